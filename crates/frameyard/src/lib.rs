@@ -28,7 +28,7 @@
 //! | [`devices`] | page maps of device memory |
 //! | [`reporting`] | giving free memory back to the host |
 //! | [`stats`], [`locks`], [`validate`] | counters, lock use, and the check of every equation |
-//! | [`units`], [`sync`], [`job`] | what the others are made of |
+//! | [`units`], [`sync`], [`job`] | the building blocks of the other modules |
 #![cfg_attr(not(any(test, loom, shuttle)), no_std)]
 
 pub mod alloc;

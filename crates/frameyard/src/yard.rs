@@ -19,6 +19,7 @@ use crate::units::{ByteSize, CpuId, Geometry, NodeId, Order, Pfn, PfnRange, Zone
 use crate::zone::{AllocationMap, PageblockMap, PcpSizing, WatermarkOptions, ZoneView};
 
 mod alloc;
+mod blocker;
 mod bulk;
 mod cluster_statistics;
 mod cma;
@@ -36,16 +37,16 @@ mod init;
 mod policy;
 mod reporting;
 mod request;
-mod rescue;
+mod slow_path;
 mod statistics;
 mod telemetry;
 mod validate;
 mod views;
 
+pub use blocker::{BlockedBy, Blocker};
 pub use cluster_statistics::ClusterStatistics;
 pub use cma::CmaReleaseError;
 pub use compact::{CompactStatistics, ExtfragEvents};
-pub use contig::{BlockedBy, Blocker};
 pub use cpu_owned::CpuOwnedStatistics;
 pub use error::{AllocError, FreeError, FreeProblem, RequestOption, ZoneShortage};
 pub use frames::Frames;
@@ -57,7 +58,7 @@ pub use telemetry::PcpTraffic;
 pub use validate::{ListKind, ValidateError};
 pub use views::{CmaAreas, CountedBlocks, YardCompaction, YardDevices, YardInit, YardLists, YardStats, YardZone};
 
-/// A memory region that the caller hands over. What it has to hold is said where it is handed over.
+/// A memory region that the caller hands over. The function that takes it states the requirements.
 #[derive(Clone, Copy, Debug)]
 pub struct RawRegion {
     /// Where it begins; aligned to 128 bytes.
@@ -106,25 +107,25 @@ struct FastPath {
 impl<P: Platform> Yard<P> {
     /// Creates a yard in two regions, laid out by [`Layout::plan`] from the same memory and configuration.
     ///
-    /// How much of the map comes up now is said by [`YardConfig::map_init`]. Unless its initialiser writes every page,
-    /// one page structure per free or reserved block is written, so a map on fresh memory stays untouched apart from
-    /// one host page per maximum-order block. Keeps 33 KiB of records on the stack, one
-    /// for each zone that there could be.
+    /// [`YardConfig::map_init`] defines which part of the map is initialised now. Unless its initialiser writes every
+    /// page, the call writes one page structure per free or reserved block, so a map on fresh memory stays untouched
+    /// apart from one host page per maximum-order block. Needs 33 KiB of stack: one record for each possible zone.
     ///
     /// # Errors
     ///
-    /// [`BootError`] where the regions are too small or misaligned, or the memory is not what was planned. The
-    /// regions' contents are then undefined and must be zeroed before another attempt.
+    /// [`BootError`] where the regions are too small or misaligned, or the memory differs from the plan. The regions'
+    /// contents are then undefined and must be zeroed before another attempt.
     ///
     /// # Safety
     ///
-    /// - `control` is zeroed, and so is `map` where the initialiser is [`Initialiser::None`](crate::boot::Initialiser::None);
-    ///   with any other, `map` may hold anything but for what lies in [`YardConfig::device_space`] and is not
-    ///   memory's: that is mapped and zeroed from the start. Both are writable, used by nothing else, and stay mapped as long as
-    ///   this yard or any other view of it lives. Sections of the map without memory may be unmapped; all others are
-    ///   mapped, holes inside them too, at the latest when [`MapBacking::back_map`] has agreed to them.
-    /// - What [`Platform::frame_bytes`] returns for a frame is where that frame and the rest of its block can be
-    ///   read and written, and belongs to whom the frame is allocated.
+    /// - `control` is zeroed. `map` is zeroed where the initialiser is
+    ///   [`Initialiser::None`](crate::boot::Initialiser::None). With any other initialiser `map` may hold anything,
+    ///   except that the part for [`YardConfig::device_space`] beside memory is mapped and zeroed from the start.
+    /// - Both regions are writable, used by nothing else, and stay mapped while this yard or another view of it lives.
+    ///   Sections of the map without memory may be unmapped. All other sections are mapped, holes inside them too, at
+    ///   the latest when [`MapBacking::back_map`] returns success for them.
+    /// - [`Platform::frame_bytes`] returns where a frame and the rest of its block can be read and written. That memory
+    ///   belongs to the owner of the frame.
     pub unsafe fn create(
         memory: &dyn MemorySource,
         config: &YardConfig<'_>,

@@ -40,7 +40,7 @@ fn every_combination_of_call_path_refs_and_interface_is_a_row_of_each_kind() {
         let is_array = row["interface"] == "array";
         assert_eq!((is_positive(row, "array_write_ns"), is_positive(row, "runs")), (is_array, !is_array), "{row}");
         let is_compound_device = row["memory"] == "device" && row["map_geometry"] != "4K";
-        assert_eq!(row["layout"].as_str(), is_compound_device.then_some("shared-tails"), "{row}");
+        assert_eq!(row["layout"].as_str(), is_compound_device.then_some("deduplicated"), "{row}");
         // A row that was preempted for long may round to 0.
         assert!(row["take_times_as_fast"].as_f64().is_some_and(|times| times >= 0.0), "{row}");
     }
@@ -53,7 +53,7 @@ fn every_combination_of_call_path_refs_and_interface_is_a_row_of_each_kind() {
 
 #[test]
 fn a_gibibyte_of_a_device_is_one_run_in_every_layout() {
-    for layout in ["full", "shared-tails", "folded"] {
+    for layout in ["full", "deduplicated", "folded"] {
         let (measured, _) = rows(&format!(
             "pin --size 1G --memory device --page-size 2M,1G --interface runs --refs batched --path fast-only --call pin \
              --layout {layout} --repeat 1"

@@ -65,7 +65,7 @@ fn devices_stay_until_they_are_destroyed_and_the_session_ends_with_the_last() {
     session.rows("create --size 1G --align 1G --layout folded --phantom");
     let listed = session.rows("list");
     let layouts: Vec<&str> = listed.iter().map(|row| row["layout"].as_str().unwrap()).collect();
-    assert_eq!(layouts, ["shared-tails", "folded"]);
+    assert_eq!(layouts, ["deduplicated", "folded"]);
     assert!(listed.iter().all(|row| row["bring_up_ns"].as_u64().unwrap() > 0 && row["remove_ns"].is_null()));
     let gone = session.rows("destroy 0");
     assert!(gone.len() == 1 && gone[0]["remove_ns"].as_u64().unwrap() > 0 && gone[0]["mappings"].is_null());
@@ -86,9 +86,9 @@ fn each_layout_costs_the_memory_of_its_formula() {
     // Of 4 GiB: structures and bytes.
     for (options, structures, bytes) in [
         ("--layout full", 1 << 20, 64 << 20),
-        ("--layout shared-tails", 2048, 8 << 20),
+        ("--layout deduplicated", 2048, 8 << 20),
         ("--layout folded", 2048, 128 << 10),
-        ("--layout shared-tails --align 1G", 4, 16 << 10),
+        ("--layout deduplicated --align 1G", 4, 16 << 10),
         ("--layout folded --align 1G", 4, 4 << 10),
     ] {
         let row = &session.rows(&format!("create --size 4G --phantom {options}"))[0];

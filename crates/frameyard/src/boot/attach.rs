@@ -1,8 +1,8 @@
-//! Looking at a yard that somebody else has created: from its control region's header to its tables.
+//! Attaching to a yard that another process created: from the header of its control region to its tables.
 
 use core::ptr::NonNull;
 
-use super::bring_up::words_for;
+use super::claims::words_for;
 use super::tables::{HEADER_WORDS, HeaderWord, MAGIC, TABLES, Tables, VERSION};
 use super::{AttachError, MAX_NODES, MapInit, ZONE_CHOICES};
 use crate::control::{ControlRegion, TABLE_ALIGN, TableSpan};
@@ -60,7 +60,7 @@ pub(crate) unsafe fn attach(control: NonNull<u8>, bytes: usize) -> Result<Attach
 }
 
 impl Attached {
-    /// Whether every table is as long as the others make it, and memory is where the map is.
+    /// Whether the table lengths fit together, and memory is where the map is.
     fn fits(&self, nodes: u64) -> bool {
         let Self { tables, geometry, frames, .. } = self;
         let Some(nodes) = usize::try_from(nodes).ok().filter(|nodes| (1..=MAX_NODES).contains(nodes)) else {
@@ -137,7 +137,8 @@ impl Attached {
         devices_are_sound(tables.devices, frames, (*geometry, tables.zones.len()), is_memory)
     }
 
-    /// Whether those sections are said to be present that have memory: the map of others may be touched by nobody.
+    /// Whether the table marks exactly the sections with memory as present. Sections without memory must not be
+    /// touched.
     fn sections_have_memory(&self) -> bool {
         let Self { tables, geometry, frames, .. } = self;
         let place = |pfn: u64| ((pfn - frames.start.0) >> geometry.section_pages_shift()) as usize;

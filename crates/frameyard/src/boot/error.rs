@@ -2,7 +2,6 @@
 
 use core::fmt;
 
-use super::PassError;
 use crate::page::MapContent;
 use crate::units::{ByteSize, CpuId, NodeId, PageCount, PfnRange};
 use crate::zone::WatermarkOptionsError;
@@ -206,7 +205,7 @@ impl From<super::PassError> for BootError {
     }
 }
 
-/// Why a part of the memory map could not be brought up. What came up is in use; the rest can be tried again.
+/// Why a part of the memory map could not be initialised. The initialised part is in use; the rest can be tried again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum InitError {
@@ -218,7 +217,7 @@ pub enum InitError {
     OutsideMap(PfnRange),
     /// Some of the range is up already, or on its way: the first such frames.
     AlreadyInitialised(PfnRange),
-    /// So many frames are with somebody who does not come to an end, or were lost where a worker panicked.
+    /// Other CPUs claimed this many frames and did not finish within the bound, or a worker panicked and lost them.
     Unfinished(PageCount),
     /// Only the view that created a yard knows how to size watermarks and per-CPU lists.
     NotTheCreator,
@@ -231,19 +230,10 @@ impl fmt::Display for InitError {
             Self::MapNotBacked(range) => write!(f, "no memory for the page structures of {range}"),
             Self::OutsideMap(range) => write!(f, "{range} has frames that the memory map does not cover"),
             Self::AlreadyInitialised(range) => write!(f, "{range} is initialised already"),
-            Self::Unfinished(count) => write!(f, "{count} are being initialised by others, who do not come to an end"),
-            Self::NotTheCreator => f.write_str("only who created the yard can finish its initialisation"),
+            Self::Unfinished(count) => write!(f, "{count} are claimed by other CPUs, which did not finish in time"),
+            Self::NotTheCreator => f.write_str("only the view that created the yard can finish its initialisation"),
         }
     }
 }
 
 impl core::error::Error for InitError {}
-
-impl From<PassError> for InitError {
-    fn from(error: PassError) -> Self {
-        match error {
-            PassError::WorkerPanicked => Self::WorkerPanicked,
-            PassError::NotBacked(range) => Self::MapNotBacked(range),
-        }
-    }
-}

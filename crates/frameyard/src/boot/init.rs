@@ -278,8 +278,8 @@ impl<Memory: Iterator<Item = (PfnRange, ZoneId)>, Add: FnMut(PfnRange, ZoneId)> 
     }
 }
 
-/// Gives the pageblocks of contiguous memory areas their type before anything in them is freed. Where the map does
-/// not come up at once, the areas do: who finds that a pageblock has a type looks at its pages.
+/// Gives the pageblocks of contiguous memory areas their type before anything in them is freed. Areas are initialised
+/// early even if the rest of the map is deferred, because a pageblock with a type promises initialised pages.
 fn mark_cma(bring_up: &BringUp<'_, impl Platform>, memory: &dyn MemorySource, mode: InitMode) -> Result<(), BootError> {
     let BringUp { tables, geometry, map, .. } = bring_up;
     let blocks = PageblockMap::new(tables.pageblocks, map.range().start, *geometry);

@@ -2,12 +2,12 @@
 
 use core::ptr::NonNull;
 
-use super::bring_up::words_for;
 use super::cache_groups::CacheGroups;
+use super::claims::words_for;
 use super::clusters::cluster_words;
 use super::movable::{MovableStarts, movable_starts};
 use super::tables::{HEADER_WORDS, TABLES, TableId, Tables};
-use super::{BootError, MemorySource, YardConfig, ZONE_CHOICES, ZoneLimits};
+use super::{BootError, MAX_NODES, MemorySource, YardConfig, ZONE_CHOICES, ZoneLimits};
 use crate::control::{TablePlanner, TableSpan};
 use crate::devices::{DeviceDirectory, DeviceSection};
 use crate::page::Page;
@@ -19,16 +19,13 @@ use crate::zone::transfer::TransferCounters;
 use crate::zone::transfer::cpu_owned::CpuOwnedLists;
 use crate::zone::transfer::depot::{DepotShelf, shelves_for};
 
-/// How many nodes a yard can have. (Fewer in models, whose threads have small stacks.)
-pub(crate) const MAX_NODES: usize = if cfg!(loom) { 2 } else { 64 };
-
 /// The sizes of a yard's memory map and control region.
 #[derive(Clone, Debug)]
 pub struct Layout {
     pub(super) frames: PfnRange,
     pub(super) nodes: usize,
     pub(super) cutter: ZoneCutter,
-    /// The frames set aside for devices; empty where there are none.
+    /// The frames reserved for devices; empty where there are none.
     pub(super) device_space: PfnRange,
     /// How many reserved ranges there are.
     pub(super) reserved: usize,

@@ -21,7 +21,7 @@ pub enum InitMode {
 
 /// How the map is cut into jobs for several threads.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Cutting {
+pub enum JobGranularity {
     /// One job for each range of free memory, as the kernel does.
     Ranges,
     /// Ranges of free memory gathered into jobs of whole sections, so that one thread touches a section.
@@ -58,10 +58,10 @@ pub struct MapInit {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct InitJobs {
     /// How the work is cut.
-    pub cutting: Cutting,
-    /// The most threads for a node; at most as many as the yard has CPUs. `None`: one for each CPU of the node in
-    /// [`YardInit::finish`](crate::views::YardInit::finish), one alone while the yard is created. A node never gets more
-    /// than it has CPUs, and one where it has none.
+    pub granularity: JobGranularity,
+    /// The maximum number of threads for a node, up to the yard's CPUs. `None`: one for each CPU of the node in
+    /// [`YardInit::finish`](crate::views::YardInit::finish), one thread in all while the yard is created. A node never
+    /// gets more threads than it has CPUs; a node without CPUs gets one.
     pub threads: Option<usize>,
     /// Chunks of a job end at multiples of this: a power of two, at least a maximum-order block. `None`: a
     /// maximum-order block where jobs are ranges, a section where they are sections.
@@ -71,7 +71,7 @@ pub struct InitJobs {
 }
 
 impl MapInit {
-    /// Mode, content and initialiser as a word of the header: what whoever attaches must know.
+    /// Mode, content and initialiser as a word of the header, for views that attach.
     pub(super) fn pack(self) -> u64 {
         self.mode as u64 | (self.content as u64) << 8 | (self.initialiser as u64) << 16
     }
@@ -86,7 +86,7 @@ impl MapInit {
         (init.pack() == word && initialiser.can_write(content)).then_some(init)
     }
 
-    /// Checks it for a yard of that geometry with so many CPUs.
+    /// Checks the options for a yard of that geometry and number of CPUs.
     pub(super) fn check(&self, geometry: Geometry, cpus: usize) -> Result<(), BootError> {
         if !self.initialiser.can_write(self.content) {
             return Err(BootError::ContentNotWritten(self.content));
@@ -103,5 +103,5 @@ impl MapInit {
 }
 
 named!(InitMode: Eager => "eager", Deferred => "deferred", Lazy => "lazy");
-named!(Cutting: Ranges => "ranges", Sections => "sections");
+named!(JobGranularity: Ranges => "ranges", Sections => "sections");
 named!(PcpReset: Off => "off", On => "on");

@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use super::bring_up::Claims;
+use super::claims::Claims;
 use crate::control::{ControlRegion, TableSpan};
 use crate::devices::DeviceTables;
 use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};

@@ -3,8 +3,7 @@
 //! Safe to do again at any time, when managed pages have changed: allocations read each value by itself, and
 //! the limits of a CPU's lists change under their lock.
 
-use super::layout::MAX_NODES;
-use super::{BootError, Tables};
+use super::{BootError, MAX_NODES, Tables};
 use crate::platform::Platform;
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::{CpuId, Geometry, NodeId, PageCount, ZoneId, ZoneKind};
@@ -66,7 +65,7 @@ impl Tables {
             let huge_high = huge_high(geometry, sizes);
             for pcp in (0..online_cpus).filter_map(|cpu| self.pcp_of(id, CpuId(cpu))) {
                 let mut lists = pcp.lock(platform);
-                // Read under the lock: who changes the policy locks the lists afterwards.
+                // Read under the lock: a change of policy locks the lists afterwards.
                 lists.set_limits(zone.policy(), sizes.high, huge_high, sizes.batch);
             }
         }
@@ -93,7 +92,7 @@ fn store(record: &ZoneSizing, zone: &Zone) {
     for (slot, mark) in zone.facts.watermarks.iter().zip([marks.min, marks.low, marks.high, marks.promo]) {
         store_new(slot, mark);
     }
-    // Whoever raises or lowers the boost just now may win; it is taken back all the same.
+    // A racing change of the boost may win; the next balance takes it back.
     store_new(&zone.facts.boost, marks.boost);
     for (slot, protection) in zone.facts.protection.iter().zip(record.protection) {
         store_new(slot, protection);

@@ -1,4 +1,4 @@
-//! How fragmented a zone's free memory is, as seen by who wants a block of some order.
+//! Fragmentation indices: how fragmented a zone's free memory is for a block of some order.
 
 use crate::units::Order;
 use crate::zone::FreeShape;

@@ -1,6 +1,6 @@
 //! The free scanner, and the free blocks in hand: what blocks in use are moved to.
 
-use super::run::Compaction;
+use super::Compaction;
 use crate::boot::{Poisoning, YardEvent};
 use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
@@ -89,7 +89,7 @@ impl<P: Platform> Compaction<'_, P> {
         self.view.page(pfn).set_tag(allocated);
     }
 
-    /// Whether nobody wrote to a block while it was free. One that somebody did is put aside.
+    /// Whether a block is undamaged: not written to while it was free. A damaged block goes out of use.
     fn is_sound(&self, pfn: Pfn, order: Order) -> bool {
         // SAFETY: the compactor has isolated the block.
         let is_damaged = || unsafe { poison::damaged(self.view.platform, self.view.geometry, pfn, order) }.is_some();

@@ -12,12 +12,12 @@ pub enum MapLayout {
     Full,
     /// One for each frame, of which only the heads of compound pages are written: map pages that hold nothing but tails
     /// read as zero, and may all be one page of memory. Where every map page holds a head, as with base pages, it is as full.
-    SharedTails,
+    Deduplicated,
     /// One for each compound page, one behind the other.
     Folded,
 }
 
-named!(MapLayout: Full => "full", SharedTails => "shared-tails", Folded => "folded");
+named!(MapLayout: Full => "full", Deduplicated => "deduplicated", Folded => "folded");
 
 /// Where the memory of a device's page structures comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]

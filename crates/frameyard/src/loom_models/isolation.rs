@@ -1,5 +1,5 @@
-//! Isolated pageblocks (`zone::isolate`, `yard::contig`): a range is taken while others free into it, allocate from it,
-//! or want it too.
+//! Isolated pageblocks (`zone::isolate`, `yard::contig`): a request takes a range while another thread frees into it,
+//! allocates from it, or requests it, too.
 
 use super::machine::{Flaw, Locks, Machine, Runner, ZONE};
 use super::{DAMAGES, assert_fails_within, explore, explore_within};

@@ -9,7 +9,7 @@ use crate::sync::{Weakness, weakened};
 use crate::units::{Order, Pfn};
 use crate::watermarks::PcpSizing;
 
-/// What is said where both frees succeed.
+/// The message of two frees that both succeed.
 const BOTH: &str = "frees of one block succeeded";
 
 /// A frame or block is freed by CPU 0 and CPU 1 at once; the frame's buddy is free, on a list or at the zone.

@@ -1,9 +1,13 @@
 //! Allocation: the fast path through the caller's per-CPU lists, and the slow path over the zonelist.
 //!
-//! The fast path takes a frame from the array of its CPU's list: one atomic exchange on the list's lock word,
-//! three lines of the list, one store to the frame's byte in the table of what is handed out. Watermarks are not
-//! looked at: a frame on a per-CPU list has left the zone already, so they are compared when a batch is fetched. (The
-//! kernel compares them on every allocation.)
+//! The fast path takes a frame from the array of its CPU's list: one atomic exchange on the list's lock word, three
+//! cache lines of the list, one store to the frame's byte in the allocation map. It compares no watermark: a frame on a
+//! per-CPU list has left the zone, so the refill compares them, once per batch. (The kernel compares them on every
+//! allocation.)
+//!
+//! The slow path walks the zonelist (`search_zones`), takes from the caller's lists in each zone or from its free lists
+//! (`take_from_zone`), initialises deferred memory where a zone has nothing else, and collects frames that the transfer
+//! policy stores before it gives up (`search`).
 
 use super::init::{SHORT_WAIT_ROUNDS, WAIT_ROUNDS};
 use super::{AllocError, Yard, ZoneShortage};
@@ -20,7 +24,7 @@ use crate::zone::{BlockRequest, CmaUse, Fallback, Reserves, WatermarkLevel, Zone
 /// Flags that need more than the fast path.
 pub(super) const OFF_FAST_PATH: Gfp = Gfp::ZERO.union(Gfp::THISNODE);
 
-/// How many CPUs' lists are tried by who rather does without the zone lock.
+/// How many CPUs' lists a request tries before it takes the zone lock, under policies that spare the lock.
 const LOOKS: u32 = 4;
 
 /// One allocation, its flags taken apart.
@@ -56,8 +60,8 @@ impl Request {
         Reserves { cma: self.migrate_type == MigrateType::Movable, ..Reserves::default() }
     }
 
-    /// The request as long as memory is not short: movable frames may fill pageblocks of other types then. Nobody would
-    /// reclaim to keep those free for their own.
+    /// The request while memory is plentiful: movable frames may fill pageblocks of other types then, since no reclaim
+    /// would run to keep those free.
     fn above_low(self) -> Self {
         match self.migrate_type {
             MigrateType::Movable => Self { gfp: self.gfp.without(Gfp::NOFRAGMENT), ..self },
@@ -65,7 +69,7 @@ impl Request {
         }
     }
 
-    /// How long it waits for memory that somebody else is initialising.
+    /// How many rounds the request waits for memory that another CPU initialises.
     fn wait_rounds(self) -> u32 {
         if self.gfp.contains(Gfp::DIRECT_RECLAIM) { WAIT_ROUNDS } else { SHORT_WAIT_ROUNDS }
     }
@@ -78,8 +82,8 @@ impl Request {
 impl<P: Platform> Yard<P> {
     /// Allocates a block of `2^order` frames, preferably of the node that the caller runs on.
     ///
-    /// After the kernel's `alloc_pages`. Cost in the common case: the caller's per-CPU lock (a try) and the
-    /// frame's byte in the table of what is handed out; a zone lock once a batch.
+    /// After the kernel's `alloc_pages`. Common cost: the caller's per-CPU lock (a try) and the frame's byte in the
+    /// allocation map. A refill takes the zone lock at most once per batch.
     ///
     /// # Errors
     ///
@@ -246,7 +250,7 @@ impl<P: Platform> Yard<P> {
         for view in self.eligible_zones(request).map(|id| self.zone_view(id)) {
             if view.is_depot_in_use_racy() || view.has_cpu_owned_racy() {
                 kept = true;
-                // Who does not end in time keeps no more than a few batches.
+                // A collection that stalls leaves at most a few batches behind.
                 let _ = transfer::collect(view);
             }
         }
@@ -290,7 +294,8 @@ impl<P: Platform> Yard<P> {
             return None;
         }
         let mut locked = view.lock();
-        // What is kept back serves high-order atomic requests first, and whoever cannot wait as the last resort.
+        // The high-atomic reserve serves high-order atomic requests first, and requests that cannot wait as a last
+        // resort.
         let kept_back = if reserves.high_atomic { locked.take_smallest(order, MigrateType::HighAtomic) } else { None };
         let pfn = kept_back
             .or_else(|| locked.take_block(request.of_zone(fallback)))
@@ -303,8 +308,8 @@ impl<P: Platform> Yard<P> {
         Some(pfn)
     }
 
-    /// The lists of a CPU in a zone, unless somebody is at them; where the zone lock is to be spared, those of a neighbour then.
-    /// Whose lists are used is of no matter but for caches.
+    /// The lists of a CPU in a zone, if their lock is free. Under policies that spare the zone lock, the lists of a
+    /// neighbouring CPU otherwise: any list serves, a near one shares a cache.
     #[cold]
     pub(super) fn lists_at_hand<'y>(&'y self, view: ZoneView<'_, P>, cpu: CpuId) -> Option<LockedPcp<'y, P>> {
         let try_lists = |cpu| self.tables.pcp_of(view.id, cpu)?.try_lock(&self.platform, view.id, cpu);

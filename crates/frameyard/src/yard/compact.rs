@@ -27,11 +27,11 @@ pub struct CompactStatistics {
     pub migrate_scanned: u64,
     /// Pages that free scanners looked at (`compact_free_scanned`).
     pub free_scanned: u64,
-    /// Frames set aside by owners, and free ones taken for them (`compact_isolated`).
+    /// Frames isolated by owners, and free frames taken for them (`compact_isolated`).
     pub isolated: u64,
     /// Frames whose contents were moved (`pgmigrate_success`).
     pub migrated: u64,
-    /// Frames that were set aside and not moved (`pgmigrate_fail`).
+    /// Frames isolated and not moved (`pgmigrate_fail`).
     pub migrate_failed: u64,
     /// Times a pinned frame was met.
     pub pinned: u64,
@@ -93,7 +93,7 @@ pub(super) struct DirectCompaction {
 }
 
 impl<P: Platform> Yard<P> {
-    /// A step for somebody who missed a block of that order (`kcompactd_do_work`).
+    /// A step for a request that found no block of that order (`kcompactd_do_work`).
     fn compact_for_waiter(
         &self,
         zone: ZoneId,
@@ -169,7 +169,7 @@ impl<P: Platform> Yard<P> {
         DirectCompaction { result: best, zone: None }
     }
 
-    /// Tells the background compactor that somebody missed a block (`wakeup_kcompactd`).
+    /// Tells the background compactor that a request found no block (`wakeup_kcompactd`).
     pub(super) fn wake_compaction(&self, zones: impl Iterator<Item = ZoneId>, order: Order, highest: ZoneKind) {
         if order.0 > 0 {
             zones.for_each(|zone| self.tables.zones[zone.index()].compaction.want(order, highest));
@@ -192,15 +192,14 @@ impl<P: Platform> Yard<P> {
 }
 
 impl<'y, P: Platform> YardCompaction<'y, P> {
-    /// Moves blocks of a zone together, as the request says.
+    /// Compacts a zone: moves blocks in use together, as the request says.
     ///
-    /// A zone that does not exist or has no memory is skipped. Where an order is wanted, the zone is looked at first: if
-    /// it has such a block, too little free memory, or failed lately, nothing is done, though with
-    /// [`Full`](CompactEffort::Full) effort nothing is deferred. Without an order the whole zone is compacted in any case.
-    /// After the kernel's `compact_zone` and `try_to_compact_pages`.
+    /// Skips a zone without memory. A request for an order does nothing if the zone has such a block, has too little
+    /// free memory, or failed lately; [`Full`](CompactEffort::Full) effort ignores earlier failures. A request without
+    /// an order compacts the whole zone. After the kernel's `compact_zone` and `try_to_compact_pages`.
     ///
-    /// Cost: a look at the page of every block scanned, the zone lock once for about 32 blocks that are taken and once for
-    /// those that are freed. No lock is held while owners are asked.
+    /// Cost: one page structure per scanned block; one acquisition of the zone lock for about 32 blocks taken, and one
+    /// for those freed. Owners are called with no lock held.
     pub fn zone(self, zone: ZoneId, request: CompactRequest, owners: &Owners<'_>) -> CompactOutcome {
         let yard = self.yard;
         let nothing = |result| CompactOutcome { result, ..CompactOutcome::default() };
@@ -208,7 +207,7 @@ impl<'y, P: Platform> YardCompaction<'y, P> {
             return nothing(CompactResult::Skipped);
         }
         let state = &yard.tables.zones[zone.index()].compaction;
-        // What is kept in the depot may be all that is lacking. Who does not end in time keeps no more than a few batches.
+        // The depot may hold the missing frames. A collection that stalls leaves at most a few batches behind.
         let _ = transfer::collect(yard.zone_view(zone));
         let Some(order) = request.order else { return yard.compaction_of(zone, request, owners).run() };
         if order > yard.geometry.max_order() {
@@ -236,8 +235,8 @@ impl<'y, P: Platform> YardCompaction<'y, P> {
         outcome
     }
 
-    /// Compacts all zones of a node, whole (a write to the kernel's `/proc/sys/vm/compact_memory`); what came of it, all in
-    /// all. A node that does not exist has no zones.
+    /// Compacts all zones of a node (a write to the kernel's `/proc/sys/vm/compact_memory`); returns the sum of the
+    /// outcomes. A node that does not exist has no zones.
     pub fn node(self, node: NodeId, owners: &Owners<'_>) -> CompactOutcome {
         let yard = self.yard;
         yard.zones_of(node)
@@ -245,11 +244,11 @@ impl<'y, P: Platform> YardCompaction<'y, P> {
             .fold(CompactOutcome::default(), CompactOutcome::and)
     }
 
-    /// One step of a node's background compactor: what it did, `None` where there was nothing to do.
+    /// One step of a node's background compactor; `None` where there was nothing to do.
     ///
-    /// Where whole pageblocks are few, what is kept between CPUs and a zone is merged first. Then it makes blocks of the order that somebody missed; then, as long as most of a zone's free memory is in small
-    /// blocks, it moves blocks together. A step looks at about 64 pageblocks; the next one goes on from there. After the
-    /// kernel's `kcompactd`.
+    /// A step first merges stored batches where whole pageblocks are few. Then it makes blocks of the order that a
+    /// request missed. Otherwise it compacts the first zone whose free memory is mostly in small blocks. A step scans
+    /// about 64 pageblocks, and the next one continues there. After the kernel's `kcompactd`.
     pub fn background(self, node: NodeId, owners: &Owners<'_>) -> Option<CompactOutcome> {
         let yard = self.yard;
         let mut done: Option<CompactOutcome> = None;

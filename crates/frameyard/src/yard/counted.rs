@@ -1,4 +1,4 @@
-//! Blocks whose owner counts their users: from allocation to owner, to another owner, and back to the free lists.
+//! Counted blocks: from allocation to owner, to another owner, and back to the free lists.
 
 use super::{CountedBlocks, FreeError, Yard};
 use crate::boot::Poisoning;
@@ -14,7 +14,7 @@ impl<P: Platform> Yard<P> {
         CountedPage::new(self.map.page(pfn, &self.platform), self.map.content().no_users())
     }
 
-    /// Makes a counted block that the caller has alone one that has no owner, and that nobody else can free.
+    /// Takes a counted block without users out of its owner's hands. The caller holds it exclusively.
     #[inline(always)]
     fn leave(&self, pfn: Pfn, order: Order) -> Result<Tag, FreeError> {
         let page = self.unused(pfn, order)?;
@@ -24,7 +24,7 @@ impl<P: Platform> Yard<P> {
         Ok(tag)
     }
 
-    /// A counted block without users, claimed by its state: nobody else finds it so.
+    /// Claims a counted block without users by its state; only one caller succeeds.
     #[inline(always)]
     fn unused(&self, pfn: Pfn, order: Order) -> Result<CountedPage<'_, P>, FreeError> {
         if let Some(page) = self.pageblocks().has_memory(pfn).then(|| self.counted_at(pfn)) {
@@ -60,14 +60,15 @@ impl<'y, P: Platform> CountedBlocks<'y, P> {
         yard.map.linked(link).filter(|pfn| *pfn < yard.map.range().end)
     }
 
-    /// The page structure of a frame, to count users in; `None` where there is none, or none yet. Any frame may be asked
-    /// for, and anything may begin there.
+    /// The page structure of a frame, for reference counting; `None` where there is none, or none yet. Any frame number
+    /// is allowed, and any block may begin there.
     ///
     /// # Safety
     ///
-    /// What the page's methods change is changed only by who may, by the protocol of [`CountedPage`]: words and links by
-    /// the owner of a counted block or by who has it alone, counts by [`CountedPage::try_get`] alone unless the caller has
-    /// a reference or the block alone. Anything else breaks the free lists, and frames are handed out twice.
+    /// The caller follows the protocol of [`CountedPage`]. Words and links are changed by the owner of a counted block,
+    /// or by the caller that holds it exclusively. Without a reference and without exclusive hold,
+    /// [`CountedPage::try_get`] is the only method that may change counts. Anything else breaks the free lists and
+    /// allocates frames twice.
     #[inline(always)]
     pub unsafe fn page(self, pfn: Pfn) -> Option<CountedPage<'y, P>> {
         let yard = self.yard;
@@ -86,10 +87,9 @@ impl<'y, P: Platform> CountedBlocks<'y, P> {
         yard.counted_at(pfn)
     }
 
-    /// Makes an allocated block one whose users are counted. The caller has allocated it.
+    /// Turns an allocated block into a counted one. The caller has allocated it.
     ///
-    /// From now on [`free`](Self::free) refuses it. Cost: its byte in the table of what is handed out, and the line of its
-    /// page.
+    /// From now on [`Yard::free`] refuses it. Cost: its byte in the allocation map, and the line of its page.
     ///
     /// # Errors
     ///
@@ -138,11 +138,11 @@ impl<'y, P: Platform> CountedBlocks<'y, P> {
         Ok(())
     }
 
-    /// Frees single counted frames that have no users any more. The per-CPU lock is taken once for all that go on one list.
+    /// Frees single counted frames without users. Takes the per-CPU lock once for all frames that go on one list.
     ///
     /// # Errors
     ///
-    /// [`FreeError`] names the first frame that is no such block; all others were freed.
+    /// [`FreeError`] names the first frame that is no such block. The remaining frames are freed all the same.
     pub fn free_bulk(self, frames: &[Pfn]) -> Result<(), FreeError> {
         let yard = self.yard;
         let cpu = yard.cpu();

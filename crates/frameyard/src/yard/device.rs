@@ -26,8 +26,8 @@ impl<P: Platform> Yard<P> {
 }
 
 impl<'y, P: Platform> YardDevices<'y, P> {
-    /// The frames set aside for devices ([`YardConfig::device_space`](crate::YardConfig::device_space)); empty where there are
-    /// none.
+    /// The frames reserved for devices ([`YardConfig::device_space`](crate::YardConfig::device_space)); empty where
+    /// there are none.
     pub fn space(self) -> PfnRange {
         let yard = self.yard;
         yard.device_space
@@ -64,18 +64,20 @@ impl<'y, P: Platform> YardDevices<'y, P> {
         yard.page_map().map_device(request, memory, yard.threads_of(request.node))
     }
 
-    /// Takes a device's page structures away.
+    /// Unmaps a device: removes its page structures.
     ///
-    /// From its begin on no page of the device is split or joined and no entry of page tables maps it anew. Every page is
-    /// frozen, which costs an exchange on each head's line; where one has users beside the device, all are thawed, and
-    /// the error says how many references there are, to how many pages, and to which first. Then no section leads there any
-    /// more, the structures are zeroed, and the platform may have their memory back ([`MapBacking::return_map`]). All that by
-    /// as many workers as [`map_device`](Self::map_device) has.
+    /// 1. The device is closed: its pages can no longer be split or joined, and page tables can no longer map them.
+    /// 2. Every page is frozen, by one exchange on each head. If a page has users, all pages are thawed, and the error
+    ///    reports the references, the pages that have them, and the first such page.
+    /// 3. No section leads to the device any more. The structures are zeroed, and the platform may take their memory
+    ///    back ([`MapBacking::return_map`]).
+    ///
+    /// Uses as many workers as [`map`](Self::map).
     ///
     /// # Errors
     ///
-    /// [`DeviceError::InUse`], [`DeviceError::Mapped`] or [`DeviceError::Busy`] where somebody uses the device, at once or
-    /// after a bounded wait as `removal` says; [`DeviceError::NoSuchDevice`]. The device is as it was then.
+    /// [`DeviceError::InUse`], [`DeviceError::Mapped`] or [`DeviceError::Busy`] where the device is in use, at once or
+    /// after a bounded wait as `removal` says; [`DeviceError::NoSuchDevice`]. Nothing has changed then.
     pub fn unmap(self, device: DeviceId, removal: Removal) -> Result<(), DeviceError> {
         let yard = self.yard;
         let map = yard.page_map();
@@ -129,26 +131,28 @@ impl<'y, P: Platform> YardDevices<'y, P> {
         yard.page_map().remove_mapping(pfn)
     }
 
-    /// Cuts the compound page of a device that begins at a frame into base pages, each with a reference of the device's own.
+    /// Splits the compound page of a device that begins at a frame into base pages. Each has one reference of the
+    /// device.
     ///
-    /// With shared tails, memory for the parts' structures is asked for first ([`MapBacking::back_map`]), from ordinary memory
-    /// wherever the device's others lie.
+    /// In the deduplicated layout the call first asks for memory for the parts' structures ([`MapBacking::back_map`]).
+    /// It is ordinary memory, wherever the other structures of the device lie.
     ///
     /// # Errors
     ///
-    /// [`DeviceError`]: there is no such page, it is split, it has users, or its layout has no structures for parts. Nothing
-    /// has changed then.
+    /// [`DeviceError`]: there is no such page, it is split, it has users, or its layout has no structures for parts.
+    /// Nothing has changed then.
     pub fn split(self, head: Pfn) -> Result<(), DeviceError> {
         let yard = self.yard;
         yard.page_map().split(head)
     }
 
-    /// Joins the base pages of a compound page that was split. Their structures are zeroed, and with shared tails their memory
-    /// goes back to the platform ([`MapBacking::return_map`]).
+    /// Joins the base pages of a compound page that was split. Their structures are zeroed. In the deduplicated layout
+    /// their memory goes back to the platform ([`MapBacking::return_map`]).
     ///
     /// # Errors
     ///
-    /// [`DeviceError`]: there is no such page, it is not split, or one of its parts has users. Nothing has changed then.
+    /// [`DeviceError`]: there is no such page, it is not split, or one of its parts has users. Nothing has changed
+    /// then.
     pub fn join(self, head: Pfn) -> Result<(), DeviceError> {
         let yard = self.yard;
         yard.page_map().join(head)

@@ -1,6 +1,7 @@
-//! Giving what per-CPU lists hold back to the zones.
+//! Draining: moving the frames of per-CPU lists back to their zones.
 //!
-//! Any CPU may drain any list: it waits for the list's lock, whose holder waits for nobody that holds none.
+//! Any CPU may drain any list. The drain waits for the list's lock, whose holder waits only for locks later in the lock
+//! order.
 
 use super::{Yard, YardLists, YardZone};
 use crate::platform::Platform;
@@ -59,7 +60,7 @@ impl<'y, P: Platform> YardZone<'y, P> {
                 pcp.lock(&yard.platform).drain(view);
             }
         }
-        // Who does not end in time has a few batches in his hands, as a CPU that frees has.
+        // A transfer that stalls has at most a few batches in transit, as a CPU that frees has.
         let _ = transfer::collect(view);
     }
 }

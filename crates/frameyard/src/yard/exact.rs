@@ -35,7 +35,7 @@ impl<P: Platform> Yard<P> {
         }
     }
 
-    /// Hands out the first frames of a block that the caller has alone, and frees the others.
+    /// Allocates the first frames of a block that the caller holds exclusively, and frees the rest.
     fn cut(&self, block: PfnRange, count: PageCount, migrate_type: MigrateType) -> PfnRange {
         let first = PfnRange::new(block.start, count);
         let rest = PfnRange { start: first.end, end: block.end };
@@ -130,7 +130,7 @@ impl<P: Platform> Yard<P> {
         Ok(range)
     }
 
-    /// Looks for damage in a range just taken and not handed out yet: puts damaged blocks aside and gives the others back.
+    /// Checks a range that was just taken for damage. Damaged blocks go out of use, the rest is freed.
     #[cold]
     pub(super) fn check_range(&self, range: PfnRange) -> Result<(), AllocError> {
         let blocks = || pieces(range, self.geometry.max_order());

@@ -1,9 +1,9 @@
-//! Freeing: the check that decides between racing frees, the fast path, and what a bad free is told.
+//! Freeing: the check that decides racing frees, the fast path, and the error of a bad free.
 //!
-//! The byte of the block's head in the table of what is handed out is exchanged in one atomic step for zero (see
-//! [`AllocationMap`](crate::zone::AllocationMap)). Of two threads that free the same block at once one succeeds; the other finds it
-//! free already and changes nothing. The block's page is not touched: it is written when the block is packed or drained
-//! with others, whose lines are then fetched side by side. The zone is that of the section.
+//! One atomic exchange clears the byte of the block's head in the [`AllocationMap`](crate::zone::AllocationMap). Of two
+//! threads that free the same block at once one wins; the other gets an error and has changed nothing. The block's page
+//! structure is not touched: it is written when the block is packed into a batch or drained, together with other pages
+//! whose cache lines are fetched side by side. The section table names the zone.
 
 use super::{FreeError, FreeProblem, Yard};
 use crate::boot::Poisoning;
@@ -15,14 +15,14 @@ use crate::zone::transfer::cpu_owned::{self, FreedTo};
 use crate::zone::{covering_block, poison};
 
 impl<P: Platform> Yard<P> {
-    /// Frees a block that [`alloc`](Self::alloc) gave out with the same order.
+    /// Frees a block that [`alloc`](Self::alloc) returned for the same order.
     ///
-    /// After the kernel's `free_pages`. Cost in the common case: one atomic exchange on the frame's byte in the table of what
-    /// is handed out, the caller's per-CPU lock (a try); a zone lock once a batch. The frame's page is not touched.
+    /// After the kernel's `free_pages`. Common cost: one atomic exchange on the frame's byte in the allocation map, and
+    /// the caller's per-CPU lock (a try). A drain takes the zone lock at most once per batch.
     ///
     /// # Errors
     ///
-    /// [`FreeError`] names the frame and what it is instead; nothing has changed then.
+    /// [`FreeError`] names the frame and its state; nothing has changed then.
     #[inline]
     pub fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         // Single frames get code of their own, in which the order is a constant.
@@ -83,7 +83,7 @@ impl<P: Platform> Yard<P> {
         }
     }
 
-    /// As [`put_back`](Self::put_back), where somebody is at the caller's lists.
+    /// As [`put_back`](Self::put_back), where the caller's lists are locked.
     #[cold]
     #[inline(never)]
     fn put_back_elsewhere(&self, cpu: CpuId, index: u32, list: ListId, order: Order, zone: ZoneId) {
@@ -114,7 +114,7 @@ impl<P: Platform> Yard<P> {
     #[inline(never)]
     fn put_away_special(&self, index: u32, order: Order) {
         let pfn = self.map.pfn(index);
-        // On no list yet, so that nobody can have the block before it is poisoned.
+        // Before the block is on a list: once it is, another CPU could allocate it.
         if self.poisoning == Poisoning::On {
             // SAFETY: the block is no longer allocated and on no list yet: it is the caller's.
             unsafe { poison::fill(&self.platform, self.geometry, pfn, order) };

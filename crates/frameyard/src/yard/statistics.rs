@@ -43,13 +43,13 @@ pub struct ZoneStatistics {
     pub watermarks: Watermarks,
     /// Frames kept from requests that could use a higher zone, by that zone's kind.
     pub protection: [PageCount; ZoneKind::COUNT],
-    /// Blocks handed out.
+    /// Blocks allocated in total.
     pub allocations: u64,
     /// Those of them that CPUs of the zone's own node asked for, and all that did not come from a per-CPU list.
     pub local_allocations: u64,
     /// Blocks taken back.
     pub frees: u64,
-    /// Frames handed out, all in all.
+    /// Frames allocated in total.
     pub pages_allocated: u64,
     /// Frames taken back.
     pub pages_freed: u64,
@@ -216,8 +216,8 @@ impl<'y, P: Platform> YardStats<'y, P> {
         Some(FrameInfo { head, state: tag.state(), order: tag.order(), migrate_type: tag.migrate_type() })
     }
 
-    /// Whether exactly that block is allocated, so that [`free`](Self::free) would free it, a moment ago. Any frame number
-    /// may be asked for. Cost: its byte in the table of what is handed out.
+    /// Whether exactly that block is allocated, so that [`Yard::free`] would free it. Recent, not exact. Any frame
+    /// number is allowed. Cost: its byte in the allocation map.
     pub fn is_allocated(self, pfn: Pfn, order: Order) -> bool {
         let yard = self.yard;
         yard.allocation_map.entry(pfn).is_some_and(|entry| entry.order() == order)

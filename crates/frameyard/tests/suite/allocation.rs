@@ -321,7 +321,7 @@ fn zeroed_frames_are_zero_and_poison_finds_who_wrote_to_free_memory() {
     let behind = clean.as_ptr().unwrap();
     drop(clean);
 
-    // SAFETY: the memory is the fixture's; nobody holds the frame, which is the point.
+    // SAFETY: the memory is the fixture's, and the frame is free: the test damages it.
     unsafe { behind.add(4096 * 2 + 5).write(1) };
     let damaged = AllocError::Poisoned { pfn: pfn + PageCount(2), block: pfn, order: order(2) };
     assert_eq!(yard.alloc(order(2), Gfp::KERNEL), Err(damaged));
@@ -344,7 +344,7 @@ fn a_range_with_a_damaged_frame_is_refused_and_the_frame_put_aside() {
     let whole = yard.request_range(range, Gfp::KERNEL).guard().unwrap();
     let behind = whole.as_ptr().unwrap();
     drop(whole);
-    // SAFETY: the memory is the fixture's; nobody holds the frames, which is the point.
+    // SAFETY: the memory is the fixture's, and the frames are free: the test damages them.
     unsafe { behind.add(4096 * 9).write(1) };
     let damaged = AllocError::Poisoned { pfn: Pfn(0x1011), block: Pfn(0x1010), order: order(3) };
     assert_eq!(yard.request_range(range, Gfp::KERNEL).range(), Err(damaged));
@@ -479,7 +479,7 @@ fn atomic_high_order_requests_find_a_reserve_that_others_cannot_use() {
     for (pfn, order) in blocks.into_iter().chain([(first, order(4))]) {
         yard.free(pfn, order).unwrap();
     }
-    // Whoever may wait gets the reserve back before running out of memory.
+    // A request that may wait gets the reserve before it fails.
     let mut all = Vec::new();
     while let Ok(pfn) = yard.alloc(order(9), Gfp::KERNEL) {
         all.push(pfn);

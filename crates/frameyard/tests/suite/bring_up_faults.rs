@@ -12,7 +12,7 @@ use crate::fixture::{Fixture, Frames, MapWatch, Moment, order, run_on};
 use crate::maps::{
     LATE, Machine, frames, give_back, machine, machines, pages_at_rest, plain, reference, take_everything, way,
 };
-use frameyard::boot::{BootError, Cutting, InitError, InitJobs, InitMode, Initialiser, MapInit, ZoneLimits};
+use frameyard::boot::{BootError, InitError, InitJobs, InitMode, Initialiser, JobGranularity, MapInit, ZoneLimits};
 use frameyard::page::MapContent;
 use frameyard::platform::{InitProgress, LockId, MapNotBacked};
 use frameyard::units::PhysAddr;
@@ -51,12 +51,12 @@ fn watched(machine: &Machine, init: MapInit, missing: PfnRange) -> Result<Fixtur
     Fixture::watched(&machine.table(), &machine.config(init), Frames::Phantom, watch)
 }
 
-fn jobs(cutting: Cutting, threads: usize) -> InitJobs {
-    InitJobs { cutting, threads: Some(threads), ..InitJobs::default() }
+fn jobs(granularity: JobGranularity, threads: usize) -> InitJobs {
+    InitJobs { granularity, threads: Some(threads), ..InitJobs::default() }
 }
 
 fn every_job() -> Vec<InitJobs> {
-    Cutting::ALL.iter().flat_map(|cutting| [1, 2, 4].map(|threads| jobs(*cutting, threads))).collect()
+    JobGranularity::ALL.iter().flat_map(|granularity| [1, 2, 4].map(|threads| jobs(*granularity, threads))).collect()
 }
 
 #[test]
@@ -257,7 +257,7 @@ fn a_panicking_worker_fails_the_pass_and_the_yard_goes_on() {
                     take_everything(&yard, |pfn| taken.push(pfn));
                     yard.validate().unwrap();
                     give_back(&yard, &taken);
-                    // Nobody had begun to write: the part is not lost.
+                    // No worker had begun to write: the part is not lost.
                     assert_eq!(yard.init().finish(), Ok(()));
                     assert_eq!(yard.init().deferred_pages(), PageCount(0), "{mode}, {jobs:?}, {at}, {listens}");
                     yard.validate().unwrap();
@@ -289,7 +289,7 @@ fn a_pass_waits_for_who_needed_memory_before_it() {
             thread::scope(|scope| {
                 let grower = scope.spawn(|| yard.init().range(missing));
                 begun.wait();
-                // Who is at work goes on when the pass waits for him.
+                // The stopped worker goes on when the pass waits for it.
                 let release = go_on.clone();
                 yard.watch().spy_with(move |moment| {
                     if moment == Moment::Wait {
@@ -351,7 +351,7 @@ fn a_range_is_waited_for_that_is_on_its_way_to_the_free_lists() {
             thread::scope(|scope| {
                 let (publishes, goes_on) = (published.clone(), go_on.clone());
                 let grower = thread::Builder::new().name("grower".into());
-                // The first lock that he takes is the zone's, when the pages are there for all to see.
+                // The first lock that the worker takes is the zone lock, once the pages are published.
                 let seen = AtomicBool::new(false);
                 yard.watch().spy_with(move |moment| {
                     let grows = thread::current().name() == Some("grower");
@@ -410,11 +410,11 @@ fn jobs_as_large_and_as_small_as_can_be_bring_up_everything() {
     for machine in machines() {
         let expected = machine.bring_up(reference(MapContent::Kernel));
         let least = machine.geometry.max_order().pages();
-        for cutting in Cutting::ALL {
+        for granularity in JobGranularity::ALL {
             for alignment in [None, Some(least), Some(PageCount(1 << 40)), Some(PageCount(1 << 63))] {
                 for min_chunk in [None, Some(0), Some(1), Some(block + 1), Some(u64::MAX)] {
                     let min_chunk = min_chunk.map(PageCount);
-                    let jobs = InitJobs { cutting, threads: Some(3), alignment, min_chunk };
+                    let jobs = InitJobs { granularity, threads: Some(3), alignment, min_chunk };
                     let yard = machine.bring_up(MapInit { jobs, ..way(InitMode::Eager) });
                     assert_eq!(
                         yard.stats().managed_pages(),

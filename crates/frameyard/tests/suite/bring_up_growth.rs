@@ -211,7 +211,7 @@ fn particular_ranges_come_up_block_by_block() {
             assert!(owned.bytes_mut().is_none());
             yard.validate().unwrap();
         }
-        // What came up in parts is completed by whoever needs it.
+        // A request that needs the rest of a partly initialised block completes it.
         let mut all = Vec::new();
         take_everything(&yard, |pfn| all.push(pfn));
         assert_eq!(all.len() as u64 + range.count().0, 0x800);
@@ -342,7 +342,7 @@ fn poisoned_frames_come_up_poisoned() {
 fn first_byte(yard: &Fixture, pfn: Pfn) -> u8 {
     use frameyard::Platform;
     let byte = yard.platform().frame_bytes(pfn).expect("a frame with memory");
-    // SAFETY: the fixture maps all frames, and nobody else works on the yard.
+    // SAFETY: the fixture maps all frames, and no other thread uses the yard.
     unsafe { byte.read() }
 }
 
@@ -400,7 +400,7 @@ fn blocks_of_the_maximum_order_are_found_however_far_behind() {
 #[test]
 fn huge_memory_is_a_matter_of_one_section() {
     run_on(0);
-    // 64 GiB of frames: 1 GiB of map that nobody may fault in.
+    // 64 GiB of frames: 1 GiB of map, which must stay unfaulted.
     let memory = [(frames(0x10_0000, 0x110_0000), NodeId(0))];
     let cpus = [NodeId(0)];
     let map_init = MapInit { mode: InitMode::Lazy, ..MapInit::default() };

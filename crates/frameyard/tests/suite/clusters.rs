@@ -251,7 +251,7 @@ fn a_range_is_taken_out_of_clusters() {
     assert_eq!(counted(&yard).stalls, 0);
 }
 
-/// Runs `meanwhile` while a thread of CPU 1 is stopped between cutting a cluster off and clearing its pages.
+/// Runs `meanwhile` while a thread of CPU 1 is stopped between granularity a cluster off and clearing its pages.
 fn with_a_cut_in_progress(yard: &Fixture, meanwhile: impl FnOnce()) {
     thread_local! {
         static CUTS: Cell<bool> = const { Cell::new(false) };

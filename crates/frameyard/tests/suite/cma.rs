@@ -122,7 +122,7 @@ fn an_area_takes_back_what_it_gave_out_and_nothing_else() {
     );
     let zone = yard.zone(ZONE).statistics();
     assert_eq!((zone.cma_served, zone.cma_failed), (1, 2));
-    // Others pass areas over.
+    // Other requests pass areas over.
     let blocked = yard.request_range(at(1000, 30), Gfp::KERNEL).owners(&none).range().unwrap_err();
     assert!(matches!(blocked, AllocError::Blocked(blocker) if blocker.why == BlockedBy::Area), "{blocked}");
     let behind = yard

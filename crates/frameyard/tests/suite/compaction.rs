@@ -37,7 +37,7 @@ fn fill(yard: &Fixture, mover: &Mover<'_>) -> Vec<(Pfn, u64)> {
     slots
 }
 
-/// Leaves every frame in use whose number `keep` accepts, and frees all others.
+/// Keeps every frame that `keep` accepts, and frees the rest.
 fn thin_out(yard: &Fixture, mover: &Mover<'_>, slots: &[(Pfn, u64)], keep: impl Fn(u64) -> bool) {
     for (pfn, slot) in slots.iter().filter(|(pfn, _)| !keep(pfn.0)) {
         assert_eq!(mover.place(*slot), *pfn);
@@ -121,7 +121,7 @@ fn pinned_and_unmovable_frames_stay_and_are_counted() {
     thin_out(&yard, &mover, &slots, |pfn| pfn.is_multiple_of(4));
     let pinned: Vec<_> = slots.iter().filter(|(pfn, _)| pfn.0 % 1024 == 0).collect();
     pinned.iter().for_each(|(_, slot)| mover.pin(*slot));
-    // Frames without an owner, among the others.
+    // Frames without an owner, between frames with one.
     let strays: Vec<Pfn> = (0..40).map(|_| yard.alloc(Order::ZERO, MOVABLE).unwrap()).collect();
     let outcome = yard.compaction().zone(ZONE, CompactRequest::WHOLE_ZONE, &mover.owners());
     assert_eq!(outcome.result, CompactResult::Complete);

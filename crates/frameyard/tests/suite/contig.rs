@@ -119,7 +119,7 @@ fn what_cannot_move_is_named_and_everything_is_undone() {
         (strange, BlockedBy::Unmovable, OwnerKind(9), FrameState::Counted),
         (at(2048, 1).start, BlockedBy::Reserved, none, FrameState::Reserved),
     ] {
-        // Others of the four may lie nearby: one frame alone has one answer.
+        // More of the four may lie nearby: a range of one frame has one answer.
         let alone = PfnRange::new(pfn, PageCount(1));
         let Err(AllocError::Blocked(blocker)) = yard.request_range(alone, Gfp::KERNEL).owners(&owners).range() else {
             panic!("{pfn} is in the way")
@@ -439,7 +439,7 @@ fn allocation_freeing_moving_reporting_and_isolation_go_on_at_once() {
     let movers = Movers::new(&yard);
     movers.refuse_isolate.store(50, Ordering::Relaxed);
     movers.refuse_migrate.store(50, Ordering::Relaxed);
-    // What is given back loses its bytes: nobody may have it just then.
+    // Reporting discards the bytes, so the frames must be free meanwhile.
     yard.watch().return_with(|_| Ok(()));
     let owners = Owners::NONE.with(KIND, &movers);
     let done = AtomicBool::new(false);

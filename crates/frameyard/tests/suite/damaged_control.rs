@@ -32,14 +32,14 @@ fn word(yard: &Fixture, place: u64) -> NonNull<u64> {
 }
 
 fn read(yard: &Fixture, place: u64) -> u64 {
-    // SAFETY: a word of the region; nobody works on the yard.
+    // SAFETY: a word of the region; no other thread uses the yard.
     unsafe { word(yard, place).read() }
 }
 
 /// What attaching says while a word holds another value.
 fn attached_with(yard: &Fixture, place: u64, value: u64) -> Result<(), AttachError> {
     let good = read(yard, place);
-    // SAFETY: a word of the region; nobody works on the yard.
+    // SAFETY: a word of the region; no other thread uses the yard.
     unsafe { word(yard, place).write(value) };
     // SAFETY: the regions are the yard's; the view is dropped unused.
     let attached = unsafe { Yard::attach(yard.map.raw(), yard.control.raw(), yard.platform().clone()) }.map(|_| ());

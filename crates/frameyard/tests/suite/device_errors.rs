@@ -92,13 +92,13 @@ fn ranges_that_lie_elsewhere_are_refused() {
 fn devices_do_not_overlap_and_share_sections_only_where_they_are_alike() {
     let yard = yard();
     let range = frames(512, 512);
-    let device = yard.devices().map(request(range, HUGE, MapLayout::SharedTails)).unwrap();
+    let device = yard.devices().map(request(range, HUGE, MapLayout::Deduplicated)).unwrap();
     for other in [range, frames(0, 1024), frames(512, 1024), frames(0, SECTION)] {
         let overlaps = DeviceError::Overlaps { range: other, device, with: range };
         assert_eq!(refused(&yard, request(other, HUGE, MapLayout::Full)), overlaps);
     }
     let beside = frames(1024, 512);
-    let mixed = DeviceError::MixedSection { range: beside, device, order: HUGE, layout: MapLayout::SharedTails };
+    let mixed = DeviceError::MixedSection { range: beside, device, order: HUGE, layout: MapLayout::Deduplicated };
     assert_eq!(refused(&yard, request(beside, Order::ZERO, MapLayout::Full)), mixed);
     let problem = refused(&yard, request(beside, HUGE, MapLayout::Folded));
     assert_eq!(problem, mixed);
@@ -113,9 +113,9 @@ fn devices_do_not_overlap_and_share_sections_only_where_they_are_alike() {
 fn a_yard_has_so_many_devices_and_no_more() {
     let yard = yard();
     let devices: Vec<DeviceId> = (0..64)
-        .map(|at| yard.devices().map(request(frames(512 * at, 512), HUGE, MapLayout::SharedTails)).unwrap())
+        .map(|at| yard.devices().map(request(frames(512 * at, 512), HUGE, MapLayout::Deduplicated)).unwrap())
         .collect();
-    let one_more = request(frames(512 * 64, 512), HUGE, MapLayout::SharedTails);
+    let one_more = request(frames(512 * 64, 512), HUGE, MapLayout::Deduplicated);
     assert_eq!(refused(&yard, one_more), DeviceError::TooManyDevices(64));
     yard.devices().unmap(devices[17], Removal::Refuse).unwrap();
     assert_eq!(yard.devices().map(one_more), Ok(devices[17]), "its number is used again");
@@ -143,10 +143,10 @@ fn where_memory_for_structures_is_missing_nothing_is_left_behind() {
         }
     }
     yard.watch().answer_with(|call| if matches!(call, MapCall::Share(..)) { Err(MapNotBacked) } else { Ok(()) });
-    assert_eq!(refused(&yard, request(range, HUGE, MapLayout::SharedTails)), DeviceError::NoMapMemory(range));
+    assert_eq!(refused(&yard, request(range, HUGE, MapLayout::Deduplicated)), DeviceError::NoMapMemory(range));
     let tails = frames(64, 448);
     yard.watch().answer_with(move |call| if call == MapCall::Back(tails) { Err(MapNotBacked) } else { Ok(()) });
-    let device = yard.devices().map(request(range, HUGE, MapLayout::SharedTails)).unwrap();
+    let device = yard.devices().map(request(range, HUGE, MapLayout::Deduplicated)).unwrap();
     assert_eq!(yard.devices().split(range.start), Err(DeviceError::NoMapMemory(tails)));
     assert_eq!(yard.devices().join(range.start), Err(DeviceError::NotSplit(range.start)));
     yard.validate().unwrap();
@@ -175,7 +175,7 @@ fn maps_in_devices_need_a_platform_that_can_and_room() {
 #[test]
 fn kernel_like_pages_can_have_the_full_layout_alone() {
     let yard = kernel_yard();
-    for layout in [MapLayout::SharedTails, MapLayout::Folded] {
+    for layout in [MapLayout::Deduplicated, MapLayout::Folded] {
         let content = MapContent::Kernel;
         let problem = refused(&yard, request(frames(0, 512), HUGE, layout));
         assert_eq!(problem, DeviceError::ContentNotZero { layout, content });
@@ -201,7 +201,7 @@ fn a_worker_that_panics_is_an_error_and_leaves_nothing_behind() {
 fn pages_that_cannot_be_split_or_joined_are_named() {
     let yard = yard();
     let [base, huge, folded] =
-        [(Order::ZERO, MapLayout::Full), (HUGE, MapLayout::SharedTails), (HUGE, MapLayout::Folded)];
+        [(Order::ZERO, MapLayout::Full), (HUGE, MapLayout::Deduplicated), (HUGE, MapLayout::Folded)];
     let map = |at: u64, (order, layout)| {
         let range = frames(at * SECTION, 1024);
         (yard.devices().map(request(range, order, layout)).unwrap(), range.start)
@@ -242,7 +242,7 @@ fn fixture_join(yard: &Fixture, pfn: Pfn) -> Result<(), DeviceError> {
 fn users_of_a_device_are_counted_and_keep_it() {
     let yard = yard();
     let range = frames(0, 4096);
-    let device = yard.devices().map(request(range, HUGE, MapLayout::SharedTails)).unwrap();
+    let device = yard.devices().map(request(range, HUGE, MapLayout::Deduplicated)).unwrap();
     let nowhere = range.end;
     assert_eq!(yard.devices().add_mapping(nowhere), Err(DeviceError::NotDevice(nowhere)));
     assert_eq!(yard.devices().remove_mapping(nowhere), Err(DeviceError::NotDevice(nowhere)));

@@ -46,7 +46,7 @@ fn every_frame_of_a_device_leads_to_the_head_of_its_page() {
 #[test]
 fn a_device_in_use_is_not_removed() {
     let yard = yard();
-    let device = yard.devices().map(request(frames(0, 4096), HUGE, MapLayout::SharedTails)).unwrap();
+    let device = yard.devices().map(request(frames(0, 4096), HUGE, MapLayout::Deduplicated)).unwrap();
     let page = yard.devices().page(frames(700, 1).start).unwrap();
     assert!(page.try_get(7));
     let in_use = DeviceError::InUse { references: 7, pages: 1, first: frames(512, 1).start };
@@ -60,7 +60,7 @@ fn a_device_in_use_is_not_removed() {
 #[test]
 fn a_split_page_is_counted_frame_by_frame_until_it_is_joined() {
     let yard = yard();
-    for layout in [MapLayout::Full, MapLayout::SharedTails] {
+    for layout in [MapLayout::Full, MapLayout::Deduplicated] {
         let device = yard.devices().map(request(frames(0, 4096), HUGE, layout)).unwrap();
         let head = frames(512, 1).start;
         yard.devices().split(head).unwrap();
@@ -96,7 +96,7 @@ fn compound_pages_larger_than_a_section_are_found_from_every_section() {
         let info = yard.devices().at(short.start).unwrap();
         let (structures, bytes) = match layout {
             MapLayout::Full => (1 << 18, ByteSize::mib(16)),
-            MapLayout::SharedTails | MapLayout::Folded => (1, ByteSize::kib(4)),
+            MapLayout::Deduplicated | MapLayout::Folded => (1, ByteSize::kib(4)),
         };
         assert_eq!((info.structures, info.map_bytes), (structures, bytes), "{layout}");
         yard.devices().unmap(device, Removal::Refuse).unwrap();
@@ -109,7 +109,7 @@ fn compound_pages_larger_than_a_section_are_found_from_every_section() {
 #[test]
 fn devices_share_a_section_where_one_entry_describes_both() {
     let yard = yard();
-    for layout in [MapLayout::Full, MapLayout::SharedTails] {
+    for layout in [MapLayout::Full, MapLayout::Deduplicated] {
         let [first, second] = [frames(0, 512), frames(2048, 512)];
         let [first_device, second_device] =
             [first, second].map(|range| yard.devices().map(request(range, HUGE, layout)).unwrap());
@@ -127,7 +127,7 @@ fn devices_share_a_section_where_one_entry_describes_both() {
 fn devices_are_no_memory() {
     let yard = yard();
     let range = frames(512, 1024);
-    yard.devices().map(request(range, HUGE, MapLayout::SharedTails)).unwrap();
+    yard.devices().map(request(range, HUGE, MapLayout::Deduplicated)).unwrap();
     let pfn = range.start + PageCount(700);
     let head = range.start + PageCount(512);
     let not_allocated = FreeProblem::NotAllocated(FrameState::Device);
@@ -218,7 +218,7 @@ fn tails_touched(yard: &crate::fixture::Fixture, order: Order, work: impl FnOnce
 fn nothing_reads_or_writes_the_tail_of_a_page_that_is_not_split() {
     let yard = yard();
     let range = frames(0, 8 * 512);
-    for layout in [MapLayout::SharedTails, MapLayout::Folded] {
+    for layout in [MapLayout::Deduplicated, MapLayout::Folded] {
         let touched = tails_touched(&yard, HUGE, || {
             let device = yard.devices().map(request(range, HUGE, layout)).unwrap();
             for pfn in (range.start.0..range.end.0).map(Pfn) {
@@ -239,7 +239,7 @@ fn nothing_reads_or_writes_the_tail_of_a_page_that_is_not_split() {
 fn who_comes_too_late_for_a_part_does_not_write_to_the_tail_that_it_has_become() {
     let yard = yard();
     let range = frames(0, 8 * 512);
-    let device = yard.devices().map(request(range, HUGE, MapLayout::SharedTails)).unwrap();
+    let device = yard.devices().map(request(range, HUGE, MapLayout::Deduplicated)).unwrap();
     yard.devices().split(range.start).unwrap();
     let late = yard.devices().page(range.start + PageCount(300)).unwrap();
     yard.devices().join(range.start).unwrap();
@@ -274,7 +274,7 @@ fn memory_is_asked_for_where_structures_are_written_and_given_back() {
     let yard = yard();
     let calls = log_calls(&yard, |_| false);
     let range = frames(0, 1024);
-    let device = yard.devices().map(request(range, HUGE, MapLayout::SharedTails)).unwrap();
+    let device = yard.devices().map(request(range, HUGE, MapLayout::Deduplicated)).unwrap();
     // A map page holds 64 structures.
     let heads = [frames(0, 64), frames(512, 64)].map(MapCall::Back);
     assert_eq!(taken(&calls), [MapCall::Share(range, HUGE), heads[0], heads[1]]);
@@ -302,7 +302,7 @@ fn a_device_that_holds_its_own_map_has_less_room_for_data() {
         // 64 bytes of 4096 for each frame: one in 64.
         (MapLayout::Full, Order::ZERO, 4 * SECTION / 64),
         // A page each of 256 compound pages, in whole compound pages.
-        (MapLayout::SharedTails, HUGE, 512),
+        (MapLayout::Deduplicated, HUGE, 512),
         (MapLayout::Folded, HUGE, 512),
     ] {
         let request = DeviceRequest { placement: MapPlacement::Device, ..request(range, order, layout) };
@@ -355,7 +355,7 @@ fn large_devices_are_written_and_removed_by_several_workers() {
 fn a_removal_that_may_wait_waits_for_references_and_mappings() {
     let yard = yard();
     let range = frames(0, 1024);
-    let device = yard.devices().map(request(range, HUGE, MapLayout::SharedTails)).unwrap();
+    let device = yard.devices().map(request(range, HUGE, MapLayout::Deduplicated)).unwrap();
     let page = yard.devices().page(range.start).unwrap();
     assert!(page.try_get(1));
     yard.devices().add_mapping(range.start).unwrap();

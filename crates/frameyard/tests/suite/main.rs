@@ -35,5 +35,5 @@ mod policies;
 mod random_actions;
 mod reporting;
 mod requests;
-mod rescue;
+mod slow_path;
 mod stress;

@@ -1,4 +1,4 @@
-//! Yards on memory whose borders are where nobody would wish them.
+//! Yards on memory with awkward borders.
 
 use crate::fixture::{Fixture, Frames, HeapRegion, order};
 use frameyard::boot::{BootError, ZoneLimits};

@@ -1,4 +1,5 @@
-//! Free memory given back to the host: how much, what becomes of it when blocks are cut, merged and used, and who refuses.
+//! Free-page reporting: how much is reported, how marks follow blocks that split, merge and are allocated, and
+//! platforms that refuse.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

@@ -38,9 +38,9 @@ struct Block {
 /// What all threads share.
 struct Town {
     yard: Fixture,
-    /// Who holds each frame; 0: nobody.
+    /// The holder of each frame; 0: free.
     owners: Vec<AtomicU32>,
-    /// Blocks that whoever comes first is to free.
+    /// Blocks for the next thread to free.
     mailbox: Mutex<VecDeque<Block>>,
 }
 
@@ -74,7 +74,7 @@ impl Town {
         self.yard.platform().frame_bytes(pfn).expect("a frame with memory").as_ptr().cast()
     }
 
-    /// Enters a block that the yard handed out: nobody else may hold any frame of it.
+    /// Enters an allocated block: no frame of it may have another holder.
     fn claim(&self, pfn: Pfn, order: Order, mark: u32) -> Block {
         let block = Block { pfn, order, mark };
         for frame in Self::frames(block) {
@@ -86,7 +86,7 @@ impl Town {
         block
     }
 
-    /// Checks that nobody touched a block while it was held.
+    /// Checks that a block kept its contents while it was held.
     fn disclaim(&self, block: Block) {
         for frame in Self::frames(block) {
             // SAFETY: this thread holds the block.
@@ -255,7 +255,7 @@ fn disturb(town: &Town, mut random: Random, steps: usize) {
     }
 }
 
-/// Takes particular ranges while others allocate from them.
+/// Requests ranges of frames while other threads allocate from them.
 fn take_ranges(town: &Town, mut random: Random, mark: u32, steps: usize) {
     for _ in 0..steps {
         let start = FIRST + PageCount(random.below(PAGES));

@@ -136,7 +136,7 @@ pub(super) fn totals(booted: &BroughtUp) -> Map<String, Value> {
                 "mode": init.mode.name(),
                 "content": init.content.name(),
                 "initialiser": init.initialiser.name(),
-                "granularity": init.jobs.cutting.name(),
+                "granularity": init.jobs.granularity.name(),
                 "threads": init.jobs.threads,
                 "job_align_bytes": init.jobs.alignment.map(|pages| geometry.size_of(pages).0),
                 "pcp_reset": init.pcp_reset.name(),

@@ -8,14 +8,14 @@ use crate::units::{MigrateType, Order, Pfn, PfnRange};
 use crate::yard::Yard;
 use crate::zone::covering_block;
 
-/// What covers a frame, for who wants it free.
+/// What covers a frame that a request wants free.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Cover {
     /// On a free list.
     Free(Block),
     /// Counted, with an owner that can be asked.
     Owned(Block, OwnerKind),
-    /// Neither free nor anybody's, or somebody's who may give it up in a moment: look again.
+    /// In transit, or held by a CPU that may free it in a moment: check again.
     Passing(Blocker),
     /// It will stay.
     Fixed(Blocker),

@@ -1,4 +1,4 @@
-//! Cutting large blocks of a zone into batches: what a refill does when the depot is empty.
+//! JobGranularity large blocks of a zone into batches: what a refill does when the depot is empty.
 //!
 //! Under one hold of the zone lock a few blocks are taken, the smallest first as any allocation takes them, until there are
 //! frames for several batches; of them only the heads are touched. When the lock is given back, every frame gets its tag,

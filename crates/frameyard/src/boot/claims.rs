@@ -1,14 +1,14 @@
-//! Who initialises which part of the memory map: a bit for each maximum-order block, set by whoever takes it on.
+//! Claims: one bit per maximum-order block, set by the worker that initialises the block.
 //!
-//! A block is the unit because nothing that happens inside it looks outside: blocks merge within it, and pageblocks
-//! do not cross its ends.
+//! A block is the unit because initialising it depends on nothing outside it: blocks merge within it, and pageblocks do
+//! not cross its ends.
 //!
 //! # Protocol
 //!
-//! A bit is set by one `fetch_or`, whose answer says which bits were clear before: those blocks are the caller's, and
-//! no one else's, until it has published them (through the pageblock types and the zone's free lists) or given them
-//! up. The exchange of the word is atomic, so two callers never both find a bit clear. It orders nothing, and need
-//! not: what a claim gives is the right to write pages that nobody reads before they are published.
+//! One `fetch_or` sets bits and returns the bits that were clear before. Those blocks belong to the caller alone until
+//! it publishes them (through the pageblock types and the zone's free lists) or gives them up. The exchange is atomic,
+//! so two callers never both find a bit clear. It needs no ordering: a claim gives the right to write pages that no CPU
+//! reads before they are published.
 
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::{Order, Pfn, PfnRange};
@@ -25,7 +25,7 @@ pub(crate) struct Claims {
 /// How many blocks a word has bits for.
 const BITS: u64 = 64;
 
-/// How many words a map of so many maximum-order blocks needs.
+/// The words that a map of `blocks` maximum-order blocks needs.
 pub(in crate::boot) fn words_for(blocks: u64) -> u64 {
     blocks.div_ceil(BITS)
 }
@@ -48,7 +48,7 @@ impl Claims {
         PfnRange { start: at(blocks.start), end: at(blocks.end) }
     }
 
-    /// Claims every block that a range touches and nobody has claimed, and calls `won` with each run of them.
+    /// Claims every unclaimed block that a range touches, and calls `won` with each run of them.
     pub(crate) fn claim(&self, range: PfnRange, won: &mut dyn FnMut(PfnRange)) {
         let mut held = Held { claims: *self, run: 0..0, word: 0, bits: 0 };
         for_each_word(self.blocks(range), |at, mask| {

@@ -1,4 +1,4 @@
-//! Allocation with somebody to ask: what moves blocks together and what gives frames up, when nothing is free.
+//! The slow path of a request with owners: compaction and reclaim when no block is free.
 
 use super::compact::DirectCompaction;
 use super::{AllocError, Yard, YardStats};
@@ -15,8 +15,8 @@ use crate::zone::{COSTLY_ORDER, CompactEvent};
 const CLUSTER: u64 = 32;
 /// How often memory is reclaimed for one request, as long as that frees any (`MAX_RECLAIM_RETRIES`).
 const ROUNDS: u32 = 16;
-/// The same for a large order (`should_compact_retry`, which makes do with 4). While others take what is freed, more
-/// rounds cost less than requests that fail after the work of some.
+/// The same for a large order (`should_compact_retry`, which limits it to 4). While other CPUs take the freed frames,
+/// more rounds cost less than requests that fail after some.
 const COSTLY_ROUNDS: u32 = 10;
 
 /// A request that found no block.
@@ -29,24 +29,21 @@ struct Missed<'a> {
 }
 
 impl<P: Platform> Yard<P> {
-    /// Allocates a block as [`alloc`](Self::alloc) does; where there is none and the request may wait
-    /// ([`Gfp::DIRECT_RECLAIM`]), memory is compacted and reclaimed.
+    /// Allocates a block as [`alloc`](Self::alloc) does. A request that fails and may wait ([`Gfp::DIRECT_RECLAIM`])
+    /// compacts and reclaims memory. After the kernel's `__alloc_pages_slowpath`:
     ///
-    /// Pageblocks of other types are left alone at first ([`Gfp::NOFRAGMENT`]); a request that may not be moved shares one
-    /// before anything is reclaimed for it, a movable one when reclaim was in vain (the kernel's `defrag_mode`).
-    /// For more than one frame, memory is compacted without waiting for anybody first. Then, a bounded number of times and
-    /// as long as it frees any, memory is reclaimed, and compacted again. At last whole zones are compacted, and per-CPU
-    /// lists drained. [`Gfp::NORETRY`] makes do with one round of reclaim. After the kernel's `__alloc_pages_slowpath`.
+    /// 1. The first attempts leave pageblocks of other types alone ([`Gfp::NOFRAGMENT`]). An unmovable request shares
+    ///    one before reclaim runs for it, a movable one after reclaim failed (the kernel's `defrag_mode`).
+    /// 2. A request for more than one frame compacts without waiting.
+    /// 3. It reclaims, and compacts again, a bounded number of times and while reclaim frees frames. [`Gfp::NORETRY`]
+    ///    limits this to one round.
+    /// 4. It compacts whole zones, and drains the per-CPU lists.
     ///
-    /// Cost where there is a block: that of `alloc`. No lock may be held that an owner could want.
-    ///
-    /// # Errors
-    ///
-    /// [`AllocError`]; nothing is allocated then.
+    /// Cost where a block is free: that of `alloc`. The caller must not hold a lock that an owner takes.
     #[inline]
     pub(super) fn alloc_with(&self, order: Order, gfp: Gfp, owners: &Owners<'_>) -> Result<Pfn, AllocError> {
         match self.alloc(order, unmixed(gfp)) {
-            Err(AllocError::OutOfMemory { node, .. }) => self.rescue(Missed { node, order, gfp, owners }),
+            Err(AllocError::OutOfMemory { node, .. }) => self.alloc_slow_path(Missed { node, order, gfp, owners }),
             found => found,
         }
     }
@@ -60,14 +57,14 @@ impl<P: Platform> Yard<P> {
         owners: &Owners<'_>,
     ) -> Result<Pfn, AllocError> {
         match self.alloc_on(node, order, unmixed(gfp)) {
-            Err(AllocError::OutOfMemory { .. }) => self.rescue(Missed { node, order, gfp, owners }),
+            Err(AllocError::OutOfMemory { .. }) => self.alloc_slow_path(Missed { node, order, gfp, owners }),
             found => found,
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn rescue(&self, missed: Missed<'_>) -> Result<Pfn, AllocError> {
+    fn alloc_slow_path(&self, missed: Missed<'_>) -> Result<Pfn, AllocError> {
         let Missed { node, order, gfp, .. } = missed;
         let found = if gfp.contains(Gfp::DIRECT_RECLAIM) { self.compact_and_reclaim(missed) } else { None };
         found.unwrap_or_else(|| {
@@ -78,7 +75,7 @@ impl<P: Platform> Yard<P> {
         })
     }
 
-    /// All that can be done for a request that may wait; `None` where it was in vain.
+    /// Compacts and reclaims for a request that may wait; `None` where no block was found.
     fn compact_and_reclaim(&self, missed: Missed<'_>) -> Option<Result<Pfn, AllocError>> {
         let Missed { order, gfp, owners, .. } = missed;
         let costly = order > COSTLY_ORDER;
@@ -163,7 +160,7 @@ impl<P: Platform> Yard<P> {
         (found, result)
     }
 
-    /// Has owners give frames up: enough to compact for the order, where one is wanted (`compact_gap`).
+    /// Reclaims: enough frames to compact for the order of the request (`compact_gap`).
     fn reclaim_for(&self, missed: Missed<'_>) -> PageCount {
         let Missed { node, order, gfp, owners } = missed;
         let gap = if order.0 > 0 { 2 * order.pages().0 } else { 1 };
@@ -175,8 +172,8 @@ impl<P: Platform> Yard<P> {
         reclaimer.reclaim(request)
     }
 
-    /// One more compaction, a thorough one where the order is small, and then what per-CPU lists and reserves hold.
-    /// Nothing for a request that rather fails.
+    /// One more compaction, thorough for small orders, then an attempt that drains the per-CPU lists and uses the
+    /// reserves. Does nothing for [`Gfp::NORETRY`].
     fn last_resort(&self, missed: Missed<'_>) -> Option<Result<Pfn, AllocError>> {
         if missed.gfp.contains(Gfp::NORETRY) {
             return None;

@@ -10,7 +10,7 @@ use crate::units::{Order, Pfn, PfnRange, named};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum BlockedBy {
-    /// It has users that nobody can find, and they stayed for as long as was waited.
+    /// It has users that its owner cannot find, and they stayed for as long as the request waited.
     Pinned,
     /// It cannot be moved: it has no owner that could be asked, or the owner says so.
     Unmovable,
@@ -22,7 +22,7 @@ pub enum BlockedBy {
     Hole,
     /// It is a device's.
     Device,
-    /// Somebody else was at work on it for as long as was waited, or is isolating the same pageblock.
+    /// Another CPU worked on it for as long as the request waited, or isolates the same pageblock.
     Busy,
     /// There was no memory to move it to.
     OutOfMemory,
@@ -43,9 +43,9 @@ impl BlockedBy {
             Self::Unmovable => "unmovable: it would have to be freed",
             Self::Reserved => "reserved",
             Self::Area => "in a contiguous memory area",
-            Self::Device => "a device's: it is not for allocation",
+            Self::Device => "device memory, which is not for allocation",
             Self::Hole => "in a hole: there is no memory",
-            Self::Busy => "busy: somebody else is at work on it",
+            Self::Busy => "busy: another CPU works on it",
             Self::OutOfMemory => "in use, and there is no memory to move it to",
             Self::Failed => "in use, and its owner failed to move it",
         }
@@ -61,7 +61,7 @@ pub struct Blocker {
     pub order: Order,
     /// What it was when it was looked at.
     pub state: FrameState,
-    /// Who owns it, where its users are counted.
+    /// The kind of its owner, where its users are counted.
     pub owner: OwnerKind,
     /// Why it stays.
     pub why: BlockedBy,

@@ -14,6 +14,7 @@ use crate::units::{CpuId, Geometry, NodeId, PageCount, PfnRange, PhysAddr, ZoneK
 use crate::zone::{PcpSizing, WatermarkOptions, ZonePolicy};
 
 mod attach;
+mod bounds;
 mod bring_up;
 mod cache_groups;
 mod claims;
@@ -24,10 +25,12 @@ mod layout;
 mod map_init;
 mod memblock_source;
 mod movable;
+mod table_counts;
 mod tables;
 mod tuning;
 
 pub(crate) use attach::attach;
+pub use bounds::{DeviceSpace, MachineBounds};
 pub(crate) use bring_up::{BringUp, Grain, Growth, PassError};
 #[cfg(all(test, loom))]
 pub(crate) use claims::Claims;

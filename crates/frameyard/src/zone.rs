@@ -75,6 +75,7 @@ pub use watermark::{
     default_min_free_kbytes, free_buffer_pages, recommended_min_free_kbytes, set_lowmem_reserves, set_watermarks,
     size_zones, stat_threshold,
 };
+pub(crate) use watermark::{SharedMinimum, lowmem_reserve};
 
 /// How deep an allocation may dip below a watermark (the kernel's `ALLOC_*` reserve flags).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

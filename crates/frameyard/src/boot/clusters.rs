@@ -5,9 +5,9 @@
 
 use super::{BootError, Tables, YardConfig};
 use crate::sync::Ordering;
-use crate::units::PageCount;
-use crate::zone::PcpZone;
+use crate::units::{ByteSize, Geometry, PageCount, ZoneKind};
 use crate::zone::transfer::{clusters_for, words_for_clusters};
+use crate::zone::{PcpSizing, PcpZone};
 
 /// How large a batch of a zone of so many pages is when the yard is created.
 fn batch(config: &YardConfig<'_>, present: PageCount) -> PageCount {
@@ -18,6 +18,35 @@ fn batch(config: &YardConfig<'_>, present: PageCount) -> PageCount {
 /// How many words the table needs for zones of so many pages.
 pub(super) fn cluster_words(config: &YardConfig<'_>, zones: impl Iterator<Item = PageCount>) -> usize {
     zones.map(|present| words_for_clusters(clusters_for(present, batch(config, present)))).sum()
+}
+
+/// At least as many words as [`cluster_words`] for any zones that have `pages` together.
+///
+/// A batch is at least 3 pages or there are no clusters. While it grows with its zone, by `raw_batch` of the per-CPU sizes, a
+/// zone has at most 8192 clusters; once it has its full size, pages divided by that.
+pub(super) const fn cluster_words_bound(
+    sizing: PcpSizing,
+    geometry: Geometry,
+    pages: PageCount,
+    nodes: usize,
+) -> usize {
+    let zones = nodes * ZoneKind::COUNT;
+    let clusters = match sizing {
+        PcpSizing::Fixed(high) if high < 8 => 0,
+        PcpSizing::Fixed(high) => {
+            let most = geometry.page_shift() as u64 * 8;
+            let quarter = high as u64 / 4;
+            pages.0 / if quarter < most { quarter } else { most }
+        }
+        _ => {
+            let largest = if matches!(sizing, PcpSizing::Early) { ByteSize::kib(512) } else { ByteSize::mib(1) };
+            let quarter = geometry.pages_in(largest).0 / 4;
+            let full = if quarter < 3 { 3 } else { (1 << (quarter + quarter / 2).ilog2()) - 1 };
+            let grown = pages.0 / full + zones as u64 * 8192;
+            if grown < pages.0 / 3 { grown } else { pages.0 / 3 }
+        }
+    };
+    (clusters + clusters.div_ceil(64)) as usize + zones
 }
 
 impl Tables {

@@ -292,7 +292,7 @@ impl Tables {
     }
 
     /// How many words of the zonelist table a node has.
-    pub(super) fn zonelist_stride(nodes: usize) -> usize {
+    pub(super) const fn zonelist_stride(nodes: usize) -> usize {
         1 + nodes * super::ZONE_CHOICES
     }
 

@@ -23,6 +23,7 @@ mod device_maps;
 mod device_stress;
 mod devices;
 mod fixture;
+mod machine_bounds;
 mod maps;
 mod memory_sources;
 mod mixing;

@@ -106,7 +106,7 @@ pub struct DepotStatistics {
 }
 
 /// How many shelves a zone's depot has for so many groups of CPUs: a single group has the zone's.
-pub(crate) fn shelves_for(groups: usize) -> usize {
+pub(crate) const fn shelves_for(groups: usize) -> usize {
     if groups > 1 { groups + 1 } else { 1 }
 }
 

@@ -198,7 +198,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
                 }
                 // Unlock the page while the rest of the window is read.
                 let used = page.unlock();
-                self.bring(window, index);
+                self.fetch_window(window, index);
                 self.read_on(&used, asked, stream);
                 used
             }
@@ -229,14 +229,14 @@ impl<'y, P: Platform> FileRef<'y, P> {
         // The next window is already in memory.
         let Some(hole) = hole else { return };
         let window = stream.plan(index, asked, Cause::Mark(hole));
-        self.bring(window, index);
+        self.fetch_window(window, index);
     }
 
     /// Reads the missing pages of a window, except one. Errors are ignored: a later read of such a page returns them.
-    fn bring(&self, window: Window, except: u64) {
+    fn fetch_window(&self, window: Window, except: u64) {
         let vm = self.vm();
         let end = window.end().min(self.pages_of(self.size()));
-        let mut brought = 0;
+        let mut fetched = 0;
         for index in (window.start..end).filter(|index| *index != except) {
             let there = { self.lock().find(index).is_some() };
             if there {
@@ -250,12 +250,12 @@ impl<'y, P: Platform> FileRef<'y, P> {
                     if self.fill(&page).is_err() {
                         break;
                     }
-                    brought += 1;
+                    fetched += 1;
                 }
                 Ok(Place::Taken(_)) => {}
                 Ok(Place::Behind) | Err(_) => break,
             }
         }
-        vm.count(VmCounter::PgcacheReadahead, brought);
+        vm.count(VmCounter::PgcacheReadahead, fetched);
     }
 }

@@ -32,3 +32,12 @@ pub extern "C" fn probe(page_size: u64, section_size: u64) -> u64 {
         Err(_) => 0,
     }
 }
+
+/// The example kernel: creates its yard and allocates a frame.
+#[unsafe(no_mangle)]
+pub extern "C" fn kernel() -> u64 {
+    match no_std_kernel::init() {
+        Ok(_) => no_std_kernel::page_table_frame().map_or(0, |frame| frame.0),
+        Err(_) => 0,
+    }
+}

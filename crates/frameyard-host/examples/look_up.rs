@@ -6,7 +6,7 @@
 //! ```console
 //! cargo build --release -p frameyard-host --example look_up
 //! for steps in 100000 300000; do
-//!     valgrind --tool=callgrind --callgrind-out-file=/dev/null target/release/examples/look_up $steps shared-tails look private
+//!     valgrind --tool=callgrind --callgrind-out-file=/dev/null target/release/examples/look_up $steps deduplicated look private
 //! done
 //! ```
 //!

@@ -9,13 +9,14 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use frameyard::platform::MapNotBacked;
 use frameyard::{ByteSize, PageCount, Pfn, PfnRange};
 
 use crate::device_part::{DevicePart, PAGE_STRUCTURE};
 use crate::device_problem::DeviceMapProblem;
+use crate::lock::lock;
 use crate::memory::{HUGE_ALIGN, HugePages};
 use crate::shared::view::SharedView;
 use crate::sys::descriptor;
@@ -61,7 +62,7 @@ impl DeviceMap {
         if contents == Fresh::No {
             window.discard(window.whole())?;
         }
-        disable_huge_pages(&window, window.whole())?;
+        window.advise(window.whole(), Advice::NoHugePages)?;
         let kind = Kind::Private { dense, placed: Mutex::default() };
         Ok(Self { window: Arc::new(window), first: part.first, kind, problem: Mutex::default() })
     }
@@ -78,11 +79,11 @@ impl DeviceMap {
 
     /// The reason of the last refusal, which it forgets.
     pub(crate) fn take_problem(&self) -> Option<DeviceMapProblem> {
-        locked(&self.problem).take()
+        lock(&self.problem).take()
     }
 
     fn refuse(&self, problem: DeviceMapProblem) -> MapNotBacked {
-        *locked(&self.problem) = Some(problem);
+        *lock(&self.problem) = Some(problem);
         MapNotBacked
     }
 
@@ -129,7 +130,7 @@ impl DeviceMap {
         }
         let size = ByteSize(piece.len as u64);
         let refused = |source| self.refuse(DeviceMapProblem::host("keep huge pages off page structures", size, source));
-        disable_huge_pages(&self.window, piece).map_err(refused)
+        self.window.advise(piece, Advice::NoHugePages).map_err(refused)
     }
 
     /// Frees the memory of a part that contains zeroes. It reads as zero afterwards and can be written.
@@ -147,7 +148,7 @@ impl DeviceMap {
             // If this fails, the part keeps its memory, which contains zeroes too.
             let _ = self.window.discard(piece);
         }
-        let _ = disable_huge_pages(&self.window, piece);
+        let _ = self.window.advise(piece, Advice::NoHugePages);
     }
 
     /// Maps `bytes` of a device's file, from an offset on, as the memory of a part. Refused without a file.
@@ -167,7 +168,7 @@ impl DeviceMap {
         let Some(piece) = piece else { return Err(self.refuse(DeviceMapProblem::NotWholePages { size })) };
         // The earlier contents of the device are no page structures.
         let punched = descriptor::punch_hole(file, offset, piece.len as u64);
-        let mut placed = locked(placed);
+        let mut placed = lock(placed);
         self.window.replace(piece, Source::Shared { file: file.as_fd(), offset }).map_err(host)?;
         placed.push(piece);
         drop(placed);
@@ -180,7 +181,7 @@ impl DeviceMap {
     /// Forgets the pieces inside this one that are mapped from devices. Returns whether there were any.
     fn take_from_devices(&self, piece: Piece) -> bool {
         let Kind::Private { placed, .. } = &self.kind else { return false };
-        let mut placed = locked(placed);
+        let mut placed = lock(placed);
         let before = placed.len();
         placed.retain(|other| other.offset < piece.offset || other.end() > piece.end());
         placed.len() < before
@@ -203,20 +204,6 @@ impl Drop for DeviceMap {
             let _ = self.window.replace(self.window.whole(), Source::Anonymous);
         }
     }
-}
-
-/// Keeps transparent huge pages off a sparsely written piece.
-fn disable_huge_pages(window: &MapWindow, piece: Piece) -> io::Result<()> {
-    match window.advise(piece, Advice::NoHugePages) {
-        // A kernel without huge pages rejects the advice, but follows it.
-        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
-        result => result,
-    }
-}
-
-/// Locks a mutex. A panic of an earlier holder leaves no broken state behind.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -1,10 +1,12 @@
 //! [`InitWatch`]: the progress of initialising a memory map, for other threads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use frameyard::PageCount;
 use frameyard::platform::{InitProgress, NodeInit};
+
+use crate::lock::lock;
 
 /// The reported progress of initialising the memory map of a yard.
 ///
@@ -32,7 +34,7 @@ impl InitWatch {
     /// The completed passes over nodes, in the order of completion. Cost: a lock and a copy.
     #[must_use]
     pub fn nodes(&self) -> Vec<NodeInit> {
-        self.locked_nodes().clone()
+        lock(&self.seen.nodes).clone()
     }
 
     /// Records a report.
@@ -42,12 +44,7 @@ impl InitWatch {
             InitProgress::Written(frames) => {
                 self.seen.pages.fetch_add(frames.count().0, Ordering::Relaxed);
             }
-            InitProgress::NodeDone(node) => self.locked_nodes().push(node),
+            InitProgress::NodeDone(node) => lock(&self.seen.nodes).push(node),
         }
-    }
-
-    fn locked_nodes(&self) -> MutexGuard<'_, Vec<NodeInit>> {
-        // A panic of an earlier holder leaves a complete list behind.
-        self.seen.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

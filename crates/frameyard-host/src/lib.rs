@@ -10,6 +10,8 @@ mod device_problem;
 mod hugetlb;
 mod init_watch;
 mod io_ring;
+mod kernel_text;
+mod lock;
 mod map_rates;
 #[expect(unsafe_code, reason = "the core cannot check that the memory of a yard outlives it; the module does")]
 mod mapped;

@@ -99,11 +99,7 @@ impl HugePages {
         };
         match self {
             Self::Advise => mapping.advise(piece, Advice::HugePages).map_err(refused),
-            Self::Never => match mapping.advise(piece, Advice::NoHugePages) {
-                // A kernel without huge pages rejects the advice, but follows it.
-                Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => Ok(()),
-                result => result.map_err(refused),
-            },
+            Self::Never => mapping.advise(piece, Advice::NoHugePages).map_err(refused),
             Self::Default => Ok(()),
         }
     }

@@ -9,6 +9,8 @@ use std::ops::Range;
 
 use frameyard::ByteSize;
 
+use crate::kernel_text;
+
 /// The cost of a range of addresses of this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MemoryUse {
@@ -67,7 +69,7 @@ impl MemoryUse {
             "AnonHugePages" | "ShmemPmdMapped" | "FilePmdMapped" => &mut self.huge,
             _ => return,
         };
-        if let Some(size) = kib(value) {
+        if let Some(size) = kernel_text::size(value) {
             sum.0 += size.0;
         }
     }
@@ -80,11 +82,6 @@ fn addresses(line: &str) -> Option<Range<usize>> {
     Some(address(start)?..address(end)?)
 }
 
-/// A value in the kernel's kB.
-fn kib(value: &str) -> Option<ByteSize> {
-    value.trim().strip_suffix("kB")?.trim().parse().ok().map(ByteSize::kib)
-}
-
 /// The size of the page tables of this process (`VmPTE`): of the lowest level, as the kernel counts them.
 ///
 /// # Errors
@@ -92,8 +89,8 @@ fn kib(value: &str) -> Option<ByteSize> {
 /// The system's error if `/proc/self/status` cannot be read or lacks the line.
 pub fn page_table_bytes() -> io::Result<ByteSize> {
     let status = fs::read_to_string("/proc/self/status")?;
-    let value = status.lines().find_map(|line| line.strip_prefix("VmPTE:")).and_then(kib);
-    value.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "/proc/self/status: expected a line VmPTE: N kB"))
+    kernel_text::size_field(&status, "VmPTE:")
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "/proc/self/status: expected a line VmPTE: N kB"))
 }
 
 /// The number of mappings of a process, and its limit.
@@ -177,7 +174,7 @@ Pss:                   3 kB\n";
     fn the_zero_page_costs_page_tables_and_no_memory() {
         let region = Region::zeroed(ByteSize::mib(64), HugePages::Never).unwrap();
         assert_eq!(region.memory_use(ByteSize(0), region.size()).unwrap().proportional, ByteSize(0));
-        let words = region.test_words();
+        let words = region.atomics();
         let zeros: u64 = words.iter().step_by(512).map(|word| word.load(Ordering::Relaxed)).sum();
         assert_eq!(zeros, 0);
         let read = region.memory_use(ByteSize(0), region.size()).unwrap();
@@ -195,7 +192,7 @@ Pss:                   3 kB\n";
         let file = in_memory(2 << 20).unwrap();
         let regions = [(); 2].map(|()| Region::in_file(&file, 0, ByteSize::mib(2), HugePages::Default).unwrap());
         for region in &regions {
-            region.test_words().iter().step_by(512).for_each(|word| {
+            region.atomics().iter().step_by(512).for_each(|word| {
                 word.store(1, Ordering::Relaxed);
             });
         }

@@ -149,12 +149,6 @@ impl Region {
         self.mapping.words()
     }
 
-    /// The words of a region that a test uses alone.
-    #[cfg(test)]
-    pub(crate) fn test_words(&self) -> &[AtomicU64] {
-        self.mapping.words()
-    }
-
     /// Restricts `size` bytes from `offset` on to one node of the host, rounded in to whole host pages.
     ///
     /// # Errors
@@ -238,9 +232,9 @@ mod tests {
         assert_eq!(region.base().as_ptr() as u64 % HUGE_ALIGN, 0);
         assert_eq!(region.size().0, (5 << 20) + sys::host_page_size() as u64);
         assert_eq!(region.resident().unwrap(), ByteSize(0));
-        region.test_words()[(3 << 20) / 8].store(1, Ordering::Relaxed);
+        region.atomics()[(3 << 20) / 8].store(1, Ordering::Relaxed);
         assert_eq!(region.resident().unwrap(), ByteSize(sys::host_page_size() as u64));
-        assert_eq!(region.test_words().iter().map(|word| word.load(Ordering::Relaxed)).sum::<u64>(), 1);
+        assert_eq!(region.atomics().iter().map(|word| word.load(Ordering::Relaxed)).sum::<u64>(), 1);
     }
 
     #[test]
@@ -251,7 +245,7 @@ mod tests {
         assert_eq!((bytes.len(), bytes[5]), (2 << 20, 0));
         bytes[5] = 7;
         assert!(!region.is_zeroed());
-        assert_eq!(region.test_words()[0].load(Ordering::Relaxed).to_le_bytes()[5], 7);
+        assert_eq!(region.atomics()[0].load(Ordering::Relaxed).to_le_bytes()[5], 7);
         region.zero();
         assert!(region.is_zeroed());
         assert_eq!(region.bytes_mut().unwrap()[5], 0);
@@ -268,7 +262,7 @@ mod tests {
     #[test]
     fn a_region_larger_than_the_host_can_be_reserved() {
         let region = Region::zeroed(ByteSize(1 << 42), HugePages::Never).unwrap();
-        region.test_words()[(1 << 42) / 8 - 1].store(1, Ordering::Relaxed);
+        region.atomics()[(1 << 42) / 8 - 1].store(1, Ordering::Relaxed);
         assert_eq!(region.size(), ByteSize(1 << 42));
     }
 

@@ -5,6 +5,8 @@ use std::io;
 
 use frameyard::ByteSize;
 
+use crate::kernel_text::size_field;
+
 /// The memory of a process, as the kernel accounts for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ResidentSize {
@@ -31,17 +33,11 @@ impl ResidentSize {
 
     fn parse(status: &str, rollup: &str) -> Option<Self> {
         Some(Self {
-            resident: field(status, "VmRSS:")?,
-            proportional: field(rollup, "Pss:"),
-            anonymous_huge: field(rollup, "AnonHugePages:"),
+            resident: size_field(status, "VmRSS:")?,
+            proportional: size_field(rollup, "Pss:"),
+            anonymous_huge: size_field(rollup, "AnonHugePages:"),
         })
     }
-}
-
-fn field(text: &str, key: &str) -> Option<ByteSize> {
-    let value = text.lines().find_map(|line| line.strip_prefix(key))?;
-    let kib: u64 = value.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(ByteSize::kib(kib))
 }
 
 #[cfg(test)]

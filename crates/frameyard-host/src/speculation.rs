@@ -21,12 +21,13 @@
 use std::cell::Cell;
 use std::io;
 use std::sync::atomic::{Ordering, fence};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use frameyard::platform::GetMark;
 
+use crate::lock::lock;
 use crate::sys::membarrier::ProcessBarrier;
 
 /// The marks of this process: the largest number of threads that had one at the same time. They are never freed.
@@ -59,9 +60,8 @@ impl Drop for Giver {
     }
 }
 
-/// A panic of an earlier holder leaves a complete list behind.
 fn marks() -> MutexGuard<'static, Marks> {
-    MARKS.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&MARKS)
 }
 
 /// Sets the thread's mark. The caller resets it. Each takes one addition to a word of the thread.

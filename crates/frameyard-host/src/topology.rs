@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use frameyard::{ByteSize, CpuId, NodeId};
 
 use crate::cpu_list::CpuList;
+use crate::kernel_text;
 use crate::sys;
 
 mod memory_limit;
@@ -232,15 +233,10 @@ fn model_name(line: &str) -> Option<String> {
 fn meminfo(root: &Path, key: &'static str) -> Result<ByteSize, TopologyError> {
     let path = root.join("proc/meminfo");
     let text = read_text(&path)?;
-    let line = text.lines().find_map(|line| line.strip_prefix(key));
-    line.and_then(kib_value).ok_or(TopologyError::Malformed {
+    kernel_text::size_field(&text, key).ok_or(TopologyError::Malformed {
         path,
         expected: if key == "MemTotal:" { "a line MemTotal: N kB" } else { "a line MemAvailable: N kB" },
     })
-}
-
-fn kib_value(text: &str) -> Option<ByteSize> {
-    text.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024).map(ByteSize)
 }
 
 fn nodes(root: &Path, online: &CpuList, memory: ByteSize) -> Result<Vec<HostNode>, TopologyError> {
@@ -273,7 +269,8 @@ fn nodes(root: &Path, online: &CpuList, memory: ByteSize) -> Result<Vec<HostNode
 
 fn node_memory(path: &Path) -> Result<ByteSize, TopologyError> {
     let text = read_text(path)?;
-    let value = text.lines().find_map(|line| line.split_once("MemTotal:")).and_then(|(_, value)| kib_value(value));
+    let value =
+        text.lines().find_map(|line| line.split_once("MemTotal:")).and_then(|(_, value)| kernel_text::size(value));
     value.ok_or(TopologyError::Malformed { path: path.to_owned(), expected: "a line Node N MemTotal: M kB" })
 }
 

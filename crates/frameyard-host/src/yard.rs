@@ -144,8 +144,8 @@ impl HostYard {
         self.yard.control()
     }
 
-    /// A second view of the yard that counts accesses to page structures and locks in `counters`. Calls on the yard itself
-    /// are not counted.
+    /// A second view of the yard that counts accesses to page structures and locks in `counters`. Calls on the yard
+    /// itself are not counted.
     ///
     /// `task` returns the small number of the calling task. Tasks that use the view at the same time have different
     /// numbers.

@@ -92,7 +92,7 @@ struct RangeTable {
     size: Option<Spanned<String>>,
 }
 
-/// A contiguous memory area: a range as others, or a size alone, to be placed on a node or any.
+/// A contiguous memory area: a range, or a size alone, to be placed on one node or any node.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AreaTable {

@@ -7,7 +7,7 @@
 //! The map of a large machine needs much host memory. So a [fraction](BringUp::fraction) of each node is simulated,
 //! in sections smaller by the same factor, and the time multiplied.
 
-use frameyard::boot::{Cutting, InitJobs, InitMode, Initialiser, MapInit};
+use frameyard::boot::{InitJobs, InitMode, Initialiser, JobGranularity, MapInit};
 use frameyard::page::MapContent;
 use frameyard::platform::NodeInit;
 use frameyard::{ByteSize, CpuId, Geometry, NodeId, Order, PageCount, PfnRange};
@@ -79,7 +79,7 @@ pub fn run(machine: &Machine, how: &BringUp) -> Result<BringUpRun, SimError> {
     let section = ByteSize((128 << 20) / fraction);
     let geometry = Geometry::new(ByteSize(4096), section, pageblock, max).expect("a section holds a block or more");
     let jobs = InitJobs {
-        cutting: Cutting::Ranges,
+        granularity: JobGranularity::Ranges,
         threads: match how.threads {
             BringUpThreads::OnePerNode => Some(1),
             BringUpThreads::OnePerCpu => None,

@@ -4,6 +4,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 use frameyard::{ByteSize, RawRegion};
+use memmap2::{MmapOptions, MmapRaw};
 
 /// Alignment of large regions, so that the host can back them by huge pages.
 const ALIGN: usize = 2 << 20;
@@ -21,41 +22,34 @@ pub(crate) fn prefetch(address: usize) {
     let _ = address;
 }
 
-/// A private mapping of zeroes, unmapped on drop.
-#[derive(Debug)]
-struct Mapping {
-    base: NonNull<u8>,
-    len: usize,
+/// When the host reserves memory for a mapping.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Commit {
+    /// At once, in its accounting.
+    Accounted,
+    /// When a page is written.
+    WhenWritten,
 }
 
-// SAFETY: the range belongs to the process, not to a thread; the owner of an address decides which threads use it.
-unsafe impl Send for Mapping {}
-// SAFETY: as above.
-unsafe impl Sync for Mapping {}
-
-impl Mapping {
-    /// A mapping of `len` bytes; `None` where the host has no such range or too little memory.
-    fn new(len: usize, more_flags: libc::c_int) -> Option<Self> {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | more_flags;
-        // SAFETY: a new private mapping at an address that the kernel chooses.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
-        if base == libc::MAP_FAILED { None } else { Some(Self { base: NonNull::new(base.cast())?, len }) }
+/// A private mapping of zeroes, unmapped on drop; `None` where the host has no such range or too little memory.
+fn mapping(len: usize, commit: Commit) -> Option<MmapRaw> {
+    let mut options = MmapOptions::new();
+    options.len(len);
+    if commit == Commit::WhenWritten {
+        options.no_reserve_swap();
     }
+    Some(options.map_anon().ok()?.into())
 }
 
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: the mapping that `new` made; no reference to it remains.
-        let unmapped = unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
-        debug_assert_eq!(unmapped, 0, "the own mapping can be unmapped");
-    }
+fn base_of(mapping: &MmapRaw) -> NonNull<u8> {
+    NonNull::new(mapping.as_mut_ptr()).expect("a mapping has an address")
 }
 
 /// Zeroed memory, backed by huge pages where the host has them. A simulation accesses its whole memory map, so
 /// address translation would dominate its run time.
 #[derive(Debug)]
 pub(crate) struct ZeroedRegion {
-    mapping: Mapping,
+    mapping: MmapRaw,
     /// The offset of the region in the mapping.
     begin: usize,
     len: usize,
@@ -66,28 +60,19 @@ impl ZeroedRegion {
     pub(crate) fn new(size: ByteSize) -> Option<Self> {
         let len = usize::try_from(size.0).ok()?.max(1);
         if len < ALIGN {
-            return Some(Self { mapping: Mapping::new(len, 0)?, begin: 0, len });
+            return Some(Self { mapping: mapping(len, Commit::Accounted)?, begin: 0, len });
         }
-        let mapping = Mapping::new(len.checked_add(ALIGN)?, 0)?;
-        let begin = mapping.base.align_offset(ALIGN);
-        let region = Self { mapping, begin, len };
-        region.ask_for_large_pages();
-        Some(region)
+        let mapping = mapping(len.checked_add(ALIGN)?, Commit::Accounted)?;
+        let begin = base_of(&mapping).align_offset(ALIGN);
+        // A host without huge pages returns an error, which costs only speed.
+        #[cfg(target_os = "linux")]
+        let _ = mapping.advise_range(memmap2::Advice::HugePage, begin, len);
+        Some(Self { mapping, begin, len })
     }
-
-    #[cfg(target_os = "linux")]
-    fn ask_for_large_pages(&self) {
-        // SAFETY: a part of the own mapping. The advice changes no contents. A host without huge pages returns an
-        // error, which costs only speed.
-        unsafe { libc::madvise(self.base().as_ptr().cast(), self.len, libc::MADV_HUGEPAGE) };
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    fn ask_for_large_pages(&self) {}
 
     fn base(&self) -> NonNull<u8> {
         // SAFETY: `begin` lies inside the mapping.
-        unsafe { self.mapping.base.add(self.begin) }
+        unsafe { base_of(&self.mapping).add(self.begin) }
     }
 
     pub(crate) fn raw(&self) -> RawRegion {
@@ -130,21 +115,21 @@ impl DerefMut for Words {
 
 /// Addresses with zeroed memory behind them. The host backs only written pages.
 #[derive(Debug)]
-pub(crate) struct Reservation(Mapping);
+pub(crate) struct Reservation(MmapRaw);
 
 impl Reservation {
     /// A reservation of `size` bytes; `None` where the host has no such range.
     pub(crate) fn new(size: ByteSize) -> Option<Self> {
         let len = usize::try_from(size.0).ok()?.max(1);
-        Mapping::new(len, libc::MAP_NORESERVE).map(Self)
+        mapping(len, Commit::WhenWritten).map(Self)
     }
 
     pub(crate) fn base(&self) -> NonNull<u8> {
-        self.0.base
+        base_of(&self.0)
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.len
+        self.0.len()
     }
 
     /// The address at an offset.

@@ -23,7 +23,7 @@ const STRETCH: u64 = PageLevel::Huge.size().0;
 #[derive(Clone, Copy)]
 enum Sharing {
     /// Exclusive: one entry maps it.
-    Alone,
+    Exclusive,
     /// Shared: a device's frame, which other entries may map.
     Shared,
 }
@@ -175,7 +175,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
                     spot,
                     |_, entry| {
                         let pfn = frame_at(entry, spot.level, at.0);
-                        let sharing = if entry.is_device() { Sharing::Shared } else { Sharing::Alone };
+                        let sharing = if entry.is_device() { Sharing::Shared } else { Sharing::Exclusive };
                         let has_bytes = !entry.is_device() || entry.is_counted_device();
                         let copied = has_bytes && copy(sharing, done, pfn, offset, count);
                         if copied { Ok(()) } else { Err(FaultError::NoFrameBytes(at)) }
@@ -242,7 +242,7 @@ impl<'y, P: Platform> AddressSpace<'y, P> {
             let bytes = &mut bytes[done..done + count];
             match sharing {
                 // SAFETY: `access` keeps writers from the page.
-                Sharing::Alone => unsafe { words::read_bytes(yard, pfn, offset, bytes) },
+                Sharing::Exclusive => unsafe { words::read_bytes(yard, pfn, offset, bytes) },
                 // SAFETY: only frames of devices are shared.
                 Sharing::Shared => unsafe { words::read_shared(yard, pfn, offset, bytes) },
             }
@@ -260,7 +260,7 @@ impl<'y, P: Platform> AddressSpace<'y, P> {
             let bytes = &bytes[done..done + count];
             match sharing {
                 // SAFETY: `access` excludes all other accesses to the page.
-                Sharing::Alone => unsafe { words::write_bytes(yard, pfn, offset, bytes) },
+                Sharing::Exclusive => unsafe { words::write_bytes(yard, pfn, offset, bytes) },
                 // SAFETY: only frames of devices are shared.
                 Sharing::Shared => unsafe { words::write_shared(yard, pfn, offset, bytes) },
             }

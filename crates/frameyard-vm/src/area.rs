@@ -310,7 +310,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     }
 
     /// Frees an unused spare from [`spare_for_removal`](Self::spare_for_removal).
-    pub(crate) fn give_back_spare(&self, spare: Option<SpareArea>) {
+    pub(crate) fn free_spare(&self, spare: Option<SpareArea>) {
         if let Some(SpareArea(id)) = spare {
             self.vm().delete_object(ObjectKind::Area, id);
         }

@@ -7,7 +7,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`file`], [`tree`] | the object, and the tree of its pages |
-//! | [`bring`], [`readahead`] | pages enter the file, on demand and ahead of use |
+//! | [`fetch`], [`readahead`] | pages enter the file, on demand and ahead of use |
 //! | [`transfer`], [`writeback`] | reads, writes, and write-back |
 //! | [`evict`], [`migrate`] | pages leave the file, or move |
 //!
@@ -51,9 +51,9 @@ use crate::object_id::{ObjectId, ObjectKind};
 use crate::root::HeaderWord;
 use crate::vm::Vm;
 
-mod bring;
 mod error;
 mod evict;
+mod fetch;
 mod file;
 mod migrate;
 mod page_lock;

@@ -174,7 +174,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         if spot.level != Level::HUGE || !spot.entry.is_empty() {
             return Ok(Some(Faulted::LookAgain));
         }
-        let Some((pfn, aside)) = self.huge_block(addr, advice) else {
+        let Some((pfn, deposited)) = self.huge_block(addr, advice) else {
             self.vm().count(VmCounter::ThpFaultFallback, 1);
             return Ok(None);
         };
@@ -182,12 +182,12 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         if !table.entry(spot.index).is_empty() {
             drop(table);
             self.give_up(pfn);
-            self.free_table_frames(&[aside]);
+            self.free_table_frames(&[deposited]);
             return Ok(Some(Faulted::LookAgain));
         }
         let entry = Entry::page(pfn, Level::HUGE).protected(area.protection);
         table.fill(spot.index, entry.used(access), Level::HUGE);
-        table.deposit(self.vm().yard().counted().link(aside), self.vm().page(aside));
+        table.deposit(self.vm().yard().counted().link(deposited), self.vm().page(deposited));
         drop(table);
         self.vm().lru_add(self.vm().page(pfn));
         self.vm().count(VmCounter::ThpFaultAlloc, 1);
@@ -201,13 +201,13 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     fn huge_block(&self, addr: VirtAddr, advice: HugeAdvice) -> Option<(Pfn, Pfn)> {
         const TRY: Gfp = Gfp::HIGHUSER_MOVABLE.union(Gfp::COMP).union(Gfp::NOWARN).union(Gfp::NORETRY);
         let gfp = if advice == HugeAdvice::Huge { TRY } else { TRY.without(Gfp::DIRECT_RECLAIM) };
-        let aside = self.new_table(Level::SMALL, addr.0).ok()?.pfn;
+        let deposited = self.new_table(Level::SMALL, addr.0).ok()?.pfn;
         let block = self.vm().alloc_frames(HUGE, gfp, Step::AllocateHugePage);
         let prepared = block.and_then(|pfn| self.prepare(pfn, HUGE, Level::HUGE.align_down(addr.0)).map(|()| pfn));
         match prepared {
-            Ok(pfn) => Some((pfn, aside)),
+            Ok(pfn) => Some((pfn, deposited)),
             Err(_) => {
-                self.free_table_frames(&[aside]);
+                self.free_table_frames(&[deposited]);
                 None
             }
         }

@@ -134,7 +134,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         }
         let kept = head.owner() & KEPT;
         let split = vm.yard().counted().disown_and_split(head.pfn(), HUGE);
-        debug_assert!(split.is_ok(), "who has a block alone can split it: {split:?}");
+        debug_assert!(split.is_ok(), "the owner of a block can split it: {split:?}");
         for (index, part) in mapped.iter().enumerate() {
             let pfn = head.pfn() + PageCount(index as u64);
             if part.is_none() && index > 0 {
@@ -166,7 +166,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         let yard = self.vm().yard();
         let owner = owner_word(PageKind::Anonymous, self.object(), head.owner() & KEPT);
         let split = yard.counted().disown_and_split(head.pfn(), HUGE);
-        debug_assert!(split.is_ok(), "who has a block alone can split it: {split:?}");
+        debug_assert!(split.is_ok(), "the owner of a block can split it: {split:?}");
         let counts = Counts { references: 2, mappings: 1 };
         for part in 0..HUGE.pages().0 {
             let index = addr + (part << Level::SMALL.shift());

@@ -178,7 +178,7 @@ impl<P: Platform> AddressSpace<'_, P> {
         let spare = space.spare_for_removal(range)?;
         let zapped = space.zap(range);
         if let Some(addr) = zapped.moving {
-            space.give_back_spare(spare);
+            space.free_spare(spare);
             return Err(MapError::Moving(addr));
         }
         let tables = free_tables_of(space, range);

@@ -20,7 +20,7 @@
 //! any time: an entry can be cleared, marked or split, and a table can be freed and its frame reused. The walk does, in
 //! this order:
 //!
-//! 1. Read the space's count of removed tables ([`SpaceWord::TABLES_GONE`], Acquire).
+//! 1. Read the space's count of removed tables ([`SpaceWord::TABLE_REMOVALS`], Acquire).
 //! 2. Walk down. Read frames named by entries as tables only if they are memory of the yard, and only with atomic
 //!    loads. A reused frame yields at most a wrong number.
 //! 3. For a present entry: check that the head of its frame is a page of a space, and try to take all references at
@@ -120,36 +120,36 @@ impl<P: Platform, S: PageSink> Taking<'_, '_, P, S> {
         let behind = (level.align_down(self.at) + level.span()).min(self.end);
         let pages = PageCount((behind - self.at) >> Level::SMALL.shift());
         let run = PageRun { first: frame_at(entry, level, self.at), pages };
-        if self.goes_on(run) {
+        if self.continues(run) {
             return run;
         }
-        self.hand_on();
+        self.flush_run();
         PageRun { pages: PageCount(self.sink.room(run)), ..run }
     }
 
     /// Notes a taken run. There is room for it.
     #[inline(always)]
     fn note(&mut self, run: PageRun) {
-        if self.goes_on(run) {
+        if self.continues(run) {
             self.open.pages += run.pages;
         } else {
             self.open = run;
         }
         if self.open.pages >= LONG_RUN {
-            self.hand_on();
+            self.flush_run();
         }
         self.at += run.pages.0 << Level::SMALL.shift();
     }
 
     /// Whether a run continues the open one.
     #[inline(always)]
-    fn goes_on(&self, run: PageRun) -> bool {
+    fn continues(&self, run: PageRun) -> bool {
         self.open.pages > PageCount(0) && self.open.end() == run.first
     }
 
     /// Passes the open run to the sink.
     #[inline(always)]
-    fn hand_on(&mut self) {
+    fn flush_run(&mut self) {
         if self.open.pages > PageCount(0) {
             self.sink.push(core::mem::take(&mut self.open));
         }
@@ -177,7 +177,7 @@ impl<P: Platform, S: PageSink> Taking<'_, '_, P, S> {
                 if self.at > start { Ok(()) } else { Err(PinError::NotFast(VirtAddr(self.at))) }
             }
         };
-        self.hand_on();
+        self.flush_run();
         match done {
             Err(problem) if self.at == start => Err(problem),
             _ => Ok(PageCount((self.at - start) >> Level::SMALL.shift())),
@@ -194,21 +194,21 @@ pub(crate) fn frame_at(entry: Entry, level: Level, addr: u64) -> Pfn {
 impl<P: Platform> SpaceRef<'_, P> {
     /// The count of removed tables of this space.
     #[inline(always)]
-    fn tables_gone(&self) -> u64 {
-        // Acquire: pairs with the Release in `tables_go`.
-        self.word(SpaceWord::TABLES_GONE).load(Ordering::Acquire)
+    fn table_removals(&self) -> u64 {
+        // Acquire: pairs with the Release in `announce_table_removal`.
+        self.word(SpaceWord::TABLE_REMOVALS).load(Ordering::Acquire)
     }
 
     /// Announces the removal of tables that are no longer linked; the caller may free them afterwards. The caller holds
     /// the map lock for writing.
-    pub(crate) fn tables_go(&self) {
+    pub(crate) fn announce_table_removal(&self) {
         #[cfg(loom)]
         if frameyard::sync::is_weakened(frameyard::sync::Weakness::TablesGoSilently) {
             return;
         }
-        // Release: pairs with the Acquire in `tables_gone`. A walk that reads the new count finds no entry that leads to the
+        // Release: pairs with the Acquire in `table_removals`. A walk that reads the new count finds no entry that leads to the
         // freed tables.
-        self.word(SpaceWord::TABLES_GONE).fetch_add(1, Ordering::Release);
+        self.word(SpaceWord::TABLE_REMOVALS).fetch_add(1, Ordering::Release);
         // Release: pairs with the Acquire in `Table::entry`. A walk that reaches a freed table and reads a later write there
         // also sees the new count.
         fence(Ordering::Release);

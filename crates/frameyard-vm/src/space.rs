@@ -58,7 +58,7 @@ impl SpaceWord {
     /// Root of the tree of areas. Map lock.
     pub(crate) const AREAS: usize = 11;
     /// Counts removals of reachable page tables. Changes under the map lock; unlocked walks read it.
-    pub(crate) const TABLES_GONE: usize = 12;
+    pub(crate) const TABLE_REMOVALS: usize = 12;
 
     /// Number of areas. Map lock.
     pub(crate) const AREA_COUNT: usize = 16;
@@ -98,7 +98,7 @@ impl<P: Platform> fmt::Debug for SpaceRef<'_, P> {
 }
 
 const HANDLES: u64 = i32::MAX as u64;
-const LEFT: u64 = 1 << 31;
+const ABANDONED: u64 = 1 << 31;
 const VISIT: u64 = 1 << 32;
 
 /// Bound of the wait for visits, in rounds of [`Platform::relax`]. A visitor moves one page.
@@ -204,15 +204,15 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     }
 
     /// Restores the last handle after visits timed out: the space lives on.
-    fn take_handle_back(self) {
+    fn restore_handle(self) {
         // Release: pairs with the Acquire in `change_users`. No other handle exists, so the count has not changed meanwhile.
         self.word(SpaceWord::USERS).fetch_add(1, Ordering::Release);
     }
 
     /// Abandons a space to the last of its visitors; `false` if the last visit has ended: the caller has exclusive
     /// access.
-    fn leave(self) -> bool {
-        let leave = |users| (users != 0).then_some(users | LEFT);
+    fn abandon(self) -> bool {
+        let leave = |users| (users != 0).then_some(users | ABANDONED);
         // Acquire, on failure: pairs with the Release in `Visit::drop`. Release, on success: pairs with the Acquire in
         // `Visit::drop`.
         self.word(SpaceWord::USERS).fetch_update(Ordering::Release, Ordering::Acquire, leave).is_ok()
@@ -240,11 +240,11 @@ impl<'y, P: Platform> core::ops::Deref for Visit<'y, P> {
 
 impl<P: Platform> Drop for Visit<'_, P> {
     fn drop(&mut self) {
-        // Release: pairs with the Acquire in `put_handle` and `leave`. Acquire: pairs with the Release in `leave` and
+        // Release: pairs with the Acquire in `put_handle` and `abandon`. Acquire: pairs with the Release in `abandon` and
         // in earlier `Visit::drop` calls.
         let before = self.space.word(SpaceWord::USERS).fetch_sub(VISIT, Ordering::AcqRel);
-        if before == VISIT | LEFT {
-            self.space.take_down_left();
+        if before == VISIT | ABANDONED {
+            self.space.tear_down_abandoned();
         }
     }
 }

@@ -94,7 +94,7 @@ const LEAF_STAYS: usize = 32;
 
 /// Spare words of a table's page.
 const USE: usize = 0;
-const SET_ASIDE: usize = 1;
+const DEPOSITED: usize = 1;
 
 impl TableUse {
     #[inline(always)]
@@ -148,16 +148,16 @@ impl<'y, P: Platform> LockedTable<'y, P> {
 
     /// Deposits a table for splitting a huge mapping later.
     pub(crate) fn deposit(&self, link: FrameLink, table: CountedPage<'y, P>) {
-        table.set_next(FrameLink::from_bits(self.page.spare(SET_ASIDE) as u32));
-        self.page.set_spare(SET_ASIDE, u64::from(link.bits()));
+        table.set_next(FrameLink::from_bits(self.page.spare(DEPOSITED) as u32));
+        self.page.set_spare(DEPOSITED, u64::from(link.bits()));
     }
 
     /// Withdraws a deposited table.
     pub(crate) fn withdraw(&self, space: &SpaceRef<'y, P>) -> Option<Table<'y>> {
-        let link = FrameLink::from_bits(self.page.spare(SET_ASIDE) as u32);
+        let link = FrameLink::from_bits(self.page.spare(DEPOSITED) as u32);
         let pfn = space.vm().yard().counted().linked(link)?;
         let page = space.vm().page(pfn);
-        self.page.set_spare(SET_ASIDE, u64::from(page.next().bits()));
+        self.page.set_spare(DEPOSITED, u64::from(page.next().bits()));
         page.set_next(FrameLink::NONE);
         Some(space.table(pfn))
     }
@@ -165,7 +165,7 @@ impl<'y, P: Platform> LockedTable<'y, P> {
 
 /// The first of the tables deposited in a table of level 1.
 pub(crate) fn deposited_in<P: Platform>(page: CountedPage<'_, P>) -> FrameLink {
-    FrameLink::from_bits(page.spare(SET_ASIDE) as u32)
+    FrameLink::from_bits(page.spare(DEPOSITED) as u32)
 }
 
 impl<'y, P: Platform> SpaceRef<'y, P> {
@@ -309,7 +309,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     }
 
     /// Clears the table cache before tables are removed. The caller holds the map lock for writing.
-    pub(crate) fn forget_leaves(&self) {
+    pub(crate) fn clear_table_cache(&self) {
         for at in 0..SpaceWord::LEAF_COUNT {
             self.word(SpaceWord::LEAVES + at).store(0, Ordering::Relaxed);
         }

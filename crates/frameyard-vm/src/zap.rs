@@ -103,7 +103,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     /// Frees the page tables that cover addresses of a range and none outside `floor` and `ceiling`, which the adjacent
     /// areas need. Everything between is unmapped. Returns the number freed.
     pub(crate) fn free_tables(&self, range: VirtRange, floor: VirtAddr, ceiling: VirtAddr) -> u64 {
-        self.forget_leaves();
+        self.clear_table_cache();
         let mut zapper = Zapper::new(self);
         zapper.free_tables(self.root_of_tables(), Level::ROOT, (range.start.0, range.end.0), (floor.0, ceiling.0));
         zapper.finish().tables
@@ -136,7 +136,7 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
     fn free_gathered_tables(&mut self) {
         let tables = self.tables.take();
         if !tables.is_empty() {
-            self.space.tables_go();
+            self.space.announce_table_removal();
             self.space.free_table_frames(tables);
         }
     }
@@ -286,11 +286,11 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
             self.zapped.device += 1;
             return self.platform().end_activity(Activity::Zap, PageCount(1));
         }
-        let aside = locked.withdraw(self.space);
+        let deposited = locked.withdraw(self.space);
         drop(locked);
-        debug_assert!(aside.is_some(), "a table is set aside for each huge mapping");
-        if let Some(aside) = aside {
-            self.gather_table(aside.pfn);
+        debug_assert!(deposited.is_some(), "a table is deposited for each huge mapping");
+        if let Some(deposited) = deposited {
+            self.gather_table(deposited.pfn);
         }
         self.zapped.huge += 1;
         self.zapped.pages += Level::HUGE.pages();
@@ -326,7 +326,7 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
     fn free_child(&mut self, (table, level, index): (Table<'y>, Level, usize), child: Table<'y>) {
         let is_empty = TableUse::of(self.vm().page(child.pfn)) == TableUse::default();
         let is_left = self.zapped.moving.is_some();
-        debug_assert!(is_empty || is_left, "what is mapped by a table that no area needs was zapped");
+        debug_assert!(is_empty || is_left, "a table that no area needs is empty");
         if !is_empty {
             return;
         }

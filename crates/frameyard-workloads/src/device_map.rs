@@ -79,7 +79,7 @@ impl DeviceShape {
 
     /// Whether only heads are written, each in its own page.
     fn is_sparse(self) -> bool {
-        self.layout == MapLayout::SharedTails && self.stride() > PAGE
+        self.layout == MapLayout::Deduplicated && self.stride() > PAGE
     }
 
     /// Host memory that a run needs, roughly: the page structures written, and page tables for those read.

@@ -14,28 +14,33 @@ use crate::units::{CpuId, Geometry, NodeId, PageCount, PfnRange, PhysAddr, ZoneK
 use crate::zone::{PcpSizing, WatermarkOptions, ZonePolicy};
 
 mod attach;
+mod bounds;
 mod bring_up;
 mod cache_groups;
-mod clusters;
+mod claims;
 mod error;
 mod init;
 mod layout;
 mod map_init;
 mod memblock_source;
 mod movable;
+mod table_counts;
 mod tables;
 mod tuning;
 
 pub(crate) use attach::attach;
-#[cfg(all(test, loom))]
-pub(crate) use bring_up::Claims;
+pub use bounds::{DeviceSpace, MachineBounds};
 pub(crate) use bring_up::{BringUp, Grain, Growth, PassError};
+#[cfg(all(test, loom))]
+pub(crate) use claims::Claims;
 pub use error::{AttachError, BootError, InitError};
 pub(crate) use init::init;
 pub use layout::Layout;
-pub(crate) use layout::MAX_NODES;
-pub use map_init::{Cutting, InitJobs, InitMode, MapInit, PcpReset};
+pub use map_init::{InitJobs, InitMode, JobGranularity, MapInit, PcpReset};
 pub(crate) use tables::{SectionEntry, Tables, YardEvent};
+
+/// How many nodes a yard can have. (Fewer in models, whose threads have small stacks.)
+pub(crate) const MAX_NODES: usize = if cfg!(loom) { 2 } else { 64 };
 
 /// Where a yard's memory is. Ranges come in ascending order and do not overlap; reserved ones may.
 ///

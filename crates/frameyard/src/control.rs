@@ -24,23 +24,29 @@ pub(crate) struct TableSpan {
 }
 
 /// Lays tables out one behind the other.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct TablePlanner {
     end: usize,
 }
 
 impl TablePlanner {
-    /// Room for `count` values of `T`; `None` where the region would not fit an address space.
-    pub(crate) fn table<T: AllAtomic>(&mut self, count: usize) -> Option<TableSpan> {
+    pub(crate) const fn new() -> Self {
+        Self { end: 0 }
+    }
+
+    /// Adds room for `count` values of `T`; `None` if the region would not fit an address space.
+    pub(crate) const fn table<T: AllAtomic>(&mut self, count: usize) -> Option<TableSpan> {
         const { assert!(align_of::<T>() <= TABLE_ALIGN) };
         let offset = self.end;
-        let bytes = size_of::<T>().checked_mul(count)?;
-        self.end = offset.checked_add(bytes)?.checked_next_multiple_of(TABLE_ALIGN)?;
+        let Some(bytes) = size_of::<T>().checked_mul(count) else { return None };
+        let Some(end) = offset.checked_add(bytes) else { return None };
+        let Some(end) = end.checked_next_multiple_of(TABLE_ALIGN) else { return None };
+        self.end = end;
         Some(TableSpan { offset, count })
     }
 
-    /// How many bytes all tables so far need.
-    pub(crate) fn bytes(&self) -> usize {
+    /// Bytes of all tables so far.
+    pub(crate) const fn bytes(&self) -> usize {
         self.end
     }
 }
@@ -93,7 +99,7 @@ mod tests {
 
     #[test]
     fn tables_do_not_overlap_and_are_aligned() {
-        let mut planner = TablePlanner::default();
+        let mut planner = TablePlanner::new();
         let bytes = planner.table::<AtomicU8>(3).unwrap();
         let words = planner.table::<AtomicU64>(5).unwrap();
         assert_eq!(bytes, TableSpan { offset: 0, count: 3 });

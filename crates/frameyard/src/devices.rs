@@ -1,49 +1,61 @@
-//! Page maps of device memory: ranges of frames beside memory that get page structures, as compound pages or base pages.
+//! Page maps of device memory: ranges of frames beside memory that get page structures, as compound pages or base
+//! pages.
 //!
-//! [`PageMap`] is the view through which everything is done. `section` leads from a frame to its page, `directory` is the
-//! table of devices, `plan` says how much of the map a device takes, `build` and `remove` bring devices and take them
-//! away, `split` cuts compound pages up and joins them, and [`DevicePage`] is a page that was found.
+//! A device is a range of frames in the device space of a yard. Mapping it writes the page structures of its layout, in
+//! parallel; then two words of each section lead from any frame to the page that counts its users. [`MapLayout`] has
+//! three layouts:
+//!
+//! | layout | page structures per compound page | map pages that remain, of 2 MiB / 1 GiB | can split |
+//! |---|---|---|---|
+//! | full | one per frame | 8 / 4096 | yes |
+//! | deduplicated (HVO) | one per frame, all tails in one shared page of zeroes | 1 / 1 | yes |
+//! | folded | one | none of its own | no |
+//!
+//! [`PageMap`] is the internal view. `section` leads from a frame to its page, `directory` is the table of devices,
+//! `plan` computes the part of the map that a device takes, `build` and `remove` map and unmap devices, `split` splits
+//! and joins compound pages, and [`DevicePage`] is a page that a look-up found.
 //!
 //! # The map of the device space
 //!
-//! The page structures of the frames set aside for devices are mapped, readable and zero until a device writes them. So
-//! whoever looks up a frame may read what he finds, however late. Nothing is ever written there but
+//! The page structures of the device space are mapped, readable and zero until a device writes them. So a look-up may
+//! read the page that it found however late. The only writes are
 //!
-//! - by who maps or removes a device, to the structures that exist in its layout;
-//! - by who splits or joins a compound page and has it alone;
-//! - counts (and an owner's words), by who has found the count of references above zero, and holds, where the page is a part
-//!   of a split one, a reference to its head: a tail of an unsplit page is zero, so nobody writes to it.
+//! - by the CPU that maps or removes a device, to the structures that exist in its layout;
+//! - by the CPU that splits or joins a compound page, which holds it exclusively;
+//! - to counts and owner's words, by a CPU that found the count of references above zero. For a part of a split page it
+//!   also holds a reference to the head. The count of a tail of an unsplit page is zero, so tails are never written.
 //!
 //! # Protocol
 //!
-//! A page of a device has one reference of the device's own from its birth on (as the kernel's `ZONE_DEVICE` pages), so that
-//! a count of zero says *frozen, or no page*. Who wants to change what a page is takes its count from one to zero, which fails
-//! where anybody else has a reference; then it is his alone until he gives a count back.
+//! A page of a device has one reference of the device's own from the start (as the kernel's `ZONE_DEVICE` pages), so a
+//! count of zero means *frozen, or no page*. A CPU that changes what a page is freezes it: it takes the count from one
+//! to zero, which fails where the page has other references. It holds the page exclusively until it stores a count
+//! again.
 //!
-//! - **Look-up** ([`PageMap::page`]): section entry (Acquire), head by natural alignment, the head's tag. No write, no lock.
-//! - **Get** ([`DevicePage::try_get`]): references on the head where there are some, then tag and section entry again; where
-//!   those have changed they are given back. Where the compound page is split: first one reference on the head, then
-//!   those on the frame's own page, then the head's is given back. Who joins freezes the head first, so nobody
-//!   comes to a part that is about to become a tail.
-//!   Between the look at a count and the exchange all may change, and the exchange fails. That is a write all the same: where
-//!   the place can have become one that cannot be written, the platform is told of gets, and waits
-//!   ([`MapBacking::begin_get`]).
-//! - **Split**: the head is frozen; the parts' map pages become real; parts get tag and count; the head's tag says that it
-//!   is one frame; it is thawed.
-//! - **Join**: the head is frozen, then every part; the parts are zeroed and their map pages given back; the head's tag says
-//!   that it is the whole; it is thawed.
-//! - **Remove**: the device is closed to new mappings, splits and joins; every head (and part) is frozen, or all are thawed
-//!   again; no section leads there any more; the structures are zeroed.
+//! - **Look-up** ([`PageMap::page`]): section entry (Acquire), head by natural alignment, the head's tag. No write, no
+//!   lock.
+//! - **Get** ([`DevicePage::try_get`]): add references on the head if its count is above zero, then read tag and
+//!   section entry again; if they have changed, give the references back. In a split compound page: first one reference
+//!   on the head, then those on the frame's own page, then give the head's back. A join freezes the head first, so no
+//!   get reaches a part that is about to become a tail. Between reading a count and the exchange everything may change,
+//!   and the exchange fails. It is a write all the same: where the page of the map can have become read-only, the
+//!   platform is told of gets and waits for those in flight ([`MapBacking::begin_get`]).
+//! - **Split**: freeze the head; back the parts' map pages; write tag and count of the parts; change the head's tag to
+//!   one frame; thaw.
+//! - **Join**: freeze the head, then every part; zero the parts and return their map pages; change the head's tag to
+//!   the whole; thaw.
+//! - **Remove**: close the device to mappings, splits and joins; freeze every head and part, or thaw all again;
+//!   withdraw the sections; zero the structures.
 //!
-//! What a look-up has found may be gone at once, as with every page found by number: a reference keeps it.
+//! A page that a look-up found may be gone at once, as any page found by number. A reference keeps it.
 //!
 //! # Cost
 //!
-//! A look-up reads one line of the section table, and the line of the page that it finds. Frame to page is the same code in
-//! all layouts, and no branch in it depends on the layout: from the frame to its section and the bit of its sub-section, three
-//! loads and two comparisons around that bit, then 14 instructions from the entry to the address of the page (three shifts,
-//! their counts, an addition, and the shift by the size of a page), of which folding costs three; about 45 with the checks of
-//! the tag, on x86-64. Getting references is one exchange on that line, and three loads more.
+//! A look-up reads one line of the section table, and the line of the page that it finds. The code is the same in all
+//! layouts, without a branch that depends on the layout: three loads and two comparisons from the frame to its section
+//! and the bit of its sub-section, then 14 instructions to the address of the page (three shifts, their counts, an
+//! addition, and the shift by the size of a page), of which folding costs three; about 45 with the checks of the tag,
+//! on x86-64. Getting references costs one exchange on the page's line, and three loads more.
 
 use crate::memmap::MemMap;
 use crate::page::{FrameState, PageRef};
@@ -88,7 +100,7 @@ pub(crate) struct PageMap<'a, P> {
     pub(crate) map: MemMap,
     pub(crate) tables: DeviceTables,
     pub(crate) geometry: Geometry,
-    /// The frames set aside for devices.
+    /// The frames reserved for devices.
     pub(crate) space: PfnRange,
     /// The order of a sub-section.
     pub(crate) part_order: Order,

@@ -28,7 +28,7 @@
 //! | [`devices`] | page maps of device memory |
 //! | [`reporting`] | giving free memory back to the host |
 //! | [`stats`], [`locks`], [`validate`] | counters, lock use, and the check of every equation |
-//! | [`units`], [`sync`], [`job`] | what the others are made of |
+//! | [`units`], [`sync`], [`job`] | the building blocks of the other modules |
 #![cfg_attr(not(any(test, loom, shuttle)), no_std)]
 
 pub mod alloc;
@@ -56,6 +56,10 @@ pub mod validate;
 pub mod views;
 pub mod watermarks;
 mod yard;
+#[cfg_attr(
+    not(all(feature = "policy-pagewise-variants", feature = "policy-clusters", feature = "policy-cpu-owned")),
+    expect(dead_code, reason = "transfer mechanisms that are not compiled in use more of it")
+)]
 mod zone;
 
 pub use boot::{Layout, MemoryTable, YardConfig};

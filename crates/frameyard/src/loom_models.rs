@@ -1,24 +1,24 @@
 //! Loom models of the core's protocols: every interleaving of a few threads, up to a bound of preemptions.
 //!
-//! They run the production code: a yard is brought up by [`Yard::create`](crate::Yard::create) on a region of
-//! modelled atomics, each thread attaches a view of its own, and the validator recounts everything at the end
-//! of each execution. Only sizes differ: one small order, batches of two frames, arrays of four. The model of a
-//! parallel job needs no yard.
+//! They run the production code: [`Yard::create`](crate::Yard::create) initialises a yard on a region of modelled
+//! atomics, each thread attaches a view of its own, and the validator recounts everything at the end of each execution.
+//! Only sizes differ: one small order, batches of two frames, arrays of four. The model of a parallel job needs no
+//! yard.
 //!
-//! Each protocol has a model that holds, and the same model again with one thing broken, which must fail: a
-//! lock that does not acquire, release or exclude ([`Flaw`](machine::Flaw), by [`Platform`](crate::Platform)
-//! methods), pages of the map that are written or published out of order ([`InitFlaw`](machine::InitFlaw)), or an
-//! atomic access that is weaker than written ([`Weakness`](crate::sync::Weakness)).
+//! Each protocol has a model that holds, and the same model with one step broken, which must fail: a lock that does not
+//! acquire, release or exclude ([`Flaw`](machine::Flaw), by [`Platform`](crate::Platform) methods), pages of the map
+//! that are written or published out of order ([`InitFlaw`](machine::InitFlaw)), or an atomic access that is weaker
+//! than written ([`Weakness`](crate::sync::Weakness)).
 //!
-//! What frames hold is modelled too: a cell for each frame that its owner writes without synchronisation of its
-//! own, so that loom objects if a hand-over does not order one owner's accesses before the next one's.
+//! The contents of frames are modelled, too: one cell per frame, which the owner of the frame writes without
+//! synchronisation of its own. Loom objects if a transfer of ownership does not order the accesses of both owners.
 //!
 //! # Bound
 //!
-//! Executions are explored up to [`PREEMPTIONS`] involuntary switches; switches at a held lock and at a
-//! thread's end are free. Most broken protocols here are found with one, so three leave a margin, and all models
-//! together take about two minutes on two CPUs; the larger ones say with how many fewer they are content. Without a
-//! bound the models of three threads have no end in sight.
+//! Loom explores executions with up to [`PREEMPTIONS`] involuntary switches; switches at a held lock and at a thread's
+//! end are free. One switch is enough to find most broken protocols here, so three leave a margin. All models together
+//! take about two minutes on two CPUs. The larger models state a smaller bound. Without a bound the models of three
+//! threads do not end in practice.
 
 mod bring_up;
 mod clusters;
@@ -58,7 +58,7 @@ pub(crate) fn explore(model: impl Fn() + Send + Sync + 'static) -> Explored {
 fn explore_within(preemptions: usize, model: impl Fn() + Send + Sync + 'static) -> Explored {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(preemptions);
-    // An execution has thousands of accesses, most of them while the yard is brought up by one thread.
+    // An execution has thousands of accesses, most of them while one thread creates the yard.
     builder.max_branches = 100_000;
     let before = machine::contentions();
     builder.check(model);
@@ -88,7 +88,7 @@ fn assert_fails_within(preemptions: usize, model: impl Fn() + Send + Sync + 'sta
     assert!(expected.iter().any(|part| message.contains(part)), "failed for another reason: {message}");
 }
 
-/// What is said where a lock does not do its work.
+/// The messages of a lock that does not exclude or order.
 const DAMAGES: [&str; 4] = [
     // Loom: accesses to one frame's contents, or to a word, are not ordered.
     "Causality violation",

@@ -1,9 +1,9 @@
-//! Owners of allocated blocks, as compaction, contiguous ranges and failing allocations see them.
+//! Owners: code that can move allocated blocks to other frames, or reclaim them.
 //!
-//! Whoever allocates blocks and can move them to other frames, or give them up, is a [`FrameOwner`] of a kind of its own.
-//! The kind stands in the page of each of its counted blocks ([`CountedPage`](crate::page::CountedPage)), so that a block found
-//! by number leads to its owner: [`Owners`] is the table of a view. What owners keep lies in frames of the yard, so the
-//! owners of one process can move the blocks of another.
+//! A [`FrameOwner`] serves one kind of blocks. The page of each counted block names its kind
+//! ([`CountedPage`](crate::page::CountedPage)), so compaction, contiguous ranges and failing allocations find the owner
+//! of a block by its frame number. [`Owners`] is the table of one view. Owners keep their state in frames of the yard,
+//! so the owners of one process can move the blocks of another.
 
 use core::fmt;
 
@@ -15,7 +15,7 @@ use crate::units::{NodeId, Order, PageCount, Pfn, PfnRange, ZoneKind, named};
 pub struct OwnerKind(pub u8);
 
 impl OwnerKind {
-    /// Nobody who could be asked.
+    /// No kind: the block has no owner that could move it.
     pub const NONE: Self = Self(0);
     /// How many kinds there can be, [`NONE`](Self::NONE) included.
     pub const COUNT: usize = 16;
@@ -60,7 +60,7 @@ impl fmt::Display for Block {
 /// How hard migration tries (the kernel's `enum migrate_mode`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum MigrateMode {
-    /// Waits for nobody: what is locked is skipped.
+    /// Never waits: skips what is locked.
     #[default]
     Async,
     /// Waits, for a bounded time.
@@ -73,11 +73,11 @@ named!(MigrateMode: Async => "async", Sync => "sync");
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum MigrateProblem {
-    /// It was freed, or is somebody else's by now.
+    /// The block was freed, or has another owner now.
     Gone,
-    /// Somebody else is at work on it: a later attempt may succeed.
+    /// Another CPU works on it: a later attempt may succeed.
     Busy,
-    /// It has users that nobody can find, so it has to stay where it is while they last.
+    /// It has users that the owner cannot find, so it stays while they last.
     Pinned,
     /// It can never be moved.
     Unmovable,
@@ -89,9 +89,9 @@ named!(MigrateProblem: Gone => "gone", Busy => "busy", Pinned => "pinned", Unmov
 
 /// What can move blocks of its kind. Called without any lock of the yard held.
 pub trait FrameOwner: Sync {
-    /// Sets a block aside, so that nobody else moves, drops or isolates it. Its users go on using it.
+    /// Isolates a block: until the caller is done, nothing else moves, drops or isolates it. Its users go on using it.
     ///
-    /// The caller has found the block by number: it may be anything by now. On success exactly one of
+    /// The caller found the block by number, so the block may have been freed or replaced. On success exactly one of
     /// [`migrate`](Self::migrate) (successfully) and [`put_back`](Self::put_back) follows, by the same caller.
     ///
     /// # Errors
@@ -101,12 +101,14 @@ pub trait FrameOwner: Sync {
 
     /// Moves an isolated block's contents and users to the block at `to`.
     ///
-    /// `to` is allocated, of the same order, and the caller's; on success it is the owner's, and `from` is the caller's
-    /// as if just allocated ([`CountedBlocks::disown`](crate::views::CountedBlocks::disown)): nobody uses it any more.
+    /// `to` is allocated, of the same order, and belongs to the caller. On success it belongs to the owner, and `from`
+    /// belongs to the caller, without users, as if just allocated
+    /// ([`CountedBlocks::disown`](crate::views::CountedBlocks::disown)).
     ///
     /// # Errors
     ///
-    /// [`MigrateProblem`]: `from` is still isolated, and `to` is still the caller's, though its bytes may be written.
+    /// [`MigrateProblem`]: `from` is still isolated, and `to` still belongs to the caller, though its bytes may be
+    /// written.
     fn migrate(&self, from: Block, to: Pfn, mode: MigrateMode) -> Result<(), MigrateProblem>;
 
     /// Gives an isolated block back to its owner, unmoved.
@@ -140,7 +142,7 @@ pub struct Owners<'a> {
 }
 
 impl<'a> Owners<'a> {
-    /// Nobody to ask: every block in use stays where it is.
+    /// No owners: every block in use stays in place.
     pub const NONE: Owners<'static> = Owners { by_kind: [None; OwnerKind::COUNT], reclaimer: None };
 
     /// These owners, and `owner` for blocks of that kind.

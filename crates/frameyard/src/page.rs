@@ -16,6 +16,7 @@ use crate::units::{MigrateType, Order, Pfn, ZoneId};
 pub(crate) mod content;
 mod counted;
 mod interior;
+#[cfg_attr(not(feature = "policy-clusters"), expect(dead_code, reason = "for clusters, which are not compiled in"))]
 mod listing;
 mod pins;
 mod residence;
@@ -59,9 +60,9 @@ pub enum FrameState {
     Uninitialised = 11,
     /// Head of an allocated block whose owner counts its users ([`CountedPage`]): the last one frees it.
     Counted = 12,
-    /// Head of a free block of a pageblock that a CPU owns, on that CPU's lists
+    /// Head of a free block that a transfer mechanism holds: on the lists of a CPU that owns its pageblock
     /// ([`ZonePolicy::OwnedBlocks`](crate::policy::ZonePolicy::OwnedBlocks)).
-    CpuOwnedFree = 13,
+    HeldFree = 13,
 }
 
 impl FrameState {
@@ -80,7 +81,7 @@ impl FrameState {
         Self::Owned,
         Self::Uninitialised,
         Self::Counted,
-        Self::CpuOwnedFree,
+        Self::HeldFree,
     ];
 
     /// The name used in tables and messages.
@@ -100,7 +101,7 @@ impl FrameState {
             Self::Owned => "owned",
             Self::Uninitialised => "uninitialised",
             Self::Counted => "counted",
-            Self::CpuOwnedFree => "cpu-owned-free",
+            Self::HeldFree => "held-free",
         }
     }
 }
@@ -292,9 +293,9 @@ pub(crate) const CLUSTER: usize = 5;
 pub struct Page {
     /// [`Tag`]: what begins here.
     tag: AtomicU64,
-    /// Buddy-free, owned-free: the next block on the list. Packed batch: the next batch of the chain. Counted: its owner's. 0: none.
+    /// Buddy-free, held-free: the next block on the list. Packed batch: the next batch of the chain. Counted: its owner's. 0: none.
     next: AtomicU32,
-    /// Buddy-free, owned-free: the previous block on the list (0: none). Packed batch: how many frames it has. Counted: its owner's.
+    /// Buddy-free, held-free: the previous block on the list (0: none). Packed batch: how many frames it has. Counted: its owner's.
     prev: AtomicU32,
     /// Identity, counts, owner, index and two words more: see [`IDENTITY`], [`COUNTS`], [`OWNER`], [`INDEX`] and [`SPARE`].
     ///

@@ -1,7 +1,10 @@
-//! [`Yard`]: the whole allocator behind one façade.
+//! [`Yard`]: the allocator.
 //!
-//! A yard is a view: addresses of the memory map and of the control region, and tables over them. All state is
-//! in those two regions, so any number of processes can have a view of the same yard.
+//! A yard is a view: addresses of the memory map and of the control region, and tables over them. All state is in those
+//! two regions, so any number of processes can have a view of the same yard.
+//!
+//! `alloc`, `bulk`, `free`, `request` and `frames` allocate and free. The other modules implement the subject views of
+//! `views`.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -19,13 +22,12 @@ use crate::units::{ByteSize, CpuId, Geometry, NodeId, Order, Pfn, PfnRange, Zone
 use crate::zone::{AllocationMap, PageblockMap, PcpSizing, WatermarkOptions, ZoneView};
 
 mod alloc;
+mod blocker;
 mod bulk;
-mod cluster_statistics;
 mod cma;
 mod compact;
 mod contig;
 mod counted;
-mod cpu_owned;
 mod device;
 mod drain;
 mod error;
@@ -36,17 +38,15 @@ mod init;
 mod policy;
 mod reporting;
 mod request;
-mod rescue;
+mod slow_path;
 mod statistics;
 mod telemetry;
 mod validate;
 mod views;
 
-pub use cluster_statistics::ClusterStatistics;
+pub use blocker::{BlockedBy, Blocker};
 pub use cma::CmaReleaseError;
 pub use compact::{CompactStatistics, ExtfragEvents};
-pub use contig::{BlockedBy, Blocker};
-pub use cpu_owned::CpuOwnedStatistics;
 pub use error::{AllocError, FreeError, FreeProblem, RequestOption, ZoneShortage};
 pub use frames::Frames;
 pub use policy::PolicyError;
@@ -57,7 +57,7 @@ pub use telemetry::PcpTraffic;
 pub use validate::{ListKind, ValidateError};
 pub use views::{CmaAreas, CountedBlocks, YardCompaction, YardDevices, YardInit, YardLists, YardStats, YardZone};
 
-/// A memory region that the caller hands over. What it has to hold is said where it is handed over.
+/// A memory region that the caller hands over. The function that takes it states the requirements.
 #[derive(Clone, Copy, Debug)]
 pub struct RawRegion {
     /// Where it begins; aligned to 128 bytes.
@@ -106,25 +106,25 @@ struct FastPath {
 impl<P: Platform> Yard<P> {
     /// Creates a yard in two regions, laid out by [`Layout::plan`] from the same memory and configuration.
     ///
-    /// How much of the map comes up now is said by [`YardConfig::map_init`]. Unless its initialiser writes every page,
-    /// one page structure per free or reserved block is written, so a map on fresh memory stays untouched apart from
-    /// one host page per maximum-order block. Keeps 33 KiB of records on the stack, one
-    /// for each zone that there could be.
+    /// [`YardConfig::map_init`] defines which part of the map is initialised now. Unless its initialiser writes every
+    /// page, the call writes one page structure per free or reserved block, so a map on fresh memory stays untouched
+    /// apart from one host page per maximum-order block. Needs 33 KiB of stack: one record for each possible zone.
     ///
     /// # Errors
     ///
-    /// [`BootError`] where the regions are too small or misaligned, or the memory is not what was planned. The
-    /// regions' contents are then undefined and must be zeroed before another attempt.
+    /// [`BootError`] where the regions are too small or misaligned, or the memory differs from the plan. The regions'
+    /// contents are then undefined and must be zeroed before another attempt.
     ///
     /// # Safety
     ///
-    /// - `control` is zeroed, and so is `map` where the initialiser is [`Initialiser::None`](crate::boot::Initialiser::None);
-    ///   with any other, `map` may hold anything but for what lies in [`YardConfig::device_space`] and is not
-    ///   memory's: that is mapped and zeroed from the start. Both are writable, used by nothing else, and stay mapped as long as
-    ///   this yard or any other view of it lives. Sections of the map without memory may be unmapped; all others are
-    ///   mapped, holes inside them too, at the latest when [`MapBacking::back_map`] has agreed to them.
-    /// - What [`Platform::frame_bytes`] returns for a frame is where that frame and the rest of its block can be
-    ///   read and written, and belongs to whom the frame is allocated.
+    /// - `control` is zeroed. `map` is zeroed where the initialiser is
+    ///   [`Initialiser::None`](crate::boot::Initialiser::None). With any other initialiser `map` may hold anything,
+    ///   except that the part for [`YardConfig::device_space`] beside memory is mapped and zeroed from the start.
+    /// - Both regions are writable, used by nothing else, and stay mapped while this yard or another view of it lives.
+    ///   Sections of the map without memory may be unmapped. All other sections are mapped, holes inside them too, at
+    ///   the latest when [`MapBacking::back_map`] returns success for them.
+    /// - [`Platform::frame_bytes`] returns where a frame and the rest of its block can be read and written. That memory
+    ///   belongs to the owner of the frame.
     pub unsafe fn create(
         memory: &dyn MemorySource,
         config: &YardConfig<'_>,
@@ -302,7 +302,7 @@ impl<P: Platform> Yard<P> {
         PageblockMap::new(self.tables.pageblocks, self.map.range().start, self.geometry)
     }
 
-    /// What brings up parts of the memory map.
+    /// The initialiser of parts of the memory map.
     fn bring_up(&self) -> BringUp<'_, P> {
         BringUp {
             tables: self.tables,
@@ -321,13 +321,11 @@ impl<P: Platform> Yard<P> {
             zone: &self.tables.zones[id.index()],
             map: self.map,
             blocks: self.pageblocks(),
-            rows: self.tables.transfer_counters(),
+            all_counters: self.tables.transfer_counters(),
             allocation_map: self.allocation_map,
-            clusters: self.tables.clusters,
-            depot: self.tables.depot_of(id),
             geometry: self.geometry,
             platform: &self.platform,
-            owned: self.tables.owned(self.map.range().start, self.geometry),
+            mechanisms: self.tables.transfer.of(id, self.map.range().start, self.geometry),
         }
     }
 }

@@ -40,7 +40,7 @@ impl Fixture {
     }
 
     fn word(&self, pfn: u64) -> &std::sync::atomic::AtomicU64 {
-        &self.region.test_words()[pfn as usize * 8]
+        &self.region.atomics()[pfn as usize * 8]
     }
 
     fn memory_use(&self, range: PfnRange) -> crate::memory_use::MemoryUse {

@@ -1,11 +1,12 @@
 //! The choice of CPUs for the workers of a job.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use frameyard::CpuId;
 
 use crate::cpu_list::CpuList;
+use crate::lock::lock;
 
 /// The number of workers on each CPU, over all jobs of a platform that run side by side or inside each other.
 #[derive(Debug, Default)]
@@ -60,8 +61,7 @@ impl CpuLoads {
     }
 
     fn locked(&self) -> MutexGuard<'_, BTreeMap<CpuId, usize>> {
-        // A panic of an earlier holder leaves complete counts behind.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

@@ -268,7 +268,7 @@ fn eight_pages() -> (u64, Region) {
 
 /// Backs a part of a region.
 fn back(populate: PopulateMap, region: &Region, offset: u64, bytes: u64) -> Result<(), MapNotBacked> {
-    let address = NonNull::from(&region.test_words()[offset as usize / 8]).cast();
+    let address = NonNull::from(&region.atomics()[offset as usize / 8]).cast();
     platform().with_populate_map(populate).back_map(PfnRange::default(), address, bytes as usize)
 }
 

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-/// A process: its number in the high 32 bits, and the low 32 bits of its start time in clock ticks since boot in the low
-/// half. Never 0.
+/// A process: its number in the high 32 bits, and the low 32 bits of its start time in clock ticks since boot in the
+/// low half. Never 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Process(pub(crate) u64);
 

@@ -50,10 +50,10 @@ fn an_attached_file_has_the_same_parts_and_the_same_bytes() {
 
     let map = file.map_memory_map(HugePages::Default).unwrap();
     assert!(map.size() >= ByteSize::kib(100));
-    map.test_words()[0].store(11, Ordering::Relaxed);
-    file.map_control(HugePages::Default).unwrap().test_words()[0].store(12, Ordering::Relaxed);
-    assert_eq!(attached.map_memory_map(HugePages::Never).unwrap().test_words()[0].load(Ordering::Relaxed), 11);
-    assert_eq!(attached.map_control(HugePages::Default).unwrap().test_words()[0].load(Ordering::Relaxed), 12);
+    map.atomics()[0].store(11, Ordering::Relaxed);
+    file.map_control(HugePages::Default).unwrap().atomics()[0].store(12, Ordering::Relaxed);
+    assert_eq!(attached.map_memory_map(HugePages::Never).unwrap().atomics()[0].load(Ordering::Relaxed), 11);
+    assert_eq!(attached.map_control(HugePages::Default).unwrap().atomics()[0].load(Ordering::Relaxed), 12);
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn a_file_whose_size_is_not_sealed_is_refused() {
     let copy = descriptor::memory_file(c"unsealed").unwrap();
     copy.set_len(file.header.file_len()).unwrap();
     copy.write_all_at(&file.header.to_bytes(), 0).unwrap();
-    let refusal = |copy: &File| SharedMemoryFile::attach(&copy, &host).map(|_| ());
+    let refusal = |copy: &File| SharedMemoryFile::attach(copy, &host).map(|_| ());
     assert!(matches!(refusal(&copy), Err(SharedFileError::Header(HeaderError::NotSealed))));
     descriptor::seal_size(&copy).unwrap();
     refusal(&copy).unwrap();

@@ -23,7 +23,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -32,6 +32,7 @@ use frameyard::ByteSize;
 use super::process::Process;
 use super::view_words::{Change, Changing, Show, Slot, ViewWords};
 use crate::device_problem::DeviceMapProblem;
+use crate::lock::lock;
 use crate::memory_use::MappingLimit;
 use crate::region::Region;
 use crate::speculation;
@@ -364,9 +365,4 @@ impl Show for ViewState {
 /// The host pages that start with a head.
 fn heads(piece: Piece, stride: usize) -> impl Iterator<Item = Piece> {
     (piece.offset..piece.end()).step_by(stride).map(|offset| Piece { offset, len: host_page_size() })
-}
-
-/// Locks a mutex. A panic of an earlier holder leaves no broken state behind.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -13,7 +13,7 @@ fn name() -> String {
     format!("frameyard-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-fn is_unknown(opened: Result<SharedYard, HostYardError>) -> bool {
+fn is_unknown(opened: &Result<SharedYard, HostYardError>) -> bool {
     matches!(opened, Err(HostYardError::File(SharedFileError::NoSuchName(_))))
 }
 
@@ -49,7 +49,7 @@ fn the_last_user_removes_the_name() {
     let path = other.path().to_owned();
     drop(other);
     assert!(!path.exists());
-    assert!(is_unknown(SharedYard::open(&name)));
+    assert!(is_unknown(&SharedYard::open(&name)));
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn a_leftover_name_is_unknown_and_can_be_created_again() {
         if recreate {
             SharedYard::create(&leftover, ByteSize::mib(4)).unwrap().validate().unwrap();
         } else {
-            assert!(is_unknown(SharedYard::open(&leftover)));
+            assert!(is_unknown(&SharedYard::open(&leftover)));
         }
         assert!(!path.exists());
     }
@@ -87,7 +87,7 @@ fn a_killed_process_leaves_a_name_that_nobody_can_open() {
     assert_eq!(status.signal(), Some(6));
     let path = Path::new(DIRECTORY).join(&name);
     assert!(path.exists());
-    assert!(is_unknown(SharedYard::open(&name)));
+    assert!(is_unknown(&SharedYard::open(&name)));
     assert!(!path.exists());
 }
 
@@ -115,7 +115,7 @@ fn other_files_are_neither_opened_nor_removed() {
 fn impossible_names_and_sizes_are_refused() {
     let error = SharedYard::create("/nowhere/name", ByteSize::mib(4)).unwrap_err();
     assert!(error.to_string().starts_with("/nowhere/name: cannot open the file for frames: No such file"), "{error}");
-    assert!(is_unknown(SharedYard::open("/nowhere/name")));
+    assert!(is_unknown(&SharedYard::open("/nowhere/name")));
     let error = SharedYard::create(name(), ByteSize(1)).unwrap_err();
     assert!(matches!(error, HostYardError::TooSmall { .. }), "{error}");
 }
@@ -128,5 +128,5 @@ fn an_owning_guard_keeps_the_yard_and_its_name() {
     drop(yard);
     drop(SharedYard::open(&name).unwrap());
     drop(block);
-    assert!(is_unknown(SharedYard::open(&name)));
+    assert!(is_unknown(&SharedYard::open(&name)));
 }

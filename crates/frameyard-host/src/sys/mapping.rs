@@ -174,11 +174,14 @@ impl Mapping {
 
     /// Advises the host how to back a piece.
     pub(crate) fn advise(&self, piece: Piece, advice: Advice) -> io::Result<()> {
-        let advice = match advice {
-            Advice::HugePages => mm::Advice::LinuxHugepage,
-            Advice::NoHugePages => mm::Advice::LinuxNoHugepage,
-        };
-        self.madvise(piece, advice)
+        match advice {
+            Advice::HugePages => self.madvise(piece, mm::Advice::LinuxHugepage),
+            Advice::NoHugePages => match self.madvise(piece, mm::Advice::LinuxNoHugepage) {
+                // A kernel without huge pages rejects the advice, but follows it.
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+                result => result,
+            },
+        }
     }
 
     /// Makes every page of a piece present and writable, without changing its contents.

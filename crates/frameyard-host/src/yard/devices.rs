@@ -11,7 +11,8 @@ use crate::device_problem::HostDeviceError;
 use crate::platform::HostPlatform;
 
 impl HostYard {
-    /// Maps a device as [`YardDevices::map`](frameyard::views::YardDevices::map) does. Its error says why the host had no memory for the page structures.
+    /// Maps a device as [`YardDevices::map`](frameyard::views::YardDevices::map) does. Its error says why the host had
+    /// no memory for the page structures.
     ///
     /// The range needs no bytes. [`HostPlatform::add_device`] gives it some.
     ///
@@ -22,8 +23,8 @@ impl HostYard {
         self.explained(|yard| yard.devices().map(request))
     }
 
-    /// Splits a compound page of a device as [`YardDevices::split`](frameyard::views::YardDevices::split) does. Its error says why the host had no
-    /// memory for the page structures of the parts.
+    /// Splits a compound page of a device as [`YardDevices::split`](frameyard::views::YardDevices::split) does. Its
+    /// error says why the host had no memory for the page structures of the parts.
     ///
     /// # Errors
     ///

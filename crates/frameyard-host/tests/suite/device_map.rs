@@ -43,7 +43,7 @@ fn read_all(yard: &HostYard, range: PfnRange, step: usize) {
 fn a_tebibyte_in_gigantic_pages_takes_a_page_each_or_a_few_in_all() {
     let yard = yard(Backing::Anonymous);
     for (layout, most) in
-        [(MapLayout::SharedTails, ByteSize::kib(4 << 10 | 200)), (MapLayout::Folded, ByteSize::kib(65))]
+        [(MapLayout::Deduplicated, ByteSize::kib(4 << 10 | 200)), (MapLayout::Folded, ByteSize::kib(65))]
     {
         let asked = request(1024, Order(18), layout);
         let id = yard.map_device(asked).unwrap();
@@ -63,7 +63,7 @@ fn reading_every_tail_takes_page_tables_and_no_memory() {
         return;
     }
     let yard = yard(Backing::Phantom);
-    let asked = request(64, Order(18), MapLayout::SharedTails);
+    let asked = request(64, Order(18), MapLayout::Deduplicated);
     yard.map_device(asked).unwrap();
     let before = page_table_bytes().unwrap();
     let words = (asked.range.start - MEMORY[0].0.start).0 as usize * 8..;
@@ -79,7 +79,7 @@ fn reading_every_tail_takes_page_tables_and_no_memory() {
 #[test]
 fn splitting_a_page_allocates_its_tails_and_joining_frees_them() {
     let yard = yard(Backing::Phantom);
-    let asked = request(4, Order(18), MapLayout::SharedTails);
+    let asked = request(4, Order(18), MapLayout::Deduplicated);
     let id = yard.map_device(asked).unwrap();
     let second = SPACE.start + PageCount(1 << 18);
     let page = |count: u64| ByteSize(count * 4096);
@@ -141,7 +141,7 @@ fn a_written_map_region_is_zeroed_where_devices_are() {
     region.bytes_mut().unwrap().fill(0xa5);
     let yard = HostYard::builder().map_region(region).build(&memory, &config, &host).unwrap();
     assert_eq!(map_use(&yard, space).proportional, ByteSize(0));
-    let id = yard.map_device(request(1, Order(9), MapLayout::SharedTails)).unwrap();
+    let id = yard.map_device(request(1, Order(9), MapLayout::Deduplicated)).unwrap();
     yard.split_device_page(space.start).unwrap();
     yard.validate().unwrap();
     yard.devices().join(space.start).unwrap();
@@ -152,7 +152,7 @@ fn a_written_map_region_is_zeroed_where_devices_are() {
 fn page_structures_in_the_device_take_no_memory_of_the_yard() {
     let yard = yard(Backing::Anonymous);
     let range = PfnRange::new(SPACE.start, PageCount(8 << 18));
-    for layout in [MapLayout::Full, MapLayout::SharedTails, MapLayout::Folded] {
+    for layout in [MapLayout::Full, MapLayout::Deduplicated, MapLayout::Folded] {
         let asked = DeviceRequest { placement: MapPlacement::Device, ..request(8, Order(9), layout) };
         let none = yard.map_device(asked).unwrap_err();
         assert!(matches!(none, HostDeviceError::Map { problem: DeviceMapProblem::NoDevice, .. }), "{none}");

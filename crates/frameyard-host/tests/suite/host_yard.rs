@@ -8,7 +8,7 @@ use crate::checked_yard::{CheckedYard, range};
 use frameyard::boot::{BootError, MemorySource, Poisoning, ZoneLimits};
 use frameyard::platform::{InitProgress, MapBacking, Probe};
 use frameyard::{
-    AllocError, ByteSize, CpuId, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Platform, YardConfig,
+    AllocError, ByteSize, CpuId, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Platform, Yard, YardConfig,
 };
 use frameyard_host::{
     Backing, CpuIdentity, CpuList, FileGrowth, HostTopology, HostYard, HostYardBuilder, HostYardError, HugePages,
@@ -354,4 +354,49 @@ fn the_map_is_populated_on_request() {
         let after = map.resident().unwrap();
         assert_eq!(after == map.size(), becomes_resident, "{populate:?}: from {before} to {after}");
     }
+}
+
+#[test]
+fn a_yard_by_size_has_at_least_that_size_and_the_cpus_of_the_host() {
+    let cpus = HostTopology::current().unwrap().online().as_slice().last().unwrap().index() + 1;
+    for bytes in [4 << 20, (4 << 20) + 1, 50_000_000, 64 << 20] {
+        let yard = HostYard::with_memory(ByteSize(bytes)).unwrap();
+        let size = yard.geometry().size_of(yard.stats().free_pages()).0;
+        assert!(size >= bytes && size < bytes + (4 << 20), "{size} bytes for {bytes}");
+        assert_eq!(yard.cpus() as usize, cpus);
+        let mut all: Vec<_> = std::iter::from_fn(|| yard.frames(Order(4), Gfp::KERNEL | Gfp::NOWARN).ok()).collect();
+        assert!(all.len() as u64 * 65536 > size / 2, "{} blocks", all.len());
+        all.iter_mut().for_each(|frames| frames.bytes_mut().fill(1));
+        drop(all);
+        yard.validate().unwrap();
+    }
+}
+
+#[test]
+fn a_yard_by_size_is_refused_if_it_is_too_small_or_larger_than_the_host() {
+    let error = HostYard::with_memory(ByteSize(0)).unwrap_err();
+    assert_eq!(error.to_string(), "0 bytes of memory is too little for a yard: ask for at least 4M");
+    let error = HostYard::with_memory(ByteSize(1 << 43)).unwrap_err();
+    assert!(matches!(error, HostYardError::Memory(MemoryError::LargerThanHost { .. })), "{error}");
+}
+
+#[test]
+fn phantom_frames_have_guards_without_bytes_only() {
+    let yard = HostYard::builder().backing(Backing::Phantom).with_memory(ByteSize::gib(64)).unwrap();
+    let free = yard.stats().free_pages();
+    let error = yard.frames(Order(9), Gfp::KERNEL).unwrap_err();
+    assert!(matches!(error, AllocError::NoFrameBytes(_)), "{error}");
+    assert_eq!(yard.stats().free_pages(), free);
+    let block = Yard::frames(&yard, Order(9), Gfp::KERNEL).unwrap();
+    assert_eq!(block.bytes(), None);
+    assert!(matches!(yard.with_bytes(block), Err(AllocError::NoFrameBytes(_))));
+    assert_eq!(yard.stats().free_pages(), free);
+}
+
+#[test]
+#[should_panic(expected = "frames of this yard")]
+fn a_guard_of_another_yard_is_refused() {
+    let [one, other] = [(); 2].map(|()| HostYard::with_memory(ByteSize::mib(4)).unwrap());
+    let block = Yard::frames(&one, Order(0), Gfp::KERNEL).unwrap();
+    let _ = other.with_bytes(block);
 }

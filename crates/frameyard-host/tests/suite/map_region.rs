@@ -56,7 +56,7 @@ fn a_region_that_is_too_small_is_refused_with_the_needed_size() {
     let given = ByteSize(map_bytes().0 - (2 << 20));
     let problem = problem(Region::zeroed(given, HugePages::Never).unwrap());
     assert_eq!(problem, MapRegionProblem::TooSmall { given, needed: map_bytes() });
-    assert_eq!(problem.to_string(), "the region for the memory map has 14M: 16M are needed");
+    assert_eq!(problem.to_string(), "the region for the memory map has 14M, and the map needs 16M");
 }
 
 #[test]

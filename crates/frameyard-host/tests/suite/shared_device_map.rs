@@ -143,7 +143,7 @@ fn a_follower_acts_as_its_role_says() {
 fn a_tebibyte_in_gigantic_pages_takes_little_memory_in_each_view() {
     let (yard, file, host) = made();
     let other = attached(&file, &host);
-    let asked = request(1024, GIGANTIC, MapLayout::SharedTails);
+    let asked = request(1024, GIGANTIC, MapLayout::Deduplicated);
     let id = yard.map_device(asked).unwrap();
     for view in [&yard, &other] {
         assert_eq!(read_all(view, asked.range), 1024);
@@ -165,7 +165,7 @@ fn a_tebibyte_in_gigantic_pages_takes_little_memory_in_each_view() {
 fn a_split_page_is_writable_in_every_view_until_it_is_joined() {
     let (yard, file, host) = made();
     let other = attached(&file, &host);
-    let asked = request(4, GIGANTIC, MapLayout::SharedTails);
+    let asked = request(4, GIGANTIC, MapLayout::Deduplicated);
     let id = other.map_device(asked).unwrap();
     let second = SPACE.start + PageCount(1 << 18);
     let part = second + PageCount(777);
@@ -211,7 +211,7 @@ fn other_layouts_need_no_extra_mappings() {
 #[test]
 fn a_change_above_the_limit_of_mappings_is_refused() {
     let (yard, _file, _host) = made();
-    let asked = request(512, Order(9), MapLayout::SharedTails);
+    let asked = request(512, Order(9), MapLayout::Deduplicated);
     let limit: u64 = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap().trim().parse().unwrap();
     let needed = 2 * (512 << 9) + 1;
     if limit > needed {
@@ -219,15 +219,16 @@ fn a_change_above_the_limit_of_mappings_is_refused() {
         return;
     }
     let error = yard.map_device(asked).unwrap_err();
-    let HostDeviceError::Map { problem: DeviceMapProblem::Mappings { limit: said, used, needed: more, .. }, .. } =
-        error
+    let HostDeviceError::Map {
+        problem: DeviceMapProblem::Mappings { limit: limit_in_error, used, needed: more, .. },
+        ..
+    } = error
     else {
         panic!("{error}")
     };
-    assert_eq!((said, more), (limit, needed));
+    assert_eq!((limit_in_error, more), (limit, needed));
     let text = error.to_string();
-    let advice =
-        format!("vm.max_map_count is {limit}: set it to {} at least, or take the folded layout", used + needed);
+    let advice = format!("vm.max_map_count is {limit}: set it to at least {}, or use the folded layout", used + needed);
     assert!(text.contains(&advice), "{text}");
     assert_eq!(map_use(&yard, asked.range).mappings, 1);
     yard.map_device(request(512, Order(9), MapLayout::Folded)).unwrap();
@@ -244,7 +245,7 @@ fn devices_of_a_shared_yard_cannot_hold_their_own_page_structures() {
 #[test]
 fn a_write_to_a_deduplicated_tail_faults() {
     let (yard, file, _host) = made();
-    yard.map_device(request(2, GIGANTIC, MapLayout::SharedTails)).unwrap();
+    yard.map_device(request(2, GIGANTIC, MapLayout::Deduplicated)).unwrap();
     let inherited = file.inherit().unwrap();
     let mut wrote = Follower::start("write to a head", &inherited);
     assert!(wrote.child.wait().unwrap().success());
@@ -258,7 +259,7 @@ fn a_silent_process_is_named_and_an_ended_one_needs_no_answer() {
     let (yard, file, _host) = made();
     let inherited = file.inherit().unwrap();
     let mut follower = Follower::start("sleep", &inherited);
-    let asked = request(2, GIGANTIC, MapLayout::SharedTails);
+    let asked = request(2, GIGANTIC, MapLayout::Deduplicated);
     let id = yard.map_device(asked).unwrap();
     follower.signal("STOP");
     let error = yard.split_device_page(SPACE.start).unwrap_err();
@@ -292,7 +293,7 @@ fn speculative_gets_never_write_to_read_only_pages() {
     let inherited = file.inherit().unwrap();
     let mut follower = Follower::start("get pages", &inherited);
     let stop = &follower.words.words()[1];
-    let kinds = [(Order::ZERO, MapLayout::Full), (Order(9), MapLayout::SharedTails)];
+    let kinds = [(Order::ZERO, MapLayout::Full), (Order(9), MapLayout::Deduplicated)];
     for (order, layout) in kinds.into_iter().cycle().take(400) {
         let id = yard.map_device(DeviceRequest { range: USED, ..request(1, order, layout) }).unwrap();
         // Time for the followers to start and to be preempted.

@@ -75,7 +75,7 @@ pub struct DeviceCreateArgs {
     pub map: MapPlacement,
 
     /// Which page structures it has
-    #[arg(long, value_name = "LAYOUT", value_parser = layout(), default_value = "shared-tails")]
+    #[arg(long, value_name = "LAYOUT", value_parser = layout(), default_value = "deduplicated")]
     pub layout: MapLayout,
 
     /// The file or DAX device with its bytes; a file is created or extended to --size [default: memory]
@@ -164,7 +164,7 @@ pub struct DeviceMapArgs {
     pub geometries: Vec<DeviceAlignment>,
 
     /// Which page structures are written; rows without enough memory are left out unless --size names them
-    #[arg(long = "layout", value_name = "LAYOUTS", value_delimiter = ',', value_parser = layout(), default_value = "full,shared-tails,folded")]
+    #[arg(long = "layout", value_name = "LAYOUTS", value_delimiter = ',', value_parser = layout(), default_value = "full,deduplicated,folded")]
     pub layouts: Vec<MapLayout>,
 
     /// Which processes use the yard [default: private; in the bare sweep also shared, for 1T in 1G pages]
@@ -222,7 +222,7 @@ mod tests {
         let DeviceCommand::Create(args) = args.command else { panic!("no create") };
         assert_eq!(
             (args.align, args.map, args.layout),
-            (DeviceAlignment::Huge, MapPlacement::Memory, MapLayout::SharedTails)
+            (DeviceAlignment::Huge, MapPlacement::Memory, MapLayout::Deduplicated)
         );
         let Line::Device(args) = read("device destroy 3 all").unwrap() else { panic!("no device") };
         let DeviceCommand::Destroy(args) = args.command else { panic!("no destroy") };
@@ -239,7 +239,7 @@ mod tests {
             ("device destroy", "<DEVICE>"),
             ("device destroy first", "the number of a device, or all"),
             ("device-map --geometry 3M", "write 4K, 2M or 1G"),
-            ("device-map --layout sparse", "possible values: full, shared-tails, folded"),
+            ("device-map --layout sparse", "possible values: full, deduplicated, folded"),
             ("device-map --size 0", "more than nothing"),
             ("device-map --repeat 0", "from 1"),
         ] {

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use frameyard::ByteSize;
-use frameyard::boot::{Cutting, InitJobs, InitMode, Initialiser, MapInit, PcpReset};
+use frameyard::boot::{InitJobs, InitMode, Initialiser, JobGranularity, MapInit, PcpReset};
 use frameyard::page::MapContent;
 
 use super::values::{positive_number, positive_size};
@@ -31,8 +31,8 @@ pub struct InitArgs {
     pub content: MapContent,
 
     /// How the work is divided into jobs
-    #[arg(long, value_name = "HOW", value_parser = cutting(), default_value_t)]
-    pub granularity: Cutting,
+    #[arg(long, value_name = "HOW", value_parser = granularity(), default_value_t)]
+    pub granularity: JobGranularity,
 
     /// The most threads for a node [default: one for each of its CPUs]
     #[arg(long, value_name = "N", value_parser = positive_number)]
@@ -67,8 +67,8 @@ pub(super) fn content() -> impl TypedValueParser<Value = MapContent> {
 }
 
 /// Reads a granularity of jobs.
-pub(super) fn cutting() -> impl TypedValueParser<Value = Cutting> {
-    named(Cutting::ALL.iter().map(|cutting| cutting.name()))
+pub(super) fn granularity() -> impl TypedValueParser<Value = JobGranularity> {
+    named(JobGranularity::ALL.iter().map(|granularity| granularity.name()))
 }
 
 /// Reads whether per-CPU lists are sized again.
@@ -109,7 +109,7 @@ impl InitArgs {
             mode: self.init.unwrap_or(mode),
             content: self.content,
             initialiser,
-            jobs: InitJobs { cutting: self.granularity, threads, alignment, ..InitJobs::default() },
+            jobs: InitJobs { granularity: self.granularity, threads, alignment, ..InitJobs::default() },
             ..MapInit::default()
         })
     }
@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn jobs_follow_their_options() {
         let jobs = asked("--granularity ranges --threads 8 --job-align 256M").unwrap().jobs;
-        assert_eq!((jobs.cutting, jobs.threads), (Cutting::Ranges, Some(8)));
+        assert_eq!((jobs.granularity, jobs.threads), (JobGranularity::Ranges, Some(8)));
         assert_eq!(jobs.alignment, Some(PageCount(1 << 16)));
     }
 

@@ -4,10 +4,10 @@ use std::num::{NonZeroU32, NonZeroU64};
 
 use clap::Args;
 use frameyard::ByteSize;
-use frameyard::boot::{Cutting, InitMode, Initialiser};
+use frameyard::boot::{InitMode, Initialiser, JobGranularity};
 use frameyard::page::MapContent;
 
-use super::init_args::{content, cutting, initialiser, mode};
+use super::init_args::{content, granularity, initialiser, mode};
 use super::values::{positive_number, positive_size, whole_number};
 use super::{FullArgs, OutputArgs, QuickArgs};
 
@@ -33,8 +33,8 @@ pub struct MemmapArgs {
     pub modes: Vec<InitMode>,
 
     /// How the work is divided into jobs
-    #[arg(long = "granularity", value_name = "HOW", value_delimiter = ',', value_parser = cutting(), default_value = "sections,ranges")]
-    pub granularities: Vec<Cutting>,
+    #[arg(long = "granularity", value_name = "HOW", value_delimiter = ',', value_parser = granularity(), default_value = "sections,ranges")]
+    pub granularities: Vec<JobGranularity>,
 
     /// Numbers of threads; lazy rows have one [default: 1,2,4,… up to the CPUs here]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = positive_number)]
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!((args.contents, args.modes), (MapContent::ALL.to_vec(), InitMode::ALL.to_vec()));
         assert_eq!(
             (args.granularities, args.repeat.get(), args.full.full),
-            (vec![Cutting::Sections, Cutting::Ranges], 5, false)
+            (vec![JobGranularity::Sections, JobGranularity::Ranges], 5, false)
         );
         assert!(args.threads.is_empty() && args.map_sizes.is_empty() && args.frames.is_empty());
     }

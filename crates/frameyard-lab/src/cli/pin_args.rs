@@ -70,7 +70,7 @@ pub struct PinnedArgs {
     pub maps: Vec<DeviceAlignment>,
 
     /// Which page structures devices of compound pages have
-    #[arg(long, value_name = "LAYOUT", value_parser = layout(), default_value = "shared-tails")]
+    #[arg(long, value_name = "LAYOUT", value_parser = layout(), default_value = "deduplicated")]
     pub layout: MapLayout,
 }
 
@@ -175,7 +175,7 @@ mod tests {
         let Line::Pin(args) = read("pin").unwrap() else { panic!("no pin") };
         assert_eq!((args.calls, args.paths), (PinCall::ALL.to_vec(), vec![PinPath::FastThenSlow, PinPath::SlowOnly]));
         assert_eq!((args.refs, args.interfaces.len()), (RefHandling::ALL.to_vec(), 2));
-        assert_eq!((args.memory.memory.len(), args.memory.layout), (3, MapLayout::SharedTails));
+        assert_eq!((args.memory.memory.len(), args.memory.layout), (3, MapLayout::Deduplicated));
         assert!(args.sizes.is_empty() && args.batch.is_none() && args.memory.pages.is_empty());
         let Line::MemoryRegion(args) = read("memory-region").unwrap() else { panic!("no memory-region") };
         assert_eq!((args.size, args.duration, args.no_host), (ByteSize::gib(1), Duration::from_secs(5), false));

@@ -40,7 +40,7 @@ fn every_combination_of_call_path_refs_and_interface_is_a_row_of_each_kind() {
         let is_array = row["interface"] == "array";
         assert_eq!((is_positive(row, "array_write_ns"), is_positive(row, "runs")), (is_array, !is_array), "{row}");
         let is_compound_device = row["memory"] == "device" && row["map_geometry"] != "4K";
-        assert_eq!(row["layout"].as_str(), is_compound_device.then_some("shared-tails"), "{row}");
+        assert_eq!(row["layout"].as_str(), is_compound_device.then_some("deduplicated"), "{row}");
         // A row that was preempted for long may round to 0.
         assert!(row["take_times_as_fast"].as_f64().is_some_and(|times| times >= 0.0), "{row}");
     }
@@ -52,8 +52,8 @@ fn every_combination_of_call_path_refs_and_interface_is_a_row_of_each_kind() {
 }
 
 #[test]
-fn a_gibibyte_of_a_device_is_one_run_whatever_maps_it_and_whatever_its_page_structures() {
-    for layout in ["full", "shared-tails", "folded"] {
+fn a_gibibyte_of_a_device_is_one_run_in_every_layout() {
+    for layout in ["full", "deduplicated", "folded"] {
         let (measured, _) = rows(&format!(
             "pin --size 1G --memory device --page-size 2M,1G --interface runs --refs batched --path fast-only --call pin \
              --layout {layout} --repeat 1"
@@ -100,7 +100,7 @@ fn regions_are_registered_with_references_counted_in_three_ways() {
 }
 
 #[test]
-fn tables_say_what_was_measured_and_what_was_published() {
+fn tables_have_measured_and_published_rows() {
     let line = "bench pin --size 2M --memory huge --call get --path slow --interface runs --refs batched --repeat 1";
     let output = frameyard(&line.split_whitespace().collect::<Vec<_>>());
     let text = stdout(&output);
@@ -112,7 +112,7 @@ fn tables_say_what_was_measured_and_what_was_published() {
 }
 
 #[test]
-fn what_cannot_be_taken_is_refused_before_anything_is() {
+fn refusals_come_before_the_first_run() {
     let refused = |line: &str, says: &str| {
         let line: Vec<&str> = ["bench"].into_iter().chain(line.split_whitespace()).collect();
         assert_refused(&line, 2, says);

@@ -149,7 +149,7 @@ impl Slopes {
         let mut is_held = vec![false; values.len()];
         loop {
             let moves = self.moves(&around.residuals, damping, &is_held);
-            // A value at a bound that would leave it is held, and the others are solved again.
+            // A value at a bound that would leave it is held, and the remaining values are solved again.
             let leaves = |at: &usize| {
                 let (least, most) = bounds[*at];
                 !is_held[*at] && (values[*at] <= least && moves[*at] < 0.0 || values[*at] >= most && moves[*at] > 0.0)

@@ -217,14 +217,14 @@ impl<'y, P: Platform> AreaTree<'y, P> {
         let Some(mut below) = self.named(node.get(high)) else { return node };
         let inner = self.named(below.get(low));
         if height(inner) > height(self.named(below.get(high))) {
-            below = self.lifted(below, low, high);
+            below = self.rotated_up(below, low, high);
             node.set(high, name(Some(below)));
         }
-        self.lifted(node, high, low)
+        self.rotated_up(node, high, low)
     }
 
     /// Moves the child at `high` to the area's place and the area below it at `low`.
-    fn lifted(self, node: Node<'y>, high: usize, low: usize) -> Node<'y> {
+    fn rotated_up(self, node: Node<'y>, high: usize, low: usize) -> Node<'y> {
         let Some(top) = self.named(node.get(high)) else { return node };
         node.set(high, top.get(low));
         self.sum_up(node);

@@ -16,7 +16,7 @@ pub enum FileError {
     /// The store failed.
     Store(StoreError),
     /// The truncation is incomplete. Repeat the call for the rest.
-    NotCut {
+    NotTruncated {
         /// The requested end.
         wanted: ByteSize,
         /// The end reached.
@@ -38,7 +38,7 @@ impl fmt::Display for FileError {
         match self {
             Self::Vm(error) => error.fmt(f),
             Self::Store(error) => error.fmt(f),
-            Self::NotCut { wanted, end, why } => {
+            Self::NotTruncated { wanted, end, why } => {
                 write!(f, "the file ends at {} and not at {} yet: {why}: truncate it again", end.0, wanted.0)
             }
             Self::TooLarge { offset, bytes } => {

@@ -79,7 +79,7 @@ impl<P: Platform> File<'_, P> {
     ///
     /// [`FileError`]. The file is consistent then, and repeating the call completes the truncation:
     ///
-    /// - [`NotCut`](FileError::NotCut): the wait for a page timed out. The file ends with that page, or at the new end
+    /// - [`NotTruncated`](FileError::NotTruncated): the wait for a page timed out. The file ends with that page, or at the new end
     ///   if that page contains it. Nothing before the end was touched.
     /// - Other errors: another CPU changes the size, and nothing has changed; or the store failed, and the file has its
     ///   new end. If the file then grows before the store is told, the old bytes may reappear.
@@ -90,7 +90,7 @@ impl<P: Platform> File<'_, P> {
             file.lock().set_size(size.0);
             return Ok(());
         }
-        let not_cut = |why| FileError::NotCut { wanted: size, end: self.size(), why };
+        let not_cut = |why| FileError::NotTruncated { wanted: size, end: self.size(), why };
         self.cut_pages(size.0).map_err(not_cut)?;
         file.vm().store().truncate(file.key(), size)?;
         self.restore_tail(size.0).map_err(|error| match error {

@@ -29,7 +29,7 @@ impl Window {
     }
 
     /// Whether a read of this page continues the sequence.
-    fn goes_on_at(self, index: u64) -> bool {
+    fn continues_at(self, index: u64) -> bool {
         self.pages > 0 && (Some(index) == self.mark() || index == self.end())
     }
 
@@ -121,18 +121,18 @@ impl Stream {
 
     /// Whether the next window is known for a read of this page.
     pub(super) fn expects(&self, index: u64) -> bool {
-        self.window().goes_on_at(index)
+        self.window().continues_at(index)
     }
 
     /// The window for page `index`, the first of `asked` wanted pages.
     pub(super) fn plan(&self, index: u64, asked: u64, cause: Cause) -> Window {
         let known = self.window();
-        let goes_on = known.goes_on_at(index);
+        let continues = known.continues_at(index);
         let last = self.last.load(Ordering::Relaxed);
         let in_sequence = index == last || index + 1 == last;
         let window = match cause {
             _ if index == 0 && cause == Cause::Miss => Window::first(index, asked),
-            _ if goes_on => known.following(),
+            _ if continues => known.following(),
             Cause::Mark(hole) => {
                 // The reader that left the mark is unknown. The pages in memory show its progress.
                 let pages = Window::grown((hole - index).saturating_add(asked).min(MAX_WINDOW));

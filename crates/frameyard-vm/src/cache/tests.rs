@@ -153,10 +153,10 @@ fn drops_only_clean_unused_pages() {
         isolate(vm, dirty);
         assert_eq!(vm.drop_cache_page(dirty), Err(DropProblem::Dirty));
         clean.get();
-        assert_eq!(vm.drop_cache_page(clean), Err(DropProblem::Busy), "somebody else has a reference");
+        assert_eq!(vm.drop_cache_page(clean), Err(DropProblem::Busy), "another user has a reference");
         vm.put_page(clean);
         clean.set_owner_bits(Flags::LOCKED);
-        assert_eq!(vm.drop_cache_page(clean), Err(DropProblem::Busy), "somebody has it locked");
+        assert_eq!(vm.drop_cache_page(clean), Err(DropProblem::Busy), "it is locked");
         clean.clear_owner_bits(Flags::LOCKED);
         let before = file.pages();
         assert_eq!(vm.drop_cache_page(clean), Ok(()));

@@ -3,8 +3,8 @@
 use frameyard::{ByteSize, Platform};
 
 use super::File;
-use super::bring::Limit;
 use super::error::FileError;
+use super::fetch::Limit;
 use super::page_lock::LockedPage;
 use crate::error::VmError;
 use crate::page::Flags;

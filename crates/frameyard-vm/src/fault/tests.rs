@@ -152,7 +152,7 @@ fn fault_survives_failure_of_each_allocation() {
         assert_eq!(space.statistics().resident.0, 1);
         vm.validate().unwrap();
     }
-    assert_eq!(failed, 4, "a page and three tables below the topmost");
+    assert_eq!(failed, 4, "a page and three tables below the root");
     vm.destroy().unwrap();
 }
 
@@ -192,7 +192,7 @@ fn maps_devices_with_entries_of_their_size() {
         assert_eq!(found.pfn.0, (first.0 + page.size().0 * 3) >> 12);
         assert_eq!(space.read(at, &mut [0]), Err(FaultError::NoFrameBytes(at)));
         assert_eq!(space.pin(at).map(|_| ()), Err(FaultError::NoFrameBytes(at)));
-        assert_eq!(space.statistics().page_tables.0, tables + 1, "the topmost, and those below");
+        assert_eq!(space.statistics().page_tables.0, tables + 1, "the root, and those below");
         assert_eq!(space.statistics().resident.0, 0);
         vm.validate().unwrap();
         let unmapped = space.unmap(range).unwrap();

@@ -46,7 +46,7 @@ fn partial_unmap_splits_a_huge_mapping_and_keeps_bytes() {
     let unmapped = space.unmap(VirtRange { start: VirtAddr(start), end: VirtAddr(end) }).unwrap();
     assert_eq!((unmapped.pages, unmapped.huge, unmapped.tables.0), (PageCount(30), 0, 0));
     assert_eq!((space.statistics().huge, space.statistics().resident.0), (0, 1024 - 30));
-    assert_eq!(space.statistics().page_tables, tables, "both tables had been set aside");
+    assert_eq!(space.statistics().page_tables, tables, "both tables were deposited");
     vm.lru_drain_all();
     assert_eq!(yard.stats().free_pages(), free + PageCount(30), "single pages are freed at once");
     vm.validate().unwrap();

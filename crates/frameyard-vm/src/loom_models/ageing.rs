@@ -33,7 +33,7 @@ fn only_read(space: &AddressSpace<'_, ModelPlatform>) {
 }
 
 /// A page is written during ageing: its entry is dirty afterwards.
-fn written_while_looked_at(broken: Broken) {
+fn written_while_aged(broken: Broken) {
     let scene = scene(broken);
     let (space, _) = written(scene.vm());
     only_read(&space);
@@ -47,7 +47,7 @@ fn written_while_looked_at(broken: Broken) {
 }
 
 /// A page is aged while another CPU moves it: one CPU isolates it at a time, and its bytes move with it.
-fn moved_while_looked_at() {
+fn moved_while_aged() {
     let scene = scene(None);
     let (space, pfn) = written(scene.vm());
     let to = target(scene.vm());
@@ -85,7 +85,7 @@ fn ended_while(look: fn(Vm<'_, ModelPlatform>, SpaceId, Pfn)) {
 }
 
 /// Tests a page like ageing, but without a visit and without the map lock.
-fn look_uninvited(vm: Vm<'_, ModelPlatform>, id: SpaceId, pfn: Pfn) {
+fn age_unprotected(vm: Vm<'_, ModelPlatform>, id: SpaceId, pfn: Pfn) {
     let Some(page) = vm.try_page(pfn).filter(|page| page.is_counted() && page.try_get()) else { return };
     if vm.lru_isolate(page) {
         let _ = SpaceRef::new(vm, id.object()).take_use(page);
@@ -97,12 +97,12 @@ fn look_uninvited(vm: Vm<'_, ModelPlatform>, id: SpaceId, pfn: Pfn) {
 
 #[test]
 fn ageing_keeps_writes_and_dirty_bits() {
-    explore_to(2, || written_while_looked_at(None));
+    explore_to(2, || written_while_aged(None));
 }
 
 #[test]
 fn ageing_races_migration() {
-    explore_to(2, moved_while_looked_at);
+    explore_to(2, moved_while_aged);
 }
 
 #[test]
@@ -117,26 +117,26 @@ fn exit_waits_for_ageing() {
 
 #[test]
 fn detects_ageing_under_table_lock_without_exclusion() {
-    assert_fails(|| written_while_looked_at(NO_TABLE_LOCK), DAMAGED);
+    assert_fails(|| written_while_aged(NO_TABLE_LOCK), DAMAGED);
 }
 
 #[test]
 fn detects_ageing_under_unordered_table_lock() {
     let broken: Broken = Some((|id| matches!(id, LockId::PageTable(_)), Flaw::TakenRelaxed));
-    assert_fails(move || written_while_looked_at(broken), DAMAGED);
+    assert_fails(move || written_while_aged(broken), DAMAGED);
 }
 
 #[test]
 fn detects_ageing_without_map_lock() {
-    assert_fails_to(1, || unmapped_while(look_uninvited), DAMAGED);
+    assert_fails_to(1, || unmapped_while(age_unprotected), DAMAGED);
 }
 
 #[test]
 fn detects_ageing_without_visit() {
-    assert_fails_to(2, || ended_while(look_uninvited), DAMAGED);
+    assert_fails_to(2, || ended_while(age_unprotected), DAMAGED);
 }
 
 #[test]
 fn detects_ageing_of_a_moving_page() {
-    weakened(Weakness::SplitIntersection, || assert_fails(moved_while_looked_at, DAMAGED));
+    weakened(Weakness::SplitIntersection, || assert_fails(moved_while_aged, DAMAGED));
 }

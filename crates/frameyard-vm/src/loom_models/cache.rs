@@ -145,7 +145,7 @@ fn deleted_while_dropped() {
 }
 
 /// A file is truncated while its page is moved: the page is gone in either frame.
-fn cut_while_moved(broken: Broken, mode: MigrateMode) {
+fn truncated_while_moved(broken: Broken, mode: MigrateMode) {
     let scene = scene(broken);
     let file = filled(scene.vm());
     let pfn = scene.vm().lock_shard(SHARD).last(LruList::InactiveFile).expect("the page is on its list").pfn();
@@ -176,17 +176,17 @@ fn drop_races_end_of_file() {
 
 #[test]
 fn truncation_races_async_migration() {
-    explore_to(1, || cut_while_moved(None, MigrateMode::Async));
+    explore_to(1, || truncated_while_moved(None, MigrateMode::Async));
 }
 
 #[test]
 fn truncation_races_sync_migration() {
-    explore_to(1, || cut_while_moved(None, MigrateMode::Sync));
+    explore_to(1, || truncated_while_moved(None, MigrateMode::Sync));
 }
 
 #[test]
 fn detects_file_lock_without_exclusion_during_truncation() {
-    assert_fails_to(2, || cut_while_moved(NO_FILE_LOCK, MigrateMode::Async), DAMAGED);
+    assert_fails_to(2, || truncated_while_moved(NO_FILE_LOCK, MigrateMode::Async), DAMAGED);
 }
 
 #[test]

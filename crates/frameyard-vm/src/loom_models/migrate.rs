@@ -40,7 +40,6 @@ pub(super) const DAMAGED: &[&str] = &[
     "frames were lost",
     "self.entry(index).is_empty()",
     "a moving entry stays unchanged",
-    "nobody moves pages while they are unmapped",
     "a freed page has no other users",
     "the freezer owns a frozen block",
     "more were given back",

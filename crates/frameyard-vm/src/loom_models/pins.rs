@@ -30,7 +30,7 @@ const PAGE: u64 = 4096;
 
 const WRONG: &[&str] = &[
     "a page of another was taken",
-    "what was taken is not what is mapped",
+    "the pin differs from the mapping",
     "pins were lost",
     "what was got is put",
     "the frame is ours",
@@ -143,7 +143,7 @@ fn pinned_while_unmapped() {
 
 /// The page tables of an address are freed, and the frame of the lowest gets another owner's contents, while another
 /// thread pins the page.
-fn pinned_while_tables_go() {
+fn pinned_while_tables_are_removed() {
     let scene = scene(None);
     let (space, pfn) = written(scene.vm());
     let vm = scene.vm();
@@ -195,7 +195,7 @@ fn huge_scene() -> Scene {
 fn expect_pinned(scene: &Scene, space: &Space<'_>, addr: VirtAddr, pinned: Option<Pfn>) {
     if let Some(pfn) = pinned {
         let mapped = space.translate(addr).map(|found| found.pfn);
-        assert_eq!(mapped, Some(pfn), "what was taken is not what is mapped");
+        assert_eq!(mapped, Some(pfn), "the pin differs from the mapping");
         unpin(scene.vm(), pfn);
     }
 }
@@ -312,7 +312,7 @@ fn fast_pin_races_unmap() {
 
 #[test]
 fn fast_pin_races_removal_of_tables() {
-    explore_to(2, pinned_while_tables_go);
+    explore_to(2, pinned_while_tables_are_removed);
 }
 
 #[test]
@@ -332,7 +332,7 @@ fn detects_missing_recheck_of_entries() {
 
 #[test]
 fn detects_removal_of_tables_without_count() {
-    weakened(Weakness::TablesGoSilently, || assert_fails_to(2, pinned_while_tables_go, WRONG));
+    weakened(Weakness::TablesGoSilently, || assert_fails_to(2, pinned_while_tables_are_removed, WRONG));
 }
 
 #[test]

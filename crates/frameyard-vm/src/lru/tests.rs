@@ -82,7 +82,7 @@ fn finish(vm: TestVm<'_>) {
     vm.lru_drain_all();
     vm.validate().expect("valid lists");
     assert_eq!(statistics(&vm).pages, [PageCount(0); 4], "no page is left on a list");
-    vm.destroy().expect("nobody uses it");
+    vm.destroy().expect("it has no users");
 }
 
 #[test]
@@ -242,7 +242,7 @@ fn kept_pages_return_to_the_shard_of_the_policy() {
     let vm = Vm::create(&yard, &sharded()).unwrap();
     run_on(3);
     let pages = added(&vm, 15);
-    let set_aside_and_back = || {
+    let isolate_and_return = || {
         for page in &pages {
             page.get();
             assert!(vm.lru_isolate(*page));
@@ -254,9 +254,9 @@ fn kept_pages_return_to_the_shard_of_the_policy() {
         shard_of(pages[7].owner())
     };
     run_on(0);
-    assert_eq!(set_aside_and_back(), 1, "to the shard that they were on");
+    assert_eq!(isolate_and_return(), 1, "to the shard that they were on");
     vm.set_lru_policy(LruPolicy::Vanilla);
-    assert_eq!(set_aside_and_back(), 0);
+    assert_eq!(isolate_and_return(), 0);
     release(&vm, &pages);
     finish(vm);
 }

@@ -57,7 +57,7 @@ fn in_yard(test: impl FnOnce(TestVm<'_>)) {
     test(vm);
     vm.lru_drain_all();
     vm.validate().expect("valid at the end");
-    vm.destroy().expect("nobody uses it");
+    vm.destroy().expect("it has no users");
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn rejects_isolation_of_foreign_frames() {
     in_yard(|vm| {
         let isolate = |block| vm.isolate(block, MigrateMode::Sync);
         let free = vm.yard().alloc(Order::ZERO, Gfp::KERNEL).unwrap();
-        assert_eq!(isolate(block(free)), Err(MigrateProblem::Gone), "allocated, and nobody's");
+        assert_eq!(isolate(block(free)), Err(MigrateProblem::Gone), "allocated without owner");
         vm.yard().free(free, Order::ZERO).unwrap();
         assert_eq!(isolate(block(free)), Err(MigrateProblem::Gone), "free");
         assert_eq!(isolate(block(Pfn(1))), Err(MigrateProblem::Gone), "no memory");
@@ -152,7 +152,7 @@ fn isolated_page_of_a_deleted_file_is_freed_on_return() {
         let (file, frames) = file_in_memory(&vm, 15);
         assert_eq!(vm.isolate(block(frames[7]), MigrateMode::Sync), Ok(()));
         drop(file);
-        assert!(vm.page(frames[7]).is_counted(), "who has set it aside has a reference");
+        assert!(vm.page(frames[7]).is_counted(), "the isolator has a reference");
         let to = vm.yard().alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap();
         assert_eq!(vm.migrate(block(frames[7]), to, MigrateMode::Sync), Err(MigrateProblem::Gone));
         vm.yard().free(to, Order::ZERO).unwrap();
@@ -267,7 +267,7 @@ fn second_isolation_is_busy() {
                         had += 1;
                         vm.put_back(from);
                     }
-                    Err(problem) => assert_eq!(problem, MigrateProblem::Busy, "nobody has pinned it"),
+                    Err(problem) => assert_eq!(problem, MigrateProblem::Busy, "it is not pinned"),
                 }
             }
             had
@@ -289,7 +289,7 @@ fn contiguous_range_reports_an_isolated_block_as_busy() {
         let range = PfnRange::new(frames[5], PageCount(1));
         let take = || vm.yard().request_range(range, Gfp::HIGHUSER_MOVABLE).owners(&vm.owners()).range();
         vm.isolate(block(frames[5]), MigrateMode::Sync).unwrap();
-        let Err(AllocError::Blocked(blocker)) = take() else { panic!("it was set aside") };
+        let Err(AllocError::Blocked(blocker)) = take() else { panic!("it was isolated") };
         assert_eq!((blocker.frames(), blocker.why), (range, BlockedBy::Busy));
         assert_eq!(blocker.owner, PageKind::Cache.owner());
         vm.put_back(block(frames[5]));

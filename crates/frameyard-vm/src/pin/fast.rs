@@ -21,14 +21,14 @@ struct Sight<'y> {
     index: usize,
     entry: Entry,
     /// The count of removed tables at the start of the walk.
-    tables_gone: u64,
+    table_removals: u64,
 }
 
 impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
     /// Takes pages until the fast path fails or there is no more room.
     #[inline]
     pub(super) fn fast(&mut self) {
-        let tables_gone = self.space.tables_gone();
+        let table_removals = self.space.table_removals();
         while self.at < self.end {
             let Some((table, level)) = self.space.lowest_table(self.at) else { return };
             if self.space.vm().may_fail(Step::WalkUnlocked).is_err() {
@@ -46,7 +46,7 @@ impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
                     break;
                 }
                 self.fetch(&mut ahead, index, entry);
-                if !self.fast_entry(&Sight { table, level, index, entry, tables_gone }) {
+                if !self.fast_entry(&Sight { table, level, index, entry, table_removals }) {
                     return;
                 }
             }
@@ -84,7 +84,7 @@ impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
         if !part.try_get(self.request) {
             return false;
         }
-        if !self.stays(part) || !self.space.is_as_seen(sight) {
+        if !self.stays(part) || !self.space.is_unchanged(sight) {
             give_up(vm, self.request, part);
             return false;
         }
@@ -121,11 +121,11 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
 
     /// Whether an entry is unchanged and still in a table of this space. The caller has taken references since.
     #[inline(always)]
-    fn is_as_seen(&self, sight: &Sight<'y>) -> bool {
+    fn is_unchanged(&self, sight: &Sight<'y>) -> bool {
         #[cfg(loom)]
         if is_weakened(Weakness::EntriesSeenOnce) {
-            return self.tables_gone() == sight.tables_gone;
+            return self.table_removals() == sight.table_removals;
         }
-        sight.table.entry(sight.index) == sight.entry && self.tables_gone() == sight.tables_gone
+        sight.table.entry(sight.index) == sight.entry && self.table_removals() == sight.table_removals
     }
 }

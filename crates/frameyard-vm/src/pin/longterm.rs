@@ -54,7 +54,7 @@ impl<P: Platform> Vm<'_, P> {
             to
         };
         let freed = self.yard().free(unused, from.order);
-        debug_assert!(freed.is_ok(), "who moved a block has the other: {freed:?}");
+        debug_assert!(freed.is_ok(), "the caller owns the other block: {freed:?}");
         moved
     }
 }

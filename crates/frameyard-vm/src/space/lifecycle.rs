@@ -245,13 +245,13 @@ impl<'y, P: Platform> AddressSpace<'y, P> {
         core::mem::forget(self);
         let problem = match space.put_handle() {
             Put::StillUsed => return Ok(ExitOutcome::StillUsed),
-            Put::Last => match space.take_down(workers) {
+            Put::Last => match space.tear_down(workers) {
                 Ok(unmapped) => return Ok(ExitOutcome::Gone(unmapped)),
                 Err(addr) => ExitProblem::Moving(addr),
             },
             Put::Visited => ExitProblem::Visited,
         };
-        space.take_handle_back();
+        space.restore_handle();
         Err(ExitStalled { space: Self { space }, problem })
     }
 }
@@ -262,15 +262,15 @@ impl<P: Platform> SpaceRef<'_, P> {
     /// # Errors
     ///
     /// The address of a page whose migration did not end: the space still exists.
-    fn take_down(self, workers: NonZeroUsize) -> Result<Unmapped, VirtAddr> {
+    fn tear_down(self, workers: NonZeroUsize) -> Result<Unmapped, VirtAddr> {
         let platform = self.vm().yard().platform();
         platform.begin_activity(Activity::Exit);
-        let unmapped = self.take_all_down(workers);
+        let unmapped = self.tear_down_all(workers);
         platform.end_activity(Activity::Exit, unmapped.map_or(PageCount(0), |unmapped| unmapped.pages));
         unmapped
     }
 
-    fn take_all_down(self, workers: NonZeroUsize) -> Result<Unmapped, VirtAddr> {
+    fn tear_down_all(self, workers: NonZeroUsize) -> Result<Unmapped, VirtAddr> {
         let writing = self.map_lock().write();
         let zapped = self.zap_parallel(workers);
         if let Some(addr) = zapped.moving {
@@ -290,8 +290,8 @@ impl<P: Platform> SpaceRef<'_, P> {
 
     /// Tears down an abandoned space. A page in a migration that never ends stays, together with the space's object and
     /// tables. The next validation reports it.
-    pub(super) fn take_down_left(self) {
-        let _ = self.take_down(NonZeroUsize::MIN);
+    pub(super) fn tear_down_abandoned(self) {
+        let _ = self.tear_down(NonZeroUsize::MIN);
     }
 }
 
@@ -312,10 +312,10 @@ impl<P: Platform> Drop for AddressSpace<'_, P> {
         let is_ours = match self.space.put_handle() {
             Put::StillUsed => false,
             Put::Last => true,
-            Put::Visited => !self.space.leave(),
+            Put::Visited => !self.space.abandon(),
         };
         if is_ours {
-            self.space.take_down_left();
+            self.space.tear_down_abandoned();
         }
     }
 }

@@ -73,7 +73,7 @@ fn stalled_exit_returns_the_handle() {
         let visit = handle.space().visit().unwrap();
         let stalled = handle.exit(NonZeroUsize::MIN).unwrap_err();
         assert_eq!(stalled.problem, ExitProblem::Visited);
-        assert!(stalled.to_string().ends_with("does not come to an end: exit again"), "{stalled}");
+        assert!(stalled.to_string().ends_with("has not ended: exit again"), "{stalled}");
         let handle = stalled.space;
         let mut byte = [0];
         handle.read(range.start, &mut byte).unwrap();
@@ -111,10 +111,10 @@ fn validator_detects_leaked_visit_and_map_lock() {
     in_yard(|vm| {
         let handle = vm.create_space().unwrap();
         let visit = handle.space().visit();
-        assert_eq!(vm.validate().unwrap_err().to_string(), "visits of a space at rest: 1 kept, 0 found");
+        assert_eq!(vm.validate().unwrap_err().to_string(), "visits of a quiet space: 1 kept, 0 found");
         drop(visit);
         let reading = handle.space().map_lock().read();
-        assert_eq!(vm.validate().unwrap_err().to_string(), "map lock of a space at rest: 1 kept, 0 found");
+        assert_eq!(vm.validate().unwrap_err().to_string(), "map lock of a quiet space: 1 kept, 0 found");
         drop(reading);
     });
 }

@@ -57,9 +57,9 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         let kept = TableUse::of(page);
         equal("entries used of a page table", u64::from(kept.used), u64::from(found.used))?;
         equal("anonymous entries of a page table", u64::from(kept.anonymous), u64::from(found.anonymous))?;
-        let aside = self.count_aside(page, table)?;
-        equal("deposited page tables", if level == Level::HUGE { u64::from(found.anonymous) } else { 0 }, aside)?;
-        Ok(tables + aside)
+        let deposited = self.count_deposited(page, table)?;
+        equal("deposited page tables", if level == Level::HUGE { u64::from(found.anonymous) } else { 0 }, deposited)?;
+        Ok(tables + deposited)
     }
 
     fn table_page(&self, pfn: Pfn, index: u64) -> Result<CountedPage<'y, P>, VmValidateError> {
@@ -78,15 +78,15 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         Ok(page)
     }
 
-    fn count_aside(&self, page: CountedPage<'y, P>, table: Table<'y>) -> Result<u64, VmValidateError> {
+    fn count_deposited(&self, page: CountedPage<'y, P>, table: Table<'y>) -> Result<u64, VmValidateError> {
         let (mut count, mut at) = (0, deposited_in(page));
         while let Some(pfn) = self.vm().yard().counted().linked(at) {
-            let aside = self.table(pfn);
+            let deposited = self.table(pfn);
             let Some(its) = self.vm().try_page(pfn) else {
                 return Err(wrong(pfn, "is a deposited table without a page"));
             };
             self.table_page(pfn, its.index())?;
-            if (0..ENTRIES).any(|index| !aside.entry(index).is_empty()) || count >= ENTRIES as u64 {
+            if (0..ENTRIES).any(|index| !deposited.entry(index).is_empty()) || count >= ENTRIES as u64 {
                 return Err(wrong(table.pfn, "has a deposited table in use"));
             }
             count += 1;

@@ -51,7 +51,7 @@ impl<P: Platform> SpaceRef<'_, P> {
     pub(crate) fn zap_parallel(&self, workers: NonZeroUsize) -> Zapped {
         let yard = self.vm().yard();
         let (position, sum) = (AtomicU64::new(0), Sum::default());
-        self.forget_leaves();
+        self.clear_table_cache();
         if workers > NonZeroUsize::MIN {
             let work = |_worker: usize| self.zap_stretches(&position, &sum);
             let node_of = |worker: usize| NodeId((worker % usize::from(yard.nodes())) as u16);

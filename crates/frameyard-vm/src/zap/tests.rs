@@ -191,7 +191,7 @@ fn unmap_reports_a_stuck_migration_and_can_be_repeated() {
             change_entry(&space, addr, Entry::moving);
             let problem = space.unmap(part).unwrap_err();
             assert_eq!(problem, MapError::Moving(addr));
-            assert!(problem.to_string().ends_with("does not come to an end: unmap again"), "{problem}");
+            assert!(problem.to_string().ends_with("is still in migration: unmap again"), "{problem}");
             let left = if is_huge || part != area { 512 } else { 1 };
             assert_eq!((space.statistics().areas, space.statistics().resident), (1, PageCount(left)));
             change_entry(&space, addr, thaw);

@@ -115,23 +115,23 @@ fn rejects_invalid_requests_without_changes() {
         refuse(
             anonymous(range(1, PAGE)),
             MapError::Misaligned { what: "the address", value: BASE.0 + 1, align: bytes(PAGE) },
-            "the address 0x10000000001 is no multiple of 4K: it must be one",
+            "the address 0x10000000001 is not a multiple of 4K",
         );
         refuse(
             MapRequest::anonymous(bytes(100)),
             MapError::Misaligned { what: "the length", value: 100, align: bytes(PAGE) },
-            "the length 0x64 is no multiple of 4K: it must be one",
+            "the length 0x64 is not a multiple of 4K",
         );
         let gib = ByteSize::gib(1);
         refuse(
             MapRequest::device(PhysAddr(DEVICE.0 + HUGE), gib, PageLevel::Gigantic),
             MapError::Misaligned { what: "the physical address", value: DEVICE.0 + HUGE, align: gib },
-            "the physical address 0x100000200000 is no multiple of 1G: it must be one",
+            "the physical address 0x100000200000 is not a multiple of 1G",
         );
         refuse(
             MapRequest::device(DEVICE, gib, PageLevel::Gigantic).at(at(HUGE)),
             MapError::Misaligned { what: "the address", value: BASE.0 + HUGE, align: gib },
-            "the address 0x10000200000 is no multiple of 1G: it must be one",
+            "the address 0x10000200000 is not a multiple of 1G",
         );
         refuse(
             MapRequest::device(PhysAddr((1 << 52) - PAGE), bytes(2 * PAGE), PageLevel::Small),
@@ -371,7 +371,7 @@ fn exit_returns_all_memory_with_one_or_several_workers() {
             let before = space.statistics();
             assert_eq!((before.huge, before.resident), (10, PageCount(30 << 8)));
             let ExitOutcome::Gone(unmapped) = space.exit(NonZeroUsize::new(workers).unwrap()).unwrap() else {
-                panic!("nobody else uses it")
+                panic!("no other user")
             };
             assert_eq!((unmapped.huge, unmapped.pages), (10, PageCount(30 << 8)));
             assert_eq!(unmapped.tables, before.page_tables);

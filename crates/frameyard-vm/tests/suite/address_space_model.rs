@@ -295,7 +295,7 @@ fn threads_fault_the_same_addresses_at_once() {
             for page in 0..pages {
                 let mut seen = [0; 5];
                 space.read(VirtAddr(mapped.start.0 + page * PAGE), &mut seen).unwrap();
-                assert_eq!(seen, [1, 2, 3, 4, 0], "page {page}: nobody's write is lost");
+                assert_eq!(seen, [1, 2, 3, 4, 0], "page {page}: no write is lost");
             }
             assert_eq!(space.statistics().resident, PageCount(pages));
             vm.validate().unwrap();

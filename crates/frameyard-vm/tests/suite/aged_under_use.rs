@@ -148,7 +148,7 @@ fn concurrent_ageing_loses_no_write_frame_or_count() {
                     })
                 });
                 let ended = users.map(thread::ScopedJoinHandle::join);
-                ended.into_iter().for_each(|end| end.expect("nobody fails"));
+                ended.into_iter().for_each(|end| end.expect("no thread fails"));
             });
             drop(shared);
             vm.lru_drain_all();

@@ -130,7 +130,7 @@ impl<'y> Life<'y> {
                 Err(problem) => format!("{problem:?}: {problem}"),
             };
             self.failures.set(self.failures.get() + 1);
-            let reason = if self.patience == Patience::AsksAgain { "failed on purpose" } else { "OutOfMemory" };
+            let reason = if self.patience == Patience::AsksAgain { "injected failure" } else { "OutOfMemory" };
             assert!(problem.contains(reason), "{problem}");
             if self.patience == Patience::GivesUp {
                 return Err(GaveUp);
@@ -272,7 +272,7 @@ fn live(failing: &Failing) {
             patience: Patience::AsksAgain,
             failures: Cell::new(0),
         };
-        life.live().expect("who asks again comes to an end");
+        life.live().expect("retries succeed");
         vm.lru_drain_all();
     });
 }
@@ -343,7 +343,7 @@ fn survives_out_of_memory_at_every_size() {
             failures = life.failures.get();
             assert_eq!(lived.is_err(), failures > 0);
             vm.lru_drain_all();
-            vm.validate().expect("valid after somebody gave up");
+            vm.validate().expect("valid after the thread gave up");
             held.into_iter().for_each(|pfn| vm.yard().free(pfn, Order::ZERO).unwrap());
         });
         if failures == 0 {

@@ -147,7 +147,7 @@ fn all_operations_at_once_lose_nothing() {
             let workers: Vec<_> = readers.collect::<Vec<_>>().into_iter().chain([writer]).collect();
             let ended: Vec<_> = workers.into_iter().map(thread::ScopedJoinHandle::join).collect();
             done.store(true, Ordering::Relaxed);
-            ended.into_iter().for_each(|end| end.expect("nobody fails"));
+            ended.into_iter().for_each(|end| end.expect("no thread fails"));
         });
         vm.validate().unwrap();
     });

@@ -180,7 +180,7 @@ fn concurrent_migration_loses_no_write_frame_or_count() {
             let users = users.into_iter().chain([comers]);
             let ended: Vec<_> = users.map(thread::ScopedJoinHandle::join).collect();
             stop.store(true, Ordering::Relaxed);
-            ended.into_iter().for_each(|end| end.expect("nobody fails"));
+            ended.into_iter().for_each(|end| end.expect("no thread fails"));
         });
         drop(shared);
         vm.lru_drain_all();

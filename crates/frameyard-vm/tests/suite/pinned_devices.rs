@@ -43,11 +43,11 @@ fn takes_device_pages_for_all_sizes_and_layouts() {
             (0, PageLevel::Small, MapLayout::Full),
             (0, PageLevel::Huge, MapLayout::Full),
             (0, PageLevel::Gigantic, MapLayout::Full),
-            (9, PageLevel::Small, MapLayout::SharedTails),
-            (9, PageLevel::Huge, MapLayout::SharedTails),
+            (9, PageLevel::Small, MapLayout::Deduplicated),
+            (9, PageLevel::Huge, MapLayout::Deduplicated),
             (9, PageLevel::Gigantic, MapLayout::Folded),
             (18, PageLevel::Small, MapLayout::Folded),
-            (18, PageLevel::Huge, MapLayout::SharedTails),
+            (18, PageLevel::Huge, MapLayout::Deduplicated),
             (18, PageLevel::Gigantic, MapLayout::Folded),
         ] {
             let all = frames(0, 1 << 18);
@@ -98,7 +98,7 @@ fn takes_device_pages_for_all_sizes_and_layouts() {
 fn mappings_of_a_device_share_its_bytes() {
     in_yard(machine(), VmConfig::default(), |vm| {
         let all = frames(512, 1024);
-        let device = vm.yard().devices().map(request(all, 9, MapLayout::SharedTails)).unwrap();
+        let device = vm.yard().devices().map(request(all, 9, MapLayout::Deduplicated)).unwrap();
         let spaces = [PageLevel::Huge, PageLevel::Small].map(|level| {
             let space = vm.create_space().unwrap();
             space.map(shows(all, level)).unwrap();

@@ -56,7 +56,7 @@ fn long_term_pins_leave_the_movable_zone() {
             let fast = for_long(PinPath::FastOnly);
             assert_eq!(space.take_pages(all.start, fast, &mut taken), Err(PinError::NotFast(all.start)));
             assert_eq!(space.take_pages(all.start, PinRequest::GET, &mut taken).unwrap().0 as usize, before.len());
-            assert_eq!(taken, before, "what is not taken for long stays");
+            assert_eq!(taken, before, "other pages stay");
             vm.put_pages(&taken, RefHandling::Batched).unwrap();
             assert_eq!(space.take_pages(all.start, for_long(path), &mut taken).unwrap().0 as usize, before.len());
             assert_eq!(taken, frames(&space, all));

@@ -137,7 +137,7 @@ fn plug_and_unplug(vm: &TestVm<'_>, space: &TestSpace<'_>, first: Pfn, stop: &At
         let Ok(device) = vm.yard().devices().map(request) else { continue };
         let level = if dice.below(2) == 0 { PageLevel::Huge } else { PageLevel::Small };
         let shows = MapRequest::device(PhysAddr(first.0 * PAGE), ByteSize(OF_DEVICE), level).at(at(SHARED));
-        space.map(shows).expect("nobody else maps there");
+        space.map(shows).expect("no other mapping there");
         for page in (0..OF_DEVICE / PAGE).step_by(3) {
             let _ = space.touch(at(SHARED + page * PAGE), MemoryAccess::Write);
         }
@@ -186,7 +186,7 @@ fn references_survive_concurrent_changes() {
             });
             let ended: Vec<_> = takers.into_iter().chain([comers]).map(thread::ScopedJoinHandle::join).collect();
             stop.store(true, Ordering::Relaxed);
-            ended.into_iter().for_each(|end| end.expect("nobody fails"));
+            ended.into_iter().for_each(|end| end.expect("no thread fails"));
         });
         assert!(taken.into_inner() >= 3 * ROUNDS);
         assert_eq!(vm.yard().devices().list().count(), 0);

@@ -39,7 +39,7 @@ fn read_only_area_rejects_writes_before_and_after_a_fault() {
                 assert_eq!(space.touch(addr, MemoryAccess::Write), Err(FaultError::ReadOnly(addr)));
                 assert_eq!(space.write(addr, &[1]), Err(FaultError::ReadOnly(addr)));
                 assert_eq!(space.pin(addr).map(drop), Err(FaultError::ReadOnly(addr)));
-                assert_eq!(space.translate(addr).is_some(), is_there, "what is refused maps nothing");
+                assert_eq!(space.translate(addr).is_some(), is_there, "a rejected request maps nothing");
                 let mut read = [9; 3];
                 space.read(addr, &mut read).unwrap();
                 space.touch(addr, MemoryAccess::Read).unwrap();
@@ -134,7 +134,7 @@ fn force_does_not_pin_read_only_devices() {
                 assert_eq!(
                     pin(&vm, &space, at(PAGE), PinRequest::PIN.with(flags)),
                     Err(refused(at(PAGE))),
-                    "others see it"
+                    "other mappings see it"
                 );
             }
             assert_eq!(space.write(at(PAGE), &[1]), Err(FaultError::ReadOnly(at(PAGE))));

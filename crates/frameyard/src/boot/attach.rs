@@ -1,8 +1,8 @@
-//! Looking at a yard that somebody else has created: from its control region's header to its tables.
+//! Attaching to a yard that another process created: from the header of its control region to its tables.
 
 use core::ptr::NonNull;
 
-use super::bring_up::words_for;
+use super::claims::words_for;
 use super::tables::{HEADER_WORDS, HeaderWord, MAGIC, TABLES, Tables, VERSION};
 use super::{AttachError, MAX_NODES, MapInit, ZONE_CHOICES};
 use crate::control::{ControlRegion, TABLE_ALIGN, TableSpan};
@@ -10,6 +10,7 @@ use crate::devices::devices_are_sound;
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::{ByteSize, Geometry, Order, Pfn, PfnRange, ZoneId, ZoneKind};
 use crate::zone::Zone;
+use crate::zone::transfer::TableSizes;
 
 /// What the header of a yard says.
 #[derive(Clone, Copy)]
@@ -60,7 +61,7 @@ pub(crate) unsafe fn attach(control: NonNull<u8>, bytes: usize) -> Result<Attach
 }
 
 impl Attached {
-    /// Whether every table is as long as the others make it, and memory is where the map is.
+    /// Whether the table lengths fit together, and memory is where the map is.
     fn fits(&self, nodes: u64) -> bool {
         let Self { tables, geometry, frames, .. } = self;
         let Some(nodes) = usize::try_from(nodes).ok().filter(|nodes| (1..=MAX_NODES).contains(nodes)) else {
@@ -78,15 +79,14 @@ impl Attached {
             (tables.pageblocks.len(), (frames.count().0 >> geometry.pageblock_order().0) as usize),
             (tables.allocation_map.len(), frames.count().0 as usize),
             (tables.skip_hints.len(), tables.pageblocks.len().div_ceil(64)),
-            (tables.cpu_groups.len(), cpus),
-            (tables.depots.len() % zones, 0),
             (tables.range_ends.len(), tables.range_starts.len()),
             (tables.range_zones.len(), tables.range_starts.len()),
             (tables.free_ends.len(), tables.free_starts.len()),
             (tables.cma_ends.len(), tables.cma_starts.len()),
             (tables.claims.len(), words_for(frames.count().0 >> geometry.max_order().0) as usize),
         ];
-        let clusters_fit = tables.zones.iter().all(|zone| zone.clusters().words().end <= tables.clusters.len());
+        let pageblocks = tables.pageblocks.len();
+        let sizes = TableSizes { cpus, zones, groups: 0, pageblocks, batch_words: 0 };
         // A map of more frames than links can name, or that begins inside a section, is no yard's.
         let section = geometry.section_pages().0;
         let sound_map = frames.count().0 < u64::from(u32::MAX) && frames.start.0.is_multiple_of(section);
@@ -96,7 +96,7 @@ impl Attached {
             && sound_map
             && equal
             && nodes_exist
-            && clusters_fit
+            && tables.transfer.fit(tables.zones, &sizes)
             && self.memory_is_sound()
             && self.sections_have_memory()
             && self.devices_are_sound()
@@ -137,7 +137,8 @@ impl Attached {
         devices_are_sound(tables.devices, frames, (*geometry, tables.zones.len()), is_memory)
     }
 
-    /// Whether those sections are said to be present that have memory: the map of others may be touched by nobody.
+    /// Whether the table marks exactly the sections with memory as present. Sections without memory must not be
+    /// touched.
     fn sections_have_memory(&self) -> bool {
         let Self { tables, geometry, frames, .. } = self;
         let place = |pfn: u64| ((pfn - frames.start.0) >> geometry.section_pages_shift()) as usize;

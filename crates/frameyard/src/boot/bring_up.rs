@@ -1,16 +1,25 @@
-//! Bringing a part of the memory map up: pages written, reserved blocks tagged, free ones handed to their zones.
+//! Initialising a part of the memory map: its pages are written, reserved blocks tagged, free blocks given to their
+//! zones.
+//!
+//! Parts are initialised when the yard is created (`early`), by a parallel pass over all deferred memory (`pass`, on
+//! the engine in [`job`](crate::job)), or by an allocation that would otherwise fail or take another type's blocks
+//! (`grow`). Until then a part is known by counts alone ([`DeferredFrames`](crate::zone::DeferredFrames)), and no CPU
+//! reads its pages.
 //!
 //! # Protocol
 //!
-//! 1. The part is claimed ([`Claims`]): from then on it is the caller's alone.
-//! 2. Its pages are written, with plain or streaming stores, and fenced.
-//! 3. Reserved blocks get their tags.
-//! 4. The type of each of its pageblocks is stored with Release. Until then the type is "no memory", which keeps
-//!    everybody who is given a frame number from looking at its page; who reads it with Acquire sees 2 and 3. A type
-//!    that replaces it later is stored with Release, too, by a holder of the zone lock.
-//! 5. Its free blocks join the zones' free lists under the zone locks, which hand all of it on to who allocates them.
-//! 6. When they are counted as free, they are pending no more: who finds nothing pending, with Acquire, finds them.
+//! 1. A worker claims the part ([`Claims`]). From then on it works on the part exclusively.
+//! 2. It writes the pages, with plain or streaming stores, and a fence.
+//! 3. It tags the reserved blocks.
+//! 4. It stores the type of each pageblock with Release. Until then the type is "no memory", which keeps CPUs that are
+//!    given a frame number away from its page. A CPU that reads the type with Acquire sees steps 2 and 3. Holders of
+//!    the zone lock also store later types with Release.
+//! 5. It adds the free blocks to the zones' free lists under the zone locks, which order all of this before their
+//!    allocation.
+//! 6. It subtracts them from the deferred frames. A CPU that reads zero deferred frames with Acquire finds the blocks
+//!    on the lists.
 
+use super::claims::Claims;
 use super::{Poisoning, SectionEntry, Tables};
 use crate::memmap::{MapWriter, MemMap};
 use crate::page::{FrameState, MapContent, PageTemplate, Tag};
@@ -18,17 +27,14 @@ use crate::platform::{Activity, InitProgress, MapNotBacked, Platform};
 use crate::units::{Geometry, MigrateType, PageCount, Pfn, PfnRange, ZoneId};
 use crate::zone::{PageblockMap, ZoneView, pieces, poison};
 
-mod claims;
 mod early;
 mod grow;
 mod pass;
 
-pub(crate) use claims::Claims;
-pub(super) use claims::words_for;
 pub(crate) use grow::Growth;
 pub(crate) use pass::{Grain, PassError};
 
-/// What is needed to bring up parts of the memory map.
+/// Everything that initialising a part of the memory map needs.
 pub(crate) struct BringUp<'a, P> {
     pub(crate) tables: Tables,
     pub(crate) map: MemMap,
@@ -38,9 +44,9 @@ pub(crate) struct BringUp<'a, P> {
     pub(crate) platform: &'a P,
 }
 
-/// What was brought up.
+/// What an initialisation did.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Brought {
+pub(crate) struct InitResult {
     /// Page structures, holes included.
     pub(crate) pages: PageCount,
     /// Frames that became free.
@@ -49,7 +55,7 @@ pub(crate) struct Brought {
     pub(crate) not_backed: Option<PfnRange>,
 }
 
-impl Brought {
+impl InitResult {
     pub(crate) fn add(&mut self, other: Self) {
         self.pages += other.pages;
         self.freed += other.freed;
@@ -57,8 +63,8 @@ impl Brought {
     }
 }
 
-/// A claim to pages that nobody has begun to write. Given up when dropped: where there is no memory for them, or the
-/// platform panicked instead of providing it.
+/// A claim to pages that no CPU has begun to write. It is given up when dropped: where the platform has no memory for
+/// them, or panicked instead of providing it.
 struct Unwritten {
     claims: Claims,
     run: PfnRange,
@@ -102,32 +108,32 @@ impl<P: Platform> BringUp<'_, P> {
         PageblockMap::new(self.tables.pageblocks, self.map.range().start, self.geometry)
     }
 
-    /// Claims and brings up every maximum-order block that a range touches, unless somebody else has. The range lies
-    /// in present sections.
-    pub(crate) fn bring_up(&self, range: PfnRange) -> Brought {
-        let mut brought = Brought::default();
+    /// Claims and initialises every maximum-order block that a range touches and that no other worker has claimed. The
+    /// range lies in present sections.
+    pub(crate) fn bring_up(&self, range: PfnRange) -> InitResult {
+        let mut result = InitResult::default();
         let claims = self.claims();
         claims.claim(range, &mut |run| match self.bring_up_claimed(run, Unwritten { claims, run }) {
-            Ok(part) => brought.add(part),
-            Err(MapNotBacked) => _ = brought.not_backed.get_or_insert(run),
+            Ok(part) => result.add(part),
+            Err(MapNotBacked) => _ = result.not_backed.get_or_insert(run),
         });
-        brought
+        result
     }
 
     /// As [`bring_up`](Self::bring_up), section by section, leaving out those without memory. Ends at the first that
     /// cannot be backed.
-    pub(crate) fn bring_up_sections(&self, range: PfnRange) -> Brought {
-        let mut brought = Brought::default();
+    pub(crate) fn bring_up_sections(&self, range: PfnRange) -> InitResult {
+        let mut result = InitResult::default();
         for part in self.sections_in(range).filter(|part| self.entry_of(part.start).is_present()) {
-            brought.add(self.bring_up(part));
-            if brought.not_backed.is_some() {
+            result.add(self.bring_up(part));
+            if result.not_backed.is_some() {
                 break;
             }
         }
-        brought
+        result
     }
 
-    fn bring_up_claimed(&self, run: PfnRange, unwritten: Unwritten) -> Result<Brought, MapNotBacked> {
+    fn bring_up_claimed(&self, run: PfnRange, unwritten: Unwritten) -> Result<InitResult, MapNotBacked> {
         let first = self.map.address(run.start);
         let bytes = run.count().0 as usize * size_of::<crate::page::Page>();
         self.platform.back_map(run, first.cast(), bytes)?;
@@ -139,12 +145,12 @@ impl<P: Platform> BringUp<'_, P> {
         let freed = self.free(run);
         self.platform.end_activity(Activity::BringUp, freed);
         self.platform.init_progress(InitProgress::Written(run));
-        Ok(Brought { pages: run.count(), freed, not_backed: None })
+        Ok(InitResult { pages: run.count(), freed, not_backed: None })
     }
 
     fn write_pages(&self, run: PfnRange) {
-        // SAFETY: the run is claimed by the caller and in present sections of the map, so its pages are mapped, and
-        // nobody else looks at them before they are published.
+        // SAFETY: the caller has claimed the run, and it lies in present sections, so its pages are mapped, and no
+        // other CPU reads them before they are published.
         unsafe { self.writer.prepare(self.map.address(run.start), run.count().0) };
         if self.map.content() == MapContent::Zero {
             self.write_part(run, PageTemplate::ZERO);
@@ -239,11 +245,9 @@ impl<P: Platform> BringUp<'_, P> {
             zone,
             map: self.map,
             blocks: self.blocks(),
-            rows: self.tables.transfer_counters(),
+            all_counters: self.tables.transfer_counters(),
             allocation_map: self.tables.allocation_map(self.map.range().start),
-            clusters: self.tables.clusters,
-            owned: self.tables.owned(self.map.range().start, self.geometry),
-            depot: self.tables.depot_of(id),
+            mechanisms: self.tables.transfer.of(id, self.map.range().start, self.geometry),
             geometry: self.geometry,
             platform: self.platform,
         }

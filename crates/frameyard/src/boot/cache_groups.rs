@@ -1,10 +1,9 @@
 //! Which CPUs share a cache, as the configuration says or as is assumed where it says nothing.
 
-use super::layout::MAX_NODES;
-use super::{BootError, YardConfig};
+use super::{BootError, MAX_NODES, YardConfig};
 use crate::units::CpuId;
 
-/// How many CPUs of a node make a group where nobody says which share a cache.
+/// The CPUs in a cache group of a node where the configuration names no groups.
 const GROUP_CPUS: u16 = 16;
 
 /// The groups of CPUs that share a cache, and how many there are.
@@ -82,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_that_are_given_are_kept_and_must_fit_the_cpus() {
+    fn given_groups_must_fit_the_cpus() {
         let cpus = [NodeId(0); 4];
         let given = |groups| YardConfig { cache_groups: Some(groups), ..YardConfig::new(&cpus) };
         assert_eq!(groups_of(&given(&[1, 0, 1, 0])), [1, 0, 1, 0]);

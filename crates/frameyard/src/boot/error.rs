@@ -2,10 +2,9 @@
 
 use core::fmt;
 
-use super::PassError;
 use crate::page::MapContent;
 use crate::units::{ByteSize, CpuId, NodeId, PageCount, PfnRange};
-use crate::zone::WatermarkOptionsError;
+use crate::zone::{WatermarkOptionsError, ZonePolicy};
 
 /// Why a yard cannot be created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,6 +17,8 @@ pub enum BootError {
     OverlappingMemory(PfnRange, PfnRange),
     /// A reserved range begins before the start of the one before it.
     UnorderedReserved(PfnRange, PfnRange),
+    /// The transfer mechanism of that policy is not compiled in.
+    PolicyNotBuilt(ZonePolicy),
     /// There is no CPU.
     NoCpus,
     /// More than 2¹⁶ CPUs.
@@ -113,6 +114,7 @@ impl fmt::Display for BootError {
             Self::UnorderedReserved(first, second) => {
                 write!(f, "reserved ranges {first} and {second} are not in ascending order")
             }
+            Self::PolicyNotBuilt(policy) => write!(f, "the policy {policy} is not compiled into this build"),
             Self::NoCpus => f.write_str("no CPUs: a yard needs at least one"),
             Self::TooManyCpus(count) => write!(f, "{count} CPUs: a yard has at most 65536"),
             Self::TooManyNodes(node) => write!(f, "{node}: nodes are numbered from 0 to {}", super::MAX_NODES - 1),
@@ -197,16 +199,7 @@ impl fmt::Display for AttachError {
 
 impl core::error::Error for AttachError {}
 
-impl From<super::PassError> for BootError {
-    fn from(error: super::PassError) -> Self {
-        match error {
-            super::PassError::WorkerPanicked => Self::WorkerPanicked,
-            super::PassError::NotBacked(range) => Self::MapNotBacked(range),
-        }
-    }
-}
-
-/// Why a part of the memory map could not be brought up. What came up is in use; the rest can be tried again.
+/// Why a part of the memory map could not be initialised. The initialised part is in use; the rest can be tried again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum InitError {
@@ -216,9 +209,9 @@ pub enum InitError {
     MapNotBacked(PfnRange),
     /// The range is not made of frames that the memory map covers, or has a section without memory.
     OutsideMap(PfnRange),
-    /// Some of the range is up already, or on its way: the first such frames.
+    /// Some of the range is initialised already, or being initialised: the first such frames.
     AlreadyInitialised(PfnRange),
-    /// So many frames are with somebody who does not come to an end, or were lost where a worker panicked.
+    /// Other CPUs claimed this many frames and did not finish within the bound, or a worker panicked and lost them.
     Unfinished(PageCount),
     /// Only the view that created a yard knows how to size watermarks and per-CPU lists.
     NotTheCreator,
@@ -231,19 +224,10 @@ impl fmt::Display for InitError {
             Self::MapNotBacked(range) => write!(f, "no memory for the page structures of {range}"),
             Self::OutsideMap(range) => write!(f, "{range} has frames that the memory map does not cover"),
             Self::AlreadyInitialised(range) => write!(f, "{range} is initialised already"),
-            Self::Unfinished(count) => write!(f, "{count} are being initialised by others, who do not come to an end"),
-            Self::NotTheCreator => f.write_str("only who created the yard can finish its initialisation"),
+            Self::Unfinished(count) => write!(f, "{count} are claimed by other CPUs, which did not finish in time"),
+            Self::NotTheCreator => f.write_str("only the view that created the yard can finish its initialisation"),
         }
     }
 }
 
 impl core::error::Error for InitError {}
-
-impl From<PassError> for InitError {
-    fn from(error: PassError) -> Self {
-        match error {
-            PassError::WorkerPanicked => Self::WorkerPanicked,
-            PassError::NotBacked(range) => Self::MapNotBacked(range),
-        }
-    }
-}

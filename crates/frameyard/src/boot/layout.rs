@@ -2,25 +2,16 @@
 
 use core::ptr::NonNull;
 
-use super::bring_up::words_for;
 use super::cache_groups::CacheGroups;
-use super::clusters::cluster_words;
 use super::movable::{MovableStarts, movable_starts};
-use super::tables::{HEADER_WORDS, TABLES, TableId, Tables};
-use super::{BootError, MemorySource, YardConfig, ZONE_CHOICES, ZoneLimits};
-use crate::control::{TablePlanner, TableSpan};
-use crate::devices::{DeviceDirectory, DeviceSection};
+use super::table_counts::TableCounts;
+use super::tables::{TABLES, Tables};
+use super::{BootError, MAX_NODES, MemorySource, YardConfig, ZoneLimits};
+use crate::control::TableSpan;
 use crate::page::Page;
-use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use crate::units::{ByteSize, Geometry, NodeId, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
-use crate::zone::Zone;
-use crate::zone::pcp::PerCpuPages;
-use crate::zone::transfer::TransferCounters;
-use crate::zone::transfer::cpu_owned::CpuOwnedLists;
-use crate::zone::transfer::depot::{DepotShelf, shelves_for};
-
-/// How many nodes a yard can have. (Fewer in models, whose threads have small stacks.)
-pub(crate) const MAX_NODES: usize = if cfg!(loom) { 2 } else { 64 };
+use crate::zone::PcpZone;
+use crate::zone::transfer::batch_words;
 
 /// The sizes of a yard's memory map and control region.
 #[derive(Clone, Debug)]
@@ -28,7 +19,7 @@ pub struct Layout {
     pub(super) frames: PfnRange,
     pub(super) nodes: usize,
     pub(super) cutter: ZoneCutter,
-    /// The frames set aside for devices; empty where there are none.
+    /// The frames reserved for devices; empty where there are none.
     pub(super) device_space: PfnRange,
     /// How many reserved ranges there are.
     pub(super) reserved: usize,
@@ -162,6 +153,12 @@ fn survey(memory: &dyn MemorySource, config: &YardConfig<'_>) -> Result<Survey, 
     }
 }
 
+/// The batch of per-CPU lists in a zone of that size, before anything is managed.
+pub(super) fn planned_batch(config: &YardConfig<'_>, present: PageCount) -> PageCount {
+    let zone = PcpZone { managed: present, low: PageCount(0), local_cpus: 1, online_cpus: 1 };
+    config.pcp_sizing.sizes(config.geometry, zone).batch
+}
+
 impl Layout {
     /// Plans the yard of a machine. Touches no memory; costs a few passes over the ranges of memory and one over
     /// the reserved ones.
@@ -200,10 +197,23 @@ impl Layout {
             ranges += 1;
             present[zone.index()] += range.count().0;
         });
-        let clusters = cluster_words(config, present.into_iter().map(PageCount));
+        let zones = present.into_iter().map(PageCount).map(|present| (present, planned_batch(config, present)));
+        let batch_words = batch_words(zones);
         let groups = CacheGroups::of(config)?.count();
-        let (spans, control_bytes) =
-            plan_tables(frames, &found, config, (ranges, clusters, groups)).ok_or(BootError::TooLarge)?;
+        let with_devices = config.device_space.is_some_and(|space| !space.is_empty());
+        let counts = TableCounts {
+            geometry: config.geometry,
+            frames: frames.count(),
+            nodes: found.nodes,
+            cpus: config.cpus.len(),
+            ranges,
+            reserved: found.reserved,
+            cma: found.cma,
+            batch_words,
+            groups,
+            directories: usize::from(with_devices),
+        };
+        let (spans, control_bytes) = counts.plan().ok_or(BootError::TooLarge)?;
         let Survey { nodes, reserved, present, .. } = found;
         Ok(Self { frames, nodes, cutter, device_space, reserved, spans, control_bytes, present: PageCount(present) })
     }
@@ -247,56 +257,4 @@ impl Layout {
     pub fn control_bytes(&self) -> ByteSize {
         ByteSize(self.control_bytes as u64)
     }
-}
-
-fn plan_tables(
-    frames: PfnRange,
-    found: &Survey,
-    config: &YardConfig<'_>,
-    (ranges, clusters, groups): (usize, usize, usize),
-) -> Option<([TableSpan; TABLES], usize)> {
-    let geometry = config.geometry;
-    let cpus = config.cpus.len();
-    let nodes = found.nodes;
-    let sections = usize::try_from(frames.count().0 >> geometry.section_pages_shift()).ok()?;
-    let pageblocks = usize::try_from(frames.count().0 >> geometry.pageblock_order().0).ok()?;
-    let mut planner = TablePlanner::default();
-    planner.table::<AtomicU64>(HEADER_WORDS)?;
-    let mut spans = [TableSpan::default(); TABLES];
-    spans[TableId::CpuNodes as usize] = planner.table::<AtomicU16>(cpus)?;
-    spans[TableId::HomePcps as usize] = planner.table::<AtomicU32>(cpus * ZONE_CHOICES)?;
-    spans[TableId::Distances as usize] = planner.table::<AtomicU8>(nodes * nodes)?;
-    spans[TableId::Zonelists as usize] = planner.table::<AtomicU16>(nodes * Tables::zonelist_stride(nodes))?;
-    spans[TableId::Zones as usize] = planner.table::<Zone>(nodes * ZoneKind::COUNT)?;
-    spans[TableId::Sections as usize] = planner.table::<AtomicU32>(sections)?;
-    spans[TableId::Pageblocks as usize] = planner.table::<AtomicU8>(pageblocks)?;
-    spans[TableId::RangeStarts as usize] = planner.table::<AtomicU64>(ranges)?;
-    spans[TableId::RangeEnds as usize] = planner.table::<AtomicU64>(ranges)?;
-    spans[TableId::RangeZones as usize] = planner.table::<AtomicU16>(ranges)?;
-    let blocks = frames.count().0 >> geometry.max_order().0;
-    // Free memory begins where memory does, or where a reserved range ends. What is too much is cut off at creation.
-    let free_ranges = ranges.checked_add(found.reserved)?;
-    spans[TableId::FreeStarts as usize] = planner.table::<AtomicU64>(free_ranges)?;
-    spans[TableId::FreeEnds as usize] = planner.table::<AtomicU64>(free_ranges)?;
-    spans[TableId::CmaStarts as usize] = planner.table::<AtomicU64>(found.cma)?;
-    spans[TableId::CmaEnds as usize] = planner.table::<AtomicU64>(found.cma)?;
-    spans[TableId::Claims as usize] = planner.table::<AtomicU64>(usize::try_from(words_for(blocks)).ok()?)?;
-    spans[TableId::SkipHints as usize] = planner.table::<AtomicU64>(pageblocks.div_ceil(64))?;
-    spans[TableId::Clusters as usize] = planner.table::<AtomicU64>(clusters)?;
-    spans[TableId::BlockOwners as usize] = planner.table::<AtomicU32>(pageblocks)?;
-    spans[TableId::CpuOwnedLists as usize] =
-        planner.table::<CpuOwnedLists>(cpus.checked_mul(nodes * ZoneKind::COUNT)?)?;
-    spans[TableId::CpuGroups as usize] = planner.table::<AtomicU16>(cpus)?;
-    let shelves = shelves_for(groups) * nodes * ZoneKind::COUNT;
-    spans[TableId::Depots as usize] = planner.table::<DepotShelf>(shelves)?;
-    spans[TableId::Pcps as usize] = planner.table::<PerCpuPages>(cpus.checked_mul(nodes * ZoneKind::COUNT)?)?;
-    spans[TableId::TransferCounters as usize] =
-        planner.table::<TransferCounters>(cpus.checked_mul(nodes * ZoneKind::COUNT)?)?;
-    let with_devices = config.device_space.is_some_and(|space| !space.is_empty());
-    spans[TableId::DeviceSections as usize] =
-        planner.table::<DeviceSection>(if with_devices { sections } else { 0 })?;
-    spans[TableId::Devices as usize] = planner.table::<DeviceDirectory>(usize::from(with_devices))?;
-    // Last, for it is by far the largest: a byte a frame, touched where frames are allocated alone.
-    spans[TableId::AllocationMap as usize] = planner.table::<AtomicU8>(usize::try_from(frames.count().0).ok()?)?;
-    Some((spans, planner.bytes()))
 }

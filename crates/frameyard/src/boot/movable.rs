@@ -1,7 +1,6 @@
 //! Where the Movable zone of each node begins.
 
-use super::layout::MAX_NODES;
-use super::{BootError, MemorySource, MovableMemory, YardConfig};
+use super::{BootError, MAX_NODES, MemorySource, MovableMemory, YardConfig};
 use crate::units::{PageCount, Pfn, ZoneKind};
 
 /// First frame of each node's Movable zone; past the end of memory where it has none.

@@ -3,13 +3,13 @@
 //! Safe to do again at any time, when managed pages have changed: allocations read each value by itself, and
 //! the limits of a CPU's lists change under their lock.
 
-use super::layout::MAX_NODES;
 use super::{BootError, Tables};
 use crate::platform::Platform;
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::{CpuId, Geometry, NodeId, PageCount, ZoneId, ZoneKind};
 use crate::zone::{
-    PcpSizes, PcpSizing, PcpZone, WatermarkOptions, WatermarkOptionsError, Zone, ZoneSizing, size_zones,
+    PcpSizes, PcpSizing, PcpZone, SharedMinimum, WatermarkOptions, WatermarkOptionsError, Zone, ZoneSizing,
+    lowmem_reserve,
 };
 
 /// The most huge-page blocks that one CPU keeps of one zone.
@@ -35,24 +35,28 @@ impl Tables {
         geometry: Geometry,
         watermarks: &WatermarkOptions,
     ) -> Result<(), WatermarkOptionsError> {
-        let mut sizings = [ZoneSizing::new(ZoneId(0), PageCount(0), PageCount(0)); MAX_NODES * ZoneKind::COUNT];
-        let sizings = &mut sizings[..self.zones.len()];
-        for (at, (record, zone)) in sizings.iter_mut().zip(self.zones).enumerate() {
+        // One record at a time: those of all zones that a yard can have would take 33 KiB of stack.
+        let sizing = |at: usize, zone: &Zone| {
             let id = ZoneId(at as u16);
             // Nothing of a Device zone is managed, so there is nothing to reserve, whatever devices there are.
             let has_memory = id.kind() != ZoneKind::Device;
             let present = if has_memory { zone.facts.present.load(Ordering::Relaxed) } else { 0 };
-            *record = ZoneSizing::new(id, PageCount(present), zone.managed());
-        }
-        size_zones(geometry, watermarks, sizings)?;
-        for (record, zone) in sizings.iter().zip(self.zones) {
-            store(record, zone);
+            ZoneSizing::new(id, PageCount(present), zone.managed())
+        };
+        let zones = || self.zones.iter().enumerate().map(|(at, zone)| sizing(at, zone));
+        let shared = SharedMinimum::of(geometry, watermarks, zones)?;
+        let managed = |id: ZoneId| self.zones.get(id.index()).map_or(PageCount(0), Zone::managed);
+        for (mut record, zone) in zones().zip(self.zones) {
+            record.watermarks = shared.watermarks(&record);
+            record.protection = lowmem_reserve(&watermarks.lowmem_reserve_ratio, record.id, managed);
+            store(&record, zone);
             zone.facts.boost_factor.store(watermarks.watermark_boost_factor, Ordering::Relaxed);
         }
         Ok(())
     }
 
-    /// Sets `high` and `batch` of all per-CPU lists anew; under a policy with limits of its own, for when it ends.
+    /// Sets `high` and `batch` of all per-CPU lists. A policy with limits of its own keeps them; the new ones apply
+    /// when it ends.
     pub(crate) fn size_pcps<P: Platform>(&self, platform: &P, geometry: Geometry, sizing: PcpSizing) {
         let online_cpus = self.cpus();
         for (at, zone) in self.zones.iter().enumerate() {
@@ -66,7 +70,7 @@ impl Tables {
             let huge_high = huge_high(geometry, sizes);
             for pcp in (0..online_cpus).filter_map(|cpu| self.pcp_of(id, CpuId(cpu))) {
                 let mut lists = pcp.lock(platform);
-                // Read under the lock: who changes the policy locks the lists afterwards.
+                // Read under the lock: a change of policy locks the lists afterwards.
                 lists.set_limits(zone.policy(), sizes.high, huge_high, sizes.batch);
             }
         }
@@ -93,7 +97,7 @@ fn store(record: &ZoneSizing, zone: &Zone) {
     for (slot, mark) in zone.facts.watermarks.iter().zip([marks.min, marks.low, marks.high, marks.promo]) {
         store_new(slot, mark);
     }
-    // Whoever raises or lowers the boost just now may win; it is taken back all the same.
+    // A racing change of the boost may win; the next balance takes it back.
     store_new(&zone.facts.boost, marks.boost);
     for (slot, protection) in zone.facts.protection.iter().zip(record.protection) {
         store_new(slot, protection);

@@ -7,7 +7,7 @@ use crate::units::{MigrateType, Order, PageCount, ZoneKind, named};
 /// How hard compaction tries (the kernel's `enum compact_priority`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum CompactEffort {
-    /// Waits for nobody, and keeps to pageblocks of the type that is wanted.
+    /// Never waits, and scans only pageblocks of the wanted type.
     Async,
     /// Waits for owners, for a bounded time.
     #[default]
@@ -29,15 +29,15 @@ impl CompactEffort {
     }
 }
 
-/// Who compacts.
+/// The caller of a compaction.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum CompactCaller {
-    /// Somebody who asked for just that.
+    /// An explicit request.
     #[default]
     Request,
     /// An allocation that found no block.
     Direct,
-    /// The background compactor, for an order that somebody missed.
+    /// The background compactor, for an order that a request missed.
     Background,
     /// The background compactor, because free memory is scattered.
     Proactive,
@@ -52,11 +52,11 @@ pub struct CompactRequest {
     pub order: Option<Order>,
     /// How hard to try.
     pub effort: CompactEffort,
-    /// Who asks.
+    /// The caller.
     pub caller: CompactCaller,
     /// The type of the block that is wanted.
     pub migrate_type: MigrateType,
-    /// The highest zone that would serve whoever wants it.
+    /// The highest zone that may serve the request.
     pub highest_zone: ZoneKind,
     /// About how many frames to look at before it goes on another time; `None`: all.
     pub limit: Option<PageCount>,
@@ -101,15 +101,15 @@ pub enum CompactResult {
     Skipped,
     /// It had failed lately, and was not tried again yet.
     Deferred,
-    /// Somebody in the zone did not finish in time what has to be waited for; nothing was done.
+    /// An operation in the zone did not finish within the bound; nothing was done.
     Stalled,
     /// The limit of the request came first; the next run goes on from there.
     Unfinished,
-    /// The whole zone was looked at, and no block of the order came of it, or none was asked for.
+    /// The whole zone was scanned without making a block of the order, or the request named no order.
     Complete,
-    /// A part of the zone was looked at, from where an earlier run stopped, and no block of the order came of it.
+    /// A part of the zone was scanned, from where an earlier run stopped, without making a block of the order.
     PartialSkipped,
-    /// Others took the free memory that it wanted to move blocks to.
+    /// Other CPUs took the free memory that the compaction wanted as targets.
     Contended,
     /// There is a block of the order.
     Success,
@@ -125,19 +125,19 @@ pub struct CompactOutcome {
     pub result: CompactResult,
     /// Frames whose contents are elsewhere now (`pgmigrate_success`).
     pub migrated: PageCount,
-    /// Frames that were set aside and then not moved (`pgmigrate_fail`).
+    /// Frames isolated and then not moved (`pgmigrate_fail`).
     pub failed: PageCount,
-    /// Frames that owners would not set aside just now, or that had gone.
+    /// Frames that owners did not isolate, or that were gone.
     pub busy: PageCount,
-    /// Frames that have users whom nobody can find.
+    /// Frames with users that the owner cannot find.
     pub pinned: PageCount,
     /// Frames in use that can never be moved, or have no owner that could be asked.
     pub unmovable: PageCount,
-    /// Pages that the migrate scanner looked at (`compact_migrate_scanned`).
+    /// Pages scanned by the migrate scanner (`compact_migrate_scanned`).
     pub migrate_scanned: PageCount,
-    /// Pages that the free scanner looked at (`compact_free_scanned`).
+    /// Pages scanned by the free scanner (`compact_free_scanned`).
     pub free_scanned: PageCount,
-    /// Frames that were set aside to be moved, and free frames that were taken to move them to (`compact_isolated`).
+    /// Frames isolated as sources, and free frames taken as targets (`compact_isolated`).
     pub isolated: PageCount,
 }
 

@@ -1,52 +1,23 @@
 //! One run of compaction over a zone: where it begins, when it ends, and what is remembered of it.
 
+use super::Compaction;
 use super::hints::SkipHints;
 use super::index::{EXTFRAG_THRESHOLD, fragmentation, unusable};
 use super::request::{CompactCaller, CompactEffort, CompactOutcome, CompactRequest, CompactResult};
-use super::sources::{Sources, Supply};
+use super::sources::{Sources, Supply, is_movable_block};
 use super::targets::Targets;
 use crate::boot::{Poisoning, Tables};
 use crate::owners::Owners;
 use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
-use crate::units::{CpuId, MigrateType, PageCount, Pfn, PfnRange};
-use crate::zone::transfer::Quiescence;
+use crate::units::{CpuId, MigrateType, PageCount, Pfn};
+use crate::zone::transfer::{Collect, Quiescence};
 use crate::zone::{COSTLY_ORDER, CompactEvent, Zone, ZoneView, transfer};
 
 /// Below this part of free memory in small blocks, in hundredths, the proactive compactor rests, and it begins ten above
 /// (`compaction_proactiveness` of 20).
 const PROACTIVE_LOW: u64 = 80;
 const PROACTIVE_HIGH: u64 = PROACTIVE_LOW + 10;
-
-/// Whether blocks of a pageblock of that type can be moved, as a rule.
-pub(super) fn is_movable_block(migrate_type: MigrateType) -> bool {
-    matches!(migrate_type, MigrateType::Movable | MigrateType::Cma)
-}
-
-/// A run over a zone.
-pub(crate) struct Compaction<'a, P: Platform> {
-    pub(super) view: ZoneView<'a, P>,
-    pub(super) tables: Tables,
-    pub(super) poisoning: Poisoning,
-    pub(super) owners: &'a Owners<'a>,
-    pub(super) request: CompactRequest,
-    pub(super) span: PfnRange,
-    /// The frame that the migrate scanner looks at next.
-    pub(super) migrate_at: Pfn,
-    /// Blocks set aside in the pageblock that it is in.
-    pub(super) taken_in_block: u64,
-    /// The end of the pageblock that the free scanner is in.
-    pub(super) free_end: Pfn,
-    /// The frame of that pageblock that it looks at next; below it: it has not begun there.
-    pub(super) free_next: Pfn,
-    /// Whether the run began at the zone's ends.
-    whole_zone: bool,
-    /// The pageblock in which blocks were moved last; its frames may still be on per-CPU lists.
-    moved_in: Option<Pfn>,
-    pub(super) sources: Sources<'a>,
-    pub(super) targets: Targets,
-    pub(super) outcome: CompactOutcome,
-}
 
 impl<'a, P: Platform> Compaction<'a, P> {
     /// A run over a zone that has memory.
@@ -110,7 +81,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
         if zone.would_serve_racy(order, highest_zone, migrate_type) {
             return Some(CompactResult::Success);
         }
-        if zone.clusters().skipped_racy() >= order.pages().0 {
+        if transfer::unmerged_pages_racy(zone) >= order.pages() {
             // Merging what was freed without it needs no room, and may be all that is lacking.
             return None;
         }
@@ -126,7 +97,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
     ///
     /// As long as it runs, frames cross the zone's border page by page, and merge when they are freed.
     pub(crate) fn run(mut self) -> CompactOutcome {
-        let Ok(_suspension) = Quiescence::begin(self.view) else {
+        let Ok(_quiescence) = Quiescence::begin(self.view) else {
             return CompactOutcome { result: CompactResult::Stalled, ..self.outcome };
         };
         self.begin();
@@ -151,7 +122,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
         self.free_end = top;
         if !self.uses_hints() {
             self.drain_all();
-            let _ = transfer::collect(self.view);
+            let _ = transfer::collect(self.view, Collect::All);
             return;
         }
         let scanner = usize::from(self.request.effort != CompactEffort::Async);
@@ -219,7 +190,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
         unusable(self.zone().free_shape_racy(order, self.view.geometry.max_order()), order) / 10
     }
 
-    /// Whether free memory is scattered so much that the proactive compactor begins, and there is enough of it.
+    /// Whether the zone is fragmented enough for the proactive compactor, and has enough free memory.
     pub(crate) fn is_scattered(&self) -> bool {
         let order = self.view.geometry.pageblock_order();
         self.score() > PROACTIVE_HIGH && self.zone().has_room_to_compact_racy(order, self.request.highest_zone)

@@ -1,28 +1,34 @@
 //! The migrate scanner: finds blocks in use, and has their owners set them aside and move them.
 
+use super::Compaction;
 use super::request::{CompactCaller, CompactEffort};
-use super::run::{Compaction, is_movable_block};
+
 use crate::boot::Poisoning;
 use crate::owners::{Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind};
 use crate::page::{CountedPage, FrameState, Tag};
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
 use crate::zone::poison;
-use crate::zone::transfer::{cpu_owned, merge_later};
+use crate::zone::transfer::{self, Collect};
 
-/// How many blocks are set aside at once (`COMPACT_CLUSTER_MAX`).
+/// Whether blocks of a pageblock of that type can be moved, as a rule.
+pub(super) fn is_movable_block(migrate_type: MigrateType) -> bool {
+    matches!(migrate_type, MigrateType::Movable | MigrateType::Cma)
+}
+
+/// How many blocks are isolated at once (`COMPACT_CLUSTER_MAX`).
 const CLUSTER: usize = 32;
-/// How often a busy block is tried by who may wait (`NR_MAX_MIGRATE_SYNC_RETRY`).
+/// How often a compaction that may wait retries a busy block (`NR_MAX_MIGRATE_SYNC_RETRY`).
 const SYNC_TRIES: u32 = 3;
 
-/// A block that its owner has set aside.
+/// A block isolated by its owner.
 #[derive(Clone, Copy)]
 struct Source<'a> {
     block: Block,
     owner: &'a dyn FrameOwner,
 }
 
-/// Blocks that their owners have set aside.
+/// Blocks isolated by their owners.
 pub(super) struct Sources<'a> {
     list: [Option<Source<'a>>; CLUSTER],
     len: usize,
@@ -67,14 +73,14 @@ pub(super) enum Supply {
 enum Found<'a> {
     /// Nothing that is in the way: free, or on its way there, or of another zone.
     Nothing,
-    /// It has been set aside.
+    /// The owner isolated it.
     Taken(Source<'a>),
     /// It stays, so no free block can cover it.
     Stays,
 }
 
 impl<'a, P: Platform> Compaction<'a, P> {
-    /// Goes up until some blocks are set aside, a pageblock has been looked at, or the scanners meet
+    /// Scans upwards until some blocks are isolated, a pageblock is done, or the scanners meet
     /// (`isolate_migratepages`).
     pub(super) fn isolate_sources(&mut self) {
         loop {
@@ -86,10 +92,9 @@ impl<'a, P: Platform> Compaction<'a, P> {
             let mut merged = 0;
             if self.migrate_at <= start {
                 self.taken_in_block = 0;
-                // Whether or not there is anything to move: all of it may be free, and unmerged.
-                if self.view.has_unmerged_racy() {
-                    merged = merge_later(self.view, PfnRange { start, end });
-                }
+                // Even without blocks to move: the pageblock may be free and unmerged.
+                let merges = transfer::collect(self.view, Collect::Merges(PfnRange { start, end }));
+                merged = merges.map_or(0, |collected| collected.merges);
             }
             if (self.migrate_at > start && self.view.blocks.has_memory(start)) || self.is_source(start) {
                 return self.isolate_in(PfnRange { start, end });
@@ -157,7 +162,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
             FrameState::Interior
             | FrameState::BuddyFree
             | FrameState::PerCpu
-            | FrameState::CpuOwnedFree
+            | FrameState::HeldFree
             | FrameState::InTransit
             | FrameState::Isolated => Found::Nothing,
             _ => {
@@ -188,8 +193,8 @@ impl<'a, P: Platform> Compaction<'a, P> {
         Found::Stays
     }
 
-    /// A block stays, so the block of the order wanted around it cannot become free: where the caller is in a hurry, the
-    /// others in it stay, too, and the scanner goes on behind it (`skip_on_failure`).
+    /// A block cannot move, so the wanted block around it cannot become free. A compaction that must not wait puts the
+    /// rest of that block back, and the scanner continues behind it (`skip_on_failure`).
     fn skip_spoilt(&mut self, at: Pfn, end: Pfn) {
         let Some(order) = self
             .request
@@ -208,7 +213,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
         self.migrate_at = self.migrate_at.max((start + order.pages()).min(end));
     }
 
-    /// Remembers that a pageblock was looked at, and whether there was anything to move.
+    /// Records that a pageblock was scanned, and whether it had blocks to move.
     fn leave_block(&mut self, frames: PfnRange) {
         if !self.uses_hints() {
             return;
@@ -223,13 +228,13 @@ impl<'a, P: Platform> Compaction<'a, P> {
         self.zone().compaction.advance_migrate(self.migrate_at, scanners);
     }
 
-    /// Moves what was set aside, and puts back what cannot be moved. Frees the blocks that contents have left.
+    /// Moves the isolated blocks, and puts back what cannot be moved. Frees the vacated blocks.
     pub(super) fn migrate_sources(&mut self) -> Supply {
         let mut supply = Supply::Enough;
         let mut moved = [Block { pfn: Pfn(0), order: Order::ZERO }; CLUSTER];
         let mut count = 0;
         let mut wanted = self.sources.pages;
-        // The last one set aside first, and so on: each leaves the list before it is anybody else's.
+        // From the last to the first: each block leaves the list before it gets another holder.
         while let Some(source) = self.sources.pop() {
             let pages = source.block.order.pages();
             let target = if supply == Supply::Enough { self.target(source.block.order, wanted) } else { None };
@@ -290,7 +295,9 @@ impl<'a, P: Platform> Compaction<'a, P> {
             return;
         }
         // What was moved is wanted on the free lists.
-        blocks.iter().for_each(|block| cpu_owned::give_up(self.view, block.pfn));
+        for block in blocks {
+            let _ = transfer::collect(self.view, Collect::Pageblock(block.pfn));
+        }
         let mut locked = self.view.lock();
         for block in blocks.iter().filter(|block| claimed(block)) {
             locked.free_compacted(block.pfn, block.order);

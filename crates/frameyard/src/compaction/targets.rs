@@ -1,11 +1,11 @@
 //! The free scanner, and the free blocks in hand: what blocks in use are moved to.
 
-use super::run::Compaction;
+use super::Compaction;
 use crate::boot::{Poisoning, YardEvent};
 use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
 use crate::units::{MigrateType, ORDER_SLOTS, Order, Pfn, PfnRange};
-use crate::zone::transfer::cpu_owned;
+use crate::zone::transfer::{self, Collect};
 use crate::zone::{covering_block, poison};
 
 /// How many free blocks are in hand at most.
@@ -75,7 +75,7 @@ impl<P: Platform> Compaction<'_, P> {
         }
     }
 
-    /// Keeps the upper halves of a block in hand until what is left is of that order, and to be handed out.
+    /// Splits a block down to the order of a target, and keeps the upper halves in the supply.
     fn split_target(&mut self, pfn: Pfn, found: Order, order: Order) {
         let tag = self.view.page(pfn).tag();
         let mut half = found;
@@ -89,7 +89,7 @@ impl<P: Platform> Compaction<'_, P> {
         self.view.page(pfn).set_tag(allocated);
     }
 
-    /// Whether nobody wrote to a block while it was free. One that somebody did is put aside.
+    /// Whether a block is undamaged: not written to while it was free. A damaged block goes out of use.
     fn is_sound(&self, pfn: Pfn, order: Order) -> bool {
         // SAFETY: the compactor has isolated the block.
         let is_damaged = || unsafe { poison::damaged(self.view.platform, self.view.geometry, pfn, order) }.is_some();
@@ -150,7 +150,7 @@ impl<P: Platform> Compaction<'_, P> {
             }
             if self.free_next <= frames.start {
                 // What is free of it is a target on the free lists alone.
-                cpu_owned::give_up(self.view, frames.start);
+                let _ = transfer::collect(self.view, Collect::Pageblock(frames.start));
             }
             self.free_next = self.free_next.max(frames.start);
             let went_on = self.isolate_free_in(frames, wanted);

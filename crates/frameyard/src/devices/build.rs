@@ -66,7 +66,7 @@ impl<P: Platform> PageMap<'_, P> {
         let Some((directory, row)) = self.directory().and_then(|found| Some((found, found.row(id)?))) else {
             return Err(DeviceError::NoSuchDevice(id));
         };
-        // First: who finds a page may map it.
+        // First: a CPU that finds a page may map it.
         row.open();
         let entry = plan.entry(self.map.range().start).written_by(generation);
         let entry = entry.with_gets(self.platform.speculative_gets());
@@ -102,7 +102,7 @@ impl<P: Platform> PageMap<'_, P> {
         Ok(())
     }
 
-    /// Takes a row for the device, where it gets along with all others.
+    /// Claims a row for the device, unless it conflicts with another device.
     fn claim(&self, plan: &Plan) -> Result<(DeviceId, u64), DeviceError> {
         let space = self.space;
         let range = plan.request.range;
@@ -146,14 +146,14 @@ impl<P: Platform> PageMap<'_, P> {
         let writer = MapWriter::new(Initialiser::Stream);
         let missing = Missing::default();
         let work = |_: &mut (), numbers: Range<u64>| {
-            // Pairs with the Acquire of `try_get_many`: who finds a count that is written here, by a look at a
-            // former device's page, sees that no section led there any more when it was written.
+            // Release: pairs with the Acquire in `try_get_many`: a get that reaches a count written here through a former
+            // device's page sees that no section led there any more when it was written.
             fence(Ordering::Release);
             if !missing.is_set() {
                 let written = match plan.request.layout {
-                    MapLayout::SharedTails if plan.has_shared_tails() => self.write_heads(plan, numbers),
+                    MapLayout::Deduplicated if plan.has_shared_tails() => self.write_heads(plan, numbers),
                     // Where every map page holds a head there is nothing to share.
-                    MapLayout::Full | MapLayout::SharedTails => self.write_full(plan, &writer, numbers),
+                    MapLayout::Full | MapLayout::Deduplicated => self.write_full(plan, &writer, numbers),
                     MapLayout::Folded => self.write_folded(plan, &writer, numbers),
                 };
                 written.unwrap_or_else(|places| missing.set(places));
@@ -186,8 +186,8 @@ impl<P: Platform> PageMap<'_, P> {
     pub(super) fn job(&self, plan: &Plan, threads: usize) -> ParallelJob {
         let structures = |least: u64| (least >> plan.request.order.0).max(1);
         let least = match plan.request.layout {
-            MapLayout::SharedTails if plan.has_shared_tails() => LEAST_HEADS,
-            MapLayout::Full | MapLayout::SharedTails => structures(LEAST_STRUCTURES),
+            MapLayout::Deduplicated if plan.has_shared_tails() => LEAST_HEADS,
+            MapLayout::Full | MapLayout::Deduplicated => structures(LEAST_STRUCTURES),
             MapLayout::Folded => LEAST_STRUCTURES,
         };
         // So that no two workers have a page of the map in common.
@@ -227,8 +227,9 @@ impl<P: Platform> PageMap<'_, P> {
                 _ if at.is_aligned(order) => (at + PageCount(1), self.head_template(plan, at)),
                 _ => (section_end.min(Pfn(at.0 | (order.pages().0 - 1)) + PageCount(1)), tail(at)),
             };
-            // SAFETY: these places are the device's, which this worker has alone, and have memory. Nobody finds them, but
-            // who looked up a former device there: he reads words and writes none, for their counts were zero.
+            // SAFETY: these places belong to the device, which this worker holds exclusively, and have memory. Only
+            // look-ups of a former device can still reach them: they read words and write none, for its counts were
+            // zero.
             unsafe { writer.write(self.map.address(at), (end - at).0, template) };
             at = end;
         }

@@ -1,12 +1,11 @@
 //! The equations of devices, for a yard at rest.
 //!
-//! - Every row is free or live; nobody splits or joins pages, or removes the device.
-//! - The parts of sections that lead to devices are those of the data of devices, and each section's entry is the one that
-//!   the devices in it make.
-//! - Every head is a Device page of the device's zone and order, with one reference at least; a head of order 0 in a device of
-//!   larger ones is split, and so are its parts then, each with one reference at least.
-//! - Parts of pages that are not split, and all places of the device's part of the map in which no structure lies, are as
-//!   fresh.
+//! - Every row is free or live; no split, join or removal is in flight.
+//! - The parts of sections that lead to devices are those of the devices' data, and each section's entry is the one
+//!   that its devices make.
+//! - Every head is a Device page of the device's zone and order, with at least one reference. A head of order 0 in a
+//!   device of larger pages is split, and so are its parts, each with at least one reference.
+//! - Parts of unsplit pages, and all places of the device's part of the map without a structure, are as fresh.
 
 use super::{DeviceId, DeviceRow, DeviceState, FrameState, MapLayout, PageMap, Plan, zone_of};
 use crate::page::{IDENTITY, PageRef, PageTemplate, Tag};
@@ -55,7 +54,7 @@ impl<P: Platform> PageMap<'_, P> {
         }
         let unused = PfnRange { start: plan.place_of(plan.pages()), end: plan.request.range.end };
         let before = PfnRange { start: plan.request.range.start, end: plan.place_of(0) };
-        // What lies between is in pages. With folded structures, these are all the others.
+        // The data between the ends consists of whole pages. With folded structures these are all the structures.
         for at in [before, unused].into_iter().flat_map(|places| places.start.0..places.end.0).map(Pfn) {
             if !is_fresh(self.own_page(at), PageTemplate::ZERO) {
                 return broken("a place of the map where no structure lies is not zero", at);

@@ -16,8 +16,8 @@ use crate::units::{Order, Pfn};
 /// ([`try_get`](Self::try_get)).
 pub struct DevicePage<'a, P> {
     page: PageRef<'a, P>,
-    /// The head, where there is more to a get than references on `page`: `page` is a part of a split compound page, and not
-    /// its head, or the platform is told of gets. So who looks for neither finds one thing to ask.
+    /// The head, if a get has more to do than to add references on `page`: `page` is a part of a split compound page
+    /// other than its head, or the platform is told of gets. One test covers both cases.
     head: Option<PageRef<'a, P>>,
     order: Order,
     section: &'a DeviceSection,
@@ -62,7 +62,7 @@ impl<'a, P: Platform> DevicePage<'a, P> {
         Some(match counts_itself {
             true if entry.is_marked() => Self { head: Some(page), ..found },
             true => found,
-            // Split: the frame's own page counts. It is not looked at before there is a reference on the head.
+            // Split: the frame's own page counts. It is read only with a reference on the head.
             false => Self { page: map.page(pfn, page.platform()), head: Some(page), ..found },
         })
     }
@@ -98,28 +98,28 @@ impl<'a, P: Platform> DevicePage<'a, P> {
         CountedPage::new(self.page, self.no_users)
     }
 
-    /// The page structure, to count users and to keep an owner's words in.
+    /// The page structure, for reference counting and owner's words.
     ///
     /// # Safety
     ///
-    /// The caller has a reference on this page ([`try_get`](Self::try_get)) as long as he changes anything by it, and changes
-    /// counts only by getting and putting references, pins and mappings of his own. Words are an owner's, who zeroes them
-    /// before he gives his last reference back. Without a reference it may be a tail or another device's page by now, and
-    /// writing to those breaks what others rely on.
+    /// The caller holds a reference on this page ([`try_get`](Self::try_get)) while it changes anything through the
+    /// page structure. It changes counts only by getting and putting its own references, pins and mappings. Words
+    /// belong to an owner, which zeroes them before it puts its last reference. Without a reference the page may be a
+    /// tail or another device's page by now.
     #[inline(always)]
     #[must_use]
     pub unsafe fn page(&self) -> CountedPage<'a, P> {
         self.counted()
     }
 
-    /// Gets `count` references, where the page is still what it was when it was found.
+    /// Gets `count` references, if the page is still the one that the look-up found.
     ///
-    /// `false`: it is not (look it up again), somebody changes it just now, or it has as many references as it can have. Then
-    /// nothing has changed. Where it is true, [`put`](Self::put) gives them back, one by one or together.
+    /// `false` where it is not (look it up again), where another CPU is changing it, or where the count would overflow.
+    /// Nothing has changed then. After `true`, [`put`](Self::put) gives the references back, one by one or together.
     ///
-    /// Never writes to a tail of a compound page. Cost: an exchange on the page's line, a look at the section's; where the
-    /// compound page is split, an exchange and a subtraction more on the head's line. A platform that wants to know of gets
-    /// ([`MapBacking::speculative_gets`]) is told of this one.
+    /// Never writes to a tail of a compound page. Cost: an exchange on the page's line and a read of the section's;
+    /// where the compound page is split, an exchange and a subtraction more on the head's line. A platform that asks
+    /// for it ([`MapBacking::speculative_gets`]) is told of this get.
     #[inline]
     #[must_use]
     pub fn try_get(&self, count: u32) -> bool {
@@ -137,7 +137,7 @@ impl<'a, P: Platform> DevicePage<'a, P> {
         if !self.try_get_on(head, 1) {
             return false;
         }
-        // Nobody joins the page now: its head is not to be frozen.
+        // A join cannot freeze the head while this reference exists.
         let got = self.try_get_on(self.page, count);
         self.give_back(head, 1);
         got
@@ -164,12 +164,12 @@ impl<'a, P: Platform> DevicePage<'a, P> {
         debug_assert!(left.is_ok_and(|left| left > 0), "the device has a reference of its own: {left:?}");
     }
 
-    /// Gives `count` references back that were got by [`try_get`](Self::try_get) of this page; how many are left, of which
-    /// one is the device's own.
+    /// Puts `count` references that [`try_get`](Self::try_get) of this page got; returns the remaining count, which
+    /// includes the device's own.
     ///
     /// # Errors
     ///
-    /// [`ReferenceUnderflow`] where there are not so many beside the device's own; nothing has changed then.
+    /// [`ReferenceUnderflow`] where the page has fewer references beside the device's own; nothing has changed then.
     ///
     /// # Safety
     ///
@@ -197,7 +197,7 @@ const fn parts_are_got_alone() -> bool {
     false
 }
 
-/// Whether nobody asks again, once he has references, whether the page is what he looked for: in a broken model alone.
+/// Whether a get skips the second check of the page: in a broken model alone.
 #[cfg(not(loom))]
 const fn is_not_asked_again() -> bool {
     false

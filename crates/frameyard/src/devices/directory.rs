@@ -1,9 +1,9 @@
 //! The table of devices.
 //!
-//! A row belongs to who has claimed it, under the directory's lock, until he gives it back. Its shape is written last and
-//! cleared first, so that who reads a row without the lock sees all of one device or none.
+//! A CPU claims a row under the directory's lock, and holds it exclusively until it gives the row back. The shape of
+//! the device is written last and cleared first, so a reader without the lock sees all of one device or none.
 //!
-//! What may be done with a device, its word of users says: one exchange asks and enters.
+//! A device's word of users decides what may be done with it: one exchange checks and enters.
 
 use super::{DeviceError, DeviceId, DeviceRequest, MapLayout, MapPlacement, Removal};
 use crate::locks::LockLine;
@@ -241,7 +241,8 @@ impl DeviceDirectory {
         })
     }
 
-    /// Runs `work` while nobody else changes the table, or which sections lead to devices. Short: nothing is waited for.
+    /// Runs `work` under the directory's lock: no other CPU changes the table, or the sections that lead to devices.
+    /// Short: `work` never waits.
     pub(super) fn locked<P: Platform, T>(&self, platform: &P, work: impl FnOnce(&LockedDirectory<'_>) -> T) -> T {
         let guard = platform.guard();
         platform.lock(LockId::Devices, &self.lock.0);

@@ -16,16 +16,16 @@ pub enum DeviceError {
     Unaligned {
         /// The range asked for.
         range: PfnRange,
-        /// Both ends must be multiples of so many frames.
+        /// Both ends must be multiples of this number of frames.
         unit: PageCount,
         /// The nearest range that will do: the largest inside, or the smallest around where there is none inside.
         nearest: PfnRange,
     },
-    /// The range reaches out of the frames that were set aside for devices.
+    /// The range reaches out of the frames reserved for devices.
     OutsideDeviceSpace {
         /// The range asked for.
         range: PfnRange,
-        /// The frames set aside; empty where there are none.
+        /// The reserved frames; empty where there are none.
         space: PfnRange,
     },
     /// There is memory in the range.
@@ -44,7 +44,7 @@ pub enum DeviceError {
         /// Its range.
         with: PfnRange,
     },
-    /// A section can be described in one way alone, and another device has part of one that this would describe differently.
+    /// A section has one description, and another device in the same section needs a different one.
     MixedSection {
         /// The range asked for.
         range: PfnRange,
@@ -104,7 +104,7 @@ pub enum DeviceError {
         /// How many.
         mappings: u64,
     },
-    /// Somebody splits or joins pages of the device, or removes it.
+    /// Another CPU splits or joins pages of the device, or removes it.
     Busy(DeviceId),
     /// The frame is no device's.
     NotDevice(Pfn),
@@ -182,7 +182,7 @@ impl fmt::Display for DeviceError {
             Self::LayoutCannotSplit(pfn) => {
                 write!(
                     f,
-                    "the compound page at {pfn} has one page structure (folded): only full and shared-tails can split"
+                    "the compound page at {pfn} has one page structure (folded): only full and deduplicated can split"
                 )
             }
             Self::IsSplit(pfn) => write!(f, "the compound page at {pfn} is split already"),

@@ -52,15 +52,15 @@ impl Plan {
     /// How many page structures are written.
     pub(super) fn structures(&self) -> u64 {
         match self.request.layout {
-            MapLayout::SharedTails if self.has_shared_tails() => self.pages(),
-            MapLayout::Full | MapLayout::SharedTails => self.data.count().0,
+            MapLayout::Deduplicated if self.has_shared_tails() => self.pages(),
+            MapLayout::Full | MapLayout::Deduplicated => self.data.count().0,
             MapLayout::Folded => self.pages(),
         }
     }
 
     /// Whether map pages hold nothing but tails.
     pub(super) fn has_shared_tails(&self) -> bool {
-        self.request.layout == MapLayout::SharedTails && self.request.order > map_page_order(self.geometry)
+        self.request.layout == MapLayout::Deduplicated && self.request.order > map_page_order(self.geometry)
     }
 
     /// Memory that the page structures take, in whole pages.
@@ -68,8 +68,8 @@ impl Plan {
         let page = self.geometry.page_size().0;
         let structure = size_of::<Page>() as u64;
         let bytes = match self.request.layout {
-            MapLayout::SharedTails if self.has_shared_tails() => self.pages() * page,
-            MapLayout::Full | MapLayout::SharedTails => self.data.count().0 * structure,
+            MapLayout::Deduplicated if self.has_shared_tails() => self.pages() * page,
+            MapLayout::Full | MapLayout::Deduplicated => self.data.count().0 * structure,
             MapLayout::Folded => self.pages() * structure,
         };
         ByteSize(bytes.next_multiple_of(page))

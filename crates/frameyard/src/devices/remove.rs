@@ -1,4 +1,4 @@
-//! Removing a device: nobody may have a reference to any of its pages, and then nobody finds them.
+//! Removing a device: freeze all its pages, which fails where one has users, then withdraw them.
 
 use core::ops::Range;
 
@@ -12,7 +12,7 @@ use crate::platform::Platform;
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::{Order, PageCount, Pfn};
 
-/// How often who waits looks again.
+/// How many rounds a removal waits.
 const ROUNDS: u32 = 4096;
 
 /// How long a removal still waits.
@@ -147,7 +147,7 @@ impl<P: Platform> PageMap<'_, P> {
             let used = Used::default();
             self.for_each_page(plan, threads, &|page| {
                 let page = self.counted(page);
-                // Once one is found, the others are looked at to be counted alone.
+                // After the first page with users the rest is only counted.
                 if used.is_any() {
                     let counts = page.counts();
                     if counts.references > OWN.references || counts.mappings > 0 {
@@ -159,7 +159,7 @@ impl<P: Platform> PageMap<'_, P> {
             })?;
             let Err(problem) = used.result() else { return Ok(()) };
             self.for_each_page(plan, threads, &|page| {
-                // Nobody else freezes pages of a closed device.
+                // A closed device has no splits, joins or second removal that could freeze its pages.
                 let page = self.counted(page);
                 if page.counts() == Counts::default() {
                     page.thaw(OWN);
@@ -233,13 +233,14 @@ impl<P: Platform> PageMap<'_, P> {
                 head.become_interior(PageTemplate::ZERO);
                 if every {
                     let pages = plan.request.order.pages().0;
-                    // SAFETY: the pages are the device's, which the caller has alone; others read them at most.
+                    // SAFETY: the pages belong to the device, which the caller holds exclusively; other CPUs at most
+                    // read them.
                     unsafe { writer.write(self.map.address(head.pfn()), pages, PageTemplate::ZERO) };
                 }
             }
             writer.finish();
         };
-        // Where a worker panics, which none of these calls does, a head may be left: nobody finds it.
+        // If a worker panics, which none of these calls does, a head may be left: no look-up finds it.
         let _ = self.job(plan, threads).run(self.platform, plan.request.node, &work, &|()| {});
         let (address, bytes) = memory_of(self.map, plan.request.range);
         self.platform.return_map(plan.request.range, address, bytes);

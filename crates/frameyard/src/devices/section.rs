@@ -100,9 +100,9 @@ all_atomic!(DeviceSection { entry, parts });
 impl DeviceSection {
     /// The entry that leads from the frames of a part, if a device has them.
     ///
-    /// The entry is read before and after the part's bit: the one that was there when the bit was. Who finds a bit sees the
-    /// entry that was written before it; an entry that was written after the bit was cleared makes that clearing seen. So
-    /// two equal entries around a bit are the one that belongs to it, unless 2¹⁶ devices came and went in between.
+    /// The entry is read before and after the part's bit. A CPU that finds the bit sees the entry written before it; an
+    /// entry written after the bit was cleared makes that clearing visible. So two equal entries around a bit are the
+    /// one that belongs to it, unless 2¹⁶ devices came and went in between.
     #[inline(always)]
     pub(super) fn look_up(&self, part: u64) -> Option<Entry> {
         loop {
@@ -125,7 +125,7 @@ impl DeviceSection {
         self.parts.load(Ordering::Relaxed) & part != 0 && self.entry.load(Ordering::Relaxed) == entry.0
     }
 
-    /// What stands there, for who checks a yard: entry and parts.
+    /// Entry and parts, for the validator.
     pub(super) fn read(&self) -> (Entry, u64) {
         // Acquire, twice: pairs with the Release in `publish` and `withdraw`.
         let entry = Entry(self.entry.load(Ordering::Acquire));
@@ -143,7 +143,7 @@ impl DeviceSection {
         self.parts.store(others | parts, Ordering::Release);
     }
 
-    /// Nobody finds the pages of these parts any more. The directory is locked.
+    /// Withdraws these parts: look-ups no longer find their pages. The caller holds the directory's lock.
     pub(super) fn withdraw(&self, parts: u64) {
         let others = self.parts.load(Ordering::Relaxed) & !parts;
         // Release: pairs with the Acquire in `look_up`.

@@ -1,16 +1,16 @@
-//! Whether tables of devices that somebody else wrote lead to page structures that there are.
+//! Checks that tables of devices written by another process lead only to existing page structures.
 
 use super::section::Entry;
 use super::{DeviceRequest, DeviceTables, MAX_ORDER, Plan, part_order};
 use crate::units::{Geometry, Order, PageCount, Pfn, PfnRange, ZoneKind};
 
-/// How often an entry is looked at again that somebody may just have changed.
+/// How often the check reads an entry again that another process may be changing.
 const LOOKS: u32 = 64;
 
 /// Whether every device lies where it may, and every section leads to devices alone.
 ///
-/// `frames` are those of the map, `space` those set aside, `is_memory` says whether a range has memory in it. Others may map and
-/// remove devices meanwhile: a section that leads nowhere is looked at again.
+/// `frames` are those of the map, `space` those reserved for devices, `is_memory` tells whether a range has memory in
+/// it. Other processes may map and remove devices meanwhile, so the check reads a section that leads nowhere again.
 pub(crate) fn devices_are_sound(
     tables: DeviceTables,
     (frames, space): (PfnRange, PfnRange),

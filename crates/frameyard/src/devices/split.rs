@@ -1,4 +1,4 @@
-//! Cutting a compound page of a device into base pages, and joining them again.
+//! JobGranularity a compound page of a device into base pages, and joining them again.
 
 use super::build::OWN;
 use super::plan::memory_of;
@@ -8,7 +8,7 @@ use crate::page::{CountedPage, Counts};
 use crate::platform::Platform;
 use crate::units::{Order, Pfn};
 
-/// Somebody at work on pages of a device, which is not removed meanwhile.
+/// A user of a device that splits or joins its pages; the device is not removed meanwhile.
 struct Entered<'a>(&'a DeviceRow);
 
 impl<'a> Entered<'a> {
@@ -53,7 +53,7 @@ impl<'a, P: Platform> PageMap<'a, P> {
         Ok((id, plan, entered))
     }
 
-    /// Freezes a page, or says who uses it: somebody who has frozen it, or references.
+    /// Freezes a page, or returns what prevents it: another CPU has frozen it, or it has references.
     fn freeze(&self, id: DeviceId, page: CountedPage<'_, P>) -> Result<(), DeviceError> {
         if page.freeze(OWN) {
             return Ok(());
@@ -90,8 +90,8 @@ impl<'a, P: Platform> PageMap<'a, P> {
             part.set_tag(single);
             self.counted(part).set_counts(OWN);
         }
-        // Who reads this tag takes a reference on the head before he looks at a part: he gets none before the thaw, whose
-        // Release makes all of this seen.
+        // A CPU that reads this tag takes a reference on the head before it reads a part. It gets none before the thaw,
+        // whose Release makes all of this visible.
         self.own_page(head).set_tag(single);
         page.thaw(OWN);
         Ok(())

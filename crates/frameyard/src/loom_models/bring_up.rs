@@ -1,19 +1,19 @@
-//! The memory map comes up while the yard is in use (`boot::bring_up`, `yard::init`): a block has one who initialises
-//! it, is looked at by nobody before its pages are written, and is free once, when they are.
+//! Deferred initialisation while the yard is in use (`boot::bring_up`, `yard::init`): one thread initialises a block,
+//! no thread reads its pages before they are written, and it becomes free once.
 //!
-//! The map is full of litter at first: every page looks like that of an allocated frame, so that a frame which is
-//! looked at, freed or given out before its page is written shows.
+//! The map begins full of litter: every page looks like that of an allocated frame. So a frame that is read, freed or
+//! allocated before its page is written shows.
 //!
 //! # Bounds
 //!
-//! One to three sections of one maximum-order block of four frames, two threads
-//! (three where two of them are workers), lists that hold nothing, so that every frame crosses the zone. A thread that waits for others gives up after three looks; one look is explored.
-//! Allocations that grow are explored with two involuntary switches (one where three sections or threads are concerned), the
-//! rest with as many as all models; what is broken is found with one.
+//! One to three sections of one maximum-order block of four frames, two threads (three where two of them are workers),
+//! and lists that hold no frames, so every frame passes the zone. A waiting thread gives up after three rounds, of
+//! which one is explored. Models of allocations that initialise memory have two involuntary switches (one with three
+//! sections or threads), the rest the usual bound; one switch finds every broken variant.
 //!
-//! Pages are written through their atomics here, with relaxed stores. So a missing `Release` or `Acquire` on the way
-//! from writer to reader shows as stale words; that streaming stores are ordered by a fence of their own is not
-//! modelled. The native stress tests run those.
+//! Pages are written through their atomics here, with relaxed stores. So a missing `Release` or `Acquire` between
+//! writer and reader shows as stale words. The fence that orders streaming stores is not modelled; the native stress
+//! tests run it.
 
 use std::sync::{Arc, Mutex};
 
@@ -21,14 +21,14 @@ use super::machine::{Flaw, InitFlaw, LARGEST, Locks, Machine, NOT_INITIALISED, R
 use super::{assert_fails_within, explore, explore_within};
 use crate::AllocError;
 use crate::Gfp;
-use crate::boot::{Cutting, InitError, InitJobs, InitMode, Initialiser, MapInit};
+use crate::boot::{InitError, InitJobs, InitMode, Initialiser, JobGranularity, MapInit};
 use crate::page::{FrameState, MapContent};
 use crate::platform::SpeculativeGets;
 use crate::sync::{Weakness, weakened};
 use crate::units::{NodeId, Order, PageCount, Pfn, PfnRange};
 use crate::watermarks::PcpSizing;
 
-/// What is said where a part of the map is initialised twice, or given out too early.
+/// The messages of a part that is initialised twice, or allocated too early.
 const DAMAGES: [&str; 10] = [
     NOT_INITIALISED,
     NOT_ONCE,
@@ -43,13 +43,13 @@ const DAMAGES: [&str; 10] = [
     // The same of a block whose tag was not handed over: it shows the litter.
     "is allocated order 0",
 ];
-/// What is said where two threads initialise one block.
+/// The messages of two threads that initialise one block.
 const NOT_ONCE: &str = "frames became free other than once";
-/// What is said of a page that was looked at before it was written.
+/// The messages of a page that is read before it is written.
 const EARLY: &str = "a page was looked at before it was written";
-/// What is said of a request that could have been served.
+/// The messages of a request that fails though it could be served.
 const REFUSED: &str = "a request was refused though there was memory";
-/// What is said where per-CPU lists and watermarks are sized by less than all memory.
+/// The messages of per-CPU lists and watermarks sized by a part of the memory.
 const UNFINISHED: &str = "the initialisation ended before all memory was there";
 /// How long a wait is at most, in rounds counted from 0.
 const LAST_ROUND: u32 = 2;
@@ -89,7 +89,7 @@ fn frames(start: u64, end: u64) -> PfnRange {
     PfnRange { start: Pfn(start), end: Pfn(end) }
 }
 
-/// Takes a block and gives it back. There is memory for it, so it may fail only after a wait for others.
+/// Allocates a block and frees it. There is memory for it, so it may fail only after a wait for the other thread.
 fn take_and_give(runner: &Runner, order: Order) {
     match runner.take(order) {
         Some(pfn) => runner.give(pfn, order),
@@ -107,13 +107,13 @@ fn grow_twice(order: Order, setup: Setup) {
 }
 
 #[test]
-fn two_allocations_that_grow_a_yard_get_initialised_frames() {
+fn racing_growth_returns_initialised_frames() {
     explore_within(2, || grow_twice(Order::ZERO, lazy()));
     explore_within(2, || grow_twice(LARGEST, lazy()));
 }
 
 #[test]
-fn claims_that_are_read_and_then_written_are_found() {
+fn non_atomic_claim_fails() {
     weakened(Weakness::SplitUnion, || fails(|| grow_twice(Order::ZERO, lazy()), &DAMAGES));
 }
 
@@ -123,7 +123,7 @@ fn claims_whose_answer_is_not_heard_are_found() {
 }
 
 #[test]
-fn a_zone_lock_that_does_not_hand_pages_over_as_written_is_found() {
+fn zone_lock_without_ordering_fails() {
     for flaw in [Flaw::TakenRelaxed, Flaw::GivenBackRelaxed] {
         let locks = Locks { zone: Some(flaw), ..Locks::SOUND };
         fails(move || grow_twice(Order::ZERO, Setup { locks, ..lazy() }), &DAMAGES);
@@ -131,7 +131,7 @@ fn a_zone_lock_that_does_not_hand_pages_over_as_written_is_found() {
 }
 
 #[test]
-fn pages_written_after_their_blocks_are_free_are_found() {
+fn writing_after_publication_fails() {
     fails(|| grow_twice(Order::ZERO, flawed(InitFlaw::WrittenLate)), &DAMAGES);
 }
 
@@ -149,16 +149,16 @@ fn grow_during_the_pass(sections: u64) {
 }
 
 #[test]
-fn an_allocation_grows_a_deferred_yard_beside_the_pass() {
+fn allocation_grows_beside_the_pass() {
     explore_within(2, || grow_during_the_pass(2));
     explore_within(1, || grow_during_the_pass(3));
 }
 
 #[test]
-fn a_pass_that_takes_what_others_have_claimed_is_found() {
+fn pass_ignoring_claims_fails() {
     weakened(Weakness::UnheardUnion, || {
         fails(|| grow_during_the_pass(2), &DAMAGES);
-        fails(|| grow_beside_two_workers(Cutting::Sections), &DAMAGES);
+        fails(|| grow_beside_two_workers(JobGranularity::Sections), &DAMAGES);
     });
 }
 
@@ -174,24 +174,24 @@ fn grow_beside_an_idle_worker() {
 }
 
 #[test]
-fn an_allocation_grows_a_deferred_yard_beside_an_idle_worker() {
+fn allocation_grows_beside_an_idle_worker() {
     explore(grow_beside_an_idle_worker);
 }
 
 #[test]
-fn frames_that_cease_to_be_pending_before_they_are_counted_as_free_are_found() {
+fn uncounting_deferred_frames_early_fails() {
     weakened(Weakness::RelaxedStoresOf(8), || fails(grow_beside_an_idle_worker, &[REFUSED]));
     weakened(Weakness::RelaxedLoadsOf(8), || fails(grow_beside_an_idle_worker, &[REFUSED]));
 }
 
-/// A thread's allocation initialises the only section; the other looks at its last frame by number, then frees it,
-/// though nobody has it.
+/// One thread's allocation initialises the only section. The other thread reads the state of its last frame by number,
+/// then frees it, though it is not allocated.
 fn look_while_it_comes_up(gfp: Gfp, setup: Setup) {
     let main = Machine::boot_with(1, setup);
     let other = main.start(1, |runner| {
         let last = Pfn(3);
         let info = runner.yard.stats().frame(last).expect("a frame of memory");
-        // The litter, as whoever asks for the state sees it: nothing is handed out there, and lists hold nothing.
+        // The litter, as a reader of the state sees it: no frame is allocated there, and lists are empty.
         assert_ne!(info.state, FrameState::PerCpu, "{EARLY}");
         assert!(runner.yard.free(last, Order::ZERO).is_err(), "{EARLY}");
     });
@@ -202,17 +202,17 @@ fn look_while_it_comes_up(gfp: Gfp, setup: Setup) {
 }
 
 #[test]
-fn a_frame_that_is_looked_at_by_number_is_initialised_or_refused() {
+fn racing_read_sees_initialised_frame_or_error() {
     explore(|| look_while_it_comes_up(Gfp::MOVABLE, lazy()));
 }
 
 #[test]
-fn a_frame_of_a_pageblock_that_changes_its_type_is_initialised_or_refused() {
+fn racing_type_change_sees_initialised_frame_or_error() {
     explore(|| look_while_it_comes_up(Gfp::KERNEL, lazy()));
 }
 
 #[test]
-fn pageblock_types_that_do_not_release_are_found() {
+fn pageblock_type_without_release_fails() {
     weakened(Weakness::RelaxedStoresOf(1), || {
         fails(|| look_while_it_comes_up(Gfp::MOVABLE, lazy()), &[EARLY]);
         fails(|| look_while_it_comes_up(Gfp::KERNEL, lazy()), &[EARLY]);
@@ -220,14 +220,14 @@ fn pageblock_types_that_do_not_release_are_found() {
 }
 
 #[test]
-fn pageblock_types_that_do_not_acquire_are_found() {
+fn pageblock_type_without_acquire_fails() {
     weakened(Weakness::RelaxedLoadsOf(1), || {
         fails(|| look_while_it_comes_up(Gfp::MOVABLE, lazy()), &[EARLY]);
     });
 }
 
 #[test]
-fn pageblock_types_that_are_published_before_the_pages_are_written_are_found() {
+fn publishing_types_early_fails() {
     fails(|| look_while_it_comes_up(Gfp::MOVABLE, flawed(InitFlaw::PublishedEarly)), &[EARLY]);
 }
 
@@ -249,7 +249,7 @@ fn take_by_number_while_it_comes_up() {
 }
 
 #[test]
-fn a_range_that_others_initialise_is_had_or_in_use() {
+fn range_racing_initialisation_succeeds_or_is_in_use() {
     explore_within(2, take_by_number_while_it_comes_up);
 }
 
@@ -277,7 +277,7 @@ fn a_range_that_two_ask_for_is_initialised_once() {
 }
 
 #[test]
-fn a_block_of_which_two_want_a_part_each_is_initialised_once() {
+fn shared_block_is_initialised_once() {
     explore(|| initialise_twice([frames(0, 2), frames(2, 4)], PageCount(4)));
 }
 
@@ -289,23 +289,23 @@ fn a_range_that_two_initialise_is_found() {
 }
 
 /// A pass by two workers over sections, or over ranges of free memory whose ends lie inside blocks.
-fn pass_by_two_workers(cutting: Cutting) {
-    let main = to_be_passed_over(cutting);
+fn pass_by_two_workers(granularity: JobGranularity) {
+    let main = to_be_passed_over(granularity);
     main.yard.init().finish().expect("memory for the map");
     main.finish();
 }
 
 /// As [`pass_by_two_workers`], while a third thread allocates.
-fn grow_beside_two_workers(cutting: Cutting) {
-    let main = to_be_passed_over(cutting);
+fn grow_beside_two_workers(granularity: JobGranularity) {
+    let main = to_be_passed_over(granularity);
     let other = main.start(1, |runner| take_and_give(runner, Order::ZERO));
     main.yard.init().finish().expect("memory for the map");
     other.join().unwrap();
     main.finish();
 }
 
-fn to_be_passed_over(cutting: Cutting) -> Runner {
-    let jobs = InitJobs { cutting, threads: Some(2), ..InitJobs::default() };
+fn to_be_passed_over(granularity: JobGranularity) -> Runner {
+    let jobs = InitJobs { granularity, threads: Some(2), ..InitJobs::default() };
     let map_init = MapInit { jobs, ..lazy().map_init };
     Machine::boot_with(3, Setup { map_init, workers: 2, reserved: &[RESERVED], ..lazy() })
 }
@@ -315,17 +315,17 @@ const RESERVED: PfnRange = PfnRange { start: Pfn(9), end: Pfn(10) };
 
 #[test]
 fn two_workers_bring_up_each_block_once() {
-    explore(|| pass_by_two_workers(Cutting::Sections));
-    explore(|| pass_by_two_workers(Cutting::Ranges));
+    explore(|| pass_by_two_workers(JobGranularity::Sections));
+    explore(|| pass_by_two_workers(JobGranularity::Ranges));
 }
 
 #[test]
-fn an_allocation_grows_a_lazy_yard_beside_two_workers() {
-    explore_within(1, || grow_beside_two_workers(Cutting::Sections));
-    explore_within(1, || grow_beside_two_workers(Cutting::Ranges));
+fn allocation_grows_beside_two_workers() {
+    explore_within(1, || grow_beside_two_workers(JobGranularity::Sections));
+    explore_within(1, || grow_beside_two_workers(JobGranularity::Ranges));
 }
 
-/// All that is left is claimed by somebody who gives it up at some time; a request that needs it does not hang.
+/// Another thread has claimed all deferred memory and gives it up at some time. A request that needs it does not hang.
 fn wait_for_a_claim() {
     let main = Machine::boot_with(1, lazy());
     let block = frames(0, 4);
@@ -337,7 +337,7 @@ fn wait_for_a_claim() {
 }
 
 #[test]
-fn a_request_for_memory_that_others_initialise_waits_for_a_bounded_time() {
+fn wait_for_initialisation_is_bounded() {
     explore(wait_for_a_claim);
 }
 
@@ -356,6 +356,6 @@ fn give_up_a_claim() {
 }
 
 #[test]
-fn what_one_gives_up_another_initialises() {
+fn abandoned_claim_is_initialised_by_another() {
     explore(give_up_a_claim);
 }

@@ -1,7 +1,7 @@
-//! Looking up pages of devices while they are split, joined or removed, and removals and mappings at once (`pagemap`).
+//! Look-ups of device pages during splits, joins and removals, and racing removals and mappings (`devices`).
 //!
-//! The device has one compound page of four frames. The platform is the witness that nobody writes to a tail as long as
-//! its map page is shared; whoever has references is one of what the page is, and of the device being there.
+//! The device has one compound page of four frames. The platform checks that no thread writes to a tail while its map
+//! page is shared. A thread with references checks that the page stays what it is, and the device stays mapped.
 
 use std::sync::{Arc, Mutex};
 
@@ -18,11 +18,11 @@ use crate::watermarks::PcpSizing;
 /// Involuntary switches: what is broken here is found with two.
 const PREEMPTIONS: usize = 2;
 
-/// What is said where somebody has references to a page that does not count the frame's users.
+/// The messages of references to a page that does not count the frame's users.
 const OTHER_PAGE: &str = "references to another page";
-/// What is said where the device of a page that somebody uses is gone.
+/// The messages of a device that goes away while a page of it is in use.
 const GONE: &str = "removed under its user";
-/// What is said where two devices, or two removals, got what there is once.
+/// The messages of two devices, or two removals, that get the same thing.
 const BOTH: &str = "both succeeded";
 
 fn boot(locks: Locks) -> Runner {
@@ -51,7 +51,7 @@ struct Seen {
     nothing: bool,
 }
 
-/// Whether somebody has references: nobody may remove the device. A witness of the order that loom has chosen.
+/// Whether a thread has references, so that no thread may remove the device. Follows the order that loom has chosen.
 type Held = Arc<Mutex<bool>>;
 
 /// Looks a frame up, takes references, and asks whether they are on the page that counts the frame's users.
@@ -84,8 +84,9 @@ fn third(runner: &Runner) -> Pfn {
     runner.device_space().start + PageCount(2)
 }
 
-/// What both threads exchange, one before all and the other after all: loom then tries either first. It orders nothing.
-/// (Of several reads loom remembers the last alone: who reads a tag before he writes it hides that another read it.)
+/// A word that both threads exchange, one before its work and the other after it, so that loom tries both orders early.
+/// It orders nothing. (Of several reads loom remembers only the last: a thread that reads a tag before writing it would
+/// hide that the other one read it.)
 #[derive(Clone, Default)]
 struct Either(Arc<AtomicU32>);
 
@@ -99,7 +100,7 @@ impl Either {
 fn use_while_splitting(seen: &Arc<Mutex<Seen>>) {
     let main = boot(Locks::SOUND);
     let either = Either::default();
-    let device = map(&main, LARGEST, MapLayout::SharedTails).unwrap();
+    let device = map(&main, LARGEST, MapLayout::Deduplicated).unwrap();
     let head = main.device_space().start;
     let splitter = main.start(1, {
         let either = either.clone();
@@ -120,7 +121,7 @@ fn use_while_splitting(seen: &Arc<Mutex<Seen>>) {
 /// A frame is looked up and used while the parts of its page are joined.
 fn use_while_joining(seen: &Arc<Mutex<Seen>>) {
     let main = boot(Locks::SOUND);
-    let device = map(&main, LARGEST, MapLayout::SharedTails).unwrap();
+    let device = map(&main, LARGEST, MapLayout::Deduplicated).unwrap();
     let head = main.device_space().start;
     main.yard.devices().split(head).unwrap();
     let either = Either::default();
@@ -172,7 +173,7 @@ fn use_while_tails_come(seen: &Arc<Mutex<Seen>>) {
         move |runner| match runner.yard.devices().unmap(device, Removal::Refuse) {
             Ok(()) => {
                 assert!(!*held.lock().unwrap(), "the device was {GONE}");
-                map(runner, LARGEST, MapLayout::SharedTails).expect("the range is free");
+                map(runner, LARGEST, MapLayout::Deduplicated).expect("the range is free");
             }
             Err(DeviceError::InUse { .. }) => {}
             Err(problem) => panic!("{problem}"),
@@ -223,7 +224,7 @@ fn map_twice(locks: Locks) {
     end(&main, DeviceId(0));
 }
 
-/// Explores a model of a user, who must have met all of that.
+/// Explores a model of a user, which must reach all of these outcomes.
 fn explore_use(model: impl Fn(&Arc<Mutex<Seen>>) + Send + Sync + 'static, expected: Seen) {
     let seen = Arc::new(Mutex::new(Seen::default()));
     let model = {
@@ -235,24 +236,24 @@ fn explore_use(model: impl Fn(&Arc<Mutex<Seen>>) + Send + Sync + 'static, expect
 }
 
 #[test]
-fn references_are_on_the_page_that_counts_while_it_is_split() {
+fn get_races_split() {
     explore_use(use_while_splitting, Seen { whole: true, part: true, nothing: true });
 }
 
 #[test]
-fn nobody_writes_to_a_tail_that_was_joined() {
+fn get_races_join() {
     explore_use(use_while_joining, Seen { whole: true, part: true, nothing: true });
 }
 
 #[test]
-fn a_device_with_users_is_not_removed_and_its_successor_is_not_mistaken() {
-    for layout in [MapLayout::SharedTails, MapLayout::Folded] {
+fn get_races_removal_and_remapping() {
+    for layout in [MapLayout::Deduplicated, MapLayout::Folded] {
         explore_use(move |seen| use_while_removing(layout, seen), Seen { whole: true, part: true, nothing: true });
     }
 }
 
 #[test]
-fn tails_come_when_gets_that_found_another_page_there_have_ended() {
+fn join_waits_for_speculative_gets() {
     explore_use(use_while_tails_come, Seen { whole: true, part: true, nothing: true });
 }
 
@@ -290,16 +291,16 @@ fn a_page_that_is_not_asked_again_is_found() {
 }
 
 #[test]
-fn references_on_parts_without_their_head_are_found() {
+fn get_without_head_reference_fails() {
     weakened(Weakness::PartsGotAlone, || {
         assert_fails_within(PREEMPTIONS, || use_while_joining(&Arc::default()), &[TAIL_WRITTEN]);
     });
 }
 
 #[test]
-fn counts_that_are_read_and_then_written_are_found() {
+fn non_atomic_counts_fail() {
     weakened(Weakness::SplitCompareExchange, || {
-        let removing = || use_while_removing(MapLayout::SharedTails, &Arc::default());
+        let removing = || use_while_removing(MapLayout::Deduplicated, &Arc::default());
         let expected = [GONE, OTHER_PAGE, "references of ours", "the validator objects", "nobody uses the device"];
         assert_fails_within(PREEMPTIONS, removing, &expected);
         assert_fails_within(PREEMPTIONS, remove_twice, &[BOTH]);
@@ -307,7 +308,7 @@ fn counts_that_are_read_and_then_written_are_found() {
 }
 
 #[test]
-fn a_table_of_devices_that_two_change_at_once_is_found() {
+fn unlocked_device_table_fails() {
     let locks = Locks { devices: Some(Flaw::NeverRefused), ..Locks::SOUND };
     assert_fails_within(PREEMPTIONS, move || map_twice(locks), &[BOTH, "the validator objects"]);
 }

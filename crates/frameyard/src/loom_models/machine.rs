@@ -24,8 +24,8 @@ use crate::units::{ByteSize, CpuId, Geometry, MigrateType, NodeId, Order, PageCo
 use crate::watermarks::{PcpSizing, WatermarkOptions};
 use crate::zone::PageblockMap;
 use crate::{Gfp, Layout, MemoryTable, RawRegion, Yard, YardConfig};
+use platform::{Deduplicated, Provided};
 pub(super) use platform::{Flaw, InitFlaw, Locks, ModelPlatform, TAIL_WRITTEN, contentions};
-use platform::{Provided, SharedTails};
 
 /// What is said of a frame that somebody has though its page is not written.
 pub(super) const NOT_INITIALISED: &str = "given out before it was initialised";
@@ -96,7 +96,7 @@ pub(super) struct Machine {
     contents: Contents,
     memory: [(PfnRange, NodeId); 1],
     setup: Setup,
-    tails: Arc<SharedTails>,
+    tails: Arc<Deduplicated>,
 }
 
 /// What a machine is like, beside its size.

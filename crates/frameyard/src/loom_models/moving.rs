@@ -1,8 +1,8 @@
-//! A block that its owner gives up while compaction sets it aside and moves it (`compaction`, `page::counted`).
+//! An owner frees a block while compaction isolates and moves it (`compaction`, `page::counted`).
 //!
-//! The owner is the smallest there can be: one slot that says where its frame is, behind a lock. Setting aside takes a
-//! reference without that lock, from a frame that may be freed, or be something else, at any moment. Who puts the last
-//! reference frees the frame, wherever it is by then.
+//! The owner is minimal: one slot that names its frame, behind a lock. Isolating takes a reference without that lock,
+//! from a frame that may be freed or reused at any moment. The thread that puts the last reference frees the frame,
+//! wherever it is by then.
 
 use std::sync::{Arc, Mutex};
 
@@ -53,7 +53,7 @@ unsafe impl Sync for SlotOwner<'_> {}
 
 impl SlotOwner<'_> {
     fn page(&self, pfn: Pfn) -> CountedPage<'_, ModelPlatform> {
-        // SAFETY: counts are changed by who has a reference, and got by `try_get`.
+        // SAFETY: a thread changes counts only while it holds a reference, and gets one by `try_get`.
         unsafe { self.runner.yard.counted().page(pfn) }.expect("a page")
     }
 
@@ -106,7 +106,7 @@ impl FrameOwner for SlotOwner<'_> {
                 self.saw(|seen| seen.gone_meanwhile = true);
                 return Err(MigrateProblem::Gone);
             }
-            // The slot's reference and the one of who set it aside.
+            // The reference of the slot and that of the isolation.
             if !self.page(from.pfn).freeze(Counts { references: 2, mappings: 0 }) {
                 return Err(MigrateProblem::Busy);
             }
@@ -156,7 +156,7 @@ fn give_up_while_compacting(seen: &Arc<Mutex<Seen>>) {
 }
 
 #[test]
-fn a_frame_that_is_given_up_while_it_is_moved_is_freed_once() {
+fn free_races_migration() {
     let seen = Arc::new(Mutex::new(Seen::default()));
     let model = {
         let seen = Arc::clone(&seen);
@@ -168,7 +168,7 @@ fn a_frame_that_is_given_up_while_it_is_moved_is_freed_once() {
 }
 
 #[test]
-fn references_that_are_read_and_then_written_are_found() {
+fn non_atomic_references_fail() {
     let ends = ["a reference of ours", "frames were lost"];
     let expected: std::vec::Vec<&str> = DAMAGES.into_iter().chain(ends).collect();
     weakened(Weakness::SplitCompareExchange, || {

@@ -12,7 +12,7 @@ use crate::sync::{AtomicU64, Ordering, Weakness, weakened};
 
 /// Three chunks: 1, 2 and 3, 4.
 const JOB: ParallelJob = ParallelJob { start: 1, size: 4, align: 2, min_chunk: 0, max_threads: 2 };
-/// What is said where a position is in two workers' chunks, or in none.
+/// The message of a position in two workers' chunks, or in none.
 const NOT_ONCE: &str = "a position was not worked on once";
 
 /// What the workers of a model share.
@@ -81,6 +81,6 @@ fn three_workers_do_each_position_of_a_job_once() {
 }
 
 #[test]
-fn a_position_that_is_read_and_then_written_is_found() {
+fn non_atomic_position_fails() {
     weakened(Weakness::SplitAddition, || assert_fails(|| share_a_job(1), &[NOT_ONCE, "Causality violation"]));
 }

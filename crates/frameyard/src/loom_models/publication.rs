@@ -1,4 +1,4 @@
-//! Publication of a yard (`boot`): whoever finds the magic word sees everything that was written before it.
+//! Publication of a yard (`boot`): a view that finds the magic word sees everything written before it.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::sync::{Weakness, weakened};
 use crate::units::Order;
 use crate::watermarks::PcpSizing;
 
-/// What is said where the magic word is seen, but not what belongs to it.
+/// The messages of a view that sees the magic word, but not the rest.
 const UNFINISHED: &str = "an unfinished yard was found";
 
 /// One thread creates a yard, another attaches to it and allocates.

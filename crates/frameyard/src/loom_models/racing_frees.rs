@@ -9,7 +9,7 @@ use crate::sync::{Weakness, weakened};
 use crate::units::{Order, Pfn};
 use crate::watermarks::PcpSizing;
 
-/// What is said where both frees succeed.
+/// The message of two frees that both succeed.
 const BOTH: &str = "frees of one block succeeded";
 
 /// A frame or block is freed by CPU 0 and CPU 1 at once; the frame's buddy is free, on a list or at the zone.
@@ -48,12 +48,12 @@ fn one_of_two_frees_of_a_frame_succeeds() {
 }
 
 #[test]
-fn one_of_two_frees_of_a_frame_that_merges_at_once_succeeds() {
+fn racing_frees_with_merge() {
     explore(|| free_twice(Order::ZERO, PcpSizing::Fixed(0)));
 }
 
 #[test]
-fn one_of_two_frees_of_a_block_without_list_succeeds() {
+fn racing_frees_without_list() {
     explore(|| free_twice(LARGEST, PcpSizing::Fixed(2)));
 }
 

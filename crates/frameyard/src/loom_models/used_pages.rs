@@ -1,9 +1,9 @@
-//! A page that is on a list of used pages, or on its way there, while it is isolated, scanned and freed.
+//! A page on an LRU list, or on its way there, while it is isolated, scanned and freed.
 //!
-//! The counts and the owner's word are those of real pages of a real yard. The list is the smallest there can be, with the
-//! steps of `frameyard-vm`, whose own words lie in frames that these models do not have: a flag says that a page is listed, it
-//! is set under the list's lock, and who clears it, by exchange and with a reference, is the one who takes the page off.
-//! Who puts the last reference takes a listed page off and frees it.
+//! Counts and owner's word are those of real pages of a real yard. The list is minimal, with the steps of
+//! `frameyard-vm`, whose words lie in frames that these models do not have. A flag marks a listed page and is set under
+//! the list's lock. The thread that clears it, by exchange and with a reference, takes the page off the list. The
+//! thread that puts the last reference takes a listed page off and frees it.
 
 use std::sync::{Arc, Mutex};
 use std::vec::Vec;
@@ -29,13 +29,13 @@ const PREEMPTIONS: usize = 3;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Flaw {
     None,
-    /// Who isolates takes the page off though another has cleared the flag.
+    /// Isolation takes the page off though another thread has cleared the flag.
     FlagUnheard,
-    /// Who scans takes a reference as if there were one.
+    /// The scanner takes a reference though there is none.
     ReferenceUnasked,
     /// A batch puts its reference before the page is listed.
     PutBeforeListed,
-    /// Who frees does not look whether the page is listed.
+    /// The free does not check whether the page is listed.
     FreedWhileListed,
 }
 
@@ -46,7 +46,7 @@ struct Seen {
     scanned: bool,
     /// The scanner met a page that was being freed.
     dying: bool,
-    /// The scanner met a page that somebody else was isolating.
+    /// The scanner met a page that another thread was isolating.
     lost: bool,
     freed_listed: bool,
     freed_unlisted: bool,
@@ -81,7 +81,7 @@ struct User<'a> {
 
 impl User<'_> {
     fn page(&self, pfn: Pfn) -> CountedPage<'_, ModelPlatform> {
-        // SAFETY: counts are changed by who has a reference, or got by `try_get`; flags by who has one, too.
+        // SAFETY: a thread changes counts and flags only while it holds a reference, and gets one by `try_get`.
         unsafe { self.runner.yard.counted().page(pfn) }.expect("a page")
     }
 
@@ -194,7 +194,7 @@ impl User<'_> {
     }
 }
 
-/// Runs a model: a page with so many references, used by CPU 0 and CPU 1.
+/// Runs a model: a page with this number of references, used by CPU 0 and CPU 1.
 fn run(
     flaw: Flaw,
     seen: &Arc<Mutex<Seen>>,
@@ -261,7 +261,7 @@ fn a_page_is_isolated_by_one_and_freed_once() {
 }
 
 #[test]
-fn a_page_in_a_batch_is_listed_or_freed_and_never_both() {
+fn batch_lists_or_frees_a_page() {
     let met = met(drain_while_scanned_and_freed);
     assert!(met.scanned && met.freed_listed && met.freed_by_batch, "every way to meet was explored: {met:?}");
 }
@@ -279,13 +279,13 @@ fn a_reference_that_is_not_asked_for_is_found() {
 }
 
 #[test]
-fn a_page_that_is_freed_while_it_is_listed_is_found() {
+fn freeing_a_listed_page_fails() {
     let said = ["pages are listed that nobody has", "the block is ours", "Causality violation"];
     assert_broken(isolate_and_free_while_scanned, Flaw::FreedWhileListed, &said);
 }
 
 #[test]
-fn a_batch_that_puts_its_reference_first_is_found() {
+fn early_batch_put_fails() {
     let said = ["pages are listed that nobody has", "the validator objects", "the block is ours"];
     assert_broken(drain_while_scanned_and_freed, Flaw::PutBeforeListed, &said);
 }

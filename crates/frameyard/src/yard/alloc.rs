@@ -1,9 +1,13 @@
 //! Allocation: the fast path through the caller's per-CPU lists, and the slow path over the zonelist.
 //!
-//! The fast path takes a frame from the array of its CPU's list: one atomic exchange on the list's lock word,
-//! three lines of the list, one store to the frame's byte in the table of what is handed out. Watermarks are not
-//! looked at: a frame on a per-CPU list has left the zone already, so they are compared when a batch is fetched. (The
-//! kernel compares them on every allocation.)
+//! The fast path takes a frame from the array of its CPU's list: one atomic exchange on the list's lock word, three
+//! cache lines of the list, one store to the frame's byte in the allocation map. It compares no watermark: a frame on a
+//! per-CPU list has left the zone, so the refill compares them, once per batch. (The kernel compares them on every
+//! allocation.)
+//!
+//! The slow path walks the zonelist (`search_zones`), takes from the caller's lists in each zone or from its free lists
+//! (`take_from_zone`), initialises deferred memory where a zone has nothing else, and collects frames that the transfer
+//! policy stores before it gives up (`search`).
 
 use super::init::{SHORT_WAIT_ROUNDS, WAIT_ROUNDS};
 use super::{AllocError, Yard, ZoneShortage};
@@ -14,13 +18,13 @@ use crate::platform::{Activity, Platform};
 use crate::sync::Ordering;
 use crate::units::{CpuId, MigrateType, NodeId, Order, PageCount, Pfn, ZoneId};
 use crate::zone::pcp::{ListId, LockedPcp, Refill};
-use crate::zone::transfer::{self, cpu_owned};
+use crate::zone::transfer::{self, Collect};
 use crate::zone::{BlockRequest, CmaUse, Fallback, Reserves, WatermarkLevel, ZoneView, poison};
 
 /// Flags that need more than the fast path.
 pub(super) const OFF_FAST_PATH: Gfp = Gfp::ZERO.union(Gfp::THISNODE);
 
-/// How many CPUs' lists are tried by who rather does without the zone lock.
+/// How many CPUs' lists a request tries before it takes the zone lock, under policies that spare the lock.
 const LOOKS: u32 = 4;
 
 /// One allocation, its flags taken apart.
@@ -35,7 +39,7 @@ struct Request {
 }
 
 impl Request {
-    fn of_zone(self, fallback: Fallback) -> BlockRequest {
+    fn to_block_request(self, fallback: Fallback) -> BlockRequest {
         let whole_alone = fallback == Fallback::Allowed && self.gfp.contains(Gfp::NOFRAGMENT);
         let fallback = if whole_alone { Fallback::WholePageblocks } else { fallback };
         BlockRequest { order: self.order, migrate_type: self.migrate_type, cma: self.cma(), fallback }
@@ -56,8 +60,8 @@ impl Request {
         Reserves { cma: self.migrate_type == MigrateType::Movable, ..Reserves::default() }
     }
 
-    /// The request as long as memory is not short: movable frames may fill pageblocks of other types then. Nobody would
-    /// reclaim to keep those free for their own.
+    /// The request while memory is plentiful: movable frames may fill pageblocks of other types then, since no reclaim
+    /// would run to keep those free.
     fn above_low(self) -> Self {
         match self.migrate_type {
             MigrateType::Movable => Self { gfp: self.gfp.without(Gfp::NOFRAGMENT), ..self },
@@ -65,7 +69,7 @@ impl Request {
         }
     }
 
-    /// How long it waits for memory that somebody else is initialising.
+    /// How many rounds the request waits for memory that another CPU initialises.
     fn wait_rounds(self) -> u32 {
         if self.gfp.contains(Gfp::DIRECT_RECLAIM) { WAIT_ROUNDS } else { SHORT_WAIT_ROUNDS }
     }
@@ -78,8 +82,8 @@ impl Request {
 impl<P: Platform> Yard<P> {
     /// Allocates a block of `2^order` frames, preferably of the node that the caller runs on.
     ///
-    /// After the kernel's `alloc_pages`. Cost in the common case: the caller's per-CPU lock (a try) and the
-    /// frame's byte in the table of what is handed out; a zone lock once a batch.
+    /// After the kernel's `alloc_pages`. Common cost: the caller's per-CPU lock (a try) and the frame's byte in the
+    /// allocation map. A refill takes the zone lock at most once per batch.
     ///
     /// # Errors
     ///
@@ -109,7 +113,7 @@ impl<P: Platform> Yard<P> {
         }
         let cpu = self.platform.current_cpu();
         let home = self.fast.homes.get(home_slot(cpu, gfp))?.load(Ordering::Relaxed);
-        let index = self.take_held(cpu, home, list, order)?;
+        let index = self.pop_held(cpu, home, list, order)?;
         self.allocation_map.mark_allocated_at(&self.platform, index as usize, order, migrate_type);
         Some(self.map.pfn(index))
     }
@@ -122,9 +126,9 @@ impl<P: Platform> Yard<P> {
         self.alloc_slow(node, self.cpu(), order, gfp)
     }
 
-    /// Takes a block, by its place in the map, from the array of a list of the caller's. It is still to be handed out.
+    /// Pops a block, by its place in the map, from one of the caller's lists. The caller marks it allocated.
     #[inline(always)]
-    fn take_held(&self, cpu: CpuId, home: u32, list: ListId, order: Order) -> Option<u32> {
+    fn pop_held(&self, cpu: CpuId, home: u32, list: ListId, order: Order) -> Option<u32> {
         let pcp = self.tables.pcps.get(home as usize)?;
         let zone = pcp.zone();
         let mut lists = pcp.try_lock(&self.platform, zone, cpu)?;
@@ -142,9 +146,9 @@ impl<P: Platform> Yard<P> {
             && let Some(list) = ListId::new(order, migrate_type, self.geometry)
             && !gfp.contains(Gfp::THISNODE)
             && let Some(home) = self.tables.home_pcps.get(home_slot(cpu, gfp))
-            && let Some(index) = self.take_held(cpu, home.load(Ordering::Relaxed), list, order)
+            && let Some(index) = self.pop_held(cpu, home.load(Ordering::Relaxed), list, order)
         {
-            return self.hand_out(self.map.pfn(index), order, migrate_type, gfp);
+            return self.finish_allocation(self.map.pfn(index), order, migrate_type, gfp);
         }
         self.alloc_slow(self.tables.node_of_cpu(cpu.index()), cpu, order, gfp)
     }
@@ -158,7 +162,7 @@ impl<P: Platform> Yard<P> {
         let list = ListId::new(order, migrate_type, self.geometry);
         let request = Request { order, gfp, migrate_type, node, cpu, list };
         match self.search(request) {
-            Some(pfn) => self.hand_out(pfn, order, migrate_type, gfp),
+            Some(pfn) => self.finish_allocation(pfn, order, migrate_type, gfp),
             None => {
                 self.wake_compaction(self.eligible_zones(request), order, gfp.highest_zone());
                 if !gfp.contains(Gfp::NOWARN) {
@@ -182,10 +186,11 @@ impl<P: Platform> Yard<P> {
         AllocError::OutOfMemory { order, gfp, node, zone: ZoneShortage { id, free, largest, page_shift } }
     }
 
-    /// Takes a block out of a zone; it is still to be handed out.
+    /// Takes a block out of a zone. The caller marks it allocated.
     ///
-    /// Looks at the zones above their low watermark, then down to the minimum, then collects what is kept between CPUs and
-    /// zones, and then what per-CPU lists and high-atomic reserves hold, and looks again.
+    /// Tries the zones above their low watermark, then down to min. Then collects the frames that the transfer policy
+    /// stores, and tries again. Then drains per-CPU lists and gives up high-atomic reserves, if the request may wait,
+    /// and tries again.
     fn search(&self, request: Request) -> Option<Pfn> {
         self.search_zones(request.above_low(), WatermarkLevel::Low, request.no_reserves())
             .or_else(|| self.search_zones(request, WatermarkLevel::Min, request.reserves()))
@@ -236,7 +241,7 @@ impl<P: Platform> Yard<P> {
     fn is_above(&self, view: ZoneView<'_, P>, request: Request, mark: WatermarkLevel, reserves: Reserves) -> bool {
         let highest = request.gfp.highest_zone();
         let is_above = || view.watermark_ok_racy(request.order, mark, highest, reserves);
-        is_above() || (request.order.0 > 0 && view.collect_for(request.order, request.migrate_type) && is_above())
+        is_above() || (request.order.0 > 0 && collects_for(view, request.order, request.migrate_type) && is_above())
     }
 
     /// Brings what is kept between CPUs and zones back to the free lists, in all zones that may serve a request; whether
@@ -244,10 +249,10 @@ impl<P: Platform> Yard<P> {
     fn collect_kept(&self, request: Request) -> bool {
         let mut kept = false;
         for view in self.eligible_zones(request).map(|id| self.zone_view(id)) {
-            if view.is_depot_in_use_racy() || view.has_cpu_owned_racy() {
+            if transfer::holds_blocks_racy(view) {
                 kept = true;
-                // Who does not end in time keeps no more than a few batches.
-                let _ = transfer::collect(view);
+                // A collection that stalls leaves at most a few batches behind.
+                let _ = transfer::collect(view, Collect::All);
             }
         }
         kept
@@ -267,20 +272,20 @@ impl<P: Platform> Yard<P> {
         let Request { order, migrate_type, .. } = request;
         if above_watermark && order.0 > 0 && !view.zone.has_block_of_type_racy(order, migrate_type) {
             // Before blocks of other types are taken.
-            view.collect_for(order, migrate_type);
+            collects_for(view, order, migrate_type);
         }
         if let Some(list) = request.list {
-            let refill = Refill { list, request: request.of_zone(fallback) };
+            let refill = Refill { list, request: request.to_block_request(fallback) };
             let pop = |mut lists: LockedPcp<'_, P>| {
                 let index = lists.pop_slow(view, list, above_watermark.then_some(refill))?;
                 lists.count_allocations(list, 1);
                 Some(index)
             };
-            if let Some(index) = self.lists_at_hand(view, request.cpu).and_then(pop) {
+            if let Some(index) = self.try_lock_lists_near(view, request.cpu).and_then(pop) {
                 let pfn = self.map.pfn(index);
                 if reserves.high_atomic {
                     // What is kept back is not owned.
-                    cpu_owned::give_up(view, pfn);
+                    let _ = transfer::collect(view, Collect::Pageblock(pfn));
                     view.lock().reserve_highatomic(pfn, order);
                 }
                 return Some(pfn);
@@ -290,10 +295,11 @@ impl<P: Platform> Yard<P> {
             return None;
         }
         let mut locked = view.lock();
-        // What is kept back serves high-order atomic requests first, and whoever cannot wait as the last resort.
+        // The high-atomic reserve serves high-order atomic requests first, and requests that cannot wait as a last
+        // resort.
         let kept_back = if reserves.high_atomic { locked.take_smallest(order, MigrateType::HighAtomic) } else { None };
         let pfn = kept_back
-            .or_else(|| locked.take_block(request.of_zone(fallback)))
+            .or_else(|| locked.take_block(request.to_block_request(fallback)))
             .or_else(|| if reserves.non_block { locked.take_smallest(order, MigrateType::HighAtomic) } else { None })?;
         locked.tag_block(pfn, FrameState::Allocated, order, migrate_type);
         if reserves.high_atomic {
@@ -303,13 +309,13 @@ impl<P: Platform> Yard<P> {
         Some(pfn)
     }
 
-    /// The lists of a CPU in a zone, unless somebody is at them; where the zone lock is to be spared, those of a neighbour then.
-    /// Whose lists are used is of no matter but for caches.
+    /// The lists of a CPU in a zone, if their lock is free. Under policies that spare the zone lock, the lists of a
+    /// neighbouring CPU otherwise: any list serves, a near one shares a cache.
     #[cold]
-    pub(super) fn lists_at_hand<'y>(&'y self, view: ZoneView<'_, P>, cpu: CpuId) -> Option<LockedPcp<'y, P>> {
+    pub(super) fn try_lock_lists_near<'y>(&'y self, view: ZoneView<'_, P>, cpu: CpuId) -> Option<LockedPcp<'y, P>> {
         let try_lists = |cpu| self.tables.pcp_of(view.id, cpu)?.try_lock(&self.platform, view.id, cpu);
         try_lists(cpu).or_else(|| {
-            let looks = if view.spares_zone_lock() { self.cpus.min(LOOKS) } else { 1 };
+            let looks = if transfer::spares_zone_lock(view) { self.cpus.min(LOOKS) } else { 1 };
             (1..looks).find_map(|step| try_lists(CpuId((cpu.0 + step) % self.cpus)))
         })
     }
@@ -322,8 +328,14 @@ impl<P: Platform> Yard<P> {
         }
     }
 
-    /// Hands a fresh block out, when it is checked for damage and zeroed, where that is asked for.
-    fn hand_out(&self, pfn: Pfn, order: Order, migrate_type: MigrateType, gfp: Gfp) -> Result<Pfn, AllocError> {
+    /// Checks a block for damage, zeroes it if requested, and marks it allocated.
+    fn finish_allocation(
+        &self,
+        pfn: Pfn,
+        order: Order,
+        migrate_type: MigrateType,
+        gfp: Gfp,
+    ) -> Result<Pfn, AllocError> {
         if self.poisoning == Poisoning::On
             // SAFETY: the block has left its list and is not allocated yet: it is the caller's.
             && let Some(damaged) = unsafe { poison::damaged(&self.platform, self.geometry, pfn, order) }
@@ -335,10 +347,15 @@ impl<P: Platform> Yard<P> {
         }
         // SAFETY: as above.
         if gfp.contains(Gfp::ZERO) && !unsafe { poison::zero(&self.platform, self.geometry, pfn, order) } {
-            self.put_away(pfn, order);
+            self.free_block(pfn, order);
             return Err(AllocError::NoFrameBytes(pfn));
         }
         self.allocation_map.mark_allocated(&self.platform, pfn, order, migrate_type);
         Ok(pfn)
     }
+}
+
+/// Collects blocks for a request of that order and type; whether transfer mechanisms held any.
+fn collects_for<P: Platform>(view: ZoneView<'_, P>, order: Order, migrate_type: MigrateType) -> bool {
+    transfer::collect(view, Collect::For(order, migrate_type)).is_ok_and(|collected| collected.any)
 }

@@ -9,12 +9,13 @@ use crate::gfp::Gfp;
 use crate::owners::Owners;
 use crate::platform::Platform;
 use crate::units::{MigrateType, NodeId, Order, PageCount, ZoneId, ZoneKind};
-use crate::zone::{CompactEvent, MAX_DEFER_SHIFT, Zone, transfer};
+use crate::zone::transfer::{self, Collect};
+use crate::zone::{CompactEvent, MAX_DEFER_SHIFT, Zone};
 
-/// How many pageblocks one step of the background compactor looks at, counting both scanners.
+/// The pageblocks that one step of the background compactor scans, by both scanners together.
 const STEP_BLOCKS: u64 = 64;
 
-/// What is remembered and counted of a zone's compaction, a moment ago. Frames unless said otherwise.
+/// What the zone remembers and counts about compaction; empty where there is no such zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CompactStatistics {
     /// Allocations that compacted for themselves, counted at the zone that they preferred (`compact_stall`).
@@ -23,15 +24,15 @@ pub struct CompactStatistics {
     pub successes: u64,
     /// Those of them that did not (`compact_fail`).
     pub failures: u64,
-    /// Pages that migrate scanners looked at (`compact_migrate_scanned`).
+    /// Pages scanned by migrate scanners (`compact_migrate_scanned`).
     pub migrate_scanned: u64,
-    /// Pages that free scanners looked at (`compact_free_scanned`).
+    /// Pages scanned by free scanners (`compact_free_scanned`).
     pub free_scanned: u64,
-    /// Frames set aside by owners, and free ones taken for them (`compact_isolated`).
+    /// Frames isolated by owners, and free frames taken for them (`compact_isolated`).
     pub isolated: u64,
     /// Frames whose contents were moved (`pgmigrate_success`).
     pub migrated: u64,
-    /// Frames that were set aside and not moved (`pgmigrate_fail`).
+    /// Frames isolated and not moved (`pgmigrate_fail`).
     pub migrate_failed: u64,
     /// Times a pinned frame was met.
     pub pinned: u64,
@@ -39,9 +40,9 @@ pub struct CompactStatistics {
     pub unmovable: u64,
     /// Times the background compactor found something to do (`compact_daemon_wake`).
     pub daemon_wakes: u64,
-    /// What its migrate scanner looked at (`compact_daemon_migrate_scanned`).
+    /// Pages scanned by its migrate scanner (`compact_daemon_migrate_scanned`).
     pub daemon_migrate_scanned: u64,
-    /// What its free scanner looked at (`compact_daemon_free_scanned`).
+    /// Pages scanned by its free scanner (`compact_daemon_free_scanned`).
     pub daemon_free_scanned: u64,
     /// Attempts since the last failure.
     pub considered: u32,
@@ -93,7 +94,7 @@ pub(super) struct DirectCompaction {
 }
 
 impl<P: Platform> Yard<P> {
-    /// A step for somebody who missed a block of that order (`kcompactd_do_work`).
+    /// A step for a request that found no block of that order (`kcompactd_do_work`).
     fn compact_for_waiter(
         &self,
         zone: ZoneId,
@@ -169,7 +170,7 @@ impl<P: Platform> Yard<P> {
         DirectCompaction { result: best, zone: None }
     }
 
-    /// Tells the background compactor that somebody missed a block (`wakeup_kcompactd`).
+    /// Tells the background compactor that a request found no block (`wakeup_kcompactd`).
     pub(super) fn wake_compaction(&self, zones: impl Iterator<Item = ZoneId>, order: Order, highest: ZoneKind) {
         if order.0 > 0 {
             zones.for_each(|zone| self.tables.zones[zone.index()].compaction.want(order, highest));
@@ -192,15 +193,14 @@ impl<P: Platform> Yard<P> {
 }
 
 impl<'y, P: Platform> YardCompaction<'y, P> {
-    /// Moves blocks of a zone together, as the request says.
+    /// Compacts a zone: moves blocks in use together, as the request says.
     ///
-    /// A zone that does not exist or has no memory is skipped. Where an order is wanted, the zone is looked at first: if
-    /// it has such a block, too little free memory, or failed lately, nothing is done, though with
-    /// [`Full`](CompactEffort::Full) effort nothing is deferred. Without an order the whole zone is compacted in any case.
-    /// After the kernel's `compact_zone` and `try_to_compact_pages`.
+    /// Skips a zone without memory. A request for an order does nothing if the zone has such a block, has too little
+    /// free memory, or failed lately; [`Full`](CompactEffort::Full) effort ignores earlier failures. A request without
+    /// an order compacts the whole zone. After the kernel's `compact_zone` and `try_to_compact_pages`.
     ///
-    /// Cost: a look at the page of every block scanned, the zone lock once for about 32 blocks that are taken and once for
-    /// those that are freed. No lock is held while owners are asked.
+    /// Cost: one page structure per scanned block; one acquisition of the zone lock for about 32 blocks taken, and one
+    /// for those freed. Owners are called with no lock held.
     pub fn zone(self, zone: ZoneId, request: CompactRequest, owners: &Owners<'_>) -> CompactOutcome {
         let yard = self.yard;
         let nothing = |result| CompactOutcome { result, ..CompactOutcome::default() };
@@ -208,8 +208,8 @@ impl<'y, P: Platform> YardCompaction<'y, P> {
             return nothing(CompactResult::Skipped);
         }
         let state = &yard.tables.zones[zone.index()].compaction;
-        // What is kept in the depot may be all that is lacking. Who does not end in time keeps no more than a few batches.
-        let _ = transfer::collect(yard.zone_view(zone));
+        // The depot may hold the missing frames. A collection that stalls leaves at most a few batches behind.
+        let _ = transfer::collect(yard.zone_view(zone), Collect::All);
         let Some(order) = request.order else { return yard.compaction_of(zone, request, owners).run() };
         if order > yard.geometry.max_order() {
             return nothing(CompactResult::Skipped);
@@ -236,8 +236,8 @@ impl<'y, P: Platform> YardCompaction<'y, P> {
         outcome
     }
 
-    /// Compacts all zones of a node, whole (a write to the kernel's `/proc/sys/vm/compact_memory`); what came of it, all in
-    /// all. A node that does not exist has no zones.
+    /// Compacts all zones of a node (a write to the kernel's `/proc/sys/vm/compact_memory`); returns the sum of the
+    /// outcomes. A node that does not exist has no zones.
     pub fn node(self, node: NodeId, owners: &Owners<'_>) -> CompactOutcome {
         let yard = self.yard;
         yard.zones_of(node)
@@ -245,17 +245,17 @@ impl<'y, P: Platform> YardCompaction<'y, P> {
             .fold(CompactOutcome::default(), CompactOutcome::and)
     }
 
-    /// One step of a node's background compactor: what it did, `None` where there was nothing to do.
+    /// One step of a node's background compactor; `None` where there was nothing to do.
     ///
-    /// Where whole pageblocks are few, what is kept between CPUs and a zone is merged first. Then it makes blocks of the order that somebody missed; then, as long as most of a zone's free memory is in small
-    /// blocks, it moves blocks together. A step looks at about 64 pageblocks; the next one goes on from there. After the
-    /// kernel's `kcompactd`.
+    /// A step first merges stored batches where whole pageblocks are few. Then it makes blocks of the order that a
+    /// request missed. Otherwise it compacts the first zone whose free memory is mostly in small blocks. A step scans
+    /// about 64 pageblocks, and the next one continues there. After the kernel's `kcompactd`.
     pub fn background(self, node: NodeId, owners: &Owners<'_>) -> Option<CompactOutcome> {
         let yard = self.yard;
         let mut done: Option<CompactOutcome> = None;
         for zone in yard.zones_of(node) {
             let state = &yard.tables.zones[zone.index()].compaction;
-            yard.zone_view(zone).replenish_whole_pageblocks();
+            let _ = transfer::collect(yard.zone_view(zone), Collect::InBackground);
             if state.take_flush() {
                 yard.compaction_of(zone, CompactRequest::WHOLE_ZONE, owners).forget_hints();
             }
@@ -273,8 +273,7 @@ impl<'y, P: Platform> YardCompaction<'y, P> {
     /// ([`watermark_boost_factor`](crate::watermarks::WatermarkOptions::watermark_boost_factor)), until it calls
     /// [`take_boosts_back`](Self::take_boosts_back). A node that does not exist has no zones.
     pub fn announce_reclaimer(self, node: NodeId) {
-        let yard = self.yard;
-        yard.zones_of(node).for_each(|zone| yard.tables.zones[zone.index()].is_reclaimed_from_now_on());
+        self.yard.zones_of(node).for_each(|zone| self.yard.tables.zones[zone.index()].is_reclaimed_from_now_on());
     }
 
     /// Lowers the watermarks of a node's zones to where they belong, and has the background compactor make whole

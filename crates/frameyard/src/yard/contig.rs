@@ -1,52 +1,51 @@
-//! Contiguous ranges of any length, taken from memory that is in use: requests with a range, an
-//! alignment or an area.
+//! Contiguous ranges of any length, taken from memory in use: requests with a range, an alignment or an area.
 //!
 //! # Protocol
 //!
-//! 1. The pages of the range, in whole pageblocks, are initialised. A block that will stay ends it here.
-//! 2. The zone is suspended: frames cross its border page by page from now on, and who was at it otherwise has finished
-//!    ([`crossing`](crate::zone::transfer)).
-//!    Then the pageblocks are isolated one by one, each under the zone lock. From then on nothing of them is allocated from the
-//!    free lists, and what is freed into them stays there ([`zone::isolate`](crate::zone) says why). A pageblock that is
-//!    isolated already is somebody else's: the later one gives up, and undoes what it has isolated itself. So no two are
-//!    ever at work on one frame.
-//! 3. In rounds: per-CPU lists are drained, and every counted block of the range is isolated by its owner, moved to a
-//!    block allocated elsewhere, and freed into its isolated pageblock. No lock of the yard is held meanwhile. After each
-//!    round the whole range is taken in one hold of the zone lock, if every frame of it is on an Isolate list. Nothing
-//!    that was seen without the lock decides anything but what to try next.
-//! 4. The pageblocks get their types back, whatever has happened: [`Isolation`] does it when it is dropped.
+//! 1. The page structures of the range's pageblocks are initialised. A block that cannot move ends the request here.
+//! 2. The zone is quiesced: from now on the per-CPU lists transfer page by page, and transfers under other policies
+//!    have finished ([`transfer`](crate::zone::transfer)). Then the pageblocks are isolated one by one, each under the
+//!    zone lock. Nothing is allocated from their free lists, and frames freed there stay there
+//!    ([`zone::isolate`](crate::zone)). A request that finds a pageblock isolated gives up and undoes its own
+//!    isolation, so two requests never work on the same frame.
+//! 3. Each round drains the per-CPU lists. For every counted block of the range it has the owner isolate the block and
+//!    move it to a block allocated elsewhere, and frees it into its isolated pageblock. No lock of the yard is held
+//!    meanwhile. Then one acquisition of the zone lock takes the whole range, if every frame of it is on an Isolate
+//!    list. Observations without the lock only choose what to try next.
+//! 4. The pageblocks get their types back when [`Isolation`] is dropped, whatever the outcome.
 //!
-//! What can come between: a frame freed by somebody who had read the pageblock's type before it was isolated lands on a
-//! per-CPU list, and may be allocated from there once more; the next round finds it, on the list or in use. A target may
-//! come from such a list, too: one that lies in the isolated pageblocks is given back and another one is taken. The frames
-//! of the range that are in use can only become fewer otherwise, moved from here or freed by their users (whose space ends,
-//! say). So rounds after which they are no fewer than ever before are counted, and a block that is still there after
-//! [`IDLE_ROUNDS`] of them in a row is named in the error: that ends however long the range is.
+//! # Races and termination
+//!
+//! - A CPU that read a pageblock's type before its isolation can free a frame onto a per-CPU list, from where it may be
+//!   allocated once more. The next round finds it, on the list or in use.
+//! - A target can come from such a list. A target inside the isolated pageblocks is freed, and the request allocates
+//!   another.
+//! - Apart from this, frames of the range in use only become fewer: they are moved, or freed by their users. The
+//!   request counts rounds that reach no new minimum, and fails with a block that is still in the way after
+//!   [`IDLE_ROUNDS`] such rounds in a row. So it ends however long the range is.
 
-use super::{AllocError, Yard};
+use super::{AllocError, BlockedBy, Blocker, Yard};
 use crate::boot::Poisoning;
 use crate::gfp::Gfp;
 use crate::owners::{Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind, Owners, ReclaimRequest};
 use crate::page::FrameState;
 use crate::platform::Platform;
 use crate::units::{MigrateType, PageCount, Pfn, PfnRange, ZoneId};
-use crate::zone::transfer::{Quiescence, TransferStalled, cpu_owned};
+use crate::zone::transfer::{self, Collect, Quiescence, TransferStalled};
 use crate::zone::{RangeBlocked, RangeLists, pieces, poison};
 
-mod error;
 mod obstacle;
 mod search;
 
-pub use error::{BlockedBy, Blocker};
 use obstacle::Cover;
 
-/// How many rounds in which the range becomes no emptier are made before whoever is still in the way is named.
+/// After this many rounds in a row without progress the request reports the block in the way.
 const IDLE_ROUNDS: u32 = if cfg!(loom) { 1 } else { 16 };
 /// How often is looked between two idle rounds: pauses and yields at first, then sleeps.
 const LOOKS: u32 = if cfg!(loom) { 1 } else { 32 };
 /// How often a target that lies in the isolated pageblocks, or memory that is missing, is asked for again.
 const TARGET_TRIES: usize = 8;
-/// How often a pageblock may be claimed by CPUs under the eyes of who wants to isolate it.
+/// How often an isolation retries when CPUs claim the pageblock meanwhile.
 const CLAIMS: u32 = if cfg!(loom) { 2 } else { 32 };
 
 /// Flags for the memory that blocks are moved to.
@@ -78,14 +77,15 @@ impl<'y, P: Platform> Isolation<'y, P> {
         Ok(isolation)
     }
 
-    /// Isolates a pageblock that no CPU owns by then; `false` where it is isolated, or claimed again and again.
+    /// Isolates a pageblock, after taking it from the CPU that owns it. `false` where it is isolated already, or CPUs
+    /// claim it in every round.
     fn isolate(yard: &Yard<P>, zone: ZoneId, at: Pfn) -> bool {
         let view = yard.zone_view(zone);
         for round in 0..CLAIMS {
-            cpu_owned::give_up(view, at);
+            let _ = transfer::collect(view, Collect::Pageblock(at));
             let mut locked = view.lock();
             // Claimed since: it was free, whole.
-            if locked.owned.owner_racy(zone, at).is_none() {
+            if !transfer::holds_pageblock(&locked, at) {
                 return locked.isolate_pageblock(at);
             }
             drop(locked);
@@ -155,13 +155,13 @@ impl<P: Platform> Yard<P> {
         if !self.ensure_initialised(pageblocks) {
             return Err(AllocError::NotInitialised(pageblocks));
         }
-        let suspension =
+        let quiescence =
             Quiescence::begin(self.zone_view(zone)).map_err(|TransferStalled| AllocError::Stalled(zone))?;
         let isolation =
             Isolation::new(self, zone, pageblocks).map_err(|pfn| AllocError::Blocked(self.isolated_by_another(pfn)))?;
         self.empty_and_take(&isolation, range, migrate_type, owners).map_err(AllocError::Blocked)?;
         drop(isolation);
-        drop(suspension);
+        drop(quiescence);
         if self.poisoning == Poisoning::On
             && let Err(AllocError::Poisoned { pfn, block, order }) = self.check_range(range)
         {
@@ -173,7 +173,7 @@ impl<P: Platform> Yard<P> {
                 unsafe { poison::zero(&self.platform, self.geometry, pfn, order) };
             }
         }
-        self.hand_out_pieces(range, migrate_type);
+        self.mark_pieces(range, migrate_type);
         Ok(range)
     }
 
@@ -204,14 +204,14 @@ impl<P: Platform> Yard<P> {
         Ok((zone, pageblocks))
     }
 
-    /// What is said of a pageblock that somebody else has isolated.
+    /// The blocker that reports a pageblock isolated by another request.
     fn isolated_by_another(&self, pfn: Pfn) -> Blocker {
         let state = self.stats().frame(pfn).map_or(FrameState::Interior, |info| info.state);
         let order = self.geometry.pageblock_order();
         Blocker { pfn, order, state, owner: OwnerKind::NONE, why: BlockedBy::Busy }
     }
 
-    /// Moves everything out of a range whose pageblocks are isolated, and takes it.
+    /// Moves all blocks out of a range of isolated pageblocks, and takes the range.
     fn empty_and_take(
         &self,
         isolation: &Isolation<'_, P>,
@@ -241,11 +241,11 @@ impl<P: Platform> Yard<P> {
         }
     }
 
-    /// Has the owners move what they have in a range.
+    /// Has the owners move their blocks out of a range.
     ///
     /// # Errors
     ///
-    /// A block that will stay where it is.
+    /// A block that cannot move.
     fn move_away(&self, isolation: &Isolation<'_, P>, range: PfnRange, owners: &Owners<'_>) -> Result<Round, Blocker> {
         let mut round = Round::default();
         let mut at = range.start;
@@ -301,7 +301,7 @@ impl<P: Platform> Yard<P> {
         let node = isolation.zone.node();
         for _ in 0..TARGET_TRIES {
             match self.alloc_on(node, block.order, TARGET) {
-                // From a per-CPU list that a late free has reached. Freed now, it goes to the isolated lists.
+                // A late free put this frame on a per-CPU list. Freed now, it goes to the isolated lists.
                 Ok(pfn) if isolation.range.contains(pfn) => self.release(pfn, block.order),
                 Ok(pfn) => return Some(pfn),
                 Err(_) => {

@@ -1,12 +1,11 @@
-//! Blocks whose owner counts their users: from allocation to owner, to another owner, and back to the free lists.
+//! Counted blocks: from allocation to owner, to another owner, and back to the free lists.
 
+use super::bulk::BulkFree;
 use super::{CountedBlocks, FreeError, Yard};
-use crate::boot::Poisoning;
 use crate::owners::Adoption;
 use crate::page::{CountedPage, Counts, FrameState, Link, Tag};
 use crate::platform::Platform;
-use crate::units::{Order, Pfn, ZoneId};
-use crate::zone::pcp::{ListId, LockedPcp};
+use crate::units::{Order, Pfn};
 
 impl<P: Platform> Yard<P> {
     #[inline(always)]
@@ -14,7 +13,7 @@ impl<P: Platform> Yard<P> {
         CountedPage::new(self.map.page(pfn, &self.platform), self.map.content().no_users())
     }
 
-    /// Makes a counted block that the caller has alone one that has no owner, and that nobody else can free.
+    /// Takes a counted block without users out of its owner's hands. The caller holds it exclusively.
     #[inline(always)]
     fn leave(&self, pfn: Pfn, order: Order) -> Result<Tag, FreeError> {
         let page = self.unused(pfn, order)?;
@@ -24,7 +23,7 @@ impl<P: Platform> Yard<P> {
         Ok(tag)
     }
 
-    /// A counted block without users, claimed by its state: nobody else finds it so.
+    /// Claims a counted block without users by its state; only one caller succeeds.
     #[inline(always)]
     fn unused(&self, pfn: Pfn, order: Order) -> Result<CountedPage<'_, P>, FreeError> {
         if let Some(page) = self.pageblocks().has_memory(pfn).then(|| self.counted_at(pfn)) {
@@ -56,25 +55,24 @@ impl<'y, P: Platform> CountedBlocks<'y, P> {
     /// The frame that a link names; none for [`FrameLink::NONE`](crate::page::FrameLink::NONE), and for what is no link of this yard.
     #[inline(always)]
     pub fn linked(self, link: Link) -> Option<Pfn> {
-        let yard = self.yard;
-        yard.map.linked(link).filter(|pfn| *pfn < yard.map.range().end)
+        self.yard.map.linked(link).filter(|pfn| *pfn < self.yard.map.range().end)
     }
 
-    /// The page structure of a frame, to count users in; `None` where there is none, or none yet. Any frame may be asked
-    /// for, and anything may begin there.
+    /// The page structure of a frame, for reference counting; `None` where there is none, or none yet. Any frame number
+    /// is allowed, and any block may begin there.
     ///
     /// # Safety
     ///
-    /// What the page's methods change is changed only by who may, by the protocol of [`CountedPage`]: words and links by
-    /// the owner of a counted block or by who has it alone, counts by [`CountedPage::try_get`] alone unless the caller has
-    /// a reference or the block alone. Anything else breaks the free lists, and frames are handed out twice.
+    /// The caller follows the protocol of [`CountedPage`]. Words and links are changed by the owner of a counted block,
+    /// or by the caller that holds it exclusively. Without a reference and without exclusive hold,
+    /// [`CountedPage::try_get`] is the only method that may change counts. Anything else breaks the free lists and
+    /// allocates frames twice.
     #[inline(always)]
     pub unsafe fn page(self, pfn: Pfn) -> Option<CountedPage<'y, P>> {
-        let yard = self.yard;
-        yard.pageblocks().has_memory(pfn).then(|| yard.counted_at(pfn))
+        self.yard.pageblocks().has_memory(pfn).then(|| self.yard.counted_at(pfn))
     }
 
-    /// As [`counted_page`](Self::counted_page), for a frame that this yard has given out: there is nothing to look up.
+    /// As [`page`](Self::page), for a frame that was allocated from this yard, without the check that it has a page.
     ///
     /// # Safety
     ///
@@ -86,10 +84,9 @@ impl<'y, P: Platform> CountedBlocks<'y, P> {
         yard.counted_at(pfn)
     }
 
-    /// Makes an allocated block one whose users are counted. The caller has allocated it.
+    /// Turns an allocated block into a counted one. The caller has allocated it.
     ///
-    /// From now on [`free`](Self::free) refuses it. Cost: its byte in the table of what is handed out, and the line of its
-    /// page.
+    /// From now on [`Yard::free`] refuses it. Cost: its byte in the allocation map, and the line of its page.
     ///
     /// # Errors
     ///
@@ -134,43 +131,23 @@ impl<'y, P: Platform> CountedBlocks<'y, P> {
     pub fn free(self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let yard = self.yard;
         yard.leave(pfn, order)?;
-        yard.put_away(pfn, order);
+        yard.free_block(pfn, order);
         Ok(())
     }
 
-    /// Frees single counted frames that have no users any more. The per-CPU lock is taken once for all that go on one list.
+    /// Frees single counted frames without users. Takes the per-CPU lock once for all frames that go on one list.
     ///
     /// # Errors
     ///
-    /// [`FreeError`] names the first frame that is no such block; all others were freed.
+    /// [`FreeError`] names the first frame that is no such block. The remaining frames are freed all the same.
     pub fn free_bulk(self, frames: &[Pfn]) -> Result<(), FreeError> {
         let yard = self.yard;
-        let cpu = yard.cpu();
+        let mut bulk = BulkFree::new(yard);
         let mut problem = None;
-        let mut held: Option<(ZoneId, LockedPcp<'_, P>)> = None;
         for pfn in frames.iter().copied() {
-            let tag = match yard.leave(pfn, Order::ZERO) {
-                Ok(tag) => tag,
-                Err(refused) => {
-                    problem.get_or_insert(refused);
-                    continue;
-                }
-            };
-            let zone = tag.zone();
-            let list = yard.fast.blocks.ordinary_type(pfn).and_then(|kind| ListId::small(Order::ZERO, kind));
-            if held.as_ref().is_none_or(|(of, _)| *of != zone) {
-                drop(held.take());
-                let pcp = yard.tables.pcp_of(zone, cpu).filter(|_| yard.poisoning == Poisoning::Off);
-                held = pcp.and_then(|pcp| pcp.try_lock(&yard.platform, zone, cpu)).map(|lists| (zone, lists));
-            }
-            let Some(((_, lists), list)) = held.as_mut().zip(list) else {
-                drop(held.take());
-                yard.put_away(pfn, Order::ZERO);
-                continue;
-            };
-            lists.count_free(list);
-            if !lists.push(list, Order::ZERO, yard.map.index(pfn)) {
-                lists.push_slow(yard.zone_view(zone), list, yard.map.index(pfn));
+            match yard.leave(pfn, Order::ZERO) {
+                Ok(tag) => bulk.free(pfn, tag.zone()),
+                Err(refused) => _ = problem.get_or_insert(refused),
             }
         }
         problem.map_or(Ok(()), Err)
@@ -184,14 +161,13 @@ impl<'y, P: Platform> CountedBlocks<'y, P> {
     pub fn disown_and_split(self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let yard = self.yard;
         let tag = yard.leave(pfn, order)?;
-        yard.hand_out_single(pfn, order, tag.migrate_type());
+        yard.mark_single_frames(pfn, order, tag.migrate_type());
         Ok(())
     }
 
     /// The frame that owners have agreed to find their state at; `None` while there is none.
     pub fn anchor(self) -> Option<Pfn> {
-        let yard = self.yard;
-        yard.tables.anchor()
+        self.yard.tables.anchor()
     }
 
     /// Agrees on a frame at which owners find their state, in whichever process; `None` takes it away.
@@ -200,7 +176,6 @@ impl<'y, P: Platform> CountedBlocks<'y, P> {
     ///
     /// What stands there, where that is not `from`; nothing has changed then.
     pub fn set_anchor(self, from: Option<Pfn>, to: Option<Pfn>) -> Result<(), Option<Pfn>> {
-        let yard = self.yard;
-        yard.tables.set_anchor(from, to)
+        self.yard.tables.set_anchor(from, to)
     }
 }

@@ -26,18 +26,16 @@ impl<P: Platform> Yard<P> {
 }
 
 impl<'y, P: Platform> YardDevices<'y, P> {
-    /// The frames set aside for devices ([`YardConfig::device_space`](crate::YardConfig::device_space)); empty where there are
-    /// none.
+    /// The frames reserved for devices ([`YardConfig::device_space`](crate::YardConfig::device_space)); empty where
+    /// there are none.
     pub fn space(self) -> PfnRange {
-        let yard = self.yard;
-        yard.device_space
+        self.yard.device_space
     }
 
     /// The ends of a device with compound pages of that order are multiples of this: the order itself, or the yard's
     /// sub-section where that is larger: a pageblock (the kernel's 2 MiB), or a 64th of a section.
     pub fn unit(self, order: Order) -> Order {
-        let yard = self.yard;
-        order.max(yard.device_part)
+        order.max(self.yard.device_part)
     }
 
     /// Gives a range of device memory page structures, in the Device zone of a node (the role of the kernel's
@@ -64,18 +62,20 @@ impl<'y, P: Platform> YardDevices<'y, P> {
         yard.page_map().map_device(request, memory, yard.threads_of(request.node))
     }
 
-    /// Takes a device's page structures away.
+    /// Unmaps a device: removes its page structures.
     ///
-    /// From its begin on no page of the device is split or joined and no entry of page tables maps it anew. Every page is
-    /// frozen, which costs an exchange on each head's line; where one has users beside the device, all are thawed, and
-    /// the error says how many references there are, to how many pages, and to which first. Then no section leads there any
-    /// more, the structures are zeroed, and the platform may have their memory back ([`MapBacking::return_map`]). All that by
-    /// as many workers as [`map_device`](Self::map_device) has.
+    /// 1. The device is closed: its pages can no longer be split or joined, and page tables can no longer map them.
+    /// 2. Every page is frozen, by one exchange on each head. If a page has users, all pages are thawed, and the error
+    ///    reports the references, the pages that have them, and the first such page.
+    /// 3. No section leads to the device any more. The structures are zeroed, and the platform may take their memory
+    ///    back ([`MapBacking::return_map`]).
+    ///
+    /// Uses as many workers as [`map`](Self::map).
     ///
     /// # Errors
     ///
-    /// [`DeviceError::InUse`], [`DeviceError::Mapped`] or [`DeviceError::Busy`] where somebody uses the device, at once or
-    /// after a bounded wait as `removal` says; [`DeviceError::NoSuchDevice`]. The device is as it was then.
+    /// [`DeviceError::InUse`], [`DeviceError::Mapped`] or [`DeviceError::Busy`] where the device is in use, at once or
+    /// after a bounded wait as `removal` says; [`DeviceError::NoSuchDevice`]. Nothing has changed then.
     pub fn unmap(self, device: DeviceId, removal: Removal) -> Result<(), DeviceError> {
         let yard = self.yard;
         let map = yard.page_map();
@@ -85,14 +85,12 @@ impl<'y, P: Platform> YardDevices<'y, P> {
 
     /// All devices, by number. Those that are just being mapped are left out.
     pub fn list(self) -> impl Iterator<Item = DeviceInfo> {
-        let yard = self.yard;
-        yard.page_map().devices()
+        self.yard.page_map().devices()
     }
 
     /// The device that has a frame. Any frame number may be asked for. Reads the rows of the table of devices.
     pub fn at(self, pfn: Pfn) -> Option<DeviceInfo> {
-        let yard = self.yard;
-        yard.page_map().device_at(pfn)
+        self.yard.page_map().device_at(pfn)
     }
 
     /// The page that counts the users of a frame of a device; `None` where no device has the frame (or its map has it). Any
@@ -104,8 +102,7 @@ impl<'y, P: Platform> YardDevices<'y, P> {
     /// Cost: one line of the table of sections and the head's. In all layouts the same instructions.
     #[inline]
     pub fn page(self, pfn: Pfn) -> Option<DevicePage<'y, P>> {
-        let yard = self.yard;
-        yard.page_map().page(pfn)
+        self.yard.page_map().page(pfn)
     }
 
     /// Counts an entry of page tables that maps a frame of a device, which cannot be removed as long as there are any. An
@@ -115,8 +112,7 @@ impl<'y, P: Platform> YardDevices<'y, P> {
     ///
     /// [`DeviceError::NotDevice`]; [`DeviceError::Busy`] where the device is being removed.
     pub fn add_mapping(self, pfn: Pfn) -> Result<(), DeviceError> {
-        let yard = self.yard;
-        yard.page_map().add_mapping(pfn)
+        self.yard.page_map().add_mapping(pfn)
     }
 
     /// Takes an entry of page tables back that was counted.
@@ -125,32 +121,31 @@ impl<'y, P: Platform> YardDevices<'y, P> {
     ///
     /// [`DeviceError::NotDevice`]; [`DeviceError::NotMapped`] where none is counted.
     pub fn remove_mapping(self, pfn: Pfn) -> Result<(), DeviceError> {
-        let yard = self.yard;
-        yard.page_map().remove_mapping(pfn)
+        self.yard.page_map().remove_mapping(pfn)
     }
 
-    /// Cuts the compound page of a device that begins at a frame into base pages, each with a reference of the device's own.
+    /// Splits the compound page of a device that begins at a frame into base pages. Each has one reference of the
+    /// device.
     ///
-    /// With shared tails, memory for the parts' structures is asked for first ([`MapBacking::back_map`]), from ordinary memory
-    /// wherever the device's others lie.
+    /// In the deduplicated layout the call first asks for memory for the parts' structures ([`MapBacking::back_map`]).
+    /// It is ordinary memory, wherever the other structures of the device lie.
     ///
     /// # Errors
     ///
-    /// [`DeviceError`]: there is no such page, it is split, it has users, or its layout has no structures for parts. Nothing
-    /// has changed then.
+    /// [`DeviceError`]: there is no such page, it is split, it has users, or its layout has no structures for parts.
+    /// Nothing has changed then.
     pub fn split(self, head: Pfn) -> Result<(), DeviceError> {
-        let yard = self.yard;
-        yard.page_map().split(head)
+        self.yard.page_map().split(head)
     }
 
-    /// Joins the base pages of a compound page that was split. Their structures are zeroed, and with shared tails their memory
-    /// goes back to the platform ([`MapBacking::return_map`]).
+    /// Joins the base pages of a compound page that was split. Their structures are zeroed. In the deduplicated layout
+    /// their memory goes back to the platform ([`MapBacking::return_map`]).
     ///
     /// # Errors
     ///
-    /// [`DeviceError`]: there is no such page, it is not split, or one of its parts has users. Nothing has changed then.
+    /// [`DeviceError`]: there is no such page, it is not split, or one of its parts has users. Nothing has changed
+    /// then.
     pub fn join(self, head: Pfn) -> Result<(), DeviceError> {
-        let yard = self.yard;
-        yard.page_map().join(head)
+        self.yard.page_map().join(head)
     }
 }

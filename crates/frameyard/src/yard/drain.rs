@@ -1,11 +1,13 @@
-//! Giving what per-CPU lists hold back to the zones.
+//! Draining: moving the frames of per-CPU lists back to their zones.
 //!
-//! Any CPU may drain any list: it waits for the list's lock, whose holder waits for nobody that holds none.
+//! Any CPU may drain any list. The drain waits for the list's lock, whose holder waits only for locks later in the lock
+//! order.
 
 use super::{Yard, YardLists, YardZone};
 use crate::platform::Platform;
 use crate::units::{CpuId, ZoneId, ZoneKind};
-use crate::zone::{PcpSizing, WatermarkOptions, ZonePolicy, transfer};
+use crate::zone::transfer::{self, Collect};
+use crate::zone::{PcpSizing, WatermarkOptions};
 
 impl<P: Platform> Yard<P> {
     /// Drains all lists.
@@ -54,13 +56,13 @@ impl<'y, P: Platform> YardZone<'y, P> {
         for pcp in (0..yard.cpus).filter_map(|cpu| yard.tables.pcp_of(zone, CpuId(cpu))) {
             // Where batches move on without the zone lock, one may be on its way from lists that look empty: their lock is
             // what ends that.
-            let moves_on = view.zone.policy() == ZonePolicy::Depot && !passes_empty_lists_by();
+            let moves_on = transfer::moves_past_zone_lock(view.zone) && !passes_empty_lists_by();
             if !pcp.is_empty_racy() || moves_on {
                 pcp.lock(&yard.platform).drain(view);
             }
         }
-        // Who does not end in time has a few batches in his hands, as a CPU that frees has.
-        let _ = transfer::collect(view);
+        // A transfer that stalls has at most a few batches in transit, as a CPU that frees has.
+        let _ = transfer::collect(view, Collect::All);
     }
 }
 
@@ -73,19 +75,18 @@ impl<'y, P: Platform> YardLists<'y, P> {
         }
     }
 
-    /// Sizes all per-CPU lists anew. Safe while other CPUs allocate: lists above a new limit shrink as they are used.
+    /// Sizes all per-CPU lists. Safe while other CPUs allocate: lists above a new limit shrink as they are used.
     pub fn resize(self, sizing: PcpSizing) {
-        let yard = self.yard;
-        yard.tables.size_pcps(&yard.platform, yard.geometry, sizing);
+        self.yard.tables.size_pcps(&self.yard.platform, self.yard.geometry, sizing);
     }
 
-    /// Sets watermarks, reserves and per-CPU list sizes anew. Safe while other CPUs allocate.
+    /// Sets watermarks, reserves and per-CPU list sizes. Safe while other CPUs allocate.
     ///
     /// # Errors
     ///
-    /// [`BootError::Watermarks`](crate::boot::BootError::Watermarks) where an option is out of its range; nothing changes then.
+    /// [`BootError::Watermarks`](crate::boot::BootError::Watermarks) where an option is out of its range; nothing
+    /// changes then.
     pub fn retune(self, watermarks: &WatermarkOptions, sizing: PcpSizing) -> Result<(), crate::boot::BootError> {
-        let yard = self.yard;
-        yard.tables.tune(&yard.platform, yard.geometry, watermarks, sizing)
+        self.yard.tables.tune(&self.yard.platform, self.yard.geometry, watermarks, sizing)
     }
 }

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::Blocker;
+use super::blocker::Blocker;
 use crate::gfp::Gfp;
 use crate::page::FrameState;
 use crate::units::{NodeId, Order, PageCount, Pfn, PfnRange, ZoneId};

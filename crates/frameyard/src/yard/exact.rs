@@ -35,7 +35,7 @@ impl<P: Platform> Yard<P> {
         }
     }
 
-    /// Hands out the first frames of a block that the caller has alone, and frees the others.
+    /// Allocates the first frames of a block that the caller holds exclusively, and frees the rest.
     fn cut(&self, block: PfnRange, count: PageCount, migrate_type: MigrateType) -> PfnRange {
         let first = PfnRange::new(block.start, count);
         let rest = PfnRange { start: first.end, end: block.end };
@@ -43,9 +43,9 @@ impl<P: Platform> Yard<P> {
         for part in [rest, first] {
             self.tag_pieces(part, migrate_type, zone);
         }
-        self.hand_out_pieces(first, migrate_type);
+        self.mark_pieces(first, migrate_type);
         for (pfn, order) in pieces(rest, self.geometry.max_order()) {
-            self.put_away(pfn, order);
+            self.free_block(pfn, order);
         }
         first
     }
@@ -59,14 +59,14 @@ impl<P: Platform> Yard<P> {
     }
 
     /// Hands out a range that the caller has alone, in the largest aligned pieces, which are tagged.
-    pub(super) fn hand_out_pieces(&self, range: PfnRange, migrate_type: MigrateType) {
+    pub(super) fn mark_pieces(&self, range: PfnRange, migrate_type: MigrateType) {
         for (pfn, order) in pieces(range, self.geometry.max_order()) {
             self.allocation_map.mark_allocated(&self.platform, pfn, order, migrate_type);
         }
     }
 
     /// Hands out the frames of a block that the caller has alone, each by itself.
-    pub(super) fn hand_out_single(&self, pfn: Pfn, order: Order, migrate_type: MigrateType) {
+    pub(super) fn mark_single_frames(&self, pfn: Pfn, order: Order, migrate_type: MigrateType) {
         let single = Tag::new(FrameState::Allocated, Order::ZERO, migrate_type, self.zone_of_block(pfn));
         // The head last: as long as it says how large the block is, no frame of it seems to be in none.
         for offset in (0..order.pages().0).rev() {
@@ -84,7 +84,7 @@ impl<P: Platform> Yard<P> {
         let Some(entry) = self.allocation_map.clear_allocated(&self.platform, pfn, order) else {
             return Err(self.refuse(pfn, order));
         };
-        self.hand_out_single(pfn, order, entry.migrate_type());
+        self.mark_single_frames(pfn, order, entry.migrate_type());
         Ok(())
     }
 
@@ -110,7 +110,7 @@ impl<P: Platform> Yard<P> {
         let view = self.zone_view(zone);
         let take = || self.take_initialised(zone, || view.lock().take_range(range, RangeLists::Open, migrate_type));
         let taken = take().or_else(|blocked| match blocked.state {
-            FrameState::PerCpu | FrameState::CpuOwnedFree | FrameState::InTransit | FrameState::Interior => {
+            FrameState::PerCpu | FrameState::HeldFree | FrameState::InTransit | FrameState::Interior => {
                 self.zone(zone).drain();
                 take()
             }
@@ -126,11 +126,11 @@ impl<P: Platform> Yard<P> {
                 unsafe { poison::zero(&self.platform, self.geometry, pfn, order) };
             }
         }
-        self.hand_out_pieces(range, migrate_type);
+        self.mark_pieces(range, migrate_type);
         Ok(range)
     }
 
-    /// Looks for damage in a range just taken and not handed out yet: puts damaged blocks aside and gives the others back.
+    /// Checks a range that was just taken for damage. Damaged blocks go out of use, the rest is freed.
     #[cold]
     pub(super) fn check_range(&self, range: PfnRange) -> Result<(), AllocError> {
         let blocks = || pieces(range, self.geometry.max_order());
@@ -144,7 +144,7 @@ impl<P: Platform> Yard<P> {
                 page.set_tag(page.tag().with_state(FrameState::Poisoned));
                 self.tables.count(YardEvent::PoisonHit);
             } else {
-                self.put_away(pfn, order);
+                self.free_block(pfn, order);
             }
         }
         Err(AllocError::Poisoned { pfn, block, order })

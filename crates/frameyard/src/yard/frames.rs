@@ -10,7 +10,7 @@ use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
 use crate::units::{ByteSize, Order, PageCount, Pfn, PfnRange};
 
-/// Contiguous frames that belong to whoever holds this; freed on drop.
+/// Contiguous frames with one owner: the guard frees them when it is dropped.
 pub struct Frames<'y, P: Platform> {
     yard: &'y Yard<P>,
     range: PfnRange,
@@ -26,21 +26,22 @@ impl<P: Platform> Yard<P> {
         self.owned(|| Ok(PfnRange::new(self.alloc(order, gfp)?, order.pages())))
     }
 
-    /// Makes an owner of frames that `alloc` gives.
+    /// Makes a guard of the frames that `alloc` returns.
     pub(super) fn owned(&self, alloc: impl Fn() -> Result<PfnRange, AllocError>) -> Result<Frames<'_, P>, AllocError> {
         loop {
-            // Until they have an owner, anybody who does not know better can free them by number. Then others will do.
+            // A bad free may take the frames before the guard owns them. Then the request is carried out again.
             if let Some(frames) = self.own(alloc()?) {
                 return Ok(frames);
             }
         }
     }
 
-    /// Makes an owner of frames that are handed out. From now on [`free`](Self::free) refuses them, so that safe code
-    /// cannot take an owner's bytes away: nobody else can own a block that was taken back here.
+    /// Makes a guard that owns allocated frames. From now on [`free`](Self::free) refuses them, so safe code cannot
+    /// free them under the guard: each block is claimed by clearing its entry in the allocation map, which one caller
+    /// wins.
     ///
-    /// `None` where somebody frees them at the same time. What is still there in front of the first such block is freed then;
-    /// what is behind it stays as it is, for nobody can tell whose it is by now.
+    /// `None` where a racing free takes one of the blocks. The blocks before it are freed then. The blocks behind it
+    /// stay as they are: their owner is unknown.
     fn own(&self, range: PfnRange) -> Option<Frames<'_, P>> {
         let mut frames = Frames { yard: self, range: PfnRange { end: range.start, ..range } };
         while frames.range.end < range.end {
@@ -49,7 +50,7 @@ impl<P: Platform> Yard<P> {
         Some(frames)
     }
 
-    /// Gives the block that is handed out at a frame an owner, if it ends before `end`; the frame behind it.
+    /// Makes the allocated block at a frame a guarded one, if it ends before `end`; returns the frame behind it.
     fn own_block(&self, pfn: Pfn, end: Pfn) -> Option<Pfn> {
         let order = self.allocation_map.entry(pfn)?.order();
         let behind = pfn + order.pages();
@@ -94,8 +95,8 @@ impl<'y, P: Platform> Frames<'y, P> {
     /// What they hold is what the last owner left, unless the frames were allocated with [`Gfp::ZERO`].
     pub fn bytes(&self) -> Option<&[u8]> {
         let size = self.size().0 as usize;
-        // SAFETY: by the contract of the yard's creation the platform maps the frames, and whoever holds them
-        // owns their bytes; a shared borrow of the owner lets nobody write.
+        // SAFETY: by the contract of the yard's creation the platform maps the frames, and their owner owns their
+        // bytes; a shared borrow of the guard excludes writes.
         self.as_ptr().map(|first| unsafe { core::slice::from_raw_parts(first.as_ptr().cast_const(), size) })
     }
 
@@ -115,14 +116,14 @@ impl<'y, P: Platform> Frames<'y, P> {
         self.into_owned_range()
     }
 
-    /// Gives the frames up to whoever sees to them from now on; nothing is changed.
+    /// Forgets the guard without changing the frames. The caller takes care of them.
     fn into_owned_range(self) -> PfnRange {
         let range = self.range;
         mem::forget(self);
         range
     }
 
-    /// Makes all blocks ones that have no owner, and gives each to `leave`, with its tag.
+    /// Ends the guard's ownership of all blocks, and calls `leave` with each block and its tag.
     fn for_each_block(&self, mut leave: impl FnMut(Pfn, Tag)) {
         let mut at = self.range.start;
         while at < self.range.end {
@@ -159,7 +160,7 @@ impl<'y, P: Platform> Frames<'y, P> {
     ///
     /// # Safety
     ///
-    /// The range is allocated, in blocks that begin and end with it, and nobody else will free it.
+    /// The range is allocated, in blocks that begin and end with it, and no other code frees it.
     ///
     /// # Panics
     ///
@@ -185,7 +186,7 @@ impl<'y, P: Platform> Frames<'y, P> {
     }
 }
 
-/// Single owned frames that are still to be given out; those that are not are freed.
+/// Guarded single frames that the iterator has not returned yet; dropping it frees the rest.
 struct SingleFrames<'y, P: Platform> {
     yard: &'y Yard<P>,
     rest: PfnRange,
@@ -212,7 +213,7 @@ impl<P: Platform> Drop for SingleFrames<'_, P> {
 
 impl<P: Platform> Drop for Frames<'_, P> {
     fn drop(&mut self) {
-        self.for_each_block(|pfn, tag| self.yard.put_away(pfn, tag.order()));
+        self.for_each_block(|pfn, tag| self.yard.free_block(pfn, tag.order()));
     }
 }
 

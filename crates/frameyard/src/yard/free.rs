@@ -1,28 +1,27 @@
-//! Freeing: the check that decides between racing frees, the fast path, and what a bad free is told.
+//! Freeing: the check that decides racing frees, the fast path, and the error of a bad free.
 //!
-//! The byte of the block's head in the table of what is handed out is exchanged in one atomic step for zero (see
-//! [`AllocationMap`](crate::zone::AllocationMap)). Of two threads that free the same block at once one succeeds; the other finds it
-//! free already and changes nothing. The block's page is not touched: it is written when the block is packed or drained
-//! with others, whose lines are then fetched side by side. The zone is that of the section.
+//! One atomic exchange clears the byte of the block's head in the [`AllocationMap`](crate::zone::AllocationMap). Of two
+//! threads that free the same block at once one wins; the other gets an error and has changed nothing. The block's page
+//! structure is not touched: it is written when the block is packed into a batch or drained, together with other pages
+//! whose cache lines are fetched side by side. The section table names the zone.
 
 use super::{FreeError, FreeProblem, Yard};
 use crate::boot::Poisoning;
-use crate::page::{FrameState, Residence};
+use crate::page::FrameState;
 use crate::platform::{Activity, Platform};
 use crate::units::{CpuId, Order, PageCount, Pfn, PfnRange, ZoneId};
 use crate::zone::pcp::{ListId, LockedPcp, list_type};
-use crate::zone::transfer::cpu_owned::{self, FreedTo};
-use crate::zone::{covering_block, poison};
+use crate::zone::{covering_block, poison, transfer};
 
 impl<P: Platform> Yard<P> {
-    /// Frees a block that [`alloc`](Self::alloc) gave out with the same order.
+    /// Frees a block that [`alloc`](Self::alloc) returned for the same order.
     ///
-    /// After the kernel's `free_pages`. Cost in the common case: one atomic exchange on the frame's byte in the table of what
-    /// is handed out, the caller's per-CPU lock (a try); a zone lock once a batch. The frame's page is not touched.
+    /// After the kernel's `free_pages`. Common cost: one atomic exchange on the frame's byte in the allocation map, and
+    /// the caller's per-CPU lock (a try). A drain takes the zone lock at most once per batch.
     ///
     /// # Errors
     ///
-    /// [`FreeError`] names the frame and what it is instead; nothing has changed then.
+    /// [`FreeError`] names the frame and its state; nothing has changed then.
     #[inline]
     pub fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         // Single frames get code of their own, in which the order is a constant.
@@ -37,84 +36,85 @@ impl<P: Platform> Yard<P> {
         let place = self.map.place(pfn);
         match self.allocation_map.clear_allocated_at(&self.platform, place, order) {
             Some(_) => {
-                self.put_away_at(place, order);
+                self.free_block_at(place, order);
                 Ok(())
             }
             None => Err(self.refuse(pfn, order)),
         }
     }
 
-    /// Frees a block that the caller has alone, and that is not handed out: puts it on the caller's list, or on its zone's.
+    /// Frees a block that the caller holds exclusively and that is not marked allocated: pushes it onto the caller's
+    /// list, or the zone's free list.
     ///
-    /// Its head's tag says that it has left the zone; all other words of its pages are as when they were initialised.
+    /// The tag of its head says that it has left the zone. All other words of its pages are as after initialisation.
     #[inline(always)]
-    pub(super) fn put_away(&self, pfn: Pfn, order: Order) {
-        self.put_away_at(self.map.place(pfn), order);
+    pub(super) fn free_block(&self, pfn: Pfn, order: Order) {
+        self.free_block_at(self.map.place(pfn), order);
     }
 
-    /// As [`put_away`](Self::put_away), by the place of the block's head in the map.
+    /// As [`free_block`](Self::free_block), by the place of the block's head in the map.
     #[inline(always)]
-    fn put_away_at(&self, place: usize, order: Order) {
+    fn free_block_at(&self, place: usize, order: Order) {
         let index = place as u32;
         self.fast.blocks.touch_at(&self.platform, place);
         if let Some(list_type) = self.fast.blocks.ordinary_type_at(place)
             && let Some(list) = ListId::small(order, list_type)
         {
-            self.put_back(self.platform.current_cpu(), index, list, order, self.zone_at(place));
+            self.push_to_list(self.platform.current_cpu(), index, list, order, self.zone_at(place));
         } else {
-            self.put_away_special(index, order);
+            self.free_slow(index, order);
         }
     }
 
-    /// Puts a block that the caller has alone on the caller's list.
+    /// Pushes a block that the caller holds exclusively onto the caller's list.
     #[inline(always)]
-    fn put_back(&self, cpu: CpuId, index: u32, list: ListId, order: Order, zone: ZoneId) {
+    fn push_to_list(&self, cpu: CpuId, index: u32, list: ListId, order: Order, zone: ZoneId) {
         if let Some(pcp) = self.tables.pcp_of(zone, cpu)
             && let Some(mut lists) = pcp.try_lock(&self.platform, zone, cpu)
         {
             lists.count_free(list);
             if !lists.push(list, order, index) {
-                self.make_room(lists, index, list, zone);
+                self.push_overflowing(lists, index, list, zone);
             }
         } else if cpu.0 >= self.cpus {
-            self.put_back_folded(index, list, order, zone);
+            self.push_to_list_folded(index, list, order, zone);
         } else {
-            self.put_back_elsewhere(cpu, index, list, order, zone);
+            self.push_to_list_near(cpu, index, list, order, zone);
         }
     }
 
-    /// As [`put_back`](Self::put_back), where somebody is at the caller's lists.
+    /// As [`push_to_list`](Self::push_to_list), where the caller's lists are locked.
     #[cold]
     #[inline(never)]
-    fn put_back_elsewhere(&self, cpu: CpuId, index: u32, list: ListId, order: Order, zone: ZoneId) {
-        let Some(mut lists) = self.lists_at_hand(self.zone_view(zone), cpu) else {
+    fn push_to_list_near(&self, cpu: CpuId, index: u32, list: ListId, order: Order, zone: ZoneId) {
+        let Some(mut lists) = self.try_lock_lists_near(self.zone_view(zone), cpu) else {
             return self.insert(index, order, zone);
         };
         lists.count_free(list);
         if !lists.push(list, order, index) {
-            self.make_room(lists, index, list, zone);
+            self.push_overflowing(lists, index, list, zone);
         }
     }
 
-    /// As [`put_back`](Self::put_back), for a CPU that the yard does not know.
+    /// As [`push_to_list`](Self::push_to_list), for a CPU that the yard does not know.
     #[cold]
     #[inline(never)]
-    fn put_back_folded(&self, index: u32, list: ListId, order: Order, zone: ZoneId) {
-        self.put_back(self.cpu(), index, list, order, zone);
+    fn push_to_list_folded(&self, index: u32, list: ListId, order: Order, zone: ZoneId) {
+        self.push_to_list(self.cpu(), index, list, order, zone);
     }
 
     #[cold]
     #[inline(never)]
-    fn make_room(&self, mut lists: LockedPcp<'_, P>, index: u32, list: ListId, zone: ZoneId) {
+    fn push_overflowing(&self, mut lists: LockedPcp<'_, P>, index: u32, list: ListId, zone: ZoneId) {
         lists.push_slow(self.zone_view(zone), list, index);
     }
 
     /// Everything but the fast path of small blocks: huge ones, other pageblocks, poisoning.
     #[cold]
     #[inline(never)]
-    fn put_away_special(&self, index: u32, order: Order) {
+    fn free_slow(&self, index: u32, order: Order) {
         let pfn = self.map.pfn(index);
-        // On no list yet, so that nobody can have the block before it is poisoned.
+        // Before the block is on a list: once it is, another CPU could allocate it.
         if self.poisoning == Poisoning::On {
             // SAFETY: the block is no longer allocated and on no list yet: it is the caller's.
             unsafe { poison::fill(&self.platform, self.geometry, pfn, order) };
@@ -122,22 +122,16 @@ impl<P: Platform> Yard<P> {
         let zone = self.zone_of_block(pfn);
         let list_type = list_type(self.pageblocks().get(pfn));
         match list_type.and_then(|list_type| ListId::new(order, list_type, self.geometry)) {
-            Some(list) => self.put_back(self.cpu(), index, list, order, zone),
+            Some(list) => self.push_to_list(self.cpu(), index, list, order, zone),
             None => self.insert(index, order, zone),
         }
     }
 
-    /// Puts a block that the caller has alone on its zone's free lists, or on its owner's.
+    /// Frees a block that the caller holds exclusively to its zone's free lists, or to the CPU that owns its pageblock.
     #[cold]
     #[inline(never)]
     fn insert(&self, index: u32, order: Order, zone: ZoneId) {
-        let (view, pfn) = (self.zone_view(zone), self.map.pfn(index));
-        if cpu_owned::free_to_owner(view, self.cpu(), pfn, order) == FreedTo::Owner {
-            return;
-        }
-        let mut locked = view.lock();
-        locked.free_to_pageblocks(pfn, order, Residence::Resident);
-        locked.count_direct_free(order);
+        transfer::give_back_block(self.zone_view(zone), self.cpu(), self.map.pfn(index), order);
     }
 
     /// Frees a block that the caller owns for certain.
@@ -146,12 +140,12 @@ impl<P: Platform> Yard<P> {
         debug_assert!(freed.is_ok(), "{freed:?}");
     }
 
-    /// Frees every block of a range: all of it must be allocated, in blocks that end with the range.
+    /// Frees every block of a range. All of it must be allocated, in blocks that end with the range.
     ///
     /// # Errors
     ///
-    /// [`FreeError`] names the first frame that cannot be freed. Nothing has changed then, unless other threads
-    /// free blocks of the same range at the same time: what this call had freed by then stays free.
+    /// [`FreeError`] names the first frame that cannot be freed. Nothing has changed then, unless other threads free
+    /// blocks of the same range at the same time: the blocks that this call had freed stay free.
     pub fn free_range(&self, range: PfnRange) -> Result<(), FreeError> {
         let mut at = range.start;
         while at < range.end {
@@ -177,7 +171,7 @@ impl<P: Platform> Yard<P> {
         Ok(order)
     }
 
-    /// Says why a block cannot be freed.
+    /// The reason why a block cannot be freed.
     #[cold]
     #[inline(never)]
     pub(super) fn refuse(&self, pfn: Pfn, order: Order) -> FreeError {
@@ -195,10 +189,10 @@ impl<P: Platform> Yard<P> {
         }
         let tag = self.tag_at(pfn);
         match tag.state() {
-            FrameState::BuddyFree | FrameState::PerCpu | FrameState::CpuOwnedFree | FrameState::InTransit => {
+            FrameState::BuddyFree | FrameState::PerCpu | FrameState::HeldFree | FrameState::InTransit => {
                 FreeProblem::AlreadyFree(tag.state())
             }
-            // Freed and allocated anew between the check and this: what the caller holds is not this block.
+            // Freed and allocated again between the check and this: the caller's block is gone.
             FrameState::Allocated if tag.order() == order => FreeProblem::AlreadyFree(FrameState::InTransit),
             FrameState::Allocated if order <= self.geometry.max_order() && !pfn.is_aligned(order) => {
                 FreeProblem::Misaligned
@@ -215,7 +209,7 @@ impl<P: Platform> Yard<P> {
                     FrameState::Interior => FreeProblem::Hole,
                     state @ (FrameState::BuddyFree
                     | FrameState::PerCpu
-                    | FrameState::CpuOwnedFree
+                    | FrameState::HeldFree
                     | FrameState::InTransit) => FreeProblem::AlreadyFree(state),
                     state => FreeProblem::InsideBlock { head, order: tag.order(), state },
                 }

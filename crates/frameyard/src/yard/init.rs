@@ -1,4 +1,4 @@
-//! Bringing up what is left of the memory map while the yard is in use.
+//! Initialising deferred memory while the yard is in use.
 
 use super::{Yard, YardInit};
 use crate::boot::{Grain, Growth, InitError, InitMode, PcpReset};
@@ -7,16 +7,16 @@ use crate::platform::Platform;
 use crate::units::{NodeId, Order, PageCount, PfnRange, ZoneId, ZoneKind};
 use crate::zone::{Fallback, RangeBlocked, Zone};
 
-/// How often who needs memory that others are initialising looks again, before it goes without. Each look is a round
-/// of [`Platform::relax`], which yields and then sleeps; initialising a section takes well under a millisecond.
+/// How many rounds a request waits for memory that another CPU initialises. Each round is a call of
+/// [`Platform::relax`], which yields and then sleeps; initialising a section takes well under a millisecond.
 pub(super) const WAIT_ROUNDS: u32 = if cfg!(loom) { 3 } else { 4096 };
 
-/// The same for requests that may not sleep ([`Gfp::DIRECT_RECLAIM`](crate::Gfp::DIRECT_RECLAIM) is not set): as many as
-/// pause or yield.
+/// The same for requests that may not sleep ([`Gfp::DIRECT_RECLAIM`](crate::Gfp::DIRECT_RECLAIM) is not set): the
+/// rounds in which `relax` pauses or yields.
 pub(super) const SHORT_WAIT_ROUNDS: u32 = if cfg!(loom) { 2 } else { 32 };
 
 impl<P: Platform> Yard<P> {
-    /// Sees to it that what others had begun when a pass came by is up, too; waits for a bounded time.
+    /// Waits, with a bound, until the parts that other CPUs had begun are initialised, too.
     fn wait_for_others(&self) -> Result<(), InitError> {
         for (at, zone) in self.tables.zones.iter().enumerate() {
             let mut round = 0;
@@ -37,8 +37,8 @@ impl<P: Platform> Yard<P> {
         Ok(())
     }
 
-    /// Waits a moment for who initialises memory of a zone. `false` where it was long enough, for the caller or for
-    /// somebody before him since whom nothing has happened.
+    /// Waits one round for CPUs that initialise memory of a zone. `false` when the bound is reached, or when an earlier
+    /// caller reached it and there was no progress since.
     fn wait(&self, zone: &Zone, round: &mut u32, rounds: u32) -> bool {
         if *round == WAIT_ROUNDS {
             zone.deferred.set_stalled();
@@ -51,10 +51,9 @@ impl<P: Platform> Yard<P> {
         true
     }
 
-    /// Initialises more of a zone, section by section, until `take` finds something, or there is no more to be had.
+    /// Initialises more of a zone, section by section, until `take` succeeds or nothing is left.
     ///
-    /// Whoever needs memory that somebody else is initialising waits for it, holding nothing, for a bounded time: so
-    /// many rounds.
+    /// Where another CPU initialises the missing memory, the request waits for it: `rounds` rounds, holding no lock.
     #[cold]
     #[inline(never)]
     pub(super) fn grow_and_retry<T>(
@@ -105,8 +104,8 @@ impl<P: Platform> Yard<P> {
         take()
     }
 
-    /// Sees to it that all memory of a range is initialised; waits for whoever is at it, for a bounded time. `false`
-    /// where there is no memory for its page structures, or waiting was in vain.
+    /// Initialises all memory of a range, and waits with a bound for CPUs that initialise parts of it. `false` where
+    /// the platform has no memory for the page structures, or the bound is reached.
     pub(super) fn ensure_initialised(&self, range: PfnRange) -> bool {
         for round in 0..WAIT_ROUNDS {
             if self.is_initialised(range) {
@@ -139,23 +138,23 @@ impl<P: Platform> Yard<P> {
 }
 
 impl<'y, P: Platform> YardInit<'y, P> {
-    /// Brings up all that is left of the memory map, in parallel, then sizes watermarks, reserves and (unless told
-    /// otherwise) per-CPU lists by the memory that is there now.
+    /// Initialises all deferred memory, in parallel, then sizes watermarks, reserves and (by default) per-CPU lists by
+    /// the memory of the yard.
     ///
-    /// For a yard created as [`InitMode::Deferred`], once its CPUs are up, and for one that was
-    /// [`InitMode::Lazy`] so far. Others may allocate and free meanwhile. In a yard that is up completely, only sizes
-    /// anew, by the options of the yard's creation, whatever [`retune`](Self::retune) has set since. After the kernel's
-    /// `page_alloc_init_late`. Takes zone locks for as long as a section has blocks.
+    /// For a yard created as [`InitMode::Deferred`], once its CPUs are up, and for one that was [`InitMode::Lazy`] so
+    /// far. Other threads may allocate and free meanwhile. In a yard without deferred memory the call only sizes anew,
+    /// by the options of the yard's creation: earlier calls of [`retune`](super::YardLists::retune) have no effect on
+    /// it. After the kernel's `page_alloc_init_late`. Takes the zone lock once per section.
     ///
     /// # Errors
     ///
-    /// [`InitError`]: the yard goes on with what was initialised.
+    /// [`InitError`]: the initialised part of the yard stays in use.
     pub fn finish(self) -> Result<(), InitError> {
         let yard = self.yard;
         let tuning = yard.tuning.ok_or(InitError::NotTheCreator)?;
         let passed = yard.bring_up().pass(yard.map_init.jobs, Grain::Section).map_err(InitError::from);
         let passed = passed.and_then(|()| yard.wait_for_others());
-        // Whatever came up counts, even if not all did.
+        // The initialised part counts, even after an error.
         let sizing = (yard.map_init.pcp_reset == PcpReset::On).then_some(tuning.sizing);
         let tuned = yard.tables.set_watermarks(yard.geometry, &tuning.watermarks);
         debug_assert!(tuned.is_ok(), "the options were good when the yard was created");
@@ -165,27 +164,25 @@ impl<'y, P: Platform> YardInit<'y, P> {
         passed
     }
 
-    /// Frames that are still to be initialised and freed, a moment ago.
+    /// Frames that are still deferred: neither initialised nor free. Recent, not exact.
     pub fn deferred_pages(self) -> PageCount {
-        let yard = self.yard;
-        yard.tables.zones.iter().map(|zone| zone.deferred.pages_racy()).sum()
+        self.yard.tables.zones.iter().map(|zone| zone.deferred.pages_racy()).sum()
     }
 
-    /// When the memory map comes up.
+    /// When the memory map is initialised.
     pub fn mode(self) -> InitMode {
-        let yard = self.yard;
-        yard.map_init.mode
+        self.yard.map_init.mode
     }
 
-    /// Brings up one more section of a node, its highest zone first: for workers that have nothing else to do. How many
-    /// frames are left to initialise on the node afterwards; `None` where there were none, or no such node.
+    /// Initialises the next deferred section of a node, highest zone first, for idle workers. Returns the deferred
+    /// frames of the node afterwards; `None` where there were none, or no such node.
     ///
-    /// Where all that is left is with others, does nothing and says how much it is: what they do not bring up (because
-    /// they panicked) stays left for ever, so who sees the same number again and again waits in vain.
+    /// Where other CPUs have claimed all of them, the call does nothing and returns their number. A number that never
+    /// changes means that a worker panicked: its part stays deferred.
     ///
     /// # Errors
     ///
-    /// [`InitError::MapNotBacked`] where there is no memory for all that is left and not with others.
+    /// [`InitError::MapNotBacked`] where the platform has no memory for the page structures of all unclaimed sections.
     pub fn next_section(self, node: NodeId) -> Result<Option<PageCount>, InitError> {
         let yard = self.yard;
         if node.0 >= yard.nodes() {
@@ -208,17 +205,17 @@ impl<'y, P: Platform> YardInit<'y, P> {
         }
     }
 
-    /// Brings up the maximum-order blocks that a range of frames touches; how many frames became free.
+    /// Initialises the maximum-order blocks that a range of frames touches; returns the frames that became free.
     ///
     /// # Errors
     ///
-    /// [`InitError::OutsideMap`], or [`InitError::AlreadyInitialised`] where some of them are up or claimed: nothing
-    /// has changed then, unless others initialise the same range at the same time. [`InitError::MapNotBacked`]: the
-    /// sections before those frames are up.
+    /// [`InitError::OutsideMap`], or [`InitError::AlreadyInitialised`] where some of them are initialised or claimed:
+    /// nothing has changed then, unless another thread initialises the same range at the same time.
+    /// [`InitError::MapNotBacked`]: the sections before those frames are initialised.
     ///
     /// # Cost
     ///
-    /// Writes 64 bytes for each frame of those blocks; takes a zone lock once for each section and zone.
+    /// Writes 64 bytes for each frame of those blocks. Takes a zone lock once for each section and zone.
     pub fn range(self, range: PfnRange) -> Result<PageCount, InitError> {
         let yard = self.yard;
         let bring_up = yard.bring_up();
@@ -236,10 +233,10 @@ impl<'y, P: Platform> YardInit<'y, P> {
             }
             block = PfnRange::new(block.end, max_order.pages());
         }
-        let brought = bring_up.bring_up_sections(range);
-        match brought.not_backed {
+        let result = bring_up.bring_up_sections(range);
+        match result.not_backed {
             Some(range) => Err(InitError::MapNotBacked(range)),
-            None => Ok(brought.freed),
+            None => Ok(result.freed),
         }
     }
 }

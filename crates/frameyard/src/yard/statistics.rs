@@ -7,7 +7,7 @@ use crate::page::FrameState;
 use crate::platform::Platform;
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
-use crate::zone::{DepotStatistics, WatermarkLevel, Watermarks};
+use crate::zone::{WatermarkLevel, Watermarks};
 
 /// A zone's sizes, limits and counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,13 +43,13 @@ pub struct ZoneStatistics {
     pub watermarks: Watermarks,
     /// Frames kept from requests that could use a higher zone, by that zone's kind.
     pub protection: [PageCount; ZoneKind::COUNT],
-    /// Blocks handed out.
+    /// Blocks allocated in total.
     pub allocations: u64,
     /// Those of them that CPUs of the zone's own node asked for, and all that did not come from a per-CPU list.
     pub local_allocations: u64,
     /// Blocks taken back.
     pub frees: u64,
-    /// Frames handed out, all in all.
+    /// Frames allocated in total.
     pub pages_allocated: u64,
     /// Frames taken back.
     pub pages_freed: u64,
@@ -112,9 +112,9 @@ impl<P: Platform> Yard<P> {
                 statistics.local_allocations += out.blocks;
             }
             statistics.frees += back.blocks;
-            let row = self.zone_view(statistics.id).row_of(cpu);
-            statistics.lock = statistics.lock.and(row.lock.uses.read());
-            statistics.pages_moved += read(&row.lock.pages_moved);
+            let counters = self.zone_view(statistics.id).counters_of(cpu);
+            statistics.lock = statistics.lock.and(counters.lock.uses.read());
+            statistics.pages_moved += read(&counters.lock.pages_moved);
             statistics.refills += read(&pcp.counts.refills);
             statistics.drains += read(&pcp.counts.drains);
         }
@@ -161,32 +161,27 @@ impl<'y, P: Platform> YardStats<'y, P> {
 
     /// Requests that found no memory, by callers that did not say they expected it.
     pub fn failures(self) -> u64 {
-        let yard = self.yard;
-        yard.tables.counted(YardEvent::Failure)
+        self.yard.tables.counted(YardEvent::Failure)
     }
 
     /// Times all per-CPU lists were drained for a request that would have failed.
     pub fn drains_for_allocation(self) -> u64 {
-        let yard = self.yard;
-        yard.tables.counted(YardEvent::Drain)
+        self.yard.tables.counted(YardEvent::Drain)
     }
 
-    /// Blocks put aside because their bytes had been written to while they were free.
+    /// Blocks taken out of use because their bytes were written to while they were free.
     pub fn poison_hits(self) -> u64 {
-        let yard = self.yard;
-        yard.tables.counted(YardEvent::PoisonHit)
+        self.yard.tables.counted(YardEvent::PoisonHit)
     }
 
     /// Frames on free lists and per-CPU lists of all zones.
     pub fn free_pages(self) -> PageCount {
-        let yard = self.yard;
-        yard.stats().zones().map(|zone| zone.free + zone.per_cpu).sum()
+        self.zones().map(|zone| zone.free + zone.per_cpu).sum()
     }
 
     /// Frames given to the allocator, in all zones.
     pub fn managed_pages(self) -> PageCount {
-        let yard = self.yard;
-        yard.stats().zones().map(|zone| zone.managed).sum()
+        self.zones().map(|zone| zone.managed).sum()
     }
 
     /// How many sections of the memory map have memory.
@@ -216,11 +211,10 @@ impl<'y, P: Platform> YardStats<'y, P> {
         Some(FrameInfo { head, state: tag.state(), order: tag.order(), migrate_type: tag.migrate_type() })
     }
 
-    /// Whether exactly that block is allocated, so that [`free`](Self::free) would free it, a moment ago. Any frame number
-    /// may be asked for. Cost: its byte in the table of what is handed out.
+    /// Whether exactly that block is allocated, so that [`Yard::free`] would free it. Recent, not exact. Any frame
+    /// number is allowed. Cost: its byte in the allocation map.
     pub fn is_allocated(self, pfn: Pfn, order: Order) -> bool {
-        let yard = self.yard;
-        yard.allocation_map.entry(pfn).is_some_and(|entry| entry.order() == order)
+        self.yard.allocation_map.entry(pfn).is_some_and(|entry| entry.order() == order)
     }
 }
 
@@ -239,7 +233,7 @@ impl<'y, P: Platform> YardZone<'y, P> {
             span: zone.span(),
             present: PageCount(read(&zone.facts.present)),
             managed: zone.managed(),
-            free: zone.free_pages_racy() + yard.tables.depot_of(id).pages_racy(),
+            free: zone.free_pages_racy(),
             per_cpu: PageCount(0),
             cpu_owned_free: PageCount(0),
             cma: PageCount(read(&zone.facts.cma)),
@@ -263,8 +257,8 @@ impl<'y, P: Platform> YardZone<'y, P> {
             pages_freed: read(&events.direct_pages_freed),
             numa_miss: read(&zone.placement.miss),
             numa_foreign: read(&zone.placement.foreign),
-            lock: zone.row().lock.uses.read(),
-            pages_moved: read(&zone.row().lock.pages_moved),
+            lock: zone.counters().lock.uses.read(),
+            pages_moved: read(&zone.counters().lock.pages_moved),
             refills: 0,
             drains: 0,
             fallbacks: read(&events.fallbacks),
@@ -272,23 +266,9 @@ impl<'y, P: Platform> YardZone<'y, P> {
         };
         if yard.is_populated(id) {
             yard.add_pcp_statistics(&mut statistics);
-            yard.add_owned_statistics(&mut statistics);
+            yard.add_held(&mut statistics);
         }
         statistics
-    }
-
-    /// What the depot of a zone holds, and what happened there; nothing where there is no such zone.
-    pub fn depot(self) -> DepotStatistics {
-        let Self { yard, id: zone } = self;
-        if yard.is_populated(zone) { yard.tables.depot_of(zone).statistics() } else { DepotStatistics::default() }
-    }
-
-    /// Frames of a migration type in the depot. They count in [`ZoneStatistics::free`] and not in
-    /// [`free_blocks`](Self::free_blocks).
-    pub fn depot_pages(self, migrate_type: MigrateType) -> PageCount {
-        let Self { yard, id: zone } = self;
-        let depot = yard.is_populated(zone).then(|| yard.tables.depot_of(zone));
-        depot.map_or(PageCount(0), |depot| depot.pages_of_racy(migrate_type))
     }
 
     /// The lists of one CPU in a zone; `None` where the zone has no memory or the CPU does not exist.
@@ -300,7 +280,7 @@ impl<'y, P: Platform> YardZone<'y, P> {
 
     /// How many blocks of an order and migration type are free in a zone; 0 where there is no such zone or order.
     ///
-    /// In a yard that comes up lazily, with the blocks that memory not initialised yet will make.
+    /// In a lazy yard the number includes the blocks that deferred memory will form.
     pub fn free_blocks(self, order: Order, migrate_type: MigrateType) -> u64 {
         let Self { yard, id: zone } = self;
         match yard.tables.zones.get(zone.index()) {

@@ -1,9 +1,9 @@
 //! Watermarks, lowmem reserves and the statistics threshold: pure formulas over one record per zone.
 //!
-//! Everything here works on a slice of [`ZoneSizing`] records, all zones of all nodes, and takes nothing
-//! but the managed pages as given. [`size_zones`] does what the kernel does at boot, in its order; the
-//! single steps are public for those who change one value later. Nothing allocates or locks; each
-//! function looks at each zone a constant number of times.
+//! All functions work on a slice of [`ZoneSizing`] records of all zones of all nodes; their input is the managed
+//! pages. [`size_zones`] does what the kernel does at boot, in its order; the single steps are public for callers
+//! that change one value later. Nothing allocates or locks; each function reads each zone a constant number of
+//! times.
 
 use core::fmt;
 
@@ -18,7 +18,7 @@ pub enum WatermarkLevel {
     Low,
     /// At it background reclaim goes back to sleep.
     High,
-    /// Up to it reclaim goes on where pages are promoted to this node.
+    /// Reclaim continues up to it on nodes to which pages are promoted.
     Promo,
 }
 
@@ -54,14 +54,14 @@ impl Watermarks {
     }
 }
 
-/// What one zone brings into the formulas, and what it gets out of them.
+/// The input of the formulas for one zone, and their results.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ZoneSizing {
     /// Which zone this is.
     pub id: ZoneId,
-    /// In: pages that exist, whether the allocator has them or not. A zone without any is unpopulated.
+    /// In: pages that exist, managed or not. A zone without any is unpopulated.
     pub present: PageCount,
-    /// In: pages that were handed to the allocator.
+    /// In: pages that the allocator manages.
     pub managed: PageCount,
     /// Out: the watermarks.
     pub watermarks: Watermarks,
@@ -85,7 +85,7 @@ impl ZoneSizing {
     }
 }
 
-/// Whether the huge-page daemon has had its say on the minimum of free memory.
+/// Whether the huge-page daemon raises the minimum of free memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum HugePageMinimum {
     /// The daemon is off: the minimum is what the kernel computes from the size of memory.
@@ -118,13 +118,13 @@ pub struct WatermarkOptions {
     pub huge_page_minimum: HugePageMinimum,
     /// The smallest distance between two watermarks, in 1/10000 of the zone: 1 to 3000.
     pub watermark_scale_factor: u32,
-    /// Of each zone, by [`ZoneKind`]: one page is kept back for every so many pages of the zones above
-    /// it on its node. 0 keeps none back.
+    /// For each zone, by [`ZoneKind`]: one page is kept back for this many pages of the zones above it on its
+    /// node. 0 keeps none back.
     pub lowmem_reserve_ratio: [u32; ZoneKind::COUNT],
     /// How the Movable zone gets its minimum.
     pub movable_minimum: MovableMinimum,
     /// How far the watermarks of a zone may rise for a while when its pageblocks come to hold frames of several types,
-    /// in 1/10000 of the high one; 0: not at all. They rise only where a background reclaimer is at work.
+    /// in 1/10000 of the high one; 0: not at all. They rise only while a background reclaimer runs.
     pub watermark_boost_factor: u32,
 }
 
@@ -179,19 +179,27 @@ impl core::error::Error for WatermarkOptionsError {}
 /// After the kernel's `nr_free_buffer_pages`. A zone whose high watermark is not set yet counts in full.
 #[must_use]
 pub fn free_buffer_pages(zones: &[ZoneSizing]) -> PageCount {
-    let lowmem = zones.iter().filter(|zone| zone.is_lowmem());
-    let above = |zone: &ZoneSizing| zone.managed.0.saturating_sub(zone.watermarks.level(WatermarkLevel::High).0);
+    free_above_high(zones.iter().copied())
+}
+
+fn free_above_high(zones: impl Iterator<Item = ZoneSizing>) -> PageCount {
+    let lowmem = zones.filter(ZoneSizing::is_lowmem);
+    let above = |zone: ZoneSizing| zone.managed.0.saturating_sub(zone.watermarks.level(WatermarkLevel::High).0);
     PageCount(lowmem.map(above).fold(0, u64::saturating_add))
 }
 
 /// The minimum of free memory, in KiB, that follows from the size of memory: it grows with the square
 /// root, from 128 KiB to 256 MiB.
 ///
-/// After the kernel's `calculate_min_free_kbytes` (called by `init_per_zone_wmark_min`). Looks at the
-/// high watermarks that are set, as [`free_buffer_pages`] does.
+/// After the kernel's `calculate_min_free_kbytes` (called by `init_per_zone_wmark_min`). Reads the high
+/// watermarks that are set, as [`free_buffer_pages`] does.
 #[must_use]
 pub fn default_min_free_kbytes(geometry: Geometry, zones: &[ZoneSizing]) -> u64 {
-    let lowmem_kbytes = kbytes(geometry, free_buffer_pages(zones));
+    default_minimum(geometry, free_buffer_pages(zones))
+}
+
+fn default_minimum(geometry: Geometry, buffer: PageCount) -> u64 {
+    let lowmem_kbytes = kbytes(geometry, buffer);
     lowmem_kbytes.saturating_mul(16).isqrt().clamp(128, 262_144)
 }
 
@@ -203,31 +211,85 @@ pub fn default_min_free_kbytes(geometry: Geometry, zones: &[ZoneSizing]) -> u64 
 /// larger of this and the minimum in force.
 #[must_use]
 pub fn recommended_min_free_kbytes(geometry: Geometry, zones: &[ZoneSizing]) -> u64 {
+    recommended_minimum(geometry, || zones.iter().copied())
+}
+
+fn recommended_minimum<Zones: Iterator<Item = ZoneSizing>>(geometry: Geometry, zones: impl Fn() -> Zones) -> u64 {
     const BLOCKS_PER_ZONE: u64 = 2 + (MigrateType::PER_CPU * MigrateType::PER_CPU) as u64;
-    let populated = zones.iter().filter(|zone| zone.is_lowmem() && zone.present.0 > 0).count() as u64;
+    let populated = zones().filter(|zone| zone.is_lowmem() && zone.present.0 > 0).count() as u64;
     let pages = populated * BLOCKS_PER_ZONE * geometry.pageblock_order().pages().0;
-    kbytes(geometry, PageCount(pages.min(free_buffer_pages(zones).0 / 20)))
+    kbytes(geometry, PageCount(pages.min(free_above_high(zones()).0 / 20)))
+}
+
+/// What the watermarks of each zone follow from, beside the zone itself. For machines whose zones are not one slice.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SharedMinimum {
+    options: WatermarkOptions,
+    /// The minimum of free memory, in KiB.
+    kbytes: u64,
+    /// The minimum in pages.
+    pages: u64,
+    /// Managed pages of all zones that share it.
+    sharing: u64,
+}
+
+impl SharedMinimum {
+    /// The minimum of a machine whose zones `zones` gives, as [`size_zones`] computes it. Calls `zones` up to four times.
+    pub(crate) fn of<Zones: Iterator<Item = ZoneSizing>>(
+        geometry: Geometry,
+        options: &WatermarkOptions,
+        zones: impl Fn() -> Zones,
+    ) -> Result<Self, WatermarkOptionsError> {
+        options.check()?;
+        let fresh = || zones().map(|zone| ZoneSizing { watermarks: Watermarks::default(), ..zone });
+        let first = options.min_free_kbytes.unwrap_or_else(|| default_minimum(geometry, free_above_high(fresh())));
+        let shared = Self::given(geometry, options, first, zones());
+        if options.huge_page_minimum != HugePageMinimum::Recommended {
+            return Ok(shared);
+        }
+        let marked = || zones().map(|zone| ZoneSizing { watermarks: shared.watermarks(&zone), ..zone });
+        let kbytes = first.max(recommended_minimum(geometry, marked));
+        Ok(Self { kbytes, pages: pages_of(geometry, kbytes), ..shared })
+    }
+
+    /// A given minimum, in KiB.
+    fn given(
+        geometry: Geometry,
+        options: &WatermarkOptions,
+        kbytes: u64,
+        zones: impl Iterator<Item = ZoneSizing>,
+    ) -> Self {
+        let sharing = zones.filter(|zone| !is_clamped(options, zone)).map(|zone| zone.managed.0);
+        let sharing = sharing.fold(0, u64::saturating_add);
+        Self { options: *options, kbytes, pages: pages_of(geometry, kbytes), sharing }
+    }
+
+    /// The watermarks of one of the zones.
+    pub(crate) fn watermarks(&self, zone: &ZoneSizing) -> Watermarks {
+        // Nothing is managed anywhere where `sharing` is 0, so each share is 0 then.
+        let share = scale(zone.managed.0, self.pages, self.sharing.max(1));
+        let clamped = is_clamped(&self.options, zone);
+        let min = if clamped { (zone.managed.0 / 1024).clamp(32, 128) } else { share };
+        // The Movable zone's step comes from the share that it would have had.
+        let step = (share / 4).max(scale(zone.managed.0, self.options.watermark_scale_factor.into(), 10_000));
+        let above = |steps: u64| PageCount(min.saturating_add(step.saturating_mul(steps)));
+        Watermarks { min: above(0), low: above(1), high: above(2), promo: above(3), boost: PageCount(0) }
+    }
+}
+
+fn is_clamped(options: &WatermarkOptions, zone: &ZoneSizing) -> bool {
+    zone.id.kind() == ZoneKind::Movable && options.movable_minimum == MovableMinimum::Clamped
 }
 
 /// Sets the watermarks of all zones from the minimum of free memory; boosts end.
 ///
 /// The minimum is shared out in proportion to managed pages. The levels above it lie a quarter of the
-/// zone's minimum apart, or `watermark_scale_factor` of the zone where that is more. After the kernel's
+/// zone's minimum apart, or `watermark_scale_factor` of the zone if that is more. After the kernel's
 /// `__setup_per_zone_wmarks`.
 pub fn set_watermarks(geometry: Geometry, options: &WatermarkOptions, min_free_kbytes: u64, zones: &mut [ZoneSizing]) {
-    let clamped =
-        |zone: &ZoneSizing| zone.id.kind() == ZoneKind::Movable && options.movable_minimum == MovableMinimum::Clamped;
-    let minimum = min_free_kbytes / (geometry.page_size().0 >> 10);
-    let sharing = zones.iter().filter(|zone| !clamped(zone)).map(|zone| zone.managed.0).fold(0, u64::saturating_add);
+    let shared = SharedMinimum::given(geometry, options, min_free_kbytes, zones.iter().copied());
     for zone in zones {
-        // Nothing is managed anywhere where `sharing` is 0, so each share is 0 then.
-        let share = scale(zone.managed.0, minimum, sharing.max(1));
-        let min = if clamped(zone) { (zone.managed.0 / 1024).clamp(32, 128) } else { share };
-        // The Movable zone's step comes from the share that it would have had.
-        let step = (share / 4).max(scale(zone.managed.0, options.watermark_scale_factor.into(), 10_000));
-        let above = |steps: u64| PageCount(min.saturating_add(step.saturating_mul(steps)));
-        zone.watermarks =
-            Watermarks { min: above(0), low: above(1), high: above(2), promo: above(3), boost: PageCount(0) };
+        zone.watermarks = shared.watermarks(zone);
     }
 }
 
@@ -237,48 +299,51 @@ pub fn set_watermarks(geometry: Geometry, options: &WatermarkOptions, min_free_k
 /// same node, divided by the ratio. After the kernel's `setup_per_zone_lowmem_reserve`.
 pub fn set_lowmem_reserves(ratios: &[u32; ZoneKind::COUNT], zones: &mut [ZoneSizing]) {
     for index in 0..zones.len() {
-        let id = zones[index].id;
-        let ratio = u64::from(ratios[id.kind() as usize]);
-        let mut protection = [PageCount(0); ZoneKind::COUNT];
-        if ratio != 0 && zones[index].managed.0 != 0 {
-            let mut above = 0u64;
-            for kind in ZoneKind::ALL.into_iter().filter(|kind| *kind > id.kind()) {
-                let upper = zones.iter().find(|zone| zone.id == ZoneId::new(id.node(), kind));
-                above = above.saturating_add(upper.map_or(0, |zone| zone.managed.0));
-                protection[kind as usize] = PageCount(above / ratio);
-            }
-        }
+        let managed = |id: ZoneId| zones.iter().find(|zone| zone.id == id).map_or(PageCount(0), |zone| zone.managed);
+        let protection = lowmem_reserve(ratios, zones[index].id, managed);
         zones[index].protection = protection;
     }
+}
+
+/// The reserve of one zone, from the managed pages of the zones of its node.
+pub(crate) fn lowmem_reserve(
+    ratios: &[u32; ZoneKind::COUNT],
+    id: ZoneId,
+    managed: impl Fn(ZoneId) -> PageCount,
+) -> [PageCount; ZoneKind::COUNT] {
+    let ratio = u64::from(ratios[id.kind() as usize]);
+    let mut protection = [PageCount(0); ZoneKind::COUNT];
+    if ratio != 0 && managed(id).0 != 0 {
+        let mut above = 0u64;
+        for kind in ZoneKind::ALL.into_iter().filter(|kind| *kind > id.kind()) {
+            above = above.saturating_add(managed(ZoneId::new(id.node(), kind)).0);
+            protection[kind as usize] = PageCount(above / ratio);
+        }
+    }
+    protection
 }
 
 /// Sets watermarks and reserves of all zones from their managed pages, and says which minimum of free
 /// memory, in KiB, came out.
 ///
 /// The order is the kernel's at boot: `init_per_zone_wmark_min` first, and then the huge-page daemon,
-/// whose cap of 5 % counts memory above the high watermarks that were just set. What stood in the
-/// records before plays no part, so doing it again changes nothing.
+/// whose cap of 5 % counts memory above the high watermarks that were just set. The old contents
+/// of the records have no influence, so a second call changes nothing.
 ///
 /// # Errors
 ///
-/// [`WatermarkOptionsError`] where an option is out of its range; nothing is changed then.
+/// [`WatermarkOptionsError`] if an option is out of its range; nothing has changed then.
 pub fn size_zones(
     geometry: Geometry,
     options: &WatermarkOptions,
     zones: &mut [ZoneSizing],
 ) -> Result<u64, WatermarkOptionsError> {
-    options.check()?;
+    let shared = SharedMinimum::of(geometry, options, || zones.iter().copied())?;
     for zone in zones.iter_mut() {
-        zone.watermarks = Watermarks::default();
+        zone.watermarks = shared.watermarks(zone);
     }
-    let mut minimum = options.min_free_kbytes.unwrap_or_else(|| default_min_free_kbytes(geometry, zones));
-    set_watermarks(geometry, options, minimum, zones);
     set_lowmem_reserves(&options.lowmem_reserve_ratio, zones);
-    if options.huge_page_minimum == HugePageMinimum::Recommended {
-        minimum = minimum.max(recommended_min_free_kbytes(geometry, zones));
-        set_watermarks(geometry, options, minimum, zones);
-    }
-    Ok(minimum)
+    Ok(shared.kbytes)
 }
 
 /// How far one CPU's share of a zone's counter may drift before it is folded into the zone's.
@@ -296,6 +361,10 @@ pub fn stat_threshold(geometry: Geometry, managed: PageCount, online_cpus: u32) 
 fn scale(value: u64, numerator: u64, denominator: u64) -> u64 {
     let scaled = u128::from(value) * u128::from(numerator) / u128::from(denominator);
     u64::try_from(scaled).unwrap_or(u64::MAX)
+}
+
+fn pages_of(geometry: Geometry, kbytes: u64) -> u64 {
+    kbytes / (geometry.page_size().0 >> 10)
 }
 
 fn kbytes(geometry: Geometry, count: PageCount) -> u64 {

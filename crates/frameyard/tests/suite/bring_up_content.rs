@@ -6,7 +6,7 @@ use frameyard::boot::{InitMode, Initialiser, MapInit};
 use frameyard::page::{FrameState, MapContent};
 use frameyard::{NodeId, PageCount, Pfn, PfnRange};
 
-/// Compares the whole map with that of the reference: sections with memory bit for bit, others untouched.
+/// Compares the whole map with the reference: sections with memory bit for bit, the rest untouched.
 fn assert_same_map(machine: &Machine, init: MapInit, fixture: &Fixture, expected: &Fixture) {
     let sections = machine.sections();
     let dirt = if init.initialiser == Initialiser::None { 0 } else { DIRT };

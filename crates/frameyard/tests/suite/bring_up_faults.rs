@@ -12,7 +12,7 @@ use crate::fixture::{Fixture, Frames, MapWatch, Moment, order, run_on};
 use crate::maps::{
     LATE, Machine, frames, give_back, machine, machines, pages_at_rest, plain, reference, take_everything, way,
 };
-use frameyard::boot::{BootError, Cutting, InitError, InitJobs, InitMode, Initialiser, MapInit, ZoneLimits};
+use frameyard::boot::{BootError, InitError, InitJobs, InitMode, Initialiser, JobGranularity, MapInit, ZoneLimits};
 use frameyard::page::MapContent;
 use frameyard::platform::{InitProgress, LockId, MapNotBacked};
 use frameyard::units::PhysAddr;
@@ -51,16 +51,16 @@ fn watched(machine: &Machine, init: MapInit, missing: PfnRange) -> Result<Fixtur
     Fixture::watched(&machine.table(), &machine.config(init), Frames::Phantom, watch)
 }
 
-fn jobs(cutting: Cutting, threads: usize) -> InitJobs {
-    InitJobs { cutting, threads: Some(threads), ..InitJobs::default() }
+fn jobs(granularity: JobGranularity, threads: usize) -> InitJobs {
+    InitJobs { granularity, threads: Some(threads), ..InitJobs::default() }
 }
 
 fn every_job() -> Vec<InitJobs> {
-    Cutting::ALL.iter().flat_map(|cutting| [1, 2, 4].map(|threads| jobs(*cutting, threads))).collect()
+    JobGranularity::ALL.iter().flat_map(|granularity| [1, 2, 4].map(|threads| jobs(*granularity, threads))).collect()
 }
 
 #[test]
-fn a_yard_is_not_created_without_memory_for_what_must_be_up() {
+fn creation_fails_without_memory_for_early_parts() {
     run_on(0);
     for jobs in every_job() {
         for missing in [frames(0x800, 0x900), frames(0xb00, 0xc00), frames(0xfff, 0x1000), frames(0, 0x2000)] {
@@ -151,7 +151,7 @@ fn a_section_without_a_map_hides_no_other() {
 }
 
 #[test]
-fn an_idle_worker_goes_round_a_section_without_a_map() {
+fn idle_worker_skips_unbacked_section() {
     run_on(0);
     let yard = watched(&plain(), way(InitMode::Lazy), frames(0xa00, 0xb00)).unwrap();
     for left in (1..8).rev() {
@@ -161,7 +161,7 @@ fn an_idle_worker_goes_round_a_section_without_a_map() {
 }
 
 #[test]
-fn other_nodes_serve_who_finds_no_map_on_his_own() {
+fn other_nodes_serve_if_local_map_is_unbacked() {
     run_on(0);
     let yard = watched(&pair(), way(InitMode::Lazy), frames(0x800, 0xc00)).unwrap();
     let mut taken = Vec::new();
@@ -177,7 +177,7 @@ fn other_nodes_serve_who_finds_no_map_on_his_own() {
 }
 
 #[test]
-fn blocks_of_other_types_serve_where_no_more_of_the_map_can_be_had() {
+fn other_types_serve_if_map_is_unbacked() {
     run_on(0);
     let yard = watched(&plain(), way(InitMode::Lazy), frames(0x900, 0x1000)).unwrap();
     // Movable frames everywhere, of which some come back: no pageblock is whole.
@@ -227,7 +227,7 @@ fn a_panicking_worker_fails_the_creation() {
 }
 
 #[test]
-fn a_panicking_worker_fails_the_pass_and_the_yard_goes_on() {
+fn worker_panic_fails_the_pass_only() {
     watchdog(|| {
         run_on(0);
         for (machine, mode) in
@@ -257,7 +257,7 @@ fn a_panicking_worker_fails_the_pass_and_the_yard_goes_on() {
                     take_everything(&yard, |pfn| taken.push(pfn));
                     yard.validate().unwrap();
                     give_back(&yard, &taken);
-                    // Nobody had begun to write: the part is not lost.
+                    // No worker had begun to write: the part is not lost.
                     assert_eq!(yard.init().finish(), Ok(()));
                     assert_eq!(yard.init().deferred_pages(), PageCount(0), "{mode}, {jobs:?}, {at}, {listens}");
                     yard.validate().unwrap();
@@ -268,7 +268,7 @@ fn a_panicking_worker_fails_the_pass_and_the_yard_goes_on() {
 }
 
 #[test]
-fn a_pass_waits_for_who_needed_memory_before_it() {
+fn pass_waits_for_earlier_claims() {
     watchdog(|| {
         run_on(0);
         for mode in LATE {
@@ -289,7 +289,7 @@ fn a_pass_waits_for_who_needed_memory_before_it() {
             thread::scope(|scope| {
                 let grower = scope.spawn(|| yard.init().range(missing));
                 begun.wait();
-                // Who is at work goes on when the pass waits for him.
+                // The stopped worker goes on when the pass waits for it.
                 let release = go_on.clone();
                 yard.watch().spy_with(move |moment| {
                     if moment == Moment::Wait {
@@ -342,7 +342,7 @@ fn a_pass_does_not_wait_for_ever() {
 }
 
 #[test]
-fn a_range_is_waited_for_that_is_on_its_way_to_the_free_lists() {
+fn range_request_waits_for_frames_in_transit() {
     watchdog(|| {
         run_on(0);
         for mode in LATE {
@@ -351,7 +351,7 @@ fn a_range_is_waited_for_that_is_on_its_way_to_the_free_lists() {
             thread::scope(|scope| {
                 let (publishes, goes_on) = (published.clone(), go_on.clone());
                 let grower = thread::Builder::new().name("grower".into());
-                // The first lock that he takes is the zone's, when the pages are there for all to see.
+                // The first lock that the worker takes is the zone lock, once the pages are published.
                 let seen = AtomicBool::new(false);
                 yard.watch().spy_with(move |moment| {
                     let grows = thread::current().name() == Some("grower");
@@ -404,17 +404,17 @@ fn jobs_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn jobs_as_large_and_as_small_as_can_be_bring_up_everything() {
+fn extreme_job_sizes_initialise_everything() {
     run_on(0);
     let block = plain().geometry.max_order().pages().0;
     for machine in machines() {
         let expected = machine.bring_up(reference(MapContent::Kernel));
         let least = machine.geometry.max_order().pages();
-        for cutting in Cutting::ALL {
+        for granularity in JobGranularity::ALL {
             for alignment in [None, Some(least), Some(PageCount(1 << 40)), Some(PageCount(1 << 63))] {
                 for min_chunk in [None, Some(0), Some(1), Some(block + 1), Some(u64::MAX)] {
                     let min_chunk = min_chunk.map(PageCount);
-                    let jobs = InitJobs { cutting, threads: Some(3), alignment, min_chunk };
+                    let jobs = InitJobs { granularity, threads: Some(3), alignment, min_chunk };
                     let yard = machine.bring_up(MapInit { jobs, ..way(InitMode::Eager) });
                     assert_eq!(
                         yard.stats().managed_pages(),
@@ -488,7 +488,7 @@ fn messages_are_one_line_each() {
 }
 
 #[test]
-fn an_idle_worker_goes_on_to_lower_zones_where_the_rest_of_a_higher_one_is_lost() {
+fn idle_worker_continues_in_lower_zones() {
     watchdog(|| {
         run_on(0);
         let limit = PhysAddr(0xc00 << 12);

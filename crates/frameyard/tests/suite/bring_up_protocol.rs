@@ -1,17 +1,17 @@
-//! When pages of a part that comes up may be seen, how much is claimed at once, and who waits for whom.
+//! Deferred initialisation: when pages become visible, how much one claim covers, and which CPU waits for which.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 
 use crate::fixture::{Moment, TestPlatform, run_on};
 use crate::maps::{LATE, Machine, frames, give_back, listed, plain, way};
-use frameyard::boot::{Cutting, InitJobs, MapInit};
+use frameyard::boot::{InitJobs, JobGranularity, MapInit};
 use frameyard::page::FrameState;
 use frameyard::platform::Access;
 use frameyard::{Gfp, NodeId, Order, PageCount, Pfn, PfnRange, Yard};
 
 #[test]
-fn nobody_may_look_at_pages_before_all_of_them_are_written_and_reserved_ones_tagged() {
+fn pages_are_published_after_writing_and_tagging() {
     run_on(0);
     for mode in LATE {
         // The last frame of each block is reserved, so that its tag is the last thing that is written.
@@ -37,19 +37,21 @@ fn nobody_may_look_at_pages_before_all_of_them_are_written_and_reserved_ones_tag
 }
 
 #[test]
-fn a_pass_over_a_yard_in_use_claims_no_more_than_a_section_at_once() {
+fn pass_claims_one_section_at_a_time() {
     run_on(0);
-    for (mode, cutting) in LATE.iter().flat_map(|mode| Cutting::ALL.iter().map(move |cutting| (*mode, *cutting))) {
-        let jobs = InitJobs { cutting, threads: Some(1), ..InitJobs::default() };
+    for (mode, granularity) in
+        LATE.iter().flat_map(|mode| JobGranularity::ALL.iter().map(move |granularity| (*mode, *granularity)))
+    {
+        let jobs = InitJobs { granularity, threads: Some(1), ..InitJobs::default() };
         let yard = plain().bring_up(MapInit { jobs, ..way(mode) });
         yard.init().finish().unwrap();
         let sections: Vec<PfnRange> = (0x800..0x1000).step_by(0x100).map(|at| frames(at, at + 0x100)).collect();
-        assert_eq!(yard.watch().written(), sections, "{mode}, {cutting}");
+        assert_eq!(yard.watch().written(), sections, "{mode}, {granularity}");
     }
 }
 
 #[test]
-fn who_needs_what_another_is_bringing_up_waits_for_it() {
+fn allocation_waits_for_initialisation_in_progress() {
     run_on(0);
     for (mode, gfp) in LATE.iter().flat_map(|mode| [Gfp::KERNEL, Gfp::HIGHUSER_MOVABLE].map(|gfp| (*mode, gfp))) {
         let yard = plain().bring_up(way(mode));

@@ -1,4 +1,5 @@
-//! Many threads use a yard while others bring its memory map up: nothing comes up twice, is handed out twice, or is lost.
+//! Threads use a yard while other threads initialise its memory map: no block is initialised twice, allocated twice, or
+//! lost.
 //!
 //! Nothing here is timed; every thread does a fixed number of steps from a seed.
 
@@ -9,7 +10,7 @@ use std::thread;
 use crate::fixture::random::Random;
 use crate::fixture::{Fixture, Frames, MapWatch, order, run_on};
 use crate::maps::{Machine, frames, give_back, machine, pages_at_rest, reference, take_everything};
-use frameyard::boot::{Cutting, InitError, InitJobs, InitMode, Initialiser, MapInit, Poisoning, ZoneLimits};
+use frameyard::boot::{InitError, InitJobs, InitMode, Initialiser, JobGranularity, MapInit, Poisoning, ZoneLimits};
 use frameyard::page::MapContent;
 use frameyard::platform::MapNotBacked;
 use frameyard::units::PhysAddr;
@@ -36,7 +37,7 @@ fn town() -> Machine {
     }
 }
 
-/// The yard, and who holds each frame; 0: nobody.
+/// The yard, and the holder of each frame; 0: free.
 struct Town {
     yard: Fixture,
     owners: Vec<AtomicU32>,
@@ -103,7 +104,7 @@ impl Town {
         held.into_iter().for_each(|range| self.free(range, mark));
     }
 
-    /// Takes particular ranges, or has them brought up.
+    /// Requests ranges of frames, or initialises them.
     fn pick_ranges(&self, mut random: Random, mark: u32, steps: u64) {
         for _ in 0..steps {
             let start = Pfn(FIRST + random.below(END - FIRST - 80));
@@ -207,8 +208,8 @@ fn check_written(machine: &Machine, yard: &Fixture) {
     assert_eq!(yard.watch().pages(), pages);
 }
 
-fn init(mode: InitMode, cutting: Cutting, threads: usize, seed: u64) -> MapInit {
-    let jobs = InitJobs { cutting, threads: Some(threads), ..InitJobs::default() };
+fn init(mode: InitMode, granularity: JobGranularity, threads: usize, seed: u64) -> MapInit {
+    let jobs = InitJobs { granularity, threads: Some(threads), ..InitJobs::default() };
     let initialiser = Initialiser::ALL[1 + seed as usize % 4];
     let content = MapContent::ALL[seed as usize / 4 % 2];
     MapInit { mode, content, initialiser, jobs, ..MapInit::default() }
@@ -217,17 +218,17 @@ fn init(mode: InitMode, cutting: Cutting, threads: usize, seed: u64) -> MapInit 
 fn every_init(mut visit: impl FnMut(MapInit, u64)) {
     let mut seed = 0;
     for mode in [InitMode::Deferred, InitMode::Lazy] {
-        for cutting in Cutting::ALL {
+        for granularity in JobGranularity::ALL {
             for threads in [1, 2, 4] {
                 seed += 1;
-                visit(init(mode, cutting, threads, seed), seed);
+                visit(init(mode, granularity, threads, seed), seed);
             }
         }
     }
 }
 
 #[test]
-fn a_yard_in_use_comes_up_once_and_loses_nothing() {
+fn concurrent_initialisation_loses_nothing() {
     every_init(|init, seed| {
         live(init, Poisoning::Off, seed, 3000, Arc::default(), |yard| assert_eq!(yard.init().finish(), Ok(())));
     });
@@ -253,7 +254,7 @@ fn passes_side_by_side_share_the_work() {
 }
 
 #[test]
-fn a_map_that_cannot_be_had_now_and_then_comes_up_in_the_end() {
+fn intermittent_backing_failures_are_retried() {
     every_init(|init, seed| {
         let watch = Arc::new(MapWatch::default());
         let early = Arc::clone(&watch);

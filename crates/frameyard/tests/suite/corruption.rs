@@ -16,7 +16,7 @@ const PAGES: u64 = 0x1000;
 const PAGE_BYTES: usize = 64;
 const ZONE: ZoneId = ZoneId(ZoneKind::Normal as u16);
 
-/// The word of the header where the places of tables begin, and the number of the table of what is handed out.
+/// The word of the header where the offsets of tables begin, and the number of the allocation map among the tables.
 const FIRST_SPAN: usize = 16;
 const HANDED_OUT: usize = 18;
 
@@ -40,7 +40,7 @@ struct Place {
 impl Place {
     fn read<T>(self) -> T {
         assert!(self.offset + size_of::<T>() <= self.region.size.0 as usize);
-        // SAFETY: in the region, which the fixture keeps; nobody else is at work; any bytes are an integer.
+        // SAFETY: in the region, which the fixture keeps; no other thread uses it; any bytes are an integer.
         unsafe { self.region.base.as_ptr().add(self.offset).cast::<T>().read() }
     }
 
@@ -52,7 +52,7 @@ impl Place {
 }
 
 fn copy_of(region: RawRegion) -> Vec<u8> {
-    // SAFETY: the fixture keeps the region; nobody else is at work.
+    // SAFETY: the fixture keeps the region; no other thread uses it.
     unsafe { std::slice::from_raw_parts(region.base.as_ptr(), region.size.0 as usize) }.to_vec()
 }
 
@@ -158,7 +158,7 @@ impl Scene {
         self.word(pfn, name).write(u32::try_from(to - FIRST.0 + 1).unwrap());
     }
 
-    /// Overwrites a frame's byte in the table of what is handed out.
+    /// Overwrites a frame's byte in the allocation map.
     fn set_mark(&self, pfn: Pfn, mark: u8) {
         let region = self.yard.control.raw();
         let table = Place { region, offset: 8 * (FIRST_SPAN + 2 * HANDED_OUT) }.read::<u64>() as usize;
@@ -187,7 +187,7 @@ fn only_place(region: RawRegion, fits: impl Fn(&[u8]) -> bool) -> Place {
     Place { region, offset }
 }
 
-/// All pageblocks begin as movable: the only run of so many twos.
+/// All pageblocks begin as movable: the only run of this many twos.
 fn pageblock_types(yard: &Fixture) -> Place {
     let blocks = (PAGES >> geometry().pageblock_order().0) as usize;
     let run = vec![MigrateType::Movable as u8 + 1; blocks];
@@ -426,7 +426,7 @@ fn broken_free_lists_are_found() {
 }
 
 #[test]
-fn wrong_counts_and_types_in_the_control_region_are_found() {
+fn wrong_control_counts_are_detected() {
     check(&[
         (
             "the zone's free pages",
@@ -524,7 +524,7 @@ fn wrong_marks_of_what_is_handed_out_are_found() {
 }
 
 #[test]
-fn what_the_page_of_a_block_that_left_its_zone_says_of_the_two_states_is_not_looked_at() {
+fn tags_of_blocks_outside_the_zone_are_ignored() {
     let scene = Scene::new();
     for state in [FrameState::PerCpu, FrameState::Allocated] {
         scene.set_state(scene.held[0], state);

@@ -19,13 +19,13 @@ const FIRST_ROW: u64 = 16;
 
 fn read(region: RawRegion, place: u64) -> u64 {
     assert!((place + 1) * 8 <= region.size.0);
-    // SAFETY: inside the region, as checked; nobody works on the yard.
+    // SAFETY: inside the region, as checked; no other thread uses the yard.
     unsafe { region.base.cast::<u64>().add(place as usize).read() }
 }
 
 fn write(region: RawRegion, place: u64, value: u64) {
     assert!((place + 1) * 8 <= region.size.0);
-    // SAFETY: inside the region, as checked; nobody works on the yard.
+    // SAFETY: inside the region, as checked; no other thread uses the yard.
     unsafe { region.base.cast::<u64>().add(place as usize).write(value) }
 }
 
@@ -59,7 +59,7 @@ fn damaged_pages_of_devices_are_found() {
     let range = frames(0, 2048);
     let head = frames(512, 1).start;
     let tail = head + PageCount(7);
-    for layout in [MapLayout::Full, MapLayout::SharedTails] {
+    for layout in [MapLayout::Full, MapLayout::Deduplicated] {
         let device = yard.devices().map(request(range, HUGE, layout)).unwrap();
         let tag = read(map, in_map(&yard, head, TAG));
         for wrong in [0, tag ^ 1 << 8, tag ^ 1, tag ^ 1 << 32, tag | 1 << 60] {
@@ -86,7 +86,7 @@ fn damaged_pages_of_devices_are_found() {
 }
 
 #[test]
-fn damaged_sections_and_rows_of_devices_are_found() {
+fn damaged_device_tables_are_detected() {
     let yard = yard();
     let control = yard.control.raw();
     let table = |id: u64| read(control, FIRST_SPAN + 2 * id) / 8;

@@ -19,7 +19,7 @@ fn refused(yard: &Fixture, request: DeviceRequest) -> DeviceError {
 }
 
 #[test]
-fn ranges_that_are_none_or_begin_in_between_are_refused_with_the_nearest() {
+fn misaligned_ranges_are_refused_with_nearest() {
     let yard = yard();
     let full = |range, order| request(range, order, MapLayout::Full);
     assert_eq!(refused(&yard, full(frames(512, 0), Order::ZERO)), DeviceError::Empty);
@@ -89,16 +89,16 @@ fn ranges_that_lie_elsewhere_are_refused() {
 }
 
 #[test]
-fn devices_do_not_overlap_and_share_sections_only_where_they_are_alike() {
+fn devices_share_sections_only_with_equal_layout() {
     let yard = yard();
     let range = frames(512, 512);
-    let device = yard.devices().map(request(range, HUGE, MapLayout::SharedTails)).unwrap();
+    let device = yard.devices().map(request(range, HUGE, MapLayout::Deduplicated)).unwrap();
     for other in [range, frames(0, 1024), frames(512, 1024), frames(0, SECTION)] {
         let overlaps = DeviceError::Overlaps { range: other, device, with: range };
         assert_eq!(refused(&yard, request(other, HUGE, MapLayout::Full)), overlaps);
     }
     let beside = frames(1024, 512);
-    let mixed = DeviceError::MixedSection { range: beside, device, order: HUGE, layout: MapLayout::SharedTails };
+    let mixed = DeviceError::MixedSection { range: beside, device, order: HUGE, layout: MapLayout::Deduplicated };
     assert_eq!(refused(&yard, request(beside, Order::ZERO, MapLayout::Full)), mixed);
     let problem = refused(&yard, request(beside, HUGE, MapLayout::Folded));
     assert_eq!(problem, mixed);
@@ -113,9 +113,9 @@ fn devices_do_not_overlap_and_share_sections_only_where_they_are_alike() {
 fn a_yard_has_so_many_devices_and_no_more() {
     let yard = yard();
     let devices: Vec<DeviceId> = (0..64)
-        .map(|at| yard.devices().map(request(frames(512 * at, 512), HUGE, MapLayout::SharedTails)).unwrap())
+        .map(|at| yard.devices().map(request(frames(512 * at, 512), HUGE, MapLayout::Deduplicated)).unwrap())
         .collect();
-    let one_more = request(frames(512 * 64, 512), HUGE, MapLayout::SharedTails);
+    let one_more = request(frames(512 * 64, 512), HUGE, MapLayout::Deduplicated);
     assert_eq!(refused(&yard, one_more), DeviceError::TooManyDevices(64));
     yard.devices().unmap(devices[17], Removal::Refuse).unwrap();
     assert_eq!(yard.devices().map(one_more), Ok(devices[17]), "its number is used again");
@@ -124,7 +124,7 @@ fn a_yard_has_so_many_devices_and_no_more() {
 }
 
 #[test]
-fn where_memory_for_structures_is_missing_nothing_is_left_behind() {
+fn missing_map_memory_leaves_nothing_behind() {
     let yard = yard();
     let range = frames(0, 16 * SECTION);
     for layout in MapLayout::ALL {
@@ -143,10 +143,10 @@ fn where_memory_for_structures_is_missing_nothing_is_left_behind() {
         }
     }
     yard.watch().answer_with(|call| if matches!(call, MapCall::Share(..)) { Err(MapNotBacked) } else { Ok(()) });
-    assert_eq!(refused(&yard, request(range, HUGE, MapLayout::SharedTails)), DeviceError::NoMapMemory(range));
+    assert_eq!(refused(&yard, request(range, HUGE, MapLayout::Deduplicated)), DeviceError::NoMapMemory(range));
     let tails = frames(64, 448);
     yard.watch().answer_with(move |call| if call == MapCall::Back(tails) { Err(MapNotBacked) } else { Ok(()) });
-    let device = yard.devices().map(request(range, HUGE, MapLayout::SharedTails)).unwrap();
+    let device = yard.devices().map(request(range, HUGE, MapLayout::Deduplicated)).unwrap();
     assert_eq!(yard.devices().split(range.start), Err(DeviceError::NoMapMemory(tails)));
     assert_eq!(yard.devices().join(range.start), Err(DeviceError::NotSplit(range.start)));
     yard.validate().unwrap();
@@ -155,7 +155,7 @@ fn where_memory_for_structures_is_missing_nothing_is_left_behind() {
 }
 
 #[test]
-fn maps_in_devices_need_a_platform_that_can_and_room() {
+fn maps_in_devices_need_platform_support_and_room() {
     let yard = yard();
     let in_device =
         |range, order, layout| DeviceRequest { placement: MapPlacement::Device, ..request(range, order, layout) };
@@ -173,9 +173,9 @@ fn maps_in_devices_need_a_platform_that_can_and_room() {
 }
 
 #[test]
-fn kernel_like_pages_can_have_the_full_layout_alone() {
+fn kernel_content_requires_full_layout() {
     let yard = kernel_yard();
-    for layout in [MapLayout::SharedTails, MapLayout::Folded] {
+    for layout in [MapLayout::Deduplicated, MapLayout::Folded] {
         let content = MapContent::Kernel;
         let problem = refused(&yard, request(frames(0, 512), HUGE, layout));
         assert_eq!(problem, DeviceError::ContentNotZero { layout, content });
@@ -184,7 +184,7 @@ fn kernel_like_pages_can_have_the_full_layout_alone() {
 }
 
 #[test]
-fn a_worker_that_panics_is_an_error_and_leaves_nothing_behind() {
+fn worker_panic_is_an_error_and_leaves_nothing_behind() {
     let yard = yard();
     let range = frames(0, 16 * SECTION);
     let last = frames(16 * SECTION - 1, 1);
@@ -198,10 +198,10 @@ fn a_worker_that_panics_is_an_error_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn pages_that_cannot_be_split_or_joined_are_named() {
+fn unsplittable_pages_are_refused() {
     let yard = yard();
     let [base, huge, folded] =
-        [(Order::ZERO, MapLayout::Full), (HUGE, MapLayout::SharedTails), (HUGE, MapLayout::Folded)];
+        [(Order::ZERO, MapLayout::Full), (HUGE, MapLayout::Deduplicated), (HUGE, MapLayout::Folded)];
     let map = |at: u64, (order, layout)| {
         let range = frames(at * SECTION, 1024);
         (yard.devices().map(request(range, order, layout)).unwrap(), range.start)
@@ -242,7 +242,7 @@ fn fixture_join(yard: &Fixture, pfn: Pfn) -> Result<(), DeviceError> {
 fn users_of_a_device_are_counted_and_keep_it() {
     let yard = yard();
     let range = frames(0, 4096);
-    let device = yard.devices().map(request(range, HUGE, MapLayout::SharedTails)).unwrap();
+    let device = yard.devices().map(request(range, HUGE, MapLayout::Deduplicated)).unwrap();
     let nowhere = range.end;
     assert_eq!(yard.devices().add_mapping(nowhere), Err(DeviceError::NotDevice(nowhere)));
     assert_eq!(yard.devices().remove_mapping(nowhere), Err(DeviceError::NotDevice(nowhere)));

@@ -23,7 +23,7 @@ const MEMORY: [(PfnRange, NodeId); 2] = [
 
 #[derive(Clone, Debug)]
 enum Action {
-    /// Maps from a sub-section on: so many units of the order.
+    /// Maps this number of units of the order, from a sub-section on.
     Map {
         part: u64,
         units: u64,

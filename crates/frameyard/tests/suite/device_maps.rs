@@ -15,7 +15,7 @@ use frameyard::units::ZoneKind;
 use frameyard::{ByteSize, Gfp, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId};
 
 #[test]
-fn every_frame_of_a_device_leads_to_the_head_of_its_page() {
+fn frames_lead_to_their_head() {
     let yard = yard();
     for layout in MapLayout::ALL {
         for order in [Order::ZERO, HUGE] {
@@ -46,7 +46,7 @@ fn every_frame_of_a_device_leads_to_the_head_of_its_page() {
 #[test]
 fn a_device_in_use_is_not_removed() {
     let yard = yard();
-    let device = yard.devices().map(request(frames(0, 4096), HUGE, MapLayout::SharedTails)).unwrap();
+    let device = yard.devices().map(request(frames(0, 4096), HUGE, MapLayout::Deduplicated)).unwrap();
     let page = yard.devices().page(frames(700, 1).start).unwrap();
     assert!(page.try_get(7));
     let in_use = DeviceError::InUse { references: 7, pages: 1, first: frames(512, 1).start };
@@ -58,9 +58,9 @@ fn a_device_in_use_is_not_removed() {
 }
 
 #[test]
-fn a_split_page_is_counted_frame_by_frame_until_it_is_joined() {
+fn split_pages_count_per_frame() {
     let yard = yard();
-    for layout in [MapLayout::Full, MapLayout::SharedTails] {
+    for layout in [MapLayout::Full, MapLayout::Deduplicated] {
         let device = yard.devices().map(request(frames(0, 4096), HUGE, layout)).unwrap();
         let head = frames(512, 1).start;
         yard.devices().split(head).unwrap();
@@ -82,7 +82,7 @@ fn a_split_page_is_counted_frame_by_frame_until_it_is_joined() {
 }
 
 #[test]
-fn compound_pages_larger_than_a_section_are_found_from_every_section() {
+fn gigantic_pages_are_found_from_every_section() {
     let yard = yard();
     // Aligned to 1 GiB: eight sections from the eighth on.
     let range = PfnRange::new(Pfn(8 * SECTION), PageCount(16 * SECTION));
@@ -96,7 +96,7 @@ fn compound_pages_larger_than_a_section_are_found_from_every_section() {
         let info = yard.devices().at(short.start).unwrap();
         let (structures, bytes) = match layout {
             MapLayout::Full => (1 << 18, ByteSize::mib(16)),
-            MapLayout::SharedTails | MapLayout::Folded => (1, ByteSize::kib(4)),
+            MapLayout::Deduplicated | MapLayout::Folded => (1, ByteSize::kib(4)),
         };
         assert_eq!((info.structures, info.map_bytes), (structures, bytes), "{layout}");
         yard.devices().unmap(device, Removal::Refuse).unwrap();
@@ -107,9 +107,9 @@ fn compound_pages_larger_than_a_section_are_found_from_every_section() {
 }
 
 #[test]
-fn devices_share_a_section_where_one_entry_describes_both() {
+fn equal_devices_share_a_section() {
     let yard = yard();
-    for layout in [MapLayout::Full, MapLayout::SharedTails] {
+    for layout in [MapLayout::Full, MapLayout::Deduplicated] {
         let [first, second] = [frames(0, 512), frames(2048, 512)];
         let [first_device, second_device] =
             [first, second].map(|range| yard.devices().map(request(range, HUGE, layout)).unwrap());
@@ -127,7 +127,7 @@ fn devices_share_a_section_where_one_entry_describes_both() {
 fn devices_are_no_memory() {
     let yard = yard();
     let range = frames(512, 1024);
-    yard.devices().map(request(range, HUGE, MapLayout::SharedTails)).unwrap();
+    yard.devices().map(request(range, HUGE, MapLayout::Deduplicated)).unwrap();
     let pfn = range.start + PageCount(700);
     let head = range.start + PageCount(512);
     let not_allocated = FreeProblem::NotAllocated(FrameState::Device);
@@ -149,7 +149,7 @@ fn devices_are_no_memory() {
 }
 
 #[test]
-fn device_zones_report_what_is_present_and_manage_nothing() {
+fn device_zones_are_present_and_unmanaged() {
     let yard = yard();
     let device_zone = |node| ZoneId::new(NodeId(node), ZoneKind::Device);
     let before = (yard.stats().free_pages(), yard.stats().managed_pages(), yard.stats().zones().count());
@@ -174,7 +174,7 @@ fn device_zones_report_what_is_present_and_manage_nothing() {
 }
 
 #[test]
-fn kernel_like_pages_of_devices_carry_their_identity() {
+fn kernel_content_pages_carry_identity() {
     let yard = kernel_yard();
     for order in [Order::ZERO, HUGE] {
         let range = frames(SECTION - 512, 1024);
@@ -215,10 +215,10 @@ fn tails_touched(yard: &crate::fixture::Fixture, order: Order, work: impl FnOnce
 }
 
 #[test]
-fn nothing_reads_or_writes_the_tail_of_a_page_that_is_not_split() {
+fn unsplit_tails_are_never_touched() {
     let yard = yard();
     let range = frames(0, 8 * 512);
-    for layout in [MapLayout::SharedTails, MapLayout::Folded] {
+    for layout in [MapLayout::Deduplicated, MapLayout::Folded] {
         let touched = tails_touched(&yard, HUGE, || {
             let device = yard.devices().map(request(range, HUGE, layout)).unwrap();
             for pfn in (range.start.0..range.end.0).map(Pfn) {
@@ -236,10 +236,10 @@ fn nothing_reads_or_writes_the_tail_of_a_page_that_is_not_split() {
 }
 
 #[test]
-fn who_comes_too_late_for_a_part_does_not_write_to_the_tail_that_it_has_become() {
+fn late_get_does_not_write_to_a_tail() {
     let yard = yard();
     let range = frames(0, 8 * 512);
-    let device = yard.devices().map(request(range, HUGE, MapLayout::SharedTails)).unwrap();
+    let device = yard.devices().map(request(range, HUGE, MapLayout::Deduplicated)).unwrap();
     yard.devices().split(range.start).unwrap();
     let late = yard.devices().page(range.start + PageCount(300)).unwrap();
     yard.devices().join(range.start).unwrap();
@@ -270,11 +270,11 @@ fn taken(calls: &Mutex<Vec<MapCall>>) -> Vec<MapCall> {
 }
 
 #[test]
-fn memory_is_asked_for_where_structures_are_written_and_given_back() {
+fn map_memory_is_backed_and_returned() {
     let yard = yard();
     let calls = log_calls(&yard, |_| false);
     let range = frames(0, 1024);
-    let device = yard.devices().map(request(range, HUGE, MapLayout::SharedTails)).unwrap();
+    let device = yard.devices().map(request(range, HUGE, MapLayout::Deduplicated)).unwrap();
     // A map page holds 64 structures.
     let heads = [frames(0, 64), frames(512, 64)].map(MapCall::Back);
     assert_eq!(taken(&calls), [MapCall::Share(range, HUGE), heads[0], heads[1]]);
@@ -294,7 +294,7 @@ fn memory_is_asked_for_where_structures_are_written_and_given_back() {
 }
 
 #[test]
-fn a_device_that_holds_its_own_map_has_less_room_for_data() {
+fn map_in_device_reduces_data() {
     let yard = yard();
     let calls = log_calls(&yard, |call| matches!(call, MapCall::Back(_)));
     let range = frames(0, 4 * SECTION);
@@ -302,7 +302,7 @@ fn a_device_that_holds_its_own_map_has_less_room_for_data() {
         // 64 bytes of 4096 for each frame: one in 64.
         (MapLayout::Full, Order::ZERO, 4 * SECTION / 64),
         // A page each of 256 compound pages, in whole compound pages.
-        (MapLayout::SharedTails, HUGE, 512),
+        (MapLayout::Deduplicated, HUGE, 512),
         (MapLayout::Folded, HUGE, 512),
     ] {
         let request = DeviceRequest { placement: MapPlacement::Device, ..request(range, order, layout) };
@@ -332,7 +332,7 @@ fn a_device_that_holds_its_own_map_has_less_room_for_data() {
 }
 
 #[test]
-fn large_devices_are_written_and_removed_by_several_workers() {
+fn large_devices_use_several_workers() {
     let yard = yard();
     let range = frames(0, 16 * SECTION);
     for layout in MapLayout::ALL {
@@ -352,10 +352,10 @@ fn large_devices_are_written_and_removed_by_several_workers() {
 }
 
 #[test]
-fn a_removal_that_may_wait_waits_for_references_and_mappings() {
+fn waiting_removal_waits_for_users() {
     let yard = yard();
     let range = frames(0, 1024);
-    let device = yard.devices().map(request(range, HUGE, MapLayout::SharedTails)).unwrap();
+    let device = yard.devices().map(request(range, HUGE, MapLayout::Deduplicated)).unwrap();
     let page = yard.devices().page(range.start).unwrap();
     assert!(page.try_get(1));
     yard.devices().add_mapping(range.start).unwrap();

@@ -1,4 +1,4 @@
-//! Threads that look up and use pages of devices while others split, join, map and remove them.
+//! Threads look up and use pages of devices while other threads split, join, map and remove them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -65,9 +65,9 @@ fn map_and_remove(yard: &crate::fixture::Fixture, seed: u64) {
 }
 
 #[test]
-fn references_are_always_on_the_page_that_counts() {
+fn references_stay_on_the_counting_page() {
     let yard = yard();
-    yard.devices().map(request(frames(0, PAGES * 512), HUGE, MapLayout::SharedTails)).unwrap();
+    yard.devices().map(request(frames(0, PAGES * 512), HUGE, MapLayout::Deduplicated)).unwrap();
     let (stop, got) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for user in 0..2 {

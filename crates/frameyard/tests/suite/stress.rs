@@ -38,9 +38,9 @@ struct Block {
 /// What all threads share.
 struct Town {
     yard: Fixture,
-    /// Who holds each frame; 0: nobody.
+    /// The holder of each frame; 0: free.
     owners: Vec<AtomicU32>,
-    /// Blocks that whoever comes first is to free.
+    /// Blocks for the next thread to free.
     mailbox: Mutex<VecDeque<Block>>,
 }
 
@@ -74,7 +74,7 @@ impl Town {
         self.yard.platform().frame_bytes(pfn).expect("a frame with memory").as_ptr().cast()
     }
 
-    /// Enters a block that the yard handed out: nobody else may hold any frame of it.
+    /// Enters an allocated block: no frame of it may have another holder.
     fn claim(&self, pfn: Pfn, order: Order, mark: u32) -> Block {
         let block = Block { pfn, order, mark };
         for frame in Self::frames(block) {
@@ -86,7 +86,7 @@ impl Town {
         block
     }
 
-    /// Checks that nobody touched a block while it was held.
+    /// Checks that a block kept its contents while it was held.
     fn disclaim(&self, block: Block) {
         for frame in Self::frames(block) {
             // SAFETY: this thread holds the block.
@@ -255,7 +255,7 @@ fn disturb(town: &Town, mut random: Random, steps: usize) {
     }
 }
 
-/// Takes particular ranges while others allocate from them.
+/// Requests ranges of frames while other threads allocate from them.
 fn take_ranges(town: &Town, mut random: Random, mark: u32, steps: usize) {
     for _ in 0..steps {
         let start = FIRST + PageCount(random.below(PAGES));
@@ -341,12 +341,12 @@ fn live(poisoning: Poisoning, steps: usize) {
 }
 
 #[test]
-fn no_frame_is_handed_out_twice_and_none_is_lost() {
+fn threads_never_share_or_lose_frames() {
     live(Poisoning::Off, 40_000);
 }
 
 #[test]
-fn free_frames_keep_their_poison_while_many_threads_work() {
+fn free_frames_keep_their_poison_under_load() {
     live(Poisoning::On, 4_000);
 }
 
@@ -356,7 +356,7 @@ fn is_told_that_it_is_free(problem: FreeProblem) -> bool {
 }
 
 #[test]
-fn of_racing_frees_of_a_block_exactly_one_succeeds() {
+fn one_of_racing_frees_succeeds() {
     const RACERS: usize = 4;
     let yard = Fixture::small(3, 16 * 256);
     let mut random = Random::new(7);

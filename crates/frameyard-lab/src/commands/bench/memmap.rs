@@ -69,7 +69,7 @@ fn row(case: &Case, measured: &Measured) -> Row {
         .column("initialiser", "initialiser", case.initialiser.name())
         .column("content", "content", case.content.name())
         .column("init_mode", "init", case.mode.name())
-        .column("granularity", "granularity", case.cutting.name())
+        .column("granularity", "granularity", case.granularity.name())
         .column("threads", "threads", case.place.threads)
         .column("frames", "frames", case.place.frames)
         .minor()

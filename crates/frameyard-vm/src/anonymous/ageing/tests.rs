@@ -20,7 +20,7 @@ fn in_yard(test: impl FnOnce(TestVm<'_>)) {
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     test(vm);
     vm.validate().expect("valid at the end");
-    vm.destroy().expect("nobody uses it");
+    vm.destroy().expect("it has no users");
 }
 
 /// A space with 2 MiB, in small pages or one huge page, all written and on their lists.
@@ -73,7 +73,7 @@ fn take_use_reports_each_use_once_and_keeps_other_bits() {
                 assert_eq!((look(&vm, page), look(&vm, page)), (Use::Used, Use::Unused), "{huge:?}");
             }
             let neighbour = space.translate(VirtAddr(start.0 + 8 * PAGE)).unwrap().flags;
-            assert_eq!(neighbour.is_accessed(), huge == HugeAdvice::Never, "others are left alone");
+            assert_eq!(neighbour.is_accessed(), huge == HugeAdvice::Never, "other pages are unchanged");
         }
     });
 }

@@ -28,7 +28,7 @@ fn under_each_policy(test: impl Fn(TestVm<'_>)) {
         let vm = Vm::create(&yard, &VmConfig { lru, shards: 2, ..VmConfig::default() }).unwrap();
         test(vm);
         vm.validate().expect("valid at the end");
-        vm.destroy().expect("nobody uses it");
+        vm.destroy().expect("it has no users");
     }
 }
 
@@ -130,7 +130,7 @@ fn unused_active_pages_become_inactive() {
         age(&vm, 512 * 12, || touch_all(&space, used));
         let left = active_in(&vm, &space, rest);
         assert!(left <= active - 100 && left <= 256, "{left} of {active} pages are still active");
-        assert_eq!(active_in(&vm, &space, used), 64, "what is used stays active");
+        assert_eq!(active_in(&vm, &space, used), 64, "used pages stay active");
         assert!(vm.counted(VmCounter::Pgdeactivate) >= active - 64 - left);
         assert!(vm.counted(VmCounter::Pgrefill) >= vm.counted(VmCounter::Pgdeactivate));
         check(&space, all);
@@ -218,7 +218,7 @@ fn frequently_read_file_pages_survive_reclaim() {
             let _ = vm.reclaim_step(NODE);
             read_again();
             steps += 1;
-            assert!(steps < 10_000, "others of the file are dropped");
+            assert!(steps < 10_000, "other pages of the file are dropped");
         }
         assert_eq!(vm.counted(VmCounter::PgcacheMiss), misses, "{:?}", vm.lru_policy());
         free_all(&vm, held);

@@ -171,7 +171,7 @@ fn write_back_stops_at_the_end_of_the_file() {
         assert_eq!(file.sync(), Ok(PageCount(2)));
         assert_eq!(store.page(7, 0).unwrap().len(), PAGE as usize);
         assert_eq!(store.page(7, 1).unwrap(), [1; 10]);
-        assert_eq!(file.sync(), Ok(PageCount(0)), "what is clean is not written back");
+        assert_eq!(file.sync(), Ok(PageCount(0)), "clean pages are not written back");
         assert_eq!(vm.counted(VmCounter::Pgwriteback), 2);
     });
 }
@@ -216,7 +216,7 @@ fn file_lives_while_it_has_handles() {
         let same = elsewhere.file(id).unwrap();
         drop(file);
         assert_eq!((same.key(), same.pages(), same.size()), (5, PageCount(3), ByteSize(3 * PAGE)));
-        assert_eq!(vm.destroy(), Err(VmError::BadConfig("there still are address spaces or files: drop them first")));
+        assert_eq!(vm.destroy(), Err(VmError::BadConfig("address spaces or files remain: drop them first")));
         drop(same);
         assert_eq!(vm.cached_pages(), PageCount(0));
         assert!(elsewhere.file(id).is_none());

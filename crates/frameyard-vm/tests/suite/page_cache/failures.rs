@@ -103,7 +103,7 @@ fn survives_failure_of_each_allocation() {
                     assert!(
                         matches!(
                             problem,
-                            FileError::Vm(VmError::Injected) | FileError::NotCut { why: VmError::Injected, .. }
+                            FileError::Vm(VmError::Injected) | FileError::NotTruncated { why: VmError::Injected, .. }
                         ),
                         "{problem}"
                     );
@@ -138,14 +138,14 @@ fn stalled_truncation_ends_at_the_locked_page_and_can_be_repeated() {
         for (pages_had, end) in [0, 2, 5].into_iter().zip(ends) {
             injector.arm(pages_had);
             let problem = file.truncate(wanted).unwrap_err();
-            assert_eq!(problem, FileError::NotCut { wanted, end: ByteSize(end), why: VmError::Injected });
-            let message = format!("the file ends at {end} and not at 12293 yet: failed on purpose: cut it again");
+            assert_eq!(problem, FileError::NotTruncated { wanted, end: ByteSize(end), why: VmError::Injected });
+            let message = format!("the file ends at {end} and not at 12293 yet: injected failure: truncate it again");
             assert_eq!(problem.to_string(), message);
             vm.validate().unwrap();
             assert_eq!((file.size(), file.pages()), (ByteSize(end), PageCount(end.div_ceil(PAGE))));
             model.truncate(end as usize);
             check(&file, &model);
-            assert_eq!(file.sync().unwrap() > PageCount(0), pages_had == 0, "what is left can be written back");
+            assert_eq!(file.sync().unwrap() > PageCount(0), pages_had == 0, "the rest can be written back");
         }
         file.truncate(wanted).unwrap();
         file.truncate(ByteSize(6 * PAGE)).unwrap();

@@ -1,12 +1,12 @@
-//! What the creation of a yard brings up of the memory map.
+//! The part of the memory map that is initialised when a yard is created.
 
-use super::{BringUp, Brought, Grain, PassError};
+use super::{BringUp, Grain, InitResult, PassError};
 use crate::boot::{InitMode, MapInit};
 use crate::platform::Platform;
 use crate::units::{NodeId, PageCount, Pfn, PfnRange, ZoneId};
 
 impl<P: Platform> BringUp<'_, P> {
-    /// What the creation of a yard brings up of the map, beside contiguous memory areas.
+    /// Initialises the early part of the map, apart from contiguous memory areas.
     pub(in crate::boot) fn at_creation(&self, init: &MapInit) -> Result<(), PassError> {
         match init.mode {
             InitMode::Eager => self.pass(init.jobs, Grain::Chunk),
@@ -17,24 +17,24 @@ impl<P: Platform> BringUp<'_, P> {
 
     /// Brings up what early boot needs: all zones but the highest of each node; of that the first sections
     /// (`defer_init`).
-    fn early(&self) -> Brought {
-        let mut brought = Brought::default();
+    fn early(&self) -> InitResult {
+        let mut result = InitResult::default();
         for node in 0..self.tables.nodes() {
             let Some(highest) = self.highest_zone(NodeId(node)) else { continue };
             let mut wanted = self.geometry.section_pages();
             for (range, _) in self.tables.ranges().filter(|(_, zone)| zone.node() == NodeId(node) && *zone != highest) {
-                brought.add(self.bring_up_sections(range));
+                result.add(self.bring_up_sections(range));
             }
             for (range, _) in self.tables.ranges().filter(|(_, zone)| *zone == highest) {
                 let needed = self.first_sections(range, wanted);
-                brought.add(self.bring_up_sections(needed));
+                result.add(self.bring_up_sections(needed));
                 if needed.end < range.end {
                     break;
                 }
                 wanted = PageCount(wanted.0.saturating_sub(needed.count().0));
             }
         }
-        brought
+        result
     }
 
     /// The zone that ends where its node does.

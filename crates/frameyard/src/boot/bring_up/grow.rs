@@ -12,7 +12,7 @@ const MOST_REFUSALS: u32 = 16;
 pub(crate) enum Growth {
     /// There is more on the free lists now.
     Grew,
-    /// All that is left is being initialised by others.
+    /// Other CPUs have claimed all that is left.
     InProgress,
     /// There is no more.
     Exhausted,
@@ -43,14 +43,14 @@ impl<P: Platform> BringUp<'_, P> {
             if !claims.has_unclaimed_racy(section) {
                 continue;
             }
-            let brought = self.bring_up(section);
-            // The next one to come looks here first, unless there is nothing to be had.
-            zone.deferred.set_cursor(if brought.not_backed.is_some() { section.end } else { section.start });
-            if brought.freed.0 > 0 {
+            let result = self.bring_up(section);
+            // The next caller starts here, unless nothing is left to initialise.
+            zone.deferred.set_cursor(if result.not_backed.is_some() { section.end } else { section.start });
+            if result.freed.0 > 0 {
                 return Growth::Grew;
             }
-            if brought.not_backed.is_some() {
-                not_backed = not_backed.or(brought.not_backed);
+            if result.not_backed.is_some() {
+                not_backed = not_backed.or(result.not_backed);
                 refusals += 1;
                 if refusals == MOST_REFUSALS {
                     break;

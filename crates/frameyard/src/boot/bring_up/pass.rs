@@ -1,10 +1,10 @@
 //! Bringing up all that is left of the memory map, in parallel.
 //!
-//! Nodes go side by side; within a node the work is one job or many ([`Cutting`]), each cut into chunks that the
+//! Nodes go side by side; within a node the work is one job or many ([`JobGranularity`]), each cut into chunks that the
 //! node's workers take one after the other. Every worker counts for itself, and adds to the node's tally once.
 
-use super::{BringUp, Brought};
-use crate::boot::{Cutting, InitJobs};
+use super::{BringUp, InitResult};
+use crate::boot::{BootError, InitError, InitJobs, JobGranularity};
 use crate::job::ParallelJob;
 use crate::platform::{InitProgress, NodeInit, Platform};
 use crate::sync::{AtomicU64, Ordering};
@@ -17,12 +17,12 @@ pub(crate) enum PassError {
     NotBacked(PfnRange),
 }
 
-/// How much of the map is brought up under one claim.
+/// How much of the map a worker initialises under one claim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Grain {
-    /// As much as a worker was given: nobody waits for a part of it.
+    /// A whole chunk of the job: no allocation waits for a part of it.
     Chunk,
-    /// Section by section, so that who needs memory meanwhile finds sections to claim.
+    /// A section: allocations that need memory meanwhile find unclaimed sections.
     Section,
 }
 
@@ -54,9 +54,9 @@ impl<P: Platform> BringUp<'_, P> {
         }
         let begin = self.platform.clock_ns();
         let pass = NodePass { bring_up: self, node, jobs, grain, failed, tally: Tally::default() };
-        let (count, threads) = match jobs.cutting {
-            Cutting::Sections => pass.by_sections(&sections),
-            Cutting::Ranges => pass.by_ranges(&sections),
+        let (count, threads) = match jobs.granularity {
+            JobGranularity::Sections => pass.by_sections(&sections),
+            JobGranularity::Ranges => pass.by_ranges(&sections),
         };
         let elapsed_ns = begin.zip(self.platform.clock_ns()).map(|(begin, end)| end - begin);
         let Tally { pages, freed } = &pass.tally;
@@ -71,11 +71,11 @@ impl<P: Platform> BringUp<'_, P> {
     }
 }
 
-/// The first part of the map that could not be had.
+/// The first part of the map without backing memory.
 #[derive(Default)]
 struct Failure {
     panicked: AtomicU64,
-    /// How many parts there were that could not be had.
+    /// The number of parts without backing memory.
     count: AtomicU64,
     /// One more than the first frame, so that 0 means none.
     start: AtomicU64,
@@ -172,16 +172,16 @@ impl<P: Platform> NodePass<'_, P> {
     fn max_threads(&self) -> usize {
         let tables = &self.bring_up.tables;
         let cpus = (tables.cpus_of(self.node) as usize).max(1);
-        // An eager pass is made before other CPUs are up, unless it is said that they are.
+        // An eager pass runs before the other CPUs are up, unless the configuration names a number of threads.
         let usual = if self.grain == Grain::Chunk { 1 } else { cpus };
         self.jobs.threads.unwrap_or(usual).min(cpus)
     }
 
     fn alignment(&self) -> u64 {
         let geometry = self.bring_up.geometry;
-        let default = match self.jobs.cutting {
-            Cutting::Ranges => geometry.max_order().pages(),
-            Cutting::Sections => geometry.section_pages(),
+        let default = match self.jobs.granularity {
+            JobGranularity::Ranges => geometry.max_order().pages(),
+            JobGranularity::Sections => geometry.section_pages(),
         };
         self.jobs.alignment.unwrap_or(default).0
     }
@@ -190,18 +190,18 @@ impl<P: Platform> NodePass<'_, P> {
     fn by_sections(&self, sections: &NodeSections) -> (u64, usize) {
         let size = sections.count * self.bring_up.geometry.section_pages().0;
         let threads = self.run(0, size, &|line| {
-            let mut brought = Brought::default();
+            let mut result = InitResult::default();
             let mut run = PfnRange::default();
             sections.for_each(self.bring_up, line, |part| {
                 if run.end == part.start && self.grain == Grain::Chunk {
                     run.end = part.end;
                 } else {
-                    brought.add(self.bring_up_part(run));
+                    result.add(self.bring_up_part(run));
                     run = part;
                 }
             });
-            brought.add(self.bring_up_part(run));
-            brought
+            result.add(self.bring_up_part(run));
+            result
         });
         (1, threads)
     }
@@ -227,39 +227,57 @@ impl<P: Platform> NodePass<'_, P> {
         (count, most)
     }
 
-    fn bring_up_by_section(&self, range: PfnRange) -> Brought {
-        let mut brought = Brought::default();
-        self.bring_up.sections_in(range).for_each(|part| brought.add(self.bring_up_part(part)));
-        brought
+    fn bring_up_by_section(&self, range: PfnRange) -> InitResult {
+        let mut result = InitResult::default();
+        self.bring_up.sections_in(range).for_each(|part| result.add(self.bring_up_part(part)));
+        result
     }
 
-    fn bring_up_part(&self, part: PfnRange) -> Brought {
+    fn bring_up_part(&self, part: PfnRange) -> InitResult {
         if part.is_empty() || self.failed.is_set() {
-            return Brought::default();
+            return InitResult::default();
         }
-        let brought = self.bring_up.bring_up(part);
-        if let Some(range) = brought.not_backed {
+        let result = self.bring_up.bring_up(part);
+        if let Some(range) = result.not_backed {
             self.failed.set(range);
         }
-        brought
+        result
     }
 
-    fn add(&self, brought: Brought) {
-        self.tally.pages.fetch_add(brought.pages.0, Ordering::Relaxed);
-        self.tally.freed.fetch_add(brought.freed.0, Ordering::Relaxed);
+    fn add(&self, result: InitResult) {
+        self.tally.pages.fetch_add(result.pages.0, Ordering::Relaxed);
+        self.tally.freed.fetch_add(result.freed.0, Ordering::Relaxed);
     }
 
     /// Runs one job; how many threads it was given.
-    fn run(&self, start: u64, size: u64, work: &(dyn Fn(core::ops::Range<u64>) -> Brought + Sync)) -> usize {
+    fn run(&self, start: u64, size: u64, work: &(dyn Fn(core::ops::Range<u64>) -> InitResult + Sync)) -> usize {
         let align = self.alignment();
-        // More than all of it means all of it.
+        // Clamped: a larger request means everything.
         let min_chunk = self.jobs.min_chunk.map_or(align, |chunk| chunk.0.min(size));
         let job = ParallelJob { start, size, align, min_chunk, max_threads: self.max_threads() };
-        let add = |sum: &mut Brought, chunk| sum.add(work(chunk));
-        let ran = job.run(self.bring_up.platform, self.node, &add, &|sum: Brought| self.add(sum));
+        let add = |sum: &mut InitResult, chunk| sum.add(work(chunk));
+        let ran = job.run(self.bring_up.platform, self.node, &add, &|sum: InitResult| self.add(sum));
         if ran.is_err() {
             self.failed.panicked.store(1, Ordering::Relaxed);
         }
         job.threads().unwrap_or(1)
+    }
+}
+
+impl From<PassError> for BootError {
+    fn from(error: PassError) -> Self {
+        match error {
+            PassError::WorkerPanicked => Self::WorkerPanicked,
+            PassError::NotBacked(range) => Self::MapNotBacked(range),
+        }
+    }
+}
+
+impl From<PassError> for InitError {
+    fn from(error: PassError) -> Self {
+        match error {
+            PassError::WorkerPanicked => Self::WorkerPanicked,
+            PassError::NotBacked(range) => Self::MapNotBacked(range),
+        }
     }
 }

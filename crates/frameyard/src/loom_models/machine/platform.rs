@@ -55,7 +55,7 @@ impl Locks {
         match id {
             LockId::PerCpu(..) => self.per_cpu,
             LockId::Zone(_) => self.zone,
-            LockId::CpuOwned(..) => self.owned,
+            LockId::Mechanism(..) => self.owned,
             LockId::Devices => self.devices,
             _ => None,
         }
@@ -110,7 +110,7 @@ pub(in crate::loom_models) const TAIL_WRITTEN: &str = "a shared tail is written 
 /// Which pages of devices are tails that nobody may write to. A witness of the order that loom has chosen; threads may
 /// switch where it looks.
 #[derive(Debug, Default)]
-pub(super) struct SharedTails {
+pub(super) struct Deduplicated {
     frames: Mutex<Vec<PfnRange>>,
     switch: AtomicU32,
     /// Those of all threads, where they mark their gets.
@@ -124,7 +124,7 @@ pub(super) struct ThreadMark {
     touched: Mutex<Vec<Pfn>>,
 }
 
-impl SharedTails {
+impl Deduplicated {
     /// The mark of a new thread, where threads mark their gets.
     pub(super) fn mark(&self, gets: SpeculativeGets) -> Option<Arc<ThreadMark>> {
         let mark = (gets == SpeculativeGets::Marked).then(Arc::<ThreadMark>::default);
@@ -187,7 +187,7 @@ pub(in crate::loom_models) struct ModelPlatform {
     pub(super) longest_wait: Mutex<u32>,
     /// What is wrong, and the yard's map and pageblock types, for doing it.
     pub(super) broken: Option<(InitFlaw, MemMap, PageblockMap<'static>)>,
-    pub(super) tails: Arc<SharedTails>,
+    pub(super) tails: Arc<Deduplicated>,
     /// The mark of the thread, where gets are marked.
     pub(super) mark: Option<Arc<ThreadMark>>,
 }

@@ -1,4 +1,5 @@
-//! What is in the way of a contiguous range: looked at without a lock, so only what lasts is believed at once.
+//! Obstacles: blocks in the way of a contiguous range. They are read without a lock, so only lasting states are trusted
+//! at once.
 
 use super::{BlockedBy, Blocker};
 use crate::owners::{Block, OwnerKind, Owners};
@@ -8,14 +9,14 @@ use crate::units::{MigrateType, Order, Pfn, PfnRange};
 use crate::yard::Yard;
 use crate::zone::covering_block;
 
-/// What covers a frame, for who wants it free.
+/// What covers a frame that a request wants free.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Cover {
     /// On a free list.
     Free(Block),
     /// Counted, with an owner that can be asked.
     Owned(Block, OwnerKind),
-    /// Neither free nor anybody's, or somebody's who may give it up in a moment: look again.
+    /// In transit, or held by a CPU that may free it in a moment: check again.
     Passing(Blocker),
     /// It will stay.
     Fixed(Blocker),
@@ -41,13 +42,13 @@ impl<P: Platform> Yard<P> {
             FrameState::BuddyFree => Cover::Free(block),
             FrameState::Counted => self.cover_of_counted(block, tag, owners),
             FrameState::Reserved => Cover::Fixed(blocker(BlockedBy::Reserved)),
-            // Movable memory is given out before its owner adopts it, and taken back before it is freed.
+            // Movable memory is allocated before its owner adopts it, and disowned before it is freed.
             FrameState::Allocated if tag.migrate_type() == MigrateType::Movable => {
                 Cover::Passing(blocker(BlockedBy::Unmovable))
             }
             FrameState::Interior
             | FrameState::PerCpu
-            | FrameState::CpuOwnedFree
+            | FrameState::HeldFree
             | FrameState::InTransit
             | FrameState::Isolated => Cover::Passing(blocker(BlockedBy::Busy)),
             _ => Cover::Fixed(blocker(BlockedBy::Unmovable)),

@@ -1,7 +1,7 @@
 //! Machines whose memory map is awkward to bring up, and all the ways in which it can come up.
 use std::sync::Arc;
 
-use frameyard::boot::{Cutting, InitJobs, InitMode, Initialiser, MapInit, MovableMemory, ZoneLimits};
+use frameyard::boot::{InitJobs, InitMode, Initialiser, JobGranularity, MapInit, MovableMemory, ZoneLimits};
 use frameyard::page::MapContent;
 use frameyard::units::{PhysAddr, ZoneKind};
 use frameyard::watermarks::{MovableMinimum, WatermarkOptions};
@@ -223,9 +223,9 @@ pub(crate) fn ways(content: MapContent) -> Vec<MapInit> {
     let mut ways = Vec::new();
     for initialiser in Initialiser::ALL.into_iter().filter(|initialiser| initialiser.can_write(content)) {
         for mode in InitMode::ALL {
-            for cutting in Cutting::ALL {
+            for granularity in JobGranularity::ALL {
                 for threads in [Some(1), Some(2), Some(4), None] {
-                    let jobs = InitJobs { cutting, threads, ..InitJobs::default() };
+                    let jobs = InitJobs { granularity, threads, ..InitJobs::default() };
                     ways.push(MapInit { mode, content, initialiser, jobs, ..MapInit::default() });
                 }
             }

@@ -18,7 +18,7 @@ pub(crate) enum Place {
 pub(crate) enum Target {
     /// A frame of an allocated block.
     Block { pick: u16, offset: u16 },
-    /// A frame that nobody holds.
+    /// A free frame.
     Free(u16),
     /// A frame that the yard was never given.
     Reserved(u16),
@@ -78,7 +78,7 @@ pub(crate) enum Action {
     Split {
         pick: u16,
     },
-    /// Allocates ever smaller blocks until only about so many frames are free.
+    /// Allocates ever smaller blocks until about this number of frames is free.
     Fill {
         left: u16,
     },
@@ -104,7 +104,7 @@ pub(crate) enum Action {
         cpu: u8,
         view: View,
     },
-    /// Writes to a frame that nobody holds, where frames have memory and are poisoned.
+    /// Writes to a free frame, where frames have memory and are poisoned.
     Damage {
         pick: u16,
         offset: u16,

@@ -61,7 +61,7 @@ impl Machine {
         Self { policy, ..self }
     }
 
-    /// The same machine with per-CPU lists that hold so many frames.
+    /// The same machine with per-CPU lists that hold this number of frames.
     pub(crate) fn with_lists(self, high: u32) -> Self {
         Self { pcp_sizing: PcpSizing::Fixed(high), ..self }
     }

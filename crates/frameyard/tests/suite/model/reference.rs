@@ -1,4 +1,4 @@
-//! What a yard owes its callers: which frames exist, who holds which, and what a bad request must be told.
+//! The reference model: which frames exist, which are held, and the error of a bad request.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,7 +41,7 @@ pub(crate) struct Reference {
     cma: Vec<PfnRange>,
     held: BTreeMap<Pfn, Held>,
     poisoned: BTreeMap<Pfn, Order>,
-    /// Frames that were written to while nobody held them.
+    /// Frames that were written to while they were free.
     damaged: BTreeSet<Pfn>,
 }
 
@@ -116,7 +116,7 @@ impl Reference {
         PageCount(pages_of(self.poisoned.values().copied()))
     }
 
-    /// Frames that nobody holds and that can be had.
+    /// Free frames that can be allocated.
     pub(crate) fn free_pages(&self) -> PageCount {
         self.managed() - PageCount(pages_of(self.held.values().map(|held| held.order))) - self.poisoned_pages()
     }
@@ -151,7 +151,7 @@ impl Reference {
         self.damaged.iter().copied()
     }
 
-    /// Whether nobody ever had the frame's block: it is free or reserved.
+    /// Whether the frame's block was never allocated: it is free or reserved.
     pub(crate) fn is_untaken(&self, pfn: Pfn) -> bool {
         matches!(self.standing(pfn), Standing::Free | Standing::Taken { state: FrameState::Reserved, .. })
     }

@@ -104,7 +104,7 @@ impl<'y> Mover<'y> {
         self.yard.alloc(order, gfp).map(|pfn| self.adopt(pfn, order))
     }
 
-    /// Gives a slot up; its block is freed now, or as soon as whoever has isolated it is done.
+    /// Gives a slot up. Its block is freed now, or by the isolation that holds it.
     pub(crate) fn free(&self, slot: u64) {
         let mut state = self.state.lock().unwrap();
         let pfn = state.places.remove(&slot).expect("a slot in use");
@@ -133,7 +133,7 @@ impl<'y> Mover<'y> {
         self.state.lock().unwrap().places.keys().copied().collect()
     }
 
-    /// Checks that every block is where the owner thinks, is set aside by nobody, and holds what it should.
+    /// Checks that every block is where the owner thinks, is not isolated, and holds its contents.
     pub(crate) fn check_all(&self) {
         let state = self.state.lock().unwrap();
         assert_eq!(state.blocks.len(), state.places.len());

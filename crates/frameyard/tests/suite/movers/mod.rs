@@ -32,7 +32,7 @@ pub(crate) struct Movers<'y> {
     state: Mutex<State>,
     pub(crate) isolated: AtomicU64,
     pub(crate) moved: AtomicU64,
-    /// One of so many calls is refused; 0: none.
+    /// One of this number of calls is refused; 0: none.
     pub(crate) refuse_isolate: AtomicU64,
     pub(crate) refuse_migrate: AtomicU64,
     calls: AtomicU64,
@@ -58,15 +58,16 @@ impl<'y> Movers<'y> {
     }
 
     fn counted(&self, pfn: Pfn) -> frameyard::page::CountedPage<'_, TestPlatform> {
-        // SAFETY: counts and words of these blocks are changed under the owner's lock alone, by who has them alone.
+        // SAFETY: counts and words of these blocks change only under the owner's lock, while the caller holds the block
+        // exclusively.
         unsafe { self.yard.counted().page(pfn) }.expect("memory")
     }
 
-    /// The words of a block, where frames have memory. The state is borrowed for as long: so nobody else has them.
+    /// The words of a block, where frames have memory. The borrow of the state makes the access exclusive.
     fn words<'s>(&self, _state: &'s mut State, pfn: Pfn, order: Order) -> Option<&'s mut [u64]> {
         let bytes = self.yard.geometry().size_of(order.pages()).0 as usize;
         let first = self.yard.platform().frame_bytes(pfn)?;
-        // SAFETY: the block is this owner's, and is looked at under its lock alone.
+        // SAFETY: the block is this owner's, which reads it only under its lock.
         Some(unsafe { std::slice::from_raw_parts_mut(first.as_ptr().cast(), bytes / 8) })
     }
 
@@ -86,7 +87,7 @@ impl<'y> Movers<'y> {
         Ok(name)
     }
 
-    /// Frees a block; `false` where somebody moves it just now.
+    /// Frees a block; `false` while a migration holds it.
     pub(crate) fn give_back(&self, name: u64) -> bool {
         let mut state = self.state();
         let pfn = state.by_name[&name];
@@ -131,7 +132,7 @@ impl<'y> Movers<'y> {
         }
     }
 
-    /// Looks at every block's bytes, and that nobody has left one isolated.
+    /// Checks every block's bytes, and that none is left isolated.
     pub(crate) fn check_all(&self) {
         let mut state = self.state();
         let all: Vec<_> = state.by_frame.iter().map(|(pfn, held)| (*pfn, *held)).collect();

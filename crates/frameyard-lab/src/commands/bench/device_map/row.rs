@@ -95,7 +95,7 @@ pub(super) fn of_figure(figure: &Figure) -> Row {
     let layout = match figure.series {
         Series::Before => "full",
         // Two map pages of each compound page were kept.
-        Series::Huge | Series::Gigantic | Series::After => "shared-tails",
+        Series::Huge | Series::Gigantic | Series::After => "deduplicated",
     };
     let is = |metric: &str| figure.metric == metric;
     let device = Device {

@@ -131,11 +131,11 @@ mod tests {
             "{reason}"
         );
         assert_eq!(of(DeviceAlignment::Huge, MapLayout::Full, 20), None);
-        assert_eq!(of(DeviceAlignment::Huge, MapLayout::SharedTails, 3), None);
-        assert!(of(DeviceAlignment::Huge, MapLayout::SharedTails, 2).is_some());
+        assert_eq!(of(DeviceAlignment::Huge, MapLayout::Deduplicated, 3), None);
+        assert!(of(DeviceAlignment::Huge, MapLayout::Deduplicated, 2).is_some());
         assert_eq!(of(DeviceAlignment::Gigantic, MapLayout::Folded, 1), None);
         // Base pages have only heads.
-        assert!(of(DeviceAlignment::Base, MapLayout::SharedTails, 16).is_some());
+        assert!(of(DeviceAlignment::Base, MapLayout::Deduplicated, 16).is_some());
     }
 
     #[test]

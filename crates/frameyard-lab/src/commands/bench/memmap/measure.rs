@@ -178,7 +178,7 @@ fn fill_before(region: &mut Region, initialiser: Initialiser) {
 
 fn config<'a>(machine: &'a BenchMachine, case: &Case) -> YardConfig<'a> {
     let threads = (case.place.threads / machine.nodes()).max(1);
-    let jobs = InitJobs { cutting: case.cutting, threads: Some(threads), ..InitJobs::default() };
+    let jobs = InitJobs { granularity: case.granularity, threads: Some(threads), ..InitJobs::default() };
     let map_init =
         MapInit { mode: case.mode, content: case.content, initialiser: case.initialiser, jobs, ..MapInit::default() };
     YardConfig { map_init, ..usual(machine) }

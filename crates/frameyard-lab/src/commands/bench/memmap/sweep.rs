@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use frameyard::boot::{Cutting, InitMode, Initialiser};
+use frameyard::ByteSize;
+use frameyard::boot::{InitMode, Initialiser, JobGranularity};
 use frameyard::page::{MapContent, Page};
-use frameyard::{ByteSize, Geometry};
 use frameyard_host::HostTopology;
 
-use super::machine::nodes;
+use super::machine::{nodes, section_frames};
 use crate::Failure;
 use crate::cli::MemmapArgs;
 
@@ -45,7 +45,7 @@ pub(super) struct Case {
     pub(super) initialiser: Initialiser,
     pub(super) content: MapContent,
     pub(super) mode: InitMode,
-    pub(super) cutting: Cutting,
+    pub(super) granularity: JobGranularity,
     pub(super) holes: u64,
 }
 
@@ -106,19 +106,19 @@ impl MemmapArgs {
     fn is_bare(&self) -> bool {
         let all = (&Initialiser::ALL[..], &MapContent::ALL[..], &InitMode::ALL[..]);
         self.holes.is_none()
-            && Cutting::ALL.iter().all(|cutting| self.granularities.contains(cutting))
+            && JobGranularity::ALL.iter().all(|granularity| self.granularities.contains(granularity))
             && (&self.initialisers[..], &self.contents[..], &self.modes[..]) == all
     }
 
     /// All combinations at a place.
-    fn cases(&self, place: Place, granularities: &[Cutting], holes: u64) -> Vec<Case> {
+    fn cases(&self, place: Place, granularities: &[JobGranularity], holes: u64) -> Vec<Case> {
         let mut cases = Vec::new();
         for &mode in self.modes.iter().filter(|mode| (**mode == InitMode::Lazy) == (place.faulted == Faulted::OnTheWay))
         {
             for &content in &self.contents {
                 for &initialiser in self.initialisers.iter().filter(|initialiser| initialiser.can_write(content)) {
-                    for &cutting in granularities {
-                        cases.push(Case { place, initialiser, content, mode, cutting, holes });
+                    for &granularity in granularities {
+                        cases.push(Case { place, initialiser, content, mode, granularity, holes });
                     }
                 }
             }
@@ -129,11 +129,11 @@ impl MemmapArgs {
 
 /// Two rows that differ only in the granularity, on memory full of holes.
 fn fragmented(args: &MemmapArgs, place: Place) -> Vec<Case> {
-    let cases = args.cases(place, &Cutting::ALL, USUAL_HOLES);
+    let cases = args.cases(place, &JobGranularity::ALL, USUAL_HOLES);
     let is_best = |case: &&Case| case.initialiser == Initialiser::Stream && case.mode == InitMode::Deferred;
     let chosen = cases.iter().rev().find(is_best).or(cases.last()).copied();
-    let with = |cutting: &Cutting| chosen.map(|case| Case { cutting: *cutting, ..case });
-    Cutting::ALL.iter().filter_map(with).collect()
+    let with = |granularity: &JobGranularity| chosen.map(|case| Case { granularity: *granularity, ..case });
+    JobGranularity::ALL.iter().filter_map(with).collect()
 }
 
 /// Numbers of threads: multiples of the number of nodes.
@@ -200,11 +200,6 @@ fn lazy_frames(args: &MemmapArgs, host: &HostTopology) -> Result<Vec<u64>, Failu
     }
 }
 
-/// Frames of a section.
-pub(super) fn section_frames() -> u64 {
-    1 << Geometry::X86_64.section_pages_shift()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -240,8 +235,8 @@ mod tests {
     fn granularities_are_compared_on_memory_with_holes() {
         let all = sweep("--map-size 64M").unwrap();
         let pair: Vec<&Case> = all.cases().filter(|case| case.holes > 0).collect();
-        assert_eq!(pair.iter().map(|case| case.cutting).collect::<Vec<_>>(), Cutting::ALL);
-        assert_eq!(Case { cutting: pair[1].cutting, ..*pair[0] }, *pair[1]);
+        assert_eq!(pair.iter().map(|case| case.granularity).collect::<Vec<_>>(), JobGranularity::ALL);
+        assert_eq!(Case { granularity: pair[1].granularity, ..*pair[0] }, *pair[1]);
         assert_eq!(
             (pair[0].holes, pair[0].initialiser, pair[0].content),
             (4096, Initialiser::Stream, MapContent::Kernel)

@@ -1,0 +1,116 @@
+//! Upper bounds of a yard's memory, known at compile time.
+
+use super::MAX_NODES;
+use super::table_counts::TableCounts;
+use crate::page::Page;
+use crate::units::{ByteSize, Geometry, PageCount};
+use crate::zone::PcpSizing;
+use crate::zone::transfer::batch_words_bound;
+
+/// The largest machine that a map and a control region of fixed size must serve.
+///
+/// For kernels that reserve both regions statically. [`Layout::plan`](super::Layout::plan) never needs more for a machine
+/// within these bounds.
+///
+/// ```
+/// use frameyard::boot::{DeviceSpace, MachineBounds};
+/// use frameyard::{ByteSize, Geometry};
+///
+/// const BOUNDS: MachineBounds = MachineBounds {
+///     nodes: 1,
+///     cpus: 4,
+///     ..MachineBounds::of_memory(Geometry::X86_64, ByteSize::gib(1))
+/// };
+/// const CONTROL: ByteSize = BOUNDS.control_bytes();
+/// const { assert!(CONTROL.0 < ByteSize::mib(2).0) };
+/// const { assert!(BOUNDS.map_bytes().0 <= ByteSize::mib(18).0) };
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct MachineBounds {
+    /// Sizes of pages, sections and blocks.
+    pub geometry: Geometry,
+    /// Frames from the first to the last, holes and room for devices included.
+    pub frames: PageCount,
+    /// Nodes.
+    pub nodes: usize,
+    /// CPUs.
+    pub cpus: usize,
+    /// Ranges of memory.
+    pub memory_ranges: usize,
+    /// Reserved ranges.
+    pub reserved_ranges: usize,
+    /// Contiguous memory areas.
+    pub cma_areas: usize,
+    /// How per-CPU lists are sized.
+    pub pcp_sizing: PcpSizing,
+    /// Whether there is room for devices.
+    pub devices: DeviceSpace,
+}
+
+/// Whether a machine has room for devices behind, before or between its memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DeviceSpace {
+    /// It has none.
+    None,
+    /// It has.
+    Some,
+}
+
+impl MachineBounds {
+    /// Bounds for memory without large holes: one node, one CPU, 16 ranges of memory, 64 reserved ranges, no areas, no
+    /// devices.
+    #[must_use]
+    pub const fn of_memory(geometry: Geometry, memory: ByteSize) -> Self {
+        Self {
+            geometry,
+            frames: geometry.pages_in(memory),
+            nodes: 1,
+            cpus: 1,
+            memory_ranges: 16,
+            reserved_ranges: 64,
+            cma_areas: 0,
+            pcp_sizing: PcpSizing::Scaled,
+            devices: DeviceSpace::None,
+        }
+    }
+
+    /// Frames of the map: whole sections, of which the memory may touch one more than it fills.
+    const fn map_frames(&self) -> PageCount {
+        let section = self.geometry.section_pages().0;
+        PageCount((self.frames.0.div_ceil(section) + 1) * section)
+    }
+
+    /// Bytes that the memory map takes at most, holes included.
+    #[must_use]
+    pub const fn map_bytes(&self) -> ByteSize {
+        ByteSize(self.map_frames().0 * size_of::<Page>() as u64)
+    }
+
+    /// Bytes that the control region takes at most.
+    ///
+    /// # Panics
+    ///
+    /// If no yard can be so large: more than 64 nodes, more than 65536 CPUs, or 2³² frames.
+    #[must_use]
+    pub const fn control_bytes(&self) -> ByteSize {
+        assert!(self.nodes >= 1 && self.nodes <= MAX_NODES, "a yard has 1 to 64 nodes");
+        assert!(self.cpus >= 1 && self.cpus <= 0x1_0000, "a yard has 1 to 65536 CPUs");
+        let counts = TableCounts {
+            geometry: self.geometry,
+            frames: self.map_frames(),
+            nodes: self.nodes,
+            cpus: self.cpus,
+            // The limits of Dma and Dma32 each split one range, and the start of Movable one on each node.
+            ranges: self.memory_ranges + 2 + self.nodes,
+            reserved: self.reserved_ranges,
+            cma: self.cma_areas,
+            batch_words: batch_words_bound(self.pcp_sizing, self.geometry, self.frames, self.nodes),
+            groups: self.cpus,
+            directories: matches!(self.devices, DeviceSpace::Some) as usize,
+        };
+        match counts.plan() {
+            Some((_, bytes)) => ByteSize(bytes as u64),
+            None => panic!("a yard has fewer than 2^32 frames"),
+        }
+    }
+}

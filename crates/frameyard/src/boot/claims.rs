@@ -1,0 +1,215 @@
+//! Claims: one bit per maximum-order block, set by the worker that initialises the block.
+//!
+//! A block is the unit because initialising it depends on nothing outside it: blocks merge within it, and pageblocks do
+//! not cross its ends.
+//!
+//! # Protocol
+//!
+//! One `fetch_or` sets bits and returns the bits that were clear before. Those blocks belong to the caller alone until
+//! it publishes them (through the pageblock types and the zone's free lists) or gives them up. The exchange is atomic,
+//! so two callers never both find a bit clear. It needs no ordering: a claim gives the right to write pages that no CPU
+//! reads before they are published.
+
+use crate::sync::{AtomicU64, Ordering};
+use crate::units::{Order, Pfn, PfnRange};
+
+/// The claims to the maximum-order blocks of a memory map.
+#[derive(Clone, Copy)]
+pub(crate) struct Claims {
+    words: &'static [AtomicU64],
+    /// First frame of the map; maximum-order blocks begin there.
+    first: Pfn,
+    order: Order,
+}
+
+/// How many blocks a word has bits for.
+const BITS: u64 = 64;
+
+/// The words that a map of `blocks` maximum-order blocks needs.
+pub(in crate::boot) const fn words_for(blocks: u64) -> u64 {
+    blocks.div_ceil(BITS)
+}
+
+impl Claims {
+    pub(in crate::boot) fn new(words: &'static [AtomicU64], first: Pfn, order: Order) -> Self {
+        Self { words, first, order }
+    }
+
+    /// The numbers of the blocks that a range touches.
+    fn blocks(&self, range: PfnRange) -> core::ops::Range<u64> {
+        if range.is_empty() {
+            return 0..0;
+        }
+        (range.start.0 - self.first.0) >> self.order.0..((range.end.0 - 1 - self.first.0) >> self.order.0) + 1
+    }
+
+    fn frames(&self, blocks: core::ops::Range<u64>) -> PfnRange {
+        let at = |block: u64| Pfn(self.first.0 + (block << self.order.0));
+        PfnRange { start: at(blocks.start), end: at(blocks.end) }
+    }
+
+    /// Claims every unclaimed block that a range touches, and calls `won` with each run of them.
+    pub(crate) fn claim(&self, range: PfnRange, won: &mut dyn FnMut(PfnRange)) {
+        let mut held = Held { claims: *self, run: 0..0, word: 0, bits: 0 };
+        for_each_word(self.blocks(range), |at, mask| {
+            let word = &self.words[at as usize];
+            let free = mask & !word.load(Ordering::Relaxed);
+            // Relaxed: see the protocol above.
+            let mine = if free == 0 { 0 } else { free & !word.fetch_or(free, Ordering::Relaxed) };
+            (held.word, held.bits) = (at, mine);
+            while held.bits != 0 {
+                let skip = u64::from(held.bits.trailing_zeros());
+                let length = u64::from((held.bits >> skip).trailing_ones());
+                let start = at * BITS + skip;
+                if held.run.end != start {
+                    held.hand_on(won);
+                    held.run = start..start;
+                }
+                held.run.end = start + length;
+                held.bits &= !bits(skip, length);
+            }
+        });
+        held.hand_on(won);
+    }
+
+    /// Gives up a run that the caller has claimed and not begun to use.
+    pub(crate) fn give_up(&self, range: PfnRange) {
+        for_each_word(self.blocks(range), |at, mask| {
+            self.words[at as usize].fetch_and(!mask, Ordering::Relaxed);
+        });
+    }
+
+    /// Whether some block that a range touches is not claimed, a moment ago.
+    pub(crate) fn has_unclaimed_racy(&self, range: PfnRange) -> bool {
+        let mut found = false;
+        for_each_word(self.blocks(range), |at, mask| {
+            found |= mask & !self.words[at as usize].load(Ordering::Relaxed) != 0;
+        });
+        found
+    }
+}
+
+/// Blocks that are claimed and not handed on yet. Those behind the run are given up when dropped: where the work on the
+/// run before them panicked. The run itself is handed on before anything can panic.
+struct Held {
+    claims: Claims,
+    run: core::ops::Range<u64>,
+    /// Blocks behind the run, as bits of that word.
+    word: u64,
+    bits: u64,
+}
+
+impl Held {
+    fn hand_on(&mut self, won: &mut dyn FnMut(PfnRange)) {
+        let run = core::mem::replace(&mut self.run, 0..0);
+        if !run.is_empty() {
+            won(self.claims.frames(run));
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        debug_assert!(self.run.is_empty(), "a run is handed on");
+        if self.bits != 0 {
+            self.claims.words[self.word as usize].fetch_and(!self.bits, Ordering::Relaxed);
+        }
+    }
+}
+
+fn bits(from: u64, count: u64) -> u64 {
+    (u64::MAX >> (BITS - count)) << from
+}
+
+/// Calls `visit` with each word that holds bits of a range of blocks, and the mask of those bits.
+fn for_each_word(blocks: core::ops::Range<u64>, mut visit: impl FnMut(u64, u64)) {
+    let mut at = blocks.start;
+    while at < blocks.end {
+        let from = at % BITS;
+        let count = (BITS - from).min(blocks.end - at);
+        visit(at / BITS, bits(from, count));
+        at += count;
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::boxed::Box;
+    use std::vec::Vec;
+
+    fn claims(blocks: u64) -> Claims {
+        let words: Vec<AtomicU64> = (0..words_for(blocks)).map(|_| AtomicU64::new(0)).collect();
+        Claims::new(Box::leak(words.into_boxed_slice()), Pfn(1 << 20), Order(4))
+    }
+
+    fn range(first: u64, end: u64) -> PfnRange {
+        PfnRange { start: Pfn((1 << 20) + first), end: Pfn((1 << 20) + end) }
+    }
+
+    fn won(claims: Claims, wanted: PfnRange) -> Vec<PfnRange> {
+        let mut runs = Vec::new();
+        claims.claim(wanted, &mut |run| runs.push(run));
+        runs
+    }
+
+    #[test]
+    fn a_claim_takes_whole_blocks_once() {
+        let claims = claims(200);
+        assert_eq!(won(claims, range(20, 21)), [range(16, 32)]);
+        assert_eq!(won(claims, range(0, 48)), [range(0, 16), range(32, 48)]);
+        assert_eq!(won(claims, range(0, 48)), []);
+        assert_eq!(won(claims, range(7, 7)), []);
+        assert!(claims.has_unclaimed_racy(range(40, 64)) && !claims.has_unclaimed_racy(range(0, 48)));
+    }
+
+    #[test]
+    fn runs_go_on_from_word_to_word() {
+        let claims = claims(200);
+        assert_eq!(won(claims, range(16 * 64, 16 * 65)), [range(16 * 64, 16 * 65)]);
+        assert_eq!(won(claims, range(16, 16 * 200)), [range(16, 16 * 64), range(16 * 65, 16 * 200)]);
+    }
+
+    #[test]
+    fn panic_returns_unstarted_claims() {
+        let claims = claims(200);
+        // Runs of one block each, in several words.
+        (0..200).step_by(2).for_each(|block| assert_eq!(won(claims, range(16 * block, 16 * block + 1)).len(), 1));
+        let mut begun = Vec::new();
+        let outcome = std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| {
+            claims.claim(range(0, 16 * 200), &mut |run| {
+                begun.push(run);
+                assert_ne!(begun.len(), 40, "on purpose");
+            });
+        }));
+        assert!(outcome.is_err());
+        assert_eq!(won(claims, range(0, 16 * 200)).len(), 60);
+        assert_eq!(begun.len(), 40);
+    }
+
+    #[test]
+    fn abandoned_blocks_can_be_claimed() {
+        let claims = claims(200);
+        assert_eq!(won(claims, range(0, 16 * 150)), [range(0, 16 * 150)]);
+        claims.give_up(range(16 * 60, 16 * 70));
+        assert_eq!(won(claims, range(0, 16 * 150)), [range(16 * 60, 16 * 70)]);
+    }
+
+    #[test]
+    fn panic_gives_up_following_runs() {
+        let claims = claims(200);
+        let [first, second, third] = [range(0, 16 * 70), range(16 * 71, 16 * 80), range(16 * 90, 16 * 200)];
+        assert_eq!(won(claims, range(first.end.0 - (1 << 20), 16 * 71)).len(), 1);
+        assert_eq!(won(claims, range(16 * 80, 16 * 90)).len(), 1);
+        let mut begun = Vec::new();
+        let attempt = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            claims.claim(range(0, 16 * 200), &mut |run| {
+                begun.push(run);
+                panic!("on purpose");
+            });
+        }));
+        assert!(attempt.is_err());
+        assert_eq!(begun, [first]);
+        assert_eq!(won(claims, range(0, 16 * 200)), [second, third], "what was begun is with who began it");
+    }
+}

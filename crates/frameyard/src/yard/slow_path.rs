@@ -1,0 +1,219 @@
+//! The slow path of a request with owners: compaction and reclaim when no block is free.
+
+use super::compact::DirectCompaction;
+use super::{AllocError, Yard, YardStats};
+use crate::boot::YardEvent;
+use crate::compaction::{CompactEffort, CompactResult};
+use crate::gfp::Gfp;
+use crate::owners::{Owners, ReclaimRequest};
+use crate::platform::Platform;
+use crate::sync::Ordering;
+use crate::units::{MigrateType, NodeId, Order, PageCount, Pfn, ZoneId, ZoneKind};
+use crate::zone::{COSTLY_ORDER, CompactEvent};
+
+/// How many frames reclaim is asked for at least (`SWAP_CLUSTER_MAX`).
+const CLUSTER: u64 = 32;
+/// How often memory is reclaimed for one request, as long as that frees any (`MAX_RECLAIM_RETRIES`).
+const ROUNDS: u32 = 16;
+/// The same for a large order (`should_compact_retry`, which limits it to 4). While other CPUs take the freed frames,
+/// more rounds cost less than requests that fail after some.
+const COSTLY_ROUNDS: u32 = 10;
+
+/// A request that found no block.
+#[derive(Clone, Copy)]
+struct FailedRequest<'a> {
+    node: NodeId,
+    order: Order,
+    gfp: Gfp,
+    owners: &'a Owners<'a>,
+}
+
+impl<P: Platform> Yard<P> {
+    /// Allocates a block as [`alloc`](Self::alloc) does. A request that fails and may wait ([`Gfp::DIRECT_RECLAIM`])
+    /// compacts and reclaims memory. After the kernel's `__alloc_pages_slowpath`:
+    ///
+    /// 1. The first attempts leave pageblocks of other types alone ([`Gfp::NOFRAGMENT`]). An unmovable request shares
+    ///    one before reclaim runs for it, a movable one after reclaim failed (the kernel's `defrag_mode`).
+    /// 2. A request for more than one frame compacts without waiting.
+    /// 3. It reclaims, and compacts again, a bounded number of times and while reclaim frees frames. [`Gfp::NORETRY`]
+    ///    limits this to one round.
+    /// 4. It compacts whole zones, and drains the per-CPU lists.
+    ///
+    /// Cost where a block is free: that of `alloc`. The caller must not hold a lock that an owner takes.
+    #[inline]
+    pub(super) fn alloc_with(&self, order: Order, gfp: Gfp, owners: &Owners<'_>) -> Result<Pfn, AllocError> {
+        match self.alloc(order, unmixed(gfp)) {
+            Err(AllocError::OutOfMemory { node, .. }) => {
+                self.alloc_slow_path(FailedRequest { node, order, gfp, owners })
+            }
+            found => found,
+        }
+    }
+
+    /// As [`alloc_with`](Self::alloc_with), preferring a node.
+    pub(super) fn alloc_on_with(
+        &self,
+        node: NodeId,
+        order: Order,
+        gfp: Gfp,
+        owners: &Owners<'_>,
+    ) -> Result<Pfn, AllocError> {
+        match self.alloc_on(node, order, unmixed(gfp)) {
+            Err(AllocError::OutOfMemory { .. }) => self.alloc_slow_path(FailedRequest { node, order, gfp, owners }),
+            found => found,
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn alloc_slow_path(&self, failed: FailedRequest<'_>) -> Result<Pfn, AllocError> {
+        let FailedRequest { node, order, gfp, .. } = failed;
+        let found = if gfp.contains(Gfp::DIRECT_RECLAIM) { self.compact_and_reclaim(failed) } else { None };
+        found.unwrap_or_else(|| {
+            if !gfp.contains(Gfp::NOWARN) {
+                self.tables.count(YardEvent::Failure);
+            }
+            Err(self.out_of_memory(order, gfp, node))
+        })
+    }
+
+    /// Compacts and reclaims for a request that may wait; `None` where no block was found.
+    fn compact_and_reclaim(&self, failed: FailedRequest<'_>) -> Option<Result<Pfn, AllocError>> {
+        let FailedRequest { order, gfp, owners, .. } = failed;
+        let costly = order > COSTLY_ORDER;
+        let (effort, rounds) = match (gfp.contains(Gfp::NORETRY), costly) {
+            (true, _) => (CompactEffort::Async, 1),
+            (false, true) => (CompactEffort::Sync, COSTLY_ROUNDS),
+            (false, false) => (CompactEffort::Sync, ROUNDS),
+        };
+        if let Some(found) = self.mix_types(failed) {
+            return Some(found);
+        }
+        if order.0 > 0 {
+            let (found, result) = self.compact_directly(failed, CompactEffort::Async);
+            let hopeless = matches!(result, CompactResult::Skipped | CompactResult::Deferred | CompactResult::Stalled);
+            if found.is_some() || (hopeless && costly && gfp.contains(Gfp::NORETRY)) {
+                return found;
+            }
+        }
+        for _ in 0..if owners.reclaimer().is_some() { rounds } else { 0 } {
+            let freed = self.reclaim_for(failed);
+            let found = self.attempt(failed, unmixed(gfp));
+            if found.is_some() {
+                return found;
+            }
+            if order.0 > 0
+                && let (Some(found), _) = self.compact_directly(failed, effort)
+            {
+                return Some(found);
+            }
+            if freed.0 == 0 {
+                break;
+            }
+        }
+        self.attempt(failed, at_first(gfp)).or_else(|| self.last_resort(failed))
+    }
+
+    /// Lets a request that reclaim cannot help without mixing types in a pageblock mix them: what is reclaimed and moved is
+    /// movable, and so are the pageblocks that gain from it. The background compactor hears that a whole one is wanted.
+    fn mix_types(&self, failed: FailedRequest<'_>) -> Option<Result<Pfn, AllocError>> {
+        let FailedRequest { node, order, gfp, .. } = failed;
+        let pageblock = self.geometry.pageblock_order();
+        if order >= pageblock || gfp.migrate_type() == Some(MigrateType::Movable) {
+            return None;
+        }
+        self.wake_compaction(self.zones_for(node, gfp), pageblock, gfp.highest_zone());
+        self.attempt(failed, at_first(gfp))
+    }
+}
+
+impl<P: Platform> Yard<P> {
+    /// Looks for a block again; `None` where there still is none.
+    fn attempt(&self, failed: FailedRequest<'_>, gfp: Gfp) -> Option<Result<Pfn, AllocError>> {
+        match self.alloc_slow(failed.node, self.cpu(), failed.order, gfp) {
+            Err(AllocError::OutOfMemory { .. }) => None,
+            found => Some(found),
+        }
+    }
+
+    /// Compacts the zones that could serve a request, and looks again (`__alloc_pages_direct_compact`).
+    fn compact_directly(
+        &self,
+        failed: FailedRequest<'_>,
+        effort: CompactEffort,
+    ) -> (Option<Result<Pfn, AllocError>>, CompactResult) {
+        let FailedRequest { node, order, gfp, owners } = failed;
+        let zones = || self.zones_for(node, gfp);
+        let DirectCompaction { result, zone } = self.compact_for_allocation(zones(), order, gfp, effort, owners);
+        if matches!(result, CompactResult::Skipped | CompactResult::Deferred | CompactResult::Stalled) {
+            return (None, result);
+        }
+        let found = self.attempt(failed, unmixed(gfp));
+        let count = |event| {
+            if let Some(first) = zones().next() {
+                self.tables.zones[first.index()].compaction.count(event, 1);
+            }
+        };
+        count(CompactEvent::Stall);
+        count(if found.is_some() { CompactEvent::Success } else { CompactEvent::Fail });
+        if let Some(zone) = zone.filter(|_| found.is_some()) {
+            self.tables.zones[zone.index()].compaction.order_was_allocated(order);
+        }
+        (found, result)
+    }
+
+    /// Reclaims: enough frames to compact for the order of the request (`compact_gap`).
+    fn reclaim_for(&self, failed: FailedRequest<'_>) -> PageCount {
+        let FailedRequest { node, order, gfp, owners } = failed;
+        let gap = if order.0 > 0 { 2 * order.pages().0 } else { 1 };
+        let request =
+            ReclaimRequest { node, highest_zone: gfp.highest_zone(), order, wanted: PageCount(gap.max(CLUSTER)) };
+        let Some(reclaimer) = owners.reclaimer() else { return PageCount(0) };
+        let highest = ZoneId::new(node, request.highest_zone);
+        self.tables.zones[highest.index()].placement.reclaimed.fetch_add(1, Ordering::Relaxed);
+        reclaimer.reclaim(request)
+    }
+
+    /// One more compaction, thorough for small orders, then an attempt that drains the per-CPU lists and uses the
+    /// reserves. Does nothing for [`Gfp::NORETRY`].
+    fn last_resort(&self, failed: FailedRequest<'_>) -> Option<Result<Pfn, AllocError>> {
+        if failed.gfp.contains(Gfp::NORETRY) {
+            return None;
+        }
+        let effort = if failed.order > COSTLY_ORDER { CompactEffort::Sync } else { CompactEffort::Full };
+        if failed.order.0 > 0
+            && let (Some(found), _) = self.compact_directly(failed, effort)
+        {
+            return Some(found);
+        }
+        self.attempt(failed, failed.gfp | Gfp::NOWARN)
+    }
+
+    /// The zones that may serve a request, nearest first.
+    pub(super) fn zones_for(&self, node: NodeId, gfp: Gfp) -> impl Iterator<Item = ZoneId> {
+        let highest = gfp.highest_zone();
+        let this_node = gfp.contains(Gfp::THISNODE);
+        self.tables.zonelist(node).filter(move |zone| zone.kind() <= highest && (!this_node || zone.node() == node))
+    }
+}
+
+/// The flags of an attempt that is not the last: nothing is drained for it, and its failure is no failure yet.
+#[inline(always)]
+const fn at_first(gfp: Gfp) -> Gfp {
+    gfp.union(Gfp::NOWARN).union(Gfp::NORETRY)
+}
+
+/// The flags of an attempt after which there is something else to try than mixing types in a pageblock.
+#[inline(always)]
+const fn unmixed(gfp: Gfp) -> Gfp {
+    if gfp.contains(Gfp::DIRECT_RECLAIM) { at_first(gfp).union(Gfp::NOFRAGMENT) } else { at_first(gfp) }
+}
+
+impl<'y, P: Platform> YardStats<'y, P> {
+    /// How often requests reclaimed memory for themselves that zones up to that kind could have served (`allocstall_*`).
+    pub fn reclaim_stalls(self, highest: ZoneKind) -> u64 {
+        let yard = self.yard;
+        let zones = (0..yard.nodes()).map(|node| ZoneId::new(NodeId(node), highest));
+        zones.map(|zone| yard.tables.zones[zone.index()].placement.reclaimed.load(Ordering::Relaxed)).sum()
+    }
+}

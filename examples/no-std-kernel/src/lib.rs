@@ -1,0 +1,224 @@
+//! Frameyard in a kernel: no `std`, no heap, one CPU, memory in the kernel's image.
+//!
+//! | file | shows |
+//! |---|---|
+//! | `lib.rs` | static regions, a [`Yard`] in a static, the kernel's allocation functions |
+//! | `interrupts.rs` | [`Platform::Guard`] as a section with interrupts disabled |
+//!
+//! A real kernel takes its memory table from the firmware instead of [`RAM`], and gives each CPU its number.
+#![cfg_attr(not(test), no_std)]
+
+use core::cell::UnsafeCell;
+use core::mem::MaybeUninit;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU8, Ordering};
+
+use frameyard::boot::{BootError, ZoneLimits};
+use frameyard::platform::{MapBacking, Probe};
+use frameyard::units::GeometryError;
+use frameyard::{
+    AllocError, ByteSize, CpuId, FreeError, Geometry, Gfp, Layout, MemoryTable, NodeId, Order, PageCount, Pfn,
+    PfnRange, Platform, RawRegion, Yard, YardConfig,
+};
+
+mod interrupts;
+
+pub use interrupts::InterruptsOff;
+
+/// The kernel's memory: 4096 frames.
+const RAM_BYTES: usize = 16 << 20;
+/// The number of the first frame.
+const FIRST: Pfn = Pfn(0x1000);
+/// One page structure of 64 bytes per frame. [`init`] reports an error if a region is too small.
+const MAP_BYTES: usize = RAM_BYTES / 4096 * 64;
+/// The tables of zones, lists and sections of this small machine.
+const CONTROL_BYTES: usize = 256 << 10;
+
+static RAM: Region<RAM_BYTES> = Region::new();
+static MAP: Region<MAP_BYTES> = Region::new();
+static CONTROL: Region<CONTROL_BYTES> = Region::new();
+static YARD: OnceYard = OnceYard { state: AtomicU8::new(EMPTY), yard: UnsafeCell::new(MaybeUninit::uninit()) };
+
+/// Zeroed memory of the kernel's image.
+#[repr(C, align(4096))]
+struct Region<const BYTES: usize>(UnsafeCell<[u8; BYTES]>);
+
+// SAFETY: the bytes are accessed only through raw pointers: the map and the control region by the yard, which uses
+// atomics, and RAM by the owners of its frames.
+unsafe impl<const BYTES: usize> Sync for Region<BYTES> {}
+
+impl<const BYTES: usize> Region<BYTES> {
+    const fn new() -> Self {
+        Self(UnsafeCell::new([0; BYTES]))
+    }
+
+    fn base(&self) -> NonNull<u8> {
+        NonNull::from(&self.0).cast()
+    }
+
+    fn raw(&self) -> RawRegion {
+        RawRegion { base: self.base(), size: ByteSize(BYTES as u64) }
+    }
+}
+
+/// What the yard needs from this kernel.
+#[derive(Debug)]
+pub struct Kernel;
+
+impl Platform for Kernel {
+    type Guard = InterruptsOff;
+
+    /// Interrupt handlers allocate and free, so no handler may run while its CPU holds a lock of the yard.
+    fn guard(&self) -> InterruptsOff {
+        InterruptsOff::enter()
+    }
+
+    fn current_cpu(&self) -> CpuId {
+        CpuId(0)
+    }
+
+    /// With one CPU and interrupts disabled under every lock, a lock is never contended.
+    fn relax(&self, _round: u32) {
+        core::hint::spin_loop();
+    }
+
+    fn frame_bytes(&self, pfn: Pfn) -> Option<NonNull<u8>> {
+        let offset = pfn.0.checked_sub(FIRST.0)? as usize * 4096;
+        if offset >= RAM_BYTES {
+            return None;
+        }
+        // SAFETY: the offset is inside the region.
+        Some(unsafe { RAM.base().add(offset) })
+    }
+}
+
+impl MapBacking for Kernel {}
+
+impl Probe for Kernel {}
+
+/// Why the yard could not be created.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum SetupError {
+    /// The constants of this file do not fit together.
+    Geometry(GeometryError),
+    /// A region is too small, or the memory table is wrong.
+    Boot(BootError),
+    /// Another call is creating the yard, or failed to.
+    Taken,
+}
+
+const EMPTY: u8 = 0;
+const IN_PROGRESS: u8 = 1;
+const READY: u8 = 2;
+
+/// A yard that is created once, at boot.
+struct OnceYard {
+    state: AtomicU8,
+    yard: UnsafeCell<MaybeUninit<Yard<Kernel>>>,
+}
+
+// SAFETY: `init` writes the yard once, before it stores READY. Afterwards it is only read, and a yard is `Sync`.
+unsafe impl Sync for OnceYard {}
+
+/// Creates the yard. Called once, early at boot.
+///
+/// # Errors
+///
+/// [`SetupError`]. A failed call leaves the kernel without a yard for good: the regions are no longer zeroed.
+pub fn init() -> Result<&'static Yard<Kernel>, SetupError> {
+    // Relaxed: the exchange only elects the caller that creates the yard; `yard` orders its contents.
+    if YARD.state.compare_exchange(EMPTY, IN_PROGRESS, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+        return Err(SetupError::Taken);
+    }
+    let geometry = Geometry::new(ByteSize(4096), ByteSize(RAM_BYTES as u64), Order(9), Order(10));
+    let geometry = geometry.map_err(SetupError::Geometry)?;
+    let memory = [(PfnRange::new(FIRST, PageCount((RAM_BYTES / 4096) as u64)), NodeId(0))];
+    let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
+    let config = YardConfig { geometry, zone_limits: ZoneLimits::NONE, ..YardConfig::new(&[NodeId(0)]) };
+    let layout = Layout::plan(&table, &config).map_err(SetupError::Boot)?;
+    // SAFETY: both regions are zeroed memory of the image that nothing else uses, and this function runs once.
+    // `frame_bytes` maps the frames of the table, and no others.
+    let yard = unsafe { Yard::create(&table, &config, &layout, MAP.raw(), CONTROL.raw(), Kernel) };
+    let yard = yard.map_err(SetupError::Boot)?;
+    // SAFETY: the state admits one caller, and readers only after READY.
+    let yard: &'static Yard<Kernel> = unsafe { (*YARD.yard.get()).write(yard) };
+    // Release: pairs with the Acquire in `yard`.
+    YARD.state.store(READY, Ordering::Release);
+    Ok(yard)
+}
+
+/// The yard; `None` before [`init`] has succeeded.
+pub fn yard() -> Option<&'static Yard<Kernel>> {
+    // Acquire: pairs with the Release in `init`.
+    let is_ready = YARD.state.load(Ordering::Acquire) == READY;
+    // SAFETY: READY is stored after the yard was written, and the yard is never written again.
+    is_ready.then(|| unsafe { (*YARD.yard.get()).assume_init_ref() })
+}
+
+/// A zeroed frame for a page table.
+///
+/// # Errors
+///
+/// [`AllocError`].
+pub fn page_table_frame() -> Result<Pfn, AllocError> {
+    yard().ok_or(AllocError::Empty)?.alloc(Order::ZERO, Gfp::KERNEL | Gfp::ZERO)
+}
+
+/// A frame for an interrupt handler, which must not wait and may use the reserves.
+///
+/// # Errors
+///
+/// [`AllocError`].
+pub fn interrupt_frame() -> Result<Pfn, AllocError> {
+    yard().ok_or(AllocError::Empty)?.alloc(Order::ZERO, Gfp::ATOMIC)
+}
+
+/// Frees a frame of [`page_table_frame`] or [`interrupt_frame`].
+///
+/// # Errors
+///
+/// [`FreeError`] where the frame is not allocated.
+pub fn free_frame(pfn: Pfn) -> Result<(), FreeError> {
+    match yard() {
+        Some(yard) => yard.free(pfn, Order::ZERO),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One test: the yard is created once per process.
+    #[test]
+    fn boots_allocates_and_masks_interrupts() {
+        assert!(yard().is_none());
+        let yard = init().expect("the regions are large enough");
+        assert_eq!(init().unwrap_err(), SetupError::Taken);
+
+        let free = yard.stats().free_pages();
+        let table = page_table_frame().unwrap();
+        let bytes = Kernel.frame_bytes(table).unwrap();
+        // SAFETY: the frame is allocated to this test.
+        assert!(unsafe { core::slice::from_raw_parts(bytes.as_ptr(), 4096) }.iter().all(|byte| *byte == 0));
+
+        assert!(interrupts::are_enabled());
+        {
+            let _outer = Kernel.guard();
+            let _inner = Kernel.guard();
+            assert!(!interrupts::are_enabled());
+            // A handler may allocate while the interrupted code holds no lock.
+            let frame = interrupt_frame().unwrap();
+            free_frame(frame).unwrap();
+            assert!(!interrupts::are_enabled(), "the sections inside end with interrupts still disabled");
+        }
+        assert!(interrupts::are_enabled());
+
+        free_frame(table).unwrap();
+        assert!(free_frame(table).is_err(), "a second free is refused");
+        assert_eq!(yard.stats().free_pages(), free);
+        yard.validate().unwrap();
+        assert_eq!(Kernel.frame_bytes(Pfn(0)), None);
+    }
+}

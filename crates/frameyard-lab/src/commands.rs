@@ -11,6 +11,7 @@ mod man;
 mod published_table;
 mod show;
 mod sim;
+mod simulated_machine;
 mod stress;
 mod worker;
 mod workloads;

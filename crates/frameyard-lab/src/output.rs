@@ -8,6 +8,7 @@ mod host_facts;
 mod json;
 mod output_args;
 mod output_file;
+mod print;
 mod progress;
 mod report;
 mod rounded_size;

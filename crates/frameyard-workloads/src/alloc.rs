@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 use std::time::Instant;
 
 use frameyard::locks::LockUse;
-use frameyard::{Gfp, Order, Pfn, Platform, Yard};
-use frameyard_host::HostTopology;
+use frameyard::{Gfp, Order, Pfn, Yard};
+use frameyard_host::{HostPlatform, HostTopology};
 
 use crate::measure::nanoseconds_each;
 use crate::tasks::{TaskError, run_tasks};
@@ -94,7 +94,7 @@ impl AllocWorkload {
     /// # Errors
     ///
     /// [`TaskError`]. Blocks allocated before the error stay allocated.
-    pub fn run<P: Platform>(&self, yard: &Yard<P>, host: &HostTopology) -> Result<AllocRun, TaskError> {
+    pub fn run(&self, yard: &Yard<HostPlatform>, host: &HostTopology) -> Result<AllocRun, TaskError> {
         let before = lock_counts(yard);
         let timings = match self.kind {
             AccessKind::Repeat => self.repeat(yard, host)?,
@@ -114,17 +114,17 @@ impl AllocWorkload {
     }
 
     /// Blocks of the yard, free or not.
-    fn blocks<P: Platform>(&self, yard: &Yard<P>) -> u64 {
+    fn blocks(&self, yard: &Yard<HostPlatform>) -> u64 {
         yard.stats().managed_pages().0 >> self.order.0
     }
 
     /// A task's share of half the memory, in blocks; at least one.
-    fn share<P: Platform>(&self, yard: &Yard<P>) -> usize {
+    fn share(&self, yard: &Yard<HostPlatform>) -> usize {
         (self.blocks(yard) / 2 / u64::from(self.tasks.get())).max(1) as usize
     }
 
     /// Allocates half the memory. Then each step allocates and frees one block.
-    fn repeat<P: Platform>(&self, yard: &Yard<P>, host: &HostTopology) -> Result<Vec<Timing>, TaskError> {
+    fn repeat(&self, yard: &Yard<HostPlatform>, host: &HostTopology) -> Result<Vec<Timing>, TaskError> {
         let steps = (self.blocks(yard) / u64::from(self.tasks.get())).max(LEAST_STEPS);
         run_tasks(host, self.tasks, |_| {
             let mut held = vec![Pfn(1); self.share(yard)];
@@ -142,7 +142,7 @@ impl AllocWorkload {
     }
 
     /// Like `bulk`, but every task frees blocks of all tasks, in a shuffled order.
-    fn random<P: Platform>(&self, yard: &Yard<P>, host: &HostTopology) -> Result<Vec<Timing>, TaskError> {
+    fn random(&self, yard: &Yard<HostPlatform>, host: &HostTopology) -> Result<Vec<Timing>, TaskError> {
         let share = self.share(yard);
         let allocated = run_tasks(host, self.tasks, |_| {
             let mut blocks = vec![Pfn(1); share];
@@ -160,7 +160,7 @@ impl AllocWorkload {
 }
 
 /// Allocates a task's share, then frees it in the same order.
-fn bulk<P: Platform>(yard: &Yard<P>, order: Order, share: usize) -> Result<Timing, TaskError> {
+fn bulk(yard: &Yard<HostPlatform>, order: Order, share: usize) -> Result<Timing, TaskError> {
     let mut blocks = vec![Pfn(1); share];
     let get_ns = allocate(yard, order, &mut blocks)?;
     let put_ns = free(yard, order, &blocks)?;
@@ -168,7 +168,7 @@ fn bulk<P: Platform>(yard: &Yard<P>, order: Order, share: usize) -> Result<Timin
 }
 
 /// Fills `blocks`. Returns the nanoseconds per allocation.
-fn allocate<P: Platform>(yard: &Yard<P>, order: Order, blocks: &mut [Pfn]) -> Result<f64, TaskError> {
+fn allocate(yard: &Yard<HostPlatform>, order: Order, blocks: &mut [Pfn]) -> Result<f64, TaskError> {
     let start = Instant::now();
     for block in blocks.iter_mut() {
         *block = yard.alloc(order, GFP)?;
@@ -177,7 +177,7 @@ fn allocate<P: Platform>(yard: &Yard<P>, order: Order, blocks: &mut [Pfn]) -> Re
 }
 
 /// Frees blocks. Returns the nanoseconds per free.
-fn free<P: Platform>(yard: &Yard<P>, order: Order, blocks: &[Pfn]) -> Result<f64, TaskError> {
+fn free(yard: &Yard<HostPlatform>, order: Order, blocks: &[Pfn]) -> Result<f64, TaskError> {
     let start = Instant::now();
     for block in blocks {
         yard.free(*block, order)?;
@@ -188,7 +188,7 @@ fn free<P: Platform>(yard: &Yard<P>, order: Order, blocks: &[Pfn]) -> Result<f64
 /// The share of the allocation in the time of a pair.
 ///
 /// Reading the clock takes too long for single operations, so this times small groups and uses only their ratio.
-fn allocation_part<P: Platform>(yard: &Yard<P>, order: Order) -> Result<f64, TaskError> {
+fn allocation_part(yard: &Yard<HostPlatform>, order: Order) -> Result<f64, TaskError> {
     let mut blocks = [Pfn(0); GROUP];
     let (mut get, mut put) = (0.0, 0.0);
     for _ in 0..LEAST_STEPS / 10 / GROUP as u64 {
@@ -199,7 +199,7 @@ fn allocation_part<P: Platform>(yard: &Yard<P>, order: Order) -> Result<f64, Tas
 }
 
 /// The use of all zone locks, frames moved under them, and frames allocated.
-fn lock_counts<P: Platform>(yard: &Yard<P>) -> (LockUse, u64, u64) {
+fn lock_counts(yard: &Yard<HostPlatform>) -> (LockUse, u64, u64) {
     yard.stats().zones().fold(Default::default(), |(lock, moved, allocated), zone| {
         (zone.lock.and(lock), moved + zone.pages_moved, allocated + zone.pages_allocated)
     })

@@ -6,7 +6,8 @@
 use std::fmt;
 
 use fastrand::Rng;
-use frameyard::{AllocError, FreeError, Gfp, NodeId, Order, Pfn, Platform, Yard};
+use frameyard::{AllocError, FreeError, Gfp, NodeId, Order, Pfn, Yard};
+use frameyard_host::HostPlatform;
 
 /// Allocations and frees.
 const STEPS: u32 = 100_000;
@@ -39,7 +40,7 @@ impl std::error::Error for ChurnError {}
 /// # Errors
 ///
 /// [`ChurnError`] for a fault of the yard.
-pub fn churn<P: Platform>(yard: &Yard<P>, seed: u64) -> Result<(), ChurnError> {
+pub fn churn(yard: &Yard<HostPlatform>, seed: u64) -> Result<(), ChurnError> {
     let mut random = Rng::with_seed(seed);
     let most = yard.stats().managed_pages().0 / LIVE_PART;
     let mut live: Vec<(Pfn, Order)> = Vec::new();
@@ -66,7 +67,7 @@ pub fn churn<P: Platform>(yard: &Yard<P>, seed: u64) -> Result<(), ChurnError> {
 }
 
 /// Three of four requests prefer the caller's node, one a random node.
-fn allocate<P: Platform>(yard: &Yard<P>, random: &mut Rng, order: Order) -> Result<Pfn, AllocError> {
+fn allocate(yard: &Yard<HostPlatform>, random: &mut Rng, order: Order) -> Result<Pfn, AllocError> {
     let kinds = [Gfp::KERNEL, Gfp::KERNEL | Gfp::RECLAIMABLE, Gfp::HIGHUSER_MOVABLE, Gfp::HIGHUSER_MOVABLE];
     let gfp = kinds[random.usize(..kinds.len())] | Gfp::NOWARN;
     if random.u8(..4) == 0 {

@@ -3,6 +3,7 @@
 use frameyard::locks::LockUse;
 use frameyard::stats::{ClusterDrains, CompactStatistics};
 use frameyard::{MigrateType, NodeId, Order, Platform, Yard};
+use frameyard_host::HostPlatform;
 use frameyard_vm::{Vm, VmCounter};
 
 /// Counters of all zones, nodes and CPUs together.
@@ -53,7 +54,11 @@ pub struct Drains {
 impl Drains {
     /// The present counters of a yard.
     #[must_use]
-    pub fn of<P: Platform>(yard: &Yard<P>) -> Self {
+    pub fn of(yard: &Yard<HostPlatform>) -> Self {
+        Self::of_any(yard)
+    }
+
+    fn of_any<P: Platform>(yard: &Yard<P>) -> Self {
         yard.stats().zones().fold(Self::default(), |sum, zone| {
             let drains = yard.zone(zone.id).transfers().drains;
             let all = drains.iter().fold(sum.all, |all, drains| all.and(drains));
@@ -77,10 +82,10 @@ impl Drains {
 impl Counts {
     /// The present counters.
     #[must_use]
-    pub fn of<P: Platform>(vm: &Vm<'_, P>) -> Self {
+    pub(crate) fn of<P: Platform>(vm: &Vm<'_, P>) -> Self {
         let yard = vm.yard();
         let mut counts = Self {
-            drains: Drains::of(yard),
+            drains: Drains::of_any(yard),
             locks_are_timed: yard.platform().lock_clock_ns().is_some(),
             vm: VmCounter::ALL.map(|counter| vm.counted(counter)),
             ..Self::default()
@@ -155,7 +160,7 @@ impl Counts {
 ///
 /// Averaged over all zones, weighted by their free memory. `None` if nothing is free.
 #[must_use]
-pub fn unusable_thousandths<P: Platform>(yard: &Yard<P>, order: Order) -> Option<u64> {
+pub(crate) fn unusable_thousandths<P: Platform>(yard: &Yard<P>, order: Order) -> Option<u64> {
     let (mut unusable, mut free) = (0, 0);
     for zone in yard.stats().zones() {
         let Some(index) = yard.zone(zone.id).unusable_index(order) else { continue };

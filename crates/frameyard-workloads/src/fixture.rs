@@ -51,12 +51,26 @@ pub fn with_fixture<R, E: From<WorkloadError>>(
     lru: LruPolicy,
     run: impl FnOnce(&Fixture<'_>) -> Result<R, E>,
 ) -> Result<R, E> {
+    let (fixture, before) = create(yard, file, lru)?;
+    let result = run(&fixture)?;
+    close(&fixture, before)?;
+    Ok(result)
+}
+
+/// Creates a fixture. Also returns the number of free frames before.
+fn create<'y>(
+    yard: &'y HostYard,
+    file: Option<&'y SharedMemoryFile>,
+    lru: LruPolicy,
+) -> Result<(Fixture<'y>, PageCount), WorkloadError> {
     yard.platform().time_locks(LockTiming::On);
     let before = yard.stats().free_pages();
     let vm = Vm::create(&**yard, &VmConfig { lru, ..VmConfig::default() }).map_err(refused)?;
-    let result = run(&Fixture { vm, yard, file })?;
-    destroy(vm, before)?;
-    Ok(result)
+    Ok((Fixture { vm, yard, file }, before))
+}
+
+fn close(fixture: &Fixture<'_>, before: PageCount) -> Result<(), WorkloadError> {
+    destroy(fixture.vm, before)
 }
 
 /// Frames without memory are an error of input: the caller asked for them.

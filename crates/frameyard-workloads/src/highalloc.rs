@@ -211,8 +211,7 @@ pub(crate) fn request<P: Platform>(
 }
 
 /// Number of blocks that a run requests.
-#[must_use]
-pub fn blocks_wanted<P: Platform>(vm: &Vm<'_, P>) -> u64 {
+fn blocks_wanted<P: Platform>(vm: &Vm<'_, P>) -> u64 {
     (vm.yard().stats().managed_pages().0 >> HUGE.0) * WANTED_PERCENT / 100
 }
 

@@ -1,5 +1,8 @@
 #![doc = include_str!("../README.md")]
 //!
+//! No public function is generic over the platform, so the loops and the allocator in them are compiled here, with this
+//! crate's optimisation, and not in the crates that call them.
+//!
 //! # Modules
 //!
 //! Bottom-up; a module uses only those above it in this list.
@@ -60,4 +63,4 @@ pub use error::WorkloadError;
 pub use mapping::{MAP_SIZE, Pages};
 pub use setting::{Setting, TaskMode};
 pub use task::task_seed;
-pub use tasks::{TaskError, run_tasks};
+pub use tasks::TaskError;

@@ -213,16 +213,25 @@ impl PinYard {
         &self,
         run: impl FnOnce(&PinFixture<'_>) -> Result<R, E>,
     ) -> Result<R, E> {
+        let fixture = self.create()?;
+        let result = run(&fixture)?;
+        self.close(fixture)?;
+        Ok(result)
+    }
+
+    fn create(&self) -> Result<PinFixture<'_>, WorkloadError> {
         let vm = Vm::create(&*self.yard, &VmConfig::default()).map_err(WorkloadError::run_time)?;
         let space = vm.create_space().map_err(WorkloadError::run_time)?;
-        let fixture = PinFixture { vm, space, yard: self };
-        let result = run(&fixture)?;
+        Ok(PinFixture { vm, space, yard: self })
+    }
+
+    fn close(&self, fixture: PinFixture<'_>) -> Result<(), WorkloadError> {
+        let vm = fixture.vm;
         drop(fixture);
         vm.lru_drain_all();
         vm.validate().map_err(WorkloadError::run_time)?;
         vm.destroy().map_err(WorkloadError::run_time)?;
-        self.yard.validate().map_err(WorkloadError::run_time)?;
-        Ok(result)
+        self.yard.validate().map_err(WorkloadError::run_time)
     }
 }
 

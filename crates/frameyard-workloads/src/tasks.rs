@@ -51,7 +51,7 @@ impl From<frameyard::FreeError> for TaskError {
 /// # Errors
 ///
 /// The error of the first task that failed, after all have ended.
-pub fn run_tasks<T: Send>(
+pub(crate) fn run_tasks<T: Send>(
     host: &HostTopology,
     tasks: NonZeroU32,
     task: impl Fn(usize) -> Result<T, TaskError> + Sync,

@@ -53,7 +53,7 @@ pub enum BenchWorkload {
     /// Allocates huge blocks in memory full of page cache
     #[command(after_help = examples::HIGHALLOC)]
     Highalloc(HighallocArgs),
-    /// Runs tasks with huge pages beside others without, in memory that was full of small ones
+    /// Runs tasks with huge pages beside tasks without, in memory that was full of small ones
     #[command(after_help = examples::ORDER0_THP)]
     Order0Thp(Order0ThpArgs),
     /// Frees pages on other CPUs than they were allocated on

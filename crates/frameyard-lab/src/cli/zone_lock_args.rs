@@ -20,7 +20,7 @@ pub enum ZoneLockWorkload {
     Purge,
     /// Huge blocks are allocated in memory full of page cache
     Highalloc,
-    /// Tasks with huge pages run beside others without
+    /// Tasks with huge pages run beside tasks without
     #[value(name = "order0-thp")]
     Order0Thp,
     /// Single frames are allocated and freed: in bulk, in random order, and one after the other; only threads
@@ -47,7 +47,7 @@ fn all_policies() -> impl Iterator<Item = &'static str> {
     ZonePolicy::ALL.into_iter().map(ZonePolicy::name)
 }
 
-/// Arguments of `bench zone-lock`. The first policy of zones is what the others are compared with.
+/// Arguments of `bench zone-lock`. The first policy of zones is what each further one is compared with.
 #[derive(Args, Clone, Debug)]
 #[command(
     mut_arg("zones", |arg| arg.default_values(all_policies()).default_value_if("quick", "true", "vanilla,depot").hide_default_value(true)),

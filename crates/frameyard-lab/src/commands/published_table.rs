@@ -8,7 +8,7 @@ const ZONE_LOCK: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/publi
 
 /// What rows say of where their values come from: this program measured them …
 pub(super) const MEASURED: &str = "measured";
-/// … or others published them.
+/// … or they were published.
 pub(super) const PUBLISHED: &str = "published";
 
 /// The lines of a table; the fields of `T` are named as its columns. A line that is no `T` is left out.

@@ -4,15 +4,12 @@ mod calibrate;
 mod check;
 mod deferred_init;
 mod kernbench;
-mod machine;
 mod published;
 
 use crate::Failure;
 use crate::cli::{SimArgs, SimCommand};
 
 use super::workloads::{highalloc, order0_thp, page_fault, parallel_free, purge};
-
-pub(super) use machine::machine;
 
 /// Runs a command of `sim`.
 pub(super) fn run(args: &SimArgs) -> Result<(), Failure> {

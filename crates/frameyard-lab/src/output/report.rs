@@ -4,11 +4,9 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value};
 
-use super::json;
-use super::output_args::OutputArgs;
+use super::Row;
 use super::output_file::OutputFile;
 use super::table::{self, Rules};
-use super::{HostFacts, Row};
 use crate::Failure;
 
 /// The result of a command.
@@ -89,25 +87,6 @@ impl Report {
     #[must_use]
     pub fn rows(&self) -> &[Row] {
         &self.rows
-    }
-
-    /// Prints the report to standard output, and writes its rows to the file of `--csv`.
-    ///
-    /// # Errors
-    ///
-    /// [`Failure::OutputClosed`] where the reader of standard output has gone, [`Failure::RunTime`] where writing fails
-    /// otherwise or rows have different columns. The report is printed even where the file cannot be written.
-    pub fn print(&self, args: &OutputArgs) -> Result<(), Failure> {
-        let file = args.csv.as_ref().map_or(Ok(()), |file| self.write_csv(file));
-        // Strips the colours where standard output is no terminal, or the user wants none (NO_COLOR).
-        let mut out = io::BufWriter::new(anstream::stdout().lock());
-        if args.json {
-            json::write(self, &HostFacts::read(), &mut out)?;
-        } else {
-            self.write_text(table::terminal_width(), &mut out)?;
-        }
-        out.flush()?;
-        file
     }
 
     /// Writes the text, with tables of at most `width` characters.

@@ -65,7 +65,7 @@ fn a_contiguous_range_is_allocated_from_a_zone_in_use_or_its_pinned_page_is_name
         assert!(pinned["blocked_by"].as_str().unwrap().contains("is pinned"), "{pinned}");
     }
     assert!(rows.iter().map(|row| number(row, "pages_moved")).sum::<u64>() > 0, "something was in the way");
-    assert!(rows.iter().map(|row| number(row, "tenant_steps")).sum::<u64>() > 0, "tenants went on");
+    assert!(rows.iter().map(|row| number(row, "occupant_steps")).sum::<u64>() > 0, "occupants went on");
 }
 
 #[test]

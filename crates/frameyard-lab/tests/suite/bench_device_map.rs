@@ -3,7 +3,7 @@
 use crate::program::{assert_refused, frameyard, json, stdout};
 use serde_json::Value;
 
-/// Keys that each row has, in the words of others.
+/// Keys that each row has, measured or published.
 const KEYS: [&str; 10] = [
     "size_bytes",
     "geometry",

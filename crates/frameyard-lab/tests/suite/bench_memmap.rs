@@ -82,7 +82,7 @@ fn the_table_has_a_line_for_each_row() {
     let output = frameyard(&line);
     let text = stdout(&output);
     assert_eq!(text.lines().filter(|line| line.starts_with("none ")).count(), 3, "{text}");
-    assert!(text.starts_with("initialiser ") && text.contains("of limit") && text.contains("64 MiB"), "{text}");
+    assert!(text.starts_with("initialiser ") && text.contains("first alloc") && text.contains("64 MiB"), "{text}");
 }
 
 #[test]

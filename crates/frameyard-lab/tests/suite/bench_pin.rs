@@ -3,7 +3,7 @@
 use crate::program::{assert_refused, frameyard, json, stdout};
 use serde_json::Value;
 
-/// Keys that each row has, in the words of others.
+/// Keys that each row has, measured or published.
 const KEYS: [&str; 11] = [
     "source",
     "refs",
@@ -76,7 +76,7 @@ fn calls_can_take_a_few_pages_each_and_fault_them_in() {
     assert!(measured.iter().all(|row| row["pages_per_call"] == 100 && is_positive(row, "take_ns")), "{measured:?}");
     // Without faults there is nothing to take.
     let line = "bench pin --size 8M --no-touch --path fast-only --memory device --page-size 4K --repeat 1";
-    assert_refused(&line.split_whitespace().collect::<Vec<_>>(), 1, "without");
+    assert_refused(&line.split_whitespace().collect::<Vec<_>>(), 1, "allow the slow path");
 }
 
 #[test]

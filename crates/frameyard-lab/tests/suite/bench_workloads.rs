@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::program::{assert_refused, command, frameyard, json, stderr, stdout};
 use serde_json::Value;
+use std::collections::BTreeSet;
 
 const SETTING: [&str; 6] = ["mode", "tasks", "zone_policy", "lru_policy", "memory_bytes", "runs"];
 const COUNTS: [&str; 26] = [
@@ -48,9 +49,9 @@ fn results(workload: &str, options: &str) -> Value {
 /// The rows, each with the columns of all workloads around its own, and plausible.
 fn rows<'r>(results: &'r Value, own: &[&str]) -> &'r [Value] {
     let rows = results["rows"].as_array().unwrap();
-    let keys = [&SETTING, own, &COUNTS].concat();
+    let keys: BTreeSet<&str> = [&SETTING, own, &COUNTS].concat().into_iter().collect();
     for row in rows {
-        assert_eq!(row.as_object().unwrap().keys().collect::<Vec<_>>(), keys);
+        assert_eq!(row.as_object().unwrap().keys().map(String::as_str).collect::<BTreeSet<_>>(), keys);
         assert_eq!((&row["zone_policy"], &row["runs"]), (&"depot".into(), &1.into()));
         for lock in ["zone_lock", "lru_lock"] {
             let count = |what: &str| row[format!("{lock}_{what}")].as_u64().expect(what);

@@ -125,7 +125,7 @@ fn a_refused_device_leaves_no_session() {
     session.refused("create --file /dev/null", 2, "not a DAX device");
     session.refused("create", 2, "--size");
     session.refused("destroy", 2, "<DEVICE>");
-    session.refused("destroy first", 2, "a device's number, or all");
+    session.refused("destroy first", 2, "the number of a device, or all");
     fs::write(session.path("text"), "no socket").unwrap();
     let socket = session.path("text");
     assert_refused(&session.line("list", &socket), 2, "not the socket of a session");

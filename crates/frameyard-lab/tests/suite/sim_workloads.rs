@@ -115,7 +115,7 @@ fn lists_sized_early_take_a_build_the_longer_the_more_cpus_share_a_zone() {
     assert_eq!((severities[1], severities[3]), (1.0, 1.0));
     let [alone, crowded] = [0, 2].map(|row| number(&rows[row], "zone_lock_share"));
     assert!(alone < 0.01 && crowded > 0.1, "{alone} {crowded}");
-    // While many wait, those who compute have more of their cores.
+    // While many wait, tasks that compute have more of their cores.
     assert!(number(&rows[2], "user_ns") < number(&rows[3], "user_ns"));
 }
 

@@ -101,19 +101,33 @@ pub fn with_sim_fixture<R, E: From<WorkloadError>>(
     options: &SimOptions,
     run: impl FnOnce(&SimFixture<'_>) -> Result<R, E>,
 ) -> Result<R, E> {
+    let yard = create_yard(machine, options)?;
+    let (fixture, before) = create_owners(&yard, options)?;
+    let result = run(&fixture)?;
+    close(&fixture, before)?;
+    Ok(result)
+}
+
+fn create_yard(machine: &Machine, options: &SimOptions) -> Result<SimYard, WorkloadError> {
     let node_memory = options.node_memory(machine);
     let config = SimConfig { node_memory, policy: options.zone, sizing: options.sizing, costs: options.costs.to_vec() };
     let yard = match options.init {
         SimInit::Eager => SimYard::new(machine, &config),
         SimInit::Deferred(reset) => SimYard::deferred(machine, &config, reset),
     };
-    let yard = yard.map_err(refused)?;
+    yard.map_err(refused)
+}
+
+/// Creates the owners. Also returns the number of free frames before.
+fn create_owners<'y>(yard: &'y SimYard, options: &SimOptions) -> Result<(SimFixture<'y>, PageCount), WorkloadError> {
     let before = yard.stats().free_pages();
     let config = VmConfig { lru: options.lru, ..VmConfig::default() };
-    let vm = Vm::create(&*yard, &config).map_err(WorkloadError::run_time)?;
-    let result = run(&SimFixture { vm, yard: &yard })?;
-    destroy(vm, before)?;
-    Ok(result)
+    let vm = Vm::create(&**yard, &config).map_err(WorkloadError::run_time)?;
+    Ok((SimFixture { vm, yard }, before))
+}
+
+fn close(fixture: &SimFixture<'_>, before: PageCount) -> Result<(), WorkloadError> {
+    destroy(fixture.vm, before)
 }
 
 fn refused(error: SimError) -> WorkloadError {

@@ -41,7 +41,7 @@ pub(super) fn run(args: &MemmapArgs) -> Result<(), Failure> {
     report(rows, args.holes.unwrap_or(0)).print(&args.output)
 }
 
-/// Rows with `holes` holes are those of the command line. The others compare the granularities, under a key of their own.
+/// Rows with `holes` holes are those of the command line. Further rows compare the granularities, under a key of their own.
 fn report(rows: Vec<(u64, Row)>, holes: u64) -> Report {
     let all: Vec<Row> = rows.iter().map(|(_, row)| row.clone()).collect();
     let (asked, fragmented): (Vec<_>, Vec<_>) = rows.into_iter().partition(|(of, _)| *of == holes);

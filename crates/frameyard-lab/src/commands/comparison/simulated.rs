@@ -8,7 +8,7 @@ use serde_json::Map;
 use super::{ComparedRow, Measured, Simulated, powers_up_to, profile, text, too_small};
 use crate::Failure;
 use crate::cli::SimRunArgs;
-use crate::commands::sim::machine;
+use crate::commands::simulated_machine::machine;
 use crate::fixture::with_sim_fixture;
 use crate::output::{Format, Row, progress_bar};
 use frameyard_workloads::Setting;

@@ -6,10 +6,10 @@ use frameyard_sim::{
 };
 use serde_json::Value;
 
-use super::machine::machine_and_text;
 use super::published::{self, predictors};
 use crate::Failure;
 use crate::cli::{CalibrateArgs, FittedTable};
+use crate::commands::simulated_machine::machine_and_text;
 use crate::output::{Format, Report, Row, progress_bar};
 
 /// The default rows of a fit. For `page-fault`: the policy that avoids the zone lock, and the stock kernel at four

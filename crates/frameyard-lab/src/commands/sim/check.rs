@@ -9,9 +9,9 @@ mod zone_lock;
 
 use frameyard_sim::Effort;
 
-use super::machine::machine;
 use crate::Failure;
 use crate::cli::{CheckArgs, CheckedTable};
+use crate::commands::simulated_machine::machine;
 use crate::output::Report;
 
 /// Predicts and compares.

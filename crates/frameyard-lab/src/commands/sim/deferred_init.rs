@@ -6,10 +6,10 @@ use frameyard_sim::bring_up::{self, BringUp, BringUpRun, BringUpThreads};
 use frameyard_sim::{Accessed, Cause, Machine, Spent};
 use serde::Deserialize;
 
-use super::machine::machine;
 use crate::Failure;
 use crate::cli::SimDeferredInitArgs;
 use crate::commands::published_table::records;
+use crate::commands::simulated_machine::machine;
 use crate::output::{Format, Report, Row, progress_bar};
 
 const NAME: &str = "sim deferred-init";

@@ -12,10 +12,10 @@ use frameyard::watermarks::PcpSizing;
 use frameyard_sim::Machine;
 use frameyard_vm::LruPolicy;
 
-use super::machine::machine;
 use crate::Failure;
 use crate::cli::{ListsSized, SimKernbenchArgs};
 use crate::commands::comparison::too_small;
+use crate::commands::simulated_machine::machine;
 use crate::fixture::with_sim_fixture;
 use crate::output::{Format, Report, Row, progress_bar, rounded};
 use frameyard_workloads::Setting;

@@ -7,7 +7,7 @@ use frameyard::{ByteSize, Order};
 use super::{Compared, ComparedRow, Comparison, Measured, Native, Simulated, Workload, Yards, counts, simulate};
 use crate::Failure;
 use crate::cli::{HighallocArgs, SimHighallocArgs};
-use crate::commands::sim::machine;
+use crate::commands::simulated_machine::machine;
 use crate::measure::{Spread, median_first};
 use crate::output::{Format, rounded};
 use frameyard_workloads::Setting;

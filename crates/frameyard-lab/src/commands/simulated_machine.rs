@@ -9,7 +9,7 @@ use crate::Failure;
 /// # Errors
 ///
 /// [`Failure::Input`] where there is no such machine, or it cannot be simulated.
-pub(in crate::commands) fn machine(argument: &str) -> Result<Machine, Failure> {
+pub(super) fn machine(argument: &str) -> Result<Machine, Failure> {
     machine_and_text(argument).map(|(machine, _)| machine)
 }
 

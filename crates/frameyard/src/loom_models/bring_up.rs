@@ -135,7 +135,7 @@ fn writing_after_publication_fails() {
     fails(|| grow_twice(Order::ZERO, flawed(InitFlaw::WrittenLate)), &DAMAGES);
 }
 
-/// A thread allocates of a yard whose first section is in use, while a pass brings up the rest.
+/// A thread allocates from a yard whose first section is in use, while a pass initialises the rest.
 fn grow_during_the_pass(sections: u64) {
     let main = Machine::boot_with(sections, setup(InitMode::Deferred));
     let early = main.take(LARGEST).expect("the section that came up early");

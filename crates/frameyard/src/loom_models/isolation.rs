@@ -18,7 +18,7 @@ fn pageblock_of(pfn: Pfn) -> PfnRange {
     PfnRange::new(pfn.align_down(PAGEBLOCK), PageCount(2))
 }
 
-/// Takes a pageblock and gives it back, if it can be had.
+/// Takes a pageblock, if possible, and frees it.
 fn take_and_give(runner: &Runner, range: PfnRange) {
     if runner.take_contiguous(range).is_ok() {
         runner.give(range.start, PAGEBLOCK);

@@ -44,7 +44,7 @@ impl Shared {
     }
 }
 
-/// The caller and `others` workers do a job; the caller looks at all of it at the end.
+/// The caller and `others` workers do a job; the caller checks all positions at the end.
 fn share_a_job(others: usize) {
     let end = JOB.start + JOB.size;
     let shared = Arc::new(Shared {

@@ -121,7 +121,7 @@ impl User<'_> {
         false
     }
 
-    /// Takes the first page off the list that can be had, with a reference.
+    /// Takes the first page with references off the list, and gets a reference to it.
     fn scan(&self) -> Option<Pfn> {
         self.locked(|frames| {
             for pfn in frames.clone() {

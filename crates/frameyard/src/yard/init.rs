@@ -67,7 +67,7 @@ impl<P: Platform> Yard<P> {
         let mut round = 0;
         while zone.deferred.pages_racy().0 > 0 {
             let above = above_watermark();
-            // Where pending memory counts as free, having more of it on the lists lifts no watermark.
+            // Where deferred memory counts as free, having more of it on the lists lifts no watermark.
             if zone.deferred.is_counted() && !above {
                 return None;
             }
@@ -93,9 +93,9 @@ impl<P: Platform> Yard<P> {
         zone: ZoneId,
         take: impl Fn() -> Result<(), RangeBlocked>,
     ) -> Result<(), RangeBlocked> {
-        let pending = &self.tables.zones[zone.index()].deferred;
+        let deferred = &self.tables.zones[zone.index()].deferred;
         for round in 0..WAIT_ROUNDS {
-            let on_its_way = pending.pages_racy().0 > 0;
+            let on_its_way = deferred.pages_racy().0 > 0;
             match take() {
                 Err(blocked) if on_its_way && blocked.state == FrameState::Interior => self.platform.relax(round),
                 taken => return taken,

@@ -285,11 +285,11 @@ impl<'y, P: Platform> YardZone<'y, P> {
         let Self { yard, id: zone } = self;
         match yard.tables.zones.get(zone.index()) {
             Some(zone) if order <= yard.geometry.max_order() => {
-                let pending = match migrate_type {
+                let deferred = match migrate_type {
                     MigrateType::Movable => zone.deferred.counted_blocks_racy(order.index()),
                     _ => 0,
                 };
-                zone.free_blocks_racy(order.index(), migrate_type) + pending
+                zone.free_blocks_racy(order.index(), migrate_type) + deferred
             }
             _ => 0,
         }

@@ -1,4 +1,4 @@
-//! The memory map is the same, bit for bit, in whichever way it comes up.
+//! The initialised memory map is the same, bit for bit, in every mode, by every initialiser.
 
 use crate::fixture::{DIRT, Fixture, run_on};
 use crate::maps::{Machine, give_back, machine, pages_at_rest, reference, take_everything, ways};

@@ -504,7 +504,7 @@ fn idle_worker_continues_in_lower_zones() {
         }
         assert_eq!(yard.init().next_section(NodeId(0)), Ok(Some(lost.count())), "it says what does not come");
         assert_eq!(yard.init().finish(), Err(InitError::Unfinished(lost.count())));
-        // What is lost is lost: such a yard is not valid, and its other frames can be had.
+        // A lost part stays lost: such a yard does not validate, and its other frames can be allocated.
         let mut taken = Vec::new();
         take_everything(&yard, |pfn| taken.push(pfn));
         assert_eq!(taken.len(), 0x700);

@@ -1,4 +1,4 @@
-//! Allocations from memory that is not initialised bring up what they need of it, and nothing else.
+//! Growth: allocations initialise the deferred memory that they need, and no more.
 
 use std::collections::BTreeSet;
 
@@ -78,7 +78,7 @@ fn fallback_before_growth_takes_whole_blocks_only() {
         let blocks = machine.geometry.max_order().pages().0 / machine.geometry.pageblock_order().pages().0;
         while yard.init().deferred_pages().0 > 0 {
             let before = yard.stats().zones().next().unwrap();
-            let pending = yard.init().deferred_pages();
+            let deferred = yard.init().deferred_pages();
             let (at, gfp) = (order(random.pick(&[0, 0, 0, 0, 1, 1, 2, 3, 4, 5])), random.pick(&kinds));
             if random.below(4) == 0 && !held.is_empty() {
                 let (pfn, at) = held.swap_remove(random.below(held.len() as u64) as usize);
@@ -92,7 +92,7 @@ fn fallback_before_growth_takes_whole_blocks_only() {
             if left > machine.geometry.section_pages() {
                 let stolen = after.fallbacks - before.fallbacks;
                 let converted = after.conversions - before.conversions;
-                assert_eq!(converted, stolen * blocks, "{at}, {gfp}, {mode}: {pending} to {left}");
+                assert_eq!(converted, stolen * blocks, "{at}, {gfp}, {mode}: {deferred} to {left}");
             }
         }
         yard.validate().unwrap();

@@ -199,7 +199,7 @@ fn live(
     assert_eq!(yard.stats().poison_hits(), 0);
 }
 
-/// All page structures of sections with memory came up once.
+/// All page structures of sections with memory were initialised once.
 fn check_written(machine: &Machine, yard: &Fixture) {
     let mut written = yard.watch().written();
     written.sort_by_key(|range| range.start);

@@ -114,7 +114,7 @@ fn contents_move_with_their_blocks() {
 #[test]
 fn pinned_frames_stay_and_are_counted() {
     let yard = Fixture::small(1, 1 << 13);
-    // Frames that are handed out in the order of their numbers.
+    // Frames in ascending order.
     yard.set_policy(ZonePolicy::Vanilla).unwrap();
     let mover = Mover::new(&yard);
     let slots = fill(&yard, &mover);
@@ -218,7 +218,7 @@ fn failures_defer_further_attempts() {
             assert_eq!(attempt(CompactEffort::Sync), CompactResult::Deferred);
         }
     }
-    // An order below the one that failed is not put off, and thorough attempts never are.
+    // Orders below the failed one are not deferred, and thorough attempts never are.
     let lower = CompactRequest::for_order(order(8), CompactEffort::Async);
     assert_ne!(yard.compaction().zone(ZONE, lower, &owners).result, CompactResult::Deferred);
     assert_ne!(attempt(CompactEffort::Full), CompactResult::Deferred);

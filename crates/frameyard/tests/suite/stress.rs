@@ -80,7 +80,7 @@ impl Town {
         for frame in Self::frames(block) {
             let owner = self.owner(frame).swap(mark, Ordering::Relaxed);
             assert_eq!(owner, 0, "{frame} was handed out to {mark}, but {owner} holds it");
-            // SAFETY: the frame was handed out to this thread.
+            // SAFETY: the frame is allocated to this thread.
             unsafe { self.bytes(frame).write(stamp(frame, mark)) };
         }
         block
@@ -101,7 +101,7 @@ impl Town {
         self.yard.free(block.pfn, block.order).unwrap();
     }
 
-    /// Frees what is left over, and looks at the yard as a whole.
+    /// Frees the remaining blocks, and checks the whole yard.
     fn close(self) {
         crate::fixture::run_on(0);
         for block in self.mailbox.lock().unwrap().drain(..) {

@@ -1,4 +1,4 @@
-//! Machines whose memory map is awkward to bring up, and all the ways in which it can come up.
+//! Machines with awkward memory maps, and all ways to initialise them.
 use std::sync::Arc;
 
 use frameyard::boot::{InitJobs, InitMode, Initialiser, JobGranularity, MapInit, MovableMemory, ZoneLimits};
@@ -45,7 +45,7 @@ impl Machine {
         MemoryTable { memory: &self.memory, reserved: &self.reserved, cma: &self.cma }
     }
 
-    /// Nothing is kept back, so that every frame can be had.
+    /// No reserves, so every frame can be allocated.
     pub(crate) fn config(&self, map_init: MapInit) -> YardConfig<'_> {
         YardConfig {
             geometry: self.geometry,
@@ -281,6 +281,6 @@ pub(crate) fn plain() -> Machine {
 
 /// Frames on free lists, those not counted that are still to be initialised.
 pub(crate) fn listed(yard: &Fixture) -> u64 {
-    let pending = if yard.init().mode() == InitMode::Lazy { yard.init().deferred_pages().0 } else { 0 };
-    yard.stats().zones().map(|zone| zone.free.0).sum::<u64>() - pending
+    let deferred = if yard.init().mode() == InitMode::Lazy { yard.init().deferred_pages().0 } else { 0 };
+    yard.stats().zones().map(|zone| zone.free.0).sum::<u64>() - deferred
 }

@@ -160,7 +160,7 @@ impl Action {
             236..=246 => Self::RunOn { cpu: small, view: view(bytes[6]) },
             247..=250 => Self::Damage { pick, offset: extent },
             251 => Self::InitialiseNext { node: small % 6 },
-            // Rarely: it is the end of what is different about yards that come up late.
+            // Rarely: it ends all differences of deferred and lazy yards.
             252 if small.is_multiple_of(8) => Self::FinishInit,
             252 => Self::InitialiseNext { node: 0 },
             253 => Self::SetPolicy { policy: ZonePolicy::ALL[usize::from(small) % ZonePolicy::ALL.len()] },

@@ -26,7 +26,7 @@ impl Driver<'_> {
     /// A block that no per-CPU list can have held left the zone its minimum, and what is kept from the request.
     pub(super) fn check_reserves(&self, before: &[ZoneStatistics], pfn: Pfn, order: Order, gfp: Gfp) {
         if self.machine.map_init.mode == InitMode::Deferred {
-            // More memory may have come up for it.
+            // The allocation may have initialised more memory.
             return;
         }
         if order.0 <= 3 || order == self.machine.geometry.pageblock_order() {
@@ -40,7 +40,7 @@ impl Driver<'_> {
         assert!(free.saturating_sub(order.pages().0 - 1) > limit, "{order}, {gfp} took {pfn} from {zone:?}");
     }
 
-    /// Checks a block that the yard handed out, and enters it in the books.
+    /// Checks an allocated block, and enters it in the reference model.
     pub(super) fn receive(&mut self, pfn: Pfn, order: Order, gfp: Gfp, node: NodeId) {
         let migrate_type = gfp.migrate_type().expect("good flags");
         self.reference.take(pfn, Held { order, migrate_type });
@@ -146,7 +146,7 @@ impl Driver<'_> {
         }
     }
 
-    /// A range is handed out in the largest aligned blocks.
+    /// A range consists of the largest aligned blocks.
     pub(super) fn receive_range(&mut self, range: PfnRange, gfp: Gfp, node: Option<NodeId>) {
         let migrate_type = gfp.migrate_type().expect("good flags");
         let mut rest = range;

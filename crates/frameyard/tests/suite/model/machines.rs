@@ -49,7 +49,7 @@ impl Machine {
         }
     }
 
-    /// The same machine, whose memory map comes up at another time, with content, on memory that was not zeroed.
+    /// The same machine with another initialisation mode and content, on memory that was not zeroed.
     pub(crate) fn coming_up(self, mode: InitMode) -> Self {
         let map_init =
             MapInit { mode, content: MapContent::Kernel, initialiser: Initialiser::Stream, ..MapInit::default() };
@@ -160,7 +160,7 @@ fn large_blocks() -> Machine {
     Machine { cma, ..Machine::new("large blocks", geometry(4, ByteSize::mib(32), 3, 13), &memory) }
 }
 
-/// Every machine. Those behind the first six are the same, but their memory map comes up late.
+/// Every machine. Those behind the first six are the same machines with deferred or lazy initialisation.
 pub(crate) fn machines() -> Vec<Machine> {
     let machines = [one_node(), many_nodes(), poisoned(), large_pageblocks(), small_sections(), large_blocks()];
     let late = [InitMode::Deferred, InitMode::Lazy];

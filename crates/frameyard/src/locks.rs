@@ -34,7 +34,7 @@ pub struct LockUse {
     pub acquisitions: u64,
     /// Times somebody held it when it was asked for.
     pub contended: u64,
-    /// Nanoseconds that was waited for it, while locks were timed ([`Probe::lock_clock_ns`]).
+    /// Nanoseconds that was waited for it, while locks were timed ([`Probe::lock_clock_ns`](crate::platform::Probe::lock_clock_ns)).
     pub wait_ns: u64,
     /// Nanoseconds it was held, while locks were timed.
     pub hold_ns: u64,

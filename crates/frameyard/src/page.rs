@@ -4,7 +4,7 @@
 //! elsewhere, or a frame never touched. Only the head of a block says anything, so merging, splitting and
 //! freeing a whole block touch the heads alone, and fresh zeroed memory is an initialised memory map.
 //!
-//! Words are reached through [`PageRef`], which tells the platform of every access.
+//! Words are reached through `PageRef`, which tells the platform of every access.
 
 use core::fmt;
 use core::ptr::NonNull;

@@ -32,7 +32,7 @@ mod grow;
 mod pass;
 
 pub(crate) use grow::Growth;
-pub(crate) use pass::Grain;
+pub(crate) use pass::{Grain, PassError};
 
 /// Everything that initialising a part of the memory map needs.
 pub(crate) struct BringUp<'a, P> {

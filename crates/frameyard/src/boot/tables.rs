@@ -29,13 +29,13 @@ pub(super) enum HeaderWord {
     Failures,
     /// Per-CPU lists drained for a request that would have failed.
     Drains,
-    /// What the memory map's pages hold, and who writes them: `Initialiser` and `MapContent`.
+    /// The content of the memory map's pages, and their initialiser: `MapContent` and `Initialiser`.
     MapInit,
     /// Frame at which owners find their state, plus 1; 0 for none.
     Anchor,
-    /// 1 while somebody changes the policy.
+    /// 1 while a change of the policy is in progress.
     PolicySwitch,
-    /// The frames set aside for devices.
+    /// The frames reserved for devices.
     DeviceStart,
     DeviceEnd,
     FirstSpan = 16,
@@ -121,7 +121,7 @@ pub(crate) struct Tables {
     pub(crate) devices: DeviceTables,
 }
 
-/// What is known of a section of the memory map.
+/// A section of the memory map: its zone, and whether it has memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SectionEntry(u32);
 
@@ -230,7 +230,7 @@ impl Tables {
         &self.header[word as usize]
     }
 
-    /// The frames set aside for devices; empty where there are none.
+    /// The frames reserved for devices; empty if there are none.
     pub(crate) fn device_space(&self) -> PfnRange {
         let pfn = |word| Pfn(self.word(word).load(Ordering::Relaxed));
         PfnRange { start: pfn(HeaderWord::DeviceStart), end: pfn(HeaderWord::DeviceEnd) }
@@ -341,12 +341,12 @@ impl Tables {
         PfnRange { start, end: Pfn(self.free_ends[at].load(Ordering::Relaxed)) }
     }
 
-    /// Who initialises which part of the memory map.
+    /// The initialisers of the parts of the memory map.
     pub(crate) fn claims(&self, first: Pfn, geometry: Geometry) -> Claims {
         Claims::new(self.claims, first, geometry.max_order())
     }
 
-    /// Which blocks of the map are handed out.
+    /// The allocation map.
     pub(crate) fn allocation_map(&self, first: Pfn) -> AllocationMap<'static> {
         AllocationMap::new(self.allocation_map, first)
     }
@@ -375,17 +375,17 @@ impl Tables {
 
     pub(crate) fn set_anchor(&self, from: Option<Pfn>, to: Option<Pfn>) -> Result<(), Option<Pfn>> {
         let bits = |pfn: Option<Pfn>| pfn.map_or(0, |pfn| pfn.0 + 1);
-        // Release: who finds the anchor sees what was written there before. Pairs with the Acquire in `anchor`.
+        // Release: pairs with the Acquire in `anchor`; a reader of the anchor sees what was written there before.
         self.word(HeaderWord::Anchor)
             .compare_exchange(bits(from), bits(to), Ordering::AcqRel, Ordering::Acquire)
             .map(|_| ())
             .map_err(|found| found.checked_sub(1).map(Pfn))
     }
 
-    /// Begins a change of the policy; `None` while somebody else is at one.
+    /// Begins a change of the policy; `None` while another is in progress.
     pub(crate) fn begin_switch(&self) -> Option<PolicySwitch> {
         let word = self.word(HeaderWord::PolicySwitch);
-        // Acquire: sees the policy as the last switch left it. Pairs with the Release in `PolicySwitch::drop`.
+        // Acquire: pairs with the Release in `PolicySwitch::drop`; sees the policy as the last change left it.
         word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok().then_some(PolicySwitch(word))
     }
 

@@ -1,10 +1,10 @@
-//! Clusters on their way (`zone::transfer::{cut, entering}`): pages that look free and are not, while others merge, move a
-//! pageblock's pages to other lists, or suspend the zone.
+//! Clusters in transit (`zone::transfer::clusters`): pages that look free and are not, while another CPU merges, moves a
+//! pageblock's pages to other lists, or quiesces the zone.
 //!
-//! A batch is two pages, and so is a cluster. It has one page of each of two pageblocks, so that whoever has the others
-//! meets buddies that look free. What protects its pages is broken in four ways: its record is not held, the record's next
-//! use does not wait for the pages to be cleared, a planned cut is carried out whatever the list is like by then, or the zone
-//! lock does not exclude.
+//! A batch is two pages, and so is a cluster. It has one page of each of two pageblocks, so a CPU that holds their buddies meets
+//! pages that look free. The models break the protection of its pages in four ways: its record is not held, the record's next use
+//! does not wait for the pages to be cleared, a planned detachment is carried out whatever the list looks like by then, or the
+//! zone lock does not exclude.
 
 use super::machine::{Flaw, Locks, Machine, Runner, ZONE};
 use super::{DAMAGES, assert_fails_within, explore_within};
@@ -19,7 +19,7 @@ const SWITCHES: usize = 2;
 /// The same, where executions are long or what is broken makes many of them.
 const FEW_SWITCHES: usize = 1;
 
-/// What is said of a page that looks free and is on no list, though nothing is in progress.
+/// The failure of a page that looks free and is on no list although nothing is in progress.
 const ONLY_LOOKS_FREE: &str = "looks free and is on no list";
 
 /// What damage to lists comes to.
@@ -137,7 +137,7 @@ fn cut_and_move_pageblock(locks: Locks) {
     finish(&main);
 }
 
-/// A page that looks free and is on no list. Told rather than found fault with: who unwinds cannot take locks.
+/// A page that looks free and is on no list. Returned instead of a panic: an unwinding thread cannot take locks.
 fn only_looks_free(runner: &Runner) -> Option<Pfn> {
     let locked = runner.yard.zone_view(ZONE).lock();
     (0..4).map(Pfn).find(|pfn| {

@@ -1,5 +1,5 @@
-//! The depot (`zone::transfer::depot`) in a yard: batches go from one CPU's list to another's while somebody drains,
-//! isolates, or changes the policy.
+//! The depot (`zone::transfer::depot`) in a yard: batches go from one CPU's list to another's while another CPU
+//! drains, isolates, or changes the policy.
 
 use std::sync::{Arc, Mutex};
 
@@ -16,10 +16,10 @@ const SWITCHES: usize = 2;
 /// The same, where a thread looks at every page of the zone.
 const FEW_SWITCHES: usize = 1;
 
-/// What is said of batches that a collector has not brought back, though nobody was waited for in vain.
-const NOT_THERE: &str = "a batch is in somebody's hands";
-/// What is said of frames that are between the depot and a list though everything was emptied.
-const IN_TRANSIT: &str = "frames are on their way";
+/// The failure of batches that a collector has not returned although no wait gave up.
+const NOT_THERE: &str = "a batch is held by another collector";
+/// The failure of frames that are between the depot and a list although everything was emptied.
+const IN_TRANSIT: &str = "frames are in transit";
 
 /// A yard whose depot has a batch, and whose CPU 0 has full lists: the next frame that it frees pushes another.
 fn stocked(locks: Locks) -> Runner {
@@ -91,7 +91,7 @@ fn switch_meanwhile(locks: Locks) {
     main.finish();
 }
 
-/// Two collect at once: who finds the depot empty waits for the other's batches, or says that he gave up.
+/// Two CPUs collect at once: the one that finds the depot empty waits for the batches of the other, or gives up.
 fn collect_twice() {
     let main = stocked(Locks::SOUND);
     main.yard.zone(ZONE).drain_cpu(CpuId(0));
@@ -192,8 +192,8 @@ fn a_collector_who_does_not_say_so_is_not_waited_for() {
 }
 
 #[test]
-fn who_finds_a_stack_empty_that_orders_nothing_misses_its_collector() {
-    // The exchange that emptied the stack tells who collects, and the load of its head hears it.
+fn without_ordering_an_empty_stack_hides_its_collector() {
+    // The exchange that emptied the stack publishes the collector's registration, and the load of its top word acquires it.
     for weakness in [Weakness::RelaxedExchanges, Weakness::RelaxedLoadsOf(size_of::<u64>())] {
         weakened(weakness, || assert_fails_within(SWITCHES, collect_twice, &[NOT_THERE]));
     }

@@ -1,5 +1,5 @@
 //! Pageblocks that CPUs own (`zone::transfer::cpu_owned`): a frame goes to its owner while the pageblock is given up, goes back
-//! to the zone, or is claimed; and the policy ends while somebody claims.
+//! to the zone, or is claimed; and the policy ends during a claim.
 //!
 //! A pageblock has two frames here, and no CPU keeps a whole one.
 
@@ -16,10 +16,10 @@ const SWITCHES: usize = 2;
 const FEW_SWITCHES: usize = 1;
 
 const PAGEBLOCK: Order = Order(1);
-/// What is said where a pageblock is owned though nobody may own one.
+/// The failure of a pageblock that is owned although no CPU may own one.
 const STILL_OWNED: &str = "is owned under another policy";
 
-/// What is said where the zone lock does not do its work: a block that is taken off a free list is on none.
+/// The failures of a broken zone lock: a block that is taken off a free list is on none.
 const ZONE_DAMAGES: [&str; 6] = {
     let [a, b, c, d] = DAMAGES;
     [a, b, c, d, "is in-transit order", "is per-cpu order"]

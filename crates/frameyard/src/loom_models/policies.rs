@@ -1,4 +1,4 @@
-//! Changing the policy of zone borders (`yard::policy`) while another CPU allocates and frees, empties all lists, sizes them
+//! Changing the policy of transfers (`yard::policy`) while another CPU allocates and frees, empties all lists, sizes them
 //! anew, or changes the policy, too.
 //!
 //! What is particular to a policy stands with its models ([`clusters`](super::clusters), [`depot`](super::depot),
@@ -19,9 +19,9 @@ use crate::watermarks::PcpSizing;
 /// What is broken here is found with one.
 const SWITCHES: usize = 1;
 
-/// What is said of limits that are not the policy's.
+/// The failure of limits that are not the policy's.
 const LIMITS: &str = "the limits of a list are another policy's";
-/// What is said of what is left of a policy.
+/// The failure of frames that are left of a policy.
 const LEFT_OVER: &str = "is left of another policy";
 
 /// The limit of lists under all policies but one.
@@ -65,7 +65,7 @@ fn nothing_is_left_over(main: &Runner) {
 /// without an involuntary switch.
 fn change_while(main: &Runner, to: ZonePolicy, other: impl FnOnce(&Runner) + 'static) {
     let changer = main.start(0, move |runner| {
-        // Who collects may have in his hands what the policy kept; he brings it back.
+        // Another collector may hold what the old policy kept; it returns that.
         let changed = runner.yard.set_policy(to);
         assert!(matches!(changed, Ok(()) | Err(PolicyError::Stalled(_))), "nobody else changes it");
     });

@@ -47,13 +47,13 @@ pub enum ValidateError {
     WordsNotZero(Pfn, FrameState),
     /// A block's tag names another zone than the one its frames belong to.
     WrongZone(Pfn, ZoneId),
-    /// A frame is on its way between two owners, though nobody is at work.
+    /// A frame is in transit although no operation is in progress.
     InTransit(Pfn),
     /// Two free buddies that should have merged, and neither of which skipped it.
     UnmergedBuddies(Pfn, Order),
     /// A free block is on the list of another type than that of the pageblocks it covers.
     WrongList(Pfn, MigrateType),
-    /// A frame is marked as handed out that is no head of a block that has left its zone, or with another order than that
+    /// The allocation map has an entry for a frame that is no head of a block outside its zone, or with another order than that
     /// block's.
     WrongMapEntry(Pfn),
     /// A list's links do not lead from one end to the other, or a block on it is not what the list holds.
@@ -107,10 +107,10 @@ impl fmt::Display for ValidateError {
             Self::BadTag(pfn) => write!(f, "the tag of {pfn} is none that a page can have"),
             Self::WordsNotZero(pfn, state) => write!(f, "{pfn} is {state} and has words that should be zero"),
             Self::WrongZone(pfn, zone) => write!(f, "the block at {pfn} says that it is of {zone}"),
-            Self::InTransit(pfn) => write!(f, "{pfn} is in transit though nobody is at work"),
+            Self::InTransit(pfn) => write!(f, "{pfn} is in transit although no operation is in progress"),
             Self::UnmergedBuddies(pfn, order) => write!(f, "the block at {pfn}, {order}, and its buddy are both free"),
             Self::WrongList(pfn, list) => write!(f, "the free block at {pfn} is on the list of {list} blocks"),
-            Self::WrongMapEntry(pfn) => write!(f, "{pfn} is marked as handed out, and is no such block"),
+            Self::WrongMapEntry(pfn) => write!(f, "the allocation map has a wrong entry for {pfn}"),
             Self::BrokenList { kind, zone, at } => write!(f, "a {kind:?} list of {zone} is broken at {at}"),
             Self::BrokenMechanism { what, zone, at } => write!(f, "a {what} in {zone} is broken at {at}"),
             Self::Count { what, zone, kept, found } => write!(f, "{zone}: {what} is {kept}, recounted {found}"),
@@ -132,14 +132,14 @@ struct Recount {
     held: [u64; ORDER_SLOTS],
     reserved: u64,
     /// Frames that will be free once they are initialised.
-    pending: u64,
+    deferred: u64,
     covered: u64,
     highatomic: u64,
     /// Frames of free blocks that are reported.
     reported: u64,
     /// Free pages that skipped merging.
     skipped: u64,
-    /// The pageblock looked at last; a hole may cut it in two.
+    /// The pageblock counted last; a hole may split it.
     pageblock: Option<Pfn>,
 }
 
@@ -192,8 +192,8 @@ impl<P: Platform> Yard<P> {
         transfer::validate_lists(&view.lock(), recount.skipped).map_err(unsound)?;
         let zone = view.zone;
         let isolated = recount.free_pages_of(MigrateType::Isolate);
-        let counted = if zone.deferred.is_counted() { recount.pending } else { 0 };
-        compare("uninitialised pages", view.id, zone.deferred.pages_racy().0, recount.pending)?;
+        let counted = if zone.deferred.is_counted() { recount.deferred } else { 0 };
+        compare("uninitialised pages", view.id, zone.deferred.pages_racy().0, recount.deferred)?;
         compare("free pages", view.id, zone.free_pages_racy().0, recount.free_pages() - isolated + counted)?;
         compare("free CMA pages", view.id, zone.free_cma_racy().0, recount.free_pages_of(MigrateType::Cma))?;
         let present = zone.facts.present.load(crate::sync::Ordering::Relaxed);
@@ -202,7 +202,7 @@ impl<P: Platform> Yard<P> {
             "managed pages",
             view.id,
             zone.managed().0,
-            recount.covered - recount.reserved - (recount.pending - counted),
+            recount.covered - recount.reserved - (recount.deferred - counted),
         )?;
         compare("reported pages", view.id, zone.reported_racy().0, recount.reported)?;
         compare("high-atomic pages", view.id, zone.reserved_highatomic_racy().0, recount.highatomic)
@@ -247,7 +247,7 @@ impl<P: Platform> Yard<P> {
                     if !tag.is_seen() {
                         return Err(ValidateError::BrokenList { kind: ListKind::PerCpu, zone: view.id, at });
                     }
-                    // By exchange, here and below: where somebody is at work after all, his tag stands.
+                    // By exchange, here and below: the tag of an operation that is in progress after all stays.
                     let _ = page.replace_tag(in_page, in_page.without_seen());
                     recount.per_cpu[order.index()] += 1;
                 }
@@ -285,7 +285,7 @@ impl<P: Platform> Yard<P> {
     fn count_deferred(&self, part: PfnRange, recount: &mut Recount) {
         recount.covered += part.count().0;
         let free: u64 = self.tables.free_ranges_in(part).map(|(range, _)| range.count().0).sum();
-        recount.pending += free;
+        recount.deferred += free;
         recount.reserved += part.count().0 - free;
     }
 

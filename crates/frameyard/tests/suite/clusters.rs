@@ -182,7 +182,7 @@ fn pages_stand_alone_when_all_clusters_are_in_use() {
     let pages = take_all(&yard);
     let (mut free, kept): (Vec<Pfn>, Vec<Pfn>) = pages.iter().partition(|pfn| pfn.0 % 2 == 0);
     give(&yard, free.iter().copied());
-    // One page of each cluster stays, and the others make new ones.
+    // One page of each cluster stays, and the rest make new clusters.
     for _ in 0..6 {
         let others = free.iter().enumerate().filter(|(at, _)| at % 4 > 0);
         free = others.map(|(_, pfn)| *pfn).collect();
@@ -193,7 +193,7 @@ fn pages_stand_alone_when_all_clusters_are_in_use() {
         assert!(counted(&yard).in_use <= clusters);
     }
     assert!(counted(&yard).used_up > 0, "{:?}", counted(&yard));
-    // They are taken and joined as any others, at the head of the list and, when they are isolated, at its tail.
+    // Pages without a cluster are taken and joined like all pages, at the head of the list and, when they are isolated, at its tail.
     let pageblock = PfnRange::new(FIRST + PageCount(512), PageCount(512));
     let blocked = yard.request_range(pageblock, Gfp::MOVABLE).owners(&Owners::NONE).range();
     assert!(blocked.is_err(), "every other page is held");
@@ -343,7 +343,7 @@ fn broken_clusters_and_marks_are_found() {
         let pages: Vec<Pfn> = (0..PAGES).map(|at| FIRST + PageCount(at)).filter(is_free).collect();
         assert_eq!(pages.len(), 64);
         let place = page_word(&yard, pages[20], word);
-        // SAFETY: nobody works on the yard, whose words are plain memory.
+        // SAFETY: no other thread uses the yard, whose words are plain memory.
         let flip = || unsafe { place.write(place.read() ^ bits) };
         flip();
         let found = yard.validate().expect_err(what);
@@ -358,7 +358,7 @@ fn only_single_free_pages_may_be_marked() {
     let yard = yard(ZonePolicy::Cluster, 256);
     let pair = yard.alloc(order(1), Gfp::MOVABLE).unwrap();
     let place = page_word(&yard, pair, "tag");
-    // SAFETY: nobody works on the yard, whose words are plain memory.
+    // SAFETY: no other thread uses the yard, whose words are plain memory.
     let flip = || unsafe { place.write(place.read() ^ (1 << 26)) };
     flip();
     assert_eq!(yard.validate(), Err(ValidateError::BadTag(pair)));

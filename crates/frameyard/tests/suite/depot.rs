@@ -1,4 +1,4 @@
-//! The policy `depot`: batches move between CPUs without the zone lock, and everybody who needs their frames gets at them.
+//! The policy `depot`: batches move between CPUs without the zone lock, and every request that needs their frames gets them.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,7 +19,7 @@ use frameyard::stats::DepotStatistics;
 use frameyard::watermarks::PcpSizing;
 use frameyard::{CpuId, Gfp, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
 
-/// How many frames a batch has.
+/// The frames of a batch.
 const BATCH: u64 = 64;
 
 /// A yard of four CPUs, in groups, whose lists hold no more than two batches each.
@@ -27,7 +27,7 @@ fn depot_yard(groups: &[u16], poisoning: Poisoning) -> Fixture {
     depot_yard_of(PAGES, groups, poisoning)
 }
 
-/// As [`depot_yard`], with so many frames.
+/// As [`depot_yard`], with that many frames.
 fn depot_yard_of(pages: u64, groups: &[u16], poisoning: Poisoning) -> Fixture {
     let cpus = [NodeId(0); 4];
     let config = YardConfig {
@@ -68,7 +68,7 @@ fn locks(yard: &Fixture) -> u64 {
     yard.zone(ZONE).statistics().lock.acquisitions
 }
 
-/// Frees on CPU 0 so many frames that about as many batches stand in the depot.
+/// Frees enough frames on CPU 0 to leave about `batches` batches in the depot.
 fn stock(yard: &Fixture, gfp: Gfp, batches: u64) {
     run_on(0);
     give(yard, take(yard, gfp, (batches + 2) * BATCH));
@@ -351,14 +351,14 @@ fn a_thread_that_stands_in_the_middle_of_a_pop_disturbs_nobody_and_loses_nothing
     const ROUNDS: u64 = 200;
     let yard = one_group();
     stock(&yard, Gfp::HIGHUSER_MOVABLE, 6);
-    // CPU 3 has nothing: its next allocation pops, and its first look at a page is at the leader on top.
+    // CPU 3 has nothing: its next allocation pops, and its first look at a page is at the head on top.
     let gates = std::sync::Arc::new((Barrier::new(2), Barrier::new(2), Mutex::new(None)));
     let at_gate = gates.clone();
     yard.watch().spy_with(move |moment| {
-        if let Moment::Touch(leader, Access::Read) = moment
+        if let Moment::Touch(head, Access::Read) = moment
             && STOPS.replace(false)
         {
-            *at_gate.2.lock().unwrap() = Some(leader);
+            *at_gate.2.lock().unwrap() = Some(head);
             at_gate.0.wait();
             at_gate.1.wait();
         }
@@ -370,7 +370,7 @@ fn a_thread_that_stands_in_the_middle_of_a_pop_disturbs_nobody_and_loses_nothing
             yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap()
         });
         gates.0.wait();
-        let leader = gates.2.lock().unwrap().expect("it stands at a leader");
+        let head = gates.2.lock().unwrap().expect("it stands at a head");
         let mut random = Random::new(1);
         run_on(1);
         for _ in 0..ROUNDS {
@@ -378,8 +378,8 @@ fn a_thread_that_stands_in_the_middle_of_a_pop_disturbs_nobody_and_loses_nothing
             for at in (1..frames.len()).rev() {
                 frames.swap(at, random.below(at as u64 + 1) as usize);
             }
-            // The leader begins the batch that is pushed last, so it is on top again, on others than before.
-            let place = frames.iter().position(|pfn| *pfn == leader).expect("the leader was popped");
+            // The head is first in the batch that is pushed last, so it is on top again, above another batch.
+            let place = frames.iter().position(|pfn| *pfn == head).expect("the head was popped");
             frames.swap(place, 3 * BATCH as usize);
             give(&yard, frames);
         }
@@ -392,7 +392,7 @@ fn a_thread_that_stands_in_the_middle_of_a_pop_disturbs_nobody_and_loses_nothing
     yard.validate().unwrap();
 }
 
-/// Takes and gives single frames and blocks, on a CPU that changes; checks that nobody else has what it has.
+/// Takes and gives single frames and blocks, on a CPU that changes; checks that no other thread holds the same frames.
 fn work(yard: &Fixture, owners: &[AtomicU64], seed: u64, steps: u64) {
     let mut random = Random::new(seed);
     let mut held: Vec<(Pfn, Order)> = Vec::new();
@@ -552,7 +552,7 @@ fn free_frames_keep_their_poison_in_the_depot() {
 }
 
 #[test]
-fn frames_in_the_depot_are_refused_to_whoever_frees_them_again() {
+fn frames_in_the_depot_are_refused_when_they_are_freed_again() {
     let yard = one_group();
     run_on(0);
     let frames = take(&yard, Gfp::HIGHUSER_MOVABLE, 8 * BATCH);

@@ -1,4 +1,4 @@
-//! Pageblocks that CPUs own: who gets what back, what is kept, and what brings it back to the zone.
+//! CPU-owned pageblocks: where freed blocks go, what a CPU keeps, and what returns it to the zone.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -217,7 +217,7 @@ fn a_range_in_an_owned_pageblock_is_taken_by_number() {
     give(&yard, &frames_of_another);
 }
 
-/// Threads that allocate, and others that free what they have allocated, on every CPU; a few go about the whole yard.
+/// Threads allocate and free on every CPU, in pairs; a few work on the whole yard.
 #[test]
 fn nothing_is_lost_while_blocks_change_hands_and_pageblocks_owners() {
     let yard = made(&crate::busy_yard::Made::default());

@@ -1,4 +1,4 @@
-//! What the simple policies do, as counted and as seen from outside; and changing the policy of a yard in use.
+//! The page-wise policies, as counted and as seen by callers; and changing the policy of a yard in use.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use frameyard::watermarks::PcpSizing;
 use frameyard::{CpuId, Gfp, MigrateType, NodeId, Order, PageCount, Pfn, ZoneId};
 
 const NORMAL: ZoneId = ZoneId::new(NodeId(0), ZoneKind::Normal);
-/// Those that cross page by page.
+/// The policies that move page by page.
 const SIMPLE: [ZonePolicy; 6] = [
     ZonePolicy::Vanilla,
     ZonePolicy::Vanilla416,
@@ -64,8 +64,8 @@ fn every_simple_policy_gives_the_same_frames_in_the_same_order() {
         seen
     };
     let vanilla = run(ZonePolicy::Vanilla);
-    // What a drain joins before it frees it stands on its list where it would stand if it were merged one by one, but for
-    // the order of blocks of the same size: policies that free one by one may hand out others.
+    // Blocks that a drain joins before it frees them take the list positions of blocks merged one by one, except for the order of
+    // blocks of the same size: policies that free one by one may allocate in another order.
     for policy in [ZonePolicy::Prefetch, ZonePolicy::PrefetchBeforeLock] {
         assert_eq!(run(policy), vanilla, "{policy}");
     }
@@ -261,4 +261,13 @@ fn policies_change_while_other_cpus_allocate_and_free() {
     });
     run_on(0);
     yard.set_policy(ZonePolicy::Vanilla).unwrap();
+}
+
+#[cfg(not(feature = "policy-cpu-owned"))]
+#[test]
+fn a_policy_that_is_not_compiled_in_is_refused() {
+    let yard = Fixture::small(1, 8 << 10);
+    let before = yard.policy();
+    assert_eq!(yard.set_policy(ZonePolicy::OwnedBlocks), Err(PolicyError::NotBuilt(ZonePolicy::OwnedBlocks)));
+    assert_eq!(yard.policy(), before);
 }

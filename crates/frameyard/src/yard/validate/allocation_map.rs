@@ -1,4 +1,4 @@
-//! The table of what is handed out, against the pages.
+//! The allocation map, against the pages.
 
 use super::ValidateError;
 use crate::page::Tag;
@@ -6,8 +6,8 @@ use crate::platform::Platform;
 use crate::units::{PageCount, Pfn};
 use crate::zone::ZoneView;
 
-/// Demands that a block is marked as handed out only if it has left its zone, with the order that its tag says, and that no
-/// frame inside it is. `tag` is what stands in the page of its head.
+/// Demands that a block has an entry only if it has left its zone, with the order of its tag, and that no frame inside it has one.
+/// `tag` is the tag in the page of its head.
 pub(super) fn check_map_entries<P: Platform>(view: ZoneView<'_, P>, head: Pfn, tag: Tag) -> Result<(), ValidateError> {
     let order = tag.order();
     let fits = view

@@ -30,8 +30,8 @@ const ORDERS: &[Order] = &[Order {
         "reporting",
         "stats",
         "validate",
-        "views",
         "watermarks",
+        "views",
     ],
 }];
 

@@ -52,13 +52,13 @@ pub(crate) struct Compaction<'a, P: Platform> {
     owners: &'a Owners<'a>,
     request: CompactRequest,
     span: PfnRange,
-    /// The frame that the migrate scanner looks at next.
+    /// The next frame of the migrate scanner.
     migrate_at: Pfn,
     /// Blocks isolated in the current pageblock.
     taken_in_block: u64,
     /// The end of the pageblock that the free scanner is in.
     free_end: Pfn,
-    /// The frame of that pageblock that it looks at next; below it: it has not begun there.
+    /// The next frame of the free scanner in that pageblock; below the pageblock: it has not begun there.
     free_next: Pfn,
     /// Whether the run began at the zone's ends.
     whole_zone: bool,

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn mobility_flags_choose_the_type_and_both_are_refused() {
+    fn mobility_flags_choose_the_type() {
         assert_eq!(Gfp::KERNEL.migrate_type(), Some(MigrateType::Unmovable));
         assert_eq!(Gfp::HIGHUSER_MOVABLE.migrate_type(), Some(MigrateType::Movable));
         assert_eq!((Gfp::KERNEL | Gfp::RECLAIMABLE).migrate_type(), Some(MigrateType::Reclaimable));

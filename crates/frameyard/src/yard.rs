@@ -1,7 +1,10 @@
-//! [`Yard`]: the whole allocator behind one façade.
+//! [`Yard`]: the allocator.
 //!
-//! A yard is a view: addresses of the memory map and of the control region, and tables over them. All state is
-//! in those two regions, so any number of processes can have a view of the same yard.
+//! A yard is a view: addresses of the memory map and of the control region, and tables over them. All state is in those
+//! two regions, so any number of processes can have a view of the same yard.
+//!
+//! `alloc`, `bulk`, `free`, `request` and `frames` allocate and free. The other modules implement the subject views of
+//! `views`.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -303,7 +306,7 @@ impl<P: Platform> Yard<P> {
         PageblockMap::new(self.tables.pageblocks, self.map.range().start, self.geometry)
     }
 
-    /// What brings up parts of the memory map.
+    /// The initialiser of parts of the memory map.
     fn bring_up(&self) -> BringUp<'_, P> {
         BringUp {
             tables: self.tables,

@@ -51,7 +51,11 @@ fn is_returned_and_reused(yard: &CheckedYard) {
     assert!(outcome.pages.0 > PAGES * 9 / 10, "{outcome:?}");
     assert_eq!((reported(yard), yard.stats().free_pages()), (outcome.pages, free));
     let left = yard.memory().resident().unwrap();
-    assert_eq!(left, ByteSize(ByteSize::mib(64).0 - (outcome.pages.0 << 12)), "as much is gone as was given back");
+    assert_eq!(
+        left,
+        ByteSize(ByteSize::mib(64).0 - (outcome.pages.0 << 12)),
+        "the host has exactly the returned memory"
+    );
     for frames in &kept {
         let name = frames.pfn().0 as u8 | 1;
         assert!(frames.bytes().iter().all(|byte| *byte == name), "{} kept its bytes", frames.pfn());

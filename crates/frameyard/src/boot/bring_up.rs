@@ -34,7 +34,7 @@ mod pass;
 pub(crate) use grow::Growth;
 pub(crate) use pass::{Grain, PassError};
 
-/// What is needed to bring up parts of the memory map.
+/// Everything that initialising a part of the memory map needs.
 pub(crate) struct BringUp<'a, P> {
     pub(crate) tables: Tables,
     pub(crate) map: MemMap,

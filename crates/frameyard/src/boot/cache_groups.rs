@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_that_are_given_are_kept_and_must_fit_the_cpus() {
+    fn given_groups_must_fit_the_cpus() {
         let cpus = [NodeId(0); 4];
         let given = |groups| YardConfig { cache_groups: Some(groups), ..YardConfig::new(&cpus) };
         assert_eq!(groups_of(&given(&[1, 0, 1, 0])), [1, 0, 1, 0]);

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_begun_when_somebody_panicked_can_be_claimed_again() {
+    fn panic_returns_unstarted_claims() {
         let claims = claims(200);
         // Runs of one block each, in several words.
         (0..200).step_by(2).for_each(|block| assert_eq!(won(claims, range(16 * block, 16 * block + 1)).len(), 1));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_up_can_be_claimed_again() {
+    fn abandoned_blocks_can_be_claimed() {
         let claims = claims(200);
         assert_eq!(won(claims, range(0, 16 * 150)), [range(0, 16 * 150)]);
         claims.give_up(range(16 * 60, 16 * 70));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn who_panics_over_one_run_gives_up_those_behind_it() {
+    fn panic_gives_up_following_runs() {
         let claims = claims(200);
         let [first, second, third] = [range(0, 16 * 70), range(16 * 71, 16 * 80), range(16 * 90, 16 * 200)];
         assert_eq!(won(claims, range(first.end.0 - (1 << 20), 16 * 71)).len(), 1);

@@ -196,15 +196,6 @@ impl fmt::Display for AttachError {
 
 impl core::error::Error for AttachError {}
 
-impl From<super::PassError> for BootError {
-    fn from(error: super::PassError) -> Self {
-        match error {
-            super::PassError::WorkerPanicked => Self::WorkerPanicked,
-            super::PassError::NotBacked(range) => Self::MapNotBacked(range),
-        }
-    }
-}
-
 /// Why a part of the memory map could not be initialised. The initialised part is in use; the rest can be tried again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -215,7 +206,7 @@ pub enum InitError {
     MapNotBacked(PfnRange),
     /// The range is not made of frames that the memory map covers, or has a section without memory.
     OutsideMap(PfnRange),
-    /// Some of the range is up already, or on its way: the first such frames.
+    /// Some of the range is initialised already, or being initialised: the first such frames.
     AlreadyInitialised(PfnRange),
     /// Other CPUs claimed this many frames and did not finish within the bound, or a worker panicked and lost them.
     Unfinished(PageCount),

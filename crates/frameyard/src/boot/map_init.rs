@@ -1,4 +1,4 @@
-//! When the memory map comes up, by which means, and how the work is spread.
+//! Initialisation of the memory map: when, how the pages are written, and how the work is spread.
 
 use super::BootError;
 use crate::memmap::Initialiser;
@@ -11,42 +11,43 @@ pub enum InitMode {
     /// All of it before the first allocation.
     #[default]
     Eager,
-    /// What early boot needs at once: the low zones, and of each node's highest zone one section's worth of frames
-    /// and on to the next section. The rest in parallel by [`YardInit::finish`](crate::views::YardInit::finish), or
+    /// First what early boot needs: the low zones, and of each node's highest zone one section's worth of frames,
+    /// rounded up to a section. The rest in parallel by [`YardInit::finish`](crate::views::YardInit::finish), or
     /// section by section by allocations that would fail without it.
     Deferred,
-    /// Nothing at once: sections come up when an allocation needs them. Their memory counts as free from the start.
+    /// Nothing at creation: an allocation initialises sections when it needs them. Their memory counts as free from the
+    /// start.
     Lazy,
 }
 
-/// How the map is cut into jobs for several threads.
+/// The granularity of the jobs in which threads initialise the map.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum JobGranularity {
     /// One job for each range of free memory, as the kernel does.
     Ranges,
-    /// Ranges of free memory gathered into jobs of whole sections, so that one thread touches a section.
+    /// Ranges of free memory, joined into jobs of whole sections, so that one thread touches a section.
     #[default]
     Sections,
 }
 
-/// Whether per-CPU lists are sized again when the last page of the map is in.
+/// Whether per-CPU lists are sized again when the last page of the map is initialised.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum PcpReset {
-    /// No: they stay as the memory known early made them.
+    /// No: the early memory determines their sizes.
     Off,
     /// Yes.
     #[default]
     On,
 }
 
-/// How a yard's memory map comes up.
+/// How a yard's memory map is initialised.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MapInit {
     /// When.
     pub mode: InitMode,
-    /// What its pages hold.
+    /// The content of its pages.
     pub content: MapContent,
-    /// By which means they are written.
+    /// How the pages are written.
     pub initialiser: Initialiser,
     /// How the work is spread over threads.
     pub jobs: InitJobs,
@@ -57,7 +58,7 @@ pub struct MapInit {
 /// How the initialisation of the map is spread over threads. Counts are in frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct InitJobs {
-    /// How the work is cut.
+    /// The granularity of the jobs.
     pub granularity: JobGranularity,
     /// The maximum number of threads for a node, up to the yard's CPUs. `None`: one for each CPU of the node in
     /// [`YardInit::finish`](crate::views::YardInit::finish), one thread in all while the yard is created. A node never
@@ -66,7 +67,7 @@ pub struct InitJobs {
     /// Chunks of a job end at multiples of this: a power of two, at least a maximum-order block. `None`: a
     /// maximum-order block where jobs are ranges, a section where they are sections.
     pub alignment: Option<PageCount>,
-    /// The least that a thread takes at once. `None`: the alignment.
+    /// The minimum chunk of a thread. `None`: the alignment.
     pub min_chunk: Option<PageCount>,
 }
 

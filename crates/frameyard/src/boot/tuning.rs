@@ -55,7 +55,8 @@ impl Tables {
         Ok(())
     }
 
-    /// Sets `high` and `batch` of all per-CPU lists anew; under a policy with limits of its own, for when it ends.
+    /// Sets `high` and `batch` of all per-CPU lists. A policy with limits of its own keeps them; the new ones apply
+    /// when it ends.
     pub(crate) fn size_pcps<P: Platform>(&self, platform: &P, geometry: Geometry, sizing: PcpSizing) {
         let online_cpus = self.cpus();
         for (at, zone) in self.zones.iter().enumerate() {

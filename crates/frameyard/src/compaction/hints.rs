@@ -70,7 +70,7 @@ mod tests {
     use crate::units::PageCount;
 
     #[test]
-    fn hints_are_set_counted_and_cleared_by_pageblock() {
+    fn hints_work_per_pageblock() {
         let words: std::vec::Vec<AtomicU64> = (0..2).map(|_| AtomicU64::new(0)).collect();
         let hints = SkipHints::new(&words, Pfn(0x8000), Geometry::X86_64);
         let all = PfnRange::new(Pfn(0x8000), PageCount(128 << 9));

@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn much_free_memory_in_single_frames_is_fragmentation_and_little_is_want() {
+    fn fragmentation_index_separates_scatter_from_shortage() {
         let single = |pages| FreeShape { pages, blocks: pages, suitable: 0 };
         assert_eq!(fragmentation(single(100_000), Order(9)), 999);
         assert_eq!(fragmentation(single(4), Order(9)), 749);
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn the_unusable_part_is_what_is_in_smaller_blocks() {
+    fn unusable_index_counts_smaller_blocks() {
         assert_eq!(unusable(FreeShape { pages: 2048, blocks: 1025, suitable: 2 }, Order(9)), 500);
         assert_eq!(unusable(FreeShape { pages: 2048, blocks: 2, suitable: 4 }, Order(9)), 0);
         assert_eq!(unusable(FreeShape::default(), Order(0)), 1000);

@@ -105,9 +105,9 @@ pub enum CompactResult {
     Stalled,
     /// The limit of the request came first; the next run goes on from there.
     Unfinished,
-    /// The whole zone was looked at, and no block of the order came of it, or none was asked for.
+    /// The whole zone was scanned without making a block of the order, or the request named no order.
     Complete,
-    /// A part of the zone was looked at, from where an earlier run stopped, and no block of the order came of it.
+    /// A part of the zone was scanned, from where an earlier run stopped, without making a block of the order.
     PartialSkipped,
     /// Other CPUs took the free memory that the compaction wanted as targets.
     Contended,
@@ -133,9 +133,9 @@ pub struct CompactOutcome {
     pub pinned: PageCount,
     /// Frames in use that can never be moved, or have no owner that could be asked.
     pub unmovable: PageCount,
-    /// Pages that the migrate scanner looked at (`compact_migrate_scanned`).
+    /// Pages scanned by the migrate scanner (`compact_migrate_scanned`).
     pub migrate_scanned: PageCount,
-    /// Pages that the free scanner looked at (`compact_free_scanned`).
+    /// Pages scanned by the free scanner (`compact_free_scanned`).
     pub free_scanned: PageCount,
     /// Frames isolated as sources, and free frames taken as targets (`compact_isolated`).
     pub isolated: PageCount,

@@ -92,7 +92,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
             let mut merged = 0;
             if self.migrate_at <= start {
                 self.taken_in_block = 0;
-                // Whether or not there is anything to move: all of it may be free, and unmerged.
+                // Even without blocks to move: the pageblock may be free and unmerged.
                 if self.view.has_unmerged_racy() {
                     merged = merge_later(self.view, PfnRange { start, end });
                 }
@@ -214,7 +214,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
         self.migrate_at = self.migrate_at.max((start + order.pages()).min(end));
     }
 
-    /// Remembers that a pageblock was looked at, and whether there was anything to move.
+    /// Records that a pageblock was scanned, and whether it had blocks to move.
     fn leave_block(&mut self, frames: PfnRange) {
         if !self.uses_hints() {
             return;

@@ -75,7 +75,7 @@ impl<P: Platform> Compaction<'_, P> {
         }
     }
 
-    /// Keeps the upper halves of a block in hand until what is left is of that order, and to be handed out.
+    /// Splits a block down to the order of a target, and keeps the upper halves in the supply.
     fn split_target(&mut self, pfn: Pfn, found: Order, order: Order) {
         let tag = self.view.page(pfn).tag();
         let mut half = found;

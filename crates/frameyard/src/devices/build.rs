@@ -146,8 +146,8 @@ impl<P: Platform> PageMap<'_, P> {
         let writer = MapWriter::new(Initialiser::Stream);
         let missing = Missing::default();
         let work = |_: &mut (), numbers: Range<u64>| {
-            // Pairs with the Acquire of `try_get_many`: who finds a count that is written here, by a look at a
-            // former device's page, sees that no section led there any more when it was written.
+            // Release: pairs with the Acquire in `try_get_many`: a get that reaches a count written here through a former
+            // device's page sees that no section led there any more when it was written.
             fence(Ordering::Release);
             if !missing.is_set() {
                 let written = match plan.request.layout {

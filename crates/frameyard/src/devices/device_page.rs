@@ -62,7 +62,7 @@ impl<'a, P: Platform> DevicePage<'a, P> {
         Some(match counts_itself {
             true if entry.is_marked() => Self { head: Some(page), ..found },
             true => found,
-            // Split: the frame's own page counts. It is not looked at before there is a reference on the head.
+            // Split: the frame's own page counts. It is read only with a reference on the head.
             false => Self { page: map.page(pfn, page.platform()), head: Some(page), ..found },
         })
     }

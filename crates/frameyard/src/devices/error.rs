@@ -44,7 +44,7 @@ pub enum DeviceError {
         /// Its range.
         with: PfnRange,
     },
-    /// A section can be described in one way alone, and another device has part of one that this would describe differently.
+    /// A section has one description, and another device in the same section needs a different one.
     MixedSection {
         /// The range asked for.
         range: PfnRange,

@@ -1,19 +1,21 @@
-//! What a device asks for, and what is known of it.
+//! Requests for devices, and facts about them.
 
 use core::fmt;
 
 use crate::units::{ByteSize, NodeId, Order, PageCount, PfnRange, named};
 
-/// Which page structures a device has in the memory map.
+/// The page structures of a device in the memory map.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum MapLayout {
-    /// One for each frame, all of them written.
+    /// One per frame, all written.
     #[default]
     Full,
-    /// One for each frame, of which only the heads of compound pages are written: map pages that hold nothing but tails
-    /// read as zero, and may all be one page of memory. Where every map page holds a head, as with base pages, it is as full.
+    /// One per frame, of which only the heads of compound pages are written (deduplicated vmemmap, HVO). One map page
+    /// remains per compound page: the one with its head (of 8 for 2 MiB, of 4096 for 1 GiB). The other map pages hold
+    /// only tails, read as zero, and may all share one page of memory. A device of base pages has a head in every map
+    /// page, so nothing is saved.
     Deduplicated,
-    /// One for each compound page, one behind the other.
+    /// One per compound page, packed. A compound page takes 64 bytes of the map.
     Folded,
 }
 
@@ -25,8 +27,8 @@ pub enum MapPlacement {
     /// Ordinary memory ([`MapBacking::back_map`](crate::MapBacking::back_map)).
     #[default]
     Memory,
-    /// The first frames of the device itself ([`MapBacking::place_map`](crate::MapBacking::place_map)); what they hold is no
-    /// data then.
+    /// The first frames of the device itself ([`MapBacking::place_map`](crate::platform::MapBacking::place_map)), which
+    /// hold no data then.
     Device,
 }
 
@@ -38,14 +40,14 @@ pub enum Removal {
     /// It refuses.
     #[default]
     Refuse,
-    /// It waits, for a bounded number of rounds of [`Platform::relax`](crate::Platform::relax), and refuses then. As long as it
-    /// waits, no new entries of page tables may map the device.
+    /// It waits, for a bounded number of rounds of [`Platform::relax`](crate::Platform::relax), and then refuses. While
+    /// it waits, page tables cannot map the device anew.
     Wait,
 }
 
 named!(Removal: Refuse => "refuse", Wait => "wait");
 
-/// The number of a device in its yard. Used again once the device was removed.
+/// The number of a device in its yard. Numbers are reused after a removal.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct DeviceId(pub u16);
 
@@ -55,7 +57,7 @@ impl fmt::Display for DeviceId {
     }
 }
 
-/// A range of device memory that is to get page structures.
+/// A request to map a range of device memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeviceRequest {
     /// Its frames. Both ends are multiples of the compound pages and of the yard's sub-sections

@@ -9,7 +9,7 @@
 //! One to three sections of one maximum-order block of four frames, two threads (three where two of them are workers),
 //! and lists that hold no frames, so every frame passes the zone. A waiting thread gives up after three rounds, of
 //! which one is explored. Models of allocations that initialise memory have two involuntary switches (one with three
-//! sections or threads), the others the usual bound; one switch finds every broken variant.
+//! sections or threads), the rest the usual bound; one switch finds every broken variant.
 //!
 //! Pages are written through their atomics here, with relaxed stores. So a missing `Release` or `Acquire` between
 //! writer and reader shows as stale words. The fence that orders streaming stores is not modelled; the native stress
@@ -107,13 +107,13 @@ fn grow_twice(order: Order, setup: Setup) {
 }
 
 #[test]
-fn two_allocations_that_grow_a_yard_get_initialised_frames() {
+fn racing_growth_returns_initialised_frames() {
     explore_within(2, || grow_twice(Order::ZERO, lazy()));
     explore_within(2, || grow_twice(LARGEST, lazy()));
 }
 
 #[test]
-fn claims_that_are_read_and_then_written_are_found() {
+fn non_atomic_claim_fails() {
     weakened(Weakness::SplitUnion, || fails(|| grow_twice(Order::ZERO, lazy()), &DAMAGES));
 }
 
@@ -123,7 +123,7 @@ fn claims_whose_answer_is_not_heard_are_found() {
 }
 
 #[test]
-fn a_zone_lock_that_does_not_hand_pages_over_as_written_is_found() {
+fn zone_lock_without_ordering_fails() {
     for flaw in [Flaw::TakenRelaxed, Flaw::GivenBackRelaxed] {
         let locks = Locks { zone: Some(flaw), ..Locks::SOUND };
         fails(move || grow_twice(Order::ZERO, Setup { locks, ..lazy() }), &DAMAGES);
@@ -131,7 +131,7 @@ fn a_zone_lock_that_does_not_hand_pages_over_as_written_is_found() {
 }
 
 #[test]
-fn pages_written_after_their_blocks_are_free_are_found() {
+fn writing_after_publication_fails() {
     fails(|| grow_twice(Order::ZERO, flawed(InitFlaw::WrittenLate)), &DAMAGES);
 }
 
@@ -149,13 +149,13 @@ fn grow_during_the_pass(sections: u64) {
 }
 
 #[test]
-fn an_allocation_grows_a_deferred_yard_beside_the_pass() {
+fn allocation_grows_beside_the_pass() {
     explore_within(2, || grow_during_the_pass(2));
     explore_within(1, || grow_during_the_pass(3));
 }
 
 #[test]
-fn a_pass_that_takes_what_others_have_claimed_is_found() {
+fn pass_ignoring_claims_fails() {
     weakened(Weakness::UnheardUnion, || {
         fails(|| grow_during_the_pass(2), &DAMAGES);
         fails(|| grow_beside_two_workers(JobGranularity::Sections), &DAMAGES);
@@ -174,12 +174,12 @@ fn grow_beside_an_idle_worker() {
 }
 
 #[test]
-fn an_allocation_grows_a_deferred_yard_beside_an_idle_worker() {
+fn allocation_grows_beside_an_idle_worker() {
     explore(grow_beside_an_idle_worker);
 }
 
 #[test]
-fn frames_that_cease_to_be_pending_before_they_are_counted_as_free_are_found() {
+fn uncounting_deferred_frames_early_fails() {
     weakened(Weakness::RelaxedStoresOf(8), || fails(grow_beside_an_idle_worker, &[REFUSED]));
     weakened(Weakness::RelaxedLoadsOf(8), || fails(grow_beside_an_idle_worker, &[REFUSED]));
 }
@@ -202,17 +202,17 @@ fn look_while_it_comes_up(gfp: Gfp, setup: Setup) {
 }
 
 #[test]
-fn a_frame_that_is_looked_at_by_number_is_initialised_or_refused() {
+fn racing_read_sees_initialised_frame_or_error() {
     explore(|| look_while_it_comes_up(Gfp::MOVABLE, lazy()));
 }
 
 #[test]
-fn a_frame_of_a_pageblock_that_changes_its_type_is_initialised_or_refused() {
+fn racing_type_change_sees_initialised_frame_or_error() {
     explore(|| look_while_it_comes_up(Gfp::KERNEL, lazy()));
 }
 
 #[test]
-fn pageblock_types_that_do_not_release_are_found() {
+fn pageblock_type_without_release_fails() {
     weakened(Weakness::RelaxedStoresOf(1), || {
         fails(|| look_while_it_comes_up(Gfp::MOVABLE, lazy()), &[EARLY]);
         fails(|| look_while_it_comes_up(Gfp::KERNEL, lazy()), &[EARLY]);
@@ -220,14 +220,14 @@ fn pageblock_types_that_do_not_release_are_found() {
 }
 
 #[test]
-fn pageblock_types_that_do_not_acquire_are_found() {
+fn pageblock_type_without_acquire_fails() {
     weakened(Weakness::RelaxedLoadsOf(1), || {
         fails(|| look_while_it_comes_up(Gfp::MOVABLE, lazy()), &[EARLY]);
     });
 }
 
 #[test]
-fn pageblock_types_that_are_published_before_the_pages_are_written_are_found() {
+fn publishing_types_early_fails() {
     fails(|| look_while_it_comes_up(Gfp::MOVABLE, flawed(InitFlaw::PublishedEarly)), &[EARLY]);
 }
 
@@ -249,7 +249,7 @@ fn take_by_number_while_it_comes_up() {
 }
 
 #[test]
-fn a_range_that_others_initialise_is_had_or_in_use() {
+fn range_racing_initialisation_succeeds_or_is_in_use() {
     explore_within(2, take_by_number_while_it_comes_up);
 }
 
@@ -277,7 +277,7 @@ fn a_range_that_two_ask_for_is_initialised_once() {
 }
 
 #[test]
-fn a_block_of_which_two_want_a_part_each_is_initialised_once() {
+fn shared_block_is_initialised_once() {
     explore(|| initialise_twice([frames(0, 2), frames(2, 4)], PageCount(4)));
 }
 
@@ -320,7 +320,7 @@ fn two_workers_bring_up_each_block_once() {
 }
 
 #[test]
-fn an_allocation_grows_a_lazy_yard_beside_two_workers() {
+fn allocation_grows_beside_two_workers() {
     explore_within(1, || grow_beside_two_workers(JobGranularity::Sections));
     explore_within(1, || grow_beside_two_workers(JobGranularity::Ranges));
 }
@@ -337,7 +337,7 @@ fn wait_for_a_claim() {
 }
 
 #[test]
-fn a_request_for_memory_that_others_initialise_waits_for_a_bounded_time() {
+fn wait_for_initialisation_is_bounded() {
     explore(wait_for_a_claim);
 }
 
@@ -356,6 +356,6 @@ fn give_up_a_claim() {
 }
 
 #[test]
-fn what_one_gives_up_another_initialises() {
+fn abandoned_claim_is_initialised_by_another() {
     explore(give_up_a_claim);
 }

@@ -236,24 +236,24 @@ fn explore_use(model: impl Fn(&Arc<Mutex<Seen>>) + Send + Sync + 'static, expect
 }
 
 #[test]
-fn references_are_on_the_page_that_counts_while_it_is_split() {
+fn get_races_split() {
     explore_use(use_while_splitting, Seen { whole: true, part: true, nothing: true });
 }
 
 #[test]
-fn nobody_writes_to_a_tail_that_was_joined() {
+fn get_races_join() {
     explore_use(use_while_joining, Seen { whole: true, part: true, nothing: true });
 }
 
 #[test]
-fn a_device_with_users_is_not_removed_and_its_successor_is_not_mistaken() {
+fn get_races_removal_and_remapping() {
     for layout in [MapLayout::Deduplicated, MapLayout::Folded] {
         explore_use(move |seen| use_while_removing(layout, seen), Seen { whole: true, part: true, nothing: true });
     }
 }
 
 #[test]
-fn tails_come_when_gets_that_found_another_page_there_have_ended() {
+fn join_waits_for_speculative_gets() {
     explore_use(use_while_tails_come, Seen { whole: true, part: true, nothing: true });
 }
 
@@ -291,14 +291,14 @@ fn a_page_that_is_not_asked_again_is_found() {
 }
 
 #[test]
-fn references_on_parts_without_their_head_are_found() {
+fn get_without_head_reference_fails() {
     weakened(Weakness::PartsGotAlone, || {
         assert_fails_within(PREEMPTIONS, || use_while_joining(&Arc::default()), &[TAIL_WRITTEN]);
     });
 }
 
 #[test]
-fn counts_that_are_read_and_then_written_are_found() {
+fn non_atomic_counts_fail() {
     weakened(Weakness::SplitCompareExchange, || {
         let removing = || use_while_removing(MapLayout::Deduplicated, &Arc::default());
         let expected = [GONE, OTHER_PAGE, "references of ours", "the validator objects", "nobody uses the device"];
@@ -308,7 +308,7 @@ fn counts_that_are_read_and_then_written_are_found() {
 }
 
 #[test]
-fn a_table_of_devices_that_two_change_at_once_is_found() {
+fn unlocked_device_table_fails() {
     let locks = Locks { devices: Some(Flaw::NeverRefused), ..Locks::SOUND };
     assert_fails_within(PREEMPTIONS, move || map_twice(locks), &[BOTH, "the validator objects"]);
 }

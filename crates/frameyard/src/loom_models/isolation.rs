@@ -57,17 +57,17 @@ fn isolate_twice(locks: Locks) {
 }
 
 #[test]
-fn a_frame_freed_to_a_list_during_isolation_is_taken_or_free() {
+fn frame_freed_to_list_during_isolation() {
     explore_within(SWITCHES, || isolate_and_free(PcpSizing::Fixed(2), Locks::SOUND));
 }
 
 #[test]
-fn a_frame_freed_to_the_zone_during_isolation_is_taken_or_free() {
+fn frame_freed_to_zone_during_isolation() {
     explore_within(FEW_SWITCHES, || isolate_and_free(PcpSizing::Fixed(0), Locks::SOUND));
 }
 
 #[test]
-fn no_frame_is_taken_that_is_allocated_during_isolation() {
+fn frame_allocated_during_isolation_is_kept() {
     explore_within(FEW_SWITCHES, || isolate_and_allocate(PcpSizing::Fixed(2), Locks::SOUND));
 }
 
@@ -99,7 +99,7 @@ fn a_pageblock_is_isolated_by_one_at_a_time() {
 }
 
 #[test]
-fn a_zone_lock_that_does_not_order_isolation_is_found() {
+fn isolation_without_lock_ordering_fails() {
     for flaw in [Flaw::TakenRelaxed, Flaw::GivenBackRelaxed, Flaw::NeverRefused] {
         let locks = Locks { zone: Some(flaw), ..Locks::SOUND };
         assert_fails_within(FEW_SWITCHES, move || isolate_and_free(PcpSizing::Fixed(0), locks), &DAMAGES);

@@ -156,7 +156,7 @@ fn give_up_while_compacting(seen: &Arc<Mutex<Seen>>) {
 }
 
 #[test]
-fn a_frame_that_is_given_up_while_it_is_moved_is_freed_once() {
+fn free_races_migration() {
     let seen = Arc::new(Mutex::new(Seen::default()));
     let model = {
         let seen = Arc::clone(&seen);
@@ -168,7 +168,7 @@ fn a_frame_that_is_given_up_while_it_is_moved_is_freed_once() {
 }
 
 #[test]
-fn references_that_are_read_and_then_written_are_found() {
+fn non_atomic_references_fail() {
     let ends = ["a reference of ours", "frames were lost"];
     let expected: std::vec::Vec<&str> = DAMAGES.into_iter().chain(ends).collect();
     weakened(Weakness::SplitCompareExchange, || {

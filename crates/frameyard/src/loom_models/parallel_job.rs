@@ -81,6 +81,6 @@ fn three_workers_do_each_position_of_a_job_once() {
 }
 
 #[test]
-fn a_position_that_is_read_and_then_written_is_found() {
+fn non_atomic_position_fails() {
     weakened(Weakness::SplitAddition, || assert_fails(|| share_a_job(1), &[NOT_ONCE, "Causality violation"]));
 }

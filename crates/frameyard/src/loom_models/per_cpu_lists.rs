@@ -26,23 +26,23 @@ fn per_cpu(flaw: Flaw) -> Locks {
 }
 
 #[test]
-fn two_threads_on_a_cpu_and_a_drainer_never_share_or_lose_a_frame() {
+fn allocations_race_drain() {
     let explored = explore_within(SWITCHES, || allocate_free_and_drain(Locks::SOUND));
     assert!(explored.contentions > 0, "nobody found a lock held");
 }
 
 #[test]
-fn a_per_cpu_lock_that_does_not_exclude_is_found() {
+fn per_cpu_lock_without_exclusion_fails() {
     assert_fails(|| allocate_free_and_drain(per_cpu(Flaw::NeverRefused)), &DAMAGES);
 }
 
 #[test]
-fn a_per_cpu_lock_that_does_not_acquire_is_found() {
+fn per_cpu_lock_without_acquire_fails() {
     assert_fails(|| allocate_free_and_drain(per_cpu(Flaw::TakenRelaxed)), &DAMAGES);
 }
 
 #[test]
-fn a_per_cpu_lock_that_does_not_release_is_found() {
+fn per_cpu_lock_without_release_fails() {
     assert_fails(|| allocate_free_and_drain(per_cpu(Flaw::GivenBackRelaxed)), &DAMAGES);
 }
 
@@ -61,7 +61,7 @@ fn overflow_and_drain(locks: Locks) {
 }
 
 #[test]
-fn packed_batches_pass_from_the_freeing_thread_to_the_drainer() {
+fn packed_batches_pass_to_the_drain() {
     let explored = explore_within(SWITCHES, || overflow_and_drain(Locks::SOUND));
     assert!(explored.contentions > 0, "nobody found a lock held");
 }
@@ -91,7 +91,7 @@ fn counts_stay_exact_while_limits_change() {
 }
 
 #[test]
-fn a_push_without_the_lock_is_found_while_limits_change() {
+fn push_without_lock_fails() {
     assert_fails(|| change_limits(per_cpu(Flaw::NeverRefused)), &DAMAGES);
 }
 
@@ -108,7 +108,7 @@ fn read_counts_while_limits_change() {
 }
 
 #[test]
-fn counts_read_while_limits_change_are_never_huge() {
+fn racy_counts_never_underflow() {
     explore(read_counts_while_limits_change);
 }
 
@@ -127,7 +127,7 @@ fn allocate_by_draining(locks: Locks) {
 }
 
 #[test]
-fn an_allocation_that_may_wait_gets_what_another_cpu_keeps() {
+fn waiting_allocation_drains_other_cpu() {
     let explored = explore(|| allocate_by_draining(Locks::SOUND));
     assert!(explored.contentions > 0, "nobody found a lock held");
 }

@@ -48,12 +48,12 @@ fn one_of_two_frees_of_a_frame_succeeds() {
 }
 
 #[test]
-fn one_of_two_frees_of_a_frame_that_merges_at_once_succeeds() {
+fn racing_frees_with_merge() {
     explore(|| free_twice(Order::ZERO, PcpSizing::Fixed(0)));
 }
 
 #[test]
-fn one_of_two_frees_of_a_block_without_list_succeeds() {
+fn racing_frees_without_list() {
     explore(|| free_twice(LARGEST, PcpSizing::Fixed(2)));
 }
 

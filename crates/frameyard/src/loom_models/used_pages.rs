@@ -44,9 +44,9 @@ enum Flaw {
 struct Seen {
     isolated: bool,
     scanned: bool,
-    /// The scanner met a page that another thread was isolating.
+    /// The scanner met a page that was being freed.
     dying: bool,
-    /// The scanner met a page that somebody else was isolating.
+    /// The scanner met a page that another thread was isolating.
     lost: bool,
     freed_listed: bool,
     freed_unlisted: bool,
@@ -261,7 +261,7 @@ fn a_page_is_isolated_by_one_and_freed_once() {
 }
 
 #[test]
-fn a_page_in_a_batch_is_listed_or_freed_and_never_both() {
+fn batch_lists_or_frees_a_page() {
     let met = met(drain_while_scanned_and_freed);
     assert!(met.scanned && met.freed_listed && met.freed_by_batch, "every way to meet was explored: {met:?}");
 }
@@ -279,13 +279,13 @@ fn a_reference_that_is_not_asked_for_is_found() {
 }
 
 #[test]
-fn a_page_that_is_freed_while_it_is_listed_is_found() {
+fn freeing_a_listed_page_fails() {
     let said = ["pages are listed that nobody has", "the block is ours", "Causality violation"];
     assert_broken(isolate_and_free_while_scanned, Flaw::FreedWhileListed, &said);
 }
 
 #[test]
-fn a_batch_that_puts_its_reference_first_is_found() {
+fn early_batch_put_fails() {
     let said = ["pages are listed that nobody has", "the validator objects", "the block is ours"];
     assert_broken(drain_while_scanned_and_freed, Flaw::PutBeforeListed, &said);
 }

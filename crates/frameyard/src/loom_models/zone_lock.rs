@@ -24,7 +24,7 @@ fn zone(flaw: Flaw) -> Locks {
 }
 
 #[test]
-fn blocks_split_and_merge_without_loss_under_the_zone_lock() {
+fn split_and_merge_lose_nothing() {
     let explored = explore_within(SWITCHES, || split_and_merge(Locks::SOUND));
     assert!(explored.contentions > 0, "nobody waited for the lock");
 }

@@ -39,7 +39,7 @@ struct Request {
 }
 
 impl Request {
-    fn of_zone(self, fallback: Fallback) -> BlockRequest {
+    fn to_block_request(self, fallback: Fallback) -> BlockRequest {
         let whole_alone = fallback == Fallback::Allowed && self.gfp.contains(Gfp::NOFRAGMENT);
         let fallback = if whole_alone { Fallback::WholePageblocks } else { fallback };
         BlockRequest { order: self.order, migrate_type: self.migrate_type, cma: self.cma(), fallback }
@@ -113,7 +113,7 @@ impl<P: Platform> Yard<P> {
         }
         let cpu = self.platform.current_cpu();
         let home = self.fast.homes.get(home_slot(cpu, gfp))?.load(Ordering::Relaxed);
-        let index = self.take_held(cpu, home, list, order)?;
+        let index = self.pop_held(cpu, home, list, order)?;
         self.allocation_map.mark_allocated_at(&self.platform, index as usize, order, migrate_type);
         Some(self.map.pfn(index))
     }
@@ -126,9 +126,9 @@ impl<P: Platform> Yard<P> {
         self.alloc_slow(node, self.cpu(), order, gfp)
     }
 
-    /// Takes a block, by its place in the map, from the array of a list of the caller's. It is still to be handed out.
+    /// Pops a block, by its place in the map, from one of the caller's lists. The caller marks it allocated.
     #[inline(always)]
-    fn take_held(&self, cpu: CpuId, home: u32, list: ListId, order: Order) -> Option<u32> {
+    fn pop_held(&self, cpu: CpuId, home: u32, list: ListId, order: Order) -> Option<u32> {
         let pcp = self.tables.pcps.get(home as usize)?;
         let zone = pcp.zone();
         let mut lists = pcp.try_lock(&self.platform, zone, cpu)?;
@@ -146,9 +146,9 @@ impl<P: Platform> Yard<P> {
             && let Some(list) = ListId::new(order, migrate_type, self.geometry)
             && !gfp.contains(Gfp::THISNODE)
             && let Some(home) = self.tables.home_pcps.get(home_slot(cpu, gfp))
-            && let Some(index) = self.take_held(cpu, home.load(Ordering::Relaxed), list, order)
+            && let Some(index) = self.pop_held(cpu, home.load(Ordering::Relaxed), list, order)
         {
-            return self.hand_out(self.map.pfn(index), order, migrate_type, gfp);
+            return self.finish_allocation(self.map.pfn(index), order, migrate_type, gfp);
         }
         self.alloc_slow(self.tables.node_of_cpu(cpu.index()), cpu, order, gfp)
     }
@@ -162,7 +162,7 @@ impl<P: Platform> Yard<P> {
         let list = ListId::new(order, migrate_type, self.geometry);
         let request = Request { order, gfp, migrate_type, node, cpu, list };
         match self.search(request) {
-            Some(pfn) => self.hand_out(pfn, order, migrate_type, gfp),
+            Some(pfn) => self.finish_allocation(pfn, order, migrate_type, gfp),
             None => {
                 self.wake_compaction(self.eligible_zones(request), order, gfp.highest_zone());
                 if !gfp.contains(Gfp::NOWARN) {
@@ -186,10 +186,11 @@ impl<P: Platform> Yard<P> {
         AllocError::OutOfMemory { order, gfp, node, zone: ZoneShortage { id, free, largest, page_shift } }
     }
 
-    /// Takes a block out of a zone; it is still to be handed out.
+    /// Takes a block out of a zone. The caller marks it allocated.
     ///
-    /// Looks at the zones above their low watermark, then down to the minimum, then collects what is kept between CPUs and
-    /// zones, and then what per-CPU lists and high-atomic reserves hold, and looks again.
+    /// Tries the zones above their low watermark, then down to min. Then collects the frames that the transfer policy
+    /// stores, and tries again. Then drains per-CPU lists and gives up high-atomic reserves, if the request may wait,
+    /// and tries again.
     fn search(&self, request: Request) -> Option<Pfn> {
         self.search_zones(request.above_low(), WatermarkLevel::Low, request.no_reserves())
             .or_else(|| self.search_zones(request, WatermarkLevel::Min, request.reserves()))
@@ -274,13 +275,13 @@ impl<P: Platform> Yard<P> {
             view.collect_for(order, migrate_type);
         }
         if let Some(list) = request.list {
-            let refill = Refill { list, request: request.of_zone(fallback) };
+            let refill = Refill { list, request: request.to_block_request(fallback) };
             let pop = |mut lists: LockedPcp<'_, P>| {
                 let index = lists.pop_slow(view, list, above_watermark.then_some(refill))?;
                 lists.count_allocations(list, 1);
                 Some(index)
             };
-            if let Some(index) = self.lists_at_hand(view, request.cpu).and_then(pop) {
+            if let Some(index) = self.try_lock_lists_near(view, request.cpu).and_then(pop) {
                 let pfn = self.map.pfn(index);
                 if reserves.high_atomic {
                     // What is kept back is not owned.
@@ -298,7 +299,7 @@ impl<P: Platform> Yard<P> {
         // resort.
         let kept_back = if reserves.high_atomic { locked.take_smallest(order, MigrateType::HighAtomic) } else { None };
         let pfn = kept_back
-            .or_else(|| locked.take_block(request.of_zone(fallback)))
+            .or_else(|| locked.take_block(request.to_block_request(fallback)))
             .or_else(|| if reserves.non_block { locked.take_smallest(order, MigrateType::HighAtomic) } else { None })?;
         locked.tag_block(pfn, FrameState::Allocated, order, migrate_type);
         if reserves.high_atomic {
@@ -311,7 +312,7 @@ impl<P: Platform> Yard<P> {
     /// The lists of a CPU in a zone, if their lock is free. Under policies that spare the zone lock, the lists of a
     /// neighbouring CPU otherwise: any list serves, a near one shares a cache.
     #[cold]
-    pub(super) fn lists_at_hand<'y>(&'y self, view: ZoneView<'_, P>, cpu: CpuId) -> Option<LockedPcp<'y, P>> {
+    pub(super) fn try_lock_lists_near<'y>(&'y self, view: ZoneView<'_, P>, cpu: CpuId) -> Option<LockedPcp<'y, P>> {
         let try_lists = |cpu| self.tables.pcp_of(view.id, cpu)?.try_lock(&self.platform, view.id, cpu);
         try_lists(cpu).or_else(|| {
             let looks = if view.spares_zone_lock() { self.cpus.min(LOOKS) } else { 1 };
@@ -327,8 +328,14 @@ impl<P: Platform> Yard<P> {
         }
     }
 
-    /// Hands a fresh block out, when it is checked for damage and zeroed, where that is asked for.
-    fn hand_out(&self, pfn: Pfn, order: Order, migrate_type: MigrateType, gfp: Gfp) -> Result<Pfn, AllocError> {
+    /// Checks a block for damage, zeroes it if requested, and marks it allocated.
+    fn finish_allocation(
+        &self,
+        pfn: Pfn,
+        order: Order,
+        migrate_type: MigrateType,
+        gfp: Gfp,
+    ) -> Result<Pfn, AllocError> {
         if self.poisoning == Poisoning::On
             // SAFETY: the block has left its list and is not allocated yet: it is the caller's.
             && let Some(damaged) = unsafe { poison::damaged(&self.platform, self.geometry, pfn, order) }
@@ -340,7 +347,7 @@ impl<P: Platform> Yard<P> {
         }
         // SAFETY: as above.
         if gfp.contains(Gfp::ZERO) && !unsafe { poison::zero(&self.platform, self.geometry, pfn, order) } {
-            self.put_away(pfn, order);
+            self.free_block(pfn, order);
             return Err(AllocError::NoFrameBytes(pfn));
         }
         self.allocation_map.mark_allocated(&self.platform, pfn, order, migrate_type);

@@ -59,7 +59,7 @@ pub struct Blocker {
     pub pfn: Pfn,
     /// Its order.
     pub order: Order,
-    /// What it was when it was looked at.
+    /// Its state when the request read it.
     pub state: FrameState,
     /// The kind of its owner, where its users are counted.
     pub owner: OwnerKind,

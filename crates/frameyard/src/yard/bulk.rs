@@ -1,27 +1,81 @@
-//! Allocating many single frames at once.
+//! Allocating and freeing many single frames at once.
 
 use super::alloc::OFF_FAST_PATH;
-use super::{AllocError, Yard};
-use crate::boot::home_slot;
+use super::{AllocError, FreeError, Yard};
+use crate::boot::{Poisoning, home_slot};
 use crate::gfp::Gfp;
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::units::{Order, Pfn};
-use crate::zone::pcp::ListId;
+use crate::units::{CpuId, Order, Pfn, ZoneId};
+use crate::zone::pcp::{ListId, LockedPcp};
+
+/// Frees single frames one after the other, and keeps the per-CPU lists of their zone locked in between.
+pub(super) struct BulkFree<'y, P: Platform> {
+    yard: &'y Yard<P>,
+    cpu: CpuId,
+    held: Option<(ZoneId, LockedPcp<'y, P>)>,
+}
+
+impl<'y, P: Platform> BulkFree<'y, P> {
+    pub(super) fn new(yard: &'y Yard<P>) -> Self {
+        Self { yard, cpu: yard.cpu(), held: None }
+    }
+
+    /// Frees a frame of a zone that the caller holds exclusively.
+    pub(super) fn free(&mut self, pfn: Pfn, zone: ZoneId) {
+        let yard = self.yard;
+        let list = yard.fast.blocks.ordinary_type(pfn).and_then(|kind| ListId::small(Order::ZERO, kind));
+        if self.held.as_ref().is_none_or(|(of, _)| *of != zone) {
+            drop(self.held.take());
+            let pcp = yard.tables.pcp_of(zone, self.cpu).filter(|_| yard.poisoning == Poisoning::Off);
+            self.held = pcp.and_then(|pcp| pcp.try_lock(&yard.platform, zone, self.cpu)).map(|lists| (zone, lists));
+        }
+        let Some(((_, lists), list)) = self.held.as_mut().zip(list) else {
+            drop(self.held.take());
+            return yard.free_block(pfn, Order::ZERO);
+        };
+        lists.count_free(list);
+        if !lists.push(list, Order::ZERO, yard.map.index(pfn)) {
+            lists.push_slow(yard.zone_view(zone), list, yard.map.index(pfn));
+        }
+    }
+}
 
 impl<P: Platform> Yard<P> {
-    /// Allocates single frames into `frames` and says how many: fewer than asked for when memory runs out.
+    /// Frees single frames, in the order given. Takes the per-CPU lock once for the frames of a zone, not once per frame.
     ///
-    /// After the kernel's `alloc_pages_bulk`. The per-CPU lock is taken once for as many frames as the list's
-    /// array holds, not once a frame.
+    /// After the kernel's `release_pages`, without its reference counts.
     ///
     /// # Errors
     ///
-    /// [`AllocError`] where not even one frame was allocated.
+    /// [`FreeError`] names the first frame that is not an allocated single frame. The remaining frames are freed all the
+    /// same.
+    pub fn free_bulk(&self, frames: &[Pfn]) -> Result<(), FreeError> {
+        let mut bulk = BulkFree::new(self);
+        let mut problem = None;
+        for pfn in frames.iter().copied() {
+            let place = self.map.place(pfn);
+            match self.allocation_map.clear_allocated_at(&self.platform, place, Order::ZERO) {
+                Some(_) => bulk.free(pfn, self.zone_at(place)),
+                None => _ = problem.get_or_insert_with(|| self.refuse(pfn, Order::ZERO)),
+            }
+        }
+        problem.map_or(Ok(()), Err)
+    }
+
+    /// Allocates single frames into `frames`; returns their number, which is smaller than the slice when memory runs
+    /// out.
+    ///
+    /// After the kernel's `alloc_pages_bulk`. Takes the per-CPU lock once for the frames of the list's array, not once
+    /// per frame.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocError`] where not a single frame was allocated.
     pub fn alloc_bulk(&self, gfp: Gfp, frames: &mut [Pfn]) -> Result<usize, AllocError> {
         let mut done = 0;
         while done < frames.len() {
-            done += self.take_many_held(gfp, &mut frames[done..])?;
+            done += self.pop_many_held(gfp, &mut frames[done..])?;
             if done == frames.len() {
                 break;
             }
@@ -37,7 +91,7 @@ impl<P: Platform> Yard<P> {
     }
 
     /// Takes frames that the caller's list holds already; none is no error.
-    fn take_many_held(&self, gfp: Gfp, frames: &mut [Pfn]) -> Result<usize, AllocError> {
+    fn pop_many_held(&self, gfp: Gfp, frames: &mut [Pfn]) -> Result<usize, AllocError> {
         let migrate_type = gfp.migrate_type().ok_or(AllocError::BadFlags(gfp))?;
         let Some(list) = ListId::new(Order::ZERO, migrate_type, self.geometry) else { return Ok(0) };
         let cpu = self.cpu();

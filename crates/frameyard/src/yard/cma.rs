@@ -1,8 +1,7 @@
-//! Contiguous memory areas: ranges fixed when the yard was created, which movable allocations use until the area is asked
-//! for memory.
+//! Contiguous memory areas: ranges fixed at creation, which movable allocations use until a request takes them.
 //!
-//! Blocks that an area has given out carry the type Cma in their tags, which nothing else that is allocated does: so what
-//! is released is known from what was merely allocated there.
+//! A block allocated from an area carries the type Cma in its allocation-map entry, which no other allocated block
+//! does. So a release tells it apart from a movable block that merely lies in the area.
 
 use core::fmt;
 
@@ -21,14 +20,14 @@ use crate::zone::CmaEvents;
 pub enum CmaReleaseError {
     /// The range is empty, or does not lie in one area.
     NotInAnArea(PfnRange),
-    /// The block at this frame was not given out by an area.
+    /// The block at this frame was not allocated from an area.
     NotFromAnArea {
         /// The frame.
         pfn: Pfn,
         /// What it is.
         state: FrameState,
     },
-    /// The range does not begin and end where blocks that were given out do.
+    /// The range does not begin and end with allocated blocks.
     Free(FreeError),
 }
 
@@ -37,7 +36,7 @@ impl fmt::Display for CmaReleaseError {
         match self {
             Self::NotInAnArea(range) => write!(f, "{range} does not lie in a contiguous memory area"),
             Self::NotFromAnArea { pfn, state } => {
-                write!(f, "{pfn} is {state} and was not given out by its contiguous memory area")
+                write!(f, "{pfn} is {state} and was not allocated from its contiguous memory area")
             }
             Self::Free(error) => fmt::Display::fmt(error, f),
         }
@@ -80,8 +79,7 @@ impl<P: Platform> Yard<P> {
 impl<'y, P: Platform> CmaAreas<'y, P> {
     /// The contiguous memory areas, ascending.
     pub fn ranges(self) -> impl ExactSizeIterator<Item = PfnRange> {
-        let yard = self.yard;
-        yard.tables.cma_areas()
+        self.yard.tables.cma_areas()
     }
 
     /// Frees frames that were allocated from an area (`cma_release`): a whole range that a request returned, or a part of it

@@ -11,10 +11,10 @@ use crate::platform::Platform;
 use crate::units::{MigrateType, NodeId, Order, PageCount, ZoneId, ZoneKind};
 use crate::zone::{CompactEvent, MAX_DEFER_SHIFT, Zone, transfer};
 
-/// How many pageblocks one step of the background compactor looks at, counting both scanners.
+/// The pageblocks that one step of the background compactor scans, by both scanners together.
 const STEP_BLOCKS: u64 = 64;
 
-/// What is remembered and counted of a zone's compaction, a moment ago. Frames unless said otherwise.
+/// What the zone remembers and counts about compaction; empty where there is no such zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CompactStatistics {
     /// Allocations that compacted for themselves, counted at the zone that they preferred (`compact_stall`).
@@ -23,9 +23,9 @@ pub struct CompactStatistics {
     pub successes: u64,
     /// Those of them that did not (`compact_fail`).
     pub failures: u64,
-    /// Pages that migrate scanners looked at (`compact_migrate_scanned`).
+    /// Pages scanned by migrate scanners (`compact_migrate_scanned`).
     pub migrate_scanned: u64,
-    /// Pages that free scanners looked at (`compact_free_scanned`).
+    /// Pages scanned by free scanners (`compact_free_scanned`).
     pub free_scanned: u64,
     /// Frames isolated by owners, and free frames taken for them (`compact_isolated`).
     pub isolated: u64,
@@ -39,9 +39,9 @@ pub struct CompactStatistics {
     pub unmovable: u64,
     /// Times the background compactor found something to do (`compact_daemon_wake`).
     pub daemon_wakes: u64,
-    /// What its migrate scanner looked at (`compact_daemon_migrate_scanned`).
+    /// Pages scanned by its migrate scanner (`compact_daemon_migrate_scanned`).
     pub daemon_migrate_scanned: u64,
-    /// What its free scanner looked at (`compact_daemon_free_scanned`).
+    /// Pages scanned by its free scanner (`compact_daemon_free_scanned`).
     pub daemon_free_scanned: u64,
     /// Attempts since the last failure.
     pub considered: u32,
@@ -272,8 +272,7 @@ impl<'y, P: Platform> YardCompaction<'y, P> {
     /// ([`watermark_boost_factor`](crate::watermarks::WatermarkOptions::watermark_boost_factor)), until it calls
     /// [`take_boosts_back`](Self::take_boosts_back). A node that does not exist has no zones.
     pub fn announce_reclaimer(self, node: NodeId) {
-        let yard = self.yard;
-        yard.zones_of(node).for_each(|zone| yard.tables.zones[zone.index()].is_reclaimed_from_now_on());
+        self.yard.zones_of(node).for_each(|zone| self.yard.tables.zones[zone.index()].is_reclaimed_from_now_on());
     }
 
     /// Lowers the watermarks of a node's zones to where they belong, and has the background compactor make whole

@@ -77,7 +77,8 @@ impl<'y, P: Platform> Isolation<'y, P> {
         Ok(isolation)
     }
 
-    /// Isolates a pageblock that no CPU owns by then; `false` where it is isolated, or claimed again and again.
+    /// Isolates a pageblock, after taking it from the CPU that owns it. `false` where it is isolated already, or CPUs
+    /// claim it in every round.
     fn isolate(yard: &Yard<P>, zone: ZoneId, at: Pfn) -> bool {
         let view = yard.zone_view(zone);
         for round in 0..CLAIMS {
@@ -172,7 +173,7 @@ impl<P: Platform> Yard<P> {
                 unsafe { poison::zero(&self.platform, self.geometry, pfn, order) };
             }
         }
-        self.hand_out_pieces(range, migrate_type);
+        self.mark_pieces(range, migrate_type);
         Ok(range)
     }
 
@@ -210,7 +211,7 @@ impl<P: Platform> Yard<P> {
         Blocker { pfn, order, state, owner: OwnerKind::NONE, why: BlockedBy::Busy }
     }
 
-    /// Moves everything out of a range whose pageblocks are isolated, and takes it.
+    /// Moves all blocks out of a range of isolated pageblocks, and takes the range.
     fn empty_and_take(
         &self,
         isolation: &Isolation<'_, P>,
@@ -240,11 +241,11 @@ impl<P: Platform> Yard<P> {
         }
     }
 
-    /// Has the owners move what they have in a range.
+    /// Has the owners move their blocks out of a range.
     ///
     /// # Errors
     ///
-    /// A block that will stay where it is.
+    /// A block that cannot move.
     fn move_away(&self, isolation: &Isolation<'_, P>, range: PfnRange, owners: &Owners<'_>) -> Result<Round, Blocker> {
         let mut round = Round::default();
         let mut at = range.start;
@@ -300,7 +301,7 @@ impl<P: Platform> Yard<P> {
         let node = isolation.zone.node();
         for _ in 0..TARGET_TRIES {
             match self.alloc_on(node, block.order, TARGET) {
-                // From a per-CPU list that a late free has reached. Freed now, it goes to the isolated lists.
+                // A late free put this frame on a per-CPU list. Freed now, it goes to the isolated lists.
                 Ok(pfn) if isolation.range.contains(pfn) => self.release(pfn, block.order),
                 Ok(pfn) => return Some(pfn),
                 Err(_) => {

@@ -1,12 +1,11 @@
 //! Counted blocks: from allocation to owner, to another owner, and back to the free lists.
 
+use super::bulk::BulkFree;
 use super::{CountedBlocks, FreeError, Yard};
-use crate::boot::Poisoning;
 use crate::owners::Adoption;
 use crate::page::{CountedPage, Counts, FrameState, Link, Tag};
 use crate::platform::Platform;
-use crate::units::{Order, Pfn, ZoneId};
-use crate::zone::pcp::{ListId, LockedPcp};
+use crate::units::{Order, Pfn};
 
 impl<P: Platform> Yard<P> {
     #[inline(always)]
@@ -56,8 +55,7 @@ impl<'y, P: Platform> CountedBlocks<'y, P> {
     /// The frame that a link names; none for [`FrameLink::NONE`](crate::page::FrameLink::NONE), and for what is no link of this yard.
     #[inline(always)]
     pub fn linked(self, link: Link) -> Option<Pfn> {
-        let yard = self.yard;
-        yard.map.linked(link).filter(|pfn| *pfn < yard.map.range().end)
+        self.yard.map.linked(link).filter(|pfn| *pfn < self.yard.map.range().end)
     }
 
     /// The page structure of a frame, for reference counting; `None` where there is none, or none yet. Any frame number
@@ -71,11 +69,10 @@ impl<'y, P: Platform> CountedBlocks<'y, P> {
     /// allocates frames twice.
     #[inline(always)]
     pub unsafe fn page(self, pfn: Pfn) -> Option<CountedPage<'y, P>> {
-        let yard = self.yard;
-        yard.pageblocks().has_memory(pfn).then(|| yard.counted_at(pfn))
+        self.yard.pageblocks().has_memory(pfn).then(|| self.yard.counted_at(pfn))
     }
 
-    /// As [`counted_page`](Self::counted_page), for a frame that this yard has given out: there is nothing to look up.
+    /// As [`page`](Self::page), for a frame that was allocated from this yard, without the check that it has a page.
     ///
     /// # Safety
     ///
@@ -134,7 +131,7 @@ impl<'y, P: Platform> CountedBlocks<'y, P> {
     pub fn free(self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let yard = self.yard;
         yard.leave(pfn, order)?;
-        yard.put_away(pfn, order);
+        yard.free_block(pfn, order);
         Ok(())
     }
 
@@ -145,32 +142,12 @@ impl<'y, P: Platform> CountedBlocks<'y, P> {
     /// [`FreeError`] names the first frame that is no such block. The remaining frames are freed all the same.
     pub fn free_bulk(self, frames: &[Pfn]) -> Result<(), FreeError> {
         let yard = self.yard;
-        let cpu = yard.cpu();
+        let mut bulk = BulkFree::new(yard);
         let mut problem = None;
-        let mut held: Option<(ZoneId, LockedPcp<'_, P>)> = None;
         for pfn in frames.iter().copied() {
-            let tag = match yard.leave(pfn, Order::ZERO) {
-                Ok(tag) => tag,
-                Err(refused) => {
-                    problem.get_or_insert(refused);
-                    continue;
-                }
-            };
-            let zone = tag.zone();
-            let list = yard.fast.blocks.ordinary_type(pfn).and_then(|kind| ListId::small(Order::ZERO, kind));
-            if held.as_ref().is_none_or(|(of, _)| *of != zone) {
-                drop(held.take());
-                let pcp = yard.tables.pcp_of(zone, cpu).filter(|_| yard.poisoning == Poisoning::Off);
-                held = pcp.and_then(|pcp| pcp.try_lock(&yard.platform, zone, cpu)).map(|lists| (zone, lists));
-            }
-            let Some(((_, lists), list)) = held.as_mut().zip(list) else {
-                drop(held.take());
-                yard.put_away(pfn, Order::ZERO);
-                continue;
-            };
-            lists.count_free(list);
-            if !lists.push(list, Order::ZERO, yard.map.index(pfn)) {
-                lists.push_slow(yard.zone_view(zone), list, yard.map.index(pfn));
+            match yard.leave(pfn, Order::ZERO) {
+                Ok(tag) => bulk.free(pfn, tag.zone()),
+                Err(refused) => _ = problem.get_or_insert(refused),
             }
         }
         problem.map_or(Ok(()), Err)
@@ -184,14 +161,13 @@ impl<'y, P: Platform> CountedBlocks<'y, P> {
     pub fn disown_and_split(self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let yard = self.yard;
         let tag = yard.leave(pfn, order)?;
-        yard.hand_out_single(pfn, order, tag.migrate_type());
+        yard.mark_single_frames(pfn, order, tag.migrate_type());
         Ok(())
     }
 
     /// The frame that owners have agreed to find their state at; `None` while there is none.
     pub fn anchor(self) -> Option<Pfn> {
-        let yard = self.yard;
-        yard.tables.anchor()
+        self.yard.tables.anchor()
     }
 
     /// Agrees on a frame at which owners find their state, in whichever process; `None` takes it away.
@@ -200,7 +176,6 @@ impl<'y, P: Platform> CountedBlocks<'y, P> {
     ///
     /// What stands there, where that is not `from`; nothing has changed then.
     pub fn set_anchor(self, from: Option<Pfn>, to: Option<Pfn>) -> Result<(), Option<Pfn>> {
-        let yard = self.yard;
-        yard.tables.set_anchor(from, to)
+        self.yard.tables.set_anchor(from, to)
     }
 }

@@ -29,15 +29,13 @@ impl<'y, P: Platform> YardDevices<'y, P> {
     /// The frames reserved for devices ([`YardConfig::device_space`](crate::YardConfig::device_space)); empty where
     /// there are none.
     pub fn space(self) -> PfnRange {
-        let yard = self.yard;
-        yard.device_space
+        self.yard.device_space
     }
 
     /// The ends of a device with compound pages of that order are multiples of this: the order itself, or the yard's
     /// sub-section where that is larger: a pageblock (the kernel's 2 MiB), or a 64th of a section.
     pub fn unit(self, order: Order) -> Order {
-        let yard = self.yard;
-        order.max(yard.device_part)
+        order.max(self.yard.device_part)
     }
 
     /// Gives a range of device memory page structures, in the Device zone of a node (the role of the kernel's
@@ -87,14 +85,12 @@ impl<'y, P: Platform> YardDevices<'y, P> {
 
     /// All devices, by number. Those that are just being mapped are left out.
     pub fn list(self) -> impl Iterator<Item = DeviceInfo> {
-        let yard = self.yard;
-        yard.page_map().devices()
+        self.yard.page_map().devices()
     }
 
     /// The device that has a frame. Any frame number may be asked for. Reads the rows of the table of devices.
     pub fn at(self, pfn: Pfn) -> Option<DeviceInfo> {
-        let yard = self.yard;
-        yard.page_map().device_at(pfn)
+        self.yard.page_map().device_at(pfn)
     }
 
     /// The page that counts the users of a frame of a device; `None` where no device has the frame (or its map has it). Any
@@ -106,8 +102,7 @@ impl<'y, P: Platform> YardDevices<'y, P> {
     /// Cost: one line of the table of sections and the head's. In all layouts the same instructions.
     #[inline]
     pub fn page(self, pfn: Pfn) -> Option<DevicePage<'y, P>> {
-        let yard = self.yard;
-        yard.page_map().page(pfn)
+        self.yard.page_map().page(pfn)
     }
 
     /// Counts an entry of page tables that maps a frame of a device, which cannot be removed as long as there are any. An
@@ -117,8 +112,7 @@ impl<'y, P: Platform> YardDevices<'y, P> {
     ///
     /// [`DeviceError::NotDevice`]; [`DeviceError::Busy`] where the device is being removed.
     pub fn add_mapping(self, pfn: Pfn) -> Result<(), DeviceError> {
-        let yard = self.yard;
-        yard.page_map().add_mapping(pfn)
+        self.yard.page_map().add_mapping(pfn)
     }
 
     /// Takes an entry of page tables back that was counted.
@@ -127,8 +121,7 @@ impl<'y, P: Platform> YardDevices<'y, P> {
     ///
     /// [`DeviceError::NotDevice`]; [`DeviceError::NotMapped`] where none is counted.
     pub fn remove_mapping(self, pfn: Pfn) -> Result<(), DeviceError> {
-        let yard = self.yard;
-        yard.page_map().remove_mapping(pfn)
+        self.yard.page_map().remove_mapping(pfn)
     }
 
     /// Splits the compound page of a device that begins at a frame into base pages. Each has one reference of the
@@ -142,8 +135,7 @@ impl<'y, P: Platform> YardDevices<'y, P> {
     /// [`DeviceError`]: there is no such page, it is split, it has users, or its layout has no structures for parts.
     /// Nothing has changed then.
     pub fn split(self, head: Pfn) -> Result<(), DeviceError> {
-        let yard = self.yard;
-        yard.page_map().split(head)
+        self.yard.page_map().split(head)
     }
 
     /// Joins the base pages of a compound page that was split. Their structures are zeroed. In the deduplicated layout
@@ -154,7 +146,6 @@ impl<'y, P: Platform> YardDevices<'y, P> {
     /// [`DeviceError`]: there is no such page, it is not split, or one of its parts has users. Nothing has changed
     /// then.
     pub fn join(self, head: Pfn) -> Result<(), DeviceError> {
-        let yard = self.yard;
-        yard.page_map().join(head)
+        self.yard.page_map().join(head)
     }
 }

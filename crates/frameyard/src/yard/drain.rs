@@ -74,19 +74,18 @@ impl<'y, P: Platform> YardLists<'y, P> {
         }
     }
 
-    /// Sizes all per-CPU lists anew. Safe while other CPUs allocate: lists above a new limit shrink as they are used.
+    /// Sizes all per-CPU lists. Safe while other CPUs allocate: lists above a new limit shrink as they are used.
     pub fn resize(self, sizing: PcpSizing) {
-        let yard = self.yard;
-        yard.tables.size_pcps(&yard.platform, yard.geometry, sizing);
+        self.yard.tables.size_pcps(&self.yard.platform, self.yard.geometry, sizing);
     }
 
-    /// Sets watermarks, reserves and per-CPU list sizes anew. Safe while other CPUs allocate.
+    /// Sets watermarks, reserves and per-CPU list sizes. Safe while other CPUs allocate.
     ///
     /// # Errors
     ///
-    /// [`BootError::Watermarks`](crate::boot::BootError::Watermarks) where an option is out of its range; nothing changes then.
+    /// [`BootError::Watermarks`](crate::boot::BootError::Watermarks) where an option is out of its range; nothing
+    /// changes then.
     pub fn retune(self, watermarks: &WatermarkOptions, sizing: PcpSizing) -> Result<(), crate::boot::BootError> {
-        let yard = self.yard;
-        yard.tables.tune(&yard.platform, yard.geometry, watermarks, sizing)
+        self.yard.tables.tune(&self.yard.platform, self.yard.geometry, watermarks, sizing)
     }
 }

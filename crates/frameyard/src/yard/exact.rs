@@ -43,9 +43,9 @@ impl<P: Platform> Yard<P> {
         for part in [rest, first] {
             self.tag_pieces(part, migrate_type, zone);
         }
-        self.hand_out_pieces(first, migrate_type);
+        self.mark_pieces(first, migrate_type);
         for (pfn, order) in pieces(rest, self.geometry.max_order()) {
-            self.put_away(pfn, order);
+            self.free_block(pfn, order);
         }
         first
     }
@@ -59,14 +59,14 @@ impl<P: Platform> Yard<P> {
     }
 
     /// Hands out a range that the caller has alone, in the largest aligned pieces, which are tagged.
-    pub(super) fn hand_out_pieces(&self, range: PfnRange, migrate_type: MigrateType) {
+    pub(super) fn mark_pieces(&self, range: PfnRange, migrate_type: MigrateType) {
         for (pfn, order) in pieces(range, self.geometry.max_order()) {
             self.allocation_map.mark_allocated(&self.platform, pfn, order, migrate_type);
         }
     }
 
     /// Hands out the frames of a block that the caller has alone, each by itself.
-    pub(super) fn hand_out_single(&self, pfn: Pfn, order: Order, migrate_type: MigrateType) {
+    pub(super) fn mark_single_frames(&self, pfn: Pfn, order: Order, migrate_type: MigrateType) {
         let single = Tag::new(FrameState::Allocated, Order::ZERO, migrate_type, self.zone_of_block(pfn));
         // The head last: as long as it says how large the block is, no frame of it seems to be in none.
         for offset in (0..order.pages().0).rev() {
@@ -84,7 +84,7 @@ impl<P: Platform> Yard<P> {
         let Some(entry) = self.allocation_map.clear_allocated(&self.platform, pfn, order) else {
             return Err(self.refuse(pfn, order));
         };
-        self.hand_out_single(pfn, order, entry.migrate_type());
+        self.mark_single_frames(pfn, order, entry.migrate_type());
         Ok(())
     }
 
@@ -126,7 +126,7 @@ impl<P: Platform> Yard<P> {
                 unsafe { poison::zero(&self.platform, self.geometry, pfn, order) };
             }
         }
-        self.hand_out_pieces(range, migrate_type);
+        self.mark_pieces(range, migrate_type);
         Ok(range)
     }
 
@@ -144,7 +144,7 @@ impl<P: Platform> Yard<P> {
                 page.set_tag(page.tag().with_state(FrameState::Poisoned));
                 self.tables.count(YardEvent::PoisonHit);
             } else {
-                self.put_away(pfn, order);
+                self.free_block(pfn, order);
             }
         }
         Err(AllocError::Poisoned { pfn, block, order })

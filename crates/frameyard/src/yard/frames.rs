@@ -26,7 +26,7 @@ impl<P: Platform> Yard<P> {
         self.owned(|| Ok(PfnRange::new(self.alloc(order, gfp)?, order.pages())))
     }
 
-    /// Makes an owner of frames that `alloc` gives.
+    /// Makes a guard of the frames that `alloc` returns.
     pub(super) fn owned(&self, alloc: impl Fn() -> Result<PfnRange, AllocError>) -> Result<Frames<'_, P>, AllocError> {
         loop {
             // A bad free may take the frames before the guard owns them. Then the request is carried out again.
@@ -50,7 +50,7 @@ impl<P: Platform> Yard<P> {
         Some(frames)
     }
 
-    /// Gives the block that is handed out at a frame an owner, if it ends before `end`; the frame behind it.
+    /// Makes the allocated block at a frame a guarded one, if it ends before `end`; returns the frame behind it.
     fn own_block(&self, pfn: Pfn, end: Pfn) -> Option<Pfn> {
         let order = self.allocation_map.entry(pfn)?.order();
         let behind = pfn + order.pages();
@@ -123,7 +123,7 @@ impl<'y, P: Platform> Frames<'y, P> {
         range
     }
 
-    /// Makes all blocks ones that have no owner, and gives each to `leave`, with its tag.
+    /// Ends the guard's ownership of all blocks, and calls `leave` with each block and its tag.
     fn for_each_block(&self, mut leave: impl FnMut(Pfn, Tag)) {
         let mut at = self.range.start;
         while at < self.range.end {
@@ -186,7 +186,7 @@ impl<'y, P: Platform> Frames<'y, P> {
     }
 }
 
-/// Single owned frames that are still to be given out; those that are not are freed.
+/// Guarded single frames that the iterator has not returned yet; dropping it frees the rest.
 struct SingleFrames<'y, P: Platform> {
     yard: &'y Yard<P>,
     rest: PfnRange,
@@ -213,7 +213,7 @@ impl<P: Platform> Drop for SingleFrames<'_, P> {
 
 impl<P: Platform> Drop for Frames<'_, P> {
     fn drop(&mut self) {
-        self.for_each_block(|pfn, tag| self.yard.put_away(pfn, tag.order()));
+        self.for_each_block(|pfn, tag| self.yard.free_block(pfn, tag.order()));
     }
 }
 

@@ -37,82 +37,83 @@ impl<P: Platform> Yard<P> {
         let place = self.map.place(pfn);
         match self.allocation_map.clear_allocated_at(&self.platform, place, order) {
             Some(_) => {
-                self.put_away_at(place, order);
+                self.free_block_at(place, order);
                 Ok(())
             }
             None => Err(self.refuse(pfn, order)),
         }
     }
 
-    /// Frees a block that the caller has alone, and that is not handed out: puts it on the caller's list, or on its zone's.
+    /// Frees a block that the caller holds exclusively and that is not marked allocated: pushes it onto the caller's
+    /// list, or the zone's free list.
     ///
-    /// Its head's tag says that it has left the zone; all other words of its pages are as when they were initialised.
+    /// The tag of its head says that it has left the zone. All other words of its pages are as after initialisation.
     #[inline(always)]
-    pub(super) fn put_away(&self, pfn: Pfn, order: Order) {
-        self.put_away_at(self.map.place(pfn), order);
+    pub(super) fn free_block(&self, pfn: Pfn, order: Order) {
+        self.free_block_at(self.map.place(pfn), order);
     }
 
-    /// As [`put_away`](Self::put_away), by the place of the block's head in the map.
+    /// As [`free_block`](Self::free_block), by the place of the block's head in the map.
     #[inline(always)]
-    fn put_away_at(&self, place: usize, order: Order) {
+    fn free_block_at(&self, place: usize, order: Order) {
         let index = place as u32;
         self.fast.blocks.touch_at(&self.platform, place);
         if let Some(list_type) = self.fast.blocks.ordinary_type_at(place)
             && let Some(list) = ListId::small(order, list_type)
         {
-            self.put_back(self.platform.current_cpu(), index, list, order, self.zone_at(place));
+            self.push_to_list(self.platform.current_cpu(), index, list, order, self.zone_at(place));
         } else {
-            self.put_away_special(index, order);
+            self.free_slow(index, order);
         }
     }
 
-    /// Puts a block that the caller has alone on the caller's list.
+    /// Pushes a block that the caller holds exclusively onto the caller's list.
     #[inline(always)]
-    fn put_back(&self, cpu: CpuId, index: u32, list: ListId, order: Order, zone: ZoneId) {
+    fn push_to_list(&self, cpu: CpuId, index: u32, list: ListId, order: Order, zone: ZoneId) {
         if let Some(pcp) = self.tables.pcp_of(zone, cpu)
             && let Some(mut lists) = pcp.try_lock(&self.platform, zone, cpu)
         {
             lists.count_free(list);
             if !lists.push(list, order, index) {
-                self.make_room(lists, index, list, zone);
+                self.push_overflowing(lists, index, list, zone);
             }
         } else if cpu.0 >= self.cpus {
-            self.put_back_folded(index, list, order, zone);
+            self.push_to_list_folded(index, list, order, zone);
         } else {
-            self.put_back_elsewhere(cpu, index, list, order, zone);
+            self.push_to_list_near(cpu, index, list, order, zone);
         }
     }
 
-    /// As [`put_back`](Self::put_back), where the caller's lists are locked.
+    /// As [`push_to_list`](Self::push_to_list), where the caller's lists are locked.
     #[cold]
     #[inline(never)]
-    fn put_back_elsewhere(&self, cpu: CpuId, index: u32, list: ListId, order: Order, zone: ZoneId) {
-        let Some(mut lists) = self.lists_at_hand(self.zone_view(zone), cpu) else {
+    fn push_to_list_near(&self, cpu: CpuId, index: u32, list: ListId, order: Order, zone: ZoneId) {
+        let Some(mut lists) = self.try_lock_lists_near(self.zone_view(zone), cpu) else {
             return self.insert(index, order, zone);
         };
         lists.count_free(list);
         if !lists.push(list, order, index) {
-            self.make_room(lists, index, list, zone);
+            self.push_overflowing(lists, index, list, zone);
         }
     }
 
-    /// As [`put_back`](Self::put_back), for a CPU that the yard does not know.
+    /// As [`push_to_list`](Self::push_to_list), for a CPU that the yard does not know.
     #[cold]
     #[inline(never)]
-    fn put_back_folded(&self, index: u32, list: ListId, order: Order, zone: ZoneId) {
-        self.put_back(self.cpu(), index, list, order, zone);
+    fn push_to_list_folded(&self, index: u32, list: ListId, order: Order, zone: ZoneId) {
+        self.push_to_list(self.cpu(), index, list, order, zone);
     }
 
     #[cold]
     #[inline(never)]
-    fn make_room(&self, mut lists: LockedPcp<'_, P>, index: u32, list: ListId, zone: ZoneId) {
+    fn push_overflowing(&self, mut lists: LockedPcp<'_, P>, index: u32, list: ListId, zone: ZoneId) {
         lists.push_slow(self.zone_view(zone), list, index);
     }
 
     /// Everything but the fast path of small blocks: huge ones, other pageblocks, poisoning.
     #[cold]
     #[inline(never)]
-    fn put_away_special(&self, index: u32, order: Order) {
+    fn free_slow(&self, index: u32, order: Order) {
         let pfn = self.map.pfn(index);
         // Before the block is on a list: once it is, another CPU could allocate it.
         if self.poisoning == Poisoning::On {
@@ -122,12 +123,12 @@ impl<P: Platform> Yard<P> {
         let zone = self.zone_of_block(pfn);
         let list_type = list_type(self.pageblocks().get(pfn));
         match list_type.and_then(|list_type| ListId::new(order, list_type, self.geometry)) {
-            Some(list) => self.put_back(self.cpu(), index, list, order, zone),
+            Some(list) => self.push_to_list(self.cpu(), index, list, order, zone),
             None => self.insert(index, order, zone),
         }
     }
 
-    /// Puts a block that the caller has alone on its zone's free lists, or on its owner's.
+    /// Frees a block that the caller holds exclusively to its zone's free lists, or to the CPU that owns its pageblock.
     #[cold]
     #[inline(never)]
     fn insert(&self, index: u32, order: Order, zone: ZoneId) {
@@ -146,12 +147,12 @@ impl<P: Platform> Yard<P> {
         debug_assert!(freed.is_ok(), "{freed:?}");
     }
 
-    /// Frees every block of a range: all of it must be allocated, in blocks that end with the range.
+    /// Frees every block of a range. All of it must be allocated, in blocks that end with the range.
     ///
     /// # Errors
     ///
-    /// [`FreeError`] names the first frame that cannot be freed. Nothing has changed then, unless other threads
-    /// free blocks of the same range at the same time: what this call had freed by then stays free.
+    /// [`FreeError`] names the first frame that cannot be freed. Nothing has changed then, unless other threads free
+    /// blocks of the same range at the same time: the blocks that this call had freed stay free.
     pub fn free_range(&self, range: PfnRange) -> Result<(), FreeError> {
         let mut at = range.start;
         while at < range.end {
@@ -177,7 +178,7 @@ impl<P: Platform> Yard<P> {
         Ok(order)
     }
 
-    /// Says why a block cannot be freed.
+    /// The reason why a block cannot be freed.
     #[cold]
     #[inline(never)]
     pub(super) fn refuse(&self, pfn: Pfn, order: Order) -> FreeError {
@@ -198,7 +199,7 @@ impl<P: Platform> Yard<P> {
             FrameState::BuddyFree | FrameState::PerCpu | FrameState::CpuOwnedFree | FrameState::InTransit => {
                 FreeProblem::AlreadyFree(tag.state())
             }
-            // Freed and allocated anew between the check and this: what the caller holds is not this block.
+            // Freed and allocated again between the check and this: the caller's block is gone.
             FrameState::Allocated if tag.order() == order => FreeProblem::AlreadyFree(FrameState::InTransit),
             FrameState::Allocated if order <= self.geometry.max_order() && !pfn.is_aligned(order) => {
                 FreeProblem::Misaligned

@@ -154,7 +154,7 @@ impl<'y, P: Platform> YardInit<'y, P> {
         let tuning = yard.tuning.ok_or(InitError::NotTheCreator)?;
         let passed = yard.bring_up().pass(yard.map_init.jobs, Grain::Section).map_err(InitError::from);
         let passed = passed.and_then(|()| yard.wait_for_others());
-        // Whatever came up counts, even if not all did.
+        // The initialised part counts, even after an error.
         let sizing = (yard.map_init.pcp_reset == PcpReset::On).then_some(tuning.sizing);
         let tuned = yard.tables.set_watermarks(yard.geometry, &tuning.watermarks);
         debug_assert!(tuned.is_ok(), "the options were good when the yard was created");
@@ -166,14 +166,12 @@ impl<'y, P: Platform> YardInit<'y, P> {
 
     /// Frames that are still deferred: neither initialised nor free. Recent, not exact.
     pub fn deferred_pages(self) -> PageCount {
-        let yard = self.yard;
-        yard.tables.zones.iter().map(|zone| zone.deferred.pages_racy()).sum()
+        self.yard.tables.zones.iter().map(|zone| zone.deferred.pages_racy()).sum()
     }
 
     /// When the memory map is initialised.
     pub fn mode(self) -> InitMode {
-        let yard = self.yard;
-        yard.map_init.mode
+        self.yard.map_init.mode
     }
 
     /// Initialises the next deferred section of a node, highest zone first, for idle workers. Returns the deferred

@@ -1,4 +1,4 @@
-//! Giving the memory behind free frames back to the host, off the path of allocation (the kernel's page reporting).
+//! Free-page reporting: returning the memory behind free frames to the host, off the allocation path.
 
 use core::fmt;
 
@@ -8,7 +8,7 @@ use crate::platform::{FramesNotReturned, FreeFrames, Platform};
 use crate::units::{MigrateType, Order, PageCount, PfnRange, ZoneId};
 use crate::zone::{ReportBatch, Taken};
 
-/// What was given back.
+/// The amount that was returned.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct ReportOutcome {
     /// Frames.
@@ -17,7 +17,7 @@ pub struct ReportOutcome {
     pub blocks: u64,
 }
 
-/// Why free memory was not given back, or not all of it.
+/// Why free memory was not returned, or only part of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ReportError {
@@ -36,7 +36,7 @@ pub enum ReportError {
         frames: PfnRange,
         /// Why.
         problem: FramesNotReturned,
-        /// What was given back before.
+        /// The amount that was returned before.
         before: ReportOutcome,
     },
 }
@@ -47,7 +47,7 @@ impl fmt::Display for ReportError {
             Self::Poisoning => f.write_str("free frames are poisoned: their bytes must stay to be checked"),
             Self::OrderTooLarge { order, max } => write!(f, "{order} is above the maximum, {max}"),
             Self::NotReturned { frames, problem, before } => {
-                write!(f, "{frames} was not given back, after {}: {problem}", before.pages)
+                write!(f, "{frames} was not returned, after {}: {problem}", before.pages)
             }
         }
     }
@@ -56,21 +56,21 @@ impl fmt::Display for ReportError {
 impl core::error::Error for ReportError {}
 
 impl<P: Platform> Yard<P> {
-    /// Gives the memory behind free blocks of at least `min_order` back to the host, largest blocks first, up to `budget`
+    /// Returns the memory behind free blocks of at least `min_order` to the host, largest blocks first, up to `budget`
     /// frames (rounded up to a block). The frames stay free, and get new memory when they are used.
     ///
-    /// Up to 32 blocks at a time are out of reach of allocations, and none that would take a zone below its low
-    /// watermark. Blocks that were given back already and not used since are passed over; how much that is stands in
-    /// [`ZoneStatistics::reported`](crate::stats::ZoneStatistics::reported). After the kernel's `page_reporting_process`.
+    /// Takes up to 32 blocks at a time off the free lists, and stops above each zone's low watermark. Skips blocks that
+    /// were reported and not used since; [`ZoneStatistics::reported`](crate::stats::ZoneStatistics::reported) counts
+    /// them. After the kernel's `page_reporting_process`.
     ///
     /// # Errors
     ///
-    /// [`ReportError`]; what was given back before it stays so.
+    /// [`ReportError`]; the blocks reported before it stay reported.
     ///
     /// # Cost
     ///
-    /// Looks at every free block of those orders; takes the zone lock twice for every 32 given back. The platform is asked
-    /// without a lock, once for each block.
+    /// Reads the page structure of every free block of those orders. Takes the zone lock twice for every 32 blocks
+    /// reported. Calls the platform without a lock, once for each block.
     pub fn report_free_pages(&self, min_order: Order, budget: PageCount) -> Result<ReportOutcome, ReportError> {
         let max = self.geometry.max_order();
         if min_order > max {

@@ -21,7 +21,7 @@ const COSTLY_ROUNDS: u32 = 10;
 
 /// A request that found no block.
 #[derive(Clone, Copy)]
-struct Missed<'a> {
+struct FailedRequest<'a> {
     node: NodeId,
     order: Order,
     gfp: Gfp,
@@ -43,7 +43,9 @@ impl<P: Platform> Yard<P> {
     #[inline]
     pub(super) fn alloc_with(&self, order: Order, gfp: Gfp, owners: &Owners<'_>) -> Result<Pfn, AllocError> {
         match self.alloc(order, unmixed(gfp)) {
-            Err(AllocError::OutOfMemory { node, .. }) => self.alloc_slow_path(Missed { node, order, gfp, owners }),
+            Err(AllocError::OutOfMemory { node, .. }) => {
+                self.alloc_slow_path(FailedRequest { node, order, gfp, owners })
+            }
             found => found,
         }
     }
@@ -57,16 +59,16 @@ impl<P: Platform> Yard<P> {
         owners: &Owners<'_>,
     ) -> Result<Pfn, AllocError> {
         match self.alloc_on(node, order, unmixed(gfp)) {
-            Err(AllocError::OutOfMemory { .. }) => self.alloc_slow_path(Missed { node, order, gfp, owners }),
+            Err(AllocError::OutOfMemory { .. }) => self.alloc_slow_path(FailedRequest { node, order, gfp, owners }),
             found => found,
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn alloc_slow_path(&self, missed: Missed<'_>) -> Result<Pfn, AllocError> {
-        let Missed { node, order, gfp, .. } = missed;
-        let found = if gfp.contains(Gfp::DIRECT_RECLAIM) { self.compact_and_reclaim(missed) } else { None };
+    fn alloc_slow_path(&self, failed: FailedRequest<'_>) -> Result<Pfn, AllocError> {
+        let FailedRequest { node, order, gfp, .. } = failed;
+        let found = if gfp.contains(Gfp::DIRECT_RECLAIM) { self.compact_and_reclaim(failed) } else { None };
         found.unwrap_or_else(|| {
             if !gfp.contains(Gfp::NOWARN) {
                 self.tables.count(YardEvent::Failure);
@@ -76,32 +78,32 @@ impl<P: Platform> Yard<P> {
     }
 
     /// Compacts and reclaims for a request that may wait; `None` where no block was found.
-    fn compact_and_reclaim(&self, missed: Missed<'_>) -> Option<Result<Pfn, AllocError>> {
-        let Missed { order, gfp, owners, .. } = missed;
+    fn compact_and_reclaim(&self, failed: FailedRequest<'_>) -> Option<Result<Pfn, AllocError>> {
+        let FailedRequest { order, gfp, owners, .. } = failed;
         let costly = order > COSTLY_ORDER;
         let (effort, rounds) = match (gfp.contains(Gfp::NORETRY), costly) {
             (true, _) => (CompactEffort::Async, 1),
             (false, true) => (CompactEffort::Sync, COSTLY_ROUNDS),
             (false, false) => (CompactEffort::Sync, ROUNDS),
         };
-        if let Some(found) = self.mix_types(missed) {
+        if let Some(found) = self.mix_types(failed) {
             return Some(found);
         }
         if order.0 > 0 {
-            let (found, result) = self.compact_directly(missed, CompactEffort::Async);
+            let (found, result) = self.compact_directly(failed, CompactEffort::Async);
             let hopeless = matches!(result, CompactResult::Skipped | CompactResult::Deferred | CompactResult::Stalled);
             if found.is_some() || (hopeless && costly && gfp.contains(Gfp::NORETRY)) {
                 return found;
             }
         }
         for _ in 0..if owners.reclaimer().is_some() { rounds } else { 0 } {
-            let freed = self.reclaim_for(missed);
-            let found = self.attempt(missed, unmixed(gfp));
+            let freed = self.reclaim_for(failed);
+            let found = self.attempt(failed, unmixed(gfp));
             if found.is_some() {
                 return found;
             }
             if order.0 > 0
-                && let (Some(found), _) = self.compact_directly(missed, effort)
+                && let (Some(found), _) = self.compact_directly(failed, effort)
             {
                 return Some(found);
             }
@@ -109,26 +111,26 @@ impl<P: Platform> Yard<P> {
                 break;
             }
         }
-        self.attempt(missed, at_first(gfp)).or_else(|| self.last_resort(missed))
+        self.attempt(failed, at_first(gfp)).or_else(|| self.last_resort(failed))
     }
 
     /// Lets a request that reclaim cannot help without mixing types in a pageblock mix them: what is reclaimed and moved is
     /// movable, and so are the pageblocks that gain from it. The background compactor hears that a whole one is wanted.
-    fn mix_types(&self, missed: Missed<'_>) -> Option<Result<Pfn, AllocError>> {
-        let Missed { node, order, gfp, .. } = missed;
+    fn mix_types(&self, failed: FailedRequest<'_>) -> Option<Result<Pfn, AllocError>> {
+        let FailedRequest { node, order, gfp, .. } = failed;
         let pageblock = self.geometry.pageblock_order();
         if order >= pageblock || gfp.migrate_type() == Some(MigrateType::Movable) {
             return None;
         }
         self.wake_compaction(self.zones_for(node, gfp), pageblock, gfp.highest_zone());
-        self.attempt(missed, at_first(gfp))
+        self.attempt(failed, at_first(gfp))
     }
 }
 
 impl<P: Platform> Yard<P> {
     /// Looks for a block again; `None` where there still is none.
-    fn attempt(&self, missed: Missed<'_>, gfp: Gfp) -> Option<Result<Pfn, AllocError>> {
-        match self.alloc_slow(missed.node, self.cpu(), missed.order, gfp) {
+    fn attempt(&self, failed: FailedRequest<'_>, gfp: Gfp) -> Option<Result<Pfn, AllocError>> {
+        match self.alloc_slow(failed.node, self.cpu(), failed.order, gfp) {
             Err(AllocError::OutOfMemory { .. }) => None,
             found => Some(found),
         }
@@ -137,16 +139,16 @@ impl<P: Platform> Yard<P> {
     /// Compacts the zones that could serve a request, and looks again (`__alloc_pages_direct_compact`).
     fn compact_directly(
         &self,
-        missed: Missed<'_>,
+        failed: FailedRequest<'_>,
         effort: CompactEffort,
     ) -> (Option<Result<Pfn, AllocError>>, CompactResult) {
-        let Missed { node, order, gfp, owners } = missed;
+        let FailedRequest { node, order, gfp, owners } = failed;
         let zones = || self.zones_for(node, gfp);
         let DirectCompaction { result, zone } = self.compact_for_allocation(zones(), order, gfp, effort, owners);
         if matches!(result, CompactResult::Skipped | CompactResult::Deferred | CompactResult::Stalled) {
             return (None, result);
         }
-        let found = self.attempt(missed, unmixed(gfp));
+        let found = self.attempt(failed, unmixed(gfp));
         let count = |event| {
             if let Some(first) = zones().next() {
                 self.tables.zones[first.index()].compaction.count(event, 1);
@@ -161,8 +163,8 @@ impl<P: Platform> Yard<P> {
     }
 
     /// Reclaims: enough frames to compact for the order of the request (`compact_gap`).
-    fn reclaim_for(&self, missed: Missed<'_>) -> PageCount {
-        let Missed { node, order, gfp, owners } = missed;
+    fn reclaim_for(&self, failed: FailedRequest<'_>) -> PageCount {
+        let FailedRequest { node, order, gfp, owners } = failed;
         let gap = if order.0 > 0 { 2 * order.pages().0 } else { 1 };
         let request =
             ReclaimRequest { node, highest_zone: gfp.highest_zone(), order, wanted: PageCount(gap.max(CLUSTER)) };
@@ -174,17 +176,17 @@ impl<P: Platform> Yard<P> {
 
     /// One more compaction, thorough for small orders, then an attempt that drains the per-CPU lists and uses the
     /// reserves. Does nothing for [`Gfp::NORETRY`].
-    fn last_resort(&self, missed: Missed<'_>) -> Option<Result<Pfn, AllocError>> {
-        if missed.gfp.contains(Gfp::NORETRY) {
+    fn last_resort(&self, failed: FailedRequest<'_>) -> Option<Result<Pfn, AllocError>> {
+        if failed.gfp.contains(Gfp::NORETRY) {
             return None;
         }
-        let effort = if missed.order > COSTLY_ORDER { CompactEffort::Sync } else { CompactEffort::Full };
-        if missed.order.0 > 0
-            && let (Some(found), _) = self.compact_directly(missed, effort)
+        let effort = if failed.order > COSTLY_ORDER { CompactEffort::Sync } else { CompactEffort::Full };
+        if failed.order.0 > 0
+            && let (Some(found), _) = self.compact_directly(failed, effort)
         {
             return Some(found);
         }
-        self.attempt(missed, missed.gfp | Gfp::NOWARN)
+        self.attempt(failed, failed.gfp | Gfp::NOWARN)
     }
 
     /// The zones that may serve a request, nearest first.

@@ -161,32 +161,27 @@ impl<'y, P: Platform> YardStats<'y, P> {
 
     /// Requests that found no memory, by callers that did not say they expected it.
     pub fn failures(self) -> u64 {
-        let yard = self.yard;
-        yard.tables.counted(YardEvent::Failure)
+        self.yard.tables.counted(YardEvent::Failure)
     }
 
     /// Times all per-CPU lists were drained for a request that would have failed.
     pub fn drains_for_allocation(self) -> u64 {
-        let yard = self.yard;
-        yard.tables.counted(YardEvent::Drain)
+        self.yard.tables.counted(YardEvent::Drain)
     }
 
-    /// Blocks put aside because their bytes had been written to while they were free.
+    /// Blocks taken out of use because their bytes were written to while they were free.
     pub fn poison_hits(self) -> u64 {
-        let yard = self.yard;
-        yard.tables.counted(YardEvent::PoisonHit)
+        self.yard.tables.counted(YardEvent::PoisonHit)
     }
 
     /// Frames on free lists and per-CPU lists of all zones.
     pub fn free_pages(self) -> PageCount {
-        let yard = self.yard;
-        yard.stats().zones().map(|zone| zone.free + zone.per_cpu).sum()
+        self.zones().map(|zone| zone.free + zone.per_cpu).sum()
     }
 
     /// Frames given to the allocator, in all zones.
     pub fn managed_pages(self) -> PageCount {
-        let yard = self.yard;
-        yard.stats().zones().map(|zone| zone.managed).sum()
+        self.zones().map(|zone| zone.managed).sum()
     }
 
     /// How many sections of the memory map have memory.
@@ -219,8 +214,7 @@ impl<'y, P: Platform> YardStats<'y, P> {
     /// Whether exactly that block is allocated, so that [`Yard::free`] would free it. Recent, not exact. Any frame
     /// number is allowed. Cost: its byte in the allocation map.
     pub fn is_allocated(self, pfn: Pfn, order: Order) -> bool {
-        let yard = self.yard;
-        yard.allocation_map.entry(pfn).is_some_and(|entry| entry.order() == order)
+        self.yard.allocation_map.entry(pfn).is_some_and(|entry| entry.order() == order)
     }
 }
 
@@ -300,7 +294,7 @@ impl<'y, P: Platform> YardZone<'y, P> {
 
     /// How many blocks of an order and migration type are free in a zone; 0 where there is no such zone or order.
     ///
-    /// In a yard that comes up lazily, with the blocks that memory not initialised yet will make.
+    /// In a lazy yard the number includes the blocks that deferred memory will form.
     pub fn free_blocks(self, order: Order, migrate_type: MigrateType) -> u64 {
         let Self { yard, id: zone } = self;
         match yard.tables.zones.get(zone.index()) {

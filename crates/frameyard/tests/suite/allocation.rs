@@ -17,7 +17,7 @@ use frameyard::{
 const MIB: u64 = 256;
 
 #[test]
-fn blocks_of_every_order_are_aligned_disjoint_and_come_back() {
+fn blocks_are_aligned_and_disjoint() {
     let yard = Fixture::small(2, 64 * MIB);
     let mut blocks = Vec::new();
     let mut frames = BTreeSet::new();
@@ -38,7 +38,7 @@ fn blocks_of_every_order_are_aligned_disjoint_and_come_back() {
 }
 
 #[test]
-fn frames_of_a_fresh_yard_come_in_ascending_order() {
+fn fresh_yard_allocates_in_ascending_order() {
     let yard = Fixture::small(1, 64 * MIB);
     let frames: Vec<Pfn> = (0..2000).map(|_| yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap()).collect();
     assert!(frames.windows(2).filter(|pair| pair[1].0 == pair[0].0 + 1).count() > 1900);
@@ -73,7 +73,7 @@ fn memory_runs_out_with_an_error_and_comes_back() {
 }
 
 #[test]
-fn what_other_cpus_hold_is_collected_before_out_of_memory() {
+fn other_cpus_lists_are_drained_before_failure() {
     let yard = Fixture::small(4, 16 * MIB);
     // Lists that keep what they hold to themselves.
     yard.set_policy(ZonePolicy::Vanilla).unwrap();
@@ -142,7 +142,7 @@ fn bad_frees_name_the_state_and_change_nothing() {
 }
 
 #[test]
-fn an_order_above_the_maximum_and_contradictory_flags_are_refused() {
+fn bad_orders_and_flags_are_refused() {
     let yard = Fixture::small(1, 16 * MIB);
     let too_large = AllocError::OrderTooLarge { order: order(11), max: order(10) };
     assert_eq!(yard.alloc(order(11), Gfp::KERNEL), Err(too_large));
@@ -199,7 +199,7 @@ fn owners_free_their_frames_when_dropped() {
 }
 
 #[test]
-fn a_particular_range_is_taken_only_when_all_of_it_is_free() {
+fn range_request_needs_free_frames() {
     let yard = Fixture::small(2, 16 * MIB);
     let range = PfnRange { start: Pfn(0x1003), end: Pfn(0x1003 + 700) };
     let taken = yard.request_range(range, Gfp::KERNEL).range().unwrap();
@@ -220,7 +220,7 @@ fn a_particular_range_is_taken_only_when_all_of_it_is_free() {
 }
 
 #[test]
-fn a_range_kept_for_atomic_requests_is_not_taken() {
+fn range_request_spares_atomic_reserve() {
     let memory = [(PfnRange::new(Pfn(0x1000), PageCount(16 * MIB)), NodeId(0))];
     let cpus = [NodeId(0)];
     let geometry = Geometry::new(ByteSize::kib(4), ByteSize::mib(2), order(3), order(8)).unwrap();
@@ -239,7 +239,7 @@ fn a_range_kept_for_atomic_requests_is_not_taken() {
 }
 
 #[test]
-fn freeing_a_range_that_cuts_a_block_changes_nothing() {
+fn free_range_refuses_partial_blocks() {
     let yard = Fixture::small(1, 16 * MIB);
     let block = yard.alloc(order(3), Gfp::KERNEL).unwrap();
     let before = yard.stats().free_pages();
@@ -302,7 +302,7 @@ fn huge_blocks_do_not_push_small_frames_out() {
 }
 
 #[test]
-fn zeroed_frames_are_zero_and_poison_finds_who_wrote_to_free_memory() {
+fn zeroing_and_poisoning() {
     let memory = [(PfnRange::new(Pfn(0x1000), PageCount(16 * MIB)), NodeId(0))];
     let cpus = [NodeId(0)];
     let config = YardConfig { zone_limits: ZoneLimits::NONE, poisoning: Poisoning::On, ..YardConfig::new(&cpus) };
@@ -334,7 +334,7 @@ fn zeroed_frames_are_zero_and_poison_finds_who_wrote_to_free_memory() {
 }
 
 #[test]
-fn a_range_with_a_damaged_frame_is_refused_and_the_frame_put_aside() {
+fn damaged_range_is_refused() {
     let memory = [(PfnRange::new(Pfn(0x1000), PageCount(16 * MIB)), NodeId(0))];
     let cpus = [NodeId(0)];
     let config = YardConfig { zone_limits: ZoneLimits::NONE, poisoning: Poisoning::On, ..YardConfig::new(&cpus) };
@@ -356,7 +356,7 @@ fn a_range_with_a_damaged_frame_is_refused_and_the_frame_put_aside() {
 }
 
 #[test]
-fn zeroing_phantom_frames_is_an_error_that_loses_nothing() {
+fn zeroing_phantom_frames_fails() {
     let yard = Fixture::small(1, 16 * MIB);
     let before = yard.stats().free_pages();
     assert!(matches!(yard.alloc(order(1), Gfp::KERNEL | Gfp::ZERO), Err(AllocError::NoFrameBytes(_))));
@@ -364,7 +364,7 @@ fn zeroing_phantom_frames_is_an_error_that_loses_nothing() {
 }
 
 #[test]
-fn zones_serve_what_they_may_and_keep_their_reserves() {
+fn zones_keep_their_reserves() {
     let gib = 1u64 << 18;
     let memory = [(PfnRange { start: Pfn(1), end: Pfn(5 * gib) }, NodeId(0))];
     let cpus = [NodeId(0); 2];
@@ -404,7 +404,7 @@ fn zones_serve_what_they_may_and_keep_their_reserves() {
 }
 
 #[test]
-fn nodes_fall_back_by_distance_unless_told_not_to() {
+fn nodes_fall_back_by_distance() {
     let pages = 64 * MIB;
     let memory: Vec<_> = (0..3u16)
         .map(|node| (PfnRange::new(Pfn(0x10000 + u64::from(node) * pages), PageCount(pages)), NodeId(node)))
@@ -458,7 +458,7 @@ fn types_are_kept_apart_until_one_runs_out() {
 }
 
 #[test]
-fn atomic_high_order_requests_find_a_reserve_that_others_cannot_use() {
+fn high_atomic_reserve_serves_atomic_requests() {
     let yard = Fixture::small(1, 1024 * MIB);
     let zone = ZoneId::new(NodeId(0), ZoneKind::Normal);
     let first = yard.alloc(order(4), Gfp::ATOMIC).unwrap();
@@ -491,7 +491,7 @@ fn atomic_high_order_requests_find_a_reserve_that_others_cannot_use() {
 }
 
 #[test]
-fn contiguous_areas_serve_movable_requests_alone() {
+fn cma_serves_movable_requests_only() {
     let memory = [(PfnRange::new(Pfn(0x1000), PageCount(64 * MIB)), NodeId(0))];
     let cma = [PfnRange::new(Pfn(0x2000), PageCount(16 * MIB))];
     let cpus = [NodeId(0)];
@@ -520,7 +520,7 @@ fn contiguous_areas_serve_movable_requests_alone() {
 }
 
 #[test]
-fn nobody_can_free_what_an_owner_holds() {
+fn guarded_frames_cannot_be_freed() {
     let yard = Fixture::small(1, 16 * MIB);
     let owned = yard.frames(order(2), Gfp::KERNEL).unwrap();
     let refused = yard.free(owned.pfn(), order(2)).unwrap_err();

@@ -60,7 +60,7 @@ fn assert_same_counts(found: &Fixture, expected: &Fixture, what: &str) {
 }
 
 #[test]
-fn a_lazy_yard_counts_all_its_memory_and_touches_none() {
+fn lazy_yard_counts_untouched_memory() {
     run_on(0);
     for machine in machines() {
         let expected = machine.bring_up(reference(MapContent::Kernel));
@@ -81,7 +81,7 @@ fn a_lazy_yard_counts_all_its_memory_and_touches_none() {
 }
 
 #[test]
-fn a_lazy_yard_counts_the_same_however_much_of_it_is_up() {
+fn lazy_counts_do_not_depend_on_progress() {
     run_on(0);
     for machine in machines() {
         let expected = machine.bring_up(reference(MapContent::Zero));
@@ -99,7 +99,7 @@ fn a_lazy_yard_counts_the_same_however_much_of_it_is_up() {
 }
 
 #[test]
-fn a_deferred_yard_counts_what_is_up_and_in_the_end_everything() {
+fn deferred_counts_follow_progress() {
     run_on(0);
     for machine in machines() {
         let expected = machine.bring_up(reference(MapContent::Kernel));
@@ -124,7 +124,7 @@ fn a_deferred_yard_counts_what_is_up_and_in_the_end_everything() {
 }
 
 #[test]
-fn memory_that_was_taken_and_given_back_counts_as_if_it_had_been_up_from_the_start() {
+fn freed_deferred_memory_counts_as_eager() {
     run_on(0);
     for machine in machines() {
         let expected = machine.bring_up(reference(MapContent::Zero));
@@ -153,7 +153,7 @@ fn large(sizing: PcpSizing, map_init: MapInit) -> Fixture {
 }
 
 #[test]
-fn lists_are_sized_anew_by_the_last_page_unless_told_otherwise() {
+fn lists_are_resized_after_initialisation() {
     run_on(0);
     for sizing in [PcpSizing::Classic, PcpSizing::Scaled] {
         let init = |mode, pcp_reset| MapInit { mode, pcp_reset, ..MapInit::default() };
@@ -202,7 +202,7 @@ fn early_frames(machine: &Machine, yard: &Fixture) -> BTreeSet<u64> {
 }
 
 #[test]
-fn deferred_yards_begin_with_the_frames_that_the_kernel_would_initialise() {
+fn deferred_yard_starts_with_the_kernels_early_frames() {
     run_on(0);
     let mut awkward = machines().to_vec();
     // Memory that begins right before a section, ends within the first, and one without room for holes.
@@ -232,7 +232,7 @@ fn deferred_yards_begin_with_the_frames_that_the_kernel_would_initialise() {
 }
 
 #[test]
-fn the_first_section_of_the_highest_zone_is_enough_where_it_begins_on_a_border() {
+fn aligned_highest_zone_starts_with_one_section() {
     run_on(0);
     let memory = vec![(frames(0x100, 0x900), NodeId(0))];
     let machine = Machine { memory, reserved: Vec::new(), cma: Vec::new(), ..machine("zones") };

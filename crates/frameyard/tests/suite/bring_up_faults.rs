@@ -60,7 +60,7 @@ fn every_job() -> Vec<InitJobs> {
 }
 
 #[test]
-fn a_yard_is_not_created_without_memory_for_what_must_be_up() {
+fn creation_fails_without_memory_for_early_parts() {
     run_on(0);
     for jobs in every_job() {
         for missing in [frames(0x800, 0x900), frames(0xb00, 0xc00), frames(0xfff, 0x1000), frames(0, 0x2000)] {
@@ -151,7 +151,7 @@ fn a_section_without_a_map_hides_no_other() {
 }
 
 #[test]
-fn an_idle_worker_goes_round_a_section_without_a_map() {
+fn idle_worker_skips_unbacked_section() {
     run_on(0);
     let yard = watched(&plain(), way(InitMode::Lazy), frames(0xa00, 0xb00)).unwrap();
     for left in (1..8).rev() {
@@ -161,7 +161,7 @@ fn an_idle_worker_goes_round_a_section_without_a_map() {
 }
 
 #[test]
-fn other_nodes_serve_who_finds_no_map_on_his_own() {
+fn other_nodes_serve_if_local_map_is_unbacked() {
     run_on(0);
     let yard = watched(&pair(), way(InitMode::Lazy), frames(0x800, 0xc00)).unwrap();
     let mut taken = Vec::new();
@@ -177,7 +177,7 @@ fn other_nodes_serve_who_finds_no_map_on_his_own() {
 }
 
 #[test]
-fn blocks_of_other_types_serve_where_no_more_of_the_map_can_be_had() {
+fn other_types_serve_if_map_is_unbacked() {
     run_on(0);
     let yard = watched(&plain(), way(InitMode::Lazy), frames(0x900, 0x1000)).unwrap();
     // Movable frames everywhere, of which some come back: no pageblock is whole.
@@ -227,7 +227,7 @@ fn a_panicking_worker_fails_the_creation() {
 }
 
 #[test]
-fn a_panicking_worker_fails_the_pass_and_the_yard_goes_on() {
+fn worker_panic_fails_the_pass_only() {
     watchdog(|| {
         run_on(0);
         for (machine, mode) in
@@ -268,7 +268,7 @@ fn a_panicking_worker_fails_the_pass_and_the_yard_goes_on() {
 }
 
 #[test]
-fn a_pass_waits_for_who_needed_memory_before_it() {
+fn pass_waits_for_earlier_claims() {
     watchdog(|| {
         run_on(0);
         for mode in LATE {
@@ -342,7 +342,7 @@ fn a_pass_does_not_wait_for_ever() {
 }
 
 #[test]
-fn a_range_is_waited_for_that_is_on_its_way_to_the_free_lists() {
+fn range_request_waits_for_frames_in_transit() {
     watchdog(|| {
         run_on(0);
         for mode in LATE {
@@ -404,7 +404,7 @@ fn jobs_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn jobs_as_large_and_as_small_as_can_be_bring_up_everything() {
+fn extreme_job_sizes_initialise_everything() {
     run_on(0);
     let block = plain().geometry.max_order().pages().0;
     for machine in machines() {
@@ -488,7 +488,7 @@ fn messages_are_one_line_each() {
 }
 
 #[test]
-fn an_idle_worker_goes_on_to_lower_zones_where_the_rest_of_a_higher_one_is_lost() {
+fn idle_worker_continues_in_lower_zones() {
     watchdog(|| {
         run_on(0);
         let limit = PhysAddr(0xc00 << 12);

@@ -19,7 +19,7 @@ fn one_zone() -> Machine {
 }
 
 #[test]
-fn sections_come_up_one_at_a_time_and_only_when_the_others_are_empty() {
+fn growth_initialises_one_section_when_empty() {
     run_on(0);
     for mode in LATE {
         for machine in [one_zone(), plain()] {
@@ -66,7 +66,7 @@ fn one_frame_costs_one_section() {
 }
 
 #[test]
-fn nothing_but_whole_blocks_is_taken_from_other_types_while_memory_is_untouched() {
+fn fallback_before_growth_takes_whole_blocks_only() {
     run_on(0);
     let kinds = [Gfp::KERNEL, Gfp::HIGHUSER_MOVABLE, Gfp::KERNEL | Gfp::RECLAIMABLE, Gfp::ATOMIC, Gfp::NOWAIT];
     for (seed, mode) in (1..40).flat_map(|seed| LATE.map(|mode| (seed, mode))) {
@@ -103,7 +103,7 @@ fn nothing_but_whole_blocks_is_taken_from_other_types_while_memory_is_untouched(
 }
 
 #[test]
-fn a_node_is_used_up_before_another_one_is_asked() {
+fn growth_exhausts_a_node_first() {
     run_on(0);
     for mode in LATE {
         let memory = vec![(frames(0x105, 0x7f0), NodeId(0)), (frames(0x7f0, 0xf00), NodeId(1))];
@@ -122,7 +122,7 @@ fn a_node_is_used_up_before_another_one_is_asked() {
 }
 
 #[test]
-fn the_same_memory_can_be_had_above_the_watermarks_however_it_came_up() {
+fn usable_memory_does_not_depend_on_init_mode() {
     run_on(0);
     let machine = Machine { memory: vec![(frames(0x1003, 0x4f05), NodeId(0))], ..one_zone() };
     for gfp in [Gfp::KERNEL, Gfp::HIGHUSER_MOVABLE, Gfp::ATOMIC, Gfp::NOWAIT] {
@@ -153,7 +153,7 @@ fn the_same_memory_can_be_had_above_the_watermarks_however_it_came_up() {
 }
 
 #[test]
-fn many_frames_at_once_come_from_as_many_sections_as_they_need() {
+fn bulk_allocation_grows_several_sections() {
     run_on(0);
     for mode in LATE {
         for machine in machines() {
@@ -176,7 +176,7 @@ fn many_frames_at_once_come_from_as_many_sections_as_they_need() {
 }
 
 #[test]
-fn exact_sizes_are_cut_from_memory_that_comes_up() {
+fn counts_are_served_from_deferred_memory() {
     run_on(0);
     for mode in LATE {
         let yard = plain().bring_up(way(mode));
@@ -222,7 +222,7 @@ fn particular_ranges_come_up_block_by_block() {
 }
 
 #[test]
-fn ranges_over_holes_sections_and_reserved_frames_are_told_apart() {
+fn ranges_over_holes_and_reserved_frames() {
     run_on(0);
     for mode in LATE {
         let yard = one_zone().bring_up(way(mode));
@@ -238,7 +238,7 @@ fn ranges_over_holes_sections_and_reserved_frames_are_told_apart() {
 }
 
 #[test]
-fn frames_that_are_not_up_say_so_and_nothing_changes() {
+fn uninitialised_frames_are_reported_as_such() {
     run_on(0);
     let yard = one_zone().bring_up(way(InitMode::Lazy));
     let written = yard.watch().pages();
@@ -304,7 +304,7 @@ fn sections_without_memory_cannot_be_brought_up() {
 }
 
 #[test]
-fn an_idle_worker_brings_up_section_after_section() {
+fn idle_worker_initialises_all_sections() {
     run_on(0);
     let yard = plain().bring_up(way(InitMode::Lazy));
     for left in (0..8).rev() {
@@ -362,7 +362,7 @@ fn damage_to_memory_that_came_up_is_found() {
 }
 
 #[test]
-fn every_view_of_a_yard_grows_it_but_only_its_creator_finishes() {
+fn only_the_creator_finishes_initialisation() {
     run_on(0);
     for machine in machines() {
         for mode in LATE {
@@ -383,7 +383,7 @@ fn every_view_of_a_yard_grows_it_but_only_its_creator_finishes() {
 }
 
 #[test]
-fn blocks_of_the_maximum_order_are_found_however_far_behind() {
+fn growth_finds_distant_maximum_order_blocks() {
     run_on(0);
     for mode in LATE {
         // One block alone is whole, in the last section but one.
@@ -420,7 +420,7 @@ fn huge_memory_is_a_matter_of_one_section() {
 }
 
 #[test]
-fn memory_that_makes_no_block_of_an_order_does_not_pass_for_one() {
+fn short_deferred_memory_promises_no_large_block() {
     run_on(0);
     // Every second frame is reserved.
     let reserved = (0x800..0x1000).step_by(2).map(|pfn| frames(pfn, pfn + 1)).collect();

@@ -11,7 +11,7 @@ use frameyard::platform::Access;
 use frameyard::{Gfp, NodeId, Order, PageCount, Pfn, PfnRange, Yard};
 
 #[test]
-fn nobody_may_look_at_pages_before_all_of_them_are_written_and_reserved_ones_tagged() {
+fn pages_are_published_after_writing_and_tagging() {
     run_on(0);
     for mode in LATE {
         // The last frame of each block is reserved, so that its tag is the last thing that is written.
@@ -37,7 +37,7 @@ fn nobody_may_look_at_pages_before_all_of_them_are_written_and_reserved_ones_tag
 }
 
 #[test]
-fn a_pass_over_a_yard_in_use_claims_no_more_than_a_section_at_once() {
+fn pass_claims_one_section_at_a_time() {
     run_on(0);
     for (mode, granularity) in
         LATE.iter().flat_map(|mode| JobGranularity::ALL.iter().map(move |granularity| (*mode, *granularity)))
@@ -51,7 +51,7 @@ fn a_pass_over_a_yard_in_use_claims_no_more_than_a_section_at_once() {
 }
 
 #[test]
-fn who_needs_what_another_is_bringing_up_waits_for_it() {
+fn allocation_waits_for_initialisation_in_progress() {
     run_on(0);
     for (mode, gfp) in LATE.iter().flat_map(|mode| [Gfp::KERNEL, Gfp::HIGHUSER_MOVABLE].map(|gfp| (*mode, gfp))) {
         let yard = plain().bring_up(way(mode));

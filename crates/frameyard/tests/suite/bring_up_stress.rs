@@ -228,7 +228,7 @@ fn every_init(mut visit: impl FnMut(MapInit, u64)) {
 }
 
 #[test]
-fn a_yard_in_use_comes_up_once_and_loses_nothing() {
+fn concurrent_initialisation_loses_nothing() {
     every_init(|init, seed| {
         live(init, Poisoning::Off, seed, 3000, Arc::default(), |yard| assert_eq!(yard.init().finish(), Ok(())));
     });
@@ -254,7 +254,7 @@ fn passes_side_by_side_share_the_work() {
 }
 
 #[test]
-fn a_map_that_cannot_be_had_now_and_then_comes_up_in_the_end() {
+fn intermittent_backing_failures_are_retried() {
     every_init(|init, seed| {
         let watch = Arc::new(MapWatch::default());
         let early = Arc::clone(&watch);

@@ -18,7 +18,7 @@ const AREAS: [PfnRange; 2] = [
 ];
 
 #[test]
-fn an_area_serves_movable_memory_until_it_is_asked() {
+fn areas_serve_movable_requests_until_taken() {
     for mode in InitMode::ALL {
         let map_init = MapInit { mode, ..MapInit::default() };
         let yard = made(&Made { cma: &AREAS, map_init, ..Made::default() });
@@ -87,7 +87,7 @@ fn an_area_serves_movable_memory_until_it_is_asked() {
 }
 
 #[test]
-fn an_area_takes_back_what_it_gave_out_and_nothing_else() {
+fn areas_release_only_their_own_frames() {
     let yard = made(&Made { cma: &AREAS, frames: Frames::Phantom, ..Made::default() });
     let none = Owners::NONE;
     let foreign = AREAS[1].start;

@@ -61,7 +61,7 @@ fn checkerboard(pfn: u64) -> bool {
 }
 
 #[test]
-fn a_whole_zone_of_every_other_frame_makes_nearly_all_huge_blocks_that_it_could() {
+fn alternating_frames_compact_to_huge_blocks() {
     // 4 GiB.
     let yard = Fixture::small(2, 1 << 20);
     let mover = Mover::new(&yard);
@@ -83,7 +83,7 @@ fn a_whole_zone_of_every_other_frame_makes_nearly_all_huge_blocks_that_it_could(
 }
 
 #[test]
-fn contents_move_with_their_blocks_and_blocks_of_several_frames_move_too() {
+fn contents_move_with_their_blocks() {
     for (poisoning, content) in
         [(Poisoning::Off, MapContent::Zero), (Poisoning::On, MapContent::Zero), (Poisoning::Off, MapContent::Kernel)]
     {
@@ -112,7 +112,7 @@ fn contents_move_with_their_blocks_and_blocks_of_several_frames_move_too() {
 }
 
 #[test]
-fn pinned_and_unmovable_frames_stay_and_are_counted() {
+fn pinned_frames_stay_and_are_counted() {
     let yard = Fixture::small(1, 1 << 13);
     // Frames that are handed out in the order of their numbers.
     yard.set_policy(ZonePolicy::Vanilla).unwrap();
@@ -196,7 +196,7 @@ impl FrameOwner for Unwilling {
 }
 
 #[test]
-fn failures_put_further_attempts_off_for_longer_and_longer() {
+fn failures_defer_further_attempts() {
     let yard = Fixture::small(1, 1 << 12);
     let mover = Mover::new(&yard);
     let slots = fill(&yard, &mover);
@@ -230,7 +230,7 @@ fn failures_put_further_attempts_off_for_longer_and_longer() {
 }
 
 #[test]
-fn positions_and_skip_hints_are_used_and_forgotten() {
+fn positions_and_skip_hints_are_cached() {
     let yard = Fixture::small(1, 1 << 14);
     let mover = Mover::new(&yard);
     let slots = fill(&yard, &mover);
@@ -288,7 +288,7 @@ fn compaction_waits_for_a_reason_to_run() {
 }
 
 #[test]
-fn the_background_compactor_serves_who_missed_a_block_and_then_rests() {
+fn background_compaction_serves_missed_orders() {
     let yard = Fixture::small(1, 1 << 15);
     let mover = Mover::new(&yard);
     assert!(yard.compaction().background(NodeId(0), &mover.owners()).is_none(), "nobody missed anything");
@@ -333,7 +333,7 @@ fn memory_that_is_not_initialised_is_left_alone() {
 }
 
 #[test]
-fn zones_that_share_a_pageblock_are_compacted_each_for_itself() {
+fn shared_pageblock_is_compacted_per_zone() {
     let nodes = [
         (PfnRange::new(Pfn(0x1003), PageCount(5_000)), NodeId(0)),
         (PfnRange::new(Pfn(0x1003 + 5_000), PageCount(5_000)), NodeId(1)),
@@ -374,7 +374,7 @@ fn events_of_fragmentation_name_the_types() {
 }
 
 #[test]
-fn scattered_free_memory_is_moved_together_though_nobody_asked() {
+fn proactive_compaction() {
     let yard = Fixture::small(1, 1 << 15);
     let mover = Mover::new(&yard);
     let slots = fill(&yard, &mover);
@@ -395,7 +395,7 @@ fn scattered_free_memory_is_moved_together_though_nobody_asked() {
 }
 
 #[test]
-fn a_hurried_compaction_leaves_pageblocks_with_a_pinned_frame_alone() {
+fn async_compaction_skips_pinned_pageblocks() {
     let yard = Fixture::small(1, 1 << 13);
     let mover = Mover::new(&yard);
     let slots = fill(&yard, &mover);
@@ -430,7 +430,7 @@ fn another_view_of_the_yard_compacts_as_well() {
 }
 
 #[test]
-fn memory_that_is_scarce_rather_than_scattered_is_not_compacted() {
+fn scarce_memory_is_not_compacted() {
     let yard = Fixture::small(1, 1 << 13);
     let mover = Mover::new(&yard);
     let mut slots: Vec<_> = std::iter::from_fn(|| mover.alloc(order(8), MOVABLE | Gfp::NOWARN).ok()).collect();

@@ -20,7 +20,7 @@ use frameyard::{
 };
 
 #[test]
-fn a_range_of_a_busy_zone_is_emptied_and_contents_survive() {
+fn busy_range_is_emptied_and_contents_survive() {
     for poisoning in [Poisoning::Off, Poisoning::On] {
         let yard = made(&Made { poisoning, ..Made::default() });
         let movers = Movers::new(&yard);
@@ -43,7 +43,7 @@ fn a_range_of_a_busy_zone_is_emptied_and_contents_survive() {
 }
 
 #[test]
-fn a_free_block_that_lies_in_an_isolated_pageblock_in_part_is_freed_to_the_types_of_both() {
+fn partly_isolated_free_block_splits_by_type() {
     let geometry = Geometry::new(ByteSize::kib(4), ByteSize::mib(4), Order(2), Order(4)).unwrap();
     let memory = [(PfnRange::new(FIRST, PageCount(1024)), NodeId(0))];
     let cpus = [NodeId(0)];
@@ -58,7 +58,7 @@ fn a_free_block_that_lies_in_an_isolated_pageblock_in_part_is_freed_to_the_types
 }
 
 #[test]
-fn a_gibibyte_of_a_busy_movable_zone_is_had_at_run_time() {
+fn gigantic_page_at_run_time() {
     let pages = 3 << 18;
     let memory = [(PfnRange::new(Pfn(1 << 18), PageCount(pages)), NodeId(0))];
     let movable = MovableMemory::Percent(100);
@@ -96,7 +96,7 @@ fn a_gibibyte_of_a_busy_movable_zone_is_had_at_run_time() {
 }
 
 #[test]
-fn what_cannot_move_is_named_and_everything_is_undone() {
+fn unmovable_block_is_reported_and_isolation_undone() {
     let yard = made(&Made { reserved: &[at(2048, 5)], ..Made::default() });
     let movers = Movers::new(&yard);
     let owners = Owners::NONE.with(KIND, &movers);
@@ -147,7 +147,7 @@ fn what_cannot_move_is_named_and_everything_is_undone() {
 }
 
 #[test]
-fn what_makes_no_range_is_said() {
+fn invalid_ranges_are_refused() {
     let yard = made(&Made { frames: Frames::Phantom, ..Made::default() });
     let take = |range, gfp| yard.request_range(range, gfp).owners(&Owners::NONE).range();
     assert_eq!(take(at(5, 0), Gfp::KERNEL), Err(AllocError::Empty));
@@ -191,7 +191,7 @@ fn zones_are_not_mixed() {
 }
 
 #[test]
-fn a_search_goes_on_above_a_pageblock_that_zones_share() {
+fn search_continues_above_shared_pageblock() {
     let cpus = [NodeId(0)];
     let limits = ZoneLimits { dma: frameyard::units::PhysAddr(290 << 12), ..ZoneLimits::NONE };
     let config = YardConfig { geometry: geometry(), zone_limits: limits, ..YardConfig::new(&cpus) };
@@ -253,7 +253,7 @@ fn owners_that_refuse_at_random_lose_nothing() {
 }
 
 #[test]
-fn without_memory_to_move_to_the_block_is_named_and_stays() {
+fn missing_target_memory_is_reported() {
     let yard = made(&Made::default());
     let movers = Movers::new(&yard);
     let owners = Owners::NONE.with(KIND, &movers);
@@ -291,7 +291,7 @@ fn a_search_passes_over_what_will_stay() {
 }
 
 #[test]
-fn memory_that_is_not_initialised_comes_up_for_a_range() {
+fn range_initialises_deferred_memory() {
     for mode in [InitMode::Lazy, InitMode::Deferred] {
         let map_init = MapInit { mode, ..MapInit::default() };
         let yard = made(&Made { map_init, reserved: &[at(700, 3)], ..Made::default() });
@@ -358,7 +358,7 @@ impl FrameOwner for BusyAt<'_> {
 }
 
 #[test]
-fn a_pinned_block_is_named_rather_than_a_busy_one_below_it() {
+fn pinned_block_is_reported_before_busy_one() {
     let yard = made(&Made::default());
     let movers = Movers::new(&yard);
     let names = [movers.take(Order::ZERO).unwrap(), movers.take(Order::ZERO).unwrap()];
@@ -375,7 +375,7 @@ fn a_pinned_block_is_named_rather_than_a_busy_one_below_it() {
 }
 
 #[test]
-fn a_block_that_lies_partly_in_isolated_pageblocks_is_freed_to_both_kinds_of_lists() {
+fn partly_isolated_block_frees_to_both_lists() {
     let yard = made(&Made::default());
     let movers = Movers::new(&yard);
     let name = movers.take(Order::ZERO).unwrap();
@@ -396,7 +396,7 @@ fn a_block_that_lies_partly_in_isolated_pageblocks_is_freed_to_both_kinds_of_lis
 }
 
 #[test]
-fn a_frame_freed_by_who_missed_the_isolation_is_collected() {
+fn late_free_into_isolated_range_is_collected() {
     let yard = made(&Made::default());
     let late = yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap();
     let (about_to_free, isolated) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
@@ -434,7 +434,7 @@ fn a_frame_freed_by_who_missed_the_isolation_is_collected() {
 }
 
 #[test]
-fn allocation_freeing_moving_reporting_and_isolation_go_on_at_once() {
+fn concurrent_operations_on_a_range() {
     let yard = made(&Made::default());
     let movers = Movers::new(&yard);
     movers.refuse_isolate.store(50, Ordering::Relaxed);

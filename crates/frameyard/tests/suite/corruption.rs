@@ -426,7 +426,7 @@ fn broken_free_lists_are_found() {
 }
 
 #[test]
-fn wrong_counts_and_types_in_the_control_region_are_found() {
+fn wrong_control_counts_are_detected() {
     check(&[
         (
             "the zone's free pages",
@@ -524,7 +524,7 @@ fn wrong_marks_of_what_is_handed_out_are_found() {
 }
 
 #[test]
-fn what_the_page_of_a_block_that_left_its_zone_says_of_the_two_states_is_not_looked_at() {
+fn tags_of_blocks_outside_the_zone_are_ignored() {
     let scene = Scene::new();
     for state in [FrameState::PerCpu, FrameState::Allocated] {
         scene.set_state(scene.held[0], state);

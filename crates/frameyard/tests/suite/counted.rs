@@ -35,7 +35,7 @@ fn page(yard: &Fixture, pfn: Pfn) -> frameyard::page::CountedPage<'_, crate::fix
 }
 
 #[test]
-fn a_counted_block_says_what_its_owner_wrote_and_leaves_nothing_behind() {
+fn counted_block_keeps_owner_words_and_clears_them() {
     for yard in yards() {
         for order in [0, 3, 9].map(Order) {
             let pfn = counted(&yard, order);
@@ -56,7 +56,7 @@ fn a_counted_block_says_what_its_owner_wrote_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn what_has_users_is_neither_freed_nor_disowned() {
+fn block_with_users_cannot_be_freed_or_disowned() {
     for yard in yards() {
         let pfn = counted(&yard, Order::ZERO);
         let refused = |problem| assert_eq!(problem, FreeProblem::NotAllocated(FrameState::Counted));
@@ -86,7 +86,7 @@ fn a_free_or_foreign_frame_is_not_adopted() {
 }
 
 #[test]
-fn more_references_than_there_were_cannot_be_put() {
+fn putting_too_many_references_fails() {
     for yard in yards() {
         let pfn = counted(&yard, Order::ZERO);
         let page = page(&yard, pfn);
@@ -101,7 +101,7 @@ fn more_references_than_there_were_cannot_be_put() {
 }
 
 #[test]
-fn nobody_gets_a_reference_where_there_is_none() {
+fn get_fails_on_zero_references() {
     for yard in yards() {
         let pfn = counted(&yard, Order::ZERO);
         let page = page(&yard, pfn);
@@ -127,7 +127,7 @@ fn nobody_gets_a_reference_where_there_is_none() {
 }
 
 #[test]
-fn a_counted_block_can_be_split_and_its_frames_freed_one_by_one() {
+fn counted_block_splits_into_single_frames() {
     for yard in yards() {
         let pfn = counted(&yard, Order(4));
         assert!(yard.counted().disown_and_split(pfn, Order(4)).is_err(), "it has users");
@@ -140,7 +140,7 @@ fn a_counted_block_can_be_split_and_its_frames_freed_one_by_one() {
 }
 
 #[test]
-fn a_bulk_free_names_the_first_frame_that_it_refuses_and_frees_the_others() {
+fn bulk_free_reports_first_bad_frame_and_frees_the_rest() {
     for yard in yards() {
         let frames: Vec<Pfn> = (0..200).map(|_| counted(&yard, Order::ZERO)).collect();
         for pfn in frames.iter().filter(|pfn| **pfn != frames[70]) {
@@ -155,7 +155,7 @@ fn a_bulk_free_names_the_first_frame_that_it_refuses_and_frees_the_others() {
 }
 
 #[test]
-fn the_anchor_is_set_once_and_seen_by_other_views() {
+fn anchor_is_set_once_for_all_views() {
     let [yard, _] = yards();
     assert_eq!(yard.counted().anchor(), None);
     yard.counted().set_anchor(None, Some(Pfn(0))).unwrap();
@@ -166,7 +166,7 @@ fn the_anchor_is_set_once_and_seen_by_other_views() {
 }
 
 #[test]
-fn pins_of_single_pages_are_biased_references_and_those_of_blocks_have_a_counter() {
+fn pins_use_bias_or_counter_by_order() {
     for yard in yards() {
         for (order, bias) in [(Order::ZERO, PIN_BIAS), (Order(9), 1)] {
             let pfn = counted(&yard, order);
@@ -191,7 +191,7 @@ fn pins_of_single_pages_are_biased_references_and_those_of_blocks_have_a_counter
 }
 
 #[test]
-fn references_and_pins_beyond_what_is_counted_are_refused() {
+fn reference_and_pin_overflow_is_refused() {
     for yard in yards() {
         for order in [0, 9].map(Order) {
             let pfn = counted(&yard, order);

@@ -54,7 +54,7 @@ fn table(yard: &Fixture, id: u64) -> (u64, u64) {
 }
 
 #[test]
-fn ranges_out_of_order_or_out_of_place_are_damage() {
+fn rejects_misplaced_ranges() {
     run_on(0);
     for machine in machines() {
         let yard = machine.bring_up(way(InitMode::Lazy));
@@ -78,7 +78,7 @@ fn ranges_out_of_order_or_out_of_place_are_damage() {
 }
 
 #[test]
-fn free_memory_that_reaches_out_of_memory_is_damage() {
+fn rejects_free_blocks_outside_memory() {
     run_on(0);
     let yard = machine("holes").bring_up(way(InitMode::Lazy));
     let (ends, count) = table(&yard, FREE_ENDS);
@@ -97,7 +97,7 @@ fn free_memory_that_reaches_out_of_memory_is_damage() {
 }
 
 #[test]
-fn sections_that_have_no_memory_or_hide_it_are_damage() {
+fn rejects_sections_that_contradict_memory() {
     run_on(0);
     for machine in machines() {
         let yard = machine.bring_up(way(InitMode::Lazy));
@@ -135,7 +135,7 @@ fn tables_of_the_wrong_length_are_damage() {
 }
 
 #[test]
-fn frames_for_devices_that_reach_out_of_the_map_are_damage() {
+fn rejects_device_space_outside_the_map() {
     let with_room = crate::devices::yard();
     let map = with_room.frame_range();
     let damaged = Err(AttachError::Damaged);
@@ -155,7 +155,7 @@ fn frames_for_devices_that_reach_out_of_the_map_are_damage() {
 }
 
 #[test]
-fn devices_and_sections_that_lead_elsewhere_are_damage() {
+fn rejects_devices_that_lead_elsewhere() {
     use crate::devices::{HUGE, MEMORY, SECTION, SPACE, frames, request};
     use frameyard::devices::{MapLayout, Removal};
     let yard = crate::devices::yard();

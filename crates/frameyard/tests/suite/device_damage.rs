@@ -86,7 +86,7 @@ fn damaged_pages_of_devices_are_found() {
 }
 
 #[test]
-fn damaged_sections_and_rows_of_devices_are_found() {
+fn damaged_device_tables_are_detected() {
     let yard = yard();
     let control = yard.control.raw();
     let table = |id: u64| read(control, FIRST_SPAN + 2 * id) / 8;

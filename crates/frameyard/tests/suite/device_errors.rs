@@ -19,7 +19,7 @@ fn refused(yard: &Fixture, request: DeviceRequest) -> DeviceError {
 }
 
 #[test]
-fn ranges_that_are_none_or_begin_in_between_are_refused_with_the_nearest() {
+fn misaligned_ranges_are_refused_with_nearest() {
     let yard = yard();
     let full = |range, order| request(range, order, MapLayout::Full);
     assert_eq!(refused(&yard, full(frames(512, 0), Order::ZERO)), DeviceError::Empty);
@@ -89,7 +89,7 @@ fn ranges_that_lie_elsewhere_are_refused() {
 }
 
 #[test]
-fn devices_do_not_overlap_and_share_sections_only_where_they_are_alike() {
+fn devices_share_sections_only_with_equal_layout() {
     let yard = yard();
     let range = frames(512, 512);
     let device = yard.devices().map(request(range, HUGE, MapLayout::Deduplicated)).unwrap();
@@ -124,7 +124,7 @@ fn a_yard_has_so_many_devices_and_no_more() {
 }
 
 #[test]
-fn where_memory_for_structures_is_missing_nothing_is_left_behind() {
+fn missing_map_memory_leaves_nothing_behind() {
     let yard = yard();
     let range = frames(0, 16 * SECTION);
     for layout in MapLayout::ALL {
@@ -155,7 +155,7 @@ fn where_memory_for_structures_is_missing_nothing_is_left_behind() {
 }
 
 #[test]
-fn maps_in_devices_need_a_platform_that_can_and_room() {
+fn maps_in_devices_need_platform_support_and_room() {
     let yard = yard();
     let in_device =
         |range, order, layout| DeviceRequest { placement: MapPlacement::Device, ..request(range, order, layout) };
@@ -173,7 +173,7 @@ fn maps_in_devices_need_a_platform_that_can_and_room() {
 }
 
 #[test]
-fn kernel_like_pages_can_have_the_full_layout_alone() {
+fn kernel_content_requires_full_layout() {
     let yard = kernel_yard();
     for layout in [MapLayout::Deduplicated, MapLayout::Folded] {
         let content = MapContent::Kernel;
@@ -184,7 +184,7 @@ fn kernel_like_pages_can_have_the_full_layout_alone() {
 }
 
 #[test]
-fn a_worker_that_panics_is_an_error_and_leaves_nothing_behind() {
+fn worker_panic_is_an_error_and_leaves_nothing_behind() {
     let yard = yard();
     let range = frames(0, 16 * SECTION);
     let last = frames(16 * SECTION - 1, 1);
@@ -198,7 +198,7 @@ fn a_worker_that_panics_is_an_error_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn pages_that_cannot_be_split_or_joined_are_named() {
+fn unsplittable_pages_are_refused() {
     let yard = yard();
     let [base, huge, folded] =
         [(Order::ZERO, MapLayout::Full), (HUGE, MapLayout::Deduplicated), (HUGE, MapLayout::Folded)];

@@ -15,7 +15,7 @@ use frameyard::units::ZoneKind;
 use frameyard::{ByteSize, Gfp, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId};
 
 #[test]
-fn every_frame_of_a_device_leads_to_the_head_of_its_page() {
+fn frames_lead_to_their_head() {
     let yard = yard();
     for layout in MapLayout::ALL {
         for order in [Order::ZERO, HUGE] {
@@ -58,7 +58,7 @@ fn a_device_in_use_is_not_removed() {
 }
 
 #[test]
-fn a_split_page_is_counted_frame_by_frame_until_it_is_joined() {
+fn split_pages_count_per_frame() {
     let yard = yard();
     for layout in [MapLayout::Full, MapLayout::Deduplicated] {
         let device = yard.devices().map(request(frames(0, 4096), HUGE, layout)).unwrap();
@@ -82,7 +82,7 @@ fn a_split_page_is_counted_frame_by_frame_until_it_is_joined() {
 }
 
 #[test]
-fn compound_pages_larger_than_a_section_are_found_from_every_section() {
+fn gigantic_pages_are_found_from_every_section() {
     let yard = yard();
     // Aligned to 1 GiB: eight sections from the eighth on.
     let range = PfnRange::new(Pfn(8 * SECTION), PageCount(16 * SECTION));
@@ -107,7 +107,7 @@ fn compound_pages_larger_than_a_section_are_found_from_every_section() {
 }
 
 #[test]
-fn devices_share_a_section_where_one_entry_describes_both() {
+fn equal_devices_share_a_section() {
     let yard = yard();
     for layout in [MapLayout::Full, MapLayout::Deduplicated] {
         let [first, second] = [frames(0, 512), frames(2048, 512)];
@@ -149,7 +149,7 @@ fn devices_are_no_memory() {
 }
 
 #[test]
-fn device_zones_report_what_is_present_and_manage_nothing() {
+fn device_zones_are_present_and_unmanaged() {
     let yard = yard();
     let device_zone = |node| ZoneId::new(NodeId(node), ZoneKind::Device);
     let before = (yard.stats().free_pages(), yard.stats().managed_pages(), yard.stats().zones().count());
@@ -174,7 +174,7 @@ fn device_zones_report_what_is_present_and_manage_nothing() {
 }
 
 #[test]
-fn kernel_like_pages_of_devices_carry_their_identity() {
+fn kernel_content_pages_carry_identity() {
     let yard = kernel_yard();
     for order in [Order::ZERO, HUGE] {
         let range = frames(SECTION - 512, 1024);
@@ -215,7 +215,7 @@ fn tails_touched(yard: &crate::fixture::Fixture, order: Order, work: impl FnOnce
 }
 
 #[test]
-fn nothing_reads_or_writes_the_tail_of_a_page_that_is_not_split() {
+fn unsplit_tails_are_never_touched() {
     let yard = yard();
     let range = frames(0, 8 * 512);
     for layout in [MapLayout::Deduplicated, MapLayout::Folded] {
@@ -236,7 +236,7 @@ fn nothing_reads_or_writes_the_tail_of_a_page_that_is_not_split() {
 }
 
 #[test]
-fn who_comes_too_late_for_a_part_does_not_write_to_the_tail_that_it_has_become() {
+fn late_get_does_not_write_to_a_tail() {
     let yard = yard();
     let range = frames(0, 8 * 512);
     let device = yard.devices().map(request(range, HUGE, MapLayout::Deduplicated)).unwrap();
@@ -270,7 +270,7 @@ fn taken(calls: &Mutex<Vec<MapCall>>) -> Vec<MapCall> {
 }
 
 #[test]
-fn memory_is_asked_for_where_structures_are_written_and_given_back() {
+fn map_memory_is_backed_and_returned() {
     let yard = yard();
     let calls = log_calls(&yard, |_| false);
     let range = frames(0, 1024);
@@ -294,7 +294,7 @@ fn memory_is_asked_for_where_structures_are_written_and_given_back() {
 }
 
 #[test]
-fn a_device_that_holds_its_own_map_has_less_room_for_data() {
+fn map_in_device_reduces_data() {
     let yard = yard();
     let calls = log_calls(&yard, |call| matches!(call, MapCall::Back(_)));
     let range = frames(0, 4 * SECTION);
@@ -332,7 +332,7 @@ fn a_device_that_holds_its_own_map_has_less_room_for_data() {
 }
 
 #[test]
-fn large_devices_are_written_and_removed_by_several_workers() {
+fn large_devices_use_several_workers() {
     let yard = yard();
     let range = frames(0, 16 * SECTION);
     for layout in MapLayout::ALL {
@@ -352,7 +352,7 @@ fn large_devices_are_written_and_removed_by_several_workers() {
 }
 
 #[test]
-fn a_removal_that_may_wait_waits_for_references_and_mappings() {
+fn waiting_removal_waits_for_users() {
     let yard = yard();
     let range = frames(0, 1024);
     let device = yard.devices().map(request(range, HUGE, MapLayout::Deduplicated)).unwrap();

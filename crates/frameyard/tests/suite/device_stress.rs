@@ -65,7 +65,7 @@ fn map_and_remove(yard: &crate::fixture::Fixture, seed: u64) {
 }
 
 #[test]
-fn references_are_always_on_the_page_that_counts() {
+fn references_stay_on_the_counting_page() {
     let yard = yard();
     yard.devices().map(request(frames(0, PAGES * 512), HUGE, MapLayout::Deduplicated)).unwrap();
     let (stop, got) = (AtomicBool::new(false), AtomicU64::new(0));

@@ -11,7 +11,7 @@ use frameyard::platform::{MapBacking, MapNotBacked, Probe};
 use frameyard::{CpuId, Layout, NodeId, PageCount, Pfn, PfnRange, Platform, Yard, YardConfig};
 
 #[test]
-fn what_is_free_is_memory_without_the_reserved_ranges_however_they_lie() {
+fn free_memory_excludes_reserved_ranges() {
     run_on(0);
     for seed in 1..60 {
         let mut random = Random::new(seed);
@@ -118,7 +118,7 @@ fn create(source: &Fickle<'_>, config: &YardConfig<'_>, look: impl FnOnce(&Yard<
 }
 
 #[test]
-fn a_source_that_contradicts_itself_makes_a_sound_yard_or_none() {
+fn contradictory_source_is_refused_or_harmless() {
     run_on(0);
     let mut liars: Vec<Machine> = machines().to_vec();
     for liar in machines() {
@@ -156,7 +156,7 @@ fn a_source_that_contradicts_itself_makes_a_sound_yard_or_none() {
 }
 
 #[test]
-fn how_often_a_source_is_asked_does_not_depend_on_how_much_it_says() {
+fn source_is_read_a_fixed_number_of_times() {
     run_on(0);
     let asked = |count: u64| {
         let memory = (0..count).map(|at| (frames(0x100 + at * 8, 0x106 + at * 8), NodeId(0))).collect();
@@ -176,7 +176,7 @@ fn how_often_a_source_is_asked_does_not_depend_on_how_much_it_says() {
 }
 
 #[test]
-fn frame_numbers_may_be_as_large_as_machines_have_them() {
+fn large_frame_numbers_work() {
     run_on(0);
     for top in [1 << 40, 1 << 52, 1 << 63, !0xffff] {
         let memory = vec![(frames(top - 0x305, top - 0x80), NodeId(0)), (frames(top - 0x7e, top), NodeId(1))];

@@ -12,7 +12,7 @@ fn frames(start: u64, count: u64) -> PfnRange {
 }
 
 #[test]
-fn neighbouring_ranges_of_one_zone_are_one_range() {
+fn adjacent_ranges_of_a_zone_join() {
     let memory = [(frames(0x1000, 0x123), NodeId(0)), (frames(0x1123, 0xedd), NodeId(0))];
     let cpus = [NodeId(0)];
     let config = YardConfig { zone_limits: ZoneLimits::NONE, ..YardConfig::new(&cpus) };
@@ -39,7 +39,7 @@ fn a_pageblock_that_zones_share_keeps_its_type() {
 }
 
 #[test]
-fn huge_blocks_of_the_maximum_order_are_drained_at_the_ends_of_the_map() {
+fn maximum_order_blocks_drain_at_map_ends() {
     let geometry = Geometry::new(ByteSize::kib(4), ByteSize::mib(4), Order(10), Order(10)).unwrap();
     // Three blocks: the first and the last have no buddy in the map.
     let memory = [(frames(0x1400, 0xc00), NodeId(0))];
@@ -56,7 +56,7 @@ fn huge_blocks_of_the_maximum_order_are_drained_at_the_ends_of_the_map() {
 }
 
 #[test]
-fn reserved_ranges_and_contiguous_areas_out_of_order_are_refused() {
+fn unordered_ranges_are_refused() {
     let memory = [(frames(0x1000, 0x1000), NodeId(0))];
     let cpus = [NodeId(0)];
     let config = YardConfig { zone_limits: ZoneLimits::NONE, ..YardConfig::new(&cpus) };

@@ -36,7 +36,7 @@ fn one_node_keeps_its_books() {
 }
 
 #[test]
-fn many_nodes_keep_their_books() {
+fn random_actions_on_many_nodes() {
     random_actions_on("many nodes");
 }
 
@@ -102,7 +102,7 @@ fn owned_pageblocks_keep_their_books() {
 }
 
 #[test]
-fn owned_pageblocks_keep_their_books_over_long_lives() {
+fn random_actions_with_cpu_owned_pageblocks() {
     long_lives_under(ZonePolicy::OwnedBlocks, None);
 }
 
@@ -131,7 +131,7 @@ fn every_machine_gives_back_what_no_action_took() {
 }
 
 #[test]
-fn bytes_decode_to_actions_and_what_is_left_over_is_not_used() {
+fn bytes_decode_to_actions() {
     let first = Action::Allocate { order: 0, gfp: Gfp::KERNEL, place: Place::Here };
     assert_eq!(Action::sequence(&[0; 2 * BYTES_PER_ACTION + 3]), [first, first]);
     assert_eq!(Action::sequence(&[255; BYTES_PER_ACTION]), [Action::Validate]);

@@ -61,7 +61,7 @@ fn low(yard: &Fixture) -> u64 {
 }
 
 #[test]
-fn free_memory_is_given_back_once_and_the_amount_is_shown() {
+fn free_memory_is_reported_once() {
     let area = [PfnRange::new(Pfn(FIRST.0 + 1024), PageCount(512))];
     for mode in InitMode::ALL {
         let yard = made(Poisoning::Off, mode, &area);
@@ -112,7 +112,7 @@ fn one_call_reaches_every_block_of_a_long_list() {
 }
 
 #[test]
-fn parts_stay_reported_use_ends_it_and_merging_needs_both() {
+fn mark_follows_split_merge_and_allocation() {
     let yard = plain();
     willing(&yard);
     yard.report_free_pages(Order(8), ALL).unwrap();
@@ -153,7 +153,7 @@ impl Bytes for Fixture {
 }
 
 #[test]
-fn who_cannot_give_back_says_so_and_nothing_changes() {
+fn refusing_platform_changes_nothing() {
     let yard = made(Poisoning::On, InitMode::Eager, &[]);
     willing(&yard);
     assert_eq!(yard.report_free_pages(Order(8), ALL), Err(ReportError::Poisoning));
@@ -183,7 +183,7 @@ fn who_cannot_give_back_says_so_and_nothing_changes() {
 }
 
 #[test]
-fn the_low_watermark_stays_in_reach_while_blocks_are_out() {
+fn reporting_respects_low_watermark() {
     let yard = Arc::new(plain());
     let mut held = Vec::new();
     while yard.zone(ZONE).statistics().free.0 > low(&yard) + 300 {
@@ -204,7 +204,7 @@ fn the_low_watermark_stays_in_reach_while_blocks_are_out() {
 }
 
 #[test]
-fn a_block_that_is_out_is_busy_and_comes_back_to_what_its_pageblock_is_by_then() {
+fn reported_block_returns_to_current_pageblock_type() {
     let yard = Arc::new(plain());
     let seen = Arc::new(Mutex::new(None));
     let (other, told) = (Arc::downgrade(&yard), seen.clone());
@@ -226,7 +226,7 @@ fn a_block_that_is_out_is_busy_and_comes_back_to_what_its_pageblock_is_by_then()
 }
 
 #[test]
-fn use_reporting_and_contiguous_ranges_go_on_at_once_and_no_contents_are_lost() {
+fn concurrent_reporting_loses_no_contents() {
     let yard = plain();
     let count = AtomicU64::new(0);
     yard.watch().return_with(move |_| match count.fetch_add(1, Ordering::Relaxed) % 7 {

@@ -106,3 +106,18 @@ fn out_of_memory_states_what_the_zone_has() {
         yard.free(pfn, order).unwrap();
     }
 }
+
+#[test]
+fn bulk_free_reports_the_first_bad_frame_and_frees_the_rest() {
+    let yard = Fixture::small(2, 16 << 20);
+    let free = yard.stats().free_pages();
+    let mut frames = [Pfn(0); 100];
+    assert_eq!(yard.alloc_bulk(Gfp::KERNEL, &mut frames), Ok(100));
+    yard.free(frames[7], Order::ZERO).unwrap();
+    let error = yard.free_bulk(&frames).unwrap_err();
+    assert_eq!((error.pfn, error.order), (frames[7], Order::ZERO));
+    assert!(yard.free_bulk(&frames[..2]).is_err(), "all frames are free");
+    assert_eq!(yard.free_bulk(&[]), Ok(()));
+    assert_eq!(yard.stats().free_pages(), free);
+    yard.validate().unwrap();
+}

@@ -70,7 +70,7 @@ fn assert_out_of_memory(answer: Result<Pfn, AllocError>, order: Order, gfp: Gfp)
 }
 
 #[test]
-fn a_request_for_a_huge_block_is_served_by_compaction() {
+fn compaction_serves_huge_requests() {
     let yard = Fixture::small(1, 1 << 14);
     let mover = Mover::new(&yard);
     fragment(&yard, &mover);
@@ -103,7 +103,7 @@ fn a_request_that_must_not_wait_moves_nothing() {
 }
 
 #[test]
-fn requests_that_cannot_be_served_are_refused_as_ever() {
+fn impossible_requests_are_refused() {
     let yard = Fixture::small(1, 1 << 12);
     let too_large = yard.request(order(11), MOVABLE).owners(&Owners::NONE).frame();
     assert_eq!(too_large, Err(AllocError::OrderTooLarge { order: order(11), max: order(10) }));
@@ -136,7 +136,7 @@ fn single_frames_come_from_reclaim() {
 }
 
 #[test]
-fn a_huge_block_comes_from_reclaim_and_compaction_together() {
+fn reclaim_and_compaction_serve_huge_requests() {
     let yard = Fixture::small(1, 1 << 13);
     let mover = Mover::new(&yard);
     let mut slots = fill(&yard, &mover);
@@ -154,7 +154,7 @@ fn a_huge_block_comes_from_reclaim_and_compaction_together() {
 }
 
 #[test]
-fn out_of_memory_is_an_error_however_much_reclaim_promises() {
+fn out_of_memory_despite_reclaim_claims() {
     let yard = Fixture::small(1, 1 << 12);
     let mover = Mover::new(&yard);
     fill(&yard, &mover);
@@ -182,7 +182,7 @@ fn out_of_memory_is_an_error_however_much_reclaim_promises() {
 }
 
 #[test]
-fn frames_on_the_lists_of_another_cpu_are_found_at_last() {
+fn slow_path_drains_other_cpus() {
     let yard = Fixture::small(2, 1 << 12);
     let mover = Mover::new(&yard);
     let slots = fill(&yard, &mover);
@@ -196,7 +196,7 @@ fn frames_on_the_lists_of_another_cpu_are_found_at_last() {
 }
 
 #[test]
-fn the_other_nodes_are_asked_unless_the_request_is_for_one() {
+fn exact_node_excludes_other_nodes() {
     let memory = [
         (PfnRange::new(Pfn(0x8000), PageCount(1 << 13)), NodeId(0)),
         (PfnRange::new(Pfn(0x10000), PageCount(1 << 13)), NodeId(1)),
@@ -223,7 +223,7 @@ fn the_other_nodes_are_asked_unless_the_request_is_for_one() {
 
 /// Threads that allocate, free and compact on one yard, and owners that refuse at random.
 #[test]
-fn allocating_freeing_and_compacting_at_once_loses_nothing() {
+fn concurrent_compaction_loses_nothing() {
     const THREADS: u64 = 6;
     let memory = [(PfnRange::new(Pfn(0x1003), PageCount(9_000)), NodeId(0))];
     let cpus = [NodeId(0); 3];

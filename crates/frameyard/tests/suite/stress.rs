@@ -341,12 +341,12 @@ fn live(poisoning: Poisoning, steps: usize) {
 }
 
 #[test]
-fn no_frame_is_handed_out_twice_and_none_is_lost() {
+fn threads_never_share_or_lose_frames() {
     live(Poisoning::Off, 40_000);
 }
 
 #[test]
-fn free_frames_keep_their_poison_while_many_threads_work() {
+fn free_frames_keep_their_poison_under_load() {
     live(Poisoning::On, 4_000);
 }
 
@@ -356,7 +356,7 @@ fn is_told_that_it_is_free(problem: FreeProblem) -> bool {
 }
 
 #[test]
-fn of_racing_frees_of_a_block_exactly_one_succeeds() {
+fn one_of_racing_frees_succeeds() {
     const RACERS: usize = 4;
     let yard = Fixture::small(3, 16 * 256);
     let mut random = Random::new(7);

@@ -1,4 +1,4 @@
-//! What the creation of a yard brings up of the memory map.
+//! The part of the memory map that is initialised when a yard is created.
 
 use super::{BringUp, Grain, InitResult, PassError};
 use crate::boot::{InitMode, MapInit};
@@ -6,7 +6,7 @@ use crate::platform::Platform;
 use crate::units::{NodeId, PageCount, Pfn, PfnRange, ZoneId};
 
 impl<P: Platform> BringUp<'_, P> {
-    /// What the creation of a yard brings up of the map, beside contiguous memory areas.
+    /// Initialises the early part of the map, apart from contiguous memory areas.
     pub(in crate::boot) fn at_creation(&self, init: &MapInit) -> Result<(), PassError> {
         match init.mode {
             InitMode::Eager => self.pass(init.jobs, Grain::Chunk),

@@ -44,7 +44,7 @@ impl<P: Platform> BringUp<'_, P> {
                 continue;
             }
             let result = self.bring_up(section);
-            // The next one to come looks here first, unless there is nothing to be had.
+            // The next caller starts here, unless nothing is left to initialise.
             zone.deferred.set_cursor(if result.not_backed.is_some() { section.end } else { section.start });
             if result.freed.0 > 0 {
                 return Growth::Grew;

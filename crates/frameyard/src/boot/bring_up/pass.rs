@@ -4,7 +4,7 @@
 //! node's workers take one after the other. Every worker counts for itself, and adds to the node's tally once.
 
 use super::{BringUp, InitResult};
-use crate::boot::{InitError, InitJobs, JobGranularity};
+use crate::boot::{BootError, InitError, InitJobs, JobGranularity};
 use crate::job::ParallelJob;
 use crate::platform::{InitProgress, NodeInit, Platform};
 use crate::sync::{AtomicU64, Ordering};
@@ -71,11 +71,11 @@ impl<P: Platform> BringUp<'_, P> {
     }
 }
 
-/// The first part of the map that could not be had.
+/// The first part of the map without backing memory.
 #[derive(Default)]
 struct Failure {
     panicked: AtomicU64,
-    /// How many parts there were that could not be had.
+    /// The number of parts without backing memory.
     count: AtomicU64,
     /// One more than the first frame, so that 0 means none.
     start: AtomicU64,
@@ -252,7 +252,7 @@ impl<P: Platform> NodePass<'_, P> {
     /// Runs one job; how many threads it was given.
     fn run(&self, start: u64, size: u64, work: &(dyn Fn(core::ops::Range<u64>) -> InitResult + Sync)) -> usize {
         let align = self.alignment();
-        // More than all of it means all of it.
+        // Clamped: a larger request means everything.
         let min_chunk = self.jobs.min_chunk.map_or(align, |chunk| chunk.0.min(size));
         let job = ParallelJob { start, size, align, min_chunk, max_threads: self.max_threads() };
         let add = |sum: &mut InitResult, chunk| sum.add(work(chunk));
@@ -261,6 +261,15 @@ impl<P: Platform> NodePass<'_, P> {
             self.failed.panicked.store(1, Ordering::Relaxed);
         }
         job.threads().unwrap_or(1)
+    }
+}
+
+impl From<PassError> for BootError {
+    fn from(error: PassError) -> Self {
+        match error {
+            PassError::WorkerPanicked => Self::WorkerPanicked,
+            PassError::NotBacked(range) => Self::MapNotBacked(range),
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! What is in the way of a contiguous range: looked at without a lock, so only what lasts is believed at once.
+//! Obstacles: blocks in the way of a contiguous range. They are read without a lock, so only lasting states are trusted
+//! at once.
 
 use super::{BlockedBy, Blocker};
 use crate::owners::{Block, OwnerKind, Owners};
@@ -41,7 +42,7 @@ impl<P: Platform> Yard<P> {
             FrameState::BuddyFree => Cover::Free(block),
             FrameState::Counted => self.cover_of_counted(block, tag, owners),
             FrameState::Reserved => Cover::Fixed(blocker(BlockedBy::Reserved)),
-            // Movable memory is given out before its owner adopts it, and taken back before it is freed.
+            // Movable memory is allocated before its owner adopts it, and disowned before it is freed.
             FrameState::Allocated if tag.migrate_type() == MigrateType::Movable => {
                 Cover::Passing(blocker(BlockedBy::Unmovable))
             }

@@ -515,7 +515,7 @@ mod tests {
     use crate::units::{NodeId, ZoneKind};
 
     #[test]
-    fn a_tag_gives_back_its_parts() {
+    fn a_tag_returns_its_parts() {
         let zone = ZoneId::new(NodeId(7), ZoneKind::Normal);
         for state in FrameState::ALL {
             let tag = Tag::new(state, Order(10), MigrateType::Reclaimable, zone);
@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buddy_is_recognised_on_any_list_of_its_zone_alone() {
+    fn a_buddy_is_recognised_on_any_list_of_its_own_zone() {
         let zone = ZoneId::new(NodeId(1), ZoneKind::Normal);
         let other = ZoneId::new(NodeId(0), ZoneKind::Normal);
         for migrate_type in MigrateType::ALL {

@@ -61,7 +61,7 @@ const fn tag_step() -> u64 {
 /// What happens to the tag when a batch leaves: in a broken model, nothing.
 #[cfg(any(loom, shuttle))]
 fn tag_step() -> u64 {
-    u64::from(!crate::sync::is_weakened(crate::sync::Weakness::IdleTags))
+    u64::from(!crate::sync::is_weakened(crate::sync::Weakness::ConstantTags))
 }
 
 /// The head word, taken apart.

@@ -183,7 +183,7 @@ const fn is_believed() -> bool {
 /// Whether a plan is carried out without another look: in a broken model.
 #[cfg(loom)]
 fn is_believed() -> bool {
-    crate::sync::is_weakened(crate::sync::Weakness::PlansBelieved)
+    crate::sync::is_weakened(crate::sync::Weakness::PlansNotRechecked)
 }
 
 /// The zone lock, held for a step that needs no more than the view; gives it back when dropped.

@@ -16,9 +16,9 @@ use super::{GlobalStat, NumaEvent, VmEvent};
 /// - `numa_hit`: blocks allocated on the preferred node, so all but `numa_miss`.
 /// - `numa_local`, `numa_other`: blocks allocated by a CPU of the zone's node, or of another node. Blocks that did not come
 ///   from a per-CPU list all count as local.
-/// - `allocstall_*` count the rounds of reclaim that [`Yard::alloc_with`] requested. [`Yard::failures`] counts failed
-///   requests.
-/// - `compact_*` are the sums of [`Yard::compact_statistics`] over all zones.
+/// - `allocstall_*` count the rounds of reclaim that requests with owners asked for. Failed requests have a counter of
+///   their own in [`Yard::stats`].
+/// - `compact_*` are the sums of the compaction counters of all zones.
 ///
 /// Takes no lock. A value of a zone costs a walk over the lists of all CPUs.
 impl<P: Platform> ReportSource for Yard<P> {

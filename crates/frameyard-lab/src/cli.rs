@@ -30,36 +30,27 @@ use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand,
 use clap_complete::Shell;
 
 use crate::Failure;
+pub use crate::output::OutputArgs;
 use crate::output::OutputFile;
 use crate::version::LONG_VERSION;
 
-pub use calibration_args::{CalibrateArgs, CheckArgs, CheckedTable, EffortArgs, FittedTable};
-pub use device_args::{
-    DeviceArgs, DeviceChoice, DeviceCommand, DeviceCreateArgs, DeviceDestroyArgs, DeviceListArgs, DeviceMapArgs,
-    DeviceSessionArgs, SessionArgs,
-};
-pub use extent_args::{FullArgs, QuickArgs};
-pub use init_args::{InitArgs, usual_initialiser};
-pub use kernbench_args::{BuildArgs, KernbenchArgs, ListsSized, SimKernbenchArgs};
-pub use machine_args::{GeometryArgs, MachineArgs};
-pub use machines_args::{MachinesArgs, MachinesCommand, MachinesShowArgs};
-pub use memmap_args::{MemmapArgs, PcpResetArgs};
-pub use pin_args::{MemoryRegionArgs, PinArgs, PinMemory, PinResult, PinnedArgs};
-pub use run_args::{AllocArgs, BenchArgs, BenchWorkload};
-pub use sim_args::{
-    SimArgs, SimCommand, SimDeferredInitArgs, SimHighallocArgs, SimOrder0ThpArgs, SimPageFaultArgs,
-    SimParallelFreeArgs, SimPurgeArgs, SimRunArgs, VirtualDurationArgs,
-};
-pub use stress_args::{StressArgs, StressPolicy};
-pub use values::{Amount, HugePageMinimum, ParseAmountError, ParseTasksError, TaskRange};
-pub use values::{ShownFile, ShownFormat, Workload};
-pub use workload_args::{
-    ComparedArgs, ComparisonArgs, DurationArgs, FaultCostArgs, HighallocArgs, Order0ThpArgs, PageFaultArgs,
-    ParallelFreeArgs, PolicyArgs, PurgeArgs, WorkerArgs,
-};
-pub use yard_args::{BootArgs, LayoutArgs, ShowArgs, YardArgs};
-pub use zone_args::{CompactionArgs, ContigArgs, ReportFreeArgs};
-pub use zone_lock_args::{ZoneLockArgs, ZoneLockWorkload};
+pub use calibration_args::*;
+pub use device_args::*;
+pub use extent_args::*;
+pub use init_args::*;
+pub use kernbench_args::*;
+pub use machine_args::*;
+pub use machines_args::*;
+pub use memmap_args::*;
+pub use pin_args::*;
+pub use run_args::*;
+pub use sim_args::*;
+pub use stress_args::*;
+pub use values::*;
+pub use workload_args::*;
+pub use yard_args::*;
+pub use zone_args::*;
+pub use zone_lock_args::*;
 
 /// The whole command line.
 #[derive(Parser, Debug)]
@@ -118,18 +109,6 @@ pub(crate) const WORKER: &str = frameyard_workloads::workers::WORKER_COMMAND;
 
 /// The hidden command of session processes. Its only argument is their socket.
 pub(crate) const DEVICE_SESSION: &str = "device-session";
-
-/// The form of results.
-#[derive(Args, Clone, Debug)]
-pub struct OutputArgs {
-    /// Print one JSON object instead of text
-    #[arg(long)]
-    pub json: bool,
-
-    /// Also write the rows to a file, as comma-separated values with the keys of JSON
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub csv: Option<OutputFile>,
-}
 
 /// Arguments of `completions`.
 #[derive(Args, Debug)]

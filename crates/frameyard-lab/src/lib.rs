@@ -1,4 +1,4 @@
-//! The program `frameyard` as a library. It may change with every release.
+#![doc = include_str!("../README.md")]
 //!
 //! A command line becomes typed arguments ([`cli`]). A command ([`commands`]) boots a machine
 //! ([`bring_up`](mod@bring_up)), runs a workload, and prints a report as text, JSON or CSV ([`output`]). [`run`] ties them

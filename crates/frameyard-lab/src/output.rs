@@ -6,6 +6,7 @@
 mod format;
 mod host_facts;
 mod json;
+mod output_args;
 mod output_file;
 mod progress;
 mod report;
@@ -16,6 +17,7 @@ mod table;
 pub use format::{Format, Sign};
 pub use host_facts::HostFacts;
 pub use json::SCHEMA;
+pub use output_args::OutputArgs;
 pub use output_file::OutputFile;
 pub use progress::{is_terminal, progress_bar, spinner};
 pub use report::Report;

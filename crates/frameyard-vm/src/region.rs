@@ -53,7 +53,7 @@ impl<'y, P: Platform> RunList<'y, P> {
                 match self.last {
                     None => self.first = Some(pfn),
                     Some(last) => {
-                        last.at(NEXT).store(u64::from(self.vm.yard().counted().link(pfn).bits()), Ordering::Relaxed)
+                        last.at(NEXT).store(u64::from(self.vm.yard().counted().link(pfn).bits()), Ordering::Relaxed);
                     }
                 }
                 (self.last, self.in_last) = (Some(words), 0);

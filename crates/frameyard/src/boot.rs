@@ -18,7 +18,6 @@ mod bounds;
 mod bring_up;
 mod cache_groups;
 mod claims;
-mod clusters;
 mod error;
 mod init;
 mod layout;

@@ -16,6 +16,7 @@ use crate::units::{MigrateType, Order, Pfn, ZoneId};
 pub(crate) mod content;
 mod counted;
 mod interior;
+#[cfg_attr(not(feature = "policy-clusters"), expect(dead_code, reason = "for clusters, which are not compiled in"))]
 mod listing;
 mod pins;
 mod residence;
@@ -60,9 +61,9 @@ pub enum FrameState {
     Uninitialised = 11,
     /// Head of an allocated block whose owner counts its users ([`CountedPage`]). The last put frees it.
     Counted = 12,
-    /// Head of a free block of a CPU-owned pageblock, on the lists of that CPU
+    /// Head of a free block that a transfer mechanism holds: on the lists of a CPU that owns its pageblock
     /// ([`ZonePolicy::OwnedBlocks`](crate::policy::ZonePolicy::OwnedBlocks)).
-    CpuOwnedFree = 13,
+    HeldFree = 13,
 }
 
 impl FrameState {
@@ -81,7 +82,7 @@ impl FrameState {
         Self::Owned,
         Self::Uninitialised,
         Self::Counted,
-        Self::CpuOwnedFree,
+        Self::HeldFree,
     ];
 
     /// The name used in tables and messages.
@@ -101,7 +102,7 @@ impl FrameState {
             Self::Owned => "owned",
             Self::Uninitialised => "uninitialised",
             Self::Counted => "counted",
-            Self::CpuOwnedFree => "cpu-owned-free",
+            Self::HeldFree => "held-free",
         }
     }
 }
@@ -292,10 +293,10 @@ pub(crate) const CLUSTER: usize = 5;
 pub struct Page {
     /// The [`Tag`] of the block that begins here.
     tag: AtomicU64,
-    /// Buddy-free, CPU-owned-free: the next block on the list. Packed batch: the next batch of the chain. Counted: its
+    /// Buddy-free, held-free: the next block on the list. Packed batch: the next batch of the chain. Counted: its
     /// owner's. 0: none.
     next: AtomicU32,
-    /// Buddy-free, CPU-owned-free: the previous block on the list (0: none). Packed batch: its number of frames. Counted: its
+    /// Buddy-free, held-free: the previous block on the list (0: none). Packed batch: its number of frames. Counted: its
     /// owner's.
     prev: AtomicU32,
     /// Identity, counts, owner, index and two words more: see [`IDENTITY`], [`COUNTS`], [`OWNER`], [`INDEX`] and [`SPARE`].

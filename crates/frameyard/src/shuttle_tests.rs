@@ -43,7 +43,7 @@ const EXECUTIONS: usize = 200;
 const ENOUGH: usize = 2000;
 
 /// Frames of a batch.
-const BATCH: usize = crate::zone::pcp::packed::BATCH;
+const BATCH: usize = crate::zone::batch::BATCH;
 
 fn config() -> Config {
     let mut config = Config::new();

@@ -24,12 +24,10 @@ use crate::zone::{AllocationMap, PageblockMap, PcpSizing, WatermarkOptions, Zone
 mod alloc;
 mod blocker;
 mod bulk;
-mod cluster_statistics;
 mod cma;
 mod compact;
 mod contig;
 mod counted;
-mod cpu_owned;
 mod device;
 mod drain;
 mod error;
@@ -47,10 +45,8 @@ mod validate;
 mod views;
 
 pub use blocker::{BlockedBy, Blocker};
-pub use cluster_statistics::ClusterStatistics;
 pub use cma::CmaReleaseError;
 pub use compact::{CompactStatistics, ExtfragEvents};
-pub use cpu_owned::CpuOwnedStatistics;
 pub use error::{AllocError, FreeError, FreeProblem, RequestOption, ZoneShortage};
 pub use frames::Frames;
 pub use policy::PolicyError;
@@ -325,13 +321,11 @@ impl<P: Platform> Yard<P> {
             zone: &self.tables.zones[id.index()],
             map: self.map,
             blocks: self.pageblocks(),
-            rows: self.tables.transfer_counters(),
+            all_counters: self.tables.transfer_counters(),
             allocation_map: self.allocation_map,
-            clusters: self.tables.clusters,
-            depot: self.tables.depot_of(id),
             geometry: self.geometry,
             platform: &self.platform,
-            owned: self.tables.owned(self.map.range().start, self.geometry),
+            mechanisms: self.tables.transfer.of(id, self.map.range().start, self.geometry),
         }
     }
 }

@@ -121,10 +121,10 @@ metrics! {
         |row| row.shared.map(|shared| shared.clusters.used_up);
     ClusterCuts "cluster_cuts" Counter of Cpu
         "Clusters that refills detached."
-        |row| Some(row.transfer.cuts);
+        |row| Some(row.transfer.detachments);
     ClusterCutPages "cluster_cut_pages" Counter of Cpu
         "Page frames of the clusters that refills detached."
-        |row| Some(row.transfer.cut_pages);
+        |row| Some(row.transfer.detached_pages);
     CutWaits "cut_waits" Counter of Zone
         "Waits for detaches in progress, or for other collectors of the depot."
         |row| row.shared.map(|shared| shared.clusters.waits);

@@ -75,12 +75,14 @@ fn fixed() -> Fixed {
     let transfer = TransferStatistics {
         skipped_merges: 11,
         later_merges: 1,
-        cuts: 9,
-        cut_pages: 570,
+        detachments: 9,
+        detached_pages: 570,
         drains: [drains(2), drains(30), drains(4), ClusterDrains { drains: 1, ideal: 0, whole: 0 }],
     };
     let lists = ListMetrics { pages: PageCount(77), traffic: PcpTraffic { refills: 6, drains: 4 } };
     let owned = CpuOwnedStatistics {
+        direct_frees: 0,
+        direct_pages_freed: PageCount(0),
         pageblocks: 2,
         free: PageCount(900),
         claims: 5,

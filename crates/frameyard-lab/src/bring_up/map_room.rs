@@ -5,6 +5,7 @@ use frameyard::{ByteSize, Geometry, Layout};
 use frameyard_host::{HostTopology, MemoryError};
 
 use super::BringUpError;
+use crate::cli::FullArgs;
 
 /// The largest map that is written in full without `--full`.
 pub(super) const USUAL_LIMIT: ByteSize = ByteSize::gib(4);
@@ -17,6 +18,14 @@ pub enum MapLimit {
     Usual,
     /// As much as the host has memory for (`--full`).
     Full,
+}
+
+impl FullArgs {
+    /// How much of a memory map may be written.
+    #[must_use]
+    pub fn map_limit(self) -> MapLimit {
+        if self.full { MapLimit::Full } else { MapLimit::Usual }
+    }
 }
 
 /// Refuses a map that is larger than allowed, if all of it is written.

@@ -88,7 +88,7 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     #[test]
-    fn work_is_followed_to_its_end_even_where_that_is_a_panic() {
+    fn the_bar_follows_work_until_it_ends_or_panics() {
         let (bar, watch, total) = (ProgressBar::hidden(), Watch::default(), PageCount(8));
         assert_eq!(followed(&bar, total, &watch, || 7), 7);
         let panicked = catch_unwind(AssertUnwindSafe(|| followed(&bar, total, &watch, || assert_eq!(1, 2, "stop"))));
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn with_and_without_a_map_to_write_the_work_is_done() {
+    fn work_is_done_for_every_initialiser() {
         for initialiser in Initialiser::ALL {
             let init = MapInit { initialiser, ..MapInit::default() };
             assert_eq!(watched("x", &init, PageCount(8), &Watch::default(), || 5), 5);

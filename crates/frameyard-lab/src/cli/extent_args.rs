@@ -3,8 +3,6 @@
 use clap::Args;
 use frameyard::ByteSize;
 
-use crate::bring_up::MapLimit;
-
 /// Memory of quick runs: enough for every workload, and soon filled.
 const QUICK_MEMORY: ByteSize = ByteSize::gib(1);
 
@@ -32,12 +30,4 @@ pub struct FullArgs {
     /// Lift the limits on time and memory: memory maps of more than 4 GiB are written, and sweeps are complete
     #[arg(long)]
     pub full: bool,
-}
-
-impl FullArgs {
-    /// How much of a memory map may be written.
-    #[must_use]
-    pub fn map_limit(self) -> MapLimit {
-        if self.full { MapLimit::Full } else { MapLimit::Usual }
-    }
 }

@@ -9,6 +9,7 @@ use std::path::Path;
 use frameyard::devices::MapPlacement;
 
 use crate::Failure;
+use crate::chosen_machine::print_notes;
 use crate::cli::{
     DeviceArgs, DeviceChoice, DeviceCommand, DeviceCreateArgs, DeviceDestroyArgs, DeviceSessionArgs, OutputArgs,
 };
@@ -18,8 +19,11 @@ mod client;
 mod exchange;
 mod session;
 
+use client::Start;
 use exchange::{CreateOrder, DeviceRow, Request};
 
+/// How to end the process that holds the devices.
+const SESSION_NOTE: &str = "a process in the background holds the devices; it ends with the last one: frameyard device destroy all (with the same --session)";
 /// Attempts to start a session that accepts the request: one may end first because its last device was just destroyed.
 const ATTEMPTS: u32 = 4;
 
@@ -73,8 +77,11 @@ fn create(args: &DeviceCreateArgs, socket: &Path) -> Result<Vec<DeviceRow>, Fail
     };
     let request = Request::Create(order);
     for _ in 0..ATTEMPTS {
-        client::start(socket)?;
+        let start = client::start(socket)?;
         if let Some(rows) = client::ask(socket, &request)? {
+            if start == Start::Started {
+                print_notes(&[SESSION_NOTE.to_owned()]);
+            }
             return Ok(rows);
         }
     }

@@ -5,11 +5,11 @@ use std::io::{self, Write};
 use serde_json::{Map, Value};
 
 use super::json;
+use super::output_args::OutputArgs;
 use super::output_file::OutputFile;
 use super::table::{self, Rules};
 use super::{HostFacts, Row};
 use crate::Failure;
-use crate::cli::OutputArgs;
 
 /// The result of a command.
 ///

@@ -119,7 +119,7 @@ fn fits<'c>(columns: impl Iterator<Item = &'c Column<'c>>, width: Option<usize>)
 }
 
 fn write_columns(columns: &[&Column<'_>], rules: Rules, width: Option<usize>, out: &mut dyn Write) -> io::Result<()> {
-    let rule = LineStyle::none().fill(RULE).junction(RULE);
+    let rule = LineStyle::none().fill(RULE);
     // The line under the headings only marks where they end.
     let style = NOTHING.header_separator(rule);
     let mut table = comfy_table::Table::new();

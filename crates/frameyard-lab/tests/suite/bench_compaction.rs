@@ -1,4 +1,4 @@
-//! `bench compaction`, `bench contig` and `bench report-free` as a user runs them, on machines so small that a run takes no
+//! `bench compaction`, `bench contig` and `bench report-free` as a user runs them, on machines so small that a run takes almost no
 //! time. All of them check contents and counts themselves: a run that fails one has exit code 1.
 
 use crate::program::{assert_refused, frameyard, json, stdout};
@@ -19,7 +19,7 @@ fn number(row: &Value, key: &str) -> u64 {
 }
 
 #[test]
-fn a_half_full_zone_with_no_huge_block_has_nearly_all_that_it_could_have_after_compaction() {
+fn compaction_of_a_half_full_zone_yields_nearly_all_possible_huge_blocks() {
     let rows = rows("compaction --memory 128M --repeat 1 --lru vanilla,sharded");
     let policies: Vec<&str> = rows.iter().map(|row| row["lru_policy"].as_str().unwrap()).collect();
     assert_eq!(policies, ["vanilla", "sharded"]);
@@ -43,7 +43,7 @@ fn a_half_full_zone_with_no_huge_block_has_nearly_all_that_it_could_have_after_c
 }
 
 #[test]
-fn a_contiguous_range_is_had_from_a_zone_in_use_and_a_pinned_page_in_it_is_named() {
+fn a_contiguous_range_is_allocated_from_a_zone_in_use_or_its_pinned_page_is_named() {
     let rows = rows("contig --memory 256M --size 64M --fill 40% --repeat 2 --tasks 2");
     let kinds: Vec<&str> = rows.iter().map(|row| row["kind"].as_str().unwrap()).collect();
     assert_eq!(kinds, ["busy", "pinned", "unpinned", "busy", "pinned", "unpinned"]);
@@ -69,7 +69,7 @@ fn a_contiguous_range_is_had_from_a_zone_in_use_and_a_pinned_page_in_it_is_named
 }
 
 #[test]
-fn free_memory_leaves_the_host_and_comes_back_when_it_is_used() {
+fn reported_memory_is_released_by_the_host_until_it_is_used() {
     let rows = rows("report-free --memory 128M --order 0,9,10 --seed 5");
     let [all, huge, largest] = &rows[..] else { panic!("three orders") };
     let of = |key: &str| [all, huge, largest].map(|row| number(row, key));
@@ -87,7 +87,7 @@ fn free_memory_leaves_the_host_and_comes_back_when_it_is_used() {
 }
 
 #[test]
-fn no_more_is_given_back_than_the_budget() {
+fn a_budget_limits_what_is_reported() {
     let rows = rows("report-free --memory 128M --order 9 --budget 16M");
     let reported = number(&rows[0], "reported_bytes");
     // Up to the end of the block, of 4 MiB at most.
@@ -111,7 +111,7 @@ fn tables_have_a_line_for_each_row() {
 }
 
 #[test]
-fn what_cannot_be_run_is_refused() {
+fn impossible_runs_are_refused() {
     for workload in ["compaction", "contig", "report-free"] {
         assert_refused(&["bench", workload, "--phantom"], 2, "leave --phantom out");
         assert_refused(&["bench", workload, "--memory", "16M"], 2, "needs at least");

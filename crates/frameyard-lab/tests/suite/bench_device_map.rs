@@ -28,7 +28,7 @@ fn rows(options: &str) -> (Vec<Value>, Vec<Value>) {
 }
 
 #[test]
-fn each_geometry_and_layout_takes_what_its_equation_says() {
+fn each_geometry_and_layout_takes_the_memory_of_its_formula() {
     let (measured, published) = rows("--size 4G --geometry 2M,1G --repeat 1");
     // Structures, and bytes of them in whole pages.
     let expected = [
@@ -56,7 +56,7 @@ fn each_geometry_and_layout_takes_what_its_equation_says() {
 }
 
 #[test]
-fn tails_of_a_shared_yard_take_mappings_and_more_than_there_may_be_are_a_reason() {
+fn tails_of_a_shared_yard_take_mappings_up_to_the_limit_of_the_host() {
     let (measured, _) = rows("--size 8G --geometry 1G --yard shared,private --layout deduplicated,folded --repeat 1");
     let yards: Vec<&str> = measured.iter().map(|row| row["yard"].as_str().unwrap()).collect();
     assert_eq!(yards, ["shared", "shared", "private", "private"]);
@@ -79,7 +79,7 @@ fn base_pages_have_a_structure_each_in_every_layout() {
 }
 
 #[test]
-fn the_table_says_what_is_measured_and_what_was_published() {
+fn the_table_has_measured_and_published_rows() {
     let output = frameyard(&["bench", "device-map", "--size", "1G", "--layout", "folded", "--repeat", "1"]);
     let text = stdout(&output);
     assert!(text.starts_with("yard "), "{text}");
@@ -87,7 +87,7 @@ fn the_table_says_what_is_measured_and_what_was_published() {
 }
 
 #[test]
-fn what_cannot_be_measured_is_refused_before_anything_is() {
+fn refusals_come_before_the_first_run() {
     let refused = |options: &str, says: &str| {
         let line: Vec<&str> = ["bench", "device-map"].into_iter().chain(options.split_whitespace()).collect();
         assert_refused(&line, 2, says);

@@ -22,7 +22,7 @@ fn each_policy_has_a_row_whose_parts_make_up_the_whole() {
 }
 
 #[test]
-fn policies_of_zones_are_measured_each_with_each_of_the_lists() {
+fn every_pair_of_policies_is_measured() {
     let line = "bench fault-cost --memory 64M --map 4M --repeat 1 --policy depot,vanilla --lru sharded --json";
     let results = json(&line.split_whitespace().collect::<Vec<_>>());
     let pair = |row: &serde_json::Value| {
@@ -33,7 +33,7 @@ fn policies_of_zones_are_measured_each_with_each_of_the_lists() {
 }
 
 #[test]
-fn mappings_that_cannot_be_are_refused_with_what_would_be_right() {
+fn bad_mappings_are_refused_with_a_correct_value() {
     for map in ["1M", "3M", "64M"] {
         assert_refused(
             &["bench", "fault-cost", "--memory", "64M", "--map", map],

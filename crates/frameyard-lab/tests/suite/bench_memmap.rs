@@ -86,7 +86,7 @@ fn the_table_has_a_line_for_each_row() {
 }
 
 #[test]
-fn what_cannot_be_measured_is_refused() {
+fn impossible_sweeps_are_refused() {
     assert_refused(&["bench", "memmap", "--map-size", "16G"], 2, "--full");
     assert_refused(&["bench", "memmap", "--map-size", "1M"], 2, "multiples of");
     assert_refused(&["bench", "memmap", "--threads", "0"], 2, "from 1");

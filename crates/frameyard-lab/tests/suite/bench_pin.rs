@@ -52,7 +52,7 @@ fn every_combination_of_call_path_refs_and_interface_is_a_row_of_each_kind() {
 }
 
 #[test]
-fn a_gibibyte_of_a_device_is_one_run_whatever_maps_it_and_whatever_its_page_structures() {
+fn a_gibibyte_of_a_device_is_one_run_in_every_layout() {
     for layout in ["full", "deduplicated", "folded"] {
         let (measured, _) = rows(&format!(
             "pin --size 1G --memory device --page-size 2M,1G --interface runs --refs batched --path fast-only --call pin \
@@ -100,7 +100,7 @@ fn regions_are_registered_with_references_counted_in_three_ways() {
 }
 
 #[test]
-fn tables_say_what_was_measured_and_what_was_published() {
+fn tables_have_measured_and_published_rows() {
     let line = "bench pin --size 2M --memory huge --call get --path slow --interface runs --refs batched --repeat 1";
     let output = frameyard(&line.split_whitespace().collect::<Vec<_>>());
     let text = stdout(&output);
@@ -112,7 +112,7 @@ fn tables_say_what_was_measured_and_what_was_published() {
 }
 
 #[test]
-fn what_cannot_be_taken_is_refused_before_anything_is() {
+fn refusals_come_before_the_first_run() {
     let refused = |line: &str, says: &str| {
         let line: Vec<&str> = ["bench"].into_iter().chain(line.split_whitespace()).collect();
         assert_refused(&line, 2, says);

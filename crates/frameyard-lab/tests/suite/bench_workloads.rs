@@ -1,4 +1,4 @@
-//! The workloads of what owns frames, as a user meets them: small, short, in both modes.
+//! The workloads that compare policies, as a user runs them: small, short, in both modes.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -101,7 +101,7 @@ fn page_fault_counts_the_pages_of_each_task_under_every_pair_of_policies_in_both
 }
 
 #[test]
-fn kernbench_runs_jobs_in_spaces_of_their_own() {
+fn kernbench_runs_each_job_in_its_own_address_space() {
     let results = results("kernbench", "--memory 512M --duration 30ms --lru vanilla --pages 256 --compute 1000");
     let own = [&["map_bytes"][..], &ITERATIONS, &RATES, &["page_ns", "idle_share"]].concat();
     let rows = rows(&results, &own);
@@ -131,7 +131,7 @@ fn page_fault_writes_the_columns_of_will_it_scale() {
 }
 
 #[test]
-fn several_pairs_of_policies_have_a_file_each_and_what_was_not_run_is_minus_one() {
+fn each_pair_of_policies_has_a_file_with_minus_one_for_modes_that_were_not_run() {
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pairs.csv");
     let options = format!("--memory 512M --duration 20ms --mode threads --will-it-scale {}", file.to_str().unwrap());
     results("page-fault", &options);
@@ -142,7 +142,7 @@ fn several_pairs_of_policies_have_a_file_each_and_what_was_not_run_is_minus_one(
 }
 
 #[test]
-fn parallel_free_takes_down_what_it_has_mapped() {
+fn parallel_free_frees_what_it_has_mapped() {
     let results = results("parallel-free", "--memory 256M");
     let own = ["pages", "mapped_bytes", "exit_ns", "exit_ns_min", "exit_ns_max", "pages_per_s"];
     let rows = rows(&results, &own);
@@ -218,7 +218,7 @@ fn assert_highalloc(row: &Value, kind: &str) {
 }
 
 #[test]
-fn highalloc_gets_huge_blocks_out_of_full_memory_and_nothing_is_damaged() {
+fn highalloc_allocates_huge_blocks_in_full_memory_and_damages_no_content() {
     let results = results("highalloc", "--memory 256M --delay 2ms,50us --settle 10ms");
     let rows = rows(&results, &HIGHALLOC);
     assert_eq!(rows.len(), 8);
@@ -229,7 +229,7 @@ fn highalloc_gets_huge_blocks_out_of_full_memory_and_nothing_is_damaged() {
 }
 
 #[test]
-fn highalloc_lets_time_pass_when_asked_to() {
+fn a_real_delay_lets_time_pass() {
     let options = "--memory 256M --delay 1ms --real-delay --settle 10ms --lru vanilla --unmovable 0%";
     let results = results("highalloc", options);
     let rows = rows(&results, &HIGHALLOC);
@@ -261,7 +261,7 @@ fn results_are_shown_two_by_two_and_then_in_detail() {
 }
 
 #[test]
-fn what_cannot_be_run_is_refused() {
+fn impossible_runs_are_refused() {
     assert_refused(&["bench", "page-fault", "--tasks", "0"], 2, "as in 4 or 1..40");
     assert_refused(&["bench", "page-fault", "--policy", "fast"], 2, "possible values: vanilla");
     assert_refused(&["bench", "page-fault", "--lru", "fast"], 2, "possible values: vanilla, sharded");
@@ -320,7 +320,7 @@ fn a_narrow_terminal_gets_fewer_columns_or_a_record_for_each_row() {
 }
 
 #[test]
-fn the_command_of_workers_is_hidden_and_refuses_who_is_no_worker() {
+fn the_command_of_workers_is_hidden_and_refuses_other_callers() {
     assert!(!stdout(&frameyard(&["--help"])).contains("worker "));
     for shell in ["bash", "zsh", "fish"] {
         let written = frameyard(&["completions", shell]);

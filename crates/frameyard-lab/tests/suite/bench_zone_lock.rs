@@ -33,7 +33,7 @@ fn of<'r>(rows: &'r [Value], source: &str) -> Vec<&'r Value> {
 }
 
 #[test]
-fn every_workload_has_rows_with_the_same_keys_and_what_was_published_has_rows_of_its_own() {
+fn measured_and_published_rows_of_every_workload_have_the_same_keys() {
     let rows = results("--memory 512M --policy vanilla --lru vanilla --tasks 1");
     for row in &rows {
         for key in KEYS {
@@ -89,7 +89,7 @@ fn policies_are_compared_on_one_yard_in_both_modes() {
 }
 
 #[test]
-fn shares_of_drains_are_given_for_the_policy_that_lets_them_enter_whole() {
+fn shares_of_drains_are_measured_for_the_policy_with_whole_drains() {
     let rows =
         results("--memory 256M --policy vanilla,cluster-bulk --workload page-fault,alloc --lru vanilla --tasks 1");
     for row in of(&rows, "measured") {
@@ -106,7 +106,7 @@ fn shares_of_drains_are_given_for_the_policy_that_lets_them_enter_whole() {
 }
 
 #[test]
-fn each_direction_has_figures_where_one_thread_can_show_it() {
+fn refills_and_drains_are_measured_separately_where_one_thread_suffices() {
     let rows = results("--memory 256M --policy vanilla --workload parallel-free,alloc --lru vanilla --tasks 1");
     for row in of(&rows, "measured") {
         let is_shown = row["workload"] == "parallel-free";
@@ -121,7 +121,7 @@ fn each_direction_has_figures_where_one_thread_can_show_it() {
 }
 
 #[test]
-fn tables_say_what_was_measured_here_and_what_was_published() {
+fn tables_have_measured_and_published_rows() {
     let line =
         "bench zone-lock --workload page-fault --memory 256M --duration 50ms --policy vanilla --tasks 1 --repeat 1";
     let output = frameyard(&line.split_whitespace().collect::<Vec<_>>());
@@ -134,7 +134,7 @@ fn tables_say_what_was_measured_here_and_what_was_published() {
 }
 
 #[test]
-fn what_cannot_be_run_is_refused_before_anything_is() {
+fn refusals_come_before_the_first_run() {
     let refused = |options: &str, says: &str| {
         let line: Vec<&str> = ["bench", "zone-lock"].into_iter().chain(options.split_whitespace()).collect();
         assert_refused(&line, 2, says);

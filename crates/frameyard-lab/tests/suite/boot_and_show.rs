@@ -1,4 +1,4 @@
-//! `boot`, `show` and `layout` as a user meets them: what comes up for each machine, and what is refused.
+//! `boot`, `show` and `layout` as a user meets them: what boots on each machine, and what is refused.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -49,7 +49,7 @@ fn the_host_boots_by_default() {
 }
 
 #[test]
-fn the_host_is_real_where_it_is_small_enough_and_its_frames_are_not_touched() {
+fn a_small_host_has_real_frames_that_stay_untouched() {
     let object = json(&["boot", "--host", "--memory", "256M", "--json"]);
     assert_eq!((&object["backing"], &object["frames_resident_bytes"]), (&"anonymous".into(), &0.into()));
     assert_eq!(sum(&object, "free"), sum(&object, "managed"));
@@ -57,7 +57,7 @@ fn the_host_is_real_where_it_is_small_enough_and_its_frames_are_not_touched() {
 }
 
 #[test]
-fn pre_faulted_frames_are_in_memory() {
+fn prefaulted_frames_are_resident() {
     let object = json(&["boot", "--machine", "desktop-8", "--memory", "64M", "--prefault", "--json"]);
     let managed_bytes = sum(&object, "managed") * 4096;
     assert!(number(&object["frames_resident_bytes"]) >= managed_bytes, "{object}");
@@ -66,7 +66,7 @@ fn pre_faulted_frames_are_in_memory() {
 }
 
 #[test]
-fn boot_rows_are_one_a_zone_with_the_promised_keys() {
+fn boot_has_a_row_for_each_zone() {
     let object = json(&["boot", "--machine", "skylake-8167m", "--memory", "64G", "--phantom", "--json"]);
     let keys: Vec<&str> = object.as_object().unwrap().keys().map(String::as_str).collect();
     for key in ["map_bytes", "boot_ns", "control_bytes", "resident_bytes"] {
@@ -86,7 +86,7 @@ fn boot_rows_are_one_a_zone_with_the_promised_keys() {
 }
 
 #[test]
-fn bring_up_touches_one_host_page_of_the_map_for_each_maximum_order_block() {
+fn boot_touches_one_host_page_of_the_map_for_each_maximum_order_block() {
     let object = json(&["boot", "--machine", "server-1t", "--memory", "32G", "--phantom", "--json"]);
     let (blocks, low_memory) = (32 << 30 >> 22, 16);
     let pages = number(&object["map_resident_bytes"]) / 4096;
@@ -139,7 +139,7 @@ size = \"16M\"
 }
 
 #[test]
-fn areas_of_a_size_are_placed_on_their_nodes_shown_and_brought_up() {
+fn areas_of_a_size_are_placed_on_their_nodes_and_booted() {
     let text = "
 topology = { sockets = 2, cores_per_socket = 1, threads_per_core = 1 }
 cma = [{ size = \"15M\" }, { size = \"8M\", node = 1 }, { start = 0x100000000, size = \"4M\", node = 0 }]

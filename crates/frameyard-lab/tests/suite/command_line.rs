@@ -1,4 +1,4 @@
-//! The program as a user meets it: exit codes, where the lines go, and what they look like.
+//! The program as a user meets it: exit codes, output streams and formats.
 
 use crate::program::{assert_refused, command, frameyard, json, stderr, stdout};
 

@@ -1,11 +1,11 @@
-//! `device` as a user meets it: sessions of their own, which end with their last device.
+//! `device` as a user meets it: each test has its own session, which ends with its last device.
 
 use std::fs;
 use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
-use crate::program::{assert_refused, frameyard, json, stdout};
+use crate::program::{assert_refused, frameyard, json, stderr, stdout};
 use serde_json::Value;
 
 /// A session in a folder of its own. Dropped, it is ended, and both go.
@@ -48,6 +48,15 @@ impl Drop for Session {
 }
 
 #[test]
+fn the_first_device_tells_how_to_end_the_process_in_the_background() {
+    let session = Session::new("note");
+    let create = || frameyard(&session.line("create --size 64M --phantom", &session.path("session")));
+    let first = create();
+    assert!(stderr(&first).contains("frameyard device destroy all"), "{}", stderr(&first));
+    assert_eq!(stderr(&create()), "");
+}
+
+#[test]
 fn devices_stay_until_they_are_destroyed_and_the_session_ends_with_the_last() {
     let session = Session::new("stay");
     assert_eq!(session.rows("list"), Vec::<Value>::new());
@@ -72,7 +81,7 @@ fn devices_stay_until_they_are_destroyed_and_the_session_ends_with_the_last() {
 }
 
 #[test]
-fn each_layout_costs_what_its_equation_says() {
+fn each_layout_costs_the_memory_of_its_formula() {
     let session = Session::new("layouts");
     // Of 4 GiB: structures and bytes.
     for (options, structures, bytes) in [
@@ -105,7 +114,7 @@ fn page_structures_can_lie_in_the_device_and_the_device_in_a_file() {
 }
 
 #[test]
-fn what_cannot_be_made_is_refused_and_leaves_no_session() {
+fn a_refused_device_leaves_no_session() {
     let session = Session::new("refused");
     session.refused("create --size 3M", 2, "the nearest sizes are 2M and 4M");
     session.refused("create --size 1G --align 3M", 2, "write 4K, 2M or 1G");

@@ -1,4 +1,4 @@
-//! How the memory map comes up, as a user chooses it and reads of it.
+//! How the memory map is initialised, as a user chooses it and reads of it.
 
 use std::fs;
 use std::path::Path;
@@ -50,7 +50,7 @@ fn boot_defers_the_map_and_show_does_not() {
 }
 
 #[test]
-fn what_was_chosen_is_told() {
+fn totals_name_the_chosen_options() {
     let options = [
         "--init",
         "eager",
@@ -117,7 +117,7 @@ fn a_boot_log_reads_as_that_of_the_machines_own_kernel() {
 }
 
 #[test]
-fn zone_ranges_are_those_of_addresses_whatever_memory_there_is() {
+fn zone_ranges_cover_holes_too() {
     let line = ["boot", "--machine", "skylake-4s", "--memory", "8G", "--phantom", "--movable", "50%"];
     let text = log(&line);
     // Node 0 has 2 GiB, and the memory of the last node is movable alone.
@@ -134,7 +134,7 @@ fn zone_ranges_are_those_of_addresses_whatever_memory_there_is() {
 }
 
 #[test]
-fn the_log_stands_in_json_too() {
+fn json_has_the_contents_of_the_log() {
     let object = json(&["boot", "--machine", "desktop-8", "--phantom", "--json"]);
     let rows = |key: &str| object[key].as_array().unwrap_or_else(|| panic!("no {key}")).clone();
     let keys = |row: &Value| row.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
@@ -191,7 +191,7 @@ fn lists_of_the_large_machine_have_the_published_sizes_with_and_without_the_rese
 }
 
 #[test]
-fn options_that_contradict_each_other_are_refused_with_what_would_be_right() {
+fn contradictory_options_are_refused_with_a_correction() {
     let refused = |options: &[&'static str], says: &str| assert_refused(&desktop(options), 2, says);
     refused(&["--pcp-reset", "off", "--init", "eager"], "leave --init out");
     refused(&["--pcp-reset", "off", "--init", "lazy"], "leave --init out");
@@ -217,7 +217,7 @@ fn a_large_map_is_written_only_in_full() {
 }
 
 #[test]
-fn a_map_that_is_there_before_is_timed_apart() {
+fn faulting_in_the_map_first_is_timed_separately() {
     let without = json(&desktop(&["--json"]));
     assert!(without["map_fault_ns"].is_null());
     let line = "boot --machine desktop-8 --memory 1G --phantom --content kernel --prefault-map --json";

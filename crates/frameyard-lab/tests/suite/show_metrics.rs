@@ -40,7 +40,7 @@ fn the_three_forms_show_the_same_numbers() {
 }
 
 #[test]
-fn rows_are_one_a_zone_and_cpu_and_one_a_zone_without() {
+fn there_is_a_row_for_each_zone_and_cpu_and_one_for_each_zone() {
     let object = json(&line(&["--json"]));
     let rows = object["rows"].as_array().unwrap();
     let cpus = rows.iter().filter(|row| row["node"] == 0 && row["zone"] == "Normal" || row["zone"] == "DMA32");
@@ -76,7 +76,7 @@ fn policies_show_what_they_do() {
 }
 
 #[test]
-fn each_family_is_explained_once_and_no_series_comes_twice() {
+fn each_family_has_one_heading_and_no_series_occurs_twice() {
     let text = printed(&["--format", "prometheus", "--policy", "cluster-bulk"]);
     let mut seen = HashSet::new();
     for line in text.lines() {

@@ -23,7 +23,7 @@ fn assert_worked(row: &serde_json::Value) {
 }
 
 #[test]
-fn threads_lose_nothing_while_policies_switch() {
+fn threads_lose_no_frame_while_policies_switch() {
     let row = row("--tasks 3 --seed 5");
     assert_worked(&row);
     assert_eq!((&row["policy"], &row["mode"], &row["tasks"]), (&"switching".into(), &"threads".into(), &3.into()));
@@ -31,7 +31,7 @@ fn threads_lose_nothing_while_policies_switch() {
 }
 
 #[test]
-fn processes_lose_nothing_while_policies_switch() {
+fn processes_lose_no_frame_while_policies_switch() {
     let row = row("--tasks 3 --mode processes");
     assert_worked(&row);
     assert_eq!((&row["policy"], &row["mode"]), (&"switching".into(), &"processes".into()));
@@ -39,14 +39,14 @@ fn processes_lose_nothing_while_policies_switch() {
 }
 
 #[test]
-fn one_policy_is_kept_to() {
+fn a_single_policy_never_switches() {
     let row = row("--tasks 2 --policy depot");
     assert_worked(&row);
     assert_eq!((&row["policy"], &row["switches"]), (&"depot".into(), &0.into()));
 }
 
 #[test]
-fn every_policy_has_a_run_of_its_own_in_text_too() {
+fn every_policy_has_its_own_run() {
     let output = frameyard(&["stress", "--memory", "128M", "--ops", "20k", "--tasks", "2", "--policy", "all"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     for policy in frameyard::policy::ZonePolicy::ALL {
@@ -56,7 +56,7 @@ fn every_policy_has_a_run_of_its_own_in_text_too() {
 }
 
 #[test]
-fn what_cannot_be_run_is_refused_with_what_would_be_right() {
+fn refusals_name_a_correct_value() {
     assert_refused(&["stress", "--memory", "32M", "--tasks", "1"], 2, "need at least 64M of memory: give --memory 64M");
     assert_refused(&["stress", "--memory", "64M", "--tasks", "8"], 2, "give --memory 128M");
     assert_refused(&["stress", "--tasks", "1001"], 2, "at most 1000");

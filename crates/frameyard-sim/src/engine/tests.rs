@@ -9,7 +9,7 @@ use crate::account::Accessed;
 use crate::machine::Machine;
 
 const CONTROL: usize = 0x1000;
-const LINE: Accessed = Accessed::Line(LineKind::Depot);
+const LINE: Accessed = Accessed::Line(LineKind::Mechanism);
 
 /// A machine of 1 GHz whose accesses cost a nanosecond, and what their cause says.
 fn engine() -> Engine {
@@ -117,7 +117,7 @@ fn a_cpu_ahead_yields_before_a_fetch_unless_a_lock_orders_the_line() {
     let mut engine = engine();
     engine.on(1).context.clock += Picos::from_ns(100);
     let mut use_line = |kind, at| engine.use_line(CONTROL + at, Accessed::Line(kind), Access::Write);
-    assert!(matches!(use_line(LineKind::Depot, 0), Some(InOrder::Fetch(_))));
+    assert!(matches!(use_line(LineKind::Mechanism, 0), Some(InOrder::Fetch(_))));
     assert_eq!(use_line(LineKind::FreeLists, 64), None);
     assert_eq!(use_line(LineKind::LruLists, 128), None);
 }

@@ -18,13 +18,13 @@ fn for_long(path: PinPath) -> PinRequest {
 }
 
 fn zone_of(vm: &TestVm<'_>, pfn: Pfn) -> ZoneKind {
-    // SAFETY: only reads.
-    // SAFETY: only reads.
     let head = vm.yard().stats().frame(pfn).unwrap().head;
+    // SAFETY: only reads.
     unsafe { vm.yard().counted().page(head) }.unwrap().tag().zone().kind()
 }
 
 fn counts(vm: &TestVm<'_>, pfn: Pfn) -> Counts {
+    // SAFETY: only reads.
     unsafe { vm.yard().counted().page(pfn) }.unwrap().counts()
 }
 

@@ -10,6 +10,7 @@ use crate::devices::devices_are_sound;
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::{ByteSize, Geometry, Order, Pfn, PfnRange, ZoneId, ZoneKind};
 use crate::zone::Zone;
+use crate::zone::transfer::TableSizes;
 
 /// What the header of a yard says.
 #[derive(Clone, Copy)]
@@ -78,15 +79,14 @@ impl Attached {
             (tables.pageblocks.len(), (frames.count().0 >> geometry.pageblock_order().0) as usize),
             (tables.allocation_map.len(), frames.count().0 as usize),
             (tables.skip_hints.len(), tables.pageblocks.len().div_ceil(64)),
-            (tables.cpu_groups.len(), cpus),
-            (tables.depots.len() % zones, 0),
             (tables.range_ends.len(), tables.range_starts.len()),
             (tables.range_zones.len(), tables.range_starts.len()),
             (tables.free_ends.len(), tables.free_starts.len()),
             (tables.cma_ends.len(), tables.cma_starts.len()),
             (tables.claims.len(), words_for(frames.count().0 >> geometry.max_order().0) as usize),
         ];
-        let clusters_fit = tables.zones.iter().all(|zone| zone.clusters().words().end <= tables.clusters.len());
+        let pageblocks = tables.pageblocks.len();
+        let sizes = TableSizes { cpus, zones, groups: 0, pageblocks, batch_words: 0 };
         // A map of more frames than links can name, or that begins inside a section, is no yard's.
         let section = geometry.section_pages().0;
         let sound_map = frames.count().0 < u64::from(u32::MAX) && frames.start.0.is_multiple_of(section);
@@ -96,7 +96,7 @@ impl Attached {
             && sound_map
             && equal
             && nodes_exist
-            && clusters_fit
+            && tables.transfer.fit(tables.zones, &sizes)
             && self.memory_is_sound()
             && self.sections_have_memory()
             && self.devices_are_sound()

@@ -1,11 +1,11 @@
 //! Upper bounds of a yard's memory, known at compile time.
 
 use super::MAX_NODES;
-use super::clusters::cluster_words_bound;
 use super::table_counts::TableCounts;
 use crate::page::Page;
 use crate::units::{ByteSize, Geometry, PageCount};
 use crate::zone::PcpSizing;
+use crate::zone::transfer::batch_words_bound;
 
 /// The largest machine that a map and a control region of fixed size must serve.
 ///
@@ -104,7 +104,7 @@ impl MachineBounds {
             ranges: self.memory_ranges + 2 + self.nodes,
             reserved: self.reserved_ranges,
             cma: self.cma_areas,
-            clusters: cluster_words_bound(self.pcp_sizing, self.geometry, self.frames, self.nodes),
+            batch_words: batch_words_bound(self.pcp_sizing, self.geometry, self.frames, self.nodes),
             groups: self.cpus,
             directories: matches!(self.devices, DeviceSpace::Some) as usize,
         };

@@ -245,11 +245,9 @@ impl<P: Platform> BringUp<'_, P> {
             zone,
             map: self.map,
             blocks: self.blocks(),
-            rows: self.tables.transfer_counters(),
+            all_counters: self.tables.transfer_counters(),
             allocation_map: self.tables.allocation_map(self.map.range().start),
-            clusters: self.tables.clusters,
-            owned: self.tables.owned(self.map.range().start, self.geometry),
-            depot: self.tables.depot_of(id),
+            mechanisms: self.tables.transfer.of(id, self.map.range().start, self.geometry),
             geometry: self.geometry,
             platform: self.platform,
         }

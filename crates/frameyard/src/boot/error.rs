@@ -4,7 +4,7 @@ use core::fmt;
 
 use crate::page::MapContent;
 use crate::units::{ByteSize, CpuId, NodeId, PageCount, PfnRange};
-use crate::zone::WatermarkOptionsError;
+use crate::zone::{WatermarkOptionsError, ZonePolicy};
 
 /// Why a yard cannot be created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,6 +17,8 @@ pub enum BootError {
     OverlappingMemory(PfnRange, PfnRange),
     /// A reserved range begins before the start of the one before it.
     UnorderedReserved(PfnRange, PfnRange),
+    /// The transfer mechanism of that policy is not compiled in.
+    PolicyNotBuilt(ZonePolicy),
     /// There is no CPU.
     NoCpus,
     /// More than 2¹⁶ CPUs.
@@ -112,6 +114,7 @@ impl fmt::Display for BootError {
             Self::UnorderedReserved(first, second) => {
                 write!(f, "reserved ranges {first} and {second} are not in ascending order")
             }
+            Self::PolicyNotBuilt(policy) => write!(f, "the policy {policy} is not compiled into this build"),
             Self::NoCpus => f.write_str("no CPUs: a yard needs at least one"),
             Self::TooManyCpus(count) => write!(f, "{count} CPUs: a yard has at most 65536"),
             Self::TooManyNodes(node) => write!(f, "{node}: nodes are numbered from 0 to {}", super::MAX_NODES - 1),

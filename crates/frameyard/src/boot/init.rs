@@ -3,6 +3,7 @@
 use core::ptr::NonNull;
 
 use super::cache_groups::CacheGroups;
+use super::layout::planned_batch;
 use super::tables::{HeaderWord, MAGIC, VERSION};
 use super::{
     BootError, BringUp, InitMode, Layout, MAX_NODES, MemorySource, Poisoning, SectionEntry, Tables, YardConfig,
@@ -12,6 +13,7 @@ use crate::memmap::{MapWriter, MemMap};
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::units::{CpuId, Geometry, MigrateType, NodeId, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
+use crate::zone::transfer::Mechanism;
 use crate::zone::{PageblockMap, Zone};
 
 /// Writes a yard into its map and control region, and publishes its header.
@@ -52,7 +54,9 @@ pub(crate) unsafe fn init<P: Platform>(
     }
     let bring_up = BringUp { tables, map, geometry: config.geometry, poisoning: config.poisoning, writer, platform };
     mark_cma(&bring_up, memory, mode)?;
-    tables.assign_clusters(config)?;
+    let mechanism = Mechanism::of(config.policy).ok_or(BootError::PolicyNotBuilt(config.policy))?;
+    let batch = |present| planned_batch(config, present);
+    tables.transfer.assign(tables.zones, mechanism, &batch).ok_or(BootError::LayoutMismatch)?;
     tables.zones.iter().for_each(|zone| zone.set_policy(config.policy));
     bring_up.at_creation(&config.map_init)?;
     tables.tune(platform, config.geometry, &config.watermarks, config.pcp_sizing)?;
@@ -104,7 +108,7 @@ fn write_cache_groups(tables: &Tables, config: &YardConfig<'_>, layout: &Layout)
         return Err(BootError::LayoutMismatch);
     }
     CacheGroups::of(config)?.for_each(|cpu, group| {
-        if let Some(slot) = tables.cpu_groups.get(cpu.index()) {
+        if let Some(slot) = tables.transfer.cache_groups().get(cpu.index()) {
             slot.store(group, Ordering::Relaxed);
         }
     });

@@ -3,7 +3,6 @@
 use core::ptr::NonNull;
 
 use super::cache_groups::CacheGroups;
-use super::clusters::cluster_words;
 use super::movable::{MovableStarts, movable_starts};
 use super::table_counts::TableCounts;
 use super::tables::{TABLES, Tables};
@@ -11,6 +10,8 @@ use super::{BootError, MAX_NODES, MemorySource, YardConfig, ZoneLimits};
 use crate::control::TableSpan;
 use crate::page::Page;
 use crate::units::{ByteSize, Geometry, NodeId, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
+use crate::zone::PcpZone;
+use crate::zone::transfer::batch_words;
 
 /// The sizes of a yard's memory map and control region.
 #[derive(Clone, Debug)]
@@ -152,6 +153,12 @@ fn survey(memory: &dyn MemorySource, config: &YardConfig<'_>) -> Result<Survey, 
     }
 }
 
+/// The batch of per-CPU lists in a zone of that size, before anything is managed.
+pub(super) fn planned_batch(config: &YardConfig<'_>, present: PageCount) -> PageCount {
+    let zone = PcpZone { managed: present, low: PageCount(0), local_cpus: 1, online_cpus: 1 };
+    config.pcp_sizing.sizes(config.geometry, zone).batch
+}
+
 impl Layout {
     /// Plans the yard of a machine. Touches no memory; costs a few passes over the ranges of memory and one over
     /// the reserved ones.
@@ -190,7 +197,8 @@ impl Layout {
             ranges += 1;
             present[zone.index()] += range.count().0;
         });
-        let clusters = cluster_words(config, present.into_iter().map(PageCount));
+        let zones = present.into_iter().map(PageCount).map(|present| (present, planned_batch(config, present)));
+        let batch_words = batch_words(zones);
         let groups = CacheGroups::of(config)?.count();
         let with_devices = config.device_space.is_some_and(|space| !space.is_empty());
         let counts = TableCounts {
@@ -201,7 +209,7 @@ impl Layout {
             ranges,
             reserved: found.reserved,
             cma: found.cma,
-            clusters,
+            batch_words,
             groups,
             directories: usize::from(with_devices),
         };

@@ -7,11 +7,9 @@ use crate::control::{TablePlanner, TableSpan};
 use crate::devices::{DeviceDirectory, DeviceSection};
 use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use crate::units::{Geometry, PageCount, ZoneKind};
-use crate::zone::Zone;
 use crate::zone::pcp::PerCpuPages;
-use crate::zone::transfer::TransferCounters;
-use crate::zone::transfer::cpu_owned::CpuOwnedLists;
-use crate::zone::transfer::depot::{DepotShelf, shelves_for};
+use crate::zone::transfer::{self, TableSizes};
+use crate::zone::{TransferCounters, Zone};
 
 /// The numbers that table sizes follow from.
 #[derive(Clone, Copy, Debug)]
@@ -25,8 +23,8 @@ pub(super) struct TableCounts {
     pub(super) ranges: usize,
     pub(super) reserved: usize,
     pub(super) cma: usize,
-    /// Words of the cluster table.
-    pub(super) clusters: usize,
+    /// Words for what zones have once per batch of their memory.
+    pub(super) batch_words: usize,
     /// Cache groups.
     pub(super) groups: usize,
     /// 1 if there is room for devices, else 0.
@@ -62,6 +60,16 @@ impl TableCounts {
         if planner.table::<AtomicU64>(HEADER_WORDS).is_none() {
             return None;
         }
+        let Self { cpus, groups, batch_words, .. } = *self;
+        let Some(transfer) = transfer::plan(&mut planner, &TableSizes { cpus, zones, groups, pageblocks, batch_words })
+        else {
+            return None;
+        };
+        let mut at = 0;
+        while at < transfer.len() {
+            spans[TableId::Transfer as usize + at] = transfer[at];
+            at += 1;
+        }
         // The allocation map is last, because it is the largest: a byte per frame, touched only where frames are allocated.
         plan! { planner, spans:
             CpuNodes: AtomicU16 = self.cpus,
@@ -80,11 +88,6 @@ impl TableCounts {
             CmaEnds: AtomicU64 = self.cma,
             Claims: AtomicU64 = words_for(blocks) as usize,
             SkipHints: AtomicU64 = pageblocks.div_ceil(64),
-            Clusters: AtomicU64 = self.clusters,
-            BlockOwners: AtomicU32 = pageblocks,
-            CpuOwnedLists: CpuOwnedLists = lists,
-            CpuGroups: AtomicU16 = self.cpus,
-            Depots: DepotShelf = shelves_for(self.groups) * zones,
             Pcps: PerCpuPages = lists,
             TransferCounters: TransferCounters = lists,
             DeviceSections: DeviceSection = if self.directories > 0 { sections } else { 0 },

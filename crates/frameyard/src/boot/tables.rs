@@ -8,10 +8,8 @@ use crate::devices::DeviceTables;
 use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::units::{CpuId, Geometry, NodeId, Pfn, PfnRange, ZoneId};
 use crate::zone::pcp::PerCpuPages;
-use crate::zone::transfer::TransferCounters;
-use crate::zone::transfer::cpu_owned::{CpuOwnedLists, CpuOwnedTables};
-use crate::zone::transfer::depot::{Depot, DepotShelf};
-use crate::zone::{AllocationMap, Zone};
+use crate::zone::transfer::{TRANSFER_TABLES, TransferTables};
+use crate::zone::{AllocationMap, TransferCounters, Zone};
 
 /// Words of the header; the rest of it are table spans, two words each.
 #[derive(Clone, Copy)]
@@ -45,7 +43,8 @@ pub(super) enum HeaderWord {
 
 pub(super) const HEADER_WORDS: usize = 96;
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"frameyrd");
-pub(super) const VERSION: u64 = 7;
+/// The version of the layout, and the mechanisms that are compiled in: a build that lacks one must not attach.
+pub(super) const VERSION: u64 = 8 | crate::zone::transfer::COMPILED_IN << 32;
 
 /// Which table.
 #[derive(Clone, Copy)]
@@ -69,15 +68,18 @@ pub(super) enum TableId {
     SkipHints,
     TransferCounters,
     AllocationMap,
-    Clusters,
-    BlockOwners,
-    CpuOwnedLists,
-    CpuGroups,
-    Depots,
-    DeviceSections,
+    /// The first of the transfer mechanisms' tables.
+    Transfer,
+    DeviceSections = TRANSFER_END as isize,
     Devices,
 }
 
+/// The first table behind those of the transfer mechanisms.
+const TRANSFER_END: usize = 19 + TRANSFER_TABLES;
+const _: () = assert!(
+    TableId::Transfer as usize + TRANSFER_TABLES == TRANSFER_END,
+    "the mechanisms' tables do not overlap others"
+);
 pub(super) const TABLES: usize = TableId::Devices as usize + 1;
 const _: () = assert!(HeaderWord::FirstSpan as usize + 2 * TABLES <= HEADER_WORDS, "the header holds all spans");
 
@@ -113,16 +115,8 @@ pub(crate) struct Tables {
     pub(super) transfer_counters: &'static [TransferCounters],
     /// A byte for each frame; see [`AllocationMap`].
     pub(super) allocation_map: &'static [AtomicU8],
-    /// For each zone a bit for each of its clusters, then their records.
-    pub(crate) clusters: &'static [AtomicU64],
-    /// For each pageblock the CPU that owns it, plus 1; see [`CpuOwnedTables`].
-    block_owners: &'static [AtomicU32],
-    /// A row of all zones for each CPU.
-    owned_lists: &'static [CpuOwnedLists],
-    /// For each CPU, the group that it shares a cache with.
-    pub(super) cpu_groups: &'static [AtomicU16],
-    /// For each zone, the shelves of its depot.
-    pub(super) depots: &'static [DepotShelf],
+    /// The tables of the transfer mechanisms.
+    pub(crate) transfer: TransferTables,
     /// Device memory: which sections lead there, and the table of devices.
     pub(crate) devices: DeviceTables,
 }
@@ -187,6 +181,8 @@ impl Tables {
         // SAFETY: passed on to the caller.
         let region = unsafe { ControlRegion::new(base, bytes) };
         let span = |id: TableId| spans[id as usize];
+        let transfer = core::array::from_fn(|at| spans[TableId::Transfer as usize + at]);
+        let zones = span(TableId::Zones).count;
         // SAFETY: the layout gives each table a span of its own, and each is carved with one type here.
         unsafe {
             Some(Self {
@@ -210,11 +206,7 @@ impl Tables {
                 skip_hints: region.table(span(TableId::SkipHints))?,
                 transfer_counters: region.table(span(TableId::TransferCounters))?,
                 allocation_map: region.table(span(TableId::AllocationMap))?,
-                clusters: region.table(span(TableId::Clusters))?,
-                block_owners: region.table(span(TableId::BlockOwners))?,
-                owned_lists: region.table(span(TableId::CpuOwnedLists))?,
-                cpu_groups: region.table(span(TableId::CpuGroups))?,
-                depots: region.table(span(TableId::Depots))?,
+                transfer: TransferTables::carve(&region, &transfer, zones)?,
                 devices: DeviceTables {
                     sections: region.table(span(TableId::DeviceSections))?,
                     directories: region.table(span(TableId::Devices))?,
@@ -257,7 +249,7 @@ impl Tables {
     }
 
     pub(crate) fn cache_group_of_cpu(&self, cpu: usize) -> u16 {
-        self.cpu_groups.get(cpu).map_or(0, |group| group.load(Ordering::Relaxed))
+        self.transfer.cache_groups().get(cpu).map_or(0, |group| group.load(Ordering::Relaxed))
     }
 
     /// The lists of a CPU in a zone; `None` where the yard has no such CPU or zone.
@@ -272,18 +264,6 @@ impl Tables {
     #[inline(always)]
     pub(crate) fn transfer_counters(&self) -> (&'static [TransferCounters], usize) {
         (self.transfer_counters, self.zones.len())
-    }
-
-    /// Which CPU owns which pageblock of a map that begins with that frame, and what of it is free.
-    #[inline(always)]
-    pub(crate) fn owned(&self, first: Pfn, geometry: Geometry) -> CpuOwnedTables<'static> {
-        CpuOwnedTables::new(self.block_owners, self.owned_lists, self.zones.len(), first, geometry)
-    }
-
-    /// The depot of a zone.
-    #[inline]
-    pub(crate) fn depot_of(&self, zone: ZoneId) -> Depot<'static> {
-        Depot::new(self.depots, self.zones.len(), zone.index(), self.cpu_groups)
     }
 
     pub(crate) fn distance(&self, from: NodeId, to: NodeId) -> u8 {

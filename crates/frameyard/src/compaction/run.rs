@@ -11,7 +11,7 @@ use crate::owners::Owners;
 use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
 use crate::units::{CpuId, MigrateType, PageCount, Pfn};
-use crate::zone::transfer::Quiescence;
+use crate::zone::transfer::{Collect, Quiescence};
 use crate::zone::{COSTLY_ORDER, CompactEvent, Zone, ZoneView, transfer};
 
 /// Below this part of free memory in small blocks, in hundredths, the proactive compactor rests, and it begins ten above
@@ -81,7 +81,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
         if zone.would_serve_racy(order, highest_zone, migrate_type) {
             return Some(CompactResult::Success);
         }
-        if zone.clusters().skipped_racy() >= order.pages().0 {
+        if transfer::unmerged_pages_racy(zone) >= order.pages() {
             // Merging what was freed without it needs no room, and may be all that is lacking.
             return None;
         }
@@ -97,7 +97,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
     ///
     /// As long as it runs, frames cross the zone's border page by page, and merge when they are freed.
     pub(crate) fn run(mut self) -> CompactOutcome {
-        let Ok(_suspension) = Quiescence::begin(self.view) else {
+        let Ok(_quiescence) = Quiescence::begin(self.view) else {
             return CompactOutcome { result: CompactResult::Stalled, ..self.outcome };
         };
         self.begin();
@@ -122,7 +122,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
         self.free_end = top;
         if !self.uses_hints() {
             self.drain_all();
-            let _ = transfer::collect(self.view);
+            let _ = transfer::collect(self.view, Collect::All);
             return;
         }
         let scanner = usize::from(self.request.effort != CompactEffort::Async);

@@ -9,7 +9,7 @@ use crate::page::{CountedPage, FrameState, Tag};
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
 use crate::zone::poison;
-use crate::zone::transfer::{cpu_owned, merge_later};
+use crate::zone::transfer::{self, Collect};
 
 /// Whether blocks of a pageblock of that type can be moved, as a rule.
 pub(super) fn is_movable_block(migrate_type: MigrateType) -> bool {
@@ -93,9 +93,8 @@ impl<'a, P: Platform> Compaction<'a, P> {
             if self.migrate_at <= start {
                 self.taken_in_block = 0;
                 // Even without blocks to move: the pageblock may be free and unmerged.
-                if self.view.has_unmerged_racy() {
-                    merged = merge_later(self.view, PfnRange { start, end });
-                }
+                let merges = transfer::collect(self.view, Collect::Merges(PfnRange { start, end }));
+                merged = merges.map_or(0, |collected| collected.merges);
             }
             if (self.migrate_at > start && self.view.blocks.has_memory(start)) || self.is_source(start) {
                 return self.isolate_in(PfnRange { start, end });
@@ -163,7 +162,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
             FrameState::Interior
             | FrameState::BuddyFree
             | FrameState::PerCpu
-            | FrameState::CpuOwnedFree
+            | FrameState::HeldFree
             | FrameState::InTransit
             | FrameState::Isolated => Found::Nothing,
             _ => {
@@ -296,7 +295,9 @@ impl<'a, P: Platform> Compaction<'a, P> {
             return;
         }
         // What was moved is wanted on the free lists.
-        blocks.iter().for_each(|block| cpu_owned::give_up(self.view, block.pfn));
+        for block in blocks {
+            let _ = transfer::collect(self.view, Collect::Pageblock(block.pfn));
+        }
         let mut locked = self.view.lock();
         for block in blocks.iter().filter(|block| claimed(block)) {
             locked.free_compacted(block.pfn, block.order);

@@ -5,7 +5,7 @@ use crate::boot::{Poisoning, YardEvent};
 use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
 use crate::units::{MigrateType, ORDER_SLOTS, Order, Pfn, PfnRange};
-use crate::zone::transfer::cpu_owned;
+use crate::zone::transfer::{self, Collect};
 use crate::zone::{covering_block, poison};
 
 /// How many free blocks are in hand at most.
@@ -150,7 +150,7 @@ impl<P: Platform> Compaction<'_, P> {
             }
             if self.free_next <= frames.start {
                 // What is free of it is a target on the free lists alone.
-                cpu_owned::give_up(self.view, frames.start);
+                let _ = transfer::collect(self.view, Collect::Pageblock(frames.start));
             }
             self.free_next = self.free_next.max(frames.start);
             let went_on = self.isolate_free_in(frames, wanted);

@@ -248,7 +248,7 @@ fn two_clusters_cut_at_once_stand_as_planned() {
         let before = refills();
         main.take_and_give(Order::ZERO);
         let counted = main.yard.zone(ZONE).clusters();
-        assert_eq!((counted.cuts, refills() - before), (2, 1), "one refill takes both");
+        assert_eq!((counted.detachments, refills() - before), (2, 1), "one refill takes both");
         finish(&main);
     });
     explore_within(FEW_SWITCHES, cut_both_and_move_pageblock);

@@ -98,7 +98,7 @@ fn collect_twice() {
     let threads = [0, 1].map(|cpu| {
         main.start(cpu, |runner| {
             let view = runner.yard.zone_view(ZONE);
-            let collected = transfer::collect(view);
+            let collected = transfer::collect(view, transfer::Collect::All);
             // Under the lock the count is exact.
             let locked = view.lock();
             let free = view.zone.free_pages_racy();

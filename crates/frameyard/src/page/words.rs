@@ -66,7 +66,7 @@ fn tag(state: FrameState) -> &'static str {
 
 fn next(state: FrameState) -> &'static str {
     match state {
-        FrameState::BuddyFree | FrameState::CpuOwnedFree => "next block of the list",
+        FrameState::BuddyFree | FrameState::HeldFree => "next block of the list",
         FrameState::PerCpu => "head of a packed batch: next batch; else 0",
         FrameState::Counted | FrameState::Device => OWNERS,
         _ => "0",
@@ -75,7 +75,7 @@ fn next(state: FrameState) -> &'static str {
 
 fn prev(state: FrameState) -> &'static str {
     match state {
-        FrameState::BuddyFree | FrameState::CpuOwnedFree => "previous block of the list",
+        FrameState::BuddyFree | FrameState::HeldFree => "previous block of the list",
         FrameState::PerCpu => "head of a packed batch: its size; else 0",
         FrameState::Counted | FrameState::Device => OWNERS,
         _ => "0",

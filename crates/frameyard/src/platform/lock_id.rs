@@ -10,7 +10,7 @@ pub enum LockId {
     /// One CPU's lists in one zone.
     PerCpu(ZoneId, CpuId),
     /// The pageblocks that one CPU owns in one zone.
-    CpuOwned(ZoneId, CpuId),
+    Mechanism(ZoneId, CpuId),
     /// A shard of a node's LRU lists.
     LruShard(NodeId, u16),
     /// One CPU's batch of pages that are to be put on LRU lists.
@@ -34,8 +34,8 @@ pub enum LockKind {
     Zone,
     /// [`LockId::PerCpu`].
     PerCpu,
-    /// [`LockId::CpuOwned`].
-    CpuOwned,
+    /// [`LockId::Mechanism`].
+    Mechanism,
     /// [`LockId::LruShard`].
     LruShard,
     /// [`LockId::LruBatch`].
@@ -52,7 +52,7 @@ pub enum LockKind {
     Devices,
 }
 
-named!(LockKind: Zone => "zone", PerCpu => "per-cpu", CpuOwned => "cpu-owned", LruShard => "lru", LruBatch => "lru-batch",
+named!(LockKind: Zone => "zone", PerCpu => "per-cpu", Mechanism => "mechanism", LruShard => "lru", LruBatch => "lru-batch",
     AddressSpace => "address-space", PageTable => "page-table", ObjectTable => "object-table", File => "file",
     Devices => "devices");
 
@@ -63,7 +63,7 @@ impl LockId {
         match self {
             Self::Zone(_) => LockKind::Zone,
             Self::PerCpu(..) => LockKind::PerCpu,
-            Self::CpuOwned(..) => LockKind::CpuOwned,
+            Self::Mechanism(..) => LockKind::Mechanism,
             Self::LruShard(..) => LockKind::LruShard,
             Self::LruBatch(_) => LockKind::LruBatch,
             Self::AddressSpace(_) => LockKind::AddressSpace,

@@ -16,16 +16,12 @@ pub enum LineKind {
     ZoneFacts,
     /// Transfer state of a zone: quiescence, cuts in progress, collectors.
     Transfer,
-    /// Cluster records, and the bits that mark used ones.
-    Clusters,
-    /// Stacks of the depot.
-    Depot,
+    /// The structures of a transfer mechanism: stacks of the depot, cluster records, lists of CPU-owned pageblocks.
+    Mechanism,
     /// The allocation map.
     AllocationMap,
     /// Types of pageblocks.
     PageblockTypes,
-    /// Lists of CPU-owned pageblocks.
-    CpuOwnedLists,
     /// The readers-writer lock of an address space's map.
     MapLock,
     /// The rest of an address space: areas, counts, recently used page tables.
@@ -39,8 +35,8 @@ pub enum LineKind {
 }
 
 named!(LineKind: PerCpuLists => "per-cpu-lists", FreeLists => "free-lists", ZoneCounters => "zone-counters",
-    ZoneFacts => "zone-facts", Transfer => "transfer", Clusters => "clusters", Depot => "depot",
-    AllocationMap => "allocation-map", PageblockTypes => "pageblock-types", CpuOwnedLists => "cpu-owned-lists",
+    ZoneFacts => "zone-facts", Transfer => "transfer", Mechanism => "mechanism",
+    AllocationMap => "allocation-map", PageblockTypes => "pageblock-types",
     MapLock => "map-lock", SpaceState => "space-state", PageTable => "page-tables", PageDirectory => "page-directories",
     LruLists => "lru-lists");
 

@@ -25,11 +25,17 @@ unsafe impl<T: AllAtomic, const COUNT: usize> AllAtomic for [T; COUNT] {}
 /// Implements [`AllAtomic`] for a struct: `all_atomic!(Name { field, … })` names all fields. Does not compile if a field is
 /// missing or is not `AllAtomic`.
 macro_rules! all_atomic {
+    ($name:ident { $($(#[$cfg:meta])* $field:ident),+ $(,)? }) => {
+        all_atomic!(@of $name $([$(#[$cfg])*] $field)+);
+    };
     ($name:ident { $($field:tt),+ $(,)? }) => {
+        all_atomic!(@of $name $([] $field)+);
+    };
+    (@of $name:ident $([$(#[$cfg:meta])*] $field:tt)+) => {
         const _: fn(&$name) = |value| {
             fn is_all_atomic<T: $crate::sync::AllAtomic>(_: &T) {}
-            let $name { $($field: _),+ } = value;
-            $(is_all_atomic(&value.$field);)+
+            let $name { $($(#[$cfg])* $field: _),+ } = value;
+            $($(#[$cfg])* is_all_atomic(&value.$field);)+
         };
 
         // SAFETY: the pattern above names all fields, and each is `AllAtomic`.

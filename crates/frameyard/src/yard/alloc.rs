@@ -18,7 +18,7 @@ use crate::platform::{Activity, Platform};
 use crate::sync::Ordering;
 use crate::units::{CpuId, MigrateType, NodeId, Order, PageCount, Pfn, ZoneId};
 use crate::zone::pcp::{ListId, LockedPcp, Refill};
-use crate::zone::transfer::{self, cpu_owned};
+use crate::zone::transfer::{self, Collect};
 use crate::zone::{BlockRequest, CmaUse, Fallback, Reserves, WatermarkLevel, ZoneView, poison};
 
 /// Flags that need more than the fast path.
@@ -241,7 +241,7 @@ impl<P: Platform> Yard<P> {
     fn is_above(&self, view: ZoneView<'_, P>, request: Request, mark: WatermarkLevel, reserves: Reserves) -> bool {
         let highest = request.gfp.highest_zone();
         let is_above = || view.watermark_ok_racy(request.order, mark, highest, reserves);
-        is_above() || (request.order.0 > 0 && view.collect_for(request.order, request.migrate_type) && is_above())
+        is_above() || (request.order.0 > 0 && collects_for(view, request.order, request.migrate_type) && is_above())
     }
 
     /// Brings what is kept between CPUs and zones back to the free lists, in all zones that may serve a request; whether
@@ -249,10 +249,10 @@ impl<P: Platform> Yard<P> {
     fn collect_kept(&self, request: Request) -> bool {
         let mut kept = false;
         for view in self.eligible_zones(request).map(|id| self.zone_view(id)) {
-            if view.is_depot_in_use_racy() || view.has_cpu_owned_racy() {
+            if transfer::holds_blocks_racy(view) {
                 kept = true;
                 // A collection that stalls leaves at most a few batches behind.
-                let _ = transfer::collect(view);
+                let _ = transfer::collect(view, Collect::All);
             }
         }
         kept
@@ -272,7 +272,7 @@ impl<P: Platform> Yard<P> {
         let Request { order, migrate_type, .. } = request;
         if above_watermark && order.0 > 0 && !view.zone.has_block_of_type_racy(order, migrate_type) {
             // Before blocks of other types are taken.
-            view.collect_for(order, migrate_type);
+            collects_for(view, order, migrate_type);
         }
         if let Some(list) = request.list {
             let refill = Refill { list, request: request.to_block_request(fallback) };
@@ -285,7 +285,7 @@ impl<P: Platform> Yard<P> {
                 let pfn = self.map.pfn(index);
                 if reserves.high_atomic {
                     // What is kept back is not owned.
-                    cpu_owned::give_up(view, pfn);
+                    let _ = transfer::collect(view, Collect::Pageblock(pfn));
                     view.lock().reserve_highatomic(pfn, order);
                 }
                 return Some(pfn);
@@ -315,7 +315,7 @@ impl<P: Platform> Yard<P> {
     pub(super) fn try_lock_lists_near<'y>(&'y self, view: ZoneView<'_, P>, cpu: CpuId) -> Option<LockedPcp<'y, P>> {
         let try_lists = |cpu| self.tables.pcp_of(view.id, cpu)?.try_lock(&self.platform, view.id, cpu);
         try_lists(cpu).or_else(|| {
-            let looks = if view.spares_zone_lock() { self.cpus.min(LOOKS) } else { 1 };
+            let looks = if transfer::spares_zone_lock(view) { self.cpus.min(LOOKS) } else { 1 };
             (1..looks).find_map(|step| try_lists(CpuId((cpu.0 + step) % self.cpus)))
         })
     }
@@ -353,4 +353,9 @@ impl<P: Platform> Yard<P> {
         self.allocation_map.mark_allocated(&self.platform, pfn, order, migrate_type);
         Ok(pfn)
     }
+}
+
+/// Collects blocks for a request of that order and type; whether transfer mechanisms held any.
+fn collects_for<P: Platform>(view: ZoneView<'_, P>, order: Order, migrate_type: MigrateType) -> bool {
+    transfer::collect(view, Collect::For(order, migrate_type)).is_ok_and(|collected| collected.any)
 }

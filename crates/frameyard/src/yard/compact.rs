@@ -9,7 +9,8 @@ use crate::gfp::Gfp;
 use crate::owners::Owners;
 use crate::platform::Platform;
 use crate::units::{MigrateType, NodeId, Order, PageCount, ZoneId, ZoneKind};
-use crate::zone::{CompactEvent, MAX_DEFER_SHIFT, Zone, transfer};
+use crate::zone::transfer::{self, Collect};
+use crate::zone::{CompactEvent, MAX_DEFER_SHIFT, Zone};
 
 /// The pageblocks that one step of the background compactor scans, by both scanners together.
 const STEP_BLOCKS: u64 = 64;
@@ -208,7 +209,7 @@ impl<'y, P: Platform> YardCompaction<'y, P> {
         }
         let state = &yard.tables.zones[zone.index()].compaction;
         // The depot may hold the missing frames. A collection that stalls leaves at most a few batches behind.
-        let _ = transfer::collect(yard.zone_view(zone));
+        let _ = transfer::collect(yard.zone_view(zone), Collect::All);
         let Some(order) = request.order else { return yard.compaction_of(zone, request, owners).run() };
         if order > yard.geometry.max_order() {
             return nothing(CompactResult::Skipped);
@@ -254,7 +255,7 @@ impl<'y, P: Platform> YardCompaction<'y, P> {
         let mut done: Option<CompactOutcome> = None;
         for zone in yard.zones_of(node) {
             let state = &yard.tables.zones[zone.index()].compaction;
-            yard.zone_view(zone).replenish_whole_pageblocks();
+            let _ = transfer::collect(yard.zone_view(zone), Collect::InBackground);
             if state.take_flush() {
                 yard.compaction_of(zone, CompactRequest::WHOLE_ZONE, owners).forget_hints();
             }

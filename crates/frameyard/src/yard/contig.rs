@@ -31,7 +31,7 @@ use crate::owners::{Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind, O
 use crate::page::FrameState;
 use crate::platform::Platform;
 use crate::units::{MigrateType, PageCount, Pfn, PfnRange, ZoneId};
-use crate::zone::transfer::{Quiescence, TransferStalled, cpu_owned};
+use crate::zone::transfer::{self, Collect, Quiescence, TransferStalled};
 use crate::zone::{RangeBlocked, RangeLists, pieces, poison};
 
 mod obstacle;
@@ -82,10 +82,10 @@ impl<'y, P: Platform> Isolation<'y, P> {
     fn isolate(yard: &Yard<P>, zone: ZoneId, at: Pfn) -> bool {
         let view = yard.zone_view(zone);
         for round in 0..CLAIMS {
-            cpu_owned::give_up(view, at);
+            let _ = transfer::collect(view, Collect::Pageblock(at));
             let mut locked = view.lock();
             // Claimed since: it was free, whole.
-            if locked.owned.owner_racy(zone, at).is_none() {
+            if !transfer::holds_pageblock(&locked, at) {
                 return locked.isolate_pageblock(at);
             }
             drop(locked);
@@ -155,13 +155,13 @@ impl<P: Platform> Yard<P> {
         if !self.ensure_initialised(pageblocks) {
             return Err(AllocError::NotInitialised(pageblocks));
         }
-        let suspension =
+        let quiescence =
             Quiescence::begin(self.zone_view(zone)).map_err(|TransferStalled| AllocError::Stalled(zone))?;
         let isolation =
             Isolation::new(self, zone, pageblocks).map_err(|pfn| AllocError::Blocked(self.isolated_by_another(pfn)))?;
         self.empty_and_take(&isolation, range, migrate_type, owners).map_err(AllocError::Blocked)?;
         drop(isolation);
-        drop(suspension);
+        drop(quiescence);
         if self.poisoning == Poisoning::On
             && let Err(AllocError::Poisoned { pfn, block, order }) = self.check_range(range)
         {

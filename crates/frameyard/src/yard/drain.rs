@@ -6,7 +6,8 @@
 use super::{Yard, YardLists, YardZone};
 use crate::platform::Platform;
 use crate::units::{CpuId, ZoneId, ZoneKind};
-use crate::zone::{PcpSizing, WatermarkOptions, ZonePolicy, transfer};
+use crate::zone::transfer::{self, Collect};
+use crate::zone::{PcpSizing, WatermarkOptions};
 
 impl<P: Platform> Yard<P> {
     /// Drains all lists.
@@ -55,13 +56,13 @@ impl<'y, P: Platform> YardZone<'y, P> {
         for pcp in (0..yard.cpus).filter_map(|cpu| yard.tables.pcp_of(zone, CpuId(cpu))) {
             // Where batches move on without the zone lock, one may be on its way from lists that look empty: their lock is
             // what ends that.
-            let moves_on = view.zone.policy() == ZonePolicy::Depot && !passes_empty_lists_by();
+            let moves_on = transfer::moves_past_zone_lock(view.zone) && !passes_empty_lists_by();
             if !pcp.is_empty_racy() || moves_on {
                 pcp.lock(&yard.platform).drain(view);
             }
         }
         // A transfer that stalls has at most a few batches in transit, as a CPU that frees has.
-        let _ = transfer::collect(view);
+        let _ = transfer::collect(view, Collect::All);
     }
 }
 

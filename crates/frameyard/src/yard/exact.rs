@@ -110,7 +110,7 @@ impl<P: Platform> Yard<P> {
         let view = self.zone_view(zone);
         let take = || self.take_initialised(zone, || view.lock().take_range(range, RangeLists::Open, migrate_type));
         let taken = take().or_else(|blocked| match blocked.state {
-            FrameState::PerCpu | FrameState::CpuOwnedFree | FrameState::InTransit | FrameState::Interior => {
+            FrameState::PerCpu | FrameState::HeldFree | FrameState::InTransit | FrameState::Interior => {
                 self.zone(zone).drain();
                 take()
             }

@@ -7,12 +7,11 @@
 
 use super::{FreeError, FreeProblem, Yard};
 use crate::boot::Poisoning;
-use crate::page::{FrameState, Residence};
+use crate::page::FrameState;
 use crate::platform::{Activity, Platform};
 use crate::units::{CpuId, Order, PageCount, Pfn, PfnRange, ZoneId};
 use crate::zone::pcp::{ListId, LockedPcp, list_type};
-use crate::zone::transfer::cpu_owned::{self, FreedTo};
-use crate::zone::{covering_block, poison};
+use crate::zone::{covering_block, poison, transfer};
 
 impl<P: Platform> Yard<P> {
     /// Frees a block that [`alloc`](Self::alloc) returned for the same order.
@@ -132,13 +131,7 @@ impl<P: Platform> Yard<P> {
     #[cold]
     #[inline(never)]
     fn insert(&self, index: u32, order: Order, zone: ZoneId) {
-        let (view, pfn) = (self.zone_view(zone), self.map.pfn(index));
-        if cpu_owned::free_to_owner(view, self.cpu(), pfn, order) == FreedTo::Owner {
-            return;
-        }
-        let mut locked = view.lock();
-        locked.free_to_pageblocks(pfn, order, Residence::Resident);
-        locked.count_direct_free(order);
+        transfer::give_back_block(self.zone_view(zone), self.cpu(), self.map.pfn(index), order);
     }
 
     /// Frees a block that the caller owns for certain.
@@ -196,7 +189,7 @@ impl<P: Platform> Yard<P> {
         }
         let tag = self.tag_at(pfn);
         match tag.state() {
-            FrameState::BuddyFree | FrameState::PerCpu | FrameState::CpuOwnedFree | FrameState::InTransit => {
+            FrameState::BuddyFree | FrameState::PerCpu | FrameState::HeldFree | FrameState::InTransit => {
                 FreeProblem::AlreadyFree(tag.state())
             }
             // Freed and allocated again between the check and this: the caller's block is gone.
@@ -216,7 +209,7 @@ impl<P: Platform> Yard<P> {
                     FrameState::Interior => FreeProblem::Hole,
                     state @ (FrameState::BuddyFree
                     | FrameState::PerCpu
-                    | FrameState::CpuOwnedFree
+                    | FrameState::HeldFree
                     | FrameState::InTransit) => FreeProblem::AlreadyFree(state),
                     state => FreeProblem::InsideBlock { head, order: tag.order(), state },
                 }

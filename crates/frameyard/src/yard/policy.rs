@@ -2,10 +2,10 @@
 //!
 //! # Protocol
 //!
-//! Whatever crosses the border between per-CPU lists and a zone reads the policy while it holds the lock of a CPU's lists.
-//! So the new policy is written first; then every CPU's lists are locked and emptied once, after which nobody acts by the old
-//! one any more; then what the old one kept between the lists and the free lists is brought back and merged. One switch is
-//! in progress at a time: two that wrote their policies in turns would leave zones of different policies.
+//! Every transfer between per-CPU lists and a zone reads the policy while it holds the lock of a CPU's lists. So the change writes
+//! the new policy first. It then locks and empties every CPU's lists once: no transfer of the old policy is in progress after that.
+//! Last it collects and merges what the old policy's mechanism holds. Only one change is in progress at a time: two that wrote
+//! their policies in turns would leave zones with different policies.
 
 use core::fmt;
 
@@ -13,26 +13,29 @@ use super::{Yard, drain};
 use crate::platform::Platform;
 use crate::units::{CpuId, ZoneId};
 use crate::zone::ZonePolicy;
-use crate::zone::transfer::{self, TransferStalled};
+use crate::zone::transfer::{self, Collect, Mechanism, TransferStalled};
 
 /// Why a policy was not changed, or not all the way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum PolicyError {
-    /// Somebody else is changing it. Nothing has changed.
+    /// Another change is in progress. Nothing has changed.
     Busy,
-    /// The policy is changed, but somebody in this zone did not finish in time what he had begun under the old one: not all
-    /// of what that kept is merged yet. Setting the policy again goes on with it.
+    /// The policy has changed, but a transfer under the old one did not finish in time in this zone: not everything that the old
+    /// mechanism held is merged yet. Setting the policy again continues.
     Stalled(ZoneId),
+    /// The mechanism of that policy is not compiled in. Nothing has changed.
+    NotBuilt(ZonePolicy),
 }
 
 impl fmt::Display for PolicyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Busy => f.write_str("somebody else is changing the policy: try again"),
+            Self::Busy => f.write_str("another change of the policy is in progress: try again"),
             Self::Stalled(zone) => {
-                write!(f, "somebody in {zone} has not finished under the old policy: set the policy again")
+                write!(f, "a transfer in {zone} has not finished under the old policy: set the policy again")
             }
+            Self::NotBuilt(policy) => write!(f, "the policy {policy} is not compiled into this build"),
         }
     }
 }
@@ -40,15 +43,15 @@ impl fmt::Display for PolicyError {
 impl core::error::Error for PolicyError {}
 
 impl<P: Platform> Yard<P> {
-    /// How frames cross between per-CPU lists and zones.
+    /// The policy of transfers between per-CPU lists and zones.
     pub fn policy(&self) -> ZonePolicy {
         self.tables.zones.first().map_or(ZonePolicy::default(), |zone| zone.policy())
     }
 
-    /// Changes how frames cross between per-CPU lists and zones, in the whole yard and for all its views. Other CPUs may
+    /// Changes the policy of transfers between per-CPU lists and zones, in the whole yard and for all its views. Other CPUs may
     /// allocate and free meanwhile.
     ///
-    /// Empties all per-CPU lists, and brings what the old policy kept aside back to the free lists.
+    /// Empties all per-CPU lists, and returns to the free lists what the old policy's mechanism holds.
     ///
     /// # Errors
     ///
@@ -56,8 +59,9 @@ impl<P: Platform> Yard<P> {
     ///
     /// # Cost
     ///
-    /// Takes the lock of every CPU's lists in every zone once, and zone locks for what these hold.
+    /// Takes the lock of every CPU's lists in every zone once, and zone locks for their frames.
     pub fn set_policy(&self, policy: ZonePolicy) -> Result<(), PolicyError> {
+        Mechanism::of(policy).ok_or(PolicyError::NotBuilt(policy))?;
         let _switch = self.tables.begin_switch().ok_or(PolicyError::Busy)?;
         self.tables.zones.iter().for_each(|zone| zone.set_policy(policy));
         for zone in (0..self.tables.zones.len() as u16).map(ZoneId).filter(|zone| self.is_populated(*zone)) {
@@ -66,12 +70,12 @@ impl<P: Platform> Yard<P> {
                 if drain::passes_empty_lists_by() && pcp.is_empty_racy() {
                     continue;
                 }
-                // Even lists that look empty: their lock is what ends the old policy there.
+                // Even lists that look empty: taking their lock ends the old policy there.
                 let mut lists = pcp.lock(&self.platform);
                 lists.adopt_policy(policy);
                 lists.drain(view);
             }
-            transfer::collect(view).map_err(|TransferStalled| PolicyError::Stalled(zone))?;
+            transfer::collect(view, Collect::All).map_err(|TransferStalled| PolicyError::Stalled(zone))?;
         }
         Ok(())
     }

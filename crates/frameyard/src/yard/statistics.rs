@@ -7,7 +7,7 @@ use crate::page::FrameState;
 use crate::platform::Platform;
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
-use crate::zone::{DepotStatistics, WatermarkLevel, Watermarks};
+use crate::zone::{WatermarkLevel, Watermarks};
 
 /// A zone's sizes, limits and counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -112,9 +112,9 @@ impl<P: Platform> Yard<P> {
                 statistics.local_allocations += out.blocks;
             }
             statistics.frees += back.blocks;
-            let row = self.zone_view(statistics.id).row_of(cpu);
-            statistics.lock = statistics.lock.and(row.lock.uses.read());
-            statistics.pages_moved += read(&row.lock.pages_moved);
+            let counters = self.zone_view(statistics.id).counters_of(cpu);
+            statistics.lock = statistics.lock.and(counters.lock.uses.read());
+            statistics.pages_moved += read(&counters.lock.pages_moved);
             statistics.refills += read(&pcp.counts.refills);
             statistics.drains += read(&pcp.counts.drains);
         }
@@ -233,7 +233,7 @@ impl<'y, P: Platform> YardZone<'y, P> {
             span: zone.span(),
             present: PageCount(read(&zone.facts.present)),
             managed: zone.managed(),
-            free: zone.free_pages_racy() + yard.tables.depot_of(id).pages_racy(),
+            free: zone.free_pages_racy(),
             per_cpu: PageCount(0),
             cpu_owned_free: PageCount(0),
             cma: PageCount(read(&zone.facts.cma)),
@@ -257,8 +257,8 @@ impl<'y, P: Platform> YardZone<'y, P> {
             pages_freed: read(&events.direct_pages_freed),
             numa_miss: read(&zone.placement.miss),
             numa_foreign: read(&zone.placement.foreign),
-            lock: zone.row().lock.uses.read(),
-            pages_moved: read(&zone.row().lock.pages_moved),
+            lock: zone.counters().lock.uses.read(),
+            pages_moved: read(&zone.counters().lock.pages_moved),
             refills: 0,
             drains: 0,
             fallbacks: read(&events.fallbacks),
@@ -266,23 +266,9 @@ impl<'y, P: Platform> YardZone<'y, P> {
         };
         if yard.is_populated(id) {
             yard.add_pcp_statistics(&mut statistics);
-            yard.add_owned_statistics(&mut statistics);
+            yard.add_held(&mut statistics);
         }
         statistics
-    }
-
-    /// What the depot of a zone holds, and what happened there; nothing where there is no such zone.
-    pub fn depot(self) -> DepotStatistics {
-        let Self { yard, id: zone } = self;
-        if yard.is_populated(zone) { yard.tables.depot_of(zone).statistics() } else { DepotStatistics::default() }
-    }
-
-    /// Frames of a migration type in the depot. They count in [`ZoneStatistics::free`] and not in
-    /// [`free_blocks`](Self::free_blocks).
-    pub fn depot_pages(self, migrate_type: MigrateType) -> PageCount {
-        let Self { yard, id: zone } = self;
-        let depot = yard.is_populated(zone).then(|| yard.tables.depot_of(zone));
-        depot.map_or(PageCount(0), |depot| depot.pages_of_racy(migrate_type))
     }
 
     /// The lists of one CPU in a zone; `None` where the zone has no memory or the CPU does not exist.

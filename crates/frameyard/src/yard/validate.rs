@@ -10,13 +10,11 @@ use crate::page::{CLUSTER, CountedPage, FrameState, IDENTITY, PageRef, Residence
 use crate::platform::Platform;
 use crate::units::{CpuId, MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, PfnRange, ZoneId};
 use crate::zone::pcp::Group;
+use crate::zone::transfer::{self, Found, Unsound};
 use crate::zone::{LockedZone, ZoneView};
 use allocation_map::check_map_entries;
 
 mod allocation_map;
-mod clusters;
-mod cpu_owned;
-mod depot;
 mod devices;
 
 /// What kind of list an equation is about.
@@ -26,10 +24,6 @@ pub enum ListKind {
     Free,
     /// The lists of a CPU.
     PerCpu,
-    /// The lists of what a CPU owns.
-    CpuOwned,
-    /// A stack of batches between CPUs and a zone.
-    Depot,
 }
 
 /// An equation that does not hold.
@@ -62,10 +56,6 @@ pub enum ValidateError {
     /// A frame is marked as handed out that is no head of a block that has left its zone, or with another order than that
     /// block's.
     WrongMapEntry(Pfn),
-    /// A free block of the zone lies in a pageblock that a CPU owns.
-    FreeInCpuOwned(Pfn),
-    /// A block is on the lists of a CPU that does not own its pageblock.
-    NotCpuOwned(Pfn),
     /// A list's links do not lead from one end to the other, or a block on it is not what the list holds.
     BrokenList {
         /// Which kind of list.
@@ -75,12 +65,13 @@ pub enum ValidateError {
         /// The block at which it is broken.
         at: Pfn,
     },
-    /// The cluster that a free page says it is in is not what it should be: not on a list, in two places, or not as its
-    /// record says.
-    BrokenCluster {
+    /// A structure of a transfer mechanism does not hold together, or has a block that it should not have.
+    BrokenMechanism {
+        /// Which structure.
+        what: &'static str,
         /// The zone.
         zone: ZoneId,
-        /// The page.
+        /// The block.
         at: Pfn,
     },
     /// A count kept differs from the recount.
@@ -120,12 +111,8 @@ impl fmt::Display for ValidateError {
             Self::UnmergedBuddies(pfn, order) => write!(f, "the block at {pfn}, {order}, and its buddy are both free"),
             Self::WrongList(pfn, list) => write!(f, "the free block at {pfn} is on the list of {list} blocks"),
             Self::WrongMapEntry(pfn) => write!(f, "{pfn} is marked as handed out, and is no such block"),
-            Self::FreeInCpuOwned(pfn) => write!(f, "the free block at {pfn} lies in a pageblock that a CPU owns"),
-            Self::NotCpuOwned(pfn) => {
-                write!(f, "the block at {pfn} is on the lists of a CPU that does not own its pageblock")
-            }
             Self::BrokenList { kind, zone, at } => write!(f, "a {kind:?} list of {zone} is broken at {at}"),
-            Self::BrokenCluster { zone, at } => write!(f, "the cluster of {at}, in {zone}, is not as its record says"),
+            Self::BrokenMechanism { what, zone, at } => write!(f, "a {what} in {zone} is broken at {at}"),
             Self::Count { what, zone, kept, found } => write!(f, "{zone}: {what} is {kept}, recounted {found}"),
             Self::Device { device, what, at } => write!(f, "{device}, at {at}: {what}"),
             Self::NoDevice(pfn) => write!(f, "{pfn} leads to the page of a device, and is no device's"),
@@ -141,8 +128,8 @@ struct Recount {
     free: [[u64; MigrateType::COUNT]; ORDER_SLOTS],
     /// Blocks on per-CPU lists, by order.
     per_cpu: [u64; ORDER_SLOTS],
-    /// Free blocks of owned pageblocks, by order.
-    owned: [u64; ORDER_SLOTS],
+    /// Free blocks that mechanisms hold, by order.
+    held: [u64; ORDER_SLOTS],
     reserved: u64,
     /// Frames that will be free once they are initialised.
     pending: u64,
@@ -189,21 +176,20 @@ impl<P: Platform> Yard<P> {
     fn validate_zone(&self, view: ZoneView<'_, P>) -> Result<(), ValidateError> {
         let mut recount = Recount::default();
         self.check_per_cpu_lists(view, &mut recount)?;
-        self.check_depot(view, &mut recount)?;
-        self.check_cpu_owned_lists(view, &mut recount)?;
-        let listed = core::mem::take(&mut recount.per_cpu);
-        let owned = core::mem::take(&mut recount.owned);
+        let mut held = Found { listed: core::mem::take(&mut recount.per_cpu), ..Found::default() };
+        let unsound = |unsound| from_transfer(view.id, unsound);
+        transfer::validate_held(view, &mut held).map_err(unsound)?;
         for (range, _) in self.tables.ranges().filter(|(_, zone)| *zone == view.id) {
             self.walk(view, range, &mut recount)?;
         }
-        for (kept, found) in listed.into_iter().zip(recount.per_cpu) {
+        for (kept, found) in held.listed.into_iter().zip(recount.per_cpu) {
             compare("blocks on per-CPU lists and in the depot", view.id, kept, found)?;
         }
-        for (kept, found) in owned.into_iter().zip(recount.owned) {
-            compare("blocks on lists of owned memory", view.id, kept, found)?;
+        for (kept, found) in held.held.into_iter().zip(recount.held) {
+            compare("blocks that mechanisms hold", view.id, kept, found)?;
         }
         self.check_free_lists(&view.lock(), &recount)?;
-        clusters::check(&view.lock(), recount.skipped)?;
+        transfer::validate_lists(&view.lock(), recount.skipped).map_err(unsound)?;
         let zone = view.zone;
         let isolated = recount.free_pages_of(MigrateType::Isolate);
         let counted = if zone.deferred.is_counted() { recount.pending } else { 0 };
@@ -252,9 +238,10 @@ impl<P: Platform> Yard<P> {
                 FrameState::InTransit => return Err(ValidateError::InTransit(at)),
                 FrameState::BuddyFree => {
                     self.check_free_block(view, at, tag, recount)?;
-                    self.check_unowned(view, at, order)?;
+                    transfer::validate_free_block(view, at, order)
+                        .map_err(|unsound| from_transfer(view.id, unsound))?;
                 }
-                FrameState::CpuOwnedFree => recount.owned[order.index()] += 1,
+                FrameState::HeldFree => recount.held[order.index()] += 1,
                 FrameState::PerCpu => {
                     // The mark of `check_per_cpu_lists`: a block that is on no list has none.
                     if !tag.is_seen() {
@@ -269,10 +256,10 @@ impl<P: Platform> Yard<P> {
             }
             let fresh = self.map.template(at, Some(view.id));
             let clear = match tag.state() {
-                // Those that lead or carry a packed batch use every word.
+                // Head and members of a packed batch use every word.
                 FrameState::PerCpu => true,
                 FrameState::BuddyFree if tag.is_clustered() => page.first_payload_is(fresh, CLUSTER),
-                FrameState::BuddyFree | FrameState::CpuOwnedFree => page.payload_is(fresh),
+                FrameState::BuddyFree | FrameState::HeldFree => page.payload_is(fresh),
                 // Links and owner's words are its owner's; a counted block has users.
                 FrameState::Counted => page.payload(IDENTITY) == fresh.payload()[IDENTITY] && self.has_users(page),
                 _ => page.rest_is(fresh),
@@ -422,6 +409,16 @@ impl<P: Platform> Yard<P> {
             return broken(previous.unwrap_or_default());
         }
         Ok(())
+    }
+}
+
+/// The error of an equation of the transfer mechanisms.
+fn from_transfer(zone: ZoneId, unsound: Unsound) -> ValidateError {
+    match unsound {
+        Unsound::Broken { what, at } => ValidateError::BrokenMechanism { what, zone, at },
+        Unsound::Count { what, kept, found } => ValidateError::Count { what, zone, kept, found },
+        Unsound::UnmergedBuddies(pfn, order) => ValidateError::UnmergedBuddies(pfn, order),
+        Unsound::WrongList(pfn, list) => ValidateError::WrongList(pfn, list),
     }
 }
 

@@ -1,22 +1,23 @@
 //! The boost: watermarks that rise for a while when pageblocks come to hold frames of several types.
 //!
-//! A request that takes a part of another type's pageblock had no better block, for too little was free. So the background
-//! reclaimer is to keep more free for a while, and the background compactor to make whole blocks of it (the kernel's
-//! `boost_watermark`, `kswapd` and `kcompactd`).
+//! A request takes part of another type's pageblock because too little memory is free. So the background reclaimer should keep more
+//! memory free for a while, and the background compactor should make whole blocks of it (the kernel's `boost_watermark`, `kswapd`
+//! and `kcompactd`).
 //!
-//! The boost lifts the levels that the background reclaimer goes by, and the low one, at which requests look elsewhere
-//! first. It never lifts the minimum, so no request fails for it. Where no reclaimer was ever seen there is no boost:
-//! nobody would take it back.
+//! The boost lifts the background reclaimer's levels, and the low one, at which requests search other zones first. It never lifts
+//! the minimum, so no request fails because of it. Without a reclaimer there is no boost: nothing would take it back.
 
-use super::{LockedZone, WatermarkLevel, Zone};
+use super::state::Zone;
+use super::view::LockedZone;
+use super::watermark::WatermarkLevel;
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::units::PageCount;
 
-/// A zone smaller than so many pageblocks is never boosted.
+/// A zone with fewer pageblocks is never boosted.
 const LEAST_PAGEBLOCKS: u64 = 4;
 
-/// The boost of a zone after one more pageblock came to hold frames of several types.
+/// The boost after one more pageblock came to hold frames of several types.
 fn boosted(boost: PageCount, high: PageCount, factor: u32, pageblock: PageCount) -> PageCount {
     let most = u128::from(high.0) * u128::from(factor) / 10_000;
     match u64::try_from(most).unwrap_or(u64::MAX) {
@@ -26,12 +27,7 @@ fn boosted(boost: PageCount, high: PageCount, factor: u32, pageblock: PageCount)
 }
 
 impl Zone {
-    /// What the low watermark and those above it are lifted by.
-    pub(crate) fn boost(&self) -> PageCount {
-        PageCount(self.facts.boost.load(Ordering::Relaxed))
-    }
-
-    /// Says that a background reclaimer looks after the zone.
+    /// Records that the zone has a background reclaimer.
     pub(crate) fn is_reclaimed_from_now_on(&self) {
         if self.facts.is_reclaimed.load(Ordering::Relaxed) == 0 {
             self.facts.is_reclaimed.store(1, Ordering::Relaxed);
@@ -45,7 +41,7 @@ impl Zone {
 
 impl<P: Platform> LockedZone<'_, P> {
     /// Lifts the watermarks by a pageblock, up to a part of the high one and by one pageblock at least
-    /// (`boost_watermark`). Zones of less than four pageblocks are left alone.
+    /// (`boost_watermark`). Zones of fewer than four pageblocks are never boosted.
     pub(super) fn boost_watermarks(&mut self) {
         let (zone, pageblock) = (self.zone, self.blocks.pages());
         if !zone.is_reclaimed() || zone.managed().0 < LEAST_PAGEBLOCKS * pageblock.0 {
@@ -56,7 +52,7 @@ impl<P: Platform> LockedZone<'_, P> {
         zone.facts.boost.store(raised.0, Ordering::Relaxed);
     }
 
-    /// Lowers the watermarks again, by so much at the most.
+    /// Lowers the watermarks again, by at most `amount`.
     pub(crate) fn take_boost_back(&mut self, amount: PageCount) {
         let left = self.zone.boost().0.saturating_sub(amount.0);
         self.zone.facts.boost.store(left, Ordering::Relaxed);
@@ -82,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_boost_is_a_pageblock_where_its_part_is_less() {
+    fn a_boost_is_at_least_a_pageblock() {
         assert_eq!(of(0, 100, 15_000), 512);
         assert_eq!(of(512, 100, 15_000), 512);
     }

@@ -1,44 +1,109 @@
 //! The buddy algorithm: splitting blocks on allocation, merging them with their buddies on free.
 
-use super::LockedZone;
-use super::free_area::Place;
+use super::block_list::Place;
+use super::free_area::{BlockHooks, smallest};
+use super::range::pieces;
+use super::view::{LockedZone, ZoneView};
 use crate::page::{FrameState, Residence, Tag};
 use crate::platform::{Activity, Platform};
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
 
+/// Free blocks by order and type: a zone's free lists, or one CPU's lists of the pageblocks that it owns.
+pub(crate) trait BlockLists {
+    /// The orders, from `order` up, whose list of that type has a block; bit 0 stands for `order`.
+    fn orders_from(&self, order: Order, migrate_type: MigrateType) -> u32;
+    /// The block that a list would give next.
+    fn first_block(&self, order: Order, migrate_type: MigrateType) -> Option<Pfn>;
+    /// Takes a block off its list; its tag.
+    fn take_off(&mut self, pfn: Pfn) -> Tag;
+    /// Puts the rest of a block of order `found` back, in pieces that cannot merge.
+    fn put_back(&mut self, rest: PfnRange, found: Order, migrate_type: MigrateType, residence: Residence);
+}
+
+/// Takes up to `count` blocks of `order` off one type's lists and gives each to `take`. Returns their number.
+///
+/// The result is that of taking one block after the other: smallest blocks first, each from its lower end, the rest back on the
+/// lists (`__rmqueue_smallest`, `expand`). But a block is taken off its list once and split where it lies, so pieces that leave
+/// together are never on a list in between. A piece's head has a stale tag: `take` gives it a new one.
+#[inline(always)]
+pub(crate) fn take_pieces<L: BlockLists>(
+    lists: &mut L,
+    order: Order,
+    migrate_type: MigrateType,
+    count: usize,
+    mut take: impl FnMut(&L, Pfn),
+) -> usize {
+    let mut taken = 0;
+    while taken < count {
+        let Some(found) = smallest(lists.orders_from(order, migrate_type), order) else { break };
+        let Some(block) = lists.first_block(found, migrate_type) else { break };
+        let tag = lists.take_off(block);
+        let pieces = (1 << (found.0 - order.0)).min(count - taken);
+        for piece in 0..pieces as u64 {
+            take(lists, block + PageCount(piece << order.0));
+        }
+        taken += pieces;
+        let rest = PfnRange { start: block + PageCount((pieces as u64) << order.0), end: block + found.pages() };
+        lists.put_back(rest, found, migrate_type, tag.residence());
+    }
+    taken
+}
+
+/// Merges a block with its buddies below `limit` as long as `take` takes the buddy off its list. Returns the merged block.
+#[inline(always)]
+pub(crate) fn merge<P: Platform>(
+    view: &ZoneView<'_, P>,
+    (mut pfn, mut order): (Pfn, Order),
+    limit: Order,
+    mut take: impl FnMut(Pfn, Order) -> bool,
+) -> (Pfn, Order) {
+    while order < limit {
+        let buddy = pfn.buddy(order);
+        if !take(buddy, order) {
+            break;
+        }
+        view.page(pfn.max(buddy)).set_tag(Tag::INTERIOR);
+        pfn = pfn.min(buddy);
+        order.0 += 1;
+    }
+    (pfn, order)
+}
+
+impl<P: Platform> BlockLists for LockedZone<'_, P> {
+    #[inline(always)]
+    fn orders_from(&self, order: Order, migrate_type: MigrateType) -> u32 {
+        self.orders_from(order, migrate_type)
+    }
+
+    #[inline(always)]
+    fn first_block(&self, order: Order, migrate_type: MigrateType) -> Option<Pfn> {
+        self.first_block(order, migrate_type)
+    }
+
+    #[inline(always)]
+    fn take_off(&mut self, pfn: Pfn) -> Tag {
+        let tag = self.page(pfn).tag();
+        self.remove_block(pfn, tag);
+        tag
+    }
+
+    #[inline(always)]
+    fn put_back(&mut self, rest: PfnRange, _: Order, migrate_type: MigrateType, residence: Residence) {
+        self.put_back_pieces(rest, migrate_type, residence);
+    }
+}
+
 impl<P: Platform> LockedZone<'_, P> {
-    /// Takes the smallest block of at least `order` off one type's lists and splits it (`__rmqueue_smallest`).
-    ///
-    /// The block's head keeps a stale tag: the caller owns it and tags it anew before it drops the lock.
-    /// The lower part is taken, upper halves go back to the lists, so frames come out in ascending order.
+    /// Takes the smallest block of at least `order` off one type's lists and splits it. The lower part is taken, so frames come
+    /// out in ascending order. Its head has a stale tag: the caller gives it a new one before it drops the lock.
     #[inline]
     pub(crate) fn take_smallest(&mut self, order: Order, migrate_type: MigrateType) -> Option<Pfn> {
-        let orders = self.orders_from(order, migrate_type);
-        if orders == 0 {
-            return None;
-        }
-        self.platform.begin_activity(Activity::Split);
-        let taken = self.take_from(orders, order, migrate_type);
-        self.platform.end_activity(Activity::Split, order.pages());
+        let mut taken = None;
+        self.take_many(order, migrate_type, 1, |_, pfn| taken = Some(pfn));
         taken
     }
 
-    /// As [`take_smallest`](Self::take_smallest), where there are blocks of those orders.
-    #[inline(always)]
-    fn take_from(&mut self, orders: u32, order: Order, migrate_type: MigrateType) -> Option<Pfn> {
-        let found = Order(order.0 + orders.trailing_zeros() as u8);
-        let pfn = self.first_block(found, migrate_type)?;
-        let tag = self.page(pfn).tag();
-        self.remove_block(pfn, tag);
-        self.put_back_upper_halves(pfn, (found, order), migrate_type, tag.residence());
-        Some(pfn)
-    }
-
-    /// Takes up to `count` blocks of `order` off one type's lists and gives each to `take`; how many there were.
-    ///
-    /// The outcome is that of as many [`take_smallest`](Self::take_smallest), one after the other: smallest blocks
-    /// first, each from its lower end, what is left back on the lists. But a block is taken off its list once and
-    /// cut up where it lies, so that pieces that are handed out at once never stand on a list in between.
+    /// Takes up to `count` blocks of `order` off one type's lists; see [`take_pieces`].
     pub(crate) fn take_many(
         &mut self,
         order: Order,
@@ -47,66 +112,29 @@ impl<P: Platform> LockedZone<'_, P> {
         take: impl FnMut(&Self, Pfn),
     ) -> usize {
         self.platform.begin_activity(Activity::Split);
-        let taken = self.take_many_in_span(order, migrate_type, count, take);
+        let taken = take_pieces(self, order, migrate_type, count, take);
         self.platform.end_activity(Activity::Split, PageCount((taken as u64) << order.0));
         taken
     }
 
-    #[inline(always)]
-    fn take_many_in_span(
-        &mut self,
-        order: Order,
-        migrate_type: MigrateType,
-        count: usize,
-        mut take: impl FnMut(&Self, Pfn),
-    ) -> usize {
-        let mut taken = 0;
-        while taken < count {
-            let orders = self.orders_from(order, migrate_type);
-            if orders == 0 {
-                break;
-            }
-            let found = Order(order.0 + orders.trailing_zeros() as u8);
-            let Some(block) = self.first_block(found, migrate_type) else { break };
-            let tag = self.page(block).tag();
-            self.remove_block(block, tag);
-            let pieces = (1 << (found.0 - order.0)).min(count - taken);
-            for piece in 0..pieces as u64 {
-                take(self, block + PageCount(piece << order.0));
-            }
-            taken += pieces;
-            let rest = PfnRange { start: block + PageCount((pieces as u64) << order.0), end: block + found.pages() };
-            self.put_back_pieces(rest, migrate_type, tag.residence());
-        }
-        taken
-    }
-
-    /// Splits a block of order `from`, off the lists, down to `to`; the upper halves are freed (`expand`).
+    /// Puts a range that lies in one block, and is not all of it, back on the lists. None of its pieces can merge.
     #[inline]
-    pub(crate) fn put_back_upper_halves(
-        &mut self,
-        pfn: Pfn,
-        (from, to): (Order, Order),
-        migrate_type: MigrateType,
-        residence: Residence,
-    ) {
-        let mut order = from;
-        while order > to {
-            order.0 -= 1;
-            self.add_block(pfn + order.pages(), order, migrate_type, Place::Head, residence);
+    pub(crate) fn put_back_pieces(&mut self, range: PfnRange, migrate_type: MigrateType, residence: Residence) {
+        for (pfn, order) in pieces(range, self.geometry.max_order()) {
+            self.add_block(pfn, order, migrate_type, Place::Head, residence);
         }
     }
 
-    /// Frees a block into lists of `migrate_type`, merging as far as buddies are free (`__free_one_page`).
+    /// Frees a block into the lists of `migrate_type`, merging as far as buddies are free (`__free_one_page`).
     ///
-    /// The caller owns the block: its head has any tag but buddy-free and zero links, the rest is zero. From
-    /// pageblock order on, blocks of different types merge only if both are of the ordinary types.
+    /// The caller owns the block: its head has any tag but buddy-free and zero links, the rest is zero. From pageblock order on,
+    /// blocks of different types merge only if both are of the ordinary types.
     #[inline]
     pub(crate) fn free_block(&mut self, pfn: Pfn, order: Order, migrate_type: MigrateType) {
         self.free_block_as(pfn, order, migrate_type, Residence::Resident);
     }
 
-    /// As [`free_block`](Self::free_block). What it merges to is reported only if all of it is.
+    /// As [`free_block`](Self::free_block). The merged block is reported only if all of it is.
     #[inline]
     pub(crate) fn free_block_as(&mut self, pfn: Pfn, order: Order, migrate_type: MigrateType, residence: Residence) {
         self.platform.begin_activity(Activity::Merge);
@@ -116,35 +144,26 @@ impl<P: Platform> LockedZone<'_, P> {
 
     #[inline(always)]
     fn merge_and_list(&mut self, pfn: Pfn, order: Order, migrate_type: MigrateType, residence: Residence) {
-        let max_order = self.geometry.max_order();
-        let (mut pfn, mut order, mut residence) = (pfn, order, residence);
-        while order < max_order {
-            let buddy = pfn.buddy(order);
+        let (view, mut residence) = (**self, residence);
+        let (pfn, order) = merge(&view, (pfn, order), self.geometry.max_order(), |buddy, order| {
             let tag = self.page(buddy).tag();
-            let single = order == Order::ZERO;
-            if !(tag.is_free_buddy(order, self.id) || (single && self.is_clustered_buddy(buddy, tag))) {
-                break;
+            if !(tag.is_free_buddy(order, self.id)
+                || (order == Order::ZERO && self.may_be_in_transit(tag) && self.is_listed(buddy, tag)))
+            {
+                return false;
             }
             if order >= self.geometry.pageblock_order() && !self.unify_types(buddy, order, migrate_type) {
-                break;
+                return false;
             }
             self.remove_block(buddy, tag);
             residence = residence.and(tag.residence());
-            let upper = pfn.max(buddy);
-            self.page(upper).set_tag(Tag::INTERIOR);
-            pfn = pfn.min(buddy);
-            order.0 += 1;
-        }
-        // What has no memory behind it any more is allocated last, and is not in the way of the next look for what has.
+            true
+        });
+        // A reported block has no memory behind it: it is allocated last, and out of the way of the next search for blocks to
+        // report.
         let last = residence == Residence::Reported || self.will_likely_merge(pfn, order);
         let place = if last { Place::Tail } else { Place::Head };
         self.add_block(pfn, order, migrate_type, place, residence);
-    }
-
-    /// Whether a single page in a cluster is free, as a buddy must be.
-    #[inline(always)]
-    pub(super) fn is_clustered_buddy(&self, buddy: Pfn, tag: Tag) -> bool {
-        tag.is_clustered() && self.is_listed(buddy, tag)
     }
 
     /// Whether a buddy of at least pageblock order may merge with a block of `migrate_type`; if so it takes on that type.
@@ -161,8 +180,8 @@ impl<P: Platform> LockedZone<'_, P> {
         true
     }
 
-    /// Whether the buddy of the next order is free, so that this block merges twice as soon as its own buddy
-    /// is freed (`buddy_merge_likely`).
+    /// Whether the buddy of the next order is free, so that this block merges twice as soon as its own buddy is freed
+    /// (`buddy_merge_likely`).
     fn will_likely_merge(&self, pfn: Pfn, order: Order) -> bool {
         if order.0 + 1 >= self.geometry.max_order().0 {
             return false;

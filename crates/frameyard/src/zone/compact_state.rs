@@ -1,23 +1,18 @@
-//! What a zone remembers of its compaction: where the scanners were, what failed, what somebody waits for, and counters.
+//! What a zone remembers of its compaction: scanner positions, failures, missing orders, and counters.
 //!
-//! All of it are hints and counts. They are read and written without a lock by whoever compacts (relaxed): a hint that is
-//! stale or lost costs a scan, or saves one that would have helped; nothing that must hold depends on it.
+//! All of it are hints and counts, read and written without a lock by compacting CPUs (relaxed). A stale or lost hint costs a scan,
+//! or skips one that would have helped; nothing that must hold depends on it.
 
-use super::fallback::{fallbacks, may_convert};
-use super::free_area::FreeArea;
-use super::{LockedZone, Reserves, WatermarkLevel, Zone};
-use crate::page::{FrameState, Tag};
-use crate::platform::Platform;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
-use crate::units::{MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, ZoneKind};
+use crate::units::{ORDER_SLOTS, Order, Pfn, ZoneKind};
 
-/// How far attempts are put off after failures: every `2^6`-th is made (`COMPACT_MAX_DEFER_SHIFT`).
+/// The longest deferral after failures: every `2^6`-th attempt is made (`COMPACT_MAX_DEFER_SHIFT`).
 pub(crate) const MAX_DEFER_SHIFT: u32 = 6;
 
-/// The largest order that is nothing special (`PAGE_ALLOC_COSTLY_ORDER`).
+/// The largest ordinary order (`PAGE_ALLOC_COSTLY_ORDER`).
 pub(crate) const COSTLY_ORDER: Order = Order(3);
 
-/// What is counted of compaction, by zone.
+/// Events of compaction, counted by zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CompactEvent {
     Stall,
@@ -39,13 +34,13 @@ impl CompactEvent {
     const COUNT: usize = Self::DaemonFreeScanned as usize + 1;
 }
 
-/// See the module. Lines of its own, for it is written while others read the zone's limits.
+/// See the module. On cache lines of its own: it is written while other CPUs read the zone's limits.
 #[repr(C, align(64))]
 #[derive(Default)]
 pub(crate) struct CompactState {
-    /// Where the migrate scanner goes on, for asynchronous runs and for others; outside the zone: at its bottom.
+    /// Where the migrate scanner continues, for asynchronous runs and for all other runs; outside the zone: at its bottom.
     cached_migrate: [AtomicU64; 2],
-    /// Where the free scanner goes on downwards: the end of the pageblock; outside the zone: at its top.
+    /// Where the free scanner continues downwards: the end of the pageblock; outside the zone: at its top.
     cached_free: AtomicU64,
     /// Attempts since the last failure.
     considered: AtomicU32,
@@ -53,11 +48,11 @@ pub(crate) struct CompactState {
     defer_shift: AtomicU32,
     /// The lowest order that failed plus 1; 0: none did.
     order_failed: AtomicU32,
-    /// 1 where the scanners of a direct compaction met, so that hints should be forgotten when there is time.
+    /// 1 if the scanners of a direct compaction met, so that the background compactor should forget the hints.
     flush_hints: AtomicU32,
-    /// The order that somebody missed plus 1, in bits 0–7, and his highest zone, in bits 8–15; 0: none.
+    /// The order that a request missed plus 1 in bits 0–7, and its highest zone in bits 8–15; 0: none.
     wanted: AtomicU32,
-    /// Steps of the background compactor until it looks at the scattering of free memory again.
+    /// Steps of the background compactor until it checks the fragmentation of free memory again.
     proactive_rest: AtomicU32,
     counters: [AtomicU64; CompactEvent::COUNT],
 }
@@ -82,40 +77,40 @@ impl CompactState {
         }
     }
 
-    /// What a counter stands at.
+    /// The value of a counter.
     pub(crate) fn counted(&self, event: CompactEvent) -> u64 {
         self.counters[event as usize].load(Ordering::Relaxed)
     }
 
-    /// Where the migrate scanner of an asynchronous run (0) or another (1) goes on; may be outside the zone.
+    /// Where the migrate scanner of an asynchronous run (0) or another (1) continues; may be outside the zone.
     pub(crate) fn cached_migrate(&self, scanner: usize) -> Pfn {
         Pfn(self.cached_migrate[scanner].load(Ordering::Relaxed))
     }
 
-    /// Where the free scanner goes on; may be outside the zone.
+    /// Where the free scanner continues; may be outside the zone.
     pub(crate) fn cached_free(&self) -> Pfn {
         Pfn(self.cached_free.load(Ordering::Relaxed))
     }
 
-    /// All frames below `to` are looked at (`update_cached_migrate`): for all runs, or for asynchronous ones alone (1).
+    /// Records that all frames below `to` were scanned (`update_cached_migrate`): for all runs, or for asynchronous ones only (1).
     pub(crate) fn advance_migrate(&self, to: Pfn, scanners: usize) {
         for cached in &self.cached_migrate[..scanners] {
             cached.fetch_max(to.0, Ordering::Relaxed);
         }
     }
 
-    /// The free scanner of some run goes on at `to`.
+    /// Records where the free scanner of a run continues.
     pub(crate) fn set_free(&self, to: Pfn) {
         self.cached_free.store(to.0, Ordering::Relaxed);
     }
 
-    /// Both scanners begin at the zone's ends again (`reset_cached_positions`).
+    /// Makes both scanners start at the zone's ends again (`reset_cached_positions`).
     pub(crate) fn reset_positions(&self) {
         self.cached_migrate.iter().for_each(|cached| cached.store(0, Ordering::Relaxed));
         self.cached_free.store(0, Ordering::Relaxed);
     }
 
-    /// Whether an attempt for that order is put off; counts it as considered (`compaction_deferred`).
+    /// Whether an attempt for that order is deferred; counts it as considered (`compaction_deferred`).
     pub(crate) fn is_deferred(&self, order: Order) -> bool {
         if self.order_failed().is_none_or(|failed| order < failed) {
             return false;
@@ -129,7 +124,7 @@ impl CompactState {
         true
     }
 
-    /// An attempt for that order failed: the next ones are put off for longer (`defer_compaction`).
+    /// An attempt for that order failed: defers the next ones for longer (`defer_compaction`).
     pub(crate) fn defer(&self, order: Order) {
         self.considered.store(0, Ordering::Relaxed);
         let shift = self.defer_shift.load(Ordering::Relaxed);
@@ -152,7 +147,7 @@ impl CompactState {
         word.checked_sub(1).map(|order| Order(order as u8))
     }
 
-    /// As [`order_can_be_made`](Self::order_can_be_made), and an allocation got it: nothing is put off any more.
+    /// As [`order_can_be_made`](Self::order_can_be_made), and an allocation got the block: ends the deferral.
     pub(crate) fn order_was_allocated(&self, order: Order) {
         self.considered.store(0, Ordering::Relaxed);
         self.defer_shift.store(0, Ordering::Relaxed);
@@ -160,7 +155,7 @@ impl CompactState {
         self.order_can_be_made(order);
     }
 
-    /// Whether attempts were put off as long as can be, so that this one should begin anew (`compaction_restarting`).
+    /// Whether attempts were deferred for the longest time, so that this one should start over (`compaction_restarting`).
     pub(crate) fn is_restarting(&self, order: Order) -> bool {
         let shift = self.defer_shift.load(Ordering::Relaxed);
         self.order_failed().is_some_and(|failed| order >= failed)
@@ -173,12 +168,12 @@ impl CompactState {
         (self.considered.load(Ordering::Relaxed), self.defer_shift.load(Ordering::Relaxed))
     }
 
-    /// Says that hints should be forgotten when there is time.
+    /// Asks the background compactor to forget the hints.
     pub(crate) fn want_flush(&self) {
         self.flush_hints.store(1, Ordering::Relaxed);
     }
 
-    /// Whether hints should be forgotten; whoever is told forgets them.
+    /// Whether the hints should be forgotten; clears the request.
     pub(crate) fn take_flush(&self) -> bool {
         let wanted = self.flush_hints.load(Ordering::Relaxed) != 0;
         if wanted {
@@ -187,7 +182,7 @@ impl CompactState {
         wanted
     }
 
-    /// Says that somebody missed a block of that order (`wakeup_kcompactd`).
+    /// Records that a request missed a block of that order (`wakeup_kcompactd`).
     pub(crate) fn want(&self, order: Order, highest: ZoneKind) {
         let word = (u32::from(order.0) + 1) | ((highest as u32) << 8);
         if self.wanted.load(Ordering::Relaxed) != word {
@@ -195,140 +190,27 @@ impl CompactState {
         }
     }
 
-    /// What somebody missed, and the highest zone that would serve him.
+    /// The order that a request missed, and its highest zone.
     pub(crate) fn wanted(&self) -> Option<(Order, ZoneKind)> {
         let word = self.wanted.load(Ordering::Relaxed);
         let order = (word as u8).checked_sub(1)?;
         Some((Order(order), *ZoneKind::ALL.get((word >> 8) as usize)?))
     }
 
-    /// Nobody misses anything any more.
+    /// Clears the missed order.
     pub(crate) fn forget_wanted(&self) {
         self.wanted.store(0, Ordering::Relaxed);
     }
 
-    /// Leaves the scattering of free memory alone for so many steps.
+    /// Skips the fragmentation check for that many steps.
     pub(crate) fn rest(&self, steps: u32) {
         self.proactive_rest.store(steps, Ordering::Relaxed);
     }
 
-    /// Whether the scattering of free memory is left alone, for one step less from now on.
+    /// Whether the fragmentation check is skipped; one step fewer from now on.
     pub(crate) fn is_resting(&self) -> bool {
         let rest = self.proactive_rest.load(Ordering::Relaxed);
         self.proactive_rest.store(rest.saturating_sub(1), Ordering::Relaxed);
         rest > 0
-    }
-}
-
-/// How the free memory of a zone is cut (the kernel's `struct contig_page_info`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct FreeShape {
-    /// Free frames.
-    pub(crate) pages: u64,
-    /// Free blocks.
-    pub(crate) blocks: u64,
-    /// Blocks of the order asked for that they would make.
-    pub(crate) suitable: u64,
-}
-
-impl Zone {
-    /// How free memory is cut, as seen by who wants a block of `order` (`fill_contig_page_info`). What waits to be
-    /// initialised is left out: it is whole.
-    pub(crate) fn free_shape_racy(&self, order: Order, max_order: Order) -> FreeShape {
-        let mut shape = FreeShape::default();
-        for at in 0..=max_order.index() {
-            let blocks = self.ordinary_blocks_racy(at);
-            shape.blocks += blocks;
-            shape.pages += blocks << at;
-            if at >= order.index() {
-                shape.suitable += blocks << (at - order.index());
-            }
-        }
-        shape
-    }
-
-    /// Frames on the free lists in blocks of at least that order, without those of isolated pageblocks; a moment ago.
-    pub(crate) fn pages_in_blocks_from_racy(&self, order: Order, max_order: Order) -> PageCount {
-        PageCount((order.index()..=max_order.index()).map(|at| self.ordinary_blocks_racy(at) << at).sum())
-    }
-
-    /// The free lists of some orders, for who says that he looks at them.
-    pub(crate) fn areas_between(&self, first: Order, last: Order) -> &[FreeArea] {
-        self.areas.get(first.index()..=last.index()).unwrap_or_default()
-    }
-
-    /// Free blocks of an order, without those of isolated pageblocks.
-    fn ordinary_blocks_racy(&self, order: usize) -> u64 {
-        let ordinary = MigrateType::ALL.into_iter().filter(|migrate_type| *migrate_type != MigrateType::Isolate);
-        ordinary.map(|migrate_type| self.free_blocks_racy(order, migrate_type)).sum()
-    }
-
-    /// Whether there is enough free memory to move blocks to, while one of `order` is made (`compaction_suitable`):
-    /// twice its size above the watermark.
-    pub(crate) fn has_room_to_compact_racy(&self, order: Order, highest: ZoneKind) -> bool {
-        let mark = if order > COSTLY_ORDER { WatermarkLevel::Low } else { WatermarkLevel::Min };
-        let needed = self.watermark(mark).0 + 2 * order.pages().0 + self.protection(highest).0;
-        self.free_pages_racy().0 > needed
-    }
-
-    /// Whether a request of that order and type would find a block (`zone_watermark_ok` with the minimum).
-    pub(crate) fn would_serve_racy(&self, order: Order, highest: ZoneKind, migrate_type: MigrateType) -> bool {
-        let reserves = Reserves { cma: migrate_type == MigrateType::Movable, ..Reserves::default() };
-        self.watermark_ok_with_racy(order, WatermarkLevel::Min, highest, reserves, PageCount(0))
-    }
-
-    /// Whether there is a free block for a request of that order and type, without spoiling pageblocks of other types
-    /// (the second half of `__compact_finished`).
-    pub(crate) fn has_suitable_block_racy(
-        &self,
-        order: Order,
-        migrate_type: MigrateType,
-        pageblock_order: Order,
-    ) -> bool {
-        let orders = |migrate_type: MigrateType| self.nonempty[migrate_type.index()].load(Ordering::Relaxed) >> order.0;
-        if orders(migrate_type) != 0 || (migrate_type == MigrateType::Movable && orders(MigrateType::Cma) != 0) {
-            return true;
-        }
-        let convertible = |other: MigrateType| {
-            orders(other)
-                .checked_ilog2()
-                .is_some_and(|highest| may_convert(Order(order.0 + highest as u8), migrate_type, pageblock_order))
-        };
-        fallbacks(migrate_type).into_iter().any(convertible)
-    }
-}
-
-impl<P: Platform> LockedZone<'_, P> {
-    /// Takes a free block off the lists to move another block to it; its order, where it is one below `limit` and of the
-    /// types allowed. Leaves the minimum watermark alone (`__isolate_free_page`).
-    pub(crate) fn isolate_free_block(
-        &mut self,
-        pfn: Pfn,
-        limit: Order,
-        allowed: fn(MigrateType) -> bool,
-    ) -> Option<Tag> {
-        let tag = self.settled_tag(pfn);
-        if !tag.is(FrameState::BuddyFree)
-            || tag.zone() != self.id
-            || tag.order() >= limit
-            || !allowed(tag.migrate_type())
-        {
-            return None;
-        }
-        let PageCount(pages) = tag.order().pages();
-        if self.free_pages().0 <= self.zone.watermark(WatermarkLevel::Min).0 + pages {
-            return None;
-        }
-        self.remove_block(pfn, tag);
-        let isolated = tag.without_cluster().without_merge_skipped().with_state(FrameState::Isolated);
-        self.page(pfn).set_tag(isolated);
-        self.count_moved(PageCount(pages));
-        Some(isolated)
-    }
-
-    /// Puts a block that its only user gives up on the free lists.
-    pub(crate) fn free_compacted(&mut self, pfn: Pfn, order: Order) {
-        self.free_by_type(pfn, order);
-        self.count_moved(order.pages());
     }
 }

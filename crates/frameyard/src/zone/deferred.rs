@@ -8,11 +8,9 @@
 //! last: a reader that no longer finds frames deferred finds them free, so no request fails between the two. `cursor` is a hint
 //! where to look next and may hold any value. `stalled` makes later requests skip a wait that an earlier request gave up.
 
-use super::{LockedZone, add_exclusive};
-use crate::page::Residence;
-use crate::platform::Platform;
+use super::exclusive::add_exclusive;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
-use crate::units::{MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, PfnRange};
+use crate::units::{ORDER_SLOTS, Order, PageCount, Pfn, PfnRange};
 
 /// The frames of a zone that are still to be initialised and freed.
 ///
@@ -37,13 +35,13 @@ impl DeferredFrames {
     /// The number of deferred frames, possibly stale.
     #[inline]
     pub(crate) fn pages_racy(&self) -> PageCount {
-        // Acquire: pairs with the Release in `initialised`.
+        // Acquire: pairs with the Release in `DeferredFrames::sub_initialised`.
         PageCount(self.pages.load(Ordering::Acquire))
     }
 
     /// Subtracts initialised frames, which are on the free lists and counted there. The caller holds the zone lock.
-    pub(super) fn initialised(&self, pages: u64) {
-        // Release: pairs with the Acquire in `pages_racy`.
+    pub(super) fn sub_initialised(&self, pages: u64) {
+        // Release: pairs with the Acquire in `DeferredFrames::pages_racy`.
         self.pages.store(self.pages.load(Ordering::Relaxed).wrapping_sub(pages), Ordering::Release);
     }
 
@@ -65,15 +63,15 @@ impl DeferredFrames {
 
     /// The highest order of which deferred frames will make blocks, possibly stale.
     pub(crate) fn highest_order_racy(&self) -> Option<Order> {
-        // Acquire: pairs with the Release in `listed`.
+        // Acquire: pairs with the Release in `DeferredFrames::listed`.
         let highest = self.blocks.iter().rposition(|blocks| blocks.load(Ordering::Acquire) > 0)?;
         Some(Order(highest as u8))
     }
 
     /// Subtracts blocks that are on the free lists now. The caller holds the zone lock.
-    fn listed(&self, order: Order, count: u64) {
+    pub(super) fn listed(&self, order: Order, count: u64) {
         let blocks = &self.blocks[order.index()];
-        // Release: pairs with the Acquire in `highest_order_racy`.
+        // Release: pairs with the Acquire in `DeferredFrames::highest_order_racy`.
         blocks.store(blocks.load(Ordering::Relaxed).wrapping_sub(count), Ordering::Release);
     }
 
@@ -109,47 +107,9 @@ impl DeferredFrames {
     }
 }
 
-impl super::Zone {
-    /// Counts all deferred frames as managed and free. Only while the yard is being created.
-    pub(crate) fn count_deferred(&self) {
-        let pages = self.deferred.pages_racy();
-        self.deferred.count();
-        add_exclusive(&self.facts.managed, pages.0);
-        add_exclusive(&self.free_pages, pages.0);
-    }
-}
-
-impl<P: Platform> LockedZone<'_, P> {
-    /// Frees a range of deferred frames whose page structures are initialised now. The range ends at the end of a
-    /// maximum-order block or of free memory, so that it makes the blocks that were counted.
-    pub(crate) fn add_initialised(&mut self, range: PfnRange) {
-        let max_order = self.geometry.max_order();
-        for (pfn, order) in super::pieces(range, max_order) {
-            self.free_to_pageblocks(pfn, order, Residence::Resident);
-        }
-        let deferred = &self.zone.deferred;
-        for_each_size(range, max_order, |order, count| deferred.listed(order, count));
-        if deferred.is_counted() {
-            // These frames already counted as free.
-            self.free_change = self.free_change.wrapping_sub(range.count().0);
-        } else {
-            add_exclusive(&self.zone.facts.managed, range.count().0);
-        }
-        self.initialised += range.count().0;
-    }
-
-    /// Whether a request should have more memory initialised before it takes another type's blocks: while that yields a
-    /// large enough block that is larger than every free Movable block. With all memory initialised the request would fall
-    /// back to such a block.
-    pub(super) fn should_grow_first(&self, order: Order) -> bool {
-        let Some(highest) = self.zone.deferred.highest_order_racy() else { return false };
-        highest >= order && self.orders_from(highest, MigrateType::Movable) == 0
-    }
-}
-
-/// Calls `visit` with the number of blocks of each order that [`pieces`](super::pieces) cuts a range into, without a step for
+/// Calls `visit` with the number of blocks of each order that [`pieces`](super::range::pieces) cuts a range into, without a step for
 /// each block.
-fn for_each_size(range: PfnRange, max_order: Order, mut visit: impl FnMut(Order, u64)) {
+pub(super) fn for_each_size(range: PfnRange, max_order: Order, mut visit: impl FnMut(Order, u64)) {
     let mut rest = range;
     while let Some(order) = rest.first_block(max_order) {
         let count = if order == max_order { rest.count().0 >> order.0 } else { 1 };

@@ -1,95 +1,65 @@
 //! The free lists of a zone, by order and migration type, and the only functions that change them.
 //!
-//! Lists are doubly linked by frame numbers kept in the pages of the blocks' heads. [`LockedZone::add_block`]
-//! and [`LockedZone::remove_block`] keep links, counts, bitmaps, tags and the zone's counters in step; whatever
-//! a later policy wants to know about blocks that come and go, it learns there.
+//! [`LockedZone::add_block`] and [`LockedZone::remove_block`] keep links, counts, bitmaps, tags and the zone's counters in step,
+//! and tell the transfer mechanisms of each block ([`BlockHooks`]).
 
-use super::{LockedZone, ZoneView, add_exclusive, sub_exclusive};
-use crate::locks::LockHold;
+use super::block_list::{BlockList, Place};
+use super::exclusive::{add_exclusive, sub_exclusive};
+#[cfg(feature = "policy-clusters")]
+use super::view::HoldProof;
+use super::view::{LockedZone, ZoneView};
 use crate::page::{FrameState, Link, Residence, Tag};
 use crate::platform::{Access, LineKind, Platform, SharedLine};
-use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
-use crate::units::{MigrateType, Order, PageCount, Pfn};
+use crate::sync::{AtomicU32, Ordering};
+#[cfg(feature = "policy-clusters")]
+use crate::units::PageCount;
+use crate::units::{MigrateType, Order, Pfn};
 
-/// One free list. `first` and `last` are 0 on an empty list.
-#[derive(Default)]
-pub(crate) struct FreeList {
-    first: AtomicU32,
-    last: AtomicU32,
-    blocks: AtomicU64,
-}
-
-all_atomic!(FreeList { first, last, blocks });
-
-impl FreeList {
-    pub(crate) fn first_racy(&self) -> Link {
-        Link(self.first.load(Ordering::Relaxed))
-    }
-
-    pub(crate) fn blocks_racy(&self) -> u64 {
-        self.blocks.load(Ordering::Relaxed)
-    }
-}
-
-/// The free lists of one order.
-#[derive(Default)]
-pub(crate) struct FreeArea {
-    lists: [FreeList; MigrateType::COUNT],
-}
-
-all_atomic!(FreeArea { lists });
-
-impl FreeArea {
-    #[inline(always)]
-    pub(crate) fn list(&self, migrate_type: MigrateType) -> &FreeList {
-        &self.lists[migrate_type.index()]
-    }
-}
-
-/// Which end of a free list a block joins.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
-    /// Allocated next.
-    Head,
-    /// Allocated last: it may soon merge into something larger.
-    Tail,
+/// What transfer mechanisms do about blocks that join and leave free lists. Implemented by [`transfer`](super::transfer).
+pub(crate) trait BlockHooks {
+    /// A block joined an end of a list, next to `neighbour`.
+    fn block_added(&mut self, pfn: Pfn, tag: Tag, neighbour: Link, place: Place);
+    /// A block, still linked behind `prev`, leaves its list.
+    fn block_removed(&mut self, pfn: Pfn, tag: Tag, prev: Link);
+    /// A block that had that tag moved to the list of another type.
+    fn block_relinked(&mut self, pfn: Pfn, tag: Tag);
+    /// Whether a block with that tag looks free and is on no list.
+    fn only_looks_free(&self, pfn: Pfn, tag: Tag) -> bool;
+    /// Whether a free block with that tag may be on no list.
+    fn may_be_in_transit(&self, tag: Tag) -> bool;
 }
 
 impl<'a, P: Platform> ZoneView<'a, P> {
     /// A list that is about to be used.
     #[inline(always)]
-    fn list_for(&self, order: Order, migrate_type: MigrateType, access: Access) -> &'a FreeList {
-        let list = self.zone.areas[order.index()].list(migrate_type);
+    fn list_for(&self, order: Order, migrate_type: MigrateType, access: Access) -> &'a BlockList {
+        let list = self.zone.list(order, migrate_type);
         self.platform.touch_line(SharedLine::of(LineKind::FreeLists, list), access);
         list
     }
 
-    /// Says that a list is used by who does not go through the functions here.
+    /// The link to the first block of a list, read without the lock or under a [`ZoneHold`](super::view::ZoneHold).
     #[inline(always)]
-    pub(super) fn touch_free_list(&self, order: Order, migrate_type: MigrateType, access: Access) {
-        self.list_for(order, migrate_type, access);
+    pub(super) fn first_link(&self, order: Order, migrate_type: MigrateType) -> Link {
+        self.list_for(order, migrate_type, Access::Read).first_racy()
     }
 
     /// The bits of a type that say which of its lists have a block.
     #[inline(always)]
     fn bits_for(&self, migrate_type: MigrateType, access: Access) -> &'a AtomicU32 {
-        let bits = &self.zone.nonempty[migrate_type.index()];
+        let bits = self.zone.nonempty(migrate_type);
         self.platform.touch_line(SharedLine::of(LineKind::FreeLists, bits), access);
         bits
     }
 
-    /// Takes so many single pages off the head of their list, all that stand before `next`. Their pages stay as they are; the
-    /// clusters, and the zone's counts of frames, are the caller's, who holds the zone lock.
+    /// Takes `count` single pages, all before `next`, off the head of their list under the zone lock. Their pages stay as they
+    /// are; the caller keeps the clusters and the zone's frame counts.
+    #[cfg(feature = "policy-clusters")]
     #[inline(always)]
-    pub(super) fn cut_list_locked(&self, _: &LockHold, migrate_type: MigrateType, next: Link, count: u64) {
+    pub(super) fn detach_front_locked(&self, _: HoldProof<'_>, migrate_type: MigrateType, next: Link, count: u64) {
         let list = self.list_for(Order::ZERO, migrate_type, Access::Write);
-        list.first.store(next.0, Ordering::Relaxed);
-        match self.map.next(next) {
-            Some(next) => self.page(next).set_prev(Link::NONE),
-            None => list.last.store(0, Ordering::Relaxed),
-        }
-        sub_exclusive(&list.blocks, count);
-        if list.blocks.load(Ordering::Relaxed) == 0 {
+        list.detach_front(self.map, self.platform, next);
+        if list.count_removed(count) {
             let bits = self.bits_for(migrate_type, Access::Write);
             bits.store(bits.load(Ordering::Relaxed) & !1, Ordering::Relaxed);
         }
@@ -108,49 +78,21 @@ impl<P: Platform> LockedZone<'_, P> {
         residence: Residence,
     ) {
         let list = self.list_for(order, migrate_type, Access::Write);
-        let link = self.map.link(pfn);
-        let page = self.page(pfn);
         let tag = Tag::new(FrameState::BuddyFree, order, migrate_type, self.id).with_residence(residence);
-        page.set_tag(tag);
+        self.page(pfn).set_tag(tag);
         if residence == Residence::Reported {
             add_exclusive(&self.zone.reported, order.pages().0);
         }
-        let neighbour = match place {
-            Place::Head => {
-                let old = Link(list.first.load(Ordering::Relaxed));
-                page.set_next(old);
-                page.set_prev(Link::NONE);
-                list.first.store(link.0, Ordering::Relaxed);
-                match self.map.next(old) {
-                    Some(next) => self.page(next).set_prev(link),
-                    None => list.last.store(link.0, Ordering::Relaxed),
-                }
-                old
-            }
-            Place::Tail => {
-                let old = Link(list.last.load(Ordering::Relaxed));
-                page.set_prev(old);
-                page.set_next(Link::NONE);
-                list.last.store(link.0, Ordering::Relaxed);
-                match self.map.next(old) {
-                    Some(prev) => self.page(prev).set_next(link),
-                    None => list.first.store(link.0, Ordering::Relaxed),
-                }
-                old
-            }
-        };
-        if order == Order::ZERO && self.zone.clusters().is_joining() && residence == Residence::Resident {
-            self.join_cluster(pfn, tag, self.map.linked(neighbour), place);
-        }
-        if list.blocks.load(Ordering::Relaxed) == 0 {
+        let neighbour = list.add(self.map, self.platform, pfn, place);
+        self.block_added(pfn, tag, neighbour, place);
+        if list.count_added(1) {
             let bits = self.bits_for(migrate_type, Access::Write);
             bits.store(bits.load(Ordering::Relaxed) | 1 << order.0, Ordering::Relaxed);
         }
-        add_exclusive(&list.blocks, 1);
         self.count_free(order.pages(), migrate_type, u64::wrapping_add);
     }
 
-    /// Takes a block off the free list that its tag names; the caller owns the head afterwards and gives it a new tag.
+    /// Takes a block off the free list that its tag names. The caller owns the head afterwards and gives it a new tag.
     ///
     /// The head's links are zero again.
     #[inline]
@@ -160,21 +102,11 @@ impl<P: Platform> LockedZone<'_, P> {
         let list = self.list_for(order, migrate_type, Access::Write);
         let page = self.page(pfn);
         let (next, prev) = (page.next(), page.prev());
-        if tag.has_listing() {
-            self.leave_cluster(pfn, tag, prev);
-        }
-        match self.map.next(prev) {
-            Some(prev) => self.page(prev).set_next(next),
-            None => list.first.store(next.0, Ordering::Relaxed),
-        }
-        match self.map.next(next) {
-            Some(next) => self.page(next).set_prev(prev),
-            None => list.last.store(prev.0, Ordering::Relaxed),
-        }
+        self.block_removed(pfn, tag, prev);
+        list.remove(self.map, self.platform, next, prev);
         page.set_next(Link::NONE);
         page.set_prev(Link::NONE);
-        sub_exclusive(&list.blocks, 1);
-        if list.blocks.load(Ordering::Relaxed) == 0 {
+        if list.count_removed(1) {
             let bits = self.bits_for(migrate_type, Access::Write);
             bits.store(bits.load(Ordering::Relaxed) & !(1 << order.0), Ordering::Relaxed);
         }
@@ -184,29 +116,22 @@ impl<P: Platform> LockedZone<'_, P> {
         self.count_free(order.pages(), migrate_type, u64::wrapping_sub);
     }
 
-    /// Takes a chain of single pages off the head of their list, from its first page on to `tail`; the first one. Their
-    /// pages stay as they are, but for the links of those behind the chain. Clusters and their counts are the caller's.
-    pub(super) fn cut_head(&mut self, migrate_type: MigrateType, tail: Pfn, count: u64) -> Option<Pfn> {
-        let list = self.list_for(Order::ZERO, migrate_type, Access::Write);
-        let first = self.map.linked(Link(list.first.load(Ordering::Relaxed)))?;
-        self.cut_list_locked(&self.hold, migrate_type, self.page(tail).next(), count);
+    /// Takes a chain of single pages, up to `tail`, off the head of their list. Their pages stay as they are; the caller keeps
+    /// the clusters.
+    #[cfg(feature = "policy-clusters")]
+    pub(super) fn detach_head(&mut self, migrate_type: MigrateType, tail: Pfn, count: u64) {
+        self.detach_front_locked(self.proof(), migrate_type, self.page(tail).next(), count);
         self.count_free(PageCount(count), migrate_type, u64::wrapping_sub);
-        Some(first)
     }
 
     /// Puts a chain of single pages, linked to each other and tagged as free, at the head of their list.
-    pub(super) fn join_head(&mut self, migrate_type: MigrateType, (first, tail): (Pfn, Pfn), count: u64) {
+    #[cfg(feature = "policy-clusters")]
+    pub(super) fn splice_head(&mut self, migrate_type: MigrateType, (first, tail): (Pfn, Pfn), count: u64) {
         let list = self.list_for(Order::ZERO, migrate_type, Access::Write);
-        let old = Link(list.first.load(Ordering::Relaxed));
-        self.page(tail).set_next(old);
-        list.first.store(self.map.link(first).0, Ordering::Relaxed);
-        match self.map.next(old) {
-            Some(next) => self.page(next).set_prev(self.map.link(tail)),
-            None => list.last.store(self.map.link(tail).0, Ordering::Relaxed),
-        }
+        list.splice_front(self.map, self.platform, first, tail);
         let bits = self.bits_for(migrate_type, Access::Write);
         bits.store(bits.load(Ordering::Relaxed) | 1, Ordering::Relaxed);
-        add_exclusive(&list.blocks, count);
+        list.count_added(count);
         self.count_free(PageCount(count), migrate_type, u64::wrapping_add);
     }
 
@@ -214,17 +139,18 @@ impl<P: Platform> LockedZone<'_, P> {
     pub(crate) fn relink_block(&mut self, pfn: Pfn, tag: Tag, to: MigrateType) {
         self.remove_block(pfn, tag);
         self.add_block(pfn, tag.order(), to, Place::Tail, tag.residence());
-        if tag.is_merge_skipped() {
-            // Its buddy may still be free.
-            self.mark_skipped(pfn);
-        }
+        self.block_relinked(pfn, tag);
     }
 
     /// The block that a list would give next.
     #[inline]
     pub(crate) fn first_block(&self, order: Order, migrate_type: MigrateType) -> Option<Pfn> {
-        let list = self.list_for(order, migrate_type, Access::Read);
-        self.map.linked(Link(list.first.load(Ordering::Relaxed)))
+        self.map.linked(self.first_link(order, migrate_type))
+    }
+
+    /// The block that a list would give last.
+    pub(crate) fn last_block(&self, order: Order, migrate_type: MigrateType) -> Option<Pfn> {
+        self.map.linked(self.list_for(order, migrate_type, Access::Read).last_racy())
     }
 
     /// The orders, from `order` up, whose list of that type has a block; bit 0 stands for `order`.
@@ -233,23 +159,32 @@ impl<P: Platform> LockedZone<'_, P> {
         self.bits_for(migrate_type, Access::Read).load(Ordering::Relaxed) >> order.0
     }
 
-    /// The block that a list would give last.
-    pub(crate) fn last_block(&self, order: Order, migrate_type: MigrateType) -> Option<Pfn> {
-        let list = self.list_for(order, migrate_type, Access::Read);
-        self.map.linked(Link(list.last.load(Ordering::Relaxed)))
+    /// The smallest order, from `order` up, whose list of that type has a block.
+    #[inline(always)]
+    pub(crate) fn smallest_order(&self, order: Order, migrate_type: MigrateType) -> Option<Order> {
+        smallest(self.orders_from(order, migrate_type), order)
     }
 
-    /// Counts frames that join or leave the free lists, for [`publish_counts`](Self::publish_counts).
-    #[inline(always)]
-    fn count_free(&mut self, count: PageCount, migrate_type: MigrateType, change: fn(u64, u64) -> u64) {
-        let PageCount(pages) = count;
-        match migrate_type {
-            MigrateType::Isolate => {}
-            MigrateType::Cma => {
-                self.free_change = change(self.free_change, pages);
-                self.cma_change = change(self.cma_change, pages);
-            }
-            _ => self.free_change = change(self.free_change, pages),
-        }
+    /// Whether a block with that tag, found by its number, is on a free list of this zone. Callers that do not come from a list
+    /// use this test.
+    #[inline]
+    pub(crate) fn is_listed(&self, pfn: Pfn, tag: Tag) -> bool {
+        tag.is(FrameState::BuddyFree) && tag.zone() == self.id && !self.only_looks_free(pfn, tag)
     }
+
+    /// The tag of the block at `pfn` for a search for free blocks: one that only looks free is in transit.
+    #[inline]
+    pub(crate) fn settled_tag(&self, pfn: Pfn) -> Tag {
+        let tag = self.tag_at(pfn);
+        if self.may_be_in_transit(tag) && tag.is(FrameState::BuddyFree) && self.only_looks_free(pfn, tag) {
+            return Tag::new(FrameState::InTransit, Order::ZERO, tag.migrate_type(), tag.zone());
+        }
+        tag
+    }
+}
+
+/// The smallest order of a set of orders whose bit 0 stands for `from`.
+#[inline(always)]
+pub(crate) fn smallest(orders: u32, from: Order) -> Option<Order> {
+    (orders != 0).then(|| Order(from.0 + orders.trailing_zeros() as u8))
 }

@@ -1,13 +1,14 @@
-//! Pageblocks kept back for high-order allocations that must not wait.
+//! Pageblocks reserved for high-order allocations that must not wait.
 
-use super::{LockedZone, add_exclusive, sub_exclusive};
+use super::exclusive::{add_exclusive, sub_exclusive};
+use super::view::LockedZone;
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order, Pfn};
 
 impl<P: Platform> LockedZone<'_, P> {
-    /// Keeps the pageblock of a block just allocated for later requests of the kind (`reserve_highatomic_pageblock`).
+    /// Reserves the pageblock of a block just allocated for later requests of the kind (`reserve_highatomic_pageblock`).
     ///
-    /// At most one percent of the zone is kept, and nothing where that is less than a pageblock.
+    /// Reserves at most one percent of the zone, and nothing if that is less than a pageblock.
     pub(crate) fn reserve_highatomic(&mut self, pfn: Pfn, order: Order) {
         let block = self.blocks.pages().0;
         let percent = self.zone.managed().0 / 100;
@@ -26,19 +27,15 @@ impl<P: Platform> LockedZone<'_, P> {
         }
     }
 
-    /// Gives one pageblock that was kept back to ordinary use (`unreserve_highatomic_pageblock`); whether there was one.
+    /// Returns one reserved pageblock to ordinary use (`unreserve_highatomic_pageblock`); whether there was one.
     pub(crate) fn unreserve_highatomic(&mut self, to: MigrateType) -> bool {
-        let orders = self.orders_from(Order::ZERO, MigrateType::HighAtomic);
-        if orders == 0 {
-            return false;
-        }
-        let order = Order(orders.trailing_zeros() as u8);
+        let Some(order) = self.smallest_order(Order::ZERO, MigrateType::HighAtomic) else { return false };
         let Some(pfn) = self.first_block(order, MigrateType::HighAtomic) else { return false };
         if order >= self.geometry.pageblock_order() {
             let tag = self.page(pfn).tag();
             self.blocks.set_block(pfn, order, to);
             self.remove_block(pfn, tag);
-            // Merges with neighbours that it was kept apart from while it was reserved.
+            // Merges with neighbours that its reservation kept apart.
             self.free_block_as(pfn, order, to, tag.residence());
             sub_exclusive(&self.zone.reserved_highatomic, order.pages().0);
         } else {

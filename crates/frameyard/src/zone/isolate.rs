@@ -2,26 +2,27 @@
 //!
 //! # Protocol
 //!
-//! Isolating a pageblock and undoing it are done under the zone lock, type and free lists together. So under the lock
-//! every free block of an isolated pageblock is on an Isolate list, which no request looks at, and no block on any other
-//! list lies in one. What can still come out of an isolated pageblock is what stands on per-CPU lists. Frames get there
-//! without the zone lock, by the type that the freeing thread has read before: a free that began before the isolation may
-//! put its frame on a list after it, once. So whoever has isolated a range drains the lists as often as he finds frames of
-//! the range that are neither free nor anybody's; a frame freed later sees the type Isolate and goes to the zone at once.
+//! A pageblock is isolated and restored under the zone lock, type and free lists together. So under the lock every free block of an
+//! isolated pageblock is on an Isolate list, which no request searches, and no block on any other list lies in one. Frames can
+//! still leave an isolated pageblock from per-CPU lists. They get there without the zone lock, by the type that the free read
+//! before: a free that began before the isolation may put its frame on a list after it, once. So an isolator drains the lists as
+//! long as it finds frames of the range that are neither free nor allocated; a frame freed later sees the type Isolate and goes to
+//! the zone directly.
 //!
-//! That all of a range is free is decided under the lock alone, by its taker, who takes it in the same hold.
+//! Only the taker of a range decides, under the lock, that all of it is free, and takes it in the same hold.
 //!
-//! Whoever has isolated a pageblock is the only one to undo it: a second one is refused. A pageblock remembers its type
-//! in its own byte, so isolators keep nothing.
+//! Only the isolator of a pageblock restores it: a second isolation is refused. A pageblock keeps its old type in its own byte, so
+//! isolators store nothing.
 
-use super::{LockedZone, add_exclusive, sub_exclusive};
+use super::exclusive::{add_exclusive, sub_exclusive};
+use super::view::LockedZone;
 use crate::page::{FrameState, Residence, Tag};
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
 
 impl<P: Platform> LockedZone<'_, P> {
-    /// Isolates the pageblock that begins at `start` (`set_migratetype_isolate`); `false`, and nothing changed, where it
-    /// is isolated already. All its memory is the zone's, and initialised.
+    /// Isolates the pageblock that begins at `start` (`set_migratetype_isolate`); `false`, with nothing changed, if it is isolated
+    /// already. All its memory is initialised and the zone's.
     #[must_use]
     pub(crate) fn isolate_pageblock(&mut self, start: Pfn) -> bool {
         let Some(was) = self.blocks.isolate(start) else { return false };
@@ -32,7 +33,7 @@ impl<P: Platform> LockedZone<'_, P> {
         true
     }
 
-    /// Gives an isolated pageblock its type back (`unset_migratetype_isolate`).
+    /// Restores the type of an isolated pageblock (`unset_migratetype_isolate`).
     pub(crate) fn unisolate_pageblock(&mut self, start: Pfn) {
         let Some(was) = self.blocks.restore(start) else { return };
         if was == MigrateType::HighAtomic {
@@ -41,7 +42,7 @@ impl<P: Platform> LockedZone<'_, P> {
         self.move_pageblock(start, was);
     }
 
-    /// Moves the free blocks of a pageblock to the lists of the type that it has now. A block that reaches beyond is cut.
+    /// Moves the free blocks of a pageblock to the lists of the type that it has now. A block that reaches beyond is split.
     fn move_pageblock(&mut self, start: Pfn, to: MigrateType) {
         let pageblock = PfnRange::new(start, self.blocks.pages());
         let (head, tag) = self.covering_block(start);
@@ -72,8 +73,8 @@ impl<P: Platform> LockedZone<'_, P> {
         }
     }
 
-    /// Frees a block to the lists of the pageblocks that it lies in, in parts where they are of different types
-    /// (`split_large_buddy`). The caller owns it, as for [`free_block`](Self::free_block).
+    /// Frees a block to the lists of the pageblocks that it lies in, in parts if their types differ (`split_large_buddy`). The caller
+    /// owns it, as for [`free_block`](Self::free_block).
     pub(crate) fn free_to_pageblocks(&mut self, pfn: Pfn, order: Order, residence: Residence) {
         let migrate_type = self.blocks.get(pfn);
         if self.blocks.types_of(pfn, order).all(|other| other == migrate_type) {

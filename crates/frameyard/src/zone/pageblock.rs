@@ -1,9 +1,8 @@
 //! The type of each pageblock: one byte for each `2^pageblock_order` frames, so that no two zones share a byte.
 //!
-//! The low half of the byte is the type plus one; 0 stands for a pageblock without any memory, or whose pages are not
-//! initialised. So one load says both whether a frame number may have a page structure that can be looked at, and which
-//! list a freed frame belongs to. The high half is 0, but for isolated pageblocks: there it is the type plus one that the
-//! pageblock goes back to.
+//! The low half of the byte is the type plus one; 0 stands for a pageblock without memory, or with uninitialised pages. So one load
+//! tells whether a frame number has a readable page structure, and which list a freed frame belongs to. The high half is 0, except
+//! in isolated pageblocks: there it is the type plus one to restore.
 
 use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::sync::{AtomicU8, Ordering};
@@ -19,8 +18,8 @@ fn type_of(half: u8) -> Option<MigrateType> {
     MigrateType::from_bits((half & TYPE).wrapping_sub(1))
 }
 
-/// The pageblock types of the whole memory map. Written under the lock of the zone that the block is in; the first time
-/// by who brings the block up, whom nobody can meet there.
+/// The pageblock types of the whole memory map. Written under the lock of the pageblock's zone; the first time by the CPU that
+/// initialises the pageblock, before any other can access it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PageblockMap<'a> {
     types: &'a [AtomicU8],
@@ -33,7 +32,7 @@ impl<'a> PageblockMap<'a> {
         Self { types, first, order: geometry.pageblock_order() }
     }
 
-    /// Frames below the first wrap to places far behind the table's end.
+    /// The index of a frame's byte. Frames below the first wrap to indices far behind the table's end.
     #[inline(always)]
     fn place(&self, pfn: Pfn) -> usize {
         (pfn.0.wrapping_sub(self.first.0) >> self.order.0) as usize
@@ -46,7 +45,7 @@ impl<'a> PageblockMap<'a> {
 
     /// The type of the pageblock, if it has memory and is of one of the types that have per-CPU lists.
     ///
-    /// Any frame number may be asked for.
+    /// Accepts any frame number.
     #[inline(always)]
     pub(crate) fn ordinary_type(&self, pfn: Pfn) -> Option<MigrateType> {
         self.ordinary_type_at(pfn.0.wrapping_sub(self.first.0) as usize)
@@ -60,15 +59,15 @@ impl<'a> PageblockMap<'a> {
         if usize::from(bits) < MigrateType::PER_CPU { MigrateType::from_bits(bits) } else { None }
     }
 
-    /// Says that the type of the pageblock of the frame at a place is read. Other reads, mostly of types that were read
-    /// just before, are not told of.
+    /// Announces a read of the type of the pageblock of the frame at an index. Other reads, mostly of types that were read just
+    /// before, are not announced.
     #[inline(always)]
     pub(crate) fn touch_at<P: Platform>(&self, platform: &P, place: usize) {
         let types = self.types.as_ptr().wrapping_add(place >> self.order.0).cast();
         platform.touch_line(SharedLine { kind: LineKind::PageblockTypes, address: types }, Access::Read);
     }
 
-    /// Whether the frame lies in a pageblock that has memory. Any frame number may be asked for.
+    /// Whether the frame lies in a pageblock that has memory. Accepts any frame number.
     #[inline(always)]
     pub(crate) fn has_memory(&self, pfn: Pfn) -> bool {
         // Acquire: pairs with the Release in `publish`.
@@ -81,13 +80,13 @@ impl<'a> PageblockMap<'a> {
         type_of(self.byte(pfn).load(Ordering::Relaxed)).unwrap_or(MigrateType::Unmovable)
     }
 
-    /// The type that the pageblock has, or goes back to while it is isolated. Without the zone lock it may be stale.
+    /// The type that the pageblock has, or that is restored when its isolation ends. Without the zone lock it may be stale.
     pub(crate) fn lasting_type(&self, pfn: Pfn) -> MigrateType {
         let byte = self.byte(pfn).load(Ordering::Relaxed);
         type_of(byte >> REMEMBERED_SHIFT).or(type_of(byte)).unwrap_or(MigrateType::Unmovable)
     }
 
-    /// Makes the pageblock an isolated one that remembers its type; that type. `None` where it is isolated already.
+    /// Isolates the pageblock and keeps its type in the byte. Returns the type; `None` if it is isolated already.
     pub(crate) fn isolate(&self, pfn: Pfn) -> Option<MigrateType> {
         let was = self.get(pfn);
         if was == MigrateType::Isolate {
@@ -99,7 +98,7 @@ impl<'a> PageblockMap<'a> {
         Some(was)
     }
 
-    /// Gives an isolated pageblock the type back that it remembers; that type. `None` where it is not isolated.
+    /// Restores the type of an isolated pageblock. Returns the type; `None` if it is not isolated.
     pub(crate) fn restore(&self, pfn: Pfn) -> Option<MigrateType> {
         if self.get(pfn) != MigrateType::Isolate {
             return None;
@@ -110,8 +109,8 @@ impl<'a> PageblockMap<'a> {
         Some(was)
     }
 
-    /// Lets everybody look at the pages of a pageblock with memory: Movable, unless it has a type already. Whoever sees
-    /// a type sees these pages initialised.
+    /// Publishes the pages of a pageblock with memory: as Movable, unless it has a type already. A CPU that sees a type sees these
+    /// pages initialised.
     pub(crate) fn publish(&self, pfn: Pfn) {
         let byte = self.byte(pfn);
         if byte.load(Ordering::Relaxed) == 0 {
@@ -126,8 +125,8 @@ impl<'a> PageblockMap<'a> {
             self.get(pfn) != MigrateType::Isolate,
             "the pageblock of {pfn} is isolated: only its isolator changes it"
         );
-        // Release: pairs with the Acquire in `ordinary_type` and `has_memory`. The writer sees the pages initialised,
-        // by the zone lock; whoever sees this type instead of the published one must, too.
+        // Release: pairs with the Acquire in `ordinary_type` and `has_memory`. The writer sees the pages initialised
+        // by the zone lock; a CPU that sees this type instead of the published one must see them, too.
         self.byte(pfn).store(migrate_type as u8 + 1, Ordering::Release);
     }
 

@@ -1,39 +1,38 @@
 //! Per-CPU lists: frames kept close to the CPU that will use them, in front of the zone lock.
 //!
-//! Each zone has one [`PerCpuPages`] for each CPU. It holds a list for every pair of migration type and small
-//! order, and two for the huge-page order. A list is an array of frame indices used as a stack, so neither
-//! taking a frame nor refilling or draining follows a pointer from page to page. What does not fit the array is
-//! packed into batches kept in the pages of their own frames ([`packed`]).
+//! Each zone has one [`PerCpuPages`] for each CPU: a list for every pair of migration type and small order, and two for the
+//! huge-page order. A list is an array of frame indices used as a stack, so no operation follows a pointer from page to page. Blocks
+//! that do not fit the array are packed into batches in their own page structures ([`packed`](super::batch::packed)). Batches move between a list and the
+//! zone through the interface of [`transfer`](super::transfer).
 //!
 //! # Protocol
 //!
-//! Everything in a `PerCpuPages` is guarded by its lock word. Its CPU takes it by *trying*: the lock is free
-//! except when a thread was preempted inside, or another CPU drains the lists. Then the CPU goes to the zone
-//! itself and waits for nobody. A drainer from another CPU waits for the lock, and holds it while it takes
-//! frames out. The line of the lock is written by its own CPU alone in the common case. Nothing relies on the
-//! caller still running on the CPU that the lists belong to: it may have moved on; it then uses a list that is
-//! not its own, under that list's lock.
+//! A lock word guards everything in a `PerCpuPages`. Its CPU *tries* to take it: the lock is free except while a preempted thread
+//! holds it or another CPU drains the lists. If it is taken, the CPU goes to the zone instead of waiting. A CPU that drains another
+//! CPU's lists waits for the lock and holds it while it takes frames out. In the common case only its own CPU writes the lock's
+//! cache line. A caller may have moved to another CPU meanwhile: it then uses a list that is not its own, under that list's lock.
 //!
-//! Words are read and written relaxed: taking the lock acquires what the last holder released when it gave the
-//! lock back. The same pair hands over the bytes of a frame: its old owner wrote them before it pushed the frame,
-//! the new one touches them after it popped it. A frame that passes through the zone is handed over by the zone
-//! lock likewise. `_racy` readers see any recent value, and two words that need not belong together.
+//! Words are read and written relaxed: taking the lock acquires what the last holder released. The same pair hands over the bytes of
+//! a frame: its old owner wrote them before it pushed the frame, its new owner touches them after it popped it. The zone lock does
+//! the same for a frame that passes through the zone. `_racy` readers see any recent value, and two words that need not belong
+//! together.
 //!
 //! # Counting equations
 //!
-//! - `high − room` of a group = Σ over its lists of (array length + packed blocks) × 2^order; the groups are the
-//!   small orders and the huge-page order. `room` is below 0 for a while when `high` was lowered.
-//! - each frame in a list has a [`FrameState::PerCpu`](crate::page::FrameState::PerCpu) tag with the list's order.
+//! - `high − room` of a group = Σ over its lists of (array length + packed blocks) × 2^order; the groups are the small orders and the
+//!   huge-page order. `room` is below 0 for a while after `high` was lowered.
+//! - Each frame in a list has a [`FrameState::PerCpu`](crate::page::FrameState::PerCpu) tag with the list's order.
 
 use core::fmt;
 
 use crate::platform::{Access, Contention, LineKind, LockId, Platform, SharedLine};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::units::{CpuId, Geometry, MigrateType, Order, PageCount, ZoneId};
-use crate::zone::{ZonePolicy, add_exclusive};
+use crate::zone::batch::BATCH;
+use crate::zone::exclusive::add_exclusive;
+use crate::zone::policy::ZonePolicy;
+use crate::zone::transfer::{ListLimits, list_limits};
 
-pub(crate) mod packed;
-mod stocked;
 mod traffic;
 
 pub(crate) use traffic::Refill;
@@ -42,17 +41,12 @@ pub(crate) use traffic::Refill;
 const SMALL_ORDERS: usize = if cfg!(loom) { 1 } else { 4 };
 /// The lists of small orders come first, by order, then type.
 const FIRST_HUGE: usize = SMALL_ORDERS * MigrateType::PER_CPU;
-/// How many lists there are: small orders by type, and the huge-page order, movable or not.
+/// The number of lists: small orders by type, and the huge-page order, movable or not.
 pub(crate) const LISTS: usize = FIRST_HUGE + 2;
-/// How many entries a list's array has: two packed batches, so that after one is moved in or out there is room either way.
-pub(crate) const ARRAY: usize = 2 * packed::BATCH;
+/// The entries of a list's array: two batches, so that after one moves in or out there is room either way.
+pub(crate) const ARRAY: usize = 2 * BATCH;
 
-/// The limits of all lists under [`ZonePolicy::BigPcp`]. (Small in models, whose yards are.)
-const BIG_HIGH: u32 = if cfg!(loom) { 12 } else { 65532 };
-/// How many frames cross at once then.
-const BIG_BATCH: u32 = if cfg!(loom) { 2 } else { 10922 };
-
-/// Which list: a number below [`LISTS`].
+/// A list, by a number below [`LISTS`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ListId(u8);
 
@@ -74,7 +68,7 @@ impl ListId {
         }
     }
 
-    /// The list for blocks of that order and type; `None` where such blocks have none.
+    /// The list for blocks of that order and type; `None` if such blocks have none.
     #[inline(always)]
     pub(crate) fn new(order: Order, migrate_type: MigrateType, geometry: Geometry) -> Option<Self> {
         let huge = || Self((FIRST_HUGE + usize::from(migrate_type == MigrateType::Movable)) as u8);
@@ -89,7 +83,7 @@ impl ListId {
         }
     }
 
-    /// All lists of a group, beginning with this one and going round.
+    /// All lists of a group, starting with this one.
     pub(crate) fn group_from(self) -> impl Iterator<Item = Self> {
         let (first, count) = match self.group() {
             Group::Small => (0, FIRST_HUGE),
@@ -127,9 +121,9 @@ impl ListId {
     }
 }
 
-/// The type of the per-CPU lists that blocks of a pageblock of that type go to; `None` where they go to the zone at once.
+/// The type of the per-CPU lists for blocks of a pageblock of that type; `None` if such blocks go to the zone directly.
 ///
-/// CMA and high-atomic blocks travel with the movable ones and are sorted out when they return to the zone.
+/// CMA and high-atomic blocks go with the movable ones and are sorted when they return to the zone.
 #[inline(always)]
 pub(crate) fn list_type(block_type: MigrateType) -> Option<MigrateType> {
     match block_type {
@@ -143,11 +137,11 @@ pub(crate) fn list_type(block_type: MigrateType) -> Option<MigrateType> {
 #[repr(C, align(64))]
 pub(crate) struct PcpList {
     len: AtomicU32,
-    /// Link to the leader of the newest packed batch.
+    /// Link to the head of the newest packed batch.
     chain: AtomicU32,
-    /// Blocks handed out from the list. With those taken back it lies on the line that taking a block writes anyway.
+    /// Blocks allocated from the list. On the cache line that every allocation writes anyway, with the frees.
     allocations: AtomicU64,
-    /// Blocks taken back for the list.
+    /// Blocks freed to the list.
     frees: AtomicU64,
     entries: [AtomicU32; ARRAY],
 }
@@ -159,15 +153,15 @@ all_atomic!(PcpList { len, chain, allocations, frees, entries });
 #[derive(Default)]
 pub(crate) struct PerCpuPages {
     lock: AtomicU32,
-    /// How many more frames may be held (an `i32`), by [`Group`].
+    /// The frames that the lists may still take (an `i32`), by [`Group`].
     room: [AtomicU32; 2],
-    /// The most frames that may be held, by [`Group`].
+    /// The most frames that the lists hold, by [`Group`].
     high: [AtomicU32; 2],
-    /// How many frames cross the zone lock at once.
+    /// The frames that one transfer moves.
     batch: AtomicU32,
     zone: AtomicU32,
     cpu: AtomicU32,
-    /// What `high` and `batch` are as the yard sizes its lists, whatever the policy makes of them.
+    /// `high` and `batch` as the yard sizes its lists, whatever the policy's limits are.
     own_high: [AtomicU32; 2],
     own_batch: AtomicU32,
     pub(crate) counts: PcpCounts,
@@ -176,18 +170,18 @@ pub(crate) struct PerCpuPages {
 
 all_atomic!(PerCpuPages { lock, room, high, batch, zone, cpu, own_high, own_batch, counts, lists });
 
-/// What happened on one CPU's lists; changed under their lock, read racily.
+/// Events on one CPU's lists. Change under their lock, read racily.
 #[derive(Default)]
 pub(crate) struct PcpCounts {
     /// Batches fetched from the zone.
     pub(crate) refills: AtomicU64,
-    /// Batches given back to it.
+    /// Batches given back to the zone.
     pub(crate) drains: AtomicU64,
 }
 
 all_atomic!(PcpCounts { refills, drains });
 
-/// Blocks, and the frames that they have.
+/// Blocks and their frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Flow {
     pub(crate) blocks: u64,
@@ -215,7 +209,7 @@ impl Default for PcpList {
 }
 
 impl PerCpuPages {
-    /// Says whose lists these are, once, when the yard is created.
+    /// Records the zone and CPU of these lists, once, when the yard is created.
     pub(crate) fn assign(&self, zone: ZoneId, cpu: CpuId) {
         self.zone.store(u32::from(zone.0), Ordering::Relaxed);
         self.cpu.store(cpu.0, Ordering::Relaxed);
@@ -242,32 +236,32 @@ impl PerCpuPages {
         PageCount(u64::from(self.batch.load(Ordering::Relaxed)))
     }
 
-    /// Frames held by all lists, a moment ago.
+    /// Frames held by all lists, possibly stale.
     pub(crate) fn pages_racy(&self) -> PageCount {
         PageCount(self.held_racy(Group::Small).0 + self.held_racy(Group::Huge).0)
     }
 
-    /// Frames held by the lists of small orders, a moment ago (the kernel's `count`).
+    /// Frames held by the lists of small orders, possibly stale (the kernel's `count`).
     pub(crate) fn small_pages_racy(&self) -> PageCount {
         self.held_racy(Group::Small)
     }
 
-    /// Frames held by a group of lists, a moment ago; of no meaning, but never huge, while the limits change.
+    /// Frames held by a group of lists, possibly stale; meaningless, but never huge, while the limits change.
     pub(crate) fn held_racy(&self, group: Group) -> PageCount {
         let high = self.high[group as usize].load(Ordering::Relaxed);
         let room = self.room[group as usize].load(Ordering::Relaxed);
         PageCount((high.wrapping_sub(room) as i32).max(0) as u64)
     }
 
-    /// Whether there was nothing to drain, a moment ago.
+    /// Whether there is nothing to drain, possibly stale.
     ///
-    /// Neither sign is enough: the count may read 0 while limits change, the lists while a batch is unpacked.
+    /// Both conditions are needed: the count may read 0 while limits change, the lists while a batch is unpacked.
     pub(crate) fn is_empty_racy(&self) -> bool {
         let empty = |word: &AtomicU32| word.load(Ordering::Relaxed) == 0;
         self.pages_racy().0 == 0 && self.lists.iter().all(|list| empty(&list.len) && empty(&list.chain))
     }
 
-    /// What was handed out from all lists and what was taken back, a moment ago.
+    /// What was allocated from all lists and what was freed to them, possibly stale.
     pub(crate) fn flow_racy(&self, geometry: Geometry) -> (Flow, Flow) {
         let (mut out, mut back) = (Flow::default(), Flow::default());
         for id in ListId::all() {
@@ -278,7 +272,7 @@ impl PerCpuPages {
         (out, back)
     }
 
-    /// Takes the lock if nobody has it. The caller says which lists these are, so that nothing is read for it.
+    /// Takes the lock if it is free. The caller names the zone and CPU, which saves reading them.
     #[inline(always)]
     pub(crate) fn try_lock<'a, P: Platform>(
         &'a self,
@@ -294,7 +288,7 @@ impl PerCpuPages {
         }
     }
 
-    /// Takes the lock, waiting for whoever has it.
+    /// Takes the lock; spins until acquired. The holder waits for a mechanism's lock and the zone lock at most.
     pub(crate) fn lock<'a, P: Platform>(&'a self, platform: &'a P) -> LockedPcp<'a, P> {
         let guard = platform.guard();
         let id = self.lock_id();
@@ -340,13 +334,13 @@ impl<'a, P: Platform> LockedPcp<'a, P> {
         &self.pcp.lists[id.0 as usize]
     }
 
-    /// Whose lists these are.
+    /// The CPU of these lists.
     fn cpu(&self) -> CpuId {
         self.pcp.cpu()
     }
 
-    /// Sets the limits as the yard sizes its lists; they are in force unless `policy` has limits of its own. Safe at any
-    /// time: the lists shrink to a lower limit as they are used.
+    /// Sets the limits as the yard sizes its lists; in force unless `policy` has limits of its own. Safe at any time: the lists
+    /// shrink to a lower limit as they are used.
     pub(crate) fn set_limits(&mut self, policy: ZonePolicy, high: PageCount, huge_high: PageCount, batch: PageCount) {
         for (own, high) in self.pcp.own_high.iter().zip([high, huge_high]) {
             own.store(high.0.min(i32::MAX as u64) as u32, Ordering::Relaxed);
@@ -355,11 +349,11 @@ impl<'a, P: Platform> LockedPcp<'a, P> {
         self.adopt_policy(policy);
     }
 
-    /// Brings those limits into force that the policy has, or those that the yard sizes its lists to.
+    /// Applies the limits of the policy, or those that the yard sizes its lists to.
     pub(crate) fn adopt_policy(&mut self, policy: ZonePolicy) {
-        let (highs, batch) = match policy {
-            ZonePolicy::BigPcp => ([BIG_HIGH; 2], BIG_BATCH),
-            _ => (
+        let (highs, batch) = match list_limits(policy) {
+            Some(ListLimits { high, batch }) => ([high; 2], batch),
+            None => (
                 [0, 1].map(|group: usize| self.pcp.own_high[group].load(Ordering::Relaxed)),
                 self.pcp.own_batch.load(Ordering::Relaxed),
             ),
@@ -372,25 +366,25 @@ impl<'a, P: Platform> LockedPcp<'a, P> {
         self.pcp.batch.store(batch, Ordering::Relaxed);
     }
 
-    /// Counts blocks handed out from a list.
+    /// Counts blocks allocated from a list.
     #[inline(always)]
     pub(crate) fn count_allocations(&mut self, id: ListId, blocks: u64) {
         add_exclusive(&self.list(id).allocations, blocks);
     }
 
-    /// Counts a block taken back for a list.
+    /// Counts a block freed to a list.
     #[inline(always)]
     pub(crate) fn count_free(&mut self, id: ListId) {
         add_exclusive(&self.list(id).frees, 1);
     }
 
-    /// Says that a word of a list is used. The lists' limits are not told of: they lie on the line of the lock.
+    /// Announces a use of a word of a list. Uses of the limits are not announced: they are on the cache line of the lock.
     #[inline(always)]
     fn touch<T>(&self, word: &T, access: Access) {
         self.platform.touch_line(SharedLine::of(LineKind::PerCpuLists, word), access);
     }
 
-    /// Takes the newest entry of the array; `None` where the array is empty.
+    /// Takes the newest entry of the array; `None` if it is empty.
     #[inline(always)]
     pub(crate) fn pop(&mut self, id: ListId, order: Order) -> Option<u32> {
         let list = self.list(id);
@@ -404,7 +398,7 @@ impl<'a, P: Platform> LockedPcp<'a, P> {
         Some(index)
     }
 
-    /// Adds an entry; `false`, and nothing changed, where the limit or the array's end is reached.
+    /// Adds an entry; `false`, with nothing changed, if the limit or the end of the array is reached.
     #[inline(always)]
     #[must_use]
     pub(crate) fn push(&mut self, id: ListId, order: Order, index: u32) -> bool {

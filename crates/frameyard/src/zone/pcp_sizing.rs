@@ -9,9 +9,9 @@ use crate::units::{ByteSize, Geometry, PageCount};
 /// The two sizes of a per-CPU list.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct PcpSizes {
-    /// Above so many frames a batch goes back to the zone. 0 keeps nothing.
+    /// Lists with more frames give a batch back to the zone. 0 keeps nothing.
     pub high: PageCount,
-    /// How many frames one visit to the zone moves; at least 1.
+    /// The frames that one refill or drain moves; at least 1.
     pub batch: PageCount,
 }
 
@@ -31,7 +31,7 @@ impl Default for PcpSizes {
 /// What the sizes of a zone's per-CPU lists follow from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct PcpZone {
-    /// Pages that were handed to the allocator.
+    /// Pages that the allocator manages.
     pub managed: PageCount,
     /// The low watermark, without a boost.
     pub low: PageCount,
@@ -75,10 +75,10 @@ impl HighFraction {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum PcpSizing {
     /// Kernels from 5.14 on: `high` is the low watermark divided among the CPUs of the node (all CPUs
-    /// where it has none), at least 4 batches. After `zone_batchsize` and `zone_highsize`.
+    /// if it has none), at least 4 batches. After `zone_batchsize` and `zone_highsize`.
     #[default]
     Scaled,
-    /// Kernels up to 5.13: `high` is six times the raw batch, so 0 where the zone is so small that its
+    /// Kernels up to 5.13: `high` is six times the raw batch, so 0 in a zone so small that its
     /// raw batch is 0. After `zone_batchsize` and `pageset_set_batch`.
     Classic,
     /// Kernels up to 4.18: as [`Classic`](Self::Classic) with half the largest batch, 31 frames of 4 KiB. After
@@ -122,10 +122,10 @@ fn share(total: u64, zone: PcpZone) -> u64 {
     total / u64::from(cpus.max(1))
 }
 
-/// A quarter of about 0.1 % of the zone, or of `largest` where that is less, to the next power of two, less 1.
+/// A quarter of about 0.1 % of the zone, or of `largest` if that is less, to the next power of two, less 1.
 ///
-/// After the kernel's `zone_batchsize`; 0 for zones below 8192 pages. The one that is taken off keeps
-/// batches out of step with caches, which favour powers of two.
+/// After the kernel's `zone_batchsize`; 0 for zones below 8192 pages. The subtracted 1 keeps batches out of
+/// step with caches, which favour powers of two.
 fn raw_batch(geometry: Geometry, managed: PageCount, largest: ByteSize) -> u64 {
     let quarter = ((managed.0 / 1024).min(geometry.pages_in(largest).0) / 4).max(1);
     let grown = quarter + quarter / 2;

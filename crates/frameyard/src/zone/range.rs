@@ -1,15 +1,14 @@
 //! Taking a particular range of frames, if all of it is free.
 
-use super::LockedZone;
-use super::free_area::Place;
-use crate::page::{FrameState, Residence, Tag};
+use super::view::LockedZone;
+use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order, Pfn, PfnRange};
 
 /// The frame that keeps a range from being taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RangeBlocked {
-    /// Head of the block in the way, or the frame itself where no block covers it.
+    /// Head of the block in the way, or the frame itself if no block covers it.
     pub(crate) head: Pfn,
     /// What that block is.
     pub(crate) state: FrameState,
@@ -20,10 +19,10 @@ pub(crate) struct RangeBlocked {
 /// Which free lists a range may be taken from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum RangeLists {
-    /// Those that allocations of the type are served from: not what is kept back for atomic high-order requests, and what
-    /// is of contiguous memory areas for movable ones alone.
+    /// The lists that serve allocations of the type: not those reserved for atomic high-order requests, and those of contiguous
+    /// memory areas only for movable requests.
     Open,
-    /// Those of isolated pageblocks.
+    /// The lists of isolated pageblocks.
     Isolated,
 }
 
@@ -39,7 +38,7 @@ impl RangeLists {
 }
 
 impl<P: Platform> LockedZone<'_, P> {
-    /// Takes all frames of a range off the free lists, as blocks of the largest aligned pieces, still to be handed out.
+    /// Takes all frames of a range off the free lists, as the largest aligned blocks. The caller still has to mark them as allocated.
     ///
     /// # Errors
     ///
@@ -81,16 +80,9 @@ impl<P: Platform> LockedZone<'_, P> {
         Ok(())
     }
 
-    /// The block that covers a frame; the frame itself with an interior tag where there is none. What looks free is.
+    /// The block that covers a frame; the frame itself with an interior tag if there is none. A block that looks free is free.
     pub(crate) fn covering_block(&self, pfn: Pfn) -> (Pfn, Tag) {
         covering_block(self.geometry.max_order(), pfn, |pfn| self.settled_tag(pfn))
-    }
-
-    /// Puts a range that lies in one block, and not the whole of it, back on the lists. None of its pieces can merge.
-    pub(crate) fn put_back_pieces(&mut self, range: PfnRange, migrate_type: MigrateType, residence: Residence) {
-        for (pfn, order) in pieces(range, self.geometry.max_order()) {
-            self.add_block(pfn, order, migrate_type, Place::Head, residence);
-        }
     }
 
     fn tag_pieces(&mut self, range: PfnRange, state: FrameState, migrate_type: MigrateType) {
@@ -100,7 +92,7 @@ impl<P: Platform> LockedZone<'_, P> {
     }
 }
 
-/// The block that covers a frame, by looking at every head that could; the frame itself where none does.
+/// The block that covers a frame, found by its possible heads; the frame itself if none covers it.
 pub(crate) fn covering_block(max_order: Order, pfn: Pfn, tag_of: impl Fn(Pfn) -> Tag) -> (Pfn, Tag) {
     for order in 0..=max_order.0 {
         let head = pfn.align_down(Order(order));

@@ -1,9 +1,9 @@
 //! Watermarks, lowmem reserves and the statistics threshold: pure formulas over one record per zone.
 //!
-//! Everything here works on a slice of [`ZoneSizing`] records, all zones of all nodes, and takes nothing
-//! but the managed pages as given. [`size_zones`] does what the kernel does at boot, in its order; the
-//! single steps are public for those who change one value later. Nothing allocates or locks; each
-//! function looks at each zone a constant number of times.
+//! All functions work on a slice of [`ZoneSizing`] records of all zones of all nodes; their input is the managed
+//! pages. [`size_zones`] does what the kernel does at boot, in its order; the single steps are public for callers
+//! that change one value later. Nothing allocates or locks; each function reads each zone a constant number of
+//! times.
 
 use core::fmt;
 
@@ -18,7 +18,7 @@ pub enum WatermarkLevel {
     Low,
     /// At it background reclaim goes back to sleep.
     High,
-    /// Up to it reclaim goes on where pages are promoted to this node.
+    /// Reclaim continues up to it on nodes to which pages are promoted.
     Promo,
 }
 
@@ -54,14 +54,14 @@ impl Watermarks {
     }
 }
 
-/// What one zone brings into the formulas, and what it gets out of them.
+/// The input of the formulas for one zone, and their results.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ZoneSizing {
     /// Which zone this is.
     pub id: ZoneId,
-    /// In: pages that exist, whether the allocator has them or not. A zone without any is unpopulated.
+    /// In: pages that exist, managed or not. A zone without any is unpopulated.
     pub present: PageCount,
-    /// In: pages that were handed to the allocator.
+    /// In: pages that the allocator manages.
     pub managed: PageCount,
     /// Out: the watermarks.
     pub watermarks: Watermarks,
@@ -85,7 +85,7 @@ impl ZoneSizing {
     }
 }
 
-/// Whether the huge-page daemon has had its say on the minimum of free memory.
+/// Whether the huge-page daemon raises the minimum of free memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum HugePageMinimum {
     /// The daemon is off: the minimum is what the kernel computes from the size of memory.
@@ -118,13 +118,13 @@ pub struct WatermarkOptions {
     pub huge_page_minimum: HugePageMinimum,
     /// The smallest distance between two watermarks, in 1/10000 of the zone: 1 to 3000.
     pub watermark_scale_factor: u32,
-    /// Of each zone, by [`ZoneKind`]: one page is kept back for every so many pages of the zones above
-    /// it on its node. 0 keeps none back.
+    /// For each zone, by [`ZoneKind`]: one page is kept back for this many pages of the zones above it on its
+    /// node. 0 keeps none back.
     pub lowmem_reserve_ratio: [u32; ZoneKind::COUNT],
     /// How the Movable zone gets its minimum.
     pub movable_minimum: MovableMinimum,
     /// How far the watermarks of a zone may rise for a while when its pageblocks come to hold frames of several types,
-    /// in 1/10000 of the high one; 0: not at all. They rise only where a background reclaimer is at work.
+    /// in 1/10000 of the high one; 0: not at all. They rise only while a background reclaimer runs.
     pub watermark_boost_factor: u32,
 }
 
@@ -191,8 +191,8 @@ fn free_above_high(zones: impl Iterator<Item = ZoneSizing>) -> PageCount {
 /// The minimum of free memory, in KiB, that follows from the size of memory: it grows with the square
 /// root, from 128 KiB to 256 MiB.
 ///
-/// After the kernel's `calculate_min_free_kbytes` (called by `init_per_zone_wmark_min`). Looks at the
-/// high watermarks that are set, as [`free_buffer_pages`] does.
+/// After the kernel's `calculate_min_free_kbytes` (called by `init_per_zone_wmark_min`). Reads the high
+/// watermarks that are set, as [`free_buffer_pages`] does.
 #[must_use]
 pub fn default_min_free_kbytes(geometry: Geometry, zones: &[ZoneSizing]) -> u64 {
     default_minimum(geometry, free_buffer_pages(zones))
@@ -284,7 +284,7 @@ fn is_clamped(options: &WatermarkOptions, zone: &ZoneSizing) -> bool {
 /// Sets the watermarks of all zones from the minimum of free memory; boosts end.
 ///
 /// The minimum is shared out in proportion to managed pages. The levels above it lie a quarter of the
-/// zone's minimum apart, or `watermark_scale_factor` of the zone where that is more. After the kernel's
+/// zone's minimum apart, or `watermark_scale_factor` of the zone if that is more. After the kernel's
 /// `__setup_per_zone_wmarks`.
 pub fn set_watermarks(geometry: Geometry, options: &WatermarkOptions, min_free_kbytes: u64, zones: &mut [ZoneSizing]) {
     let shared = SharedMinimum::given(geometry, options, min_free_kbytes, zones.iter().copied());
@@ -327,12 +327,12 @@ pub(crate) fn lowmem_reserve(
 /// memory, in KiB, came out.
 ///
 /// The order is the kernel's at boot: `init_per_zone_wmark_min` first, and then the huge-page daemon,
-/// whose cap of 5 % counts memory above the high watermarks that were just set. What stood in the
-/// records before plays no part, so doing it again changes nothing.
+/// whose cap of 5 % counts memory above the high watermarks that were just set. The old contents
+/// of the records have no influence, so a second call changes nothing.
 ///
 /// # Errors
 ///
-/// [`WatermarkOptionsError`] where an option is out of its range; nothing is changed then.
+/// [`WatermarkOptionsError`] if an option is out of its range; nothing has changed then.
 pub fn size_zones(
     geometry: Geometry,
     options: &WatermarkOptions,

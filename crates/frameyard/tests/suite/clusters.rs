@@ -144,8 +144,11 @@ fn a_refill_takes_a_whole_cluster_in_one_step() {
     let refills = yard.zone(ZONE).statistics().refills;
     let frames = take(&yard, 1024);
     let (after, refilled) = (counted(&yard), yard.zone(ZONE).statistics().refills - refills);
-    assert!(after.cuts - before.cuts >= refilled && refilled >= 12, "{refilled} refills, {after:?}");
-    assert!((after.cut_pages - before.cut_pages) / (after.cuts - before.cuts) >= 50, "{after:?}");
+    assert!(after.detachments - before.detachments >= refilled && refilled >= 12, "{refilled} refills, {after:?}");
+    assert!(
+        (after.detached_pages - before.detached_pages) / (after.detachments - before.detachments) >= 50,
+        "{after:?}"
+    );
     give(&yard, frames);
     yard.validate().unwrap();
 }
@@ -208,7 +211,10 @@ fn zones_whose_batch_is_a_page_have_no_clusters() {
     assert_eq!((counted(&yard).clusters, counted(&yard).limit), (0, 0));
     overflow(&yard, 2000);
     let counted = counted(&yard);
-    assert!(counted.skipped_merges > 0 && (counted.in_use, counted.used_up, counted.cuts) == (0, 0, 0), "{counted:?}");
+    assert!(
+        counted.skipped_merges > 0 && (counted.in_use, counted.used_up, counted.detachments) == (0, 0, 0),
+        "{counted:?}"
+    );
 }
 
 #[test]
@@ -321,9 +327,9 @@ fn broken_clusters_and_marks_are_found() {
         |error: &ValidateError| matches!(error, ValidateError::Count { what, .. } if what.contains("skipped"));
     let damages: [(&str, &str, u64, Expected); 4] = [
         ("a page that names another cluster", "cluster", 3, |error| {
-            matches!(error, ValidateError::BrokenCluster { .. })
+            matches!(error, ValidateError::BrokenMechanism { .. })
         }),
-        ("a page that names none", "cluster", 1, |error| matches!(error, ValidateError::BrokenCluster { .. })),
+        ("a page that names none", "cluster", 1, |error| matches!(error, ValidateError::BrokenMechanism { .. })),
         ("a page that says it is in none", "tag", 1 << 27, |error| matches!(error, ValidateError::WordsNotZero(..))),
         ("a page that lost its mark", "tag", 1 << 26, unmerged),
     ];

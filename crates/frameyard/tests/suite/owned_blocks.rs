@@ -76,9 +76,9 @@ fn what_another_cpu_frees_goes_back_to_the_owner_and_merges_there() {
     assert_eq!((counts.remote_pages_freed, counts.local_pages_freed), (PageCount(99), PageCount(0)));
     assert_eq!(counts.free, PageCount(PAGEBLOCK - 1));
     assert!(counts.merges > 0);
-    assert_eq!(yard.stats().frame(frames[0]).unwrap().state, FrameState::CpuOwnedFree);
+    assert_eq!(yard.stats().frame(frames[0]).unwrap().state, FrameState::HeldFree);
     let refused = yard.free(frames[0], Order::ZERO).unwrap_err();
-    assert_eq!(refused.problem, FreeProblem::AlreadyFree(FrameState::CpuOwnedFree));
+    assert_eq!(refused.problem, FreeProblem::AlreadyFree(FrameState::HeldFree));
     yard.validate().unwrap();
     run_on(0);
     give(&yard, &frames[99..]);

@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn holes_are_those_that_a_kernel_tells_of_on_a_pc() {
+    fn holes_are_those_that_a_kernel_reports_on_a_pc() {
         let ranges = [
             range(0x1, 0x9f, ZoneKind::Dma),
             range(0x100, 0x1000, ZoneKind::Dma),

@@ -11,8 +11,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::holes::{Hole, holes};
-use super::log::{counted, frames};
-use super::zone_ranges::{node_ranges, zone_ranges};
+use super::zone_ranges::{frames, node_ranges, zone_ranges};
 use crate::bring_up::BroughtUp;
 
 /// A node whose pages were initialised.
@@ -50,6 +49,11 @@ impl InitialisedNode {
         let threads = counted(self.threads as u64, "thread");
         format!("node {} {what}pages initialised{time} ({threads}, {} pages{rate})", self.node, self.pages)
     }
+}
+
+/// A count and its noun.
+pub(super) fn counted(count: u64, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 /// Whole milliseconds, as the kernel prints them; below ten with one digit more.

@@ -4,12 +4,11 @@ use std::io::{self, Write};
 
 use frameyard::stats::ZoneStatistics;
 use frameyard::units::ZoneKind;
-use frameyard::{Geometry, PageCount, Pfn, PfnRange};
+use frameyard::{Geometry, PageCount};
 
-use super::init_log;
-use super::zone_ranges::{node_ranges, zone_ranges};
+use super::init_log::{self, counted};
+use super::zone_ranges::{frames, node_ranges, zone_ranges};
 use crate::bring_up::{BroughtUp, ResidentParts};
-use crate::machine::AddressRange;
 use crate::output::RoundedSize;
 
 /// The kernel's lines on its zones.
@@ -97,19 +96,4 @@ pub(super) fn write_costs(booted: &BroughtUp, resident: ResidentParts, out: &mut
         used.system.as_secs_f64() * 1e3,
         counted(used.faults, "page fault"),
     )
-}
-
-pub(super) fn counted(count: u64, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
-}
-
-/// A range as the boot log prints it: all digits, both ends inclusive.
-pub(super) fn addresses(start: u64, end: u64) -> String {
-    format!("[mem {start:#018x}-{:#018x}]", end.saturating_sub(1))
-}
-
-pub(super) fn frames(geometry: Geometry, range: PfnRange) -> String {
-    let address = |pfn: Pfn| geometry.address_of(pfn);
-    let AddressRange { start, end } = AddressRange::new(address(range.start), address(range.end));
-    addresses(start.0, end.0)
 }

@@ -46,28 +46,40 @@ fn whole_frames(geometry: Geometry, region: &Region) -> (NodeId, PfnRange) {
     (region.node.unwrap_or_default(), range)
 }
 
+/// A range as the boot log prints it: all digits, both ends inclusive.
+fn addresses(start: u64, end: u64) -> String {
+    format!("[mem {start:#018x}-{:#018x}]", end.saturating_sub(1))
+}
+
+/// Whole frames as the boot log prints them.
+pub(super) fn frames(geometry: Geometry, range: PfnRange) -> String {
+    let address = |pfn: Pfn| geometry.address_of(pfn);
+    let AddressRange { start, end } = AddressRange::new(address(range.start), address(range.end));
+    addresses(start.0, end.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn frames(start: u64, end: u64) -> PfnRange {
+    fn range(start: u64, end: u64) -> PfnRange {
         PfnRange { start: Pfn(start), end: Pfn(end) }
     }
 
     #[test]
     fn kinds_follow_each_other_up_to_their_limits() {
         let ranges = split(Pfn(1), Pfn(0x24_0000), Some(Pfn(0x1000)), Some(Pfn(0x10_0000)));
-        let expected = [frames(1, 0x1000), frames(0x1000, 0x10_0000), frames(0x10_0000, 0x24_0000)];
+        let expected = [range(1, 0x1000), range(0x1000, 0x10_0000), range(0x10_0000, 0x24_0000)];
         assert_eq!(ranges.iter().map(|(_, range)| *range).collect::<Vec<_>>(), expected);
     }
 
     #[test]
     fn kinds_beyond_the_last_frame_and_those_without_a_limit_are_empty() {
         let ranges = split(Pfn(1), Pfn(0x800), Some(Pfn(0x1000)), Some(Pfn(0x10_0000)));
-        assert_eq!(ranges[0], (ZoneKind::Dma, frames(1, 0x800)));
+        assert_eq!(ranges[0], (ZoneKind::Dma, range(1, 0x800)));
         assert!(ranges[1].1.is_empty() && ranges[2].1.is_empty());
         let ranges = split(Pfn(0x2000), Pfn(0x3000), None, None);
         assert!(ranges[0].1.is_empty() && ranges[1].1.is_empty());
-        assert_eq!(ranges[2], (ZoneKind::Normal, frames(0x2000, 0x3000)));
+        assert_eq!(ranges[2], (ZoneKind::Normal, range(0x2000, 0x3000)));
     }
 }

@@ -90,9 +90,19 @@ fn exchange(mut stream: UnixStream, line: &str) -> io::Result<String> {
     Ok(answer)
 }
 
+/// Whether a session had to be started.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Start {
+    /// There was one.
+    Found,
+    /// It was started.
+    Started,
+}
+
 /// Starts a session if there is none: a process that outlives this one.
-pub(super) fn start(socket: &Path) -> Result<(), Failure> {
+pub(super) fn start(socket: &Path) -> Result<Start, Failure> {
     let begin = Instant::now();
+    let mut start = Start::Found;
     while connect(socket)?.is_none() {
         let failed =
             |reason: String| Failure::run_time(format!("{}: cannot start a session: {reason}", socket.display()));
@@ -106,7 +116,7 @@ pub(super) fn start(socket: &Path) -> Result<(), Failure> {
             BufReader::new(stdout).read_line(&mut line).map_err(|error| failed(error.to_string()))?;
         }
         match line.trim_end() {
-            READY => {}
+            READY => start = Start::Started,
             // Another process is starting a session, or a session is ending.
             TAKEN if begin.elapsed() < PATIENCE => thread::sleep(NAP),
             TAKEN => return Err(failed("another process holds it and does not answer".to_owned())),
@@ -114,7 +124,7 @@ pub(super) fn start(socket: &Path) -> Result<(), Failure> {
             reason => return Err(failed(reason.to_owned())),
         }
     }
-    Ok(())
+    Ok(start)
 }
 
 #[cfg(test)]

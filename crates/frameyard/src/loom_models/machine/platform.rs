@@ -55,7 +55,7 @@ impl Locks {
         match id {
             LockId::PerCpu(..) => self.per_cpu,
             LockId::Zone(_) => self.zone,
-            LockId::CpuOwned(..) => self.owned,
+            LockId::Mechanism(..) => self.owned,
             LockId::Devices => self.devices,
             _ => None,
         }

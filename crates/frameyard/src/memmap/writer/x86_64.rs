@@ -58,6 +58,7 @@ const LONG_RUN_PAGES: usize = if cfg!(test) { 64 } else { (64 << 20) / PAGE_BYTE
 /// Pages per loop iteration: the number of offsets in `stream_pages`.
 ///
 /// So a page costs 1.2 instructions with stores of 64 bytes, 2.2 with 32, and 4.2 with 16.
+#[cfg(target_feature = "sse2")]
 const UNROLLED: usize = 16;
 
 impl Streaming {

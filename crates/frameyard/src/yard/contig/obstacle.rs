@@ -48,7 +48,7 @@ impl<P: Platform> Yard<P> {
             }
             FrameState::Interior
             | FrameState::PerCpu
-            | FrameState::CpuOwnedFree
+            | FrameState::HeldFree
             | FrameState::InTransit
             | FrameState::Isolated => Cover::Passing(blocker(BlockedBy::Busy)),
             _ => Cover::Fixed(blocker(BlockedBy::Unmovable)),

@@ -1,16 +1,17 @@
 //! Refilling and draining a CPU's lists, and the packed batches behind their arrays.
 //!
-//! What a batch does on its way between a list and the zone is said in [`crossing`](crate::zone::transfer).
+//! How a batch moves between a list and the zone is up to the mechanisms behind [`transfer`](crate::zone::transfer).
 
-use super::packed::{self, BATCH};
 use super::{ARRAY, Group, ListId, LockedPcp, PcpList, add, sub};
 use crate::page::Link;
 use crate::platform::{Access, Platform};
 use crate::sync::Ordering;
-use crate::units::{Order, PageCount};
-use crate::zone::fallback::BlockRequest;
-use crate::zone::transfer::{self, Ask, Batch, Drain, DrainReason};
-use crate::zone::{ZoneView, add_exclusive};
+use crate::units::{MigrateType, Order, PageCount};
+use crate::zone::batch::{BATCH, Batch, packed};
+use crate::zone::exclusive::add_exclusive;
+use crate::zone::request::BlockRequest;
+use crate::zone::transfer::{self, Drain, DrainReason, DrainSource, RefillRequest};
+use crate::zone::view::ZoneView;
 
 /// What a refill may take from the zone.
 #[derive(Clone, Copy, Debug)]
@@ -32,19 +33,19 @@ impl PcpList {
         self.len() == 0 && self.chain() == Link::NONE
     }
 
-    /// Takes the oldest entries of the array, and moves the others down.
-    pub(super) fn take_oldest(&self, count: usize) -> Batch {
-        let mut picked = Batch::none();
+    /// Takes the oldest entries of the array, and moves the rest down.
+    fn take_oldest(&self, count: usize) -> Batch {
+        let mut batch = Batch::new();
         let len = self.len();
-        picked.len = count.min(len).min(BATCH);
-        for (entry, slot) in picked.entries.iter_mut().zip(&self.entries[..picked.len]) {
-            *entry = slot.load(Ordering::Relaxed);
+        let taken = count.min(len).min(BATCH);
+        for slot in &self.entries[..taken] {
+            batch.push(slot.load(Ordering::Relaxed));
         }
-        for at in picked.len..len {
-            self.entries[at - picked.len].store(self.entries[at].load(Ordering::Relaxed), Ordering::Relaxed);
+        for at in taken..len {
+            self.entries[at - taken].store(self.entries[at].load(Ordering::Relaxed), Ordering::Relaxed);
         }
-        self.len.store((len - picked.len) as u32, Ordering::Relaxed);
-        picked
+        self.len.store((len - taken) as u32, Ordering::Relaxed);
+        batch
     }
 
     /// Appends entries to the array, which has room for them.
@@ -57,7 +58,7 @@ impl PcpList {
         self.len.store(end as u32, Ordering::Relaxed);
     }
 
-    /// Puts entries below those of the array, which has room for them: they are handed out later.
+    /// Puts entries below those of the array, which has room for them: they are allocated later.
     fn put_below(&self, entries: impl ExactSizeIterator<Item = u32>) {
         let (len, count) = (self.len(), entries.len());
         for at in (0..len).rev() {
@@ -70,37 +71,34 @@ impl PcpList {
     }
 
     fn push_batch<P: Platform>(&self, view: ZoneView<'_, P>, entries: &[u32]) {
-        let leader = packed::pack(view.map, view.platform, entries, self.chain());
-        self.chain.store(leader.0, Ordering::Relaxed);
+        let head = packed::pack(view.map, view.platform, entries, self.chain());
+        self.chain.store(head.0, Ordering::Relaxed);
     }
 
     fn pop_batch<P: Platform>(&self, view: ZoneView<'_, P>) -> Batch {
-        let mut picked = Batch::none();
         let chain = self.chain();
-        if chain != Link::NONE {
-            let unpacked = packed::unpack(view.map, view.platform, chain, &mut picked.entries);
-            picked.len = unpacked.len;
-            self.chain.store(unpacked.next.0, Ordering::Relaxed);
+        if chain == Link::NONE {
+            return Batch::new();
         }
-        picked
+        let unpacked = packed::unpack(view.map, view.platform, chain);
+        self.chain.store(unpacked.next.0, Ordering::Relaxed);
+        unpacked.batch
     }
 }
 
-/// How many entries lie on a line.
+/// Entries on a cache line.
 const PER_LINE: usize = 16;
 
 impl<P: Platform> LockedPcp<'_, P> {
-    /// Says that all entries of a list's array are used, or about to be.
+    /// Announces a use of all entries of a list's array.
     #[inline(always)]
-    pub(super) fn touch_entries(&self, list: &PcpList, access: Access) {
+    fn touch_entries(&self, list: &PcpList, access: Access) {
         for line in list.entries.chunks(PER_LINE) {
             self.touch(&line[0], access);
         }
     }
 
-    /// Takes an entry of a list, from a packed batch or the zone where the array is empty.
-    ///
-    /// With `refill` absent the zone is left alone.
+    /// Takes an entry of a list; if the array is empty, from a packed batch or, given a `refill`, from the zone.
     #[inline(never)]
     pub(crate) fn pop_slow(&mut self, view: ZoneView<'_, P>, id: ListId, refill: Option<Refill>) -> Option<u32> {
         let order = id.order(view.geometry);
@@ -109,16 +107,16 @@ impl<P: Platform> LockedPcp<'_, P> {
         }
         let list = self.list(id);
         if list.chain() != Link::NONE {
-            let picked = list.pop_batch(view);
+            let batch = list.pop_batch(view);
             self.touch_entries(list, Access::Write);
-            list.append(picked.entries().iter().copied());
+            list.append(batch.iter().copied());
         } else if let Some(refill) = refill {
             self.refill(view, refill);
         }
         self.pop(id, order)
     }
 
-    /// Adds an entry where the array is full or the limit reached: makes room, or frees to the zone.
+    /// Adds an entry although the array is full or the limit reached: makes room, or frees the block to the zone.
     #[inline(never)]
     pub(crate) fn push_slow(&mut self, view: ZoneView<'_, P>, id: ListId, index: u32) {
         let order = id.order(view.geometry);
@@ -128,26 +126,26 @@ impl<P: Platform> LockedPcp<'_, P> {
         if !self.has_room(id, order) {
             let batch = self.pcp.batch_racy().0.max(order.pages().0);
             self.drain_group(view, id, PageCount(batch), DrainReason::Overflow);
-        } else {
-            self.move_on_what_is_too_much(view, id);
+        } else if self.list(id).len() == ARRAY {
+            self.drain_group(view, id, PageCount(BATCH as u64), DrainReason::ArrayFull);
         }
         let list = self.list(id);
         if list.len() == ARRAY {
             self.touch_entries(list, Access::Write);
             let oldest = list.take_oldest(BATCH);
-            list.push_batch(view, oldest.entries());
+            list.push_batch(view, &oldest);
         }
         if !self.push(id, order, index) {
-            Drain::new(view, self.cpu(), DrainReason::Overflow).give(&Batch::one(index), order);
+            Drain::begin(view, self.cpu(), DrainReason::Overflow).give_back_entry(index, order);
         }
     }
 
-    pub(super) fn has_room(&self, id: ListId, order: Order) -> bool {
+    fn has_room(&self, id: ListId, order: Order) -> bool {
         let group = id.group() as usize;
         self.pcp.room[group].load(Ordering::Relaxed) as i32 >= order.pages().0 as i32
     }
 
-    /// How many blocks a refill of an empty list fetches (the kernel's `nr_pcp_alloc`, without its ramp).
+    /// The number of blocks that a refill of an empty list fetches (the kernel's `nr_pcp_alloc`, without its ramp).
     fn refill_blocks(&self, id: ListId, order: Order) -> usize {
         let batch = self.pcp.batch_racy().0;
         let blocks = match id.group() {
@@ -161,7 +159,7 @@ impl<P: Platform> LockedPcp<'_, P> {
         blocks.max(1) as usize
     }
 
-    /// Fetches a batch from the zone into an empty list, or as much of one as there is.
+    /// Fetches a batch from the zone into an empty list, or less if the zone has less.
     fn refill(&mut self, view: ZoneView<'_, P>, refill: Refill) {
         let wanted = self.refill_blocks(refill.list, refill.request.order);
         let room = self.pcp.room[refill.list.group() as usize].load(Ordering::Relaxed) as i32;
@@ -169,55 +167,51 @@ impl<P: Platform> LockedPcp<'_, P> {
         let list = self.list(refill.list);
         let mut first = true;
         self.touch_entries(list, Access::Write);
-        let deliver = |picked: &Batch| {
+        let deliver = |batch: &Batch| {
             if core::mem::take(&mut first) {
-                // Reversed, so that frames are handed out in the order the zone gave them: ascending.
-                list.append(picked.entries().iter().rev().copied());
-            } else if list.len() + picked.len <= ARRAY && list.chain() == Link::NONE {
-                list.put_below(picked.entries().iter().rev().copied());
+                // Reversed, so that the list gives frames out in the zone's order: ascending.
+                list.append(batch.iter().rev().copied());
+            } else if list.len() + batch.len() <= ARRAY && list.chain() == Link::NONE {
+                list.put_below(batch.iter().rev().copied());
             } else {
-                list.push_batch(view, picked.entries());
+                list.push_batch(view, batch);
             }
         };
-        let got = match self.stock(view, refill.list) {
-            Some(stock) => stock.fetch(refill.request, deliver),
-            None => transfer::fetch(view, refill.request, self.cpu(), Ask { wanted, room }, deliver),
-        };
+        let batch_type = self.batch_type(view, refill.list);
+        let request = RefillRequest { blocks: refill.request, cpu: self.cpu(), wanted, room, batch_type };
+        let got = transfer::fetch(view, request, deliver);
         let pages = (got as u64 * refill.request.order.pages().0) as u32;
         sub(&self.pcp.room[refill.list.group() as usize], pages);
         add_exclusive(&self.pcp.counts.refills, 1);
     }
 
-    /// Gives at least `pages` frames of a list and those that share its limit back to the zone, if they hold as many.
-    fn drain_group(&mut self, view: ZoneView<'_, P>, first: ListId, pages: PageCount, why: DrainReason) {
+    /// The type of a list that holds single frames and whose limit leaves room for whole batches.
+    fn batch_type(&self, view: ZoneView<'_, P>, id: ListId) -> Option<MigrateType> {
+        let list_type = id.small_type().filter(|_| id.order(view.geometry) == Order::ZERO)?;
+        let high = self.pcp.high[Group::Small as usize].load(Ordering::Relaxed);
+        (high as usize >= ARRAY).then_some(list_type)
+    }
+
+    /// Gives back to the zone at least `pages` frames of a list and those that share its limit, as far as they have them; if an
+    /// array is full, of that list only.
+    fn drain_group(&mut self, view: ZoneView<'_, P>, first: ListId, pages: PageCount, reason: DrainReason) {
         let mut left = pages.0;
-        let mut drain = None;
         let mut given_back = false;
+        let mut drain = Drain::begin(view, self.cpu(), reason);
         for id in first.group_from() {
             let order = id.order(view.geometry);
-            let list = self.list(id);
-            let stock = if why == DrainReason::Overflow { self.stock(view, id) } else { None };
-            while left > 0 && !list.is_empty() {
-                if let Some(stock) = &stock {
-                    // The depot may need the zone lock to keep a batch.
-                    drain = None;
-                    if let Some(moved) = self.move_batch_on(view, id, stock) {
-                        left = left.saturating_sub(moved.0);
-                        continue;
-                    }
-                }
+            let mut source = ListSource { lists: self, view, id, order, batch_type: self.batch_type(view, id) };
+            while left > 0 && !source.list().is_empty() {
                 let wanted = left.div_ceil(order.pages().0).min(BATCH as u64) as usize;
-                given_back = true;
-                self.touch_entries(list, Access::Write);
-                let drain = drain.get_or_insert_with(|| Drain::new(view, self.cpu(), why));
-                let mut picked = list.take_oldest(wanted);
-                if picked.len == 0 {
-                    picked = list.pop_batch(view);
+                let blocks = drain.give_back(&mut source, order, wanted);
+                if blocks == 0 {
+                    break;
                 }
-                let freed = picked.len as u64 * order.pages().0;
-                add(&self.pcp.room[id.group() as usize], freed as u32);
-                drain.give(&picked, order);
-                left = left.saturating_sub(freed);
+                given_back = true;
+                left = left.saturating_sub(blocks as u64 * order.pages().0);
+            }
+            if reason == DrainReason::ArrayFull {
+                break;
             }
         }
         if given_back {
@@ -241,13 +235,78 @@ impl<P: Platform> LockedPcp<'_, P> {
             }
             let mut chain = list.chain();
             while chain != Link::NONE {
-                let mut entries = [0; BATCH];
-                let found = packed::read(view.map, view.platform, chain, &mut entries);
-                for entry in &entries[..found.len] {
+                let found = packed::read(view.map, view.platform, chain);
+                for entry in found.batch.iter() {
                     visit(id, *entry);
                 }
                 chain = found.next;
             }
         }
+    }
+}
+
+/// A list that a drain takes blocks from.
+struct ListSource<'l, 'a, 'v, P: Platform> {
+    lists: &'l LockedPcp<'a, P>,
+    view: ZoneView<'v, P>,
+    id: ListId,
+    order: Order,
+    batch_type: Option<MigrateType>,
+}
+
+impl<'a, P: Platform> ListSource<'_, 'a, '_, P> {
+    fn list(&self) -> &'a PcpList {
+        self.lists.list(self.id)
+    }
+
+    fn add_room(&self, blocks: usize) {
+        add(&self.lists.pcp.room[self.id.group() as usize], ((blocks as u64) << self.order.0) as u32);
+    }
+}
+
+impl<P: Platform> DrainSource for ListSource<'_, '_, '_, P> {
+    fn batch_type(&self) -> Option<MigrateType> {
+        self.batch_type
+    }
+
+    fn held(&self) -> PageCount {
+        self.lists.pcp.held_racy(Group::Small)
+    }
+
+    fn announce(&self) {
+        self.lists.touch_entries(self.list(), Access::Write);
+    }
+
+    fn take(&mut self, most: usize) -> Batch {
+        let list = self.list();
+        let mut batch = list.take_oldest(most);
+        if batch.is_empty() {
+            batch = list.pop_batch(self.view);
+        }
+        self.add_room(batch.len());
+        batch
+    }
+
+    /// The newest batch of the chain, or the oldest entries of the array. A batch of the chain moves as it is: only its head's link
+    /// changes.
+    fn take_packed(&mut self) -> Option<Link> {
+        let (list, view) = (self.list(), self.view);
+        let head = match view.map.linked(list.chain()) {
+            Some(newest) => {
+                let page = view.page(newest);
+                if packed::len_of(&page) != BATCH {
+                    return None;
+                }
+                list.chain.store(page.next().0, Ordering::Relaxed);
+                view.map.link(newest)
+            }
+            None if list.len() >= BATCH => {
+                self.announce();
+                packed::pack(view.map, view.platform, &list.take_oldest(BATCH), Link::NONE)
+            }
+            None => return None,
+        };
+        self.add_room(BATCH);
+        Some(head)
     }
 }

@@ -1,100 +1,158 @@
-//! Frees that do not look at the buddy, and merging what they left apart when somebody needs it.
+//! Deferred merge (skip-merge): a drain frees single pages without a look at their buddies, and merges them when a caller needs
+//! large blocks.
 //!
-//! A single page that a drain frees goes to the head of its list with a mark, without a look at its buddy's page. Merging is
-//! skipped as long as it is not missed: while the zone's counter of considered compactions is 0, which it is unless
-//! compaction failed lately, and the zone is not suspended. An emptied list is merged: who empties lists wants large blocks.
+//! A single page that a drain frees goes to the head of its list with a mark in its tag; the page of its buddy is not read.
+//! Merging is deferred while the zone's count of considered compactions is 0 (compaction has not failed lately) and the zone is
+//! not quiesced. Emptied lists are merged: their caller wants large blocks.
 //!
-//! # Merging later
+//! # Merging
 //!
-//! [`merge_later`] goes through pageblocks page by page, without a lock, and looks for marked pages whose buddies look
-//! free; what it finds it looks at again under the zone lock, and merges. Compaction calls it for every pageblock that it
-//! passes; [`collect`] for all of them, for a request that would fail and for whoever changes the policy. Under another
-//! policy that takes the marks of all other pages, and ends their clusters, too.
+//! [`merge_range`] walks pageblocks page by page without a lock and looks for marked pages whose buddies look free. It checks
+//! each hit again under the zone lock and merges it. Compaction calls it for every pageblock that it passes, [`collect`] calls
+//! it for the whole zone: before a request fails and after a change of the policy. Under a policy that does not defer merging,
+//! `collect` also removes the marks of all other pages.
+//!
+//! # Counting equation
+//!
+//! - `skipped` = marked pages on free lists.
 
-use super::Batch;
 use crate::page::{Residence, Tag};
-use crate::platform::Platform;
+use crate::platform::{Access, LineKind, Platform, SharedLine};
+use crate::sync::{AtomicU64, Ordering, all_atomic};
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
-use crate::zone::free_area::Place;
-use crate::zone::{LockedZone, ZonePolicy, ZoneView, add_exclusive};
+use crate::zone::batch::Batch;
+use crate::zone::block_list::Place;
+use crate::zone::exclusive::{add_exclusive, sub_exclusive};
+use crate::zone::fixed_vec::FixedVec;
+use crate::zone::view::{LockedZone, ZoneView};
 
-/// How many pages are dealt with under one hold of the lock.
+/// The most pages treated under one hold of the lock.
 const AT_ONCE: usize = if cfg!(loom) { 2 } else { 32 };
 
-/// What is left of pages whose buddies are not free.
+/// Deferred merges of one zone.
+#[derive(Default)]
+pub(super) struct State {
+    /// Marked pages on free lists. Changes under the zone lock.
+    skipped: AtomicU64,
+}
+
+all_atomic!(State { skipped });
+
+impl State {
+    pub(super) fn skipped_racy(&self) -> u64 {
+        self.skipped.load(Ordering::Relaxed)
+    }
+
+    /// Counts marked pages that left a list. The caller holds the zone lock.
+    #[inline(always)]
+    pub(super) fn sub_skipped(&self, count: u64) {
+        sub_exclusive(&self.skipped, count);
+    }
+}
+
+/// What deferred merging counts for one CPU.
+#[derive(Default)]
+pub(super) struct Counts {
+    /// Single frames freed without a look at their buddies.
+    pub(super) skipped_merges: AtomicU64,
+    /// Merges of such frames made later.
+    pub(super) later_merges: AtomicU64,
+}
+
+all_atomic!(Counts { skipped_merges, later_merges });
+
+/// How a mechanism treats single pages that a drain frees.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Rest {
-    /// They stay as they are.
+pub(super) enum Merging {
+    /// It merges them.
+    AtOnce,
+    /// It defers their merges.
+    Deferred,
+    /// It defers their merges and puts them into clusters.
+    #[cfg(feature = "policy-clusters")]
+    Clustered,
+}
+
+/// What happens to marked pages whose buddies are not free.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Rest {
+    /// They stay marked.
     Stays,
     /// They lose their marks.
     Unmarked,
     /// They lose their marks and their clusters.
+    #[cfg(feature = "policy-clusters")]
     Alone,
 }
 
-impl<P: Platform> ZoneView<'_, P> {
-    /// Whether a free may skip merging. Exact under the zone lock, but for the counter of considered compactions: that
-    /// may change at any time, and what is skipped meanwhile is merged when somebody needs it.
+/// What clusters do about pages whose marks change. Empty if clusters are not compiled in.
+pub(super) trait SkipHooks {
+    /// A page on a list got the mark.
+    fn marked(&mut self, pfn: Pfn, tag: Tag);
+    /// A page on a list lost the mark.
+    fn unmarked(&mut self, pfn: Pfn, tag: Tag);
+    /// The cluster of a page on a list ends.
+    fn dissolve(&mut self, pfn: Pfn);
+}
+
+#[cfg(not(feature = "policy-clusters"))]
+impl<P: Platform> SkipHooks for LockedZone<'_, P> {
+    fn marked(&mut self, _: Pfn, _: Tag) {}
+    fn unmarked(&mut self, _: Pfn, _: Tag) {}
+    fn dissolve(&mut self, _: Pfn) {}
+}
+
+impl<'a, P: Platform> ZoneView<'a, P> {
+    fn skip_state(&self) -> &'a State {
+        &self.zone.mechanisms.lists.deferred_merge
+    }
+
+    /// Whether a free may skip merging. Exact under the zone lock, except for the count of considered compactions, which may
+    /// change at any time; what is skipped meanwhile is merged when it is needed.
     pub(super) fn may_skip_merging_racy(&self) -> bool {
         !self.is_quiesced() && self.zone.compaction.deferral().0 == 0
     }
 
-    /// Whether a block that has to be merged may be all that a request lacks, a moment ago.
-    pub(crate) fn has_unmerged_racy(&self) -> bool {
-        self.zone.clusters().skipped_racy() > 0
+    /// Whether marked pages are on free lists, possibly stale.
+    pub(super) fn has_unmerged_racy(&self) -> bool {
+        self.skip_state().skipped_racy() > 0
     }
 }
 
-/// Frees picked single pages without merging them; where that may not be, merges them.
-pub(super) fn give_back<P: Platform>(locked: &mut LockedZone<'_, P>, picked: &Batch) {
-    locked.count_moved(PageCount(picked.len as u64));
+/// Frees single pages without merging them; merges them if skipping is not allowed.
+pub(super) fn give_back<P: Platform>(locked: &mut LockedZone<'_, P>, batch: &Batch) {
+    locked.count_moved(PageCount(batch.len() as u64));
     let skip = locked.may_skip_merging_racy();
     let mut skipped = 0;
-    for entry in picked.entries() {
+    for entry in batch.iter() {
         let pfn = locked.map.pfn(*entry);
         let migrate_type = locked.blocks.get(pfn);
         if skip && migrate_type != MigrateType::Isolate {
             locked.add_block(pfn, Order::ZERO, migrate_type, Place::Head, Residence::Resident);
-            locked.mark_skipped(pfn);
+            mark_skipped(locked, pfn);
             skipped += 1;
         } else {
             locked.free_block(pfn, Order::ZERO, migrate_type);
         }
     }
-    add_exclusive(&locked.row.transfer.skipped_merges, skipped);
+    add_exclusive(&locked.counters().mechanisms.deferred_merge.skipped_merges, skipped);
 }
 
-/// Merges the pages of some pageblocks that skipped it, as far as their buddies are free; how many did.
-pub(crate) fn merge_later<P: Platform>(view: ZoneView<'_, P>, frames: PfnRange) -> u64 {
+/// Merges the marked pages of a range whose buddies are free. Returns the number of merges.
+pub(super) fn merge_range<P: Platform>(view: ZoneView<'_, P>, frames: PfnRange) -> u64 {
     settle(view, frames, Rest::Stays)
 }
 
-/// Merges all of a zone that skipped it. Under a policy that does not skip merging, no marks are left; under one without
-/// clusters, none of those.
-pub(super) fn collect<P: Platform>(view: ZoneView<'_, P>) {
-    let clusters = view.zone.clusters();
-    let policy = view.zone.policy();
-    if clusters.is_joining() == clusters.would_join(policy)
-        && !view.has_unmerged_racy()
-        && (policy.has_clusters() || clusters.used_racy() == 0)
-    {
-        return;
-    }
-    view.lock().set_joining(policy);
-    let rest = match policy {
-        ZonePolicy::SkipMerge if clusters.used_racy() == 0 => Rest::Stays,
-        ZonePolicy::Cluster | ZonePolicy::ClusterBulk => Rest::Stays,
-        _ if clusters.used_racy() > 0 => Rest::Alone,
-        _ => Rest::Unmarked,
-    };
+/// Merges the marked pages of the whole zone, and treats the rest as `rest` says. Continues while pages are marked or `left`.
+pub(super) fn collect<P: Platform>(view: ZoneView<'_, P>, rest: Rest, left: impl Fn() -> bool) {
     let mut at = view.blocks.start_of(view.zone.span().start);
-    while at < view.zone.span().end && (view.has_unmerged_racy() || (rest == Rest::Alone && clusters.used_racy() > 0)) {
+    while at < view.zone.span().end && (view.has_unmerged_racy() || left()) {
         settle(view, PfnRange::new(at, view.blocks.pages()).intersection(view.zone.span()), rest);
         at = at + view.blocks.pages();
     }
 }
 
-/// Goes through the pages of one pageblock; how many merges were made.
+/// Walks the pages of one pageblock. Returns the number of merges.
 fn settle<P: Platform>(view: ZoneView<'_, P>, frames: PfnRange, rest: Rest) -> u64 {
     let mut merged = 0;
     let mut at = frames.start;
@@ -102,13 +160,11 @@ fn settle<P: Platform>(view: ZoneView<'_, P>, frames: PfnRange, rest: Rest) -> u
         return 0;
     }
     while at < frames.end {
-        let mut found = [Pfn(0); AT_ONCE];
-        let mut len = 0;
-        while at < frames.end && len < AT_ONCE {
+        let mut found = FixedVec::<Pfn, AT_ONCE>::new();
+        while at < frames.end && !found.is_full() {
             let tag = view.page(at).tag();
             if tag.seems_free_buddy(Order::ZERO, view.id) && tag.has_listing() && wants(view, at, tag, rest) {
-                found[len] = at;
-                len += 1;
+                found.push(at);
             }
             at = at
                 + if tag.order() <= view.geometry.max_order() && at.is_aligned(tag.order()) {
@@ -117,56 +173,92 @@ fn settle<P: Platform>(view: ZoneView<'_, P>, frames: PfnRange, rest: Rest) -> u
                     PageCount(1)
                 };
         }
-        if len > 0 {
+        if !found.is_empty() {
             let mut locked = view.lock();
-            merged += found[..len].iter().map(|pfn| u64::from(locked.settle_page(*pfn, rest))).sum::<u64>();
+            merged += found.iter().map(|pfn| u64::from(settle_page(&mut locked, *pfn, rest))).sum::<u64>();
         }
     }
     merged
 }
 
-/// Whether there is something to do about a marked page or one in a cluster, as far as one sees without the lock.
+/// Whether a marked or clustered page needs treatment, as far as the walk sees without the lock.
 fn wants<P: Platform>(view: ZoneView<'_, P>, pfn: Pfn, tag: Tag, rest: Rest) -> bool {
     match rest {
         Rest::Stays => {
             tag.is_merge_skipped() && view.page(pfn.buddy(Order::ZERO)).tag().seems_free_buddy(Order::ZERO, view.id)
         }
         Rest::Unmarked => tag.is_merge_skipped(),
+        #[cfg(feature = "policy-clusters")]
         Rest::Alone => true,
     }
 }
 
-impl<P: Platform> LockedZone<'_, P> {
-    /// Merges a page that skipped it if its buddy is free; whether it did.
-    fn settle_page(&mut self, pfn: Pfn, rest: Rest) -> bool {
-        let tag = self.page(pfn).tag();
-        if !tag.seems_free_buddy(Order::ZERO, self.id) || !self.is_listed(pfn, tag) {
-            return false;
-        }
-        let buddy = pfn.buddy(Order::ZERO);
-        let buddy_tag = self.page(buddy).tag();
-        let free = buddy_tag.seems_free_buddy(Order::ZERO, self.id) && self.is_listed(buddy, buddy_tag);
-        if tag.is_merge_skipped() && free {
-            self.remove_block(pfn, tag);
-            self.page(pfn).set_tag(Tag::INTERIOR);
-            self.free_block_as(pfn, Order::ZERO, tag.migrate_type(), tag.residence());
-            add_exclusive(&self.row.transfer.later_merges, 1);
-            return true;
-        }
-        if rest == Rest::Alone && tag.is_clustered() {
-            self.dissolve_cluster(pfn);
-        }
-        // A buddy in a cut that is in progress is not free, and merges when it comes back.
-        if rest != Rest::Stays {
-            self.unmark_skipped(pfn);
-        }
-        false
+/// Merges a marked page if its buddy is free; whether it did.
+fn settle_page<P: Platform>(locked: &mut LockedZone<'_, P>, pfn: Pfn, rest: Rest) -> bool {
+    let tag = locked.page(pfn).tag();
+    if !tag.seems_free_buddy(Order::ZERO, locked.id) || !locked.is_listed(pfn, tag) {
+        return false;
+    }
+    let buddy = pfn.buddy(Order::ZERO);
+    let buddy_tag = locked.page(buddy).tag();
+    let free = buddy_tag.seems_free_buddy(Order::ZERO, locked.id) && locked.is_listed(buddy, buddy_tag);
+    if tag.is_merge_skipped() && free {
+        locked.remove_block(pfn, tag);
+        locked.page(pfn).set_tag(Tag::INTERIOR);
+        locked.free_block_as(pfn, Order::ZERO, tag.migrate_type(), tag.residence());
+        add_exclusive(&locked.counters().mechanisms.deferred_merge.later_merges, 1);
+        return true;
+    }
+    #[cfg(feature = "policy-clusters")]
+    if rest == Rest::Alone && tag.is_clustered() {
+        locked.dissolve(pfn);
+    }
+    // A buddy in a detachment is not free; it merges when it comes back.
+    if rest != Rest::Stays {
+        unmark_skipped(locked, pfn);
+    }
+    false
+}
+
+/// Marks a single page on a list as one that skipped merging.
+pub(super) fn mark_skipped<P: Platform>(locked: &mut LockedZone<'_, P>, pfn: Pfn) {
+    let page = locked.page(pfn);
+    let tag = page.tag();
+    if !tag.is_merge_skipped() {
+        add_exclusive(&locked.skip_state().skipped, 1);
+        locked.marked(pfn, tag);
+        page.set_tag(tag.with_merge_skipped());
     }
 }
 
-impl ZonePolicy {
-    /// Whether single pages that join a list join clusters.
-    pub(super) fn has_clusters(self) -> bool {
-        matches!(self, Self::Cluster | Self::ClusterBulk)
+/// Removes the mark from a single page on a list.
+fn unmark_skipped<P: Platform>(locked: &mut LockedZone<'_, P>, pfn: Pfn) {
+    let page = locked.page(pfn);
+    let tag = page.tag();
+    if tag.is_merge_skipped() {
+        sub_exclusive(&locked.skip_state().skipped, 1);
+        locked.unmarked(pfn, tag);
+        page.set_tag(tag.without_merge_skipped());
+    }
+}
+
+impl<P: Platform> LockedZone<'_, P> {
+    /// Announces a use of the count of marked pages.
+    #[inline(always)]
+    fn touch_skipped(&self, access: Access) {
+        self.platform.touch_line(SharedLine::of(LineKind::Mechanism, self.skip_state()), access);
+    }
+
+    /// Counts marked pages that joined a list.
+    #[cfg(feature = "policy-clusters")]
+    pub(super) fn add_skipped(&mut self, count: u64) {
+        self.touch_skipped(Access::Write);
+        add_exclusive(&self.skip_state().skipped, count);
+    }
+
+    /// Counts marked pages that left a list.
+    pub(super) fn sub_skipped(&mut self, count: u64) {
+        self.touch_skipped(Access::Write);
+        self.skip_state().sub_skipped(count);
     }
 }

@@ -1,60 +1,85 @@
-//! Suspending every way of crossing but page by page, for whoever must find all free frames of a zone on its lists, merged.
+//! Quiescence: while a zone is quiesced, every transfer moves page by page and merges, and no pages look free that are not.
+//!
+//! Isolation, contiguous ranges and compaction quiesce a zone (the kernel's `zone_pcp_disable`) because they must find all free
+//! frames on the free lists.
 //!
 //! # Protocol
 //!
-//! A zone counts its quiescences, under its lock. A cut is in progress from when frames are taken off the free lists
-//! together, under the lock, until their taker has gone through their pages without it: until then they still look free.
-//! The taker says so in the row of his CPU ([`TransferCounters`](super::TransferCounters)), before he gives the lock back. While a zone
-//! is suspended nobody begins a cut of a list, and what is freed goes to the free lists and merges. So
-//! [`Quiescence::begin`], having had the lock, finds every cut in its row; it waits, for a bounded time, until each row was
-//! found without one. A cut ends without a lock of the zone, so it may be waited for under any.
+//! A zone counts its [`Quiescence`] guards under the zone lock. A *detachment* is in progress from when a mechanism takes pages
+//! off the free lists together, under the zone lock, until it has cleared them one by one without it; in between they look
+//! free. The CPU announces it in its counters before it drops the lock
+//! ([`begin_detachment`](crate::zone::counters::TransferCounters::begin_detachment)). A quiesced zone starts no detachment. So
+//! [`Quiescence::begin`], which took the lock to raise the count, finds every detachment announced, and waits with a bound until
+//! each CPU was seen without one. A detachment ends without the zone lock, so a caller may wait for it under any lock.
 //!
-//! Ways that do not take the zone lock look at the count under the lock of a CPU's lists. One that looked just before the
-//! zone was suspended may still act: who needs its frames drains the lists and collects again.
+//! Mechanisms that do not take the zone lock read the count under the lock of a CPU's lists. One that read it just before may
+//! still act: a caller that needs its frames drains the lists and collects again.
 
-use super::TransferCounters;
 use crate::platform::{Access, LineKind, Platform, SharedLine};
-use crate::sync::Ordering;
-use crate::zone::ZoneView;
+use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
+use crate::zone::counters::TransferCounters;
+use crate::zone::view::ZoneView;
 
-/// How often somebody is looked at before he is given up on.
+/// How often a wait looks before it gives up.
 const WAIT_ROUNDS: u32 = if cfg!(loom) { 4 } else { 4096 };
 
-/// Somebody did not finish a cut, or collecting, in time.
+/// A transfer of another CPU did not finish within the bound.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TransferStalled;
 
-/// As long as it lives frames cross the zone's border page by page alone.
+/// The quiescence of one zone.
+#[derive(Default)]
+pub(crate) struct QuiescenceState {
+    /// The number of [`Quiescence`] guards. Changes under the zone lock.
+    guards: AtomicU32,
+    /// Waits for transfers of other CPUs.
+    waits: AtomicU64,
+    /// Looks during these waits.
+    rounds: AtomicU64,
+    /// Waits that gave up.
+    stalls: AtomicU64,
+}
+
+all_atomic!(QuiescenceState { guards, waits, rounds, stalls });
+
+impl QuiescenceState {
+    /// Waits for transfers of other CPUs, looks during them, and waits that gave up.
+    pub(super) fn waits(&self) -> [u64; 3] {
+        [&self.waits, &self.rounds, &self.stalls].map(|counter| counter.load(Ordering::Relaxed))
+    }
+}
+
+/// Keeps a zone quiesced until it is dropped.
 pub(crate) struct Quiescence<'a, P: Platform> {
     view: ZoneView<'a, P>,
 }
 
 impl<'a, P: Platform> Quiescence<'a, P> {
-    /// Suspends the zone's shortcuts, and waits until no cut is in progress.
+    /// Quiesces the zone and waits until no detachment is in progress.
     ///
     /// # Errors
     ///
-    /// [`TransferStalled`] where one is after a bounded wait; the zone is not suspended by this call then.
+    /// [`TransferStalled`] if one is still in progress after a bounded wait. The zone is then not quiesced by this call.
     pub(crate) fn begin(view: ZoneView<'a, P>) -> Result<Self, TransferStalled> {
         let locked = view.lock();
-        view.zone.transfer.quiescences.fetch_add(1, Ordering::Relaxed);
+        view.zone.mechanisms.quiescence.guards.fetch_add(1, Ordering::Relaxed);
         drop(locked);
-        let suspension = Self { view };
-        view.rows_of_cpus().try_for_each(|row| wait_until_done(view, || !row.is_detaching()))?;
-        Ok(suspension)
+        let quiescence = Self { view };
+        view.counters_of_cpus().try_for_each(|counters| wait_until_done(view, || !counters.is_detaching()))?;
+        Ok(quiescence)
     }
 }
 
-/// Waits, for a bounded time, until something is done, as `is_done` says; counts the wait. `is_done` acquires what was done.
+/// Waits, with a bound, until `is_done`, which acquires what was done. Counts the wait.
 ///
 /// # Errors
 ///
-/// [`TransferStalled`] where it is in progress still.
+/// [`TransferStalled`] if it is not done within the bound.
 pub(super) fn wait_until_done<P: Platform>(
     view: ZoneView<'_, P>,
     is_done: impl Fn() -> bool,
 ) -> Result<(), TransferStalled> {
-    let counts = &view.zone.transfer.waits;
+    let counts = &view.zone.mechanisms.quiescence;
     for round in 0..WAIT_ROUNDS {
         if is_done() {
             return Ok(());
@@ -72,26 +97,26 @@ pub(super) fn wait_until_done<P: Platform>(
 impl<P: Platform> Drop for Quiescence<'_, P> {
     fn drop(&mut self) {
         let _locked = self.view.lock();
-        self.view.zone.transfer.quiescences.fetch_sub(1, Ordering::Relaxed);
+        self.view.zone.mechanisms.quiescence.guards.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl<'a, P: Platform> ZoneView<'a, P> {
-    /// The rows of this zone that CPUs have.
-    fn rows_of_cpus(self) -> impl Iterator<Item = &'a TransferCounters> {
-        let (rows, zones) = self.rows;
-        rows.iter().skip(self.id.index()).step_by(zones.max(1))
+    /// The counters that CPUs have in this zone.
+    fn counters_of_cpus(self) -> impl Iterator<Item = &'a TransferCounters> {
+        let (counters, zones) = self.all_counters;
+        counters.iter().skip(self.id.index()).step_by(zones.max(1))
     }
 
-    /// How many cuts are in progress, a moment ago.
-    pub(crate) fn detachments_racy(self) -> usize {
-        self.rows_of_cpus().filter(|row| row.is_detaching()).count()
+    /// Detachments in progress, possibly stale.
+    pub(super) fn detachments_racy(self) -> usize {
+        self.counters_of_cpus().filter(|counters| counters.is_detaching()).count()
     }
 
-    /// Whether frames may cross the zone's border page by page alone. Exact under the zone lock.
+    /// Whether the zone is quiesced. Exact under the zone lock.
     pub(crate) fn is_quiesced(&self) -> bool {
-        let quiescences = &self.zone.transfer.quiescences;
-        self.platform.touch_line(SharedLine::of(LineKind::Transfer, quiescences), Access::Read);
-        quiescences.load(Ordering::Relaxed) != 0
+        let guards = &self.zone.mechanisms.quiescence.guards;
+        self.platform.touch_line(SharedLine::of(LineKind::Transfer, guards), Access::Read);
+        guards.load(Ordering::Relaxed) != 0
     }
 }

@@ -139,7 +139,7 @@ impl Driver<'_> {
         assert_eq!((refused.pfn, refused.order), (pfn, order));
         match (refused.problem, expected) {
             (
-                FreeProblem::AlreadyFree(FrameState::BuddyFree | FrameState::PerCpu | FrameState::CpuOwnedFree),
+                FreeProblem::AlreadyFree(FrameState::BuddyFree | FrameState::PerCpu | FrameState::HeldFree),
                 FreeProblem::AlreadyFree(_),
             ) => {}
             (problem, expected) => assert_eq!(problem, expected, "of {pfn}, {order}"),

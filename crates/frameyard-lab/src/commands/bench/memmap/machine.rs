@@ -1,13 +1,16 @@
 //! The machine of a row: one node for each node of the host with memory, with its CPUs. The nodes share the frames evenly.
 
 use frameyard::page::Page;
-use frameyard::{ByteSize, MemoryTable, NodeId, PageCount, Pfn, PfnRange};
+use frameyard::{ByteSize, Geometry, MemoryTable, NodeId, PageCount, Pfn, PfnRange};
 use frameyard_host::{HostNode, HostTopology, MemoryError, Region};
-
-use super::sweep::section_frames;
 
 /// Where memory begins: at 4 GiB, above the low zones.
 const FIRST: Pfn = Pfn(1 << 20);
+
+/// Frames of a section.
+pub(super) fn section_frames() -> u64 {
+    1 << Geometry::X86_64.section_pages_shift()
+}
 
 /// The memory and the CPUs of a machine.
 #[derive(Clone, Debug)]

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use frameyard::ByteSize;
 use frameyard::boot::{InitMode, Initialiser, JobGranularity};
 use frameyard::page::{MapContent, Page};
-use frameyard::{ByteSize, Geometry};
 use frameyard_host::HostTopology;
 
-use super::machine::nodes;
+use super::machine::{nodes, section_frames};
 use crate::Failure;
 use crate::cli::MemmapArgs;
 
@@ -198,11 +198,6 @@ fn lazy_frames(args: &MemmapArgs, host: &HostTopology) -> Result<Vec<u64>, Failu
         Some(_) => Ok(frames.iter().map(|frames| frames.next_multiple_of(step)).collect()),
         None => Ok(frames),
     }
-}
-
-/// Frames of a section.
-pub(super) fn section_frames() -> u64 {
-    1 << Geometry::X86_64.section_pages_shift()
 }
 
 #[cfg(test)]

@@ -2,37 +2,37 @@
 
 use crate::page::Link;
 
-/// What a cluster is, right now.
+/// The state of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum RecordState {
-    /// Nobody's: no page names it.
+pub(super) enum RecordState {
+    /// No page names it.
     Free,
     /// Its pages are on a free list.
     Listed,
-    /// Its pages are on their way off a list or to it, and one thread's.
+    /// Its pages are in transit from or to a list; one CPU holds them.
     Held,
 }
 
 /// | bits | meaning |
 /// |---|---|
 /// | 0–31 | link to the last page of the cluster on its list |
-/// | 32–39 | how many pages it has |
-/// | 40–47 | how many of them skipped merging |
+/// | 32–39 | number of pages |
+/// | 40–47 | pages that skipped merging |
 /// | 48–49 | [`RecordState`] |
 /// | 50–63 | unused, zero |
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Record(u64);
+pub(super) struct Record(u64);
 
 const SIZE: u64 = 1 << 32;
 const SKIPPED: u64 = 1 << 40;
 const LISTED: u64 = 1 << 48;
 
 impl Record {
-    pub(crate) const FREE: Self = Self(0);
-    /// Of a cluster on its way.
-    pub(crate) const HELD: Self = Self(2 * LISTED);
+    pub(super) const FREE: Self = Self(0);
+    /// The record of a cluster in transit.
+    pub(super) const HELD: Self = Self(2 * LISTED);
 
-    pub(crate) fn from_bits(bits: u64) -> Self {
+    pub(super) fn from_bits(bits: u64) -> Self {
         Self(bits)
     }
 
@@ -40,11 +40,11 @@ impl Record {
         self.0
     }
 
-    pub(crate) fn listed(tail: Link, size: usize, skipped: usize) -> Self {
+    pub(super) fn listed(tail: Link, size: usize, skipped: usize) -> Self {
         Self(u64::from(tail.bits()) | (size as u64 * SIZE) | (skipped as u64 * SKIPPED) | LISTED)
     }
 
-    pub(crate) fn state(self) -> RecordState {
+    pub(super) fn state(self) -> RecordState {
         match self.0 >> 48 {
             0 => RecordState::Free,
             1 => RecordState::Listed,
@@ -52,15 +52,15 @@ impl Record {
         }
     }
 
-    pub(crate) fn tail(self) -> Link {
+    pub(super) fn tail(self) -> Link {
         Link::from_bits(self.0 as u32)
     }
 
-    pub(crate) fn size(self) -> usize {
+    pub(super) fn size(self) -> usize {
         (self.0 >> 32) as u8 as usize
     }
 
-    pub(crate) fn skipped(self) -> usize {
+    pub(super) fn skipped(self) -> usize {
         (self.0 >> 40) as u8 as usize
     }
 
@@ -68,12 +68,12 @@ impl Record {
         Self(self.0 & !0xffff_ffff | u64::from(tail.bits()))
     }
 
-    /// With one page more, which did not skip merging.
+    /// With one more page, which did not skip merging.
     pub(super) fn with_page(self) -> Self {
         Self(self.0 + SIZE)
     }
 
-    /// With one page less.
+    /// With one page fewer.
     pub(super) fn without_page(self) -> Self {
         Self(self.0 - SIZE)
     }
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_gives_back_its_parts() {
+    fn a_record_keeps_its_parts() {
         let record = Record::listed(Link::from_bits(u32::MAX), 63, 62).with_page().with_skipped();
         assert_eq!((record.tail(), record.size(), record.skipped()), (Link::from_bits(u32::MAX), 64, 63));
         assert_eq!(record.state(), RecordState::Listed);

@@ -1,63 +1,65 @@
-//! JobGranularity large blocks of a zone into batches: what a refill does when the depot is empty.
+//! Carving: a refill that finds the depot empty cuts large blocks of the zone into batches.
 //!
-//! Under one hold of the zone lock a few blocks are taken, the smallest first as any allocation takes them, until there are
-//! frames for several batches; of them only the heads are touched. When the lock is given back, every frame gets its tag,
-//! the list gets one batch and the stack the others. Between the two the frames are in blocks that are in transit: they
-//! are counted with the depot already, so that nobody who sums up free memory misses them.
+//! Under one hold of the zone lock the refill takes a few blocks, smallest first like any allocation, until they have frames for
+//! several batches; it touches only their heads. After it drops the lock it tags every frame, gives the list one batch and the
+//! stack the rest. In between the frames are in blocks in transit: the depot counts them already, so that no sum of free memory
+//! misses them.
 
 use core::ops::Range;
 
 use super::BatchStack;
 use crate::page::{FrameState, Link, Tag};
 use crate::platform::{Access, Platform};
-use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn, PfnRange};
-use crate::zone::pcp::packed::{self, BATCH};
-use crate::zone::transfer::Batch;
-use crate::zone::{BlockRequest, CmaUse, LockedZone, ZoneView, pieces};
+use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
+use crate::zone::batch::{BATCH, Batch, packed};
+use crate::zone::fixed_vec::FixedVec;
+use crate::zone::range::pieces;
+use crate::zone::request::BlockRequest;
+use crate::zone::transfer::exchange::RefillRequest;
+use crate::zone::view::{LockedZone, ZoneView};
 
-/// How many frames one hold of the lock is for.
-const CUT: u64 = if cfg!(loom) { 2 * BATCH as u64 } else { 8 * BATCH as u64 };
-/// After so many blocks the batch that was begun is filled, and no other is begun: where memory is in small pieces, the
-/// lock is not held much longer than for a single batch.
+/// The frames that one hold of the lock takes.
+const TAKEN: u64 = if cfg!(loom) { 2 * BATCH as u64 } else { 8 * BATCH as u64 };
+/// After this many blocks the current batch is filled and no other is begun: in memory of small pieces the lock is not held much
+/// longer than for a single batch.
 const MANY: usize = BATCH;
-/// Blocks for one batch more, of one frame each, and the pieces of the last one.
+/// Blocks for one more batch of one frame each, and the pieces of the last one.
 const PIECES: usize = MANY + BATCH + 16;
 
 /// Blocks that were taken off the free lists together.
 struct Taken {
-    pieces: [(u32, u8); PIECES],
-    len: usize,
+    /// By the index of the head, with the order.
+    pieces: FixedVec<(u32, u8), PIECES>,
     pages: u64,
 }
 
 impl Taken {
     fn new() -> Self {
-        Self { pieces: [(0, 0); PIECES], len: 0, pages: 0 }
+        Self { pieces: FixedVec::new(), pages: 0 }
     }
 
-    /// Adds a block, and tags it as on its way.
+    /// Adds a block and tags it as in transit.
     fn add<P: Platform>(&mut self, locked: &LockedZone<'_, P>, pfn: Pfn, order: Order, migrate_type: MigrateType) {
         locked.tag_block(pfn, FrameState::InTransit, order, migrate_type);
-        self.pieces[self.len] = (locked.map.index(pfn), order.0);
-        self.len += 1;
+        self.pieces.push((locked.map.index(pfn), order.0));
         self.pages += order.pages().0;
     }
 
-    /// The places of all frames, in the order in which their blocks were taken.
+    /// The indices of all frames, in the order in which their blocks were taken.
     fn frames(&self) -> Frames<'_> {
-        Frames { pieces: &self.pieces[..self.len], rest: 0..0 }
+        Frames { pieces: &self.pieces, rest: 0..0 }
     }
 }
 
-/// What is left of the frames of some blocks.
+/// The remaining frames of some blocks.
 struct Frames<'t> {
     pieces: &'t [(u32, u8)],
-    /// Of the block that was begun.
+    /// The rest of the current block.
     rest: Range<u32>,
 }
 
 impl Frames<'_> {
-    /// Up to so many neighbours; none at the end.
+    /// Up to `most` neighbours; none at the end.
     fn run(&mut self, most: usize) -> Range<u32> {
         if self.rest.is_empty()
             && let Some(((first, order), others)) = self.pieces.split_first()
@@ -72,17 +74,16 @@ impl Frames<'_> {
     }
 }
 
-/// Takes blocks, cuts them into batches, gives one to `deliver`, with what does not fill a batch, and leaves the others on
-/// `stack`. How many frames were delivered.
+/// Carves batches from large blocks: delivers one, with a rest that does not fill a batch, and pushes all further ones on `stack`.
+/// Returns the number of delivered frames.
 pub(super) fn fetch<P: Platform>(
     view: ZoneView<'_, P>,
-    request: BlockRequest,
-    cpu: CpuId,
+    refill: RefillRequest,
     stack: &BatchStack,
     mut deliver: impl FnMut(&Batch),
 ) -> usize {
-    let mut locked = view.lock_for(cpu);
-    let taken = locked.take_for_batches(request);
+    let mut locked = view.lock_for(refill.cpu);
+    let taken = locked.take_for_batches(refill.blocks);
     locked.count_moved(PageCount(taken.pages));
     stack.touch(view.platform, Access::ReadModifyWrite);
     // The first full batch is not for the stack.
@@ -93,20 +94,20 @@ pub(super) fn fetch<P: Platform>(
     let mut chain: Option<(Link, Link)> = None;
     let mut frames = taken.frames();
     loop {
-        let picked = next_batch(view, request.migrate_type, &mut frames);
-        if picked.len == 0 {
+        let batch = next_batch(view, refill.blocks.migrate_type, &mut frames);
+        if batch.is_empty() {
             break;
         }
-        if picked.len < BATCH || delivered == 0 {
-            deliver(&picked);
-            delivered += picked.len;
+        if !batch.is_full() || delivered == 0 {
+            deliver(&batch);
+            delivered += batch.len();
             continue;
         }
-        let leader = packed::pack(view.map, view.platform, picked.entries(), Link::NONE);
+        let head = packed::pack(view.map, view.platform, &batch, Link::NONE);
         if let Some(last) = chain.and_then(|(_, last)| view.map.next(last)) {
-            view.page(last).set_next(leader);
+            view.page(last).set_next(head);
         }
-        chain = Some((chain.map_or(leader, |(first, _)| first), leader));
+        chain = Some((chain.map_or(head, |(first, _)| first), head));
     }
     if let Some((first, last)) = chain {
         stack.push(view.map, view.platform, first, last);
@@ -114,35 +115,33 @@ pub(super) fn fetch<P: Platform>(
     delivered
 }
 
-/// Tags frames as those of per-CPU lists, up to a batch.
+/// Tags up to a batch of frames as frames of per-CPU lists.
 fn next_batch<P: Platform>(view: ZoneView<'_, P>, migrate_type: MigrateType, frames: &mut Frames<'_>) -> Batch {
     let tag = Tag::new(FrameState::PerCpu, Order::ZERO, migrate_type, view.id);
-    let mut picked = Batch::none();
-    while picked.len < BATCH {
-        let run = frames.run(BATCH - picked.len);
+    let mut batch = Batch::new();
+    while !batch.is_full() {
+        let run = frames.run(BATCH - batch.len());
         if run.is_empty() {
             break;
         }
-        for (slot, frame) in picked.entries[picked.len..].iter_mut().zip(run.clone()) {
+        for frame in run {
             view.page(view.map.pfn(frame)).set_tag(tag);
-            *slot = frame;
+            batch.push(frame);
         }
-        picked.len += run.len();
     }
-    picked
+    batch
 }
 
 impl<P: Platform> LockedZone<'_, P> {
-    /// Takes blocks for several batches, a multiple of a batch if there is as much, by the rules of
-    /// [`take_block`](Self::take_block): other types' blocks are taken only where there is none of the right one, and no
-    /// more than for one batch.
+    /// Takes blocks for several batches, a multiple of a batch if possible, by the rules of [`take_block`](Self::take_block):
+    /// blocks of other types only if there is none of the right type, and then for one batch at most.
     fn take_for_batches(&mut self, request: BlockRequest) -> Taken {
         let mut taken = Taken::new();
-        // Where large blocks are few, nothing is cut for later.
-        let mut wanted = if self.has_whole_pageblocks_racy() { CUT } else { BATCH as u64 };
+        // While few whole pageblocks are free, nothing is carved for later.
+        let mut wanted = if self.has_whole_pageblocks_racy() { TAKEN } else { BATCH as u64 };
         let mut falls_back = false;
         while taken.pages < wanted {
-            if taken.len >= MANY {
+            if taken.pieces.len() >= MANY {
                 wanted = wanted.min(taken.pages.next_multiple_of(BATCH as u64));
             }
             if taken.pages == wanted || self.take_piece(request, wanted - taken.pages, &mut taken) {
@@ -159,30 +158,16 @@ impl<P: Platform> LockedZone<'_, P> {
         taken
     }
 
-    /// Takes the smallest block of the right type, or as much of it as is wanted; `false` where there is none.
-    ///
-    /// Movable requests use CMA as in [`take_block`](Self::take_block); where there is some free, a piece is no more than a
-    /// batch, so that the two kinds stay in balance.
+    /// Takes the smallest block of the right type, or as much of it as is wanted; `false` if there is none. While CMA memory is
+    /// balanced against ordinary memory, a piece is at most a batch.
     fn take_piece(&mut self, request: BlockRequest, most: u64, taken: &mut Taken) -> bool {
-        let BlockRequest { migrate_type, cma, .. } = request;
-        let cma = migrate_type == MigrateType::Movable && cma == CmaUse::Allowed && self.free_cma().0 > 0;
-        if !cma {
-            return self.take_piece_of(migrate_type, most, request, taken);
-        }
-        let most = most.min(BATCH as u64);
-        let cma_first = self.free_cma().0 > self.free_pages().0 / 2;
-        let (first, second) =
-            if cma_first { (MigrateType::Cma, migrate_type) } else { (migrate_type, MigrateType::Cma) };
-        self.take_piece_of(first, most, request, taken) || self.take_piece_of(second, most, request, taken)
+        let most = if self.balances_cma(request) { most.min(BATCH as u64) } else { most };
+        self.own_lists(request).into_iter().flatten().any(|list| self.take_piece_of(list, most, request, taken))
     }
 
     fn take_piece_of(&mut self, list: MigrateType, most: u64, request: BlockRequest, taken: &mut Taken) -> bool {
-        let orders = self.orders_from(Order::ZERO, list);
-        let Some(pfn) =
-            orders.checked_ilog2().and_then(|_| self.first_block(Order(orders.trailing_zeros() as u8), list))
-        else {
-            return false;
-        };
+        let order = self.smallest_order(Order::ZERO, list);
+        let Some(pfn) = order.and_then(|order| self.first_block(order, list)) else { return false };
         let tag = self.page(pfn).tag();
         self.remove_block(pfn, tag);
         let block = PfnRange::new(pfn, tag.order().pages());

@@ -1,40 +1,43 @@
-//! Bringing batches back to the free lists: several at a time, sorted and joined before the zone lock is taken.
+//! Collecting: batches return to the free lists, several at a time, sorted and joined before the zone lock is taken.
 //!
-//! Batches are unpacked a few at a time, neighbours among their frames are joined to blocks, and blocks are gathered until
-//! there are so many of them, or of their frames, that one hold of the lock is well used. So how long the lock is held goes
-//! by the number of blocks; of a space that was torn down, frame after frame, thousands of frames make a few of them.
+//! A collector unpacks a few batches at a time, joins neighbours among their frames to blocks, and gathers blocks until there are
+//! enough of them, or of their frames, for one hold of the lock. So the hold time follows the number of blocks; thousands of frames
+//! of an address space that was torn down make a few of them.
 //!
-//! What was taken stays in the hands of the collector until it is free, and is counted in the depot until then.
+//! Batches belong to the collector until their frames are free, and count as depot frames until then.
 
-use super::{BatchStack, DepotState};
+use super::{BatchStack, State};
 use crate::page::{FrameState, Link, Tag};
 use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::sync::Ordering;
 use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn, PfnRange};
-use crate::zone::pcp::packed::{self, BATCH};
+use crate::zone::batch::{BATCH, packed};
+use crate::zone::fixed_vec::FixedVec;
+use crate::zone::range::pieces;
+use crate::zone::transfer::pagewise::prefetch_neighbours;
 use crate::zone::transfer::quiescence::{TransferStalled, wait_until_done};
-use crate::zone::{ZonePolicy, ZoneView, pieces};
+use crate::zone::view::ZoneView;
 
-/// How many batches are unpacked and sorted together.
+/// Batches that are unpacked and sorted together.
 const BATCHES: usize = if cfg!(loom) { 2 } else { 8 };
 const FRAMES: usize = BATCHES * BATCH;
-/// So many blocks make one hold of the zone lock.
+/// The blocks that are enough for one hold of the zone lock.
 const ENOUGH_BLOCKS: usize = if cfg!(loom) { 1 } else { 128 };
-/// So many frames do, too.
+/// The frames that are enough for one hold of the zone lock.
 const ENOUGH_FRAMES: u64 = if cfg!(loom) { 2 * BATCH as u64 } else { 256 * BATCH as u64 };
 
-/// A zone of whose frames less than this part is free in whole pageblocks has few of them.
+/// Whole pageblocks are few if they have less than `1 / FEW_WHOLE` of the zone's frames.
 const FEW_WHOLE: u64 = if cfg!(loom) { 1 } else { 8 };
-/// How many batches one step in the background brings back at most.
+/// The most batches that one background step returns.
 const STEP_BATCHES: u64 = 1024;
 
-/// Says, as long as it lives, that somebody has batches of a zone's depot in his hands.
-struct Collecting<'a>(&'a DepotState);
+/// The registration of a collector: a CPU that may hold batches of a zone's depot.
+struct Collecting<'a>(&'a State);
 
 impl<'a> Collecting<'a> {
     fn begin<P: Platform>(view: ZoneView<'a, P>) -> Self {
-        let state = &view.zone.transfer.depot;
-        // Seen by whoever finds a stack empty from which the caller has popped then, by the Release there.
+        let state = &view.zone.mechanisms.depot;
+        // Relaxed: a CPU that finds a stack empty sees this registration by the Release with which the collector popped.
         state.collectors.fetch_add(collector(), Ordering::Relaxed);
         Self(state)
     }
@@ -59,30 +62,30 @@ fn collector() -> u32 {
     u32::from(!crate::sync::is_weakened(crate::sync::Weakness::CollectorsNotRegistered))
 }
 
-/// Brings all that is in the depot back to the free lists, and waits for others who are at it.
+/// Returns all batches of the depot to the free lists, and waits for other collectors.
 ///
 /// # Errors
 ///
-/// [`TransferStalled`] where somebody else has batches in his hands after a bounded wait.
-pub(crate) fn collect<P: Platform>(view: ZoneView<'_, P>) -> Result<(), TransferStalled> {
+/// [`TransferStalled`] if another collector still holds batches after a bounded wait.
+pub(in crate::zone::transfer) fn collect<P: Platform>(view: ZoneView<'_, P>) -> Result<(), TransferStalled> {
     if !view.is_depot_empty_racy() {
         collect_all(view);
     }
     // Acquire: pairs with the Release in `Collecting::drop`.
-    wait_until_done(view, || view.zone.transfer.depot.collectors.load(Ordering::Acquire) == 0)
+    wait_until_done(view, || view.zone.mechanisms.depot.collectors.load(Ordering::Acquire) == 0)
 }
 
-/// Brings all that is in the depot back to the free lists.
+/// Returns all batches of the depot to the free lists.
 fn collect_all<P: Platform>(view: ZoneView<'_, P>) {
     let _collecting = Collecting::begin(view);
-    for stack in view.depot.stacks() {
+    for stack in view.mechanisms.depot.stacks() {
         stack.touch(view.platform, Access::ReadModifyWrite);
         let mut chain = stack.detach(view.map);
         let mut returning = Returning::new(view);
         while chain != Link::NONE {
             returning.take_in(|| {
-                let leader = view.map.linked(chain)?;
-                let next = view.page(leader).next();
+                let head = view.map.linked(chain)?;
+                let next = view.page(head).next();
                 Some(core::mem::replace(&mut chain, next))
             });
             stack.count_collected(returning.free_if_enough());
@@ -91,11 +94,11 @@ fn collect_all<P: Platform>(view: ZoneView<'_, P>) {
     }
 }
 
-/// Brings up to `most` batches back to the free lists until there is enough, or nothing left of what there was.
+/// Returns up to `most` batches to the free lists until there is `enough`, but no more than there were at the start.
 fn collect_until<P: Platform>(view: ZoneView<'_, P>, mut most: u64, enough: impl Fn() -> bool) {
     let _collecting = Collecting::begin(view);
-    for stack in view.depot.stacks() {
-        // No more than there are now: others may push as fast.
+    for stack in view.mechanisms.depot.stacks() {
+        // Bounded: other CPUs may push as fast as this one pops.
         let mut left = stack.batches_racy().min(most);
         while left > 0 && !enough() {
             let taken = return_some(Returning::new(view), None, stack, left.min(BATCHES as u64));
@@ -106,15 +109,15 @@ fn collect_until<P: Platform>(view: ZoneView<'_, P>, mut most: u64, enough: impl
     }
 }
 
-/// Merges a batch that was on no stack, and with it up to `most` of the stack, as far as one hold of the lock is good for.
-pub(super) fn merge_with<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, leader: Link, stack: &BatchStack, most: u64) {
+/// Merges a batch that is on no stack, and with it up to `most` batches of a stack, as far as one hold of the lock serves.
+pub(super) fn merge_with<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, head: Link, stack: &BatchStack, most: u64) {
     let _collecting = Collecting::begin(view);
-    let returned = return_some(Returning::for_cpu(view, cpu), Some(leader), stack, most);
-    // The first one was never counted.
+    let returned = return_some(Returning::for_cpu(view, cpu), Some(head), stack, most);
+    // The stack never counted the first batch.
     stack.count_collected(returned - 1);
 }
 
-/// Frees a batch, if one is given, and up to `most` of a stack, under one hold of the lock; how many batches.
+/// Frees a batch, if one is given, and up to `most` batches of a stack under one hold of the lock. Returns the number of batches.
 fn return_some<P: Platform>(
     mut returning: Returning<'_, P>,
     mut first: Option<Link>,
@@ -136,18 +139,17 @@ fn return_some<P: Platform>(
 /// Blocks on their way to the free lists.
 struct Returning<'a, P> {
     view: ZoneView<'a, P>,
-    /// For whose lists the zone lock is taken, if it is for any.
+    /// The CPU for whose lists the zone lock is taken, if there is one.
     cpu: Option<CpuId>,
-    /// Places of their heads, and their orders.
-    blocks: [(u32, u8); ENOUGH_BLOCKS + FRAMES],
-    len: usize,
+    /// The indices of their heads, and their orders.
+    blocks: FixedVec<(u32, u8), { ENOUGH_BLOCKS + FRAMES }>,
     frames: u64,
     batches: u64,
 }
 
 impl<'a, P: Platform> Returning<'a, P> {
     fn new(view: ZoneView<'a, P>) -> Self {
-        Self { view, cpu: None, blocks: [(0, 0); ENOUGH_BLOCKS + FRAMES], len: 0, frames: 0, batches: 0 }
+        Self { view, cpu: None, blocks: FixedVec::new(), frames: 0, batches: 0 }
     }
 
     fn for_cpu(view: ZoneView<'a, P>, cpu: CpuId) -> Self {
@@ -155,23 +157,22 @@ impl<'a, P: Platform> Returning<'a, P> {
     }
 
     fn is_enough(&self) -> bool {
-        self.len >= ENOUGH_BLOCKS || self.frames >= ENOUGH_FRAMES
+        self.blocks.len() >= ENOUGH_BLOCKS || self.frames >= ENOUGH_FRAMES
     }
 
-    /// Unpacks a few batches, which are the caller's, and joins their frames; whether there may be more. Not when there is
+    /// Unpacks a few batches that the caller owns, and joins their frames; whether there may be more. Not called when there is
     /// enough.
     fn take_in(&mut self, mut next: impl FnMut() -> Option<Link>) -> bool {
-        // From the end on: of frames freed one behind the other the last batch comes first, and all are sorted then.
+        // Filled from the end: of frames freed in order the last batch comes first, so that they end up sorted.
         let mut entries = [0; FRAMES];
         let mut begin = FRAMES;
         let mut taken = 0;
         while taken < BATCHES
-            && let Some(leader) = next()
+            && let Some(head) = next()
         {
-            let mut batch = [0; BATCH];
-            let found = packed::unpack(self.view.map, self.view.platform, leader, &mut batch);
-            begin -= found.len;
-            entries[begin..begin + found.len].copy_from_slice(&batch[..found.len]);
+            let batch = packed::unpack(self.view.map, self.view.platform, head).batch;
+            begin -= batch.len();
+            entries[begin..begin + batch.len()].copy_from_slice(&batch);
             taken += 1;
         }
         self.batches += taken as u64;
@@ -180,8 +181,8 @@ impl<'a, P: Platform> Returning<'a, P> {
         taken == BATCHES
     }
 
-    /// Joins neighbours to the largest blocks that lie in one pageblock, and writes their tags: all but the last step of
-    /// merging, and the only one that looks at every frame.
+    /// Joins neighbours to the largest blocks within one pageblock, and writes their tags: all of merging but its last step, and
+    /// the only part that touches every frame.
     fn join(&mut self, entries: &mut [u32]) {
         let view = self.view;
         entries.sort_unstable();
@@ -192,22 +193,21 @@ impl<'a, P: Platform> Returning<'a, P> {
             at += 1 + follow;
             for (pfn, order) in pieces(run, view.geometry.pageblock_order()) {
                 tag_joined(view, pfn, order);
-                self.blocks[self.len] = (view.map.index(pfn), order.0);
-                self.len += 1;
+                self.blocks.push((view.map.index(pfn), order.0));
             }
         }
     }
 
-    /// Frees the blocks if there are enough; how many batches they were.
+    /// Frees the blocks if there are enough. Returns the number of batches.
     fn free_if_enough(&mut self) -> u64 {
         if self.is_enough() { self.free() } else { 0 }
     }
 
-    /// Frees the blocks, each to the lists of the type that its pageblock has now; how many batches they were.
+    /// Frees the blocks, each to the lists of the type that its pageblock has now. Returns the number of batches.
     fn free(&mut self) -> u64 {
         let view = self.view;
-        let blocks = self.blocks[..self.len].iter().map(|(at, order)| (view.map.pfn(*at), Order(*order)));
-        if self.len > 0 {
+        let blocks = self.blocks.iter().map(|(at, order)| (view.map.pfn(*at), Order(*order)));
+        if !self.blocks.is_empty() {
             read_ahead(view, blocks.clone());
             let mut locked = self.cpu.map_or_else(|| view.lock(), |cpu| view.lock_for(cpu));
             for (pfn, order) in blocks {
@@ -215,12 +215,13 @@ impl<'a, P: Platform> Returning<'a, P> {
             }
             locked.count_moved(PageCount(self.frames));
         }
-        (self.len, self.frames) = (0, 0);
+        self.blocks.clear();
+        self.frames = 0;
         core::mem::take(&mut self.batches)
     }
 }
 
-/// Makes one block of its frames, which are the caller's.
+/// Makes one block of frames that the caller owns.
 fn tag_joined<P: Platform>(view: ZoneView<'_, P>, pfn: Pfn, order: Order) {
     view.page(pfn).set_tag(Tag::new(FrameState::InTransit, order, view.blocks.get(pfn), view.id));
     for inner in 1..order.pages().0 {
@@ -228,52 +229,46 @@ fn tag_joined<P: Platform>(view: ZoneView<'_, P>, pfn: Pfn, order: Order) {
     }
 }
 
-/// Reads the buddies that merging will look at first, all at once, and prefetches their neighbours on the list. What is read
-/// may be stale; it decides nothing.
+/// Reads the buddies that merging will read first, all at once, and prefetches their neighbours on the list. The values may be
+/// stale; they decide nothing.
 fn read_ahead<P: Platform>(view: ZoneView<'_, P>, blocks: impl Iterator<Item = (Pfn, Order)>) {
     for (pfn, order) in blocks.filter(|(_, order)| *order < view.geometry.max_order()) {
-        let buddy = view.page(pfn.buddy(order));
-        if buddy.tag().is_free_buddy(order, view.id) {
-            for neighbour in
-                [buddy.next(), buddy.prev()].into_iter().filter_map(|link| view.map.check(view.map.linked(link)?))
-            {
-                view.page(neighbour).prefetch();
-            }
+        if view.page(pfn.buddy(order)).tag().is_free_buddy(order, view.id) {
+            prefetch_neighbours(view, pfn.buddy(order));
         }
     }
 }
 
+/// Returns batches to the free lists until these have a block for a request of that order and type without taking another
+/// type's; whether the depot had any.
+#[cold]
+pub(in crate::zone::transfer) fn collect_for<P: Platform>(
+    view: ZoneView<'_, P>,
+    order: Order,
+    migrate_type: MigrateType,
+) -> bool {
+    if view.is_depot_empty_racy() {
+        return false;
+    }
+    collect_until(view, u64::MAX, || view.zone.has_block_of_type_racy(order, migrate_type));
+    true
+}
+
+/// A background step: while few whole pageblocks are free and the depot is large, returns some batches, so that requests for large
+/// blocks need not.
+pub(in crate::zone::transfer) fn collect_in_background<P: Platform>(view: ZoneView<'_, P>) {
+    if view.mechanisms.depot.pages_racy().0 > view.few_whole() && !view.has_whole_pageblocks_racy() {
+        collect_until(view, STEP_BATCHES, || view.has_whole_pageblocks_racy());
+    }
+}
+
 impl<P: Platform> ZoneView<'_, P> {
-    /// Brings batches of the depot back to the free lists until these have a block for a request of that order and type
-    /// without taking another type's; whether there were any.
-    #[cold]
-    pub(crate) fn collect_for(&self, order: Order, migrate_type: MigrateType) -> bool {
-        if self.is_depot_empty_racy() {
-            return false;
-        }
-        collect_until(*self, u64::MAX, || self.zone.has_block_of_type_racy(order, migrate_type));
-        true
-    }
-
-    /// A step of whoever works in the background: where there are few whole pageblocks on the free lists, and much in the
-    /// depot, brings some of that back, so that requests for large blocks need not.
-    pub(crate) fn replenish_whole_pageblocks(&self) {
-        if self.depot.pages_racy().0 > self.few_whole() && !self.has_whole_pageblocks_racy() {
-            collect_until(*self, STEP_BATCHES, || self.has_whole_pageblocks_racy());
-        }
-    }
-
-    /// Whether it is better to go to other lists than to the free lists: not where what is freed is wanted there, merged.
-    pub(crate) fn spares_zone_lock(&self) -> bool {
-        self.zone.policy() == ZonePolicy::Depot && self.has_whole_pageblocks_racy()
-    }
-
     fn few_whole(&self) -> u64 {
         self.zone.managed().0 / FEW_WHOLE
     }
 
-    /// Whether the free lists have so many whole pageblocks that nobody need merge what is in the depot, a moment ago.
-    pub(super) fn has_whole_pageblocks_racy(&self) -> bool {
+    /// Whether the free lists have enough whole pageblocks, so that depot batches need not merge. Possibly stale.
+    pub(in crate::zone::transfer) fn has_whole_pageblocks_racy(&self) -> bool {
         let (pageblock_order, max_order) = (self.geometry.pageblock_order(), self.geometry.max_order());
         for area in self.zone.areas_between(pageblock_order, max_order) {
             self.platform.touch_line(SharedLine::of(LineKind::FreeLists, area), Access::Read);

@@ -1,27 +1,26 @@
-//! A lock-free stack of packed batches: one word names its top, the batches' leaders link the rest.
+//! A lock-free stack of packed batches: one word names its top, the batches' heads link the rest.
 //!
-//! The head word is the link of the topmost leader, in as many bits as the map's frames need, and a tag in all others
-//! (at least 32). A leader's `next` names the batch below it; nothing else of a batch is touched here.
+//! The top word holds the link to the topmost head in as many bits as the map's frames need, and a tag in all further bits (at least
+//! 32). A head's `next` names the batch below; no other word of a batch is touched here.
 //!
 //! # Protocol
 //!
-//! *Push* links the last batch of a chain to the old head and exchanges the head, with Release: whoever finds the batch
-//! sees all that was packed into its pages. *Pop* reads the head with Acquire, reads the leader's `next`, and exchanges the
-//! head for that with the tag one higher. *Detach* exchanges the head for none, with the tag one higher.
+//! *Push* links the last batch of a chain to the old top and exchanges the top word, with Release: a CPU that finds the batch sees
+//! all that was packed into its pages. *Pop* reads the top word with Acquire, reads the head's `next`, and exchanges the top word
+//! for that link with the tag plus one. *Detach* exchanges the top word for none, with the tag plus one.
 //!
-//! Between the two reads of a pop the leader may be popped by another, handed out, and written to. The map is always
-//! there, so such a read is harmless: its outcome is used only if the head still has the same link and the same tag. It
-//! cannot come back to both: a link comes back to the top only after a pop or a detach, and these raise the tag. A tag that
-//! comes round again while a thread stands between its reads would defeat this; with 2²¹ frames (8 GiB) that takes 2⁴² pops
-//! and detaches, with the most frames that a map can have 2³². Every change of
-//! the head is an exchange, so a batch far below the top is still handed over by its own push.
+//! Between the two reads of a pop another CPU may pop the batch, allocate its frames and write to them. The map is always mapped,
+//! so the read is harmless: its result counts only if the top word still has the same link and the same tag. Both cannot return:
+//! a link returns to the top only after a pop or a detach, and these raise the tag. A tag that wraps around while a thread stands
+//! between its reads would defeat this; with 2²¹ frames (8 GiB) that takes 2⁴² pops and detaches, with the most frames that a map
+//! can have 2³². Every change of the top word is an exchange, so a batch far below the top is still handed over by its own push.
 //!
-//! A failed exchange means that another thread's has succeeded, so somebody always gets on; nobody waits for anybody.
+//! The stack is lock-free: a failed exchange means that another CPU's has succeeded.
 //!
 //! # Counting equations
 //!
-//! - `pushed − left` = batches on the stack, and those that are counted there while they come or go: a batch is counted
-//!   before it is pushed, and until after it has left, so that a reader who sums up free memory misses none.
+//! - `pushed − left` = batches on the stack, and those counted there in transit: a batch is counted before it is pushed and until
+//!   after it has left, so that a sum of free memory misses none.
 //! - `collected` and `stolen` are parts of `left`, `overflowed` is a part of `pushed`.
 
 use crate::memmap::MemMap;
@@ -30,204 +29,203 @@ use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::sync::{AtomicU64, Ordering, all_atomic};
 use crate::zone::transfer::depot::DepotStatistics;
 
-/// A stack of full batches of one type. On a line of its own, with its counters.
+/// A stack of full batches of one type, with its counters, on a cache line of its own.
 #[repr(C, align(64))]
 #[derive(Default)]
-pub(crate) struct BatchStack {
-    head: AtomicU64,
+pub(super) struct BatchStack {
+    top: AtomicU64,
     pushed: AtomicU64,
     left: AtomicU64,
-    /// Popped by CPUs of other groups than the stack's.
+    /// Popped by CPUs of other groups.
     stolen: AtomicU64,
-    /// Brought back to the free lists.
+    /// Returned to the free lists.
     collected: AtomicU64,
     /// Pushed here because a group's own stack was full.
     overflowed: AtomicU64,
-    /// Exchanges that failed because another's succeeded.
+    /// Failed exchanges.
     retries: AtomicU64,
 }
 
-all_atomic!(BatchStack { head, pushed, left, stolen, collected, overflowed, retries });
+all_atomic!(BatchStack { top, pushed, left, stolen, collected, overflowed, retries });
 
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<BatchStack>() == 64, "a stack is one cache line");
 
-/// What happens to the tag when a batch leaves.
+/// What a departing batch adds to the tag.
 #[cfg(not(any(loom, shuttle)))]
 const fn tag_step() -> u64 {
     1
 }
 
-/// What happens to the tag when a batch leaves: in a broken model, nothing.
+/// What a departing batch adds to the tag: in a broken model, nothing.
 #[cfg(any(loom, shuttle))]
 fn tag_step() -> u64 {
     u64::from(!crate::sync::is_weakened(crate::sync::Weakness::ConstantTags))
 }
 
-/// The head word, taken apart.
+/// The top word, taken apart.
 #[derive(Clone, Copy, Debug)]
-struct Head {
+struct Top {
     word: u64,
-    /// How many bits the link has.
+    /// The number of bits of the link.
     link_bits: u32,
 }
 
-impl Head {
-    fn top(self) -> Link {
+impl Top {
+    fn link(self) -> Link {
         Link((self.word & ((1 << self.link_bits) - 1)) as u32)
     }
 
-    /// The first half of a pop; `None` where the stack is empty. The leader is not ours yet: see the protocol.
+    /// The first half of a pop; `None` if the stack is empty. The batch is not the caller's yet: see the protocol.
     fn seen<P: Platform>(self, map: MemMap, platform: &P) -> Option<Seen> {
-        let leader = self.top();
-        Some(Seen { head: self, leader, next: map.page(map.next(leader)?, platform).next() })
+        let head = self.link();
+        Some(Seen { top: self, head, next: map.page(map.next(head)?, platform).next() })
     }
 
     /// The word with another link and the same tag.
-    fn with_top(self, top: Link) -> u64 {
-        self.word >> self.link_bits << self.link_bits | u64::from(top.0)
+    fn with_link(self, link: Link) -> u64 {
+        self.word >> self.link_bits << self.link_bits | u64::from(link.0)
     }
 
     /// The word with another link and the next tag.
-    fn left_with(self, top: Link) -> u64 {
-        (self.word >> self.link_bits).wrapping_add(tag_step()) << self.link_bits | u64::from(top.0)
+    fn left_with(self, link: Link) -> u64 {
+        (self.word >> self.link_bits).wrapping_add(tag_step()) << self.link_bits | u64::from(link.0)
     }
 }
 
 /// What a pop has seen before its exchange.
 #[derive(Clone, Copy)]
 struct Seen {
-    head: Head,
-    leader: Link,
-    /// What the leader's page says; of no meaning where the leader has left meanwhile.
+    top: Top,
+    head: Link,
+    /// The head's link; meaningless if the batch has left meanwhile.
     next: Link,
 }
 
-/// How many bits name every frame of a map, or none.
+/// The number of bits that name any frame of a map, or none.
 fn link_bits(map: MemMap) -> u32 {
     u64::BITS - map.range().count().0.leading_zeros()
 }
 
 impl BatchStack {
-    /// Batches, a moment ago; with those that are on their way here or from here.
+    /// Batches, with those in transit; possibly stale.
     pub(super) fn batches_racy(&self) -> u64 {
         let left = self.left.load(Ordering::Relaxed);
         self.pushed.load(Ordering::Relaxed).saturating_sub(left)
     }
 
-    /// Whether there was no batch, a moment ago.
+    /// Whether there is no batch; possibly stale.
     pub(super) fn is_empty_racy(&self, map: MemMap) -> bool {
-        // Acquire: pairs with the Release in `pop` and `detach`.
-        self.head(map, Ordering::Acquire).top() == Link::NONE
+        // Acquire: pairs with the Release in `BatchStack::take` and `BatchStack::detach`.
+        self.top(map, Ordering::Acquire).link() == Link::NONE
     }
 
-    fn head(&self, map: MemMap, ordering: Ordering) -> Head {
-        Head { word: self.head.load(ordering), link_bits: link_bits(map) }
+    fn top(&self, map: MemMap, ordering: Ordering) -> Top {
+        Top { word: self.top.load(ordering), link_bits: link_bits(map) }
     }
 
-    /// Says that the stack's line is used: its counters, or its head outside of [`push`](Self::push) and [`pop`](Self::pop).
+    /// Announces a use of the stack's line: its counters, or its top word outside of [`push`](Self::push) and [`pop`](Self::pop).
     #[inline(always)]
     pub(super) fn touch<P: Platform>(&self, platform: &P, access: Access) {
-        platform.touch_line(SharedLine::of(LineKind::Depot, self), access);
+        platform.touch_line(SharedLine::of(LineKind::Mechanism, self), access);
     }
 
-    /// Counts batches that will be pushed.
+    /// Counts batches that are about to be pushed.
     pub(super) fn count_coming(&self, batches: u64) {
         self.pushed.fetch_add(batches, Ordering::Relaxed);
     }
 
-    /// Counts batches that came here because another stack was full.
+    /// Counts batches that are pushed here because another stack is full.
     pub(super) fn count_overflowed(&self, batches: u64) {
         self.overflowed.fetch_add(batches, Ordering::Relaxed);
     }
 
-    /// Counts batches that another group's CPU has popped.
+    /// Counts batches popped by a CPU of another group.
     pub(super) fn count_stolen(&self, batches: u64) {
         self.stolen.fetch_add(batches, Ordering::Relaxed);
     }
 
-    /// Counts batches that were taken here and not counted as gone, and are free now.
+    /// Counts batches that a collector took here and has freed now.
     pub(super) fn count_collected(&self, batches: u64) {
         self.collected.fetch_add(batches, Ordering::Relaxed);
         self.left.fetch_add(batches, Ordering::Relaxed);
     }
 
-    /// Counts batches that were popped for an allocation as gone.
+    /// Counts batches popped for a list.
     pub(super) fn count_popped(&self, batches: u64) {
         self.left.fetch_add(batches, Ordering::Relaxed);
     }
 
-    /// Pushes a chain of batches that were counted as coming; `first` will be on top.
+    /// Pushes a chain of batches that were counted as coming, with `first` on top.
     pub(super) fn push<P: Platform>(&self, map: MemMap, platform: &P, first: Link, last: Link) {
         let Some(last) = map.next(last) else { return };
         let page = map.page(last, platform);
         self.touch(platform, Access::Read);
-        let mut head = self.head(map, Ordering::Relaxed);
+        let mut top = self.top(map, Ordering::Relaxed);
         loop {
-            page.set_next(head.top());
+            page.set_next(top.link());
             self.touch(platform, Access::ReadModifyWrite);
-            // Release: pairs with the Acquire in `pop` and `detach`.
+            // Release: pairs with the Acquire in `BatchStack::pop` and `BatchStack::detach`.
             let pushed =
-                self.head.compare_exchange_weak(head.word, head.with_top(first), Ordering::Release, Ordering::Relaxed);
+                self.top.compare_exchange_weak(top.word, top.with_link(first), Ordering::Release, Ordering::Relaxed);
             match pushed {
                 Ok(_) => return,
-                Err(word) => head.word = word,
+                Err(word) => top.word = word,
             }
             self.retries.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Takes the topmost batch, and does not count it as gone yet.
+    /// Takes the topmost batch, without counting it as gone.
     pub(super) fn pop<P: Platform>(&self, map: MemMap, platform: &P) -> Option<Link> {
         self.touch(platform, Access::Read);
-        // Acquire: pairs with the Release in `push`.
-        let mut head = self.head(map, Ordering::Acquire);
+        // Acquire: pairs with the Release in `BatchStack::push`.
+        let mut top = self.top(map, Ordering::Acquire);
         loop {
-            let seen = head.seen(map, platform)?;
+            let seen = top.seen(map, platform)?;
             self.touch(platform, Access::ReadModifyWrite);
             match self.take(seen) {
-                Ok(leader) => return Some(leader),
-                Err(found) => head = found,
+                Ok(head) => return Some(head),
+                Err(found) => top = found,
             }
             self.retries.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// The second half of a pop: takes the batch that was seen on top, if it is there still.
-    fn take(&self, seen: Seen) -> Result<Link, Head> {
-        let Seen { head, leader, next } = seen;
-        // Acquire: pairs with the Release in `push`. Release: pairs with the Acquire in `is_empty_racy`. A CPU that finds the
-        // stack empty sees that the collector registered before.
-        self.head
-            .compare_exchange_weak(head.word, head.left_with(next), Ordering::AcqRel, Ordering::Acquire)
-            .map(|_| leader)
-            .map_err(|word| Head { word, ..head })
+    /// The second half of a pop: takes the batch that was seen on top, if it is still there.
+    fn take(&self, seen: Seen) -> Result<Link, Top> {
+        let Seen { top, head, next } = seen;
+        // Release: pairs with the Acquire in `BatchStack::is_empty_racy`; a CPU that finds the stack empty sees that this one
+        // registered as a collector before. Acquire on failure: pairs with the Release in `BatchStack::push`.
+        self.top
+            .compare_exchange_weak(top.word, top.left_with(next), Ordering::AcqRel, Ordering::Acquire)
+            .map(|_| head)
+            .map_err(|word| Top { word, ..top })
     }
 
-    /// Takes all batches, as a chain, and does not count them as gone yet.
+    /// Takes all batches as a chain, without counting them as gone.
     pub(super) fn detach(&self, map: MemMap) -> Link {
-        // Acquire, here and below: pairs with the Release in `push`.
-        let mut head = self.head(map, Ordering::Acquire);
-        while head.top() != Link::NONE {
-            let next = head.left_with(Link::NONE);
-            // AcqRel: pairs with the Release in `push` and with the Acquire in `is_empty_racy`, as in `take`.
-            let detached = self.head.compare_exchange_weak(head.word, next, Ordering::AcqRel, Ordering::Acquire);
-            match detached {
-                Ok(_) => return head.top(),
-                Err(word) => head.word = word,
+        // Acquire: pairs with the Release in `BatchStack::push`.
+        let mut top = self.top(map, Ordering::Acquire);
+        while top.link() != Link::NONE {
+            let none = top.left_with(Link::NONE);
+            // Release: pairs with the Acquire in `BatchStack::is_empty_racy`. Acquire: pairs with the Release in `BatchStack::push`.
+            match self.top.compare_exchange_weak(top.word, none, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return top.link(),
+                Err(word) => top.word = word,
             }
             self.retries.fetch_add(1, Ordering::Relaxed);
         }
         Link::NONE
     }
 
-    /// The topmost batch, for who walks the stack while nobody uses it.
+    /// The topmost batch, for a walk over a stack that is not in use.
     pub(super) fn top_at_rest(&self, map: MemMap) -> Link {
-        // Acquire: pairs with the Release in `push`.
-        self.head(map, Ordering::Acquire).top()
+        // Acquire: pairs with the Release in `BatchStack::push`.
+        self.top(map, Ordering::Acquire).link()
     }
 
-    /// Adds what was counted here.
+    /// Adds this stack's counts.
     pub(super) fn add_to(&self, sum: &mut DepotStatistics) {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let collected = read(&self.collected);

@@ -1,4 +1,4 @@
-//! Models of a stack by itself: threads push, pop and detach batches whose leaders come back.
+//! Models of a stack by itself: threads push, pop and detach batches whose heads return.
 
 use std::boxed::Box;
 use std::ptr::NonNull;
@@ -39,145 +39,145 @@ impl MapBacking for Plain {}
 
 impl Probe for Plain {}
 
-const LEADERS: usize = 3;
+const BATCHES: usize = 3;
 
-/// A stack, the pages of a few leaders, and something that the owner of each writes to.
-struct Ground {
-    pages: Box<[Page; LEADERS]>,
+/// A stack, the pages of a few heads, and a cell for each batch that its owner writes to.
+struct Fixture {
+    pages: Box<[Page; BATCHES]>,
     contents: Vec<UnsafeCell<u32>>,
     stack: BatchStack,
 }
 
 // SAFETY: loom checks every access to the contents, and all else is atomics.
-unsafe impl Send for Ground {}
+unsafe impl Send for Fixture {}
 // SAFETY: as above.
-unsafe impl Sync for Ground {}
+unsafe impl Sync for Fixture {}
 
-impl Ground {
+impl Fixture {
     /// With all batches on the stack, the first on top.
     fn new() -> Arc<Self> {
-        let contents = (0..LEADERS).map(|_| UnsafeCell::new(0)).collect();
-        let ground = Self { pages: Box::default(), contents, stack: BatchStack::default() };
-        (1..=LEADERS as u32).rev().for_each(|leader| ground.push(leader));
-        Arc::new(ground)
+        let contents = (0..BATCHES).map(|_| UnsafeCell::new(0)).collect();
+        let fixture = Self { pages: Box::default(), contents, stack: BatchStack::default() };
+        (1..=BATCHES as u32).rev().for_each(|head| fixture.push(head));
+        Arc::new(fixture)
     }
 
     fn map(&self) -> MemMap {
-        let range = PfnRange::new(Pfn(0), PageCount(LEADERS as u64));
+        let range = PfnRange::new(Pfn(0), PageCount(BATCHES as u64));
         // SAFETY: a page for each frame, which outlive the map.
         unsafe { MemMap::new(NonNull::from(&self.pages[0]), range, MapContent::Zero, Geometry::X86_64) }
     }
 
-    /// Writes to a batch, which is the caller's.
-    fn own(&self, leader: u32) -> u32 {
-        // SAFETY: loom objects where it is somebody else's, too.
-        self.contents[leader as usize - 1].with_mut(|value| unsafe { *value += 1 });
-        leader
+    /// Writes to a batch that the caller owns.
+    fn own(&self, head: u32) -> u32 {
+        // SAFETY: loom reports a concurrent access.
+        self.contents[head as usize - 1].with_mut(|value| unsafe { *value += 1 });
+        head
     }
 
-    fn push(&self, leader: u32) {
-        self.own(leader);
+    fn push(&self, head: u32) {
+        self.own(head);
         self.stack.count_coming(1);
-        self.stack.push(self.map(), &Plain, Link(leader), Link(leader));
+        self.stack.push(self.map(), &Plain, Link(head), Link(head));
     }
 
     fn pop(&self) -> Option<u32> {
-        let leader = self.stack.pop(self.map(), &Plain)?;
+        let head = self.stack.pop(self.map(), &Plain)?;
         self.stack.count_popped(1);
-        Some(self.own(leader.0))
+        Some(self.own(head.0))
     }
 
     fn detach(&self) -> Vec<u32> {
         let (map, mut chain, mut found) = (self.map(), self.stack.detach(self.map()), Vec::new());
-        while let Some(leader) = map.linked(chain) {
+        while let Some(head) = map.linked(chain) {
             found.push(self.own(chain.0));
-            chain = map.page(leader, &Plain).next();
+            chain = map.page(head, &Plain).next();
         }
         self.stack.count_collected(found.len() as u64);
         found
     }
 
-    /// Demands that every batch is there once: in somebody's hands or on the stack.
+    /// Demands that every batch exists once: held by a thread or on the stack.
     fn finish(&self, mut held: Vec<u32>) {
-        for _ in 0..=LEADERS {
+        for _ in 0..=BATCHES {
             held.extend(self.pop());
         }
         held.sort_unstable();
-        assert_eq!(held, [1, 2, 3], "batches were lost or are there twice");
+        assert_eq!(held, [1, 2, 3], "batches were lost or exist twice");
         assert_eq!(self.stack.batches_racy(), 0, "the count is wrong");
     }
 }
 
-/// What is said where a batch is lost, there twice, or has two owners.
-const DAMAGES: [&str; 2] = ["batches were lost or are there twice", "Causality violation"];
+/// The failures of a lost batch, a duplicate, or a batch with two owners.
+const DAMAGES: [&str; 2] = ["batches were lost or exist twice", "Causality violation"];
 
-/// One thread pops; another pops two batches and pushes the first again: its leader is on top as before, on another one.
-fn a_leader_comes_back() {
-    let ground = Ground::new();
-    let other = ground.clone();
+/// One thread pops; another pops two batches and pushes the first again: its head is on top as before, above another batch.
+fn a_head_comes_back() {
+    let fixture = Fixture::new();
+    let other = fixture.clone();
     let popping = thread::spawn(move || other.pop());
-    let first = ground.pop();
-    let second = ground.pop();
-    if let Some(leader) = first {
-        ground.push(leader);
+    let first = fixture.pop();
+    let second = fixture.pop();
+    if let Some(head) = first {
+        fixture.push(head);
     }
     let held = [second, popping.join().unwrap()].into_iter().flatten().collect();
-    ground.finish(held);
+    fixture.finish(held);
 }
 
 /// One thread detaches all while another pops one and pushes it again.
 fn detached_meanwhile() {
-    let ground = Ground::new();
-    let other = ground.clone();
+    let fixture = Fixture::new();
+    let other = fixture.clone();
     let detaching = thread::spawn(move || other.detach());
-    if let Some(leader) = ground.pop() {
-        ground.push(leader);
+    if let Some(head) = fixture.pop() {
+        fixture.push(head);
     }
-    ground.finish(detaching.join().unwrap());
+    fixture.finish(detaching.join().unwrap());
 }
 
 /// One thread detaches all and pushes the first again while another pops.
 fn detached_and_back() {
-    let ground = Ground::new();
-    let other = ground.clone();
+    let fixture = Fixture::new();
+    let other = fixture.clone();
     let popping = thread::spawn(move || other.pop());
-    let mut held = ground.detach();
+    let mut held = fixture.detach();
     if !held.is_empty() {
-        ground.push(held.remove(0));
+        fixture.push(held.remove(0));
     }
     held.extend(popping.join().unwrap());
-    ground.finish(held);
+    fixture.finish(held);
 }
 
 /// Three threads at once.
 fn three_at_once() {
-    let ground = Ground::new();
+    let fixture = Fixture::new();
     let threads = [0, 1].map(|_| {
-        let other = ground.clone();
+        let other = fixture.clone();
         thread::spawn(move || {
-            if let Some(leader) = other.pop() {
-                other.push(leader);
+            if let Some(head) = other.pop() {
+                other.push(head);
             }
         })
     });
-    let held = ground.detach();
+    let held = fixture.detach();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
-    ground.finish(held);
+    fixture.finish(held);
 }
 
 #[test]
-fn a_pop_is_not_misled_by_a_leader_that_comes_back() {
-    explore(a_leader_comes_back);
+fn a_pop_is_not_misled_by_a_head_that_comes_back() {
+    explore(a_head_comes_back);
 }
 
 #[test]
 fn a_tag_that_stands_still_loses_batches() {
-    weakened(Weakness::ConstantTags, || assert_fails(a_leader_comes_back, &DAMAGES));
+    weakened(Weakness::ConstantTags, || assert_fails(a_head_comes_back, &DAMAGES));
     weakened(Weakness::ConstantTags, || assert_fails(detached_and_back, &DAMAGES));
 }
 
 #[test]
-fn a_detached_stack_is_in_one_hand() {
+fn a_detached_stack_has_one_owner() {
     explore(detached_meanwhile);
     explore(detached_and_back);
 }
@@ -188,12 +188,12 @@ fn three_threads_lose_nothing() {
 }
 
 #[test]
-fn exchanges_hand_over_what_is_in_a_batch() {
-    weakened(Weakness::RelaxedExchanges, || assert_fails(a_leader_comes_back, &DAMAGES));
+fn exchanges_hand_over_the_contents_of_a_batch() {
+    weakened(Weakness::RelaxedExchanges, || assert_fails(a_head_comes_back, &DAMAGES));
     weakened(Weakness::RelaxedExchanges, || assert_fails(detached_meanwhile, &DAMAGES));
 }
 
 #[test]
 fn an_exchange_that_is_not_one_step_is_found() {
-    weakened(Weakness::SplitCompareExchange, || assert_fails(a_leader_comes_back, &DAMAGES));
+    weakened(Weakness::SplitCompareExchange, || assert_fails(a_head_comes_back, &DAMAGES));
 }

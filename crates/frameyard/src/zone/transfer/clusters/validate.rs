@@ -1,13 +1,14 @@
-//! The equations of clusters: those that stand above `zone::transfer::clusters`.
+//! The equations of clusters: those above [`clusters`](super).
 
-use super::{ValidateError, compare};
+use super::list::ClusterId;
+use super::record::RecordState;
 use crate::page::CLUSTER;
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order, Pfn};
-use crate::zone::LockedZone;
-use crate::zone::transfer::{ClusterId, RecordState};
+use crate::zone::transfer::validate::{Unsound, compare};
+use crate::zone::view::LockedZone;
 
-/// Pages of one cluster that follow each other on a list.
+/// Consecutive pages of one cluster on a list.
 struct Run {
     id: ClusterId,
     first: Pfn,
@@ -16,11 +17,10 @@ struct Run {
     skipped: usize,
 }
 
-/// Compares all records of a zone with its lists, which are sound; `skipped` pages on them skipped merging.
-pub(super) fn check<P: Platform>(locked: &LockedZone<'_, P>, skipped: u64) -> Result<(), ValidateError> {
-    let clusters = locked.zone.clusters();
-    compare("pages that skipped merging", locked.id, clusters.skipped_racy(), skipped)?;
-    compare("cuts in progress", locked.id, locked.detachments_racy() as u64, 0)?;
+/// Compares all records of a zone with its lists, whose links are sound.
+pub(in crate::zone::transfer) fn validate<P: Platform>(locked: &LockedZone<'_, P>) -> Result<(), Unsound> {
+    let clusters = locked.clusters();
+    compare("detachments in progress", locked.detachments_racy() as u64, 0)?;
     let mut listed = 0;
     for migrate_type in MigrateType::ALL {
         listed += check_list(locked, migrate_type)?;
@@ -28,15 +28,15 @@ pub(super) fn check<P: Platform>(locked: &LockedZone<'_, P>, skipped: u64) -> Re
     let ids = || (0..clusters.count()).map(ClusterId);
     let in_use = ids().filter(|id| locked.is_in_use(*id)).count() as u64;
     let with_state = |state| ids().filter(|id| locked.record(*id).state() == state).count() as u64;
-    compare("clusters in use", locked.id, clusters.used_racy().into(), in_use)?;
-    compare("records of clusters", locked.id, with_state(RecordState::Listed), listed)?;
-    compare("clusters on lists", locked.id, in_use, listed)?;
-    compare("records of clusters on their way", locked.id, with_state(RecordState::Held), 0)
+    compare("clusters in use", clusters.used_racy().into(), in_use)?;
+    compare("records of clusters", with_state(RecordState::Listed), listed)?;
+    compare("clusters on lists", in_use, listed)?;
+    compare("records of clusters in transit", with_state(RecordState::Held), 0)
 }
 
-/// Follows a list of single pages; how many clusters it has. A record tells how many pages there are and which is the last,
-/// so one that stands on lists twice has the wrong number of them, or two ends.
-fn check_list<P: Platform>(locked: &LockedZone<'_, P>, migrate_type: MigrateType) -> Result<u64, ValidateError> {
+/// Follows a list of single pages; the number of its clusters. A record names the number of its pages and the last one, so a
+/// cluster that is on lists twice has the wrong number, or two ends.
+fn check_list<P: Platform>(locked: &LockedZone<'_, P>, migrate_type: MigrateType) -> Result<u64, Unsound> {
     let mut count = 0;
     let mut run: Option<Run> = None;
     let mut at = locked.first_block(Order::ZERO, migrate_type);
@@ -46,7 +46,7 @@ fn check_list<P: Platform>(locked: &LockedZone<'_, P>, migrate_type: MigrateType
         at = locked.map.linked(page.next());
         let id = ClusterId::named(page.payload(CLUSTER));
         if tag.is_clustered() != id.is_some() {
-            return Err(ValidateError::BrokenCluster { zone: locked.id, at: pfn });
+            return Err(Unsound::Broken { what: "cluster", at: pfn });
         }
         match &mut run {
             Some(run) if id == Some(run.id) => {
@@ -65,13 +65,13 @@ fn check_list<P: Platform>(locked: &LockedZone<'_, P>, migrate_type: MigrateType
     Ok(count)
 }
 
-fn check_run<P: Platform>(locked: &LockedZone<'_, P>, run: &Run) -> Result<(), ValidateError> {
+fn check_run<P: Platform>(locked: &LockedZone<'_, P>, run: &Run) -> Result<(), Unsound> {
     let record = locked.record(run.id);
     let alike = record.state() == RecordState::Listed
         && locked.is_in_use(run.id)
         && record.size() == run.size
         && record.skipped() == run.skipped
-        && record.size() <= locked.zone.clusters().limit()
+        && record.size() <= locked.clusters().limit()
         && locked.map.linked(record.tail()) == Some(run.last);
-    if alike { Ok(()) } else { Err(ValidateError::BrokenCluster { zone: locked.id, at: run.first }) }
+    if alike { Ok(()) } else { Err(Unsound::Broken { what: "cluster", at: run.first }) }
 }

@@ -1,0 +1,125 @@
+//! A packed batch: a batch of blocks that is stored in the page structures of its own members.
+//!
+//! The *head* is the first block of the batch. Its page holds the size of the batch, the link to the next batch of the chain and
+//! the indices of the next ten blocks. The pages of these *members* hold ten further indices each, as far as the batch needs
+//! them. A batch of 64 blocks needs no memory of its own; packing, moving or unpacking it touches seven pages instead of 64.
+//!
+//! If the blocks follow each other at equal steps, as neighbours from one larger block do, the head holds the step instead of
+//! indices, and no other page is touched.
+//!
+//! Packing leaves the word of counts alone: a thread that found the page by number may still read there whether it has users.
+//! Pages beyond those that store indices keep nothing but their tag. The caller of each function owns all blocks of the batch.
+
+use super::{BATCH, Batch};
+use crate::memmap::MemMap;
+use crate::page::{COUNTS, Link, PAYLOAD_WORDS, PageRef};
+use crate::platform::Platform;
+
+/// The payload words that hold two indices each.
+const INDEX_WORDS: [usize; PAYLOAD_WORDS - 1] = [0, 2, 3, 4, 5];
+const PER_PAGE: usize = 2 * INDEX_WORDS.len();
+
+/// Set together with the size of a batch: the blocks follow each other at equal steps, and [`STEP`] holds the step.
+const STEPPED: u32 = 1 << 31;
+/// The head's payload word that holds the step as a wrapping 32-bit number.
+const STEP: usize = INDEX_WORDS[0];
+
+const _: () = assert!(COUNTS == 1, "the word of counts holds no index");
+const _: () =
+    assert!((BATCH - 1).div_ceil(PER_PAGE) <= 1 + PER_PAGE, "the head holds the indices of all storing members");
+
+/// Where index `at` of a batch is stored: the position of the page in the batch, its payload word, and the shift in the word.
+fn place(at: usize) -> (usize, usize, u32) {
+    let stored = at - 1;
+    let within = stored % PER_PAGE;
+    (stored / PER_PAGE, INDEX_WORDS[within / 2], 32 * (within as u32 % 2))
+}
+
+/// Packs up to [`BATCH`] blocks and puts the batch in front of `next`. Returns the link to its head.
+///
+/// # Panics
+///
+/// If `entries` is empty or longer than a batch.
+pub(crate) fn pack<P: Platform>(map: MemMap, platform: &P, entries: &[u32], next: Link) -> Link {
+    assert!((1..=BATCH).contains(&entries.len()), "a batch has 1 to {BATCH} blocks");
+    let page = |at: usize| map.page(map.listed(entries[at]), platform);
+    let head = page(0);
+    head.set_next(next);
+    if let Some(step) = step_of(entries) {
+        head.set_prev(Link(entries.len() as u32 | STEPPED));
+        head.set_payload(STEP, step.into());
+        return map.link(map.pfn(entries[0]));
+    }
+    head.set_prev(Link(entries.len() as u32));
+    for storing in 0..(entries.len() - 1).div_ceil(PER_PAGE) {
+        let page = page(storing);
+        let stored = &entries[1 + storing * PER_PAGE..];
+        for (word, pair) in INDEX_WORDS.into_iter().zip(stored.chunks(2)) {
+            let high = pair.get(1).copied().unwrap_or(0);
+            page.set_payload(word, u64::from(pair[0]) | u64::from(high) << 32);
+        }
+    }
+    map.link(map.pfn(entries[0]))
+}
+
+/// The step between all neighbouring entries, if it is the same everywhere.
+fn step_of(entries: &[u32]) -> Option<u32> {
+    let [first, second, ..] = entries else { return None };
+    let step = second.wrapping_sub(*first);
+    // From the far end: unordered entries are as likely to differ there as anywhere, and the comparison stops early.
+    entries.windows(2).rev().all(|pair| pair[1].wrapping_sub(pair[0]) == step).then_some(step)
+}
+
+/// The size of the batch with that head.
+pub(crate) fn len_of<P: Platform>(head: &PageRef<'_, P>) -> usize {
+    ((head.prev().0 & !STEPPED) as usize).clamp(1, BATCH)
+}
+
+/// A packed batch, read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unpacked {
+    pub(crate) batch: Batch,
+    is_stepped: bool,
+    /// The next batch of the chain.
+    pub(crate) next: Link,
+}
+
+/// Unpacks a batch in the order it was packed in, and restores the words that it used to their initial values.
+pub(crate) fn unpack<P: Platform>(map: MemMap, platform: &P, head: Link) -> Unpacked {
+    let found = read(map, platform, head);
+    let pages = if found.is_stepped { 1 } else { (found.batch.len() - 1).div_ceil(PER_PAGE).max(1) };
+    for (storing, entry) in found.batch.iter().enumerate().take(pages) {
+        let page = map.page(map.listed(*entry), platform);
+        if storing == 0 {
+            page.set_next(Link::NONE);
+            page.set_prev(Link::NONE);
+        }
+        let fresh = map.template(map.pfn(*entry), Some(page.tag().zone())).payload();
+        for word in INDEX_WORDS {
+            page.set_payload(word, fresh[word]);
+        }
+    }
+    found
+}
+
+/// Reads a batch without a change.
+pub(crate) fn read<P: Platform>(map: MemMap, platform: &P, head: Link) -> Unpacked {
+    let first = map.index(map.linked(head).unwrap_or(map.range().start));
+    let mut batch = Batch::new();
+    batch.push(first);
+    let page: PageRef<'_, P> = map.page(map.listed(first), platform);
+    let (len, is_stepped) = (len_of(&page), page.prev().0 & STEPPED != 0);
+    if is_stepped {
+        let step = page.payload(STEP) as u32;
+        for at in 1..len {
+            batch.push(first.wrapping_add(step.wrapping_mul(at as u32)));
+        }
+        return Unpacked { batch, is_stepped, next: page.next() };
+    }
+    for at in 1..len {
+        let (storing, word, shift) = place(at);
+        let page = map.page(map.listed(batch[storing]), platform);
+        batch.push((page.payload(word) >> shift) as u32);
+    }
+    Unpacked { batch, is_stepped, next: page.next() }
+}

@@ -1,0 +1,69 @@
+//! A vector of at most `N` items, kept in place: what one hold of a lock, or one transfer, works on.
+
+use core::ops::{Deref, DerefMut};
+
+/// At most `N` items.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FixedVec<T, const N: usize> {
+    items: [T; N],
+    len: usize,
+}
+
+impl<T: Copy + Default, const N: usize> FixedVec<T, N> {
+    pub(crate) fn new() -> Self {
+        Self { items: [T::default(); N], len: 0 }
+    }
+
+    /// # Panics
+    ///
+    /// If there are more than `N` items.
+    pub(crate) fn of(items: &[T]) -> Self {
+        let mut vec = Self::new();
+        vec.extend_from_slice(items);
+        vec
+    }
+
+    /// # Panics
+    ///
+    /// If there are `N` items already.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, item: T) {
+        self.items[self.len] = item;
+        self.len += 1;
+    }
+
+    /// # Panics
+    ///
+    /// If there is no room for all items.
+    #[inline]
+    pub(crate) fn extend_from_slice(&mut self, items: &[T]) {
+        self.items[self.len..self.len + items.len()].copy_from_slice(items);
+        self.len += items.len();
+    }
+
+    #[inline(always)]
+    pub(crate) fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_full(&self) -> bool {
+        self.len == N
+    }
+}
+
+impl<T, const N: usize> Deref for FixedVec<T, N> {
+    type Target = [T];
+
+    #[inline(always)]
+    fn deref(&self) -> &[T] {
+        &self.items[..self.len]
+    }
+}
+
+impl<T, const N: usize> DerefMut for FixedVec<T, N> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.items[..self.len]
+    }
+}

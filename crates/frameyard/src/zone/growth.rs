@@ -1,0 +1,37 @@
+//! Growth: deferred memory becomes free when its page structures are initialised.
+
+use super::deferred::for_each_size;
+use super::exclusive::add_exclusive;
+use super::range::pieces;
+use super::view::LockedZone;
+use crate::page::Residence;
+use crate::platform::Platform;
+use crate::units::{MigrateType, Order, PfnRange};
+
+impl<P: Platform> LockedZone<'_, P> {
+    /// Frees a range of deferred frames whose page structures are initialised now. The range ends at the end of a
+    /// maximum-order block or of free memory, so that it makes the blocks that were counted.
+    pub(crate) fn add_initialised(&mut self, range: PfnRange) {
+        let max_order = self.geometry.max_order();
+        for (pfn, order) in pieces(range, max_order) {
+            self.free_to_pageblocks(pfn, order, Residence::Resident);
+        }
+        let deferred = &self.zone.deferred;
+        for_each_size(range, max_order, |order, count| deferred.listed(order, count));
+        if deferred.is_counted() {
+            // These frames already counted as free.
+            self.free_change = self.free_change.wrapping_sub(range.count().0);
+        } else {
+            add_exclusive(&self.zone.facts.managed, range.count().0);
+        }
+        self.initialised += range.count().0;
+    }
+
+    /// Whether a request should have more memory initialised before it takes another type's blocks: while that yields a
+    /// large enough block that is larger than every free Movable block. With all memory initialised the request would fall
+    /// back to such a block.
+    pub(super) fn should_grow_first(&self, order: Order) -> bool {
+        let Some(highest) = self.zone.deferred.highest_order_racy() else { return false };
+        highest >= order && self.orders_from(highest, MigrateType::Movable) == 0
+    }
+}

@@ -1,0 +1,55 @@
+//! The equations of the depot: each stack has as many batches as it counts, each batch is full, each frame is as on a per-CPU
+//! list.
+
+use crate::page::{FrameState, Link, Tag};
+use crate::platform::Platform;
+use crate::units::{Order, Pfn};
+use crate::zone::batch::{BATCH, packed};
+use crate::zone::transfer::validate::{Found, Unsound, compare, page_of};
+use crate::zone::view::ZoneView;
+
+/// Follows every stack and marks the pages of its frames, so that a frame that is listed twice shows. For a yard at rest.
+pub(in crate::zone::transfer) fn validate<P: Platform>(
+    view: ZoneView<'_, P>,
+    found: &mut Found,
+) -> Result<(), Unsound> {
+    let mut batches = 0;
+    for stack in view.mechanisms.depot.stacks() {
+        let expected = stack.batches_racy();
+        let (mut position, mut head) = (0, stack.top_at_rest(view.map));
+        while head != Link::NONE && position <= expected {
+            let packed = packed::read(view.map, view.platform, head);
+            position += 1;
+            batches += 1;
+            let first = view.map.linked(head).unwrap_or_default();
+            if packed.batch.len() != BATCH {
+                return Err(broken(first));
+            }
+            for entry in packed.batch.iter() {
+                mark(view, *entry, first)?;
+                found.listed[0] += 1;
+            }
+            let is_last = packed.next == Link::NONE;
+            if is_last != (position == expected) {
+                return Err(Unsound::Count { what: "batches on a stack", kept: expected, found: position });
+            }
+            head = packed.next;
+        }
+    }
+    compare("batches in the depot", view.mechanisms.depot.statistics().batches, batches)
+}
+
+fn mark<P: Platform>(view: ZoneView<'_, P>, entry: u32, head: Pfn) -> Result<(), Unsound> {
+    let pfn = view.map.pfn(entry);
+    let in_page = page_of(view, pfn).map_or(Tag::INTERIOR, |page| page.tag());
+    let tag = view.allocation_map.read(pfn, in_page);
+    if !tag.is_block(FrameState::PerCpu, Order::ZERO) || tag.is_seen() {
+        return Err(broken(head));
+    }
+    let _ = view.page(pfn).replace_tag(in_page, in_page.with_seen());
+    Ok(())
+}
+
+fn broken(at: Pfn) -> Unsound {
+    Unsound::Broken { what: "stack of the depot", at }
+}

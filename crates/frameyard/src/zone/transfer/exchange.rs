@@ -1,0 +1,45 @@
+//! What refills and drains pass to a mechanism.
+
+use crate::page::Link;
+use crate::units::{CpuId, MigrateType, PageCount};
+use crate::zone::batch::Batch;
+use crate::zone::request::BlockRequest;
+
+/// What a refill asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RefillRequest {
+    pub(crate) blocks: BlockRequest,
+    /// The CPU for whose list it is. The caller holds the lock of that CPU's lists.
+    pub(crate) cpu: CpuId,
+    /// How many blocks: a batch.
+    pub(crate) wanted: usize,
+    /// How many blocks the list may get before it is at its limit.
+    pub(crate) room: usize,
+    /// The type of the list, if it holds single frames and has room for whole batches.
+    pub(crate) batch_type: Option<MigrateType>,
+}
+
+/// Why blocks leave a CPU's lists.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum DrainReason {
+    /// The lists are over their limit.
+    Overflow,
+    /// A list's array is full, though the lists are below their limit: a mechanism may take a batch that it can move cheaply.
+    ArrayFull,
+    /// The lists are emptied: their blocks are wanted on the free lists, merged.
+    Emptying,
+}
+
+/// A per-CPU list that gives up blocks.
+pub(crate) trait DrainSource {
+    /// The type of the list, if it holds single frames and has room for whole batches.
+    fn batch_type(&self) -> Option<MigrateType>;
+    /// The frames that the CPU's small lists hold.
+    fn held(&self) -> PageCount;
+    /// Announces a use of the list's entries.
+    fn announce(&self);
+    /// Takes up to `most` blocks, at most a batch, oldest first.
+    fn take(&mut self, most: usize) -> Batch;
+    /// Takes a full packed batch, if the list has one or can pack one; the link to its head.
+    fn take_packed(&mut self) -> Option<Link>;
+}

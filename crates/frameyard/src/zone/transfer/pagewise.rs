@@ -1,0 +1,263 @@
+//! Page-wise transfer: blocks move between a per-CPU list and the free lists one by one under the zone lock.
+//!
+//! Every other mechanism falls back to this one, and is compared with it. [`Knobs`] select the published variants: how often the
+//! zone lock is taken, what is prefetched, and how a drain picks its blocks.
+//!
+//! By default a refill or drain takes the zone lock once, however many blocks it moves. A drain picks its blocks before it takes
+//! the lock, without a look at their pages, and reads the pages of their buddies. So merging under the lock finds its cache lines
+//! (the kernel from 4.17 on: `free_pcppages_bulk`, `rmqueue_bulk`).
+
+use super::exchange::RefillRequest;
+use crate::page::{FrameState, Tag};
+use crate::platform::Platform;
+use crate::units::{CpuId, Order, PageCount, Pfn, PfnRange};
+use crate::zone::batch::{BATCH, Batch};
+use crate::zone::range::pieces;
+use crate::zone::request::BlockRequest;
+use crate::zone::view::{LockedZone, ZoneView};
+
+#[cfg(feature = "policy-pagewise-variants")]
+mod prefetching;
+#[cfg(feature = "policy-pagewise-variants")]
+mod single;
+
+/// The limits of a CPU's lists in a zone.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ListLimits {
+    /// The most frames that the lists hold.
+    pub(crate) high: u32,
+    /// The frames that move at once.
+    pub(crate) batch: u32,
+}
+
+/// The limits under `big-pcp`. (Small in models, whose yards are small.)
+pub(super) const BIG_LISTS: ListLimits =
+    if cfg!(loom) { ListLimits { high: 12, batch: 2 } } else { ListLimits { high: 65532, batch: 10922 } };
+
+/// How pages move one by one. The knobs of the published variants.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Knobs {
+    /// One lock acquisition per refill or drain; a drain reads ahead.
+    Batched,
+    /// As `Batched`; a refill prefetches the next page of a list while it takes the current one.
+    #[cfg(feature = "policy-pagewise-variants")]
+    PrefetchNext,
+    /// As `Batched`; a refill prefetches the pages of a list before it takes the lock.
+    #[cfg(feature = "policy-pagewise-variants")]
+    PrefetchBeforeLock,
+    /// One lock acquisition per page.
+    #[cfg(feature = "policy-pagewise-variants")]
+    LockPerPage,
+    /// One lock acquisition per refill or drain; a drain picks its blocks under the lock, reads nothing ahead and frees each by
+    /// itself (the kernel up to 4.16).
+    #[cfg(feature = "policy-pagewise-variants")]
+    PickUnderLock,
+}
+
+impl Knobs {
+    /// Fetches blocks for a refill; returns their number.
+    pub(super) fn fetch<P: Platform>(
+        self,
+        view: ZoneView<'_, P>,
+        refill: RefillRequest,
+        deliver: impl FnMut(&Batch),
+    ) -> usize {
+        match self {
+            #[cfg(feature = "policy-pagewise-variants")]
+            Self::PrefetchNext => prefetching::fetch(view, refill, deliver),
+            #[cfg(feature = "policy-pagewise-variants")]
+            Self::PrefetchBeforeLock => {
+                prefetching::ahead_of_lock(view, refill);
+                fetch(view, refill, deliver)
+            }
+            #[cfg(feature = "policy-pagewise-variants")]
+            Self::LockPerPage => single::fetch(view, refill, deliver),
+            _ => fetch(view, refill, deliver),
+        }
+    }
+
+    /// Takes the zone lock if blocks are picked under it.
+    pub(super) fn before_picking<'a, P: Platform>(
+        self,
+        locked: &mut Option<LockedZone<'a, P>>,
+        view: ZoneView<'a, P>,
+        cpu: CpuId,
+    ) {
+        match self {
+            #[cfg(feature = "policy-pagewise-variants")]
+            Self::PickUnderLock => {
+                locked.get_or_insert_with(|| view.lock_for(cpu));
+            }
+            _ => {
+                let _ = (locked, view, cpu);
+            }
+        }
+    }
+
+    /// Frees a batch.
+    pub(super) fn give_back<'a, P: Platform>(
+        self,
+        locked: &mut Option<LockedZone<'a, P>>,
+        view: ZoneView<'a, P>,
+        cpu: CpuId,
+        batch: &Batch,
+        order: Order,
+    ) {
+        match self {
+            #[cfg(feature = "policy-pagewise-variants")]
+            Self::LockPerPage => {
+                *locked = None;
+                single::give_back_each(view, cpu, batch, order);
+            }
+            #[cfg(feature = "policy-pagewise-variants")]
+            Self::PickUnderLock => single::give_back(locked, view, cpu, batch, order),
+            _ => give_back(locked, view, cpu, batch, order),
+        }
+    }
+}
+
+/// Fetches blocks under one hold of the zone lock.
+pub(super) fn fetch<P: Platform>(view: ZoneView<'_, P>, refill: RefillRequest, deliver: impl FnMut(&Batch)) -> usize {
+    fetch_locked(view.lock_for(refill.cpu), refill.blocks, refill.wanted, deliver, |_| ())
+}
+
+/// As [`fetch`], under a lock that the caller holds and this call drops. Calls `taken` after each block.
+pub(super) fn fetch_locked<P: Platform>(
+    mut locked: LockedZone<'_, P>,
+    request: BlockRequest,
+    wanted: usize,
+    mut deliver: impl FnMut(&Batch),
+    mut taken: impl FnMut(&LockedZone<'_, P>),
+) -> usize {
+    let mut got = 0;
+    while got < wanted {
+        let batch = take_from_zone(&mut locked, request, (wanted - got).min(BATCH), &mut taken);
+        if batch.is_empty() {
+            break;
+        }
+        deliver(&batch);
+        got += batch.len();
+    }
+    locked.count_moved(PageCount((got as u64) << request.order.0));
+    got
+}
+
+fn take_from_zone<P: Platform>(
+    locked: &mut LockedZone<'_, P>,
+    request: BlockRequest,
+    count: usize,
+    taken: &mut impl FnMut(&LockedZone<'_, P>),
+) -> Batch {
+    let mut batch = Batch::new();
+    let BlockRequest { order, migrate_type, .. } = request;
+    locked.take_blocks(request, count, |locked, pfn| {
+        locked.tag_block(pfn, FrameState::PerCpu, order, migrate_type);
+        batch.push(locked.map.index(pfn));
+        taken(locked);
+    });
+    batch
+}
+
+/// Frees a batch to the zone; takes the zone lock unless it is held already.
+///
+/// Neighbours are joined first, into the blocks that merging them one by one would give, without a list operation for each.
+pub(super) fn give_back<'a, P: Platform>(
+    locked: &mut Option<LockedZone<'a, P>>,
+    view: ZoneView<'a, P>,
+    cpu: CpuId,
+    batch: &Batch,
+    order: Order,
+) {
+    if locked.is_none() {
+        read_ahead(view, batch, order);
+    }
+    let locked = locked.get_or_insert_with(|| view.lock_for(cpu));
+    locked.count_moved(PageCount((batch.len() as u64) << order.0));
+    let mut rest = &batch[..];
+    while let Some((first, others)) = rest.split_first() {
+        let step = order.pages().0 as u32;
+        if others.first().is_none_or(|next| next.abs_diff(*first) != step) {
+            let pfn = view.map.pfn(*first);
+            locked.free_by_type(pfn, order);
+            rest = others;
+            continue;
+        }
+        let run = run_length(*first, others, order);
+        rest = &others[run.blocks - 1..];
+        free_run(locked, PfnRange::new(view.map.pfn(run.lowest), PageCount((run.blocks as u64) << order.0)), order);
+    }
+}
+
+/// Blocks that are neighbours in the map, in ascending or descending order of picking.
+struct Run {
+    lowest: u32,
+    blocks: usize,
+}
+
+fn run_length(first: u32, others: &[u32], order: Order) -> Run {
+    let step = order.pages().0 as u32;
+    let follows = |step: u32| {
+        let expected = core::iter::successors(Some(first.wrapping_add(step)), |at| Some(at.wrapping_add(step)));
+        others.iter().zip(expected).take_while(|(at, expected)| *at == expected).count()
+    };
+    let up = follows(step);
+    if up > 0 {
+        return Run { lowest: first, blocks: 1 + up };
+    }
+    let down = follows(step.wrapping_neg());
+    Run { lowest: first.wrapping_sub(down as u32 * step), blocks: 1 + down }
+}
+
+/// Frees neighbouring blocks of one order as the largest aligned blocks that lie within one pageblock each.
+fn free_run<P: Platform>(locked: &mut LockedZone<'_, P>, run: PfnRange, order: Order) {
+    let largest = locked.geometry.pageblock_order().max(order);
+    for (pfn, joined) in pieces(run, largest) {
+        let mut inner = pfn + order.pages();
+        while inner < pfn + joined.pages() {
+            locked.page(inner).set_tag(Tag::INTERIOR);
+            inner = inner + order.pages();
+        }
+        locked.free_by_type(pfn, joined);
+    }
+}
+
+/// The block that the block of `order` around this frame would merge with.
+fn buddy_at<P: Platform>(view: ZoneView<'_, P>, index: u32, order: Order) -> Pfn {
+    view.map.pfn(index).align_down(order).buddy(order)
+}
+
+/// Reads, before the lock is taken, the buddies that merging will read, order by order for all blocks, and prefetches the
+/// buddies' neighbours on their lists.
+///
+/// All reads of an order are issued before the first result is used, so their misses overlap; the same number of prefetches
+/// would be dropped. The values may be stale; they only decide what is read next.
+fn read_ahead<P: Platform>(view: ZoneView<'_, P>, batch: &Batch, order: Order) {
+    let mut merging = *batch;
+    let mut tags = [Tag::INTERIOR; BATCH];
+    let mut order = order;
+    while !merging.is_empty() && order < view.geometry.max_order() {
+        for (tag, index) in tags.iter_mut().zip(merging.iter()) {
+            *tag = view.page(buddy_at(view, *index, order)).tag_ahead();
+            if order.0 + 1 < view.geometry.max_order().0 {
+                view.page(buddy_at(view, *index, Order(order.0 + 1))).tag_ahead();
+            }
+        }
+        let mut still_merging = Batch::new();
+        for (tag, index) in tags.iter().zip(merging.iter()) {
+            if tag.is_free_buddy(order, view.id) {
+                prefetch_neighbours(view, buddy_at(view, *index, order));
+                still_merging.push(*index);
+            }
+        }
+        merging = still_merging;
+        order.0 += 1;
+    }
+}
+
+/// Prefetches the neighbours of a block on its list, if its links still lead into the map.
+pub(super) fn prefetch_neighbours<P: Platform>(view: ZoneView<'_, P>, pfn: Pfn) {
+    let page = view.page(pfn);
+    for neighbour in [page.next(), page.prev()].into_iter().filter_map(|link| view.map.check(view.map.linked(link)?)) {
+        view.page(neighbour).prefetch();
+    }
+}

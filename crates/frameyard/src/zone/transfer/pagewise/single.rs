@@ -1,0 +1,59 @@
+//! Page by page without read-ahead: each block is freed by itself, under one hold of the zone lock or one hold each.
+
+use super::read_ahead;
+use crate::page::FrameState;
+use crate::platform::Platform;
+use crate::units::{CpuId, Order, PageCount};
+use crate::zone::batch::{BATCH, Batch};
+use crate::zone::transfer::exchange::RefillRequest;
+use crate::zone::view::{LockedZone, ZoneView};
+
+/// Fetches blocks, one hold of the lock each.
+pub(super) fn fetch<P: Platform>(
+    view: ZoneView<'_, P>,
+    RefillRequest { blocks: request, cpu, wanted, .. }: RefillRequest,
+    mut deliver: impl FnMut(&Batch),
+) -> usize {
+    let mut got = 0;
+    while got < wanted {
+        let mut batch = Batch::new();
+        while batch.len() < (wanted - got).min(BATCH) {
+            let mut locked = view.lock_for(cpu);
+            let Some(pfn) = locked.take_block(request) else { break };
+            locked.tag_block(pfn, FrameState::PerCpu, request.order, request.migrate_type);
+            locked.count_moved(request.order.pages());
+            batch.push(view.map.index(pfn));
+        }
+        if batch.is_empty() {
+            break;
+        }
+        deliver(&batch);
+        got += batch.len();
+    }
+    got
+}
+
+/// Frees a batch block by block under one hold of the lock; takes the lock unless it is held already.
+pub(super) fn give_back<'a, P: Platform>(
+    locked: &mut Option<LockedZone<'a, P>>,
+    view: ZoneView<'a, P>,
+    cpu: CpuId,
+    batch: &Batch,
+    order: Order,
+) {
+    let locked = locked.get_or_insert_with(|| view.lock_for(cpu));
+    locked.count_moved(PageCount((batch.len() as u64) << order.0));
+    for entry in batch.iter() {
+        locked.free_by_type(view.map.pfn(*entry), order);
+    }
+}
+
+/// Frees a batch, one hold of the lock for each block.
+pub(super) fn give_back_each<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, batch: &Batch, order: Order) {
+    read_ahead(view, batch, order);
+    for entry in batch.iter() {
+        let mut locked = view.lock_for(cpu);
+        locked.count_moved(order.pages());
+        locked.free_by_type(view.map.pfn(*entry), order);
+    }
+}

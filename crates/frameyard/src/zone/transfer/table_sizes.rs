@@ -1,0 +1,14 @@
+//! The sizes of a yard, as far as the mechanisms' tables depend on them.
+
+/// The sizes that mechanisms plan their tables by.
+#[derive(Clone, Copy)]
+pub(crate) struct TableSizes {
+    pub(crate) cpus: usize,
+    pub(crate) zones: usize,
+    /// Cache groups of CPUs.
+    pub(crate) groups: usize,
+    /// Pageblocks of the memory map.
+    pub(crate) pageblocks: usize,
+    /// Words for what a zone has once per batch of its memory ([`batch_words`](super::batch_words)).
+    pub(crate) batch_words: usize,
+}

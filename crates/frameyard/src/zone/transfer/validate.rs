@@ -1,0 +1,49 @@
+//! What the mechanisms' validation shares: the recount, and the equations that do not hold.
+
+use crate::page::PageRef;
+use crate::platform::Platform;
+use crate::units::{MigrateType, ORDER_SLOTS, Order, Pfn};
+use crate::zone::view::ZoneView;
+
+/// An equation of a mechanism that does not hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unsound {
+    /// A structure does not hold together, or has a block that it should not have.
+    Broken {
+        /// Which structure.
+        what: &'static str,
+        /// The block.
+        at: Pfn,
+    },
+    /// A count differs from the recount.
+    Count {
+        /// What is counted.
+        what: &'static str,
+        /// The count.
+        kept: u64,
+        /// The recount.
+        found: u64,
+    },
+    /// Two free buddies that should have merged.
+    UnmergedBuddies(Pfn, Order),
+    /// A free block is on the list of another type than that of its pageblock.
+    WrongList(Pfn, MigrateType),
+}
+
+/// The blocks that mechanisms hold, by order; the walk over all frames must find as many.
+#[derive(Default)]
+pub(crate) struct Found {
+    /// Blocks tagged and marked like those on per-CPU lists.
+    pub(crate) listed: [u64; ORDER_SLOTS],
+    /// Blocks tagged as free and held by a mechanism.
+    pub(crate) held: [u64; ORDER_SLOTS],
+}
+
+pub(super) fn compare(what: &'static str, kept: u64, found: u64) -> Result<(), Unsound> {
+    if kept == found { Ok(()) } else { Err(Unsound::Count { what, kept, found }) }
+}
+
+/// The page structure of a frame, if it is in a pageblock that has memory.
+pub(super) fn page_of<P: Platform>(view: ZoneView<'_, P>, pfn: Pfn) -> Option<PageRef<'_, P>> {
+    view.blocks.has_memory(pfn).then(|| view.page(pfn))
+}

@@ -1,0 +1,248 @@
+//! A zone with what its operations need ([`ZoneView`]), and the zone lock ([`ZoneHold`], [`LockedZone`]).
+//!
+//! # Protocol
+//!
+//! The holder of the zone lock writes free lists, their links in the pages, pageblock types and counters, with plain (relaxed)
+//! accesses. Taking the lock acquires what the last holder released with it: the new holder sees the lists as they were left, and
+//! frames that it takes off a list as their freeing owner left them. A reader without the lock (`_racy`) may see any recent value;
+//! watermark checks and statistics are such readers, and decide nothing that must hold. `free_pages` and `free_cma` are written
+//! once per hold, so such a reader never sees the dip while blocks are split or merged; the `nonempty` bits may show one. Two
+//! words are stored with Release: pageblock types, which let other CPUs find pages by number, and the count of deferred frames.
+
+use super::allocation_map::AllocationMap;
+use super::counters::TransferCounters;
+use super::exclusive::add_exclusive;
+#[cfg(feature = "policy-clusters")]
+use super::exclusive::sub_exclusive;
+use super::mechanisms::MechanismTables;
+use super::pageblock::PageblockMap;
+use super::state::Zone;
+use crate::locks::LockHold;
+use crate::memmap::{Located, MemMap};
+use crate::page::{PageRef, Tag};
+use crate::platform::{Access, LineKind, LockId, Platform, SharedLine};
+use crate::units::{CpuId, Geometry, MigrateType, Order, PageCount, Pfn, ZoneId};
+
+/// A zone and what its operations need.
+pub(crate) struct ZoneView<'a, P> {
+    pub(crate) id: ZoneId,
+    pub(crate) zone: &'a Zone,
+    pub(crate) map: MemMap,
+    pub(crate) blocks: PageblockMap<'a>,
+    /// The counters of all CPUs and zones, by CPU first, and the number of zones.
+    pub(crate) all_counters: (&'a [TransferCounters], usize),
+    pub(crate) allocation_map: AllocationMap<'a>,
+    pub(crate) geometry: Geometry,
+    pub(crate) platform: &'a P,
+    /// The tables of the transfer mechanisms.
+    pub(crate) mechanisms: MechanismTables,
+}
+
+impl<P> Clone for ZoneView<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P> Copy for ZoneView<'_, P> {}
+
+impl<'a, P: Platform> ZoneView<'a, P> {
+    #[inline(always)]
+    pub(crate) fn page(&self, frame: impl Located) -> PageRef<'a, P> {
+        self.map.page(frame, self.platform)
+    }
+
+    /// The counters of a CPU's lists in this zone; the zone's own if there is no such CPU.
+    pub(crate) fn counters_of(self, cpu: CpuId) -> &'a TransferCounters {
+        let (counters, zones) = self.all_counters;
+        counters.get(cpu.index() * zones + self.id.index()).unwrap_or(&self.zone.counters)
+    }
+
+    /// The tag of the block that begins at a frame, with allocated blocks and those on per-CPU lists told apart.
+    #[inline(always)]
+    pub(crate) fn tag_at(&self, pfn: Pfn) -> Tag {
+        self.allocation_map.read(pfn, self.page(pfn).tag())
+    }
+
+    /// Announces a use of the zone's counts of free frames.
+    #[inline(always)]
+    pub(super) fn touch_free_pages(&self, access: Access) {
+        self.platform.touch_line(SharedLine::of(LineKind::ZoneCounters, &self.zone.free_pages), access);
+    }
+
+    /// Takes the zone lock.
+    pub(crate) fn lock(self) -> LockedZone<'a, P> {
+        self.lock_counted(&self.zone.counters)
+    }
+
+    /// Takes the zone lock for the lists of a CPU.
+    pub(crate) fn lock_for(self, cpu: CpuId) -> LockedZone<'a, P> {
+        self.lock_counted(self.counters_of(cpu))
+    }
+
+    #[inline]
+    fn lock_counted(self, counters: &'a TransferCounters) -> LockedZone<'a, P> {
+        let hold = ZoneHold::begin(&self, counters);
+        LockedZone { view: self, free_change: 0, cma_change: 0, initialised: 0, hold }
+    }
+}
+
+/// Proves that the caller holds a zone lock.
+#[cfg(feature = "policy-clusters")]
+#[derive(Clone, Copy)]
+pub(super) struct HoldProof<'h>(#[expect(dead_code, reason = "a proof has no use but to exist")] &'h LockHold);
+
+/// The zone lock, held; drops it when dropped.
+pub(super) struct ZoneHold<'a, P: Platform> {
+    id: ZoneId,
+    zone: &'a Zone,
+    platform: &'a P,
+    /// Where this hold is counted.
+    counters: &'a TransferCounters,
+    /// Frames moved.
+    moved: u64,
+    hold: LockHold,
+    _guard: P::Guard,
+}
+
+impl<'a, P: Platform> ZoneHold<'a, P> {
+    #[inline(always)]
+    pub(super) fn begin(view: &ZoneView<'a, P>, counters: &'a TransferCounters) -> Self {
+        let ZoneView { id, zone, platform, .. } = *view;
+        let guard = platform.guard();
+        let hold = counters.lock.uses.lock(platform, LockId::Zone(id), &zone.lock.0);
+        Self { id, zone, platform, counters, moved: 0, hold, _guard: guard }
+    }
+
+    #[cfg(feature = "policy-clusters")]
+    pub(super) fn proof(&self) -> HoldProof<'_> {
+        HoldProof(&self.hold)
+    }
+
+    /// Counts frames moved under the lock.
+    #[inline(always)]
+    pub(super) fn count_moved(&mut self, pages: u64) {
+        self.moved += pages;
+    }
+
+    /// Subtracts from the zone's count of free frames.
+    #[cfg(feature = "policy-clusters")]
+    #[inline(always)]
+    pub(super) fn sub_free_pages(&self, pages: u64) {
+        sub_exclusive(&self.zone.free_pages, pages);
+    }
+}
+
+impl<P: Platform> Drop for ZoneHold<'_, P> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let lock = &self.counters.lock;
+        if self.moved != 0 {
+            add_exclusive(&lock.pages_moved, self.moved);
+        }
+        if let Some(held_ns) = lock.uses.count_hold(self.platform, self.hold) {
+            lock.record(self.hold, held_ns, self.moved);
+        }
+        self.platform.unlock(LockId::Zone(self.id), &self.zone.lock.0);
+    }
+}
+
+/// A zone whose lock is held; the type with the operations on free lists.
+///
+/// It sums up what the free lists gain and lose, and adds the sum to the zone's counters once, before it drops the lock. Blocks
+/// that are split or merged leave the lists for a moment: a watermark check on another CPU must not take that for a shortage.
+pub(crate) struct LockedZone<'a, P: Platform> {
+    view: ZoneView<'a, P>,
+    /// The change of `free_pages`, modulo 2⁶⁴.
+    pub(super) free_change: u64,
+    /// The change of `free_cma`, modulo 2⁶⁴.
+    cma_change: u64,
+    /// Frames that are no longer deferred.
+    pub(super) initialised: u64,
+    hold: ZoneHold<'a, P>,
+}
+
+impl<'a, P: Platform> core::ops::Deref for LockedZone<'a, P> {
+    type Target = ZoneView<'a, P>;
+
+    #[inline(always)]
+    fn deref(&self) -> &ZoneView<'a, P> {
+        &self.view
+    }
+}
+
+impl<'a, P: Platform> LockedZone<'a, P> {
+    /// Frames on the free lists, exactly.
+    pub(super) fn free_pages(&self) -> PageCount {
+        PageCount(self.zone.free_pages_racy().0.wrapping_add(self.free_change))
+    }
+
+    /// Frames of type Cma on the free lists, exactly.
+    pub(super) fn free_cma(&self) -> PageCount {
+        PageCount(self.zone.free_cma_racy().0.wrapping_add(self.cma_change))
+    }
+
+    /// The counters of this hold.
+    pub(super) fn counters(&self) -> &'a TransferCounters {
+        self.hold.counters
+    }
+
+    #[cfg(feature = "policy-clusters")]
+    pub(super) fn proof(&self) -> HoldProof<'_> {
+        self.hold.proof()
+    }
+
+    /// Counts frames that join or leave the free lists.
+    #[inline(always)]
+    pub(super) fn count_free(&mut self, count: PageCount, migrate_type: MigrateType, change: fn(u64, u64) -> u64) {
+        let PageCount(pages) = count;
+        match migrate_type {
+            MigrateType::Isolate => {}
+            MigrateType::Cma => {
+                self.free_change = change(self.free_change, pages);
+                self.cma_change = change(self.cma_change, pages);
+            }
+            _ => self.free_change = change(self.free_change, pages),
+        }
+    }
+
+    fn publish_counts(&mut self) {
+        self.touch_free_pages(Access::Write);
+        if self.free_change != 0 {
+            add_exclusive(&self.zone.free_pages, self.free_change);
+        }
+        if self.cma_change != 0 {
+            add_exclusive(&self.zone.free_cma, self.cma_change);
+        }
+        if self.initialised != 0 {
+            self.zone.deferred.sub_initialised(self.initialised);
+        }
+    }
+
+    /// Counts a block allocated past the per-CPU lists.
+    pub(crate) fn count_direct_allocation(&mut self, order: Order) {
+        add_exclusive(&self.zone.events.direct_allocations, 1);
+        add_exclusive(&self.zone.events.direct_pages_allocated, order.pages().0);
+        self.count_moved(order.pages());
+    }
+
+    /// Counts a block freed past the per-CPU lists.
+    pub(crate) fn count_direct_free(&mut self, order: Order) {
+        add_exclusive(&self.zone.events.direct_frees, 1);
+        add_exclusive(&self.zone.events.direct_pages_freed, order.pages().0);
+        self.count_moved(order.pages());
+    }
+
+    /// Counts frames moved under the lock.
+    #[inline(always)]
+    pub(crate) fn count_moved(&mut self, count: PageCount) {
+        self.hold.count_moved(count.0);
+    }
+}
+
+impl<P: Platform> Drop for LockedZone<'_, P> {
+    #[inline]
+    fn drop(&mut self) {
+        self.publish_counts();
+    }
+}

@@ -291,7 +291,7 @@ impl Walk {
 
 /// If a `#[cfg(test)]` begins at `at`: where it ends, and whether it is an inner one (`#![…]`).
 ///
-/// `cfg(all(…))` with `test` counts; with `any` or `not(test)` in it, the item may exist outside tests.
+/// `test` alone or in `all(…)` counts; in `any` or `not`, the item may exist outside tests.
 fn test_attribute(tokens: &[Token], at: usize) -> Option<(usize, bool)> {
     if !tokens[at].is('#') {
         return None;
@@ -302,10 +302,22 @@ fn test_attribute(tokens: &[Token], at: usize) -> Option<(usize, bool)> {
         return None;
     }
     let length = tokens[open..].iter().position(|token| token.is(']'))?;
-    let predicate = &tokens[open..open + length];
-    let has = |word: &str| predicate.iter().any(|token| token.is_word(word));
-    let without = predicate.windows(3).any(|three| three[0].is_word("not") && three[2].is_word("test"));
-    (has("test") && !has("any") && !without).then_some((open + length + 1, inner))
+    // The words whose parentheses are open: `test` must stand in `cfg` and `all` alone.
+    let mut around = Vec::new();
+    let mut needs_test = false;
+    for pair in tokens[open..=open + length].windows(2) {
+        if pair[0].is('(') {
+            continue;
+        } else if pair[0].is(')') {
+            around.pop();
+        } else if let Some(word) = pair[0].word() {
+            needs_test |= word == "test" && around.iter().all(|outer| ["cfg", "all"].contains(outer));
+            if pair[1].is('(') {
+                around.push(word);
+            }
+        }
+    }
+    needs_test.then_some((open + length + 1, inner))
 }
 
 /// Where the item, field, variant or statement that begins at `at`, attributes included, ends.

@@ -30,7 +30,7 @@ mod tuning;
 
 pub(crate) use attach::attach;
 pub use bounds::{DeviceSpace, MachineBounds};
-pub(crate) use bring_up::{BringUp, Grain, Growth, PassError};
+pub(crate) use bring_up::{BringUp, Grain, Growth};
 #[cfg(all(test, loom))]
 pub(crate) use claims::Claims;
 pub use error::{AttachError, BootError, InitError};

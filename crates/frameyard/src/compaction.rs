@@ -14,7 +14,7 @@
 //! - `hints`: pageblocks to skip for now;
 //! - `index`: how fragmented a zone's free memory is.
 //!
-//! The zone keeps the scanners' positions, the failures and the counters ([`CompactState`](crate::zone::CompactState)).
+//! The zone keeps the scanners' positions, the failures and the counters (`CompactState`).
 //!
 //! # Protocol
 //!

@@ -11,7 +11,7 @@
 //! | deduplicated (HVO) | one per frame, all tails in one shared page of zeroes | 1 / 1 | yes |
 //! | folded | one | none of its own | no |
 //!
-//! [`PageMap`] is the internal view. `section` leads from a frame to its page, `directory` is the table of devices,
+//! `PageMap` is the internal view. `section` leads from a frame to its page, `directory` is the table of devices,
 //! `plan` computes the part of the map that a device takes, `build` and `remove` map and unmap devices, `split` splits
 //! and joins compound pages, and [`DevicePage`] is a page that a look-up found.
 //!
@@ -32,14 +32,14 @@
 //! to zero, which fails where the page has other references. It holds the page exclusively until it stores a count
 //! again.
 //!
-//! - **Look-up** ([`PageMap::page`]): section entry (Acquire), head by natural alignment, the head's tag. No write, no
+//! - **Look-up** (`PageMap::page`): section entry (Acquire), head by natural alignment, the head's tag. No write, no
 //!   lock.
 //! - **Get** ([`DevicePage::try_get`]): add references on the head if its count is above zero, then read tag and
 //!   section entry again; if they have changed, give the references back. In a split compound page: first one reference
 //!   on the head, then those on the frame's own page, then give the head's back. A join freezes the head first, so no
 //!   get reaches a part that is about to become a tail. Between reading a count and the exchange everything may change,
 //!   and the exchange fails. It is a write all the same: where the page of the map can have become read-only, the
-//!   platform is told of gets and waits for those in flight ([`MapBacking::begin_get`]).
+//!   platform is told of gets and waits for those in flight ([`MapBacking::begin_get`](crate::platform::MapBacking::begin_get)).
 //! - **Split**: freeze the head; back the parts' map pages; write tag and count of the parts; change the head's tag to
 //!   one frame; thaw.
 //! - **Join**: freeze the head, then every part; zero the parts and return their map pages; change the head's tag to

@@ -41,7 +41,8 @@ impl Gfp {
     pub const NOWARN: Self = Self(1 << 11);
     /// Fail rather than take a part of another type's pageblock: whole free ones alone may change hands (the kernel's
     /// `ALLOC_NOFRAGMENT`). What the caller's per-CPU lists hold already may be taken. Movable requests do not mind it above
-    /// the low watermark. [`Yard::alloc_with`](crate::Yard::alloc_with) begins so, unless the request must not wait.
+    /// the low watermark. A request with
+    /// [owners](crate::AllocRequest::owners) begins so, unless it must not wait.
     pub const NOFRAGMENT: Self = Self(1 << 12);
 
     /// Ordinary kernel memory.

@@ -4,7 +4,7 @@
 //! frame never touched. Only the head of a block carries information. So merging, splitting and freeing a block touch only
 //! heads, and fresh zeroed memory is an initialised memory map.
 //!
-//! All accesses go through [`PageRef`], which reports them to the platform's probe.
+//! All accesses go through `PageRef`, which reports them to the platform's probe.
 
 use core::fmt;
 use core::ptr::NonNull;

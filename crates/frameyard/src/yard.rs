@@ -122,7 +122,7 @@ impl<P: Platform> Yard<P> {
     ///   except that the part for [`YardConfig::device_space`] beside memory is mapped and zeroed from the start.
     /// - Both regions are writable, used by nothing else, and stay mapped while this yard or another view of it lives.
     ///   Sections of the map without memory may be unmapped. All other sections are mapped, holes inside them too, at
-    ///   the latest when [`MapBacking::back_map`] returns success for them.
+    ///   the latest when [`MapBacking::back_map`](crate::platform::MapBacking::back_map) returns success for them.
     /// - [`Platform::frame_bytes`] returns where a frame and the rest of its block can be read and written. That memory
     ///   belongs to the owner of the frame.
     pub unsafe fn create(

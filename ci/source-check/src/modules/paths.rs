@@ -18,13 +18,13 @@ pub(super) fn of_file(tokens: &[Token], module: &[String], modules: &BTreeSet<Ve
         if declares {
             let mut leaves = Vec::new();
             at = use_tree(tokens, at + 1, &[], &mut leaves);
-            paths.extend(leaves.into_iter().filter_map(|leaf| leaf.from_root(&present, modules)));
+            paths.extend(leaves.into_iter().filter_map(|leaf| leaf.into_path(&present, modules)));
         } else if begins_path && ["crate", "super", "self"].iter().any(|word| tokens[at].is_word(word)) {
             let line = tokens[at].line;
             let mut segments = Vec::new();
             at = plain_path(tokens, at, &mut segments);
             let leaf = Leaf { line, segments, last: Last::Used };
-            paths.extend((leaf.segments.len() > 1).then(|| leaf.from_root(&present, modules)).flatten());
+            paths.extend((leaf.segments.len() > 1).then(|| leaf.into_path(&present, modules)).flatten());
         } else {
             at += 1;
         }
@@ -41,7 +41,7 @@ struct Leaf {
 
 impl Leaf {
     /// The path from the crate root; `None` where it leads to another crate.
-    fn from_root(mut self, present: &[String], modules: &BTreeSet<Vec<String>>) -> Option<Path> {
+    fn into_path(mut self, present: &[String], modules: &BTreeSet<Vec<String>>) -> Option<Path> {
         let mut base = present.to_vec();
         let mut relative = true;
         while let Some(first) = self.segments.first() {

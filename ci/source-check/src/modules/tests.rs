@@ -121,6 +121,7 @@ fn lets_code_for_tests_look_up_but_no_further() {
     assert_kept("page.rs", "#[cfg(test)]\nmod tests { use super::*; use crate::yard::Yard; fn f() { {} } }");
     assert_kept("page.rs", "#[cfg(all(loom, test))]\n#[expect(x)]\nfn f() -> [u8; 2] { crate::zone::drain() }");
     assert_kept("page.rs", "#[cfg(test)]\nuse crate::yard::Yard;\nuse crate::units::Pfn;");
+    assert_kept("page.rs", "#[cfg(all(test, not(any(loom, shuttle))))]\nuse crate::yard::Yard;");
     let field = "struct S {\n#[cfg(test)]\nyard: crate::yard::Yard,\nx: u8 }\nmod m { use super::super::units; }";
     assert_kept("page.rs", field);
     assert_broken("page.rs", "struct S { #[cfg(test)] x: (u8, u8), y: crate::zone::Zone }", 1, "uses `zone`");

@@ -12,7 +12,7 @@ use crate::units::{ByteSize, Geometry, Order, Pfn, PfnRange, ZoneId, ZoneKind};
 use crate::zone::Zone;
 use crate::zone::transfer::TableSizes;
 
-/// What the header of a yard says.
+/// The contents of a yard's header.
 #[derive(Clone, Copy)]
 pub(crate) struct Attached {
     pub(crate) tables: Tables,

@@ -98,7 +98,7 @@ impl<P: Platform> BringUp<'_, P> {
         })
     }
 
-    /// What is known of the section that holds a frame.
+    /// The table entry of the section that holds a frame.
     pub(crate) fn entry_of(&self, pfn: Pfn) -> SectionEntry {
         let at = (pfn.0 - self.map.range().start.0) >> self.geometry.section_pages_shift();
         self.tables.section(at as usize)
@@ -218,7 +218,7 @@ impl<P: Platform> BringUp<'_, P> {
             let mut locked = view.lock();
             locked.add_initialised(first);
             freed += first.count();
-            // One holding of the lock for all that the zone gets, unless there is more to do about it.
+            // One acquisition of the lock for all blocks of the zone, unless there is more to do for them.
             while self.poisoning == Poisoning::Off
                 && let Some((range, _)) = free.next_if(|(_, next)| *next == zone)
             {

@@ -72,7 +72,7 @@ pub enum BootError {
     Watermarks(WatermarkOptionsError),
     /// A CPU belongs to a node that has neither memory nor a place in the distances.
     UnknownNode(CpuId, NodeId),
-    /// The initialiser writes nothing, but pages are to hold something.
+    /// The initialiser writes nothing, but the configuration asks for page content.
     ContentNotWritten(MapContent),
     /// No threads to initialise the memory map, or more than the yard has CPUs.
     BadThreads {
@@ -81,8 +81,8 @@ pub enum BootError {
         /// How many CPUs there are.
         cpus: usize,
     },
-    /// Jobs are to be cut at multiples of something that is no power of two, or less than a maximum-order block: a
-    /// thread that merges free blocks would read pages that another has not written yet.
+    /// The alignment of jobs is no power of two, or less than a maximum-order block: a thread that merges free blocks
+    /// would read pages that another has not written yet.
     BadAlignment {
         /// What was asked for.
         alignment: PageCount,
@@ -203,7 +203,7 @@ impl core::error::Error for AttachError {}
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum InitError {
-    /// A worker panicked; what it was at work on is lost.
+    /// A worker panicked; its chunk is lost.
     WorkerPanicked,
     /// There was no memory for the page structures of these frames.
     MapNotBacked(PfnRange),

@@ -18,17 +18,17 @@ use crate::zone::{PageblockMap, Zone};
 
 /// Writes a yard into its map and control region, and publishes its header.
 ///
-/// What `memory` says now may be something else than what the layout was planned for: nothing relies on it but tables
-/// that were checked, and where it does not fit them the yard is refused.
+/// `memory` may answer differently than at planning. Only tables that were checked are trusted, and memory that does
+/// not fit them makes the creation fail.
 ///
-/// Of the map it touches what comes up now; with [`Initialiser::None`](crate::boot::Initialiser::None) one page structure for
-/// each free or reserved block of that.
+/// Touches the part of the map that is initialised at creation; with
+/// [`Initialiser::None`](crate::boot::Initialiser::None) one page structure for each free or reserved block of it.
 ///
 /// # Safety
 ///
-/// `control` points to `layout.control_bytes()` zeroed bytes, aligned to 128, that nothing else uses and that
-/// stay mapped as long as the tables are used; `map` covers `layout.frames()` with page structures, zeroed unless the
-/// initialiser writes them.
+/// `control` points to `layout.control_bytes()` zeroed bytes, aligned to 128, that nothing else uses and that stay
+/// mapped while the tables are used. `map` covers `layout.frames()` with page structures, zeroed unless the initialiser
+/// writes them.
 pub(crate) unsafe fn init<P: Platform>(
     memory: &dyn MemorySource,
     config: &YardConfig<'_>,
@@ -202,7 +202,7 @@ fn write_zonelists(tables: &Tables) {
     }
 }
 
-/// Tells all per-CPU lists whose they are, and each CPU which it takes from first.
+/// Writes the owner of each per-CPU list, and the home list of each CPU.
 fn write_pcps(tables: &Tables) {
     let zones = tables.zones.len();
     for (at, pcp) in tables.pcps.iter().enumerate() {
@@ -220,8 +220,8 @@ fn write_pcps(tables: &Tables) {
     }
 }
 
-/// Writes the table of free memory, and from it how much each zone will get. One pass over the reserved ranges beside
-/// one over the table of memory, for both ascend.
+/// Writes the table of free memory, and from it the managed frames of each zone. One pass over the reserved ranges
+/// beside one over the table of memory, since both ascend.
 fn write_free_ranges(
     tables: Tables,
     memory: &dyn MemorySource,
@@ -253,7 +253,7 @@ fn write_free_ranges(
 /// Cuts reserved ranges, which ascend by their starts and may overlap, out of memory, which ascends without overlap.
 struct FreeCutter<Memory, Add> {
     memory: Memory,
-    /// What is left of the range of memory that was looked at last.
+    /// The rest of the current range of memory.
     rest: Option<(PfnRange, ZoneId)>,
     add: Add,
 }

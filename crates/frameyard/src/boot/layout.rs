@@ -1,4 +1,4 @@
-//! How large a yard's map and control region are, and where each table lies, before any of it exists.
+//! The layout of a yard: the sizes of its map and control region, and the place of each table, before any of it exists.
 
 use core::ptr::NonNull;
 
@@ -55,8 +55,8 @@ impl ZoneCutter {
         (ZoneId::new(node, kind), end)
     }
 
-    /// The frames that a zone may have, whether there is memory or not (`arch_zone_lowest_possible_pfn` and its
-    /// fellow, cut by the Movable zone as in `adjust_zone_range_for_zone_movable`).
+    /// The frames within a zone's limits, with or without memory (`arch_zone_lowest_possible_pfn` and
+    /// `arch_zone_highest_possible_pfn`, cut by the Movable zone as in `adjust_zone_range_for_zone_movable`).
     pub(crate) fn limits_of(&self, zone: ZoneId) -> PfnRange {
         let movable = self.movable[zone.node().index()];
         let [dma, dma32] = self.limits;
@@ -77,7 +77,7 @@ impl ZoneCutter {
         let mut pending: Option<(PfnRange, ZoneId)> = None;
         memory.for_each_memory(&mut |range, node| {
             if node.index() >= MAX_NODES {
-                // Refused by the survey, so new since then: it is missed when ranges are counted.
+                // The survey refuses such ranges, so this one is new; the count of ranges then reveals the change.
                 return;
             }
             let mut start = range.start;

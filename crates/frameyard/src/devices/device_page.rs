@@ -119,7 +119,7 @@ impl<'a, P: Platform> DevicePage<'a, P> {
     ///
     /// Never writes to a tail of a compound page. Cost: an exchange on the page's line and a read of the section's;
     /// where the compound page is split, an exchange and a subtraction more on the head's line. A platform that asks
-    /// for it ([`MapBacking::speculative_gets`]) is told of this get.
+    /// for it ([`MapBacking::speculative_gets`](crate::platform::MapBacking::speculative_gets)) is told of this get.
     #[inline]
     #[must_use]
     pub fn try_get(&self, count: u32) -> bool {

@@ -24,7 +24,7 @@ named!(MapLayout: Full => "full", Deduplicated => "deduplicated", Folded => "fol
 /// Where the memory of a device's page structures comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum MapPlacement {
-    /// Ordinary memory ([`MapBacking::back_map`](crate::MapBacking::back_map)).
+    /// Ordinary memory ([`MapBacking::back_map`](crate::platform::MapBacking::back_map)).
     #[default]
     Memory,
     /// The first frames of the device itself ([`MapBacking::place_map`](crate::platform::MapBacking::place_map)), which

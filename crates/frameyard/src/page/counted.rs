@@ -102,7 +102,8 @@ impl<'a, P: Platform> CountedPage<'a, P> {
     /// State, order, migration type and zone of what begins here; fixed while the caller has a reference.
     ///
     /// Of a block that is no counted one it is what stands in the page, which does not tell an allocated block from one on a
-    /// per-CPU list: [`Yard::frame_info`](crate::Yard::frame_info) and [`Yard::is_allocated`](crate::Yard::is_allocated) do.
+    /// per-CPU list: [`YardStats::frame`](crate::views::YardStats::frame) and
+    /// [`YardStats::is_allocated`](crate::views::YardStats::is_allocated) do.
     #[inline(always)]
     #[must_use]
     pub fn tag(&self) -> Tag {
@@ -215,7 +216,8 @@ impl<'a, P: Platform> CountedPage<'a, P> {
 
     /// Exchanges the counts for zero if they are exactly those expected. The caller then owns the block.
     ///
-    /// [`thaw`](Self::thaw) ends this, or the block goes away ([`Yard::free_counted`](crate::Yard::free_counted)).
+    /// [`thaw`](Self::thaw) ends this, or the block goes away
+    /// ([`CountedBlocks::free`](crate::views::CountedBlocks::free)).
     #[inline]
     #[must_use]
     pub fn freeze(&self, expected: Counts) -> bool {

@@ -16,7 +16,8 @@ pub enum BlockedBy {
     Unmovable,
     /// It was never given to the allocator.
     Reserved,
-    /// It lies in a contiguous memory area, which gives frames out itself ([`Yard::cma_alloc`](crate::Yard::cma_alloc)).
+    /// It lies in a contiguous memory area. Requests take its frames with [`from_area`](crate::AllocRequest::from_area)
+    /// only.
     Area,
     /// There is no memory.
     Hole,

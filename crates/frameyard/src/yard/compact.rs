@@ -48,7 +48,7 @@ pub struct CompactStatistics {
     pub considered: u32,
     /// Of `2^defer_shift` attempts one is made.
     pub defer_shift: u32,
-    /// The lowest order that failed and was not made since; `None` while none did. Lower ones are not put off.
+    /// The lowest order that failed and was not made since; `None` while none failed. Lower orders are not deferred.
     pub order_failed: Option<Order>,
     /// Pageblocks that the scanners pass by.
     pub skipped_pageblocks: u64,
@@ -86,10 +86,10 @@ impl ExtfragEvents {
     }
 }
 
-/// What came of compaction for an allocation.
+/// The outcome of compaction for an allocation.
 pub(super) struct DirectCompaction {
     pub(super) result: CompactResult,
-    /// The zone that had a block, so that it can be told whether it was got.
+    /// The zone that had a block, to be told whether the request got it.
     pub(super) zone: Option<ZoneId>,
 }
 
@@ -268,19 +268,19 @@ impl<'y, P: Platform> YardCompaction<'y, P> {
         done.or_else(|| yard.compact_scattered(node, owners))
     }
 
-    /// Says that a background reclaimer looks after a node: from now on, watermarks of its zones rise for a while when
+    /// Announces a background reclaimer of a node. From now on the watermarks of its zones rise for a while when
     /// pageblocks come to hold frames of several types
-    /// ([`watermark_boost_factor`](crate::watermarks::WatermarkOptions::watermark_boost_factor)), until it calls
-    /// [`take_boosts_back`](Self::take_boosts_back). A node that does not exist has no zones.
+    /// ([`watermark_boost_factor`](crate::watermarks::WatermarkOptions::watermark_boost_factor)), until the reclaimer
+    /// calls [`take_boosts_back`](Self::take_boosts_back). A node that does not exist has no zones.
     pub fn announce_reclaimer(self, node: NodeId) {
         self.yard.zones_of(node).for_each(|zone| self.yard.tables.zones[zone.index()].is_reclaimed_from_now_on());
     }
 
-    /// Lowers the watermarks of a node's zones to where they belong, and has the background compactor make whole
-    /// pageblocks of what is free in those that were boosted; by how much they were lowered, together.
+    /// Ends the watermark boosts of a node's zones, and has the background compactor make whole pageblocks of the free
+    /// memory in boosted zones. Returns the sum of the boosts.
     ///
-    /// For a background reclaimer that has freed as much, or cannot. After the end of the kernel's `balance_pgdat`. Takes
-    /// the lock of each boosted zone.
+    /// For a background reclaimer that has freed this amount, or cannot. After the end of the kernel's `balance_pgdat`.
+    /// Takes the lock of each boosted zone.
     pub fn take_boosts_back(self, node: NodeId) -> PageCount {
         let yard = self.yard;
         let mut lowered = PageCount(0);
@@ -297,9 +297,9 @@ impl<'y, P: Platform> YardCompaction<'y, P> {
 }
 
 impl<'y, P: Platform> YardZone<'y, P> {
-    /// Why a request of that order fails in a zone, in thousandths (the kernel's `extfrag_index`): towards 0 for want of
-    /// memory, towards 1000 because what is free is in small blocks; −1000 where it does not fail. `None` where there is no
-    /// such zone or order. A racy look at the counts of all free lists.
+    /// The fragmentation index of a zone for an order, in thousandths (the kernel's `extfrag_index`): towards 0 a
+    /// request fails for lack of memory, towards 1000 because free memory is in small blocks; −1000 where it does not
+    /// fail. `None` where there is no such zone or order. Reads the counts of all free lists without a lock.
     pub fn fragmentation_index(self, order: Order) -> Option<i64> {
         let Self { yard, id: zone } = self;
         let max_order = yard.geometry.max_order();
@@ -307,7 +307,7 @@ impl<'y, P: Platform> YardZone<'y, P> {
         Some(fragmentation(zone.free_shape_racy(order, max_order), order))
     }
 
-    /// Which part of a zone's free memory is in blocks too small for that order, in thousandths (the kernel's
+    /// The part of a zone's free memory in blocks too small for an order, in thousandths (the kernel's
     /// `unusable_index`); 1000 where nothing is free. `None` where there is no such zone or order.
     pub fn unusable_index(self, order: Order) -> Option<u64> {
         let Self { yard, id: zone } = self;
@@ -316,7 +316,7 @@ impl<'y, P: Platform> YardZone<'y, P> {
         Some(unusable(zone.free_shape_racy(order, max_order), order))
     }
 
-    /// How often requests in a zone took blocks of another type, and of which; nothing where there is no such zone.
+    /// How often requests in a zone took blocks of another type, by type; empty where there is no such zone.
     pub fn extfrag_events(self) -> ExtfragEvents {
         let Self { yard, id: zone } = self;
         let Some(zone) = yard.populated_zone(zone) else { return ExtfragEvents::default() };

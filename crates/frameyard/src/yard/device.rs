@@ -42,7 +42,7 @@ impl<'y, P: Platform> YardDevices<'y, P> {
     /// `memremap_pages`).
     ///
     /// Writes the structures that exist in the layout alone, with streaming stores where they lie together, by as many
-    /// workers as the node has CPUs at most ([`Platform::run_workers`]), each after [`MapBacking::back_map`] for the parts
+    /// workers as the node has CPUs at most ([`Platform::run_workers`]), each after [`MapBacking::back_map`](crate::platform::MapBacking::back_map) for the parts
     /// that it writes. Then the range's sections lead there, and everybody finds the pages. Each page has one reference,
     /// the device's own.
     ///
@@ -68,7 +68,7 @@ impl<'y, P: Platform> YardDevices<'y, P> {
     /// 2. Every page is frozen, by one exchange on each head. If a page has users, all pages are thawed, and the error
     ///    reports the references, the pages that have them, and the first such page.
     /// 3. No section leads to the device any more. The structures are zeroed, and the platform may take their memory
-    ///    back ([`MapBacking::return_map`]).
+    ///    back ([`MapBacking::return_map`](crate::platform::MapBacking::return_map)).
     ///
     /// Uses as many workers as [`map`](Self::map).
     ///
@@ -127,7 +127,7 @@ impl<'y, P: Platform> YardDevices<'y, P> {
     /// Splits the compound page of a device that begins at a frame into base pages. Each has one reference of the
     /// device.
     ///
-    /// In the deduplicated layout the call first asks for memory for the parts' structures ([`MapBacking::back_map`]).
+    /// In the deduplicated layout the call first asks for memory for the parts' structures ([`MapBacking::back_map`](crate::platform::MapBacking::back_map)).
     /// It is ordinary memory, wherever the other structures of the device lie.
     ///
     /// # Errors
@@ -139,7 +139,7 @@ impl<'y, P: Platform> YardDevices<'y, P> {
     }
 
     /// Joins the base pages of a compound page that was split. Their structures are zeroed. In the deduplicated layout
-    /// their memory goes back to the platform ([`MapBacking::return_map`]).
+    /// their memory goes back to the platform ([`MapBacking::return_map`](crate::platform::MapBacking::return_map)).
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Sizes that are no power of two, particular ranges, and splitting blocks.
+//! Counts that are no power of two, ranges of free frames, and splitting blocks.
 
 use super::{AllocError, FreeError, Yard};
 use crate::boot::Poisoning;
@@ -50,7 +50,7 @@ impl<P: Platform> Yard<P> {
         first
     }
 
-    /// Gives the largest aligned pieces of a range that the caller has alone heads of their own.
+    /// Tags the largest aligned pieces of a range that the caller holds exclusively.
     fn tag_pieces(&self, range: PfnRange, migrate_type: MigrateType, zone: ZoneId) {
         for (pfn, order) in pieces(range, self.geometry.max_order()) {
             let piece = Tag::new(FrameState::Allocated, order, migrate_type, zone);
@@ -58,28 +58,28 @@ impl<P: Platform> Yard<P> {
         }
     }
 
-    /// Hands out a range that the caller has alone, in the largest aligned pieces, which are tagged.
+    /// Marks the largest aligned pieces of a range allocated. They are tagged, and the caller holds them exclusively.
     pub(super) fn mark_pieces(&self, range: PfnRange, migrate_type: MigrateType) {
         for (pfn, order) in pieces(range, self.geometry.max_order()) {
             self.allocation_map.mark_allocated(&self.platform, pfn, order, migrate_type);
         }
     }
 
-    /// Hands out the frames of a block that the caller has alone, each by itself.
+    /// Marks each frame of a block allocated as a single frame. The caller holds the block exclusively.
     pub(super) fn mark_single_frames(&self, pfn: Pfn, order: Order, migrate_type: MigrateType) {
         let single = Tag::new(FrameState::Allocated, Order::ZERO, migrate_type, self.zone_of_block(pfn));
-        // The head last: as long as it says how large the block is, no frame of it seems to be in none.
+        // The head last: its tag covers the block until then, so every frame stays in some block.
         for offset in (0..order.pages().0).rev() {
             self.map.page(pfn + PageCount(offset), &self.platform).set_tag(single);
             self.allocation_map.mark_allocated(&self.platform, pfn + PageCount(offset), Order::ZERO, migrate_type);
         }
     }
 
-    /// Splits an allocated block into single frames, each to be freed by itself (the kernel's `split_page`).
+    /// Splits an allocated block into single frames, which are freed one by one (the kernel's `split_page`).
     ///
     /// # Errors
     ///
-    /// [`FreeError`] where the block could not be freed either; nothing has changed then.
+    /// [`FreeError`] where [`free`](Self::free) would fail, too; nothing has changed then.
     pub fn split(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let Some(entry) = self.allocation_map.clear_allocated(&self.platform, pfn, order) else {
             return Err(self.refuse(pfn, order));

@@ -1,4 +1,4 @@
-//! [`Frames`]: frames with an owner, freed when it is dropped.
+//! [`Frames`]: a guard that owns frames and frees them when it is dropped.
 
 use core::fmt;
 use core::mem;
@@ -17,7 +17,7 @@ pub struct Frames<'y, P: Platform> {
 }
 
 impl<P: Platform> Yard<P> {
-    /// Allocates a block that frees itself. See [`alloc`](Self::alloc).
+    /// Allocates a block; returns a guard that frees it. See [`alloc`](Self::alloc).
     ///
     /// # Errors
     ///
@@ -85,14 +85,14 @@ impl<'y, P: Platform> Frames<'y, P> {
         self.yard.geometry().size_of(self.count())
     }
 
-    /// Where the bytes are mapped, if frames have memory behind them; [`size`](Self::size) bytes from there are this owner's.
+    /// The address of the bytes, if the platform maps them. The guard owns [`size`](Self::size) bytes from there.
     pub fn as_ptr(&self) -> Option<NonNull<u8>> {
         self.yard.platform().frame_bytes(self.pfn())
     }
 
-    /// The bytes, if the frames have memory behind them.
+    /// The bytes, if the platform maps them.
     ///
-    /// What they hold is what the last owner left, unless the frames were allocated with [`Gfp::ZERO`].
+    /// Their contents are what the last owner left, unless the frames were allocated with [`Gfp::ZERO`].
     pub fn bytes(&self) -> Option<&[u8]> {
         let size = self.size().0 as usize;
         // SAFETY: by the contract of the yard's creation the platform maps the frames, and their owner owns their
@@ -100,14 +100,14 @@ impl<'y, P: Platform> Frames<'y, P> {
         self.as_ptr().map(|first| unsafe { core::slice::from_raw_parts(first.as_ptr().cast_const(), size) })
     }
 
-    /// The bytes, to write to, if the frames have memory behind them.
+    /// The bytes, for writing, if the platform maps them.
     pub fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         let size = self.size().0 as usize;
         // SAFETY: as in `bytes`; the exclusive borrow of the owner is the only access.
         self.as_ptr().map(|first| unsafe { core::slice::from_raw_parts_mut(first.as_ptr(), size) })
     }
 
-    /// Gives the frames up without freeing them; free them with [`Yard::free_range`].
+    /// Gives the frames up without freeing them. [`Yard::free_range`] frees them.
     #[must_use = "the frames stay allocated"]
     pub fn into_range(self) -> PfnRange {
         self.for_each_block(|pfn, tag| {
@@ -176,7 +176,7 @@ impl<'y, P: Platform> Frames<'y, P> {
         while at < self.range.end {
             let tag = yard.map.page(at, &yard.platform).tag();
             let single = Tag::new(FrameState::Owned, Order::ZERO, tag.migrate_type(), tag.zone());
-            // The head last: as long as it says how large the block is, no frame of it seems to be in none.
+            // The head last: its tag covers the block until then, so every frame stays in some block.
             for offset in (0..tag.order().pages().0).rev() {
                 yard.map.page(at + PageCount(offset), &yard.platform).set_tag(single);
             }

@@ -11,9 +11,9 @@ use crate::sync::Ordering;
 use crate::units::{MigrateType, NodeId, Order, PageCount, Pfn, ZoneId, ZoneKind};
 use crate::zone::{COSTLY_ORDER, CompactEvent};
 
-/// How many frames reclaim is asked for at least (`SWAP_CLUSTER_MAX`).
+/// The minimum number of frames that a request asks reclaim for (`SWAP_CLUSTER_MAX`).
 const CLUSTER: u64 = 32;
-/// How often memory is reclaimed for one request, as long as that frees any (`MAX_RECLAIM_RETRIES`).
+/// The maximum number of reclaim rounds of a request, while they free frames (`MAX_RECLAIM_RETRIES`).
 const ROUNDS: u32 = 16;
 /// The same for a large order (`should_compact_retry`, which limits it to 4). While other CPUs take the freed frames,
 /// more rounds cost less than requests that fail after some.

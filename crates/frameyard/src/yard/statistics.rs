@@ -1,4 +1,4 @@
-//! What a yard can say about itself while it runs. Everything is a racy snapshot; no lock is taken.
+//! Statistics of zones, lists and frames. All values are read without a lock.
 
 use super::{Yard, YardStats, YardZone};
 use crate::boot::{SectionEntry, YardEvent};
@@ -20,8 +20,8 @@ pub struct ZoneStatistics {
     pub present: PageCount,
     /// Frames given to the allocator.
     pub managed: PageCount,
-    /// Frames on the free lists, isolated ones left out, and in the depot; with them, in a yard that comes up lazily, those that are not
-    /// initialised.
+    /// Free frames: on the free lists (without isolated ones) and in the depot. In a lazy yard also the deferred
+    /// frames.
     pub free: PageCount,
     /// Frames on per-CPU lists, and free ones of pageblocks that CPUs own.
     pub per_cpu: PageCount,
@@ -35,7 +35,7 @@ pub struct ZoneStatistics {
     pub cma_served: u64,
     /// Those that did not.
     pub cma_failed: u64,
-    /// Free frames that were given back to the host ([`Yard::report_free_pages`]) and not used since.
+    /// Free frames reported to the host ([`Yard::report_free_pages`]) and not used since.
     pub reported: PageCount,
     /// Frames of pageblocks kept for atomic high-order requests.
     pub reserved_highatomic: PageCount,
@@ -45,13 +45,13 @@ pub struct ZoneStatistics {
     pub protection: [PageCount; ZoneKind::COUNT],
     /// Blocks allocated in total.
     pub allocations: u64,
-    /// Those of them that CPUs of the zone's own node asked for, and all that did not come from a per-CPU list.
+    /// Those allocated by CPUs of the zone's own node, and all that did not come from a per-CPU list.
     pub local_allocations: u64,
-    /// Blocks taken back.
+    /// Blocks freed in total.
     pub frees: u64,
     /// Frames allocated in total.
     pub pages_allocated: u64,
-    /// Frames taken back.
+    /// Frames freed in total.
     pub pages_freed: u64,
     /// Requests served here that preferred another zone.
     pub numa_miss: u64,
@@ -61,9 +61,9 @@ pub struct ZoneStatistics {
     pub lock: LockUse,
     /// Frames that crossed the zone lock, either way.
     pub pages_moved: u64,
-    /// Batches that per-CPU lists fetched.
+    /// Refills of per-CPU lists.
     pub refills: u64,
-    /// Batches that they gave back.
+    /// Drains of per-CPU lists.
     pub drains: u64,
     /// Requests served from another migration type's blocks.
     pub fallbacks: u64,
@@ -76,13 +76,13 @@ pub struct ZoneStatistics {
 pub struct PcpStatistics {
     /// Frames on the lists of small orders.
     pub count: PageCount,
-    /// The most they may hold.
+    /// Their limit.
     pub high: PageCount,
-    /// Frames that cross the zone lock at once.
+    /// Frames per refill or drain.
     pub batch: PageCount,
 }
 
-/// What is known of a frame.
+/// The state of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FrameInfo {
     /// The head of the block that covers it; the frame itself in a hole.
@@ -151,15 +151,15 @@ impl<P: Platform> Yard<P> {
 }
 
 impl<'y, P: Platform> YardStats<'y, P> {
-    /// The zones that have memory, lowest first on each node; behind them its Device zone, as long as devices are mapped: as
-    /// the kernel's it has present pages, and nothing that is managed.
+    /// The zones with memory, lowest first on each node. While devices are mapped, a node's Device zone follows: as in
+    /// the kernel it has present pages, and no managed ones.
     pub fn zones(self) -> impl Iterator<Item = ZoneStatistics> {
         let yard = self.yard;
         let zones = (0..yard.tables.zones.len() as u16).map(ZoneId);
         zones.filter(|zone| !yard.tables.zones[zone.index()].span().is_empty()).map(|zone| yard.zone(zone).statistics())
     }
 
-    /// Requests that found no memory, by callers that did not say they expected it.
+    /// Requests that found no memory, apart from those with [`Gfp::NOWARN`](crate::Gfp::NOWARN).
     pub fn failures(self) -> u64 {
         self.yard.tables.counted(YardEvent::Failure)
     }
@@ -194,8 +194,8 @@ impl<'y, P: Platform> YardStats<'y, P> {
             .count()
     }
 
-    /// What a frame is, a moment ago; `None` where there is no memory in its pageblock, and no device has it. Looks at up to
-    /// one page per order, and at none of a part of the map that is not initialised.
+    /// The state of a frame, recent, not exact; `None` where its pageblock has no memory, and no device has it. Reads
+    /// up to one page structure per order, and none of the deferred part of the map.
     pub fn frame(self, pfn: Pfn) -> Option<FrameInfo> {
         let yard = self.yard;
         if yard.page_of(pfn).is_none() {
@@ -278,7 +278,7 @@ impl<'y, P: Platform> YardZone<'y, P> {
         Some(PcpStatistics { count: pcp.small_pages_racy(), high: pcp.high_racy(), batch: pcp.batch_racy() })
     }
 
-    /// How many blocks of an order and migration type are free in a zone; 0 where there is no such zone or order.
+    /// The number of free blocks of an order and migration type; 0 where there is no such zone or order.
     ///
     /// In a lazy yard the number includes the blocks that deferred memory will form.
     pub fn free_blocks(self, order: Order, migrate_type: MigrateType) -> u64 {
@@ -295,8 +295,7 @@ impl<'y, P: Platform> YardZone<'y, P> {
         }
     }
 
-    /// How many pageblocks of a zone have a type, holes in present sections included
-    /// (`pagetypeinfo_showblockcount_print`).
+    /// The number of pageblocks of a type, holes in present sections included (`pagetypeinfo_showblockcount_print`).
     pub fn pageblocks(self, migrate_type: MigrateType) -> u64 {
         let Self { yard, id: zone } = self;
         let Some(span) = yard.tables.zones.get(zone.index()).map(|zone| zone.span()) else { return 0 };

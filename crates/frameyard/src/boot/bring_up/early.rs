@@ -15,7 +15,7 @@ impl<P: Platform> BringUp<'_, P> {
         }
     }
 
-    /// Brings up what early boot needs: all zones but the highest of each node; of that the first sections
+    /// Initialises what early boot needs: all zones but the highest of each node, and the first sections of that
     /// (`defer_init`).
     fn early(&self) -> InitResult {
         let mut result = InitResult::default();
@@ -42,7 +42,7 @@ impl<P: Platform> BringUp<'_, P> {
         self.tables.ranges().map(|(_, zone)| zone).filter(|zone| zone.node() == node).max()
     }
 
-    /// The part of a range that is not put off: it ends at the first section border behind `wanted` frames.
+    /// The part of a range that is not deferred: it ends at the first section border behind `wanted` frames.
     fn first_sections(&self, range: PfnRange, wanted: PageCount) -> PfnRange {
         let enough = range.start + wanted;
         let border = enough.0.checked_next_multiple_of(self.geometry.section_pages().0).map_or(range.end, Pfn);

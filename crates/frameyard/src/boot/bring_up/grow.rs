@@ -1,27 +1,27 @@
-//! Bringing up one more section, for an allocation that needs it or a worker that is idle.
+//! Growth: initialising one more section, for an allocation that needs it or for an idle worker.
 
 use super::BringUp;
 use crate::platform::Platform;
 use crate::units::{PfnRange, ZoneId};
 
-/// How many sections without memory for their page structures are tried for one that has: each may cost a system call.
+/// The sections without backing memory that one call tries: each may cost a system call.
 const MOST_REFUSALS: u32 = 16;
 
-/// What became of an attempt to have more memory in a zone.
+/// The outcome of an attempt to initialise more memory of a zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Growth {
-    /// There is more on the free lists now.
+    /// The free lists have more memory now.
     Grew,
     /// Other CPUs have claimed all that is left.
     InProgress,
-    /// There is no more.
+    /// Nothing is deferred any more.
     Exhausted,
-    /// All that is left has no memory for its page structures; of these frames first.
+    /// The platform has no memory for the page structures of the rest; the first such frames.
     NotBacked(PfnRange),
 }
 
 impl<P: Platform> BringUp<'_, P> {
-    /// Brings up the next section that has pending memory of a zone, and memory for its page structures.
+    /// Initialises the next section that has deferred memory of a zone, and backing for its page structures.
     pub(crate) fn grow(&self, id: ZoneId) -> Growth {
         let Some(zone) = self.tables.zones.get(id.index()) else { return Growth::Exhausted };
         if zone.deferred.pages_racy().0 == 0 {
@@ -30,7 +30,7 @@ impl<P: Platform> BringUp<'_, P> {
         let span = zone.span();
         let hint = zone.deferred.cursor();
         let hint = if span.contains(hint) { hint } else { span.start };
-        // From the hint to the end, then from the start: the hint may have passed what was given up.
+        // From the hint to the end, then from the start: a claim behind the hint may have been given up.
         let parts = [PfnRange { start: hint, end: span.end }, PfnRange { start: span.start, end: hint }];
         let may_help = |part: &PfnRange| {
             let entry = self.entry_of(part.start);

@@ -1,7 +1,8 @@
-//! Bringing up all that is left of the memory map, in parallel.
+//! The pass: initialising all deferred memory in parallel.
 //!
-//! Nodes go side by side; within a node the work is one job or many ([`JobGranularity`]), each cut into chunks that the
-//! node's workers take one after the other. Every worker counts for itself, and adds to the node's tally once.
+//! Nodes run side by side. Within a node the work is one job or several ([`JobGranularity`]), each cut into chunks that
+//! the node's workers take one after the other. Every worker keeps its own counts, and adds them to the node's total
+//! once.
 
 use super::{BringUp, InitResult};
 use crate::boot::{BootError, InitError, InitJobs, JobGranularity};
@@ -10,7 +11,7 @@ use crate::platform::{InitProgress, NodeInit, Platform};
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::{NodeId, PageCount, Pfn, PfnRange};
 
-/// Why a pass over the memory map did not come to its end.
+/// Why a pass did not finish.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PassError {
     WorkerPanicked,
@@ -27,12 +28,12 @@ pub(crate) enum Grain {
 }
 
 impl<P: Platform> BringUp<'_, P> {
-    /// Brings up all that is left, nodes side by side, several threads for each.
+    /// Initialises all deferred memory, nodes side by side, with several threads for each.
     pub(crate) fn pass(&self, jobs: InitJobs, grain: Grain) -> Result<(), PassError> {
         let nodes = u64::from(self.tables.nodes());
         let next = AtomicU64::new(0);
         let failed = Failure::default();
-        // Leaders take node after node, for there may be fewer of them than nodes.
+        // Leaders take one node after the other: there may be fewer leaders than nodes.
         let lead = |_| loop {
             let node = next.fetch_add(1, Ordering::Relaxed);
             if node >= nodes {
@@ -62,7 +63,7 @@ impl<P: Platform> BringUp<'_, P> {
         let Tally { pages, freed } = &pass.tally;
         let (pages, freed) = (pages.load(Ordering::Relaxed), freed.load(Ordering::Relaxed));
         if pages == 0 {
-            // Nothing was left: no pass to speak of.
+            // Nothing was deferred, so there is no pass to report.
             return;
         }
         let done =
@@ -95,7 +96,7 @@ impl Failure {
         self.start.load(Ordering::Relaxed) != 0
     }
 
-    /// For when all workers have ended.
+    /// Called when all workers have ended.
     fn result(&self) -> Result<(), PassError> {
         if self.panicked.load(Ordering::Relaxed) != 0 {
             return Err(PassError::WorkerPanicked);
@@ -110,7 +111,7 @@ impl Failure {
     }
 }
 
-/// What the workers of a node have done. Each adds what it did when it is through.
+/// The total of a node's workers. Each worker adds its counts when it is done.
 #[derive(Default)]
 struct Tally {
     pages: AtomicU64,
@@ -158,7 +159,7 @@ impl NodeSections {
     }
 }
 
-/// One pass over what is left of a node.
+/// The pass over one node.
 struct NodePass<'a, P> {
     bring_up: &'a BringUp<'a, P>,
     node: NodeId,
@@ -206,7 +207,7 @@ impl<P: Platform> NodePass<'_, P> {
         (1, threads)
     }
 
-    /// A job for each range of free memory, then whatever has none.
+    /// A job for each range of free memory, then one for the rest.
     fn by_ranges(&self, sections: &NodeSections) -> (u64, usize) {
         let tables = self.bring_up.tables;
         let (mut count, mut most) = (0, 1);

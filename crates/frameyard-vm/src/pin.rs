@@ -203,7 +203,7 @@ impl<P: Platform> SpaceRef<'_, P> {
     /// the map lock for writing.
     pub(crate) fn announce_table_removal(&self) {
         #[cfg(loom)]
-        if frameyard::sync::is_weakened(frameyard::sync::Weakness::TablesGoSilently) {
+        if frameyard::sync::is_weakened(frameyard::sync::Weakness::TablesFreedUncounted) {
             return;
         }
         // Release: pairs with the Acquire in `table_removals`. A walk that reads the new count finds no entry that leads to the

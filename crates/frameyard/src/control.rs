@@ -1,7 +1,7 @@
-//! Typed tables carved out of the control region: the shared memory, beside the memory map, that holds all state.
+//! Typed tables in the control region: the memory, beside the memory map, that holds all state of a yard.
 //!
-//! Everything in it is atomics, frame numbers and indices, and all-zero bytes are its valid initial state. So
-//! the region can be shared by several processes, each with a view of its own at an address of its own.
+//! It contains only atomics, whose values are frame numbers, indices and counts, and all-zero bytes are a valid initial state.
+//! So several processes can share the region, each at its own address.
 
 use core::ptr::NonNull;
 
@@ -13,10 +13,10 @@ mod modelled;
 #[cfg(loom)]
 pub use modelled::ModelledRegion;
 
-/// Alignment of every table, and of the region: that of the most aligned type in it.
+/// Alignment of the region and of every table.
 pub(crate) const TABLE_ALIGN: usize = 128;
 
-/// Where a table lies in the control region.
+/// The place of a table in the control region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct TableSpan {
     pub(crate) offset: usize,
@@ -61,13 +61,13 @@ pub(crate) struct ControlRegion {
 impl ControlRegion {
     /// # Safety
     ///
-    /// `base` points to `bytes` bytes, aligned to [`TABLE_ALIGN`], that were zero when the region was first
-    /// used, are written through tables of this type alone, and stay mapped as long as any table is used.
+    /// `base` points to `bytes` bytes, aligned to [`TABLE_ALIGN`], that were zero when the region was first used, are written
+    /// only through tables of regions, and stay mapped as long as any table is used.
     pub(crate) unsafe fn new(base: NonNull<u8>, bytes: usize) -> Self {
         Self { base, bytes }
     }
 
-    /// The table at a span; `None` where the span does not lie in the region.
+    /// The table at a span; `None` if the span does not lie in the region.
     ///
     /// # Safety
     ///

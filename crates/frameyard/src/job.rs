@@ -1,8 +1,8 @@
-//! The parallel job engine: a [`ParallelJob`] is a range of positions that workers of the platform cut into chunks
-//! and work through, as with the kernel's `padata_do_multithreaded`.
+//! Parallel jobs: the platform's workers process a range of positions in chunks, after the kernel's
+//! `padata_do_multithreaded`.
 //!
-//! Positions have no unit: frames, sections or entries of a table. Workers take chunks from one shared position, so
-//! that a fast one takes more, and keep what they count to themselves until they are done.
+//! Positions have no unit: frames, sections or table entries. Workers take chunks from one shared counter, so a fast worker
+//! takes more of them. Each worker accumulates its result privately and merges it once, at the end.
 
 use core::fmt;
 use core::ops::Range;
@@ -11,21 +11,21 @@ use crate::platform::{Platform, WorkerPanicked};
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::NodeId;
 
-/// How many chunks an even share is cut into, so that a thread that starts late leaves its chunks to others.
+/// Chunks per even share. A worker that starts late leaves chunks to the other workers.
 const CHUNKS_PER_SHARE: u64 = 4;
 
-/// Work on a range of positions, cut into chunks that several threads take in turn.
+/// Work on a range of positions, split into chunks that several threads take.
 ///
 /// The formulas are those of the kernel's `padata_do_multithreaded`:
 ///
 /// ```
 /// use frameyard::job::ParallelJob;
 ///
-/// // The frames of 1 GiB, cut by maximum-order blocks, on a node of 16 CPUs.
+/// // The frames of 1 GiB, in maximum-order blocks, on a node of 16 CPUs.
 /// let blocks = ParallelJob { start: 0, size: 262_144, align: 1024, min_chunk: 1024, max_threads: 16 };
 /// assert_eq!((blocks.threads(), blocks.chunk()), (Ok(16), Ok(4096)));
 ///
-/// // Cut by sections of 128 MiB there is work for fewer threads.
+/// // In sections of 128 MiB there is work for fewer threads.
 /// let sections = ParallelJob { align: 32_768, min_chunk: 32_768, ..blocks };
 /// assert_eq!((sections.threads(), sections.chunk()), (Ok(8), Ok(32_768)));
 /// ```
@@ -33,22 +33,22 @@ const CHUNKS_PER_SHARE: u64 = 4;
 pub struct ParallelJob {
     /// The first position.
     pub start: u64,
-    /// How many positions there are; 0 is a job that is done.
+    /// The number of positions; 0 is a finished job.
     pub size: u64,
-    /// Chunks begin and end at multiples of this, but for the ends of the job. A power of two.
+    /// Chunks begin and end at multiples of this, except at the ends of the job. A power of two.
     pub align: u64,
-    /// The least that a thread takes at once.
+    /// The smallest chunk.
     pub min_chunk: u64,
-    /// The most threads that work, the caller among them.
+    /// The most threads, the caller included.
     pub max_threads: usize,
 }
 
-/// Why five numbers are no job.
+/// Why the numbers do not describe a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JobError {
-    /// The most threads are 0.
+    /// `max_threads` is 0.
     NoThreads,
-    /// The alignment is no power of two.
+    /// The alignment is not a power of two.
     Alignment(u64),
     /// The end of the job, or of a chunk that is rounded up to the alignment, is beyond 2⁶⁴ − 1.
     Overflow,
@@ -69,9 +69,9 @@ impl core::error::Error for JobError {}
 /// Why a job is not done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RunError {
-    /// It is no job: nothing has run.
+    /// The numbers do not describe a job. Nothing ran.
     Job(JobError),
-    /// A worker panicked: the chunk that it was at work on is lost, all others are done.
+    /// A worker panicked. Its current chunk is lost; all other chunks are done.
     WorkerPanicked,
 }
 
@@ -99,8 +99,8 @@ impl From<WorkerPanicked> for RunError {
 }
 
 impl ParallelJob {
-    /// How many threads the job is worth: its size divided by the larger of the least chunk and the alignment, at
-    /// least 1, at most [`max_threads`](Self::max_threads).
+    /// The number of threads: the size divided by the larger of the smallest chunk and the alignment, at least 1, at most
+    /// [`max_threads`](Self::max_threads).
     ///
     /// # Errors
     ///
@@ -111,8 +111,8 @@ impl ParallelJob {
         Ok(usize::try_from(worth).unwrap_or(usize::MAX).clamp(1, self.max_threads))
     }
 
-    /// How many positions a thread takes at once: a quarter of an even share, at least the least chunk, rounded up to
-    /// the alignment. The chunks at the ends of the job may be shorter.
+    /// Positions per chunk: a quarter of an even share, at least the smallest chunk, rounded up to the alignment. The chunks
+    /// at the ends of the job may be shorter.
     ///
     /// # Errors
     ///
@@ -123,19 +123,18 @@ impl ParallelJob {
         wanted.checked_next_multiple_of(self.align).ok_or(JobError::Overflow)
     }
 
-    /// Runs `work` on all of the job, each position once, by [`threads`](Self::threads) workers on CPUs of `node`, of
-    /// which the caller is one; returns when all are done. Never starts more workers than there are chunks, and none
-    /// where one is enough.
+    /// Runs `work` on each position once, with [`threads`](Self::threads) workers on CPUs of `node`, one of them the caller.
+    /// Returns when all are done. Starts at most one worker per chunk.
     ///
-    /// `work` is called with a chunk and what its worker has accumulated so far. `merge` is called once by each
-    /// worker that took a chunk, when there are none left, so that nothing shared is written for each chunk but the
-    /// position. Calls of `merge` are not ordered: it adds to atomics or takes a lock.
+    /// `work` gets a chunk and the accumulator of its worker. Each worker that took a chunk calls `merge` once, when no chunks
+    /// are left, so workers share only the chunk counter. Calls of `merge` are not ordered: it adds to atomics or takes a
+    /// lock.
     ///
-    /// # A worker that panics
+    /// # Panics in workers
     ///
-    /// The others go on, and do all that is left but the chunk that it was at work on. What it had accumulated is
-    /// merged, so that finished chunks count: `work` adds to it what is really done. A job that one thread does has
-    /// no worker but the caller, whose panic goes on to whoever called `run`.
+    /// The other workers process all remaining chunks except the one that the panicking worker had taken. Its accumulator is
+    /// merged, so finished chunks count; `work` must add only finished work. A job of one thread runs on the caller alone, and
+    /// its panic passes through `run`.
     ///
     /// # Errors
     ///
@@ -143,7 +142,7 @@ impl ParallelJob {
     ///
     /// # Cost
     ///
-    /// One atomic addition a chunk, on a cache line of its own; [`Platform::run_workers`] once.
+    /// One atomic addition per chunk, on its own cache line; one [`Platform::run_workers`].
     pub fn run<P: Platform, A: Default>(
         &self,
         platform: &P,
@@ -172,22 +171,22 @@ impl ParallelJob {
     }
 }
 
-/// What the workers of a job share: its chunks, each of which one of them takes.
+/// The chunks of a job, shared by its workers. One worker takes each.
 #[derive(Debug)]
 pub(crate) struct Chunks {
     start: u64,
     end: u64,
-    /// Where the first chunk would begin if it were whole: `start`, rounded down to the alignment.
+    /// `start`, rounded down to the alignment: where a whole first chunk would begin.
     base: u64,
     chunk: u64,
     count: u64,
     next: NextChunk,
 }
 
-/// The number of the chunk that nobody has taken yet; counts on when all are taken.
+/// The number of the next chunk. Keeps counting after the last one.
 ///
-/// Counts chunks, not positions, so that it cannot overflow: each worker adds at most 1 past the last chunk. Has a
-/// cache line (and the neighbour that is fetched with it) to itself: all workers write to it.
+/// Counts chunks, not positions, so it cannot overflow: each worker adds at most 1 past the last chunk. All workers write to
+/// it, so it has a pair of cache lines to itself.
 #[repr(align(128))]
 #[derive(Debug)]
 struct NextChunk(AtomicU64);
@@ -201,11 +200,10 @@ impl Chunks {
         Ok(Self { start: job.start, end, base, chunk, count, next: NextChunk(AtomicU64::new(0)) })
     }
 
-    /// Takes a chunk, if there is one left.
+    /// Takes a chunk; `None` if all are taken.
     fn take(&self) -> Option<Range<u64>> {
-        // Relaxed: that an addition is atomic gives each number out once, and nothing is handed over with it. What a
-        // job needs was written before its workers began, and what they write is read when they have ended: the
-        // platform orders both, as it waits for them.
+        // Relaxed: the addition is atomic, so each number is taken once, and it passes no data. The platform orders the
+        // job's inputs before its workers and their results after them.
         let number = self.next.0.fetch_add(1, Ordering::Relaxed);
         if number >= self.count {
             return None;
@@ -214,7 +212,7 @@ impl Chunks {
         Some(from.max(self.start)..from.saturating_add(self.chunk).min(self.end))
     }
 
-    /// What one worker does: takes chunks until there are none, and merges what it has gathered.
+    /// One worker: takes chunks until there are none, then merges its result.
     pub(crate) fn work_through<A: Default>(&self, work: &impl Fn(&mut A, Range<u64>), merge: &impl Fn(A)) {
         let mut gathered = Gathered { result: None, merge };
         while let Some(chunk) = self.take() {
@@ -223,7 +221,7 @@ impl Chunks {
     }
 }
 
-/// What a worker has gathered; merged when dropped, also where the worker unwinds.
+/// The result of a worker. Merged when dropped, also during unwinding.
 struct Gathered<'a, A, M: Fn(A)> {
     /// `None` until the first chunk.
     result: Option<A>,

@@ -1,4 +1,4 @@
-//! Locks that count who takes them and how long they wait and hold: of zones, and of the lists of used pages.
+//! Locks with counters of acquisitions, waiting and holding times: of zones, of CPU-owned pageblocks and of LRU lists.
 
 use crate::platform::{Access, Contention, LineKind, LockId, Platform, SharedLine};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
@@ -8,14 +8,14 @@ mod histogram;
 pub use histogram::HistogramCounts;
 pub(crate) use histogram::{PageHistogram, TimeHistogram};
 
-/// A lock word, alone on its line: waiters that look at it disturb nothing.
+/// A lock word on its own line, so that waiters that read it do not slow the holder down.
 #[repr(C, align(64))]
 #[derive(Default, Debug)]
 pub(crate) struct LockLine(pub(crate) AtomicU32);
 
 all_atomic!(LockLine { 0 });
 
-/// What is counted of a lock. Written by its holder alone, with plain loads and stores.
+/// The counters of a lock. Only its holder writes them, with plain loads and stores.
 #[repr(C)]
 #[derive(Default, Debug)]
 pub struct LockCounters {
@@ -27,21 +27,22 @@ pub struct LockCounters {
 
 all_atomic!(LockCounters { acquisitions, contended, wait_ns, hold_ns });
 
-/// What was counted of a lock, a moment ago.
+/// A reading of a lock's counters.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct LockUse {
-    /// Times it was taken.
+    /// Acquisitions.
     pub acquisitions: u64,
-    /// Times somebody held it when it was asked for.
+    /// Acquisitions that found the lock held.
     pub contended: u64,
-    /// Nanoseconds that was waited for it, while locks were timed ([`Probe::lock_clock_ns`](crate::platform::Probe::lock_clock_ns)).
+    /// Nanoseconds spent waiting for the lock, while locks were timed
+    /// ([`Probe::lock_clock_ns`](crate::platform::Probe::lock_clock_ns)).
     pub wait_ns: u64,
-    /// Nanoseconds it was held, while locks were timed.
+    /// Nanoseconds the lock was held, while locks were timed.
     pub hold_ns: u64,
 }
 
 impl LockUse {
-    /// What happened since an earlier look.
+    /// The difference to an earlier reading.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self {
@@ -52,7 +53,7 @@ impl LockUse {
         }
     }
 
-    /// What happened at this lock and at another.
+    /// The sum with the reading of another lock.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -64,7 +65,7 @@ impl LockUse {
     }
 }
 
-/// A counted lock that was taken: what [`LockCounters::unlock`] needs to know.
+/// One hold of a lock: the times that [`LockCounters::unlock`] needs.
 #[derive(Clone, Copy, Debug)]
 pub struct LockHold {
     since_ns: Option<u64>,
@@ -72,25 +73,25 @@ pub struct LockHold {
 }
 
 impl LockHold {
-    /// How long the lock was waited for, where somebody else held it and locks are timed.
+    /// The time spent waiting, if the lock was held and locks are timed.
     pub(crate) fn waited_ns(self) -> Option<u64> {
         self.waited_ns
     }
 }
 
 impl LockCounters {
-    /// Takes a lock, waiting for it, and counts.
+    /// Takes a lock, spinning until acquired, and counts.
     #[inline]
     pub fn lock<P: Platform>(&self, platform: &P, id: LockId, word: &AtomicU32) -> LockHold {
         let asked_ns = platform.lock_clock_ns();
         let contention = platform.lock(id, word);
         let kind = if matches!(id, LockId::LruShard(..)) { LineKind::LruLists } else { LineKind::ZoneCounters };
         platform.touch_line(SharedLine::of(kind, self), Access::Write);
-        // What is waited for the lock's line is not held.
+        // The wait for the line of the counters is waiting time, not holding time.
         self.count(contention, asked_ns, platform.lock_clock_ns())
     }
 
-    /// Takes a lock if it is free, and counts; `None` where it is not.
+    /// Takes a lock if it is free, and counts; `None` if it is held.
     #[inline]
     pub fn try_lock<P: Platform>(&self, platform: &P, id: LockId, word: &AtomicU32) -> Option<LockHold> {
         match platform.try_lock(id, word) {
@@ -113,14 +114,14 @@ impl LockCounters {
         LockHold { since_ns, waited_ns }
     }
 
-    /// Gives a lock back that was taken by [`lock`](Self::lock) or [`try_lock`](Self::try_lock).
+    /// Releases a lock that [`lock`](Self::lock) or [`try_lock`](Self::try_lock) took.
     #[inline]
     pub fn unlock<P: Platform>(&self, platform: &P, id: LockId, word: &AtomicU32, hold: LockHold) {
         self.count_hold(platform, hold);
         platform.unlock(id, word);
     }
 
-    /// Counts a hold that is about to end: how long it was, where it was timed. Who calls this gives the lock back himself.
+    /// Counts a hold that is about to end; its length, if locks are timed. The caller then releases the lock.
     #[inline(always)]
     pub(crate) fn count_hold<P: Platform>(&self, platform: &P, hold: LockHold) -> Option<u64> {
         let (since, now) = hold.since_ns.zip(platform.lock_clock_ns())?;
@@ -129,7 +130,7 @@ impl LockCounters {
         Some(held_ns)
     }
 
-    /// What was counted, a moment ago.
+    /// Reads the counters.
     #[must_use]
     pub fn read(&self) -> LockUse {
         LockUse {
@@ -141,7 +142,7 @@ impl LockCounters {
     }
 }
 
-/// Adds to a counter that the holder of a lock alone changes.
+/// Adds to a counter that only the holder of a lock changes.
 #[inline(always)]
 fn add(counter: &AtomicU64, amount: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);

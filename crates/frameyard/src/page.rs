@@ -1,10 +1,10 @@
-//! The page structure: one 64-byte line of atomics for each page frame, and what each word means in each state.
+//! The page structure: a 64-byte line of atomics per page frame, and the meaning of each word in each state.
 //!
-//! An all-zero [`Page`] is valid and means [`FrameState::Interior`]: a frame covered by a block whose head is
-//! elsewhere, or a frame never touched. Only the head of a block says anything, so merging, splitting and
-//! freeing a whole block touch the heads alone, and fresh zeroed memory is an initialised memory map.
+//! An all-zero [`Page`] is valid and means [`FrameState::Interior`]: a frame covered by a block whose head is elsewhere, or a
+//! frame never touched. Only the head of a block carries information. So merging, splitting and freeing a block touch only
+//! heads, and fresh zeroed memory is an initialised memory map.
 //!
-//! Words are reached through `PageRef`, which tells the platform of every access.
+//! All accesses go through `PageRef`, which reports them to the platform's probe.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -30,35 +30,36 @@ pub use pins::{PIN_BIAS, ReferenceOverflow, references_of_pins};
 pub(crate) use residence::Residence;
 pub use words::{PAGE_WORDS, PageWord};
 
-/// What a frame is, right now. A frame is in exactly one state at a time.
+/// The state of a frame. A frame is in exactly one state at a time.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum FrameState {
     /// Covered by a block whose head is elsewhere, in a hole, or never touched.
     Interior = 0,
-    /// Head of a block that was never given to the allocator.
+    /// Head of a block that the allocator never got.
     Reserved = 1,
     /// Head of a free block on a free list of its zone.
     BuddyFree = 2,
-    /// Head of a block on a per-CPU list. Its page may say [`Allocated`](Self::Allocated) as well: see [`Tag`].
+    /// Head of a block on a per-CPU list. Its tag may be [`Allocated`](Self::Allocated) instead: see [`Tag`].
     PerCpu = 3,
-    /// Head of a block on its way between two owners; only the thread that moves it knows it.
+    /// Head of a block in transit between two structures. Only the thread that moves it refers to it.
     InTransit = 4,
-    /// Head of an allocated block. Its page may say [`PerCpu`](Self::PerCpu) as well: see [`Tag`].
+    /// Head of an allocated block. Its tag may be [`PerCpu`](Self::PerCpu) instead: see [`Tag`].
     Allocated = 5,
     /// Head of a block taken off the free lists for a range operation.
     Isolated = 6,
-    /// Head of a page of a device, or a page of its own: counts its users ([`DevicePage`](crate::devices::DevicePage)).
+    /// Head of a compound page of a device, or a single page of one; counts its users
+    /// ([`DevicePage`](crate::devices::DevicePage)).
     Device = 7,
-    /// Found damaged while it was free; never handed out again.
+    /// Found damaged while it was free; never allocated again.
     Poisoned = 8,
     /// Taken out of the yard.
     Offline = 9,
-    /// Head of an allocated block that a [`Frames`](crate::Frames) owns: nobody else can free it.
+    /// Head of an allocated block that a [`Frames`](crate::Frames) guard owns: only the guard can free it.
     Owned = 10,
-    /// Its page structure is not initialised yet. Never stands in a page: there is no page to look at.
+    /// The page structure is not initialised yet. No tag has this state.
     Uninitialised = 11,
-    /// Head of an allocated block whose owner counts its users ([`CountedPage`]): the last one frees it.
+    /// Head of an allocated block whose owner counts its users ([`CountedPage`]). The last put frees it.
     Counted = 12,
     /// Head of a free block that a transfer mechanism holds: on the lists of a CPU that owns its pageblock
     /// ([`ZonePolicy::OwnedBlocks`](crate::policy::ZonePolicy::OwnedBlocks)).
@@ -118,40 +119,40 @@ impl fmt::Display for FrameState {
 /// |---|---|
 /// | 0–7 | [`FrameState`] |
 /// | 8–15 | order of the block |
-/// | 16–23 | migration type: of the free list that a block is on or was last taken from, or that it was allocated as |
+/// | 16–23 | migration type: of the free list that the block is on or was last removed from, or that it was allocated as |
 /// | 24 | seen by the validator; clear at all other times |
-/// | 25 | buddy-free: reported, so the host has its bytes; clear in all other states |
-/// | 26 | buddy-free of order 0: freed without merging, so its buddy may be free, too; clear in all other states |
-/// | 27 | buddy-free of order 0: in a cluster, which a word of the page names; clear in all other states |
+/// | 25 | buddy-free: reported, the host has taken its memory; clear in all other states |
+/// | 26 | buddy-free of order 0: freed without merging, so its buddy may be free too; clear in all other states |
+/// | 27 | buddy-free of order 0: in the cluster that the page's last word names; clear in all other states |
 /// | 28–31 | unused, zero |
 /// | 32–47 | [`ZoneId`] |
 /// | 48–63 | unused, zero |
 ///
-/// The zone stands in the tag so that one load and one comparison decide whether a buddy can be merged with.
+/// The tag contains the zone, so that one load and one comparison decide whether a buddy can be merged.
 ///
-/// A block goes from a per-CPU list to who allocates it and back without a write to its page. So the states
-/// [`Allocated`](FrameState::Allocated) and [`PerCpu`](FrameState::PerCpu) say the same here: the block has left its zone.
-/// Which of both it is, and the type that it is allocated as, is said by the byte of its head in the table of what is
-/// handed out. [`YardStats::frame`](crate::views::YardStats::frame) puts both together.
+/// A block moves from a per-CPU list to its allocator and back without a write to its page. So in a tag,
+/// [`Allocated`](FrameState::Allocated) and [`PerCpu`](FrameState::PerCpu) both mean that the block has left its zone. The
+/// allocation map tells them apart and holds the type of an allocated block. [`YardStats::frame`](crate::views::YardStats::frame)
+/// combines both.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Tag(u64);
 
 impl Tag {
-    /// The tag of a frame that is no head of anything.
+    /// The tag of a frame that is not a head.
     pub(crate) const INTERIOR: Self = Self(0);
 
-    /// A tag of those four parts.
+    /// A tag of four parts.
     #[inline(always)]
     pub(crate) const fn new(state: FrameState, order: Order, migrate_type: MigrateType, zone: ZoneId) -> Self {
         Self(state as u64 | (order.0 as u64) << 8 | (migrate_type as u64) << 16 | (zone.0 as u64) << 32)
     }
 
-    /// The word as it stands in a page.
+    /// The word of the page.
     pub(crate) const fn bits(self) -> u64 {
         self.0
     }
 
-    /// The state; a number that is no state reads as [`FrameState::Interior`], which every check refuses.
+    /// The state. An unknown number reads as [`FrameState::Interior`], which every check refuses.
     #[inline(always)]
     #[must_use]
     pub const fn state(self) -> FrameState {
@@ -159,21 +160,21 @@ impl Tag {
         if bits < FrameState::ALL.len() { FrameState::ALL[bits] } else { FrameState::Interior }
     }
 
-    /// Whether the tag says exactly this state.
+    /// Whether the tag has this state.
     #[inline(always)]
     #[must_use]
     pub const fn is(self, state: FrameState) -> bool {
         self.0 as u8 == state as u8
     }
 
-    /// Whether state and order are these.
+    /// Whether the tag has this state and order.
     #[inline(always)]
     pub(crate) const fn is_block(self, state: FrameState, order: Order) -> bool {
         self.0 as u16 == state as u16 | (order.0 as u16) << 8
     }
 
-    /// Whether this is a free block of that order in that zone, on whichever list, and in no cluster: of one that is in a
-    /// cluster the tag alone does not say whether it is free.
+    /// Whether this is a free block of that order in that zone, on any list, and not in a cluster. For a block in a cluster,
+    /// the tag alone does not decide whether it is free.
     #[inline(always)]
     pub(crate) const fn is_free_buddy(self, order: Order, zone: ZoneId) -> bool {
         let wanted = FrameState::BuddyFree as u64 | (order.0 as u64) << 8 | (zone.0 as u64) << 32;
@@ -204,7 +205,7 @@ impl Tag {
         ZoneId((self.0 >> 32) as u16)
     }
 
-    /// Whether state and migration type exist and all unused bits are clear; the validator's mark is not looked at.
+    /// Whether state and migration type exist and all unused bits are clear. Ignores the validator's mark.
     pub(crate) const fn is_well_formed(self) -> bool {
         let known = Self::new(self.state(), self.order(), self.migrate_type(), self.zone());
         let known = if self.is(FrameState::BuddyFree) { known.with_residence(self.residence()) } else { known };
@@ -219,7 +220,7 @@ impl Tag {
         if self.0 & Self::REPORTED == 0 { Residence::Resident } else { Residence::Reported }
     }
 
-    /// A free block whose bytes are there.
+    /// The same block with another residence.
     #[inline(always)]
     pub(crate) const fn with_residence(self, residence: Residence) -> Self {
         match residence {
@@ -255,7 +256,7 @@ impl Tag {
         Self(self.0 & !(0xff << 16) | (migrate_type as u64) << 16)
     }
 
-    /// Whether the tag says one of the two states between which a block changes without a write to its page.
+    /// Whether the tag has one of the two states between which a block changes without a write to its page.
     #[inline(always)]
     pub(crate) const fn has_left_zone(self) -> bool {
         self.is(FrameState::Allocated) || self.is(FrameState::PerCpu)
@@ -268,42 +269,43 @@ impl fmt::Debug for Tag {
     }
 }
 
-/// How many free words a page has behind tag and links.
+/// Payload words of a page: those behind tag and links.
 pub(crate) const PAYLOAD_WORDS: usize = 6;
 /// The payload word that names zone and section in kernel-like content.
 pub(crate) const IDENTITY: usize = 0;
 /// The payload word with the counts of references (low half) and mappings (high half), each relative to the map's content.
 ///
-/// References differ from zero in no state but [`FrameState::Counted`] and [`FrameState::Device`]. So whoever has found a page by number may try to
-/// take a reference whatever has become of it since.
+/// References differ from zero only in [`FrameState::Counted`] and [`FrameState::Device`]. So a thread that has found a page by
+/// number may try to take a reference, whatever the page is by then.
 pub(crate) const COUNTS: usize = 1;
-/// The payload word that says what a counted block is to its owner: its kind in bits 0–7, the rest as the kind wants it.
+/// The payload word of a counted block's owner: the kind of owner in bits 0–7, the rest defined by the kind.
 pub(crate) const OWNER: usize = 2;
-/// The payload word that says where in its object a counted block is.
+/// The payload word with a counted block's place in its owner's object.
 pub(crate) const INDEX: usize = 3;
-/// The first of two payload words that a counted block's owner may use as it likes.
+/// The first of two payload words that a counted block's owner may use freely.
 pub(crate) const SPARE: usize = 4;
-/// The payload word that names the cluster of a free page: its number in the zone plus 1, where the tag says that it is in
-/// one.
+/// The payload word with the cluster of a free page, as its number in the zone plus 1. Valid if the tag has the cluster bit.
 pub(crate) const CLUSTER: usize = 5;
 
-/// The structure of one page frame: 64 bytes, a cache line of its own. See [`PAGE_WORDS`] for each word's uses.
+/// The structure of one page frame: 64 bytes, one cache line. [`PAGE_WORDS`] lists the uses of each word.
 #[repr(C, align(64))]
 #[derive(Default)]
 pub struct Page {
-    /// [`Tag`]: what begins here.
+    /// The [`Tag`] of the block that begins here.
     tag: AtomicU64,
-    /// Buddy-free, held-free: the next block on the list. Packed batch: the next batch of the chain. Counted: its owner's. 0: none.
+    /// Buddy-free, held-free: the next block on the list. Packed batch: the next batch of the chain. Counted: its
+    /// owner's. 0: none.
     next: AtomicU32,
-    /// Buddy-free, held-free: the previous block on the list (0: none). Packed batch: how many frames it has. Counted: its owner's.
+    /// Buddy-free, held-free: the previous block on the list (0: none). Packed batch: its number of frames. Counted: its
+    /// owner's.
     prev: AtomicU32,
     /// Identity, counts, owner, index and two words more: see [`IDENTITY`], [`COUNTS`], [`OWNER`], [`INDEX`] and [`SPARE`].
     ///
-    /// Packed batch: ten frame indices, in every word but the counts. Counted, device: the counts of users; owner, index and the
-    /// spare words are its owner's. Buddy-free: the last word names the page's cluster, if it is in one. In every other
-    /// state what the map's content says: zero, or kernel-like.
+    /// Packed batch: ten frame indices, in all words except the counts. Counted, device: the counts of users; owner, index and
+    /// the spare words are its owner's. Buddy-free: the last word names the page's cluster, if it is in one. In all other
+    /// states the map's content: zero, or kernel-like.
     ///
-    /// Kernel-like content is the same from bring-up on, whatever begins at the frame:
+    /// Kernel-like content stays the same from initialisation on:
     ///
     /// | word | bits | meaning |
     /// |---|---|---|
@@ -340,7 +342,7 @@ impl fmt::Debug for Page {
     }
 }
 
-/// A frame's place in the memory map plus one, so that 0 can mean "none"; what links and lists hold.
+/// A frame's place in the memory map plus one, so that 0 means "none". Links and lists consist of these.
 ///
 /// The same in every view of a yard: [`CountedBlocks::link`](crate::views::CountedBlocks::link) and [`CountedBlocks::linked`](crate::views::CountedBlocks::linked) translate.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -352,7 +354,7 @@ impl FrameLink {
     /// No frame.
     pub const NONE: Self = Self(0);
 
-    /// The number, to be kept in a word.
+    /// The number, to be stored in a word.
     #[inline(always)]
     #[must_use]
     pub const fn bits(self) -> u32 {
@@ -369,9 +371,8 @@ impl FrameLink {
 
 /// Access to the page structure of one frame.
 ///
-/// Copyable; holds a pointer, never a slice, for neighbours may lie in holes. All words are accessed with
-/// `Relaxed` ordering: what a word means to whom is decided by the lock of the structure that the frame is
-/// on, or by the exclusive ownership of whoever changes it.
+/// Copyable. Holds a pointer, never a slice, because neighbours may lie in holes. All accesses are `Relaxed`: the lock of the
+/// structure that the frame is on orders them, or the frame has a single owner.
 pub(crate) struct PageRef<'a, P> {
     page: NonNull<Page>,
     pfn: Pfn,
@@ -410,8 +411,8 @@ impl<'a, P: Platform> PageRef<'a, P> {
     #[inline(always)]
     fn words(&self, access: Access) -> &'a Page {
         self.platform.touch_page(self.pfn, access);
-        // SAFETY: by the contract of `new` the pointer is valid for 'a; a page is all atomics, so a shared
-        // reference is fine whoever else uses it.
+        // SAFETY: by the contract of `new` the pointer is valid for 'a. A page is all atomics, so a shared reference allows
+        // concurrent changes.
         unsafe { self.page.as_ref() }
     }
 
@@ -420,7 +421,7 @@ impl<'a, P: Platform> PageRef<'a, P> {
         Tag(self.words(Access::Read).tag.load(Ordering::Relaxed))
     }
 
-    /// As [`tag`](Self::tag), before others like it, and before any of them is looked at.
+    /// As [`tag`](Self::tag), as one of several reads whose values the caller uses only after the last of them.
     #[inline(always)]
     pub(crate) fn tag_ahead(&self) -> Tag {
         Tag(self.words(Access::ReadAhead).tag.load(Ordering::Relaxed))
@@ -431,9 +432,9 @@ impl<'a, P: Platform> PageRef<'a, P> {
         self.words(Access::Write).tag.store(tag.0, Ordering::Relaxed);
     }
 
-    /// Changes the tag if it still is `current`.
+    /// Changes the tag if it is still `current`.
     ///
-    /// Relaxed: the frame's bytes are not ordered by its tag, but by the locks of the lists it passes through.
+    /// Relaxed: the locks of the lists that the frame passes through order its bytes, not its tag.
     #[inline(always)]
     pub(crate) fn replace_tag(&self, current: Tag, new: Tag) -> Result<(), Tag> {
         let word = &self.words(Access::ReadModifyWrite).tag;
@@ -473,24 +474,24 @@ impl<'a, P: Platform> PageRef<'a, P> {
         self.words(Access::Write).payload[word].store(value, Ordering::Relaxed);
     }
 
-    /// A payload word itself, for who changes it together with others.
+    /// A payload word itself, for atomic changes.
     #[inline(always)]
     fn payload_word(&self, word: usize, access: Access) -> &'a AtomicU64 {
         &self.words(access).payload[word]
     }
 
-    /// Whether every word but the tag is as when the page was initialised, as in every state that uses no other word.
+    /// Whether all words except the tag are fresh, as in every state that uses no other word.
     pub(crate) fn rest_is(&self, fresh: PageTemplate) -> bool {
         let page = self.words(Access::Read);
         page.next.load(Ordering::Relaxed) == 0 && page.prev.load(Ordering::Relaxed) == 0 && self.payload_is(fresh)
     }
 
-    /// Whether every word behind tag and links is as when the page was initialised.
+    /// Whether all payload words are fresh.
     pub(crate) fn payload_is(&self, fresh: PageTemplate) -> bool {
         self.first_payload_is(fresh, PAYLOAD_WORDS)
     }
 
-    /// As [`payload_is`](Self::payload_is), for the first words of the payload alone.
+    /// As [`payload_is`](Self::payload_is), for the first `words` payload words.
     pub(crate) fn first_payload_is(&self, fresh: PageTemplate, words: usize) -> bool {
         let payload = &self.words(Access::Read).payload[..words];
         payload.iter().zip(fresh.payload()).all(|(word, fresh)| word.load(Ordering::Relaxed) == fresh)
@@ -515,7 +516,7 @@ mod tests {
     use crate::units::{NodeId, ZoneKind};
 
     #[test]
-    fn a_tag_gives_back_its_parts() {
+    fn a_tag_returns_its_parts() {
         let zone = ZoneId::new(NodeId(7), ZoneKind::Normal);
         for state in FrameState::ALL {
             let tag = Tag::new(state, Order(10), MigrateType::Reclaimable, zone);
@@ -526,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buddy_is_recognised_on_any_list_of_its_zone_alone() {
+    fn a_buddy_is_recognised_on_any_list_of_its_own_zone() {
         let zone = ZoneId::new(NodeId(1), ZoneKind::Normal);
         let other = ZoneId::new(NodeId(0), ZoneKind::Normal);
         for migrate_type in MigrateType::ALL {

@@ -1,15 +1,18 @@
-//! Whole yards of real sizes under schedules that shuttle chooses: for what is too large for loom.
+//! Whole yards of real sizes under schedules that shuttle chooses, for interactions that are too large for loom.
 //!
-//! Three or four threads run the production code on one small yard, in turns: before each atomic access the scheduler may
-//! let another one run. Some schedules are random, others have random priorities that change a few times (the scheduler of
-//! "A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs", Burckhardt et al., 2010). Seeds are
-//! fixed, so a run repeats the one before; `SHUTTLE_RANDOM_SEED` gives others.
+//! # Schedules
 //!
-//! Schedules are sequentially consistent: whether an ordering is strong enough is for the loom models to say. And these are
-//! samples: that a protocol holds in every schedule is, too. Here what was thought to be too far apart to meet does: real
-//! batches, real limits, compaction and moved blocks, under every policy.
+//! Three or four threads run the production code on one small yard, in turns. Before each atomic access the scheduler may
+//! switch threads. Half of the schedules are random; the other half have random priorities that change a few times (the
+//! scheduler of "A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs", Burckhardt et al., 2010). Seeds are
+//! fixed, so runs repeat; `SHUTTLE_RANDOM_SEED` selects other ones.
 //!
-//! As with the models, what must fail is seen to fail: a [`Weakness`] breaks one protection.
+//! # Limits
+//!
+//! Schedules are samples, and sequentially consistent. The loom models check orderings and all schedules of a few steps. These
+//! tests add real batches, real limits, compaction and moved blocks, under every policy.
+//!
+//! A [`Weakness`] breaks one protection, and the test must then fail.
 
 mod machine;
 mod mover;
@@ -32,21 +35,21 @@ use mover::Mover;
 
 /// The seed of all schedules.
 const SEED: u64 = 1;
-/// How many priorities change in an execution, and one more.
+/// Priority changes in an execution, plus one.
 const DEPTH: usize = 5;
-/// How many executions each scheduler has, where nothing is broken.
+/// Executions per scheduler of a test with sound protections.
 const EXECUTIONS: usize = 200;
-/// How many it has to find what is broken.
+/// Executions per scheduler that must find a broken protection.
 const ENOUGH: usize = 2000;
 
-/// How many frames a batch has.
+/// Frames of a batch.
 const BATCH: usize = crate::zone::batch::BATCH;
 
 fn config() -> Config {
     let mut config = Config::new();
     config.stack_size = 1 << 18;
     config.max_steps = MaxSteps::FailAfter(20_000_000);
-    // Fixed seeds repeat it; a schedule of so many steps is of no use to print.
+    // Fixed seeds repeat a failure. A printed schedule of millions of steps would be of no use.
     config.failure_persistence = FailurePersistence::None;
     config
 }
@@ -56,17 +59,17 @@ fn run(scheduler: impl Scheduler + 'static, execution: &Arc<impl Fn() + Send + S
     Executions::new(scheduler, config()).run(move || execution());
 }
 
-/// Runs an execution under both schedulers, so many times each.
+/// Runs an execution `executions` times under each scheduler.
 fn explore(executions: usize, execution: impl Fn() + Send + Sync + 'static) {
     let execution = Arc::new(execution);
     run(PctScheduler::new_from_seed(SEED, DEPTH, executions), &execution);
     run(RandomScheduler::new_from_seed(SEED, executions), &execution);
 }
 
-/// Demands that an execution whose protection is broken fails with one of these messages.
+/// Asserts that an execution with a broken protection fails with one of these messages.
 fn assert_fails(execution: impl Fn() + Send + Sync + 'static, expected: &[&str]) {
     let explored = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| explore(ENOUGH, execution)));
-    let Err(panic) = explored else { panic!("what is broken was not found") };
+    let Err(panic) = explored else { panic!("the broken protection was not found") };
     let message = match panic.downcast::<String>() {
         Ok(message) => *message,
         Err(other) => String::from(*other.downcast::<&str>().expect("a panic has a message")),
@@ -74,7 +77,7 @@ fn assert_fails(execution: impl Fn() + Send + Sync + 'static, expected: &[&str])
     assert!(expected.iter().any(|part| message.contains(part)), "failed for another reason: {message}");
 }
 
-/// What broken protections come to; the last one is a page on a free list that is not free.
+/// The failures that broken protections cause. The last is a page on a free list that is not free.
 const DAMAGES: [&str; 6] = [
     "handed out twice",
     "the block is ours",
@@ -87,7 +90,7 @@ const DAMAGES: [&str; 6] = [
 const KINDS: [Gfp; 5] =
     [Gfp::HIGHUSER_MOVABLE, Gfp::HIGHUSER_MOVABLE, Gfp::KERNEL, Gfp::KERNEL.union(Gfp::RECLAIMABLE), Gfp::ATOMIC];
 
-/// Takes and gives single frames by more than a batch, large blocks, and blocks that can be moved.
+/// Allocates and frees single frames in numbers above a batch, large blocks, and movable blocks.
 fn work(runner: &Runner) {
     const STEPS: usize = 6;
     let mover = Mover(runner);
@@ -111,7 +114,7 @@ fn work(runner: &Runner) {
     held.into_iter().for_each(|(pfn, order)| runner.give(pfn, order));
 }
 
-/// Gives about half of what is held, in an order that is not that of the frames.
+/// Frees about half of the held blocks, in an order other than that of the frames.
 fn give_some(runner: &Runner, held: &mut Vec<(Pfn, Order)>) {
     for _ in 0..held.len() / 2 {
         let (pfn, order) = held.swap_remove(below(held.len() as u64) as usize);
@@ -119,7 +122,7 @@ fn give_some(runner: &Runner, held: &mut Vec<(Pfn, Order)>) {
     }
 }
 
-/// Does what needs all free frames: takes ranges, compacts, empties lists, changes the policy and changes it back.
+/// Operations that need all free frames: takes ranges, compacts, drains lists, changes the policy and changes it back.
 fn disturb(runner: &Runner, policy: ZonePolicy) {
     const STEPS: usize = 4;
     let mover = Mover(runner);
@@ -130,7 +133,7 @@ fn disturb(runner: &Runner, policy: ZonePolicy) {
             2 => runner.yard.zone(ZONE).drain(),
             3 => {
                 for policy in [pick(&ZonePolicy::ALL), policy] {
-                    // Somebody who collects may have been waited for in vain: what he has he brings back.
+                    // The wait for a collector may time out. The collector returns its batches later.
                     _ = runner.yard.set_policy(policy);
                 }
             }
@@ -143,7 +146,7 @@ fn disturb(runner: &Runner, policy: ZonePolicy) {
     }
 }
 
-/// Takes some pageblocks by number, and gives them back.
+/// Allocates some pageblocks by number and frees them.
 fn take_range(runner: &Runner, mover: &Mover<'_>) {
     const MARK: u32 = 77;
     let pageblocks = FRAMES >> PAGEBLOCK.0;
@@ -156,7 +159,7 @@ fn take_range(runner: &Runner, mover: &Mover<'_>) {
     runner.yard.free_range(range).expect("the range is ours");
 }
 
-/// Two CPUs at work while a third one, or another thread of one of them, disturbs.
+/// Two CPUs allocate while a third one, or a second thread of the first, disturbs.
 fn busy(policy: ZonePolicy) {
     live(policy, move |main| {
         let disturber = pick(&[0, 3]);
@@ -168,15 +171,15 @@ fn busy(policy: ZonePolicy) {
     });
 }
 
-/// A thread stands in the middle of a pop while two others empty the depot and fill it again, so that the batch which it has
-/// seen on top is there again, on others than before.
+/// A thread stops in the middle of a pop. Two threads empty the depot and fill it again, so that the batch which the first has
+/// seen on top is on top again, above different batches.
 fn stopped_in_a_pop() {
     live(ZonePolicy::Depot, |main| {
         let frames: Vec<Pfn> = (0..8 * BATCH).map_while(|_| main.take(Order::ZERO, Gfp::HIGHUSER_MOVABLE)).collect();
         frames.into_iter().for_each(|pfn| main.give(pfn, Order::ZERO));
         assert!(main.yard.zone(ZONE).depot().batches >= 4, "there is something to pop");
-        // CPU 3 and its group have nothing: its next allocation pops from the others' stack, and what it reads first of
-        // a page is what stands below the leader on top there.
+        // The group of CPU 3 has no batches, so its next allocation pops from the other group's stack. Its first read of a page
+        // is that of the link below the head page on top.
         let stopped = main.start(3, |runner| {
             runner.stop_at_read();
             let pfn = runner.take(Order::ZERO, Gfp::HIGHUSER_MOVABLE).expect("a free frame");
@@ -188,11 +191,11 @@ fn stopped_in_a_pop() {
         main.open_gate();
         stopped.join().unwrap();
         let retries = main.yard.zone(ZONE).depot().retries;
-        assert!(is_weakened(Weakness::IdleTags) || retries > 0, "the pop found another tag");
+        assert!(is_weakened(Weakness::ConstantTags) || retries > 0, "the pop found another tag");
     });
 }
 
-/// Takes batches off the depot and gives their frames back in another order, but for one that is to lead its batch again.
+/// Takes batches off the depot and frees their frames in another order, except one that becomes its batch's head page again.
 fn turn_over(runner: &Runner, leader: Pfn) {
     for _ in 0..2 {
         let count = BATCH * (3 + below(3) as usize);
@@ -201,7 +204,7 @@ fn turn_over(runner: &Runner, leader: Pfn) {
             frames.swap(at, below(at as u64 + 1) as usize);
         }
         if let Some(place) = frames.iter().position(|pfn| *pfn == leader) {
-            // The lists keep two batches, so this one is pushed last, and begins with what is freed first of it.
+            // The lists keep two batches, so this batch is pushed last. Its head page is the frame freed first.
             let last = (frames.len() / BATCH).saturating_sub(3) * BATCH;
             frames.swap(place, last);
         }
@@ -209,7 +212,7 @@ fn turn_over(runner: &Runner, leader: Pfn) {
     }
 }
 
-/// What is said of what is left of a policy.
+/// The failure message for state that a policy left behind.
 const LEFT_OVER: &str = "is left of another policy";
 
 /// Three CPUs whose lists are empty allocate and free while the policy changes.
@@ -221,7 +224,8 @@ fn changed(from: ZonePolicy) {
                 held.into_iter().for_each(|pfn| runner.give(pfn, Order::ZERO));
             })
         });
-        let changer = main.start(2, |runner| runner.yard.set_policy(ZonePolicy::Vanilla).expect("nobody stands still"));
+        let changer =
+            main.start(2, |runner| runner.yard.set_policy(ZonePolicy::Vanilla).expect("no thread is stopped"));
         workers.into_iter().chain([changer]).for_each(|thread| thread.join().unwrap());
         assert_eq!(main.yard.zone(ZONE).depot().batches, 0, "a batch {LEFT_OVER}");
         assert_eq!(main.yard.zone(ZONE).cpu_owned().pageblocks, 0, "an owned pageblock {LEFT_OVER}");
@@ -260,40 +264,40 @@ policies! {
 }
 
 #[test]
-fn a_thread_stopped_in_a_pop_loses_nothing() {
+fn nothing_is_lost_when_a_pop_is_interrupted() {
     explore(EXECUTIONS, stopped_in_a_pop);
 }
 
 #[test]
-fn a_stack_whose_tag_stays_what_it_is_is_found() {
-    weakened(Weakness::IdleTags, || assert_fails(stopped_in_a_pop, &DAMAGES));
+fn finds_a_stack_with_constant_tags() {
+    weakened(Weakness::ConstantTags, || assert_fails(stopped_in_a_pop, &DAMAGES));
 }
 
 #[test]
-fn a_cluster_on_its_way_that_is_taken_for_a_listed_one_is_found() {
+fn finds_a_detached_cluster_that_is_taken_for_a_listed_one() {
     weakened(Weakness::LostStoresOf(HELD_RECORD), || assert_fails(|| busy(ZonePolicy::ClusterBulk), &DAMAGES));
 }
 
 #[test]
-fn an_owner_that_is_not_asked_again_is_found() {
-    weakened(Weakness::OwnerNotAskedAgain, || assert_fails(|| busy(ZonePolicy::OwnedBlocks), &DAMAGES));
+fn finds_an_owner_that_is_not_rechecked() {
+    weakened(Weakness::OwnerNotRechecked, || assert_fails(|| busy(ZonePolicy::OwnedBlocks), &DAMAGES));
 }
 
 #[test]
-fn nothing_is_left_of_a_policy_that_was_changed_while_others_allocate() {
+fn a_policy_change_during_allocations_leaves_nothing_behind() {
     explore(EXECUTIONS, || changed(ZonePolicy::OwnedBlocks));
     explore(EXECUTIONS, || changed(ZonePolicy::Depot));
 }
 
 #[test]
-fn a_change_that_passes_by_lists_that_look_empty_is_found() {
-    weakened(Weakness::EmptyListsPassedBy, || {
+fn finds_a_policy_change_that_skips_lists_that_look_empty() {
+    weakened(Weakness::EmptyListsNotLocked, || {
         assert_fails(|| changed(ZonePolicy::OwnedBlocks), &[LEFT_OVER]);
         assert_fails(|| changed(ZonePolicy::Depot), &[LEFT_OVER]);
     });
 }
 
 #[test]
-fn exchanges_that_are_not_one_access_are_found() {
+fn finds_exchanges_that_are_not_atomic() {
     weakened(Weakness::SplitCompareExchange, || assert_fails(|| busy(ZonePolicy::Depot), &DAMAGES));
 }

@@ -1,8 +1,7 @@
-//! The only door to atomics: `core`'s, or those of a model checker when a model is being explored: loom's, or ones before
-//! which shuttle may let another thread run.
+//! Atomics: `core`'s, loom's under `cfg(loom)`, or under `cfg(shuttle)` ones before which shuttle may switch threads.
 //!
-//! Every module of the core takes its atomics from here, so that a protocol runs unchanged under the
-//! model checkers. Orderings stronger than `Relaxed` name the function they pair with where they are used.
+//! All modules of the core take their atomics from here, so that a protocol runs unchanged under the model checkers. A comment
+//! at each ordering stronger than `Relaxed` names the function that it pairs with.
 
 #[cfg(not(loom))]
 pub(crate) use core::sync::atomic::compiler_fence;

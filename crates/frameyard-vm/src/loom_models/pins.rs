@@ -302,7 +302,7 @@ fn fast_pin_races_removal_of_a_device() {
 
 #[test]
 fn detects_missing_recheck_of_device_entries() {
-    weakened(Weakness::EntriesSeenOnce, || assert_fails_to(2, pinned_while_device_is_removed, WRONG));
+    weakened(Weakness::EntriesNotRechecked, || assert_fails_to(2, pinned_while_device_is_removed, WRONG));
 }
 
 #[test]
@@ -327,12 +327,12 @@ fn fast_pin_races_split_of_parts() {
 
 #[test]
 fn detects_missing_recheck_of_entries() {
-    weakened(Weakness::EntriesSeenOnce, || assert_fails_to(2, pinned_while_unmapped, WRONG));
+    weakened(Weakness::EntriesNotRechecked, || assert_fails_to(2, pinned_while_unmapped, WRONG));
 }
 
 #[test]
 fn detects_removal_of_tables_without_count() {
-    weakened(Weakness::TablesGoSilently, || assert_fails_to(2, pinned_while_tables_are_removed, WRONG));
+    weakened(Weakness::TablesFreedUncounted, || assert_fails_to(2, pinned_while_tables_are_removed, WRONG));
 }
 
 #[test]

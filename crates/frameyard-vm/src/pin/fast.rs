@@ -123,7 +123,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     #[inline(always)]
     fn is_unchanged(&self, sight: &Sight<'y>) -> bool {
         #[cfg(loom)]
-        if is_weakened(Weakness::EntriesSeenOnce) {
+        if is_weakened(Weakness::EntriesNotRechecked) {
             return self.table_removals() == sight.table_removals;
         }
         sight.table.entry(sight.index) == sight.entry && self.table_removals() == sight.table_removals

@@ -1,4 +1,4 @@
-//! The control region of a model: loom's atomics are no plain words, so each table is a vector of its own.
+//! The control region of a model: loom's atomics are not plain words, so each table is a separate vector.
 
 use std::any::Any;
 use std::boxed::Box;
@@ -9,7 +9,7 @@ use std::vec::Vec;
 use super::TableSpan;
 use crate::sync::AllAtomic;
 
-/// What the base of a control region points to in a model: its tables, by the offsets they would have.
+/// A control region in a model: its tables, by the offsets they would have.
 #[repr(C, align(128))]
 #[derive(Default, Debug)]
 pub struct ModelledRegion {
@@ -17,14 +17,14 @@ pub struct ModelledRegion {
 }
 
 impl ModelledRegion {
-    /// The table at a span: made anew, all zero, when it is asked for the first time.
+    /// The table at a span. The first call creates it, all zero.
     ///
     /// # Panics
     ///
-    /// Where the span was used with another type or length before.
+    /// If the span was used with another type or length before.
     pub(super) fn table<T: AllAtomic + Default>(&self, span: TableSpan) -> &'static [T] {
         if span.count == 0 {
-            // It shares its offset with the table behind it.
+            // An empty table shares its offset with the next one.
             return &[];
         }
         let mut tables = self.tables.borrow_mut();

@@ -205,10 +205,10 @@ const fn is_not_asked_again() -> bool {
 
 #[cfg(loom)]
 fn parts_are_got_alone() -> bool {
-    crate::sync::is_weakened(crate::sync::Weakness::PartsGotAlone)
+    crate::sync::is_weakened(crate::sync::Weakness::PartsGotWithoutHead)
 }
 
 #[cfg(loom)]
 fn is_not_asked_again() -> bool {
-    crate::sync::is_weakened(crate::sync::Weakness::PageNotAskedAgain)
+    crate::sync::is_weakened(crate::sync::Weakness::PageNotRechecked)
 }

@@ -139,7 +139,7 @@ proptest! {
     fn threads_and_chunks_follow_the_formulas(job in jobs()) {
         let (threads, chunk) = (job.threads().unwrap() as u64, job.chunk().unwrap());
         let block = job.min_chunk.max(job.align);
-        // A thread has a whole block to do, unless it is the only one; and there are as many as that allows.
+        // Each of several threads has at least a whole block, and one more thread would not.
         prop_assert!(threads == 1 || threads * block <= job.size);
         prop_assert!(threads == job.max_threads as u64 || (threads + 1) * block > job.size);
         let least = (job.size / (threads * 4)).max(job.min_chunk).max(1);
@@ -148,7 +148,7 @@ proptest! {
 }
 
 #[test]
-fn a_gibibyte_gains_from_blocks_more_threads_than_from_sections() {
+fn smaller_chunks_allow_more_threads() {
     assert_eq!((GIB.threads(), GIB.chunk()), (Ok(16), Ok(4096)));
     let sections = ParallelJob { align: 32_768, min_chunk: 32_768, ..GIB };
     assert_eq!((sections.threads(), sections.chunk()), (Ok(8), Ok(32_768)));
@@ -158,7 +158,7 @@ fn a_gibibyte_gains_from_blocks_more_threads_than_from_sections() {
 }
 
 #[test]
-fn a_job_of_less_than_a_chunk_is_for_one_thread() {
+fn a_job_smaller_than_a_chunk_runs_on_one_thread() {
     let small = ParallelJob { size: 1023, ..GIB };
     assert_eq!((small.threads(), small.chunk()), (Ok(1), Ok(1024)));
     let platform = TestPlatform::new(Workers::Threads);
@@ -168,14 +168,14 @@ fn a_job_of_less_than_a_chunk_is_for_one_thread() {
 }
 
 #[test]
-fn one_thread_asks_for_no_workers_and_takes_all_chunks() {
+fn a_job_of_one_thread_starts_no_workers() {
     let platform = TestPlatform::new(Workers::Threads);
     let (chunks, merges) = chunks_of(&ParallelJob { max_threads: 1, ..GIB }, &platform);
     assert_eq!((chunks.len(), merges, platform.calls()), (4, 1, 0));
 }
 
 #[test]
-fn the_caller_does_it_all_where_the_platform_has_no_other_worker() {
+fn the_caller_takes_all_chunks_if_the_platform_has_no_other_worker() {
     let platform = TestPlatform::new(Workers::Provided);
     let (chunks, merges) = chunks_of(&GIB, &platform);
     assert_eq!((chunks.len(), merges), (64, 1));
@@ -183,7 +183,7 @@ fn the_caller_does_it_all_where_the_platform_has_no_other_worker() {
 }
 
 #[test]
-fn there_are_no_more_workers_than_chunks() {
+fn starts_at_most_one_worker_per_chunk() {
     // By the formula 6 threads, but chunks of 1536 rounded up to 2048 are only 5.
     let job = ParallelJob { size: 9216, min_chunk: 1536, ..GIB };
     assert_eq!((job.threads(), job.chunk()), (Ok(6), Ok(2048)));
@@ -202,13 +202,13 @@ fn an_empty_job_runs_nothing() {
 }
 
 #[test]
-fn the_first_chunk_ends_where_an_aligned_one_would() {
+fn the_first_chunk_ends_at_an_aligned_position() {
     let (chunks, _) = chunks_of(&ParallelJob { start: 1000, size: 3000, ..GIB }, &TestPlatform::new(Workers::Threads));
     assert_eq!(chunks, [1000..1024, 1024..2048, 2048..3072, 3072..4000]);
 }
 
 #[test]
-fn all_positions_there_are_make_a_job() {
+fn a_job_may_cover_all_positions() {
     let job = ParallelJob { start: 0, size: u64::MAX, align: 1 << 62, min_chunk: 0, max_threads: 8 };
     assert_eq!((job.threads(), job.chunk()), (Ok(3), Ok(1 << 62)));
     let (chunks, _) = chunks_of(&job, &TestPlatform::new(Workers::Threads));
@@ -218,7 +218,7 @@ fn all_positions_there_are_make_a_job() {
 }
 
 #[test]
-fn numbers_that_are_no_job_are_refused_with_what_would_be_right_and_nothing_runs() {
+fn refuses_bad_numbers_before_anything_runs() {
     let refused = |job: ParallelJob| {
         let work = |(): &mut (), _| panic!("it ran");
         let error = job.run(&TestPlatform::new(Workers::Threads), NODE, &work, &|()| ()).unwrap_err();
@@ -234,7 +234,7 @@ fn numbers_that_are_no_job_are_refused_with_what_would_be_right_and_nothing_runs
 }
 
 #[test]
-fn a_panic_loses_its_chunk_alone_and_is_reported() {
+fn a_panic_loses_only_its_chunk_and_is_reported() {
     let merged = Mutex::new(0);
     let work = |sum: &mut u64, chunk: Range<u64>| {
         assert!(!chunk.contains(&100_000), "on purpose");
@@ -247,7 +247,7 @@ fn a_panic_loses_its_chunk_alone_and_is_reported() {
 }
 
 #[test]
-fn the_only_worker_panics_to_its_caller_when_it_has_merged() {
+fn a_panic_of_the_only_worker_passes_to_the_caller_after_the_merge() {
     let merged = Mutex::new(0);
     let job = ParallelJob { max_threads: 1, ..GIB };
     let work = |sum: &mut u64, chunk: Range<u64>| {

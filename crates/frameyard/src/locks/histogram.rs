@@ -1,4 +1,4 @@
-//! Histograms of times at locks and of what one hold of a lock moves: a bucket for each power of two.
+//! Histograms of waiting and holding times, and of pages moved per hold: one bucket per power of two.
 
 use crate::sync::{AtomicU64, Ordering, all_atomic};
 
@@ -12,8 +12,8 @@ pub(crate) type TimeHistogram = Histogram<5, TIME_BUCKETS>;
 /// Counts pages.
 pub(crate) type PageHistogram = Histogram<0, PAGE_BUCKETS>;
 
-/// How often values fell into each bucket: the first is for all up to 2 to the power of `FIRST`, each that follows for
-/// twice as much, the last for everything else. Written by the holder of a lock alone, with plain loads and stores.
+/// Counts of values by bucket. The bound of the first bucket is 2 to the power of `FIRST`, each next bound is twice as large,
+/// and the last bucket has none. Only the holder of the lock writes, with plain loads and stores.
 #[derive(Debug)]
 pub(crate) struct Histogram<const FIRST: u32, const BUCKETS: usize>([AtomicU64; BUCKETS]);
 
@@ -29,7 +29,7 @@ impl<const FIRST: u32, const BUCKETS: usize> Default for Histogram<FIRST, BUCKET
 impl<const FIRST: u32, const BUCKETS: usize> Histogram<FIRST, BUCKETS> {
     const FITS: () = assert!(BUCKETS <= HistogramCounts::MOST, "a reading has room for all buckets");
 
-    /// What is counted before anything is.
+    /// A reading without values.
     const EMPTY: HistogramCounts = HistogramCounts { first: FIRST, len: BUCKETS, counts: [0; HistogramCounts::MOST] };
 
     /// Counts a value.
@@ -38,7 +38,7 @@ impl<const FIRST: u32, const BUCKETS: usize> Histogram<FIRST, BUCKETS> {
         super::add(&self.0[(exponent.saturating_sub(FIRST) as usize).min(BUCKETS - 1)], 1);
     }
 
-    /// What was counted, a moment ago.
+    /// Reads the buckets.
     pub(crate) fn read(&self) -> HistogramCounts {
         const { Self::FITS }
         let mut counts = Self::EMPTY;
@@ -49,7 +49,7 @@ impl<const FIRST: u32, const BUCKETS: usize> Histogram<FIRST, BUCKETS> {
     }
 }
 
-/// What a histogram has counted: how many values there were up to each power of two.
+/// A reading of a histogram.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct HistogramCounts {
     first: u32,
@@ -60,13 +60,13 @@ pub struct HistogramCounts {
 impl HistogramCounts {
     const MOST: usize = 25;
 
-    /// A histogram of nanoseconds that has counted nothing: up to 32 ns, then to each power of two, to 0.27 s.
+    /// An empty histogram of nanoseconds: bounds of 32 ns, then each power of two up to 0.27 s.
     #[must_use]
     pub fn of_times() -> Self {
         TimeHistogram::EMPTY
     }
 
-    /// A histogram of pages that has counted nothing: 1, 2, 4 and so on, to 65536.
+    /// An empty histogram of pages: bounds of 1, 2, 4 and so on up to 65536.
     #[must_use]
     pub fn of_pages() -> Self {
         PageHistogram::EMPTY
@@ -79,20 +79,19 @@ impl HistogramCounts {
         self.counts[bucket] = self.counts[bucket].wrapping_add(1);
     }
 
-    /// How many values were counted.
+    /// The number of values.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.counts.iter().fold(0, |sum, count| sum.wrapping_add(*count))
     }
 
-    /// The buckets: the largest value each is for, `None` for the last, which has no bound; and how many values were
-    /// counted in it.
+    /// The buckets: the bound of each (`None` for the last) and its number of values.
     pub fn buckets(&self) -> impl Iterator<Item = (Option<u64>, u64)> + use<> {
         let Self { first, len, counts } = *self;
         (0..len).map(move |at| ((at + 1 < len).then(|| 1 << (first + at as u32)), counts[at]))
     }
 
-    /// As [`buckets`](Self::buckets), each with how many values were counted in it and in all before it.
+    /// As [`buckets`](Self::buckets), each with the number of values in it and in all before it.
     pub fn cumulative(&self) -> impl Iterator<Item = (Option<u64>, u64)> + use<> {
         self.buckets().scan(0u64, |sum, (bound, count)| {
             *sum = sum.wrapping_add(count);
@@ -100,11 +99,11 @@ impl HistogramCounts {
         })
     }
 
-    /// What this one has counted and another of the same bounds.
+    /// The sum with another reading of the same bounds.
     ///
     /// # Panics
     ///
-    /// Where the bounds differ: times and pages are not added.
+    /// If the bounds differ: times and pages cannot be added.
     #[must_use]
     pub fn and(mut self, other: &Self) -> Self {
         assert!((self.first, self.len) == (other.first, other.len), "histograms of the same bounds are added");
@@ -114,7 +113,7 @@ impl HistogramCounts {
         self
     }
 
-    /// What was counted since an earlier reading of the same histogram.
+    /// The difference to an earlier reading of the same histogram.
     #[must_use]
     pub fn since(mut self, earlier: &Self) -> Self {
         for (count, earlier) in self.counts.iter_mut().zip(earlier.counts) {

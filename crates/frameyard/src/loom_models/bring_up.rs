@@ -119,7 +119,7 @@ fn non_atomic_claim_fails() {
 
 #[test]
 fn claims_whose_answer_is_not_heard_are_found() {
-    weakened(Weakness::UnheardUnion, || fails(|| grow_twice(Order::ZERO, lazy()), &DAMAGES));
+    weakened(Weakness::UnionReportsAll, || fails(|| grow_twice(Order::ZERO, lazy()), &DAMAGES));
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn allocation_grows_beside_the_pass() {
 
 #[test]
 fn pass_ignoring_claims_fails() {
-    weakened(Weakness::UnheardUnion, || {
+    weakened(Weakness::UnionReportsAll, || {
         fails(|| grow_during_the_pass(2), &DAMAGES);
         fails(|| grow_beside_two_workers(JobGranularity::Sections), &DAMAGES);
     });
@@ -283,7 +283,7 @@ fn shared_block_is_initialised_once() {
 
 #[test]
 fn a_range_that_two_initialise_is_found() {
-    for weakness in [Weakness::SplitUnion, Weakness::UnheardUnion] {
+    for weakness in [Weakness::SplitUnion, Weakness::UnionReportsAll] {
         weakened(weakness, || fails(|| initialise_twice([frames(0, 2), frames(2, 4)], PageCount(4)), &DAMAGES));
     }
 }

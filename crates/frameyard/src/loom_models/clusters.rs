@@ -256,7 +256,7 @@ fn two_clusters_cut_at_once_stand_as_planned() {
 
 #[test]
 fn a_plan_that_is_believed_is_found() {
-    weakened(Weakness::PlansBelieved, || {
+    weakened(Weakness::PlansNotRechecked, || {
         assert_fails_within(FEW_SWITCHES, || cut_and_merge(Locks::SOUND), &ALL_DAMAGES);
         assert_fails_within(FEW_SWITCHES, cut_both_and_move_pageblock, &ALL_DAMAGES);
         assert_fails_within(FEW_SWITCHES, || cut_and_suspend(Locks::SOUND), &[ONLY_LOOKS_FREE]);

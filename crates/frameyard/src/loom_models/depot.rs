@@ -179,14 +179,14 @@ fn who_isolates_finds_no_batch_in_transit() {
 
 #[test]
 fn a_batch_in_transit_is_missed_by_who_passes_empty_lists_by() {
-    weakened(Weakness::EmptyListsPassedBy, || {
+    weakened(Weakness::EmptyListsNotLocked, || {
         assert_fails_within(FEW_SWITCHES, isolate_all_meanwhile, &[IN_TRANSIT]);
     });
 }
 
 #[test]
 fn a_collector_who_does_not_say_so_is_not_waited_for() {
-    weakened(Weakness::SilentCollectors, || {
+    weakened(Weakness::CollectorsNotRegistered, || {
         assert_fails_within(SWITCHES, collect_twice, &[NOT_THERE]);
     });
 }

@@ -259,7 +259,7 @@ fn join_waits_for_speculative_gets() {
 
 #[test]
 fn tails_that_come_without_grace_are_found() {
-    weakened(Weakness::NoGrace, || {
+    weakened(Weakness::NoGracePeriod, || {
         assert_fails_within(PREEMPTIONS, || use_while_tails_come(&Arc::default()), &[TAIL_WRITTEN]);
     });
 }
@@ -283,7 +283,7 @@ fn one_of_two_mappings_of_a_range_succeeds() {
 
 #[test]
 fn a_page_that_is_not_asked_again_is_found() {
-    weakened(Weakness::PageNotAskedAgain, || {
+    weakened(Weakness::PageNotRechecked, || {
         assert_fails_within(PREEMPTIONS, || use_while_splitting(&Arc::default()), &[OTHER_PAGE]);
         let removing = || use_while_removing(MapLayout::Folded, &Arc::default());
         assert_fails_within(PREEMPTIONS, removing, &[OTHER_PAGE]);
@@ -292,7 +292,7 @@ fn a_page_that_is_not_asked_again_is_found() {
 
 #[test]
 fn get_without_head_reference_fails() {
-    weakened(Weakness::PartsGotAlone, || {
+    weakened(Weakness::PartsGotWithoutHead, || {
         assert_fails_within(PREEMPTIONS, || use_while_joining(&Arc::default()), &[TAIL_WRITTEN]);
     });
 }

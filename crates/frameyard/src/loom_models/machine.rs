@@ -1,4 +1,4 @@
-//! The machine that the models run on: two CPUs, a few frames, and a platform that can be broken.
+//! The machine of the models: two CPUs, a few frames, and a platform whose protections can be broken.
 
 use std::boxed::Box;
 use std::cell::Cell;
@@ -27,24 +27,24 @@ use crate::{Gfp, Layout, MemoryTable, RawRegion, Yard, YardConfig};
 use platform::{Deduplicated, Provided};
 pub(super) use platform::{Flaw, InitFlaw, Locks, ModelPlatform, TAIL_WRITTEN, contentions};
 
-/// What is said of a frame that somebody has though its page is not written.
+/// The failure message for an allocated frame whose page is not written.
 pub(super) const NOT_INITIALISED: &str = "given out before it was initialised";
 /// The only zone.
 pub(super) const ZONE: ZoneId = ZoneId::new(NodeId(0), ZoneKind::Normal);
-/// How many frames a section, and a block of the largest order, has.
+/// Frames of a section, and of a block of the largest order.
 const SECTION: u64 = 4;
 /// The order of the only block of a section.
 pub(super) const LARGEST: Order = Order(2);
 
-/// What the frames hold, and who owns them.
+/// The contents and owners of the frames.
 pub(super) struct Contents {
     cells: Vec<UnsafeCell<u64>>,
-    /// Seen by no model: a witness of the order that loom has chosen.
+    /// Not modelled: records the order that loom has chosen.
     owned: Vec<Cell<bool>>,
 }
 
-// SAFETY: loom checks every access to the modelled cells for races, that is what they are for; all threads of a
-// model run on one thread, which alone touches the others.
+// SAFETY: loom checks every access to the modelled cells for races. All threads of a model run on one thread, so the other
+// fields have a single user.
 unsafe impl Send for Contents {}
 // SAFETY: as above.
 unsafe impl Sync for Contents {}
@@ -57,7 +57,7 @@ impl Contents {
         }
     }
 
-    /// Begins to own a block, and writes to it.
+    /// Records an owned block and writes to it.
     pub(super) fn own(&self, pfn: Pfn, order: Order) {
         for frame in Self::frames(pfn, order) {
             assert!(!self.owned[frame].replace(true), "frame {frame} was handed out twice");
@@ -65,7 +65,7 @@ impl Contents {
         }
     }
 
-    /// Writes to a block for the last time, and ceases to own it.
+    /// Writes to a block for the last time and removes the record.
     pub(super) fn disown(&self, pfn: Pfn, order: Order) {
         for frame in Self::frames(pfn, order) {
             self.write(frame);
@@ -74,7 +74,7 @@ impl Contents {
     }
 
     fn write(&self, frame: usize) {
-        // SAFETY: the caller owns the frame; loom panics where that is not so.
+        // SAFETY: the caller owns the frame; loom panics otherwise.
         self.cells[frame].with_mut(|value| unsafe { *value += 1 });
     }
 
@@ -99,20 +99,20 @@ pub(super) struct Machine {
     tails: Arc<Deduplicated>,
 }
 
-/// What a machine is like, beside its size.
+/// The properties of a machine, other than its size.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setup {
     pub(super) sizing: PcpSizing,
     pub(super) locks: Locks,
-    /// Where the initialiser writes every page, the pages look like those of allocated frames before it does.
+    /// If the initialiser writes every page, the pages look like those of allocated frames before.
     pub(super) map_init: MapInit,
     pub(super) init_flaw: Option<InitFlaw>,
-    /// How many workers a parallel job can have.
+    /// The most workers of a parallel job.
     pub(super) workers: usize,
     pub(super) reserved: &'static [PfnRange],
-    /// Sections behind memory that are set aside for devices.
+    /// Sections behind memory that are reserved for devices.
     pub(super) devices: u64,
-    /// Whether threads mark their gets, and who shares tails waits for them.
+    /// Whether threads mark their gets. If so, sharing tails waits for marked threads.
     pub(super) gets: SpeculativeGets,
 }
 
@@ -130,7 +130,7 @@ pub(super) struct Runner {
 const CPUS: [NodeId; 2] = [NodeId(0); 2];
 
 impl Machine {
-    /// A machine whose regions are zeroed: no yard yet. Its map is to come up at once.
+    /// A machine with zeroed regions and no yard. Its map will be initialised at creation.
     pub(super) fn bare(sections: u64, sizing: PcpSizing, locks: Locks) -> Arc<Self> {
         let map_init = MapInit::default();
         Self::with(
@@ -169,7 +169,7 @@ impl Machine {
         Arc::new(machine)
     }
 
-    /// Makes every page look like that of an allocated frame: whoever trusts it too early shall come to harm.
+    /// Makes every page look like that of an allocated frame, so that code which trusts a page too early fails.
     fn litter(&self) {
         let map = self.map_view();
         for frame in 0..self.memory[0].0.count().0 {
@@ -230,7 +230,7 @@ impl Machine {
         }
     }
 
-    /// The frames set aside for devices.
+    /// The frames reserved for devices.
     pub(super) fn device_space(&self) -> PfnRange {
         PfnRange::new(self.memory[0].0.end, PageCount(self.setup.devices * SECTION))
     }
@@ -283,7 +283,7 @@ impl Machine {
 }
 
 impl Runner {
-    /// The frames set aside for devices.
+    /// The frames reserved for devices.
     pub(super) fn device_space(&self) -> PfnRange {
         self.machine.device_space()
     }
@@ -293,7 +293,7 @@ impl Runner {
         self.machine.attach(cpu).expect("a yard that was booted")
     }
 
-    /// Runs `body` in a thread of its own on a CPU.
+    /// Runs `body` in a new thread, on a CPU.
     pub(super) fn start(&self, cpu: u32, body: impl FnOnce(&Self) + 'static) -> JoinHandle<()> {
         let runner = self.on(cpu);
         thread::spawn(move || body(&runner))
@@ -314,7 +314,7 @@ impl Runner {
         Some(pfn)
     }
 
-    /// Demands that the pages of an allocated block are as they were initialised, but for the tag of its head.
+    /// Asserts that the pages of an allocated block are fresh, except for the tag of its head.
     fn assert_initialised(&self, pfn: Pfn, order: Order) {
         let map = self.machine.map_view();
         for frame in 0..order.pages().0 {
@@ -346,7 +346,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Claims a block of the map, as whoever is about to initialise it.
+    /// Claims a block of the map, as before its initialisation.
     pub(super) fn claim_block(&self, block: PfnRange) {
         let mut won = 0;
         self.machine.claims().claim(block, &mut |_| won += 1);
@@ -358,7 +358,7 @@ impl Runner {
         self.machine.claims().give_up(block);
     }
 
-    /// Takes a frame and gives it back, if there is one.
+    /// Allocates a frame and frees it, if there is one.
     pub(super) fn take_and_give(&self, order: Order) {
         if let Some(pfn) = self.take(order) {
             self.give(pfn, order);
@@ -381,7 +381,7 @@ impl Runner {
         self.yard.free(pfn, order).expect("the block is ours");
     }
 
-    /// Sets the limits of the lists of CPU 0: the most frames they hold, and how many cross the border at once.
+    /// Sets the limits of the lists of CPU 0: `high` and `batch`.
     pub(super) fn set_limits(&self, high: PageCount, batch: PageCount) {
         let tables = self.machine.tables();
         let pcp = tables.pcp_of(ZONE, CpuId(0)).expect("the lists of CPU 0");
@@ -396,8 +396,8 @@ impl Runner {
         }
     }
 
-    /// Demands, when all other threads are done and have freed what they had, that all counts are exact and
-    /// that every frame can still be had, once.
+    /// Asserts that all counts are exact and that every frame can be allocated once. All other threads are done and have freed
+    /// their frames.
     pub(super) fn finish(&self) {
         self.validate();
         if self.yard.init().deferred_pages().0 > 0 {
@@ -410,7 +410,7 @@ impl Runner {
         assert_eq!(self.yard.stats().free_pages(), frames, "frames were lost");
         let reserved: u64 = self.machine.setup.reserved.iter().map(|range| range.count().0).sum();
         assert_eq!(frames.0 + reserved, self.machine.memory[0].0.count().0, "frames were lost");
-        // Blocks with reserved frames in them come in pieces.
+        // A block that contains reserved frames is free in pieces.
         let order = if reserved == 0 { LARGEST } else { Order::ZERO };
         for _ in 0..frames.0 >> order.0 {
             self.take(order).expect("what was freed has merged");

@@ -67,7 +67,7 @@ fn giving_up_needs_the_owners_lock() {
 
 #[test]
 fn an_owner_must_be_asked_again_under_his_lock() {
-    weakened(Weakness::OwnerNotAskedAgain, || {
+    weakened(Weakness::OwnerNotRechecked, || {
         assert_fails_within(SWITCHES, || free_and_collect(Locks::SOUND), &DAMAGES);
     });
 }

@@ -173,7 +173,7 @@ fn lists_sized_while_the_policy_changes_have_its_limits() {
 #[test]
 fn a_change_that_passes_by_lists_that_look_empty_is_found() {
     use ZonePolicy::{Depot, OwnedBlocks, Vanilla};
-    weakened(Weakness::EmptyListsPassedBy, || {
+    weakened(Weakness::EmptyListsNotLocked, || {
         assert_fails_within(SWITCHES, || refill_and_change(OwnedBlocks, Vanilla), &ALL_DAMAGES);
         assert_fails_within(SWITCHES, || refill_and_change(Depot, Vanilla), &ALL_DAMAGES);
     });

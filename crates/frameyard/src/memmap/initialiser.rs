@@ -1,26 +1,26 @@
-//! By which means the pages of a fresh memory map are written.
+//! Ways to write the page structures of a fresh memory map.
 
 use crate::page::MapContent;
 use crate::units::named;
 
-/// How the pages of the memory map are written when they come up. For one content all leave the same bits.
+/// How initialisation writes page structures. All ways leave the same bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Initialiser {
-    /// Not at all: the map's memory is zero already, and so is the content. Only heads of blocks are written.
+    /// Not at all: memory and content are zero already. Only heads of blocks are written.
     #[default]
     None,
-    /// One pass zeroes, a second one writes each page's words.
+    /// A pass that zeroes, then a pass that writes each page's words.
     TwoPass,
-    /// A general `memset` of 64 bytes for each page, then its words.
+    /// A general `memset` of 64 bytes per page, then its words.
     MemsetPerPage,
-    /// Eight stores of 8 bytes for each page.
+    /// Eight stores of 8 bytes per page.
     StoresPerPage,
-    /// Whole lines from registers, past the caches; where the content is zero, the machine's fastest zeroing.
+    /// Non-temporal stores of whole lines; for zero content, the machine's fastest way to zero.
     Stream,
 }
 
 impl Initialiser {
-    /// Whether it can write that content.
+    /// Whether this way can write that content.
     #[must_use]
     pub const fn can_write(self, content: MapContent) -> bool {
         !matches!((self, content), (Self::None, MapContent::Kernel))

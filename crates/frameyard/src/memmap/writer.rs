@@ -1,14 +1,16 @@
-//! Writes page structures when the memory map comes up: one writer for each [`Initialiser`].
+//! Writes page structures while the memory map is initialised, in the way of an [`Initialiser`].
 //!
-//! [`MapWriter::prepare`] and [`MapWriter::write`] store plain words to memory that everybody else reaches as the
-//! atomics of a [`Page`]. That is no data race: whoever writes a run has claimed it alone, so nobody reads or writes
-//! its pages meanwhile, and everybody who comes later has seen the run published by a `Release` store that the
-//! writer made after [`MapWriter::finish`]. The writes happen before that store, and every use of the pages'
-//! atomics happens after the `Acquire` load that read it. The bits of a word are the same either way.
+//! # Plain stores to atomics
 //!
-//! This module's parts: `stores` has the portable ways; `x86_64` writes whole lines past the caches, and `portable`
-//! stands in for it elsewhere. Under the model checker a page is no plain memory: there all writers go through its
-//! atomics (`modelled`).
+//! [`MapWriter::prepare`] and [`MapWriter::write`] store plain words to memory that all other code accesses as the atomics of a
+//! [`Page`]. That is not a data race: the writer has claimed the run, so no other thread accesses its pages. After
+//! [`MapWriter::finish`] the writer publishes the run with a Release store, and every later access to the pages follows the
+//! Acquire load that read it.
+//!
+//! # Parts
+//!
+//! `stores` has the portable ways. `x86_64` writes whole lines with non-temporal stores; `portable` replaces it elsewhere. In
+//! models a page is not plain memory, so all ways use its atomics (`modelled`).
 
 use core::ptr::NonNull;
 
@@ -47,8 +49,8 @@ const ALL: u8 = u8::MAX;
 
 /// Writes page structures by one initialiser.
 ///
-/// In a kernel, [`Initialiser::Stream`] uses vector registers where the core was compiled with SSE2: call it where
-/// the floating-point state may be used. A core compiled for soft-float uses general registers alone.
+/// In a kernel, [`Initialiser::Stream`] uses vector registers if the core was compiled with SSE2: call it only where the
+/// floating-point state may be used. A core compiled for soft-float uses general registers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MapWriter {
     initialiser: Initialiser,
@@ -56,7 +58,7 @@ pub(crate) struct MapWriter {
 }
 
 impl MapWriter {
-    /// A writer by that initialiser; looks at the CPU's features where it streams.
+    /// A writer for that way. Detects CPU features if it streams.
     pub(crate) fn new(initialiser: Initialiser) -> Self {
         let streaming = match initialiser {
             Initialiser::Stream => Streaming::detected(),
@@ -65,12 +67,12 @@ impl MapWriter {
         Self { initialiser, streaming }
     }
 
-    /// Makes a run of pages ready to be written, in one part or several: the first pass of
-    /// [`Initialiser::TwoPass`]. Nothing with any other initialiser.
+    /// Prepares a run of pages, which may be written in several parts: the first pass of [`Initialiser::TwoPass`]. Does nothing
+    /// in the other ways.
     ///
     /// # Safety
     ///
-    /// `first` points to `count` page structures, mapped and writable, that nobody else reads or writes meanwhile.
+    /// `first` points to `count` page structures, mapped and writable, that no other thread accesses during the call.
     pub(crate) unsafe fn prepare(&self, first: NonNull<Page>, count: u64) {
         if self.initialiser == Initialiser::TwoPass {
             // SAFETY: the caller's contract.
@@ -82,7 +84,7 @@ impl MapWriter {
     ///
     /// # Safety
     ///
-    /// `first` points to `count` page structures, mapped and writable, that nobody else reads or writes meanwhile.
+    /// `first` points to `count` page structures, mapped and writable, that no other thread accesses during the call.
     /// The caller publishes them after [`finish`](Self::finish).
     pub(crate) unsafe fn write(&self, first: NonNull<Page>, count: u64, content: PageTemplate) {
         let words = content.in_memory();
@@ -106,8 +108,7 @@ impl MapWriter {
         }
     }
 
-    /// How each pass over pages goes to memory, in order: what [`prepare`](Self::prepare) does, and what
-    /// [`write`](Self::write) does.
+    /// The passes over the pages, in order: that of [`prepare`](Self::prepare) and that of [`write`](Self::write).
     pub(crate) fn passes(&self) -> impl Iterator<Item = MapWrite> {
         let (prepare, write) = match self.initialiser {
             Initialiser::None => (None, None),
@@ -118,10 +119,10 @@ impl MapWriter {
         prepare.into_iter().chain(write)
     }
 
-    /// Orders all that was written before whatever follows. Call it before publishing what was written.
+    /// Orders all writes before later stores. Call it before publishing the pages.
     ///
-    /// Streaming stores, and instructions that clear whole lines, may otherwise become visible after a later
-    /// `Release` store of the same CPU, which on x86 is a plain one.
+    /// Non-temporal stores and instructions that clear whole lines may otherwise become visible after a later Release store of
+    /// the same CPU, which is a plain store on x86.
     pub(crate) fn finish(&self) {
         if self.initialiser == Initialiser::Stream {
             self.streaming.fence();

@@ -1,20 +1,20 @@
-//! What a page holds before anything begins there.
+//! The content of a fresh page structure.
 
 use super::PAYLOAD_WORDS;
 use crate::units::{ZoneId, named};
 
-/// What a page holds before anything begins there.
+/// The content of a fresh page structure.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum MapContent {
     /// Zero: node and zone come from the section, and all counts begin at zero.
     #[default]
     Zero,
-    /// As in the kernel, every page carries its node, zone and section, and counts that begin at other values.
+    /// As in the kernel: every page carries its node, zone and section, and its counts begin at other values.
     Kernel,
 }
 
 impl MapContent {
-    /// The words of a page in which nothing begins, as they stand in memory: of a frame in that section and zone.
+    /// The words, in memory order, of a fresh page in a section and zone.
     #[must_use]
     pub fn words(self, section: u64, zone: ZoneId) -> [u64; 8] {
         PageTemplate::of(self, section, Some(zone)).in_memory()
@@ -22,7 +22,7 @@ impl MapContent {
 }
 
 impl MapContent {
-    /// What the word of counts holds where there is neither a reference nor a mapping.
+    /// The word of counts without references and mappings.
     #[inline(always)]
     pub(crate) const fn no_users(self) -> u64 {
         match self {
@@ -37,31 +37,30 @@ const NO_MAPPINGS: u64 = (u32::MAX as u64) << 32;
 
 named!(MapContent: Zero => "zero", Kernel => "kernel");
 
-/// How many 8-byte words a page has.
+/// 8-byte words of a page.
 pub(crate) const WORDS: usize = 2 + PAYLOAD_WORDS;
 /// The word that names zone and section of a page of kernel-like content.
 ///
-/// Both words that are not zero stand in the first half of the line: on an AMD EPYC of the Zen 4 family streaming
-/// stores write 56 GB/s of lines whose second half is zero, and 28 GB/s of lines where anything there is not.
+/// Both non-zero words are in the first half of the line. On an AMD EPYC of the Zen 4 family, streaming stores write 56 GB/s of
+/// lines whose second half is zero, and 28 GB/s of other lines.
 pub(crate) const IDENTITY: usize = WORDS - PAYLOAD_WORDS + super::IDENTITY;
 /// The word that holds the counts of a page of kernel-like content.
 pub(crate) const COUNTS: usize = WORDS - PAYLOAD_WORDS + super::COUNTS;
 
-/// The eight words of a page before anything begins there; constant over a range of frames.
+/// The eight words of a fresh page; constant over a range of frames.
 ///
-/// Word 0 is the tag, word 1 holds `next` in its low and `prev` in its high half, the others are the payload.
+/// Word 0 is the tag. Word 1 holds `next` in its low half and `prev` in its high half. The rest is the payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PageTemplate(pub(crate) [u64; WORDS]);
 
 impl PageTemplate {
-    /// An interior page without content of its own.
+    /// A zero page.
     pub(crate) const ZERO: Self = Self([0; WORDS]);
 
-    /// What a page of that section holds, with the zone that its frame belongs to; a hole belongs to none.
+    /// The fresh page of a frame in that section and zone; a hole has no zone.
     ///
-    /// The kernel's content is what its `__init_single_page` writes: the links to zone, node and section that it
-    /// keeps in the page's flags, and its counts. Both say the same of every free frame, so a template serves a
-    /// whole range. Of a section beyond 2³² the low 32 bits of its number stand there.
+    /// Kernel content is what `__init_single_page` writes: zone, node and section from the page's flags, and counts. It is
+    /// equal for all free frames of a range. A section number is cut to its low 32 bits.
     pub(crate) fn of(content: MapContent, section: u64, zone: Option<ZoneId>) -> Self {
         let mut words = [0; WORDS];
         match content {
@@ -74,7 +73,7 @@ impl PageTemplate {
         Self(words)
     }
 
-    /// The words as they stand in memory, where the two links are words of 4 bytes.
+    /// The words in memory order: the two links are words of 4 bytes.
     pub(crate) fn in_memory(self) -> [u64; WORDS] {
         let mut words = self.0;
         if cfg!(target_endian = "big") {

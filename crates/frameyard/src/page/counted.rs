@@ -1,21 +1,20 @@
-//! Pages whose users are counted: what an owner of frames keeps in the page structures of its blocks.
+//! Pages with counted users: what an owner of frames keeps in the page structures of its blocks.
 //!
 //! # Protocol
 //!
-//! A block is [`FrameState::Counted`] from its adoption until it is freed. The word of counts alone decides who may do
-//! what:
+//! A block is [`FrameState::Counted`] from its adoption until it is freed. The word of counts alone grants access:
 //!
-//! - Who adopts a block has it alone. He writes the owner's words, then the counts, with Release; who gets a reference
-//!   by [`try_get`](CountedPage::try_get) (Acquire) sees them.
-//! - A reference keeps the block from being freed, so tag and order stay as they are. Who has none may read everything,
-//!   though it may change at once, and may try to get one.
-//! - After the last [`put`](CountedPage::put) (Release, then Acquire) nobody can get a reference any more: who put it has
-//!   the block alone, and frees it.
-//! - [`freeze`](CountedPage::freeze) exchanges exactly the references expected for none. From then on the caller has the
-//!   block alone, as after the last put, until it is thawed (the kernel's `folio_ref_freeze`). So a block is moved.
+//! - The adopting thread owns the block. It writes the owner's words, then the counts (Release). A thread that gets a
+//!   reference by [`try_get`](CountedPage::try_get) (Acquire) sees them.
+//! - A reference prevents the free of the block, so tag and order do not change. A thread without a reference may read all
+//!   words, which may change at any time, and may try to get one.
+//! - After the last [`put`](CountedPage::put) (Release, then Acquire) no thread can get a reference. The thread that put it owns
+//!   the block and frees it.
+//! - [`freeze`](CountedPage::freeze) exchanges exactly the expected references for none. The caller then owns the block, as
+//!   after the last put, until it is thawed (the kernel's `folio_ref_freeze`). Moves of blocks use this.
 //!
-//! Only counted blocks have references: packed per-CPU batches leave the word alone, and memory comes up without any. So
-//! a `try_get` on any initialised page fails, or gets a reference to a counted block, whatever stood there a moment ago.
+//! Only counted blocks have references: packed per-CPU batches do not use the word, and fresh memory has none. So a `try_get` on
+//! any initialised page fails or gets a reference to a counted block, whatever the page was before.
 
 use core::fmt;
 
@@ -24,12 +23,12 @@ use crate::platform::{Access, Platform};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::Pfn;
 
-/// How many users a counted block has.
+/// The users of a counted block.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Counts {
-    /// All users: mappings, caches, lists that are being worked through, whoever looks at it just now.
+    /// All users: mappings, caches, lists in progress, threads that access the block.
     pub references: u32,
-    /// How many entries of page tables map it. Each of them is a user.
+    /// Page-table entries that map the block. Each is a user.
     pub mappings: u32,
 }
 
@@ -45,7 +44,7 @@ impl Counts {
     }
 }
 
-/// More references or mappings were given back than there were. Nothing has changed.
+/// More references or mappings were released than there were. Nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReferenceUnderflow {
     /// The frame.
@@ -57,19 +56,19 @@ pub struct ReferenceUnderflow {
 impl fmt::Display for ReferenceUnderflow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Counts { references, mappings } = self.counts;
-        write!(f, "{} has {references} references and {mappings} mappings: more were given back", self.pfn)
+        write!(f, "{} has {references} references and {mappings} mappings: more were released", self.pfn)
     }
 }
 
 impl core::error::Error for ReferenceUnderflow {}
 
-/// The page structure of a block whose owner counts its users. Copyable; as long as the yard's view.
+/// The page structure of a block whose owner counts its users. Copyable; valid as long as the yard's view.
 ///
-/// Any number of threads may have one. What each may do is said in the module's protocol: the words of the owner are
-/// written by who has the block alone, or as the owner's own protocol says.
+/// Any number of threads may have one. The module's protocol governs access: the thread that owns the block writes the owner's
+/// words, or threads follow the owner's own protocol.
 pub struct CountedPage<'a, P> {
     page: PageRef<'a, P>,
-    /// What the word of counts holds where there are no users.
+    /// The word of counts without users.
     no_users: u64,
 }
 
@@ -128,14 +127,14 @@ impl<'a, P: Platform> CountedPage<'a, P> {
         counts.bits().wrapping_add(self.no_users)
     }
 
-    /// The users, a moment ago.
+    /// The users, possibly stale.
     #[inline(always)]
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.decoded(self.page.payload(COUNTS))
     }
 
-    /// Sets the counts of a block that the caller has alone.
+    /// Sets the counts of a block that the caller owns.
     #[inline(always)]
     pub fn set_counts(&self, counts: Counts) {
         // Release: pairs with the Acquire in `CountedPage::try_get`.
@@ -157,7 +156,7 @@ impl<'a, P: Platform> CountedPage<'a, P> {
         }
     }
 
-    /// Gets a reference where there is one already (`get_page_unless_zero`). Any initialised page may be asked.
+    /// Gets a reference if there is one already (`get_page_unless_zero`). Works on any initialised page.
     #[inline]
     #[must_use]
     pub fn try_get(&self) -> bool {
@@ -182,7 +181,7 @@ impl<'a, P: Platform> CountedPage<'a, P> {
         word.fetch_add(1 + Counts::MAPPING, Ordering::Relaxed);
     }
 
-    /// Puts a reference; how many are left. At 0 the caller has the block alone, and is to free it.
+    /// Puts a reference; the number left. At 0 the caller owns the block and must free it.
     ///
     /// # Errors
     ///
@@ -192,7 +191,7 @@ impl<'a, P: Platform> CountedPage<'a, P> {
         self.give_back(|counts| Some(Counts { references: counts.references.checked_sub(1)?, ..counts }))
     }
 
-    /// Puts the reference of a mapping that is no more; how many references are left. At 0 the caller is to free the block.
+    /// Puts the reference of a removed mapping; the number of references left. At 0 the caller must free the block.
     ///
     /// # Errors
     ///
@@ -215,9 +214,10 @@ impl<'a, P: Platform> CountedPage<'a, P> {
         }
     }
 
-    /// Takes the counts to zero if they are exactly those expected; then the caller has the block alone.
+    /// Exchanges the counts for zero if they are exactly those expected. The caller then owns the block.
     ///
-    /// The counts are given back by [`thaw`](Self::thaw), or the block goes away ([`CountedBlocks::free`](crate::views::CountedBlocks::free)).
+    /// [`thaw`](Self::thaw) ends this, or the block goes away
+    /// ([`CountedBlocks::free`](crate::views::CountedBlocks::free)).
     #[inline]
     #[must_use]
     pub fn freeze(&self, expected: Counts) -> bool {
@@ -248,21 +248,21 @@ impl<'a, P: Platform> CountedPage<'a, P> {
         self.page.payload_word(OWNER, Access::Write).store(word, Ordering::Release);
     }
 
-    /// Sets bits of the owner's word; what stood there before. Acquire and Release, so a bit can be a lock.
+    /// Sets bits of the owner's word; the word before. Acquire and Release, so a bit can be a lock.
     #[inline(always)]
     pub fn set_owner_bits(&self, bits: u64) -> u64 {
         // AcqRel: pairs with itself in `CountedPage::clear_owner_bits`, and with the Acquire in `CountedPage::owner`.
         self.page.payload_word(OWNER, Access::ReadModifyWrite).fetch_or(bits, Ordering::AcqRel)
     }
 
-    /// Clears bits of the owner's word; what stood there before. Acquire and Release.
+    /// Clears bits of the owner's word; the word before. Acquire and Release.
     #[inline(always)]
     pub fn clear_owner_bits(&self, bits: u64) -> u64 {
         // AcqRel: pairs with itself in `CountedPage::set_owner_bits`, and with the Acquire in `CountedPage::owner`.
         self.page.payload_word(OWNER, Access::ReadModifyWrite).fetch_and(!bits, Ordering::AcqRel)
     }
 
-    /// Changes the owner's word if it is as expected; what else stood there. Acquire and Release.
+    /// Changes the owner's word if it is as expected. Acquire and Release.
     ///
     /// # Errors
     ///
@@ -309,7 +309,7 @@ impl<'a, P: Platform> CountedPage<'a, P> {
         self.page.payload_word(SPARE + word, Access::ReadModifyWrite)
     }
 
-    /// The first link, for lists of the owner's.
+    /// The first link, for lists of the owner.
     #[inline(always)]
     #[must_use]
     pub fn next(&self) -> Link {
@@ -322,7 +322,7 @@ impl<'a, P: Platform> CountedPage<'a, P> {
         self.page.set_next(link);
     }
 
-    /// The second link, for lists of the owner's.
+    /// The second link, for lists of the owner.
     #[inline(always)]
     #[must_use]
     pub fn prev(&self) -> Link {
@@ -335,7 +335,7 @@ impl<'a, P: Platform> CountedPage<'a, P> {
         self.page.set_prev(link);
     }
 
-    /// The second link as the word of a lock, for owners that keep no list by it.
+    /// The second link as the word of a lock, for owners that do not use it for lists.
     #[inline(always)]
     #[must_use]
     pub fn lock_word(&self) -> &'a AtomicU32 {
@@ -348,7 +348,7 @@ impl<'a, P: Platform> CountedPage<'a, P> {
         self.page.prefetch();
     }
 
-    /// Makes links and owner's words as they were before the block was adopted. The caller has it alone.
+    /// Resets links and owner's words to their values before adoption. The caller owns the block.
     #[inline(always)]
     pub(crate) fn clear(&self) {
         self.set_next(Link::NONE);
@@ -358,7 +358,7 @@ impl<'a, P: Platform> CountedPage<'a, P> {
         }
     }
 
-    /// Replaces the tag where it still is the one expected.
+    /// Replaces the tag if it is still `current`.
     #[inline(always)]
     pub(crate) fn replace_tag(&self, current: Tag, new: Tag) -> bool {
         self.page.replace_tag(current, new).is_ok()

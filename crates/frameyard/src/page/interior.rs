@@ -5,7 +5,7 @@ use crate::platform::{Access, Platform};
 use crate::sync::Ordering;
 
 impl<P: Platform> PageRef<'_, P> {
-    /// Makes the page one in which nothing begins. The caller has it alone; others may read it.
+    /// Makes the page interior. The caller owns it; other threads may read it.
     pub(crate) fn become_interior(&self, fresh: PageTemplate) {
         let page = self.words(Access::Write);
         page.tag.store(Tag::INTERIOR.bits(), Ordering::Relaxed);

@@ -1,5 +1,4 @@
-//! What the tag of a single free page says about its place on a free list: whether merging was skipped, and whether it is
-//! in a cluster.
+//! Two bits in the tag of a single free page: merging was skipped, and the page is in a cluster.
 
 use super::{FrameState, Tag};
 use crate::units::{Order, ZoneId};
@@ -36,7 +35,7 @@ impl Tag {
         Self(self.0 & !Self::SKIPPED)
     }
 
-    /// Whether a page that looks free is in a cluster; then the cluster's record says whether it is free.
+    /// Whether the page is in a cluster. The cluster's record then decides whether the page is free.
     #[inline(always)]
     pub(crate) const fn is_clustered(self) -> bool {
         self.0 & Self::CLUSTERED != 0
@@ -53,7 +52,7 @@ impl Tag {
         Self(self.0 & !Self::CLUSTERED)
     }
 
-    /// As [`is_free_buddy`](Self::is_free_buddy), whether or not it is in a cluster: so it may be on its way off the list.
+    /// As [`is_free_buddy`](Self::is_free_buddy), also for pages in a cluster, which may be leaving the list.
     #[inline(always)]
     pub(crate) const fn seems_free_buddy(self, order: Order, zone: ZoneId) -> bool {
         self.without_cluster().is_free_buddy(order, zone)

@@ -1,14 +1,13 @@
-//! Many references at once, and pins: references that say that their owner works on the bytes, so the block must stay where
-//! it is.
+//! Many references at once, and pins: references whose holder accesses the bytes, so the block must not move.
 //!
-//! After the kernel's `try_get_folio` and `gup_put_folio`. Counting equations, of a block whose owner lets it be pinned:
+//! After the kernel's `try_get_folio` and `gup_put_folio`. Counting equations, for blocks whose owner allows pins:
 //!
-//! - a single page: each pin is [`PIN_BIAS`] references (`GUP_PIN_COUNTING_BIAS`), so that one addition counts any number of
-//!   them. As many references that are no pins look like one, hence [`maybe_pinned`](CountedPage::maybe_pinned);
-//! - a block of an order above 0: each pin is one reference, and one of its counter, the second spare word (the kernel's
-//!   `_pincount`). The counter changes while its references are there, so it is never more than those.
+//! - A single page: each pin is [`PIN_BIAS`] references (`GUP_PIN_COUNTING_BIAS`), so one addition counts any number of pins.
+//!   `PIN_BIAS` ordinary references look like a pin, hence [`maybe_pinned`](CountedPage::maybe_pinned).
+//! - A block of an order above 0: each pin is one reference and one count of the second spare word (the kernel's `_pincount`).
+//!   The counter changes while the references exist, so it never exceeds them.
 //!
-//! Whatever the number, a single page takes one atomic operation, a larger block two on the same cache line.
+//! Any number of pins costs one atomic operation on a single page, and two on the same cache line on a larger block.
 
 use core::fmt;
 
@@ -17,17 +16,17 @@ use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::units::{Order, Pfn};
 
-/// How many references a pin of a single page is.
+/// References per pin of a single page.
 pub const PIN_BIAS: u32 = 1024;
 
-/// The most references that are given out by number. As many more can be had one by one before the count of mappings were
-/// reached, so those need no look at it.
+/// The most references that a call with a number gives out. Single gets may add as many again before they overflow into the
+/// count of mappings, so they do not check.
 const MOST_REFERENCES: u32 = i32::MAX as u32;
 
 /// The spare word that counts the pins of a block of an order above 0.
 const PINS: usize = 1;
 
-/// More references or pins were asked for than a page can count. Nothing has changed.
+/// More references or pins were requested than a page can count. Nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReferenceOverflow {
     /// The frame.
@@ -45,7 +44,7 @@ impl fmt::Display for ReferenceOverflow {
 
 impl core::error::Error for ReferenceOverflow {}
 
-/// How many references so many pins of a block of that order are; `None` beyond what can be counted.
+/// The references of `pins` pins of a block of that order; `None` if they cannot be counted.
 #[inline(always)]
 #[must_use]
 pub const fn references_of_pins(order: Order, pins: u32) -> Option<u32> {
@@ -53,14 +52,14 @@ pub const fn references_of_pins(order: Order, pins: u32) -> Option<u32> {
 }
 
 impl Counts {
-    /// The same users and so many references more, unless that is beyond what can be counted.
+    /// The same users with more references; `None` if they cannot be counted.
     #[inline(always)]
     fn more(self, references: u32) -> Option<Self> {
         let references = self.references.checked_add(references).filter(|sum| *sum <= MOST_REFERENCES)?;
         Some(Self { references, ..self })
     }
 
-    /// The references that are of no mapping.
+    /// The references that belong to no mapping.
     #[inline(always)]
     const fn unmapped(self) -> u32 {
         self.references.saturating_sub(self.mappings)
@@ -68,8 +67,8 @@ impl Counts {
 }
 
 impl<P: Platform> CountedPage<'_, P> {
-    /// Gets `n` references where there is one already. Any initialised page may be asked; one without references is not
-    /// written to. `false` also where there would be too many.
+    /// Gets `n` references if there is one already. Works on any initialised page; a page without references is not written.
+    /// Returns false also if there would be too many.
     #[inline(always)]
     #[must_use]
     pub fn try_get_many(&self, n: u32) -> bool {
@@ -79,7 +78,7 @@ impl<P: Platform> CountedPage<'_, P> {
         self.counts().references > 0 && self.change(Ordering::Acquire, more).is_ok()
     }
 
-    /// Gets `n` further references; the caller has one, or keeps the one of an entry that maps the block from being put.
+    /// Gets `n` further references. The caller has one, or prevents the put of the one of an entry that maps the block.
     ///
     /// # Errors
     ///
@@ -90,7 +89,7 @@ impl<P: Platform> CountedPage<'_, P> {
         got.map(drop).map_err(|counts| ReferenceOverflow { pfn: self.pfn(), counts })
     }
 
-    /// Puts `n` references; how many are left. At 0 the caller has the block alone, and is to free it.
+    /// Puts `n` references; the number left. At 0 the caller owns the block and must free it.
     ///
     /// # Errors
     ///
@@ -100,11 +99,11 @@ impl<P: Platform> CountedPage<'_, P> {
         self.give_back(|counts| Some(Counts { references: counts.references.checked_sub(n)?, ..counts }))
     }
 
-    /// As [`put_many`](Self::put_many), of references that are of no mapping: for who cannot be sure that he has so many.
+    /// As [`put_many`](Self::put_many), for references that belong to no mapping: for callers that may have fewer than `n`.
     ///
     /// # Errors
     ///
-    /// [`ReferenceUnderflow`] where fewer than `n + kept` are of no mapping; nothing has changed then.
+    /// [`ReferenceUnderflow`] if fewer than `n + kept` belong to no mapping; nothing has changed then.
     #[inline(always)]
     pub fn put_unmapped(&self, n: u32, kept: u32) -> Result<u32, ReferenceUnderflow> {
         self.give_back(|counts| {
@@ -113,8 +112,8 @@ impl<P: Platform> CountedPage<'_, P> {
         })
     }
 
-    /// Pins `n` times; the caller has a reference, or keeps the one of an entry that maps the block from being put. Its
-    /// owner lets it be pinned: else the second spare word may be something else.
+    /// Pins `n` times. The caller has a reference, or prevents the put of the one of an entry that maps the block. The
+    /// block's owner must allow pins: the second spare word may have another use otherwise.
     ///
     /// # Errors
     ///
@@ -128,18 +127,18 @@ impl<P: Platform> CountedPage<'_, P> {
         Ok(())
     }
 
-    /// Counts references that the caller has got as `n` pins of a block of that order: for who got them before he could
-    /// know whose block it is, and knows now.
+    /// Counts references that the caller has got as `n` pins of a block of that order. For callers that get references before
+    /// they can check the block's owner.
     #[inline(always)]
     pub fn pins_were_got(&self, order: Order, n: u32) {
         if order > Order::ZERO {
-            // Relaxed: what happens to the block is ordered by the references.
+            // Relaxed: the references order accesses to the block.
             self.spare_word(PINS).fetch_add(u64::from(n), Ordering::Relaxed);
         }
     }
 
-    /// Puts `n` pins; how many references are left. At 0 the caller has the block alone, and is to free it. The caller has
-    /// those pins, or a reference besides.
+    /// Puts `n` pins; the number of references left. At 0 the caller owns the block and must free it. The caller has those
+    /// pins, or a further reference.
     ///
     /// # Errors
     ///
@@ -149,7 +148,7 @@ impl<P: Platform> CountedPage<'_, P> {
         self.unpin_and_put(n, 0)
     }
 
-    /// As [`unpin_many`](Self::unpin_many), with `more` references of the caller's that are no pins.
+    /// As [`unpin_many`](Self::unpin_many), and puts `more` ordinary references of the caller.
     ///
     /// # Errors
     ///
@@ -164,15 +163,15 @@ impl<P: Platform> CountedPage<'_, P> {
         }
         let pins = self.spare_word(PINS);
         let fewer = |pins: u64| pins.checked_sub(u64::from(n));
-        // Relaxed: as when they were counted.
+        // Relaxed: as in `pins_were_got`.
         pins.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer).map_err(|_| underflow())?;
         self.put_unmapped(references, 0).inspect_err(|_| {
             pins.fetch_add(u64::from(n), Ordering::Relaxed);
         })
     }
 
-    /// How many pins there seem to be, a moment ago: of a single page, how often [`PIN_BIAS`] goes into its references that
-    /// are of no mapping. The caller has a reference, or the block is at rest; its owner lets it be pinned.
+    /// An estimate of the pins, possibly stale. For a single page: its references that belong to no mapping, divided by
+    /// [`PIN_BIAS`]. The caller has a reference, or the block is at rest; its owner allows pins.
     #[inline(always)]
     #[must_use]
     pub fn pins(&self) -> u64 {
@@ -182,8 +181,7 @@ impl<P: Platform> CountedPage<'_, P> {
         }
     }
 
-    /// Whether it may be pinned, a moment ago (`folio_maybe_dma_pinned`): certainly not where this is `false`. As
-    /// [`pins`](Self::pins).
+    /// Whether the block may be pinned (`folio_maybe_dma_pinned`). If false, it was not. Otherwise as [`pins`](Self::pins).
     #[inline(always)]
     #[must_use]
     pub fn maybe_pinned(&self) -> bool {

@@ -5,21 +5,20 @@ use core::mem::{offset_of, size_of};
 use super::{CLUSTER, COUNTS, FrameState, IDENTITY, INDEX, OWNER, PAYLOAD_WORDS, Page, SPARE};
 use crate::sync::{AtomicU32, AtomicU64};
 
-/// One word of a [`Page`] and what it holds, state by state.
+/// One word of a [`Page`], and its content in each state.
 #[derive(Clone, Copy, Debug)]
 pub struct PageWord {
     /// The word's name in the code.
     pub name: &'static str,
-    /// Where it begins, in bytes.
+    /// Its offset in bytes.
     pub offset: usize,
-    /// How many bytes it has.
+    /// Its size in bytes.
     pub size: usize,
     uses: fn(FrameState) -> &'static str,
 }
 
 impl PageWord {
-    /// What the word holds in a frame of that state; `"0"` where it must be zero, `"as interior"` where it is what the
-    /// map's content says.
+    /// The content in a frame of that state: `"0"` if it must be zero, `"as interior"` if it is that of a fresh page.
     #[must_use]
     pub fn holds(&self, state: FrameState) -> &'static str {
         (self.uses)(state)
@@ -68,7 +67,7 @@ fn tag(state: FrameState) -> &'static str {
 fn next(state: FrameState) -> &'static str {
     match state {
         FrameState::BuddyFree | FrameState::HeldFree => "next block of the list",
-        FrameState::PerCpu => "leader of a packed batch: next batch; else 0",
+        FrameState::PerCpu => "head of a packed batch: next batch; else 0",
         FrameState::Counted | FrameState::Device => OWNERS,
         _ => "0",
     }
@@ -77,7 +76,7 @@ fn next(state: FrameState) -> &'static str {
 fn prev(state: FrameState) -> &'static str {
     match state {
         FrameState::BuddyFree | FrameState::HeldFree => "previous block of the list",
-        FrameState::PerCpu => "leader of a packed batch: its size; else 0",
+        FrameState::PerCpu => "head of a packed batch: its size; else 0",
         FrameState::Counted | FrameState::Device => OWNERS,
         _ => "0",
     }
@@ -88,7 +87,7 @@ const OWNERS: &str = "its owner's";
 fn identity(state: FrameState) -> &'static str {
     match state {
         FrameState::Interior => "0; kernel-like content: zone and section",
-        FrameState::PerCpu => CARRIER,
+        FrameState::PerCpu => MEMBER,
         _ => "as interior",
     }
 }
@@ -102,7 +101,7 @@ fn counts(state: FrameState) -> &'static str {
 }
 
 fn owner(state: FrameState) -> &'static str {
-    carried(state, "kind of owner, and what that keeps")
+    carried(state, "kind of owner, and its data")
 }
 
 fn index(state: FrameState) -> &'static str {
@@ -120,12 +119,12 @@ fn cluster(state: FrameState) -> &'static str {
     }
 }
 
-const CARRIER: &str = "carrier of a packed batch: frame indices; else as interior";
+const MEMBER: &str = "member of a packed batch: frame indices; else as interior";
 
 fn carried(state: FrameState, counted: &'static str) -> &'static str {
     match state {
         FrameState::Interior => "0",
-        FrameState::PerCpu => CARRIER,
+        FrameState::PerCpu => MEMBER,
         FrameState::Counted | FrameState::Device => counted,
         _ => "as interior",
     }

@@ -91,7 +91,7 @@ pub trait MapBacking {
         Offload::Declined
     }
 
-    /// Copies the bytes of a block to a block of the same size. The caller keeps others from both. By default the core does
+    /// Copies the bytes of a block to a block of the same size. No other thread accesses either. By default the core does
     /// it through [`frame_bytes`](super::Platform::frame_bytes).
     #[inline(always)]
     fn copy_frames(&self, from: PfnRange, to: Pfn) -> Offload {

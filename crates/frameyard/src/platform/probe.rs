@@ -29,7 +29,7 @@ pub trait Probe {
         let _ = activity;
     }
 
-    /// The caller ends an activity that covered so many pages.
+    /// The caller ends an activity that covered `pages` pages.
     #[inline(always)]
     fn end_activity(&self, activity: Activity, pages: PageCount) {
         let _ = (activity, pages);

@@ -1,4 +1,4 @@
-//! The machine that executions run on: a yard of real sizes in plain memory, and a view of it for each thread.
+//! The machine of an execution: a yard of real sizes in plain memory, and a view of it for each thread.
 
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
@@ -25,26 +25,26 @@ pub(super) const FRAMES: u64 = 0x800;
 pub(super) const PAGEBLOCK: Order = Order(6);
 /// The largest order.
 pub(super) const LARGEST: Order = Order(8);
-/// Three CPUs that share a cache, and one by itself.
+/// Three CPUs share a cache; the fourth has its own.
 const GROUPS: [u16; 4] = [0, 0, 0, 1];
 
-/// Words that lie as a mapping does.
+/// Memory aligned like a mapping.
 #[derive(Clone)]
 #[repr(C, align(4096))]
 struct Chunk([u8; 4096]);
 
-/// One execution's memory, and what its threads share beside the yard.
+/// The memory of one execution, and the state that its threads share beside the yard.
 pub(super) struct Machine {
     map: Vec<Chunk>,
     control: Vec<Chunk>,
-    /// Who holds each frame; 0: nobody. Seen by no scheduler: a witness of the order that it has chosen.
+    /// The holder of each frame; 0 for none. Not scheduled: records the order that the scheduler has chosen.
     owners: Mutex<Vec<u32>>,
-    /// What the owner of movable blocks knows.
+    /// The state of the owner of movable blocks.
     pub(super) moved: ScheduledMutex<Moved>,
     gate: Gate,
 }
 
-/// Where a thread can be stopped.
+/// Stops a thread.
 #[derive(Default)]
 struct Gate {
     state: ScheduledMutex<GateState>,
@@ -61,7 +61,7 @@ struct GateState {
 pub(super) struct TaskPlatform {
     cpu: CpuId,
     machine: Arc<Machine>,
-    /// Whether the thread is to stop when it has next read a word of a page.
+    /// Whether the thread stops after its next read of a page's word.
     stops: Mutex<bool>,
 }
 
@@ -157,7 +157,7 @@ impl Machine {
     }
 }
 
-/// Brings a yard up, lets `threads` run on it in an order that the scheduler chooses, and demands that nothing was lost.
+/// Creates a yard, runs `threads` on it in an order that the scheduler chooses, and asserts that nothing was lost.
 pub(super) fn live(policy: ZonePolicy, threads: impl FnOnce(&Runner)) {
     let main = run_alone(|| Machine::boot(policy));
     run_scheduled(|| threads(&main));
@@ -169,7 +169,7 @@ pub(super) fn below(end: u64) -> u64 {
     thread_rng().next_u64() % end
 }
 
-/// One of some.
+/// One of several values, by the scheduler's choice.
 pub(super) fn pick<T: Copy>(from: &[T]) -> T {
     from[below(from.len() as u64) as usize]
 }
@@ -180,7 +180,7 @@ pub(super) fn at(start: u64, count: u64) -> PfnRange {
 }
 
 impl Runner {
-    /// Runs `body` in a thread of its own, on a CPU.
+    /// Runs `body` in a new thread, on a CPU.
     pub(super) fn start(&self, cpu: u32, body: impl FnOnce(&Self) + Send + 'static) -> JoinHandle<()> {
         let (map, control) = (raw(&self.machine.map), raw(&self.machine.control));
         // SAFETY: both regions are one yard's, and the runner holds them.
@@ -189,7 +189,7 @@ impl Runner {
         thread::spawn(move || body(&runner))
     }
 
-    /// Enters a block that was handed out: nobody else may hold any frame of it.
+    /// Records an allocated block. Asserts that no other thread holds a frame of it.
     pub(super) fn own(&self, range: PfnRange, mark: u32) {
         let mut owners = self.machine.owners.lock().unwrap();
         for frame in 0..range.count().0 {
@@ -199,7 +199,7 @@ impl Runner {
         }
     }
 
-    /// Strikes a block that will be freed.
+    /// Removes the record of a block before its free.
     pub(super) fn disown(&self, range: PfnRange, mark: u32) {
         let mut owners = self.machine.owners.lock().unwrap();
         for frame in 0..range.count().0 {
@@ -227,12 +227,12 @@ impl Runner {
         self.yard.free(pfn, order).expect("the block is ours");
     }
 
-    /// Has this runner's thread stop when it has next read a word of a page.
+    /// Makes this runner's thread stop after its next read of a page's word.
     pub(super) fn stop_at_read(&self) {
         *self.yard.platform().stops.lock().unwrap() = true;
     }
 
-    /// Waits until somebody stands at the gate; the page that he has read a word of.
+    /// Waits until a thread has stopped at the gate; the page that it has read.
     pub(super) fn wait_for_stopped(&self) -> Pfn {
         let gate = &self.machine.gate;
         let mut state = gate.state.lock().unwrap();
@@ -244,21 +244,21 @@ impl Runner {
         }
     }
 
-    /// Lets who stands at the gate go on.
+    /// Lets the stopped thread continue.
     pub(super) fn open_gate(&self) {
         let gate = &self.machine.gate;
         gate.state.lock().unwrap().open = true;
         gate.changed.notify_all();
     }
 
-    /// Demands, when all other threads are done and have freed what they had, that all counts are exact, that every frame
-    /// is there, and that all of them merge.
+    /// Asserts that all counts are exact, that every frame is free, and that all frames merge. All other threads are done and
+    /// have freed their frames.
     fn finish(&self) {
         self.validate();
         self.yard.drain_all();
         self.validate();
         assert_eq!(self.yard.stats().free_pages(), self.yard.stats().managed_pages(), "frames were lost");
-        // Policies that merge later have done so when another one follows.
+        // A policy change completes deferred merges.
         self.yard.set_policy(ZonePolicy::Vanilla).expect("nobody else changes it");
         self.validate();
         let whole: u64 = MigrateType::ALL.map(|of| self.yard.zone(ZONE).free_blocks(LARGEST, of)).iter().sum();

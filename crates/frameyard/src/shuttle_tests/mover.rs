@@ -1,4 +1,4 @@
-//! An owner of movable blocks: each has a name that stays when the block moves.
+//! An owner of movable blocks: a block keeps its name when it moves.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::page::Counts;
 use crate::units::{Order, Pfn, PfnRange};
 
 const KIND: OwnerKind = OwnerKind(3);
-/// Who holds these blocks, in the eyes of the witness.
+/// The holder of these blocks in the machine's records.
 const MARK: u32 = 99;
 const ONE: Counts = Counts { references: 1, mappings: 0 };
 
@@ -20,7 +20,7 @@ struct Held {
     isolated: bool,
 }
 
-/// Which blocks there are.
+/// The blocks.
 #[derive(Default)]
 pub(super) struct Moved {
     blocks: BTreeMap<Pfn, Held>,
@@ -46,13 +46,13 @@ impl Mover<'_> {
         moved.blocks.insert(pfn, Held { name, order, isolated: false });
     }
 
-    /// Frees the first block that nobody moves just now; whether there was one.
+    /// Frees the first block that is not being moved; false if there is none.
     pub(super) fn give_one(&self) -> bool {
         let mut moved = self.0.machine.moved.lock().unwrap();
         let found = moved.blocks.iter().find(|(_, held)| !held.isolated).map(|(pfn, held)| (*pfn, *held));
         let Some((pfn, held)) = found else { return false };
         moved.blocks.remove(&pfn);
-        // SAFETY: counts and words of these blocks are changed under the owner's lock alone.
+        // SAFETY: counts and words of these blocks change only under the owner's lock.
         let page = unsafe { self.0.yard.counted().page(pfn) }.expect("memory");
         assert_eq!(page.index(), held.name, "the block's own name");
         assert!(page.freeze(ONE), "nobody else uses it");

@@ -7,7 +7,7 @@ use super::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 /// # Safety
 ///
 /// Every byte of the type that is not padding belongs to an atomic integer, so all bytes are valid and a shared reference
-/// allows changes by others. Structs implement it with [`all_atomic!`], which checks each field.
+/// allows concurrent changes. Structs implement it with [`all_atomic!`], which checks each field.
 pub(crate) unsafe trait AllAtomic: 'static {}
 
 macro_rules! atomic_integers {

@@ -1,4 +1,4 @@
-//! Loom's atomics behind a switch that weakens them: a model must fail when what it checks is broken on purpose.
+//! Loom's atomics with a switch that weakens them: a model must fail when its protocol is broken.
 
 pub use loom::sync::atomic::{Ordering, fence};
 
@@ -52,11 +52,11 @@ macro_rules! modelled_atomic {
             ///
             /// An exchange that finds `value` writes nothing here. Loom does not know that a plain store cannot come
             /// between an exchange and what it has read: it would try executions in which the exchange of a thread
-            /// that finds a lock held comes after the holder's unlock, so that nobody ever gets the lock again.
+            /// that finds a lock held comes after the holder's unlock, and the lock stays taken for ever.
             ///
             /// # Panics
             ///
-            /// Where the word holds something else.
+            /// If the word has another value.
             #[track_caller]
             pub fn swap(&self, value: $value, ordering: Ordering) -> $value {
                 let found =
@@ -96,7 +96,7 @@ macro_rules! modelled_atomic {
                     return found;
                 }
                 let found = self.0.fetch_or(value, ordering);
-                if is_weakened(Weakness::UnheardUnion) { found & !value } else { found }
+                if is_weakened(Weakness::UnionReportsAll) { found & !value } else { found }
             }
 
             /// As the method of the same name of `core`'s atomic.
@@ -121,7 +121,7 @@ macro_rules! modelled_atomic {
             ///
             /// # Errors
             ///
-            /// The value found, where it is not `current`.
+            /// The value found, if it is not `current`.
             #[track_caller]
             pub fn compare_exchange_weak(
                 &self,
@@ -137,7 +137,7 @@ macro_rules! modelled_atomic {
             ///
             /// # Errors
             ///
-            /// The value found, where it is not `current`.
+            /// The value found, if it is not `current`.
             #[track_caller]
             pub fn compare_exchange(
                 &self,
@@ -164,7 +164,7 @@ macro_rules! modelled_atomic {
             ///
             /// # Errors
             ///
-            /// The value found, where `change` has no other for it.
+            /// The value found, if `change` returns `None` for it.
             #[track_caller]
             pub fn fetch_update(
                 &self,

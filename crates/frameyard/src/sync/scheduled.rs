@@ -1,8 +1,7 @@
 //! `core`'s atomics, before each access to which shuttle may let another thread run.
 //!
-//! They are plain words, as natively, so a yard lies in memory as it does then and keeps its real sizes. All threads of an
-//! execution run in turns on one thread of the operating system: every execution is sequentially consistent, and
-//! nothing here shows whether an ordering is strong enough. That is for loom.
+//! They are plain words, so a yard has its real layout and sizes. All threads of an execution run in turns on one
+//! operating-system thread, so every execution is sequentially consistent. Loom checks orderings.
 
 use core::cell::Cell;
 
@@ -21,7 +20,7 @@ pub(crate) fn run_scheduled<T>(body: impl FnOnce() -> T) -> T {
     with(true, body)
 }
 
-/// Runs `body` with accesses that let nobody else run.
+/// Runs `body` without thread switches at accesses.
 #[cfg(test)]
 pub(crate) fn run_alone<T>(body: impl FnOnce() -> T) -> T {
     with(false, body)
@@ -52,7 +51,7 @@ std::thread_local! {
     static INTERLUDE: std::cell::RefCell<Option<Interlude>> = const { std::cell::RefCell::new(None) };
 }
 
-/// Has the calling thread of an execution do something when it has made so many further accesses, and before the next one.
+/// Makes the calling thread of an execution run `act` after `accesses` further accesses, before the next one.
 #[cfg(test)]
 pub(crate) fn act_after(accesses: u32, act: impl FnOnce() + 'static) {
     let thread = shuttle::thread::current().id();
@@ -60,7 +59,7 @@ pub(crate) fn act_after(accesses: u32, act: impl FnOnce() + 'static) {
     INTERLUDE.set(Some(Interlude { thread, accesses_before: accesses, act }));
 }
 
-/// Acts if it is time, and this is the thread.
+/// Runs the interlude if it is due on this thread.
 #[cfg(test)]
 fn act() {
     let due = INTERLUDE.with_borrow_mut(|interlude| match interlude {
@@ -78,13 +77,13 @@ fn act() {
     }
 }
 
-/// Lets the scheduler choose who runs next. Nobody runs in between while a failed execution unwinds.
+/// Lets the scheduler choose the next thread. Does not switch while a failed execution unwinds.
 #[track_caller]
 fn choose() {
     if SCHEDULED.get() && !std::thread::panicking() {
         #[cfg(test)]
         act();
-        // Time stands still in an execution: this is a choice, and unlike a yield no hint that others should go first.
+        // Time stands still in an execution. Unlike a yield, this is no hint to prefer other threads.
         shuttle::thread::sleep(core::time::Duration::ZERO);
     }
 }

@@ -1,18 +1,18 @@
-//! What is broken on purpose, so that a model that must fail can be seen to fail.
+//! Protections that a model breaks on purpose, to show that it then fails.
 //!
-//! The switch belongs to the operating-system thread. Loom and shuttle run all threads of a model on the one that explores
-//! it, so models that are explored at the same time do not disturb each other.
+//! The switch is local to the operating-system thread. Loom and shuttle run all threads of a model on the thread that explores
+//! it, so concurrent explorations do not disturb each other.
 
 use std::cell::Cell;
 
-/// What is wrong with every atomic access. Shuttle knows no orderings: there, those that weaken one change nothing.
+/// The broken protection. Shuttle ignores orderings, so weakened orderings have no effect there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Weakness {
     /// Nothing.
     None,
-    /// An acquiring load acquires nothing.
+    /// Acquire loads are relaxed.
     RelaxedLoads,
-    /// A releasing store releases nothing.
+    /// Release stores are relaxed.
     RelaxedStores,
     /// A compare-and-exchange is a load, a comparison and a store.
     SplitCompareExchange,
@@ -22,43 +22,43 @@ pub enum Weakness {
     SplitIntersection,
     /// A bitwise union is a load and a store.
     SplitUnion,
-    /// A bitwise union claims to have set all its bits, whoever had set them before.
-    UnheardUnion,
-    /// A releasing store of so many bytes releases nothing.
+    /// A bitwise union reports that it has set all its bits, also those that were set before.
+    UnionReportsAll,
+    /// Release stores of words of this size, in bytes, are relaxed.
     RelaxedStoresOf(usize),
-    /// An acquiring load of so many bytes acquires nothing.
+    /// Acquire loads of words of this size, in bytes, are relaxed.
     RelaxedLoadsOf(usize),
-    /// A bitwise intersection orders nothing.
+    /// Bitwise intersections are relaxed.
     RelaxedIntersections,
-    /// A store of this value is lost.
+    /// Stores of this value are lost.
     LostStoresOf(u64),
-    /// Who has taken the lock of a pageblock's owner does not ask whether it is the owner still.
-    OwnerNotAskedAgain,
-    /// A compare-and-exchange orders nothing.
+    /// A thread that has taken the lock of a pageblock's owner does not check that the CPU still owns the pageblock.
+    OwnerNotRechecked,
+    /// Compare-and-exchanges are relaxed.
     RelaxedExchanges,
-    /// Tags that tell apart when a word held the same link stay what they are.
-    IdleTags,
-    /// Lists that look empty are not locked by who ends what may be in progress at them.
-    EmptyListsPassedBy,
-    /// Who collects batches does not say so.
-    SilentCollectors,
-    /// A planned cut is carried out without another look.
-    PlansBelieved,
-    /// Who takes pages without a lock does not look at their entry again.
-    EntriesSeenOnce,
-    /// Page tables go, and nothing says so.
-    TablesGoSilently,
+    /// The tags that tell two uses of the same link in a word apart do not change.
+    ConstantTags,
+    /// The wait for transfers in progress skips the locks of lists that look empty.
+    EmptyListsNotLocked,
+    /// Collectors of batches do not register.
+    CollectorsNotRegistered,
+    /// A planned cut is executed without checking it again.
+    PlansNotRechecked,
+    /// The lock-free pin does not read the page-table entry again.
+    EntriesNotRechecked,
+    /// Page tables are freed without counting it.
+    TablesFreedUncounted,
     /// The entry of a huge page is not marked while its block is split.
     SplitUnmarked,
-    /// Pages of a block that is split have users before their entries are changed.
+    /// Pages of a block that is split get users before their entries change.
     PartsChangedLate,
-    /// References on parts of a split page of a device are got without one on the head.
-    PartsGotAlone,
-    /// Who has got references on a page of a device does not ask whether it is still the page that he looked for.
-    PageNotAskedAgain,
-    /// Tails become shared while somebody may be between a look at a count there and an exchange.
-    NoGrace,
-    /// Nothing orders the mark of who gets references before his look at the count.
+    /// A thread gets references on parts of a split device page without one on the head.
+    PartsGotWithoutHead,
+    /// A thread that has got references on a device page does not check that it is still the page it looked up.
+    PageNotRechecked,
+    /// Tails become shared while a thread may be between reading a count there and the exchange.
+    NoGracePeriod,
+    /// The mark of a thread that gets references is not ordered before its read of the count.
     MarksUnordered,
 }
 
@@ -78,13 +78,13 @@ pub fn weakened<T>(weakness: Weakness, explore: impl FnOnce() -> T) -> T {
     explore()
 }
 
-/// What is wrong now.
+/// The weakness in force.
 #[cfg(loom)]
 pub(super) fn weakness() -> Weakness {
     WEAKNESS.get()
 }
 
-/// Whether this is what is wrong.
+/// Whether this is the weakness in force.
 pub fn is_weakened(weakness: Weakness) -> bool {
     WEAKNESS.get() == weakness
 }

@@ -32,7 +32,7 @@ pub(super) const fn passes_empty_lists_by() -> bool {
 /// As above.
 #[cfg(any(loom, shuttle))]
 pub(super) fn passes_empty_lists_by() -> bool {
-    crate::sync::is_weakened(crate::sync::Weakness::EmptyListsPassedBy)
+    crate::sync::is_weakened(crate::sync::Weakness::EmptyListsNotLocked)
 }
 
 impl<'y, P: Platform> YardZone<'y, P> {

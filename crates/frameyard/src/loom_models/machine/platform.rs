@@ -1,4 +1,4 @@
-//! The platform of a machine's thread: locks, and the bringing up of the memory map, can be broken on purpose.
+//! The platform of a machine's thread. Locks and the initialisation of the memory map can be broken on purpose.
 
 use std::cell::Cell;
 use std::ptr::NonNull;
@@ -19,23 +19,23 @@ use crate::units::{CpuId, NodeId, Order, PageCount, Pfn, PfnRange};
 use crate::zone::PageblockMap;
 
 std::thread_local! {
-    /// How often a lock was found held, in all executions of the models that this thread has explored.
+    /// Contended lock attempts in all executions that this thread has explored.
     static CONTENDED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// How often threads of models met at a lock, in all executions that the caller has explored.
+/// Contended lock attempts in all executions that the caller has explored.
 pub(in crate::loom_models) fn contentions() -> u64 {
     CONTENDED.get()
 }
 
-/// What is wrong with a lock.
+/// A defect of a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::loom_models) enum Flaw {
-    /// Taking it orders nothing.
+    /// Taking it is relaxed.
     TakenRelaxed,
-    /// Giving it back orders nothing.
+    /// Releasing it is relaxed.
     GivenBackRelaxed,
-    /// Taking it succeeds though another thread has it.
+    /// Taking it succeeds while another thread holds it.
     NeverRefused,
 }
 
@@ -75,10 +75,10 @@ impl Platform for Provided {
         CpuId(0)
     }
 
-    /// Explores one look at a lock that is held, then lets the others go on.
+    /// Explores one read of a held lock, then switches to another thread.
     ///
-    /// A look changes nothing, so executions with more looks differ from ones with fewer in nothing that counts.
-    /// Without the cut two waiting threads would be tried in turns without end while the holder is preempted.
+    /// A read changes nothing, so executions with more reads are equivalent. Without the limit loom would alternate between two
+    /// waiting threads for ever while the holder is preempted.
     fn relax(&self, round: u32) {
         if round > 0 {
             loom::skip_branch();
@@ -95,29 +95,29 @@ impl MapBacking for Provided {}
 
 impl Probe for Provided {}
 
-/// What is wrong with how the memory map comes up.
+/// A defect of the initialisation of the memory map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::loom_models) enum InitFlaw {
     /// The types of pageblocks are published before their pages are written.
     PublishedEarly,
-    /// Pages are written once more when their blocks are free.
+    /// Pages are written again when their blocks are free.
     WrittenLate,
 }
 
-/// What is said where a thread writes to a tail, or is about to.
+/// The failure message for a write to a shared tail.
 pub(in crate::loom_models) const TAIL_WRITTEN: &str = "a shared tail is written to";
 
-/// Which pages of devices are tails that nobody may write to. A witness of the order that loom has chosen; threads may
-/// switch where it looks.
+/// The pages of devices that are shared tails, which must not be written. Records the order that loom has chosen; loom may
+/// switch threads at its checks.
 #[derive(Debug, Default)]
 pub(super) struct Deduplicated {
     frames: Mutex<Vec<PfnRange>>,
     switch: AtomicU32,
-    /// Those of all threads, where they mark their gets.
+    /// The marks of all threads, if threads mark their gets.
     marks: Mutex<Vec<Arc<ThreadMark>>>,
 }
 
-/// The mark of a thread, and the pages that it is about to change, or was: from its last get on.
+/// The mark of a thread, and the pages that it has written or is about to write since its last get.
 #[derive(Debug, Default)]
 pub(super) struct ThreadMark {
     mark: GetMark,
@@ -125,16 +125,16 @@ pub(super) struct ThreadMark {
 }
 
 impl Deduplicated {
-    /// The mark of a new thread, where threads mark their gets.
+    /// The mark of a new thread, if threads mark their gets.
     pub(super) fn mark(&self, gets: SpeculativeGets) -> Option<Arc<ThreadMark>> {
         let mark = (gets == SpeculativeGets::Marked).then(Arc::<ThreadMark>::default);
         self.marks.lock().unwrap().extend(mark.clone());
         mark
     }
 
-    /// Waits for gets that have begun, as a platform does which makes tails such that they cannot be written.
+    /// Waits for gets that have begun, like a platform that makes tails read-only.
     fn wait_for_gets(&self) {
-        if is_weakened(Weakness::NoGrace) {
+        if is_weakened(Weakness::NoGracePeriod) {
             return;
         }
         let marks = self.marks.lock().unwrap().clone();
@@ -174,21 +174,21 @@ impl Deduplicated {
     }
 }
 
-/// A thread's platform: the provided locks, unless they are to be broken, and loom's threads as workers.
+/// A thread's platform: the provided locks, possibly broken, and loom's threads as workers.
 #[derive(Debug)]
 pub(in crate::loom_models) struct ModelPlatform {
     pub(super) cpu: CpuId,
     pub(super) locks: Locks,
-    /// The most workers there can be.
+    /// The most workers.
     pub(super) workers: usize,
-    /// Refuses memory for the map, as often as this says. No part of the model: only one thread has this platform.
+    /// The number of requests for map memory to refuse. Not modelled: only one thread has this platform.
     pub(super) refusals: Mutex<u32>,
     /// The last round of the longest wait. As above.
     pub(super) longest_wait: Mutex<u32>,
-    /// What is wrong, and the yard's map and pageblock types, for doing it.
+    /// The defect, and the yard's map and pageblock types, which it changes.
     pub(super) broken: Option<(InitFlaw, MemMap, PageblockMap<'static>)>,
     pub(super) tails: Arc<Deduplicated>,
-    /// The mark of the thread, where gets are marked.
+    /// The mark of the thread, if threads mark their gets.
     pub(super) mark: Option<Arc<ThreadMark>>,
 }
 
@@ -198,12 +198,12 @@ impl ModelPlatform {
         *self.longest_wait.lock().unwrap()
     }
 
-    /// From now on refuses memory for the map, so many times.
+    /// Refuses the next `times` requests for map memory.
     pub(in crate::loom_models) fn refuse(&self, times: u32) {
         *self.refusals.lock().unwrap() = times;
     }
 
-    /// Does what is wrong, when its time has come.
+    /// Applies the defect, if it is this one.
     fn break_init(&self, flaw: InitFlaw, run: PfnRange) {
         let Some((_, map, blocks)) = self.broken.filter(|(wanted, ..)| *wanted == flaw) else { return };
         for frame in 0..run.count().0 {
@@ -260,7 +260,7 @@ impl Platform for ModelPlatform {
         _node_of: &(dyn Fn(usize) -> NodeId + Sync),
         job: &(dyn Fn(usize) + Sync),
     ) -> Result<(), WorkerPanicked> {
-        // SAFETY: all workers are joined before this returns; where one panics, loom ends the whole execution.
+        // SAFETY: all workers are joined before this returns. If one panics, loom ends the whole execution.
         let shared: &'static (dyn Fn(usize) + Sync) = unsafe { core::mem::transmute(job) };
         let others: Vec<_> = (1..count.min(self.workers)).map(|number| thread::spawn(move || shared(number))).collect();
         job(0);
@@ -308,7 +308,7 @@ impl MapBacking for ModelPlatform {
     }
 
     fn return_map(&self, frames: PfnRange, _address: NonNull<u8>, _bytes: usize) {
-        // All of a device is untouched memory again; what begins inside a compound page are its tails.
+        // A whole device is untouched memory again. A range that begins inside a compound page is its tails.
         if frames.start.is_aligned(LARGEST) {
             self.tails.make_real(frames);
         } else {

@@ -10,7 +10,7 @@ use crate::page::Page;
 pub(super) struct Streaming;
 
 impl Streaming {
-    /// What works anywhere.
+    /// The way that works on every CPU.
     pub(super) const PORTABLE: Self = Self;
 
     /// The best that this machine has.
@@ -28,7 +28,7 @@ impl Streaming {
     ///
     /// # Safety
     ///
-    /// `first` points to `count` writable pages that nobody else uses meanwhile.
+    /// `first` points to `count` writable pages that no other thread accesses during the call.
     pub(super) unsafe fn write(self, first: NonNull<Page>, count: usize, words: &[u64; WORDS]) {
         // SAFETY: the caller's contract.
         unsafe { stores::set::<ALL>(first, count, words) }
@@ -44,7 +44,7 @@ impl Streaming {
         unsafe { stores::zero(first, count) }
     }
 
-    /// Nothing: plain stores are ordered by whatever publishes them.
+    /// Nothing: publication orders plain stores.
     #[expect(clippy::unused_self, reason = "the same interface as where there is something to order")]
     pub(super) fn fence(self) {}
 }

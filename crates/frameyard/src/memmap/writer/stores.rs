@@ -10,7 +10,7 @@ use crate::page::Page;
 ///
 /// # Safety
 ///
-/// `first` points to `count` writable pages that nobody else uses meanwhile.
+/// `first` points to `count` writable pages that no other thread accesses during the call.
 pub(super) unsafe fn zero(first: NonNull<Page>, count: usize) {
     // SAFETY: the caller's contract; an all-zero page is valid.
     unsafe { first.write_bytes(0, count) }
@@ -18,8 +18,8 @@ pub(super) unsafe fn zero(first: NonNull<Page>, count: usize) {
 
 /// Stores the words of each page that `MASK` has a bit for: one store of 8 bytes each.
 ///
-/// The stores are volatile, so that the compiler neither joins them to vector stores or a `memset` nor drops those
-/// that write what is there already.
+/// The stores are volatile, so that the compiler neither combines them into vector stores or a `memset` nor drops redundant
+/// ones.
 ///
 /// # Safety
 ///
@@ -34,7 +34,7 @@ pub(super) unsafe fn set<const MASK: u8>(first: NonNull<Page>, count: usize, wor
 
 /// Calls the general `memset` for the 64 bytes of each page, then stores the words that `MASK` has a bit for.
 ///
-/// The compiler does not know how long a page is, or it would make a few vector stores of the call.
+/// The length is hidden from the compiler, which would otherwise turn the call into a few vector stores.
 ///
 /// # Safety
 ///

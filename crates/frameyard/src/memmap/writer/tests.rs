@@ -84,7 +84,7 @@ fn line_of(content: PageTemplate) -> Line {
 }
 
 #[test]
-fn all_writers_leave_the_same_bits_and_nothing_beside_them() {
+fn all_ways_write_the_same_bits_and_nothing_outside() {
     let lengths = if cfg!(miri) { &[1, 2, 3, 7, 64][..] } else { &[1, 2, 3, 7, 15, 16, 17, 64, 67, 32768] };
     for writer in writers() {
         for content in contents() {
@@ -130,7 +130,7 @@ fn an_empty_part_writes_nothing() {
 }
 
 #[test]
-fn none_leaves_memory_alone() {
+fn the_way_none_writes_nothing() {
     let writer = MapWriter::new(Initialiser::None);
     let mut run = Run::new(1, 64);
     run.prepare(writer);
@@ -139,7 +139,7 @@ fn none_leaves_memory_alone() {
 }
 
 #[test]
-fn two_pass_alone_writes_before_the_content_is_known() {
+fn only_two_pass_writes_while_preparing() {
     for writer in writers() {
         let mut run = Run::new(1, 64);
         run.prepare(writer);
@@ -149,7 +149,7 @@ fn two_pass_alone_writes_before_the_content_is_known() {
 }
 
 #[test]
-fn kernel_like_content_names_zone_and_section_and_begins_its_counts() {
+fn kernel_like_content_has_zone_section_and_initial_counts() {
     let content = PageTemplate::of(MapContent::Kernel, 0x12_3456, Some(ZONE));
     let identity = (0x12_3456 << 32) | (u64::from(ZONE.0) + 1);
     assert_eq!(content.0, [0, 0, identity, 0xffff_ffff_0000_0000, 0, 0, 0, 0]);
@@ -159,7 +159,7 @@ fn kernel_like_content_names_zone_and_section_and_begins_its_counts() {
 }
 
 #[test]
-fn zero_content_is_zero_wherever_a_page_is() {
+fn zero_content_is_zero_in_all_sections_and_zones() {
     for zone in [None, Some(ZONE)] {
         assert_eq!(PageTemplate::of(MapContent::Zero, 0x12_3456, zone), PageTemplate::ZERO);
     }

@@ -1,8 +1,7 @@
-//! Whole pages past the caches on x86-64: lines built in vector registers, and the CPU's ways to zero.
+//! Non-temporal stores of whole pages on x86-64: lines from vector registers, and the CPU's ways to zero.
 //!
-//! A streaming store of a whole line writes it without reading it first. What there is to store with is asked of
-//! the CPU at run time, once for each writer. The stores are assembly, for the compiler's own ones take an address
-//! in a register each, which doubles the instructions.
+//! A streaming store writes a whole line without reading it first. Each writer detects the CPU's instructions at run time,
+//! once. The stores are assembly: the compiler's own stores need an address register each, which doubles the instructions.
 
 use core::arch::asm;
 use core::arch::x86_64::{__cpuid, __cpuid_count};
@@ -20,7 +19,7 @@ pub(super) struct Streaming {
     zeroes: Zeroes,
 }
 
-/// What pages are stored with. Each is used only where it is detected: some CPUs lack the instructions.
+/// The instructions that store pages. Each is used only if detected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Lines {
     /// Plain stores of 8 bytes: all that a program compiled without vector registers may use.
@@ -36,7 +35,7 @@ enum Lines {
     Avx512,
 }
 
-/// What zeroes are written with.
+/// The instructions that zero pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Zeroes {
     /// The same stores as any other content.
@@ -47,7 +46,7 @@ enum Zeroes {
     RepStore,
 }
 
-/// From how many pages on `rep stosb` is worth while: 64 MiB.
+/// The shortest run for which `rep stosb` is fastest: 64 MiB of pages.
 ///
 /// Measured on an AMD EPYC of the Zen 4 family with 32 MiB of L3, zeroes to 1 GiB of memory: in runs of 64 KiB to
 /// 16 MiB `rep stosb` writes 31 GB/s, in runs of 32 MiB 67, of 64 MiB 72, and 76 in one run; below, its lines are read
@@ -56,17 +55,17 @@ enum Zeroes {
 /// there is AVX2 nothing is faster than it, at any length; the other ways are for CPUs without. (Few in tests.)
 const LONG_RUN_PAGES: usize = if cfg!(test) { 64 } else { (64 << 20) / PAGE_BYTES };
 
-/// How many pages one round of a loop writes: as many as the list of offsets in `stream_pages` has.
+/// Pages per loop iteration: the number of offsets in `stream_pages`.
 ///
 /// So a page costs 1.2 instructions with stores of 64 bytes, 2.2 with 32, and 4.2 with 16.
 #[cfg(target_feature = "sse2")]
 const UNROLLED: usize = 16;
 
 impl Streaming {
-    /// What works anywhere.
+    /// The way that works on every CPU.
     pub(super) const PORTABLE: Self = Self { lines: Lines::Words, zeroes: Zeroes::Lines };
 
-    /// The best that this CPU has.
+    /// The fastest way of this CPU.
     pub(super) fn detected() -> Self {
         let features = Features::of_this_cpu();
         let lines = features.lines();
@@ -80,7 +79,7 @@ impl Streaming {
         Self { lines, zeroes }
     }
 
-    /// Everything that this CPU has, for tests.
+    /// All ways of this CPU, for tests.
     #[cfg(test)]
     pub(super) fn available() -> impl Iterator<Item = Self> {
         let features = Features::of_this_cpu();
@@ -106,9 +105,9 @@ impl Streaming {
     ///
     /// # Safety
     ///
-    /// `first` points to `count` writable pages that nobody else uses meanwhile.
+    /// `first` points to `count` writable pages that no other thread accesses during the call.
     pub(super) unsafe fn write(self, first: NonNull<Page>, count: usize, words: &[u64; WORDS]) {
-        // SAFETY: the caller's contract; the CPU has what `lines` names, for nothing else is ever chosen.
+        // SAFETY: the caller's contract; the CPU has what `lines` names, because only detected instructions are chosen.
         unsafe {
             match self.lines {
                 Lines::Words => stores::set::<ALL>(first, count, words),
@@ -128,7 +127,7 @@ impl Streaming {
     ///
     /// As for [`write`](Self::write).
     pub(super) unsafe fn zero(self, first: NonNull<Page>, count: usize) {
-        // SAFETY: the caller's contract; the CPU has what `zeroes` names, for nothing else is ever chosen.
+        // SAFETY: the caller's contract; the CPU has what `zeroes` names, because only detected instructions are chosen.
         unsafe {
             match self.zeroes {
                 Zeroes::ClearLine => clear_lines(first, count),
@@ -148,7 +147,7 @@ impl Streaming {
     }
 }
 
-/// What of the CPU matters here.
+/// The CPU features that matter here.
 #[derive(Clone, Copy, Debug)]
 struct Features {
     #[cfg(target_feature = "sse2")]
@@ -194,7 +193,7 @@ const AVX_STATE: u64 = 0b110;
 #[cfg(target_feature = "sse2")]
 const AVX512_STATE: u64 = 0b1110_0110;
 
-/// Which parts of the vector state the operating system keeps (`XCR0`); none where it does not say.
+/// The parts of the vector state that the operating system saves (`XCR0`); none if unknown.
 #[cfg(target_feature = "sse2")]
 fn vector_state() -> u64 {
     const OSXSAVE_AND_AVX: u32 = 0b11 << 27;

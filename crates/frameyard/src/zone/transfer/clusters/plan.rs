@@ -169,5 +169,5 @@ const fn is_believed() -> bool {
 /// Whether a plan is carried out unchecked: in a broken model.
 #[cfg(loom)]
 fn is_believed() -> bool {
-    crate::sync::is_weakened(crate::sync::Weakness::PlansBelieved)
+    crate::sync::is_weakened(crate::sync::Weakness::PlansNotRechecked)
 }

@@ -59,7 +59,7 @@ const fn collector() -> u32 {
 /// What one collector counts as: in a broken model, nothing.
 #[cfg(any(loom, shuttle))]
 fn collector() -> u32 {
-    u32::from(!crate::sync::is_weakened(crate::sync::Weakness::SilentCollectors))
+    u32::from(!crate::sync::is_weakened(crate::sync::Weakness::CollectorsNotRegistered))
 }
 
 /// Returns all batches of the depot to the free lists, and waits for other collectors.

@@ -60,7 +60,7 @@ const fn tag_step() -> u64 {
 /// What a departing batch adds to the tag: in a broken model, nothing.
 #[cfg(any(loom, shuttle))]
 fn tag_step() -> u64 {
-    u64::from(!crate::sync::is_weakened(crate::sync::Weakness::IdleTags))
+    u64::from(!crate::sync::is_weakened(crate::sync::Weakness::ConstantTags))
 }
 
 /// The top word, taken apart.

@@ -172,8 +172,8 @@ fn a_pop_is_not_misled_by_a_head_that_comes_back() {
 
 #[test]
 fn a_tag_that_stands_still_loses_batches() {
-    weakened(Weakness::IdleTags, || assert_fails(a_head_comes_back, &DAMAGES));
-    weakened(Weakness::IdleTags, || assert_fails(detached_and_back, &DAMAGES));
+    weakened(Weakness::ConstantTags, || assert_fails(a_head_comes_back, &DAMAGES));
+    weakened(Weakness::ConstantTags, || assert_fails(detached_and_back, &DAMAGES));
 }
 
 #[test]

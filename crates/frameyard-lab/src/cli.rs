@@ -39,7 +39,7 @@ pub use device_args::{
     DeviceArgs, DeviceChoice, DeviceCommand, DeviceCreateArgs, DeviceDestroyArgs, DeviceListArgs, DeviceMapArgs,
     DeviceSessionArgs, SessionArgs,
 };
-pub use extent_args::{FullArgs, QuickArgs};
+pub use extent_args::{FullArgs, QuickArgs, VirtualDurationArgs};
 pub use init_args::{InitArgs, usual_initialiser};
 pub use kernbench_args::{BuildArgs, KernbenchArgs, ListsSized, SimKernbenchArgs};
 pub use machine_args::{GeometryArgs, MachineArgs};
@@ -49,7 +49,7 @@ pub use pin_args::{MemoryRegionArgs, PinArgs, PinMemory, PinResult, PinnedArgs};
 pub use run_args::{AllocArgs, BenchArgs, BenchWorkload};
 pub use sim_args::{
     SimArgs, SimCommand, SimDeferredInitArgs, SimHighallocArgs, SimOrder0ThpArgs, SimPageFaultArgs,
-    SimParallelFreeArgs, SimPurgeArgs, SimRunArgs, VirtualDurationArgs,
+    SimParallelFreeArgs, SimPurgeArgs, SimRunArgs,
 };
 pub use stress_args::{StressArgs, StressPolicy};
 pub use values::{Amount, HugePageMinimum, ParseAmountError, ParseTasksError, TaskRange};

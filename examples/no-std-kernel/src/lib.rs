@@ -138,7 +138,7 @@ pub fn init() -> Result<&'static Yard<Kernel>, SetupError> {
     let config = YardConfig { geometry, zone_limits: ZoneLimits::NONE, ..YardConfig::new(&[NodeId(0)]) };
     let layout = Layout::plan(&table, &config).map_err(SetupError::Boot)?;
     // SAFETY: both regions are zeroed memory of the image that nothing else uses, and this function runs once.
-    // `frame_bytes` maps the frames of the table, and no others.
+    // `frame_bytes` maps the frames of the table, and only those.
     let yard = unsafe { Yard::create(&table, &config, &layout, MAP.raw(), CONTROL.raw(), Kernel) };
     let yard = yard.map_err(SetupError::Boot)?;
     // SAFETY: the state admits one caller, and readers only after READY.

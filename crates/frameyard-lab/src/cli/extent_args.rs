@@ -1,7 +1,11 @@
 //! Options that limit how much is measured.
 
+use std::time::Duration;
+
 use clap::Args;
 use frameyard::ByteSize;
+
+use super::values::positive_duration;
 
 /// Memory of quick runs: enough for every workload, and soon filled.
 const QUICK_MEMORY: ByteSize = ByteSize::gib(1);
@@ -30,4 +34,12 @@ pub struct FullArgs {
     /// Lift the limits on time and memory: memory maps of more than 4 GiB are written, and sweeps are complete
     #[arg(long)]
     pub full: bool,
+}
+
+/// The counted virtual time.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct VirtualDurationArgs {
+    /// Virtual time to count, as in 100ms or 1s; tasks finish their last round, so a run takes longer
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = positive_duration)]
+    pub duration: Duration,
 }

@@ -7,8 +7,7 @@ use frameyard::Order;
 use frameyard::policy::ZonePolicy;
 
 use super::examples;
-use super::values::{access_kind, order, positive_number, task_mode, whole_number};
-use super::workload_args::zone_policy;
+use super::values::{access_kind, order, positive_number, task_mode, whole_number, zone_policy};
 use super::{
     CompactionArgs, ContigArgs, DeviceMapArgs, FaultCostArgs, FullArgs, HighallocArgs, InitArgs, KernbenchArgs,
     MachineArgs, MemmapArgs, MemoryRegionArgs, Order0ThpArgs, OutputArgs, PageFaultArgs, ParallelFreeArgs,

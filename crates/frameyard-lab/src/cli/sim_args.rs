@@ -10,6 +10,7 @@ use frameyard::watermarks::PcpSizing;
 
 use super::init_args::initialiser;
 use super::values::{TaskRange, duration, percentage, positive_duration, positive_number, positive_size};
+use super::extent_args::VirtualDurationArgs;
 use super::{CalibrateArgs, CheckArgs, ComparedArgs, OutputArgs, SimKernbenchArgs};
 use crate::output::OutputFile;
 
@@ -74,14 +75,6 @@ pub struct SimRunArgs {
     /// Output options.
     #[command(flatten)]
     pub output: OutputArgs,
-}
-
-/// The counted virtual time.
-#[derive(Args, Clone, Copy, Debug)]
-pub struct VirtualDurationArgs {
-    /// Virtual time to count, as in 100ms or 1s; tasks finish their last round, so a run takes longer
-    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = positive_duration)]
-    pub duration: Duration,
 }
 
 /// Arguments of `sim page-fault`.

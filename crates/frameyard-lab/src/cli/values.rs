@@ -8,7 +8,9 @@ use std::time::Duration;
 use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use frameyard::ByteSize;
+use frameyard::policy::ZonePolicy;
 use frameyard::units::ParseSizeError;
+use frameyard_vm::LruPolicy;
 use frameyard_workloads::TaskMode;
 use frameyard_workloads::alloc::AccessKind;
 
@@ -248,6 +250,18 @@ pub(super) fn order(text: &str) -> Result<frameyard::Order, String> {
 /// The order of a pageblock, which is at least 1.
 pub(super) fn pageblock_order(text: &str) -> Result<frameyard::Order, String> {
     text.parse::<NonZeroU8>().map_err(|_| "a pageblock has at least order 1".to_owned()).and_then(|_| order(text))
+}
+
+/// Reads a policy of zones.
+pub(super) fn zone_policy() -> impl TypedValueParser<Value = ZonePolicy> {
+    let names = ZonePolicy::ALL.iter().map(|policy| policy.name());
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<ZonePolicy>())
+}
+
+/// Reads a policy of LRU lists.
+pub(super) fn lru_policy() -> impl TypedValueParser<Value = LruPolicy> {
+    let names = LruPolicy::ALL.iter().map(|policy| policy.name());
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<LruPolicy>())
 }
 
 #[cfg(test)]

@@ -4,13 +4,14 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueHint};
 use frameyard::ByteSize;
 use frameyard::policy::ZonePolicy;
 use frameyard_vm::LruPolicy;
 
-use super::values::{duration, percentage, positive_duration, positive_number, task_mode, whole_number};
+use super::values::{
+    duration, lru_policy, percentage, positive_duration, positive_number, task_mode, whole_number, zone_policy,
+};
 use super::{FullArgs, MachineArgs, OutputArgs, QuickArgs, TaskRange, YardArgs};
 use frameyard_workloads::TaskMode;
 
@@ -206,18 +207,6 @@ pub struct PurgeArgs {
 pub struct WorkerArgs {
     /// The task, as JSON.
     pub order: String,
-}
-
-/// Reads a policy of zones.
-pub(super) fn zone_policy() -> impl TypedValueParser<Value = ZonePolicy> {
-    let names = ZonePolicy::ALL.iter().map(|policy| policy.name());
-    PossibleValuesParser::new(names).try_map(|name| name.parse::<ZonePolicy>())
-}
-
-/// Reads a policy of LRU lists.
-pub(super) fn lru_policy() -> impl TypedValueParser<Value = LruPolicy> {
-    let names = LruPolicy::ALL.iter().map(|policy| policy.name());
-    PossibleValuesParser::new(names).try_map(|name| name.parse::<LruPolicy>())
 }
 
 #[cfg(test)]

@@ -6,8 +6,7 @@ use frameyard::policy::ZonePolicy;
 use frameyard::watermarks::PcpSizing;
 
 use super::init_args::pcp_reset;
-use super::values::whole_number;
-use super::workload_args::zone_policy;
+use super::values::{whole_number, zone_policy};
 use super::{Amount, FullArgs, HugePageMinimum, InitArgs, MachineArgs, OutputArgs, ShownFile, ShownFormat, Workload};
 
 /// How a yard is set up on its machine.

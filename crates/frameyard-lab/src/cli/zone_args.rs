@@ -6,8 +6,7 @@ use clap::Args;
 use frameyard::{ByteSize, Order};
 use frameyard_vm::LruPolicy;
 
-use super::values::{order, positive_number, positive_size, whole_number};
-use super::workload_args::lru_policy;
+use super::values::{lru_policy, order, positive_number, positive_size, whole_number};
 use super::{Amount, MachineArgs, OutputArgs, QuickArgs, YardArgs};
 
 /// Arguments of `bench compaction`.

@@ -52,7 +52,7 @@ fn every_policy_has_its_own_run() {
     for policy in frameyard::policy::ZonePolicy::ALL {
         assert!(stdout(&output).contains(&format!("{policy}, 2 threads:")), "{policy}");
     }
-    assert!(stdout(&output).contains("No frame was handed out twice"));
+    assert!(stdout(&output).contains("No frame was allocated twice"));
 }
 
 #[test]

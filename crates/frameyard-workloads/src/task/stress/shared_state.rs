@@ -73,7 +73,7 @@ impl fmt::Display for Holder {
     }
 }
 
-/// A block in somebody's holdings, and who was given it.
+/// An allocated block, and the task that holds it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Block {
     pub(crate) pfn: Pfn,

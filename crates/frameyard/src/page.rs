@@ -16,7 +16,6 @@ use crate::units::{MigrateType, Order, Pfn, ZoneId};
 pub(crate) mod content;
 mod counted;
 mod interior;
-#[cfg_attr(not(feature = "policy-clusters"), expect(dead_code, reason = "for clusters, which are not compiled in"))]
 mod listing;
 mod pins;
 mod residence;

@@ -34,38 +34,33 @@
 //!   skipped merging.
 //! - Bits set = records that are not free = `used`. At rest all of these are listed.
 
-#[cfg(feature = "policy-clusters")]
 mod detach;
-#[cfg(feature = "policy-clusters")]
 mod list;
-#[cfg(feature = "policy-clusters")]
 mod plan;
-#[cfg(feature = "policy-clusters")]
 mod record;
-#[cfg(feature = "policy-clusters")]
 mod splice;
 mod statistics;
-#[cfg(feature = "policy-clusters")]
 mod tables;
-#[cfg(feature = "policy-clusters")]
 mod validate;
 
-#[cfg(all(test, feature = "policy-clusters", any(loom, shuttle)))]
+#[cfg(all(test, any(loom, shuttle)))]
 pub(crate) use list::HELD_RECORD;
-#[cfg(feature = "policy-clusters")]
 pub(super) use {
     detach::fetch,
     list::{State, collect, is_in_listed_cluster, join, leave},
     splice::give_back,
     statistics::Counts,
-    tables::{Table, assign, fits, plan, words, words_bound},
+    tables::{Table, assign, fits, plan},
     validate::validate,
 };
 
 pub use statistics::{ClusterDrains, ClusterStatistics};
+pub(crate) use tables::{batch_words, batch_words_bound};
+
+/// Whether the mechanism is compiled in.
+pub(super) const COMPILED_IN: bool = cfg!(feature = "policy-clusters");
 
 /// How clusters move: the knobs of the published variants.
-#[cfg(feature = "policy-clusters")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Knobs {
     /// One cluster at a time; drained pages join clusters page by page.

@@ -26,6 +26,9 @@ use crate::zone::exclusive::{add_exclusive, sub_exclusive};
 use crate::zone::fixed_vec::FixedVec;
 use crate::zone::view::{LockedZone, ZoneView};
 
+/// Whether the mechanism is compiled in.
+pub(super) const COMPILED_IN: bool = cfg!(feature = "policy-deferred-merge");
+
 /// The most pages treated under one hold of the lock.
 const AT_ONCE: usize = if cfg!(loom) { 2 } else { 32 };
 
@@ -69,7 +72,6 @@ pub(super) enum Merging {
     /// It defers their merges.
     Deferred,
     /// It defers their merges and puts them into clusters.
-    #[cfg(feature = "policy-clusters")]
     Clustered,
 }
 
@@ -81,11 +83,10 @@ pub(super) enum Rest {
     /// They lose their marks.
     Unmarked,
     /// They lose their marks and their clusters.
-    #[cfg(feature = "policy-clusters")]
     Alone,
 }
 
-/// What clusters do about pages whose marks change. Empty if clusters are not compiled in.
+/// What clusters do about pages whose marks change.
 pub(super) trait SkipHooks {
     /// A page on a list got the mark.
     fn marked(&mut self, pfn: Pfn, tag: Tag);
@@ -93,13 +94,6 @@ pub(super) trait SkipHooks {
     fn unmarked(&mut self, pfn: Pfn, tag: Tag);
     /// The cluster of a page on a list ends.
     fn dissolve(&mut self, pfn: Pfn);
-}
-
-#[cfg(not(feature = "policy-clusters"))]
-impl<P: Platform> SkipHooks for LockedZone<'_, P> {
-    fn marked(&mut self, _: Pfn, _: Tag) {}
-    fn unmarked(&mut self, _: Pfn, _: Tag) {}
-    fn dissolve(&mut self, _: Pfn) {}
 }
 
 impl<'a, P: Platform> ZoneView<'a, P> {
@@ -188,7 +182,6 @@ fn wants<P: Platform>(view: ZoneView<'_, P>, pfn: Pfn, tag: Tag, rest: Rest) -> 
             tag.is_merge_skipped() && view.page(pfn.buddy(Order::ZERO)).tag().seems_free_buddy(Order::ZERO, view.id)
         }
         Rest::Unmarked => tag.is_merge_skipped(),
-        #[cfg(feature = "policy-clusters")]
         Rest::Alone => true,
     }
 }
@@ -209,7 +202,6 @@ fn settle_page<P: Platform>(locked: &mut LockedZone<'_, P>, pfn: Pfn, rest: Rest
         add_exclusive(&locked.counters().mechanisms.deferred_merge.later_merges, 1);
         return true;
     }
-    #[cfg(feature = "policy-clusters")]
     if rest == Rest::Alone && tag.is_clustered() {
         locked.dissolve(pfn);
     }
@@ -250,7 +242,6 @@ impl<P: Platform> LockedZone<'_, P> {
     }
 
     /// Counts marked pages that joined a list.
-    #[cfg(feature = "policy-clusters")]
     pub(super) fn add_skipped(&mut self, count: u64) {
         self.touch_skipped(Access::Write);
         add_exclusive(&self.skip_state().skipped, count);

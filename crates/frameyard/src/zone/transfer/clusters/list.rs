@@ -1,5 +1,6 @@
 //! Clusters on free lists: acquiring and releasing records, and the pages that join and leave clusters one by one.
 
+use super::COMPILED_IN;
 use super::record::{Record, RecordState};
 use crate::page::{CLUSTER, Link, Tag};
 use crate::platform::{Access, LineKind, Platform, SharedLine};
@@ -103,7 +104,7 @@ impl State {
     /// Whether single pages that join a list join clusters.
     #[inline(always)]
     pub(in crate::zone::transfer) fn is_joining(&self) -> bool {
-        self.joining.load(Ordering::Relaxed) != 0
+        COMPILED_IN && self.joining.load(Ordering::Relaxed) != 0
     }
 }
 

@@ -56,10 +56,8 @@ pub struct ClusterStatistics {
     pub stalls: u64,
 }
 
-#[cfg(feature = "policy-clusters")]
 pub(in crate::zone::transfer) use counts::Counts;
 
-#[cfg(feature = "policy-clusters")]
 mod counts {
     use super::{ClusterDrains, ClusterStatistics};
     use crate::sync::{AtomicU64, Ordering, all_atomic};

@@ -32,13 +32,12 @@ pub struct CpuOwnedStatistics {
     pub lock: LockUse,
 }
 
-#[cfg(feature = "policy-cpu-owned")]
 mod reading {
     use super::CpuOwnedStatistics;
     use crate::sync::{AtomicU64, Ordering};
-    use crate::units::{CpuId, PageCount, ZoneId};
+    use crate::units::{CpuId, PageCount};
     use crate::zone::transfer::cpu_owned::lists::CpuOwnedLists;
-    use crate::zone::transfer::cpu_owned::table::CpuOwnedTables;
+    use crate::zone::transfer::cpu_owned::table::CpuOwned;
 
     fn read(counter: &AtomicU64) -> u64 {
         counter.load(Ordering::Relaxed)
@@ -60,12 +59,12 @@ mod reading {
         sum.lock = sum.lock.and(lists.lock_use());
     }
 
-    impl CpuOwnedTables {
+    impl CpuOwned {
         /// The statistics of one CPU in a zone, or of all CPUs.
-        pub(in crate::zone::transfer) fn statistics(&self, zone: ZoneId, cpu: Option<CpuId>) -> CpuOwnedStatistics {
+        pub(in crate::zone::transfer) fn statistics(&self, cpu: Option<CpuId>) -> CpuOwnedStatistics {
             let mut sum = CpuOwnedStatistics::default();
-            let cpus = cpu.map_or(0..self.cpus(), |cpu| cpu.0..cpu.0 + 1);
-            cpus.filter_map(|cpu| self.lists_of(zone, CpuId(cpu))).for_each(|lists| add(&mut sum, lists));
+            let cpus = self.cpus().filter(|found| cpu.is_none_or(|cpu| cpu == *found));
+            cpus.filter_map(|cpu| self.lists_of(cpu)).for_each(|lists| add(&mut sum, lists));
             sum
         }
     }

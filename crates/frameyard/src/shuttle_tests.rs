@@ -177,7 +177,7 @@ fn stopped_in_a_pop() {
     live(ZonePolicy::Depot, |main| {
         let frames: Vec<Pfn> = (0..8 * BATCH).map_while(|_| main.take(Order::ZERO, Gfp::HIGHUSER_MOVABLE)).collect();
         frames.into_iter().for_each(|pfn| main.give(pfn, Order::ZERO));
-        assert!(main.yard.zone(ZONE).depot().batches >= 4, "there is something to pop");
+        assert!(main.yard.zone(ZONE).mechanism_counts().get("depot_batches") >= 4, "there is something to pop");
         // The group of CPU 3 has no batches, so its next allocation pops from the other group's stack. Its first read of a page
         // is that of the link below the head page on top.
         let stopped = main.start(3, |runner| {
@@ -190,7 +190,7 @@ fn stopped_in_a_pop() {
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         main.open_gate();
         stopped.join().unwrap();
-        let retries = main.yard.zone(ZONE).depot().retries;
+        let retries = main.yard.zone(ZONE).mechanism_counts().get("depot_retries");
         assert!(is_weakened(Weakness::ConstantTags) || retries > 0, "the pop found another tag");
     });
 }
@@ -227,8 +227,12 @@ fn changed(from: ZonePolicy) {
         let changer =
             main.start(2, |runner| runner.yard.set_policy(ZonePolicy::Vanilla).expect("no thread is stopped"));
         workers.into_iter().chain([changer]).for_each(|thread| thread.join().unwrap());
-        assert_eq!(main.yard.zone(ZONE).depot().batches, 0, "a batch {LEFT_OVER}");
-        assert_eq!(main.yard.zone(ZONE).cpu_owned().pageblocks, 0, "an owned pageblock {LEFT_OVER}");
+        assert_eq!(main.yard.zone(ZONE).mechanism_counts().get("depot_batches"), 0, "a batch {LEFT_OVER}");
+        assert_eq!(
+            main.yard.zone(ZONE).mechanism_counts().get("owned_pageblocks"),
+            0,
+            "an owned pageblock {LEFT_OVER}"
+        );
     });
 }
 

@@ -53,8 +53,8 @@ fn with_cluster(locks: Locks) -> (Runner, [Pfn; 2]) {
     main.give(pages[0], Order::ZERO);
     main.give(pages[2], Order::ZERO);
     main.set_limits(PageCount(8), PageCount(2));
-    let counted = main.yard.zone(ZONE).clusters();
-    assert_eq!((counted.in_use, counted.unmerged), (1, PageCount(2)), "two pages in one cluster");
+    let counted = main.yard.zone(ZONE).mechanism_counts();
+    assert_eq!((counted.get("clusters_in_use"), counted.get("unmerged_pages")), (1, 2), "two pages in one cluster");
     (main, [pages[1], pages[3]])
 }
 
@@ -80,8 +80,8 @@ fn with_two_clusters() -> Runner {
         main.give(pages[at], Order::ZERO);
     }
     main.set_limits(PageCount(8), PageCount(2));
-    let counted = main.yard.zone(ZONE).clusters();
-    assert_eq!((counted.in_use, counted.unmerged), (2, PageCount(4)), "four pages in two clusters");
+    let counted = main.yard.zone(ZONE).mechanism_counts();
+    assert_eq!((counted.get("clusters_in_use"), counted.get("unmerged_pages")), (2, 4), "four pages in two clusters");
     main
 }
 
@@ -172,7 +172,7 @@ fn enter_and_merge(locks: Locks) {
     let merger = main.start(1, move |runner| give_and_merge(runner, [pages[1]]));
     drainer.join().unwrap();
     merger.join().unwrap();
-    let whole: u64 = main.yard.zone(ZONE).clusters().drains.iter().map(|of| of.whole).sum();
+    let whole = main.yard.zone(ZONE).mechanism_counts().get("cluster_drains_movable");
     assert_eq!(whole, 1, "the drain enters as one cluster");
     finish(&main);
 }
@@ -200,7 +200,7 @@ fn cut_and_change_policy(locks: Locks) {
     let changer = main.start(1, |runner| runner.yard.set_policy(ZonePolicy::Vanilla).unwrap());
     refiller.join().unwrap();
     changer.join().unwrap();
-    assert_eq!(main.yard.zone(ZONE).clusters().in_use, 0, "no cluster is left");
+    assert_eq!(main.yard.zone(ZONE).mechanism_counts().get("clusters_in_use"), 0, "no cluster is left");
     others.into_iter().for_each(|pfn| main.give(pfn, Order::ZERO));
     finish(&main);
 }
@@ -247,8 +247,8 @@ fn two_clusters_cut_at_once_stand_as_planned() {
         let refills = || main.yard.zone(ZONE).statistics().refills;
         let before = refills();
         main.take_and_give(Order::ZERO);
-        let counted = main.yard.zone(ZONE).clusters();
-        assert_eq!((counted.detachments, refills() - before), (2, 1), "one refill takes both");
+        let counted = main.yard.zone(ZONE).mechanism_counts();
+        assert_eq!((counted.get("cluster_cuts"), refills() - before), (2, 1), "one refill takes both");
         finish(&main);
     });
     explore_within(FEW_SWITCHES, cut_both_and_move_pageblock);

@@ -26,7 +26,7 @@ fn stocked(locks: Locks) -> Runner {
     let main = Machine::boot(2, PcpSizing::Fixed(4), locks);
     main.yard.set_policy(ZonePolicy::Depot).expect("nobody else is there");
     main.fill_list(6);
-    assert_eq!(main.yard.zone(ZONE).depot().batches, 1, "the model does what it is for");
+    assert_eq!(main.yard.zone(ZONE).mechanism_counts().get("depot_batches"), 1, "the model does what it is for");
     main
 }
 
@@ -85,9 +85,9 @@ fn switch_meanwhile(locks: Locks) {
     let main = stocked(locks);
     let other = main.start(1, |runner| runner.take_and_give(Order::ZERO));
     main.yard.set_policy(ZonePolicy::Vanilla).expect("nobody stands still");
-    assert_eq!(main.yard.zone(ZONE).depot().batches, 0, "nothing is kept under another policy");
+    assert_eq!(main.yard.zone(ZONE).mechanism_counts().get("depot_batches"), 0, "nothing is kept under another policy");
     other.join().unwrap();
-    assert_eq!(main.yard.zone(ZONE).depot().batches, 0, "nothing is kept under another policy");
+    assert_eq!(main.yard.zone(ZONE).mechanism_counts().get("depot_batches"), 0, "nothing is kept under another policy");
     main.finish();
 }
 
@@ -119,7 +119,7 @@ fn isolate_all_meanwhile() {
     main.yard.set_policy(ZonePolicy::Depot).expect("nobody else is there");
     main.take_and_give(Order::ZERO);
     main.yard.zone(ZONE).drain_cpu(CpuId(0));
-    assert_eq!(main.yard.zone(ZONE).depot().batches, 1, "the model does what it is for");
+    assert_eq!(main.yard.zone(ZONE).mechanism_counts().get("depot_batches"), 1, "the model does what it is for");
     let taken = Arc::new(Mutex::new(None));
     let taker = {
         let taken = Arc::clone(&taken);

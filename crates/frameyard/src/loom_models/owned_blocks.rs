@@ -30,8 +30,12 @@ fn owning(sections: u64, locks: Locks) -> (Runner, Pfn) {
     let main = Machine::boot(sections, PcpSizing::Fixed(0), locks);
     main.yard.set_policy(ZonePolicy::OwnedBlocks).expect("nobody else changes it");
     let pfn = main.take(Order::ZERO).unwrap();
-    let owned = main.yard.zone(ZONE).cpu_owned();
-    assert_eq!((owned.pageblocks, owned.free), (1, PageCount(1)), "the other frame of the pageblock is CPU 0's");
+    let owned = main.yard.zone(ZONE).mechanism_counts();
+    assert_eq!(
+        (owned.get("owned_pageblocks"), owned.get("owned_free_pages")),
+        (1, 1),
+        "the other frame of the pageblock is CPU 0's"
+    );
     (main, pfn)
 }
 
@@ -123,10 +127,10 @@ fn end_policy(locks: Locks) {
     main.yard.set_policy(ZonePolicy::OwnedBlocks).expect("nobody else changes it");
     let other = main.start(1, |runner| runner.take_and_give(Order::ZERO));
     main.yard.set_policy(ZonePolicy::Vanilla).expect("nobody else changes it");
-    let left = main.yard.zone(ZONE).cpu_owned().pageblocks;
+    let left = main.yard.zone(ZONE).mechanism_counts().get("owned_pageblocks");
     assert_eq!(left, 0, "a pageblock {STILL_OWNED}");
     other.join().unwrap();
-    assert_eq!(main.yard.zone(ZONE).cpu_owned().pageblocks, 0, "a pageblock {STILL_OWNED}");
+    assert_eq!(main.yard.zone(ZONE).mechanism_counts().get("owned_pageblocks"), 0, "a pageblock {STILL_OWNED}");
     main.finish();
 }
 

@@ -53,11 +53,11 @@ fn finish(main: &Runner, high: u32) {
 
 fn nothing_is_left_over(main: &Runner) {
     let policy = main.yard.policy();
-    let batches = main.yard.zone(ZONE).depot().batches;
+    let batches = main.yard.zone(ZONE).mechanism_counts().get("depot_batches");
     assert!(policy == ZonePolicy::Depot || batches == 0, "a batch {LEFT_OVER}");
-    let pageblocks = main.yard.zone(ZONE).cpu_owned().pageblocks;
+    let pageblocks = main.yard.zone(ZONE).mechanism_counts().get("owned_pageblocks");
     assert!(policy == ZonePolicy::OwnedBlocks || pageblocks == 0, "an owned pageblock {LEFT_OVER}");
-    let clusters = main.yard.zone(ZONE).clusters().in_use;
+    let clusters = main.yard.zone(ZONE).mechanism_counts().get("clusters_in_use");
     assert!(matches!(policy, ZonePolicy::Cluster | ZonePolicy::ClusterBulk) || clusters == 0, "a cluster {LEFT_OVER}");
 }
 

@@ -20,7 +20,7 @@
 //! | [`collect`] | a request that would fail, compaction, isolation, a change of the policy | returns to the free lists, merged, what the mechanism holds |
 //! | [`BlockHooks`] | the free area | learns of blocks that join and leave free lists |
 //! | [`validate_held`], [`validate_lists`], [`validate_free_block`] | the validator | checks the mechanism's equations |
-//! | [`statistics`], [`held_pages_racy`], … | statistics and watermarks | reports counts |
+//! | [`MechanismCounts::of`], [`held_pages_racy`], … | statistics and watermarks | reports counts |
 //!
 //! # Protocol
 //!
@@ -34,7 +34,6 @@
 
 use super::batch::Batch;
 use super::block_list::Place;
-use super::counters::TransferCounters;
 use super::free_area::BlockHooks;
 use super::mechanisms::{MechanismTypes, Mechanisms};
 use super::policy::ZonePolicy;
@@ -43,7 +42,6 @@ use super::view::{LockedZone, ZoneView};
 use super::watermark::WatermarkLevel;
 use crate::page::{Link, Residence, Tag};
 use crate::platform::{Access, Activity, LineKind, Platform, SharedLine};
-use crate::sync::Ordering;
 use crate::sync::all_atomic;
 use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn, PfnRange, ZoneKind};
 
@@ -61,15 +59,11 @@ mod validate;
 
 #[cfg(all(test, any(loom, shuttle)))]
 pub(crate) use clusters::HELD_RECORD;
-pub use clusters::{ClusterDrains, ClusterStatistics};
 pub(crate) use clusters::{batch_words, batch_words_bound};
-pub use cpu_owned::CpuOwnedStatistics;
-pub use depot::DepotStatistics;
 pub(crate) use exchange::{DrainReason, DrainSource, RefillRequest};
 pub(crate) use pagewise::ListLimits;
 pub(crate) use quiescence::{Quiescence, TransferStalled};
-pub(crate) use statistics::MechanismStatistics;
-pub use statistics::TransferStatistics;
+pub use statistics::{CounterInfo, CounterKind, CounterScope, MechanismCounts};
 pub(crate) use table_sizes::TableSizes;
 pub(crate) use tables::{TRANSFER_TABLES, TransferTables, plan};
 pub(crate) use validate::{Found, Unsound};
@@ -469,40 +463,42 @@ pub(crate) fn validate_free_block<P: Platform>(view: ZoneView<'_, P>, pfn: Pfn, 
     cpu_owned::validate_free_block(view, pfn, order)
 }
 
-/// What the mechanisms counted for one CPU, or for all that does not come from a CPU's lists.
-pub(crate) fn counted(counters: &TransferCounters) -> TransferStatistics {
-    let Counts { deferred_merge, clusters } = &counters.mechanisms;
-    let (detachments, detached_pages) = clusters.detached();
-    TransferStatistics {
-        skipped_merges: deferred_merge.skipped_merges.load(Ordering::Relaxed),
-        later_merges: deferred_merge.later_merges.load(Ordering::Relaxed),
-        detachments,
-        detached_pages,
-        drains: clusters.drains(),
+/// The counters of each mechanism.
+const COUNTERS: [&[CounterInfo]; 5] =
+    [quiescence::COUNTERS, deferred_merge::COUNTERS, clusters::COUNTERS, cpu_owned::COUNTERS, depot::COUNTERS];
+
+impl MechanismCounts {
+    /// The number of counters.
+    pub const COUNT: usize = statistics::count_all(&COUNTERS);
+    /// The counters, in the order of their values.
+    pub const INFOS: &'static [CounterInfo] = &statistics::join::<{ Self::COUNT }>(&COUNTERS);
+
+    /// What the mechanisms counted for a CPU in a zone; without a CPU, for the zone and for all that does not come from a CPU's
+    /// lists.
+    pub(crate) fn of<P: Platform>(view: ZoneView<'_, P>, cpu: Option<CpuId>) -> Self {
+        let counts = &cpu.map_or(view.zone.counters(), |cpu| view.counters_of(cpu)).mechanisms;
+        let mut values = quiescence::count(view, counts, cpu)
+            .into_iter()
+            .chain(deferred_merge::count(view, counts, cpu))
+            .chain(clusters::count(view, counts, cpu))
+            .chain(cpu_owned::count(view, counts, cpu))
+            .chain(depot::count(view, counts, cpu));
+        Self(core::array::from_fn(|_| values.next().flatten()))
     }
 }
 
-/// The state of the mechanisms in a zone; `counted` is the sum of [`counted`] over all CPUs.
-pub(crate) fn statistics<P: Platform>(view: ZoneView<'_, P>, counted: &TransferStatistics) -> MechanismStatistics {
-    let state = &view.zone.mechanisms;
-    let waits = state.quiescence.waits();
-    let mut clusters = ClusterStatistics {
-        unmerged: unmerged_pages_racy(view.zone),
-        skipped_merges: counted.skipped_merges,
-        later_merges: counted.later_merges,
-        detachments: counted.detachments,
-        detached_pages: counted.detached_pages,
-        drains: counted.drains,
-        waits: waits[0],
-        wait_rounds: waits[1],
-        stalls: waits[2],
-        ..ClusterStatistics::default()
-    };
-    state.lists.clusters.add_to(&mut clusters);
-    MechanismStatistics { clusters, cpu_owned: cpu_owned_statistics(view, None), depot: view.depot().statistics() }
+/// Frames that mechanisms hold as if on per-CPU lists, and what was freed to them past those lists.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct HeldFrames {
+    /// Free frames of pageblocks that CPUs own.
+    pub(crate) pages: PageCount,
+    /// Blocks freed to them.
+    pub(crate) direct_frees: u64,
+    /// Frames of these blocks.
+    pub(crate) direct_pages_freed: u64,
 }
 
-/// The pageblocks that one CPU owns, or all CPUs.
-pub(crate) fn cpu_owned_statistics<P: Platform>(view: ZoneView<'_, P>, cpu: Option<CpuId>) -> CpuOwnedStatistics {
-    view.cpu_owned().statistics(cpu)
+/// See [`HeldFrames`]. Possibly stale.
+pub(crate) fn held_for_cpus_racy<P: Platform>(view: ZoneView<'_, P>) -> HeldFrames {
+    cpu_owned::held_racy(view)
 }

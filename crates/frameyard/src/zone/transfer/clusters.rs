@@ -49,12 +49,11 @@ pub(super) use {
     detach::fetch,
     list::{State, collect, is_in_listed_cluster, join, leave},
     splice::give_back,
-    statistics::Counts,
+    statistics::{COUNTERS, Counts, count},
     tables::{Table, assign, fits, plan},
     validate::validate,
 };
 
-pub use statistics::{ClusterDrains, ClusterStatistics};
 pub(crate) use tables::{batch_words, batch_words_bound};
 
 /// Whether the mechanism is compiled in.

@@ -42,7 +42,6 @@
 //!
 //! An owner's lock is taken after the lock of a CPU's lists (of any CPU) and before the zone lock. No CPU holds two owners' locks.
 
-mod counts;
 mod lists;
 mod statistics;
 mod table;
@@ -50,12 +49,11 @@ mod transfers;
 mod validate;
 
 pub(super) use {
+    statistics::{COUNTERS, count},
     table::{Tables, plan},
-    transfers::{FreedTo, State, collect, fetch, free_to_owner, give_back, give_up, is_owned},
+    transfers::{FreedTo, State, collect, fetch, free_to_owner, give_back, give_up, held_racy, is_owned},
     validate::{validate, validate_free_block},
 };
-
-pub use statistics::CpuOwnedStatistics;
 
 /// Whether the mechanism is compiled in.
 pub(super) const COMPILED_IN: bool = cfg!(feature = "policy-cpu-owned");

@@ -24,6 +24,7 @@ use crate::zone::batch::Batch;
 use crate::zone::block_list::Place;
 use crate::zone::exclusive::{add_exclusive, sub_exclusive};
 use crate::zone::fixed_vec::FixedVec;
+use crate::zone::transfer::statistics::{counters, read};
 use crate::zone::view::{LockedZone, ZoneView};
 
 /// Whether the mechanism is compiled in.
@@ -63,6 +64,14 @@ pub(super) struct Counts {
 }
 
 all_atomic!(Counts { skipped_merges, later_merges });
+
+counters! { |view, counts, cpu|
+    let of = Some(&counts.deferred_merge);
+    "skipped_merges" Counter of Cpu "Page frames freed without a merge attempt." = read(&of.skipped_merges);
+    "later_merges" Counter of Cpu "Deferred merges, made later on demand." = read(&of.later_merges);
+    let of = cpu.is_none().then(|| view.skip_state());
+    "unmerged_pages" Gauge of Zone "Page frames on free lists whose merge is deferred." = of.skipped_racy();
+}
 
 /// How a mechanism treats single pages that a drain frees.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -40,7 +40,7 @@ use super::exchange::{DrainReason, DrainSource, RefillRequest};
 use crate::control::{ControlRegion, TablePlanner, TableSpan};
 use crate::page::Link;
 use crate::platform::{Access, Activity, Platform};
-use crate::sync::{AtomicU16, AtomicU32, Ordering, all_atomic};
+use crate::sync::{AtomicU16, AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::units::{CpuId, MigrateType, Order, PageCount};
 use crate::zone::batch::{BATCH, Batch, packed};
 use crate::zone::transfer::table_sizes::TableSizes;
@@ -54,7 +54,7 @@ mod statistics;
 mod validate;
 
 pub(super) use collecting::{collect, collect_for, collect_in_background};
-pub use statistics::DepotStatistics;
+pub(super) use statistics::{COUNTERS, count};
 pub(super) use validate::validate;
 
 /// The most frames that the small lists of one CPU hold before full batches move to the depot, unless their own limit is lower.
@@ -136,9 +136,14 @@ impl Depot {
         self.0.shelves.iter().flat_map(|shelf| &shelf.stacks)
     }
 
-    /// Frames in the depot, possibly stale. Reads the cache line of every stack.
+    /// Batches in the depot, possibly stale. Reads the cache line of every stack.
+    fn batches_racy(&self) -> u64 {
+        self.stacks().map(BatchStack::batches_racy).sum()
+    }
+
+    /// Frames in the depot, possibly stale.
     pub(super) fn pages_racy(&self) -> PageCount {
-        PageCount(self.stacks().map(BatchStack::batches_racy).sum::<u64>() * BATCH as u64)
+        PageCount(self.batches_racy() * BATCH as u64)
     }
 
     /// Frames of one migration type in the depot, possibly stale.
@@ -147,10 +152,14 @@ impl Depot {
         PageCount(stacks.map(BatchStack::batches_racy).sum::<u64>() * BATCH as u64)
     }
 
-    pub(super) fn statistics(&self) -> DepotStatistics {
-        let mut sum = DepotStatistics::default();
-        self.stacks().for_each(|stack| stack.add_to(&mut sum));
-        sum
+    /// A counter of all stacks together.
+    fn sum(&self, counter: fn(&BatchStack) -> &AtomicU64) -> u64 {
+        self.stacks().map(|stack| counter(stack).load(Ordering::Relaxed)).sum()
+    }
+
+    /// Batches popped for lists.
+    fn popped(&self) -> u64 {
+        self.sum(|stack| &stack.left).saturating_sub(self.sum(|stack| &stack.collected))
     }
 }
 

@@ -354,8 +354,13 @@ impl Driver<'_> {
     fn check_leftovers(&self, policy: ZonePolicy) {
         let may_skip = matches!(policy, ZonePolicy::SkipMerge | ZonePolicy::Cluster | ZonePolicy::ClusterBulk);
         for zone in self.zones().into_iter().filter(|_| !may_skip) {
-            let counted = self.yard().zone(zone.id).clusters();
-            assert_eq!((counted.unmerged, counted.in_use), (PageCount(0), 0), "{policy}, {}", zone.id);
+            let counted = self.yard().zone(zone.id).mechanism_counts();
+            assert_eq!(
+                (counted.get("unmerged_pages"), counted.get("clusters_in_use")),
+                (0, 0),
+                "{policy}, {}",
+                zone.id
+            );
         }
     }
 

@@ -8,7 +8,7 @@
 //! - Each block on a list has a [`FrameState::HeldFree`] tag with the list's order and type, which is that of its pageblock, and
 //!   lies in a pageblock of this CPU. No two buddies below pageblock order are both on lists.
 
-use super::counts::Counts;
+use super::statistics::Counts;
 use crate::locks::{LockCounters, LockHold, LockLine, LockUse};
 use crate::page::{FrameState, Link, Residence, Tag};
 use crate::platform::{Access, LineKind, LockId, Platform, SharedLine};

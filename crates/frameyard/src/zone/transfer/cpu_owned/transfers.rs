@@ -9,7 +9,8 @@ use crate::units::{CpuId, Order, PageCount, Pfn};
 use crate::zone::batch::{BATCH, Batch};
 use crate::zone::request::{BlockRequest, CmaUse};
 use crate::zone::transfer::exchange::{DrainReason, RefillRequest};
-use crate::zone::transfer::pagewise;
+use crate::zone::transfer::statistics::read;
+use crate::zone::transfer::{HeldFrames, pagewise};
 use crate::zone::view::{LockedZone, ZoneView};
 use crate::zone::watermark::WatermarkLevel;
 
@@ -297,4 +298,15 @@ pub(in crate::zone::transfer) fn collect<P: Platform>(view: ZoneView<'_, P>) {
             give_up(view, pageblock);
         }
     }
+}
+
+/// Free frames of owned pageblocks, and what was freed to them past the per-CPU lists.
+pub(in crate::zone::transfer) fn held_racy<P: Platform>(view: ZoneView<'_, P>) -> HeldFrames {
+    let mut sum = HeldFrames::default();
+    for lists in view.cpu_owned().cpus().filter_map(|cpu| view.cpu_owned_lists(cpu)) {
+        sum.pages += lists.pages_racy();
+        sum.direct_frees += read(&lists.counts.direct_frees);
+        sum.direct_pages_freed += read(&lists.counts.direct_pages_freed);
+    }
+    sum
 }

@@ -66,7 +66,8 @@ impl Drains {
         let mut sum = Self::default();
         for zone in yard.stats().zones() {
             let counts = yard.zone(zone.id).mechanism_counts();
-            let of = |family| counts.iter().filter(move |(info, _)| info.family == family).filter_map(|(_, value)| value);
+            let of =
+                |family| counts.iter().filter(move |(info, _)| info.family == family).filter_map(|(_, value)| value);
             sum.all += of("overflow_drains").sum::<u64>();
             sum.movable += counts.get("overflow_drains_movable");
             sum.full_batches += of("full_batch_drains").sum::<u64>();

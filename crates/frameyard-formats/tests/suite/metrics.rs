@@ -14,9 +14,7 @@ use frameyard::policy::ZonePolicy;
 use frameyard::stats::{CounterScope, MechanismCounts, PcpTraffic, ZoneLockTelemetry};
 use frameyard::units::ZoneKind;
 use frameyard::{CpuId, Gfp, NodeId, Order, PageCount, Pfn, Platform, Yard, ZoneId};
-use frameyard_formats::{
-    ListMetrics, Metric, MetricsRow, MetricsSource, Series, write_metrics, write_prometheus,
-};
+use frameyard_formats::{ListMetrics, Metric, MetricsRow, MetricsSource, Series, write_metrics, write_prometheus};
 
 const NORMAL: ZoneId = ZoneId::new(NodeId(0), ZoneKind::Normal);
 
@@ -40,10 +38,18 @@ fn histogram(mut counts: HistogramCounts, values: &[u64]) -> HistogramCounts {
 
 fn fixed() -> Fixed {
     // Of the mechanisms, only the one that no build leaves out.
-    let depot = [("batches", 8), ("pushes", 30), ("pops", 12), ("steals", 5), ("overflows", 4), ("collected", 10), ("retries", 6)];
-    let counts = depot.iter().fold(MechanismCounts::default(), |counts, (name, value)| {
-        counts.with(&format!("depot_{name}"), *value)
-    });
+    let depot = [
+        ("batches", 8),
+        ("pushes", 30),
+        ("pops", 12),
+        ("steals", 5),
+        ("overflows", 4),
+        ("collected", 10),
+        ("retries", 6),
+    ];
+    let counts = depot
+        .iter()
+        .fold(MechanismCounts::default(), |counts, (name, value)| counts.with(&format!("depot_{name}"), *value));
     let direct = MetricsRow {
         zone: ZoneId::new(NodeId(1), ZoneKind::Normal),
         cpu: None,

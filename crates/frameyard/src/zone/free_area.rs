@@ -51,7 +51,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     }
 
     /// Takes `count` single pages, all before `next`, off the head of their list under the zone lock. Their pages stay as they
-    /// are; the caller keeps the clusters and the zone's frame counts.
+    /// are; the caller keeps what its mechanism knows of them, and the zone's frame counts.
     #[inline(always)]
     pub(super) fn detach_front_locked(&self, _: HoldProof<'_>, migrate_type: MigrateType, next: Link, count: u64) {
         let list = self.list_for(Order::ZERO, migrate_type, Access::Write);
@@ -114,7 +114,7 @@ impl<P: Platform> LockedZone<'_, P> {
     }
 
     /// Takes a chain of single pages, up to `tail`, off the head of their list. Their pages stay as they are; the caller keeps
-    /// the clusters.
+    /// what its mechanism knows of them.
     pub(super) fn detach_head(&mut self, migrate_type: MigrateType, tail: Pfn, count: u64) {
         self.detach_front_locked(self.proof(), migrate_type, self.page(tail).next(), count);
         self.count_free(PageCount(count), migrate_type, u64::wrapping_sub);

@@ -40,9 +40,10 @@ use super::policy::ZonePolicy;
 use super::state::{Reserves, Zone};
 use super::view::{LockedZone, ZoneView};
 use super::watermark::WatermarkLevel;
+use crate::control::{ControlRegion, TablePlanner, TableSpan};
 use crate::page::{Link, Residence, Tag};
 use crate::platform::{Access, Activity, LineKind, Platform, SharedLine};
-use crate::sync::all_atomic;
+use crate::sync::{AtomicU16, all_atomic};
 use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn, PfnRange, ZoneKind};
 
 mod clusters;
@@ -54,18 +55,14 @@ mod pagewise;
 mod quiescence;
 mod statistics;
 mod table_sizes;
-mod tables;
 mod validate;
 
-#[cfg(all(test, any(loom, shuttle)))]
-pub(crate) use clusters::HELD_RECORD;
 pub(crate) use clusters::{batch_words, batch_words_bound};
 pub(crate) use exchange::{DrainReason, DrainSource, RefillRequest};
 pub(crate) use pagewise::ListLimits;
 pub(crate) use quiescence::{Quiescence, TransferStalled};
 pub use statistics::{CounterInfo, CounterKind, CounterScope, MechanismCounts};
 pub(crate) use table_sizes::TableSizes;
-pub(crate) use tables::{TRANSFER_TABLES, TransferTables, plan};
 pub(crate) use validate::{Found, Unsound};
 
 /// The state of all mechanisms in one zone.
@@ -100,6 +97,69 @@ pub(crate) struct Counts {
 }
 
 all_atomic!(Counts { deferred_merge, clusters });
+
+/// The number of tables that mechanisms have.
+pub(crate) const TRANSFER_TABLES: usize = 5;
+
+/// Where the mechanisms' tables lie.
+pub(crate) type TransferSpans = [TableSpan; TRANSFER_TABLES];
+
+/// The tables of all mechanisms.
+#[derive(Clone, Copy)]
+pub(crate) struct TransferTables {
+    clusters: clusters::Table,
+    cpu_owned: cpu_owned::Tables,
+    depot: depot::Tables,
+}
+
+/// Plans the tables; `None` if they do not fit an address space.
+pub(crate) const fn plan(planner: &mut TablePlanner, sizes: &TableSizes) -> Option<TransferSpans> {
+    match (clusters::plan(planner, sizes), cpu_owned::plan(planner, sizes), depot::plan(planner, sizes)) {
+        (Some(clusters), Some([owners, lists]), Some([groups, shelves])) => {
+            Some([clusters, owners, lists, groups, shelves])
+        }
+        _ => None,
+    }
+}
+
+impl TransferTables {
+    /// The tables at spans that [`plan`] made; `None` if a span does not lie in the region.
+    ///
+    /// # Safety
+    ///
+    /// As for [`ControlRegion::table`].
+    pub(crate) unsafe fn carve(region: &ControlRegion, spans: &TransferSpans) -> Option<Self> {
+        let [clusters, owners, lists, groups, shelves] = *spans;
+        // SAFETY: passed on to the caller; each span is carved with one type, which is that of its plan.
+        unsafe {
+            Some(Self {
+                clusters: region.table(clusters)?,
+                cpu_owned: cpu_owned::Tables::carve(region, [owners, lists])?,
+                depot: depot::Tables::carve(region, [groups, shelves])?,
+            })
+        }
+    }
+
+    /// Prepares the tables of a new yard; `None` if its zones are not those that the tables were planned for.
+    pub(crate) fn assign(
+        &self,
+        zones: &[Zone],
+        mechanism: Mechanism,
+        batch: &dyn Fn(PageCount) -> PageCount,
+    ) -> Option<()> {
+        clusters::assign(self.clusters, zones, mechanism.merging(), batch)
+    }
+
+    /// Whether the tables have the lengths that a yard of that size, with these zones, needs.
+    pub(crate) fn fit(&self, zones: &[Zone], sizes: &TableSizes) -> bool {
+        clusters::fits(self.clusters, zones) && self.cpu_owned.fit(sizes) && self.depot.fit(sizes)
+    }
+
+    /// The cache group of each CPU.
+    pub(crate) fn cache_groups(&self) -> &'static [AtomicU16] {
+        self.depot.groups
+    }
+}
 
 impl MechanismTypes for Mechanisms {
     type State = State;
@@ -137,11 +197,24 @@ impl Mechanism {
         is_compiled_in.then_some(mechanism)
     }
 
+    /// Whether that is a counter of this mechanism.
+    #[cfg(all(test, loom))]
+    pub(crate) fn counts(self, name: &str) -> bool {
+        let own: [&[CounterInfo]; 2] = match self {
+            Self::Pagewise(_) => [&[], &[]],
+            Self::DeferredMerge => [deferred_merge::COUNTERS, &[]],
+            Self::Clusters(_) => [deferred_merge::COUNTERS, clusters::COUNTERS],
+            Self::CpuOwned => [cpu_owned::COUNTERS, &[]],
+            Self::Depot => [depot::COUNTERS, &[]],
+        };
+        own.iter().copied().flatten().any(|info| info.name == name)
+    }
+
     /// How the mechanism treats single pages that a drain frees.
     pub(in crate::zone::transfer) fn merging(self) -> deferred_merge::Merging {
         match self {
             Self::DeferredMerge => deferred_merge::Merging::Deferred,
-            Self::Clusters(_) => deferred_merge::Merging::Clustered,
+            Self::Clusters(_) => deferred_merge::Merging::Grouped,
             _ => deferred_merge::Merging::AtOnce,
         }
     }
@@ -411,7 +484,7 @@ impl<P: Platform> BlockHooks for LockedZone<'_, P> {
 
     #[inline(always)]
     fn block_removed(&mut self, pfn: Pfn, tag: Tag, prev: Link) {
-        if deferred_merge::COMPILED_IN && tag.has_listing() {
+        if deferred_merge::COMPILED_IN && tag.has_marks() {
             leave_list(self, pfn, tag, prev);
         }
     }
@@ -431,7 +504,7 @@ impl<P: Platform> BlockHooks for LockedZone<'_, P> {
 
     #[inline(always)]
     fn may_be_in_transit(&self, tag: Tag) -> bool {
-        clusters::COMPILED_IN && tag.is_clustered()
+        clusters::COMPILED_IN && tag.is_tentative()
     }
 }
 
@@ -441,7 +514,7 @@ fn leave_list<P: Platform>(locked: &mut LockedZone<'_, P>, pfn: Pfn, tag: Tag, p
     if tag.is_merge_skipped() {
         locked.sub_skipped(1);
     }
-    if tag.is_clustered() {
+    if tag.is_tentative() {
         clusters::leave(locked, pfn, tag, prev);
     }
 }

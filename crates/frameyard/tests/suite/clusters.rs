@@ -6,6 +6,8 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 
 use crate::fixture::{Fixture, Frames, Moment, order};
+use crate::random_actions::{long_lives_under, random_actions_with_lists};
+use crate::stress::live_under;
 use frameyard::AllocError;
 use frameyard::boot::ZoneLimits;
 use frameyard::compaction::{CompactEffort, CompactRequest, CompactResult};
@@ -337,10 +339,10 @@ fn broken_clusters_and_marks_are_found() {
     let unmerged =
         |error: &ValidateError| matches!(error, ValidateError::Count { what, .. } if what.contains("skipped"));
     let damages: [(&str, &str, u64, Expected); 4] = [
-        ("a page that names another cluster", "cluster", 3, |error| {
+        ("a page that names another cluster", "mechanism", 3, |error| {
             matches!(error, ValidateError::BrokenMechanism { .. })
         }),
-        ("a page that names none", "cluster", 1, |error| matches!(error, ValidateError::BrokenMechanism { .. })),
+        ("a page that names none", "mechanism", 1, |error| matches!(error, ValidateError::BrokenMechanism { .. })),
         ("a page that says it is in none", "tag", 1 << 27, |error| matches!(error, ValidateError::WordsNotZero(..))),
         ("a page that lost its mark", "tag", 1 << 26, unmerged),
     ];
@@ -374,4 +376,47 @@ fn only_single_free_pages_may_be_marked() {
     flip();
     assert_eq!(yard.validate(), Err(ValidateError::BadTag(pair)));
     std::mem::forget(yard);
+}
+
+#[test]
+fn random_actions_with_clusters() {
+    random_actions_with_lists(ZonePolicy::Cluster);
+}
+
+#[test]
+fn random_actions_with_drains_as_clusters() {
+    random_actions_with_lists(ZonePolicy::ClusterBulk);
+}
+
+#[test]
+fn clusters_keep_their_books_over_long_lives() {
+    long_lives_under(ZonePolicy::ClusterBulk, Some(256));
+}
+
+#[test]
+fn clusters_and_skipped_merges_lose_nothing_while_policies_change() {
+    use ZonePolicy::{Cluster, ClusterBulk, SkipMerge, Vanilla};
+    live_under(&[ClusterBulk, SkipMerge, Cluster, ClusterBulk, Vanilla, ClusterBulk], 15_000);
+    live_under(&[ClusterBulk], 10_000);
+}
+
+#[test]
+fn the_cpu_that_drains_and_refills_counts() {
+    let yard = yard(ZonePolicy::ClusterBulk, 252);
+    crate::fixture::run_on(1);
+    for _ in 0..4 {
+        let pages = take(&yard, 2000);
+        give(&yard, pages);
+    }
+    let of = |cpu| yard.zone(ZONE).mechanism_counts_of(Some(CpuId(cpu))).unwrap();
+    for name in ["skipped_merges", "cluster_cuts", "cluster_cut_pages"] {
+        assert!(of(1).get(name) > 0 && of(0).get(name) == 0, "{name}: {:?}", counted(&yard));
+        assert_eq!(of(1).get(name), counted(&yard).get(name), "{name}");
+    }
+    let [all, full, spliced] =
+        ["overflow_drains_movable", "full_batch_drains_movable", "cluster_drains_movable"].map(|name| of(1).get(name));
+    assert!(full > 0 && full <= spliced && spliced <= all, "{all} drains, {full} full, {spliced} spliced");
+    yard.set_policy(ZonePolicy::Vanilla).unwrap();
+    let direct = yard.zone(ZONE).mechanism_counts_of(None).unwrap();
+    assert!(direct.get("later_merges") > 0, "the change of the policy merges past the lists of CPUs");
 }

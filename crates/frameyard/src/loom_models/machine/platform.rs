@@ -64,7 +64,7 @@ impl Locks {
 
 /// The platform with the locks that the trait provides.
 #[derive(Debug)]
-pub(super) struct Provided;
+pub(crate) struct Provided;
 
 impl Platform for Provided {
     type Guard = ();
@@ -110,7 +110,7 @@ pub(in crate::loom_models) const TAIL_WRITTEN: &str = "a shared tail is written 
 /// The pages of devices that are shared tails, which must not be written. Records the order that loom has chosen; loom may
 /// switch threads at its checks.
 #[derive(Debug, Default)]
-pub(super) struct Deduplicated {
+pub(crate) struct Deduplicated {
     frames: Mutex<Vec<PfnRange>>,
     switch: AtomicU32,
     /// The marks of all threads, if threads mark their gets.
@@ -119,14 +119,14 @@ pub(super) struct Deduplicated {
 
 /// The mark of a thread, and the pages that it has written or is about to write since its last get.
 #[derive(Debug, Default)]
-pub(super) struct ThreadMark {
+pub(crate) struct ThreadMark {
     mark: GetMark,
     touched: Mutex<Vec<Pfn>>,
 }
 
 impl Deduplicated {
     /// The mark of a new thread, if threads mark their gets.
-    pub(super) fn mark(&self, gets: SpeculativeGets) -> Option<Arc<ThreadMark>> {
+    pub(crate) fn mark(&self, gets: SpeculativeGets) -> Option<Arc<ThreadMark>> {
         let mark = (gets == SpeculativeGets::Marked).then(Arc::<ThreadMark>::default);
         self.marks.lock().unwrap().extend(mark.clone());
         mark
@@ -177,19 +177,19 @@ impl Deduplicated {
 /// A thread's platform: the provided locks, possibly broken, and loom's threads as workers.
 #[derive(Debug)]
 pub(in crate::loom_models) struct ModelPlatform {
-    pub(super) cpu: CpuId,
-    pub(super) locks: Locks,
+    pub(crate) cpu: CpuId,
+    pub(crate) locks: Locks,
     /// The most workers.
-    pub(super) workers: usize,
+    pub(crate) workers: usize,
     /// The number of requests for map memory to refuse. Not modelled: only one thread has this platform.
-    pub(super) refusals: Mutex<u32>,
+    pub(crate) refusals: Mutex<u32>,
     /// The last round of the longest wait. As above.
-    pub(super) longest_wait: Mutex<u32>,
+    pub(crate) longest_wait: Mutex<u32>,
     /// The defect, and the yard's map and pageblock types, which it changes.
-    pub(super) broken: Option<(InitFlaw, MemMap, PageblockMap<'static>)>,
-    pub(super) tails: Arc<Deduplicated>,
+    pub(crate) broken: Option<(InitFlaw, MemMap, PageblockMap<'static>)>,
+    pub(crate) tails: Arc<Deduplicated>,
     /// The mark of the thread, if threads mark their gets.
-    pub(super) mark: Option<Arc<ThreadMark>>,
+    pub(crate) mark: Option<Arc<ThreadMark>>,
 }
 
 impl ModelPlatform {

@@ -2,7 +2,7 @@
 //!
 //! A zone has a fixed number of cluster records in the control region ([`tables`]), and a bit for each that says whether it is in
 //! use. A record is one word ([`record`]): the cluster's last page on the list, its number of pages, how many of them skipped
-//! merging, and its state. Each page of a cluster names the record in its payload ([`CLUSTER`](crate::page::CLUSTER)) and has a
+//! merging, and its state. Each page of a cluster names the record in its payload ([`MECHANISM`](crate::page::MECHANISM)) and has a
 //! bit in its tag. A page that joins a list joins the cluster of its neighbour there, or starts a new one; if all records are in
 //! use it stays alone. Reported pages stay alone as well: they wait at the end of their list to be used last.
 //!
@@ -36,15 +36,17 @@
 
 mod detach;
 mod list;
+#[cfg(all(test, loom))]
+mod loom_models;
 mod plan;
 mod record;
+#[cfg(all(test, shuttle))]
+mod shuttle_tests;
 mod splice;
 mod statistics;
 mod tables;
 mod validate;
 
-#[cfg(all(test, any(loom, shuttle)))]
-pub(crate) use list::HELD_RECORD;
 pub(super) use {
     detach::fetch,
     list::{State, collect, is_in_listed_cluster, join, leave},

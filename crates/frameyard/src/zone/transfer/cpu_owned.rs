@@ -43,6 +43,8 @@
 //! An owner's lock is taken after the lock of a CPU's lists (of any CPU) and before the zone lock. No CPU holds two owners' locks.
 
 mod lists;
+#[cfg(all(test, loom))]
+mod loom_models;
 mod statistics;
 mod table;
 mod transfers;

@@ -80,8 +80,8 @@ pub(super) enum Merging {
     AtOnce,
     /// It defers their merges.
     Deferred,
-    /// It defers their merges and puts them into clusters.
-    Clustered,
+    /// It defers their merges and groups them (see [`SkipHooks`]).
+    Grouped,
 }
 
 /// What happens to marked pages whose buddies are not free.
@@ -91,17 +91,17 @@ pub(super) enum Rest {
     Stays,
     /// They lose their marks.
     Unmarked,
-    /// They lose their marks and their clusters.
+    /// They lose their marks and their groups.
     Alone,
 }
 
-/// What clusters do about pages whose marks change.
+/// What a mechanism that groups marked pages does when a mark changes.
 pub(super) trait SkipHooks {
     /// A page on a list got the mark.
     fn marked(&mut self, pfn: Pfn, tag: Tag);
     /// A page on a list lost the mark.
     fn unmarked(&mut self, pfn: Pfn, tag: Tag);
-    /// The cluster of a page on a list ends.
+    /// The group of a page on a list ends.
     fn dissolve(&mut self, pfn: Pfn);
 }
 
@@ -166,7 +166,7 @@ fn settle<P: Platform>(view: ZoneView<'_, P>, frames: PfnRange, rest: Rest) -> u
         let mut found = FixedVec::<Pfn, AT_ONCE>::new();
         while at < frames.end && !found.is_full() {
             let tag = view.page(at).tag();
-            if tag.seems_free_buddy(Order::ZERO, view.id) && tag.has_listing() && wants(view, at, tag, rest) {
+            if tag.seems_free_buddy(Order::ZERO, view.id) && tag.has_marks() && wants(view, at, tag, rest) {
                 found.push(at);
             }
             at = at
@@ -184,7 +184,7 @@ fn settle<P: Platform>(view: ZoneView<'_, P>, frames: PfnRange, rest: Rest) -> u
     merged
 }
 
-/// Whether a marked or clustered page needs treatment, as far as the walk sees without the lock.
+/// Whether a marked or tentative page needs treatment, as far as the walk sees without the lock.
 fn wants<P: Platform>(view: ZoneView<'_, P>, pfn: Pfn, tag: Tag, rest: Rest) -> bool {
     match rest {
         Rest::Stays => {
@@ -211,7 +211,7 @@ fn settle_page<P: Platform>(locked: &mut LockedZone<'_, P>, pfn: Pfn, rest: Rest
         add_exclusive(&locked.counters().mechanisms.deferred_merge.later_merges, 1);
         return true;
     }
-    if rest == Rest::Alone && tag.is_clustered() {
+    if rest == Rest::Alone && tag.is_tentative() {
         locked.dissolve(pfn);
     }
     // A buddy in a detachment is not free; it merges when it comes back.

@@ -49,6 +49,8 @@ use stack::BatchStack;
 
 mod carving;
 mod collecting;
+#[cfg(all(test, loom))]
+mod loom_models;
 mod stack;
 mod statistics;
 mod validate;

@@ -11,8 +11,9 @@
 //! The repeated reads do not depend on each other, unlike those of a walk, and their cache lines are near: that is what the plan
 //! saves under the lock. For the same reason it reads beforehand the zone's words that the detachment changes.
 
-use crate::page::{CLUSTER, Link};
+use crate::page::{Link, MECHANISM};
 use crate::platform::{Access, Platform};
+use crate::sync::is_broken;
 use crate::units::{MigrateType, Order, Pfn};
 use crate::zone::counters::TransferCounters;
 use crate::zone::request::BlockRequest;
@@ -47,7 +48,7 @@ impl Planned {
         let linked = |link| view.map.linked(link).filter(|pfn| view.blocks.has_memory(*pfn));
         let first = linked(link)?;
         let page = view.page(first);
-        let id = page.tag().is_clustered().then(|| ClusterId::named(page.payload(CLUSTER)))??;
+        let id = page.tag().is_tentative().then(|| ClusterId::named(page.payload(MECHANISM)))??;
         let record = view.record(id);
         let tail = linked(record.tail()).filter(|_| record.state() == RecordState::Listed)?;
         Some(Self { first, id, record, tail })
@@ -57,7 +58,7 @@ impl Planned {
     #[inline(always)]
     fn still_stands<P: Platform>(&self, view: &ZoneView<'_, P>) -> bool {
         let page = view.page(self.first);
-        page.tag().is_clustered() & (page.payload(CLUSTER) == self.id.word()) & (view.record(self.id) == self.record)
+        page.tag().is_tentative() & (page.payload(MECHANISM) == self.id.word()) & (view.record(self.id) == self.record)
     }
 }
 
@@ -142,7 +143,7 @@ impl Plan {
     pub(super) fn carry_out<P: Platform>(&self, view: &ZoneView<'_, P>, counters: &TransferCounters) -> bool {
         let mut hold = ZoneHold::begin(view, counters);
         let stands = self.still_stands(view) && self.may_be_carried_out(view);
-        if !stands && !is_believed() {
+        if !stands && !is_broken!(PlansNotRechecked) {
             return false;
         }
         for planned in self.clusters() {
@@ -158,16 +159,4 @@ impl Plan {
         hold.count_moved(pages);
         true
     }
-}
-
-/// Whether a plan is carried out unchecked.
-#[cfg(not(loom))]
-const fn is_believed() -> bool {
-    false
-}
-
-/// Whether a plan is carried out unchecked: in a broken model.
-#[cfg(loom)]
-fn is_believed() -> bool {
-    crate::sync::is_weakened(crate::sync::Weakness::PlansNotRechecked)
 }

@@ -18,7 +18,7 @@
 
 use super::list::ClusterId;
 use super::record::Record;
-use crate::page::{CLUSTER, FrameState, Link, Tag};
+use crate::page::{FrameState, Link, MECHANISM, Tag};
 use crate::platform::Platform;
 use crate::units::{CpuId, MigrateType, Order, PageCount};
 use crate::zone::batch::Batch;
@@ -80,13 +80,13 @@ fn prepare<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, batch: &Batch) -> Opt
     }
     let id = view.hold_record()?;
     counters.begin_detachment();
-    let tag = Tag::new(FrameState::BuddyFree, Order::ZERO, migrate_type, view.id).with_merge_skipped().with_cluster();
+    let tag = Tag::new(FrameState::BuddyFree, Order::ZERO, migrate_type, view.id).with_merge_skipped().with_tentative();
     for (at, entry) in batch.iter().enumerate() {
         let link = |entry: Option<&u32>| entry.map_or(Link::NONE, |entry| view.map.link(view.map.pfn(*entry)));
         let page = view.page(view.map.listed(*entry));
         page.set_prev(link(at.checked_sub(1).map(|before| &batch[before])));
         page.set_next(link(batch.get(at + 1)));
-        page.set_payload(CLUSTER, id.word());
+        page.set_payload(MECHANISM, id.word());
         page.set_tag(tag);
     }
     Some(Prepared { id, migrate_type })
@@ -100,7 +100,7 @@ fn abandon<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, batch: &Batch, prepar
         page.set_tag(tag);
         page.set_next(Link::NONE);
         page.set_prev(Link::NONE);
-        page.set_payload(CLUSTER, 0);
+        page.set_payload(MECHANISM, 0);
     }
     view.release_record(prepared.id);
     view.counters_of(cpu).end_detachment();

@@ -6,13 +6,14 @@
 //! does not wait for the pages to be cleared, a planned detachment is carried out whatever the list looks like by then, or the
 //! zone lock does not exclude.
 
-use super::machine::{Flaw, Locks, Machine, Runner, ZONE};
-use super::{DAMAGES, assert_fails_within, explore_within};
+use crate::loom_models::machine::{Flaw, Locks, Machine, Runner, ZONE};
+use crate::loom_models::{DAMAGES, assert_fails_within, explore_within, policies};
 use crate::policy::ZonePolicy;
 use crate::sync::{Weakness, weakened};
 use crate::units::{CpuId, Order, PageCount, Pfn};
 use crate::watermarks::PcpSizing;
-use crate::zone::transfer::{HELD_RECORD, Quiescence};
+use crate::zone::transfer::Quiescence;
+use crate::zone::transfer::clusters::record::Record;
 
 /// How many involuntary switches an execution has. What is broken here is found with one.
 const SWITCHES: usize = 2;
@@ -47,7 +48,7 @@ fn boot(policy: ZonePolicy, locks: Locks) -> (Runner, [Pfn; 4]) {
 }
 
 /// The same, and the first page of each pageblock is free, both in one cluster; the other two.
-fn with_cluster(locks: Locks) -> (Runner, [Pfn; 2]) {
+fn with_tentative(locks: Locks) -> (Runner, [Pfn; 2]) {
     let (main, pages) = boot(ZonePolicy::Cluster, locks);
     main.set_limits(PageCount(0), PageCount(2));
     main.give(pages[0], Order::ZERO);
@@ -265,7 +266,7 @@ fn a_plan_that_is_believed_is_found() {
 
 #[test]
 fn a_cut_whose_record_is_not_held_is_found() {
-    weakened(Weakness::LostStoresOf(HELD_RECORD), || {
+    weakened(Weakness::LostStoresOf(Record::HELD.bits()), || {
         assert_fails_within(SWITCHES, || cut_and_merge(Locks::SOUND), &ALL_DAMAGES);
         assert_fails_within(SWITCHES, || cut_and_move_pageblock(Locks::SOUND), &ALL_DAMAGES);
     });
@@ -296,4 +297,30 @@ fn a_zone_lock_that_does_not_exclude_is_found_by_clusters() {
 fn a_list_of_a_cpu_that_is_not_locked_is_found_while_the_policy_changes() {
     let locks = Locks { per_cpu: Some(Flaw::NeverRefused), ..Locks::SOUND };
     assert_fails_within(SWITCHES, move || cut_and_change_policy(locks), &ALL_DAMAGES);
+}
+
+#[test]
+fn frames_in_clusters_are_had_under_the_next_policy() {
+    use ZonePolicy::{ClusterBulk, Depot, Vanilla};
+    for (from, to) in [(ClusterBulk, Depot), (Vanilla, ClusterBulk)] {
+        explore_within(policies::SWITCHES, move || policies::use_and_change(from, to, Locks::SOUND));
+    }
+}
+
+#[test]
+fn a_refill_of_clusters_ends_before_the_next_policy_begins() {
+    use ZonePolicy::{ClusterBulk, Depot, OwnedBlocks};
+    for (from, to) in [(ClusterBulk, OwnedBlocks), (Depot, ClusterBulk)] {
+        explore_within(policies::SWITCHES, move || policies::refill_and_change(from, to));
+    }
+}
+
+#[test]
+fn a_policy_change_to_or_from_clusters_that_does_not_hold_the_locks_of_lists_is_found() {
+    use ZonePolicy::{ClusterBulk, Depot, OwnedBlocks};
+    let locks = Locks { per_cpu: Some(Flaw::NeverRefused), ..Locks::SOUND };
+    for (from, to) in [(ClusterBulk, Depot), (OwnedBlocks, ClusterBulk)] {
+        let change = move || policies::use_and_change(from, to, locks);
+        assert_fails_within(policies::SWITCHES, change, &policies::ALL_DAMAGES);
+    }
 }

@@ -5,6 +5,7 @@
 
 use super::{Yard, YardLists, YardZone};
 use crate::platform::Platform;
+use crate::sync::is_broken;
 use crate::units::{CpuId, ZoneId, ZoneKind};
 use crate::zone::transfer::{self, Collect};
 use crate::zone::{PcpSizing, WatermarkOptions};
@@ -21,18 +22,6 @@ impl<P: Platform> Yard<P> {
         let has_memory = zone.kind() != ZoneKind::Device;
         has_memory && self.tables.zones.get(zone.index()).is_some_and(|zone| !zone.span().is_empty())
     }
-}
-
-/// Whether the locks of lists that look empty are not taken where they should be: in a broken model alone.
-#[cfg(not(any(loom, shuttle)))]
-pub(super) const fn passes_empty_lists_by() -> bool {
-    false
-}
-
-/// As above.
-#[cfg(any(loom, shuttle))]
-pub(super) fn passes_empty_lists_by() -> bool {
-    crate::sync::is_weakened(crate::sync::Weakness::EmptyListsNotLocked)
 }
 
 impl<'y, P: Platform> YardZone<'y, P> {
@@ -56,7 +45,7 @@ impl<'y, P: Platform> YardZone<'y, P> {
         for pcp in (0..yard.cpus).filter_map(|cpu| yard.tables.pcp_of(zone, CpuId(cpu))) {
             // Where batches move on without the zone lock, one may be on its way from lists that look empty: their lock is
             // what ends that.
-            let moves_on = transfer::moves_past_zone_lock(view.zone) && !passes_empty_lists_by();
+            let moves_on = transfer::moves_past_zone_lock(view.zone) && !is_broken!(EmptyListsNotLocked);
             if !pcp.is_empty_racy() || moves_on {
                 pcp.lock(&yard.platform).drain(view);
             }

@@ -9,8 +9,9 @@
 
 use core::fmt;
 
-use super::{Yard, drain};
+use super::Yard;
 use crate::platform::Platform;
+use crate::sync::is_broken;
 use crate::units::{CpuId, ZoneId};
 use crate::zone::ZonePolicy;
 use crate::zone::transfer::{self, Collect, Mechanism, TransferStalled};
@@ -67,7 +68,7 @@ impl<P: Platform> Yard<P> {
         for zone in (0..self.tables.zones.len() as u16).map(ZoneId).filter(|zone| self.is_populated(*zone)) {
             let view = self.zone_view(zone);
             for pcp in (0..self.cpus).filter_map(|cpu| self.tables.pcp_of(zone, CpuId(cpu))) {
-                if drain::passes_empty_lists_by() && pcp.is_empty_racy() {
+                if is_broken!(EmptyListsNotLocked) && pcp.is_empty_racy() {
                     continue;
                 }
                 // Even lists that look empty: taking their lock ends the old policy there.

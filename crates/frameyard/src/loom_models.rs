@@ -43,7 +43,7 @@ const PREEMPTIONS: usize = 3;
 /// What an exploration has met.
 pub(crate) struct Explored {
     /// How often a thread found a lock held, over all executions.
-    contentions: u64,
+    pub(crate) contentions: u64,
 }
 
 /// Explores a model; panics where an execution breaks it.

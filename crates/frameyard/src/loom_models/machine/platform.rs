@@ -24,13 +24,13 @@ std::thread_local! {
 }
 
 /// Contended lock attempts in all executions that the caller has explored.
-pub(in crate::loom_models) fn contentions() -> u64 {
+pub(crate) fn contentions() -> u64 {
     CONTENDED.get()
 }
 
 /// A defect of a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::loom_models) enum Flaw {
+pub(crate) enum Flaw {
     /// Taking it is relaxed.
     TakenRelaxed,
     /// Releasing it is relaxed.
@@ -41,15 +41,15 @@ pub(in crate::loom_models) enum Flaw {
 
 /// Which locks are broken, and how.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::loom_models) struct Locks {
-    pub(in crate::loom_models) per_cpu: Option<Flaw>,
-    pub(in crate::loom_models) zone: Option<Flaw>,
-    pub(in crate::loom_models) owned: Option<Flaw>,
-    pub(in crate::loom_models) devices: Option<Flaw>,
+pub(crate) struct Locks {
+    pub(crate) per_cpu: Option<Flaw>,
+    pub(crate) zone: Option<Flaw>,
+    pub(crate) owned: Option<Flaw>,
+    pub(crate) devices: Option<Flaw>,
 }
 
 impl Locks {
-    pub(in crate::loom_models) const SOUND: Self = Self { per_cpu: None, zone: None, owned: None, devices: None };
+    pub(crate) const SOUND: Self = Self { per_cpu: None, zone: None, owned: None, devices: None };
 
     fn flaw(self, id: LockId) -> Option<Flaw> {
         match id {
@@ -97,7 +97,7 @@ impl Probe for Provided {}
 
 /// A defect of the initialisation of the memory map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::loom_models) enum InitFlaw {
+pub(crate) enum InitFlaw {
     /// The types of pageblocks are published before their pages are written.
     PublishedEarly,
     /// Pages are written again when their blocks are free.
@@ -105,7 +105,7 @@ pub(in crate::loom_models) enum InitFlaw {
 }
 
 /// The failure message for a write to a shared tail.
-pub(in crate::loom_models) const TAIL_WRITTEN: &str = "a shared tail is written to";
+pub(crate) const TAIL_WRITTEN: &str = "a shared tail is written to";
 
 /// The pages of devices that are shared tails, which must not be written. Records the order that loom has chosen; loom may
 /// switch threads at its checks.
@@ -176,7 +176,7 @@ impl Deduplicated {
 
 /// A thread's platform: the provided locks, possibly broken, and loom's threads as workers.
 #[derive(Debug)]
-pub(in crate::loom_models) struct ModelPlatform {
+pub(crate) struct ModelPlatform {
     pub(crate) cpu: CpuId,
     pub(crate) locks: Locks,
     /// The most workers.
@@ -194,12 +194,12 @@ pub(in crate::loom_models) struct ModelPlatform {
 
 impl ModelPlatform {
     /// The last round of the longest wait so far.
-    pub(in crate::loom_models) fn longest_wait(&self) -> u32 {
+    pub(crate) fn longest_wait(&self) -> u32 {
         *self.longest_wait.lock().unwrap()
     }
 
     /// Refuses the next `times` requests for map memory.
-    pub(in crate::loom_models) fn refuse(&self, times: u32) {
+    pub(crate) fn refuse(&self, times: u32) {
         *self.refusals.lock().unwrap() = times;
     }
 

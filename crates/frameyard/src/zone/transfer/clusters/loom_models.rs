@@ -48,7 +48,7 @@ fn boot(policy: ZonePolicy, locks: Locks) -> (Runner, [Pfn; 4]) {
 }
 
 /// The same, and the first page of each pageblock is free, both in one cluster; the other two.
-fn with_tentative(locks: Locks) -> (Runner, [Pfn; 2]) {
+fn with_cluster(locks: Locks) -> (Runner, [Pfn; 2]) {
     let (main, pages) = boot(ZonePolicy::Cluster, locks);
     main.set_limits(PageCount(0), PageCount(2));
     main.give(pages[0], Order::ZERO);

@@ -7,7 +7,7 @@ use crate::loom_models::machine::{Flaw, LARGEST, Locks, Machine, Runner, ZONE};
 use crate::loom_models::{DAMAGES, assert_fails_within, explore_within};
 use crate::policy::ZonePolicy;
 use crate::sync::{Weakness, weakened};
-use crate::units::{Order, PageCount, Pfn, PfnRange};
+use crate::units::{Order, Pfn, PfnRange};
 use crate::watermarks::PcpSizing;
 
 /// How many involuntary switches an execution has. What is broken here is found with one.

@@ -262,7 +262,7 @@ fn histograms_count_only_while_locks_are_timed() {
     churn(&yard, 500);
     yard.drain_all();
     let free = yard.zone(NORMAL).lock_telemetry().since(&untimed);
-    // One look at the clock when the lock was got and one before it is given back: 10 ns.
+    // The clock is read after the lock is acquired and before it is released: 10 ns.
     assert_eq!(free.hold_ns.count(), free.uses.acquisitions);
     assert_eq!(free.hold_ns.buckets().next(), Some((Some(32), free.uses.acquisitions)));
     assert_eq!(free.uses.hold_ns, 10 * free.uses.acquisitions);
@@ -318,7 +318,7 @@ fn sums<P: Platform>(yard: &Yard<P>) -> HashMap<&'static str, u64> {
 }
 
 /// Takes many frames on one CPU, frees most of them on another, and has the zone compacted.
-fn cross(policy: ZonePolicy) -> HashMap<&'static str, u64> {
+fn transfer(policy: ZonePolicy) -> HashMap<&'static str, u64> {
     let yard = Fixture::small(2, 32 << 10);
     yard.set_policy(policy).unwrap();
     run_on(0);
@@ -343,14 +343,15 @@ fn cross(policy: ZonePolicy) -> HashMap<&'static str, u64> {
 /// The counters of mechanisms that moved.
 fn moved(policy: ZonePolicy) -> HashSet<&'static str> {
     let counted = MechanismCounts::INFOS.iter().map(|info| info.name);
-    let sums = cross(policy);
+    let sums = transfer(policy);
     counted.filter(|name| sums[name] > 0).collect()
 }
 
 #[test]
 fn page_wise_policies_move_no_counter_of_a_mechanism() {
     let idle = moved(ZonePolicy::Vanilla);
-    assert!(idle.is_disjoint(&moved(ZonePolicy::Depot)), "a capacity is none of the work: {idle:?}");
+    let is_idle = |name: &&str| name.ends_with("_max") || *name == "owned_lock_acquisitions";
+    assert!(idle.iter().all(is_idle), "capacities, and locks that the validator takes: {idle:?}");
     for policy in [ZonePolicy::Vanilla416, ZonePolicy::Prefetch, ZonePolicy::BigPcp] {
         assert_eq!(moved(policy), idle, "{policy}");
     }
@@ -358,7 +359,7 @@ fn page_wise_policies_move_no_counter_of_a_mechanism() {
 
 #[test]
 fn depot_counts_pushed_and_popped_batches() {
-    let sums = cross(ZonePolicy::Depot);
+    let sums = transfer(ZonePolicy::Depot);
     let pushed = sums["depot_pushes"];
     assert!(pushed > 40 && sums["depot_pops"] > 10 && sums["depot_batches"] > 10, "{sums:?}");
     assert!(sums["depot_pops"] + sums["depot_collected"] <= pushed, "{sums:?}");

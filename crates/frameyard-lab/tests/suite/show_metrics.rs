@@ -75,7 +75,7 @@ fn policies_show_what_they_do() {
 
 #[test]
 fn each_family_has_one_heading_and_no_series_occurs_twice() {
-    let text = printed(&["--format", "prometheus", "--policy", "cluster-bulk"]);
+    let text = printed(&["--format", "prometheus", "--policy", "depot"]);
     let mut seen = HashSet::new();
     for line in text.lines() {
         let what = if line.starts_with('#') { line.splitn(4, ' ').take(3) } else { line.splitn(2, ' ').take(1) };
@@ -84,7 +84,7 @@ fn each_family_has_one_heading_and_no_series_occurs_twice() {
             assert!(seen.contains(&vec!["#", "HELP", name]), "{line}");
         }
     }
-    let of_zone = text.lines().filter(|line| line.starts_with("frameyard_clusters_in_use{"));
+    let of_zone = text.lines().filter(|line| line.starts_with("frameyard_depot_batches{"));
     assert!(of_zone.clone().count() > 0 && of_zone.clone().all(|line| !line.contains("cpu=")));
 }
 

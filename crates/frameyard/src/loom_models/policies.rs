@@ -164,7 +164,7 @@ fn lists_sized_while_the_policy_changes_have_its_limits() {
 }
 
 #[test]
-fn a_change_that_passes_by_lists_that_look_empty_is_found() {
+fn a_change_that_skips_empty_lists_is_detected() {
     use ZonePolicy::{Depot, OwnedBlocks, Vanilla};
     weakened(Weakness::EmptyListsNotLocked, || {
         assert_fails_within(SWITCHES, || refill_and_change(OwnedBlocks, Vanilla), &ALL_DAMAGES);
@@ -173,7 +173,7 @@ fn a_change_that_passes_by_lists_that_look_empty_is_found() {
 }
 
 #[test]
-fn two_changes_of_the_policy_at_once_are_found() {
+fn two_concurrent_changes_of_the_policy_are_detected() {
     weakened(Weakness::SplitCompareExchange, || {
         assert_fails_within(SWITCHES, || change_twice([ZonePolicy::BigPcp, ZonePolicy::Vanilla416]), &ALL_DAMAGES);
     });

@@ -222,7 +222,7 @@ fn no_page_of_a_cut_is_moved_with_its_pageblock() {
 }
 
 #[test]
-fn nothing_only_looks_free_while_the_zone_is_suspended() {
+fn free_pages_are_on_free_lists_while_the_zone_is_quiesced() {
     explore_within(SWITCHES, || cut_and_suspend(Locks::SOUND));
 }
 
@@ -256,7 +256,7 @@ fn two_clusters_cut_at_once_stand_as_planned() {
 }
 
 #[test]
-fn a_plan_that_is_believed_is_found() {
+fn a_plan_executed_unchecked_is_detected() {
     weakened(Weakness::PlansNotRechecked, || {
         assert_fails_within(FEW_SWITCHES, || cut_and_merge(Locks::SOUND), &ALL_DAMAGES);
         assert_fails_within(FEW_SWITCHES, cut_both_and_move_pageblock, &ALL_DAMAGES);
@@ -280,7 +280,7 @@ fn a_record_used_again_before_its_pages_are_cleared_is_found() {
 }
 
 #[test]
-fn a_suspension_that_does_not_wait_for_cuts_is_found() {
+fn a_quiescence_that_does_not_wait_for_detaches_is_detected() {
     weakened(Weakness::RelaxedLoadsOf(size_of::<u32>()), || {
         assert_fails_within(FEW_SWITCHES, || cut_and_suspend(Locks::SOUND), &[ONLY_LOOKS_FREE]);
     });

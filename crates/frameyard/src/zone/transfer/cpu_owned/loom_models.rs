@@ -57,7 +57,7 @@ fn free_and_collect(locks: Locks) {
 }
 
 #[test]
-fn a_frame_freed_to_an_owner_who_gives_up_reaches_the_zone() {
+fn a_frame_freed_to_a_departing_owner_reaches_the_zone() {
     let explored = explore_within(SWITCHES, || free_and_collect(Locks::SOUND));
     assert!(explored.contentions > 0, "nobody found a lock held");
 }
@@ -70,7 +70,7 @@ fn giving_up_needs_the_owners_lock() {
 }
 
 #[test]
-fn an_owner_must_be_asked_again_under_his_lock() {
+fn ownership_must_be_rechecked_under_the_owners_lock() {
     weakened(Weakness::OwnerNotRechecked, || {
         assert_fails_within(SWITCHES, || free_and_collect(Locks::SOUND), &DAMAGES);
     });
@@ -162,12 +162,12 @@ fn isolate_and_claim(locks: Locks) {
 }
 
 #[test]
-fn an_isolated_pageblock_is_nobodys() {
+fn an_isolated_pageblock_has_no_owner() {
     explore_within(FEW_SWITCHES, || isolate_and_claim(Locks::SOUND));
 }
 
 #[test]
-fn isolating_what_may_be_owned_needs_the_zone_lock() {
+fn isolating_an_owned_pageblock_needs_the_zone_lock() {
     assert_fails_within(FEW_SWITCHES, || isolate_and_claim(zone(Flaw::NeverRefused)), &ZONE_DAMAGES);
 }
 
@@ -181,6 +181,6 @@ fn allocate_what_is_owned() {
 }
 
 #[test]
-fn a_large_request_finds_what_is_owned_and_free() {
+fn a_large_request_finds_free_blocks_of_owned_pageblocks() {
     explore_within(SWITCHES, allocate_what_is_owned);
 }

@@ -162,7 +162,7 @@ fn draining_loses_no_batch() {
 }
 
 #[test]
-fn who_needs_a_large_block_collects_while_others_push() {
+fn a_large_request_collects_while_other_cpus_push() {
     explore_within(FEW_SWITCHES, || a_large_block_is_needed(Locks::SOUND));
 }
 
@@ -172,20 +172,20 @@ fn an_isolator_finds_the_frames_of_the_depot() {
 }
 
 #[test]
-fn who_isolates_finds_no_batch_in_transit() {
+fn isolation_finds_no_batch_in_transit() {
     // With one switch it holds, too, but takes a minute.
     explore_within(0, isolate_all_meanwhile);
 }
 
 #[test]
-fn a_batch_in_transit_is_missed_by_who_passes_empty_lists_by() {
+fn a_wait_that_skips_empty_lists_misses_a_batch_in_transit() {
     weakened(Weakness::EmptyListsNotLocked, || {
         assert_fails_within(FEW_SWITCHES, isolate_all_meanwhile, &[IN_TRANSIT]);
     });
 }
 
 #[test]
-fn a_collector_who_does_not_say_so_is_not_waited_for() {
+fn an_unregistered_collector_is_not_waited_for() {
     weakened(Weakness::CollectorsNotRegistered, || {
         assert_fails_within(SWITCHES, collect_twice, &[NOT_THERE]);
     });

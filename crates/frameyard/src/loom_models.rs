@@ -90,7 +90,7 @@ pub(crate) const DAMAGES: [&str; 4] = [
     // Loom: accesses to one frame's contents, or to a word, are not ordered.
     "Causality violation",
     // The owners' witness: a frame has two of them.
-    "handed out twice",
+    "allocated twice",
     // The free of a frame that its owner still has is refused.
     "the block is ours",
     // Counts, lists or tags are wrong when all threads are done.

@@ -78,7 +78,7 @@ pub(crate) fn assert_fails(execution: impl Fn() + Send + Sync + 'static, expecte
 
 /// The failures that broken protections cause. The last is a page on a free list that is not free.
 pub(crate) const DAMAGES: [&str; 6] = [
-    "handed out twice",
+    "allocated twice",
     "the block is ours",
     "the validator objects",
     "frames were lost",
@@ -184,8 +184,8 @@ fn stopped_in_a_pop() {
             let pfn = runner.take(Order::ZERO, Gfp::HIGHUSER_MOVABLE).expect("a free frame");
             runner.give(pfn, Order::ZERO);
         });
-        let leader = main.wait_for_stopped();
-        let threads = [1, 2].map(|cpu| main.start(cpu, move |runner| turn_over(runner, leader)));
+        let head = main.wait_for_stopped();
+        let threads = [1, 2].map(|cpu| main.start(cpu, move |runner| turn_over(runner, head)));
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         main.open_gate();
         stopped.join().unwrap();
@@ -195,14 +195,14 @@ fn stopped_in_a_pop() {
 }
 
 /// Takes batches off the depot and frees their frames in another order, except one that becomes its batch's head page again.
-fn turn_over(runner: &Runner, leader: Pfn) {
+fn turn_over(runner: &Runner, head: Pfn) {
     for _ in 0..2 {
         let count = BATCH * (3 + below(3) as usize);
         let mut frames: Vec<Pfn> = (0..count).map_while(|_| runner.take(Order::ZERO, Gfp::HIGHUSER_MOVABLE)).collect();
         for at in (1..frames.len()).rev() {
             frames.swap(at, below(at as u64 + 1) as usize);
         }
-        if let Some(place) = frames.iter().position(|pfn| *pfn == leader) {
+        if let Some(place) = frames.iter().position(|pfn| *pfn == head) {
             // The lists keep two batches, so this batch is pushed last. Its head page is the frame freed first.
             let last = (frames.len() / BATCH).saturating_sub(3) * BATCH;
             frames.swap(place, last);

@@ -34,7 +34,7 @@ const DAMAGES: [&str; 10] = [
     NOT_ONCE,
     EARLY,
     "Causality violation",
-    "handed out twice",
+    "allocated twice",
     "the block is ours",
     "the validator objects",
     "frames were lost",

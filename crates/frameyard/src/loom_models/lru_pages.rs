@@ -274,7 +274,7 @@ fn a_flag_whose_answer_is_ignored_is_detected() {
 
 #[test]
 fn a_reference_got_from_zero_is_detected() {
-    let said = ["the block is ours", "the page is on the list", "handed out twice", "a reference of ours"];
+    let said = ["the block is ours", "the page is on the list", "allocated twice", "a reference of ours"];
     assert_broken(isolate_and_free_while_scanned, Flaw::ReferenceUnasked, &said);
 }
 

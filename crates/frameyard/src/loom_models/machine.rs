@@ -60,7 +60,7 @@ impl Contents {
     /// Records an owned block and writes to it.
     pub(crate) fn own(&self, pfn: Pfn, order: Order) {
         for frame in Self::frames(pfn, order) {
-            assert!(!self.owned[frame].replace(true), "frame {frame} was handed out twice");
+            assert!(!self.owned[frame].replace(true), "frame {frame} was allocated twice");
             self.write(frame);
         }
     }

@@ -195,7 +195,7 @@ impl Runner {
         for frame in 0..range.count().0 {
             let pfn = range.start + PageCount(frame);
             let before = std::mem::replace(&mut owners[(pfn.0 - FIRST.0) as usize], mark);
-            assert_eq!(before, 0, "{pfn} was handed out twice");
+            assert_eq!(before, 0, "{pfn} was allocated twice");
         }
     }
 
@@ -205,7 +205,7 @@ impl Runner {
         for frame in 0..range.count().0 {
             let pfn = range.start + PageCount(frame);
             let before = std::mem::take(&mut owners[(pfn.0 - FIRST.0) as usize]);
-            assert_eq!(before, mark, "{pfn} was handed out twice");
+            assert_eq!(before, mark, "{pfn} was allocated twice");
         }
     }
 

@@ -33,9 +33,9 @@ use crate::zone::exclusive::add_exclusive;
 use crate::zone::policy::ZonePolicy;
 use crate::zone::transfer::{ListLimits, list_limits};
 
-mod traffic;
+mod refill_drain;
 
-pub(crate) use traffic::Refill;
+pub(crate) use refill_drain::Refill;
 
 /// Orders 0 to 3 (the kernel's `PAGE_ALLOC_COSTLY_ORDER`) have lists. (Order 0 alone in models.)
 const SMALL_ORDERS: usize = if cfg!(loom) { 1 } else { 4 };

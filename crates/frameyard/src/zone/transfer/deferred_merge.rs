@@ -118,7 +118,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
 
     /// Whether marked pages are on free lists, possibly stale.
     pub(super) fn has_unmerged_racy(&self) -> bool {
-        self.skip_state().skipped_racy() > 0
+        COMPILED_IN && self.skip_state().skipped_racy() > 0
     }
 }
 

@@ -86,9 +86,9 @@ fn with_two_clusters() -> Runner {
     main
 }
 
-/// CPU 0 cuts both clusters off in one hold, if they stand as planned, while CPU 1 moves the pages of a pageblock to other
+/// CPU 0 detaches both clusters in one hold, if they stand as planned, while CPU 1 moves the pages of a pageblock to other
 /// lists, and back.
-fn cut_both_and_move_pageblock() {
+fn detach_both_and_move_pageblock() {
     let main = with_two_clusters();
     let refiller = main.start(0, |runner| runner.take_and_give(Order::ZERO));
     let mover = main.start(1, |runner| {
@@ -102,8 +102,8 @@ fn cut_both_and_move_pageblock() {
     finish(&main);
 }
 
-/// CPU 0 cuts the cluster off while CPU 1 frees the buddy of one of its pages.
-fn cut_and_merge(locks: Locks) {
+/// CPU 0 detaches the cluster while CPU 1 frees the buddy of one of its pages.
+fn detach_and_merge(locks: Locks) {
     let (main, [buddy, other]) = with_cluster(locks);
     let refiller = main.start(0, |runner| runner.take_and_give(Order::ZERO));
     let merger = main.start(1, move |runner| give_and_merge(runner, [buddy]));
@@ -114,7 +114,7 @@ fn cut_and_merge(locks: Locks) {
 }
 
 /// As before, with the buddies of both: what is freed first gets a record, too.
-fn cut_and_reuse() {
+fn detach_and_reuse() {
     let (main, buddies) = with_cluster(Locks::SOUND);
     let refiller = main.start(0, |runner| runner.take_and_give(Order::ZERO));
     let merger = main.start(1, move |runner| give_and_merge(runner, buddies));
@@ -123,8 +123,8 @@ fn cut_and_reuse() {
     finish(&main);
 }
 
-/// CPU 0 cuts the cluster off while CPU 1 moves the pages of a pageblock to other lists, and back.
-fn cut_and_move_pageblock(locks: Locks) {
+/// CPU 0 detaches the cluster while CPU 1 moves the pages of a pageblock to other lists, and back.
+fn detach_and_move_pageblock(locks: Locks) {
     let (main, others) = with_cluster(locks);
     let refiller = main.start(0, |runner| runner.take_and_give(Order::ZERO));
     let mover = main.start(1, |runner| {
@@ -147,14 +147,14 @@ fn only_looks_free(runner: &Runner) -> Option<Pfn> {
     })
 }
 
-/// CPU 0 cuts the cluster off while CPU 1 suspends the zone.
-fn cut_and_suspend(locks: Locks) {
+/// CPU 0 detaches the cluster while CPU 1 quiesces the zone.
+fn detach_and_quiesce(locks: Locks) {
     let (main, others) = with_cluster(locks);
     let refiller = main.start(0, |runner| runner.take_and_give(Order::ZERO));
     let other = main.start(1, |runner| {
-        let suspended = Quiescence::begin(runner.yard.zone_view(ZONE));
-        let found = suspended.is_ok().then(|| only_looks_free(runner)).flatten();
-        drop(suspended);
+        let quiesced = Quiescence::begin(runner.yard.zone_view(ZONE));
+        let found = quiesced.is_ok().then(|| only_looks_free(runner)).flatten();
+        drop(quiesced);
         assert_eq!(found, None, "{ONLY_LOOKS_FREE}");
     });
     refiller.join().unwrap();
@@ -164,7 +164,7 @@ fn cut_and_suspend(locks: Locks) {
 }
 
 /// CPU 0 drains two pages as one cluster while CPU 1 frees the buddy of one of them.
-fn enter_and_merge(locks: Locks) {
+fn splice_and_merge(locks: Locks) {
     let (main, pages) = boot(ZonePolicy::ClusterBulk, locks);
     main.set_limits(PageCount(2), PageCount(2));
     main.give(pages[0], Order::ZERO);
@@ -179,7 +179,7 @@ fn enter_and_merge(locks: Locks) {
 }
 
 /// CPU 0 drains two pages as one cluster while CPU 1 isolates the pageblock of one of them.
-fn enter_and_isolate(locks: Locks) {
+fn splice_and_isolate(locks: Locks) {
     let (main, pages) = boot(ZonePolicy::ClusterBulk, locks);
     main.set_limits(PageCount(2), PageCount(2));
     main.give(pages[0], Order::ZERO);
@@ -194,8 +194,8 @@ fn enter_and_isolate(locks: Locks) {
     finish(&main);
 }
 
-/// CPU 0 cuts the cluster off while CPU 1 changes the policy, which merges all and ends all clusters.
-fn cut_and_change_policy(locks: Locks) {
+/// CPU 0 detaches the cluster while CPU 1 changes the policy, which merges all and ends all clusters.
+fn detach_and_change_policy(locks: Locks) {
     let (main, others) = with_cluster(locks);
     let refiller = main.start(0, |runner| runner.take_and_give(Order::ZERO));
     let changer = main.start(1, |runner| runner.yard.set_policy(ZonePolicy::Vanilla).unwrap());
@@ -207,38 +207,38 @@ fn cut_and_change_policy(locks: Locks) {
 }
 
 #[test]
-fn no_page_of_a_cut_is_merged_with() {
-    explore_within(SWITCHES, || cut_and_merge(Locks::SOUND));
+fn no_page_of_a_detachment_is_merged_with() {
+    explore_within(SWITCHES, || detach_and_merge(Locks::SOUND));
 }
 
 #[test]
 fn a_record_is_used_again_when_its_pages_are_cleared() {
-    explore_within(FEW_SWITCHES, cut_and_reuse);
+    explore_within(FEW_SWITCHES, detach_and_reuse);
 }
 
 #[test]
-fn no_page_of_a_cut_is_moved_with_its_pageblock() {
-    explore_within(SWITCHES, || cut_and_move_pageblock(Locks::SOUND));
+fn no_page_of_a_detachment_is_moved_with_its_pageblock() {
+    explore_within(SWITCHES, || detach_and_move_pageblock(Locks::SOUND));
 }
 
 #[test]
 fn free_pages_are_on_free_lists_while_the_zone_is_quiesced() {
-    explore_within(SWITCHES, || cut_and_suspend(Locks::SOUND));
+    explore_within(SWITCHES, || detach_and_quiesce(Locks::SOUND));
 }
 
 #[test]
 fn no_page_that_enters_is_merged_with_before_it_is_there() {
-    explore_within(SWITCHES, || enter_and_merge(Locks::SOUND));
+    explore_within(SWITCHES, || splice_and_merge(Locks::SOUND));
 }
 
 #[test]
 fn a_cluster_enters_no_isolated_pageblock() {
-    explore_within(SWITCHES, || enter_and_isolate(Locks::SOUND));
+    explore_within(SWITCHES, || splice_and_isolate(Locks::SOUND));
 }
 
 #[test]
 fn a_cut_in_progress_survives_a_change_of_the_policy() {
-    explore_within(SWITCHES, || cut_and_change_policy(Locks::SOUND));
+    explore_within(SWITCHES, || detach_and_change_policy(Locks::SOUND));
 }
 
 #[test]
@@ -252,51 +252,51 @@ fn two_clusters_cut_at_once_stand_as_planned() {
         assert_eq!((counted.get("cluster_cuts"), refills() - before), (2, 1), "one refill takes both");
         finish(&main);
     });
-    explore_within(FEW_SWITCHES, cut_both_and_move_pageblock);
+    explore_within(FEW_SWITCHES, detach_both_and_move_pageblock);
 }
 
 #[test]
 fn a_plan_executed_unchecked_is_detected() {
     weakened(Weakness::PlansNotRechecked, || {
-        assert_fails_within(FEW_SWITCHES, || cut_and_merge(Locks::SOUND), &ALL_DAMAGES);
-        assert_fails_within(FEW_SWITCHES, cut_both_and_move_pageblock, &ALL_DAMAGES);
-        assert_fails_within(FEW_SWITCHES, || cut_and_suspend(Locks::SOUND), &[ONLY_LOOKS_FREE]);
+        assert_fails_within(FEW_SWITCHES, || detach_and_merge(Locks::SOUND), &ALL_DAMAGES);
+        assert_fails_within(FEW_SWITCHES, detach_both_and_move_pageblock, &ALL_DAMAGES);
+        assert_fails_within(FEW_SWITCHES, || detach_and_quiesce(Locks::SOUND), &[ONLY_LOOKS_FREE]);
     });
 }
 
 #[test]
 fn a_cut_whose_record_is_not_held_is_found() {
     weakened(Weakness::LostStoresOf(Record::HELD.bits()), || {
-        assert_fails_within(SWITCHES, || cut_and_merge(Locks::SOUND), &ALL_DAMAGES);
-        assert_fails_within(SWITCHES, || cut_and_move_pageblock(Locks::SOUND), &ALL_DAMAGES);
+        assert_fails_within(SWITCHES, || detach_and_merge(Locks::SOUND), &ALL_DAMAGES);
+        assert_fails_within(SWITCHES, || detach_and_move_pageblock(Locks::SOUND), &ALL_DAMAGES);
     });
 }
 
 #[test]
 fn a_record_used_again_before_its_pages_are_cleared_is_found() {
     weakened(Weakness::RelaxedIntersections, || {
-        assert_fails_within(FEW_SWITCHES, cut_and_reuse, &ALL_DAMAGES);
+        assert_fails_within(FEW_SWITCHES, detach_and_reuse, &ALL_DAMAGES);
     });
 }
 
 #[test]
 fn a_quiescence_that_does_not_wait_for_detaches_is_detected() {
     weakened(Weakness::RelaxedLoadsOf(size_of::<u32>()), || {
-        assert_fails_within(FEW_SWITCHES, || cut_and_suspend(Locks::SOUND), &[ONLY_LOOKS_FREE]);
+        assert_fails_within(FEW_SWITCHES, || detach_and_quiesce(Locks::SOUND), &[ONLY_LOOKS_FREE]);
     });
 }
 
 #[test]
 fn a_zone_lock_that_does_not_exclude_is_found_by_clusters() {
     let locks = Locks { zone: Some(Flaw::NeverRefused), ..Locks::SOUND };
-    assert_fails_within(FEW_SWITCHES, move || cut_and_merge(locks), &ALL_DAMAGES);
-    assert_fails_within(FEW_SWITCHES, move || enter_and_isolate(locks), &ALL_DAMAGES);
+    assert_fails_within(FEW_SWITCHES, move || detach_and_merge(locks), &ALL_DAMAGES);
+    assert_fails_within(FEW_SWITCHES, move || splice_and_isolate(locks), &ALL_DAMAGES);
 }
 
 #[test]
 fn a_list_of_a_cpu_that_is_not_locked_is_found_while_the_policy_changes() {
     let locks = Locks { per_cpu: Some(Flaw::NeverRefused), ..Locks::SOUND };
-    assert_fails_within(SWITCHES, move || cut_and_change_policy(locks), &ALL_DAMAGES);
+    assert_fails_within(SWITCHES, move || detach_and_change_policy(locks), &ALL_DAMAGES);
 }
 
 #[test]

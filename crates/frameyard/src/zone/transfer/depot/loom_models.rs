@@ -112,8 +112,8 @@ fn collect_twice() {
     main.finish();
 }
 
-/// CPU 1, whose lists are empty, pops a batch and takes a frame, while CPU 0 suspends and isolates all of the zone and
-/// empties the lists: no frame is on its way then but the one that is about to be handed out.
+/// CPU 1, whose lists are empty, pops a batch and takes a frame, while CPU 0 quiesces and isolates all of the zone and
+/// empties the lists: no frame is on its way then but the one that is about to be allocated.
 fn isolate_all_meanwhile() {
     let main = Machine::boot(1, PcpSizing::Fixed(4), Locks::SOUND);
     main.yard.set_policy(ZonePolicy::Depot).expect("nobody else is there");
@@ -134,10 +134,10 @@ fn isolate_all_meanwhile() {
     main.finish();
 }
 
-/// Suspends and isolates all of the zone, empties everything, and counts the frames that are on their way.
+/// Quiesces and isolates all of the zone, empties everything, and counts the frames that are on their way.
 fn isolate_all(runner: &Runner) {
     let view = runner.yard.zone_view(ZONE);
-    let suspended = Quiescence::begin(view).expect("nothing is cut");
+    let quiesced = Quiescence::begin(view).expect("no detachment is in progress");
     let pageblocks = [0, 2].map(Pfn);
     pageblocks.into_iter().for_each(|pfn| assert!(view.lock().isolate_pageblock(pfn)));
     runner.yard.zone(ZONE).drain();
@@ -146,7 +146,7 @@ fn isolate_all(runner: &Runner) {
         (0..4).filter(|pfn| view.page(Pfn(*pfn)).tag().has_left_zone()).count()
     };
     pageblocks.into_iter().for_each(|pfn| view.lock().unisolate_pageblock(pfn));
-    drop(suspended);
+    drop(quiesced);
     assert!(on_their_way <= 1, "{IN_TRANSIT}: {on_their_way}");
 }
 

@@ -8,10 +8,10 @@ use core::fmt;
 use frameyard::locks::HistogramCounts;
 use frameyard::policy::ZonePolicy;
 use frameyard::stats::{
-    ClusterStatistics, CpuOwnedStatistics, DepotStatistics, PcpTraffic, TransferStatistics, ZoneLockTelemetry,
+    ClusterStatistics, CpuOwnedStatistics, DepotStatistics, PcpStatistics, TransferStatistics, ZoneLockTelemetry,
 };
 use frameyard::units::ZoneKind;
-use frameyard::{CpuId, PageCount, Platform, Yard, ZoneId};
+use frameyard::{CpuId, Platform, Yard, ZoneId};
 
 mod numbers;
 mod prometheus;
@@ -20,15 +20,6 @@ mod text;
 pub use numbers::{Metric, MetricKind, MetricScope};
 pub use prometheus::{Series, write_prometheus};
 pub use text::write_metrics;
-
-/// One CPU's lists.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct ListMetrics {
-    /// Frames on the lists, huge ones included.
-    pub pages: PageCount,
-    /// Their refills and drains.
-    pub traffic: PcpTraffic,
-}
 
 /// Counters that a zone has once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -51,7 +42,7 @@ pub struct MetricsRow {
     /// What policies that put merging off or move clusters did.
     pub transfer: TransferStatistics,
     /// The CPU's lists.
-    pub lists: Option<ListMetrics>,
+    pub lists: Option<PcpStatistics>,
     /// The CPU-owned pageblocks.
     pub owned: Option<CpuOwnedStatistics>,
     /// The counters that the zone has once; in the row without a CPU.
@@ -135,10 +126,7 @@ impl<P: Platform> MetricsSource for Yard<P> {
             for cpu in own.chain((0..self.cpus()).map(|cpu| Some(CpuId(cpu)))) {
                 let lock = self.zone(zone).lock_telemetry_of(cpu).unwrap_or_default();
                 let transfer = self.zone(zone).transfers_of(cpu).unwrap_or_default();
-                let lists = cpu.and_then(|cpu| {
-                    let traffic = self.zone(zone).pcp_traffic(cpu)?;
-                    Some(ListMetrics { pages: self.zone(zone).pcp_pages(cpu)?, traffic })
-                });
+                let lists = cpu.and_then(|cpu| self.zone(zone).pcp(cpu));
                 let owned = cpu.and_then(|cpu| self.zone(zone).cpu_owned_of(cpu));
                 let shared = cpu
                     .is_none()

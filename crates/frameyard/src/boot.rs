@@ -24,7 +24,7 @@ mod layout;
 mod map_init;
 mod memblock_source;
 mod movable;
-mod table_counts;
+mod ranges;
 mod tables;
 mod tuning;
 
@@ -37,10 +37,12 @@ pub use error::{AttachError, BootError, InitError};
 pub(crate) use init::init;
 pub use layout::Layout;
 pub use map_init::{InitJobs, InitMode, JobGranularity, MapInit, PcpReset};
-pub(crate) use tables::{SectionEntry, Tables, YardEvent};
+pub(crate) use tables::{HeaderWord, SectionEntry, Tables};
 
 /// How many nodes a yard can have. (Fewer in models, whose threads have small stacks.)
 pub(crate) const MAX_NODES: usize = if cfg!(loom) { 2 } else { 64 };
+/// How many CPUs a yard can have.
+const MAX_CPUS: usize = 1 << 16;
 
 /// Where a yard's memory is. Ranges come in ascending order and do not overlap; reserved ones may.
 ///

@@ -4,7 +4,8 @@
 //! lock: each value is recent, and values of one snapshot need not agree with each other while other CPUs allocate.
 //! [`Yard::validate`](crate::Yard::validate) checks the equations between them when nothing is in flight.
 
-pub use crate::yard::{CompactStatistics, ExtfragEvents, FrameInfo, PcpStatistics, PcpTraffic, ZoneStatistics};
+pub use crate::yard::{CompactStatistics, FrameInfo, PcpStatistics, ZoneStatistics};
 pub use crate::zone::{
-    ClusterDrains, ClusterStatistics, CpuOwnedStatistics, DepotStatistics, TransferStatistics, ZoneLockTelemetry,
+    ClusterDrains, ClusterStatistics, CompactEvent, CpuOwnedStatistics, DepotStatistics, TransferStatistics,
+    ZoneLockTelemetry,
 };

@@ -46,14 +46,13 @@ mod views;
 
 pub use blocker::{BlockedBy, Blocker};
 pub use cma::CmaReleaseError;
-pub use compact::{CompactStatistics, ExtfragEvents};
+pub use compact::CompactStatistics;
 pub use error::{AllocError, FreeError, FreeProblem, RequestOption, ZoneShortage};
 pub use frames::Frames;
 pub use policy::PolicyError;
 pub use reporting::{ReportError, ReportOutcome};
 pub use request::AllocRequest;
 pub use statistics::{FrameInfo, PcpStatistics, ZoneStatistics};
-pub use telemetry::PcpTraffic;
 pub use validate::{ListKind, ValidateError};
 pub use views::{CmaAreas, CountedBlocks, YardCompaction, YardDevices, YardInit, YardLists, YardStats, YardZone};
 
@@ -299,7 +298,7 @@ impl<P: Platform> Yard<P> {
 
     #[inline(always)]
     fn pageblocks(&self) -> PageblockMap<'static> {
-        PageblockMap::new(self.tables.pageblocks, self.map.range().start, self.geometry)
+        self.tables.pageblocks_of(&self.map, self.geometry)
     }
 
     /// The initialiser of parts of the memory map.
@@ -316,17 +315,7 @@ impl<P: Platform> Yard<P> {
 
     #[inline(always)]
     pub(crate) fn zone_view(&self, id: ZoneId) -> ZoneView<'_, P> {
-        ZoneView {
-            id,
-            zone: &self.tables.zones[id.index()],
-            map: self.map,
-            blocks: self.pageblocks(),
-            all_counters: self.tables.transfer_counters(),
-            allocation_map: self.allocation_map,
-            geometry: self.geometry,
-            platform: &self.platform,
-            mechanisms: self.tables.transfer.of(id, self.map.range().start, self.geometry),
-        }
+        self.tables.zone_view(id, self.map, self.geometry, &self.platform)
     }
 }
 

@@ -51,7 +51,8 @@ mod view;
 mod watermark;
 
 pub(crate) use allocation_map::AllocationMap;
-pub(crate) use compact_state::{COSTLY_ORDER, CompactEvent, MAX_DEFER_SHIFT};
+pub use compact_state::CompactEvent;
+pub(crate) use compact_state::{COSTLY_ORDER, MAX_DEFER_SHIFT};
 pub(crate) use compacting::FreeShape;
 pub(crate) use counters::TransferCounters;
 pub use counters::ZoneLockTelemetry;

@@ -97,10 +97,10 @@ metrics! {
         |row| row.lists.map(|lists| lists.pages.0);
     PcpRefills "pcp_refills" Counter of Cpu
         "Batches that per-CPU lists fetched from the zone."
-        |row| row.lists.map(|lists| lists.traffic.refills);
+        |row| row.lists.map(|lists| lists.refills);
     PcpDrains "pcp_drains" Counter of Cpu
         "Batches that per-CPU lists returned to the zone."
-        |row| row.lists.map(|lists| lists.traffic.drains);
+        |row| row.lists.map(|lists| lists.drains);
     SkippedMerges "skipped_merges" Counter of Cpu
         "Page frames freed without a merge attempt."
         |row| Some(row.transfer.skipped_merges);

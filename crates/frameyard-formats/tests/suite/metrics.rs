@@ -12,13 +12,13 @@ use frameyard::owners::Owners;
 use frameyard::platform::{Contention, LockId, MapBacking, Probe};
 use frameyard::policy::ZonePolicy;
 use frameyard::stats::{
-    ClusterDrains, ClusterStatistics, CpuOwnedStatistics, DepotStatistics, PcpTraffic, TransferStatistics,
+    ClusterDrains, ClusterStatistics, CpuOwnedStatistics, DepotStatistics, PcpStatistics, TransferStatistics,
     ZoneLockTelemetry,
 };
 use frameyard::units::ZoneKind;
 use frameyard::{CpuId, Gfp, NodeId, Order, PageCount, Pfn, Platform, Yard, ZoneId};
 use frameyard_formats::{
-    ListMetrics, Metric, MetricScope, MetricsRow, MetricsSource, Series, ZoneMetrics, write_metrics, write_prometheus,
+    Metric, MetricScope, MetricsRow, MetricsSource, Series, ZoneMetrics, write_metrics, write_prometheus,
 };
 
 const NORMAL: ZoneId = ZoneId::new(NodeId(0), ZoneKind::Normal);
@@ -79,7 +79,7 @@ fn fixed() -> Fixed {
         detached_pages: 570,
         drains: [drains(2), drains(30), drains(4), ClusterDrains { drains: 1, ideal: 0, whole: 0 }],
     };
-    let lists = ListMetrics { pages: PageCount(77), traffic: PcpTraffic { refills: 6, drains: 4 } };
+    let lists = PcpStatistics { pages: PageCount(77), refills: 6, drains: 4, ..PcpStatistics::default() };
     let owned = CpuOwnedStatistics {
         direct_frees: 0,
         direct_pages_freed: PageCount(0),
@@ -98,7 +98,7 @@ fn fixed() -> Fixed {
     let idle = MetricsRow {
         cpu: Some(CpuId(1)),
         transfer: TransferStatistics::default(),
-        lists: Some(ListMetrics::default()),
+        lists: Some(PcpStatistics::default()),
         owned: Some(CpuOwnedStatistics::default()),
         ..of_cpu
     };
@@ -267,7 +267,7 @@ fn counts_belong_to_the_cpu_that_refills() {
     let of_cpu = |cpu| yard.zone(NORMAL).lock_telemetry_of(Some(CpuId(cpu))).unwrap();
     assert_eq!(of_cpu(0), ZoneLockTelemetry::default());
     assert_eq!(yard.zone(NORMAL).lock_telemetry_of(None), Some(direct), "nothing went past the lists");
-    let traffic = yard.zone(NORMAL).pcp_traffic(CpuId(1)).unwrap();
+    let traffic = yard.zone(NORMAL).pcp(CpuId(1)).unwrap();
     assert_eq!(of_cpu(1).uses.acquisitions, traffic.refills + traffic.drains);
     assert!(of_cpu(1).pages_moved >= 500);
     let block = yard.alloc(Order(7), Gfp::KERNEL).unwrap();

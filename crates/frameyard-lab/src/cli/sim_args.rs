@@ -8,9 +8,9 @@ use frameyard::ByteSize;
 use frameyard::boot::Initialiser;
 use frameyard::watermarks::PcpSizing;
 
+use super::extent_args::VirtualDurationArgs;
 use super::init_args::initialiser;
 use super::values::{TaskRange, duration, percentage, positive_duration, positive_number, positive_size};
-use super::extent_args::VirtualDurationArgs;
 use super::{CalibrateArgs, CheckArgs, ComparedArgs, OutputArgs, SimKernbenchArgs};
 use crate::output::OutputFile;
 

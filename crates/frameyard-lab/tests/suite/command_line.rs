@@ -141,7 +141,11 @@ fn a_bad_machine_is_one_line_and_exit_code_2() {
     assert_refused(&["machines", "show", "server-1t", "--memory", "1M"], 2, "1M of memory is too little");
     assert_refused(&["machines", "show", "server-1t", "--memory", "1"], 2, "1 byte of memory is too little");
     assert_refused(&["machines", "show", "server-1t", "--memory", "-5G"], 2, "invalid value '-5G' for '--memory");
-    assert_refused(&["machines", "show", "server-1t", "--page-size", "5K"], 2, "page size 5K: must be 4K, 8K, 16K or 64K");
+    assert_refused(
+        &["machines", "show", "server-1t", "--page-size", "5K"],
+        2,
+        "page size 5K: must be 4K, 8K, 16K or 64K",
+    );
     assert_refused(&["machines", "show", "server-1t", "--host"], 2, "cannot be used with");
     assert_refused(&["machines", "--json", "show", "server-1t"], 2, "cannot be used with");
     let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("broken.toml");

@@ -4,10 +4,8 @@ use core::ptr::NonNull;
 
 use super::cache_groups::CacheGroups;
 use super::movable::{MovableStarts, movable_starts};
-use super::table_counts::TableCounts;
-use super::tables::{TABLES, Tables};
-use super::{BootError, MAX_NODES, MemorySource, YardConfig, ZoneLimits};
-use crate::control::TableSpan;
+use super::tables::{TableCounts, TablePlan, Tables};
+use super::{BootError, MAX_CPUS, MAX_NODES, MemorySource, YardConfig, ZoneLimits};
 use crate::page::Page;
 use crate::units::{ByteSize, Geometry, NodeId, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
 use crate::zone::PcpZone;
@@ -17,14 +15,11 @@ use crate::zone::transfer::batch_words;
 #[derive(Clone, Debug)]
 pub struct Layout {
     pub(super) frames: PfnRange,
-    pub(super) nodes: usize,
     pub(super) cutter: ZoneCutter,
     /// The frames reserved for devices; empty where there are none.
     pub(super) device_space: PfnRange,
-    /// How many reserved ranges there are.
-    pub(super) reserved: usize,
-    pub(super) spans: [TableSpan; TABLES],
-    control_bytes: usize,
+    pub(super) counts: TableCounts,
+    pub(super) plan: TablePlan,
     present: PageCount,
 }
 
@@ -170,7 +165,7 @@ impl Layout {
         let found = survey(memory, config)?;
         match config.cpus.len() {
             0 => return Err(BootError::NoCpus),
-            1..=0x1_0000 => {}
+            1..=MAX_CPUS => {}
             count => return Err(BootError::TooManyCpus(count)),
         }
         let pairs = found.nodes * found.nodes;
@@ -198,9 +193,6 @@ impl Layout {
             present[zone.index()] += range.count().0;
         });
         let zones = present.into_iter().map(PageCount).map(|present| (present, planned_batch(config, present)));
-        let batch_words = batch_words(zones);
-        let groups = CacheGroups::of(config)?.count();
-        let with_devices = config.device_space.is_some_and(|space| !space.is_empty());
         let counts = TableCounts {
             geometry: config.geometry,
             frames: frames.count(),
@@ -209,13 +201,12 @@ impl Layout {
             ranges,
             reserved: found.reserved,
             cma: found.cma,
-            batch_words,
-            groups,
-            directories: usize::from(with_devices),
+            batch_words: batch_words(zones),
+            groups: CacheGroups::of(config)?.count(),
+            directories: usize::from(!device_space.is_empty()),
         };
-        let (spans, control_bytes) = counts.plan().ok_or(BootError::TooLarge)?;
-        let Survey { nodes, reserved, present, .. } = found;
-        Ok(Self { frames, nodes, cutter, device_space, reserved, spans, control_bytes, present: PageCount(present) })
+        let plan = counts.plan().ok_or(BootError::TooLarge)?;
+        Ok(Self { frames, cutter, device_space, counts, plan, present: PageCount(found.present) })
     }
 
     /// The frames that the memory map covers, in whole sections, holes included.
@@ -231,7 +222,7 @@ impl Layout {
     /// As for [`Tables::carve`]; the region is as large as the layout says.
     pub(crate) unsafe fn carve(&self, control: NonNull<u8>) -> Option<Tables> {
         // SAFETY: passed on to the caller; the spans were planned without overlap.
-        unsafe { Tables::carve(control, self.control_bytes, &self.spans) }
+        unsafe { Tables::carve(control, &self.plan, self.counts.zones()) }
     }
 
     /// Frames of memory.
@@ -243,7 +234,7 @@ impl Layout {
     /// How many nodes the yard has.
     #[must_use]
     pub fn nodes(&self) -> u16 {
-        self.nodes as u16
+        self.counts.nodes as u16
     }
 
     /// Address space of the memory map; holes of it need no memory.
@@ -255,6 +246,6 @@ impl Layout {
     /// Size of the control region.
     #[must_use]
     pub fn control_bytes(&self) -> ByteSize {
-        ByteSize(self.control_bytes as u64)
+        ByteSize(self.plan.bytes as u64)
     }
 }

@@ -11,7 +11,7 @@
 
 use super::init::{SHORT_WAIT_ROUNDS, WAIT_ROUNDS};
 use super::{AllocError, Yard, ZoneShortage};
-use crate::boot::{Poisoning, YardEvent, home_slot};
+use crate::boot::{HeaderWord, Poisoning, home_slot};
 use crate::gfp::Gfp;
 use crate::page::FrameState;
 use crate::platform::{Activity, Platform};
@@ -166,7 +166,7 @@ impl<P: Platform> Yard<P> {
             None => {
                 self.wake_compaction(self.eligible_zones(request), order, gfp.highest_zone());
                 if !gfp.contains(Gfp::NOWARN) {
-                    self.tables.count(YardEvent::Failure);
+                    self.tables.count(HeaderWord::Failures);
                 }
                 Err(self.out_of_memory(order, gfp, node))
             }
@@ -204,7 +204,7 @@ impl<P: Platform> Yard<P> {
                 if !request.may_wait() {
                     return None;
                 }
-                self.tables.count(YardEvent::Drain);
+                self.tables.count(HeaderWord::Drains);
                 self.drain_all();
                 self.unreserve_highatomic(request);
                 self.search_zones(request, WatermarkLevel::Min, request.reserves())
@@ -342,7 +342,7 @@ impl<P: Platform> Yard<P> {
         {
             let page = self.map.page(pfn, &self.platform);
             page.set_tag(page.tag().with_state(FrameState::Poisoned));
-            self.tables.count(YardEvent::PoisonHit);
+            self.tables.count(HeaderWord::PoisonHits);
             return Err(AllocError::Poisoned { pfn: damaged, block: pfn, order });
         }
         // SAFETY: as above.

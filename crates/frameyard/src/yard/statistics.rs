@@ -1,13 +1,13 @@
 //! Statistics of zones, lists and frames. All values are read without a lock.
 
 use super::{Yard, YardStats, YardZone};
-use crate::boot::{SectionEntry, YardEvent};
+use crate::boot::HeaderWord;
 use crate::locks::LockUse;
 use crate::page::FrameState;
 use crate::platform::Platform;
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
-use crate::zone::{WatermarkLevel, Watermarks};
+use crate::zone::{WatermarkLevel, Watermarks, ZoneView, covering_block, transfer};
 
 /// A zone's sizes, limits and counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,7 +72,7 @@ pub struct ZoneStatistics {
 }
 
 /// One CPU's lists in one zone.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct PcpStatistics {
     /// Frames on the lists of small orders.
     pub count: PageCount,
@@ -80,6 +80,12 @@ pub struct PcpStatistics {
     pub high: PageCount,
     /// Frames per refill or drain.
     pub batch: PageCount,
+    /// Frames on all lists, huge ones included.
+    pub pages: PageCount,
+    /// Refills.
+    pub refills: u64,
+    /// Drains.
+    pub drains: u64,
 }
 
 /// The state of a frame.
@@ -100,24 +106,30 @@ fn read(counter: &AtomicU64) -> u64 {
 }
 
 impl<P: Platform> Yard<P> {
-    fn add_pcp_statistics(&self, statistics: &mut ZoneStatistics) {
-        for cpu in (0..self.cpus).map(CpuId) {
-            let Some(pcp) = self.tables.pcp_of(statistics.id, cpu) else { continue };
+    /// Adds what CPUs' lists and transfer mechanisms hold and counted to the statistics of a zone.
+    fn add_per_cpu(&self, view: ZoneView<'_, P>, statistics: &mut ZoneStatistics) {
+        for (cpu, pcp) in self.tables.pcps_of(view.id) {
             let (out, back) = pcp.flow_racy(self.geometry);
             statistics.per_cpu += pcp.pages_racy();
             statistics.allocations += out.blocks;
             statistics.pages_allocated += out.pages;
             statistics.pages_freed += back.pages;
-            if self.tables.node_of_cpu(cpu.index()) == statistics.id.node() {
+            if self.tables.node_of_cpu(cpu.index()) == view.id.node() {
                 statistics.local_allocations += out.blocks;
             }
             statistics.frees += back.blocks;
-            let counters = self.zone_view(statistics.id).counters_of(cpu);
+            let counters = view.counters_of(cpu);
             statistics.lock = statistics.lock.and(counters.lock.uses.read());
             statistics.pages_moved += read(&counters.lock.pages_moved);
             statistics.refills += read(&pcp.counts.refills);
             statistics.drains += read(&pcp.counts.drains);
         }
+        let owned = transfer::cpu_owned_statistics(view, None);
+        statistics.free += transfer::held_pages_racy(view);
+        statistics.cpu_owned_free += owned.free;
+        statistics.per_cpu += owned.free;
+        statistics.frees += owned.direct_frees;
+        statistics.pages_freed += owned.direct_pages_freed.0;
     }
 
     /// The type of a pageblock; what it will be, where it is not initialised yet.
@@ -155,23 +167,23 @@ impl<'y, P: Platform> YardStats<'y, P> {
     /// the kernel it has present pages, and no managed ones.
     pub fn zones(self) -> impl Iterator<Item = ZoneStatistics> {
         let yard = self.yard;
-        let zones = (0..yard.tables.zones.len() as u16).map(ZoneId);
-        zones.filter(|zone| !yard.tables.zones[zone.index()].span().is_empty()).map(|zone| yard.zone(zone).statistics())
+        let zones = yard.tables.zones.iter().zip(0..).filter(|(zone, _)| !zone.span().is_empty());
+        zones.map(|(_, id)| yard.zone(ZoneId(id)).statistics())
     }
 
     /// Requests that found no memory, apart from those with [`Gfp::NOWARN`](crate::Gfp::NOWARN).
     pub fn failures(self) -> u64 {
-        self.yard.tables.counted(YardEvent::Failure)
+        self.yard.tables.read(HeaderWord::Failures)
     }
 
     /// Times all per-CPU lists were drained for a request that would have failed.
     pub fn drains_for_allocation(self) -> u64 {
-        self.yard.tables.counted(YardEvent::Drain)
+        self.yard.tables.read(HeaderWord::Drains)
     }
 
     /// Blocks taken out of use because their bytes were written to while they were free.
     pub fn poison_hits(self) -> u64 {
-        self.yard.tables.counted(YardEvent::PoisonHit)
+        self.yard.tables.read(HeaderWord::PoisonHits)
     }
 
     /// Frames on free lists and per-CPU lists of all zones.
@@ -186,12 +198,8 @@ impl<'y, P: Platform> YardStats<'y, P> {
 
     /// How many sections of the memory map have memory.
     pub fn present_sections(self) -> usize {
-        let yard = self.yard;
-        yard.tables
-            .sections
-            .iter()
-            .filter(|entry| SectionEntry::from_bits(entry.load(Ordering::Relaxed)).is_present())
-            .count()
+        let tables = self.yard.tables;
+        (0..tables.sections.len()).filter(|at| tables.section(*at).is_present()).count()
     }
 
     /// The state of a frame, recent, not exact; `None` where its pageblock has no memory, and no device has it. Reads
@@ -207,7 +215,7 @@ impl<'y, P: Platform> YardStats<'y, P> {
             let state = FrameState::Uninitialised;
             return Some(FrameInfo { head: pfn, state, order: Order::ZERO, migrate_type: MigrateType::Movable });
         }
-        let (head, tag) = crate::zone::covering_block(yard.geometry.max_order(), pfn, |pfn| yard.tag_at(pfn));
+        let (head, tag) = covering_block(yard.geometry.max_order(), pfn, |pfn| yard.tag_at(pfn));
         Some(FrameInfo { head, state: tag.state(), order: tag.order(), migrate_type: tag.migrate_type() })
     }
 
@@ -264,18 +272,23 @@ impl<'y, P: Platform> YardZone<'y, P> {
             fallbacks: read(&events.fallbacks),
             conversions: read(&events.conversions),
         };
-        if yard.is_populated(id) {
-            yard.add_pcp_statistics(&mut statistics);
-            yard.add_held(&mut statistics);
+        if let Some(view) = self.populated() {
+            yard.add_per_cpu(view, &mut statistics);
         }
         statistics
     }
 
     /// The lists of one CPU in a zone; `None` where the zone has no memory or the CPU does not exist.
     pub fn pcp(self, cpu: CpuId) -> Option<PcpStatistics> {
-        let Self { yard, id: zone } = self;
-        let pcp = yard.tables.pcp_of(zone, cpu).filter(|_| yard.is_populated(zone))?;
-        Some(PcpStatistics { count: pcp.small_pages_racy(), high: pcp.high_racy(), batch: pcp.batch_racy() })
+        let pcp = self.lists_of(cpu)?;
+        Some(PcpStatistics {
+            count: pcp.small_pages_racy(),
+            high: pcp.high_racy(),
+            batch: pcp.batch_racy(),
+            pages: pcp.pages_racy(),
+            refills: read(&pcp.counts.refills),
+            drains: read(&pcp.counts.drains),
+        })
     }
 
     /// The number of free blocks of an order and migration type; 0 where there is no such zone or order.
@@ -283,30 +296,19 @@ impl<'y, P: Platform> YardZone<'y, P> {
     /// In a lazy yard the number includes the blocks that deferred memory will form.
     pub fn free_blocks(self, order: Order, migrate_type: MigrateType) -> u64 {
         let Self { yard, id: zone } = self;
-        match yard.tables.zones.get(zone.index()) {
-            Some(zone) if order <= yard.geometry.max_order() => {
-                let deferred = match migrate_type {
-                    MigrateType::Movable => zone.deferred.counted_blocks_racy(order.index()),
-                    _ => 0,
-                };
-                zone.free_blocks_racy(order.index(), migrate_type) + deferred
-            }
-            _ => 0,
-        }
+        let zone = yard.tables.zones.get(zone.index()).filter(|_| order <= yard.geometry.max_order());
+        zone.map_or(0, |zone| {
+            let is_movable = migrate_type == MigrateType::Movable;
+            let deferred = if is_movable { zone.deferred.counted_blocks_racy(order.index()) } else { 0 };
+            zone.free_blocks_racy(order.index(), migrate_type) + deferred
+        })
     }
 
     /// The number of pageblocks of a type, holes in present sections included (`pagetypeinfo_showblockcount_print`).
     pub fn pageblocks(self, migrate_type: MigrateType) -> u64 {
         let Self { yard, id: zone } = self;
         let Some(span) = yard.tables.zones.get(zone.index()).map(|zone| zone.span()) else { return 0 };
-        let blocks = yard.pageblocks();
-        let mut count = 0;
-        let mut at = span.start;
-        while at < span.end {
-            let counted = yard.is_of_zone(at, zone) && yard.pageblock_type(at) == migrate_type;
-            count += u64::from(counted);
-            at = at + blocks.pages();
-        }
-        count
+        let is_counted = |at: &Pfn| yard.is_of_zone(*at, zone) && yard.pageblock_type(*at) == migrate_type;
+        yard.pageblocks().starts_in(span).filter(is_counted).count() as u64
     }
 }

@@ -72,7 +72,7 @@ pub(crate) use quiescence::{Quiescence, TransferStalled};
 pub(crate) use statistics::MechanismStatistics;
 pub use statistics::TransferStatistics;
 pub(crate) use table_sizes::TableSizes;
-pub(crate) use tables::{TRANSFER_TABLES, TransferTables, batch_words, batch_words_bound, plan};
+pub(crate) use tables::{TransferSpans, TransferTables, batch_words, batch_words_bound, plan};
 pub(crate) use validate::{Found, Unsound};
 
 /// The state of all mechanisms in one zone.

@@ -75,21 +75,15 @@ pub struct MemoryTable<'a> {
 
 impl MemorySource for MemoryTable<'_> {
     fn for_each_memory(&self, visit: &mut dyn FnMut(PfnRange, NodeId)) {
-        for (range, node) in self.memory {
-            visit(*range, *node);
-        }
+        self.memory.iter().for_each(|(range, node)| visit(*range, *node));
     }
 
     fn for_each_reserved(&self, visit: &mut dyn FnMut(PfnRange)) {
-        for range in self.reserved {
-            visit(*range);
-        }
+        self.reserved.iter().copied().for_each(visit);
     }
 
     fn for_each_cma(&self, visit: &mut dyn FnMut(PfnRange)) {
-        for range in self.cma {
-            visit(*range);
-        }
+        self.cma.iter().copied().for_each(visit);
     }
 }
 

@@ -225,63 +225,36 @@ fn write_pcps(tables: &Tables) {
     }
 }
 
-/// Writes the table of free memory, and from it the managed frames of each zone. One pass over the reserved ranges
-/// beside one over the table of memory, since both ascend.
+/// Writes the table of free memory, and from it the managed frames of each zone: cuts reserved ranges, which ascend by
+/// their starts and may overlap, out of memory, which ascends without overlap.
 fn write_free_ranges(
     tables: Tables,
     memory: &dyn MemorySource,
     geometry: Geometry,
     layout: &Layout,
 ) -> Result<Tables, BootError> {
-    let mut count = 0;
-    let add = |free: PfnRange, zone: ZoneId| {
-        if let Some(entry) = tables.free.get(count) {
+    let (mut count, mut reserved_ranges) = (0, 0);
+    let mut add = |(free, zone): (PfnRange, ZoneId)| {
+        if let Some(entry) = tables.free.get(count).filter(|_| !free.is_empty()) {
             entry.set(free, zone);
             tables.zones[zone.index()].deferred.add(free, geometry.max_order());
         }
-        count += 1;
+        count += usize::from(!free.is_empty());
     };
-    let mut cutter = FreeCutter::new(tables.ranges(), add);
-    let mut reserved_ranges = 0;
+    let mut ranges = tables.ranges();
+    // What is left of the current range of memory.
+    let mut rest = ranges.next();
     memory.for_each_reserved(&mut |reserved| {
         reserved_ranges += 1;
-        cutter.cut_out(reserved);
+        while let Some((range, zone)) = rest.filter(|(range, _)| range.start < reserved.end && !reserved.is_empty()) {
+            add((PfnRange { start: range.start, end: range.end.min(reserved.start) }, zone));
+            let behind = PfnRange { start: range.start.max(reserved.end), end: range.end };
+            rest = if behind.is_empty() { ranges.next() } else { Some((behind, zone)) };
+        }
     });
-    cutter.finish();
+    rest.into_iter().chain(ranges).for_each(&mut add);
     let as_planned = reserved_ranges == layout.counts.reserved;
     tables.with_free_ranges(count).filter(|_| as_planned).ok_or(BootError::LayoutMismatch)
-}
-
-/// Cuts reserved ranges, which ascend by their starts and may overlap, out of memory, which ascends without overlap.
-struct FreeCutter<Memory, Add> {
-    memory: Memory,
-    /// The rest of the current range of memory.
-    rest: Option<(PfnRange, ZoneId)>,
-    add: Add,
-}
-
-impl<Memory: Iterator<Item = (PfnRange, ZoneId)>, Add: FnMut(PfnRange, ZoneId)> FreeCutter<Memory, Add> {
-    fn new(mut memory: Memory, add: Add) -> Self {
-        Self { rest: memory.next(), memory, add }
-    }
-
-    fn cut_out(&mut self, reserved: PfnRange) {
-        while let Some((rest, zone)) = self.rest.filter(|(rest, _)| rest.start < reserved.end && !reserved.is_empty()) {
-            let free = PfnRange { start: rest.start, end: rest.end.min(reserved.start) };
-            if !free.is_empty() {
-                (self.add)(free, zone);
-            }
-            let behind = PfnRange { start: rest.start.max(reserved.end), end: rest.end };
-            self.rest = if behind.is_empty() { self.memory.next() } else { Some((behind, zone)) };
-        }
-    }
-
-    fn finish(mut self) {
-        while let Some((rest, zone)) = self.rest {
-            (self.add)(rest, zone);
-            self.rest = self.memory.next();
-        }
-    }
 }
 
 /// Gives the pageblocks of contiguous memory areas their type before anything in them is freed. Areas are initialised

@@ -37,17 +37,10 @@ impl ZoneCutter {
 
     /// The zone of a frame, and where that zone ends on its node.
     fn zone_at(&self, pfn: Pfn, node: NodeId) -> (ZoneId, Pfn) {
-        let movable = self.movable[node.index()];
-        let (kind, end) = if pfn >= movable {
-            (ZoneKind::Movable, Pfn(u64::MAX))
-        } else if pfn < self.limits[0] {
-            (ZoneKind::Dma, self.limits[0].min(movable))
-        } else if pfn < self.limits[1] {
-            (ZoneKind::Dma32, self.limits[1].min(movable))
-        } else {
-            (ZoneKind::Normal, movable)
-        };
-        (ZoneId::new(node, kind), end)
+        let below = [ZoneKind::Dma, ZoneKind::Dma32, ZoneKind::Normal].map(|kind| ZoneId::new(node, kind));
+        let zone = below.into_iter().find(|zone| self.limits_of(*zone).contains(pfn));
+        let zone = zone.unwrap_or(ZoneId::new(node, ZoneKind::Movable));
+        (zone, self.limits_of(zone).end)
     }
 
     /// The frames within a zone's limits, with or without memory (`arch_zone_lowest_possible_pfn` and

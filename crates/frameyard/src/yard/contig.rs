@@ -26,10 +26,10 @@
 
 use super::{AllocError, BlockedBy, Blocker, Yard};
 use crate::gfp::Gfp;
-use crate::owners::{Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind, Owners, ReclaimRequest};
+use crate::owners::{Block, FrameOwner, MigrateMode, MigrateProblem, Owners, ReclaimRequest};
 use crate::page::FrameState;
 use crate::platform::Platform;
-use crate::units::{MigrateType, PageCount, Pfn, PfnRange, ZoneId};
+use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange, ZoneId};
 use crate::zone::transfer::{self, Collect, Quiescence, TransferStalled};
 use crate::zone::{RangeBlocked, RangeLists};
 
@@ -165,11 +165,10 @@ impl<P: Platform> Yard<P> {
             return Err(AllocError::Empty);
         }
         let hole = |pfn| {
-            let (order, state) = (crate::units::Order::ZERO, FrameState::Interior);
-            let hole = Blocker { pfn, order, state, owner: OwnerKind::NONE, why: BlockedBy::Hole };
+            let hole = Blocker::new(Block { pfn, order: Order::ZERO }, FrameState::Interior, BlockedBy::Hole);
             AllocError::Blocked(self.devices().page(pfn).map_or(hole, |page| {
-                let (pfn, order) = (page.head(), page.order());
-                Blocker { pfn, order, state: FrameState::Device, why: BlockedBy::Device, ..hole }
+                let block = Block { pfn: page.head(), order: page.order() };
+                Blocker::new(block, FrameState::Device, BlockedBy::Device)
             }))
         };
         let (memory, zone) = self.tables.range_of(range.start).ok_or(hole(range.start))?;
@@ -189,8 +188,7 @@ impl<P: Platform> Yard<P> {
     /// The blocker that reports a pageblock isolated by another request.
     fn isolated_by_another(&self, pfn: Pfn) -> Blocker {
         let state = self.stats().frame(pfn).map_or(FrameState::Interior, |info| info.state);
-        let order = self.geometry.pageblock_order();
-        Blocker { pfn, order, state, owner: OwnerKind::NONE, why: BlockedBy::Busy }
+        Blocker::new(Block { pfn, order: self.geometry.pageblock_order() }, state, BlockedBy::Busy)
     }
 
     /// Moves all blocks out of a range of isolated pageblocks, and takes the range.
@@ -214,8 +212,8 @@ impl<P: Platform> Yard<P> {
             idle = if round.in_the_way < fewest { 0 } else { idle + 1 };
             fewest = fewest.min(round.in_the_way);
             if idle == IDLE_ROUNDS {
-                let (owner, why) = (OwnerKind::NONE, BlockedBy::Busy);
-                return Err(round.blocked.unwrap_or(Blocker { pfn, order, state, owner, why }));
+                let busy = Blocker::new(Block { pfn, order }, state, BlockedBy::Busy);
+                return Err(round.blocked.unwrap_or(busy));
             }
             if idle > 0 {
                 (0..LOOKS).for_each(|look| self.platform.relax((idle - 1) * LOOKS + look));
@@ -240,12 +238,8 @@ impl<P: Platform> Yard<P> {
                 Cover::Passing(blocker) => round.note(blocker),
                 Cover::Owned(block, kind) => {
                     let Some(owner) = owners.of(kind) else { continue };
-                    let why = match self.move_block(isolation, owner, block, owners) {
-                        Ok(()) => continue,
-                        Err(why) => why,
-                    };
-                    let Block { pfn, order } = block;
-                    let blocker = Blocker { pfn, order, state: FrameState::Counted, owner: kind, why };
+                    let Err(why) = self.move_block(isolation, owner, block, owners) else { continue };
+                    let blocker = Blocker { owner: kind, ..Blocker::new(block, FrameState::Counted, why) };
                     match why {
                         BlockedBy::Unmovable | BlockedBy::OutOfMemory => return Err(blocker),
                         _ => round.note(blocker),

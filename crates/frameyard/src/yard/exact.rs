@@ -143,6 +143,13 @@ impl<P: Platform> Yard<P> {
         Ok(range)
     }
 
+    /// Takes a damaged block, which the caller holds exclusively, out of use.
+    pub(super) fn retire_damaged(&self, pfn: Pfn) {
+        let page = self.map.page(pfn, &self.platform);
+        page.set_tag(page.tag().with_state(FrameState::Poisoned));
+        self.tables.count(HeaderWord::PoisonHits);
+    }
+
     /// Checks a range that was just taken for damage. Damaged blocks go out of use, the rest is freed.
     #[cold]
     fn check_range(&self, range: PfnRange) -> Result<(), AllocError> {
@@ -153,9 +160,7 @@ impl<P: Platform> Yard<P> {
         let Some((pfn, block, order)) = first else { return Ok(()) };
         for (pfn, order) in blocks() {
             if damaged(pfn, order).is_some() {
-                let page = self.map.page(pfn, &self.platform);
-                page.set_tag(page.tag().with_state(FrameState::Poisoned));
-                self.tables.count(HeaderWord::PoisonHits);
+                self.retire_damaged(pfn);
             } else {
                 self.free_block(pfn, order);
             }

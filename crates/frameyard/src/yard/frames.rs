@@ -163,8 +163,10 @@ impl<'y, P: Platform> Frames<'y, P> {
             }
             at = at + tag.order().pages();
         }
-        let mut rest = self;
+        let mut guard = self;
         core::iter::from_fn(move || {
+            // The closure owns the guard itself, not a copy of its range: the guard frees what is left.
+            let rest = &mut guard;
             let first = PfnRange::new(rest.range.start, PageCount(u64::from(!rest.range.is_empty())));
             rest.range.start = first.end;
             (!first.is_empty()).then_some(Frames { yard, range: first })

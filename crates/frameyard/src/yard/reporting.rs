@@ -4,7 +4,7 @@ use super::Yard;
 use crate::boot::Poisoning;
 use crate::platform::{FramesNotReturned, FreeFrames, Platform};
 use crate::units::{MigrateType, Order, PageCount, PfnRange, errors};
-use crate::zone::{ReportBatch, Taken, ZoneView};
+use crate::zone::{Taken, ZoneView};
 
 /// The amount that was returned.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -76,7 +76,7 @@ impl<P: Platform> Yard<P> {
         Ok(outcome)
     }
 
-    /// Gives back the blocks of one list that are on it now.
+    /// Returns the memory of the blocks that are on one list now.
     fn report_list(
         &self,
         view: ZoneView<'_, P>,
@@ -91,39 +91,25 @@ impl<P: Platform> Yard<P> {
             let most = usize::try_from(most).unwrap_or(usize::MAX);
             let Taken { batch, looked, at_watermark } = view.lock().take_unreported(order, migrate_type, looks, most);
             looks -= looked;
+            let (mut reported, mut refused) = (0, None);
+            while let (Some(pfn), None) = (batch.blocks().get(reported), refused) {
+                let frames = PfnRange::new(*pfn, order.pages());
+                match self.platform.return_frames(&FreeFrames::new(frames)) {
+                    Ok(()) => reported += 1,
+                    Err(problem) => refused = Some((frames, problem)),
+                }
+            }
             if !batch.blocks().is_empty() {
-                self.report_batch(view, &batch, order, outcome)?;
+                outcome.pages += view.lock().put_back_reported(&batch, order, reported);
+                outcome.blocks += reported as u64;
+            }
+            if let Some((frames, problem)) = refused {
+                return Err(ReportError::NotReturned { frames, problem, before: *outcome });
             }
             if at_watermark || looked == 0 {
                 break;
             }
         }
         Ok(())
-    }
-
-    /// Gives back the blocks of a batch, and puts them back on the lists, whether they were or not.
-    fn report_batch(
-        &self,
-        view: ZoneView<'_, P>,
-        batch: &ReportBatch,
-        order: Order,
-        outcome: &mut ReportOutcome,
-    ) -> Result<(), ReportError> {
-        let mut refused = None;
-        let mut reported = 0;
-        for pfn in batch.blocks() {
-            let frames = PfnRange::new(*pfn, order.pages());
-            if let Err(problem) = self.platform.return_frames(&FreeFrames::new(frames)) {
-                refused = Some((frames, problem));
-                break;
-            }
-            reported += 1;
-        }
-        outcome.pages += view.lock().put_back_reported(batch, order, reported);
-        outcome.blocks += reported as u64;
-        match refused {
-            Some((frames, problem)) => Err(ReportError::NotReturned { frames, problem, before: *outcome }),
-            None => Ok(()),
-        }
     }
 }

@@ -7,68 +7,89 @@ use crate::page::FrameState;
 use crate::platform::Platform;
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
-use crate::zone::{WatermarkLevel, Watermarks, ZoneView, covering_block, transfer};
+use crate::zone::{WatermarkLevel, Watermarks, Zone, ZoneView, covering_block, transfer};
 
-/// A zone's sizes, limits and counters.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ZoneStatistics {
-    /// Which zone.
-    pub id: ZoneId,
+/// Declares [`ZoneStatistics`]: each value with the way to read it from a zone. What CPUs' lists and transfer mechanisms
+/// hold and count is added afterwards.
+macro_rules! zone_statistics {
+    ($zone:ident: $($(#[$doc:meta])* $field:ident: $type:ty = $value:expr),+ $(,)?) => {
+        /// A zone's sizes, limits and counters.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub struct ZoneStatistics {
+            /// Which zone.
+            pub id: ZoneId,
+            $($(#[$doc])* pub $field: $type,)+
+        }
+
+        impl ZoneStatistics {
+            fn read(id: ZoneId, $zone: &Zone) -> Self {
+                Self { id, $($field: $value),+ }
+            }
+        }
+    };
+}
+
+zone_statistics! { zone:
     /// The part of its node that lies within the zone's limits, holes included.
-    pub span: PfnRange,
+    span: PfnRange = zone.span(),
     /// Frames of memory.
-    pub present: PageCount,
+    present: PageCount = zone.present(),
     /// Frames given to the allocator.
-    pub managed: PageCount,
-    /// Free frames: on the free lists (without isolated ones) and in the depot. In a lazy yard also the deferred
-    /// frames.
-    pub free: PageCount,
+    managed: PageCount = zone.managed(),
+    /// Free frames: on the free lists (without isolated ones) and in the depot. In a lazy yard also the deferred frames.
+    free: PageCount = zone.free_pages_racy(),
     /// Frames on per-CPU lists, and free ones of pageblocks that CPUs own.
-    pub per_cpu: PageCount,
+    per_cpu: PageCount = PageCount(0),
     /// Those of them that are free in pageblocks that CPUs own.
-    pub cpu_owned_free: PageCount,
+    cpu_owned_free: PageCount = PageCount(0),
     /// Frames of contiguous memory areas.
-    pub cma: PageCount,
+    cma: PageCount = PageCount(read(&zone.facts.cma)),
     /// Those of them that are free.
-    pub free_cma: PageCount,
+    free_cma: PageCount = zone.free_cma_racy(),
     /// Requests to contiguous memory areas that got their frames.
-    pub cma_served: u64,
+    cma_served: u64 = read(&zone.cma_events.served),
     /// Those that did not.
-    pub cma_failed: u64,
+    cma_failed: u64 = read(&zone.cma_events.failed),
     /// Free frames reported to the host ([`Yard::report_free_pages`]) and not used since.
-    pub reported: PageCount,
+    reported: PageCount = zone.reported_racy(),
     /// Frames of pageblocks kept for atomic high-order requests.
-    pub reserved_highatomic: PageCount,
+    reserved_highatomic: PageCount = zone.reserved_highatomic_racy(),
     /// The watermarks.
-    pub watermarks: Watermarks,
+    watermarks: Watermarks = Watermarks {
+        min: zone.watermark(WatermarkLevel::Min),
+        low: zone.watermark(WatermarkLevel::Low),
+        high: zone.watermark(WatermarkLevel::High),
+        promo: zone.watermark(WatermarkLevel::Promo),
+        boost: zone.boost(),
+    },
     /// Frames kept from requests that could use a higher zone, by that zone's kind.
-    pub protection: [PageCount; ZoneKind::COUNT],
+    protection: [PageCount; ZoneKind::COUNT] = ZoneKind::ALL.map(|kind| zone.protection(kind)),
     /// Blocks allocated in total.
-    pub allocations: u64,
+    allocations: u64 = read(&zone.events().direct_allocations),
     /// Those allocated by CPUs of the zone's own node, and all that did not come from a per-CPU list.
-    pub local_allocations: u64,
+    local_allocations: u64 = read(&zone.events().direct_allocations),
     /// Blocks freed in total.
-    pub frees: u64,
+    frees: u64 = read(&zone.events().direct_frees),
     /// Frames allocated in total.
-    pub pages_allocated: u64,
+    pages_allocated: u64 = read(&zone.events().direct_pages_allocated),
     /// Frames freed in total.
-    pub pages_freed: u64,
+    pages_freed: u64 = read(&zone.events().direct_pages_freed),
     /// Requests served here that preferred another zone.
-    pub numa_miss: u64,
+    numa_miss: u64 = read(&zone.placement.miss),
     /// Requests that preferred this zone and were served elsewhere.
-    pub numa_foreign: u64,
+    numa_foreign: u64 = read(&zone.placement.foreign),
     /// How the zone lock was taken.
-    pub lock: LockUse,
-    /// Frames that crossed the zone lock, either way.
-    pub pages_moved: u64,
+    lock: LockUse = zone.counters().lock.uses.read(),
+    /// Frames moved under the zone lock, either way.
+    pages_moved: u64 = read(&zone.counters().lock.pages_moved),
     /// Refills of per-CPU lists.
-    pub refills: u64,
+    refills: u64 = 0,
     /// Drains of per-CPU lists.
-    pub drains: u64,
+    drains: u64 = 0,
     /// Requests served from another migration type's blocks.
-    pub fallbacks: u64,
+    fallbacks: u64 = read(&zone.events().fallbacks),
     /// Pageblocks that changed their type for it.
-    pub conversions: u64,
+    conversions: u64 = read(&zone.events().conversions),
 }
 
 /// One CPU's lists in one zone.
@@ -234,44 +255,7 @@ impl<'y, P: Platform> YardZone<'y, P> {
     /// Where the node of the zone does not exist.
     pub fn statistics(self) -> ZoneStatistics {
         let Self { yard, id } = self;
-        let zone = &yard.tables.zones[id.index()];
-        let events = zone.events();
-        let mut statistics = ZoneStatistics {
-            id,
-            span: zone.span(),
-            present: PageCount(read(&zone.facts.present)),
-            managed: zone.managed(),
-            free: zone.free_pages_racy(),
-            per_cpu: PageCount(0),
-            cpu_owned_free: PageCount(0),
-            cma: PageCount(read(&zone.facts.cma)),
-            free_cma: zone.free_cma_racy(),
-            cma_served: read(&zone.cma_events.served),
-            cma_failed: read(&zone.cma_events.failed),
-            reported: zone.reported_racy(),
-            reserved_highatomic: zone.reserved_highatomic_racy(),
-            watermarks: Watermarks {
-                min: zone.watermark(WatermarkLevel::Min),
-                low: zone.watermark(WatermarkLevel::Low),
-                high: zone.watermark(WatermarkLevel::High),
-                promo: zone.watermark(WatermarkLevel::Promo),
-                boost: zone.boost(),
-            },
-            protection: ZoneKind::ALL.map(|kind| zone.protection(kind)),
-            allocations: read(&events.direct_allocations),
-            local_allocations: read(&events.direct_allocations),
-            frees: read(&events.direct_frees),
-            pages_allocated: read(&events.direct_pages_allocated),
-            pages_freed: read(&events.direct_pages_freed),
-            numa_miss: read(&zone.placement.miss),
-            numa_foreign: read(&zone.placement.foreign),
-            lock: zone.counters().lock.uses.read(),
-            pages_moved: read(&zone.counters().lock.pages_moved),
-            refills: 0,
-            drains: 0,
-            fallbacks: read(&events.fallbacks),
-            conversions: read(&events.conversions),
-        };
+        let mut statistics = ZoneStatistics::read(id, &yard.tables.zones[id.index()]);
         if let Some(view) = self.populated() {
             yard.add_per_cpu(view, &mut statistics);
         }

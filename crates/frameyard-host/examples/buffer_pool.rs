@@ -5,8 +5,7 @@ use std::collections::HashMap;
 use std::error::Error;
 use std::sync::Arc;
 
-use frameyard::{AllocError, ByteSize, Gfp, Order};
-use frameyard_host::{HostYard, MappedFrames};
+use frameyard_host::{AllocError, ByteSize, Gfp, HostYard, MappedFrames, Order};
 
 type PageId = usize;
 

@@ -37,6 +37,10 @@ mod test_tree;
 mod topology;
 mod yard;
 
+/// The names of the core that most programs need. The crate [`frameyard`] has the rest.
+#[doc(no_inline)]
+pub use frameyard::{AllocError, ByteSize, FreeError, Gfp, NodeId, Order, PageCount, Pfn, PfnRange, Yard};
+
 pub use cpu_list::{CpuList, ParseCpuListError};
 pub use device::{
     AddDeviceError, DeviceAlignment, DeviceBacking, DeviceMemory, DeviceMemoryBuilder, DeviceMemoryError,

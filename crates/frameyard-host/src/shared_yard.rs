@@ -27,8 +27,7 @@ const ATTEMPTS: u32 = 8;
 /// A yard in a named memory file that several processes use at once. Dereferences to [`HostYard`].
 ///
 /// ```
-/// use frameyard::{ByteSize, Gfp, Order};
-/// use frameyard_host::SharedYard;
+/// use frameyard_host::{ByteSize, Gfp, Order, SharedYard};
 ///
 /// let name = format!("example-{}", std::process::id());
 /// let yard = SharedYard::create(&name, ByteSize::mib(64))?;

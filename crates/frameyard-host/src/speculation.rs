@@ -45,13 +45,13 @@ thread_local! {
     static MARK: Cell<Option<&'static GetMark>> = const { Cell::new(None) };
     /// The thread's mark, as soon as it has one.
     static OWN: Cell<Option<&'static GetMark>> = const { Cell::new(None) };
-    static GIVER: Giver = const { Giver };
+    static RETURN_AT_EXIT: ReturnMark = const { ReturnMark };
 }
 
 /// Returns the thread's mark when the thread ends.
-struct Giver;
+struct ReturnMark;
 
-impl Drop for Giver {
+impl Drop for ReturnMark {
     fn drop(&mut self) {
         MARK.set(None);
         if let Some(mark) = OWN.take() {
@@ -87,7 +87,7 @@ fn begin_slowly() -> &'static GetMark {
 /// Gives the thread a mark.
 fn own() -> &'static GetMark {
     // A thread that is already ending never returns its mark.
-    let _ = GIVER.try_with(|_| ());
+    let _ = RETURN_AT_EXIT.try_with(|_| ());
     let mut marks = marks();
     let mark = marks.unused.pop().unwrap_or_else(|| {
         let mark: &'static GetMark = Box::leak(Box::default());
@@ -98,8 +98,8 @@ fn own() -> &'static GetMark {
     mark
 }
 
-/// Registers the process for barriers, which takes the kernel milliseconds. Called before the first get that may be
-/// waited for.
+/// Registers the process for barriers, which takes the kernel milliseconds. Called before the first get that a keeper may
+/// wait for.
 pub(crate) fn prepare() {
     ProcessBarrier::registered();
 }

@@ -81,8 +81,7 @@ impl HostYard {
     /// use std::sync::Arc;
     /// use std::thread;
     ///
-    /// use frameyard::{ByteSize, Gfp, Order};
-    /// use frameyard_host::HostYard;
+    /// use frameyard_host::{ByteSize, Gfp, HostYard, Order};
     ///
     /// let yard = Arc::new(HostYard::with_memory(ByteSize::mib(64))?);
     /// let mut block = yard.frames_owned(Order(0), Gfp::KERNEL | Gfp::ZERO)?;
@@ -106,8 +105,7 @@ impl HostYard {
     /// flags.
     ///
     /// ```
-    /// use frameyard::{ByteSize, Gfp, NodeId, Order};
-    /// use frameyard_host::HostYard;
+    /// use frameyard_host::{ByteSize, Gfp, HostYard, NodeId, Order};
     ///
     /// let yard = HostYard::with_memory(ByteSize::mib(64))?;
     /// let block = yard.with_bytes(yard.request(Order(3), Gfp::KERNEL).node(NodeId(0)).zeroed().guard()?)?;

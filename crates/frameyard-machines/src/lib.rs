@@ -29,7 +29,7 @@ pub use iomem::from_iomem;
 pub use range::AddressRange;
 pub use resolve::{resolve, resolve_with_text};
 pub use simulation::{
-    AccessCosts, BringUpCosts, Caches, Calibration, Clock, KernelOverhead, Lock, LockMethod, Memory, Simulation,
+    AccessCosts, Caches, Calibration, Clock, KernelOverhead, Lock, LockMethod, MapInitCosts, Memory, Simulation,
 };
 pub use topology::{Numbering, Topology};
 

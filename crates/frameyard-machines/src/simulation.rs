@@ -26,7 +26,7 @@ pub struct Simulation {
     pub lock: Lock,
     /// Costs of writing the memory map.
     #[serde(default)]
-    pub bring_up: BringUpCosts,
+    pub map_init: MapInitCosts,
     /// Costs of a kernel beside its allocator.
     #[serde(default)]
     pub kernel_overhead: KernelOverhead,
@@ -147,13 +147,13 @@ pub enum LockMethod {
     Queued,
 }
 
-/// Costs of writing the memory map during bring-up.
+/// Costs of writing the memory map while it is initialised.
 ///
 /// A page structure takes `page_cycles` of the core, the latency of memory divided by `lines_in_flight`, and its part of the
 /// node's bandwidth.
 #[derive(Clone, Copy, PartialEq, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct BringUpCosts {
+pub struct MapInitCosts {
     /// Cycles in which a kernel initialises a page structure and frees its page, without the transfer of the line.
     pub page_cycles: f64,
     /// Lines of a sequential run that a core has in flight, both threads together.
@@ -162,7 +162,7 @@ pub struct BringUpCosts {
     pub channel_share: f64,
 }
 
-impl Default for BringUpCosts {
+impl Default for MapInitCosts {
     /// Cycles and share as fitted on `haswell-2699v3`, and the line fill buffers of Intel's cores up to Broadwell.
     fn default() -> Self {
         Self { page_cycles: 24.7, lines_in_flight: 10.0, channel_share: 0.9 }
@@ -255,7 +255,7 @@ impl Simulation {
                 "spin_slowdown must be from 1 to smt_slowdown",
             ),
             (
-                self.bring_up.lines_in_flight > 0.0 && self.bring_up.channel_share > 0.0,
+                self.map_init.lines_in_flight > 0.0 && self.map_init.channel_share > 0.0,
                 "lines_in_flight and channel_share must be more than 0",
             ),
             (self.kernel_overhead.is_possible(), "each kernel overhead must be a number of cycles from 0 on"),

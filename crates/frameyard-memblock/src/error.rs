@@ -1,9 +1,7 @@
 //! Errors of the early memory map.
 
-use core::fmt;
-
 use super::RegionList;
-use frameyard_units::{ByteSize, PhysAddr};
+use frameyard_units::{ByteSize, PhysAddr, messages};
 
 /// Error of an operation on the early memory map. The operation has changed nothing that it was asked to change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,31 +49,15 @@ pub enum MemblockError {
     },
 }
 
-impl fmt::Display for MemblockError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::ListFull { list, capacity } => {
-                write!(f, "the {list} list is full with {capacity} regions: allow it to grow first")
-            }
-            Self::NoRoomToGrow { list, size } => {
-                write!(f, "the {list} list cannot grow: it needs {size} bytes of free memory below the current limit")
-            }
-            Self::Unmapped { base, size } => {
-                write!(f, "{size} bytes at {base} are not mapped: set the current limit to the end of what is mapped")
-            }
-            Self::HoldsRegionArray { list, base, size } => {
-                write!(f, "{size} bytes at {base} hold the {list} list: leave them reserved")
-            }
-            Self::Alignment(align) => write!(f, "alignment {align}: must be a power of two"),
-            Self::EmptyRequest => f.write_str("an allocation of 0 bytes: ask for at least one"),
-            Self::OutOfMemory { size, align } => {
-                write!(
-                    f,
-                    "no {size} bytes aligned to {align} are free within the limits asked for: ask for less or widen them"
-                )
-            }
-        }
-    }
-}
-
-impl core::error::Error for MemblockError {}
+messages!(MemblockError {
+    Self::ListFull { list, capacity } => "the {list} list is full with {capacity} regions: allow it to grow first",
+    Self::NoRoomToGrow { list, size } =>
+        "the {list} list cannot grow: it needs {size} bytes of free memory below the current limit",
+    Self::Unmapped { base, size } =>
+        "{size} bytes at {base} are not mapped: set the current limit to the end of what is mapped",
+    Self::HoldsRegionArray { list, base, size } => "{size} bytes at {base} hold the {list} list: leave them reserved",
+    Self::Alignment(align) => "alignment {align}: must be a power of two",
+    Self::EmptyRequest => "an allocation of 0 bytes: ask for at least one",
+    Self::OutOfMemory { size, align } =>
+        "no {size} bytes aligned to {align} are free within the limits asked for: ask for less or widen them",
+});

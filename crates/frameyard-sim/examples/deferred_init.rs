@@ -7,7 +7,7 @@
 use std::error::Error;
 
 use frameyard_sim::Machine;
-use frameyard_sim::bring_up::{self, BringUp, BringUpThreads};
+use frameyard_sim::deferred_init::{self, DeferredInit, InitThreads};
 
 /// Machine, and the times in ms of one thread per node and of one thread per CPU.
 fn published() -> Vec<(&'static str, [f64; 2])> {
@@ -27,9 +27,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{:<24}{:<10}{:>12}{:>12}{:>9}{:>9}", "machine", "kernel", "published", "predicted", "error", "threads");
     for (name, times) in published() {
         let machine = Machine::built_in(name)?;
-        let ways = [("base", BringUpThreads::OnePerNode), ("parallel", BringUpThreads::OnePerCpu)];
+        let ways = [("base", InitThreads::OnePerNode), ("parallel", InitThreads::OnePerCpu)];
         for ((kernel, threads), published) in ways.into_iter().zip(times) {
-            let run = bring_up::run(&machine, &BringUp::of_kernel(threads))?;
+            let run = deferred_init::run(&machine, &DeferredInit::of_kernel(threads))?;
             let ms = run.time.as_ns() / 1e6;
             let threads = run.nodes.iter().map(|node| node.threads).sum::<usize>();
             let error = (ms / published - 1.0) * 100.0;

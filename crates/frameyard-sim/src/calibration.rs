@@ -47,6 +47,6 @@ pub trait Predictor {
     ///
     /// # Errors
     ///
-    /// [`SimError`] where the machine cannot be simulated.
+    /// [`SimError`] if the machine cannot be simulated.
     fn predict(&mut self, machine: &Machine, point: &Point) -> Result<f64, SimError>;
 }

@@ -31,7 +31,7 @@ impl Slices {
         &mut entry.1
     }
 
-    /// Takes the first free time from `at` on and returns the wait until it begins; 0 where the slice of `at` has
+    /// Takes the first free time from `at` on and returns the wait until it begins; 0 if the slice of `at` has
     /// room.
     #[inline]
     fn take(&mut self, now: Picos, service: u64) -> u64 {

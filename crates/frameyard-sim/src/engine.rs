@@ -39,7 +39,7 @@ enum Task {
     Ready,
     /// The CPU spins on a lock.
     Waiting,
-    /// The CPU sleeps until the word of a lock changes. Its core may be idle meanwhile.
+    /// The CPU sleeps until the word of a lock changes. Its core may be idle until then.
     Asleep,
 }
 
@@ -105,7 +105,7 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// `None` where the host lacks memory for this state.
+    /// `None` if the host lacks memory for this state.
     pub(crate) fn new(machine: &Machine, regions: YardRegions, mut costs: Vec<&'static str>) -> Option<Self> {
         let map_page = CostId::nth(costs.len());
         costs.push(map::COST);

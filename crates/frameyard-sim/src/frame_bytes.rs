@@ -18,9 +18,9 @@ pub(crate) struct FrameBytes {
     reserved: Reservation,
     frames: PfnRange,
     page_shift: u32,
-    /// A bit per frame: its address was given out since its bytes were zeroed.
-    given: Vec<AtomicU64>,
-    /// A bit per frame: its address was given out before, so the host may have backed it.
+    /// A bit per frame: a caller got its address since its bytes were zeroed.
+    exposed: Vec<AtomicU64>,
+    /// A bit per frame: a caller has got its address before, so the host may have backed it.
     backed: Vec<AtomicU64>,
     /// Zeroed blocks of several frames, by the index of their first frame. A caller that gets the first frame's
     /// address has the address of the whole block.
@@ -28,7 +28,7 @@ pub(crate) struct FrameBytes {
 }
 
 impl FrameBytes {
-    /// Addresses for these frames; `None` where the host has no such range.
+    /// Addresses for these frames; `None` if the host has no such range.
     pub(crate) fn new(frames: PfnRange, page_shift: u32) -> Option<Self> {
         let count = frames.count().0;
         let reserved = Reservation::new(ByteSize(count << page_shift))?;
@@ -37,7 +37,7 @@ impl FrameBytes {
             reserved,
             frames,
             page_shift,
-            given: bits(),
+            exposed: bits(),
             backed: bits(),
             blocks: Confined::new(BTreeMap::new()),
         })
@@ -51,7 +51,7 @@ impl FrameBytes {
     /// The most bytes of host memory: backed frames, and the bits per frame.
     pub(crate) fn bytes(&self) -> usize {
         let backed: usize = self.backed.iter().map(|bits| bits.load(Ordering::Relaxed).count_ones() as usize).sum();
-        (backed << self.page_shift) + size_of_val(&*self.given) + size_of_val(&*self.backed)
+        (backed << self.page_shift) + size_of_val(&*self.exposed) + size_of_val(&*self.backed)
     }
 
     #[inline(always)]
@@ -63,25 +63,25 @@ impl FrameBytes {
     #[inline(always)]
     pub(crate) fn of(&self, pfn: Pfn) -> Option<NonNull<u8>> {
         let index = self.index(pfn)?;
-        if !self.is_given(index) {
-            self.give(index);
+        if !self.is_exposed(index) {
+            self.expose(index);
         }
         Some(self.reserved.at(index << self.page_shift))
     }
 
-    /// Records that the address of a frame and of its block is given out.
+    /// Records that a caller gets the address of a frame and of its block.
     #[cold]
-    fn give(&self, index: usize) {
+    fn expose(&self, index: usize) {
         let count = self.blocks.borrow().get(&index).copied().unwrap_or(1);
         (index..index + count).for_each(|at| {
-            self.given[at / 64].fetch_or(1 << (at % 64), Ordering::Relaxed);
+            self.exposed[at / 64].fetch_or(1 << (at % 64), Ordering::Relaxed);
             self.backed[at / 64].fetch_or(1 << (at % 64), Ordering::Relaxed);
         });
     }
 
-    /// Whether the frame's address was given out since its bytes were zeroed. Otherwise they are zero.
-    fn is_given(&self, index: usize) -> bool {
-        self.given[index / 64].load(Ordering::Relaxed) >> (index % 64) & 1 != 0
+    /// Whether a caller got the frame's address since its bytes were zeroed. Otherwise they are zero.
+    fn is_exposed(&self, index: usize) -> bool {
+        self.exposed[index / 64].load(Ordering::Relaxed) >> (index % 64) & 1 != 0
     }
 
     /// Copies a block of frames to another; the caller owns both. Unwritten frames stay unbacked.
@@ -90,13 +90,13 @@ impl FrameBytes {
         for offset in (0..from.count().0).map(PageCount) {
             let (from, to) = (from.start + offset, to + offset);
             let Some((source, target)) = self.index(from).zip(self.index(to)) else { return };
-            if self.is_given(source) && self.of(to).is_some() {
+            if self.is_exposed(source) && self.of(to).is_some() {
                 self.reserved.copy(source << self.page_shift, target << self.page_shift, 1 << self.page_shift);
             }
         }
     }
 
-    /// Zeroes a block of frames that the caller owns. Writes only frames whose address was given out.
+    /// Zeroes a block of frames that the caller owns. Writes only frames whose address a caller has got.
     pub(crate) fn zero(&self, frames: PfnRange) {
         let Some(first) = self.index(frames.start) else { return };
         let PageCount(count) = frames.count();
@@ -108,8 +108,8 @@ impl FrameBytes {
         }
         for at in first..first + count as usize {
             let bit = 1 << (at % 64);
-            if self.is_given(at) {
-                self.given[at / 64].fetch_and(!bit, Ordering::Relaxed);
+            if self.is_exposed(at) {
+                self.exposed[at / 64].fetch_and(!bit, Ordering::Relaxed);
                 self.reserved.zero(at << self.page_shift, 1 << self.page_shift);
             }
         }

@@ -1,11 +1,11 @@
 #![doc = include_str!("../README.md")]
 
 mod account;
-pub mod bring_up;
 mod cache;
 mod calibration;
 mod channel;
 mod confined;
+pub mod deferred_init;
 mod engine;
 mod fiber;
 mod frame_bytes;
@@ -29,7 +29,7 @@ pub use calibration::{
 };
 pub use engine::LockStats;
 pub use frameyard_machines::{
-    AccessCosts, BringUpCosts, Caches, Calibration, Clock, KernelOverhead, Lock, LockMethod, Memory, Topology,
+    AccessCosts, Caches, Calibration, Clock, KernelOverhead, Lock, LockMethod, MapInitCosts, Memory, Topology,
 };
 pub use machine::{KernelCost, Machine, MachineError};
 pub use page_fault::{FaultLoop, FaultRun, Mode, Start};

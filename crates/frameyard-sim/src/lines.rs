@@ -84,7 +84,7 @@ pub(crate) struct SharedState {
     pub(crate) busy: Picos,
     /// The core that used the line last, plus 1.
     last: u16,
-    /// The only core that has the line, plus 1; 0 where several may.
+    /// The only core that has the line, plus 1; 0 if several may.
     alone: u16,
     pub(crate) dirty: bool,
     /// Exchanges that stay strictly in order. A change of the exchanging core resets it.

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use frameyard::units::{ByteSize, PhysAddr};
 use frameyard_machines::{
-    AccessCosts, AddressRange, BringUpCosts, Caches, Calibration, Clock, KernelOverhead, Lock, Memory, Simulation,
+    AccessCosts, AddressRange, Caches, Calibration, Clock, KernelOverhead, Lock, MapInitCosts, Memory, Simulation,
     Topology, built_in_names, from_toml, resolve_with_text,
 };
 
@@ -29,7 +29,7 @@ pub struct Machine {
     pub topology: Topology,
     /// The size of the machine's memory.
     pub installed: ByteSize,
-    /// Memory of each node above 4 GiB, which comes up last.
+    /// Memory of each node above 4 GiB, which is initialised last.
     pub high_memory: Vec<ByteSize>,
     /// Capacities of caches.
     pub caches: Caches,
@@ -42,7 +42,7 @@ pub struct Machine {
     /// Hand-over of locks.
     pub lock: Lock,
     /// Costs of writing the memory map.
-    pub bring_up: BringUpCosts,
+    pub map_init: MapInitCosts,
     /// Costs of a kernel beside its allocator.
     pub kernel_overhead: KernelOverhead,
     /// The published rows that parameters were fitted on.
@@ -98,7 +98,7 @@ impl From<frameyard_machines::MachineError> for MachineError {
     }
 }
 
-/// Bring-up initialises the zones below this address first.
+/// Early boot initialises the zones below this address.
 const LOW_END: PhysAddr = PhysAddr(4 << 30);
 
 impl Machine {
@@ -106,16 +106,16 @@ impl Machine {
     ///
     /// # Errors
     ///
-    /// [`MachineError::NotSimulated`] where the description has no costs, and [`MachineError::NoParameter`] where its
+    /// [`MachineError::NotSimulated`] if the description has no costs, and [`MachineError::NoParameter`] if its
     /// calibration names a parameter that does not exist.
     ///
     /// # Panics
     ///
-    /// Where the description has costs and has not passed [`validate`](frameyard_machines::Machine::validate).
+    /// If the description has costs and has not passed [`validate`](frameyard_machines::Machine::validate).
     pub fn new(description: &frameyard_machines::Machine) -> Result<Self, MachineError> {
         let simulation = description.simulation.clone();
         let simulation = simulation.ok_or_else(|| MachineError::NotSimulated(description.name.clone()))?;
-        let Simulation { caches, costs, memory, clock, lock, bring_up, kernel_overhead, calibration } = simulation;
+        let Simulation { caches, costs, memory, clock, lock, map_init, kernel_overhead, calibration } = simulation;
         let high = |range: &AddressRange| range.end.0.saturating_sub(range.start.max(LOW_END).0);
         let high_memory = description.nodes.iter().map(|node| ByteSize(node.memory.iter().map(high).sum())).collect();
         let machine = Self {
@@ -128,7 +128,7 @@ impl Machine {
             memory,
             clock,
             lock,
-            bring_up,
+            map_init,
             kernel_overhead,
             calibration,
         };
@@ -152,7 +152,7 @@ impl Machine {
     ///
     /// # Errors
     ///
-    /// [`MachineError`] where there is none of that name, or it has no costs.
+    /// [`MachineError`] if there is none of that name, or it has no costs.
     pub fn built_in(name: &str) -> Result<Self, MachineError> {
         let unknown = || frameyard_machines::MachineError::Unknown { name: name.to_owned(), nearest: None };
         Self::new(&frameyard_machines::built_in(name).ok_or_else(unknown)?)
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_above_4_gib_is_what_bring_up_defers() {
+    fn memory_above_4_gib_is_deferred() {
         let machine = Machine::built_in("haswell-2699v3").unwrap();
         assert_eq!(
             (machine.installed, machine.high_memory),

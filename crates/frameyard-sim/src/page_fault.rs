@@ -141,16 +141,16 @@ impl FaultLoop {
     /// Runs the loop on a yard, in address spaces of its own.
     ///
     /// Each task counts from the end of its first mapping to the end of its last. The first mapping has a random size
-    /// where tasks are [apart](Start::Apart). A task that is done continues uncounted until all are done, so the
+    /// if tasks are [apart](Start::Apart). A task that is done continues uncounted until all are done, so the
     /// number of running tasks is constant.
     ///
     /// # Errors
     ///
-    /// [`SimError`] where the run does not end.
+    /// [`SimError`] if the run does not end.
     ///
     /// # Panics
     ///
-    /// The machine has fewer CPUs than tasks, or too little memory.
+    /// If the machine has fewer CPUs than tasks, or too little memory.
     pub fn run(&self, yard: &SimYard, vm: &Vm<'_, SimPlatform>) -> Result<FaultRun, SimError> {
         vm.set_lru_policy(self.lru);
         let spaces = match self.mode {

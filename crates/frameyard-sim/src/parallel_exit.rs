@@ -31,7 +31,7 @@ pub struct ParallelExit {
     pub pages: PageCount,
     /// Memory of each node.
     pub node_memory: PageCount,
-    /// Workers that tear the space down, on the nodes in context.
+    /// Workers that tear the space down, distributed round-robin over the nodes.
     pub workers: NonZeroUsize,
     /// The sizes of per-CPU lists.
     pub sizing: PcpSizing,
@@ -68,11 +68,11 @@ impl ParallelExit {
     ///
     /// # Errors
     ///
-    /// [`SimError`] where the yard cannot be created or a run does not end.
+    /// [`SimError`] if the yard cannot be created or a run does not end.
     ///
     /// # Panics
     ///
-    /// The machine has too little memory for the pages and their page tables.
+    /// If the machine has too little memory for the pages and their page tables.
     pub fn run(&self, machine: &Machine, policy: ZonePolicy) -> Result<ExitRun, SimError> {
         let Self { node_memory, sizing, lru, .. } = *self;
         let config = SimConfig { node_memory, policy, sizing, costs: Vec::new() };
@@ -99,7 +99,7 @@ impl ParallelExit {
             let Some(space) = space.take() else { return };
             match space.exit(self.workers) {
                 Ok(ExitOutcome::Gone(unmapped)) => freed.set(unmapped.pages),
-                other => panic!("nobody else uses the space: {other:?}"),
+                other => panic!("the space has one handle: {other:?}"),
             }
         })?;
         let profile = platform.profile().since(&before);

@@ -44,7 +44,7 @@ impl fmt::Debug for SimPlatform {
 }
 
 impl SimPlatform {
-    /// `None` where the host lacks memory for the machine's state.
+    /// `None` if the host lacks memory for the machine's state.
     pub(crate) fn new(
         machine: &Machine,
         regions: YardRegions,
@@ -235,7 +235,7 @@ impl Platform for SimPlatform {
             self.run_earlier_cpus();
         }
         if word.load(Ordering::Relaxed) == FREE {
-            // The lock is taken before its line arrives, so a CPU that comes meanwhile waits.
+            // The lock is taken before its line arrives, so a CPU that tries to take it in between waits.
             word.store(HELD, Ordering::Relaxed);
             self.use_line(std::ptr::from_ref(word).addr(), Accessed::Lock(id.kind()), Access::ReadModifyWrite);
             return Contention::Free;

@@ -13,7 +13,7 @@ pub(crate) type StackId = u32;
 struct Stack {
     outer: StackId,
     span: Option<Activity>,
-    /// The stacks with one further span; 0 where there is none yet.
+    /// The stacks with one further span; 0 if there is none yet.
     inner: [StackId; Activity::ALL.len()],
 }
 

@@ -31,7 +31,7 @@ enum Commit {
     WhenWritten,
 }
 
-/// A private mapping of zeroes, unmapped on drop; `None` where the host has no such range or too little memory.
+/// A private mapping of zeroes, unmapped on drop; `None` if the host has no such range or too little memory.
 fn mapping(len: usize, commit: Commit) -> Option<MmapRaw> {
     let mut options = MmapOptions::new();
     options.len(len);
@@ -45,7 +45,7 @@ fn base_of(mapping: &MmapRaw) -> NonNull<u8> {
     NonNull::new(mapping.as_mut_ptr()).expect("a mapping has an address")
 }
 
-/// Zeroed memory, backed by huge pages where the host has them. A simulation accesses its whole memory map, so
+/// Zeroed memory, in huge pages if the host has them. A simulation accesses its whole memory map, so
 /// address translation would dominate its run time.
 #[derive(Debug)]
 pub(crate) struct ZeroedRegion {
@@ -56,7 +56,7 @@ pub(crate) struct ZeroedRegion {
 }
 
 impl ZeroedRegion {
-    /// A region of `size` bytes; `None` where the host has too little memory.
+    /// A region of `size` bytes; `None` if the host has too little memory.
     pub(crate) fn new(size: ByteSize) -> Option<Self> {
         let len = usize::try_from(size.0).ok()?.max(1);
         if len < ALIGN {
@@ -87,7 +87,7 @@ pub(crate) struct Words {
 }
 
 impl Words {
-    /// `count` words; `None` where the host has too little memory.
+    /// `count` words; `None` if the host has too little memory.
     pub(crate) fn new(count: usize) -> Option<Self> {
         let bytes = count.checked_mul(size_of::<u64>())?;
         Some(Self { region: ZeroedRegion::new(ByteSize(bytes as u64))?, count })
@@ -118,7 +118,7 @@ impl DerefMut for Words {
 pub(crate) struct Reservation(MmapRaw);
 
 impl Reservation {
-    /// A reservation of `size` bytes; `None` where the host has no such range.
+    /// A reservation of `size` bytes; `None` if the host has no such range.
     pub(crate) fn new(size: ByteSize) -> Option<Self> {
         let len = usize::try_from(size.0).ok()?.max(1);
         mapping(len, Commit::WhenWritten).map(Self)
@@ -140,7 +140,7 @@ impl Reservation {
         unsafe { self.base().add(offset) }
     }
 
-    /// Zeroes a part that no other code uses meanwhile.
+    /// Zeroes a part that no other code uses during the call.
     pub(crate) fn zero(&self, offset: usize, len: usize) {
         let all = self.len();
         assert!(offset <= all && len <= all - offset, "{len} bytes at {offset} of {all}");
@@ -148,7 +148,7 @@ impl Reservation {
         unsafe { self.base().add(offset).write_bytes(0, len) }
     }
 
-    /// Copies a part to another that does not overlap it. No other code uses either meanwhile.
+    /// Copies a part to another that does not overlap it. No other code uses either during the call.
     pub(crate) fn copy(&self, from: usize, to: usize, len: usize) {
         let all = self.len();
         for offset in [from, to] {

@@ -105,7 +105,7 @@ impl SimYard {
     ///
     /// # Errors
     ///
-    /// [`SimError`] where the yard cannot be created, or the host has too little memory.
+    /// [`SimError`] if the yard cannot be created, or the host has too little memory.
     pub fn new(machine: &Machine, config: &SimConfig) -> Result<Self, SimError> {
         Self::configured(machine, config, MapInit::default())
     }
@@ -120,7 +120,7 @@ impl SimYard {
     ///
     /// # Panics
     ///
-    /// Where the rest cannot be initialised; the memory map is complete, so that does not happen.
+    /// If the rest cannot be initialised; the memory map is complete, so that does not happen.
     pub fn deferred(machine: &Machine, config: &SimConfig, pcp_reset: PcpReset) -> Result<Self, SimError> {
         let jobs = InitJobs { threads: Some(1), ..InitJobs::default() };
         let map_init = MapInit { mode: InitMode::Deferred, jobs, pcp_reset, ..MapInit::default() };
@@ -189,11 +189,11 @@ impl SimYard {
     ///
     /// # Errors
     ///
-    /// [`SimError::NoStack`], and [`SimError::Deadlock`] where tasks wait for each other.
+    /// [`SimError::NoStack`], and [`SimError::Deadlock`] if tasks wait for each other.
     ///
     /// # Panics
     ///
-    /// With a task's panic; where two tasks have one CPU, or a CPU does not exist.
+    /// If a task panics, two tasks have one CPU, or a CPU does not exist.
     pub fn run<'t>(&'t self, tasks: Vec<(CpuId, Box<dyn FnOnce() + 't>)>) -> Result<Picos, SimError> {
         let engine = self.yard.platform().engine();
         let mut fibers = Fibers::new(self.cpu_count());

@@ -66,7 +66,7 @@ impl JobProgress {
 }
 
 /// Runs `job` on idle CPUs of the workers' nodes, from the caller's time on. The caller is worker 0 and then idle
-/// until all have ended. Fewer workers run where a node has fewer idle CPUs or the host no memory for a stack.
+/// until all have ended. Fewer workers run if a node has fewer idle CPUs or the host has no memory for a stack.
 /// Outside of runs the caller works alone.
 pub(crate) fn run_workers(
     engine: &Confined<Engine>,

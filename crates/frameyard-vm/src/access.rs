@@ -6,33 +6,69 @@
 //! ([migration](crate::anonymous)) therefore excludes all accesses except those through [pins](crate::pin). Pins are
 //! references, so a pinned page cannot be frozen.
 
+use core::ops::Range;
+
 use frameyard::platform::Activity;
-use frameyard::{PageCount, Pfn, Platform};
+use frameyard::{Order, PageCount, Pfn, Platform, Yard};
 
 use crate::address::{PageLevel, VirtAddr};
+use crate::error::VmError;
 use crate::fault::Faulted;
 use crate::pin::frame_at;
 use crate::space::{AddressSpace, FaultError, MemoryAccess, SpaceRef};
 use crate::table::{Entry, Level, LockedTable, Spot};
-use crate::words;
+use crate::words::{DeviceBytes, FrameBytes};
 
 /// An access holds the map lock up to the next multiple of this many bytes.
 const STRETCH: u64 = PageLevel::Huge.size().0;
 
-/// Whether a frame has other users while the lock of its table is held.
-#[derive(Clone, Copy)]
-enum Sharing {
-    /// Exclusive: one entry maps it.
-    Exclusive,
-    /// Shared: a device's frame, which other entries may map.
-    Shared,
+/// The bytes of a mapped frame, while the lock of its table is held.
+enum MappedBytes<'a, P: Platform> {
+    Memory(FrameBytes<'a, P>),
+    Device(DeviceBytes<'a, P>),
+}
+
+impl<P: Platform> MappedBytes<'_, P> {
+    fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), VmError> {
+        match self {
+            Self::Memory(frame) => frame.read(offset, bytes),
+            Self::Device(frame) => frame.read(offset, bytes),
+        }
+    }
+
+    fn write(&mut self, offset: usize, bytes: &[u8]) -> Result<(), VmError> {
+        match self {
+            Self::Memory(frame) => frame.write(offset, bytes),
+            Self::Device(frame) => frame.write(offset, bytes),
+        }
+    }
+}
+
+impl<P: Platform> LockedTable<'_, P> {
+    /// The bytes of the frame that a present entry of this table maps at `addr`. `None` for a device that the yard does
+    /// not know.
+    fn bytes<'a>(
+        &'a mut self,
+        yard: &'a Yard<P>,
+        (entry, level): (Entry, Level),
+        addr: VirtAddr,
+    ) -> Option<MappedBytes<'a, P>> {
+        let pfn = frame_at(entry, level, addr.0);
+        if !entry.is_device() {
+            // SAFETY: an anonymous frame has one entry, and its bytes are accessed only under the lock of that entry's
+            // table, which this guard holds. The mapping keeps the frame allocated.
+            return Some(MappedBytes::Memory(unsafe { FrameBytes::new(yard, pfn, Order::ZERO) }));
+        }
+        // SAFETY: the entry counts as a user of the yard's device, which keeps the device.
+        entry.is_counted_device().then(|| MappedBytes::Device(unsafe { DeviceBytes::new(yard, pfn) }))
+    }
 }
 
 /// The outcome of a touch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Touched {
     /// The address was mapped.
-    There,
+    Present,
     /// A fault mapped it.
     Faulted,
 }
@@ -121,7 +157,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
                     return Err(FaultError::ReadOnly(addr));
                 }
                 if spot.entry.used(access) == spot.entry || self.locked(spot, |_, _| Ok(()), access)?.is_some() {
-                    return Ok(Touched::There);
+                    return Ok(Touched::Present);
                 }
             } else if self.fault(spot, addr, access)? == Faulted::Mapped {
                 return Ok(Touched::Faulted);
@@ -135,15 +171,15 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     fn locked<R>(
         &self,
         spot: Spot<'y>,
-        work: impl FnOnce(&LockedTable<'y, P>, Entry) -> Result<R, FaultError>,
+        work: impl FnOnce(&mut LockedTable<'y, P>, Entry) -> Result<R, FaultError>,
         access: MemoryAccess,
     ) -> Result<Option<R>, FaultError> {
-        let table = self.lock_table(spot.table);
+        let mut table = self.lock_table(spot.table);
         let entry = table.entry(spot.index);
         if !entry.is_present() {
             return Ok(None);
         }
-        let done = work(&table, entry)?;
+        let done = work(&mut table, entry)?;
         let used = entry.used(access);
         if used != entry {
             table.set(spot.index, used);
@@ -151,14 +187,14 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         Ok(Some(done))
     }
 
-    /// Runs `copy` for each page of a range. Its arguments are the sharing, the bytes already done, the frame, the
-    /// offset in it and the number of bytes. It returns `false` if the frame has no bytes.
+    /// Runs `copy` for each page of a range. Its arguments are the frame's bytes, the offset in them, and the part of the
+    /// range that the page covers.
     fn access(
         &self,
         addr: VirtAddr,
         len: usize,
         access: MemoryAccess,
-        mut copy: impl FnMut(Sharing, usize, Pfn, usize, usize) -> bool,
+        mut copy: impl FnMut(MappedBytes<'_, P>, usize, Range<usize>) -> Result<(), VmError>,
     ) -> Result<(), FaultError> {
         let page_size = Level::SMALL.span();
         let mut done = 0;
@@ -173,12 +209,10 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
                 let spot = self.present(at, access)?;
                 let copied = self.locked(
                     spot,
-                    |_, entry| {
-                        let pfn = frame_at(entry, spot.level, at.0);
-                        let sharing = if entry.is_device() { Sharing::Shared } else { Sharing::Exclusive };
-                        let has_bytes = !entry.is_device() || entry.is_counted_device();
-                        let copied = has_bytes && copy(sharing, done, pfn, offset, count);
-                        if copied { Ok(()) } else { Err(FaultError::NoFrameBytes(at)) }
+                    |table, entry| {
+                        let bytes = table.bytes(self.vm().yard(), (entry, spot.level), at);
+                        let copied = bytes.map(|bytes| copy(bytes, offset, done..done + count));
+                        if copied == Some(Ok(())) { Ok(()) } else { Err(FaultError::NoFrameBytes(at)) }
                     },
                     access,
                 )?;
@@ -237,16 +271,8 @@ impl<'y, P: Platform> AddressSpace<'y, P> {
     ///
     /// [`FaultError`] names the first address that cannot be read. The bytes before it are read.
     pub fn read(&self, addr: VirtAddr, bytes: &mut [u8]) -> Result<(), FaultError> {
-        let yard = self.space().vm().yard();
-        self.space().access(addr, bytes.len(), MemoryAccess::Read, |sharing, done, pfn, offset, count| {
-            let bytes = &mut bytes[done..done + count];
-            match sharing {
-                // SAFETY: `access` keeps writers from the page.
-                Sharing::Exclusive => unsafe { words::read_bytes(yard, pfn, offset, bytes) },
-                // SAFETY: only frames of devices are shared.
-                Sharing::Shared => unsafe { words::read_shared(yard, pfn, offset, bytes) },
-            }
-        })
+        self.space()
+            .access(addr, bytes.len(), MemoryAccess::Read, |frame, offset, part| frame.read(offset, &mut bytes[part]))
     }
 
     /// Writes bytes, like [`read`](Self::read).
@@ -255,16 +281,8 @@ impl<'y, P: Platform> AddressSpace<'y, P> {
     ///
     /// [`FaultError`] names the first address that cannot be written. The bytes before it are written.
     pub fn write(&self, addr: VirtAddr, bytes: &[u8]) -> Result<(), FaultError> {
-        let yard = self.space().vm().yard();
-        self.space().access(addr, bytes.len(), MemoryAccess::Write, |sharing, done, pfn, offset, count| {
-            let bytes = &bytes[done..done + count];
-            match sharing {
-                // SAFETY: `access` excludes all other accesses to the page.
-                Sharing::Exclusive => unsafe { words::write_bytes(yard, pfn, offset, bytes) },
-                // SAFETY: only frames of devices are shared.
-                Sharing::Shared => unsafe { words::write_shared(yard, pfn, offset, bytes) },
-            }
-        })
+        self.space()
+            .access(addr, bytes.len(), MemoryAccess::Write, |mut frame, offset, part| frame.write(offset, &bytes[part]))
     }
 
     /// The translation of an address; may be stale. `None` if nothing is mapped there or its page is in migration.

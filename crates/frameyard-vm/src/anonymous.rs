@@ -50,7 +50,7 @@ use crate::page::{Flags, PageKind, object_of, owner_word};
 use crate::space::{SpaceRef, Visit};
 use crate::table::{Entry, HUGE, Level, Spot};
 use crate::vm::Vm;
-use crate::words;
+use crate::words::FrameBytes;
 
 /// Attempts of a migration that may wait: all rounds pause or yield. It must not sleep, because allocations wait for
 /// the memory it frees.
@@ -75,7 +75,12 @@ impl<'y, P: Platform> Vm<'y, P> {
     /// # Errors
     ///
     /// [`MigrateProblem`]: `from` is still isolated, and `to` still the caller's.
-    pub(crate) fn migrate_anonymous(&self, from: Block, to: Pfn, mode: MigrateMode) -> Result<(), MigrateProblem> {
+    pub(crate) fn migrate_anonymous(
+        &self,
+        from: Block,
+        to: FrameBytes<'y, P>,
+        mode: MigrateMode,
+    ) -> Result<(), MigrateProblem> {
         let page = self.page(from.pfn);
         let word = page.owner();
         let level = match from.order {
@@ -113,7 +118,7 @@ impl<'y, P: Platform> Vm<'y, P> {
     fn finish_move(
         &self,
         moving: &Moving<'_, 'y, P>,
-        to: Pfn,
+        to: FrameBytes<'y, P>,
         order: Order,
         mode: MigrateMode,
     ) -> Result<(), MigrateProblem> {
@@ -121,9 +126,10 @@ impl<'y, P: Platform> Vm<'y, P> {
             moving.end(moving.from.pfn());
             return Err(problem);
         }
+        let new_frame = to.pfn();
         match self.fill_frozen(moving.from, to, order) {
             Ok(()) => {
-                moving.end(to);
+                moving.end(new_frame);
                 let disowned = self.yard().counted().disown(moving.from.pfn(), order);
                 debug_assert!(disowned.is_ok(), "the freezer owns a frozen block: {disowned:?}");
                 Ok(())
@@ -154,19 +160,24 @@ impl<'y, P: Platform> Vm<'y, P> {
     }
 
     /// Gives `to` the state of the frozen block.
-    fn fill_frozen(&self, from: CountedPage<'y, P>, to: Pfn, order: Order) -> Result<(), MigrateProblem> {
-        self.may_fail(Step::Copy).map_err(|_| MigrateProblem::Failed)?;
-        // SAFETY: the block is frozen and not mapped, so nothing writes to it; `to` is a fresh block of this thread.
-        if !unsafe { words::copy(self.yard(), from.pfn(), to, order) } {
-            return Err(MigrateProblem::Failed);
-        }
-        self.may_fail(Step::Thaw).map_err(|_| MigrateProblem::Failed)?;
+    fn fill_frozen(
+        &self,
+        from: CountedPage<'y, P>,
+        mut to: FrameBytes<'y, P>,
+        order: Order,
+    ) -> Result<(), MigrateProblem> {
+        let failed = |_| MigrateProblem::Failed;
+        self.may_fail(Step::Copy).map_err(failed)?;
+        // SAFETY: the block is frozen and not mapped, so nothing accesses its bytes.
+        let content = unsafe { FrameBytes::new(self.yard(), from.pfn(), order) };
+        to.copy_from(&content).map_err(failed)?;
+        self.may_fail(Step::Thaw).map_err(failed)?;
         let word = from.owner();
         let kept = word & (Flags::ACTIVE | Flags::REFERENCED | Flags::DIRTY);
         let owner = owner_word(PageKind::Anonymous, object_of(word), kept);
         // One reference of the mapping, one for a batch.
         let counts = Counts { references: 2, mappings: 1 };
-        let adopted = self.yard().counted().adopt(to, order, Adoption { counts, owner, index: from.index() });
+        let adopted = self.yard().counted().adopt(to.pfn(), order, Adoption { counts, owner, index: from.index() });
         adopted.map_err(|_| MigrateProblem::Failed)
     }
 }
@@ -178,12 +189,12 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         let spot = self.walk(from.index());
         let table = self.lock_table(spot.table);
         let before = table.entry(spot.index);
-        let is_its = spot.level == level
+        let is_mapped_here = spot.level == level
             && before.is_present()
             && before.pfn() == from.pfn()
             && !before.is_device()
             && !before.is_part();
-        if !is_its {
+        if !is_mapped_here {
             drop(table);
             // Parts of the block map it, or nothing does. The parts can be moved one by one in a later attempt.
             if level == Level::HUGE && spot.level == Level::SMALL && self.split_parts(from, spot.table) {

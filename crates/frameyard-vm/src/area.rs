@@ -126,7 +126,7 @@ impl AreaWord {
 
 /// A found area replaces the cached one only if the page's number in it is a multiple of this: the first page, and one
 /// page in 2 MiB.
-const FOUND_STAYS: u64 = 512;
+const CACHE_INTERVAL: u64 = 512;
 
 const ANONYMOUS: u64 = 1;
 const DEVICE: u64 = 2;
@@ -211,9 +211,9 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     #[inline]
     pub(crate) fn find_area(&self, addr: VirtAddr) -> Option<Area> {
         let last_found = self.word(SpaceWord::LAST_FOUND);
-        self.tell(last_found, Access::Read);
+        self.report_access(last_found, Access::Read);
         let known = ObjectId::from_bits(last_found.load(Ordering::Relaxed)).some().map(|id| self.areas().node(id));
-        known.inspect(|node| self.tell(node.words.at(AreaWord::START), Access::Read));
+        known.inspect(|node| self.report_access(node.words.at(AreaWord::START), Access::Read));
         if let Some(node) = known.filter(|node| node.range().contains(addr)) {
             return Some(node.area());
         }
@@ -222,8 +222,8 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         // Replace the cached area rarely: tasks that share a space would otherwise transfer its cache line on each
         // fault.
         let page = (addr.0 - area.range.start.0) / PageLevel::Small.size().0;
-        if known.is_none() || page.is_multiple_of(FOUND_STAYS) {
-            self.tell(last_found, Access::Write);
+        if known.is_none() || page.is_multiple_of(CACHE_INTERVAL) {
+            self.report_access(last_found, Access::Write);
             last_found.store(node.id.bits(), Ordering::Relaxed);
         }
         Some(area)
@@ -272,27 +272,27 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     ///
     /// On error nothing has changed.
     pub(crate) fn insert_area(&self, range: VirtRange, kind: MapKind, protection: Protection) -> Result<Area, VmError> {
-        let asked = (kind, protection);
+        let requested = (kind, protection);
         let areas = self.areas();
         let below = areas.last_starting_before(range.start);
         let below =
-            below.filter(|node| node.range().end == range.start && merge((node.kind(), node.protection()), asked));
+            below.filter(|node| node.range().end == range.start && merge((node.kind(), node.protection()), requested));
         let above = areas.first_ending_after(range.end);
         let above =
-            above.filter(|node| node.range().start == range.end && merge(asked, (node.kind(), node.protection())));
+            above.filter(|node| node.range().start == range.end && merge(requested, (node.kind(), node.protection())));
         let node = match (below, above) {
             (Some(below), Some(above)) => {
                 let whole = VirtRange { start: below.range().start, end: above.range().end };
                 self.remove_node(above);
-                self.move_borders(below, whole);
+                self.resize_area(below, whole);
                 below
             }
             (Some(below), None) => {
-                self.move_borders(below, VirtRange { start: below.range().start, end: range.end });
+                self.resize_area(below, VirtRange { start: below.range().start, end: range.end });
                 below
             }
             (None, Some(above)) => {
-                self.move_borders(above, VirtRange { start: range.start, end: above.range().end });
+                self.resize_area(above, VirtRange { start: range.start, end: above.range().end });
                 above
             }
             (None, None) => self.insert_spare(self.spare_area()?, range, kind, protection),
@@ -330,13 +330,13 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             let kind_after = kind.advanced(ByteSize(range.end.0.saturating_sub(whole.start.0)));
             match (before.is_empty(), after.is_empty()) {
                 (true, true) => self.remove_node(node),
-                (false, true) => self.move_borders(node, before),
+                (false, true) => self.resize_area(node, before),
                 (true, false) => {
                     node.write(after, kind_after, protection);
-                    areas.borders_changed(after.start);
+                    areas.ends_changed(after.start);
                 }
                 (false, false) => {
-                    self.move_borders(node, before);
+                    self.resize_area(node, before);
                     let spare = spare.expect("a spare for an area that becomes two");
                     self.insert_spare(spare, after, kind_after, protection);
                 }
@@ -375,9 +375,9 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         self.subtract(SpaceWord::AREA_COUNT, 1);
     }
 
-    fn move_borders(&self, node: Node<'y>, range: VirtRange) {
+    fn resize_area(&self, node: Node<'y>, range: VirtRange) {
         node.write(range, node.kind(), node.protection());
-        self.areas().borders_changed(range.start);
+        self.areas().ends_changed(range.start);
     }
 }
 

@@ -91,11 +91,11 @@ impl FileId {
 
     /// The name as a number, for another process.
     #[must_use]
-    pub const fn bits(self) -> u64 {
+    pub const fn to_bits(self) -> u64 {
         self.0
     }
 
-    /// The name from [`bits`](Self::bits).
+    /// The name from [`to_bits`](Self::to_bits).
     #[must_use]
     pub const fn from_bits(bits: u64) -> Self {
         Self(bits)

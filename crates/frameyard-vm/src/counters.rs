@@ -99,7 +99,7 @@ impl VmCounter {
         Self::MigrationWait,
     ];
 
-    /// The name in /proc/vmstat, or in its style where the kernel has no such counter.
+    /// The name in /proc/vmstat, or in its style if the kernel has no such counter.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

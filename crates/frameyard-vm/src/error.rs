@@ -28,6 +28,8 @@ pub enum VmError {
     NotThere,
     /// The configuration is invalid. The text names the value and the accepted ones.
     BadConfig(&'static str),
+    /// Spaces, files or pinned pages remain. The text says what to release.
+    InUse(&'static str),
     /// Injected failure.
     Injected,
     /// The wait for another CPU's work timed out.
@@ -38,7 +40,9 @@ impl fmt::Display for VmError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OutOfMemory(error) => error.fmt(f),
-            Self::NoFrameBytes(pfn) => write!(f, "{pfn} has no bytes: address spaces and files need real memory"),
+            Self::NoFrameBytes(pfn) => {
+                write!(f, "{pfn} has no bytes: address spaces and files need a yard with real memory")
+            }
             Self::Free(error) => error.fmt(f),
             Self::Underflow(error) => error.fmt(f),
             Self::Overflow(error) => error.fmt(f),
@@ -49,9 +53,9 @@ impl fmt::Display for VmError {
             Self::NotThere => {
                 f.write_str("the yard has no address spaces and files of this version: create them first")
             }
-            Self::BadConfig(what) => f.write_str(what),
+            Self::BadConfig(what) | Self::InUse(what) => f.write_str(what),
             Self::Injected => f.write_str("injected failure"),
-            Self::Stalled => f.write_str("another CPU's work on it did not end in time: try again"),
+            Self::Stalled => f.write_str("the wait for another CPU timed out: repeat the call"),
         }
     }
 }

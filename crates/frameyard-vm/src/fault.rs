@@ -25,6 +25,7 @@ use frameyard::{Gfp, Order, PageCount, Pfn, PfnRange, Platform};
 
 use crate::address::{PageLevel, VirtAddr, VirtRange};
 use crate::area::{Area, HugeAdvice, MapKind, Protection};
+use crate::block::NewBlock;
 use crate::counters::VmCounter;
 use crate::error::VmError;
 use crate::inject::Step;
@@ -32,7 +33,6 @@ use crate::page::{PageKind, owner_word};
 use crate::root::ThpMode;
 use crate::space::{FaultError, MemoryAccess, SpaceRef};
 use crate::table::{Entry, HUGE, Level, Spot};
-use crate::words;
 
 /// Bound of the wait for a migration, in rounds of [`Platform::relax`]. Moving a huge page takes well below a
 /// millisecond.
@@ -44,7 +44,7 @@ pub(crate) enum Faulted {
     /// The address is mapped for the access.
     Mapped,
     /// Another CPU was faster, or the migration ended: walk again.
-    LookAgain,
+    Retry,
 }
 
 impl Entry {
@@ -92,7 +92,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         self.vm().may_fail(Step::AwaitMove)?;
         for round in 0..WAIT_ROUNDS {
             if !spot.table.entry(spot.index).is_moving() {
-                return Ok(Faulted::LookAgain);
+                return Ok(Faulted::Retry);
             }
             self.vm().yard().platform().relax(round);
         }
@@ -109,16 +109,16 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     ) -> Result<Faulted, FaultError> {
         let spot = if spot.level == Level::SMALL { spot } else { self.descend(spot, addr.0, Level::SMALL)? };
         if spot.level != Level::SMALL {
-            return Ok(Faulted::LookAgain);
+            return Ok(Faulted::Retry);
         }
-        let pfn = self.vm().alloc_frames(Order::ZERO, Gfp::HIGHUSER_MOVABLE, Step::AllocatePage)?;
-        self.prepare(pfn, Order::ZERO, Level::SMALL.align_down(addr.0))?;
+        let block = self.vm().alloc_frames(Order::ZERO, Gfp::HIGHUSER_MOVABLE, Step::AllocatePage)?;
+        let pfn = self.prepare(block, Order::ZERO, Level::SMALL.align_down(addr.0))?;
         let page = self.vm().page(pfn);
         let table = self.lock_table(spot.table);
         if !table.entry(spot.index).is_empty() {
             drop(table);
             self.give_up(pfn);
-            return Ok(Faulted::LookAgain);
+            return Ok(Faulted::Retry);
         }
         let entry = Entry::page(pfn, Level::SMALL).protected(area.protection);
         table.fill(spot.index, entry.used(access), Level::SMALL);
@@ -127,18 +127,14 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         Ok(Faulted::Mapped)
     }
 
-    /// Adopts a fresh block for the space: zeroed bytes, one mapping, one reference for a batch.
+    /// Adopts a new block for the space: zeroed bytes, one mapping, one reference for a batch.
     #[inline(always)]
-    fn prepare(&self, pfn: Pfn, order: Order, addr: u64) -> Result<(), VmError> {
-        let yard = self.vm().yard();
-        // SAFETY: the caller has just allocated the block.
-        if !unsafe { words::zero(yard, pfn, order) } {
-            yard.free(pfn, order)?;
-            return Err(VmError::NoFrameBytes(pfn));
-        }
+    fn prepare(&self, block: NewBlock<'y, P>, order: Order, addr: u64) -> Result<Pfn, VmError> {
+        let pfn = block.zeroed()?;
         let owner = owner_word(PageKind::Anonymous, self.object(), 0);
         let counts = Counts { references: 2, mappings: 1 };
-        Ok(yard.counted().adopt(pfn, order, Adoption { counts, owner, index: addr })?)
+        self.vm().yard().counted().adopt(pfn, order, Adoption { counts, owner, index: addr })?;
+        Ok(pfn)
     }
 
     /// Frees an unused block from [`prepare`](Self::prepare). A CPU that found it by number may still hold a reference.
@@ -172,7 +168,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         let MapKind::Anonymous { huge: advice } = area.kind else { return Ok(None) };
         let spot = self.descend(spot, addr.0, Level::HUGE)?;
         if spot.level != Level::HUGE || !spot.entry.is_empty() {
-            return Ok(Some(Faulted::LookAgain));
+            return Ok(Some(Faulted::Retry));
         }
         let Some((pfn, deposited)) = self.huge_block(addr, advice) else {
             self.vm().count(VmCounter::ThpFaultFallback, 1);
@@ -183,7 +179,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             drop(table);
             self.give_up(pfn);
             self.free_table_frames(&[deposited]);
-            return Ok(Some(Faulted::LookAgain));
+            return Ok(Some(Faulted::Retry));
         }
         let entry = Entry::page(pfn, Level::HUGE).protected(area.protection);
         table.fill(spot.index, entry.used(access), Level::HUGE);
@@ -203,7 +199,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         let gfp = if advice == HugeAdvice::Huge { TRY } else { TRY.without(Gfp::DIRECT_RECLAIM) };
         let deposited = self.new_table(Level::SMALL, addr.0).ok()?.pfn;
         let block = self.vm().alloc_frames(HUGE, gfp, Step::AllocateHugePage);
-        let prepared = block.and_then(|pfn| self.prepare(pfn, HUGE, Level::HUGE.align_down(addr.0)).map(|()| pfn));
+        let prepared = block.and_then(|block| self.prepare(block, HUGE, Level::HUGE.align_down(addr.0)));
         match prepared {
             Ok(pfn) => Some((pfn, deposited)),
             Err(_) => {
@@ -221,18 +217,18 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         addr: VirtAddr,
         access: MemoryAccess,
     ) -> Result<Faulted, FaultError> {
-        let MapKind::Device { first, page } = area.kind else { return Ok(Faulted::LookAgain) };
+        let MapKind::Device { first, page } = area.kind else { return Ok(Faulted::Retry) };
         let frame = |addr: u64| Pfn((first.0 + (addr - area.range.start.0)) >> Level::SMALL.shift());
         let level = Level(page as u8).min(spot.level);
         let level = self.level_of_device(level, |level| frame(level.align_down(addr.0)));
         let spot = self.descend(spot, addr.0, level)?;
         if spot.level != level {
-            return Ok(Faulted::LookAgain);
+            return Ok(Faulted::Retry);
         }
         let pfn = frame(level.align_down(addr.0));
         let table = self.lock_table(spot.table);
         if !table.entry(spot.index).is_empty() {
-            return Ok(Faulted::LookAgain);
+            return Ok(Faulted::Retry);
         }
         let entry = Entry::device(pfn, level).protected(area.protection).used(access);
         // Count the entry before it exists and until it is gone: the device cannot be removed meanwhile.
@@ -243,7 +239,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             Ok(()) => {
                 let uncounted = yard.devices().remove_mapping(pfn);
                 debug_assert!(uncounted.is_ok(), "it was counted: {uncounted:?}");
-                return Ok(Faulted::LookAgain);
+                return Ok(Faulted::Retry);
             }
             Err(DeviceError::NotDevice(_)) => entry,
             Err(problem) => return Err(VmError::Device(problem).into()),

@@ -3,10 +3,11 @@
 use frameyard::page::CountedPage;
 use frameyard::{Gfp, Order, Pfn, Platform};
 
+use crate::block::{NewBlock, state_words};
 use crate::error::VmError;
 use crate::inject::Step;
 use crate::vm::Vm;
-use crate::words::{self, Words};
+use crate::words::Words;
 
 impl<'y, P: Platform> Vm<'y, P> {
     /// The page of a frame that this crate has allocated. For other frame numbers use [`try_page`](Self::try_page).
@@ -28,33 +29,21 @@ impl<'y, P: Platform> Vm<'y, P> {
     /// The words of one frame with state of this crate.
     #[inline(always)]
     pub(crate) fn words(&self, pfn: Pfn) -> Words<'y> {
-        // SAFETY: the frame holds this crate's state, so it is allocated and accessed as words.
-        unsafe { Words::of(self.yard(), pfn, Order::ZERO) }.expect("a frame of this crate has bytes")
+        state_words(self.yard(), pfn, Order::ZERO).expect("a frame of this crate has bytes")
     }
 
     /// Allocates a block. If none is free, the owners known to this view make room first.
-    pub(crate) fn alloc_frames(&self, order: Order, gfp: Gfp, step: Step) -> Result<Pfn, VmError> {
+    #[inline]
+    pub(crate) fn alloc_frames(&self, order: Order, gfp: Gfp, step: Step) -> Result<NewBlock<'y, P>, VmError> {
         self.may_fail(step)?;
         // NOWARN on the first attempt, so that a failure counts once.
-        match self.yard().alloc(order, gfp.without(Gfp::DIRECT_RECLAIM) | Gfp::NOWARN | Gfp::NOFRAGMENT) {
-            Ok(pfn) => Ok(pfn),
-            Err(_) => self.alloc_with_owners(order, gfp),
-        }
-    }
-
-    #[cold]
-    fn alloc_with_owners(&self, order: Order, gfp: Gfp) -> Result<Pfn, VmError> {
-        Ok(self.yard().request(order, gfp).owners(&self.owners()).frame()?)
+        let first = gfp.without(Gfp::DIRECT_RECLAIM) | Gfp::NOWARN | Gfp::NOFRAGMENT;
+        let block = NewBlock::alloc(self.yard(), order, first);
+        Ok(block.or_else(|_| NewBlock::alloc_with(self.yard(), order, gfp, &self.owners()))?)
     }
 
     /// Allocates a block and zeroes it.
     pub(crate) fn alloc_zeroed(&self, order: Order, gfp: Gfp, step: Step) -> Result<Pfn, VmError> {
-        let pfn = self.alloc_frames(order, gfp, step)?;
-        // SAFETY: allocated above.
-        if unsafe { words::zero(self.yard(), pfn, order) } {
-            return Ok(pfn);
-        }
-        self.yard().free(pfn, order)?;
-        Err(VmError::NoFrameBytes(pfn))
+        self.alloc_frames(order, gfp, step)?.zeroed()
     }
 }

@@ -127,7 +127,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         // part.
         let change_entries = || {
             let parts = mapped.iter().enumerate();
-            parts.for_each(|(index, part)| part.iter().for_each(|entry| locked.set(index, entry.alone())));
+            parts.for_each(|(index, part)| part.iter().for_each(|entry| locked.set(index, entry.single())));
         };
         if !is_late() {
             change_entries();
@@ -155,8 +155,8 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             change_entries();
         }
         drop(locked);
-        let others = mapped.iter().enumerate().skip(1).filter(|(_, part)| part.is_some());
-        others.for_each(|(index, _)| vm.lru_add(vm.page(head.pfn() + PageCount(index as u64))));
+        let rest = mapped.iter().enumerate().skip(1).filter(|(_, part)| part.is_some());
+        rest.for_each(|(index, _)| vm.lru_add(vm.page(head.pfn() + PageCount(index as u64))));
         vm.count(VmCounter::ThpSplitPage, 1);
         true
     }

@@ -116,12 +116,12 @@ impl<'a, P: Platform> MapLock<'a, P> {
     /// Takes the lock for reading unless a writer holds it or waits for it.
     #[inline(always)]
     pub(crate) fn try_read(&self) -> Option<Reading<'a, P>> {
-        self.get_in().ok()
+        self.read_unless_writer().ok()
     }
 
     /// Takes the lock for reading; `Err` with the word that shows the writer.
     #[inline(always)]
-    fn get_in(&self) -> Result<Reading<'a, P>, u64> {
+    fn read_unless_writer(&self) -> Result<Reading<'a, P>, u64> {
         self.touch();
         let mut found = self.word.load(Ordering::Relaxed);
         while found & (WRITER | WRITER_WAITS) == 0 {
@@ -140,7 +140,7 @@ impl<'a, P: Platform> MapLock<'a, P> {
     pub(crate) fn read(&self) -> Reading<'a, P> {
         let mut round = 0;
         loop {
-            match self.get_in() {
+            match self.read_unless_writer() {
                 Ok(reading) => return reading,
                 Err(found) => self.platform.wait_for_change(self.id, self.word, found, round),
             }
@@ -155,12 +155,12 @@ impl<'a, P: Platform> MapLock<'a, P> {
         loop {
             self.touch();
             let found = self.word.load(Ordering::Relaxed);
-            let nobody = found & !WRITER_WAITS == 0;
-            let wanted = if nobody { WRITER } else { found | WRITER_WAITS };
+            let is_free = found & !WRITER_WAITS == 0;
+            let wanted = if is_free { WRITER } else { found | WRITER_WAITS };
             // Acquire: pairs with the Release in `Reading::drop` and `Writing::drop`.
             let done = found == wanted
                 || self.word.compare_exchange_weak(found, wanted, Ordering::Acquire, Ordering::Relaxed).is_ok();
-            if nobody && done {
+            if is_free && done {
                 return Writing { lock: *self };
             }
             // A failed exchange means that the word changed, which ends the wait.
@@ -189,7 +189,7 @@ impl<P: Platform> Drop for Writing<'_, P> {
     fn drop(&mut self) {
         let MapLock { platform, id, word } = self.lock;
         self.lock.touch();
-        // Release: pairs with the Acquire in `get_in` and `write`. Another waiting writer sets its bit again.
+        // Release: pairs with the Acquire in `read_unless_writer` and `write`. Another waiting writer sets its bit again.
         word.store(0, Ordering::Release);
         platform.wake_waiters(id, word);
     }

@@ -50,7 +50,7 @@ use frameyard::page::CountedPage;
 use frameyard::units::named;
 use frameyard::{CpuId, NodeId, PageCount, Pfn, Platform};
 
-use crate::counters::VmCounter;
+use crate::frame_vec::Gathered;
 use crate::page::{Flags, PageKind};
 use crate::root::LruPolicy;
 use crate::vm::Vm;
@@ -63,7 +63,6 @@ mod shard;
 mod tests;
 
 use batch::BatchKind;
-pub(crate) use batch::Gathered;
 pub(crate) use shard::{BackgroundWord, End, LockedShard, ShardKey};
 
 /// An LRU list.
@@ -218,7 +217,7 @@ impl<'y, P: Platform> Vm<'y, P> {
     pub(crate) fn put_back_all(&self, frames: &[Pfn]) {
         let policy = self.lru_policy();
         let key = |pfn| {
-            let page = self.listed_page(pfn);
+            let page = self.page(pfn);
             let found = ShardKey::of(page, page.owner());
             Some(if policy == LruPolicy::Vanilla { ShardKey { shard: 0, ..found } } else { found })
         };
@@ -275,19 +274,5 @@ impl<'y, P: Platform> Vm<'y, P> {
             sum.shards += of.shards;
         }
         sum
-    }
-
-    /// Counts pages moved between lists.
-    #[inline]
-    fn count_pages(&self, counter: VmCounter, pages: PageCount) {
-        if pages.0 > 0 {
-            self.count(counter, pages.0);
-        }
-    }
-
-    /// The page of a frame on a list, in a batch, or linked from a list.
-    #[inline(always)]
-    fn listed_page(&self, pfn: Pfn) -> CountedPage<'y, P> {
-        self.page(pfn)
     }
 }

@@ -125,10 +125,10 @@ impl<P: Platform> AddressSpace<'_, P> {
 
     #[inline(always)]
     fn map_checked(&self, request: MapRequest) -> Result<VirtRange, MapError> {
-        let asked = request.checked()?;
+        let requested = request.checked()?;
         let space = self.space();
         let _writing = space.map_lock().write();
-        let range = match asked {
+        let range = match requested {
             Some(range) => match space.areas_in(range).next() {
                 Some(there) => return Err(MapError::Overlap(there.range.intersection(range))),
                 None => range,
@@ -174,7 +174,7 @@ impl<P: Platform> AddressSpace<'_, P> {
         if let Some(hole) = space.first_hole(range) {
             return Err(MapError::NotMapped(hole));
         }
-        borders_between_pages(space, range)?;
+        check_ends(space, range)?;
         let spare = space.spare_for_removal(range)?;
         let zapped = space.zap(range);
         if let Some(addr) = zapped.moving {
@@ -188,7 +188,7 @@ impl<P: Platform> AddressSpace<'_, P> {
 }
 
 /// Checks that the ends of a mapped range are between two entries of devices.
-fn borders_between_pages<P: Platform>(space: SpaceRef<'_, P>, range: VirtRange) -> Result<(), MapError> {
+fn check_ends<P: Platform>(space: SpaceRef<'_, P>, range: VirtRange) -> Result<(), MapError> {
     let at = |area: Area| area.kind.page_size();
     if let Some(first) = space.first_area_ending_after(range.start) {
         aligned("the start", range.start.0, at(first))?;

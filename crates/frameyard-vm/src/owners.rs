@@ -16,6 +16,7 @@ use crate::counters::VmCounter;
 use crate::inject::Step;
 use crate::page::{Flags, PageKind};
 use crate::vm::Vm;
+use crate::words::FrameBytes;
 
 #[cfg(test)]
 mod tests;
@@ -132,9 +133,12 @@ impl<P: Platform> FrameOwner for Vm<'_, P> {
         if !self.is_allocated(Block { pfn: to, ..from }) {
             return Err(MigrateProblem::Failed);
         }
+        // SAFETY: `to` is allocated by number alone (`is_allocated`), so only code that relies on its number for `unsafe`
+        // accesses can use its bytes. The caller has passed the number on (contract of `FrameOwner::migrate`).
+        let bytes = unsafe { FrameBytes::new(self.yard(), to, from.order) };
         let done = match PageKind::of_word(page.owner()) {
-            Some(PageKind::Anonymous) => self.migrate_anonymous(from, to, mode),
-            Some(PageKind::Cache) => self.migrate_cache(from, to, mode),
+            Some(PageKind::Anonymous) => self.migrate_anonymous(from, bytes, mode),
+            Some(PageKind::Cache) => self.migrate_cache(from, bytes, mode),
             _ => Err(MigrateProblem::Unmovable),
         };
         let counter = if done.is_ok() { VmCounter::PgmigrateSuccess } else { VmCounter::PgmigrateFail };

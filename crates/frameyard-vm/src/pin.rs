@@ -100,8 +100,8 @@ struct Taking<'a, 'y, P: Platform, S> {
     sink: &'a mut S,
     /// The last run taken, not yet passed to the sink.
     open: PageRun,
-    /// A pageblock known to be outside contiguous memory areas.
-    settled: Option<Pfn>,
+    /// A pageblock known to be outside contiguous memory areas (CMA).
+    known_stable: Option<Pfn>,
 }
 
 /// A run of this length goes to the sink even if it could grow.
@@ -267,6 +267,6 @@ impl<P: Platform> AddressSpace<'_, P> {
             return Err(PinError::BadRange(range));
         }
         let (at, end) = (range.start.0, range.end.0);
-        Taking { space: self.space(), request, at, end, sink, open: PageRun::default(), settled: None }.take()
+        Taking { space: self.space(), request, at, end, sink, open: PageRun::default(), known_stable: None }.take()
     }
 }

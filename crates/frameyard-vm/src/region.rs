@@ -47,7 +47,8 @@ impl<'y, P: Platform> RunList<'y, P> {
     #[cold]
     fn grow(&mut self) -> bool {
         match self.vm.alloc_frames(Order::ZERO, Gfp::KERNEL, Step::AllocateObjects) {
-            Ok(pfn) => {
+            Ok(block) => {
+                let pfn = block.into_pfn();
                 let words = self.vm.words(pfn);
                 words.at(NEXT).store(u64::from(FrameLink::NONE.bits()), Ordering::Relaxed);
                 match self.last {

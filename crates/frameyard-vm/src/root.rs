@@ -7,6 +7,7 @@ use frameyard::sync::Ordering;
 use frameyard::units::named;
 use frameyard::{CpuId, NodeId, Order, PageCount, Pfn, Platform, Yard};
 
+use crate::block::state_words;
 use crate::error::VmError;
 use crate::page::MAX_SHARDS;
 use crate::words::Words;
@@ -156,8 +157,7 @@ impl<'y> Root<'y> {
         shards: u16,
         config: &VmConfig,
     ) -> Result<Self, VmError> {
-        // SAFETY: the root block is allocated as long as the yard lives, and holds words alone.
-        let words = unsafe { Words::of(yard, pfn, order) }.ok_or(VmError::NoFrameBytes(pfn))?;
+        let words = state_words(yard, pfn, order).ok_or(VmError::NoFrameBytes(pfn))?;
         let put = |word: HeaderWord, value: u64| words.at(word as usize).store(value, Ordering::Relaxed);
         put(HeaderWord::Version, VERSION);
         put(HeaderWord::Shards, u64::from(shards));
@@ -171,16 +171,14 @@ impl<'y> Root<'y> {
 
     /// The root in a block.
     pub(crate) fn find<P: Platform>(yard: &'y Yard<P>, pfn: Pfn) -> Result<Self, VmError> {
-        // SAFETY: the root block is allocated as long as the yard lives, and holds words alone.
-        let first = unsafe { Words::of(yard, pfn, Order::ZERO) }.ok_or(VmError::NoFrameBytes(pfn))?;
+        let first = state_words(yard, pfn, Order::ZERO).ok_or(VmError::NoFrameBytes(pfn))?;
         let get = |word: HeaderWord| first.at(word as usize).load(Ordering::Relaxed);
         if get(HeaderWord::Magic) != MAGIC || get(HeaderWord::Version) != VERSION {
             return Err(VmError::NotThere);
         }
         let order = u8::try_from(get(HeaderWord::Order)).map(Order).ok();
         let order = order.filter(|order| *order <= yard.geometry().max_order()).ok_or(VmError::NotThere)?;
-        // SAFETY: the root block is allocated as long as the yard lives, and holds words alone.
-        let words = unsafe { Words::of(yard, pfn, order) }.ok_or(VmError::NoFrameBytes(pfn))?;
+        let words = state_words(yard, pfn, order).ok_or(VmError::NoFrameBytes(pfn))?;
         let (nodes, cpus) = (usize::from(yard.nodes()), yard.cpus() as usize);
         let root = Self { words, pfn, nodes, cpus, shards: get(HeaderWord::Shards) as usize };
         if root.len() <= words.len() { Ok(root) } else { Err(VmError::NotThere) }

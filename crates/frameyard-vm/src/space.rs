@@ -139,7 +139,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
 
     /// Reports an access to a word of the space to the platform.
     #[inline(always)]
-    pub(crate) fn tell(&self, word: &AtomicU64, access: Access) {
+    pub(crate) fn report_access(&self, word: &AtomicU64, access: Access) {
         self.vm.yard().platform().touch_line(SharedLine::of(LineKind::SpaceState, word), access);
     }
 
@@ -160,14 +160,14 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     /// Adds to a counter of the space.
     #[inline(always)]
     pub(crate) fn add(&self, word: usize, amount: u64) {
-        self.tell(self.word(word), Access::ReadModifyWrite);
+        self.report_access(self.word(word), Access::ReadModifyWrite);
         self.word(word).fetch_add(amount, Ordering::Relaxed);
     }
 
     /// Subtracts from a counter of the space.
     #[inline(always)]
     pub(crate) fn subtract(&self, word: usize, amount: u64) {
-        self.tell(self.word(word), Access::ReadModifyWrite);
+        self.report_access(self.word(word), Access::ReadModifyWrite);
         let before = self.word(word).fetch_sub(amount, Ordering::Relaxed);
         debug_assert!(before >= amount, "word {word} of a space: {before} less {amount}");
     }

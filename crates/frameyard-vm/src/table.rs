@@ -28,9 +28,9 @@ use frameyard::sync::{AtomicU64, Ordering};
 use frameyard::{Gfp, Order, Pfn, Platform};
 
 use crate::error::VmError;
+use crate::frame_vec::Gathered;
 use crate::inject::Step;
 use crate::lock::Held;
-use crate::lru::Gathered;
 use crate::page::{PageKind, owner_word};
 use crate::space::{SpaceRef, SpaceWord};
 use crate::words::Words;
@@ -90,7 +90,7 @@ pub(crate) struct Mapped {
 }
 
 /// A found table replaces the cached one only if the entry's index is a multiple of this.
-const LEAF_STAYS: usize = 32;
+const CACHE_INTERVAL: usize = 32;
 
 /// Spare words of a table's page.
 const USE: usize = 0;
@@ -232,7 +232,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
 
     /// Frees unreachable tables. A CPU that took one for another page and got a reference frees it instead.
     pub(crate) fn free_table_frames(&self, tables: &[Pfn]) {
-        for some in tables.chunks(Gathered::MOST) {
+        for some in tables.chunks(Gathered::CAPACITY) {
             let mut unused = Gathered::new();
             for pfn in some.iter().copied() {
                 match self.vm().page(pfn).put() {
@@ -266,7 +266,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     pub(crate) fn walk(&self, addr: u64) -> Spot<'y> {
         // Acquire: pairs with the Release in `walk_from_top`. The table may have been linked after this CPU took the
         // map lock.
-        self.tell(self.leaf_word(addr), Access::Read);
+        self.report_access(self.leaf_word(addr), Access::Read);
         let leaf = self.leaf_word(addr).load(Ordering::Acquire);
         if leaf >> 32 == addr >> Level::HUGE.shift()
             && let Some(pfn) = self.vm().yard().counted().linked(FrameLink::from_bits(leaf as u32))
@@ -291,10 +291,10 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             let leaf = self.leaf_word(addr);
             // Replace a cached table rarely: tasks that share a space and a word would otherwise transfer its cache
             // line on each fault. A walk that starts at a table's first entry caches it at once.
-            let is_due = Level::SMALL.index(addr).is_multiple_of(LEAF_STAYS) || leaf.load(Ordering::Relaxed) == 0;
+            let is_due = Level::SMALL.index(addr).is_multiple_of(CACHE_INTERVAL) || leaf.load(Ordering::Relaxed) == 0;
             if level == Level::SMALL && is_due {
                 let link = u64::from(self.vm().yard().counted().link(table.pfn).bits());
-                self.tell(leaf, Access::Write);
+                self.report_access(leaf, Access::Write);
                 // Release: pairs with the Acquire in `walk`. A walk that finds the table here sees its initial contents.
                 leaf.store(addr >> Level::HUGE.shift() << 32 | link, Ordering::Release);
             }

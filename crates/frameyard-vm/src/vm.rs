@@ -7,6 +7,7 @@ use frameyard::page::Counts;
 use frameyard::sync::Ordering;
 use frameyard::{CpuId, Gfp, NodeId, Platform, Yard};
 
+use crate::block::NewBlock;
 use crate::counters::VmCounter;
 use crate::error::{VmError, VmValidateError};
 use crate::inject::{FaultInjector, Step};
@@ -14,7 +15,6 @@ use crate::object_id::{ObjectId, ObjectKind};
 use crate::page::{PageKind, owner_word};
 use crate::root::{HeaderWord, LruPolicy, Root, ThpMode, VmConfig};
 use crate::store::{BackingStore, PatternStore};
-use crate::words;
 
 /// A view of the address spaces, files and LRU lists of a yard. Copyable: each thread and each process can have one.
 pub struct Vm<'y, P: Platform> {
@@ -23,6 +23,9 @@ pub struct Vm<'y, P: Platform> {
     injector: Option<&'y dyn FaultInjector>,
     store: &'y dyn BackingStore,
 }
+
+#[cfg(test)]
+pub(crate) type TestVm<'y> = Vm<'y, crate::test_yard::TestPlatform>;
 
 impl<P: Platform> Clone for Vm<'_, P> {
     fn clone(&self) -> Self {
@@ -45,14 +48,8 @@ impl<'y, P: Platform> Vm<'y, P> {
             return Err(VmError::AlreadyThere(pfn));
         }
         let (order, shards) = Root::order_for(yard, config)?;
-        let pfn = yard.alloc(order, Gfp::KERNEL)?;
-        // SAFETY: allocated above.
-        let made = if unsafe { words::zero(yard, pfn, order) } {
-            Root::write(yard, (pfn, order), shards, config)
-        } else {
-            Err(VmError::NoFrameBytes(pfn))
-        };
-        let root = match made {
+        let pfn = NewBlock::alloc(yard, order, Gfp::KERNEL)?.zeroed()?;
+        let root = match Root::write(yard, (pfn, order), shards, config) {
             Ok(root) => root,
             Err(problem) => {
                 yard.free(pfn, order)?;
@@ -109,15 +106,15 @@ impl<'y, P: Platform> Vm<'y, P> {
     ///
     /// # Errors
     ///
-    /// [`VmError::BadConfig`] if address spaces, files or pinned pages remain. Nothing has changed then.
+    /// [`VmError::InUse`] if address spaces, files or pinned pages remain. Nothing has changed then.
     pub fn destroy(self) -> Result<(), VmError> {
         if ObjectKind::ALL.into_iter().any(|kind| self.live_objects(kind) > 0) {
-            return Err(VmError::BadConfig("address spaces or files remain: drop them first"));
+            return Err(VmError::InUse("address spaces or files remain: drop them first"));
         }
         self.lru_drain_all();
         // The LRU lists of pinned pages are in the root.
         if (0..self.yard.nodes()).any(|node| self.lru_statistics(NodeId(node)).pages.iter().any(|pages| pages.0 > 0)) {
-            return Err(VmError::BadConfig("pinned pages remain: unpin them first"));
+            return Err(VmError::InUse("pinned pages remain: unpin them first"));
         }
         self.free_stable_frames();
         let (pfn, _) = self.root.block();

@@ -16,6 +16,7 @@ use frameyard::platform::Activity;
 use frameyard::{PageCount, Pfn, Platform};
 
 use crate::address::{VirtAddr, VirtRange};
+use crate::frame_vec::FrameVec;
 use crate::space::SpaceRef;
 use crate::table::{ENTRIES, Entry, Level, Table, TableUse};
 use crate::vm::Vm;
@@ -56,41 +57,16 @@ const WAIT_ROUNDS: u32 = if cfg!(loom) { 3 } else { 4096 };
 /// Distance of the prefetch of page structures, in entries.
 const AHEAD: usize = 8;
 
-/// Frames to free together.
-struct Gather {
-    frames: [Pfn; GATHER],
-    len: usize,
-}
-
-impl Gather {
-    fn new() -> Self {
-        Self { frames: [Pfn(0); GATHER], len: 0 }
-    }
-
-    /// Adds a frame; `true` if full and to be emptied at once.
-    #[inline(always)]
-    fn push(&mut self, pfn: Pfn) -> bool {
-        self.frames[self.len] = pfn;
-        self.len += 1;
-        self.len == GATHER
-    }
-
-    fn take(&mut self) -> &[Pfn] {
-        let len = core::mem::take(&mut self.len);
-        &self.frames[..len]
-    }
-}
-
 /// Unmaps ranges of a space.
 struct Zapper<'a, 'y, P: Platform> {
     space: &'a SpaceRef<'y, P>,
-    pages: Gather,
-    tables: Gather,
+    pages: FrameVec<GATHER>,
+    tables: FrameVec<GATHER>,
     zapped: Zapped,
 }
 
 impl<'y, P: Platform> SpaceRef<'y, P> {
-    /// Unmaps a range that is a multiple of 4 KiB. Splits huge mappings at its borders. Keeps page tables. The caller
+    /// Unmaps a range that is a multiple of 4 KiB. Splits huge mappings at its ends. Keeps page tables. The caller
     /// holds the map lock for writing.
     pub(crate) fn zap(&self, range: VirtRange) -> Zapped {
         // Drain first: batched pages would go to a list only to be removed again.
@@ -112,7 +88,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
 
 impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
     fn new(space: &'a SpaceRef<'y, P>) -> Self {
-        Self { space, pages: Gather::new(), tables: Gather::new(), zapped: Zapped::default() }
+        Self { space, pages: FrameVec::new(), tables: FrameVec::new(), zapped: Zapped::default() }
     }
 
     fn vm(&self) -> &'a Vm<'y, P> {
@@ -128,7 +104,8 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
 
     fn gather_table(&mut self, pfn: Pfn) {
         self.zapped.tables += 1;
-        if self.tables.push(pfn) {
+        self.tables.push(pfn);
+        if self.tables.is_full() {
             self.free_gathered_tables();
         }
     }
@@ -146,7 +123,11 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
     fn unmap(&mut self, head: Pfn) -> bool {
         let left = self.vm().page(head).unmap();
         debug_assert!(left.is_ok(), "{left:?}");
-        left == Ok(0) && self.pages.push(head)
+        if left != Ok(0) {
+            return false;
+        }
+        self.pages.push(head);
+        self.pages.is_full()
     }
 
     #[inline(always)]

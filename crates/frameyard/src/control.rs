@@ -8,10 +8,8 @@ use core::ptr::NonNull;
 use crate::sync::AllAtomic;
 
 #[cfg(loom)]
-mod modelled;
-
-#[cfg(loom)]
-pub use modelled::ModelledRegion;
+#[doc(hidden)]
+pub use frameyard_models::ModelledRegion;
 
 /// Alignment of the region and of every table.
 pub(crate) const TABLE_ALIGN: usize = 128;
@@ -80,8 +78,8 @@ impl ControlRegion {
             return None;
         }
         #[cfg(loom)]
-        // SAFETY: in a model the base of every control region is a `ModelledRegion`.
-        return Some(unsafe { self.base.cast::<ModelledRegion>().as_ref() }.table(span));
+        // SAFETY: in a model the base of every control region is a `ModelledRegion`, which outlives its tables (`new`).
+        return Some(unsafe { self.base.cast::<ModelledRegion>().as_ref().table(span.offset, span.count) });
         #[cfg(not(loom))]
         // SAFETY: the span lies in the region, which is mapped for as long as the table is used (`new`), is
         // aligned, holds valid bytes whatever they are (`AllAtomic`), and has one type only (caller).

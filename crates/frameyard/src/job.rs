@@ -4,12 +4,11 @@
 //! Positions have no unit: frames, sections or table entries. Workers take chunks from one shared counter, so a fast worker
 //! takes more of them. Each worker accumulates its result privately and merges it once, at the end.
 
-use core::fmt;
 use core::ops::Range;
 
 use crate::platform::{Platform, WorkerPanicked};
 use crate::sync::{AtomicU64, Ordering};
-use crate::units::NodeId;
+use crate::units::{NodeId, messages};
 
 /// Chunks per even share. A worker that starts late leaves chunks to the other workers.
 const CHUNKS_PER_SHARE: u64 = 4;
@@ -54,17 +53,11 @@ pub enum JobError {
     Overflow,
 }
 
-impl fmt::Display for JobError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoThreads => f.write_str("a job for 0 threads: must be at least 1"),
-            Self::Alignment(align) => write!(f, "chunks aligned to {align}: must be a power of two"),
-            Self::Overflow => f.write_str("the job's end or its chunk overflows: both must be at most 2^64 - 1"),
-        }
-    }
-}
-
-impl core::error::Error for JobError {}
+messages!(JobError {
+    Self::NoThreads => "a job for 0 threads: must be at least 1",
+    Self::Alignment(align) => "chunks aligned to {align}: must be a power of two",
+    Self::Overflow => "the job's end or its chunk overflows: both must be at most 2^64 - 1",
+});
 
 /// Why a job is not done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,16 +68,7 @@ pub enum RunError {
     WorkerPanicked,
 }
 
-impl fmt::Display for RunError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Job(error) => error.fmt(f),
-            Self::WorkerPanicked => WorkerPanicked.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for RunError {}
+messages!(RunError { Self::Job(error) => "{error}", Self::WorkerPanicked => "{WorkerPanicked}" });
 
 impl From<JobError> for RunError {
     fn from(error: JobError) -> Self {

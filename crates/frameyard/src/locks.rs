@@ -45,22 +45,21 @@ impl LockUse {
     /// The difference to an earlier reading.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
-        Self {
-            acquisitions: self.acquisitions.wrapping_sub(earlier.acquisitions),
-            contended: self.contended.wrapping_sub(earlier.contended),
-            wait_ns: self.wait_ns.wrapping_sub(earlier.wait_ns),
-            hold_ns: self.hold_ns.wrapping_sub(earlier.hold_ns),
-        }
+        self.combined(earlier, u64::wrapping_sub)
     }
 
     /// The sum with the reading of another lock.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
+        self.combined(other, u64::wrapping_add)
+    }
+
+    fn combined(self, other: Self, by: fn(u64, u64) -> u64) -> Self {
         Self {
-            acquisitions: self.acquisitions.wrapping_add(other.acquisitions),
-            contended: self.contended.wrapping_add(other.contended),
-            wait_ns: self.wait_ns.wrapping_add(other.wait_ns),
-            hold_ns: self.hold_ns.wrapping_add(other.hold_ns),
+            acquisitions: by(self.acquisitions, other.acquisitions),
+            contended: by(self.contended, other.contended),
+            wait_ns: by(self.wait_ns, other.wait_ns),
+            hold_ns: by(self.hold_ns, other.hold_ns),
         }
     }
 }

@@ -11,7 +11,7 @@ use core::ptr::NonNull;
 
 use crate::platform::{Access, Platform};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
-use crate::units::{MigrateType, Order, Pfn, ZoneId};
+use crate::units::{MigrateType, Order, Pfn, ZoneId, named};
 
 pub(crate) mod content;
 mod counted;
@@ -66,52 +66,9 @@ pub enum FrameState {
     HeldFree = 13,
 }
 
-impl FrameState {
-    /// All states, by number.
-    pub const ALL: [Self; 14] = [
-        Self::Interior,
-        Self::Reserved,
-        Self::BuddyFree,
-        Self::PerCpu,
-        Self::InTransit,
-        Self::Allocated,
-        Self::Isolated,
-        Self::Device,
-        Self::Poisoned,
-        Self::Offline,
-        Self::Owned,
-        Self::Uninitialised,
-        Self::Counted,
-        Self::HeldFree,
-    ];
-
-    /// The name used in tables and messages.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Interior => "interior",
-            Self::Reserved => "reserved",
-            Self::BuddyFree => "buddy-free",
-            Self::PerCpu => "per-cpu",
-            Self::InTransit => "in-transit",
-            Self::Allocated => "allocated",
-            Self::Isolated => "isolated",
-            Self::Device => "device",
-            Self::Poisoned => "poisoned",
-            Self::Offline => "offline",
-            Self::Owned => "owned",
-            Self::Uninitialised => "uninitialised",
-            Self::Counted => "counted",
-            Self::HeldFree => "held-free",
-        }
-    }
-}
-
-impl fmt::Display for FrameState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
+named!(FrameState: Interior => "interior", Reserved => "reserved", BuddyFree => "buddy-free", PerCpu => "per-cpu",
+    InTransit => "in-transit", Allocated => "allocated", Isolated => "isolated", Device => "device", Poisoned => "poisoned",
+    Offline => "offline", Owned => "owned", Uninitialised => "uninitialised", Counted => "counted", HeldFree => "held-free");
 
 /// The first word of a page: state, order, migration type and zone of the block that begins here.
 ///

@@ -12,7 +12,7 @@
 use core::ptr::NonNull;
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
-use crate::units::{CpuId, NodeId, Pfn};
+use crate::units::{CpuId, NodeId, Pfn, messages};
 
 mod get_mark;
 mod lock_id;
@@ -177,10 +177,4 @@ pub trait Platform: MapBacking + Probe + Sync {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WorkerPanicked;
 
-impl core::fmt::Display for WorkerPanicked {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("a worker thread panicked")
-    }
-}
-
-impl core::error::Error for WorkerPanicked {}
+messages!(WorkerPanicked { Self => "a worker thread panicked" });

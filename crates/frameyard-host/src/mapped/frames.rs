@@ -1,6 +1,7 @@
 //! [`MappedFrames`]: a guard of frames whose bytes are mapped.
 
 use std::fmt;
+use std::mem;
 use std::ptr::{self, NonNull};
 use std::slice;
 
@@ -26,8 +27,12 @@ pub trait YardHandle: sealed::Sealed {
 /// The guard borrows its yard (`MappedFrames<&HostYard>`, from [`HostYard::frames`](crate::HostYard::frames)) or shares
 /// it (`MappedFrames<Arc<HostYard>>`, from [`HostYard::frames_owned`](crate::HostYard::frames_owned)). The second kind
 /// can be sent to any thread and stored in any struct.
+///
+/// [`into_range`](Self::into_range) turns a guard into frame numbers, which another process of a shared yard can turn
+/// into a guard again.
 pub struct MappedFrames<Y: YardHandle> {
     yard: Y,
+    /// Empty once the guard has given its frames up.
     range: PfnRange,
     first: NonNull<u8>,
 }
@@ -42,6 +47,45 @@ impl<Y: YardHandle> MappedFrames<Y> {
     pub(crate) fn allocate(yard: Y, order: Order, gfp: Gfp) -> Result<Self, AllocError> {
         let (range, first) = mapped(yard.yard().frames(order, gfp)?)?;
         Ok(Self { yard, range, first })
+    }
+
+    /// Makes a guard of frames that [`into_range`](Self::into_range) gave up, in this process or in another process of
+    /// the same yard.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocError::NoFrameBytes`] for phantom frames, which are freed.
+    ///
+    /// # Panics
+    ///
+    /// If the range is not allocated.
+    ///
+    /// # Safety
+    ///
+    /// `into_range` returned the range for a guard of this yard. Since then no code has freed the frames or made another
+    /// guard of them.
+    pub unsafe fn from_range(yard: Y, range: PfnRange) -> Result<Self, AllocError> {
+        // SAFETY: as the caller promises.
+        let (range, first) = mapped(unsafe { Frames::from_range(yard.yard(), range) })?;
+        Ok(Self { yard, range, first })
+    }
+
+    /// Gives the frames up without freeing them, to pass their numbers to another process or to store them in memory
+    /// that processes share. [`from_range`](Self::from_range) makes a guard of them again; [`Yard::free_range`] frees
+    /// them.
+    #[must_use = "the frames stay allocated"]
+    pub fn into_range(mut self) -> PfnRange {
+        let range = self.range;
+        self.take().map_or(range, Frames::into_range)
+    }
+
+    /// The frames as a guard of the core. Leaves an empty range behind.
+    fn take(&mut self) -> Option<Frames<'_, HostPlatform>> {
+        let empty = PfnRange::new(self.range.start, PageCount(0));
+        let range = mem::replace(&mut self.range, empty);
+        // SAFETY: `mapped` has called `into_raw` on a guard of this yard for this range. The empty range that stays
+        // behind makes this the only guard rebuilt from it.
+        (!range.is_empty()).then(|| unsafe { Frames::from_raw(self.yard.yard(), range) })
     }
 
     /// Takes over frames of a yard.
@@ -121,8 +165,7 @@ impl<Y: YardHandle> AsMut<[u8]> for MappedFrames<Y> {
 
 impl<Y: YardHandle> Drop for MappedFrames<Y> {
     fn drop(&mut self) {
-        // SAFETY: `mapped` has called `into_raw` on a guard of this yard for this range, and this is the only drop.
-        drop(unsafe { Frames::from_raw(self.yard.yard(), self.range) });
+        drop(self.take());
     }
 }
 

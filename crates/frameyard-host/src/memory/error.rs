@@ -127,7 +127,9 @@ impl fmt::Display for MemoryError {
             Self::FileOpen { path, source } => {
                 write!(f, "{}: cannot open the file for frames: {source}", path.display())
             }
-            Self::NotRegularFile(path) => write!(f, "{}: not a regular file", path.display()),
+            Self::NotRegularFile(path) => {
+                write!(f, "{}: not a regular file: name a file, or a path where none exists", path.display())
+            }
             Self::FileInUse(path) => {
                 write!(f, "{}: in use as memory of another yard: choose another file", path.display())
             }
@@ -137,7 +139,11 @@ impl fmt::Display for MemoryError {
                 path.display()
             ),
             Self::FileSystemFull { path, needed, available } => {
-                write!(f, "{}: the frames need {needed} more, and the file system has {available} left", path.display())
+                write!(
+                    f,
+                    "{}: the frames need {needed} more, and the file system has {available} left: ask for less memory or choose a path on another file system",
+                    path.display()
+                )
             }
             Self::System { action, size, source } => write!(f, "cannot {action} for {size}: {source}"),
             Self::Topology(error) => error.fmt(f),
@@ -173,7 +179,7 @@ pub enum FrameBytesError {
 impl fmt::Display for FrameBytesError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Phantom => f.write_str("the frames are phantom: bring the machine up on real memory to reach bytes"),
+            Self::Phantom => f.write_str("the frames are phantom and have no bytes: create the yard on real memory"),
             Self::NotPresent(pfn) => write!(f, "{pfn} is not present: it lies in a hole or outside the machine"),
         }
     }

@@ -215,7 +215,7 @@ fn a_file_grows_only_when_it_may() {
 #[test]
 fn other_files_than_regular_ones_are_refused() {
     let error = in_file(Path::new("/dev/null"), FileGrowth::Grow).unwrap_err().to_string();
-    assert_eq!(error, "/dev/null: not a regular file");
+    assert_eq!(error, "/dev/null: not a regular file: name a file, or a path where none exists");
     let tree = Tree::new();
     assert!(matches!(in_file(tree.path(), FileGrowth::Grow), Err(MemoryError::FileOpen { .. })));
 }

@@ -273,13 +273,13 @@ impl<B: WordStore> ViewWords<B> {
 
     /// Frees the place of a view. Changing processes no longer wait for it.
     pub(super) fn leave(&self, slot: Slot) {
-        // Release: pairs with the Acquire in `others`.
+        // Release: pairs with the Acquire in `other_views`.
         self.slot(slot, 0).store(0, Ordering::Release);
         self.store.wake(ANSWERS);
     }
 
     /// All views but one, with their processes.
-    fn others(&self, own: Slot) -> impl Iterator<Item = (Slot, Process)> {
+    fn other_views(&self, own: Slot) -> impl Iterator<Item = (Slot, Process)> {
         let slots = (0..B::VIEWS).map(Slot).filter(move |slot| *slot != own);
         // Acquire: pairs with the Release in `join`.
         let with_owner = slots.map(|slot| (slot, self.slot(slot, 0).load(Ordering::Acquire)));
@@ -288,7 +288,7 @@ impl<B: WordStore> ViewWords<B> {
 
     /// The living processes that have other views, each once.
     pub(super) fn other_processes(&self, own: Slot) -> Vec<Process> {
-        let mut processes: Vec<Process> = self.others(own).map(|(_, process)| process).collect();
+        let mut processes: Vec<Process> = self.other_views(own).map(|(_, process)| process).collect();
         processes.sort_by_key(|process| process.0);
         processes.dedup();
         processes.retain(|process| self.store.is_alive(*process));
@@ -308,7 +308,7 @@ impl<B: WordStore> Changing<'_, B> {
         let slot = (0..B::VIEWS).map(Slot).find(is_free)?;
         words.slot(slot, 1).store(words.change(), Ordering::Relaxed);
         words.slot(slot, 2).store(0, Ordering::Relaxed);
-        // Release: pairs with the Acquire in `others`.
+        // Release: pairs with the Acquire in `other_views`.
         words.slot(slot, 0).store(words.store.this().0, Ordering::Release);
         Some(slot)
     }
@@ -366,7 +366,7 @@ impl<B: WordStore> Changing<'_, B> {
             // Acquire: pairs with the Release in `answer`.
             let answers = words.word(ANSWERS).load(Ordering::Acquire);
             let mut missing = None;
-            for (slot, process) in words.others(own) {
+            for (slot, process) in words.other_views(own) {
                 // Acquire: pairs with the Release in `answer`.
                 if words.slot(slot, 1).load(Ordering::Acquire) < number {
                     missing = Some((slot, process));

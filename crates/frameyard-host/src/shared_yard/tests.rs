@@ -39,6 +39,29 @@ fn both_sides_of_a_name_see_the_same_frames() {
 }
 
 #[test]
+fn frames_pass_from_one_process_to_another() {
+    let name = name();
+    let yard = SharedYard::create(&name, ByteSize::mib(16)).unwrap();
+    let other = Arc::new(SharedYard::open(&name).unwrap());
+    let free = yard.stats().free_pages();
+    let mut block = yard.frames(Order(2), Gfp::KERNEL).unwrap();
+    block.bytes_mut().fill(7);
+    let range = block.into_range();
+    assert_eq!(yard.stats().free_pages(), free - Order(2).pages(), "the frames stay allocated");
+    // SAFETY: the range was given up above and no other guard has it.
+    #[expect(unsafe_code, reason = "the test upholds the contract")]
+    let block = unsafe { MappedFrames::from_range(Arc::clone(&other), range) }.unwrap();
+    assert_eq!(block.range(), range);
+    assert!(block.bytes().iter().all(|byte| *byte == 7));
+    drop(block);
+    assert_eq!(other.stats().free_pages(), free);
+    let range = yard.frames(Order(0), Gfp::KERNEL).unwrap().into_range();
+    other.free_range(range).unwrap();
+    yard.validate().unwrap();
+    assert_eq!(yard.stats().free_pages(), free);
+}
+
+#[test]
 fn the_last_user_removes_the_name() {
     let name = name();
     let yard = SharedYard::create(&name, ByteSize::mib(4)).unwrap();
@@ -80,7 +103,7 @@ fn a_leftover_name_is_unknown_and_can_be_created_again() {
 }
 
 #[test]
-fn a_killed_process_leaves_a_name_that_nobody_can_open() {
+fn the_name_of_killed_processes_cannot_be_opened() {
     let name = name();
     let worker = ["shared_yard::tests::worker_creates_a_yard_and_is_killed", "--exact", "--ignored"];
     let status = Command::new(std::env::current_exe().unwrap()).args(worker).env(NAME, &name).status().unwrap();

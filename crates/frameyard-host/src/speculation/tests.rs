@@ -67,7 +67,7 @@ fn a_thread_that_has_returned_its_mark_gets_another() {
     struct Late;
     impl Drop for Late {
         fn drop(&mut self) {
-            assert!(GIVER.try_with(|_| ()).is_err() && OWN.get().is_none());
+            assert!(RETURN_AT_EXIT.try_with(|_| ()).is_err() && OWN.get().is_none());
             waits_for_this_thread();
             WAS_LATE.store(true, Ordering::Relaxed);
         }

@@ -1,7 +1,7 @@
 //! The CPU that runs the calling thread, and the CPUs that may run it.
 //!
 //! These calls go to the C library. Its `sched_getcpu` reads the thread's `rseq` area, which is faster than the vDSO,
-//! and its affinity masks have any length, where those of `rustix` end at 1024 CPUs.
+//! and its affinity masks have any length. Those of `rustix` end at 1024 CPUs.
 
 use std::ffi::CStr;
 use std::io;

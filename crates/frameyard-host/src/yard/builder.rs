@@ -50,8 +50,7 @@ impl HostYard {
     /// everything else.
     ///
     /// ```
-    /// use frameyard::{ByteSize, Gfp, Order};
-    /// use frameyard_host::HostYard;
+    /// use frameyard_host::{ByteSize, Gfp, HostYard, Order};
     ///
     /// let yard = HostYard::with_memory(ByteSize::mib(64))?;
     /// let mut block = yard.frames(Order(9), Gfp::HIGHUSER_MOVABLE)?;

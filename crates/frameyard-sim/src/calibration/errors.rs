@@ -32,7 +32,7 @@ pub struct Prediction {
 }
 
 impl Prediction {
-    /// The relative error of the prediction; positive where it is too high.
+    /// The relative error of the prediction; positive if it is too high.
     #[must_use]
     pub fn error(&self) -> f64 {
         self.predicted / self.published.mean - 1.0
@@ -81,7 +81,7 @@ pub struct PolicyErrors {
 
 /// Agreement with the published order of policies.
 ///
-/// A pair of policies with the same number of tasks counts where the published difference exceeds two standard
+/// A pair of policies with the same number of tasks counts if the published difference exceeds two standard
 /// deviations of a difference, 2·√(s₁² + s₂²), and the fit did not use both values. A number of tasks counts if it
 /// has such a pair. It is right if all its pairs are.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -97,7 +97,7 @@ pub struct OrderCount {
 }
 
 impl OrderCount {
-    /// The share of numbers of tasks in the right order; `None` where none counts.
+    /// The share of numbers of tasks in the right order; `None` if none counts.
     #[must_use]
     pub fn share(&self) -> Option<f64> {
         (self.rows > 0).then(|| self.right_rows as f64 / self.rows as f64)
@@ -179,12 +179,12 @@ fn order(rows: &[Prediction]) -> OrderCount {
     for tasks in tasks {
         let alike: Vec<_> = rows.iter().filter(|row| row.point.tasks == tasks).collect();
         let pairs = alike.iter().enumerate().flat_map(|(at, a)| alike[at + 1..].iter().map(move |b| (*a, *b)));
-        let told: Vec<bool> = pairs.filter_map(|(a, b)| is_right(a, b)).collect();
-        let right = told.iter().filter(|right| **right).count();
-        count.pairs += told.len();
+        let significant: Vec<bool> = pairs.filter_map(|(a, b)| is_right(a, b)).collect();
+        let right = significant.iter().filter(|right| **right).count();
+        count.pairs += significant.len();
         count.right_pairs += right;
-        count.rows += usize::from(!told.is_empty());
-        count.right_rows += usize::from(!told.is_empty() && right == told.len());
+        count.rows += usize::from(!significant.is_empty());
+        count.right_rows += usize::from(!significant.is_empty() && right == significant.len());
     }
     count
 }
@@ -192,8 +192,8 @@ fn order(rows: &[Prediction]) -> OrderCount {
 /// Whether a pair that counts is predicted in the published order.
 fn is_right(a: &Prediction, b: &Prediction) -> Option<bool> {
     let difference = a.published.mean - b.published.mean;
-    let is_told = difference.abs() > 2.0 * a.published.stdev.hypot(b.published.stdev);
-    (is_told && is_predicted(a, b)).then_some((a.predicted - b.predicted) * difference > 0.0)
+    let is_significant = difference.abs() > 2.0 * a.published.stdev.hypot(b.published.stdev);
+    (is_significant && is_predicted(a, b)).then_some((a.predicted - b.predicted) * difference > 0.0)
 }
 
 fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {

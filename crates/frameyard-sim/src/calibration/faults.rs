@@ -67,11 +67,11 @@ impl FaultPredictor {
     ///
     /// # Errors
     ///
-    /// [`SimError`] where the yard cannot be created or the run does not end.
+    /// [`SimError`] if the yard cannot be created or the run does not end.
     ///
     /// # Panics
     ///
-    /// The machine has fewer CPUs than tasks.
+    /// If the machine has fewer CPUs than tasks.
     pub fn run(&self, machine: &Machine, point: &Point) -> Result<FaultRun, SimError> {
         let Point { policy, mode, tasks } = *point;
         let Effort { rounds, seed, .. } = self.effort;

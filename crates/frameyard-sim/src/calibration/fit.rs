@@ -21,7 +21,7 @@ pub struct Fit<'m> {
     pub machine: &'m Machine,
     /// The rows, with the published operations per second.
     pub rows: Vec<(Point, f64)>,
-    /// The most rounds of a stage. A round predicts every row four times, and once more per parameter where it renews
+    /// The most rounds of a stage. A round predicts every row four times, and once more per parameter if it renews
     /// the slopes.
     pub rounds: u32,
 }
@@ -125,11 +125,11 @@ impl Fit<'_> {
     ///
     /// # Errors
     ///
-    /// [`FitError`] where a prediction fails, or rows and parameters do not make a fit.
+    /// [`FitError`] if a prediction fails, or rows and parameters do not make a fit.
     ///
     /// # Panics
     ///
-    /// With a predictor's panic.
+    /// If a predictor panics.
     pub fn run<P: Predictor + Clone + Send, Q: Predictor + Clone + Send>(
         &self,
         quick: &mut PredictorPool<P>,
@@ -159,7 +159,7 @@ impl Fit<'_> {
     ///
     /// # Errors
     ///
-    /// As [`run`](Self::run) where rows and parameters do not make a fit.
+    /// As [`run`](Self::run) if rows and parameters do not make a fit.
     pub fn most_predictions(&self) -> Result<u64, FitError> {
         let rows = self.rows.len() as u64;
         let all = 3 * rows + 2 * rows * self.stage(self.free()?.paths().len()).1;
@@ -179,8 +179,8 @@ impl Fit<'_> {
     /// The rows with one task and the kernel overheads, if there are any of both.
     fn first_stage(&self) -> Option<(Vec<usize>, Vec<String>)> {
         let rows: Vec<usize> = (0..self.rows.len()).filter(|at| self.rows[*at].0.tasks == 1).collect();
-        let outside = self.machine.calibration.parameters.iter().filter(|path| path.starts_with(KERNEL_OVERHEAD));
-        let paths: Vec<String> = outside.cloned().collect();
+        let overheads = self.machine.calibration.parameters.iter().filter(|path| path.starts_with(KERNEL_OVERHEAD));
+        let paths: Vec<String> = overheads.cloned().collect();
         (!rows.is_empty() && !paths.is_empty()).then_some((rows, paths))
     }
 
@@ -220,9 +220,9 @@ impl Fit<'_> {
             .collect();
         let mut evaluate = |places: &[Vec<f64>]| {
             let machines = places.iter().map(|places| machine(places)).collect::<Result<Vec<_>, _>>()?;
-            let asked: Vec<_> =
+            let requests: Vec<_> =
                 machines.iter().flat_map(|machine| rows.iter().map(move |row| (machine, self.rows[*row].0))).collect();
-            let rates = quick.predict(&asked, watch)?;
+            let rates = quick.predict(&requests, watch)?;
             let errors = |rates: &[f64]| {
                 let each = rates.iter().zip(rows);
                 each.map(|(rate, row)| (rate / self.rows[*row].1).ln() + shifts[*row]).collect()
@@ -242,8 +242,8 @@ impl Fit<'_> {
         machine: &Machine,
         watch: &(dyn Fn() + Sync),
     ) -> Result<Vec<f64>, FitError> {
-        let asked: Vec<_> = self.rows.iter().map(|(point, _)| (machine, *point)).collect();
-        let rates = pool.predict(&asked, watch)?;
+        let requests: Vec<_> = self.rows.iter().map(|(point, _)| (machine, *point)).collect();
+        let rates = pool.predict(&requests, watch)?;
         Ok(rates.iter().zip(&self.rows).map(|(rate, (_, published))| (rate / published).ln()).collect())
     }
 

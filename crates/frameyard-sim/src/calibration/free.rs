@@ -4,7 +4,7 @@ use crate::machine::{Machine, MachineError, clock_step};
 
 /// Free parameters of a machine.
 ///
-/// Clocks that are not free stay in proportion to the free ones: where `clock.mhz[0]` and `clock.mhz[9]` are free,
+/// Clocks that are not free stay in proportion to the free ones: if `clock.mhz[0]` and `clock.mhz[9]` are free,
 /// the clocks between follow both, by their distance.
 #[derive(Clone, Debug)]
 pub struct FreeParameters<'m> {
@@ -17,7 +17,7 @@ impl<'m> FreeParameters<'m> {
     ///
     /// # Errors
     ///
-    /// [`MachineError`] where there is no such parameter, or the machine's value is out of bounds.
+    /// [`MachineError`] if there is no such parameter, or the machine's value is out of bounds.
     pub fn new(base: &'m Machine, paths: &[String]) -> Result<Self, MachineError> {
         for path in paths {
             let value = base.parameter(path).ok_or_else(|| MachineError::NoParameter(path.clone()))?;
@@ -49,7 +49,7 @@ impl<'m> FreeParameters<'m> {
     ///
     /// # Errors
     ///
-    /// [`MachineError::OutOfBounds`] where a value is out of bounds.
+    /// [`MachineError::OutOfBounds`] if a value is out of bounds.
     pub fn applied(&self, values: &[f64]) -> Result<Machine, MachineError> {
         let mut machine = self.base.clone();
         // All clocks together come before single clocks.
@@ -80,7 +80,7 @@ impl<'m> FreeParameters<'m> {
     }
 }
 
-/// A value in the coordinate of the search: its logarithm, shifted where the bounds include 0.
+/// A value in the coordinate of the search: its logarithm, shifted if the bounds include 0.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scale {
     zero: f64,

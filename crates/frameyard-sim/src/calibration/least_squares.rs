@@ -1,5 +1,5 @@
 //! Least squares for expensive, slightly noisy functions: Levenberg-Marquardt with slopes from differences over wide
-//! steps. Broyden's update corrects the slopes after each move; they are renewed where moves no longer help.
+//! steps. Broyden's update corrects the slopes after each move; they are renewed when moves no longer help.
 //!
 //! Wide steps average out noise. Values that the residuals hardly constrain stay near their start: the damping has a
 //! floor, and each value is weakly pulled to its start.
@@ -9,7 +9,7 @@
 pub(super) struct Search {
     /// The step of the first differences.
     pub(super) first_step: f64,
-    /// The search ends where steps would become shorter than this.
+    /// The search ends when steps would become shorter than this.
     pub(super) last_step: f64,
     /// The most rounds.
     pub(super) rounds: u32,

@@ -26,24 +26,24 @@ impl<P: Predictor + Clone + Send> PredictorPool<P> {
     ///
     /// # Errors
     ///
-    /// The first failed prediction in the order of `asked`.
+    /// The first failed prediction in the order of `requests`.
     ///
     /// # Panics
     ///
-    /// With a predictor's panic.
+    /// If a predictor panics.
     pub fn predict(
         &mut self,
-        asked: &[(&Machine, Point)],
+        requests: &[(&Machine, Point)],
         predicted: &(dyn Fn() + Sync),
     ) -> Result<Vec<f64>, SimError> {
         // The longest predictions come first, so that threads end together.
-        let mut order: Vec<usize> = (0..asked.len()).collect();
-        order.sort_by_key(|at| std::cmp::Reverse(asked[*at].1.tasks));
+        let mut order: Vec<usize> = (0..requests.len()).collect();
+        order.sort_by_key(|at| std::cmp::Reverse(requests[*at].1.tasks));
         let next = AtomicUsize::new(0);
         let work = |predictor: &mut P| {
             let mut own = Vec::new();
             while let Some(at) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let (machine, point) = &asked[*at];
+                let (machine, point) = &requests[*at];
                 own.push((*at, predictor.predict(machine, point)));
                 predicted();
             }
@@ -81,13 +81,13 @@ mod tests {
     fn squares(tasks: &[u32], threads: usize) -> Result<Vec<f64>, SimError> {
         let machine = Machine::built_in("broadwell-40").unwrap();
         let point = |tasks: &u32| Point { policy: ZonePolicy::Vanilla, mode: Mode::Processes, tasks: *tasks };
-        let asked: Vec<_> = tasks.iter().map(|tasks| (&machine, point(tasks))).collect();
-        let told = AtomicUsize::new(0);
-        let tell = || {
-            told.fetch_add(1, Ordering::Relaxed);
+        let requests: Vec<_> = tasks.iter().map(|tasks| (&machine, point(tasks))).collect();
+        let predicted = AtomicUsize::new(0);
+        let count = || {
+            predicted.fetch_add(1, Ordering::Relaxed);
         };
-        let answers = PredictorPool::new(NonZeroUsize::new(threads).unwrap(), Squares).predict(&asked, &tell);
-        assert_eq!(told.into_inner(), tasks.len());
+        let answers = PredictorPool::new(NonZeroUsize::new(threads).unwrap(), Squares).predict(&requests, &count);
+        assert_eq!(predicted.into_inner(), tasks.len());
         answers
     }
 

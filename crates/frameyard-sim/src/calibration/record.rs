@@ -36,7 +36,7 @@ impl std::error::Error for RecordError {}
 ///
 /// # Errors
 ///
-/// [`RecordError`] where the text is not TOML, or the place of a parameter holds something else.
+/// [`RecordError`] if the text is not TOML, or the place of a parameter holds something else.
 pub fn record(text: &str, fitted: &Fitted, table: &str, rows: &[Selection]) -> Result<String, RecordError> {
     let mut document: DocumentMut =
         text.parse().map_err(|error: toml_edit::TomlError| RecordError::Malformed(error.to_string()))?;

@@ -13,7 +13,7 @@ use super::Point;
 pub struct Measured {
     /// The mean operations per second.
     pub mean: f64,
-    /// The standard deviation of the runs; 0 where it was not published.
+    /// The standard deviation of the runs; 0 if it was not published.
     pub stdev: f64,
 }
 
@@ -51,7 +51,7 @@ impl RateTable {
     ///
     /// # Errors
     ///
-    /// [`TableError`] where the header or a line differs.
+    /// [`TableError`] if the header or a line differs.
     pub fn parse(text: &str) -> Result<Self, TableError> {
         let mut lines = text.lines();
         let header = lines.next().unwrap_or_default();

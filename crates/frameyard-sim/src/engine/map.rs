@@ -1,4 +1,4 @@
-//! Writing the memory map during bring-up: long runs of page structures.
+//! Writing the memory map while it is initialised: long runs of page structures.
 
 use frameyard::Pfn;
 use frameyard::platform::MapWrite;
@@ -25,14 +25,14 @@ impl Engine {
             (Cause::RemoteMemory, self.machine.costs.remote_memory_ns)
         };
         let threads = f64::from(self.busy_threads(place.core).max(1));
-        (cause, Picos((latency * 1000.0 * threads / self.machine.bring_up.lines_in_flight).round() as u64))
+        (cause, Picos((latency * 1000.0 * threads / self.machine.map_init.lines_in_flight).round() as u64))
     }
 
     /// The running CPU writes the first of `count` consecutive page structures. Returns the number written.
     pub(crate) fn write_map(&mut self, first: Pfn, count: u64, how: MapWrite) -> u64 {
         let pages = count.min(PIECE);
         let node = self.node_of(first);
-        let costs = self.machine.bring_up;
+        let costs = self.machine.map_init;
         let kilocycle = self.kilocycle() as f64;
         let cycles = (costs.page_cycles * pages as f64 * kilocycle / 1024.0).round() as u64;
         let (cause, line) = self.line_of_run(node);
@@ -50,7 +50,7 @@ impl Engine {
         pages
     }
 
-    /// Written lines are in the writer's caches, or uncached where the write streamed.
+    /// Written lines are in the writer's caches. Streamed lines are in none.
     fn note_written(&mut self, first: Pfn, pages: u64, how: MapWrite) {
         let line = match how {
             MapWrite::Streamed => 0,

@@ -9,7 +9,7 @@ use super::{Engine, Task};
 use crate::account::Spent;
 use crate::time::Picos;
 
-/// The distance by which a CPU may run ahead where no other CPU can observe it.
+/// The time by which a CPU may run ahead while no other CPU can observe it.
 const SLACK: Picos = Picos::from_ns(2000);
 
 /// Bits of a schedule key that are the CPU's number.

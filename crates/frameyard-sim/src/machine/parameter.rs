@@ -60,7 +60,7 @@ const NUMBERS: &[Number] = numbers! {
         map_call_cycles: 100.0 to 50000.0,
         copy_page_cycles: 100.0 to 10000.0,
     }
-    bring_up {
+    map_init {
         page_cycles: 1.0 to 500.0,
         lines_in_flight: 1.0 to 100.0,
         channel_share: 0.1 to 1.0,
@@ -79,7 +79,7 @@ pub(crate) fn clock_step(path: &str) -> Option<usize> {
 
 impl Machine {
     /// The number at a path: `table.key` as below `[simulation]` in the machine's file, or `clock.mhz[N]` with N from
-    /// 0. `clock.mhz` alone is the last clock, with all cores of the socket busy. `None` where there is no such
+    /// 0. `clock.mhz` alone is the last clock, with all cores of the socket busy. `None` if there is no such
     /// number.
     #[must_use]
     pub fn parameter(&self, path: &str) -> Option<f64> {
@@ -97,7 +97,7 @@ impl Machine {
     ///
     /// # Errors
     ///
-    /// [`MachineError::NoParameter`] where there is no such number, [`MachineError::OutOfBounds`] where the value is
+    /// [`MachineError::NoParameter`] if there is no such number, [`MachineError::OutOfBounds`] if the value is
     /// outside [its bounds](Self::parameter_bounds). The machine is then unchanged.
     pub fn set_parameter(&mut self, path: &str, value: f64) -> Result<(), MachineError> {
         let bounds = self.parameter_bounds(path).ok_or_else(|| MachineError::NoParameter(path.to_owned()))?;
@@ -116,7 +116,7 @@ impl Machine {
         Ok(())
     }
 
-    /// The bounds of the number at a path; `None` where there is no such number.
+    /// The bounds of the number at a path; `None` if there is no such number.
     #[must_use]
     pub fn parameter_bounds(&self, path: &str) -> Option<RangeInclusive<f64>> {
         self.parameter(path)?;

@@ -172,7 +172,7 @@ fn tasks_wait_for_the_map_lock_only_in_a_shared_space() {
     assert!(share(&together) > 0.2, "{}", share(&together));
     assert!(together.rate < apart.rate / 2.0, "{} and {}", together.rate, apart.rate);
     let (alone, one) = (fault(Mode::Processes, 1, 1), fault(Mode::Threads, 1, 1));
-    assert_eq!((share(&one), one.rate), (0.0, alone.rate), "one task has nobody to wait for");
+    assert_eq!((share(&one), one.rate), (0.0, alone.rate), "one task never waits");
 }
 
 #[test]

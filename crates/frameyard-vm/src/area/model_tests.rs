@@ -93,29 +93,29 @@ fn run(space: SpaceRef<'_, TestPlatform>, actions: &[Action]) {
     for action in actions.iter().copied() {
         match action {
             Action::Insert { page, pages, kind, protection } => {
-                let asked = range(page, pages);
+                let requested = range(page, pages);
                 if (page..page + pages).any(|page| model.0.contains_key(&page)) {
-                    assert!(space.areas_in(asked).next().is_some());
+                    assert!(space.areas_in(requested).next().is_some());
                     continue;
                 }
-                assert_eq!(space.areas_in(asked).count(), 0);
-                assert_eq!(space.first_hole(asked), Some(asked));
+                assert_eq!(space.areas_in(requested).count(), 0);
+                assert_eq!(space.first_hole(requested), Some(requested));
                 device += 1;
                 let kind = match kind {
                     MapKind::Device { page, .. } => MapKind::Device { first: PhysAddr(device << 32), page },
                     anonymous @ MapKind::Anonymous { .. } => anonymous,
                 };
-                let area = space.insert_area(asked, kind, protection).unwrap();
-                assert!(area.range.covers(asked));
+                let area = space.insert_area(requested, kind, protection).unwrap();
+                assert!(area.range.covers(requested));
                 model.0.extend((0..pages).map(|at| (page + at, (kind.advanced(ByteSize(at * PAGE)), protection))));
             }
             Action::Remove { page, pages } => {
-                let asked = range(page, pages);
+                let requested = range(page, pages);
                 let hole = (page..page + pages).find(|page| !model.0.contains_key(page));
-                assert_eq!(space.first_hole(asked).map(|hole| hole.start), hole.map(|page| range(page, 1).start));
+                assert_eq!(space.first_hole(requested).map(|hole| hole.start), hole.map(|page| range(page, 1).start));
                 if hole.is_none() {
-                    let spare = space.spare_for_removal(asked).unwrap();
-                    space.remove_areas(asked, spare);
+                    let spare = space.spare_for_removal(requested).unwrap();
+                    space.remove_areas(requested, spare);
                     model.0.retain(|at, _| !(page..page + pages).contains(at));
                 }
             }

@@ -144,7 +144,7 @@ impl<'y, P: Platform> AreaTree<'y, P> {
     }
 
     /// Updates the tree after the area at `start` changed its ends within the same gap.
-    pub(super) fn borders_changed(self, start: VirtAddr) {
+    pub(super) fn ends_changed(self, start: VirtAddr) {
         self.sum_up_to(self.root(), start);
     }
 
@@ -203,17 +203,17 @@ impl<'y, P: Platform> AreaTree<'y, P> {
     fn balanced(self, node: Node<'y>) -> Node<'y> {
         let (left, right) = (self.left(node), self.right(node));
         if height(left) > height(right) + 1 {
-            return self.turned(node, AreaWord::LEFT, AreaWord::RIGHT);
+            return self.rotated(node, AreaWord::LEFT, AreaWord::RIGHT);
         }
         if height(right) > height(left) + 1 {
-            return self.turned(node, AreaWord::RIGHT, AreaWord::LEFT);
+            return self.rotated(node, AreaWord::RIGHT, AreaWord::LEFT);
         }
         self.sum_up(node);
         node
     }
 
     /// Rotates an area whose subtree at `high` is two levels higher than the one at `low`.
-    fn turned(self, node: Node<'y>, high: usize, low: usize) -> Node<'y> {
+    fn rotated(self, node: Node<'y>, high: usize, low: usize) -> Node<'y> {
         let Some(mut below) = self.named(node.get(high)) else { return node };
         let inner = self.named(below.get(low));
         if height(inner) > height(self.named(below.get(high))) {

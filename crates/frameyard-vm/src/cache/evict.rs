@@ -14,7 +14,6 @@ use crate::inject::Step;
 use crate::object_id::ObjectKind;
 use crate::page::{Flags, PageKind, object_of};
 use crate::vm::Vm;
-use crate::words;
 
 /// The counts of a page in the tree with one reference of the caller.
 pub(super) const UNUSED: Counts = Counts { references: 2, mappings: 0 };
@@ -90,18 +89,18 @@ impl<P: Platform> File<'_, P> {
             file.lock().set_size(size.0);
             return Ok(());
         }
-        let not_cut = |why| FileError::NotTruncated { wanted: size, end: self.size(), why };
-        self.cut_pages(size.0).map_err(not_cut)?;
+        let incomplete = |why| FileError::NotTruncated { wanted: size, end: self.size(), why };
+        self.drop_pages_behind(size.0).map_err(incomplete)?;
         file.vm().store().truncate(file.key(), size)?;
         self.restore_tail(size.0).map_err(|error| match error {
-            FileError::Vm(why) => not_cut(why),
+            FileError::Vm(why) => incomplete(why),
             other => other,
         })
     }
 
     /// Drops the pages behind an end, from the last to the first, and moves the file's end along. The caller holds the
     /// size lock.
-    fn cut_pages(&self, size: u64) -> Result<(), VmError> {
+    fn drop_pages_behind(&self, size: u64) -> Result<(), VmError> {
         let (file, shift) = (self.file, self.file.vm().yard().geometry().page_shift());
         let first = file.pages_of(size);
         // Terminates: the end decreases each time, and no page is added behind it.
@@ -119,7 +118,7 @@ impl<P: Platform> File<'_, P> {
             drop(tree);
             // A page dropped earlier may be back.
             let Some(page) = file.lock_page(PageUse::of(file.vm(), page))? else { continue };
-            file.cut_off(&page, index << shift);
+            file.truncate_page(&page, index << shift);
         }
     }
 
@@ -132,12 +131,9 @@ impl<P: Platform> File<'_, P> {
             return Ok(());
         }
         let Some(used) = file.lookup(index) else { return Ok(()) };
-        let Some(page) = file.lock_page(used)? else { return Ok(()) };
+        let Some(mut page) = file.lock_page(used)? else { return Ok(()) };
         if page.is(Flags::UPTODATE) {
-            let pfn = page.page().pfn();
-            let fill = |bytes: &mut [u8]| vm.store().fill(file.key(), index, from, &mut bytes[from..]);
-            // SAFETY: this thread holds the page's lock.
-            let filled = unsafe { words::with_bytes(vm.yard(), pfn, fill) }.ok_or(VmError::NoFrameBytes(pfn))?;
+            let filled = page.bytes().with(|bytes| vm.store().fill(file.key(), index, from, &mut bytes[from..]))?;
             if filled.is_err() && !page.is(Flags::DIRTY) {
                 // A page that is not up to date is filled completely on the next access.
                 page.page().clear_owner_bits(Flags::UPTODATE);

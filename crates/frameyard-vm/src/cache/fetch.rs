@@ -13,7 +13,6 @@ use crate::counters::VmCounter;
 use crate::error::VmError;
 use crate::inject::Step;
 use crate::page::{Flags, PageKind, owner_word};
-use crate::words;
 
 /// The pages that may enter the tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,7 +56,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
     /// Adds a new page, locked and not up to date, if there is none.
     fn make(&self, index: u64, gfp: Gfp, limit: Limit) -> Result<Place<'y, P>, VmError> {
         let vm = self.vm();
-        let pfn = vm.alloc_frames(Order::ZERO, gfp, Step::AllocateCachePage)?;
+        let pfn = vm.alloc_frames(Order::ZERO, gfp, Step::AllocateCachePage)?.into_pfn();
         let owner = owner_word(PageKind::Cache, self.object(), Flags::LOCKED);
         let counts = Counts { references: 1, mappings: 0 };
         vm.yard().counted().adopt(pfn, Order::ZERO, Adoption { counts, owner, index })?;
@@ -97,45 +96,40 @@ impl<'y, P: Platform> FileRef<'y, P> {
     }
 
     /// Fills a locked page if it is not up to date. If the store fails, removes the page from the file.
-    pub(super) fn fill(&self, page: &LockedPage<'y, P>) -> Result<(), FileError> {
+    pub(super) fn fill(&self, page: &mut LockedPage<'y, P>) -> Result<(), FileError> {
         if page.is(Flags::UPTODATE) {
             return Ok(());
         }
-        let (vm, index, pfn) = (self.vm(), page.page().index(), page.page().pfn());
-        // SAFETY: the page is new and locked by this thread.
-        let filled = unsafe { words::with_bytes(vm.yard(), pfn, |bytes| vm.store().fill(self.key(), index, 0, bytes)) };
-        match filled {
-            Some(Ok(())) => {
+        let (store, index) = (self.vm().store(), page.page().index());
+        let filled = page.bytes().with(|bytes| store.fill(self.key(), index, 0, bytes));
+        match filled.map_err(FileError::from).and_then(|filled| Ok(filled?)) {
+            Ok(()) => {
                 page.set(Flags::UPTODATE);
                 Ok(())
             }
-            Some(Err(problem)) => {
-                self.take_out(page);
-                Err(problem.into())
-            }
-            None => {
-                self.take_out(page);
-                Err(VmError::NoFrameBytes(pfn).into())
+            Err(problem) => {
+                self.remove_page(page);
+                Err(problem)
             }
         }
     }
 
     /// Removes a locked page from the tree, dirty or not.
-    pub(super) fn take_out(&self, page: &LockedPage<'y, P>) {
-        self.take_out_of(self.lock(), page);
+    fn remove_page(&self, page: &LockedPage<'y, P>) {
+        self.remove_from(self.lock(), page);
     }
 
     /// Removes the last page of the file and moves the file's end before it.
-    pub(super) fn cut_off(&self, page: &LockedPage<'y, P>, end: u64) {
+    pub(super) fn truncate_page(&self, page: &LockedPage<'y, P>, end: u64) {
         let mut tree = self.lock();
         tree.set_size(end);
-        self.take_out_of(tree, page);
+        self.remove_from(tree, page);
     }
 
-    fn take_out_of(&self, mut tree: Tree<'y, P>, page: &LockedPage<'y, P>) {
+    fn remove_from(&self, mut tree: Tree<'y, P>, page: &LockedPage<'y, P>) {
         let page = page.page();
         let removed = tree.remove(page.index());
-        debug_assert_eq!(removed, Some(page.pfn()), "a locked page that was not taken out is in the tree");
+        debug_assert_eq!(removed, Some(page.pfn()), "a locked page that was not truncated is in the tree");
         drop(tree);
         page.set_owner_bits(Flags::TRUNCATED);
         // The tree's reference. The caller has another.
@@ -165,30 +159,30 @@ impl<'y, P: Platform> FileRef<'y, P> {
         }
     }
 
-    /// The locked and filled page with that number, the first of `asked`, for a read. `None` as for
+    /// The locked and filled page with that number, the first of `requested`, for a read. `None` as for
     /// [`page_to_write`](Self::page_to_write).
     pub(super) fn page_to_read(
         &self,
         index: u64,
-        asked: u64,
+        requested: u64,
         stream: &Stream,
     ) -> Result<Option<LockedPage<'y, P>>, FileError> {
         let vm = self.vm();
         let used = match self.lookup(index) {
             Some(used) => {
                 vm.count(VmCounter::PgcacheHit, 1);
-                self.read_on(&used, asked, stream);
+                self.read_on(&used, requested, stream);
                 used
             }
             None => {
                 vm.count(VmCounter::PgcacheMiss, 1);
-                let window = stream.plan(index, asked, Cause::Miss);
-                let page = match self.make(index, GFP, Limit::Size)? {
+                let window = stream.plan(index, requested, Cause::Miss);
+                let mut page = match self.make(index, GFP, Limit::Size)? {
                     Place::Made(page) => page,
                     Place::Taken(used) => return self.up_to_date(used),
                     Place::Behind => return Ok(None),
                 };
-                self.fill(&page)?;
+                self.fill(&mut page)?;
                 if window.pages <= 1 {
                     return Ok(Some(page));
                 }
@@ -199,7 +193,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
                 // Unlock the page while the rest of the window is read.
                 let used = page.unlock();
                 self.fetch_window(window, index);
-                self.read_on(&used, asked, stream);
+                self.read_on(&used, requested, stream);
                 used
             }
         };
@@ -207,13 +201,13 @@ impl<'y, P: Platform> FileRef<'y, P> {
     }
 
     fn up_to_date(&self, used: PageUse<'y, P>) -> Result<Option<LockedPage<'y, P>>, FileError> {
-        let Some(page) = self.lock_page(used)? else { return Ok(None) };
-        self.fill(&page)?;
+        let Some(mut page) = self.lock_page(used)? else { return Ok(None) };
+        self.fill(&mut page)?;
         Ok(Some(page))
     }
 
     /// Reads the next window if this page is marked.
-    fn read_on(&self, used: &PageUse<'y, P>, asked: u64, stream: &Stream) {
+    fn read_on(&self, used: &PageUse<'y, P>, requested: u64, stream: &Stream) {
         let page = used.page();
         let marked = |owner: u64| owner & Flags::READAHEAD != 0;
         if !marked(page.owner()) || !marked(page.clear_owner_bits(Flags::READAHEAD)) {
@@ -228,7 +222,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
         };
         // The next window is already in memory.
         let Some(hole) = hole else { return };
-        let window = stream.plan(index, asked, Cause::Mark(hole));
+        let window = stream.plan(index, requested, Cause::Mark(hole));
         self.fetch_window(window, index);
     }
 
@@ -243,11 +237,11 @@ impl<'y, P: Platform> FileRef<'y, P> {
                 continue;
             }
             match self.make(index, GFP_AHEAD, Limit::Size) {
-                Ok(Place::Made(page)) => {
+                Ok(Place::Made(mut page)) => {
                     if window.mark() == Some(index) {
                         page.set(Flags::READAHEAD);
                     }
-                    if self.fill(&page).is_err() {
+                    if self.fill(&mut page).is_err() {
                         break;
                     }
                     fetched += 1;

@@ -1,7 +1,8 @@
 //! Migration of file pages.
 
 use frameyard::owners::{Adoption, Block, MigrateMode, MigrateProblem};
-use frameyard::{Order, Pfn, Platform};
+use frameyard::page::CountedPage;
+use frameyard::{Order, Platform};
 
 use super::evict::UNUSED;
 use super::file::FileRef;
@@ -9,7 +10,7 @@ use super::page_lock::PageHeld;
 use crate::inject::Step;
 use crate::page::Flags;
 use crate::vm::Vm;
-use crate::words;
+use crate::words::FrameBytes;
 
 impl<'y, P: Platform> Vm<'y, P> {
     /// Moves an isolated page of a file to the caller's allocated frame `to`. Afterwards `to` belongs to the file, is
@@ -18,14 +19,19 @@ impl<'y, P: Platform> Vm<'y, P> {
     /// # Errors
     ///
     /// [`MigrateProblem`]. Nothing has changed then, except the bytes of `to`.
-    pub(crate) fn migrate_cache(&self, from: Block, to: Pfn, mode: MigrateMode) -> Result<(), MigrateProblem> {
+    pub(crate) fn migrate_cache(
+        &self,
+        from: Block,
+        to: FrameBytes<'y, P>,
+        mode: MigrateMode,
+    ) -> Result<(), MigrateProblem> {
         if from.order != Order::ZERO {
             return Err(MigrateProblem::Unmovable);
         }
         let page = self.try_page(from.pfn).ok_or(MigrateProblem::Gone)?;
         self.may_fail(Step::Visit).map_err(|_| MigrateProblem::Failed)?;
         let file = self.file_of(page).ok_or(MigrateProblem::Gone)?;
-        let moved = file.migrate(from.pfn, to, mode);
+        let moved = file.migrate(page, to, mode);
         // This may be the last user: afterwards the file's pages may be gone, including the moved one.
         file.put_user();
         moved
@@ -33,14 +39,18 @@ impl<'y, P: Platform> Vm<'y, P> {
 }
 
 impl<'y, P: Platform> FileRef<'y, P> {
-    fn migrate(&self, from: Pfn, to: Pfn, mode: MigrateMode) -> Result<(), MigrateProblem> {
-        let vm = self.vm();
-        let page = vm.page(from);
+    fn migrate(
+        &self,
+        page: CountedPage<'y, P>,
+        mut bytes: FrameBytes<'y, P>,
+        mode: MigrateMode,
+    ) -> Result<(), MigrateProblem> {
+        let (vm, from, to) = (self.vm(), page.pfn(), bytes.pfn());
         let held = match mode {
             MigrateMode::Async => PageHeld::try_lock(page),
             MigrateMode::Sync => PageHeld::lock(vm, page).ok(),
         };
-        let held = held.ok_or(MigrateProblem::Busy)?;
+        let mut held = held.ok_or(MigrateProblem::Busy)?;
         if page.owner() & Flags::TRUNCATED != 0 {
             return Err(MigrateProblem::Gone);
         }
@@ -50,10 +60,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
             return Err(MigrateProblem::Busy);
         }
         vm.may_fail(Step::Copy).map_err(failed)?;
-        // SAFETY: writers need the page's lock, which this thread holds; `to` is a fresh block of this thread.
-        if !unsafe { words::copy(vm.yard(), from, to, Order::ZERO) } {
-            return Err(MigrateProblem::Failed);
-        }
+        bytes.copy_from(&held.bytes(vm.yard())).map_err(failed)?;
         let index = page.index();
         let mut tree = self.lock();
         if tree.find(index) != Some(from) {

@@ -2,14 +2,15 @@
 
 use core::mem::ManuallyDrop;
 
-use frameyard::Platform;
 use frameyard::page::CountedPage;
+use frameyard::{Order, Platform, Yard};
 
 use super::WAIT_ROUNDS;
 use crate::error::VmError;
 use crate::inject::Step;
 use crate::page::Flags;
 use crate::vm::Vm;
+use crate::words::FrameBytes;
 
 /// Takes a page lock if it is free. The caller has a reference.
 fn try_take<P: Platform>(page: CountedPage<'_, P>) -> bool {
@@ -43,6 +44,13 @@ impl<'y, P: Platform> PageHeld<'y, P> {
     /// The guard of a page that was created locked.
     pub(super) fn taken(page: CountedPage<'y, P>) -> Self {
         Self { page }
+    }
+
+    /// The page's bytes.
+    pub(super) fn bytes<'a>(&'a mut self, yard: &'a Yard<P>) -> FrameBytes<'a, P> {
+        // SAFETY: bytes of file pages are accessed only under the page's lock, which this guard holds. The caller's
+        // reference keeps the page allocated.
+        unsafe { FrameBytes::new(yard, self.page.pfn(), Order::ZERO) }
     }
 
     /// Forgets the lock: the caller has exclusive access to the page, or it is freed.
@@ -117,6 +125,10 @@ impl<'y, P: Platform> LockedPage<'y, P> {
 
     pub(super) fn page(&self) -> CountedPage<'y, P> {
         self.used.page
+    }
+
+    pub(super) fn bytes(&mut self) -> FrameBytes<'_, P> {
+        self.held.bytes(self.used.vm.yard())
     }
 
     /// Whether all these flags are set.

@@ -33,15 +33,15 @@ impl Window {
         self.pages > 0 && (Some(index) == self.mark() || index == self.end())
     }
 
-    /// The first window for a request of `asked` pages (the kernel's `get_init_ra_size`).
-    fn first(start: u64, asked: u64) -> Self {
-        let rounded = asked.min(MAX_WINDOW).next_power_of_two();
+    /// The first window for a request of `requested` pages (the kernel's `get_init_ra_size`).
+    fn first(start: u64, requested: u64) -> Self {
+        let rounded = requested.min(MAX_WINDOW).next_power_of_two();
         let pages = match rounded {
             _ if rounded <= MAX_WINDOW / 32 => rounded * 4,
             _ if rounded <= MAX_WINDOW / 4 => rounded * 2,
             _ => MAX_WINDOW,
         };
-        Self { start, pages, ahead: if pages > asked { pages - asked } else { pages } }
+        Self { start, pages, ahead: if pages > requested { pages - requested } else { pages } }
     }
 
     /// The size of the window after one of `pages` pages (the kernel's `get_next_ra_size`).
@@ -124,26 +124,26 @@ impl Stream {
         self.window().continues_at(index)
     }
 
-    /// The window for page `index`, the first of `asked` wanted pages.
-    pub(super) fn plan(&self, index: u64, asked: u64, cause: Cause) -> Window {
+    /// The window for page `index`, the first of `requested` wanted pages.
+    pub(super) fn plan(&self, index: u64, requested: u64, cause: Cause) -> Window {
         let known = self.window();
         let continues = known.continues_at(index);
         let last = self.last.load(Ordering::Relaxed);
         let in_sequence = index == last || index + 1 == last;
         let window = match cause {
-            _ if index == 0 && cause == Cause::Miss => Window::first(index, asked),
+            _ if index == 0 && cause == Cause::Miss => Window::first(index, requested),
             _ if continues => known.following(),
             Cause::Mark(hole) => {
                 // The reader that left the mark is unknown. The pages in memory show its progress.
-                let pages = Window::grown((hole - index).saturating_add(asked).min(MAX_WINDOW));
+                let pages = Window::grown((hole - index).saturating_add(requested).min(MAX_WINDOW));
                 Window { start: hole, pages, ahead: pages }
             }
-            Cause::Miss if asked > MAX_WINDOW || in_sequence => Window::first(index, asked),
-            Cause::Miss => return Window { start: index, pages: asked.min(MAX_WINDOW), ahead: 0 },
+            Cause::Miss if requested > MAX_WINDOW || in_sequence => Window::first(index, requested),
+            Cause::Miss => return Window { start: index, pages: requested.min(MAX_WINDOW), ahead: 0 },
         };
         // A miss at the mark of a window dropped since, or whose end was never reached.
         let window = match cause {
-            Cause::Miss if window.start > index => Window::first(index, asked),
+            Cause::Miss if window.start > index => Window::first(index, requested),
             _ => Self::merged(window, index),
         };
         self.set_window(window);
@@ -186,10 +186,10 @@ mod tests {
     #[test]
     fn random_reads_fetch_only_requested_pages() {
         let stream = Stream::default();
-        for (index, asked) in [(100, 1), (7, 2), (5000, 1), (60, 9)] {
-            assert!(stream.read(index + asked + 1000));
-            let window = stream.plan(index, asked, Cause::Miss);
-            assert_eq!(window, Window { start: index, pages: asked, ahead: 0 });
+        for (index, requested) in [(100, 1), (7, 2), (5000, 1), (60, 9)] {
+            assert!(stream.read(index + requested + 1000));
+            let window = stream.plan(index, requested, Cause::Miss);
+            assert_eq!(window, Window { start: index, pages: requested, ahead: 0 });
             assert_eq!(window.mark(), None);
         }
     }
@@ -206,7 +206,7 @@ mod tests {
         let stream = Stream::default();
         let window = stream.plan(40, 1, Cause::Mark(48));
         assert_eq!(window.start, 48);
-        assert_eq!(window.pages, 18, "twice the eight pages that are there and the one asked for");
+        assert_eq!(window.pages, 18, "twice the eight pages that are there and the one requested for");
     }
 
     #[test]

@@ -12,6 +12,8 @@ use super::*;
 use crate::page::Flags;
 use crate::root::VmConfig;
 use crate::test_yard::{TestPlatform, TestYard};
+use crate::vm::TestVm;
+use crate::words::FrameBytes;
 
 const PAGE: u64 = 4096;
 
@@ -36,7 +38,7 @@ fn any_change() -> impl Strategy<Value = Change> {
     ]
 }
 
-fn with_vm(test: impl FnOnce(Vm<'_, TestPlatform>)) {
+fn with_vm(test: impl FnOnce(TestVm<'_>)) {
     let yard = TestYard::new();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     test(vm);
@@ -132,13 +134,13 @@ fn page_of<'y>(file: &File<'y, TestPlatform>, index: u64) -> frameyard::page::Co
 }
 
 /// Isolates a page like reclaim and compaction.
-fn isolate(vm: Vm<'_, TestPlatform>, page: frameyard::page::CountedPage<'_, TestPlatform>) {
+fn isolate(vm: TestVm<'_>, page: frameyard::page::CountedPage<'_, TestPlatform>) {
     vm.lru_drain_all();
     let page = vm.page(page.pfn());
     assert!(page.try_get() && vm.lru_isolate(page));
 }
 
-fn restore(vm: Vm<'_, TestPlatform>, page: frameyard::page::CountedPage<'_, TestPlatform>) {
+fn restore(vm: TestVm<'_>, page: frameyard::page::CountedPage<'_, TestPlatform>) {
     vm.lru_add(vm.page(page.pfn()));
 }
 
@@ -178,10 +180,16 @@ fn failed_page_lock_is_not_released() {
         let page = page_of(&file, 0);
         let held = PageHeld::try_lock(page).unwrap();
         assert!(PageHeld::try_lock(page).is_none());
-        assert!(PageHeld::try_lock(page).is_none(), "it still is the first one's");
+        assert!(PageHeld::try_lock(page).is_none(), "the first guard still holds the lock");
         drop(held);
         assert!(PageHeld::try_lock(page).is_some());
     });
+}
+
+fn migrate_to(vm: TestVm<'_>, from: Block, to: Pfn, mode: MigrateMode) -> Result<(), MigrateProblem> {
+    // SAFETY: the test has allocated `to`.
+    let bytes = unsafe { FrameBytes::new(vm.yard(), to, Order::ZERO) };
+    vm.migrate_cache(from, bytes, mode)
 }
 
 #[test]
@@ -195,7 +203,7 @@ fn isolated_page_survives_its_file() {
         assert_eq!(vm.drop_cache_page(page), Err(DropProblem::Gone));
         let to = vm.yard().alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap();
         let from = Block { pfn: page.pfn(), order: Order::ZERO };
-        assert_eq!(vm.migrate_cache(from, to, MigrateMode::Sync), Err(MigrateProblem::Gone));
+        assert_eq!(migrate_to(vm, from, to, MigrateMode::Sync), Err(MigrateProblem::Gone));
         vm.yard().free(to, Order::ZERO).unwrap();
         restore(vm, page);
         vm.lru_drain_all();
@@ -213,14 +221,14 @@ fn locked_or_referenced_file_pages_are_not_moved() {
         let to = vm.yard().alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap();
         let from = Block { pfn: page.pfn(), order: Order::ZERO };
         page.get();
-        assert_eq!(vm.migrate_cache(from, to, MigrateMode::Sync), Err(MigrateProblem::Busy));
+        assert_eq!(migrate_to(vm, from, to, MigrateMode::Sync), Err(MigrateProblem::Busy));
         vm.put_page(page);
         page.set_owner_bits(Flags::LOCKED);
-        assert_eq!(vm.migrate_cache(from, to, MigrateMode::Async), Err(MigrateProblem::Busy));
+        assert_eq!(migrate_to(vm, from, to, MigrateMode::Async), Err(MigrateProblem::Busy));
         page.clear_owner_bits(Flags::LOCKED);
         let order = Block { order: Order(1), ..from };
-        assert_eq!(vm.migrate_cache(order, to, MigrateMode::Async), Err(MigrateProblem::Unmovable));
-        assert_eq!(vm.migrate_cache(from, to, MigrateMode::Async), Ok(()));
+        assert_eq!(migrate_to(vm, order, to, MigrateMode::Async), Err(MigrateProblem::Unmovable));
+        assert_eq!(migrate_to(vm, from, to, MigrateMode::Async), Ok(()));
         assert_eq!(page_of(&file, 0).pfn(), to);
         vm.yard().free(from.pfn, Order::ZERO).unwrap();
         // The isolator's reference now belongs to the new page.
@@ -229,7 +237,7 @@ fn locked_or_referenced_file_pages_are_not_moved() {
         let mut bytes = [0; 4];
         file.read(5, &mut bytes).unwrap();
         assert_eq!(&bytes, b"here");
-        assert_eq!(file.dirty_pages(), PageCount(1), "a dirty page is dirty where it is now");
+        assert_eq!(file.dirty_pages(), PageCount(1), "a migrated page stays dirty");
     });
 }
 

@@ -5,10 +5,7 @@ use frameyard::{ByteSize, Platform};
 use super::File;
 use super::error::FileError;
 use super::fetch::Limit;
-use super::page_lock::LockedPage;
-use crate::error::VmError;
 use crate::page::Flags;
-use crate::words;
 
 /// The part of a transfer in one page.
 #[derive(Clone, Copy)]
@@ -47,24 +44,17 @@ impl<P: Platform> File<'_, P> {
             let Some(at) = offset.checked_add(done as u64).filter(|at| *at < self.file.size()) else { break };
             let rest = (bytes.len() - done) as u64;
             let part = self.part(at, bytes.len() - done);
-            let asked = self.file.pages_of(rest.min(self.file.size().saturating_sub(at)) + part.from as u64).max(1);
-            let Some(page) = self.file.page_to_read(part.index, asked, &self.stream)? else { continue };
+            let requested = self.file.pages_of(rest.min(self.file.size().saturating_sub(at)) + part.from as u64).max(1);
+            let Some(mut page) = self.file.page_to_read(part.index, requested, &self.stream)? else { continue };
             // The file may have been truncated meanwhile.
             let there = self.file.size().saturating_sub(at).min(part.len as u64) as usize;
-            self.copy_out(&page, part.from, &mut bytes[done..done + there])?;
+            page.bytes().read(part.from, &mut bytes[done..done + there])?;
             if self.stream.read(part.index) {
                 self.file.vm().lru_mark_accessed(page.page());
             }
             done += there;
         }
         Ok(done)
-    }
-
-    fn copy_out(&self, page: &LockedPage<'_, P>, from: usize, bytes: &mut [u8]) -> Result<(), FileError> {
-        let pfn = page.page().pfn();
-        // SAFETY: writers need the page's lock, which this thread holds.
-        let copied = unsafe { words::read_bytes(self.file.vm().yard(), pfn, from, bytes) };
-        if copied { Ok(()) } else { Err(VmError::NoFrameBytes(pfn).into()) }
     }
 
     /// Writes bytes to the file at `offset`, and extends the file if they end behind its end.
@@ -102,19 +92,15 @@ impl<P: Platform> File<'_, P> {
         let end = at + part.len as u64;
         let growing = if end > self.file.size() { Some(self.file.lock_size()?) } else { None };
         let limit = if growing.is_some() { Limit::None } else { Limit::Size };
-        let Some(page) = self.file.page_to_write(part.index, limit)? else { return Ok(false) };
+        let Some(mut page) = self.file.page_to_write(part.index, limit)? else { return Ok(false) };
         if growing.is_none() && end > self.file.size() {
             return Ok(false);
         }
         let is_whole = bytes.len() as u64 == vm.yard().geometry().page_size().0;
         if !is_whole {
-            self.file.fill(&page)?;
+            self.file.fill(&mut page)?;
         }
-        let pfn = page.page().pfn();
-        // SAFETY: this thread holds the page's lock.
-        if !unsafe { words::write_bytes(vm.yard(), pfn, part.from, bytes) } {
-            return Err(VmError::NoFrameBytes(pfn).into());
-        }
+        page.bytes().write(part.from, bytes)?;
         page.set(Flags::UPTODATE);
         self.file.set_dirty(&page);
         if growing.is_some() {

@@ -83,13 +83,13 @@ impl<'y, P: Platform> FileRef<'y, P> {
         let (mut present, mut dirty) = (0_u64, 0_u64);
         for slot in (0..PRESENT).filter(|slot| word(*slot) != 0) {
             let first = base + ((slot as u64) << (level * 6));
-            let beneath = match level {
+            let child = match level {
                 0 => self.validate_page(word(slot), first, word(DIRTY) >> slot & 1)?,
                 _ => self.validate_node(tree, ObjectId::from_bits(word(slot)), level - 1, base_of(first, level - 1))?,
             };
             present |= 1 << slot;
-            dirty |= u64::from(beneath.dirty > 0) << slot;
-            found = found.and(beneath);
+            dirty |= u64::from(child.dirty > 0) << slot;
+            found = found.and(child);
         }
         equal("slots of a node in use", word(PRESENT), present)?;
         equal("slots of a node with dirty pages", word(DIRTY), dirty)?;

@@ -8,9 +8,7 @@ use super::file::FileRef;
 use super::page_lock::{LockedPage, PageUse};
 use super::tree::Which;
 use crate::counters::VmCounter;
-use crate::error::VmError;
 use crate::page::Flags;
-use crate::words;
 
 impl<'y, P: Platform> FileRef<'y, P> {
     /// Marks a locked page dirty.
@@ -38,20 +36,18 @@ impl<'y, P: Platform> FileRef<'y, P> {
     }
 
     /// Writes a locked page back if it is dirty.
-    fn write_back(&self, page: &LockedPage<'y, P>) -> Result<PageCount, FileError> {
+    fn write_back(&self, page: &mut LockedPage<'y, P>) -> Result<PageCount, FileError> {
         if !page.is(Flags::DIRTY) {
             return Ok(PageCount(0));
         }
-        let (vm, index, pfn) = (self.vm(), page.page().index(), page.page().pfn());
+        let (vm, index) = (self.vm(), page.page().index());
         let geometry = vm.yard().geometry();
         let used = self.size().saturating_sub(index << geometry.page_shift()).min(geometry.page_size().0);
         if used == 0 {
             // The truncation that is in progress removes the page.
             return Ok(PageCount(0));
         }
-        let store = |bytes: &mut [u8]| vm.store().write_back(self.key(), index, &bytes[..used as usize]);
-        // SAFETY: this thread holds the page's lock.
-        unsafe { words::with_bytes(vm.yard(), pfn, store) }.ok_or(VmError::NoFrameBytes(pfn))??;
+        page.bytes().with(|bytes| vm.store().write_back(self.key(), index, &bytes[..used as usize]))??;
         self.set_clean(page);
         vm.count(VmCounter::Pgwriteback, 1);
         Ok(PageCount(1))
@@ -73,8 +69,8 @@ impl<P: Platform> File<'_, P> {
             if index >= end {
                 break;
             }
-            if let Some(page) = self.file.lock_page(used)? {
-                written += self.file.write_back(&page)?;
+            if let Some(mut page) = self.file.lock_page(used)? {
+                written += self.file.write_back(&mut page)?;
             }
             from = index + 1;
         }

@@ -31,10 +31,10 @@ const DAMAGED: &[&str] = &[
     "frames were lost",
     "a freed page has no other users",
     "is linked already",
-    "more were given back",
+    "more were released",
     "the freezer owns a frozen page",
     "a page is behind the end",
-    "a locked page that was not taken out is in the tree",
+    "a locked page that was not truncated is in the tree",
     "ReferenceUnderflow",
     NEVER_GRANTED,
 ];

@@ -24,7 +24,7 @@ pub(super) const DAMAGED: &[&str] = &[
     "a freed page has no other users",
     "is on a list",
     "is linked already",
-    "more were given back",
+    "more were released",
     "there was a mapping",
     "an isolator has a reference",
 ];

@@ -42,10 +42,10 @@ pub(super) const DAMAGED: &[&str] = &[
     "a moving entry stays unchanged",
     "a freed page has no other users",
     "the freezer owns a frozen block",
-    "more were given back",
+    "more were released",
     "ReferenceUnderflow",
     "a space in use has a root table",
-    "a table has one user",
+    "a table has a user",
     "an object is deleted once",
     "attempt to subtract with overflow",
 ];

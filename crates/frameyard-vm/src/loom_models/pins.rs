@@ -24,7 +24,8 @@ use crate::pin::{Dirty, PinPath, PinRequest, RefHandling};
 use crate::space::SpaceId;
 use crate::table::{Entry, HUGE, Level};
 use crate::vm::Vm;
-use crate::{MemoryAccess, VmConfig, words};
+use crate::words::FrameBytes;
+use crate::{MemoryAccess, VmConfig};
 
 const PAGE: u64 = 4096;
 
@@ -32,7 +33,7 @@ const WRONG: &[&str] = &[
     "a page of another was taken",
     "the pin differs from the mapping",
     "pins were lost",
-    "what was got is put",
+    "taken references can be released",
     "the frame is ours",
     DAMAGED[2],
     DAMAGED[3],
@@ -162,7 +163,8 @@ fn pinned_while_tables_are_removed() {
         if vm.yard().request_range(PfnRange::new(table, PageCount(1)), Gfp::KERNEL).range().is_ok() {
             let entry = Entry::page(foreign, Level::SMALL).bits().to_le_bytes();
             // SAFETY: this thread has allocated the frame.
-            unsafe { words::write_bytes(vm.yard(), table, 8 * Level::SMALL.index(AT.0), &entry) };
+            let mut bytes = unsafe { FrameBytes::new(vm.yard(), table, Order::ZERO) };
+            bytes.write(8 * Level::SMALL.index(AT.0), &entry).unwrap();
             vm.yard().free(table, Order::ZERO).expect("the frame is ours");
         }
     });

@@ -7,6 +7,7 @@ use frameyard::{CpuId, Order, PageCount, Pfn, Platform};
 
 use super::shard::{End, LockedShard, ShardKey};
 use crate::counters::VmCounter;
+use crate::frame_vec::Gathered;
 use crate::inject::Step;
 use crate::lock::Held;
 use crate::page::Flags;
@@ -29,7 +30,7 @@ impl BatchKind {
     pub(super) const ALL: [Self; 3] = [Self::Add, Self::Activate, Self::Deactivate];
 }
 
-const MOST: usize = Gathered::MOST;
+const MOST: usize = Gathered::CAPACITY;
 
 const _: () = assert!(VmConfig::MAX_BATCH as usize + 1 == MOST, "a batch and a page more fit");
 
@@ -42,38 +43,6 @@ const FRAMES: usize = 8;
 
 const _: () = assert!(SHARD < FRAMES, "a CPU's shard has its word");
 const _: () = assert!(FRAMES + BatchKind::ALL.len() * MOST <= BATCH_RECORD, "the batches fit into their record");
-
-/// A few frames that are processed together.
-pub(crate) struct Gathered {
-    frames: [Pfn; MOST],
-    len: usize,
-}
-
-impl Gathered {
-    /// The largest number of frames, and of pages processed under one lock.
-    pub(crate) const MOST: usize = 32;
-
-    #[inline(always)]
-    pub(crate) fn new() -> Self {
-        Self { frames: [Pfn(0); MOST], len: 0 }
-    }
-
-    /// Adds a frame.
-    ///
-    /// # Panics
-    ///
-    /// If there are [`MOST`](Self::MOST) already.
-    #[inline(always)]
-    pub(crate) fn push(&mut self, pfn: Pfn) {
-        self.frames[self.len] = pfn;
-        self.len += 1;
-    }
-
-    #[inline(always)]
-    pub(crate) fn frames(&self) -> &[Pfn] {
-        &self.frames[..self.len]
-    }
-}
 
 impl<'y, P: Platform> Vm<'y, P> {
     /// Adds a page to a batch, which takes over a reference. Drains the batch if it is full or gets a large block. If
@@ -162,7 +131,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         let mut listed = Gathered::new();
         // No prefetch: the caller has just written to these pages.
         let key = |pfn| {
-            let page = self.listed_page(pfn);
+            let page = self.page(pfn);
             if page.counts() == ONLY && page.freeze(ONLY) {
                 unused.push(pfn);
                 return None;
@@ -177,7 +146,7 @@ impl<'y, P: Platform> Vm<'y, P> {
     fn settle_listed(&self, kind: BatchKind, frames: &[Pfn], unused: &mut Gathered) {
         let wanted = if kind == BatchKind::Activate { Flags::ACTIVE } else { 0 };
         let key = |pfn| {
-            let page = self.listed_page(pfn);
+            let page = self.page(pfn);
             let word = page.owner();
             (word & Flags::LRU != 0).then(|| ShardKey::of(page, word))
         };
@@ -196,15 +165,17 @@ impl<'y, P: Platform> Vm<'y, P> {
                 lists.rotate(page, End::Last);
             }
         });
-        let counter = if kind == BatchKind::Activate { VmCounter::Pgactivate } else { VmCounter::Pgdeactivate };
-        self.count_pages(counter, moved);
+        if moved.0 > 0 {
+            let counter = if kind == BatchKind::Activate { VmCounter::Pgactivate } else { VmCounter::Pgdeactivate };
+            self.count(counter, moved.0);
+        }
         self.put_all(frames, unused);
     }
 
     /// Releases a reference of each page; collects pages without references in `unused`.
     pub(super) fn put_all(&self, frames: &[Pfn], unused: &mut Gathered) {
         for pfn in frames.iter().copied() {
-            match self.listed_page(pfn).put() {
+            match self.page(pfn).put() {
                 Ok(0) => unused.push(pfn),
                 Ok(_) => {}
                 Err(underflow) => debug_assert!(false, "{underflow}"),
@@ -230,10 +201,10 @@ impl<'y, P: Platform> Vm<'y, P> {
             from = first + 1;
             let Some(key) = keys[first] else { break };
             let mut lists = self.lock_shard(key);
-            for (its, pfn) in keys.iter_mut().zip(frames).skip(first) {
-                if *its == Some(key) {
-                    *its = None;
-                    work(&mut lists, self.listed_page(*pfn));
+            for (slot, pfn) in keys.iter_mut().zip(frames).skip(first) {
+                if *slot == Some(key) {
+                    *slot = None;
+                    work(&mut lists, self.page(*pfn));
                 }
             }
         }

@@ -2,8 +2,8 @@
 
 use frameyard::{Order, Pfn, Platform};
 
-use super::Gathered;
 use super::shard::ShardKey;
+use crate::frame_vec::Gathered;
 use crate::page::Flags;
 use crate::vm::Vm;
 
@@ -13,13 +13,13 @@ impl<P: Platform> Vm<'_, P> {
     /// After the kernel's `release_pages`. Cost: the lock of a shard once per batch; the yard's per-CPU lock once per
     /// batch.
     pub(crate) fn free_unused(&self, frames: &[Pfn]) {
-        frames.chunks(self.lru_batch().clamp(1, Gathered::MOST)).for_each(|frames| self.free_batch(frames));
+        frames.chunks(self.lru_batch().clamp(1, Gathered::CAPACITY)).for_each(|frames| self.free_batch(frames));
     }
 
     fn free_batch(&self, frames: &[Pfn]) {
         // The lock holder writes to neighbours. They may be other pages by then, which does not matter for a prefetch.
         for pfn in frames.iter().copied() {
-            let page = self.listed_page(pfn);
+            let page = self.page(pfn);
             for link in [page.next(), page.prev()] {
                 if let Some(neighbour) = self.yard().counted().linked(link).and_then(|pfn| self.try_page(pfn)) {
                     neighbour.prefetch();
@@ -27,7 +27,7 @@ impl<P: Platform> Vm<'_, P> {
             }
         }
         let key = |pfn| {
-            let page = self.listed_page(pfn);
+            let page = self.page(pfn);
             let word = page.owner();
             // No CPU can get a reference, so the flag does not change.
             (word & Flags::LRU != 0).then(|| ShardKey::of(page, word))
@@ -35,7 +35,7 @@ impl<P: Platform> Vm<'_, P> {
         self.by_shard(frames, key, |lists, page| lists.unlink(page));
         let mut small = Gathered::new();
         for pfn in frames.iter().copied() {
-            match self.listed_page(pfn).tag().order() {
+            match self.page(pfn).tag().order() {
                 Order::ZERO => small.push(pfn),
                 order => self.expect_freed(self.yard().counted().free(pfn, order)),
             }

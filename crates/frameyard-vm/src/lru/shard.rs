@@ -171,7 +171,7 @@ impl<'y, P: Platform> LockedShard<'y, P> {
     }
 
     fn neighbour(&self, link: FrameLink) -> Option<CountedPage<'y, P>> {
-        self.vm.yard().counted().linked(link).map(|pfn| self.vm.listed_page(pfn))
+        self.vm.yard().counted().linked(link).map(|pfn| self.vm.page(pfn))
     }
 
     fn set_ends(&self, list: LruList, [first, last]: [FrameLink; 2]) {

@@ -15,9 +15,8 @@ use crate::object_id::ObjectId;
 use crate::page::{Flags, PageKind, owner_word, shard_of};
 use crate::root::{LruPolicy, VmConfig};
 use crate::test_yard::{TestMachine, TestPlatform, TestYard, run_on};
-use crate::vm::Vm;
+use crate::vm::{TestVm, Vm};
 
-type TestVm<'y> = Vm<'y, TestPlatform>;
 type TestPage<'y> = CountedPage<'y, TestPlatform>;
 
 const NODE: NodeId = NodeId(0);

@@ -16,9 +16,7 @@ use crate::page::{Flags, PageKind, owner_word};
 use crate::root::VmConfig;
 use crate::space::{SpaceRef, SpaceWord};
 use crate::test_yard::{TestPlatform, TestYard, run_on};
-use crate::vm::Vm;
-
-type TestVm<'y> = Vm<'y, TestPlatform>;
+use crate::vm::{TestVm, Vm};
 
 const PAGE: u64 = 4096;
 

@@ -53,10 +53,10 @@ impl fmt::Display for PinError {
             Self::Fault(error) => error.fmt(f),
             Self::NotFast(addr) => write!(f, "the fast path cannot take the page at {addr}: allow the slow path"),
             Self::NoPage { addr, pfn } => {
-                write!(f, "{addr} shows {pfn}, whose users are not counted: map its device in the yard first")
+                write!(f, "{addr} maps {pfn}, whose users are not counted: map its device in the yard first")
             }
             Self::NotMoved { addr, pfn, problem } => {
-                write!(f, "the page at {addr} cannot stay at {pfn} for long and is not moved: {problem:?}")
+                write!(f, "the page at {addr} cannot stay at {pfn} for long, and moving it failed: {problem:?}")
             }
             Self::Overflow(error) => error.fmt(f),
             Self::NoRoom => f.write_str("the output is empty: it needs room for one page"),

@@ -15,7 +15,7 @@ use crate::vm::Vm;
 
 /// An entry as a walk without locks read it.
 #[derive(Clone, Copy)]
-struct Sight<'y> {
+struct SeenEntry<'y> {
     table: Table<'y>,
     level: Level,
     index: usize,
@@ -46,7 +46,7 @@ impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
                     break;
                 }
                 self.fetch(&mut ahead, index, entry);
-                if !self.fast_entry(&Sight { table, level, index, entry, table_removals }) {
+                if !self.fast_entry(&SeenEntry { table, level, index, entry, table_removals }) {
                     return;
                 }
             }
@@ -55,8 +55,8 @@ impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
 
     /// Takes the pages of an entry; `false` if the fast path cannot take all of them.
     #[inline(always)]
-    fn fast_entry(&mut self, sight: &Sight<'y>) -> bool {
-        let (entry, level) = (sight.entry, sight.level);
+    fn fast_entry(&mut self, seen: &SeenEntry<'y>) -> bool {
+        let (entry, level) = (seen.entry, seen.level);
         if !entry.is_present() || !entry.allows(self.request.access()) {
             return false;
         }
@@ -69,7 +69,7 @@ impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
         while taken < run.pages.0 {
             let rest = PageRun { first: Pfn(run.first.0 + taken), pages: PageCount(run.pages.0 - taken) };
             let Some(part) = vm.part_behind(entry, level, rest) else { return false };
-            if !self.fast_part(sight, &vm, &part) {
+            if !self.fast_part(seen, &vm, &part) {
                 return false;
             }
             taken += part.pages;
@@ -80,11 +80,11 @@ impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
 
     /// Takes the pages of one head, if they are still mapped there after the references were taken.
     #[inline(always)]
-    fn fast_part(&mut self, sight: &Sight<'y>, vm: &Vm<'y, P>, part: &Part<'y, P>) -> bool {
+    fn fast_part(&mut self, seen: &SeenEntry<'y>, vm: &Vm<'y, P>, part: &Part<'y, P>) -> bool {
         if !part.try_get(self.request) {
             return false;
         }
-        if !self.stays(part) || !self.space.is_unchanged(sight) {
+        if !self.may_stay(part) || !self.space.is_unchanged(seen) {
             give_up(vm, self.request, part);
             return false;
         }
@@ -97,7 +97,7 @@ impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
 #[cold]
 fn give_up<P: Platform>(vm: &Vm<'_, P>, request: PinRequest, part: &Part<'_, P>) {
     let left = part.references(request.call, part.pages).map(|references| part.page.put_many(references));
-    debug_assert!(matches!(left, Some(Ok(_))), "what was got is put: {left:?}");
+    debug_assert!(matches!(left, Some(Ok(_))), "taken references can be released: {left:?}");
     if left == Some(Ok(0)) {
         vm.free_unused(&[part.page.pfn()]);
     }
@@ -121,11 +121,11 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
 
     /// Whether an entry is unchanged and still in a table of this space. The caller has taken references since.
     #[inline(always)]
-    fn is_unchanged(&self, sight: &Sight<'y>) -> bool {
+    fn is_unchanged(&self, seen: &SeenEntry<'y>) -> bool {
         #[cfg(loom)]
         if is_weakened(Weakness::EntriesNotRechecked) {
-            return self.table_removals() == sight.table_removals;
+            return self.table_removals() == seen.table_removals;
         }
-        sight.table.entry(sight.index) == sight.entry && self.table_removals() == sight.table_removals
+        seen.table.entry(seen.index) == seen.entry && self.table_removals() == seen.table_removals
     }
 }

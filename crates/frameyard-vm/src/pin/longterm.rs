@@ -18,17 +18,17 @@ impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
     ///
     /// Areas consist of whole pageblocks, so one check per pageblock suffices.
     #[inline(always)]
-    pub(super) fn stays(&mut self, part: &Part<'y, P>) -> bool {
+    pub(super) fn may_stay(&mut self, part: &Part<'y, P>) -> bool {
         if !self.request.flags.contains(PinFlags::LONGTERM) {
             return true;
         }
         let yard = self.space.vm().yard();
         let block = part.page.pfn().align_down(yard.geometry().pageblock_order());
-        if self.settled != Some(block) {
+        if self.known_stable != Some(block) {
             if yard.cma().ranges().any(|area| area.contains(part.page.pfn())) {
                 return false;
             }
-            self.settled = Some(block);
+            self.known_stable = Some(block);
         }
         part.page.tag().zone().kind() != ZoneKind::Movable
     }
@@ -46,6 +46,7 @@ impl<P: Platform> Vm<'_, P> {
             self.put_back(from);
             return Err(MigrateProblem::Failed);
         };
+        let to = to.into_pfn();
         let moved = self.migrate(from, to, MigrateMode::Sync);
         let unused = if moved.is_ok() {
             from.pfn

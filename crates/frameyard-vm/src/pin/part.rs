@@ -151,7 +151,7 @@ impl<P: Platform> Part<'_, P> {
     fn put(&self, each: u32, times: u64) {
         for _ in 0..times {
             let left = self.page.put_many(each);
-            debug_assert!(left.is_ok(), "what was got is put: {left:?}");
+            debug_assert!(left.is_ok(), "taken references can be released: {left:?}");
         }
     }
 }

@@ -9,7 +9,7 @@ use super::PageRun;
 use super::error::{ReleaseError, ReleaseProblem};
 use super::part::Part;
 use super::request::{Dirty, PinCall, RefHandling};
-use crate::lru::Gathered;
+use crate::frame_vec::Gathered;
 use crate::page::Flags;
 use crate::vm::Vm;
 
@@ -151,9 +151,8 @@ impl<'y, P: Platform> Vm<'y, P> {
             released += PageCount(part.pages);
             if left == 0 {
                 unused.push(part.page.pfn());
-                if unused.frames().len() == Gathered::MOST {
-                    self.free_unused(unused.frames());
-                    unused = Gathered::new();
+                if unused.is_full() {
+                    self.free_unused(unused.take());
                 }
             }
             Ok(())
@@ -218,7 +217,7 @@ impl<P: Platform> Part<'_, P> {
         };
         unpinned.inspect_err(|_| {
             let left = self.page.put_many(1);
-            debug_assert!(left.is_ok(), "what was got is put: {left:?}");
+            debug_assert!(left.is_ok(), "taken references can be released: {left:?}");
         })
     }
 }

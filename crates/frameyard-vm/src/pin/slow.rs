@@ -76,7 +76,7 @@ impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
             }
             let missing = PinError::NoPage { addr: VirtAddr(self.at), pfn: run.first };
             let part = space.vm().part_behind(entry, spot.level, run).ok_or(missing)?;
-            if !self.stays(&part) {
+            if !self.may_stay(&part) {
                 return Ok(Stop::Moves(part));
             }
             take_mapped(self.request, &part)?;

@@ -32,7 +32,8 @@ use super::CLUSTER;
 use super::scan::{Scan, inactive_is_low};
 use crate::anonymous::Use;
 use crate::counters::VmCounter;
-use crate::lru::{End, Gathered, LruList, ShardKey};
+use crate::frame_vec::Gathered;
+use crate::lru::{End, LruList, ShardKey};
 use crate::page::Flags;
 use crate::vm::Vm;
 
@@ -52,12 +53,12 @@ impl<'y, P: Platform> Vm<'y, P> {
         let on = |list| self.pages_on(scan.node, list);
         let (inactive, active) = (on(LruList::InactiveAnon), on(LruList::ActiveAnon));
         if inactive_is_low(inactive, active, self.yard().geometry().page_size().0) {
-            let looked_at = self.age_part(scan, LruList::ActiveAnon, active, most);
-            self.count(VmCounter::Pgrefill, looked_at);
+            let scanned = self.age_part(scan, LruList::ActiveAnon, active, most);
+            self.count(VmCounter::Pgrefill, scanned);
         }
-        let looked_at = self.age_part(scan, LruList::InactiveAnon, inactive, most);
-        self.count(scan.caller.scanned(), looked_at);
-        self.count(VmCounter::PgscanAnon, looked_at);
+        let scanned = self.age_part(scan, LruList::InactiveAnon, inactive, most);
+        self.count(scan.caller.scanned(), scanned);
+        self.count(VmCounter::PgscanAnon, scanned);
     }
 
     /// Scans a part of a list over all shards; returns the number of pages scanned.
@@ -66,9 +67,9 @@ impl<'y, P: Platform> Vm<'y, P> {
         for (key, share) in self.shares(scan, list, pages, scan.part_of(pages).min(most)) {
             let mut left = share;
             while left > 0 {
-                let looked_at = self.age_listed(key, list, left.min(CLUSTER)).0;
-                sum += looked_at;
-                left = if looked_at == 0 { 0 } else { left.saturating_sub(looked_at) };
+                let scanned = self.age_listed(key, list, left.min(CLUSTER)).0;
+                sum += scanned;
+                left = if scanned == 0 { 0 } else { left.saturating_sub(scanned) };
             }
         }
         sum
@@ -77,7 +78,7 @@ impl<'y, P: Platform> Vm<'y, P> {
     /// Scans up to 32 blocks at the end of a shard's list of pages of spaces, up to a number of pages, and returns each
     /// to the right list. Returns the number of pages scanned.
     pub(crate) fn age_listed(&self, key: ShardKey, list: LruList, most: u64) -> PageCount {
-        let (taken, looked_at) = self.take_listed(key, list, most);
+        let (taken, scanned) = self.isolate_listed(key, list, most);
         let mut aged = Aged::default();
         for pfn in taken.frames().iter().copied() {
             aged.note(self.page(pfn), list, self.take_use(self.page(pfn)));
@@ -90,25 +91,25 @@ impl<'y, P: Platform> Vm<'y, P> {
         ];
         let some = counts.into_iter().filter(|(_, pages)| pages.0 > 0);
         some.for_each(|(counter, pages)| self.count(counter, pages.0));
-        looked_at
+        scanned
     }
 
     /// Isolates blocks at the end of a list.
-    fn take_listed(&self, key: ShardKey, list: LruList, most: u64) -> (Gathered, PageCount) {
-        let (mut taken, mut looked_at) = (Gathered::new(), PageCount(0));
+    fn isolate_listed(&self, key: ShardKey, list: LruList, most: u64) -> (Gathered, PageCount) {
+        let (mut taken, mut scanned) = (Gathered::new(), PageCount(0));
         let mut lists = self.lock_shard(key);
         let mut at = lists.last(list);
         for _ in 0..CLUSTER {
-            let Some(page) = at.filter(|_| looked_at.0 < most) else { break };
+            let Some(page) = at.filter(|_| scanned.0 < most) else { break };
             at = lists.before(page);
             at.inspect(CountedPage::prefetch);
-            looked_at += page.tag().order().pages();
+            scanned += page.tag().order().pages();
             match lists.isolate(page) {
                 Some(page) => taken.push(page.pfn()),
                 None => lists.rotate(page, End::First),
             }
         }
-        (taken, looked_at)
+        (taken, scanned)
     }
 }
 

@@ -63,7 +63,7 @@ impl<P: Platform> Vm<'_, P> {
         priority.store(u64::from(next) + 1, Ordering::Relaxed);
         if done.freed.0 > 0 {
             fruitless.store(0, Ordering::Relaxed);
-        } else if self.is_fruitless(node, at, fruitless, done.looked_at) {
+        } else if self.is_fruitless(node, at, fruitless, done.scanned) {
             self.yard().compaction().take_boosts_back(node);
             priority.store(ASLEEP, Ordering::Relaxed);
             return ReclaimStep::Stuck;
@@ -77,11 +77,11 @@ impl<P: Platform> Vm<'_, P> {
     }
 
     /// Whether all file pages were scanned without success since the last was freed.
-    fn is_fruitless(&self, node: NodeId, priority: u32, fruitless: &AtomicU64, looked_at: PageCount) -> bool {
-        let sum = fruitless.load(Ordering::Relaxed) + looked_at.0;
+    fn is_fruitless(&self, node: NodeId, priority: u32, fruitless: &AtomicU64, scanned: PageCount) -> bool {
+        let sum = fruitless.load(Ordering::Relaxed) + scanned.0;
         fruitless.store(sum, Ordering::Relaxed);
         let pages = self.pages_on(node, LruList::InactiveFile) + self.pages_on(node, LruList::ActiveFile);
-        priority == 0 && (sum >= pages.0 || looked_at.0 == 0)
+        priority == 0 && (sum >= pages.0 || scanned.0 == 0)
     }
 
     /// The highest zone kind of requests that find no zone of this node above the watermark.

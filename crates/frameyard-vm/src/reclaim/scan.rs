@@ -7,7 +7,8 @@ use frameyard::{NodeId, PageCount, Platform};
 use super::{CLUSTER, Caller, FIRST_PRIORITY};
 use crate::cache::DropProblem;
 use crate::counters::VmCounter;
-use crate::lru::{End, Gathered, LockedShard, LruList, ShardKey};
+use crate::frame_vec::Gathered;
+use crate::lru::{End, LockedShard, LruList, ShardKey};
 use crate::page::{Flags, PageKind};
 use crate::vm::Vm;
 
@@ -29,7 +30,7 @@ pub(super) struct Scan {
 /// The result of a pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Scanned {
-    pub(super) looked_at: PageCount,
+    pub(super) scanned: PageCount,
     pub(super) freed: PageCount,
 }
 
@@ -77,16 +78,16 @@ impl<'y, P: Platform> Vm<'y, P> {
             let mut left = share;
             while left > 0 && done.freed < scan.wanted {
                 let some = self.shrink_some(key, scan, left.min(CLUSTER));
-                done.looked_at += some.looked_at;
+                done.scanned += some.scanned;
                 done.freed += some.freed;
-                left = if some.looked_at.0 == 0 { 0 } else { left.saturating_sub(some.looked_at.0) };
+                left = if some.scanned.0 == 0 { 0 } else { left.saturating_sub(some.scanned.0) };
             }
         }
-        self.count(scan.caller.scanned(), done.looked_at.0);
-        self.count(VmCounter::PgscanFile, done.looked_at.0);
+        self.count(scan.caller.scanned(), done.scanned.0);
+        self.count(VmCounter::PgscanFile, done.scanned.0);
         self.count(scan.caller.dropped(), done.freed.0);
         match scan.caller {
-            Caller::Background => self.age_anonymous(scan, done.looked_at),
+            Caller::Background => self.age_anonymous(scan, done.scanned),
             Caller::Direct if scan.priority == 0 && done.freed.0 == 0 => self.note_anonymous(scan.node),
             Caller::Direct => {}
         }
@@ -121,7 +122,7 @@ impl<'y, P: Platform> Vm<'y, P> {
     /// Scans up to 32 pages of a shard's inactive file list under one acquisition of its lock, and drops what it can.
     fn shrink_some(&self, key: ShardKey, scan: &Scan, most: u64) -> Scanned {
         let mut kept = Kept::default();
-        let (taken, looked_at) = self.take_some(key, scan, most, &mut kept);
+        let (taken, scanned) = self.isolate_some(key, scan, most, &mut kept);
         let (mut dropped, mut back) = (Gathered::new(), Gathered::new());
         let mut freed = PageCount(0);
         for pfn in taken.frames().iter().copied() {
@@ -143,20 +144,20 @@ impl<'y, P: Platform> Vm<'y, P> {
         self.put_back_all(back.frames());
         self.free_unused(dropped.frames());
         self.count_kept(kept);
-        Scanned { looked_at: PageCount(looked_at), freed }
+        Scanned { scanned: PageCount(scanned), freed }
     }
 
     /// Isolates droppable pages at the end of a list; also returns the number scanned.
-    fn take_some(&self, key: ShardKey, scan: &Scan, most: u64, kept: &mut Kept) -> (Gathered, u64) {
+    fn isolate_some(&self, key: ShardKey, scan: &Scan, most: u64, kept: &mut Kept) -> (Gathered, u64) {
         let mut taken = Gathered::new();
-        let mut looked_at = 0;
+        let mut scanned = 0;
         let mut lists = self.lock_shard(key);
         let mut at = lists.last(LruList::InactiveFile);
         for _ in 0..CLUSTER {
-            let Some(page) = at.filter(|_| looked_at < most) else { break };
+            let Some(page) = at.filter(|_| scanned < most) else { break };
             at = lists.before(page);
             at.inspect(CountedPage::prefetch);
-            looked_at += page.tag().order().pages().0;
+            scanned += page.tag().order().pages().0;
             match Verdict::of(page, page.owner(), scan) {
                 Verdict::Take => match lists.isolate(page) {
                     Some(page) => taken.push(page.pfn()),
@@ -166,7 +167,7 @@ impl<'y, P: Platform> Vm<'y, P> {
                     page.clear_owner_bits(Flags::REFERENCED);
                     lists.rotate(page, End::First);
                 }
-                Verdict::OfNoUse => lists.rotate(page, End::First),
+                Verdict::WrongZone => lists.rotate(page, End::First),
                 Verdict::Busy => {
                     kept.busy += 1;
                     lists.rotate(page, End::First);
@@ -178,7 +179,7 @@ impl<'y, P: Platform> Vm<'y, P> {
                 }
             }
         }
-        (taken, looked_at)
+        (taken, scanned)
     }
 
     fn count_kept(&self, kept: Kept) {
@@ -210,15 +211,15 @@ impl<'y, P: Platform> Vm<'y, P> {
     }
 
     fn age_some(&self, key: ShardKey, list: LruList, scan: &Scan, most: u64) -> u64 {
-        let (mut looked_at, mut aged) = (0, 0);
+        let (mut scanned, mut aged) = (0, 0);
         let mut lists: LockedShard<'y, P> = self.lock_shard(key);
         let mut at = lists.last(list);
         for _ in 0..CLUSTER {
-            let Some(page) = at.filter(|_| looked_at < most) else { break };
+            let Some(page) = at.filter(|_| scanned < most) else { break };
             at = lists.before(page);
             at.inspect(CountedPage::prefetch);
             let pages = page.tag().order().pages().0;
-            looked_at += pages;
+            scanned += pages;
             if scan.spares_used() && page.owner() & Flags::REFERENCED != 0 {
                 page.clear_owner_bits(Flags::REFERENCED);
                 lists.rotate(page, End::First);
@@ -228,9 +229,9 @@ impl<'y, P: Platform> Vm<'y, P> {
             }
         }
         drop(lists);
-        self.count(VmCounter::Pgrefill, looked_at);
+        self.count(VmCounter::Pgrefill, scanned);
         self.count(VmCounter::Pgdeactivate, aged);
-        looked_at
+        scanned
     }
 
     /// Counts a few pages of spaces when nothing else could be dropped. Does not scan them.
@@ -248,7 +249,7 @@ enum Verdict {
     /// Used since the last scan.
     Spare,
     /// In a zone that does not help the caller.
-    OfNoUse,
+    WrongZone,
     /// Dirty.
     Dirty,
     /// In use, or of a kind that is never dropped.
@@ -258,7 +259,7 @@ enum Verdict {
 impl Verdict {
     fn of<P: Platform>(page: CountedPage<'_, P>, word: u64, scan: &Scan) -> Self {
         if page.tag().zone().kind() > scan.highest_zone {
-            Self::OfNoUse
+            Self::WrongZone
         } else if PageKind::of_word(word) != Some(PageKind::Cache) || word & Flags::LOCKED != 0 {
             Self::Busy
         } else if word & Flags::REFERENCED != 0 && scan.spares_used() {

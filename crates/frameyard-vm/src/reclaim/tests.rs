@@ -18,9 +18,7 @@ use crate::page::{Flags, PageKind};
 use crate::root::{LruPolicy, VmConfig};
 use crate::store::{BackingStore, PatternStore};
 use crate::test_yard::{TestMachine, TestPlatform, TestYard, run_on};
-use crate::vm::Vm;
-
-type TestVm<'y> = Vm<'y, TestPlatform>;
+use crate::vm::{TestVm, Vm};
 
 const NODE: NodeId = NodeId(0);
 const PAGE: usize = 4096;
@@ -58,7 +56,7 @@ fn exhaust(vm: &TestVm<'_>) -> (Vec<Pfn>, VmError) {
     let mut frames = Vec::new();
     loop {
         match vm.alloc_frames(Order::ZERO, Gfp::KERNEL, Step::AllocatePage) {
-            Ok(pfn) => frames.push(pfn),
+            Ok(block) => frames.push(block.into_pfn()),
             Err(error) => return (frames, error),
         }
     }

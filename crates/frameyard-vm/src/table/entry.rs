@@ -240,13 +240,13 @@ impl Entry {
         Self::of(Pfn(self.pfn().0 + part), self.0 & !(Self::FRAME | Self::LARGE))
     }
 
-    /// The small entry of a part of a block.
+    /// The small entry, marked as a part of a block.
     pub(crate) const fn of_block(self) -> Self {
         Self(self.0 | Self::PART)
     }
 
-    /// The small entry of a part of a block.
-    pub(crate) const fn alone(self) -> Self {
+    /// The small entry without the mark: it maps a single page.
+    pub(crate) const fn single(self) -> Self {
         Self(self.0 & !Self::PART)
     }
 }
@@ -265,9 +265,9 @@ mod tests {
     fn entries_have_x86_64_bits() {
         let small = Entry::page(Pfn(0x12345), Level::SMALL);
         assert_eq!(small.bits(), 0x8000_0000_1234_5007, "present, writable, user, no code");
-        assert_eq!(small.written().bits(), 0x8000_0000_1234_5067, "used and written");
+        assert_eq!(small.written().bits(), 0x8000_0000_1234_5067, "accessed and dirty");
         let huge = Entry::page(Pfn(0x200), Level::HUGE);
-        assert_eq!(small.written().unused().bits(), 0x8000_0000_1234_5047, "what was written stays so");
+        assert_eq!(small.written().unused().bits(), 0x8000_0000_1234_5047, "the dirty bit stays");
         assert_eq!(huge.bits(), 0x8000_0000_0020_0087, "a large page");
         let guarded = small.protected(Protection::ReadOnly);
         assert_eq!(guarded.bits(), 0x8000_0000_1234_5005, "not writable");

@@ -1,57 +1,49 @@
 //! Words and bytes of mapped frames.
 
-use core::marker::PhantomData;
 use core::ptr::NonNull;
+use core::slice;
 
 use frameyard::locks::LockCounters;
 use frameyard::platform::Offload;
 use frameyard::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering};
-use frameyard::{ByteSize, Order, Pfn, PfnRange, Platform, Yard};
+use frameyard::{Order, Pfn, PfnRange, Platform, Yard};
 
-/// Words of frames with state of this crate. Copyable. Valid while those frames are allocated, which the holder must
-/// ensure: a word of a freed frame belongs to another owner.
+use crate::error::VmError;
+
+/// Words of a block with state of this crate. Copyable. Valid while the block is allocated, which the holder must ensure:
+/// a word of a freed frame belongs to another owner.
 #[derive(Clone, Copy)]
-pub(crate) struct Words<'y> {
-    base: NonNull<AtomicU64>,
-    len: usize,
-    frames: PhantomData<&'y AtomicU64>,
-}
-
-// SAFETY: as a shared slice of atomics.
-unsafe impl Send for Words<'_> {}
-// SAFETY: as a shared slice of atomics.
-unsafe impl Sync for Words<'_> {}
+pub(crate) struct Words<'y>(&'y [AtomicU64]);
 
 impl<'y> Words<'y> {
     /// The words of a block; `None` if it has no bytes.
     ///
     /// # Safety
     ///
-    /// The block is allocated while the words are used, and is accessed through words alone.
+    /// The block is allocated while the words are used, and is accessed only through words.
     #[inline(always)]
     pub(crate) unsafe fn of<P: Platform>(yard: &'y Yard<P>, pfn: Pfn, order: Order) -> Option<Self> {
         let base = yard.platform().frame_bytes(pfn)?.cast::<AtomicU64>();
-        let ByteSize(bytes) = yard.geometry().size_of(order.pages());
-        Some(Self { base, len: bytes as usize / size_of::<AtomicU64>(), frames: PhantomData })
+        let len = size_of_block(yard, order) / size_of::<AtomicU64>();
+        // SAFETY: the block's bytes are mapped while the yard lives (contract of `Yard::create`), aligned to a page, and
+        // accessed only as atomics (caller).
+        Some(Self(unsafe { NonNull::slice_from_raw_parts(base, len).as_ref() }))
     }
 
     /// The number of words.
     #[inline(always)]
     pub(crate) fn len(self) -> usize {
-        self.len
+        self.0.len()
     }
 
     /// One of the words.
     ///
     /// # Panics
     ///
-    /// If the index is out of range.
+    /// If the index is out of range. So do the next three functions.
     #[inline(always)]
     pub(crate) fn at(self, word: usize) -> &'y AtomicU64 {
-        assert!(word < self.len, "word {word} of {}", self.len);
-        // SAFETY: the word is inside the block. Its bytes are mapped while the yard lives (contract of `Yard::create`)
-        // and accessed only as atomics while the block has words.
-        unsafe { self.base.add(word).as_ref() }
+        &self.0[word]
     }
 
     /// The lower half of a word that is used only as a lock.
@@ -63,152 +55,152 @@ impl<'y> Words<'y> {
     }
 
     /// Four words as the counters of a lock.
-    ///
-    /// # Panics
-    ///
-    /// If the words are out of range.
     #[inline(always)]
     pub(crate) fn lock_counters(self, word: usize) -> &'y LockCounters {
         const { assert!(size_of::<LockCounters>() == 4 * size_of::<AtomicU64>()) };
         const { assert!(align_of::<LockCounters>() == align_of::<AtomicU64>()) };
-        let words = self.part(word, 4);
+        let words = NonNull::from(self.part(word, 4).0);
         // SAFETY: the counters are four atomics in C layout, and four words exist. All values are valid.
-        unsafe { words.base.cast::<LockCounters>().as_ref() }
+        unsafe { words.cast::<LockCounters>().as_ref() }
     }
 
     /// A range of the words.
+    #[inline(always)]
+    pub(crate) fn part(self, first: usize, len: usize) -> Self {
+        Self(&self.0[first..][..len])
+    }
+}
+
+/// The bytes of a block, for a caller with exclusive access.
+pub(crate) struct FrameBytes<'a, P: Platform> {
+    yard: &'a Yard<P>,
+    pfn: Pfn,
+    order: Order,
+}
+
+impl<'a, P: Platform> FrameBytes<'a, P> {
+    /// # Safety
+    ///
+    /// While the handle is used, the block is allocated and nothing else accesses its bytes. During
+    /// [`read`](Self::read) and as the source of [`copy_from`](Self::copy_from), other code may read them.
+    #[inline(always)]
+    pub(crate) unsafe fn new(yard: &'a Yard<P>, pfn: Pfn, order: Order) -> Self {
+        Self { yard, pfn, order }
+    }
+
+    #[inline(always)]
+    pub(crate) fn pfn(&self) -> Pfn {
+        self.pfn
+    }
+
+    #[inline(always)]
+    fn mapped(&self) -> Result<NonNull<[u8]>, VmError> {
+        let base = self.yard.platform().frame_bytes(self.pfn).ok_or(VmError::NoFrameBytes(self.pfn))?;
+        Ok(NonNull::slice_from_raw_parts(base, size_of_block(self.yard, self.order)))
+    }
+
+    #[inline(always)]
+    fn bytes(&self) -> Result<&[u8], VmError> {
+        let bytes = self.mapped()?;
+        // SAFETY: the block is mapped while the yard lives, and nothing writes to it (contract of `new`).
+        Ok(unsafe { bytes.as_ref() })
+    }
+
+    #[inline(always)]
+    fn bytes_mut(&mut self) -> Result<&mut [u8], VmError> {
+        let mut bytes = self.mapped()?;
+        // SAFETY: the block is mapped while the yard lives, and nothing else accesses it (contract of `new`).
+        Ok(unsafe { bytes.as_mut() })
+    }
+
+    /// Zeroes the block. All functions fail if the block has no bytes.
+    #[inline]
+    pub(crate) fn zero(&mut self) -> Result<(), VmError> {
+        if self.yard.platform().zero_frames(PfnRange::new(self.pfn, self.order.pages())) == Offload::Done {
+            return Ok(());
+        }
+        self.bytes_mut()?.fill(0);
+        Ok(())
+    }
+
+    /// Copies all bytes of another block of the same order.
+    #[inline]
+    pub(crate) fn copy_from(&mut self, from: &FrameBytes<'_, P>) -> Result<(), VmError> {
+        let frames = PfnRange::new(from.pfn, from.order.pages());
+        if self.yard.platform().copy_frames(frames, self.pfn) == Offload::Done {
+            return Ok(());
+        }
+        self.bytes_mut()?.copy_from_slice(from.bytes()?);
+        Ok(())
+    }
+
+    /// Copies bytes out of the block, from `offset` on.
     ///
     /// # Panics
     ///
-    /// If the range is out of bounds.
-    #[inline(always)]
-    pub(crate) fn part(self, first: usize, len: usize) -> Self {
-        assert!(first <= self.len && len <= self.len - first, "words {first} and {len} more of {}", self.len);
-        // SAFETY: inside the same block.
-        Self { base: unsafe { self.base.add(first) }, len, frames: PhantomData }
+    /// If the bytes extend beyond the block. So does [`write`](Self::write).
+    #[inline]
+    pub(crate) fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), VmError> {
+        bytes.copy_from_slice(&self.bytes()?[offset..][..bytes.len()]);
+        Ok(())
+    }
+
+    /// Copies bytes into the block, from `offset` on.
+    #[inline]
+    pub(crate) fn write(&mut self, offset: usize, bytes: &[u8]) -> Result<(), VmError> {
+        self.bytes_mut()?[offset..][..bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Calls `work` with the bytes.
+    #[inline]
+    pub(crate) fn with<R>(&mut self, work: impl FnOnce(&mut [u8]) -> R) -> Result<R, VmError> {
+        self.bytes_mut().map(work)
     }
 }
 
-/// Zeroes the bytes of a block. Returns false if it has none.
-///
-/// # Safety
-///
-/// The caller has allocated the block, and nothing else accesses its bytes during the call.
-#[inline]
-pub(crate) unsafe fn zero<P: Platform>(yard: &Yard<P>, pfn: Pfn, order: Order) -> bool {
-    if yard.platform().zero_frames(PfnRange::new(pfn, order.pages())) == Offload::Done {
-        return true;
-    }
-    let Some(base) = yard.platform().frame_bytes(pfn) else { return false };
-    // SAFETY: the block's bytes are mapped, and the caller has exclusive access.
-    unsafe { base.write_bytes(0, yard.geometry().size_of(order.pages()).0 as usize) };
-    true
-}
-
-/// Copies the bytes of a block to another. Returns false if one of them has none.
-///
-/// # Safety
-///
-/// Both blocks are allocated and distinct. During the call, nothing else writes to either or reads `to`.
-#[inline]
-pub(crate) unsafe fn copy<P: Platform>(yard: &Yard<P>, from: Pfn, to: Pfn, order: Order) -> bool {
-    if yard.platform().copy_frames(PfnRange::new(from, order.pages()), to) == Offload::Done {
-        return true;
-    }
-    let Some((from, to)) = yard.platform().frame_bytes(from).zip(yard.platform().frame_bytes(to)) else {
-        return false;
-    };
-    let bytes = yard.geometry().size_of(order.pages()).0 as usize;
-    // SAFETY: both blocks are mapped and distinct, and the caller excludes other accesses.
-    unsafe { to.copy_from_nonoverlapping(from, bytes) };
-    true
-}
-
-/// Copies bytes out of a frame, from `offset` on. Returns false if the frame has none.
-///
-/// # Safety
-///
-/// The frame is allocated, and nothing writes to its bytes during the call.
-///
-/// # Panics
-///
-/// If the bytes reach beyond the frame. So do the next three functions.
-#[inline]
-pub(crate) unsafe fn read_bytes<P: Platform>(yard: &Yard<P>, pfn: Pfn, offset: usize, bytes: &mut [u8]) -> bool {
-    let page = yard.geometry().page_size().0 as usize;
-    assert!(offset <= page && bytes.len() <= page - offset, "the bytes lie in one frame");
-    let Some(base) = yard.platform().frame_bytes(pfn) else { return false };
-    // SAFETY: inside the frame, which is mapped; nothing writes there (caller), and `bytes` is no frame of the yard.
-    unsafe { base.add(offset).copy_to_nonoverlapping(NonNull::from(&mut *bytes).cast(), bytes.len()) };
-    true
-}
-
-/// Copies bytes into a frame, from `offset` on. Returns false if the frame has none.
-///
-/// # Safety
-///
-/// The frame is allocated, and nothing else accesses its bytes during the call.
-#[inline]
-pub(crate) unsafe fn write_bytes<P: Platform>(yard: &Yard<P>, pfn: Pfn, offset: usize, bytes: &[u8]) -> bool {
-    let page = yard.geometry().page_size().0 as usize;
-    assert!(offset <= page && bytes.len() <= page - offset, "the bytes lie in one frame");
-    let Some(base) = yard.platform().frame_bytes(pfn) else { return false };
-    // SAFETY: inside the frame, which is mapped; nothing else accesses it (caller), and `bytes` is no frame of the yard.
-    unsafe { base.add(offset).copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
-    true
-}
-
-/// The bytes of a frame from `offset` on, as atomics; `None` if it has none.
-///
-/// # Safety
-///
-/// The frame belongs to a device, whose bytes are accessed as atomics alone.
-unsafe fn shared_bytes<P: Platform>(yard: &Yard<P>, pfn: Pfn, offset: usize, len: usize) -> Option<&[AtomicU8]> {
-    let page = yard.geometry().page_size().0 as usize;
-    assert!(offset <= page && len <= page - offset, "the bytes lie in one frame");
-    let base = yard.platform().frame_bytes(pfn)?;
-    // SAFETY: inside the frame, which is mapped as long as the yard lives and accessed as atomics (caller).
-    Some(unsafe { core::slice::from_raw_parts(base.add(offset).cast::<AtomicU8>().as_ptr(), len) })
-}
-
-/// Copies bytes from a frame of a device, starting at `offset`. Other CPUs may write meanwhile: each byte is one that
-/// was there.
-///
-/// # Safety
-///
-/// The frame belongs to a device.
-pub(crate) unsafe fn read_shared<P: Platform>(yard: &Yard<P>, pfn: Pfn, offset: usize, bytes: &mut [u8]) -> bool {
-    // SAFETY: as the caller promises.
-    let Some(from) = (unsafe { shared_bytes(yard, pfn, offset, bytes.len()) }) else { return false };
-    bytes.iter_mut().zip(from).for_each(|(byte, from)| *byte = from.load(Ordering::Relaxed));
-    true
-}
-
-/// Copies bytes into a frame of a device, as [`read_shared`].
-///
-/// # Safety
-///
-/// The frame belongs to a device.
-pub(crate) unsafe fn write_shared<P: Platform>(yard: &Yard<P>, pfn: Pfn, offset: usize, bytes: &[u8]) -> bool {
-    // SAFETY: as the caller promises.
-    let Some(to) = (unsafe { shared_bytes(yard, pfn, offset, bytes.len()) }) else { return false };
-    bytes.iter().zip(to).for_each(|(byte, to)| to.store(*byte, Ordering::Relaxed));
-    true
-}
-
-/// Calls `use_of` with the bytes of one frame; `None` if it has none.
-///
-/// # Safety
-///
-/// The frame is allocated, and nothing else accesses its bytes during the call.
-#[inline]
-pub(crate) unsafe fn with_bytes<P: Platform, R>(
-    yard: &Yard<P>,
+/// The bytes of one frame of a device. Other CPUs and the device may access them at the same time.
+pub(crate) struct DeviceBytes<'a, P: Platform> {
+    yard: &'a Yard<P>,
     pfn: Pfn,
-    use_of: impl FnOnce(&mut [u8]) -> R,
-) -> Option<R> {
-    let bytes = yard.geometry().page_size().0 as usize;
-    let base = NonNull::slice_from_raw_parts(yard.platform().frame_bytes(pfn)?, bytes);
-    // SAFETY: the frame is mapped, and nothing else accesses its bytes (caller).
-    Some(use_of(unsafe { &mut *base.as_ptr() }))
+}
+
+impl<'a, P: Platform> DeviceBytes<'a, P> {
+    /// # Safety
+    ///
+    /// The frame belongs to a device of the yard. Its bytes are accessed only as atomics.
+    #[inline(always)]
+    pub(crate) unsafe fn new(yard: &'a Yard<P>, pfn: Pfn) -> Self {
+        Self { yard, pfn }
+    }
+
+    fn bytes(&self) -> Result<&[AtomicU8], VmError> {
+        let base = self.yard.platform().frame_bytes(self.pfn).ok_or(VmError::NoFrameBytes(self.pfn))?;
+        let len = size_of_block(self.yard, Order::ZERO);
+        // SAFETY: the frame is mapped while the yard lives and accessed as atomics (contract of `new`).
+        Ok(unsafe { slice::from_raw_parts(base.cast::<AtomicU8>().as_ptr(), len) })
+    }
+
+    /// Copies bytes out of the frame, from `offset` on, each atomically.
+    ///
+    /// # Panics
+    ///
+    /// If the bytes extend beyond the frame. So does [`write`](Self::write).
+    pub(crate) fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), VmError> {
+        let from = &self.bytes()?[offset..][..bytes.len()];
+        bytes.iter_mut().zip(from).for_each(|(byte, from)| *byte = from.load(Ordering::Relaxed));
+        Ok(())
+    }
+
+    /// Copies bytes into the frame, from `offset` on, each atomically.
+    pub(crate) fn write(&mut self, offset: usize, bytes: &[u8]) -> Result<(), VmError> {
+        let to = &self.bytes()?[offset..][..bytes.len()];
+        bytes.iter().zip(to).for_each(|(byte, to)| to.store(*byte, Ordering::Relaxed));
+        Ok(())
+    }
+}
+
+#[inline(always)]
+fn size_of_block<P: Platform>(yard: &Yard<P>, order: Order) -> usize {
+    yard.geometry().size_of(order.pages()).0 as usize
 }

@@ -15,11 +15,13 @@ use frameyard::locks::LockCounters;
 use frameyard::sync::{AtomicU32, AtomicU64, Ordering};
 use frameyard::{Order, Pfn, Platform, Yard};
 
+use crate::error::VmError;
+
 /// All words of a type, by address.
 struct Modelled<T> {
-    made: BTreeMap<usize, Box<T>>,
+    words: BTreeMap<usize, Box<T>>,
     /// Addresses that were ever used.
-    asked_for: BTreeSet<usize>,
+    used: BTreeSet<usize>,
     /// Addresses whose words are created when an execution starts.
     known: BTreeSet<usize>,
 }
@@ -28,18 +30,18 @@ type All<T> = RefCell<Modelled<T>>;
 
 impl<T: Default> Modelled<T> {
     const fn new() -> Self {
-        Self { made: BTreeMap::new(), asked_for: BTreeSet::new(), known: BTreeSet::new() }
+        Self { words: BTreeMap::new(), used: BTreeSet::new(), known: BTreeSet::new() }
     }
 
     #[cfg(test)]
     fn forget(&mut self) {
-        self.made.clear();
-        self.made.extend(self.known.iter().map(|address| (*address, Box::default())));
+        self.words.clear();
+        self.words.extend(self.known.iter().map(|address| (*address, Box::default())));
     }
 
     #[cfg(test)]
     fn learn(&mut self) -> usize {
-        self.known.clone_from(&self.asked_for);
+        self.known.clone_from(&self.used);
         self.known.len()
     }
 }
@@ -67,17 +69,17 @@ pub(crate) fn learn_all() -> usize {
 }
 
 fn modelled<T: Default>(all: &'static std::thread::LocalKey<All<T>>, address: usize) -> &'static T {
-    let made = all.with_borrow_mut(|all| {
-        all.asked_for.insert(address);
-        core::ptr::from_ref::<T>(all.made.entry(address).or_default())
+    let word = all.with_borrow_mut(|all| {
+        all.used.insert(address);
+        core::ptr::from_ref::<T>(all.words.entry(address).or_default())
     });
     // SAFETY: boxed, and kept until the next execution starts.
-    unsafe { &*made }
+    unsafe { &*word }
 }
 
 fn in_range(address: usize, bytes: usize) -> Vec<(usize, &'static AtomicU64)> {
     WORDS.with_borrow(|all| {
-        let part = all.made.range(address..address + bytes);
+        let part = all.words.range(address..address + bytes);
         // SAFETY: boxed, and kept until the next execution starts.
         part.map(|(at, word)| (*at, unsafe { &*core::ptr::from_ref::<AtomicU64>(word) })).collect()
     })
@@ -136,89 +138,102 @@ impl<'y> Words<'y> {
     }
 }
 
-/// # Safety
-///
-/// As for mapped frames. A model has no bytes that could be accessed wrongly.
-pub(crate) unsafe fn zero<P: Platform>(yard: &Yard<P>, pfn: Pfn, order: Order) -> bool {
-    let Some(address) = address_of(yard, pfn) else { return false };
-    for (_, word) in in_range(address, bytes_of(yard, order)) {
-        word.store(0, Ordering::Relaxed);
-    }
-    true
-}
-
-/// # Safety
-///
-/// As for mapped frames. A model has no bytes that could be accessed wrongly.
-pub(crate) unsafe fn copy<P: Platform>(yard: &Yard<P>, from: Pfn, to: Pfn, order: Order) -> bool {
-    let Some((from, to)) = address_of(yard, from).zip(address_of(yard, to)) else { return false };
-    zero_range(to, bytes_of(yard, order));
-    for (at, word) in in_range(from, bytes_of(yard, order)) {
-        modelled(&WORDS, to + (at - from)).store(word.load(Ordering::Relaxed), Ordering::Relaxed);
-    }
-    true
-}
-
-fn zero_range(address: usize, bytes: usize) {
-    for (_, word) in in_range(address, bytes) {
-        word.store(0, Ordering::Relaxed);
-    }
-}
-
-/// Only whole words are modelled: bytes are read and written eight at a time, at offsets of whole words.
-///
-/// # Safety
-///
-/// As for mapped frames. A model has no bytes that could be accessed wrongly.
-pub(crate) unsafe fn read_bytes<P: Platform>(yard: &Yard<P>, pfn: Pfn, offset: usize, bytes: &mut [u8]) -> bool {
-    let Some(address) = address_of(yard, pfn) else { return false };
-    for (at, chunk) in bytes.chunks_mut(8).enumerate() {
-        let word = modelled(&WORDS, address + offset + 8 * at).load(Ordering::Relaxed);
-        chunk.copy_from_slice(&word.to_le_bytes()[..chunk.len()]);
-    }
-    true
-}
-
-/// As [`read_bytes`].
-///
-/// # Safety
-///
-/// As for mapped frames. A model has no bytes that could be accessed wrongly.
-pub(crate) unsafe fn write_bytes<P: Platform>(yard: &Yard<P>, pfn: Pfn, offset: usize, bytes: &[u8]) -> bool {
-    let Some(address) = address_of(yard, pfn) else { return false };
-    for (at, chunk) in bytes.chunks(8).enumerate() {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        modelled(&WORDS, address + offset + 8 * at).store(u64::from_le_bytes(word), Ordering::Relaxed);
-    }
-    true
-}
-
-/// Like [`read_bytes`]: modelled words are atomic.
-pub(crate) use self::{read_bytes as read_shared, write_bytes as write_shared};
-
-/// As [`read_bytes`] and [`write_bytes`] of a whole frame.
-///
-/// # Safety
-///
-/// As for mapped frames. A model has no bytes that could be accessed wrongly.
-pub(crate) unsafe fn with_bytes<P: Platform, R>(
-    yard: &Yard<P>,
+/// Like the bytes of mapped frames. Only words in use are modelled: bytes are read and written at offsets of whole words.
+pub(crate) struct FrameBytes<'a, P: Platform> {
+    yard: &'a Yard<P>,
     pfn: Pfn,
-    use_of: impl FnOnce(&mut [u8]) -> R,
-) -> Option<R> {
-    let address = address_of(yard, pfn)?;
-    let mut bytes = std::vec![0; bytes_of(yard, Order::ZERO)];
-    for (at, word) in in_range(address, bytes.len()) {
-        bytes[at - address..][..8].copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+    order: Order,
+}
+
+impl<'a, P: Platform> FrameBytes<'a, P> {
+    /// # Safety
+    ///
+    /// As for mapped frames. A model has no bytes that could be accessed wrongly.
+    pub(crate) unsafe fn new(yard: &'a Yard<P>, pfn: Pfn, order: Order) -> Self {
+        Self { yard, pfn, order }
     }
-    let used = use_of(&mut bytes);
-    for (at, chunk) in bytes.chunks_exact(8).enumerate() {
-        let word = u64::from_le_bytes(chunk.try_into().expect("eight bytes"));
-        // Unused words are zero.
-        if word != 0 || in_range(address + 8 * at, 8).len() == 1 {
-            modelled(&WORDS, address + 8 * at).store(word, Ordering::Relaxed);
+
+    pub(crate) fn pfn(&self) -> Pfn {
+        self.pfn
+    }
+
+    fn address(&self) -> Result<usize, VmError> {
+        address_of(self.yard, self.pfn).ok_or(VmError::NoFrameBytes(self.pfn))
+    }
+
+    fn len(&self) -> usize {
+        bytes_of(self.yard, self.order)
+    }
+
+    pub(crate) fn zero(&mut self) -> Result<(), VmError> {
+        for (_, word) in in_range(self.address()?, self.len()) {
+            word.store(0, Ordering::Relaxed);
         }
+        Ok(())
     }
-    Some(used)
+
+    pub(crate) fn copy_from(&mut self, from: &FrameBytes<'_, P>) -> Result<(), VmError> {
+        let (from_address, to) = (from.address()?, self.address()?);
+        self.zero()?;
+        for (at, word) in in_range(from_address, from.len()) {
+            modelled(&WORDS, to + (at - from_address)).store(word.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), VmError> {
+        let address = self.address()? + offset;
+        for (at, chunk) in bytes.chunks_mut(8).enumerate() {
+            let word = modelled(&WORDS, address + 8 * at).load(Ordering::Relaxed);
+            chunk.copy_from_slice(&word.to_le_bytes()[..chunk.len()]);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn write(&mut self, offset: usize, bytes: &[u8]) -> Result<(), VmError> {
+        let address = self.address()? + offset;
+        for (at, chunk) in bytes.chunks(8).enumerate() {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            modelled(&WORDS, address + 8 * at).store(u64::from_le_bytes(word), Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn with<R>(&mut self, work: impl FnOnce(&mut [u8]) -> R) -> Result<R, VmError> {
+        let address = self.address()?;
+        let mut bytes = std::vec![0; self.len()];
+        for (at, word) in in_range(address, bytes.len()) {
+            bytes[at - address..][..8].copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+        }
+        let result = work(&mut bytes);
+        for (at, chunk) in bytes.chunks_exact(8).enumerate() {
+            let word = u64::from_le_bytes(chunk.try_into().expect("eight bytes"));
+            // Unused words are zero.
+            if word != 0 || in_range(address + 8 * at, 8).len() == 1 {
+                modelled(&WORDS, address + 8 * at).store(word, Ordering::Relaxed);
+            }
+        }
+        Ok(result)
+    }
+}
+
+/// Modelled words are atomic, so those of devices need no type of their own.
+pub(crate) struct DeviceBytes<'a, P: Platform>(FrameBytes<'a, P>);
+
+impl<'a, P: Platform> DeviceBytes<'a, P> {
+    /// # Safety
+    ///
+    /// As for mapped frames. A model has no bytes that could be accessed wrongly.
+    pub(crate) unsafe fn new(yard: &'a Yard<P>, pfn: Pfn) -> Self {
+        Self(FrameBytes { yard, pfn, order: Order::ZERO })
+    }
+
+    pub(crate) fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), VmError> {
+        self.0.read(offset, bytes)
+    }
+
+    pub(crate) fn write(&mut self, offset: usize, bytes: &[u8]) -> Result<(), VmError> {
+        self.0.write(offset, bytes)
+    }
 }

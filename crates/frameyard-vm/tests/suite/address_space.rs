@@ -411,7 +411,7 @@ fn space_lives_until_its_last_handle() {
 fn destroy_fails_with_spaces() {
     in_small_yard(|vm| {
         let space = vm.create_space().unwrap();
-        assert!(matches!(vm.destroy(), Err(VmError::BadConfig(_))));
+        assert!(matches!(vm.destroy(), Err(VmError::InUse(_))));
         space.map(anonymous(range(0, PAGE))).unwrap();
         space.touch(at(0), MemoryAccess::Write).unwrap();
     });
@@ -424,7 +424,7 @@ fn destroy_fails_with_pinned_pages() {
         space.map(anonymous(range(0, PAGE))).unwrap();
         let pin = space.pin(at(0)).unwrap();
         drop(space);
-        assert!(matches!(vm.destroy(), Err(VmError::BadConfig(_))), "the pinned page is on a list");
+        assert!(matches!(vm.destroy(), Err(VmError::InUse(_))), "the pinned page is on a list");
         vm.validate().unwrap();
         drop(pin);
     });

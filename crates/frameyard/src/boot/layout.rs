@@ -185,7 +185,7 @@ impl Layout {
             ranges += 1;
             present[zone.index()] += range.count().0;
         });
-        let zones = present.into_iter().map(PageCount).map(|present| (present, planned_batch(config, present)));
+        let zones = present.iter().map(|pages| (PageCount(*pages), planned_batch(config, PageCount(*pages))));
         let counts = TableCounts {
             geometry: config.geometry,
             frames: frames.count(),

@@ -145,7 +145,7 @@ impl<P: Platform> PageMap<'_, P> {
         self.prepare(plan)?;
         let writer = MapWriter::new(Initialiser::Stream);
         let missing = Missing::default();
-        let work = |_: &mut (), numbers: Range<u64>| {
+        let work = |numbers: Range<u64>| {
             // Release: pairs with the Acquire in `try_get_many`: a get that reaches a count written here through a former
             // device's page sees that no section led there any more when it was written.
             fence(Ordering::Release);
@@ -160,8 +160,7 @@ impl<P: Platform> PageMap<'_, P> {
             }
             writer.finish();
         };
-        let ran = self.job(plan, threads).run(self.platform, plan.request.node, &work, &|()| {});
-        match (ran, missing.places()) {
+        match (self.run_job(plan, threads, &work), missing.places()) {
             (Err(RunError::WorkerPanicked), _) => Err(DeviceError::WorkerPanicked),
             (Err(RunError::Job(_)), _) => Err(DeviceError::NoMapMemory(range)),
             (Ok(()), Some(_)) if plan.request.placement == MapPlacement::Device => {
@@ -182,8 +181,13 @@ impl<P: Platform> PageMap<'_, P> {
         shared.map_err(|_| DeviceError::NoMapMemory(plan.data))
     }
 
-    /// The work on all compound pages, by number.
-    pub(super) fn job(&self, plan: &Plan, threads: usize) -> ParallelJob {
+    /// Runs `work` on all compound pages, by number, with at most `threads` workers.
+    pub(super) fn run_job(
+        &self,
+        plan: &Plan,
+        threads: usize,
+        work: &(impl Fn(Range<u64>) + Sync),
+    ) -> Result<(), RunError> {
         let structures = |least: u64| (least >> plan.request.order.0).max(1);
         let least = match plan.request.layout {
             MapLayout::Deduplicated if plan.has_shared_tails() => LEAST_HEADS,
@@ -192,7 +196,8 @@ impl<P: Platform> PageMap<'_, P> {
         };
         // So that no two workers have a page of the map in common.
         let align = 1 << super::plan::map_page_order(self.geometry).0;
-        ParallelJob { start: 0, size: plan.pages(), align, min_chunk: least, max_threads: threads.max(1) }
+        let job = ParallelJob { start: 0, size: plan.pages(), align, min_chunk: least, max_threads: threads.max(1) };
+        job.run(self.platform, plan.request.node, &|_: &mut (), numbers| work(numbers), &|()| {})
     }
 
     /// Provides memory for places of the map.
@@ -205,9 +210,14 @@ impl<P: Platform> PageMap<'_, P> {
         backed.map_err(|_| places)
     }
 
-    /// What the head of a page of the device holds.
+    /// The fresh page structure of a frame of the device: that of a tail.
+    pub(super) fn tail_template(&self, plan: &Plan, pfn: Pfn) -> PageTemplate {
+        self.map.template(pfn, Some(zone_of(plan.request.node)))
+    }
+
+    /// The page structure of the head of a page of the device.
     fn head_template(&self, plan: &Plan, pfn: Pfn) -> PageTemplate {
-        let mut template = self.map.template(pfn, Some(zone_of(plan.request.node)));
+        let mut template = self.tail_template(plan, pfn);
         template.0[0] = plan.tag(plan.request.order).bits();
         template.0[COUNTS] = template.0[COUNTS].wrapping_add(u64::from(OWN.references));
         template
@@ -217,7 +227,6 @@ impl<P: Platform> PageMap<'_, P> {
         let places = PfnRange { start: plan.head(numbers.start), end: plan.head(numbers.end) };
         self.back(plan, places)?;
         let order = plan.request.order;
-        let tail = |pfn| self.map.template(pfn, Some(zone_of(plan.request.node)));
         let mut at: Pfn = places.start;
         while at < places.end {
             // What a page holds may change with the section.
@@ -225,7 +234,7 @@ impl<P: Platform> PageMap<'_, P> {
             let (end, template) = match order {
                 Order::ZERO => (section_end, self.head_template(plan, at)),
                 _ if at.is_aligned(order) => (at + PageCount(1), self.head_template(plan, at)),
-                _ => (section_end.min(Pfn(at.0 | (order.pages().0 - 1)) + PageCount(1)), tail(at)),
+                _ => (section_end.min(Pfn(at.0 | (order.pages().0 - 1)) + PageCount(1)), self.tail_template(plan, at)),
             };
             // SAFETY: these places belong to the device, which this worker holds exclusively, and have memory. Only
             // look-ups of a former device can still reach them: they read words and write none, for its counts were

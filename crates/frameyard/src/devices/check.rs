@@ -7,10 +7,10 @@
 //!   device of larger pages is split, and so are its parts, each with at least one reference.
 //! - Parts of unsplit pages, and all places of the device's part of the map without a structure, are as fresh.
 
-use super::{DeviceId, DeviceRow, DeviceState, FrameState, MapLayout, PageMap, Plan, zone_of};
+use super::{DeviceId, DeviceRow, DeviceState, MapLayout, PageMap, Plan};
 use crate::page::{IDENTITY, PageRef, PageTemplate, Tag};
 use crate::platform::Platform;
-use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
+use crate::units::{Order, PageCount, Pfn, PfnRange};
 
 /// An equation of devices that does not hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,7 +76,7 @@ impl<P: Platform> PageMap<'_, P> {
             let part = self.own_page(at);
             if split {
                 self.check_head(plan, part, Order::ZERO)?;
-            } else if !is_fresh(part, self.map.template(at, Some(zone_of(plan.request.node)))) {
+            } else if !is_fresh(part, self.tail_template(plan, at)) {
                 return Err(("a tail is not as fresh", at));
             }
         }
@@ -84,15 +84,13 @@ impl<P: Platform> PageMap<'_, P> {
     }
 
     fn check_head(&self, plan: &Plan, page: PageRef<'_, P>, order: Order) -> Result<(), (&'static str, Pfn)> {
-        let tag = Tag::new(FrameState::Device, order, MigrateType::Movable, zone_of(plan.request.node));
-        if page.tag() != tag {
+        if page.tag() != plan.tag(order) {
             return Err(("the tag of a page is not its device's", page.pfn()));
         }
         if self.counted(page).counts().references == 0 {
             return Err(("a page has no reference, not even its device's", page.pfn()));
         }
-        let fresh = self.map.template(page.pfn(), Some(zone_of(plan.request.node)));
-        if page.payload(IDENTITY) != fresh.payload()[IDENTITY] {
+        if page.payload(IDENTITY) != self.tail_template(plan, page.pfn()).payload()[IDENTITY] {
             return Err(("the identity of a page is not its own", page.pfn()));
         }
         Ok(())

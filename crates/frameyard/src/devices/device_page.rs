@@ -7,6 +7,7 @@ use super::section::{DeviceSection, Entry};
 use crate::memmap::MemMap;
 use crate::page::{CountedPage, Counts, FrameState, PageRef, ReferenceUnderflow, Tag};
 use crate::platform::{GetMark, Platform};
+use crate::sync::is_broken;
 use crate::units::{Order, Pfn};
 
 /// The page that counts the users of a frame of a device: the head of its compound page, or the frame's own page where the
@@ -131,7 +132,7 @@ impl<'a, P: Platform> DevicePage<'a, P> {
     /// Gets references on a part of a split compound page.
     #[inline(always)]
     fn try_get_part(&self, head: PageRef<'a, P>, count: u32) -> bool {
-        if parts_are_got_alone() {
+        if is_broken!(PartsGotWithoutHead) {
             return self.try_get_on(self.page, count);
         }
         if !self.try_get_on(head, 1) {
@@ -150,7 +151,7 @@ impl<'a, P: Platform> DevicePage<'a, P> {
         }
         let still =
             page.tag().is_block(FrameState::Device, self.order) && self.section.still_leads(self.entry, self.part);
-        if still || is_not_asked_again() {
+        if still || is_broken!(PageNotRechecked) {
             return true;
         }
         self.give_back(page, count);
@@ -189,26 +190,4 @@ impl Drop for Marked<'_> {
             mark.end();
         }
     }
-}
-
-/// Whether references on parts of split pages are got without one on the head: in a broken model alone.
-#[cfg(not(loom))]
-const fn parts_are_got_alone() -> bool {
-    false
-}
-
-/// Whether a get skips the second check of the page: in a broken model alone.
-#[cfg(not(loom))]
-const fn is_not_asked_again() -> bool {
-    false
-}
-
-#[cfg(loom)]
-fn parts_are_got_alone() -> bool {
-    crate::sync::is_weakened(crate::sync::Weakness::PartsGotWithoutHead)
-}
-
-#[cfg(loom)]
-fn is_not_asked_again() -> bool {
-    crate::sync::is_weakened(crate::sync::Weakness::PageNotRechecked)
 }

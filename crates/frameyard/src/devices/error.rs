@@ -1,10 +1,8 @@
 //! What can go wrong with device memory.
 
-use core::fmt;
-
 use super::{DeviceId, MapLayout};
 use crate::page::MapContent;
-use crate::units::{ByteSize, NodeId, Order, PageCount, Pfn, PfnRange};
+use crate::units::{ByteSize, NodeId, Order, PageCount, Pfn, PfnRange, messages};
 
 /// Why nothing was done with a device. Nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -127,69 +125,38 @@ pub enum DeviceError {
     NotMapped(DeviceId),
 }
 
-impl fmt::Display for DeviceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => f.write_str("the range is empty: a device has at least one page"),
-            Self::Unaligned { range, unit, nearest } => {
-                write!(f, "{range} must begin and end at multiples of {} frames: {nearest} is the nearest", unit.0)
-            }
-            Self::OutsideDeviceSpace { range, space } if space.is_empty() => {
-                write!(
-                    f,
-                    "{range}: the yard has no frames for devices; its device space must be set when it is created"
-                )
-            }
-            Self::OutsideDeviceSpace { range, space } => {
-                write!(f, "{range} is outside the frames for devices: they are {space}")
-            }
-            Self::IsMemory { range, memory } => {
-                write!(f, "{range} has memory in it, {memory}: devices lie beside memory")
-            }
-            Self::Overlaps { range, device, with } => {
-                write!(f, "{range} overlaps {device} ({with}): remove that first, or choose another range")
-            }
-            Self::MixedSection { range, device, order, layout } => write!(
-                f,
-                "{range} shares a section with {device}, which has {layout} pages of {order}: take the same (not folded), or another section"
-            ),
-            Self::OrderTooLarge { order, max } => write!(f, "compound pages of {order}: at most {max}"),
-            Self::NoSuchNode(node) => write!(f, "{node} does not exist"),
-            Self::TooManyDevices(max) => write!(f, "the yard has {max} devices, as many as it can: remove one first"),
-            Self::NoMapMemory(range) => write!(f, "no memory for the page structures of {range}"),
-            Self::NoMapInDevice(range) => {
-                write!(f, "the platform cannot keep the page structures of {range} in the device: place them in memory")
-            }
-            Self::NoRoom { range, map } => {
-                write!(f, "{range} has no room for data beside its page structures ({map}): place them in memory")
-            }
-            Self::ContentNotZero { layout, content } => {
-                write!(f, "layout {layout} needs pages whose content is zero, and this yard's is {content}: take full")
-            }
-            Self::WorkerPanicked => f.write_str("a worker panicked while it wrote page structures of a device"),
-            Self::NoSuchDevice(device) => write!(f, "{device} does not exist"),
-            Self::InUse { references, pages, first } => write!(
-                f,
-                "{references} references to {pages} pages are in use, the first at {first}: they must be given back first"
-            ),
-            Self::Mapped { device, mappings } => {
-                write!(f, "{mappings} entries of page tables map {device}: they must be cleared first")
-            }
-            Self::Busy(device) => write!(f, "somebody splits or joins pages of {device}, or removes it: try again"),
-            Self::NotDevice(pfn) => write!(f, "{pfn} is no device's"),
-            Self::NotHead { pfn, head } => write!(f, "no compound page begins at {pfn}: its own begins at {head}"),
-            Self::BasePages(pfn) => write!(f, "{pfn} is a base page: its device has no compound pages"),
-            Self::LayoutCannotSplit(pfn) => {
-                write!(
-                    f,
-                    "the compound page at {pfn} has one page structure (folded): only full and deduplicated can split"
-                )
-            }
-            Self::IsSplit(pfn) => write!(f, "the compound page at {pfn} is split already"),
-            Self::NotSplit(pfn) => write!(f, "the compound page at {pfn} is not split"),
-            Self::NotMapped(device) => write!(f, "no entry of page tables maps {device}: more were taken back"),
-        }
-    }
-}
-
-impl core::error::Error for DeviceError {}
+messages!(DeviceError {
+    Self::Empty => "the range is empty: a device has at least one page",
+    Self::Unaligned { range, unit: PageCount(unit), nearest } =>
+        "{range} must begin and end at multiples of {unit} frames: {nearest} is the nearest",
+    Self::OutsideDeviceSpace { range, space } if space.is_empty() =>
+        "{range}: the yard has no frames for devices; its device space must be set when it is created",
+    Self::OutsideDeviceSpace { range, space } => "{range} is outside the frames for devices: they are {space}",
+    Self::IsMemory { range, memory } => "{range} has memory in it, {memory}: devices lie beside memory",
+    Self::Overlaps { range, device, with } => "{range} overlaps {device} ({with}): remove that first, or choose another range",
+    Self::MixedSection { range, device, order, layout } =>
+        "{range} shares a section with {device}, which has {layout} pages of {order}: take the same (not folded), or another section",
+    Self::OrderTooLarge { order, max } => "compound pages of {order}: at most {max}",
+    Self::NoSuchNode(node) => "{node} does not exist",
+    Self::TooManyDevices(max) => "the yard has {max} devices, as many as it can: remove one first",
+    Self::NoMapMemory(range) => "no memory for the page structures of {range}",
+    Self::NoMapInDevice(range) =>
+        "the platform cannot keep the page structures of {range} in the device: place them in memory",
+    Self::NoRoom { range, map } => "{range} has no room for data beside its page structures ({map}): place them in memory",
+    Self::ContentNotZero { layout, content } =>
+        "layout {layout} needs pages whose content is zero, and this yard's is {content}: take full",
+    Self::WorkerPanicked => "a worker panicked while it wrote page structures of a device",
+    Self::NoSuchDevice(device) => "{device} does not exist",
+    Self::InUse { references, pages, first } =>
+        "{references} references to {pages} pages are in use, the first at {first}: they must be given back first",
+    Self::Mapped { device, mappings } => "{mappings} entries of page tables map {device}: they must be cleared first",
+    Self::Busy(device) => "another CPU splits or joins pages of {device}, or removes it: try again",
+    Self::NotDevice(pfn) => "{pfn} is no device's",
+    Self::NotHead { pfn, head } => "no compound page begins at {pfn}: its own begins at {head}",
+    Self::BasePages(pfn) => "{pfn} is a base page: its device has no compound pages",
+    Self::LayoutCannotSplit(pfn) =>
+        "the compound page at {pfn} has one page structure (folded): only full and deduplicated can split",
+    Self::IsSplit(pfn) => "the compound page at {pfn} is split already",
+    Self::NotSplit(pfn) => "the compound page at {pfn} is not split",
+    Self::NotMapped(device) => "no entry of page tables maps {device}: more were taken back",
+});

@@ -51,10 +51,10 @@ impl Plan {
 
     /// How many page structures are written.
     pub(super) fn structures(&self) -> u64 {
-        match self.request.layout {
-            MapLayout::Deduplicated if self.has_shared_tails() => self.pages(),
-            MapLayout::Full | MapLayout::Deduplicated => self.data.count().0,
-            MapLayout::Folded => self.pages(),
+        if self.request.layout == MapLayout::Folded || self.has_shared_tails() {
+            self.pages()
+        } else {
+            self.data.count().0
         }
     }
 
@@ -66,13 +66,8 @@ impl Plan {
     /// Memory that the page structures take, in whole pages.
     pub(super) fn map_bytes(&self) -> ByteSize {
         let page = self.geometry.page_size().0;
-        let structure = size_of::<Page>() as u64;
-        let bytes = match self.request.layout {
-            MapLayout::Deduplicated if self.has_shared_tails() => self.pages() * page,
-            MapLayout::Full | MapLayout::Deduplicated => self.data.count().0 * structure,
-            MapLayout::Folded => self.pages() * structure,
-        };
-        ByteSize(bytes.next_multiple_of(page))
+        let each = if self.has_shared_tails() { page } else { size_of::<Page>() as u64 };
+        ByteSize((self.structures() * each).next_multiple_of(page))
     }
 
     /// By how many bits the frame number of a head is shifted.
@@ -101,11 +96,11 @@ impl Plan {
     pub(super) fn frames_holding(&self, places: PfnRange) -> PfnRange {
         let per_page = self.geometry.page_size().0 / size_of::<Page>() as u64;
         let first = self.place_of(0);
+        let (from, to) = ((places.start - first).0, (places.end - first).0);
+        let order = self.request.order.0;
         let (start, end) = match self.has_shared_tails() {
-            true => {
-                ((places.start - first).0 >> self.request.order.0, ((places.end - first).0 >> self.request.order.0) + 1)
-            }
-            false => ((places.start - first).0 / per_page, (places.end - first).0.div_ceil(per_page)),
+            true => (from >> order, (to >> order) + 1),
+            false => (from / per_page, to.div_ceil(per_page)),
         };
         let range = self.request.range.start;
         PfnRange { start: range + PageCount(start), end: range + PageCount(end) }
@@ -114,11 +109,8 @@ impl Plan {
     /// The frames, beside those that share a map page with the head, whose structures a split makes real.
     pub(super) fn tail_pages_of(&self, head: Pfn) -> PfnRange {
         let end = head + self.request.order.pages();
-        if self.has_shared_tails() {
-            PfnRange { start: head + map_page_order(self.geometry).pages(), end }
-        } else {
-            PfnRange { start: end, end }
-        }
+        let real = if self.has_shared_tails() { map_page_order(self.geometry) } else { self.request.order };
+        PfnRange { start: head + real.pages(), end }
     }
 
     /// The frames whose structures lie in the map page of a head.

@@ -52,17 +52,26 @@ impl Default for Used {
 }
 
 impl Used {
-    /// A page that has users beside the device. One that was let go meanwhile had one.
-    pub(super) fn add(&self, pfn: Pfn, counts: Counts) {
-        self.references
-            .fetch_add(u64::from(counts.references.saturating_sub(OWN.references).max(1)), Ordering::Relaxed);
+    /// One page in use.
+    pub(super) fn by(pfn: Pfn, counts: Counts) -> Self {
+        let used = Self::default();
+        used.add(pfn, counts);
+        used
+    }
+
+    /// Adds a page that has users beside the device. A page whose last user has left meanwhile counts as one reference.
+    fn add(&self, pfn: Pfn, counts: Counts) {
+        let references = counts.references.saturating_sub(OWN.references).max(1);
+        self.references.fetch_add(u64::from(references), Ordering::Relaxed);
         self.pages.fetch_add(1, Ordering::Relaxed);
-        let mut first = self.first.load(Ordering::Relaxed);
-        while pfn.0 < first {
-            match self.first.compare_exchange(first, pfn.0, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => break,
-                Err(found) => first = found,
-            }
+        let earlier = |first: u64| (pfn.0 < first).then_some(pfn.0);
+        let _ = self.first.fetch_update(Ordering::Relaxed, Ordering::Relaxed, earlier);
+    }
+
+    /// Freezes a page, or adds it.
+    pub(super) fn freeze<P: Platform>(&self, page: CountedPage<'_, P>) {
+        if !page.freeze(OWN) {
+            self.add(page.pfn(), page.counts());
         }
     }
 
@@ -71,12 +80,16 @@ impl Used {
     }
 
     pub(super) fn result(&self) -> Result<(), DeviceError> {
-        if !self.is_any() {
-            return Ok(());
-        }
         let [references, pages, first] =
             [&self.references, &self.pages, &self.first].map(|it| it.load(Ordering::Relaxed));
-        Err(DeviceError::InUse { references, pages, first: Pfn(first) })
+        if pages == 0 { Ok(()) } else { Err(DeviceError::InUse { references, pages, first: Pfn(first) }) }
+    }
+}
+
+/// Thaws a page if it is frozen. No other CPU may have frozen it.
+pub(super) fn thaw_frozen<P: Platform>(page: CountedPage<'_, P>) {
+    if page.counts() == Counts::default() {
+        page.thaw(OWN);
     }
 }
 
@@ -153,18 +166,13 @@ impl<P: Platform> PageMap<'_, P> {
                     if counts.references > OWN.references || counts.mappings > 0 {
                         used.add(page.pfn(), counts);
                     }
-                } else if !page.freeze(OWN) {
-                    used.add(page.pfn(), page.counts());
+                } else {
+                    used.freeze(page);
                 }
             })?;
             let Err(problem) = used.result() else { return Ok(()) };
-            self.for_each_page(plan, threads, &|page| {
-                // A closed device has no splits, joins or second removal that could freeze its pages.
-                let page = self.counted(page);
-                if page.counts() == Counts::default() {
-                    page.thaw(OWN);
-                }
-            })?;
+            // A closed device has no splits, joins or second removal that could freeze its pages.
+            self.for_each_page(plan, threads, &|page| thaw_frozen(self.counted(page)))?;
             if !patience.wait(self.platform) {
                 return Err(problem);
             }
@@ -193,7 +201,7 @@ impl<P: Platform> PageMap<'_, P> {
         threads: usize,
         visit: &(impl Fn(PageRef<'_, P>) + Sync),
     ) -> Result<(), DeviceError> {
-        let work = |_: &mut (), numbers: Range<u64>| {
+        let work = |numbers: Range<u64>| {
             for number in numbers {
                 let head = self.head_page(plan, number);
                 visit(head);
@@ -202,8 +210,7 @@ impl<P: Platform> PageMap<'_, P> {
                 }
             }
         };
-        let ran = self.job(plan, threads).run(self.platform, plan.request.node, &work, &|()| {});
-        ran.map_err(|_| DeviceError::WorkerPanicked)
+        self.run_job(plan, threads, &work).map_err(|_| DeviceError::WorkerPanicked)
     }
 
     pub(super) fn is_split(&self, plan: &Plan, head: PageRef<'_, P>) -> bool {
@@ -219,7 +226,7 @@ impl<P: Platform> PageMap<'_, P> {
     pub(super) fn clear_structures(&self, plan: &Plan, threads: usize) {
         let writer = MapWriter::new(Initialiser::Stream);
         let every = plan.request.layout == MapLayout::Full && self.map.content() != MapContent::Zero;
-        let work = |_: &mut (), numbers: Range<u64>| {
+        let work = |numbers: Range<u64>| {
             for number in numbers {
                 let head = self.head_page(plan, number);
                 if !head.tag().is(FrameState::Device) {
@@ -241,7 +248,7 @@ impl<P: Platform> PageMap<'_, P> {
             writer.finish();
         };
         // If a worker panics, which none of these calls does, a head may be left: no look-up finds it.
-        let _ = self.job(plan, threads).run(self.platform, plan.request.node, &work, &|()| {});
+        let _ = self.run_job(plan, threads, &work);
         let (address, bytes) = memory_of(self.map, plan.request.range);
         self.platform.return_map(plan.request.range, address, bytes);
     }

@@ -1,10 +1,9 @@
-//! JobGranularity a compound page of a device into base pages, and joining them again.
+//! Splitting a compound page of a device into base pages, and joining them again.
 
 use super::build::OWN;
 use super::plan::memory_of;
-use super::remove::Used;
+use super::remove::{Used, thaw_frozen};
 use super::{DeviceError, DeviceId, DeviceRow, DeviceState, MapLayout, PageMap, Plan};
-use crate::page::{CountedPage, Counts};
 use crate::platform::Platform;
 use crate::units::{Order, Pfn};
 
@@ -53,92 +52,75 @@ impl<'a, P: Platform> PageMap<'a, P> {
         Ok((id, plan, entered))
     }
 
-    /// Freezes a page, or returns what prevents it: another CPU has frozen it, or it has references.
-    fn freeze(&self, id: DeviceId, page: CountedPage<'_, P>) -> Result<(), DeviceError> {
-        if page.freeze(OWN) {
-            return Ok(());
+    /// Runs `change` on the frozen head of a compound page that is split, or not, as `split` says. The head is thawed afterwards.
+    fn with_frozen_head(
+        &self,
+        head: Pfn,
+        split: bool,
+        change: impl FnOnce(&Plan) -> Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
+        let (id, plan, _entered) = self.enter(head)?;
+        let page = self.own_page(head);
+        let counted = self.counted(page);
+        if !counted.freeze(OWN) {
+            let counts = counted.counts();
+            // Another CPU has frozen the page, or it has references.
+            return if counts.references == 0 { Err(DeviceError::Busy(id)) } else { Used::by(head, counts).result() };
         }
-        let counts = page.counts();
-        if counts.references == 0 {
-            return Err(DeviceError::Busy(id));
-        }
-        let used = Used::default();
-        used.add(page.pfn(), counts);
-        used.result()
+        let result = match (self.is_split(&plan, page), split) {
+            (true, false) => Err(DeviceError::IsSplit(head)),
+            (false, true) => Err(DeviceError::NotSplit(head)),
+            _ => change(&plan),
+        };
+        counted.thaw(OWN);
+        result
     }
 
-    /// Cuts a compound page into base pages.
+    /// Splits a compound page into base pages.
     pub(crate) fn split(&self, head: Pfn) -> Result<(), DeviceError> {
-        let (id, plan, _entered) = self.enter(head)?;
-        let page = self.counted(self.own_page(head));
-        self.freeze(id, page)?;
-        if self.is_split(&plan, self.own_page(head)) {
-            page.thaw(OWN);
-            return Err(DeviceError::IsSplit(head));
-        }
-        let tails = plan.tail_pages_of(head);
-        if !tails.is_empty() {
-            let (address, bytes) = memory_of(self.map, tails);
-            if self.platform.back_map(tails, address, bytes).is_err() {
-                page.thaw(OWN);
-                return Err(DeviceError::NoMapMemory(tails));
+        self.with_frozen_head(head, false, |plan| {
+            let tails = plan.tail_pages_of(head);
+            if !tails.is_empty() {
+                let (address, bytes) = memory_of(self.map, tails);
+                self.platform.back_map(tails, address, bytes).map_err(|_| DeviceError::NoMapMemory(tails))?;
             }
-        }
-        let single = plan.tag(Order::ZERO);
-        for part in self.parts_of(&plan, head) {
-            let part = self.own_page(part);
-            part.set_tag(single);
-            self.counted(part).set_counts(OWN);
-        }
-        // A CPU that reads this tag takes a reference on the head before it reads a part. It gets none before the thaw,
-        // whose Release makes all of this visible.
-        self.own_page(head).set_tag(single);
-        page.thaw(OWN);
-        Ok(())
+            let single = plan.tag(Order::ZERO);
+            for part in self.parts_of(plan, head) {
+                let part = self.own_page(part);
+                part.set_tag(single);
+                self.counted(part).set_counts(OWN);
+            }
+            // A CPU that reads this tag takes a reference on the head before it reads a part. It gets none before the thaw,
+            // whose Release makes all of this visible.
+            self.own_page(head).set_tag(single);
+            Ok(())
+        })
     }
 
     /// Joins the base pages of a compound page that was split.
     pub(crate) fn join(&self, head: Pfn) -> Result<(), DeviceError> {
-        let (id, plan, _entered) = self.enter(head)?;
-        let page = self.counted(self.own_page(head));
-        self.freeze(id, page)?;
-        if !self.is_split(&plan, self.own_page(head)) {
-            page.thaw(OWN);
-            return Err(DeviceError::NotSplit(head));
-        }
-        if let Err(problem) = self.freeze_parts(&plan, head) {
-            page.thaw(OWN);
-            return Err(problem);
-        }
-        let zone = Some(super::zone_of(plan.request.node));
-        self.parts_of(&plan, head).for_each(|part| self.own_page(part).become_interior(self.map.template(part, zone)));
-        let tails = plan.tail_pages_of(head);
-        if !tails.is_empty() {
-            let (address, bytes) = memory_of(self.map, tails);
-            self.platform.return_map(tails, address, bytes);
-        }
-        self.own_page(head).set_tag(plan.tag(plan.request.order));
-        page.thaw(OWN);
-        Ok(())
+        self.with_frozen_head(head, true, |plan| {
+            self.freeze_parts(plan, head)?;
+            for part in self.parts_of(plan, head) {
+                self.own_page(part).become_interior(self.tail_template(plan, part));
+            }
+            let tails = plan.tail_pages_of(head);
+            if !tails.is_empty() {
+                let (address, bytes) = memory_of(self.map, tails);
+                self.platform.return_map(tails, address, bytes);
+            }
+            self.own_page(head).set_tag(plan.tag(plan.request.order));
+            Ok(())
+        })
     }
 
     /// Freezes all parts of a split page whose head is frozen, or none.
     fn freeze_parts(&self, plan: &Plan, head: Pfn) -> Result<(), DeviceError> {
         let used = Used::default();
-        for part in self.parts_of(plan, head) {
-            let page = self.counted(self.own_page(part));
-            if !page.freeze(OWN) {
-                used.add(part, page.counts());
-            }
-        }
+        self.parts_of(plan, head).for_each(|part| used.freeze(self.counted(self.own_page(part))));
         let result = used.result();
         if result.is_err() {
-            for part in self.parts_of(plan, head) {
-                let page = self.counted(self.own_page(part));
-                if page.counts() == Counts::default() {
-                    page.thaw(OWN);
-                }
-            }
+            self.parts_of(plan, head).for_each(|part| thaw_frozen(self.counted(self.own_page(part))));
         }
         result
     }

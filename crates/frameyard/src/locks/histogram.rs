@@ -34,8 +34,7 @@ impl<const FIRST: u32, const BUCKETS: usize> Histogram<FIRST, BUCKETS> {
 
     /// Counts a value.
     pub(crate) fn record(&self, value: u64) {
-        let exponent = u64::BITS - value.saturating_sub(1).leading_zeros();
-        super::add(&self.0[(exponent.saturating_sub(FIRST) as usize).min(BUCKETS - 1)], 1);
+        super::add(&self.0[bucket_of(value, FIRST, BUCKETS)], 1);
     }
 
     /// Reads the buckets.
@@ -47,6 +46,13 @@ impl<const FIRST: u32, const BUCKETS: usize> Histogram<FIRST, BUCKETS> {
         }
         counts
     }
+}
+
+/// The bucket that counts a value, of `buckets` whose first bound is 2 to the power of `first`.
+#[inline(always)]
+fn bucket_of(value: u64, first: u32, buckets: usize) -> usize {
+    let exponent = u64::BITS - value.saturating_sub(1).leading_zeros();
+    (exponent.saturating_sub(first) as usize).min(buckets - 1)
 }
 
 /// A reading of a histogram.
@@ -74,9 +80,8 @@ impl HistogramCounts {
 
     /// Counts a value.
     pub fn record(&mut self, value: u64) {
-        let exponent = u64::BITS - value.saturating_sub(1).leading_zeros();
-        let bucket = (exponent.saturating_sub(self.first) as usize).min(self.len - 1);
-        self.counts[bucket] = self.counts[bucket].wrapping_add(1);
+        let count = &mut self.counts[bucket_of(value, self.first, self.len)];
+        *count = count.wrapping_add(1);
     }
 
     /// The number of values.
@@ -107,18 +112,14 @@ impl HistogramCounts {
     #[must_use]
     pub fn and(mut self, other: &Self) -> Self {
         assert!((self.first, self.len) == (other.first, other.len), "histograms of the same bounds are added");
-        for (count, other) in self.counts.iter_mut().zip(other.counts) {
-            *count = count.wrapping_add(other);
-        }
+        self.counts.iter_mut().zip(other.counts).for_each(|(count, other)| *count = count.wrapping_add(other));
         self
     }
 
     /// The difference to an earlier reading of the same histogram.
     #[must_use]
     pub fn since(mut self, earlier: &Self) -> Self {
-        for (count, earlier) in self.counts.iter_mut().zip(earlier.counts) {
-            *count = count.wrapping_sub(earlier);
-        }
+        self.counts.iter_mut().zip(earlier.counts).for_each(|(count, earlier)| *count = count.wrapping_sub(earlier));
         self
     }
 }

@@ -21,7 +21,7 @@ use core::fmt;
 use super::{COUNTS, FrameState, INDEX, Link, OWNER, PageRef, SPARE, Tag};
 use crate::platform::{Access, Platform};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
-use crate::units::Pfn;
+use crate::units::{Pfn, messages};
 
 /// The users of a counted block.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -53,14 +53,10 @@ pub struct ReferenceUnderflow {
     pub counts: Counts,
 }
 
-impl fmt::Display for ReferenceUnderflow {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Counts { references, mappings } = self.counts;
-        write!(f, "{} has {references} references and {mappings} mappings: more were released", self.pfn)
-    }
-}
-
-impl core::error::Error for ReferenceUnderflow {}
+messages!(ReferenceUnderflow {
+    Self { pfn, counts: Counts { references, mappings } } =>
+        "{pfn} has {references} references and {mappings} mappings: more were released"
+});
 
 /// The page structure of a block whose owner counts its users. Copyable; valid as long as the yard's view.
 ///

@@ -9,12 +9,10 @@
 //!
 //! Any number of pins costs one atomic operation on a single page, and two on the same cache line on a larger block.
 
-use core::fmt;
-
 use super::counted::{CountedPage, Counts, ReferenceUnderflow};
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::units::{Order, Pfn};
+use crate::units::{Order, Pfn, messages};
 
 /// References per pin of a single page.
 pub const PIN_BIAS: u32 = 1024;
@@ -35,14 +33,10 @@ pub struct ReferenceOverflow {
     pub counts: Counts,
 }
 
-impl fmt::Display for ReferenceOverflow {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Counts { references, .. } = self.counts;
-        write!(f, "{} has {references} references: no more than {MOST_REFERENCES} are counted", self.pfn)
-    }
-}
-
-impl core::error::Error for ReferenceOverflow {}
+messages!(ReferenceOverflow {
+    Self { pfn, counts: Counts { references, .. } } =>
+        "{pfn} has {references} references: no more than {MOST_REFERENCES} are counted"
+});
 
 /// The references of `pins` pins of a block of that order; `None` if they cannot be counted.
 #[inline(always)]

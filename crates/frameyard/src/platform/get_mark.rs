@@ -32,6 +32,7 @@
 #[cfg(not(loom))]
 use crate::sync::compiler_fence;
 use crate::sync::{AtomicU64, Ordering, fence};
+use crate::units::messages;
 
 /// The mark of a thread: odd while the thread gets references speculatively. On its own cache line.
 ///
@@ -55,7 +56,10 @@ impl GetMark {
         #[cfg(not(loom))]
         compiler_fence(Ordering::SeqCst);
         #[cfg(loom)]
-        modelled_barrier();
+        if !crate::sync::is_broken!(MarksUnordered) {
+            // SeqCst: pairs with the fence that the caller of `GetMark::wait` executes. It stands for the imposed barrier.
+            fence(Ordering::SeqCst);
+        }
     }
 
     /// Sets the mark, with a fence, for updaters that cannot impose a barrier.
@@ -106,26 +110,11 @@ impl GetMark {
     }
 }
 
-/// The barrier that the updater imposes, at one of the places where it can take effect.
-#[cfg(loom)]
-fn modelled_barrier() {
-    if !crate::sync::is_weakened(crate::sync::Weakness::MarksUnordered) {
-        // SeqCst: pairs with the fence that the caller of `GetMark::wait` executes.
-        fence(Ordering::SeqCst);
-    }
-}
-
 /// A thread is still in the section that [`GetMark::wait`] waited for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StillGetting;
 
-impl core::fmt::Display for StillGetting {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("a thread was stopped while it was getting a page reference: let it run")
-    }
-}
-
-impl core::error::Error for StillGetting {}
+messages!(StillGetting { Self => "a thread was stopped while it was getting a page reference: let it run" });
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {

@@ -3,7 +3,7 @@
 use core::ptr::NonNull;
 
 use super::GetMark;
-use crate::units::{ByteSize, Order, Pfn, PfnRange};
+use crate::units::{ByteSize, Order, Pfn, PfnRange, messages};
 
 /// Provides, shares and returns the memory behind the map and behind frames.
 ///
@@ -141,13 +141,7 @@ pub enum SpeculativeGets {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MapNotBacked;
 
-impl core::fmt::Display for MapNotBacked {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("no memory for a part of the memory map")
-    }
-}
-
-impl core::error::Error for MapNotBacked {}
+messages!(MapNotBacked { Self => "no memory for a part of the memory map" });
 
 /// Free frames, isolated from allocation: the argument of [`MapBacking::return_frames`].
 ///
@@ -180,14 +174,8 @@ pub enum FramesNotReturned {
     Refused(i32),
 }
 
-impl core::fmt::Display for FramesNotReturned {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::NotPossible => f.write_str("the frames have no memory that can be returned to the host"),
-            Self::Granule(size) => write!(f, "the host takes memory back in pieces of {size}"),
-            Self::Refused(error) => write!(f, "the host took no memory back: error {error}"),
-        }
-    }
-}
-
-impl core::error::Error for FramesNotReturned {}
+messages!(FramesNotReturned {
+    Self::NotPossible => "the frames have no memory that can be returned to the host",
+    Self::Granule(size) => "the host takes memory back in pieces of {size}",
+    Self::Refused(error) => "the host took no memory back: error {error}",
+});

@@ -12,10 +12,10 @@ use super::mover::Moved;
 use crate::boot::ZoneLimits;
 use crate::platform::{Access, MapBacking, Platform, Probe};
 use crate::policy::ZonePolicy;
-use crate::sync::{act_after, run_alone, run_scheduled};
 use crate::units::{ByteSize, CpuId, Geometry, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
 use crate::watermarks::PcpSizing;
 use crate::{Gfp, Layout, MemoryTable, RawRegion, Yard, YardConfig};
+use frameyard_models::{act_after, run_alone, run_scheduled};
 
 /// The only zone.
 pub(super) const ZONE: ZoneId = ZoneId::new(NodeId(0), ZoneKind::Normal);

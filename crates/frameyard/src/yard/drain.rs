@@ -5,6 +5,7 @@
 
 use super::{Yard, YardLists, YardZone};
 use crate::platform::Platform;
+use crate::sync::is_broken;
 use crate::units::{CpuId, ZoneId, ZoneKind};
 use crate::zone::pcp::PerCpuPages;
 use crate::zone::transfer::{self, Collect};
@@ -20,18 +21,6 @@ impl<P: Platform> Yard<P> {
     pub(super) fn populated_zones(&self) -> impl Iterator<Item = ZoneView<'_, P>> {
         (0..self.tables.zones.len()).filter_map(|zone| self.zone(ZoneId(zone as u16)).populated())
     }
-}
-
-/// Whether the locks of lists that look empty are not taken where they should be: in a broken model alone.
-#[cfg(not(any(loom, shuttle)))]
-pub(super) const fn passes_empty_lists_by() -> bool {
-    false
-}
-
-/// As above.
-#[cfg(any(loom, shuttle))]
-pub(super) fn passes_empty_lists_by() -> bool {
-    crate::sync::is_weakened(crate::sync::Weakness::EmptyListsNotLocked)
 }
 
 impl<'y, P: Platform> YardZone<'y, P> {
@@ -62,7 +51,7 @@ impl<'y, P: Platform> YardZone<'y, P> {
         for (_, pcp) in self.yard.tables.pcps_of(self.id) {
             // Where batches move without the zone lock, one may be in transit from lists that look empty: taking their
             // lock ends that.
-            let moves_on = transfer::moves_past_zone_lock(view.zone) && !passes_empty_lists_by();
+            let moves_on = transfer::moves_past_zone_lock(view.zone) && !is_broken!(EmptyListsNotLocked);
             if !pcp.is_empty_racy() || moves_on {
                 pcp.lock(&self.yard.platform).drain(view);
             }

@@ -7,8 +7,9 @@
 //! Last it collects and merges what the old policy's mechanism holds. Only one change is in progress at a time: two that wrote
 //! their policies in turns would leave zones with different policies.
 
-use super::{Yard, drain};
+use super::Yard;
 use crate::platform::Platform;
+use crate::sync::is_broken;
 use crate::units::{ZoneId, errors};
 use crate::zone::ZonePolicy;
 use crate::zone::transfer::{self, Collect, Mechanism, TransferStalled};
@@ -52,7 +53,7 @@ impl<P: Platform> Yard<P> {
         self.tables.zones.iter().for_each(|zone| zone.set_policy(policy));
         for view in self.populated_zones() {
             for (_, pcp) in self.tables.pcps_of(view.id) {
-                if drain::passes_empty_lists_by() && pcp.is_empty_racy() {
+                if is_broken!(EmptyListsNotLocked) && pcp.is_empty_racy() {
                     continue;
                 }
                 // Even lists that look empty: taking their lock ends the old policy there.

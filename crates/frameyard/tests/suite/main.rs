@@ -1,4 +1,5 @@
 //! The integration tests of the core, in one program: one module per subject.
+#![cfg(not(any(loom, shuttle)))]
 
 mod allocation;
 mod bring_up_content;

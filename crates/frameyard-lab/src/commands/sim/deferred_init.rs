@@ -2,7 +2,7 @@
 
 use frameyard::boot::Initialiser;
 use frameyard::platform::LockKind;
-use frameyard_sim::bring_up::{self, BringUp, BringUpRun, BringUpThreads};
+use frameyard_sim::deferred_init::{self, DeferredInit, DeferredInitRun, InitThreads};
 use frameyard_sim::{Accessed, Cause, Machine, Spent};
 use serde::Deserialize;
 
@@ -34,12 +34,12 @@ impl Published {
     }
 
     /// The time with these threads, in ms.
-    fn of(machine: &str, threads: BringUpThreads) -> Option<f64> {
+    fn of(machine: &str, threads: InitThreads) -> Option<f64> {
         let line = Self::all().find(|line| line.machine == machine)?;
         match threads {
-            BringUpThreads::OnePerNode => Some(line.base),
-            BringUpThreads::OnePerCpu => Some(line.parallel),
-            BringUpThreads::Count(_) => None,
+            InitThreads::OnePerNode => Some(line.base),
+            InitThreads::OnePerCpu => Some(line.parallel),
+            InitThreads::Count(_) => None,
         }
     }
 }
@@ -50,11 +50,11 @@ pub(super) fn run(args: &SimDeferredInitArgs) -> Result<(), Failure> {
         [] => Published::all().map(|line| line.machine).collect(),
         names => names.to_vec(),
     };
-    let ways: Vec<BringUpThreads> = match &args.threads[..] {
-        [] => vec![BringUpThreads::OnePerNode, BringUpThreads::OnePerCpu],
+    let ways: Vec<InitThreads> = match &args.threads[..] {
+        [] => vec![InitThreads::OnePerNode, InitThreads::OnePerCpu],
         ranges => {
             let numbers = ranges.iter().flat_map(|range| range.numbers());
-            numbers.map(|number| BringUpThreads::Count(number.get().try_into().unwrap_or(u16::MAX))).collect()
+            numbers.map(|number| InitThreads::Count(number.get().try_into().unwrap_or(u16::MAX))).collect()
         }
     };
     let machines = names.iter().map(|name| machine(name)).collect::<Result<Vec<_>, _>>()?;
@@ -62,8 +62,8 @@ pub(super) fn run(args: &SimDeferredInitArgs) -> Result<(), Failure> {
     let mut rows = Vec::new();
     for machine in &machines {
         for threads in &ways {
-            let how = BringUp { initialiser: args.initialiser, ..BringUp::of_kernel(*threads) };
-            let run = bring_up::run(machine, &how).map_err(Failure::run_time)?;
+            let how = DeferredInit { initialiser: args.initialiser, ..DeferredInit::of_kernel(*threads) };
+            let run = deferred_init::run(machine, &how).map_err(Failure::run_time)?;
             let published = Published::of(&machine.name, *threads).filter(|_| args.initialiser == how_of_kernel());
             rows.push(row(machine, &how, &run, published));
             bar.inc(1);
@@ -73,17 +73,17 @@ pub(super) fn run(args: &SimDeferredInitArgs) -> Result<(), Failure> {
     let note = format!(
         "One part in {} of each node is simulated, in sections as much smaller, and the time multiplied. Shares are of the time \
     of CPUs that are not idle; idle is of all.",
-        BringUp::FRACTION
+        DeferredInit::FRACTION
     );
     Report::new(NAME, rows).note(note).print(&args.output)
 }
 
 /// How the kernels of the table write page structures.
 const fn how_of_kernel() -> Initialiser {
-    BringUp::of_kernel(BringUpThreads::OnePerNode).initialiser
+    DeferredInit::of_kernel(InitThreads::OnePerNode).initialiser
 }
 
-fn row(machine: &Machine, how: &BringUp, run: &BringUpRun, published_ms: Option<f64>) -> Row {
+fn row(machine: &Machine, how: &DeferredInit, run: &DeferredInitRun, published_ms: Option<f64>) -> Row {
     let account = &run.account;
     let all = account.total().0 as f64;
     let idle = account.of(Spent::Idle).time.0 as f64;

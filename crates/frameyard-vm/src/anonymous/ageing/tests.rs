@@ -8,10 +8,10 @@ use crate::root::VmConfig;
 use crate::space::{AddressSpace, MemoryAccess};
 use crate::table::HUGE;
 use crate::test_yard::{TestPlatform, TestYard, run_on};
+use crate::vm::TestVm;
 
 const PAGE: u64 = 4096;
 
-type TestVm<'y> = Vm<'y, TestPlatform>;
 type TestSpace<'y> = AddressSpace<'y, TestPlatform>;
 
 fn in_yard(test: impl FnOnce(TestVm<'_>)) {

@@ -13,8 +13,8 @@ use crate::reclaim::ReclaimStep;
 use crate::root::{LruPolicy, VmConfig};
 use crate::space::{AddressSpace, MemoryAccess};
 use crate::test_yard::{TestMachine, TestPlatform, TestYard, run_on};
+use crate::vm::TestVm;
 
-type TestVm<'y> = Vm<'y, TestPlatform>;
 type TestSpace<'y> = AddressSpace<'y, TestPlatform>;
 
 const NODE: NodeId = NodeId(0);
@@ -90,14 +90,14 @@ fn active_in(vm: &TestVm<'_>, space: &TestSpace<'_>, range: VirtRange) -> u64 {
 
 /// Runs steps of background reclaim until they have scanned `pages` pages of spaces. Calls `meanwhile` after each step.
 fn age(vm: &TestVm<'_>, wanted: u64, meanwhile: impl Fn()) {
-    let looked_at = || vm.counted(VmCounter::PgscanAnon) + vm.counted(VmCounter::Pgrefill);
-    let end = looked_at() + wanted;
+    let scanned = || vm.counted(VmCounter::PgscanAnon) + vm.counted(VmCounter::Pgrefill);
+    let end = scanned() + wanted;
     let mut steps = 0;
-    while looked_at() < end {
+    while scanned() < end {
         assert_ne!(vm.reclaim_step(NODE), ReclaimStep::Idle, "the node is short of memory");
         meanwhile();
         steps += 1;
-        assert!(steps < 100_000, "{} of {end} pages", looked_at());
+        assert!(steps < 100_000, "{} of {end} pages", scanned());
     }
 }
 

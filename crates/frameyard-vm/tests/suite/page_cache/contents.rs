@@ -211,12 +211,12 @@ fn file_lives_while_it_has_handles() {
     with_vm_on(&yard, |vm| {
         let file = vm.create_file(5, ByteSize(3 * PAGE)).unwrap();
         file.read(0, &mut [0; 3 * PAGE as usize]).unwrap();
-        let id = FileId::from_bits(file.id().bits());
+        let id = FileId::from_bits(file.id().to_bits());
         let elsewhere = Vm::attach(&*yard).unwrap();
         let same = elsewhere.file(id).unwrap();
         drop(file);
         assert_eq!((same.key(), same.pages(), same.size()), (5, PageCount(3), ByteSize(3 * PAGE)));
-        assert_eq!(vm.destroy(), Err(VmError::BadConfig("address spaces or files remain: drop them first")));
+        assert_eq!(vm.destroy(), Err(VmError::InUse("address spaces or files remain: drop them first")));
         drop(same);
         assert_eq!(vm.cached_pages(), PageCount(0));
         assert!(elsewhere.file(id).is_none());

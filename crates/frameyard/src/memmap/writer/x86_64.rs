@@ -1,38 +1,27 @@
 //! Non-temporal stores of whole pages on x86-64: lines from vector registers, and the CPU's ways to zero.
 //!
 //! A streaming store writes a whole line without reading it first. Each writer detects the CPU's instructions at run time,
-//! once. The stores are assembly: the compiler's own stores need an address register each, which doubles the instructions.
+//! once.
 
 use core::arch::asm;
 use core::arch::x86_64::{__cpuid, __cpuid_count};
-#[cfg(target_feature = "sse2")]
-use core::arch::x86_64::{__m128i, __m256i, __m512i};
 use core::ptr::NonNull;
 
 use super::{ALL, PAGE_BYTES, WORDS, stores};
 use crate::page::Page;
 
-/// How whole pages are written.
+#[cfg(target_feature = "sse2")]
+mod vectors;
+
+#[cfg(target_feature = "sse2")]
+use vectors::Vectors;
+
+/// How whole pages are written. Instructions beside plain stores are used only if detected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Streaming {
-    lines: Lines,
+    /// Streaming stores from vector registers; if none, plain stores of 8 bytes.
+    vectors: Option<Vectors>,
     zeroes: Zeroes,
-}
-
-/// The instructions that store pages. Each is used only if detected.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Lines {
-    /// Plain stores of 8 bytes: all that a program compiled without vector registers may use.
-    Words,
-    /// Four streaming stores of 16 bytes.
-    #[cfg(target_feature = "sse2")]
-    Sse2,
-    /// Two of 32 bytes.
-    #[cfg(target_feature = "sse2")]
-    Avx2,
-    /// One of 64 bytes.
-    #[cfg(target_feature = "sse2")]
-    Avx512,
 }
 
 /// The instructions that zero pages.
@@ -40,10 +29,25 @@ enum Lines {
 enum Zeroes {
     /// The same stores as any other content.
     Lines,
-    /// `clzero`, which clears a line.
-    ClearLine,
     /// `rep stosb` where the run has [`LONG_RUN_PAGES`] or more; else [`Self::Lines`].
     RepStore,
+    /// `clzero`, which clears a line.
+    ClearLine,
+}
+
+impl Zeroes {
+    /// The ways of this CPU, the preferred one last.
+    fn available() -> impl Iterator<Item = Self> {
+        let sizes = if __cpuid(0x8000_0000).eax >= 0x8000_0008 { __cpuid(0x8000_0008).ebx } else { 0 };
+        let rep_store = (extended_features() & 1 << 9 != 0).then_some(Self::RepStore);
+        let clear_line = (sizes & 1 != 0).then_some(Self::ClearLine);
+        [Some(Self::Lines), rep_store, clear_line].into_iter().flatten()
+    }
+}
+
+/// The feature bits of this CPU in register `ebx` of leaf 7; none if it has no such leaf.
+fn extended_features() -> u32 {
+    if __cpuid(0).eax >= 7 { __cpuid_count(7, 0).ebx } else { 0 }
 }
 
 /// The shortest run for which `rep stosb` is fastest: 64 MiB of pages.
@@ -55,50 +59,22 @@ enum Zeroes {
 /// there is AVX2 nothing is faster than it, at any length; the other ways are for CPUs without. (Few in tests.)
 const LONG_RUN_PAGES: usize = if cfg!(test) { 64 } else { (64 << 20) / PAGE_BYTES };
 
-/// Pages per loop iteration: the number of offsets in `stream_pages`.
-///
-/// So a page costs 1.2 instructions with stores of 64 bytes, 2.2 with 32, and 4.2 with 16.
-#[cfg(target_feature = "sse2")]
-const UNROLLED: usize = 16;
-
 impl Streaming {
     /// The way that works on every CPU.
-    pub(super) const PORTABLE: Self = Self { lines: Lines::Words, zeroes: Zeroes::Lines };
+    pub(super) const PORTABLE: Self = Self { vectors: None, zeroes: Zeroes::Lines };
 
     /// The fastest way of this CPU.
     pub(super) fn detected() -> Self {
-        let features = Features::of_this_cpu();
-        let lines = features.lines();
-        let zeroes = match lines {
-            #[cfg(target_feature = "sse2")]
-            Lines::Avx2 | Lines::Avx512 => Zeroes::Lines,
-            _ if features.clear_line => Zeroes::ClearLine,
-            _ if features.rep_store => Zeroes::RepStore,
-            _ => Zeroes::Lines,
-        };
-        Self { lines, zeroes }
+        let vectors = Vectors::available().last();
+        let zeroes = if vectors.is_some_and(Vectors::is_wide) { None } else { Zeroes::available().last() };
+        Self { vectors, zeroes: zeroes.unwrap_or(Zeroes::Lines) }
     }
 
     /// All ways of this CPU, for tests.
     #[cfg(test)]
     pub(super) fn available() -> impl Iterator<Item = Self> {
-        let features = Features::of_this_cpu();
-        let lines = [
-            Some(Lines::Words),
-            #[cfg(target_feature = "sse2")]
-            Some(Lines::Sse2),
-            #[cfg(target_feature = "sse2")]
-            features.avx2.then_some(Lines::Avx2),
-            #[cfg(target_feature = "sse2")]
-            features.avx512.then_some(Lines::Avx512),
-        ];
-        let zeroes = [
-            Some(Zeroes::Lines),
-            features.clear_line.then_some(Zeroes::ClearLine),
-            features.rep_store.then_some(Zeroes::RepStore),
-        ];
-        let each = move |lines| zeroes.into_iter().flatten().map(move |zeroes| Self { lines, zeroes });
-        lines.into_iter().flatten().flat_map(each)
+        let each = |vectors| Zeroes::available().map(move |zeroes| Self { vectors, zeroes });
+        core::iter::once(None).chain(Vectors::available().map(Some)).flat_map(each)
     }
 
     /// Writes the same words to every page.
@@ -107,16 +83,11 @@ impl Streaming {
     ///
     /// `first` points to `count` writable pages that no other thread accesses during the call.
     pub(super) unsafe fn write(self, first: NonNull<Page>, count: usize, words: &[u64; WORDS]) {
-        // SAFETY: the caller's contract; the CPU has what `lines` names, because only detected instructions are chosen.
+        // SAFETY: the caller's contract; the CPU has these registers, because only detected ones are chosen.
         unsafe {
-            match self.lines {
-                Lines::Words => stores::set::<ALL>(first, count, words),
-                #[cfg(target_feature = "sse2")]
-                Lines::Sse2 => write_sse2(first.cast(), count, words),
-                #[cfg(target_feature = "sse2")]
-                Lines::Avx2 => write_avx2(first.cast(), count, words),
-                #[cfg(target_feature = "sse2")]
-                Lines::Avx512 => write_avx512(first.cast(), count, words),
+            match self.vectors {
+                None => stores::set::<ALL>(first, count, words),
+                Some(vectors) => vectors.write(first, count, words),
             }
         }
     }
@@ -132,8 +103,8 @@ impl Streaming {
             match self.zeroes {
                 Zeroes::ClearLine => clear_lines(first, count),
                 Zeroes::RepStore if count >= LONG_RUN_PAGES => rep_store(first, count),
-                Zeroes::Lines | Zeroes::RepStore if self.lines == Lines::Words => stores::zero(first, count),
-                Zeroes::Lines | Zeroes::RepStore => self.write(first, count, &[0; WORDS]),
+                _ if self.vectors.is_none() => stores::zero(first, count),
+                _ => self.write(first, count, &[0; WORDS]),
             }
         }
     }
@@ -147,146 +118,24 @@ impl Streaming {
     }
 }
 
-/// The CPU features that matter here.
-#[derive(Clone, Copy, Debug)]
-struct Features {
-    #[cfg(target_feature = "sse2")]
-    avx2: bool,
-    #[cfg(target_feature = "sse2")]
-    avx512: bool,
-    rep_store: bool,
-    clear_line: bool,
-}
+/// A program compiled without vector registers has none to store from.
+#[cfg(not(target_feature = "sse2"))]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Vectors {}
 
-impl Features {
-    fn of_this_cpu() -> Self {
-        let extended = if __cpuid(0).eax >= 7 { __cpuid_count(7, 0).ebx } else { 0 };
-        let sizes = if __cpuid(0x8000_0000).eax >= 0x8000_0008 { __cpuid(0x8000_0008).ebx } else { 0 };
-        #[cfg(target_feature = "sse2")]
-        let state = vector_state();
-        Self {
-            #[cfg(target_feature = "sse2")]
-            avx2: state & AVX_STATE == AVX_STATE && extended & 1 << 5 != 0,
-            #[cfg(target_feature = "sse2")]
-            avx512: state & AVX512_STATE == AVX512_STATE && extended & 1 << 16 != 0,
-            rep_store: extended & 1 << 9 != 0,
-            clear_line: sizes & 1 != 0,
-        }
+#[cfg(not(target_feature = "sse2"))]
+impl Vectors {
+    fn available() -> impl Iterator<Item = Self> {
+        core::iter::empty()
     }
 
-    fn lines(self) -> Lines {
-        #[cfg(target_feature = "sse2")]
-        match self {
-            Self { avx512: true, .. } => Lines::Avx512,
-            Self { avx2: true, .. } => Lines::Avx2,
-            _ => Lines::Sse2,
-        }
-        #[cfg(not(target_feature = "sse2"))]
-        Lines::Words
+    fn is_wide(self) -> bool {
+        match self {}
     }
-}
 
-/// The parts of the vector state that AVX needs: the registers' low and middle parts.
-#[cfg(target_feature = "sse2")]
-const AVX_STATE: u64 = 0b110;
-/// Those that AVX-512 needs: these, the mask registers, the high parts, and the upper sixteen registers.
-#[cfg(target_feature = "sse2")]
-const AVX512_STATE: u64 = 0b1110_0110;
-
-/// The parts of the vector state that the operating system saves (`XCR0`); none if unknown.
-#[cfg(target_feature = "sse2")]
-fn vector_state() -> u64 {
-    const OSXSAVE_AND_AVX: u32 = 0b11 << 27;
-    if __cpuid(1).ecx & OSXSAVE_AND_AVX != OSXSAVE_AND_AVX {
-        return 0;
+    unsafe fn write(self, _: NonNull<Page>, _: usize, _: &[u64; WORDS]) {
+        match self {}
     }
-    let (low, high): (u32, u32);
-    // SAFETY: with OSXSAVE set the instruction exists and register 0 may be read.
-    unsafe {
-        asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") high, options(nomem, nostack, preserves_flags));
-    }
-    u64::from(high) << 32 | u64::from(low)
-}
-
-/// Streams one page from four registers of 16 bytes, two of 32 or one of 64: `$stores` with the page at `page`.
-#[cfg(target_feature = "sse2")]
-macro_rules! stream_pages {
-    ($first:ident, $count:ident, [$($store:literal),+], $class:ident, $($part:ident),+) => {
-        let mut page: *mut u8 = $first.as_ptr();
-        for _ in 0..$count / UNROLLED {
-            // SAFETY: the caller's pages, 16 of them, aligned to 64 bytes.
-            unsafe {
-                asm!(
-                    ".irp at, 0,64,128,192,256,320,384,448,512,576,640,704,768,832,896,960",
-                    $($store,)+
-                    ".endr",
-                    page = in(reg) page, $($part = in($class) $part,)+
-                    options(nostack, preserves_flags)
-                );
-                page = page.add(UNROLLED * PAGE_BYTES);
-            }
-        }
-        for _ in 0..$count % UNROLLED {
-            // SAFETY: one of the caller's pages that are left, aligned to 64 bytes.
-            unsafe {
-                asm!(
-                    ".irp at, 0",
-                    $($store,)+
-                    ".endr",
-                    page = in(reg) page, $($part = in($class) $part,)+
-                    options(nostack, preserves_flags)
-                );
-                page = page.add(PAGE_BYTES);
-            }
-        }
-    };
-}
-
-/// # Safety
-///
-/// As for [`Streaming::write`].
-#[cfg(target_feature = "sse2")]
-#[target_feature(enable = "sse2")]
-unsafe fn write_sse2(first: NonNull<u8>, count: usize, words: &[u64; WORDS]) {
-    // SAFETY: any bits are a vector, and the sizes are equal.
-    let [a, b, c, d]: [__m128i; 4] = unsafe { core::mem::transmute(*words) };
-    stream_pages!(
-        first,
-        count,
-        [
-            "movntdq [{page} + \\at], {a}",
-            "movntdq [{page} + \\at + 16], {b}",
-            "movntdq [{page} + \\at + 32], {c}",
-            "movntdq [{page} + \\at + 48], {d}"
-        ],
-        xmm_reg,
-        a,
-        b,
-        c,
-        d
-    );
-}
-
-/// # Safety
-///
-/// As for [`Streaming::write`], on a CPU with AVX2.
-#[cfg(target_feature = "sse2")]
-#[target_feature(enable = "avx2")]
-unsafe fn write_avx2(first: NonNull<u8>, count: usize, words: &[u64; WORDS]) {
-    // SAFETY: any bits are a vector, and the sizes are equal.
-    let [a, b]: [__m256i; 2] = unsafe { core::mem::transmute(*words) };
-    stream_pages!(first, count, ["vmovntdq [{page} + \\at], {a}", "vmovntdq [{page} + \\at + 32], {b}"], ymm_reg, a, b);
-}
-
-/// # Safety
-///
-/// As for [`Streaming::write`], on a CPU with AVX-512.
-#[cfg(target_feature = "sse2")]
-#[target_feature(enable = "avx512f")]
-unsafe fn write_avx512(first: NonNull<u8>, count: usize, words: &[u64; WORDS]) {
-    // SAFETY: any bits are a vector, and the sizes are equal.
-    let line: __m512i = unsafe { core::mem::transmute(*words) };
-    stream_pages!(first, count, ["vmovntdq [{page} + \\at], {line}"], zmm_reg, line);
 }
 
 /// # Safety
@@ -321,15 +170,15 @@ mod tests {
 
     #[test]
     fn detection_agrees_with_the_standard_library() {
-        let features = Features::of_this_cpu();
-        assert_eq!(features.avx2, std::arch::is_x86_feature_detected!("avx2"));
-        assert_eq!(features.avx512, std::arch::is_x86_feature_detected!("avx512f"));
-        assert_eq!(features.rep_store, std::arch::is_x86_feature_detected!("ermsb"));
+        let has = |vectors| Vectors::available().any(|found| found == vectors);
+        assert_eq!(has(Vectors::Avx2), std::arch::is_x86_feature_detected!("avx2"));
+        assert_eq!(has(Vectors::Avx512), std::arch::is_x86_feature_detected!("avx512f"));
+        let rep_store = Zeroes::available().any(|found| found == Zeroes::RepStore);
+        assert_eq!(rep_store, std::arch::is_x86_feature_detected!("ermsb"));
     }
 
     #[test]
-    fn what_is_detected_is_the_widest_there_is() {
-        let widest = Streaming::available().map(|streaming| streaming.lines).last();
-        assert_eq!(Some(Streaming::detected().lines), widest);
+    fn the_widest_detected_stores_are_chosen() {
+        assert_eq!(Streaming::detected().vectors, Vectors::available().max_by_key(|vectors| *vectors as u8));
     }
 }

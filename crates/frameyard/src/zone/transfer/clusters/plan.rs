@@ -13,6 +13,7 @@
 
 use crate::page::{CLUSTER, Link};
 use crate::platform::{Access, Platform};
+use crate::sync::is_broken;
 use crate::units::{MigrateType, Order, Pfn};
 use crate::zone::counters::TransferCounters;
 use crate::zone::request::BlockRequest;
@@ -142,7 +143,7 @@ impl Plan {
     pub(super) fn carry_out<P: Platform>(&self, view: &ZoneView<'_, P>, counters: &TransferCounters) -> bool {
         let mut hold = ZoneHold::begin(view, counters);
         let stands = self.still_stands(view) && self.may_be_carried_out(view);
-        if !stands && !is_believed() {
+        if !stands && !is_broken!(PlansNotRechecked) {
             return false;
         }
         for planned in self.clusters() {
@@ -158,16 +159,4 @@ impl Plan {
         hold.count_moved(pages);
         true
     }
-}
-
-/// Whether a plan is carried out unchecked.
-#[cfg(not(loom))]
-const fn is_believed() -> bool {
-    false
-}
-
-/// Whether a plan is carried out unchecked: in a broken model.
-#[cfg(loom)]
-fn is_believed() -> bool {
-    crate::sync::is_weakened(crate::sync::Weakness::PlansNotRechecked)
 }

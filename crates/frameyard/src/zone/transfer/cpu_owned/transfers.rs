@@ -237,11 +237,7 @@ fn give_to_owners<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, mut left: Batc
 
 /// Whether the owner whose lock is held owns the pageblock of a frame. A model may leave the check out.
 fn still_owns<P: Platform>(owned: &LockedCpuOwned<'_, P>, pfn: Pfn) -> bool {
-    #[cfg(any(loom, shuttle))]
-    if crate::sync::is_weakened(crate::sync::Weakness::OwnerNotRechecked) {
-        return true;
-    }
-    owned.owns(pfn)
+    crate::sync::is_broken!(OwnerNotRechecked) || owned.owns(pfn)
 }
 
 /// What became of a block.

@@ -9,7 +9,7 @@
 use super::{BatchStack, State};
 use crate::page::{FrameState, Link, Tag};
 use crate::platform::{Access, LineKind, Platform, SharedLine};
-use crate::sync::Ordering;
+use crate::sync::{Ordering, is_broken};
 use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn, PfnRange};
 use crate::zone::batch::{BATCH, packed};
 use crate::zone::fixed_vec::FixedVec;
@@ -38,7 +38,7 @@ impl<'a> Collecting<'a> {
     fn begin<P: Platform>(view: ZoneView<'a, P>) -> Self {
         let state = &view.zone.mechanisms.depot;
         // Relaxed: a CPU that finds a stack empty sees this registration by the Release with which the collector popped.
-        state.collectors.fetch_add(collector(), Ordering::Relaxed);
+        state.collectors.fetch_add(u32::from(!is_broken!(CollectorsNotRegistered)), Ordering::Relaxed);
         Self(state)
     }
 }
@@ -46,20 +46,8 @@ impl<'a> Collecting<'a> {
 impl Drop for Collecting<'_> {
     fn drop(&mut self) {
         // Release: pairs with the Acquire in `collect`.
-        self.0.collectors.fetch_sub(collector(), Ordering::Release);
+        self.0.collectors.fetch_sub(u32::from(!is_broken!(CollectorsNotRegistered)), Ordering::Release);
     }
-}
-
-/// What one collector counts as.
-#[cfg(not(any(loom, shuttle)))]
-const fn collector() -> u32 {
-    1
-}
-
-/// What one collector counts as: in a broken model, nothing.
-#[cfg(any(loom, shuttle))]
-fn collector() -> u32 {
-    u32::from(!crate::sync::is_weakened(crate::sync::Weakness::CollectorsNotRegistered))
 }
 
 /// Returns all batches of the depot to the free lists, and waits for other collectors.

@@ -26,7 +26,7 @@
 use crate::memmap::MemMap;
 use crate::page::Link;
 use crate::platform::{Access, LineKind, Platform, SharedLine};
-use crate::sync::{AtomicU64, Ordering, all_atomic};
+use crate::sync::{AtomicU64, Ordering, all_atomic, is_broken};
 use crate::zone::transfer::depot::DepotStatistics;
 
 /// A stack of full batches of one type, with its counters, on a cache line of its own.
@@ -50,18 +50,6 @@ all_atomic!(BatchStack { top, pushed, left, stolen, collected, overflowed, retri
 
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<BatchStack>() == 64, "a stack is one cache line");
-
-/// What a departing batch adds to the tag.
-#[cfg(not(any(loom, shuttle)))]
-const fn tag_step() -> u64 {
-    1
-}
-
-/// What a departing batch adds to the tag: in a broken model, nothing.
-#[cfg(any(loom, shuttle))]
-fn tag_step() -> u64 {
-    u64::from(!crate::sync::is_weakened(crate::sync::Weakness::ConstantTags))
-}
 
 /// The top word, taken apart.
 #[derive(Clone, Copy, Debug)]
@@ -89,7 +77,8 @@ impl Top {
 
     /// The word with another link and the next tag.
     fn left_with(self, link: Link) -> u64 {
-        (self.word >> self.link_bits).wrapping_add(tag_step()) << self.link_bits | u64::from(link.0)
+        (self.word >> self.link_bits).wrapping_add(u64::from(!is_broken!(ConstantTags))) << self.link_bits
+            | u64::from(link.0)
     }
 }
 

@@ -80,7 +80,7 @@ pub fn weakened<T>(weakness: Weakness, explore: impl FnOnce() -> T) -> T {
 
 /// The weakness in force.
 #[cfg(loom)]
-pub(super) fn weakness() -> Weakness {
+pub(crate) fn weakness() -> Weakness {
     WEAKNESS.get()
 }
 

@@ -3,9 +3,9 @@
 //! The difference between two sizes is the cost of a page, including writing, fencing and freeing.
 //!
 //! ```console
-//! $ cargo build --release -p frameyard-host --example bring_up
-//! $ valgrind --tool=callgrind --callgrind-out-file=/dev/null target/release/examples/bring_up 1048576 kernel stream
-//! $ valgrind --tool=callgrind --callgrind-out-file=/dev/null target/release/examples/bring_up 2097152 kernel stream
+//! $ cargo build --release -p frameyard-host --example init_map
+//! $ valgrind --tool=callgrind --callgrind-out-file=/dev/null target/release/examples/init_map 1048576 kernel stream
+//! $ valgrind --tool=callgrind --callgrind-out-file=/dev/null target/release/examples/init_map 2097152 kernel stream
 //! ```
 
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("bring_up: {error}; usage: bring_up FRAMES zero|kernel INITIALISER");
+            eprintln!("init_map: {error}; usage: init_map FRAMES zero|kernel INITIALISER");
             ExitCode::from(2)
         }
     }

@@ -2,7 +2,7 @@
 
 use frameyard::ByteSize;
 use frameyard::boot::Initialiser;
-use frameyard_sim::bring_up::{self, BringUp, BringUpRun, BringUpThreads};
+use frameyard_sim::deferred_init::{self, DeferredInit, DeferredInitRun, InitThreads};
 use frameyard_sim::{Cause, Machine, Spent};
 
 /// The published times of a machine, in ms.
@@ -26,11 +26,11 @@ fn published() -> Vec<Published> {
     lines.map(row).collect()
 }
 
-fn bring_up(machine: &Machine, threads: BringUpThreads) -> BringUpRun {
-    bring_up::run(machine, &BringUp::of_kernel(threads)).unwrap()
+fn init(machine: &Machine, threads: InitThreads) -> DeferredInitRun {
+    deferred_init::run(machine, &DeferredInit::of_kernel(threads)).unwrap()
 }
 
-fn ms(run: &BringUpRun) -> f64 {
+fn ms(run: &DeferredInitRun) -> f64 {
     run.time.as_ns() / 1e6
 }
 
@@ -44,8 +44,8 @@ fn parallel_times_are_within_a_quarter_of_the_published_ones_on_all_six_machines
     assert_eq!(rows.len(), 6);
     for row in rows {
         let machine = built_in(row.machine);
-        let base = ms(&bring_up(&machine, BringUpThreads::OnePerNode));
-        let parallel = ms(&bring_up(&machine, BringUpThreads::OnePerCpu));
+        let base = ms(&init(&machine, InitThreads::OnePerNode));
+        let parallel = ms(&init(&machine, InitThreads::OnePerCpu));
         assert!((parallel / row.parallel - 1.0).abs() < 0.25, "{}: {parallel} of {} ms", row.machine, row.parallel);
         assert!((base / row.base - 1.0).abs() < 0.25, "{}: {base} of {} ms", row.machine, row.base);
     }
@@ -56,12 +56,12 @@ fn one_machine_alone_was_calibrated_and_all_have_its_parameters() {
     let calibrated = built_in("haswell-2699v3");
     for row in published() {
         let machine = built_in(row.machine);
-        let free = |machine: &Machine| (machine.bring_up.page_cycles, machine.bring_up.channel_share);
+        let free = |machine: &Machine| (machine.map_init.page_cycles, machine.map_init.channel_share);
         assert_eq!(free(&machine), free(&calibrated), "{}", row.machine);
         assert!(machine.calibration.rows.iter().all(|row| row.contains("haswell-2699v3,")), "{}", row.machine);
         if machine.name == calibrated.name {
-            for (threads, time) in [(BringUpThreads::OnePerNode, row.base), (BringUpThreads::OnePerCpu, row.parallel)] {
-                let found = ms(&bring_up(&machine, threads));
+            for (threads, time) in [(InitThreads::OnePerNode, row.base), (InitThreads::OnePerCpu, row.parallel)] {
+                let found = ms(&init(&machine, threads));
                 assert!((found / time - 1.0).abs() < 0.01, "{found} of {time} ms");
             }
         }
@@ -70,12 +70,13 @@ fn one_machine_alone_was_calibrated_and_all_have_its_parameters() {
 
 #[test]
 fn time_is_linear_in_memory_for_every_fraction() {
-    for threads in [BringUpThreads::OnePerNode, BringUpThreads::OnePerCpu] {
+    for threads in [InitThreads::OnePerNode, InitThreads::OnePerCpu] {
         let mut machine = built_in("zen-7551-guest16");
         let mut times = Vec::new();
         for (gib, fraction) in [(32, 32), (64, 32), (64, 16), (64, 8)] {
             machine.high_memory = vec![ByteSize::gib(gib)];
-            let run = bring_up::run(&machine, &BringUp { fraction, ..BringUp::of_kernel(threads) }).unwrap();
+            let run =
+                deferred_init::run(&machine, &DeferredInit { fraction, ..DeferredInit::of_kernel(threads) }).unwrap();
             times.push(ms(&run) / gib as f64);
         }
         for time in &times {
@@ -88,50 +89,50 @@ fn time_is_linear_in_memory_for_every_fraction() {
 fn one_thread_is_bound_by_cycles_and_latency_and_many_by_the_channel() {
     let mut machine = built_in("haswell-2699v3");
     machine.high_memory = vec![ByteSize::gib(128); 2];
-    let costs = machine.bring_up;
+    let costs = machine.map_init;
     let pages = (128 << 18) as f64;
     let alone = costs.page_cycles / 2.8 + machine.costs.local_memory_ns / costs.lines_in_flight;
     let channel = 2.0 * 64.0 / (machine.memory.node_gb_per_s * costs.channel_share);
     let expect = |threads, ns: f64| {
-        let found = ms(&bring_up(&machine, threads)) * 1e6 / pages;
+        let found = ms(&init(&machine, threads)) * 1e6 / pages;
         assert!((found / ns - 1.0).abs() < 0.04, "{threads:?}: {found} ns for each page, {ns} expected");
     };
-    expect(BringUpThreads::OnePerNode, alone);
-    expect(BringUpThreads::Count(4), alone / 4.0);
-    expect(BringUpThreads::Count(18), channel);
-    expect(BringUpThreads::OnePerCpu, channel);
+    expect(InitThreads::OnePerNode, alone);
+    expect(InitThreads::Count(4), alone / 4.0);
+    expect(InitThreads::Count(18), channel);
+    expect(InitThreads::OnePerCpu, channel);
 }
 
 #[test]
 fn streaming_halves_the_time_of_a_full_channel() {
     let machine = built_in("haswell-2699v3");
-    let cached = bring_up(&machine, BringUpThreads::OnePerCpu);
-    let how = BringUp { initialiser: Initialiser::Stream, ..BringUp::of_kernel(BringUpThreads::OnePerCpu) };
-    let streamed = bring_up::run(&machine, &how).unwrap();
+    let cached = init(&machine, InitThreads::OnePerCpu);
+    let how = DeferredInit { initialiser: Initialiser::Stream, ..DeferredInit::of_kernel(InitThreads::OnePerCpu) };
+    let streamed = deferred_init::run(&machine, &how).unwrap();
     let ratio = cached.simulated.0 as f64 / streamed.simulated.0 as f64;
     assert!((1.8..2.05).contains(&ratio), "{ratio}");
-    let waits = |run: &BringUpRun| run.account.by_cause(Cause::Bandwidth).time;
+    let waits = |run: &DeferredInitRun| run.account.by_cause(Cause::Bandwidth).time;
     assert!(waits(&streamed) < waits(&cached));
 }
 
 #[test]
 fn an_all_zero_map_takes_little_time() {
     let machine = built_in("haswell-2699v3-guest4");
-    let how = BringUp { initialiser: Initialiser::None, ..BringUp::of_kernel(BringUpThreads::OnePerCpu) };
-    let run = bring_up::run(&machine, &how).unwrap();
-    assert!(run.time.0 * 10 < bring_up(&machine, BringUpThreads::OnePerCpu).time.0);
+    let how = DeferredInit { initialiser: Initialiser::None, ..DeferredInit::of_kernel(InitThreads::OnePerCpu) };
+    let run = deferred_init::run(&machine, &how).unwrap();
+    assert!(run.time.0 * 10 < init(&machine, InitThreads::OnePerCpu).time.0);
 }
 
 #[test]
 fn the_account_is_complete_and_a_repeated_run_gives_the_same_numbers() {
     for name in ["skylake-8167m", "zen-7551-guest4"] {
         let machine = built_in(name);
-        let run = bring_up(&machine, BringUpThreads::OnePerCpu);
+        let run = init(&machine, InitThreads::OnePerCpu);
         assert_eq!(run.account.total().0, machine.cpus() as u64 * run.simulated.0, "{name}");
         let threads: usize = run.nodes.iter().map(|node| node.threads).sum();
         assert_eq!(threads, machine.cpus(), "{name}");
         let idle = run.account.of(Spent::Idle).time.0 as f64 / run.account.total().0 as f64;
         assert!(idle < 0.15, "{name}: {idle} of the time CPUs are idle");
-        assert_eq!(format!("{run:?}"), format!("{:?}", bring_up(&machine, BringUpThreads::OnePerCpu)), "{name}");
+        assert_eq!(format!("{run:?}"), format!("{:?}", init(&machine, InitThreads::OnePerCpu)), "{name}");
     }
 }

@@ -7,7 +7,7 @@ use core::cell::Cell;
 
 pub use core::sync::atomic::{Ordering, fence};
 
-use super::{Weakness, is_weakened};
+use crate::weakness::{Weakness, is_weakened};
 
 std::thread_local! {
     /// Whether accesses of this thread's execution are scheduled.
@@ -15,18 +15,15 @@ std::thread_local! {
 }
 
 /// Runs `body` with scheduled accesses, its own and those of all threads of the execution.
-#[cfg(test)]
-pub(crate) fn run_scheduled<T>(body: impl FnOnce() -> T) -> T {
+pub fn run_scheduled<T>(body: impl FnOnce() -> T) -> T {
     with(true, body)
 }
 
 /// Runs `body` without thread switches at accesses.
-#[cfg(test)]
-pub(crate) fn run_alone<T>(body: impl FnOnce() -> T) -> T {
+pub fn run_alone<T>(body: impl FnOnce() -> T) -> T {
     with(false, body)
 }
 
-#[cfg(test)]
 fn with<T>(scheduled: bool, body: impl FnOnce() -> T) -> T {
     struct Restore(bool);
     impl Drop for Restore {
@@ -39,28 +36,24 @@ fn with<T>(scheduled: bool, body: impl FnOnce() -> T) -> T {
 }
 
 /// What a thread does before one of its accesses.
-#[cfg(test)]
 struct Interlude {
     thread: shuttle::thread::ThreadId,
     accesses_before: u32,
     act: std::boxed::Box<dyn FnOnce()>,
 }
 
-#[cfg(test)]
 std::thread_local! {
     static INTERLUDE: std::cell::RefCell<Option<Interlude>> = const { std::cell::RefCell::new(None) };
 }
 
 /// Makes the calling thread of an execution run `act` after `accesses` further accesses, before the next one.
-#[cfg(test)]
-pub(crate) fn act_after(accesses: u32, act: impl FnOnce() + 'static) {
+pub fn act_after(accesses: u32, act: impl FnOnce() + 'static) {
     let thread = shuttle::thread::current().id();
     let act = std::boxed::Box::new(act);
     INTERLUDE.set(Some(Interlude { thread, accesses_before: accesses, act }));
 }
 
 /// Runs the interlude if it is due on this thread.
-#[cfg(test)]
 fn act() {
     let due = INTERLUDE.with_borrow_mut(|interlude| match interlude {
         Some(due) if due.thread == shuttle::thread::current().id() => match due.accesses_before.checked_sub(1) {
@@ -81,7 +74,6 @@ fn act() {
 #[track_caller]
 fn choose() {
     if SCHEDULED.get() && !std::thread::panicking() {
-        #[cfg(test)]
         act();
         // Time stands still in an execution. Unlike a yield, this is no hint to prefer other threads.
         shuttle::thread::sleep(core::time::Duration::ZERO);

@@ -2,7 +2,7 @@
 
 pub use loom::sync::atomic::{Ordering, fence};
 
-use super::{Weakness, is_weakened, weakness};
+use crate::weakness::{Weakness, is_weakened, weakness};
 
 fn load_ordering<T>(ordering: Ordering) -> Ordering {
     match weakness() {

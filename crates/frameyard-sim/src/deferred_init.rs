@@ -1,11 +1,11 @@
 //! Initialising the memory map of a simulated machine, in virtual time.
 //!
 //! The yard is created in the state after early boot, with the map of each node's first section
-//! ([`InitMode::Deferred`]). Then [`finish_init`](frameyard::Yard::finish_init) runs in virtual time, with the same
+//! ([`InitMode::Deferred`]). Then [`YardInit::finish`](frameyard::views::YardInit::finish) runs in virtual time, with the same
 //! jobs and locks as on a real machine.
 //!
-//! The map of a large machine needs much host memory. So a [fraction](BringUp::fraction) of each node is simulated,
-//! in sections smaller by the same factor, and the time multiplied.
+//! The map of a large machine needs much host memory. The simulator therefore runs a [fraction](DeferredInit::fraction) of
+//! each node, in sections smaller by the same factor, and multiplies the time.
 
 use frameyard::boot::{InitJobs, InitMode, Initialiser, JobGranularity, MapInit};
 use frameyard::page::MapContent;
@@ -19,7 +19,7 @@ use crate::time::Picos;
 
 /// The threads that initialise a node's map.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum BringUpThreads {
+pub enum InitThreads {
     /// One: the kernel's `pgdatinit` thread, before it used jobs of several threads.
     OnePerNode,
     /// One for each CPU of the node (the kernel's `deferred_page_init_max_threads`), up to one for each section.
@@ -30,29 +30,29 @@ pub enum BringUpThreads {
 
 /// How a simulated machine initialises its map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BringUp {
+pub struct DeferredInit {
     /// The threads.
-    pub threads: BringUpThreads,
+    pub threads: InitThreads,
     /// How page structures are written: with a kernel's content, or not at all ([`Initialiser::None`]).
     pub initialiser: Initialiser,
     /// The divisor of each node's memory: a power of two, at most 32.
     pub fraction: u16,
 }
 
-impl BringUp {
+impl DeferredInit {
     /// The usual divisor: the map of a machine with 1 TiB takes 512 MiB of the host.
     pub const FRACTION: u16 = 32;
 
     /// As a kernel does it, by these threads.
     #[must_use]
-    pub const fn of_kernel(threads: BringUpThreads) -> Self {
+    pub const fn of_kernel(threads: InitThreads) -> Self {
         Self { threads, initialiser: Initialiser::StoresPerPage, fraction: Self::FRACTION }
     }
 }
 
 /// The result of an initialisation.
 #[derive(Clone, PartialEq, Debug)]
-pub struct BringUpRun {
+pub struct DeferredInitRun {
     /// The time for all of the machine's memory.
     pub time: Picos,
     /// The time of the simulated fraction.
@@ -67,12 +67,12 @@ pub struct BringUpRun {
 ///
 /// # Errors
 ///
-/// [`SimError`] where the host has too little memory.
+/// [`SimError`] if the host has too little memory.
 ///
 /// # Panics
 ///
-/// Where the fraction is invalid.
-pub fn run(machine: &Machine, how: &BringUp) -> Result<BringUpRun, SimError> {
+/// If the fraction is invalid.
+pub fn run(machine: &Machine, how: &DeferredInit) -> Result<DeferredInitRun, SimError> {
     let fraction = u64::from(how.fraction);
     assert!(fraction.is_power_of_two() && fraction <= 32, "the fraction is a power of two, at most 32");
     let (pageblock, max) = (Order(9), Order(10));
@@ -81,9 +81,9 @@ pub fn run(machine: &Machine, how: &BringUp) -> Result<BringUpRun, SimError> {
     let jobs = InitJobs {
         granularity: JobGranularity::Ranges,
         threads: match how.threads {
-            BringUpThreads::OnePerNode => Some(1),
-            BringUpThreads::OnePerCpu => None,
-            BringUpThreads::Count(count) => Some(count.into()),
+            InitThreads::OnePerNode => Some(1),
+            InitThreads::OnePerCpu => None,
+            InitThreads::Count(count) => Some(count.into()),
         },
         alignment: Some(geometry.section_pages()),
         min_chunk: Some(geometry.section_pages()),
@@ -99,7 +99,7 @@ pub fn run(machine: &Machine, how: &BringUp) -> Result<BringUpRun, SimError> {
     let finish = || yard.init().finish().expect("the whole map is present, and no worker panics");
     let end = yard.run(vec![(CpuId(0), Box::new(finish))])?;
     let simulated = end - begin;
-    Ok(BringUpRun {
+    Ok(DeferredInitRun {
         time: Picos(simulated.0 * fraction),
         simulated,
         nodes: yard.platform().node_inits(),

@@ -7,9 +7,9 @@ use frameyard::boot::{InitMode, Initialiser, JobGranularity};
 use frameyard::page::{MapContent, Page};
 use frameyard_host::HostTopology;
 
+use super::MemmapArgs;
 use super::machine::{nodes, section_frames};
 use crate::Failure;
-use crate::cli::MemmapArgs;
 
 /// The largest map without `--full`.
 const USUAL_LIMIT: ByteSize = ByteSize::gib(1);
@@ -203,12 +203,9 @@ fn lazy_frames(args: &MemmapArgs, host: &HostTopology) -> Result<Vec<u64>, Failu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{BenchWorkload, Command, parse};
 
     fn sweep(line: &str) -> Result<Sweep, String> {
-        let words = ["frameyard", "bench", "memmap"].into_iter().chain(line.split_whitespace());
-        let Command::Bench(bench) = parse(words).unwrap().command else { panic!("{line}") };
-        let BenchWorkload::Memmap(args) = bench.workload else { panic!("{line}") };
+        let args: MemmapArgs = crate::args::read(line).unwrap();
         Sweep::of(&args, &HostTopology::current().unwrap()).map_err(|failure| failure.to_string())
     }
 

@@ -11,14 +11,14 @@ use frameyard::ByteSize;
 use frameyard::locks::LockUse;
 use frameyard::policy::ZonePolicy;
 use frameyard_vm::LruPolicy;
+use frameyard_workloads::TaskMode;
+use frameyard_workloads::transfer::{Direction, TransferCounts};
 
+use super::ZoneLockWorkload;
 use super::sample::Sample;
-use crate::cli::ZoneLockWorkload;
 use crate::commands::published_table::{MEASURED, PUBLISHED, ZoneLockRecord};
 use crate::measure::Spread;
 use crate::output::{Format, Row, rounded};
-use frameyard_workloads::TaskMode;
-use frameyard_workloads::transfer::{Direction, TransferCounts};
 
 /// What was run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -157,17 +157,17 @@ fn locks(timed: &[&Sample], untimed: &[&Sample]) -> Row {
 /// What is known of refills and of drains.
 fn directions(timed: &[&Sample]) -> Row {
     let of = |value: &dyn Fn(&TransferCounts) -> Option<f64>| {
-        median(timed.iter().flat_map(|run| &run.crossings).filter_map(value)).map(fine)
+        median(timed.iter().flat_map(|run| &run.transfers).filter_map(value)).map(fine)
     };
-    let refill = |value: fn(&Direction) -> Option<f64>| of(&|crossing| value(&crossing.refill));
-    let drain = |value: fn(&Direction) -> Option<f64>| of(&|crossing| value(&crossing.drain));
+    let refill = |value: fn(&Direction) -> Option<f64>| of(&|counts| value(&counts.refill));
+    let drain = |value: fn(&Direction) -> Option<f64>| of(&|counts| value(&counts.drain));
     let taken: fn(&Direction) -> Option<f64> = |of| per_1000_pages(of.zone_lock, of.pages);
     let held: fn(&Direction) -> Option<f64> = |of| per_page(of.zone_lock.hold_ns, of.pages);
     let lines: fn(&Direction) -> Option<f64> = |of| per_page(of.lines_under_lock?, of.pages);
     // Each page is refilled once and drained once.
-    let both = of(&|crossing| {
-        let lines = crossing.refill.lines_under_lock? + crossing.drain.lines_under_lock?;
-        per_page(lines, crossing.refill.pages + crossing.drain.pages)
+    let both = of(&|counts| {
+        let lines = counts.refill.lines_under_lock? + counts.drain.lines_under_lock?;
+        per_page(lines, counts.refill.pages + counts.drain.pages)
     });
     Row::new()
         .data("zone_lock_acquisitions_per_1000_pages_refill", refill(taken))
@@ -299,8 +299,8 @@ mod tests {
     #[test]
     fn lines_are_counted_for_each_page_of_refills_and_drains() {
         let way = |lines| Direction { pages: 100, zone_lock: LockUse::default(), lines_under_lock: Some(lines) };
-        let crossings = vec![TransferCounts { refill: way(10), drain: way(100) }; 3];
-        let timed = Sample { locks_are_timed: true, crossings, ..sample(1.0, 1) };
+        let transfers = vec![TransferCounts { refill: way(10), drain: way(100) }; 3];
+        let timed = Sample { locks_are_timed: true, transfers, ..sample(1.0, 1) };
         let row = measured(&combination(), &[timed]);
         let lines =
             [row.number("page_lines_under_lock_per_page_refill"), row.number("page_lines_under_lock_per_page_drain")];

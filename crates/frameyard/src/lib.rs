@@ -11,6 +11,11 @@
 //! 3. [`Yard::create`] initialises both, with an implementation of [`Platform`] for the environment.
 //! 4. [`Yard::alloc`] and [`Yard::free`] move blocks of 2^order frames; [`Frames`] is a guard that frees on drop.
 //!
+//! # Waiting
+//!
+//! The fast paths try one lock and never wait. Other calls spin for locks, whose holders never sleep. What else a call waits
+//! for, and how long, depends on its flags: the table in [`alloc`](alloc#waiting) lists it.
+//!
 //! # Chapters
 //!
 //! | module | for |

@@ -107,7 +107,8 @@ impl<P: Platform> Yard<P> {
     ///
     /// [`YardConfig::map_init`] defines which part of the map is initialised now. Unless its initialiser writes every
     /// page, the call writes one page structure per free or reserved block, so a map on fresh memory stays untouched
-    /// apart from one host page per maximum-order block. Needs 33 KiB of stack: one record for each possible zone.
+    /// apart from one host page per maximum-order block. Planning and creating need less than 8 KiB of stack each in an
+    /// optimised build, however large the machine.
     ///
     /// # Errors
     ///
@@ -304,7 +305,7 @@ impl<P: Platform> Yard<P> {
     /// The initialiser of parts of the memory map.
     fn bring_up(&self) -> BringUp<'_, P> {
         BringUp {
-            tables: self.tables,
+            tables: &self.tables,
             map: self.map,
             geometry: self.geometry,
             poisoning: self.poisoning,

@@ -60,7 +60,7 @@ pub(crate) use pageblock::PageblockMap;
 pub use pcp_sizing::{HighFraction, PcpSizes, PcpSizing, PcpSizingError, PcpZone};
 pub use policy::ZonePolicy;
 pub(crate) use range::{RangeBlocked, RangeLists, covering_block, pieces};
-pub(crate) use reporting::{ReportBatch, Taken};
+pub(crate) use reporting::Taken;
 pub(crate) use request::{BlockRequest, CmaUse, Fallback};
 pub(crate) use state::{CmaEvents, Reserves, Zone};
 pub use transfer::{ClusterDrains, ClusterStatistics, CpuOwnedStatistics, DepotStatistics, TransferStatistics};

@@ -36,7 +36,7 @@ pub(crate) use pass::Grain;
 
 /// Everything that initialising a part of the memory map needs.
 pub(crate) struct BringUp<'a, P> {
-    pub(crate) tables: Tables,
+    pub(crate) tables: &'a Tables,
     pub(crate) map: MemMap,
     pub(crate) geometry: Geometry,
     pub(crate) poisoning: Poisoning,

@@ -40,7 +40,7 @@ pub(crate) unsafe fn init<P: Platform>(
 ) -> Result<Tables, BootError> {
     config.map_init.check(config.geometry, config.cpus.len())?;
     // SAFETY: passed on to the caller.
-    let tables = unsafe { layout.carve(control) }.ok_or(BootError::LayoutMismatch)?;
+    let mut tables = unsafe { layout.carve(control) }.ok_or(BootError::LayoutMismatch)?;
     let mode = config.map_init.mode;
     write_header(&tables, config, layout);
     write_cpus_and_distances(&tables, config, layout);
@@ -48,11 +48,12 @@ pub(crate) unsafe fn init<P: Platform>(
     write_ranges(&tables, memory, config.geometry, layout)?;
     write_zonelists(&tables);
     write_pcps(&tables);
-    let tables = write_free_ranges(tables, memory, config.geometry, layout)?;
+    write_free_ranges(&mut tables, memory, config.geometry, layout)?;
     if mode == InitMode::Lazy {
         tables.zones.iter().for_each(Zone::count_deferred);
     }
-    let bring_up = BringUp { tables, map, geometry: config.geometry, poisoning: config.poisoning, writer, platform };
+    let bring_up =
+        BringUp { tables: &tables, map, geometry: config.geometry, poisoning: config.poisoning, writer, platform };
     mark_cma(&bring_up, memory, mode)?;
     let mechanism = Mechanism::of(config.policy).ok_or(BootError::PolicyNotBuilt(config.policy))?;
     let batch = |present| planned_batch(config, present);
@@ -228,11 +229,11 @@ fn write_pcps(tables: &Tables) {
 /// Writes the table of free memory, and from it the managed frames of each zone: cuts reserved ranges, which ascend by
 /// their starts and may overlap, out of memory, which ascends without overlap.
 fn write_free_ranges(
-    tables: Tables,
+    tables: &mut Tables,
     memory: &dyn MemorySource,
     geometry: Geometry,
     layout: &Layout,
-) -> Result<Tables, BootError> {
+) -> Result<(), BootError> {
     let (mut count, mut reserved_ranges) = (0, 0);
     let mut add = |(free, zone): (PfnRange, ZoneId)| {
         if let Some(entry) = tables.free.get(count).filter(|_| !free.is_empty()) {
@@ -254,7 +255,7 @@ fn write_free_ranges(
     });
     rest.into_iter().chain(ranges).for_each(&mut add);
     let as_planned = reserved_ranges == layout.counts.reserved;
-    tables.with_free_ranges(count).filter(|_| as_planned).ok_or(BootError::LayoutMismatch)
+    tables.set_free_ranges(count).filter(|()| as_planned).ok_or(BootError::LayoutMismatch)
 }
 
 /// Gives the pageblocks of contiguous memory areas their type before anything in them is freed. Areas are initialised

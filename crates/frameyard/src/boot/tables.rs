@@ -250,10 +250,11 @@ impl SectionEntry {
 }
 
 impl Tables {
-    /// These tables with that many ranges of free memory; `None` if there is no room for them.
-    pub(super) fn with_free_ranges(self, count: usize) -> Option<Self> {
+    /// Sets the number of ranges of free memory; `None` if there is no room for them.
+    pub(super) fn set_free_ranges(&mut self, count: usize) -> Option<()> {
         self.word(HeaderWord::FreeRanges).store(count as u64, Ordering::Relaxed);
-        Some(Self { free: self.free.get(..count)?, ..self })
+        self.free = self.free.get(..count)?;
+        Some(())
     }
 
     pub(crate) fn word(&self, word: HeaderWord) -> &'static AtomicU64 {

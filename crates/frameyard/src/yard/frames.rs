@@ -149,6 +149,19 @@ impl<'y, P: Platform> Frames<'y, P> {
         Self { yard, range }
     }
 
+    /// Takes frames over that [`into_range`](Self::into_range) gave up.
+    ///
+    /// # Safety
+    ///
+    /// The range is allocated, in blocks that begin and end with it, and no other code frees it.
+    ///
+    /// # Panics
+    ///
+    /// Where that is not so.
+    pub unsafe fn from_range(yard: &'y Yard<P>, range: PfnRange) -> Self {
+        yard.own(range).expect("the frames are allocated, and no other code frees them")
+    }
+
     /// Splits the frames into single ones, each with a guard of its own. Dropping the iterator frees those that it has not
     /// returned.
     pub fn into_single_frames(self) -> impl Iterator<Item = Frames<'y, P>> {

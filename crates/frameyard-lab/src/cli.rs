@@ -101,8 +101,10 @@ mod tests {
     fn every_workload_states_its_duration_and_has_a_quick_run() {
         let mut found = Vec::new();
         commands("frameyard", &command(), &mut found);
-        let workloads = found.iter().filter(|(words, _)| words.starts_with("frameyard bench "));
-        assert!(workloads.clone().count() > 15);
+        let workloads = found
+            .iter()
+            .filter(|(words, _)| words.starts_with("frameyard bench ") || words.starts_with("frameyard sim "));
+        assert!(workloads.clone().count() > 25);
         for (words, of) in workloads {
             let help = of.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.contains("Takes ") && help.contains("--quick"), "{words}: {help}");

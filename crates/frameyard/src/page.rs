@@ -9,7 +9,7 @@
 use core::fmt;
 use core::ptr::NonNull;
 
-use crate::platform::{Access, Platform};
+use crate::platform::{Access, Platform, copied_views};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::{MigrateType, Order, Pfn, ZoneId, named};
 
@@ -336,13 +336,7 @@ pub(crate) struct PageRef<'a, P> {
     platform: &'a P,
 }
 
-impl<P> Clone for PageRef<'_, P> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<P> Copy for PageRef<'_, P> {}
+copied_views!(PageRef);
 
 impl<'a, P: Platform> PageRef<'a, P> {
     /// # Safety

@@ -2,7 +2,7 @@
 //!
 //! | file | shows |
 //! |---|---|
-//! | `lib.rs` | static regions, a [`Yard`] in a static, the kernel's allocation functions |
+//! | `lib.rs` | static regions of sizes known at compile time, a [`Yard`] in a static, the kernel's allocation functions |
 //! | `interrupts.rs` | [`Platform::Guard`] as a section with interrupts disabled |
 //!
 //! A real kernel takes its memory table from the firmware instead of [`RAM`], and gives each CPU its number.
@@ -28,19 +28,20 @@ pub use interrupts::InterruptsOff;
 const RAM_BYTES: usize = 16 << 20;
 /// The number of the first frame.
 const FIRST: Pfn = Pfn(0x1000);
-/// Pages of 4 KiB, sections of 16 MiB.
-const GEOMETRY: Geometry = match Geometry::new(ByteSize::kib(4), ByteSize::mib(16), Order(9), Order(10)) {
+/// Pages of 4 KiB, pageblocks of 2 MiB, and one section for all of [`RAM`].
+const GEOMETRY: Geometry = match Geometry::new(ByteSize(4096), ByteSize(RAM_BYTES as u64), Order(9), Order(10)) {
     Ok(geometry) => geometry,
-    Err(_) => panic!("the sizes fit together"),
+    Err(_) => panic!("a section is a power of two and holds whole blocks"),
 };
-/// One CPU, one range of memory, nothing reserved. [`init`] reports an error if the memory table exceeds these bounds.
+/// The machine: one node, one CPU, one range of memory.
 const BOUNDS: MachineBounds = MachineBounds {
     memory_ranges: 1,
     reserved_ranges: 0,
     ..MachineBounds::of_memory(GEOMETRY, ByteSize(RAM_BYTES as u64))
 };
-/// The most that the map and the control region of such a machine need.
+/// Room for 64 bytes per frame.
 const MAP_BYTES: usize = BOUNDS.map_bytes().0 as usize;
+/// Room for the tables of zones, lists and sections.
 const CONTROL_BYTES: usize = BOUNDS.control_bytes().0 as usize;
 
 static RAM: Region<RAM_BYTES> = Region::new();
@@ -86,9 +87,13 @@ impl Platform for Kernel {
         CpuId(0)
     }
 
-    /// With one CPU and interrupts disabled under every lock, a lock is never contended.
-    fn relax(&self, _round: u32) {
-        core::hint::spin_loop();
+    /// Pauses, and never sleeps: the caller may hold locks, or be an interrupt handler. 32 pauses take about 1 µs.
+    ///
+    /// With one CPU and interrupts disabled under every lock, a lock is never contended; a kernel for several CPUs waits here.
+    fn relax(&self, round: u32) {
+        for _ in 0..1 << round.min(5) {
+            core::hint::spin_loop();
+        }
     }
 
     fn frame_bytes(&self, pfn: Pfn) -> Option<NonNull<u8>> {

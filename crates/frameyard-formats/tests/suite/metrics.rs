@@ -296,7 +296,7 @@ fn histograms_count_only_while_locks_are_timed() {
     churn(&yard, 500);
     yard.drain_all();
     let free = yard.zone(NORMAL).lock_telemetry().since(&untimed);
-    // One look at the clock when the lock was got and one before it is given back: 10 ns.
+    // The clock is read after the lock is acquired and before it is released: 10 ns.
     assert_eq!(free.hold_ns.count(), free.uses.acquisitions);
     assert_eq!(free.hold_ns.buckets().next(), Some((Some(32), free.uses.acquisitions)));
     assert_eq!(free.uses.hold_ns, 10 * free.uses.acquisitions);
@@ -357,7 +357,7 @@ const OF_POLICIES: [&str; 9] =
     ["skipped_", "later_", "unmerged_", "cluster", "overflow_", "full_batch_", "cross_cpu_", "owned_", "depot_"];
 
 /// Takes many frames on one CPU, frees most of them on another, and has the zone compacted.
-fn cross(policy: ZonePolicy) -> HashMap<&'static str, u64> {
+fn transfer(policy: ZonePolicy) -> HashMap<&'static str, u64> {
     let yard = Fixture::small(2, 32 << 10);
     yard.set_policy(policy).unwrap();
     run_on(0);
@@ -381,7 +381,7 @@ fn cross(policy: ZonePolicy) -> HashMap<&'static str, u64> {
 
 /// Demands that a policy moves these metrics, and no other of those that only some policies do.
 fn assert_acts(policy: ZonePolicy, expected: &[&str]) {
-    let sums = cross(policy);
+    let sums = transfer(policy);
     for (name, value) in &sums {
         let of_policies = OF_POLICIES.iter().any(|start| name.starts_with(start))
             && !["clusters_max", "owned_lock_acquisitions"].contains(name);
@@ -412,8 +412,8 @@ fn cluster_policies_count_skipped_merges_and_detaches() {
 }
 
 #[test]
-fn owned_blocks_count_cross_cpu_frees() {
-    let sums = cross(ZonePolicy::OwnedBlocks);
+fn owned_blocks_count_frees_by_other_cpus() {
+    let sums = transfer(ZonePolicy::OwnedBlocks);
     for name in ["owned_claims", "owned_pages_taken", "owned_pages_freed_local", "owned_merges", "owned_pageblocks"] {
         assert!(sums[name] > 0, "{name}");
     }
@@ -425,7 +425,7 @@ fn owned_blocks_count_cross_cpu_frees() {
 
 #[test]
 fn depot_counts_pushed_and_popped_batches() {
-    let sums = cross(ZonePolicy::Depot);
+    let sums = transfer(ZonePolicy::Depot);
     let pushed = sums["depot_pushes"];
     assert!(pushed > 40 && sums["depot_pops"] > 10 && sums["depot_batches"] > 10, "{sums:?}");
     assert!(sums["depot_pops"] + sums["depot_collected"] <= pushed, "{sums:?}");

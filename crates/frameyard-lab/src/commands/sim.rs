@@ -14,8 +14,10 @@ use crate::Failure;
 
 /// What follows the options in the help text.
 const HELP: &str = "\
+Every command states its duration in its own --help and returns rows within 30 seconds with --quick.
+
 Examples:
-  frameyard sim page-fault --tasks 1,2 --lru vanilla
+  frameyard sim page-fault --quick
   frameyard sim page-fault --machine skylake-112 --tasks 112 --mode processes --policy vanilla-4.16,depot
   frameyard sim check --table zone-lock";
 

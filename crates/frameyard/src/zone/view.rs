@@ -20,7 +20,7 @@ use super::state::Zone;
 use crate::locks::LockHold;
 use crate::memmap::{Located, MemMap};
 use crate::page::{PageRef, Tag};
-use crate::platform::{Access, LineKind, LockId, Platform, SharedLine};
+use crate::platform::{Access, LineKind, LockId, Platform, SharedLine, copied_views};
 use crate::units::{CpuId, Geometry, MigrateType, Order, PageCount, Pfn, ZoneId};
 
 /// A zone and what its operations need.
@@ -38,13 +38,7 @@ pub(crate) struct ZoneView<'a, P> {
     pub(crate) mechanisms: MechanismTables,
 }
 
-impl<P> Clone for ZoneView<'_, P> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<P> Copy for ZoneView<'_, P> {}
+copied_views!(ZoneView);
 
 impl<'a, P: Platform> ZoneView<'a, P> {
     #[inline(always)]

@@ -293,7 +293,7 @@ fn with_a_cut_in_progress(yard: &Fixture, meanwhile: impl FnOnce()) {
 }
 
 #[test]
-fn whoever_waits_for_a_thread_stopped_in_a_cut_gives_up_and_nothing_is_lost() {
+fn a_wait_for_a_thread_stopped_in_a_detachment_ends_without_loss() {
     let yard = yard(ZonePolicy::Cluster, 256);
     let range = PfnRange::new(FIRST + PageCount(1024), PageCount(64));
     with_a_cut_in_progress(&yard, || {

@@ -186,7 +186,7 @@ fn owners_that_refuse_at_random_lose_nothing() {
     }
 }
 
-/// An owner that sets blocks aside and never moves them.
+/// An owner that isolates blocks and never moves them.
 struct Unwilling(MigrateProblem);
 
 impl FrameOwner for Unwilling {
@@ -295,7 +295,7 @@ fn compaction_waits_for_a_reason_to_run() {
 fn background_compaction_serves_missed_orders() {
     let yard = Fixture::small(1, 1 << 15);
     let mover = Mover::new(&yard);
-    assert!(yard.compaction().background(NodeId(0), &mover.owners()).is_none(), "nobody missed anything");
+    assert!(yard.compaction().background(NodeId(0), &mover.owners()).is_none(), "no request missed a block");
     assert!(yard.compaction().background(NodeId(9), &mover.owners()).is_none(), "no such node");
     let slots = fill(&yard, &mover);
     thin_out(&yard, &mover, &slots, checkerboard);
@@ -391,7 +391,7 @@ fn proactive_compaction() {
         assert!(steps < 1000, "the background compactor never rests");
     }
     let statistics = yard.zone(ZONE).compaction();
-    assert_eq!(statistics.count(CompactEvent::DaemonWake), 0, "nobody missed a block");
+    assert_eq!(statistics.count(CompactEvent::DaemonWake), 0, "no request missed a block");
     assert!(statistics.count(CompactEvent::Migrated) > 0 && steps > 0);
     assert!(yard.zone(ZONE).unusable_index(HUGE).unwrap() < 910);
     mover.check_all();

@@ -122,7 +122,7 @@ fn a_block_cut_up_gives_several_batches_under_one_hold_of_the_lock() {
 }
 
 #[test]
-fn a_large_block_is_made_of_what_is_in_the_depot() {
+fn a_large_block_is_merged_from_batches_of_the_depot() {
     for gfp in [Gfp::ATOMIC | Gfp::NOWARN, Gfp::KERNEL, Gfp::HIGHUSER_MOVABLE | Gfp::NORETRY] {
         let yard = one_group();
         run_on(0);
@@ -139,7 +139,7 @@ fn a_large_block_is_made_of_what_is_in_the_depot() {
 }
 
 #[test]
-fn another_type_gets_what_is_in_the_depot_before_it_fails() {
+fn a_request_of_another_type_takes_from_the_depot_before_it_fails() {
     let yard = one_group();
     run_on(0);
     let frames = take_all(&yard, Gfp::HIGHUSER_MOVABLE | Gfp::HIGH);
@@ -154,7 +154,7 @@ fn another_type_gets_what_is_in_the_depot_before_it_fails() {
 }
 
 #[test]
-fn large_blocks_are_made_of_what_is_in_the_depot_before_those_of_another_type_are_taken() {
+fn large_blocks_are_merged_from_the_depot_before_another_type_is_taken() {
     let yard = one_group();
     run_on(0);
     // Pageblocks of another type, nearly all of them free.
@@ -302,7 +302,7 @@ fn a_cpu_whose_lists_are_in_use_takes_a_neighbours_rather_than_the_zone_lock() {
 }
 
 #[test]
-fn compaction_merges_what_is_in_the_depot() {
+fn compaction_merges_batches_of_the_depot() {
     let yard = one_group();
     stock(&yard, Gfp::HIGHUSER_MOVABLE, 12);
     yard.compaction().zone(ZONE, CompactRequest::WHOLE_ZONE, &Owners::NONE);
@@ -310,7 +310,7 @@ fn compaction_merges_what_is_in_the_depot() {
 }
 
 #[test]
-fn a_contiguous_range_is_made_of_what_is_in_the_depot() {
+fn a_contiguous_range_takes_frames_from_the_depot() {
     let yard = one_group();
     run_on(0);
     give(&yard, take_all(&yard, Gfp::HIGHUSER_MOVABLE | Gfp::HIGH));
@@ -347,11 +347,11 @@ thread_local! {
 }
 
 #[test]
-fn a_thread_that_stands_in_the_middle_of_a_pop_disturbs_nobody_and_loses_nothing() {
+fn a_thread_stopped_inside_a_pop_neither_blocks_other_threads_nor_loses_frames() {
     const ROUNDS: u64 = 200;
     let yard = one_group();
     stock(&yard, Gfp::HIGHUSER_MOVABLE, 6);
-    // CPU 3 has nothing: its next allocation pops, and its first look at a page is at the head on top.
+    // CPU 3 has nothing: its next allocation pops, and it first reads the head page on top.
     let gates = std::sync::Arc::new((Barrier::new(2), Barrier::new(2), Mutex::new(None)));
     let at_gate = gates.clone();
     yard.watch().spy_with(move |moment| {
@@ -519,7 +519,7 @@ fn with_a_collector_stopped(yard: &Fixture, meanwhile: impl FnOnce()) {
 }
 
 #[test]
-fn whoever_waits_for_a_collector_that_is_stopped_gives_up_and_is_counted() {
+fn a_wait_for_a_stopped_collector_ends_and_is_counted() {
     let yard = one_group();
     stock(&yard, Gfp::HIGHUSER_MOVABLE, 8);
     let counted = || yard.zone(ZONE).clusters();
@@ -536,7 +536,7 @@ fn whoever_waits_for_a_collector_that_is_stopped_gives_up_and_is_counted() {
 fn range_is_ours(owners: &[AtomicU64], range: PfnRange) {
     for frame in 0..range.count().0 {
         let pfn = range.start + PageCount(frame);
-        assert_eq!(owners[(pfn.0 - FIRST.0) as usize].load(Ordering::Relaxed), 0, "{pfn} is somebody's");
+        assert_eq!(owners[(pfn.0 - FIRST.0) as usize].load(Ordering::Relaxed), 0, "{pfn} has another owner");
     }
 }
 

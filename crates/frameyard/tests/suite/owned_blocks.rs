@@ -133,7 +133,7 @@ fn small_blocks_come_from_owned_pageblocks_too() {
 }
 
 #[test]
-fn requests_that_would_fail_get_what_is_owned() {
+fn requests_that_would_fail_take_from_owned_pageblocks() {
     for gfp in [Gfp::KERNEL, Gfp::NOWAIT, Gfp::KERNEL | Gfp::NORETRY] {
         let yard = owning_yard();
         run_on(0);
@@ -277,7 +277,7 @@ fn nothing_is_lost_while_blocks_change_hands_and_pageblocks_owners() {
         workers.into_iter().for_each(|worker| worker.join().unwrap());
         done.store(true, Ordering::Relaxed);
     });
-    assert!(claims.load(Ordering::Relaxed) > 0, "nobody claimed a pageblock");
+    assert!(claims.load(Ordering::Relaxed) > 0, "no CPU claimed a pageblock");
     yard.validate().unwrap();
     run_on(0);
     mailbox.lock().unwrap().drain(..).for_each(|(pfn, order)| yard.free(pfn, order).unwrap());

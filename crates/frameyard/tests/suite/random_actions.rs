@@ -8,7 +8,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
-/// Runs random actions on the machine of that name, in whichever mode its memory map comes up. A failure prints the
+/// Runs random actions on the machine of that name, with its memory map initialised in any mode. A failure prints the
 /// shortest actions that were found.
 fn random_actions_on(name: &str) {
     for machine in machines().into_iter().filter(|machine| machine.name == name) {
@@ -124,7 +124,7 @@ fn random_actions_on_the_depot_keep_its_books() {
 }
 
 #[test]
-fn every_machine_gives_back_what_no_action_took() {
+fn a_machine_without_actions_frees_all_frames() {
     for machine in machines() {
         run(&machine, &[]);
     }

@@ -56,10 +56,10 @@ pub(super) struct MemmapArgs {
     modes: Vec<InitMode>,
 
     /// How the work is divided into jobs
-    #[arg(long = "granularity", value_name = "HOW", value_delimiter = ',', value_parser = granularity(), default_value = "sections,ranges")]
+    #[arg(long = "granularity", value_name = "HOW", value_delimiter = ',', value_parser = granularity(), default_value = "sections,ranges", default_value_if("quick", "true", "sections"))]
     granularities: Vec<JobGranularity>,
 
-    /// Numbers of threads; lazy rows have one [default: 1,2,4,… up to the CPUs here]
+    /// Numbers of threads; lazy rows have one [default: 1,2,4,… up to the CPUs here; with --quick only those]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = positive_number)]
     threads: Vec<NonZeroU32>,
 

@@ -16,8 +16,11 @@ use crate::output::{Format, Report, Row, progress_bar};
 
 /// What follows the options in the help text.
 const HELP: &str = "\
+Takes about a second.
+
 Examples:
   frameyard sim deferred-init
+  frameyard sim deferred-init --quick
   frameyard sim deferred-init --machine server-4t --threads 1,2,4,8";
 
 /// Initialises memory maps of machines; prints predicted and published times

@@ -28,8 +28,10 @@ use crate::output::{Format, Report, Row, progress_bar, rounded};
 
 /// What follows the options in the help text.
 const HELP: &str = "\
+Takes about a minute; --quick about 2 seconds.
+
 Examples:
-  frameyard sim kernbench
+  frameyard sim kernbench --quick
   frameyard sim kernbench --machine epyc2-256 --zone-cpus 16,64 --policy vanilla,depot";
 
 /// Runs jobs of a build on every CPU, with per-CPU lists sized before or after most memory is initialised

@@ -48,18 +48,25 @@ pub(in crate::commands) struct HighallocArgs {
 
 /// The same for simulated machines.
 const SIM_HELP: &str = "\
-Example:
+Takes many minutes, and more with more memory; --quick about 15 seconds.
+
+Examples:
+  frameyard sim highalloc --quick
   frameyard sim highalloc --tasks 4 --policy vanilla,cluster-bulk --memory 4G";
 
 /// Asks for huge blocks while builders fill memory with page cache; the host needs as much memory as the machine
 #[derive(Args, Clone, Debug)]
-#[command(after_help = SIM_HELP)]
+#[command(
+    after_help = SIM_HELP,
+    mut_arg("memory", |arg| arg.default_value_if("quick", "true", "512M")),
+    mut_arg("tasks", |arg| arg.default_value_if("quick", "true", "2"))
+)]
 pub(in crate::commands) struct SimHighallocArgs {
     /// Virtual time between two requests for a huge block
-    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "1ms", default_value_if("quick", "true", "100us"), value_parser = duration)]
     delay: Duration,
     /// Virtual time between the filling of memory and the first request
-    #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "50ms", default_value_if("quick", "true", "5ms"), value_parser = duration)]
     settle: Duration,
     /// The share of memory that builders hold in unmovable frames, up to 50%
     #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = percentage)]

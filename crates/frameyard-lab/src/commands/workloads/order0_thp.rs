@@ -38,6 +38,8 @@ pub(in crate::commands) struct Order0ThpArgs {
 
 /// The same for simulated machines.
 const SIM_HELP: &str = "\
+Takes about four minutes; --quick about 2 seconds.
+
 Example:
   frameyard sim order0-thp --tasks 8 --mode threads --policy vanilla,depot";
 

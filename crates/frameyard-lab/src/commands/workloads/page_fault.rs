@@ -46,8 +46,10 @@ pub(in crate::commands) struct PageFaultArgs {
 
 /// The same for simulated machines.
 const SIM_HELP: &str = "\
+Takes about 90 seconds; --quick about 2. The time grows with the CPUs that have tasks.
+
 Examples:
-  frameyard sim page-fault --tasks 1,2 --lru vanilla
+  frameyard sim page-fault --quick
   frameyard sim page-fault --machine skylake-112 --tasks 112 --mode processes --policy vanilla-4.16,depot
   frameyard sim page-fault --tasks 40 --lru vanilla --profile page-fault.folded";
 

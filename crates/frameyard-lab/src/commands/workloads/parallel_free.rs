@@ -32,6 +32,8 @@ pub(in crate::commands) struct ParallelFreeArgs {
 
 /// The same for simulated machines.
 const SIM_HELP: &str = "\
+Takes about 30 seconds; --quick about 2.
+
 Example:
   frameyard sim parallel-free --machine skylake-112 --tasks 16,64 --mode threads";
 

@@ -41,6 +41,8 @@ pub(in crate::commands) struct PurgeArgs {
 
 /// The same for simulated machines.
 const SIM_HELP: &str = "\
+Takes about 30 seconds; --quick about 1.
+
 Example:
   frameyard sim purge --tasks 16 --purgers 4 --mode threads --policy vanilla,depot";
 

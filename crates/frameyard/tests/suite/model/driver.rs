@@ -432,7 +432,7 @@ impl Driver<'_> {
         self.reference.damage(pfn);
     }
 
-    /// A bulk allocation does not name the block that it put aside and stopped at.
+    /// A bulk allocation does not name the damaged block that it stopped at.
     fn note_poisoned(&mut self) {
         let damaged: Vec<Pfn> = self.reference.all_damaged().collect();
         for pfn in damaged.into_iter().filter(|_| self.machine.poisoning == Poisoning::On) {

@@ -148,7 +148,7 @@ fn threads(args: &MemmapArgs, host: &HostTopology) -> Result<Vec<usize>, Failure
     }
     if chosen.is_empty() {
         let powers = (0..usize::BITS).map(|shift| 1 << shift).take_while(|threads| *threads <= cpus);
-        chosen = powers.chain([cpus]).collect();
+        chosen = if args.quick.quick { vec![cpus] } else { powers.chain([cpus]).collect() };
     }
     let all: BTreeSet<usize> = chosen.into_iter().map(|threads| (threads / nodes).max(1) * nodes).collect();
     Ok(all.into_iter().collect())

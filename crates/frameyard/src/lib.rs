@@ -50,10 +50,6 @@ pub mod validate;
 pub mod views;
 pub mod watermarks;
 mod yard;
-#[cfg_attr(
-    not(all(feature = "policy-pagewise-variants", feature = "policy-clusters", feature = "policy-cpu-owned")),
-    expect(dead_code, reason = "transfer mechanisms that are not compiled in use more of it")
-)]
 mod zone;
 
 pub use boot::{Layout, MemoryTable, YardConfig};

@@ -5,7 +5,4 @@
 //! [`Yard::validate`](crate::Yard::validate) checks the equations between them when nothing is in flight.
 
 pub use crate::yard::{CompactStatistics, FrameInfo, PcpStatistics, ZoneStatistics};
-pub use crate::zone::{
-    ClusterDrains, ClusterStatistics, CompactEvent, CpuOwnedStatistics, DepotStatistics, TransferStatistics,
-    ZoneLockTelemetry,
-};
+pub use crate::zone::{CompactEvent, CounterInfo, CounterKind, CounterScope, MechanismCounts, ZoneLockTelemetry};

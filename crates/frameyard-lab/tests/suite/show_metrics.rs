@@ -62,8 +62,6 @@ fn there_is_a_row_for_each_zone_and_cpu_and_one_for_each_zone() {
 fn policies_show_what_they_do() {
     let acts = [
         ("skip-merge", &["skipped_merges", "unmerged_pages"][..]),
-        ("cluster", &["skipped_merges", "clusters_in_use", "clusters_max"]),
-        ("cluster-bulk", &["skipped_merges", "overflow_drains_movable", "cluster_drains_movable"]),
         ("owned-blocks", &["owned_claims", "owned_pages_taken", "owned_pages_freed_local"]),
         ("depot", &["depot_pushes", "depot_pops", "depot_batches"]),
     ];

@@ -80,7 +80,7 @@ unsafe fn read_yard(control: NonNull<u8>, header: &[AtomicU64]) -> Option<Attach
         return None;
     }
     // SAFETY: passed on to the caller.
-    let tables = unsafe { Tables::carve(control, &plan, counts.zones())? };
+    let tables = unsafe { Tables::carve(control, &plan)? };
     let free = tables.free.get(..count(HeaderWord::FreeRanges)?)?;
     let found = Attached {
         tables: Tables { free, ..tables },

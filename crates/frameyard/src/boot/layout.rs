@@ -215,7 +215,7 @@ impl Layout {
     /// As for [`Tables::carve`]; the region is as large as the layout says.
     pub(crate) unsafe fn carve(&self, control: NonNull<u8>) -> Option<Tables> {
         // SAFETY: passed on to the caller; the spans were planned without overlap.
-        unsafe { Tables::carve(control, &self.plan, self.counts.zones()) }
+        unsafe { Tables::carve(control, &self.plan) }
     }
 
     /// Frames of memory.

@@ -146,7 +146,7 @@ macro_rules! tables {
             /// # Safety
             ///
             /// As for [`ControlRegion::new`] and [`ControlRegion::table`]: the plan is that of the yard.
-            pub(super) unsafe fn carve(base: NonNull<u8>, plan: &TablePlan, zones: usize) -> Option<Self> {
+            pub(super) unsafe fn carve(base: NonNull<u8>, plan: &TablePlan) -> Option<Self> {
                 // SAFETY: passed on to the caller.
                 let region = unsafe { ControlRegion::new(base, plan.bytes) };
                 let mut spans = plan.tables.into_iter();
@@ -154,7 +154,7 @@ macro_rules! tables {
                 unsafe {
                     Some(Self {
                         header: region.table(TableSpan { offset: 0, count: HEADER_WORDS })?,
-                        transfer: TransferTables::carve(&region, &plan.transfer, zones)?,
+                        transfer: TransferTables::carve(&region, &plan.transfer)?,
                         $($name: region.table(spans.next()?)?,)+
                     })
                 }
@@ -373,7 +373,7 @@ impl Tables {
             allocation_map: self.allocation_map(map.range().start),
             geometry,
             platform,
-            mechanisms: self.transfer.of(id, map.range().start, geometry),
+            mechanisms: self.transfer,
         }
     }
 

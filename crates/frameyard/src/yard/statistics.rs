@@ -36,12 +36,11 @@ zone_statistics! { zone:
     present: PageCount = zone.present(),
     /// Frames given to the allocator.
     managed: PageCount = zone.managed(),
-    /// Free frames: on the free lists (without isolated ones) and in the depot. In a lazy yard also the deferred frames.
+    /// Free frames: on the free lists (without isolated ones) and held by transfer mechanisms. In a lazy yard also the
+    /// deferred frames.
     free: PageCount = zone.free_pages_racy(),
-    /// Frames on per-CPU lists, and free ones of pageblocks that CPUs own.
+    /// Frames on per-CPU lists, and free ones that transfer mechanisms keep for one CPU.
     per_cpu: PageCount = PageCount(0),
-    /// Those of them that are free in pageblocks that CPUs own.
-    cpu_owned_free: PageCount = PageCount(0),
     /// Frames of contiguous memory areas.
     cma: PageCount = PageCount(read(&zone.facts.cma)),
     /// Those of them that are free.
@@ -145,12 +144,11 @@ impl<P: Platform> Yard<P> {
             statistics.refills += read(&pcp.counts.refills);
             statistics.drains += read(&pcp.counts.drains);
         }
-        let owned = transfer::cpu_owned_statistics(view, None);
+        let held = transfer::held_for_cpus_racy(view);
         statistics.free += transfer::held_pages_racy(view);
-        statistics.cpu_owned_free += owned.free;
-        statistics.per_cpu += owned.free;
-        statistics.frees += owned.direct_frees;
-        statistics.pages_freed += owned.direct_pages_freed.0;
+        statistics.per_cpu += held.pages;
+        statistics.frees += held.direct_frees;
+        statistics.pages_freed += held.direct_pages_freed;
     }
 
     /// The type of a pageblock; what it will be, where it is not initialised yet.

@@ -3,10 +3,7 @@
 use super::YardZone;
 use crate::platform::Platform;
 use crate::units::{CpuId, MigrateType, PageCount};
-use crate::zone::transfer::{self, MechanismStatistics};
-use crate::zone::{
-    ClusterStatistics, CpuOwnedStatistics, DepotStatistics, TransferCounters, TransferStatistics, ZoneLockTelemetry,
-};
+use crate::zone::{MechanismCounts, TransferCounters, ZoneLockTelemetry, transfer};
 
 impl<'y, P: Platform> YardZone<'y, P> {
     fn counters_of(self, cpu: Option<CpuId>) -> Option<&'y TransferCounters> {
@@ -17,14 +14,9 @@ impl<'y, P: Platform> YardZone<'y, P> {
         }
     }
 
-    /// The zone's own counters, then those of the CPUs.
-    fn counters(self) -> impl Iterator<Item = &'y TransferCounters> {
-        let cpus = (0..self.yard.cpus).map(|cpu| Some(CpuId(cpu)));
-        core::iter::once(None).chain(cpus).filter_map(move |cpu| self.counters_of(cpu))
-    }
-
-    fn mechanisms(self) -> MechanismStatistics {
-        self.populated().map_or_else(MechanismStatistics::default, |view| transfer::statistics(view, &self.transfers()))
+    /// No CPU, which stands for the zone itself, then all CPUs.
+    fn counted_places(self) -> impl Iterator<Item = Option<CpuId>> {
+        core::iter::once(None).chain((0..self.yard.cpus).map(|cpu| Some(CpuId(cpu))))
     }
 
     /// How the lock of the zone was taken, by all callers.
@@ -33,7 +25,8 @@ impl<'y, P: Platform> YardZone<'y, P> {
     ///
     /// Reads 600 bytes for each CPU.
     pub fn lock_telemetry(self) -> ZoneLockTelemetry {
-        self.counters().fold(ZoneLockTelemetry::default(), |sum, counters| sum.and(&counters.lock.read()))
+        let counts = self.counted_places().filter_map(|cpu| self.lock_telemetry_of(cpu));
+        counts.fold(ZoneLockTelemetry::default(), |sum, counts| sum.and(&counts))
     }
 
     /// How the lock of the zone was taken for the lists of a CPU; with `None`, by callers without lists (large blocks,
@@ -42,40 +35,17 @@ impl<'y, P: Platform> YardZone<'y, P> {
         self.counters_of(cpu).map(|counters| counters.lock.read())
     }
 
-    /// What deferred merging and clusters did in the zone, on all CPUs.
-    pub fn transfers(self) -> TransferStatistics {
-        self.counters().fold(TransferStatistics::default(), |sum, counters| sum.and(&transfer::counted(counters)))
+    /// What the transfer mechanisms counted in the zone, for all CPUs together; nothing if the zone has no memory.
+    pub fn mechanism_counts(self) -> MechanismCounts {
+        let counts = self.counted_places().filter_map(|cpu| self.mechanism_counts_of(cpu));
+        counts.fold(MechanismCounts::default(), |sum, counts| sum.and(&counts))
     }
 
-    /// What they did for the lists of a CPU; with `None`, for callers without lists: most merges made later. `None` if
-    /// there is no such CPU or zone.
-    pub fn transfers_of(self, cpu: Option<CpuId>) -> Option<TransferStatistics> {
-        self.counters_of(cpu).map(transfer::counted)
-    }
-
-    /// Clusters and deferred merges of the zone, on all CPUs; nothing if there is no such zone.
-    ///
-    /// # Cost
-    ///
-    /// Reads two cache lines for each CPU.
-    pub fn clusters(self) -> ClusterStatistics {
-        self.mechanisms().clusters
-    }
-
-    /// The pageblocks that CPUs own in the zone; nothing if there is no such zone. Reads a few cache lines for each CPU.
-    pub fn cpu_owned(self) -> CpuOwnedStatistics {
-        self.mechanisms().cpu_owned
-    }
-
-    /// The pageblocks that one CPU owns in the zone; `None` if the zone has no memory or the CPU does not exist.
-    pub fn cpu_owned_of(self, cpu: CpuId) -> Option<CpuOwnedStatistics> {
-        let view = self.populated().filter(|_| cpu.0 < self.yard.cpus)?;
-        Some(transfer::cpu_owned_statistics(view, Some(cpu)))
-    }
-
-    /// The depot of the zone; nothing if there is no such zone.
-    pub fn depot(self) -> DepotStatistics {
-        self.mechanisms().depot
+    /// What the transfer mechanisms counted for a CPU; with `None`, for the zone and for callers without lists. `None` if the zone
+    /// has no memory or the CPU does not exist.
+    pub fn mechanism_counts_of(self, cpu: Option<CpuId>) -> Option<MechanismCounts> {
+        let view = self.populated().filter(|_| cpu.is_none_or(|cpu| cpu.0 < self.yard.cpus))?;
+        Some(MechanismCounts::of(view, cpu))
     }
 
     /// Frames of a migration type in the depot. They count in [`ZoneStatistics::free`](crate::stats::ZoneStatistics::free)

@@ -12,7 +12,6 @@
 use super::allocation_map::AllocationMap;
 use super::counters::TransferCounters;
 use super::exclusive::add_exclusive;
-#[cfg(feature = "policy-clusters")]
 use super::exclusive::sub_exclusive;
 use super::mechanisms::MechanismTables;
 use super::pageblock::PageblockMap;
@@ -82,7 +81,6 @@ impl<'a, P: Platform> ZoneView<'a, P> {
 }
 
 /// Proves that the caller holds a zone lock.
-#[cfg(feature = "policy-clusters")]
 #[derive(Clone, Copy)]
 pub(super) struct HoldProof<'h>(#[expect(dead_code, reason = "a proof has no use but to exist")] &'h LockHold);
 
@@ -108,7 +106,6 @@ impl<'a, P: Platform> ZoneHold<'a, P> {
         Self { id, zone, platform, counters, moved: 0, hold, _guard: guard }
     }
 
-    #[cfg(feature = "policy-clusters")]
     pub(super) fn proof(&self) -> HoldProof<'_> {
         HoldProof(&self.hold)
     }
@@ -120,7 +117,6 @@ impl<'a, P: Platform> ZoneHold<'a, P> {
     }
 
     /// Subtracts from the zone's count of free frames.
-    #[cfg(feature = "policy-clusters")]
     #[inline(always)]
     pub(super) fn sub_free_pages(&self, pages: u64) {
         sub_exclusive(&self.zone.free_pages, pages);
@@ -181,7 +177,6 @@ impl<'a, P: Platform> LockedZone<'a, P> {
         self.hold.counters
     }
 
-    #[cfg(feature = "policy-clusters")]
     pub(super) fn proof(&self) -> HoldProof<'_> {
         self.hold.proof()
     }

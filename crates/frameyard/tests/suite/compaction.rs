@@ -74,7 +74,7 @@ fn alternating_frames_compact_to_huge_blocks() {
     let outcome = yard.compaction().zone(ZONE, CompactRequest::WHOLE_ZONE, &mover.owners());
     assert_eq!(outcome.result, CompactResult::Complete);
     assert_eq!((outcome.pinned, outcome.unmovable), (PageCount(0), PageCount(0)));
-    assert!(outcome.failed <= PageCount(32), "the last cluster alone finds no room: {outcome:?}");
+    assert!(outcome.failed <= PageCount(32), "the last batch alone finds no room: {outcome:?}");
     assert_eq!(outcome.migrated.0, mover.moves.load(Ordering::Relaxed));
     let made = free_huge_blocks(&yard, ZONE);
     assert!(made * 100 >= possible * 95, "{made} of {possible} blocks");

@@ -67,8 +67,8 @@ fn random_actions_under(policy: ZonePolicy) {
     }
 }
 
-/// Random actions under a policy that makes clusters, where there are some: machines whose lists begin with these sizes.
-fn random_actions_with_clusters(policy: ZonePolicy) {
+/// Random actions under a policy, also on machines whose lists begin with other sizes.
+pub(crate) fn random_actions_with_lists(policy: ZonePolicy) {
     random_actions_under(policy);
     let machines = machines().into_iter().filter(|machine| machine.map_init.mode == InitMode::Eager);
     for (machine, high) in machines.zip([64, 300, 20].into_iter().cycle()) {
@@ -79,21 +79,6 @@ fn random_actions_with_clusters(policy: ZonePolicy) {
 #[test]
 fn frees_that_skip_merging_keep_their_books() {
     random_actions_under(ZonePolicy::SkipMerge);
-}
-
-#[test]
-fn clusters_keep_their_books() {
-    random_actions_with_clusters(ZonePolicy::Cluster);
-}
-
-#[test]
-fn drains_that_enter_as_clusters_keep_their_books() {
-    random_actions_with_clusters(ZonePolicy::ClusterBulk);
-}
-
-#[test]
-fn clusters_keep_their_books_over_long_lives() {
-    long_lives_under(ZonePolicy::ClusterBulk, Some(256));
 }
 
 #[test]
@@ -142,7 +127,7 @@ fn long_lives_keep_their_books() {
     long_lives_under(ZonePolicy::Vanilla, None);
 }
 
-fn long_lives_under(policy: ZonePolicy, high: Option<u32>) {
+pub(crate) fn long_lives_under(policy: ZonePolicy, high: Option<u32>) {
     for (seed, machine) in (1..).zip(machines()) {
         let machine = machine.under(policy);
         let machine = if let Some(high) = high { machine.with_lists(high) } else { machine };

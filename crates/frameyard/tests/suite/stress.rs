@@ -299,7 +299,7 @@ fn change_policies(town: &Town, mut random: Random, policies: &[ZonePolicy], ste
 }
 
 /// Many threads at work while policies change.
-fn live_under(policies: &[ZonePolicy], steps: usize) {
+pub(crate) fn live_under(policies: &[ZonePolicy], steps: usize) {
     let town = Town::new(Poisoning::Off);
     town.yard.set_policy(policies[0]).unwrap();
     thread::scope(|scope| {
@@ -314,13 +314,6 @@ fn live_under(policies: &[ZonePolicy], steps: usize) {
         scope.spawn(|| take_ranges(&town, Random::new(101), 101, steps / 2));
     });
     town.close();
-}
-
-#[test]
-fn clusters_and_skipped_merges_lose_nothing_while_policies_change() {
-    use ZonePolicy::{Cluster, ClusterBulk, SkipMerge, Vanilla};
-    live_under(&[ClusterBulk, SkipMerge, Cluster, ClusterBulk, Vanilla, ClusterBulk], 15_000);
-    live_under(&[ClusterBulk], 10_000);
 }
 
 fn live(poisoning: Poisoning, steps: usize) {

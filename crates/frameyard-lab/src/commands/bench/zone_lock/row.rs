@@ -186,12 +186,12 @@ fn directions(timed: &[&Sample]) -> Row {
 /// Under a policy that lets a drain enter a zone as one cluster: the number of drains, and which part of them the published
 /// rule takes, entered whole, and was of movable frames.
 fn drains(untimed: &[&Sample]) -> Row {
-    let share = |of: fn(&Sample) -> u64| median_of(untimed, |run| per_page(of(run), run.drains.all.drains)).map(fine);
-    let drains = median_of(untimed, |run| Some(run.drains.all.drains as f64)).filter(|drains| *drains > 0.0);
+    let share = |of: fn(&Sample) -> u64| median_of(untimed, |run| per_page(of(run), run.drains.all)).map(fine);
+    let drains = median_of(untimed, |run| Some(run.drains.all as f64)).filter(|drains| *drains > 0.0);
     Row::new()
         .data("drains", drains)
-        .data("drains_ideal_share", share(|run| run.drains.all.ideal))
-        .data("drains_whole_share", share(|run| run.drains.all.whole))
+        .data("drains_ideal_share", share(|run| run.drains.full_batches))
+        .data("drains_whole_share", share(|run| run.drains.spliced))
         .data("drains_movable_share", share(|run| run.drains.movable))
 }
 
@@ -220,7 +220,6 @@ fn per_1000_pages(lock: LockUse, pages: u64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use frameyard::stats::ClusterDrains;
     use frameyard_workloads::counts::Drains;
 
     fn combination() -> Combination {
@@ -280,9 +279,11 @@ mod tests {
 
     #[test]
     fn shares_of_drains_are_medians_and_null_without_drains() {
-        let drains = |drains, ideal, whole| ClusterDrains { drains, ideal, whole };
-        let run = |all, movable| Sample { drains: Drains { all, movable }, ..sample(1.0, 1) };
-        let runs = [run(drains(100, 62, 90), 99), run(drains(200, 100, 200), 200), run(drains(10, 9, 9), 5)];
+        let run = |[all, movable, full_batches, spliced]: [u64; 4]| Sample {
+            drains: Drains { all, movable, full_batches, spliced },
+            ..sample(1.0, 1)
+        };
+        let runs = [run([100, 99, 62, 90]), run([200, 200, 100, 200]), run([10, 5, 9, 9])];
         let row = measured(&combination(), &runs);
         assert_eq!(
             (row.number("drains"), row.number("drains_ideal_share"), row.number("drains_whole_share")),

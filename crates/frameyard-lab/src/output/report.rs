@@ -107,8 +107,8 @@ impl Report {
                 writeln!(out)?;
             }
             match section {
-                Section::Title(text) => writeln!(out, "{text}")?,
-                Section::Note(text) => writeln!(out, "{}", table::wrapped(text, width))?,
+                Section::Title(text) if width.is_none() => writeln!(out, "{text}")?,
+                Section::Title(text) | Section::Note(text) => writeln!(out, "{}", table::wrapped(text, width))?,
                 Section::Table(rows, rules) => table::write(rows, *rules, width, out)?,
                 Section::Verbatim(text) => out.write_all(text.as_bytes())?,
             }
@@ -178,5 +178,17 @@ mod tests {
         Report::new("show", rows()).write_csv(&file).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "zone,note\nDMA,\"y, \"\"z\"\"\"\nNormal,\n");
         std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_title_is_wrapped_at_the_width_of_the_terminal() {
+        let report = Report::new("x", Vec::new()).title("one two three four").table([Row::new().column("a", "a", 1)]);
+        let text = |width| {
+            let mut out = Vec::new();
+            report.write_text(width, &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        assert!(text(Some(12)).starts_with("one two\nthree four\n"), "{}", text(Some(12)));
+        assert!(text(None).starts_with("one two three four\n"));
     }
 }

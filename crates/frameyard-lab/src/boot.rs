@@ -118,7 +118,6 @@ impl BootOptions {
     /// The options of a command line, with the default memory map.
     ///
     /// The host's own machine boots in phantom mode because no process can use all of its memory, unless it is scaled.
-    #[must_use]
     pub(crate) fn of(machine: &MachineArgs, yard: &YardArgs) -> Self {
         let is_whole_host = machine.machine.is_none() && machine.memory.is_none();
         let backing = match (machine.phantom, is_whole_host) {

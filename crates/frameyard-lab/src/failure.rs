@@ -33,7 +33,6 @@ impl Failure {
     }
 
     /// The exit code, as a number.
-    #[must_use]
     pub(crate) fn code(&self) -> u8 {
         match self {
             Self::Input(_) => 2,

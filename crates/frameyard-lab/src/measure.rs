@@ -13,7 +13,6 @@ pub(crate) struct Spread<T = f64> {
 
 impl Spread {
     /// The spread of some samples; `None` where there are none.
-    #[must_use]
     pub(crate) fn of(samples: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut samples: Vec<f64> = samples.into_iter().collect();
         samples.sort_by(f64::total_cmp);
@@ -24,7 +23,6 @@ impl Spread {
     }
 
     /// The spread with each number converted.
-    #[must_use]
     pub(crate) fn map<T>(self, convert: impl Fn(f64) -> T) -> Spread<T> {
         Spread { median: convert(self.median), min: convert(self.min), max: convert(self.max) }
     }

@@ -25,7 +25,6 @@ pub(crate) use rounded_size::RoundedSize;
 pub(crate) use row::Row;
 
 /// A number of a row to a hundredth, which is finer than any clock here.
-#[must_use]
 pub(crate) fn rounded(value: f64) -> f64 {
     (value * 100.0).round() / 100.0
 }

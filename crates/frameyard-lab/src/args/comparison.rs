@@ -57,7 +57,6 @@ pub(crate) struct ComparedArgs {
 
 impl ComparedArgs {
     /// The numbers of tasks that the command line names.
-    #[must_use]
     pub(crate) fn tasks(&self) -> Vec<NonZeroU32> {
         self.tasks.iter().flat_map(|range| range.numbers()).collect()
     }

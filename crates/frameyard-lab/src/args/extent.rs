@@ -22,7 +22,6 @@ pub(crate) struct QuickArgs {
 
 impl QuickArgs {
     /// The usual memory of a command, or less for a quick run.
-    #[must_use]
     pub(crate) fn memory(self, usual: ByteSize) -> ByteSize {
         if self.quick { usual.min(QUICK_MEMORY) } else { usual }
     }

@@ -67,7 +67,6 @@ pub(crate) fn pcp_reset() -> impl TypedValueParser<Value = PcpReset> {
 }
 
 /// The usual initialiser for a content.
-#[must_use]
 pub(crate) fn usual_initialiser(content: MapContent) -> Initialiser {
     match content {
         MapContent::Zero => Initialiser::None,

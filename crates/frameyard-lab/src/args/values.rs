@@ -26,7 +26,6 @@ pub(crate) enum Amount {
 
 impl Amount {
     /// The amount in bytes, of a total.
-    #[must_use]
     pub(crate) fn of(self, total: ByteSize) -> ByteSize {
         match self {
             Self::Size(size) => size,

@@ -22,7 +22,6 @@ pub(crate) enum MapLimit {
 
 impl FullArgs {
     /// How much of a memory map may be written.
-    #[must_use]
     pub(crate) fn map_limit(self) -> MapLimit {
         if self.full { MapLimit::Full } else { MapLimit::Usual }
     }

@@ -26,8 +26,8 @@ use exchange::{CreateOrder, DeviceRow, Request};
 
 /// What follows the options in the help text.
 const HELP: &str = "\
-The first create starts a session: a process in the background that holds the devices. Destroying the last device ends it:
-frameyard device destroy all.
+The first create starts a session: a process in the background that holds the devices. Destroying the last device ends it: \
+    frameyard device destroy all.
 
 Examples:
   frameyard device create --size 64G --align 1G --phantom

@@ -19,7 +19,6 @@ pub(crate) struct HostFacts {
 
 impl HostFacts {
     /// Reads them from /proc.
-    #[must_use]
     pub(crate) fn read() -> Self {
         let text = |path| fs::read_to_string(path).unwrap_or_default();
         Self::of(&text("/proc/cpuinfo"), &text("/proc/meminfo"), &text("/proc/sys/kernel/osrelease"))

@@ -29,7 +29,6 @@ impl OutputFile {
     }
 
     /// The path.
-    #[must_use]
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

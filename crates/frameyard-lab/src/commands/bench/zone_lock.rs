@@ -40,8 +40,8 @@ use sample::{HighOrder, Sample};
 
 /// What follows the options in the help text.
 const HELP: &str = "\
-The first policy is what the others are compared with. Takes about five minutes; --quick about 20 seconds; --full runs for at
-least a second each, in both modes.
+The first policy is what the others are compared with. Takes about five minutes; --quick about 20 seconds; --full runs for at \
+    least a second each, in both modes.
 
 Examples:
   frameyard bench zone-lock --quick
@@ -95,7 +95,6 @@ pub(super) enum ZoneLockWorkload {
 
 impl ZoneLockWorkload {
     /// The name in the command line and in rows.
-    #[must_use]
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::PageFault => "page-fault",
@@ -118,13 +117,11 @@ const FULL_DURATION: Duration = Duration::from_secs(1);
 
 impl ZoneLockArgs {
     /// The duration of a run.
-    #[must_use]
     fn duration(&self) -> Duration {
         if self.comparison.full.full { self.duration.max(FULL_DURATION) } else { self.duration }
     }
 
     /// The comparison of each workload.
-    #[must_use]
     fn comparison(&self) -> ComparisonArgs {
         let mut comparison = self.comparison.clone();
         if comparison.full.full {

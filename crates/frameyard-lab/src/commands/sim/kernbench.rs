@@ -90,7 +90,6 @@ pub(super) enum ListsSized {
 
 impl ListsSized {
     /// The name on command lines and in rows.
-    #[must_use]
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Early => "early",

@@ -23,7 +23,6 @@ pub(super) enum FittedTable {
 
 impl FittedTable {
     /// The name on command lines and in machines' files.
-    #[must_use]
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::PageFault => "page-fault",
@@ -32,7 +31,6 @@ impl FittedTable {
     }
 
     /// The built-in machine of the table.
-    #[must_use]
     pub(super) fn machine(self) -> &'static str {
         match self {
             Self::PageFault => "broadwell-40",
@@ -41,7 +39,6 @@ impl FittedTable {
     }
 
     /// The default pages that each of many tasks maps: during the search, and to evaluate its result.
-    #[must_use]
     pub(super) fn pages(self) -> [NonZeroU32; 2] {
         match self {
             Self::PageFault => [FEW_PAGES, MORE_PAGES],

@@ -80,6 +80,7 @@ pub(crate) struct Order {
 
 /// The crates, bottom-up.
 pub(crate) const CRATES: &[&str] = &[
+    "frameyard-models",
     "frameyard-units",
     "frameyard-memblock",
     "frameyard",

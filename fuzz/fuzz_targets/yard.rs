@@ -15,12 +15,12 @@ use libfuzzer_sys::fuzz_target;
 use model::{Action, BYTES_PER_ACTION, machines, run};
 
 fuzz_target!(|bytes: &[u8]| {
-    if let Some(([choice, border], actions)) = bytes.split_first_chunk()
+    if let Some(([choice, policy], actions)) = bytes.split_first_chunk()
         && actions.len() >= BYTES_PER_ACTION
     {
         let machine = machines().into_iter().cycle().nth(usize::from(*choice)).expect("there are machines");
-        let machine = machine.under(ZonePolicy::ALL[usize::from(border & 0xf) % ZonePolicy::ALL.len()]);
-        let machine = if border >> 4 > 0 { machine.with_lists(u32::from(border >> 4) * 40) } else { machine };
+        let machine = machine.under(ZonePolicy::ALL[usize::from(policy & 0xf) % ZonePolicy::ALL.len()]);
+        let machine = if policy >> 4 > 0 { machine.with_lists(u32::from(policy >> 4) * 40) } else { machine };
         run(&machine, &Action::sequence(actions));
     }
 });

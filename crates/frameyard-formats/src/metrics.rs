@@ -7,9 +7,7 @@ use core::fmt;
 
 use frameyard::locks::HistogramCounts;
 use frameyard::policy::ZonePolicy;
-use frameyard::stats::{
-    ClusterStatistics, CpuOwnedStatistics, DepotStatistics, PcpTraffic, TransferStatistics, ZoneLockTelemetry,
-};
+use frameyard::stats::{MechanismCounts, PcpTraffic, ZoneLockTelemetry};
 use frameyard::units::ZoneKind;
 use frameyard::{CpuId, PageCount, Platform, Yard, ZoneId};
 
@@ -17,7 +15,7 @@ mod numbers;
 mod prometheus;
 mod text;
 
-pub use numbers::{Metric, MetricKind, MetricScope};
+pub use numbers::Metric;
 pub use prometheus::{Series, write_prometheus};
 pub use text::write_metrics;
 
@@ -30,15 +28,6 @@ pub struct ListMetrics {
     pub traffic: PcpTraffic,
 }
 
-/// Counters that a zone has once.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ZoneMetrics {
-    /// Its clusters, and waits for detaches in progress.
-    pub clusters: ClusterStatistics,
-    /// Its depot.
-    pub depot: DepotStatistics,
-}
-
 /// The counters of a zone and a CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MetricsRow {
@@ -48,14 +37,10 @@ pub struct MetricsRow {
     pub cpu: Option<CpuId>,
     /// Acquisitions of the zone lock.
     pub lock: ZoneLockTelemetry,
-    /// What policies that put merging off or move clusters did.
-    pub transfer: TransferStatistics,
+    /// What the transfer mechanisms counted.
+    pub mechanisms: MechanismCounts,
     /// The CPU's lists.
     pub lists: Option<ListMetrics>,
-    /// The CPU-owned pageblocks.
-    pub owned: Option<CpuOwnedStatistics>,
-    /// The counters that the zone has once; in the row without a CPU.
-    pub shared: Option<ZoneMetrics>,
 }
 
 /// A source of metrics.
@@ -134,16 +119,12 @@ impl<P: Platform> MetricsSource for Yard<P> {
             let own = core::iter::once(None);
             for cpu in own.chain((0..self.cpus()).map(|cpu| Some(CpuId(cpu)))) {
                 let lock = self.zone(zone).lock_telemetry_of(cpu).unwrap_or_default();
-                let transfer = self.zone(zone).transfers_of(cpu).unwrap_or_default();
+                let mechanisms = self.zone(zone).mechanism_counts_of(cpu).unwrap_or_default();
                 let lists = cpu.and_then(|cpu| {
                     let traffic = self.zone(zone).pcp_traffic(cpu)?;
                     Some(ListMetrics { pages: self.zone(zone).pcp_pages(cpu)?, traffic })
                 });
-                let owned = cpu.and_then(|cpu| self.zone(zone).cpu_owned_of(cpu));
-                let shared = cpu
-                    .is_none()
-                    .then(|| ZoneMetrics { clusters: self.zone(zone).clusters(), depot: self.zone(zone).depot() });
-                visit(&MetricsRow { zone, cpu, lock, transfer, lists, owned, shared })?;
+                visit(&MetricsRow { zone, cpu, lock, mechanisms, lists })?;
             }
         }
         Ok(())

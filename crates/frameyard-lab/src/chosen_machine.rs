@@ -5,16 +5,16 @@ use std::path::Path;
 use frameyard::{ByteSize, Order};
 
 use crate::Failure;
-use crate::cli::MachineArgs;
+use crate::args::MachineArgs;
 use crate::machine::{self, HostMachine, Machine, MemorySource};
 
 /// The machine of a command, and notes for the user on how it was made.
 #[derive(Clone, PartialEq, Debug)]
-pub struct ChosenMachine {
+pub(crate) struct ChosenMachine {
     /// The machine; it has passed [`Machine::validate`].
-    pub machine: Machine,
+    pub(crate) machine: Machine,
     /// Where the machine differs from the options, a sentence each.
-    pub notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
 }
 
 impl ChosenMachine {
@@ -24,7 +24,7 @@ impl ChosenMachine {
     /// # Errors
     ///
     /// [`Failure::Input`] for an unknown name, a bad file, a bad geometry, or a size out of reach.
-    pub fn of(args: &MachineArgs) -> Result<Self, Failure> {
+    pub(crate) fn of(args: &MachineArgs) -> Result<Self, Failure> {
         let mut chosen = match &args.machine {
             Some(name) => Self { machine: machine::resolve(name).map_err(Failure::input)?, notes: Vec::new() },
             None => Self::host()?,
@@ -42,7 +42,7 @@ impl ChosenMachine {
     /// # Errors
     ///
     /// As [`of`](Self::of).
-    pub fn with_memory(args: &MachineArgs, memory: ByteSize) -> Result<Self, Failure> {
+    pub(crate) fn with_memory(args: &MachineArgs, memory: ByteSize) -> Result<Self, Failure> {
         let memory = args.memory.or_else(|| args.machine.is_none().then_some(memory));
         Self::of(&MachineArgs { memory, ..args.clone() })
     }
@@ -88,7 +88,7 @@ impl ChosenMachine {
     }
 
     /// Prints the notes to standard error, a line each.
-    pub fn print_notes(&self) {
+    pub(crate) fn print_notes(&self) {
         print_notes(&self.notes);
     }
 }

@@ -1,139 +1,13 @@
-//! The command line: the commands, their arguments, and the wording of refusals.
-//!
-//! Each command has a struct. Groups of options that several commands share ([`MachineArgs`], [`YardArgs`], [`ComparedArgs`],
-//! [`OutputArgs`]) are flattened into it.
-
-mod calibration_args;
-mod device_args;
-mod examples;
-mod extent_args;
-mod init_args;
-mod kernbench_args;
-mod machine_args;
-mod machines_args;
-mod memmap_args;
-mod pin_args;
-mod run_args;
-mod sim_args;
-mod stress_args;
-mod values;
-mod workload_args;
-mod yard_args;
-mod zone_args;
-mod zone_lock_args;
+//! Reads the command line, and words its refusals.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 
 use clap::error::ErrorKind;
-use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
-use clap_complete::Shell;
+use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
 use crate::Failure;
-pub use crate::output::OutputArgs;
+use crate::commands::Cli;
 use crate::output::OutputFile;
-use crate::version::LONG_VERSION;
-
-pub use calibration_args::{CalibrateArgs, CheckArgs, CheckedTable, EffortArgs, FittedTable};
-pub use device_args::{
-    DeviceArgs, DeviceChoice, DeviceCommand, DeviceCreateArgs, DeviceDestroyArgs, DeviceListArgs, DeviceMapArgs,
-    DeviceSessionArgs, SessionArgs,
-};
-pub use extent_args::{FullArgs, QuickArgs, VirtualDurationArgs};
-pub use init_args::{InitArgs, usual_initialiser};
-pub use kernbench_args::{BuildArgs, KernbenchArgs, ListsSized, SimKernbenchArgs};
-pub use machine_args::{GeometryArgs, MachineArgs};
-pub use machines_args::{MachinesArgs, MachinesCommand, MachinesShowArgs};
-pub use memmap_args::{MemmapArgs, PcpResetArgs};
-pub use pin_args::{MemoryRegionArgs, PinArgs, PinMemory, PinResult, PinnedArgs};
-pub use run_args::{AllocArgs, BenchArgs, BenchWorkload};
-pub use sim_args::{
-    SimArgs, SimCommand, SimDeferredInitArgs, SimHighallocArgs, SimOrder0ThpArgs, SimPageFaultArgs,
-    SimParallelFreeArgs, SimPurgeArgs, SimRunArgs,
-};
-pub use stress_args::{StressArgs, StressPolicy};
-pub use values::{Amount, HugePageMinimum, ParseAmountError, ParseTasksError, TaskRange};
-pub use values::{ShownFile, ShownFormat, Workload};
-pub use workload_args::{
-    ComparedArgs, ComparisonArgs, DurationArgs, FaultCostArgs, HighallocArgs, Order0ThpArgs, PageFaultArgs,
-    ParallelFreeArgs, PolicyArgs, PurgeArgs, WorkerArgs,
-};
-pub use yard_args::{BootArgs, LayoutArgs, ShowArgs, YardArgs};
-pub use zone_args::{CompactionArgs, ContigArgs, ReportFreeArgs};
-pub use zone_lock_args::{ZoneLockArgs, ZoneLockWorkload};
-
-/// The whole command line.
-#[derive(Parser, Debug)]
-#[command(
-    name = "frameyard",
-    version = LONG_VERSION,
-    about = "Boots, measures and shows page-frame allocators",
-    disable_help_subcommand = true,
-    arg_required_else_help = false,
-    after_help = examples::PROGRAM
-)]
-pub struct Cli {
-    /// What to do.
-    #[command(subcommand)]
-    pub command: Command,
-}
-
-/// What the program can do.
-#[derive(Subcommand, Debug)]
-pub enum Command {
-    /// Boots a yard on a machine and prints the boot log
-    #[command(after_help = examples::BOOT)]
-    Boot(BootArgs),
-    /// Boots a yard and prints a file of /proc as a kernel would, or metrics
-    #[command(after_help = examples::SHOW)]
-    Show(ShowArgs),
-    /// Prints the words of a page structure and their contents in each state
-    Layout(LayoutArgs),
-    /// Lists the built-in machines, or prints a machine's description
-    Machines(MachinesArgs),
-    /// Runs a workload on this machine and times it
-    Bench(BenchArgs),
-    /// Runs a workload on a simulated machine and shows where virtual time went
-    Sim(SimArgs),
-    /// Creates, lists and destroys devices whose memory has page structures
-    #[command(after_help = examples::DEVICE)]
-    Device(DeviceArgs),
-    /// Allocates and frees at random under disturbances, and checks that no frame is lost or allocated twice
-    #[command(after_help = examples::STRESS)]
-    Stress(StressArgs),
-    /// Prints the completion script of a shell
-    Completions(CompletionsArgs),
-    /// Writes the manual pages into a folder
-    Man(ManArgs),
-    /// Runs a task of a workload in its own process. Only `bench` and `stress` start it. No help text and no completion script
-    /// shows it: [`parse`] recognises it.
-    #[command(skip)]
-    Worker(WorkerArgs),
-    /// Holds a yard with devices until the last one is destroyed. Only `device create` starts it; hidden as `Worker` is.
-    #[command(skip)]
-    DeviceSession(DeviceSessionArgs),
-}
-
-/// The hidden command of worker processes. Its only argument is the task.
-pub(crate) const WORKER: &str = frameyard_workloads::workers::WORKER_COMMAND;
-
-/// The hidden command of session processes. Its only argument is their socket.
-pub(crate) const DEVICE_SESSION: &str = "device-session";
-
-/// Arguments of `completions`.
-#[derive(Args, Debug)]
-pub struct CompletionsArgs {
-    /// The shell to complete in
-    pub shell: Shell,
-}
-
-/// Arguments of `man`.
-#[derive(Args, Debug)]
-pub struct ManArgs {
-    /// The folder for the pages; created if it does not exist
-    #[arg(value_name = "FOLDER", value_hint = ValueHint::DirPath)]
-    pub folder: PathBuf,
-}
 
 /// Reads a command line, the program's own name first.
 ///
@@ -142,23 +16,14 @@ pub struct ManArgs {
 /// # Errors
 ///
 /// [`Failure::Input`] in one line that names the mistake and a correct value.
-pub fn parse<I, T>(arguments: I) -> Result<Cli, Failure>
+pub(crate) fn parse<I, T>(arguments: I) -> Result<Cli, Failure>
 where
     I: IntoIterator<Item = T>,
     T: Into<OsString> + Clone,
 {
     let arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
-    if let [_, command, order] = &arguments[..]
-        && command == WORKER
-    {
-        let order = order.to_string_lossy().into_owned();
-        return Ok(Cli { command: Command::Worker(WorkerArgs { order }) });
-    }
-    if let [_, command, socket] = &arguments[..]
-        && command == DEVICE_SESSION
-    {
-        let socket = PathBuf::from(socket);
-        return Ok(Cli { command: Command::DeviceSession(DeviceSessionArgs { socket }) });
+    if let Some(cli) = Cli::hidden(&arguments) {
+        return Ok(cli);
     }
     let matches = command().try_get_matches_from(arguments).map_err(|error| refusal(&error))?;
     open_output_files(&matches)?;
@@ -200,4 +65,50 @@ fn refusal(error: &clap::Error) -> Failure {
     let says_what_is_right =
         ["tip:", "[possible values:", "[subcommands:", "for '"].iter().any(|mark| line.contains(mark));
     Failure::input(if says_what_is_right { line } else { format!("{line}; see --help") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every command below `command` that has no commands of its own, and the words that name it.
+    fn commands(words: &str, command: &clap::Command, found: &mut Vec<(String, clap::Command)>) {
+        for below in command.get_subcommands() {
+            commands(&format!("{words} {}", below.get_name()), below, found);
+        }
+        found.push((words.to_owned(), command.clone()));
+    }
+
+    #[test]
+    fn the_help_of_every_command_has_examples_that_can_be_read() {
+        let mut found = Vec::new();
+        commands("frameyard", &command(), &mut found);
+        for (words, of) in found {
+            let help = of.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let (_, examples) = help.split_once("Example").unwrap_or_else(|| panic!("{words}: no example: {help}"));
+            let lines = examples.lines().map(str::trim).filter(|line| line.starts_with("frameyard"));
+            assert!(lines.clone().any(|line| line.starts_with(&words)), "{words}: {help}");
+            for line in lines {
+                // Explanations stand apart; shells redirect.
+                let line = line.split("   ").next().unwrap().split(" >").next().unwrap().replace('\'', "");
+                let read = command().try_get_matches_from(line.split_whitespace());
+                assert!(read.is_ok(), "{line}: {}", read.unwrap_err());
+            }
+        }
+    }
+
+    #[test]
+    fn every_workload_states_its_duration_and_has_a_quick_run() {
+        let mut found = Vec::new();
+        commands("frameyard", &command(), &mut found);
+        let workloads = found
+            .iter()
+            .filter(|(words, _)| words.starts_with("frameyard bench ") || words.starts_with("frameyard sim "));
+        assert!(workloads.clone().count() > 25);
+        for (words, of) in workloads {
+            let help = of.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("Takes ") && help.contains("--quick"), "{words}: {help}");
+            assert!(of.get_arguments().any(|arg| arg.get_id() == "quick"), "{words}");
+        }
+    }
 }

@@ -11,7 +11,7 @@ use frameyard_workloads::WorkloadError;
 ///
 /// Its `Display` form is a single line, whatever its text.
 #[derive(Debug)]
-pub enum Failure {
+pub(crate) enum Failure {
     /// Bad usage or bad input, which the user can correct: exit code 2.
     Input(Box<dyn Error + Send + Sync>),
     /// A failure at run time: exit code 1.
@@ -23,18 +23,18 @@ pub enum Failure {
 
 impl Failure {
     /// Bad usage or bad input.
-    pub fn input(reason: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+    pub(crate) fn input(reason: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::Input(reason.into())
     }
 
     /// A failure at run time.
-    pub fn run_time(reason: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+    pub(crate) fn run_time(reason: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::RunTime(reason.into())
     }
 
     /// The exit code, as a number.
     #[must_use]
-    pub fn code(&self) -> u8 {
+    pub(crate) fn code(&self) -> u8 {
         match self {
             Self::Input(_) => 2,
             Self::RunTime(_) => 1,

@@ -6,25 +6,25 @@ use frameyard_workloads::fixture::{self, Fixture};
 use frameyard_workloads::simulated::{self, SimFixture, SimOptions};
 
 use crate::Failure;
-use crate::bring_up::{BringUp, bring_up};
+use crate::boot::{BootOptions, boot_machine};
 use crate::chosen_machine::print_notes;
 use crate::output::RoundedSize;
 use frameyard_machines::Machine;
 
-/// Brings `machine` up and calls `run` with a fixture on its yard.
+/// Boots `machine` and calls `run` with a fixture on its yard.
 ///
 /// # Errors
 ///
 /// [`Failure::Input`] if machine and options make no yard; otherwise the errors of `run` and of the checks after it.
 pub(crate) fn with_fixture<R>(
     machine: &Machine,
-    options: &BringUp,
+    options: &BootOptions,
     lru: LruPolicy,
     run: impl FnOnce(&Fixture<'_>) -> Result<R, Failure>,
 ) -> Result<R, Failure> {
-    let brought_up = bring_up(machine, options)?;
-    print_notes(&brought_up.notes);
-    fixture::with_fixture(&brought_up.yard, brought_up.file.as_ref(), lru, run)
+    let booted = boot_machine(machine, options)?;
+    print_notes(&booted.notes);
+    fixture::with_fixture(&booted.yard, booted.file.as_ref(), lru, run)
 }
 
 /// Simulates `machine` and calls `run` with a fixture on its yard.

@@ -1,26 +1,24 @@
 #![doc = include_str!("../README.md")]
 //!
-//! A command line becomes typed arguments ([`cli`]). A command ([`commands`]) boots a machine
-//! ([`bring_up`](mod@bring_up)), runs a workload, and prints a report as text, JSON or CSV ([`output`]). [`run`] ties them
-//! together.
+//! `cli` reads a command line into the arguments of a command. A command (`commands`) boots a machine (`boot`), runs a
+//! workload, and prints a report as text, JSON or CSV (`output`). Options that several commands share are in `args`.
 
-pub mod bring_up;
+mod args;
+mod boot;
 mod chosen_machine;
-pub mod cli;
-pub mod commands;
+mod cli;
+mod commands;
 mod failure;
 mod fixture;
-pub mod measure;
-pub mod output;
+mod measure;
+mod output;
 mod version;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-pub use chosen_machine::ChosenMachine;
-pub use failure::Failure;
-pub use frameyard_machines as machine;
-pub use version::{COMMIT, LONG_VERSION, VERSION};
+use failure::Failure;
+use frameyard_machines as machine;
 
 /// Runs the program on a command line, the program's own name first.
 ///

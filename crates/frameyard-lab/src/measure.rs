@@ -2,19 +2,19 @@
 
 /// Median, minimum and maximum of some samples.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Spread<T = f64> {
+pub(crate) struct Spread<T = f64> {
     /// The middle sample, or the mean of the two in the middle.
-    pub median: T,
+    pub(crate) median: T,
     /// The minimum.
-    pub min: T,
+    pub(crate) min: T,
     /// The maximum.
-    pub max: T,
+    pub(crate) max: T,
 }
 
 impl Spread {
     /// The spread of some samples; `None` where there are none.
     #[must_use]
-    pub fn of(samples: impl IntoIterator<Item = f64>) -> Option<Self> {
+    pub(crate) fn of(samples: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut samples: Vec<f64> = samples.into_iter().collect();
         samples.sort_by(f64::total_cmp);
         let (min, max) = (*samples.first()?, *samples.last()?);
@@ -25,13 +25,13 @@ impl Spread {
 
     /// The spread with each number converted.
     #[must_use]
-    pub fn map<T>(self, convert: impl Fn(f64) -> T) -> Spread<T> {
+    pub(crate) fn map<T>(self, convert: impl Fn(f64) -> T) -> Spread<T> {
         Spread { median: convert(self.median), min: convert(self.min), max: convert(self.max) }
     }
 }
 
 /// The runs in the order of a value, the median run first: a row describes that run.
-pub fn median_first<R>(mut runs: Vec<R>, value: impl Fn(&R) -> f64) -> (R, Vec<R>) {
+pub(crate) fn median_first<R>(mut runs: Vec<R>, value: impl Fn(&R) -> f64) -> (R, Vec<R>) {
     runs.sort_by(|one, other| value(one).total_cmp(&value(other)));
     let median = runs.remove((runs.len() - 1) / 2);
     (median, runs)

@@ -15,18 +15,17 @@ mod rounded_size;
 mod row;
 mod table;
 
-pub use format::{Format, Sign};
-pub use host_facts::HostFacts;
-pub use json::SCHEMA;
-pub use output_args::OutputArgs;
-pub use output_file::OutputFile;
-pub use progress::{is_terminal, progress_bar, spinner};
-pub use report::Report;
-pub use rounded_size::RoundedSize;
-pub use row::Row;
+pub(crate) use format::Format;
+pub(crate) use host_facts::HostFacts;
+pub(crate) use output_args::OutputArgs;
+pub(crate) use output_file::OutputFile;
+pub(crate) use progress::{is_terminal, progress_bar, spinner};
+pub(crate) use report::Report;
+pub(crate) use rounded_size::RoundedSize;
+pub(crate) use row::Row;
 
 /// A number of a row to a hundredth, which is finer than any clock here.
 #[must_use]
-pub fn rounded(value: f64) -> f64 {
+pub(crate) fn rounded(value: f64) -> f64 {
     (value * 100.0).round() / 100.0
 }

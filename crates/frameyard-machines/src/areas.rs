@@ -26,8 +26,8 @@ impl Machine {
         let mut free = node.memory.clone();
         let limits = [self.zones.dma, self.zones.dma32].into_iter().flatten();
         // A zone limit is cut out as an empty range.
-        let borders = limits.map(|limit| AddressRange::new(limit, limit));
-        for cut in self.reserved.iter().chain(&self.cma).copied().chain(borders) {
+        let zone_ends = limits.map(|limit| AddressRange::new(limit, limit));
+        for cut in self.reserved.iter().chain(&self.cma).copied().chain(zone_ends) {
             free = free.into_iter().flat_map(|range| split_at(range, cut)).collect();
         }
         free.sort_unstable();

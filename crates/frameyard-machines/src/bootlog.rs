@@ -56,7 +56,7 @@ pub(super) fn looks_like_boot_log(text: &str) -> bool {
 struct Log {
     memory: memory::Map,
     present: Option<u64>,
-    brought_up: Option<u64>,
+    booted_cpus: Option<u64>,
     /// The node of each listed CPU, by CPU.
     cpu_nodes: Vec<Option<NodeId>>,
     boot_cpu_node: Option<NodeId>,
@@ -71,7 +71,7 @@ impl Log {
         match *said {
             Line::Boot => *self = Self::default(),
             Line::PresentCpus(count) => self.present = Some(count),
-            Line::BroughtUp(count) => self.brought_up = Some(count),
+            Line::BootedCpus(count) => self.booted_cpus = Some(count),
             Line::BootCpuNode(node) => self.boot_cpu_node = Some(node),
             Line::NodeCpus(node, ref cpus) => return self.list_cpus(node, cpus),
             Line::Packages(count) => self.packages = count,
@@ -148,7 +148,7 @@ impl Log {
 
     fn cpus(&self, nodes: usize) -> Vec<Cpu> {
         let listed = self.cpu_nodes.len() as u64;
-        let count = self.present.or(self.brought_up).unwrap_or(1).max(listed).clamp(1, MAX_CPUS as u64) as usize;
+        let count = self.present.or(self.booted_cpus).unwrap_or(1).max(listed).clamp(1, MAX_CPUS as u64) as usize;
         let boot = self.boot_cpu_node.unwrap_or_default();
         let node_of = |cpu: usize| match self.cpu_nodes.get(cpu).copied().flatten() {
             Some(node) => node,

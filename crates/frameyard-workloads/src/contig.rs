@@ -1,7 +1,7 @@
 //! `contig`: allocates contiguous ranges in a Movable zone whose memory is in constant use.
 //!
 //! Occupants fill part of the zone with pages of address spaces and files, and fault, write, read and unmap them while the
-//! leader requests ranges. Then the leader pins a page and requests the range around it, which must fail with that frame as
+//! calling thread requests ranges. Then that thread pins a page and requests the range around it, which must fail with that frame as
 //! the reason. After the unpin it requests the range again, zeroed, which would show if an occupant still had a page there.
 //! At the end the occupants check all their contents.
 
@@ -75,7 +75,7 @@ impl AskedFor {
 pub struct Attempt {
     /// Its kind.
     pub asked: AskedFor,
-    /// The range, or why it could not be had.
+    /// The range, or why it could not be allocated.
     pub outcome: Result<PfnRange, AllocError>,
     /// The pinned frame.
     pub pinned: Option<Pfn>,
@@ -100,7 +100,7 @@ pub struct ContigRun {
     pub checked: u64,
 }
 
-/// State shared by the leader and the occupants.
+/// State shared by the calling thread and the occupants.
 #[derive(Default)]
 struct Shared {
     over: AtomicBool,
@@ -153,7 +153,7 @@ pub fn run(fixture: &Fixture<'_>, plan: &ContigPlan) -> Result<ContigRun, Worklo
         for occupant in occupants {
             checked += occupant
                 .join()
-                .map_err(|_| WorkloadError::run_time("a occupant panicked"))?
+                .map_err(|_| WorkloadError::run_time("an occupant panicked"))?
                 .map_err(WorkloadError::run_time)?;
         }
         Ok(ContigRun { zone: zone.managed, attempts: attempts?, checked })

@@ -1,7 +1,7 @@
 //! Counters of a yard and its owners, and their changes during a run.
 
 use frameyard::locks::LockUse;
-use frameyard::stats::{ClusterDrains, CompactStatistics};
+use frameyard::stats::CompactStatistics;
 use frameyard::{MigrateType, NodeId, Order, Platform, Yard};
 use frameyard_host::HostPlatform;
 use frameyard_vm::{Vm, VmCounter};
@@ -42,13 +42,17 @@ pub struct Counts {
     vm: [u64; VmCounter::COUNT],
 }
 
-/// Drains as one cluster.
+/// Drains under a policy that splices whole batches into a zone, by the names of its counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Drains {
-    /// Drains of all types.
-    pub all: ClusterDrains,
-    /// Drains of movable frames.
+    /// `overflow_drains`: batches that drains took from a list at once.
+    pub all: u64,
+    /// The part of them that was of movable frames.
     pub movable: u64,
+    /// `full_batch_drains`: the part that the published rule takes.
+    pub full_batches: u64,
+    /// `cluster_drains`: the part that was spliced in whole.
+    pub spliced: u64,
 }
 
 impl Drains {
@@ -59,23 +63,28 @@ impl Drains {
     }
 
     fn of_any<P: Platform>(yard: &Yard<P>) -> Self {
-        yard.stats().zones().fold(Self::default(), |sum, zone| {
-            let drains = yard.zone(zone.id).transfers().drains;
-            let all = drains.iter().fold(sum.all, |all, drains| all.and(drains));
-            Self { all, movable: sum.movable + drains[MigrateType::Movable.index()].drains }
-        })
+        let mut sum = Self::default();
+        for zone in yard.stats().zones() {
+            let counts = yard.zone(zone.id).mechanism_counts();
+            let of =
+                |family| counts.iter().filter(move |(info, _)| info.family == family).filter_map(|(_, value)| value);
+            sum.all += of("overflow_drains").sum::<u64>();
+            sum.movable += counts.get("overflow_drains_movable");
+            sum.full_batches += of("full_batch_drains").sum::<u64>();
+            sum.spliced += of("cluster_drains").sum::<u64>();
+        }
+        sum
     }
 
     /// The changes since an earlier snapshot.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
-        let (now, then) = (self.all, earlier.all);
-        let all = ClusterDrains {
-            drains: now.drains.wrapping_sub(then.drains),
-            ideal: now.ideal.wrapping_sub(then.ideal),
-            whole: now.whole.wrapping_sub(then.whole),
-        };
-        Self { all, movable: self.movable.wrapping_sub(earlier.movable) }
+        Self {
+            all: self.all.wrapping_sub(earlier.all),
+            movable: self.movable.wrapping_sub(earlier.movable),
+            full_batches: self.full_batches.wrapping_sub(earlier.full_batches),
+            spliced: self.spliced.wrapping_sub(earlier.spliced),
+        }
     }
 }
 

@@ -22,7 +22,7 @@ struct LostFrames {
 impl fmt::Display for LostFrames {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { before, after } = self;
-        write!(f, "frames were lost: {} free before the run and {} after all was given back", before.0, after.0)
+        write!(f, "frames were lost: {} free before the run and {} after it", before.0, after.0)
     }
 }
 

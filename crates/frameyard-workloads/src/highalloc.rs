@@ -1,4 +1,4 @@
-//! `highalloc`: nearly all memory is page cache with unmovable frames among it. How many blocks of order 9 can be had?
+//! `highalloc`: nearly all memory is page cache with unmovable frames among it. How many blocks of order 9 can be allocated?
 //!
 //! Builders act like those of a kernel build: they read files until memory is full, and hold and replace unmovable frames.
 //! They continue while a requester allocates one huge block after another and holds them. Between two requests lies a

@@ -1,29 +1,30 @@
-//! Compaction: moving blocks in use together, so that free memory forms large blocks.
+//! Compaction: moves allocated blocks together, so that free memory forms large blocks.
 //!
-//! Two scanners work towards each other in a zone. The migrate scanner goes up from the bottom and asks the owners of
-//! counted blocks to isolate them. The free scanner comes down from the top and takes free blocks off the free lists as
-//! targets. The owners move contents from one to the other, and the frames that they leave go to the free lists. When
-//! the scanners meet, the zone is done. (The kernel's `compact_zone`.)
+//! Two scanners move towards each other in a zone (the kernel's `compact_zone`). The migrate scanner starts at the bottom and has
+//! the owners of counted blocks isolate them: these are the sources. The free scanner starts at the top and isolates free blocks:
+//! these are the targets. The owners move contents from sources to targets, and the compactor frees the sources. A run ends
+//! when the scanners meet.
 //!
 //! [`YardCompaction`](crate::views::YardCompaction) runs it on request, for an allocation and in the background.
 //!
-//! - `request`: what a caller asks for, and the outcome;
-//! - `run`: one run over a zone, and when it ends;
-//! - `sources`: the migrate scanner;
-//! - `targets`: the free scanner, and its supply of free blocks;
-//! - `hints`: pageblocks to skip for now;
-//! - `index`: how fragmented a zone's free memory is.
+//! | file | contents |
+//! |---|---|
+//! | `request` | the request and the outcome |
+//! | `run` | one run over a zone, and when it ends |
+//! | `sources` | the migrate scanner |
+//! | `targets` | the free scanner and its free blocks |
+//! | `hints` | pageblocks to skip |
+//! | `index` | fragmentation indices |
 //!
 //! The zone keeps the scanners' positions, the failures and the counters (`CompactState`).
 //!
 //! # Protocol
 //!
-//! The migrate scanner holds no lock. It reads tags and owners' words of pages that may change meanwhile, and trusts
-//! none of them: the owner decides whether a block can be isolated, and from then on the owner's protocol keeps it in
-//! place. The free scanner takes free blocks under the zone lock. They are
-//! [`Isolated`](crate::page::FrameState::Isolated) until they go to an owner, as allocated blocks, or back to the free
-//! lists. A block that an owner has vacated is allocated and belongs to the compactor, which frees it at once. So every
-//! frame has one holder at any time, and no owner is called with a lock held.
+//! The migrate scanner holds no lock. The tags and owners' words that it reads may change, so it relies on none of them: the owner
+//! decides whether to isolate a block, and its protocol then keeps the block in place. The free scanner takes free blocks under
+//! the zone lock. They stay [`Isolated`](crate::page::FrameState::Isolated) until they go to an owner, as allocated blocks, or
+//! back to the free lists. A block that an owner has vacated is allocated and belongs to the compactor, which frees it at once.
+//! So every frame has one holder at any time. The compactor calls owners without a lock held.
 
 mod hints;
 mod index;
@@ -58,7 +59,7 @@ pub(crate) struct Compaction<'a, P: Platform> {
     taken_in_block: u64,
     /// The end of the pageblock that the free scanner is in.
     free_end: Pfn,
-    /// The next frame of the free scanner in that pageblock; below the pageblock: it has not begun there.
+    /// The next frame of the free scanner in that pageblock. Below the pageblock if it has not begun there.
     free_next: Pfn,
     /// Whether the run began at the zone's ends.
     whole_zone: bool,

@@ -1,45 +1,49 @@
-//! Page maps of device memory: ranges of frames beside memory that get page structures, as compound pages or base
-//! pages.
+//! Page maps of device memory: page structures for ranges of frames outside memory, as compound pages or base pages.
 //!
 //! A device is a range of frames in the device space of a yard. Mapping it writes the page structures of its layout, in
-//! parallel; then two words of each section lead from any frame to the page that counts its users. [`MapLayout`] has
-//! three layouts:
+//! parallel. Then two words of each section lead from any frame to the page that counts its users. There are three layouts
+//! ([`MapLayout`]):
 //!
 //! | layout | page structures per compound page | map pages that remain, of 2 MiB / 1 GiB | can split |
 //! |---|---|---|---|
 //! | full | one per frame | 8 / 4096 | yes |
-//! | deduplicated (HVO) | one per frame, all tails in one shared page of zeroes | 1 / 1 | yes |
-//! | folded | one | none of its own | no |
+//! | deduplicated (HVO) | one per frame; map pages that hold only tails are one shared page of zeroes | 1 / 1 | yes |
+//! | folded | one, packed | 1/64 / 1/64 | no |
 //!
-//! `PageMap` is the internal view. `section` leads from a frame to its page, `directory` is the table of devices,
-//! `plan` computes the part of the map that a device takes, `build` and `remove` map and unmap devices, `split` splits
-//! and joins compound pages, and [`DevicePage`] is a page that a look-up found.
+//! | file | contents |
+//! |---|---|
+//! | `section` | the two words that lead from a frame to its page |
+//! | `directory` | the table of devices |
+//! | `plan` | which part of the map a device takes |
+//! | `build`, `remove` | mapping and unmapping |
+//! | `split` | splitting and joining compound pages |
+//! | `device_page` | [`DevicePage`], the result of a look-up |
+//! | `check`, `soundness` | checks of a yard at rest, and of tables that another process wrote |
 //!
 //! # The map of the device space
 //!
-//! The page structures of the device space are mapped, readable and zero until a device writes them. So a look-up may
-//! read the page that it found however late. The only writes are
+//! The page structures of the device space are readable at all times, and zero until a device writes them. So a look-up may read
+//! the page that it found at any later time. Only these CPUs write:
 //!
-//! - by the CPU that maps or removes a device, to the structures that exist in its layout;
-//! - by the CPU that splits or joins a compound page, which holds it exclusively;
-//! - to counts and owner's words, by a CPU that found the count of references above zero. For a part of a split page it
-//!   also holds a reference to the head. The count of a tail of an unsplit page is zero, so tails are never written.
+//! - the CPU that maps or removes a device: the structures of its layout;
+//! - the CPU that splits or joins a compound page: the page that it has frozen;
+//! - a CPU that found the count of references above zero: counts and owner's words. For a part of a split page it also holds a
+//!   reference to the head. The count of a tail of an unsplit page is zero, so no CPU writes to tails.
 //!
 //! # Protocol
 //!
-//! A page of a device has one reference of the device's own from the start (as the kernel's `ZONE_DEVICE` pages), so a
-//! count of zero means *frozen, or no page*. A CPU that changes what a page is freezes it: it takes the count from one
-//! to zero, which fails where the page has other references. It holds the page exclusively until it stores a count
-//! again.
+//! The device itself holds one reference on each of its pages (as in the kernel's `ZONE_DEVICE` pages). So a count of zero means
+//! *frozen, or no page*. A CPU that splits, joins or removes a page freezes it first: it changes the count from one to zero,
+//! which fails if the page has other references. Until the CPU stores a count again (thaws the page) it owns the page.
 //!
 //! - **Look-up** (`PageMap::page`): section entry (Acquire), head by natural alignment, the head's tag. No write, no
 //!   lock.
-//! - **Get** ([`DevicePage::try_get`]): add references on the head if its count is above zero, then read tag and
-//!   section entry again; if they have changed, give the references back. In a split compound page: first one reference
-//!   on the head, then those on the frame's own page, then give the head's back. A join freezes the head first, so no
-//!   get reaches a part that is about to become a tail. Between reading a count and the exchange everything may change,
-//!   and the exchange fails. It is a write all the same: where the page of the map can have become read-only, the
-//!   platform is told of gets and waits for those in flight ([`MapBacking::begin_get`](crate::platform::MapBacking::begin_get)).
+//! - **Get** ([`DevicePage::try_get`]): add references on the head if its count is above zero, then read tag and section entry
+//!   again; release the references if either has changed. In a split compound page: get one reference on the head, get those on
+//!   the frame's own page, release the head's. A join freezes the head first, so no get reaches a part that is about to become
+//!   a tail. If the page changes between the read of the count and the exchange, the exchange fails. A failed exchange is
+//!   still a write to the processor. So a platform that makes map pages read-only asks for marks around gets, and waits for
+//!   gets in progress ([`MapBacking::begin_get`](crate::platform::MapBacking::begin_get)).
 //! - **Split**: freeze the head; back the parts' map pages; write tag and count of the parts; change the head's tag to
 //!   one frame; thaw.
 //! - **Join**: freeze the head, then every part; zero the parts and return their map pages; change the head's tag to
@@ -47,19 +51,18 @@
 //! - **Remove**: close the device to mappings, splits and joins; freeze every head and part, or thaw all again;
 //!   withdraw the sections; zero the structures.
 //!
-//! A page that a look-up found may be gone at once, as any page found by number. A reference keeps it.
+//! The result of a look-up may be stale at once. Only a reference keeps a page.
 //!
 //! # Cost
 //!
-//! A look-up reads one line of the section table, and the line of the page that it finds. The code is the same in all
-//! layouts, without a branch that depends on the layout: three loads and two comparisons from the frame to its section
-//! and the bit of its sub-section, then 14 instructions to the address of the page (three shifts, their counts, an
-//! addition, and the shift by the size of a page), of which folding costs three; about 45 with the checks of the tag,
-//! on x86-64. Getting references costs one exchange on the page's line, and three loads more.
+//! A look-up reads one line of the section table and the line of the page. It has no branch that depends on the layout. On x86-64
+//! it takes about 45 instructions: three loads and two comparisons from the frame to its section and sub-section, 14
+//! instructions to the address of the page (3 of them for folding), and the checks of the tag. A get costs one exchange on the
+//! page's line and three loads more.
 
 use crate::memmap::MemMap;
 use crate::page::{FrameState, PageRef};
-use crate::platform::Platform;
+use crate::platform::{Platform, copied_views};
 use crate::units::{Geometry, NodeId, Order, Pfn, PfnRange, ZoneId, ZoneKind};
 use crate::zone::Zone;
 
@@ -95,7 +98,7 @@ pub(crate) struct DeviceTables {
     pub(crate) directories: &'static [DeviceDirectory],
 }
 
-/// The device memory of a yard, and what is needed to work on it.
+/// The device memory of a yard: the tables of devices, and the map and zones that they change.
 pub(crate) struct PageMap<'a, P> {
     pub(crate) map: MemMap,
     pub(crate) tables: DeviceTables,
@@ -108,13 +111,7 @@ pub(crate) struct PageMap<'a, P> {
     pub(crate) platform: &'a P,
 }
 
-impl<P> Clone for PageMap<'_, P> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<P> Copy for PageMap<'_, P> {}
+copied_views!(PageMap);
 
 /// The Device zone of a node.
 fn zone_of(node: NodeId) -> ZoneId {
@@ -128,7 +125,7 @@ impl<'a, P: Platform> PageMap<'a, P> {
         1 << (place >> self.part_order.0 & 63)
     }
 
-    /// The page that counts the users of a frame, if a device has the frame. Any frame number may be asked for.
+    /// The page that counts the users of a frame, if a device has the frame. Accepts any frame number.
     #[inline(always)]
     pub(crate) fn page(&self, pfn: Pfn) -> Option<DevicePage<'a, P>> {
         let place = self.map.place(pfn);
@@ -136,8 +133,8 @@ impl<'a, P: Platform> PageMap<'a, P> {
         let part = self.part_of(place);
         let entry = section.look_up(part)?;
         let head = entry.head(pfn);
-        // SAFETY: the code that mapped the device computed the entry, or `attach` checked it, such that all places of its
-        // heads lie in the map; the bit of the part says that they are in memory.
+        // SAFETY: the code that mapped the device computed the entry, or `attach` checked it: all places of its heads lie in the
+        // map. The bit of the part says that they are in memory.
         let page = unsafe { self.map.page_at(entry.place(head), head, self.platform) };
         DevicePage::found(page, pfn, (section, entry, part), self.map)
     }
@@ -171,7 +168,7 @@ impl<'a, P: Platform> PageMap<'a, P> {
         info(id, row, &request, self.geometry)
     }
 
-    /// The device that has a frame, to be used.
+    /// The device that has a frame, with its plan.
     fn device_of(&self, pfn: Pfn) -> Result<(DeviceId, &'static DeviceRow, Plan), DeviceError> {
         let found = self.directory().and_then(|directory| directory.row_of(pfn));
         let (id, row, request) = found.ok_or(DeviceError::NotDevice(pfn))?;
@@ -185,13 +182,13 @@ impl<'a, P: Platform> PageMap<'a, P> {
         row.map().map_err(|_| DeviceError::Busy(id))
     }
 
-    /// Takes an entry of page tables back.
+    /// Uncounts an entry of page tables.
     pub(crate) fn remove_mapping(&self, pfn: Pfn) -> Result<(), DeviceError> {
         let (id, row, _) = self.device_of(pfn)?;
         row.unmap().map_err(|_| DeviceError::NotMapped(id))
     }
 
-    /// Makes present pages and span of a node's Device zone what its devices make them. The directory is locked.
+    /// Recomputes the present pages and the span of a node's Device zone from its devices. The caller holds the directory's lock.
     fn count_zone(&self, devices: impl Iterator<Item = DeviceRequest>, node: NodeId) {
         use crate::sync::Ordering::Relaxed;
         let (mut present, mut span) = (0, PfnRange { start: Pfn(u64::MAX), end: Pfn(0) });

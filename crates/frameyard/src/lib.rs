@@ -1,15 +1,4 @@
-//! A page-frame allocator for big machines: the `no_std`, heap-free core of Frameyard.
-//!
-//! The memory map has one 64-byte page structure for each page frame. Zones keep free frames in the buddy allocator's
-//! lists, by order and migration type. Per-CPU lists stand in front of the zones' locks. All state is in two memory
-//! regions that the caller hands over, so processes can share a yard.
-//!
-//! # Start here
-//!
-//! 1. Describe the memory: a [`MemoryTable`], or a [`memblock::Memblock`] filled from firmware tables.
-//! 2. [`Layout::plan`] computes the sizes of the memory map and the control region.
-//! 3. [`Yard::create`] initialises both, with an implementation of [`Platform`] for the environment.
-//! 4. [`Yard::alloc`] and [`Yard::free`] move blocks of 2^order frames; [`Frames`] is a guard that frees on drop.
+#![doc = include_str!("../README.md")]
 //!
 //! # Chapters
 //!
@@ -56,10 +45,6 @@ pub mod validate;
 pub mod views;
 pub mod watermarks;
 mod yard;
-#[cfg_attr(
-    not(all(feature = "policy-pagewise-variants", feature = "policy-clusters", feature = "policy-cpu-owned")),
-    expect(dead_code, reason = "transfer mechanisms that are not compiled in use more of it")
-)]
 mod zone;
 
 pub use boot::{Layout, MemoryTable, YardConfig};
@@ -72,8 +57,3 @@ pub use frameyard_units::{ByteSize, CpuId, Geometry, MigrateType, NodeId, Order,
 pub use gfp::Gfp;
 pub use platform::Platform;
 pub use yard::{AllocError, AllocRequest, Frames, FreeError, RawRegion, Yard};
-
-/// Runs the examples of the README as tests.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;

@@ -8,7 +8,7 @@
 //! Each protocol has a model that holds, and the same model with one step broken, which must fail: a lock that does not
 //! acquire, release or exclude ([`Flaw`](machine::Flaw), by [`Platform`](crate::Platform) methods), pages of the map
 //! that are written or published out of order ([`InitFlaw`](machine::InitFlaw)), or an atomic access that is weaker
-//! than written ([`Weakness`](crate::sync::Weakness)).
+//! than written ([`Weakness`](crate::sync::Weakness)). The models of a transfer mechanism are in its folder.
 //!
 //! The contents of frames are modelled, too: one cell per frame, which the owner of the frame writes without
 //! synchronisation of its own. Loom objects if a transfer of ownership does not order the accesses of both owners.
@@ -21,19 +21,16 @@
 //! threads do not end in practice.
 
 mod bring_up;
-mod clusters;
-mod depot;
 mod devices;
 mod isolation;
-mod machine;
+mod lru_pages;
+pub(crate) mod machine;
 mod moving;
-mod owned_blocks;
 mod parallel_job;
 mod per_cpu_lists;
-mod policies;
+pub(crate) mod policies;
 mod publication;
 mod racing_frees;
-mod used_pages;
 mod zone_lock;
 
 use std::string::String;
@@ -46,7 +43,7 @@ const PREEMPTIONS: usize = 3;
 /// What an exploration has met.
 pub(crate) struct Explored {
     /// How often a thread found a lock held, over all executions.
-    contentions: u64,
+    pub(crate) contentions: u64,
 }
 
 /// Explores a model; panics where an execution breaks it.
@@ -55,7 +52,7 @@ pub(crate) fn explore(model: impl Fn() + Send + Sync + 'static) -> Explored {
 }
 
 /// As [`explore`], with another bound.
-fn explore_within(preemptions: usize, model: impl Fn() + Send + Sync + 'static) -> Explored {
+pub(crate) fn explore_within(preemptions: usize, model: impl Fn() + Send + Sync + 'static) -> Explored {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(preemptions);
     // An execution has thousands of accesses, most of them while one thread creates the yard.
@@ -83,13 +80,13 @@ pub(crate) fn assert_fails(model: impl Fn() + Send + Sync + 'static, expected: &
 
 /// As [`assert_fails`], with another bound.
 #[track_caller]
-fn assert_fails_within(preemptions: usize, model: impl Fn() + Send + Sync + 'static, expected: &[&str]) {
+pub(crate) fn assert_fails_within(preemptions: usize, model: impl Fn() + Send + Sync + 'static, expected: &[&str]) {
     let message = failure_of(preemptions, model);
     assert!(expected.iter().any(|part| message.contains(part)), "failed for another reason: {message}");
 }
 
 /// The messages of a lock that does not exclude or order.
-const DAMAGES: [&str; 4] = [
+pub(crate) const DAMAGES: [&str; 4] = [
     // Loom: accesses to one frame's contents, or to a word, are not ordered.
     "Causality violation",
     // The owners' witness: a frame has two of them.

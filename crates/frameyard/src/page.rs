@@ -9,14 +9,13 @@
 use core::fmt;
 use core::ptr::NonNull;
 
-use crate::platform::{Access, Platform};
+use crate::platform::{Access, Platform, copied_views};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::{MigrateType, Order, Pfn, ZoneId, named};
 
 pub(crate) mod content;
 mod counted;
 mod interior;
-#[cfg_attr(not(feature = "policy-clusters"), expect(dead_code, reason = "for clusters, which are not compiled in"))]
 mod listing;
 mod pins;
 mod residence;
@@ -80,7 +79,7 @@ named!(FrameState: Interior => "interior", Reserved => "reserved", BuddyFree => 
 /// | 24 | seen by the validator; clear at all other times |
 /// | 25 | buddy-free: reported, the host has taken its memory; clear in all other states |
 /// | 26 | buddy-free of order 0: freed without merging, so its buddy may be free too; clear in all other states |
-/// | 27 | buddy-free of order 0: in the cluster that the page's last word names; clear in all other states |
+/// | 27 | buddy-free of order 0: tentative, a transfer mechanism decides whether it is free; clear in all other states |
 /// | 28–31 | unused, zero |
 /// | 32–47 | [`ZoneId`] |
 /// | 48–63 | unused, zero |
@@ -130,7 +129,7 @@ impl Tag {
         self.0 as u16 == state as u16 | (order.0 as u16) << 8
     }
 
-    /// Whether this is a free block of that order in that zone, on any list, and not in a cluster. For a block in a cluster,
+    /// Whether this is a free block of that order in that zone, on any list, and not tentative. For a tentative block
     /// the tag alone does not decide whether it is free.
     #[inline(always)]
     pub(crate) const fn is_free_buddy(self, order: Order, zone: ZoneId) -> bool {
@@ -166,7 +165,7 @@ impl Tag {
     pub(crate) const fn is_well_formed(self) -> bool {
         let known = Self::new(self.state(), self.order(), self.migrate_type(), self.zone());
         let known = if self.is(FrameState::BuddyFree) { known.with_residence(self.residence()) } else { known };
-        self.without_seen().0 == known.0 | self.0 & self.listing_bits()
+        self.without_seen().0 == known.0 | self.0 & self.mark_bits()
     }
 
     const REPORTED: u64 = 1 << 25;
@@ -241,8 +240,8 @@ pub(crate) const OWNER: usize = 2;
 pub(crate) const INDEX: usize = 3;
 /// The first of two payload words that a counted block's owner may use freely.
 pub(crate) const SPARE: usize = 4;
-/// The payload word with the cluster of a free page, as its number in the zone plus 1. Valid if the tag has the cluster bit.
-pub(crate) const CLUSTER: usize = 5;
+/// The payload word of a transfer mechanism in a free page. Valid if the tag is tentative.
+pub(crate) const MECHANISM: usize = 5;
 
 /// The structure of one page frame: 64 bytes, one cache line. [`PAGE_WORDS`] lists the uses of each word.
 #[repr(C, align(64))]
@@ -259,7 +258,8 @@ pub struct Page {
     /// Identity, counts, owner, index and two words more: see [`IDENTITY`], [`COUNTS`], [`OWNER`], [`INDEX`] and [`SPARE`].
     ///
     /// Packed batch: ten frame indices, in all words except the counts. Counted, device: the counts of users; owner, index and
-    /// the spare words are its owner's. Buddy-free: the last word names the page's cluster, if it is in one. In all other
+    /// the spare words are its owner's. Buddy-free: the last word is a transfer mechanism's if the tag is
+    /// tentative. In all other
     /// states the map's content: zero, or kernel-like.
     ///
     /// Kernel-like content stays the same from initialisation on:
@@ -336,13 +336,7 @@ pub(crate) struct PageRef<'a, P> {
     platform: &'a P,
 }
 
-impl<P> Clone for PageRef<'_, P> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<P> Copy for PageRef<'_, P> {}
+copied_views!(PageRef);
 
 impl<'a, P: Platform> PageRef<'a, P> {
     /// # Safety

@@ -37,71 +37,116 @@ pub enum Contention {
     Contended,
 }
 
+/// Implements `Clone` and `Copy` for views that borrow their platform. A derive would require a platform that is `Copy`.
+macro_rules! copied_views {
+    ($($view:ident),+) => {$(
+        impl<P> Clone for $view<'_, P> {
+            fn clone(&self) -> Self {
+                *self
+            }
+        }
+
+        impl<P> Copy for $view<'_, P> {}
+    )+};
+}
+
+pub(crate) use copied_views;
+
 const FREE: u32 = 0;
 const HELD: u32 = 1;
 
 /// The environment of a yard.
 ///
 /// Four methods are required: [`guard`](Self::guard), [`current_cpu`](Self::current_cpu), [`relax`](Self::relax) and
-/// [`frame_bytes`](Self::frame_bytes).
+/// [`frame_bytes`](Self::frame_bytes). The other six have defaults that suit a kernel with spin locks.
+///
+/// # Contexts
+///
+/// | method | called | locks that the caller may hold | may sleep |
+/// |---|---|---|---|
+/// | `guard` | before each lock is taken | earlier locks of the yard | no |
+/// | `lock`, `try_lock`, `unlock` | between `guard` and the drop of the guard | earlier locks of the yard | no |
+/// | `current_cpu` | once per request, free or drain | none | no |
+/// | `relax` | while a call waits, see [Waiting](#waiting) | in `lock`: earlier locks; else none of the yard | see there |
+/// | `frame_bytes` | to zero, copy or check bytes, and by owners of frames | locks of `frameyard-vm` | no |
+/// | `wait_for_change`, `wake_waiters` | by `frameyard-vm`, for the map of an address space | none of the yard | yes |
+/// | `run_workers` | when a map is initialised, a device is mapped or removed, or an address space exits | none | yes |
+///
+/// Callers may hold locks of their own in every row. No method may call the yard: it could wait for a lock that its caller holds.
+///
+/// The core calls these methods on the thread that called the yard, so they run in an interrupt handler if the handler uses the
+/// yard. Allocating (with [`Gfp::ATOMIC`](crate::Gfp::ATOMIC)) and freeing are for interrupt handlers; a handler that cannot be
+/// masked must not use the yard. All other calls are for threads.
 ///
 /// # Waiting
 ///
-/// All waiting in the core and in `frameyard-vm` goes through [`relax`](Self::relax) (directly, in [`lock`](Self::lock), or in
-/// [`wait_for_change`](Self::wait_for_change)). A wait calls it between two reads of a word; `round` counts the calls of
-/// one wait from 0.
+/// All waiting in the core and in `frameyard-vm` goes through [`relax`](Self::relax): directly, in [`lock`](Self::lock), or in
+/// [`wait_for_change`](Self::wait_for_change). A wait calls it between two reads of a word; `round` counts the calls of one wait
+/// from 0.
 ///
-/// | wait for | ends | then |
-/// |---|---|---|
-/// | a lock | when the holder unlocks it | the caller has the lock |
-/// | initialisation of a part of the map, frames in transit: a request without `DIRECT_RECLAIM` | after 32 rounds | the request fails or takes other memory |
-/// | the same: all other requests; removal of a device; exit of an address space | after 4096 rounds | the call returns a typed error |
-/// | a page that another CPU has locked in the page cache of `frameyard-vm` | after 32768 rounds | the call returns a typed error |
+/// | wait for | caller | ends | then |
+/// |---|---|---|---|
+/// | a lock | any | when the holder unlocks it | the caller has the lock |
+/// | initialisation of a part of the map | a request without `DIRECT_RECLAIM` | after 32 rounds | takes other memory or fails |
+/// | the same | any other request | after 4096 rounds | takes other memory or fails |
+/// | batches that another CPU collects from a depot | any request that finds too little free memory | after 4096 rounds | takes other memory or fails |
+/// | frames in transit, users of a device or an address space | compaction, change of policy, removal, exit | after 4096 rounds | returns a typed error |
+/// | a page that is locked in the page cache of `frameyard-vm` | a thread | after 32768 rounds | returns a typed error |
 ///
-/// A lock holder waits only for locks that come later in the lock order, so waits for locks end when every holder keeps
-/// running. All other waits depend on a thread that holds no lock, so they are bounded.
+/// A lock holder waits only for locks that come later in the lock order, so waits for locks end when every holder keeps running.
+/// A wait of any other kind depends on a thread that may be stopped, so it is bounded, and the waiting CPU holds no lock of the
+/// yard meanwhile.
 ///
-/// A kernel that disables interrupts (or preemption) in [`guard`](Self::guard):
+/// In a kernel, `relax`
 ///
-/// - pauses the CPU in `relax` (`core::hint::spin_loop`) and returns;
-/// - does not sleep or schedule in `relax`: the caller may hold other locks, or be an interrupt handler;
-/// - waits about 1 µs per call from round 8 on. 4096 rounds then last 4 ms. Initialising a section of 128 MiB, the longest
-///   work that such a wait covers, writes 2 MiB of map;
-/// - lets the CPU that initialises the map run: a single CPU that waits with preemption disabled only uses up its rounds.
+/// - pauses the CPU (`core::hint::spin_loop`) and returns. It does not sleep or schedule: the caller may hold locks, or be an
+///   interrupt handler;
+/// - pauses for about 1 µs per call from round 8 on, so that 4096 rounds last about 4 ms. The longest work that such a wait
+///   covers is the initialisation of a section of 128 MiB, which writes 2 MiB of map;
+/// - may count on progress elsewhere only: a caller on the CPU of the thread that it waits for uses up its rounds, and fails.
 ///
-/// User space, where the scheduler can stop a lock holder at any instruction:
+/// In user space, where the scheduler can stop a lock holder at any instruction, `relax`
 ///
 /// - pauses in the first rounds, twice as long in each round;
 /// - yields to other threads from about round 7 on. Otherwise a waiter with a higher priority can starve the holder;
-/// - does not sleep in rounds 0 to 31: callers that must not sleep give up after 32 rounds;
+/// - does not sleep in rounds 0 to 31, which requests without `DIRECT_RECLAIM` use;
 /// - sleeps from about round 64 on, for at most 1 ms per round.
+#[expect(unused_variables, reason = "the defaults ignore their arguments")]
 pub trait Platform: MapBacking + Probe + Sync {
     /// Held while the caller holds a lock of the yard.
     ///
-    /// A kernel disables interrupts (or preemption) for its lifetime, so that no interrupt handler waits for a lock that the
-    /// interrupted code holds.
+    /// If interrupt handlers use the yard, a guard disables interrupts on its CPU; otherwise it disables preemption. A handler
+    /// that waited for a lock of the code it interrupted would wait for ever. User space needs no guard: `type Guard = ()`.
     type Guard;
 
-    /// Enters a section that holds a lock. Sections nest.
+    /// Enters a section that holds a lock, before the lock is taken. The drop of the guard ends the section, after the unlock.
+    ///
+    /// Sections of a thread nest, and end in the reverse order of their beginning. So a guard can save the interrupt flag when
+    /// it is created and restore it when it is dropped. A section contains no sleep, and no wait except for locks.
     fn guard(&self) -> Self::Guard;
 
-    /// The CPU that runs the caller.
+    /// The CPU that runs the caller. On the path of every allocation and free, so it should cost a few instructions.
     ///
-    /// The answer may be stale when it is used, and may name a CPU that the yard does not know. The core folds it into
-    /// range and never relies on it for correctness.
+    /// The caller may be moved to another CPU before it uses the answer, and the answer may be a CPU that the yard does not
+    /// know. The core folds it into range. Correctness does not depend on it; a wrong answer makes threads share a list.
     fn current_cpu(&self) -> CpuId;
 
-    /// Waits a moment between two reads of a busy word. See [Waiting](Self#waiting) for what a platform must do.
+    /// Waits a moment between two reads of a busy word. [Waiting](Self#waiting) says for how long, and what it must not do.
     fn relax(&self, round: u32);
 
     /// Where the bytes of a frame are mapped; `None` if they are not.
     ///
-    /// The frames that follow it in its block are mapped right behind it.
+    /// The frames that follow it in its block are mapped right behind it, and the mapping stays as long as the yard is used.
+    /// The caller owns the frame and accesses only its block. Called for requests with [`Gfp::ZERO`](crate::Gfp::ZERO), for
+    /// poisoning, by owners that move blocks, and by [`Frames`](crate::Frames). A platform that returns `None` for all frames
+    /// gets requests to zero or poison refused, and nothing else.
     fn frame_bytes(&self, pfn: Pfn) -> Option<NonNull<u8>>;
 
-    /// Takes the lock `word`. Spins until acquired.
+    /// Takes the lock `word`, which is 0 while the lock is free. Spins until acquired.
     ///
-    /// A holder may wait only for locks later in the lock order.
+    /// The default swaps in 1 and calls [`relax`](Self::relax) while the lock is held. A platform that overrides this uses
+    /// [`try_lock`](Self::try_lock) for the swap, or overrides all three methods: they define the values of the word together.
+    /// The lock must be acquired with Acquire and released with Release. A queue of waiters must not need memory from the yard.
     #[inline]
     fn lock(&self, id: LockId, word: &AtomicU32) -> Contention {
         if self.try_lock(id, word) == Contention::Free {
@@ -119,44 +164,41 @@ pub trait Platform: MapBacking + Probe + Sync {
         }
     }
 
-    /// Takes the lock if it is free. After [`Contention::Contended`] the caller does not hold it.
+    /// Takes the lock if it is free, without waiting. After [`Contention::Contended`] the caller does not hold it.
     #[inline(always)]
     fn try_lock(&self, id: LockId, word: &AtomicU32) -> Contention {
-        let _ = id;
         // Acquire: pairs with the Release in `Platform::unlock`.
         if word.swap(HELD, Ordering::Acquire) == FREE { Contention::Free } else { Contention::Contended }
     }
 
-    /// Releases the lock.
+    /// Releases the lock, which the calling thread holds.
     #[inline(always)]
     fn unlock(&self, id: LockId, word: &AtomicU32) {
-        let _ = id;
         // Release: pairs with the Acquire in `Platform::try_lock`.
         word.store(FREE, Ordering::Release);
     }
 
     /// Waits while `word` has the value `seen`, or for a shorter time. The caller then reads `word` again.
     ///
-    /// For locks that are not plain [`lock`](Self::lock) words, such as the readers-writer lock of an address space. The
-    /// thread that changes the word calls [`wake_waiters`](Self::wake_waiters). A platform with wait queues (a futex, for
-    /// example) queues the caller. By default this is one [`relax`](Self::relax).
+    /// For the readers-writer lock of an address space in `frameyard-vm`, whose holders may sleep. The thread that changes the
+    /// word calls [`wake_waiters`](Self::wake_waiters). A platform with wait queues (a futex, for example) queues the caller if
+    /// the word still has the value `seen`, and may return early. By default this is one [`relax`](Self::relax).
     #[inline(always)]
     fn wait_for_change(&self, id: LockId, word: &AtomicU64, seen: u64, round: u32) {
-        let _ = (id, word, seen);
         self.relax(round);
     }
 
-    /// Wakes all callers that wait in [`wait_for_change`](Self::wait_for_change). `word` has its new value. Does nothing by
-    /// default.
+    /// Wakes all callers that wait for this word in [`wait_for_change`](Self::wait_for_change). The word has its new value
+    /// already. Does nothing by default, which suits the default of `wait_for_change` only.
     #[inline(always)]
-    fn wake_waiters(&self, id: LockId, word: &AtomicU64) {
-        let _ = (id, word);
-    }
+    fn wake_waiters(&self, id: LockId, word: &AtomicU64) {}
 
     /// Runs `job` on `count` workers at once and waits for all of them. Each gets its own number; the caller is worker 0.
     ///
-    /// Worker `n` should run on a CPU of node `node_of(n)`. Fewer workers may run than requested, so a job must not rely on
-    /// all of them. The default runs worker 0 alone and lets its panic pass.
+    /// Worker `n` should run on a CPU of node `node_of(n)`. Fewer workers may run than requested, and one after the other; a job
+    /// does not wait for another worker. All that the caller did before the call is visible to the workers, and what they did is
+    /// visible to the caller afterwards. Calls nest: a worker may call this again. The default runs worker 0 alone and lets its
+    /// panic pass.
     ///
     /// # Errors
     ///
@@ -167,7 +209,6 @@ pub trait Platform: MapBacking + Probe + Sync {
         node_of: &(dyn Fn(usize) -> NodeId + Sync),
         job: &(dyn Fn(usize) + Sync),
     ) -> Result<(), WorkerPanicked> {
-        let _ = (count, node_of);
         job(0);
         Ok(())
     }

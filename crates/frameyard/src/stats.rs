@@ -5,6 +5,4 @@
 //! [`Yard::validate`](crate::Yard::validate) checks the equations between them when nothing is in flight.
 
 pub use crate::yard::{CompactStatistics, ExtfragEvents, FrameInfo, PcpStatistics, PcpTraffic, ZoneStatistics};
-pub use crate::zone::{
-    ClusterDrains, ClusterStatistics, CpuOwnedStatistics, DepotStatistics, TransferStatistics, ZoneLockTelemetry,
-};
+pub use crate::zone::{CounterInfo, CounterKind, CounterScope, MechanismCounts, ZoneLockTelemetry};

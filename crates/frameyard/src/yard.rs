@@ -325,7 +325,7 @@ impl<P: Platform> Yard<P> {
             allocation_map: self.allocation_map,
             geometry: self.geometry,
             platform: &self.platform,
-            mechanisms: self.tables.transfer.of(id, self.map.range().start, self.geometry),
+            mechanisms: self.tables.transfer,
         }
     }
 }

@@ -62,7 +62,7 @@ pub(crate) use range::{RangeBlocked, RangeLists, covering_block, pieces};
 pub(crate) use reporting::{ReportBatch, Taken};
 pub(crate) use request::{BlockRequest, CmaUse, Fallback};
 pub(crate) use state::{CmaEvents, Reserves, Zone};
-pub use transfer::{ClusterDrains, ClusterStatistics, CpuOwnedStatistics, DepotStatistics, TransferStatistics};
+pub use transfer::{CounterInfo, CounterKind, CounterScope, MechanismCounts};
 pub(crate) use view::{LockedZone, ZoneView};
 pub use watermark::{
     HugePageMinimum, MovableMinimum, WatermarkLevel, WatermarkOptions, WatermarkOptionsError, Watermarks, ZoneSizing,

@@ -2,7 +2,7 @@
 //!
 //! | file | shows |
 //! |---|---|
-//! | `lib.rs` | static regions, a [`Yard`] in a static, the kernel's allocation functions |
+//! | `lib.rs` | static regions of sizes known at compile time, a [`Yard`] in a static, the kernel's allocation functions |
 //! | `interrupts.rs` | [`Platform::Guard`] as a section with interrupts disabled |
 //!
 //! A real kernel takes its memory table from the firmware instead of [`RAM`], and gives each CPU its number.
@@ -13,9 +13,8 @@ use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, Ordering};
 
-use frameyard::boot::{BootError, ZoneLimits};
+use frameyard::boot::{BootError, MachineBounds, ZoneLimits};
 use frameyard::platform::{MapBacking, Probe};
-use frameyard::units::GeometryError;
 use frameyard::{
     AllocError, ByteSize, CpuId, FreeError, Geometry, Gfp, Layout, MemoryTable, NodeId, Order, PageCount, Pfn,
     PfnRange, Platform, RawRegion, Yard, YardConfig,
@@ -29,10 +28,21 @@ pub use interrupts::InterruptsOff;
 const RAM_BYTES: usize = 16 << 20;
 /// The number of the first frame.
 const FIRST: Pfn = Pfn(0x1000);
-/// One page structure of 64 bytes per frame. [`init`] reports an error if a region is too small.
-const MAP_BYTES: usize = RAM_BYTES / 4096 * 64;
-/// The tables of zones, lists and sections of this small machine.
-const CONTROL_BYTES: usize = 256 << 10;
+/// Pages of 4 KiB, pageblocks of 2 MiB, and one section for all of [`RAM`].
+const GEOMETRY: Geometry = match Geometry::new(ByteSize(4096), ByteSize(RAM_BYTES as u64), Order(9), Order(10)) {
+    Ok(geometry) => geometry,
+    Err(_) => panic!("a section is a power of two and holds whole blocks"),
+};
+/// The machine: one node, one CPU, one range of memory.
+const BOUNDS: MachineBounds = MachineBounds {
+    memory_ranges: 1,
+    reserved_ranges: 0,
+    ..MachineBounds::of_memory(GEOMETRY, ByteSize(RAM_BYTES as u64))
+};
+/// Room for 64 bytes per frame.
+const MAP_BYTES: usize = BOUNDS.map_bytes().0 as usize;
+/// Room for the tables of zones, lists and sections.
+const CONTROL_BYTES: usize = BOUNDS.control_bytes().0 as usize;
 
 static RAM: Region<RAM_BYTES> = Region::new();
 static MAP: Region<MAP_BYTES> = Region::new();
@@ -77,9 +87,13 @@ impl Platform for Kernel {
         CpuId(0)
     }
 
-    /// With one CPU and interrupts disabled under every lock, a lock is never contended.
-    fn relax(&self, _round: u32) {
-        core::hint::spin_loop();
+    /// Pauses, and never sleeps: the caller may hold locks, or be an interrupt handler. 32 pauses take about 1 µs.
+    ///
+    /// With one CPU and interrupts disabled under every lock, a lock is never contended; a kernel for several CPUs waits here.
+    fn relax(&self, round: u32) {
+        for _ in 0..1 << round.min(5) {
+            core::hint::spin_loop();
+        }
     }
 
     fn frame_bytes(&self, pfn: Pfn) -> Option<NonNull<u8>> {
@@ -100,8 +114,6 @@ impl Probe for Kernel {}
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum SetupError {
-    /// The constants of this file do not fit together.
-    Geometry(GeometryError),
     /// A region is too small, or the memory table is wrong.
     Boot(BootError),
     /// Another call is creating the yard, or failed to.
@@ -131,11 +143,9 @@ pub fn init() -> Result<&'static Yard<Kernel>, SetupError> {
     if YARD.state.compare_exchange(EMPTY, IN_PROGRESS, Ordering::Relaxed, Ordering::Relaxed).is_err() {
         return Err(SetupError::Taken);
     }
-    let geometry = Geometry::new(ByteSize(4096), ByteSize(RAM_BYTES as u64), Order(9), Order(10));
-    let geometry = geometry.map_err(SetupError::Geometry)?;
     let memory = [(PfnRange::new(FIRST, PageCount((RAM_BYTES / 4096) as u64)), NodeId(0))];
     let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
-    let config = YardConfig { geometry, zone_limits: ZoneLimits::NONE, ..YardConfig::new(&[NodeId(0)]) };
+    let config = YardConfig { geometry: GEOMETRY, zone_limits: ZoneLimits::NONE, ..YardConfig::new(&[NodeId(0)]) };
     let layout = Layout::plan(&table, &config).map_err(SetupError::Boot)?;
     // SAFETY: both regions are zeroed memory of the image that nothing else uses, and this function runs once.
     // `frame_bytes` maps the frames of the table, and only those.

@@ -1,4 +1,4 @@
-//! Counting what is touched and locked: lines of page structures for each frame that crosses a zone's border.
+//! Counts of touched lines and locks: lines of page structures per frame that moves between lists and a zone.
 
 use std::cell::Cell;
 

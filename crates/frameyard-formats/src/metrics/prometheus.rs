@@ -2,8 +2,9 @@
 
 use core::fmt::{self, Write};
 
-use super::{Metric, MetricHistogram, MetricKind, MetricScope, MetricsRow, MetricsSource};
+use super::{Metric, MetricHistogram, MetricsRow, MetricsSource};
 use frameyard::policy::ZonePolicy;
+use frameyard::stats::{CounterInfo, CounterKind, CounterScope};
 
 /// Which series are written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -37,27 +38,24 @@ pub fn write_prometheus<S: MetricsSource + ?Sized, W: Write + ?Sized>(
     let policy = source.policy();
     let mut family = "";
     let mut is_headed = false;
-    for metric in Metric::ALL {
-        let suffix = match metric.kind() {
-            MetricKind::Counter => "_total",
-            MetricKind::Gauge => "",
+    for metric in Metric::all() {
+        let info = metric.info;
+        let suffix = match info.kind {
+            CounterKind::Counter => "_total",
+            CounterKind::Gauge => "",
         };
-        if metric.family() != family {
-            family = metric.family();
+        if info.family != family {
+            family = info.family;
             is_headed = false;
-        }
-        if series == Series::All && !is_headed {
-            write_heading(*metric, suffix, out)?;
-            is_headed = true;
         }
         source.for_each_row(
             &mut |row| match metric.value(row).filter(|value| *value > 0 || series == Series::All) {
                 Some(value) => {
                     if !is_headed {
-                        write_heading(*metric, suffix, out)?;
+                        write_heading(info, suffix, out)?;
                         is_headed = true;
                     }
-                    let labels = Labels { row, policy, scope: metric.scope(), migrate_type: metric.migrate_type() };
+                    let labels = Labels { row, policy, scope: info.scope, migrate_type: info.migrate_type };
                     writeln!(out, "frameyard_{family}{suffix}{{{labels}}} {value}")
                 }
                 None => Ok(()),
@@ -80,11 +78,11 @@ pub fn write_prometheus<S: MetricsSource + ?Sized, W: Write + ?Sized>(
     Ok(())
 }
 
-fn write_heading<W: Write + ?Sized>(metric: Metric, suffix: &str, out: &mut W) -> fmt::Result {
-    let (family, help) = (metric.family(), metric.help());
-    let kind = match metric.kind() {
-        MetricKind::Counter => "counter",
-        MetricKind::Gauge => "gauge",
+fn write_heading<W: Write + ?Sized>(info: &CounterInfo, suffix: &str, out: &mut W) -> fmt::Result {
+    let CounterInfo { family, help, .. } = info;
+    let kind = match info.kind {
+        CounterKind::Counter => "counter",
+        CounterKind::Gauge => "gauge",
     };
     writeln!(out, "# HELP frameyard_{family}{suffix} {help}\n# TYPE frameyard_{family}{suffix} {kind}")
 }
@@ -110,7 +108,7 @@ fn write_histogram<W: Write + ?Sized>(
         return Ok(());
     }
     let name = name_of(histogram);
-    let labels = Labels { row, policy, scope: MetricScope::Cpu, migrate_type: None };
+    let labels = Labels { row, policy, scope: CounterScope::Cpu, migrate_type: None };
     let amount = |value| match histogram {
         MetricHistogram::Wait | MetricHistogram::Hold => Amount::Nanoseconds(value),
         MetricHistogram::Pages => Amount::Pages(value),
@@ -129,7 +127,7 @@ fn write_histogram<W: Write + ?Sized>(
 struct Labels<'a> {
     row: &'a MetricsRow,
     policy: ZonePolicy,
-    scope: MetricScope,
+    scope: CounterScope,
     migrate_type: Option<&'static str>,
 }
 
@@ -138,9 +136,9 @@ impl fmt::Display for Labels<'_> {
         let Self { row, policy, scope, migrate_type } = self;
         write!(f, "node=\"{}\",zone=\"{}\"", row.zone.node().0, row.zone.kind().name())?;
         match (scope, row.cpu) {
-            (MetricScope::Zone, _) => {}
-            (MetricScope::Cpu, Some(cpu)) => write!(f, ",cpu=\"{}\"", cpu.0)?,
-            (MetricScope::Cpu, None) => f.write_str(",cpu=\"direct\"")?,
+            (CounterScope::Zone, _) => {}
+            (CounterScope::Cpu, Some(cpu)) => write!(f, ",cpu=\"{}\"", cpu.0)?,
+            (CounterScope::Cpu, None) => f.write_str(",cpu=\"direct\"")?,
         }
         if let Some(of) = migrate_type {
             write!(f, ",type=\"{of}\"")?;

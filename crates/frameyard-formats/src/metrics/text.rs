@@ -41,13 +41,14 @@ pub fn write_metrics<S: MetricsSource + ?Sized, W: Write + ?Sized>(source: &S, o
 }
 
 /// The values of all metrics; `None` for metrics without a value.
-struct Numbers([Option<u64>; Metric::ALL.len()]);
+struct Numbers([Option<u64>; Metric::COUNT]);
 
 impl Numbers {
-    const NONE: Self = Self([None; Metric::ALL.len()]);
+    const NONE: Self = Self([None; Metric::COUNT]);
 
     fn of(row: &MetricsRow) -> Self {
-        Self(core::array::from_fn(|at| Metric::ALL[at].value(row)))
+        let mut values = Metric::all().map(|metric| metric.value(row));
+        Self(core::array::from_fn(|_| values.next().flatten()))
     }
 
     fn add(&mut self, other: &Self) {
@@ -63,9 +64,9 @@ impl Numbers {
     }
 
     fn write<W: Write + ?Sized>(&self, indent: &str, out: &mut W) -> fmt::Result {
-        for (metric, value) in Metric::ALL.iter().zip(self.0) {
+        for (metric, value) in Metric::all().zip(self.0) {
             if let Some(value) = value {
-                writeln!(out, "{indent}{} {value}", metric.name())?;
+                writeln!(out, "{indent}{} {value}", metric.info.name)?;
             }
         }
         Ok(())

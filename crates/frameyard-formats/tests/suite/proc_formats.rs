@@ -220,7 +220,7 @@ fn caps_counts_of_long_free_lists() {
 }
 
 #[test]
-fn zoneinfo_prints_boosted_levels_and_what_follows_them() {
+fn zoneinfo_prints_boosted_levels_and_those_above() {
     let (machine, _) = machine_with_cma();
     let text = written(|out| write_zoneinfo(&machine, KernelFormat::V6_12, out));
     let pages = "  pages free     12345

@@ -1,4 +1,7 @@
 //! `bench`: workloads on this machine.
+//!
+//! A workload is a file with its arguments, its help text, its run and its columns. Workloads that compare policies and run on
+//! simulated machines too are in [`workloads`](super::workloads).
 
 mod alloc;
 mod compaction;
@@ -15,10 +18,48 @@ mod pinned;
 mod report_free;
 mod zone_lock;
 
-use crate::Failure;
-use crate::cli::{BenchArgs, BenchWorkload};
+use clap::{Args, Subcommand};
 
 use super::workloads::{highalloc, kernbench, order0_thp, page_fault, parallel_free, purge};
+use crate::Failure;
+
+/// What follows the options in the help text.
+const HELP: &str = "\
+Every benchmark states its duration in its own --help and returns rows within 30 seconds with --quick.
+
+Examples:
+  frameyard bench alloc --quick
+  frameyard bench page-fault --tasks 1,2,4 --csv page-fault.csv
+  frameyard bench zone-lock --workload page-fault --policy vanilla,depot --json > zone-lock.json";
+
+/// Runs a workload on this machine and times it
+#[derive(Args, Debug)]
+#[command(arg_required_else_help = false, disable_help_subcommand = true, after_help = HELP)]
+pub(super) struct BenchArgs {
+    #[command(subcommand)]
+    workload: BenchWorkload,
+}
+
+#[derive(Subcommand, Debug)]
+enum BenchWorkload {
+    Alloc(alloc::AllocArgs),
+    Memmap(memmap::MemmapArgs),
+    PcpReset(pcp_reset::PcpResetArgs),
+    PageFault(page_fault::PageFaultArgs),
+    Kernbench(kernbench::KernbenchArgs),
+    FaultCost(fault_cost::FaultCostArgs),
+    ParallelFree(parallel_free::ParallelFreeArgs),
+    Highalloc(highalloc::HighallocArgs),
+    Order0Thp(order0_thp::Order0ThpArgs),
+    Purge(purge::PurgeArgs),
+    ZoneLock(zone_lock::ZoneLockArgs),
+    Compaction(compaction::CompactionArgs),
+    Contig(contig::ContigArgs),
+    ReportFree(report_free::ReportFreeArgs),
+    DeviceMap(device_map::DeviceMapArgs),
+    Pin(pin::PinArgs),
+    MemoryRegion(memory_region::MemoryRegionArgs),
+}
 
 /// Runs a workload.
 pub(super) fn run(args: &BenchArgs) -> Result<(), Failure> {

@@ -10,19 +10,62 @@ use std::io::{self, Write};
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use frameyard::CpuId;
-use frameyard::boot::InitMode;
+use frameyard::boot::{InitMode, PcpReset};
+use frameyard::policy::ZonePolicy;
 use frameyard::stats::ZoneStatistics;
 use frameyard::watermarks::PcpSizing;
 use frameyard_host::{Backing, CpuIdentity, HugePages, MemoryError};
 use serde_json::{Value, json};
 
 use crate::Failure;
-use crate::bring_up::{BringUp, BroughtUp, MapMemory, ResidentParts, bring_up};
+use crate::args::init::pcp_reset;
+use crate::args::values::zone_policy;
+use crate::args::{FullArgs, InitArgs, MachineArgs, OutputArgs, YardArgs};
+use crate::boot::{BootOptions, BootedYard, MapMemory, ResidentParts, boot_machine};
 use crate::chosen_machine::{ChosenMachine, print_notes};
-use crate::cli::{BootArgs, MachineArgs, YardArgs};
 use crate::machine::Machine;
 use crate::output::{Report, Row, progress_bar};
+
+/// What follows the options in the help text.
+const HELP: &str = "\
+Takes seconds; with --full and terabytes of memory, minutes.
+
+Examples:
+  frameyard boot
+  frameyard boot --machine skylake-8167m --memory 64G --phantom
+  frameyard boot --machine server-1t --phantom --init lazy
+  frameyard boot --machine epyc2-256 --phantom --pcp-reset off";
+
+/// Boots a yard on a machine and prints the boot log
+#[derive(Args, Clone, Debug)]
+#[command(after_help = HELP)]
+pub(super) struct BootArgs {
+    #[command(flatten)]
+    machine: MachineArgs,
+    #[command(flatten)]
+    yard: YardArgs,
+    #[command(flatten)]
+    init: InitArgs,
+    /// Whether per-CPU lists are sized again once all memory is initialised; prints their sizes; implies deferred
+    /// initialisation and classic sizing
+    #[arg(long, value_name = "WHETHER", value_parser = pcp_reset())]
+    pcp_reset: Option<PcpReset>,
+    #[command(flatten)]
+    full: FullArgs,
+    /// The policy to boot with
+    #[arg(long, value_parser = zone_policy(), default_value_t)]
+    policy: ZonePolicy,
+    /// Make all frames present in the host's memory
+    #[arg(long, conflicts_with = "phantom")]
+    prefault: bool,
+    /// Make the memory map present in the host's memory before its initialisation, which times then exclude
+    #[arg(long)]
+    prefault_map: bool,
+    #[command(flatten)]
+    output: OutputArgs,
+}
 
 /// Boots the machine and prints the log.
 pub(super) fn run(args: &BootArgs) -> Result<(), Failure> {
@@ -33,15 +76,15 @@ pub(super) fn run(args: &BootArgs) -> Result<(), Failure> {
     report(&booted, resident, prefault_ns, pcp).map_err(Failure::run_time)?.print(&args.output)
 }
 
-fn options(args: &BootArgs, machine: &Machine) -> Result<BringUp, Failure> {
-    let mut options = BringUp {
+fn options(args: &BootArgs, machine: &Machine) -> Result<BootOptions, Failure> {
+    let mut options = BootOptions {
         map_init: args.init.map_init(InitMode::Deferred, machine)?,
         map_memory: if args.prefault_map { MapMemory::Present } else { MapMemory::AsTouched },
         map_limit: args.full.map_limit(),
         policy: args.policy,
         // Without allocations, few places of an uninitialised map are written. Huge pages would only enlarge it.
         huge_pages: HugePages::Never,
-        ..BringUp::of(&args.machine, &args.yard)
+        ..BootOptions::of(&args.machine, &args.yard)
     };
     if let Some(reset) = args.pcp_reset {
         pcp::check_options(args)?;
@@ -52,7 +95,7 @@ fn options(args: &BootArgs, machine: &Machine) -> Result<BringUp, Failure> {
 }
 
 /// Makes all frames present in memory, by a thread for each CPU. Returns the time in nanoseconds.
-fn prefault(booted: &BroughtUp) -> Result<u64, Failure> {
+fn prefault(booted: &BootedYard) -> Result<u64, Failure> {
     let memory = booted.yard.memory();
     if *memory.backing() == Backing::Phantom {
         let reason =
@@ -79,25 +122,25 @@ fn prefault(booted: &BroughtUp) -> Result<u64, Failure> {
 /// Boots the chosen machine with its `options` and prints the notes.
 pub(super) fn boot(
     machine: &MachineArgs,
-    options: impl FnOnce(&Machine) -> Result<BringUp, Failure>,
-) -> Result<BroughtUp, Failure> {
+    options: impl FnOnce(&Machine) -> Result<BootOptions, Failure>,
+) -> Result<BootedYard, Failure> {
     let chosen = ChosenMachine::of(machine)?;
     // Notes describe what was booted; a refusal is alone.
-    let booted = bring_up(&chosen.machine, &options(&chosen.machine)?)?;
+    let booted = boot_machine(&chosen.machine, &options(&chosen.machine)?)?;
     chosen.print_notes();
     print_notes(&booted.notes);
     Ok(booted)
 }
 
 /// The options of a yard whose output must not depend on which CPU runs the command.
-pub(super) fn reproducible(machine: &MachineArgs, yard: &YardArgs) -> BringUp {
+pub(super) fn reproducible(machine: &MachineArgs, yard: &YardArgs) -> BootOptions {
     let identity = Some(CpuIdentity::Fixed(CpuId(0)));
-    BringUp { huge_pages: HugePages::Never, identity, ..BringUp::of(machine, yard) }
+    BootOptions { huge_pages: HugePages::Never, identity, ..BootOptions::of(machine, yard) }
 }
 
 /// What was booted: a row for each zone with memory. `prefault_ns` is `None` where frames were left untouched.
 fn report(
-    booted: &BroughtUp,
+    booted: &BootedYard,
     resident: ResidentParts,
     prefault_ns: Option<u64>,
     pcp: Option<Vec<Row>>,
@@ -142,7 +185,7 @@ fn report(
 }
 
 /// The row of a zone with memory. Counts are in pages.
-fn zone_row(booted: &BroughtUp, zone: &ZoneStatistics) -> Row {
+fn zone_row(booted: &BootedYard, zone: &ZoneStatistics) -> Row {
     // All CPUs have lists of the same size.
     let lists = booted.yard.zone(zone.id).pcp(CpuId(0));
     Row::new()

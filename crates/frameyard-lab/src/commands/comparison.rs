@@ -12,13 +12,13 @@ mod text;
 use std::num::NonZeroU32;
 
 use frameyard::ByteSize;
-
-use crate::Failure;
-use crate::cli::ComparedArgs;
-use crate::output::{RoundedSize, Row};
 use frameyard_workloads::Setting;
 use frameyard_workloads::fixture::Fixture;
 use frameyard_workloads::simulated::{FrameContents, SimFixture, SimRun};
+
+use crate::Failure;
+use crate::args::ComparedArgs;
+use crate::output::{RoundedSize, Row};
 
 pub(super) use columns::{counts, setting};
 pub(super) use native::{Comparison, Yards};

@@ -2,10 +2,25 @@
 
 use std::io::Write;
 
-use clap::CommandFactory;
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
 
+use super::Cli;
 use crate::Failure;
-use crate::cli::{Cli, CompletionsArgs};
+
+/// What follows the options in the help text.
+const HELP: &str = "\
+Examples:
+  frameyard completions bash > ~/.local/share/bash-completion/completions/frameyard
+  frameyard completions fish > ~/.config/fish/completions/frameyard.fish";
+
+/// Prints the completion script of a shell
+#[derive(Args, Debug)]
+#[command(after_help = HELP)]
+pub(super) struct CompletionsArgs {
+    /// The shell to complete in
+    shell: Shell,
+}
 
 /// Prints the script to standard output.
 pub(super) fn run(args: &CompletionsArgs) -> Result<(), Failure> {

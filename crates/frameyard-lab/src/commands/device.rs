@@ -4,24 +4,159 @@
 //! are lines of JSON ([`exchange`]). A memory file with a path would not suffice: devices of a shared yard cannot hold their
 //! own page structures, and a memory file ends with the last process that has it open.
 
-use std::path::Path;
-
-use frameyard::devices::MapPlacement;
-
-use crate::Failure;
-use crate::chosen_machine::print_notes;
-use crate::cli::{
-    DeviceArgs, DeviceChoice, DeviceCommand, DeviceCreateArgs, DeviceDestroyArgs, DeviceSessionArgs, OutputArgs,
-};
-use crate::output::{Format, Report, Row};
-
 mod client;
 mod exchange;
 mod session;
 
+use std::path::{Path, PathBuf};
+
+use clap::builder::TypedValueParser;
+use clap::{Args, Subcommand, ValueHint};
+use frameyard::ByteSize;
+use frameyard::devices::{MapLayout, MapPlacement};
+use frameyard_host::DeviceAlignment;
+
+use crate::Failure;
+use crate::args::OutputArgs;
+use crate::args::values::{device_alignment, map_layout, named, positive_size};
+use crate::chosen_machine::print_notes;
+use crate::output::{Format, Report, Row};
 use client::Start;
 use exchange::{CreateOrder, DeviceRow, Request};
 
+/// What follows the options in the help text.
+const HELP: &str = "\
+The first create starts a session: a process in the background that holds the devices. Destroying the last device ends it:
+frameyard device destroy all.
+
+Examples:
+  frameyard device create --size 64G --align 1G --phantom
+  frameyard device list
+  frameyard device destroy all";
+
+/// Creates, lists and destroys devices whose memory has page structures
+#[derive(Args, Clone, Debug)]
+#[command(after_help = HELP, arg_required_else_help = false, disable_help_subcommand = true)]
+pub(super) struct DeviceArgs {
+    #[command(subcommand)]
+    command: DeviceCommand,
+}
+
+/// Actions on the devices of a session: a process in the background with its own yard. The first `create` starts it, and it
+/// ends with its last device.
+#[derive(Subcommand, Clone, Debug)]
+enum DeviceCommand {
+    Create(DeviceCreateArgs),
+    List(DeviceListArgs),
+    Destroy(DeviceDestroyArgs),
+}
+
+/// Which session.
+#[derive(Args, Clone, Debug)]
+pub(super) struct SessionArgs {
+    /// The socket of the session [default: frameyard/session in $XDG_RUNTIME_DIR, or frameyard-UID/session in /dev/shm]
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
+    session: Option<PathBuf>,
+}
+
+/// What follows the options in the help text.
+const CREATE_HELP: &str = "\
+Examples:
+  frameyard device create --size 64G --align 1G --phantom
+  frameyard device create --file disk.img --size 1G --map dev";
+
+/// Creates a device with page structures and prints their cost. The first one starts a session: a process in the background
+/// that ends when its last device is destroyed
+#[derive(Args, Clone, Debug)]
+#[command(after_help = CREATE_HELP)]
+struct DeviceCreateArgs {
+    /// Its size, a multiple of its alignment [default: all of --file]
+    #[arg(long, value_name = "SIZE", value_parser = positive_size, required_unless_present = "file")]
+    size: Option<ByteSize>,
+
+    /// The size of its pages: 4K, 2M or 1G
+    #[arg(long, value_name = "ALIGN", value_parser = device_alignment, default_value = "2M")]
+    align: DeviceAlignment,
+
+    /// Where its page structures are: in ordinary memory (mem) or in the device itself (dev)
+    #[arg(long, value_name = "WHERE", value_parser = placement(), default_value = "mem")]
+    map: MapPlacement,
+
+    /// Which page structures it has
+    #[arg(long, value_name = "LAYOUT", value_parser = map_layout(), default_value = "deduplicated")]
+    layout: MapLayout,
+
+    /// The file or DAX device with its bytes; a file is created or extended to --size [default: memory]
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
+    file: Option<PathBuf>,
+
+    /// No memory behind its frames: for devices larger than this machine's memory
+    #[arg(long, conflicts_with = "file")]
+    phantom: bool,
+
+    #[command(flatten)]
+    session: SessionArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// What follows the options in the help text.
+const LIST_HELP: &str = "\
+Example:
+  frameyard device list --json";
+
+/// Prints the devices of a session, and the cost of their page structures
+#[derive(Args, Clone, Debug)]
+#[command(after_help = LIST_HELP)]
+struct DeviceListArgs {
+    #[command(flatten)]
+    session: SessionArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// What follows the options in the help text.
+const DESTROY_HELP: &str = "\
+Examples:
+  frameyard device destroy 0
+  frameyard device destroy all";
+
+/// Destroys devices; with the last one the session ends
+#[derive(Args, Clone, Debug)]
+#[command(after_help = DESTROY_HELP)]
+struct DeviceDestroyArgs {
+    /// Numbers of devices as `list` prints them, or all
+    #[arg(value_name = "DEVICE", required = true, value_parser = device_choice)]
+    devices: Vec<DeviceChoice>,
+    #[command(flatten)]
+    session: SessionArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Which devices.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum DeviceChoice {
+    /// The one of that number.
+    One(u16),
+    /// Every one.
+    All,
+}
+
+fn device_choice(text: &str) -> Result<DeviceChoice, String> {
+    match text {
+        "all" => Ok(DeviceChoice::All),
+        number => number.parse().map(DeviceChoice::One).map_err(|_| "write the number of a device, or all".to_owned()),
+    }
+}
+
+/// Reads a placement of page structures.
+fn placement() -> impl TypedValueParser<Value = MapPlacement> {
+    named(MapPlacement::ALL.iter().map(|placement| placement.name()))
+}
+
+/// The hidden command of session processes. Its only argument is their socket.
+pub(super) const SESSION_COMMAND: &str = "device-session";
 /// How to end the process that holds the devices.
 const SESSION_NOTE: &str = "a process in the background holds the devices; it ends with the last one: frameyard device destroy all (with the same --session)";
 /// Attempts to start a session that accepts the request: one may end first because its last device was just destroyed.
@@ -55,8 +190,8 @@ pub(super) fn run(args: &DeviceArgs) -> Result<(), Failure> {
 }
 
 /// Holds the devices of a session: the hidden command.
-pub(super) fn hold_session(args: &DeviceSessionArgs) -> Result<(), Failure> {
-    session::hold(&args.socket)
+pub(super) fn hold_session(socket: &Path) -> Result<(), Failure> {
+    session::hold(socket)
 }
 
 fn create(args: &DeviceCreateArgs, socket: &Path) -> Result<Vec<DeviceRow>, Failure> {
@@ -124,4 +259,39 @@ fn row(device: &DeviceRow) -> Row {
         .data("path", device.path.clone())
         .remark("backing", Format::Plain, device.path.clone().unwrap_or_else(|| device.backing.clone()))
         .minor()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::assert_refused;
+
+    fn read(line: &str) -> Result<DeviceArgs, String> {
+        crate::args::read(line)
+    }
+
+    #[test]
+    fn a_device_has_compound_pages_by_default() {
+        let args = read("create --size 64M").unwrap();
+        let DeviceCommand::Create(args) = args.command else { panic!("no create") };
+        assert_eq!(
+            (args.align, args.map, args.layout),
+            (DeviceAlignment::Huge, MapPlacement::Memory, MapLayout::Deduplicated)
+        );
+        let args = read("destroy 3 all").unwrap();
+        let DeviceCommand::Destroy(args) = args.command else { panic!("no destroy") };
+        assert_eq!(args.devices, [DeviceChoice::One(3), DeviceChoice::All]);
+    }
+
+    #[test]
+    fn refusals_name_a_correct_value() {
+        assert_refused::<DeviceArgs>(&[
+            ("create", "--size"),
+            ("create --size 1G --align 3M", "write 4K, 2M or 1G"),
+            ("create --size 1G --map disk", "possible values: mem, dev"),
+            ("create --size 1G --phantom --file x", "cannot be used with"),
+            ("destroy", "<DEVICE>"),
+            ("destroy first", "the number of a device, or all"),
+        ]);
+    }
 }

@@ -1,10 +1,25 @@
 //! `layout`: the words of a page structure, and what each holds in each state.
 
+use clap::Args;
 use frameyard::page::{FrameState, PAGE_WORDS, Page, PageWord};
 
 use crate::Failure;
-use crate::cli::LayoutArgs;
+use crate::args::OutputArgs;
 use crate::output::{Format, Report, Row};
+
+/// What follows the options in the help text.
+const HELP: &str = "\
+Examples:
+  frameyard layout
+  frameyard layout --json";
+
+/// Prints the words of a page structure and their contents in each state
+#[derive(Args, Clone, Debug)]
+#[command(after_help = HELP)]
+pub(super) struct LayoutArgs {
+    #[command(flatten)]
+    output: OutputArgs,
+}
 
 /// Prints the page-word table. Everything in it comes from the core. Text has one column for all states in which every word
 /// holds the same.

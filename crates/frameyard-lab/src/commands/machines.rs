@@ -1,12 +1,65 @@
 //! `machines`: the built-in machines, and a machine as TOML.
 
+use clap::{Args, Subcommand, ValueHint};
 use frameyard::{ByteSize, NodeId};
 
 use crate::Failure;
+use crate::args::values::positive_size;
+use crate::args::{GeometryArgs, MachineArgs, OutputArgs};
 use crate::chosen_machine::ChosenMachine;
-use crate::cli::{MachineArgs, MachinesArgs, MachinesCommand, MachinesShowArgs};
 use crate::machine::{Machine, built_in, built_in_names, built_in_text, format_cpu_list};
 use crate::output::{Format, Report, Row};
+
+/// What follows the options in the help text.
+const HELP: &str = "\
+Examples:
+  frameyard machines
+  frameyard machines show skylake-112 > my-machine.toml";
+
+/// Lists the built-in machines, or prints a machine's description
+#[derive(Args, Clone, Debug)]
+#[command(after_help = HELP, args_conflicts_with_subcommands = true, disable_help_subcommand = true)]
+pub(super) struct MachinesArgs {
+    #[command(subcommand)]
+    command: Option<MachinesCommand>,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Actions on machines other than listing them.
+#[derive(Subcommand, Clone, Debug)]
+enum MachinesCommand {
+    Show(MachinesShowArgs),
+}
+
+/// What follows the options in the help text.
+const SHOW_HELP: &str = "\
+Examples:
+  frameyard machines show server-1t --memory 64G
+  frameyard machines show --host --json";
+
+/// Prints the description of one machine as TOML
+#[derive(Args, Clone, Debug)]
+#[command(after_help = SHOW_HELP)]
+struct MachinesShowArgs {
+    /// A built-in machine, or a file: a description (TOML), /proc/iomem, or a kernel's boot messages
+    #[arg(value_name = "NAME|FILE", value_hint = ValueHint::AnyPath, required_unless_present = "host")]
+    machine: Option<String>,
+
+    /// The machine this runs on
+    #[arg(long, conflicts_with = "machine")]
+    host: bool,
+
+    /// Scale the machine to this much memory, as in 64M, 8G or 1T
+    #[arg(long, value_name = "SIZE", value_parser = positive_size)]
+    memory: Option<ByteSize>,
+
+    #[command(flatten)]
+    geometry: GeometryArgs,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
 
 /// Lists the machines, or prints one.
 pub(super) fn run(args: &MachinesArgs) -> Result<(), Failure> {

@@ -4,20 +4,101 @@ mod rows;
 
 use std::fmt;
 
+use clap::{Args, ValueEnum};
 use frameyard::boot::InitMode;
+use frameyard::policy::ZonePolicy;
 use frameyard::watermarks::MovableMinimum;
 use frameyard_formats::{
     KernelFormat, Series, write_buddyinfo, write_metrics, write_pagetypeinfo, write_prometheus, write_vmstat,
     write_zoneinfo,
 };
 use frameyard_host::{HostYard, LockTiming};
+use frameyard_workloads::churn::churn;
 
 use super::boot::{boot, reproducible};
 use crate::Failure;
-use crate::bring_up::BringUp;
-use crate::cli::{ShowArgs, ShownFile, ShownFormat, Workload};
+use crate::args::values::{whole_number, zone_policy};
+use crate::args::{FullArgs, InitArgs, MachineArgs, OutputArgs, YardArgs};
+use crate::boot::BootOptions;
 use crate::output::{Report, Row};
-use frameyard_workloads::churn::churn;
+
+/// What follows the options in the help text.
+const HELP: &str = "\
+Examples:
+  frameyard show zoneinfo --machine desktop-8 --phantom
+  frameyard show buddyinfo --machine server-1t --memory 8G --phantom --after churn
+  frameyard show metrics --machine desktop-8 --phantom --after churn --format prometheus --nonzero";
+
+/// Boots a yard and prints a file of /proc as a kernel would, or metrics
+#[derive(Args, Clone, Debug)]
+#[command(after_help = HELP)]
+pub(super) struct ShowArgs {
+    /// What to print
+    #[arg(value_name = "FILE")]
+    file: ShownFile,
+    #[command(flatten)]
+    machine: MachineArgs,
+    #[command(flatten)]
+    yard: YardArgs,
+    #[command(flatten)]
+    init: InitArgs,
+    #[command(flatten)]
+    full: FullArgs,
+    /// The policy to boot with
+    #[arg(long, value_parser = zone_policy(), default_value_t)]
+    policy: ZonePolicy,
+    /// The format: of a kernel for files of /proc; text or Prometheus for metrics
+    #[arg(long, value_enum)]
+    format: Option<ShownFormat>,
+    /// Leave out metrics whose value is 0: in Prometheus single series, in JSON and CSV rows
+    #[arg(long)]
+    nonzero: bool,
+    /// Run a workload first
+    #[arg(long, value_name = "WORKLOAD")]
+    after: Option<Workload>,
+    /// Seed of the workload's random choices
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number, requires = "after")]
+    seed: u64,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// What `show` prints: a file of /proc, or the metrics of the yard.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum ShownFile {
+    /// Free blocks of each order, by zone
+    Buddyinfo,
+    /// Free blocks by migration type, and pageblocks of each type
+    Pagetypeinfo,
+    /// Zones: page counts, watermarks, reserves, per-CPU lists
+    Zoneinfo,
+    /// Counters of the whole machine
+    Vmstat,
+    /// Zone locks and transfers, by zone and CPU
+    Metrics,
+}
+
+/// The format of a file: a file of /proc as of a kernel version, metrics as text or for Prometheus.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum ShownFormat {
+    /// A file of /proc, as in Linux 6.1
+    #[value(name = "6.1")]
+    V6_1,
+    /// A file of /proc, as in Linux 6.12, the default there
+    #[value(name = "6.12")]
+    V6_12,
+    /// Metrics, as lines of a name and a number, the default there
+    Text,
+    /// Metrics, in the text format of Prometheus
+    Prometheus,
+}
+
+/// A workload of `show --after`.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum Workload {
+    /// Blocks of mixed orders and types are allocated and freed at random, and some stay allocated
+    Churn,
+}
 
 /// Boots, runs the workload of `--after`, and prints the file.
 pub(super) fn run(args: &ShowArgs) -> Result<(), Failure> {
@@ -27,7 +108,7 @@ pub(super) fn run(args: &ShowArgs) -> Result<(), Failure> {
     }
     let booted = boot(&args.machine, |machine| {
         let map_init = args.init.map_init(InitMode::Eager, machine)?;
-        let mut options = BringUp {
+        let mut options = BootOptions {
             map_init,
             map_limit: args.full.map_limit(),
             policy: args.policy,
@@ -144,5 +225,41 @@ impl Form {
             Self::Metrics(_) => rows::of_metrics(&**yard, series),
         };
         rows.into_iter().map(Row::from).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::Amount;
+    use frameyard::watermarks::PcpSizing;
+
+    fn read(line: &str) -> Result<ShowArgs, String> {
+        crate::args::read(line)
+    }
+
+    #[test]
+    fn show_takes_a_format() {
+        let args = read("zoneinfo").unwrap();
+        assert_eq!((args.file, args.format, args.after), (ShownFile::Zoneinfo, None, None));
+        assert_eq!((args.yard.pcp_sizing, args.yard.movable), (None, None));
+        let args = read("buddyinfo --format 6.1 --after churn --movable 10% --pcp-sizing fixed:512").unwrap();
+        assert_eq!((args.format, args.after), (Some(ShownFormat::V6_1), Some(Workload::Churn)));
+        assert_eq!(args.yard.movable, Some(Amount::Percent(10)));
+        assert_eq!(args.yard.pcp_sizing, Some(PcpSizing::Fixed(512)));
+    }
+
+    #[test]
+    fn show_refuses_unknown_values() {
+        assert!(
+            read("slabinfo")
+                .unwrap_err()
+                .contains("possible values: buddyinfo, pagetypeinfo, zoneinfo, vmstat, metrics")
+        );
+        assert!(read("vmstat --format 5.4").unwrap_err().contains("possible values: 6.1, 6.12, text, prometheus"));
+        assert!(read("vmstat --movable 200%").unwrap_err().contains("0 to 100"));
+        assert!(
+            read("vmstat --pcp-sizing half").unwrap_err().contains("scaled, classic, early, fraction:N or fixed:N")
+        );
     }
 }

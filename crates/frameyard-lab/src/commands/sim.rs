@@ -3,13 +3,44 @@
 mod calibrate;
 mod check;
 mod deferred_init;
+mod effort;
 mod kernbench;
 mod published;
 
-use crate::Failure;
-use crate::cli::{SimArgs, SimCommand};
+use clap::{Args, Subcommand};
 
 use super::workloads::{highalloc, order0_thp, page_fault, parallel_free, purge};
+use crate::Failure;
+
+/// What follows the options in the help text.
+const HELP: &str = "\
+Every command states its duration in its own --help and returns rows within 30 seconds with --quick.
+
+Examples:
+  frameyard sim page-fault --quick
+  frameyard sim page-fault --machine skylake-112 --tasks 112 --mode processes --policy vanilla-4.16,depot
+  frameyard sim check --table zone-lock";
+
+/// Runs a workload on a simulated machine and shows where virtual time went
+#[derive(Args, Debug)]
+#[command(arg_required_else_help = false, disable_help_subcommand = true, after_help = HELP)]
+pub(super) struct SimArgs {
+    #[command(subcommand)]
+    command: SimCommand,
+}
+
+#[derive(Subcommand, Debug)]
+enum SimCommand {
+    PageFault(page_fault::SimPageFaultArgs),
+    ParallelFree(parallel_free::SimParallelFreeArgs),
+    Order0Thp(order0_thp::SimOrder0ThpArgs),
+    Purge(purge::SimPurgeArgs),
+    Kernbench(kernbench::SimKernbenchArgs),
+    DeferredInit(deferred_init::SimDeferredInitArgs),
+    Calibrate(calibrate::CalibrateArgs),
+    Check(check::CheckArgs),
+    Highalloc(highalloc::SimHighallocArgs),
+}
 
 /// Runs a command of `sim`.
 pub(super) fn run(args: &SimArgs) -> Result<(), Failure> {

@@ -1,21 +1,117 @@
 //! `stress`: checks that a yard loses no frame while tasks use it, policies change and ranges are taken out of it.
 
-use std::num::NonZeroU32;
+use std::fmt;
+use std::num::{NonZeroU32, NonZeroU64};
+use std::str::FromStr;
+use std::time::Duration;
 
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use frameyard::ByteSize;
 use frameyard::boot::InitMode;
 use frameyard::policy::ZonePolicy;
 use frameyard_host::{HostTopology, LockTiming};
 use frameyard_vm::LruPolicy;
-
-use crate::Failure;
-use crate::bring_up::{BringUp, FrameBacking, Sharing};
-use crate::chosen_machine::ChosenMachine;
-use crate::cli::{InitArgs, StressArgs, StressPolicy};
-use crate::fixture::with_fixture;
-use crate::output::{Report, Row, progress_bar};
 use frameyard_workloads::TaskMode;
 use frameyard_workloads::stress::{self, Hang, MOST_TASKS, StressPlan, StressRun};
+
+use crate::Failure;
+use crate::args::values::{positive_duration, positive_number, task_mode, whole_number};
+use crate::args::{InitArgs, MachineArgs, OutputArgs, YardArgs};
+use crate::boot::{BootOptions, FrameBacking, Sharing};
+use crate::chosen_machine::ChosenMachine;
+use crate::fixture::with_fixture;
+use crate::output::{Report, Row, progress_bar};
+
+/// What follows the options in the help text.
+const HELP: &str = "\
+Takes about 10 seconds for each policy; the time grows with --ops.
+
+Examples:
+  frameyard stress
+  frameyard stress --policy all --ops 5M --mode processes --tasks 4";
+
+/// Allocates and frees at random under disturbances, and checks that no frame is lost or allocated twice
+#[derive(Args, Clone, Debug)]
+#[command(after_help = HELP)]
+pub(super) struct StressArgs {
+    /// Tasks that allocate and free [default: the CPUs here]
+    #[arg(long, value_name = "N", value_parser = positive_number, help_heading = "Runs")]
+    tasks: Option<NonZeroU32>,
+
+    /// Allocations and frees of all tasks together, under each policy; as in 500k or 1G
+    #[arg(long, value_name = "N", default_value = "20M", value_parser = operations, help_heading = "Runs")]
+    ops: NonZeroU64,
+
+    /// A policy of zones, all of them in turn, or switching at random
+    #[arg(long, value_name = "POLICY", value_parser = stress_policy(), default_value_t = StressPolicy::Switching, help_heading = "Runs")]
+    policy: StressPolicy,
+
+    /// What a task is: a thread, or a process that shares the yard
+    #[arg(long, value_parser = task_mode(), default_value = "threads", help_heading = "Runs")]
+    mode: TaskMode,
+
+    /// Seed of the random choices; the interleaving of tasks differs in any case
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number, help_heading = "Runs")]
+    seed: u64,
+
+    /// Time between two validations of the yard, as in 500ms or 2s
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = positive_duration, help_heading = "Runs")]
+    interval: Duration,
+
+    #[command(flatten)]
+    machine: MachineArgs,
+    #[command(flatten)]
+    yard: YardArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// The policies of zones of a test.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum StressPolicy {
+    /// One policy.
+    One(ZonePolicy),
+    /// Every policy, one run for each.
+    All,
+    /// Every policy in one run, switched at random.
+    Switching,
+}
+
+impl fmt::Display for StressPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::One(policy) => f.write_str(policy.name()),
+            Self::All => f.write_str("all"),
+            Self::Switching => f.write_str("switching"),
+        }
+    }
+}
+
+/// Reads a policy, `all` or `switching`.
+fn stress_policy() -> impl TypedValueParser<Value = StressPolicy> {
+    let names = ["switching", "all"].into_iter().chain(ZonePolicy::ALL.iter().map(|policy| policy.name()));
+    PossibleValuesParser::new(names).try_map(|name| match name.as_str() {
+        "switching" => Ok(StressPolicy::Switching),
+        "all" => Ok(StressPolicy::All),
+        name => ZonePolicy::from_str(name).map(StressPolicy::One),
+    })
+}
+
+/// A number of operations: digits, with `k`, `M` or `G` for 10³, 10⁶ and 10⁹.
+fn operations(text: &str) -> Result<NonZeroU64, String> {
+    let (digits, unit) = match text.as_bytes().last() {
+        Some(b'k') => (&text[..text.len() - 1], 1_000),
+        Some(b'M') => (&text[..text.len() - 1], 1_000_000),
+        Some(b'G') => (&text[..text.len() - 1], 1_000_000_000),
+        _ => (text, 1),
+    };
+    let number = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(unit)).and_then(NonZeroU64::new);
+    // The count cannot overflow while tasks begin the last operations.
+    number.filter(|number| number.get() <= 1 << 60).ok_or_else(|| {
+        "write a whole number from 1 to 2^60, or one with k, M or G behind it, as in 500k or 1G".to_owned()
+    })
+}
 
 const NAME: &str = "stress";
 /// Memory of the machine unless the command line says otherwise: little, so that tasks often run out of it.
@@ -46,10 +142,11 @@ pub(super) fn run(args: &StressArgs) -> Result<(), Failure> {
         TaskMode::Processes => Sharing::Processes,
     };
     let map_init = InitArgs::default().map_init(InitMode::Eager, &chosen.machine)?;
-    let of_args = BringUp { map_init, sharing, backing: FrameBacking::Real, ..BringUp::of(&args.machine, &args.yard) };
+    let of_args =
+        BootOptions { map_init, sharing, backing: FrameBacking::Real, ..BootOptions::of(&args.machine, &args.yard) };
     let mut rows = Vec::new();
     for policy in policies {
-        let options = BringUp { policy: policy.unwrap_or_default(), ..of_args };
+        let options = BootOptions { policy: policy.unwrap_or_default(), ..of_args };
         let plan = StressPlan {
             tasks,
             ops: args.ops.get(),
@@ -203,4 +300,39 @@ fn text(rows: &[Row]) -> String {
         }
     }
     text + "No frame was allocated twice, every validation passed, and all memory was returned in one piece.\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Result<StressArgs, String> {
+        crate::args::read(line)
+    }
+
+    #[test]
+    fn a_bare_run_switches_policies_between_threads() {
+        let args = read("").unwrap();
+        assert_eq!((args.policy, args.mode), (StressPolicy::Switching, TaskMode::Threads));
+        assert_eq!((args.ops.get(), args.tasks), (20_000_000, None));
+    }
+
+    #[test]
+    fn operations_may_be_written_in_thousands() {
+        for (text, ops) in [("7", 7), ("500k", 500_000), ("3M", 3_000_000), ("1G", 1_000_000_000)] {
+            assert_eq!(operations(text), Ok(NonZeroU64::new(ops).unwrap()));
+        }
+        for text in ["", "0", "k", "-1", "1.5G", "1e9", "99999999999G"] {
+            assert!(operations(text).unwrap_err().contains("as in 500k or 1G"), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_policy_can_be_chosen_by_its_name() {
+        for policy in ZonePolicy::ALL {
+            assert_eq!(read(&format!("--policy {policy}")).unwrap().policy, StressPolicy::One(policy));
+        }
+        assert_eq!(read("--policy all").unwrap().policy, StressPolicy::All);
+        assert!(read("--policy fast").unwrap_err().contains("possible values: switching, all, vanilla"));
+    }
 }

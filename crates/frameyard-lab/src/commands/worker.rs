@@ -1,11 +1,11 @@
 //! `worker`: a task of a workload in its own process. Hidden: only `bench` and `stress` start it.
 
-use crate::Failure;
-use crate::cli::WorkerArgs;
 use frameyard_workloads::workers::Worker;
 
-/// Runs the task.
-pub(super) fn run(args: &WorkerArgs) -> Result<(), Failure> {
-    let (worker, file) = Worker::new(&args.order)?;
+use crate::Failure;
+
+/// Runs the task, which is JSON.
+pub(super) fn run(task: &str) -> Result<(), Failure> {
+    let (worker, file) = Worker::new(task)?;
     Ok(worker.run(&file)?)
 }

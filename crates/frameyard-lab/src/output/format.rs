@@ -7,7 +7,7 @@ use super::RoundedSize;
 
 /// How a column shows its values. JSON and CSV have them unformatted.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Format {
+pub(crate) enum Format {
     /// As it is; a fraction has one digit.
     Plain,
     /// A size with three digits and a unit, as in `23.5 GiB`.
@@ -27,7 +27,7 @@ pub enum Format {
 
 /// Whether a positive number has a sign.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Sign {
+pub(crate) enum Sign {
     /// Only a negative number has a sign.
     Negative,
     /// Every number has a sign, as differences do.
@@ -37,37 +37,37 @@ pub enum Sign {
 impl Format {
     /// A number in its own unit.
     #[must_use]
-    pub const fn number(digits: usize) -> Self {
+    pub(crate) const fn number(digits: usize) -> Self {
         Self::Number { unit: 1.0, digits, sign: Sign::Negative }
     }
 
     /// A number in a unit that is a thousand times as large: nanoseconds as microseconds.
     #[must_use]
-    pub const fn thousands(digits: usize) -> Self {
+    pub(crate) const fn thousands(digits: usize) -> Self {
         Self::Number { unit: 1e3, digits, sign: Sign::Negative }
     }
 
     /// A number in a unit that is a million times as large: nanoseconds as milliseconds.
     #[must_use]
-    pub const fn millions(digits: usize) -> Self {
+    pub(crate) const fn millions(digits: usize) -> Self {
         Self::Number { unit: 1e6, digits, sign: Sign::Negative }
     }
 
     /// A number in a unit that is 10⁹ times as large: bytes as GB.
     #[must_use]
-    pub const fn billions(digits: usize) -> Self {
+    pub(crate) const fn billions(digits: usize) -> Self {
         Self::Number { unit: 1e9, digits, sign: Sign::Negative }
     }
 
     /// A share of 1 in percent.
     #[must_use]
-    pub const fn percent(digits: usize) -> Self {
+    pub(crate) const fn percent(digits: usize) -> Self {
         Self::Number { unit: 0.01, digits, sign: Sign::Negative }
     }
 
     /// The same format with a sign in front of positive numbers.
     #[must_use]
-    pub const fn signed(self) -> Self {
+    pub(crate) const fn signed(self) -> Self {
         match self {
             Self::Number { unit, digits, .. } => Self::Number { unit, digits, sign: Sign::Always },
             other => other,

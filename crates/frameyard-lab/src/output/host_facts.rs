@@ -6,21 +6,21 @@ use serde::Serialize;
 
 /// The machine that the program runs on; `None` for what /proc does not report.
 #[derive(Serialize, Clone, PartialEq, Eq, Debug)]
-pub struct HostFacts {
+pub(crate) struct HostFacts {
     /// Model name of the first CPU.
-    pub cpu: Option<String>,
+    pub(crate) cpu: Option<String>,
     /// Online CPUs, including those that this process may not use.
-    pub cpus: Option<u32>,
+    pub(crate) cpus: Option<u32>,
     /// Memory that the kernel manages.
-    pub memory_bytes: Option<u64>,
+    pub(crate) memory_bytes: Option<u64>,
     /// The kernel's release.
-    pub kernel: Option<String>,
+    pub(crate) kernel: Option<String>,
 }
 
 impl HostFacts {
     /// Reads them from /proc.
     #[must_use]
-    pub fn read() -> Self {
+    pub(crate) fn read() -> Self {
         let text = |path| fs::read_to_string(path).unwrap_or_default();
         Self::of(&text("/proc/cpuinfo"), &text("/proc/meminfo"), &text("/proc/sys/kernel/osrelease"))
     }

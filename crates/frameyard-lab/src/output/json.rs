@@ -9,7 +9,7 @@ use crate::Failure;
 use crate::version::{COMMIT, VERSION};
 
 /// The version of the form. It changes when a reader of the old form would misread the new one.
-pub const SCHEMA: u32 = 1;
+pub(crate) const SCHEMA: u32 = 1;
 
 /// Writes the one JSON object of a report, with a line end behind it.
 pub(super) fn write(report: &Report, host: &HostFacts, out: &mut dyn Write) -> Result<(), Failure> {

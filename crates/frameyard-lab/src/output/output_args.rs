@@ -6,12 +6,12 @@ use super::OutputFile;
 
 /// The form of results.
 #[derive(Args, Clone, Debug)]
-pub struct OutputArgs {
+pub(crate) struct OutputArgs {
     /// Print one JSON object instead of text
     #[arg(long)]
-    pub json: bool,
+    pub(crate) json: bool,
 
     /// Also write the rows to a file, as comma-separated values with the keys of JSON
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub csv: Option<OutputFile>,
+    pub(crate) csv: Option<OutputFile>,
 }

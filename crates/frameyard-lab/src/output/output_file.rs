@@ -11,7 +11,7 @@ use crate::Failure;
 /// A file for results. It is opened before the work that fills it begins, so that a bad path is found first. Clones are
 /// the same file.
 #[derive(Clone, Debug)]
-pub struct OutputFile {
+pub(crate) struct OutputFile {
     path: PathBuf,
     file: Arc<OnceLock<File>>,
 }
@@ -22,7 +22,7 @@ impl OutputFile {
     /// # Errors
     ///
     /// [`Failure::Input`].
-    pub fn create(path: impl Into<PathBuf>) -> Result<Self, Failure> {
+    pub(crate) fn create(path: impl Into<PathBuf>) -> Result<Self, Failure> {
         let file = Self { path: path.into(), file: Arc::default() };
         file.open()?;
         Ok(file)
@@ -30,7 +30,7 @@ impl OutputFile {
 
     /// The path.
     #[must_use]
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
@@ -54,7 +54,7 @@ impl OutputFile {
     /// # Errors
     ///
     /// [`Failure::RunTime`].
-    pub fn write(&self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Failure> {
+    pub(crate) fn write(&self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Failure> {
         let mut file = self.open()?;
         let replace = || {
             // A pipe or a device has no length.

@@ -13,7 +13,7 @@ impl Report {
     ///
     /// [`Failure::OutputClosed`] where the reader of standard output has gone, [`Failure::RunTime`] where writing fails
     /// otherwise or rows have different columns. The report is printed even where the file cannot be written.
-    pub fn print(&self, args: &OutputArgs) -> Result<(), Failure> {
+    pub(crate) fn print(&self, args: &OutputArgs) -> Result<(), Failure> {
         let file = args.csv.as_ref().map_or(Ok(()), |file| self.write_csv(file));
         // Strips the colours where standard output is no terminal, or the user wants none (NO_COLOR).
         let mut out = io::BufWriter::new(anstream::stdout().lock());

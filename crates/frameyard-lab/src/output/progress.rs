@@ -13,7 +13,7 @@ const TICK: Duration = Duration::from_millis(200);
 /// A bar on standard error that counts up to `total`, with the time so far and an estimate of the rest. Hidden, at no cost,
 /// where standard error is no terminal.
 #[must_use]
-pub fn progress_bar(what: &'static str, total: u64) -> ProgressBar {
+pub(crate) fn progress_bar(what: &'static str, total: u64) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::hidden());
     if let Ok(style) = ProgressStyle::with_template("{msg} [{wide_bar}] {percent}% {elapsed}, {eta} left") {
         bar.set_style(style.progress_chars("=> "));
@@ -23,7 +23,7 @@ pub fn progress_bar(what: &'static str, total: u64) -> ProgressBar {
 
 /// A sign on standard error that work of unknown length is under way. Hidden, at no cost, where that is no terminal.
 #[must_use]
-pub fn spinner(what: String) -> ProgressBar {
+pub(crate) fn spinner(what: String) -> ProgressBar {
     shown_later(ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()).with_message(what))
 }
 
@@ -44,7 +44,7 @@ fn shown_later(bar: ProgressBar) -> ProgressBar {
 
 /// Whether progress is shown.
 #[must_use]
-pub fn is_terminal() -> bool {
+pub(crate) fn is_terminal() -> bool {
     !ProgressDrawTarget::stderr().is_hidden()
 }
 

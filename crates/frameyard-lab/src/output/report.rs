@@ -15,7 +15,7 @@ use crate::Failure;
 /// a section that is a table it begins with a table of all rows.
 #[derive(Clone, Debug)]
 #[must_use = "a report does nothing until it is printed"]
-pub struct Report {
+pub(crate) struct Report {
     pub(super) command: &'static str,
     pub(super) machine: Option<String>,
     pub(super) totals: Map<String, Value>,
@@ -37,55 +37,54 @@ enum Section {
 
 impl Report {
     /// The rows of a command, as it was typed: `boot`, `bench alloc`.
-    pub fn new(command: &'static str, rows: Vec<Row>) -> Self {
+    pub(crate) fn new(command: &'static str, rows: Vec<Row>) -> Self {
         Self { command, machine: None, totals: Map::new(), rows, sections: Vec::new() }
     }
 
     /// The same report about a machine.
-    pub fn of_machine(mut self, name: impl Into<String>) -> Self {
+    pub(crate) fn of_machine(mut self, name: impl Into<String>) -> Self {
         self.machine = Some(name.into());
         self
     }
 
     /// The same report with a value of the whole run.
-    pub fn total(mut self, key: &str, value: impl Into<Value>) -> Self {
+    pub(crate) fn total(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.totals.insert(key.to_owned(), value.into());
         self
     }
 
     /// The same report with a line above the next table.
-    pub fn title(mut self, text: impl Into<String>) -> Self {
+    pub(crate) fn title(mut self, text: impl Into<String>) -> Self {
         self.sections.push(Section::Title(text.into()));
         self
     }
 
     /// The same report with a table in the text.
-    pub fn table(mut self, rows: impl IntoIterator<Item = Row>) -> Self {
+    pub(crate) fn table(mut self, rows: impl IntoIterator<Item = Row>) -> Self {
         self.sections.push(Section::Table(rows.into_iter().collect(), Rules::None));
         self
     }
 
     /// The same report with a table of long texts, whose rows are parted by lines.
-    pub fn ruled_table(mut self, rows: impl IntoIterator<Item = Row>) -> Self {
+    pub(crate) fn ruled_table(mut self, rows: impl IntoIterator<Item = Row>) -> Self {
         self.sections.push(Section::Table(rows.into_iter().collect(), Rules::BetweenRows));
         self
     }
 
     /// The same report with lines of explanation.
-    pub fn note(mut self, text: impl Into<String>) -> Self {
+    pub(crate) fn note(mut self, text: impl Into<String>) -> Self {
         self.sections.push(Section::Note(text.into()));
         self
     }
 
     /// The same report with text that is written as it is.
-    pub fn verbatim(mut self, text: impl Into<String>) -> Self {
+    pub(crate) fn verbatim(mut self, text: impl Into<String>) -> Self {
         self.sections.push(Section::Verbatim(text.into()));
         self
     }
 
-    /// All rows.
-    #[must_use]
-    pub fn rows(&self) -> &[Row] {
+    #[cfg(test)]
+    pub(crate) fn rows(&self) -> &[Row] {
         &self.rows
     }
 
@@ -94,7 +93,7 @@ impl Report {
     /// # Errors
     ///
     /// Those of `out`.
-    pub fn write_text(&self, width: Option<usize>, out: &mut dyn Write) -> io::Result<()> {
+    pub(crate) fn write_text(&self, width: Option<usize>, out: &mut dyn Write) -> io::Result<()> {
         let is_shown = |section: &Section| matches!(section, Section::Table(..) | Section::Verbatim(_));
         let mut is_first = true;
         if !self.sections.iter().any(is_shown) {
@@ -108,8 +107,8 @@ impl Report {
                 writeln!(out)?;
             }
             match section {
-                Section::Title(text) => writeln!(out, "{text}")?,
-                Section::Note(text) => writeln!(out, "{}", table::wrapped(text, width))?,
+                Section::Title(text) if width.is_none() => writeln!(out, "{text}")?,
+                Section::Title(text) | Section::Note(text) => writeln!(out, "{}", table::wrapped(text, width))?,
                 Section::Table(rows, rules) => table::write(rows, *rules, width, out)?,
                 Section::Verbatim(text) => out.write_all(text.as_bytes())?,
             }
@@ -124,7 +123,7 @@ impl Report {
     /// # Errors
     ///
     /// [`Failure::RunTime`].
-    pub fn write_csv(&self, file: &OutputFile) -> Result<(), Failure> {
+    pub(crate) fn write_csv(&self, file: &OutputFile) -> Result<(), Failure> {
         let cell = |value: &Value| match value {
             Value::Null => String::new(),
             Value::String(text) => text.clone(),
@@ -179,5 +178,17 @@ mod tests {
         Report::new("show", rows()).write_csv(&file).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "zone,note\nDMA,\"y, \"\"z\"\"\"\nNormal,\n");
         std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_title_is_wrapped_at_the_width_of_the_terminal() {
+        let report = Report::new("x", Vec::new()).title("one two three four").table([Row::new().column("a", "a", 1)]);
+        let text = |width| {
+            let mut out = Vec::new();
+            report.write_text(width, &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        assert!(text(Some(12)).starts_with("one two\nthree four\n"), "{}", text(Some(12)));
+        assert!(text(None).starts_with("one two three four\n"));
     }
 }

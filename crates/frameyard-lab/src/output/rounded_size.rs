@@ -6,7 +6,7 @@ use frameyard::ByteSize;
 
 /// Prints a size with three digits and a unit: `23.5 GiB`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RoundedSize(pub ByteSize);
+pub(crate) struct RoundedSize(pub(crate) ByteSize);
 
 const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 

@@ -15,7 +15,7 @@ type Name = Cow<'static, str>;
 
 /// One result row.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Row {
+pub(crate) struct Row {
     cells: Vec<Cell>,
 }
 
@@ -54,26 +54,26 @@ pub(super) enum Weight {
 impl Row {
     /// A row without columns.
     #[must_use]
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
     /// A column of JSON and CSV alone.
     #[must_use]
-    pub fn data(mut self, key: impl Into<Name>, value: impl Into<Value>) -> Self {
+    pub(crate) fn data(mut self, key: impl Into<Name>, value: impl Into<Value>) -> Self {
         self.cells.push(Cell { key: Some(key.into()), value: value.into(), shown: None });
         self
     }
 
     /// A column whose values are shown as they are.
     #[must_use]
-    pub fn column(self, key: impl Into<Name>, heading: impl Into<Name>, value: impl Into<Value>) -> Self {
+    pub(crate) fn column(self, key: impl Into<Name>, heading: impl Into<Name>, value: impl Into<Value>) -> Self {
         self.column_as(key, heading, Format::Plain, value)
     }
 
     /// A column.
     #[must_use]
-    pub fn column_as(
+    pub(crate) fn column_as(
         mut self,
         key: impl Into<Name>,
         heading: impl Into<Name>,
@@ -89,7 +89,7 @@ impl Row {
     /// Three columns of JSON and CSV: the median under `key`, then `key_min` and `key_max`. People see one column, as in
     /// `4.5 (4.4–4.9)`.
     #[must_use]
-    pub fn spread<T>(
+    pub(crate) fn spread<T>(
         mut self,
         key: &'static str,
         heading: impl Into<Name>,
@@ -115,7 +115,7 @@ impl Row {
 
     /// A column that only people see.
     #[must_use]
-    pub fn remark(mut self, heading: impl Into<Name>, format: Format, value: impl Into<Value>) -> Self {
+    pub(crate) fn remark(mut self, heading: impl Into<Name>, format: Format, value: impl Into<Value>) -> Self {
         let value = value.into();
         let shown = shown(heading, format.text(&value), &value);
         self.cells.push(Cell { key: None, value, shown: Some(shown) });
@@ -124,7 +124,7 @@ impl Row {
 
     /// The same row, whose last column is dropped first where the terminal is too narrow.
     #[must_use]
-    pub fn minor(mut self) -> Self {
+    pub(crate) fn minor(mut self) -> Self {
         if let Some(shown) = self.cells.iter_mut().rev().find_map(|cell| cell.shown.as_mut()) {
             shown.weight = Weight::Minor;
         }
@@ -133,37 +133,37 @@ impl Row {
 
     /// The columns of this row, then those of another.
     #[must_use]
-    pub fn followed_by(mut self, other: Self) -> Self {
+    pub(crate) fn followed_by(mut self, other: Self) -> Self {
         self.cells.extend(other.cells);
         self
     }
 
     /// The value under a key; null where there is none.
     #[must_use]
-    pub fn value(&self, key: &str) -> &Value {
+    pub(crate) fn value(&self, key: &str) -> &Value {
         self.cells.iter().find(|cell| cell.key.as_deref() == Some(key)).map_or(&Value::Null, |cell| &cell.value)
     }
 
     /// The number under a key.
     #[must_use]
-    pub fn number(&self, key: &str) -> Option<f64> {
+    pub(crate) fn number(&self, key: &str) -> Option<f64> {
         self.value(key).as_f64()
     }
 
     /// The text under a key.
     #[must_use]
-    pub fn text(&self, key: &str) -> Option<&str> {
+    pub(crate) fn text(&self, key: &str) -> Option<&str> {
         self.value(key).as_str()
     }
 
     /// The row as an object of JSON.
     #[must_use]
-    pub fn object(&self) -> Map<String, Value> {
+    pub(crate) fn object(&self) -> Map<String, Value> {
         self.data_cells().map(|(key, value)| (key.to_owned(), value.clone())).collect()
     }
 
     /// The keys of JSON and CSV, in order.
-    pub fn keys(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
         self.data_cells().map(|(key, _)| key)
     }
 

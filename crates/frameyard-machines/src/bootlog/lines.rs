@@ -28,7 +28,7 @@ pub(super) enum Line {
     /// The number of present CPUs.
     PresentCpus(u64),
     /// The number of running CPUs.
-    BroughtUp(u64),
+    BootedCpus(u64),
     /// The largest number of sockets.
     Packages(u16),
     /// The largest number of threads of a core.
@@ -97,7 +97,7 @@ impl Scanner {
         if let Some(rest) = after(text, &["smp: Brought up ", "x86: Booted up "]) {
             self.listing = None;
             let cpus = rest.split_once(", ").and_then(|(_, cpus)| number(cpus.split_whitespace().next()?));
-            return cpus.map(|cpus| Some(Line::BroughtUp(cpus))).ok_or_else(|| COUNT.to_owned());
+            return cpus.map(|cpus| Some(Line::BootedCpus(cpus))).ok_or_else(|| COUNT.to_owned());
         }
         if let Some(rest) = after(text, &["smpboot: Allowing ", "CPU topo: Allowing "]) {
             return present_cpus(rest).map(|count| Some(Line::PresentCpus(count))).ok_or_else(|| COUNT.to_owned());
@@ -301,7 +301,7 @@ mod tests {
         assert_eq!(read(".... node  #1, CPUs:      #1 #2"), Some(Line::NodeCpus(NodeId(1), vec![1, 2])));
         assert_eq!(read("calibrate_delay_direct() dropping max"), None);
         assert_eq!(read("[    0.999076]  #3"), Some(Line::NodeCpus(NodeId(1), vec![3])));
-        assert_eq!(read("smp: Brought up 1 node, 4 CPUs"), Some(Line::BroughtUp(4)));
+        assert_eq!(read("smp: Brought up 1 node, 4 CPUs"), Some(Line::BootedCpus(4)));
         assert_eq!(read("#5"), None);
     }
 

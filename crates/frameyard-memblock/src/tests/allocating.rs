@@ -71,7 +71,7 @@ fn a_preferred_node_falls_back_and_an_exact_one_does_not() {
 }
 
 #[test]
-fn an_allocation_does_not_cross_nodes() {
+fn an_allocation_stays_on_one_node() {
     let map = two_nodes();
     assert_eq!(map.find(request(32)), Ok(at(32)));
     assert!(out_of_memory(map.find(request(33))));
@@ -120,7 +120,7 @@ fn a_request_that_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn an_allocated_block_is_zeroed_and_can_be_given_back() {
+fn an_allocated_block_is_zeroed_and_can_be_freed() {
     let mut map: Memblock<_> = Memblock::new(TestMemory::new(at(1), mib(1)));
     map.add(at(1), mib(1)).unwrap();
     let page = EarlyRequest::new(ByteSize::kib(4), ByteSize::kib(4));

@@ -14,7 +14,7 @@ fn trimming_keeps_whole_multiples_and_the_right_total() {
 }
 
 #[test]
-fn trimming_to_what_is_no_power_of_two_is_refused() {
+fn trimming_refuses_alignments_that_are_no_power_of_two() {
     let mut map = map_of(0, 1);
     for align in [0, 0x1800] {
         assert_eq!(map.trim(ByteSize(align)), Err(MemblockError::Alignment(ByteSize(align))));
@@ -23,7 +23,7 @@ fn trimming_to_what_is_no_power_of_two_is_refused() {
 }
 
 #[test]
-fn a_cap_drops_memory_and_reservations_outside_but_keeps_what_is_not_mapped() {
+fn a_cap_drops_memory_and_reservations_outside_it_except_unmapped_ones() {
     let mut map = map_of(0, 64);
     map.mark_nomap(at(0), mib(4)).unwrap();
     map.mark_nomap(at(44), mib(8)).unwrap();
@@ -58,7 +58,7 @@ fn a_memory_limit_counts_memory_and_not_addresses() {
 }
 
 #[test]
-fn the_limit_of_mapped_memory_spares_what_is_not_mapped() {
+fn the_limit_of_mapped_memory_ignores_unmapped_regions() {
     let mut map = map_of(0, 64);
     map.mark_nomap(at(60), mib(4)).unwrap();
     map.mem_limit_remove_map(mib(32)).unwrap();

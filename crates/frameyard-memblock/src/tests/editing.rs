@@ -155,7 +155,7 @@ fn marking_splits_and_unmarking_merges_again() {
 }
 
 #[test]
-fn a_node_is_set_on_what_is_there_and_merges_with_its_neighbours() {
+fn setting_a_node_changes_existing_regions_and_merges_neighbours() {
     let mut map = map_of(0, 64);
     map.set_node(RegionList::Memory, at(0), mib(32), N0).unwrap();
     map.set_node(RegionList::Memory, at(48), mib(100), N1).unwrap();

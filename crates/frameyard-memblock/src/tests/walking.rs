@@ -39,7 +39,7 @@ fn adjacent_reservations_with_different_flags_leave_no_free_range_between_them()
 }
 
 #[test]
-fn special_memory_is_walked_only_when_asked_for() {
+fn special_memory_is_walked_only_on_request() {
     let mut map = map_of(16, 64);
     map.mark_nomap(at(16), mib(8)).unwrap();
     map.mark_mirror(at(24), mib(8)).unwrap();
@@ -147,7 +147,7 @@ fn flags_print_their_names() {
 }
 
 #[test]
-fn errors_say_what_was_wrong_and_what_would_be_right() {
+fn errors_name_the_fault_and_the_remedy() {
     let said = MemblockError::ListFull { list: RegionList::Reserved, capacity: 128 }.to_string();
     assert_eq!(said, "the reserved list is full with 128 regions: allow it to grow first");
     let said = MemblockError::Unmapped { base: at(1), size: mib(2) }.to_string();

@@ -70,7 +70,7 @@ impl<'y> Occupant<'y> {
         occupant.random.shuffle(&mut occupant.chunks);
         while occupant.kept as u64 > kept {
             occupant.kept -= 1;
-            occupant.give_back(occupant.chunks[occupant.kept])?;
+            occupant.free_chunk(occupant.chunks[occupant.kept])?;
         }
         Ok(occupant)
     }
@@ -140,7 +140,7 @@ impl<'y> Occupant<'y> {
     }
 
     /// Frees the pages of a chunk: unmaps it and maps it again.
-    fn give_back(&mut self, chunk: u64) -> Result<u64, TaskProblem> {
+    fn free_chunk(&mut self, chunk: u64) -> Result<u64, TaskProblem> {
         let first = chunk * CHUNK;
         let range = VirtRange { start: self.addr(first), end: self.addr(first + CHUNK) };
         self.space.unmap(range)?;
@@ -153,7 +153,7 @@ impl<'y> Occupant<'y> {
     fn change_chunk(&mut self) -> Result<u64, TaskProblem> {
         let (out, into) = (self.random.usize(..self.kept), self.random.usize(self.kept - 1..self.chunks.len()));
         let into = if into < self.kept { out } else { into };
-        let done = self.give_back(self.chunks[out])?;
+        let done = self.free_chunk(self.chunks[out])?;
         self.chunks.swap(out, into);
         Ok(done + self.write_chunk(self.chunks[out])?)
     }

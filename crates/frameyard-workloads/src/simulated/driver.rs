@@ -11,7 +11,7 @@ use super::time_spent::TimeSpent;
 use crate::counts::Counts;
 use crate::stage::Stage;
 
-/// The course of a run.
+/// When a run ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Plan {
     /// Each task does its work once.

@@ -64,8 +64,7 @@ pub fn highalloc(
         }
     }
     let reports = workers.run_beside(fixture, &driver, &[], companions)?;
-    let requested =
-        requested.into_inner().ok_or_else(|| WorkloadError::run_time("the requester did not come to its end"))?;
+    let requested = requested.into_inner().ok_or_else(|| WorkloadError::run_time("the requester did not finish"))?;
     let (run, spent) = requested?;
     Ok(SimRun { run: highalloc::with_reports(run, &reports), simulated: fixture.now() - begun, spent })
 }

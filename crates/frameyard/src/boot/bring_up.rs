@@ -247,7 +247,7 @@ impl<P: Platform> BringUp<'_, P> {
             blocks: self.blocks(),
             all_counters: self.tables.transfer_counters(),
             allocation_map: self.tables.allocation_map(self.map.range().start),
-            mechanisms: self.tables.transfer.of(id, self.map.range().start, self.geometry),
+            mechanisms: self.tables.transfer,
             geometry: self.geometry,
             platform: self.platform,
         }

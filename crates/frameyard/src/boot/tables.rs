@@ -182,7 +182,6 @@ impl Tables {
         let region = unsafe { ControlRegion::new(base, bytes) };
         let span = |id: TableId| spans[id as usize];
         let transfer = core::array::from_fn(|at| spans[TableId::Transfer as usize + at]);
-        let zones = span(TableId::Zones).count;
         // SAFETY: the layout gives each table a span of its own, and each is carved with one type here.
         unsafe {
             Some(Self {
@@ -206,7 +205,7 @@ impl Tables {
                 skip_hints: region.table(span(TableId::SkipHints))?,
                 transfer_counters: region.table(span(TableId::TransferCounters))?,
                 allocation_map: region.table(span(TableId::AllocationMap))?,
-                transfer: TransferTables::carve(&region, &transfer, zones)?,
+                transfer: TransferTables::carve(&region, &transfer)?,
                 devices: DeviceTables {
                     sections: region.table(span(TableId::DeviceSections))?,
                     directories: region.table(span(TableId::Devices))?,

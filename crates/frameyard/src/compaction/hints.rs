@@ -1,9 +1,9 @@
-//! Pageblocks that compaction passes by: nothing there could be moved, or nothing was free.
+//! Pageblocks that compaction skips, because an earlier run found no block to move or no free block there.
 
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::{Geometry, Order, Pfn, PfnRange};
 
-/// A bit for each pageblock of the memory map (the kernel's `PB_migrate_skip`). Hints alone, so relaxed.
+/// A bit for each pageblock of the memory map (the kernel's `PB_migrate_skip`). Only hints, so all accesses are relaxed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SkipHints<'a> {
     words: &'a [AtomicU64],
@@ -21,19 +21,19 @@ impl<'a> SkipHints<'a> {
         Some((self.words.get((block / 64) as usize)?, 1 << (block % 64)))
     }
 
-    /// Whether the pageblock is passed by.
+    /// Whether to skip the pageblock.
     pub(crate) fn is_set(&self, pfn: Pfn) -> bool {
         self.place(pfn).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
     }
 
-    /// From now on the pageblock is passed by.
+    /// Makes later runs skip the pageblock.
     pub(crate) fn set(&self, pfn: Pfn) {
         if let Some((word, bit)) = self.place(pfn) {
             word.fetch_or(bit, Ordering::Relaxed);
         }
     }
 
-    /// All pageblocks of a range are worth a look again. Costs a look at a word for 64 of them.
+    /// Clears the hints of a range. Reads one word per 64 pageblocks.
     pub(crate) fn clear(&self, range: PfnRange) {
         for (word, bits) in self.words_of(range) {
             if word.load(Ordering::Relaxed) & bits != 0 {
@@ -42,12 +42,12 @@ impl<'a> SkipHints<'a> {
         }
     }
 
-    /// How many pageblocks of a range are passed by.
+    /// The number of pageblocks to skip in a range.
     pub(crate) fn count(&self, range: PfnRange) -> u64 {
         self.words_of(range).map(|(word, bits)| u64::from((word.load(Ordering::Relaxed) & bits).count_ones())).sum()
     }
 
-    /// The words of a range of the map, and which of their bits are the range's.
+    /// The words that cover a range of the map, each with the bits of the range.
     fn words_of(&self, range: PfnRange) -> impl Iterator<Item = (&'a AtomicU64, u64)> {
         let block_of = |pfn: Pfn| pfn.0.saturating_sub(self.first.0) >> self.order.0;
         let blocks = if range.is_empty() { 0..0 } else { block_of(range.start)..block_of(Pfn(range.end.0 - 1)) + 1 };

@@ -3,11 +3,11 @@
 use crate::units::Order;
 use crate::zone::FreeShape;
 
-/// Up to this index a request fails for want of memory, not for its fragmentation (`sysctl_extfrag_threshold`).
+/// Up to this index a request fails because memory is short, not because it is fragmented (`sysctl_extfrag_threshold`).
 pub(crate) const EXTFRAG_THRESHOLD: i64 = 500;
 
-/// Why a request of that order fails, in thousandths (`__fragmentation_index`): towards 0 for want of memory, towards
-/// 1000 because what is free is in small blocks. −1000 where it does not fail.
+/// Why a request of that order fails, in thousandths (`__fragmentation_index`): near 0 because memory is short, near 1000 because
+/// free memory is in small blocks. −1000 if it does not fail.
 pub(crate) fn fragmentation(shape: FreeShape, order: Order) -> i64 {
     if shape.blocks == 0 {
         return 0;
@@ -19,8 +19,7 @@ pub(crate) fn fragmentation(shape: FreeShape, order: Order) -> i64 {
     1000 - ((1000 + requests) / shape.blocks) as i64
 }
 
-/// Which part of free memory is in blocks too small for that order, in thousandths (`unusable_free_index`); 1000 where
-/// nothing is free.
+/// The part of free memory in blocks too small for that order, in thousandths (`unusable_free_index`); 1000 if nothing is free.
 pub(crate) fn unusable(shape: FreeShape, order: Order) -> u64 {
     if shape.pages == 0 {
         return 1000;

@@ -1,4 +1,4 @@
-//! What is asked of compaction, and what came of it.
+//! Requests to compact a zone, and their outcome.
 
 use crate::gfp::Gfp;
 use crate::owners::MigrateMode;
@@ -12,14 +12,14 @@ pub enum CompactEffort {
     /// Waits for owners, for a bounded time.
     #[default]
     Sync,
-    /// As `Sync`, over the whole zone, whatever earlier runs found out, and into pageblocks of any type.
+    /// As `Sync`, over the whole zone without hints of earlier runs, and into pageblocks of any type.
     Full,
 }
 
 named!(CompactEffort: Async => "async", Sync => "sync", Full => "full");
 
 impl CompactEffort {
-    /// What owners are told.
+    /// The mode that owners get.
     #[must_use]
     pub const fn mode(self) -> MigrateMode {
         match self {
@@ -39,31 +39,31 @@ pub enum CompactCaller {
     Direct,
     /// The background compactor, for an order that a request missed.
     Background,
-    /// The background compactor, because free memory is scattered.
+    /// The background compactor, because free memory is fragmented.
     Proactive,
 }
 
 named!(CompactCaller: Request => "request", Direct => "direct", Background => "background", Proactive => "proactive");
 
-/// What is asked of compaction (the kernel's `struct compact_control`).
+/// A request to compact a zone (the kernel's `struct compact_control`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CompactRequest {
-    /// The order of which a block is wanted; `None` compacts the whole zone, whatever earlier runs found out.
+    /// The order of the wanted block; `None` compacts the whole zone without hints of earlier runs.
     pub order: Option<Order>,
     /// How hard to try.
     pub effort: CompactEffort,
     /// The caller.
     pub caller: CompactCaller,
-    /// The type of the block that is wanted.
+    /// The type of the wanted block.
     pub migrate_type: MigrateType,
     /// The highest zone that may serve the request.
     pub highest_zone: ZoneKind,
-    /// About how many frames to look at before it goes on another time; `None`: all.
+    /// The number of frames to scan, roughly; the next run continues there. `None`: all.
     pub limit: Option<PageCount>,
 }
 
 impl CompactRequest {
-    /// All of a zone, as hard as possible.
+    /// Compacts all of a zone.
     pub const WHOLE_ZONE: Self = Self {
         order: None,
         effort: CompactEffort::Sync,
@@ -73,13 +73,13 @@ impl CompactRequest {
         limit: None,
     };
 
-    /// Until there is a movable block of that order.
+    /// Compacts until there is a movable block of that order.
     #[must_use]
     pub const fn for_order(order: Order, effort: CompactEffort) -> Self {
         Self { order: Some(order), effort, ..Self::WHOLE_ZONE }
     }
 
-    /// For an allocation that found no block. Flags that name no type count as unmovable.
+    /// Compacts for an allocation that found no block. Flags that name no type count as unmovable.
     #[must_use]
     pub fn for_allocation(order: Order, gfp: Gfp, effort: CompactEffort) -> Self {
         Self {
@@ -96,14 +96,14 @@ impl CompactRequest {
 /// How compaction of a zone ended (the kernel's `enum compact_result`), the least useful end first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum CompactResult {
-    /// There was too little free memory, or scattered memory was not what was wrong.
+    /// There was too little free memory, or fragmentation was not the problem.
     #[default]
     Skipped,
-    /// It had failed lately, and was not tried again yet.
+    /// A recent run failed, and the deferral has not ended yet.
     Deferred,
-    /// An operation in the zone did not finish within the bound; nothing was done.
+    /// A transfer in the zone did not finish within the bound. Nothing was done.
     Stalled,
-    /// The limit of the request came first; the next run goes on from there.
+    /// The run reached the limit of the request. The next run continues there.
     Unfinished,
     /// The whole zone was scanned without making a block of the order, or the request named no order.
     Complete,
@@ -121,17 +121,17 @@ named!(CompactResult: Skipped => "skipped", Deferred => "deferred", Stalled => "
 /// What compaction did. Blocks are counted in frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CompactOutcome {
-    /// How it ended.
+    /// How the run ended.
     pub result: CompactResult,
-    /// Frames whose contents are elsewhere now (`pgmigrate_success`).
+    /// Frames whose contents were moved (`pgmigrate_success`).
     pub migrated: PageCount,
     /// Frames isolated and then not moved (`pgmigrate_fail`).
     pub failed: PageCount,
-    /// Frames that owners did not isolate, or that were gone.
+    /// Frames that owners could not isolate for the moment.
     pub busy: PageCount,
     /// Frames with users that the owner cannot find.
     pub pinned: PageCount,
-    /// Frames in use that can never be moved, or have no owner that could be asked.
+    /// Frames in use that can never be moved, or have no registered owner.
     pub unmovable: PageCount,
     /// Pages scanned by the migrate scanner (`compact_migrate_scanned`).
     pub migrate_scanned: PageCount,
@@ -142,7 +142,7 @@ pub struct CompactOutcome {
 }
 
 impl CompactOutcome {
-    /// What this run and another did, with the more useful end of the two.
+    /// The sum with another run, with the more useful result of the two.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {

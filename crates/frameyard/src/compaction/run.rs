@@ -1,4 +1,4 @@
-//! One run of compaction over a zone: where it begins, when it ends, and what is remembered of it.
+//! One run of compaction over a zone: where it begins, when it ends, and what it leaves for later runs.
 
 use super::Compaction;
 use super::hints::SkipHints;
@@ -14,7 +14,7 @@ use crate::units::{CpuId, MigrateType, PageCount, Pfn};
 use crate::zone::transfer::{Collect, Quiescence};
 use crate::zone::{COSTLY_ORDER, CompactEvent, Zone, ZoneView, transfer};
 
-/// Below this part of free memory in small blocks, in hundredths, the proactive compactor rests, and it begins ten above
+/// The part of free memory in small blocks, in hundredths, at which the proactive compactor stops. It starts ten above
 /// (`compaction_proactiveness` of 20).
 const PROACTIVE_LOW: u64 = 80;
 const PROACTIVE_HIGH: u64 = PROACTIVE_LOW + 10;
@@ -56,12 +56,12 @@ impl<'a, P: Platform> Compaction<'a, P> {
         SkipHints::new(self.tables.skip_hints, self.view.map.range().start, self.view.geometry)
     }
 
-    /// Whether the run goes by what earlier ones found out, and leaves what it finds out to later ones.
+    /// Whether the run uses hints of earlier runs and leaves hints to later ones.
     pub(super) fn uses_hints(&self) -> bool {
         self.request.order.is_some() && self.request.effort != CompactEffort::Full
     }
 
-    /// To which pageblocks blocks are moved: movable ones, or any ordinary one in the end (`ignore_block_suitable`).
+    /// The pageblocks that blocks may move to: movable ones, or with full effort any ordinary one (`ignore_block_suitable`).
     pub(super) fn target_types(&self) -> fn(MigrateType) -> bool {
         if self.request.order.is_some() && self.request.effort == CompactEffort::Full {
             |migrate_type| is_movable_block(migrate_type) || migrate_type.index() < MigrateType::PER_CPU
@@ -70,7 +70,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
         }
     }
 
-    /// Why there is nothing to do, if so (`compaction_suit_allocation_order`).
+    /// The result if there is nothing to do (`compaction_suit_allocation_order`).
     pub(crate) fn unsuitable(&self) -> Option<CompactResult> {
         let order = self.request.order?;
         let CompactRequest { highest_zone, migrate_type, caller, .. } = self.request;
@@ -82,7 +82,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
             return Some(CompactResult::Success);
         }
         if transfer::unmerged_pages_racy(zone) >= order.pages() {
-            // Merging what was freed without it needs no room, and may be all that is lacking.
+            // Deferred merges need no room, and may suffice.
             return None;
         }
         if !zone.has_room_to_compact_racy(order, highest_zone) {
@@ -93,9 +93,9 @@ impl<'a, P: Platform> Compaction<'a, P> {
         want.then_some(CompactResult::Skipped)
     }
 
-    /// Compacts, whether or not it is worth while.
+    /// Compacts, whether or not the zone is [suitable](Self::unsuitable).
     ///
-    /// As long as it runs, frames cross the zone's border page by page, and merge when they are freed.
+    /// Transfer mechanisms are quiesced during the run: frames move between lists and zone one by one, and merge when freed.
     pub(crate) fn run(mut self) -> CompactOutcome {
         let Ok(_quiescence) = Quiescence::begin(self.view) else {
             return CompactOutcome { result: CompactResult::Stalled, ..self.outcome };
@@ -104,14 +104,14 @@ impl<'a, P: Platform> Compaction<'a, P> {
         self.outcome.result = self.until_finished();
         self.give_back_targets();
         if !self.uses_hints() {
-            // All that was known of the zone is out of date.
+            // The run has changed what the hints say.
             self.forget_hints();
         }
         self.count();
         self.outcome
     }
 
-    /// Sets the scanners where earlier ones stopped, or at the zone's ends.
+    /// Places the scanners where those of earlier runs stopped, or at the zone's ends.
     fn begin(&mut self) {
         let state = &self.zone().compaction;
         if self.request.order.is_some_and(|order| state.is_restarting(order)) {
@@ -138,8 +138,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
     }
 
     fn until_finished(&mut self) -> CompactResult {
-        // Ends: each time round, the migrate scanner goes up, or the free scanner down, until they meet. No owner waits
-        // without a bound.
+        // Ends, because each iteration moves the migrate scanner up or the free scanner down. No owner waits without a bound.
         loop {
             if let Some(result) = self.finished() {
                 return result;
@@ -156,7 +155,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
         }
     }
 
-    /// Whether the run is at its end, and how (`__compact_finished`).
+    /// The result if the run has ended (`__compact_finished`).
     fn finished(&self) -> Option<CompactResult> {
         let state = &self.zone().compaction;
         if self.scanners_met() {
@@ -173,7 +172,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
         }
         let order = self.request.order?;
         let pageblock = self.view.geometry.pageblock_order();
-        // A pageblock that was begun is finished, so that fewer are mixed.
+        // Finish a pageblock once begun, so that fewer pageblocks hold several types.
         if !self.migrate_at.is_aligned(pageblock) {
             return None;
         }
@@ -209,7 +208,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
         self.view.blocks.start_of(pfn) + self.view.blocks.pages()
     }
 
-    /// How far it is from a frame to the next one that something may begin at, by a tag that may be stale.
+    /// The distance from a frame to the next one that can be a head, by a tag that may be stale.
     pub(super) fn length_at(&self, pfn: Pfn, tag: Tag) -> PageCount {
         let order = tag.order();
         let sound = order <= self.view.geometry.max_order() && pfn.is_aligned(order);
@@ -220,7 +219,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
         }
     }
 
-    /// Has the frames of a block of the order wanted merge, as soon as the scanner has left it behind.
+    /// Drains this CPU's lists once the scanner has passed a block of the wanted order, so that its frames merge.
     fn drain_behind(&mut self) {
         let Some((order, moved_in)) = self.request.order.zip(self.moved_in).filter(|(order, _)| order.0 > 0) else {
             return;
@@ -242,7 +241,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
         }
     }
 
-    /// The next runs look at the whole zone again (`__reset_isolation_suitable`).
+    /// Makes the next run scan the whole zone (`__reset_isolation_suitable`).
     pub(crate) fn forget_hints(&self) {
         self.zone().compaction.reset_positions();
         self.hints().clear(self.span);

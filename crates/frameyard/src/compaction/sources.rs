@@ -1,24 +1,22 @@
-//! The migrate scanner: finds blocks in use, and has their owners set them aside and move them.
+//! The migrate scanner: finds allocated blocks, and has their owners isolate and move them.
 
 use super::Compaction;
 use super::request::{CompactCaller, CompactEffort};
 
-use crate::boot::Poisoning;
 use crate::owners::{Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind};
 use crate::page::{CountedPage, FrameState, Tag};
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
-use crate::zone::poison;
 use crate::zone::transfer::{self, Collect};
 
-/// Whether blocks of a pageblock of that type can be moved, as a rule.
+/// Whether most blocks in a pageblock of that type can be moved.
 pub(super) fn is_movable_block(migrate_type: MigrateType) -> bool {
     matches!(migrate_type, MigrateType::Movable | MigrateType::Cma)
 }
 
-/// How many blocks are isolated at once (`COMPACT_CLUSTER_MAX`).
+/// The most blocks isolated at once (`COMPACT_CLUSTER_MAX`).
 const CLUSTER: usize = 32;
-/// How often a compaction that may wait retries a busy block (`NR_MAX_MIGRATE_SYNC_RETRY`).
+/// The number of tries to move a busy block, in a compaction that may wait (`NR_MAX_MIGRATE_SYNC_RETRY`).
 const SYNC_TRIES: u32 = 3;
 
 /// A block isolated by its owner.
@@ -62,20 +60,20 @@ impl<'a> Sources<'a> {
     }
 }
 
-/// Whether there was room for all that was to be moved.
+/// Whether there were enough targets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Supply {
     Enough,
     Exhausted,
 }
 
-/// What the migrate scanner makes of a block.
+/// What the migrate scanner found.
 enum Found<'a> {
-    /// Nothing that is in the way: free, or on its way there, or of another zone.
+    /// No obstacle: free frames, frames in transit, or frames of another zone.
     Nothing,
     /// The owner isolated it.
     Taken(Source<'a>),
-    /// It stays, so no free block can cover it.
+    /// A block that stays, so no free block can cover it.
     Stays,
 }
 
@@ -92,7 +90,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
             let mut merged = 0;
             if self.migrate_at <= start {
                 self.taken_in_block = 0;
-                // Even without blocks to move: the pageblock may be free and unmerged.
+                // Also without blocks to move: the pageblock may be free and unmerged.
                 let merges = transfer::collect(self.view, Collect::Merges(PfnRange { start, end }));
                 merged = merges.map_or(0, |collected| collected.merges);
             }
@@ -101,7 +99,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
             }
             self.migrate_at = end;
             if merged > 0 {
-                // That may be all that was wanted.
+                // The merges may have made the wanted block.
                 return;
             }
         }
@@ -130,7 +128,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
         }
     }
 
-    /// Looks at the frames of a pageblock from the scanner's position on (`isolate_migratepages_block`).
+    /// Scans a pageblock from the scanner's position (`isolate_migratepages_block`).
     fn isolate_in(&mut self, frames: PfnRange) {
         while self.migrate_at < frames.end && self.sources.len < CLUSTER {
             let at = self.migrate_at;
@@ -172,7 +170,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
         }
     }
 
-    /// Has a block's owner set it aside, unless it is as large as what is wanted (`skip_isolation_on_order`).
+    /// Has a block's owner isolate it, unless it is at least as large as the wanted block (`skip_isolation_on_order`).
     fn ask_owner(&mut self, block: Block, pages: PageCount) -> Found<'a> {
         let limit = self.request.order.unwrap_or(self.view.geometry.pageblock_order());
         if block.order >= limit.max(Order(1)) || block.order >= self.view.geometry.pageblock_order() {
@@ -193,8 +191,8 @@ impl<'a, P: Platform> Compaction<'a, P> {
         Found::Stays
     }
 
-    /// A block cannot move, so the wanted block around it cannot become free. A compaction that must not wait puts the
-    /// rest of that block back, and the scanner continues behind it (`skip_on_failure`).
+    /// Skips the rest of a wanted block that contains a block which cannot move. Only in a direct compaction that must not wait: it
+    /// puts back what it has isolated there, and the scanner continues behind the wanted block (`skip_on_failure`).
     fn skip_spoilt(&mut self, at: Pfn, end: Pfn) {
         let Some(order) = self
             .request
@@ -213,7 +211,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
         self.migrate_at = self.migrate_at.max((start + order.pages()).min(end));
     }
 
-    /// Records that a pageblock was scanned, and whether it had blocks to move.
+    /// Records that a pageblock was scanned, and sets its hint if it had no block to move.
     fn leave_block(&mut self, frames: PfnRange) {
         if !self.uses_hints() {
             return;
@@ -234,7 +232,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
         let mut moved = [Block { pfn: Pfn(0), order: Order::ZERO }; CLUSTER];
         let mut count = 0;
         let mut wanted = self.sources.pages;
-        // From the last to the first: each block leaves the list before it gets another holder.
+        // Last first: each block leaves the list before it gets another holder.
         while let Some(source) = self.sources.pop() {
             let pages = source.block.order.pages();
             let target = if supply == Supply::Enough { self.target(source.block.order, wanted) } else { None };
@@ -249,7 +247,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
                 None => {
                     source.owner.put_back(source.block);
                     self.outcome.failed += pages;
-                    // A larger block may find none although single frames do.
+                    // Single frames may still find a target where a larger block does not.
                     if source.block.order == Order::ZERO {
                         supply = Supply::Exhausted;
                     }
@@ -260,7 +258,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
         supply
     }
 
-    /// Has the owner move a block; puts it back where that fails (`unmap_and_move`).
+    /// Has the owner move a block; puts it back if that fails (`unmap_and_move`).
     fn move_to(&mut self, source: Source<'a>, to: Pfn) -> bool {
         let Source { block, owner } = source;
         let mode = self.request.effort.mode();
@@ -277,24 +275,19 @@ impl<'a, P: Platform> Compaction<'a, P> {
         false
     }
 
-    /// Frees blocks that their contents have left, all under one lock.
+    /// Frees vacated blocks under one hold of the zone lock.
     fn free_moved(&mut self, blocks: &[Block]) {
         let claimed = |block: &Block| {
             let is_ours =
                 self.view.allocation_map.clear_allocated(self.view.platform, block.pfn, block.order).is_some();
-            debug_assert!(is_ours, "{block} was left, and is {:?}", self.view.tag_at(block.pfn));
+            debug_assert!(is_ours, "{block} was vacated, and is {:?}", self.view.tag_at(block.pfn));
             is_ours
         };
-        if self.poisoning == Poisoning::On {
-            for block in blocks {
-                // SAFETY: the contents have left the block, and its owner no longer uses it.
-                unsafe { poison::fill(self.view.platform, self.view.geometry, block.pfn, block.order) };
-            }
-        }
+        blocks.iter().for_each(|block| self.poison(block.pfn, block.order));
         if blocks.is_empty() {
             return;
         }
-        // What was moved is wanted on the free lists.
+        // The freed blocks shall merge, so collect what mechanisms hold of their pageblocks.
         for block in blocks {
             let _ = transfer::collect(self.view, Collect::Pageblock(block.pfn));
         }

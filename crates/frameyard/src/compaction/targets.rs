@@ -1,4 +1,4 @@
-//! The free scanner, and the free blocks in hand: what blocks in use are moved to.
+//! The free scanner, and the targets: isolated free blocks that contents move to.
 
 use super::Compaction;
 use crate::boot::{Poisoning, YardEvent};
@@ -8,14 +8,14 @@ use crate::units::{MigrateType, ORDER_SLOTS, Order, Pfn, PfnRange};
 use crate::zone::transfer::{self, Collect};
 use crate::zone::{covering_block, poison};
 
-/// How many free blocks are in hand at most.
+/// The most targets.
 const ROOM: usize = 64;
-/// How many free blocks are taken under the zone lock at once (`COMPACT_CLUSTER_MAX`).
+/// The most free blocks isolated in one hold of the zone lock (`COMPACT_CLUSTER_MAX`).
 const CLUSTER: usize = 32;
-/// How much room is left for the halves of blocks that are split.
+/// Room kept free for the halves of blocks that are split.
 const HALVES: usize = ORDER_SLOTS;
 
-/// Free blocks that are off the free lists, each of them isolated.
+/// Isolated free blocks.
 pub(super) struct Targets {
     blocks: [(Pfn, Order); ROOM],
     len: usize,
@@ -45,7 +45,7 @@ impl Targets {
         Some((pfn, order))
     }
 
-    /// Takes the smallest block of at least that order whose rest there is room for.
+    /// Takes the smallest block of at least that order whose halves fit the remaining room.
     fn take_smallest(&mut self, order: Order) -> Option<(Pfn, Order)> {
         let room = self.room() + 1;
         let fits = |found: Order| found >= order && usize::from(found.0 - order.0) <= room;
@@ -60,7 +60,7 @@ impl Targets {
 }
 
 impl<P: Platform> Compaction<'_, P> {
-    /// A block to move one of that order to, allocated and the compactor's; `wanted` frames are still to be moved.
+    /// A target of that order, allocated to the compactor; `wanted` frames are still to be moved.
     pub(super) fn target(&mut self, order: Order, wanted: u64) -> Option<Pfn> {
         loop {
             if self.targets.pages < wanted || self.targets.len == 0 {
@@ -75,7 +75,7 @@ impl<P: Platform> Compaction<'_, P> {
         }
     }
 
-    /// Splits a block down to the order of a target, and keeps the upper halves in the supply.
+    /// Splits a block down to an order, and keeps the upper halves as targets.
     fn split_target(&mut self, pfn: Pfn, found: Order, order: Order) {
         let tag = self.view.page(pfn).tag();
         let mut half = found;
@@ -89,7 +89,7 @@ impl<P: Platform> Compaction<'_, P> {
         self.view.page(pfn).set_tag(allocated);
     }
 
-    /// Whether a block is undamaged: not written to while it was free. A damaged block goes out of use.
+    /// Whether a block is undamaged: not written while it was free. Poisons a damaged block.
     fn is_sound(&self, pfn: Pfn, order: Order) -> bool {
         // SAFETY: the compactor has isolated the block.
         let is_damaged = || unsafe { poison::damaged(self.view.platform, self.view.geometry, pfn, order) }.is_some();
@@ -102,19 +102,24 @@ impl<P: Platform> Compaction<'_, P> {
         false
     }
 
-    /// Takes a target back that its owner did not want; its bytes may be written.
+    /// Fills a block that the compactor owns, if the yard poisons free memory.
+    pub(super) fn poison(&self, pfn: Pfn, order: Order) {
+        if self.poisoning == Poisoning::On {
+            // SAFETY: an owner has vacated the block or never used it, so only the compactor accesses its bytes.
+            unsafe { poison::fill(self.view.platform, self.view.geometry, pfn, order) };
+        }
+    }
+
+    /// Takes back a target that an owner did not use. Its bytes may have been written.
     pub(super) fn take_back(&mut self, pfn: Pfn, order: Order) {
         let is_ours = self.view.allocation_map.clear_allocated(self.view.platform, pfn, order).is_some();
-        debug_assert!(is_ours, "{pfn} was to stay the compactor's, and is {:?}", self.view.tag_at(pfn));
+        debug_assert!(is_ours, "{pfn} belongs to the compactor, and is {:?}", self.view.tag_at(pfn));
         if !is_ours {
             return;
         }
         let page = self.view.page(pfn);
         page.set_tag(page.tag().with_state(FrameState::Isolated));
-        if self.poisoning == Poisoning::On {
-            // SAFETY: its owner has left the block to the compactor, which has isolated it.
-            unsafe { poison::fill(self.view.platform, self.view.geometry, pfn, order) };
-        }
+        self.poison(pfn, order);
         if self.targets.room() > 0 {
             self.targets.push(pfn, order);
         } else {
@@ -122,7 +127,7 @@ impl<P: Platform> Compaction<'_, P> {
         }
     }
 
-    /// Gives all targets back to the free lists; the free scanner of the next run finds them again.
+    /// Returns all targets to the free lists, where the next run finds them again.
     pub(super) fn give_back_targets(&mut self) {
         if self.targets.len == 0 {
             return;
@@ -140,7 +145,7 @@ impl<P: Platform> Compaction<'_, P> {
         }
     }
 
-    /// Goes down from the free scanner's position until enough free frames are in hand (`isolate_freepages`).
+    /// Moves the free scanner down until there are enough targets (`isolate_freepages`).
     fn isolate_free(&mut self, wanted: u64) {
         while self.targets.pages < wanted && self.targets.room() > HALVES && !self.scanners_met() {
             let frames = self.free_block();
@@ -149,7 +154,7 @@ impl<P: Platform> Compaction<'_, P> {
                 continue;
             }
             if self.free_next <= frames.start {
-                // What is free of it is a target on the free lists alone.
+                // Only blocks on the free lists can become targets.
                 let _ = transfer::collect(self.view, Collect::Pageblock(frames.start));
             }
             self.free_next = self.free_next.max(frames.start);
@@ -180,7 +185,7 @@ impl<P: Platform> Compaction<'_, P> {
         }
     }
 
-    /// Whether blocks may be moved to a pageblock (`suitable_migration_target` and `isolation_suitable`).
+    /// Whether blocks may move to a pageblock (`suitable_migration_target` and `isolation_suitable`).
     fn is_target(&self, start: Pfn) -> bool {
         let blocks = self.view.blocks;
         if !blocks.has_memory(start) || (self.uses_hints() && self.hints().is_set(start)) {
@@ -197,8 +202,8 @@ impl<P: Platform> Compaction<'_, P> {
         self.request.order.map_or(pageblock, |order| order.clamp(Order(1), pageblock))
     }
 
-    /// Takes up to a cluster of free blocks, from the free scanner's position upwards; whether one could be taken, or
-    /// none was seen.
+    /// Isolates up to a cluster of free blocks, upwards from the free scanner's position. `false` if blocks were seen and none could be
+    /// taken.
     fn isolate_free_in(&mut self, frames: PfnRange, wanted: u64) -> bool {
         let mut seen = [Pfn(0); CLUSTER];
         let count = self.find_free(frames, wanted, &mut seen);
@@ -220,7 +225,7 @@ impl<P: Platform> Compaction<'_, P> {
         taken > 0
     }
 
-    /// Looks for free blocks without the lock; where they were found, and how many. Moves the scanner behind them.
+    /// Finds free blocks without the lock; returns their number. Moves the scanner behind them.
     fn find_free(&mut self, frames: PfnRange, wanted: u64, seen: &mut [Pfn; CLUSTER]) -> usize {
         let limit = self.target_limit();
         let most = self.targets.room().saturating_sub(HALVES).min(CLUSTER);

@@ -12,14 +12,14 @@ use crate::platform::Platform;
 use crate::sync::{AtomicU64, Ordering, fence};
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange, ZoneKind};
 
-/// The reference that a device has on each of its pages.
+/// The reference that a device holds on each of its pages.
 pub(super) const OWN: Counts = Counts { references: 1, mappings: 0 };
 
-/// The least page structures (or heads among tails, each on a page of its own) that are worth a thread.
+/// The fewest page structures (or heads among tails, each on its own map page) per thread.
 const LEAST_STRUCTURES: u64 = 1 << 15;
 const LEAST_HEADS: u64 = 1 << 8;
 
-/// The first part of the map that there was no memory for: its first place plus 1, and its end.
+/// The first part of the map without memory: its first place plus 1 (0: none), and its end.
 #[derive(Default)]
 struct Missing {
     start: AtomicU64,
@@ -37,7 +37,7 @@ impl Missing {
         self.start.load(Ordering::Relaxed) != 0
     }
 
-    /// For when all workers have ended.
+    /// The part. Called when all workers have ended.
     fn places(&self) -> Option<PfnRange> {
         let start = self.start.load(Ordering::Relaxed).checked_sub(1)?;
         Some(PfnRange { start: Pfn(start), end: Pfn(self.end.load(Ordering::Relaxed)) })
@@ -66,7 +66,7 @@ impl<P: Platform> PageMap<'_, P> {
         let Some((directory, row)) = self.directory().and_then(|found| Some((found, found.row(id)?))) else {
             return Err(DeviceError::NoSuchDevice(id));
         };
-        // First: a CPU that finds a page may map it.
+        // Before the sections lead here: a CPU that finds a page may map it.
         row.open();
         let entry = plan.entry(self.map.range().start).written_by(generation);
         let entry = entry.with_gets(self.platform.speculative_gets());
@@ -76,7 +76,7 @@ impl<P: Platform> PageMap<'_, P> {
         Ok(id)
     }
 
-    /// Refuses what cannot be in this yard, whatever other devices it has.
+    /// Refuses a request that no yard of this geometry and space can serve.
     fn admit(&self, request: &DeviceRequest) -> Result<(), DeviceError> {
         let DeviceRequest { range, node, order, layout, .. } = *request;
         if range.start >= range.end {
@@ -130,7 +130,7 @@ impl<P: Platform> PageMap<'_, P> {
         PfnRange { start: Pfn(range.start.0 / pages * pages), end: Pfn(range.end.0.next_multiple_of(pages)) }
     }
 
-    /// Gives the row of a device back that is no more.
+    /// Releases the row of a removed device.
     pub(super) fn release(&self, id: DeviceId, plan: &Plan) {
         let Some(directory) = self.directory() else { return };
         directory.locked(self.platform, |locked| {
@@ -146,13 +146,13 @@ impl<P: Platform> PageMap<'_, P> {
         let writer = MapWriter::new(Initialiser::Stream);
         let missing = Missing::default();
         let work = |numbers: Range<u64>| {
-            // Release: pairs with the Acquire in `try_get_many`: a get that reaches a count written here through a former
-            // device's page sees that no section led there any more when it was written.
+            // Release: pairs with the Acquire in `try_get_many`. A get may reach a count written here through a page of a former
+            // device. It then sees that the sections of that device were withdrawn before the write.
             fence(Ordering::Release);
             if !missing.is_set() {
                 let written = match plan.request.layout {
                     MapLayout::Deduplicated if plan.has_shared_tails() => self.write_heads(plan, numbers),
-                    // Where every map page holds a head there is nothing to share.
+                    // If every map page holds a head, there is nothing to share.
                     MapLayout::Full | MapLayout::Deduplicated => self.write_full(plan, &writer, numbers),
                     MapLayout::Folded => self.write_folded(plan, &writer, numbers),
                 };
@@ -171,7 +171,7 @@ impl<P: Platform> PageMap<'_, P> {
         }
     }
 
-    /// Tells the platform which parts of the map hold nothing but tails.
+    /// Announces to the platform which parts of the map hold only tails.
     fn prepare(&self, plan: &Plan) -> Result<(), DeviceError> {
         if !plan.has_shared_tails() {
             return Ok(());
@@ -194,7 +194,7 @@ impl<P: Platform> PageMap<'_, P> {
             MapLayout::Full | MapLayout::Deduplicated => structures(LEAST_STRUCTURES),
             MapLayout::Folded => LEAST_STRUCTURES,
         };
-        // So that no two workers have a page of the map in common.
+        // No two workers write the same map page.
         let align = 1 << super::plan::map_page_order(self.geometry).0;
         let job = ParallelJob { start: 0, size: plan.pages(), align, min_chunk: least, max_threads: threads.max(1) };
         job.run(self.platform, plan.request.node, &|_: &mut (), numbers| work(numbers), &|()| {})
@@ -229,16 +229,15 @@ impl<P: Platform> PageMap<'_, P> {
         let order = plan.request.order;
         let mut at: Pfn = places.start;
         while at < places.end {
-            // What a page holds may change with the section.
+            // Kernel-like content names the section.
             let section_end = self.whole_sections(PfnRange::new(at, PageCount(1))).end.min(places.end);
             let (end, template) = match order {
                 Order::ZERO => (section_end, self.head_template(plan, at)),
                 _ if at.is_aligned(order) => (at + PageCount(1), self.head_template(plan, at)),
                 _ => (section_end.min(Pfn(at.0 | (order.pages().0 - 1)) + PageCount(1)), self.tail_template(plan, at)),
             };
-            // SAFETY: these places belong to the device, which this worker holds exclusively, and have memory. Only
-            // look-ups of a former device can still reach them: they read words and write none, for its counts were
-            // zero.
+            // SAFETY: these places have memory and belong to the device, whose chunk only this worker writes. Look-ups of a former
+            // device can still reach them, but only read words: that device's counts are zero.
             unsafe { writer.write(self.map.address(at), (end - at).0, template) };
             at = end;
         }

@@ -5,7 +5,7 @@
 //!   that its devices make.
 //! - Every head is a Device page of the device's zone and order, with at least one reference. A head of order 0 in a
 //!   device of larger pages is split, and so are its parts, each with at least one reference.
-//! - Parts of unsplit pages, and all places of the device's part of the map without a structure, are as fresh.
+//! - Parts of unsplit pages, and all places of the device's part of the map without a structure, are fresh.
 
 use super::{DeviceId, DeviceRow, DeviceState, MapLayout, PageMap, Plan};
 use crate::page::{IDENTITY, PageRef, PageTemplate, Tag};
@@ -39,7 +39,7 @@ impl<P: Platform> PageMap<'_, P> {
         let users = row.users();
         let broken = |what, at| Err(DeviceProblem::Device { device: id, what, at });
         if users.state() != DeviceState::Live || users.changers() > 0 {
-            return broken("somebody is at work on it", plan.data.start);
+            return broken("a CPU maps, splits, joins or removes it", plan.data.start);
         }
         let entry = plan.entry(self.map.range().start);
         for (at, (section, parts)) in self.sections_of(plan.data).enumerate() {
@@ -63,7 +63,7 @@ impl<P: Platform> PageMap<'_, P> {
         Ok(())
     }
 
-    /// Checks a compound page (or base page) and its parts; what is wrong and where.
+    /// Checks a compound page (or base page) and its parts. An error says what is wrong, and where.
     fn check_page(&self, plan: &Plan, number: u64) -> Result<(), (&'static str, Pfn)> {
         let order = plan.request.order;
         let head = self.head_page(plan, number);
@@ -77,7 +77,7 @@ impl<P: Platform> PageMap<'_, P> {
             if split {
                 self.check_head(plan, part, Order::ZERO)?;
             } else if !is_fresh(part, self.tail_template(plan, at)) {
-                return Err(("a tail is not as fresh", at));
+                return Err(("a tail is not fresh", at));
             }
         }
         Ok(())
@@ -96,7 +96,7 @@ impl<P: Platform> PageMap<'_, P> {
         Ok(())
     }
 
-    /// Whether sections lead nowhere but to devices.
+    /// Checks that sections lead only to devices.
     fn check_sections(&self) -> Result<(), DeviceProblem> {
         let pages = self.geometry.section_pages().0;
         for (at, section) in self.tables.sections.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! A page of a device that was found by the number of one of its frames.
+//! The result of looking up a frame of a device.
 
 use core::fmt;
 
@@ -6,19 +6,19 @@ use super::build::OWN;
 use super::section::{DeviceSection, Entry};
 use crate::memmap::MemMap;
 use crate::page::{CountedPage, Counts, FrameState, PageRef, ReferenceUnderflow, Tag};
-use crate::platform::{GetMark, Platform};
+use crate::platform::{GetMark, Platform, copied_views};
 use crate::sync::is_broken;
 use crate::units::{Order, Pfn};
 
-/// The page that counts the users of a frame of a device: the head of its compound page, or the frame's own page where the
-/// device has base pages or the compound page is split. Copyable; as long as the yard's view.
+/// The page that counts the users of a frame of a device: the head of its compound page, or the frame's own page if the device has
+/// base pages or the compound page is split. Copyable; valid as long as the yard's view.
 ///
-/// What was found may change at once, and the device may be removed, unless the caller has a reference
+/// The page may change and the device may be removed at any time, unless the caller holds a reference
 /// ([`try_get`](Self::try_get)).
 pub struct DevicePage<'a, P> {
     page: PageRef<'a, P>,
-    /// The head, if a get has more to do than to add references on `page`: `page` is a part of a split compound page
-    /// other than its head, or the platform is told of gets. One test covers both cases.
+    /// The head, if a get does more than add references on `page`: `page` is a part of a split compound page, or gets are marked.
+    /// One test covers both cases.
     head: Option<PageRef<'a, P>>,
     order: Order,
     section: &'a DeviceSection,
@@ -27,13 +27,7 @@ pub struct DevicePage<'a, P> {
     no_users: u64,
 }
 
-impl<P> Clone for DevicePage<'_, P> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<P> Copy for DevicePage<'_, P> {}
+copied_views!(DevicePage);
 
 impl<P: Platform> fmt::Debug for DevicePage<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -63,32 +57,32 @@ impl<'a, P: Platform> DevicePage<'a, P> {
         Some(match counts_itself {
             true if entry.is_marked() => Self { head: Some(page), ..found },
             true => found,
-            // Split: the frame's own page counts. It is read only with a reference on the head.
+            // Split: the frame's own page counts. A get reads it only with a reference on the head.
             false => Self { page: map.page(pfn, page.platform()), head: Some(page), ..found },
         })
     }
 
-    /// The first frame that the page stands for.
+    /// The first frame that the page covers.
     #[inline(always)]
     #[must_use]
     pub fn head(&self) -> Pfn {
         self.page.pfn()
     }
 
-    /// How many frames it stands for, as an order.
+    /// The number of frames that it covers, as an order.
     #[inline(always)]
     #[must_use]
     pub fn order(&self) -> Order {
         self.order
     }
 
-    /// Its users, a moment ago; one reference is the device's own.
+    /// Its users, possibly stale. One reference is the device's own.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counted().counts()
     }
 
-    /// State, order and zone, a moment ago.
+    /// State, order and zone, possibly stale.
     #[must_use]
     pub fn tag(&self) -> Tag {
         self.page.tag()
@@ -115,12 +109,12 @@ impl<'a, P: Platform> DevicePage<'a, P> {
 
     /// Gets `count` references, if the page is still the one that the look-up found.
     ///
-    /// `false` where it is not (look it up again), where another CPU is changing it, or where the count would overflow.
-    /// Nothing has changed then. After `true`, [`put`](Self::put) gives the references back, one by one or together.
+    /// Returns `false` if it is not (look it up again), if another CPU is changing it, or if the count would overflow. Nothing has
+    /// changed then. After `true`, [`put`](Self::put) releases the references, one by one or together.
     ///
-    /// Never writes to a tail of a compound page. Cost: an exchange on the page's line and a read of the section's;
-    /// where the compound page is split, an exchange and a subtraction more on the head's line. A platform that asks
-    /// for it ([`MapBacking::speculative_gets`](crate::platform::MapBacking::speculative_gets)) is told of this get.
+    /// Never writes to a tail of a compound page. Cost: an exchange on the page's line and a read of the section's. In a split
+    /// compound page, two exchanges more on the head's line. Marked if the platform asks for it
+    /// ([`MapBacking::speculative_gets`](crate::platform::MapBacking::speculative_gets)).
     #[inline]
     #[must_use]
     pub fn try_get(&self, count: u32) -> bool {
@@ -158,7 +152,7 @@ impl<'a, P: Platform> DevicePage<'a, P> {
         false
     }
 
-    /// Gives references back that were just got.
+    /// Releases references that were just got.
     #[inline(always)]
     fn give_back(&self, page: PageRef<'a, P>, count: u32) {
         let left = CountedPage::new(page, self.no_users).put_many(count);
@@ -170,7 +164,7 @@ impl<'a, P: Platform> DevicePage<'a, P> {
     ///
     /// # Errors
     ///
-    /// [`ReferenceUnderflow`] where the page has fewer references beside the device's own; nothing has changed then.
+    /// [`ReferenceUnderflow`] if the page has fewer references beside the device's own. Nothing has changed then.
     ///
     /// # Safety
     ///
@@ -180,7 +174,7 @@ impl<'a, P: Platform> DevicePage<'a, P> {
     }
 }
 
-/// Takes the mark of a get back, if it has one.
+/// The mark of a get, if it has one. Ends it when dropped.
 struct Marked<'a>(Option<&'a GetMark>);
 
 impl Drop for Marked<'_> {

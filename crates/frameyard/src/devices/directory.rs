@@ -1,9 +1,9 @@
 //! The table of devices.
 //!
-//! A CPU claims a row under the directory's lock, and holds it exclusively until it gives the row back. The shape of
-//! the device is written last and cleared first, so a reader without the lock sees all of one device or none.
+//! A CPU claims a row under the directory's lock and owns it until it releases the row. It writes the shape of the device last and
+//! clears it first, so a reader without the lock sees all of one device or none.
 //!
-//! A device's word of users decides what may be done with it: one exchange checks and enters.
+//! The users word of a device decides which operations are allowed: one exchange checks the state and enters.
 
 use super::{DeviceError, DeviceId, DeviceRequest, MapLayout, MapPlacement, Removal};
 use crate::locks::LockLine;
@@ -11,10 +11,10 @@ use crate::platform::{LockId, Platform};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::units::{NodeId, Order, Pfn, PfnRange};
 
-/// How many devices a yard can have. (Fewer in models, which pay for every word.)
+/// The most devices of a yard. (Fewer in models, where every word costs time.)
 pub(crate) const MAX_DEVICES: usize = if cfg!(loom) { 2 } else { 64 };
 
-/// What becomes of a device.
+/// The state of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(super) enum DeviceState {
@@ -22,7 +22,7 @@ pub(super) enum DeviceState {
     Free = 0,
     /// Its page structures are being written.
     Building = 1,
-    /// It may be used.
+    /// In use.
     Live = 2,
     /// It is being removed.
     Closing = 3,
@@ -33,7 +33,7 @@ pub(super) enum DeviceState {
 /// | bits | meaning |
 /// |---|---|
 /// | 0–7 | [`DeviceState`] |
-/// | 8–23 | how many split or join its pages just now |
+/// | 8–23 | the number of CPUs that split or join its pages |
 /// | 24–63 | entries of page tables that map it |
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Users(u64);
@@ -72,8 +72,7 @@ pub(crate) struct DeviceRow {
     users: AtomicU64,
     start: AtomicU64,
     end: AtomicU64,
-    /// 0: no device. Order plus 1 in bits 0–7, layout in 8–15, placement in 16–23, node in 24–39, and which mapping wrote
-    /// it in 40–63.
+    /// 0: no device. Order plus 1 in bits 0–7, layout in 8–15, placement in 16–23, node in 24–39, generation in 40–63.
     shape: AtomicU64,
 }
 
@@ -85,7 +84,7 @@ impl DeviceRow {
         Users(self.users.load(Ordering::Acquire))
     }
 
-    /// What the device was mapped as; `None` where there is none.
+    /// The request that the device was mapped by; `None` if the row is free.
     pub(super) fn request(&self) -> Option<DeviceRequest> {
         loop {
             // Acquire: pairs with the Release in `DeviceRow::write`.
@@ -109,7 +108,7 @@ impl DeviceRow {
         }
     }
 
-    /// Writes a device that is being set up. The directory is locked.
+    /// Writes the request of a device that is being mapped. The caller holds the directory's lock.
     fn write(&self, request: &DeviceRequest, generation: u64) {
         // Release, twice: pairs with the Acquire in `DeviceRow::request`, which then sees that the old shape is gone.
         self.start.store(request.range.start.0, Ordering::Release);
@@ -124,20 +123,20 @@ impl DeviceRow {
         self.shape.store(shape, Ordering::Release);
     }
 
-    /// The row is free again. The directory is locked.
+    /// Frees the row. The caller holds the directory's lock.
     fn erase(&self) {
         // Release, twice: pairs with the Acquire in `DeviceRow::request` and `DeviceRow::users`.
         self.shape.store(0, Ordering::Release);
         self.users.store(Users::of(DeviceState::Free).0, Ordering::Release);
     }
 
-    /// The device may be used from now on.
+    /// Opens the device for use.
     pub(super) fn open(&self) {
         // Release: pairs with the Acquire in `DeviceRow::users` and `DeviceRow::change`.
         self.users.store(Users::of(DeviceState::Live).0, Ordering::Release);
     }
 
-    /// Changes the word as `change` says, unless that is `None`; what stood there.
+    /// Replaces the word by `change` of it, unless that is `None`; the word found.
     fn change(&self, change: impl Fn(Users) -> Option<u64>) -> Result<Users, Users> {
         let mut found = Users(self.users.load(Ordering::Relaxed));
         loop {
@@ -151,7 +150,7 @@ impl DeviceRow {
         }
     }
 
-    /// Enters to split or join a page.
+    /// Registers a CPU that splits or joins a page.
     pub(super) fn enter(&self) -> Result<(), Users> {
         let enter = |users: Users| {
             let room = users.state() == DeviceState::Live && users.changers() < 0xffff;
@@ -160,7 +159,7 @@ impl DeviceRow {
         self.change(enter).map(|_| ())
     }
 
-    /// Leaves after [`enter`](Self::enter).
+    /// Ends what [`enter`](Self::enter) began.
     pub(super) fn leave(&self) {
         // Release: pairs with the Acquire in `DeviceRow::change`.
         self.users.fetch_sub(Users::CHANGER, Ordering::Release);
@@ -175,12 +174,12 @@ impl DeviceRow {
         self.change(map).map(|_| ())
     }
 
-    /// Takes an entry of page tables back.
+    /// Uncounts an entry of page tables.
     pub(super) fn unmap(&self) -> Result<(), Users> {
         self.change(|users| users.0.checked_sub(Users::MAPPING)).map(|_| ())
     }
 
-    /// Begins to remove the device. Where that may wait, entries of page tables may be left.
+    /// Begins to remove the device. Fails if page tables map it, unless the removal may wait for them.
     pub(super) fn close(&self, removal: Removal) -> Result<(), Users> {
         let close = |users: Users| {
             let unmapped = removal == Removal::Wait || users.mappings() == 0;
@@ -190,18 +189,18 @@ impl DeviceRow {
         self.change(close).map(|_| ())
     }
 
-    /// The device is not removed after all.
+    /// Ends a removal that failed: the device stays.
     pub(super) fn reopen(&self) {
         // Release: pairs with the Acquire in `DeviceRow::change`.
         self.users.fetch_sub(DeviceState::Closing as u64 - DeviceState::Live as u64, Ordering::Release);
     }
 }
 
-/// The table of devices, and what guards it.
+/// The table of devices and its lock.
 #[repr(C, align(128))]
 pub(crate) struct DeviceDirectory {
     lock: LockLine,
-    /// How many devices were ever mapped.
+    /// The number of devices ever mapped.
     generation: AtomicU64,
     /// All rows from here on are free.
     used: AtomicU32,
@@ -241,8 +240,8 @@ impl DeviceDirectory {
         })
     }
 
-    /// Runs `work` under the directory's lock: no other CPU changes the table, or the sections that lead to devices.
-    /// Short: `work` never waits.
+    /// Runs `work` under the directory's lock: no other CPU changes the table, or the sections that lead to devices. `work` must
+    /// not wait.
     pub(super) fn locked<P: Platform, T>(&self, platform: &P, work: impl FnOnce(&LockedDirectory<'_>) -> T) -> T {
         let guard = platform.guard();
         platform.lock(LockId::Devices, &self.lock.0);
@@ -262,7 +261,7 @@ impl LockedDirectory<'_> {
         self.0.rows().filter_map(|(id, row)| Some((id, row.request()?)))
     }
 
-    /// Takes a free row for a device; its number, and that of the mapping.
+    /// Claims a free row for a device; its number and its generation.
     pub(super) fn claim(&self, request: &DeviceRequest) -> Result<(DeviceId, u64), DeviceError> {
         let free = self.0.rows.iter().position(|row| row.request().is_none());
         let at = free.ok_or(DeviceError::TooManyDevices(MAX_DEVICES))?;
@@ -275,7 +274,7 @@ impl LockedDirectory<'_> {
         Ok((DeviceId(at as u16), generation))
     }
 
-    /// Gives a row back.
+    /// Releases a row.
     pub(super) fn release(&self, id: DeviceId) {
         self.0.rows[usize::from(id.0)].erase();
     }

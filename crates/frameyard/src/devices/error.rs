@@ -4,26 +4,26 @@ use super::{DeviceId, MapLayout};
 use crate::page::MapContent;
 use crate::units::{ByteSize, NodeId, Order, PageCount, Pfn, PfnRange, messages};
 
-/// Why nothing was done with a device. Nothing has changed.
+/// Error of an operation on a device. The operation has changed nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum DeviceError {
     /// The range has no frame.
     Empty,
-    /// The range does not begin and end where it may.
+    /// The ends of the range are not aligned.
     Unaligned {
         /// The range asked for.
         range: PfnRange,
         /// Both ends must be multiples of this number of frames.
         unit: PageCount,
-        /// The nearest range that will do: the largest inside, or the smallest around where there is none inside.
+        /// The nearest aligned range: the largest inside, or the smallest around if none fits inside.
         nearest: PfnRange,
     },
-    /// The range reaches out of the frames reserved for devices.
+    /// The range is not inside the frames reserved for devices.
     OutsideDeviceSpace {
         /// The range asked for.
         range: PfnRange,
-        /// The reserved frames; empty where there are none.
+        /// The reserved frames; empty if there are none.
         space: PfnRange,
     },
     /// There is memory in the range.
@@ -53,16 +53,16 @@ pub enum DeviceError {
         /// Its layout.
         layout: MapLayout,
     },
-    /// An order that compound pages of devices cannot have.
+    /// The order is too large for compound pages of devices.
     OrderTooLarge {
         /// The order asked for.
         order: Order,
-        /// The largest that can be.
+        /// The largest order.
         max: Order,
     },
     /// No such node.
     NoSuchNode(NodeId),
-    /// The yard has as many devices as it can have.
+    /// The yard has its most devices.
     TooManyDevices(usize),
     /// There is no memory for the page structures of these frames.
     NoMapMemory(PfnRange),
@@ -72,14 +72,14 @@ pub enum DeviceError {
     NoRoom {
         /// The range asked for.
         range: PfnRange,
-        /// What its page structures take.
+        /// The size of its page structures.
         map: ByteSize,
     },
-    /// The yard's pages are to hold something, and this layout counts on pages that hold nothing.
+    /// The yard's fresh page structures are not zero, and this layout needs zero.
     ContentNotZero {
         /// The layout asked for.
         layout: MapLayout,
-        /// What the yard's pages hold.
+        /// The content of the yard's fresh page structures.
         content: MapContent,
     },
     /// A worker panicked while it wrote page structures.
@@ -88,9 +88,9 @@ pub enum DeviceError {
     NoSuchDevice(DeviceId),
     /// Pages of the device have users beside the device itself.
     InUse {
-        /// How many references they hold.
+        /// The number of references.
         references: u64,
-        /// Of how many pages.
+        /// The number of pages.
         pages: u64,
         /// The first of those.
         first: Pfn,
@@ -99,21 +99,21 @@ pub enum DeviceError {
     Mapped {
         /// The device.
         device: DeviceId,
-        /// How many.
+        /// The number of entries.
         mappings: u64,
     },
     /// Another CPU splits or joins pages of the device, or removes it.
     Busy(DeviceId),
-    /// The frame is no device's.
+    /// No device has the frame.
     NotDevice(Pfn),
     /// No compound page begins at the frame.
     NotHead {
         /// The frame.
         pfn: Pfn,
-        /// Where its compound page begins.
+        /// The first frame of its compound page.
         head: Pfn,
     },
-    /// The device has base pages: there is nothing to split or to join.
+    /// The device has base pages, which cannot be split or joined.
     BasePages(Pfn),
     /// The device has no page structures for parts of its compound pages.
     LayoutCannotSplit(Pfn),
@@ -121,7 +121,7 @@ pub enum DeviceError {
     IsSplit(Pfn),
     /// The compound page is not split.
     NotSplit(Pfn),
-    /// No entry of page tables is counted that could be taken back.
+    /// No entry of page tables maps the device.
     NotMapped(DeviceId),
 }
 
@@ -132,7 +132,7 @@ messages!(DeviceError {
     Self::OutsideDeviceSpace { range, space } if space.is_empty() =>
         "{range}: the yard has no frames for devices; its device space must be set when it is created",
     Self::OutsideDeviceSpace { range, space } => "{range} is outside the frames for devices: they are {space}",
-    Self::IsMemory { range, memory } => "{range} has memory in it, {memory}: devices lie beside memory",
+    Self::IsMemory { range, memory } => "{range} contains memory, {memory}: devices lie outside memory",
     Self::Overlaps { range, device, with } => "{range} overlaps {device} ({with}): remove that first, or choose another range",
     Self::MixedSection { range, device, order, layout } =>
         "{range} shares a section with {device}, which has {layout} pages of {order}: take the same (not folded), or another section",
@@ -148,15 +148,15 @@ messages!(DeviceError {
     Self::WorkerPanicked => "a worker panicked while it wrote page structures of a device",
     Self::NoSuchDevice(device) => "{device} does not exist",
     Self::InUse { references, pages, first } =>
-        "{references} references to {pages} pages are in use, the first at {first}: they must be given back first",
-    Self::Mapped { device, mappings } => "{mappings} entries of page tables map {device}: they must be cleared first",
+        "{references} references to {pages} pages are in use, the first at {first}: release them first",
+    Self::Mapped { device, mappings } => "{mappings} entries of page tables map {device}: clear them first",
     Self::Busy(device) => "another CPU splits or joins pages of {device}, or removes it: try again",
-    Self::NotDevice(pfn) => "{pfn} is no device's",
+    Self::NotDevice(pfn) => "no device has {pfn}",
     Self::NotHead { pfn, head } => "no compound page begins at {pfn}: its own begins at {head}",
     Self::BasePages(pfn) => "{pfn} is a base page: its device has no compound pages",
     Self::LayoutCannotSplit(pfn) =>
         "the compound page at {pfn} has one page structure (folded): only full and deduplicated can split",
     Self::IsSplit(pfn) => "the compound page at {pfn} is split already",
     Self::NotSplit(pfn) => "the compound page at {pfn} is not split",
-    Self::NotMapped(device) => "no entry of page tables maps {device}: more were taken back",
+    Self::NotMapped(device) => "no entry of page tables maps {device}: more were removed than added",
 });

@@ -1,4 +1,4 @@
-//! Requests for devices, and facts about them.
+//! Requests to map devices, and facts about mapped ones.
 
 use core::fmt;
 
@@ -27,21 +27,21 @@ pub enum MapPlacement {
     /// Ordinary memory ([`MapBacking::back_map`](crate::platform::MapBacking::back_map)).
     #[default]
     Memory,
-    /// The first frames of the device itself ([`MapBacking::place_map`](crate::platform::MapBacking::place_map)), which
-    /// hold no data then.
+    /// The first frames of the device itself ([`MapBacking::place_map`](crate::platform::MapBacking::place_map)). These frames
+    /// hold no data.
     Device,
 }
 
 named!(MapPlacement: Memory => "mem", Device => "dev");
 
-/// What [`YardDevices::unmap`](crate::views::YardDevices::unmap) does where the device is in use.
+/// What [`YardDevices::unmap`](crate::views::YardDevices::unmap) does if the device is in use.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Removal {
-    /// It refuses.
+    /// Refuses.
     #[default]
     Refuse,
-    /// It waits, for a bounded number of rounds of [`Platform::relax`](crate::Platform::relax), and then refuses. While
-    /// it waits, page tables cannot map the device anew.
+    /// Waits up to 4096 rounds of [`Platform::relax`](crate::Platform::relax), and then refuses. Page tables cannot map the device
+    /// while this waits.
     Wait,
 }
 
@@ -60,7 +60,7 @@ impl fmt::Display for DeviceId {
 /// A request to map a range of device memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeviceRequest {
-    /// Its frames. Both ends are multiples of the compound pages and of the yard's sub-sections
+    /// Its frames. Both ends are multiples of the size of its compound pages and of the yard's sub-sections
     /// ([`YardDevices::unit`](crate::views::YardDevices::unit)).
     pub range: PfnRange,
     /// The node that it belongs to.
@@ -73,14 +73,14 @@ pub struct DeviceRequest {
     pub placement: MapPlacement,
 }
 
-/// What is known of a device.
+/// The facts of a mapped device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeviceInfo {
     /// Its number.
     pub id: DeviceId,
     /// All its frames.
     pub range: PfnRange,
-    /// Those that hold data: without what the memory map takes of it.
+    /// The frames that hold data: all except those that hold its page structures.
     pub data: PfnRange,
     /// The node that it belongs to.
     pub node: NodeId,
@@ -90,18 +90,17 @@ pub struct DeviceInfo {
     pub layout: MapLayout,
     /// Where they lie.
     pub placement: MapPlacement,
-    /// How many page structures were written.
+    /// The number of page structures that were written.
     pub structures: u64,
-    /// Memory that they take, in whole pages: full, 64 bytes for each frame; shared tails, a page for each compound page (or all
-    /// of them, where a page holds several); folded, 64 bytes for each compound page. Compound pages that were split are
-    /// not considered.
+    /// The memory that they take, in whole pages. Full: 64 bytes per frame. Deduplicated: one page per compound page, or as full if
+    /// a map page holds several heads. Folded: 64 bytes per compound page. Does not count what splits have added.
     pub map_bytes: ByteSize,
-    /// Entries of page tables that map it, a moment ago.
+    /// Entries of page tables that map it. Possibly stale.
     pub mappings: u64,
 }
 
 impl DeviceInfo {
-    /// How many compound pages (or base pages) hold its data.
+    /// The number of compound pages (or base pages) that hold its data.
     #[must_use]
     pub fn pages(&self) -> PageCount {
         PageCount(self.data.count().0 >> self.order.0)

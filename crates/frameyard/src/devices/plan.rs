@@ -1,4 +1,4 @@
-//! How much of the memory map a device takes, and where.
+//! Which part of the memory map a device takes.
 
 use super::section::Entry;
 use super::{DeviceError, DeviceRequest, MapLayout, MapPlacement};
@@ -9,17 +9,17 @@ use crate::units::{ByteSize, Geometry, Order, PageCount, Pfn, PfnRange};
 /// The largest order of compound pages: 1 GiB with 4 KiB pages.
 pub(super) const MAX_ORDER: Order = Order(18);
 
-/// The order of a sub-section: a pageblock, or more where a section has more than 64 of those.
+/// The order of a sub-section: a pageblock, or more if a section has more than 64 pageblocks.
 pub(crate) fn part_order(geometry: Geometry) -> Order {
     geometry.pageblock_order().max(Order(geometry.section_pages_shift().saturating_sub(6)))
 }
 
-/// How many page structures a page of the map holds, as an order. (One in models, whose compound pages are small.)
+/// The number of page structures in a map page, as an order. (One in models, whose compound pages are small.)
 pub(crate) const fn map_page_order(geometry: Geometry) -> Order {
     if cfg!(loom) { Order(0) } else { Order(geometry.page_shift() - 6) }
 }
 
-/// A request that fits its yard, and what follows from it.
+/// An admitted request, and the part of the map that follows from it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     pub(super) request: DeviceRequest,
@@ -44,12 +44,12 @@ impl Plan {
         }
     }
 
-    /// How many compound pages (or base pages) there are.
+    /// The number of compound pages (or base pages).
     pub(super) fn pages(&self) -> u64 {
         self.data.count().0 >> self.request.order.0
     }
 
-    /// How many page structures are written.
+    /// The number of page structures that are written.
     pub(super) fn structures(&self) -> u64 {
         if self.request.layout == MapLayout::Folded || self.has_shared_tails() {
             self.pages()
@@ -58,7 +58,7 @@ impl Plan {
         }
     }
 
-    /// Whether map pages hold nothing but tails.
+    /// Whether some map pages hold only tails.
     pub(super) fn has_shared_tails(&self) -> bool {
         self.request.layout == MapLayout::Deduplicated && self.request.order > map_page_order(self.geometry)
     }
@@ -70,7 +70,7 @@ impl Plan {
         ByteSize((self.structures() * each).next_multiple_of(page))
     }
 
-    /// By how many bits the frame number of a head is shifted.
+    /// The number of bits that the frame number of a head is shifted by.
     pub(super) fn fold(&self) -> u8 {
         if self.request.layout == MapLayout::Folded { self.request.order.0 } else { 0 }
     }
@@ -80,19 +80,19 @@ impl Plan {
         Pfn(self.data.start.0 + (number << self.request.order.0))
     }
 
-    /// The frame in whose place of the map the structure of a compound page lies.
+    /// The frame whose place in the map holds the structure of a compound page.
     pub(super) fn place_of(&self, number: u64) -> Pfn {
-        // Folded structures lie one behind the other from the first place of the range on.
+        // Folded structures are packed from the first place of the range on.
         if self.fold() > 0 { self.request.range.start + PageCount(number) } else { self.head(number) }
     }
 
-    /// The entry of the sections that the device lies in.
+    /// The entry of the device's sections.
     pub(super) fn entry(&self, map_start: Pfn) -> Entry {
         let place = (self.place_of(0) - map_start).0 as u32;
         Entry::new(self.request.order, self.fold(), self.head(0), place)
     }
 
-    /// The frames of the device that hold the structures in these places, where it holds its own.
+    /// The frames of a device with [`MapPlacement::Device`] that hold the structures in these places.
     pub(super) fn frames_holding(&self, places: PfnRange) -> PfnRange {
         let per_page = self.geometry.page_size().0 / size_of::<Page>() as u64;
         let first = self.place_of(0);
@@ -106,7 +106,7 @@ impl Plan {
         PfnRange { start: range + PageCount(start), end: range + PageCount(end) }
     }
 
-    /// The frames, beside those that share a map page with the head, whose structures a split makes real.
+    /// The frames whose structures get memory when the page is split: those outside the head's map page.
     pub(super) fn tail_pages_of(&self, head: Pfn) -> PfnRange {
         let end = head + self.request.order.pages();
         let real = if self.has_shared_tails() { map_page_order(self.geometry) } else { self.request.order };

@@ -1,4 +1,4 @@
-//! Removing a device: freeze all its pages, which fails where one has users, then withdraw them.
+//! Removing a device: freezes all its pages, which fails if one has users, then withdraws its sections.
 
 use core::ops::Range;
 
@@ -12,10 +12,10 @@ use crate::platform::Platform;
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::{Order, PageCount, Pfn};
 
-/// How many rounds a removal waits.
+/// The most rounds that a removal waits.
 const ROUNDS: u32 = 4096;
 
-/// How long a removal still waits.
+/// The wait of a removal.
 struct Patience {
     round: u32,
     rounds: u32,
@@ -26,7 +26,7 @@ impl Patience {
         Self { round: 0, rounds: if removal == Removal::Wait { ROUNDS } else { 0 } }
     }
 
-    /// Waits a round; `false` where enough was waited.
+    /// Waits a round; `false` if the bound is reached.
     fn wait<P: Platform>(&mut self, platform: &P) -> bool {
         if self.round >= self.rounds {
             return false;
@@ -37,7 +37,7 @@ impl Patience {
     }
 }
 
-/// What keeps a device from being removed, as all workers find it.
+/// The pages in use that prevent a removal or a join, counted by all workers.
 pub(super) struct Used {
     references: AtomicU64,
     pages: AtomicU64,
@@ -102,7 +102,7 @@ impl<P: Platform> PageMap<'_, P> {
         let plan = Plan::of(row.request().ok_or(missing)?, self.geometry)?;
         let mut patience = Patience::of(removal);
         self.close(id, row, removal, &mut patience)?;
-        // The row may have become another device's before it was closed.
+        // The row may have been reused for another device before it was closed.
         let freed = match row.request() {
             Some(now) if now == plan.request => self.freeze_all(id, row, &plan, (threads, &mut patience)),
             _ => Err(DeviceError::Busy(id)),
@@ -160,7 +160,7 @@ impl<P: Platform> PageMap<'_, P> {
             let used = Used::default();
             self.for_each_page(plan, threads, &|page| {
                 let page = self.counted(page);
-                // After the first page with users the rest is only counted.
+                // After the first page with users, freezing is pointless: only count.
                 if used.is_any() {
                     let counts = page.counts();
                     if counts.references > OWN.references || counts.mappings > 0 {
@@ -181,7 +181,7 @@ impl<P: Platform> PageMap<'_, P> {
         }
     }
 
-    /// Waits until the page that counts the users of a frame has none but the device.
+    /// Waits until the device is the only user of the page that counts the users of a frame.
     fn await_page(&self, plan: &Plan, pfn: Pfn, patience: &mut Patience) {
         let number = (pfn.0 - plan.data.start.0) >> plan.request.order.0;
         let own = pfn != plan.head(number);
@@ -193,8 +193,8 @@ impl<P: Platform> PageMap<'_, P> {
         CountedPage::new(page, self.map.content().no_users())
     }
 
-    /// Calls `visit` with each page of a closed device that counts users: heads, and behind those of split pages their
-    /// parts. A head comes before its parts, and is asked whether it is split after its visit.
+    /// Calls `visit` with each page of a closed device that counts users: each head, and then its parts if it is split. Reads
+    /// whether a head is split after its visit.
     fn for_each_page(
         &self,
         plan: &Plan,
@@ -217,12 +217,12 @@ impl<P: Platform> PageMap<'_, P> {
         plan.request.order > Order::ZERO && head.tag().is_block(FrameState::Device, Order::ZERO)
     }
 
-    /// The frames of a compound page behind its head.
+    /// The frames of a compound page except its head.
     pub(super) fn parts_of(&self, plan: &Plan, head: Pfn) -> impl Iterator<Item = Pfn> + use<P> {
         (1..plan.request.order.pages().0).map(move |at| head + PageCount(at))
     }
 
-    /// Makes the device's part of the map as it was before: zero. Its pages are frozen, or were never found.
+    /// Zeroes the device's part of the map. Its pages are frozen, or were never published.
     pub(super) fn clear_structures(&self, plan: &Plan, threads: usize) {
         let writer = MapWriter::new(Initialiser::Stream);
         let every = plan.request.layout == MapLayout::Full && self.map.content() != MapContent::Zero;
@@ -230,7 +230,7 @@ impl<P: Platform> PageMap<'_, P> {
             for number in numbers {
                 let head = self.head_page(plan, number);
                 if !head.tag().is(FrameState::Device) {
-                    // Nothing was written there, and there may be no memory to write to.
+                    // Never written: the place may have no memory.
                     continue;
                 }
                 if self.is_split(plan, head) {
@@ -240,14 +240,13 @@ impl<P: Platform> PageMap<'_, P> {
                 head.become_interior(PageTemplate::ZERO);
                 if every {
                     let pages = plan.request.order.pages().0;
-                    // SAFETY: the pages belong to the device, which the caller holds exclusively; other CPUs at most
-                    // read them.
+                    // SAFETY: the pages belong to the device, which the caller owns; other CPUs only read them.
                     unsafe { writer.write(self.map.address(head.pfn()), pages, PageTemplate::ZERO) };
                 }
             }
             writer.finish();
         };
-        // If a worker panics, which none of these calls does, a head may be left: no look-up finds it.
+        // None of these calls panics. If a worker did, a head might stay written; no look-up finds it.
         let _ = self.run_job(plan, threads, &work);
         let (address, bytes) = memory_of(self.map, plan.request.range);
         self.platform.return_map(plan.request.range, address, bytes);

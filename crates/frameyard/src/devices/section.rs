@@ -1,4 +1,4 @@
-//! How the frames of a section lead to the pages of devices: two words a section, on one line.
+//! From a frame to the page of a device: two words per section, on one cache line.
 
 #[cfg(doc)]
 use crate::platform::Platform;
@@ -6,12 +6,12 @@ use crate::platform::SpeculativeGets;
 use crate::sync::{AtomicU64, Ordering, all_atomic};
 use crate::units::{Order, Pfn};
 
-/// How the page of a frame is found.
+/// The way from a frame to its page.
 ///
 /// | bits | meaning |
 /// |---|---|
 /// | 0–6 | order of the compound pages |
-/// | 7 | whether the platform is told of speculative gets ([`MapBacking::begin_get`]) |
+/// | 7 | whether gets are marked ([`MapBacking::begin_get`]) |
 /// | 8–15 | by how many bits a head's frame number is shifted: 0, or (folded) the order |
 /// | 16–31 | which mapping wrote the entry: the same value never comes back soon |
 /// | 32–63 | what is added (modulo 2³²) to the shifted number to give the place of the head's page in the map |
@@ -35,12 +35,12 @@ impl Entry {
         Self(self.0 & !0xffff_0000 | (generation & 0xffff) << 16)
     }
 
-    /// The same, of pages on which gets are told of or not.
+    /// The same entry, with gets marked or not.
     pub(super) fn with_gets(self, gets: SpeculativeGets) -> Self {
         Self(self.0 & !Self::MARKED | if gets == SpeculativeGets::Marked { Self::MARKED } else { 0 })
     }
 
-    /// Whether both lead everywhere to the same pages.
+    /// Whether both lead from every frame to the same page.
     pub(super) fn leads_as(self, other: Self) -> bool {
         let place = |entry: Self| entry.written_by(0).with_gets(SpeculativeGets::Unmarked);
         place(self) == place(other)
@@ -52,13 +52,13 @@ impl Entry {
         Order(self.0 as u8 & 31)
     }
 
-    /// Whether compound pages are of that order and the platform is told of nothing: one comparison.
+    /// Whether compound pages have that order and gets are not marked. One comparison.
     #[inline(always)]
     pub(super) fn is_unmarked_of(self, order: Order) -> bool {
         self.0 as u8 == order.0
     }
 
-    /// Whether the platform is told of speculative gets.
+    /// Whether gets are marked.
     #[inline(always)]
     pub(super) fn is_marked(self) -> bool {
         self.0 & Self::MARKED != 0
@@ -77,17 +77,17 @@ impl Entry {
         ((head.0 >> (self.0 >> 8 & 31)) as u32).wrapping_add((self.0 >> 32) as u32)
     }
 
-    /// Whether all compound pages have a page structure each and their parts have none.
+    /// Whether parts of compound pages have no page structures.
     #[inline(always)]
     pub(super) fn is_folded(self) -> bool {
         self.0 >> 8 & 31 != 0
     }
 }
 
-/// What is known of devices in a section.
+/// The devices in a section.
 ///
-/// `parts` says of which sub-sections, one bit each, a device has the frames. `entry` is written while no bit is set, before
-/// the first is; all devices in a section share it. Both are written under the directory's lock.
+/// `parts` has a bit for each sub-section whose frames a device has. All devices in a section share `entry`, which is written before
+/// the first bit is set. The holder of the directory's lock writes both.
 #[repr(C, align(16))]
 #[derive(Default)]
 pub(crate) struct DeviceSection {
@@ -98,11 +98,11 @@ pub(crate) struct DeviceSection {
 all_atomic!(DeviceSection { entry, parts });
 
 impl DeviceSection {
-    /// The entry that leads from the frames of a part, if a device has them.
+    /// The entry for the frames of a part, if a device has them.
     ///
-    /// The entry is read before and after the part's bit. A CPU that finds the bit sees the entry written before it; an
-    /// entry written after the bit was cleared makes that clearing visible. So two equal entries around a bit are the
-    /// one that belongs to it, unless 2¹⁶ devices came and went in between.
+    /// Reads the entry before and after the part's bit. A CPU that finds the bit set sees the entry that was written before it.
+    /// A CPU that reads an entry written after the bit was cleared also sees the bit cleared. So if both entries are equal, the
+    /// entry belongs to the bit, unless 2¹⁶ devices came and went in between.
     #[inline(always)]
     pub(super) fn look_up(&self, part: u64) -> Option<Entry> {
         loop {
@@ -118,10 +118,10 @@ impl DeviceSection {
         }
     }
 
-    /// Whether the entry still leads from the frames of a part.
+    /// Whether this is still the entry of a part.
     #[inline(always)]
     pub(super) fn still_leads(&self, entry: Entry, part: u64) -> bool {
-        // Relaxed: what the caller has acquired with a reference is seen, and no more is asked.
+        // Relaxed: the caller has acquired a reference, which orders these loads behind the changes that it must see.
         self.parts.load(Ordering::Relaxed) & part != 0 && self.entry.load(Ordering::Relaxed) == entry.0
     }
 
@@ -132,14 +132,14 @@ impl DeviceSection {
         (entry, self.parts.load(Ordering::Acquire))
     }
 
-    /// Lets everybody find the pages of these parts. The directory is locked.
+    /// Makes look-ups find the pages of these parts. The caller holds the directory's lock.
     pub(super) fn publish(&self, entry: Entry, parts: u64) {
         let others = self.parts.load(Ordering::Relaxed);
         if others == 0 {
-            // Release: pairs with the Acquire in `look_up`. A reader of this entry sees that all former parts were withdrawn.
+            // Release: pairs with the Acquire in `look_up`. A reader of this entry sees all former parts withdrawn.
             self.entry.store(entry.bits(), Ordering::Release);
         }
-        // Release: pairs with the Acquire in `look_up`. Plain, for the lock keeps all other writers away.
+        // Release: pairs with the Acquire in `look_up`. A plain store, because the lock excludes other writers.
         self.parts.store(others | parts, Ordering::Release);
     }
 
@@ -149,7 +149,7 @@ impl DeviceSection {
         // Release: pairs with the Acquire in `look_up`.
         self.parts.store(others, Ordering::Release);
         if others == 0 {
-            // Release: pairs with the Acquire in `look_up`. A reader of no entry, or of the next, sees the parts withdrawn.
+            // Release: pairs with the Acquire in `look_up`. A reader of entry 0, or of the next entry, sees the parts withdrawn.
             self.entry.store(0, Ordering::Release);
         }
     }

@@ -1,16 +1,16 @@
-//! Checks that tables of devices written by another process lead only to existing page structures.
+//! Checks tables of devices that another process wrote: they lead only to existing page structures.
 
 use super::section::Entry;
 use super::{DeviceRequest, DeviceTables, MAX_ORDER, Plan, part_order};
 use crate::units::{Geometry, Order, PageCount, Pfn, PfnRange, ZoneKind};
 
-/// How often the check reads an entry again that another process may be changing.
+/// How often the check reads an entry that another process may be changing.
 const LOOKS: u32 = 64;
 
-/// Whether every device lies where it may, and every section leads to devices alone.
+/// Whether every device lies in the device space, and every section leads only to devices.
 ///
-/// `frames` are those of the map, `space` those reserved for devices, `is_memory` tells whether a range has memory in
-/// it. Other processes may map and remove devices meanwhile, so the check reads a section that leads nowhere again.
+/// `frames` are those of the map, `space` those reserved for devices. `is_memory` tells whether there is memory in a range. Other
+/// processes may map and remove devices meanwhile, so the check reads a section again that leads nowhere.
 pub(crate) fn devices_are_sound(
     tables: DeviceTables,
     (frames, space): (PfnRange, PfnRange),
@@ -45,7 +45,7 @@ pub(crate) fn devices_are_sound(
         })
 }
 
-/// Whether all parts that a section leads from are devices' that its entry is right for.
+/// Whether each part of a section belongs to a device whose entry is that of the section.
 fn leads_to_devices(
     entry: Entry,
     parts: u64,

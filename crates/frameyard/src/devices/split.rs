@@ -7,7 +7,7 @@ use super::{DeviceError, DeviceId, DeviceRow, DeviceState, MapLayout, PageMap, P
 use crate::platform::Platform;
 use crate::units::{Order, Pfn};
 
-/// A user of a device that splits or joins its pages; the device is not removed meanwhile.
+/// A registered CPU that splits or joins pages of a device. The device is not removed meanwhile.
 struct Entered<'a>(&'a DeviceRow);
 
 impl<'a> Entered<'a> {
@@ -31,7 +31,7 @@ impl<'a, P: Platform> PageMap<'a, P> {
     fn enter(&self, head: Pfn) -> Result<(DeviceId, Plan, Entered<'static>), DeviceError> {
         let (id, row, _) = self.device_of(head)?;
         let entered = Entered::at(id, row)?;
-        // Asked again: what was found first may have been removed before.
+        // Read again: the device may have been removed before the registration.
         let plan = match row.request() {
             Some(request) => Plan::of(request, self.geometry)?,
             None => return Err(DeviceError::NotDevice(head)),

@@ -12,7 +12,7 @@ use crate::units::{CpuId, Pfn};
 
 const NODE: NodeId = NodeId(3);
 
-/// What becomes of a call for workers.
+/// How the platform answers a call for workers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Workers {
     /// Threads of the host.

@@ -118,7 +118,7 @@ fn non_atomic_claim_fails() {
 }
 
 #[test]
-fn claims_whose_answer_is_not_heard_are_found() {
+fn claims_that_ignore_the_answer_are_detected() {
     weakened(Weakness::UnionReportsAll, || fails(|| grow_twice(Order::ZERO, lazy()), &DAMAGES));
 }
 
@@ -282,7 +282,7 @@ fn shared_block_is_initialised_once() {
 }
 
 #[test]
-fn a_range_that_two_initialise_is_found() {
+fn a_range_initialised_twice_is_detected() {
     for weakness in [Weakness::SplitUnion, Weakness::UnionReportsAll] {
         weakened(weakness, || fails(|| initialise_twice([frames(0, 2), frames(2, 4)], PageCount(4)), &DAMAGES));
     }

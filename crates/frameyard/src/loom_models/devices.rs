@@ -258,7 +258,7 @@ fn join_waits_for_speculative_gets() {
 }
 
 #[test]
-fn tails_that_come_without_grace_are_found() {
+fn tails_shared_without_a_grace_period_are_detected() {
     weakened(Weakness::NoGracePeriod, || {
         assert_fails_within(PREEMPTIONS, || use_while_tails_come(&Arc::default()), &[TAIL_WRITTEN]);
     });
@@ -282,7 +282,7 @@ fn one_of_two_mappings_of_a_range_succeeds() {
 }
 
 #[test]
-fn a_page_that_is_not_asked_again_is_found() {
+fn a_get_without_the_second_check_is_detected() {
     weakened(Weakness::PageNotRechecked, || {
         assert_fails_within(PREEMPTIONS, || use_while_splitting(&Arc::default()), &[OTHER_PAGE]);
         let removing = || use_while_removing(MapLayout::Folded, &Arc::default());

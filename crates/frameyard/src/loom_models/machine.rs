@@ -25,19 +25,19 @@ use crate::watermarks::{PcpSizing, WatermarkOptions};
 use crate::zone::PageblockMap;
 use crate::{Gfp, Layout, MemoryTable, RawRegion, Yard, YardConfig};
 use platform::{Deduplicated, Provided};
-pub(super) use platform::{Flaw, InitFlaw, Locks, ModelPlatform, TAIL_WRITTEN, contentions};
+pub(crate) use platform::{Flaw, InitFlaw, Locks, ModelPlatform, TAIL_WRITTEN, contentions};
 
 /// The failure message for an allocated frame whose page is not written.
-pub(super) const NOT_INITIALISED: &str = "given out before it was initialised";
+pub(crate) const NOT_INITIALISED: &str = "given out before it was initialised";
 /// The only zone.
-pub(super) const ZONE: ZoneId = ZoneId::new(NodeId(0), ZoneKind::Normal);
+pub(crate) const ZONE: ZoneId = ZoneId::new(NodeId(0), ZoneKind::Normal);
 /// Frames of a section, and of a block of the largest order.
 const SECTION: u64 = 4;
 /// The order of the only block of a section.
-pub(super) const LARGEST: Order = Order(2);
+pub(crate) const LARGEST: Order = Order(2);
 
 /// The contents and owners of the frames.
-pub(super) struct Contents {
+pub(crate) struct Contents {
     cells: Vec<UnsafeCell<u64>>,
     /// Not modelled: records the order that loom has chosen.
     owned: Vec<Cell<bool>>,
@@ -58,7 +58,7 @@ impl Contents {
     }
 
     /// Records an owned block and writes to it.
-    pub(super) fn own(&self, pfn: Pfn, order: Order) {
+    pub(crate) fn own(&self, pfn: Pfn, order: Order) {
         for frame in Self::frames(pfn, order) {
             assert!(!self.owned[frame].replace(true), "frame {frame} was handed out twice");
             self.write(frame);
@@ -66,7 +66,7 @@ impl Contents {
     }
 
     /// Writes to a block for the last time and removes the record.
-    pub(super) fn disown(&self, pfn: Pfn, order: Order) {
+    pub(crate) fn disown(&self, pfn: Pfn, order: Order) {
         for frame in Self::frames(pfn, order) {
             self.write(frame);
             self.owned[frame].set(false);
@@ -89,7 +89,7 @@ impl Contents {
 struct SectionMap([Page; SECTION as usize]);
 
 /// One execution's memory: map, control region and contents of the frames.
-pub(super) struct Machine {
+pub(crate) struct Machine {
     map: Vec<SectionMap>,
     control: Box<ModelledRegion>,
     control_bytes: ByteSize,
@@ -101,19 +101,19 @@ pub(super) struct Machine {
 
 /// The properties of a machine, other than its size.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Setup {
-    pub(super) sizing: PcpSizing,
-    pub(super) locks: Locks,
+pub(crate) struct Setup {
+    pub(crate) sizing: PcpSizing,
+    pub(crate) locks: Locks,
     /// If the initialiser writes every page, the pages look like those of allocated frames before.
-    pub(super) map_init: MapInit,
-    pub(super) init_flaw: Option<InitFlaw>,
+    pub(crate) map_init: MapInit,
+    pub(crate) init_flaw: Option<InitFlaw>,
     /// The most workers of a parallel job.
-    pub(super) workers: usize,
-    pub(super) reserved: &'static [PfnRange],
+    pub(crate) workers: usize,
+    pub(crate) reserved: &'static [PfnRange],
     /// Sections behind memory that are reserved for devices.
-    pub(super) devices: u64,
+    pub(crate) devices: u64,
     /// Whether threads mark their gets. If so, sharing tails waits for marked threads.
-    pub(super) gets: SpeculativeGets,
+    pub(crate) gets: SpeculativeGets,
 }
 
 // SAFETY: the map and the control region are modelled atomics; loom runs all threads of a model on one.
@@ -122,8 +122,8 @@ unsafe impl Send for Machine {}
 unsafe impl Sync for Machine {}
 
 /// A thread's view of the machine: it runs on one CPU.
-pub(super) struct Runner {
-    pub(super) yard: Yard<ModelPlatform>,
+pub(crate) struct Runner {
+    pub(crate) yard: Yard<ModelPlatform>,
     machine: Arc<Machine>,
 }
 
@@ -131,7 +131,7 @@ const CPUS: [NodeId; 2] = [NodeId(0); 2];
 
 impl Machine {
     /// A machine with zeroed regions and no yard. Its map will be initialised at creation.
-    pub(super) fn bare(sections: u64, sizing: PcpSizing, locks: Locks) -> Arc<Self> {
+    pub(crate) fn bare(sections: u64, sizing: PcpSizing, locks: Locks) -> Arc<Self> {
         let map_init = MapInit::default();
         Self::with(
             sections,
@@ -200,12 +200,12 @@ impl Machine {
     }
 
     /// A machine with a yard, and a runner on CPU 0.
-    pub(super) fn boot(sections: u64, sizing: PcpSizing, locks: Locks) -> Runner {
+    pub(crate) fn boot(sections: u64, sizing: PcpSizing, locks: Locks) -> Runner {
         Self::bare(sections, sizing, locks).start_up()
     }
 
     /// As [`boot`](Self::boot), in every detail.
-    pub(super) fn boot_with(sections: u64, setup: Setup) -> Runner {
+    pub(crate) fn boot_with(sections: u64, setup: Setup) -> Runner {
         Self::with(sections, setup).start_up()
     }
 
@@ -231,7 +231,7 @@ impl Machine {
     }
 
     /// The frames reserved for devices.
-    pub(super) fn device_space(&self) -> PfnRange {
+    pub(crate) fn device_space(&self) -> PfnRange {
         PfnRange::new(self.memory[0].0.end, PageCount(self.setup.devices * SECTION))
     }
 
@@ -266,7 +266,7 @@ impl Machine {
     }
 
     /// Creates the yard, for CPU 0.
-    pub(super) fn create(&self) -> Yard<ModelPlatform> {
+    pub(crate) fn create(&self) -> Yard<ModelPlatform> {
         let (map, control) = self.regions();
         // SAFETY: both regions are zeroed, and outlive all runners: each holds the machine.
         unsafe { Yard::create(&self.table(), &self.config(), &self.layout(), map, control, self.platform(0)) }
@@ -274,7 +274,7 @@ impl Machine {
     }
 
     /// Looks for a finished yard.
-    pub(super) fn attach(self: &Arc<Self>, cpu: u32) -> Result<Runner, AttachError> {
+    pub(crate) fn attach(self: &Arc<Self>, cpu: u32) -> Result<Runner, AttachError> {
         let (map, control) = self.regions();
         // SAFETY: both regions are one yard's, finished or not, and the runner holds them.
         let yard = unsafe { Yard::attach(map, control, self.platform(cpu)) }?;
@@ -284,7 +284,7 @@ impl Machine {
 
 impl Runner {
     /// The frames reserved for devices.
-    pub(super) fn device_space(&self) -> PfnRange {
+    pub(crate) fn device_space(&self) -> PfnRange {
         self.machine.device_space()
     }
 
@@ -294,18 +294,18 @@ impl Runner {
     }
 
     /// Runs `body` in a new thread, on a CPU.
-    pub(super) fn start(&self, cpu: u32, body: impl FnOnce(&Self) + 'static) -> JoinHandle<()> {
+    pub(crate) fn start(&self, cpu: u32, body: impl FnOnce(&Self) + 'static) -> JoinHandle<()> {
         let runner = self.on(cpu);
         thread::spawn(move || body(&runner))
     }
 
     /// Allocates a block and writes to it, if there is one.
-    pub(super) fn take(&self, order: Order) -> Option<Pfn> {
+    pub(crate) fn take(&self, order: Order) -> Option<Pfn> {
         self.take_with(order, Gfp::MOVABLE)
     }
 
     /// As [`take`](Self::take), with flags of the caller's choice.
-    pub(super) fn take_with(&self, order: Order, gfp: Gfp) -> Option<Pfn> {
+    pub(crate) fn take_with(&self, order: Order, gfp: Gfp) -> Option<Pfn> {
         let pfn = self.yard.alloc(order, gfp).ok()?;
         if self.yard.init().mode() != InitMode::Eager {
             self.assert_initialised(pfn, order);
@@ -328,7 +328,7 @@ impl Runner {
     }
 
     /// Allocates the frames of a range by number, and writes to them. They are whole blocks of the largest order.
-    pub(super) fn take_range(&self, range: PfnRange) -> Result<(), AllocError> {
+    pub(crate) fn take_range(&self, range: PfnRange) -> Result<(), AllocError> {
         let range = self.yard.request_range(range, Gfp::MOVABLE).range()?;
         let mut at = range.start;
         while at < range.end {
@@ -340,56 +340,56 @@ impl Runner {
     }
 
     /// Allocates a pageblock by number though it may be in use, and writes to it.
-    pub(super) fn take_contiguous(&self, range: PfnRange) -> Result<(), AllocError> {
+    pub(crate) fn take_contiguous(&self, range: PfnRange) -> Result<(), AllocError> {
         self.yard.request_range(range, Gfp::MOVABLE).owners(&Owners::NONE).range()?;
         self.machine.contents.own(range.start, Order(1));
         Ok(())
     }
 
     /// Claims a block of the map, as before its initialisation.
-    pub(super) fn claim_block(&self, block: PfnRange) {
+    pub(crate) fn claim_block(&self, block: PfnRange) {
         let mut won = 0;
         self.machine.claims().claim(block, &mut |_| won += 1);
         assert_eq!(won, 1, "somebody else has claimed {block}");
     }
 
     /// Gives up what [`claim_block`](Self::claim_block) has claimed.
-    pub(super) fn give_up_block(&self, block: PfnRange) {
+    pub(crate) fn give_up_block(&self, block: PfnRange) {
         self.machine.claims().give_up(block);
     }
 
     /// Allocates a frame and frees it, if there is one.
-    pub(super) fn take_and_give(&self, order: Order) {
+    pub(crate) fn take_and_give(&self, order: Order) {
         if let Some(pfn) = self.take(order) {
             self.give(pfn, order);
         }
     }
 
     /// Writes to a block for the first time.
-    pub(super) fn own(&self, pfn: Pfn, order: Order) {
+    pub(crate) fn own(&self, pfn: Pfn, order: Order) {
         self.machine.contents.own(pfn, order);
     }
 
     /// Writes to a block for the last time.
-    pub(super) fn disown(&self, pfn: Pfn, order: Order) {
+    pub(crate) fn disown(&self, pfn: Pfn, order: Order) {
         self.machine.contents.disown(pfn, order);
     }
 
     /// Writes to a block and frees it.
-    pub(super) fn give(&self, pfn: Pfn, order: Order) {
+    pub(crate) fn give(&self, pfn: Pfn, order: Order) {
         self.disown(pfn, order);
         self.yard.free(pfn, order).expect("the block is ours");
     }
 
     /// Sets the limits of the lists of CPU 0: `high` and `batch`.
-    pub(super) fn set_limits(&self, high: PageCount, batch: PageCount) {
+    pub(crate) fn set_limits(&self, high: PageCount, batch: PageCount) {
         let tables = self.machine.tables();
         let pcp = tables.pcp_of(ZONE, CpuId(0)).expect("the lists of CPU 0");
         pcp.lock(self.yard.platform()).set_limits(self.yard.policy(), high, PageCount(0), batch);
     }
 
     /// Allocates frames and frees them again, so that the lists of this CPU hold as many.
-    pub(super) fn fill_list(&self, frames: usize) {
+    pub(crate) fn fill_list(&self, frames: usize) {
         let taken: Vec<Pfn> = (0..frames).map(|_| self.take(Order::ZERO).expect("a free frame")).collect();
         for pfn in taken {
             self.give(pfn, Order::ZERO);
@@ -398,7 +398,7 @@ impl Runner {
 
     /// Asserts that all counts are exact and that every frame can be allocated once. All other threads are done and have freed
     /// their frames.
-    pub(super) fn finish(&self) {
+    pub(crate) fn finish(&self) {
         self.validate();
         if self.yard.init().deferred_pages().0 > 0 {
             self.yard.init().finish().expect("the rest of the map");

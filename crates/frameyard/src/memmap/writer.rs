@@ -9,8 +9,8 @@
 //!
 //! # Parts
 //!
-//! `stores` has the portable ways. `x86_64` writes whole lines with non-temporal stores; `portable` replaces it elsewhere. In
-//! models a page is not plain memory, so all ways use its atomics (`modelled`).
+//! `stores` has the portable ways, `streaming` the machine's fastest: with instructions of `vectors` and `x86_64`, or none (`absent`). In models
+//! a page is not plain memory, so all ways use its atomics (`modelled`).
 
 use core::ptr::NonNull;
 
@@ -19,23 +19,31 @@ use crate::page::Page;
 use crate::page::content::{COUNTS, IDENTITY, PageTemplate, WORDS};
 use crate::platform::MapWrite;
 
+#[cfg(any(not(all(target_arch = "x86_64", target_feature = "sse2")), loom, miri))]
+mod absent;
 #[cfg(loom)]
 mod modelled;
-#[cfg(not(all(target_arch = "x86_64", not(any(loom, miri)))))]
-mod portable;
 #[cfg(not(loom))]
 mod stores;
+mod streaming;
 #[cfg(all(test, not(loom)))]
 mod tests;
+#[cfg(all(target_arch = "x86_64", target_feature = "sse2", not(any(loom, miri))))]
+mod vectors;
 #[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
 mod x86_64;
 
+#[cfg(any(not(all(target_arch = "x86_64", target_feature = "sse2")), loom, miri))]
+use absent::Absent as Vectors;
+#[cfg(any(not(target_arch = "x86_64"), loom, miri))]
+use absent::{Absent as Zeroes, fence};
 #[cfg(loom)]
 use modelled as stores;
-#[cfg(not(all(target_arch = "x86_64", not(any(loom, miri)))))]
-use portable::Streaming;
+use streaming::Streaming;
+#[cfg(all(target_arch = "x86_64", target_feature = "sse2", not(any(loom, miri))))]
+use vectors::Vectors;
 #[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
-use x86_64::Streaming;
+use x86_64::{Zeroes, fence};
 
 /// The bytes of a page structure.
 #[cfg(not(loom))]
@@ -94,14 +102,16 @@ impl MapWriter {
         unsafe {
             match self.initialiser {
                 Initialiser::None => debug_assert_eq!(content, PageTemplate::ZERO, "nothing is written but zero"),
-                Initialiser::TwoPass if content == PageTemplate::ZERO => stores::set::<TAG>(first, count, &words),
-                Initialiser::TwoPass if few => stores::set::<KERNEL>(first, count, &words),
-                Initialiser::MemsetPerPage if content == PageTemplate::ZERO => {
-                    stores::zero_each_and_set::<TAG>(first, count, &words);
+                Initialiser::TwoPass if content == PageTemplate::ZERO => {
+                    stores::set::<false, TAG>(first, count, &words)
                 }
-                Initialiser::MemsetPerPage if few => stores::zero_each_and_set::<KERNEL>(first, count, &words),
-                Initialiser::MemsetPerPage => stores::zero_each_and_set::<ALL>(first, count, &words),
-                Initialiser::TwoPass | Initialiser::StoresPerPage => stores::set::<ALL>(first, count, &words),
+                Initialiser::TwoPass if few => stores::set::<false, KERNEL>(first, count, &words),
+                Initialiser::MemsetPerPage if content == PageTemplate::ZERO => {
+                    stores::set::<true, TAG>(first, count, &words)
+                }
+                Initialiser::MemsetPerPage if few => stores::set::<true, KERNEL>(first, count, &words),
+                Initialiser::MemsetPerPage => stores::set::<true, ALL>(first, count, &words),
+                Initialiser::TwoPass | Initialiser::StoresPerPage => stores::set::<false, ALL>(first, count, &words),
                 Initialiser::Stream if content == PageTemplate::ZERO => self.streaming.zero(first, count),
                 Initialiser::Stream => self.streaming.write(first, count, &words),
             }

@@ -19,7 +19,7 @@
 use core::fmt;
 
 use super::{COUNTS, FrameState, INDEX, Link, OWNER, PageRef, SPARE, Tag};
-use crate::platform::{Access, Platform};
+use crate::platform::{Access, Platform, copied_views};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::{Pfn, messages};
 
@@ -68,13 +68,7 @@ pub struct CountedPage<'a, P> {
     no_users: u64,
 }
 
-impl<P> Clone for CountedPage<'_, P> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<P> Copy for CountedPage<'_, P> {}
+copied_views!(CountedPage);
 
 impl<P> fmt::Debug for CountedPage<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -86,24 +80,6 @@ impl<'a, P: Platform> CountedPage<'a, P> {
     #[inline(always)]
     pub(crate) fn new(page: PageRef<'a, P>, no_users: u64) -> Self {
         Self { page, no_users }
-    }
-
-    /// The frame.
-    #[inline(always)]
-    #[must_use]
-    pub fn pfn(&self) -> Pfn {
-        self.page.pfn
-    }
-
-    /// State, order, migration type and zone of what begins here; fixed while the caller has a reference.
-    ///
-    /// Of a block that is no counted one it is what stands in the page, which does not tell an allocated block from one on a
-    /// per-CPU list: [`YardStats::frame`](crate::views::YardStats::frame) and
-    /// [`YardStats::is_allocated`](crate::views::YardStats::is_allocated) do.
-    #[inline(always)]
-    #[must_use]
-    pub fn tag(&self) -> Tag {
-        self.page.tag()
     }
 
     /// Whether a counted block begins here. May change at once unless the caller has a reference.
@@ -271,32 +247,6 @@ impl<'a, P: Platform> CountedPage<'a, P> {
         owner.compare_exchange(expected, word, Ordering::AcqRel, Ordering::Acquire).map(|_| ())
     }
 
-    /// The block's place in its owner's object.
-    #[inline(always)]
-    #[must_use]
-    pub fn index(&self) -> u64 {
-        self.page.payload(INDEX)
-    }
-
-    /// Sets the block's place in its owner's object.
-    #[inline(always)]
-    pub fn set_index(&self, index: u64) {
-        self.page.set_payload(INDEX, index);
-    }
-
-    /// One of the two spare words, 0 or 1.
-    #[inline(always)]
-    #[must_use]
-    pub fn spare(&self, word: usize) -> u64 {
-        self.page.payload(SPARE + word)
-    }
-
-    /// Sets one of the two spare words, 0 or 1.
-    #[inline(always)]
-    pub fn set_spare(&self, word: usize, value: u64) {
-        self.page.set_payload(SPARE + word, value);
-    }
-
     /// One of the two spare words itself, 0 or 1, for an owner that counts in it.
     #[inline(always)]
     #[must_use]
@@ -305,43 +255,11 @@ impl<'a, P: Platform> CountedPage<'a, P> {
         self.page.payload_word(SPARE + word, Access::ReadModifyWrite)
     }
 
-    /// The first link, for lists of the owner.
-    #[inline(always)]
-    #[must_use]
-    pub fn next(&self) -> Link {
-        self.page.next()
-    }
-
-    /// Sets the first link.
-    #[inline(always)]
-    pub fn set_next(&self, link: Link) {
-        self.page.set_next(link);
-    }
-
-    /// The second link, for lists of the owner.
-    #[inline(always)]
-    #[must_use]
-    pub fn prev(&self) -> Link {
-        self.page.prev()
-    }
-
-    /// Sets the second link.
-    #[inline(always)]
-    pub fn set_prev(&self, link: Link) {
-        self.page.set_prev(link);
-    }
-
     /// The second link as the word of a lock, for owners that do not use it for lists.
     #[inline(always)]
     #[must_use]
     pub fn lock_word(&self) -> &'a AtomicU32 {
         &self.page.words(Access::ReadModifyWrite).prev
-    }
-
-    /// A hint that this page will be written soon.
-    #[inline(always)]
-    pub fn prefetch(&self) {
-        self.page.prefetch();
     }
 
     /// Resets links and owner's words to their values before adoption. The caller owns the block.
@@ -353,15 +271,65 @@ impl<'a, P: Platform> CountedPage<'a, P> {
             self.page.set_payload(word, 0);
         }
     }
+}
 
-    /// Replaces the tag if it is still `current`.
-    #[inline(always)]
-    pub(crate) fn replace_tag(&self, current: Tag, new: Tag) -> bool {
-        self.page.replace_tag(current, new).is_ok()
-    }
+/// Declares methods of [`CountedPage`] that call one of its page structure.
+macro_rules! forwarded {
+    ($($(#[$attribute:meta])+ $vis:vis fn $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)? => $call:ident($($value:expr),*);)+) => {
+        impl<'a, P: Platform> CountedPage<'a, P> {
+            $($(#[$attribute])+ #[inline(always)] $vis fn $name(&self $(, $argument: $type)*) $(-> $result)? {
+                self.page.$call($($value),*)
+            })+
+        }
+    };
+}
 
-    #[inline(always)]
-    pub(crate) fn set_tag(&self, tag: Tag) {
-        self.page.set_tag(tag);
-    }
+forwarded! {
+    /// The frame.
+    #[must_use]
+    pub fn pfn() -> Pfn => pfn();
+
+    /// State, order, migration type and zone of the block that begins here; fixed while the caller has a reference.
+    ///
+    /// For other than counted blocks this is the raw tag, which does not distinguish an allocated block from one on a per-CPU list:
+    /// use [`YardStats::frame`](crate::views::YardStats::frame) or [`YardStats::is_allocated`](crate::views::YardStats::is_allocated).
+    #[must_use]
+    pub fn tag() -> Tag => tag();
+
+    /// The block's place in its owner's object.
+    #[must_use]
+    pub fn index() -> u64 => payload(INDEX);
+
+    /// Sets the block's place in its owner's object.
+    pub fn set_index(index: u64) => set_payload(INDEX, index);
+
+    /// One of the two spare words, 0 or 1.
+    #[must_use]
+    pub fn spare(word: usize) -> u64 => payload(SPARE + word);
+
+    /// Sets one of the two spare words, 0 or 1.
+    pub fn set_spare(word: usize, value: u64) => set_payload(SPARE + word, value);
+
+    /// The first link, for lists of the owner.
+    #[must_use]
+    pub fn next() -> Link => next();
+
+    /// Sets the first link.
+    pub fn set_next(link: Link) => set_next(link);
+
+    /// The second link, for lists of the owner.
+    #[must_use]
+    pub fn prev() -> Link => prev();
+
+    /// Sets the second link.
+    pub fn set_prev(link: Link) => set_prev(link);
+
+    /// A hint that this page will be written soon.
+    pub fn prefetch() => prefetch();
+
+    /// Replaces the tag if it is still `current`; else the tag found.
+    pub(crate) fn replace_tag(current: Tag, new: Tag) -> Result<(), Tag> => replace_tag(current, new);
+
+    /// Sets the tag of a block that the caller owns.
+    pub(crate) fn set_tag(tag: Tag) => set_tag(tag);
 }

@@ -1,21 +1,24 @@
-//! Two bits in the tag of a single free page: merging was skipped, and the page is in a cluster.
+//! Two marks in the tag of a single free page: merging was skipped, and the page is tentative.
+//!
+//! A tentative page looks free. The transfer mechanism that set the mark decides whether it is, by what the page's
+//! [`MECHANISM`](super::MECHANISM) word names.
 
 use super::{FrameState, Tag};
 use crate::units::{Order, ZoneId};
 
 impl Tag {
     pub(super) const SKIPPED: u64 = 1 << 26;
-    const CLUSTERED: u64 = 1 << 27;
+    const TENTATIVE: u64 = 1 << 27;
 
     /// The bits of this module that the tag may have.
-    pub(super) const fn listing_bits(self) -> u64 {
-        if self.is_block(FrameState::BuddyFree, Order::ZERO) { Self::SKIPPED | Self::CLUSTERED } else { 0 }
+    pub(super) const fn mark_bits(self) -> u64 {
+        if self.is_block(FrameState::BuddyFree, Order::ZERO) { Self::SKIPPED | Self::TENTATIVE } else { 0 }
     }
 
     /// Whether the tag has any bit of this module.
     #[inline(always)]
-    pub(crate) const fn has_listing(self) -> bool {
-        self.0 & (Self::SKIPPED | Self::CLUSTERED) != 0
+    pub(crate) const fn has_marks(self) -> bool {
+        self.0 & (Self::SKIPPED | Self::TENTATIVE) != 0
     }
 
     /// Whether a single free page was freed without looking at its buddy.
@@ -35,27 +38,27 @@ impl Tag {
         Self(self.0 & !Self::SKIPPED)
     }
 
-    /// Whether the page is in a cluster. The cluster's record then decides whether the page is free.
+    /// Whether the page is tentative.
     #[inline(always)]
-    pub(crate) const fn is_clustered(self) -> bool {
-        self.0 & Self::CLUSTERED != 0
+    pub(crate) const fn is_tentative(self) -> bool {
+        self.0 & Self::TENTATIVE != 0
     }
 
-    /// A single free page that is in a cluster.
+    /// A single free page that is tentative.
     #[inline(always)]
-    pub(crate) const fn with_cluster(self) -> Self {
-        Self(self.0 | Self::CLUSTERED)
+    pub(crate) const fn with_tentative(self) -> Self {
+        Self(self.0 | Self::TENTATIVE)
     }
 
-    /// A single free page that is in no cluster.
-    pub(crate) const fn without_cluster(self) -> Self {
-        Self(self.0 & !Self::CLUSTERED)
+    /// A single free page that is free for certain.
+    pub(crate) const fn without_tentative(self) -> Self {
+        Self(self.0 & !Self::TENTATIVE)
     }
 
-    /// As [`is_free_buddy`](Self::is_free_buddy), also for pages in a cluster, which may be leaving the list.
+    /// As [`is_free_buddy`](Self::is_free_buddy), also for tentative pages, which may be in transit.
     #[inline(always)]
     pub(crate) const fn seems_free_buddy(self, order: Order, zone: ZoneId) -> bool {
-        self.without_cluster().is_free_buddy(order, zone)
+        self.without_tentative().is_free_buddy(order, zone)
     }
 }
 
@@ -67,19 +70,19 @@ mod tests {
     const FREE: Tag = Tag::new(FrameState::BuddyFree, Order::ZERO, MigrateType::Movable, ZoneId(3));
 
     #[test]
-    fn a_page_that_skipped_merging_is_a_buddy_and_one_in_a_cluster_only_seems_to_be() {
+    fn a_page_that_skipped_merging_is_a_buddy_and_a_tentative_one_only_seems_to_be() {
         assert!(FREE.with_merge_skipped().is_free_buddy(Order::ZERO, ZoneId(3)));
-        let clustered = FREE.with_merge_skipped().with_cluster();
-        assert!(!clustered.is_free_buddy(Order::ZERO, ZoneId(3)));
-        assert!(clustered.seems_free_buddy(Order::ZERO, ZoneId(3)));
-        assert!(!clustered.seems_free_buddy(Order::ZERO, ZoneId(2)));
-        assert_eq!(clustered.without_cluster().without_merge_skipped(), FREE);
-        assert!(clustered.has_listing() && !FREE.has_listing());
+        let tentative = FREE.with_merge_skipped().with_tentative();
+        assert!(!tentative.is_free_buddy(Order::ZERO, ZoneId(3)));
+        assert!(tentative.seems_free_buddy(Order::ZERO, ZoneId(3)));
+        assert!(!tentative.seems_free_buddy(Order::ZERO, ZoneId(2)));
+        assert_eq!(tentative.without_tentative().without_merge_skipped(), FREE);
+        assert!(tentative.has_marks() && !FREE.has_marks());
     }
 
     #[test]
-    fn only_single_free_pages_are_marked_or_in_clusters() {
-        for mark in [Tag::with_merge_skipped, Tag::with_cluster] {
+    fn only_single_free_pages_are_marked() {
+        for mark in [Tag::with_merge_skipped, Tag::with_tentative] {
             assert!(mark(FREE).is_well_formed());
             assert!(!mark(FREE.with_state(FrameState::PerCpu)).is_well_formed());
             let pair = Tag::new(FrameState::BuddyFree, Order(1), MigrateType::Movable, ZoneId(3));

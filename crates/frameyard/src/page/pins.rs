@@ -17,8 +17,8 @@ use crate::units::{Order, Pfn, messages};
 /// References per pin of a single page.
 pub const PIN_BIAS: u32 = 1024;
 
-/// The most references that a call with a number gives out. Single gets may add as many again before they overflow into the
-/// count of mappings, so they do not check.
+/// The most references of a page after a call that gets several. Single gets do not check: they could add as many again before the
+/// count overflows into that of mappings.
 const MOST_REFERENCES: u32 = i32::MAX as u32;
 
 /// The spare word that counts the pins of a block of an order above 0.

@@ -3,7 +3,7 @@
 use core::mem::offset_of;
 
 use super::FrameState::{self, Allocated, BuddyFree, Counted, Device, HeldFree, Interior, PerCpu};
-use super::{CLUSTER, COUNTS, IDENTITY, INDEX, OWNER, PAYLOAD_WORDS, Page, SPARE};
+use super::{COUNTS, IDENTITY, INDEX, MECHANISM, OWNER, PAYLOAD_WORDS, Page, SPARE};
 
 /// The states in which a word has some content; none: all other states.
 type Use = (&'static [FrameState], &'static str);
@@ -38,7 +38,7 @@ const FRESH: Use = (&[], "as interior");
 
 const TAG: &[Use] = &[
     ZERO,
-    (&[BuddyFree], "state, order, list's migration type, whether reported, unmerged, in a cluster, zone"),
+    (&[BuddyFree], "state, order, list's migration type, whether reported, unmerged, tentative, zone"),
     (&[PerCpu, Allocated], "either of per-cpu and allocated, order, migration type, zone"),
     (&[], "state, order, migration type, zone"),
 ];
@@ -58,12 +58,12 @@ pub const PAGE_WORDS: [PageWord; 9] = [
     payload("counts", COUNTS, 1, COUNTED),
     payload("owner", OWNER, 1, &[ZERO, MEMBER, (USERS, "kind of owner, and its data"), FRESH]),
     payload("index", INDEX, 1, &[ZERO, MEMBER, (USERS, "place in the owner's object"), FRESH]),
-    payload("spare", SPARE, CLUSTER - SPARE, &[ZERO, MEMBER, OWNERS, FRESH]),
+    payload("spare", SPARE, MECHANISM - SPARE, &[ZERO, MEMBER, OWNERS, FRESH]),
     payload(
-        "cluster",
-        CLUSTER,
-        PAYLOAD_WORDS - CLUSTER,
-        &[ZERO, (&[BuddyFree], "number of its cluster plus 1, or 0"), MEMBER, OWNERS, FRESH],
+        "mechanism",
+        MECHANISM,
+        PAYLOAD_WORDS - MECHANISM,
+        &[ZERO, (&[BuddyFree], "a transfer mechanism's if the tag is tentative, or 0"), MEMBER, OWNERS, FRESH],
     ),
 ];
 

@@ -10,6 +10,7 @@ use crate::units::{ByteSize, Order, Pfn, PfnRange, messages};
 /// A kernel whose memory map is mapped in full before `Yard::create` leaves all methods at their defaults:
 /// `impl MapBacking for Kernel {}`. The defaults suit a map of ordinary memory, frames that cannot be returned, and frames whose
 /// bytes the core writes itself.
+#[expect(unused_variables, reason = "the defaults ignore their arguments")]
 pub trait MapBacking {
     /// Provides memory for a part of the memory map that is about to be written: `bytes` from `address`, the page
     /// structures of `frames`. Called once per part. By default the map has memory already.
@@ -18,7 +19,6 @@ pub trait MapBacking {
     ///
     /// [`MapNotBacked`] if there is no memory. Those frames stay out of use until a caller tries again.
     fn back_map(&self, frames: PfnRange, address: NonNull<u8>, bytes: usize) -> Result<(), MapNotBacked> {
-        let _ = (frames, address, bytes);
         Ok(())
     }
 
@@ -45,7 +45,6 @@ pub trait MapBacking {
         address: NonNull<u8>,
         bytes: usize,
     ) -> Result<(), MapNotBacked> {
-        let _ = (frames, order, address, bytes);
         Ok(())
     }
 
@@ -55,9 +54,7 @@ pub trait MapBacking {
     /// `bytes` from `address` are the page structures of `frames`: all of a removed device, or the tails behind the first
     /// map page of a joined compound page. The part of a removed device must stay writable: a thread that looked up a page
     /// earlier may try an exchange, which fails, before it finds the device removed.
-    fn return_map(&self, frames: PfnRange, address: NonNull<u8>, bytes: usize) {
-        let _ = (frames, address, bytes);
-    }
+    fn return_map(&self, frames: PfnRange, address: NonNull<u8>, bytes: usize) {}
 
     /// As [`back_map`](Self::back_map), with `holding`, frames of a device, as the memory of that part of the map. By
     /// default not possible.
@@ -66,7 +63,6 @@ pub trait MapBacking {
     ///
     /// [`MapNotBacked`] if this is not possible.
     fn place_map(&self, holding: PfnRange, address: NonNull<u8>, bytes: usize) -> Result<(), MapNotBacked> {
-        let _ = (holding, address, bytes);
         Err(MapNotBacked)
     }
 
@@ -77,7 +73,6 @@ pub trait MapBacking {
     ///
     /// [`FramesNotReturned`]: the frames keep their memory, or part of it.
     fn return_frames(&self, frames: &FreeFrames) -> Result<(), FramesNotReturned> {
-        let _ = frames;
         Err(FramesNotReturned::NotPossible)
     }
 
@@ -87,7 +82,6 @@ pub trait MapBacking {
     /// For platforms with a better way, such as a copy engine, and for platforms whose frames have no memory.
     #[inline(always)]
     fn zero_frames(&self, frames: PfnRange) -> Offload {
-        let _ = frames;
         Offload::Declined
     }
 
@@ -95,7 +89,6 @@ pub trait MapBacking {
     /// it through [`frame_bytes`](super::Platform::frame_bytes).
     #[inline(always)]
     fn copy_frames(&self, from: PfnRange, to: Pfn) -> Offload {
-        let _ = (from, to);
         Offload::Declined
     }
 

@@ -4,48 +4,37 @@ use super::SharedLine;
 use crate::units::{NodeId, PageCount, Pfn, PfnRange, named};
 
 /// Receives events. Every method does nothing by default, and the core's behaviour depends on none of them.
+#[expect(unused_variables, reason = "the defaults ignore their arguments")]
 pub trait Probe {
     /// The caller is about to access the page structure of `pfn`.
     #[inline(always)]
-    fn touch_page(&self, pfn: Pfn, access: Access) {
-        let _ = (pfn, access);
-    }
+    fn touch_page(&self, pfn: Pfn, access: Access) {}
 
     /// The caller is about to access a line of shared state that is neither a page structure nor a lock.
     ///
     /// Called before the access, and before each attempt of an exchange. Not called for data that is written once, when a yard
     /// is created, or for counters that change once in very many operations.
     #[inline(always)]
-    fn touch_line(&self, line: SharedLine, access: Access) {
-        let _ = (line, access);
-    }
+    fn touch_line(&self, line: SharedLine, access: Access) {}
 
     /// The caller begins an activity.
     ///
     /// Activities nest: the inner one ends before the outer one. [`Activity::Refill`] and [`Activity::Drain`] do not contain
     /// each other; both begin with the lock of the CPU's lists held and the zone lock free.
     #[inline(always)]
-    fn begin_activity(&self, activity: Activity) {
-        let _ = activity;
-    }
+    fn begin_activity(&self, activity: Activity) {}
 
     /// The caller ends an activity that covered `pages` pages.
     #[inline(always)]
-    fn end_activity(&self, activity: Activity, pages: PageCount) {
-        let _ = (activity, pages);
-    }
+    fn end_activity(&self, activity: Activity, pages: PageCount) {}
 
     /// All page structures of `frames`, holes included, were written while the map was initialised. Called once per pass
     /// over them, before other code reads them, without a lock held.
     #[inline(always)]
-    fn map_written(&self, frames: PfnRange, how: MapWrite) {
-        let _ = (frames, how);
-    }
+    fn map_written(&self, frames: PfnRange, how: MapWrite) {}
 
     /// Initialisation of the memory map made progress. Called by the worker that did the work, without a lock held.
-    fn init_progress(&self, progress: InitProgress) {
-        let _ = progress;
-    }
+    fn init_progress(&self, progress: InitProgress) {}
 
     /// A monotonic clock in ns, for the times that [`NodeInit`] reports; `None` without a clock.
     fn clock_ns(&self) -> Option<u64> {

@@ -16,7 +16,7 @@ pub enum LineKind {
     ZoneFacts,
     /// Transfer state of a zone: quiescence, cuts in progress, collectors.
     Transfer,
-    /// The structures of a transfer mechanism: stacks of the depot, cluster records, lists of CPU-owned pageblocks.
+    /// The structures of a transfer mechanism, such as the stacks of the depot.
     Mechanism,
     /// The allocation map.
     AllocationMap,

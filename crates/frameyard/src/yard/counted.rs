@@ -30,7 +30,7 @@ impl<P: Platform> Yard<P> {
             let tag = page.tag();
             if tag.is_block(FrameState::Counted, order)
                 && page.counts() == Counts::default()
-                && page.replace_tag(tag, tag.with_state(FrameState::InTransit))
+                && page.replace_tag(tag, tag.with_state(FrameState::InTransit)).is_ok()
             {
                 return Ok(page);
             }

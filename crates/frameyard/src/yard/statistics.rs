@@ -20,13 +20,11 @@ pub struct ZoneStatistics {
     pub present: PageCount,
     /// Frames given to the allocator.
     pub managed: PageCount,
-    /// Free frames: on the free lists (without isolated ones) and in the depot. In a lazy yard also the deferred
+    /// Free frames: on the free lists (without isolated ones) and held by transfer mechanisms. In a lazy yard also the deferred
     /// frames.
     pub free: PageCount,
-    /// Frames on per-CPU lists, and free ones of pageblocks that CPUs own.
+    /// Frames on per-CPU lists, and free ones that transfer mechanisms keep for one CPU.
     pub per_cpu: PageCount,
-    /// Those of them that are free in pageblocks that CPUs own.
-    pub cpu_owned_free: PageCount,
     /// Frames of contiguous memory areas.
     pub cma: PageCount,
     /// Those of them that are free.
@@ -235,7 +233,6 @@ impl<'y, P: Platform> YardZone<'y, P> {
             managed: zone.managed(),
             free: zone.free_pages_racy(),
             per_cpu: PageCount(0),
-            cpu_owned_free: PageCount(0),
             cma: PageCount(read(&zone.facts.cma)),
             free_cma: zone.free_cma_racy(),
             cma_served: read(&zone.cma_events.served),

@@ -4,10 +4,8 @@ use super::{Yard, YardZone, ZoneStatistics};
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::units::{CpuId, MigrateType, PageCount, ZoneId};
-use crate::zone::transfer::{self, MechanismStatistics};
-use crate::zone::{
-    ClusterStatistics, CpuOwnedStatistics, DepotStatistics, TransferCounters, TransferStatistics, ZoneLockTelemetry,
-};
+use crate::zone::transfer;
+use crate::zone::{MechanismCounts, TransferCounters, ZoneLockTelemetry};
 
 /// Visits of one CPU's lists to their zone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -34,22 +32,14 @@ impl<P: Platform> Yard<P> {
         }
     }
 
-    fn mechanism_statistics(&self, zone: ZoneId) -> MechanismStatistics {
-        if zone.index() >= self.tables.zones.len() {
-            return MechanismStatistics::default();
-        }
-        transfer::statistics(self.zone_view(zone), &self.zone(zone).transfers())
-    }
-
     /// Adds the frames that transfer mechanisms hold to the statistics of a zone, and what was freed to them directly.
     pub(super) fn add_held(&self, statistics: &mut ZoneStatistics) {
         let view = self.zone_view(statistics.id);
-        let owned = transfer::cpu_owned_statistics(view, None);
+        let held = transfer::held_for_cpus_racy(view);
         statistics.free += transfer::held_pages_racy(view);
-        statistics.cpu_owned_free += owned.free;
-        statistics.per_cpu += owned.free;
-        statistics.frees += owned.direct_frees;
-        statistics.pages_freed += owned.direct_pages_freed.0;
+        statistics.per_cpu += held.pages;
+        statistics.frees += held.direct_frees;
+        statistics.pages_freed += held.direct_pages_freed;
     }
 }
 
@@ -74,45 +64,18 @@ impl<'y, P: Platform> YardZone<'y, P> {
         self.yard.counters_of(self.id, cpu).map(|counters| counters.lock.read())
     }
 
-    /// What deferred merging and clusters did in the zone, on all CPUs.
-    ///
-    /// # Panics
-    ///
-    /// If the node of the zone does not exist.
-    pub fn transfers(self) -> TransferStatistics {
-        let counters = self.yard.counters_in(self.id);
-        counters.fold(TransferStatistics::default(), |sum, counters| sum.and(&transfer::counted(counters)))
+    /// What the transfer mechanisms counted in the zone, for all CPUs together; nothing if the zone has no memory.
+    pub fn mechanism_counts(self) -> MechanismCounts {
+        let cpus = (0..self.yard.cpus).map(|cpu| Some(CpuId(cpu)));
+        let counts = core::iter::once(None).chain(cpus).filter_map(|cpu| self.mechanism_counts_of(cpu));
+        counts.fold(MechanismCounts::default(), |sum, counts| sum.and(&counts))
     }
 
-    /// What they did for the lists of a CPU; with `None`, for callers without lists: most merges made later. `None` if there is no
-    /// such CPU or zone.
-    pub fn transfers_of(self, cpu: Option<CpuId>) -> Option<TransferStatistics> {
-        self.yard.counters_of(self.id, cpu).map(transfer::counted)
-    }
-
-    /// Clusters and deferred merges of the zone, on all CPUs; nothing if there is no such zone.
-    ///
-    /// # Cost
-    ///
-    /// Reads two cache lines for each CPU.
-    pub fn clusters(self) -> ClusterStatistics {
-        self.yard.mechanism_statistics(self.id).clusters
-    }
-
-    /// The pageblocks that CPUs own in the zone; nothing if there is no such zone. Reads a few cache lines for each CPU.
-    pub fn cpu_owned(self) -> CpuOwnedStatistics {
-        self.yard.mechanism_statistics(self.id).cpu_owned
-    }
-
-    /// The pageblocks that one CPU owns in the zone; `None` if the zone has no memory or the CPU does not exist.
-    pub fn cpu_owned_of(self, cpu: CpuId) -> Option<CpuOwnedStatistics> {
-        let exists = self.yard.is_populated(self.id) && cpu.0 < self.yard.cpus;
-        exists.then(|| transfer::cpu_owned_statistics(self.yard.zone_view(self.id), Some(cpu)))
-    }
-
-    /// The depot of the zone; nothing if there is no such zone.
-    pub fn depot(self) -> DepotStatistics {
-        self.yard.mechanism_statistics(self.id).depot
+    /// What the transfer mechanisms counted for a CPU; with `None`, for the zone and for callers without lists. `None` if the zone
+    /// has no memory or the CPU does not exist.
+    pub fn mechanism_counts_of(self, cpu: Option<CpuId>) -> Option<MechanismCounts> {
+        let exists = self.yard.is_populated(self.id) && cpu.is_none_or(|cpu| cpu.0 < self.yard.cpus);
+        exists.then(|| MechanismCounts::of(self.yard.zone_view(self.id), cpu))
     }
 
     /// Frames of a migration type in the depot. They count in [`ZoneStatistics::free`] and not in

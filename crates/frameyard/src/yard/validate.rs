@@ -6,7 +6,7 @@ use core::fmt;
 
 use super::Yard;
 use crate::devices::DeviceId;
-use crate::page::{CLUSTER, CountedPage, FrameState, IDENTITY, PageRef, Residence, Tag};
+use crate::page::{CountedPage, FrameState, IDENTITY, MECHANISM, PageRef, Residence, Tag};
 use crate::platform::Platform;
 use crate::units::{CpuId, MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, PfnRange, ZoneId};
 use crate::zone::pcp::Group;
@@ -258,7 +258,7 @@ impl<P: Platform> Yard<P> {
             let clear = match tag.state() {
                 // Head and members of a packed batch use every word.
                 FrameState::PerCpu => true,
-                FrameState::BuddyFree if tag.is_clustered() => page.first_payload_is(fresh, CLUSTER),
+                FrameState::BuddyFree if tag.is_tentative() => page.first_payload_is(fresh, MECHANISM),
                 FrameState::BuddyFree | FrameState::HeldFree => page.payload_is(fresh),
                 // Links and owner's words are its owner's; a counted block has users.
                 FrameState::Counted => page.payload(IDENTITY) == fresh.payload()[IDENTITY] && self.has_users(page),

@@ -87,7 +87,6 @@ impl BlockList {
     }
 
     /// Unlinks all blocks before `next`. Their pages stay as they are. The caller counts them.
-    #[cfg(feature = "policy-clusters")]
     #[inline(always)]
     pub(crate) fn detach_front<P: Platform>(&self, map: MemMap, platform: &P, next: Link) {
         self.first.store(next.0, Ordering::Relaxed);
@@ -98,7 +97,6 @@ impl BlockList {
     }
 
     /// Links a chain of blocks to the head of the list. The caller counts them.
-    #[cfg(feature = "policy-clusters")]
     pub(crate) fn splice_front<P: Platform>(&self, map: MemMap, platform: &P, first: Pfn, tail: Pfn) {
         let old = self.first_racy();
         map.page(tail, platform).set_next(old);

@@ -103,7 +103,7 @@ impl<P: Platform> LockedZone<'_, P> {
             return None;
         }
         self.remove_block(pfn, tag);
-        let isolated = tag.without_cluster().without_merge_skipped().with_state(FrameState::Isolated);
+        let isolated = tag.without_tentative().without_merge_skipped().with_state(FrameState::Isolated);
         self.page(pfn).set_tag(isolated);
         self.count_moved(PageCount(pages));
         Some(isolated)

@@ -28,7 +28,6 @@ all_atomic!(TransferCounters { in_progress, lock, mechanisms });
 impl TransferCounters {
     /// Announces pages that look free and are on no list. The caller holds the lock of the CPU's lists and has announced no
     /// other pages; to take pages off a list it calls this under the zone lock.
-    #[cfg(feature = "policy-clusters")]
     #[inline(always)]
     pub(crate) fn begin_detachment(&self) {
         debug_assert_eq!(self.in_progress.load(Ordering::Relaxed), 0, "one detachment at a time");
@@ -36,7 +35,6 @@ impl TransferCounters {
     }
 
     /// Ends the detachment: its pages are cleared or on a list.
-    #[cfg(feature = "policy-clusters")]
     #[inline(always)]
     pub(crate) fn end_detachment(&self) {
         // Release: pairs with the Acquire in `TransferCounters::is_detaching`.

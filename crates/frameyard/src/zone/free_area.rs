@@ -5,13 +5,11 @@
 
 use super::block_list::{BlockList, Place};
 use super::exclusive::{add_exclusive, sub_exclusive};
-#[cfg(feature = "policy-clusters")]
 use super::view::HoldProof;
 use super::view::{LockedZone, ZoneView};
 use crate::page::{FrameState, Link, Residence, Tag};
 use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::sync::{AtomicU32, Ordering};
-#[cfg(feature = "policy-clusters")]
 use crate::units::PageCount;
 use crate::units::{MigrateType, Order, Pfn};
 
@@ -53,8 +51,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     }
 
     /// Takes `count` single pages, all before `next`, off the head of their list under the zone lock. Their pages stay as they
-    /// are; the caller keeps the clusters and the zone's frame counts.
-    #[cfg(feature = "policy-clusters")]
+    /// are; the caller keeps what its mechanism knows of them, and the zone's frame counts.
     #[inline(always)]
     pub(super) fn detach_front_locked(&self, _: HoldProof<'_>, migrate_type: MigrateType, next: Link, count: u64) {
         let list = self.list_for(Order::ZERO, migrate_type, Access::Write);
@@ -117,15 +114,13 @@ impl<P: Platform> LockedZone<'_, P> {
     }
 
     /// Takes a chain of single pages, up to `tail`, off the head of their list. Their pages stay as they are; the caller keeps
-    /// the clusters.
-    #[cfg(feature = "policy-clusters")]
+    /// what its mechanism knows of them.
     pub(super) fn detach_head(&mut self, migrate_type: MigrateType, tail: Pfn, count: u64) {
         self.detach_front_locked(self.proof(), migrate_type, self.page(tail).next(), count);
         self.count_free(PageCount(count), migrate_type, u64::wrapping_sub);
     }
 
     /// Puts a chain of single pages, linked to each other and tagged as free, at the head of their list.
-    #[cfg(feature = "policy-clusters")]
     pub(super) fn splice_head(&mut self, migrate_type: MigrateType, (first, tail): (Pfn, Pfn), count: u64) {
         let list = self.list_for(Order::ZERO, migrate_type, Access::Write);
         list.splice_front(self.map, self.platform, first, tail);

@@ -10,7 +10,7 @@ pub(crate) trait MechanismTypes {
     type State: AllAtomic;
     /// In the counters of each CPU and zone.
     type Counts: AllAtomic;
-    /// In the view of a zone: the mechanisms' own tables.
+    /// In the view of a zone: the mechanisms' tables.
     type Tables: Copy;
 }
 
@@ -21,5 +21,5 @@ pub(crate) struct Mechanisms;
 pub(crate) type MechanismState = <Mechanisms as MechanismTypes>::State;
 /// What the mechanisms count for one CPU in one zone.
 pub(crate) type MechanismCounts = <Mechanisms as MechanismTypes>::Counts;
-/// The tables of all mechanisms, as one zone uses them.
+/// The tables of all mechanisms.
 pub(crate) type MechanismTables = <Mechanisms as MechanismTypes>::Tables;

@@ -20,7 +20,7 @@
 //! | [`collect`] | a request that would fail, compaction, isolation, a change of the policy | returns to the free lists, merged, what the mechanism holds |
 //! | [`BlockHooks`] | the free area | learns of blocks that join and leave free lists |
 //! | [`validate_held`], [`validate_lists`], [`validate_free_block`] | the validator | checks the mechanism's equations |
-//! | [`statistics`], [`held_pages_racy`], … | statistics and watermarks | reports counts |
+//! | [`MechanismCounts::of`], [`held_pages_racy`], … | statistics and watermarks | reports counts |
 //!
 //! # Protocol
 //!
@@ -34,23 +34,20 @@
 
 use super::batch::Batch;
 use super::block_list::Place;
-use super::counters::TransferCounters;
 use super::free_area::BlockHooks;
 use super::mechanisms::{MechanismTypes, Mechanisms};
 use super::policy::ZonePolicy;
 use super::state::{Reserves, Zone};
 use super::view::{LockedZone, ZoneView};
 use super::watermark::WatermarkLevel;
+use crate::control::{ControlRegion, TablePlanner, TableSpan};
 use crate::page::{Link, Residence, Tag};
 use crate::platform::{Access, Activity, LineKind, Platform, SharedLine};
-#[cfg(feature = "policy-deferred-merge")]
-use crate::sync::Ordering;
-use crate::sync::all_atomic;
+use crate::sync::{AtomicU16, all_atomic};
 use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn, PfnRange, ZoneKind};
 
 mod clusters;
 mod cpu_owned;
-#[cfg(feature = "policy-deferred-merge")]
 mod deferred_merge;
 mod depot;
 mod exchange;
@@ -58,21 +55,14 @@ mod pagewise;
 mod quiescence;
 mod statistics;
 mod table_sizes;
-mod tables;
 mod validate;
 
-#[cfg(all(test, feature = "policy-clusters", any(loom, shuttle)))]
-pub(crate) use clusters::HELD_RECORD;
-pub use clusters::{ClusterDrains, ClusterStatistics};
-pub use cpu_owned::CpuOwnedStatistics;
-pub use depot::DepotStatistics;
+pub(crate) use clusters::{batch_words, batch_words_bound};
 pub(crate) use exchange::{DrainReason, DrainSource, RefillRequest};
 pub(crate) use pagewise::ListLimits;
 pub(crate) use quiescence::{Quiescence, TransferStalled};
-pub(crate) use statistics::MechanismStatistics;
-pub use statistics::TransferStatistics;
+pub use statistics::{CounterInfo, CounterKind, CounterScope, MechanismCounts};
 pub(crate) use table_sizes::TableSizes;
-pub(crate) use tables::{TRANSFER_TABLES, TransferTables, batch_words, batch_words_bound, plan};
 pub(crate) use validate::{Found, Unsound};
 
 /// The state of all mechanisms in one zone.
@@ -80,35 +70,21 @@ pub(crate) use validate::{Found, Unsound};
 pub(crate) struct State {
     quiescence: quiescence::QuiescenceState,
     depot: depot::State,
-    #[cfg(feature = "policy-cpu-owned")]
     cpu_owned: cpu_owned::State,
     lists: ListState,
 }
 
-all_atomic!(State {
-    quiescence,
-    depot,
-    #[cfg(feature = "policy-cpu-owned")]
-    cpu_owned,
-    lists
-});
+all_atomic!(State { quiescence, depot, cpu_owned, lists });
 
 /// The state of mechanisms that change what is on the free lists: one cache line, as one hold of the lock uses all of it.
 #[repr(C, align(64))]
 #[derive(Default)]
 struct ListState {
-    #[cfg(feature = "policy-clusters")]
     clusters: clusters::State,
-    #[cfg(feature = "policy-deferred-merge")]
     deferred_merge: deferred_merge::State,
 }
 
-all_atomic!(ListState {
-    #[cfg(feature = "policy-clusters")]
-    clusters,
-    #[cfg(feature = "policy-deferred-merge")]
-    deferred_merge
-});
+all_atomic!(ListState { clusters, deferred_merge });
 
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<ListState>() <= 64, "one cache line");
@@ -116,44 +92,87 @@ const _: () = assert!(size_of::<ListState>() <= 64, "one cache line");
 /// What all mechanisms count for one CPU in one zone.
 #[derive(Default)]
 pub(crate) struct Counts {
-    #[cfg(feature = "policy-deferred-merge")]
     deferred_merge: deferred_merge::Counts,
-    #[cfg(feature = "policy-clusters")]
     clusters: clusters::Counts,
 }
 
-all_atomic!(Counts {
-    #[cfg(feature = "policy-deferred-merge")]
-    deferred_merge,
-    #[cfg(feature = "policy-clusters")]
-    clusters
-});
+all_atomic!(Counts { deferred_merge, clusters });
 
-/// The tables of all mechanisms, as one zone uses them.
+/// The number of tables that mechanisms have.
+pub(crate) const TRANSFER_TABLES: usize = 5;
+
+/// Where the mechanisms' tables lie.
+pub(crate) type TransferSpans = [TableSpan; TRANSFER_TABLES];
+
+/// The tables of all mechanisms.
 #[derive(Clone, Copy)]
-pub(crate) struct ZoneTables {
-    #[cfg(feature = "policy-clusters")]
+pub(crate) struct TransferTables {
     clusters: clusters::Table,
-    #[cfg(feature = "policy-cpu-owned")]
-    cpu_owned: cpu_owned::CpuOwnedTables,
-    depot: depot::Depot,
+    cpu_owned: cpu_owned::Tables,
+    depot: depot::Tables,
+}
+
+/// Plans the tables; `None` if they do not fit an address space.
+pub(crate) const fn plan(planner: &mut TablePlanner, sizes: &TableSizes) -> Option<TransferSpans> {
+    match (clusters::plan(planner, sizes), cpu_owned::plan(planner, sizes), depot::plan(planner, sizes)) {
+        (Some(clusters), Some([owners, lists]), Some([groups, shelves])) => {
+            Some([clusters, owners, lists, groups, shelves])
+        }
+        _ => None,
+    }
+}
+
+impl TransferTables {
+    /// The tables at spans that [`plan`] made; `None` if a span does not lie in the region.
+    ///
+    /// # Safety
+    ///
+    /// As for [`ControlRegion::table`].
+    pub(crate) unsafe fn carve(region: &ControlRegion, spans: &TransferSpans) -> Option<Self> {
+        let [clusters, owners, lists, groups, shelves] = *spans;
+        // SAFETY: passed on to the caller; each span is carved with one type, which is that of its plan.
+        unsafe {
+            Some(Self {
+                clusters: region.table(clusters)?,
+                cpu_owned: cpu_owned::Tables::carve(region, [owners, lists])?,
+                depot: depot::Tables::carve(region, [groups, shelves])?,
+            })
+        }
+    }
+
+    /// Prepares the tables of a new yard; `None` if its zones are not those that the tables were planned for.
+    pub(crate) fn assign(
+        &self,
+        zones: &[Zone],
+        mechanism: Mechanism,
+        batch: &dyn Fn(PageCount) -> PageCount,
+    ) -> Option<()> {
+        clusters::assign(self.clusters, zones, mechanism.merging(), batch)
+    }
+
+    /// Whether the tables have the lengths that a yard of that size, with these zones, needs.
+    pub(crate) fn fit(&self, zones: &[Zone], sizes: &TableSizes) -> bool {
+        clusters::fits(self.clusters, zones) && self.cpu_owned.fit(sizes) && self.depot.fit(sizes)
+    }
+
+    /// The cache group of each CPU.
+    pub(crate) fn cache_groups(&self) -> &'static [AtomicU16] {
+        self.depot.groups
+    }
 }
 
 impl MechanismTypes for Mechanisms {
     type State = State;
     type Counts = Counts;
-    type Tables = ZoneTables;
+    type Tables = TransferTables;
 }
 
 /// A mechanism with its knobs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mechanism {
     Pagewise(pagewise::Knobs),
-    #[cfg(feature = "policy-deferred-merge")]
     DeferredMerge,
-    #[cfg(feature = "policy-clusters")]
     Clusters(clusters::Knobs),
-    #[cfg(feature = "policy-cpu-owned")]
     CpuOwned,
     Depot,
 }
@@ -161,43 +180,41 @@ pub(crate) enum Mechanism {
 impl Mechanism {
     /// The mechanism and knobs of a policy; `None` if it is not compiled in.
     pub(crate) fn of(policy: ZonePolicy) -> Option<Self> {
-        match policy {
-            ZonePolicy::Vanilla => Some(Self::Pagewise(pagewise::Knobs::Batched)),
-            #[cfg(feature = "policy-pagewise-variants")]
-            ZonePolicy::BigPcp => Some(Self::Pagewise(pagewise::Knobs::Batched)),
-            #[cfg(feature = "policy-pagewise-variants")]
-            ZonePolicy::Vanilla416 => Some(Self::Pagewise(pagewise::Knobs::PickUnderLock)),
-            #[cfg(feature = "policy-pagewise-variants")]
-            ZonePolicy::Prefetch => Some(Self::Pagewise(pagewise::Knobs::PrefetchNext)),
-            #[cfg(feature = "policy-pagewise-variants")]
-            ZonePolicy::PrefetchBeforeLock => Some(Self::Pagewise(pagewise::Knobs::PrefetchBeforeLock)),
-            #[cfg(feature = "policy-pagewise-variants")]
-            ZonePolicy::LockPerPage => Some(Self::Pagewise(pagewise::Knobs::LockPerPage)),
-            #[cfg(feature = "policy-deferred-merge")]
-            ZonePolicy::SkipMerge => Some(Self::DeferredMerge),
-            #[cfg(feature = "policy-clusters")]
-            ZonePolicy::Cluster => Some(Self::Clusters(clusters::Knobs::Single)),
-            #[cfg(feature = "policy-clusters")]
-            ZonePolicy::ClusterBulk => Some(Self::Clusters(clusters::Knobs::Bulk)),
-            #[cfg(feature = "policy-cpu-owned")]
-            ZonePolicy::OwnedBlocks => Some(Self::CpuOwned),
-            ZonePolicy::Depot => Some(Self::Depot),
-            #[cfg(not(all(
-                feature = "policy-pagewise-variants",
-                feature = "policy-clusters",
-                feature = "policy-cpu-owned"
-            )))]
-            _ => None,
-        }
+        use pagewise::Knobs;
+        let (is_compiled_in, mechanism) = match policy {
+            ZonePolicy::Vanilla => (true, Self::Pagewise(Knobs::Batched)),
+            ZonePolicy::BigPcp => (pagewise::HAS_VARIANTS, Self::Pagewise(Knobs::Batched)),
+            ZonePolicy::Vanilla416 => (pagewise::HAS_VARIANTS, Self::Pagewise(Knobs::PickUnderLock)),
+            ZonePolicy::Prefetch => (pagewise::HAS_VARIANTS, Self::Pagewise(Knobs::PrefetchNext)),
+            ZonePolicy::PrefetchBeforeLock => (pagewise::HAS_VARIANTS, Self::Pagewise(Knobs::PrefetchBeforeLock)),
+            ZonePolicy::LockPerPage => (pagewise::HAS_VARIANTS, Self::Pagewise(Knobs::LockPerPage)),
+            ZonePolicy::SkipMerge => (deferred_merge::COMPILED_IN, Self::DeferredMerge),
+            ZonePolicy::Cluster => (clusters::COMPILED_IN, Self::Clusters(clusters::Knobs::Single)),
+            ZonePolicy::ClusterBulk => (clusters::COMPILED_IN, Self::Clusters(clusters::Knobs::Bulk)),
+            ZonePolicy::OwnedBlocks => (cpu_owned::COMPILED_IN, Self::CpuOwned),
+            ZonePolicy::Depot => (true, Self::Depot),
+        };
+        is_compiled_in.then_some(mechanism)
+    }
+
+    /// Whether that is a counter of this mechanism.
+    #[cfg(all(test, loom))]
+    pub(crate) fn counts(self, name: &str) -> bool {
+        let own: [&[CounterInfo]; 2] = match self {
+            Self::Pagewise(_) => [&[], &[]],
+            Self::DeferredMerge => [deferred_merge::COUNTERS, &[]],
+            Self::Clusters(_) => [deferred_merge::COUNTERS, clusters::COUNTERS],
+            Self::CpuOwned => [cpu_owned::COUNTERS, &[]],
+            Self::Depot => [depot::COUNTERS, &[]],
+        };
+        own.iter().copied().flatten().any(|info| info.name == name)
     }
 
     /// How the mechanism treats single pages that a drain frees.
-    #[cfg(feature = "policy-deferred-merge")]
     pub(in crate::zone::transfer) fn merging(self) -> deferred_merge::Merging {
         match self {
             Self::DeferredMerge => deferred_merge::Merging::Deferred,
-            #[cfg(feature = "policy-clusters")]
-            Self::Clusters(_) => deferred_merge::Merging::Clustered,
+            Self::Clusters(_) => deferred_merge::Merging::Grouped,
             _ => deferred_merge::Merging::AtOnce,
         }
     }
@@ -209,10 +226,10 @@ impl Mechanism {
 }
 
 /// The mechanisms that are compiled in, as a set of bits.
-pub(crate) const COMPILED_IN: u64 = (cfg!(feature = "policy-pagewise-variants") as u64)
-    | (cfg!(feature = "policy-deferred-merge") as u64) << 1
-    | (cfg!(feature = "policy-clusters") as u64) << 2
-    | (cfg!(feature = "policy-cpu-owned") as u64) << 3;
+pub(crate) const COMPILED_IN: u64 = pagewise::HAS_VARIANTS as u64
+    | (deferred_merge::COMPILED_IN as u64) << 1
+    | (clusters::COMPILED_IN as u64) << 2
+    | (cpu_owned::COMPILED_IN as u64) << 3;
 
 /// The limits that a policy gives the per-CPU lists; `None` if they are as the yard sizes them.
 pub(crate) fn list_limits(policy: ZonePolicy) -> Option<ListLimits> {
@@ -228,22 +245,17 @@ pub(crate) fn fetch<P: Platform>(view: ZoneView<'_, P>, refill: RefillRequest, d
     view.platform.begin_activity(Activity::Refill);
     let got = match Mechanism::in_force(view.zone) {
         Mechanism::Pagewise(knobs) => knobs.fetch(view, refill, deliver),
-        #[cfg(feature = "policy-deferred-merge")]
-        Mechanism::DeferredMerge => pagewise::fetch(view, refill, deliver),
-        #[cfg(feature = "policy-clusters")]
-        Mechanism::Clusters(knobs) if refill.blocks.order == Order::ZERO => {
+        Mechanism::Clusters(knobs) if clusters::COMPILED_IN && refill.blocks.order == Order::ZERO => {
             clusters::fetch(view, refill, knobs, deliver)
         }
-        #[cfg(feature = "policy-clusters")]
-        Mechanism::Clusters(_) => pagewise::fetch(view, refill, deliver),
-        #[cfg(feature = "policy-cpu-owned")]
-        Mechanism::CpuOwned => cpu_owned::fetch(view, refill, deliver),
+        Mechanism::CpuOwned if cpu_owned::COMPILED_IN => cpu_owned::fetch(view, refill, deliver),
         Mechanism::Depot => {
             match refill.batch_type.and_then(|list_type| depot::ListAccess::open(view, refill.cpu, list_type)) {
                 Some(access) => access.fetch(refill, deliver),
                 None => pagewise::fetch(view, refill, deliver),
             }
         }
+        _ => pagewise::fetch(view, refill, deliver),
     };
     view.platform.end_activity(Activity::Refill, PageCount((got as u64) << refill.blocks.order.0));
     got
@@ -303,25 +315,17 @@ impl<'a, P: Platform> Drain<'a, P> {
     fn free(&mut self, batch: &Batch, order: Order) {
         let Self { view, cpu, .. } = *self;
         self.pages = self.pages.map(|pages| pages + ((batch.len() as u64) << order.0));
-        #[cfg(feature = "policy-cpu-owned")]
         if view.has_cpu_owned_racy() {
             return cpu_owned::give_back(&mut self.locked, view, (cpu, self.reason), batch, order);
         }
-        #[cfg(feature = "policy-deferred-merge")]
-        let defers = order == Order::ZERO && self.reason == DrainReason::Overflow;
+        let defers = deferred_merge::COMPILED_IN && order == Order::ZERO && self.reason == DrainReason::Overflow;
         match self.mechanism {
             Mechanism::Pagewise(knobs) => knobs.give_back(&mut self.locked, view, cpu, batch, order),
-            #[cfg(feature = "policy-deferred-merge")]
-            Mechanism::DeferredMerge if defers => {
-                deferred_merge::give_back(self.locked.get_or_insert_with(|| view.lock_for(cpu)), batch);
-            }
-            #[cfg(feature = "policy-clusters")]
-            Mechanism::Clusters(clusters::Knobs::Single) if defers => {
-                deferred_merge::give_back(self.locked.get_or_insert_with(|| view.lock_for(cpu)), batch);
-            }
-            #[cfg(feature = "policy-clusters")]
-            Mechanism::Clusters(clusters::Knobs::Bulk) if defers => {
+            Mechanism::Clusters(clusters::Knobs::Bulk) if clusters::COMPILED_IN && defers => {
                 clusters::give_back(&mut self.locked, view, cpu, batch);
+            }
+            Mechanism::DeferredMerge | Mechanism::Clusters(_) if defers => {
+                deferred_merge::give_back(self.locked.get_or_insert_with(|| view.lock_for(cpu)), batch);
             }
             _ => pagewise::give_back(&mut self.locked, view, cpu, batch, order),
         }
@@ -351,11 +355,9 @@ impl<P: Platform> Drop for Drain<'_, P> {
 
 /// Frees a block that the caller owns past the per-CPU lists.
 pub(crate) fn give_back_block<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, pfn: Pfn, order: Order) {
-    #[cfg(feature = "policy-cpu-owned")]
     if cpu_owned::free_to_owner(view, cpu, pfn, order) == cpu_owned::FreedTo::Owner {
         return;
     }
-    let _ = cpu;
     let mut locked = view.lock();
     locked.free_to_pageblocks(pfn, order, Residence::Resident);
     locked.count_direct_free(order);
@@ -395,14 +397,10 @@ pub(crate) fn collect<P: Platform>(view: ZoneView<'_, P>, what: Collect) -> Resu
     let mut collected = Collected::default();
     match what {
         Collect::All => return collect_all(view).map(|()| collected),
-        #[cfg(feature = "policy-cpu-owned")]
         Collect::Pageblock(pfn) => cpu_owned::give_up(view, pfn),
-        #[cfg(feature = "policy-deferred-merge")]
         Collect::Merges(frames) if view.has_unmerged_racy() => {
             collected.merges = deferred_merge::merge_range(view, frames);
         }
-        #[cfg(not(feature = "policy-cpu-owned"))]
-        Collect::Pageblock(_) => {}
         Collect::Merges(_) => {}
         Collect::For(order, migrate_type) => collected.any = depot::collect_for(view, order, migrate_type),
         Collect::InBackground => depot::collect_in_background(view),
@@ -412,17 +410,9 @@ pub(crate) fn collect<P: Platform>(view: ZoneView<'_, P>, what: Collect) -> Resu
 
 fn collect_all<P: Platform>(view: ZoneView<'_, P>) -> Result<(), TransferStalled> {
     view.platform.begin_activity(Activity::Collect);
-    let mechanism = Mechanism::in_force(view.zone);
-    #[cfg(feature = "policy-clusters")]
-    clusters::collect(view, mechanism.merging());
-    #[cfg(all(feature = "policy-deferred-merge", not(feature = "policy-clusters")))]
-    {
-        use deferred_merge::Rest;
-        let rest = if mechanism == Mechanism::DeferredMerge { Rest::Stays } else { Rest::Unmarked };
-        deferred_merge::collect(view, rest, || false);
+    if deferred_merge::COMPILED_IN {
+        clusters::collect(view, Mechanism::in_force(view.zone).merging());
     }
-    let _ = mechanism;
-    #[cfg(feature = "policy-cpu-owned")]
     cpu_owned::collect(view);
     let collected = depot::collect(view);
     view.platform.end_activity(Activity::Collect, PageCount(0));
@@ -431,21 +421,12 @@ fn collect_all<P: Platform>(view: ZoneView<'_, P>) -> Result<(), TransferStalled
 
 /// Whether mechanisms hold free blocks that [`collect`] would return, or a collector has some in transit. Possibly stale.
 pub(crate) fn holds_blocks_racy<P: Platform>(view: ZoneView<'_, P>) -> bool {
-    #[cfg(feature = "policy-cpu-owned")]
-    if view.has_cpu_owned_racy() {
-        return true;
-    }
-    view.is_depot_in_use_racy()
+    view.has_cpu_owned_racy() || view.is_depot_in_use_racy()
 }
 
 /// Whether a mechanism holds the pageblock around a frame, so that none of it may go to the free lists. Exact under the zone lock.
 pub(crate) fn holds_pageblock<P: Platform>(locked: &LockedZone<'_, P>, pfn: Pfn) -> bool {
-    #[cfg(feature = "policy-cpu-owned")]
-    if cpu_owned::is_owned(**locked, pfn) {
-        return true;
-    }
-    let _ = (locked, pfn);
-    false
+    cpu_owned::is_owned(**locked, pfn)
 }
 
 /// Whether empty lists have to be locked too by a caller that waits for transfers: batches may move past lists that look empty.
@@ -477,163 +458,120 @@ impl<P: Platform> ZoneView<'_, P> {
 
 /// Free frames that mechanisms hold and that count as free. Possibly stale.
 pub(crate) fn held_pages_racy<P: Platform>(view: ZoneView<'_, P>) -> PageCount {
-    view.mechanisms.depot.pages_racy()
+    view.depot().pages_racy()
 }
 
 /// The part of [`held_pages_racy`] of one migration type. Possibly stale.
 pub(crate) fn held_pages_of_racy<P: Platform>(view: ZoneView<'_, P>, migrate_type: MigrateType) -> PageCount {
-    view.mechanisms.depot.pages_of_racy(migrate_type)
+    view.depot().pages_of_racy(migrate_type)
 }
 
 /// Free frames whose merge is deferred. Possibly stale.
 pub(crate) fn unmerged_pages_racy(zone: &Zone) -> PageCount {
-    #[cfg(feature = "policy-deferred-merge")]
-    return PageCount(zone.mechanisms.lists.deferred_merge.skipped_racy());
-    #[cfg(not(feature = "policy-deferred-merge"))]
-    {
-        let _ = zone;
-        PageCount(0)
-    }
+    PageCount(zone.mechanisms.lists.deferred_merge.skipped_racy())
 }
 
 impl<P: Platform> BlockHooks for LockedZone<'_, P> {
     #[inline(always)]
     fn block_added(&mut self, pfn: Pfn, tag: Tag, neighbour: Link, place: Place) {
-        #[cfg(feature = "policy-clusters")]
         if tag.order() == Order::ZERO
             && tag.residence() == Residence::Resident
             && self.zone.mechanisms.lists.clusters.is_joining()
         {
             clusters::join(self, pfn, tag, self.map.linked(neighbour), place);
         }
-        let _ = (pfn, tag, neighbour, place);
     }
 
     #[inline(always)]
     fn block_removed(&mut self, pfn: Pfn, tag: Tag, prev: Link) {
-        #[cfg(feature = "policy-deferred-merge")]
-        if tag.has_listing() {
+        if deferred_merge::COMPILED_IN && tag.has_marks() {
             leave_list(self, pfn, tag, prev);
         }
-        let _ = (pfn, tag, prev);
     }
 
     #[inline(always)]
     fn block_relinked(&mut self, pfn: Pfn, tag: Tag) {
-        #[cfg(feature = "policy-deferred-merge")]
-        if tag.is_merge_skipped() {
+        if deferred_merge::COMPILED_IN && tag.is_merge_skipped() {
             // Its buddy may still be free.
             deferred_merge::mark_skipped(self, pfn);
         }
-        let _ = (pfn, tag);
     }
 
     #[inline(always)]
     fn only_looks_free(&self, pfn: Pfn, tag: Tag) -> bool {
-        #[cfg(feature = "policy-clusters")]
-        return tag.is_clustered() && !clusters::is_in_listed_cluster(self, pfn);
-        #[cfg(not(feature = "policy-clusters"))]
-        {
-            let _ = (pfn, tag);
-            false
-        }
+        self.may_be_in_transit(tag) && !clusters::is_in_listed_cluster(self, pfn)
     }
 
     #[inline(always)]
     fn may_be_in_transit(&self, tag: Tag) -> bool {
-        cfg!(feature = "policy-clusters") && tag.is_clustered()
+        clusters::COMPILED_IN && tag.is_tentative()
     }
 }
 
-#[cfg(feature = "policy-deferred-merge")]
 #[cold]
 #[inline(never)]
 fn leave_list<P: Platform>(locked: &mut LockedZone<'_, P>, pfn: Pfn, tag: Tag, prev: Link) {
     if tag.is_merge_skipped() {
         locked.sub_skipped(1);
     }
-    #[cfg(feature = "policy-clusters")]
-    if tag.is_clustered() {
+    if tag.is_tentative() {
         clusters::leave(locked, pfn, tag, prev);
     }
-    let _ = (pfn, prev);
 }
 
 /// Checks what the mechanisms hold beside the free lists, and counts it. For a yard at rest.
 pub(crate) fn validate_held<P: Platform>(view: ZoneView<'_, P>, found: &mut Found) -> Result<(), Unsound> {
     depot::validate(view, found)?;
-    #[cfg(feature = "policy-cpu-owned")]
-    cpu_owned::validate(view, found)?;
-    Ok(())
+    cpu_owned::validate(view, found)
 }
 
 /// Checks what the mechanisms keep about the free lists, whose links are sound and which have `unmerged` marked pages.
 pub(crate) fn validate_lists<P: Platform>(locked: &LockedZone<'_, P>, unmerged: u64) -> Result<(), Unsound> {
     validate::compare("pages that skipped merging", unmerged_pages_racy(locked.zone).0, unmerged)?;
-    #[cfg(feature = "policy-clusters")]
-    clusters::validate(locked)?;
-    Ok(())
+    clusters::validate(locked)
 }
 
 /// Checks a block on the zone's free lists.
 pub(crate) fn validate_free_block<P: Platform>(view: ZoneView<'_, P>, pfn: Pfn, order: Order) -> Result<(), Unsound> {
-    #[cfg(feature = "policy-cpu-owned")]
-    cpu_owned::validate_free_block(view, pfn, order)?;
-    let _ = (view, pfn, order);
-    Ok(())
+    cpu_owned::validate_free_block(view, pfn, order)
 }
 
-/// What the mechanisms counted for one CPU, or for all that does not come from a CPU's lists.
-pub(crate) fn counted(counters: &TransferCounters) -> TransferStatistics {
-    let mut sum = TransferStatistics::default();
-    let counts = &counters.mechanisms;
-    #[cfg(feature = "policy-deferred-merge")]
-    {
-        sum.skipped_merges = counts.deferred_merge.skipped_merges.load(Ordering::Relaxed);
-        sum.later_merges = counts.deferred_merge.later_merges.load(Ordering::Relaxed);
-    }
-    #[cfg(feature = "policy-clusters")]
-    {
-        (sum.detachments, sum.detached_pages) = counts.clusters.detached();
-        sum.drains = counts.clusters.drains();
-    }
-    let _ = (counts, &mut sum);
-    sum
-}
+/// The counters of each mechanism.
+const COUNTERS: [&[CounterInfo]; 5] =
+    [quiescence::COUNTERS, deferred_merge::COUNTERS, clusters::COUNTERS, cpu_owned::COUNTERS, depot::COUNTERS];
 
-/// The state of the mechanisms in a zone; `counted` is the sum of [`counted`] over all CPUs.
-pub(crate) fn statistics<P: Platform>(view: ZoneView<'_, P>, counted: &TransferStatistics) -> MechanismStatistics {
-    let state = &view.zone.mechanisms;
-    let waits = state.quiescence.waits();
-    let mut clusters = ClusterStatistics {
-        unmerged: unmerged_pages_racy(view.zone),
-        skipped_merges: counted.skipped_merges,
-        later_merges: counted.later_merges,
-        detachments: counted.detachments,
-        detached_pages: counted.detached_pages,
-        drains: counted.drains,
-        waits: waits[0],
-        wait_rounds: waits[1],
-        stalls: waits[2],
-        ..ClusterStatistics::default()
-    };
-    #[cfg(feature = "policy-clusters")]
-    state.lists.clusters.add_to(&mut clusters);
-    let _ = &mut clusters;
-    MechanismStatistics {
-        clusters,
-        cpu_owned: cpu_owned_statistics(view, None),
-        depot: view.mechanisms.depot.statistics(),
+impl MechanismCounts {
+    /// The number of counters.
+    pub const COUNT: usize = statistics::count_all(&COUNTERS);
+    /// The counters, in the order of their values.
+    pub const INFOS: &'static [CounterInfo] = &statistics::join::<{ Self::COUNT }>(&COUNTERS);
+
+    /// What the mechanisms counted for a CPU in a zone; without a CPU, for the zone and for all that does not come from a CPU's
+    /// lists.
+    pub(crate) fn of<P: Platform>(view: ZoneView<'_, P>, cpu: Option<CpuId>) -> Self {
+        let counts = &cpu.map_or(view.zone.counters(), |cpu| view.counters_of(cpu)).mechanisms;
+        let mut values = quiescence::count(view, counts, cpu)
+            .into_iter()
+            .chain(deferred_merge::count(view, counts, cpu))
+            .chain(clusters::count(view, counts, cpu))
+            .chain(cpu_owned::count(view, counts, cpu))
+            .chain(depot::count(view, counts, cpu));
+        Self(core::array::from_fn(|_| values.next().flatten()))
     }
 }
 
-/// The pageblocks that one CPU owns, or all CPUs.
-pub(crate) fn cpu_owned_statistics<P: Platform>(view: ZoneView<'_, P>, cpu: Option<CpuId>) -> CpuOwnedStatistics {
-    #[cfg(feature = "policy-cpu-owned")]
-    return view.mechanisms.cpu_owned.statistics(view.id, cpu);
-    #[cfg(not(feature = "policy-cpu-owned"))]
-    {
-        let _ = (view, cpu);
-        CpuOwnedStatistics::default()
-    }
+/// Frames that mechanisms hold as if on per-CPU lists, and what was freed to them past those lists.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct HeldFrames {
+    /// Free frames of pageblocks that CPUs own.
+    pub(crate) pages: PageCount,
+    /// Blocks freed to them.
+    pub(crate) direct_frees: u64,
+    /// Frames of these blocks.
+    pub(crate) direct_pages_freed: u64,
+}
+
+/// See [`HeldFrames`]. Possibly stale.
+pub(crate) fn held_for_cpus_racy<P: Platform>(view: ZoneView<'_, P>) -> HeldFrames {
+    cpu_owned::held_racy(view)
 }

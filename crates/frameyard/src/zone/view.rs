@@ -12,7 +12,6 @@
 use super::allocation_map::AllocationMap;
 use super::counters::TransferCounters;
 use super::exclusive::add_exclusive;
-#[cfg(feature = "policy-clusters")]
 use super::exclusive::sub_exclusive;
 use super::mechanisms::MechanismTables;
 use super::pageblock::PageblockMap;
@@ -20,7 +19,7 @@ use super::state::Zone;
 use crate::locks::LockHold;
 use crate::memmap::{Located, MemMap};
 use crate::page::{PageRef, Tag};
-use crate::platform::{Access, LineKind, LockId, Platform, SharedLine};
+use crate::platform::{Access, LineKind, LockId, Platform, SharedLine, copied_views};
 use crate::units::{CpuId, Geometry, MigrateType, Order, PageCount, Pfn, ZoneId};
 
 /// A zone and what its operations need.
@@ -38,13 +37,7 @@ pub(crate) struct ZoneView<'a, P> {
     pub(crate) mechanisms: MechanismTables,
 }
 
-impl<P> Clone for ZoneView<'_, P> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<P> Copy for ZoneView<'_, P> {}
+copied_views!(ZoneView);
 
 impl<'a, P: Platform> ZoneView<'a, P> {
     #[inline(always)]
@@ -88,7 +81,6 @@ impl<'a, P: Platform> ZoneView<'a, P> {
 }
 
 /// Proves that the caller holds a zone lock.
-#[cfg(feature = "policy-clusters")]
 #[derive(Clone, Copy)]
 pub(super) struct HoldProof<'h>(#[expect(dead_code, reason = "a proof has no use but to exist")] &'h LockHold);
 
@@ -114,7 +106,6 @@ impl<'a, P: Platform> ZoneHold<'a, P> {
         Self { id, zone, platform, counters, moved: 0, hold, _guard: guard }
     }
 
-    #[cfg(feature = "policy-clusters")]
     pub(super) fn proof(&self) -> HoldProof<'_> {
         HoldProof(&self.hold)
     }
@@ -126,7 +117,6 @@ impl<'a, P: Platform> ZoneHold<'a, P> {
     }
 
     /// Subtracts from the zone's count of free frames.
-    #[cfg(feature = "policy-clusters")]
     #[inline(always)]
     pub(super) fn sub_free_pages(&self, pages: u64) {
         sub_exclusive(&self.zone.free_pages, pages);
@@ -187,7 +177,6 @@ impl<'a, P: Platform> LockedZone<'a, P> {
         self.hold.counters
     }
 
-    #[cfg(feature = "policy-clusters")]
     pub(super) fn proof(&self) -> HoldProof<'_> {
         self.hold.proof()
     }

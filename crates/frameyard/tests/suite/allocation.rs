@@ -26,7 +26,7 @@ fn blocks_are_aligned_and_disjoint() {
             let pfn = yard.alloc(order, Gfp::KERNEL).unwrap();
             assert!(pfn.is_aligned(order));
             for offset in 0..order.pages().0 {
-                assert!(frames.insert(pfn + PageCount(offset)), "{pfn} was handed out twice");
+                assert!(frames.insert(pfn + PageCount(offset)), "{pfn} was allocated twice");
             }
             blocks.push((pfn, order));
         }
@@ -153,7 +153,7 @@ fn bad_orders_and_flags_are_refused() {
 }
 
 #[test]
-fn exact_sizes_keep_only_what_was_asked_for() {
+fn exact_sizes_keep_only_the_requested_frames() {
     let yard = Fixture::small(1, 16 * MIB);
     for count in [1, 3, 7, 100, 513, 1000, 1024].map(PageCount) {
         let before = yard.stats().free_pages();
@@ -250,7 +250,7 @@ fn free_range_refuses_partial_blocks() {
 }
 
 #[test]
-fn bulk_allocation_fills_what_it_can() {
+fn bulk_allocation_returns_as_many_blocks_as_are_free() {
     let yard = Fixture::small(1, 16 * MIB);
     let mut frames = vec![Pfn(0); 1000];
     assert_eq!(yard.alloc_bulk(Gfp::KERNEL, &mut frames).unwrap(), 1000);

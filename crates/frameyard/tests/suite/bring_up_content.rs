@@ -122,7 +122,7 @@ on_machines! {
 }
 
 #[test]
-fn the_reference_map_holds_what_the_machine_has() {
+fn the_reference_map_equals_the_memory_of_the_machine() {
     run_on(0);
     for machine in crate::maps::machines() {
         let yard = machine.bring_up(reference(MapContent::Zero));

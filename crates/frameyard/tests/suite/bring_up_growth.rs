@@ -195,7 +195,7 @@ fn counts_are_served_from_deferred_memory() {
 }
 
 #[test]
-fn particular_ranges_come_up_block_by_block() {
+fn single_ranges_are_initialised_block_by_block() {
     run_on(0);
     for mode in LATE {
         let yard = plain().bring_up(way(mode));
@@ -265,7 +265,7 @@ fn uninitialised_frames_are_reported_as_such() {
 }
 
 #[test]
-fn a_caller_can_bring_up_what_he_likes() {
+fn a_caller_can_initialise_any_range() {
     run_on(0);
     for mode in LATE {
         let machine = Machine { memory: vec![(frames(0x605, 0xe00), NodeId(0))], ..one_zone() };
@@ -294,7 +294,7 @@ fn a_caller_can_bring_up_what_he_likes() {
 }
 
 #[test]
-fn sections_without_memory_cannot_be_brought_up() {
+fn sections_without_memory_cannot_be_initialised() {
     run_on(0);
     let yard = one_zone().bring_up(way(InitMode::Lazy));
     assert_eq!(yard.init().range(frames(0x700, 0x701)), Err(InitError::OutsideMap(frames(0x700, 0x800))));
@@ -315,7 +315,7 @@ fn idle_worker_initialises_all_sections() {
 }
 
 #[test]
-fn poisoned_frames_come_up_poisoned() {
+fn initialisation_poisons_free_frames() {
     run_on(0);
     let machine = Machine { memory: vec![(frames(0x805, 0xd02), NodeId(0))], ..one_zone() };
     for mode in InitMode::ALL {
@@ -430,7 +430,7 @@ fn short_deferred_memory_promises_no_large_block() {
     for at in [1, 3, 5].map(order) {
         assert!(yard.alloc(at, Gfp::NOWAIT).is_err());
     }
-    assert_eq!((locked(), yard.watch().pages()), (before, 0), "nothing is locked or brought up for them");
+    assert_eq!((locked(), yard.watch().pages()), (before, 0), "nothing is locked or initialised for them");
     let pfn = yard.alloc(Order::ZERO, Gfp::NOWAIT).unwrap();
     yard.free(pfn, Order::ZERO).unwrap();
 }

@@ -51,7 +51,7 @@ impl Town {
     fn claim(&self, range: PfnRange, mark: u32) {
         for owner in self.owners(range) {
             let before = owner.swap(mark, Ordering::Relaxed);
-            assert_eq!(before, 0, "{range} was handed out to {mark}, but {before} holds a frame of it");
+            assert_eq!(before, 0, "{range} was allocated to {mark}, but {before} holds a frame of it");
         }
     }
 
@@ -235,7 +235,7 @@ fn concurrent_initialisation_loses_nothing() {
 }
 
 #[test]
-fn a_yard_that_poisons_comes_up_in_use() {
+fn a_poisoning_yard_initialises_while_in_use() {
     every_init(|init, seed| {
         live(init, Poisoning::On, seed, 300, Arc::default(), |yard| assert_eq!(yard.init().finish(), Ok(())));
     });

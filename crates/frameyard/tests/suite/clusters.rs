@@ -6,6 +6,8 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 
 use crate::fixture::{Fixture, Frames, Moment, order};
+use crate::random_actions::{long_lives_under, random_actions_with_lists};
+use crate::stress::live_under;
 use frameyard::AllocError;
 use frameyard::boot::ZoneLimits;
 use frameyard::compaction::{CompactEffort, CompactRequest, CompactResult};
@@ -13,7 +15,7 @@ use frameyard::owners::Owners;
 use frameyard::page::{FrameState, PAGE_WORDS};
 use frameyard::platform::Access;
 use frameyard::policy::ZonePolicy;
-use frameyard::stats::ClusterStatistics;
+use frameyard::stats::MechanismCounts;
 use frameyard::units::ZoneKind;
 use frameyard::validate::ValidateError;
 use frameyard::watermarks::{PcpSizing, WatermarkOptions};
@@ -55,8 +57,8 @@ fn take_all(yard: &Fixture) -> Vec<Pfn> {
     pages
 }
 
-fn counted(yard: &Fixture) -> ClusterStatistics {
-    yard.zone(ZONE).clusters()
+fn counted(yard: &Fixture) -> MechanismCounts {
+    yard.zone(ZONE).mechanism_counts()
 }
 
 fn free_blocks(yard: &Fixture, at: u8) -> u64 {
@@ -76,14 +78,17 @@ fn pages_that_overflow_a_list_are_not_merged_until_compaction_meets_them() {
     let whole = free_blocks(&yard, 9);
     overflow(&yard, 4096);
     let before = counted(&yard);
-    assert!(before.skipped_merges >= 4000 && before.later_merges == 0, "{before:?}");
-    assert_eq!(before.unmerged.0, before.skipped_merges);
-    assert!(free_blocks(&yard, 0) >= before.unmerged.0);
+    assert!(before.get("skipped_merges") >= 4000 && before.get("later_merges") == 0, "{before:?}");
+    assert_eq!(before.get("unmerged_pages"), before.get("skipped_merges"));
+    assert!(free_blocks(&yard, 0) >= before.get("unmerged_pages"));
     yard.compaction().zone(ZONE, CompactRequest::WHOLE_ZONE, &Owners::NONE);
     yard.validate().unwrap();
     let after = counted(&yard);
     // All but what the free scanner's pageblock holds, and pages whose buddies are on lists.
-    assert!(after.later_merges >= 1500 && after.unmerged.0 < before.unmerged.0 / 4, "{after:?}");
+    assert!(
+        after.get("later_merges") >= 1500 && after.get("unmerged_pages") < before.get("unmerged_pages") / 4,
+        "{after:?}"
+    );
     assert!(free_blocks(&yard, 9) + 2 >= whole);
 }
 
@@ -106,11 +111,11 @@ fn little_free_memory_is_compacted_where_all_of_it_could_merge() {
     let pages = take_all(&yard);
     let (some, others): (Vec<Pfn>, Vec<Pfn>) = pages.iter().partition(|pfn| (0x1200..0x1400).contains(&pfn.0));
     give(&yard, some);
-    assert!(counted(&yard).unmerged.0 >= 490, "{:?}", counted(&yard));
+    assert!(counted(&yard).get("unmerged_pages") >= 490, "{:?}", counted(&yard));
     // Too little to move anything to, were that needed.
     let request = CompactRequest::for_order(order(8), CompactEffort::Sync);
     assert_eq!(yard.compaction().zone(ZONE, request, &Owners::NONE).result, CompactResult::Success);
-    assert!(counted(&yard).later_merges > 0 && free_blocks(&yard, 8) > 0);
+    assert!(counted(&yard).get("later_merges") > 0 && free_blocks(&yard, 8) > 0);
     give(&yard, others);
 }
 
@@ -128,25 +133,30 @@ fn frees_merge_again_when_compaction_has_failed() {
     assert_eq!(yard.compaction().zone(ZONE, request, &Owners::NONE).result, CompactResult::Complete);
     assert_eq!(yard.compaction().zone(ZONE, request, &Owners::NONE).result, CompactResult::Deferred);
     assert!(yard.zone(ZONE).compaction().considered > 0);
-    let before = counted(&yard).skipped_merges;
+    let before = counted(&yard).get("skipped_merges");
     give(&yard, kept);
-    assert_eq!(counted(&yard).skipped_merges, before, "merging is missed, so it is not skipped");
+    assert_eq!(counted(&yard).get("skipped_merges"), before, "merging is missed, so it is not skipped");
     yard.validate().unwrap();
 }
 
 #[test]
 fn a_refill_takes_a_whole_cluster_in_one_step() {
     let yard = yard(ZonePolicy::Cluster, 256);
-    assert_eq!((counted(&yard).limit, counted(&yard).clusters), (64, PAGES / 64));
+    assert_eq!((counted(&yard).get("cluster_pages_max"), counted(&yard).get("clusters_max")), (64, PAGES / 64));
     overflow(&yard, 4096);
     let before = counted(&yard);
-    assert!(before.in_use >= 55 && before.used_up == 0, "{before:?}");
+    assert!(before.get("clusters_in_use") >= 55 && before.get("clusters_used_up") == 0, "{before:?}");
     let refills = yard.zone(ZONE).statistics().refills;
     let frames = take(&yard, 1024);
     let (after, refilled) = (counted(&yard), yard.zone(ZONE).statistics().refills - refills);
-    assert!(after.detachments - before.detachments >= refilled && refilled >= 12, "{refilled} refills, {after:?}");
     assert!(
-        (after.detached_pages - before.detached_pages) / (after.detachments - before.detachments) >= 50,
+        after.get("cluster_cuts") - before.get("cluster_cuts") >= refilled && refilled >= 12,
+        "{refilled} refills, {after:?}"
+    );
+    assert!(
+        (after.get("cluster_cut_pages") - before.get("cluster_cut_pages"))
+            / (after.get("cluster_cuts") - before.get("cluster_cuts"))
+            >= 50,
         "{after:?}"
     );
     give(&yard, frames);
@@ -157,8 +167,9 @@ fn a_refill_takes_a_whole_cluster_in_one_step() {
 fn drains_of_a_batch_enter_as_one_cluster() {
     let yard = yard(ZonePolicy::ClusterBulk, 256);
     overflow(&yard, 4096);
-    let drains = counted(&yard).drains[MigrateType::Movable.index()];
-    assert!(drains.drains >= 55 && drains.ideal == drains.drains && drains.whole == drains.drains, "{drains:?}");
+    let [drains, full, spliced] = ["overflow_drains_movable", "full_batch_drains_movable", "cluster_drains_movable"]
+        .map(|name| counted(&yard).get(name));
+    assert!(drains >= 55 && (full, spliced) == (drains, drains), "{drains} drains, {full} full, {spliced} spliced");
     let frames = take(&yard, 2048);
     yard.validate().unwrap();
     give(&yard, frames);
@@ -171,14 +182,14 @@ fn nothing_skips_merging_while_a_list_is_emptied() {
     let frames = take(&yard, 1000);
     give(&yard, frames);
     yard.zone(ZONE).drain_cpu(CpuId(0));
-    assert_eq!((counted(&yard).skipped_merges, free_blocks(&yard, 10)), (0, blocks));
+    assert_eq!((counted(&yard).get("skipped_merges"), free_blocks(&yard, 10)), (0, blocks));
 }
 
 #[test]
 fn pages_stand_alone_when_all_clusters_are_in_use() {
     let yard = yard(ZonePolicy::Cluster, 12);
-    let clusters = counted(&yard).clusters;
-    assert_eq!((clusters, counted(&yard).limit), (PAGES / 3, 4));
+    let clusters = counted(&yard).get("clusters_max");
+    assert_eq!((clusters, counted(&yard).get("cluster_pages_max")), (PAGES / 3, 4));
     let pages = take_all(&yard);
     let (mut free, kept): (Vec<Pfn>, Vec<Pfn>) = pages.iter().partition(|pfn| pfn.0 % 2 == 0);
     give(&yard, free.iter().copied());
@@ -190,9 +201,9 @@ fn pages_stand_alone_when_all_clusters_are_in_use() {
             .for_each(|pfn| _ = yard.request_range(PfnRange::new(*pfn, PageCount(1)), Gfp::MOVABLE).range().unwrap());
         give(&yard, free.iter().copied());
         yard.validate().unwrap();
-        assert!(counted(&yard).in_use <= clusters);
+        assert!(counted(&yard).get("clusters_in_use") <= clusters);
     }
-    assert!(counted(&yard).used_up > 0, "{:?}", counted(&yard));
+    assert!(counted(&yard).get("clusters_used_up") > 0, "{:?}", counted(&yard));
     // Pages without a cluster are taken and joined like all pages, at the head of the list and, when they are isolated, at its tail.
     let pageblock = PfnRange::new(FIRST + PageCount(512), PageCount(512));
     let blocked = yard.request_range(pageblock, Gfp::MOVABLE).owners(&Owners::NONE).range();
@@ -208,11 +219,13 @@ fn pages_stand_alone_when_all_clusters_are_in_use() {
 #[test]
 fn zones_whose_batch_is_a_page_have_no_clusters() {
     let yard = yard(ZonePolicy::ClusterBulk, 4);
-    assert_eq!((counted(&yard).clusters, counted(&yard).limit), (0, 0));
+    assert_eq!((counted(&yard).get("clusters_max"), counted(&yard).get("cluster_pages_max")), (0, 0));
     overflow(&yard, 2000);
     let counted = counted(&yard);
     assert!(
-        counted.skipped_merges > 0 && (counted.in_use, counted.used_up, counted.detachments) == (0, 0, 0),
+        counted.get("skipped_merges") > 0
+            && (counted.get("clusters_in_use"), counted.get("clusters_used_up"), counted.get("cluster_cuts"))
+                == (0, 0, 0),
         "{counted:?}"
     );
 }
@@ -223,10 +236,10 @@ fn another_policy_finds_everything_merged_and_no_cluster() {
         let yard = yard(policy, 64);
         let blocks = free_blocks(&yard, 10);
         overflow(&yard, 5000);
-        assert!(counted(&yard).unmerged.0 > 0);
+        assert!(counted(&yard).get("unmerged_pages") > 0);
         yard.set_policy(ZonePolicy::Vanilla).unwrap();
         yard.validate().unwrap();
-        assert_eq!((counted(&yard).unmerged, counted(&yard).in_use), (PageCount(0), 0), "{policy}");
+        assert_eq!((counted(&yard).get("unmerged_pages"), counted(&yard).get("clusters_in_use")), (0, 0), "{policy}");
         assert_eq!(free_blocks(&yard, 10), blocks, "{policy}");
     }
 }
@@ -239,7 +252,7 @@ fn from_clusters_to_unmerged_pages_and_back_nothing_is_lost() {
         let frames = take(&yard, 700);
         yard.set_policy(policy).unwrap();
         yard.validate().unwrap();
-        assert!(policy != ZonePolicy::SkipMerge || counted(&yard).in_use == 0, "{policy}");
+        assert!(policy != ZonePolicy::SkipMerge || counted(&yard).get("clusters_in_use") == 0, "{policy}");
         give(&yard, frames);
     }
 }
@@ -254,7 +267,7 @@ fn a_range_is_taken_out_of_clusters() {
         yard.validate().unwrap();
         yard.free_range(taken).unwrap();
     }
-    assert_eq!(counted(&yard).stalls, 0);
+    assert_eq!(counted(&yard).get("cut_stalls"), 0);
 }
 
 /// Runs `meanwhile` while a thread of CPU 1 is stopped between granularity a cluster off and clearing its pages.
@@ -264,7 +277,7 @@ fn with_a_cut_in_progress(yard: &Fixture, meanwhile: impl FnOnce()) {
     }
     // One cluster, and nothing behind it: so no page is written before the lock is given back.
     overflow(yard, 320);
-    assert_eq!((counted(yard).in_use, counted(yard).unmerged), (1, PageCount(64)));
+    assert_eq!((counted(yard).get("clusters_in_use"), counted(yard).get("unmerged_pages")), (1, 64));
     let (stopped, goes_on) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
     let was_there = Arc::new(AtomicBool::new(false));
     yard.watch().spy_with({
@@ -293,7 +306,7 @@ fn with_a_cut_in_progress(yard: &Fixture, meanwhile: impl FnOnce()) {
 }
 
 #[test]
-fn whoever_waits_for_a_thread_stopped_in_a_cut_gives_up_and_nothing_is_lost() {
+fn a_wait_for_a_thread_stopped_in_a_detachment_ends_without_loss() {
     let yard = yard(ZonePolicy::Cluster, 256);
     let range = PfnRange::new(FIRST + PageCount(1024), PageCount(64));
     with_a_cut_in_progress(&yard, || {
@@ -301,14 +314,14 @@ fn whoever_waits_for_a_thread_stopped_in_a_cut_gives_up_and_nothing_is_lost() {
         assert_eq!(outcome.result, CompactResult::Stalled);
         let refused = yard.request_range(range, Gfp::MOVABLE).owners(&Owners::NONE).range();
         assert_eq!(refused, Err(AllocError::Stalled(ZONE)));
-        assert_eq!((counted(&yard).waits, counted(&yard).stalls), (2, 2));
+        assert_eq!((counted(&yard).get("cut_waits"), counted(&yard).get("cut_stalls")), (2, 2));
         // Everybody else goes on.
         let pfn = yard.alloc(order(9), Gfp::MOVABLE).unwrap();
         yard.free(pfn, order(9)).unwrap();
     });
     let taken = yard.request_range(range, Gfp::MOVABLE).owners(&Owners::NONE).range().unwrap();
     yard.free_range(taken).unwrap();
-    assert_eq!(counted(&yard).stalls, 2);
+    assert_eq!(counted(&yard).get("cut_stalls"), 2);
 }
 
 /// A word of a page structure of the yard, to be damaged.
@@ -326,10 +339,10 @@ fn broken_clusters_and_marks_are_found() {
     let unmerged =
         |error: &ValidateError| matches!(error, ValidateError::Count { what, .. } if what.contains("skipped"));
     let damages: [(&str, &str, u64, Expected); 4] = [
-        ("a page that names another cluster", "cluster", 3, |error| {
+        ("a page that names another cluster", "mechanism", 3, |error| {
             matches!(error, ValidateError::BrokenMechanism { .. })
         }),
-        ("a page that names none", "cluster", 1, |error| matches!(error, ValidateError::BrokenMechanism { .. })),
+        ("a page that names none", "mechanism", 1, |error| matches!(error, ValidateError::BrokenMechanism { .. })),
         ("a page that says it is in none", "tag", 1 << 27, |error| matches!(error, ValidateError::WordsNotZero(..))),
         ("a page that lost its mark", "tag", 1 << 26, unmerged),
     ];
@@ -363,4 +376,47 @@ fn only_single_free_pages_may_be_marked() {
     flip();
     assert_eq!(yard.validate(), Err(ValidateError::BadTag(pair)));
     std::mem::forget(yard);
+}
+
+#[test]
+fn random_actions_with_clusters() {
+    random_actions_with_lists(ZonePolicy::Cluster);
+}
+
+#[test]
+fn random_actions_with_drains_as_clusters() {
+    random_actions_with_lists(ZonePolicy::ClusterBulk);
+}
+
+#[test]
+fn clusters_keep_their_books_over_long_lives() {
+    long_lives_under(ZonePolicy::ClusterBulk, Some(256));
+}
+
+#[test]
+fn clusters_and_skipped_merges_lose_nothing_while_policies_change() {
+    use ZonePolicy::{Cluster, ClusterBulk, SkipMerge, Vanilla};
+    live_under(&[ClusterBulk, SkipMerge, Cluster, ClusterBulk, Vanilla, ClusterBulk], 15_000);
+    live_under(&[ClusterBulk], 10_000);
+}
+
+#[test]
+fn the_cpu_that_drains_and_refills_counts() {
+    let yard = yard(ZonePolicy::ClusterBulk, 252);
+    crate::fixture::run_on(1);
+    for _ in 0..4 {
+        let pages = take(&yard, 2000);
+        give(&yard, pages);
+    }
+    let of = |cpu| yard.zone(ZONE).mechanism_counts_of(Some(CpuId(cpu))).unwrap();
+    for name in ["skipped_merges", "cluster_cuts", "cluster_cut_pages"] {
+        assert!(of(1).get(name) > 0 && of(0).get(name) == 0, "{name}: {:?}", counted(&yard));
+        assert_eq!(of(1).get(name), counted(&yard).get(name), "{name}");
+    }
+    let [all, full, spliced] =
+        ["overflow_drains_movable", "full_batch_drains_movable", "cluster_drains_movable"].map(|name| of(1).get(name));
+    assert!(full > 0 && full <= spliced && spliced <= all, "{all} drains, {full} full, {spliced} spliced");
+    yard.set_policy(ZonePolicy::Vanilla).unwrap();
+    let direct = yard.zone(ZONE).mechanism_counts_of(None).unwrap();
+    assert!(direct.get("later_merges") > 0, "the change of the policy merges past the lists of CPUs");
 }

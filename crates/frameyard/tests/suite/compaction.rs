@@ -73,7 +73,7 @@ fn alternating_frames_compact_to_huge_blocks() {
     let outcome = yard.compaction().zone(ZONE, CompactRequest::WHOLE_ZONE, &mover.owners());
     assert_eq!(outcome.result, CompactResult::Complete);
     assert_eq!((outcome.pinned, outcome.unmovable), (PageCount(0), PageCount(0)));
-    assert!(outcome.failed <= PageCount(32), "the last cluster alone finds no room: {outcome:?}");
+    assert!(outcome.failed <= PageCount(32), "the last batch alone finds no room: {outcome:?}");
     assert_eq!(outcome.migrated.0, mover.moves.load(Ordering::Relaxed));
     let made = free_huge_blocks(&yard, ZONE);
     assert!(made * 100 >= possible * 95, "{made} of {possible} blocks");
@@ -182,7 +182,7 @@ fn owners_that_refuse_at_random_lose_nothing() {
     }
 }
 
-/// An owner that sets blocks aside and never moves them.
+/// An owner that isolates blocks and never moves them.
 struct Unwilling(MigrateProblem);
 
 impl FrameOwner for Unwilling {
@@ -291,7 +291,7 @@ fn compaction_waits_for_a_reason_to_run() {
 fn background_compaction_serves_missed_orders() {
     let yard = Fixture::small(1, 1 << 15);
     let mover = Mover::new(&yard);
-    assert!(yard.compaction().background(NodeId(0), &mover.owners()).is_none(), "nobody missed anything");
+    assert!(yard.compaction().background(NodeId(0), &mover.owners()).is_none(), "no request missed a block");
     assert!(yard.compaction().background(NodeId(9), &mover.owners()).is_none(), "no such node");
     let slots = fill(&yard, &mover);
     thin_out(&yard, &mover, &slots, checkerboard);
@@ -387,7 +387,7 @@ fn proactive_compaction() {
         assert!(steps < 1000, "the background compactor never rests");
     }
     let statistics = yard.zone(ZONE).compaction();
-    assert_eq!(statistics.daemon_wakes, 0, "nobody missed a block");
+    assert_eq!(statistics.daemon_wakes, 0, "no request missed a block");
     assert!(statistics.migrated > 0 && steps > 0);
     assert!(yard.zone(ZONE).unusable_index(HUGE).unwrap() < 910);
     mover.check_all();

@@ -272,7 +272,7 @@ fn missing_target_memory_is_reported() {
 }
 
 #[test]
-fn a_search_passes_over_what_will_stay() {
+fn a_search_skips_blocks_that_cannot_move() {
     let yard = made(&Made { reserved: &[at(300, 1), at(2000, 1)], ..Made::default() });
     let movers = Movers::new(&yard);
     let owners = Owners::NONE.with(KIND, &movers);
@@ -314,7 +314,7 @@ fn range_initialises_deferred_memory() {
     }
 }
 
-/// Frees a block as soon as it is asked for another one.
+/// Frees a block when the next one is requested.
 struct FreesAnother<'y> {
     movers: Movers<'y>,
     yard: &'y Fixture,
@@ -337,7 +337,7 @@ impl FrameOwner for FreesAnother<'_> {
     }
 }
 
-/// Says of one block that it is busy, whenever it is asked.
+/// Always reports one block as busy.
 struct BusyAt<'y> {
     movers: Movers<'y>,
     busy: Pfn,

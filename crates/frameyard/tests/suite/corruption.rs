@@ -307,7 +307,7 @@ fn damaged_tags_are_found() {
             |s| Expected::Error(ValidateError::Uncovered(s.largest + PageCount(128))),
         ),
         (
-            "a smaller order than was handed out",
+            "a smaller order than was allocated",
             |s| s.set_tag(s.block, 8, 0xff, 4),
             |s| Expected::Error(ValidateError::WrongMapEntry(s.block)),
         ),
@@ -493,7 +493,7 @@ fn broken_per_cpu_lists_are_found() {
 }
 
 #[test]
-fn wrong_marks_of_what_is_handed_out_are_found() {
+fn validation_finds_wrong_entries_of_the_allocation_map() {
     check(&[
         (
             "a free block that can be freed",

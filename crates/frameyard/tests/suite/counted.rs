@@ -8,7 +8,7 @@ use frameyard::page::{Counts, FrameState, MapContent, PIN_BIAS, ReferenceUnderfl
 use frameyard::{Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
 
 const USERS: Counts = Counts { references: 2, mappings: 1 };
-const NOBODY: Counts = Counts { references: 0, mappings: 0 };
+const NO_USERS: Counts = Counts { references: 0, mappings: 0 };
 
 fn yards() -> [Fixture; 2] {
     [MapContent::Zero, MapContent::Kernel].map(|content| {
@@ -94,8 +94,8 @@ fn putting_too_many_references_fails() {
         let left = Counts { references: 1, mappings: 0 };
         assert_eq!(page.unmap(), Err(ReferenceUnderflow { pfn, counts: left }));
         assert_eq!(page.put(), Ok(0));
-        assert_eq!(page.put(), Err(ReferenceUnderflow { pfn, counts: NOBODY }));
-        assert_eq!(page.counts(), NOBODY);
+        assert_eq!(page.put(), Err(ReferenceUnderflow { pfn, counts: NO_USERS }));
+        assert_eq!(page.counts(), NO_USERS);
         yard.counted().free(pfn, Order::ZERO).unwrap();
     }
 }
@@ -184,7 +184,7 @@ fn pins_use_bias_or_counter_by_order() {
             assert_eq!((page.counts(), page.pins()), (before, 1), "nothing has changed");
             assert_eq!(page.unpin_and_put(1, 7), Ok(2));
             assert_eq!((page.unmap(), page.put()), (Ok(1), Ok(0)));
-            assert!(!page.try_get_many(3) && page.counts() == NOBODY, "what nobody uses is not written to");
+            assert!(!page.try_get_many(3) && page.counts() == NO_USERS, "a page without users is not written");
             yard.counted().free(pfn, order).unwrap();
         }
     }

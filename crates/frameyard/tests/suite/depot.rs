@@ -15,7 +15,7 @@ use frameyard::owners::Owners;
 use frameyard::page::FrameState;
 use frameyard::platform::{Access, LockId};
 use frameyard::policy::{PolicyError, ZonePolicy};
-use frameyard::stats::DepotStatistics;
+use frameyard::stats::MechanismCounts;
 use frameyard::watermarks::PcpSizing;
 use frameyard::{CpuId, Gfp, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
 
@@ -60,8 +60,8 @@ fn give(yard: &Fixture, frames: impl IntoIterator<Item = Pfn>) {
     frames.into_iter().for_each(|pfn| yard.free(pfn, Order::ZERO).unwrap());
 }
 
-fn depot(yard: &Fixture) -> DepotStatistics {
-    yard.zone(ZONE).depot()
+fn depot(yard: &Fixture) -> MechanismCounts {
+    yard.zone(ZONE).mechanism_counts()
 }
 
 fn locks(yard: &Fixture) -> u64 {
@@ -72,7 +72,7 @@ fn locks(yard: &Fixture) -> u64 {
 fn stock(yard: &Fixture, gfp: Gfp, batches: u64) {
     run_on(0);
     give(yard, take(yard, gfp, (batches + 2) * BATCH));
-    assert!(depot(yard).batches >= batches, "{:?}", depot(yard));
+    assert!(depot(yard).get("depot_batches") >= batches, "{:?}", depot(yard));
 }
 
 #[test]
@@ -117,18 +117,18 @@ fn a_block_cut_up_gives_several_batches_under_one_hold_of_the_lock() {
     let frames = take(&yard, Gfp::HIGHUSER_MOVABLE, 512);
     assert_eq!(locks(&yard), before + 1);
     assert!(frames.chunks(256).all(|block| block.is_sorted()), "frames of a block come in ascending order");
-    assert_eq!(depot(&yard).pushed, 7, "the first of eight batches was not for the depot");
+    assert_eq!(depot(&yard).get("depot_pushes"), 7, "the first of eight batches was not for the depot");
     give(&yard, frames);
 }
 
 #[test]
-fn a_large_block_is_made_of_what_is_in_the_depot() {
+fn a_large_block_is_merged_from_batches_of_the_depot() {
     for gfp in [Gfp::ATOMIC | Gfp::NOWARN, Gfp::KERNEL, Gfp::HIGHUSER_MOVABLE | Gfp::NORETRY] {
         let yard = one_group();
         run_on(0);
         // All that can be had by single frames, so that no large block is left anywhere else.
         give(&yard, take_all(&yard, Gfp::HIGHUSER_MOVABLE | Gfp::HIGH));
-        let kept = depot(&yard).batches;
+        let kept = depot(&yard).get("depot_batches");
         assert!(kept > 0);
         run_on(1);
         let large: Vec<Pfn> = std::iter::from_fn(|| yard.alloc(order(8), gfp).ok()).collect();
@@ -139,22 +139,22 @@ fn a_large_block_is_made_of_what_is_in_the_depot() {
 }
 
 #[test]
-fn another_type_gets_what_is_in_the_depot_before_it_fails() {
+fn a_request_of_another_type_takes_from_the_depot_before_it_fails() {
     let yard = one_group();
     run_on(0);
     let frames = take_all(&yard, Gfp::HIGHUSER_MOVABLE | Gfp::HIGH);
     let count = frames.len() as u64;
     give(&yard, frames);
-    let kept = depot(&yard).batches * BATCH;
+    let kept = depot(&yard).get("depot_batches") * BATCH;
     run_on(1);
     let got = take_all(&yard, Gfp::NOWAIT | Gfp::HIGH);
     assert!(got.len() as u64 + 2 * BATCH >= kept.min(count), "{} of {kept}", got.len());
-    assert_eq!(depot(&yard).batches, 0);
+    assert_eq!(depot(&yard).get("depot_batches"), 0);
     give(&yard, got);
 }
 
 #[test]
-fn large_blocks_are_made_of_what_is_in_the_depot_before_those_of_another_type_are_taken() {
+fn large_blocks_are_merged_from_the_depot_before_another_type_is_taken() {
     let yard = one_group();
     run_on(0);
     // Pageblocks of another type, nearly all of them free.
@@ -167,13 +167,13 @@ fn large_blocks_are_made_of_what_is_in_the_depot_before_those_of_another_type_ar
     });
     let taken: Vec<Pfn> = taken.collect();
     give(&yard, taken);
-    let (kept, fallbacks) = (depot(&yard).batches, yard.zone(ZONE).statistics().fallbacks);
+    let (kept, fallbacks) = (depot(&yard).get("depot_batches"), yard.zone(ZONE).statistics().fallbacks);
     run_on(1);
     let large = std::iter::from_fn(|| (movable_blocks(&yard, 6) > 0).then_some(()));
     let mut large: Vec<Pfn> = large.map(|()| yard.alloc(order(6), Gfp::HIGHUSER_MOVABLE).unwrap()).collect();
-    assert_eq!(depot(&yard).batches, kept, "free lists come first");
+    assert_eq!(depot(&yard).get("depot_batches"), kept, "free lists come first");
     large.extend((0..4).map(|_| yard.alloc(order(6), Gfp::HIGHUSER_MOVABLE).unwrap()));
-    assert!(depot(&yard).batches < kept, "the depot comes next: {kept}");
+    assert!(depot(&yard).get("depot_batches") < kept, "the depot comes next: {kept}");
     assert_eq!(yard.zone(ZONE).statistics().fallbacks, fallbacks, "and other types last");
     large.into_iter().for_each(|pfn| yard.free(pfn, order(6)).unwrap());
     give(&yard, unmovable);
@@ -183,10 +183,10 @@ fn large_blocks_are_made_of_what_is_in_the_depot_before_those_of_another_type_ar
 fn a_group_steals_from_another_before_it_goes_to_the_zone() {
     let yard = depot_yard(&[0, 0, 1, 1], Poisoning::Off);
     stock(&yard, Gfp::HIGHUSER_MOVABLE, 4);
-    let (before, batches) = (locks(&yard), depot(&yard).batches);
+    let (before, batches) = (locks(&yard), depot(&yard).get("depot_batches"));
     run_on(2);
     let frames = take(&yard, Gfp::HIGHUSER_MOVABLE, batches * BATCH);
-    assert_eq!((locks(&yard), depot(&yard).stolen), (before, batches));
+    assert_eq!((locks(&yard), depot(&yard).get("depot_steals")), (before, batches));
     give(&yard, frames);
 }
 
@@ -198,8 +198,8 @@ fn batches_are_merged_several_at_once_as_long_as_whole_pageblocks_are_few() {
     let (before, drained) = (locks(&yard), frames.len() as u64 / BATCH);
     give(&yard, frames);
     let found = depot(&yard);
-    let merged = drained - found.batches;
-    assert!(found.collected > 0, "all of memory was taken: {found:?}");
+    let merged = drained - found.get("depot_batches");
+    assert!(found.get("depot_collected") > 0, "all of memory was taken: {found:?}");
     assert!(locks(&yard) - before <= merged.div_ceil(4), "{} locks for {merged} batches", locks(&yard) - before);
     let pageblock = geometry().pageblock_order();
     let whole: u64 = (pageblock.0..=geometry().max_order().0)
@@ -217,12 +217,15 @@ fn a_full_group_overflows_to_the_stack_of_the_whole_zone() {
     let before = locks(&yard);
     give(&yard, frames);
     let found = depot(&yard);
-    assert_eq!((locks(&yard), found.collected), (before, 0), "{found:?}");
-    assert!(found.overflowed > 0 && found.batches - found.overflowed >= 0x4000 / BATCH, "{found:?}");
+    assert_eq!((locks(&yard), found.get("depot_collected")), (before, 0), "{found:?}");
+    assert!(
+        found.get("depot_overflows") > 0 && found.get("depot_batches") - found.get("depot_overflows") >= 0x4000 / BATCH,
+        "{found:?}"
+    );
     // Another group finds what overflowed before it steals.
     run_on(2);
-    let frames = take(&yard, Gfp::HIGHUSER_MOVABLE, found.overflowed * BATCH);
-    assert_eq!(depot(&yard).stolen, 0);
+    let frames = take(&yard, Gfp::HIGHUSER_MOVABLE, found.get("depot_overflows") * BATCH);
+    assert_eq!(depot(&yard).get("depot_steals"), 0);
     give(&yard, frames);
 }
 
@@ -233,29 +236,29 @@ fn draining_and_another_policy_leave_nothing_in_the_depot() {
         stock(&yard, Gfp::HIGHUSER_MOVABLE, 12);
         stock(&yard, Gfp::KERNEL, 2);
         end(&yard);
-        assert_eq!(depot(&yard).batches, 0);
+        assert_eq!(depot(&yard).get("depot_batches"), 0);
         let zone = yard.zone(ZONE).statistics();
         assert_eq!((zone.free, zone.per_cpu), (zone.managed, PageCount(0)));
         let whole: u64 = MigrateType::ALL.map(|of| yard.zone(ZONE).free_blocks(order(8), of)).iter().sum();
         assert_eq!(whole, PAGES / 256, "all has merged");
     }
-    let pushed = depot(&yard).pushed;
+    let pushed = depot(&yard).get("depot_pushes");
     run_on(0);
     give(&yard, take(&yard, Gfp::HIGHUSER_MOVABLE, 16 * BATCH));
-    assert_eq!(depot(&yard).pushed, pushed, "nothing is kept under another policy");
+    assert_eq!(depot(&yard).get("depot_pushes"), pushed, "nothing is kept under another policy");
 }
 
 #[test]
 fn the_background_compactor_brings_batches_back_where_whole_pageblocks_are_few() {
     let yard = one_group();
     stock(&yard, Gfp::HIGHUSER_MOVABLE, 12);
-    let kept = depot(&yard).batches;
+    let kept = depot(&yard).get("depot_batches");
     yard.compaction().background(NodeId(0), &Owners::NONE);
-    assert_eq!(depot(&yard).batches, kept, "most of the zone is free and whole");
+    assert_eq!(depot(&yard).get("depot_batches"), kept, "most of the zone is free and whole");
     run_on(0);
     let frames = take_all(&yard, Gfp::HIGHUSER_MOVABLE | Gfp::HIGH);
     give(&yard, frames);
-    assert!(depot(&yard).batches * BATCH > PAGES / 16 * 2);
+    assert!(depot(&yard).get("depot_batches") * BATCH > PAGES / 16 * 2);
     run_on(1);
     // All whole pageblocks but a few.
     let large: Vec<Pfn> = std::iter::from_fn(|| {
@@ -264,10 +267,10 @@ fn the_background_compactor_brings_batches_back_where_whole_pageblocks_are_few()
         (whole >= PAGES / 16).then(|| yard.alloc(order(6), Gfp::HIGHUSER_MOVABLE).unwrap())
     })
     .collect();
-    let kept = depot(&yard).batches;
+    let kept = depot(&yard).get("depot_batches");
     assert!(kept * BATCH > PAGES / 16);
     yard.compaction().background(NodeId(0), &Owners::NONE);
-    assert!(depot(&yard).batches < kept);
+    assert!(depot(&yard).get("depot_batches") < kept);
     large.into_iter().for_each(|pfn| yard.free(pfn, order(6)).unwrap());
 }
 
@@ -302,19 +305,19 @@ fn a_cpu_whose_lists_are_in_use_takes_a_neighbours_rather_than_the_zone_lock() {
 }
 
 #[test]
-fn compaction_merges_what_is_in_the_depot() {
+fn compaction_merges_batches_of_the_depot() {
     let yard = one_group();
     stock(&yard, Gfp::HIGHUSER_MOVABLE, 12);
     yard.compaction().zone(ZONE, CompactRequest::WHOLE_ZONE, &Owners::NONE);
-    assert_eq!(depot(&yard).batches, 0);
+    assert_eq!(depot(&yard).get("depot_batches"), 0);
 }
 
 #[test]
-fn a_contiguous_range_is_made_of_what_is_in_the_depot() {
+fn a_contiguous_range_takes_frames_from_the_depot() {
     let yard = one_group();
     run_on(0);
     give(&yard, take_all(&yard, Gfp::HIGHUSER_MOVABLE | Gfp::HIGH));
-    assert!(depot(&yard).batches > 0);
+    assert!(depot(&yard).get("depot_batches") > 0);
     let range = at(1, PAGES - 2);
     assert_eq!(yard.request_range(range, Gfp::KERNEL).owners(&Owners::NONE).range(), Ok(range));
     yard.free_range(range).unwrap();
@@ -338,7 +341,7 @@ fn lists_that_may_hold_next_to_nothing_have_no_stock() {
     yard.lists().resize(PcpSizing::Fixed(100));
     run_on(0);
     give(&yard, take(&yard, Gfp::HIGHUSER_MOVABLE, 1000));
-    assert_eq!(depot(&yard), DepotStatistics::default());
+    assert_eq!(depot(&yard).get("depot_pushes"), 0);
 }
 
 thread_local! {
@@ -347,11 +350,11 @@ thread_local! {
 }
 
 #[test]
-fn a_thread_that_stands_in_the_middle_of_a_pop_disturbs_nobody_and_loses_nothing() {
+fn a_thread_stopped_inside_a_pop_neither_blocks_other_threads_nor_loses_frames() {
     const ROUNDS: u64 = 200;
     let yard = one_group();
     stock(&yard, Gfp::HIGHUSER_MOVABLE, 6);
-    // CPU 3 has nothing: its next allocation pops, and its first look at a page is at the head on top.
+    // CPU 3 has nothing: its next allocation pops, and it first reads the head page on top.
     let gates = std::sync::Arc::new((Barrier::new(2), Barrier::new(2), Mutex::new(None)));
     let at_gate = gates.clone();
     yard.watch().spy_with(move |moment| {
@@ -388,7 +391,7 @@ fn a_thread_that_stands_in_the_middle_of_a_pop_disturbs_nobody_and_loses_nothing
         give(&yard, [pfn]);
     });
     yard.watch().calm();
-    assert!(depot(&yard).retries > 0, "the pop found another tag: {:?}", depot(&yard));
+    assert!(depot(&yard).get("depot_retries") > 0, "the pop found another tag: {:?}", depot(&yard));
     yard.validate().unwrap();
 }
 
@@ -430,7 +433,7 @@ fn live(groups: &[u16], poisoning: Poisoning, steps: u64) {
     const ROUNDS: u64 = 20;
     let yard = depot_yard(groups, poisoning);
     // Where threads have to wait for a CPU, another policy may be in force for most of a round.
-    let both_ways = |found: DepotStatistics| found.pushed > 0 && found.collected > 0;
+    let both_ways = |found: MechanismCounts| found.get("depot_pushes") > 0 && found.get("depot_collected") > 0;
     let crossed = (0..ROUNDS).any(|round| {
         live_a_while(&yard, round, steps);
         both_ways(depot(&yard))
@@ -519,24 +522,24 @@ fn with_a_collector_stopped(yard: &Fixture, meanwhile: impl FnOnce()) {
 }
 
 #[test]
-fn whoever_waits_for_a_collector_that_is_stopped_gives_up_and_is_counted() {
+fn a_wait_for_a_stopped_collector_ends_and_is_counted() {
     let yard = one_group();
     stock(&yard, Gfp::HIGHUSER_MOVABLE, 8);
-    let counted = || yard.zone(ZONE).clusters();
+    let counted = || yard.zone(ZONE).mechanism_counts();
     with_a_collector_stopped(&yard, || {
-        assert_eq!(counted().waits, 0);
+        assert_eq!(counted().get("cut_waits"), 0);
         assert_eq!(yard.set_policy(ZonePolicy::Vanilla), Err(PolicyError::Stalled(ZONE)));
-        assert_eq!((counted().waits, counted().stalls), (1, 1));
-        assert!(counted().wait_rounds > 1);
+        assert_eq!((counted().get("cut_waits"), counted().get("cut_stalls")), (1, 1));
+        assert!(counted().get("cut_wait_rounds") > 1);
     });
     yard.set_policy(ZonePolicy::Vanilla).unwrap();
-    assert_eq!((counted().stalls, depot(&yard).batches), (1, 0));
+    assert_eq!((counted().get("cut_stalls"), depot(&yard).get("depot_batches")), (1, 0));
 }
 
 fn range_is_ours(owners: &[AtomicU64], range: PfnRange) {
     for frame in 0..range.count().0 {
         let pfn = range.start + PageCount(frame);
-        assert_eq!(owners[(pfn.0 - FIRST.0) as usize].load(Ordering::Relaxed), 0, "{pfn} is somebody's");
+        assert_eq!(owners[(pfn.0 - FIRST.0) as usize].load(Ordering::Relaxed), 0, "{pfn} has another owner");
     }
 }
 

@@ -102,7 +102,11 @@ fn damaged_device_tables_are_detected() {
     assert_eq!(problem, ValidateError::NoDevice(Pfn(5 * SECTION)));
     let users = table(DEVICES) + FIRST_ROW;
     for wrong in [0, 1, 3, 2 | 1 << 8] {
-        assert_device(validated_with(&yard, control, users, wrong), "somebody is at work", range.start);
+        assert_device(
+            validated_with(&yard, control, users, wrong),
+            "a CPU maps, splits, joins or removes it",
+            range.start,
+        );
     }
     let second_row = users + 8;
     let unused = validated_with(&yard, control, users + 3, 0);

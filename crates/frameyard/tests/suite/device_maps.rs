@@ -252,7 +252,7 @@ fn late_get_does_not_write_to_a_tail() {
     assert!(touched.iter().all(|(_, access)| *access == Access::Read), "{touched:?}");
 }
 
-/// Logs what the platform is asked for the memory map, and refuses what `refused` says.
+/// Logs requests for parts of the memory map, and refuses those that `refused` names.
 fn log_calls(yard: &crate::fixture::Fixture, refused: fn(MapCall) -> bool) -> Arc<Mutex<Vec<MapCall>>> {
     let calls = Arc::new(Mutex::new(Vec::new()));
     yard.watch().answer_with({

@@ -57,7 +57,7 @@ fn no_layout_needs_more_than_the_bounds_of_its_machine() {
             };
             assert!(layout.map_bytes() <= bounds.map_bytes());
             assert!(layout.control_bytes() <= bounds.control_bytes(), "{nodes} nodes of {pages} pages, {pcp_sizing:?}");
-            // Not wildly more: 8192 clusters for each zone are the largest part of what is too much.
+            // Not wildly more: what each zone has once per batch are the largest part of what is too much.
             let slack = nodes * 5 * 8192 * 9 + (1 << 20) + layout.control_bytes().0 / 8;
             assert!(bounds.control_bytes().0 <= layout.control_bytes().0 + slack);
         }

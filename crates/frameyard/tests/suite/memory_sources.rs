@@ -49,7 +49,7 @@ fn free_memory_excludes_reserved_ranges() {
     }
 }
 
-/// Says what a machine has, and counts how often it is asked; from some question on, says what another one has.
+/// A memory source that counts queries, and from some query on answers for another machine.
 struct Fickle<'a> {
     machines: [&'a Machine; 2],
     /// How many answers are the first machine's.

@@ -14,7 +14,7 @@ use frameyard::compaction::CompactRequest;
 use frameyard::owners::Owners;
 use frameyard::page::FrameState;
 use frameyard::policy::ZonePolicy;
-use frameyard::stats::CpuOwnedStatistics;
+use frameyard::stats::MechanismCounts;
 use frameyard::units::ZoneKind;
 use frameyard::watermarks::PcpSizing;
 use frameyard::{CpuId, Gfp, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig, ZoneId};
@@ -44,8 +44,8 @@ fn give(yard: &Fixture, frames: &[Pfn]) {
     frames.iter().for_each(|pfn| yard.free(*pfn, Order::ZERO).unwrap());
 }
 
-fn owned(yard: &Fixture, cpu: u32) -> CpuOwnedStatistics {
-    yard.zone(NORMAL).cpu_owned_of(CpuId(cpu)).unwrap()
+fn owned(yard: &Fixture, cpu: u32) -> MechanismCounts {
+    yard.zone(NORMAL).mechanism_counts_of(Some(CpuId(cpu))).unwrap()
 }
 
 #[test]
@@ -57,8 +57,8 @@ fn a_cpu_claims_a_pageblock_and_serves_itself_from_it() {
     assert_eq!(yard.zone(NORMAL).statistics().lock.acquisitions, before + 1, "the zone lock is taken to claim alone");
     assert!(frames.iter().all(|pfn| pfn.align_down(Order(9)) == frames[0]), "all of them are of one pageblock");
     let counts = owned(&yard, 1);
-    assert_eq!((counts.claims, counts.pageblocks, counts.free), (1, 1, PageCount(0)));
-    assert_eq!(owned(&yard, 0).claims, 0);
+    assert_eq!((counts.get("owned_claims"), counts.get("owned_pageblocks"), counts.get("owned_free_pages")), (1, 1, 0));
+    assert_eq!(owned(&yard, 0).get("owned_claims"), 0);
     yard.validate().unwrap();
     give(&yard, &frames);
 }
@@ -73,9 +73,9 @@ fn what_another_cpu_frees_goes_back_to_the_owner_and_merges_there() {
     give(&yard, &frames[..99]);
     assert_eq!(yard.zone(NORMAL).statistics().lock.acquisitions, before, "no zone lock is taken");
     let counts = owned(&yard, 0);
-    assert_eq!((counts.remote_pages_freed, counts.local_pages_freed), (PageCount(99), PageCount(0)));
-    assert_eq!(counts.free, PageCount(PAGEBLOCK - 1));
-    assert!(counts.merges > 0);
+    assert_eq!((counts.get("cross_cpu_frees"), counts.get("owned_pages_freed_local")), (99, 0));
+    assert_eq!(counts.get("owned_free_pages"), PAGEBLOCK - 1);
+    assert!(counts.get("owned_merges") > 0);
     assert_eq!(yard.stats().frame(frames[0]).unwrap().state, FrameState::HeldFree);
     let refused = yard.free(frames[0], Order::ZERO).unwrap_err();
     assert_eq!(refused.problem, FreeProblem::AlreadyFree(FrameState::HeldFree));
@@ -83,8 +83,12 @@ fn what_another_cpu_frees_goes_back_to_the_owner_and_merges_there() {
     run_on(0);
     give(&yard, &frames[99..]);
     let counts = owned(&yard, 0);
-    assert_eq!((counts.local_pages_freed, counts.free), (PageCount(1), PageCount(PAGEBLOCK)), "one whole is kept");
-    assert_eq!((counts.returns, counts.pageblocks), (0, 1));
+    assert_eq!(
+        (counts.get("owned_pages_freed_local"), counts.get("owned_free_pages")),
+        (1, PAGEBLOCK),
+        "one whole is kept"
+    );
+    assert_eq!((counts.get("owned_returns"), counts.get("owned_pageblocks")), (0, 1));
 }
 
 #[test]
@@ -94,8 +98,8 @@ fn of_whole_pageblocks_an_owner_keeps_one() {
     let frames = take(&yard, 3 * PAGEBLOCK as usize, Gfp::HIGHUSER_MOVABLE);
     give(&yard, &frames);
     let counts = owned(&yard, 0);
-    assert_eq!((counts.claims, counts.returns, counts.pageblocks), (3, 2, 1));
-    assert_eq!(yard.zone(NORMAL).statistics().cpu_owned_free, PageCount(PAGEBLOCK));
+    assert_eq!((counts.get("owned_claims"), counts.get("owned_returns"), counts.get("owned_pageblocks")), (3, 2, 1));
+    assert_eq!(yard.zone(NORMAL).mechanism_counts().get("owned_free_pages"), PAGEBLOCK);
     assert_eq!(
         yard.stats().free_pages(),
         yard.stats().managed_pages(),
@@ -109,7 +113,7 @@ fn types_are_kept_apart() {
     run_on(0);
     let kinds = [Gfp::KERNEL, Gfp::KERNEL | Gfp::RECLAIMABLE, Gfp::HIGHUSER_MOVABLE];
     let taken: Vec<Vec<Pfn>> = kinds.iter().map(|gfp| take(&yard, 70, *gfp)).collect();
-    assert_eq!(owned(&yard, 0).pageblocks, 3);
+    assert_eq!(owned(&yard, 0).get("owned_pageblocks"), 3);
     for (frames, migrate_type) in
         taken.iter().zip([MigrateType::Unmovable, MigrateType::Reclaimable, MigrateType::Movable])
     {
@@ -127,22 +131,22 @@ fn small_blocks_come_from_owned_pageblocks_too() {
     let frame = take(&yard, 1, Gfp::KERNEL);
     let block = yard.alloc(Order(3), Gfp::KERNEL).unwrap();
     assert_eq!(block.align_down(Order(9)), frame[0].align_down(Order(9)));
-    assert_eq!(owned(&yard, 0).claims, 1);
+    assert_eq!(owned(&yard, 0).get("owned_claims"), 1);
     yard.free(block, Order(3)).unwrap();
     give(&yard, &frame);
 }
 
 #[test]
-fn requests_that_would_fail_get_what_is_owned() {
+fn requests_that_would_fail_take_from_owned_pageblocks() {
     for gfp in [Gfp::KERNEL, Gfp::NOWAIT, Gfp::KERNEL | Gfp::NORETRY] {
         let yard = owning_yard();
         run_on(0);
         let large: Vec<Pfn> = (0..30).map(|_| yard.alloc(Order(9), gfp).unwrap()).collect();
         let frames = take(&yard, 1, Gfp::HIGHUSER_MOVABLE);
-        assert_eq!(owned(&yard, 0).pageblocks, 1);
+        assert_eq!(owned(&yard, 0).get("owned_pageblocks"), 1);
         run_on(1);
         let rest: Vec<Pfn> = std::iter::from_fn(|| yard.alloc(Order(4), gfp | Gfp::NOWARN).ok()).collect();
-        assert_eq!(yard.zone(NORMAL).cpu_owned().pageblocks, 0, "{gfp}: all was given up");
+        assert_eq!(yard.zone(NORMAL).mechanism_counts().get("owned_pageblocks"), 0, "{gfp}: all was given up");
         assert!(rest.len() >= 31, "{gfp}: {} blocks of 16 frames", rest.len());
         rest.iter().for_each(|pfn| yard.free(*pfn, Order(4)).unwrap());
         large.iter().for_each(|pfn| yard.free(*pfn, Order(9)).unwrap());
@@ -160,7 +164,7 @@ fn nothing_is_claimed_below_the_high_watermark() {
         held.push(yard.alloc(Order(6), Gfp::HIGHUSER_MOVABLE).unwrap());
     }
     let frames = take(&yard, 10, Gfp::HIGHUSER_MOVABLE);
-    assert_eq!(owned(&yard, 0).claims, 0);
+    assert_eq!(owned(&yard, 0).get("owned_claims"), 0);
     give(&yard, &frames);
     held.iter().for_each(|pfn| yard.free(*pfn, Order(6)).unwrap());
 }
@@ -179,9 +183,9 @@ fn draining_a_zone_and_changing_the_policy_give_everything_up() {
             let frames = take(&yard, 40, Gfp::KERNEL);
             give(&yard, &frames);
         }
-        assert!(yard.zone(NORMAL).cpu_owned().pageblocks >= CPUS as u64);
+        assert!(yard.zone(NORMAL).mechanism_counts().get("owned_pageblocks") >= CPUS as u64);
         bring_back();
-        assert_eq!(yard.zone(NORMAL).cpu_owned().pageblocks, 0);
+        assert_eq!(yard.zone(NORMAL).mechanism_counts().get("owned_pageblocks"), 0);
         assert_eq!(yard.zone(NORMAL).statistics().free, yard.stats().managed_pages());
         yard.validate().unwrap();
     }
@@ -270,18 +274,18 @@ fn nothing_is_lost_while_blocks_change_hands_and_pageblocks_owners() {
                         yard.set_policy(ZonePolicy::OwnedBlocks).unwrap();
                     }
                 }
-                claims.store(yard.zone(ZONE).cpu_owned().claims, Ordering::Relaxed);
+                claims.store(yard.zone(ZONE).mechanism_counts().get("owned_claims"), Ordering::Relaxed);
                 thread::yield_now();
             }
         });
         workers.into_iter().for_each(|worker| worker.join().unwrap());
         done.store(true, Ordering::Relaxed);
     });
-    assert!(claims.load(Ordering::Relaxed) > 0, "nobody claimed a pageblock");
+    assert!(claims.load(Ordering::Relaxed) > 0, "no CPU claimed a pageblock");
     yard.validate().unwrap();
     run_on(0);
     mailbox.lock().unwrap().drain(..).for_each(|(pfn, order)| yard.free(pfn, order).unwrap());
     yard.drain_all();
-    assert_eq!(yard.zone(ZONE).cpu_owned().pageblocks, 0);
+    assert_eq!(yard.zone(ZONE).mechanism_counts().get("owned_pageblocks"), 0);
     assert_eq!(yard.zone(ZONE).statistics().free, yard.stats().managed_pages());
 }

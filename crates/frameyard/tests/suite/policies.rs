@@ -145,7 +145,7 @@ fn vanilla_reads_ahead_before_the_lock_and_its_older_form_looks_at_nothing_befor
 }
 
 #[test]
-fn prefetching_before_the_lock_touches_what_the_refill_takes() {
+fn prefetching_before_the_lock_touches_the_pages_of_the_refill() {
     let yard = yard_of(ZonePolicy::PrefetchBeforeLock);
     // Single frames on the free list, none of which merges.
     let held = allocate(&yard, 2000);

@@ -8,7 +8,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
-/// Runs random actions on the machine of that name, in whichever mode its memory map comes up. A failure prints the
+/// Runs random actions on the machine of that name, with its memory map initialised in any mode. A failure prints the
 /// shortest actions that were found.
 fn random_actions_on(name: &str) {
     for machine in machines().into_iter().filter(|machine| machine.name == name) {
@@ -67,8 +67,8 @@ fn random_actions_under(policy: ZonePolicy) {
     }
 }
 
-/// Random actions under a policy that makes clusters, where there are some: machines whose lists begin with these sizes.
-fn random_actions_with_clusters(policy: ZonePolicy) {
+/// Random actions under a policy, also on machines whose lists begin with other sizes.
+pub(crate) fn random_actions_with_lists(policy: ZonePolicy) {
     random_actions_under(policy);
     let machines = machines().into_iter().filter(|machine| machine.map_init.mode == InitMode::Eager);
     for (machine, high) in machines.zip([64, 300, 20].into_iter().cycle()) {
@@ -79,21 +79,6 @@ fn random_actions_with_clusters(policy: ZonePolicy) {
 #[test]
 fn frees_that_skip_merging_keep_their_books() {
     random_actions_under(ZonePolicy::SkipMerge);
-}
-
-#[test]
-fn clusters_keep_their_books() {
-    random_actions_with_clusters(ZonePolicy::Cluster);
-}
-
-#[test]
-fn drains_that_enter_as_clusters_keep_their_books() {
-    random_actions_with_clusters(ZonePolicy::ClusterBulk);
-}
-
-#[test]
-fn clusters_keep_their_books_over_long_lives() {
-    long_lives_under(ZonePolicy::ClusterBulk, Some(256));
 }
 
 #[test]
@@ -124,7 +109,7 @@ fn random_actions_on_the_depot_keep_its_books() {
 }
 
 #[test]
-fn every_machine_gives_back_what_no_action_took() {
+fn a_machine_without_actions_frees_all_frames() {
     for machine in machines() {
         run(&machine, &[]);
     }
@@ -142,7 +127,7 @@ fn long_lives_keep_their_books() {
     long_lives_under(ZonePolicy::Vanilla, None);
 }
 
-fn long_lives_under(policy: ZonePolicy, high: Option<u32>) {
+pub(crate) fn long_lives_under(policy: ZonePolicy, high: Option<u32>) {
     for (seed, machine) in (1..).zip(machines()) {
         let machine = machine.under(policy);
         let machine = if let Some(high) = high { machine.with_lists(high) } else { machine };

@@ -80,7 +80,7 @@ fn zeroing_without_frame_bytes_is_refused() {
 }
 
 #[test]
-fn out_of_memory_states_what_the_zone_has() {
+fn out_of_memory_states_the_free_memory_of_the_zone() {
     let yard = Fixture::small(1, 16 << 20);
     let order = Order(9);
     let mut blocks = Vec::new();

@@ -32,7 +32,7 @@ fn fragment(yard: &Fixture, mover: &Mover<'_>) {
     yard.drain_all();
 }
 
-/// Gives slots up when it is asked to, the newest first, and remembers what it was asked for.
+/// Releases slots on request, the newest first, and records the requests.
 struct Giver<'m, 'y> {
     mover: &'m Mover<'y>,
     slots: Mutex<Vec<u64>>,

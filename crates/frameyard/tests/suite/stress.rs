@@ -27,7 +27,7 @@ const PAGES: u64 = 11_000;
 /// Node 1 begins in the middle of a pageblock.
 const FIRST_NODE_PAGES: u64 = 7_001;
 
-/// A block in somebody's hands, and the mark that its holder wrote to every frame of it.
+/// An allocated block, and the mark that its holder wrote to every frame of it.
 #[derive(Clone, Copy)]
 struct Block {
     pfn: Pfn,
@@ -79,7 +79,7 @@ impl Town {
         let block = Block { pfn, order, mark };
         for frame in Self::frames(block) {
             let owner = self.owner(frame).swap(mark, Ordering::Relaxed);
-            assert_eq!(owner, 0, "{frame} was handed out to {mark}, but {owner} holds it");
+            assert_eq!(owner, 0, "{frame} was allocated to {mark}, but {owner} holds it");
             // SAFETY: the frame is allocated to this thread.
             unsafe { self.bytes(frame).write(stamp(frame, mark)) };
         }
@@ -91,7 +91,7 @@ impl Town {
         for frame in Self::frames(block) {
             // SAFETY: this thread holds the block.
             let found = unsafe { self.bytes(frame).read() };
-            assert_eq!(found, stamp(frame, block.mark), "somebody wrote to {frame}");
+            assert_eq!(found, stamp(frame, block.mark), "another thread wrote to {frame}");
             assert_eq!(self.owner(frame).swap(0, Ordering::Relaxed), block.mark);
         }
     }
@@ -299,7 +299,7 @@ fn change_policies(town: &Town, mut random: Random, policies: &[ZonePolicy], ste
 }
 
 /// Many threads at work while policies change.
-fn live_under(policies: &[ZonePolicy], steps: usize) {
+pub(crate) fn live_under(policies: &[ZonePolicy], steps: usize) {
     let town = Town::new(Poisoning::Off);
     town.yard.set_policy(policies[0]).unwrap();
     thread::scope(|scope| {
@@ -314,13 +314,6 @@ fn live_under(policies: &[ZonePolicy], steps: usize) {
         scope.spawn(|| take_ranges(&town, Random::new(101), 101, steps / 2));
     });
     town.close();
-}
-
-#[test]
-fn clusters_and_skipped_merges_lose_nothing_while_policies_change() {
-    use ZonePolicy::{Cluster, ClusterBulk, SkipMerge, Vanilla};
-    live_under(&[ClusterBulk, SkipMerge, Cluster, ClusterBulk, Vanilla, ClusterBulk], 15_000);
-    live_under(&[ClusterBulk], 10_000);
 }
 
 fn live(poisoning: Poisoning, steps: usize) {

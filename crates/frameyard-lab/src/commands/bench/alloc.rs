@@ -2,21 +2,82 @@
 
 use std::num::NonZeroU32;
 
+use clap::Args;
 use frameyard::boot::InitMode;
 use frameyard::policy::ZonePolicy;
 use frameyard::{ByteSize, Order};
 use frameyard_host::{HostTopology, HostYard};
+use frameyard_workloads::TaskMode;
+use frameyard_workloads::alloc::{AccessKind, AllocRun, AllocWorkload};
 use indicatif::ProgressBar;
 
 use crate::Failure;
-use crate::bring_up::{BringUp, bring_up};
+use crate::args::values::{access_kind, order, positive_number, task_mode, whole_number, zone_policy};
+use crate::args::{FullArgs, InitArgs, MachineArgs, OutputArgs, QuickArgs, YardArgs};
+use crate::boot::{BootOptions, boot_machine};
 use crate::chosen_machine::{ChosenMachine, print_notes};
-use crate::cli::AllocArgs;
 use crate::measure::Spread;
 use crate::output::{Format, Report, Row, progress_bar, rounded};
-use frameyard_workloads::TaskMode;
-use frameyard_workloads::alloc::AccessKind;
-use frameyard_workloads::alloc::{AllocRun, AllocWorkload};
+
+/// What follows the options in the help text.
+const HELP: &str = "\
+Takes about 30 seconds; --quick about 5.
+
+Examples:
+  frameyard bench alloc --quick
+  frameyard bench alloc --kind bulk --order 0 --tasks 1,2,4 --policy vanilla,depot";
+
+/// Allocates and frees blocks
+#[derive(Args, Clone, Debug)]
+#[command(after_help = HELP)]
+pub(super) struct AllocArgs {
+    /// How the blocks are allocated and freed
+    #[arg(
+        long = "kind",
+        value_name = "KINDS",
+        value_delimiter = ',',
+        value_parser = access_kind(),
+        default_value = "repeat,bulk,random"
+    )]
+    kinds: Vec<AccessKind>,
+
+    /// Orders of the blocks
+    #[arg(long = "order", value_name = "ORDERS", value_delimiter = ',', default_value = "0,3,9", default_value_if("quick", "true", "0,9"), value_parser = order)]
+    orders: Vec<Order>,
+
+    /// Policies to compare
+    #[arg(long = "policy", value_name = "POLICIES", value_delimiter = ',', value_parser = zone_policy(), default_value = ZonePolicy::default().name(), help_heading = "Runs")]
+    policies: Vec<ZonePolicy>,
+
+    /// Numbers of tasks to run with
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,2", value_parser = positive_number, help_heading = "Runs")]
+    tasks: Vec<NonZeroU32>,
+
+    /// What a task is
+    #[arg(long, value_parser = task_mode(), default_value = "threads", help_heading = "Runs")]
+    mode: TaskMode,
+
+    /// Runs of each row, of which the median is reported
+    #[arg(long, value_name = "N", default_value = "5", default_value_if("quick", "true", "1"), value_parser = positive_number, help_heading = "Runs")]
+    repeat: NonZeroU32,
+
+    /// Seed of the random choices
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number, help_heading = "Runs")]
+    seed: u64,
+
+    #[command(flatten)]
+    quick: QuickArgs,
+    #[command(flatten)]
+    full: FullArgs,
+    #[command(flatten)]
+    machine: MachineArgs,
+    #[command(flatten)]
+    yard: YardArgs,
+    #[command(flatten)]
+    init: InitArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
 
 const NAME: &str = "bench alloc";
 /// Memory of the machine unless the command line says otherwise.
@@ -33,10 +94,11 @@ pub(super) fn run(args: &AllocArgs) -> Result<(), Failure> {
     chosen.print_notes();
     let host = HostTopology::current().map_err(Failure::run_time)?;
     let map_init = args.init.map_init(InitMode::Eager, &chosen.machine)?;
-    let options = BringUp { map_init, map_limit: args.full.map_limit(), ..BringUp::of(&args.machine, &args.yard) };
-    let brought_up = bring_up(&chosen.machine, &options)?;
-    print_notes(&brought_up.notes);
-    let yard = &brought_up.yard;
+    let options =
+        BootOptions { map_init, map_limit: args.full.map_limit(), ..BootOptions::of(&args.machine, &args.yard) };
+    let booted = boot_machine(&chosen.machine, &options)?;
+    print_notes(&booted.notes);
+    let yard = &booted.yard;
     check_orders(args, yard)?;
     let sweep = Sweep {
         kinds: &args.kinds,
@@ -158,4 +220,42 @@ fn row(workload: &AllocWorkload, policy: ZonePolicy, runs: &[AllocRun]) -> Row {
         .minor()
         .column_as("pages_per_acquisition", "pages each", Format::number(1), pages_each)
         .minor()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::assert_refused;
+
+    fn read(line: &str) -> Result<AllocArgs, String> {
+        crate::args::read(line)
+    }
+
+    #[test]
+    fn a_bare_benchmark_runs_every_row() {
+        let args = read("").unwrap();
+        assert_eq!(args.kinds, [AccessKind::Repeat, AccessKind::Bulk, AccessKind::Random]);
+        assert_eq!(args.orders, [Order(0), Order(3), Order(9)]);
+        assert_eq!(args.tasks.iter().map(|tasks| tasks.get()).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!((args.repeat.get(), args.seed, args.full.full), (5, 1, false));
+        assert_eq!((args.mode, args.policies), (TaskMode::Threads, vec![ZonePolicy::Depot]));
+    }
+
+    #[test]
+    fn lists_are_written_with_commas() {
+        let args = read("--kind bulk --order 0,10 --tasks 1,2,4 --mode processes --repeat 9").unwrap();
+        assert_eq!((args.kinds, args.orders), (vec![AccessKind::Bulk], vec![Order(0), Order(10)]));
+        assert_eq!(args.tasks.len(), 3);
+        assert_eq!((args.mode, args.repeat.get()), (TaskMode::Processes, 9));
+    }
+
+    #[test]
+    fn refusals_name_a_correct_value() {
+        assert_refused::<AllocArgs>(&[
+            ("--tasks 0", "from 1"),
+            ("--order 0,16", "from 0 to 15"),
+            ("--policy fast", "possible values: vanilla"),
+            ("--kind bulk,slow", "possible values: repeat, bulk, random"),
+        ]);
+    }
 }

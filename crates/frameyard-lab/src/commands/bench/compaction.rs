@@ -1,20 +1,51 @@
 //! `bench compaction`: compacting a zone in which every second frame is free.
 
+use std::num::NonZeroU32;
+
+use clap::Args;
 use frameyard::ByteSize;
 use frameyard::boot::InitMode;
 use frameyard::units::ZoneKind;
 use frameyard::watermarks::WatermarkOptions;
 use frameyard_vm::LruPolicy;
+use frameyard_workloads::compaction::{self, CompactionRun, HUGE};
+use frameyard_workloads::copy_speed::CopySpeed;
 
 use super::flat_machine::FlatMachine;
 use crate::Failure;
-use crate::bring_up::{BringUp, FrameBacking, MapLimit};
-use crate::cli::{Amount, CompactionArgs, InitArgs};
+use crate::args::values::{lru_policy, positive_number};
+use crate::args::{Amount, InitArgs, MachineArgs, OutputArgs, QuickArgs};
+use crate::boot::{BootOptions, FrameBacking, MapLimit};
 use crate::fixture::with_fixture;
 use crate::measure::{Spread, median_first};
 use crate::output::{Format, Report, Row, progress_bar, rounded};
-use frameyard_workloads::compaction::{self, CompactionRun, HUGE};
-use frameyard_workloads::copy_speed::CopySpeed;
+
+/// What follows the options in the help text.
+const HELP: &str = "\
+Takes about 30 seconds; --quick about 5.
+
+Example:
+  frameyard bench compaction --memory 2G --lru vanilla,sharded";
+
+/// Compacts a zone in which every second frame is free
+#[derive(Args, Clone, Debug)]
+#[command(after_help = HELP)]
+pub(super) struct CompactionArgs {
+    /// Policies of LRU lists to compare
+    #[arg(long = "lru", value_name = "POLICIES", value_delimiter = ',', value_parser = lru_policy(), default_value = "vanilla")]
+    lru_policies: Vec<LruPolicy>,
+
+    /// Runs of each row, of which the median is reported
+    #[arg(long, value_name = "N", default_value = "3", default_value_if("quick", "true", "1"), value_parser = positive_number)]
+    repeat: NonZeroU32,
+
+    #[command(flatten)]
+    quick: QuickArgs,
+    #[command(flatten)]
+    machine: MachineArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
 
 const NAME: &str = "bench compaction";
 /// The least zone.
@@ -38,13 +69,13 @@ pub(super) fn run(args: &CompactionArgs) -> Result<(), Failure> {
     flat.check_order(NAME, HUGE)?;
     // Two address spaces, each with an entry of eight bytes for every page.
     let machine = flat.with_spare(ByteSize(SPARE.0 + flat.memory.0 / 128))?;
-    let options = BringUp {
+    let options = BootOptions {
         backing: FrameBacking::Real,
         movable: Some(Amount::Size(flat.memory)),
         watermarks: WATERMARKS(),
         map_init: InitArgs::default().map_init(InitMode::Eager, &machine)?,
         map_limit: MapLimit::Full,
-        ..BringUp::default()
+        ..BootOptions::default()
     };
     let repeat = u64::from(args.repeat.get());
     let bar = progress_bar(NAME, args.lru_policies.len() as u64 * repeat);
@@ -112,4 +143,20 @@ fn row(lru: LruPolicy, speed: CopySpeed, runs: Vec<CompactionRun>) -> Row {
         .data("unusable_share_after", run.unusable_after.map(thousandths))
         .data("checked_pages", run.checked)
         .data("data_intact", true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{assert_refused, read};
+
+    #[test]
+    fn a_bare_run_compacts_three_times_with_the_vanilla_lists() {
+        let args: CompactionArgs = read("").unwrap();
+        assert_eq!((args.lru_policies, args.repeat.get()), (vec![LruPolicy::Vanilla], 3));
+        assert_refused::<CompactionArgs>(&[
+            ("--lru fast", "possible values: vanilla, sharded"),
+            ("--repeat 0", "from 1"),
+        ]);
+    }
 }

@@ -1,18 +1,66 @@
 //! `bench contig`: allocating contiguous ranges from a zone that tasks use meanwhile.
 
-use frameyard::AllocError;
-use frameyard::ByteSize;
+use std::num::NonZeroU32;
+
+use clap::Args;
 use frameyard::boot::InitMode;
+use frameyard::{AllocError, ByteSize};
 use frameyard_vm::LruPolicy;
+use frameyard_workloads::contig::{self, Attempt, ContigPlan, ContigRun};
+use frameyard_workloads::task_seed;
 
 use super::flat_machine::FlatMachine;
 use crate::Failure;
-use crate::bring_up::{BringUp, FrameBacking, MapLimit};
-use crate::cli::{Amount, ContigArgs, InitArgs};
+use crate::args::values::{lru_policy, positive_number, positive_size, whole_number};
+use crate::args::{Amount, InitArgs, MachineArgs, OutputArgs, QuickArgs, YardArgs};
+use crate::boot::{BootOptions, FrameBacking, MapLimit};
 use crate::fixture::with_fixture;
 use crate::output::{Format, Report, RoundedSize, Row, progress_bar, rounded};
-use frameyard_workloads::contig::{self, Attempt, ContigPlan, ContigRun};
-use frameyard_workloads::task_seed;
+
+/// What follows the options in the help text.
+const HELP: &str = "\
+Takes about 30 seconds; --quick about 5.
+
+Example:
+  frameyard bench contig --size 256M --fill 80% --tasks 4";
+
+/// Allocates contiguous ranges in a zone that is in use
+#[derive(Args, Clone, Debug)]
+#[command(after_help = HELP)]
+pub(super) struct ContigArgs {
+    /// Size of the contiguous ranges
+    #[arg(long, value_name = "SIZE", default_value = "1G", default_value_if("quick", "true", "256M"), value_parser = positive_size)]
+    size: ByteSize,
+
+    /// The part of the Movable zone that tasks use, up to 90%
+    #[arg(long, value_name = "SIZE|PERCENT", default_value = "50%")]
+    fill: Amount,
+
+    /// Tasks that use memory meanwhile
+    #[arg(long, value_name = "N", default_value = "2", value_parser = positive_number)]
+    tasks: NonZeroU32,
+
+    /// Repetitions, each in a new yard
+    #[arg(long, value_name = "N", default_value = "3", default_value_if("quick", "true", "1"), value_parser = positive_number)]
+    repeat: NonZeroU32,
+
+    /// Policies of LRU lists to compare
+    #[arg(long = "lru", value_name = "POLICIES", value_delimiter = ',', value_parser = lru_policy(), default_value = "vanilla")]
+    lru_policies: Vec<LruPolicy>,
+
+    /// Seed of the random choices
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number)]
+    seed: u64,
+
+    #[command(flatten)]
+    quick: QuickArgs,
+    #[command(flatten)]
+    machine: MachineArgs,
+    #[command(flatten)]
+    yard: YardArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
 
 const NAME: &str = "bench contig";
 /// The least machine.
@@ -31,12 +79,12 @@ pub(super) fn run(args: &ContigArgs) -> Result<(), Failure> {
     let movable = args.yard.movable.unwrap_or(MOVABLE);
     let zone = movable.of(flat.memory);
     let plan = plan(args, zone, machine.geometry.size_of(machine.geometry.pageblock_order().pages()))?;
-    let options = BringUp {
+    let options = BootOptions {
         backing: FrameBacking::Real,
         movable: Some(movable),
         map_init: InitArgs::default().map_init(InitMode::Eager, &machine)?,
         map_limit: MapLimit::Full,
-        ..BringUp::of(&args.machine, &args.yard)
+        ..BootOptions::of(&args.machine, &args.yard)
     };
     let bar = progress_bar(NAME, args.lru_policies.len() as u64 * u64::from(args.repeat.get()));
     let mut rows = Vec::new();
@@ -108,4 +156,21 @@ fn row(lru: LruPolicy, number: u32, plan: &ContigPlan, run: &ContigRun, attempt:
         .data("checked_pages", run.checked)
         .data("data_intact", true)
         .column("blocked_by", "blocked by", attempt.outcome.err().map(|error| error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{assert_refused, read};
+
+    #[test]
+    fn a_bare_run_allocates_a_gibibyte_beside_two_tasks() {
+        let args: ContigArgs = read("").unwrap();
+        assert_eq!((args.size, args.fill, args.tasks.get()), (ByteSize::gib(1), Amount::Percent(50), 2));
+        assert_refused::<ContigArgs>(&[
+            ("--size 0", "more than nothing"),
+            ("--fill half", "or a percentage, as in 25%"),
+            ("--tasks none", "from 1"),
+        ]);
+    }
 }

@@ -2,18 +2,75 @@
 //!
 //! [`sweep`] decides which rows there are, the workload measures one row, [`row`] declares the columns.
 
-use frameyard_host::HostTopology;
-
-use super::compound_pagemap::Figure;
-use crate::Failure;
-use crate::cli::DeviceMapArgs;
-use crate::output::{Report, Row, progress_bar};
-use frameyard_workloads::device_map::{DeviceMapFixture, DeviceMapRun};
-
 mod row;
 mod sweep;
 
+use std::num::NonZeroU32;
+
+use clap::Args;
+use clap::builder::TypedValueParser;
+use frameyard::ByteSize;
+use frameyard::devices::MapLayout;
+use frameyard_host::{DeviceAlignment, HostTopology};
+use frameyard_workloads::device_map::{DeviceMapFixture, DeviceMapRun, YardSharing};
+
+use super::compound_pagemap::Figure;
+use crate::Failure;
+use crate::args::values::{device_alignment, map_layout, named_with_help, positive_number, positive_size};
+use crate::args::{FullArgs, OutputArgs, QuickArgs};
+use crate::output::{Report, Row, progress_bar};
 use sweep::{Case, Group, groups};
+
+/// What follows the options in the help text.
+const HELP: &str = "\
+Takes about three minutes; --quick about 10 seconds; --full adds page structures of more than 4 GiB.
+
+Examples:
+  frameyard bench device-map --quick
+  frameyard bench device-map --size 1T --geometry 1G";
+
+/// Gives device memory page structures, in every geometry and layout
+#[derive(Args, Clone, Debug)]
+#[command(after_help = HELP)]
+pub(super) struct DeviceMapArgs {
+    /// Sizes of the device, multiples of its pages [default: 256G,1T; with 4K pages 16G]
+    #[arg(long = "size", value_name = "SIZES", value_delimiter = ',', value_parser = positive_size, default_value_if("quick", "true", "64G"))]
+    sizes: Vec<ByteSize>,
+
+    /// Sizes of its pages: 4K, 2M, 1G [default: all; with --size 2M,1G]
+    #[arg(long = "geometry", value_name = "SIZES", value_delimiter = ',', value_parser = device_alignment)]
+    geometries: Vec<DeviceAlignment>,
+
+    /// Which page structures are written; rows without enough memory are left out unless --size names them
+    #[arg(long = "layout", value_name = "LAYOUTS", value_delimiter = ',', value_parser = map_layout(), default_value = "full,deduplicated,folded")]
+    layouts: Vec<MapLayout>,
+
+    /// Which processes use the yard [default: private; in the bare sweep also shared, for 1T in 1G pages]
+    #[arg(long = "yard", value_name = "YARDS", value_delimiter = ',', value_parser = yard_sharing())]
+    yards: Vec<YardSharing>,
+
+    /// Runs of each row, which alternate; the median is reported
+    #[arg(long, value_name = "N", default_value = "3", default_value_if("quick", "true", "1"), value_parser = positive_number)]
+    repeat: NonZeroU32,
+
+    #[command(flatten)]
+    quick: QuickArgs,
+    #[command(flatten)]
+    full: FullArgs,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Reads whether a yard is private.
+fn yard_sharing() -> impl TypedValueParser<Value = YardSharing> {
+    named_with_help(YardSharing::ALL, YardSharing::name, |sharing| match sharing {
+        YardSharing::Private => "One process: tails are the host's zero page",
+        YardSharing::Shared => {
+            "Several processes, in a memory file: tails are one read-only window that is mapped many times"
+        }
+    })
+}
 
 const NAME: &str = "bench device-map";
 const NOTE: &str = "Medians (minimum–maximum) of runs that alternate. Resident: proportional size of the map's addresses after every tail was \
@@ -60,4 +117,35 @@ fn measure(group: &Group, repeat: u32, host: &HostTopology, done: &dyn Fn()) -> 
     }
     let row = |(case, runs): (&Case, Vec<DeviceMapRun>)| row::measured(case, group, &runs, fixture.threads());
     Ok(cases.iter().zip(runs).map(row).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::assert_refused;
+
+    fn read(line: &str) -> Result<DeviceMapArgs, String> {
+        crate::args::read(line)
+    }
+
+    #[test]
+    fn axes_are_lists_with_commas() {
+        let args = read("--size 1G,2T --geometry 2M,1g --layout folded").unwrap();
+        assert_eq!(args.sizes, [ByteSize::gib(1), ByteSize(2 << 40)]);
+        assert_eq!(args.geometries, [DeviceAlignment::Huge, DeviceAlignment::Gigantic]);
+        assert_eq!((args.layouts, args.repeat.get()), (vec![MapLayout::Folded], 3));
+        let args = read("").unwrap();
+        assert!(args.sizes.is_empty() && args.geometries.is_empty());
+        assert_eq!(args.layouts, MapLayout::ALL);
+    }
+
+    #[test]
+    fn refusals_name_a_correct_value() {
+        assert_refused::<DeviceMapArgs>(&[
+            ("--geometry 3M", "write 4K, 2M or 1G"),
+            ("--layout sparse", "possible values: full, deduplicated, folded"),
+            ("--size 0", "more than nothing"),
+            ("--repeat 0", "from 1"),
+        ]);
+    }
 }

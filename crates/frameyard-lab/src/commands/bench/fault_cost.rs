@@ -1,19 +1,52 @@
 //! `bench fault-cost`: the cost of a fault and its unmap beyond the zeroing of the page, in rounds that alternate.
 
+use std::num::NonZeroU32;
+
+use clap::Args;
 use frameyard::ByteSize;
 use frameyard::boot::InitMode;
 use frameyard::policy::ZonePolicy;
 use frameyard_host::LockTiming;
 use frameyard_vm::LruPolicy;
+use frameyard_workloads::fault_cost::{self, FaultCostRound};
 
 use crate::Failure;
-use crate::bring_up::{BringUp, FrameBacking};
+use crate::args::values::positive_number;
+use crate::args::{InitArgs, MachineArgs, OutputArgs, PolicyArgs, QuickArgs, YardArgs};
+use crate::boot::{BootOptions, FrameBacking};
 use crate::chosen_machine::ChosenMachine;
-use crate::cli::{FaultCostArgs, InitArgs};
 use crate::fixture::with_fixture;
 use crate::measure::Spread;
 use crate::output::{Format, Report, RoundedSize, Row, progress_bar, rounded};
-use frameyard_workloads::fault_cost::{self, FaultCostRound};
+
+/// What follows the options in the help text.
+const HELP: &str = "\
+Takes about 10 seconds; --quick about 3.
+
+Example:
+  frameyard bench fault-cost --policy vanilla,depot --lru vanilla";
+
+/// Compares a fault and its unmap with the zeroing of the page
+#[derive(Args, Clone, Debug)]
+#[command(after_help = HELP)]
+pub(super) struct FaultCostArgs {
+    #[command(flatten)]
+    policies: PolicyArgs,
+    /// Memory that is mapped at a time
+    #[arg(long, value_name = "SIZE", default_value = "128M")]
+    map: ByteSize,
+    /// Rounds, of which the median is reported
+    #[arg(long, value_name = "N", default_value = "21", default_value_if("quick", "true", "5"), value_parser = positive_number)]
+    repeat: NonZeroU32,
+    #[command(flatten)]
+    quick: QuickArgs,
+    #[command(flatten)]
+    machine: MachineArgs,
+    #[command(flatten)]
+    yard: YardArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
 
 const NAME: &str = "bench fault-cost";
 /// Memory of the machine unless the command line says otherwise.
@@ -38,11 +71,11 @@ pub(super) fn run(args: &FaultCostArgs) -> Result<(), Failure> {
     }
     let map_init = InitArgs::default().map_init(InitMode::Eager, &chosen.machine)?;
     let backing = FrameBacking::Real;
-    let options = BringUp { map_init, backing, ..BringUp::of(&args.machine, &args.yard) };
+    let options = BootOptions { map_init, backing, ..BootOptions::of(&args.machine, &args.yard) };
     let bar = progress_bar(NAME, args.policies.pairs().count() as u64);
     let mut rows = Vec::new();
     for (policy, lru) in args.policies.pairs() {
-        let rounds = with_fixture(&chosen.machine, &BringUp { policy, ..options }, lru, |fixture| {
+        let rounds = with_fixture(&chosen.machine, &BootOptions { policy, ..options }, lru, |fixture| {
             // Reading the clock twice for each acquisition of a lock would be part of the cost.
             fixture.vm.yard().platform().time_locks(LockTiming::Off);
             Ok(fault_cost::run(fixture, args.map, args.repeat.get())?)

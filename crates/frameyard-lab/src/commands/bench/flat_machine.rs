@@ -4,8 +4,8 @@ use frameyard::units::PhysAddr;
 use frameyard::{ByteSize, NodeId, Order};
 
 use crate::Failure;
+use crate::args::{MachineArgs, QuickArgs};
 use crate::chosen_machine::ChosenMachine;
-use crate::cli::{MachineArgs, QuickArgs};
 use crate::machine::{AddressRange, Cpu, LOCAL_DISTANCE, Machine, MachineNode};
 
 /// Memory of the machine unless the command line says otherwise.

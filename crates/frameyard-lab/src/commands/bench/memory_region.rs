@@ -1,16 +1,52 @@
 //! `bench memory-region`: registering and deregistering memory in a loop, beside the host's kernel and published figures.
 
+use std::time::Duration;
+
+use clap::Args;
+use frameyard::ByteSize;
 use frameyard::devices::MapLayout;
 use frameyard_host::{DeviceAlignment, HostTopology};
-
-use super::compound_pagemap::{Figure, Series, figures};
-use super::pinned::kinds;
-use crate::Failure;
-use crate::cli::MemoryRegionArgs;
-use crate::commands::published_table::{MEASURED, PUBLISHED};
-use crate::output::{Format, Report, Row, progress_bar, rounded};
 use frameyard_workloads::memory_region::{self, HostKind, RegionRefs, Rounds};
 use frameyard_workloads::pin::{PinBuffers, PinFixture, PinKind, PinYard, PinnedMemory};
+
+use super::compound_pagemap::{Figure, Series, figures};
+use super::pinned::{PinnedArgs, kinds};
+use crate::Failure;
+use crate::args::values::{positive_duration, positive_size};
+use crate::args::{OutputArgs, QuickArgs};
+use crate::commands::published_table::{MEASURED, PUBLISHED};
+use crate::output::{Format, Report, Row, progress_bar, rounded};
+
+/// What follows the options in the help text.
+const HELP: &str = "\
+Takes about two minutes: five seconds for each row; --quick about 10 seconds.
+
+Example:
+  frameyard bench memory-region --memory huge,device --duration 1s";
+
+/// Registers memory for devices and deregisters it, in a loop
+#[derive(Args, Clone, Debug)]
+#[command(after_help = HELP)]
+pub(super) struct MemoryRegionArgs {
+    /// Size that is registered, a multiple of 2M
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = positive_size)]
+    size: ByteSize,
+
+    /// Duration of each row
+    #[arg(long, value_name = "TIME", default_value = "5s", default_value_if("quick", "true", "200ms"), value_parser = positive_duration)]
+    duration: Duration,
+
+    /// Leave out the registration by the host kernel
+    #[arg(long)]
+    no_host: bool,
+
+    #[command(flatten)]
+    quick: QuickArgs,
+    #[command(flatten)]
+    memory: PinnedArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
 
 const NAME: &str = "bench memory-region";
 /// The registrar of rows that the yard registers …
@@ -207,5 +243,12 @@ mod tests {
         let row = Region::default().measured(Some(rounds));
         let times = ["round_ns", "register_ns", "deregister_ns", "rounds_in_5_s"].map(|key| row.number(key));
         assert_eq!(times, [Some(1000.0), Some(250.0), Some(750.0), Some(5e6)]);
+    }
+
+    #[test]
+    fn a_bare_run_registers_a_gibibyte_for_five_seconds_each() {
+        let args: MemoryRegionArgs = crate::args::read("").unwrap();
+        assert_eq!((args.size, args.duration, args.no_host), (ByteSize::gib(1), Duration::from_secs(5), false));
+        crate::args::assert_refused::<MemoryRegionArgs>(&[("--duration 0s", "more than nothing")]);
     }
 }

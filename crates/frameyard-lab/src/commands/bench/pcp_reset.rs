@@ -3,6 +3,9 @@
 //!
 //! Nothing is timed. One thread acts as each CPU in turn, through one view of the yard for each CPU, so that counts are exact.
 
+use std::num::NonZeroU32;
+
+use clap::Args;
 use frameyard::boot::{InitMode, MapInit, PcpReset, ZoneLimits};
 use frameyard::policy::ZonePolicy;
 use frameyard::watermarks::PcpSizing;
@@ -10,8 +13,40 @@ use frameyard::{ByteSize, CpuId, Geometry, Gfp, MemoryTable, NodeId, Order, Page
 use frameyard_host::{CpuIdentity, HostTopology, HostYard, SharedFrames};
 
 use crate::Failure;
-use crate::cli::PcpResetArgs;
+use crate::args::values::{positive_number, positive_size};
+use crate::args::{OutputArgs, QuickArgs};
 use crate::output::{Format, Report, RoundedSize, Row, progress_bar};
+
+/// What follows the options in the help text.
+const HELP: &str = "\
+Takes about 10 seconds; --quick about 2. Counts only: every run gives the same rows.
+
+Examples:
+  frameyard bench pcp-reset
+  frameyard bench pcp-reset --zone-size 1G,8G --cpus 16";
+
+/// Counts acquisitions of zone locks with per-CPU lists sized by early memory, and sized again by all memory
+#[derive(Args, Clone, Debug)]
+#[command(after_help = HELP)]
+pub(super) struct PcpResetArgs {
+    /// Memory of each of the two nodes, in one zone
+    #[arg(long = "zone-size", value_name = "SIZES", value_delimiter = ',', value_parser = positive_size, default_value = "256M,512M,1G,8G,128G", default_value_if("quick", "true", "256M,1G"))]
+    zone_sizes: Vec<ByteSize>,
+
+    /// CPUs of each node
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = positive_number, default_value = "2,8,32", default_value_if("quick", "true", "2,8"))]
+    cpus: Vec<NonZeroU32>,
+
+    /// Frames that each CPU allocates and frees
+    #[arg(long, value_name = "N", default_value = "1024", value_parser = positive_number)]
+    pages: NonZeroU32,
+
+    #[command(flatten)]
+    quick: QuickArgs,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
 
 const NAME: &str = "bench pcp-reset";
 /// Nodes, of one zone each.

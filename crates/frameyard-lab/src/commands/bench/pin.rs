@@ -1,22 +1,107 @@
 //! `bench pin`: taking references or pins of pages and releasing them, over mappings and page maps of every size, beside
 //! published figures.
 
+mod row;
+
+use std::num::NonZeroU32;
+
+use clap::builder::TypedValueParser;
+use clap::{Args, ValueEnum};
 use frameyard::ByteSize;
 use frameyard::devices::MapLayout;
 use frameyard_host::HostTopology;
-use frameyard_vm::{PinFlags, PinRequest, VirtRange};
-
-use super::compound_pagemap::Figure;
-use super::pinned::{Asked, kinds};
-use crate::Failure;
-use crate::cli::{PinArgs, PinResult};
-use crate::commands::comparison::grouped;
-use crate::output::{Report, Row, progress_bar};
+use frameyard_vm::{PinCall, PinFlags, PinPath, PinRequest, RefHandling, VirtRange};
 use frameyard_workloads::pin::{PinBuffers, PinCase, PinFixture, PinInterface, PinKind, PinRun, PinYard, Touched};
 
-mod row;
-
+use super::compound_pagemap::Figure;
+use super::pinned::{Asked, PinnedArgs, kinds};
+use crate::Failure;
+use crate::args::values::{named, positive_number, positive_size};
+use crate::args::{OutputArgs, QuickArgs};
+use crate::commands::comparison::grouped;
+use crate::output::{Report, Row, progress_bar};
 use row::{RowOf, Times};
+
+/// What follows the options in the help text.
+const HELP: &str = "\
+Takes about two minutes; --quick about 5 seconds.
+
+Examples:
+  frameyard bench pin --quick
+  frameyard bench pin --size 1G --path fast --interface runs";
+
+/// Takes references or pins of pages and releases them, over mappings and page maps of every size
+#[derive(Args, Clone, Debug)]
+#[command(after_help = HELP)]
+pub(super) struct PinArgs {
+    /// Sizes that are taken, multiples of 2M (gup_test -m) [default: 1G,16G; of 16G only kinds that fit]
+    #[arg(long = "size", value_name = "SIZES", value_delimiter = ',', value_parser = positive_size, default_value_if("quick", "true", "256M"))]
+    sizes: Vec<ByteSize>,
+
+    /// Most pages of a call (gup_test -n) [default: all]
+    #[arg(long, value_name = "PAGES", value_parser = positive_number)]
+    batch: Option<NonZeroU32>,
+
+    /// Runs of each row, which alternate; the median is reported (gup_test -r)
+    #[arg(long, value_name = "N", default_value = "3", default_value_if("quick", "true", "1"), value_parser = positive_number)]
+    repeat: NonZeroU32,
+
+    /// References (gup_test -a, -U) or pins (gup_test -b, -B)
+    #[arg(long = "call", value_name = "CALLS", value_delimiter = ',', value_parser = call(), default_value = "get,pin")]
+    calls: Vec<PinCall>,
+
+    /// fast: without locks where possible; slow: under the map lock; fast-only: without locks, or fail
+    #[arg(long = "path", value_name = "PATHS", value_delimiter = ',', value_parser = path(), default_value = "fast,slow")]
+    paths: Vec<PinPath>,
+
+    /// One reference for each page, or all references of a head at once
+    #[arg(long = "refs", value_name = "HOW", value_delimiter = ',', value_parser = refs(), default_value = "per-page,batched")]
+    refs: Vec<RefHandling>,
+
+    /// What a call returns
+    #[arg(long = "interface", value_name = "WHAT", value_delimiter = ',', value_enum, default_value = "array,runs")]
+    interfaces: Vec<PinResult>,
+
+    /// Take pages for reading only (gup_test -W)
+    #[arg(long)]
+    read_only: bool,
+
+    /// Take pages for a long time (gup_test -L)
+    #[arg(long)]
+    longterm: bool,
+
+    /// Do not touch pages first: the calls fault them in, anew in each run (gup_test -z)
+    #[arg(long)]
+    no_touch: bool,
+
+    #[command(flatten)]
+    quick: QuickArgs,
+    #[command(flatten)]
+    memory: PinnedArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// What a call returns.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum PinResult {
+    /// The frame of each page
+    Array,
+    /// Runs of frames
+    Runs,
+}
+
+fn call() -> impl TypedValueParser<Value = PinCall> {
+    named(PinCall::ALL.iter().map(|call| call.name()))
+}
+
+fn path() -> impl TypedValueParser<Value = PinPath> {
+    named(PinPath::ALL.iter().map(|path| path.name()))
+}
+
+fn refs() -> impl TypedValueParser<Value = RefHandling> {
+    named(RefHandling::ALL.iter().map(|refs| refs.name()))
+}
 
 const NAME: &str = "bench pin";
 const NOTE: &str = "Medians (minimum–maximum) of runs that alternate between the kinds of memory. Pages: what an entry of the page tables maps. \
@@ -153,4 +238,37 @@ fn rows_of(size: ByteSize, asked: &[Asked], here: &[PinKind], layout: MapLayout,
     let missing = asked.iter().filter_map(|asked| Some((asked.kind, asked.left_out.clone()?)));
     rows.extend(missing.map(|(kind, reason)| row::left_out(size, kind, reason)));
     rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::assert_refused;
+
+    fn read(line: &str) -> Result<PinArgs, String> {
+        crate::args::read(line)
+    }
+
+    #[test]
+    fn a_bare_run_has_all_rows() {
+        let args = read("").unwrap();
+        assert_eq!((args.calls, args.paths), (PinCall::ALL.to_vec(), vec![PinPath::FastThenSlow, PinPath::SlowOnly]));
+        assert_eq!((args.refs, args.interfaces.len()), (RefHandling::ALL.to_vec(), 2));
+        assert_eq!((args.memory.memory.len(), args.memory.layout), (3, MapLayout::Deduplicated));
+        assert!(args.sizes.is_empty() && args.batch.is_none() && args.memory.pages.is_empty());
+    }
+
+    #[test]
+    fn refusals_name_a_correct_value() {
+        assert_refused::<PinArgs>(&[
+            ("--size 0", "more than nothing"),
+            ("--batch 0", "from 1"),
+            ("--call hold", "possible values: get, pin"),
+            ("--path quick", "possible values: fast, slow, fast-only"),
+            ("--refs many", "possible values: per-page, batched"),
+            ("--interface list", "possible values: array, runs"),
+            ("--page-size 8K", "write 4K, 2M or 1G"),
+            ("--memory file", "possible values: anonymous, huge, device"),
+        ]);
+    }
 }

@@ -1,12 +1,52 @@
 //! The kinds of memory of `pin` and `memory-region`, and which of them this host has memory for.
 
+use clap::{Args, ValueEnum};
 use frameyard::ByteSize;
+use frameyard::devices::MapLayout;
 use frameyard_host::{DeviceAlignment, HostTopology};
+use frameyard_workloads::pin::{PinKind, PinnedMemory};
 
 use crate::Failure;
-use crate::cli::{PinMemory, PinnedArgs};
+use crate::args::values::{device_alignment, map_layout};
 use crate::output::RoundedSize;
-use frameyard_workloads::pin::{PinKind, PinnedMemory};
+
+/// A kind of memory.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum PinMemory {
+    /// Anonymous memory in pages of 4 KiB
+    Anonymous,
+    /// Anonymous memory in transparent huge pages
+    Huge,
+    /// Memory of devices without memory behind their frames: only page structures are used
+    Device,
+}
+
+/// Which memory is mapped, and how.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Memory")]
+pub(super) struct PinnedArgs {
+    /// Kinds of memory
+    #[arg(
+        long = "memory",
+        value_name = "KINDS",
+        value_delimiter = ',',
+        value_enum,
+        default_value = "anonymous,huge,device"
+    )]
+    pub(super) memory: Vec<PinMemory>,
+
+    /// What an entry of the page tables maps: 4K, 2M, 1G [default: all]
+    #[arg(long = "page-size", value_name = "SIZES", value_delimiter = ',', value_parser = device_alignment)]
+    pub(super) pages: Vec<DeviceAlignment>,
+
+    /// What a page structure is the head of: 4K, 2M, 1G [default: all; over 4K devices are mapped by entries of every size]
+    #[arg(long = "map-geometry", value_name = "SIZES", value_delimiter = ',', value_parser = device_alignment)]
+    pub(super) maps: Vec<DeviceAlignment>,
+
+    /// Which page structures devices of compound pages have
+    #[arg(long, value_name = "LAYOUT", value_parser = map_layout(), default_value = "deduplicated")]
+    pub(super) layout: MapLayout,
+}
 
 /// One part in this many of the available memory is used; the rest stays for other programs.
 const SHARE: u64 = 2;

@@ -1,17 +1,58 @@
 //! `bench report-free`: returning free memory to the host, and using it again.
 
+use std::num::NonZeroU32;
+
+use clap::Args;
 use frameyard::boot::InitMode;
 use frameyard::{ByteSize, Order, PageCount};
 use frameyard_vm::LruPolicy;
+use frameyard_workloads::report_free::{self, HELD_EACH, ReportRun};
 
 use super::flat_machine::FlatMachine;
 use crate::Failure;
-use crate::bring_up::{BringUp, FrameBacking, MapLimit};
-use crate::cli::{InitArgs, ReportFreeArgs};
+use crate::args::values::{order, positive_number, positive_size, whole_number};
+use crate::args::{InitArgs, MachineArgs, OutputArgs, QuickArgs, YardArgs};
+use crate::boot::{BootOptions, FrameBacking, MapLimit};
 use crate::fixture::with_fixture;
 use crate::measure::median_first;
 use crate::output::{Format, Report, Row, progress_bar, rounded};
-use frameyard_workloads::report_free::{self, HELD_EACH, ReportRun};
+
+/// What follows the options in the help text.
+const HELP: &str = "\
+Takes about 30 seconds; --quick about 10.
+
+Example:
+  frameyard bench report-free --order 9 --memory 2G";
+
+/// Returns the memory behind free frames to the host, and uses it again
+#[derive(Args, Clone, Debug)]
+#[command(after_help = HELP)]
+pub(super) struct ReportFreeArgs {
+    /// Minimum orders of the free blocks that are returned
+    #[arg(long = "order", value_name = "ORDERS", value_delimiter = ',', value_parser = order, default_value = "0,4,9")]
+    orders: Vec<Order>,
+
+    /// The most memory that is returned [default: all]
+    #[arg(long, value_name = "SIZE", value_parser = positive_size)]
+    budget: Option<ByteSize>,
+
+    /// Runs of each row, of which the median is reported
+    #[arg(long, value_name = "N", default_value = "1", value_parser = positive_number)]
+    repeat: NonZeroU32,
+
+    /// Seed of the random choices
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number)]
+    seed: u64,
+
+    #[command(flatten)]
+    quick: QuickArgs,
+    #[command(flatten)]
+    machine: MachineArgs,
+    #[command(flatten)]
+    yard: YardArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
 
 const NAME: &str = "bench report-free";
 /// The least machine.
@@ -29,11 +70,11 @@ pub(super) fn run(args: &ReportFreeArgs) -> Result<(), Failure> {
         )));
     }
     let machine = flat.with_spare(ByteSize(0))?;
-    let options = BringUp {
+    let options = BootOptions {
         backing: FrameBacking::Real,
         map_init: InitArgs::default().map_init(InitMode::Eager, &machine)?,
         map_limit: MapLimit::Full,
-        ..BringUp::of(&args.machine, &args.yard)
+        ..BootOptions::of(&args.machine, &args.yard)
     };
     let budget = args.budget.map_or(PageCount(u64::MAX), |budget| machine.geometry.pages_in(budget));
     let repeat = u64::from(args.repeat.get());
@@ -89,4 +130,17 @@ fn row(order: Order, args: &ReportFreeArgs, runs: Vec<ReportRun>) -> Row {
         .column_as("use_again_page_ns", "again ns", Format::number(0), rounded(run.use_again_page_ns))
         .data("checked_pages", run.checked)
         .data("data_intact", true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{assert_refused, read};
+
+    #[test]
+    fn a_bare_run_returns_blocks_of_three_orders() {
+        let args: ReportFreeArgs = read("").unwrap();
+        assert_eq!((args.orders, args.budget), (vec![Order(0), Order(4), Order(9)], None));
+        assert_refused::<ReportFreeArgs>(&[("--order 16", "from 0 to 15"), ("--budget lots", "write digits")]);
+    }
 }

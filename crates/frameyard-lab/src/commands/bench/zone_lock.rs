@@ -3,42 +3,136 @@
 //! Measured and published values have separate rows. Throughput comes from runs without timed locks, times at locks from one
 //! further run. Values of refills and drains come from one thread that does the tasks' work ([`frameyard_workloads::transfer`]).
 
+mod published;
+mod row;
+mod sample;
+mod text;
+
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
+use clap::{Args, ValueEnum};
 use frameyard::boot::InitMode;
+use frameyard::policy::ZonePolicy;
 use frameyard::{ByteSize, Order, PageCount};
 use frameyard_host::{HostTopology, LockTiming};
-
-use super::alloc::{Sweep, SweepRow};
-use crate::Failure;
-use crate::bring_up::{BringUp, FrameBacking, bring_up};
-use crate::chosen_machine::ChosenMachine;
-use crate::cli::{ComparisonArgs, InitArgs, ZoneLockArgs, ZoneLockWorkload};
-use crate::commands::comparison::{Comparison, Measured, Native, Workload, Yards};
-use crate::commands::workloads::purge::purgers;
-use crate::output::Row;
-use frameyard_workloads::Setting;
-use frameyard_workloads::TaskMode;
 use frameyard_workloads::alloc::AccessKind;
 use frameyard_workloads::counts::Drains;
 use frameyard_workloads::fixture::Fixture;
 use frameyard_workloads::held::while_sampling;
 use frameyard_workloads::highalloc::{self, DelayKind, HUGE, HighallocPlan};
 use frameyard_workloads::order0_thp::{self, pages_of_task};
-use frameyard_workloads::page_fault;
 use frameyard_workloads::timed_run::TaskRun;
 use frameyard_workloads::transfer::{self, Return};
-use frameyard_workloads::{MAP_SIZE, Pages};
-use frameyard_workloads::{parallel_free, purge};
+use frameyard_workloads::{MAP_SIZE, Pages, Setting, TaskMode, page_fault, parallel_free, purge};
 
-mod published;
-mod row;
-mod sample;
-mod text;
-
+use super::alloc::{Sweep, SweepRow};
+use crate::Failure;
+use crate::args::values::positive_duration;
+use crate::args::{ComparisonArgs, InitArgs};
+use crate::boot::{BootOptions, FrameBacking, boot_machine};
+use crate::chosen_machine::ChosenMachine;
+use crate::commands::comparison::{Comparison, Measured, Native, Workload, Yards};
+use crate::commands::workloads::purge::purgers;
+use crate::output::Row;
 use row::Combination;
 use sample::{HighOrder, Sample};
+
+/// What follows the options in the help text.
+const HELP: &str = "\
+The first policy is what the others are compared with. Takes about five minutes; --quick about 20 seconds; --full runs for at
+least a second each, in both modes.
+
+Examples:
+  frameyard bench zone-lock --quick
+  frameyard bench zone-lock --workload page-fault,alloc --policy vanilla,cluster-bulk,depot --lru vanilla";
+
+/// Compares all policies of zones in all workloads that show the cost of the zone lock, beside published figures
+#[derive(Args, Clone, Debug)]
+#[command(
+    after_help = HELP,
+    mut_arg("zones", |arg| arg.default_values(all_policies()).default_value_if("quick", "true", "vanilla,depot").hide_default_value(true)),
+    mut_arg("lru", |arg| arg.default_value_if("quick", "true", "vanilla")),
+    mut_arg("modes", |arg| arg.default_value("threads"))
+)]
+pub(super) struct ZoneLockArgs {
+    /// Workloads to run
+    #[arg(
+        long = "workload",
+        value_name = "WORKLOADS",
+        value_delimiter = ',',
+        value_enum,
+        default_value = "page-fault,parallel-free,purge,highalloc,order0-thp,alloc",
+        help_heading = "Runs"
+    )]
+    workloads: Vec<ZoneLockWorkload>,
+
+    /// Duration of each run of page-fault, purge and order0-thp, as in 500ms or 2s
+    #[arg(long, value_name = "TIME", default_value = "250ms", default_value_if("quick", "true", "100ms"), value_parser = positive_duration, help_heading = "Runs")]
+    duration: Duration,
+
+    #[command(flatten)]
+    comparison: ComparisonArgs,
+}
+
+/// A workload that shows the cost of the zone lock.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum ZoneLockWorkload {
+    /// Mappings are faulted in and unmapped
+    PageFault,
+    /// Address spaces that hold most of memory exit
+    ParallelFree,
+    /// Pages are freed on other CPUs than they were allocated on
+    Purge,
+    /// Huge blocks are allocated in memory full of page cache
+    Highalloc,
+    /// Tasks with huge pages run beside tasks without
+    #[value(name = "order0-thp")]
+    Order0Thp,
+    /// Single frames are allocated and freed: in bulk, in random order, and one after the other; only threads
+    Alloc,
+}
+
+impl ZoneLockWorkload {
+    /// The name in the command line and in rows.
+    #[must_use]
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::PageFault => "page-fault",
+            Self::ParallelFree => "parallel-free",
+            Self::Purge => "purge",
+            Self::Highalloc => "highalloc",
+            Self::Order0Thp => "order0-thp",
+            Self::Alloc => "alloc",
+        }
+    }
+}
+
+/// Every policy, as a list of the command line.
+fn all_policies() -> impl Iterator<Item = &'static str> {
+    ZonePolicy::ALL.into_iter().map(ZonePolicy::name)
+}
+
+/// The least duration of a run without limits.
+const FULL_DURATION: Duration = Duration::from_secs(1);
+
+impl ZoneLockArgs {
+    /// The duration of a run.
+    #[must_use]
+    fn duration(&self) -> Duration {
+        if self.comparison.full.full { self.duration.max(FULL_DURATION) } else { self.duration }
+    }
+
+    /// The comparison of each workload.
+    #[must_use]
+    fn comparison(&self) -> ComparisonArgs {
+        let mut comparison = self.comparison.clone();
+        if comparison.full.full {
+            comparison.compared.modes = vec![TaskMode::Threads, TaskMode::Processes];
+        }
+        comparison
+    }
+}
 
 const NAME: &str = "bench zone-lock";
 /// Runs of a row without timed locks, unless the command line says otherwise …
@@ -60,7 +154,7 @@ const UNMOVABLE_PERCENT: u8 = 5;
 /// Memory that `highalloc` needs for each builder, and once more.
 const HIGHALLOC_NEEDS: ByteSize = ByteSize::mib(64);
 /// Memory that one thread allocates and frees to measure refills and drains separately.
-const CROSSING: ByteSize = ByteSize::mib(32);
+const TRANSFERRED: ByteSize = ByteSize::mib(32);
 /// A run that does not count takes one part in this many of the duration.
 const LEAD_IN: u32 = 3;
 
@@ -158,13 +252,13 @@ impl<'a> Plan<'a> {
     fn alloc(&self) -> Result<(String, Vec<Row>), Failure> {
         let args = &self.args.comparison;
         let ChosenMachine { machine, .. } = ChosenMachine::with_memory(&args.machine, args.quick.memory(ALLOC_MEMORY))?;
-        let options = BringUp {
+        let options = BootOptions {
             map_init: InitArgs::default().map_init(InitMode::Eager, &machine)?,
             map_limit: args.full.map_limit(),
             backing: FrameBacking::Real,
-            ..BringUp::of(&args.machine, &args.yard)
+            ..BootOptions::of(&args.machine, &args.yard)
         };
-        let yard = &bring_up(&machine, &options)?.yard;
+        let yard = &boot_machine(&machine, &options)?.yard;
         let repeat = args.repeat.unwrap_or(REPEAT).get();
         let all = NonZeroU32::new(self.cpus()).unwrap_or(NonZeroU32::MIN);
         let mut tasks = args.compared.tasks();
@@ -235,8 +329,8 @@ impl Workload for WorkloadRun<'_> {
         let tasks = setting.tasks.get();
         match self.workload {
             ZoneLockWorkload::Order0Thp => order0_thp::memory_needed(tasks, MAP_SIZE),
-            ZoneLockWorkload::Purge => purge::memory_needed(tasks, purgers(setting, None)).max(crossing_needs()),
-            ZoneLockWorkload::ParallelFree => parallel_free::memory_needed(tasks).max(crossing_needs()),
+            ZoneLockWorkload::Purge => purge::memory_needed(tasks, purgers(setting, None)).max(transfer_needs()),
+            ZoneLockWorkload::ParallelFree => parallel_free::memory_needed(tasks).max(transfer_needs()),
             ZoneLockWorkload::Highalloc => ByteSize(HIGHALLOC_NEEDS.0.saturating_mul(1 + u64::from(tasks))),
             ZoneLockWorkload::PageFault | ZoneLockWorkload::Alloc => page_fault::memory_needed(tasks, MAP_SIZE),
         }
@@ -250,11 +344,11 @@ impl Native for WorkloadRun<'_> {
             return self.once(fixture, setting);
         }
         let (sample, held) = while_sampling(fixture.vm.yard(), || self.once(fixture, setting));
-        let crossings = match return_of(self.workload) {
-            Some(way) => transfer::timed_and_counted(fixture, self.host.allowed(), way, CROSSING)?,
+        let transfers = match return_of(self.workload) {
+            Some(way) => transfer::timed_and_counted(fixture, self.host.allowed(), way, TRANSFERRED)?,
             None => Vec::new(),
         };
-        Ok(Sample { held: Some(held), crossings, ..sample? })
+        Ok(Sample { held: Some(held), transfers, ..sample? })
     }
 }
 
@@ -335,6 +429,53 @@ fn return_of(workload: ZoneLockWorkload) -> Option<Return> {
 }
 
 /// Memory for what one thread allocates and frees.
-fn crossing_needs() -> ByteSize {
-    ByteSize(CROSSING.0 + CROSSING.0 / 16 + ByteSize::mib(16).0)
+fn transfer_needs() -> ByteSize {
+    ByteSize(TRANSFERRED.0 + TRANSFERRED.0 / 16 + ByteSize::mib(16).0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::assert_refused;
+    use frameyard_vm::LruPolicy;
+
+    fn read(line: &str) -> Result<ZoneLockArgs, String> {
+        crate::args::read(line)
+    }
+
+    #[test]
+    fn a_bare_run_compares_every_policy_in_every_workload() {
+        let args = read("").unwrap();
+        assert_eq!(args.comparison.compared.policies.zones, ZonePolicy::ALL);
+        assert_eq!(args.workloads, ZoneLockWorkload::value_variants());
+        assert_eq!(args.comparison.compared.policies.lru, LruPolicy::ALL);
+        assert_eq!(args.comparison.compared.modes, [TaskMode::Threads]);
+    }
+
+    #[test]
+    fn workloads_have_the_same_names_in_the_command_line_and_in_rows() {
+        for workload in ZoneLockWorkload::value_variants() {
+            assert_eq!(workload.to_possible_value().unwrap().get_name(), workload.name());
+        }
+    }
+
+    #[test]
+    fn full_runs_are_longer_and_in_both_modes() {
+        let args = read("--full --policy depot,vanilla").unwrap();
+        assert_eq!((args.duration(), args.comparison().compared.modes.len()), (FULL_DURATION, 2));
+        assert_eq!(args.comparison.compared.policies.zones, [ZonePolicy::Depot, ZonePolicy::Vanilla]);
+        assert_eq!(read("--full --duration 3s").unwrap().duration(), Duration::from_secs(3));
+    }
+
+    #[test]
+    fn refusals_name_a_correct_value() {
+        assert_refused::<ZoneLockArgs>(&[
+            ("--policy fast", "possible values: vanilla"),
+            ("--workload idle", "possible values: page-fault"),
+            ("--lru fast", "possible values: vanilla, sharded"),
+            ("--tasks 0", "as in 4 or 1..40"),
+            ("--repeat 0", "from 1"),
+            ("--duration 5", "as in 500ms or 2s"),
+        ]);
+    }
 }

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::holes::{Hole, holes};
 use super::zone_ranges::{frames, node_ranges, zone_ranges};
-use crate::bring_up::BroughtUp;
+use crate::boot::BootedYard;
 
 /// A node whose pages were initialised.
 #[derive(Serialize)]
@@ -62,14 +62,14 @@ fn milliseconds(ns: u64) -> String {
     if ms < 9.95 { format!("{ms:.1}") } else { format!("{ms:.0}") }
 }
 
-fn nodes_initialised(booted: &BroughtUp) -> Vec<InitialisedNode> {
+fn nodes_initialised(booted: &BootedYard) -> Vec<InitialisedNode> {
     let mut nodes: Vec<InitialisedNode> = booted.nodes_initialised.iter().map(InitialisedNode::of).collect();
     nodes.sort_by_key(|node| node.node);
     nodes
 }
 
 /// From a node's first to its last frame.
-fn node_spans(booted: &BroughtUp) -> Vec<(NodeId, PfnRange)> {
+fn node_spans(booted: &BootedYard) -> Vec<(NodeId, PfnRange)> {
     let mut spans: Vec<(NodeId, PfnRange)> = Vec::new();
     for (node, PfnRange { start, end }) in node_ranges(booted) {
         match spans.iter_mut().find(|(other, _)| *other == node) {
@@ -81,13 +81,13 @@ fn node_spans(booted: &BroughtUp) -> Vec<(NodeId, PfnRange)> {
     spans
 }
 
-fn found_holes(booted: &BroughtUp) -> Vec<Hole> {
+fn found_holes(booted: &BootedYard) -> Vec<Hole> {
     let ranges: Vec<(PfnRange, ZoneId)> = booted.yard.memory_ranges().collect();
     holes(booted.machine.geometry, &ranges)
 }
 
 /// The kernel's lines on each node before any page is initialised.
-pub(super) fn write_nodes(booted: &BroughtUp, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write_nodes(booted: &BootedYard, out: &mut dyn Write) -> io::Result<()> {
     for (node, span) in node_spans(booted) {
         writeln!(out, "Initmem setup node {} {}", node.0, frames(booted.machine.geometry, span))?;
     }
@@ -98,7 +98,7 @@ pub(super) fn write_nodes(booted: &BroughtUp, out: &mut dyn Write) -> io::Result
 }
 
 /// The time for the pages of each node, and the pages that are left.
-pub(super) fn write_initialised(booted: &BroughtUp, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write_initialised(booted: &BootedYard, out: &mut dyn Write) -> io::Result<()> {
     let what = match booted.map_init.mode {
         InitMode::Deferred => "deferred ",
         InitMode::Eager | InitMode::Lazy => "",
@@ -114,7 +114,7 @@ pub(super) fn write_initialised(booted: &BroughtUp, out: &mut dyn Write) -> io::
 }
 
 /// The same as JSON.
-pub(super) fn totals(booted: &BroughtUp) -> Map<String, Value> {
+pub(super) fn totals(booted: &BootedYard) -> Map<String, Value> {
     let init = &booted.map_init;
     let geometry = booted.machine.geometry;
     let addresses = |range: PfnRange| (geometry.address_of(range.start).0, geometry.address_of(range.end).0);

@@ -8,11 +8,11 @@ use frameyard::{Geometry, PageCount};
 
 use super::init_log::{self, counted};
 use super::zone_ranges::{frames, node_ranges, zone_ranges};
-use crate::bring_up::{BroughtUp, ResidentParts};
+use crate::boot::{BootedYard, ResidentParts};
 use crate::output::RoundedSize;
 
 /// The kernel's lines on its zones.
-pub(super) fn write(booted: &BroughtUp, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write(booted: &BootedYard, out: &mut dyn Write) -> io::Result<()> {
     let (machine, yard) = (&booted.machine, &booted.yard);
     writeln!(
         out,
@@ -41,7 +41,7 @@ pub(super) fn write(booted: &BroughtUp, out: &mut dyn Write) -> io::Result<()> {
     init_log::write_initialised(booted, out)
 }
 
-fn write_zone_ranges(booted: &BroughtUp, zones: &[ZoneStatistics], out: &mut dyn Write) -> io::Result<()> {
+fn write_zone_ranges(booted: &BootedYard, zones: &[ZoneStatistics], out: &mut dyn Write) -> io::Result<()> {
     let geometry = booted.machine.geometry;
     writeln!(out, "Zone ranges:")?;
     for (kind, range) in zone_ranges(booted) {
@@ -75,7 +75,7 @@ fn write_totals(geometry: Geometry, zones: &[ZoneStatistics], out: &mut dyn Writ
 }
 
 /// The cost of the boot.
-pub(super) fn write_costs(booted: &BroughtUp, resident: ResidentParts, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write_costs(booted: &BootedYard, resident: ResidentParts, out: &mut dyn Write) -> io::Result<()> {
     let parts = [
         ("Memory map", booted.map_bytes, resident.map),
         ("Control region", booted.control_bytes, resident.control),

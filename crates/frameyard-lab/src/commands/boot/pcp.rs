@@ -6,8 +6,8 @@ use frameyard::boot::InitMode;
 use frameyard::watermarks::PcpSizing;
 use frameyard::{CpuId, Platform, Yard};
 
+use super::BootArgs;
 use crate::Failure;
-use crate::cli::BootArgs;
 use crate::output::Row;
 
 /// Counts the lists of every CPU in every zone that has memory, by batch and by high; smaller values first.

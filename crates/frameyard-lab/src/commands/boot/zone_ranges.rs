@@ -4,12 +4,12 @@ use frameyard::memblock::Region;
 use frameyard::units::ZoneKind;
 use frameyard::{Geometry, NodeId, Pfn, PfnRange};
 
-use crate::bring_up::BroughtUp;
+use crate::boot::BootedYard;
 use crate::machine::AddressRange;
 
 /// The frames of each address-limited kind of zone and of Normal: from the first frame of memory to the limit of the kind or
 /// the last frame, holes included (`free_area_init`).
-pub(super) fn zone_ranges(booted: &BroughtUp) -> Vec<(ZoneKind, PfnRange)> {
+pub(super) fn zone_ranges(booted: &BootedYard) -> Vec<(ZoneKind, PfnRange)> {
     let ranges = node_ranges(booted);
     let (geometry, zones) = (booted.machine.geometry, booted.machine.zones);
     let first = ranges.iter().map(|(_, range)| range.start).min().unwrap_or_default();
@@ -31,7 +31,7 @@ fn split(first: Pfn, last: Pfn, dma: Option<Pfn>, dma32: Option<Pfn>) -> Vec<(Zo
 }
 
 /// The memory of the nodes in whole frames, lowest first.
-pub(super) fn node_ranges(booted: &BroughtUp) -> Vec<(NodeId, PfnRange)> {
+pub(super) fn node_ranges(booted: &BootedYard) -> Vec<(NodeId, PfnRange)> {
     let geometry = booted.machine.geometry;
     booted
         .early_memory

@@ -3,10 +3,10 @@
 use frameyard::ByteSize;
 use frameyard::locks::LockUse;
 use frameyard_vm::VmCounter;
-
-use crate::output::{Format, Row, rounded};
 use frameyard_workloads::Setting;
 use frameyard_workloads::counts::Counts;
+
+use crate::output::{Format, Row, rounded};
 
 /// What was run.
 pub(in crate::commands) fn setting(setting: &Setting, memory: ByteSize, runs: usize) -> Row {

@@ -5,17 +5,16 @@ use std::num::NonZeroU32;
 use frameyard::boot::InitMode;
 use frameyard::{ByteSize, Order};
 use frameyard_host::{HostTopology, LockTiming};
+use frameyard_workloads::fixture::Fixture;
+use frameyard_workloads::{Setting, TaskMode};
 
 use super::{Compared, ComparedRow, Measured, Native, powers_up_to, settings, text, too_small};
 use crate::Failure;
-use crate::bring_up::{BringUp, FrameBacking, Sharing};
+use crate::args::{ComparisonArgs, InitArgs};
+use crate::boot::{BootOptions, FrameBacking, Sharing};
 use crate::chosen_machine::ChosenMachine;
-use crate::cli::{ComparisonArgs, InitArgs};
 use crate::fixture::with_fixture;
 use crate::output::{Report, progress_bar};
-use frameyard_workloads::Setting;
-use frameyard_workloads::TaskMode;
-use frameyard_workloads::fixture::Fixture;
 
 /// Memory of the machine unless the command line says otherwise: that of the published desktop.
 const DEFAULT_MEMORY: ByteSize = ByteSize::gib(4);
@@ -216,13 +215,13 @@ impl<'a> Comparison<'a> {
             TaskMode::Threads => Sharing::Private,
             TaskMode::Processes => Sharing::Processes,
         };
-        let options = BringUp {
+        let options = BootOptions {
             map_init,
             map_limit: self.args.full.map_limit(),
             sharing,
             backing: FrameBacking::Real,
             policy: setting.zone,
-            ..BringUp::of(&self.args.machine, &self.args.yard)
+            ..BootOptions::of(&self.args.machine, &self.args.yard)
         };
         with_fixture(machine, &options, setting.lru, run)
     }

@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::Failure;
-use crate::output::OutputFile;
 use frameyard_workloads::Setting;
 use frameyard_workloads::simulated::TimeSpent;
+
+use crate::Failure;
+use crate::output::OutputFile;
 
 /// Writes the profile of each run: to the file if there is one run, else each run to its own file, named after its setting.
 ///

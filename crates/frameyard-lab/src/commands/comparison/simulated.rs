@@ -1,21 +1,25 @@
 //! Comparisons on simulated machines. Every combination has its own yard, and its row says where virtual time went.
 
+use std::num::NonZeroU32;
+
 use frameyard::ByteSize;
 use frameyard::platform::LockKind;
 use frameyard_sim::{Machine, Picos, Topology};
+use frameyard_workloads::Setting;
+use frameyard_workloads::simulated::{SimInit, SimOptions, SimRun, TimeSpent, whole_ns};
 use serde_json::Map;
 
 use super::{ComparedRow, Measured, Simulated, powers_up_to, profile, text, too_small};
 use crate::Failure;
-use crate::cli::SimRunArgs;
+use crate::args::SimRunArgs;
 use crate::commands::simulated_machine::machine;
 use crate::fixture::with_sim_fixture;
 use crate::output::{Format, Row, progress_bar};
-use frameyard_workloads::Setting;
-use frameyard_workloads::simulated::{SimInit, SimOptions, SimRun, TimeSpent, whole_ns};
 
 /// What every node has beside the tasks' needs, so that zones are large enough for per-CPU lists of full size.
 const SPARE: ByteSize = ByteSize::gib(1);
+/// Numbers of tasks of a quick run.
+const QUICK_TASKS: [u32; 2] = [1, 8];
 
 /// A combination that was simulated.
 struct Simulation<R> {
@@ -139,6 +143,7 @@ fn settings<W: Simulated>(
 ) -> Result<Vec<Setting>, Failure> {
     let there = machine.cpus() as u64;
     let tasks = match args.compared.tasks() {
+        tasks if tasks.is_empty() && args.quick.quick => QUICK_TASKS.into_iter().filter_map(NonZeroU32::new).collect(),
         tasks if tasks.is_empty() => powers_up_to(machine.cpus() as u32),
         tasks => tasks,
     };

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use super::exchange::{Answer, DeviceRow, Request};
 use super::session::{READY, TAKEN};
+use super::{SESSION_COMMAND, SessionArgs};
 use crate::Failure;
-use crate::cli::{DEVICE_SESSION, SessionArgs};
 
 /// How long the client waits for a session that another process starts.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -108,7 +108,7 @@ pub(super) fn start(socket: &Path) -> Result<Start, Failure> {
             |reason: String| Failure::run_time(format!("{}: cannot start a session: {reason}", socket.display()));
         let program = std::env::current_exe().map_err(|error| failed(error.to_string()))?;
         let mut command = Command::new(program);
-        command.arg(DEVICE_SESSION).arg(socket).current_dir("/").process_group(0);
+        command.arg(SESSION_COMMAND).arg(socket).current_dir("/").process_group(0);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().map_err(|error| failed(error.to_string()))?;
         let mut line = String::new();

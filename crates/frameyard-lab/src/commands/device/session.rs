@@ -17,7 +17,7 @@ use frameyard_host::{
 
 use super::exchange::{Answer, CreateOrder, DeviceRow, Request};
 use crate::Failure;
-use crate::bring_up::nanoseconds;
+use crate::boot::nanoseconds;
 
 /// What a session prints when it accepts requests.
 pub(super) const READY: &str = "ready";

@@ -98,8 +98,8 @@ pub(super) fn of_metrics(source: &dyn MetricsSource, series: Series) -> Vec<Row>
         let mut row = named(found.zone);
         row.insert("cpu".to_owned(), found.cpu.map(|cpu| cpu.0).into());
         row.insert("policy".to_owned(), source.policy().name().into());
-        for metric in Metric::ALL {
-            row.insert(metric.name().to_owned(), metric.value(found).into());
+        for metric in Metric::all() {
+            row.insert(metric.info.name.to_owned(), metric.value(found).into());
         }
         for histogram in MetricHistogram::ALL {
             let (name, (counts, sum)) = (histogram.name(), histogram.counts(found));
@@ -110,8 +110,8 @@ pub(super) fn of_metrics(source: &dyn MetricsSource, series: Series) -> Vec<Row>
                 row.insert(format!("{name}_le_{bound}"), below.into());
             }
         }
-        let is_zero = |metric: &Metric| metric.value(found).is_none_or(|value| value == 0);
-        if series == Series::All || !Metric::ALL.iter().all(is_zero) {
+        let is_zero = |metric: Metric| metric.value(found).is_none_or(|value| value == 0);
+        if series == Series::All || !Metric::all().all(is_zero) {
             rows.push(row);
         }
         Ok(())

@@ -1,16 +1,75 @@
 //! `sim calibrate`: fits a machine's free parameters to rows of a published table.
 
+use std::num::NonZeroU32;
+
+use clap::{Args, ValueHint};
 use frameyard_sim::{
-    Effort, FaultPredictor, Fit, FitError, Fitted, FittedParameter, Machine, Point, PredictorPool, Selection, Start,
-    record,
+    FaultPredictor, Fit, FitError, Fitted, FittedParameter, Machine, Point, PredictorPool, Selection, Start, record,
 };
 use serde_json::Value;
 
-use super::published::{self, predictors};
+use super::effort::{EffortArgs, QUICK_PAGES};
+use super::published::{self, FittedTable, predictors};
 use crate::Failure;
-use crate::cli::{CalibrateArgs, FittedTable};
+use crate::args::values::positive_number;
+use crate::args::{OutputArgs, QuickArgs};
 use crate::commands::simulated_machine::machine_and_text;
-use crate::output::{Format, Report, Row, progress_bar};
+use crate::output::{Format, OutputFile, Report, Row, progress_bar};
+
+/// What follows the options in the help text.
+const HELP: &str = "\
+Takes many minutes; --quick about 10 seconds.
+
+Examples:
+  frameyard sim calibrate --quick
+  frameyard sim calibrate --table zone-lock --write fitted.toml";
+
+/// Fits a machine's free parameters to rows of a published table
+#[derive(Args, Clone, Debug)]
+#[command(after_help = HELP)]
+pub(super) struct CalibrateArgs {
+    /// A built-in machine with costs, or a file that describes one (TOML) [default: the machine of the table]
+    #[arg(long, value_name = "NAME|FILE", value_hint = ValueHint::AnyPath)]
+    machine: Option<String>,
+
+    /// The published table
+    #[arg(long, value_name = "TABLE", value_enum, default_value = "page-fault")]
+    table: FittedTable,
+
+    /// Rows to fit on, as in 'big-pcp/processes/1,5,10..12;vanilla-4.16/threads/40' [default: big-pcp at 1, 5, 10, 20, 30 and 40
+    /// tasks and vanilla-4.16 at 1, 5, 10 and 40, in both modes; zone-lock: vanilla-4.16 and cluster]
+    #[arg(long, value_name = "ROWS", value_delimiter = ';')]
+    rows: Vec<Selection>,
+
+    /// Free parameters, as in kernel_overhead.exception_cycles,costs.store_overlap [default: those in the machine's
+    /// file]
+    #[arg(long, value_name = "PATHS", value_delimiter = ',')]
+    parameters: Vec<String>,
+
+    /// Pages that each of eight or more tasks maps during the search; few pages are less than a batch of big-pcp
+    /// [default: 4096; zone-lock: 32768]
+    #[arg(long, value_name = "N", value_parser = positive_number)]
+    pages: Option<NonZeroU32>,
+
+    /// Pages that each of eight or more tasks maps to evaluate the result [default: 8192; zone-lock: 32768]
+    #[arg(long, value_name = "N", value_parser = positive_number)]
+    final_pages: Option<NonZeroU32>,
+
+    /// The most rounds of each stage of the search
+    #[arg(long, value_name = "N", default_value = "8", default_value_if("quick", "true", "1"), value_parser = positive_number)]
+    rounds: NonZeroU32,
+
+    /// Write the machine's description with the fitted parameters and the rows of the fit
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    write: Option<OutputFile>,
+
+    #[command(flatten)]
+    effort: EffortArgs,
+    #[command(flatten)]
+    quick: QuickArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
 
 /// The default rows of a fit. For `page-fault`: the policy that avoids the zone lock, and the stock kernel at four
 /// numbers of tasks. For `zone-lock`: the stock kernel, and a policy that waits only for LRU locks.
@@ -25,6 +84,9 @@ const fn usual_rows(table: FittedTable) -> &'static [&'static str] {
         FittedTable::ZoneLock => &["vanilla-4.16/processes/112", "cluster/processes/112"],
     }
 }
+
+/// The rows of a quick fit to `page-fault`.
+const QUICK_ROWS: &[&str] = &["big-pcp/processes/1,2,4,6,8", "vanilla-4.16/processes/1,2,4,6,8"];
 
 /// Runs the fit.
 pub(super) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
@@ -48,22 +110,22 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
 
 /// The predictors of the search, and those that evaluate its result.
 fn pools(args: &CalibrateArgs) -> [PredictorPool<FaultPredictor>; 2] {
-    let [few, more] = args.table.pages();
+    let [few, more] = if args.quick.quick { [QUICK_PAGES; 2] } else { args.table.pages() };
     let start = match args.table {
         FittedTable::PageFault => Start::Apart,
         FittedTable::ZoneLock => Start::Together,
     };
-    [args.pages.unwrap_or(few), args.final_pages.unwrap_or(more)].map(|pages| {
-        let effort = Effort { pages: pages.get(), rounds: args.effort.mappings.get(), seed: args.effort.seed };
-        predictors(FaultPredictor { start, ..FaultPredictor::new(effort) })
-    })
+    [args.pages.unwrap_or(few), args.final_pages.unwrap_or(more)]
+        .map(|pages| predictors(FaultPredictor { start, ..FaultPredictor::new(args.effort.with_pages(pages)) }))
 }
 
 fn selections(args: &CalibrateArgs) -> Result<Vec<Selection>, Failure> {
     if !args.rows.is_empty() {
         return Ok(args.rows.clone());
     }
-    usual_rows(args.table).iter().map(|rows| rows.parse().map_err(Failure::input)).collect()
+    let rows =
+        if args.quick.quick && args.table == FittedTable::PageFault { QUICK_ROWS } else { usual_rows(args.table) };
+    rows.iter().map(|rows| rows.parse().map_err(Failure::input)).collect()
 }
 
 /// The named rows, each once, with the published values.

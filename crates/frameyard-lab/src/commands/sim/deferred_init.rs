@@ -1,5 +1,6 @@
 //! `sim deferred-init`: predicted and published times of initialising memory maps.
 
+use clap::{Args, ValueHint};
 use frameyard::boot::Initialiser;
 use frameyard::platform::LockKind;
 use frameyard_sim::deferred_init::{self, DeferredInit, DeferredInitRun, InitThreads};
@@ -7,10 +8,42 @@ use frameyard_sim::{Accessed, Cause, Machine, Spent};
 use serde::Deserialize;
 
 use crate::Failure;
-use crate::cli::SimDeferredInitArgs;
+use crate::args::init::initialiser;
+use crate::args::{OutputArgs, QuickArgs, TaskRange};
 use crate::commands::published_table::records;
 use crate::commands::simulated_machine::machine;
 use crate::output::{Format, Report, Row, progress_bar};
+
+/// What follows the options in the help text.
+const HELP: &str = "\
+Takes about a second.
+
+Examples:
+  frameyard sim deferred-init
+  frameyard sim deferred-init --quick
+  frameyard sim deferred-init --machine server-4t --threads 1,2,4,8";
+
+/// Initialises memory maps of machines; prints predicted and published times
+#[derive(Args, Clone, Debug)]
+#[command(after_help = HELP)]
+pub(super) struct SimDeferredInitArgs {
+    /// Built-in machines with costs, or files that describe machines (TOML) [default: those of the published table]
+    #[arg(long = "machine", value_name = "NAME|FILE", value_delimiter = ',', value_hint = ValueHint::AnyPath)]
+    machines: Vec<String>,
+
+    /// Threads per node, at most its CPUs: numbers and ranges, as in 1,2,4 or 1..8 [default: one, and one per CPU]
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    threads: Vec<TaskRange>,
+
+    /// How page structures are written; none: they are zero already
+    #[arg(long, value_name = "HOW", value_parser = initialiser(), default_value = Initialiser::StoresPerPage.name())]
+    initialiser: Initialiser,
+
+    #[command(flatten)]
+    quick: QuickArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
 
 const NAME: &str = "sim deferred-init";
 
@@ -51,6 +84,7 @@ pub(super) fn run(args: &SimDeferredInitArgs) -> Result<(), Failure> {
         names => names.to_vec(),
     };
     let ways: Vec<InitThreads> = match &args.threads[..] {
+        [] if args.quick.quick => vec![InitThreads::OnePerNode],
         [] => vec![InitThreads::OnePerNode, InitThreads::OnePerCpu],
         ranges => {
             let numbers = ranges.iter().flat_map(|range| range.numbers());

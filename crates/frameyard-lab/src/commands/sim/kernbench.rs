@@ -4,6 +4,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use clap::{Args, ValueEnum, ValueHint};
 use frameyard::ByteSize;
 use frameyard::boot::PcpReset;
 use frameyard::platform::LockKind;
@@ -11,18 +12,92 @@ use frameyard::policy::ZonePolicy;
 use frameyard::watermarks::PcpSizing;
 use frameyard_sim::Machine;
 use frameyard_vm::LruPolicy;
-
-use crate::Failure;
-use crate::cli::{ListsSized, SimKernbenchArgs};
-use crate::commands::comparison::too_small;
-use crate::commands::simulated_machine::machine;
-use crate::fixture::with_sim_fixture;
-use crate::output::{Format, Report, Row, progress_bar, rounded};
-use frameyard_workloads::Setting;
-use frameyard_workloads::TaskMode;
 use frameyard_workloads::kernbench::{CpuWork, Job, memory_needed};
 use frameyard_workloads::simulated::{self, FrameContents, SimInit, SimOptions, SimRun, whole_ns};
 use frameyard_workloads::timed_run::TaskRun;
+use frameyard_workloads::{Setting, TaskMode};
+
+use crate::Failure;
+use crate::args::values::{positive_number, positive_size, whole_number};
+use crate::args::{OutputArgs, PolicyArgs, QuickArgs, VirtualDurationArgs};
+use crate::commands::comparison::too_small;
+use crate::commands::simulated_machine::machine;
+use crate::commands::workloads::kernbench::BuildArgs;
+use crate::fixture::with_sim_fixture;
+use crate::output::{Format, Report, Row, progress_bar, rounded};
+
+/// What follows the options in the help text.
+const HELP: &str = "\
+Takes about a minute; --quick about 2 seconds.
+
+Examples:
+  frameyard sim kernbench --quick
+  frameyard sim kernbench --machine epyc2-256 --zone-cpus 16,64 --policy vanilla,depot";
+
+/// Runs jobs of a build on every CPU, with per-CPU lists sized before or after most memory is initialised
+#[derive(Args, Clone, Debug)]
+#[command(
+    after_help = HELP,
+    mut_arg("zones", |arg| arg.default_value(ZonePolicy::Vanilla.name())),
+    mut_arg("lru", |arg| arg.default_value(LruPolicy::Vanilla.name()))
+)]
+pub(super) struct SimKernbenchArgs {
+    /// A built-in simulated machine, or a file that describes one (TOML)
+    #[arg(long, value_name = "NAME|FILE", default_value = "epyc2-256", value_hint = ValueHint::AnyPath)]
+    machine: String,
+
+    /// CPUs of each zone, both threads of its cores [default: all CPUs of a socket]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = positive_number, default_value_if("quick", "true", "16"))]
+    zone_cpus: Vec<NonZeroU32>,
+
+    /// Sizes of zones, whole sections of 128M [default: 4G, or what the jobs need]
+    #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = positive_size)]
+    zone_size: Vec<ByteSize>,
+
+    /// By which memory per-CPU lists are sized
+    #[arg(long, value_name = "WHEN", value_delimiter = ',', value_enum, default_value = "early,final")]
+    lists: Vec<ListsSized>,
+
+    /// Size of the per-CPU lists: scaled, classic, early, fraction:N or fixed:N; classic is what kernels up to 5.13 had, early up to 4.18
+    #[arg(long, value_name = "SIZING", default_value = "classic")]
+    pcp_sizing: PcpSizing,
+
+    #[command(flatten)]
+    policies: PolicyArgs,
+
+    /// Seed of the random choices
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number)]
+    seed: u64,
+
+    #[command(flatten)]
+    build: BuildArgs,
+    #[command(flatten)]
+    duration: VirtualDurationArgs,
+    #[command(flatten)]
+    quick: QuickArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// By which memory per-CPU lists are sized.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum ListsSized {
+    /// By the memory of early boot: one section of each zone
+    Early,
+    /// By all memory, once all of it is initialised
+    Final,
+}
+
+impl ListsSized {
+    /// The name on command lines and in rows.
+    #[must_use]
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Early => "early",
+            Self::Final => "final",
+        }
+    }
+}
 
 const NAME: &str = "sim kernbench";
 const NOTE: &str = "CPU times per job; severity is system time relative to that with final lists. Shares are shares of all CPUs' time; each CPU \

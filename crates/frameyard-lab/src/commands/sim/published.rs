@@ -1,15 +1,54 @@
 //! Published tables for fits and comparisons.
 
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::thread;
 
+use clap::ValueEnum;
 use frameyard::policy::ZonePolicy;
 use frameyard_sim::{FaultPredictor, Machine, Measured, Mode, Point, PredictorPool, RateTable};
 use serde::Deserialize;
 
+use super::effort::{ALL_PAGES, FEW_PAGES, MORE_PAGES};
 use crate::Failure;
-use crate::cli::FittedTable;
 use crate::commands::published_table::{ZoneLockRecord, records, zone_lock as zone_lock_table};
+
+/// A published table for fits.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum FittedTable {
+    /// Page faults per second of 1 to 40 tasks, processes and threads, on three kernels
+    PageFault,
+    /// Page faults per second of all CPUs of two sockets: the stock kernel, and the cluster series
+    ZoneLock,
+}
+
+impl FittedTable {
+    /// The name on command lines and in machines' files.
+    #[must_use]
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::PageFault => "page-fault",
+            Self::ZoneLock => "zone-lock",
+        }
+    }
+
+    /// The built-in machine of the table.
+    #[must_use]
+    pub(super) fn machine(self) -> &'static str {
+        match self {
+            Self::PageFault => "broadwell-40",
+            Self::ZoneLock => LARGE,
+        }
+    }
+
+    /// The default pages that each of many tasks maps: during the search, and to evaluate its result.
+    #[must_use]
+    pub(super) fn pages(self) -> [NonZeroU32; 2] {
+        match self {
+            Self::PageFault => [FEW_PAGES, MORE_PAGES],
+            Self::ZoneLock => [ALL_PAGES; 2],
+        }
+    }
+}
 
 /// The tables; their headers name the columns.
 const PAGE_FAULT: &str =

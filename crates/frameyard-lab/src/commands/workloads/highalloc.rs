@@ -1,19 +1,79 @@
 //! `highalloc`: how many huge blocks can be allocated while memory is full of page cache.
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
+use clap::Args;
 use frameyard::{ByteSize, Order};
-
-use super::{Compared, ComparedRow, Comparison, Measured, Native, Simulated, Workload, Yards, counts, simulate};
-use crate::Failure;
-use crate::cli::{HighallocArgs, SimHighallocArgs};
-use crate::commands::simulated_machine::machine;
-use crate::measure::{Spread, median_first};
-use crate::output::{Format, rounded};
 use frameyard_workloads::Setting;
 use frameyard_workloads::fixture::Fixture;
 use frameyard_workloads::highalloc::{self, DelayKind, HUGE, HighallocPlan, HighallocRun};
 use frameyard_workloads::simulated::{self, FrameContents, SimFixture, SimRun};
+
+use super::{Compared, ComparedRow, Comparison, Measured, Native, Simulated, Workload, Yards, counts, simulate};
+use crate::Failure;
+use crate::args::values::{duration, percentage};
+use crate::args::{ComparisonArgs, SimRunArgs};
+use crate::commands::simulated_machine::machine;
+use crate::measure::{Spread, median_first};
+use crate::output::{Format, rounded};
+
+/// What follows the options in the help text.
+const HELP: &str = "\
+Takes about two minutes; --quick about 15 seconds.
+
+Examples:
+  frameyard bench highalloc --quick
+  frameyard bench highalloc --delay 100ms --mode threads --policy vanilla,cluster-bulk";
+
+/// Allocates huge blocks in memory full of page cache
+#[derive(Args, Clone, Debug)]
+#[command(after_help = HELP)]
+pub(in crate::commands) struct HighallocArgs {
+    /// Times between two requests for a huge block
+    #[arg(long = "delay", value_name = "TIMES", value_delimiter = ',', default_value = "100ms,1ms", default_value_if("quick", "true", "1ms"), value_parser = duration)]
+    delays: Vec<Duration>,
+    /// Let that time pass; otherwise only its background work is done
+    #[arg(long)]
+    real_delay: bool,
+    /// Time between the filling of memory and the first request
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = duration)]
+    settle: Duration,
+    /// The part of memory that builders hold in unmovable frames, up to 50%
+    #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = percentage)]
+    unmovable: u8,
+    #[command(flatten)]
+    comparison: ComparisonArgs,
+}
+
+/// The same for simulated machines.
+const SIM_HELP: &str = "\
+Takes many minutes, and more with more memory; --quick about 15 seconds.
+
+Examples:
+  frameyard sim highalloc --quick
+  frameyard sim highalloc --tasks 4 --policy vanilla,cluster-bulk --memory 4G";
+
+/// Asks for huge blocks while builders fill memory with page cache; the host needs as much memory as the machine
+#[derive(Args, Clone, Debug)]
+#[command(
+    after_help = SIM_HELP,
+    mut_arg("memory", |arg| arg.default_value_if("quick", "true", "512M")),
+    mut_arg("tasks", |arg| arg.default_value_if("quick", "true", "2"))
+)]
+pub(in crate::commands) struct SimHighallocArgs {
+    /// Virtual time between two requests for a huge block
+    #[arg(long, value_name = "TIME", default_value = "1ms", default_value_if("quick", "true", "100us"), value_parser = duration)]
+    delay: Duration,
+    /// Virtual time between the filling of memory and the first request
+    #[arg(long, value_name = "TIME", default_value = "50ms", default_value_if("quick", "true", "5ms"), value_parser = duration)]
+    settle: Duration,
+    /// The share of memory that builders hold in unmovable frames, up to 50%
+    #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = percentage)]
+    unmovable: u8,
+    #[command(flatten)]
+    runs: SimRunArgs,
+}
 
 /// What the rows leave out.
 const NOTE: &str =
@@ -137,5 +197,50 @@ impl Simulated for Highalloc {
 
     fn simulate(&self, fixture: &SimFixture<'_>, setting: &Setting) -> Result<SimRun<HighallocRun>, Failure> {
         Ok(simulated::highalloc(fixture, setting, self.seed, &self.plan)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::assert_refused;
+    use frameyard::policy::ZonePolicy;
+    use frameyard_vm::LruPolicy;
+    use frameyard_workloads::TaskMode;
+
+    fn read(line: &str) -> Result<HighallocArgs, String> {
+        crate::args::read(line)
+    }
+
+    #[test]
+    fn a_bare_workload_compares_every_pair_of_policies_in_both_modes() {
+        let args = read("").unwrap();
+        let comparison = args.comparison.compared;
+        assert_eq!(comparison.policies.lru, LruPolicy::ALL);
+        assert_eq!(comparison.policies.zones, [ZonePolicy::Depot]);
+        assert_eq!(comparison.modes, [TaskMode::Threads, TaskMode::Processes]);
+        assert_eq!(args.delays, [Duration::from_millis(100), Duration::from_millis(1)]);
+        assert_eq!(args.unmovable, 5);
+    }
+
+    #[test]
+    fn quick_runs_have_other_defaults_and_options_override_them() {
+        let args = read("--quick").unwrap();
+        assert_eq!((args.delays, args.comparison.repeat), (vec![Duration::from_millis(1)], NonZeroU32::new(1)));
+        assert_eq!(args.comparison.compared.modes, [TaskMode::Threads]);
+        assert_eq!(read("--quick --repeat 7").unwrap().comparison.repeat, NonZeroU32::new(7));
+    }
+
+    #[test]
+    fn refusals_name_a_correct_value() {
+        assert_refused::<HighallocArgs>(&[
+            ("--tasks 0", "as in 4 or 1..40"),
+            ("--lru fast", "possible values: vanilla, sharded"),
+            ("--policy fast", "possible values: vanilla"),
+            ("--delay 5", "as in 500ms or 2s"),
+            ("--delay 99999999999999999999s", "as in 500ms or 2s"),
+            ("--unmovable 51%", "from 0% to 50%"),
+            ("--mode fibres", "possible values: threads, processes"),
+        ]);
     }
 }

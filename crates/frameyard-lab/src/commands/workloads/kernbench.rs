@@ -2,17 +2,67 @@
 //!
 //! The columns are those of [`page_fault`](super::page_fault); the mapped size is the memory of a job.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
+use clap::Args;
 use frameyard::ByteSize;
-
-use super::{Compared, ComparedRow, Comparison, MEDIANS, Measured, Native, REPEAT, Workload, Yards, page_fault};
-use crate::Failure;
-use crate::cli::KernbenchArgs;
 use frameyard_workloads::Setting;
 use frameyard_workloads::fixture::Fixture;
 use frameyard_workloads::kernbench::{self, Job};
 use frameyard_workloads::timed_run::TaskRun;
+
+use super::{Compared, ComparedRow, Comparison, MEDIANS, Measured, Native, REPEAT, Workload, Yards, page_fault};
+use crate::Failure;
+use crate::args::values::{positive_number, whole_number};
+use crate::args::{ComparisonArgs, DurationArgs};
+
+/// What follows the options in the help text.
+const HELP: &str = "\
+Takes about 100 seconds; --quick about 5.
+
+Example:
+  frameyard bench kernbench --tasks 2 --policy vanilla,depot --compute 20000";
+
+/// Runs jobs of a build: processes that compute between their first uses of pages
+#[derive(Args, Clone, Debug)]
+#[command(after_help = HELP)]
+pub(in crate::commands) struct KernbenchArgs {
+    #[command(flatten)]
+    build: BuildArgs,
+    #[command(flatten)]
+    duration: DurationArgs,
+    #[command(flatten)]
+    comparison: ComparisonArgs,
+}
+
+/// What a job of a build is.
+#[derive(Args, Clone, Copy, Debug)]
+#[command(next_help_heading = "Jobs")]
+pub(in crate::commands) struct BuildArgs {
+    /// Pages that the process of a job uses
+    #[arg(long, value_name = "N", default_value = "1024", value_parser = positive_number)]
+    pages: NonZeroU32,
+
+    /// Mappings that hold its pages
+    #[arg(long, value_name = "N", default_value = "8", value_parser = positive_number)]
+    mappings: NonZeroU32,
+
+    /// Cycles of computing for each page
+    #[arg(long, value_name = "CYCLES", default_value = "74000", value_parser = whole_number)]
+    compute: u64,
+
+    /// Cycles of other kernel work for each page: creating processes, reading and writing files
+    #[arg(long, value_name = "CYCLES", default_value_t = Job::KERNEL_WORK, value_parser = whole_number)]
+    kernel_work: u64,
+}
+
+impl From<BuildArgs> for Job {
+    fn from(args: BuildArgs) -> Self {
+        let BuildArgs { pages, mappings, compute, kernel_work } = args;
+        Self { pages: pages.get(), mappings: mappings.get(), compute, kernel_work }
+    }
+}
 
 /// Runs on this machine.
 pub(in crate::commands) fn bench(args: &KernbenchArgs) -> Result<(), Failure> {

@@ -2,21 +2,59 @@
 
 use std::time::Duration;
 
+use clap::Args;
 use frameyard::ByteSize;
+use frameyard_workloads::fixture::Fixture;
+use frameyard_workloads::order0_thp::{self, pages_of_task};
+use frameyard_workloads::simulated::{self, SimFixture, SimRun};
+use frameyard_workloads::timed_run::TaskRun;
+use frameyard_workloads::{MAP_SIZE, Pages, Setting};
 
 use super::{
     Compared, ComparedRow, Comparison, MEDIANS, Measured, Native, REPEAT, Simulated, Workload, Yards, counts, simulate,
 };
 use crate::Failure;
-use crate::cli::{Order0ThpArgs, SimOrder0ThpArgs};
+use crate::args::values::positive_size;
+use crate::args::{ComparisonArgs, DurationArgs, SimRunArgs, VirtualDurationArgs};
 use crate::measure::{Spread, median_first};
 use crate::output::{Format, Row, rounded};
-use frameyard_workloads::Setting;
-use frameyard_workloads::fixture::Fixture;
-use frameyard_workloads::order0_thp::{self, pages_of_task};
-use frameyard_workloads::simulated::{self, SimFixture, SimRun};
-use frameyard_workloads::timed_run::TaskRun;
-use frameyard_workloads::{MAP_SIZE, Pages};
+
+/// What follows the options in the help text.
+const HELP: &str = "\
+Takes about two minutes; --quick about 10 seconds.
+
+Example:
+  frameyard bench order0-thp --tasks 1 --policy vanilla,depot";
+
+/// Runs tasks with huge pages beside tasks without, in memory that was full of small ones
+#[derive(Args, Clone, Debug)]
+#[command(after_help = HELP)]
+pub(in crate::commands) struct Order0ThpArgs {
+    #[command(flatten)]
+    duration: DurationArgs,
+    #[command(flatten)]
+    comparison: ComparisonArgs,
+}
+
+/// The same for simulated machines.
+const SIM_HELP: &str = "\
+Takes about four minutes; --quick about 2 seconds.
+
+Example:
+  frameyard sim order0-thp --tasks 8 --mode threads --policy vanilla,depot";
+
+/// Runs tasks with huge pages beside tasks without, in memory that was full of small pages
+#[derive(Args, Clone, Debug)]
+#[command(after_help = SIM_HELP)]
+pub(in crate::commands) struct SimOrder0ThpArgs {
+    /// Size of each mapping of a task
+    #[arg(long, value_name = "SIZE", default_value = "128M", default_value_if("quick", "true", "16M"), value_parser = positive_size)]
+    map: ByteSize,
+    #[command(flatten)]
+    duration: VirtualDurationArgs,
+    #[command(flatten)]
+    runs: SimRunArgs,
+}
 
 /// Runs on this machine.
 pub(in crate::commands) fn bench(args: &Order0ThpArgs) -> Result<(), Failure> {

@@ -2,25 +2,69 @@
 
 mod will_it_scale;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::{Args, ValueHint};
 use frameyard::ByteSize;
+use frameyard_workloads::fixture::Fixture;
+use frameyard_workloads::simulated::{self, SimFixture, SimRun};
+use frameyard_workloads::timed_run::TaskRun;
+use frameyard_workloads::{MAP_SIZE, Setting, page_fault};
 
 use super::{
     Compared, ComparedRow, Comparison, MEDIANS, Measured, Native, REPEAT, Simulated, Workload, Yards, counts, simulate,
 };
 use crate::Failure;
-use crate::cli::{PageFaultArgs, SimPageFaultArgs};
+use crate::args::values::positive_size;
+use crate::args::{ComparisonArgs, DurationArgs, SimRunArgs, VirtualDurationArgs};
 use crate::measure::{Spread, median_first};
 use crate::output::{Format, rounded};
-use frameyard_workloads::MAP_SIZE;
-use frameyard_workloads::Setting;
-use frameyard_workloads::fixture::Fixture;
-use frameyard_workloads::page_fault;
-use frameyard_workloads::simulated::{self, SimFixture, SimRun};
-use frameyard_workloads::timed_run::TaskRun;
-
 use will_it_scale::WillItScale;
+
+/// What follows the options in the help text.
+const HELP: &str = "\
+Takes about 100 seconds; --quick about 5.
+
+Examples:
+  frameyard bench page-fault --quick
+  frameyard bench page-fault --tasks 1,2,4 --policy vanilla,depot --lru sharded
+  frameyard bench page-fault --will-it-scale page_fault1.csv";
+
+/// Maps memory, touches every page, unmaps it, and again
+#[derive(Args, Clone, Debug)]
+#[command(after_help = HELP)]
+pub(in crate::commands) struct PageFaultArgs {
+    /// Also write the columns of will-it-scale to a file; with several policies, one file for each pair, named after it
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    will_it_scale: Option<PathBuf>,
+    #[command(flatten)]
+    duration: DurationArgs,
+    #[command(flatten)]
+    comparison: ComparisonArgs,
+}
+
+/// The same for simulated machines.
+const SIM_HELP: &str = "\
+Takes about 90 seconds; --quick about 2. The time grows with the CPUs that have tasks.
+
+Examples:
+  frameyard sim page-fault --quick
+  frameyard sim page-fault --machine skylake-112 --tasks 112 --mode processes --policy vanilla-4.16,depot
+  frameyard sim page-fault --tasks 40 --lru vanilla --profile page-fault.folded";
+
+/// Maps memory, touches every page, unmaps it, and repeats
+#[derive(Args, Clone, Debug)]
+#[command(after_help = SIM_HELP)]
+pub(in crate::commands) struct SimPageFaultArgs {
+    /// Size of each mapping of a task
+    #[arg(long, value_name = "SIZE", default_value = "128M", default_value_if("quick", "true", "16M"), value_parser = positive_size)]
+    map: ByteSize,
+    #[command(flatten)]
+    duration: VirtualDurationArgs,
+    #[command(flatten)]
+    runs: SimRunArgs,
+}
 
 /// What the rows leave out.
 const NOTE: &str = "A page is touched by a function call: figures of a kernel's page_fault1 include hardware exceptions and \
@@ -105,5 +149,48 @@ pub(super) fn row(measured: Measured<TaskRun>, map: ByteSize) -> ComparedRow {
         row,
         group: format!("{}, tasks: {}; pages touched each second", setting.mode.name(), setting.tasks),
         result: format!("{:.0}", run.rate()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::assert_refused;
+    use frameyard::policy::ZonePolicy;
+    use frameyard_vm::LruPolicy;
+    use std::num::NonZeroU32;
+
+    use frameyard_workloads::TaskMode;
+
+    fn read(line: &str) -> Result<SimPageFaultArgs, String> {
+        crate::args::read(line)
+    }
+
+    #[test]
+    fn a_simulation_has_the_defaults_of_the_benchmark() {
+        let args = read("").unwrap();
+        assert_eq!(args.runs.machine, "broadwell-40");
+        assert_eq!(args.runs.compared.policies.lru, LruPolicy::ALL);
+        assert_eq!(args.runs.compared.policies.zones, [ZonePolicy::Depot]);
+        assert_eq!(args.runs.compared.modes, [TaskMode::Threads, TaskMode::Processes]);
+        assert_eq!((args.map, args.duration.duration), (ByteSize::mib(128), Duration::from_millis(100)));
+    }
+
+    #[test]
+    fn numbers_of_tasks_are_numbers_and_ranges() {
+        let args = read("--tasks 1..3,8").unwrap();
+        let numbers: Vec<u32> = args.runs.compared.tasks().into_iter().map(NonZeroU32::get).collect();
+        assert_eq!(numbers, [1, 2, 3, 8]);
+    }
+
+    #[test]
+    fn wrong_values_are_refused_with_the_expected_form() {
+        assert_refused::<SimPageFaultArgs>(&[
+            ("--tasks 0", "as in 4 or 1..40"),
+            ("--tasks 3..2", "as in 4 or 1..40"),
+            ("--tasks 1..", "as in 4 or 1..40"),
+            ("--policy fast", "possible values: vanilla"),
+            ("--map 0", "more than nothing"),
+        ]);
     }
 }

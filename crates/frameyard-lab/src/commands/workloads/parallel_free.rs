@@ -1,18 +1,49 @@
 //! `parallel-free`: the exit of address spaces that hold most of memory.
 
+use clap::Args;
 use frameyard::ByteSize;
+use frameyard_workloads::Setting;
+use frameyard_workloads::fixture::Fixture;
+use frameyard_workloads::parallel_free::{self, FreeRun};
+use frameyard_workloads::simulated::{self, SimFixture, SimRun};
 
 use super::{
     Compared, ComparedRow, Comparison, MEDIANS, Measured, Native, REPEAT, Simulated, Workload, Yards, counts, simulate,
 };
 use crate::Failure;
-use crate::cli::{ParallelFreeArgs, SimParallelFreeArgs};
+use crate::args::{ComparisonArgs, SimRunArgs};
 use crate::measure::{Spread, median_first};
 use crate::output::{Format, rounded};
-use frameyard_workloads::Setting;
-use frameyard_workloads::fixture::Fixture;
-use frameyard_workloads::parallel_free::{self, FreeRun};
-use frameyard_workloads::simulated::{self, SimFixture, SimRun};
+
+/// What follows the options in the help text.
+const HELP: &str = "\
+Takes about 90 seconds; --quick about 10.
+
+Example:
+  frameyard bench parallel-free --memory 2G --tasks 2 --mode threads";
+
+/// Exits address spaces that hold most of memory
+#[derive(Args, Clone, Debug)]
+#[command(after_help = HELP)]
+pub(in crate::commands) struct ParallelFreeArgs {
+    #[command(flatten)]
+    comparison: ComparisonArgs,
+}
+
+/// The same for simulated machines.
+const SIM_HELP: &str = "\
+Takes about 30 seconds; --quick about 2.
+
+Example:
+  frameyard sim parallel-free --machine skylake-112 --tasks 16,64 --mode threads";
+
+/// Tears down address spaces that hold most of memory
+#[derive(Args, Clone, Debug)]
+#[command(after_help = SIM_HELP)]
+pub(in crate::commands) struct SimParallelFreeArgs {
+    #[command(flatten)]
+    runs: SimRunArgs,
+}
 
 /// Runs on this machine.
 pub(in crate::commands) fn bench(args: &ParallelFreeArgs) -> Result<(), Failure> {

@@ -3,21 +3,61 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use clap::Args;
 use frameyard::ByteSize;
+use frameyard_workloads::fixture::Fixture;
+use frameyard_workloads::simulated::{self, SimFixture, SimRun};
+use frameyard_workloads::timed_run::TaskRun;
+use frameyard_workloads::{Setting, TaskMode, purge};
 
 use super::{
     Compared, ComparedRow, Comparison, MEDIANS, Measured, Native, REPEAT, Simulated, Workload, Yards, counts, simulate,
 };
 use crate::Failure;
-use crate::cli::{PurgeArgs, SimPurgeArgs};
+use crate::args::values::positive_number;
+use crate::args::{ComparisonArgs, DurationArgs, SimRunArgs, VirtualDurationArgs};
 use crate::measure::{Spread, median_first};
 use crate::output::{Format, rounded};
-use frameyard_workloads::Setting;
-use frameyard_workloads::TaskMode;
-use frameyard_workloads::fixture::Fixture;
-use frameyard_workloads::purge;
-use frameyard_workloads::simulated::{self, SimFixture, SimRun};
-use frameyard_workloads::timed_run::TaskRun;
+
+/// What follows the options in the help text.
+const HELP: &str = "\
+Takes about 100 seconds; --quick about 5.
+
+Example:
+  frameyard bench purge --tasks 2 --purgers 1 --policy vanilla,depot";
+
+/// Frees pages on other CPUs than they were allocated on
+#[derive(Args, Clone, Debug)]
+#[command(after_help = HELP)]
+pub(in crate::commands) struct PurgeArgs {
+    /// Threads that free for all tasks together [default: one for four tasks]; with --mode processes each process has one
+    #[arg(long, value_name = "N", value_parser = positive_number)]
+    purgers: Option<NonZeroU32>,
+    #[command(flatten)]
+    duration: DurationArgs,
+    #[command(flatten)]
+    comparison: ComparisonArgs,
+}
+
+/// The same for simulated machines.
+const SIM_HELP: &str = "\
+Takes about 30 seconds; --quick about 1.
+
+Example:
+  frameyard sim purge --tasks 16 --purgers 4 --mode threads --policy vanilla,depot";
+
+/// Frees pages on other CPUs than they were allocated on
+#[derive(Args, Clone, Debug)]
+#[command(after_help = SIM_HELP)]
+pub(in crate::commands) struct SimPurgeArgs {
+    /// Freeing threads, in total for threads [default: one for four tasks]; each process has one of its own
+    #[arg(long, value_name = "N", value_parser = positive_number)]
+    purgers: Option<NonZeroU32>,
+    #[command(flatten)]
+    duration: VirtualDurationArgs,
+    #[command(flatten)]
+    runs: SimRunArgs,
+}
 
 /// What the columns mean.
 const NOTE: &str =

@@ -46,7 +46,7 @@ impl fmt::Display for Fault {
             Self::Range(error) => write!(f, "a range was refused: {error}"),
             Self::Free(error) => error.fmt(f),
             Self::NotAllocated(Block { pfn, order, .. }) => {
-                write!(f, "the block at {pfn}, {order}, is held, but the yard has it not allocated")
+                write!(f, "the block at {pfn}, {order}, is held, but not allocated in the yard")
             }
         }
     }

@@ -24,13 +24,13 @@ std::thread_local! {
 }
 
 /// Contended lock attempts in all executions that the caller has explored.
-pub(in crate::loom_models) fn contentions() -> u64 {
+pub(crate) fn contentions() -> u64 {
     CONTENDED.get()
 }
 
 /// A defect of a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::loom_models) enum Flaw {
+pub(crate) enum Flaw {
     /// Taking it is relaxed.
     TakenRelaxed,
     /// Releasing it is relaxed.
@@ -41,15 +41,15 @@ pub(in crate::loom_models) enum Flaw {
 
 /// Which locks are broken, and how.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::loom_models) struct Locks {
-    pub(in crate::loom_models) per_cpu: Option<Flaw>,
-    pub(in crate::loom_models) zone: Option<Flaw>,
-    pub(in crate::loom_models) owned: Option<Flaw>,
-    pub(in crate::loom_models) devices: Option<Flaw>,
+pub(crate) struct Locks {
+    pub(crate) per_cpu: Option<Flaw>,
+    pub(crate) zone: Option<Flaw>,
+    pub(crate) owned: Option<Flaw>,
+    pub(crate) devices: Option<Flaw>,
 }
 
 impl Locks {
-    pub(in crate::loom_models) const SOUND: Self = Self { per_cpu: None, zone: None, owned: None, devices: None };
+    pub(crate) const SOUND: Self = Self { per_cpu: None, zone: None, owned: None, devices: None };
 
     fn flaw(self, id: LockId) -> Option<Flaw> {
         match id {
@@ -64,7 +64,7 @@ impl Locks {
 
 /// The platform with the locks that the trait provides.
 #[derive(Debug)]
-pub(super) struct Provided;
+pub(crate) struct Provided;
 
 impl Platform for Provided {
     type Guard = ();
@@ -97,7 +97,7 @@ impl Probe for Provided {}
 
 /// A defect of the initialisation of the memory map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::loom_models) enum InitFlaw {
+pub(crate) enum InitFlaw {
     /// The types of pageblocks are published before their pages are written.
     PublishedEarly,
     /// Pages are written again when their blocks are free.
@@ -105,12 +105,12 @@ pub(in crate::loom_models) enum InitFlaw {
 }
 
 /// The failure message for a write to a shared tail.
-pub(in crate::loom_models) const TAIL_WRITTEN: &str = "a shared tail is written to";
+pub(crate) const TAIL_WRITTEN: &str = "a shared tail is written to";
 
 /// The pages of devices that are shared tails, which must not be written. Records the order that loom has chosen; loom may
 /// switch threads at its checks.
 #[derive(Debug, Default)]
-pub(super) struct Deduplicated {
+pub(crate) struct Deduplicated {
     frames: Mutex<Vec<PfnRange>>,
     switch: AtomicU32,
     /// The marks of all threads, if threads mark their gets.
@@ -119,14 +119,14 @@ pub(super) struct Deduplicated {
 
 /// The mark of a thread, and the pages that it has written or is about to write since its last get.
 #[derive(Debug, Default)]
-pub(super) struct ThreadMark {
+pub(crate) struct ThreadMark {
     mark: GetMark,
     touched: Mutex<Vec<Pfn>>,
 }
 
 impl Deduplicated {
     /// The mark of a new thread, if threads mark their gets.
-    pub(super) fn mark(&self, gets: SpeculativeGets) -> Option<Arc<ThreadMark>> {
+    pub(crate) fn mark(&self, gets: SpeculativeGets) -> Option<Arc<ThreadMark>> {
         let mark = (gets == SpeculativeGets::Marked).then(Arc::<ThreadMark>::default);
         self.marks.lock().unwrap().extend(mark.clone());
         mark
@@ -176,30 +176,30 @@ impl Deduplicated {
 
 /// A thread's platform: the provided locks, possibly broken, and loom's threads as workers.
 #[derive(Debug)]
-pub(in crate::loom_models) struct ModelPlatform {
-    pub(super) cpu: CpuId,
-    pub(super) locks: Locks,
+pub(crate) struct ModelPlatform {
+    pub(crate) cpu: CpuId,
+    pub(crate) locks: Locks,
     /// The most workers.
-    pub(super) workers: usize,
+    pub(crate) workers: usize,
     /// The number of requests for map memory to refuse. Not modelled: only one thread has this platform.
-    pub(super) refusals: Mutex<u32>,
+    pub(crate) refusals: Mutex<u32>,
     /// The last round of the longest wait. As above.
-    pub(super) longest_wait: Mutex<u32>,
+    pub(crate) longest_wait: Mutex<u32>,
     /// The defect, and the yard's map and pageblock types, which it changes.
-    pub(super) broken: Option<(InitFlaw, MemMap, PageblockMap<'static>)>,
-    pub(super) tails: Arc<Deduplicated>,
+    pub(crate) broken: Option<(InitFlaw, MemMap, PageblockMap<'static>)>,
+    pub(crate) tails: Arc<Deduplicated>,
     /// The mark of the thread, if threads mark their gets.
-    pub(super) mark: Option<Arc<ThreadMark>>,
+    pub(crate) mark: Option<Arc<ThreadMark>>,
 }
 
 impl ModelPlatform {
     /// The last round of the longest wait so far.
-    pub(in crate::loom_models) fn longest_wait(&self) -> u32 {
+    pub(crate) fn longest_wait(&self) -> u32 {
         *self.longest_wait.lock().unwrap()
     }
 
     /// Refuses the next `times` requests for map memory.
-    pub(in crate::loom_models) fn refuse(&self, times: u32) {
+    pub(crate) fn refuse(&self, times: u32) {
         *self.refusals.lock().unwrap() = times;
     }
 

@@ -2,41 +2,23 @@
 
 use core::ptr::NonNull;
 
-use super::{PageTemplate, WORDS};
+use super::{ALL, PageTemplate, WORDS};
 use crate::page::Page;
 
 /// # Safety
 ///
-/// `first` points to `count` pages that stay where they are meanwhile.
+/// As for [`set`].
 pub(super) unsafe fn zero(first: NonNull<Page>, count: usize) {
     // SAFETY: the caller's contract.
-    unsafe { reset(first, count, &PageTemplate::ZERO.0) }
+    unsafe { set::<false, ALL>(first, count, &PageTemplate::ZERO.0) }
 }
 
 /// Writes all words, whatever the mask.
 ///
 /// # Safety
 ///
-/// As for [`zero`].
-pub(super) unsafe fn set<const MASK: u8>(first: NonNull<Page>, count: usize, words: &[u64; WORDS]) {
-    // SAFETY: the caller's contract.
-    unsafe { reset(first, count, words) }
-}
-
-/// Writes all words, whatever the mask.
-///
-/// # Safety
-///
-/// As for [`zero`].
-pub(super) unsafe fn zero_each_and_set<const MASK: u8>(first: NonNull<Page>, count: usize, words: &[u64; WORDS]) {
-    // SAFETY: the caller's contract.
-    unsafe { reset(first, count, words) }
-}
-
-/// # Safety
-///
-/// As for [`zero`].
-unsafe fn reset(first: NonNull<Page>, count: usize, words: &[u64; WORDS]) {
+/// `first` points to `count` pages that stay where they are meanwhile.
+pub(super) unsafe fn set<const CLEAR: bool, const MASK: u8>(first: NonNull<Page>, count: usize, words: &[u64; WORDS]) {
     for at in 0..count {
         // SAFETY: the page is one of the caller's; all of it is atomics, so a shared reference is fine.
         unsafe { first.add(at).as_ref() }.reset(words);

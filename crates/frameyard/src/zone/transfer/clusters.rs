@@ -2,7 +2,7 @@
 //!
 //! A zone has a fixed number of cluster records in the control region ([`tables`]), and a bit for each that says whether it is in
 //! use. A record is one word ([`record`]): the cluster's last page on the list, its number of pages, how many of them skipped
-//! merging, and its state. Each page of a cluster names the record in its payload ([`CLUSTER`](crate::page::CLUSTER)) and has a
+//! merging, and its state. Each page of a cluster names the record in its payload ([`MECHANISM`](crate::page::MECHANISM)) and has a
 //! bit in its tag. A page that joins a list joins the cluster of its neighbour there, or starts a new one; if all records are in
 //! use it stays alone. Reported pages stay alone as well: they wait at the end of their list to be used last.
 //!
@@ -34,38 +34,34 @@
 //!   skipped merging.
 //! - Bits set = records that are not free = `used`. At rest all of these are listed.
 
-#[cfg(feature = "policy-clusters")]
 mod detach;
-#[cfg(feature = "policy-clusters")]
 mod list;
-#[cfg(feature = "policy-clusters")]
+#[cfg(all(test, loom))]
+mod loom_models;
 mod plan;
-#[cfg(feature = "policy-clusters")]
 mod record;
-#[cfg(feature = "policy-clusters")]
+#[cfg(all(test, shuttle))]
+mod shuttle_tests;
 mod splice;
 mod statistics;
-#[cfg(feature = "policy-clusters")]
 mod tables;
-#[cfg(feature = "policy-clusters")]
 mod validate;
 
-#[cfg(all(test, feature = "policy-clusters", any(loom, shuttle)))]
-pub(crate) use list::HELD_RECORD;
-#[cfg(feature = "policy-clusters")]
 pub(super) use {
     detach::fetch,
     list::{State, collect, is_in_listed_cluster, join, leave},
     splice::give_back,
-    statistics::Counts,
-    tables::{Table, assign, fits, plan, words, words_bound},
+    statistics::{COUNTERS, Counts, count},
+    tables::{Table, assign, fits, plan},
     validate::validate,
 };
 
-pub use statistics::{ClusterDrains, ClusterStatistics};
+pub(crate) use tables::{batch_words, batch_words_bound};
+
+/// Whether the mechanism is compiled in.
+pub(super) const COMPILED_IN: bool = cfg!(feature = "policy-clusters");
 
 /// How clusters move: the knobs of the published variants.
-#[cfg(feature = "policy-clusters")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Knobs {
     /// One cluster at a time; drained pages join clusters page by page.

@@ -42,23 +42,20 @@
 //!
 //! An owner's lock is taken after the lock of a CPU's lists (of any CPU) and before the zone lock. No CPU holds two owners' locks.
 
-#[cfg(feature = "policy-cpu-owned")]
-mod counts;
-#[cfg(feature = "policy-cpu-owned")]
 mod lists;
+#[cfg(all(test, loom))]
+mod loom_models;
 mod statistics;
-#[cfg(feature = "policy-cpu-owned")]
 mod table;
-#[cfg(feature = "policy-cpu-owned")]
 mod transfers;
-#[cfg(feature = "policy-cpu-owned")]
 mod validate;
 
-#[cfg(feature = "policy-cpu-owned")]
 pub(super) use {
-    table::{CpuOwnedTables, Tables, fits, plan},
-    transfers::{FreedTo, State, collect, fetch, free_to_owner, give_back, give_up, is_owned},
+    statistics::{COUNTERS, count},
+    table::{Tables, plan},
+    transfers::{FreedTo, State, collect, fetch, free_to_owner, give_back, give_up, held_racy, is_owned},
     validate::{validate, validate_free_block},
 };
 
-pub use statistics::CpuOwnedStatistics;
+/// Whether the mechanism is compiled in.
+pub(super) const COMPILED_IN: bool = cfg!(feature = "policy-cpu-owned");

@@ -24,7 +24,11 @@ use crate::zone::batch::Batch;
 use crate::zone::block_list::Place;
 use crate::zone::exclusive::{add_exclusive, sub_exclusive};
 use crate::zone::fixed_vec::FixedVec;
+use crate::zone::transfer::statistics::{counters, read};
 use crate::zone::view::{LockedZone, ZoneView};
+
+/// Whether the mechanism is compiled in.
+pub(super) const COMPILED_IN: bool = cfg!(feature = "policy-deferred-merge");
 
 /// The most pages treated under one hold of the lock.
 const AT_ONCE: usize = if cfg!(loom) { 2 } else { 32 };
@@ -61,6 +65,14 @@ pub(super) struct Counts {
 
 all_atomic!(Counts { skipped_merges, later_merges });
 
+counters! { |view, counts, cpu|
+    let of = Some(&counts.deferred_merge);
+    "skipped_merges" Counter of Cpu "Page frames freed without a merge attempt." = read(&of.skipped_merges);
+    "later_merges" Counter of Cpu "Deferred merges, made later on demand." = read(&of.later_merges);
+    let of = cpu.is_none().then(|| view.skip_state());
+    "unmerged_pages" Gauge of Zone "Page frames on free lists whose merge is deferred." = of.skipped_racy();
+}
+
 /// How a mechanism treats single pages that a drain frees.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Merging {
@@ -68,9 +80,8 @@ pub(super) enum Merging {
     AtOnce,
     /// It defers their merges.
     Deferred,
-    /// It defers their merges and puts them into clusters.
-    #[cfg(feature = "policy-clusters")]
-    Clustered,
+    /// It defers their merges and groups them (see [`SkipHooks`]).
+    Grouped,
 }
 
 /// What happens to marked pages whose buddies are not free.
@@ -80,26 +91,18 @@ pub(super) enum Rest {
     Stays,
     /// They lose their marks.
     Unmarked,
-    /// They lose their marks and their clusters.
-    #[cfg(feature = "policy-clusters")]
+    /// They lose their marks and their groups.
     Alone,
 }
 
-/// What clusters do about pages whose marks change. Empty if clusters are not compiled in.
+/// What a mechanism that groups marked pages does when a mark changes.
 pub(super) trait SkipHooks {
     /// A page on a list got the mark.
     fn marked(&mut self, pfn: Pfn, tag: Tag);
     /// A page on a list lost the mark.
     fn unmarked(&mut self, pfn: Pfn, tag: Tag);
-    /// The cluster of a page on a list ends.
+    /// The group of a page on a list ends.
     fn dissolve(&mut self, pfn: Pfn);
-}
-
-#[cfg(not(feature = "policy-clusters"))]
-impl<P: Platform> SkipHooks for LockedZone<'_, P> {
-    fn marked(&mut self, _: Pfn, _: Tag) {}
-    fn unmarked(&mut self, _: Pfn, _: Tag) {}
-    fn dissolve(&mut self, _: Pfn) {}
 }
 
 impl<'a, P: Platform> ZoneView<'a, P> {
@@ -163,7 +166,7 @@ fn settle<P: Platform>(view: ZoneView<'_, P>, frames: PfnRange, rest: Rest) -> u
         let mut found = FixedVec::<Pfn, AT_ONCE>::new();
         while at < frames.end && !found.is_full() {
             let tag = view.page(at).tag();
-            if tag.seems_free_buddy(Order::ZERO, view.id) && tag.has_listing() && wants(view, at, tag, rest) {
+            if tag.seems_free_buddy(Order::ZERO, view.id) && tag.has_marks() && wants(view, at, tag, rest) {
                 found.push(at);
             }
             at = at
@@ -181,14 +184,13 @@ fn settle<P: Platform>(view: ZoneView<'_, P>, frames: PfnRange, rest: Rest) -> u
     merged
 }
 
-/// Whether a marked or clustered page needs treatment, as far as the walk sees without the lock.
+/// Whether a marked or tentative page needs treatment, as far as the walk sees without the lock.
 fn wants<P: Platform>(view: ZoneView<'_, P>, pfn: Pfn, tag: Tag, rest: Rest) -> bool {
     match rest {
         Rest::Stays => {
             tag.is_merge_skipped() && view.page(pfn.buddy(Order::ZERO)).tag().seems_free_buddy(Order::ZERO, view.id)
         }
         Rest::Unmarked => tag.is_merge_skipped(),
-        #[cfg(feature = "policy-clusters")]
         Rest::Alone => true,
     }
 }
@@ -209,8 +211,7 @@ fn settle_page<P: Platform>(locked: &mut LockedZone<'_, P>, pfn: Pfn, rest: Rest
         add_exclusive(&locked.counters().mechanisms.deferred_merge.later_merges, 1);
         return true;
     }
-    #[cfg(feature = "policy-clusters")]
-    if rest == Rest::Alone && tag.is_clustered() {
+    if rest == Rest::Alone && tag.is_tentative() {
         locked.dissolve(pfn);
     }
     // A buddy in a detachment is not free; it merges when it comes back.
@@ -250,7 +251,6 @@ impl<P: Platform> LockedZone<'_, P> {
     }
 
     /// Counts marked pages that joined a list.
-    #[cfg(feature = "policy-clusters")]
     pub(super) fn add_skipped(&mut self, count: u64) {
         self.touch_skipped(Access::Write);
         add_exclusive(&self.skip_state().skipped, count);

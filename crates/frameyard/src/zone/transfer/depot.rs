@@ -40,8 +40,8 @@ use super::exchange::{DrainReason, DrainSource, RefillRequest};
 use crate::control::{ControlRegion, TablePlanner, TableSpan};
 use crate::page::Link;
 use crate::platform::{Access, Activity, Platform};
-use crate::sync::{AtomicU16, AtomicU32, Ordering, all_atomic};
-use crate::units::{CpuId, MigrateType, Order, PageCount, ZoneId};
+use crate::sync::{AtomicU16, AtomicU32, AtomicU64, Ordering, all_atomic};
+use crate::units::{CpuId, MigrateType, Order, PageCount};
 use crate::zone::batch::{BATCH, Batch, packed};
 use crate::zone::transfer::table_sizes::TableSizes;
 use crate::zone::view::ZoneView;
@@ -49,12 +49,14 @@ use stack::BatchStack;
 
 mod carving;
 mod collecting;
+#[cfg(all(test, loom))]
+mod loom_models;
 mod stack;
 mod statistics;
 mod validate;
 
 pub(super) use collecting::{collect, collect_for, collect_in_background};
-pub use statistics::DepotStatistics;
+pub(super) use statistics::{COUNTERS, count};
 pub(super) use validate::validate;
 
 /// The most frames that the small lists of one CPU hold before full batches move to the depot, unless their own limit is lower.
@@ -84,24 +86,19 @@ pub(super) struct State {
 
 all_atomic!(State { collectors });
 
-/// The tables of all depots of a yard.
+/// The depots of a yard.
 #[derive(Clone, Copy)]
 pub(super) struct Tables {
-    /// By zone.
+    /// By zone: the common shelf, and behind it one for each cache group if there are several groups.
     shelves: &'static [DepotShelf],
     /// The cache group of each CPU.
-    groups: &'static [AtomicU16],
-}
-
-/// How many shelves a zone's depot has: a single group shares the common one.
-const fn shelves_for(groups: usize) -> usize {
-    if groups > 1 { groups + 1 } else { 1 }
+    pub(super) groups: &'static [AtomicU16],
 }
 
 /// Plans the tables.
 pub(super) const fn plan(planner: &mut TablePlanner, sizes: &TableSizes) -> Option<[TableSpan; 2]> {
-    let shelves = shelves_for(sizes.groups) * sizes.zones;
-    match (planner.table::<AtomicU16>(sizes.cpus), planner.table::<DepotShelf>(shelves)) {
+    let shelves = if sizes.groups > 1 { sizes.groups + 1 } else { 1 };
+    match (planner.table::<AtomicU16>(sizes.cpus), planner.table::<DepotShelf>(shelves * sizes.zones)) {
         (Some(groups), Some(shelves)) => Some([groups, shelves]),
         _ => None,
     }
@@ -117,85 +114,80 @@ impl Tables {
     }
 
     /// Whether the tables have the lengths that a yard of that size needs.
-    pub(super) fn fits(&self, sizes: &TableSizes) -> bool {
+    pub(super) fn fit(&self, sizes: &TableSizes) -> bool {
         self.groups.len() == sizes.cpus && self.shelves.len().is_multiple_of(sizes.zones)
     }
-
-    /// The cache group of each CPU.
-    pub(super) fn groups(&self) -> &'static [AtomicU16] {
-        self.groups
-    }
-
-    /// The depot of a zone.
-    #[inline]
-    pub(super) fn of(&self, zones: usize, zone: ZoneId) -> Depot {
-        let (each, zone) = (self.shelves.len() / zones.max(1), zone.index());
-        Depot { shelves: self.shelves.get(zone * each..(zone + 1) * each).unwrap_or_default(), groups: self.groups }
-    }
 }
 
-/// The depot of one zone.
+/// The depot of one zone: its part of the [`Tables`].
 #[derive(Clone, Copy)]
-pub(super) struct Depot {
-    /// The common shelf, and behind it one for each cache group if there are several groups.
-    shelves: &'static [DepotShelf],
-    /// The cache group of each CPU.
-    groups: &'static [AtomicU16],
-}
+pub(super) struct Depot(Tables);
 
 impl Depot {
     /// The shelf of a CPU's group; the common one if there is no other.
     fn own_shelf(&self, cpu: CpuId) -> usize {
-        let group = self.groups.get(cpu.index()).map_or(0, |group| usize::from(group.load(Ordering::Relaxed)));
-        if 1 + group < self.shelves.len() { 1 + group } else { 0 }
+        let group = self.0.groups.get(cpu.index()).map_or(0, |group| usize::from(group.load(Ordering::Relaxed)));
+        if 1 + group < self.0.shelves.len() { 1 + group } else { 0 }
     }
 
     fn stack(&self, shelf: usize, list_type: MigrateType) -> Option<&'static BatchStack> {
-        self.shelves.get(shelf)?.stacks.get(list_type.index())
+        self.0.shelves.get(shelf)?.stacks.get(list_type.index())
     }
 
     fn stacks(&self) -> impl Iterator<Item = &'static BatchStack> + use<> {
-        self.shelves.iter().flat_map(|shelf| &shelf.stacks)
+        self.0.shelves.iter().flat_map(|shelf| &shelf.stacks)
     }
 
-    /// Frames in the depot, possibly stale. Reads the cache line of every stack.
+    /// Batches in the depot, possibly stale. Reads the cache line of every stack.
+    fn batches_racy(&self) -> u64 {
+        self.stacks().map(BatchStack::batches_racy).sum()
+    }
+
+    /// Frames in the depot, possibly stale.
     pub(super) fn pages_racy(&self) -> PageCount {
-        PageCount(self.stacks().map(BatchStack::batches_racy).sum::<u64>() * BATCH as u64)
+        PageCount(self.batches_racy() * BATCH as u64)
     }
 
     /// Frames of one migration type in the depot, possibly stale.
     pub(super) fn pages_of_racy(&self, migrate_type: MigrateType) -> PageCount {
-        let stacks = self.shelves.iter().filter_map(|shelf| shelf.stacks.get(migrate_type.index()));
+        let stacks = self.0.shelves.iter().filter_map(|shelf| shelf.stacks.get(migrate_type.index()));
         PageCount(stacks.map(BatchStack::batches_racy).sum::<u64>() * BATCH as u64)
     }
 
-    pub(super) fn statistics(&self) -> DepotStatistics {
-        let mut sum = DepotStatistics::default();
-        self.stacks().for_each(|stack| stack.add_to(&mut sum));
-        sum
+    /// A counter of all stacks together.
+    fn sum(&self, counter: fn(&BatchStack) -> &AtomicU64) -> u64 {
+        self.stacks().map(|stack| counter(stack).load(Ordering::Relaxed)).sum()
+    }
+
+    /// Batches popped for lists.
+    fn popped(&self) -> u64 {
+        self.sum(|stack| &stack.left).saturating_sub(self.sum(|stack| &stack.collected))
     }
 }
 
 impl<P: Platform> ZoneView<'_, P> {
-    fn depot_state(&self) -> &State {
-        &self.zone.mechanisms.depot
+    pub(super) fn depot(&self) -> Depot {
+        let Tables { shelves, groups } = self.mechanisms.depot;
+        let (each, zone) = (shelves.len() / self.all_counters.1.max(1), self.id.index());
+        Depot(Tables { shelves: shelves.get(zone * each..(zone + 1) * each).unwrap_or_default(), groups })
     }
 
     /// Whether the depot holds no batch, possibly stale.
     fn is_depot_empty_racy(&self) -> bool {
-        self.mechanisms.depot.stacks().all(|stack| stack.is_empty_racy(self.map))
+        self.depot().stacks().all(|stack| stack.is_empty_racy(self.map))
     }
 
     /// Whether the depot or a collector holds a batch, possibly stale.
     pub(super) fn is_depot_in_use_racy(&self) -> bool {
         // In this order: a CPU that finds a stack empty sees the registration of the collector that emptied it.
-        !self.is_depot_empty_racy() || self.depot_state().collectors.load(Ordering::Relaxed) != 0
+        !self.is_depot_empty_racy() || self.zone.mechanisms.depot.collectors.load(Ordering::Relaxed) != 0
     }
 }
 
 /// One stack of the depot as a CPU's list uses it. The caller holds the lock of that list.
 pub(super) struct ListAccess<'a, P> {
     view: ZoneView<'a, P>,
+    depot: Depot,
     cpu: CpuId,
     list_type: MigrateType,
     /// The shelf of the CPU's group.
@@ -209,9 +201,10 @@ impl<'a, P: Platform> ListAccess<'a, P> {
         if view.is_quiesced() {
             return None;
         }
-        let own = view.mechanisms.depot.own_shelf(cpu);
-        let own_stack = view.mechanisms.depot.stack(own, list_type)?;
-        Some(Self { view, cpu, list_type, own, own_stack })
+        let depot = view.depot();
+        let own = depot.own_shelf(cpu);
+        let own_stack = depot.stack(own, list_type)?;
+        Some(Self { view, depot, cpu, list_type, own, own_stack })
     }
 
     /// Takes a full batch of a list if the list has one and should give it up for that reason. Returns the number of frames.
@@ -230,14 +223,14 @@ impl<'a, P: Platform> ListAccess<'a, P> {
     /// Pushes a batch on the group's stack, or on the common one if that is full. While few whole pageblocks are free and the
     /// group's stack has a few batches, merges it, and batches of the stack with it, into the free lists.
     fn push(&self, head: Link) {
-        let ZoneView { map, platform, mechanisms, .. } = self.view;
+        let ZoneView { map, platform, .. } = self.view;
         self.own_stack.touch(platform, Access::Read);
         let in_own = self.own_stack.batches_racy();
         if in_own >= FEW_BATCHES && !self.view.has_whole_pageblocks_racy() {
             return collecting::merge_with(self.view, self.cpu, head, self.own_stack, FEW_BATCHES);
         }
         let overflows = self.own != 0 && in_own >= GROUP_BATCHES;
-        let common = mechanisms.depot.stack(0, self.list_type).unwrap_or(self.own_stack);
+        let common = self.depot.stack(0, self.list_type).unwrap_or(self.own_stack);
         let stack = if overflows { common } else { self.own_stack };
         stack.touch(platform, Access::ReadModifyWrite);
         stack.count_coming(1);
@@ -262,11 +255,11 @@ impl<'a, P: Platform> ListAccess<'a, P> {
 
     /// Pops a batch: from the group's stack, the common one, another group's.
     fn pop(&self) -> Option<Link> {
-        let ZoneView { map, platform, mechanisms, .. } = self.view;
-        let shelves = mechanisms.depot.shelves.len();
+        let ZoneView { map, platform, .. } = self.view;
+        let shelves = self.depot.0.shelves.len();
         let others = (1..shelves).map(|step| 1 + (self.own + step - 1) % (shelves - 1)).filter(|at| *at != self.own);
         for shelf in [self.own, 0].into_iter().chain(others) {
-            let stack = mechanisms.depot.stack(shelf, self.list_type)?;
+            let stack = self.depot.stack(shelf, self.list_type)?;
             if let Some(head) = stack.pop(map, platform) {
                 stack.touch(platform, Access::ReadModifyWrite);
                 stack.count_popped(1);

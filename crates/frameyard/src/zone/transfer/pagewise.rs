@@ -16,10 +16,11 @@ use crate::zone::range::pieces;
 use crate::zone::request::BlockRequest;
 use crate::zone::view::{LockedZone, ZoneView};
 
-#[cfg(feature = "policy-pagewise-variants")]
 mod prefetching;
-#[cfg(feature = "policy-pagewise-variants")]
 mod single;
+
+/// Whether the variants beside `vanilla` are compiled in.
+pub(super) const HAS_VARIANTS: bool = cfg!(feature = "policy-pagewise-variants");
 
 /// The limits of a CPU's lists in a zone.
 #[derive(Clone, Copy, Debug)]
@@ -40,17 +41,13 @@ pub(crate) enum Knobs {
     /// One lock acquisition per refill or drain; a drain reads ahead.
     Batched,
     /// As `Batched`; a refill prefetches the next page of a list while it takes the current one.
-    #[cfg(feature = "policy-pagewise-variants")]
     PrefetchNext,
     /// As `Batched`; a refill prefetches the pages of a list before it takes the lock.
-    #[cfg(feature = "policy-pagewise-variants")]
     PrefetchBeforeLock,
     /// One lock acquisition per page.
-    #[cfg(feature = "policy-pagewise-variants")]
     LockPerPage,
     /// One lock acquisition per refill or drain; a drain picks its blocks under the lock, reads nothing ahead and frees each by
     /// itself (the kernel up to 4.16).
-    #[cfg(feature = "policy-pagewise-variants")]
     PickUnderLock,
 }
 
@@ -63,15 +60,12 @@ impl Knobs {
         deliver: impl FnMut(&Batch),
     ) -> usize {
         match self {
-            #[cfg(feature = "policy-pagewise-variants")]
-            Self::PrefetchNext => prefetching::fetch(view, refill, deliver),
-            #[cfg(feature = "policy-pagewise-variants")]
-            Self::PrefetchBeforeLock => {
+            Self::PrefetchNext if HAS_VARIANTS => prefetching::fetch(view, refill, deliver),
+            Self::PrefetchBeforeLock if HAS_VARIANTS => {
                 prefetching::ahead_of_lock(view, refill);
                 fetch(view, refill, deliver)
             }
-            #[cfg(feature = "policy-pagewise-variants")]
-            Self::LockPerPage => single::fetch(view, refill, deliver),
+            Self::LockPerPage if HAS_VARIANTS => single::fetch(view, refill, deliver),
             _ => fetch(view, refill, deliver),
         }
     }
@@ -83,14 +77,8 @@ impl Knobs {
         view: ZoneView<'a, P>,
         cpu: CpuId,
     ) {
-        match self {
-            #[cfg(feature = "policy-pagewise-variants")]
-            Self::PickUnderLock => {
-                locked.get_or_insert_with(|| view.lock_for(cpu));
-            }
-            _ => {
-                let _ = (locked, view, cpu);
-            }
+        if HAS_VARIANTS && self == Self::PickUnderLock {
+            locked.get_or_insert_with(|| view.lock_for(cpu));
         }
     }
 
@@ -104,13 +92,11 @@ impl Knobs {
         order: Order,
     ) {
         match self {
-            #[cfg(feature = "policy-pagewise-variants")]
-            Self::LockPerPage => {
+            Self::LockPerPage if HAS_VARIANTS => {
                 *locked = None;
                 single::give_back_each(view, cpu, batch, order);
             }
-            #[cfg(feature = "policy-pagewise-variants")]
-            Self::PickUnderLock => single::give_back(locked, view, cpu, batch, order),
+            Self::PickUnderLock if HAS_VARIANTS => single::give_back(locked, view, cpu, batch, order),
             _ => give_back(locked, view, cpu, batch, order),
         }
     }

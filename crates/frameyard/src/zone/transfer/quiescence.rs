@@ -15,6 +15,7 @@
 //! Mechanisms that do not take the zone lock read the count under the lock of a CPU's lists. One that read it just before may
 //! still act: a caller that needs its frames drains the lists and collects again.
 
+use super::statistics::{counters, read};
 use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::zone::counters::TransferCounters;
@@ -42,11 +43,11 @@ pub(crate) struct QuiescenceState {
 
 all_atomic!(QuiescenceState { guards, waits, rounds, stalls });
 
-impl QuiescenceState {
-    /// Waits for transfers of other CPUs, looks during them, and waits that gave up.
-    pub(super) fn waits(&self) -> [u64; 3] {
-        [&self.waits, &self.rounds, &self.stalls].map(|counter| counter.load(Ordering::Relaxed))
-    }
+counters! { |view, counts, cpu|
+    let of = cpu.is_none().then(|| &view.zone.mechanisms.quiescence);
+    "cut_waits" Counter of Zone "Waits for detaches in progress, or for other collectors of the depot." = read(&of.waits);
+    "cut_wait_rounds" Counter of Zone "Polls during waits for detaches in progress." = read(&of.rounds);
+    "cut_stalls" Counter of Zone "Abandoned waits for detaches in progress." = read(&of.stalls);
 }
 
 /// Keeps a zone quiesced until it is dropped.

@@ -115,7 +115,7 @@ pub(crate) enum Action {
     },
     /// Brings up all that is left of the memory map.
     FinishInit,
-    /// Changes how frames cross between lists and zones.
+    /// Changes how frames move between lists and zones.
     SetPolicy {
         policy: ZonePolicy,
     },

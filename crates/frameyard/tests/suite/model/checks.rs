@@ -90,7 +90,7 @@ impl Driver<'_> {
     pub(super) fn check_stamp(&self, pfn: Pfn) {
         let mark = (!pfn.0).to_le_bytes();
         let intact = self.with_bytes(PfnRange::new(pfn, PageCount(1)), |bytes| bytes[..8] == mark);
-        assert_ne!(intact, Some(false), "somebody wrote to {pfn} while it was held");
+        assert_ne!(intact, Some(false), "{pfn} was written while it was held");
     }
 
     /// A request that was good in itself failed: was that right?

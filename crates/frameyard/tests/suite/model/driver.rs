@@ -7,7 +7,7 @@ use frameyard::contig::BlockedBy;
 use frameyard::owners::Owners;
 use frameyard::page::FrameState;
 use frameyard::policy::ZonePolicy;
-use frameyard::stats::ZoneStatistics;
+use frameyard::stats::{CounterKind, ZoneStatistics};
 use frameyard::units::ZoneKind;
 use frameyard::{AllocError, CpuId, Gfp, NodeId, Order, PageCount, Pfn, PfnRange, Yard, ZoneId};
 
@@ -352,10 +352,19 @@ impl Driver<'_> {
 
     /// Nothing of what another policy keeps is left.
     fn check_leftovers(&self, policy: ZonePolicy) {
-        let may_skip = matches!(policy, ZonePolicy::SkipMerge | ZonePolicy::Cluster | ZonePolicy::ClusterBulk);
-        for zone in self.zones().into_iter().filter(|_| !may_skip) {
-            let counted = self.yard().zone(zone.id).clusters();
-            assert_eq!((counted.unmerged, counted.in_use), (PageCount(0), 0), "{policy}, {}", zone.id);
+        let own = match policy {
+            ZonePolicy::Depot => "depot_",
+            ZonePolicy::OwnedBlocks => "owned_",
+            ZonePolicy::SkipMerge => "unmerged_",
+            ZonePolicy::Vanilla | ZonePolicy::Vanilla416 | ZonePolicy::BigPcp => "nothing",
+            _ => return,
+        };
+        for zone in self.zones() {
+            for (info, value) in self.yard().zone(zone.id).mechanism_counts().iter() {
+                let is_held = info.kind == CounterKind::Gauge && !info.name.ends_with("_max");
+                let is_own = !is_held || info.name.starts_with(own);
+                assert!(is_own || value.unwrap_or(0) == 0, "{}: {value:?}, {policy}, {}", info.name, zone.id);
+            }
         }
     }
 
@@ -432,7 +441,7 @@ impl Driver<'_> {
         self.reference.damage(pfn);
     }
 
-    /// A bulk allocation does not name the block that it put aside and stopped at.
+    /// A bulk allocation does not name the damaged block that it stopped at.
     fn note_poisoned(&mut self) {
         let damaged: Vec<Pfn> = self.reference.all_damaged().collect();
         for pfn in damaged.into_iter().filter(|_| self.machine.poisoning == Poisoning::On) {

@@ -21,7 +21,7 @@ pub(crate) enum Standing {
     OutOfRange,
     Hole,
     Free,
-    /// Part of a block that is reserved, held or put aside.
+    /// Part of a block that is reserved, held or poisoned.
     Taken {
         head: Pfn,
         order: Order,
@@ -121,7 +121,7 @@ impl Reference {
         self.managed() - PageCount(pages_of(self.held.values().map(|held| held.order))) - self.poisoned_pages()
     }
 
-    /// Frames of a zone that are held or put aside.
+    /// Frames of a zone that are held or poisoned.
     pub(crate) fn unavailable_in(&self, zone: ZoneId) -> PageCount {
         let of_zone = |pfn: &Pfn| self.zone_of(*pfn).is_some_and(|(_, owner)| owner == zone);
         let held = self.held.iter().map(|(pfn, held)| (pfn, held.order));
@@ -226,9 +226,9 @@ impl Reference {
         assert!(pfn.is_aligned(held.order), "{pfn} is not aligned to {}", held.order);
         let block = PfnRange::new(pfn, held.order.pages());
         if let Some((taken, standing)) = self.first_taken(block) {
-            panic!("the block at {pfn}, {}, was handed out, but {taken} is {standing:?}", held.order);
+            panic!("the block at {pfn}, {}, was allocated, but {taken} is {standing:?}", held.order);
         }
-        assert_eq!(self.damaged_in(block).next(), None, "the block at {pfn} was handed out damaged");
+        assert_eq!(self.damaged_in(block).next(), None, "the block at {pfn} was allocated damaged");
         self.held.insert(pfn, held);
     }
 
@@ -259,11 +259,11 @@ impl Reference {
         self.damaged.insert(pfn);
     }
 
-    /// Notes that the yard put a free block aside, as it must if, and only if, a frame of it is damaged.
+    /// Records that the yard poisoned a free block. It must do so if, and only if, a frame of the block is damaged.
     pub(crate) fn put_aside(&mut self, pfn: Pfn, order: Order) {
         let block = PfnRange::new(pfn, order.pages());
-        assert_eq!(self.first_taken(block), None, "what was put aside was free");
-        assert!(self.damaged_in(block).next().is_some(), "the block at {pfn}, {order}, was put aside without damage");
+        assert_eq!(self.first_taken(block), None, "only free blocks are poisoned");
+        assert!(self.damaged_in(block).next().is_some(), "the block at {pfn}, {order}, was poisoned without damage");
         self.damaged.retain(|damaged| !block.contains(*damaged));
         self.poisoned.insert(pfn, order);
     }

@@ -222,7 +222,7 @@ impl FrameOwner for Mover<'_> {
         }
         // SAFETY: the block is this owner's, and isolated.
         let page = unsafe { self.yard.counted().page(from.pfn) }.expect("a page");
-        assert!(page.freeze(ONE_USER), "nobody else has a reference");
+        assert!(page.freeze(ONE_USER), "there is no other reference");
         for offset in 0..from.order.pages().0 {
             let (old, new) = (from.pfn + PageCount(offset), to + PageCount(offset));
             if let Some((old, new)) = self.words(old).zip(self.words(new)) {
@@ -243,7 +243,7 @@ impl FrameOwner for Mover<'_> {
     fn put_back(&self, block: Block) {
         let mut state = self.state.lock().unwrap();
         let entry = state.blocks.get_mut(&block.pfn).expect("a block of this owner");
-        assert!(std::mem::replace(&mut entry.isolated, false), "{block} was put back, but not set aside");
+        assert!(std::mem::replace(&mut entry.isolated, false), "{block} was put back, but not isolated");
         if entry.dead {
             let entry = state.blocks.remove(&block.pfn).unwrap();
             self.let_go(block.pfn, entry.order);

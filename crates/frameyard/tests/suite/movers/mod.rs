@@ -98,7 +98,7 @@ impl<'y> Movers<'y> {
         self.check(&mut state, pfn, held);
         state.by_name.remove(&name);
         state.by_frame.remove(&pfn);
-        assert!(self.counted(pfn).freeze(ONE), "nobody else uses it");
+        assert!(self.counted(pfn).freeze(ONE), "it has no other user");
         self.yard.counted().free(pfn, held.order).expect("it was counted");
         true
     }
@@ -121,7 +121,7 @@ impl<'y> Movers<'y> {
     pub(crate) fn give_all_back(&self) {
         let names: Vec<u64> = self.state().by_name.keys().copied().collect();
         for name in names {
-            assert!(self.give_back(name), "nobody is at work");
+            assert!(self.give_back(name), "no owner is at work");
         }
     }
 

@@ -3,13 +3,11 @@
 use frameyard::devices::MapLayout;
 use frameyard::{ByteSize, Geometry, Order};
 use frameyard_host::{DeviceAlignment, HostTopology};
+use frameyard_workloads::device_map::{DeviceShape, YardSharing};
 
-use super::NAME;
+use super::{DeviceMapArgs, NAME};
 use crate::Failure;
-use crate::cli::DeviceMapArgs;
 use crate::output::RoundedSize;
-use frameyard_workloads::device_map::DeviceShape;
-use frameyard_workloads::device_map::YardSharing;
 
 /// Sizes of devices of compound pages, unless the command line says otherwise.
 const SIZES: [ByteSize; 2] = [ByteSize::gib(256), ByteSize::gib(1024)];

@@ -11,7 +11,7 @@ use frameyard_host::{Backing, HostTopology, HostYard, HostYardError, HugePages, 
 use super::machine::BenchMachine;
 use super::sweep::{Case, Faulted, Place};
 use crate::Failure;
-use crate::bring_up::{Watch, nanoseconds};
+use crate::boot::{Watch, nanoseconds};
 
 /// The bytes of the map before an initialiser writes it.
 const BEFORE: u8 = 0xa5;

@@ -7,9 +7,9 @@ use frameyard::boot::{InitMode, Initialiser, JobGranularity};
 use frameyard::page::{MapContent, Page};
 use frameyard_host::HostTopology;
 
+use super::MemmapArgs;
 use super::machine::{nodes, section_frames};
 use crate::Failure;
-use crate::cli::MemmapArgs;
 
 /// The largest map without `--full`.
 const USUAL_LIMIT: ByteSize = ByteSize::gib(1);
@@ -148,7 +148,7 @@ fn threads(args: &MemmapArgs, host: &HostTopology) -> Result<Vec<usize>, Failure
     }
     if chosen.is_empty() {
         let powers = (0..usize::BITS).map(|shift| 1 << shift).take_while(|threads| *threads <= cpus);
-        chosen = powers.chain([cpus]).collect();
+        chosen = if args.quick.quick { vec![cpus] } else { powers.chain([cpus]).collect() };
     }
     let all: BTreeSet<usize> = chosen.into_iter().map(|threads| (threads / nodes).max(1) * nodes).collect();
     Ok(all.into_iter().collect())
@@ -203,12 +203,9 @@ fn lazy_frames(args: &MemmapArgs, host: &HostTopology) -> Result<Vec<u64>, Failu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{BenchWorkload, Command, parse};
 
     fn sweep(line: &str) -> Result<Sweep, String> {
-        let words = ["frameyard", "bench", "memmap"].into_iter().chain(line.split_whitespace());
-        let Command::Bench(bench) = parse(words).unwrap().command else { panic!("{line}") };
-        let BenchWorkload::Memmap(args) = bench.workload else { panic!("{line}") };
+        let args: MemmapArgs = crate::args::read(line).unwrap();
         Sweep::of(&args, &HostTopology::current().unwrap()).map_err(|failure| failure.to_string())
     }
 

@@ -3,12 +3,12 @@
 use frameyard::ByteSize;
 use frameyard::devices::MapLayout;
 use frameyard_host::DeviceAlignment;
+use frameyard_workloads::pin::{PinCase, PinKind, PinRun, PinnedMemory};
 
 use crate::commands::bench::compound_pagemap::{Figure, Series, figures};
 use crate::commands::published_table::{MEASURED, PUBLISHED};
 use crate::measure::Spread;
 use crate::output::{Format, Row, rounded};
-use frameyard_workloads::pin::{PinCase, PinKind, PinRun, PinnedMemory};
 
 /// What a row describes.
 #[derive(Default)]

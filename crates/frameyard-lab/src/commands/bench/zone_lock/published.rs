@@ -1,7 +1,7 @@
 //! What was published of the same workloads on other machines.
 
+use super::ZoneLockWorkload;
 use super::row::Subject;
-use crate::cli::ZoneLockWorkload;
 use crate::commands::published_table::{ZoneLockRecord, zone_lock};
 use crate::output::Row;
 

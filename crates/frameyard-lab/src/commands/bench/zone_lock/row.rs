@@ -11,14 +11,14 @@ use frameyard::ByteSize;
 use frameyard::locks::LockUse;
 use frameyard::policy::ZonePolicy;
 use frameyard_vm::LruPolicy;
+use frameyard_workloads::TaskMode;
+use frameyard_workloads::transfer::{Direction, TransferCounts};
 
+use super::ZoneLockWorkload;
 use super::sample::Sample;
-use crate::cli::ZoneLockWorkload;
 use crate::commands::published_table::{MEASURED, PUBLISHED, ZoneLockRecord};
 use crate::measure::Spread;
 use crate::output::{Format, Row, rounded};
-use frameyard_workloads::TaskMode;
-use frameyard_workloads::transfer::{Direction, TransferCounts};
 
 /// What was run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -157,17 +157,17 @@ fn locks(timed: &[&Sample], untimed: &[&Sample]) -> Row {
 /// What is known of refills and of drains.
 fn directions(timed: &[&Sample]) -> Row {
     let of = |value: &dyn Fn(&TransferCounts) -> Option<f64>| {
-        median(timed.iter().flat_map(|run| &run.crossings).filter_map(value)).map(fine)
+        median(timed.iter().flat_map(|run| &run.transfers).filter_map(value)).map(fine)
     };
-    let refill = |value: fn(&Direction) -> Option<f64>| of(&|crossing| value(&crossing.refill));
-    let drain = |value: fn(&Direction) -> Option<f64>| of(&|crossing| value(&crossing.drain));
+    let refill = |value: fn(&Direction) -> Option<f64>| of(&|counts| value(&counts.refill));
+    let drain = |value: fn(&Direction) -> Option<f64>| of(&|counts| value(&counts.drain));
     let taken: fn(&Direction) -> Option<f64> = |of| per_1000_pages(of.zone_lock, of.pages);
     let held: fn(&Direction) -> Option<f64> = |of| per_page(of.zone_lock.hold_ns, of.pages);
     let lines: fn(&Direction) -> Option<f64> = |of| per_page(of.lines_under_lock?, of.pages);
     // Each page is refilled once and drained once.
-    let both = of(&|crossing| {
-        let lines = crossing.refill.lines_under_lock? + crossing.drain.lines_under_lock?;
-        per_page(lines, crossing.refill.pages + crossing.drain.pages)
+    let both = of(&|counts| {
+        let lines = counts.refill.lines_under_lock? + counts.drain.lines_under_lock?;
+        per_page(lines, counts.refill.pages + counts.drain.pages)
     });
     Row::new()
         .data("zone_lock_acquisitions_per_1000_pages_refill", refill(taken))
@@ -186,12 +186,12 @@ fn directions(timed: &[&Sample]) -> Row {
 /// Under a policy that lets a drain enter a zone as one cluster: the number of drains, and which part of them the published
 /// rule takes, entered whole, and was of movable frames.
 fn drains(untimed: &[&Sample]) -> Row {
-    let share = |of: fn(&Sample) -> u64| median_of(untimed, |run| per_page(of(run), run.drains.all.drains)).map(fine);
-    let drains = median_of(untimed, |run| Some(run.drains.all.drains as f64)).filter(|drains| *drains > 0.0);
+    let share = |of: fn(&Sample) -> u64| median_of(untimed, |run| per_page(of(run), run.drains.all)).map(fine);
+    let drains = median_of(untimed, |run| Some(run.drains.all as f64)).filter(|drains| *drains > 0.0);
     Row::new()
         .data("drains", drains)
-        .data("drains_ideal_share", share(|run| run.drains.all.ideal))
-        .data("drains_whole_share", share(|run| run.drains.all.whole))
+        .data("drains_ideal_share", share(|run| run.drains.full_batches))
+        .data("drains_whole_share", share(|run| run.drains.spliced))
         .data("drains_movable_share", share(|run| run.drains.movable))
 }
 
@@ -220,7 +220,6 @@ fn per_1000_pages(lock: LockUse, pages: u64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use frameyard::stats::ClusterDrains;
     use frameyard_workloads::counts::Drains;
 
     fn combination() -> Combination {
@@ -280,9 +279,11 @@ mod tests {
 
     #[test]
     fn shares_of_drains_are_medians_and_null_without_drains() {
-        let drains = |drains, ideal, whole| ClusterDrains { drains, ideal, whole };
-        let run = |all, movable| Sample { drains: Drains { all, movable }, ..sample(1.0, 1) };
-        let runs = [run(drains(100, 62, 90), 99), run(drains(200, 100, 200), 200), run(drains(10, 9, 9), 5)];
+        let run = |[all, movable, full_batches, spliced]: [u64; 4]| Sample {
+            drains: Drains { all, movable, full_batches, spliced },
+            ..sample(1.0, 1)
+        };
+        let runs = [run([100, 99, 62, 90]), run([200, 200, 100, 200]), run([10, 5, 9, 9])];
         let row = measured(&combination(), &runs);
         assert_eq!(
             (row.number("drains"), row.number("drains_ideal_share"), row.number("drains_whole_share")),
@@ -299,8 +300,8 @@ mod tests {
     #[test]
     fn lines_are_counted_for_each_page_of_refills_and_drains() {
         let way = |lines| Direction { pages: 100, zone_lock: LockUse::default(), lines_under_lock: Some(lines) };
-        let crossings = vec![TransferCounts { refill: way(10), drain: way(100) }; 3];
-        let timed = Sample { locks_are_timed: true, crossings, ..sample(1.0, 1) };
+        let transfers = vec![TransferCounts { refill: way(10), drain: way(100) }; 3];
+        let timed = Sample { locks_are_timed: true, transfers, ..sample(1.0, 1) };
         let row = measured(&combination(), &[timed]);
         let lines =
             [row.number("page_lines_under_lock_per_page_refill"), row.number("page_lines_under_lock_per_page_drain")];

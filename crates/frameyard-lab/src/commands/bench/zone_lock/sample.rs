@@ -1,7 +1,6 @@
 //! The values of one run of any workload.
 
 use frameyard::locks::LockUse;
-
 use frameyard_workloads::alloc::{AllocRun, AllocWorkload};
 use frameyard_workloads::counts::{Counts, Drains};
 use frameyard_workloads::held::HeldPages;
@@ -38,7 +37,7 @@ pub(super) struct Sample {
     /// Frames on per-CPU lists, if they were counted.
     pub(super) held: Option<HeldPages>,
     /// Refills and drains, if they were measured separately.
-    pub(super) crossings: Vec<TransferCounts>,
+    pub(super) transfers: Vec<TransferCounts>,
 }
 
 impl Sample {

@@ -146,7 +146,6 @@ mod tests {
     use super::*;
     use crate::commands::published_table::ZoneLockRecord;
     use frameyard::locks::LockUse;
-    use frameyard::stats::ClusterDrains;
     use frameyard_workloads::counts::Drains;
 
     fn subject(policy: &str, lru: &'static str) -> Subject {
@@ -233,8 +232,8 @@ drains after boot  drains  vanilla   3885  62 %
 
     #[test]
     fn drains_that_may_enter_whole_are_described_under_the_table() {
-        let all = ClusterDrains { drains: 1000, ideal: 620, whole: 900 };
-        let runs = samples(1e6, 1).map(|run| Sample { drains: Drains { all, movable: 995 }, ..run });
+        let drains = Drains { all: 1000, movable: 995, full_batches: 620, spliced: 900 };
+        let runs = samples(1e6, 1).map(|run| Sample { drains, ..run });
         let text = plain(vec![
             subject("vanilla", "vanilla").row(&samples(1e6, 1)),
             subject("cluster-bulk", "vanilla").row(&runs),

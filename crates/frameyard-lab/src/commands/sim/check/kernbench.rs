@@ -11,14 +11,13 @@ use frameyard::policy::ZonePolicy;
 use frameyard::watermarks::PcpSizing;
 use frameyard_sim::{Effort, Machine};
 use frameyard_vm::LruPolicy;
+use frameyard_workloads::kernbench::Job;
 use serde::Deserialize;
 
-use super::super::kernbench::{Built, Case};
+use super::super::kernbench::{Built, Case, ListsSized};
 use crate::Failure;
-use crate::cli::ListsSized;
 use crate::commands::published_table::records;
 use crate::output::{Format, Report, Row, progress_bar, rounded};
-use frameyard_workloads::kernbench::Job;
 
 /// The published table; its header names the columns.
 const TABLE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/published/kernbench-epyc2-256cpu.csv"));

@@ -7,8 +7,7 @@ use frameyard_sim::{
 use serde_json::Value;
 
 use crate::Failure;
-use crate::cli::FittedTable;
-use crate::commands::sim::published::{self, predictors};
+use crate::commands::sim::published::{self, FittedTable, predictors};
 use crate::output::{Format, Report, Row, progress_bar};
 
 /// The base policy of speed-ups.

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::Failure;
-use crate::cli::PolicyArgs;
+use crate::args::PolicyArgs;
 use crate::commands::comparison::ComparedRow;
 use crate::output::OutputFile;
 

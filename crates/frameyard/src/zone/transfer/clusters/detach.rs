@@ -18,7 +18,7 @@ use super::Knobs;
 use super::list::ClusterId;
 use super::plan::{Plan, Planned};
 use super::record::Record;
-use crate::page::{CLUSTER, FrameState, Link, Tag};
+use crate::page::{FrameState, Link, MECHANISM, Tag};
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
 use crate::zone::batch::{BATCH, Batch};
@@ -187,7 +187,7 @@ fn clear<P: Platform>(view: ZoneView<'_, P>, piece: Piece, migrate_type: Migrate
                 page.set_tag(taken);
                 page.set_next(Link::NONE);
                 page.set_prev(Link::NONE);
-                page.set_payload(CLUSTER, 0);
+                page.set_payload(MECHANISM, 0);
                 batch.push(view.map.index(pfn));
             }
             view.release_record(id);
@@ -226,7 +226,7 @@ impl<P: Platform> LockedZone<'_, P> {
     fn detach_cluster(&mut self, migrate_type: MigrateType, most: usize) -> Head {
         let Some(first) = self.first_block(Order::ZERO, migrate_type) else { return Head::NoCluster };
         let page = self.page(first);
-        let id = page.tag().is_clustered().then(|| ClusterId::named(page.payload(CLUSTER))).flatten();
+        let id = page.tag().is_tentative().then(|| ClusterId::named(page.payload(MECHANISM))).flatten();
         let Some(id) = id else { return Head::NoCluster };
         let record = self.record(id);
         if record.size() > most {

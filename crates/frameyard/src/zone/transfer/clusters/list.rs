@@ -1,7 +1,8 @@
 //! Clusters on free lists: acquiring and releasing records, and the pages that join and leave clusters one by one.
 
+use super::COMPILED_IN;
 use super::record::{Record, RecordState};
-use crate::page::{CLUSTER, Link, Tag};
+use crate::page::{Link, MECHANISM, Tag};
 use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::units::{PageCount, Pfn};
@@ -9,10 +10,6 @@ use crate::zone::batch::BATCH;
 use crate::zone::block_list::Place;
 use crate::zone::transfer::deferred_merge::{self, Merging, Rest, SkipHooks};
 use crate::zone::view::{LockedZone, ZoneView};
-
-/// The word of a held record, for models that lose it.
-#[cfg(all(test, any(loom, shuttle)))]
-pub(crate) const HELD_RECORD: u64 = Record::HELD.bits();
 
 /// The clusters of one zone. Written when the yard is created, `joining` also with the policy.
 #[derive(Default)]
@@ -97,13 +94,13 @@ impl State {
 
     /// Whether single pages that join a list would join clusters.
     fn would_join(&self, merging: Merging) -> bool {
-        merging == Merging::Clustered && self.count() > 0
+        merging == Merging::Grouped && self.count() > 0
     }
 
     /// Whether single pages that join a list join clusters.
     #[inline(always)]
     pub(in crate::zone::transfer) fn is_joining(&self) -> bool {
-        self.joining.load(Ordering::Relaxed) != 0
+        COMPILED_IN && self.joining.load(Ordering::Relaxed) != 0
     }
 }
 
@@ -212,7 +209,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
 /// Whether a page in a cluster is on a list: its cluster is listed.
 #[cold]
 pub(in crate::zone::transfer) fn is_in_listed_cluster<P: Platform>(locked: &LockedZone<'_, P>, pfn: Pfn) -> bool {
-    let id = ClusterId::named(locked.page(pfn).payload(CLUSTER));
+    let id = ClusterId::named(locked.page(pfn).payload(MECHANISM));
     id.is_some_and(|id| locked.record(id).state() == RecordState::Listed)
 }
 
@@ -237,14 +234,14 @@ pub(in crate::zone::transfer) fn join<P: Platform>(
         },
     };
     locked.set_record(id, record);
-    page.set_payload(CLUSTER, id.word());
-    page.set_tag(tag.with_cluster());
+    page.set_payload(MECHANISM, id.word());
+    page.set_tag(tag.with_tentative());
 }
 
 /// The cluster of a page on a list, if it has room for one more page.
 fn cluster_with_room<P: Platform>(locked: &LockedZone<'_, P>, pfn: Pfn) -> Option<(ClusterId, Record)> {
     let page = locked.page(pfn);
-    let id = page.tag().is_clustered().then(|| ClusterId::named(page.payload(CLUSTER)))??;
+    let id = page.tag().is_tentative().then(|| ClusterId::named(page.payload(MECHANISM)))??;
     let record = locked.record(id);
     (record.size() < locked.clusters().limit()).then_some((id, record))
 }
@@ -252,8 +249,8 @@ fn cluster_with_room<P: Platform>(locked: &LockedZone<'_, P>, pfn: Pfn) -> Optio
 /// A single page, still linked behind `prev`, leaves its list and its cluster.
 pub(in crate::zone::transfer) fn leave<P: Platform>(locked: &mut LockedZone<'_, P>, pfn: Pfn, tag: Tag, prev: Link) {
     let page = locked.page(pfn);
-    let id = ClusterId::named(page.payload(CLUSTER));
-    page.set_payload(CLUSTER, 0);
+    let id = ClusterId::named(page.payload(MECHANISM));
+    page.set_payload(MECHANISM, 0);
     let Some(id) = id else { return };
     let record = locked.record(id);
     if record.size() <= 1 {
@@ -266,16 +263,16 @@ pub(in crate::zone::transfer) fn leave<P: Platform>(locked: &mut LockedZone<'_, 
 
 impl<P: Platform> SkipHooks for LockedZone<'_, P> {
     fn marked(&mut self, pfn: Pfn, tag: Tag) {
-        if tag.is_clustered()
-            && let Some(id) = ClusterId::named(self.page(pfn).payload(CLUSTER))
+        if tag.is_tentative()
+            && let Some(id) = ClusterId::named(self.page(pfn).payload(MECHANISM))
         {
             self.set_record(id, self.record(id).with_skipped());
         }
     }
 
     fn unmarked(&mut self, pfn: Pfn, tag: Tag) {
-        if tag.is_clustered()
-            && let Some(id) = ClusterId::named(self.page(pfn).payload(CLUSTER))
+        if tag.is_tentative()
+            && let Some(id) = ClusterId::named(self.page(pfn).payload(MECHANISM))
         {
             self.set_record(id, self.record(id).without_skipped());
         }
@@ -283,7 +280,7 @@ impl<P: Platform> SkipHooks for LockedZone<'_, P> {
 
     /// Ends the cluster of a page on a list: its pages stay there, each for itself.
     fn dissolve(&mut self, pfn: Pfn) {
-        let Some(id) = ClusterId::named(self.page(pfn).payload(CLUSTER)) else { return };
+        let Some(id) = ClusterId::named(self.page(pfn).payload(MECHANISM)) else { return };
         let record = self.record(id);
         if record.state() != RecordState::Listed {
             return;
@@ -293,8 +290,8 @@ impl<P: Platform> SkipHooks for LockedZone<'_, P> {
             let Some(pfn) = self.map.linked(at) else { break };
             let page = self.page(pfn);
             at = page.prev();
-            page.set_payload(CLUSTER, 0);
-            page.set_tag(page.tag().without_cluster());
+            page.set_payload(MECHANISM, 0);
+            page.set_tag(page.tag().without_tentative());
         }
         self.release_record(id);
     }
@@ -304,7 +301,7 @@ impl<P: Platform> SkipHooks for LockedZone<'_, P> {
 /// clusters.
 pub(in crate::zone::transfer) fn collect<P: Platform>(view: ZoneView<'_, P>, merging: Merging) {
     let clusters = view.clusters();
-    let has_clusters = merging == Merging::Clustered;
+    let has_clusters = merging == Merging::Grouped;
     if clusters.is_joining() == clusters.would_join(merging)
         && !view.has_unmerged_racy()
         && (has_clusters || clusters.used_racy() == 0)
@@ -316,7 +313,7 @@ pub(in crate::zone::transfer) fn collect<P: Platform>(view: ZoneView<'_, P>, mer
     drop(locked);
     let rest = match merging {
         Merging::Deferred if clusters.used_racy() == 0 => Rest::Stays,
-        Merging::Clustered => Rest::Stays,
+        Merging::Grouped => Rest::Stays,
         _ if clusters.used_racy() > 0 => Rest::Alone,
         _ => Rest::Unmarked,
     };

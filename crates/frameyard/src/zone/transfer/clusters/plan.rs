@@ -11,7 +11,7 @@
 //! The repeated reads do not depend on each other, unlike those of a walk, and their cache lines are near: that is what the plan
 //! saves under the lock. For the same reason it reads beforehand the zone's words that the detachment changes.
 
-use crate::page::{CLUSTER, Link};
+use crate::page::{Link, MECHANISM};
 use crate::platform::{Access, Platform};
 use crate::sync::is_broken;
 use crate::units::{MigrateType, Order, Pfn};
@@ -48,7 +48,7 @@ impl Planned {
         let linked = |link| view.map.linked(link).filter(|pfn| view.blocks.has_memory(*pfn));
         let first = linked(link)?;
         let page = view.page(first);
-        let id = page.tag().is_clustered().then(|| ClusterId::named(page.payload(CLUSTER)))??;
+        let id = page.tag().is_tentative().then(|| ClusterId::named(page.payload(MECHANISM)))??;
         let record = view.record(id);
         let tail = linked(record.tail()).filter(|_| record.state() == RecordState::Listed)?;
         Some(Self { first, id, record, tail })
@@ -58,7 +58,7 @@ impl Planned {
     #[inline(always)]
     fn still_stands<P: Platform>(&self, view: &ZoneView<'_, P>) -> bool {
         let page = view.page(self.first);
-        page.tag().is_clustered() & (page.payload(CLUSTER) == self.id.word()) & (view.record(self.id) == self.record)
+        page.tag().is_tentative() & (page.payload(MECHANISM) == self.id.word()) & (view.record(self.id) == self.record)
     }
 }
 

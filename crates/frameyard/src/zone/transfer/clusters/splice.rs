@@ -18,12 +18,13 @@
 
 use super::list::ClusterId;
 use super::record::Record;
-use crate::page::{CLUSTER, FrameState, Link, Tag};
+use crate::page::{FrameState, Link, MECHANISM, Tag};
 use crate::platform::Platform;
 use crate::units::{CpuId, MigrateType, Order, PageCount};
 use crate::zone::batch::Batch;
 use crate::zone::exclusive::add_exclusive;
 use crate::zone::transfer::deferred_merge;
+use crate::zone::transfer::statistics::by_type;
 use crate::zone::view::{LockedZone, ZoneView};
 
 /// Pages that look free and are not, about to be spliced into a list.
@@ -66,26 +67,26 @@ fn prepare<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, batch: &Batch) -> Opt
     let limit = view.clusters().limit();
     let counted = batch.first().map(|entry| view.blocks.get(view.map.pfn(*entry)))?;
     let counters = view.counters_of(cpu);
-    let counts = &counters.mechanisms.clusters.drains[counted.index().min(MigrateType::PER_CPU)];
-    add_exclusive(&counts.drains, 1);
+    let counts = &counters.mechanisms.clusters;
+    add_exclusive(&counts.drains[by_type(counted)], 1);
     if limit < 2 || batch.len() > limit || !view.may_skip_merging_racy() {
         return None;
     }
     let migrate_type = common_type(view, batch)?;
     // A batch is the limit, or one page fewer (`limit_for`).
-    add_exclusive(&counts.ideal, u64::from(batch.len() + 1 >= limit));
+    add_exclusive(&counts.full_batches[by_type(counted)], u64::from(batch.len() + 1 >= limit));
     if batch.len() < limit.div_ceil(4).max(2) {
         return None;
     }
     let id = view.hold_record()?;
     counters.begin_detachment();
-    let tag = Tag::new(FrameState::BuddyFree, Order::ZERO, migrate_type, view.id).with_merge_skipped().with_cluster();
+    let tag = Tag::new(FrameState::BuddyFree, Order::ZERO, migrate_type, view.id).with_merge_skipped().with_tentative();
     for (at, entry) in batch.iter().enumerate() {
         let link = |entry: Option<&u32>| entry.map_or(Link::NONE, |entry| view.map.link(view.map.pfn(*entry)));
         let page = view.page(view.map.listed(*entry));
         page.set_prev(link(at.checked_sub(1).map(|before| &batch[before])));
         page.set_next(link(batch.get(at + 1)));
-        page.set_payload(CLUSTER, id.word());
+        page.set_payload(MECHANISM, id.word());
         page.set_tag(tag);
     }
     Some(Prepared { id, migrate_type })
@@ -99,7 +100,7 @@ fn abandon<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, batch: &Batch, prepar
         page.set_tag(tag);
         page.set_next(Link::NONE);
         page.set_prev(Link::NONE);
-        page.set_payload(CLUSTER, 0);
+        page.set_payload(MECHANISM, 0);
     }
     view.release_record(prepared.id);
     view.counters_of(cpu).end_detachment();
@@ -122,7 +123,7 @@ fn splice<P: Platform>(locked: &mut LockedZone<'_, P>, batch: &Batch, prepared: 
     locked.add_skipped(count);
     let counts = &locked.counters().mechanisms;
     add_exclusive(&counts.deferred_merge.skipped_merges, count);
-    add_exclusive(&counts.clusters.drains[migrate_type.index().min(MigrateType::PER_CPU)].whole, 1);
+    add_exclusive(&counts.clusters.spliced[by_type(migrate_type)], 1);
     locked.count_moved(PageCount(count));
     locked.counters().end_detachment();
     true

@@ -1,117 +1,62 @@
-//! Statistics of clusters and of deferred merges. Possibly stale, like all statistics.
+//! What clusters count.
 
-use crate::units::{MigrateType, PageCount};
+use crate::sync::{AtomicU64, all_atomic};
+use crate::units::MigrateType;
+use crate::zone::transfer::statistics::{counters, read};
 
-/// Drains of single pages of one type, under a policy that splices them into a zone as one cluster.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct ClusterDrains {
-    /// Batches that drains took from a list at once.
-    pub drains: u64,
-    /// The part of them that was exactly one batch of one type while merging could be skipped: what the published rule takes.
-    pub ideal: u64,
-    /// The part of them that was spliced in as one cluster.
-    pub whole: u64,
-}
-
-impl ClusterDrains {
-    /// The sum of two counts.
-    #[must_use]
-    pub fn and(&self, other: &Self) -> Self {
-        Self {
-            drains: self.drains.wrapping_add(other.drains),
-            ideal: self.ideal.wrapping_add(other.ideal),
-            whole: self.whole.wrapping_add(other.whole),
-        }
-    }
-}
-
-/// Clusters and deferred merges of one zone, and waits for transfers in progress.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ClusterStatistics {
-    /// Cluster records.
-    pub clusters: u64,
-    /// The most pages in a cluster.
-    pub limit: u64,
-    /// Cluster records in use.
-    pub in_use: u64,
-    /// Times that a page got no cluster because all records were in use.
-    pub used_up: u64,
-    /// Pages on free lists that were freed without merging and have not merged since.
-    pub unmerged: PageCount,
-    /// Frees without a look at the buddy.
-    pub skipped_merges: u64,
-    /// Pages merged later, when a caller needed it.
-    pub later_merges: u64,
+/// What clusters count for one CPU.
+#[derive(Default)]
+pub(in crate::zone::transfer) struct Counts {
     /// Clusters that refills detached from their lists.
-    pub detachments: u64,
+    pub(super) detachments: AtomicU64,
     /// Their pages.
-    pub detached_pages: u64,
-    /// Drains, by the type of the first page's pageblock; the last entry for types without per-CPU lists.
-    pub drains: [ClusterDrains; MigrateType::PER_CPU + 1],
-    /// Waits for detachments in progress, or for CPUs that collect batches of the depot.
-    pub waits: u64,
-    /// Looks during these waits.
-    pub wait_rounds: u64,
-    /// Waits that gave up.
-    pub stalls: u64,
+    pub(super) detached_pages: AtomicU64,
+    /// Batches that drains took from a list at once, by the type of the first page's pageblock; the last entry for types without
+    /// per-CPU lists. Counted by a policy that splices them in as one cluster, like the two below.
+    pub(super) drains: [AtomicU64; MigrateType::PER_CPU + 1],
+    /// The part of them that was exactly one batch of one type while merging could be skipped: what the published rule takes.
+    pub(super) full_batches: [AtomicU64; MigrateType::PER_CPU + 1],
+    /// The part of them that was spliced in as one cluster.
+    pub(super) spliced: [AtomicU64; MigrateType::PER_CPU + 1],
 }
 
-#[cfg(feature = "policy-clusters")]
-pub(in crate::zone::transfer) use counts::Counts;
+all_atomic!(Counts { detachments, detached_pages, drains, full_batches, spliced });
 
-#[cfg(feature = "policy-clusters")]
-mod counts {
-    use super::{ClusterDrains, ClusterStatistics};
-    use crate::sync::{AtomicU64, Ordering, all_atomic};
-    use crate::units::MigrateType;
-    use crate::zone::transfer::clusters::list::State;
-
-    /// What clusters count for one CPU.
-    #[derive(Default)]
-    pub(in crate::zone::transfer) struct Counts {
-        pub(in crate::zone::transfer::clusters) detachments: AtomicU64,
-        pub(in crate::zone::transfer::clusters) detached_pages: AtomicU64,
-        /// By the type of the first page's pageblock; the last entry for types without per-CPU lists.
-        pub(in crate::zone::transfer::clusters) drains: [DrainCounts; MigrateType::PER_CPU + 1],
-    }
-
-    all_atomic!(Counts { detachments, detached_pages, drains });
-
-    /// [`ClusterDrains`], being counted.
-    #[derive(Default)]
-    pub(in crate::zone::transfer::clusters) struct DrainCounts {
-        pub(in crate::zone::transfer::clusters) drains: AtomicU64,
-        pub(in crate::zone::transfer::clusters) ideal: AtomicU64,
-        pub(in crate::zone::transfer::clusters) whole: AtomicU64,
-    }
-
-    all_atomic!(DrainCounts { drains, ideal, whole });
-
-    fn read(counter: &AtomicU64) -> u64 {
-        counter.load(Ordering::Relaxed)
-    }
-
-    impl Counts {
-        /// Detached clusters and their pages.
-        pub(in crate::zone::transfer) fn detached(&self) -> (u64, u64) {
-            (read(&self.detachments), read(&self.detached_pages))
-        }
-
-        pub(in crate::zone::transfer) fn drains(&self) -> [ClusterDrains; MigrateType::PER_CPU + 1] {
-            self.drains.each_ref().map(|counts| ClusterDrains {
-                drains: read(&counts.drains),
-                ideal: read(&counts.ideal),
-                whole: read(&counts.whole),
-            })
-        }
-    }
-
-    impl State {
-        pub(in crate::zone::transfer) fn add_to(&self, statistics: &mut ClusterStatistics) {
-            statistics.clusters = self.count().into();
-            statistics.limit = self.limit() as u64;
-            statistics.in_use = self.used_racy().into();
-            statistics.used_up = self.used_up();
-        }
-    }
+counters! { |view, counts, cpu|
+    let of = cpu.is_none().then(|| view.clusters());
+    "clusters_max" Gauge of Zone "The largest possible number of clusters." = of.count().into();
+    "cluster_pages_max" Gauge of Zone "The largest possible number of page frames in a cluster." = of.limit() as u64;
+    "clusters_in_use" Gauge of Zone "Clusters in use." = of.used_racy().into();
+    "clusters_used_up" Counter of Zone "Times no cluster was free for page frames that could have used one." = of.used_up();
+    let of = Some(&counts.clusters);
+    "cluster_cuts" Counter of Cpu "Clusters that refills detached." = read(&of.detachments);
+    "cluster_cut_pages" Counter of Cpu "Page frames of the clusters that refills detached." = read(&of.detached_pages);
+    "overflow_drains_unmovable" ["overflow_drains" "unmovable"] Counter of Cpu
+        "Drains of an overflowing list of single page frames, by the type of the first; counted by cluster-bulk."
+        = read(&of.drains[0]);
+    "overflow_drains_movable" ["overflow_drains" "movable"] Counter of Cpu
+        "Drains of an overflowing list of single page frames, by the type of the first; counted by cluster-bulk."
+        = read(&of.drains[1]);
+    "overflow_drains_reclaimable" ["overflow_drains" "reclaimable"] Counter of Cpu
+        "Drains of an overflowing list of single page frames, by the type of the first; counted by cluster-bulk."
+        = read(&of.drains[2]);
+    "overflow_drains_other" ["overflow_drains" "other"] Counter of Cpu
+        "Drains of an overflowing list of single page frames, by the type of the first; counted by cluster-bulk."
+        = read(&of.drains[3]);
+    "full_batch_drains_unmovable" ["full_batch_drains" "unmovable"] Counter of Cpu
+        "Overflow drains of one batch of one type while merging can be deferred: the ideal case." = read(&of.full_batches[0]);
+    "full_batch_drains_movable" ["full_batch_drains" "movable"] Counter of Cpu
+        "Overflow drains of one batch of one type while merging can be deferred: the ideal case." = read(&of.full_batches[1]);
+    "full_batch_drains_reclaimable" ["full_batch_drains" "reclaimable"] Counter of Cpu
+        "Overflow drains of one batch of one type while merging can be deferred: the ideal case." = read(&of.full_batches[2]);
+    "full_batch_drains_other" ["full_batch_drains" "other"] Counter of Cpu
+        "Overflow drains of one batch of one type while merging can be deferred: the ideal case." = read(&of.full_batches[3]);
+    "cluster_drains_unmovable" ["cluster_drains" "unmovable"] Counter of Cpu
+        "Overflow drains that the zone spliced as one cluster." = read(&of.spliced[0]);
+    "cluster_drains_movable" ["cluster_drains" "movable"] Counter of Cpu
+        "Overflow drains that the zone spliced as one cluster." = read(&of.spliced[1]);
+    "cluster_drains_reclaimable" ["cluster_drains" "reclaimable"] Counter of Cpu
+        "Overflow drains that the zone spliced as one cluster." = read(&of.spliced[2]);
+    "cluster_drains_other" ["cluster_drains" "other"] Counter of Cpu
+        "Overflow drains that the zone spliced as one cluster." = read(&of.spliced[3]);
 }

@@ -4,6 +4,7 @@
 //! memory is not known when tables are planned; the difference is reserved memory. A zone's part holds the bits first, then the
 //! records.
 
+use super::COMPILED_IN;
 use super::list::{State, words_for};
 use crate::control::{TablePlanner, TableSpan};
 use crate::sync::AtomicU64;
@@ -18,26 +19,22 @@ pub(in crate::zone::transfer) type Table = &'static [AtomicU64];
 
 /// How many records a zone of that size gets; none if a batch is a single page.
 fn records_for(pages: PageCount, batch: PageCount) -> u32 {
-    if batch.0 < 2 { 0 } else { u32::try_from(pages.0 / batch.0).unwrap_or(u32::MAX) }
+    if batch.0 < 2 || !COMPILED_IN { 0 } else { u32::try_from(pages.0 / batch.0).unwrap_or(u32::MAX) }
 }
 
-/// The words that zones of those sizes and batches need.
-pub(in crate::zone::transfer) fn words(zones: impl Iterator<Item = (PageCount, PageCount)>) -> usize {
+/// The words that zones of those sizes and batches need: what zones have once per batch of their memory.
+pub(crate) fn batch_words(zones: impl Iterator<Item = (PageCount, PageCount)>) -> usize {
     zones.map(|(present, batch)| words_for(records_for(present, batch))).sum()
 }
 
-/// At least as many words as [`words`] for any zones that have `pages` together.
+/// At least as many words as [`batch_words`] for any zones that have `pages` together.
 ///
 /// A batch has at least 3 pages or there are no clusters. While the batch grows with its zone, by `raw_batch` of the per-CPU
 /// sizes, a zone has at most 8192 clusters; once it has its full size, pages divided by that size.
-pub(in crate::zone::transfer) const fn words_bound(
-    sizing: PcpSizing,
-    geometry: Geometry,
-    pages: PageCount,
-    nodes: usize,
-) -> usize {
+pub(crate) const fn batch_words_bound(sizing: PcpSizing, geometry: Geometry, pages: PageCount, nodes: usize) -> usize {
     let zones = nodes * ZoneKind::COUNT;
     let clusters = match sizing {
+        _ if !COMPILED_IN => return 0,
         PcpSizing::Fixed(high) if high < 8 => 0,
         PcpSizing::Fixed(high) => {
             let most = geometry.page_shift() as u64 * 8;

@@ -2,7 +2,7 @@
 
 use super::list::ClusterId;
 use super::record::RecordState;
-use crate::page::CLUSTER;
+use crate::page::MECHANISM;
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order, Pfn};
 use crate::zone::transfer::validate::{Unsound, compare};
@@ -44,8 +44,8 @@ fn check_list<P: Platform>(locked: &LockedZone<'_, P>, migrate_type: MigrateType
         let page = locked.page(pfn);
         let tag = page.tag();
         at = locked.map.linked(page.next());
-        let id = ClusterId::named(page.payload(CLUSTER));
-        if tag.is_clustered() != id.is_some() {
+        let id = ClusterId::named(page.payload(MECHANISM));
+        if tag.is_tentative() != id.is_some() {
             return Err(Unsound::Broken { what: "cluster", at: pfn });
         }
         match &mut run {

@@ -8,7 +8,7 @@
 //! - Each block on a list has a [`FrameState::HeldFree`] tag with the list's order and type, which is that of its pageblock, and
 //!   lies in a pageblock of this CPU. No two buddies below pageblock order are both on lists.
 
-use super::counts::Counts;
+use super::statistics::Counts;
 use crate::locks::{LockCounters, LockHold, LockLine, LockUse};
 use crate::page::{FrameState, Link, Residence, Tag};
 use crate::platform::{Access, LineKind, LockId, Platform, SharedLine};
@@ -37,7 +37,7 @@ pub(super) struct MostHeld(PageCount);
 
 impl MostHeld {
     pub(super) fn of<P: Platform>(view: ZoneView<'_, P>) -> Self {
-        let share = (view.zone.managed().0 >> HELD_SHIFT) / u64::from(view.mechanisms.cpu_owned.cpus().max(1));
+        let share = (view.zone.managed().0 >> HELD_SHIFT) / view.cpu_owned().cpus().len().max(1) as u64;
         Self(PageCount(share.max(HELD_PAGEBLOCKS << view.geometry.pageblock_order().0)))
     }
 }
@@ -133,7 +133,7 @@ impl<P: Platform> BlockLists for LockedCpuOwned<'_, P> {
 impl<P: Platform> LockedCpuOwned<'_, P> {
     /// Whether the CPU owns the pageblock around `pfn`.
     pub(super) fn owns(&self, pfn: Pfn) -> bool {
-        self.view.mechanisms.cpu_owned.owner_racy(self.view.id, pfn) == Some(self.cpu)
+        self.view.cpu_owned().owner_racy(pfn) == Some(self.cpu)
     }
 
     /// Announces a use of a word of these lists.
@@ -221,7 +221,7 @@ impl<P: Platform> LockedCpuOwned<'_, P> {
 
     /// Makes this CPU the owner of a whole pageblock that the caller has just taken off the free lists.
     pub(super) fn claim(&mut self, locked: &mut LockedZone<'_, P>, pageblock: Pfn, migrate_type: MigrateType) {
-        self.view.mechanisms.cpu_owned.set_owner(self.view.id, pageblock, Some(self.cpu));
+        self.view.cpu_owned().set_owner(pageblock, Some(self.cpu));
         let total = &locked.zone.mechanisms.cpu_owned.pageblocks;
         locked.platform.touch_line(SharedLine::of(LineKind::Transfer, total), Access::Write);
         total.store(total.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -234,7 +234,7 @@ impl<P: Platform> LockedCpuOwned<'_, P> {
 
     /// Ends the ownership of a pageblock under the zone lock; frees of its frames go to the zone from now on.
     fn forget(&mut self, locked: &LockedZone<'_, P>, pageblock: Pfn) {
-        self.view.mechanisms.cpu_owned.set_owner(self.view.id, pageblock, None);
+        self.view.cpu_owned().set_owner(pageblock, None);
         let total = &locked.zone.mechanisms.cpu_owned.pageblocks;
         locked.platform.touch_line(SharedLine::of(LineKind::Transfer, total), Access::Write);
         total.store(total.load(Ordering::Relaxed) - 1, Ordering::Relaxed);

@@ -1,72 +1,59 @@
-//! Statistics of CPU-owned pageblocks.
+//! What CPU-owned pageblocks count.
 
-use crate::locks::LockUse;
-use crate::units::PageCount;
+use crate::sync::{AtomicU64, all_atomic};
+use crate::zone::transfer::statistics::{counters, read};
 
-/// The pageblocks that CPUs own in a zone ([`ZonePolicy::OwnedBlocks`](crate::policy::ZonePolicy::OwnedBlocks)), possibly stale.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct CpuOwnedStatistics {
-    /// Owned pageblocks.
-    pub pageblocks: u64,
-    /// Free frames in them.
-    pub free: PageCount,
-    /// Pageblocks that CPUs claimed (`owned_claims`).
-    pub claims: u64,
-    /// Pageblocks that were whole again and returned to the zone (`owned_returns`).
-    pub returns: u64,
-    /// Pageblocks given up because their free frames were needed or too many (`owned_given_up`).
-    pub given_up: u64,
-    /// Frames that per-CPU lists took from them (`owned_pages_taken`).
-    pub pages_taken: PageCount,
-    /// Frames that the owner's own lists gave back (`owned_pages_freed_local`).
-    pub local_pages_freed: PageCount,
-    /// Frames that other CPUs gave back (`cross_cpu_frees`).
-    pub remote_pages_freed: PageCount,
-    /// Pairs of buddies that merged (`owned_merges`).
-    pub merges: u64,
+/// What is counted for one CPU in one zone. Changes under the lock of the CPU's owned lists.
+#[derive(Default)]
+pub(super) struct Counts {
+    /// Pageblocks that the CPU claimed.
+    pub(super) claims: AtomicU64,
+    /// Pageblocks that were whole again and returned to the zone.
+    pub(super) returns: AtomicU64,
+    /// Pageblocks given up because their free frames were needed or too many.
+    pub(super) given_up: AtomicU64,
+    /// Frames that per-CPU lists took from them.
+    pub(super) pages_taken: AtomicU64,
+    /// Frames that the owner's own lists gave back.
+    pub(super) local_pages_freed: AtomicU64,
+    /// Frames that other CPUs gave back.
+    pub(super) remote_pages_freed: AtomicU64,
+    /// Pairs of buddies that merged.
+    pub(super) merges: AtomicU64,
     /// Blocks freed past the per-CPU lists.
-    pub direct_frees: u64,
+    pub(super) direct_frees: AtomicU64,
     /// Their frames.
-    pub direct_pages_freed: PageCount,
-    /// How the owners' locks were taken.
-    pub lock: LockUse,
+    pub(super) direct_pages_freed: AtomicU64,
 }
 
-#[cfg(feature = "policy-cpu-owned")]
-mod reading {
-    use super::CpuOwnedStatistics;
-    use crate::sync::{AtomicU64, Ordering};
-    use crate::units::{CpuId, PageCount, ZoneId};
-    use crate::zone::transfer::cpu_owned::lists::CpuOwnedLists;
-    use crate::zone::transfer::cpu_owned::table::CpuOwnedTables;
+all_atomic!(Counts {
+    claims,
+    returns,
+    given_up,
+    pages_taken,
+    local_pages_freed,
+    remote_pages_freed,
+    merges,
+    direct_frees,
+    direct_pages_freed
+});
 
-    fn read(counter: &AtomicU64) -> u64 {
-        counter.load(Ordering::Relaxed)
-    }
-
-    fn add(sum: &mut CpuOwnedStatistics, lists: &CpuOwnedLists) {
-        let counts = &lists.counts;
-        sum.pageblocks += lists.pageblocks_racy();
-        sum.free += lists.pages_racy();
-        sum.claims += read(&counts.claims);
-        sum.returns += read(&counts.returns);
-        sum.given_up += read(&counts.given_up);
-        sum.pages_taken += PageCount(read(&counts.pages_taken));
-        sum.local_pages_freed += PageCount(read(&counts.local_pages_freed));
-        sum.remote_pages_freed += PageCount(read(&counts.remote_pages_freed));
-        sum.merges += read(&counts.merges);
-        sum.direct_frees += read(&counts.direct_frees);
-        sum.direct_pages_freed += PageCount(read(&counts.direct_pages_freed));
-        sum.lock = sum.lock.and(lists.lock_use());
-    }
-
-    impl CpuOwnedTables {
-        /// The statistics of one CPU in a zone, or of all CPUs.
-        pub(in crate::zone::transfer) fn statistics(&self, zone: ZoneId, cpu: Option<CpuId>) -> CpuOwnedStatistics {
-            let mut sum = CpuOwnedStatistics::default();
-            let cpus = cpu.map_or(0..self.cpus(), |cpu| cpu.0..cpu.0 + 1);
-            cpus.filter_map(|cpu| self.lists_of(zone, CpuId(cpu))).for_each(|lists| add(&mut sum, lists));
-            sum
-        }
-    }
+counters! { |view, counts, cpu|
+    let of = cpu.and_then(|cpu| view.cpu_owned_lists(cpu));
+    "cross_cpu_frees" Counter of Cpu
+        "Page frames of CPU-owned pageblocks freed by a CPU other than the owner; counted for the owner, by owned-blocks."
+        = read(&of.counts.remote_pages_freed);
+    "owned_pages_freed_local" Counter of Cpu "Page frames of CPU-owned pageblocks freed by the owner."
+        = read(&of.counts.local_pages_freed);
+    "owned_pages_taken" Counter of Cpu "Page frames that per-CPU lists took from CPU-owned pageblocks."
+        = read(&of.counts.pages_taken);
+    "owned_pageblocks" Gauge of Cpu "CPU-owned pageblocks." = of.pageblocks_racy();
+    "owned_free_pages" Gauge of Cpu "Free page frames in CPU-owned pageblocks." = of.pages_racy().0;
+    "owned_claims" Counter of Cpu "Pageblocks claimed by a CPU." = read(&of.counts.claims);
+    "owned_returns" Counter of Cpu "CPU-owned pageblocks that returned to the zone whole." = read(&of.counts.returns);
+    "owned_given_up" Counter of Cpu
+        "CPU-owned pageblocks released early, because their free frames were needed or too many." = read(&of.counts.given_up);
+    "owned_merges" Counter of Cpu "Merges of buddies in CPU-owned pageblocks." = read(&of.counts.merges);
+    "owned_lock_acquisitions" Counter of Cpu "Acquisitions of an owner's lock." = of.lock_use().acquisitions;
+    "owned_lock_contended" Counter of Cpu "Acquisitions of an owner's lock that had to wait." = of.lock_use().contended;
 }

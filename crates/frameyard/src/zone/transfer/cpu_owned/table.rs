@@ -1,10 +1,13 @@
 //! The owners of pageblocks, and each CPU's lists: two tables in the control region.
 
+use super::COMPILED_IN;
 use super::lists::CpuOwnedLists;
 use crate::control::{ControlRegion, TablePlanner, TableSpan};
+use crate::platform::Platform;
 use crate::sync::{AtomicU32, Ordering};
-use crate::units::{CpuId, Geometry, Order, PageCount, Pfn, PfnRange, ZoneId};
+use crate::units::{CpuId, Order, PageCount, Pfn, PfnRange, ZoneId};
 use crate::zone::transfer::table_sizes::TableSizes;
+use crate::zone::view::ZoneView;
 
 /// Both tables of a yard.
 #[derive(Clone, Copy)]
@@ -15,10 +18,19 @@ pub(in crate::zone::transfer) struct Tables {
     lists: &'static [CpuOwnedLists],
 }
 
+/// The lengths of the tables; `None` if they do not fit an address space.
+const fn lengths(sizes: &TableSizes) -> Option<(usize, usize)> {
+    match sizes.cpus.checked_mul(sizes.zones) {
+        _ if !COMPILED_IN => Some((0, 0)),
+        Some(lists) => Some((sizes.pageblocks, lists)),
+        None => None,
+    }
+}
+
 /// Plans the tables.
 pub(in crate::zone::transfer) const fn plan(planner: &mut TablePlanner, sizes: &TableSizes) -> Option<[TableSpan; 2]> {
-    let Some(lists) = sizes.cpus.checked_mul(sizes.zones) else { return None };
-    match (planner.table::<AtomicU32>(sizes.pageblocks), planner.table::<CpuOwnedLists>(lists)) {
+    let Some((owners, lists)) = lengths(sizes) else { return None };
+    match (planner.table::<AtomicU32>(owners), planner.table::<CpuOwnedLists>(lists)) {
         (Some(owners), Some(lists)) => Some([owners, lists]),
         _ => None,
     }
@@ -32,20 +44,11 @@ impl Tables {
         // SAFETY: passed on to the caller.
         unsafe { Some(Self { owners: region.table(spans[0])?, lists: region.table(spans[1])? }) }
     }
-}
 
-/// Whether both tables have the lengths that a yard of that size needs.
-pub(in crate::zone::transfer) fn fits(tables: &Tables, sizes: &TableSizes) -> bool {
-    tables.owners.len() == sizes.pageblocks && tables.lists.len() == sizes.cpus * sizes.zones
-}
-
-/// The tables, for a yard of that geometry.
-#[derive(Clone, Copy)]
-pub(in crate::zone::transfer) struct CpuOwnedTables {
-    tables: Tables,
-    zones: usize,
-    first: Pfn,
-    order: Order,
+    /// Whether both tables have the lengths that a yard of that size needs.
+    pub(in crate::zone::transfer) fn fit(&self, sizes: &TableSizes) -> bool {
+        lengths(sizes) == Some((self.owners.len(), self.lists.len()))
+    }
 }
 
 /// The owner of a pageblock in a word: the CPU plus 1 in bits 0–16, the zone in bits 17–31; 0 for none.
@@ -70,49 +73,58 @@ impl OwnerWord {
     }
 }
 
-impl CpuOwnedTables {
-    /// The tables of a yard with that many zones, whose map begins with `first`.
-    pub(in crate::zone::transfer) fn new(tables: Tables, zones: usize, first: Pfn, geometry: Geometry) -> Self {
-        Self { tables, zones, first, order: geometry.pageblock_order() }
-    }
+/// The tables as one zone uses them.
+pub(in crate::zone::transfer) struct CpuOwned {
+    tables: Tables,
+    zone: ZoneId,
+    zones: usize,
+    /// The first frame of the map.
+    first: Pfn,
+    order: Order,
+}
 
+impl<P: Platform> ZoneView<'_, P> {
+    pub(in crate::zone::transfer) fn cpu_owned(&self) -> CpuOwned {
+        let tables = self.mechanisms.cpu_owned;
+        let (first, order) = (self.map.range().start, self.geometry.pageblock_order());
+        CpuOwned { tables, zone: self.id, zones: self.all_counters.1, first, order }
+    }
+}
+
+impl CpuOwned {
     fn place(&self, pfn: Pfn) -> usize {
         (pfn.0.wrapping_sub(self.first.0) >> self.order.0) as usize
     }
 
-    /// The owner of the pageblock around `pfn`, a frame of that zone.
+    /// The owner of the pageblock around `pfn`, a frame of the zone.
     ///
     /// Exact under that owner's lock. A caller that holds a frame of the pageblock may rely on `None`: a pageblock is claimed
     /// only while all of it is free.
     #[inline]
-    pub(super) fn owner_racy(&self, zone: ZoneId, pfn: Pfn) -> Option<CpuId> {
-        OwnerWord(self.tables.owners.get(self.place(pfn))?.load(Ordering::Relaxed)).owner_in(zone)
+    pub(super) fn owner_racy(&self, pfn: Pfn) -> Option<CpuId> {
+        OwnerWord(self.tables.owners.get(self.place(pfn))?.load(Ordering::Relaxed)).owner_in(self.zone)
     }
 
     /// Records the owner. The caller holds the zone lock, and the lock of the owner before or after.
-    pub(super) fn set_owner(&self, zone: ZoneId, pfn: Pfn, owner: Option<CpuId>) {
-        let word = owner.map_or(OwnerWord::NONE, |cpu| OwnerWord::new(zone, cpu));
+    pub(super) fn set_owner(&self, pfn: Pfn, owner: Option<CpuId>) {
+        let word = owner.map_or(OwnerWord::NONE, |cpu| OwnerWord::new(self.zone, cpu));
         self.tables.owners[self.place(pfn)].store(word.0, Ordering::Relaxed);
     }
 
-    /// The lists of a CPU in a zone; `None` if there is no such CPU.
-    pub(super) fn lists_of(&self, zone: ZoneId, cpu: CpuId) -> Option<&'static CpuOwnedLists> {
-        self.tables.lists.get(cpu.index() * self.zones + zone.index())
+    /// The lists of a CPU; `None` if there is no such CPU.
+    pub(super) fn lists_of(&self, cpu: CpuId) -> Option<&'static CpuOwnedLists> {
+        self.tables.lists.get(cpu.index() * self.zones + self.zone.index())
     }
 
-    /// The number of CPUs with lists.
-    pub(super) fn cpus(&self) -> u32 {
-        (self.tables.lists.len() / self.zones.max(1)) as u32
+    /// The CPUs with lists.
+    pub(super) fn cpus(&self) -> impl ExactSizeIterator<Item = CpuId> + use<> {
+        (0..(self.tables.lists.len() / self.zones.max(1)) as u32).map(CpuId)
     }
 
-    /// The first frames of a zone's owned pageblocks in a range, with their owners. Possibly stale.
-    pub(super) fn owned_in(&self, zone: ZoneId, range: PfnRange) -> impl Iterator<Item = (Pfn, CpuId)> + use<> {
-        let tables = *self;
+    /// The first frames of the zone's owned pageblocks in a range, with their owners. Possibly stale.
+    pub(super) fn owned_in(&self, range: PfnRange) -> impl Iterator<Item = (Pfn, CpuId)> {
         let (start, step) = (range.start.align_down(self.order), self.order.pages().0);
         let count = range.end.0.saturating_sub(start.0).div_ceil(step);
-        (0..count).filter_map(move |at| {
-            let pfn = start + PageCount(at * step);
-            Some((pfn, tables.owner_racy(zone, pfn)?))
-        })
+        (0..count).map(move |at| start + PageCount(at * step)).filter_map(|pfn| Some((pfn, self.owner_racy(pfn)?)))
     }
 }

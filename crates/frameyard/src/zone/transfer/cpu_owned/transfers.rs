@@ -1,5 +1,6 @@
 //! Refills from, drains to, and collections of CPU-owned pageblocks.
 
+use super::COMPILED_IN;
 use super::lists::{CpuOwnedLists, LockedCpuOwned, MostHeld};
 use crate::page::FrameState;
 use crate::platform::{Access, LineKind, Platform, SharedLine};
@@ -8,7 +9,8 @@ use crate::units::{CpuId, Order, PageCount, Pfn};
 use crate::zone::batch::{BATCH, Batch};
 use crate::zone::request::{BlockRequest, CmaUse};
 use crate::zone::transfer::exchange::{DrainReason, RefillRequest};
-use crate::zone::transfer::pagewise;
+use crate::zone::transfer::statistics::read;
+use crate::zone::transfer::{HeldFrames, pagewise};
 use crate::zone::view::{LockedZone, ZoneView};
 use crate::zone::watermark::WatermarkLevel;
 
@@ -24,7 +26,7 @@ all_atomic!(State { pageblocks });
 impl<'a, P: Platform> ZoneView<'a, P> {
     /// The lists of a CPU's owned pageblocks; `None` if there is no such CPU.
     pub(super) fn cpu_owned_lists(self, cpu: CpuId) -> Option<&'static CpuOwnedLists> {
-        self.mechanisms.cpu_owned.lists_of(self.id, cpu)
+        self.cpu_owned().lists_of(cpu)
     }
 
     /// Locks the lists of a CPU's owned pageblocks; `None` if there is no such CPU.
@@ -34,7 +36,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
 
     /// Whether any pageblock of the zone is owned, possibly stale. Exact for a caller that holds a frame of one.
     pub(in crate::zone::transfer) fn has_cpu_owned_racy(&self) -> bool {
-        self.cpu_owned_pageblocks_racy() != 0
+        COMPILED_IN && self.cpu_owned_pageblocks_racy() != 0
     }
 
     /// Owned pageblocks of the zone, possibly stale.
@@ -45,9 +47,9 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     }
 
     /// The owner of the pageblock of a frame that the caller holds; see
-    /// [`CpuOwnedTables::owner_racy`](super::table::CpuOwnedTables::owner_racy).
+    /// [`CpuOwned::owner_racy`](super::table::CpuOwned::owner_racy).
     fn owner_of(&self, pfn: Pfn) -> Option<CpuId> {
-        if self.has_cpu_owned_racy() { self.mechanisms.cpu_owned.owner_racy(self.id, pfn) } else { None }
+        if self.has_cpu_owned_racy() { self.cpu_owned().owner_racy(pfn) } else { None }
     }
 }
 
@@ -282,14 +284,25 @@ pub(in crate::zone::transfer) fn give_up<P: Platform>(view: ZoneView<'_, P>, pfn
 
 /// Whether a CPU owns the pageblock around `pfn`. Exact under the zone lock.
 pub(in crate::zone::transfer) fn is_owned<P: Platform>(view: ZoneView<'_, P>, pfn: Pfn) -> bool {
-    view.mechanisms.cpu_owned.owner_racy(view.id, pfn).is_some()
+    COMPILED_IN && view.cpu_owned().owner_racy(pfn).is_some()
 }
 
 /// Has all owners of pageblocks of a zone give them up.
 pub(in crate::zone::transfer) fn collect<P: Platform>(view: ZoneView<'_, P>) {
     if view.has_cpu_owned_racy() {
-        for (pageblock, _) in view.mechanisms.cpu_owned.owned_in(view.id, view.zone.span()) {
+        for (pageblock, _) in view.cpu_owned().owned_in(view.zone.span()) {
             give_up(view, pageblock);
         }
     }
+}
+
+/// Free frames of owned pageblocks, and what was freed to them past the per-CPU lists.
+pub(in crate::zone::transfer) fn held_racy<P: Platform>(view: ZoneView<'_, P>) -> HeldFrames {
+    let mut sum = HeldFrames::default();
+    for lists in view.cpu_owned().cpus().filter_map(|cpu| view.cpu_owned_lists(cpu)) {
+        sum.pages += lists.pages_racy();
+        sum.direct_frees += read(&lists.counts.direct_frees);
+        sum.direct_pages_freed += read(&lists.counts.direct_pages_freed);
+    }
+    sum
 }

@@ -14,7 +14,7 @@ pub(in crate::zone::transfer) fn validate<P: Platform>(
     found: &mut Found,
 ) -> Result<(), Unsound> {
     let mut all = 0;
-    for cpu in (0..view.mechanisms.cpu_owned.cpus()).map(CpuId) {
+    for cpu in view.cpu_owned().cpus() {
         let Some(owned) = view.lock_cpu_owned(cpu) else { continue };
         let Some(lists) = view.cpu_owned_lists(cpu) else { continue };
         let mut pages = 0;
@@ -22,8 +22,7 @@ pub(in crate::zone::transfer) fn validate<P: Platform>(
             pages += check_type(view, &owned, (cpu, migrate_type), found)?;
         }
         compare("free frames of an owner", lists.pages_racy().0, pages)?;
-        let pageblocks =
-            view.mechanisms.cpu_owned.owned_in(view.id, view.zone.span()).filter(|(_, owner)| *owner == cpu).count();
+        let pageblocks = view.cpu_owned().owned_in(view.zone.span()).filter(|(_, owner)| *owner == cpu).count();
         compare("pageblocks of an owner", lists.pageblocks_racy(), pageblocks as u64)?;
         all += pageblocks as u64;
     }
@@ -68,7 +67,7 @@ fn follow<P: Platform>(
         let page = page_of(view, pfn).filter(|page| page.tag() == wanted);
         let linked_back = page.filter(|page| view.map.linked(page.prev()) == previous);
         let Some(page) = linked_back else { return Err(Unsound::Broken { what: "list of owned pageblocks", at: pfn }) };
-        if view.mechanisms.cpu_owned.owner_racy(view.id, pfn) != Some(cpu) {
+        if view.cpu_owned().owner_racy(pfn) != Some(cpu) {
             return Err(Unsound::Broken { what: "list of owned pageblocks, of another CPU", at: pfn });
         }
         if view.blocks.get(pfn) != migrate_type {

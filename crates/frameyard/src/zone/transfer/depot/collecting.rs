@@ -66,7 +66,7 @@ pub(in crate::zone::transfer) fn collect<P: Platform>(view: ZoneView<'_, P>) -> 
 /// Returns all batches of the depot to the free lists.
 fn collect_all<P: Platform>(view: ZoneView<'_, P>) {
     let _collecting = Collecting::begin(view);
-    for stack in view.mechanisms.depot.stacks() {
+    for stack in view.depot().stacks() {
         stack.touch(view.platform, Access::ReadModifyWrite);
         let mut chain = stack.detach(view.map);
         let mut returning = Returning::new(view);
@@ -85,7 +85,7 @@ fn collect_all<P: Platform>(view: ZoneView<'_, P>) {
 /// Returns up to `most` batches to the free lists until there is `enough`, but no more than there were at the start.
 fn collect_until<P: Platform>(view: ZoneView<'_, P>, mut most: u64, enough: impl Fn() -> bool) {
     let _collecting = Collecting::begin(view);
-    for stack in view.mechanisms.depot.stacks() {
+    for stack in view.depot().stacks() {
         // Bounded: other CPUs may push as fast as this one pops.
         let mut left = stack.batches_racy().min(most);
         while left > 0 && !enough() {
@@ -245,7 +245,7 @@ pub(in crate::zone::transfer) fn collect_for<P: Platform>(
 /// A background step: while few whole pageblocks are free and the depot is large, returns some batches, so that requests for large
 /// blocks need not.
 pub(in crate::zone::transfer) fn collect_in_background<P: Platform>(view: ZoneView<'_, P>) {
-    if view.mechanisms.depot.pages_racy().0 > view.few_whole() && !view.has_whole_pageblocks_racy() {
+    if view.depot().pages_racy().0 > view.few_whole() && !view.has_whole_pageblocks_racy() {
         collect_until(view, STEP_BATCHES, || view.has_whole_pageblocks_racy());
     }
 }

@@ -27,23 +27,22 @@ use crate::memmap::MemMap;
 use crate::page::Link;
 use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::sync::{AtomicU64, Ordering, all_atomic, is_broken};
-use crate::zone::transfer::depot::DepotStatistics;
 
 /// A stack of full batches of one type, with its counters, on a cache line of its own.
 #[repr(C, align(64))]
 #[derive(Default)]
 pub(super) struct BatchStack {
     top: AtomicU64,
-    pushed: AtomicU64,
-    left: AtomicU64,
+    pub(super) pushed: AtomicU64,
+    pub(super) left: AtomicU64,
     /// Popped by CPUs of other groups.
-    stolen: AtomicU64,
+    pub(super) stolen: AtomicU64,
     /// Returned to the free lists.
-    collected: AtomicU64,
+    pub(super) collected: AtomicU64,
     /// Pushed here because a group's own stack was full.
-    overflowed: AtomicU64,
+    pub(super) overflowed: AtomicU64,
     /// Failed exchanges.
-    retries: AtomicU64,
+    pub(super) retries: AtomicU64,
 }
 
 all_atomic!(BatchStack { top, pushed, left, stolen, collected, overflowed, retries });
@@ -212,19 +211,6 @@ impl BatchStack {
     pub(super) fn top_at_rest(&self, map: MemMap) -> Link {
         // Acquire: pairs with the Release in `BatchStack::push`.
         self.top(map, Ordering::Acquire).link()
-    }
-
-    /// Adds this stack's counts.
-    pub(super) fn add_to(&self, sum: &mut DepotStatistics) {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let collected = read(&self.collected);
-        sum.popped += read(&self.left).saturating_sub(collected);
-        sum.pushed += read(&self.pushed);
-        sum.stolen += read(&self.stolen);
-        sum.collected += collected;
-        sum.overflowed += read(&self.overflowed);
-        sum.retries += read(&self.retries);
-        sum.batches += self.batches_racy();
     }
 }
 

@@ -1,20 +1,16 @@
-//! Statistics of the depot.
+//! What the depot counts.
 
-/// The depot of one zone: its batches, and what happened to them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct DepotStatistics {
-    /// Batches in the depot.
-    pub batches: u64,
-    /// Batches pushed on a stack, from lists and from carved blocks.
-    pub pushed: u64,
-    /// Batches popped for lists.
-    pub popped: u64,
-    /// The part of them that a CPU of another group popped.
-    pub stolen: u64,
-    /// Batches pushed on the common stack because a group's stack was full.
-    pub overflowed: u64,
-    /// Batches returned to the free lists.
-    pub collected: u64,
-    /// Failed compare-exchanges, each retried.
-    pub retries: u64,
+use crate::zone::transfer::statistics::counters;
+
+counters! { |view, counts, cpu|
+    let of = cpu.is_none().then(|| view.depot());
+    "depot_batches" Gauge of Zone "Batches in the depot." = of.batches_racy();
+    "depot_pushes" Counter of Zone "Batches pushed onto a stack of the depot." = of.sum(|stack| &stack.pushed);
+    "depot_pops" Counter of Zone "Batches popped from a stack of the depot by refills." = of.popped();
+    "depot_steals" Counter of Zone "Batches popped from the stack of another CPU group." = of.sum(|stack| &stack.stolen);
+    "depot_overflows" Counter of Zone "Batches pushed onto the zone's common stack because the group's was full."
+        = of.sum(|stack| &stack.overflowed);
+    "depot_collected" Counter of Zone "Batches returned from the depot to the free lists." = of.sum(|stack| &stack.collected);
+    "depot_retries" Counter of Zone "Compare-exchanges on a stack of the depot that failed and were retried."
+        = of.sum(|stack| &stack.retries);
 }

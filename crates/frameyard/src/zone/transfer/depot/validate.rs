@@ -14,7 +14,7 @@ pub(in crate::zone::transfer) fn validate<P: Platform>(
     found: &mut Found,
 ) -> Result<(), Unsound> {
     let mut batches = 0;
-    for stack in view.mechanisms.depot.stacks() {
+    for stack in view.depot().stacks() {
         let expected = stack.batches_racy();
         let (mut position, mut head) = (0, stack.top_at_rest(view.map));
         while head != Link::NONE && position <= expected {
@@ -36,7 +36,7 @@ pub(in crate::zone::transfer) fn validate<P: Platform>(
             head = packed.next;
         }
     }
-    compare("batches in the depot", view.mechanisms.depot.statistics().batches, batches)
+    compare("batches in the depot", view.depot().batches_racy(), batches)
 }
 
 fn mark<P: Platform>(view: ZoneView<'_, P>, entry: u32, head: Pfn) -> Result<(), Unsound> {

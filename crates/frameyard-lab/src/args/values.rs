@@ -5,74 +5,19 @@ use std::num::{NonZeroU8, NonZeroU32};
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use frameyard::ByteSize;
+use frameyard::devices::MapLayout;
 use frameyard::policy::ZonePolicy;
 use frameyard::units::ParseSizeError;
+use frameyard_host::DeviceAlignment;
 use frameyard_vm::LruPolicy;
 use frameyard_workloads::TaskMode;
 use frameyard_workloads::alloc::AccessKind;
 
-/// What `show` prints: a file of /proc, or the metrics of the yard.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ShownFile {
-    /// Free blocks of each order, by zone
-    Buddyinfo,
-    /// Free blocks by migration type, and pageblocks of each type
-    Pagetypeinfo,
-    /// Zones: page counts, watermarks, reserves, per-CPU lists
-    Zoneinfo,
-    /// Counters of the whole machine
-    Vmstat,
-    /// Zone locks and transfers, by zone and CPU
-    Metrics,
-}
-
-/// The format of a file: a file of /proc as of a kernel version, metrics as text or for Prometheus.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ShownFormat {
-    /// A file of /proc, as in Linux 6.1
-    #[value(name = "6.1")]
-    V6_1,
-    /// A file of /proc, as in Linux 6.12, the default there
-    #[value(name = "6.12")]
-    V6_12,
-    /// Metrics, as lines of a name and a number, the default there
-    Text,
-    /// Metrics, in the text format of Prometheus
-    Prometheus,
-}
-
-/// Whether the huge-page daemon has raised the minimum of free memory.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub enum HugePageMinimum {
-    /// The minimum is what the kernel computes from the size of memory
-    #[default]
-    KernelDefault,
-    /// The huge-page daemon has raised it to what it recommends
-    Recommended,
-}
-
-impl From<HugePageMinimum> for frameyard::watermarks::HugePageMinimum {
-    fn from(minimum: HugePageMinimum) -> Self {
-        match minimum {
-            HugePageMinimum::KernelDefault => Self::KernelDefault,
-            HugePageMinimum::Recommended => Self::Recommended,
-        }
-    }
-}
-
-/// A workload of `show --after`.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Workload {
-    /// Blocks of mixed orders and types are allocated and freed at random, and some stay allocated
-    Churn,
-}
-
 /// An amount of memory: a size, or a share of what there is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Amount {
+pub(crate) enum Amount {
     /// A size.
     Size(ByteSize),
     /// A percentage, at most 100.
@@ -82,7 +27,7 @@ pub enum Amount {
 impl Amount {
     /// The amount in bytes, of a total.
     #[must_use]
-    pub fn of(self, total: ByteSize) -> ByteSize {
+    pub(crate) fn of(self, total: ByteSize) -> ByteSize {
         match self {
             Self::Size(size) => size,
             Self::Percent(percent) => ByteSize((u128::from(total.0) * u128::from(percent) / 100) as u64),
@@ -92,7 +37,7 @@ impl Amount {
 
 /// Why a text is not an amount of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ParseAmountError {
+pub(crate) enum ParseAmountError {
     /// Not a whole number from 0 to 100 before the `%`.
     Percent,
     /// Not a size either.
@@ -126,14 +71,14 @@ impl FromStr for Amount {
 
 /// Numbers of tasks: one number or a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TaskRange {
+pub(crate) struct TaskRange {
     first: NonZeroU32,
     last: NonZeroU32,
 }
 
 /// The text is not a number of tasks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ParseTasksError;
+pub(crate) struct ParseTasksError;
 
 impl fmt::Display for ParseTasksError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -145,14 +90,8 @@ impl std::error::Error for ParseTasksError {}
 
 impl TaskRange {
     /// All numbers of the range.
-    pub fn numbers(self) -> impl Iterator<Item = NonZeroU32> {
+    pub(crate) fn numbers(self) -> impl Iterator<Item = NonZeroU32> {
         (self.first.get()..=self.last.get()).filter_map(NonZeroU32::new)
-    }
-
-    /// The highest of them.
-    #[must_use]
-    pub fn last(self) -> NonZeroU32 {
-        self.last
     }
 }
 
@@ -169,8 +108,36 @@ impl FromStr for TaskRange {
     }
 }
 
+/// A parser of names that lists them all in completions and refusals.
+pub(crate) fn named<T>(names: impl IntoIterator<Item = &'static str>) -> impl TypedValueParser<Value = T>
+where
+    T: FromStr<Err: fmt::Display + std::error::Error + Send + Sync + 'static> + Clone + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<T>())
+}
+
+/// Reads a policy of zones.
+pub(crate) fn zone_policy() -> impl TypedValueParser<Value = ZonePolicy> {
+    named(ZonePolicy::ALL.iter().map(|policy| policy.name()))
+}
+
+/// Reads a policy of LRU lists.
+pub(crate) fn lru_policy() -> impl TypedValueParser<Value = LruPolicy> {
+    named(LruPolicy::ALL.iter().map(|policy| policy.name()))
+}
+
+/// Reads a layout of page structures.
+pub(crate) fn map_layout() -> impl TypedValueParser<Value = MapLayout> {
+    named(MapLayout::ALL.iter().map(|layout| layout.name()))
+}
+
+/// Reads a size of device pages.
+pub(crate) fn device_alignment(text: &str) -> Result<DeviceAlignment, String> {
+    text.parse().map_err(|_| "write 4K, 2M or 1G".to_owned())
+}
+
 /// Reads one of `all` by its name.
-pub(super) fn named_with_help<T: Copy + Send + Sync + 'static, const N: usize>(
+pub(crate) fn named_with_help<T: Copy + Send + Sync + 'static, const N: usize>(
     all: [T; N],
     name: fn(T) -> &'static str,
     help: fn(T) -> &'static str,
@@ -180,7 +147,7 @@ pub(super) fn named_with_help<T: Copy + Send + Sync + 'static, const N: usize>(
 }
 
 /// Reads an access pattern.
-pub(super) fn access_kind() -> impl TypedValueParser<Value = AccessKind> {
+pub(crate) fn access_kind() -> impl TypedValueParser<Value = AccessKind> {
     named_with_help(AccessKind::ALL, AccessKind::name, |kind| match kind {
         AccessKind::Repeat => "Allocates and frees one block a step, after half the memory was allocated",
         AccessKind::Bulk => "Allocates a task's share of half the memory, then frees it",
@@ -189,7 +156,7 @@ pub(super) fn access_kind() -> impl TypedValueParser<Value = AccessKind> {
 }
 
 /// Reads what the tasks of a workload are.
-pub(super) fn task_mode() -> impl TypedValueParser<Value = TaskMode> {
+pub(crate) fn task_mode() -> impl TypedValueParser<Value = TaskMode> {
     named_with_help(TaskMode::ALL, TaskMode::name, |mode| match mode {
         TaskMode::Threads => "Threads of one process",
         TaskMode::Processes => "Processes that share the yard",
@@ -197,7 +164,7 @@ pub(super) fn task_mode() -> impl TypedValueParser<Value = TaskMode> {
 }
 
 /// A size that is not zero.
-pub(super) fn positive_size(text: &str) -> Result<ByteSize, String> {
+pub(crate) fn positive_size(text: &str) -> Result<ByteSize, String> {
     match text.parse() {
         Ok(ByteSize(0)) => Err("must be more than nothing, as in 64M or 8G".to_owned()),
         Ok(size) => Ok(size),
@@ -206,17 +173,17 @@ pub(super) fn positive_size(text: &str) -> Result<ByteSize, String> {
 }
 
 /// A number of tasks or runs.
-pub(super) fn positive_number(text: &str) -> Result<NonZeroU32, String> {
+pub(crate) fn positive_number(text: &str) -> Result<NonZeroU32, String> {
     text.parse().map_err(|_| "write a whole number from 1 to 4294967295".to_owned())
 }
 
 /// A number that may be 0.
-pub(super) fn whole_number(text: &str) -> Result<u64, String> {
+pub(crate) fn whole_number(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("write a whole number from 0 to {}", u64::MAX))
 }
 
 /// A time, as in `500ms` or `2s`.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let units = [("ms", 1_000_000), ("us", 1_000), ("ns", 1), ("s", 1_000_000_000)];
     let read = |(unit, nanoseconds): (&str, u64)| {
         text.strip_suffix(unit)?.parse::<u64>().ok()?.checked_mul(nanoseconds).map(Duration::from_nanos)
@@ -225,7 +192,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// A time that is not zero.
-pub(super) fn positive_duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn positive_duration(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         Duration::ZERO => Err("must be more than nothing, as in 500ms or 2s".to_owned()),
         duration => Ok(duration),
@@ -233,13 +200,13 @@ pub(super) fn positive_duration(text: &str) -> Result<Duration, String> {
 }
 
 /// A percentage up to a half.
-pub(super) fn percentage(text: &str) -> Result<u8, String> {
+pub(crate) fn percentage(text: &str) -> Result<u8, String> {
     let number = text.strip_suffix('%').and_then(|number| number.parse().ok());
     number.filter(|percent| *percent <= 50).ok_or_else(|| "write a percentage from 0% to 50%".to_owned())
 }
 
 /// An order of blocks.
-pub(super) fn order(text: &str) -> Result<frameyard::Order, String> {
+pub(crate) fn order(text: &str) -> Result<frameyard::Order, String> {
     let highest = frameyard::units::ORDER_SLOTS - 1;
     match text.parse() {
         Ok(order) if usize::from(order) <= highest => Ok(frameyard::Order(order)),
@@ -248,20 +215,8 @@ pub(super) fn order(text: &str) -> Result<frameyard::Order, String> {
 }
 
 /// The order of a pageblock, which is at least 1.
-pub(super) fn pageblock_order(text: &str) -> Result<frameyard::Order, String> {
+pub(crate) fn pageblock_order(text: &str) -> Result<frameyard::Order, String> {
     text.parse::<NonZeroU8>().map_err(|_| "a pageblock has at least order 1".to_owned()).and_then(|_| order(text))
-}
-
-/// Reads a policy of zones.
-pub(super) fn zone_policy() -> impl TypedValueParser<Value = ZonePolicy> {
-    let names = ZonePolicy::ALL.iter().map(|policy| policy.name());
-    PossibleValuesParser::new(names).try_map(|name| name.parse::<ZonePolicy>())
-}
-
-/// Reads a policy of LRU lists.
-pub(super) fn lru_policy() -> impl TypedValueParser<Value = LruPolicy> {
-    let names = LruPolicy::ALL.iter().map(|policy| policy.name());
-    PossibleValuesParser::new(names).try_map(|name| name.parse::<LruPolicy>())
 }
 
 #[cfg(test)]

@@ -3,11 +3,11 @@
 //!
 //! A pageblock has two frames here, and no CPU keeps a whole one.
 
-use super::machine::{Flaw, LARGEST, Locks, Machine, Runner, ZONE};
-use super::{DAMAGES, assert_fails_within, explore_within};
+use crate::loom_models::machine::{Flaw, LARGEST, Locks, Machine, Runner, ZONE};
+use crate::loom_models::{DAMAGES, assert_fails_within, explore_within};
 use crate::policy::ZonePolicy;
 use crate::sync::{Weakness, weakened};
-use crate::units::{Order, PageCount, Pfn, PfnRange};
+use crate::units::{Order, Pfn, PfnRange};
 use crate::watermarks::PcpSizing;
 
 /// How many involuntary switches an execution has. What is broken here is found with one.
@@ -30,8 +30,12 @@ fn owning(sections: u64, locks: Locks) -> (Runner, Pfn) {
     let main = Machine::boot(sections, PcpSizing::Fixed(0), locks);
     main.yard.set_policy(ZonePolicy::OwnedBlocks).expect("nobody else changes it");
     let pfn = main.take(Order::ZERO).unwrap();
-    let owned = main.yard.zone(ZONE).cpu_owned();
-    assert_eq!((owned.pageblocks, owned.free), (1, PageCount(1)), "the other frame of the pageblock is CPU 0's");
+    let owned = main.yard.zone(ZONE).mechanism_counts();
+    assert_eq!(
+        (owned.get("owned_pageblocks"), owned.get("owned_free_pages")),
+        (1, 1),
+        "the other frame of the pageblock is CPU 0's"
+    );
     (main, pfn)
 }
 
@@ -53,7 +57,7 @@ fn free_and_collect(locks: Locks) {
 }
 
 #[test]
-fn a_frame_freed_to_an_owner_who_gives_up_reaches_the_zone() {
+fn a_frame_freed_to_a_departing_owner_reaches_the_zone() {
     let explored = explore_within(SWITCHES, || free_and_collect(Locks::SOUND));
     assert!(explored.contentions > 0, "nobody found a lock held");
 }
@@ -66,7 +70,7 @@ fn giving_up_needs_the_owners_lock() {
 }
 
 #[test]
-fn an_owner_must_be_asked_again_under_his_lock() {
+fn ownership_must_be_rechecked_under_the_owners_lock() {
     weakened(Weakness::OwnerNotRechecked, || {
         assert_fails_within(SWITCHES, || free_and_collect(Locks::SOUND), &DAMAGES);
     });
@@ -123,10 +127,10 @@ fn end_policy(locks: Locks) {
     main.yard.set_policy(ZonePolicy::OwnedBlocks).expect("nobody else changes it");
     let other = main.start(1, |runner| runner.take_and_give(Order::ZERO));
     main.yard.set_policy(ZonePolicy::Vanilla).expect("nobody else changes it");
-    let left = main.yard.zone(ZONE).cpu_owned().pageblocks;
+    let left = main.yard.zone(ZONE).mechanism_counts().get("owned_pageblocks");
     assert_eq!(left, 0, "a pageblock {STILL_OWNED}");
     other.join().unwrap();
-    assert_eq!(main.yard.zone(ZONE).cpu_owned().pageblocks, 0, "a pageblock {STILL_OWNED}");
+    assert_eq!(main.yard.zone(ZONE).mechanism_counts().get("owned_pageblocks"), 0, "a pageblock {STILL_OWNED}");
     main.finish();
 }
 
@@ -158,12 +162,12 @@ fn isolate_and_claim(locks: Locks) {
 }
 
 #[test]
-fn an_isolated_pageblock_is_nobodys() {
+fn an_isolated_pageblock_has_no_owner() {
     explore_within(FEW_SWITCHES, || isolate_and_claim(Locks::SOUND));
 }
 
 #[test]
-fn isolating_what_may_be_owned_needs_the_zone_lock() {
+fn isolating_an_owned_pageblock_needs_the_zone_lock() {
     assert_fails_within(FEW_SWITCHES, || isolate_and_claim(zone(Flaw::NeverRefused)), &ZONE_DAMAGES);
 }
 
@@ -177,6 +181,6 @@ fn allocate_what_is_owned() {
 }
 
 #[test]
-fn a_large_request_finds_what_is_owned_and_free() {
+fn a_large_request_finds_free_blocks_of_owned_pageblocks() {
     explore_within(SWITCHES, allocate_what_is_owned);
 }

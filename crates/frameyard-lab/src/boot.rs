@@ -1,6 +1,6 @@
 //! Boots a yard on a machine: fills the early memory map, plans the yard and creates it.
 //!
-//! Every command that needs a yard calls [`bring_up`] with a [`BringUp`] and gets a [`BroughtUp`].
+//! Every command that needs a yard calls [`boot_machine`] with a [`BootOptions`] and gets a [`BootedYard`].
 
 mod early_map;
 mod error;
@@ -22,17 +22,17 @@ use frameyard_host::{
 };
 
 use crate::Failure;
-use crate::cli::{Amount, MachineArgs, YardArgs};
+use crate::args::{Amount, MachineArgs, YardArgs};
 use crate::machine::Machine;
 
 use early_map::EarlyMap;
-pub use error::BringUpError;
-pub use map_room::MapLimit;
+pub(crate) use error::BootFailure;
+pub(crate) use map_room::MapLimit;
 pub(crate) use watch::Watch;
 
 /// The memory behind the frames of a yard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum FrameBacking {
+pub(crate) enum FrameBacking {
     /// Memory of the host, provided on first touch. A machine larger than the host is refused.
     #[default]
     Real,
@@ -45,7 +45,7 @@ pub enum FrameBacking {
 
 /// Whether the memory of the map is present before its initialisation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum MapMemory {
+pub(crate) enum MapMemory {
     /// No: the host provides it on first touch.
     #[default]
     AsTouched,
@@ -55,7 +55,7 @@ pub enum MapMemory {
 
 /// Which processes use a yard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Sharing {
+pub(crate) enum Sharing {
     /// Only this process.
     #[default]
     Private,
@@ -65,37 +65,37 @@ pub enum Sharing {
 
 /// Options of a boot. The default is a yard as the kernel would set it up, on real memory.
 #[derive(Clone, Copy, Debug)]
-pub struct BringUp {
+pub(crate) struct BootOptions {
     /// The memory behind the frames.
-    pub backing: FrameBacking,
+    pub(crate) backing: FrameBacking,
     /// Whether transparent huge pages are advised for frames and memory map. With them a workload runs faster. Without them,
     /// boot touches only one host page of the map for each maximum-order block. A map that is written from end to end
     /// always gets them.
-    pub huge_pages: HugePages,
+    pub(crate) huge_pages: HugePages,
     /// How threads identify their CPU; `None` for the fastest way.
-    pub identity: Option<CpuIdentity>,
+    pub(crate) identity: Option<CpuIdentity>,
     /// Memory of the Movable zones.
-    pub movable: Option<Amount>,
+    pub(crate) movable: Option<Amount>,
     /// How per-CPU lists are sized.
-    pub pcp_sizing: PcpSizing,
+    pub(crate) pcp_sizing: PcpSizing,
     /// How watermarks and reserves are set.
-    pub watermarks: WatermarkOptions,
+    pub(crate) watermarks: WatermarkOptions,
     /// The policy of transfers between per-CPU lists and zones.
-    pub policy: ZonePolicy,
+    pub(crate) policy: ZonePolicy,
     /// Whether freed frames are poisoned.
-    pub poisoning: Poisoning,
+    pub(crate) poisoning: Poisoning,
     /// When and how the memory map is initialised.
-    pub map_init: MapInit,
+    pub(crate) map_init: MapInit,
     /// How much of the memory map may be written.
-    pub map_limit: MapLimit,
+    pub(crate) map_limit: MapLimit,
     /// Whether the memory of the map is present before its initialisation. What that takes is no part of `boot_ns`.
-    pub map_memory: MapMemory,
+    pub(crate) map_memory: MapMemory,
     /// Which processes use the yard. A yard of several processes has real frames and ignores backing, huge pages and the memory
     /// of the map.
-    pub sharing: Sharing,
+    pub(crate) sharing: Sharing,
 }
 
-impl Default for BringUp {
+impl Default for BootOptions {
     fn default() -> Self {
         Self {
             backing: FrameBacking::default(),
@@ -114,12 +114,12 @@ impl Default for BringUp {
     }
 }
 
-impl BringUp {
+impl BootOptions {
     /// The options of a command line, with the default memory map.
     ///
     /// The host's own machine boots in phantom mode because no process can use all of its memory, unless it is scaled.
     #[must_use]
-    pub fn of(machine: &MachineArgs, yard: &YardArgs) -> Self {
+    pub(crate) fn of(machine: &MachineArgs, yard: &YardArgs) -> Self {
         let is_whole_host = machine.machine.is_none() && machine.memory.is_none();
         let backing = match (machine.phantom, is_whole_host) {
             (true, _) => FrameBacking::Phantom,
@@ -136,55 +136,55 @@ impl BringUp {
 
 /// A booted yard, its machine, and the cost of the boot.
 #[derive(Debug)]
-pub struct BroughtUp {
+pub(crate) struct BootedYard {
     /// The yard.
-    pub yard: HostYard,
+    pub(crate) yard: HostYard,
     /// The memory file of a shared yard.
-    pub file: Option<SharedMemoryFile>,
+    pub(crate) file: Option<SharedMemoryFile>,
     /// The machine.
-    pub machine: Machine,
+    pub(crate) machine: Machine,
     /// Time from the machine's description to a yard that allocates.
-    pub boot_ns: u64,
+    pub(crate) boot_ns: u64,
     /// Processor time and page faults of the boot.
-    pub used: ProcessorUse,
+    pub(crate) used: ProcessorUse,
     /// How the memory map was initialised.
-    pub map_init: MapInit,
+    pub(crate) map_init: MapInit,
     /// Time to make the memory of the map present, where that was done first.
-    pub map_fault_ns: Option<u64>,
+    pub(crate) map_fault_ns: Option<u64>,
     /// Time to create the yard: in deferred mode, until the early part of the map was initialised.
-    pub create_ns: u64,
+    pub(crate) create_ns: u64,
     /// Time to initialise the rest of the map; `None` where nothing was deferred.
-    pub finish_ns: Option<u64>,
+    pub(crate) finish_ns: Option<u64>,
     /// The result of each pass over the map of a node.
-    pub nodes_initialised: Vec<NodeInit>,
+    pub(crate) nodes_initialised: Vec<NodeInit>,
     /// Addresses of the memory map, holes included.
-    pub map_bytes: ByteSize,
+    pub(crate) map_bytes: ByteSize,
     /// Size of the control region.
-    pub control_bytes: ByteSize,
+    pub(crate) control_bytes: ByteSize,
     /// Memory in the early memory map.
-    pub early_memory: Vec<Region>,
+    pub(crate) early_memory: Vec<Region>,
     /// Where the yard differs from the options, a sentence each.
-    pub notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
 }
 
 /// How much of a yard is resident in the host's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ResidentParts {
+pub(crate) struct ResidentParts {
     /// Of the memory map.
-    pub map: ByteSize,
+    pub(crate) map: ByteSize,
     /// Of the control region.
-    pub control: ByteSize,
+    pub(crate) control: ByteSize,
     /// Of the frames.
-    pub frames: ByteSize,
+    pub(crate) frames: ByteSize,
 }
 
-impl BroughtUp {
+impl BootedYard {
     /// How much of map, control region and frames is resident now. Walks the host's page tables.
     ///
     /// # Errors
     ///
     /// [`Failure::RunTime`] where the kernel does not report it.
-    pub fn resident(&self) -> Result<ResidentParts, Failure> {
+    pub(crate) fn resident(&self) -> Result<ResidentParts, Failure> {
         let map = self.yard.map_region().resident().map_err(Failure::run_time)?;
         let control = self.yard.control_region().resident().map_err(Failure::run_time)?;
         let frames = self.yard.memory().resident().map_err(Failure::run_time)?;
@@ -198,7 +198,7 @@ impl BroughtUp {
 ///
 /// [`Failure::Input`] where machine and options make no yard, or this host lacks the memory, which it names.
 /// [`Failure::RunTime`] where the system refuses.
-pub fn bring_up(machine: &Machine, options: &BringUp) -> Result<BroughtUp, Failure> {
+pub(crate) fn boot_machine(machine: &Machine, options: &BootOptions) -> Result<BootedYard, Failure> {
     let host = HostTopology::current().map_err(Failure::run_time)?;
     let cpus: Vec<NodeId> = machine.cpus.iter().map(|cpu| cpu.node).collect();
     let distances = distances(machine);
@@ -216,7 +216,7 @@ pub fn bring_up(machine: &Machine, options: &BringUp) -> Result<BroughtUp, Failu
     };
     let (begin, used) = (Instant::now(), ProcessorUse::of_this_process());
     let (early, mut notes) = EarlyMap::of(machine).map_err(|error| error.of(machine))?;
-    let layout = Layout::plan(&early, &config).map_err(|error| BringUpError::Boot(error).of(machine))?;
+    let layout = Layout::plan(&early, &config).map_err(|error| BootFailure::Boot(error).of(machine))?;
     let watch = Watch::default();
     let plan = Plan { early: &early, config: &config, layout: &layout, host: &host, watch: &watch, options };
     plan.check_limit().map_err(|error| error.of(machine))?;
@@ -225,7 +225,7 @@ pub fn bring_up(machine: &Machine, options: &BringUp) -> Result<BroughtUp, Failu
     })?;
     let boot_ns = nanoseconds(begin).saturating_sub(made.map_fault_ns.unwrap_or(0));
     let used = ProcessorUse::of_this_process().since(used).since(made.map_fault_use);
-    Ok(BroughtUp {
+    Ok(BootedYard {
         yard: made.yard,
         file: made.file,
         machine: machine.clone(),
@@ -264,7 +264,7 @@ struct Plan<'a> {
     layout: &'a Layout,
     host: &'a HostTopology,
     watch: &'a Watch,
-    options: &'a BringUp,
+    options: &'a BootOptions,
 }
 
 /// Present memory of a map, and the time to provide it.
@@ -289,12 +289,12 @@ impl Plan<'_> {
         map_room::wholly_written(self.early, self.config.geometry, self.layout, &self.config.map_init)
     }
 
-    fn check_limit(&self) -> Result<(), BringUpError> {
+    fn check_limit(&self) -> Result<(), BootFailure> {
         map_room::check_limit(self.wholly_written(), self.options.map_limit)
     }
 
     /// Creates the yard. In deferred mode, all CPUs initialise the rest of the map.
-    fn make(&self, notes: &mut Vec<String>) -> Result<Made, BringUpError> {
+    fn make(&self, notes: &mut Vec<String>) -> Result<Made, BootFailure> {
         let map = match self.options.sharing {
             Sharing::Private => self.map()?,
             Sharing::Processes => None,
@@ -311,19 +311,19 @@ impl Plan<'_> {
             return Ok(Made { yard, file, map_fault_ns, map_fault_use, create_ns, finish_ns: None });
         }
         let begin = Instant::now();
-        yard.init().finish().map_err(BringUpError::Init)?;
+        yard.init().finish().map_err(BootFailure::Init)?;
         Ok(Made { yard, file, map_fault_ns, map_fault_use, create_ns, finish_ns: Some(nanoseconds(begin)) })
     }
 
     /// Memory for the map, if it is made present first.
-    fn map(&self) -> Result<Option<PresentMap>, BringUpError> {
+    fn map(&self) -> Result<Option<PresentMap>, BootFailure> {
         if self.options.map_memory == MapMemory::AsTouched {
             return Ok(None);
         }
         let size = self.layout.map_bytes();
         map_room::check_limit(size, self.options.map_limit)?;
         map_room::check_host(size, self.layout, self.host)?;
-        let refused = |error: MemoryError| BringUpError::of_yard(error.into(), size);
+        let refused = |error: MemoryError| BootFailure::of_yard(error.into(), size);
         let (begin, used) = (Instant::now(), ProcessorUse::of_this_process());
         let region = frameyard_host::Region::zeroed(size, HugePages::Advise).map_err(refused)?;
         let threads = NonZeroUsize::new(self.host.allowed().as_slice().len()).unwrap_or(NonZeroUsize::MIN);
@@ -332,7 +332,7 @@ impl Plan<'_> {
         Ok(Some(PresentMap { region, fault_ns: nanoseconds(begin), fault_use }))
     }
 
-    fn create(&self, map: Option<PresentMap>, notes: &mut Vec<String>) -> Result<HostYard, BringUpError> {
+    fn create(&self, map: Option<PresentMap>, notes: &mut Vec<String>) -> Result<HostYard, BootFailure> {
         match self.options.backing {
             FrameBacking::Phantom => self.phantom(map),
             FrameBacking::Real => self.build(Backing::Anonymous, map),
@@ -346,13 +346,13 @@ impl Plan<'_> {
         }
     }
 
-    fn create_shared(&self) -> Result<(HostYard, SharedMemoryFile), BringUpError> {
+    fn create_shared(&self) -> Result<(HostYard, SharedMemoryFile), BootFailure> {
         let builder = self.watch.attach(builder(self.options, Backing::Anonymous));
         let built = builder.build_shared(self.early, self.config, SharedFrames::Memory, self.host);
-        built.map_err(|error| BringUpError::of_yard(error, self.layout.map_bytes()))
+        built.map_err(|error| BootFailure::of_yard(error, self.layout.map_bytes()))
     }
 
-    fn phantom(&self, map: Option<PresentMap>) -> Result<HostYard, BringUpError> {
+    fn phantom(&self, map: Option<PresentMap>) -> Result<HostYard, BootFailure> {
         // Memory that is already present need not be available.
         if map.is_none() {
             let (geometry, mode) = (self.config.geometry, self.config.map_init.mode);
@@ -363,18 +363,18 @@ impl Plan<'_> {
         self.build(Backing::Phantom, map)
     }
 
-    fn build(&self, backing: Backing, map: Option<PresentMap>) -> Result<HostYard, BringUpError> {
+    fn build(&self, backing: Backing, map: Option<PresentMap>) -> Result<HostYard, BootFailure> {
         let builder = self.watch.attach(builder(self.options, backing));
         let builder = match map {
             Some(map) => builder.map_region(map.region),
             None => builder,
         };
         let built = builder.build(self.early, self.config, self.host);
-        built.map_err(|error| BringUpError::of_yard(error, self.layout.map_bytes()))
+        built.map_err(|error| BootFailure::of_yard(error, self.layout.map_bytes()))
     }
 }
 
-fn builder(options: &BringUp, backing: Backing) -> HostYardBuilder {
+fn builder(options: &BootOptions, backing: Backing) -> HostYardBuilder {
     let is_dense = options.map_init.initialiser != Initialiser::None && options.map_init.mode != InitMode::Lazy;
     let huge_pages = if is_dense { HugePages::Advise } else { options.huge_pages };
     let builder = HostYard::builder().backing(backing).huge_pages(huge_pages);
@@ -421,7 +421,7 @@ mod tests {
         }
         let backing = |line: &str| {
             let line = Line::parse_from(["x"].into_iter().chain(line.split_whitespace()));
-            BringUp::of(&line.machine, &line.yard).backing
+            BootOptions::of(&line.machine, &line.yard).backing
         };
         assert_eq!(backing(""), FrameBacking::RealIfItFits);
         assert_eq!(backing("--host"), FrameBacking::RealIfItFits);

@@ -267,13 +267,13 @@ fn batch_lists_or_frees_a_page() {
 }
 
 #[test]
-fn a_flag_that_is_not_heard_is_found() {
+fn a_flag_whose_answer_is_ignored_is_detected() {
     let said = ["the page is on the list", "the page was listed twice", "a reference of ours"];
     assert_broken(isolate_and_free_while_scanned, Flaw::FlagUnheard, &said);
 }
 
 #[test]
-fn a_reference_that_is_not_asked_for_is_found() {
+fn a_reference_got_from_zero_is_detected() {
     let said = ["the block is ours", "the page is on the list", "handed out twice", "a reference of ours"];
     assert_broken(isolate_and_free_while_scanned, Flaw::ReferenceUnasked, &said);
 }

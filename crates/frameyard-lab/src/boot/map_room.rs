@@ -4,15 +4,15 @@ use frameyard::boot::{InitMode, Initialiser, MapInit, MemorySource};
 use frameyard::{ByteSize, Geometry, Layout};
 use frameyard_host::{HostTopology, MemoryError};
 
-use super::BringUpError;
-use crate::cli::FullArgs;
+use super::BootFailure;
+use crate::args::FullArgs;
 
 /// The largest map that is written in full without `--full`.
 pub(super) const USUAL_LIMIT: ByteSize = ByteSize::gib(4);
 
 /// How much of a memory map may be written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum MapLimit {
+pub(crate) enum MapLimit {
     /// 4 GiB, the map of 256 GiB of frames. A larger map takes long and much memory.
     #[default]
     Usual,
@@ -23,15 +23,15 @@ pub enum MapLimit {
 impl FullArgs {
     /// How much of a memory map may be written.
     #[must_use]
-    pub fn map_limit(self) -> MapLimit {
+    pub(crate) fn map_limit(self) -> MapLimit {
         if self.full { MapLimit::Full } else { MapLimit::Usual }
     }
 }
 
 /// Refuses a map that is larger than allowed, if all of it is written.
-pub(super) fn check_limit(map: ByteSize, limit: MapLimit) -> Result<(), BringUpError> {
+pub(super) fn check_limit(map: ByteSize, limit: MapLimit) -> Result<(), BootFailure> {
     if limit == MapLimit::Usual && map > USUAL_LIMIT {
-        return Err(BringUpError::NeedsFull { map, limit: USUAL_LIMIT });
+        return Err(BootFailure::NeedsFull { map, limit: USUAL_LIMIT });
     }
     Ok(())
 }
@@ -39,13 +39,13 @@ pub(super) fn check_limit(map: ByteSize, limit: MapLimit) -> Result<(), BringUpE
 /// Refuses a yard if the host lacks memory for the part of map and control region that boot writes.
 ///
 /// Real frames need far more memory than that.
-pub(super) fn check_host(written: ByteSize, layout: &Layout, host: &HostTopology) -> Result<(), BringUpError> {
-    let available = host.available_memory().map_err(|error| BringUpError::Host(MemoryError::from(error).into()))?;
+pub(super) fn check_host(written: ByteSize, layout: &Layout, host: &HostTopology) -> Result<(), BootFailure> {
+    let available = host.available_memory().map_err(|error| BootFailure::Host(MemoryError::from(error).into()))?;
     if written <= available {
         return Ok(());
     }
     let tables = ByteSize(layout.map_bytes().0.saturating_add(layout.control_bytes().0));
-    Err(BringUpError::MapLargerThanHost { tables, touched: written, available })
+    Err(BootFailure::MapLargerThanHost { tables, touched: written, available })
 }
 
 /// The part of the map that boot writes from end to end: all sections with memory, or nothing.
@@ -91,7 +91,7 @@ pub(super) fn written_bytes(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bring_up::early_map::EarlyMap;
+    use crate::boot::early_map::EarlyMap;
     use crate::machine::{Machine, built_in};
     use frameyard::page::MapContent;
     use frameyard::{NodeId, Order, YardConfig};
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn bring_up_writes_a_host_page_for_each_block_and_at_most_the_whole_map() {
+    fn boot_writes_a_host_page_for_each_block_and_at_most_the_whole_map() {
         let init = MapInit::default();
         assert!(written(Geometry::X86_64, init).abs_diff(GIB) < GIB / 100);
         let single = Geometry::new(ByteSize::kib(4), ByteSize::mib(128), Order(1), Order(1)).unwrap();

@@ -1,84 +1,74 @@
 //! Options for when and how the memory map is initialised.
 
-use std::fmt;
 use std::num::NonZeroU32;
-use std::str::FromStr;
 
 use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::TypedValueParser;
 use frameyard::ByteSize;
 use frameyard::boot::{InitJobs, InitMode, Initialiser, JobGranularity, MapInit, PcpReset};
 use frameyard::page::MapContent;
 
-use super::values::{positive_number, positive_size};
+use super::values::{named, positive_number, positive_size};
 use crate::Failure;
 use crate::machine::Machine;
 
 /// When and how the memory map is initialised.
 #[derive(Args, Clone, Copy, Debug, Default)]
 #[command(next_help_heading = "Memory map")]
-pub struct InitArgs {
+pub(crate) struct InitArgs {
     /// When the map is initialised [default: deferred for boot, else eager]
     #[arg(long, value_name = "WHEN", value_parser = mode())]
-    pub init: Option<InitMode>,
+    pub(crate) init: Option<InitMode>,
 
     /// How its pages are written [default: none for content zero, stream for content kernel]
     #[arg(long, value_name = "HOW", value_parser = initialiser())]
-    pub initialiser: Option<Initialiser>,
+    pub(crate) initialiser: Option<Initialiser>,
 
     /// Content of its pages
     #[arg(long, value_name = "WHAT", value_parser = content(), default_value_t)]
-    pub content: MapContent,
+    pub(crate) content: MapContent,
 
     /// How the work is divided into jobs
     #[arg(long, value_name = "HOW", value_parser = granularity(), default_value_t)]
-    pub granularity: JobGranularity,
+    pub(crate) granularity: JobGranularity,
 
     /// The most threads for a node [default: one for each of its CPUs]
     #[arg(long, value_name = "N", value_parser = positive_number)]
-    pub threads: Option<NonZeroU32>,
+    pub(crate) threads: Option<NonZeroU32>,
 
     /// Chunks of a job end at multiples of this size [default: a section, or with ranges a maximum-order block]
     #[arg(long, value_name = "SIZE", value_parser = positive_size)]
-    pub job_align: Option<ByteSize>,
-}
-
-/// A parser of names that lists them all in completions and refusals.
-pub(super) fn named<T>(names: impl IntoIterator<Item = &'static str>) -> impl TypedValueParser<Value = T>
-where
-    T: FromStr<Err: fmt::Display + std::error::Error + Send + Sync + 'static> + Clone + Send + Sync + 'static,
-{
-    PossibleValuesParser::new(names).try_map(|name| name.parse::<T>())
+    pub(crate) job_align: Option<ByteSize>,
 }
 
 /// Reads when the map is initialised.
-pub(super) fn mode() -> impl TypedValueParser<Value = InitMode> {
+pub(crate) fn mode() -> impl TypedValueParser<Value = InitMode> {
     named(InitMode::ALL.iter().map(|mode| mode.name()))
 }
 
 /// Reads how pages are written.
-pub(super) fn initialiser() -> impl TypedValueParser<Value = Initialiser> {
+pub(crate) fn initialiser() -> impl TypedValueParser<Value = Initialiser> {
     named(Initialiser::ALL.iter().map(|initialiser| initialiser.name()))
 }
 
 /// Reads the content of pages.
-pub(super) fn content() -> impl TypedValueParser<Value = MapContent> {
+pub(crate) fn content() -> impl TypedValueParser<Value = MapContent> {
     named(MapContent::ALL.iter().map(|content| content.name()))
 }
 
 /// Reads a granularity of jobs.
-pub(super) fn granularity() -> impl TypedValueParser<Value = JobGranularity> {
+pub(crate) fn granularity() -> impl TypedValueParser<Value = JobGranularity> {
     named(JobGranularity::ALL.iter().map(|granularity| granularity.name()))
 }
 
 /// Reads whether per-CPU lists are sized again.
-pub(super) fn pcp_reset() -> impl TypedValueParser<Value = PcpReset> {
+pub(crate) fn pcp_reset() -> impl TypedValueParser<Value = PcpReset> {
     named(PcpReset::ALL.iter().map(|reset| reset.name()))
 }
 
 /// The usual initialiser for a content.
 #[must_use]
-pub fn usual_initialiser(content: MapContent) -> Initialiser {
+pub(crate) fn usual_initialiser(content: MapContent) -> Initialiser {
     match content {
         MapContent::Zero => Initialiser::None,
         MapContent::Kernel => Initialiser::Stream,
@@ -92,7 +82,7 @@ impl InitArgs {
     ///
     /// [`Failure::Input`] for an initialiser that cannot write the content, for more threads than the machine has
     /// CPUs, and for an alignment that is no power of two or smaller than a maximum-order block.
-    pub fn map_init(&self, mode: InitMode, machine: &Machine) -> Result<MapInit, Failure> {
+    pub(crate) fn map_init(&self, mode: InitMode, machine: &Machine) -> Result<MapInit, Failure> {
         let initialiser = self.initialiser.unwrap_or(usual_initialiser(self.content));
         if !initialiser.can_write(self.content) {
             let others = Initialiser::ALL.iter().filter(|other| other.can_write(self.content));
@@ -141,18 +131,10 @@ fn aligned(size: ByteSize, machine: &Machine) -> Result<frameyard::PageCount, Fa
 mod tests {
     use super::*;
     use crate::machine::built_in;
-    use clap::Parser;
     use frameyard::PageCount;
 
-    #[derive(Parser, Debug)]
-    struct Line {
-        #[command(flatten)]
-        init: InitArgs,
-    }
-
     fn read(line: &str) -> Result<InitArgs, String> {
-        let words = std::iter::once("x").chain(line.split_whitespace());
-        Line::try_parse_from(words).map(|line| line.init).map_err(|error| error.to_string())
+        crate::args::read(line)
     }
 
     fn asked(line: &str) -> Result<MapInit, String> {

@@ -40,7 +40,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// else a spinner.
 pub(super) fn watched<T>(name: &str, map: &MapInit, total: PageCount, watch: &Watch, work: impl FnOnce() -> T) -> T {
     if map.initialiser == Initialiser::None || map.mode == InitMode::Lazy {
-        let sign = output::spinner(format!("bringing up {name}"));
+        let sign = output::spinner(format!("booting {name}"));
         let done = work();
         sign.finish_and_clear();
         return done;

@@ -13,7 +13,7 @@ use crate::output::RoundedSize;
 
 /// Why a machine cannot be booted here.
 #[derive(Debug)]
-pub enum BringUpError {
+pub(crate) enum BootFailure {
     /// The early memory map refuses the machine's memory.
     EarlyMap(MemblockError),
     /// Memory, CPUs or options make no yard.
@@ -56,7 +56,7 @@ pub enum BringUpError {
     Host(HostYardError),
 }
 
-impl BringUpError {
+impl BootFailure {
     /// The error of making a yard whose map has that size.
     pub(super) fn of_yard(error: HostYardError, map: ByteSize) -> Self {
         match error {
@@ -89,7 +89,7 @@ impl BringUpError {
     }
 }
 
-impl fmt::Display for BringUpError {
+impl fmt::Display for BootFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::EarlyMap(error) => error.fmt(f),
@@ -126,4 +126,4 @@ impl fmt::Display for BringUpError {
     }
 }
 
-impl std::error::Error for BringUpError {}
+impl std::error::Error for BootFailure {}

@@ -10,27 +10,27 @@ use crate::Failure;
 /// The machine, its size, and the memory behind its frames.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Machine")]
-pub struct MachineArgs {
+pub(crate) struct MachineArgs {
     /// A built-in machine, or a file: a description (TOML), /proc/iomem, or a kernel's boot messages
     /// [default: the machine this runs on]
     #[arg(long, value_name = "NAME|FILE", value_hint = ValueHint::AnyPath)]
-    pub machine: Option<String>,
+    pub(crate) machine: Option<String>,
 
     /// The machine this runs on
     #[arg(long, conflicts_with = "machine")]
-    pub host: bool,
+    pub(crate) host: bool,
 
     /// Scale the machine to this much memory, as in 64M, 8G or 1T
     #[arg(long, value_name = "SIZE", value_parser = positive_size)]
-    pub memory: Option<ByteSize>,
+    pub(crate) memory: Option<ByteSize>,
 
     /// A full memory map, and no memory behind the frames: for machines larger than this one
     #[arg(long)]
-    pub phantom: bool,
+    pub(crate) phantom: bool,
 
     /// Changes to the geometry.
     #[command(flatten)]
-    pub geometry: GeometryArgs,
+    pub(crate) geometry: GeometryArgs,
 }
 
 impl MachineArgs {
@@ -50,22 +50,22 @@ impl MachineArgs {
 
 /// Changes to a machine's geometry.
 #[derive(Args, Clone, Copy, Default, Debug)]
-pub struct GeometryArgs {
+pub(crate) struct GeometryArgs {
     /// Page size: 4K, 8K, 16K or 64K [default: the machine's]
     #[arg(long, value_name = "SIZE", value_parser = positive_size)]
-    pub page_size: Option<ByteSize>,
+    pub(crate) page_size: Option<ByteSize>,
 
     /// Section size, a power of two [default: the machine's]
     #[arg(long, value_name = "SIZE", value_parser = positive_size)]
-    pub section_size: Option<ByteSize>,
+    pub(crate) section_size: Option<ByteSize>,
 
     /// Order of a pageblock [default: the machine's]
     #[arg(long, value_name = "ORDER", value_parser = pageblock_order)]
-    pub pageblock_order: Option<Order>,
+    pub(crate) pageblock_order: Option<Order>,
 
     /// Order of the largest blocks [default: the machine's]
     #[arg(long, value_name = "ORDER", value_parser = order)]
-    pub max_order: Option<Order>,
+    pub(crate) max_order: Option<Order>,
 }
 
 impl GeometryArgs {
@@ -74,7 +74,7 @@ impl GeometryArgs {
     /// # Errors
     ///
     /// [`GeometryError`] where the four numbers contradict each other.
-    pub fn apply(&self, machine: Geometry) -> Result<Geometry, GeometryError> {
+    pub(crate) fn apply(&self, machine: Geometry) -> Result<Geometry, GeometryError> {
         Geometry::new(
             self.page_size.unwrap_or(machine.page_size()),
             self.section_size.unwrap_or(machine.section_size()),
@@ -87,17 +87,10 @@ impl GeometryArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
-
-    #[derive(Parser, Debug)]
-    struct Line {
-        #[command(flatten)]
-        machine: MachineArgs,
-    }
+    use crate::args::assert_refused;
 
     fn read(line: &str) -> Result<MachineArgs, String> {
-        let words = std::iter::once("x").chain(line.split_whitespace());
-        Line::try_parse_from(words).map(|line| line.machine).map_err(|error| error.to_string())
+        crate::args::read(line)
     }
 
     #[test]
@@ -119,16 +112,13 @@ mod tests {
 
     #[test]
     fn refusals_name_a_correct_value() {
-        for (line, says) in [
+        assert_refused::<MachineArgs>(&[
             ("--memory 0", "more than nothing"),
             ("--memory 12Q", "write digits and K, M, G, T or P"),
             ("--memory 99999999999P", "overflows"),
             ("--max-order 16", "from 0 to 15"),
             ("--pageblock-order 0", "at least order 1"),
             ("--machine server-1t --host", "cannot be used with"),
-        ] {
-            let error = read(line).unwrap_err();
-            assert!(error.contains(says), "{line}: {error}");
-        }
+        ]);
     }
 }

@@ -3,8 +3,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::machine::{Flaw, LARGEST, Locks, Machine, Runner, ZONE};
-use super::{DAMAGES, assert_fails_within, explore_within};
+use crate::loom_models::machine::{Flaw, LARGEST, Locks, Machine, Runner, ZONE};
+use crate::loom_models::{DAMAGES, assert_fails_within, explore_within};
 use crate::policy::ZonePolicy;
 use crate::sync::{Weakness, weakened};
 use crate::units::{CpuId, Order, PageCount, Pfn, PfnRange};
@@ -26,7 +26,7 @@ fn stocked(locks: Locks) -> Runner {
     let main = Machine::boot(2, PcpSizing::Fixed(4), locks);
     main.yard.set_policy(ZonePolicy::Depot).expect("nobody else is there");
     main.fill_list(6);
-    assert_eq!(main.yard.zone(ZONE).depot().batches, 1, "the model does what it is for");
+    assert_eq!(main.yard.zone(ZONE).mechanism_counts().get("depot_batches"), 1, "the model does what it is for");
     main
 }
 
@@ -85,9 +85,9 @@ fn switch_meanwhile(locks: Locks) {
     let main = stocked(locks);
     let other = main.start(1, |runner| runner.take_and_give(Order::ZERO));
     main.yard.set_policy(ZonePolicy::Vanilla).expect("nobody stands still");
-    assert_eq!(main.yard.zone(ZONE).depot().batches, 0, "nothing is kept under another policy");
+    assert_eq!(main.yard.zone(ZONE).mechanism_counts().get("depot_batches"), 0, "nothing is kept under another policy");
     other.join().unwrap();
-    assert_eq!(main.yard.zone(ZONE).depot().batches, 0, "nothing is kept under another policy");
+    assert_eq!(main.yard.zone(ZONE).mechanism_counts().get("depot_batches"), 0, "nothing is kept under another policy");
     main.finish();
 }
 
@@ -119,7 +119,7 @@ fn isolate_all_meanwhile() {
     main.yard.set_policy(ZonePolicy::Depot).expect("nobody else is there");
     main.take_and_give(Order::ZERO);
     main.yard.zone(ZONE).drain_cpu(CpuId(0));
-    assert_eq!(main.yard.zone(ZONE).depot().batches, 1, "the model does what it is for");
+    assert_eq!(main.yard.zone(ZONE).mechanism_counts().get("depot_batches"), 1, "the model does what it is for");
     let taken = Arc::new(Mutex::new(None));
     let taker = {
         let taken = Arc::clone(&taken);
@@ -162,7 +162,7 @@ fn draining_loses_no_batch() {
 }
 
 #[test]
-fn who_needs_a_large_block_collects_while_others_push() {
+fn a_large_request_collects_while_other_cpus_push() {
     explore_within(FEW_SWITCHES, || a_large_block_is_needed(Locks::SOUND));
 }
 
@@ -172,20 +172,20 @@ fn an_isolator_finds_the_frames_of_the_depot() {
 }
 
 #[test]
-fn who_isolates_finds_no_batch_in_transit() {
+fn isolation_finds_no_batch_in_transit() {
     // With one switch it holds, too, but takes a minute.
     explore_within(0, isolate_all_meanwhile);
 }
 
 #[test]
-fn a_batch_in_transit_is_missed_by_who_passes_empty_lists_by() {
+fn a_wait_that_skips_empty_lists_misses_a_batch_in_transit() {
     weakened(Weakness::EmptyListsNotLocked, || {
         assert_fails_within(FEW_SWITCHES, isolate_all_meanwhile, &[IN_TRANSIT]);
     });
 }
 
 #[test]
-fn a_collector_who_does_not_say_so_is_not_waited_for() {
+fn an_unregistered_collector_is_not_waited_for() {
     weakened(Weakness::CollectorsNotRegistered, || {
         assert_fails_within(SWITCHES, collect_twice, &[NOT_THERE]);
     });

@@ -6,13 +6,14 @@
 //! does not wait for the pages to be cleared, a planned detachment is carried out whatever the list looks like by then, or the
 //! zone lock does not exclude.
 
-use super::machine::{Flaw, Locks, Machine, Runner, ZONE};
-use super::{DAMAGES, assert_fails_within, explore_within};
+use crate::loom_models::machine::{Flaw, Locks, Machine, Runner, ZONE};
+use crate::loom_models::{DAMAGES, assert_fails_within, explore_within, policies};
 use crate::policy::ZonePolicy;
 use crate::sync::{Weakness, weakened};
 use crate::units::{CpuId, Order, PageCount, Pfn};
 use crate::watermarks::PcpSizing;
-use crate::zone::transfer::{HELD_RECORD, Quiescence};
+use crate::zone::transfer::Quiescence;
+use crate::zone::transfer::clusters::record::Record;
 
 /// How many involuntary switches an execution has. What is broken here is found with one.
 const SWITCHES: usize = 2;
@@ -53,8 +54,8 @@ fn with_cluster(locks: Locks) -> (Runner, [Pfn; 2]) {
     main.give(pages[0], Order::ZERO);
     main.give(pages[2], Order::ZERO);
     main.set_limits(PageCount(8), PageCount(2));
-    let counted = main.yard.zone(ZONE).clusters();
-    assert_eq!((counted.in_use, counted.unmerged), (1, PageCount(2)), "two pages in one cluster");
+    let counted = main.yard.zone(ZONE).mechanism_counts();
+    assert_eq!((counted.get("clusters_in_use"), counted.get("unmerged_pages")), (1, 2), "two pages in one cluster");
     (main, [pages[1], pages[3]])
 }
 
@@ -80,8 +81,8 @@ fn with_two_clusters() -> Runner {
         main.give(pages[at], Order::ZERO);
     }
     main.set_limits(PageCount(8), PageCount(2));
-    let counted = main.yard.zone(ZONE).clusters();
-    assert_eq!((counted.in_use, counted.unmerged), (2, PageCount(4)), "four pages in two clusters");
+    let counted = main.yard.zone(ZONE).mechanism_counts();
+    assert_eq!((counted.get("clusters_in_use"), counted.get("unmerged_pages")), (2, 4), "four pages in two clusters");
     main
 }
 
@@ -172,7 +173,7 @@ fn enter_and_merge(locks: Locks) {
     let merger = main.start(1, move |runner| give_and_merge(runner, [pages[1]]));
     drainer.join().unwrap();
     merger.join().unwrap();
-    let whole: u64 = main.yard.zone(ZONE).clusters().drains.iter().map(|of| of.whole).sum();
+    let whole = main.yard.zone(ZONE).mechanism_counts().get("cluster_drains_movable");
     assert_eq!(whole, 1, "the drain enters as one cluster");
     finish(&main);
 }
@@ -200,7 +201,7 @@ fn cut_and_change_policy(locks: Locks) {
     let changer = main.start(1, |runner| runner.yard.set_policy(ZonePolicy::Vanilla).unwrap());
     refiller.join().unwrap();
     changer.join().unwrap();
-    assert_eq!(main.yard.zone(ZONE).clusters().in_use, 0, "no cluster is left");
+    assert_eq!(main.yard.zone(ZONE).mechanism_counts().get("clusters_in_use"), 0, "no cluster is left");
     others.into_iter().for_each(|pfn| main.give(pfn, Order::ZERO));
     finish(&main);
 }
@@ -221,7 +222,7 @@ fn no_page_of_a_cut_is_moved_with_its_pageblock() {
 }
 
 #[test]
-fn nothing_only_looks_free_while_the_zone_is_suspended() {
+fn free_pages_are_on_free_lists_while_the_zone_is_quiesced() {
     explore_within(SWITCHES, || cut_and_suspend(Locks::SOUND));
 }
 
@@ -247,15 +248,15 @@ fn two_clusters_cut_at_once_stand_as_planned() {
         let refills = || main.yard.zone(ZONE).statistics().refills;
         let before = refills();
         main.take_and_give(Order::ZERO);
-        let counted = main.yard.zone(ZONE).clusters();
-        assert_eq!((counted.detachments, refills() - before), (2, 1), "one refill takes both");
+        let counted = main.yard.zone(ZONE).mechanism_counts();
+        assert_eq!((counted.get("cluster_cuts"), refills() - before), (2, 1), "one refill takes both");
         finish(&main);
     });
     explore_within(FEW_SWITCHES, cut_both_and_move_pageblock);
 }
 
 #[test]
-fn a_plan_that_is_believed_is_found() {
+fn a_plan_executed_unchecked_is_detected() {
     weakened(Weakness::PlansNotRechecked, || {
         assert_fails_within(FEW_SWITCHES, || cut_and_merge(Locks::SOUND), &ALL_DAMAGES);
         assert_fails_within(FEW_SWITCHES, cut_both_and_move_pageblock, &ALL_DAMAGES);
@@ -265,7 +266,7 @@ fn a_plan_that_is_believed_is_found() {
 
 #[test]
 fn a_cut_whose_record_is_not_held_is_found() {
-    weakened(Weakness::LostStoresOf(HELD_RECORD), || {
+    weakened(Weakness::LostStoresOf(Record::HELD.bits()), || {
         assert_fails_within(SWITCHES, || cut_and_merge(Locks::SOUND), &ALL_DAMAGES);
         assert_fails_within(SWITCHES, || cut_and_move_pageblock(Locks::SOUND), &ALL_DAMAGES);
     });
@@ -279,7 +280,7 @@ fn a_record_used_again_before_its_pages_are_cleared_is_found() {
 }
 
 #[test]
-fn a_suspension_that_does_not_wait_for_cuts_is_found() {
+fn a_quiescence_that_does_not_wait_for_detaches_is_detected() {
     weakened(Weakness::RelaxedLoadsOf(size_of::<u32>()), || {
         assert_fails_within(FEW_SWITCHES, || cut_and_suspend(Locks::SOUND), &[ONLY_LOOKS_FREE]);
     });
@@ -296,4 +297,30 @@ fn a_zone_lock_that_does_not_exclude_is_found_by_clusters() {
 fn a_list_of_a_cpu_that_is_not_locked_is_found_while_the_policy_changes() {
     let locks = Locks { per_cpu: Some(Flaw::NeverRefused), ..Locks::SOUND };
     assert_fails_within(SWITCHES, move || cut_and_change_policy(locks), &ALL_DAMAGES);
+}
+
+#[test]
+fn frames_in_clusters_are_had_under_the_next_policy() {
+    use ZonePolicy::{ClusterBulk, Depot, Vanilla};
+    for (from, to) in [(ClusterBulk, Depot), (Vanilla, ClusterBulk)] {
+        explore_within(policies::SWITCHES, move || policies::use_and_change(from, to, Locks::SOUND));
+    }
+}
+
+#[test]
+fn a_refill_of_clusters_ends_before_the_next_policy_begins() {
+    use ZonePolicy::{ClusterBulk, Depot, OwnedBlocks};
+    for (from, to) in [(ClusterBulk, OwnedBlocks), (Depot, ClusterBulk)] {
+        explore_within(policies::SWITCHES, move || policies::refill_and_change(from, to));
+    }
+}
+
+#[test]
+fn a_policy_change_to_or_from_clusters_that_does_not_hold_the_locks_of_lists_is_found() {
+    use ZonePolicy::{ClusterBulk, Depot, OwnedBlocks};
+    let locks = Locks { per_cpu: Some(Flaw::NeverRefused), ..Locks::SOUND };
+    for (from, to) in [(ClusterBulk, Depot), (OwnedBlocks, ClusterBulk)] {
+        let change = move || policies::use_and_change(from, to, locks);
+        assert_fails_within(policies::SWITCHES, change, &policies::ALL_DAMAGES);
+    }
 }

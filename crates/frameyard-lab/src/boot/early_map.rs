@@ -4,7 +4,7 @@ use frameyard::boot::MemorySource;
 use frameyard::memblock::{Memblock, NothingMapped, Region, RegionFlags};
 use frameyard::{NodeId, PfnRange};
 
-use super::BringUpError;
+use super::BootFailure;
 use crate::machine::{AddressRange, Machine};
 
 /// Regions for which each list has room. The lists cannot grow: no memory is mapped yet.
@@ -18,13 +18,13 @@ pub(super) struct EarlyMap {
 
 impl EarlyMap {
     /// The map of a machine, and notes on what it had to change.
-    pub(super) fn of(machine: &Machine) -> Result<(Self, Vec<String>), BringUpError> {
+    pub(super) fn of(machine: &Machine) -> Result<(Self, Vec<String>), BootFailure> {
         let mut memblock = Box::new(Memblock::with_geometry(NothingMapped, machine.geometry));
         for (node, range) in machine.memory_ranges() {
-            memblock.add_node(range.start, range.bytes(), node, RegionFlags::NONE).map_err(BringUpError::EarlyMap)?;
+            memblock.add_node(range.start, range.bytes(), node, RegionFlags::NONE).map_err(BootFailure::EarlyMap)?;
         }
         for range in &machine.reserved {
-            memblock.reserve(range.start, range.bytes()).map_err(BringUpError::EarlyMap)?;
+            memblock.reserve(range.start, range.bytes()).map_err(BootFailure::EarlyMap)?;
         }
         let mut notes = Vec::new();
         let areas = machine.cma.iter().map(|area| whole_blocks(machine, *area, &mut notes));

@@ -1,0 +1,44 @@
+//! The simulated machine and the compared policies.
+
+use clap::{Args, ValueHint};
+use frameyard::ByteSize;
+use frameyard::watermarks::PcpSizing;
+
+use super::values::positive_size;
+use super::{ComparedArgs, OutputArgs, QuickArgs};
+use crate::output::OutputFile;
+
+/// The simulated machine and the compared policies.
+#[derive(Args, Clone, Debug)]
+#[command(
+    next_help_heading = "Runs",
+    mut_arg("modes", |arg| arg.default_value_if("quick", "true", "threads")),
+    mut_arg("lru", |arg| arg.default_value_if("quick", "true", "vanilla"))
+)]
+pub(crate) struct SimRunArgs {
+    /// A built-in machine with costs (see `frameyard machines`), or a file that describes one (TOML)
+    #[arg(long, value_name = "NAME|FILE", default_value = "broadwell-40", value_hint = ValueHint::AnyPath)]
+    pub(crate) machine: String,
+
+    /// Memory of the machine, all nodes together [default: enough for the tasks]
+    #[arg(long, value_name = "SIZE", value_parser = positive_size)]
+    pub(crate) memory: Option<ByteSize>,
+
+    #[command(flatten)]
+    pub(crate) compared: ComparedArgs,
+
+    /// Size of the per-CPU lists: scaled, classic, early, fraction:N or fixed:N; kernels up to 5.13 had classic, up
+    /// to 4.18 early
+    #[arg(long, value_name = "SIZING", default_value = "classic")]
+    pub(crate) pcp_sizing: PcpSizing,
+
+    /// Also write a profile of virtual time as folded stacks for flame graphs; several rows get one file each, named
+    /// after the row
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) profile: Option<OutputFile>,
+
+    #[command(flatten)]
+    pub(crate) quick: QuickArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}

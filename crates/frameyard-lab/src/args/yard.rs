@@ -1,0 +1,46 @@
+//! Options for how a yard is set up.
+
+use clap::{Args, ValueEnum};
+use frameyard::watermarks::PcpSizing;
+
+use super::Amount;
+
+/// How a yard is set up on its machine.
+#[derive(Args, Clone, Copy, Debug)]
+#[command(next_help_heading = "Yard")]
+pub(crate) struct YardArgs {
+    /// Memory of the Movable zones: a size, or a percentage as in 25% [default: none]
+    #[arg(long, value_name = "SIZE|PERCENT")]
+    pub(crate) movable: Option<Amount>,
+
+    /// Size of the per-CPU lists: scaled, classic, early, fraction:N or fixed:N [default: scaled]
+    #[arg(long, value_name = "SIZING")]
+    pub(crate) pcp_sizing: Option<PcpSizing>,
+
+    /// How the minimum of free memory is set
+    #[arg(long, value_name = "HOW", value_enum, default_value_t)]
+    pub(crate) huge_page_minimum: HugePageMinimum,
+
+    /// Fill free frames with a pattern and check it on allocation; writes to all memory
+    #[arg(long)]
+    pub(crate) poison: bool,
+}
+
+/// Whether the huge-page daemon has raised the minimum of free memory.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) enum HugePageMinimum {
+    /// The minimum is what the kernel computes from the size of memory
+    #[default]
+    KernelDefault,
+    /// The huge-page daemon has raised it to what it recommends
+    Recommended,
+}
+
+impl From<HugePageMinimum> for frameyard::watermarks::HugePageMinimum {
+    fn from(minimum: HugePageMinimum) -> Self {
+        match minimum {
+            HugePageMinimum::KernelDefault => Self::KernelDefault,
+            HugePageMinimum::Recommended => Self::Recommended,
+        }
+    }
+}

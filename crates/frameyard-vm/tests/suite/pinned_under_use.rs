@@ -111,7 +111,7 @@ fn move_about(vm: &TestVm<'_>, stop: &AtomicBool) {
 }
 
 /// Creates, registers and exits spaces while the region still has their pages.
-fn map_and_unmap(vm: &TestVm<'_>) {
+fn create_and_drop_spaces(vm: &TestVm<'_>) {
     for round in 0..40 {
         let space = vm.create_space().unwrap();
         let bytes = ByteSize(HUGE + 37 * PAGE);
@@ -170,7 +170,7 @@ fn references_survive_concurrent_changes() {
             });
             let comers = scope.spawn(move || {
                 run_on(2);
-                map_and_unmap(vm);
+                create_and_drop_spaces(vm);
             });
             scope.spawn(move || {
                 run_on(3);

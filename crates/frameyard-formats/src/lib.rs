@@ -15,9 +15,7 @@ mod zoneinfo;
 
 pub use buddyinfo::write_buddyinfo;
 pub use items::{GlobalStat, NodeStat, NumaEvent, VmEvent, ZoneStat};
-pub use metrics::{
-    ListMetrics, Metric, MetricHistogram, MetricsRow, MetricsSource, Series, write_metrics, write_prometheus,
-};
+pub use metrics::{Metric, MetricHistogram, MetricsRow, MetricsSource, Series, write_metrics, write_prometheus};
 pub use pagetypeinfo::write_pagetypeinfo;
 pub use snapshot::{PcpSnapshot, ReportSource, ZoneSnapshot};
 pub use vmstat::write_vmstat;

@@ -7,9 +7,9 @@ use core::fmt;
 
 use frameyard::locks::HistogramCounts;
 use frameyard::policy::ZonePolicy;
-use frameyard::stats::{MechanismCounts, PcpTraffic, ZoneLockTelemetry};
+use frameyard::stats::{MechanismCounts, PcpStatistics, ZoneLockTelemetry};
 use frameyard::units::ZoneKind;
-use frameyard::{CpuId, PageCount, Platform, Yard, ZoneId};
+use frameyard::{CpuId, Platform, Yard, ZoneId};
 
 mod numbers;
 mod prometheus;
@@ -18,15 +18,6 @@ mod text;
 pub use numbers::Metric;
 pub use prometheus::{Series, write_prometheus};
 pub use text::write_metrics;
-
-/// One CPU's lists.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct ListMetrics {
-    /// Frames on the lists, huge ones included.
-    pub pages: PageCount,
-    /// Their refills and drains.
-    pub traffic: PcpTraffic,
-}
 
 /// The counters of a zone and a CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,7 +31,7 @@ pub struct MetricsRow {
     /// What the transfer mechanisms counted.
     pub mechanisms: MechanismCounts,
     /// The CPU's lists.
-    pub lists: Option<ListMetrics>,
+    pub lists: Option<PcpStatistics>,
 }
 
 /// A source of metrics.
@@ -120,10 +111,7 @@ impl<P: Platform> MetricsSource for Yard<P> {
             for cpu in own.chain((0..self.cpus()).map(|cpu| Some(CpuId(cpu)))) {
                 let lock = self.zone(zone).lock_telemetry_of(cpu).unwrap_or_default();
                 let mechanisms = self.zone(zone).mechanism_counts_of(cpu).unwrap_or_default();
-                let lists = cpu.and_then(|cpu| {
-                    let traffic = self.zone(zone).pcp_traffic(cpu)?;
-                    Some(ListMetrics { pages: self.zone(zone).pcp_pages(cpu)?, traffic })
-                });
+                let lists = cpu.and_then(|cpu| self.zone(zone).pcp(cpu));
                 visit(&MetricsRow { zone, cpu, lock, mechanisms, lists })?;
             }
         }

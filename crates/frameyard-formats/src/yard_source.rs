@@ -2,7 +2,7 @@
 
 use frameyard::Platform;
 use frameyard::Yard;
-use frameyard::stats::{CompactStatistics, ZoneStatistics};
+use frameyard::stats::{CompactEvent, ZoneStatistics};
 use frameyard::units::ZoneKind;
 use frameyard::watermarks::stat_threshold;
 use frameyard::{CpuId, Geometry, MigrateType, Order, PageCount, ZoneId};
@@ -111,17 +111,17 @@ impl<P: Platform> ReportSource for Yard<P> {
             VmEvent::AllocstallNormal => self.stats().reclaim_stalls(ZoneKind::Normal),
             VmEvent::AllocstallMovable => self.stats().reclaim_stalls(ZoneKind::Movable),
             VmEvent::AllocstallDevice => self.stats().reclaim_stalls(ZoneKind::Device),
-            VmEvent::PgmigrateSuccess => compacted(self, |zone| zone.migrated),
-            VmEvent::PgmigrateFail => compacted(self, |zone| zone.migrate_failed),
-            VmEvent::CompactMigrateScanned => compacted(self, |zone| zone.migrate_scanned),
-            VmEvent::CompactFreeScanned => compacted(self, |zone| zone.free_scanned),
-            VmEvent::CompactIsolated => compacted(self, |zone| zone.isolated),
-            VmEvent::CompactStall => compacted(self, |zone| zone.stalls),
-            VmEvent::CompactFail => compacted(self, |zone| zone.failures),
-            VmEvent::CompactSuccess => compacted(self, |zone| zone.successes),
-            VmEvent::CompactDaemonWake => compacted(self, |zone| zone.daemon_wakes),
-            VmEvent::CompactDaemonMigrateScanned => compacted(self, |zone| zone.daemon_migrate_scanned),
-            VmEvent::CompactDaemonFreeScanned => compacted(self, |zone| zone.daemon_free_scanned),
+            VmEvent::PgmigrateSuccess => compacted(self, CompactEvent::Migrated),
+            VmEvent::PgmigrateFail => compacted(self, CompactEvent::MigrateFailed),
+            VmEvent::CompactMigrateScanned => compacted(self, CompactEvent::MigrateScanned),
+            VmEvent::CompactFreeScanned => compacted(self, CompactEvent::FreeScanned),
+            VmEvent::CompactIsolated => compacted(self, CompactEvent::Isolated),
+            VmEvent::CompactStall => compacted(self, CompactEvent::Stall),
+            VmEvent::CompactFail => compacted(self, CompactEvent::Fail),
+            VmEvent::CompactSuccess => compacted(self, CompactEvent::Success),
+            VmEvent::CompactDaemonWake => compacted(self, CompactEvent::DaemonWake),
+            VmEvent::CompactDaemonMigrateScanned => compacted(self, CompactEvent::DaemonMigrateScanned),
+            VmEvent::CompactDaemonFreeScanned => compacted(self, CompactEvent::DaemonFreeScanned),
             VmEvent::CmaAllocSuccess => sum(self, |zone| zone.cma_served),
             VmEvent::CmaAllocFail => sum(self, |zone| zone.cma_failed),
             _ => 0,
@@ -135,8 +135,8 @@ fn sum<P: Platform>(yard: &Yard<P>, of: impl Fn(&ZoneStatistics) -> u64) -> u64 
 }
 
 /// The sum of a compaction counter over all zones.
-fn compacted<P: Platform>(yard: &Yard<P>, of: impl Fn(&CompactStatistics) -> u64) -> u64 {
-    yard.stats().zones().map(|zone| of(&yard.zone(zone.id).compaction())).fold(0, u64::wrapping_add)
+fn compacted<P: Platform>(yard: &Yard<P>, event: CompactEvent) -> u64 {
+    yard.stats().zones().map(|zone| yard.zone(zone.id).compaction().count(event)).fold(0, u64::wrapping_add)
 }
 
 /// The pages of the memory map of all present sections.

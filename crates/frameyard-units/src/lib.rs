@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![cfg_attr(not(test), no_std)]
 
+mod errors;
 mod frames;
 mod geometry;
 mod ids;

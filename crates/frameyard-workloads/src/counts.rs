@@ -1,7 +1,7 @@
 //! Counters of a yard and its owners, and their changes during a run.
 
 use frameyard::locks::LockUse;
-use frameyard::stats::CompactStatistics;
+use frameyard::stats::{CompactEvent, CompactStatistics};
 use frameyard::{MigrateType, NodeId, Order, Platform, Yard};
 use frameyard_host::HostPlatform;
 use frameyard_vm::{Vm, VmCounter};
@@ -106,9 +106,8 @@ impl Counts {
             counts.pages_freed += zone.pages_freed;
             counts.extfrag_fallbacks += zone.fallbacks;
             counts.extfrag_conversions += zone.conversions;
-            let events = yard.zone(zone.id).extfrag_events();
             counts.extfrag_into_movable += [MigrateType::Unmovable, MigrateType::Reclaimable]
-                .map(|asked| events.fallbacks(asked, MigrateType::Movable))
+                .map(|asked| yard.zone(zone.id).fallbacks(asked, MigrateType::Movable))
                 .iter()
                 .sum::<u64>();
             counts.add_compaction(&yard.zone(zone.id).compaction());
@@ -120,11 +119,11 @@ impl Counts {
     }
 
     fn add_compaction(&mut self, zone: &CompactStatistics) {
-        self.compact_stall += zone.stalls;
-        self.compact_success += zone.successes;
-        self.compact_fail += zone.failures;
-        self.compact_migrated += zone.migrated;
-        self.compact_migrate_failed += zone.migrate_failed;
+        self.compact_stall += zone.count(CompactEvent::Stall);
+        self.compact_success += zone.count(CompactEvent::Success);
+        self.compact_fail += zone.count(CompactEvent::Fail);
+        self.compact_migrated += zone.count(CompactEvent::Migrated);
+        self.compact_migrate_failed += zone.count(CompactEvent::MigrateFailed);
     }
 
     /// A counter of the owners.

@@ -15,6 +15,28 @@
 //!    request that may wait also drains the per-CPU lists of all CPUs.
 //! 4. A request with owners compacts and reclaims, a bounded number of times, before it fails.
 //!
+//! # Waiting
+//!
+//! A *round* is one call of [`Platform::relax`](crate::Platform::relax): the platform pauses, then yields, then sleeps. A
+//! kernel whose rounds last 1 µs waits 32 µs in 32 rounds, and 4 ms in 4096. Every wait has a bound in rounds, except that
+//! for a lock. The holder of a lock waits only for locks later in the lock order, so that wait ends after a few holds.
+//!
+//! | call | waits for | at most |
+//! |---|---|---|
+//! | an allocation or free at a per-CPU list | nothing: tries the list's lock once | – |
+//! | the same, with a refill or drain | the zone lock | one hold of each CPU before it |
+//! | a request that needs memory which another CPU initialises | that part of the memory map, in each zone | 32 rounds; with [`Gfp::DIRECT_RECLAIM`](crate::Gfp::DIRECT_RECLAIM) 4096 |
+//! | a request that finds nothing while another CPU moves the policy's stored frames | that transfer | 4096 rounds |
+//! | a request that finds no block, with `DIRECT_RECLAIM` and without `NORETRY` | the locks of all CPUs' lists, to drain them | one hold of each |
+//! | the same, with [owners](AllocRequest::owners) | owners and the reclaimer, which bound their own waits | 16 rounds of reclaim; 10 above order 3; 1 with `NORETRY` |
+//! | [`aligned`](AllocRequest::aligned), areas, and ranges with owners | busy blocks | 16 attempts in a row without progress, 32 rounds between two |
+//! | ranges | the part of the memory map that holds the range | 4096 rounds |
+//!
+//! An interrupt handler uses [`Gfp::ATOMIC`](crate::Gfp::ATOMIC) or [`Gfp::NOWAIT`](crate::Gfp::NOWAIT), and names no owners.
+//! [`Platform::guard`](crate::Platform::guard) must keep handlers off a CPU that holds a lock.
+//! [`Yard::drain_all`](crate::Yard::drain_all), [`Yard::set_policy`](crate::Yard::set_policy) and
+//! [`YardInit::finish`](crate::views::YardInit::finish) lock the lists of all CPUs, and belong in thread context.
+//!
 //! # The path of a free
 //!
 //! 1. An exchange on the frame's byte in the allocation map decides racing frees. The winner owns the block, every other

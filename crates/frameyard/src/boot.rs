@@ -24,7 +24,7 @@ mod layout;
 mod map_init;
 mod memblock_source;
 mod movable;
-mod table_counts;
+mod ranges;
 mod tables;
 mod tuning;
 
@@ -37,10 +37,12 @@ pub use error::{AttachError, BootError, InitError};
 pub(crate) use init::init;
 pub use layout::Layout;
 pub use map_init::{InitJobs, InitMode, JobGranularity, MapInit, PcpReset};
-pub(crate) use tables::{SectionEntry, Tables, YardEvent};
+pub(crate) use tables::{HeaderWord, SectionEntry, Tables};
 
 /// How many nodes a yard can have. (Fewer in models, whose threads have small stacks.)
 pub(crate) const MAX_NODES: usize = if cfg!(loom) { 2 } else { 64 };
+/// How many CPUs a yard can have.
+const MAX_CPUS: usize = 1 << 16;
 
 /// Where a yard's memory is. Ranges come in ascending order and do not overlap; reserved ones may.
 ///
@@ -73,21 +75,15 @@ pub struct MemoryTable<'a> {
 
 impl MemorySource for MemoryTable<'_> {
     fn for_each_memory(&self, visit: &mut dyn FnMut(PfnRange, NodeId)) {
-        for (range, node) in self.memory {
-            visit(*range, *node);
-        }
+        self.memory.iter().for_each(|(range, node)| visit(*range, *node));
     }
 
     fn for_each_reserved(&self, visit: &mut dyn FnMut(PfnRange)) {
-        for range in self.reserved {
-            visit(*range);
-        }
+        self.reserved.iter().copied().for_each(visit);
     }
 
     fn for_each_cma(&self, visit: &mut dyn FnMut(PfnRange)) {
-        for range in self.cma {
-            visit(*range);
-        }
+        self.cma.iter().copied().for_each(visit);
     }
 }
 

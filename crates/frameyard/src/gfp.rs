@@ -26,8 +26,9 @@ impl Gfp {
     pub const RECLAIMABLE: Self = Self(1 << 4);
     /// May dip into the reserves (`__GFP_HIGH`): half of the `min` watermark.
     pub const HIGH: Self = Self(1 << 5);
-    /// The caller may be made to wait while frames are collected (`__GFP_DIRECT_RECLAIM`): without it, a
-    /// request that finds no frame on the free lists fails without draining other CPUs' lists.
+    /// The request may wait (`__GFP_DIRECT_RECLAIM`): for other CPUs' lists, for memory that another CPU initialises, and
+    /// for owners and a reclaimer that the request names. Without it, a request that finds no frame on the free lists fails
+    /// without draining other CPUs' lists. [`alloc`](crate::alloc#waiting) lists the bounds.
     pub const DIRECT_RECLAIM: Self = Self(1 << 6);
     /// Fail rather than try hard (`__GFP_NORETRY`).
     pub const NORETRY: Self = Self(1 << 7);
@@ -39,10 +40,10 @@ impl Gfp {
     pub const THISNODE: Self = Self(1 << 10);
     /// A failure is expected: it is not counted as an allocation failure (`__GFP_NOWARN`).
     pub const NOWARN: Self = Self(1 << 11);
-    /// Fail rather than take a part of another type's pageblock: whole free ones alone may change hands (the kernel's
-    /// `ALLOC_NOFRAGMENT`). What the caller's per-CPU lists hold already may be taken. Movable requests do not mind it above
-    /// the low watermark. A request with
-    /// [owners](crate::AllocRequest::owners) begins so, unless it must not wait.
+    /// Fail rather than take a part of another type's pageblock (the kernel's `ALLOC_NOFRAGMENT`). The request may still
+    /// take whole free pageblocks, and frames that the caller's per-CPU lists hold. Movable requests ignore the flag above
+    /// the low watermark. A request with [owners](crate::AllocRequest::owners) sets it for its first attempts, unless it
+    /// must not wait.
     pub const NOFRAGMENT: Self = Self(1 << 12);
 
     /// Ordinary kernel memory.

@@ -1,5 +1,10 @@
 #![doc = include_str!("../README.md")]
 //!
+//! # Waiting
+//!
+//! The fast paths try one lock and never wait. Other calls spin for locks, whose holders never sleep. What else a call waits
+//! for, and how long, depends on its flags: the table in [`alloc`](alloc#waiting) lists it.
+//!
 //! # Chapters
 //!
 //! | module | for |

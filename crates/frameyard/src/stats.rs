@@ -4,5 +4,5 @@
 //! lock: each value is recent, and values of one snapshot need not agree with each other while other CPUs allocate.
 //! [`Yard::validate`](crate::Yard::validate) checks the equations between them when nothing is in flight.
 
-pub use crate::yard::{CompactStatistics, ExtfragEvents, FrameInfo, PcpStatistics, PcpTraffic, ZoneStatistics};
-pub use crate::zone::{CounterInfo, CounterKind, CounterScope, MechanismCounts, ZoneLockTelemetry};
+pub use crate::yard::{CompactStatistics, FrameInfo, PcpStatistics, ZoneStatistics};
+pub use crate::zone::{CompactEvent, CounterInfo, CounterKind, CounterScope, MechanismCounts, ZoneLockTelemetry};

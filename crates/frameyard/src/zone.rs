@@ -51,7 +51,8 @@ mod view;
 mod watermark;
 
 pub(crate) use allocation_map::AllocationMap;
-pub(crate) use compact_state::{COSTLY_ORDER, CompactEvent, MAX_DEFER_SHIFT};
+pub use compact_state::CompactEvent;
+pub(crate) use compact_state::{COSTLY_ORDER, MAX_DEFER_SHIFT};
 pub(crate) use compacting::FreeShape;
 pub(crate) use counters::TransferCounters;
 pub use counters::ZoneLockTelemetry;
@@ -59,7 +60,7 @@ pub(crate) use pageblock::PageblockMap;
 pub use pcp_sizing::{HighFraction, PcpSizes, PcpSizing, PcpSizingError, PcpZone};
 pub use policy::ZonePolicy;
 pub(crate) use range::{RangeBlocked, RangeLists, covering_block, pieces};
-pub(crate) use reporting::{ReportBatch, Taken};
+pub(crate) use reporting::Taken;
 pub(crate) use request::{BlockRequest, CmaUse, Fallback};
 pub(crate) use state::{CmaEvents, Reserves, Zone};
 pub use transfer::{CounterInfo, CounterKind, CounterScope, MechanismCounts};

@@ -38,10 +38,10 @@ static OWN: [(CounterInfo, fn(&MetricsRow) -> Option<u64>); 6] = {
         }),
         (own(Gauge, "pcp_pages", "Page frames on per-CPU lists."), |row| row.lists.map(|lists| lists.pages.0)),
         (own(Counter, "pcp_refills", "Batches that per-CPU lists fetched from the zone."), |row| {
-            row.lists.map(|lists| lists.traffic.refills)
+            row.lists.map(|lists| lists.refills)
         }),
         (own(Counter, "pcp_drains", "Batches that per-CPU lists returned to the zone."), |row| {
-            row.lists.map(|lists| lists.traffic.drains)
+            row.lists.map(|lists| lists.drains)
         }),
     ]
 };

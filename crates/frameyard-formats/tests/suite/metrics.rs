@@ -11,10 +11,10 @@ use frameyard::locks::{HistogramCounts, LockUse};
 use frameyard::owners::Owners;
 use frameyard::platform::{Contention, LockId, MapBacking, Probe};
 use frameyard::policy::ZonePolicy;
-use frameyard::stats::{CounterScope, MechanismCounts, PcpTraffic, ZoneLockTelemetry};
+use frameyard::stats::{CounterScope, MechanismCounts, PcpStatistics, ZoneLockTelemetry};
 use frameyard::units::ZoneKind;
 use frameyard::{CpuId, Gfp, NodeId, Order, PageCount, Pfn, Platform, Yard, ZoneId};
-use frameyard_formats::{ListMetrics, Metric, MetricsRow, MetricsSource, Series, write_metrics, write_prometheus};
+use frameyard_formats::{Metric, MetricsRow, MetricsSource, Series, write_metrics, write_prometheus};
 
 const NORMAL: ZoneId = ZoneId::new(NodeId(0), ZoneKind::Normal);
 
@@ -65,10 +65,10 @@ fn fixed() -> Fixed {
         hold_ns: histogram(HistogramCounts::of_times(), &[100, 600]),
         pages: histogram(HistogramCounts::of_pages(), &[63, 63]),
     };
-    let lists = ListMetrics { pages: PageCount(77), traffic: PcpTraffic { refills: 6, drains: 4 } };
+    let lists = PcpStatistics { pages: PageCount(77), refills: 6, drains: 4, ..PcpStatistics::default() };
     let mechanisms = MechanismCounts::default();
     let of_cpu = MetricsRow { cpu: Some(CpuId(0)), lists: Some(lists), mechanisms, ..direct };
-    let idle = MetricsRow { cpu: Some(CpuId(1)), lists: Some(ListMetrics::default()), ..of_cpu };
+    let idle = MetricsRow { cpu: Some(CpuId(1)), lists: Some(PcpStatistics::default()), ..of_cpu };
     Fixed(vec![direct, MetricsRow { lock, ..of_cpu }, idle])
 }
 
@@ -234,7 +234,7 @@ fn counts_belong_to_the_cpu_that_refills() {
     let of_cpu = |cpu| yard.zone(NORMAL).lock_telemetry_of(Some(CpuId(cpu))).unwrap();
     assert_eq!(of_cpu(0), ZoneLockTelemetry::default());
     assert_eq!(yard.zone(NORMAL).lock_telemetry_of(None), Some(direct), "nothing went past the lists");
-    let traffic = yard.zone(NORMAL).pcp_traffic(CpuId(1)).unwrap();
+    let traffic = yard.zone(NORMAL).pcp(CpuId(1)).unwrap();
     assert_eq!(of_cpu(1).uses.acquisitions, traffic.refills + traffic.drains);
     assert!(of_cpu(1).pages_moved >= 500);
     let block = yard.alloc(Order(7), Gfp::KERNEL).unwrap();

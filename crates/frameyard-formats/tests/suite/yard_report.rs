@@ -4,6 +4,7 @@ use crate::fixture::{Fixture, Frames, run_on};
 use frameyard::boot::{InitMode, MapInit};
 use frameyard::compaction::CompactRequest;
 use frameyard::owners::Owners;
+use frameyard::stats::CompactEvent;
 use frameyard::units::ZoneKind;
 use frameyard::{CpuId, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig, ZoneId};
 use frameyard_formats::{
@@ -123,7 +124,13 @@ fn events_come_from_the_statistics_of_compaction_and_reclaim() {
     }
     let statistics = NORMAL.map(|zone| yard.zone(zone).compaction());
     let event = |event| yard.yard().event(event);
-    assert_eq!(event(VmEvent::CompactFreeScanned), statistics.iter().map(|zone| zone.free_scanned).sum::<u64>());
-    assert_eq!(event(VmEvent::CompactMigrateScanned), statistics.iter().map(|zone| zone.migrate_scanned).sum::<u64>());
+    assert_eq!(
+        event(VmEvent::CompactFreeScanned),
+        statistics.iter().map(|zone| zone.count(CompactEvent::FreeScanned)).sum::<u64>()
+    );
+    assert_eq!(
+        event(VmEvent::CompactMigrateScanned),
+        statistics.iter().map(|zone| zone.count(CompactEvent::MigrateScanned)).sum::<u64>()
+    );
     assert_eq!(event(VmEvent::AllocstallNormal), yard.stats().reclaim_stalls(ZoneKind::Normal));
 }

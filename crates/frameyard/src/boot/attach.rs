@@ -2,15 +2,14 @@
 
 use core::ptr::NonNull;
 
-use super::claims::words_for;
-use super::tables::{HEADER_WORDS, HeaderWord, MAGIC, TABLES, Tables, VERSION};
-use super::{AttachError, MAX_NODES, MapInit, ZONE_CHOICES};
+use super::ranges::RangeEntry;
+use super::tables::{HEADER_WORDS, HeaderWord, MAGIC, TableCounts, Tables, VERSION};
+use super::{AttachError, MAX_CPUS, MAX_NODES, MapInit};
 use crate::control::{ControlRegion, TABLE_ALIGN, TableSpan};
 use crate::devices::devices_are_sound;
 use crate::sync::{AtomicU64, Ordering};
-use crate::units::{ByteSize, Geometry, Order, Pfn, PfnRange, ZoneId, ZoneKind};
+use crate::units::{ByteSize, Geometry, Order, Pfn, PfnRange, ZoneId};
 use crate::zone::Zone;
-use crate::zone::transfer::TableSizes;
 
 /// The contents of a yard's header.
 #[derive(Clone, Copy)]
@@ -46,62 +45,60 @@ pub(crate) unsafe fn attach(control: NonNull<u8>, bytes: usize) -> Result<Attach
     if word(HeaderWord::Bytes) > bytes as u64 {
         return Err(AttachError::TooSmall);
     }
-    let geometry = unpack_geometry(word(HeaderWord::Geometry)).ok_or(AttachError::Damaged)?;
+    // SAFETY: passed on to the caller.
+    unsafe { read_yard(control, header) }.ok_or(AttachError::Damaged)
+}
+
+/// The yard that a header describes; `None` where header and tables contradict each other.
+///
+/// # Safety
+///
+/// As for [`attach`]; the region has the size that the header says.
+unsafe fn read_yard(control: NonNull<u8>, header: &[AtomicU64]) -> Option<Attached> {
+    let word = |word: HeaderWord| header[word as usize].load(Ordering::Relaxed);
     let frames = PfnRange { start: Pfn(word(HeaderWord::MapStart)), end: Pfn(word(HeaderWord::MapEnd)) };
-    let mut spans = [TableSpan::default(); TABLES];
-    for (span, words) in spans.iter_mut().zip(header[HeaderWord::FirstSpan as usize..].chunks(2)) {
-        let [offset, count] = [words[0].load(Ordering::Relaxed), words[1].load(Ordering::Relaxed)];
-        *span = TableSpan { offset: offset as usize, count: count as usize };
+    let spans = header[HeaderWord::FirstSpan as usize..].chunks_exact(2).map(|words| {
+        let [offset, count] = [&words[0], &words[1]].map(|word| word.load(Ordering::Relaxed) as usize);
+        TableSpan { offset, count }
+    });
+    // A table has fewer entries than the region has bytes.
+    let count = |of: HeaderWord| usize::try_from(word(of)).ok().filter(|_| word(of) <= word(HeaderWord::Bytes));
+    let counts = TableCounts {
+        geometry: unpack_geometry(word(HeaderWord::Geometry))?,
+        frames: frames.count(),
+        nodes: count(HeaderWord::Nodes).filter(|nodes| (1..=MAX_NODES).contains(nodes))?,
+        cpus: count(HeaderWord::Cpus).filter(|cpus| (1..=MAX_CPUS).contains(cpus))?,
+        ranges: count(HeaderWord::Ranges)?,
+        reserved: count(HeaderWord::Reserved)?,
+        cma: count(HeaderWord::CmaAreas)?,
+        batch_words: count(HeaderWord::BatchWords)?,
+        groups: count(HeaderWord::Groups)?,
+        directories: usize::from(word(HeaderWord::DeviceStart) < word(HeaderWord::DeviceEnd)),
+    };
+    let plan = counts.plan().filter(|plan| plan.bytes as u64 == word(HeaderWord::Bytes))?;
+    if !spans.take(plan.tables.len()).eq(plan.tables) {
+        return None;
     }
-    // SAFETY: passed on to the caller; a span outside the region is refused.
-    let tables = unsafe { Tables::carve(control, bytes, &spans) }.ok_or(AttachError::Damaged)?;
-    let map_init = MapInit::unpack(word(HeaderWord::MapInit)).ok_or(AttachError::Damaged)?;
-    let found = Attached { tables, geometry, frames, map_init };
-    if found.fits(word(HeaderWord::Nodes)) { Ok(found) } else { Err(AttachError::Damaged) }
+    // SAFETY: passed on to the caller.
+    let tables = unsafe { Tables::carve(control, &plan)? };
+    let free = tables.free.get(..count(HeaderWord::FreeRanges)?)?;
+    let found = Attached {
+        tables: Tables { free, ..tables },
+        geometry: counts.geometry,
+        frames,
+        map_init: MapInit::unpack(word(HeaderWord::MapInit))?,
+    };
+    let nodes_exist = tables.cpu_nodes.iter().all(|node| usize::from(node.load(Ordering::Relaxed)) < counts.nodes);
+    let sound = frames.start.0.is_multiple_of(counts.geometry.section_pages().0)
+        && nodes_exist
+        && tables.transfer.fit(tables.zones, &counts.transfer())
+        && found.memory_is_sound()
+        && found.sections_have_memory()
+        && found.devices_are_sound();
+    sound.then_some(found)
 }
 
 impl Attached {
-    /// Whether the table lengths fit together, and memory is where the map is.
-    fn fits(&self, nodes: u64) -> bool {
-        let Self { tables, geometry, frames, .. } = self;
-        let Some(nodes) = usize::try_from(nodes).ok().filter(|nodes| (1..=MAX_NODES).contains(nodes)) else {
-            return false;
-        };
-        let (cpus, zones) = (tables.cpu_nodes.len(), nodes * ZoneKind::COUNT);
-        let lengths = [
-            (tables.zones.len(), zones),
-            (tables.distances.len(), nodes * nodes),
-            (tables.zonelists.len(), nodes * Tables::zonelist_stride(nodes)),
-            (tables.home_pcps.len(), cpus * ZONE_CHOICES),
-            (tables.pcps.len(), cpus * zones),
-            (tables.transfer_counters().0.len(), cpus * zones),
-            (tables.sections.len(), (frames.count().0 >> geometry.section_pages_shift()) as usize),
-            (tables.pageblocks.len(), (frames.count().0 >> geometry.pageblock_order().0) as usize),
-            (tables.allocation_map.len(), frames.count().0 as usize),
-            (tables.skip_hints.len(), tables.pageblocks.len().div_ceil(64)),
-            (tables.range_ends.len(), tables.range_starts.len()),
-            (tables.range_zones.len(), tables.range_starts.len()),
-            (tables.free_ends.len(), tables.free_starts.len()),
-            (tables.cma_ends.len(), tables.cma_starts.len()),
-            (tables.claims.len(), words_for(frames.count().0 >> geometry.max_order().0) as usize),
-        ];
-        let pageblocks = tables.pageblocks.len();
-        let sizes = TableSizes { cpus, zones, groups: 0, pageblocks, batch_words: 0 };
-        // A map of more frames than links can name, or that begins inside a section, is no yard's.
-        let section = geometry.section_pages().0;
-        let sound_map = frames.count().0 < u64::from(u32::MAX) && frames.start.0.is_multiple_of(section);
-        let nodes_exist = tables.cpu_nodes.iter().all(|node| usize::from(node.load(Ordering::Relaxed)) < nodes);
-        let equal = lengths.iter().all(|(found, expected)| found == expected);
-        cpus > 0
-            && sound_map
-            && equal
-            && nodes_exist
-            && tables.transfer.fit(tables.zones, &sizes)
-            && self.memory_is_sound()
-            && self.sections_have_memory()
-            && self.devices_are_sound()
-    }
-
     /// Whether ranges of memory ascend and lie in the map, free ones ascend and lie in those, areas lie in them, and zones
     /// span parts of the map.
     fn memory_is_sound(&self) -> bool {
@@ -116,15 +113,16 @@ impl Attached {
             ascends(&mut last, range) && range.end <= frames.end && zone.index() < tables.zones.len()
         };
         let mut memory = tables.ranges().peekable();
-        let in_memory = |free: PfnRange| {
+        let in_memory = |(free, zone): (PfnRange, ZoneId)| {
             while memory.next_if(|(range, _)| range.end <= free.start).is_some() {}
-            ascends(&mut last_free, free) && memory.peek().is_some_and(|(range, _)| range.intersection(free) == free)
+            let inside = |(range, of): &(PfnRange, ZoneId)| range.intersection(free) == free && *of == zone;
+            ascends(&mut last_free, free) && memory.peek().is_some_and(inside)
         };
         let spans_map =
             |zone: &Zone| zone.span() == PfnRange::default() || zone.span().intersection(*frames) == zone.span();
         let is_memory = |area: PfnRange| tables.range_of(area.start).is_some_and(|(range, _)| area.end <= range.end);
         tables.ranges().all(in_map)
-            && tables.free_ranges().all(in_memory)
+            && tables.free.iter().map(RangeEntry::get).all(in_memory)
             && tables.zones.iter().all(spans_map)
             && tables.cma_areas().all(|area| !area.is_empty() && is_memory(area))
     }
@@ -134,7 +132,7 @@ impl Attached {
         let Self { tables, geometry, frames, .. } = self;
         let is_memory = |range| tables.ranges_in(range).next().is_some();
         let frames = (*frames, tables.device_space());
-        devices_are_sound(tables.devices, frames, (*geometry, tables.zones.len()), is_memory)
+        devices_are_sound(tables.devices(), frames, (*geometry, tables.zones.len()), is_memory)
     }
 
     /// Whether the table marks exactly the sections with memory as present. Sections without memory must not be

@@ -1,7 +1,7 @@
 //! Upper bounds of a yard's memory, known at compile time.
 
-use super::MAX_NODES;
-use super::table_counts::TableCounts;
+use super::tables::TableCounts;
+use super::{MAX_CPUS, MAX_NODES};
 use crate::page::Page;
 use crate::units::{ByteSize, Geometry, PageCount};
 use crate::zone::PcpSizing;
@@ -94,7 +94,7 @@ impl MachineBounds {
     #[must_use]
     pub const fn control_bytes(&self) -> ByteSize {
         assert!(self.nodes >= 1 && self.nodes <= MAX_NODES, "a yard has 1 to 64 nodes");
-        assert!(self.cpus >= 1 && self.cpus <= 0x1_0000, "a yard has 1 to 65536 CPUs");
+        assert!(self.cpus >= 1 && self.cpus <= MAX_CPUS, "a yard has 1 to 65536 CPUs");
         let counts = TableCounts {
             geometry: self.geometry,
             frames: self.map_frames(),
@@ -109,7 +109,7 @@ impl MachineBounds {
             directories: matches!(self.devices, DeviceSpace::Some) as usize,
         };
         match counts.plan() {
-            Some((_, bytes)) => ByteSize(bytes as u64),
+            Some(plan) => ByteSize(plan.bytes as u64),
             None => panic!("a yard has fewer than 2^32 frames"),
         }
     }

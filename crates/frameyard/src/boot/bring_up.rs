@@ -32,11 +32,11 @@ mod grow;
 mod pass;
 
 pub(crate) use grow::Growth;
-pub(crate) use pass::{Grain, PassError};
+pub(crate) use pass::Grain;
 
 /// Everything that initialising a part of the memory map needs.
 pub(crate) struct BringUp<'a, P> {
-    pub(crate) tables: Tables,
+    pub(crate) tables: &'a Tables,
     pub(crate) map: MemMap,
     pub(crate) geometry: Geometry,
     pub(crate) poisoning: Poisoning,
@@ -105,7 +105,7 @@ impl<P: Platform> BringUp<'_, P> {
     }
 
     fn blocks(&self) -> PageblockMap<'static> {
-        PageblockMap::new(self.tables.pageblocks, self.map.range().start, self.geometry)
+        self.tables.pageblocks_of(&self.map, self.geometry)
     }
 
     /// Claims and initialises every maximum-order block that a range touches and that no other worker has claimed. The
@@ -201,11 +201,7 @@ impl<P: Platform> BringUp<'_, P> {
     fn publish_types(&self, run: PfnRange) {
         let blocks = self.blocks();
         for (memory, _) in self.tables.ranges_in(run) {
-            let mut at = blocks.start_of(memory.start);
-            while at < memory.end {
-                blocks.publish(at);
-                at = at + blocks.pages();
-            }
+            blocks.starts_in(memory).for_each(|pageblock| blocks.publish(pageblock));
         }
     }
 
@@ -239,17 +235,6 @@ impl<P: Platform> BringUp<'_, P> {
     }
 
     fn view(&self, id: ZoneId) -> ZoneView<'_, P> {
-        let zone = &self.tables.zones[id.index()];
-        ZoneView {
-            id,
-            zone,
-            map: self.map,
-            blocks: self.blocks(),
-            all_counters: self.tables.transfer_counters(),
-            allocation_map: self.tables.allocation_map(self.map.range().start),
-            mechanisms: self.tables.transfer,
-            geometry: self.geometry,
-            platform: self.platform,
-        }
+        self.tables.zone_view(id, self.map, self.geometry, self.platform)
     }
 }

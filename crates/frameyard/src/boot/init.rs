@@ -12,9 +12,9 @@ use super::{
 use crate::memmap::{MapWriter, MemMap};
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::units::{CpuId, Geometry, MigrateType, NodeId, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
+use crate::units::{CpuId, Geometry, MigrateType, NodeId, Pfn, PfnRange, ZoneId, ZoneKind};
+use crate::zone::Zone;
 use crate::zone::transfer::Mechanism;
-use crate::zone::{PageblockMap, Zone};
 
 /// Writes a yard into its map and control region, and publishes its header.
 ///
@@ -40,7 +40,7 @@ pub(crate) unsafe fn init<P: Platform>(
 ) -> Result<Tables, BootError> {
     config.map_init.check(config.geometry, config.cpus.len())?;
     // SAFETY: passed on to the caller.
-    let tables = unsafe { layout.carve(control) }.ok_or(BootError::LayoutMismatch)?;
+    let mut tables = unsafe { layout.carve(control) }.ok_or(BootError::LayoutMismatch)?;
     let mode = config.map_init.mode;
     write_header(&tables, config, layout);
     write_cpus_and_distances(&tables, config, layout);
@@ -48,11 +48,12 @@ pub(crate) unsafe fn init<P: Platform>(
     write_ranges(&tables, memory, config.geometry, layout)?;
     write_zonelists(&tables);
     write_pcps(&tables);
-    let tables = write_free_ranges(tables, memory, config.geometry, layout)?;
+    write_free_ranges(&mut tables, memory, config.geometry, layout)?;
     if mode == InitMode::Lazy {
         tables.zones.iter().for_each(Zone::count_deferred);
     }
-    let bring_up = BringUp { tables, map, geometry: config.geometry, poisoning: config.poisoning, writer, platform };
+    let bring_up =
+        BringUp { tables: &tables, map, geometry: config.geometry, poisoning: config.poisoning, writer, platform };
     mark_cma(&bring_up, memory, mode)?;
     let mechanism = Mechanism::of(config.policy).ok_or(BootError::PolicyNotBuilt(config.policy))?;
     let batch = |present| planned_batch(config, present);
@@ -71,24 +72,31 @@ fn write_header(tables: &Tables, config: &YardConfig<'_>, layout: &Layout) {
         | u64::from(geometry.section_size().0.trailing_zeros()) << 8
         | u64::from(geometry.pageblock_order().0) << 16
         | u64::from(geometry.max_order().0) << 24;
+    let counts = layout.counts;
     let words = [
         (HeaderWord::Version, VERSION),
         (HeaderWord::Geometry, packed),
         (HeaderWord::MapStart, layout.frames.start.0),
         (HeaderWord::MapEnd, layout.frames.end.0),
-        (HeaderWord::Nodes, layout.nodes as u64),
+        (HeaderWord::Nodes, counts.nodes as u64),
         (HeaderWord::Poisoning, u64::from(config.poisoning == Poisoning::On)),
         (HeaderWord::Bytes, layout.control_bytes().0),
         (HeaderWord::MapInit, config.map_init.pack()),
         (HeaderWord::DeviceStart, layout.device_space.start.0),
         (HeaderWord::DeviceEnd, layout.device_space.end.0),
+        (HeaderWord::Cpus, counts.cpus as u64),
+        (HeaderWord::Ranges, counts.ranges as u64),
+        (HeaderWord::Reserved, counts.reserved as u64),
+        (HeaderWord::CmaAreas, counts.cma as u64),
+        (HeaderWord::BatchWords, counts.batch_words as u64),
+        (HeaderWord::Groups, counts.groups as u64),
     ];
     for (word, value) in words {
         tables.word(word).store(value, Ordering::Relaxed);
     }
-    for (span, words) in layout.spans.iter().zip(tables.header[HeaderWord::FirstSpan as usize..].chunks(2)) {
-        words[0].store(span.offset as u64, Ordering::Relaxed);
-        words[1].store(span.count as u64, Ordering::Relaxed);
+    let spans = layout.plan.tables.iter().flat_map(|span| [span.offset, span.count]);
+    for (word, value) in tables.header[HeaderWord::FirstSpan as usize..].iter().zip(spans) {
+        word.store(value as u64, Ordering::Relaxed);
     }
 }
 
@@ -97,14 +105,14 @@ fn write_cpus_and_distances(tables: &Tables, config: &YardConfig<'_>, layout: &L
         slot.store(node.0, Ordering::Relaxed);
     }
     for (at, slot) in tables.distances.iter().enumerate() {
-        let default = if at / layout.nodes == at % layout.nodes { 10 } else { 20 };
+        let default = if at / layout.counts.nodes == at % layout.counts.nodes { 10 } else { 20 };
         let distance = config.distances.map_or(default, |given| given[at]);
         slot.store(distance, Ordering::Relaxed);
     }
 }
 
 fn write_cache_groups(tables: &Tables, config: &YardConfig<'_>, layout: &Layout) -> Result<(), BootError> {
-    if config.cpus.iter().any(|node| node.index() >= layout.nodes) {
+    if config.cpus.iter().any(|node| node.index() >= layout.counts.nodes) {
         return Err(BootError::LayoutMismatch);
     }
     CacheGroups::of(config)?.for_each(|cpu, group| {
@@ -128,14 +136,12 @@ fn write_ranges(
         as_planned &= last <= range.start && range.start < range.end && range.end <= layout.frames.end;
         as_planned &= zone.index() < tables.zones.len();
         last = range.end;
-        if as_planned && at < tables.range_starts.len() {
-            tables.range_starts[at].store(range.start.0, Ordering::Relaxed);
-            tables.range_ends[at].store(range.end.0, Ordering::Relaxed);
-            tables.range_zones[at].store(zone.0, Ordering::Relaxed);
+        if let Some(entry) = tables.ranges.get(at).filter(|_| as_planned) {
+            entry.set(range, zone);
         }
         at += 1;
     });
-    if !as_planned || at != tables.range_starts.len() {
+    if !as_planned || at != tables.ranges.len() {
         return Err(BootError::LayoutMismatch);
     }
     for (range, id) in tables.ranges() {
@@ -220,73 +226,43 @@ fn write_pcps(tables: &Tables) {
     }
 }
 
-/// Writes the table of free memory, and from it the managed frames of each zone. One pass over the reserved ranges
-/// beside one over the table of memory, since both ascend.
+/// Writes the table of free memory, and from it the managed frames of each zone: cuts reserved ranges, which ascend by
+/// their starts and may overlap, out of memory, which ascends without overlap.
 fn write_free_ranges(
-    tables: Tables,
+    tables: &mut Tables,
     memory: &dyn MemorySource,
     geometry: Geometry,
     layout: &Layout,
-) -> Result<Tables, BootError> {
-    let mut count = 0;
-    let add = |free: PfnRange, zone: ZoneId| {
-        if let Some((start, end)) = tables.free_starts.get(count).zip(tables.free_ends.get(count)) {
-            start.store(free.start.0, Ordering::Relaxed);
-            end.store(free.end.0, Ordering::Relaxed);
+) -> Result<(), BootError> {
+    let (mut count, mut reserved_ranges) = (0, 0);
+    let mut add = |(free, zone): (PfnRange, ZoneId)| {
+        if let Some(entry) = tables.free.get(count).filter(|_| !free.is_empty()) {
+            entry.set(free, zone);
             tables.zones[zone.index()].deferred.add(free, geometry.max_order());
         }
-        count += 1;
+        count += usize::from(!free.is_empty());
     };
-    let mut cutter = FreeCutter::new(tables.ranges(), add);
-    let mut reserved_ranges = 0;
+    let mut ranges = tables.ranges();
+    // What is left of the current range of memory.
+    let mut rest = ranges.next();
     memory.for_each_reserved(&mut |reserved| {
         reserved_ranges += 1;
-        cutter.cut_out(reserved);
+        while let Some((range, zone)) = rest.filter(|(range, _)| range.start < reserved.end && !reserved.is_empty()) {
+            add((PfnRange { start: range.start, end: range.end.min(reserved.start) }, zone));
+            let behind = PfnRange { start: range.start.max(reserved.end), end: range.end };
+            rest = if behind.is_empty() { ranges.next() } else { Some((behind, zone)) };
+        }
     });
-    cutter.finish();
-    if reserved_ranges != layout.reserved || count > tables.free_starts.len() {
-        return Err(BootError::LayoutMismatch);
-    }
-    Ok(tables.with_free_ranges(count))
-}
-
-/// Cuts reserved ranges, which ascend by their starts and may overlap, out of memory, which ascends without overlap.
-struct FreeCutter<Memory, Add> {
-    memory: Memory,
-    /// The rest of the current range of memory.
-    rest: Option<(PfnRange, ZoneId)>,
-    add: Add,
-}
-
-impl<Memory: Iterator<Item = (PfnRange, ZoneId)>, Add: FnMut(PfnRange, ZoneId)> FreeCutter<Memory, Add> {
-    fn new(mut memory: Memory, add: Add) -> Self {
-        Self { rest: memory.next(), memory, add }
-    }
-
-    fn cut_out(&mut self, reserved: PfnRange) {
-        while let Some((rest, zone)) = self.rest.filter(|(rest, _)| rest.start < reserved.end && !reserved.is_empty()) {
-            let free = PfnRange { start: rest.start, end: rest.end.min(reserved.start) };
-            if !free.is_empty() {
-                (self.add)(free, zone);
-            }
-            let behind = PfnRange { start: rest.start.max(reserved.end), end: rest.end };
-            self.rest = if behind.is_empty() { self.memory.next() } else { Some((behind, zone)) };
-        }
-    }
-
-    fn finish(mut self) {
-        while let Some((rest, zone)) = self.rest {
-            (self.add)(rest, zone);
-            self.rest = self.memory.next();
-        }
-    }
+    rest.into_iter().chain(ranges).for_each(&mut add);
+    let as_planned = reserved_ranges == layout.counts.reserved;
+    tables.set_free_ranges(count).filter(|()| as_planned).ok_or(BootError::LayoutMismatch)
 }
 
 /// Gives the pageblocks of contiguous memory areas their type before anything in them is freed. Areas are initialised
 /// early even if the rest of the map is deferred, because a pageblock with a type promises initialised pages.
 fn mark_cma(bring_up: &BringUp<'_, impl Platform>, memory: &dyn MemorySource, mode: InitMode) -> Result<(), BootError> {
     let BringUp { tables, geometry, map, .. } = bring_up;
-    let blocks = PageblockMap::new(tables.pageblocks, map.range().start, *geometry);
+    let blocks = tables.pageblocks_of(map, *geometry);
     let max_order = geometry.max_order();
     let mut problem = None;
     let mut last_end = Pfn(0);
@@ -299,18 +275,12 @@ fn mark_cma(bring_up: &BringUp<'_, impl Platform>, memory: &dyn MemorySource, mo
             return;
         };
         last_end = area.end;
-        if let Some((start, end)) = tables.cma_starts.get(count).zip(tables.cma_ends.get(count)) {
-            start.store(area.start.0, Ordering::Relaxed);
-            end.store(area.end.0, Ordering::Relaxed);
+        if let Some(entry) = tables.cma.get(count) {
+            entry.set(area, zone);
         }
         count += 1;
-        let mut at: Pfn = area.start;
-        while at < area.end {
-            blocks.set(at, MigrateType::Cma);
-            at = at + blocks.pages();
-        }
-        let pages: PageCount = area.count();
-        tables.zones[zone.index()].facts.cma.fetch_add(pages.0, Ordering::Relaxed);
+        blocks.starts_in(area).for_each(|pageblock| blocks.set(pageblock, MigrateType::Cma));
+        tables.zones[zone.index()].facts.cma.fetch_add(area.count().0, Ordering::Relaxed);
         if mode != InitMode::Eager
             && let Some(missing) = bring_up.bring_up(area).not_backed
         {
@@ -319,7 +289,7 @@ fn mark_cma(bring_up: &BringUp<'_, impl Platform>, memory: &dyn MemorySource, mo
     });
     match problem {
         Some(problem) => Err(problem),
-        None if count != tables.cma_starts.len() => Err(BootError::LayoutMismatch),
+        None if count != tables.cma.len() => Err(BootError::LayoutMismatch),
         None => Ok(()),
     }
 }

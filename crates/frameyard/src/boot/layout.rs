@@ -4,10 +4,8 @@ use core::ptr::NonNull;
 
 use super::cache_groups::CacheGroups;
 use super::movable::{MovableStarts, movable_starts};
-use super::table_counts::TableCounts;
-use super::tables::{TABLES, Tables};
-use super::{BootError, MAX_NODES, MemorySource, YardConfig, ZoneLimits};
-use crate::control::TableSpan;
+use super::tables::{TableCounts, TablePlan, Tables};
+use super::{BootError, MAX_CPUS, MAX_NODES, MemorySource, YardConfig, ZoneLimits};
 use crate::page::Page;
 use crate::units::{ByteSize, Geometry, NodeId, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
 use crate::zone::PcpZone;
@@ -17,14 +15,11 @@ use crate::zone::transfer::batch_words;
 #[derive(Clone, Debug)]
 pub struct Layout {
     pub(super) frames: PfnRange,
-    pub(super) nodes: usize,
     pub(super) cutter: ZoneCutter,
     /// The frames reserved for devices; empty where there are none.
     pub(super) device_space: PfnRange,
-    /// How many reserved ranges there are.
-    pub(super) reserved: usize,
-    pub(super) spans: [TableSpan; TABLES],
-    control_bytes: usize,
+    pub(super) counts: TableCounts,
+    pub(super) plan: TablePlan,
     present: PageCount,
 }
 
@@ -42,17 +37,10 @@ impl ZoneCutter {
 
     /// The zone of a frame, and where that zone ends on its node.
     fn zone_at(&self, pfn: Pfn, node: NodeId) -> (ZoneId, Pfn) {
-        let movable = self.movable[node.index()];
-        let (kind, end) = if pfn >= movable {
-            (ZoneKind::Movable, Pfn(u64::MAX))
-        } else if pfn < self.limits[0] {
-            (ZoneKind::Dma, self.limits[0].min(movable))
-        } else if pfn < self.limits[1] {
-            (ZoneKind::Dma32, self.limits[1].min(movable))
-        } else {
-            (ZoneKind::Normal, movable)
-        };
-        (ZoneId::new(node, kind), end)
+        let below = [ZoneKind::Dma, ZoneKind::Dma32, ZoneKind::Normal].map(|kind| ZoneId::new(node, kind));
+        let zone = below.into_iter().find(|zone| self.limits_of(*zone).contains(pfn));
+        let zone = zone.unwrap_or(ZoneId::new(node, ZoneKind::Movable));
+        (zone, self.limits_of(zone).end)
     }
 
     /// The frames within a zone's limits, with or without memory (`arch_zone_lowest_possible_pfn` and
@@ -170,7 +158,7 @@ impl Layout {
         let found = survey(memory, config)?;
         match config.cpus.len() {
             0 => return Err(BootError::NoCpus),
-            1..=0x1_0000 => {}
+            1..=MAX_CPUS => {}
             count => return Err(BootError::TooManyCpus(count)),
         }
         let pairs = found.nodes * found.nodes;
@@ -197,10 +185,7 @@ impl Layout {
             ranges += 1;
             present[zone.index()] += range.count().0;
         });
-        let zones = present.into_iter().map(PageCount).map(|present| (present, planned_batch(config, present)));
-        let batch_words = batch_words(zones);
-        let groups = CacheGroups::of(config)?.count();
-        let with_devices = config.device_space.is_some_and(|space| !space.is_empty());
+        let zones = present.iter().map(|pages| (PageCount(*pages), planned_batch(config, PageCount(*pages))));
         let counts = TableCounts {
             geometry: config.geometry,
             frames: frames.count(),
@@ -209,13 +194,12 @@ impl Layout {
             ranges,
             reserved: found.reserved,
             cma: found.cma,
-            batch_words,
-            groups,
-            directories: usize::from(with_devices),
+            batch_words: batch_words(zones),
+            groups: CacheGroups::of(config)?.count(),
+            directories: usize::from(!device_space.is_empty()),
         };
-        let (spans, control_bytes) = counts.plan().ok_or(BootError::TooLarge)?;
-        let Survey { nodes, reserved, present, .. } = found;
-        Ok(Self { frames, nodes, cutter, device_space, reserved, spans, control_bytes, present: PageCount(present) })
+        let plan = counts.plan().ok_or(BootError::TooLarge)?;
+        Ok(Self { frames, cutter, device_space, counts, plan, present: PageCount(found.present) })
     }
 
     /// The frames that the memory map covers, in whole sections, holes included.
@@ -231,7 +215,7 @@ impl Layout {
     /// As for [`Tables::carve`]; the region is as large as the layout says.
     pub(crate) unsafe fn carve(&self, control: NonNull<u8>) -> Option<Tables> {
         // SAFETY: passed on to the caller; the spans were planned without overlap.
-        unsafe { Tables::carve(control, self.control_bytes, &self.spans) }
+        unsafe { Tables::carve(control, &self.plan) }
     }
 
     /// Frames of memory.
@@ -243,7 +227,7 @@ impl Layout {
     /// How many nodes the yard has.
     #[must_use]
     pub fn nodes(&self) -> u16 {
-        self.nodes as u16
+        self.counts.nodes as u16
     }
 
     /// Address space of the memory map; holes of it need no memory.
@@ -255,6 +239,6 @@ impl Layout {
     /// Size of the control region.
     #[must_use]
     pub fn control_bytes(&self) -> ByteSize {
-        ByteSize(self.control_bytes as u64)
+        ByteSize(self.plan.bytes as u64)
     }
 }

@@ -7,9 +7,7 @@ use crate::units::{Geometry, NodeId, PfnRange};
 impl<M: EarlyMemory, const INLINE: usize> MemorySource for Memblock<M, INLINE> {
     /// The whole frames of each region of memory; memory without a node counts as node 0.
     fn for_each_memory(&self, visit: &mut dyn FnMut(PfnRange, NodeId)) {
-        for (range, node) in self.pfn_ranges(NodeFilter::Any) {
-            visit(range, node);
-        }
+        self.pfn_ranges(NodeFilter::Any).for_each(|(range, node)| visit(range, node));
     }
 
     /// Every frame that a reserved region or a region marked no-map touches, in ascending order.

@@ -1,7 +1,7 @@
 //! Where the Movable zone of each node begins.
 
 use super::{BootError, MAX_NODES, MemorySource, MovableMemory, YardConfig};
-use crate::units::{PageCount, Pfn, ZoneKind};
+use crate::units::{PageCount, Pfn};
 
 /// First frame of each node's Movable zone; past the end of memory where it has none.
 pub(crate) type MovableStarts = [Pfn; MAX_NODES];
@@ -63,11 +63,8 @@ fn even_share(node_pages: &[u64; MAX_NODES], wanted: u64) -> u64 {
 /// The first frame that can be Movable: the start of the highest ordinary zone that has memory.
 fn lowest_movable(memory: &dyn MemorySource, config: &YardConfig<'_>) -> Pfn {
     let limits = config.zone_limits;
-    let starts = [
-        (ZoneKind::Normal, config.geometry.frame_of(limits.dma32.max(limits.dma))),
-        (ZoneKind::Dma32, config.geometry.frame_of(limits.dma)),
-    ];
+    let [dma_end, dma32_end] = [limits.dma, limits.dma32.max(limits.dma)].map(|limit| config.geometry.frame_of(limit));
     let mut end = Pfn(0);
     memory.for_each_memory(&mut |range, _| end = end.max(range.end));
-    starts.iter().map(|(_, start)| *start).find(|start| *start < end).unwrap_or(Pfn(0))
+    [dma32_end, dma_end].into_iter().find(|start| *start < end).unwrap_or(Pfn(0))
 }

@@ -1,19 +1,24 @@
-//! The tables of the control region, as one view.
+//! The tables of the control region: their sizes, their places, and a view of them.
+//!
+//! The header comes first, then the tables of the transfer mechanisms, then those that `tables!` declares, in its order.
 
 use core::ptr::NonNull;
 
-use super::claims::Claims;
-use crate::control::{ControlRegion, TableSpan};
-use crate::devices::DeviceTables;
+use super::claims::{Claims, words_for};
+use super::ranges::{RangeEntry, range_of, ranges_in};
+use super::{Poisoning, ZONE_CHOICES};
+use crate::control::{ControlRegion, TablePlanner, TableSpan};
+use crate::devices::{DeviceDirectory, DeviceSection, DeviceTables};
+use crate::memmap::MemMap;
 use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
-use crate::units::{CpuId, Geometry, NodeId, Pfn, PfnRange, ZoneId};
+use crate::units::{CpuId, Geometry, NodeId, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
 use crate::zone::pcp::PerCpuPages;
-use crate::zone::transfer::{TRANSFER_TABLES, TransferTables};
-use crate::zone::{AllocationMap, TransferCounters, Zone};
+use crate::zone::transfer::{self, TableSizes, TransferSpans, TransferTables};
+use crate::zone::{AllocationMap, PageblockMap, TransferCounters, Zone, ZoneView};
 
-/// Words of the header; the rest of it are table spans, two words each.
+/// Words of the header; the rest of it are the spans of the tables that `tables!` declares, two words each.
 #[derive(Clone, Copy)]
-pub(super) enum HeaderWord {
+pub(crate) enum HeaderWord {
     /// Written last: [`MAGIC`] once the yard is complete.
     Magic = 0,
     Version,
@@ -23,11 +28,11 @@ pub(super) enum HeaderWord {
     Nodes,
     Poisoning,
     Bytes,
-    /// Frames whose bytes were found damaged.
+    /// Blocks taken out of use because their bytes were damaged.
     PoisonHits,
     /// Requests that found no memory, by callers that did not expect it.
     Failures,
-    /// Per-CPU lists drained for a request that would have failed.
+    /// Times all per-CPU lists were drained for a request that would have failed.
     Drains,
     /// The content of the memory map's pages, and their initialiser: `MapContent` and `Initialiser`.
     MapInit,
@@ -38,87 +43,158 @@ pub(super) enum HeaderWord {
     /// The frames reserved for devices.
     DeviceStart,
     DeviceEnd,
-    FirstSpan = 16,
+    /// These six: see [`TableCounts`].
+    Cpus,
+    Ranges,
+    Reserved,
+    CmaAreas,
+    BatchWords,
+    Groups,
+    /// How many entries of the table of free memory are in use.
+    FreeRanges,
+    FirstSpan = 24,
 }
 
 pub(super) const HEADER_WORDS: usize = 96;
+const _: () = assert!(HeaderWord::FirstSpan as usize + 2 * TABLES <= HEADER_WORDS, "the header holds all spans");
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"frameyrd");
 /// The version of the layout, and the mechanisms that are compiled in: a build that lacks one must not attach.
-pub(super) const VERSION: u64 = 8 | crate::zone::transfer::COMPILED_IN << 32;
+pub(super) const VERSION: u64 = 9 | transfer::COMPILED_IN << 32;
 
-/// Which table.
-#[derive(Clone, Copy)]
-pub(super) enum TableId {
-    CpuNodes = 0,
-    HomePcps,
-    Distances,
-    Zonelists,
-    Zones,
-    Pcps,
-    Sections,
-    Pageblocks,
-    RangeStarts,
-    RangeEnds,
-    RangeZones,
-    FreeStarts,
-    FreeEnds,
-    CmaStarts,
-    CmaEnds,
-    Claims,
-    SkipHints,
-    TransferCounters,
-    AllocationMap,
-    /// The first of the transfer mechanisms' tables.
-    Transfer,
-    DeviceSections = TRANSFER_END as isize,
-    Devices,
+/// The numbers that table sizes follow from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TableCounts {
+    pub(super) geometry: Geometry,
+    /// Frames of the map, holes included: whole sections.
+    pub(super) frames: PageCount,
+    pub(super) nodes: usize,
+    pub(super) cpus: usize,
+    /// Ranges of memory, split at zone boundaries.
+    pub(super) ranges: usize,
+    pub(super) reserved: usize,
+    pub(super) cma: usize,
+    /// Words for what zones have once per batch of their memory.
+    pub(super) batch_words: usize,
+    /// Cache groups.
+    pub(super) groups: usize,
+    /// 1 if there is room for devices, else 0.
+    pub(super) directories: usize,
 }
 
-/// The first table behind those of the transfer mechanisms.
-const TRANSFER_END: usize = 19 + TRANSFER_TABLES;
-const _: () = assert!(
-    TableId::Transfer as usize + TRANSFER_TABLES == TRANSFER_END,
-    "the mechanisms' tables do not overlap others"
-);
-pub(super) const TABLES: usize = TableId::Devices as usize + 1;
-const _: () = assert!(HeaderWord::FirstSpan as usize + 2 * TABLES <= HEADER_WORDS, "the header holds all spans");
+impl TableCounts {
+    const fn sections(&self) -> usize {
+        self.frames.0 as usize >> self.geometry.section_pages_shift()
+    }
 
-/// All tables of a yard. Copyable; the tables outlive it by the contract of the yard's creation.
-#[derive(Clone, Copy)]
-pub(crate) struct Tables {
-    pub(super) header: &'static [AtomicU64],
-    pub(super) cpu_nodes: &'static [AtomicU16],
+    const fn pageblocks(&self) -> usize {
+        self.frames.0 as usize >> self.geometry.pageblock_order().0
+    }
+
+    pub(super) const fn zones(&self) -> usize {
+        self.nodes * ZoneKind::COUNT
+    }
+
+    /// The sizes that tables of transfer mechanisms follow from.
+    pub(super) const fn transfer(&self) -> TableSizes {
+        let Self { cpus, groups, batch_words, .. } = *self;
+        TableSizes { cpus, zones: self.zones(), groups, pageblocks: self.pageblocks(), batch_words }
+    }
+}
+
+/// Where all tables lie.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TablePlan {
+    transfer: TransferSpans,
+    pub(super) tables: [TableSpan; TABLES],
+    /// Size of the control region.
+    pub(super) bytes: usize,
+}
+
+/// Declares the tables behind those of the transfer mechanisms: their entries, and how many each has.
+macro_rules! tables {
+    ($counts:ident: $($(#[$doc:meta])* $name:ident: $entry:ty = $count:expr),+ $(,)?) => {
+        const TABLES: usize = [$(stringify!($name)),+].len();
+
+        /// All tables of a yard. Copyable; the tables outlive it by the contract of the yard's creation.
+        #[derive(Clone, Copy)]
+        pub(crate) struct Tables {
+            pub(super) header: &'static [AtomicU64],
+            /// The tables of the transfer mechanisms.
+            pub(crate) transfer: TransferTables,
+            $($(#[$doc])* pub(crate) $name: &'static [$entry],)+
+        }
+
+        impl TableCounts {
+            /// The place of each table; `None` if the region does not fit an address space, or links cannot name all
+            /// frames.
+            pub(super) const fn plan(&self) -> Option<TablePlan> {
+                let $counts = self;
+                let mut planner = TablePlanner::new();
+                if $counts.frames.0 >= u32::MAX as u64 || planner.table::<AtomicU64>(HEADER_WORDS).is_none() {
+                    return None;
+                }
+                let Some(transfer) = transfer::plan(&mut planner, &$counts.transfer()) else { return None };
+                let tables = [$(match planner.table::<$entry>($count) {
+                    Some(span) => span,
+                    None => return None,
+                }),+];
+                Some(TablePlan { transfer, tables, bytes: planner.bytes() })
+            }
+        }
+
+        impl Tables {
+            /// # Safety
+            ///
+            /// As for [`ControlRegion::new`] and [`ControlRegion::table`]: the plan is that of the yard.
+            pub(super) unsafe fn carve(base: NonNull<u8>, plan: &TablePlan) -> Option<Self> {
+                // SAFETY: passed on to the caller.
+                let region = unsafe { ControlRegion::new(base, plan.bytes) };
+                let mut spans = plan.tables.into_iter();
+                // SAFETY: the plan gives each table a span of its own, and each is carved with one type here.
+                unsafe {
+                    Some(Self {
+                        header: region.table(TableSpan { offset: 0, count: HEADER_WORDS })?,
+                        transfer: TransferTables::carve(&region, &plan.transfer)?,
+                        $($name: region.table(spans.next()?)?,)+
+                    })
+                }
+            }
+        }
+    };
+}
+
+// The allocation map is last, because it is the largest: a byte per frame, touched only where frames are allocated.
+tables! { counts:
+    /// The node of each CPU.
+    cpu_nodes: AtomicU16 = counts.cpus,
     /// For each CPU and zone choice: place of the lists it takes from first.
-    pub(crate) home_pcps: &'static [AtomicU32],
-    pub(super) distances: &'static [AtomicU8],
+    home_pcps: AtomicU32 = counts.cpus * ZONE_CHOICES,
+    distances: AtomicU8 = counts.nodes * counts.nodes,
     /// For each node, `1 + nodes × 4` words: how many zones, then the zones, nearest first.
-    pub(super) zonelists: &'static [AtomicU16],
-    pub(crate) zones: &'static [Zone],
-    /// A row of all zones for each CPU; lists of zones without memory are never touched.
-    pub(crate) pcps: &'static [PerCpuPages],
-    pub(crate) sections: &'static [AtomicU32],
-    pub(crate) pageblocks: &'static [AtomicU8],
-    pub(super) range_starts: &'static [AtomicU64],
-    pub(super) range_ends: &'static [AtomicU64],
-    pub(super) range_zones: &'static [AtomicU16],
-    /// The memory that was not reserved when the yard was created, cut as the ranges are.
-    pub(super) free_starts: &'static [AtomicU64],
-    pub(super) free_ends: &'static [AtomicU64],
+    zonelists: AtomicU16 = counts.nodes * Tables::zonelist_stride(counts.nodes),
+    zones: Zone = counts.zones(),
+    sections: AtomicU32 = counts.sections(),
+    pageblocks: AtomicU8 = counts.pageblocks(),
+    /// Memory, cut at zone boundaries, ascending.
+    ranges: RangeEntry = counts.ranges,
+    /// The memory that was not reserved when the yard was created, cut as the ranges are. A free range begins where memory
+    /// does, or where a reserved range ends. The rest is cut off at creation.
+    free: RangeEntry = counts.ranges.saturating_add(counts.reserved),
     /// The contiguous memory areas.
-    pub(super) cma_starts: &'static [AtomicU64],
-    pub(super) cma_ends: &'static [AtomicU64],
+    cma: RangeEntry = counts.cma,
     /// A bit for each maximum-order block; see [`Claims`].
-    pub(super) claims: &'static [AtomicU64],
-    /// A bit for each pageblock, 64 in a word: compaction passes it by.
-    pub(crate) skip_hints: &'static [AtomicU64],
-    /// A row of all zones for each CPU: what is counted of its lists.
-    pub(super) transfer_counters: &'static [TransferCounters],
+    claims: AtomicU64 = words_for(counts.frames.0 >> counts.geometry.max_order().0) as usize,
+    /// A bit for each pageblock, 64 in a word: compaction skips it.
+    skip_hints: AtomicU64 = counts.pageblocks().div_ceil(64),
+    /// All zones of each CPU; lists of zones without memory are never touched.
+    pcps: PerCpuPages = counts.cpus * counts.zones(),
+    /// All zones of each CPU: what is counted of its lists.
+    transfer_counters: TransferCounters = counts.cpus * counts.zones(),
+    /// Which sections lead to device memory.
+    device_sections: DeviceSection = counts.directories * counts.sections(),
+    device_directories: DeviceDirectory = counts.directories,
     /// A byte for each frame; see [`AllocationMap`].
-    pub(super) allocation_map: &'static [AtomicU8],
-    /// The tables of the transfer mechanisms.
-    pub(crate) transfer: TransferTables,
-    /// Device memory: which sections lead there, and the table of devices.
-    pub(crate) devices: DeviceTables,
+    allocation_map: AtomicU8 = counts.frames.0 as usize,
 }
 
 /// A section of the memory map: its zone, and whether it has memory.
@@ -174,69 +250,29 @@ impl SectionEntry {
 }
 
 impl Tables {
-    /// # Safety
-    ///
-    /// As for [`ControlRegion::new`] and [`ControlRegion::table`]: the spans are those of the yard's layout.
-    pub(super) unsafe fn carve(base: NonNull<u8>, bytes: usize, spans: &[TableSpan; TABLES]) -> Option<Self> {
-        // SAFETY: passed on to the caller.
-        let region = unsafe { ControlRegion::new(base, bytes) };
-        let span = |id: TableId| spans[id as usize];
-        let transfer = core::array::from_fn(|at| spans[TableId::Transfer as usize + at]);
-        // SAFETY: the layout gives each table a span of its own, and each is carved with one type here.
-        unsafe {
-            Some(Self {
-                header: region.table(TableSpan { offset: 0, count: HEADER_WORDS })?,
-                cpu_nodes: region.table(span(TableId::CpuNodes))?,
-                home_pcps: region.table(span(TableId::HomePcps))?,
-                distances: region.table(span(TableId::Distances))?,
-                zonelists: region.table(span(TableId::Zonelists))?,
-                zones: region.table(span(TableId::Zones))?,
-                pcps: region.table(span(TableId::Pcps))?,
-                sections: region.table(span(TableId::Sections))?,
-                pageblocks: region.table(span(TableId::Pageblocks))?,
-                range_starts: region.table(span(TableId::RangeStarts))?,
-                range_ends: region.table(span(TableId::RangeEnds))?,
-                range_zones: region.table(span(TableId::RangeZones))?,
-                free_starts: region.table(span(TableId::FreeStarts))?,
-                free_ends: region.table(span(TableId::FreeEnds))?,
-                cma_starts: region.table(span(TableId::CmaStarts))?,
-                cma_ends: region.table(span(TableId::CmaEnds))?,
-                claims: region.table(span(TableId::Claims))?,
-                skip_hints: region.table(span(TableId::SkipHints))?,
-                transfer_counters: region.table(span(TableId::TransferCounters))?,
-                allocation_map: region.table(span(TableId::AllocationMap))?,
-                transfer: TransferTables::carve(&region, &transfer)?,
-                devices: DeviceTables {
-                    sections: region.table(span(TableId::DeviceSections))?,
-                    directories: region.table(span(TableId::Devices))?,
-                },
-            })
-        }
+    /// Sets the number of ranges of free memory; `None` if there is no room for them.
+    pub(super) fn set_free_ranges(&mut self, count: usize) -> Option<()> {
+        self.word(HeaderWord::FreeRanges).store(count as u64, Ordering::Relaxed);
+        self.free = self.free.get(..count)?;
+        Some(())
     }
 
-    /// These tables with that many ranges of free memory, in the header too: the rest of their room stays unused.
-    pub(super) fn with_free_ranges(mut self, count: usize) -> Self {
-        for id in [TableId::FreeStarts, TableId::FreeEnds] {
-            let words = HeaderWord::FirstSpan as usize + 2 * id as usize;
-            self.header[words + 1].store(count as u64, Ordering::Relaxed);
-        }
-        self.free_starts = &self.free_starts[..count];
-        self.free_ends = &self.free_ends[..count];
-        self
-    }
-
-    pub(super) fn word(&self, word: HeaderWord) -> &'static AtomicU64 {
+    pub(crate) fn word(&self, word: HeaderWord) -> &'static AtomicU64 {
         &self.header[word as usize]
+    }
+
+    /// The value of a word of the header.
+    pub(crate) fn read(&self, word: HeaderWord) -> u64 {
+        self.word(word).load(Ordering::Relaxed)
     }
 
     /// The frames reserved for devices; empty if there are none.
     pub(crate) fn device_space(&self) -> PfnRange {
-        let pfn = |word| Pfn(self.word(word).load(Ordering::Relaxed));
-        PfnRange { start: pfn(HeaderWord::DeviceStart), end: pfn(HeaderWord::DeviceEnd) }
+        PfnRange { start: Pfn(self.read(HeaderWord::DeviceStart)), end: Pfn(self.read(HeaderWord::DeviceEnd)) }
     }
 
     pub(crate) fn nodes(&self) -> u16 {
-        (self.zones.len() / crate::units::ZoneKind::COUNT) as u16
+        (self.zones.len() / ZoneKind::COUNT) as u16
     }
 
     pub(crate) fn cpus(&self) -> u32 {
@@ -253,16 +289,15 @@ impl Tables {
 
     /// The lists of a CPU in a zone; `None` where the yard has no such CPU or zone.
     ///
-    /// The table has a row for each CPU, so a CPU beyond the yard's falls off its end.
+    /// The table ends with the last CPU, so a CPU beyond the yard's has no entry.
     #[inline(always)]
     pub(crate) fn pcp_of(&self, zone: ZoneId, cpu: CpuId) -> Option<&'static PerCpuPages> {
         self.pcps.get(cpu.index() * self.zones.len() + zone.index())
     }
 
-    /// What is counted of each CPU's lists in each zone, and how many zones there are.
-    #[inline(always)]
-    pub(crate) fn transfer_counters(&self) -> (&'static [TransferCounters], usize) {
-        (self.transfer_counters, self.zones.len())
+    /// The lists of all CPUs in a zone.
+    pub(crate) fn pcps_of(&self, zone: ZoneId) -> impl Iterator<Item = (CpuId, &'static PerCpuPages)> + use<> {
+        self.pcps.iter().skip(zone.index()).step_by(self.zones.len()).zip(0..).map(|(pcp, cpu)| (CpuId(cpu), pcp))
     }
 
     pub(crate) fn distance(&self, from: NodeId, to: NodeId) -> u8 {
@@ -272,7 +307,7 @@ impl Tables {
 
     /// How many words of the zonelist table a node has.
     pub(super) const fn zonelist_stride(nodes: usize) -> usize {
-        1 + nodes * super::ZONE_CHOICES
+        1 + nodes * ZONE_CHOICES
     }
 
     /// The populated zones in the order in which a request of a node's CPU looks at them.
@@ -283,61 +318,63 @@ impl Tables {
         list[1..=count].iter().map(|zone| ZoneId(zone.load(Ordering::Relaxed)))
     }
 
-    /// The ranges of memory, cut at zone borders, ascending.
+    /// The ranges of memory, cut at zone boundaries, ascending.
     pub(crate) fn ranges(&self) -> impl ExactSizeIterator<Item = (PfnRange, ZoneId)> + use<> {
-        let tables = *self;
-        (0..self.range_starts.len()).map(move |at| tables.range(at))
-    }
-
-    fn range(&self, at: usize) -> (PfnRange, ZoneId) {
-        let start = Pfn(self.range_starts[at].load(Ordering::Relaxed));
-        let end = Pfn(self.range_ends[at].load(Ordering::Relaxed));
-        (PfnRange { start, end }, ZoneId(self.range_zones[at].load(Ordering::Relaxed)))
+        self.ranges.iter().map(RangeEntry::get)
     }
 
     /// The contiguous memory areas, ascending.
     pub(crate) fn cma_areas(&self) -> impl ExactSizeIterator<Item = PfnRange> + use<> {
-        let pfn = |word: &AtomicU64| Pfn(word.load(Ordering::Relaxed));
-        let (starts, ends) = (self.cma_starts, self.cma_ends);
-        starts.iter().zip(ends).map(move |(start, end)| PfnRange { start: pfn(start), end: pfn(end) })
+        self.cma.iter().map(|area| area.get().0)
     }
 
     /// The range of memory that holds a frame, and its zone; `None` in a hole. Binary search.
     pub(crate) fn range_of(&self, pfn: Pfn) -> Option<(PfnRange, ZoneId)> {
-        let after = self.range_starts.partition_point(|start| start.load(Ordering::Relaxed) <= pfn.0);
-        let (range, zone) = self.range(after.checked_sub(1)?);
-        range.contains(pfn).then_some((range, zone))
+        range_of(self.ranges, pfn)
     }
 
     /// The parts of memory that lie in a range of frames, ascending. Binary search for the first.
     pub(crate) fn ranges_in(&self, frames: PfnRange) -> impl Iterator<Item = (PfnRange, ZoneId)> + use<> {
-        let tables = *self;
-        let first = self.range_ends.partition_point(|end| end.load(Ordering::Relaxed) <= frames.start.0);
-        (first..self.range_starts.len())
-            .map(move |at| tables.range(at))
-            .take_while(move |(range, _)| range.start < frames.end)
-            .map(move |(range, zone)| (range.intersection(frames), zone))
+        ranges_in(self.ranges, frames)
     }
 
-    /// The parts of a range of frames that were not reserved when the yard was created, ascending, cut at zone borders.
+    /// The parts of a range of frames that were not reserved when the yard was created, ascending, cut at zone boundaries.
     pub(crate) fn free_ranges_in(&self, frames: PfnRange) -> impl Iterator<Item = (PfnRange, ZoneId)> + use<> {
-        let tables = *self;
-        let first = self.free_ends.partition_point(|end| end.load(Ordering::Relaxed) <= frames.start.0);
-        (first..self.free_starts.len())
-            .map(move |at| tables.free_range(at))
-            .take_while(move |range| range.start < frames.end)
-            .filter_map(move |range| Some((range.intersection(frames), tables.range_of(range.start)?.1)))
+        ranges_in(self.free, frames)
     }
 
-    /// The ranges of memory that was not reserved when the yard was created, as they stand in the table.
-    pub(super) fn free_ranges(&self) -> impl Iterator<Item = PfnRange> + use<> {
-        let tables = *self;
-        (0..self.free_starts.len()).map(move |at| tables.free_range(at))
+    /// The tables of devices.
+    #[inline(always)]
+    pub(crate) fn devices(&self) -> DeviceTables {
+        DeviceTables { sections: self.device_sections, directories: self.device_directories }
     }
 
-    fn free_range(&self, at: usize) -> PfnRange {
-        let start = Pfn(self.free_starts[at].load(Ordering::Relaxed));
-        PfnRange { start, end: Pfn(self.free_ends[at].load(Ordering::Relaxed)) }
+    /// The types of the pageblocks of a map.
+    #[inline(always)]
+    pub(crate) fn pageblocks_of(&self, map: &MemMap, geometry: Geometry) -> PageblockMap<'static> {
+        PageblockMap::new(self.pageblocks, map.range().start, geometry)
+    }
+
+    /// A zone with what its operations need.
+    #[inline(always)]
+    pub(crate) fn zone_view<'a, P>(
+        &self,
+        id: ZoneId,
+        map: MemMap,
+        geometry: Geometry,
+        platform: &'a P,
+    ) -> ZoneView<'a, P> {
+        ZoneView {
+            id,
+            zone: &self.zones[id.index()],
+            map,
+            blocks: self.pageblocks_of(&map, geometry),
+            all_counters: (self.transfer_counters, self.zones.len()),
+            allocation_map: self.allocation_map(map.range().start),
+            geometry,
+            platform,
+            mechanisms: self.transfer,
+        }
     }
 
     /// The initialisers of the parts of the memory map.
@@ -357,28 +394,9 @@ impl Tables {
             .map_or(SectionEntry::ABSENT, |entry| SectionEntry::from_bits(entry.load(Ordering::Relaxed)))
     }
 
-    /// Counts an event of the whole yard.
-    pub(crate) fn count(&self, event: YardEvent) {
-        self.word(event.word()).fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// How often an event of the whole yard has happened.
-    pub(crate) fn counted(&self, event: YardEvent) -> u64 {
-        self.word(event.word()).load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn anchor(&self) -> Option<Pfn> {
-        // Acquire: pairs with the Release in `set_anchor`.
-        self.word(HeaderWord::Anchor).load(Ordering::Acquire).checked_sub(1).map(Pfn)
-    }
-
-    pub(crate) fn set_anchor(&self, from: Option<Pfn>, to: Option<Pfn>) -> Result<(), Option<Pfn>> {
-        let bits = |pfn: Option<Pfn>| pfn.map_or(0, |pfn| pfn.0 + 1);
-        // Release: pairs with the Acquire in `anchor`; a reader of the anchor sees what was written there before.
-        self.word(HeaderWord::Anchor)
-            .compare_exchange(bits(from), bits(to), Ordering::AcqRel, Ordering::Acquire)
-            .map(|_| ())
-            .map_err(|found| found.checked_sub(1).map(Pfn))
+    /// Counts an event of the whole yard, off the fast paths.
+    pub(crate) fn count(&self, event: HeaderWord) {
+        self.word(event).fetch_add(1, Ordering::Relaxed);
     }
 
     /// Begins a change of the policy; `None` while another is in progress.
@@ -388,12 +406,8 @@ impl Tables {
         word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok().then_some(PolicySwitch(word))
     }
 
-    pub(crate) fn poisoning(&self) -> super::Poisoning {
-        if self.word(HeaderWord::Poisoning).load(Ordering::Relaxed) == 0 {
-            super::Poisoning::Off
-        } else {
-            super::Poisoning::On
-        }
+    pub(crate) fn poisoning(&self) -> Poisoning {
+        if self.read(HeaderWord::Poisoning) == 0 { Poisoning::Off } else { Poisoning::On }
     }
 }
 
@@ -404,23 +418,5 @@ impl Drop for PolicySwitch {
     fn drop(&mut self) {
         // Release: pairs with the Acquire in `begin_switch`.
         self.0.store(0, Ordering::Release);
-    }
-}
-
-/// Events of the whole yard, all off the fast paths.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum YardEvent {
-    PoisonHit,
-    Failure,
-    Drain,
-}
-
-impl YardEvent {
-    fn word(self) -> HeaderWord {
-        match self {
-            Self::PoisonHit => HeaderWord::PoisonHits,
-            Self::Failure => HeaderWord::Failures,
-            Self::Drain => HeaderWord::Drains,
-        }
     }
 }

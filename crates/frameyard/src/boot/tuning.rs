@@ -6,7 +6,7 @@
 use super::{BootError, Tables};
 use crate::platform::Platform;
 use crate::sync::{AtomicU64, Ordering};
-use crate::units::{CpuId, Geometry, NodeId, PageCount, ZoneId, ZoneKind};
+use crate::units::{Geometry, NodeId, PageCount, ZoneId, ZoneKind};
 use crate::zone::{
     PcpSizes, PcpSizing, PcpZone, SharedMinimum, WatermarkOptions, WatermarkOptionsError, Zone, ZoneSizing,
     lowmem_reserve,
@@ -68,7 +68,7 @@ impl Tables {
             let low = zone.watermark(crate::zone::WatermarkLevel::Low);
             let sizes = sizing.sizes(geometry, PcpZone { managed: zone.managed(), low, local_cpus, online_cpus });
             let huge_high = huge_high(geometry, sizes);
-            for pcp in (0..online_cpus).filter_map(|cpu| self.pcp_of(id, CpuId(cpu))) {
+            for (_, pcp) in self.pcps_of(id) {
                 let mut lists = pcp.lock(platform);
                 // Read under the lock: a change of policy locks the lists afterwards.
                 lists.set_limits(zone.policy(), sizes.high, huge_high, sizes.batch);

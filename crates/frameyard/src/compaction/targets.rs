@@ -1,7 +1,7 @@
 //! The free scanner, and the targets: isolated free blocks that contents move to.
 
 use super::Compaction;
-use crate::boot::{Poisoning, YardEvent};
+use crate::boot::{HeaderWord, Poisoning};
 use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
 use crate::units::{MigrateType, ORDER_SLOTS, Order, Pfn, PfnRange};
@@ -98,7 +98,7 @@ impl<P: Platform> Compaction<'_, P> {
         }
         let page = self.view.page(pfn);
         page.set_tag(page.tag().with_state(FrameState::Poisoned));
-        self.tables.count(YardEvent::PoisonHit);
+        self.tables.count(HeaderWord::PoisonHits);
         false
     }
 

@@ -11,7 +11,7 @@
 
 use super::init::{SHORT_WAIT_ROUNDS, WAIT_ROUNDS};
 use super::{AllocError, Yard, ZoneShortage};
-use crate::boot::{Poisoning, YardEvent, home_slot};
+use crate::boot::{HeaderWord, Poisoning, home_slot};
 use crate::gfp::Gfp;
 use crate::page::FrameState;
 use crate::platform::{Activity, Platform};
@@ -164,9 +164,9 @@ impl<P: Platform> Yard<P> {
         match self.search(request) {
             Some(pfn) => self.finish_allocation(pfn, order, migrate_type, gfp),
             None => {
-                self.wake_compaction(self.eligible_zones(request), order, gfp.highest_zone());
+                self.wake_compaction(self.zones_for(request.node, request.gfp), order, gfp.highest_zone());
                 if !gfp.contains(Gfp::NOWARN) {
-                    self.tables.count(YardEvent::Failure);
+                    self.tables.count(HeaderWord::Failures);
                 }
                 Err(self.out_of_memory(order, gfp, node))
             }
@@ -192,33 +192,25 @@ impl<P: Platform> Yard<P> {
     /// stores, and tries again. Then drains per-CPU lists and gives up high-atomic reserves, if the request may wait,
     /// and tries again.
     fn search(&self, request: Request) -> Option<Pfn> {
+        let down_to_min = || self.search_zones(request, WatermarkLevel::Min, request.reserves());
         self.search_zones(request.above_low(), WatermarkLevel::Low, request.no_reserves())
-            .or_else(|| self.search_zones(request, WatermarkLevel::Min, request.reserves()))
-            .or_else(|| {
-                if !self.collect_kept(request) {
-                    return None;
-                }
-                self.search_zones(request, WatermarkLevel::Min, request.reserves())
-            })
+            .or_else(down_to_min)
+            .or_else(|| if self.collect_kept(request) { down_to_min() } else { None })
             .or_else(|| {
                 if !request.may_wait() {
                     return None;
                 }
-                self.tables.count(YardEvent::Drain);
+                self.tables.count(HeaderWord::Drains);
                 self.drain_all();
                 self.unreserve_highatomic(request);
-                self.search_zones(request, WatermarkLevel::Min, request.reserves())
+                down_to_min()
             })
-    }
-
-    fn eligible_zones(&self, request: Request) -> impl Iterator<Item = ZoneId> {
-        self.zones_for(request.node, request.gfp)
     }
 
     /// One walk over the zonelist (`get_page_from_freelist`).
     fn search_zones(&self, request: Request, mark: WatermarkLevel, reserves: Reserves) -> Option<Pfn> {
         let mut preferred = None;
-        for id in self.eligible_zones(request) {
+        for id in self.zones_for(request.node, request.gfp) {
             let view = self.zone_view(id);
             let first = *preferred.get_or_insert(id);
             let above = || self.is_above(view, request, mark, reserves);
@@ -248,7 +240,7 @@ impl<P: Platform> Yard<P> {
     /// anything was.
     fn collect_kept(&self, request: Request) -> bool {
         let mut kept = false;
-        for view in self.eligible_zones(request).map(|id| self.zone_view(id)) {
+        for view in self.zones_for(request.node, request.gfp).map(|id| self.zone_view(id)) {
             if transfer::holds_blocks_racy(view) {
                 kept = true;
                 // A collection that stalls leaves at most a few batches behind.
@@ -321,7 +313,7 @@ impl<P: Platform> Yard<P> {
     }
 
     fn unreserve_highatomic(&self, request: Request) {
-        for id in self.eligible_zones(request) {
+        for id in self.zones_for(request.node, request.gfp) {
             if self.tables.zones[id.index()].reserved_highatomic_racy().0 > 0 {
                 self.zone_view(id).lock().unreserve_highatomic(request.migrate_type);
             }
@@ -340,9 +332,7 @@ impl<P: Platform> Yard<P> {
             // SAFETY: the block has left its list and is not allocated yet: it is the caller's.
             && let Some(damaged) = unsafe { poison::damaged(&self.platform, self.geometry, pfn, order) }
         {
-            let page = self.map.page(pfn, &self.platform);
-            page.set_tag(page.tag().with_state(FrameState::Poisoned));
-            self.tables.count(YardEvent::PoisonHit);
+            self.retire_damaged(pfn);
             return Err(AllocError::Poisoned { pfn: damaged, block: pfn, order });
         }
         // SAFETY: as above.

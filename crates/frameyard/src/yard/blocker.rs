@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::owners::OwnerKind;
+use crate::owners::{Block, OwnerKind};
 use crate::page::FrameState;
 use crate::units::{Order, Pfn, PfnRange, named};
 
@@ -69,6 +69,11 @@ pub struct Blocker {
 }
 
 impl Blocker {
+    /// A block that no owner counts the users of.
+    pub(super) const fn new(block: Block, state: FrameState, why: BlockedBy) -> Self {
+        Self { pfn: block.pfn, order: block.order, state, owner: OwnerKind::NONE, why }
+    }
+
     /// The frames of the block.
     #[must_use]
     pub fn frames(self) -> PfnRange {

@@ -3,47 +3,33 @@
 //! A block allocated from an area carries the type Cma in its allocation-map entry, which no other allocated block
 //! does. So a release tells it apart from a movable block that merely lies in the area.
 
-use core::fmt;
-
 use super::{AllocError, CmaAreas, FreeError, Yard};
 use crate::gfp::Gfp;
 use crate::owners::Owners;
 use crate::page::FrameState;
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
+use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange, errors};
 use crate::zone::CmaEvents;
 
-/// Why frames were not given back to a contiguous memory area. Nothing has changed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum CmaReleaseError {
-    /// The range is empty, or does not lie in one area.
-    NotInAnArea(PfnRange),
-    /// The block at this frame was not allocated from an area.
-    NotFromAnArea {
-        /// The frame.
-        pfn: Pfn,
-        /// What it is.
-        state: FrameState,
-    },
-    /// The range does not begin and end with allocated blocks.
-    Free(FreeError),
-}
-
-impl fmt::Display for CmaReleaseError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotInAnArea(range) => write!(f, "{range} does not lie in a contiguous memory area"),
-            Self::NotFromAnArea { pfn, state } => {
-                write!(f, "{pfn} is {state} and was not allocated from its contiguous memory area")
-            }
-            Self::Free(error) => fmt::Display::fmt(error, f),
-        }
+errors! {
+    /// Why a contiguous memory area did not take frames back. Nothing has changed.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    #[non_exhaustive]
+    pub enum CmaReleaseError {
+        /// The range is empty, or does not lie in one area.
+        NotInAnArea(range: PfnRange) = "{range} does not lie in a contiguous memory area",
+        /// The block at this frame was not allocated from an area.
+        NotFromAnArea {
+            /// The frame.
+            pfn: Pfn,
+            /// What it is.
+            state: FrameState,
+        } = "{pfn} is {state} and was not allocated from its contiguous memory area",
+        /// The range does not begin and end with allocated blocks.
+        Free(error: FreeError) = "{error}",
     }
 }
-
-impl core::error::Error for CmaReleaseError {}
 
 impl<P: Platform> Yard<P> {
     /// Takes `count` frames that begin at a multiple of `2^align` out of an area, or any area, and has owners move the

@@ -8,96 +8,43 @@ use crate::compaction::{
 use crate::gfp::Gfp;
 use crate::owners::Owners;
 use crate::platform::Platform;
+use crate::sync::{AtomicU64, Ordering};
 use crate::units::{MigrateType, NodeId, Order, PageCount, ZoneId, ZoneKind};
 use crate::zone::transfer::{self, Collect};
-use crate::zone::{CompactEvent, MAX_DEFER_SHIFT, Zone};
+use crate::zone::{CompactEvent, FreeShape, MAX_DEFER_SHIFT, ZoneView};
 
 /// The pageblocks that one step of the background compactor scans, by both scanners together.
 const STEP_BLOCKS: u64 = 64;
 
-/// What the zone remembers and counts about compaction; empty where there is no such zone.
+/// What a zone remembers and counts about compaction; empty where there is no such zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CompactStatistics {
-    /// Allocations that compacted for themselves, counted at the zone that they preferred (`compact_stall`).
-    pub stalls: u64,
-    /// Those of them that got a block then (`compact_success`).
-    pub successes: u64,
-    /// Those of them that did not (`compact_fail`).
-    pub failures: u64,
-    /// Pages scanned by migrate scanners (`compact_migrate_scanned`).
-    pub migrate_scanned: u64,
-    /// Pages scanned by free scanners (`compact_free_scanned`).
-    pub free_scanned: u64,
-    /// Frames isolated by owners, and free frames taken for them (`compact_isolated`).
-    pub isolated: u64,
-    /// Frames whose contents were moved (`pgmigrate_success`).
-    pub migrated: u64,
-    /// Frames isolated and not moved (`pgmigrate_fail`).
-    pub migrate_failed: u64,
-    /// Times a pinned frame was met.
-    pub pinned: u64,
-    /// Times an unmovable frame was met.
-    pub unmovable: u64,
-    /// Times the background compactor found something to do (`compact_daemon_wake`).
-    pub daemon_wakes: u64,
-    /// Pages scanned by its migrate scanner (`compact_daemon_migrate_scanned`).
-    pub daemon_migrate_scanned: u64,
-    /// Pages scanned by its free scanner (`compact_daemon_free_scanned`).
-    pub daemon_free_scanned: u64,
+    events: [u64; CompactEvent::COUNT],
     /// Attempts since the last failure.
     pub considered: u32,
     /// Of `2^defer_shift` attempts one is made.
     pub defer_shift: u32,
     /// The lowest order that failed and was not made since; `None` while none failed. Lower orders are not deferred.
     pub order_failed: Option<Order>,
-    /// Pageblocks that the scanners pass by.
+    /// Pageblocks that the scanners skip.
     pub skipped_pageblocks: u64,
-    /// Whether scanners go on where earlier ones stopped, rather than at the zone's ends.
+    /// Whether scanners continue where earlier ones stopped, rather than at the zone's ends.
     pub positions_cached: bool,
 }
 
-/// How often requests took blocks of another type, by the type asked for and the type taken from
-/// (the kernel's event `mm_page_alloc_extfrag`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ExtfragEvents {
-    fallbacks: [[u64; MigrateType::PER_CPU]; MigrateType::PER_CPU],
-    conversions: [[u64; MigrateType::PER_CPU]; MigrateType::PER_CPU],
-}
-
-impl ExtfragEvents {
-    /// Requests of type `asked` that were served from blocks of type `taken_from`; 0 for types that never fall back.
+impl CompactStatistics {
+    /// The count of an event.
     #[must_use]
-    pub fn fallbacks(&self, asked: MigrateType, taken_from: MigrateType) -> u64 {
-        Self::cell(&self.fallbacks, asked, taken_from)
+    pub fn count(&self, event: CompactEvent) -> u64 {
+        self.events[event as usize]
     }
-
-    /// Pageblocks of type `taken_from` that became `asked` for it.
-    #[must_use]
-    pub fn conversions(&self, asked: MigrateType, taken_from: MigrateType) -> u64 {
-        Self::cell(&self.conversions, asked, taken_from)
-    }
-
-    fn cell(
-        matrix: &[[u64; MigrateType::PER_CPU]; MigrateType::PER_CPU],
-        asked: MigrateType,
-        taken_from: MigrateType,
-    ) -> u64 {
-        matrix.get(asked.index()).and_then(|row| row.get(taken_from.index())).copied().unwrap_or(0)
-    }
-}
-
-/// The outcome of compaction for an allocation.
-pub(super) struct DirectCompaction {
-    pub(super) result: CompactResult,
-    /// The zone that had a block, to be told whether the request got it.
-    pub(super) zone: Option<ZoneId>,
 }
 
 impl<P: Platform> Yard<P> {
     /// A step for a request that found no block of that order (`kcompactd_do_work`).
     fn compact_for_waiter(
         &self,
-        zone: ZoneId,
+        view: ZoneView<'_, P>,
         order: Order,
         highest_zone: ZoneKind,
         owners: &Owners<'_>,
@@ -108,13 +55,13 @@ impl<P: Platform> Yard<P> {
             limit: Some(self.step()),
             ..CompactRequest::for_order(order, CompactEffort::Sync)
         };
-        let outcome = self.compaction().zone(zone, request, owners);
+        let outcome = self.compaction().zone(view.id, request, owners);
         if !matches!(outcome.result, CompactResult::Unfinished | CompactResult::Stalled) {
-            self.tables.zones[zone.index()].compaction.forget_wanted();
+            view.zone.compaction.forget_wanted();
         }
         if matches!(outcome.result, CompactResult::Complete | CompactResult::PartialSkipped) {
             // Buddies of what is free may be on the lists of any CPU.
-            self.zone(zone).drain();
+            self.zone(view.id).drain();
         }
         outcome
     }
@@ -127,16 +74,16 @@ impl<P: Platform> Yard<P> {
             limit: Some(self.step()),
             ..CompactRequest::for_order(order, CompactEffort::Sync)
         };
-        for zone in self.zones_of(node) {
-            let state = &self.tables.zones[zone.index()].compaction;
-            let compaction = self.compaction_of(zone, request, owners);
+        for view in self.zones_of(node) {
+            let state = &view.zone.compaction;
+            let compaction = self.compaction_of(view, request, owners);
             if !compaction.is_scattered() || state.is_resting() {
                 continue;
             }
             let before = compaction.score();
-            let outcome = self.compaction().zone(zone, request, owners);
+            let outcome = self.compaction().zone(view.id, request, owners);
             let at_end = matches!(outcome.result, CompactResult::Complete | CompactResult::PartialSkipped);
-            if (at_end && self.compaction_of(zone, request, owners).score() >= before)
+            if (at_end && self.compaction_of(view, request, owners).score() >= before)
                 || matches!(outcome.result, CompactResult::Contended | CompactResult::Skipped | CompactResult::Stalled)
             {
                 state.rest(1 << MAX_DEFER_SHIFT);
@@ -150,7 +97,8 @@ impl<P: Platform> Yard<P> {
         PageCount(STEP_BLOCKS << self.geometry.pageblock_order().0)
     }
 
-    /// Compacts the zones that could serve an allocation, until one has a block (`try_to_compact_pages`).
+    /// Compacts the zones that could serve an allocation, until one has a block (`try_to_compact_pages`). Returns the best
+    /// result, and the zone that has a block.
     pub(super) fn compact_for_allocation(
         &self,
         zones: impl Iterator<Item = ZoneId>,
@@ -158,16 +106,16 @@ impl<P: Platform> Yard<P> {
         gfp: Gfp,
         effort: CompactEffort,
         owners: &Owners<'_>,
-    ) -> DirectCompaction {
+    ) -> (CompactResult, Option<ZoneId>) {
         let mut best = CompactResult::Skipped;
         for zone in zones {
             let outcome = self.compaction().zone(zone, CompactRequest::for_allocation(order, gfp, effort), owners);
             best = best.max(outcome.result);
             if outcome.result == CompactResult::Success {
-                return DirectCompaction { result: best, zone: Some(zone) };
+                return (best, Some(zone));
             }
         }
-        DirectCompaction { result: best, zone: None }
+        (best, None)
     }
 
     /// Tells the background compactor that a request found no block (`wakeup_kcompactd`).
@@ -177,18 +125,18 @@ impl<P: Platform> Yard<P> {
         }
     }
 
-    fn compaction_of<'a>(&'a self, zone: ZoneId, request: CompactRequest, owners: &'a Owners<'a>) -> Compaction<'a, P> {
-        Compaction::new(self.zone_view(zone), self.tables, self.poisoning, owners, request)
+    fn compaction_of<'a>(
+        &'a self,
+        view: ZoneView<'a, P>,
+        request: CompactRequest,
+        owners: &'a Owners<'a>,
+    ) -> Compaction<'a, P> {
+        Compaction::new(view, self.tables, self.poisoning, owners, request)
     }
 
     /// The zones of a node that have memory.
-    fn zones_of(&self, node: NodeId) -> impl Iterator<Item = ZoneId> {
-        let zones = ZoneKind::ALL.into_iter().map(move |kind| ZoneId::new(node, kind));
-        zones.filter(move |zone| node.0 < self.nodes() && self.is_populated(*zone))
-    }
-
-    fn populated_zone(&self, zone: ZoneId) -> Option<&Zone> {
-        self.is_populated(zone).then(|| &self.tables.zones[zone.index()])
+    fn zones_of(&self, node: NodeId) -> impl Iterator<Item = ZoneView<'_, P>> {
+        self.populated_zones().filter(move |view| view.id.node() == node)
     }
 }
 
@@ -204,29 +152,25 @@ impl<'y, P: Platform> YardCompaction<'y, P> {
     pub fn zone(self, zone: ZoneId, request: CompactRequest, owners: &Owners<'_>) -> CompactOutcome {
         let yard = self.yard;
         let nothing = |result| CompactOutcome { result, ..CompactOutcome::default() };
-        if !yard.is_populated(zone) {
-            return nothing(CompactResult::Skipped);
-        }
-        let state = &yard.tables.zones[zone.index()].compaction;
+        let Some(view) = yard.zone(zone).populated() else { return nothing(CompactResult::Skipped) };
+        let state = &view.zone.compaction;
         // The depot may hold the missing frames. A collection that stalls leaves at most a few batches behind.
-        let _ = transfer::collect(yard.zone_view(zone), Collect::All);
-        let Some(order) = request.order else { return yard.compaction_of(zone, request, owners).run() };
+        let _ = transfer::collect(view, Collect::All);
+        let compaction = yard.compaction_of(view, request, owners);
+        let Some(order) = request.order else { return compaction.run() };
         if order > yard.geometry.max_order() {
             return nothing(CompactResult::Skipped);
         }
-        if request.effort != CompactEffort::Full
-            && request.caller != CompactCaller::Proactive
-            && state.is_deferred(order)
-        {
+        let proactive = request.caller == CompactCaller::Proactive;
+        if request.effort != CompactEffort::Full && !proactive && state.is_deferred(order) {
             return nothing(CompactResult::Deferred);
         }
-        let compaction = yard.compaction_of(zone, request, owners);
         if let Some(result) = compaction.unsuitable() {
             return nothing(result);
         }
         let outcome = compaction.run();
         match outcome.result {
-            _ if request.caller == CompactCaller::Proactive => {}
+            _ if proactive => {}
             CompactResult::Success => state.order_can_be_made(order),
             CompactResult::Complete | CompactResult::PartialSkipped if request.effort != CompactEffort::Async => {
                 state.defer(order);
@@ -239,9 +183,9 @@ impl<'y, P: Platform> YardCompaction<'y, P> {
     /// Compacts all zones of a node (a write to the kernel's `/proc/sys/vm/compact_memory`); returns the sum of the
     /// outcomes. A node that does not exist has no zones.
     pub fn node(self, node: NodeId, owners: &Owners<'_>) -> CompactOutcome {
-        let yard = self.yard;
-        yard.zones_of(node)
-            .map(|zone| yard.compaction().zone(zone, CompactRequest::WHOLE_ZONE, owners))
+        let zones = self.yard.zones_of(node);
+        zones
+            .map(|view| self.zone(view.id, CompactRequest::WHOLE_ZONE, owners))
             .fold(CompactOutcome::default(), CompactOutcome::and)
     }
 
@@ -253,15 +197,15 @@ impl<'y, P: Platform> YardCompaction<'y, P> {
     pub fn background(self, node: NodeId, owners: &Owners<'_>) -> Option<CompactOutcome> {
         let yard = self.yard;
         let mut done: Option<CompactOutcome> = None;
-        for zone in yard.zones_of(node) {
-            let state = &yard.tables.zones[zone.index()].compaction;
-            let _ = transfer::collect(yard.zone_view(zone), Collect::InBackground);
+        for view in yard.zones_of(node) {
+            let state = &view.zone.compaction;
+            let _ = transfer::collect(view, Collect::InBackground);
             if state.take_flush() {
-                yard.compaction_of(zone, CompactRequest::WHOLE_ZONE, owners).forget_hints();
+                yard.compaction_of(view, CompactRequest::WHOLE_ZONE, owners).forget_hints();
             }
             if let Some((order, highest)) = state.wanted() {
                 state.count(CompactEvent::DaemonWake, 1);
-                let outcome = yard.compact_for_waiter(zone, order, highest, owners);
+                let outcome = yard.compact_for_waiter(view, order, highest, owners);
                 done = Some(done.unwrap_or_default().and(outcome));
             }
         }
@@ -273,7 +217,7 @@ impl<'y, P: Platform> YardCompaction<'y, P> {
     /// ([`watermark_boost_factor`](crate::watermarks::WatermarkOptions::watermark_boost_factor)), until the reclaimer
     /// calls [`take_boosts_back`](Self::take_boosts_back). A node that does not exist has no zones.
     pub fn announce_reclaimer(self, node: NodeId) {
-        self.yard.zones_of(node).for_each(|zone| self.yard.tables.zones[zone.index()].is_reclaimed_from_now_on());
+        self.yard.zones_of(node).for_each(|view| view.zone.is_reclaimed_from_now_on());
     }
 
     /// Ends the watermark boosts of a node's zones, and has the background compactor make whole pageblocks of the free
@@ -284,11 +228,11 @@ impl<'y, P: Platform> YardCompaction<'y, P> {
     pub fn take_boosts_back(self, node: NodeId) -> PageCount {
         let yard = self.yard;
         let mut lowered = PageCount(0);
-        for zone in yard.zones_of(node) {
-            let boost = yard.tables.zones[zone.index()].boost();
+        for view in yard.zones_of(node) {
+            let boost = view.zone.boost();
             if boost.0 > 0 {
-                yard.zone_view(zone).lock().take_boost_back(boost);
-                yard.wake_compaction(core::iter::once(zone), yard.geometry.pageblock_order(), ZoneKind::Movable);
+                view.lock().take_boost_back(boost);
+                yard.wake_compaction(core::iter::once(view.id), yard.geometry.pageblock_order(), ZoneKind::Movable);
                 lowered += boost;
             }
         }
@@ -301,56 +245,40 @@ impl<'y, P: Platform> YardZone<'y, P> {
     /// request fails for lack of memory, towards 1000 because free memory is in small blocks; −1000 where it does not
     /// fail. `None` where there is no such zone or order. Reads the counts of all free lists without a lock.
     pub fn fragmentation_index(self, order: Order) -> Option<i64> {
-        let Self { yard, id: zone } = self;
-        let max_order = yard.geometry.max_order();
-        let zone = yard.populated_zone(zone).filter(|_| order <= max_order)?;
-        Some(fragmentation(zone.free_shape_racy(order, max_order), order))
+        Some(fragmentation(self.free_shape(order)?, order))
     }
 
     /// The part of a zone's free memory in blocks too small for an order, in thousandths (the kernel's
     /// `unusable_index`); 1000 where nothing is free. `None` where there is no such zone or order.
     pub fn unusable_index(self, order: Order) -> Option<u64> {
-        let Self { yard, id: zone } = self;
-        let max_order = yard.geometry.max_order();
-        let zone = yard.populated_zone(zone).filter(|_| order <= max_order)?;
-        Some(unusable(zone.free_shape_racy(order, max_order), order))
+        Some(unusable(self.free_shape(order)?, order))
     }
 
-    /// How often requests in a zone took blocks of another type, by type; empty where there is no such zone.
-    pub fn extfrag_events(self) -> ExtfragEvents {
-        let Self { yard, id: zone } = self;
-        let Some(zone) = yard.populated_zone(zone) else { return ExtfragEvents::default() };
-        let counters = &zone.events().extfrag;
-        let read = |matrix: &[[crate::sync::AtomicU64; MigrateType::PER_CPU]; MigrateType::PER_CPU]| {
-            core::array::from_fn(|asked| {
-                core::array::from_fn(|from| matrix[asked][from].load(crate::sync::Ordering::Relaxed))
-            })
-        };
-        ExtfragEvents { fallbacks: read(&counters.fallbacks), conversions: read(&counters.conversions) }
+    fn free_shape(self, order: Order) -> Option<FreeShape> {
+        let max_order = self.yard.geometry.max_order();
+        let view = self.populated().filter(|_| order <= max_order)?;
+        Some(view.zone.free_shape_racy(order, max_order))
+    }
+
+    /// Requests of type `asked` that were served from blocks of type `taken_from` (the kernel's event
+    /// `mm_page_alloc_extfrag`); 0 for types that never fall back, and where there is no such zone.
+    pub fn fallbacks(self, asked: MigrateType, taken_from: MigrateType) -> u64 {
+        self.populated().map_or(0, |view| cell(&view.zone.events().extfrag.fallbacks, asked, taken_from))
+    }
+
+    /// Pageblocks of type `taken_from` that became `asked` for such a request.
+    pub fn conversions(self, asked: MigrateType, taken_from: MigrateType) -> u64 {
+        self.populated().map_or(0, |view| cell(&view.zone.events().extfrag.conversions, asked, taken_from))
     }
 
     /// What is remembered and counted of a zone's compaction; nothing where there is no such zone.
     pub fn compaction(self) -> CompactStatistics {
-        let Self { yard, id } = self;
-        let Some(zone) = yard.populated_zone(id) else { return CompactStatistics::default() };
-        let state = &zone.compaction;
+        let Some(view) = self.populated() else { return CompactStatistics::default() };
+        let (state, span) = (&view.zone.compaction, view.zone.span());
         let (considered, defer_shift) = state.deferral();
-        let hints = SkipHints::new(yard.tables.skip_hints, yard.map.range().start, yard.geometry);
-        let span = zone.span();
+        let hints = SkipHints::new(self.yard.tables.skip_hints, view.map.range().start, view.geometry);
         CompactStatistics {
-            stalls: state.counted(CompactEvent::Stall),
-            successes: state.counted(CompactEvent::Success),
-            failures: state.counted(CompactEvent::Fail),
-            migrate_scanned: state.counted(CompactEvent::MigrateScanned),
-            free_scanned: state.counted(CompactEvent::FreeScanned),
-            isolated: state.counted(CompactEvent::Isolated),
-            migrated: state.counted(CompactEvent::Migrated),
-            migrate_failed: state.counted(CompactEvent::MigrateFailed),
-            pinned: state.counted(CompactEvent::Pinned),
-            unmovable: state.counted(CompactEvent::Unmovable),
-            daemon_wakes: state.counted(CompactEvent::DaemonWake),
-            daemon_migrate_scanned: state.counted(CompactEvent::DaemonMigrateScanned),
-            daemon_free_scanned: state.counted(CompactEvent::DaemonFreeScanned),
+            events: state.all_counted(),
             considered,
             defer_shift,
             order_failed: state.order_failed(),
@@ -358,4 +286,13 @@ impl<'y, P: Platform> YardZone<'y, P> {
             positions_cached: state.cached_migrate(1) > span.start || state.cached_free() > span.start,
         }
     }
+}
+
+fn cell(
+    counters: &[[AtomicU64; MigrateType::PER_CPU]; MigrateType::PER_CPU],
+    asked: MigrateType,
+    taken_from: MigrateType,
+) -> u64 {
+    let counter = counters.get(asked.index()).and_then(|of_asked| of_asked.get(taken_from.index()));
+    counter.map_or(0, |counter| counter.load(Ordering::Relaxed))
 }

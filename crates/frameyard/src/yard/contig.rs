@@ -25,14 +25,13 @@
 //!   [`IDLE_ROUNDS`] such rounds in a row. So it ends however long the range is.
 
 use super::{AllocError, BlockedBy, Blocker, Yard};
-use crate::boot::Poisoning;
 use crate::gfp::Gfp;
-use crate::owners::{Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind, Owners, ReclaimRequest};
+use crate::owners::{Block, FrameOwner, MigrateMode, MigrateProblem, Owners, ReclaimRequest};
 use crate::page::FrameState;
 use crate::platform::Platform;
-use crate::units::{MigrateType, PageCount, Pfn, PfnRange, ZoneId};
+use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange, ZoneId};
 use crate::zone::transfer::{self, Collect, Quiescence, TransferStalled};
-use crate::zone::{RangeBlocked, RangeLists, pieces, poison};
+use crate::zone::{RangeBlocked, RangeLists};
 
 mod obstacle;
 mod search;
@@ -66,13 +65,12 @@ impl<'y, P: Platform> Isolation<'y, P> {
     ///
     /// The first pageblock that is isolated already. Those before it have their types back.
     fn new(yard: &'y Yard<P>, zone: ZoneId, range: PfnRange) -> Result<Self, Pfn> {
-        let mut isolation = Self { yard, zone, range: PfnRange { start: range.start, end: range.start } };
-        while isolation.range.end < range.end {
-            let at = isolation.range.end;
-            if !Self::isolate(yard, zone, at) {
-                return Err(at);
+        let mut isolation = Self { yard, zone, range: PfnRange { end: range.start, ..range } };
+        for pageblock in yard.pageblocks().starts_in(range) {
+            if !Self::isolate(yard, zone, pageblock) {
+                return Err(pageblock);
             }
-            isolation.range.end = at + yard.pageblocks().pages();
+            isolation.range.end = pageblock + yard.pageblocks().pages();
         }
         Ok(isolation)
     }
@@ -97,10 +95,8 @@ impl<'y, P: Platform> Isolation<'y, P> {
 
 impl<P: Platform> Drop for Isolation<'_, P> {
     fn drop(&mut self) {
-        let mut at = self.range.start;
-        while at < self.range.end {
-            self.yard.zone_view(self.zone).lock().unisolate_pageblock(at);
-            at = at + self.yard.pageblocks().pages();
+        for pageblock in self.yard.pageblocks().starts_in(self.range) {
+            self.yard.zone_view(self.zone).lock().unisolate_pageblock(pageblock);
         }
     }
 }
@@ -146,9 +142,7 @@ impl<P: Platform> Yard<P> {
         owners: &Owners<'_>,
     ) -> Result<PfnRange, AllocError> {
         let (zone, pageblocks) = self.zone_of_contiguous(range)?;
-        if gfp.contains(Gfp::ZERO) && self.platform.frame_bytes(range.start).is_none() {
-            return Err(AllocError::NoFrameBytes(range.start));
-        }
+        self.check_zeroing(range, gfp)?;
         if let Some(obstacle) = self.first_obstacle(range, migrate_type, owners) {
             return Err(AllocError::Blocked(obstacle));
         }
@@ -162,19 +156,7 @@ impl<P: Platform> Yard<P> {
         self.empty_and_take(&isolation, range, migrate_type, owners).map_err(AllocError::Blocked)?;
         drop(isolation);
         drop(quiescence);
-        if self.poisoning == Poisoning::On
-            && let Err(AllocError::Poisoned { pfn, block, order }) = self.check_range(range)
-        {
-            return Err(AllocError::Poisoned { pfn, block, order });
-        }
-        if gfp.contains(Gfp::ZERO) {
-            for (pfn, order) in pieces(range, self.geometry.max_order()) {
-                // SAFETY: the range has left the free lists and is not allocated yet: it is the caller's.
-                unsafe { poison::zero(&self.platform, self.geometry, pfn, order) };
-            }
-        }
-        self.mark_pieces(range, migrate_type);
-        Ok(range)
+        self.finish_range(range, migrate_type, gfp)
     }
 
     /// The zone of a range that may be allocated, and the pageblocks that it lies in.
@@ -183,11 +165,10 @@ impl<P: Platform> Yard<P> {
             return Err(AllocError::Empty);
         }
         let hole = |pfn| {
-            let (order, state) = (crate::units::Order::ZERO, FrameState::Interior);
-            let hole = Blocker { pfn, order, state, owner: OwnerKind::NONE, why: BlockedBy::Hole };
+            let hole = Blocker::new(Block { pfn, order: Order::ZERO }, FrameState::Interior, BlockedBy::Hole);
             AllocError::Blocked(self.devices().page(pfn).map_or(hole, |page| {
-                let (pfn, order) = (page.head(), page.order());
-                Blocker { pfn, order, state: FrameState::Device, why: BlockedBy::Device, ..hole }
+                let block = Block { pfn: page.head(), order: page.order() };
+                Blocker::new(block, FrameState::Device, BlockedBy::Device)
             }))
         };
         let (memory, zone) = self.tables.range_of(range.start).ok_or(hole(range.start))?;
@@ -207,8 +188,7 @@ impl<P: Platform> Yard<P> {
     /// The blocker that reports a pageblock isolated by another request.
     fn isolated_by_another(&self, pfn: Pfn) -> Blocker {
         let state = self.stats().frame(pfn).map_or(FrameState::Interior, |info| info.state);
-        let order = self.geometry.pageblock_order();
-        Blocker { pfn, order, state, owner: OwnerKind::NONE, why: BlockedBy::Busy }
+        Blocker::new(Block { pfn, order: self.geometry.pageblock_order() }, state, BlockedBy::Busy)
     }
 
     /// Moves all blocks out of a range of isolated pageblocks, and takes the range.
@@ -232,8 +212,8 @@ impl<P: Platform> Yard<P> {
             idle = if round.in_the_way < fewest { 0 } else { idle + 1 };
             fewest = fewest.min(round.in_the_way);
             if idle == IDLE_ROUNDS {
-                let (owner, why) = (OwnerKind::NONE, BlockedBy::Busy);
-                return Err(round.blocked.unwrap_or(Blocker { pfn, order, state, owner, why }));
+                let busy = Blocker::new(Block { pfn, order }, state, BlockedBy::Busy);
+                return Err(round.blocked.unwrap_or(busy));
             }
             if idle > 0 {
                 (0..LOOKS).for_each(|look| self.platform.relax((idle - 1) * LOOKS + look));
@@ -258,12 +238,8 @@ impl<P: Platform> Yard<P> {
                 Cover::Passing(blocker) => round.note(blocker),
                 Cover::Owned(block, kind) => {
                     let Some(owner) = owners.of(kind) else { continue };
-                    let why = match self.move_block(isolation, owner, block, owners) {
-                        Ok(()) => continue,
-                        Err(why) => why,
-                    };
-                    let Block { pfn, order } = block;
-                    let blocker = Blocker { pfn, order, state: FrameState::Counted, owner: kind, why };
+                    let Err(why) = self.move_block(isolation, owner, block, owners) else { continue };
+                    let blocker = Blocker { owner: kind, ..Blocker::new(block, FrameState::Counted, why) };
                     match why {
                         BlockedBy::Unmovable | BlockedBy::OutOfMemory => return Err(blocker),
                         _ => round.note(blocker),

@@ -2,9 +2,11 @@
 
 use super::bulk::BulkFree;
 use super::{CountedBlocks, FreeError, Yard};
+use crate::boot::HeaderWord;
 use crate::owners::Adoption;
 use crate::page::{CountedPage, Counts, FrameState, Link, Tag};
 use crate::platform::Platform;
+use crate::sync::Ordering;
 use crate::units::{Order, Pfn};
 
 impl<P: Platform> Yard<P> {
@@ -167,15 +169,20 @@ impl<'y, P: Platform> CountedBlocks<'y, P> {
 
     /// The frame that owners have agreed to find their state at; `None` while there is none.
     pub fn anchor(self) -> Option<Pfn> {
-        self.yard.tables.anchor()
+        // Acquire: pairs with the Release in `set_anchor`.
+        self.yard.tables.word(HeaderWord::Anchor).load(Ordering::Acquire).checked_sub(1).map(Pfn)
     }
 
-    /// Agrees on a frame at which owners find their state, in whichever process; `None` takes it away.
+    /// Agrees on a frame at which owners of all processes find their state; `None` removes it.
     ///
     /// # Errors
     ///
-    /// What stands there, where that is not `from`; nothing has changed then.
+    /// The frame agreed on, where that is not `from`; nothing has changed then.
     pub fn set_anchor(self, from: Option<Pfn>, to: Option<Pfn>) -> Result<(), Option<Pfn>> {
-        self.yard.tables.set_anchor(from, to)
+        let bits = |pfn: Option<Pfn>| pfn.map_or(0, |pfn| pfn.0 + 1);
+        let word = self.yard.tables.word(HeaderWord::Anchor);
+        // Release: pairs with the Acquire in `anchor`; a reader of the anchor sees what was written there before.
+        let changed = word.compare_exchange(bits(from), bits(to), Ordering::AcqRel, Ordering::Acquire);
+        changed.map(|_| ()).map_err(|found| found.checked_sub(1).map(Pfn))
     }
 }

@@ -10,7 +10,7 @@ impl<P: Platform> Yard<P> {
     pub(super) fn page_map(&self) -> PageMap<'_, P> {
         PageMap {
             map: self.map,
-            tables: self.tables.devices,
+            tables: self.tables.devices(),
             geometry: self.geometry,
             space: self.device_space,
             part_order: self.device_part,

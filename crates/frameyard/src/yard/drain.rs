@@ -7,47 +7,53 @@ use super::{Yard, YardLists, YardZone};
 use crate::platform::Platform;
 use crate::sync::is_broken;
 use crate::units::{CpuId, ZoneId, ZoneKind};
+use crate::zone::pcp::PerCpuPages;
 use crate::zone::transfer::{self, Collect};
-use crate::zone::{PcpSizing, WatermarkOptions};
+use crate::zone::{PcpSizing, WatermarkOptions, ZoneView};
 
 impl<P: Platform> Yard<P> {
     /// Drains all lists.
     pub fn drain_all(&self) {
-        for zone in 0..self.tables.zones.len() {
-            self.zone(ZoneId(zone as u16)).drain();
-        }
+        self.populated_zones().for_each(|view| self.zone(view.id).drain());
     }
 
-    pub(super) fn is_populated(&self, zone: ZoneId) -> bool {
-        let has_memory = zone.kind() != ZoneKind::Device;
-        has_memory && self.tables.zones.get(zone.index()).is_some_and(|zone| !zone.span().is_empty())
+    /// The zones with memory.
+    pub(super) fn populated_zones(&self) -> impl Iterator<Item = ZoneView<'_, P>> {
+        (0..self.tables.zones.len()).filter_map(|zone| self.zone(ZoneId(zone as u16)).populated())
     }
 }
 
 impl<'y, P: Platform> YardZone<'y, P> {
+    /// The zone with what its operations need; `None` where it has no memory.
+    pub(super) fn populated(self) -> Option<ZoneView<'y, P>> {
+        let zone = self.yard.tables.zones.get(self.id.index())?;
+        let has_memory = self.id.kind() != ZoneKind::Device && !zone.span().is_empty();
+        has_memory.then(|| self.yard.zone_view(self.id))
+    }
+
+    /// The lists of a CPU; `None` where the zone has no memory or the CPU does not exist.
+    pub(super) fn lists_of(self, cpu: CpuId) -> Option<&'y PerCpuPages> {
+        self.yard.tables.pcp_of(self.id, cpu).filter(|_| self.populated().is_some())
+    }
+
     /// Drains the lists of one CPU in one zone. A CPU or zone that has none is drained already.
     pub fn drain_cpu(self, cpu: CpuId) {
-        let Self { yard, id: zone } = self;
-        let Some(pcp) = yard.tables.pcp_of(zone, cpu).filter(|_| yard.is_populated(zone)) else { return };
+        let Some((pcp, view)) = self.lists_of(cpu).zip(self.populated()) else { return };
         // A list that looks empty needs no lock: what arrives later is not this drain's.
         if !pcp.is_empty_racy() {
-            pcp.lock(&yard.platform).drain(yard.zone_view(zone));
+            pcp.lock(&self.yard.platform).drain(view);
         }
     }
 
-    /// Drains the lists of all CPUs in one zone, and what is kept between them and the free lists.
+    /// Drains the lists of all CPUs in one zone, and what the transfer policy stores between them and the free lists.
     pub fn drain(self) {
-        let Self { yard, id: zone } = self;
-        if !yard.is_populated(zone) {
-            return;
-        }
-        let view = yard.zone_view(zone);
-        for pcp in (0..yard.cpus).filter_map(|cpu| yard.tables.pcp_of(zone, CpuId(cpu))) {
-            // Where batches move on without the zone lock, one may be on its way from lists that look empty: their lock is
-            // what ends that.
+        let Some(view) = self.populated() else { return };
+        for (_, pcp) in self.yard.tables.pcps_of(self.id) {
+            // Where batches move without the zone lock, one may be in transit from lists that look empty: taking their
+            // lock ends that.
             let moves_on = transfer::moves_past_zone_lock(view.zone) && !is_broken!(EmptyListsNotLocked);
             if !pcp.is_empty_racy() || moves_on {
-                pcp.lock(&yard.platform).drain(view);
+                pcp.lock(&self.yard.platform).drain(view);
             }
         }
         // A transfer that stalls has at most a few batches in transit, as a CPU that frees has.
@@ -58,10 +64,7 @@ impl<'y, P: Platform> YardZone<'y, P> {
 impl<'y, P: Platform> YardLists<'y, P> {
     /// Drains the lists of one CPU in all zones.
     pub fn drain_cpu(self, cpu: CpuId) {
-        let yard = self.yard;
-        for zone in 0..yard.tables.zones.len() {
-            yard.zone(ZoneId(zone as u16)).drain_cpu(cpu);
-        }
+        self.yard.populated_zones().for_each(|view| self.yard.zone(view.id).drain_cpu(cpu));
     }
 
     /// Sizes all per-CPU lists. Safe while other CPUs allocate: lists above a new limit shrink as they are used.

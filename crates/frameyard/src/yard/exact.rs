@@ -1,8 +1,7 @@
 //! Counts that are no power of two, ranges of free frames, and splitting blocks.
 
 use super::{AllocError, FreeError, Yard};
-use crate::boot::Poisoning;
-use crate::boot::YardEvent;
+use crate::boot::{HeaderWord, Poisoning};
 use crate::gfp::Gfp;
 use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
@@ -101,9 +100,7 @@ impl<P: Platform> Yard<P> {
             Some((memory, zone)) if range.end <= memory.end => zone,
             _ => return Err(AllocError::NotOneZone(range)),
         };
-        if gfp.contains(Gfp::ZERO) && self.platform.frame_bytes(range.start).is_none() {
-            return Err(AllocError::NoFrameBytes(range.start));
-        }
+        self.check_zeroing(range, gfp)?;
         if !self.ensure_initialised(range) {
             return Err(AllocError::NotInitialised(range));
         }
@@ -117,6 +114,22 @@ impl<P: Platform> Yard<P> {
             _ => Err(blocked),
         });
         taken.map_err(|RangeBlocked { head, state, order }| AllocError::InUse { head, order, state })?;
+        self.finish_range(range, migrate_type, gfp)
+    }
+
+    /// Refuses to zero frames whose bytes the platform does not map.
+    pub(super) fn check_zeroing(&self, range: PfnRange, gfp: Gfp) -> Result<(), AllocError> {
+        let zeroes = !gfp.contains(Gfp::ZERO) || self.platform.frame_bytes(range.start).is_some();
+        if zeroes { Ok(()) } else { Err(AllocError::NoFrameBytes(range.start)) }
+    }
+
+    /// Checks a range that has left the free lists for damage, zeroes it if requested, and marks it allocated.
+    pub(super) fn finish_range(
+        &self,
+        range: PfnRange,
+        migrate_type: MigrateType,
+        gfp: Gfp,
+    ) -> Result<PfnRange, AllocError> {
         if self.poisoning == Poisoning::On {
             self.check_range(range)?;
         }
@@ -130,9 +143,16 @@ impl<P: Platform> Yard<P> {
         Ok(range)
     }
 
+    /// Takes a damaged block, which the caller holds exclusively, out of use.
+    pub(super) fn retire_damaged(&self, pfn: Pfn) {
+        let page = self.map.page(pfn, &self.platform);
+        page.set_tag(page.tag().with_state(FrameState::Poisoned));
+        self.tables.count(HeaderWord::PoisonHits);
+    }
+
     /// Checks a range that was just taken for damage. Damaged blocks go out of use, the rest is freed.
     #[cold]
-    pub(super) fn check_range(&self, range: PfnRange) -> Result<(), AllocError> {
+    fn check_range(&self, range: PfnRange) -> Result<(), AllocError> {
         let blocks = || pieces(range, self.geometry.max_order());
         // SAFETY: the caller has just taken the range and has not allocated it yet.
         let damaged = |pfn: Pfn, order: Order| unsafe { poison::damaged(&self.platform, self.geometry, pfn, order) };
@@ -140,9 +160,7 @@ impl<P: Platform> Yard<P> {
         let Some((pfn, block, order)) = first else { return Ok(()) };
         for (pfn, order) in blocks() {
             if damaged(pfn, order).is_some() {
-                let page = self.map.page(pfn, &self.platform);
-                page.set_tag(page.tag().with_state(FrameState::Poisoned));
-                self.tables.count(YardEvent::PoisonHit);
+                self.retire_damaged(pfn);
             } else {
                 self.free_block(pfn, order);
             }

@@ -113,14 +113,7 @@ impl<'y, P: Platform> Frames<'y, P> {
         self.for_each_block(|pfn, tag| {
             self.yard.allocation_map.mark_allocated(&self.yard.platform, pfn, tag.order(), tag.migrate_type());
         });
-        self.into_owned_range()
-    }
-
-    /// Forgets the guard without changing the frames. The caller takes care of them.
-    fn into_owned_range(self) -> PfnRange {
-        let range = self.range;
-        mem::forget(self);
-        range
+        self.into_raw()
     }
 
     /// Ends the guard's ownership of all blocks, and calls `leave` with each block and its tag.
@@ -144,7 +137,7 @@ impl<'y, P: Platform> Frames<'y, P> {
     /// [`from_raw`](Self::from_raw) frees them. For guards that hold their yard in another way than by reference.
     #[must_use = "the frames stay allocated"]
     pub fn into_raw(self) -> PfnRange {
-        self.into_owned_range()
+        mem::ManuallyDrop::new(self).range
     }
 
     /// Rebuilds the guard that [`into_raw`](Self::into_raw) gave up.
@@ -166,14 +159,15 @@ impl<'y, P: Platform> Frames<'y, P> {
     ///
     /// Where that is not so.
     pub unsafe fn from_range(yard: &'y Yard<P>, range: PfnRange) -> Self {
-        yard.own(range).expect("the frames are allocated, and nobody else frees them")
+        yard.own(range).expect("the frames are allocated, and no other code frees them")
     }
 
-    /// Splits the frames into single ones, each with an owner of its own.
+    /// Splits the frames into single ones, each with a guard of its own. Dropping the iterator frees those that it has not
+    /// returned.
     pub fn into_single_frames(self) -> impl Iterator<Item = Frames<'y, P>> {
-        let yard = self.yard;
-        let mut at = self.range.start;
-        while at < self.range.end {
+        let (yard, range) = (self.yard, self.range);
+        let mut at = range.start;
+        while at < range.end {
             let tag = yard.map.page(at, &yard.platform).tag();
             let single = Tag::new(FrameState::Owned, Order::ZERO, tag.migrate_type(), tag.zone());
             // The head last: its tag covers the block until then, so every frame stays in some block.
@@ -182,32 +176,14 @@ impl<'y, P: Platform> Frames<'y, P> {
             }
             at = at + tag.order().pages();
         }
-        SingleFrames { yard, rest: self.into_owned_range() }
-    }
-}
-
-/// Guarded single frames that the iterator has not returned yet; dropping it frees the rest.
-struct SingleFrames<'y, P: Platform> {
-    yard: &'y Yard<P>,
-    rest: PfnRange,
-}
-
-impl<'y, P: Platform> Iterator for SingleFrames<'y, P> {
-    type Item = Frames<'y, P>;
-
-    fn next(&mut self) -> Option<Frames<'y, P>> {
-        if self.rest.is_empty() {
-            return None;
-        }
-        let range = PfnRange::new(self.rest.start, PageCount(1));
-        self.rest.start = range.end;
-        Some(Frames { yard: self.yard, range })
-    }
-}
-
-impl<P: Platform> Drop for SingleFrames<'_, P> {
-    fn drop(&mut self) {
-        self.for_each(drop);
+        let mut guard = self;
+        core::iter::from_fn(move || {
+            // The closure owns the guard itself, not a copy of its range: the guard frees what is left.
+            let rest = &mut guard;
+            let first = PfnRange::new(rest.range.start, PageCount(u64::from(!rest.range.is_empty())));
+            rest.range.start = first.end;
+            (!first.is_empty()).then_some(Frames { yard, range: first })
+        })
     }
 }
 

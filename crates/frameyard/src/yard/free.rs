@@ -69,38 +69,28 @@ impl<P: Platform> Yard<P> {
     /// Pushes a block that the caller holds exclusively onto the caller's list.
     #[inline(always)]
     fn push_to_list(&self, cpu: CpuId, index: u32, list: ListId, order: Order, zone: ZoneId) {
-        if let Some(pcp) = self.tables.pcp_of(zone, cpu)
-            && let Some(mut lists) = pcp.try_lock(&self.platform, zone, cpu)
-        {
-            lists.count_free(list);
-            if !lists.push(list, order, index) {
-                self.push_overflowing(lists, index, list, zone);
-            }
-        } else if cpu.0 >= self.cpus {
-            self.push_to_list_folded(index, list, order, zone);
-        } else {
-            self.push_to_list_near(cpu, index, list, order, zone);
+        match self.tables.pcp_of(zone, cpu).and_then(|pcp| pcp.try_lock(&self.platform, zone, cpu)) {
+            Some(lists) => self.push_locked(lists, index, list, order, zone),
+            None => self.push_to_list_near(cpu, index, list, order, zone),
         }
     }
 
-    /// As [`push_to_list`](Self::push_to_list), where the caller's lists are locked.
-    #[cold]
-    #[inline(never)]
-    fn push_to_list_near(&self, cpu: CpuId, index: u32, list: ListId, order: Order, zone: ZoneId) {
-        let Some(mut lists) = self.try_lock_lists_near(self.zone_view(zone), cpu) else {
-            return self.insert(index, order, zone);
-        };
+    #[inline(always)]
+    fn push_locked(&self, mut lists: LockedPcp<'_, P>, index: u32, list: ListId, order: Order, zone: ZoneId) {
         lists.count_free(list);
         if !lists.push(list, order, index) {
             self.push_overflowing(lists, index, list, zone);
         }
     }
 
-    /// As [`push_to_list`](Self::push_to_list), for a CPU that the yard does not know.
+    /// As [`push_to_list`](Self::push_to_list), where the caller's lists are locked, or the yard does not know its CPU.
     #[cold]
     #[inline(never)]
-    fn push_to_list_folded(&self, index: u32, list: ListId, order: Order, zone: ZoneId) {
-        self.push_to_list(self.cpu(), index, list, order, zone);
+    fn push_to_list_near(&self, cpu: CpuId, index: u32, list: ListId, order: Order, zone: ZoneId) {
+        match self.try_lock_lists_near(self.zone_view(zone), CpuId(cpu.0 % self.cpus)) {
+            Some(lists) => self.push_locked(lists, index, list, order, zone),
+            None => self.insert(index, order, zone),
+        }
     }
 
     #[cold]
@@ -187,19 +177,14 @@ impl<P: Platform> Yard<P> {
                 None => FreeProblem::OutOfRange,
             };
         }
-        let tag = self.tag_at(pfn);
+        let (tag, max_order) = (self.tag_at(pfn), self.geometry.max_order());
         match tag.state() {
-            FrameState::BuddyFree | FrameState::PerCpu | FrameState::HeldFree | FrameState::InTransit => {
-                FreeProblem::AlreadyFree(tag.state())
-            }
+            state if is_free(state) => FreeProblem::AlreadyFree(state),
             // Freed and allocated again between the check and this: the caller's block is gone.
             FrameState::Allocated if tag.order() == order => FreeProblem::AlreadyFree(FrameState::InTransit),
-            FrameState::Allocated if order <= self.geometry.max_order() && !pfn.is_aligned(order) => {
-                FreeProblem::Misaligned
-            }
+            FrameState::Allocated if order <= max_order && !pfn.is_aligned(order) => FreeProblem::Misaligned,
             FrameState::Allocated => FreeProblem::OtherOrder { allocated: tag.order() },
             FrameState::Interior => {
-                let max_order = self.geometry.max_order();
                 let (head, tag) = covering_block(max_order, pfn, |pfn| self.tag_at(pfn));
                 match tag.state() {
                     // No block covers memory for a moment while free blocks merge.
@@ -207,14 +192,16 @@ impl<P: Platform> Yard<P> {
                         FreeProblem::AlreadyFree(FrameState::InTransit)
                     }
                     FrameState::Interior => FreeProblem::Hole,
-                    state @ (FrameState::BuddyFree
-                    | FrameState::PerCpu
-                    | FrameState::HeldFree
-                    | FrameState::InTransit) => FreeProblem::AlreadyFree(state),
+                    state if is_free(state) => FreeProblem::AlreadyFree(state),
                     state => FreeProblem::InsideBlock { head, order: tag.order(), state },
                 }
             }
             state => FreeProblem::NotAllocated(state),
         }
     }
+}
+
+/// Whether a block of that state is free, on whichever list, or in transit to one.
+const fn is_free(state: FrameState) -> bool {
+    matches!(state, FrameState::BuddyFree | FrameState::PerCpu | FrameState::HeldFree | FrameState::InTransit)
 }

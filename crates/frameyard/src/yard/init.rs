@@ -124,16 +124,7 @@ impl<P: Platform> Yard<P> {
     /// Whether all memory of a range is initialised.
     fn is_initialised(&self, range: PfnRange) -> bool {
         let blocks = self.pageblocks();
-        self.tables.ranges_in(range).all(|(memory, _)| {
-            let mut at = blocks.start_of(memory.start);
-            while at < memory.end {
-                if !blocks.has_memory(at) {
-                    return false;
-                }
-                at = at + blocks.pages();
-            }
-            true
-        })
+        self.tables.ranges_in(range).all(|(memory, _)| blocks.starts_in(memory).all(|at| blocks.has_memory(at)))
     }
 }
 
@@ -152,8 +143,7 @@ impl<'y, P: Platform> YardInit<'y, P> {
     pub fn finish(self) -> Result<(), InitError> {
         let yard = self.yard;
         let tuning = yard.tuning.ok_or(InitError::NotTheCreator)?;
-        let passed = yard.bring_up().pass(yard.map_init.jobs, Grain::Section).map_err(InitError::from);
-        let passed = passed.and_then(|()| yard.wait_for_others());
+        let passed = yard.bring_up().pass(yard.map_init.jobs, Grain::Section).and_then(|()| yard.wait_for_others());
         // The initialised part counts, even after an error.
         let sizing = (yard.map_init.pcp_reset == PcpReset::On).then_some(tuning.sizing);
         let tuned = yard.tables.set_watermarks(yard.geometry, &tuning.watermarks);

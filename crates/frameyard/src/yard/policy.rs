@@ -7,41 +7,27 @@
 //! Last it collects and merges what the old policy's mechanism holds. Only one change is in progress at a time: two that wrote
 //! their policies in turns would leave zones with different policies.
 
-use core::fmt;
-
 use super::Yard;
 use crate::platform::Platform;
 use crate::sync::is_broken;
-use crate::units::{CpuId, ZoneId};
+use crate::units::{ZoneId, errors};
 use crate::zone::ZonePolicy;
 use crate::zone::transfer::{self, Collect, Mechanism, TransferStalled};
 
-/// Why a policy was not changed, or not all the way.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum PolicyError {
-    /// Another change is in progress. Nothing has changed.
-    Busy,
-    /// The policy has changed, but a transfer under the old one did not finish in time in this zone: not everything that the old
-    /// mechanism held is merged yet. Setting the policy again continues.
-    Stalled(ZoneId),
-    /// The mechanism of that policy is not compiled in. Nothing has changed.
-    NotBuilt(ZonePolicy),
-}
-
-impl fmt::Display for PolicyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Busy => f.write_str("another change of the policy is in progress: try again"),
-            Self::Stalled(zone) => {
-                write!(f, "a transfer in {zone} has not finished under the old policy: set the policy again")
-            }
-            Self::NotBuilt(policy) => write!(f, "the policy {policy} is not compiled into this build"),
-        }
+errors! {
+    /// Why a policy was not changed, or not completely.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    #[non_exhaustive]
+    pub enum PolicyError {
+        /// Another change is in progress. Nothing has changed.
+        Busy = "another change of the policy is in progress: try again",
+        /// The policy has changed, but a transfer under the old one did not finish in time in this zone: not everything that
+        /// the old mechanism held is merged yet. Setting the policy again continues.
+        Stalled(zone: ZoneId) = "a transfer in {zone} has not finished under the old policy: set the policy again",
+        /// The mechanism of that policy is not compiled in. Nothing has changed.
+        NotBuilt(policy: ZonePolicy) = "the policy {policy} is not compiled into this build",
     }
 }
-
-impl core::error::Error for PolicyError {}
 
 impl<P: Platform> Yard<P> {
     /// The policy of transfers between per-CPU lists and zones.
@@ -65,9 +51,8 @@ impl<P: Platform> Yard<P> {
         Mechanism::of(policy).ok_or(PolicyError::NotBuilt(policy))?;
         let _switch = self.tables.begin_switch().ok_or(PolicyError::Busy)?;
         self.tables.zones.iter().for_each(|zone| zone.set_policy(policy));
-        for zone in (0..self.tables.zones.len() as u16).map(ZoneId).filter(|zone| self.is_populated(*zone)) {
-            let view = self.zone_view(zone);
-            for pcp in (0..self.cpus).filter_map(|cpu| self.tables.pcp_of(zone, CpuId(cpu))) {
+        for view in self.populated_zones() {
+            for (_, pcp) in self.tables.pcps_of(view.id) {
                 if is_broken!(EmptyListsNotLocked) && pcp.is_empty_racy() {
                     continue;
                 }
@@ -76,7 +61,7 @@ impl<P: Platform> Yard<P> {
                 lists.adopt_policy(policy);
                 lists.drain(view);
             }
-            transfer::collect(view, Collect::All).map_err(|TransferStalled| PolicyError::Stalled(zone))?;
+            transfer::collect(view, Collect::All).map_err(|TransferStalled| PolicyError::Stalled(view.id))?;
         }
         Ok(())
     }

@@ -1,12 +1,10 @@
 //! Free-page reporting: returning the memory behind free frames to the host, off the allocation path.
 
-use core::fmt;
-
 use super::Yard;
 use crate::boot::Poisoning;
 use crate::platform::{FramesNotReturned, FreeFrames, Platform};
-use crate::units::{MigrateType, Order, PageCount, PfnRange, ZoneId};
-use crate::zone::{ReportBatch, Taken};
+use crate::units::{MigrateType, Order, PageCount, PfnRange, errors};
+use crate::zone::{Taken, ZoneView};
 
 /// The amount that was returned.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -17,43 +15,31 @@ pub struct ReportOutcome {
     pub blocks: u64,
 }
 
-/// Why free memory was not returned, or only part of it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum ReportError {
-    /// The yard poisons free frames: their bytes must stay.
-    Poisoning,
-    /// There are no blocks of that order.
-    OrderTooLarge {
-        /// The order asked for.
-        order: Order,
-        /// The largest that can be.
-        max: Order,
-    },
-    /// The platform did not take these frames. They are free as before.
-    NotReturned {
-        /// The frames.
-        frames: PfnRange,
-        /// Why.
-        problem: FramesNotReturned,
-        /// The amount that was returned before.
-        before: ReportOutcome,
-    },
-}
-
-impl fmt::Display for ReportError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Poisoning => f.write_str("free frames are poisoned: their bytes must stay to be checked"),
-            Self::OrderTooLarge { order, max } => write!(f, "{order} is above the maximum, {max}"),
-            Self::NotReturned { frames, problem, before } => {
-                write!(f, "{frames} was not returned, after {}: {problem}", before.pages)
-            }
-        }
+errors! {
+    /// Why free memory was not returned, or only part of it.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    #[non_exhaustive]
+    pub enum ReportError {
+        /// The yard poisons free frames: their bytes must stay.
+        Poisoning = "free frames are poisoned: their bytes must stay to be checked",
+        /// There are no blocks of that order.
+        OrderTooLarge {
+            /// The requested order.
+            order: Order,
+            /// The largest order.
+            max: Order,
+        } = "{order} is above the maximum, {max}",
+        /// The platform did not take these frames. They are free as before.
+        NotReturned {
+            /// The frames.
+            frames: PfnRange,
+            /// Why.
+            problem: FramesNotReturned,
+            /// The amount that was returned before.
+            before: ReportOutcome,
+        } = "{frames} was not returned, after {}: {problem}" (before.pages),
     }
 }
-
-impl core::error::Error for ReportError {}
 
 impl<P: Platform> Yard<P> {
     /// Returns the memory behind free blocks of at least `min_order` to the host, largest blocks first, up to `budget`
@@ -80,68 +66,50 @@ impl<P: Platform> Yard<P> {
             return Err(ReportError::Poisoning);
         }
         let mut outcome = ReportOutcome::default();
-        for zone in (0..self.tables.zones.len()).map(|zone| ZoneId(zone as u16)) {
-            if !self.is_populated(zone) {
-                continue;
-            }
+        for view in self.populated_zones() {
             for order in (min_order.0..=max.0).rev().map(Order) {
                 for migrate_type in MigrateType::ALL.into_iter().filter(|of| *of != MigrateType::Isolate) {
-                    self.report_list(zone, order, migrate_type, budget, &mut outcome)?;
+                    self.report_list(view, order, migrate_type, budget, &mut outcome)?;
                 }
             }
         }
         Ok(outcome)
     }
 
-    /// Gives back the blocks of one list that are on it now.
+    /// Returns the memory of the blocks that are on one list now.
     fn report_list(
         &self,
-        zone: ZoneId,
+        view: ZoneView<'_, P>,
         order: Order,
         migrate_type: MigrateType,
         budget: PageCount,
         outcome: &mut ReportOutcome,
     ) -> Result<(), ReportError> {
-        let view = self.zone_view(zone);
         let mut looks = view.zone.free_blocks_racy(order.index(), migrate_type);
         while looks > 0 && outcome.pages < budget {
             let most = (budget - outcome.pages).0.div_ceil(order.pages().0);
             let most = usize::try_from(most).unwrap_or(usize::MAX);
             let Taken { batch, looked, at_watermark } = view.lock().take_unreported(order, migrate_type, looks, most);
             looks -= looked;
+            let (mut reported, mut refused) = (0, None);
+            while let (Some(pfn), None) = (batch.blocks().get(reported), refused) {
+                let frames = PfnRange::new(*pfn, order.pages());
+                match self.platform.return_frames(&FreeFrames::new(frames)) {
+                    Ok(()) => reported += 1,
+                    Err(problem) => refused = Some((frames, problem)),
+                }
+            }
             if !batch.blocks().is_empty() {
-                self.report_batch(zone, &batch, order, outcome)?;
+                outcome.pages += view.lock().put_back_reported(&batch, order, reported);
+                outcome.blocks += reported as u64;
+            }
+            if let Some((frames, problem)) = refused {
+                return Err(ReportError::NotReturned { frames, problem, before: *outcome });
             }
             if at_watermark || looked == 0 {
                 break;
             }
         }
         Ok(())
-    }
-
-    /// Gives back the blocks of a batch, and puts them back on the lists, whether they were or not.
-    fn report_batch(
-        &self,
-        zone: ZoneId,
-        batch: &ReportBatch,
-        order: Order,
-        outcome: &mut ReportOutcome,
-    ) -> Result<(), ReportError> {
-        let mut refused = None;
-        let mut reported = 0;
-        for pfn in batch.blocks() {
-            let frames = PfnRange::new(*pfn, order.pages());
-            if let Err(problem) = self.platform.return_frames(&FreeFrames::new(frames)) {
-                refused = Some((frames, problem));
-                break;
-            }
-            reported += 1;
-        }
-        outcome.pages += self.zone_view(zone).lock().put_back_reported(batch, order, reported);
-        outcome.blocks += reported as u64;
-        match refused {
-            Some((frames, problem)) => Err(ReportError::NotReturned { frames, problem, before: *outcome }),
-            None => Ok(()),
-        }
     }
 }

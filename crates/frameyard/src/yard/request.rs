@@ -192,11 +192,14 @@ impl<'y, 'o, P: Platform> AllocRequest<'y, 'o, P> {
     /// Allocates a block from the per-CPU lists or the free lists.
     #[inline(always)]
     fn block(&self, order: Order) -> Result<Pfn, AllocError> {
-        match (self.node, self.owners) {
-            (None, None) => self.yard.alloc(order, self.gfp),
-            (None, Some(owners)) => self.yard.alloc_with(order, self.gfp, owners),
-            (Some(node), None) => self.yard.alloc_on(node, order, self.gfp),
-            (Some(node), Some(owners)) => self.yard.alloc_on_with(node, order, self.gfp, owners),
+        let Self { yard, gfp, node, .. } = *self;
+        let alloc = |gfp| match node {
+            None => yard.alloc(order, gfp),
+            Some(node) => yard.alloc_on(node, order, gfp),
+        };
+        match self.owners {
+            None => alloc(gfp),
+            Some(owners) => yard.alloc_with(order, gfp, owners, alloc),
         }
     }
 
@@ -236,19 +239,11 @@ impl<'y, 'o, P: Platform> AllocRequest<'y, 'o, P> {
 
     /// Two options of the request that exclude each other.
     fn conflict(&self) -> Option<(RequestOption, RequestOption)> {
-        let is_area = !matches!(self.area, Area::None);
-        let options = [
-            (RequestOption::Range, matches!(self.wanted, Wanted::Range(_))),
-            (RequestOption::Area, is_area),
-            (RequestOption::Node, self.node.is_some()),
-            (RequestOption::Alignment, self.align.is_some()),
-        ];
-        let fixed = options
-            .iter()
-            .position(|(option, given)| *given && matches!(option, RequestOption::Range | RequestOption::Area))?;
-        let (first, _) = options[fixed];
-        let excluded = |option| first == RequestOption::Range || option == RequestOption::Node;
-        let (second, _) = options[fixed + 1..].iter().find(|(option, given)| *given && excluded(*option))?;
-        Some((first, *second))
+        let given = |given: bool, option| given.then_some(option);
+        let range = given(matches!(self.wanted, Wanted::Range(_)), RequestOption::Range);
+        let area = given(!matches!(self.area, Area::None), RequestOption::Area);
+        let node = given(self.node.is_some(), RequestOption::Node);
+        let align = given(self.align.is_some(), RequestOption::Alignment);
+        range.zip(area.or(node).or(align)).or(area.zip(node))
     }
 }

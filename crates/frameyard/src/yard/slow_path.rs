@@ -1,8 +1,7 @@
 //! The slow path of a request with owners: compaction and reclaim when no block is free.
 
-use super::compact::DirectCompaction;
 use super::{AllocError, Yard, YardStats};
-use crate::boot::YardEvent;
+use crate::boot::HeaderWord;
 use crate::compaction::{CompactEffort, CompactResult};
 use crate::gfp::Gfp;
 use crate::owners::{Owners, ReclaimRequest};
@@ -29,7 +28,7 @@ struct FailedRequest<'a> {
 }
 
 impl<P: Platform> Yard<P> {
-    /// Allocates a block as [`alloc`](Self::alloc) does. A request that fails and may wait ([`Gfp::DIRECT_RECLAIM`])
+    /// Allocates a block with `alloc`, which takes flags. A request that fails and may wait ([`Gfp::DIRECT_RECLAIM`])
     /// compacts and reclaims memory. After the kernel's `__alloc_pages_slowpath`:
     ///
     /// 1. The first attempts leave pageblocks of other types alone ([`Gfp::NOFRAGMENT`]). An unmovable request shares
@@ -41,25 +40,17 @@ impl<P: Platform> Yard<P> {
     ///
     /// Cost where a block is free: that of `alloc`. The caller must not hold a lock that an owner takes.
     #[inline]
-    pub(super) fn alloc_with(&self, order: Order, gfp: Gfp, owners: &Owners<'_>) -> Result<Pfn, AllocError> {
-        match self.alloc(order, unmixed(gfp)) {
-            Err(AllocError::OutOfMemory { node, .. }) => {
-                self.alloc_slow_path(FailedRequest { node, order, gfp, owners })
-            }
-            found => found,
-        }
-    }
-
-    /// As [`alloc_with`](Self::alloc_with), preferring a node.
-    pub(super) fn alloc_on_with(
+    pub(super) fn alloc_with(
         &self,
-        node: NodeId,
         order: Order,
         gfp: Gfp,
         owners: &Owners<'_>,
+        alloc: impl FnOnce(Gfp) -> Result<Pfn, AllocError>,
     ) -> Result<Pfn, AllocError> {
-        match self.alloc_on(node, order, unmixed(gfp)) {
-            Err(AllocError::OutOfMemory { .. }) => self.alloc_slow_path(FailedRequest { node, order, gfp, owners }),
+        match alloc(unmixed(gfp)) {
+            Err(AllocError::OutOfMemory { node, .. }) => {
+                self.alloc_slow_path(FailedRequest { node, order, gfp, owners })
+            }
             found => found,
         }
     }
@@ -71,7 +62,7 @@ impl<P: Platform> Yard<P> {
         let found = if gfp.contains(Gfp::DIRECT_RECLAIM) { self.compact_and_reclaim(failed) } else { None };
         found.unwrap_or_else(|| {
             if !gfp.contains(Gfp::NOWARN) {
-                self.tables.count(YardEvent::Failure);
+                self.tables.count(HeaderWord::Failures);
             }
             Err(self.out_of_memory(order, gfp, node))
         })
@@ -144,7 +135,7 @@ impl<P: Platform> Yard<P> {
     ) -> (Option<Result<Pfn, AllocError>>, CompactResult) {
         let FailedRequest { node, order, gfp, owners } = failed;
         let zones = || self.zones_for(node, gfp);
-        let DirectCompaction { result, zone } = self.compact_for_allocation(zones(), order, gfp, effort, owners);
+        let (result, zone) = self.compact_for_allocation(zones(), order, gfp, effort, owners);
         if matches!(result, CompactResult::Skipped | CompactResult::Deferred | CompactResult::Stalled) {
             return (None, result);
         }

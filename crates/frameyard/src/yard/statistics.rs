@@ -1,76 +1,98 @@
 //! Statistics of zones, lists and frames. All values are read without a lock.
 
 use super::{Yard, YardStats, YardZone};
-use crate::boot::{SectionEntry, YardEvent};
+use crate::boot::HeaderWord;
 use crate::locks::LockUse;
 use crate::page::FrameState;
 use crate::platform::Platform;
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
-use crate::zone::{WatermarkLevel, Watermarks};
+use crate::zone::{WatermarkLevel, Watermarks, Zone, ZoneView, covering_block, transfer};
 
-/// A zone's sizes, limits and counters.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ZoneStatistics {
-    /// Which zone.
-    pub id: ZoneId,
+/// Declares [`ZoneStatistics`]: each value with the way to read it from a zone. What CPUs' lists and transfer mechanisms
+/// hold and count is added afterwards.
+macro_rules! zone_statistics {
+    ($zone:ident: $($(#[$doc:meta])* $field:ident: $type:ty = $value:expr),+ $(,)?) => {
+        /// A zone's sizes, limits and counters.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub struct ZoneStatistics {
+            /// Which zone.
+            pub id: ZoneId,
+            $($(#[$doc])* pub $field: $type,)+
+        }
+
+        impl ZoneStatistics {
+            fn read(id: ZoneId, $zone: &Zone) -> Self {
+                Self { id, $($field: $value),+ }
+            }
+        }
+    };
+}
+
+zone_statistics! { zone:
     /// The part of its node that lies within the zone's limits, holes included.
-    pub span: PfnRange,
+    span: PfnRange = zone.span(),
     /// Frames of memory.
-    pub present: PageCount,
+    present: PageCount = zone.present(),
     /// Frames given to the allocator.
-    pub managed: PageCount,
-    /// Free frames: on the free lists (without isolated ones) and held by transfer mechanisms. In a lazy yard also the deferred
-    /// frames.
-    pub free: PageCount,
+    managed: PageCount = zone.managed(),
+    /// Free frames: on the free lists (without isolated ones) and held by transfer mechanisms. In a lazy yard also the
+    /// deferred frames.
+    free: PageCount = zone.free_pages_racy(),
     /// Frames on per-CPU lists, and free ones that transfer mechanisms keep for one CPU.
-    pub per_cpu: PageCount,
+    per_cpu: PageCount = PageCount(0),
     /// Frames of contiguous memory areas.
-    pub cma: PageCount,
+    cma: PageCount = PageCount(read(&zone.facts.cma)),
     /// Those of them that are free.
-    pub free_cma: PageCount,
+    free_cma: PageCount = zone.free_cma_racy(),
     /// Requests to contiguous memory areas that got their frames.
-    pub cma_served: u64,
+    cma_served: u64 = read(&zone.cma_events.served),
     /// Those that did not.
-    pub cma_failed: u64,
+    cma_failed: u64 = read(&zone.cma_events.failed),
     /// Free frames reported to the host ([`Yard::report_free_pages`]) and not used since.
-    pub reported: PageCount,
+    reported: PageCount = zone.reported_racy(),
     /// Frames of pageblocks kept for atomic high-order requests.
-    pub reserved_highatomic: PageCount,
+    reserved_highatomic: PageCount = zone.reserved_highatomic_racy(),
     /// The watermarks.
-    pub watermarks: Watermarks,
+    watermarks: Watermarks = Watermarks {
+        min: zone.watermark(WatermarkLevel::Min),
+        low: zone.watermark(WatermarkLevel::Low),
+        high: zone.watermark(WatermarkLevel::High),
+        promo: zone.watermark(WatermarkLevel::Promo),
+        boost: zone.boost(),
+    },
     /// Frames kept from requests that could use a higher zone, by that zone's kind.
-    pub protection: [PageCount; ZoneKind::COUNT],
+    protection: [PageCount; ZoneKind::COUNT] = ZoneKind::ALL.map(|kind| zone.protection(kind)),
     /// Blocks allocated in total.
-    pub allocations: u64,
+    allocations: u64 = read(&zone.events().direct_allocations),
     /// Those allocated by CPUs of the zone's own node, and all that did not come from a per-CPU list.
-    pub local_allocations: u64,
+    local_allocations: u64 = read(&zone.events().direct_allocations),
     /// Blocks freed in total.
-    pub frees: u64,
+    frees: u64 = read(&zone.events().direct_frees),
     /// Frames allocated in total.
-    pub pages_allocated: u64,
+    pages_allocated: u64 = read(&zone.events().direct_pages_allocated),
     /// Frames freed in total.
-    pub pages_freed: u64,
+    pages_freed: u64 = read(&zone.events().direct_pages_freed),
     /// Requests served here that preferred another zone.
-    pub numa_miss: u64,
+    numa_miss: u64 = read(&zone.placement.miss),
     /// Requests that preferred this zone and were served elsewhere.
-    pub numa_foreign: u64,
+    numa_foreign: u64 = read(&zone.placement.foreign),
     /// How the zone lock was taken.
-    pub lock: LockUse,
-    /// Frames that crossed the zone lock, either way.
-    pub pages_moved: u64,
+    lock: LockUse = zone.counters().lock.uses.read(),
+    /// Frames moved under the zone lock, either way.
+    pages_moved: u64 = read(&zone.counters().lock.pages_moved),
     /// Refills of per-CPU lists.
-    pub refills: u64,
+    refills: u64 = 0,
     /// Drains of per-CPU lists.
-    pub drains: u64,
+    drains: u64 = 0,
     /// Requests served from another migration type's blocks.
-    pub fallbacks: u64,
+    fallbacks: u64 = read(&zone.events().fallbacks),
     /// Pageblocks that changed their type for it.
-    pub conversions: u64,
+    conversions: u64 = read(&zone.events().conversions),
 }
 
 /// One CPU's lists in one zone.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct PcpStatistics {
     /// Frames on the lists of small orders.
     pub count: PageCount,
@@ -78,6 +100,12 @@ pub struct PcpStatistics {
     pub high: PageCount,
     /// Frames per refill or drain.
     pub batch: PageCount,
+    /// Frames on all lists, huge ones included.
+    pub pages: PageCount,
+    /// Refills.
+    pub refills: u64,
+    /// Drains.
+    pub drains: u64,
 }
 
 /// The state of a frame.
@@ -98,24 +126,29 @@ fn read(counter: &AtomicU64) -> u64 {
 }
 
 impl<P: Platform> Yard<P> {
-    fn add_pcp_statistics(&self, statistics: &mut ZoneStatistics) {
-        for cpu in (0..self.cpus).map(CpuId) {
-            let Some(pcp) = self.tables.pcp_of(statistics.id, cpu) else { continue };
+    /// Adds what CPUs' lists and transfer mechanisms hold and counted to the statistics of a zone.
+    fn add_per_cpu(&self, view: ZoneView<'_, P>, statistics: &mut ZoneStatistics) {
+        for (cpu, pcp) in self.tables.pcps_of(view.id) {
             let (out, back) = pcp.flow_racy(self.geometry);
             statistics.per_cpu += pcp.pages_racy();
             statistics.allocations += out.blocks;
             statistics.pages_allocated += out.pages;
             statistics.pages_freed += back.pages;
-            if self.tables.node_of_cpu(cpu.index()) == statistics.id.node() {
+            if self.tables.node_of_cpu(cpu.index()) == view.id.node() {
                 statistics.local_allocations += out.blocks;
             }
             statistics.frees += back.blocks;
-            let counters = self.zone_view(statistics.id).counters_of(cpu);
+            let counters = view.counters_of(cpu);
             statistics.lock = statistics.lock.and(counters.lock.uses.read());
             statistics.pages_moved += read(&counters.lock.pages_moved);
             statistics.refills += read(&pcp.counts.refills);
             statistics.drains += read(&pcp.counts.drains);
         }
+        let held = transfer::held_for_cpus_racy(view);
+        statistics.free += transfer::held_pages_racy(view);
+        statistics.per_cpu += held.pages;
+        statistics.frees += held.direct_frees;
+        statistics.pages_freed += held.direct_pages_freed;
     }
 
     /// The type of a pageblock; what it will be, where it is not initialised yet.
@@ -153,23 +186,23 @@ impl<'y, P: Platform> YardStats<'y, P> {
     /// the kernel it has present pages, and no managed ones.
     pub fn zones(self) -> impl Iterator<Item = ZoneStatistics> {
         let yard = self.yard;
-        let zones = (0..yard.tables.zones.len() as u16).map(ZoneId);
-        zones.filter(|zone| !yard.tables.zones[zone.index()].span().is_empty()).map(|zone| yard.zone(zone).statistics())
+        let zones = yard.tables.zones.iter().zip(0..).filter(|(zone, _)| !zone.span().is_empty());
+        zones.map(|(_, id)| yard.zone(ZoneId(id)).statistics())
     }
 
     /// Requests that found no memory, apart from those with [`Gfp::NOWARN`](crate::Gfp::NOWARN).
     pub fn failures(self) -> u64 {
-        self.yard.tables.counted(YardEvent::Failure)
+        self.yard.tables.read(HeaderWord::Failures)
     }
 
     /// Times all per-CPU lists were drained for a request that would have failed.
     pub fn drains_for_allocation(self) -> u64 {
-        self.yard.tables.counted(YardEvent::Drain)
+        self.yard.tables.read(HeaderWord::Drains)
     }
 
     /// Blocks taken out of use because their bytes were written to while they were free.
     pub fn poison_hits(self) -> u64 {
-        self.yard.tables.counted(YardEvent::PoisonHit)
+        self.yard.tables.read(HeaderWord::PoisonHits)
     }
 
     /// Frames on free lists and per-CPU lists of all zones.
@@ -184,12 +217,8 @@ impl<'y, P: Platform> YardStats<'y, P> {
 
     /// How many sections of the memory map have memory.
     pub fn present_sections(self) -> usize {
-        let yard = self.yard;
-        yard.tables
-            .sections
-            .iter()
-            .filter(|entry| SectionEntry::from_bits(entry.load(Ordering::Relaxed)).is_present())
-            .count()
+        let tables = self.yard.tables;
+        (0..tables.sections.len()).filter(|at| tables.section(*at).is_present()).count()
     }
 
     /// The state of a frame, recent, not exact; `None` where its pageblock has no memory, and no device has it. Reads
@@ -205,7 +234,7 @@ impl<'y, P: Platform> YardStats<'y, P> {
             let state = FrameState::Uninitialised;
             return Some(FrameInfo { head: pfn, state, order: Order::ZERO, migrate_type: MigrateType::Movable });
         }
-        let (head, tag) = crate::zone::covering_block(yard.geometry.max_order(), pfn, |pfn| yard.tag_at(pfn));
+        let (head, tag) = covering_block(yard.geometry.max_order(), pfn, |pfn| yard.tag_at(pfn));
         Some(FrameInfo { head, state: tag.state(), order: tag.order(), migrate_type: tag.migrate_type() })
     }
 
@@ -224,55 +253,24 @@ impl<'y, P: Platform> YardZone<'y, P> {
     /// Where the node of the zone does not exist.
     pub fn statistics(self) -> ZoneStatistics {
         let Self { yard, id } = self;
-        let zone = &yard.tables.zones[id.index()];
-        let events = zone.events();
-        let mut statistics = ZoneStatistics {
-            id,
-            span: zone.span(),
-            present: PageCount(read(&zone.facts.present)),
-            managed: zone.managed(),
-            free: zone.free_pages_racy(),
-            per_cpu: PageCount(0),
-            cma: PageCount(read(&zone.facts.cma)),
-            free_cma: zone.free_cma_racy(),
-            cma_served: read(&zone.cma_events.served),
-            cma_failed: read(&zone.cma_events.failed),
-            reported: zone.reported_racy(),
-            reserved_highatomic: zone.reserved_highatomic_racy(),
-            watermarks: Watermarks {
-                min: zone.watermark(WatermarkLevel::Min),
-                low: zone.watermark(WatermarkLevel::Low),
-                high: zone.watermark(WatermarkLevel::High),
-                promo: zone.watermark(WatermarkLevel::Promo),
-                boost: zone.boost(),
-            },
-            protection: ZoneKind::ALL.map(|kind| zone.protection(kind)),
-            allocations: read(&events.direct_allocations),
-            local_allocations: read(&events.direct_allocations),
-            frees: read(&events.direct_frees),
-            pages_allocated: read(&events.direct_pages_allocated),
-            pages_freed: read(&events.direct_pages_freed),
-            numa_miss: read(&zone.placement.miss),
-            numa_foreign: read(&zone.placement.foreign),
-            lock: zone.counters().lock.uses.read(),
-            pages_moved: read(&zone.counters().lock.pages_moved),
-            refills: 0,
-            drains: 0,
-            fallbacks: read(&events.fallbacks),
-            conversions: read(&events.conversions),
-        };
-        if yard.is_populated(id) {
-            yard.add_pcp_statistics(&mut statistics);
-            yard.add_held(&mut statistics);
+        let mut statistics = ZoneStatistics::read(id, &yard.tables.zones[id.index()]);
+        if let Some(view) = self.populated() {
+            yard.add_per_cpu(view, &mut statistics);
         }
         statistics
     }
 
     /// The lists of one CPU in a zone; `None` where the zone has no memory or the CPU does not exist.
     pub fn pcp(self, cpu: CpuId) -> Option<PcpStatistics> {
-        let Self { yard, id: zone } = self;
-        let pcp = yard.tables.pcp_of(zone, cpu).filter(|_| yard.is_populated(zone))?;
-        Some(PcpStatistics { count: pcp.small_pages_racy(), high: pcp.high_racy(), batch: pcp.batch_racy() })
+        let pcp = self.lists_of(cpu)?;
+        Some(PcpStatistics {
+            count: pcp.small_pages_racy(),
+            high: pcp.high_racy(),
+            batch: pcp.batch_racy(),
+            pages: pcp.pages_racy(),
+            refills: read(&pcp.counts.refills),
+            drains: read(&pcp.counts.drains),
+        })
     }
 
     /// The number of free blocks of an order and migration type; 0 where there is no such zone or order.
@@ -280,30 +278,19 @@ impl<'y, P: Platform> YardZone<'y, P> {
     /// In a lazy yard the number includes the blocks that deferred memory will form.
     pub fn free_blocks(self, order: Order, migrate_type: MigrateType) -> u64 {
         let Self { yard, id: zone } = self;
-        match yard.tables.zones.get(zone.index()) {
-            Some(zone) if order <= yard.geometry.max_order() => {
-                let deferred = match migrate_type {
-                    MigrateType::Movable => zone.deferred.counted_blocks_racy(order.index()),
-                    _ => 0,
-                };
-                zone.free_blocks_racy(order.index(), migrate_type) + deferred
-            }
-            _ => 0,
-        }
+        let zone = yard.tables.zones.get(zone.index()).filter(|_| order <= yard.geometry.max_order());
+        zone.map_or(0, |zone| {
+            let is_movable = migrate_type == MigrateType::Movable;
+            let deferred = if is_movable { zone.deferred.counted_blocks_racy(order.index()) } else { 0 };
+            zone.free_blocks_racy(order.index(), migrate_type) + deferred
+        })
     }
 
     /// The number of pageblocks of a type, holes in present sections included (`pagetypeinfo_showblockcount_print`).
     pub fn pageblocks(self, migrate_type: MigrateType) -> u64 {
         let Self { yard, id: zone } = self;
         let Some(span) = yard.tables.zones.get(zone.index()).map(|zone| zone.span()) else { return 0 };
-        let blocks = yard.pageblocks();
-        let mut count = 0;
-        let mut at = span.start;
-        while at < span.end {
-            let counted = yard.is_of_zone(at, zone) && yard.pageblock_type(at) == migrate_type;
-            count += u64::from(counted);
-            at = at + blocks.pages();
-        }
-        count
+        let is_counted = |at: &Pfn| yard.is_of_zone(*at, zone) && yard.pageblock_type(*at) == migrate_type;
+        yard.pageblocks().starts_in(span).filter(is_counted).count() as u64
     }
 }

@@ -2,13 +2,11 @@
 //!
 //! For a yard at rest: no other thread may be inside an operation.
 
-use core::fmt;
-
 use super::Yard;
 use crate::devices::DeviceId;
 use crate::page::{CountedPage, FrameState, IDENTITY, MECHANISM, PageRef, Residence, Tag};
 use crate::platform::Platform;
-use crate::units::{CpuId, MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, PfnRange, ZoneId};
+use crate::units::{MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, PfnRange, ZoneId, errors};
 use crate::zone::pcp::Group;
 use crate::zone::transfer::{self, Found, Unsound};
 use crate::zone::{LockedZone, ZoneView};
@@ -26,101 +24,79 @@ pub enum ListKind {
     PerCpu,
 }
 
-/// An equation that does not hold.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum ValidateError {
-    /// A frame of memory is covered by no block.
-    Uncovered(Pfn),
-    /// A block does not begin where its order allows, or reaches out of its range of memory.
-    Misplaced(Pfn, Order),
-    /// A frame inside a block is not as it was initialised: all zero, or with the kernel-like content's words.
-    InteriorNotZero {
-        /// The frame.
-        pfn: Pfn,
-        /// Head of the block.
-        head: Pfn,
-    },
-    /// A block's tag names a state or type that does not exist, or has a bit set that means nothing.
-    BadTag(Pfn),
-    /// A word that must be zero in this state is not.
-    WordsNotZero(Pfn, FrameState),
-    /// A block's tag names another zone than the one its frames belong to.
-    WrongZone(Pfn, ZoneId),
-    /// A frame is in transit although no operation is in progress.
-    InTransit(Pfn),
-    /// Two free buddies that should have merged, and neither of which skipped it.
-    UnmergedBuddies(Pfn, Order),
-    /// A free block is on the list of another type than that of the pageblocks it covers.
-    WrongList(Pfn, MigrateType),
-    /// The allocation map has an entry for a frame that is no head of a block outside its zone, or with another order than that
-    /// block's.
-    WrongMapEntry(Pfn),
-    /// A list's links do not lead from one end to the other, or a block on it is not what the list holds.
-    BrokenList {
-        /// Which kind of list.
-        kind: ListKind,
-        /// The zone.
-        zone: ZoneId,
-        /// The block at which it is broken.
-        at: Pfn,
-    },
-    /// A structure of a transfer mechanism does not hold together, or has a block that it should not have.
-    BrokenMechanism {
-        /// Which structure.
-        what: &'static str,
-        /// The zone.
-        zone: ZoneId,
-        /// The block.
-        at: Pfn,
-    },
-    /// A count kept differs from the recount.
-    Count {
-        /// What is counted.
-        what: &'static str,
-        /// Where.
-        zone: ZoneId,
-        /// The count kept.
-        kept: u64,
-        /// The recount.
-        found: u64,
-    },
-    /// The page structures or sections of a device are not what its row in the table of devices makes them.
-    Device {
-        /// The device.
-        device: DeviceId,
-        /// Which equation does not hold.
-        what: &'static str,
-        /// Where: the first frame.
-        at: Pfn,
-    },
-    /// A section leads from a frame to a device's page, but no device has the frame.
-    NoDevice(Pfn),
-}
-
-impl fmt::Display for ValidateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Uncovered(pfn) => write!(f, "{pfn} is memory but in no block"),
-            Self::Misplaced(pfn, order) => write!(f, "the block at {pfn}, {order}, is misaligned or leaves its range"),
-            Self::InteriorNotZero { pfn, head } => write!(f, "{pfn}, inside the block at {head}, is not all zero"),
-            Self::BadTag(pfn) => write!(f, "the tag of {pfn} is none that a page can have"),
-            Self::WordsNotZero(pfn, state) => write!(f, "{pfn} is {state} and has words that should be zero"),
-            Self::WrongZone(pfn, zone) => write!(f, "the block at {pfn} says that it is of {zone}"),
-            Self::InTransit(pfn) => write!(f, "{pfn} is in transit although no operation is in progress"),
-            Self::UnmergedBuddies(pfn, order) => write!(f, "the block at {pfn}, {order}, and its buddy are both free"),
-            Self::WrongList(pfn, list) => write!(f, "the free block at {pfn} is on the list of {list} blocks"),
-            Self::WrongMapEntry(pfn) => write!(f, "the allocation map has a wrong entry for {pfn}"),
-            Self::BrokenList { kind, zone, at } => write!(f, "a {kind:?} list of {zone} is broken at {at}"),
-            Self::BrokenMechanism { what, zone, at } => write!(f, "a {what} in {zone} is broken at {at}"),
-            Self::Count { what, zone, kept, found } => write!(f, "{zone}: {what} is {kept}, recounted {found}"),
-            Self::Device { device, what, at } => write!(f, "{device}, at {at}: {what}"),
-            Self::NoDevice(pfn) => write!(f, "{pfn} leads to the page of a device, and is no device's"),
-        }
+errors! {
+    /// An equation that does not hold.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    #[non_exhaustive]
+    pub enum ValidateError {
+        /// A frame of memory is covered by no block.
+        Uncovered(pfn: Pfn) = "{pfn} is memory but in no block",
+        /// A block does not begin where its order allows, or reaches out of its range of memory.
+        Misplaced(pfn: Pfn, order: Order) = "the block at {pfn}, {order}, is misaligned or leaves its range",
+        /// A frame inside a block is not as it was initialised: all zero, or with the kernel-like content's words.
+        InteriorNotZero {
+            /// The frame.
+            pfn: Pfn,
+            /// Head of the block.
+            head: Pfn,
+        } = "{pfn}, inside the block at {head}, is not all zero",
+        /// A block's tag names a state or type that does not exist, or has a bit set that means nothing.
+        BadTag(pfn: Pfn) = "the tag of {pfn} is none that a page can have",
+        /// A word that must be zero in this state is not.
+        WordsNotZero(pfn: Pfn, state: FrameState) = "{pfn} is {state} and has words that should be zero",
+        /// A block's tag names another zone than the one its frames belong to.
+        WrongZone(pfn: Pfn, zone: ZoneId) = "the block at {pfn} says that it is of {zone}",
+        /// A frame is in transit although no operation is in progress.
+        InTransit(pfn: Pfn) = "{pfn} is in transit although no operation is in progress",
+        /// Two free buddies that should have merged, and neither of which skipped it.
+        UnmergedBuddies(pfn: Pfn, order: Order) = "the block at {pfn}, {order}, and its buddy are both free",
+        /// A free block is on the list of another type than that of the pageblocks it covers.
+        WrongList(pfn: Pfn, list: MigrateType) = "the free block at {pfn} is on the list of {list} blocks",
+        /// The allocation map has an entry for a frame that is no head of a block outside its zone, or with another order
+        /// than that block's.
+        WrongMapEntry(pfn: Pfn) = "the allocation map has a wrong entry for {pfn}",
+        /// A list's links do not lead from one end to the other, or a block on it is not what the list holds.
+        BrokenList {
+            /// Which kind of list.
+            kind: ListKind,
+            /// The zone.
+            zone: ZoneId,
+            /// The block at which it is broken.
+            at: Pfn,
+        } = "a {kind:?} list of {zone} is broken at {at}",
+        /// A structure of a transfer mechanism does not hold together, or has a block that it should not have.
+        BrokenMechanism {
+            /// Which structure.
+            what: &'static str,
+            /// The zone.
+            zone: ZoneId,
+            /// The block.
+            at: Pfn,
+        } = "a {what} in {zone} is broken at {at}",
+        /// A count kept differs from the recount.
+        Count {
+            /// What is counted.
+            what: &'static str,
+            /// Where.
+            zone: ZoneId,
+            /// The count kept.
+            kept: u64,
+            /// The recount.
+            found: u64,
+        } = "{zone}: {what} is {kept}, recounted {found}",
+        /// The page structures or sections of a device are not what its row in the table of devices makes them.
+        Device {
+            /// The device.
+            device: DeviceId,
+            /// Which equation does not hold.
+            what: &'static str,
+            /// Where: the first frame.
+            at: Pfn,
+        } = "{device}, at {at}: {what}",
+        /// A section leads from a frame to a device's page, but no device has the frame.
+        NoDevice(pfn: Pfn) = "{pfn} leads to the page of a device, and is no device's",
     }
 }
-
-impl core::error::Error for ValidateError {}
 
 /// What a walk over a zone's memory found.
 #[derive(Default)]
@@ -164,12 +140,7 @@ impl<P: Platform> Yard<P> {
     ///
     /// [`ValidateError`] names the first equation that does not hold.
     pub fn validate(&self) -> Result<(), ValidateError> {
-        for (zone, _) in self.tables.zones.iter().enumerate() {
-            let id = ZoneId(zone as u16);
-            if self.is_populated(id) {
-                self.validate_zone(self.zone_view(id))?;
-            }
-        }
+        self.populated_zones().try_for_each(|view| self.validate_zone(view))?;
         self.check_devices()
     }
 
@@ -193,19 +164,17 @@ impl<P: Platform> Yard<P> {
         let zone = view.zone;
         let isolated = recount.free_pages_of(MigrateType::Isolate);
         let counted = if zone.deferred.is_counted() { recount.deferred } else { 0 };
-        compare("uninitialised pages", view.id, zone.deferred.pages_racy().0, recount.deferred)?;
-        compare("free pages", view.id, zone.free_pages_racy().0, recount.free_pages() - isolated + counted)?;
-        compare("free CMA pages", view.id, zone.free_cma_racy().0, recount.free_pages_of(MigrateType::Cma))?;
-        let present = zone.facts.present.load(crate::sync::Ordering::Relaxed);
-        compare("present pages", view.id, present, recount.covered)?;
-        compare(
-            "managed pages",
-            view.id,
-            zone.managed().0,
-            recount.covered - recount.reserved - (recount.deferred - counted),
-        )?;
-        compare("reported pages", view.id, zone.reported_racy().0, recount.reported)?;
-        compare("high-atomic pages", view.id, zone.reserved_highatomic_racy().0, recount.highatomic)
+        let managed = recount.covered - recount.reserved - (recount.deferred - counted);
+        let equations = [
+            ("uninitialised pages", zone.deferred.pages_racy().0, recount.deferred),
+            ("free pages", zone.free_pages_racy().0, recount.free_pages() - isolated + counted),
+            ("free CMA pages", zone.free_cma_racy().0, recount.free_pages_of(MigrateType::Cma)),
+            ("present pages", zone.present().0, recount.covered),
+            ("managed pages", zone.managed().0, managed),
+            ("reported pages", zone.reported_racy().0, recount.reported),
+            ("high-atomic pages", zone.reserved_highatomic_racy().0, recount.highatomic),
+        ];
+        equations.into_iter().try_for_each(|(what, kept, found)| compare(what, view.id, kept, found))
     }
 
     /// Walks the blocks of a range of memory.
@@ -314,12 +283,8 @@ impl<P: Platform> Yard<P> {
         }
         recount.skipped += u64::from(tag.is_merge_skipped());
         let block_type = view.blocks.get(pfn);
-        let mut at = pfn;
-        while at < pfn + order.pages() {
-            if view.blocks.get(at) != list {
-                return Err(ValidateError::WrongList(pfn, list));
-            }
-            at = at + view.blocks.pages();
+        if view.blocks.types_of(pfn, order).any(|of_block| of_block != list) {
+            return Err(ValidateError::WrongList(pfn, list));
         }
         if order >= self.geometry.max_order() {
             return Ok(());
@@ -338,7 +303,7 @@ impl<P: Platform> Yard<P> {
 
     /// Checks every entry of the per-CPU lists of a zone and marks its page, so that one that is listed twice shows.
     fn check_per_cpu_lists(&self, view: ZoneView<'_, P>, recount: &mut Recount) -> Result<(), ValidateError> {
-        for pcp in (0..self.cpus).filter_map(|cpu| self.tables.pcp_of(view.id, CpuId(cpu))) {
+        for (_, pcp) in self.tables.pcps_of(view.id) {
             let lists = pcp.lock(&self.platform);
             let mut pages = [0u64; 2];
             let mut problem = None;
@@ -428,11 +393,9 @@ fn compare(what: &'static str, zone: ZoneId, kept: u64, found: u64) -> Result<()
 
 /// Counts the pageblocks of a block that are kept for atomic requests, each once.
 fn count_highatomic<P: Platform>(view: ZoneView<'_, P>, block: PfnRange, recount: &mut Recount) {
-    let mut at = view.blocks.start_of(block.start);
-    while at < block.end {
+    for at in view.blocks.starts_in(block) {
         if recount.pageblock.replace(at) != Some(at) && view.blocks.get(at) == MigrateType::HighAtomic {
             recount.highatomic += view.blocks.pages().0;
         }
-        at = at + view.blocks.pages();
     }
 }

@@ -8,13 +8,13 @@ use super::Yard;
 use crate::platform::Platform;
 use crate::units::ZoneId;
 
-/// Declares a view: a copyable borrow of a yard, with further copyable fields.
-macro_rules! view {
-    ($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty),* }) => {
+/// Declares views: copyable borrows of a yard, with at most one further field, and the methods of [`Yard`] that make them.
+macro_rules! views {
+    ($($(#[$doc:meta])* $name:ident $({ $field:ident: $type:ty })? $(#[$maker_doc:meta])* fn $maker:ident;)+) => {$(
         $(#[$doc])*
         pub struct $name<'y, P: Platform> {
             pub(super) yard: &'y Yard<P>,
-            $(pub(super) $field: $type,)*
+            $(pub(super) $field: $type,)?
         }
 
         impl<P: Platform> Clone for $name<'_, P> {
@@ -27,116 +27,76 @@ macro_rules! view {
 
         impl<P: Platform> fmt::Debug for $name<'_, P> {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.debug_struct(stringify!($name))$(.field(stringify!($field), &self.$field))*.finish_non_exhaustive()
+                f.debug_struct(stringify!($name))$(.field(stringify!($field), &self.$field))?.finish_non_exhaustive()
             }
         }
-    };
+
+        impl<P: Platform> Yard<P> {
+            $(#[$maker_doc])*
+            #[inline(always)]
+            pub fn $maker(&self $(, $field: $type)?) -> $name<'_, P> {
+                $name { yard: self $(, $field)? }
+            }
+        }
+    )+};
 }
 
-view! {
+views! {
     /// One zone: its statistics, its lists, its locks ([`Yard::zone`]).
     ///
-    /// All statistics are read without a lock. A value is recent, and values read together need not agree while other CPUs
-    /// allocate. The methods state how many cache lines they read where it is more than a few of the zone's own.
+    /// All statistics are read without a lock. A value is recent, and values read together need not agree while other
+    /// CPUs allocate. The methods state how many cache lines they read where it is more than a few of the zone's own.
     YardZone { id: ZoneId }
-}
+    /// The view of a zone. A zone that does not exist has a view, too: its methods return nothing or zero, except
+    /// [`statistics`](YardZone::statistics), which panics.
+    fn zone;
 
-view! {
     /// Statistics of the whole yard, and of frames ([`Yard::stats`]). No method takes a lock.
-    YardStats {}
-}
+    YardStats
+    /// Statistics of the yard and its frames.
+    fn stats;
 
-view! {
-    /// Compaction, and the wishes of a background reclaimer ([`Yard::compaction`]).
+    /// Compaction, and the requests of a background reclaimer ([`Yard::compaction`]).
     ///
-    /// Compaction calls owners and holds no lock of the yard meanwhile. It takes the zone lock once for about 32 blocks that
-    /// it takes, and once for those that it frees.
-    YardCompaction {}
-}
+    /// Compaction calls owners and holds no lock of the yard meanwhile. It takes the zone lock once for about 32 blocks
+    /// that it takes, and once for those that it frees.
+    YardCompaction
+    /// Compaction.
+    fn compaction;
 
-view! {
-    /// Device memory: page maps for ranges of frames beside memory ([`YardDevices::list`](crate::views::YardDevices::list)).
+    /// Device memory: page maps for ranges of frames beside memory ([`Yard::devices`]).
     ///
-    /// Mapping and unmapping hold the lock of the device table while they change its rows. Look-ups take no lock.
-    YardDevices {}
-}
+    /// Mapping and unmapping hold the lock of the device table while they change its entries. Look-ups take no lock.
+    YardDevices
+    /// Device memory.
+    fn devices;
 
-view! {
     /// Initialisation of deferred memory ([`Yard::init`]).
     ///
-    /// Page structures are written without a lock. The zone lock is taken once for each section and zone, to free its blocks.
-    YardInit {}
-}
+    /// Page structures are written without a lock. The zone lock is taken once for each section and zone, to free its
+    /// blocks.
+    YardInit
+    /// Initialisation of deferred memory.
+    fn init;
 
-view! {
     /// Blocks whose owner counts their users ([`Yard::counted`]).
     ///
-    /// The methods touch the block's byte in the allocation map and the page structure of its head. Freeing also takes the
-    /// caller's per-CPU list.
-    CountedBlocks {}
-}
+    /// The methods touch the block's byte in the allocation map and the page structure of its head. Freeing also takes
+    /// the caller's per-CPU list.
+    CountedBlocks
+    /// Blocks whose owner counts their users.
+    fn counted;
 
-view! {
     /// The per-CPU lists of all zones ([`Yard::lists`]).
-    YardLists {}
-}
+    YardLists
+    /// The per-CPU lists.
+    fn lists;
 
-view! {
     /// Contiguous memory areas: ranges fixed at creation, which movable allocations use until a request takes them
     /// ([`Yard::cma`]).
     ///
     /// [`AllocRequest::from_area`](super::AllocRequest::from_area) allocates from an area.
-    CmaAreas {}
-}
-
-impl<P: Platform> Yard<P> {
-    /// The view of a zone. A zone that does not exist has a view, too: its methods return nothing or zero, except
-    /// [`statistics`](YardZone::statistics), [`lock_telemetry`](YardZone::lock_telemetry) and
-    /// [`transfers`](YardZone::transfers), which panic.
-    #[inline]
-    pub fn zone(&self, id: ZoneId) -> YardZone<'_, P> {
-        YardZone { yard: self, id }
-    }
-
-    /// Statistics of the yard and its frames.
-    #[inline]
-    pub fn stats(&self) -> YardStats<'_, P> {
-        YardStats { yard: self }
-    }
-
-    /// Compaction.
-    #[inline]
-    pub fn compaction(&self) -> YardCompaction<'_, P> {
-        YardCompaction { yard: self }
-    }
-
-    /// Device memory.
-    #[inline]
-    pub fn devices(&self) -> YardDevices<'_, P> {
-        YardDevices { yard: self }
-    }
-
-    /// Initialisation of deferred memory.
-    #[inline]
-    pub fn init(&self) -> YardInit<'_, P> {
-        YardInit { yard: self }
-    }
-
-    /// Blocks whose owner counts their users.
-    #[inline(always)]
-    pub fn counted(&self) -> CountedBlocks<'_, P> {
-        CountedBlocks { yard: self }
-    }
-
-    /// The per-CPU lists.
-    #[inline]
-    pub fn lists(&self) -> YardLists<'_, P> {
-        YardLists { yard: self }
-    }
-
+    CmaAreas
     /// Contiguous memory areas.
-    #[inline]
-    pub fn cma(&self) -> CmaAreas<'_, P> {
-        CmaAreas { yard: self }
-    }
+    fn cma;
 }

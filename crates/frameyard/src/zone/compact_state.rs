@@ -14,24 +14,38 @@ pub(crate) const COSTLY_ORDER: Order = Order(3);
 
 /// Events of compaction, counted by zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum CompactEvent {
+pub enum CompactEvent {
+    /// Allocations that compacted for themselves, counted at the zone that they preferred (`compact_stall`).
     Stall,
+    /// Those of them that got a block then (`compact_success`).
     Success,
+    /// Those of them that did not (`compact_fail`).
     Fail,
+    /// Pages scanned by migrate scanners (`compact_migrate_scanned`).
     MigrateScanned,
+    /// Pages scanned by free scanners (`compact_free_scanned`).
     FreeScanned,
+    /// Frames isolated by owners, and free frames taken for them (`compact_isolated`).
     Isolated,
+    /// Frames whose contents were moved (`pgmigrate_success`).
     Migrated,
+    /// Frames isolated and not moved (`pgmigrate_fail`).
     MigrateFailed,
+    /// Times a pinned frame was met.
     Pinned,
+    /// Times an unmovable frame was met.
     Unmovable,
+    /// Times the background compactor found something to do (`compact_daemon_wake`).
     DaemonWake,
+    /// Pages scanned by its migrate scanner (`compact_daemon_migrate_scanned`).
     DaemonMigrateScanned,
+    /// Pages scanned by its free scanner (`compact_daemon_free_scanned`).
     DaemonFreeScanned,
 }
 
 impl CompactEvent {
-    const COUNT: usize = Self::DaemonFreeScanned as usize + 1;
+    /// The number of events.
+    pub(crate) const COUNT: usize = Self::DaemonFreeScanned as usize + 1;
 }
 
 /// See the module. On cache lines of its own: it is written while other CPUs read the zone's limits.
@@ -77,9 +91,9 @@ impl CompactState {
         }
     }
 
-    /// The value of a counter.
-    pub(crate) fn counted(&self, event: CompactEvent) -> u64 {
-        self.counters[event as usize].load(Ordering::Relaxed)
+    /// The values of all counters.
+    pub(crate) fn all_counted(&self) -> [u64; CompactEvent::COUNT] {
+        core::array::from_fn(|event| self.counters[event].load(Ordering::Relaxed))
     }
 
     /// Where the migrate scanner of an asynchronous run (0) or another (1) continues; may be outside the zone.

@@ -6,7 +6,7 @@
 
 use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::sync::{AtomicU8, Ordering};
-use crate::units::{Geometry, MigrateType, Order, PageCount, Pfn};
+use crate::units::{Geometry, MigrateType, Order, PageCount, Pfn, PfnRange};
 
 /// The half of the byte that holds the type; the other remembers what an isolated pageblock was.
 const TYPE: u8 = 0xf;
@@ -132,11 +132,7 @@ impl<'a> PageblockMap<'a> {
 
     /// Sets the type of every pageblock of a block of at least pageblock order.
     pub(crate) fn set_block(&self, pfn: Pfn, order: Order, migrate_type: MigrateType) {
-        let mut at = pfn;
-        while at < pfn + order.pages() {
-            self.set(at, migrate_type);
-            at = at + PageCount(1 << self.order.0);
-        }
+        self.starts_in(PfnRange::new(pfn, order.pages())).for_each(|pageblock| self.set(pageblock, migrate_type));
     }
 
     /// The types of the pageblocks that a block lies in.
@@ -149,6 +145,11 @@ impl<'a> PageblockMap<'a> {
     /// How many frames a pageblock has.
     pub(crate) fn pages(&self) -> PageCount {
         self.order.pages()
+    }
+
+    /// The first frames of the pageblocks that a range touches, ascending.
+    pub(crate) fn starts_in(&self, range: PfnRange) -> impl Iterator<Item = Pfn> + use<> {
+        (self.start_of(range.start).0..range.end.0).step_by(self.pages().0 as usize).map(Pfn)
     }
 
     /// The first frame of the pageblock that holds `pfn`.

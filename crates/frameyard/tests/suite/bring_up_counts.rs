@@ -6,7 +6,6 @@ use crate::fixture::{DIRT, Fixture, run_on};
 use crate::maps::{Machine, frames, give_back, machine, machines, reference, take_everything, way};
 use frameyard::boot::{InitMode, Initialiser, MapInit, PcpReset};
 use frameyard::page::{FrameState, MapContent};
-use frameyard::stats::PcpStatistics;
 use frameyard::units::ZoneKind;
 use frameyard::watermarks::{PcpSizing, Watermarks};
 use frameyard::{
@@ -27,7 +26,7 @@ struct ZoneCounts {
     protection: [PageCount; ZoneKind::COUNT],
     blocks: Vec<Vec<u64>>,
     pageblocks: Vec<u64>,
-    lists: Vec<Option<PcpStatistics>>,
+    lists: Vec<Option<[PageCount; 3]>>,
 }
 
 fn counts<P: Platform>(yard: &Yard<P>) -> Vec<ZoneCounts> {
@@ -48,7 +47,9 @@ fn counts<P: Platform>(yard: &Yard<P>) -> Vec<ZoneCounts> {
                 .map(|kind| orders().map(|order| yard.zone(zone.id).free_blocks(order, kind)).collect())
                 .to_vec(),
             pageblocks: MigrateType::ALL.map(|kind| yard.zone(zone.id).pageblocks(kind)).to_vec(),
-            lists: (0..yard.cpus()).map(|cpu| yard.zone(zone.id).pcp(CpuId(cpu))).collect(),
+            lists: (0..yard.cpus())
+                .map(|cpu| yard.zone(zone.id).pcp(CpuId(cpu)).map(|lists| [lists.count, lists.high, lists.batch]))
+                .collect(),
         })
         .collect()
 }

@@ -10,6 +10,7 @@ use frameyard::compaction::{CompactEffort, CompactRequest, CompactResult};
 use frameyard::owners::{Block, FrameOwner, MigrateMode, MigrateProblem, Owners};
 use frameyard::page::MapContent;
 use frameyard::policy::ZonePolicy;
+use frameyard::stats::CompactEvent;
 use frameyard::units::ZoneKind;
 use frameyard::watermarks::PcpSizing;
 use frameyard::{Gfp, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig, ZoneId};
@@ -133,8 +134,11 @@ fn pinned_frames_stay_and_are_counted() {
         assert_eq!(mover.place(*slot), *pfn, "a pinned frame stays");
     }
     let statistics = yard.zone(ZONE).compaction();
-    assert_eq!((statistics.pinned, statistics.unmovable), (outcome.pinned.0, outcome.unmovable.0));
-    assert_eq!(statistics.migrated, outcome.migrated.0);
+    assert_eq!(
+        (statistics.count(CompactEvent::Pinned), statistics.count(CompactEvent::Unmovable)),
+        (outcome.pinned.0, outcome.unmovable.0)
+    );
+    assert_eq!(statistics.count(CompactEvent::Migrated), outcome.migrated.0);
     yard.validate().unwrap();
     mover.check_all();
     mover.free_all();
@@ -302,8 +306,8 @@ fn background_compaction_serves_missed_orders() {
         assert!(steps < 1000, "the background compactor never rests");
         yard.validate().unwrap();
     }
-    assert!(yard.zone(ZONE).compaction().daemon_wakes > 0);
-    assert!(yard.zone(ZONE).compaction().daemon_migrate_scanned > 0);
+    assert!(yard.zone(ZONE).compaction().count(CompactEvent::DaemonWake) > 0);
+    assert!(yard.zone(ZONE).compaction().count(CompactEvent::DaemonMigrateScanned) > 0);
     // It goes on until at most 90 % of free memory is in small blocks.
     assert!(yard.zone(ZONE).unusable_index(HUGE).unwrap() < 910, "{:?}", yard.zone(ZONE).unusable_index(HUGE));
     let huge = yard.alloc(HUGE, MOVABLE).expect("a huge block");
@@ -364,7 +368,7 @@ fn shared_pageblock_is_compacted_per_zone() {
 fn events_of_fragmentation_name_the_types() {
     let yard = Fixture::small(1, 1 << 12);
     let pfn = yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
-    let events = yard.zone(ZONE).extfrag_events();
+    let events = yard.zone(ZONE);
     assert_eq!(events.fallbacks(MigrateType::Unmovable, MigrateType::Movable), 1);
     assert_eq!(events.fallbacks(MigrateType::Movable, MigrateType::Unmovable), 0);
     let statistics = yard.zone(ZONE).statistics();
@@ -387,8 +391,8 @@ fn proactive_compaction() {
         assert!(steps < 1000, "the background compactor never rests");
     }
     let statistics = yard.zone(ZONE).compaction();
-    assert_eq!(statistics.daemon_wakes, 0, "no request missed a block");
-    assert!(statistics.migrated > 0 && steps > 0);
+    assert_eq!(statistics.count(CompactEvent::DaemonWake), 0, "no request missed a block");
+    assert!(statistics.count(CompactEvent::Migrated) > 0 && steps > 0);
     assert!(yard.zone(ZONE).unusable_index(HUGE).unwrap() < 910);
     mover.check_all();
     mover.free_all();
@@ -423,7 +427,11 @@ fn another_view_of_the_yard_compacts_as_well() {
     let view = yard.attach();
     let outcome = view.compaction().zone(ZONE, CompactRequest::WHOLE_ZONE, &mover.owners());
     assert!(outcome.migrated.0 > 0);
-    assert_eq!(yard.zone(ZONE).compaction().migrated, outcome.migrated.0, "counts are the yard's, not the view's");
+    assert_eq!(
+        yard.zone(ZONE).compaction().count(CompactEvent::Migrated),
+        outcome.migrated.0,
+        "counts are the yard's, not the view's"
+    );
     view.validate().unwrap();
     mover.check_all();
     mover.free_all();

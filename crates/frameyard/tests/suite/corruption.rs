@@ -17,8 +17,8 @@ const PAGE_BYTES: usize = 64;
 const ZONE: ZoneId = ZoneId(ZoneKind::Normal as u16);
 
 /// The word of the header where the offsets of tables begin, and the number of the allocation map among the tables.
-const FIRST_SPAN: usize = 16;
-const HANDED_OUT: usize = 18;
+const FIRST_SPAN: usize = 24;
+const ALLOCATION_MAP: usize = 16;
 
 /// What that table says of a movable block of an order.
 const fn mark(order: Order) -> u8 {
@@ -161,7 +161,7 @@ impl Scene {
     /// Overwrites a frame's byte in the allocation map.
     fn set_mark(&self, pfn: Pfn, mark: u8) {
         let region = self.yard.control.raw();
-        let table = Place { region, offset: 8 * (FIRST_SPAN + 2 * HANDED_OUT) }.read::<u64>() as usize;
+        let table = Place { region, offset: 8 * (FIRST_SPAN + 2 * ALLOCATION_MAP) }.read::<u64>() as usize;
         Place { region, offset: table + (pfn.0 - FIRST.0) as usize }.write(mark);
     }
 

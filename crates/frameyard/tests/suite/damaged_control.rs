@@ -8,17 +8,19 @@ use frameyard::Yard;
 use frameyard::boot::{AttachError, InitMode};
 
 /// The place of the first table's span in the header, and the tables, in the order of the header.
-const FIRST_SPAN: u64 = 16;
+const FIRST_SPAN: u64 = 24;
 const ZONES: u64 = 4;
-const SECTIONS: u64 = 6;
-const RANGE_STARTS: u64 = 8;
-const RANGE_ENDS: u64 = 9;
-const FREE_STARTS: u64 = 11;
-const FREE_ENDS: u64 = 12;
-const CLAIMS: u64 = 13;
-const HANDED_OUT: u64 = 17;
-const DEVICE_SECTIONS: u64 = 24;
-const DEVICES: u64 = 25;
+const SECTIONS: u64 = 5;
+const RANGES: u64 = 7;
+const FREE: u64 = 8;
+const DEVICE_SECTIONS: u64 = 14;
+const DEVICES: u64 = 15;
+const ALLOCATION_MAP: u64 = 16;
+/// Words of an entry of the tables of ranges: start, end, zone.
+const RANGE_WORDS: u64 = 3;
+/// The places of the numbers of CPUs, ranges, reserved ranges and contiguous memory areas, and of the free ranges in use.
+const COUNTS: std::ops::Range<u64> = 16..20;
+const FREE_RANGES: u64 = 22;
 /// The places of the first and the end of the frames for devices in the header.
 const DEVICE_SPACE: [u64; 2] = [14, 15];
 /// Words of the table of devices: before the first row, and of a row: users, start, end, shape.
@@ -60,17 +62,21 @@ fn rejects_misplaced_ranges() {
         let yard = machine.bring_up(way(InitMode::Lazy));
         let map = yard.frame_range();
         let damaged = Err(AttachError::Damaged);
-        for id in [RANGE_STARTS, RANGE_ENDS, FREE_STARTS, FREE_ENDS] {
-            let (first, count) = table(&yard, id);
-            assert!(count > 1, "{}", machine.name);
-            for place in first..first + count {
+        for id in [RANGES, FREE] {
+            let (first, entries) = table(&yard, id);
+            let entries = if id == FREE { read(&yard, FREE_RANGES) } else { entries };
+            assert!(entries > 1, "{}", machine.name);
+            for place in (first..first + RANGE_WORDS * entries).filter(|place| (place - first) % RANGE_WORDS < 2) {
                 for value in [map.start.0.wrapping_sub(1), map.end.0 + 1, u64::MAX, u64::MAX - 1] {
                     assert_eq!(attached_with(&yard, place, value), damaged, "{}, table {id}: {value:#x}", machine.name);
                 }
+                if place >= first + RANGE_WORDS {
+                    let before = read(&yard, place - RANGE_WORDS);
+                    assert_eq!(attached_with(&yard, place, before), damaged, "{}, table {id}", machine.name);
+                }
             }
-            for place in first + 1..first + count {
-                let before = read(&yard, place - 1);
-                assert_eq!(attached_with(&yard, place, before), damaged, "{}, table {id}", machine.name);
+            for zone in (first + 2..first + RANGE_WORDS * entries).step_by(RANGE_WORDS as usize) {
+                assert_eq!(attached_with(&yard, zone, 0xffff), damaged, "{}, table {id}", machine.name);
             }
         }
         assert_eq!(attached_with(&yard, 0, read(&yard, 0)), Ok(()));
@@ -81,15 +87,16 @@ fn rejects_misplaced_ranges() {
 fn rejects_free_blocks_outside_memory() {
     run_on(0);
     let yard = machine("holes").bring_up(way(InitMode::Lazy));
-    let (ends, count) = table(&yard, FREE_ENDS);
-    let (starts, _) = table(&yard, FREE_STARTS);
+    let (first, _) = table(&yard, FREE);
+    let count = read(&yard, FREE_RANGES);
     let mut checked = 0;
-    for place in 0..count {
-        let end = read(&yard, ends + place);
-        let next = if place + 1 < count { read(&yard, starts + place + 1) } else { yard.frame_range().end.0 };
+    for entry in 0..count {
+        let place = first + RANGE_WORDS * entry + 1;
+        let end = read(&yard, place);
+        let next = if entry + 1 < count { read(&yard, place + RANGE_WORDS - 1) } else { yard.frame_range().end.0 };
         let in_hole = yard.zone_of(frameyard::Pfn(end)).is_none() && end < next;
         if in_hole {
-            assert_eq!(attached_with(&yard, ends + place, end + 1), Err(AttachError::Damaged), "{end:#x}");
+            assert_eq!(attached_with(&yard, place, end + 1), Err(AttachError::Damaged), "{end:#x}");
             checked += 1;
         }
     }
@@ -125,11 +132,10 @@ fn zones_that_span_more_than_the_map_are_damage() {
 fn tables_of_the_wrong_length_are_damage() {
     run_on(0);
     let yard = machine("nodes").bring_up(way(InitMode::Lazy));
-    for id in (0..=CLAIMS).chain([HANDED_OUT]) {
-        let place = FIRST_SPAN + 2 * id + 1;
+    for place in (0..=ALLOCATION_MAP).map(|id| FIRST_SPAN + 2 * id + 1).chain(COUNTS) {
         let count = read(&yard, place);
-        for value in [count - 1, count + 1, u64::MAX] {
-            assert_eq!(attached_with(&yard, place, value), Err(AttachError::Damaged), "table {id}: {value}");
+        for value in [count.wrapping_sub(1), count + 1, u64::MAX] {
+            assert_eq!(attached_with(&yard, place, value), Err(AttachError::Damaged), "word {place}: {value}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 
-use frameyard::boot::{MachineBounds, ZoneLimits};
+use frameyard::boot::{DeviceSpace, InitMode, MachineBounds, MapInit, ZoneLimits};
 use frameyard::platform::{MapBacking, Probe};
 use frameyard::watermarks::PcpSizing;
 use frameyard::{
@@ -33,62 +33,111 @@ impl Platform for Plain {
     }
 }
 
+/// Plans a machine whose nodes lie side by side, and compares with its bounds.
+fn check_bounds(nodes: u64, first: u64, pages: u64, config: YardConfig<'_>, reserved: &[PfnRange]) {
+    let node = |at: u64| (PfnRange::new(Pfn(first + at * pages), PageCount(pages)), NodeId(at as u16));
+    let memory: Vec<_> = (0..nodes).map(node).collect();
+    let cpus: Vec<_> = (0..8 * nodes).map(|cpu| NodeId((cpu % nodes) as u16)).collect();
+    let config = YardConfig { cpus: &cpus, ..config };
+    let space = config.device_space.unwrap_or_default();
+    let table = MemoryTable { memory: &memory, reserved, ..MemoryTable::default() };
+    let layout = Layout::plan(&table, &config).expect("a layout");
+    let bounds = MachineBounds {
+        frames: PageCount((first + nodes * pages).max(space.end.0) - first),
+        nodes: nodes as usize,
+        cpus: cpus.len(),
+        memory_ranges: memory.len(),
+        reserved_ranges: reserved.len(),
+        pcp_sizing: config.pcp_sizing,
+        devices: if space.is_empty() { DeviceSpace::None } else { DeviceSpace::Some },
+        ..MachineBounds::of_memory(config.geometry, ByteSize(0))
+    };
+    let machine = format!("{nodes} nodes of {pages} pages from {first:#x}, {:?}", config.pcp_sizing);
+    assert!(layout.map_bytes() <= bounds.map_bytes(), "{machine}");
+    assert!(layout.control_bytes() <= bounds.control_bytes(), "{machine}");
+    // At most one section more of the map, because memory may begin inside a section.
+    let section = config.geometry.section_pages().0 * 64;
+    assert!(bounds.map_bytes().0 <= layout.map_bytes().0 + section, "{machine}");
+    // Not much more of the control region: 8192 clusters for each zone are the largest part of the difference, and the
+    // tables of one more section.
+    let slack = nodes * 5 * 8192 * 9 + (1 << 20) + section / 32 + layout.control_bytes().0 / 8;
+    assert!(bounds.control_bytes().0 <= layout.control_bytes().0 + slack, "{machine}");
+}
+
 #[test]
 fn no_layout_needs_more_than_the_bounds_of_its_machine() {
-    let sizings = [PcpSizing::Scaled, PcpSizing::Early, PcpSizing::Fixed(0), PcpSizing::Fixed(8)];
-    let machines = [(1, 0x100, 0x4000), (1, 0x3_f000, 1 << 18), (2, 0xf_ff00, 1 << 20), (4, 1, (1 << 24) + 77)];
-    for (nodes, first, pages) in machines {
-        for pcp_sizing in sizings {
-            let memory: Vec<_> = (0..nodes)
-                .map(|node| (PfnRange::new(Pfn(first + node * pages), PageCount(pages)), NodeId(node as u16)))
-                .collect();
-            let cpus: Vec<_> = (0..8 * nodes).map(|cpu| NodeId((cpu % nodes) as u16)).collect();
-            let config = YardConfig { pcp_sizing, ..YardConfig::new(&cpus) };
-            let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
-            let layout = Layout::plan(&table, &config).expect("a layout");
-            let bounds = MachineBounds {
-                frames: PageCount(nodes * pages),
-                nodes: nodes as usize,
-                cpus: cpus.len(),
-                memory_ranges: memory.len(),
-                reserved_ranges: 0,
-                pcp_sizing,
-                ..MachineBounds::of_memory(Geometry::X86_64, ByteSize(0))
-            };
-            assert!(layout.map_bytes() <= bounds.map_bytes());
-            assert!(layout.control_bytes() <= bounds.control_bytes(), "{nodes} nodes of {pages} pages, {pcp_sizing:?}");
-            // Not wildly more: what each zone has once per batch are the largest part of what is too much.
-            let slack = nodes * 5 * 8192 * 9 + (1 << 20) + layout.control_bytes().0 / 8;
-            assert!(bounds.control_bytes().0 <= layout.control_bytes().0 + slack);
+    let small = Geometry::new(ByteSize::kib(4), ByteSize::mib(16), Order(9), Order(10)).expect("a geometry");
+    for geometry in [Geometry::X86_64, small] {
+        for pcp_sizing in [PcpSizing::Scaled, PcpSizing::Early, PcpSizing::Fixed(0), PcpSizing::Fixed(8)] {
+            let config = YardConfig { geometry, pcp_sizing, ..YardConfig::new(&[]) };
+            for (nodes, first, pages) in [
+                (1, 0, 0x1000),
+                (1, 0x100, 0x4000),
+                (1, 0x3_f000, 1 << 18),
+                (2, 0xf_ff00, 1 << 20),
+                (3, 0x8_0001, 0x1_2345),
+                (4, 1, (1 << 24) + 77),
+                (16, 0x1000, 1 << 20),
+                (64, 0, 1 << 16),
+            ] {
+                let reserved: Vec<_> = (0..40).map(|at| PfnRange::new(Pfn(first + 16 * at), PageCount(3))).collect();
+                check_bounds(nodes, first, pages, config, &[]);
+                check_bounds(nodes, first, pages, config, &reserved);
+                let behind = PfnRange::new(Pfn(first + nodes * pages), PageCount(1 << 16));
+                check_bounds(nodes, first, pages, YardConfig { device_space: Some(behind), ..config }, &reserved);
+                let without_low_zones = YardConfig { zone_limits: ZoneLimits::NONE, ..config };
+                check_bounds(nodes, first, pages, without_low_zones, &[]);
+            }
         }
     }
 }
-
-/// Bytes of stack that creating a yard may use, the test's own frames included.
-const STACK: usize = 16 << 10;
 
 #[repr(C, align(128))]
 #[derive(Clone)]
 struct Line([u8; 128]);
 
+/// The stack below a caller that is painted before its use is measured, in bytes, and the paint.
+const ROOM: usize = 64 << 10;
+const PAINT: u64 = 0x5a5a_1234_9876_a5a5;
+
+/// Paints the stack below the caller; returns the lowest painted address.
+#[inline(never)]
+fn paint() -> usize {
+    std::hint::black_box(&mut [PAINT; ROOM / 8]).as_mut_ptr().expose_provenance()
+}
+
+/// Runs `work`; returns its result, and how many bytes of stack it used.
+#[inline(never)]
+fn stack_used<T>(work: impl FnOnce() -> T) -> (T, usize) {
+    let lowest = paint();
+    let result = work();
+    // SAFETY: the words lie in this thread's stack, below all frames that are in use, where `paint` wrote before.
+    let word = |at: usize| unsafe { std::ptr::with_exposed_provenance::<u64>(lowest + 8 * at).read_volatile() };
+    let touched = (0..ROOM / 8).find(|at| word(*at) != PAINT).unwrap_or(ROOM / 8);
+    (result, ROOM - 8 * touched)
+}
+
 #[test]
-fn a_yard_is_created_on_a_small_stack() {
+fn planning_and_creating_need_less_than_8_kib_of_stack() {
     let memory = [(PfnRange::new(Pfn(0x100), PageCount(0x4000)), NodeId(0))];
     let regions = MachineBounds::of_memory(Geometry::X86_64, ByteSize::mib(64));
-    let region = |size: ByteSize| std::vec![Line([0; 128]); size.0.div_ceil(128) as usize];
-    let mut memories = [region(regions.map_bytes()), region(regions.control_bytes())];
-    let create = move || {
-        let config = YardConfig { zone_limits: ZoneLimits::NONE, ..YardConfig::new(&[NodeId(0)]) };
+    for mode in InitMode::ALL {
+        let region = |size: ByteSize| std::vec![Line([0; 128]); size.0.div_ceil(128) as usize];
+        let mut memories = [region(regions.map_bytes()), region(regions.control_bytes())];
+        let map_init = MapInit { mode, ..MapInit::default() };
+        let config = YardConfig { zone_limits: ZoneLimits::NONE, map_init, ..YardConfig::new(&[NodeId(0)]) };
         let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
-        let layout = Layout::plan(&table, &config).expect("a layout");
+        let (layout, planning) = stack_used(|| Layout::plan(&table, &config).expect("a layout"));
         let [map, control] = memories.each_mut().map(|lines| RawRegion {
             base: NonNull::from(lines.as_mut_slice()).cast(),
             size: ByteSize(size_of_val(lines.as_slice()) as u64),
         });
-        // SAFETY: zeroed memory of sufficient size, that outlives the yard.
-        let yard = unsafe { Yard::create(&table, &config, &layout, map, control, Plain) }.expect("a yard");
+        let (yard, creating) = stack_used(|| {
+            // SAFETY: zeroed memory of sufficient size, that outlives the yard.
+            unsafe { Yard::create(&table, &config, &layout, map, control, Plain) }.expect("a yard")
+        });
+        assert!(planning < 8 << 10 && creating < 8 << 10, "{mode}: {planning} to plan, {creating} to create");
         let frame = yard.alloc(Order::ZERO, Gfp::KERNEL).expect("a frame");
         yard.free(frame, Order::ZERO).expect("the frame is allocated");
-    };
-    std::thread::Builder::new().stack_size(STACK).spawn(create).expect("a thread").join().expect("the stack suffices");
+    }
 }

@@ -157,7 +157,7 @@ fn movable_frames_are_reclaimed_before_they_fill_unmovable_pageblocks() {
     while let Ok(pfn) = yard.alloc(Order::ZERO, MOVABLE | Gfp::NOFRAGMENT | Gfp::NOWARN) {
         slots.push(mover.adopt(pfn, Order::ZERO));
     }
-    let mixed = || yard.zone(ZONE).extfrag_events().fallbacks(MigrateType::Movable, MigrateType::Unmovable);
+    let mixed = || yard.zone(ZONE).fallbacks(MigrateType::Movable, MigrateType::Unmovable);
     let (before, left) = (mixed(), yard.zone(ZONE).statistics().free);
     assert!(left > marks(&yard).min, "unmovable frames have room");
     let giver = Giver { mover: &mover, slots: Mutex::new(slots) };

@@ -10,6 +10,7 @@ use crate::mover::{Faults, Mover};
 use frameyard::boot::ZoneLimits;
 use frameyard::compaction::{CompactEffort, CompactRequest};
 use frameyard::owners::{Owners, ReclaimRequest, Reclaimer};
+use frameyard::stats::CompactEvent;
 use frameyard::units::ZoneKind;
 use frameyard::{AllocError, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig, ZoneId};
 
@@ -77,12 +78,21 @@ fn compaction_serves_huge_requests() {
     assert!(yard.alloc(HUGE, MOVABLE | Gfp::NOWARN).is_err(), "not without compaction");
     let huge = yard.request(HUGE, MOVABLE).owners(&mover.owners()).frame().expect("a block made by compaction");
     let statistics = yard.zone(ZONE).compaction();
-    assert_eq!((statistics.stalls, statistics.successes, statistics.failures), (1, 1, 0));
+    assert_eq!(
+        (
+            statistics.count(CompactEvent::Stall),
+            statistics.count(CompactEvent::Success),
+            statistics.count(CompactEvent::Fail)
+        ),
+        (1, 1, 0)
+    );
     let moves = mover.moves.load(Ordering::Relaxed);
     assert!(moves > 0);
     assert_eq!(yard.stats().failures(), 0);
-    assert_eq!((statistics.migrated, yard.stats().reclaim_stalls(ZoneKind::Movable)), (moves, 0));
-    assert!(statistics.isolated >= 2 * moves && statistics.migrate_scanned > moves);
+    assert_eq!((statistics.count(CompactEvent::Migrated), yard.stats().reclaim_stalls(ZoneKind::Movable)), (moves, 0));
+    assert!(
+        statistics.count(CompactEvent::Isolated) >= 2 * moves && statistics.count(CompactEvent::MigrateScanned) > moves
+    );
     yard.validate().unwrap();
     mover.check_all();
     yard.free(huge, HUGE).unwrap();
@@ -98,7 +108,7 @@ fn a_request_that_must_not_wait_moves_nothing() {
     let refused = yard.request(HUGE, gfp).owners(&mover.owners()).frame();
     assert_out_of_memory(refused, HUGE, gfp);
     assert_eq!((mover.moves.load(Ordering::Relaxed), yard.stats().failures()), (0, 1));
-    assert_eq!(yard.zone(ZONE).compaction().stalls, 0);
+    assert_eq!(yard.zone(ZONE).compaction().count(CompactEvent::Stall), 0);
     mover.free_all();
 }
 

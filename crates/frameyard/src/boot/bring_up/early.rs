@@ -1,16 +1,16 @@
 //! The part of the memory map that is initialised when a yard is created.
 
-use super::{BringUp, Grain, InitResult, PassError};
-use crate::boot::{InitMode, MapInit};
+use super::{BringUp, Grain, InitResult};
+use crate::boot::{InitError, InitMode, MapInit};
 use crate::platform::Platform;
 use crate::units::{NodeId, PageCount, Pfn, PfnRange, ZoneId};
 
 impl<P: Platform> BringUp<'_, P> {
     /// Initialises the early part of the map, apart from contiguous memory areas.
-    pub(in crate::boot) fn at_creation(&self, init: &MapInit) -> Result<(), PassError> {
+    pub(in crate::boot) fn at_creation(&self, init: &MapInit) -> Result<(), InitError> {
         match init.mode {
             InitMode::Eager => self.pass(init.jobs, Grain::Chunk),
-            InitMode::Deferred => self.early().not_backed.map_or(Ok(()), |range| Err(PassError::NotBacked(range))),
+            InitMode::Deferred => self.early().not_backed.map_or(Ok(()), |range| Err(InitError::MapNotBacked(range))),
             InitMode::Lazy => Ok(()),
         }
     }

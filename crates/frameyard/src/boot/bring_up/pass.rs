@@ -4,19 +4,14 @@
 //! the node's workers take one after the other. Every worker keeps its own counts, and adds them to the node's total
 //! once.
 
+use core::ops::Range;
+
 use super::{BringUp, InitResult};
 use crate::boot::{BootError, InitError, InitJobs, JobGranularity};
 use crate::job::ParallelJob;
 use crate::platform::{InitProgress, NodeInit, Platform};
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::{NodeId, PageCount, Pfn, PfnRange};
-
-/// Why a pass did not finish.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum PassError {
-    WorkerPanicked,
-    NotBacked(PfnRange),
-}
 
 /// How much of the map a worker initialises under one claim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,7 +24,11 @@ pub(crate) enum Grain {
 
 impl<P: Platform> BringUp<'_, P> {
     /// Initialises all deferred memory, nodes side by side, with several threads for each.
-    pub(crate) fn pass(&self, jobs: InitJobs, grain: Grain) -> Result<(), PassError> {
+    ///
+    /// # Errors
+    ///
+    /// [`InitError::WorkerPanicked`], or [`InitError::MapNotBacked`] with the first part without backing memory.
+    pub(crate) fn pass(&self, jobs: InitJobs, grain: Grain) -> Result<(), InitError> {
         let nodes = u64::from(self.tables.nodes());
         let next = AtomicU64::new(0);
         let failed = Failure::default();
@@ -39,56 +38,29 @@ impl<P: Platform> BringUp<'_, P> {
             if node >= nodes {
                 break;
             }
-            self.pass_over_node(NodeId(node as u16), jobs, grain, &failed);
+            let (pages, freed) = <(AtomicU64, AtomicU64)>::default();
+            NodePass { bring_up: self, node: NodeId(node as u16), jobs, grain, failed: &failed, pages, freed }.run();
         };
         let led = self.platform.run_workers(nodes as usize, &|leader| NodeId(leader as u16), &lead);
-        if led.is_err() {
-            return Err(PassError::WorkerPanicked);
-        }
+        led.map_err(|_| InitError::WorkerPanicked)?;
         failed.result()
-    }
-
-    fn pass_over_node(&self, node: NodeId, jobs: InitJobs, grain: Grain, failed: &Failure) {
-        let sections = NodeSections::of(self, node);
-        if sections.count == 0 {
-            return;
-        }
-        let begin = self.platform.clock_ns();
-        let pass = NodePass { bring_up: self, node, jobs, grain, failed, tally: Tally::default() };
-        let (count, threads) = match jobs.granularity {
-            JobGranularity::Sections => pass.by_sections(&sections),
-            JobGranularity::Ranges => pass.by_ranges(&sections),
-        };
-        let elapsed_ns = begin.zip(self.platform.clock_ns()).map(|(begin, end)| end - begin);
-        let Tally { pages, freed } = &pass.tally;
-        let (pages, freed) = (pages.load(Ordering::Relaxed), freed.load(Ordering::Relaxed));
-        if pages == 0 {
-            // Nothing was deferred, so there is no pass to report.
-            return;
-        }
-        let done =
-            NodeInit { node, threads, jobs: count, pages: PageCount(pages), freed: PageCount(freed), elapsed_ns };
-        self.platform.init_progress(InitProgress::NodeDone(done));
     }
 }
 
-/// The first part of the map without backing memory.
+/// Why a pass did not finish.
 #[derive(Default)]
 struct Failure {
     panicked: AtomicU64,
-    /// The number of parts without backing memory.
-    count: AtomicU64,
-    /// One more than the first frame, so that 0 means none.
+    /// The first part without backing memory: one more than its first frame, so that 0 means none, and its end.
     start: AtomicU64,
     end: AtomicU64,
 }
 
 impl Failure {
     fn set(&self, range: PfnRange) {
-        // One caller alone writes both ends.
-        if self.count.fetch_add(1, Ordering::Relaxed) == 0 {
+        // One caller alone writes the end.
+        if self.start.compare_exchange(0, range.start.0 + 1, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             self.end.store(range.end.0, Ordering::Relaxed);
-            self.start.store(range.start.0 + 1, Ordering::Relaxed);
         }
     }
 
@@ -97,82 +69,72 @@ impl Failure {
     }
 
     /// Called when all workers have ended.
-    fn result(&self) -> Result<(), PassError> {
+    fn result(&self) -> Result<(), InitError> {
         if self.panicked.load(Ordering::Relaxed) != 0 {
-            return Err(PassError::WorkerPanicked);
+            return Err(InitError::WorkerPanicked);
         }
-        match self.start.load(Ordering::Relaxed) {
-            0 => Ok(()),
-            start => {
-                let range = PfnRange { start: Pfn(start - 1), end: Pfn(self.end.load(Ordering::Relaxed)) };
-                Err(PassError::NotBacked(range))
-            }
+        let end = Pfn(self.end.load(Ordering::Relaxed));
+        match self.start.load(Ordering::Relaxed).checked_sub(1) {
+            None => Ok(()),
+            Some(start) => Err(InitError::MapNotBacked(PfnRange { start: Pfn(start), end })),
         }
     }
 }
 
-/// The total of a node's workers. Each worker adds its counts when it is done.
-#[derive(Default)]
-struct Tally {
-    pages: AtomicU64,
-    freed: AtomicU64,
-}
-
-/// The present sections of a node, as one line of frames without gaps.
-struct NodeSections {
-    node: NodeId,
-    count: u64,
-}
-
-impl NodeSections {
-    fn of<P: Platform>(bring_up: &BringUp<'_, P>, node: NodeId) -> Self {
-        let count = (0..bring_up.tables.sections.len())
-            .filter(|at| bring_up.tables.section(*at).node() == Some(node))
-            .count() as u64;
-        Self { node, count }
-    }
-
-    /// Calls `visit` with the frames of each section that part of the line stands for.
-    fn for_each<P: Platform>(
-        &self,
-        bring_up: &BringUp<'_, P>,
-        line: core::ops::Range<u64>,
-        mut visit: impl FnMut(PfnRange),
-    ) {
-        let shift = bring_up.geometry.section_pages_shift();
-        let pages = 1 << shift;
-        let mut place = 0;
-        for at in 0..bring_up.tables.sections.len() {
-            if place >= line.end {
-                break;
-            }
-            if bring_up.tables.section(at).node() != Some(self.node) {
-                continue;
-            }
-            let (from, to) = (line.start.max(place), line.end.min(place + pages));
-            if from < to {
-                let first = bring_up.map.range().start.0 + ((at as u64) << shift);
-                visit(PfnRange { start: Pfn(first + from - place), end: Pfn(first + to - place) });
-            }
-            place += pages;
-        }
-    }
-}
-
-/// The pass over one node.
+/// The pass over one node, and the totals of its workers.
 struct NodePass<'a, P> {
     bring_up: &'a BringUp<'a, P>,
     node: NodeId,
     jobs: InitJobs,
     grain: Grain,
     failed: &'a Failure,
-    tally: Tally,
+    pages: AtomicU64,
+    freed: AtomicU64,
 }
 
 impl<P: Platform> NodePass<'_, P> {
+    fn run(&self) {
+        let size = self.sections().count() as u64 * self.bring_up.geometry.section_pages().0;
+        if size == 0 {
+            return;
+        }
+        let platform = self.bring_up.platform;
+        let begin = platform.clock_ns();
+        let (jobs, threads) = match self.jobs.granularity {
+            JobGranularity::Sections => self.by_sections(size),
+            JobGranularity::Ranges => self.by_ranges(size),
+        };
+        let elapsed_ns = begin.zip(platform.clock_ns()).map(|(begin, end)| end - begin);
+        let [pages, freed] = [&self.pages, &self.freed].map(|total| PageCount(total.load(Ordering::Relaxed)));
+        // Without deferred memory there was no pass to report.
+        if pages.0 > 0 {
+            let done = NodeInit { node: self.node, threads, jobs, pages, freed, elapsed_ns };
+            platform.init_progress(InitProgress::NodeDone(done));
+        }
+    }
+
+    /// The first frames of the node's present sections.
+    fn sections(&self) -> impl Iterator<Item = Pfn> {
+        let (tables, geometry) = (self.bring_up.tables, self.bring_up.geometry);
+        let first = self.bring_up.map.range().start;
+        let of_node = move |at: &usize| tables.section(*at).node() == Some(self.node);
+        let numbers = (0..tables.sections.len()).filter(of_node);
+        numbers.map(move |at| first + PageCount((at as u64) << geometry.section_pages_shift()))
+    }
+
+    /// A part of the node's present sections, taken as one line of frames without gaps: the frames of each section.
+    fn parts_of(&self, line: Range<u64>) -> impl Iterator<Item = PfnRange> {
+        let pages = self.bring_up.geometry.section_pages().0;
+        let lines = self.sections().zip((0..).step_by(pages as usize)).take_while(move |(_, at)| *at < line.end);
+        let parts = lines.map(move |(first, at)| {
+            let clamp = |place: u64| first + PageCount(place.saturating_sub(at).min(pages));
+            PfnRange { start: clamp(line.start), end: clamp(line.end) }
+        });
+        parts.filter(|part| !part.is_empty())
+    }
+
     fn max_threads(&self) -> usize {
-        let tables = &self.bring_up.tables;
-        let cpus = (tables.cpus_of(self.node) as usize).max(1);
+        let cpus = (self.bring_up.tables.cpus_of(self.node) as usize).max(1);
         // An eager pass runs before the other CPUs are up, unless the configuration names a number of threads.
         let usual = if self.grain == Grain::Chunk { 1 } else { cpus };
         self.jobs.threads.unwrap_or(usual).min(cpus)
@@ -187,51 +149,48 @@ impl<P: Platform> NodePass<'_, P> {
         self.jobs.alignment.unwrap_or(default).0
     }
 
-    /// One job over all sections of the node, however many holes lie between and in them.
-    fn by_sections(&self, sections: &NodeSections) -> (u64, usize) {
-        let size = sections.count * self.bring_up.geometry.section_pages().0;
-        let threads = self.run(0, size, &|line| {
+    /// One job over all sections of the node, however many holes lie between and in them. Returns how many jobs and
+    /// threads there were.
+    fn by_sections(&self, size: u64) -> (u64, usize) {
+        let threads = self.run_job(0, size, &|line| {
             let mut result = InitResult::default();
             let mut run = PfnRange::default();
-            sections.for_each(self.bring_up, line, |part| {
+            for part in self.parts_of(line) {
                 if run.end == part.start && self.grain == Grain::Chunk {
                     run.end = part.end;
                 } else {
                     result.add(self.bring_up_part(run));
                     run = part;
                 }
-            });
+            }
             result.add(self.bring_up_part(run));
             result
         });
         (1, threads)
     }
 
-    /// A job for each range of free memory, then one for the rest.
-    fn by_ranges(&self, sections: &NodeSections) -> (u64, usize) {
-        let tables = self.bring_up.tables;
+    /// A job for each range of free memory, then one for the rest. Returns how many jobs there were, and the most threads
+    /// of one.
+    fn by_ranges(&self, size: u64) -> (u64, usize) {
         let (mut count, mut most) = (0, 1);
-        for (range, _) in tables.free_ranges_in(self.bring_up.map.range()).filter(|(_, zone)| zone.node() == self.node)
-        {
-            let threads = self.run(range.start.0, range.count().0, &|frames| {
+        let free = self.bring_up.tables.free_ranges_in(self.bring_up.map.range());
+        for (range, _) in free.filter(|(_, zone)| zone.node() == self.node) {
+            let threads = self.run_job(range.start.0, range.count().0, &|frames| {
                 let range = PfnRange { start: Pfn(frames.start), end: Pfn(frames.end) };
+                let mut result = InitResult::default();
                 match self.grain {
-                    Grain::Chunk => self.bring_up_part(range),
-                    Grain::Section => self.bring_up_by_section(range),
+                    Grain::Chunk => result = self.bring_up_part(range),
+                    Grain::Section => {
+                        self.bring_up.sections_in(range).for_each(|part| result.add(self.bring_up_part(part)));
+                    }
                 }
+                result
             });
             count += 1;
             most = most.max(threads);
         }
-        let all = sections.count * self.bring_up.geometry.section_pages().0;
-        sections.for_each(self.bring_up, 0..all, |section| self.add(self.bring_up_part(section)));
+        self.parts_of(0..size).for_each(|section| self.add(self.bring_up_part(section)));
         (count, most)
-    }
-
-    fn bring_up_by_section(&self, range: PfnRange) -> InitResult {
-        let mut result = InitResult::default();
-        self.bring_up.sections_in(range).for_each(|part| result.add(self.bring_up_part(part)));
-        result
     }
 
     fn bring_up_part(&self, part: PfnRange) -> InitResult {
@@ -246,12 +205,12 @@ impl<P: Platform> NodePass<'_, P> {
     }
 
     fn add(&self, result: InitResult) {
-        self.tally.pages.fetch_add(result.pages.0, Ordering::Relaxed);
-        self.tally.freed.fetch_add(result.freed.0, Ordering::Relaxed);
+        self.pages.fetch_add(result.pages.0, Ordering::Relaxed);
+        self.freed.fetch_add(result.freed.0, Ordering::Relaxed);
     }
 
-    /// Runs one job; how many threads it was given.
-    fn run(&self, start: u64, size: u64, work: &(dyn Fn(core::ops::Range<u64>) -> InitResult + Sync)) -> usize {
+    /// Runs one job; returns the number of its threads.
+    fn run_job(&self, start: u64, size: u64, work: &(dyn Fn(Range<u64>) -> InitResult + Sync)) -> usize {
         let align = self.alignment();
         // Clamped: a larger request means everything.
         let min_chunk = self.jobs.min_chunk.map_or(align, |chunk| chunk.0.min(size));
@@ -265,20 +224,12 @@ impl<P: Platform> NodePass<'_, P> {
     }
 }
 
-impl From<PassError> for BootError {
-    fn from(error: PassError) -> Self {
+impl From<InitError> for BootError {
+    /// The error of a yard whose map could not be initialised at creation.
+    fn from(error: InitError) -> Self {
         match error {
-            PassError::WorkerPanicked => Self::WorkerPanicked,
-            PassError::NotBacked(range) => Self::MapNotBacked(range),
-        }
-    }
-}
-
-impl From<PassError> for InitError {
-    fn from(error: PassError) -> Self {
-        match error {
-            PassError::WorkerPanicked => Self::WorkerPanicked,
-            PassError::NotBacked(range) => Self::MapNotBacked(range),
+            InitError::MapNotBacked(range) => Self::MapNotBacked(range),
+            _ => Self::WorkerPanicked,
         }
     }
 }

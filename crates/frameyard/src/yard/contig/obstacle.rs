@@ -37,7 +37,7 @@ impl<P: Platform> Yard<P> {
     pub(super) fn cover_of(&self, pfn: Pfn, owners: &Owners<'_>) -> Cover {
         let (head, tag) = covering_block(self.geometry.max_order(), pfn, |pfn| self.tag_at(pfn));
         let block = Block { pfn: head, order: tag.order() };
-        let blocker = |why| Blocker { pfn: head, order: tag.order(), state: tag.state(), owner: OwnerKind::NONE, why };
+        let blocker = |why| Blocker::new(block, tag.state(), why);
         match tag.state() {
             FrameState::BuddyFree => Cover::Free(block),
             FrameState::Counted => self.cover_of_counted(block, tag, owners),
@@ -61,22 +61,19 @@ impl<P: Platform> Yard<P> {
         if owners.of(owner).is_some() {
             return Cover::Owned(block, owner);
         }
-        let blocker = |owner, why| {
-            let Block { pfn, order } = block;
-            Blocker { pfn, order, state: tag.state(), owner, why }
-        };
+        let blocker = |why| Blocker { owner, ..Blocker::new(block, tag.state(), why) };
         // Between the two reads it may have become another's. What is the same twice is believed.
         if page.tag() == tag && OwnerKind::of_word(page.owner()) == owner {
-            Cover::Fixed(blocker(owner, BlockedBy::Unmovable))
+            Cover::Fixed(blocker(BlockedBy::Unmovable))
         } else {
-            Cover::Passing(blocker(owner, BlockedBy::Busy))
+            Cover::Passing(blocker(BlockedBy::Busy))
         }
     }
 
     /// The first block of a range that will stay (`has_unmovable_pages`, `pfn_range_valid_contig`); memory whose pages
     /// are not initialised counts as what it will be. The range is memory of one zone.
     ///
-    /// Contiguous memory areas are in the way of everybody but themselves.
+    /// A contiguous memory area is in the way of all requests but those for the area.
     pub(super) fn first_obstacle(
         &self,
         range: PfnRange,
@@ -99,9 +96,8 @@ impl<P: Platform> Yard<P> {
                 let pageblock = PfnRange::new(blocks.start_of(at), blocks.pages());
                 let part = PfnRange { start: at, end: pageblock.end.min(range.end) };
                 if let Some(pfn) = self.first_reserved(part) {
-                    let state = FrameState::Uninitialised;
-                    let why = BlockedBy::Reserved;
-                    return Some(Blocker { pfn, order: Order::ZERO, state, owner: OwnerKind::NONE, why });
+                    let frame = Block { pfn, order: Order::ZERO };
+                    return Some(Blocker::new(frame, FrameState::Uninitialised, BlockedBy::Reserved));
                 }
                 at = part.end;
             }
@@ -111,8 +107,7 @@ impl<P: Platform> Yard<P> {
 
     fn area_in_the_way(&self, pfn: Pfn) -> Blocker {
         let state = self.tag_at(pfn).state();
-        let order = self.geometry.pageblock_order();
-        Blocker { pfn, order, state, owner: OwnerKind::NONE, why: BlockedBy::Area }
+        Blocker::new(Block { pfn, order: self.geometry.pageblock_order() }, state, BlockedBy::Area)
     }
 
     /// The first frame of a range of memory that was reserved when the yard was created.

@@ -2,7 +2,6 @@
 
 use crate::devices::DeviceProblem;
 use crate::platform::Platform;
-use crate::sync::Ordering;
 use crate::units::{NodeId, PageCount, PfnRange, ZoneId, ZoneKind};
 use crate::yard::{ValidateError, Yard};
 
@@ -23,13 +22,13 @@ impl<P: Platform> Yard<P> {
                 .map(|device| device.range)
                 .reduce(|a, b| PfnRange { start: a.start.min(b.start), end: a.end.max(b.end) });
             let span = span.unwrap_or_default();
-            let kept =
-                [zone.facts.present.load(Ordering::Relaxed), zone.span().start.0, zone.span().end.0, zone.managed().0];
-            let found = [present.0, span.start.0, span.end.0, 0];
-            let what = ["present pages", "first frame", "end of the last frame", "managed pages"];
-            for (what, (kept, found)) in what.into_iter().zip(kept.into_iter().zip(found)) {
-                super::compare(what, id, kept, found)?;
-            }
+            let equations = [
+                ("present pages", zone.present(), present),
+                ("first frame", PageCount(zone.span().start.0), PageCount(span.start.0)),
+                ("end of the last frame", PageCount(zone.span().end.0), PageCount(span.end.0)),
+                ("managed pages", zone.managed(), PageCount(0)),
+            ];
+            equations.into_iter().try_for_each(|(what, kept, found)| super::compare(what, id, kept.0, found.0))?;
         }
         Ok(())
     }

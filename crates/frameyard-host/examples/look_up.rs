@@ -61,10 +61,10 @@ fn look_up(yard: &Yard<HostPlatform>, range: PfnRange, steps: u64) -> u64 {
 fn get(yard: &Yard<HostPlatform>, range: PfnRange, steps: u64) -> u64 {
     let frames = range.count().0;
     let at = |step: u64| range.start + PageCount(step * 77 % frames);
-    let take_and_give = |step: &u64| {
+    let get_and_put = |step: &u64| {
         let Some(page) = yard.devices().page(at(*step)).filter(|page| page.try_get(1)) else { return false };
         // SAFETY: `try_get` has taken the reference just now.
         unsafe { page.put(1) }.is_ok()
     };
-    (0..steps).filter(take_and_give).count() as u64
+    (0..steps).filter(get_and_put).count() as u64
 }

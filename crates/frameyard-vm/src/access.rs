@@ -29,6 +29,7 @@ enum MappedBytes<'a, P: Platform> {
 }
 
 impl<P: Platform> MappedBytes<'_, P> {
+    #[inline(always)]
     fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), VmError> {
         match self {
             Self::Memory(frame) => frame.read(offset, bytes),
@@ -36,6 +37,7 @@ impl<P: Platform> MappedBytes<'_, P> {
         }
     }
 
+    #[inline(always)]
     fn write(&mut self, offset: usize, bytes: &[u8]) -> Result<(), VmError> {
         match self {
             Self::Memory(frame) => frame.write(offset, bytes),
@@ -47,6 +49,7 @@ impl<P: Platform> MappedBytes<'_, P> {
 impl<P: Platform> LockedTable<'_, P> {
     /// The bytes of the frame that a present entry of this table maps at `addr`. `None` for a device that the yard does
     /// not know.
+    #[inline(always)]
     fn bytes<'a>(
         &'a mut self,
         yard: &'a Yard<P>,
@@ -211,8 +214,8 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
                     spot,
                     |table, entry| {
                         let bytes = table.bytes(self.vm().yard(), (entry, spot.level), at);
-                        let copied = bytes.map(|bytes| copy(bytes, offset, done..done + count));
-                        if copied == Some(Ok(())) { Ok(()) } else { Err(FaultError::NoFrameBytes(at)) }
+                        let copied = bytes.is_some_and(|bytes| copy(bytes, offset, done..done + count).is_ok());
+                        if copied { Ok(()) } else { Err(FaultError::NoFrameBytes(at)) }
                     },
                     access,
                 )?;

@@ -215,10 +215,10 @@ impl<'y, P: Platform> MemoryRegion<'y, P> {
     /// [`ReleaseError`] if another caller has released pins of these pages. The region is gone in any case.
     pub fn deregister(self) -> Result<(), ReleaseError> {
         let region = core::mem::ManuallyDrop::new(self);
-        region.give_back()
+        region.unpin()
     }
 
-    fn give_back(&self) -> Result<(), ReleaseError> {
+    fn unpin(&self) -> Result<(), ReleaseError> {
         let dirty = if self.access == MemoryAccess::Write { Dirty::Mark } else { Dirty::Keep };
         let unpinned = self.list.vm.unpin_each(self.list.runs(), RefHandling::Batched, dirty);
         self.list.free();
@@ -228,8 +228,8 @@ impl<'y, P: Platform> MemoryRegion<'y, P> {
 
 impl<P: Platform> Drop for MemoryRegion<'_, P> {
     fn drop(&mut self) {
-        let given_back = self.give_back();
-        debug_assert!(given_back.is_ok(), "{given_back:?}");
+        let unpinned = self.unpin();
+        debug_assert!(unpinned.is_ok(), "{unpinned:?}");
     }
 }
 

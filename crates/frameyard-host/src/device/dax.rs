@@ -110,7 +110,7 @@ mod tests {
         );
         assert_eq!(
             refusal(ByteSize::gib(3), DeviceAlignment::Huge),
-            "/dev/dax0.0: the device has 2G, and 3G are asked for: ask for less"
+            "/dev/dax0.0: the device has 2G, and 3G were requested: request less"
         );
         let odd = Dax { align: ByteSize::mib(4), ..device };
         assert_eq!(

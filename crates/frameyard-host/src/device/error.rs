@@ -79,7 +79,7 @@ impl fmt::Display for DeviceMemoryError {
                 write!(f, "{}: the device has an alignment of {own}: 4K, 2M or 1G can be used", path.display())
             }
             Self::DaxTooSmall { path, needed, size } => {
-                write!(f, "{}: the device has {size}, and {needed} are asked for: ask for less", path.display())
+                write!(f, "{}: the device has {size}, and {needed} were requested: request less", path.display())
             }
             Self::Memory(error) => error.fmt(f),
         }

@@ -274,7 +274,7 @@ fn processes_trade(poisoning: Poisoning, rounds: u64) {
     assert_eq!(total(0), total(1) + left, "every block that was allocated was freed once");
     assert!(total(0) > rounds, "most requests were served: {trades:?}");
     // Even if they run one after the other, each finds the slots full of the previous one's blocks.
-    assert!(total(2) > SLOTS as u64, "processes freed blocks of others: {trades:?}");
+    assert!(total(2) > SLOTS as u64, "processes freed each other's blocks: {trades:?}");
     assert!(printed(&outputs[TRADERS], "drained").unwrap()[0] > 0);
 
     yard.free(frame, EXCHANGE_ORDER).unwrap();

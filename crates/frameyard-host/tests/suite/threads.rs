@@ -159,7 +159,7 @@ fn stress(placement: Placement, poisoning: Poisoning, identity: Option<CpuIdenti
         held.check();
     }
     assert!(stress.served.load(Ordering::Relaxed) > steps * THREADS / 2, "most requests were served");
-    assert!(stress.foreign.load(Ordering::Relaxed) > stress.slots.len() as u64, "threads freed frames of others");
+    assert!(stress.foreign.load(Ordering::Relaxed) > stress.slots.len() as u64, "threads freed each other's frames");
     assert_eq!(yard.stats().poison_hits(), 0);
 }
 

@@ -93,11 +93,11 @@ impl Engine {
             }
         };
         let cpu = queue.waiters.remove(next);
-        let others = queue.waiters.len();
+        let waiters = queue.waiters.len();
         let place = self.cpus[cpu].place;
         let transfer =
             self.speeds.get(self.speed_of(cpu)).cost(AccessKind::Blocking, Self::transfer(holder.distance(place)));
-        let crowd = if lock.kind == LockMethod::Queued { 0.0 } else { lock.per_waiter_ns * 1000.0 * others as f64 };
+        let crowd = if lock.kind == LockMethod::Queued { 0.0 } else { lock.per_waiter_ns * 1000.0 * waiters as f64 };
         let handover = (transfer.0 as f64 * lock.handover_transfers + crowd).round() as u64;
         let at = now.max(self.cpus[cpu].clock) + Picos(handover);
         let waited = self.wake(cpu, at, Spent::Waiting(id.kind()));
@@ -111,7 +111,7 @@ impl Engine {
             self.lines.take(line, place, stamps, Use::Write);
             self.lines.state(line).busy = at;
         }
-        if others == 0 { Handover::ToLast } else { Handover::ToOneOfMany }
+        if waiters == 0 { Handover::ToLast } else { Handover::ToOneOfMany }
     }
 
     /// Wakes all CPUs that sleep on a word, in order of arrival.

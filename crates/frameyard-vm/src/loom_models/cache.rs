@@ -36,11 +36,11 @@ const DAMAGED: &[&str] = &[
     "a page is behind the end",
     "a locked page that was not truncated is in the tree",
     "ReferenceUnderflow",
-    NEVER_GRANTED,
+    STAYS_LOCKED,
 ];
 
 /// Messages about a page with a lost lock.
-const NEVER_GRANTED: &str = "a page is never let go";
+const STAYS_LOCKED: &str = "a page stays locked";
 
 /// A store of one word and zeros. Read-only.
 struct OneWord;
@@ -75,22 +75,22 @@ fn filled(vm: Vm<'_, ModelPlatform>) -> Handle<'_> {
 }
 
 /// Attempts after a busy answer.
-const ASKS: u32 = 16;
+const TRIES: u32 = 16;
 
 /// Retries until success. In a broken model that may never happen.
-fn ask<T, E>(mut wanted: impl FnMut() -> Result<T, E>) {
-    assert!((0..ASKS).any(|_| wanted().is_ok()), "{NEVER_GRANTED}");
+fn retry<T, E>(mut wanted: impl FnMut() -> Result<T, E>) {
+    assert!((0..TRIES).any(|_| wanted().is_ok()), "{STAYS_LOCKED}");
 }
 
 /// Reads the first word. The bounded wait for a page lock is short in a model, so this retries.
 fn read(file: &File<'_, ModelPlatform>) -> u64 {
     let mut bytes = [0; 8];
-    ask(|| file.read(0, &mut bytes));
+    retry(|| file.read(0, &mut bytes));
     u64::from_le_bytes(bytes)
 }
 
 fn write(file: &File<'_, ModelPlatform>) {
-    ask(|| file.write(0, &WRITTEN.to_le_bytes()));
+    retry(|| file.write(0, &WRITTEN.to_le_bytes()));
 }
 
 /// Drops the last page of the list like reclaim, if possible.
@@ -151,7 +151,7 @@ fn truncated_while_moved(broken: Broken, mode: MigrateMode) {
     let pfn = scene.vm().lock_shard(SHARD).last(LruList::InactiveFile).expect("the page is on its list").pfn();
     let to = target(scene.vm());
     let other = scene.start(1, move |vm| move_page(vm, pfn, to, mode));
-    ask(|| file.truncate(ByteSize(0)));
+    retry(|| file.truncate(ByteSize(0)));
     assert_eq!((file.size(), file.pages()), (ByteSize(0), PageCount(0)), "a page is behind the end");
     other.join().unwrap();
     finish(&scene, file);

@@ -30,7 +30,7 @@ use crate::{MemoryAccess, VmConfig};
 const PAGE: u64 = 4096;
 
 const WRONG: &[&str] = &[
-    "a page of another was taken",
+    "a page of another owner was pinned",
     "the pin differs from the mapping",
     "pins were lost",
     "taken references can be released",
@@ -111,10 +111,10 @@ fn take_over(vm: Vm<'_, ModelPlatform>, pfn: Pfn) {
 }
 
 /// Frees a page that [`take_over`] may have got. No other references exist.
-fn give_back(vm: Vm<'_, ModelPlatform>, pfn: Pfn) {
+fn free_page(vm: Vm<'_, ModelPlatform>, pfn: Pfn) {
     let page = vm.page(pfn);
     if page.is_counted() && PageKind::of_word(page.owner()) == Some(PageKind::Plain) {
-        assert!(page.freeze(ONE), "a page of another was taken");
+        assert!(page.freeze(ONE), "a page of another owner was pinned");
         vm.yard().counted().free(pfn, Order::ZERO).expect("the frame is ours");
     }
 }
@@ -134,9 +134,9 @@ fn pinned_while_unmapped() {
     });
     let pinned = pin_fast(&space, AT, &meeting, Place::BehindEntry);
     other.join().unwrap();
-    give_back(scene.vm(), pfn);
+    free_page(scene.vm(), pfn);
     if let Some(pinned) = pinned {
-        assert_eq!(pinned, pfn, "a page of another was taken");
+        assert_eq!(pinned, pfn, "a page of another owner was pinned");
         unpin(scene.vm(), pfn);
     }
     finish(&scene, space);
@@ -169,11 +169,11 @@ fn pinned_while_tables_are_removed() {
         }
     });
     if let Some(pinned) = pin_fast(&space, AT, &meeting, Place::AtTable) {
-        assert_eq!(pinned, pfn, "a page of another was taken");
+        assert_eq!(pinned, pfn, "a page of another owner was pinned");
         unpin(vm, pfn);
     }
     other.join().unwrap();
-    assert!(vm.page(foreign).freeze(ONE), "a page of another was taken");
+    assert!(vm.page(foreign).freeze(ONE), "a page of another owner was pinned");
     vm.yard().counted().free(foreign, Order::ZERO).expect("the frame is ours");
     finish(&scene, space);
 }
@@ -288,12 +288,12 @@ fn pinned_while_device_is_removed() {
     other.join().unwrap();
     let was_removed = met_by_main.0.load(Ordering::Relaxed) > 0;
     if let Some(pinned) = pinned {
-        assert_eq!(pinned, Pfn(range.start.0 + 1), "a page of another was taken");
-        assert!(!was_removed, "a page of another was taken");
+        assert_eq!(pinned, Pfn(range.start.0 + 1), "a page of another owner was pinned");
+        assert!(!was_removed, "a page of another owner was pinned");
         unpin(vm, pinned);
     }
     let last = vm.yard().devices().list().next().expect("a device").id;
-    vm.yard().devices().unmap(last, Removal::Refuse).expect("a page of another was taken");
+    vm.yard().devices().unmap(last, Removal::Refuse).expect("a page of another owner was pinned");
     finish(&scene, space);
 }
 

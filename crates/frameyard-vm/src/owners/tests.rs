@@ -233,16 +233,16 @@ fn rejects_migration_targets_that_are_in_use() {
     space.write(mapped.start, &[7]).unwrap();
     let block = Block { pfn: space.translate(mapped.start).unwrap().pfn, order: Order::ZERO };
     vm.isolate(block, MigrateMode::Sync).unwrap();
-    let mut others = yard.frames(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap();
-    others.bytes_mut().unwrap().fill(0x55);
+    let mut foreign = yard.frames(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap();
+    foreign.bytes_mut().unwrap().fill(0x55);
     let larger = yard.alloc(Order(1), Gfp::HIGHUSER_MOVABLE).unwrap();
-    for to in [others.pfn(), block.pfn, larger, larger + frameyard::PageCount(1), Pfn(0)] {
+    for to in [foreign.pfn(), block.pfn, larger, larger + frameyard::PageCount(1), Pfn(0)] {
         assert_eq!(vm.migrate(block, to, MigrateMode::Sync), Err(MigrateProblem::Failed), "{to}");
     }
-    assert!(others.bytes().unwrap().iter().all(|byte| *byte == 0x55), "another owner's bytes were written");
+    assert!(foreign.bytes().unwrap().iter().all(|byte| *byte == 0x55), "another owner's bytes were written");
     vm.put_back(block);
     yard.free(larger, Order(1)).unwrap();
-    drop(others);
+    drop(foreign);
     let mut byte = [0];
     space.read(mapped.start, &mut byte).unwrap();
     assert_eq!(byte, [7]);

@@ -10,7 +10,7 @@ use crate::address::{VirtAddr, VirtRange};
 use crate::error::VmError;
 use crate::space::FaultError;
 
-/// The reason why no page was taken. Nothing has changed, except that pages may have been faulted in or moved.
+/// The reason why no page was pinned. Nothing has changed, except that pages may have been faulted in or moved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum PinError {
@@ -111,7 +111,7 @@ impl fmt::Display for ReleaseError {
             ReleaseProblem::NoUserPage => {
                 write!(
                     f,
-                    "{pfn} is no page of an address space: release only what was taken ({released} pages released)"
+                    "{pfn} is not a page of an address space: release only pinned pages ({released} pages released)"
                 )
             }
             ReleaseProblem::Underflow(error) => write!(f, "{error} ({released} pages released)"),

@@ -129,7 +129,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         };
         let (word, counts) = (page.owner(), page.counts());
         if !page.is_counted() || PageKind::of_word(word) != Some(PageKind::Anonymous) {
-            return Err(wrong(head, "is mapped and is no page of an address space"));
+            return Err(wrong(head, "is mapped but not a page of an address space"));
         }
         let order = if level == Level::HUGE || entry.is_part() { HUGE.0 } else { 0 };
         let in_block = (entry.pfn().0 - head.0) << Level::SMALL.shift();

@@ -139,14 +139,14 @@ impl<'a, P: Platform> FrameBytes<'a, P> {
     /// # Panics
     ///
     /// If the bytes extend beyond the block. So does [`write`](Self::write).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), VmError> {
         bytes.copy_from_slice(&self.bytes()?[offset..][..bytes.len()]);
         Ok(())
     }
 
     /// Copies bytes into the block, from `offset` on.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn write(&mut self, offset: usize, bytes: &[u8]) -> Result<(), VmError> {
         self.bytes_mut()?[offset..][..bytes.len()].copy_from_slice(bytes);
         Ok(())

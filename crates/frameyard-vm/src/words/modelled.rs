@@ -23,6 +23,7 @@ struct Modelled<T> {
     /// Addresses that were ever used.
     used: BTreeSet<usize>,
     /// Addresses whose words are created when an execution starts.
+    #[cfg_attr(not(test), expect(dead_code, reason = "only tests restart executions"))]
     known: BTreeSet<usize>,
 }
 

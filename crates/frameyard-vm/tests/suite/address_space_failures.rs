@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 
 use crate::fixture::{FailAt, HUGE, PAGE, TestMachine, TestSpace, TestVm, Then, anonymous, at, bytes, in_yard, range};
-use crate::fixture::{expect, failed_on_purpose, fill, pattern};
+use crate::fixture::{expect, fill, is_injected_failure, pattern};
 use frameyard::units::PhysAddr;
 use frameyard::{ByteSize, Gfp, Order};
 use frameyard_vm::{
@@ -27,7 +27,7 @@ fn try_twice<T>(space: &TestSpace<'_>, fail: &FailAt, mut act: impl FnMut() -> R
     match act() {
         Ok(done) => done,
         failed => {
-            assert!(failed_on_purpose(&failed), "{:?}", failed.err());
+            assert!(is_injected_failure(&failed), "{:?}", failed.err());
             assert_eq!(space.statistics(), before, "what failed has changed nothing");
             fail.disarm();
             act().unwrap_or_else(|problem| panic!("{problem}, though nothing fails any more"))

@@ -211,15 +211,15 @@ fn map_use_unmap(space: &TestSpace<'_>, thread: u64, rounds: u64) {
         fill(space, mapped, seed);
         expect(space, mapped, seed);
         let cut = pages / 2;
-        let border = VirtAddr(mapped.start.0 + cut * PAGE);
+        let boundary = VirtAddr(mapped.start.0 + cut * PAGE);
         if cut > 0 {
-            let unmapped = space.unmap(VirtRange { start: mapped.start, end: border }).unwrap();
+            let unmapped = space.unmap(VirtRange { start: mapped.start, end: boundary }).unwrap();
             assert_eq!(unmapped.pages, PageCount(cut));
         }
-        expect(space, VirtRange { start: border, end: mapped.end }, seed + cut);
+        expect(space, VirtRange { start: boundary, end: mapped.end }, seed + cut);
         // Some memory stays for the exit.
         if round % 3 != 0 {
-            space.unmap(VirtRange { start: border, end: mapped.end }).unwrap();
+            space.unmap(VirtRange { start: boundary, end: mapped.end }).unwrap();
         }
     }
 }

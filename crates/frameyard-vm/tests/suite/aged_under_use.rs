@@ -78,7 +78,7 @@ fn use_addresses(vm: &TestVm<'_>, space: &TestSpace<'_>, thread: u64) {
 }
 
 /// Creates and exits spaces.
-fn come_and_go(vm: &TestVm<'_>, stop: &AtomicBool) {
+fn map_and_unmap(vm: &TestVm<'_>, stop: &AtomicBool) {
     let mut round = 0;
     while !stop.load(Ordering::Relaxed) {
         round += 1;
@@ -132,9 +132,9 @@ fn concurrent_ageing_loses_no_write_frame_or_count() {
             thread::scope(|scope| {
                 let (vm, stop, shared) = (&vm, &stop, &shared);
                 type Work = fn(&TestVm<'_>, &AtomicBool);
-                let others: [(u32, Work); 4] =
-                    [(2, come_and_go), (3, reclaim_and_move), (0, reclaim_and_move), (1, read_files)];
-                for (cpu, work) in others {
+                let background: [(u32, Work); 4] =
+                    [(2, map_and_unmap), (3, reclaim_and_move), (0, reclaim_and_move), (1, read_files)];
+                for (cpu, work) in background {
                     scope.spawn(move || {
                         run_on(cpu);
                         work(vm, stop);

@@ -82,7 +82,7 @@ fn use_addresses(vm: &TestVm<'_>, space: &TestSpace<'_>, thread: u64) {
 }
 
 /// Creates and exits spaces, some with pins that outlive them.
-fn come_and_go(vm: &TestVm<'_>) {
+fn create_and_drop_spaces(vm: &TestVm<'_>) {
     let mut pins = Vec::new();
     for round in 0..ROUNDS {
         let space = vm.create_space().expect("a space");
@@ -163,7 +163,7 @@ fn concurrent_migration_loses_no_write_frame_or_count() {
             });
             let comers = scope.spawn(move || {
                 run_on(2);
-                come_and_go(vm);
+                create_and_drop_spaces(vm);
             });
             scope.spawn(move || {
                 run_on(3);

@@ -110,7 +110,7 @@ fn mappings_of_a_device_share_its_bytes() {
         spaces[1].read(at(HUGE - 100), &mut read).unwrap();
         assert_eq!(read, written);
         let info = vm.yard().devices().at(all.start).unwrap();
-        assert_eq!(info.mappings, 2 + 2, "two huge ones, and a page on either side of the border (or two)");
+        assert_eq!(info.mappings, 2 + 2, "two huge ones, and a page on either side of the boundary (or two)");
         let region = MemoryRegion::register(&spaces[0], range(0, 2 * HUGE), MemoryAccess::Write).unwrap();
         assert_eq!(region.runs().collect::<Vec<_>>(), [PageRun { first: all.start, pages: PageCount(1024) }]);
         region.deregister().unwrap();
@@ -133,7 +133,7 @@ fn entry_size_is_limited_by_the_device() {
         space.write(inside, b"bytes").unwrap();
         let outside = at(5 * PAGE);
         space.touch(outside, MemoryAccess::Read).unwrap();
-        assert_eq!(space.read(outside, &mut [0]), Err(FaultError::NoFrameBytes(outside)), "nobody's");
+        assert_eq!(space.read(outside, &mut [0]), Err(FaultError::NoFrameBytes(outside)), "no device of this yard");
         let mut taken = [Pfn(0)];
         let refused = space.take_pages(outside, PinRequest::GET, &mut taken);
         assert!(matches!(refused, Err(PinError::NoPage { addr, .. }) if addr == outside), "{refused:?}");

@@ -38,7 +38,7 @@ fn a_request(dice: &mut Dice) -> PinRequest {
 }
 
 /// Takes pages anywhere, holds them briefly and releases them; returns the number taken.
-fn take_and_give(vm: &TestVm<'_>, space: &TestSpace<'_>, seed: u64) -> u64 {
+fn pin_and_release(vm: &TestVm<'_>, space: &TestSpace<'_>, seed: u64) -> u64 {
     let mut dice = Dice(seed);
     let (mut taken_in_all, mut successes) = (0, 0);
     while successes < ROUNDS {
@@ -58,7 +58,7 @@ fn take_and_give(vm: &TestVm<'_>, space: &TestSpace<'_>, seed: u64) -> u64 {
                 PinCall::Get => vm.put_pages(taken, refs),
                 PinCall::Pin => vm.unpin_pages(taken, refs, Dirty::Mark),
             }
-            .expect("what was taken is given back");
+            .expect("pinned pages are released");
         } else {
             let mut runs = [PageRun::default(); 16];
             let Ok(taken) = space.take_runs(range(first * PAGE, pages * PAGE), request, &mut runs) else { continue };
@@ -67,7 +67,7 @@ fn take_and_give(vm: &TestVm<'_>, space: &TestSpace<'_>, seed: u64) -> u64 {
                 PinCall::Get => vm.put_runs(&runs[..taken.runs], refs),
                 PinCall::Pin => vm.unpin_runs(&runs[..taken.runs], refs, Dirty::Keep),
             }
-            .expect("what was taken is given back");
+            .expect("pinned pages are released");
         }
     }
     taken_in_all
@@ -111,7 +111,7 @@ fn move_about(vm: &TestVm<'_>, stop: &AtomicBool) {
 }
 
 /// Creates, registers and exits spaces while the region still has their pages.
-fn come_and_go(vm: &TestVm<'_>) {
+fn create_and_drop_spaces(vm: &TestVm<'_>) {
     for round in 0..40 {
         let space = vm.create_space().unwrap();
         let bytes = ByteSize(HUGE + 37 * PAGE);
@@ -165,12 +165,12 @@ fn references_survive_concurrent_changes() {
             let takers = [0, 1, 2].map(|cpu: u32| {
                 scope.spawn(move || {
                     run_on(cpu);
-                    taken.fetch_add(take_and_give(vm, shared, 11 + u64::from(cpu)), Ordering::Relaxed);
+                    taken.fetch_add(pin_and_release(vm, shared, 11 + u64::from(cpu)), Ordering::Relaxed);
                 })
             });
             let comers = scope.spawn(move || {
                 run_on(2);
-                come_and_go(vm);
+                create_and_drop_spaces(vm);
             });
             scope.spawn(move || {
                 run_on(3);

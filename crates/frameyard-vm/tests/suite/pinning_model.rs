@@ -177,7 +177,7 @@ impl Run<'_, '_> {
             (PinCall::Get, Taken::Runs(runs)) => self.vm.put_runs(runs, refs),
             (PinCall::Pin, Taken::Runs(runs)) => self.vm.unpin_runs(runs, refs, Dirty::Keep),
         }
-        .expect("what was taken is given back");
+        .expect("pinned pages are released");
     }
 
     /// Asserts that all pages have the references and pins taken, plus those of their mappings.
@@ -228,7 +228,7 @@ proptest! {
                     (PinCall::Get, Taken::Runs(runs)) => vm.put_runs(runs, refs),
                     (PinCall::Pin, Taken::Runs(runs)) => vm.unpin_runs(runs, refs, Dirty::Keep),
                 }
-                .expect("what was taken is given back");
+                .expect("pinned pages are released");
             }
         });
     }

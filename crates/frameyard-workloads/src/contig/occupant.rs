@@ -173,7 +173,7 @@ impl<'y> Occupant<'y> {
     fn read_file(&mut self, chunk: u64) -> Result<u64, TaskProblem> {
         let first = chunk * CHUNK;
         let (file, buffer) = (&self.file, &mut self.buffer);
-        if !retry(TRIES, || file.read(first * PAGE as u64, buffer).map(drop))?.is_some() {
+        if retry(TRIES, || file.read(first * PAGE as u64, buffer).map(drop))?.is_none() {
             return Ok(0);
         }
         for (page, bytes) in (first..).zip(self.buffer.chunks_exact(PAGE)) {

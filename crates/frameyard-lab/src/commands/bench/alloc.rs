@@ -108,7 +108,7 @@ pub(super) fn run(args: &AllocArgs) -> Result<(), Failure> {
         repeat: args.repeat.get(),
         seed: args.seed,
     };
-    let measured = sweep.measure(NAME, yard, |workload, _| workload.run(&**yard, &host).map_err(Failure::run_time))?;
+    let measured = sweep.measure(NAME, yard, |workload, _| workload.run(yard, &host).map_err(Failure::run_time))?;
     yard.validate().map_err(Failure::run_time)?;
     let identity = yard.platform().identity().name();
     Report::new(NAME, measured.iter().map(|(workload, policy, runs)| row(workload, *policy, runs)).collect())

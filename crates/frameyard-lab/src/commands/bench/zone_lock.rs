@@ -281,14 +281,14 @@ impl<'a> Plan<'a> {
             yard.platform().time_locks(timing);
             let before = Drains::of(yard);
             let run = || {
-                let run = workload.run(&**yard, self.host).map_err(Failure::run_time)?;
+                let run = workload.run(yard, self.host).map_err(Failure::run_time)?;
                 let drains = Drains::of(yard).since(&before);
                 Ok(Sample { drains, ..Sample::of_alloc(workload, &run) })
             };
             if timing == LockTiming::Off {
                 return run();
             }
-            let (sample, held) = while_sampling(&**yard, run);
+            let (sample, held) = while_sampling(yard, run);
             Ok(Sample { held: Some(held), locks_are_timed: true, ..sample? })
         })?;
         let row = |(workload, policy, runs): &SweepRow<Sample>| {

@@ -8,7 +8,7 @@ use frameyard_host::{HostTopology, LockTiming};
 use frameyard_workloads::fixture::Fixture;
 use frameyard_workloads::{Setting, TaskMode};
 
-use super::{Compared, ComparedRow, Measured, Native, powers_up_to, settings, text, too_small};
+use super::{Compared, ComparedRow, Measured, Native, Workload, powers_up_to, settings, text, too_small};
 use crate::Failure;
 use crate::args::{ComparisonArgs, InitArgs};
 use crate::boot::{BootOptions, FrameBacking, Sharing};
@@ -46,6 +46,9 @@ enum Round {
     /// Locks are timed.
     Timed,
 }
+
+/// Each combination of setting and workload, with its runs.
+type MeasuredRows<'w, W> = Vec<(&'w W, Measured<<W as Workload>::Run>)>;
 
 /// A comparison of policies on this machine.
 #[derive(Clone, Debug)]
@@ -146,7 +149,7 @@ impl<'a> Comparison<'a> {
     pub(in crate::commands) fn measure<'w, W: Native>(
         &self,
         workloads: &'w [W],
-    ) -> Result<Vec<(&'w W, Measured<W::Run>)>, Failure> {
+    ) -> Result<MeasuredRows<'w, W>, Failure> {
         workloads.iter().try_for_each(|workload| self.check_memory(|setting| workload.needed(setting)))?;
         let (settings, memory, rounds) = (self.settings(), self.chosen.machine.memory_bytes(), self.rounds());
         let empty = |setting: &Setting| Measured { setting: *setting, memory, runs: Vec::new() };

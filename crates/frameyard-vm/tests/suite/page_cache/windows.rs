@@ -19,7 +19,7 @@ fn sequential_reads_double_the_window() {
         }
         let windows: Vec<_> = there.windows(2).map(|pair| pair[1] - pair[0]).collect();
         assert_eq!(there[0], 4);
-        assert_eq!(windows, [8, 16, 32, 32, 32, 32, 32, 32, 32], "and no page was waited for but the first");
+        assert_eq!(windows, [8, 16, 32, 32, 32, 32, 32, 32, 32], "only the first page is read by the caller");
         assert_eq!(vm.counted(VmCounter::PgcacheMiss), 1);
         assert_eq!(vm.counted(VmCounter::PgcacheHit), 199);
         assert_eq!(vm.counted(VmCounter::PgcacheReadahead), file.pages().0 - 1);

@@ -103,11 +103,11 @@ impl MapWriter {
             match self.initialiser {
                 Initialiser::None => debug_assert_eq!(content, PageTemplate::ZERO, "nothing is written but zero"),
                 Initialiser::TwoPass if content == PageTemplate::ZERO => {
-                    stores::set::<false, TAG>(first, count, &words)
+                    stores::set::<false, TAG>(first, count, &words);
                 }
                 Initialiser::TwoPass if few => stores::set::<false, KERNEL>(first, count, &words),
                 Initialiser::MemsetPerPage if content == PageTemplate::ZERO => {
-                    stores::set::<true, TAG>(first, count, &words)
+                    stores::set::<true, TAG>(first, count, &words);
                 }
                 Initialiser::MemsetPerPage if few => stores::set::<true, KERNEL>(first, count, &words),
                 Initialiser::MemsetPerPage => stores::set::<true, ALL>(first, count, &words),

@@ -44,7 +44,7 @@ pub(crate) struct QuiescenceState {
 all_atomic!(QuiescenceState { guards, waits, rounds, stalls });
 
 counters! { |view, counts, cpu|
-    let of = cpu.is_none().then(|| &view.zone.mechanisms.quiescence);
+    let of = cpu.is_none().then_some(&view.zone.mechanisms.quiescence);
     "cut_waits" Counter of Zone "Waits for detaches in progress, or for other collectors of the depot." = read(&of.waits);
     "cut_wait_rounds" Counter of Zone "Polls during waits for detaches in progress." = read(&of.rounds);
     "cut_stalls" Counter of Zone "Abandoned waits for detaches in progress." = read(&of.stalls);

@@ -1,6 +1,6 @@
 //! The tasks of a run, as threads or as processes, and the handle through which a driver leads them.
 //!
-//! A driver is the code that starts a run, moves it from stage to stage and measures it. [`Workers`] is its view of the
+//! A driver is the code that starts a run, moves it from stage to stage and measures it. `Workers` is its view of the
 //! tasks; it does not depend on where they run.
 
 mod processes;

@@ -12,9 +12,12 @@ pub struct Metric {
     place: Place,
 }
 
+/// Reads a value from a row; `None` if the row has none.
+type Value = fn(&MetricsRow) -> Option<u64>;
+
 #[derive(Clone, Copy, Debug)]
 enum Place {
-    Row(fn(&MetricsRow) -> Option<u64>),
+    Row(Value),
     /// The number of the counter among those of the mechanisms.
     Mechanism(usize),
 }
@@ -24,7 +27,7 @@ const fn own(kind: CounterKind, name: &'static str, help: &'static str) -> Count
 }
 
 /// The metrics that do not depend on the policy.
-static OWN: [(CounterInfo, fn(&MetricsRow) -> Option<u64>); 6] = {
+static OWN: [(CounterInfo, Value); 6] = {
     use CounterKind::{Counter, Gauge};
     [
         (own(Counter, "zone_lock_acquisitions", "Acquisitions of the zone lock."), |row| {

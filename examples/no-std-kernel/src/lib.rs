@@ -5,7 +5,7 @@
 //! | `lib.rs` | static regions of sizes known at compile time, a [`Yard`] in a static, the kernel's allocation functions |
 //! | `interrupts.rs` | [`Platform::Guard`] as a section with interrupts disabled |
 //!
-//! A real kernel takes its memory table from the firmware instead of [`RAM`], and gives each CPU its number.
+//! A real kernel takes its memory table from the firmware instead of `RAM`, and gives each CPU its number.
 #![cfg_attr(not(test), no_std)]
 
 use core::cell::UnsafeCell;

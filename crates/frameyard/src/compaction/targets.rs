@@ -202,8 +202,8 @@ impl<P: Platform> Compaction<'_, P> {
         self.request.order.map_or(pageblock, |order| order.clamp(Order(1), pageblock))
     }
 
-    /// Isolates up to a cluster of free blocks, upwards from the free scanner's position. `false` if blocks were seen and none could be
-    /// taken.
+    /// Isolates free blocks upwards from the free scanner's position, at most `CLUSTER` of them. `false` if blocks were seen and none
+    /// could be taken.
     fn isolate_free_in(&mut self, frames: PfnRange, wanted: u64) -> bool {
         let mut seen = [Pfn(0); CLUSTER];
         let count = self.find_free(frames, wanted, &mut seen);

@@ -58,8 +58,7 @@ fn check_bounds(nodes: u64, first: u64, pages: u64, config: YardConfig<'_>, rese
     // At most one section more of the map, because memory may begin inside a section.
     let section = config.geometry.section_pages().0 * 64;
     assert!(bounds.map_bytes().0 <= layout.map_bytes().0 + section, "{machine}");
-    // Not much more of the control region: 8192 clusters for each zone are the largest part of the difference, and the
-    // tables of one more section.
+    // Not much more of the control region: the tables of the transfer mechanisms and of one more section are most of the difference.
     let slack = nodes * 5 * 8192 * 9 + (1 << 20) + section / 32 + layout.control_bytes().0 / 8;
     assert!(bounds.control_bytes().0 <= layout.control_bytes().0 + slack, "{machine}");
 }

@@ -76,14 +76,15 @@ pub(crate) fn assert_fails(execution: impl Fn() + Send + Sync + 'static, expecte
     assert!(expected.iter().any(|part| message.contains(part)), "failed for another reason: {message}");
 }
 
-/// The failures that broken protections cause. The last is a page on a free list that is not free.
-pub(crate) const DAMAGES: [&str; 6] = [
+/// The failures that broken protections cause. The last two are pages on a free list that are not free.
+pub(crate) const DAMAGES: [&str; 7] = [
     "allocated twice",
     "the block is ours",
     "the validator objects",
     "frames were lost",
     "what was freed has merged",
     "is interior order 0",
+    "is per-cpu order 0",
 ];
 
 const KINDS: [Gfp; 5] =

@@ -94,7 +94,7 @@ impl<P: Platform> LockedZone<'_, P> {
     /// The head's links are zero again.
     #[inline]
     pub(crate) fn remove_block(&mut self, pfn: Pfn, tag: Tag) {
-        debug_assert!(tag.is(FrameState::BuddyFree), "{pfn} is {tag:?}");
+        debug_assert!(tag.is(FrameState::BuddyFree), "{pfn} is {tag:?}, and on a free list");
         let (order, migrate_type) = (tag.order(), tag.migrate_type());
         let list = self.list_for(order, migrate_type, Access::Write);
         let page = self.page(pfn);

@@ -2,18 +2,8 @@
 
 use super::record::Record;
 use crate::policy::ZonePolicy;
-use crate::shuttle_tests::{DAMAGES, EXECUTIONS, assert_fails, busy, explore};
+use crate::shuttle_tests::{DAMAGES, assert_fails, busy};
 use crate::sync::{Weakness, weakened};
-
-#[test]
-fn nothing_is_lost_under_cluster() {
-    explore(EXECUTIONS, || busy(ZonePolicy::Cluster));
-}
-
-#[test]
-fn nothing_is_lost_under_cluster_bulk() {
-    explore(EXECUTIONS, || busy(ZonePolicy::ClusterBulk));
-}
 
 #[test]
 fn finds_a_detached_cluster_that_is_taken_for_a_listed_one() {

@@ -1,4 +1,22 @@
-//! Error enumerations that declare each variant together with its message.
+//! Errors and their messages: `errors!` declares both together, `messages!` serves types that are declared by hand.
+
+/// Implements `Display` and `Error` for an error type: one message per pattern, which may name what the pattern binds. For use
+/// inside Frameyard's crates.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! messages {
+    ($type:ident { $($pattern:pat $(if $guard:expr)? => $message:literal),+ $(,)? }) => {
+        impl core::fmt::Display for $type {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                match self {
+                    $($pattern $(if $guard)? => write!(f, $message),)+
+                }
+            }
+        }
+
+        impl core::error::Error for $type {}
+    };
+}
 
 /// Declares an error enumeration: `Variant = "message"`, `Variant(field: Type) = "message"` or
 /// `Variant { field: Type } = "message"`. The message names fields in braces; arguments in parentheses behind it fill

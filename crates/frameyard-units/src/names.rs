@@ -1,23 +1,5 @@
 //! Enumerations with a name for each variant, as command lines and tables use them.
 
-/// Implements `Display` and `Error` for an error type: one message per pattern, which may name what the pattern binds. For use
-/// inside Frameyard's crates.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! messages {
-    ($type:ident { $($pattern:pat $(if $guard:expr)? => $message:literal),+ $(,)? }) => {
-        impl core::fmt::Display for $type {
-            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-                match self {
-                    $($pattern $(if $guard)? => write!(f, $message),)+
-                }
-            }
-        }
-
-        impl core::error::Error for $type {}
-    };
-}
-
 /// Error of parsing a name that matches no variant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UnknownName {
@@ -33,7 +15,7 @@ impl UnknownName {
     }
 }
 
-messages!(UnknownName { Self { choices } => "no such choice: write one of {choices}" });
+crate::messages!(UnknownName { Self { choices } => "no such choice: write one of {choices}" });
 
 /// Implements `ALL`, `name`, `Display` and `FromStr` (with [`UnknownName`] as its error) for an enumeration. For use
 /// inside Frameyard's crates.

@@ -12,14 +12,14 @@
 //! - [`MemMap::next`] and [`MemMap::listed`] translate what the yard's own memory holds: links and entries of lists. Only the
 //!   core writes these, and it writes frames of the map (contract of [`MemMap::new`]).
 //!
-//! Derived numbers (buddies, other frames of a block) are plain `Pfn`s again. A check costs two instructions; the paths of
-//! per-CPU lists and the depot have none.
+//! The [buddy](MemMap::buddy) of a checked frame is checked. Other frames of a block are plain `Pfn`s again. A check costs two
+//! instructions; the paths of per-CPU lists and the depot have none.
 
 use core::ptr::NonNull;
 
 use crate::page::{Link, MapContent, Page, PageRef, PageTemplate};
 use crate::platform::Platform;
-use crate::units::{Geometry, PageCount, Pfn, PfnRange, ZoneId};
+use crate::units::{Geometry, Order, PageCount, Pfn, PfnRange, ZoneId};
 
 mod initialiser;
 mod writer;
@@ -93,8 +93,8 @@ unsafe impl Sync for MemMap {}
 impl MemMap {
     /// # Safety
     ///
-    /// `base` points to room for the page structures of all of `range`, aligned to 64 bytes, which stays mapped as long as
-    /// any copy of the result is used. Sections without memory need not be mapped; the caller looks up no page there. Links
+    /// `base` points to room for the page structures of all of `range`, which consists of whole sections, aligned to 64 bytes,
+    /// which stays mapped as long as any copy of the result is used. Sections without memory need not be mapped; the caller looks up no page there. Links
     /// and list entries in the yard's memory name frames of `range`: only yards with this range have written there.
     pub(crate) unsafe fn new(base: NonNull<Page>, range: PfnRange, content: MapContent, geometry: Geometry) -> Self {
         debug_assert!(range.count().0 < u64::from(u32::MAX));
@@ -118,6 +118,13 @@ impl MemMap {
     pub(crate) fn check(&self, pfn: Pfn) -> Option<MapPfn> {
         let pages = self.range.end.0 - self.range.start.0;
         (pfn.0.wrapping_sub(self.range.start.0) < pages).then_some(MapPfn(pfn))
+    }
+
+    /// The buddy of the block of that order around a frame. Sections hold whole blocks, so it lies in the map too.
+    #[inline(always)]
+    pub(crate) fn buddy(&self, MapPfn(pfn): MapPfn, order: Order) -> MapPfn {
+        debug_assert!(order.0 < self.section_shift, "blocks of order {order} have no buddy in their section");
+        MapPfn(pfn.align_down(order).buddy(order))
     }
 
     /// The address of a frame's page structure.

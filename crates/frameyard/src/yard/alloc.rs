@@ -101,13 +101,13 @@ impl<P: Platform> Yard<P> {
         pfn
     }
 
-    /// Takes a small block from the array of the caller's home list, if there is nothing else to do.
+    /// Takes a block from the array of the caller's home list, if there is nothing else to do.
     ///
     /// A CPU that the yard does not know falls off the table's end, and so to the slow path, which folds it in.
     #[inline(always)]
     fn alloc_fast(&self, order: Order, gfp: Gfp) -> Option<Pfn> {
         let migrate_type = gfp.migrate_type()?;
-        let list = ListId::small(order, migrate_type)?;
+        let list = ListId::new(order, migrate_type, self.geometry)?;
         if gfp.intersects(OFF_FAST_PATH) {
             return None;
         }
@@ -137,7 +137,7 @@ impl<P: Platform> Yard<P> {
         Some(index)
     }
 
-    /// Everything but the fast path of small blocks: huge ones, zeroing, one node alone, empty arrays.
+    /// What the fast path leaves: zeroing, poisoning, one node alone, empty arrays.
     #[cold]
     #[inline(never)]
     fn alloc_special(&self, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
@@ -153,6 +153,8 @@ impl<P: Platform> Yard<P> {
         self.alloc_slow(self.tables.node_of_cpu(cpu.index()), cpu, order, gfp)
     }
 
+    #[cold]
+    #[inline(never)]
     pub(super) fn alloc_slow(&self, node: NodeId, cpu: CpuId, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
         let max = self.geometry.max_order();
         if order > max {

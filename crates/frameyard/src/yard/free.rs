@@ -24,8 +24,8 @@ impl<P: Platform> Yard<P> {
     /// [`FreeError`] names the frame and its state; nothing has changed then.
     #[inline]
     pub fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        // Single frames get code of their own, in which the order is a constant.
         self.platform.begin_activity(Activity::Free);
+        // Single frames get code of their own, in which the order is a constant.
         let freed = if order == Order::ZERO { self.free_fast(pfn, Order::ZERO) } else { self.free_fast(pfn, order) };
         self.platform.end_activity(Activity::Free, PageCount(0));
         freed
@@ -58,7 +58,7 @@ impl<P: Platform> Yard<P> {
         let index = place as u32;
         self.fast.blocks.touch_at(&self.platform, place);
         if let Some(list_type) = self.fast.blocks.ordinary_type_at(place)
-            && let Some(list) = ListId::small(order, list_type)
+            && let Some(list) = ListId::new(order, list_type, self.geometry)
         {
             self.push_to_list(self.platform.current_cpu(), index, list, order, self.zone_at(place));
         } else {
@@ -99,7 +99,7 @@ impl<P: Platform> Yard<P> {
         lists.push_slow(self.zone_view(zone), list, index);
     }
 
-    /// Everything but the fast path of small blocks: huge ones, other pageblocks, poisoning.
+    /// What the fast path leaves: orders without lists, pageblocks of other types, poisoning.
     #[cold]
     #[inline(never)]
     fn free_slow(&self, index: u32, order: Order) {

@@ -4,6 +4,7 @@ use super::block_list::Place;
 use super::free_area::{BlockHooks, smallest};
 use super::range::pieces;
 use super::view::{LockedZone, ZoneView};
+use crate::memmap::{Located, MapPfn};
 use crate::page::{FrameState, Residence, Tag};
 use crate::platform::{Activity, Platform};
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
@@ -53,12 +54,13 @@ pub(crate) fn take_pieces<L: BlockLists>(
 #[inline(always)]
 pub(crate) fn merge<P: Platform>(
     view: &ZoneView<'_, P>,
-    (mut pfn, mut order): (Pfn, Order),
+    (pfn, mut order): (Pfn, Order),
     limit: Order,
-    mut take: impl FnMut(Pfn, Order) -> bool,
+    mut take: impl FnMut(MapPfn, Order) -> bool,
 ) -> (Pfn, Order) {
+    let mut pfn = pfn.locate(&view.map);
     while order < limit {
-        let buddy = pfn.buddy(order);
+        let buddy = view.map.buddy(pfn, order);
         if !take(buddy, order) {
             break;
         }
@@ -66,7 +68,7 @@ pub(crate) fn merge<P: Platform>(
         pfn = pfn.min(buddy);
         order.0 += 1;
     }
-    (pfn, order)
+    (*pfn, order)
 }
 
 impl<P: Platform> BlockLists for LockedZone<'_, P> {
@@ -148,14 +150,14 @@ impl<P: Platform> LockedZone<'_, P> {
         let (pfn, order) = merge(&view, (pfn, order), self.geometry.max_order(), |buddy, order| {
             let tag = self.page(buddy).tag();
             if !(tag.is_free_buddy(order, self.id)
-                || (order == Order::ZERO && self.may_be_in_transit(tag) && self.is_listed(buddy, tag)))
+                || (order == Order::ZERO && self.may_be_in_transit(tag) && self.is_listed(*buddy, tag)))
             {
                 return false;
             }
-            if order >= self.geometry.pageblock_order() && !self.unify_types(buddy, order, migrate_type) {
+            if order >= self.geometry.pageblock_order() && !self.unify_types(*buddy, order, migrate_type) {
                 return false;
             }
-            self.remove_block(buddy, tag);
+            self.remove_block(*buddy, tag);
             residence = residence.and(tag.residence());
             true
         });

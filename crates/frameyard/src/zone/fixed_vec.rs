@@ -19,8 +19,20 @@ impl<T: Copy + Default, const N: usize> FixedVec<T, N> {
     /// If there are more than `N` items.
     pub(crate) fn of(items: &[T]) -> Self {
         let mut vec = Self::new();
-        vec.extend_from_slice(items);
+        vec.extend(items.iter().copied());
         vec
+    }
+
+    /// # Panics
+    ///
+    /// If there is no room for all items.
+    #[inline(always)]
+    pub(crate) fn extend(&mut self, items: impl ExactSizeIterator<Item = T>) {
+        let end = self.len + items.len();
+        for (slot, item) in self.items[self.len..end].iter_mut().zip(items) {
+            *slot = item;
+        }
+        self.len = end;
     }
 
     /// # Panics
@@ -30,15 +42,6 @@ impl<T: Copy + Default, const N: usize> FixedVec<T, N> {
     pub(crate) fn push(&mut self, item: T) {
         self.items[self.len] = item;
         self.len += 1;
-    }
-
-    /// # Panics
-    ///
-    /// If there is no room for all items.
-    #[inline]
-    pub(crate) fn extend_from_slice(&mut self, items: &[T]) {
-        self.items[self.len..self.len + items.len()].copy_from_slice(items);
-        self.len += items.len();
     }
 
     #[inline(always)]

@@ -28,13 +28,6 @@ const _: () = assert!(COUNTS == 1, "the word of counts holds no index");
 const _: () =
     assert!((BATCH - 1).div_ceil(PER_PAGE) <= 1 + PER_PAGE, "the head holds the indices of all storing members");
 
-/// Where index `at` of a batch is stored: the position of the page in the batch, its payload word, and the shift in the word.
-fn place(at: usize) -> (usize, usize, u32) {
-    let stored = at - 1;
-    let within = stored % PER_PAGE;
-    (stored / PER_PAGE, INDEX_WORDS[within / 2], 32 * (within as u32 % 2))
-}
-
 /// Packs up to [`BATCH`] blocks and puts the batch in front of `next`. Returns the link to its head.
 ///
 /// # Panics
@@ -111,15 +104,15 @@ pub(crate) fn read<P: Platform>(map: MemMap, platform: &P, head: Link) -> Unpack
     let (len, is_stepped) = (len_of(&page), page.prev().0 & STEPPED != 0);
     if is_stepped {
         let step = page.payload(STEP) as u32;
-        for at in 1..len {
-            batch.push(first.wrapping_add(step.wrapping_mul(at as u32)));
-        }
+        batch.extend((1..len as u32).map(|at| first.wrapping_add(step.wrapping_mul(at))));
         return Unpacked { batch, is_stepped, next: page.next() };
     }
-    for at in 1..len {
-        let (storing, word, shift) = place(at);
-        let page = map.page(map.listed(batch[storing]), platform);
-        batch.push((page.payload(word) >> shift) as u32);
+    for storing in 0..(len - 1).div_ceil(PER_PAGE) {
+        let page: PageRef<'_, P> = map.page(map.listed(batch[storing]), platform);
+        let words = INDEX_WORDS.map(|word| page.payload(word));
+        let indices: [u32; PER_PAGE] = core::array::from_fn(|at| (words[at / 2] >> (32 * (at % 2))) as u32);
+        let stored = (len - batch.len()).min(PER_PAGE);
+        batch.extend(indices[..stored].iter().copied());
     }
     Unpacked { batch, is_stepped, next: page.next() }
 }

@@ -38,11 +38,9 @@ impl PcpList {
         let mut batch = Batch::new();
         let len = self.len();
         let taken = count.min(len).min(BATCH);
-        for slot in &self.entries[..taken] {
-            batch.push(slot.load(Ordering::Relaxed));
-        }
-        for at in taken..len {
-            self.entries[at - taken].store(self.entries[at].load(Ordering::Relaxed), Ordering::Relaxed);
+        batch.extend(self.entries[..taken].iter().map(|slot| slot.load(Ordering::Relaxed)));
+        for (to, from) in self.entries.iter().zip(&self.entries[taken..len]) {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         self.len.store((len - taken) as u32, Ordering::Relaxed);
         batch

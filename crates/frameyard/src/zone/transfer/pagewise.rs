@@ -8,6 +8,7 @@
 //! (the kernel from 4.17 on: `free_pcppages_bulk`, `rmqueue_bulk`).
 
 use super::exchange::RefillRequest;
+use crate::memmap::MapPfn;
 use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
 use crate::units::{CpuId, Order, PageCount, Pfn, PfnRange};
@@ -208,8 +209,8 @@ fn free_run<P: Platform>(locked: &mut LockedZone<'_, P>, run: PfnRange, order: O
 }
 
 /// The block that the block of `order` around this frame would merge with.
-fn buddy_at<P: Platform>(view: ZoneView<'_, P>, index: u32, order: Order) -> Pfn {
-    view.map.pfn(index).align_down(order).buddy(order)
+fn buddy_at<P: Platform>(view: ZoneView<'_, P>, index: u32, order: Order) -> MapPfn {
+    view.map.buddy(view.map.listed(index), order)
 }
 
 /// Reads, before the lock is taken, the buddies that merging will read, order by order for all blocks, and prefetches the
@@ -231,7 +232,7 @@ fn read_ahead<P: Platform>(view: ZoneView<'_, P>, batch: &Batch, order: Order) {
         let mut still_merging = Batch::new();
         for (tag, index) in tags.iter().zip(merging.iter()) {
             if tag.is_free_buddy(order, view.id) {
-                prefetch_neighbours(view, buddy_at(view, *index, order));
+                prefetch_neighbours(view, *buddy_at(view, *index, order));
                 still_merging.push(*index);
             }
         }

@@ -205,7 +205,7 @@ impl<P: Platform> LockedCpuOwned<'_, P> {
             let tag = self.view.page(buddy).tag();
             let free = tag.is_block(FrameState::HeldFree, order);
             if free {
-                self.unlink(buddy, tag);
+                self.unlink(*buddy, tag);
                 add_exclusive(&self.lists.counts.merges, 1);
             }
             free

@@ -223,7 +223,7 @@ fn give_to_owners<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, mut left: Batc
         match owner.and_then(|owner| view.lock_cpu_owned(owner)) {
             None => {
                 of_zone.push(first);
-                others.extend_from_slice(&left[1..]);
+                others.extend(left[1..].iter().copied());
             }
             Some(mut owned) => {
                 for entry in left.iter() {

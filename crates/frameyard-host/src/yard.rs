@@ -3,7 +3,8 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use frameyard::boot::AttachError;
+use frameyard::boot::{AttachError, InitError};
+use frameyard::validate::ValidateError;
 use frameyard::{AllocError, Frames, Gfp, Order, Yard};
 use frameyard_counting::TaskCounters;
 
@@ -140,6 +141,24 @@ impl HostYard {
     #[must_use]
     pub fn control_region(&self) -> &Region {
         self.yard.control()
+    }
+
+    /// As [`Yard::validate`]. Compiled in this crate, so a check is fast in a program without optimisation too.
+    ///
+    /// # Errors
+    ///
+    /// [`ValidateError`] names the first equation that does not hold.
+    pub fn validate(&self) -> Result<(), ValidateError> {
+        self.yard.validate()
+    }
+
+    /// Initialises all deferred memory, as [`YardInit::finish`](frameyard::views::YardInit::finish) does. Compiled in this crate.
+    ///
+    /// # Errors
+    ///
+    /// [`InitError`]: the initialised part of the yard stays in use.
+    pub fn finish_init(&self) -> Result<(), InitError> {
+        self.yard.init().finish()
     }
 
     /// A second view of the yard that counts accesses to page structures and locks in `counters`. Calls on the yard

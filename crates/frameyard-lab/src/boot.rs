@@ -310,7 +310,7 @@ impl Plan<'_> {
             return Ok(Made { yard, file, map_fault_ns, map_fault_use, create_ns, finish_ns: None });
         }
         let begin = Instant::now();
-        yard.init().finish().map_err(BootFailure::Init)?;
+        yard.finish_init().map_err(BootFailure::Init)?;
         Ok(Made { yard, file, map_fault_ns, map_fault_use, create_ns, finish_ns: Some(nanoseconds(begin)) })
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use frameyard::devices::{DeviceError, DeviceId, DeviceRequest};
+use frameyard::devices::{DeviceError, DeviceId, DeviceRequest, Removal};
 use frameyard::{Pfn, PfnRange, Yard};
 
 use super::HostYard;
@@ -21,6 +21,15 @@ impl HostYard {
     /// [`HostDeviceError`]; nothing has changed then.
     pub fn map_device(&self, request: DeviceRequest) -> Result<DeviceId, HostDeviceError> {
         self.explained(|yard| yard.devices().map(request))
+    }
+
+    /// Unmaps a device as [`YardDevices::unmap`](frameyard::views::YardDevices::unmap) does.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError`]; the device stays mapped then.
+    pub fn unmap_device(&self, device: DeviceId, removal: Removal) -> Result<(), DeviceError> {
+        self.devices().unmap(device, removal)
     }
 
     /// Splits a compound page of a device as [`YardDevices::split`](frameyard::views::YardDevices::split) does. Its

@@ -300,7 +300,8 @@ impl<'a, P: Platform> Drain<'a, P> {
         if let Mechanism::Pagewise(knobs) = self.mechanism {
             knobs.before_picking(&mut self.locked, self.view, self.cpu);
         }
-        let batch = source.take(most);
+        let mut batch = Batch::new();
+        source.take(most, &mut batch);
         self.free(&batch, order);
         batch.len()
     }

@@ -248,7 +248,7 @@ impl Session {
             let row = self.row(&made[place])?;
             let range = PfnRange::new(Pfn(row.first_pfn), PageCount(row.size_bytes / PAGE));
             let begin = Instant::now();
-            self.yard.devices().unmap(made[place].id, Removal::Wait).map_err(Failure::run_time)?;
+            self.yard.unmap_device(made[place].id, Removal::Wait).map_err(Failure::run_time)?;
             let remove_ns = Some(nanoseconds(begin));
             self.yard.remove_device(range).map_err(Failure::run_time)?;
             made.remove(place);

@@ -68,20 +68,12 @@ pub(crate) fn len_of<P: Platform>(head: &PageRef<'_, P>) -> usize {
     ((head.prev().0 & !STEPPED) as usize).clamp(1, BATCH)
 }
 
-/// A packed batch, read.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Unpacked {
-    pub(crate) batch: Batch,
-    is_stepped: bool,
-    /// The next batch of the chain.
-    pub(crate) next: Link,
-}
-
-/// Unpacks a batch in the order it was packed in, and restores the words that it used to their initial values.
-pub(crate) fn unpack<P: Platform>(map: MemMap, platform: &P, head: Link) -> Unpacked {
-    let found = read(map, platform, head);
-    let pages = if found.is_stepped { 1 } else { (found.batch.len() - 1).div_ceil(PER_PAGE).max(1) };
-    for (storing, entry) in found.batch.iter().enumerate().take(pages) {
+/// Unpacks a batch into `batch`, which is empty, in the order it was packed in, and restores the words that it used to their
+/// initial values. Returns the next batch of the chain.
+pub(crate) fn unpack<P: Platform>(map: MemMap, platform: &P, head: Link, batch: &mut Batch) -> Link {
+    let Unpacked { is_stepped, next } = read(map, platform, head, batch);
+    let pages = if is_stepped { 1 } else { (batch.len() - 1).div_ceil(PER_PAGE).max(1) };
+    for (storing, entry) in batch.iter().enumerate().take(pages) {
         let page = map.page(map.listed(*entry), platform);
         if storing == 0 {
             page.set_next(Link::NONE);
@@ -92,27 +84,34 @@ pub(crate) fn unpack<P: Platform>(map: MemMap, platform: &P, head: Link) -> Unpa
             page.set_payload(word, fresh[word]);
         }
     }
-    found
+    next
 }
 
-/// Reads a batch without a change.
-pub(crate) fn read<P: Platform>(map: MemMap, platform: &P, head: Link) -> Unpacked {
+/// A packed batch, read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unpacked {
+    is_stepped: bool,
+    /// The next batch of the chain.
+    pub(crate) next: Link,
+}
+
+/// Reads a batch into `batch`, which is empty, without a change.
+pub(crate) fn read<P: Platform>(map: MemMap, platform: &P, head: Link, batch: &mut Batch) -> Unpacked {
     let first = map.index(map.linked(head).unwrap_or(map.range().start));
-    let mut batch = Batch::new();
     batch.push(first);
     let page: PageRef<'_, P> = map.page(map.listed(first), platform);
     let (len, is_stepped) = (len_of(&page), page.prev().0 & STEPPED != 0);
     if is_stepped {
         let step = page.payload(STEP) as u32;
         batch.extend((1..len as u32).map(|at| first.wrapping_add(step.wrapping_mul(at))));
-        return Unpacked { batch, is_stepped, next: page.next() };
+    } else {
+        for storing in 0..(len - 1).div_ceil(PER_PAGE) {
+            let page: PageRef<'_, P> = map.page(map.listed(batch[storing]), platform);
+            let words = INDEX_WORDS.map(|word| page.payload(word));
+            let indices: [u32; PER_PAGE] = core::array::from_fn(|at| (words[at / 2] >> (32 * (at % 2))) as u32);
+            let stored = (len - batch.len()).min(PER_PAGE);
+            batch.extend(indices[..stored].iter().copied());
+        }
     }
-    for storing in 0..(len - 1).div_ceil(PER_PAGE) {
-        let page: PageRef<'_, P> = map.page(map.listed(batch[storing]), platform);
-        let words = INDEX_WORDS.map(|word| page.payload(word));
-        let indices: [u32; PER_PAGE] = core::array::from_fn(|at| (words[at / 2] >> (32 * (at % 2))) as u32);
-        let stored = (len - batch.len()).min(PER_PAGE);
-        batch.extend(indices[..stored].iter().copied());
-    }
-    Unpacked { batch, is_stepped, next: page.next() }
+    Unpacked { is_stepped, next: page.next() }
 }

@@ -33,9 +33,8 @@ impl PcpList {
         self.len() == 0 && self.chain() == Link::NONE
     }
 
-    /// Takes the oldest entries of the array, and moves the rest down.
-    fn take_oldest(&self, count: usize) -> Batch {
-        let mut batch = Batch::new();
+    /// Takes the oldest entries of the array into `batch`, and moves the rest down.
+    fn take_oldest(&self, count: usize, batch: &mut Batch) {
         let len = self.len();
         let taken = count.min(len).min(BATCH);
         batch.extend(self.entries[..taken].iter().map(|slot| slot.load(Ordering::Relaxed)));
@@ -43,7 +42,6 @@ impl PcpList {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         self.len.store((len - taken) as u32, Ordering::Relaxed);
-        batch
     }
 
     /// Appends entries to the array, which has room for them.
@@ -73,14 +71,13 @@ impl PcpList {
         self.chain.store(head.0, Ordering::Relaxed);
     }
 
-    fn pop_batch<P: Platform>(&self, view: ZoneView<'_, P>) -> Batch {
+    /// Unpacks the newest batch of the chain, if there is one, into `batch`, which is empty.
+    fn pop_batch<P: Platform>(&self, view: ZoneView<'_, P>, batch: &mut Batch) {
         let chain = self.chain();
-        if chain == Link::NONE {
-            return Batch::new();
+        if chain != Link::NONE {
+            let next = packed::unpack(view.map, view.platform, chain, batch);
+            self.chain.store(next.0, Ordering::Relaxed);
         }
-        let unpacked = packed::unpack(view.map, view.platform, chain);
-        self.chain.store(unpacked.next.0, Ordering::Relaxed);
-        unpacked.batch
     }
 }
 
@@ -105,7 +102,8 @@ impl<P: Platform> LockedPcp<'_, P> {
         }
         let list = self.list(id);
         if list.chain() != Link::NONE {
-            let batch = list.pop_batch(view);
+            let mut batch = Batch::new();
+            list.pop_batch(view, &mut batch);
             self.touch_entries(list, Access::Write);
             list.append(batch.iter().copied());
         } else if let Some(refill) = refill {
@@ -130,7 +128,8 @@ impl<P: Platform> LockedPcp<'_, P> {
         let list = self.list(id);
         if list.len() == ARRAY {
             self.touch_entries(list, Access::Write);
-            let oldest = list.take_oldest(BATCH);
+            let mut oldest = Batch::new();
+            list.take_oldest(BATCH, &mut oldest);
             list.push_batch(view, &oldest);
         }
         if !self.push(id, order, index) {
@@ -233,11 +232,11 @@ impl<P: Platform> LockedPcp<'_, P> {
             }
             let mut chain = list.chain();
             while chain != Link::NONE {
-                let found = packed::read(view.map, view.platform, chain);
-                for entry in found.batch.iter() {
+                let mut batch = Batch::new();
+                chain = packed::read(view.map, view.platform, chain, &mut batch).next;
+                for entry in batch.iter() {
                     visit(id, *entry);
                 }
-                chain = found.next;
             }
         }
     }
@@ -275,14 +274,13 @@ impl<P: Platform> DrainSource for ListSource<'_, '_, '_, P> {
         self.lists.touch_entries(self.list(), Access::Write);
     }
 
-    fn take(&mut self, most: usize) -> Batch {
+    fn take(&mut self, most: usize, batch: &mut Batch) {
         let list = self.list();
-        let mut batch = list.take_oldest(most);
+        list.take_oldest(most, batch);
         if batch.is_empty() {
-            batch = list.pop_batch(self.view);
+            list.pop_batch(self.view, batch);
         }
         self.add_room(batch.len());
-        batch
     }
 
     /// The newest batch of the chain, or the oldest entries of the array. A batch of the chain moves as it is: only its head's link
@@ -300,7 +298,9 @@ impl<P: Platform> DrainSource for ListSource<'_, '_, '_, P> {
             }
             None if list.len() >= BATCH => {
                 self.announce();
-                packed::pack(view.map, view.platform, &list.take_oldest(BATCH), Link::NONE)
+                let mut oldest = Batch::new();
+                list.take_oldest(BATCH, &mut oldest);
+                packed::pack(view.map, view.platform, &oldest, Link::NONE)
             }
             None => return None,
         };

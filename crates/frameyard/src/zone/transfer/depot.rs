@@ -242,7 +242,8 @@ impl<'a, P: Platform> ListAccess<'a, P> {
     pub(super) fn fetch(&self, refill: RefillRequest, mut deliver: impl FnMut(&Batch)) -> usize {
         debug_assert_eq!(refill.blocks.order, Order::ZERO, "the depot holds single frames");
         if let Some(head) = self.pop() {
-            let batch = packed::unpack(self.view.map, self.view.platform, head).batch;
+            let mut batch = Batch::new();
+            packed::unpack(self.view.map, self.view.platform, head, &mut batch);
             deliver(&batch);
             return batch.len();
         }

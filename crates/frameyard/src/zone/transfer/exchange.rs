@@ -38,8 +38,8 @@ pub(crate) trait DrainSource {
     fn held(&self) -> PageCount;
     /// Announces a use of the list's entries.
     fn announce(&self);
-    /// Takes up to `most` blocks, at most a batch, oldest first.
-    fn take(&mut self, most: usize) -> Batch;
+    /// Takes up to `most` blocks, at most a batch, oldest first, into `batch`, which is empty.
+    fn take(&mut self, most: usize, batch: &mut Batch);
     /// Takes a full packed batch, if the list has one or can pack one; the link to its head.
     fn take_packed(&mut self) -> Option<Link>;
 }

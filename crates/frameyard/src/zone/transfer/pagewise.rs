@@ -116,33 +116,23 @@ pub(super) fn fetch_locked<P: Platform>(
     mut deliver: impl FnMut(&Batch),
     mut taken: impl FnMut(&LockedZone<'_, P>),
 ) -> usize {
-    let mut got = 0;
+    let BlockRequest { order, migrate_type, .. } = request;
+    let (mut batch, mut got) = (Batch::new(), 0);
     while got < wanted {
-        let batch = take_from_zone(&mut locked, request, (wanted - got).min(BATCH), &mut taken);
+        batch.clear();
+        locked.take_blocks(request, (wanted - got).min(BATCH), |locked, pfn| {
+            locked.tag_block(pfn, FrameState::PerCpu, order, migrate_type);
+            batch.push(locked.map.index(pfn));
+            taken(locked);
+        });
         if batch.is_empty() {
             break;
         }
         deliver(&batch);
         got += batch.len();
     }
-    locked.count_moved(PageCount((got as u64) << request.order.0));
+    locked.count_moved(PageCount((got as u64) << order.0));
     got
-}
-
-fn take_from_zone<P: Platform>(
-    locked: &mut LockedZone<'_, P>,
-    request: BlockRequest,
-    count: usize,
-    taken: &mut impl FnMut(&LockedZone<'_, P>),
-) -> Batch {
-    let mut batch = Batch::new();
-    let BlockRequest { order, migrate_type, .. } = request;
-    locked.take_blocks(request, count, |locked, pfn| {
-        locked.tag_block(pfn, FrameState::PerCpu, order, migrate_type);
-        batch.push(locked.map.index(pfn));
-        taken(locked);
-    });
-    batch
 }
 
 /// Frees a batch to the zone; takes the zone lock unless it is held already.

@@ -131,7 +131,7 @@ impl<'a> Bench<'a> {
         let mut init_ns = create_ns;
         if case.mode == InitMode::Deferred {
             let begin = Instant::now();
-            yard.init().finish().map_err(Failure::run_time)?;
+            yard.finish_init().map_err(Failure::run_time)?;
             init_ns += nanoseconds(begin);
         }
         yard.free(first, Order(0)).map_err(Failure::run_time)?;

@@ -11,7 +11,7 @@ use crate::page::{FrameState, Link, Tag};
 use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::sync::{Ordering, is_broken};
 use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn, PfnRange};
-use crate::zone::batch::{BATCH, packed};
+use crate::zone::batch::{BATCH, Batch, packed};
 use crate::zone::fixed_vec::FixedVec;
 use crate::zone::range::pieces;
 use crate::zone::transfer::pagewise::prefetch_neighbours;
@@ -158,7 +158,8 @@ impl<'a, P: Platform> Returning<'a, P> {
         while taken < BATCHES
             && let Some(head) = next()
         {
-            let batch = packed::unpack(self.view.map, self.view.platform, head).batch;
+            let mut batch = Batch::new();
+            packed::unpack(self.view.map, self.view.platform, head, &mut batch);
             begin -= batch.len();
             entries[begin..begin + batch.len()].copy_from_slice(&batch);
             taken += 1;

@@ -103,11 +103,13 @@ impl BatchStack {
     }
 
     /// Whether there is no batch; possibly stale.
+    #[inline]
     pub(super) fn is_empty_racy(&self, map: MemMap) -> bool {
         // Acquire: pairs with the Release in `BatchStack::take` and `BatchStack::detach`.
         self.top(map, Ordering::Acquire).link() == Link::NONE
     }
 
+    #[inline]
     fn top(&self, map: MemMap, ordering: Ordering) -> Top {
         Top { word: self.top.load(ordering), link_bits: link_bits(map) }
     }

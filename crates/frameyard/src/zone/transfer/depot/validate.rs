@@ -4,7 +4,7 @@
 use crate::page::{FrameState, Link, Tag};
 use crate::platform::Platform;
 use crate::units::{Order, Pfn};
-use crate::zone::batch::{BATCH, packed};
+use crate::zone::batch::{BATCH, Batch, packed};
 use crate::zone::transfer::validate::{Found, Unsound, compare, page_of};
 use crate::zone::view::ZoneView;
 
@@ -18,22 +18,23 @@ pub(in crate::zone::transfer) fn validate<P: Platform>(
         let expected = stack.batches_racy();
         let (mut position, mut head) = (0, stack.top_at_rest(view.map));
         while head != Link::NONE && position <= expected {
-            let packed = packed::read(view.map, view.platform, head);
+            let mut batch = Batch::new();
+            let next = packed::read(view.map, view.platform, head, &mut batch).next;
             position += 1;
             batches += 1;
             let first = view.map.linked(head).unwrap_or_default();
-            if packed.batch.len() != BATCH {
+            if batch.len() != BATCH {
                 return Err(broken(first));
             }
-            for entry in packed.batch.iter() {
+            for entry in batch.iter() {
                 mark(view, *entry, first)?;
                 found.listed[0] += 1;
             }
-            let is_last = packed.next == Link::NONE;
+            let is_last = next == Link::NONE;
             if is_last != (position == expected) {
                 return Err(Unsound::Count { what: "batches on a stack", kept: expected, found: position });
             }
-            head = packed.next;
+            head = next;
         }
     }
     compare("batches in the depot", view.depot().batches_racy(), batches)

@@ -1,10 +1,11 @@
-//! Bringing a yard up: what memory there is, how large its map and control region are, and their first contents.
+//! Boot: from ranges of memory to a yard with a memory map, a control region and free blocks.
 //!
-//! [`Layout::plan`] needs no memory of its own and says how much a yard would take; the caller provides the
-//! map and the control region, which is zeroed; `init` writes them. Nothing is kept on a heap.
+//! 1. [`Layout::plan`] computes the sizes of the map and the control region. It allocates nothing.
+//! 2. The caller provides both regions, zeroed.
+//! 3. `init` writes them. It uses no heap.
 //!
-//! `init` writes the header's magic word last, with Release. `attach` reads it first, with Acquire: a process that
-//! finds it sees the whole yard, one that does not is told that there is none.
+//! `init` writes the header's magic word last, with Release. `attach` reads it first, with Acquire. A process that finds
+//! the magic word therefore sees the whole yard. A process that does not find it gets [`AttachError::NoYard`].
 
 use core::fmt;
 
@@ -15,11 +16,11 @@ use crate::zone::{PcpSizing, WatermarkOptions, ZonePolicy};
 
 mod attach;
 mod bounds;
-mod bring_up;
 mod cache_groups;
 mod claims;
 mod error;
 mod init;
+mod initialisation;
 mod layout;
 mod map_init;
 mod memblock_source;
@@ -30,39 +31,39 @@ mod tuning;
 
 pub(crate) use attach::attach;
 pub use bounds::{DeviceSpace, MachineBounds};
-pub(crate) use bring_up::{BringUp, Grain, Growth};
 #[cfg(all(test, loom))]
 pub(crate) use claims::Claims;
 pub use error::{AttachError, BootError, InitError};
 pub(crate) use init::init;
+pub(crate) use initialisation::{Grain, Growth, Initialisation};
 pub use layout::Layout;
 pub use map_init::{InitJobs, InitMode, JobGranularity, MapInit, PcpReset};
 pub(crate) use tables::{HeaderWord, SectionEntry, Tables};
 
-/// How many nodes a yard can have. (Fewer in models, whose threads have small stacks.)
+/// The maximum number of nodes of a yard. Lower in models, whose threads have small stacks.
 pub(crate) const MAX_NODES: usize = if cfg!(loom) { 2 } else { 64 };
-/// How many CPUs a yard can have.
+/// The maximum number of CPUs of a yard.
 const MAX_CPUS: usize = 1 << 16;
 
-/// Where a yard's memory is. Ranges come in ascending order and do not overlap; reserved ones may.
+/// The ranges of a yard's memory. Ranges come in ascending order. Ranges of memory do not overlap; reserved ones may.
 ///
-/// A source is asked several times, and should say the same each time. Where it says something else when a yard is
-/// created than when it was planned, the yard is refused ([`BootError::LayoutMismatch`]) or is one of the memory named
-/// last; a source that changes while a yard is planned may make [`Layout::plan`] panic.
+/// Planning and creation read a source several times, and it should report the same ranges each time. If it changes
+/// between planning and creation, creation fails with [`BootError::LayoutMismatch`] or uses the ranges that it reports
+/// last. If it changes during planning, [`Layout::plan`] may panic.
 pub trait MemorySource {
     /// Calls `visit` with each range of memory and its node.
     fn for_each_memory(&self, visit: &mut dyn FnMut(PfnRange, NodeId));
 
-    /// Calls `visit` with each range that is not to be given to the allocator.
+    /// Calls `visit` with each range that the allocator must not use.
     fn for_each_reserved(&self, visit: &mut dyn FnMut(PfnRange));
 
-    /// Calls `visit` with each contiguous memory area; ends are whole maximum-order blocks.
+    /// Calls `visit` with each contiguous memory area. Areas consist of whole maximum-order blocks.
     fn for_each_cma(&self, visit: &mut dyn FnMut(PfnRange)) {
         let _ = visit;
     }
 }
 
-/// A [`MemorySource`] made of slices.
+/// A [`MemorySource`] that consists of slices.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MemoryTable<'a> {
     /// Ranges of memory, ascending, without overlap, and the node of each.
@@ -93,13 +94,13 @@ pub enum MovableMemory {
     /// No Movable zone.
     #[default]
     None,
-    /// About that many pages over all nodes.
+    /// About this number of pages, over all nodes.
     Pages(PageCount),
-    /// About that part of all pages, 0 to 100.
+    /// About this percentage of all pages, 0 to 100.
     Percent(u8),
 }
 
-/// Where the low zones end. 0: the machine has no such zone.
+/// The ends of the low zones. 0: the machine has no such zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ZoneLimits {
     /// End of the DMA zone.
@@ -111,7 +112,7 @@ pub struct ZoneLimits {
 impl ZoneLimits {
     /// 16 MiB and 4 GiB.
     pub const X86_64: Self = Self { dma: PhysAddr(16 << 20), dma32: PhysAddr(4 << 30) };
-    /// All memory is Normal (or Movable).
+    /// No low zones: all memory is Normal or Movable.
     pub const NONE: Self = Self { dma: PhysAddr(0), dma32: PhysAddr(0) };
 }
 
@@ -121,19 +122,20 @@ impl Default for ZoneLimits {
     }
 }
 
-/// Whether freed frames are filled with a pattern that is checked when they are allocated again.
+/// Whether the yard fills freed frames with a pattern and checks it at the next allocation.
 ///
-/// Needs a platform that reaches the frames' bytes, and fills all free memory when the yard is created.
+/// Needs a platform with access to the bytes of frames. Map initialisation fills all free frames with the pattern.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Poisoning {
-    /// No.
+    /// No pattern.
     #[default]
     Off,
-    /// Yes: a frame that was written to while it was free is put aside and named in an error.
+    /// If a frame was written to while it was free, the allocation fails with an error that names the frame, and the
+    /// yard never allocates the frame again.
     On,
 }
 
-/// What a yard is to be like; everything but the memory itself.
+/// The properties of a yard, other than its memory.
 #[derive(Clone, Copy, Debug)]
 pub struct YardConfig<'a> {
     /// Page size, section size, pageblock order, maximum order.
@@ -142,7 +144,7 @@ pub struct YardConfig<'a> {
     pub cpus: &'a [NodeId],
     /// Distances between nodes, row by row, 10 for a node to itself; absent: 10 and 20.
     pub distances: Option<&'a [u8]>,
-    /// Where the low zones end.
+    /// The ends of the low zones.
     pub zone_limits: ZoneLimits,
     /// How much memory is Movable.
     pub movable: MovableMemory,
@@ -150,18 +152,18 @@ pub struct YardConfig<'a> {
     pub watermarks: WatermarkOptions,
     /// How per-CPU lists are sized.
     pub pcp_sizing: PcpSizing,
-    /// For each CPU, the number of the group that it shares a cache with, from 0; absent: CPUs of a node by sixteen. Batches
-    /// of free frames stay in their group as long as it has a use for them.
+    /// For each CPU, the number of its cache group, from 0. CPUs of a group share a cache. Absent: groups of sixteen CPUs of
+    /// one node. Batches of free frames stay in their group while it needs them.
     pub cache_groups: Option<&'a [u16]>,
-    /// How frames cross between per-CPU lists and zones.
+    /// How frames are transferred between per-CPU lists and zones.
     pub policy: ZonePolicy,
     /// Whether freed frames are poisoned.
     pub poisoning: Poisoning,
-    /// When and how the memory map comes up.
+    /// When and how the memory map is initialised.
     pub map_init: MapInit,
-    /// Frames beside memory (or over holes of it) where devices may be mapped
-    /// ([`YardDevices::map`](crate::views::YardDevices::map)). The memory map covers them too, in whole sections; nothing else
-    /// changes. Their page structures must be mapped, readable and zero from the start.
+    /// Frame numbers where devices may be mapped ([`YardDevices::map`](crate::views::YardDevices::map)), outside memory or
+    /// in its holes. The memory map covers them too, in whole sections. Their page structures must be mapped, readable
+    /// and zero from the start.
     pub device_space: Option<PfnRange>,
 }
 
@@ -186,10 +188,10 @@ impl<'a> YardConfig<'a> {
     }
 }
 
-/// How many zone choices a request can make: DMA, DMA32, Normal, Movable.
+/// The number of zones that a request can name as its highest: DMA, DMA32, Normal, Movable.
 pub(crate) const ZONE_CHOICES: usize = ZoneKind::Device as usize;
 
-/// Place of a CPU's home lists for a request in the table of home lists.
+/// The place of a CPU's home lists for a request, in the table of home lists.
 #[inline(always)]
 pub(crate) fn home_slot(cpu: CpuId, gfp: Gfp) -> usize {
     cpu.index() * ZONE_CHOICES + gfp.highest_zone() as usize

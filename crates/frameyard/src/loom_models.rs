@@ -1,30 +1,34 @@
 //! Loom models of the core's protocols: every interleaving of a few threads, up to a bound of preemptions.
 //!
-//! They run the production code: [`Yard::create`](crate::Yard::create) initialises a yard on a region of modelled
-//! atomics, each thread attaches a view of its own, and the validator recounts everything at the end of each execution.
-//! Only sizes differ: one small order, batches of two frames, arrays of four. The model of a parallel job needs no
-//! yard.
+//! They run the production code. [`Yard::create`](crate::Yard::create) initialises a yard on a region of modelled atomics.
+//! Each thread attaches its own view. The validator recounts everything at the end of each execution. Only sizes differ:
+//! orders up to 2, batches of two frames, arrays of four. The model of a parallel job has no yard.
 //!
-//! Each protocol has a model that holds, and the same model with one step broken, which must fail: a lock that does not
-//! acquire, release or exclude ([`Flaw`](machine::Flaw), by [`Platform`](crate::Platform) methods), pages of the map
-//! that are written or published out of order ([`InitFlaw`](machine::InitFlaw)), or an atomic access that is weaker
-//! than written ([`Weakness`](crate::sync::Weakness)). The models of a transfer mechanism are in its folder.
+//! Each protocol has a model that must hold, and variants with one broken step that must fail:
 //!
-//! The contents of frames are modelled, too: one cell per frame, which the owner of the frame writes without
-//! synchronisation of its own. Loom objects if a transfer of ownership does not order the accesses of both owners.
+//! | defect | effect |
+//! |---|---|
+//! | [`Flaw`](machine::Flaw) | a lock does not acquire, release or exclude |
+//! | [`InitFlaw`](machine::InitFlaw) | pages of the map are written or published out of order |
+//! | [`Weakness`](crate::sync::Weakness) | an atomic access is weaker than the code says |
+//!
+//! The models of a transfer mechanism are in its folder.
+//!
+//! The models include the contents of frames: one cell per frame. The owner of a frame writes it without further
+//! synchronisation. Loom fails a model in which a transfer of ownership does not order the accesses of both owners.
 //!
 //! # Bound
 //!
-//! Loom explores executions with up to [`PREEMPTIONS`] involuntary switches; switches at a held lock and at a thread's
-//! end are free. One switch is enough to find most broken protocols here, so three leave a margin. All models together
-//! take about two minutes on two CPUs. The larger models state a smaller bound. Without a bound the models of three
-//! threads do not end in practice.
+//! Loom explores executions with up to [`PREEMPTIONS`] involuntary switches. Switches at a held lock and at a thread's end
+//! do not count. One switch finds most broken variants, so three leave a margin. Larger models have a smaller bound, which
+//! they state. Without a bound, models with three threads do not end in practice. All models together take about two
+//! minutes on two CPUs.
 
-mod bring_up;
 mod devices;
 mod isolation;
 mod lru_pages;
 pub(crate) mod machine;
+mod map_init;
 mod moving;
 mod parallel_job;
 mod per_cpu_lists;
@@ -37,16 +41,16 @@ use std::string::String;
 
 use loom::model::Builder;
 
-/// How many involuntary thread switches an execution has at most.
+/// The bound of involuntary thread switches.
 const PREEMPTIONS: usize = 3;
 
-/// What an exploration has met.
+/// The result of an exploration.
 pub(crate) struct Explored {
     /// How often a thread found a lock held, over all executions.
     pub(crate) contentions: u64,
 }
 
-/// Explores a model; panics where an execution breaks it.
+/// Explores a model. Panics if an execution fails.
 pub(crate) fn explore(model: impl Fn() + Send + Sync + 'static) -> Explored {
     explore_within(PREEMPTIONS, model)
 }
@@ -55,14 +59,14 @@ pub(crate) fn explore(model: impl Fn() + Send + Sync + 'static) -> Explored {
 pub(crate) fn explore_within(preemptions: usize, model: impl Fn() + Send + Sync + 'static) -> Explored {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(preemptions);
-    // An execution has thousands of accesses, most of them while one thread creates the yard.
+    // The creation of the yard alone has thousands of accesses.
     builder.max_branches = 100_000;
     let before = machine::contentions();
     builder.check(model);
     Explored { contentions: machine::contentions() - before }
 }
 
-/// Explores a model that must fail; what the first failing execution said.
+/// Explores a model that must fail. Returns the panic message of the first failing execution.
 fn failure_of(preemptions: usize, model: impl Fn() + Send + Sync + 'static) -> String {
     let explored = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| explore_within(preemptions, model)));
     let Err(panic) = explored else { panic!("the broken protocol passes its model") };
@@ -72,7 +76,7 @@ fn failure_of(preemptions: usize, model: impl Fn() + Send + Sync + 'static) -> S
     }
 }
 
-/// Demands that a broken protocol fails its model with one of these messages, and not by an accident of another kind.
+/// Asserts that a broken protocol fails its model, with one of these messages.
 #[track_caller]
 pub(crate) fn assert_fails(model: impl Fn() + Send + Sync + 'static, expected: &[&str]) {
     assert_fails_within(PREEMPTIONS, model, expected);
@@ -85,14 +89,14 @@ pub(crate) fn assert_fails_within(preemptions: usize, model: impl Fn() + Send + 
     assert!(expected.iter().any(|part| message.contains(part)), "failed for another reason: {message}");
 }
 
-/// The messages of a lock that does not exclude or order.
+/// The failure messages for a lock that does not exclude or order.
 pub(crate) const DAMAGES: [&str; 4] = [
-    // Loom: accesses to one frame's contents, or to a word, are not ordered.
+    // Loom: nothing orders the accesses to a frame's contents or to a word.
     "Causality violation",
-    // The owners' witness: a frame has two of them.
+    // A frame has two owners.
     "allocated twice",
-    // The free of a frame that its owner still has is refused.
+    // The yard refuses the free of a frame by its owner.
     "the block is ours",
-    // Counts, lists or tags are wrong when all threads are done.
+    // Counts, lists or tags are wrong at the end of the execution.
     "the validator objects",
 ];

@@ -17,7 +17,7 @@ pub struct OwnerKind(pub u8);
 impl OwnerKind {
     /// No kind: the block has no owner that could move it.
     pub const NONE: Self = Self(0);
-    /// How many kinds there can be, [`NONE`](Self::NONE) included.
+    /// The number of kinds, [`NONE`](Self::NONE) included.
     pub const COUNT: usize = 16;
 
     /// The kind that an owner's word names.
@@ -69,30 +69,30 @@ pub enum MigrateMode {
 
 named!(MigrateMode: Async => "async", Sync => "sync");
 
-/// Why a block was not isolated or moved. Nothing has changed then.
+/// Why a block was not isolated or moved. The call has changed nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum MigrateProblem {
     /// The block was freed, or has another owner now.
     Gone,
-    /// Another CPU works on it: a later attempt may succeed.
+    /// Another CPU works on it. A later attempt may succeed.
     Busy,
-    /// It has users that the owner cannot find, so it stays while they last.
+    /// It has users that the owner cannot find. It stays in place while it has them.
     Pinned,
     /// It can never be moved.
     Unmovable,
-    /// Something else failed while it was moved.
+    /// The move failed for another reason.
     Failed,
 }
 
 named!(MigrateProblem: Gone => "gone", Busy => "busy", Pinned => "pinned", Unmovable => "unmovable", Failed => "failed");
 
-/// What can move blocks of its kind. Called without any lock of the yard held.
+/// Code that can move blocks of its kind. The yard calls it without holding a lock.
 pub trait FrameOwner: Sync {
-    /// Isolates a block: until the caller is done, nothing else moves, drops or isolates it. Its users go on using it.
+    /// Isolates a block: until the caller is done, no other code moves, drops or isolates it. Its users may keep using it.
     ///
-    /// The caller found the block by number, so the block may have been freed or replaced. On success exactly one of
-    /// [`migrate`](Self::migrate) (successfully) and [`put_back`](Self::put_back) follows, by the same caller.
+    /// The caller found the block by number, so the block may have been freed or replaced. After a success the same caller
+    /// ends the isolation with either a successful [`migrate`](Self::migrate) or [`put_back`](Self::put_back).
     ///
     /// # Errors
     ///
@@ -101,40 +101,39 @@ pub trait FrameOwner: Sync {
 
     /// Moves an isolated block's contents and users to the block at `to`.
     ///
-    /// `to` is allocated, of the same order, and belongs to the caller. On success it belongs to the owner, and `from`
-    /// belongs to the caller, without users, as if just allocated
+    /// `to` is allocated, of the same order, and belongs to the caller. After a success `to` belongs to the owner, and
+    /// `from` belongs to the caller, without users, as if just allocated
     /// ([`CountedBlocks::disown`](crate::views::CountedBlocks::disown)).
     ///
     /// # Errors
     ///
-    /// [`MigrateProblem`]: `from` is still isolated, and `to` still belongs to the caller, though its bytes may be
-    /// written.
+    /// [`MigrateProblem`]: `from` stays isolated, and `to` still belongs to the caller. The bytes of `to` may have changed.
     fn migrate(&self, from: Block, to: Pfn, mode: MigrateMode) -> Result<(), MigrateProblem>;
 
-    /// Gives an isolated block back to its owner, unmoved.
+    /// Ends the isolation of a block that was not moved.
     fn put_back(&self, block: Block);
 }
 
-/// What is wanted of reclaim.
+/// A request to free frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReclaimRequest {
     /// The node that the request prefers.
     pub node: NodeId,
-    /// The highest zone that would serve it.
+    /// The highest zone that may serve it.
     pub highest_zone: ZoneKind,
-    /// The order of the block that is wanted.
+    /// The order of the requested block.
     pub order: Order,
-    /// How many frames to free, if that many can be.
+    /// The number of frames to free, if possible.
     pub wanted: PageCount,
 }
 
-/// What can free frames by giving up what they hold.
+/// Code that can free frames by dropping their contents.
 pub trait Reclaimer: Sync {
-    /// Frees frames, and says how many: 0 means that there is nothing left to give up. Ends in any case.
+    /// Frees frames and returns their number. 0: nothing is left to reclaim. Must end after a bounded number of steps.
     fn reclaim(&self, request: ReclaimRequest) -> PageCount;
 }
 
-/// The owners that a view of a yard can ask, by kind.
+/// The owners that a view of a yard knows, by kind.
 #[derive(Clone, Copy, Default)]
 pub struct Owners<'a> {
     by_kind: [Option<&'a dyn FrameOwner>; OwnerKind::COUNT],
@@ -142,17 +141,17 @@ pub struct Owners<'a> {
 }
 
 impl<'a> Owners<'a> {
-    /// No owners: every block in use stays in place.
+    /// No owners: allocated blocks cannot move.
     pub const NONE: Owners<'static> = Owners { by_kind: [None; OwnerKind::COUNT], reclaimer: None };
 
     /// These owners, and `owner` for blocks of that kind.
     ///
     /// # Panics
     ///
-    /// Where `kind` is [`OwnerKind::NONE`] or there is no such kind.
+    /// If `kind` is [`OwnerKind::NONE`], or not below [`OwnerKind::COUNT`].
     #[must_use]
     pub fn with(mut self, kind: OwnerKind, owner: &'a dyn FrameOwner) -> Self {
-        assert!(kind != OwnerKind::NONE, "blocks without a kind have no owner that can be asked");
+        assert!(kind != OwnerKind::NONE, "blocks without a kind have no owner");
         self.by_kind[usize::from(kind.0)] = Some(owner);
         self
     }
@@ -170,7 +169,7 @@ impl<'a> Owners<'a> {
         *self.by_kind.get(usize::from(kind.0))?
     }
 
-    /// What frees frames.
+    /// The reclaimer, if any.
     #[must_use]
     pub fn reclaimer(&self) -> Option<&'a dyn Reclaimer> {
         self.reclaimer
@@ -184,10 +183,10 @@ impl fmt::Debug for Owners<'_> {
     }
 }
 
-/// What the page of a block says while its users are counted.
+/// The words of a counted block's page, as an owner sets them when it adopts the block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Adoption {
-    /// The users it begins with; there is at least one reference.
+    /// The initial counts, with at least one reference.
     pub counts: Counts,
     /// The owner's word: its kind in bits 0–7.
     pub owner: u64,

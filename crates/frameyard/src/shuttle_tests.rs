@@ -48,7 +48,7 @@ fn config() -> Config {
     let mut config = Config::new();
     config.stack_size = 1 << 18;
     config.max_steps = MaxSteps::FailAfter(20_000_000);
-    // Fixed seeds repeat a failure. A printed schedule of millions of steps would be of no use.
+    // Fixed seeds repeat a failure. A printed schedule of millions of steps helps no reader.
     config.failure_persistence = FailurePersistence::None;
     config
 }
@@ -82,7 +82,7 @@ pub(crate) const DAMAGES: [&str; 6] = [
     "the block is ours",
     "the validator objects",
     "frames were lost",
-    "what was freed has merged",
+    "freed frames have merged",
     ", and on a free list",
 ];
 
@@ -170,8 +170,8 @@ pub(crate) fn busy(policy: ZonePolicy) {
     });
 }
 
-/// A thread stops in the middle of a pop. Two threads empty the depot and fill it again, so that the batch which the first has
-/// seen on top is on top again, above different batches.
+/// A thread stops in the middle of a pop. Two threads empty the depot and fill it again. Then the batch that the first thread
+/// has read as the top is the top again, above different batches.
 fn stopped_in_a_pop() {
     live(ZonePolicy::Depot, |main| {
         let frames: Vec<Pfn> = (0..8 * BATCH).map_while(|_| main.take(Order::ZERO, Gfp::HIGHUSER_MOVABLE)).collect();
@@ -190,7 +190,7 @@ fn stopped_in_a_pop() {
         main.open_gate();
         stopped.join().unwrap();
         let retries = main.yard.zone(ZONE).mechanism_counts().get("depot_retries");
-        assert!(is_weakened(Weakness::ConstantTags) || retries > 0, "the pop found another tag");
+        assert!(is_weakened(Weakness::ConstantTags) || retries > 0, "the pop did not retry");
     });
 }
 
@@ -212,7 +212,7 @@ fn turn_over(runner: &Runner, head: Pfn) {
 }
 
 /// The failure message for state that a policy left behind.
-const LEFT_OVER: &str = "is left of another policy";
+const LEFT_OVER: &str = "is left over from another policy";
 
 /// Three CPUs whose lists are empty allocate and free while the policy changes.
 fn changed(from: ZonePolicy) {

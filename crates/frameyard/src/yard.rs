@@ -10,7 +10,7 @@ use core::fmt;
 use core::ptr::NonNull;
 
 use crate::boot::{
-    self, AttachError, BootError, BringUp, Layout, MapInit, MemorySource, Poisoning, Tables, YardConfig,
+    self, AttachError, BootError, Initialisation, Layout, MapInit, MemorySource, Poisoning, Tables, YardConfig,
 };
 use crate::control::TABLE_ALIGN;
 use crate::devices::part_order;
@@ -56,12 +56,12 @@ pub use statistics::{FrameInfo, PcpStatistics, ZoneStatistics};
 pub use validate::{ListKind, ValidateError};
 pub use views::{CmaAreas, CountedBlocks, YardCompaction, YardDevices, YardInit, YardLists, YardStats, YardZone};
 
-/// A memory region that the caller hands over. The function that takes it states the requirements.
+/// A memory region that the caller passes to a yard. The function that takes it states the requirements.
 #[derive(Clone, Copy, Debug)]
 pub struct RawRegion {
-    /// Where it begins; aligned to 128 bytes.
+    /// The first byte. Aligned to 128 bytes.
     pub base: NonNull<u8>,
-    /// How large it is.
+    /// The size.
     pub size: ByteSize,
 }
 
@@ -302,9 +302,9 @@ impl<P: Platform> Yard<P> {
         self.tables.pageblocks_of(&self.map, self.geometry)
     }
 
-    /// The initialiser of parts of the memory map.
-    fn bring_up(&self) -> BringUp<'_, P> {
-        BringUp {
+    /// Initialises parts of the memory map.
+    fn initialisation(&self) -> Initialisation<'_, P> {
+        Initialisation {
             tables: &self.tables,
             map: self.map,
             geometry: self.geometry,

@@ -22,7 +22,7 @@ pub(crate) struct Claims {
     order: Order,
 }
 
-/// How many blocks a word has bits for.
+/// The number of blocks in a word: one bit each.
 const BITS: u64 = 64;
 
 /// The words that a map of `blocks` maximum-order blocks needs.
@@ -35,7 +35,7 @@ impl Claims {
         Self { words, first, order }
     }
 
-    /// The numbers of the blocks that a range touches.
+    /// The numbers of the blocks that overlap a range.
     fn blocks(&self, range: PfnRange) -> core::ops::Range<u64> {
         if range.is_empty() {
             return 0..0;
@@ -48,7 +48,7 @@ impl Claims {
         PfnRange { start: at(blocks.start), end: at(blocks.end) }
     }
 
-    /// Claims every unclaimed block that a range touches, and calls `won` with each run of them.
+    /// Claims every unclaimed block that overlaps a range, and calls `won` with each run of them.
     pub(crate) fn claim(&self, range: PfnRange, won: &mut dyn FnMut(PfnRange)) {
         let mut held = Held { claims: *self, run: 0..0, word: 0, bits: 0 };
         for_each_word(self.blocks(range), |at, mask| {
@@ -62,24 +62,24 @@ impl Claims {
                 let length = u64::from((held.bits >> skip).trailing_ones());
                 let start = at * BITS + skip;
                 if held.run.end != start {
-                    held.hand_on(won);
+                    held.pass_on(won);
                     held.run = start..start;
                 }
                 held.run.end = start + length;
                 held.bits &= !bits(skip, length);
             }
         });
-        held.hand_on(won);
+        held.pass_on(won);
     }
 
-    /// Gives up a run that the caller has claimed and not begun to use.
+    /// Gives up a run that the caller has claimed and has not begun to write.
     pub(crate) fn give_up(&self, range: PfnRange) {
         for_each_word(self.blocks(range), |at, mask| {
             self.words[at as usize].fetch_and(!mask, Ordering::Relaxed);
         });
     }
 
-    /// Whether some block that a range touches is not claimed, a moment ago.
+    /// Whether a block that overlaps a range is unclaimed. The answer may be stale.
     pub(crate) fn has_unclaimed_racy(&self, range: PfnRange) -> bool {
         let mut found = false;
         for_each_word(self.blocks(range), |at, mask| {
@@ -89,18 +89,20 @@ impl Claims {
     }
 }
 
-/// Blocks that are claimed and not handed on yet. Those behind the run are given up when dropped: where the work on the
-/// run before them panicked. The run itself is handed on before anything can panic.
+/// Claimed blocks that `won` has not received yet: a run, and the rest of the last word.
+///
+/// If `won` panics, the drop gives up the rest of the word. `run` is empty while `won` runs.
 struct Held {
     claims: Claims,
     run: core::ops::Range<u64>,
-    /// Blocks behind the run, as bits of that word.
+    /// The index of the last word.
     word: u64,
+    /// Its blocks behind the run.
     bits: u64,
 }
 
 impl Held {
-    fn hand_on(&mut self, won: &mut dyn FnMut(PfnRange)) {
+    fn pass_on(&mut self, won: &mut dyn FnMut(PfnRange)) {
         let run = core::mem::replace(&mut self.run, 0..0);
         if !run.is_empty() {
             won(self.claims.frames(run));
@@ -110,7 +112,7 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        debug_assert!(self.run.is_empty(), "a run is handed on");
+        debug_assert!(self.run.is_empty(), "every run was passed to `won`");
         if self.bits != 0 {
             self.claims.words[self.word as usize].fetch_and(!self.bits, Ordering::Relaxed);
         }
@@ -164,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_go_on_from_word_to_word() {
+    fn runs_continue_across_words() {
         let claims = claims(200);
         assert_eq!(won(claims, range(16 * 64, 16 * 65)), [range(16 * 64, 16 * 65)]);
         assert_eq!(won(claims, range(16, 16 * 200)), [range(16, 16 * 64), range(16 * 65, 16 * 200)]);
@@ -210,6 +212,6 @@ mod tests {
         }));
         assert!(attempt.is_err());
         assert_eq!(begun, [first]);
-        assert_eq!(won(claims, range(0, 16 * 200)), [second, third], "what was begun is with who began it");
+        assert_eq!(won(claims, range(0, 16 * 200)), [second, third], "a begun run stays claimed");
     }
 }

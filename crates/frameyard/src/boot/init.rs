@@ -6,7 +6,7 @@ use super::cache_groups::CacheGroups;
 use super::layout::planned_batch;
 use super::tables::{HeaderWord, MAGIC, VERSION};
 use super::{
-    BootError, BringUp, InitMode, Layout, MAX_NODES, MemorySource, Poisoning, SectionEntry, Tables, YardConfig,
+    BootError, InitMode, Initialisation, Layout, MAX_NODES, MemorySource, Poisoning, SectionEntry, Tables, YardConfig,
     ZONE_CHOICES,
 };
 use crate::memmap::{MapWriter, MemMap};
@@ -52,14 +52,20 @@ pub(crate) unsafe fn init<P: Platform>(
     if mode == InitMode::Lazy {
         tables.zones.iter().for_each(Zone::count_deferred);
     }
-    let bring_up =
-        BringUp { tables: &tables, map, geometry: config.geometry, poisoning: config.poisoning, writer, platform };
-    mark_cma(&bring_up, memory, mode)?;
+    let initialisation = Initialisation {
+        tables: &tables,
+        map,
+        geometry: config.geometry,
+        poisoning: config.poisoning,
+        writer,
+        platform,
+    };
+    mark_cma(&initialisation, memory, mode)?;
     let mechanism = Mechanism::of(config.policy).ok_or(BootError::PolicyNotBuilt(config.policy))?;
     let batch = |present| planned_batch(config, present);
     tables.transfer.assign(tables.zones, mechanism, &batch).ok_or(BootError::LayoutMismatch)?;
     tables.zones.iter().for_each(|zone| zone.set_policy(config.policy));
-    bring_up.at_creation(&config.map_init)?;
+    initialisation.at_creation(&config.map_init)?;
     tables.tune(platform, config.geometry, &config.watermarks, config.pcp_sizing)?;
     // Release: pairs with the Acquire in `attach`, which then sees a finished yard.
     tables.word(HeaderWord::Magic).store(MAGIC, Ordering::Release);
@@ -260,8 +266,12 @@ fn write_free_ranges(
 
 /// Gives the pageblocks of contiguous memory areas their type before anything in them is freed. Areas are initialised
 /// early even if the rest of the map is deferred, because a pageblock with a type promises initialised pages.
-fn mark_cma(bring_up: &BringUp<'_, impl Platform>, memory: &dyn MemorySource, mode: InitMode) -> Result<(), BootError> {
-    let BringUp { tables, geometry, map, .. } = bring_up;
+fn mark_cma(
+    initialisation: &Initialisation<'_, impl Platform>,
+    memory: &dyn MemorySource,
+    mode: InitMode,
+) -> Result<(), BootError> {
+    let Initialisation { tables, geometry, map, .. } = initialisation;
     let blocks = tables.pageblocks_of(map, *geometry);
     let max_order = geometry.max_order();
     let mut problem = None;
@@ -282,7 +292,7 @@ fn mark_cma(bring_up: &BringUp<'_, impl Platform>, memory: &dyn MemorySource, mo
         blocks.starts_in(area).for_each(|pageblock| blocks.set(pageblock, MigrateType::Cma));
         tables.zones[zone.index()].facts.cma.fetch_add(area.count().0, Ordering::Relaxed);
         if mode != InitMode::Eager
-            && let Some(missing) = bring_up.bring_up(area).not_backed
+            && let Some(missing) = initialisation.initialise(area).not_backed
         {
             problem.get_or_insert(BootError::MapNotBacked(missing));
         }

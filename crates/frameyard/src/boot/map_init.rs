@@ -1,4 +1,4 @@
-//! Initialisation of the memory map: when, how the pages are written, and how the work is spread.
+//! Options of map initialisation: when it happens, how it writes the pages, and how threads share the work.
 
 use super::BootError;
 use crate::memmap::Initialiser;
@@ -11,12 +11,11 @@ pub enum InitMode {
     /// All of it before the first allocation.
     #[default]
     Eager,
-    /// First what early boot needs: the low zones, and of each node's highest zone one section's worth of frames,
-    /// rounded up to a section. The rest in parallel by [`YardInit::finish`](crate::views::YardInit::finish), or
-    /// section by section by allocations that would fail without it.
+    /// At creation only what early boot needs: the low zones, and in each node's highest zone one section's worth of
+    /// frames, rounded up to a section. [`YardInit::finish`](crate::views::YardInit::finish) initialises the rest in
+    /// parallel. Allocations that would fail without it initialise it section by section.
     Deferred,
-    /// Nothing at creation: an allocation initialises sections when it needs them. Their memory counts as free from the
-    /// start.
+    /// Nothing at creation. An allocation initialises sections when it needs them. Deferred memory counts as free.
     Lazy,
 }
 
@@ -25,49 +24,50 @@ pub enum InitMode {
 pub enum JobGranularity {
     /// One job for each range of free memory, as the kernel does.
     Ranges,
-    /// Ranges of free memory, joined into jobs of whole sections, so that one thread touches a section.
+    /// One job for all sections of a node. No two threads work on one section, unless
+    /// [`alignment`](InitJobs::alignment) is less than a section.
     #[default]
     Sections,
 }
 
-/// Whether per-CPU lists are sized again when the last page of the map is initialised.
+/// Whether the end of map initialisation sizes per-CPU lists again.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum PcpReset {
-    /// No: the early memory determines their sizes.
+    /// No: the memory initialised at creation determines their sizes.
     Off,
     /// Yes.
     #[default]
     On,
 }
 
-/// How a yard's memory map is initialised.
+/// The options of map initialisation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MapInit {
-    /// When.
+    /// When the map is initialised.
     pub mode: InitMode,
-    /// The content of its pages.
+    /// The content of a fresh page structure.
     pub content: MapContent,
     /// How the pages are written.
     pub initialiser: Initialiser,
-    /// How the work is spread over threads.
+    /// How threads share the work.
     pub jobs: InitJobs,
     /// Whether per-CPU lists are sized again afterwards.
     pub pcp_reset: PcpReset,
 }
 
-/// How the initialisation of the map is spread over threads. Counts are in frames.
+/// How threads share map initialisation. Counts are in frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct InitJobs {
     /// The granularity of the jobs.
     pub granularity: JobGranularity,
-    /// The maximum number of threads for a node, up to the yard's CPUs. `None`: one for each CPU of the node in
-    /// [`YardInit::finish`](crate::views::YardInit::finish), one thread in all while the yard is created. A node never
-    /// gets more threads than it has CPUs; a node without CPUs gets one.
+    /// The maximum number of threads for a node, 1 to the yard's CPUs. `None`: one for each CPU of the node in
+    /// [`YardInit::finish`](crate::views::YardInit::finish), and one at creation. A node never gets more threads than it
+    /// has CPUs; a node without CPUs gets one.
     pub threads: Option<usize>,
-    /// Chunks of a job end at multiples of this: a power of two, at least a maximum-order block. `None`: a
-    /// maximum-order block where jobs are ranges, a section where they are sections.
+    /// Chunks of a job end at multiples of this. It is a power of two and at least a maximum-order block. `None`: a
+    /// maximum-order block for [`JobGranularity::Ranges`], a section for [`JobGranularity::Sections`].
     pub alignment: Option<PageCount>,
-    /// The minimum chunk of a thread. `None`: the alignment.
+    /// The minimum size of a chunk. `None`: the alignment.
     pub min_chunk: Option<PageCount>,
 }
 
@@ -77,7 +77,7 @@ impl MapInit {
         self.mode as u64 | (self.content as u64) << 8 | (self.initialiser as u64) << 16
     }
 
-    /// What a word of the header says; `None` where it says nothing.
+    /// Decodes a word of the header. `None` if the word is invalid.
     pub(super) fn unpack(word: u64) -> Option<Self> {
         let byte = |at: u32| (word >> (8 * at)) as u8 as usize;
         let mode = *InitMode::ALL.get(byte(0))?;
@@ -87,7 +87,7 @@ impl MapInit {
         (init.pack() == word && initialiser.can_write(content)).then_some(init)
     }
 
-    /// Checks the options for a yard of that geometry and number of CPUs.
+    /// Checks the options for a yard with this geometry and number of CPUs.
     pub(super) fn check(&self, geometry: Geometry, cpus: usize) -> Result<(), BootError> {
         if !self.initialiser.can_write(self.content) {
             return Err(BootError::ContentNotWritten(self.content));

@@ -1,7 +1,8 @@
 //! Look-ups of device pages during splits, joins and removals, and racing removals and mappings (`devices`).
 //!
 //! The device has one compound page of four frames. The platform checks that no thread writes to a tail while its map
-//! page is shared. A thread with references checks that the page stays what it is, and the device stays mapped.
+//! page is shared. A thread that holds references checks that its page keeps its frames and order, and that the device
+//! stays mapped.
 
 use std::sync::{Arc, Mutex};
 
@@ -15,14 +16,14 @@ use crate::sync::{AtomicU32, Ordering, Weakness, weakened};
 use crate::units::{NodeId, Order, PageCount, Pfn, PfnRange};
 use crate::watermarks::PcpSizing;
 
-/// Involuntary switches: what is broken here is found with two.
+/// The bound of involuntary switches. Two find every broken variant.
 const PREEMPTIONS: usize = 2;
 
-/// The messages of references to a page that does not count the frame's users.
+/// The failure message for references to a page that does not count the frame's users.
 const OTHER_PAGE: &str = "references to another page";
-/// The messages of a device that goes away while a page of it is in use.
+/// The failure message for the removal of a device while a page of it is in use.
 const GONE: &str = "removed under its user";
-/// The messages of two devices, or two removals, that get the same thing.
+/// The failure message for two mappings of one range, or two removals of one device, that both succeed.
 const BOTH: &str = "both succeeded";
 
 fn boot(locks: Locks) -> Runner {
@@ -43,7 +44,7 @@ fn map(runner: &Runner, order: Order, layout: MapLayout) -> Result<DeviceId, Dev
     runner.yard.devices().map(DeviceRequest { range, node: NodeId(0), order, layout, placement: MapPlacement::Memory })
 }
 
-/// How often references were got to the whole, to a part, and not at all, over all executions.
+/// Whether, over all executions, a thread got references to the whole compound page, to a part of it, or none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Seen {
     whole: bool,
@@ -51,10 +52,11 @@ struct Seen {
     nothing: bool,
 }
 
-/// Whether a thread has references, so that no thread may remove the device. Follows the order that loom has chosen.
+/// Whether a thread has references, so that no thread may remove the device. Not modelled: records the order that loom has
+/// chosen.
 type Held = Arc<Mutex<bool>>;
 
-/// Looks a frame up, takes references, and asks whether they are on the page that counts the frame's users.
+/// Looks a frame up, takes references, and checks that they are on the page that counts the frame's users.
 fn use_page(runner: &Runner, pfn: Pfn, held: &Held, seen: &Mutex<Seen>) {
     let page = runner.yard.devices().page(pfn).filter(|page| page.try_get(2));
     let Some(page) = page else {
@@ -66,17 +68,17 @@ fn use_page(runner: &Runner, pfn: Pfn, held: &Held, seen: &Mutex<Seen>) {
     let covered = PfnRange::new(page.head(), order.pages()).contains(pfn);
     assert!(covered && page.order() == order, "{OTHER_PAGE}: {pfn} is not in {} of {order}", page.head());
     *held.lock().unwrap() = false;
-    // SAFETY: got above.
-    let left = unsafe { page.put(2) }.expect("references of ours");
+    // SAFETY: `try_get` got them above.
+    let left = unsafe { page.put(2) }.expect("the thread has references");
     assert!(left > 0);
     let mut seen = seen.lock().unwrap();
     if order == LARGEST { seen.whole = true } else { seen.part = true }
 }
 
-/// Removes what there is, and demands that all is as it was.
+/// Removes the device, and asserts that the yard is as it was.
 fn end(main: &Runner, device: DeviceId) {
     main.yard.validate().unwrap_or_else(|problem| panic!("the validator objects: {problem}"));
-    main.yard.devices().unmap(device, Removal::Refuse).expect("nobody uses the device");
+    main.yard.devices().unmap(device, Removal::Refuse).expect("the device is not in use");
     main.finish();
 }
 
@@ -84,64 +86,66 @@ fn third(runner: &Runner) -> Pfn {
     runner.device_space().start + PageCount(2)
 }
 
-/// A word that both threads exchange, one before its work and the other after it, so that loom tries both orders early.
-/// It orders nothing. (Of several reads loom remembers only the last: a thread that reads a tag before writing it would
-/// hide that the other one read it.)
+/// A word that both threads modify, one before its work and the other after it, so that loom tries both orders of the
+/// work. The accesses are relaxed, so they order nothing.
+///
+/// Without it loom misses one order: it remembers only the last read of a word. A thread that reads a tag before it
+/// writes the tag hides the other thread's read.
 #[derive(Clone, Default)]
-struct Either(Arc<AtomicU32>);
+struct BothOrders(Arc<AtomicU32>);
 
-impl Either {
+impl BothOrders {
     fn meet(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// A frame is looked up and used while its page is split.
+/// One thread looks up and uses a frame while another splits its page.
 fn use_while_splitting(seen: &Arc<Mutex<Seen>>) {
     let main = boot(Locks::SOUND);
-    let either = Either::default();
+    let both_orders = BothOrders::default();
     let device = map(&main, LARGEST, MapLayout::Deduplicated).unwrap();
     let head = main.device_space().start;
     let splitter = main.start(1, {
-        let either = either.clone();
+        let both_orders = both_orders.clone();
         move |runner| {
             match runner.yard.devices().split(head) {
                 Ok(()) | Err(DeviceError::InUse { .. }) => {}
                 Err(problem) => panic!("{problem}"),
             }
-            either.meet();
+            both_orders.meet();
         }
     });
-    either.meet();
+    both_orders.meet();
     use_page(&main, third(&main), &Held::default(), seen);
     splitter.join().unwrap();
     end(&main, device);
 }
 
-/// A frame is looked up and used while the parts of its page are joined.
+/// One thread looks up and uses a frame while another joins the parts of its page.
 fn use_while_joining(seen: &Arc<Mutex<Seen>>) {
     let main = boot(Locks::SOUND);
     let device = map(&main, LARGEST, MapLayout::Deduplicated).unwrap();
     let head = main.device_space().start;
     main.yard.devices().split(head).unwrap();
-    let either = Either::default();
+    let both_orders = BothOrders::default();
     let joiner = main.start(1, {
-        let either = either.clone();
+        let both_orders = both_orders.clone();
         move |runner| {
             match runner.yard.devices().join(head) {
                 Ok(()) | Err(DeviceError::InUse { .. }) => {}
                 Err(problem) => panic!("{problem}"),
             }
-            either.meet();
+            both_orders.meet();
         }
     });
-    either.meet();
+    both_orders.meet();
     use_page(&main, third(&main), &Held::default(), seen);
     joiner.join().unwrap();
     end(&main, device);
 }
 
-/// A frame is looked up and used while its device is removed, and another one with base pages mapped there.
+/// One thread looks up and uses a frame while another removes its device and maps one with base pages in its place.
 fn use_while_removing(layout: MapLayout, seen: &Arc<Mutex<Seen>>) {
     let main = boot(Locks::SOUND);
     let device = map(&main, LARGEST, layout).unwrap();
@@ -162,9 +166,9 @@ fn use_while_removing(layout: MapLayout, seen: &Arc<Mutex<Seen>>) {
     end(&main, DeviceId(0));
 }
 
-/// A frame is looked up and used while its device, of base pages, is removed, and another one with shared tails mapped there
-/// by a platform that makes them such that they cannot be written.
-fn use_while_tails_come(seen: &Arc<Mutex<Seen>>) {
+/// One thread looks up and uses a frame of a device with base pages, while another removes the device and maps one with
+/// shared tails in its place. The platform makes shared tails read-only.
+fn use_while_tails_become_shared(seen: &Arc<Mutex<Seen>>) {
     let main = boot_with(Locks::SOUND, SpeculativeGets::Marked);
     let device = map(&main, Order::ZERO, MapLayout::Full).unwrap();
     let held = Held::default();
@@ -184,7 +188,7 @@ fn use_while_tails_come(seen: &Arc<Mutex<Seen>>) {
     end(&main, DeviceId(0));
 }
 
-/// Two remove a device at once.
+/// Two threads remove a device at once.
 fn remove_twice() {
     let main = boot(Locks::SOUND);
     let device = map(&main, LARGEST, MapLayout::Folded).unwrap();
@@ -205,7 +209,7 @@ fn remove_twice() {
     main.finish();
 }
 
-/// Two map a range at once.
+/// Two threads map a range at once.
 fn map_twice(locks: Locks) {
     let main = boot(locks);
     let mapped = Arc::new(Mutex::new(0));
@@ -224,7 +228,7 @@ fn map_twice(locks: Locks) {
     end(&main, DeviceId(0));
 }
 
-/// Explores a model of a user, which must reach all of these outcomes.
+/// Explores a model, which must reach all of these outcomes.
 fn explore_use(model: impl Fn(&Arc<Mutex<Seen>>) + Send + Sync + 'static, expected: Seen) {
     let seen = Arc::new(Mutex::new(Seen::default()));
     let model = {
@@ -232,7 +236,7 @@ fn explore_use(model: impl Fn(&Arc<Mutex<Seen>>) + Send + Sync + 'static, expect
         move || model(&seen)
     };
     explore_within(PREEMPTIONS, model);
-    assert_eq!(*seen.lock().unwrap(), expected, "every way to meet was explored");
+    assert_eq!(*seen.lock().unwrap(), expected, "an outcome was not explored");
 }
 
 #[test]
@@ -254,20 +258,20 @@ fn get_races_removal_and_remapping() {
 
 #[test]
 fn join_waits_for_speculative_gets() {
-    explore_use(use_while_tails_come, Seen { whole: true, part: true, nothing: true });
+    explore_use(use_while_tails_become_shared, Seen { whole: true, part: true, nothing: true });
 }
 
 #[test]
-fn tails_shared_without_a_grace_period_are_detected() {
+fn sharing_tails_without_a_grace_period_fails() {
     weakened(Weakness::NoGracePeriod, || {
-        assert_fails_within(PREEMPTIONS, || use_while_tails_come(&Arc::default()), &[TAIL_WRITTEN]);
+        assert_fails_within(PREEMPTIONS, || use_while_tails_become_shared(&Arc::default()), &[TAIL_WRITTEN]);
     });
 }
 
 #[test]
-fn marks_that_nothing_orders_are_found() {
+fn unordered_marks_fail() {
     weakened(Weakness::MarksUnordered, || {
-        assert_fails_within(PREEMPTIONS, || use_while_tails_come(&Arc::default()), &[TAIL_WRITTEN]);
+        assert_fails_within(PREEMPTIONS, || use_while_tails_become_shared(&Arc::default()), &[TAIL_WRITTEN]);
     });
 }
 
@@ -282,7 +286,7 @@ fn one_of_two_mappings_of_a_range_succeeds() {
 }
 
 #[test]
-fn a_get_without_the_second_check_is_detected() {
+fn get_without_the_second_check_fails() {
     weakened(Weakness::PageNotRechecked, || {
         assert_fails_within(PREEMPTIONS, || use_while_splitting(&Arc::default()), &[OTHER_PAGE]);
         let removing = || use_while_removing(MapLayout::Folded, &Arc::default());
@@ -301,7 +305,8 @@ fn get_without_head_reference_fails() {
 fn non_atomic_counts_fail() {
     weakened(Weakness::SplitCompareExchange, || {
         let removing = || use_while_removing(MapLayout::Deduplicated, &Arc::default());
-        let expected = [GONE, OTHER_PAGE, "references of ours", "the validator objects", "nobody uses the device"];
+        let expected =
+            [GONE, OTHER_PAGE, "the thread has references", "the validator objects", "the device is not in use"];
         assert_fails_within(PREEMPTIONS, removing, &expected);
         assert_fails_within(PREEMPTIONS, remove_twice, &[BOTH]);
     });

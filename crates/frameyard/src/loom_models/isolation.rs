@@ -1,15 +1,15 @@
-//! Isolated pageblocks (`zone::isolate`, `yard::contig`): a request takes a range while another thread frees into it,
-//! allocates from it, or requests it, too.
+//! Isolated pageblocks (`zone::isolate`, `yard::contig`): a request takes a range while another thread frees into the
+//! range, allocates from it, or also requests it.
 
 use super::machine::{Flaw, Locks, Machine, Runner, ZONE};
 use super::{DAMAGES, assert_fails_within, explore, explore_within};
 use crate::units::{Order, PageCount, Pfn, PfnRange};
 use crate::watermarks::PcpSizing;
 
-/// How many involuntary switches an execution has. An isolation looks at every page of its range, so executions are long,
-/// and what is broken here is found with one.
+/// The bound of involuntary switches. Executions are long because an isolation reads every page of its range. One switch
+/// finds every broken variant.
 const SWITCHES: usize = 2;
-/// The same, where both threads go a long way.
+/// The same, for models in which both threads run long.
 const FEW_SWITCHES: usize = 1;
 
 const PAGEBLOCK: Order = Order(1);
@@ -46,7 +46,7 @@ fn isolate_and_allocate(sizing: PcpSizing, locks: Locks) {
     main.finish();
 }
 
-/// Two take the same pageblock.
+/// Two threads take the same pageblock.
 fn isolate_twice(locks: Locks) {
     let main = Machine::boot(1, PcpSizing::Fixed(0), locks);
     let threads = [0, 1].map(|cpu| main.start(cpu, |runner| take_and_give(runner, pageblock_of(Pfn(2)))));
@@ -71,7 +71,7 @@ fn frame_allocated_during_isolation_is_kept() {
     explore_within(FEW_SWITCHES, || isolate_and_allocate(PcpSizing::Fixed(2), Locks::SOUND));
 }
 
-/// Two isolate the same pageblock, and use its frames as their own, without all that comes before and behind.
+/// Two threads isolate the same pageblock and use its frames, without the other steps of a request.
 fn isolate_twice_alone(locks: Locks) {
     let main = Machine::boot(1, PcpSizing::Fixed(0), locks);
     let threads = [0, 1].map(|cpu| {
@@ -92,9 +92,9 @@ fn isolate_twice_alone(locks: Locks) {
 }
 
 #[test]
-fn a_pageblock_is_isolated_by_one_at_a_time() {
+fn one_thread_at_a_time_isolates_a_pageblock() {
     explore(|| isolate_twice_alone(Locks::SOUND));
-    // Whole isolations are long: they change places where one finds the zone lock held or ends.
+    // Whole requests are long: loom switches threads only where one finds the zone lock held, or ends.
     explore_within(0, || isolate_twice(Locks::SOUND));
 }
 

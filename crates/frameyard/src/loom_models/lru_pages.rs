@@ -1,9 +1,11 @@
-//! A page on an LRU list, or on its way there, while it is isolated, scanned and freed.
+//! A page on an LRU list, or in transit to it, while threads isolate, scan and free it.
 //!
-//! Counts and owner's word are those of real pages of a real yard. The list is minimal, with the steps of
-//! `frameyard-vm`, whose words lie in frames that these models do not have. A flag marks a listed page and is set under
-//! the list's lock. The thread that clears it, by exchange and with a reference, takes the page off the list. The
-//! thread that puts the last reference takes a listed page off and frees it.
+//! Counts and owner's words are those of a real yard. The list is a small copy of the list in `frameyard-vm`, with the
+//! same steps. (The real list keeps its words in frames, and these models have no frames.)
+//!
+//! - A flag marks a listed page. The thread that links the page sets it under the list's lock.
+//! - The thread that clears the flag, by an exchange while it holds a reference, takes the page off the list.
+//! - The thread that puts the last reference takes a listed page off the list and frees it.
 
 use std::sync::{Arc, Mutex};
 use std::vec::Vec;
@@ -22,24 +24,24 @@ use crate::watermarks::PcpSizing;
 const LOCK: LockId = LockId::LruShard(NodeId(0), 0);
 /// The flag of a listed page.
 const LISTED: u64 = 1 << 8;
-/// Involuntary switches: what is broken here is found with one or two.
+/// The bound of involuntary switches. One or two find every broken variant.
 const PREEMPTIONS: usize = 3;
 
-/// What is wrong with the protocol.
+/// A defect of the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Flaw {
     None,
-    /// Isolation takes the page off though another thread has cleared the flag.
-    FlagUnheard,
-    /// The scanner takes a reference though there is none.
-    ReferenceUnasked,
+    /// A thread takes the page off the list though another thread has cleared the flag.
+    FlagIgnored,
+    /// The scanner gets a reference though the count is zero.
+    ZeroCountIgnored,
     /// A batch puts its reference before the page is listed.
     PutBeforeListed,
     /// The free does not check whether the page is listed.
     FreedWhileListed,
 }
 
-/// What happened, over all executions.
+/// The outcomes that executions have reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Seen {
     isolated: bool,
@@ -54,7 +56,7 @@ struct Seen {
     freed_by_batch: bool,
 }
 
-/// The pages that are listed, under a lock.
+/// The listed pages, under a lock.
 #[derive(Default)]
 struct List {
     lock: AtomicU32,
@@ -68,7 +70,7 @@ struct Shared {
     seen: Arc<Mutex<Seen>>,
 }
 
-// SAFETY: loom runs all threads of a model on one, and objects to accesses of the list that no lock orders.
+// SAFETY: loom runs all threads of a model on one thread, and fails on accesses to the list that no lock orders.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
@@ -113,7 +115,7 @@ impl User<'_> {
     /// Takes a page off the list; the caller has a reference.
     fn isolate(&self, pfn: Pfn) -> bool {
         let was = self.page(pfn).clear_owner_bits(LISTED) & LISTED != 0;
-        if was || self.shared.flaw == Flaw::FlagUnheard {
+        if was || self.shared.flaw == Flaw::FlagIgnored {
             self.locked(|frames| Self::unlink(frames, pfn));
             self.saw(|seen| seen.isolated = true);
             return true;
@@ -126,14 +128,14 @@ impl User<'_> {
         self.locked(|frames| {
             for pfn in frames.clone() {
                 let page = self.page(pfn);
-                if self.shared.flaw == Flaw::ReferenceUnasked {
+                if self.shared.flaw == Flaw::ZeroCountIgnored {
                     page.get();
                 } else if !page.try_get() {
                     self.saw(|seen| seen.dying = true);
                     continue;
                 }
-                if page.clear_owner_bits(LISTED) & LISTED == 0 && self.shared.flaw != Flaw::FlagUnheard {
-                    assert!(page.put().expect("a reference of ours") > 0, "who isolates it has one");
+                if page.clear_owner_bits(LISTED) & LISTED == 0 && self.shared.flaw != Flaw::FlagIgnored {
+                    assert!(page.put().expect("the thread has a reference") > 0, "the isolating thread has one, too");
                     self.saw(|seen| seen.lost = true);
                     continue;
                 }
@@ -147,12 +149,12 @@ impl User<'_> {
 
     /// Puts a reference, and frees the page with the last one.
     fn put(&self, pfn: Pfn) {
-        if self.page(pfn).put().expect("a reference of ours") == 0 {
+        if self.page(pfn).put().expect("the thread has a reference") == 0 {
             self.free(pfn);
         }
     }
 
-    /// Frees a page that the caller has alone.
+    /// Frees a page. The caller is its only user.
     fn free(&self, pfn: Pfn) {
         let listed = self.page(pfn).owner() & LISTED != 0;
         if listed && self.shared.flaw != Flaw::FreedWhileListed {
@@ -163,7 +165,7 @@ impl User<'_> {
         self.runner.yard.counted().free(pfn, Order::ZERO).expect("the block is ours");
     }
 
-    /// What becomes of a page in a batch, which has a reference of it.
+    /// Lists or frees a page of a batch. The batch has a reference to it.
     fn drain(&self, pfn: Pfn) {
         const ONLY: Counts = Counts { references: 1, mappings: 0 };
         let page = self.page(pfn);
@@ -179,7 +181,7 @@ impl User<'_> {
         self.put(pfn);
     }
 
-    /// What reclaim does with a page that it cannot drop after all.
+    /// Scans, then lists the page again, like reclaim with a page that it cannot drop.
     fn scan_and_put_back(&self) {
         if let Some(pfn) = self.scan() {
             self.link(pfn);
@@ -187,14 +189,14 @@ impl User<'_> {
         }
     }
 
-    /// The list is empty, and every frame is free.
+    /// Asserts that the list is empty and every frame is free.
     fn finish(&self) {
-        assert_eq!(self.locked(|frames| frames.len()), 0, "pages are listed that nobody has");
+        assert_eq!(self.locked(|frames| frames.len()), 0, "pages without users are listed");
         self.runner.finish();
     }
 }
 
-/// Runs a model: a page with this number of references, used by CPU 0 and CPU 1.
+/// Runs a model: CPU 0 and CPU 1 use a page that has this number of references.
 fn run(
     flaw: Flaw,
     seen: &Arc<Mutex<Seen>>,
@@ -240,8 +242,8 @@ fn drain_while_scanned_and_freed(flaw: Flaw, seen: &Arc<Mutex<Seen>>) {
     run(flaw, seen, 2, scan_and_free, |user, pfn| user.drain(pfn));
 }
 
-/// Explores a model without flaws; what it has met.
-fn met(model: fn(Flaw, &Arc<Mutex<Seen>>)) -> Seen {
+/// Explores a model without flaws. Returns the outcomes.
+fn outcomes_of(model: fn(Flaw, &Arc<Mutex<Seen>>)) -> Seen {
     let seen = Arc::new(Mutex::new(Seen::default()));
     let inside = Arc::clone(&seen);
     explore_within(PREEMPTIONS, move || model(Flaw::None, &inside));
@@ -249,43 +251,43 @@ fn met(model: fn(Flaw, &Arc<Mutex<Seen>>)) -> Seen {
 }
 
 #[track_caller]
-fn assert_broken(model: fn(Flaw, &Arc<Mutex<Seen>>), flaw: Flaw, said: &[&str]) {
-    assert_fails_within(PREEMPTIONS, move || model(flaw, &Arc::default()), said);
+fn assert_broken(model: fn(Flaw, &Arc<Mutex<Seen>>), flaw: Flaw, expected: &[&str]) {
+    assert_fails_within(PREEMPTIONS, move || model(flaw, &Arc::default()), expected);
 }
 
 #[test]
-fn a_page_is_isolated_by_one_and_freed_once() {
-    let met = met(isolate_and_free_while_scanned);
+fn one_thread_isolates_a_page_and_it_is_freed_once() {
+    let seen = outcomes_of(isolate_and_free_while_scanned);
     let all = Seen { isolated: true, scanned: true, dying: true, lost: true, freed_listed: true, ..Seen::default() };
-    assert_eq!(Seen { freed_unlisted: false, ..met }, all, "every way to meet was explored");
+    assert_eq!(Seen { freed_unlisted: false, ..seen }, all, "an outcome was not explored");
 }
 
 #[test]
 fn batch_lists_or_frees_a_page() {
-    let met = met(drain_while_scanned_and_freed);
-    assert!(met.scanned && met.freed_listed && met.freed_by_batch, "every way to meet was explored: {met:?}");
+    let seen = outcomes_of(drain_while_scanned_and_freed);
+    assert!(seen.scanned && seen.freed_listed && seen.freed_by_batch, "an outcome was not explored: {seen:?}");
 }
 
 #[test]
-fn a_flag_whose_answer_is_ignored_is_detected() {
-    let said = ["the page is on the list", "the page was listed twice", "a reference of ours"];
-    assert_broken(isolate_and_free_while_scanned, Flaw::FlagUnheard, &said);
+fn ignoring_the_cleared_flag_fails() {
+    let expected = ["the page is on the list", "the page was listed twice", "the thread has a reference"];
+    assert_broken(isolate_and_free_while_scanned, Flaw::FlagIgnored, &expected);
 }
 
 #[test]
-fn a_reference_got_from_zero_is_detected() {
-    let said = ["the block is ours", "the page is on the list", "allocated twice", "a reference of ours"];
-    assert_broken(isolate_and_free_while_scanned, Flaw::ReferenceUnasked, &said);
+fn getting_a_reference_at_zero_fails() {
+    let expected = ["the block is ours", "the page is on the list", "allocated twice", "the thread has a reference"];
+    assert_broken(isolate_and_free_while_scanned, Flaw::ZeroCountIgnored, &expected);
 }
 
 #[test]
 fn freeing_a_listed_page_fails() {
-    let said = ["pages are listed that nobody has", "the block is ours", "Causality violation"];
-    assert_broken(isolate_and_free_while_scanned, Flaw::FreedWhileListed, &said);
+    let expected = ["pages without users are listed", "the block is ours", "Causality violation"];
+    assert_broken(isolate_and_free_while_scanned, Flaw::FreedWhileListed, &expected);
 }
 
 #[test]
 fn early_batch_put_fails() {
-    let said = ["pages are listed that nobody has", "the validator objects", "the block is ours"];
-    assert_broken(drain_while_scanned_and_freed, Flaw::PutBeforeListed, &said);
+    let expected = ["pages without users are listed", "the validator objects", "the block is ours"];
+    assert_broken(drain_while_scanned_and_freed, Flaw::PutBeforeListed, &expected);
 }

@@ -28,10 +28,10 @@ use platform::{Deduplicated, Provided};
 pub(crate) use platform::{Flaw, InitFlaw, Locks, ModelPlatform, TAIL_WRITTEN, contentions};
 
 /// The failure message for an allocated frame whose page is not written.
-pub(crate) const NOT_INITIALISED: &str = "given out before it was initialised";
+pub(crate) const NOT_INITIALISED: &str = "allocated before it was initialised";
 /// The only zone.
 pub(crate) const ZONE: ZoneId = ZoneId::new(NodeId(0), ZoneKind::Normal);
-/// Frames of a section, and of a block of the largest order.
+/// The number of frames of a section, and of a block of the largest order.
 const SECTION: u64 = 4;
 /// The order of the only block of a section.
 pub(crate) const LARGEST: Order = Order(2);
@@ -104,7 +104,7 @@ pub(crate) struct Machine {
 pub(crate) struct Setup {
     pub(crate) sizing: PcpSizing,
     pub(crate) locks: Locks,
-    /// If the initialiser writes every page, the pages look like those of allocated frames before.
+    /// Options of map initialisation. If the initialiser writes every page, the map begins with garbage.
     pub(crate) map_init: MapInit,
     pub(crate) init_flaw: Option<InitFlaw>,
     /// The most workers of a parallel job.
@@ -161,16 +161,16 @@ impl Machine {
         };
         let layout = machine.layout();
         machine.control_bytes = layout.control_bytes();
-        // Made here, so that every thread that is started later finds zeroed tables.
+        // The first use creates the tables. It must order before all other threads.
         machine.tables();
         if setup.map_init.initialiser != Initialiser::None {
-            machine.litter();
+            machine.fill_with_garbage();
         }
         Arc::new(machine)
     }
 
-    /// Makes every page look like that of an allocated frame, so that code which trusts a page too early fails.
-    fn litter(&self) {
+    /// Makes every page look like that of an allocated frame, so that code that reads a page too early fails.
+    fn fill_with_garbage(&self) {
         let map = self.map_view();
         for frame in 0..self.memory[0].0.count().0 {
             let page = map.page(Pfn(frame), &Provided);
@@ -182,8 +182,8 @@ impl Machine {
     }
 
     fn tables(&self) -> Tables {
-        // SAFETY: the region is this machine's, which outlives all runners.
-        unsafe { self.layout().carve(self.control_base()) }.expect("the layout's own tables")
+        // SAFETY: the region belongs to this machine, which outlives all runners.
+        unsafe { self.layout().carve(self.control_base()) }.expect("tables that fit the layout")
     }
 
     fn map_view(&self) -> MemMap {
@@ -204,7 +204,7 @@ impl Machine {
         Self::bare(sections, sizing, locks).start_up()
     }
 
-    /// As [`boot`](Self::boot), in every detail.
+    /// As [`boot`](Self::boot), with all properties given.
     pub(crate) fn boot_with(sections: u64, setup: Setup) -> Runner {
         Self::with(sections, setup).start_up()
     }
@@ -273,10 +273,10 @@ impl Machine {
             .expect("a yard")
     }
 
-    /// Looks for a finished yard.
+    /// Attaches to the yard, if its creation is finished.
     pub(crate) fn attach(self: &Arc<Self>, cpu: u32) -> Result<Runner, AttachError> {
         let (map, control) = self.regions();
-        // SAFETY: both regions are one yard's, finished or not, and the runner holds them.
+        // SAFETY: both regions belong to one yard, finished or not, and the runner keeps them alive.
         let yard = unsafe { Yard::attach(map, control, self.platform(cpu)) }?;
         Ok(Runner { yard, machine: Arc::clone(self) })
     }
@@ -304,7 +304,7 @@ impl Runner {
         self.take_with(order, Gfp::MOVABLE)
     }
 
-    /// As [`take`](Self::take), with flags of the caller's choice.
+    /// As [`take`](Self::take), with these flags.
     pub(crate) fn take_with(&self, order: Order, gfp: Gfp) -> Option<Pfn> {
         let pfn = self.yard.alloc(order, gfp).ok()?;
         if self.yard.init().mode() != InitMode::Eager {
@@ -314,7 +314,7 @@ impl Runner {
         Some(pfn)
     }
 
-    /// Asserts that the pages of an allocated block are fresh, except for the tag of its head.
+    /// Asserts that the pages of an allocated block are as initialised, except for the tag of its head.
     fn assert_initialised(&self, pfn: Pfn, order: Order) {
         let map = self.machine.map_view();
         for frame in 0..order.pages().0 {
@@ -339,21 +339,21 @@ impl Runner {
         Ok(())
     }
 
-    /// Allocates a pageblock by number though it may be in use, and writes to it.
+    /// Allocates a pageblock by number, and writes to it. Frames of it may be in use.
     pub(crate) fn take_contiguous(&self, range: PfnRange) -> Result<(), AllocError> {
         self.yard.request_range(range, Gfp::MOVABLE).owners(&Owners::NONE).range()?;
         self.machine.contents.own(range.start, Order(1));
         Ok(())
     }
 
-    /// Claims a block of the map, as before its initialisation.
+    /// Claims a block of the map, like the first step of its initialisation.
     pub(crate) fn claim_block(&self, block: PfnRange) {
         let mut won = 0;
         self.machine.claims().claim(block, &mut |_| won += 1);
-        assert_eq!(won, 1, "somebody else has claimed {block}");
+        assert_eq!(won, 1, "another thread has claimed {block}");
     }
 
-    /// Gives up what [`claim_block`](Self::claim_block) has claimed.
+    /// Gives up the claim of [`claim_block`](Self::claim_block).
     pub(crate) fn give_up_block(&self, block: PfnRange) {
         self.machine.claims().give_up(block);
     }
@@ -388,7 +388,7 @@ impl Runner {
         pcp.lock(self.yard.platform()).set_limits(self.yard.policy(), high, PageCount(0), batch);
     }
 
-    /// Allocates frames and frees them again, so that the lists of this CPU hold as many.
+    /// Puts this number of frames on the lists of this CPU: allocates and frees them.
     pub(crate) fn fill_list(&self, frames: usize) {
         let taken: Vec<Pfn> = (0..frames).map(|_| self.take(Order::ZERO).expect("a free frame")).collect();
         for pfn in taken {
@@ -404,7 +404,7 @@ impl Runner {
             self.yard.init().finish().expect("the rest of the map");
             self.validate();
         }
-        assert_eq!(self.yard.init().deferred_pages(), PageCount(0), "frames were lost: nobody has initialised them");
+        assert_eq!(self.yard.init().deferred_pages(), PageCount(0), "frames were lost: no thread has initialised them");
         self.yard.drain_all();
         let frames = self.yard.stats().managed_pages();
         assert_eq!(self.yard.stats().free_pages(), frames, "frames were lost");
@@ -413,9 +413,9 @@ impl Runner {
         // A block that contains reserved frames is free in pieces.
         let order = if reserved == 0 { LARGEST } else { Order::ZERO };
         for _ in 0..frames.0 >> order.0 {
-            self.take(order).expect("what was freed has merged");
+            self.take(order).expect("freed frames have merged");
         }
-        assert_eq!(self.yard.stats().free_pages(), PageCount(0), "there are more frames than there were");
+        assert_eq!(self.yard.stats().free_pages(), PageCount(0), "there are more frames than at the start");
         self.validate();
     }
 

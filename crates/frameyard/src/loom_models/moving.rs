@@ -1,8 +1,8 @@
 //! An owner frees a block while compaction isolates and moves it (`compaction`, `page::counted`).
 //!
-//! The owner is minimal: one slot that names its frame, behind a lock. Isolating takes a reference without that lock,
-//! from a frame that may be freed or reused at any moment. The thread that puts the last reference frees the frame,
-//! wherever it is by then.
+//! The owner is minimal: a slot under a lock holds the number of its frame. Isolation gets a reference without that lock,
+//! while another thread may free or reuse the frame. The thread that puts the last reference frees the frame, even if the
+//! contents have moved.
 
 use std::sync::{Arc, Mutex};
 
@@ -22,17 +22,18 @@ const LOCK: LockId = LockId::ObjectTable(0);
 /// The highest frame of two sections.
 const HIGHEST: Pfn = Pfn(7);
 
-/// Involuntary switches: what is broken here is found with one.
+/// The bound of involuntary switches. One finds every broken variant.
 const PREEMPTIONS: usize = 2;
 
-/// Where the frame is, plus one; 0: it was given up.
+/// The owner's slot.
 #[derive(Default)]
 struct Slot {
     lock: AtomicU32,
+    /// The number of the frame, plus one. 0: the owner has given the frame up.
     place: AtomicU64,
 }
 
-/// What happened, over all executions.
+/// The outcomes that executions have reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Seen {
     moved: bool,
@@ -41,14 +42,14 @@ struct Seen {
     freed_by_compactor: bool,
 }
 
-/// The owner, as one thread has it.
+/// One thread's view of the owner.
 struct SlotOwner<'a> {
     runner: &'a Runner,
     slot: &'a Slot,
     seen: &'a Mutex<Seen>,
 }
 
-// SAFETY: loom runs all threads of a model on one thread of the system.
+// SAFETY: loom runs all threads of a model on one thread.
 unsafe impl Sync for SlotOwner<'_> {}
 
 impl SlotOwner<'_> {
@@ -65,9 +66,9 @@ impl SlotOwner<'_> {
         result
     }
 
-    /// Puts a reference, and frees the frame with the last one; whether it was.
+    /// Puts a reference, and frees the frame with the last one. Returns whether it was the last.
     fn put(&self, pfn: Pfn) -> bool {
-        let last = self.page(pfn).put().expect("a reference of ours") == 0;
+        let last = self.page(pfn).put().expect("the thread has a reference") == 0;
         if last {
             self.runner.yard.counted().free(pfn, Order::ZERO).expect("the block is ours");
         }
@@ -78,7 +79,7 @@ impl SlotOwner<'_> {
         what(&mut self.seen.lock().unwrap());
     }
 
-    /// Gives the frame up, wherever it is.
+    /// Gives the frame up, before or after it moved.
     fn give_up(&self) {
         let pfn = self.locked(|| {
             let place = self.slot.place.load(Ordering::Relaxed);
@@ -106,7 +107,7 @@ impl FrameOwner for SlotOwner<'_> {
                 self.saw(|seen| seen.gone_meanwhile = true);
                 return Err(MigrateProblem::Gone);
             }
-            // The reference of the slot and that of the isolation.
+            // One reference of the slot, one of the isolation.
             if !self.page(from.pfn).freeze(Counts { references: 2, mappings: 0 }) {
                 return Err(MigrateProblem::Busy);
             }
@@ -131,11 +132,12 @@ fn adoption() -> Adoption {
     Adoption { counts: Counts { references: 1, mappings: 0 }, owner: u64::from(KIND.0), index: 0 }
 }
 
-/// CPU 0 gives a frame up while CPU 1 compacts the zone that it is in.
+/// CPU 0 gives a frame up while CPU 1 compacts its zone.
 fn give_up_while_compacting(seen: &Arc<Mutex<Seen>>) {
     let main = Machine::boot(2, PcpSizing::Fixed(0), Locks::SOUND);
     let slot = Arc::new(Slot::default());
-    // The lowest frame is to move, to the pageblock of the highest one: what is free as a whole is left whole.
+    // The lowest and the highest frame are allocated. Compaction moves the lowest to the pageblock of the highest, for it
+    // keeps whole free pageblocks whole.
     while let Some(pfn) = main.take(Order::ZERO) {
         assert!(pfn <= HIGHEST);
     }
@@ -164,13 +166,13 @@ fn free_races_migration() {
     };
     explore_within(PREEMPTIONS, model);
     let all = Seen { moved: true, gone_before: true, gone_meanwhile: true, freed_by_compactor: true };
-    assert_eq!(*seen.lock().unwrap(), all, "every way to meet was explored");
+    assert_eq!(*seen.lock().unwrap(), all, "an outcome was not explored");
 }
 
 #[test]
 fn non_atomic_references_fail() {
-    let ends = ["a reference of ours", "frames were lost"];
-    let expected: std::vec::Vec<&str> = DAMAGES.into_iter().chain(ends).collect();
+    let more = ["the thread has a reference", "frames were lost"];
+    let expected: std::vec::Vec<&str> = DAMAGES.into_iter().chain(more).collect();
     weakened(Weakness::SplitCompareExchange, || {
         assert_fails_within(PREEMPTIONS, || give_up_while_compacting(&Arc::default()), &expected);
     });

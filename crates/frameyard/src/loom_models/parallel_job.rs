@@ -1,4 +1,5 @@
-//! The chunks of a job (`job`): each is taken by one worker, though all take them from one position without order.
+//! The chunks of a job (`job`): exactly one worker takes each chunk. Workers take chunks with relaxed additions to one
+//! shared position.
 
 use std::sync::Arc;
 use std::vec::Vec;
@@ -12,18 +13,18 @@ use crate::sync::{AtomicU64, Ordering, Weakness, weakened};
 
 /// Three chunks: 1, 2 and 3, 4.
 const JOB: ParallelJob = ParallelJob { start: 1, size: 4, align: 2, min_chunk: 0, max_threads: 2 };
-/// The message of a position in two workers' chunks, or in none.
+/// The failure message for a position in two workers' chunks, or in none.
 const NOT_ONCE: &str = "a position was not worked on once";
 
-/// What the workers of a model share.
+/// The state that the workers of a model share.
 struct Shared {
     chunks: Chunks,
-    /// How often each position was worked on, written without synchronisation of its own.
+    /// How often each position was worked on. Workers write it without further synchronisation.
     positions: Vec<UnsafeCell<u64>>,
     merged: AtomicU64,
 }
 
-// SAFETY: loom checks every access to the cells for races, that is what they are for.
+// SAFETY: loom checks every access to the cells for races.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
@@ -32,27 +33,27 @@ impl Shared {
     fn work(&self) {
         let work = |done: &mut u64, chunk: core::ops::Range<u64>| {
             for position in chunk {
-                // SAFETY: the position is in no other worker's chunk; loom panics where that is not so.
+                // SAFETY: the position is in no other worker's chunk; loom panics otherwise.
                 self.positions[position as usize].with_mut(|count| unsafe { *count += 1 });
                 *done += 1;
             }
         };
-        // Relaxed: the caller reads it when all workers are joined.
+        // Relaxed: the caller reads it after it has joined all workers.
         self.chunks.work_through(&work, &|done| {
             self.merged.fetch_add(done, Ordering::Relaxed);
         });
     }
 }
 
-/// The caller and `others` workers do a job; the caller checks all positions at the end.
-fn share_a_job(others: usize) {
+/// The caller and `helpers` other threads do a job. The caller checks all positions at the end.
+fn share_a_job(helpers: usize) {
     let end = JOB.start + JOB.size;
     let shared = Arc::new(Shared {
         chunks: Chunks::of(&JOB).expect("a job"),
         positions: (0..end).map(|_| UnsafeCell::new(0)).collect(),
         merged: AtomicU64::new(0),
     });
-    let workers: Vec<_> = (0..others)
+    let workers: Vec<_> = (0..helpers)
         .map(|_| {
             let shared = Arc::clone(&shared);
             thread::spawn(move || shared.work())
@@ -63,7 +64,7 @@ fn share_a_job(others: usize) {
         worker.join().unwrap();
     }
     for (position, count) in shared.positions.iter().enumerate() {
-        // SAFETY: all workers are done; loom panics where their writes are not seen here.
+        // SAFETY: all workers are done; loom panics if this thread does not see their writes.
         let count = count.with(|count| unsafe { *count });
         assert_eq!(count, u64::from(position as u64 >= JOB.start), "{NOT_ONCE}: {position}");
     }

@@ -1,4 +1,5 @@
-//! The per-CPU lists (`zone::pcp`): two threads on one CPU, of which one was preempted there, and another CPU that drains.
+//! Per-CPU lists (`zone::pcp`): two threads use the lists of one CPU, because the scheduler may preempt one of them, while
+//! another CPU drains the lists.
 
 use super::machine::{Flaw, Locks, Machine, ZONE};
 use super::{DAMAGES, assert_fails, explore, explore_within};
@@ -6,7 +7,8 @@ use crate::Gfp;
 use crate::units::{CpuId, Order, PageCount};
 use crate::watermarks::PcpSizing;
 
-/// How many involuntary switches an execution has: three threads, or many holds of a lock. What is broken is found with one.
+/// The bound of involuntary switches. Executions are long because they have three threads or take a lock many times. One
+/// switch finds every broken variant.
 const SWITCHES: usize = 2;
 
 /// Two threads on CPU 0 allocate and free while CPU 1 drains its lists.
@@ -28,7 +30,7 @@ fn per_cpu(flaw: Flaw) -> Locks {
 #[test]
 fn allocations_race_drain() {
     let explored = explore_within(SWITCHES, || allocate_free_and_drain(Locks::SOUND));
-    assert!(explored.contentions > 0, "nobody found a lock held");
+    assert!(explored.contentions > 0, "no thread found a lock held");
 }
 
 #[test]
@@ -46,8 +48,8 @@ fn per_cpu_lock_without_release_fails() {
     assert_fails(|| allocate_free_and_drain(per_cpu(Flaw::GivenBackRelaxed)), &DAMAGES);
 }
 
-/// A thread on CPU 0 frees one frame more than the array holds, another allocates, and CPU 1 drains: batches are
-/// packed into pages by one thread and unpacked by another.
+/// One thread on CPU 0 frees one frame more than its array holds, another allocates, and CPU 1 drains. One thread packs
+/// batches into pages and another unpacks them.
 fn overflow_and_drain(locks: Locks) {
     let main = Machine::boot(2, PcpSizing::Fixed(8), locks);
     let fifth = main.take(Order::ZERO).unwrap();
@@ -61,17 +63,17 @@ fn overflow_and_drain(locks: Locks) {
 }
 
 #[test]
-fn packed_batches_pass_to_the_drain() {
+fn drain_takes_packed_batches() {
     let explored = explore_within(SWITCHES, || overflow_and_drain(Locks::SOUND));
-    assert!(explored.contentions > 0, "nobody found a lock held");
+    assert!(explored.contentions > 0, "no thread found a lock held");
 }
 
 #[test]
-fn packed_batches_need_the_lock_to_release() {
+fn packed_batches_without_release_fail() {
     assert_fails(|| overflow_and_drain(per_cpu(Flaw::GivenBackRelaxed)), &DAMAGES);
 }
 
-/// The limits fall to nothing and rise again while two threads of a CPU push and pop.
+/// The limits fall to zero and rise again while two threads of a CPU push and pop.
 fn change_limits(locks: Locks) {
     let main = Machine::boot(1, PcpSizing::Fixed(2), locks);
     main.fill_list(2);
@@ -87,7 +89,7 @@ fn change_limits(locks: Locks) {
 #[test]
 fn counts_stay_exact_while_limits_change() {
     let explored = explore_within(SWITCHES, || change_limits(Locks::SOUND));
-    assert!(explored.contentions > 0, "nobody found a lock held");
+    assert!(explored.contentions > 0, "no thread found a lock held");
 }
 
 #[test]
@@ -95,7 +97,7 @@ fn push_without_lock_fails() {
     assert_fails(|| change_limits(per_cpu(Flaw::NeverRefused)), &DAMAGES);
 }
 
-/// Limits rise from nothing on CPU 0 while CPU 1 reads how many frames its lists hold: none.
+/// The limits of CPU 0's lists rise from zero while CPU 1 reads the number of frames on these lists: zero.
 fn read_counts_while_limits_change() {
     let main = Machine::boot(1, PcpSizing::Fixed(0), Locks::SOUND);
     let reader = main.start(1, |runner| {
@@ -112,13 +114,14 @@ fn racy_counts_never_underflow() {
     explore(read_counts_while_limits_change);
 }
 
-/// All free frames are on the lists of CPU 0, where a thread takes and gives one; CPU 1 needs one and drains them.
+/// All free frames are on the lists of CPU 0, where a thread allocates and frees one. CPU 1 needs a frame and drains the
+/// lists.
 fn allocate_by_draining(locks: Locks) {
     let main = Machine::boot(1, PcpSizing::Fixed(4), locks);
     main.fill_list(4);
     let owner = main.start(0, |runner| runner.take_and_give(Order::ZERO));
     let other = main.start(1, |runner| {
-        let pfn = runner.take_with(Order::ZERO, Gfp::HIGHUSER_MOVABLE).expect("three frames are free all the time");
+        let pfn = runner.take_with(Order::ZERO, Gfp::HIGHUSER_MOVABLE).expect("three frames are always free");
         runner.give(pfn, Order::ZERO);
     });
     owner.join().unwrap();
@@ -129,10 +132,10 @@ fn allocate_by_draining(locks: Locks) {
 #[test]
 fn waiting_allocation_drains_other_cpu() {
     let explored = explore(|| allocate_by_draining(Locks::SOUND));
-    assert!(explored.contentions > 0, "nobody found a lock held");
+    assert!(explored.contentions > 0, "no thread found a lock held");
 }
 
 #[test]
-fn draining_another_cpu_needs_its_lock() {
+fn draining_another_cpu_without_its_lock_fails() {
     assert_fails(|| allocate_by_draining(per_cpu(Flaw::NeverRefused)), &DAMAGES);
 }

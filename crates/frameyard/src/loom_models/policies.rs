@@ -1,8 +1,8 @@
-//! Changing the policy of transfers (`yard::policy`) while another CPU allocates and frees, empties all lists, sizes them
-//! anew, or changes the policy, too.
+//! Changes of the transfer policy (`yard::policy`) while another CPU allocates and frees, drains all lists, resizes them, or
+//! also changes the policy.
 //!
-//! The models of one mechanism are in its folder; here one policy follows the other. When all is done the validator finds nothing
-//! under a policy that does not keep it, and the limits of lists are those of the policy.
+//! The models of one mechanism are in its folder; the models here change from one policy to another. At the end of each
+//! execution no mechanism holds frames of another policy, and the lists have the policy's limits.
 
 use std::sync::{Arc, Mutex};
 use std::vec::Vec;
@@ -16,43 +16,43 @@ use crate::units::{CpuId, Order, PageCount};
 use crate::watermarks::PcpSizing;
 use crate::zone::transfer::Mechanism;
 
-/// How many involuntary switches an execution has: a change of the policy locks all that there is, so executions are long.
-/// What is broken here is found with one.
+/// The bound of involuntary switches. Executions are long because a change of the policy takes every list lock. One switch
+/// finds every broken variant.
 pub(crate) const SWITCHES: usize = 1;
 
-/// The failure of limits that are not the policy's.
-const LIMITS: &str = "the limits of a list are another policy's";
-/// The failure of frames that are left of a policy.
-const LEFT_OVER: &str = "is left of another policy";
+/// The failure message for list limits that differ from the policy's.
+const LIMITS: &str = "a list has the limits of another policy";
+/// The failure message for frames that a mechanism still holds after its policy ends.
+const LEFT_OVER: &str = "is left over from another policy";
 
-/// The limit of lists under all policies but one.
+/// The limit of lists under all policies other than `BigPcp`.
 const HIGH: u32 = 4;
 
-/// What broken changes come to.
+/// The failure messages for broken changes of the policy.
 pub(crate) const ALL_DAMAGES: [&str; 8] = {
     let [a, b, c, d] = DAMAGES;
-    [a, b, c, d, "frames were lost", "what was freed has merged", LIMITS, LEFT_OVER]
+    [a, b, c, d, "frames were lost", "freed frames have merged", LIMITS, LEFT_OVER]
 };
 
 fn boot(policy: ZonePolicy, locks: Locks) -> Runner {
     let main = Machine::boot(2, PcpSizing::Fixed(HIGH), locks);
-    main.yard.set_policy(policy).expect("nobody else changes it");
+    main.yard.set_policy(policy).expect("no other thread changes it");
     main
 }
 
-/// Demands that no list has other limits than its policy, that nothing is left of other policies, and that everything can be
-/// had.
+/// Asserts that the lists have the policy's limits, that no frames are left over from other policies, and that every frame
+/// can be allocated.
 fn finish(main: &Runner, high: u32) {
     let own = main.yard.policy() != ZonePolicy::BigPcp;
     for cpu in [0, 1].map(CpuId) {
-        let found = main.yard.zone(ZONE).pcp(cpu).expect("its lists").high;
+        let found = main.yard.zone(ZONE).pcp(cpu).expect("the lists of the CPU").high;
         assert_eq!(found == PageCount(u64::from(high)), own, "{LIMITS}: {found} under {}", main.yard.policy());
     }
-    nothing_is_left_over(main);
+    assert_nothing_left_over(main);
     main.finish();
 }
 
-fn nothing_is_left_over(main: &Runner) {
+fn assert_nothing_left_over(main: &Runner) {
     let mechanism = Mechanism::of(main.yard.policy()).expect("a policy that is compiled in");
     for (info, value) in main.yard.zone(ZONE).mechanism_counts().iter() {
         let is_held = info.kind == CounterKind::Gauge && !info.name.ends_with("_max");
@@ -64,20 +64,20 @@ fn nothing_is_left_over(main: &Runner) {
     }
 }
 
-/// CPU 0 changes the policy while CPU 1 does something else. Both are threads of their own, so that either may come first
-/// without an involuntary switch.
+/// CPU 0 changes the policy while CPU 1 runs `other`. Each has its own thread, so either may run first without an
+/// involuntary switch.
 fn change_while(main: &Runner, to: ZonePolicy, other: impl FnOnce(&Runner) + 'static) {
     let changer = main.start(0, move |runner| {
-        // Another collector may hold what the old policy kept; it returns that.
+        // Another collector may still hold frames of the old policy. It returns them to the free lists.
         let changed = runner.yard.set_policy(to);
-        assert!(matches!(changed, Ok(()) | Err(PolicyError::Stalled(_))), "nobody else changes it");
+        assert!(matches!(changed, Ok(()) | Err(PolicyError::Stalled(_))), "another thread changes the policy");
     });
     let other = main.start(1, other);
     changer.join().unwrap();
     other.join().unwrap();
 }
 
-/// CPU 1 frees one frame more than its lists hold and takes one, while CPU 0 changes the policy.
+/// CPU 1 frees one frame more than the limit of its lists and allocates one, while CPU 0 changes the policy.
 pub(crate) fn use_and_change(from: ZonePolicy, to: ZonePolicy, locks: Locks) {
     let main = boot(from, locks);
     let held: Vec<_> = (0..=HIGH).map(|_| main.take(Order::ZERO).expect("a free frame")).collect();
@@ -88,7 +88,7 @@ pub(crate) fn use_and_change(from: ZonePolicy, to: ZonePolicy, locks: Locks) {
     finish(&main, HIGH);
 }
 
-/// CPU 1, whose lists are empty, takes a frame while CPU 0 changes the policy.
+/// CPU 1, whose lists are empty, allocates a frame while CPU 0 changes the policy.
 pub(crate) fn refill_and_change(from: ZonePolicy, to: ZonePolicy) {
     let main = boot(from, Locks::SOUND);
     main.fill_list(6);
@@ -96,7 +96,7 @@ pub(crate) fn refill_and_change(from: ZonePolicy, to: ZonePolicy) {
     finish(&main, HIGH);
 }
 
-/// CPU 1 empties all lists, and what stands behind them, while CPU 0 changes the policy.
+/// CPU 1 drains all lists and the mechanism behind them, while CPU 0 changes the policy.
 fn drain_and_change(from: ZonePolicy, to: ZonePolicy) {
     let main = boot(from, Locks::SOUND);
     main.fill_list(6);
@@ -104,7 +104,7 @@ fn drain_and_change(from: ZonePolicy, to: ZonePolicy) {
     finish(&main, HIGH);
 }
 
-/// Two CPUs change the policy at once. One of them may be told that the other is at it.
+/// Two CPUs change the policy at once. One of them may get `PolicyError::Busy`.
 fn change_twice(policies: [ZonePolicy; 2]) {
     let main = boot(ZonePolicy::Vanilla, Locks::SOUND);
     let changed = Arc::new(Mutex::new(Vec::new()));
@@ -119,11 +119,11 @@ fn change_twice(policies: [ZonePolicy; 2]) {
         thread.join().unwrap();
     }
     let last = main.yard.policy();
-    assert!(changed.lock().unwrap().contains(&last), "somebody was told that he had not set {last}");
+    assert!(changed.lock().unwrap().contains(&last), "the policy is {last}, but its change returned an error");
     finish(&main, HIGH);
 }
 
-/// CPU 1 sizes all lists anew while CPU 0 leaves the policy that has sizes of its own.
+/// CPU 1 resizes all lists while CPU 0 leaves `BigPcp`, the policy with its own list sizes.
 fn size_and_change(locks: Locks) {
     const NEW_HIGH: u32 = 6;
     let main = boot(ZonePolicy::BigPcp, locks);
@@ -132,7 +132,7 @@ fn size_and_change(locks: Locks) {
 }
 
 #[test]
-fn frames_freed_under_one_policy_are_had_under_the_next() {
+fn frames_freed_under_one_policy_can_be_allocated_under_the_next() {
     use ZonePolicy::{BigPcp, Depot, OwnedBlocks, SkipMerge, Vanilla416};
     for (from, to) in [(Depot, OwnedBlocks), (OwnedBlocks, SkipMerge), (SkipMerge, BigPcp), (BigPcp, Vanilla416)] {
         explore_within(SWITCHES, move || use_and_change(from, to, Locks::SOUND));
@@ -145,13 +145,13 @@ fn a_refill_under_one_policy_ends_before_the_next_begins() {
 }
 
 #[test]
-fn lists_are_emptied_whatever_the_policy_becomes_meanwhile() {
-    // Two that go through all lists: they change places where one finds a lock held, waits or ends.
+fn drain_races_policy_change() {
+    // Both threads visit all lists: loom switches threads only where one finds a lock held, waits or ends.
     explore_within(0, || drain_and_change(ZonePolicy::Depot, ZonePolicy::BigPcp));
 }
 
 #[test]
-fn one_change_of_the_policy_is_made_at_a_time() {
+fn one_policy_change_runs_at_a_time() {
     use ZonePolicy::{BigPcp, Depot, Vanilla416};
     for policies in [[BigPcp, Vanilla416], [Depot, BigPcp]] {
         explore_within(SWITCHES, move || change_twice(policies));
@@ -159,12 +159,12 @@ fn one_change_of_the_policy_is_made_at_a_time() {
 }
 
 #[test]
-fn lists_sized_while_the_policy_changes_have_its_limits() {
+fn lists_resized_during_a_policy_change_have_its_limits() {
     explore_within(2, || size_and_change(Locks::SOUND));
 }
 
 #[test]
-fn a_change_that_skips_empty_lists_is_detected() {
+fn policy_change_that_skips_empty_lists_fails() {
     use ZonePolicy::{Depot, OwnedBlocks, Vanilla};
     weakened(Weakness::EmptyListsNotLocked, || {
         assert_fails_within(SWITCHES, || refill_and_change(OwnedBlocks, Vanilla), &ALL_DAMAGES);
@@ -173,14 +173,14 @@ fn a_change_that_skips_empty_lists_is_detected() {
 }
 
 #[test]
-fn two_concurrent_changes_of_the_policy_are_detected() {
+fn concurrent_policy_changes_fail() {
     weakened(Weakness::SplitCompareExchange, || {
         assert_fails_within(SWITCHES, || change_twice([ZonePolicy::BigPcp, ZonePolicy::Vanilla416]), &ALL_DAMAGES);
     });
 }
 
 #[test]
-fn a_change_that_does_not_hold_the_locks_of_lists_is_found() {
+fn policy_change_without_list_locks_fails() {
     let locks = Locks { per_cpu: Some(Flaw::NeverRefused), ..Locks::SOUND };
     let change = move || use_and_change(ZonePolicy::Depot, ZonePolicy::OwnedBlocks, locks);
     assert_fails_within(SWITCHES, change, &ALL_DAMAGES);

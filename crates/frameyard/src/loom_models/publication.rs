@@ -11,7 +11,7 @@ use crate::sync::{Weakness, weakened};
 use crate::units::Order;
 use crate::watermarks::PcpSizing;
 
-/// The messages of a view that sees the magic word, but not the rest.
+/// The failure message for a view that sees the magic word but not the rest.
 const UNFINISHED: &str = "an unfinished yard was found";
 
 /// One thread creates a yard, another attaches to it and allocates.
@@ -41,11 +41,11 @@ fn an_attached_yard_is_complete() {
 }
 
 #[test]
-fn a_magic_word_that_does_not_release_is_found() {
+fn magic_word_without_release_fails() {
     weakened(Weakness::RelaxedStores, || assert_fails(create_and_attach, &[UNFINISHED]));
 }
 
 #[test]
-fn a_magic_word_that_does_not_acquire_is_found() {
+fn magic_word_without_acquire_fails() {
     weakened(Weakness::RelaxedLoads, || assert_fails(create_and_attach, &[UNFINISHED]));
 }

@@ -1,4 +1,4 @@
-//! Two frees of one block (`yard::free`): the exchange of the tag decides, and one alone succeeds.
+//! Two frees of one block (`yard::free`): the exchange on the allocation map decides the race, and exactly one succeeds.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,10 +9,10 @@ use crate::sync::{Weakness, weakened};
 use crate::units::{Order, Pfn};
 use crate::watermarks::PcpSizing;
 
-/// The message of two frees that both succeed.
+/// The failure message for two frees that both succeed.
 const BOTH: &str = "frees of one block succeeded";
 
-/// A frame or block is freed by CPU 0 and CPU 1 at once; the frame's buddy is free, on a list or at the zone.
+/// CPU 0 and CPU 1 free the same block at once. The buddy of a single frame is free, on a list or in the zone.
 fn free_twice(order: Order, sizing: PcpSizing) {
     let main = Machine::boot(1, sizing, Locks::SOUND);
     let pfn = if order == Order::ZERO { upper_of_two_frames(&main) } else { main.take(order).unwrap() };
@@ -23,7 +23,7 @@ fn free_twice(order: Order, sizing: PcpSizing) {
         main.start(cpu, move |runner| match runner.yard.free(pfn, order) {
             Ok(()) => *freed.lock().unwrap() += 1,
             Err(error) => {
-                assert!(matches!(error.problem, FreeProblem::AlreadyFree(_)), "the loser was told: {error}");
+                assert!(matches!(error.problem, FreeProblem::AlreadyFree(_)), "the loser gets another error: {error}");
             }
         })
     });
@@ -34,7 +34,7 @@ fn free_twice(order: Order, sizing: PcpSizing) {
     main.finish();
 }
 
-/// A frame that becomes interior when it merges with its buddy, which is free.
+/// Returns a frame that becomes interior when it merges with its free buddy.
 fn upper_of_two_frames(main: &Runner) -> Pfn {
     let [lower, upper] = [(); 2].map(|()| main.take(Order::ZERO).unwrap());
     assert_eq!(lower.buddy(Order::ZERO), upper);
@@ -58,7 +58,7 @@ fn racing_frees_without_list() {
 }
 
 #[test]
-fn a_tag_that_is_read_and_then_written_is_found() {
+fn non_atomic_clear_fails() {
     weakened(Weakness::SplitCompareExchange, || {
         assert_fails(|| free_twice(Order::ZERO, PcpSizing::Fixed(2)), &[BOTH]);
         assert_fails(|| free_twice(LARGEST, PcpSizing::Fixed(2)), &[BOTH]);

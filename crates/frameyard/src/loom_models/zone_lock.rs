@@ -1,14 +1,16 @@
-//! The zone lock (`zone`): two CPUs whose lists hold nothing, so that every frame crosses it, splitting and merging.
+//! The zone lock (`zone`): two CPUs whose lists have no capacity, so every allocation and free takes the lock, splits and
+//! merges.
 
 use super::machine::{Flaw, LARGEST, Locks, Machine};
 use super::{DAMAGES, assert_fails, explore_within};
 use crate::units::Order;
 use crate::watermarks::PcpSizing;
 
-/// How many involuntary switches an execution has: three threads, or many holds of a lock. What is broken is found with one.
+/// The bound of involuntary switches. Executions are long because they take the lock many times. One switch finds every
+/// broken variant.
 const SWITCHES: usize = 2;
 
-/// CPU 0 frees a frame, so that its block merges, and splits a block again; CPU 1 takes a whole block and frees it.
+/// CPU 0 frees a frame, so that its block merges, and splits a block again. CPU 1 allocates a whole block and frees it.
 fn split_and_merge(locks: Locks) {
     let main = Machine::boot(2, PcpSizing::Fixed(0), locks);
     let held = main.take(Order::ZERO).unwrap();
@@ -26,20 +28,20 @@ fn zone(flaw: Flaw) -> Locks {
 #[test]
 fn split_and_merge_lose_nothing() {
     let explored = explore_within(SWITCHES, || split_and_merge(Locks::SOUND));
-    assert!(explored.contentions > 0, "nobody waited for the lock");
+    assert!(explored.contentions > 0, "no thread waited for the lock");
 }
 
 #[test]
-fn a_zone_lock_that_does_not_exclude_is_found() {
+fn zone_lock_without_exclusion_fails() {
     assert_fails(|| split_and_merge(zone(Flaw::NeverRefused)), &DAMAGES);
 }
 
 #[test]
-fn a_zone_lock_that_does_not_acquire_is_found() {
+fn zone_lock_without_acquire_fails() {
     assert_fails(|| split_and_merge(zone(Flaw::TakenRelaxed)), &DAMAGES);
 }
 
 #[test]
-fn a_zone_lock_that_does_not_release_is_found() {
+fn zone_lock_without_release_fails() {
     assert_fails(|| split_and_merge(zone(Flaw::GivenBackRelaxed)), &DAMAGES);
 }

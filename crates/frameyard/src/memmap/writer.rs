@@ -101,7 +101,9 @@ impl MapWriter {
         // SAFETY: the caller's contract, in each of the calls. Words left out are zero already.
         unsafe {
             match self.initialiser {
-                Initialiser::None => debug_assert_eq!(content, PageTemplate::ZERO, "nothing is written but zero"),
+                Initialiser::None => {
+                    debug_assert_eq!(content, PageTemplate::ZERO, "initialiser `none` can only leave zeroes")
+                }
                 Initialiser::TwoPass if content == PageTemplate::ZERO => {
                     stores::set::<false, TAG>(first, count, &words);
                 }

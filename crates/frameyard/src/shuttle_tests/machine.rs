@@ -259,10 +259,10 @@ impl Runner {
         self.validate();
         assert_eq!(self.yard.stats().free_pages(), self.yard.stats().managed_pages(), "frames were lost");
         // A policy change completes deferred merges.
-        self.yard.set_policy(ZonePolicy::Vanilla).expect("nobody else changes it");
+        self.yard.set_policy(ZonePolicy::Vanilla).expect("no other thread changes it");
         self.validate();
         let whole: u64 = MigrateType::ALL.map(|of| self.yard.zone(ZONE).free_blocks(LARGEST, of)).iter().sum();
-        assert_eq!(whole, FRAMES >> LARGEST.0, "what was freed has merged");
+        assert_eq!(whole, FRAMES >> LARGEST.0, "freed frames have merged");
     }
 
     fn validate(&self) {

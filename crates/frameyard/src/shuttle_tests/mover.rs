@@ -55,7 +55,7 @@ impl Mover<'_> {
         // SAFETY: counts and words of these blocks change only under the owner's lock.
         let page = unsafe { self.0.yard.counted().page(pfn) }.expect("memory");
         assert_eq!(page.index(), held.name, "the block's own name");
-        assert!(page.freeze(ONE), "nobody else uses it");
+        assert!(page.freeze(ONE), "the owner is the only user");
         self.0.disown(PfnRange::new(pfn, held.order.pages()), MARK);
         self.0.yard.counted().free(pfn, held.order).expect("the block is ours");
         true
@@ -76,10 +76,10 @@ impl FrameOwner for Mover<'_> {
 
     fn migrate(&self, from: Block, to: Pfn, _mode: MigrateMode) -> Result<(), MigrateProblem> {
         let mut moved = self.0.machine.moved.lock().unwrap();
-        let held = moved.blocks.remove(&from.pfn).expect("it was isolated");
+        let held = moved.blocks.remove(&from.pfn).expect("the block is isolated");
         // SAFETY: as in `give_one`.
         let page = unsafe { self.0.yard.counted().page(from.pfn) }.expect("memory");
-        assert!(page.freeze(ONE), "nobody else uses it");
+        assert!(page.freeze(ONE), "the owner is the only user");
         self.0.own(PfnRange::new(to, from.order.pages()), MARK);
         self.0.disown(PfnRange::new(from.pfn, from.order.pages()), MARK);
         self.0.yard.counted().adopt(to, from.order, adoption(held.name)).expect("an allocated target");

@@ -43,7 +43,7 @@ impl<'y, P: Platform> YardDevices<'y, P> {
     ///
     /// Writes the structures that exist in the layout alone, with streaming stores where they lie together, by as many
     /// workers as the node has CPUs at most ([`Platform::run_workers`]), each after [`MapBacking::back_map`](crate::platform::MapBacking::back_map) for the parts
-    /// that it writes. Then the range's sections lead there, and everybody finds the pages. Each page has one reference,
+    /// that it writes. Then the range's sections lead there, and look-ups find the pages. Each page has one reference,
     /// the device's own.
     ///
     /// A yard of kernel-like content can have the full layout alone: tails would not be zero. There all structures carry

@@ -12,9 +12,9 @@
 //! CPU's lists waits for the lock and holds it while it takes frames out. In the common case only its own CPU writes the lock's
 //! cache line. A caller may have moved to another CPU meanwhile: it then uses a list that is not its own, under that list's lock.
 //!
-//! Words are read and written relaxed: taking the lock acquires what the last holder released. The same pair hands over the bytes of
-//! a frame: its old owner wrote them before it pushed the frame, its new owner touches them after it popped it. The zone lock does
-//! the same for a frame that passes through the zone. `_racy` readers see any recent value, and two words that need not belong
+//! Reads and writes of words are relaxed: taking the lock acquires what the last holder released. The same pair orders the bytes of
+//! a frame: its old owner wrote them before it pushed the frame, and its new owner accesses them after it popped the frame. The zone
+//! lock does the same for a frame that passes through the zone. `_racy` readers see any recent value, and two words that need not belong
 //! together.
 //!
 //! # Counting equations

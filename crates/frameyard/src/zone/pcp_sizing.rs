@@ -266,8 +266,8 @@ mod tests {
 
     #[test]
     fn a_zone_without_any_cpu_is_not_divided() {
-        let nobody = PcpZone { local_cpus: 0, online_cpus: 0, ..zone(1 << 20, 5000) };
-        assert_eq!(sizes(PcpSizing::Scaled, nobody), (5000, 63));
+        let without_cpus = PcpZone { local_cpus: 0, online_cpus: 0, ..zone(1 << 20, 5000) };
+        assert_eq!(sizes(PcpSizing::Scaled, without_cpus), (5000, 63));
     }
 
     #[test]

@@ -78,7 +78,7 @@ fn alternating_frames_compact_to_huge_blocks() {
     assert_eq!(outcome.migrated.0, mover.moves.load(Ordering::Relaxed));
     let made = free_huge_blocks(&yard, ZONE);
     assert!(made * 100 >= possible * 95, "{made} of {possible} blocks");
-    yard.validate().expect("nothing is in flight");
+    yard.validate().expect("the state is valid");
     mover.check_all();
     mover.free_all();
 }
@@ -105,7 +105,7 @@ fn contents_move_with_their_blocks() {
         let outcome = yard.compaction().zone(ZONE, CompactRequest::WHOLE_ZONE, &mover.owners());
         assert!(outcome.migrated.0 > 0);
         assert!(free_huge_blocks(&yard, ZONE) > before + 4, "{outcome:?}");
-        yard.validate().expect("nothing is in flight");
+        yard.validate().expect("the state is valid");
         mover.check_all();
         mover.free_all();
         assert_eq!(yard.stats().poison_hits(), 0);
@@ -277,7 +277,7 @@ fn compaction_waits_for_a_reason_to_run() {
     assert_eq!(yard.zone(ZONE).fragmentation_index(HUGE), Some(-1000));
     assert_eq!(yard.zone(ZONE).unusable_index(HUGE), Some(0));
     let slots = fill(&yard, &mover);
-    assert_eq!(sync(9).result, CompactResult::Skipped, "nothing is free");
+    assert_eq!(sync(9).result, CompactResult::Skipped, "no frame is free");
     thin_out(&yard, &mover, &slots, checkerboard);
     assert!(yard.zone(ZONE).fragmentation_index(HUGE).unwrap() > 900);
     assert_eq!(yard.zone(ZONE).unusable_index(HUGE), Some(1000));
@@ -330,7 +330,7 @@ fn memory_that_is_not_initialised_is_left_alone() {
     let written = yard.watch().pages();
     let outcome = yard.compaction().zone(ZONE, CompactRequest::WHOLE_ZONE, &mover.owners());
     assert!(outcome.migrated.0 > 0, "{outcome:?}");
-    assert_eq!(yard.watch().pages(), written, "compaction brings up nothing");
+    assert_eq!(yard.watch().pages(), written, "compaction initialises nothing");
     yard.validate().unwrap();
     mover.check_all();
     mover.free_all();

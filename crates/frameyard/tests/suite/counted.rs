@@ -130,7 +130,7 @@ fn get_fails_on_zero_references() {
 fn counted_block_splits_into_single_frames() {
     for yard in yards() {
         let pfn = counted(&yard, Order(4));
-        assert!(yard.counted().disown_and_split(pfn, Order(4)).is_err(), "it has users");
+        assert!(yard.counted().disown_and_split(pfn, Order(4)).is_err(), "the block has users");
         assert!(page(&yard, pfn).freeze(USERS));
         yard.counted().disown_and_split(pfn, Order(4)).unwrap();
         for frame in 0..16 {

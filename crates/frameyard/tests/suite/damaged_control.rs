@@ -59,7 +59,7 @@ fn table(yard: &Fixture, id: u64) -> (u64, u64) {
 fn rejects_misplaced_ranges() {
     run_on(0);
     for machine in machines() {
-        let yard = machine.bring_up(way(InitMode::Lazy));
+        let yard = machine.create_yard(way(InitMode::Lazy));
         let map = yard.frame_range();
         let damaged = Err(AttachError::Damaged);
         for id in [RANGES, FREE] {
@@ -86,7 +86,7 @@ fn rejects_misplaced_ranges() {
 #[test]
 fn rejects_free_blocks_outside_memory() {
     run_on(0);
-    let yard = machine("holes").bring_up(way(InitMode::Lazy));
+    let yard = machine("holes").create_yard(way(InitMode::Lazy));
     let (first, _) = table(&yard, FREE);
     let count = read(&yard, FREE_RANGES);
     let mut checked = 0;
@@ -107,7 +107,7 @@ fn rejects_free_blocks_outside_memory() {
 fn rejects_sections_that_contradict_memory() {
     run_on(0);
     for machine in machines() {
-        let yard = machine.bring_up(way(InitMode::Lazy));
+        let yard = machine.create_yard(way(InitMode::Lazy));
         let (first, count) = table(&yard, SECTIONS);
         for section in 0..count {
             let place = first + section / 2;
@@ -121,7 +121,7 @@ fn rejects_sections_that_contradict_memory() {
 #[test]
 fn zones_that_span_more_than_the_map_are_damage() {
     run_on(0);
-    let yard = machine("zones").bring_up(way(InitMode::Lazy));
+    let yard = machine("zones").create_yard(way(InitMode::Lazy));
     let (zones, _) = table(&yard, ZONES);
     for value in [u64::MAX, yard.frame_range().end.0 + 1] {
         assert_eq!(attached_with(&yard, zones + 1, value), Err(AttachError::Damaged));
@@ -131,7 +131,7 @@ fn zones_that_span_more_than_the_map_are_damage() {
 #[test]
 fn tables_of_the_wrong_length_are_damage() {
     run_on(0);
-    let yard = machine("nodes").bring_up(way(InitMode::Lazy));
+    let yard = machine("nodes").create_yard(way(InitMode::Lazy));
     for place in (0..=ALLOCATION_MAP).map(|id| FIRST_SPAN + 2 * id + 1).chain(COUNTS) {
         let count = read(&yard, place);
         for value in [count.wrapping_sub(1), count + 1, u64::MAX] {

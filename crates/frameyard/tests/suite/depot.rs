@@ -83,7 +83,7 @@ fn frames_freed_on_one_cpu_are_allocated_on_another_without_the_zone_lock() {
     for round in 0..20 {
         run_on(round % 4);
         let frames = take(&yard, Gfp::HIGHUSER_MOVABLE, 10 * BATCH);
-        assert_eq!(yard.stats().free_pages() + PageCount(10 * BATCH), free, "what is in the depot is free");
+        assert_eq!(yard.stats().free_pages() + PageCount(10 * BATCH), free, "frames in the depot count as free");
         run_on((round + 1) % 4);
         give(&yard, frames);
     }
@@ -245,7 +245,7 @@ fn draining_and_another_policy_leave_nothing_in_the_depot() {
     let pushed = depot(&yard).get("depot_pushes");
     run_on(0);
     give(&yard, take(&yard, Gfp::HIGHUSER_MOVABLE, 16 * BATCH));
-    assert_eq!(depot(&yard).get("depot_pushes"), pushed, "nothing is kept under another policy");
+    assert_eq!(depot(&yard).get("depot_pushes"), pushed, "a batch was pushed under another policy");
 }
 
 #[test]
@@ -391,7 +391,7 @@ fn a_thread_stopped_inside_a_pop_neither_blocks_other_threads_nor_loses_frames()
         give(&yard, [pfn]);
     });
     yard.watch().calm();
-    assert!(depot(&yard).get("depot_retries") > 0, "the pop found another tag: {:?}", depot(&yard));
+    assert!(depot(&yard).get("depot_retries") > 0, "the pop did not retry: {:?}", depot(&yard));
     yard.validate().unwrap();
 }
 

@@ -270,7 +270,7 @@ fn users_of_a_device_are_counted_and_keep_it() {
     // As of any counted page; one is the device's own.
     let most = i32::MAX as u32 - 1;
     assert!(!page.try_get(most + 1) && !page.try_get(u32::MAX), "more than there can be");
-    assert_eq!(page.counts().references, 1, "what is refused changes nothing");
+    assert_eq!(page.counts().references, 1, "a refused request changed the counts");
     assert!(page.try_get(most) && !page.try_get(1), "as many as there can be");
     // SAFETY: got above.
     unsafe { page.put(most) }.unwrap();

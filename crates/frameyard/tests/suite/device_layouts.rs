@@ -91,7 +91,7 @@ impl Device {
     }
 }
 
-fn bring_up(layout: MapLayout) -> (MapLayout, Fixture) {
+fn create_yard(layout: MapLayout) -> (MapLayout, Fixture) {
     let geometry = Geometry::new(ByteSize::kib(4), ByteSize::kib(4 * SECTION), Order(4), Order(5)).unwrap();
     let config =
         YardConfig { geometry, zone_limits: ZoneLimits::NONE, device_space: Some(SPACE), ..YardConfig::new(&NODES) };
@@ -108,7 +108,7 @@ struct Run {
 impl Run {
     fn new() -> Self {
         run_on(0);
-        Self { yards: MapLayout::ALL.map(bring_up), devices: Vec::new(), held: Vec::new() }
+        Self { yards: MapLayout::ALL.map(create_yard), devices: Vec::new(), held: Vec::new() }
     }
 
     fn device_at(&mut self, pfn: Pfn) -> Option<&mut Device> {

@@ -73,7 +73,7 @@ fn split_pages_count_per_frame() {
         // SAFETY: got above.
         unsafe { part.put(1) }.unwrap();
         yard.devices().join(head).unwrap();
-        assert!(!part.try_get(1), "it is a tail now");
+        assert!(!part.try_get(1), "a tail gave a reference");
         assert_eq!(yard.page_words(part.head()), [0; 8]);
         assert_eq!(yard.devices().page(part.head()).unwrap().head(), head);
         yard.devices().split(head).unwrap();
@@ -246,7 +246,7 @@ fn late_get_does_not_write_to_a_tail() {
     let whole = yard.devices().page(range.start + PageCount(300)).unwrap();
     let touched = tails_touched(&yard, HUGE, || assert!(!late.try_get(1)));
     assert!(touched.iter().all(|(_, access)| *access == Access::Read), "{touched:?}");
-    assert_eq!(whole.counts().references, 1, "what was taken for a moment is given back");
+    assert_eq!(whole.counts().references, 1, "a speculative reference was kept");
     yard.devices().unmap(device, Removal::Refuse).unwrap();
     let touched = tails_touched(&yard, Order(20), || assert!(!whole.try_get(1) && !late.try_get(1)));
     assert!(touched.iter().all(|(_, access)| *access == Access::Read), "{touched:?}");

@@ -2,12 +2,6 @@
 #![cfg(not(any(loom, shuttle)))]
 
 mod allocation;
-mod bring_up_content;
-mod bring_up_counts;
-mod bring_up_faults;
-mod bring_up_growth;
-mod bring_up_protocol;
-mod bring_up_stress;
 mod busy_yard;
 mod clusters;
 mod cma;
@@ -24,6 +18,12 @@ mod device_maps;
 mod device_stress;
 mod devices;
 mod fixture;
+mod init_content;
+mod init_counts;
+mod init_faults;
+mod init_growth;
+mod init_protocol;
+mod init_stress;
 mod machine_bounds;
 mod maps;
 mod memory_sources;

@@ -36,7 +36,7 @@ fn free_memory_excludes_reserved_ranges() {
         };
         let expected = (0..at).filter(is_free).count() as u64;
         for mode in [InitMode::Eager, InitMode::Lazy] {
-            let yard = machine.bring_up(way(mode));
+            let yard = machine.create_yard(way(mode));
             assert_eq!(yard.stats().managed_pages(), PageCount(expected), "seed {seed}, {mode}");
             yard.init().finish().unwrap();
             let other = yard.attach();
@@ -184,7 +184,7 @@ fn large_frame_numbers_work() {
             Machine { memory, reserved: vec![frames(top - 0x90, top - 0x70)], cma: Vec::new(), ..machine("holes") };
         for mode in InitMode::ALL {
             for content in MapContent::ALL {
-                let yard = machine.bring_up(MapInit { content, ..way(mode) });
+                let yard = machine.create_yard(MapInit { content, ..way(mode) });
                 yard.init().finish().unwrap();
                 assert_eq!(yard.stats().managed_pages(), PageCount(0x305 - 0x20), "{top:#x}, {mode}, {content}");
             }

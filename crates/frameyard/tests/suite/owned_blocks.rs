@@ -103,7 +103,7 @@ fn of_whole_pageblocks_an_owner_keeps_one() {
     assert_eq!(
         yard.stats().free_pages(),
         yard.stats().managed_pages(),
-        "what is owned and free counts as held by CPUs"
+        "free frames of owned pageblocks count as held by CPUs"
     );
 }
 

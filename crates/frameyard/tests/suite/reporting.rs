@@ -74,7 +74,7 @@ fn free_memory_is_reported_once() {
         // All but what the low watermark keeps in reach.
         assert!(outcome.pages.0 + low(&yard) + 256 >= PAGES, "{outcome:?}");
         yard.validate().unwrap();
-        assert_eq!(yard.stats().free_pages(), free, "what is given back stays free");
+        assert_eq!(yard.stats().free_pages(), free, "reported blocks stay free");
         yard.drain_all();
         let again = yard.report_free_pages(Order(8), ALL).unwrap();
         assert!(again.pages.0 <= PAGES - outcome.pages.0, "none twice: {again:?}");
@@ -211,7 +211,7 @@ fn reported_block_returns_to_current_pageblock_type() {
     yard.watch().return_with(move |frames| {
         let yard = other.upgrade().unwrap();
         assert_eq!(yard.stats().frame(frames.start).unwrap().state, FrameState::InTransit);
-        assert!(yard.free(frames.start, Order(8)).is_err(), "it is free");
+        assert!(yard.free(frames.start, Order(8)).is_err(), "the block is free");
         let taken =
             yard.request_range(PfnRange::new(frames.start, PageCount(3)), Gfp::KERNEL).owners(&Owners::NONE).range();
         *told.lock().unwrap() = Some(taken.unwrap_err());

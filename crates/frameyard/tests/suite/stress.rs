@@ -131,7 +131,7 @@ fn gfp(random: &mut Random) -> Gfp {
     random.pick(&kinds) | Gfp::NOWARN
 }
 
-/// Allocates, frees, hands over and takes over.
+/// Allocates and frees blocks, and exchanges blocks with other workers.
 struct Worker<'t> {
     town: &'t Town,
     random: Random,

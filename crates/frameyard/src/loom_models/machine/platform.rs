@@ -31,11 +31,11 @@ pub(crate) fn contentions() -> u64 {
 /// A defect of a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Flaw {
-    /// Taking it is relaxed.
+    /// The exchange that takes it is relaxed.
     TakenRelaxed,
-    /// Releasing it is relaxed.
+    /// The store that releases it is relaxed.
     GivenBackRelaxed,
-    /// Taking it succeeds while another thread holds it.
+    /// A thread can take it while another thread holds it.
     NeverRefused,
 }
 
@@ -77,8 +77,8 @@ impl Platform for Provided {
 
     /// Explores one read of a held lock, then switches to another thread.
     ///
-    /// A read changes nothing, so executions with more reads are equivalent. Without the limit loom would alternate between two
-    /// waiting threads for ever while the holder is preempted.
+    /// A read changes nothing, so executions with more reads are equivalent. Without this limit loom would alternate for ever
+    /// between two waiting threads while the holder is preempted.
     fn relax(&self, round: u32) {
         if round > 0 {
             loom::skip_branch();
@@ -107,7 +107,7 @@ pub(crate) enum InitFlaw {
 /// The failure message for a write to a shared tail.
 pub(crate) const TAIL_WRITTEN: &str = "a shared tail is written to";
 
-/// The pages of devices that are shared tails, which must not be written. Records the order that loom has chosen; loom may
+/// The shared tails of devices. No thread may write to them. Not modelled: records the order that loom has chosen. Loom may
 /// switch threads at its checks.
 #[derive(Debug, Default)]
 pub(crate) struct Deduplicated {
@@ -132,7 +132,7 @@ impl Deduplicated {
         mark
     }
 
-    /// Waits for gets that have begun, like a platform that makes tails read-only.
+    /// Waits for gets in progress, like a platform that makes tails read-only.
     fn wait_for_gets(&self) {
         if is_weakened(Weakness::NoGracePeriod) {
             return;
@@ -146,20 +146,20 @@ impl Deduplicated {
                 Provided.relax(round);
                 true
             };
-            mark.mark.wait(wait_round).expect("it waits on");
+            mark.mark.wait(wait_round).expect("a wait without a bound");
         }
     }
 
     fn share(&self, frames: PfnRange) {
         for mark in self.marks.lock().unwrap().clone() {
             let touches = mark.touched.lock().unwrap().iter().any(|pfn| frames.contains(*pfn));
-            let is_at_it = touches && mark.mark.wait(|_| false).is_err();
-            assert!(!is_at_it, "{TAIL_WRITTEN}, perhaps: one of {frames}");
+            let may_write = touches && mark.mark.wait(|_| false).is_err();
+            assert!(!may_write, "{TAIL_WRITTEN}, perhaps: one of {frames}");
         }
         self.frames.lock().unwrap().push(frames);
     }
 
-    /// The structures of these frames may be written.
+    /// Allows writes to the structures of these frames again.
     fn make_real(&self, frames: PfnRange) {
         self.frames.lock().unwrap().retain(|shared| shared.start >= frames.end || frames.start >= shared.end);
     }
@@ -181,9 +181,9 @@ pub(crate) struct ModelPlatform {
     pub(crate) locks: Locks,
     /// The most workers.
     pub(crate) workers: usize,
-    /// The number of requests for map memory to refuse. Not modelled: only one thread has this platform.
+    /// The number of requests for map memory to refuse. Not modelled: only one thread uses this platform.
     pub(crate) refusals: Mutex<u32>,
-    /// The last round of the longest wait. As above.
+    /// The last round of the longest wait. Not modelled, as above.
     pub(crate) longest_wait: Mutex<u32>,
     /// The defect, and the yard's map and pageblock types, which it changes.
     pub(crate) broken: Option<(InitFlaw, MemMap, PageblockMap<'static>)>,
@@ -262,9 +262,10 @@ impl Platform for ModelPlatform {
     ) -> Result<(), WorkerPanicked> {
         // SAFETY: all workers are joined before this returns. If one panics, loom ends the whole execution.
         let shared: &'static (dyn Fn(usize) + Sync) = unsafe { core::mem::transmute(job) };
-        let others: Vec<_> = (1..count.min(self.workers)).map(|number| thread::spawn(move || shared(number))).collect();
+        let spawned: Vec<_> =
+            (1..count.min(self.workers)).map(|number| thread::spawn(move || shared(number))).collect();
         job(0);
-        others.into_iter().try_for_each(|other| other.join()).map_err(|_| WorkerPanicked)
+        spawned.into_iter().try_for_each(|worker| worker.join()).map_err(|_| WorkerPanicked)
     }
 }
 
@@ -308,7 +309,7 @@ impl MapBacking for ModelPlatform {
     }
 
     fn return_map(&self, frames: PfnRange, _address: NonNull<u8>, _bytes: usize) {
-        // A whole device is untouched memory again. A range that begins inside a compound page is its tails.
+        // An aligned range is a whole device, which becomes untouched memory. Any other range is the tails of a compound page.
         if frames.start.is_aligned(LARGEST) {
             self.tails.make_real(frames);
         } else {

@@ -16,8 +16,8 @@
 //! | all stacks are empty | carve batches from a large block ([`carving`]), push the spare ones |
 //! | few whole pageblocks are free | merge batches into the free lists, several per lock hold ([`collecting`]); a stack keeps a few |
 //!
-//! In steady state no CPU takes the zone lock. Orders above 0 bypass the depot: they are a small part of the traffic, and every
-//! block kept aside is a larger block that cannot merge.
+//! In steady state no CPU takes the zone lock. Orders above 0 bypass the depot: they are a small part of the transfers, and every
+//! block in the depot keeps a larger block from merging.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! Machines with awkward memory maps, and all ways to initialise them.
+//! Machines with irregular memory, and all options to initialise their memory maps.
 use std::sync::Arc;
 
 use frameyard::boot::{InitJobs, InitMode, Initialiser, JobGranularity, MapInit, MovableMemory, ZoneLimits};
@@ -11,10 +11,10 @@ use frameyard::{
 
 use crate::fixture::{Fixture, Frames, MapWatch};
 
-/// The modes in which something is left to initialise after the yard's creation.
+/// The modes that leave deferred memory after the yard's creation.
 pub(crate) const LATE: [InitMode; 2] = [InitMode::Deferred, InitMode::Lazy];
 
-/// What a yard is created from.
+/// The description of a machine, from which a yard is created.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
     pub(crate) name: &'static str,
@@ -61,11 +61,11 @@ impl Machine {
         }
     }
 
-    pub(crate) fn bring_up(&self, map_init: MapInit) -> Fixture {
-        self.bring_up_watched(map_init, Arc::default())
+    pub(crate) fn create_yard(&self, map_init: MapInit) -> Fixture {
+        self.create_yard_watched(map_init, Arc::default())
     }
 
-    pub(crate) fn bring_up_watched(&self, map_init: MapInit, watch: Arc<MapWatch>) -> Fixture {
+    pub(crate) fn create_yard_watched(&self, map_init: MapInit, watch: Arc<MapWatch>) -> Fixture {
         Fixture::watched(&self.table(), &self.config(map_init), Frames::Phantom, watch).expect("a yard")
     }
 
@@ -123,7 +123,7 @@ fn holes() -> Machine {
     }
 }
 
-/// Four zones whose borders lie inside sections, and inside blocks.
+/// Four zones whose boundaries lie inside sections and blocks.
 fn zones() -> Machine {
     Machine {
         reserved: vec![frames(0x00, 0x03), frames(0x13c, 0x13f), frames(0x400, 0x421)],
@@ -134,7 +134,7 @@ fn zones() -> Machine {
     }
 }
 
-/// Nodes that meet in one section, in one block, and come back behind each other; one node has no CPU.
+/// Nodes that share a section and a block, and whose ranges alternate. One node has no CPU.
 fn nodes() -> Machine {
     let memory = [
         (0x103, 0x2b7, 0),
@@ -164,7 +164,7 @@ fn fragmented() -> Machine {
     }
 }
 
-/// Pages of 16 KiB; a section is a block, and a pageblock, too.
+/// Pages of 16 KiB. A section is one block and one pageblock.
 fn large_pageblocks() -> Machine {
     let memory = [(0x803, 0x1c01, 0), (0x2800, 0x3000, 1)];
     Machine {
@@ -183,7 +183,7 @@ fn tiny_blocks() -> Machine {
     }
 }
 
-/// Maximum blocks of many pageblocks, more than the sections' ends leave room for.
+/// Maximum-order blocks of many pageblocks. The memory ends inside blocks.
 fn large_blocks() -> Machine {
     let memory = [(0x1001, 0x2600, 0), (0x2a33, 0x3fff, 1)];
     Machine {
@@ -202,7 +202,7 @@ pub(crate) fn machine(name: &str) -> Machine {
     machines().into_iter().find(|machine| machine.name == name).expect("a machine of that name")
 }
 
-/// Page structures of that content, written one by one by one thread before anything else happens.
+/// One thread writes page structures of this content one by one at creation.
 pub(crate) fn reference(content: MapContent) -> MapInit {
     MapInit {
         mode: InitMode::Eager,
@@ -213,12 +213,12 @@ pub(crate) fn reference(content: MapContent) -> MapInit {
     }
 }
 
-/// A way of a mode that writes every page.
+/// Options with this mode that write every page.
 pub(crate) fn way(mode: InitMode) -> MapInit {
     MapInit { mode, ..reference(MapContent::Kernel) }
 }
 
-/// Every way that leaves a content behind.
+/// All options that write this content.
 pub(crate) fn ways(content: MapContent) -> Vec<MapInit> {
     let mut ways = Vec::new();
     for initialiser in Initialiser::ALL.into_iter().filter(|initialiser| initialiser.can_write(content)) {
@@ -242,7 +242,7 @@ const KINDS: [(ZoneKind, Gfp); 4] = [
     (ZoneKind::Dma, Gfp::HIGHUSER_MOVABLE.union(Gfp::DMA)),
 ];
 
-/// Allocates all that there is, in movable single frames, and calls `taken` with each.
+/// Allocates all free memory as movable single frames, and calls `taken` with each.
 pub(crate) fn take_everything<P: Platform>(yard: &Yard<P>, mut taken: impl FnMut(Pfn)) {
     for node in (0..yard.nodes()).map(NodeId) {
         for (_, gfp) in KINDS {
@@ -253,7 +253,7 @@ pub(crate) fn take_everything<P: Platform>(yard: &Yard<P>, mut taken: impl FnMut
     }
 }
 
-/// Frees single frames, and empties all per-CPU lists.
+/// Frees single frames and drains all per-CPU lists.
 pub(crate) fn give_back<P: Platform>(yard: &Yard<P>, frames: &[Pfn]) {
     for pfn in frames {
         yard.free(*pfn, Order::ZERO).unwrap();
@@ -261,7 +261,7 @@ pub(crate) fn give_back<P: Platform>(yard: &Yard<P>, frames: &[Pfn]) {
     yard.drain_all();
 }
 
-/// The map's pages as they are at rest: with the links of free blocks left out, for lists have no order of their own.
+/// The pages of the map, without the links of free blocks, because the order of free lists may differ.
 pub(crate) fn pages_at_rest(fixture: &Fixture, range: PfnRange) -> Vec<(Pfn, [u64; 8])> {
     const BUDDY_FREE: u64 = 2;
     let page = |pfn: Pfn| {
@@ -279,7 +279,7 @@ pub(crate) fn plain() -> Machine {
     Machine { memory: vec![(frames(0x800, 0x1000), NodeId(0))], reserved: Vec::new(), ..machine("holes") }
 }
 
-/// Frames on free lists, those not counted that are still to be initialised.
+/// The number of free frames, without deferred frames.
 pub(crate) fn listed(yard: &Fixture) -> u64 {
     let deferred = if yard.init().mode() == InitMode::Lazy { yard.init().deferred_pages().0 } else { 0 };
     yard.stats().zones().map(|zone| zone.free.0).sum::<u64>() - deferred

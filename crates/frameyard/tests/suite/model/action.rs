@@ -109,11 +109,11 @@ pub(crate) enum Action {
         pick: u16,
         offset: u16,
     },
-    /// Brings up one more section of a node; it may not exist.
+    /// Initialises one more section of a node. The node may not exist.
     InitialiseNext {
         node: u8,
     },
-    /// Brings up all that is left of the memory map.
+    /// Initialises the rest of the memory map.
     FinishInit,
     /// Changes how frames move between lists and zones.
     SetPolicy {

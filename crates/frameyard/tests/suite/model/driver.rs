@@ -286,7 +286,7 @@ impl Driver<'_> {
         for pfn in &frames[..got] {
             self.receive(*pfn, Order::ZERO, gfp, node);
         }
-        assert!(frames[got..].iter().all(|pfn| *pfn == Pfn(u64::MAX)), "what was not allocated is not written");
+        assert!(frames[got..].iter().all(|pfn| *pfn == Pfn(u64::MAX)), "the call wrote behind the allocated frames");
         if got < count && self.yard().stats().poison_hits() == hits {
             self.check_out_of_memory(Order::ZERO, gfp, node);
         }

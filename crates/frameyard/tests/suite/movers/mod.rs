@@ -98,8 +98,8 @@ impl<'y> Movers<'y> {
         self.check(&mut state, pfn, held);
         state.by_name.remove(&name);
         state.by_frame.remove(&pfn);
-        assert!(self.counted(pfn).freeze(ONE), "it has no other user");
-        self.yard.counted().free(pfn, held.order).expect("it was counted");
+        assert!(self.counted(pfn).freeze(ONE), "the block has another user");
+        self.yard.counted().free(pfn, held.order).expect("the block is counted");
         true
     }
 
@@ -114,7 +114,7 @@ impl<'y> Movers<'y> {
     }
 
     pub(crate) fn unpin(&self, name: u64) {
-        self.counted(self.place_of(name)).put().expect("it was pinned");
+        self.counted(self.place_of(name)).put().expect("the block is pinned");
     }
 
     /// Frees everything that is left.

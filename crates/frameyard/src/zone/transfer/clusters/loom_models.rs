@@ -1,10 +1,15 @@
-//! Clusters in transit (`zone::transfer::clusters`): pages that look free and are not, while another CPU merges, moves a
-//! pageblock's pages to other lists, or quiesces the zone.
+//! Clusters in transit (`zone::transfer::clusters`): their pages look free but are on no list, while another CPU merges, moves
+//! a pageblock's pages to other lists, or quiesces the zone.
 //!
-//! A batch is two pages, and so is a cluster. It has one page of each of two pageblocks, so a CPU that holds their buddies meets
-//! pages that look free. The models break the protection of its pages in four ways: its record is not held, the record's next use
-//! does not wait for the pages to be cleared, a planned detachment is carried out whatever the list looks like by then, or the
-//! zone lock does not exclude.
+//! A batch has two pages, and so has a cluster: one page of each of two pageblocks. A CPU that frees a buddy of one of them
+//! therefore meets a page that looks free.
+//!
+//! The models break the protection of the pages in four ways:
+//!
+//! - the record of a detached cluster is not marked as held
+//! - a record is used again before the pages of its last cluster are cleared
+//! - a planned detachment runs without a second check of the list
+//! - the zone lock does not exclude
 
 use crate::loom_models::machine::{Flaw, Locks, Machine, Runner, ZONE};
 use crate::loom_models::{DAMAGES, assert_fails_within, explore_within, policies};
@@ -15,39 +20,39 @@ use crate::watermarks::PcpSizing;
 use crate::zone::transfer::Quiescence;
 use crate::zone::transfer::clusters::record::Record;
 
-/// How many involuntary switches an execution has. What is broken here is found with one.
+/// The bound of involuntary switches. One switch finds every broken variant.
 const SWITCHES: usize = 2;
-/// The same, where executions are long or what is broken makes many of them.
+/// The same, for long executions and for broken variants with many executions.
 const FEW_SWITCHES: usize = 1;
 
-/// The failure of a page that looks free and is on no list although nothing is in progress.
+/// The failure message for a page that looks free and is on no list although the zone is quiesced.
 const ONLY_LOOKS_FREE: &str = "looks free and is on no list";
 
-/// What damage to lists comes to.
+/// The failure messages for damaged lists.
 const ALL_DAMAGES: [&str; 10] = [
     DAMAGES[0],
     DAMAGES[1],
     DAMAGES[2],
     DAMAGES[3],
     "frames were lost",
-    "what was freed has merged",
+    "freed frames have merged",
     "a free frame",
     "no cluster is left",
-    // Checks of the code itself.
+    // Assertions of the production code.
     " is buddy-free ",
     " is per-cpu ",
 ];
 
-/// A machine of one block of four frames, all of which are taken. In ascending order.
+/// A machine of one block of four frames, all of which are allocated. Returns them in ascending order.
 fn boot(policy: ZonePolicy, locks: Locks) -> (Runner, [Pfn; 4]) {
     let main = Machine::boot(1, PcpSizing::Fixed(8), locks);
-    main.yard.set_policy(policy).expect("nobody else changes it");
+    main.yard.set_policy(policy).expect("no other thread changes it");
     let mut pages = [(); 4].map(|()| main.take(Order::ZERO).expect("a free frame"));
     pages.sort();
     (main, pages)
 }
 
-/// The same, and the first page of each pageblock is free, both in one cluster; the other two.
+/// As [`boot`], then frees the first page of each pageblock into one cluster. Returns the other two pages.
 fn with_cluster(locks: Locks) -> (Runner, [Pfn; 2]) {
     let (main, pages) = boot(ZonePolicy::Cluster, locks);
     main.set_limits(PageCount(0), PageCount(2));
@@ -59,13 +64,13 @@ fn with_cluster(locks: Locks) -> (Runner, [Pfn; 2]) {
     (main, [pages[1], pages[3]])
 }
 
-/// Demands that everything can be had, merged.
+/// Asserts that all pages can be allocated, as merged blocks.
 fn finish(main: &Runner) {
-    main.yard.set_policy(ZonePolicy::Vanilla).expect("nobody else changes it");
+    main.yard.set_policy(ZonePolicy::Vanilla).expect("no other thread changes it");
     main.finish();
 }
 
-/// Frees pages to this CPU's list, and empties that: they are merged.
+/// Frees pages to this CPU's list and drains the list, which merges them.
 fn give_and_merge<const COUNT: usize>(runner: &Runner, pages: [Pfn; COUNT]) {
     for pfn in pages {
         runner.give(pfn, Order::ZERO);
@@ -73,7 +78,7 @@ fn give_and_merge<const COUNT: usize>(runner: &Runner, pages: [Pfn; COUNT]) {
     runner.yard.zone(ZONE).drain_cpu(CpuId(1));
 }
 
-/// All pages are free, in two clusters of a page of each pageblock.
+/// A machine whose pages are all free, in two clusters of one page of each pageblock.
 fn with_two_clusters() -> Runner {
     let (main, pages) = boot(ZonePolicy::ClusterBulk, Locks::SOUND);
     main.set_limits(PageCount(0), PageCount(2));
@@ -86,8 +91,8 @@ fn with_two_clusters() -> Runner {
     main
 }
 
-/// CPU 0 detaches both clusters in one hold, if they stand as planned, while CPU 1 moves the pages of a pageblock to other
-/// lists, and back.
+/// CPU 0 detaches both clusters under one hold of the lock, if they are still as planned, while CPU 1 moves the pages of a
+/// pageblock to other lists and back.
 fn detach_both_and_move_pageblock() {
     let main = with_two_clusters();
     let refiller = main.start(0, |runner| runner.take_and_give(Order::ZERO));
@@ -113,7 +118,7 @@ fn detach_and_merge(locks: Locks) {
     finish(&main);
 }
 
-/// As before, with the buddies of both: what is freed first gets a record, too.
+/// As [`detach_and_merge`], with the buddies of both pages. The first freed page also gets a record.
 fn detach_and_reuse() {
     let (main, buddies) = with_cluster(Locks::SOUND);
     let refiller = main.start(0, |runner| runner.take_and_give(Order::ZERO));
@@ -123,13 +128,13 @@ fn detach_and_reuse() {
     finish(&main);
 }
 
-/// CPU 0 detaches the cluster while CPU 1 moves the pages of a pageblock to other lists, and back.
+/// CPU 0 detaches the cluster while CPU 1 moves the pages of a pageblock to other lists and back.
 fn detach_and_move_pageblock(locks: Locks) {
     let (main, others) = with_cluster(locks);
     let refiller = main.start(0, |runner| runner.take_and_give(Order::ZERO));
     let mover = main.start(1, |runner| {
         let view = runner.yard.zone_view(ZONE);
-        assert!(view.lock().isolate_pageblock(Pfn(0)), "nobody else isolates it");
+        assert!(view.lock().isolate_pageblock(Pfn(0)), "no other thread isolates it");
         view.lock().unisolate_pageblock(Pfn(0));
     });
     refiller.join().unwrap();
@@ -174,7 +179,7 @@ fn splice_and_merge(locks: Locks) {
     drainer.join().unwrap();
     merger.join().unwrap();
     let whole = main.yard.zone(ZONE).mechanism_counts().get("cluster_drains_movable");
-    assert_eq!(whole, 1, "the drain enters as one cluster");
+    assert_eq!(whole, 1, "the drain splices one cluster");
     finish(&main);
 }
 
@@ -194,7 +199,7 @@ fn splice_and_isolate(locks: Locks) {
     finish(&main);
 }
 
-/// CPU 0 detaches the cluster while CPU 1 changes the policy, which merges all and ends all clusters.
+/// CPU 0 detaches the cluster while CPU 1 changes the policy, which merges all pages and dissolves all clusters.
 fn detach_and_change_policy(locks: Locks) {
     let (main, others) = with_cluster(locks);
     let refiller = main.start(0, |runner| runner.take_and_give(Order::ZERO));
@@ -207,42 +212,42 @@ fn detach_and_change_policy(locks: Locks) {
 }
 
 #[test]
-fn no_page_of_a_detachment_is_merged_with() {
+fn merge_skips_pages_of_a_detachment() {
     explore_within(SWITCHES, || detach_and_merge(Locks::SOUND));
 }
 
 #[test]
-fn a_record_is_used_again_when_its_pages_are_cleared() {
+fn record_reuse_waits_for_cleared_pages() {
     explore_within(FEW_SWITCHES, detach_and_reuse);
 }
 
 #[test]
-fn no_page_of_a_detachment_is_moved_with_its_pageblock() {
+fn moving_a_pageblock_skips_pages_of_a_detachment() {
     explore_within(SWITCHES, || detach_and_move_pageblock(Locks::SOUND));
 }
 
 #[test]
-fn free_pages_are_on_free_lists_while_the_zone_is_quiesced() {
+fn quiesced_zone_has_all_free_pages_on_lists() {
     explore_within(SWITCHES, || detach_and_quiesce(Locks::SOUND));
 }
 
 #[test]
-fn no_page_that_enters_is_merged_with_before_it_is_there() {
+fn merge_skips_pages_of_a_splice() {
     explore_within(SWITCHES, || splice_and_merge(Locks::SOUND));
 }
 
 #[test]
-fn a_cluster_enters_no_isolated_pageblock() {
+fn splice_skips_isolated_pageblocks() {
     explore_within(SWITCHES, || splice_and_isolate(Locks::SOUND));
 }
 
 #[test]
-fn a_cut_in_progress_survives_a_change_of_the_policy() {
+fn detachment_races_policy_change() {
     explore_within(SWITCHES, || detach_and_change_policy(Locks::SOUND));
 }
 
 #[test]
-fn two_clusters_cut_at_once_stand_as_planned() {
+fn one_refill_detaches_two_clusters() {
     explore_within(FEW_SWITCHES, || {
         let main = with_two_clusters();
         let refills = || main.yard.zone(ZONE).statistics().refills;
@@ -256,7 +261,7 @@ fn two_clusters_cut_at_once_stand_as_planned() {
 }
 
 #[test]
-fn a_plan_executed_unchecked_is_detected() {
+fn unchecked_plan_fails() {
     weakened(Weakness::PlansNotRechecked, || {
         assert_fails_within(FEW_SWITCHES, || detach_and_merge(Locks::SOUND), &ALL_DAMAGES);
         assert_fails_within(FEW_SWITCHES, detach_both_and_move_pageblock, &ALL_DAMAGES);
@@ -265,7 +270,7 @@ fn a_plan_executed_unchecked_is_detected() {
 }
 
 #[test]
-fn a_cut_whose_record_is_not_held_is_found() {
+fn detachment_without_held_record_fails() {
     weakened(Weakness::LostStoresOf(Record::HELD.bits()), || {
         assert_fails_within(SWITCHES, || detach_and_merge(Locks::SOUND), &ALL_DAMAGES);
         assert_fails_within(SWITCHES, || detach_and_move_pageblock(Locks::SOUND), &ALL_DAMAGES);
@@ -273,34 +278,34 @@ fn a_cut_whose_record_is_not_held_is_found() {
 }
 
 #[test]
-fn a_record_used_again_before_its_pages_are_cleared_is_found() {
+fn record_reused_before_its_pages_are_cleared_fails() {
     weakened(Weakness::RelaxedIntersections, || {
         assert_fails_within(FEW_SWITCHES, detach_and_reuse, &ALL_DAMAGES);
     });
 }
 
 #[test]
-fn a_quiescence_that_does_not_wait_for_detaches_is_detected() {
+fn quiescence_without_a_wait_for_detachments_fails() {
     weakened(Weakness::RelaxedLoadsOf(size_of::<u32>()), || {
         assert_fails_within(FEW_SWITCHES, || detach_and_quiesce(Locks::SOUND), &[ONLY_LOOKS_FREE]);
     });
 }
 
 #[test]
-fn a_zone_lock_that_does_not_exclude_is_found_by_clusters() {
+fn clusters_under_a_zone_lock_without_exclusion_fail() {
     let locks = Locks { zone: Some(Flaw::NeverRefused), ..Locks::SOUND };
     assert_fails_within(FEW_SWITCHES, move || detach_and_merge(locks), &ALL_DAMAGES);
     assert_fails_within(FEW_SWITCHES, move || splice_and_isolate(locks), &ALL_DAMAGES);
 }
 
 #[test]
-fn a_list_of_a_cpu_that_is_not_locked_is_found_while_the_policy_changes() {
+fn policy_change_without_list_locks_fails() {
     let locks = Locks { per_cpu: Some(Flaw::NeverRefused), ..Locks::SOUND };
     assert_fails_within(SWITCHES, move || detach_and_change_policy(locks), &ALL_DAMAGES);
 }
 
 #[test]
-fn frames_in_clusters_are_had_under_the_next_policy() {
+fn frames_in_clusters_can_be_allocated_under_the_next_policy() {
     use ZonePolicy::{ClusterBulk, Depot, Vanilla};
     for (from, to) in [(ClusterBulk, Depot), (Vanilla, ClusterBulk)] {
         explore_within(policies::SWITCHES, move || policies::use_and_change(from, to, Locks::SOUND));
@@ -316,7 +321,7 @@ fn a_refill_of_clusters_ends_before_the_next_policy_begins() {
 }
 
 #[test]
-fn a_policy_change_to_or_from_clusters_that_does_not_hold_the_locks_of_lists_is_found() {
+fn policy_change_to_or_from_clusters_without_list_locks_fails() {
     use ZonePolicy::{ClusterBulk, Depot, OwnedBlocks};
     let locks = Locks { per_cpu: Some(Flaw::NeverRefused), ..Locks::SOUND };
     for (from, to) in [(ClusterBulk, Depot), (OwnedBlocks, ClusterBulk)] {

@@ -1,7 +1,7 @@
-//! Pageblocks that CPUs own (`zone::transfer::cpu_owned`): a frame goes to its owner while the pageblock is given up, goes back
-//! to the zone, or is claimed; and the policy ends during a claim.
+//! CPU-owned pageblocks (`zone::transfer::cpu_owned`): a CPU frees a frame to the owner of its pageblock while the owner gives
+//! the pageblock up, returns it to the zone, or claims another. Also, the policy ends during a claim.
 //!
-//! A pageblock has two frames here, and no CPU keeps a whole one.
+//! A pageblock has two frames here. No CPU keeps a pageblock whose frames are all free.
 
 use crate::loom_models::machine::{Flaw, LARGEST, Locks, Machine, Runner, ZONE};
 use crate::loom_models::{DAMAGES, assert_fails_within, explore_within};
@@ -10,31 +10,31 @@ use crate::sync::{Weakness, weakened};
 use crate::units::{Order, Pfn, PfnRange};
 use crate::watermarks::PcpSizing;
 
-/// How many involuntary switches an execution has. What is broken here is found with one.
+/// The bound of involuntary switches. One switch finds every broken variant.
 const SWITCHES: usize = 2;
-/// The same, where both threads go a long way.
+/// The same, for models in which both threads run long.
 const FEW_SWITCHES: usize = 1;
 
 const PAGEBLOCK: Order = Order(1);
-/// The failure of a pageblock that is owned although no CPU may own one.
+/// The failure message for a pageblock that a CPU owns under another policy.
 const STILL_OWNED: &str = "is owned under another policy";
 
-/// The failures of a broken zone lock: a block that is taken off a free list is on none.
+/// The failure messages for a broken zone lock: the block to take off a free list is on none.
 const ZONE_DAMAGES: [&str; 6] = {
     let [a, b, c, d] = DAMAGES;
     [a, b, c, d, "is in-transit order", "is per-cpu order"]
 };
 
-/// A machine whose lists hold nothing, and a frame of a pageblock that CPU 0 owns.
+/// A machine whose lists have no capacity, and an allocated frame of a pageblock that CPU 0 owns.
 fn owning(sections: u64, locks: Locks) -> (Runner, Pfn) {
     let main = Machine::boot(sections, PcpSizing::Fixed(0), locks);
-    main.yard.set_policy(ZonePolicy::OwnedBlocks).expect("nobody else changes it");
+    main.yard.set_policy(ZonePolicy::OwnedBlocks).expect("no other thread changes it");
     let pfn = main.take(Order::ZERO).unwrap();
     let owned = main.yard.zone(ZONE).mechanism_counts();
     assert_eq!(
         (owned.get("owned_pageblocks"), owned.get("owned_free_pages")),
         (1, 1),
-        "the other frame of the pageblock is CPU 0's"
+        "CPU 0 owns the pageblock with one free frame"
     );
     (main, pfn)
 }
@@ -47,7 +47,7 @@ fn zone(flaw: Flaw) -> Locks {
     Locks { zone: Some(flaw), ..Locks::SOUND }
 }
 
-/// CPU 1 frees a frame to its owner, whose pageblocks are given up meanwhile.
+/// CPU 1 frees a frame to its owner, CPU 0, while CPU 0 gives up its pageblocks.
 fn free_and_collect(locks: Locks) {
     let (main, pfn) = owning(1, locks);
     let other = main.start(1, move |runner| runner.give(pfn, Order::ZERO));
@@ -59,25 +59,25 @@ fn free_and_collect(locks: Locks) {
 #[test]
 fn a_frame_freed_to_a_departing_owner_reaches_the_zone() {
     let explored = explore_within(SWITCHES, || free_and_collect(Locks::SOUND));
-    assert!(explored.contentions > 0, "nobody found a lock held");
+    assert!(explored.contentions > 0, "no thread found a lock held");
 }
 
 #[test]
-fn giving_up_needs_the_owners_lock() {
+fn giving_up_without_the_owners_lock_fails() {
     for flaw in [Flaw::NeverRefused, Flaw::TakenRelaxed, Flaw::GivenBackRelaxed] {
         assert_fails_within(SWITCHES, move || free_and_collect(owned(flaw)), &DAMAGES);
     }
 }
 
 #[test]
-fn ownership_must_be_rechecked_under_the_owners_lock() {
+fn ownership_not_rechecked_under_the_owners_lock_fails() {
     weakened(Weakness::OwnerNotRechecked, || {
         assert_fails_within(SWITCHES, || free_and_collect(Locks::SOUND), &DAMAGES);
     });
 }
 
-/// CPU 1 frees the frame that makes the pageblock whole, so that it goes back to the zone; its owner takes from it, or claims
-/// it or another, meanwhile.
+/// CPU 1 frees the last allocated frame of the pageblock, so the pageblock returns to the zone. Its owner allocates from it
+/// or claims a pageblock at the same time.
 fn return_and_claim(locks: Locks) {
     let (main, pfn) = owning(1, locks);
     let other = main.start(1, move |runner| runner.give(pfn, Order::ZERO));
@@ -87,22 +87,22 @@ fn return_and_claim(locks: Locks) {
 }
 
 #[test]
-fn a_pageblock_goes_back_whole_while_its_owner_takes_and_claims() {
+fn pageblock_returns_while_its_owner_allocates() {
     let explored = explore_within(SWITCHES, || return_and_claim(Locks::SOUND));
-    assert!(explored.contentions > 0, "nobody found a lock held");
+    assert!(explored.contentions > 0, "no thread found a lock held");
 }
 
 #[test]
-fn taking_from_owned_memory_needs_the_owners_lock() {
+fn allocation_without_the_owners_lock_fails() {
     for flaw in [Flaw::NeverRefused, Flaw::TakenRelaxed, Flaw::GivenBackRelaxed] {
         assert_fails_within(SWITCHES, move || return_and_claim(owned(flaw)), &DAMAGES);
     }
 }
 
-/// Both CPUs claim pageblocks, and give them back.
+/// Both CPUs claim pageblocks and return them.
 fn claim_twice(locks: Locks) {
     let main = Machine::boot(1, PcpSizing::Fixed(0), locks);
-    main.yard.set_policy(ZonePolicy::OwnedBlocks).expect("nobody else changes it");
+    main.yard.set_policy(ZonePolicy::OwnedBlocks).expect("no other thread changes it");
     let other = main.start(1, |runner| runner.take_and_give(Order::ZERO));
     main.take_and_give(Order::ZERO);
     other.join().unwrap();
@@ -115,18 +115,18 @@ fn no_pageblock_is_claimed_twice() {
 }
 
 #[test]
-fn claiming_needs_the_zone_lock() {
+fn claim_without_the_zone_lock_fails() {
     for flaw in [Flaw::NeverRefused, Flaw::TakenRelaxed, Flaw::GivenBackRelaxed] {
         assert_fails_within(SWITCHES, move || claim_twice(zone(flaw)), &ZONE_DAMAGES);
     }
 }
 
-/// CPU 1 claims and gives back while the policy changes.
+/// CPU 1 claims a pageblock and returns it while the policy changes.
 fn end_policy(locks: Locks) {
     let main = Machine::boot(1, PcpSizing::Fixed(0), locks);
-    main.yard.set_policy(ZonePolicy::OwnedBlocks).expect("nobody else changes it");
+    main.yard.set_policy(ZonePolicy::OwnedBlocks).expect("no other thread changes it");
     let other = main.start(1, |runner| runner.take_and_give(Order::ZERO));
-    main.yard.set_policy(ZonePolicy::Vanilla).expect("nobody else changes it");
+    main.yard.set_policy(ZonePolicy::Vanilla).expect("no other thread changes it");
     let left = main.yard.zone(ZONE).mechanism_counts().get("owned_pageblocks");
     assert_eq!(left, 0, "a pageblock {STILL_OWNED}");
     other.join().unwrap();
@@ -135,12 +135,12 @@ fn end_policy(locks: Locks) {
 }
 
 #[test]
-fn nothing_is_owned_once_the_policy_has_changed() {
+fn no_pageblock_is_owned_after_the_policy_change() {
     explore_within(SWITCHES, || end_policy(Locks::SOUND));
 }
 
 #[test]
-fn changing_the_policy_needs_the_locks_of_all_lists() {
+fn policy_change_without_list_locks_fails() {
     for flaw in [Flaw::NeverRefused, Flaw::TakenRelaxed] {
         let locks = Locks { per_cpu: Some(flaw), ..Locks::SOUND };
         let [a, b, c, d] = DAMAGES;
@@ -148,10 +148,10 @@ fn changing_the_policy_needs_the_locks_of_all_lists() {
     }
 }
 
-/// CPU 0 takes a whole pageblock by number that CPU 1 claims, takes from and gives back meanwhile.
+/// CPU 0 allocates a pageblock by number while CPU 1 claims it, allocates from it and returns it.
 fn isolate_and_claim(locks: Locks) {
     let main = Machine::boot(1, PcpSizing::Fixed(0), locks);
-    main.yard.set_policy(ZonePolicy::OwnedBlocks).expect("nobody else changes it");
+    main.yard.set_policy(ZonePolicy::OwnedBlocks).expect("no other thread changes it");
     let user = main.start(1, |runner| runner.take_and_give(Order::ZERO));
     let range = PfnRange::new(Pfn(0), PAGEBLOCK.pages());
     if main.take_contiguous(range).is_ok() {
@@ -167,11 +167,12 @@ fn an_isolated_pageblock_has_no_owner() {
 }
 
 #[test]
-fn isolating_an_owned_pageblock_needs_the_zone_lock() {
+fn isolation_without_the_zone_lock_fails() {
     assert_fails_within(FEW_SWITCHES, || isolate_and_claim(zone(Flaw::NeverRefused)), &ZONE_DAMAGES);
 }
 
-/// CPU 0 takes a block larger than a pageblock, which needs what CPU 1 owns and gives back.
+/// CPU 0 allocates a block larger than a pageblock while CPU 1 frees the frame that completes it. The block includes a
+/// pageblock that CPU 0 owns.
 fn allocate_what_is_owned() {
     let (main, pfn) = owning(1, Locks::SOUND);
     let other = main.start(1, move |runner| runner.give(pfn, Order::ZERO));

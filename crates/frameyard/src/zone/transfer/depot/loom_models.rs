@@ -1,5 +1,5 @@
-//! The depot (`zone::transfer::depot`) in a yard: batches go from one CPU's list to another's while another CPU
-//! drains, isolates, or changes the policy.
+//! The depot (`zone::transfer::depot`) in a yard: batches move from one CPU's list to another's while another CPU drains,
+//! isolates, or changes the policy.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,27 +11,27 @@ use crate::units::{CpuId, Order, PageCount, Pfn, PfnRange};
 use crate::watermarks::PcpSizing;
 use crate::zone::transfer::{self, Quiescence};
 
-/// How many involuntary switches an execution has. What is broken here is found with one.
+/// The bound of involuntary switches. One switch finds every broken variant.
 const SWITCHES: usize = 2;
-/// The same, where a thread looks at every page of the zone.
+/// The same, for models in which a thread reads every page of the zone.
 const FEW_SWITCHES: usize = 1;
 
-/// The failure of batches that a collector has not returned although no wait gave up.
+/// The failure message for a collection that succeeds while another collector still holds a batch.
 const NOT_THERE: &str = "a batch is held by another collector";
-/// The failure of frames that are between the depot and a list although everything was emptied.
+/// The failure message for frames that are in transit after everything was drained.
 const IN_TRANSIT: &str = "frames are in transit";
 
 /// A yard whose depot has a batch, and whose CPU 0 has full lists: the next frame that it frees pushes another.
 fn stocked(locks: Locks) -> Runner {
     let main = Machine::boot(2, PcpSizing::Fixed(4), locks);
-    main.yard.set_policy(ZonePolicy::Depot).expect("nobody else is there");
+    main.yard.set_policy(ZonePolicy::Depot).expect("no other thread runs");
     main.fill_list(6);
-    assert_eq!(main.yard.zone(ZONE).mechanism_counts().get("depot_batches"), 1, "the model does what it is for");
+    assert_eq!(main.yard.zone(ZONE).mechanism_counts().get("depot_batches"), 1, "the depot has one batch");
     main
 }
 
-/// CPU 0 frees all that it has, more than its lists hold, while CPU 1, which has nothing, takes two frames and gives them
-/// back: from the depot, or from the zone.
+/// CPU 0 frees more frames than its lists hold, while CPU 1, whose lists are empty, allocates two frames from the depot or
+/// the zone and frees them.
 fn batches_pass(locks: Locks) {
     let main = stocked(locks);
     let held = [(); 6].map(|()| main.take(Order::ZERO).unwrap());
@@ -53,7 +53,7 @@ fn drain_meanwhile(locks: Locks) {
     main.finish();
 }
 
-/// CPU 0 frees so that a batch is pushed while CPU 1 needs the largest block.
+/// CPU 0 pushes a batch while CPU 1 needs the largest block.
 fn a_large_block_is_needed(locks: Locks) {
     let main = stocked(locks);
     let other = main.start(1, |runner| {
@@ -66,13 +66,13 @@ fn a_large_block_is_needed(locks: Locks) {
     main.finish();
 }
 
-/// CPU 0 frees so that a batch is pushed while CPU 1 takes a pageblock.
+/// CPU 0 pushes a batch while CPU 1 allocates a pageblock by number.
 fn isolate_meanwhile(locks: Locks) {
     let main = stocked(locks);
     let pfn = main.take(Order::ZERO).unwrap();
     let other = main.start(1, move |runner| {
         let range = PfnRange::new(Pfn(pfn.0 ^ 2).align_down(Order(1)), PageCount(2));
-        runner.take_contiguous(range).expect("nobody uses a frame of it");
+        runner.take_contiguous(range).expect("no frame of the range is in use");
         runner.give(range.start, Order(1));
     });
     main.give(pfn, Order::ZERO);
@@ -80,14 +80,22 @@ fn isolate_meanwhile(locks: Locks) {
     main.finish();
 }
 
-/// CPU 1 takes and gives while CPU 0 changes the policy.
+/// CPU 1 allocates and frees while CPU 0 changes the policy.
 fn switch_meanwhile(locks: Locks) {
     let main = stocked(locks);
     let other = main.start(1, |runner| runner.take_and_give(Order::ZERO));
-    main.yard.set_policy(ZonePolicy::Vanilla).expect("nobody stands still");
-    assert_eq!(main.yard.zone(ZONE).mechanism_counts().get("depot_batches"), 0, "nothing is kept under another policy");
+    main.yard.set_policy(ZonePolicy::Vanilla).expect("no thread is stopped");
+    assert_eq!(
+        main.yard.zone(ZONE).mechanism_counts().get("depot_batches"),
+        0,
+        "the depot is empty under another policy"
+    );
     other.join().unwrap();
-    assert_eq!(main.yard.zone(ZONE).mechanism_counts().get("depot_batches"), 0, "nothing is kept under another policy");
+    assert_eq!(
+        main.yard.zone(ZONE).mechanism_counts().get("depot_batches"),
+        0,
+        "the depot is empty under another policy"
+    );
     main.finish();
 }
 
@@ -112,14 +120,14 @@ fn collect_twice() {
     main.finish();
 }
 
-/// CPU 1, whose lists are empty, pops a batch and takes a frame, while CPU 0 quiesces and isolates all of the zone and
-/// empties the lists: no frame is on its way then but the one that is about to be allocated.
+/// CPU 1, whose lists are empty, pops a batch and allocates a frame. CPU 0 quiesces the zone, isolates all of it and drains
+/// the lists. After that at most the frame of CPU 1's allocation is in transit.
 fn isolate_all_meanwhile() {
     let main = Machine::boot(1, PcpSizing::Fixed(4), Locks::SOUND);
-    main.yard.set_policy(ZonePolicy::Depot).expect("nobody else is there");
+    main.yard.set_policy(ZonePolicy::Depot).expect("no other thread runs");
     main.take_and_give(Order::ZERO);
     main.yard.zone(ZONE).drain_cpu(CpuId(0));
-    assert_eq!(main.yard.zone(ZONE).mechanism_counts().get("depot_batches"), 1, "the model does what it is for");
+    assert_eq!(main.yard.zone(ZONE).mechanism_counts().get("depot_batches"), 1, "the depot has one batch");
     let taken = Arc::new(Mutex::new(None));
     let taker = {
         let taken = Arc::clone(&taken);
@@ -134,20 +142,20 @@ fn isolate_all_meanwhile() {
     main.finish();
 }
 
-/// Quiesces and isolates all of the zone, empties everything, and counts the frames that are on their way.
+/// Quiesces the zone, isolates all of it, drains everything, and asserts that at most one frame is in transit.
 fn isolate_all(runner: &Runner) {
     let view = runner.yard.zone_view(ZONE);
     let quiesced = Quiescence::begin(view).expect("no detachment is in progress");
     let pageblocks = [0, 2].map(Pfn);
     pageblocks.into_iter().for_each(|pfn| assert!(view.lock().isolate_pageblock(pfn)));
     runner.yard.zone(ZONE).drain();
-    let on_their_way = {
+    let in_transit = {
         let _locked = view.lock();
         (0..4).filter(|pfn| view.page(Pfn(*pfn)).tag().has_left_zone()).count()
     };
     pageblocks.into_iter().for_each(|pfn| view.lock().unisolate_pageblock(pfn));
     drop(quiesced);
-    assert!(on_their_way <= 1, "{IN_TRANSIT}: {on_their_way}");
+    assert!(in_transit <= 1, "{IN_TRANSIT}: {in_transit}");
 }
 
 #[test]
@@ -162,57 +170,57 @@ fn draining_loses_no_batch() {
 }
 
 #[test]
-fn a_large_request_collects_while_other_cpus_push() {
+fn large_request_collects_while_another_cpu_pushes() {
     explore_within(FEW_SWITCHES, || a_large_block_is_needed(Locks::SOUND));
 }
 
 #[test]
-fn an_isolator_finds_the_frames_of_the_depot() {
+fn isolation_finds_the_frames_of_the_depot() {
     explore_within(FEW_SWITCHES, || isolate_meanwhile(Locks::SOUND));
 }
 
 #[test]
 fn isolation_finds_no_batch_in_transit() {
-    // With one switch it holds, too, but takes a minute.
+    // The model also holds with one switch, but that takes a minute.
     explore_within(0, isolate_all_meanwhile);
 }
 
 #[test]
-fn a_wait_that_skips_empty_lists_misses_a_batch_in_transit() {
+fn quiescence_that_skips_empty_lists_fails() {
     weakened(Weakness::EmptyListsNotLocked, || {
         assert_fails_within(FEW_SWITCHES, isolate_all_meanwhile, &[IN_TRANSIT]);
     });
 }
 
 #[test]
-fn an_unregistered_collector_is_not_waited_for() {
+fn unregistered_collector_fails() {
     weakened(Weakness::CollectorsNotRegistered, || {
         assert_fails_within(SWITCHES, collect_twice, &[NOT_THERE]);
     });
 }
 
 #[test]
-fn without_ordering_an_empty_stack_hides_its_collector() {
-    // The exchange that emptied the stack publishes the collector's registration, and the load of its top word acquires it.
+fn emptying_a_stack_without_ordering_fails() {
+    // The exchange that empties the stack releases the collector's registration. The load of the top word acquires it.
     for weakness in [Weakness::RelaxedExchanges, Weakness::RelaxedLoadsOf(size_of::<u64>())] {
         weakened(weakness, || assert_fails_within(SWITCHES, collect_twice, &[NOT_THERE]));
     }
 }
 
 #[test]
-fn a_policy_ends_when_every_list_was_locked() {
+fn policy_change_waits_for_every_list() {
     explore_within(SWITCHES, || switch_meanwhile(Locks::SOUND));
 }
 
 #[test]
-fn exchanges_that_order_nothing_are_found() {
+fn exchanges_without_ordering_fail() {
     let broken = || assert_fails_within(SWITCHES, || batches_pass(Locks::SOUND), &DAMAGES);
     weakened(Weakness::RelaxedExchanges, broken);
 }
 
 #[test]
-fn lists_that_are_not_locked_are_found() {
+fn policy_change_without_list_locks_fails() {
     let locks = Locks { per_cpu: Some(Flaw::NeverRefused), ..Locks::SOUND };
-    let kept = [DAMAGES[0], DAMAGES[1], DAMAGES[2], DAMAGES[3], "nothing is kept under another policy"];
+    let kept = [DAMAGES[0], DAMAGES[1], DAMAGES[2], DAMAGES[3], "the depot is empty under another policy"];
     assert_fails_within(SWITCHES, move || switch_meanwhile(locks), &kept);
 }

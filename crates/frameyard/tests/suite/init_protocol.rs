@@ -1,4 +1,4 @@
-//! Deferred initialisation: when pages become visible, how much one claim covers, and which CPU waits for which.
+//! The protocol of deferred initialisation: when pages become visible, how much one claim covers, and which CPU waits.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
@@ -14,10 +14,10 @@ use frameyard::{Gfp, NodeId, Order, PageCount, Pfn, PfnRange, Yard};
 fn pages_are_published_after_writing_and_tagging() {
     run_on(0);
     for mode in LATE {
-        // The last frame of each block is reserved, so that its tag is the last thing that is written.
+        // The last frame of each block is reserved, so its tag is the last word that the worker writes.
         let reserved: Vec<PfnRange> = (0x81f..0x1000).step_by(0x20).map(|pfn| frames(pfn, pfn + 1)).collect();
-        let yard = Machine { reserved: reserved.clone(), ..plain() }.bring_up(way(mode));
-        // Used while the yard is there alone.
+        let yard = Machine { reserved: reserved.clone(), ..plain() }.create_yard(way(mode));
+        // The view is used only while the yard exists.
         let view: &'static Yard<TestPlatform> = Box::leak(Box::new(yard.attach()));
         let tagged = Arc::new(AtomicU64::new(0));
         let count = tagged.clone();
@@ -26,13 +26,13 @@ fn pages_are_published_after_writing_and_tagging() {
             if (0xc00..0xe00).contains(&pfn.0) && pfn.0 % 0x20 == 0x1f {
                 let block = pfn.0 - 0x1f..=pfn.0;
                 let states = block.map(|pfn| view.stats().frame(Pfn(pfn)).unwrap().state);
-                assert!(states.into_iter().all(|state| state == FrameState::Uninitialised), "{pfn} can be seen");
+                assert!(states.into_iter().all(|state| state == FrameState::Uninitialised), "{pfn} is visible");
                 count.fetch_add(1, Ordering::Relaxed);
             }
         });
-        let brought = yard.init().range(frames(0xc00, 0xe00));
+        let freed = yard.init().range(frames(0xc00, 0xe00));
         yard.watch().calm();
-        assert_eq!((brought, tagged.load(Ordering::Relaxed)), (Ok(PageCount(0x1f0)), 0x10), "{mode}");
+        assert_eq!((freed, tagged.load(Ordering::Relaxed)), (Ok(PageCount(0x1f0)), 0x10), "{mode}");
     }
 }
 
@@ -43,7 +43,7 @@ fn pass_claims_one_section_at_a_time() {
         LATE.iter().flat_map(|mode| JobGranularity::ALL.iter().map(move |granularity| (*mode, *granularity)))
     {
         let jobs = InitJobs { granularity, threads: Some(1), ..InitJobs::default() };
-        let yard = plain().bring_up(MapInit { jobs, ..way(mode) });
+        let yard = plain().create_yard(MapInit { jobs, ..way(mode) });
         yard.init().finish().unwrap();
         let sections: Vec<PfnRange> = (0x800..0x1000).step_by(0x100).map(|at| frames(at, at + 0x100)).collect();
         assert_eq!(yard.watch().written(), sections, "{mode}, {granularity}");
@@ -54,7 +54,7 @@ fn pass_claims_one_section_at_a_time() {
 fn allocation_waits_for_initialisation_in_progress() {
     run_on(0);
     for (mode, gfp) in LATE.iter().flat_map(|mode| [Gfp::KERNEL, Gfp::HIGHUSER_MOVABLE].map(|gfp| (*mode, gfp))) {
-        let yard = plain().bring_up(way(mode));
+        let yard = plain().create_yard(way(mode));
         yard.init().next_section(NodeId(0)).unwrap();
         let mut taken = Vec::new();
         while yard.init().deferred_pages() > PageCount(0x100) || listed(&yard) > 0 {

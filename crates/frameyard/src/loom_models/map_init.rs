@@ -1,19 +1,20 @@
-//! Deferred initialisation while the yard is in use (`boot::bring_up`, `yard::init`): one thread initialises a block,
-//! no thread reads its pages before they are written, and it becomes free once.
+//! Deferred initialisation while the yard is in use (`boot::initialisation`, `yard::init`): one thread initialises a
+//! block, no thread reads its pages before they are written, and the block becomes free once.
 //!
-//! The map begins full of litter: every page looks like that of an allocated frame. So a frame that is read, freed or
-//! allocated before its page is written shows.
+//! The map begins with garbage: every page looks like that of an allocated frame. A thread that reads, frees or allocates
+//! a frame before its page is written therefore fails the model.
 //!
 //! # Bounds
 //!
-//! One to three sections of one maximum-order block of four frames, two threads (three where two of them are workers),
-//! and lists that hold no frames, so every frame passes the zone. A waiting thread gives up after three rounds, of
-//! which one is explored. Models of allocations that initialise memory have two involuntary switches (one with three
-//! sections or threads), the rest the usual bound; one switch finds every broken variant.
+//! A model has one to three sections of one maximum-order block of four frames. It has two threads, or three if two of
+//! them are workers. Lists hold no frames, so every frame passes the zone. A waiting thread gives up after three rounds,
+//! of which loom explores one.
 //!
-//! Pages are written through their atomics here, with relaxed stores. So a missing `Release` or `Acquire` between
-//! writer and reader shows as stale words. The fence that orders streaming stores is not modelled; the native stress
-//! tests run it.
+//! Models of allocations that initialise memory have two involuntary switches, or one with three sections or threads. The
+//! other models have the usual bound. One switch finds every broken variant.
+//!
+//! The models write pages through their atomics, with relaxed stores, so a missing `Release` or `Acquire` between writer
+//! and reader shows as stale words. They do not cover the fence that orders streaming stores; the native stress tests do.
 
 use std::sync::{Arc, Mutex};
 
@@ -28,7 +29,7 @@ use crate::sync::{Weakness, weakened};
 use crate::units::{NodeId, Order, PageCount, Pfn, PfnRange};
 use crate::watermarks::PcpSizing;
 
-/// The messages of a part that is initialised twice, or allocated too early.
+/// The failure messages for a part that is initialised twice or allocated too early.
 const DAMAGES: [&str; 10] = [
     NOT_INITIALISED,
     NOT_ONCE,
@@ -38,25 +39,25 @@ const DAMAGES: [&str; 10] = [
     "the block is ours",
     "the validator objects",
     "frames were lost",
-    // A block on a free list has no tag: it was written over.
+    // A block on a free list has no tag: a second initialisation has overwritten it.
     "is interior order 0",
-    // The same of a block whose tag was not handed over: it shows the litter.
+    // A block on a free list has the tag of the garbage: the reader does not see the initialisation.
     "is allocated order 0",
 ];
-/// The messages of two threads that initialise one block.
+/// The failure message for two threads that initialise one block.
 const NOT_ONCE: &str = "frames became free other than once";
-/// The messages of a page that is read before it is written.
-const EARLY: &str = "a page was looked at before it was written";
-/// The messages of a request that fails though it could be served.
-const REFUSED: &str = "a request was refused though there was memory";
-/// The messages of per-CPU lists and watermarks sized by a part of the memory.
-const UNFINISHED: &str = "the initialisation ended before all memory was there";
-/// How long a wait is at most, in rounds counted from 0.
+/// The failure message for a page that is read before it is written.
+const EARLY: &str = "a page was read before it was written";
+/// The failure message for a request that fails though there is memory for it.
+const REFUSED: &str = "a request failed though there was memory";
+/// The failure message for a pass that sizes per-CPU lists and watermarks by a part of the memory.
+const UNFINISHED: &str = "the pass ended before all memory was initialised";
+/// The last round of the longest possible wait, counted from 0.
 const LAST_ROUND: u32 = 2;
 
 const NODE: NodeId = NodeId(0);
 
-/// Demands that a broken model fails, with one involuntary switch at most.
+/// Asserts that a broken model fails with at most one involuntary switch.
 #[track_caller]
 fn fails(model: impl Fn() + Send + Sync + 'static, expected: &[&str]) {
     assert_fails_within(1, model, expected);
@@ -89,7 +90,8 @@ fn frames(start: u64, end: u64) -> PfnRange {
     PfnRange { start: Pfn(start), end: Pfn(end) }
 }
 
-/// Allocates a block and frees it. There is memory for it, so it may fail only after a wait for the other thread.
+/// Allocates a block and frees it. There is memory for it, so the allocation may fail only after a full wait for the other
+/// thread.
 fn take_and_give(runner: &Runner, order: Order) {
     match runner.take(order) {
         Some(pfn) => runner.give(pfn, order),
@@ -97,7 +99,7 @@ fn take_and_give(runner: &Runner, order: Order) {
     }
 }
 
-/// Two threads allocate of a yard of which nothing is up; there is a block for each.
+/// Two threads allocate from a yard without initialised memory. There is a block for each.
 fn grow_twice(order: Order, setup: Setup) {
     let main = Machine::boot_with(2, setup);
     let other = main.start(1, move |runner| take_and_give(runner, order));
@@ -118,7 +120,7 @@ fn non_atomic_claim_fails() {
 }
 
 #[test]
-fn claims_that_ignore_the_answer_are_detected() {
+fn claims_that_ignore_the_exchanged_bits_fail() {
     weakened(Weakness::UnionReportsAll, || fails(|| grow_twice(Order::ZERO, lazy()), &DAMAGES));
 }
 
@@ -135,10 +137,10 @@ fn writing_after_publication_fails() {
     fails(|| grow_twice(Order::ZERO, flawed(InitFlaw::WrittenLate)), &DAMAGES);
 }
 
-/// A thread allocates from a yard whose first section is in use, while a pass initialises the rest.
+/// A thread allocates from a yard whose first section is allocated, while a pass initialises the rest.
 fn grow_during_the_pass(sections: u64) {
     let main = Machine::boot_with(sections, setup(InitMode::Deferred));
-    let early = main.take(LARGEST).expect("the section that came up early");
+    let early = main.take(LARGEST).expect("the first section is initialised at creation");
     let other = main.start(1, |runner| take_and_give(runner, Order::ZERO));
     main.yard.init().finish().expect("memory for the map");
     let complete = main.yard.init().deferred_pages() == PageCount(0);
@@ -165,7 +167,7 @@ fn pass_ignoring_claims_fails() {
 /// As [`grow_during_the_pass`], with an idle worker in place of the pass.
 fn grow_beside_an_idle_worker() {
     let main = Machine::boot_with(2, setup(InitMode::Deferred));
-    let early = main.take(LARGEST).expect("the section that came up early");
+    let early = main.take(LARGEST).expect("the first section is initialised at creation");
     let other = main.start(1, |runner| take_and_give(runner, Order::ZERO));
     main.yard.init().next_section(NODE).expect("memory for the map");
     other.join().unwrap();
@@ -184,18 +186,18 @@ fn uncounting_deferred_frames_early_fails() {
     weakened(Weakness::RelaxedLoadsOf(8), || fails(grow_beside_an_idle_worker, &[REFUSED]));
 }
 
-/// One thread's allocation initialises the only section. The other thread reads the state of its last frame by number,
-/// then frees it, though it is not allocated.
-fn look_while_it_comes_up(gfp: Gfp, setup: Setup) {
+/// One thread's allocation initialises the only section. The other thread reads the state of the last frame by number,
+/// then tries to free it, though it is not allocated.
+fn read_during_initialisation(gfp: Gfp, setup: Setup) {
     let main = Machine::boot_with(1, setup);
     let other = main.start(1, |runner| {
         let last = Pfn(3);
         let info = runner.yard.stats().frame(last).expect("a frame of memory");
-        // The litter, as a reader of the state sees it: no frame is allocated there, and lists are empty.
+        // A reader of the garbage reports a frame on a per-CPU list. All these lists are empty.
         assert_ne!(info.state, FrameState::PerCpu, "{EARLY}");
         assert!(runner.yard.free(last, Order::ZERO).is_err(), "{EARLY}");
     });
-    let taken = main.take_with(Order::ZERO, gfp).expect("nobody else wants memory");
+    let taken = main.take_with(Order::ZERO, gfp).expect("no other thread allocates");
     other.join().unwrap();
     main.give(taken, Order::ZERO);
     main.finish();
@@ -203,40 +205,40 @@ fn look_while_it_comes_up(gfp: Gfp, setup: Setup) {
 
 #[test]
 fn racing_read_sees_initialised_frame_or_error() {
-    explore(|| look_while_it_comes_up(Gfp::MOVABLE, lazy()));
+    explore(|| read_during_initialisation(Gfp::MOVABLE, lazy()));
 }
 
 #[test]
 fn racing_type_change_sees_initialised_frame_or_error() {
-    explore(|| look_while_it_comes_up(Gfp::KERNEL, lazy()));
+    explore(|| read_during_initialisation(Gfp::KERNEL, lazy()));
 }
 
 #[test]
 fn pageblock_type_without_release_fails() {
     weakened(Weakness::RelaxedStoresOf(1), || {
-        fails(|| look_while_it_comes_up(Gfp::MOVABLE, lazy()), &[EARLY]);
-        fails(|| look_while_it_comes_up(Gfp::KERNEL, lazy()), &[EARLY]);
+        fails(|| read_during_initialisation(Gfp::MOVABLE, lazy()), &[EARLY]);
+        fails(|| read_during_initialisation(Gfp::KERNEL, lazy()), &[EARLY]);
     });
 }
 
 #[test]
 fn pageblock_type_without_acquire_fails() {
     weakened(Weakness::RelaxedLoadsOf(1), || {
-        fails(|| look_while_it_comes_up(Gfp::MOVABLE, lazy()), &[EARLY]);
+        fails(|| read_during_initialisation(Gfp::MOVABLE, lazy()), &[EARLY]);
     });
 }
 
 #[test]
 fn publishing_types_early_fails() {
-    fails(|| look_while_it_comes_up(Gfp::MOVABLE, flawed(InitFlaw::PublishedEarly)), &[EARLY]);
+    fails(|| read_during_initialisation(Gfp::MOVABLE, flawed(InitFlaw::PublishedEarly)), &[EARLY]);
 }
 
-/// One thread allocates a frame, another all frames of the section by their numbers: one of them has them.
-fn take_by_number_while_it_comes_up() {
+/// One thread allocates a frame, another all frames of a section by number.
+fn take_by_number_during_initialisation() {
     let main = Machine::boot_with(2, lazy());
     let other = main.start(1, |runner| match runner.take_range(frames(0, 4)) {
         Ok(()) => runner.give(Pfn(0), LARGEST),
-        // Allocated, or on its way back.
+        // The other thread has a frame of the range, or has just freed it to its list.
         Err(AllocError::InUse { state: FrameState::Allocated | FrameState::PerCpu, .. }) => {}
         Err(error @ (AllocError::InUse { state: FrameState::Interior, .. } | AllocError::NotInitialised(_))) => {
             assert!(runner.yard.platform().longest_wait() >= LAST_ROUND, "{REFUSED}: {error}");
@@ -250,10 +252,10 @@ fn take_by_number_while_it_comes_up() {
 
 #[test]
 fn range_racing_initialisation_succeeds_or_is_in_use() {
-    explore_within(2, take_by_number_while_it_comes_up);
+    explore_within(2, take_by_number_during_initialisation);
 }
 
-/// Two threads ask for parts of the map by number; what became free is counted by one of them.
+/// Two threads initialise parts of the map by number. The frames that they report as freed must add up to `whole`.
 fn initialise_twice(parts: [PfnRange; 2], whole: PageCount) {
     let main = Machine::boot_with(2, lazy());
     let freed = Arc::new(Mutex::new(PageCount(0)));
@@ -261,7 +263,9 @@ fn initialise_twice(parts: [PfnRange; 2], whole: PageCount) {
         let (freed, part) = (Arc::clone(&freed), parts[cpu as usize]);
         main.start(cpu, move |runner| match runner.yard.init().range(part) {
             Ok(count) => *freed.lock().unwrap() += count,
-            Err(error) => assert!(matches!(error, InitError::AlreadyInitialised(_)), "the loser was told: {error}"),
+            Err(error) => {
+                assert!(matches!(error, InitError::AlreadyInitialised(_)), "the loser gets another error: {error}")
+            }
         })
     });
     for thread in threads {
@@ -272,7 +276,7 @@ fn initialise_twice(parts: [PfnRange; 2], whole: PageCount) {
 }
 
 #[test]
-fn a_range_that_two_ask_for_is_initialised_once() {
+fn range_initialised_by_two_threads_is_initialised_once() {
     explore(|| initialise_twice([frames(0, 8); 2], PageCount(8)));
 }
 
@@ -282,39 +286,39 @@ fn shared_block_is_initialised_once() {
 }
 
 #[test]
-fn a_range_initialised_twice_is_detected() {
+fn double_initialisation_of_a_range_fails() {
     for weakness in [Weakness::SplitUnion, Weakness::UnionReportsAll] {
         weakened(weakness, || fails(|| initialise_twice([frames(0, 2), frames(2, 4)], PageCount(4)), &DAMAGES));
     }
 }
 
-/// A pass by two workers over sections, or over ranges of free memory whose ends lie inside blocks.
+/// Two workers run a pass over sections, or over ranges of free memory whose ends lie inside blocks.
 fn pass_by_two_workers(granularity: JobGranularity) {
-    let main = to_be_passed_over(granularity);
+    let main = boot_for_two_workers(granularity);
     main.yard.init().finish().expect("memory for the map");
     main.finish();
 }
 
 /// As [`pass_by_two_workers`], while a third thread allocates.
 fn grow_beside_two_workers(granularity: JobGranularity) {
-    let main = to_be_passed_over(granularity);
+    let main = boot_for_two_workers(granularity);
     let other = main.start(1, |runner| take_and_give(runner, Order::ZERO));
     main.yard.init().finish().expect("memory for the map");
     other.join().unwrap();
     main.finish();
 }
 
-fn to_be_passed_over(granularity: JobGranularity) -> Runner {
+fn boot_for_two_workers(granularity: JobGranularity) -> Runner {
     let jobs = InitJobs { granularity, threads: Some(2), ..InitJobs::default() };
     let map_init = MapInit { jobs, ..lazy().map_init };
     Machine::boot_with(3, Setup { map_init, workers: 2, reserved: &[RESERVED], ..lazy() })
 }
 
-/// A frame inside the last block, so that one range of free memory ends and the next begins there.
+/// A frame inside the last block. One range of free memory ends there and the next begins.
 const RESERVED: PfnRange = PfnRange { start: Pfn(9), end: Pfn(10) };
 
 #[test]
-fn two_workers_bring_up_each_block_once() {
+fn two_workers_initialise_each_block_once() {
     explore(|| pass_by_two_workers(JobGranularity::Sections));
     explore(|| pass_by_two_workers(JobGranularity::Ranges));
 }
@@ -325,7 +329,7 @@ fn allocation_grows_beside_two_workers() {
     explore_within(1, || grow_beside_two_workers(JobGranularity::Ranges));
 }
 
-/// Another thread has claimed all deferred memory and gives it up at some time. A request that needs it does not hang.
+/// Another thread claims all deferred memory and later gives it up. A request that needs the memory does not hang.
 fn wait_for_a_claim() {
     let main = Machine::boot_with(1, lazy());
     let block = frames(0, 4);
@@ -341,7 +345,7 @@ fn wait_for_initialisation_is_bounded() {
     explore(wait_for_a_claim);
 }
 
-/// A thread has no memory for the map and gives its claim up, while another wants the same section.
+/// A thread has no memory for the map and gives up its claim, while another thread needs the same section.
 fn give_up_a_claim() {
     let main = Machine::boot_with(1, lazy());
     main.yard.platform().refuse(1);

@@ -1,4 +1,4 @@
-//! What a yard says about memory that is not initialised, and what it says when all of it is.
+//! The counts that a yard reports before, during and after map initialisation.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use frameyard::{
     ByteSize, CpuId, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, Platform, Yard, YardConfig, ZoneId,
 };
 
-/// All that is counted of a zone, but for what happened to it.
+/// The counts of a zone, other than event counters.
 #[derive(PartialEq, Eq, Debug)]
 struct ZoneCounts {
     id: ZoneId,
@@ -64,9 +64,9 @@ fn assert_same_counts(found: &Fixture, expected: &Fixture, what: &str) {
 fn lazy_yard_counts_untouched_memory() {
     run_on(0);
     for machine in machines() {
-        let expected = machine.bring_up(reference(MapContent::Kernel));
+        let expected = machine.create_yard(reference(MapContent::Kernel));
         for initialiser in [Initialiser::None, Initialiser::Stream] {
-            let yard = machine.bring_up(MapInit { mode: InitMode::Lazy, initialiser, ..MapInit::default() });
+            let yard = machine.create_yard(MapInit { mode: InitMode::Lazy, initialiser, ..MapInit::default() });
             assert_same_counts(&yard, &expected, machine.name);
             let dirt = if initialiser == Initialiser::None { 0 } else { DIRT };
             let cma = |pfn: Pfn| machine.cma.iter().any(|area| area.contains(pfn));
@@ -75,7 +75,7 @@ fn lazy_yard_counts_untouched_memory() {
                 assert!(untouched || cma(pfn), "{pfn} of {} was touched", machine.name);
             }
             let areas: u64 = machine.cma.iter().map(|area| area.count().0).sum();
-            assert_eq!(yard.watch().pages(), areas, "contiguous areas alone come up at once");
+            assert_eq!(yard.watch().pages(), areas, "creation initialises contiguous areas only");
             assert_eq!(yard.init().deferred_pages(), expected.stats().managed_pages() - PageCount(areas));
         }
     }
@@ -85,8 +85,8 @@ fn lazy_yard_counts_untouched_memory() {
 fn lazy_counts_do_not_depend_on_progress() {
     run_on(0);
     for machine in machines() {
-        let expected = machine.bring_up(reference(MapContent::Zero));
-        let yard = machine.bring_up(MapInit { mode: InitMode::Lazy, ..way(InitMode::Lazy) });
+        let expected = machine.create_yard(reference(MapContent::Zero));
+        let yard = machine.create_yard(MapInit { mode: InitMode::Lazy, ..way(InitMode::Lazy) });
         for node in (0..yard.nodes()).map(NodeId) {
             while let Some(left) = yard.init().next_section(node).unwrap() {
                 assert_same_counts(&yard, &expected, machine.name);
@@ -103,18 +103,18 @@ fn lazy_counts_do_not_depend_on_progress() {
 fn deferred_counts_follow_progress() {
     run_on(0);
     for machine in machines() {
-        let expected = machine.bring_up(reference(MapContent::Kernel));
-        let yard = machine.bring_up(way(InitMode::Deferred));
+        let expected = machine.create_yard(reference(MapContent::Kernel));
+        let yard = machine.create_yard(way(InitMode::Deferred));
         assert_eq!(
             yard.stats().managed_pages() + yard.init().deferred_pages(),
             expected.stats().managed_pages(),
             "{}",
             machine.name
         );
-        let up = |pfn: Pfn| yard.stats().frame(pfn).is_some_and(|info| info.state == FrameState::BuddyFree);
+        let is_free = |pfn: Pfn| yard.stats().frame(pfn).is_some_and(|info| info.state == FrameState::BuddyFree);
         for zone in yard.stats().zones() {
             let frames = (zone.span.start.0..zone.span.end.0).map(Pfn);
-            let free = frames.filter(|pfn| yard.zone_of(*pfn) == Some(zone.id) && up(*pfn)).count() as u64;
+            let free = frames.filter(|pfn| yard.zone_of(*pfn) == Some(zone.id) && is_free(*pfn)).count() as u64;
             assert_eq!((zone.managed.0, zone.free.0), (free, free), "{} of {}", zone.id, machine.name);
         }
         yard.init().finish().unwrap();
@@ -128,9 +128,9 @@ fn deferred_counts_follow_progress() {
 fn freed_deferred_memory_counts_as_eager() {
     run_on(0);
     for machine in machines() {
-        let expected = machine.bring_up(reference(MapContent::Zero));
+        let expected = machine.create_yard(reference(MapContent::Zero));
         for mode in [InitMode::Deferred, InitMode::Lazy] {
-            let yard = machine.bring_up(MapInit { content: MapContent::Zero, ..way(mode) });
+            let yard = machine.create_yard(MapInit { content: MapContent::Zero, ..way(mode) });
             let mut taken = Vec::new();
             take_everything(&yard, |pfn| taken.push(pfn));
             give_back(&yard, &taken);
@@ -143,7 +143,7 @@ fn freed_deferred_memory_counts_as_eager() {
     }
 }
 
-/// A machine large enough for lists to have sizes worth looking at: two sections of the real size and a bit.
+/// A machine large enough for lists of different sizes: more than one section of the default size.
 fn large(sizing: PcpSizing, map_init: MapInit) -> Fixture {
     let memory = [(frames(0x1_0000, 0x4_1234), NodeId(0))];
     let cpus = [NodeId(0); 4];
@@ -172,13 +172,13 @@ fn lists_are_resized_after_initialisation() {
         on.init().finish().unwrap();
         off.init().finish().unwrap();
         assert_eq!(lists(&on), lists(&eager));
-        assert_eq!(lists(&off), early, "as the memory known early made them");
+        assert_eq!(lists(&off), early, "the memory initialised at creation determines the sizes");
         assert_eq!((marks(&on), marks(&off)), (marks(&eager), marks(&eager)));
         assert_eq!(counts(on.yard()), counts(eager.yard()));
     }
 }
 
-/// The frames that the kernel's `defer_init` lets through, page by page.
+/// The frames that the kernel's `defer_init` does not defer, page by page.
 fn early_frames(machine: &Machine, yard: &Fixture) -> BTreeSet<u64> {
     let section = machine.geometry.section_pages().0;
     let mut early = BTreeSet::new();
@@ -206,12 +206,12 @@ fn early_frames(machine: &Machine, yard: &Fixture) -> BTreeSet<u64> {
 fn deferred_yard_starts_with_the_kernels_early_frames() {
     run_on(0);
     let mut awkward = machines().to_vec();
-    // Memory that begins right before a section, ends within the first, and one without room for holes.
+    // Memory that begins right before a section, and memory within one section or just past it.
     for (start, end) in [(0x1ff, 0x700), (0x200, 0x280), (0x200, 0x300), (0x200, 0x301), (0x101, 0x202)] {
         awkward.push(Machine { memory: vec![(frames(start, end), NodeId(0))], cma: Vec::new(), ..machine("holes") });
     }
     for machine in awkward {
-        let yard = machine.bring_up(way(InitMode::Deferred));
+        let yard = machine.create_yard(way(InitMode::Deferred));
         let block = machine.geometry.max_order();
         let mut blocks: BTreeSet<Pfn> =
             early_frames(&machine, &yard).into_iter().map(|pfn| Pfn(pfn).align_down(block)).collect();
@@ -225,8 +225,8 @@ fn deferred_yard_starts_with_the_kernels_early_frames() {
         assert_eq!(written, blocks, "{}", machine.name);
         for (memory, _) in yard.memory_ranges() {
             for pfn in (memory.start.0..memory.end.0).map(Pfn) {
-                let up = yard.stats().frame(pfn).unwrap().state != FrameState::Uninitialised;
-                assert_eq!(up, blocks.contains(&pfn.align_down(block)), "{pfn} of {}", machine.name);
+                let initialised = yard.stats().frame(pfn).unwrap().state != FrameState::Uninitialised;
+                assert_eq!(initialised, blocks.contains(&pfn.align_down(block)), "{pfn} of {}", machine.name);
             }
         }
     }
@@ -240,7 +240,7 @@ fn aligned_highest_zone_starts_with_one_section() {
     let machine = Machine { movable: frameyard::boot::MovableMemory::None, ..machine };
     let limits = frameyard::units::PhysAddr(ByteSize::kib(4 * 0x300).0);
     let zone_limits = frameyard::boot::ZoneLimits { dma: frameyard::units::PhysAddr(0), dma32: limits };
-    let yard = Machine { zone_limits, ..machine }.bring_up(way(InitMode::Deferred));
+    let yard = Machine { zone_limits, ..machine }.create_yard(way(InitMode::Deferred));
     assert_eq!(yard.stats().managed_pages(), PageCount(0x200 + 0x100));
     let normal = yard.zone(ZoneId::new(NodeId(0), ZoneKind::Normal)).statistics();
     assert_eq!((normal.present, normal.managed), (PageCount(0x600), PageCount(0x100)));

@@ -1,12 +1,12 @@
 //! The pass: initialising all deferred memory in parallel.
 //!
-//! Nodes run side by side. Within a node the work is one job or several ([`JobGranularity`]), each cut into chunks that
-//! the node's workers take one after the other. Every worker keeps its own counts, and adds them to the node's total
+//! Nodes run in parallel. The work of a node is one job or several ([`JobGranularity`]). A job is divided into chunks, and
+//! the node's workers take chunks until none is left. Every worker keeps its own counts and adds them to the node's total
 //! once.
 
 use core::ops::Range;
 
-use super::{BringUp, InitResult};
+use super::{InitResult, Initialisation};
 use crate::boot::{BootError, InitError, InitJobs, JobGranularity};
 use crate::job::ParallelJob;
 use crate::platform::{InitProgress, NodeInit, Platform};
@@ -16,14 +16,14 @@ use crate::units::{NodeId, PageCount, Pfn, PfnRange};
 /// How much of the map a worker initialises under one claim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Grain {
-    /// A whole chunk of the job: no allocation waits for a part of it.
+    /// A whole chunk of the job. Suits a yard that no other thread uses yet.
     Chunk,
-    /// A section: allocations that need memory meanwhile find unclaimed sections.
+    /// A section. Allocations that need memory during the pass still find unclaimed sections.
     Section,
 }
 
-impl<P: Platform> BringUp<'_, P> {
-    /// Initialises all deferred memory, nodes side by side, with several threads for each.
+impl<P: Platform> Initialisation<'_, P> {
+    /// Initialises all deferred memory. Nodes run in parallel, with several threads each.
     ///
     /// # Errors
     ///
@@ -32,17 +32,18 @@ impl<P: Platform> BringUp<'_, P> {
         let nodes = u64::from(self.tables.nodes());
         let next = AtomicU64::new(0);
         let failed = Failure::default();
-        // Leaders take one node after the other: there may be fewer leaders than nodes.
-        let lead = |_| loop {
+        // A thread may run several nodes: there may be fewer threads than nodes.
+        let run_nodes = |_| loop {
             let node = next.fetch_add(1, Ordering::Relaxed);
             if node >= nodes {
                 break;
             }
             let (pages, freed) = <(AtomicU64, AtomicU64)>::default();
-            NodePass { bring_up: self, node: NodeId(node as u16), jobs, grain, failed: &failed, pages, freed }.run();
+            NodePass { initialisation: self, node: NodeId(node as u16), jobs, grain, failed: &failed, pages, freed }
+                .run();
         };
-        let led = self.platform.run_workers(nodes as usize, &|leader| NodeId(leader as u16), &lead);
-        led.map_err(|_| InitError::WorkerPanicked)?;
+        let ran = self.platform.run_workers(nodes as usize, &|thread| NodeId(thread as u16), &run_nodes);
+        ran.map_err(|_| InitError::WorkerPanicked)?;
         failed.result()
     }
 }
@@ -51,14 +52,15 @@ impl<P: Platform> BringUp<'_, P> {
 #[derive(Default)]
 struct Failure {
     panicked: AtomicU64,
-    /// The first part without backing memory: one more than its first frame, so that 0 means none, and its end.
+    /// The first part without backing memory: one more than its first frame. 0: none.
     start: AtomicU64,
+    /// The end of that part.
     end: AtomicU64,
 }
 
 impl Failure {
     fn set(&self, range: PfnRange) {
-        // One caller alone writes the end.
+        // Only the caller that wins the exchange writes the end.
         if self.start.compare_exchange(0, range.start.0 + 1, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             self.end.store(range.end.0, Ordering::Relaxed);
         }
@@ -68,7 +70,7 @@ impl Failure {
         self.start.load(Ordering::Relaxed) != 0
     }
 
-    /// Called when all workers have ended.
+    /// The result of the pass. Called when all workers have ended.
     fn result(&self) -> Result<(), InitError> {
         if self.panicked.load(Ordering::Relaxed) != 0 {
             return Err(InitError::WorkerPanicked);
@@ -83,7 +85,7 @@ impl Failure {
 
 /// The pass over one node, and the totals of its workers.
 struct NodePass<'a, P> {
-    bring_up: &'a BringUp<'a, P>,
+    initialisation: &'a Initialisation<'a, P>,
     node: NodeId,
     jobs: InitJobs,
     grain: Grain,
@@ -94,11 +96,11 @@ struct NodePass<'a, P> {
 
 impl<P: Platform> NodePass<'_, P> {
     fn run(&self) {
-        let size = self.sections().count() as u64 * self.bring_up.geometry.section_pages().0;
+        let size = self.sections().count() as u64 * self.initialisation.geometry.section_pages().0;
         if size == 0 {
             return;
         }
-        let platform = self.bring_up.platform;
+        let platform = self.initialisation.platform;
         let begin = platform.clock_ns();
         let (jobs, threads) = match self.jobs.granularity {
             JobGranularity::Sections => self.by_sections(size),
@@ -115,33 +117,35 @@ impl<P: Platform> NodePass<'_, P> {
 
     /// The first frames of the node's present sections.
     fn sections(&self) -> impl Iterator<Item = Pfn> {
-        let (tables, geometry) = (self.bring_up.tables, self.bring_up.geometry);
-        let first = self.bring_up.map.range().start;
+        let (tables, geometry) = (self.initialisation.tables, self.initialisation.geometry);
+        let first = self.initialisation.map.range().start;
         let of_node = move |at: &usize| tables.section(*at).node() == Some(self.node);
         let numbers = (0..tables.sections.len()).filter(of_node);
         numbers.map(move |at| first + PageCount((at as u64) << geometry.section_pages_shift()))
     }
 
-    /// A part of the node's present sections, taken as one line of frames without gaps: the frames of each section.
-    fn parts_of(&self, line: Range<u64>) -> impl Iterator<Item = PfnRange> {
-        let pages = self.bring_up.geometry.section_pages().0;
-        let lines = self.sections().zip((0..).step_by(pages as usize)).take_while(move |(_, at)| *at < line.end);
-        let parts = lines.map(move |(first, at)| {
-            let clamp = |place: u64| first + PageCount(place.saturating_sub(at).min(pages));
-            PfnRange { start: clamp(line.start), end: clamp(line.end) }
+    /// The frames at some positions of the node, one range for each section. Positions count the frames of the node's
+    /// present sections, without gaps.
+    fn parts_of(&self, positions: Range<u64>) -> impl Iterator<Item = PfnRange> {
+        let pages = self.initialisation.geometry.section_pages().0;
+        let sections = self.sections().zip((0..).step_by(pages as usize));
+        let sections = sections.take_while(move |(_, at)| *at < positions.end);
+        let parts = sections.map(move |(first, at)| {
+            let clamp = |position: u64| first + PageCount(position.saturating_sub(at).min(pages));
+            PfnRange { start: clamp(positions.start), end: clamp(positions.end) }
         });
         parts.filter(|part| !part.is_empty())
     }
 
     fn max_threads(&self) -> usize {
-        let cpus = (self.bring_up.tables.cpus_of(self.node) as usize).max(1);
-        // An eager pass runs before the other CPUs are up, unless the configuration names a number of threads.
+        let cpus = (self.initialisation.tables.cpus_of(self.node) as usize).max(1);
+        // An eager pass runs before the other CPUs start, unless the configuration sets a number of threads.
         let usual = if self.grain == Grain::Chunk { 1 } else { cpus };
         self.jobs.threads.unwrap_or(usual).min(cpus)
     }
 
     fn alignment(&self) -> u64 {
-        let geometry = self.bring_up.geometry;
+        let geometry = self.initialisation.geometry;
         let default = match self.jobs.granularity {
             JobGranularity::Ranges => geometry.max_order().pages(),
             JobGranularity::Sections => geometry.section_pages(),
@@ -149,55 +153,54 @@ impl<P: Platform> NodePass<'_, P> {
         self.jobs.alignment.unwrap_or(default).0
     }
 
-    /// One job over all sections of the node, however many holes lie between and in them. Returns how many jobs and
-    /// threads there were.
+    /// Runs one job over all sections of the node, holes included. Returns the number of jobs and of threads.
     fn by_sections(&self, size: u64) -> (u64, usize) {
-        let threads = self.run_job(0, size, &|line| {
+        let threads = self.run_job(0, size, &|positions| {
             let mut result = InitResult::default();
             let mut run = PfnRange::default();
-            for part in self.parts_of(line) {
+            for part in self.parts_of(positions) {
                 if run.end == part.start && self.grain == Grain::Chunk {
                     run.end = part.end;
                 } else {
-                    result.add(self.bring_up_part(run));
+                    result.add(self.initialise_part(run));
                     run = part;
                 }
             }
-            result.add(self.bring_up_part(run));
+            result.add(self.initialise_part(run));
             result
         });
         (1, threads)
     }
 
-    /// A job for each range of free memory, then one for the rest. Returns how many jobs there were, and the most threads
+    /// Runs a job for each range of free memory, then initialises the rest. Returns the number of jobs and the most threads
     /// of one.
     fn by_ranges(&self, size: u64) -> (u64, usize) {
-        let (mut count, mut most) = (0, 1);
-        let free = self.bring_up.tables.free_ranges_in(self.bring_up.map.range());
+        let (mut jobs, mut most_threads) = (0, 1);
+        let free = self.initialisation.tables.free_ranges_in(self.initialisation.map.range());
         for (range, _) in free.filter(|(_, zone)| zone.node() == self.node) {
             let threads = self.run_job(range.start.0, range.count().0, &|frames| {
                 let range = PfnRange { start: Pfn(frames.start), end: Pfn(frames.end) };
                 let mut result = InitResult::default();
                 match self.grain {
-                    Grain::Chunk => result = self.bring_up_part(range),
+                    Grain::Chunk => result = self.initialise_part(range),
                     Grain::Section => {
-                        self.bring_up.sections_in(range).for_each(|part| result.add(self.bring_up_part(part)));
+                        self.initialisation.sections_in(range).for_each(|part| result.add(self.initialise_part(part)));
                     }
                 }
                 result
             });
-            count += 1;
-            most = most.max(threads);
+            jobs += 1;
+            most_threads = most_threads.max(threads);
         }
-        self.parts_of(0..size).for_each(|section| self.add(self.bring_up_part(section)));
-        (count, most)
+        self.parts_of(0..size).for_each(|section| self.add(self.initialise_part(section)));
+        (jobs, most_threads)
     }
 
-    fn bring_up_part(&self, part: PfnRange) -> InitResult {
+    fn initialise_part(&self, part: PfnRange) -> InitResult {
         if part.is_empty() || self.failed.is_set() {
             return InitResult::default();
         }
-        let result = self.bring_up.bring_up(part);
+        let result = self.initialisation.initialise(part);
         if let Some(range) = result.not_backed {
             self.failed.set(range);
         }
@@ -212,11 +215,11 @@ impl<P: Platform> NodePass<'_, P> {
     /// Runs one job; returns the number of its threads.
     fn run_job(&self, start: u64, size: u64, work: &(dyn Fn(Range<u64>) -> InitResult + Sync)) -> usize {
         let align = self.alignment();
-        // Clamped: a larger request means everything.
+        // A minimum above the job's size means one chunk.
         let min_chunk = self.jobs.min_chunk.map_or(align, |chunk| chunk.0.min(size));
         let job = ParallelJob { start, size, align, min_chunk, max_threads: self.max_threads() };
         let add = |sum: &mut InitResult, chunk| sum.add(work(chunk));
-        let ran = job.run(self.bring_up.platform, self.node, &add, &|sum: InitResult| self.add(sum));
+        let ran = job.run(self.initialisation.platform, self.node, &add, &|sum: InitResult| self.add(sum));
         if ran.is_err() {
             self.failed.panicked.store(1, Ordering::Relaxed);
         }
@@ -225,7 +228,7 @@ impl<P: Platform> NodePass<'_, P> {
 }
 
 impl From<InitError> for BootError {
-    /// The error of a yard whose map could not be initialised at creation.
+    /// The error of a creation that cannot initialise its part of the map.
     fn from(error: InitError) -> Self {
         match error {
             InitError::MapNotBacked(range) => Self::MapNotBacked(range),

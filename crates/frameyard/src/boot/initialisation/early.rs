@@ -1,12 +1,12 @@
 //! The part of the memory map that is initialised when a yard is created.
 
-use super::{BringUp, Grain, InitResult};
+use super::{Grain, InitResult, Initialisation};
 use crate::boot::{InitError, InitMode, MapInit};
 use crate::platform::Platform;
 use crate::units::{NodeId, PageCount, Pfn, PfnRange, ZoneId};
 
-impl<P: Platform> BringUp<'_, P> {
-    /// Initialises the early part of the map, apart from contiguous memory areas.
+impl<P: Platform> Initialisation<'_, P> {
+    /// Initialises the part of the map that the mode requires, other than contiguous memory areas.
     pub(in crate::boot) fn at_creation(&self, init: &MapInit) -> Result<(), InitError> {
         match init.mode {
             InitMode::Eager => self.pass(init.jobs, Grain::Chunk),
@@ -15,19 +15,19 @@ impl<P: Platform> BringUp<'_, P> {
         }
     }
 
-    /// Initialises what early boot needs: all zones but the highest of each node, and the first sections of that
-    /// (`defer_init`).
+    /// Initialises the memory that early boot needs: all zones below the highest of each node, and the first sections of
+    /// the highest (the kernel's `defer_init`).
     fn early(&self) -> InitResult {
         let mut result = InitResult::default();
         for node in 0..self.tables.nodes() {
             let Some(highest) = self.highest_zone(NodeId(node)) else { continue };
             let mut wanted = self.geometry.section_pages();
             for (range, _) in self.tables.ranges().filter(|(_, zone)| zone.node() == NodeId(node) && *zone != highest) {
-                result.add(self.bring_up_sections(range));
+                result.add(self.initialise_sections(range));
             }
             for (range, _) in self.tables.ranges().filter(|(_, zone)| *zone == highest) {
                 let needed = self.first_sections(range, wanted);
-                result.add(self.bring_up_sections(needed));
+                result.add(self.initialise_sections(needed));
                 if needed.end < range.end {
                     break;
                 }
@@ -37,15 +37,15 @@ impl<P: Platform> BringUp<'_, P> {
         result
     }
 
-    /// The zone that ends where its node does.
+    /// The highest zone of a node.
     fn highest_zone(&self, node: NodeId) -> Option<ZoneId> {
         self.tables.ranges().map(|(_, zone)| zone).filter(|zone| zone.node() == node).max()
     }
 
-    /// The part of a range that is not deferred: it ends at the first section border behind `wanted` frames.
+    /// The part of a range that is not deferred. It ends at the first section boundary at or after `wanted` frames.
     fn first_sections(&self, range: PfnRange, wanted: PageCount) -> PfnRange {
         let enough = range.start + wanted;
-        let border = enough.0.checked_next_multiple_of(self.geometry.section_pages().0).map_or(range.end, Pfn);
-        PfnRange { start: range.start, end: border.min(range.end) }
+        let boundary = enough.0.checked_next_multiple_of(self.geometry.section_pages().0).map_or(range.end, Pfn);
+        PfnRange { start: range.start, end: boundary.min(range.end) }
     }
 }

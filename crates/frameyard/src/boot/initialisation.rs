@@ -1,23 +1,26 @@
-//! Initialising a part of the memory map: its pages are written, reserved blocks tagged, free blocks given to their
-//! zones.
+//! Map initialisation: writing the pages of a part of the memory map, tagging its reserved blocks, and adding its free
+//! blocks to their zones.
 //!
-//! Parts are initialised when the yard is created (`early`), by a parallel pass over all deferred memory (`pass`, on
-//! the engine in [`job`](crate::job)), or by an allocation that would otherwise fail or take another type's blocks
-//! (`grow`). Until then a part is known by counts alone ([`DeferredFrames`](crate::zone::DeferredFrames)), and no CPU
-//! reads its pages.
+//! | submodule | when |
+//! |---|---|
+//! | `early` | at the creation of the yard |
+//! | `pass` | in a parallel pass over all deferred memory, with [`job`](crate::job) |
+//! | `grow` | in an allocation that would otherwise fail or take blocks of another type |
+//!
+//! An uninitialised part exists only in counts ([`DeferredFrames`](crate::zone::DeferredFrames)). No CPU reads its pages.
 //!
 //! # Protocol
 //!
 //! 1. A worker claims the part ([`Claims`]). From then on it works on the part exclusively.
-//! 2. It writes the pages, with plain or streaming stores, and a fence.
+//! 2. It writes the pages with plain or streaming stores, then executes a fence.
 //! 3. It tags the reserved blocks.
-//! 4. It stores the type of each pageblock with Release. Until then the type is "no memory", which keeps CPUs that are
-//!    given a frame number away from its page. A CPU that reads the type with Acquire sees steps 2 and 3. Holders of
-//!    the zone lock also store later types with Release.
-//! 5. It adds the free blocks to the zones' free lists under the zone locks, which order all of this before their
-//!    allocation.
-//! 6. It subtracts them from the deferred frames. A CPU that reads zero deferred frames with Acquire finds the blocks
-//!    on the lists.
+//! 4. It stores the type of each pageblock with Release. Until then the type is "no memory", so a CPU that looks up a
+//!    frame by number does not read its page. A CPU that reads the type with Acquire sees steps 2 and 3. Holders of the
+//!    zone lock also store later types with Release.
+//! 5. It adds the free blocks to the zones' free lists under the zone locks. The locks order steps 1 to 5 before the
+//!    allocation of these blocks.
+//! 6. It subtracts the free blocks from the deferred frames. A CPU that reads zero deferred frames with Acquire finds
+//!    the blocks on the lists.
 
 use super::claims::Claims;
 use super::{Poisoning, SectionEntry, Tables};
@@ -34,8 +37,8 @@ mod pass;
 pub(crate) use grow::Growth;
 pub(crate) use pass::Grain;
 
-/// Everything that initialising a part of the memory map needs.
-pub(crate) struct BringUp<'a, P> {
+/// What map initialisation needs of a yard. Its methods initialise parts of the map.
+pub(crate) struct Initialisation<'a, P> {
     pub(crate) tables: &'a Tables,
     pub(crate) map: MemMap,
     pub(crate) geometry: Geometry,
@@ -44,14 +47,14 @@ pub(crate) struct BringUp<'a, P> {
     pub(crate) platform: &'a P,
 }
 
-/// What an initialisation did.
+/// The result of initialising a part.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct InitResult {
-    /// Page structures, holes included.
+    /// Page structures that were written, holes included.
     pub(crate) pages: PageCount,
     /// Frames that became free.
     pub(crate) freed: PageCount,
-    /// A part for which there was no memory, if any.
+    /// The first part whose page structures the platform had no memory for, if any.
     pub(crate) not_backed: Option<PfnRange>,
 }
 
@@ -63,8 +66,8 @@ impl InitResult {
     }
 }
 
-/// A claim to pages that no CPU has begun to write. It is given up when dropped: where the platform has no memory for
-/// them, or panicked instead of providing it.
+/// A claim to pages that no CPU has begun to write. The drop gives it up, if the platform panics or has no memory for
+/// them.
 struct Unwritten {
     claims: Claims,
     run: PfnRange,
@@ -76,7 +79,7 @@ impl Drop for Unwritten {
     }
 }
 
-impl<P: Platform> BringUp<'_, P> {
+impl<P: Platform> Initialisation<'_, P> {
     pub(crate) fn claims(&self) -> Claims {
         self.tables.claims(self.map.range().start, self.geometry)
     }
@@ -108,24 +111,23 @@ impl<P: Platform> BringUp<'_, P> {
         self.tables.pageblocks_of(&self.map, self.geometry)
     }
 
-    /// Claims and initialises every maximum-order block that a range touches and that no other worker has claimed. The
-    /// range lies in present sections.
-    pub(crate) fn bring_up(&self, range: PfnRange) -> InitResult {
+    /// Claims and initialises every unclaimed maximum-order block that overlaps a range. The range lies in present sections.
+    pub(crate) fn initialise(&self, range: PfnRange) -> InitResult {
         let mut result = InitResult::default();
         let claims = self.claims();
-        claims.claim(range, &mut |run| match self.bring_up_claimed(run, Unwritten { claims, run }) {
+        claims.claim(range, &mut |run| match self.initialise_claimed(run, Unwritten { claims, run }) {
             Ok(part) => result.add(part),
             Err(MapNotBacked) => _ = result.not_backed.get_or_insert(run),
         });
         result
     }
 
-    /// As [`bring_up`](Self::bring_up), section by section, leaving out those without memory. Ends at the first that
-    /// cannot be backed.
-    pub(crate) fn bring_up_sections(&self, range: PfnRange) -> InitResult {
+    /// As [`initialise`](Self::initialise), section by section, without the sections that have no memory. Stops at the
+    /// first part that the platform cannot back.
+    pub(crate) fn initialise_sections(&self, range: PfnRange) -> InitResult {
         let mut result = InitResult::default();
         for part in self.sections_in(range).filter(|part| self.entry_of(part.start).is_present()) {
-            result.add(self.bring_up(part));
+            result.add(self.initialise(part));
             if result.not_backed.is_some() {
                 break;
             }
@@ -133,7 +135,7 @@ impl<P: Platform> BringUp<'_, P> {
         result
     }
 
-    fn bring_up_claimed(&self, run: PfnRange, unwritten: Unwritten) -> Result<InitResult, MapNotBacked> {
+    fn initialise_claimed(&self, run: PfnRange, unwritten: Unwritten) -> Result<InitResult, MapNotBacked> {
         let first = self.map.address(run.start);
         let bytes = run.count().0 as usize * size_of::<crate::page::Page>();
         self.platform.back_map(run, first.cast(), bytes)?;
@@ -179,7 +181,7 @@ impl<P: Platform> BringUp<'_, P> {
         }
     }
 
-    /// Tags what of the run's memory is not free.
+    /// Tags the reserved blocks of a run.
     fn tag_reserved(&self, run: PfnRange) {
         for (memory, zone) in self.tables.ranges_in(run) {
             let mut at = memory.start;
@@ -214,7 +216,7 @@ impl<P: Platform> BringUp<'_, P> {
             let mut locked = view.lock();
             locked.add_initialised(first);
             freed += first.count();
-            // One acquisition of the lock for all blocks of the zone, unless there is more to do for them.
+            // Without poisoning, one acquisition of the lock serves all blocks of the zone.
             while self.poisoning == Poisoning::Off
                 && let Some((range, _)) = free.next_if(|(_, next)| *next == zone)
             {
@@ -228,7 +230,7 @@ impl<P: Platform> BringUp<'_, P> {
     fn fill_poison(&self, range: PfnRange) {
         if self.poisoning == Poisoning::On {
             for (pfn, order) in pieces(range, self.geometry.max_order()) {
-                // SAFETY: the frames are being initialised by the caller, and are on no list yet.
+                // SAFETY: the caller initialises the frames, and they are on no list yet.
                 unsafe { poison::fill(self.platform, self.geometry, pfn, order) };
             }
         }

@@ -1,4 +1,4 @@
-//! Growth: allocations initialise the deferred memory that they need, and no more.
+//! Growth: allocations initialise only the deferred memory that they need.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ fn growth_initialises_one_section_when_empty() {
     run_on(0);
     for mode in LATE {
         for machine in [one_zone(), plain()] {
-            let yard = machine.bring_up(way(mode));
+            let yard = machine.create_yard(way(mode));
             let section = machine.geometry.section_pages();
             let (mut taken, mut seen) = (Vec::new(), yard.watch().written().len());
             loop {
@@ -31,7 +31,7 @@ fn growth_initialises_one_section_when_empty() {
                 let Ok(pfn) = yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN) else { break };
                 let written = yard.watch().written();
                 if written.len() > seen {
-                    assert_eq!(before, 0, "{mode}: {before} frames were still to be had");
+                    assert_eq!(before, 0, "{mode}: {before} frames were still free");
                     let starts: BTreeSet<u64> = written[seen..].iter().map(|range| range.start.0 / section.0).collect();
                     let free = |start: &&u64| {
                         let frames = PfnRange::new(Pfn(**start * section.0), section);
@@ -44,11 +44,11 @@ fn growth_initialises_one_section_when_empty() {
                     assert_eq!(starts.iter().filter(free).count(), 1, "{mode}: {written:?}");
                     seen = written.len();
                 }
-                assert!(written.iter().any(|range| range.contains(pfn)), "{pfn} is not up");
+                assert!(written.iter().any(|range| range.contains(pfn)), "{pfn} is not initialised");
                 taken.push(pfn);
             }
             assert_eq!(taken.len() as u64, yard.stats().managed_pages().0);
-            assert_eq!(taken.iter().collect::<BTreeSet<_>>().len(), taken.len(), "no frame twice");
+            assert_eq!(taken.iter().collect::<BTreeSet<_>>().len(), taken.len(), "a frame was allocated twice");
             give_back(&yard, &taken);
         }
     }
@@ -57,7 +57,7 @@ fn growth_initialises_one_section_when_empty() {
 #[test]
 fn one_frame_costs_one_section() {
     run_on(0);
-    let yard = plain().bring_up(way(InitMode::Lazy));
+    let yard = plain().create_yard(way(InitMode::Lazy));
     for at in [Order::ZERO, order(5), order(2)] {
         let pfn = yard.alloc(at, Gfp::KERNEL).unwrap();
         assert_eq!(yard.watch().written(), [frames(0x800, 0x900)]);
@@ -71,7 +71,7 @@ fn fallback_before_growth_takes_whole_blocks_only() {
     let kinds = [Gfp::KERNEL, Gfp::HIGHUSER_MOVABLE, Gfp::KERNEL | Gfp::RECLAIMABLE, Gfp::ATOMIC, Gfp::NOWAIT];
     for (seed, mode) in (1..40).flat_map(|seed| LATE.map(|mode| (seed, mode))) {
         let machine = if seed % 2 == 0 { one_zone() } else { plain() };
-        let yard = machine.bring_up(way(mode));
+        let yard = machine.create_yard(way(mode));
         yard.lists().resize(PcpSizing::Fixed(if seed % 3 == 0 { 0 } else { 8 }));
         let mut random = Random::new(seed);
         let mut held: Vec<(Pfn, Order)> = Vec::new();
@@ -88,7 +88,7 @@ fn fallback_before_growth_takes_whole_blocks_only() {
             }
             let after = yard.stats().zones().next().unwrap();
             let left = yard.init().deferred_pages();
-            // Ends smaller than a whole block bring nothing that is better than another type's block.
+            // A remainder below a section may have no whole block, so the allocation takes another type's block.
             if left > machine.geometry.section_pages() {
                 let stolen = after.fallbacks - before.fallbacks;
                 let converted = after.conversions - before.conversions;
@@ -107,14 +107,14 @@ fn growth_exhausts_a_node_first() {
     run_on(0);
     for mode in LATE {
         let memory = vec![(frames(0x105, 0x7f0), NodeId(0)), (frames(0x7f0, 0xf00), NodeId(1))];
-        let yard = Machine { memory, reserved: Vec::new(), ..one_zone() }.bring_up(way(mode));
+        let yard = Machine { memory, reserved: Vec::new(), ..one_zone() }.create_yard(way(mode));
         let mut taken = Vec::new();
         while let Ok(pfn) = yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN) {
             taken.push(pfn);
         }
         assert_eq!(taken.len(), 0xf00 - 0x105);
         let remote = taken.iter().position(|pfn| pfn.0 >= 0x7f0).unwrap();
-        // Down to the low watermark; the rest is the last resort.
+        // Local frames first, down to the low watermark. The rest is the last resort.
         let kept = yard.stats().zones().next().unwrap().watermarks.low.0 as usize;
         assert!((0x7f0 - 0x105 - kept..=0x7f0 - 0x105).contains(&remote), "{mode}: {remote}, {kept} kept");
         give_back(&yard, &taken);
@@ -146,7 +146,7 @@ fn usable_memory_does_not_depend_on_init_mode() {
             assert!(minimum.0 > 0 && minimum == late_minimum);
             // The last batch that a list fetches may reach below the watermark.
             assert!(eager.abs_diff(lazy) <= batch, "{gfp}, {at}: {had:?}");
-            // Its watermarks are those of the memory known early.
+            // The watermarks of the deferred yard are those of the memory initialised at creation.
             assert!(deferred + batch >= eager, "{gfp}, {at}: {had:?}");
         }
     }
@@ -157,7 +157,7 @@ fn bulk_allocation_grows_several_sections() {
     run_on(0);
     for mode in LATE {
         for machine in machines() {
-            let yard = machine.bring_up(way(mode));
+            let yard = machine.create_yard(way(mode));
             let mut taken = Vec::new();
             let mut some = [Pfn(0); 301];
             while let Ok(count) = yard.alloc_bulk(Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN, &mut some) {
@@ -166,7 +166,7 @@ fn bulk_allocation_grows_several_sections() {
             }
             let distinct: BTreeSet<Pfn> = taken.iter().copied().collect();
             assert_eq!(distinct.len(), taken.len());
-            // What is kept from the request for lower zones is reached zone by zone.
+            // The bulk request may not use the reserves of lower zones. Requests for each zone reach them.
             take_everything(&yard, |pfn| taken.push(pfn));
             assert_eq!(taken.len() as u64, yard.stats().managed_pages().0, "{}", machine.name);
             assert_eq!(yard.init().deferred_pages(), PageCount(0));
@@ -179,7 +179,7 @@ fn bulk_allocation_grows_several_sections() {
 fn counts_are_served_from_deferred_memory() {
     run_on(0);
     for mode in LATE {
-        let yard = plain().bring_up(way(mode));
+        let yard = plain().create_yard(way(mode));
         let mut ranges = Vec::new();
         for count in [1, 3, 17, 31, 32, 5].map(PageCount).into_iter().cycle() {
             let Ok(range) = yard.request_pages(count, Gfp::KERNEL | Gfp::NOWARN).range() else { break };
@@ -198,11 +198,11 @@ fn counts_are_served_from_deferred_memory() {
 fn single_ranges_are_initialised_block_by_block() {
     run_on(0);
     for mode in LATE {
-        let yard = plain().bring_up(way(mode));
+        let yard = plain().create_yard(way(mode));
         let before = yard.watch().pages();
         let range = frames(0xde5, 0xe03);
         let taken = yard.request_range(range, Gfp::KERNEL).range().unwrap();
-        assert_eq!((taken, yard.watch().pages() - before), (range, 0x40), "{mode}: the blocks that it touches");
+        assert_eq!((taken, yard.watch().pages() - before), (range, 0x40), "{mode}: the blocks that overlap the range");
         yard.validate().unwrap();
         assert!(matches!(yard.request_range(frames(0xde0, 0xdf0), Gfp::KERNEL).range(), Err(AllocError::InUse { .. })));
         {
@@ -225,7 +225,7 @@ fn single_ranges_are_initialised_block_by_block() {
 fn ranges_over_holes_and_reserved_frames() {
     run_on(0);
     for mode in LATE {
-        let yard = one_zone().bring_up(way(mode));
+        let yard = one_zone().create_yard(way(mode));
         let refused = |range| yard.request_range(range, Gfp::KERNEL).range().unwrap_err();
         assert_eq!(refused(frames(0x570, 0x580)), AllocError::NotOneZone(frames(0x570, 0x580)));
         let reserved = refused(frames(0xaa0, 0xab0));
@@ -240,7 +240,7 @@ fn ranges_over_holes_and_reserved_frames() {
 #[test]
 fn uninitialised_frames_are_reported_as_such() {
     run_on(0);
-    let yard = one_zone().bring_up(way(InitMode::Lazy));
+    let yard = one_zone().create_yard(way(InitMode::Lazy));
     let written = yard.watch().pages();
     let zones: Vec<_> = yard.stats().zones().collect();
     let uninitialised = FrameState::Uninitialised;
@@ -269,9 +269,9 @@ fn a_caller_can_initialise_any_range() {
     run_on(0);
     for mode in LATE {
         let machine = Machine { memory: vec![(frames(0x605, 0xe00), NodeId(0))], ..one_zone() };
-        let yard = machine.bring_up(way(mode));
+        let yard = machine.create_yard(way(mode));
         let before = yard.init().deferred_pages();
-        // One frame brings its block.
+        // Initialising one frame initialises its block.
         assert_eq!(yard.init().range(frames(0xc05, 0xc06)), Ok(PageCount(0x20)));
         assert_eq!(yard.init().range(frames(0xd01, 0xd45)), Ok(PageCount(0x60)));
         assert_eq!(yard.init().deferred_pages() + PageCount(0x80), before);
@@ -296,7 +296,7 @@ fn a_caller_can_initialise_any_range() {
 #[test]
 fn sections_without_memory_cannot_be_initialised() {
     run_on(0);
-    let yard = one_zone().bring_up(way(InitMode::Lazy));
+    let yard = one_zone().create_yard(way(InitMode::Lazy));
     assert_eq!(yard.init().range(frames(0x700, 0x701)), Err(InitError::OutsideMap(frames(0x700, 0x800))));
     assert_eq!(yard.init().range(frames(0x5f0, 0x900)), Err(InitError::OutsideMap(frames(0x600, 0x700))));
     assert_eq!(yard.init().deferred_pages(), yard.stats().managed_pages());
@@ -306,7 +306,7 @@ fn sections_without_memory_cannot_be_initialised() {
 #[test]
 fn idle_worker_initialises_all_sections() {
     run_on(0);
-    let yard = plain().bring_up(way(InitMode::Lazy));
+    let yard = plain().create_yard(way(InitMode::Lazy));
     for left in (0..8).rev() {
         assert_eq!(yard.init().next_section(NodeId(0)), Ok(Some(PageCount(left * 0x100))));
     }
@@ -347,14 +347,14 @@ fn first_byte(yard: &Fixture, pfn: Pfn) -> u8 {
 }
 
 #[test]
-fn damage_to_memory_that_came_up_is_found() {
+fn poisoning_detects_damage_after_initialisation() {
     run_on(0);
     let machine = plain();
     let config = YardConfig { poisoning: Poisoning::On, ..machine.config(way(InitMode::Lazy)) };
     let mut yard = Fixture::new(&machine.table(), &config, Frames::Real);
     yard.init().range(frames(0x900, 0x920)).unwrap();
     let byte = frameyard::Platform::frame_bytes(yard.platform(), Pfn(0x911)).unwrap();
-    // SAFETY: the fixture maps all frames; the frame is free, which is what is wrong about it.
+    // SAFETY: the fixture maps all frames. The frame is free, and the write is the damage that the test needs.
     unsafe { byte.write(1) };
     let refused = yard.request_range(frames(0x910, 0x912), Gfp::KERNEL).range().unwrap_err();
     assert!(matches!(refused, AllocError::Poisoned { pfn: Pfn(0x911), .. }), "{refused}");
@@ -366,7 +366,7 @@ fn only_the_creator_finishes_initialisation() {
     run_on(0);
     for machine in machines() {
         for mode in LATE {
-            let yard = machine.bring_up(way(mode));
+            let yard = machine.create_yard(way(mode));
             let other = yard.attach();
             assert_eq!(other.init().mode(), mode);
             assert_eq!(other.init().finish(), Err(InitError::NotTheCreator));
@@ -386,9 +386,9 @@ fn only_the_creator_finishes_initialisation() {
 fn growth_finds_distant_maximum_order_blocks() {
     run_on(0);
     for mode in LATE {
-        // One block alone is whole, in the last section but one.
+        // Only one block is free of reserved frames. It lies in the last section but one.
         let reserved = (0x800..0x1000).step_by(0x20).filter(|pfn| *pfn != 0xe40).map(|pfn| frames(pfn, pfn + 1));
-        let yard = Machine { reserved: reserved.collect(), ..plain() }.bring_up(way(mode));
+        let yard = Machine { reserved: reserved.collect(), ..plain() }.create_yard(way(mode));
         let pfn = yard.alloc(order(5), Gfp::KERNEL).unwrap();
         assert_eq!(pfn, Pfn(0xe40));
         assert!(yard.alloc(order(5), Gfp::KERNEL).is_err());
@@ -398,9 +398,9 @@ fn growth_finds_distant_maximum_order_blocks() {
 }
 
 #[test]
-fn huge_memory_is_a_matter_of_one_section() {
+fn allocation_in_huge_memory_initialises_one_section() {
     run_on(0);
-    // 64 GiB of frames: 1 GiB of map, which must stay unfaulted.
+    // 64 GiB of frames need 1 GiB of map. The test must not fault it in.
     let memory = [(frames(0x10_0000, 0x110_0000), NodeId(0))];
     let cpus = [NodeId(0)];
     let map_init = MapInit { mode: InitMode::Lazy, ..MapInit::default() };
@@ -420,17 +420,17 @@ fn huge_memory_is_a_matter_of_one_section() {
 }
 
 #[test]
-fn short_deferred_memory_promises_no_large_block() {
+fn fragmented_deferred_memory_serves_no_large_block() {
     run_on(0);
     // Every second frame is reserved.
     let reserved = (0x800..0x1000).step_by(2).map(|pfn| frames(pfn, pfn + 1)).collect();
-    let yard = Machine { reserved, ..plain() }.bring_up(way(InitMode::Lazy));
+    let yard = Machine { reserved, ..plain() }.create_yard(way(InitMode::Lazy));
     let locked = || yard.stats().zones().map(|zone| zone.lock.acquisitions).sum::<u64>();
     let before = locked();
     for at in [1, 3, 5].map(order) {
         assert!(yard.alloc(at, Gfp::NOWAIT).is_err());
     }
-    assert_eq!((locked(), yard.watch().pages()), (before, 0), "nothing is locked or initialised for them");
+    assert_eq!((locked(), yard.watch().pages()), (before, 0), "the failed requests lock and initialise nothing");
     let pfn = yard.alloc(Order::ZERO, Gfp::NOWAIT).unwrap();
     yard.free(pfn, Order::ZERO).unwrap();
 }

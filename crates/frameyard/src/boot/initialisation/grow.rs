@@ -1,27 +1,27 @@
 //! Growth: initialising one more section, for an allocation that needs it or for an idle worker.
 
-use super::BringUp;
+use super::Initialisation;
 use crate::platform::Platform;
 use crate::units::{PfnRange, ZoneId};
 
-/// The sections without backing memory that one call tries: each may cost a system call.
+/// The number of sections without backing memory that one call tries. Each may cost a system call.
 const MOST_REFUSALS: u32 = 16;
 
 /// The outcome of an attempt to initialise more memory of a zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Growth {
-    /// The free lists have more memory now.
+    /// The call added memory to the free lists.
     Grew,
-    /// Other CPUs have claimed all that is left.
+    /// Other CPUs have claimed all remaining memory.
     InProgress,
-    /// Nothing is deferred any more.
+    /// No memory is deferred.
     Exhausted,
-    /// The platform has no memory for the page structures of the rest; the first such frames.
+    /// The platform has no memory for the page structures of the unclaimed rest. The range is its first part.
     NotBacked(PfnRange),
 }
 
-impl<P: Platform> BringUp<'_, P> {
-    /// Initialises the next section that has deferred memory of a zone, and backing for its page structures.
+impl<P: Platform> Initialisation<'_, P> {
+    /// Initialises the next section that has deferred memory of a zone and backing memory for its page structures.
     pub(crate) fn grow(&self, id: ZoneId) -> Growth {
         let Some(zone) = self.tables.zones.get(id.index()) else { return Growth::Exhausted };
         if zone.deferred.pages_racy().0 == 0 {
@@ -43,7 +43,7 @@ impl<P: Platform> BringUp<'_, P> {
             if !claims.has_unclaimed_racy(section) {
                 continue;
             }
-            let result = self.bring_up(section);
+            let result = self.initialise(section);
             // The next caller starts here, unless nothing is left to initialise.
             zone.deferred.set_cursor(if result.not_backed.is_some() { section.end } else { section.start });
             if result.freed.0 > 0 {

@@ -1,4 +1,4 @@
-//! The initialised memory map is the same, bit for bit, in every mode, by every initialiser.
+//! Every mode and every initialiser writes the same memory map, bit for bit.
 
 use crate::fixture::{DIRT, Fixture, run_on};
 use crate::maps::{Machine, give_back, machine, pages_at_rest, reference, take_everything, ways};
@@ -6,7 +6,7 @@ use frameyard::boot::{InitMode, Initialiser, MapInit};
 use frameyard::page::{FrameState, MapContent};
 use frameyard::{NodeId, PageCount, Pfn, PfnRange};
 
-/// Compares the whole map with the reference: sections with memory bit for bit, the rest untouched.
+/// Asserts that sections with memory equal the reference bit for bit, and that the rest of the map is untouched.
 fn assert_same_map(machine: &Machine, init: MapInit, fixture: &Fixture, expected: &Fixture) {
     let sections = machine.sections();
     let dirt = if init.initialiser == Initialiser::None { 0 } else { DIRT };
@@ -29,7 +29,7 @@ fn assert_same_map(machine: &Machine, init: MapInit, fixture: &Fixture, expected
     }
 }
 
-/// Every page structure of a section with memory is written once, and no other.
+/// Asserts that each page structure of a section with memory was written once, and no other page structure was.
 fn assert_written_once(machine: &Machine, init: MapInit, fixture: &Fixture) {
     let mut written = fixture.watch().written();
     written.sort_by_key(|range| range.start);
@@ -43,13 +43,13 @@ fn assert_written_once(machine: &Machine, init: MapInit, fixture: &Fixture) {
     assert_eq!(fixture.watch().pages(), pages, "{}, {init:?}", machine.name);
 }
 
-fn comes_up_the_same(name: &str) {
+fn initialises_identically(name: &str) {
     run_on(0);
     let machine = machine(name);
     for content in MapContent::ALL {
-        let expected = machine.bring_up(reference(content));
+        let expected = machine.create_yard(reference(content));
         for init in ways(content) {
-            let yard = machine.bring_up(init);
+            let yard = machine.create_yard(init);
             if init.mode != InitMode::Eager {
                 for node in (0..yard.nodes()).map(NodeId) {
                     yard.init().next_section(node).unwrap();
@@ -65,19 +65,19 @@ fn comes_up_the_same(name: &str) {
     }
 }
 
-fn grows_into_the_same(name: &str) {
+fn grows_identically(name: &str) {
     run_on(0);
     let machine = machine(name);
     for content in MapContent::ALL {
-        let expected = machine.bring_up(reference(content));
+        let expected = machine.create_yard(reference(content));
         for init in ways(content).into_iter().filter(|way| way.mode != InitMode::Eager && way.jobs.threads.is_none()) {
-            let yard = machine.bring_up(init);
+            let yard = machine.create_yard(init);
             let mut taken = Vec::new();
             take_everything(&yard, |pfn| taken.push(pfn));
             assert_eq!(
                 taken.len() as u64,
                 expected.stats().managed_pages().0,
-                "{name}, {init:?}: every frame can be had"
+                "{name}, {init:?}: some frames cannot be allocated"
             );
             assert_eq!(yard.init().deferred_pages(), PageCount(0));
             yard.validate().unwrap_or_else(|problem| panic!("{name}, {init:?}, half-way: {problem}"));
@@ -87,7 +87,7 @@ fn grows_into_the_same(name: &str) {
                 let same = pages_at_rest(&yard, range) == pages_at_rest(&expected, range);
                 assert!(same, "{name}, {init:?}: {range} differs");
             }
-            // Sections that are reserved throughout are needed by no allocation.
+            // No allocation initialises a section whose frames are all reserved.
             yard.init().finish().unwrap();
             assert_same_map(&machine, init, &yard, &expected);
             assert_written_once(&machine, init, &yard);
@@ -100,32 +100,32 @@ macro_rules! on_machines {
         $(
             #[test]
             fn $test() {
-                comes_up_the_same($name);
+                initialises_identically($name);
             }
 
             #[test]
             fn $grown() {
-                grows_into_the_same($name);
+                grows_identically($name);
             }
         )*
     };
 }
 
 on_machines! {
-    holes_come_up_the_same, holes_grow_into_the_same, "holes";
-    zones_in_one_section_come_up_the_same, zones_in_one_section_grow_into_the_same, "zones";
-    nodes_in_one_section_come_up_the_same, nodes_in_one_section_grow_into_the_same, "nodes";
-    fragments_come_up_the_same, fragments_grow_into_the_same, "fragmented";
-    large_pageblocks_come_up_the_same, large_pageblocks_grow_into_the_same, "large pageblocks";
-    tiny_blocks_come_up_the_same, tiny_blocks_grow_into_the_same, "tiny blocks";
-    large_blocks_come_up_the_same, large_blocks_grow_into_the_same, "large blocks";
+    holes_initialise_identically, holes_grow_identically, "holes";
+    zones_in_one_section_initialise_identically, zones_in_one_section_grow_identically, "zones";
+    nodes_in_one_section_initialise_identically, nodes_in_one_section_grow_identically, "nodes";
+    fragments_initialise_identically, fragments_grow_identically, "fragmented";
+    large_pageblocks_initialise_identically, large_pageblocks_grow_identically, "large pageblocks";
+    tiny_blocks_initialise_identically, tiny_blocks_grow_identically, "tiny blocks";
+    large_blocks_initialise_identically, large_blocks_grow_identically, "large blocks";
 }
 
 #[test]
-fn the_reference_map_equals_the_memory_of_the_machine() {
+fn reference_map_equals_the_machines_memory() {
     run_on(0);
     for machine in crate::maps::machines() {
-        let yard = machine.bring_up(reference(MapContent::Zero));
+        let yard = machine.create_yard(reference(MapContent::Zero));
         for (memory, _) in &machine.memory {
             for pfn in (memory.start.0..memory.end.0).map(Pfn) {
                 let reserved = machine.reserved.iter().any(|range| range.contains(pfn));

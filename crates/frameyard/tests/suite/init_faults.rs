@@ -1,4 +1,4 @@
-//! Memory for the map that is not there, workers that panic, and settings that make no sense.
+//! Failures of map initialisation: missing memory for the map, workers that panic, and invalid options.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,7 +18,7 @@ use frameyard::platform::{InitProgress, LockId, MapNotBacked};
 use frameyard::units::PhysAddr;
 use frameyard::{AllocError, Gfp, Layout, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange};
 
-/// Fails where `work` does not come to its end. How long it takes decides nothing else.
+/// Fails if `work` does not end. The time limit affects nothing else.
 fn watchdog(work: impl FnOnce() + Send + 'static) {
     let (done, ended) = mpsc::channel();
     let worker = thread::spawn(move || {
@@ -26,7 +26,7 @@ fn watchdog(work: impl FnOnce() + Send + 'static) {
         let _ = done.send(());
     });
     if let Err(mpsc::RecvTimeoutError::Timeout) = ended.recv_timeout(Duration::from_secs(120)) {
-        panic!("it hangs");
+        panic!("the test hangs");
     }
     if let Err(panic) = worker.join() {
         std::panic::resume_unwind(panic);
@@ -39,7 +39,7 @@ fn pair() -> Machine {
     Machine { memory, ..plain() }
 }
 
-/// No memory for the page structures of these frames.
+/// Makes the platform refuse memory for the page structures of these frames.
 fn without(watch: &MapWatch, missing: PfnRange) {
     let refuse = move |range: PfnRange| if range.intersection(missing).is_empty() { Ok(()) } else { Err(MapNotBacked) };
     watch.back_with(refuse);
@@ -80,17 +80,17 @@ fn creation_fails_without_memory_for_early_parts() {
 }
 
 #[test]
-fn a_pass_that_fails_half_way_can_be_done_again() {
+fn failed_pass_can_be_repeated() {
     run_on(0);
     for machine in machines() {
-        let expected = machine.bring_up(reference(MapContent::Kernel));
+        let expected = machine.create_yard(reference(MapContent::Kernel));
         let sections = machine.sections();
         for (at, jobs) in (0..).zip(every_job()) {
             let missing = sections[(sections.len() - 1 - at % sections.len()).max(sections.len() / 2)];
             for mode in LATE {
                 if mode == InitMode::Deferred
                     && machine
-                        .bring_up(way(mode))
+                        .create_yard(way(mode))
                         .watch()
                         .written()
                         .iter()
@@ -125,7 +125,7 @@ fn a_pass_that_fails_half_way_can_be_done_again() {
 }
 
 #[test]
-fn a_section_without_a_map_hides_no_other() {
+fn unbacked_section_hides_no_other() {
     run_on(0);
     for mode in LATE {
         let machine = plain();
@@ -180,7 +180,7 @@ fn other_nodes_serve_if_local_map_is_unbacked() {
 fn other_types_serve_if_map_is_unbacked() {
     run_on(0);
     let yard = watched(&plain(), way(InitMode::Lazy), frames(0x900, 0x1000)).unwrap();
-    // Movable frames everywhere, of which some come back: no pageblock is whole.
+    // Movable frames in every pageblock, of which the test frees one each: no pageblock is whole.
     let movable: Vec<Pfn> = (0..0x100).map(|_| yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap()).collect();
     let (back, held): (Vec<Pfn>, Vec<Pfn>) = movable.into_iter().partition(|pfn| pfn.0 % 8 == 3);
     give_back(&yard, &back);
@@ -197,7 +197,7 @@ fn other_types_serve_if_map_is_unbacked() {
 }
 
 #[test]
-fn a_panicking_worker_fails_the_creation() {
+fn worker_panic_fails_the_creation() {
     watchdog(|| {
         run_on(0);
         for machine in [plain(), pair(), machine("nodes")] {
@@ -235,7 +235,7 @@ fn worker_panic_fails_the_pass_only() {
         {
             for jobs in every_job() {
                 for (at, listens) in (0..4).flat_map(|at| [(at, false), (at, true)]) {
-                    let yard = machine.bring_up(MapInit { jobs, ..way(mode) });
+                    let yard = machine.create_yard(MapInit { jobs, ..way(mode) });
                     let calls = AtomicU64::new(0);
                     let count = move || assert_ne!(calls.fetch_add(1, Ordering::Relaxed), at, "on purpose");
                     if listens {
@@ -257,7 +257,7 @@ fn worker_panic_fails_the_pass_only() {
                     take_everything(&yard, |pfn| taken.push(pfn));
                     yard.validate().unwrap();
                     give_back(&yard, &taken);
-                    // No worker had begun to write: the part is not lost.
+                    // The panic came before or after the writes of a part, so no part is lost.
                     assert_eq!(yard.init().finish(), Ok(()));
                     assert_eq!(yard.init().deferred_pages(), PageCount(0), "{mode}, {jobs:?}, {at}, {listens}");
                     yard.validate().unwrap();
@@ -272,8 +272,8 @@ fn pass_waits_for_earlier_claims() {
     watchdog(|| {
         run_on(0);
         for mode in LATE {
-            let yard = plain().bring_up(way(mode));
-            let expected = plain().bring_up(way(InitMode::Eager));
+            let yard = plain().create_yard(way(mode));
+            let expected = plain().create_yard(way(InitMode::Eager));
             let (begun, go_on) = (Arc::new(Barrier::new(2)), Arc::new(AtomicBool::new(false)));
             let missing = frames(0xd00, 0xe00);
             let (begins, goes_on) = (begun.clone(), go_on.clone());
@@ -289,7 +289,7 @@ fn pass_waits_for_earlier_claims() {
             thread::scope(|scope| {
                 let grower = scope.spawn(|| yard.init().range(missing));
                 begun.wait();
-                // The stopped worker goes on when the pass waits for it.
+                // The stopped worker continues when the pass waits for it.
                 let release = go_on.clone();
                 yard.watch().spy_with(move |moment| {
                     if moment == Moment::Wait {
@@ -309,11 +309,11 @@ fn pass_waits_for_earlier_claims() {
 }
 
 #[test]
-fn a_pass_does_not_wait_for_ever() {
+fn pass_wait_is_bounded() {
     watchdog(|| {
         run_on(0);
         for mode in LATE {
-            let yard = plain().bring_up(way(mode));
+            let yard = plain().create_yard(way(mode));
             let (begun, go_on) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
             let (begins, goes_on) = (begun.clone(), go_on.clone());
             yard.watch().back_with(move |range| {
@@ -346,12 +346,12 @@ fn range_request_waits_for_frames_in_transit() {
     watchdog(|| {
         run_on(0);
         for mode in LATE {
-            let yard = plain().bring_up(way(mode));
+            let yard = plain().create_yard(way(mode));
             let (published, go_on) = (Arc::new(Barrier::new(2)), Arc::new(AtomicBool::new(false)));
             thread::scope(|scope| {
                 let (publishes, goes_on) = (published.clone(), go_on.clone());
                 let grower = thread::Builder::new().name("grower".into());
-                // The first lock that the worker takes is the zone lock, once the pages are published.
+                // The first lock that the worker takes is the zone lock, after it has published the pages.
                 let seen = AtomicBool::new(false);
                 yard.watch().spy_with(move |moment| {
                     let grows = thread::current().name() == Some("grower");
@@ -381,11 +381,11 @@ fn range_request_waits_for_frames_in_transit() {
 
 fn refused(machine: &Machine, init: MapInit) -> BootError {
     let created = Fixture::watched(&machine.table(), &machine.config(init), Frames::Phantom, Arc::default());
-    created.err().unwrap_or_else(|| panic!("{init:?} is refused"))
+    created.err().unwrap_or_else(|| panic!("{init:?} is accepted"))
 }
 
 #[test]
-fn jobs_that_make_no_sense_are_refused() {
+fn invalid_job_options_are_refused() {
     run_on(0);
     let block = plain().geometry.max_order().pages();
     let with = |jobs| MapInit { jobs, ..way(InitMode::Eager) };
@@ -408,21 +408,21 @@ fn extreme_job_sizes_initialise_everything() {
     run_on(0);
     let block = plain().geometry.max_order().pages().0;
     for machine in machines() {
-        let expected = machine.bring_up(reference(MapContent::Kernel));
+        let expected = machine.create_yard(reference(MapContent::Kernel));
         let least = machine.geometry.max_order().pages();
         for granularity in JobGranularity::ALL {
             for alignment in [None, Some(least), Some(PageCount(1 << 40)), Some(PageCount(1 << 63))] {
                 for min_chunk in [None, Some(0), Some(1), Some(block + 1), Some(u64::MAX)] {
                     let min_chunk = min_chunk.map(PageCount);
                     let jobs = InitJobs { granularity, threads: Some(3), alignment, min_chunk };
-                    let yard = machine.bring_up(MapInit { jobs, ..way(InitMode::Eager) });
+                    let yard = machine.create_yard(MapInit { jobs, ..way(InitMode::Eager) });
                     assert_eq!(
                         yard.stats().managed_pages(),
                         expected.stats().managed_pages(),
                         "{}, {jobs:?}",
                         machine.name
                     );
-                    let late = machine.bring_up(MapInit { jobs, ..way(InitMode::Deferred) });
+                    let late = machine.create_yard(MapInit { jobs, ..way(InitMode::Deferred) });
                     assert_eq!(late.init().finish(), Ok(()), "{}, {jobs:?}", machine.name);
                     assert_eq!(
                         late.stats().managed_pages(),
@@ -493,7 +493,7 @@ fn idle_worker_continues_in_lower_zones() {
         run_on(0);
         let limit = PhysAddr(0xc00 << 12);
         let machine = Machine { zone_limits: ZoneLimits { dma: PhysAddr(0), dma32: limit }, ..plain() };
-        let yard = machine.bring_up(way(InitMode::Lazy));
+        let yard = machine.create_yard(way(InitMode::Lazy));
         yard.watch().spy_with(|moment| assert!(!matches!(moment, Moment::Lock(LockId::Zone(_))), "on purpose"));
         let lost = frames(0xc00, 0xd00);
         let attempt = catch_unwind(AssertUnwindSafe(|| yard.init().range(lost)));
@@ -502,9 +502,9 @@ fn idle_worker_continues_in_lower_zones() {
         for left in (1..8).rev() {
             assert_eq!(yard.init().next_section(NodeId(0)), Ok(Some(PageCount(left * 0x100))));
         }
-        assert_eq!(yard.init().next_section(NodeId(0)), Ok(Some(lost.count())), "it says what does not come");
+        assert_eq!(yard.init().next_section(NodeId(0)), Ok(Some(lost.count())), "the lost frames stay deferred");
         assert_eq!(yard.init().finish(), Err(InitError::Unfinished(lost.count())));
-        // A lost part stays lost: such a yard does not validate, and its other frames can be allocated.
+        // A lost part stays lost. The yard does not validate, but its other frames can be allocated.
         let mut taken = Vec::new();
         take_everything(&yard, |pfn| taken.push(pfn));
         assert_eq!(taken.len(), 0x700);

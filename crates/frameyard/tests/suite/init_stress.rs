@@ -1,7 +1,7 @@
-//! Threads use a yard while other threads initialise its memory map: no block is initialised twice, allocated twice, or
+//! Threads use a yard while other threads initialise its memory map. No block is initialised twice, allocated twice, or
 //! lost.
 //!
-//! Nothing here is timed; every thread does a fixed number of steps from a seed.
+//! The tests are not timed. Every thread does a fixed number of steps from a seed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -20,7 +20,7 @@ const FIRST: u64 = 0x1003;
 const END: u64 = 0x5fed;
 
 /// Two nodes that meet inside a block, a hole, reserved frames, two contiguous areas, three zones.
-fn town() -> Machine {
+fn mixed_machine() -> Machine {
     let reserved = (0x1010..0x5f00).step_by(0x6b).map(|pfn| frames(pfn, pfn + 1 + pfn % 3));
     let cma = vec![frames(0x2400, 0x2480), frames(0x5000, 0x5040)];
     let kept = |range: &PfnRange| cma.iter().all(|area: &PfnRange| area.intersection(*range).is_empty());
@@ -37,13 +37,13 @@ fn town() -> Machine {
     }
 }
 
-/// The yard, and the holder of each frame; 0: free.
-struct Town {
+/// The yard, and the thread that holds each frame. 0: free.
+struct SharedYard {
     yard: Fixture,
     owners: Vec<AtomicU32>,
 }
 
-impl Town {
+impl SharedYard {
     fn owners(&self, range: PfnRange) -> &[AtomicU32] {
         &self.owners[(range.start.0 - FIRST) as usize..(range.end.0 - FIRST) as usize]
     }
@@ -60,7 +60,7 @@ impl Town {
         self.yard.free_range(range).unwrap();
     }
 
-    /// Allocates more than it frees at first, so that the yard must grow.
+    /// Allocates and frees. The first half of the steps holds more frames, so the yard must grow.
     fn work(&self, mut random: Random, mark: u32, steps: u64) {
         let kinds = [
             Gfp::KERNEL,
@@ -104,7 +104,7 @@ impl Town {
         held.into_iter().for_each(|range| self.free(range, mark));
     }
 
-    /// Requests ranges of frames, or initialises them.
+    /// Requests or initialises ranges of frames by number.
     fn pick_ranges(&self, mut random: Random, mark: u32, steps: u64) {
         for _ in 0..steps {
             let start = Pfn(FIRST + random.below(END - FIRST - 80));
@@ -129,8 +129,8 @@ fn single(pfn: Pfn) -> Vec<PfnRange> {
     vec![PfnRange::new(pfn, PageCount(1))]
 }
 
-/// Lets everybody at one yard, and compares what comes of it with one that was up from the start.
-fn live(
+/// Runs all threads on one yard and compares the result with a yard that was initialised at creation.
+fn run_threads(
     init: MapInit,
     poisoning: Poisoning,
     seed: u64,
@@ -138,21 +138,21 @@ fn live(
     watch: Arc<MapWatch>,
     finish: impl Fn(&Fixture) + Sync,
 ) {
-    let machine = town();
+    let machine = mixed_machine();
     run_on(0);
-    let expected = machine.bring_up(reference(init.content));
+    let expected = machine.create_yard(reference(init.content));
     let config = YardConfig { poisoning, ..machine.config(init) };
     let real = if poisoning == Poisoning::On { Frames::Real } else { Frames::Phantom };
     let yard = Fixture::watched(&machine.table(), &config, real, watch).expect("a yard");
-    let town = Town { yard, owners: (FIRST..END).map(|_| AtomicU32::new(0)).collect() };
+    let shared = SharedYard { yard, owners: (FIRST..END).map(|_| AtomicU32::new(0)).collect() };
     thread::scope(|scope| {
         for mark in 1..=4 {
-            let town = &town;
-            scope.spawn(move || town.work(Random::new(seed * 100 + u64::from(mark)), mark, steps));
+            let shared = &shared;
+            scope.spawn(move || shared.work(Random::new(seed * 100 + u64::from(mark)), mark, steps));
         }
-        scope.spawn(|| town.pick_ranges(Random::new(seed * 100 + 50), 50, steps / 4));
+        scope.spawn(|| shared.pick_ranges(Random::new(seed * 100 + 50), 50, steps / 4));
         for node in [0, 1].map(NodeId) {
-            let yard = town.yard.attach();
+            let yard = shared.yard.attach();
             scope.spawn(move || {
                 for _ in 0..20 {
                     match yard.init().next_section(node) {
@@ -166,11 +166,11 @@ fn live(
             for _ in 0..seed % 7 * 20 {
                 thread::yield_now();
             }
-            finish(&town.yard);
+            finish(&shared.yard);
         });
     });
     run_on(0);
-    let Town { yard, owners } = town;
+    let SharedYard { yard, owners } = shared;
     assert!(owners.iter().all(|owner| owner.load(Ordering::Relaxed) == 0));
     yard.validate().unwrap_or_else(|problem| panic!("{init:?}, {seed}: {problem}"));
     yard.watch().calm();
@@ -201,11 +201,11 @@ fn live(
     assert_eq!(yard.stats().poison_hits(), 0);
 }
 
-/// All page structures of sections with memory were initialised once.
+/// Asserts that each page structure of sections with memory was written once.
 fn check_written(machine: &Machine, yard: &Fixture) {
     let mut written = yard.watch().written();
     written.sort_by_key(|range| range.start);
-    assert!(written.windows(2).all(|pair| pair[0].end <= pair[1].start), "something came up twice");
+    assert!(written.windows(2).all(|pair| pair[0].end <= pair[1].start), "pages were initialised twice");
     let pages = machine.sections().len() as u64 * machine.geometry.section_pages().0;
     assert_eq!(yard.watch().pages(), pages);
 }
@@ -232,21 +232,21 @@ fn every_init(mut visit: impl FnMut(MapInit, u64)) {
 #[test]
 fn concurrent_initialisation_loses_nothing() {
     every_init(|init, seed| {
-        live(init, Poisoning::Off, seed, 3000, Arc::default(), |yard| assert_eq!(yard.init().finish(), Ok(())));
+        run_threads(init, Poisoning::Off, seed, 3000, Arc::default(), |yard| assert_eq!(yard.init().finish(), Ok(())));
     });
 }
 
 #[test]
-fn a_poisoning_yard_initialises_while_in_use() {
+fn concurrent_initialisation_with_poisoning_loses_nothing() {
     every_init(|init, seed| {
-        live(init, Poisoning::On, seed, 300, Arc::default(), |yard| assert_eq!(yard.init().finish(), Ok(())));
+        run_threads(init, Poisoning::On, seed, 300, Arc::default(), |yard| assert_eq!(yard.init().finish(), Ok(())));
     });
 }
 
 #[test]
-fn passes_side_by_side_share_the_work() {
+fn concurrent_passes_share_the_work() {
     every_init(|init, seed| {
-        live(init, Poisoning::Off, seed, 500, Arc::default(), |yard| {
+        run_threads(init, Poisoning::Off, seed, 500, Arc::default(), |yard| {
             thread::scope(|scope| {
                 let passes = [(); 3].map(|()| scope.spawn(|| yard.init().finish()));
                 assert!(passes.into_iter().all(|pass| pass.join().unwrap() == Ok(())));
@@ -260,7 +260,7 @@ fn intermittent_backing_failures_are_retried() {
     every_init(|init, seed| {
         let watch = Arc::new(MapWatch::default());
         let early = Arc::clone(&watch);
-        live(init, Poisoning::Off, seed, 1000, watch, move |yard| {
+        run_threads(init, Poisoning::Off, seed, 1000, watch, move |yard| {
             let count = AtomicU64::new(0);
             early.back_with(
                 move |_| if count.fetch_add(1, Ordering::Relaxed) % 3 == 1 { Ok(()) } else { Err(MapNotBacked) },

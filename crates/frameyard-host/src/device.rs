@@ -134,10 +134,10 @@ impl DeviceBacking {
 /// Whether other processes may open a device's file while it is open.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum DeviceSharing {
-    /// Processes that ask for its lock are refused.
+    /// No. They fail to lock the file.
     #[default]
     Alone,
-    /// Other processes of a shared yard may, if they ask for the same.
+    /// Yes, other processes of a shared yard that also open it as shared.
     Shared,
 }
 
@@ -321,10 +321,10 @@ impl DeviceMemory {
     ///
     /// # Errors
     ///
-    /// [`MemoryError::System`] if the kernel does not tell, as for DAX devices.
+    /// [`MemoryError::System`] if the kernel does not report it, as for DAX devices.
     pub fn resident(&self) -> Result<ByteSize, MemoryError> {
         let Some(mapping) = &self.mapping else { return Ok(ByteSize(0)) };
-        let action = "ask which pages of a device are in memory";
+        let action = "find the pages of a device that are in memory";
         let refused = |source| MemoryError::System { action, size: self.size, source };
         mapping.resident(mapping.whole()).map(ByteSize).map_err(refused)
     }

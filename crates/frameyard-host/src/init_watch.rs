@@ -10,9 +10,9 @@ use crate::lock::lock;
 
 /// The reported progress of initialising the memory map of a yard.
 ///
-/// Clones see the same progress. Make one before the yard, give it to
-/// [`HostYardBuilder::init_watch`](crate::HostYardBuilder::init_watch), and read it from another thread while the yard
-/// is being created; or ask a platform for its own.
+/// Clones see the same progress. To watch the creation of a yard, make one first, pass it to
+/// [`HostYardBuilder::init_watch`](crate::HostYardBuilder::init_watch), and read it from another thread. A platform also
+/// returns its own.
 #[derive(Clone, Debug, Default)]
 pub struct InitWatch {
     seen: Arc<Seen>,

@@ -336,13 +336,13 @@ impl HostMemory {
     ///
     /// # Errors
     ///
-    /// [`MemoryError::System`] if the kernel does not tell.
+    /// [`MemoryError::System`] if the kernel does not report it.
     pub fn resident(&self) -> Result<ByteSize, MemoryError> {
         let Some(mapping) = &self.mapping else { return Ok(ByteSize(0)) };
         let pieces = self.layout.pieces().iter();
         let resident: std::io::Result<u64> = pieces.map(|piece| mapping.resident(piece.piece)).sum();
         resident.map(ByteSize).map_err(|source| MemoryError::System {
-            action: "ask which pages are in memory",
+            action: "find the pages that are in memory",
             size: self.layout.backed(),
             source,
         })

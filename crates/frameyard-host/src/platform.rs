@@ -182,7 +182,7 @@ impl HostPlatform {
     ///
     /// # Errors
     ///
-    /// [`RseqUnavailable`] if `rseq` is asked for and is not available.
+    /// [`RseqUnavailable`] if `rseq` is requested and is not available.
     pub fn with_identity(mut self, identity: CpuIdentity) -> Result<Self, RseqUnavailable> {
         self.rseq = match identity {
             CpuIdentity::Rseq => Some(usable_rseq().ok_or(RseqUnavailable)?),

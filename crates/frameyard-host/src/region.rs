@@ -18,7 +18,7 @@ use crate::sys::mapping::{Mapping, Piece, Source};
 /// A range of readable and writable bytes, unmapped on drop.
 ///
 /// New memory is zeroed and takes nothing from the host until it is touched. It starts on a 2 MiB boundary. Its length
-/// is the length asked for, rounded up to whole host pages.
+/// is the requested length, rounded up to whole host pages.
 #[derive(Debug)]
 pub struct Region {
     mapping: Mapping,
@@ -190,23 +190,23 @@ impl Region {
     ///
     /// # Errors
     ///
-    /// [`MemoryError::System`] if the kernel does not tell.
+    /// [`MemoryError::System`] if the kernel does not report it.
     pub fn resident(&self) -> Result<ByteSize, MemoryError> {
         let refused =
-            |source| MemoryError::System { action: "ask which pages are in memory", size: self.size(), source };
+            |source| MemoryError::System { action: "find the pages that are in memory", size: self.size(), source };
         self.mapping.resident(self.mapping.whole()).map(ByteSize).map_err(refused)
     }
 
     /// The proportional size and the mappings that `size` bytes from `offset` on cost the host.
     ///
-    /// Cost: the kernel walks all page tables of the process. It accounts for the part separately because its mappings
-    /// are split from their neighbours meanwhile, which takes up to two more mappings.
+    /// Cost: the kernel walks all page tables of the process. During the call the mappings of the part are split from their
+    /// neighbours, so that the kernel accounts for them separately. That takes up to two more mappings.
     ///
     /// # Errors
     ///
-    /// [`MemoryError::System`] if the part is not whole host pages of the region, or the kernel does not tell.
+    /// [`MemoryError::System`] if the part is not whole host pages of the region, or the kernel does not report it.
     pub fn memory_use(&self, offset: ByteSize, size: ByteSize) -> Result<MemoryUse, MemoryError> {
-        let refused = |source| MemoryError::System { action: "ask what memory is used", size, source };
+        let refused = |source| MemoryError::System { action: "find the memory in use", size, source };
         let page = sys::host_page_size() as u64;
         let is_inside = offset.0.checked_add(size.0).is_some_and(|end| end <= self.size().0);
         if size.0 == 0 || !is_inside || !offset.0.is_multiple_of(page) || !size.0.is_multiple_of(page) {

@@ -57,7 +57,7 @@ messages!(MemblockError {
         "{size} bytes at {base} are not mapped: set the current limit to the end of what is mapped",
     Self::HoldsRegionArray { list, base, size } => "{size} bytes at {base} hold the {list} list: leave them reserved",
     Self::Alignment(align) => "alignment {align}: must be a power of two",
-    Self::EmptyRequest => "an allocation of 0 bytes: ask for at least one",
+    Self::EmptyRequest => "an allocation of 0 bytes: request at least one",
     Self::OutOfMemory { size, align } =>
-        "no {size} bytes aligned to {align} are free within the limits asked for: ask for less or widen them",
+        "no {size} bytes aligned to {align} are free within the requested limits: request less or widen them",
 });

@@ -101,7 +101,7 @@ fn local_cpus(capture: &Capture, node: NodeId) -> u32 {
             return of_node;
         }
     }
-    panic!("{}: the log does not say which CPUs came up", capture.name);
+    panic!("{}: the log does not state the number of CPUs", capture.name);
 }
 
 fn named_cpus(text: &str) -> u32 {

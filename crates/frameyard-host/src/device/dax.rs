@@ -55,11 +55,16 @@ fn read(folder: &Path) -> io::Result<Dax> {
 }
 
 impl Dax {
-    /// Checks that a device of that size and alignment can be made of it.
-    pub(super) fn check(self, path: &Path, needed: ByteSize, asked: DeviceAlignment) -> Result<(), DeviceMemoryError> {
+    /// Checks that a device of this size and alignment fits the DAX device.
+    pub(super) fn check(
+        self,
+        path: &Path,
+        needed: ByteSize,
+        requested: DeviceAlignment,
+    ) -> Result<(), DeviceMemoryError> {
         let path = || path.to_owned();
-        if self.align.0 == 0 || !asked.size().0.is_multiple_of(self.align.0) {
-            return Err(DeviceMemoryError::DaxAlignment { path: path(), own: self.align, asked: Some(asked) });
+        if self.align.0 == 0 || !requested.size().0.is_multiple_of(self.align.0) {
+            return Err(DeviceMemoryError::DaxAlignment { path: path(), own: self.align, asked: Some(requested) });
         }
         if needed > self.size {
             return Err(DeviceMemoryError::DaxTooSmall { path: path(), needed, size: self.size });

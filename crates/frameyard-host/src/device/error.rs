@@ -15,7 +15,7 @@ use crate::memory::MemoryError;
 pub enum DeviceMemoryError {
     /// The size is zero, or no multiple of the alignment.
     Size {
-        /// The size asked for.
+        /// The requested size.
         size: ByteSize,
         /// The alignment.
         alignment: DeviceAlignment,
@@ -33,25 +33,25 @@ pub enum DeviceMemoryError {
         /// The error of reading it.
         source: io::Error,
     },
-    /// The alignment asked for is no multiple of that of the DAX device.
+    /// The requested alignment is no multiple of the DAX device's alignment.
     DaxAlignment {
         /// The device.
         path: PathBuf,
         /// Its own alignment.
         own: ByteSize,
-        /// The alignment asked for; `None` if the device's own was.
+        /// The requested alignment. `None` if the request was for the device's own.
         asked: Option<DeviceAlignment>,
     },
-    /// A DAX device is smaller than the size asked for.
+    /// A DAX device is smaller than the requested size.
     DaxTooSmall {
         /// The device.
         path: PathBuf,
-        /// The size asked for.
+        /// The requested size.
         needed: ByteSize,
         /// The size of the device.
         size: ByteSize,
     },
-    /// Its memory or its file is not available.
+    /// The device's memory or file is not available.
     Memory(MemoryError),
 }
 
@@ -113,7 +113,7 @@ pub enum AddDeviceError {
         /// The number of frames of the device.
         frames: PageCount,
     },
-    /// Frames of the range have bytes already: memory, or another device.
+    /// Frames of the range already have bytes, from memory or another device.
     Taken {
         /// The range.
         range: PfnRange,

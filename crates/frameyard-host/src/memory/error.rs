@@ -13,7 +13,7 @@ use crate::topology::TopologyError;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum MemoryError {
-    /// No frames were asked for, or a region without bytes.
+    /// The request has no frames, or is for a region without bytes.
     Nothing,
     /// A range of frames ends at or before its start.
     EmptyRange(PfnRange),
@@ -101,7 +101,7 @@ pub enum MemoryError {
 impl fmt::Display for MemoryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Nothing => f.write_str("no memory asked for: at least one frame or byte is needed"),
+            Self::Nothing => f.write_str("no memory requested: at least one frame or byte is needed"),
             Self::EmptyRange(range) => write!(f, "{range} has no frame: the end must lie after the start"),
             Self::Overlap { first, second } => {
                 write!(f, "{first} and {second} overlap: each frame belongs to one range")
@@ -109,19 +109,19 @@ impl fmt::Display for MemoryError {
             Self::AddressOverflow(range) => write!(f, "{range} has frames beyond the last 64-bit address"),
             Self::LargerThanHost { needed, usable } => write!(
                 f,
-                "the frames need {needed}, and this process may use {usable} of the host's memory: ask for less memory or for phantom frames"
+                "the frames need {needed}, and this process may use {usable} of the host's memory: request less memory or phantom frames"
             ),
             Self::LargerThanHostNode { host_node, needed, memory } => write!(
                 f,
-                "the frames bound to the host's {host_node} need {needed}, and it has {memory}: ask for less memory or leave the nodes unbound"
+                "the frames bound to the host's {host_node} need {needed}, and it has {memory}: request less memory or leave the nodes unbound"
             ),
             Self::NotAvailable { needed, available } => write!(
                 f,
-                "pre-faulting needs {needed}, and the host has {available} available now: ask for less memory or leave the frames untouched"
+                "pre-faulting needs {needed}, and the host has {available} available now: request less memory or leave the frames untouched"
             ),
             Self::AddressSpace { span } => write!(
                 f,
-                "the frames span {span} of addresses, holes included, more than this process has left: ask for a smaller machine or for phantom frames"
+                "the frames span {span} of addresses, holes included, more than this process has left: request a smaller machine or phantom frames"
             ),
             Self::Hugetlb(shortage) => shortage.fmt(f),
             Self::FileOpen { path, source } => {
@@ -141,7 +141,7 @@ impl fmt::Display for MemoryError {
             Self::FileSystemFull { path, needed, available } => {
                 write!(
                     f,
-                    "{}: the frames need {needed} more, and the file system has {available} left: ask for less memory or choose a path on another file system",
+                    "{}: the frames need {needed} more, and the file system has {available} left: request less memory or choose a path on another file system",
                     path.display()
                 )
             }

@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn impossible_ranges_are_refused_with_their_numbers() {
         let text = |frames: &[NodeFrames]| layout(frames, 4096).unwrap_err().to_string();
-        assert_eq!(text(&[]), "no memory asked for: at least one frame or byte is needed");
+        assert_eq!(text(&[]), "no memory requested: at least one frame or byte is needed");
         assert_eq!(text(&[frames(5, 5, 0)]), "pfn [0x5, 0x5) has no frame: the end must lie after the start");
         assert_eq!(
             text(&[frames(16, 32, 0), frames(0, 17, 1)]),

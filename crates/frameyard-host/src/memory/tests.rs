@@ -117,13 +117,13 @@ fn a_machine_larger_than_the_host_is_refused_with_both_sizes() {
     };
     let large = [frames(0, 1 << 20, 0)];
     let expected = "the frames need 4G, and this process may use 2G of the host's memory: \
-                    ask for less memory or for phantom frames";
+                    request less memory or phantom frames";
     assert_eq!(text(&large, Backing::Anonymous), expected);
     assert_eq!(text(&large, Backing::Memfd), expected);
     let lopsided = [frames(0, 0x5_0000, 0)];
     assert_eq!(
         text(&lopsided, Backing::Anonymous),
-        "the frames bound to the host's node 0 need 1280M, and it has 1G: ask for less memory or leave the nodes unbound"
+        "the frames bound to the host's node 0 need 1280M, and it has 1G: request less memory or leave the nodes unbound"
     );
 }
 
@@ -136,7 +136,7 @@ fn unbound_frames_may_be_larger_than_a_node() {
     let error = memory.prefault(NonZeroUsize::MIN, &host, &mut |_| {}).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "pre-faulting needs 1280M, and the host has 1M available now: ask for less memory or leave the frames untouched"
+        "pre-faulting needs 1280M, and the host has 1M available now: request less memory or leave the frames untouched"
     );
     assert_eq!(memory.resident().unwrap(), ByteSize(0));
 }

@@ -114,9 +114,9 @@ mod tests {
 
     /// The times that pass on a clock and on the system's clock, in ns, during at least 25 ms.
     fn both(clock: &LockClock) -> (u64, u64) {
-        let (before, begun) = (clock.ns().expect("it is on"), Instant::now());
+        let (before, begun) = (clock.ns().expect("the clock is on"), Instant::now());
         thread::sleep(Duration::from_millis(25));
-        let (after, passed) = (clock.ns().expect("it is on"), begun.elapsed());
+        let (after, passed) = (clock.ns().expect("the clock is on"), begun.elapsed());
         (after - before, passed.as_nanos() as u64)
     }
 

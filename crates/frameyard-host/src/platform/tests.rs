@@ -38,8 +38,8 @@ fn every_path_reports_the_cpu_of_a_pinned_thread() {
             pin(cpu);
             let many = platform();
             assert_eq!(many.current_cpu(), cpu);
-            let asked = many.with_identity(CpuIdentity::Getcpu).unwrap();
-            assert_eq!(asked.current_cpu(), cpu);
+            let chosen = many.with_identity(CpuIdentity::Getcpu).unwrap();
+            assert_eq!(chosen.current_cpu(), cpu);
         });
     }
 }
@@ -241,7 +241,7 @@ fn the_clock_rises_monotonically() {
     let times: Vec<u64> = (0..100).map(|_| platform.clock_ns().unwrap()).collect();
     assert!(times.is_sorted());
     thread::sleep(Duration::from_micros(1));
-    assert!(platform.clock_ns().unwrap() - times[99] >= 1000, "a sleep is never shorter than asked for");
+    assert!(platform.clock_ns().unwrap() - times[99] >= 1000, "a sleep is never shorter than requested");
 }
 
 #[test]

@@ -239,7 +239,7 @@ impl<B: WordStore> ViewWords<B> {
         true
     }
 
-    /// Whether some views may not have made the last change. A process that maps a device asks before it takes the
+    /// Whether some views may not have made the last change. A process that maps a device calls this before it takes the
     /// right.
     pub(super) fn is_unsettled(&self) -> bool {
         self.word(UNSETTLED).load(Ordering::Relaxed) != 0

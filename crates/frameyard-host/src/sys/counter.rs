@@ -5,7 +5,7 @@
 pub(crate) struct SteadyCounter(());
 
 impl SteadyCounter {
-    /// Asks the processor. `None` if it does not promise a constant rate, and on other architectures.
+    /// Checks the processor. `None` if it does not promise a constant rate.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn found() -> Option<Self> {
         use core::arch::x86_64::__cpuid;
@@ -16,7 +16,7 @@ impl SteadyCounter {
         (reaches && __cpuid(features).edx >> 27 & 1 != 0 && __cpuid(power).edx >> 8 & 1 != 0).then_some(Self(()))
     }
 
-    /// Asks the processor. `None` if it does not promise a constant rate, and on other architectures.
+    /// Always `None` on this architecture.
     #[cfg(not(target_arch = "x86_64"))]
     pub(crate) fn found() -> Option<Self> {
         None

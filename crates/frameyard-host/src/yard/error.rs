@@ -16,9 +16,9 @@ use crate::topology::TopologyError;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum HostYardError {
-    /// The size asked for is smaller than the smallest yard.
+    /// The requested size is smaller than the smallest yard.
     TooSmall {
-        /// The size asked for.
+        /// The requested size.
         size: ByteSize,
         /// The smallest size that a yard can have.
         least: ByteSize,
@@ -31,11 +31,11 @@ pub enum HostYardError {
     File(SharedFileError),
     /// The file contains no complete yard.
     Attach(AttachError),
-    /// `rseq` was asked for and is not available.
+    /// `rseq` was requested and is not available.
     Rseq(RseqUnavailable),
     /// The region given for the memory map is unsuitable.
     MapRegion(MapRegionProblem),
-    /// A device cannot have the frames that it was given for.
+    /// A device cannot take the frames that it was added for.
     AddDevice(AddDeviceError),
     /// This process cannot share the memory map of devices with other processes.
     Devices(DeviceMapProblem),
@@ -81,7 +81,7 @@ impl fmt::Display for HostYardError {
         match self {
             Self::TooSmall { size: ByteSize(bytes), least } => {
                 let bytes = if *bytes == 1 { "1 byte".to_owned() } else { format!("{bytes} bytes") };
-                write!(f, "{bytes} of memory is too little for a yard: ask for at least {least}")
+                write!(f, "{bytes} of memory is too little for a yard: request at least {least}")
             }
             Self::Boot(error) => error.fmt(f),
             Self::Memory(error) => error.fmt(f),

@@ -1,4 +1,4 @@
-//! The machine of a yard that was asked for by size alone: frames and CPUs like those of the host.
+//! The machine of a yard that is requested by size alone: frames and CPUs like those of the host.
 
 use frameyard::{ByteSize, Geometry, MemoryTable, NodeId, PageCount, Pfn, PfnRange, YardConfig};
 
@@ -126,8 +126,8 @@ mod tests {
         let tree = Tree::new();
         let host = host(&tree, &[1 << 10]);
         let text = |size| HostPlan::new(&host, ByteSize(size)).unwrap_err().to_string();
-        assert_eq!(text(1), "1 byte of memory is too little for a yard: ask for at least 4M");
-        assert_eq!(text((4 << 20) - 1), "4194303 bytes of memory is too little for a yard: ask for at least 4M");
+        assert_eq!(text(1), "1 byte of memory is too little for a yard: request at least 4M");
+        assert_eq!(text((4 << 20) - 1), "4194303 bytes of memory is too little for a yard: request at least 4M");
     }
 
     #[test]

@@ -19,7 +19,7 @@ fn a_counting_view_works_on_the_same_yard() {
     assert_eq!(yard.stats().free_pages(), free - PageCount(1000));
     held.into_iter().for_each(|pfn| yard.free(pfn, Order::ZERO).unwrap());
     let counted = counting.platform().counted();
-    assert_eq!(counted.drain.spans, 0, "what is not done through the view is not counted");
+    assert_eq!(counted.drain.spans, 0, "operations through another view were counted");
     assert!(counted.refill.lines_under_lock_per_page().unwrap() > 0.5, "{counted:?}");
     assert_eq!(counted.locks(LockKind::Zone).acquisitions, counted.refill.spans);
     assert_eq!((counted.lost, counted.forgotten), (0, 0));

@@ -141,7 +141,7 @@ fn json_has_the_contents_of_the_log() {
     assert_eq!(keys(&rows("zone_ranges")[0]), ["zone", "start", "end"]);
     assert_eq!(keys(&rows("ranges")[0]), ["node", "start", "end"]);
     assert_eq!(rows("holes")[0], serde_json::json!({ "node": 0, "zone": "DMA", "pages": 1 }));
-    assert!(object.get("pcp").is_none(), "nobody asked for it");
+    assert!(object.get("pcp").is_none(), "the per-CPU lists are optional");
 }
 
 #[test]

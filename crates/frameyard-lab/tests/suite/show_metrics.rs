@@ -49,7 +49,11 @@ fn there_is_a_row_for_each_zone_and_cpu_and_one_for_each_zone() {
         assert_eq!(row["policy"], "depot");
         assert_eq!(row["pcp_pages"].is_null(), row["cpu"].is_null());
         assert_eq!(row["owned_claims"].is_null(), row["cpu"].is_null());
-        assert_eq!(row["depot_batches"].is_null(), !row["cpu"].is_null(), "what is of a zone stands in one row");
+        assert_eq!(
+            row["depot_batches"].is_null(),
+            !row["cpu"].is_null(),
+            "counters of a zone are in the row without a CPU"
+        );
         assert_eq!(row["zone_lock_hold_ns_le_inf"], row["zone_lock_hold_ns_count"]);
     }
     assert!(sum(&object, "zone_lock_hold_ns_count") > 0, "locks are timed while a workload runs");

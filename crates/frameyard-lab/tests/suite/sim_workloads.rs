@@ -237,7 +237,7 @@ fn text_shows_the_rows_and_then_where_time_went() {
 }
 
 #[test]
-fn bringing_up_machines_is_told_beside_what_was_published() {
+fn deferred_init_reports_predicted_and_published_times() {
     let results = json(&["sim", "deferred-init", "--machine", "zen-7551-guest4,haswell-2699v3-guest4", "--json"]);
     let rows = results["rows"].as_array().unwrap();
     let machines: Vec<&str> = rows.iter().map(|row| row["machine"].as_str().unwrap()).collect();

@@ -174,7 +174,7 @@ fn isolated_regions_are_named_and_stay_cut_until_merged() {
     assert_eq!(map.memory(), [plain(0, 16), plain(16, 32), plain(32, 64)]);
     assert_eq!(map.isolate(RegionList::Memory, at(100), mib(16)), Ok(3..3));
     let whole = EarlyRequest::new(mib(40), mib(1));
-    assert!(matches!(map.find(whole), Err(MemblockError::OutOfMemory { .. })), "nothing is allocated across a cut");
+    assert!(matches!(map.find(whole), Err(MemblockError::OutOfMemory { .. })), "an allocation spans a cut");
     map.merge(RegionList::Memory);
     assert_eq!(map.memory(), [plain(0, 64)]);
     assert_eq!(map.find(whole), Ok(at(24)));

@@ -54,7 +54,7 @@ fn a_full_list_that_may_not_grow_refuses_and_stays_as_it_is() {
     let before = map.reserved().to_vec();
     let full = MemblockError::ListFull { list: RegionList::Reserved, capacity: 4 };
     assert_eq!(map.reserve(page(100), PAGE), Err(full));
-    assert_eq!(map.reserve(page(1), PAGE), Err(full), "what fills a gap takes a slot before it merges");
+    assert_eq!(map.reserve(page(1), PAGE), Err(full), "a range that fills a gap needs a slot before it merges");
     assert_eq!(map.phys_free(PhysAddr(page(2).0 + 16), ByteSize(16)), Err(full), "a cut takes a slot");
     assert_eq!(map.reserved(), before);
 }

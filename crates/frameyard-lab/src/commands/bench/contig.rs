@@ -108,7 +108,7 @@ fn plan(args: &ContigArgs, zone: ByteSize, pageblock: ByteSize) -> Result<Contig
     }
     if args.size > zone {
         return refuse(format!(
-            "--size {}: the Movable zone has {}; ask for less, or give the machine more --memory or --movable",
+            "--size {}: the Movable zone has {}; request less, or give the machine more --memory or --movable",
             args.size,
             RoundedSize(zone)
         ));

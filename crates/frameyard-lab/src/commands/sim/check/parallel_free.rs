@@ -35,7 +35,7 @@ pub(super) fn compared(machine: &Machine, memory: ByteSize, workers: NonZeroU32)
     if workers.get() as usize > machine.cpus() {
         let (name, cpus) = (&machine.name, machine.cpus());
         return Err(Failure::input(format!(
-            "{workers} workers are more than the {cpus} CPUs of {name}: ask for fewer"
+            "{workers} workers are more than the {cpus} CPUs of {name}: request fewer"
         )));
     }
     let shares = shares();
@@ -138,6 +138,6 @@ mod tests {
     fn more_workers_than_cpus_are_refused() {
         let machine = Machine::built_in("broadwell-40").unwrap();
         let refused = compared(&machine, ByteSize::mib(256), NonZeroU32::new(41).unwrap()).err().unwrap();
-        assert_eq!(refused.to_string(), "41 workers are more than the 40 CPUs of broadwell-40: ask for fewer");
+        assert_eq!(refused.to_string(), "41 workers are more than the 40 CPUs of broadwell-40: request fewer");
     }
 }

@@ -238,7 +238,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             // Another device is there since the first look.
             Ok(()) => {
                 let uncounted = yard.devices().remove_mapping(pfn);
-                debug_assert!(uncounted.is_ok(), "it was counted: {uncounted:?}");
+                debug_assert!(uncounted.is_ok(), "the mapping was counted: {uncounted:?}");
                 return Ok(Faulted::Retry);
             }
             Err(DeviceError::NotDevice(_)) => entry,

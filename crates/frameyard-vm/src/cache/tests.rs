@@ -158,7 +158,7 @@ fn drops_only_clean_unused_pages() {
         assert_eq!(vm.drop_cache_page(clean), Err(DropProblem::Busy), "another user has a reference");
         vm.put_page(clean);
         clean.set_owner_bits(Flags::LOCKED);
-        assert_eq!(vm.drop_cache_page(clean), Err(DropProblem::Busy), "it is locked");
+        assert_eq!(vm.drop_cache_page(clean), Err(DropProblem::Busy), "the page is locked");
         clean.clear_owner_bits(Flags::LOCKED);
         let before = file.pages();
         assert_eq!(vm.drop_cache_page(clean), Ok(()));
@@ -168,7 +168,7 @@ fn drops_only_clean_unused_pages() {
         vm.validate().unwrap();
         let mut byte = [0];
         file.read(0, &mut byte).unwrap();
-        assert_eq!(byte[0], crate::PatternStore::expected(3, 0, 0), "it is filled again");
+        assert_eq!(byte[0], crate::PatternStore::expected(3, 0, 0), "the page is not from the store");
     });
 }
 

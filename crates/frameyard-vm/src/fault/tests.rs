@@ -32,7 +32,7 @@ fn touched_page_is_zeroed_and_counted() {
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     let space = vm.create_space().unwrap();
     let range = space.map(MapRequest::anonymous(ByteSize::mib(4))).unwrap();
-    assert_eq!(space.translate(range.start), None, "nothing is there before it is touched");
+    assert_eq!(space.translate(range.start), None, "the address is mapped before the first access");
     space.touch(range.start, MemoryAccess::Read).unwrap();
     let found = space.translate(range.start).unwrap();
     assert!(found.flags.is_accessed() && !found.flags.is_dirty() && found.flags.is_writable());

@@ -40,7 +40,7 @@ fn written_while_aged(broken: Broken) {
     let other = scene.start(1, age);
     write(&space, AT, BEFORE[0] + 1);
     other.join().unwrap();
-    let flags = space.translate(AT).expect("it is mapped").flags;
+    let flags = space.translate(AT).expect("the page is mapped").flags;
     assert!(flags.is_dirty(), "a write was lost");
     assert_eq!(read(&space, AT), BEFORE[0] + 1, "a write was lost");
     finish(&scene, space);

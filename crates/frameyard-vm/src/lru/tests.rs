@@ -81,7 +81,7 @@ fn finish(vm: TestVm<'_>) {
     vm.lru_drain_all();
     vm.validate().expect("valid lists");
     assert_eq!(statistics(&vm).pages, [PageCount(0); 4], "no page is left on a list");
-    vm.destroy().expect("it has no users");
+    vm.destroy().expect("the root has no users");
 }
 
 #[test]

@@ -55,7 +55,7 @@ fn in_yard(test: impl FnOnce(TestVm<'_>)) {
     test(vm);
     vm.lru_drain_all();
     vm.validate().expect("valid at the end");
-    vm.destroy().expect("it has no users");
+    vm.destroy().expect("the root has no users");
 }
 
 #[test]
@@ -265,7 +265,7 @@ fn second_isolation_is_busy() {
                         had += 1;
                         vm.put_back(from);
                     }
-                    Err(problem) => assert_eq!(problem, MigrateProblem::Busy, "it is not pinned"),
+                    Err(problem) => assert_eq!(problem, MigrateProblem::Busy, "an unpinned page fails only as busy"),
                 }
             }
             had
@@ -287,7 +287,7 @@ fn contiguous_range_reports_an_isolated_block_as_busy() {
         let range = PfnRange::new(frames[5], PageCount(1));
         let take = || vm.yard().request_range(range, Gfp::HIGHUSER_MOVABLE).owners(&vm.owners()).range();
         vm.isolate(block(frames[5]), MigrateMode::Sync).unwrap();
-        let Err(AllocError::Blocked(blocker)) = take() else { panic!("it was isolated") };
+        let Err(AllocError::Blocked(blocker)) = take() else { panic!("the isolated page does not block the request") };
         assert_eq!((blocker.frames(), blocker.why), (range, BlockedBy::Busy));
         assert_eq!(blocker.owner, PageKind::Cache.owner());
         vm.put_back(block(frames[5]));

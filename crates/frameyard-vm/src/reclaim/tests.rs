@@ -48,7 +48,7 @@ fn on(vm: &TestVm<'_>, list: LruList) -> u64 {
 
 fn end(vm: TestVm<'_>) {
     vm.validate().expect("valid at the end");
-    vm.destroy().expect("it has no users");
+    vm.destroy().expect("the root has no users");
 }
 
 /// Allocates until memory is exhausted.

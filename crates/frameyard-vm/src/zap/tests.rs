@@ -51,7 +51,7 @@ fn unmap_frees_pages_and_tables_but_not_those_of_neighbours() {
     assert_eq!((unmapped.pages, unmapped.tables), (PageCount(1000), PageCount(4)), "three, and the one above them");
     vm.validate().unwrap();
     assert_eq!((space.statistics().resident.0, space.statistics().page_tables.0), (1, 4));
-    assert!(space.unmap(above).is_err(), "it is unmapped once");
+    assert!(space.unmap(above).is_err(), "the range was unmapped twice");
     // The table cache is cleared.
     space.map(MapRequest::anonymous(below.size()).at(below.start)).unwrap();
     touch(&space, below, PAGE);

@@ -24,7 +24,7 @@ fn reads_back_written_bytes() {
         let mapped = space.map(MapRequest::anonymous(ByteSize::mib(1))).unwrap();
         let mut bytes = vec![1; 3 * PAGE as usize];
         space.read(VirtAddr(mapped.start.0 + 100), &mut bytes).unwrap();
-        assert!(bytes.iter().all(|byte| *byte == 0), "fresh memory is zero");
+        assert!(bytes.iter().all(|byte| *byte == 0), "fresh memory is not zero");
         fill(&space, mapped, 7);
         expect(&space, mapped, 7);
         let across = VirtAddr(mapped.start.0 + PAGE - 3);
@@ -71,7 +71,7 @@ fn partial_unmap_keeps_the_rest() {
             assert_eq!(space.translate(addr), None);
         }
         space.map(anonymous(hole)).unwrap();
-        assert_eq!(space.statistics().areas, 1, "what touches and is alike is one area");
+        assert_eq!(space.statistics().areas, 1, "adjacent areas with the same properties did not merge");
         assert_eq!(space.statistics().mapped, mapped.size());
         vm.validate().unwrap();
     });
@@ -88,7 +88,10 @@ fn chooses_highest_gap_and_aligns_for_huge_pages() {
         let large = space.map(MapRequest::anonymous(bytes(HUGE + PAGE))).unwrap();
         assert!(large.start.is_aligned(PageLevel::Huge.size()) && large.end <= next.start);
         let unaligned = space.map(MapRequest::anonymous(bytes(HUGE + PAGE)).advised(HugeAdvice::Never)).unwrap();
-        assert!(unaligned.end == large.start || unaligned.start == large.end, "no need to align it");
+        assert!(
+            unaligned.end == large.start || unaligned.start == large.end,
+            "a mapping without huge pages was aligned"
+        );
         let device = space.map(MapRequest::device(DEVICE, ByteSize::gib(1), PageLevel::Gigantic)).unwrap();
         assert!(device.start.is_aligned(PageLevel::Gigantic.size()));
     });
@@ -155,7 +158,7 @@ fn rejects_ranges_outside_the_address_space() {
         assert_eq!(
             space.map(MapRequest::anonymous(bytes(all + PAGE))),
             Err(MapError::NoRoom(bytes(all + PAGE))),
-            "more than there is"
+            "more than the address space"
         );
         let problem = space.map(MapRequest::anonymous(bytes(u64::MAX - PAGE + 1))).unwrap_err();
         let line = "no gap of 18014398509481980K bytes is left: unmap something first, or map less";
@@ -167,7 +170,7 @@ fn rejects_ranges_outside_the_address_space() {
         assert_eq!(
             space.touch(VirtAddr::END, MemoryAccess::Read),
             Err(FaultError::NotMapped(VirtAddr::END)),
-            "nothing is mapped beyond the end"
+            "an address beyond the end"
         );
     });
 }
@@ -193,7 +196,7 @@ fn unmap_reports_the_first_hole() {
         expect(&space, low, 1);
         expect(&space, high, 9);
         space.unmap(low).unwrap();
-        assert_eq!(space.unmap(low), Err(MapError::NotMapped(low)), "a double unmap");
+        assert_eq!(space.unmap(low), Err(MapError::NotMapped(low)), "the second unmap");
         assert_eq!(space.unmap(range(8 * PAGE, 0)), Err(MapError::Empty));
         let misaligned = MapError::Misaligned { what: "the end", value: at(9 * PAGE + 1).0, align: bytes(PAGE) };
         assert_eq!(space.unmap(range(8 * PAGE, PAGE + 1)), Err(misaligned));
@@ -213,7 +216,7 @@ fn touch_of_an_unmapped_address_fails() {
             assert_eq!(space.pin(addr).err(), Some(FaultError::NotMapped(addr)));
         }
         let mut two = vec![0; 2 * PAGE as usize];
-        assert_eq!(space.read(at(0), &mut two), Err(FaultError::NotMapped(at(PAGE))), "as far as there is memory");
+        assert_eq!(space.read(at(0), &mut two), Err(FaultError::NotMapped(at(PAGE))), "the first unmapped address");
         assert_eq!(space.write(VirtAddr(u64::MAX - 3), &[1; 8]), Err(FaultError::NotMapped(VirtAddr(u64::MAX - 3))));
     });
 }
@@ -253,7 +256,7 @@ fn mode_and_advice_select_areas_for_huge_pages() {
 fn huge_fault_falls_back_to_a_small_page() {
     in_small_yard(|vm| {
         let space = vm.create_space().unwrap();
-        // No block of 2 MiB is left when one page of each is taken.
+        // Allocate all 2 MiB blocks, then free all pages of one block but the first: no 2 MiB block is free.
         let mut held: Vec<Pfn> = Vec::new();
         while let Ok(pfn) = vm.yard().alloc(PageLevel::Huge.order(), frameyard::Gfp::HIGHUSER_MOVABLE) {
             held.push(pfn);
@@ -303,15 +306,19 @@ fn devices_are_mapped_at_three_levels() {
             assert_eq!((seen.level, seen.pfn), (page, Pfn((DEVICE.0 + offset) >> 12)));
             assert!(seen.flags.is_device() && seen.flags.is_dirty());
             assert_eq!(space.read(addr, &mut [0]), Err(FaultError::NoFrameBytes(addr)));
-            assert!(space.pin(addr).is_err(), "what has no page cannot be pinned");
-            assert_eq!(space.statistics().resident, PageCount(0), "a device takes no memory");
+            assert!(space.pin(addr).is_err(), "a device without page structures was pinned");
+            assert_eq!(space.statistics().resident, PageCount(0), "device pages count as resident");
             if page != PageLevel::Small {
                 let inside = VirtRange { start: mapped.start, end: VirtAddr(mapped.start.0 + PAGE) };
                 let misaligned = MapError::Misaligned { what: "the end", value: inside.end.0, align: page.size() };
-                assert_eq!(space.unmap(inside), Err(misaligned), "an entry of a device is not split");
+                assert_eq!(space.unmap(inside), Err(misaligned), "a large device entry cannot be split");
             }
             space.unmap(VirtRange { start: mapped.start, end: VirtAddr(mapped.start.0 + size) }).unwrap();
-            assert_eq!(space.translate(addr).unwrap().pfn, Pfn((DEVICE.0 + offset) >> 12), "the rest stays");
+            assert_eq!(
+                space.translate(addr).unwrap().pfn,
+                Pfn((DEVICE.0 + offset) >> 12),
+                "the rest of the mapping is gone"
+            );
             vm.validate().unwrap();
         }
     });
@@ -334,7 +341,7 @@ fn pinned_page_outlives_its_mapping() {
         assert_eq!(state(), FrameState::Counted);
         drop(pin);
         vm.lru_drain_all();
-        assert_ne!(state(), FrameState::Counted, "the last pin gives it back");
+        assert_ne!(state(), FrameState::Counted, "the last unpin frees the page");
     });
 }
 
@@ -349,9 +356,9 @@ fn rejects_excess_unpins() {
         vm.unpin(pfn).unwrap();
         assert!(matches!(vm.unpin(pfn), Err(VmError::Underflow(_))));
         let free = vm.yard().alloc(frameyard::Order::ZERO, frameyard::Gfp::KERNEL).unwrap();
-        assert!(matches!(vm.unpin(free), Err(VmError::Underflow(_))), "no page of a space");
+        assert!(matches!(vm.unpin(free), Err(VmError::Underflow(_))), "the frame is not a page of an address space");
         vm.yard().free(free, frameyard::Order::ZERO).unwrap();
-        assert!(matches!(vm.unpin(Pfn(1)), Err(VmError::Underflow(_))), "no page at all");
+        assert!(matches!(vm.unpin(Pfn(1)), Err(VmError::Underflow(_))), "the frame has no page");
         space.touch(at(0), MemoryAccess::Write).unwrap();
         vm.validate().unwrap();
     });
@@ -371,13 +378,13 @@ fn exit_returns_all_memory_with_one_or_several_workers() {
             let before = space.statistics();
             assert_eq!((before.huge, before.resident), (10, PageCount(30 << 8)));
             let ExitOutcome::Gone(unmapped) = space.exit(NonZeroUsize::new(workers).unwrap()).unwrap() else {
-                panic!("no other user")
+                panic!("the space has another user")
             };
             assert_eq!((unmapped.huge, unmapped.pages), (10, PageCount(30 << 8)));
             assert_eq!(unmapped.tables, before.page_tables);
             vm.lru_drain_all();
-            let for_spaces_to_come = vm.object_frames();
-            assert_eq!(vm.yard().stats().free_pages() + for_spaces_to_come, free, "{workers} workers");
+            let reserved_for_objects = vm.object_frames();
+            assert_eq!(vm.yard().stats().free_pages() + reserved_for_objects, free, "{workers} workers");
         });
     }
 }
@@ -388,7 +395,7 @@ fn space_lives_until_its_last_handle() {
         let space = vm.create_space().unwrap();
         let id = space.id();
         space.map(anonymous(range(0, PAGE))).unwrap();
-        let other = vm.space(SpaceId::from_bits(id.to_bits())).expect("it lives");
+        let other = vm.space(SpaceId::from_bits(id.to_bits())).expect("the space exists");
         let third = other.clone();
         assert_eq!(space.exit(ONE).unwrap(), ExitOutcome::StillUsed);
         third.write(at(0), b"still there").unwrap();
@@ -399,7 +406,7 @@ fn space_lives_until_its_last_handle() {
         assert!(matches!(other.exit(ONE).unwrap(), ExitOutcome::Gone(_)));
         assert!(vm.space(id).is_none());
         let next = vm.create_space().unwrap();
-        assert_ne!(next.id(), id, "a name is not given again");
+        assert_ne!(next.id(), id, "an identifier was reused");
         assert!(vm.space(id).is_none());
         for bits in [0, u64::MAX, 1 << 63, id.to_bits() ^ 1, 0xffff_ff00] {
             assert!(vm.space(SpaceId::from_bits(bits)).is_none(), "{bits:#x} is no space");
@@ -424,7 +431,7 @@ fn destroy_fails_with_pinned_pages() {
         space.map(anonymous(range(0, PAGE))).unwrap();
         let pin = space.pin(at(0)).unwrap();
         drop(space);
-        assert!(matches!(vm.destroy(), Err(VmError::InUse(_))), "the pinned page is on a list");
+        assert!(matches!(vm.destroy(), Err(VmError::InUse(_))), "a pinned page is still on a list");
         vm.validate().unwrap();
         drop(pin);
     });

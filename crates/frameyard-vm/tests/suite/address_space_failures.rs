@@ -28,9 +28,9 @@ fn try_twice<T>(space: &TestSpace<'_>, fail: &FailAt, mut act: impl FnMut() -> R
         Ok(done) => done,
         failed => {
             assert!(is_injected_failure(&failed), "{:?}", failed.err());
-            assert_eq!(space.statistics(), before, "what failed has changed nothing");
+            assert_eq!(space.statistics(), before, "the failed operation changed the space");
             fail.disarm();
-            act().unwrap_or_else(|problem| panic!("{problem}, though nothing fails any more"))
+            act().unwrap_or_else(|problem| panic!("{problem}, without injection"))
         }
     }
 }
@@ -48,14 +48,14 @@ fn write_twice(space: &TestSpace<'_>, fail: &FailAt, range: VirtRange, seed: u64
     }
 }
 
-/// All operations of spaces, under any failure.
+/// Runs all operations of address spaces, any of which may fail.
 fn live_through(vm: TestVm<'_>, fail: &FailAt) {
     let vm = vm.with_injector(fail);
     let space: AddressSpace<'_, _> = match vm.create_space() {
         Ok(space) => space,
         Err(problem) => {
             assert_eq!(problem, VmError::Injected);
-            vm.validate().expect("valid after a space that could not be made");
+            vm.validate().expect("the state is valid after a failed creation");
             fail.disarm();
             vm.create_space().unwrap()
         }
@@ -73,25 +73,25 @@ fn live_through(vm: TestVm<'_>, fail: &FailAt) {
         fail.disarm();
         space.touch(device.start, MemoryAccess::Read).unwrap();
     }
-    vm.validate().expect("valid while spaces are used");
+    vm.validate().expect("the state is valid while a space is in use");
     let hole = range(4 * PAGE, 30 * PAGE);
     try_twice(&space, fail, || space.unmap(hole));
     expect(&space, range(0, 4 * PAGE), 0);
     try_twice(&space, fail, || space.unmap(range(HUGE + 2 * PAGE, PAGE)));
     expect(&space, range(HUGE, 2 * PAGE), 100);
-    vm.validate().expect("valid after unmapping");
+    vm.validate().expect("the state is valid after unmapping");
     let two = NonZeroUsize::new(2).unwrap();
     let mut outcome = space.exit(two);
     if let Err(stalled) = outcome {
         assert_eq!(stalled.problem, ExitProblem::Visited);
-        vm.validate().expect("valid after an exit that did not come to an end");
+        vm.validate().expect("the state is valid after an incomplete exit");
         fail.disarm();
         outcome = stalled.space.exit(two);
     }
     assert!(matches!(outcome, Ok(ExitOutcome::Gone(_))), "{outcome:?}");
 }
 
-/// Passes every step that can fail.
+/// Fails each step that can fail, one in each run.
 fn fail_each_in_turn(then: Then) {
     for step in 0.. {
         let fail = FailAt::new(step, then);
@@ -122,9 +122,9 @@ fn out_of_memory_is_an_error_and_leaks_nothing() {
         let addr = |page: u64| frameyard_vm::VirtAddr(mapped.start.0 + page * PAGE);
         let (failed, problem) = (0..pages)
             .find_map(|page| space.write(addr(page), &pattern(page)).err().map(|problem| (page, problem)))
-            .expect("64 MiB do not fit into 32");
+            .expect("64 MiB exceed the memory of the yard");
         assert!(matches!(problem, FaultError::Vm(VmError::OutOfMemory(_))), "{problem}");
-        assert!(failed > pages / 4, "most of the memory was used");
+        assert!(failed > pages / 4, "memory ran out too early");
         expect(&space, VirtRange { start: mapped.start, end: addr(failed) }, 0);
         vm.validate().unwrap();
         let half = VirtRange { start: mapped.start, end: addr(failed / 2) };
@@ -138,7 +138,7 @@ fn out_of_memory_is_an_error_and_leaks_nothing() {
 fn map_and_unmap_without_objects_change_nothing() {
     in_yard(SMALL, VmConfig::default(), |vm| {
         let space = vm.create_space().unwrap();
-        // Separate areas, until the frame of their objects is full.
+        // Enough separate areas to fill the frame of their objects.
         for slot in 0..32 {
             space.map(anonymous(range(slot * 8 * PAGE, 3 * PAGE))).unwrap();
         }
@@ -150,13 +150,13 @@ fn map_and_unmap_without_objects_change_nothing() {
         let before = space.statistics();
         let out = |problem: MapError| matches!(problem, MapError::Vm(VmError::OutOfMemory(_)));
         assert!(out(space.map(MapRequest::anonymous(bytes(PAGE))).unwrap_err()));
-        assert!(out(space.unmap(range(PAGE, PAGE)).unwrap_err()), "an area in two needs a further object");
+        assert!(out(space.unmap(range(PAGE, PAGE)).unwrap_err()), "splitting an area needs an object");
         expect(&space, range(0, 2 * PAGE), 4);
         assert_eq!(space.statistics(), before);
         assert!(matches!(vm.create_space(), Err(VmError::OutOfMemory(_))));
         assert!(matches!(space.touch(at(2 * PAGE), MemoryAccess::Write), Err(FaultError::Vm(VmError::OutOfMemory(_)))));
-        space.unmap(range(2 * PAGE, PAGE)).expect("an area that shrinks needs none");
-        space.map(anonymous(range(2 * PAGE, PAGE))).expect("nor one that grows");
+        space.unmap(range(2 * PAGE, PAGE)).expect("shrinking an area needs no object");
+        space.map(anonymous(range(2 * PAGE, PAGE))).expect("growing an area needs no object");
         assert_eq!(space.statistics(), before);
         held.into_iter().for_each(|pfn| vm.yard().free(pfn, Order::ZERO).unwrap());
         space.unmap(range(PAGE, PAGE)).unwrap();

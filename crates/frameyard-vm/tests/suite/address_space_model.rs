@@ -189,13 +189,13 @@ proptest! {
             for (which, action) in actions {
                 runs[which].act(action);
             }
-            vm.validate().expect("valid in the middle");
+            vm.validate().expect("the state is valid before the exit");
             runs.iter().for_each(Run::check);
             let pins: Vec<_> = runs.into_iter().flat_map(|run| run.pins).collect();
             for space in spaces {
                 assert!(matches!(space.exit(NonZeroUsize::new(workers).unwrap()).unwrap(), ExitOutcome::Gone(_)));
             }
-            vm.validate().expect("pinned pages outlive their spaces");
+            vm.validate().expect("the state is valid while pinned pages outlive their spaces");
             drop(pins);
         });
     }
@@ -247,7 +247,7 @@ fn threads_share_a_space() {
                 });
             }
         });
-        vm.validate().expect("valid when all are done");
+        vm.validate().expect("the state is valid after all threads end");
         assert!(matches!(space.exit(NonZeroUsize::new(4).unwrap()).unwrap(), ExitOutcome::Gone(_)));
     });
 }
@@ -264,12 +264,12 @@ fn threads_create_and_exit_spaces() {
                         map_use_unmap(&space, number.into(), 9);
                         let id = space.id();
                         drop(space);
-                        assert!(vm.space(id).is_none(), "it went with its only handle");
+                        assert!(vm.space(id).is_none(), "the space outlived its last handle");
                     }
                 });
             }
         });
-        vm.validate().expect("valid when all are done");
+        vm.validate().expect("the state is valid after all threads end");
     });
 }
 
@@ -295,7 +295,7 @@ fn threads_fault_the_same_addresses_at_once() {
             for page in 0..pages {
                 let mut seen = [0; 5];
                 space.read(VirtAddr(mapped.start.0 + page * PAGE), &mut seen).unwrap();
-                assert_eq!(seen, [1, 2, 3, 4, 0], "page {page}: no write is lost");
+                assert_eq!(seen, [1, 2, 3, 4, 0], "page {page}: a write was lost");
             }
             assert_eq!(space.statistics().resident, PageCount(pages));
             vm.validate().unwrap();
@@ -324,7 +324,7 @@ fn handles_race_look_ups_of_the_space() {
                 let own = usize::from(space.exit(NonZeroUsize::MIN).unwrap() != ExitOutcome::StillUsed);
                 own + workers.into_iter().map(|worker| worker.join().unwrap()).sum::<usize>()
             });
-            assert_eq!(last, 1, "exactly one handle was the last");
+            assert_eq!(last, 1, "more or fewer than one handle was the last");
             assert!(vm.space(id).is_none());
         }
     });

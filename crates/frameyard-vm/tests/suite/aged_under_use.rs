@@ -36,7 +36,7 @@ fn check_page(space: &TestSpace<'_>, page: VirtAddr, number: u64) {
     for offset in [0, PAGE - 8] {
         let mut bytes = [0; 8];
         retry(|| space.read(VirtAddr(page.0 + offset), &mut bytes));
-        assert_eq!(u64::from_le_bytes(bytes), number, "at {page} and {offset} more");
+        assert_eq!(u64::from_le_bytes(bytes), number, "page {page}, offset {offset}");
     }
 }
 
@@ -66,12 +66,12 @@ fn use_addresses(vm: &TestVm<'_>, space: &TestSpace<'_>, thread: u64) {
         (0..pages).for_each(|page| check_page(space, at(base + page * PAGE), number(page)));
         let (first, count) = (round * 37 % pages, 1 + round * 11 % 40);
         let count = count.min(pages - first);
-        let _ = space.unmap(range(base + first * PAGE, count * PAGE)).expect("it is mapped");
+        let _ = space.unmap(range(base + first * PAGE, count * PAGE)).expect("the range is mapped");
         let is_left = |page: &u64| *page < first || *page >= first + count;
         (0..pages).filter(is_left).for_each(|page| check_page(space, at(base + page * PAGE), number(page)));
         for (first, end) in [(0, first), (first + count, pages)] {
             if first < end {
-                let _ = space.unmap(range(base + first * PAGE, (end - first) * PAGE)).expect("it is mapped");
+                let _ = space.unmap(range(base + first * PAGE, (end - first) * PAGE)).expect("the range is mapped");
             }
         }
     }

@@ -136,7 +136,7 @@ impl<'y> Life<'y> {
                 return Err(GaveUp);
             }
         }
-        panic!("it never goes well");
+        panic!("the operation always fails");
     }
 
     fn write(&self, space: &TestSpace<'y>, range: VirtRange, seed: u64) -> Result<(), GaveUp> {
@@ -182,7 +182,7 @@ impl<'y> Life<'y> {
         let pin = self.must(|| space.pin(at(5 * HUGE)))?;
         let head = pin.pfn();
         let region = self.must(|| MemoryRegion::register(space, range(5 * HUGE, HUGE), MemoryAccess::Write))?;
-        region.deregister().expect("what was pinned is unpinned");
+        region.deregister().expect("the region's pages are pinned");
         for hole in [4 * HUGE + 50 * PAGE, 5 * HUGE + 50 * PAGE] {
             self.must(|| space.unmap(range(hole, 10 * PAGE)))?;
         }
@@ -199,9 +199,9 @@ impl<'y> Life<'y> {
         let vm = &self.vm;
         let wanted = PfnRange::new(Pfn(pfn.0 & !511), PageCount(512));
         if let Ok(range) = vm.yard().request_range(wanted, Gfp::HIGHUSER_MOVABLE).owners(&vm.owners()).range() {
-            vm.yard().free_range(range).expect("it was allocated");
+            vm.yard().free_range(range).expect("the range is allocated");
         }
-        vm.validate().expect("valid after pages have moved");
+        vm.validate().expect("the state is valid after pages moved");
     }
 
     /// Moves pages and drops what can be dropped.
@@ -211,7 +211,7 @@ impl<'y> Life<'y> {
         for effort in frameyard::compaction::CompactEffort::ALL {
             vm.yard().compaction().zone(zone, CompactRequest { effort, ..CompactRequest::WHOLE_ZONE }, &vm.owners());
         }
-        self.move_away(space.translate(at(0)).expect("it was written").pfn);
+        self.move_away(space.translate(at(0)).expect("the page was written").pfn);
         expect(space, range(0, PAGES * PAGE), 0);
         self.must(|| file.sync())?;
         vm.reclaim_pages(NodeId(0), ZoneKind::Movable, PageCount(16));
@@ -224,7 +224,7 @@ impl<'y> Life<'y> {
         self.must(|| file.write((PAGES - 1) * PAGE, &pattern(1000 + PAGES - 1)))?;
         self.must(|| {
             let done = file.truncate(ByteSize(20 * PAGE + 100));
-            self.vm.validate().expect("valid after a cut, whether it came to an end or not");
+            self.vm.validate().expect("the state is valid after a complete or failed truncation");
             done
         })?;
         assert_eq!(file.size(), ByteSize(20 * PAGE + 100));
@@ -232,9 +232,9 @@ impl<'y> Life<'y> {
         self.must(|| file.truncate(ByteSize(30 * PAGE)))?;
         let mut bytes = [1; 9 * PAGE as usize];
         self.must(|| file.read(21 * PAGE, &mut bytes))?;
-        assert!(bytes.iter().all(|byte| *byte == 0), "what was cut away is gone");
+        assert!(bytes.iter().all(|byte| *byte == 0), "a truncated page has contents");
         self.must(|| file.read(20 * PAGE + 100, &mut bytes[..PAGE as usize - 100]))?;
-        assert!(bytes.iter().all(|byte| *byte == 0), "what was cut off the last page is gone");
+        assert!(bytes.iter().all(|byte| *byte == 0), "the truncated part of the last page has contents");
         Ok(())
     }
 
@@ -245,7 +245,7 @@ impl<'y> Life<'y> {
         let space: AddressSpace<'_, _> = self.must(|| vm.create_space())?;
         self.fill(&space, &kept)?;
         self.split(&space)?;
-        vm.validate().expect("valid while all is in use");
+        vm.validate().expect("the state is valid while everything is in use");
         self.press(&space, &kept)?;
         self.cut(&kept)?;
         self.must(|| space.unmap(range(4 * PAGE, 10 * PAGE)))?;
@@ -254,7 +254,7 @@ impl<'y> Life<'y> {
         expect(&space, range(14 * PAGE, (PAGES - 14) * PAGE), 14);
         let mut outcome = space.exit(TWO);
         while let Err(stalled) = outcome {
-            vm.validate().expect("valid after an exit that came to no end");
+            vm.validate().expect("the state is valid after an incomplete exit");
             outcome = stalled.space.exit(TWO);
         }
         assert!(matches!(outcome, Ok(ExitOutcome::Gone(_))));
@@ -343,7 +343,7 @@ fn survives_out_of_memory_at_every_size() {
             failures = life.failures.get();
             assert_eq!(lived.is_err(), failures > 0);
             vm.lru_drain_all();
-            vm.validate().expect("valid after the thread gave up");
+            vm.validate().expect("the state is valid after the thread gave up");
             held.into_iter().for_each(|pfn| vm.yard().free(pfn, Order::ZERO).unwrap());
         });
         if failures == 0 {
@@ -352,5 +352,5 @@ fn survives_out_of_memory_at_every_size() {
         gave_up += 1;
         left += if left < 100 { 1 } else { 23 };
     }
-    assert!(gave_up > 60, "{gave_up} times");
+    assert!(gave_up > 60, "only {gave_up} runs gave up");
 }

@@ -24,7 +24,7 @@ fn read_page(file: &File<'_, crate::fixture::TestPlatform>, page: u64) {
     let (mut found, mut wanted) = ([0; PAGE as usize], [0; PAGE as usize]);
     assert_eq!(file.read(page * PAGE, &mut found).expect("a page is read"), PAGE as usize);
     PatternStore.fill(file.key(), page, 0, &mut wanted).unwrap();
-    assert!(found == wanted, "page {page} has the contents of the store");
+    assert!(found == wanted, "page {page} differs from the store");
 }
 
 fn free_huge_blocks(vm: &TestVm<'_>) -> u64 {
@@ -57,7 +57,7 @@ fn compaction_moves_pages_with_their_bytes() {
         let free = vm.yard().stats().free_pages().0;
         let possible = free >> HUGE.0;
         let before = free_huge_blocks(&vm);
-        assert!(before < possible / 2, "{before} of {possible} blocks: memory is scattered");
+        assert!(before < possible / 2, "{before} of {possible} blocks: memory is not fragmented");
         let zone = vm.yard().stats().zones().next().unwrap().id;
         let outcome = vm.yard().compaction().zone(zone, CompactRequest::WHOLE_ZONE, &vm.owners());
         let after = free_huge_blocks(&vm);
@@ -68,7 +68,7 @@ fn compaction_moves_pages_with_their_bytes() {
         (0..half / 2).for_each(|page| expect(&space, range(page * PAGE, PAGE), page));
         let misses = vm.counted(VmCounter::PgcacheMiss);
         (0..half / 2).for_each(|page| read_page(&kept, page));
-        assert_eq!(vm.counted(VmCounter::PgcacheMiss), misses, "what was moved is still there");
+        assert_eq!(vm.counted(VmCounter::PgcacheMiss), misses, "a moved page left the cache");
     });
 }
 
@@ -80,7 +80,7 @@ fn reclaim_keeps_and_counts_pages_of_spaces() {
         let all = space.map(anonymous(range(0, pages * PAGE))).unwrap();
         let write =
             |page: &u64| space.write(frameyard_vm::VirtAddr(all.start.0 + page * PAGE), &[*page as u8]).is_err();
-        let written = (0..pages).find(write).expect("there is less memory than that");
+        let written = (0..pages).find(write).expect("the writes exceed the memory");
         assert!(written > pages * 4 / 10, "{written} of {} pages", pages / 2);
         assert!(vm.counted(VmCounter::ReclaimAnonymous) > 0);
         let mut byte = [0];

@@ -36,7 +36,7 @@ fn read_page(space: &TestSpace<'_>, page: VirtAddr, number: u64) {
     for offset in [0, 2048, PAGE - 8] {
         let mut bytes = [0; 8];
         retry(|| space.read(VirtAddr(page.0 + offset), &mut bytes));
-        assert_eq!(u64::from_le_bytes(bytes), number, "at {page} and {offset} more");
+        assert_eq!(u64::from_le_bytes(bytes), number, "page {page}, offset {offset}");
     }
 }
 
@@ -66,17 +66,19 @@ fn use_addresses(vm: &TestVm<'_>, space: &TestSpace<'_>, thread: u64) {
         let pin = (dice.below(3) == 0).then(|| space.pin(at(base + dice.below(pages) * PAGE)).expect("a pin"));
         let first = dice.below(pages);
         let count = 1 + dice.below(pages - first);
-        space.unmap(range(base + first * PAGE, count * PAGE)).expect("it is mapped");
+        space.unmap(range(base + first * PAGE, count * PAGE)).expect("the range is mapped");
         let is_left = |page: &u64| *page < first || *page >= first + count;
         for _ in 0..3 {
             (0..pages).filter(is_left).for_each(|page| read_page(space, at(base + page * PAGE), number(page)));
         }
         drop(pin);
         if first > 0 {
-            space.unmap(range(base, first * PAGE)).expect("it is mapped");
+            space.unmap(range(base, first * PAGE)).expect("the range is mapped");
         }
         if first + count < pages {
-            space.unmap(range(base + (first + count) * PAGE, (pages - first - count) * PAGE)).expect("it is mapped");
+            space
+                .unmap(range(base + (first + count) * PAGE, (pages - first - count) * PAGE))
+                .expect("the range is mapped");
         }
     }
 }
@@ -126,7 +128,7 @@ fn move_about(vm: &TestVm<'_>, stop: &AtomicBool) {
         let start = Pfn((memory.start.0 + dice.below(memory.count().0 - 1024)) & !511);
         let wanted = PfnRange::new(start, PageCount(1 + dice.below(1024)));
         if let Ok(range) = vm.yard().request_range(wanted, Gfp::HIGHUSER_MOVABLE).owners(&vm.owners()).range() {
-            vm.yard().free_range(range).expect("it was allocated");
+            vm.yard().free_range(range).expect("the range is allocated");
         }
         vm.compact_step(zone.node());
         vm.set_lru_policy(if dice.below(2) == 0 { LruPolicy::Vanilla } else { LruPolicy::Sharded });
@@ -200,7 +202,7 @@ fn block_split_while_pinned_can_move_after_unpin() {
             let pin = space.pin(at(3 * PAGE)).unwrap();
             let head = Pfn(pin.pfn().0 - 3);
             space.unmap(range(unmapped * PAGE, PAGE)).unwrap();
-            assert_eq!(vm.counted(VmCounter::ThpSplitPageFailed), 1, "it stays one block while it is pinned");
+            assert_eq!(vm.counted(VmCounter::ThpSplitPageFailed), 1, "a pinned block was split");
             let block = PfnRange::new(head, PageCount(512));
             let take = || vm.yard().request_range(block, Gfp::HIGHUSER_MOVABLE).owners(&vm.owners()).range();
             let problem = take().unwrap_err();

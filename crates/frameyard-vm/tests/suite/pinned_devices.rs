@@ -75,8 +75,8 @@ fn takes_device_pages_for_all_sizes_and_layouts() {
                         assert!(matches!(refused, Err(DeviceError::Mapped { .. })), "{refused:?}");
                         release(&vm, request, &taken);
                         assert_eq!(page.counts().references, 1);
-                        assert!(vm.unpin_pages(&taken, refs, Dirty::Keep).is_err(), "it has none");
-                        assert!(vm.put_pages(&taken, refs).is_err(), "the device's own reference stays");
+                        assert!(vm.unpin_pages(&taken, refs, Dirty::Keep).is_err(), "the pages have no pins");
+                        assert!(vm.put_pages(&taken, refs).is_err(), "the device's own reference was put");
                     }
                 }
             }
@@ -110,7 +110,7 @@ fn mappings_of_a_device_share_its_bytes() {
         spaces[1].read(at(HUGE - 100), &mut read).unwrap();
         assert_eq!(read, written);
         let info = vm.yard().devices().at(all.start).unwrap();
-        assert_eq!(info.mappings, 2 + 2, "two huge ones, and a page on either side of the boundary (or two)");
+        assert_eq!(info.mappings, 2 + 2, "two huge pages, and two pages at the boundary");
         let region = MemoryRegion::register(&spaces[0], range(0, 2 * HUGE), MemoryAccess::Write).unwrap();
         assert_eq!(region.runs().collect::<Vec<_>>(), [PageRun { first: all.start, pages: PageCount(1024) }]);
         region.deregister().unwrap();
@@ -133,7 +133,11 @@ fn entry_size_is_limited_by_the_device() {
         space.write(inside, b"bytes").unwrap();
         let outside = at(5 * PAGE);
         space.touch(outside, MemoryAccess::Read).unwrap();
-        assert_eq!(space.read(outside, &mut [0]), Err(FaultError::NoFrameBytes(outside)), "no device of this yard");
+        assert_eq!(
+            space.read(outside, &mut [0]),
+            Err(FaultError::NoFrameBytes(outside)),
+            "the yard has no such device"
+        );
         let mut taken = [Pfn(0)];
         let refused = space.take_pages(outside, PinRequest::GET, &mut taken);
         assert!(matches!(refused, Err(PinError::NoPage { addr, .. }) if addr == outside), "{refused:?}");
@@ -159,12 +163,15 @@ fn long_term_pins_leave_contiguous_memory_areas() {
         }
         let in_area = |page: u64| area.contains(space.translate(at(page * PAGE)).unwrap().pfn);
         let there = (0..all.size().0 / PAGE).filter(|page| in_area(*page)).collect::<Vec<_>>();
-        assert!(there.len() > 8, "movable memory lies in the area");
+        assert!(there.len() > 8, "the area has too few movable pages");
         let start = at(there[0] * PAGE);
         let mut taken = [Pfn(0); 4];
         let fast = PinRequest::PIN.by(PinPath::FastOnly);
         assert_eq!(space.take_pages(start, fast.with(PinFlags::LONGTERM), &mut taken), Err(PinError::NotFast(start)));
-        assert!(space.take_pages(start, fast, &mut taken[..1]).is_ok() && area.contains(taken[0]), "not for long");
+        assert!(
+            space.take_pages(start, fast, &mut taken[..1]).is_ok() && area.contains(taken[0]),
+            "a short-term pin needs no move"
+        );
         let pinned = space.take_pages(start, PinRequest::PIN.with(PinFlags::LONGTERM), &mut taken[..1]);
         assert!(matches!(pinned, Err(PinError::NotMoved { pfn, .. }) if pfn == taken[0]), "{pinned:?}");
         vm.unpin_pages(&taken[..1], RefHandling::Batched, Dirty::Keep).unwrap();
@@ -174,7 +181,7 @@ fn long_term_pins_leave_contiguous_memory_areas() {
         for page in there[0]..there[0] + 4 {
             let mut read = [0; 8];
             space.read(at(page * PAGE), &mut read).unwrap();
-            assert_eq!(u64::from_le_bytes(read), page, "its bytes moved with it");
+            assert_eq!(u64::from_le_bytes(read), page, "page {page} lost its bytes");
         }
         space.unmap(range(there[0] * PAGE + 4 * PAGE, all.size().0 - there[0] * PAGE - 4 * PAGE)).unwrap();
         vm.unpin_pages(&taken, RefHandling::Batched, Dirty::Keep).unwrap();

@@ -41,7 +41,10 @@ fn in_movable_zone(vm: &TestVm<'_>, space: &TestSpace<'_>) -> VirtRange {
     fill(space, all, 7);
     vm.lru_drain_all();
     assert_eq!(space.translate(at(HUGE)).unwrap().level, PageLevel::Huge);
-    assert!(frames(space, all).iter().all(|pfn| zone_of(vm, *pfn) == ZoneKind::Movable), "movable memory lies there");
+    assert!(
+        frames(space, all).iter().all(|pfn| zone_of(vm, *pfn) == ZoneKind::Movable),
+        "a page is not in the Movable zone"
+    );
     all
 }
 
@@ -56,14 +59,14 @@ fn long_term_pins_leave_the_movable_zone() {
             let fast = for_long(PinPath::FastOnly);
             assert_eq!(space.take_pages(all.start, fast, &mut taken), Err(PinError::NotFast(all.start)));
             assert_eq!(space.take_pages(all.start, PinRequest::GET, &mut taken).unwrap().0 as usize, before.len());
-            assert_eq!(taken, before, "other pages stay");
+            assert_eq!(taken, before, "a page moved without need");
             vm.put_pages(&taken, RefHandling::Batched).unwrap();
             assert_eq!(space.take_pages(all.start, for_long(path), &mut taken).unwrap().0 as usize, before.len());
             assert_eq!(taken, frames(&space, all));
             assert!(taken.iter().all(|pfn| zone_of(&vm, *pfn) != ZoneKind::Movable), "{path}");
             expect(&space, all, 7);
             vm.validate().unwrap();
-            assert!(space.take_pages(all.start, fast, &mut [Pfn(0)]).is_ok(), "now it is fast");
+            assert!(space.take_pages(all.start, fast, &mut [Pfn(0)]).is_ok(), "the fast path failed after the move");
             vm.unpin_pages(&taken[..1], RefHandling::Batched, Dirty::Keep).unwrap();
             vm.unpin_pages(&taken, RefHandling::Batched, Dirty::Keep).unwrap();
         }
@@ -101,7 +104,7 @@ fn long_term_pin_fails_without_room_outside_the_movable_zone() {
         let before = frames(&space, all);
         let hoard: Vec<Pfn> =
             std::iter::from_fn(|| vm.yard().alloc(Order::ZERO, Gfp::KERNEL.union(Gfp::NOWARN)).ok()).collect();
-        assert!(hoard.len() > 1000, "all that is not movable: {}", hoard.len());
+        assert!(hoard.len() > 1000, "only {} frames outside the Movable zone", hoard.len());
         let free = vm.yard().stats().free_pages();
         for offset in [0, HUGE, 2 * HUGE, 2 * HUGE + 39 * PAGE] {
             let (addr, pfn) = (at(offset), before[(offset / PAGE) as usize]);
@@ -112,15 +115,15 @@ fn long_term_pin_fails_without_room_outside_the_movable_zone() {
                     matches!(refused, Err(PinError::NotMoved { addr: a, pfn: p, .. }) if (a, p) == (addr, pfn));
                 assert!(is_right, "{addr}, {pfn}: {refused:?}");
                 vm.lru_drain_all();
-                assert_eq!(counts(&vm, pfn), counted, "no reference is left behind");
+                assert_eq!(counts(&vm, pfn), counted, "the failed call left a reference");
             }
         }
         let region = MemoryRegion::register(&space, all, MemoryAccess::Write);
         assert!(
             matches!(region, Err(PinError::Vm(VmError::OutOfMemory(_)))),
-            "nor is there room for a list: {region:?}"
+            "there is no room for a list: {region:?}"
         );
-        assert_eq!(frames(&space, all), before, "nothing was moved");
+        assert_eq!(frames(&space, all), before, "a page moved");
         assert_eq!(vm.yard().stats().free_pages(), free);
         expect(&space, all, 7);
         vm.validate().unwrap();

@@ -58,7 +58,7 @@ fn pin_and_release(vm: &TestVm<'_>, space: &TestSpace<'_>, seed: u64) -> u64 {
                 PinCall::Get => vm.put_pages(taken, refs),
                 PinCall::Pin => vm.unpin_pages(taken, refs, Dirty::Mark),
             }
-            .expect("pinned pages are released");
+            .expect("the pages are pinned");
         } else {
             let mut runs = [PageRun::default(); 16];
             let Ok(taken) = space.take_runs(range(first * PAGE, pages * PAGE), request, &mut runs) else { continue };
@@ -67,7 +67,7 @@ fn pin_and_release(vm: &TestVm<'_>, space: &TestSpace<'_>, seed: u64) -> u64 {
                 PinCall::Get => vm.put_runs(&runs[..taken.runs], refs),
                 PinCall::Pin => vm.unpin_runs(&runs[..taken.runs], refs, Dirty::Keep),
             }
-            .expect("pinned pages are released");
+            .expect("the pages are pinned");
         }
     }
     taken_in_all
@@ -104,7 +104,7 @@ fn move_about(vm: &TestVm<'_>, stop: &AtomicBool) {
         let start = Pfn((memory.start.0 + dice.below(memory.count().0 - 1024)) & !511);
         let wanted = PfnRange::new(start, PageCount(1 + dice.below(1024)));
         if let Ok(range) = vm.yard().request_range(wanted, Gfp::HIGHUSER_MOVABLE).owners(&vm.owners()).range() {
-            vm.yard().free_range(range).expect("it was allocated");
+            vm.yard().free_range(range).expect("the range is allocated");
         }
         vm.lru_drain_all();
     }
@@ -119,7 +119,7 @@ fn create_and_drop_spaces(vm: &TestVm<'_>) {
         let region = MemoryRegion::register(&space, mapped, MemoryAccess::Write);
         drop(space);
         if let Ok(region) = region {
-            region.deregister().expect("what was pinned is unpinned");
+            region.deregister().expect("the region's pages are pinned");
         }
     }
 }
@@ -137,7 +137,7 @@ fn plug_and_unplug(vm: &TestVm<'_>, space: &TestSpace<'_>, first: Pfn, stop: &At
         let Ok(device) = vm.yard().devices().map(request) else { continue };
         let level = if dice.below(2) == 0 { PageLevel::Huge } else { PageLevel::Small };
         let shows = MapRequest::device(PhysAddr(first.0 * PAGE), ByteSize(OF_DEVICE), level).at(at(SHARED));
-        space.map(shows).expect("no other mapping there");
+        space.map(shows).expect("the range is unmapped");
         for page in (0..OF_DEVICE / PAGE).step_by(3) {
             let _ = space.touch(at(SHARED + page * PAGE), MemoryAccess::Write);
         }
@@ -145,7 +145,7 @@ fn plug_and_unplug(vm: &TestVm<'_>, space: &TestSpace<'_>, first: Pfn, stop: &At
             thread::yield_now();
             let _ = vm.yard().devices().join(first);
         }
-        space.unmap(range(SHARED, OF_DEVICE)).expect("it is mapped");
+        space.unmap(range(SHARED, OF_DEVICE)).expect("the range is mapped");
         while vm.yard().devices().unmap(device, Removal::Wait).is_err() {
             thread::yield_now();
         }

@@ -135,8 +135,8 @@ fn only_the_slow_path_faults_pages_in() {
         let fast = PinRequest::PIN.by(PinPath::FastOnly);
         assert_eq!(space.take_pages(all.start, fast, &mut frames), Err(PinError::NotFast(all.start)));
         touch(&space, range(0, 5 * PAGE));
-        assert_eq!(space.take_pages(all.start, fast, &mut frames), Ok(PageCount(5)), "as far as it goes");
-        assert_eq!(space.statistics().resident, PageCount(5), "nothing was mapped");
+        assert_eq!(space.take_pages(all.start, fast, &mut frames), Ok(PageCount(5)), "the pages that are mapped");
+        assert_eq!(space.statistics().resident, PageCount(5), "the fast path mapped a page");
         vm.unpin_pages(&frames[..5], BATCHED, Dirty::Keep).unwrap();
         assert_eq!(space.take_pages(all.start, PinRequest::PIN, &mut frames), Ok(PageCount(600)));
         assert_eq!(frames, frames_of(&space, all));
@@ -152,7 +152,7 @@ fn unmapped_page_ends_the_walk_or_fails_the_first() {
         space.map(anonymous(range(0, 3 * PAGE))).unwrap();
         let mut frames = [Pfn(0); 8];
         let taken = space.take_pages(at(PAGE), PinRequest::GET, &mut frames);
-        assert_eq!(taken, Ok(PageCount(2)), "the pages before it were taken");
+        assert_eq!(taken, Ok(PageCount(2)), "the pages before the failing one");
         vm.put_pages(&frames[..2], BATCHED).unwrap();
         let refused = space.take_pages(at(3 * PAGE), PinRequest::GET, &mut frames);
         assert_eq!(refused, Err(PinError::Fault(frameyard_vm::FaultError::NotMapped(at(3 * PAGE)))));
@@ -186,17 +186,21 @@ fn rejects_release_of_more_references_than_taken() {
         assert_eq!(state(), before);
         let more = [PageRun { first: frames[0], pages: PageCount(512) }; 2];
         let error = vm.unpin_runs(&more, BATCHED, Dirty::Keep).unwrap_err();
-        assert_eq!((error.pfn, error.released), (frames[0], PageCount(512)), "the second time shows late");
+        assert_eq!(
+            (error.pfn, error.released),
+            (frames[0], PageCount(512)),
+            "the first run is released, the second fails"
+        );
         assert!(matches!(error.problem, ReleaseProblem::Underflow(_)));
         let error = vm.unpin_pages(&of_huge, BATCHED, Dirty::Keep).unwrap_err();
-        assert_eq!((error.pfn, error.released), (frames[0], PageCount(0)), "it has no pins any more");
+        assert_eq!((error.pfn, error.released), (frames[0], PageCount(0)), "the page has no pins");
         assert_eq!(state()[1..], before[1..]);
         vm.unpin_pages(&frames[512..], BATCHED, Dirty::Keep).unwrap();
         let error = vm.unpin_pages(&frames[512..], BATCHED, Dirty::Keep).unwrap_err();
         assert_eq!((error.pfn, error.released), (frames[512], PageCount(0)));
         vm.lru_drain_all();
         let error = vm.put_pages(&frames[512..513], BATCHED).unwrap_err();
-        assert_eq!(error.pfn, frames[512], "the mapping's reference is not for the taking");
+        assert_eq!(error.pfn, frames[512], "the mapping's own reference was put");
         vm.yard().free(wrong, frameyard::Order::ZERO).unwrap();
         vm.validate().unwrap();
     });
@@ -239,18 +243,18 @@ fn region_pins_and_releases_its_frames() {
         assert_eq!(region.runs().count() as u64, region.run_count());
         assert!(
             region.runs().zip(region.runs().skip(1)).all(|(run, next)| run.end() != next.first),
-            "what touches is one"
+            "adjacent runs did not merge"
         );
         assert_eq!(counts(&vm, expected[0]).1, 512);
         space.unmap(range(0, HUGE)).unwrap();
         region.deregister().unwrap();
-        assert!(vm.yard().stats().free_pages() > free, "with the region goes what was unmapped");
+        assert!(vm.yard().stats().free_pages() > free, "the region's end frees its unmapped pages");
         let again = MemoryRegion::register(&space, range(HUGE, HUGE), MemoryAccess::Read).unwrap();
         assert_eq!((again.run_count(), counts(&vm, expected[512]).1), (1, 512));
         drop(again);
         assert_eq!(counts(&vm, expected[512]).1, 0);
         let refused = MemoryRegion::register(&space, range(HUGE, 2 * HUGE + 800 * PAGE), MemoryAccess::Read);
-        assert!(matches!(refused, Err(PinError::Fault(_))), "a part is not mapped");
-        assert_eq!(counts(&vm, expected[512]).1, 0, "nothing stays pinned");
+        assert!(matches!(refused, Err(PinError::Fault(_))), "a page of the range is unmapped");
+        assert_eq!(counts(&vm, expected[512]).1, 0, "a page stayed pinned");
     });
 }

@@ -155,7 +155,7 @@ impl Run<'_, '_> {
         match taken {
             Ok(taken) => {
                 for (nth, pfn) in taken.frames().into_iter().enumerate() {
-                    let mapped = self.space.translate(at((page + nth as u64) * PAGE)).expect("it is mapped");
+                    let mapped = self.space.translate(at((page + nth as u64) * PAGE)).expect("the page is mapped");
                     assert_eq!(mapped.pfn, pfn);
                 }
                 self.taken.push((request.call, taken));
@@ -165,7 +165,7 @@ impl Run<'_, '_> {
                 let is_written = request.flags.contains(PinFlags::WRITE) && !request.flags.contains(PinFlags::FORCE);
                 let access = if is_written { MemoryAccess::Write } else { MemoryAccess::Read };
                 let first = self.space.touch(start, access);
-                assert_eq!(first.map_err(PinError::Fault), Err(problem), "only what cannot be used so is not taken");
+                assert_eq!(first.map_err(PinError::Fault), Err(problem), "a usable page was not taken");
             }
         }
     }
@@ -177,7 +177,7 @@ impl Run<'_, '_> {
             (PinCall::Get, Taken::Runs(runs)) => self.vm.put_runs(runs, refs),
             (PinCall::Pin, Taken::Runs(runs)) => self.vm.unpin_runs(runs, refs, Dirty::Keep),
         }
-        .expect("pinned pages are released");
+        .expect("the pages are pinned");
     }
 
     /// Asserts that all pages have the references and pins taken, plus those of their mappings.
@@ -215,11 +215,11 @@ proptest! {
             space.map(MapRequest::anonymous(frameyard::ByteSize(PAGES * PAGE)).at(at(0)).advised(HugeAdvice::Huge)).unwrap();
             let mut run = Run { vm, space: &space, taken: Vec::new() };
             actions.iter().for_each(|action| run.act(action));
-            vm.validate().expect("valid in the middle");
+            vm.validate().expect("the state is valid before the exit");
             let taken = core::mem::take(&mut run.taken);
             drop(space);
             vm.lru_drain_all();
-            vm.validate().expect("pinned pages outlive their space");
+            vm.validate().expect("the state is valid while pinned pages outlive their space");
             for (call, taken) in taken {
                 let refs = RefHandling::Batched;
                 match (call, &taken) {
@@ -228,7 +228,7 @@ proptest! {
                     (PinCall::Get, Taken::Runs(runs)) => vm.put_runs(runs, refs),
                     (PinCall::Pin, Taken::Runs(runs)) => vm.unpin_runs(runs, refs, Dirty::Keep),
                 }
-                .expect("pinned pages are released");
+                .expect("the pages are pinned");
             }
         });
     }

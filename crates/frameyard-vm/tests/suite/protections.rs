@@ -64,7 +64,7 @@ fn read_only_area_allows_read_pins_only() {
             space.map(read_only(range(HUGE, HUGE), advice)).unwrap();
             let first = at(HUGE);
             let write = PinRequest::PIN.with(PinFlags::WRITE);
-            assert_eq!(pin(&vm, &space, first, write), Err(refused(first)), "before it is there");
+            assert_eq!(pin(&vm, &space, first, write), Err(refused(first)), "before the page is mapped");
             assert_eq!(pin(&vm, &space, first, PinRequest::PIN), Ok(space.translate(first).unwrap().pfn));
             for path in PinPath::ALL {
                 let expected = if path == PinPath::FastOnly { PinError::NotFast(first) } else { refused(first) };
@@ -73,7 +73,7 @@ fn read_only_area_allows_read_pins_only() {
             }
             let mut frames = [Pfn(0); 4];
             let taken = space.take_pages(at(HUGE - 2 * PAGE), write, &mut frames);
-            assert_eq!(taken, Ok(PageCount(2)), "as far as it may be written");
+            assert_eq!(taken, Ok(PageCount(2)), "the writable pages");
             vm.unpin_pages(&frames[..2], RefHandling::Batched, Dirty::Keep).unwrap();
             let region = MemoryRegion::register(&space, range(HUGE, HUGE), MemoryAccess::Write);
             assert_eq!(region.map(drop), Err(refused(first)));
@@ -103,11 +103,15 @@ fn force_pins_read_only_anonymous_memory() {
                 space.read(at(PAGE), &mut read).unwrap();
                 assert_eq!(read, [42]);
                 let flags = space.translate(at(PAGE)).unwrap().flags;
-                assert!(flags.is_dirty() && !flags.is_writable(), "it was written, and may not be written otherwise");
+                assert!(flags.is_dirty() && !flags.is_writable(), "the page is not dirty, or is writable");
                 assert_eq!(space.write(at(PAGE), &[1]), Err(FaultError::ReadOnly(at(PAGE))));
                 assert_eq!(space.touch(at(PAGE), MemoryAccess::Write), Err(FaultError::ReadOnly(at(PAGE))));
                 let fast = forced.by(PinPath::FastOnly);
-                assert_eq!(pin(&vm, &space, at(PAGE), fast), Err(PinError::NotFast(at(PAGE))), "not without a lock");
+                assert_eq!(
+                    pin(&vm, &space, at(PAGE), fast),
+                    Err(PinError::NotFast(at(PAGE))),
+                    "the fast path does not force"
+                );
             });
         }
     }
@@ -134,7 +138,7 @@ fn force_does_not_pin_read_only_devices() {
                 assert_eq!(
                     pin(&vm, &space, at(PAGE), PinRequest::PIN.with(flags)),
                     Err(refused(at(PAGE))),
-                    "other mappings see it"
+                    "other mappings would see the write"
                 );
             }
             assert_eq!(space.write(at(PAGE), &[1]), Err(FaultError::ReadOnly(at(PAGE))));
@@ -157,7 +161,7 @@ fn split_areas_keep_protection_and_do_not_merge_across_it() {
         space.touch(at(0), MemoryAccess::Read).unwrap();
         let areas = space.statistics().areas;
         space.map(read_only(range(HUGE, PAGE), HugeAdvice::Huge)).unwrap();
-        assert_eq!(space.statistics().areas, areas, "alike: one area");
+        assert_eq!(space.statistics().areas, areas, "areas with the same properties did not merge");
         space.map(anonymous(range(HUGE + PAGE, PAGE)).advised(HugeAdvice::Huge)).unwrap();
         assert_eq!(space.statistics().areas, areas + 1);
         // The huge page and the area are split.

@@ -20,7 +20,7 @@ fn in_yard(test: impl FnOnce(TestVm<'_>)) {
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     test(vm);
     vm.validate().expect("valid at the end");
-    vm.destroy().expect("it has no users");
+    vm.destroy().expect("the root has no users");
 }
 
 /// A space with 2 MiB, in small pages or one huge page, all written and on their lists.
@@ -39,14 +39,14 @@ fn written<'y>(vm: &TestVm<'y>, huge: HugeAdvice) -> (TestSpace<'y>, VirtAddr) {
 fn look(vm: &TestVm<'_>, page: CountedPage<'_, TestPlatform>) -> Use {
     let page = vm.page(page.pfn());
     page.get();
-    assert!(vm.lru_isolate(page), "it is on a list");
+    assert!(vm.lru_isolate(page), "the page is not on a list");
     let found = vm.take_use(page);
     vm.put_back_all(&[page.pfn()]);
     found
 }
 
 fn page_at<'y>(vm: &TestVm<'y>, space: &TestSpace<'y>, addr: VirtAddr) -> CountedPage<'y, TestPlatform> {
-    let found = space.translate(addr).expect("it was touched");
+    let found = space.translate(addr).expect("the page is mapped");
     vm.page(found.pfn.align_down(found.level.order()))
 }
 

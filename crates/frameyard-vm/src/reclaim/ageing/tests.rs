@@ -28,7 +28,7 @@ fn under_each_policy(test: impl Fn(TestVm<'_>)) {
         let vm = Vm::create(&yard, &VmConfig { lru, shards: 2, ..VmConfig::default() }).unwrap();
         test(vm);
         vm.validate().expect("valid at the end");
-        vm.destroy().expect("it has no users");
+        vm.destroy().expect("the root has no users");
     }
 }
 
@@ -82,7 +82,7 @@ fn check(space: &TestSpace<'_>, range: VirtRange) {
 /// The number of active pages of a range.
 fn active_in(vm: &TestVm<'_>, space: &TestSpace<'_>, range: VirtRange) -> u64 {
     let is_active = |addr: &VirtAddr| {
-        let found = space.translate(*addr).expect("it was touched");
+        let found = space.translate(*addr).expect("the page is mapped");
         vm.page(found.pfn.align_down(found.level.order())).owner() & Flags::ACTIVE != 0
     };
     pages(range).filter(is_active).count() as u64
@@ -112,7 +112,10 @@ fn pages_used_between_scans_become_active() {
         assert_eq!((active_in(&vm, &space, used), active_in(&vm, &space, rest)), (64, 0), "{:?}", vm.lru_policy());
         assert_eq!((on(&vm, LruList::ActiveAnon), on(&vm, LruList::InactiveAnon)), (64, 448));
         assert_eq!(vm.counted(VmCounter::Pgactivate), 64);
-        assert!(vm.counted(VmCounter::ReclaimAnonymous) >= 448, "what was not used would have been dropped");
+        assert!(
+            vm.counted(VmCounter::ReclaimAnonymous) >= 448,
+            "unused anonymous pages were not counted as reclaimable"
+        );
         check(&space, all);
         free_all(&vm, held);
     });

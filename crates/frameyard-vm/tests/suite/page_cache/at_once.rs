@@ -77,7 +77,7 @@ fn record(slot: u64, turn: u64) -> [u8; RECORD] {
 fn turn_of(bytes: &[u8; RECORD], slot: u64) -> u64 {
     let turn = (u64::from_le_bytes(bytes[..8].try_into().unwrap()) >> 8) & 0xffff_ffff;
     let expected = if bytes.iter().all(|byte| *byte == 0) { [0; RECORD] } else { record(slot, turn) };
-    assert_eq!(bytes, &expected, "a whole record of slot {slot}");
+    assert_eq!(bytes, &expected, "slot {slot} has parts of two records");
     turn
 }
 
@@ -148,7 +148,7 @@ impl<'a, 'y> Records<'a, 'y> {
             seen = seen.wrapping_add(0x51_7cc1);
             let slot = seen % Self::SLOTS;
             let before = self.last(slot);
-            assert!(self.read(slot) >= before, "what was written before is read");
+            assert!(self.read(slot) >= before, "an earlier write is missing");
         }
     }
 
@@ -183,7 +183,7 @@ fn migration_drops_and_write_back_lose_no_write() {
                 scope.spawn(move || on(4, &|| keep_moving(vm, records.stop, &records.moved)));
                 scope.spawn(move || on(5, &|| keep_dropping(vm, &records.file, records.stop, &records.dropped)));
             });
-            assert!(records.disturbed() >= Records::WANTED, "{} moved and dropped", records.disturbed());
+            assert!(records.disturbed() >= Records::WANTED, "only {} pages moved or dropped", records.disturbed());
             for slot in 0..Records::SLOTS {
                 assert_eq!(records.read(slot), records.last(slot), "slot {slot}");
             }

@@ -56,9 +56,9 @@ fn check_read(file: &frameyard_vm::File<'_, crate::page_cache::TestPlatform>, mo
     let read = file.read(offset, &mut bytes).unwrap();
     let start = (offset as usize).min(model.len());
     let end = (start + len).min(model.len());
-    assert_eq!(read, end - start, "as much as there is from {offset} on");
-    assert!(bytes[..read] == model[start..end], "what was written at {offset}");
-    assert!(bytes[read..].iter().all(|byte| *byte == 0xaa), "nothing behind what was read is written to");
+    assert_eq!(read, end - start, "the number of bytes from {offset}");
+    assert!(bytes[..read] == model[start..end], "the bytes at {offset} differ from the model");
+    assert!(bytes[read..].iter().all(|byte| *byte == 0xaa), "the read wrote behind the end of the file");
 }
 
 proptest! {
@@ -145,7 +145,7 @@ fn read_only_store_keeps_dirty_pages() {
         let mut bytes = [0; 6];
         file.read(PAGE, &mut bytes).unwrap();
         assert_eq!(&bytes[1..5], b"mine");
-        assert_eq!(bytes[0], PatternStore::expected(7, 1, 0), "the rest of the page was filled first");
+        assert_eq!(bytes[0], PatternStore::expected(7, 1, 0), "the rest of the page is not from the store");
         assert_eq!(bytes[5], PatternStore::expected(7, 1, 5));
     });
 }
@@ -171,7 +171,7 @@ fn write_back_stops_at_the_end_of_the_file() {
         assert_eq!(file.sync(), Ok(PageCount(2)));
         assert_eq!(store.page(7, 0).unwrap().len(), PAGE as usize);
         assert_eq!(store.page(7, 1).unwrap(), [1; 10]);
-        assert_eq!(file.sync(), Ok(PageCount(0)), "clean pages are not written back");
+        assert_eq!(file.sync(), Ok(PageCount(0)), "clean pages were written back");
         assert_eq!(vm.counted(VmCounter::Pgwriteback), 2);
     });
 }
@@ -188,7 +188,7 @@ fn distant_pages_cost_few_nodes() {
         }
         vm.validate().unwrap();
         assert_eq!(file.size(), ByteSize(u64::MAX - 13));
-        assert_eq!(file.pages(), PageCount(7), "one of the writes reaches into two pages");
+        assert_eq!(file.pages(), PageCount(7), "the writes touch seven pages");
         assert!(vm.object_frames() <= PageCount(12), "{}", vm.object_frames());
         assert_eq!(file.sync(), Ok(PageCount(7)));
         assert_eq!(file.drop_clean(), PageCount(7));
@@ -221,7 +221,7 @@ fn file_lives_while_it_has_handles() {
         assert_eq!(vm.cached_pages(), PageCount(0));
         assert!(elsewhere.file(id).is_none());
         let next = vm.create_file(6, ByteSize(0)).unwrap();
-        assert!(vm.file(id).is_none(), "another file at the same place has another name");
+        assert!(vm.file(id).is_none(), "a new file has the identifier of a dropped one");
         assert_eq!(next.pages(), PageCount(0));
         for bits in [0, 1, 0x17, u64::MAX, 1 << 39] {
             assert!(vm.file(FileId::from_bits(bits)).is_none());
@@ -254,7 +254,7 @@ fn write_fails_when_dirty_pages_fill_memory() {
         let failed = (0..4096_u64).find_map(|page| file.write(page * PAGE, &[page as u8; PAGE as usize]).err());
         assert!(matches!(failed, Some(FileError::Vm(VmError::OutOfMemory(_)))), "{failed:?}");
         assert_eq!(file.dirty_pages(), file.pages());
-        assert_eq!(file.size(), ByteSize(file.pages().0 * PAGE), "what was written is there, and no more");
+        assert_eq!(file.size(), ByteSize(file.pages().0 * PAGE), "the size differs from the pages that were written");
         let mut byte = [0];
         for page in 0..file.pages().0 {
             file.read(page * PAGE + 77, &mut byte).unwrap();

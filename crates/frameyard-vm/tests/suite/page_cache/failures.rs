@@ -75,7 +75,7 @@ const DEEDS: [Deed; 7] = [
 fn check(file: &File<'_, TestPlatform>, model: &[u8]) {
     let mut bytes = vec![0; model.len()];
     assert_eq!(file.read(0, &mut bytes), Ok(model.len()));
-    assert!(bytes == *model, "the file is as the model");
+    assert!(bytes == *model, "the file differs from the model");
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn survives_failure_of_each_allocation() {
             visited += 1;
         }
     }
-    assert!(visited > 20, "{visited} failures");
+    assert!(visited > 20, "only {visited} failures");
 }
 
 #[test]
@@ -145,7 +145,11 @@ fn stalled_truncation_ends_at_the_locked_page_and_can_be_repeated() {
             assert_eq!((file.size(), file.pages()), (ByteSize(end), PageCount(end.div_ceil(PAGE))));
             model.truncate(end as usize);
             check(&file, &model);
-            assert_eq!(file.sync().unwrap() > PageCount(0), pages_had == 0, "the rest can be written back");
+            assert_eq!(
+                file.sync().unwrap() > PageCount(0),
+                pages_had == 0,
+                "the remaining pages were not written back"
+            );
         }
         file.truncate(wanted).unwrap();
         file.truncate(ByteSize(6 * PAGE)).unwrap();
@@ -180,7 +184,7 @@ fn failed_file_migration_changes_nothing() {
                 injector.arm(n);
                 let moved = move_all(vm, MigrateMode::Sync);
                 assert!(injector.has_failed());
-                assert!(moved >= 19, "{moved} of {}", file.pages());
+                assert!(moved >= 19, "only {moved} of {} pages moved", file.pages());
                 vm.validate().unwrap();
                 let mut bytes = vec![0; 20 * PAGE as usize];
                 file.read(0, &mut bytes).unwrap();
@@ -238,7 +242,7 @@ struct Panicking {
 
 impl BackingStore for Panicking {
     fn fill(&self, key: u64, page: u64, offset: usize, bytes: &mut [u8]) -> Result<(), StoreError> {
-        assert!(self.panicked.swap(true, Ordering::Relaxed), "the first fill panics");
+        assert!(self.panicked.swap(true, Ordering::Relaxed), "the first fill did not panic");
         PatternStore.fill(key, page, offset, bytes)
     }
 

@@ -19,7 +19,7 @@ fn sequential_reads_double_the_window() {
         }
         let windows: Vec<_> = there.windows(2).map(|pair| pair[1] - pair[0]).collect();
         assert_eq!(there[0], 4);
-        assert_eq!(windows, [8, 16, 32, 32, 32, 32, 32, 32, 32], "only the first page is read by the caller");
+        assert_eq!(windows, [8, 16, 32, 32, 32, 32, 32, 32, 32], "the windows of the readahead");
         assert_eq!(vm.counted(VmCounter::PgcacheMiss), 1);
         assert_eq!(vm.counted(VmCounter::PgcacheHit), 199);
         assert_eq!(vm.counted(VmCounter::PgcacheReadahead), file.pages().0 - 1);
@@ -47,7 +47,7 @@ fn large_read_fetches_its_range_up_to_the_end() {
         assert_eq!(file.read(PAGE * 15, &mut bytes), Ok(bytes.len()));
         assert!(file.pages().0 >= 50);
         assert_eq!(file.read(PAGE * 65, &mut bytes), Ok(5 * PAGE as usize - 1));
-        assert!(file.pages().0 <= 55, "nothing before the first page read, nothing behind the end");
+        assert!(file.pages().0 <= 55, "readahead outside the file or before the first read");
         assert_eq!(file.read(PAGE * 70, &mut bytes), Ok(0));
     });
 }
@@ -62,7 +62,7 @@ fn two_readers_have_independent_windows() {
             second.read(page * PAGE, &mut [0; PAGE as usize]).unwrap();
             first.read((2000 + page) * PAGE, &mut [0; PAGE as usize]).unwrap();
         }
-        assert_eq!(vm.counted(VmCounter::PgcacheMiss), 3, "the first page of each, and the one before");
+        assert_eq!(vm.counted(VmCounter::PgcacheMiss), 3, "one miss for each first page, and one for the page before");
     });
 }
 
@@ -98,7 +98,7 @@ fn large_sequential_reads_wait_only_for_the_first_page() {
                 assert_eq!(file.read((first + turn * asked) * PAGE, &mut bytes), Ok(bytes.len()));
                 assert!(
                     file.pages().0 > before + (turn + 1) * asked,
-                    "there is more than was read, {asked} pages at once"
+                    "the readahead is not ahead, {asked} pages at once"
                 );
             }
             assert_eq!(vm.counted(VmCounter::PgcacheMiss), before + 1, "{asked} pages at once");

@@ -42,7 +42,7 @@ macro_rules! modelled_atomic {
             /// As the method of the same name of `core`'s atomic; nothing while a failed model unwinds.
             #[track_caller]
             pub fn store(&self, value: $value, ordering: Ordering) {
-                // A guard that unlocks while its thread unwinds must not hand over to the model's other threads.
+                // A guard that unlocks while its thread unwinds must not let the model's other threads continue.
                 if !std::thread::panicking() && !is_weakened(Weakness::LostStoresOf(value.into())) {
                     self.0.store(value, store_ordering::<$value>(ordering));
                 }

@@ -202,8 +202,8 @@ impl SharedLines {
             if state.alone == me.core + 1 {
                 return Found::Alone;
             }
-            let others = (0..self.cores).filter(|core| *core != usize::from(me.core) && has(*core));
-            return match others.max_by_key(|core| me.distance(places[*core])) {
+            let sharers = (0..self.cores).filter(|core| *core != usize::from(me.core) && has(*core));
+            return match sharers.max_by_key(|core| me.distance(places[*core])) {
                 Some(farthest) => Found::Beside(farthest as u16),
                 None => Found::Alone,
             };
@@ -227,9 +227,9 @@ impl SharedLines {
     /// The farthest other core with a copy of the line in its private cache.
     pub(crate) fn farthest(&self, line: usize, me: Place, privates: &[FillClock], places: &[Place]) -> Option<u16> {
         let stamps = self.stamps(line);
-        let others =
+        let sharers =
             (0..self.cores).filter(|core| *core != usize::from(me.core) && privates[*core].has_wide(stamps[*core]));
-        others.max_by_key(|core| me.distance(places[*core])).map(|core| core as u16)
+        sharers.max_by_key(|core| me.distance(places[*core])).map(|core| core as u16)
     }
 
     /// Moves a line to a core. A write makes the core its only holder.

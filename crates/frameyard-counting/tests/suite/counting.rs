@@ -70,7 +70,7 @@ fn vanilla_touches_lines_under_the_lock_per_frame() {
     // A freed frame is one line, and its buddy, which the merge reads, is another.
     let drain = counted.drain.lines_under_lock_per_page().unwrap();
     assert!((1.0..6.0).contains(&drain), "{counted:?}");
-    assert!(counted.drain.outside.lines > 0, "what is read ahead is read outside the lock: {counted:?}");
+    assert!(counted.drain.outside.lines > 0, "no line was prefetched outside the lock: {counted:?}");
     assert_eq!((counted.forgotten, counted.lost), (0, 0));
 }
 
@@ -87,11 +87,11 @@ fn filled_depot_touches_no_page_under_the_lock() {
         counting.platform().counted()
     };
     let (first, second) = (turn(), turn());
-    assert!(first.refill.zone_holds > 0, "what is in the depot was cut from the zone: {first:?}");
+    assert!(first.refill.zone_holds > 0, "the first refill did not take the zone lock: {first:?}");
     let holds = |counted: &Counted| [counted.refill.zone_holds, counted.drain.zone_holds, counted.elsewhere.zone_holds];
     assert_eq!(holds(&second), holds(&first), "{second:?}");
     let moved = |counted: &Counted| counted.refill.pages.min(counted.drain.pages);
-    assert!(moved(&second) - moved(&first) > 2000, "frames crossed in both directions: {second:?}");
+    assert!(moved(&second) - moved(&first) > 2000, "too few frames moved: {second:?}");
 }
 
 #[test]
@@ -115,9 +115,9 @@ fn counts_agree_with_the_yards_statistics() {
     assert_eq!(counted.refill.spans, after.refills - before.refills);
     assert_eq!(counted.drain.spans, after.drains - before.drains);
     assert_eq!(counted.refill.zone_holds + counted.drain.zone_holds + counted.elsewhere.zone_holds, holds);
-    // All that crossed came back, and 128 frames went past the lists.
-    let crossed = counted.refill.pages + counted.drain.pages + 2 * 128;
-    assert_eq!(crossed, after.pages_moved - before.pages_moved);
+    // Every refilled frame was drained, and 128 frames bypassed the lists in both directions.
+    let transferred = counted.refill.pages + counted.drain.pages + 2 * 128;
+    assert_eq!(transferred, after.pages_moved - before.pages_moved);
     assert_eq!(counted.refill.pages, counted.drain.pages);
     // One to allocate and one to free each, and one for each drain.
     assert!(counted.locks(LockKind::PerCpu).acquisitions >= 6000, "{counted:?}");

@@ -1,4 +1,4 @@
-//! Queues of waiting CPUs, and hand-overs of locks.
+//! Queues of CPUs that wait for locks, and hand-overs of locks.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,13 @@ use crate::lines::Use;
 use crate::time::Picos;
 use frameyard_machines::LockMethod;
 
-/// The use of a lock that at least one CPU has waited for.
+/// The waits for a lock. Only a lock that some CPU has waited for has them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LockStats {
-    /// Which lock.
+    /// The lock.
     pub id: LockId,
-    /// Hand-overs to waiting CPUs.
-    pub handed_over: u64,
+    /// The number of hand-overs to waiting CPUs.
+    pub handovers: u64,
     /// The time that all CPUs together spent waiting.
     pub waited: Picos,
     /// The largest number of CPUs that waited at once.
@@ -71,7 +71,7 @@ impl Engine {
     }
 
     fn queue_up(&mut self, word: usize, id: LockId, task: Task) {
-        let stats = LockStats { id, handed_over: 0, waited: Picos(0), longest_queue: 0 };
+        let stats = LockStats { id, handovers: 0, waited: Picos(0), longest_queue: 0 };
         let order = self.locks.queues.len();
         let queue = self.locks.queues.entry(word).or_insert_with(|| Queue { order, stats, waiters: Vec::new() });
         queue.waiters.push(self.context.cpu);
@@ -102,7 +102,7 @@ impl Engine {
         let at = now.max(self.cpus[cpu].clock) + Picos(handover);
         let waited = self.wake(cpu, at, Spent::Waiting(id.kind()));
         if let Some(queue) = self.locks.queues.get_mut(&word) {
-            queue.stats.handed_over += 1;
+            queue.stats.handovers += 1;
             queue.stats.waited += waited;
         }
         self.context.recent_lines.forget(word / LINE_BYTES as usize);
@@ -124,7 +124,7 @@ impl Engine {
             let at = now.max(self.cpus[cpu].clock) + Picos(place);
             let waited = self.wake(cpu, at, Spent::Waiting(kind));
             if let Some(queue) = self.locks.queues.get_mut(&word) {
-                queue.stats.handed_over += 1;
+                queue.stats.handovers += 1;
                 queue.stats.waited += waited;
             }
         }

@@ -152,7 +152,7 @@ fn a_spinning_thread_slows_its_sibling_less_than_a_working_one() {
     engine.on(1).hand_over(0x2000, id);
     assert_eq!([0, 20].map(|cpu| cycles(&engine, cpu)), [1250.0, 2000.0], "the first works again");
     engine.on(0).task_ended();
-    assert_eq!(cycles(&engine, 20), 1000.0, "it has the core to itself");
+    assert_eq!(cycles(&engine, 20), 1000.0, "the other thread of the core is idle");
 }
 
 #[test]

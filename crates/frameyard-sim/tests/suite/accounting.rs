@@ -100,7 +100,7 @@ fn per_cpu_lists_keep_their_early_size_without_a_reset() {
     // The pairs of data/published/pcp-epyc2-256cpu.csv.
     for (reset, expected) in [(PcpReset::Off, (42, 7)), (PcpReset::On, (378, 63))] {
         let yard = SimYard::deferred(&machine, &config, reset).unwrap();
-        assert_eq!(yard.init().deferred_pages(), PageCount(0), "all memory is up");
+        assert_eq!(yard.init().deferred_pages(), PageCount(0), "some memory is not initialised");
         for (zone, cpu) in yard.stats().zones().zip([0, 64]) {
             let lists = yard.zone(zone.id).pcp(CpuId(cpu)).unwrap();
             assert_eq!((lists.high.0, lists.batch.0), expected, "{reset}");

@@ -64,8 +64,9 @@ fn workers_can_have_workers_up_to_the_number_of_cpus() {
         platform.spend(WORK, 1000);
         count.fetch_add(1, Ordering::Relaxed);
     };
-    let lead = |leader: usize| platform.run_workers(100, &|_| NodeId(leader as u16), &nested).unwrap();
-    let end = run_one(&yard, || platform.run_workers(2, &|leader| NodeId(leader as u16), &lead).unwrap()).unwrap();
+    let start_nested = |worker: usize| platform.run_workers(100, &|_| NodeId(worker as u16), &nested).unwrap();
+    let end =
+        run_one(&yard, || platform.run_workers(2, &|worker| NodeId(worker as u16), &start_nested).unwrap()).unwrap();
     assert_eq!((count.into_inner(), end), (40, Picos::from_ns(1000)));
 }
 

@@ -1,6 +1,7 @@
 //! The tasks of `purge`: some fault pages in, purgers free them on other CPUs.
 //!
-//! Purgers have CPUs to themselves. Left alone, a scheduler wakes a purger on the CPU of the task that hands it a piece.
+//! Purgers are bound to CPUs of their own. Otherwise the scheduler would wake a purger on the CPU of the task that queues
+//! the piece.
 
 use std::thread;
 
@@ -14,7 +15,7 @@ use crate::report::{TaskProblem, TaskReport};
 use crate::runtime::Runtime;
 use crate::site::{HostSite, Site, TaskSpace};
 
-/// The size of a piece: mapped, faulted in and handed over at a time.
+/// The size of a piece. A task maps a piece, faults it in and queues it for a purger.
 pub(crate) const PIECE: ByteSize = ByteSize::mib(2);
 
 /// One task.

@@ -1,5 +1,6 @@
 //! State that the tasks and the controller of a run share, as threads or as processes: the holder of each frame, blocks
-//! handed over, the progress of the run, and tallies. It lies in memory of its own, not in frames of the yard.
+//! that one task leaves for another, the progress of the run, and tallies. It lies in separate memory, not in frames of
+//! the yard.
 //!
 //! | words | content |
 //! |---|---|

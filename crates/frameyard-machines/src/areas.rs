@@ -1,20 +1,21 @@
-//! Placement of contiguous memory areas that are described by their size alone.
+//! Placement of contiguous memory areas whose description states only a size.
 
 use frameyard_units::{ByteSize, NodeId, PhysAddr};
 
 use super::{AddressRange, Machine, MachineNode};
 
 impl MachineNode {
-    /// Whether one range of the node's memory holds all of a range.
+    /// Whether one range of the node's memory contains all of a range.
     pub(super) fn holds(&self, range: AddressRange) -> bool {
         self.memory.iter().any(|memory| memory.intersection(range) == range)
     }
 }
 
 impl Machine {
-    /// The highest place for a contiguous area on a node, or on the first node with room: rounded up to whole
-    /// maximum-order blocks, in one zone, and free of reserved memory and other areas. (The kernel's
-    /// `cma_declare_contiguous` takes the top of memory, too.)
+    /// The highest free place for a contiguous area on `node`, or on the first node with room.
+    ///
+    /// The area is rounded up to whole maximum-order blocks. It lies in one zone and overlaps neither reserved memory nor
+    /// other areas. The kernel's `cma_declare_contiguous` also takes the top of memory.
     pub(super) fn room_for_area(&self, size: ByteSize, node: Option<NodeId>) -> Option<AddressRange> {
         let block = self.geometry.size_of(self.geometry.max_order().pages()).0;
         let size = size.0.checked_next_multiple_of(block).filter(|size| *size > 0)?;
@@ -25,7 +26,7 @@ impl Machine {
     fn room_on(&self, node: &MachineNode, size: u64, block: u64) -> Option<AddressRange> {
         let mut free = node.memory.clone();
         let limits = [self.zones.dma, self.zones.dma32].into_iter().flatten();
-        // A zone limit is cut out as an empty range.
+        // Cutting an empty range out splits the free range at a zone limit.
         let zone_ends = limits.map(|limit| AddressRange::new(limit, limit));
         for cut in self.reserved.iter().chain(&self.cma).copied().chain(zone_ends) {
             free = free.into_iter().flat_map(|range| split_at(range, cut)).collect();
@@ -38,7 +39,7 @@ impl Machine {
     }
 }
 
-/// The parts of the range before and after `cut` that are not empty.
+/// The non-empty parts of a range before and after `cut`.
 fn split_at(range: AddressRange, cut: AddressRange) -> impl Iterator<Item = AddressRange> {
     let front = AddressRange::new(range.start, range.end.min(cut.start));
     let behind = AddressRange::new(range.start.max(cut.end), range.end);

@@ -1,7 +1,6 @@
 //! Machines from a kernel's boot messages.
 //!
-//! [`lines`] knows the messages; [`memory`] keeps the firmware's map as later messages change it; here they
-//! become a machine.
+//! [`lines`] parses messages. [`memory`] applies them to the firmware's memory map. This module builds the machine.
 
 use frameyard_units::{Geometry, NodeId};
 
@@ -18,20 +17,23 @@ mod memory;
 use lines::{Line, Scanner};
 use memory::Found;
 
-/// The machine that a kernel booted on, from its boot messages, with or without time stamps.
+/// The machine that a kernel booted on, from its boot messages, with or without time stamps. `file` names the text in
+/// errors. If the log has several boots, the last one counts.
 ///
-/// Memory and its nodes are the `Early memory node ranges`, where the log has them: whole pages, as the kernel
-/// used them. Else memory is what the `BIOS-e820` lines call usable (or the `user:` lines, where the command
-/// line changed the map), with `e820: update` and `e820: remove` applied, divided between nodes by the `SRAT`
-/// lines. CPUs are the present ones; their nodes are those of the `.... node  #0, CPUs:` lines; CPU 0, which
-/// those never list, is on the node that the SRAT gives APIC 0, else on node 0. A log of several boots gives
-/// the last. `file` is what errors call the text.
+/// | of the machine | messages |
+/// |---|---|
+/// | memory and its nodes | `Early memory node ranges`: whole pages, as the kernel used them |
+/// | … in a log without them: memory | usable ranges of `BIOS-e820`, or of `user:` if the command line changed the map; with `e820: update` and `e820: remove` applied |
+/// | … in a log without them: nodes | `SRAT` ranges |
+/// | number of CPUs | the present CPUs |
+/// | nodes of CPUs | `.... node  #0, CPUs:` |
+/// | node of CPU 0, which those lists leave out | the `SRAT` entry of APIC 0, or node 0 |
 ///
 /// # Errors
 ///
-/// [`MachineError::Malformed`] for a message that begins as one of these and does not read on,
-/// [`MachineError::NoMemoryMap`] where no message speaks of memory, [`MachineError::Invalid`] for overlapping
-/// or impossible ranges and for a CPU on two nodes; with file and line.
+/// With file and line: [`MachineError::Malformed`] for a message that begins like one of these and continues differently,
+/// and [`MachineError::Invalid`] for overlapping or impossible ranges and for a CPU on two nodes.
+/// [`MachineError::NoMemoryMap`] if no message states memory.
 pub fn from_boot_log(file: &str, text: &str) -> Result<Machine, MachineError> {
     let place = |line: usize| Place { file: file.to_owned(), line };
     let mut log = Log::default();
@@ -153,7 +155,7 @@ impl Log {
         let node_of = |cpu: usize| match self.cpu_nodes.get(cpu).copied().flatten() {
             Some(node) => node,
             None if cpu == 0 => boot,
-            // The log ends before the kernel lists CPUs: neighbours share a node, with equal numbers on each node.
+            // The log ends before the kernel lists CPUs: divide them evenly, adjacent CPUs on one node.
             None if listed == 0 => NodeId((cpu * nodes / count) as u16),
             None => NodeId(0),
         };
@@ -162,7 +164,8 @@ impl Log {
         cpus
     }
 
-    /// Sockets follow nodes where their numbers allow that; in a socket the first threads come first.
+    /// Assigns sockets, cores and threads. Each node has whole sockets if the numbers allow that. Within a socket the first
+    /// threads of all cores are numbered first.
     fn place_in_sockets(&self, cpus: &mut [Cpu], nodes: usize) {
         let count = cpus.len();
         let packages = match usize::from(self.packages) {

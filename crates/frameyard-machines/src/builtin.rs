@@ -1,10 +1,10 @@
-//! The machines that the program knows by name.
+//! The built-in machines.
 
 use super::{Machine, from_toml};
 
 macro_rules! described {
     ($($name:literal),+ $(,)?) => {
-        /// Name and description of each, in the order of listings.
+        /// Names and TOML texts, in the order of listings.
         const DESCRIPTIONS: &[(&str, &str)] =
             &[$(($name, include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/machines/", $name, ".toml")))),+];
     };
@@ -33,13 +33,13 @@ pub fn built_in_names() -> impl Iterator<Item = &'static str> {
     DESCRIPTIONS.iter().map(|(name, _)| *name)
 }
 
-/// The built-in machine of that name; `None` where there is none.
+/// The built-in machine with this name, if there is one.
 ///
 /// Cost: parses the description on each call.
 #[must_use]
 pub fn built_in(name: &str) -> Option<Machine> {
     let text = built_in_text(name)?;
-    // The descriptions are part of the program, and a test reads each.
+    // The texts are part of the program, and a test parses each.
     Some(from_toml(&format!("machines/{name}.toml"), text).expect("a built-in description is valid"))
 }
 

@@ -4,16 +4,16 @@ use core::fmt;
 
 use super::MAX_CPUS;
 
-/// Why a text is no list of CPUs.
+/// The reason that a text is no list of CPUs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CpuListError {
-    /// Not numbers and ranges separated by commas.
+    /// A part that is neither a number nor a range.
     Malformed(String),
     /// A range that ends below its start.
     Backwards(u32, u32),
     /// A number of [`MAX_CPUS`] or more.
     TooLarge(u64),
-    /// A number listed twice.
+    /// A number that is listed twice.
     Twice(u32),
 }
 
@@ -32,13 +32,13 @@ impl fmt::Display for CpuListError {
 
 impl core::error::Error for CpuListError {}
 
-/// The numbers of a list such as `0-25,52-77`, ascending; the empty text is the empty list.
+/// The numbers of a list such as `0-25,52-77`, ascending. An empty text is an empty list.
 ///
-/// This is the format that the kernel's `bitmap_print_to_pagebuf` writes for a list.
+/// The kernel's `bitmap_print_to_pagebuf` writes lists in this format.
 ///
 /// # Errors
 ///
-/// [`CpuListError`] names the part that does not read, runs backwards, is too large or is listed twice.
+/// [`CpuListError`] with the part that is malformed, ends below its start, is too large, or is listed twice.
 pub fn parse_cpu_list(text: &str) -> Result<Vec<u32>, CpuListError> {
     let text = text.trim();
     let mut listed = Vec::new();
@@ -72,7 +72,7 @@ fn number(text: &str, part: &str) -> Result<u32, CpuListError> {
     if value >= MAX_CPUS as u64 { Err(CpuListError::TooLarge(value)) } else { Ok(value as u32) }
 }
 
-/// Ascending numbers as a list, the inverse of [`parse_cpu_list`].
+/// Formats ascending numbers as a list. The inverse of [`parse_cpu_list`].
 #[must_use]
 pub fn format_cpu_list(cpus: &[u32]) -> String {
     cpus.chunk_by(|one, next| *next == one + 1)

@@ -1,4 +1,4 @@
-//! Machines as TOML: the format of the built-in descriptions and of users' files.
+//! The TOML format of machine descriptions, built-in and users'.
 
 use frameyard_units::{ByteSize, CpuId, Geometry, NodeId, Order, PhysAddr};
 use serde::Deserialize;
@@ -92,7 +92,7 @@ struct RangeTable {
     size: Option<Spanned<String>>,
 }
 
-/// A contiguous memory area: a range, or a size alone, to be placed on one node or any node.
+/// A contiguous memory area: either a range, or only a size. An area with only a size is placed on `node`, or on any node.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AreaTable {
@@ -102,7 +102,7 @@ struct AreaTable {
     node: Option<u16>,
 }
 
-/// A machine from its description in TOML; `file` is what errors call the text.
+/// The machine that a TOML text describes. `file` names the text in errors.
 ///
 /// ```
 /// let text = r#"
@@ -117,8 +117,8 @@ struct AreaTable {
 ///
 /// # Errors
 ///
-/// [`MachineError::Malformed`] for what is no TOML, an unknown key or a value of the wrong kind, and
-/// [`MachineError::Invalid`] for figures that cannot be; each with file and line.
+/// With file and line: [`MachineError::Malformed`] for text that is not TOML, an unknown key or a value of the wrong kind, and
+/// [`MachineError::Invalid`] for inconsistent figures.
 pub fn from_toml(file: &str, text: &str) -> Result<Machine, MachineError> {
     let reader = Reader { file, text };
     let document: Document = toml::from_str(text).map_err(|error| {
@@ -212,13 +212,13 @@ impl Reader<'_> {
         Ok(AddressRange::new(start, PhysAddr(end)))
     }
 
-    /// The range of an area with a start.
+    /// The range of an area. `None` for an area without a start.
     fn area(&self, table: &Spanned<AreaTable>) -> Option<Result<AddressRange, MachineError>> {
         let AreaTable { start, end, size, .. } = table.get_ref();
         start.map(|start| self.range_of(table.span().start, PhysAddr(start), *end, size.as_ref()))
     }
 
-    /// Gives the machine its contiguous areas: first those with a start, then the remaining ones where there is room.
+    /// Adds the contiguous areas to the machine. Areas with a start come first, so that areas with only a size find free places.
     fn place_areas(&self, document: &Document, machine: &mut Machine) -> Result<(), MachineError> {
         let nodes = machine.nodes.len();
         for table in &document.cma {
@@ -317,7 +317,7 @@ impl Reader<'_> {
         lists.collect()
     }
 
-    /// Puts each CPU on the node that lists it.
+    /// Assigns each CPU to the node that lists it.
     fn assign(&self, lists: &[(usize, Vec<u32>)], cpus: &mut [Cpu]) -> Result<(), MachineError> {
         let mut owners = vec![None; cpus.len()];
         for (node, (offset, list)) in lists.iter().enumerate() {
@@ -339,7 +339,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Puts each socket's CPUs on a node, where no node lists CPUs.
+    /// Divides the sockets evenly between the nodes, for a description in which no node lists CPUs.
     fn spread(&self, document: &Document, cpus: &mut [Cpu]) -> Result<(), MachineError> {
         let nodes = document.node.len().max(1);
         let sockets = cpus.iter().map(|cpu| usize::from(cpu.socket) + 1).max().unwrap_or(1);
@@ -353,7 +353,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The offset of the text that a problem is about; 0 for the whole text.
+    /// The offset of the part of the text that causes a problem. 0 if no single part does.
     fn locate(&self, document: &Document, problem: &Problem) -> usize {
         let node = |node: usize| document.node.get(node).map(Spanned::get_ref);
         let row = |row: usize| node(row)?.distances.as_ref().map(|row| row.span().start);
@@ -416,7 +416,7 @@ impl CpuTable {
     }
 }
 
-/// A machine with known CPU lists only: a socket for each node, each CPU a core.
+/// The CPUs of a description that has only CPU lists: one socket for each node, one core for each CPU.
 fn cores_of_lists(lists: &[(usize, Vec<u32>)]) -> Vec<Cpu> {
     let count = lists.iter().flat_map(|(_, cpus)| cpus).max().map_or(0, |last| *last as usize + 1);
     let mut cpus: Vec<_> = (0..count).map(|id| Cpu { core: id as u16, ..Cpu::default() }).collect();
@@ -439,7 +439,7 @@ fn distances(document: &Document) -> Vec<Vec<u8>> {
     document.node.iter().enumerate().map(row).collect()
 }
 
-/// The file's name without folder and ending.
+/// The file's name without its folder and extension.
 pub(super) fn stem(file: &str) -> String {
     std::path::Path::new(file).file_stem().map_or_else(|| file.to_owned(), |stem| stem.to_string_lossy().into_owned())
 }

@@ -6,7 +6,7 @@ use frameyard_units::{ByteSize, CpuId, GeometryError, NodeId, PhysAddr};
 
 use super::{ADDRESS_LIMIT, AddressRange, LOCAL_DISTANCE, MAX_CPUS, MAX_NODES};
 
-/// A line of a file; prints as `FILE:LINE`.
+/// A line of a file. Prints as `FILE:LINE`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Place {
     /// The file as it was named.
@@ -21,14 +21,15 @@ impl fmt::Display for Place {
     }
 }
 
-/// Why there is no such machine. Each is bad input: one line, with file and line where there is one.
+/// The reason that a machine cannot be read. Every variant is an error of input. It prints as one line, with file and line if
+/// known.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum MachineError {
-    /// Neither a built-in machine nor a file.
+    /// The argument is neither a built-in machine nor a file.
     Unknown {
         /// The argument.
         name: String,
-        /// The most similar built-in name.
+        /// The most similar built-in name, if one is similar enough.
         nearest: Option<String>,
     },
     /// The file cannot be read.
@@ -52,14 +53,14 @@ pub enum MachineError {
         /// The problem.
         problem: Problem,
     },
-    /// The text says nothing about memory.
+    /// The text states no memory.
     NoMemoryMap {
         /// The file as it was named.
         file: String,
         /// The expected lines.
         expected: &'static str,
     },
-    /// All addresses of the iomem text are zero: it was read without privilege.
+    /// All addresses of a `/proc/iomem` text are zero, because it was read without privilege.
     HiddenAddresses {
         /// The file as it was named.
         file: String,
@@ -83,40 +84,40 @@ pub enum Problem {
     EmptyRange(AddressRange),
     /// The range ends behind [`ADDRESS_LIMIT`].
     BeyondAddresses(AddressRange),
-    /// Start and size add up to more than an address can hold.
+    /// Start plus size overflows.
     SizeOverflow {
-        /// Where the range starts.
+        /// The start.
         start: PhysAddr,
         /// Its size.
         size: ByteSize,
     },
-    /// Two memory ranges share addresses.
+    /// Two memory ranges overlap.
     Overlap {
-        /// A node.
+        /// The node of the lower range.
         first: NodeId,
-        /// Its range.
+        /// The lower range.
         first_range: AddressRange,
-        /// The other node, or the same.
+        /// The node of the higher range.
         second: NodeId,
-        /// Its range.
+        /// The higher range.
         second_range: AddressRange,
     },
-    /// Two contiguous memory areas share addresses.
+    /// Two contiguous memory areas overlap.
     CmaOverlap(AddressRange, AddressRange),
-    /// A contiguous memory area is not wholly in the memory of one node.
+    /// A contiguous memory area does not lie in one memory range.
     CmaOutsideMemory(AddressRange),
-    /// A contiguous memory area is on a node that the machine does not have.
+    /// A contiguous memory area names a node that the machine does not have.
     CmaUnknownNode {
         /// The node.
         node: NodeId,
         /// The number of nodes.
         nodes: usize,
     },
-    /// There is no place for a contiguous memory area that is described by its size.
+    /// There is no room for a contiguous memory area that states only a size.
     CmaNoRoom {
         /// Its size.
         size: ByteSize,
-        /// The node it is to be on; `None` for any.
+        /// The node in the description. `None`: any node.
         node: Option<NodeId>,
     },
     /// A CPU is on a node that the machine does not have.
@@ -132,12 +133,12 @@ pub enum Problem {
     UnknownCpu {
         /// The node.
         node: NodeId,
-        /// The CPU it lists.
+        /// The CPU in its list.
         cpu: CpuId,
         /// The number of CPUs.
         cpus: usize,
     },
-    /// A CPU is listed by two nodes.
+    /// Two nodes list the same CPU.
     CpuInTwoNodes {
         /// The CPU.
         cpu: CpuId,
@@ -150,11 +151,11 @@ pub enum Problem {
     CpuInNoNode(CpuId),
     /// Two CPUs are the same thread of the same core.
     SameThread(CpuId, CpuId),
-    /// The distances are not a square table of the nodes.
+    /// The table of distances does not have one row and one column for each node.
     DistanceShape {
-        /// The row, or the number of rows, that does not fit.
+        /// The row with a wrong number of entries, or the number of rows if that is wrong.
         row: usize,
-        /// The number of entries.
+        /// The number of its entries. 0 if the number of rows is wrong.
         entries: usize,
         /// The number of nodes.
         nodes: usize,
@@ -163,17 +164,17 @@ pub enum Problem {
     SelfDistance(NodeId, u8),
     /// A distance is smaller than [`LOCAL_DISTANCE`].
     ShortDistance(NodeId, NodeId, u8),
-    /// A cost or the topology of a simulated machine is impossible; the text is the violated rule.
+    /// A cost or the topology of a simulated machine is impossible. The text is the violated rule.
     Simulation(&'static str),
     /// A zone limit is not a multiple of the page size, or DMA does not end below DMA32.
     ZoneLimits,
     /// The numbers of the geometry are inconsistent.
     Geometry(GeometryError),
-    /// A scaled machine would have less memory than its nodes need.
+    /// The size requested of [`Machine::scaled`](crate::Machine::scaled) is too small for the machine's nodes.
     TooSmall {
-        /// The size asked for.
+        /// The requested size.
         size: ByteSize,
-        /// The smallest size that works.
+        /// The smallest valid size.
         minimum: ByteSize,
     },
 }
@@ -184,7 +185,7 @@ impl MachineError {
         Self::Invalid { place: None, problem }
     }
 
-    /// The same error, with a place if it had none.
+    /// Adds a place to an error that has none.
     pub(super) fn at(self, at: Place) -> Self {
         match self {
             Self::Invalid { place: None, problem } => Self::Invalid { place: Some(at), problem },
@@ -316,7 +317,7 @@ impl Problem {
                 };
                 write!(f, "{size} of memory is too little for this machine: it needs at least {minimum}")
             }
-            // `Display::fmt` writes these; the list makes a new problem without a text a compile error.
+            // `Display::fmt` writes these. The list makes a new variant without a text a compile error.
             Self::NoCpus
             | Self::TooManyCpus(_)
             | Self::NoNodes
@@ -334,7 +335,7 @@ impl Problem {
     }
 }
 
-/// A user's text on one line.
+/// A user's text on one line: control characters become question marks.
 struct OneLine<'a>(&'a str);
 
 impl fmt::Display for OneLine<'_> {

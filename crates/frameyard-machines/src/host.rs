@@ -1,6 +1,6 @@
 //! The machine that the program runs on.
 //!
-//! [`files`] reads the kernel's files; [`cpus`] makes CPUs of them; this module adds memory and builds the machine.
+//! [`files`] reads the kernel's files. [`cpus`] builds the CPUs from them. This module adds memory and builds the machine.
 
 use core::fmt;
 use std::path::Path;
@@ -22,21 +22,21 @@ use files::Files;
 /// The host as a machine, with its sources.
 #[derive(Clone, PartialEq, Debug)]
 pub struct HostMachine {
-    /// The machine; it has passed [`Machine::validate`].
+    /// The machine. It has passed [`Machine::validate`].
     pub machine: Machine,
     /// The source of its memory.
     pub memory_source: MemorySource,
-    /// Other deviations from the host, one sentence each.
+    /// Other differences from the real host, one sentence each.
     pub notes: Vec<String>,
 }
 
 /// The source of the host's memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum MemorySource {
-    /// `/proc/iomem`: the real addresses.
+    /// `/proc/iomem`: sizes and addresses are real.
     ResourceMap,
-    /// `MemTotal` of `/proc/meminfo`: the size is real (without the kernel's own memory), the addresses are those of
-    /// a usual PC.
+    /// `MemTotal` of `/proc/meminfo`: the size is real, without the kernel's own memory. The addresses are those of a
+    /// typical PC.
     MemTotal {
         /// The reason that the real addresses are unknown.
         why: String,
@@ -54,15 +54,15 @@ impl fmt::Display for MemorySource {
     }
 }
 
-/// The machine of the kernel whose files are under `root`: `/` for the machine of the program.
+/// The machine of the kernel whose files are under `root`. `/` is the machine that the program runs on.
 ///
-/// Memory comes from `/proc/iomem` where its addresses are visible, else from `/proc/meminfo`; CPUs, nodes and
-/// distances come from `/sys/devices/system`. The simplest value replaces missing files (one node, a core for each
-/// CPU), with a note. CPUs and nodes whose numbers have gaps are renumbered, with a note.
+/// Memory comes from `/proc/iomem` if its addresses are visible, else from `/proc/meminfo`. CPUs, nodes and distances
+/// come from `/sys/devices/system`. If files are missing, the simplest value applies, for example one node, or one core
+/// for each CPU. If numbers of CPUs or nodes have gaps, they are renumbered. A note states each such change.
 ///
 /// # Errors
 ///
-/// [`MachineError::NoMemoryMap`] where neither file states the memory, and the errors of [`Machine::validate`].
+/// [`MachineError::NoMemoryMap`] if neither file states the memory, and the errors of [`Machine::validate`].
 pub fn host(root: &Path) -> Result<HostMachine, MachineError> {
     let mut host = Host { files: Files::new(root), nodes: Vec::new(), notes: Vec::new() };
     host.nodes = host.node_numbers();
@@ -88,7 +88,7 @@ pub fn host(root: &Path) -> Result<HostMachine, MachineError> {
 
 struct Host {
     files: Files,
-    /// The host's numbers of the nodes; the index is the [`NodeId`].
+    /// The host's node numbers. The index is the [`NodeId`].
     nodes: Vec<u32>,
     notes: Vec<String>,
 }
@@ -139,8 +139,8 @@ impl Host {
         Ok((pc_nodes(&installed), MemorySource::MemTotal { why }))
     }
 
-    /// The ranges by node: as the memory blocks under `/sys` assign them, else by each node's size from the lowest
-    /// address on.
+    /// Divides the ranges between nodes, by the memory blocks under `/sys`. Without these, each node gets its size in
+    /// ascending order of addresses.
     fn divided(&mut self, ranges: &[AddressRange]) -> Vec<MachineNode> {
         if self.nodes.len() == 1 {
             return vec![MachineNode { memory: ranges.to_vec() }];
@@ -190,7 +190,7 @@ impl Host {
         claims
     }
 
-    /// The relative sizes of the nodes.
+    /// The memory size of each node, as a weight.
     fn node_weights(&self) -> Vec<u64> {
         self.nodes.iter().map(|&node| self.files.node_mem_total(node).map_or(0, |size| size.0)).collect()
     }

@@ -8,14 +8,14 @@ use super::{AddressRange, Cpu, Machine, MachineError, MachineNode, Place, Proble
 
 /// A machine with the memory of an `/proc/iomem` text, on one node with one CPU.
 ///
-/// Memory is "System RAM" at the outermost level. Ranges nested in it (the kernel's own code and data) count as
-/// memory; "Persistent Memory" and RAM made of it do not. `file` names the text in errors.
+/// Memory is "System RAM" at the outermost level, including the ranges nested in it (the kernel's own code and data).
+/// "Persistent Memory", and RAM nested in it, is not memory. `file` names the text in errors.
 ///
 /// # Errors
 ///
-/// [`MachineError::Malformed`] for a line that is not a resource, [`MachineError::HiddenAddresses`] where the text
-/// was read without privilege, [`MachineError::NoMemoryMap`] where it has no "System RAM", and
-/// [`MachineError::Invalid`] for overlapping, empty or too large ranges; with file and line where there is one.
+/// With file and line: [`MachineError::Malformed`] for a line that is not a resource, and [`MachineError::Invalid`] for
+/// overlapping, empty or too large ranges. [`MachineError::HiddenAddresses`] if the text was read without privilege.
+/// [`MachineError::NoMemoryMap`] if it has no "System RAM".
 pub fn from_iomem(file: &str, text: &str) -> Result<Machine, MachineError> {
     let machine = Machine {
         name: stem(file),
@@ -54,7 +54,7 @@ pub(super) fn system_ram(file: &str, text: &str) -> Result<Vec<AddressRange>, Ma
             hidden = true;
             continue;
         }
-        // The last address is inclusive. A saturated end is refused as beyond all addresses.
+        // The last address is inclusive. `check_range` refuses a saturated end.
         let range = AddressRange::new(PhysAddr(resource.first), PhysAddr(resource.last.saturating_add(1)));
         check_range(range).map_err(|problem| MachineError::from(problem).at(place(index + 1)))?;
         ranges.push((index + 1, range));

@@ -1,24 +1,24 @@
-//! Memory layouts: the usual map of a PC, and the division of ranges between nodes.
+//! Memory layouts: the memory map of a typical PC, and the division of ranges between nodes.
 
 use frameyard_units::{NodeId, PhysAddr};
 
 use super::{AddressRange, MachineNode};
 
-/// The first page of a PC belongs to its firmware.
+/// The end of the first page, which belongs to a PC's firmware.
 const LOW_START: u64 = 0x1000;
 /// The start of the extended BIOS data area, below the 640 KiB line.
 const LOW_END: u64 = 0x9fc00;
 /// The end of the video and firmware window.
 const EXTENDED: u64 = 1 << 20;
-/// The start of the window of 32-bit PCI devices; memory behind it appears above 4 GiB.
+/// The start of the window of 32-bit PCI devices. A PC shows the memory behind the window above 4 GiB.
 const PCI_HOLE: u64 = 3 << 30;
 /// The end of that window.
 const ABOVE_PCI: u64 = 4 << 30;
 
-/// The usual map of a PC with these installed bytes on each node, lowest node first.
+/// The memory map of a typical PC with these installed bytes on each node, lowest node first.
 ///
-/// Memory behind the window of 32-bit PCI devices is placed above 4 GiB. Only the first page and the range from 639
-/// KiB to 1 MiB are lost.
+/// Memory behind the window of 32-bit PCI devices lies above 4 GiB. Only the first page and the range from 639 KiB to
+/// 1 MiB are unusable.
 pub(super) fn pc_nodes(installed: &[u64]) -> Vec<MachineNode> {
     let windows = [(LOW_START, LOW_END), (EXTENDED, PCI_HOLE), (ABOVE_PCI, u64::MAX)];
     // Installed bytes fill [0, PCI_HOLE) and continue at ABOVE_PCI.
@@ -37,9 +37,10 @@ pub(super) fn pc_nodes(installed: &[u64]) -> Vec<MachineNode> {
         .collect()
 }
 
-/// Divides `memory` between `nodes` nodes by `claims` of addresses.
+/// Divides `memory` between `nodes` nodes. A claim assigns an address range to a node.
 ///
-/// Unclaimed memory goes to the node of the memory below it, or to node 0. Earlier claims win over later ones.
+/// Unclaimed memory goes to the node of the next lower claim, or to node 0. If claims overlap, the one with the lower start
+/// wins.
 pub(super) fn divide(memory: &[AddressRange], claims: &[(NodeId, AddressRange)], nodes: usize) -> Vec<MachineNode> {
     let mut sorted: Vec<_> = claims.to_vec();
     sorted.sort_by_key(|(_, claim)| *claim);
@@ -67,7 +68,7 @@ fn node_below(sorted: &[(NodeId, AddressRange)], address: PhysAddr) -> NodeId {
     below.checked_sub(1).map_or(NodeId(0), |last| sorted[last].0)
 }
 
-/// Adds a range to a node, joined to the range before it where they touch.
+/// Adds a range to a node. Joins it to the node's last range if they are adjacent.
 fn push(nodes: &mut [MachineNode], node: NodeId, range: AddressRange) {
     if range.is_empty() {
         return;
@@ -79,10 +80,8 @@ fn push(nodes: &mut [MachineNode], node: NodeId, range: AddressRange) {
     }
 }
 
-/// `total` divided in the ratio of `weights`. Each share but the last is a multiple of `unit`; the shares add up to
-/// `total`.
-///
-/// The first share gets everything where all weights are zero.
+/// Divides `total` in the ratio of `weights`. The shares add up to `total`, and each share but the last is a multiple of
+/// `unit`. If all weights are zero, the first share is `total`.
 pub(super) fn shares(total: u64, weights: &[u64], unit: u64) -> Vec<u64> {
     let sum: u128 = weights.iter().map(|&weight| u128::from(weight)).sum();
     if sum == 0 {

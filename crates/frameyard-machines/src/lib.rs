@@ -39,69 +39,69 @@ pub const MAX_NODES: usize = 1024;
 /// The largest number of CPUs of a machine, as in the kernel's largest x86-64 configuration.
 pub const MAX_CPUS: usize = 8192;
 
-/// Physical addresses have at most 52 bits, as on x86-64. No range ends behind this address.
+/// The upper bound of physical addresses, which have at most 52 bits as on x86-64. No range ends behind it.
 pub const ADDRESS_LIMIT: PhysAddr = PhysAddr(1 << 52);
 
 /// The distance of a node to itself (the kernel's `LOCAL_DISTANCE`).
 pub const LOCAL_DISTANCE: u8 = 10;
 
-/// The distance between two nodes where nothing else is known (the kernel's `REMOTE_DISTANCE`).
+/// The default distance between two nodes (the kernel's `REMOTE_DISTANCE`).
 pub const REMOTE_DISTANCE: u8 = 20;
 
 /// A machine: its memory, nodes and CPUs.
 ///
-/// A caller may build one from the public fields; [`Machine::validate`] checks their consistency.
+/// A caller may build one from the public fields. [`Machine::validate`] checks their consistency.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Machine {
-    /// A short name: that of the built-in machine, or the file's.
+    /// A short name, for example that of the built-in machine or of the file.
     pub name: String,
     /// A sentence about the machine.
     pub description: String,
-    /// The sources of the figures, and the assumptions among them.
+    /// The sources of the figures, with the assumptions.
     pub source: String,
     /// Page size, section size and orders.
     pub geometry: Geometry,
     /// The ends of the address-limited zones.
     pub zones: ZoneLimits,
-    /// The CPUs; the index is the [`CpuId`].
+    /// The CPUs. The index is the [`CpuId`].
     pub cpus: Vec<Cpu>,
-    /// The memory nodes; the index is the [`NodeId`].
+    /// The memory nodes. The index is the [`NodeId`].
     pub nodes: Vec<MachineNode>,
-    /// Distances between nodes as in the firmware's SLIT, a row for each node: 10 is local.
+    /// Distances between nodes as in the firmware's SLIT table, one row for each node. 10 is local.
     pub distances: Vec<Vec<u8>>,
     /// Memory in use before the allocator starts.
     pub reserved: Vec<AddressRange>,
     /// Contiguous memory areas.
     pub cma: Vec<AddressRange>,
-    /// The clock of a CPU in MHz, where known.
+    /// The clock of a CPU in MHz, if known.
     pub clock_mhz: Option<u32>,
-    /// The costs of a simulated machine; `None` where the machine cannot be simulated.
+    /// The costs of a simulated machine. `None`: the machine cannot be simulated.
     pub simulation: Option<Simulation>,
 }
 
-/// A CPU: a hardware thread and its place.
+/// A CPU: a hardware thread, and its node, socket, core and cache.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Cpu {
-    /// The node its memory is local to.
+    /// The node of its local memory.
     pub node: NodeId,
     /// Its socket (package).
     pub socket: u16,
-    /// Its core, counted within the socket.
+    /// Its core, numbered within the socket.
     pub core: u16,
-    /// Its thread within the core; 0 is the first.
+    /// Its thread within the core, from 0.
     pub thread: u8,
-    /// The group of CPUs that share a last-level cache, counted over the whole machine.
+    /// Its group of CPUs that share a last-level cache, numbered over the whole machine.
     pub cache: u16,
 }
 
-/// The memory of a node; a node may have none.
+/// The memory of a node. A node may have none.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct MachineNode {
     /// Usable memory, lowest first.
     pub memory: Vec<AddressRange>,
 }
 
-/// The ends of the address-limited zones; a machine need not have them.
+/// The ends of the address-limited zones. `None`: the machine has no such zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ZoneLimits {
     /// The first address behind the DMA zone.
@@ -118,31 +118,31 @@ impl ZoneLimits {
 impl Machine {
     /// The usable memory of all nodes.
     ///
-    /// On a PC this is less than [`Machine::installed_bytes`]. Saturates at `u64::MAX` bytes on a machine that does
-    /// not pass [`Machine::validate`].
+    /// On a PC this is less than [`Machine::installed_bytes`]. The sum saturates at `u64::MAX`, which only a machine that
+    /// fails [`Machine::validate`] reaches.
     #[must_use]
     pub fn memory_bytes(&self) -> ByteSize {
         sum(self.memory_ranges().map(|(_, range)| range))
     }
 
-    /// The memory of a node, in bytes; 0 for a node that the machine does not have.
+    /// The memory of a node. 0 for a node that the machine does not have.
     #[must_use]
     pub fn node_bytes(&self, node: NodeId) -> ByteSize {
         sum(self.nodes.get(node.index()).into_iter().flat_map(|node| node.memory.iter().copied()))
     }
 
-    /// The installed memory: usable memory, and the holes in the first MiB, which hide memory behind a PC's firmware
-    /// and video window.
+    /// The installed memory: usable memory plus the holes in the first MiB, where a PC's firmware and video window hide
+    /// memory.
     ///
-    /// A machine is sold with this size, and [`Machine::scaled`] takes it. On a machine without memory in the first
-    /// MiB it equals [`Machine::memory_bytes`]. Memory that firmware takes elsewhere counts as not installed: a map
-    /// does not tell its amount.
+    /// This is the size on the machine's data sheet, and the argument of [`Machine::scaled`]. On a machine without memory
+    /// in the first MiB it equals [`Machine::memory_bytes`]. Memory that firmware reserves elsewhere does not count,
+    /// because memory maps do not state its amount.
     #[must_use]
     pub fn installed_bytes(&self) -> ByteSize {
         ByteSize(self.memory_bytes().0.saturating_add(self.low_holes().0))
     }
 
-    /// The memory ranges with their nodes: node by node, each lowest first.
+    /// The memory ranges with their nodes, node by node, and lowest first within a node.
     pub fn memory_ranges(&self) -> impl Iterator<Item = (NodeId, AddressRange)> + '_ {
         self.nodes
             .iter()
@@ -155,13 +155,13 @@ impl Machine {
         self.cpus.iter().enumerate().filter(move |(_, cpu)| cpu.node == node).map(|(id, _)| CpuId(id as u32))
     }
 
-    /// The first address behind all memory; 0 where there is none.
+    /// The first address behind all memory. 0 for a machine without memory.
     #[must_use]
     pub fn memory_end(&self) -> PhysAddr {
         self.memory_ranges().map(|(_, range)| range.end).max().unwrap_or_default()
     }
 
-    /// The unusable part of the first MiB, on a machine with memory there.
+    /// The size of the unusable part of the first MiB. 0 on a machine without memory there.
     fn low_holes(&self) -> ByteSize {
         let low = AddressRange::new(PhysAddr(0), PhysAddr(FIRST_MIB));
         let usable = sum(self.memory_ranges().map(|(_, range)| range.intersection(low)));
@@ -169,7 +169,7 @@ impl Machine {
     }
 }
 
-/// The end of the classic PC memory hole.
+/// The end of the memory hole of a PC.
 const FIRST_MIB: u64 = 1 << 20;
 
 fn sum(ranges: impl Iterator<Item = AddressRange>) -> ByteSize {

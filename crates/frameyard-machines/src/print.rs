@@ -9,8 +9,8 @@ use super::topology::{Numbering, Topology, cpu_list_of};
 use super::{AddressRange, Machine, Simulation, ZoneLimits};
 
 impl Machine {
-    /// The description of the machine in TOML. [`super::from_toml`] reads the same machine from it, provided that it
-    /// passes [`Machine::validate`] and the ranges of each kind are sorted.
+    /// The description of the machine in TOML. [`super::from_toml`] reads the same machine from it if the machine passes
+    /// [`Machine::validate`] and its ranges of each kind are sorted.
     #[must_use]
     pub fn to_toml(&self) -> String {
         let mut text = String::new();
@@ -46,7 +46,7 @@ impl Machine {
         Ok(())
     }
 
-    /// The topology where it is regular, else each CPU.
+    /// Writes the topology if it is regular, else each CPU.
     fn write_cpus(&self, text: &mut String) -> core::fmt::Result {
         let Some(topology) = Topology::of(&self.cpus) else {
             writeln!(text, "cpus = [")?;
@@ -105,7 +105,7 @@ fn write_simulation(text: &mut String, simulation: &Simulation) -> core::fmt::Re
     write!(text, "\n{section}")
 }
 
-/// A string as TOML writes it.
+/// A string in TOML's quotation.
 fn quoted(text: &str) -> toml::Value {
     toml::Value::String(text.to_owned())
 }

@@ -9,18 +9,18 @@ use frameyard_units::{ByteSize, Geometry, PfnRange, PhysAddr};
 pub struct AddressRange {
     /// The first address.
     pub start: PhysAddr,
-    /// The address behind the last.
+    /// The address behind the last one.
     pub end: PhysAddr,
 }
 
 impl AddressRange {
-    /// The range from `start` up to, not including, `end`.
+    /// The range from `start` up to and not including `end`.
     #[must_use]
     pub const fn new(start: PhysAddr, end: PhysAddr) -> Self {
         Self { start, end }
     }
 
-    /// The number of bytes; 0 where the end is not behind the start.
+    /// The number of bytes. 0 if the end is not behind the start.
     #[must_use]
     pub const fn bytes(self) -> ByteSize {
         ByteSize(self.end.0.saturating_sub(self.start.0))
@@ -32,7 +32,7 @@ impl AddressRange {
         self.end.0 <= self.start.0
     }
 
-    /// The common part of both ranges; empty where they share nothing.
+    /// The common part of both ranges. Empty if they do not overlap.
     #[must_use]
     pub fn intersection(self, other: Self) -> Self {
         Self { start: self.start.max(other.start), end: self.end.min(other.end) }
@@ -50,7 +50,7 @@ impl AddressRange {
         PfnRange { start: geometry.frame_at_or_above(self.start), end: geometry.frame_of(self.end) }
     }
 
-    /// The parts before and after `cut`; either may be empty.
+    /// The parts before and after `cut`. Either may be empty.
     pub(super) fn without(self, cut: Self) -> [Self; 2] {
         if !self.overlaps(cut) {
             return [self, Self::default()];
@@ -60,7 +60,7 @@ impl AddressRange {
 }
 
 impl fmt::Display for AddressRange {
-    /// As the kernel prints it: both ends inclusive.
+    /// In the kernel's format, with both ends inclusive.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "[mem {:#x}-{:#x}]", self.start.0, self.end.0.saturating_sub(1))
     }

@@ -1,4 +1,4 @@
-//! Machines by name or by file.
+//! Machines by name or file.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -9,30 +9,30 @@ use super::builtin::built_in_text;
 use super::iomem::looks_like_iomem;
 use super::{Machine, MachineError, built_in, built_in_names, from_boot_log, from_iomem, from_toml};
 
-/// Larger files are devices or dumps, not descriptions.
+/// The size limit of a file. Larger files are devices or dumps, not descriptions.
 const LARGEST_FILE: u64 = 64 << 20;
 
-/// The least Jaro-Winkler similarity of a suggested name.
-const ALIKE: f64 = 0.75;
+/// The minimum Jaro-Winkler similarity of a suggested name.
+const MIN_SIMILARITY: f64 = 0.75;
 
 /// The machine that `argument` names: a built-in machine, or a file.
 ///
-/// A file that ends in `.toml` is a description. The contents of other files decide: boot messages, a resource map as in
-/// `/proc/iomem`, else a description.
+/// A file whose name ends in `.toml` is a description. For other files the contents decide between boot messages, a resource
+/// map as in `/proc/iomem`, and a description.
 ///
 /// # Errors
 ///
-/// [`MachineError::Unknown`] with the most similar built-in name; [`MachineError::Unreadable`]; and the errors of the file's
+/// [`MachineError::Unknown`] with the most similar built-in name, [`MachineError::Unreadable`], and the errors of the file's
 /// reader.
 pub fn resolve(argument: &str) -> Result<Machine, MachineError> {
     resolve_with_text(argument).map(|(machine, _)| machine)
 }
 
-/// [`resolve`], with the text of the description.
+/// As [`resolve`], with the text that was read.
 ///
 /// # Errors
 ///
-/// The same.
+/// As for [`resolve`].
 pub fn resolve_with_text(argument: &str) -> Result<(Machine, String), MachineError> {
     if let Some((machine, text)) = built_in(argument).zip(built_in_text(argument)) {
         return Ok((machine, text.to_owned()));
@@ -54,17 +54,17 @@ pub fn resolve_with_text(argument: &str) -> Result<(Machine, String), MachineErr
     Ok((machine?, text))
 }
 
-/// The most similar built-in name, if any is similar.
+/// The most similar built-in name, if one is similar enough.
 fn nearest(name: &str) -> Option<String> {
     let name = name.to_ascii_lowercase();
     built_in_names()
         .map(|known| (strsim::jaro_winkler(&name, known), known))
-        .filter(|(alike, _)| *alike >= ALIKE)
+        .filter(|(similarity, _)| *similarity >= MIN_SIMILARITY)
         .max_by(|one, other| one.0.total_cmp(&other.0))
         .map(|(_, known)| known.to_owned())
 }
 
-/// The text of a file. Boot messages may hold bytes that are not UTF-8; these become replacement characters.
+/// The text of a file. Bytes that are not UTF-8, which boot messages may contain, become replacement characters.
 fn read(file: &str) -> Result<String, MachineError> {
     let unreadable = |reason: String| MachineError::Unreadable { file: file.to_owned(), reason };
     let mut bytes = Vec::new();

@@ -1,29 +1,31 @@
-//! The same machine with more or less memory.
+//! Scaling: the same machine with more or less memory.
 
 use frameyard_units::{ByteSize, PageCount, PhysAddr};
 
 use super::layout::shares;
 use super::{ADDRESS_LIMIT, AddressRange, FIRST_MIB, Machine, MachineError, MachineNode, Problem};
 
-/// A node with memory keeps at least this much: the reach of the DMA zone.
+/// The minimum memory of a node that has memory: the size of the DMA zone.
 const NODE_MINIMUM: u64 = 16 << 20;
 
-/// A share is rounded to a unit only if it has at least this many units.
+/// Shares are rounded to a unit only if each has at least this number of units.
 const FAIR_UNITS: u64 = 8;
 
 impl Machine {
     /// The same machine with `memory` installed, counted as by [`Machine::installed_bytes`] and rounded down to whole
     /// pages.
     ///
-    /// Each node keeps its share, rounded to sections where it has at least eight, else to maximum-order blocks or
-    /// pages. Memory below 4 GiB (below 1 MiB on a machine without a DMA32 zone) keeps its place and is cut at its
-    /// end. The rest of each node is one range, node after node from where such memory began, each beginning on a
-    /// section. Reserved ranges and contiguous areas that are no longer in memory are dropped.
+    /// - Each node keeps its share of the memory. Shares are rounded to sections if each has at least eight, else to
+    ///   maximum-order blocks or pages.
+    /// - Memory below 4 GiB keeps its place and is cut at its end. On a machine without a DMA32 zone the limit is 1 MiB.
+    /// - The rest of each node is one range. These ranges follow each other, from the start of the memory that moves. Each
+    ///   begins on a section.
+    /// - Reserved ranges and contiguous areas that are no longer in memory are dropped.
     ///
     /// # Errors
     ///
-    /// [`Problem::TooSmall`] names the smallest size, which leaves 16 MiB to each node with memory;
-    /// [`Problem::SizeOverflow`] where addresses do not suffice; and the errors of [`Machine::validate`].
+    /// [`Problem::TooSmall`] with the smallest valid size, which leaves 16 MiB to each node with memory;
+    /// [`Problem::SizeOverflow`] if the size exceeds [`ADDRESS_LIMIT`]; and the errors of [`Machine::validate`].
     pub fn scaled(&self, memory: ByteSize) -> Result<Self, MachineError> {
         self.validate()?;
         let total = self.geometry.size_of(self.geometry.pages_in(memory));
@@ -64,14 +66,14 @@ impl Machine {
     fn minimum(&self, weights: &[u64]) -> ByteSize {
         let sum: u128 = weights.iter().map(|&weight| u128::from(weight)).sum();
         let smallest = weights.iter().copied().min().unwrap_or(1).max(1);
-        // Rounding takes less than a page from either end of a share.
+        // Rounding removes less than a page at either end of a share.
         let slack = if weights.len() > 1 { 2 * self.geometry.page_size().0 } else { 0 };
         let bytes = (u128::from(NODE_MINIMUM + slack) * sum).div_ceil(u128::from(smallest));
         let rounded = bytes.next_multiple_of(u128::from(FIRST_MIB));
         ByteSize(u64::try_from(rounded).unwrap_or(u64::MAX))
     }
 
-    /// Shares in the coarsest unit of which each has several, so that rounding leaves the shares fair.
+    /// The shares in the largest unit that rounds them fairly: each share has several units.
     fn aligned_shares(&self, total: u64, weights: &[u64]) -> Vec<u64> {
         let block = self.geometry.size_of(self.geometry.max_order().pages());
         let page = self.geometry.size_of(PageCount(1));
@@ -82,7 +84,7 @@ impl Machine {
             .map_or_else(|| shares(total, weights, page.0), |(shares, _)| shares)
     }
 
-    /// The nodes that have memory, by its lowest address.
+    /// The nodes with memory, in the order of their lowest addresses.
     fn nodes_by_address(&self) -> Vec<usize> {
         let lowest = |node: &usize| self.nodes[*node].memory.iter().map(|range| range.start).min();
         let mut nodes: Vec<_> = (0..self.nodes.len()).filter(|node| lowest(node).is_some()).collect();
@@ -90,7 +92,7 @@ impl Machine {
         nodes
     }
 
-    /// The installed memory of a node: its memory, and the holes of the first MiB for the lowest node.
+    /// The installed memory of a node: its memory and, for the lowest node, the holes of the first MiB.
     fn installed_on(&self, node: usize) -> u64 {
         let memory: u64 = self.nodes[node].memory.iter().map(|range| range.bytes().0).sum();
         memory + self.low_holes_on(node)
@@ -105,14 +107,14 @@ impl Machine {
         if self.zones.dma32.is_some() { PhysAddr(4 << 30) } else { PhysAddr(FIRST_MIB) }
     }
 
-    /// The start of memory that moves.
+    /// The start of the memory that moves.
     fn high_start(&self) -> u64 {
         let fixed = self.fixed_below();
         let above = self.memory_ranges().filter(|(_, range)| range.end > fixed);
         above.map(|(_, range)| range.start.max(fixed)).min().unwrap_or(fixed).0
     }
 
-    /// The memory of a node that keeps its place, limited to its share.
+    /// The memory of a node that keeps its place, cut to the node's share.
     fn low_part(&self, node: usize, share: u64) -> Vec<AddressRange> {
         let fixed = AddressRange::new(PhysAddr(0), self.fixed_below());
         let mut left = share.saturating_sub(self.low_holes_on(node));

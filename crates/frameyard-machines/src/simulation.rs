@@ -1,13 +1,15 @@
-//! What a simulator needs to know of a machine: the tables under `[simulation]`.
+//! The costs of a simulated machine: the tables under `[simulation]`.
 //!
-//! Every number of a built-in description has its source beside it. The simulator's documentation says how each is used.
+//! A comment in each built-in description states the source of every number. The simulator's documentation explains the use of
+//! each.
 
 use serde::{Deserialize, Serialize};
 
 use super::topology::Topology;
 
-/// The most cores and CPUs that can be simulated.
+/// The maximum number of cores of a simulated machine.
 const MAX_CORES: u64 = 1023;
+/// The maximum number of CPUs of a simulated machine.
 const MAX_SIMULATED_CPUS: u64 = 1024;
 
 /// The costs of a simulated machine.
@@ -27,10 +29,10 @@ pub struct Simulation {
     /// Costs of writing the memory map.
     #[serde(default)]
     pub map_init: MapInitCosts,
-    /// Costs of a kernel beside its allocator.
+    /// Costs of the kernel outside its allocator.
     #[serde(default)]
     pub kernel_overhead: KernelOverhead,
-    /// The published rows that parameters were fitted on.
+    /// The published results that parameters were fitted to.
     #[serde(default, skip_serializing_if = "Calibration::is_empty")]
     pub calibration: Calibration,
 }
@@ -39,7 +41,7 @@ pub struct Simulation {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Caches {
-    /// The private caches of a core together, in KiB.
+    /// The total size of a core's private caches, in KiB.
     pub private_kib: u64,
     /// The last-level cache of a group of cores, in KiB.
     pub shared_kib: u64,
@@ -49,9 +51,9 @@ pub struct Caches {
 #[derive(Clone, Copy, PartialEq, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AccessCosts {
-    /// Cycles of a hit in the private cache and the instructions around it.
+    /// Cycles of a hit in the private cache, including the surrounding instructions.
     pub access_cycles: f64,
-    /// Further cycles of an atomic read-modify-write.
+    /// Additional cycles of an atomic read-modify-write.
     pub atomic_cycles: f64,
     /// Nanoseconds from the last-level cache of the core's group.
     pub shared_hit_ns: f64,
@@ -65,9 +67,9 @@ pub struct AccessCosts {
     pub local_memory_ns: f64,
     /// Nanoseconds from memory of another node.
     pub remote_memory_ns: f64,
-    /// Stores to page structures that a core keeps in flight when they miss.
+    /// The number of missing stores to page structures that a core overlaps.
     pub store_overlap: f64,
-    /// Prefetches, and loads ahead of their use, that a core keeps in flight.
+    /// The number of prefetches and early loads that a core overlaps.
     pub read_overlap: f64,
 }
 
@@ -75,9 +77,9 @@ pub struct AccessCosts {
 #[derive(Clone, Copy, PartialEq, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Memory {
-    /// Bandwidth of a node in GB/s (bytes per nanosecond).
+    /// The bandwidth of a node in GB/s (bytes per nanosecond).
     pub node_gb_per_s: f64,
-    /// The part of the wait in the channel's queue that stalls a core, from 0 to 1.
+    /// The fraction of the wait in the channel's queue that stalls a core, from 0 to 1.
     pub queueing: f64,
 }
 
@@ -85,13 +87,13 @@ pub struct Memory {
 #[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Clock {
-    /// The clock in MHz with 1, 2, … cores of the socket busy. The last entry holds for all further cores.
+    /// The clock in MHz with 1, 2, … busy cores on the socket. The last entry applies to higher numbers.
     pub mhz: Vec<u32>,
-    /// The clock in MHz that the socket's power limit approaches as more CPUs have tasks.
+    /// The clock in MHz that the power limit approaches as more CPUs of the socket have tasks.
     #[serde(default)]
     pub power_mhz: f64,
-    /// The number of further CPUs over which the distance to `power_mhz` falls by a factor of e. The default disables the
-    /// power limit.
+    /// The number of additional CPUs that brings the clock closer to `power_mhz` by a factor of e. The default disables
+    /// the power limit.
     #[serde(default = "unlimited_power_cpus")]
     pub power_cpus: f64,
     /// The factor by which a thread slows down while the other thread of its core is busy.
@@ -101,7 +103,7 @@ pub struct Clock {
     pub spin_slowdown: Option<f64>,
 }
 
-/// So large that the exponential decay has no effect.
+/// A number so large that the exponential decay has no effect.
 fn unlimited_power_cpus() -> f64 {
     1e9
 }
@@ -112,7 +114,7 @@ impl Clock {
     ///
     /// # Panics
     ///
-    /// Without an entry in `mhz`.
+    /// If `mhz` is empty.
     #[must_use]
     pub fn mhz_with(&self, cores: usize, cpus: usize) -> f64 {
         let step = cores.max(1).min(self.mhz.len()) - 1;
@@ -127,75 +129,78 @@ impl Clock {
 #[derive(Clone, Copy, PartialEq, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lock {
-    /// The kind of all spinning locks.
+    /// The method of all spinning locks.
     pub kind: LockMethod,
-    /// The duration of a hand-over, in transfers of a line from the last holder to the next.
+    /// The duration of a hand-over, in transfers of a cache line from the last holder to the next.
     pub handover_transfers: f64,
-    /// Nanoseconds that each other waiter adds by reading the lock's word again.
+    /// The nanoseconds that each further waiter adds by reading the lock's word again.
     pub per_waiter_ns: f64,
 }
 
-/// Kinds of spinning locks.
+/// The order in which spinning locks serve waiters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LockMethod {
-    /// The nearest waiter's exchange comes first.
+    /// The nearest waiter gets the lock, because its exchange arrives first.
     TestAndSet,
-    /// First come, first served; all waiters read one word.
+    /// First come, first served. All waiters read one word.
     Ticket,
-    /// First come, first served; each waiter reads a word of its own (the kernel's `qspinlock`).
+    /// First come, first served. Each waiter reads its own word (the kernel's `qspinlock`).
     Queued,
 }
 
 /// Costs of writing the memory map while it is initialised.
 ///
-/// A page structure takes `page_cycles` of the core, the latency of memory divided by `lines_in_flight`, and its part of the
+/// A page structure costs `page_cycles` of the core, the memory latency divided by `lines_in_flight`, and its share of the
 /// node's bandwidth.
 #[derive(Clone, Copy, PartialEq, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MapInitCosts {
-    /// Cycles in which a kernel initialises a page structure and frees its page, without the transfer of the line.
+    /// Cycles in which a kernel initialises a page structure and frees its page, without the transfer of the cache line.
     pub page_cycles: f64,
-    /// Lines of a sequential run that a core has in flight, both threads together.
+    /// The number of lines of a sequential run that a core has in flight, for all its threads together.
     pub lines_in_flight: f64,
-    /// The part of [`Memory::node_gb_per_s`] that alternating fetches and write-backs reach.
+    /// The fraction of [`Memory::node_gb_per_s`] that alternating fetches and write-backs reach.
     pub channel_share: f64,
 }
 
 impl Default for MapInitCosts {
-    /// Cycles and share as fitted on `haswell-2699v3`, and the line fill buffers of Intel's cores up to Broadwell.
+    /// Cycles and share as fitted for `haswell-2699v3`, and the number of line fill buffers in Intel's cores up to Broadwell.
     fn default() -> Self {
         Self { page_cycles: 24.7, lines_in_flight: 10.0, channel_share: 0.9 }
     }
 }
 
-/// Costs of a kernel beside its allocator and the owners of frames, in cycles of a core. An account names each after its field.
+/// Costs of the kernel outside its allocator and the owners of frames, in cycles of a core. Profiles name each cost after its
+/// field.
 #[derive(Clone, Copy, PartialEq, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct KernelOverhead {
     /// Exception entry and exit of a fault.
     pub exception_cycles: f64,
-    /// A fault's area look-up, accounting, page-table entry and reverse mapping.
+    /// Area look-up, accounting, page-table entry and reverse mapping of a fault.
     pub fault_path_cycles: f64,
     /// Zeroing a page.
     pub zero_page_cycles: f64,
-    /// Clearing a page-table entry, with the translation flush.
+    /// Clearing a page-table entry, including the TLB flush.
     pub unmap_page_cycles: f64,
     /// A system call that maps or unmaps addresses.
     pub map_call_cycles: f64,
-    /// Work under the zone lock for each page that is split off or merged.
+    /// Work under the zone lock for each page that a split or merge handles.
     pub zone_page_cycles: f64,
-    /// Work under the LRU lock for each page that is added or removed.
+    /// Work under the LRU lock for each page added or removed.
     pub lru_page_cycles: f64,
     /// Copying a page.
     pub copy_page_cycles: f64,
 }
 
 impl Default for KernelOverhead {
-    /// Values of a kernel with page-table isolation on a Broadwell processor, before calibration.
+    /// Uncalibrated values of a kernel with page-table isolation on a Broadwell processor.
     ///
-    /// Entry and exit: published measurements of 4.15 with isolation (about 900 cycles). Zeroing: 4 KiB by `rep stosb` at about
-    /// 10 GB/s, the memory bandwidth of one core; copying moves twice as many bytes. The rest: profiles of page_fault1.
+    /// - Exception: published measurements of Linux 4.15 with isolation, about 900 cycles.
+    /// - Zeroing: 4 KiB by `rep stosb` at about 10 GB/s, the memory bandwidth of one core.
+    /// - Copying: twice the bytes of zeroing.
+    /// - The other values: profiles of page_fault1.
     fn default() -> Self {
         Self {
             exception_cycles: 900.0,
@@ -214,16 +219,16 @@ impl Default for KernelOverhead {
 #[derive(Clone, PartialEq, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Calibration {
-    /// Paths of the free parameters below `[simulation]`, as in `costs.store_overlap`.
+    /// The fitted parameters, as paths below `[simulation]`: for example `costs.store_overlap`.
     #[serde(default)]
     pub parameters: Vec<String>,
-    /// The rows that the parameters were fitted on; none before a fit.
+    /// The rows that the parameters were fitted to. Empty before a fit.
     #[serde(default)]
     pub rows: Vec<String>,
     /// The published table of the rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table: Option<String>,
-    /// The root mean square of the relative errors that the fit left on its rows.
+    /// The root mean square of the relative errors that remain after the fit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<f64>,
 }

@@ -6,11 +6,11 @@ use super::{MAX_CPUS, cpulist};
 /// The order of CPU numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Numbering {
-    /// The first threads of all cores, socket by socket, then the second threads. Linux finds them so on most x86
-    /// servers, where firmware lists the first threads first.
+    /// The first threads of all cores, socket by socket, then the second threads. Most x86 servers have this order, because
+    /// firmware lists the first threads first.
     #[default]
     CoresFirst,
-    /// All threads of a core, then the next core. Most hypervisors number the CPUs of a guest so.
+    /// All threads of a core, then the next core. Most hypervisors number the CPUs of a guest in this order.
     ThreadsFirst,
 }
 
@@ -19,11 +19,11 @@ pub enum Numbering {
 pub struct Topology {
     /// The number of sockets.
     pub sockets: u16,
-    /// Cores of a socket.
+    /// The number of cores of a socket.
     pub cores_per_socket: u16,
-    /// Threads of a core.
+    /// The number of threads of a core.
     pub threads_per_core: u8,
-    /// Cores that share a last-level cache.
+    /// The number of cores that share a last-level cache.
     pub cores_per_cache: u16,
     /// The numbering of CPUs.
     pub numbering: Numbering,
@@ -40,7 +40,7 @@ impl Topology {
     ///
     /// # Errors
     ///
-    /// [`Problem::NoCpus`] where a factor is zero, [`Problem::TooManyCpus`] above [`MAX_CPUS`].
+    /// [`Problem::NoCpus`] if a number is zero, [`Problem::TooManyCpus`] above [`MAX_CPUS`].
     pub fn cpus(self) -> Result<Vec<Cpu>, Problem> {
         let count = self.cpu_count();
         if count == 0 || self.cores_per_cache == 0 {

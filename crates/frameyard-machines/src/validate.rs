@@ -9,13 +9,18 @@ use super::{
 };
 
 impl Machine {
-    /// Checks that the figures are consistent: nodes, CPUs and memory exist in allowed numbers; memory ranges are
-    /// disjoint and within the address space; each CPU is on a node and is a thread of its own; distances are a
-    /// square table with 10 on its diagonal; contiguous areas lie in memory; costs are possible.
+    /// Checks that the figures are consistent:
+    ///
+    /// - There are nodes, CPUs and memory, up to [`MAX_NODES`] and [`MAX_CPUS`].
+    /// - Memory ranges are disjoint and end at or below [`ADDRESS_LIMIT`].
+    /// - Each CPU is on a node of the machine, and no two CPUs are the same thread.
+    /// - Distances are a square table with 10 on the diagonal.
+    /// - Contiguous areas are disjoint and lie in memory.
+    /// - Zone limits fit the geometry, and costs are possible.
     ///
     /// # Errors
     ///
-    /// [`MachineError::Invalid`] with the first [`Problem`] found, and no place.
+    /// [`MachineError::Invalid`] with the first [`Problem`], without a place.
     pub fn validate(&self) -> Result<(), MachineError> {
         self.check_nodes()?;
         self.check_cpus()?;
@@ -125,7 +130,7 @@ impl Machine {
     }
 }
 
-/// A range has bytes and ends within the address space.
+/// Checks that a range has bytes and ends at or below [`ADDRESS_LIMIT`].
 pub(super) fn check_range(range: AddressRange) -> Result<(), Problem> {
     if range.is_empty() {
         return Err(Problem::EmptyRange(range));
@@ -136,7 +141,7 @@ pub(super) fn check_range(range: AddressRange) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Sorts the ranges by address; no two may share a byte.
+/// Sorts the ranges by address and checks that no two overlap.
 pub(super) fn check_disjoint(ranges: &mut [(NodeId, AddressRange)]) -> Result<(), Problem> {
     ranges.sort_by_key(|(_, range)| *range);
     match ranges.windows(2).find(|pair| pair[0].1.overlaps(pair[1].1)) {

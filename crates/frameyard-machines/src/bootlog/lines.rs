@@ -7,17 +7,17 @@ use super::{AddressRange, CpuListError, MAX_CPUS, MAX_NODES};
 /// The contents of a message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Line {
-    /// A kernel begins.
+    /// A kernel starts.
     Boot,
     /// Usable memory of the firmware's map.
     Firmware(AddressRange),
-    /// Usable memory of the map that the command line made.
+    /// Usable memory of the map that the command line changed.
     User(AddressRange),
     /// Memory that is no longer usable.
     Remove(AddressRange),
     /// Memory that has become usable.
     Add(AddressRange),
-    /// Memory of a node, as the kernel uses it.
+    /// Memory of a node that the kernel uses.
     NodeRange(NodeId, AddressRange),
     /// Addresses that firmware assigns to a node.
     Affinity(NodeId, AddressRange),
@@ -39,12 +39,12 @@ pub(super) enum Line {
     Cma(AddressRange),
 }
 
-/// Reads messages in order; some depend on earlier ones.
+/// Reads messages in order, because some depend on earlier ones.
 #[derive(Default)]
 pub(super) struct Scanner {
-    /// Inside the list under `Early memory node ranges`.
+    /// Whether the next line may belong to the list under `Early memory node ranges`.
     node_ranges: bool,
-    /// The node of the last CPU list, until all CPUs run: a list may continue after other messages.
+    /// The node of the last CPU list, until all CPUs run. A list may continue after other messages.
     listing: Option<NodeId>,
 }
 
@@ -141,7 +141,7 @@ fn memory_line(text: &str) -> Result<Option<Line>, String> {
     if let Some((_, rest)) = text.split_once("SRAT: ") {
         return affinity(rest);
     }
-    // An area of several ranges is announced without its place.
+    // The message about an area of several ranges does not state an address.
     if let Some(rest) = text.strip_prefix("cma: Reserved ").filter(|rest| rest.contains(" MiB at ")) {
         return contiguous_area(rest).map(|range| Some(Line::Cma(range)));
     }
@@ -177,7 +177,8 @@ fn contiguous_area(rest: &str) -> Result<AddressRange, String> {
     Ok(AddressRange::new(PhysAddr(start), PhysAddr(end)))
 }
 
-/// `4 present CPUs plus 0 hotplug CPUs`, or `4 CPUs, 0 hotplug CPUs`, whose first number counts both.
+/// `4 present CPUs plus 0 hotplug CPUs`, or `4 CPUs, 0 hotplug CPUs`. In the second form the first number includes the
+/// second.
 fn present_cpus(rest: &str) -> Option<u64> {
     let words: Vec<&str> = rest.split_whitespace().collect();
     match words[..] {
@@ -187,13 +188,14 @@ fn present_cpus(rest: &str) -> Option<u64> {
     }
 }
 
-/// The kernel calls memory "usable" (since 6.16 also "System RAM"); "unusable" is something else.
+/// Whether a message's text means usable memory: "usable", or since Linux 6.16 "System RAM". The test must reject
+/// "unusable".
 fn is_usable(kind: &str) -> bool {
     let kind = kind.trim();
     kind == "usable" || kind.ends_with("System RAM")
 }
 
-/// An inclusive range at the beginning of the text, and what follows it.
+/// The inclusive range at the beginning of the text, and the rest of the text.
 fn range(text: &str) -> Result<(AddressRange, &str), String> {
     let parse = || {
         let (inside, rest) = text.trim_start().strip_prefix("[mem ")?.split_once(']')?;

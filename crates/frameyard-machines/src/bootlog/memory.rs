@@ -1,11 +1,11 @@
-//! The memory of boot messages, as later messages change it.
+//! The memory map of a boot log: the firmware's ranges, with the changes of later messages.
 
 use frameyard_units::NodeId;
 
 use super::super::validate::{check_disjoint, check_range};
 use super::{AddressRange, MachineError, MachineNode, Place, Problem, divide};
 
-/// A range, and the line that named it.
+/// A range, and the line that states it.
 #[derive(Clone, Copy)]
 pub(super) struct Found {
     pub(super) line: usize,
@@ -16,36 +16,36 @@ pub(super) struct Found {
 /// The memory of a log.
 #[derive(Default)]
 pub(super) struct Map {
-    /// Usable memory of the firmware's map.
+    /// Usable ranges of the firmware's map.
     pub(super) firmware: Vec<Found>,
-    /// Usable memory of the map that the command line made of it.
+    /// Usable ranges of the map that the command line replaced it with.
     pub(super) user: Vec<Found>,
     /// Memory by node, as the kernel used it.
     pub(super) early: Vec<Found>,
-    /// The addresses that firmware assigns to nodes.
+    /// The address ranges that firmware assigns to nodes.
     pub(super) claims: Vec<(NodeId, AddressRange)>,
 }
 
 impl Map {
-    /// The map in force: the user's, if there is one.
+    /// The valid map: the user's, if there is one, else the firmware's.
     fn usable(&mut self) -> &mut Vec<Found> {
         if self.user.is_empty() { &mut self.firmware } else { &mut self.user }
     }
 
-    /// The range is no longer usable (`e820__range_remove`, `e820__range_update`).
+    /// Removes a range from usable memory (`e820__range_remove`, `e820__range_update`).
     pub(super) fn remove(&mut self, cut: AddressRange) {
         let pieces = |found: &Found| found.range.without(cut).map(|range| Found { range, ..*found });
         let usable = self.usable();
         *usable = usable.iter().flat_map(pieces).filter(|found| !found.range.is_empty()).collect();
     }
 
-    /// The range has become usable (`e820__range_update`); usable parts keep their entries.
+    /// Adds a range to usable memory (`e820__range_update`).
     pub(super) fn add(&mut self, line: usize, range: AddressRange) {
         self.remove(range);
         self.usable().push(Found { line, range, node: NodeId(0) });
     }
 
-    /// Every node that a line names.
+    /// The nodes that lines name.
     pub(super) fn node_ids(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.early.iter().map(|found| found.node).chain(self.claims.iter().map(|(node, _)| *node))
     }
@@ -67,7 +67,7 @@ impl Map {
     }
 }
 
-/// The ranges by address, each checked; errors name the line.
+/// The ranges in ascending order, checked. Errors name the line.
 fn sorted(file: &str, found: &[Found]) -> Result<Vec<(NodeId, AddressRange)>, MachineError> {
     let at = |problem: Problem, line: usize| MachineError::from(problem).at(Place { file: file.to_owned(), line });
     for one in found {

@@ -1,4 +1,4 @@
-//! The host's CPUs from the topology under `/sys`.
+//! The host's CPUs, from the topology under `/sys`.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -8,10 +8,10 @@ use frameyard_units::NodeId;
 use super::super::{Cpu, parse_cpu_list};
 use super::files::Files;
 
-/// The CPUs with these host numbers; `nodes` are the host's numbers of the nodes.
+/// The CPUs with these host numbers. `nodes` are the host's node numbers.
 ///
-/// Sockets, cores and threads are counted in order of appearance, so each CPU is a thread of its own whatever the
-/// host reports. A CPU without data is a core of socket 0.
+/// Sockets, cores and threads are numbered in order of first appearance, so no two CPUs are the same thread even if the
+/// host reports that. A CPU without data is a core of socket 0.
 pub(super) fn cpus(files: &Files, numbers: &[u32], nodes: &[u32]) -> Vec<Cpu> {
     let homes = homes(files, nodes);
     let mut sockets = Dense::default();
@@ -34,22 +34,22 @@ pub(super) fn cpus(files: &Files, numbers: &[u32], nodes: &[u32]) -> Vec<Cpu> {
 /// The identity of a core within its socket.
 #[derive(PartialEq, Eq, Hash)]
 enum CoreKey {
-    /// The CPUs that are its threads, as the kernel lists them.
+    /// The kernel's list of the core's CPUs.
     Siblings(String),
-    /// The CPU itself, where the kernel lists none.
+    /// The CPU itself, if the kernel has no valid list.
     Alone(u32),
 }
 
 impl CoreKey {
     fn of(files: &Files, cpu: u32) -> Self {
         let list = files.text(&topology(cpu, "thread_siblings_list")).ok();
-        // A list without the CPU itself cannot be one of its siblings.
+        // A list without the CPU itself is not valid.
         let holds = |list: &String| parse_cpu_list(list).is_ok_and(|siblings| siblings.contains(&cpu));
         list.filter(holds).map_or(Self::Alone(cpu), Self::Siblings)
     }
 }
 
-/// The node of each CPU that a node lists.
+/// The node of each CPU, for CPUs that a node lists.
 fn homes(files: &Files, nodes: &[u32]) -> HashMap<u32, NodeId> {
     let list = |number: &u32| {
         let text = files.text(&format!("sys/devices/system/node/node{number}/cpulist")).unwrap_or_default();
@@ -59,7 +59,7 @@ fn homes(files: &Files, nodes: &[u32]) -> HashMap<u32, NodeId> {
     nodes.iter().enumerate().flat_map(of_node).collect()
 }
 
-/// The CPUs that share the cache of the highest level, as the kernel lists them.
+/// The kernel's list of the CPUs that share a CPU's last-level cache.
 fn last_level_cache(files: &Files, cpu: u32) -> Option<String> {
     let directory = format!("sys/devices/system/cpu/cpu{cpu}/cache");
     let levels = files.numbered(&directory, "index").into_iter().filter_map(|index| {
@@ -74,7 +74,7 @@ fn topology(cpu: u32, file: &str) -> String {
     format!("sys/devices/system/cpu/cpu{cpu}/topology/{file}")
 }
 
-/// Numbers things from 0 in order of first appearance.
+/// Numbers keys from 0 in order of first appearance.
 struct Dense<K> {
     seen: HashMap<K, u16>,
 }

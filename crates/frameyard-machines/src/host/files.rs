@@ -1,4 +1,4 @@
-//! The files in which the kernel shows the machine.
+//! The kernel's files that describe the machine.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,18 +17,18 @@ impl Files {
         Self { root: root.to_owned() }
     }
 
-    /// The text of a file, without white space at its ends.
+    /// The text of a file, without white space at its end.
     pub(super) fn text(&self, path: &str) -> io::Result<String> {
         let bytes = std::fs::read(self.root.join(path))?;
         Ok(String::from_utf8_lossy(&bytes).trim_end().to_owned())
     }
 
-    /// A number in a file, and `None` for one that is not there or negative (the kernel's "unknown").
+    /// The number in a file. `None` for a missing file or a negative number, which the kernel writes for "unknown".
     pub(super) fn number(&self, path: &str) -> Option<u32> {
         self.text(path).ok()?.trim().parse().ok()
     }
 
-    /// The names in a directory that are `prefix` and a number, as those numbers, ascending.
+    /// The numbers of a directory's entries that are named `prefix` and a number, ascending.
     pub(super) fn numbered(&self, directory: &str, prefix: &str) -> Vec<u64> {
         let Ok(entries) = std::fs::read_dir(self.root.join(directory)) else {
             return Vec::new();
@@ -50,7 +50,7 @@ impl Files {
         text.lines().find_map(value)
     }
 
-    /// The host's numbers of the CPUs that are present.
+    /// The host's numbers of the present CPUs.
     pub(super) fn cpu_numbers(&self) -> Vec<u32> {
         let listed = ["present", "online"].iter().find_map(|list| {
             let text = self.text(&format!("sys/devices/system/cpu/{list}")).ok()?;
@@ -63,17 +63,17 @@ impl Files {
         })
     }
 
-    /// How much memory the kernel manages.
+    /// The memory that the kernel manages.
     pub(super) fn mem_total(&self) -> Option<ByteSize> {
         mem_total(&self.text("proc/meminfo").ok()?)
     }
 
-    /// How much of it is on a node.
+    /// The memory that the kernel manages on a node.
     pub(super) fn node_mem_total(&self, node: u32) -> Option<ByteSize> {
         mem_total(&self.text(&format!("sys/devices/system/node/node{node}/meminfo")).ok()?)
     }
 
-    /// The size of a memory block, which is written in hexadecimal.
+    /// The size of a memory block. The file has it in hexadecimal.
     pub(super) fn block_size(&self) -> Option<u64> {
         let text = self.text("sys/devices/system/memory/block_size_bytes").ok()?;
         u64::from_str_radix(&text, 16).ok().filter(|&size| size != 0)

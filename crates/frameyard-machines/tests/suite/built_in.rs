@@ -1,4 +1,4 @@
-//! The built-in machines, and scaling.
+//! Built-in machines and scaling.
 
 use frameyard_machines::{MachineError, Problem, built_in, built_in_names};
 use frameyard_units::{ByteSize, NodeId};
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 const GIB: u64 = 1 << 30;
 
-/// The published or stated figures of each: nodes, CPUs, GiB.
+/// The published figures of each machine: nodes, CPUs, GiB.
 const FIGURES: [(&str, usize, usize, u64); 15] = [
     ("skylake-8167m", 2, 104, 768),
     ("broadwell-2699c", 1, 32, 192),

@@ -1,11 +1,11 @@
-//! Boot logs and resource maps of real kernels, against the zones that those kernels report.
+//! Boot logs and resource maps of real kernels, compared with the zones that those kernels report.
 
 use frameyard_machines::{AddressRange, Machine, from_boot_log, from_iomem, parse_cpu_list, resolve};
 use frameyard_units::{NodeId, PhysAddr, ZoneKind};
 
 const CAPTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/captures");
 
-/// Each capture and the node of each of its CPUs, as QEMU was told and as its dmesg says.
+/// The captures, with the node of each CPU as in QEMU's arguments and the boot log.
 const CPU_NODES: [(&str, &[u16]); 5] = [
     ("boot-61-m4G-n4", &[0, 0, 0, 0]),
     ("boot-612-m16G-n4", &[0, 0, 0, 0]),
@@ -28,7 +28,7 @@ struct Zone {
     present: u64,
 }
 
-/// The zones of a zoneinfo text that span anything.
+/// The non-empty zones of a zoneinfo text.
 fn captured_zones(text: &str) -> Vec<Zone> {
     let mut zones = Vec::<Zone>::new();
     for line in text.lines() {
@@ -49,7 +49,7 @@ fn captured_zones(text: &str) -> Vec<Zone> {
     zones
 }
 
-/// The zones that a machine's memory makes when it is cut at the zone limits.
+/// The zones of a machine: its memory, cut at the zone limits.
 fn machine_zones(machine: &Machine) -> Vec<Zone> {
     let (dma, dma32) = (machine.zones.dma.unwrap(), machine.zones.dma32.unwrap());
     let windows = [

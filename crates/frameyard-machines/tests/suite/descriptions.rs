@@ -1,4 +1,4 @@
-//! Descriptions in TOML: defaults, and refusals with their lines.
+//! Descriptions in TOML: defaults, and errors with their lines.
 
 use frameyard_machines::{ZoneLimits, from_toml};
 use frameyard_units::{ByteSize, NodeId, Order};
@@ -63,7 +63,7 @@ fn wrong_costs_are_refused_with_file_and_line() {
     assert!(refused.starts_with("own.toml:") && refused.contains("unknown field `private_kb`"), "{refused}");
 }
 
-/// Each change to a good description, the line its error names, and words the error must have.
+/// Changes to a valid description, each with the line of its error and words of its message.
 const BREAKAGES: [(&str, &str, usize, &str); 29] = [
     ("name = \"two\"", "nam = \"two\"", 1, "unknown field `nam`"),
     ("name = \"two\"", "name = 2", 1, "invalid type: integer `2`, expected a string"),

@@ -1,4 +1,4 @@
-//! The host, as fake trees of `/proc` and `/sys` show it.
+//! The host, read from fake trees of `/proc` and `/sys`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use frameyard_machines::{MachineError, MemorySource, host};
 use frameyard_units::{ByteSize, NodeId};
 
-/// A directory that goes away with the test.
+/// A directory that is removed at the end of the test.
 struct Tree(PathBuf);
 
 impl Tree {
@@ -23,7 +23,7 @@ impl Tree {
         self
     }
 
-    /// Two sockets, each a node of two cores of two threads, numbered as Linux does.
+    /// Two sockets, each a node with two cores of two threads, in Linux's numbering.
     fn two_nodes(&self) -> &Self {
         self.file("proc/cpuinfo", "processor\t: 0\nmodel name\t: Some CPU\ncpu MHz\t\t: 2100.123\n");
         self.file("sys/devices/system/cpu/present", "0-7\n").file("sys/devices/system/node/online", "0-1\n");

@@ -1,4 +1,4 @@
-//! Properties of the readers: no text makes them panic, printed machines read back, and overlaps are found.
+//! Properties of the readers: no text makes them panic, they read printed machines back, and they find overlaps.
 
 use frameyard_machines::{
     AddressRange, Cpu, Machine, MachineError, MachineNode, Numbering, Problem, Topology, ZoneLimits, from_boot_log,
@@ -13,7 +13,7 @@ type Parser = fn(&str, &str) -> Result<Machine, MachineError>;
 
 const PARSERS: [Parser; 3] = [from_toml, from_iomem, from_boot_log];
 
-/// Pieces that carry a random text past the readers' first checks.
+/// Pieces of text that pass the readers' first checks.
 const PIECES: [&str; 44] = [
     "[[node]]\n",
     "cpus = ",
@@ -61,7 +61,7 @@ const PIECES: [&str; 44] = [
     "[    0.000000] ",
 ];
 
-/// Text of any kind, and text of pieces that the readers know.
+/// Random text, and text of known pieces.
 fn any_text() -> impl Strategy<Value = String> {
     let pieces = vec(prop_oneof![8 => select(&PIECES[..]).prop_map(str::to_owned), 1 => "\\PC{0,8}"], 0..60);
     prop_oneof!["(?s).{0,200}", "(\\PC{0,60}\n){0,10}", pieces.prop_map(|pieces| pieces.concat())]
@@ -91,7 +91,7 @@ fn topology() -> impl Strategy<Value = Topology> {
     })
 }
 
-/// CPUs of a regular topology, or some of them alone.
+/// The CPUs of a regular topology, or a part of them.
 fn cpus() -> impl Strategy<Value = Vec<Cpu>> {
     topology().prop_flat_map(|topology| {
         let all = topology.cpus().expect("the strategy's topologies are small");
@@ -154,7 +154,7 @@ fn machine() -> impl Strategy<Value = Machine> {
     })
 }
 
-/// Two ranges of different nodes of which the second is next behind the first.
+/// Two ranges of different nodes, the second next behind the first.
 fn neighbours(machine: &Machine) -> Option<[(NodeId, AddressRange); 2]> {
     let mut all: Vec<_> = machine.memory_ranges().collect();
     all.sort_by_key(|(_, range)| *range);

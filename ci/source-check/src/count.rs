@@ -1,4 +1,4 @@
-//! Counts what the page about the structure reports: lines of code, lines of tests and unsafe blocks, by crate and module.
+//! Counts lines of code, lines of tests and unsafe blocks, by crate and module. `docs/structure.md` reports them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,13 +7,13 @@ use crate::sources::{SourceFile, entries, rust_files};
 use crate::tokens::{Token, tokens};
 use crate::{Findings, modules};
 
-/// What is counted of a set of files.
+/// The counts of a set of files.
 #[derive(Default, Clone, Copy, PartialEq, Eq, Debug)]
 struct Counts {
     files: usize,
-    /// Lines with code that is not for tests. Comments and blank lines do not count.
+    /// Lines with production code. Comments and blank lines do not count.
     code: usize,
-    /// Lines with code for tests.
+    /// Lines with test code.
     tests: usize,
     unsafe_blocks: usize,
     unsafe_impls: usize,
@@ -29,7 +29,7 @@ impl Counts {
     }
 }
 
-/// Prints a table of the crates of the repository at `root`, and of the modules of each.
+/// Prints a table with each crate of the repository at `root` and its modules.
 pub(crate) fn check(root: &Path) -> Result<Findings, String> {
     println!("{:<44} {:>6} {:>8} {:>8} {:>7} {:>6}", "crate or module", "files", "code", "tests", "unsafe", "impls");
     let mut total = Counts::default();
@@ -87,7 +87,7 @@ fn count(sources: &[SourceFile]) -> Vec<(String, Counts)> {
     counts.collect()
 }
 
-/// How many lines have a token.
+/// The number of lines that have a token.
 fn lines(tokens: &[Token]) -> usize {
     let mut lines: Vec<usize> = tokens.iter().map(|token| token.line).collect();
     lines.dedup();

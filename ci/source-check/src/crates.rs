@@ -1,12 +1,15 @@
-//! Which crate depends on which, read from the manifests.
+//! Dependencies between crates, read from the manifests.
 
 use std::path::Path;
 
 use crate::Violation;
 use crate::layers::{APART, WITHOUT_DEPENDENCIES};
 
-/// Reports dependencies of the crate in `manifest` (of any kind) on crates that do not stand before it in
-/// `order`, and any unconditional dependency of a crate in [`WITHOUT_DEPENDENCIES`] on a crate outside `order`.
+/// Checks the dependencies of the crate in `manifest`.
+///
+/// - A dependency of any kind on a crate in `order` must come before the crate in `order`.
+/// - The two crates of a pair in [`APART`] must not depend on each other.
+/// - A crate in [`WITHOUT_DEPENDENCIES`] must have no unconditional dependency on a crate outside `order`.
 pub(crate) fn check(manifest: &Path, text: &str, order: &[&str]) -> Vec<Violation> {
     let violation = |line, what| Violation { file: manifest.to_owned(), line, what };
     let Some(name) = package_name(text) else {
@@ -19,13 +22,13 @@ pub(crate) fn check(manifest: &Path, text: &str, order: &[&str]) -> Vec<Violatio
     for dependency in dependencies(text) {
         let at = order.iter().position(|other| *other == dependency.name);
         if at.is_some_and(|at| at >= own) {
-            let what = format!("crate `{name}` depends on `{}`, which does not come before it", dependency.name);
+            let what = format!("crate `{name}` depends on `{}`, which is not below it", dependency.name);
             violations.push(violation(dependency.line, what));
         }
         if APART.iter().any(|(one, other)| {
             (*one, *other) == (&dependency.name, name) || (*one, *other) == (name, &dependency.name)
         }) {
-            let what = format!("crate `{name}` depends on `{}`, beside which it stands", dependency.name);
+            let what = format!("crate `{name}` depends on `{}`: neither may use the other", dependency.name);
             violations.push(violation(dependency.line, what));
         }
         if at.is_none() && WITHOUT_DEPENDENCIES.contains(&name) && dependency.section == "dependencies" {
@@ -48,7 +51,7 @@ fn package_name(text: &str) -> Option<&str> {
     name.split('"').nth(1)
 }
 
-/// Each dependency of a manifest, by the name of its package.
+/// The dependencies of a manifest, by package name.
 fn dependencies(text: &str) -> Vec<Dependency> {
     let mut found: Vec<Dependency> = Vec::new();
     let mut section = String::new();
@@ -56,7 +59,7 @@ fn dependencies(text: &str) -> Vec<Dependency> {
         let line = line.trim();
         if line.starts_with('[') {
             section = line.trim_matches(['[', ']']).to_owned();
-            // `[dependencies.name]`: the section is a dependency itself.
+            // A section `[dependencies.name]` is itself a dependency.
             if let Some((kind, name)) = section.rsplit_once('.')
                 && kind.ends_with("dependencies")
             {
@@ -120,7 +123,7 @@ mod tests {
     fn crates_side_by_side_do_not_use_each_other() {
         let found =
             check_manifest("frameyard-sim", "[dependencies]\nframeyard-vm.workspace = true\nframeyard-host = \"1\"");
-        assert!(found.len() == 1 && found[0].contains("beside which it stands"), "{found:?}");
+        assert!(found.len() == 1 && found[0].contains("neither may use the other"), "{found:?}");
     }
 
     #[test]

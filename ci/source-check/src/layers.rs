@@ -1,12 +1,12 @@
-//! The layers of Frameyard, bottom-up, and the check that the sources keep them.
+//! The layers of Frameyard, bottom-up, and the check that the sources respect them.
 
 use std::path::Path;
 
 use crate::sources::{entries, read, rust_files};
 use crate::{Findings, crates, modules};
 
-/// Modules whose children have a fixed order, bottom-up. The children of every other module may stand in any order that
-/// has no cycle.
+/// The modules whose children have a fixed order, bottom-up. Uses among the children of any other module must only be free of
+/// cycles.
 const ORDERS: &[Order] = &[
     Order {
         parent: "frameyard",
@@ -73,7 +73,7 @@ const ORDERS: &[Order] = &[
 
 /// The children of one module, bottom-up.
 pub(crate) struct Order {
-    /// The crate, then the modules: `frameyard::zone`.
+    /// The path of the module, crate first: `frameyard::zone`.
     pub(crate) parent: &'static str,
     pub(crate) children: &'static [&'static str],
 }
@@ -94,13 +94,13 @@ pub(crate) const CRATES: &[&str] = &[
     "frameyard-lab",
 ];
 
-/// Crates that depend on nothing outside the workspace.
+/// Crates that must not depend on crates outside the workspace.
 pub(crate) const WITHOUT_DEPENDENCIES: &[&str] = &["frameyard-units", "frameyard-memblock", "frameyard"];
 
-/// Crates that stand side by side: neither may use the other.
+/// Pairs of crates of which neither may use the other.
 pub(crate) const APART: &[(&str, &str)] = &[("frameyard-host", "frameyard-sim")];
 
-/// The crates that models explore. Their atomics come from the core's `sync` alone.
+/// The crates that models explore. They must take atomics only from the core's `sync`.
 const MODELLED: &[&str] = &["frameyard", "frameyard-counting", "frameyard-vm"];
 
 /// Checks the repository at `root`.
@@ -125,5 +125,5 @@ pub(crate) fn check(root: &Path) -> Result<Findings, String> {
             violation
         }));
     }
-    Ok(Findings { read: format!("{files} files and every manifest keep the layers"), violations })
+    Ok(Findings { read: format!("{files} files and all manifests respect the layers"), violations })
 }

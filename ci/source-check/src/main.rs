@@ -1,13 +1,14 @@
-//! Checks of the sources that the compiler does not make. Run from the repository root with the name of a check:
+//! Checks of the sources that the compiler does not make. The argument is the name of a check; the working directory is the
+//! repository root.
 //!
-//! - `layering`: a module or crate uses only those below it, and atomics come from the core's `sync`.
+//! - `layering`: a module or crate uses only modules or crates below it, and atomics come from the core's `sync`.
 //! - `prose`: comments and documents avoid the constructions listed in [`prose`].
 //! - `orderings`: every memory ordering stronger than `Relaxed` names the function it pairs with.
-//! - `references`: files, links and functions that documents name exist.
-//! - `count`: counts lines and unsafe code by crate and module.
+//! - `references`: the files, links and functions that documents name exist.
+//! - `count`: prints the lines of code and the unsafe blocks of each crate and module. It has no violations.
 //!
-//! Prints one line for each violation and exits with 1 if there is any. Code under `#[cfg(test)]` may look upwards and
-//! needs no partners; its prose is checked.
+//! A check prints one line for each violation, and exits with 1 if there is any. Code under `#[cfg(test)]` may use higher layers,
+//! and its orderings need no partners. Its prose is checked.
 
 mod count;
 mod crates;
@@ -23,7 +24,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// A place that breaks a rule, or where the check cannot tell.
+/// A place that breaks a rule, or that the check cannot judge.
 #[derive(Debug, PartialEq, Eq)]
 struct Violation {
     file: PathBuf,
@@ -37,8 +38,9 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What a check found: how much it read, and the violations.
+/// The result of a check.
 struct Findings {
+    /// What the check has read, in words.
     read: String,
     violations: Vec<Violation>,
 }

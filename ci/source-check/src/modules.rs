@@ -1,8 +1,9 @@
-//! Which module of a crate uses which: `crate::`, `self::` and `super::` paths, followed through `use` declarations.
+//! Uses between the modules of a crate: `crate::`, `self::` and `super::` paths, followed through `use` declarations.
 //!
-//! For each module, the uses among its children form a graph that must have no cycle; where the order of the children is
-//! fixed, each may use only those before it. A use of an item counts for the module that declares it, even if another
-//! module re-exports it. Uses between a module and those inside it are free.
+//! - The uses among the children of a module must have no cycle.
+//! - If the order of the children is fixed, a child may use only children before it.
+//! - A use of an item counts as a use of the module that declares it, even if another module re-exports the item.
+//! - A module and the modules inside it may use each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +12,7 @@ use crate::layers::Order;
 use crate::sources::SourceFile;
 use crate::tokens::{Kind, Token, tokens};
 
-/// Reports every use that breaks the order of modules in a crate, and whatever hides such a use.
+/// Reports every use that breaks the order of modules in a crate, and every construct that could hide such a use.
 pub(crate) fn check(crate_name: &str, files: &[SourceFile], orders: &[Order]) -> Vec<Violation> {
     let mut violations = Vec::new();
     let parsed = without_tests(files);
@@ -73,25 +74,25 @@ pub(crate) fn check_atomics(files: &[SourceFile]) -> Vec<Violation> {
     violations
 }
 
-/// The module that alone names `core::sync::atomic`.
+/// The only module that may name `core::sync::atomic`.
 const ATOMICS: &str = "sync";
 
-/// The lines in which a path goes through a module `atomic`.
+/// The lines with a path that has a segment `atomic`.
 fn atomic_paths(tokens: &[Token]) -> impl Iterator<Item = usize> + '_ {
     let separator = |at: usize| tokens.get(at).is_some_and(|token| token.kind == Kind::PathSeparator);
     let in_path = move |at: usize| separator(at + 1) || at > 0 && separator(at - 1);
     tokens.iter().enumerate().filter(move |(at, token)| token.is_word("atomic") && in_path(*at)).map(|(_, t)| t.line)
 }
 
-/// A source file without its code for tests.
+/// A source file without its test code.
 pub(crate) struct Parsed<'a> {
     pub(crate) source: &'a SourceFile,
-    /// The module the file holds, as a path from the crate root.
+    /// The module of the file, as a path from the crate root.
     pub(crate) module: Vec<String>,
     pub(crate) tokens: Vec<Token>,
 }
 
-/// The files of a crate without the items, modules and files that exist in tests only.
+/// The files of a crate, without items, modules and files that exist only in tests.
 pub(crate) fn without_tests(files: &[SourceFile]) -> Vec<Parsed<'_>> {
     let mut test_modules = Vec::new();
     let mut parsed = Vec::new();
@@ -106,7 +107,7 @@ pub(crate) fn without_tests(files: &[SourceFile]) -> Vec<Parsed<'_>> {
     parsed
 }
 
-/// The uses among the children of one module: user, used, and the first place of such a use.
+/// The uses among the children of one module: user, used child, and the first place of such a use.
 type Graph<'a> = BTreeMap<String, BTreeMap<String, (&'a SourceFile, usize)>>;
 
 /// The modules of a crate, and the names that `use` declarations bring into them.
@@ -117,10 +118,10 @@ struct Tree {
 }
 
 impl Tree {
-    /// The module that declares what a path from the crate root names.
+    /// The module that declares the item of a path from the crate root.
     fn declaring_module(&self, path: &[String]) -> Vec<String> {
         let mut path = path.to_vec();
-        // A chain of re-exports ends; the bound is for code that does not compile.
+        // A chain of re-exports is finite. The bound is for code that does not compile.
         for _ in 0..32 {
             let depth = (0..=path.len()).rev().find(|depth| self.modules.contains(&path[..*depth])).unwrap_or(0);
             let Some(name) = path.get(depth) else { return path };
@@ -135,7 +136,7 @@ impl Tree {
     }
 }
 
-/// A path that begins at the crate root.
+/// A path from the crate root.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Path {
     line: usize,
@@ -143,14 +144,14 @@ pub(crate) struct Path {
     last: Last,
 }
 
-/// What a path does.
+/// The role of a path.
 #[derive(Debug, PartialEq, Eq)]
 enum Last {
-    /// Brings what it names into the module, under this name.
+    /// It imports an item into the module, under this name.
     Named(String),
-    /// Brings all names of a module or enum into the module.
+    /// It imports all names of a module or enum into the module.
     Glob,
-    /// Uses what it names.
+    /// It uses an item in code.
     Used,
 }
 
@@ -161,7 +162,7 @@ fn shown(crate_name: &str, module: &[String]) -> String {
 fn refuse_path_attributes(file: &Parsed<'_>, violations: &mut Vec<Violation>) {
     for three in file.tokens.windows(3) {
         if three[0].is('#') && three[1].is('[') && three[2].is_word("path") {
-            let what = "a module with a #[path] of its own: the check does not follow it".to_owned();
+            let what = "a module with a #[path] attribute: the check does not follow it".to_owned();
             violations.push(Violation { file: file.source.path.clone(), line: three[2].line, what });
         }
     }
@@ -195,7 +196,7 @@ fn check_order(order: &Order, graph: &Graph<'_>, violations: &mut Vec<Violation>
 fn check_cycles(parent: &str, graph: &Graph<'_>, violations: &mut Vec<Violation>) {
     for (user, uses) in graph {
         for (used, (file, line)) in uses {
-            if let Some(way) = way_back(graph, used, user) {
+            if let Some(way) = shortest_path(graph, used, user) {
                 let what = format!("cycle in `{parent}`: {user} → {}", way.join(" → "));
                 violations.push(Violation { file: file.path.clone(), line: *line, what });
             }
@@ -203,8 +204,8 @@ fn check_cycles(parent: &str, graph: &Graph<'_>, violations: &mut Vec<Violation>
     }
 }
 
-/// A shortest way along uses from one module to another.
-fn way_back(graph: &Graph<'_>, from: &str, to: &str) -> Option<Vec<String>> {
+/// A shortest path along uses from one module to another.
+fn shortest_path(graph: &Graph<'_>, from: &str, to: &str) -> Option<Vec<String>> {
     let mut ways = vec![vec![from.to_owned()]];
     let mut seen = BTreeSet::from([from.to_owned()]);
     while let Some(way) = (!ways.is_empty()).then(|| ways.remove(0)) {
@@ -221,7 +222,7 @@ fn way_back(graph: &Graph<'_>, from: &str, to: &str) -> Option<Vec<String>> {
     None
 }
 
-/// The module that a source file holds.
+/// The module of a source file.
 fn module_of(path: &std::path::Path) -> Vec<String> {
     let mut module: Vec<String> =
         path.with_extension("").iter().map(|part| part.to_string_lossy().into_owned()).collect();
@@ -231,21 +232,23 @@ fn module_of(path: &std::path::Path) -> Vec<String> {
     module
 }
 
-/// A walk through a file's tokens that knows the inline module around each.
+/// A walk through a file's tokens that tracks the inline modules around the current token.
 struct Walk {
     module: Vec<String>,
     depth: usize,
-    /// Inline modules around the present place, with the brace depth each began at.
+    /// The inline modules around the current token, each with the brace depth at which it began.
     inline: Vec<(String, usize)>,
+    /// The modules of other files that exist only in tests.
     test_modules: Vec<Vec<String>>,
 }
 
 impl Walk {
-    fn present(&self) -> Vec<String> {
+    /// The module around the current token, as a path from the crate root.
+    fn current(&self) -> Vec<String> {
         self.module.iter().cloned().chain(self.inline.iter().map(|(name, _)| name.clone())).collect()
     }
 
-    /// Keeps track of braces and of `mod name {`.
+    /// Advances past the token at `at`, and tracks braces and `mod name {`.
     fn follow(&mut self, tokens: &[Token], at: usize) {
         let token = &tokens[at];
         if token.is('{') {
@@ -262,7 +265,7 @@ impl Walk {
         }
     }
 
-    /// The tokens without the items that exist in tests only; notes the files such modules stand in.
+    /// The tokens without the items that exist only in tests. Records such items that are modules of other files.
     fn without_tests(&mut self, tokens: &[Token]) -> Vec<Token> {
         let mut kept = Vec::new();
         let mut at = 0;
@@ -274,7 +277,7 @@ impl Walk {
                 let item_end = end_of_item(tokens, end);
                 let declared = tokens[end..item_end].windows(3).find(|w| w[0].is_word("mod") && w[2].is(';'));
                 if let Some(name) = declared.and_then(|w| w[1].word()) {
-                    let mut module = self.present();
+                    let mut module = self.current();
                     module.push(name.to_owned());
                     self.test_modules.push(module);
                 }
@@ -289,9 +292,9 @@ impl Walk {
     }
 }
 
-/// If a `#[cfg(test)]` begins at `at`: where it ends, and whether it is an inner one (`#![…]`).
+/// If a `#[cfg(test)]` begins at `at`: its end, and whether it is an inner attribute (`#![…]`).
 ///
-/// `test` alone or in `all(…)` counts; in `any` or `not`, the item may exist outside tests.
+/// `test` counts alone or in `all(…)`. In `any` or `not` the item may exist outside tests.
 fn test_attribute(tokens: &[Token], at: usize) -> Option<(usize, bool)> {
     if !tokens[at].is('#') {
         return None;
@@ -302,7 +305,7 @@ fn test_attribute(tokens: &[Token], at: usize) -> Option<(usize, bool)> {
         return None;
     }
     let length = tokens[open..].iter().position(|token| token.is(']'))?;
-    // The words whose parentheses are open: `test` must stand in `cfg` and `all` alone.
+    // The words with open parentheses. `test` counts only inside `cfg` and `all`.
     let mut around = Vec::new();
     let mut needs_test = false;
     for pair in tokens[open..=open + length].windows(2) {
@@ -320,7 +323,7 @@ fn test_attribute(tokens: &[Token], at: usize) -> Option<(usize, bool)> {
     needs_test.then_some((open + length + 1, inner))
 }
 
-/// Where the item, field, variant or statement that begins at `at`, attributes included, ends.
+/// The end of the item, field, variant or statement that begins at `at`, with its attributes.
 fn end_of_item(tokens: &[Token], at: usize) -> usize {
     const ITEMS: &[&str] =
         &["const", "enum", "extern", "fn", "impl", "let", "mod", "static", "struct", "trait", "type", "unsafe", "use"];
@@ -330,12 +333,12 @@ fn end_of_item(tokens: &[Token], at: usize) -> usize {
         item |= depth == 0 && token.word().is_some_and(|word| ITEMS.contains(&word));
         match token.kind {
             Kind::Punctuation('{' | '(' | '[') => depth += 1,
-            // The end of what stands around it.
+            // The end of the surrounding block.
             Kind::Punctuation('}' | ')' | ']') if depth == 0 => return at,
             Kind::Punctuation('}') if depth == 1 => return at + 1,
             Kind::Punctuation('}' | ')' | ']') => depth -= 1,
             Kind::Punctuation(';') if depth == 0 => return at + 1,
-            // Of an item it only parts the generics.
+            // A comma ends a field or variant. In an item it only separates generics.
             Kind::Punctuation(',') if depth == 0 && !item => return at + 1,
             _ => {}
         }

@@ -1,7 +1,7 @@
 //! Every memory ordering stronger than `Relaxed` names the function it pairs with.
 //!
-//! The comment stands on the same line or ends within the four lines above, and says "pairs with" and, in backticks, a
-//! function of the workspace: "Acquire: pairs with the Release in `Platform::unlock`."
+//! The comment is on the same line, or ends within the four lines above. It says "pairs with" and names a function of the
+//! workspace in backticks: "Acquire: pairs with the Release in `Platform::unlock`."
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::{Findings, Violation, modules};
 
 const STRONG: &[&str] = &["Acquire", "Release", "AcqRel", "SeqCst"];
 
-/// How many lines may lie between the end of a comment and the ordering it is about.
+/// The maximum distance, in lines, between the end of a comment and its ordering.
 const REACH: usize = 4;
 
 /// The module that defines atomics for models, where orderings are data.
@@ -44,14 +44,14 @@ pub(crate) fn check(root: &Path) -> Result<Findings, String> {
     Ok(Findings { read: format!("{orderings} orderings stronger than Relaxed name their partners"), violations })
 }
 
-/// The names of all functions that a source text declares.
+/// The names of the functions that a source text declares.
 fn functions_of(text: &str) -> Vec<String> {
     let tokens = tokens(text);
     let declared = tokens.windows(2).filter(|pair| pair[0].is_word("fn"));
     declared.filter_map(|pair| pair[1].word().map(str::to_owned)).collect()
 }
 
-/// How many strong orderings there are, and which of them lack a partner.
+/// The number of strong orderings, and those without a partner.
 fn check_file(file: &SourceFile, tokens: &[Token], functions: &BTreeSet<String>) -> (usize, Vec<(usize, String)>) {
     let comments = comments(&file.text);
     let (mut count, mut found) = (0, Vec::new());
@@ -64,7 +64,7 @@ fn check_file(file: &SourceFile, tokens: &[Token], functions: &BTreeSet<String>)
     (count, found)
 }
 
-/// Where a strong ordering is used as a value: line and name.
+/// The uses of strong orderings as values: line and name.
 fn strong_orderings(tokens: &[Token]) -> Vec<(usize, &str)> {
     let mut imported = BTreeSet::new();
     let mut in_use = false;
@@ -97,13 +97,13 @@ fn strong_orderings(tokens: &[Token]) -> Vec<(usize, &str)> {
     found
 }
 
-/// Whether the comments near a line name a partner that exists.
+/// Checks that the comments near a line name a function that exists. The error says what is wrong.
 fn partner(comments: &[Comment<'_>], line: usize, functions: &BTreeSet<String>) -> Result<(), String> {
     let near = |comment: &Comment<'_>| comment.line <= line && comment.line + REACH >= line;
     let Some(mut first) = comments.iter().position(near) else {
         return Err("has no comment that names its partner".to_owned());
     };
-    // A comment that begins further up counts as a whole.
+    // A comment that begins further up belongs to the ordering as a whole.
     while first > 0 && comments[first - 1].line + 1 == comments[first].line {
         first -= 1;
     }
@@ -111,7 +111,7 @@ fn partner(comments: &[Comment<'_>], line: usize, functions: &BTreeSet<String>) 
     let text = text.join(" ");
     let mut partners = Vec::new();
     for (at, _) in text.match_indices("airs with") {
-        // The name stands in the same sentence, in backticks.
+        // The name is in the same sentence, in backticks.
         let sentence = &text[at..];
         let sentence = sentence.find(". ").map_or(sentence, |end| &sentence[..end]);
         partners.extend(sentence.split('`').skip(1).step_by(2));

@@ -1,7 +1,7 @@
 //! The constructions that comments and documents avoid.
 //!
-//! Name the actor (the refill, the draining CPU, the caller), use the field's terms, and give numbers. Text in backticks
-//! and in code blocks is left out. There is no way to allow an exception: rewrite the sentence.
+//! Name the actor (the refill, the draining CPU, the caller), use the field's terms, and give numbers. The check skips text in
+//! backticks and in code blocks. There is no exception: rewrite the sentence.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::sources::{entries, read, walk};
 use crate::tokens::comments;
 use crate::{Findings, Violation};
 
-/// What is refused, as lower-case words, and what to write instead.
+/// The refused phrases, in lower case, each with advice.
 const REFUSED: &[(&str, &str)] = &[
     ("who", "name the actor"),
     ("whoever", "name the actor"),
@@ -42,7 +42,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("brought up", "initialised"),
 ];
 
-/// Checks every source file, script, manifest and document of the repository at `root`, but for recorded runs.
+/// Checks every source file, script, manifest and document of the repository at `root`, except recorded runs.
 pub(crate) fn check(root: &Path) -> Result<Findings, String> {
     let mut files = Vec::new();
     for entry in entries(root)? {
@@ -69,14 +69,14 @@ pub(crate) fn check(root: &Path) -> Result<Findings, String> {
     Ok(Findings { read: format!("{read_files} files read"), violations })
 }
 
-/// Where the prose of a file is.
+/// The location of the prose in a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Prose {
-    /// Behind slashes.
+    /// In comments that begin with slashes.
     Rust,
-    /// Behind a hash mark.
+    /// In comments that begin with a hash mark.
     Hash,
-    /// Everywhere but in code.
+    /// Everywhere except in code.
     Document,
 }
 
@@ -92,15 +92,15 @@ fn kind_of(file: &Path, root: &Path) -> Option<Prose> {
     }
 }
 
-/// The violations in a text: line, and what is wrong.
+/// The violations in a text: line and message.
 fn check_text(text: &str, prose: Prose) -> Vec<(usize, String)> {
     let lines: Vec<(usize, &str)> = match prose {
         Prose::Rust => comments(text).into_iter().map(|comment| (comment.line, comment.text)).collect(),
         Prose::Hash => numbered(text).filter_map(|(line, text)| Some((line, text.trim().strip_prefix('#')?))).collect(),
         Prose::Document => numbered(text).collect(),
     };
-    // A phrase may go on in the next line, so words are checked as one sequence. Lines that do not follow each other and
-    // empty lines part them.
+    // A phrase may continue on the next line, so all words form one sequence. Empty lines, and gaps between lines, separate
+    // phrases.
     let mut words: Vec<(usize, String)> = Vec::new();
     let (mut fenced, mut last) = (false, 0);
     for (line, text) in lines {

@@ -1,7 +1,9 @@
-//! What documents name exists: files and folders, functions and types of the sources, and the targets of links.
+//! The files, links and functions that documents name exist.
 //!
-//! In the documents of the root and of `docs/`, text in backticks that begins with a folder of the repository must be a
-//! file or folder there. In the walkthrough, `Type::function` must be a function of the workspace.
+//! - In the documents of the root and of `docs/`, text in backticks that begins with a folder of the repository must be a
+//!   file or folder.
+//! - The targets of their links must be files or folders.
+//! - In the walkthrough, `Type::function` must be a function of the workspace.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,7 +12,7 @@ use crate::sources::{entries, read, rust_files};
 use crate::tokens::tokens;
 use crate::{Findings, Violation};
 
-/// The document whose functions are checked.
+/// The document whose functions must exist.
 const WALKTHROUGH: &str = "docs/walkthrough.md";
 
 /// Checks the documents of the repository at `root`.
@@ -31,10 +33,10 @@ pub(crate) fn check(root: &Path) -> Result<Findings, String> {
             violations.push(Violation { file: file.clone(), line, what });
         }
     }
-    Ok(Findings { read: format!("{} documents name what exists", documents.len()), violations })
+    Ok(Findings { read: format!("{} documents have valid references", documents.len()), violations })
 }
 
-/// The names of all functions of the workspace.
+/// The names of the workspace's functions.
 fn names_of_workspace(root: &Path) -> Result<BTreeSet<String>, String> {
     let mut names = BTreeSet::new();
     for folder in entries(&root.join("crates"))? {

@@ -1,8 +1,8 @@
-//! Reading source trees.
+//! Reading of source trees.
 
 use std::path::{Path, PathBuf};
 
-/// A source file: its path, and its text.
+/// A source file: its path and text.
 pub(crate) struct SourceFile {
     pub(crate) path: PathBuf,
     pub(crate) text: String,
@@ -21,7 +21,7 @@ pub(crate) fn rust_files(folder: &Path) -> Result<Vec<SourceFile>, String> {
     Ok(files)
 }
 
-/// All files below a folder, sorted; build outputs are left out.
+/// All files below a folder, sorted, without build outputs.
 pub(crate) fn walk(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let mut files = Vec::new();
     for path in entries(folder)? {
@@ -34,7 +34,7 @@ pub(crate) fn walk(folder: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(files)
 }
 
-/// What a folder holds, sorted.
+/// The entries of a folder, sorted.
 pub(crate) fn entries(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let mut paths = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))? {

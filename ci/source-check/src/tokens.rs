@@ -1,17 +1,18 @@
-//! Splits Rust source into the few tokens that paths are made of, and into comments. Literals are left out.
+//! Splits Rust source into comments and the tokens that the checks need: words, path separators and punctuation. Skips
+//! literals.
 
-/// A token that matters for finding paths.
+/// The kind of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// An identifier or keyword; a raw identifier without its `r#`.
+    /// An identifier or keyword. A raw identifier is without its `r#`.
     Word(String),
     /// The path separator `::`.
     PathSeparator,
-    /// Any other single character of punctuation.
+    /// Any other character.
     Punctuation(char),
 }
 
-/// A token and the line it stands in, from 1.
+/// A token and its line, from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Token {
     pub(crate) kind: Kind,
@@ -35,7 +36,7 @@ impl Token {
     }
 }
 
-/// One line of a comment, without its slashes.
+/// One line of a comment, without slashes and asterisks at its start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Comment<'a> {
     pub(crate) text: &'a str,
@@ -66,7 +67,7 @@ struct Scanner<'a> {
 }
 
 impl<'a> Scanner<'a> {
-    /// Takes one token, comment or literal; false at the end.
+    /// Takes one token, comment or literal. Returns false at the end of the text.
     fn step(&mut self) -> bool {
         let Some(first) = self.rest.chars().next() else { return false };
         if self.rest.starts_with("//") {
@@ -76,7 +77,7 @@ impl<'a> Scanner<'a> {
         } else if let Some(length) = string_literal(self.rest).or_else(|| char_literal(self.rest)) {
             self.skip(length);
         } else if first == '\'' {
-            // A lifetime or label: its name must not be taken for a word.
+            // A lifetime or label. Its name is not a word.
             self.skip(1 + word_length(&self.rest[1..]));
         } else if first.is_ascii_digit() {
             self.skip(word_length(self.rest));
@@ -118,7 +119,7 @@ fn word_length(text: &str) -> usize {
     text.find(|c: char| c != '_' && !c.is_alphanumeric()).unwrap_or(text.len())
 }
 
-/// The length of the block comment that `text` begins with; block comments nest.
+/// The length of the block comment that `text` begins with. Block comments nest.
 fn block_comment(text: &str) -> usize {
     let mut depth = 0usize;
     let mut at = 0;
@@ -139,7 +140,7 @@ fn block_comment(text: &str) -> usize {
     text.len()
 }
 
-/// The length of the string literal (plain, byte, C or raw) that `text` begins with, if it does.
+/// The length of the string literal (plain, byte, C or raw) that `text` begins with. `None` if it begins with none.
 fn string_literal(text: &str) -> Option<usize> {
     let prefix = ["", "b", "c", "r", "br", "cr"].into_iter().rev().find(|prefix| {
         text.strip_prefix(prefix).is_some_and(|rest| {
@@ -156,7 +157,7 @@ fn string_literal(text: &str) -> Option<usize> {
     Some(quoted(text, prefix.len() + 1, '"'))
 }
 
-/// The length of the character literal that `text` begins with; `None` for a lifetime.
+/// The length of the character literal that `text` begins with. `None` for a lifetime or other text.
 fn char_literal(text: &str) -> Option<usize> {
     let open = text.strip_prefix("b'").map_or(1, |_| 2);
     if open == 1 && !text.starts_with('\'') {
@@ -167,7 +168,7 @@ fn char_literal(text: &str) -> Option<usize> {
     if first == '\\' || inside.next() == Some('\'') { Some(quoted(text, open, '\'')) } else { None }
 }
 
-/// Where the literal whose body begins at `body` ends, behind its closing quote.
+/// The end of the literal whose body begins at `body`, behind its closing quote.
 fn quoted(text: &str, body: usize, quote: char) -> usize {
     let mut escaped = false;
     for (at, c) in text[body..].char_indices() {

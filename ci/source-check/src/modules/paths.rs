@@ -1,30 +1,30 @@
-//! The paths of a file that begin at the crate root.
+//! The paths of a file that start at the crate root.
 
 use std::collections::BTreeSet;
 
 use super::{Last, Path, Walk};
 use crate::tokens::{Kind, Token};
 
-/// All such paths: those of `use` declarations, each leaf by itself, and those in code.
+/// All such paths: one for each leaf of a `use` declaration, and those in code.
 pub(super) fn of_file(tokens: &[Token], module: &[String], modules: &BTreeSet<Vec<String>>) -> Vec<Path> {
     let mut walk = Walk { module: module.to_vec(), depth: 0, inline: Vec::new(), test_modules: Vec::new() };
     let mut paths = Vec::new();
     let mut at = 0;
     while at < tokens.len() {
         walk.follow(tokens, at);
-        let present = walk.present();
+        let current = walk.current();
         let begins_path = at == 0 || tokens[at - 1].kind != Kind::PathSeparator;
         let declares = tokens[at].is_word("use") && tokens.get(at + 1).is_some_and(|next| !next.is('<'));
         if declares {
             let mut leaves = Vec::new();
             at = use_tree(tokens, at + 1, &[], &mut leaves);
-            paths.extend(leaves.into_iter().filter_map(|leaf| leaf.into_path(&present, modules)));
+            paths.extend(leaves.into_iter().filter_map(|leaf| leaf.into_path(&current, modules)));
         } else if begins_path && ["crate", "super", "self"].iter().any(|word| tokens[at].is_word(word)) {
             let line = tokens[at].line;
             let mut segments = Vec::new();
             at = plain_path(tokens, at, &mut segments);
             let leaf = Leaf { line, segments, last: Last::Used };
-            paths.extend((leaf.segments.len() > 1).then(|| leaf.into_path(&present, modules)).flatten());
+            paths.extend((leaf.segments.len() > 1).then(|| leaf.into_path(&current, modules)).flatten());
         } else {
             at += 1;
         }
@@ -32,7 +32,7 @@ pub(super) fn of_file(tokens: &[Token], module: &[String], modules: &BTreeSet<Ve
     paths
 }
 
-/// A path as it is written.
+/// A path as the source has it.
 struct Leaf {
     line: usize,
     segments: Vec<String>,
@@ -40,9 +40,9 @@ struct Leaf {
 }
 
 impl Leaf {
-    /// The path from the crate root; `None` where it leads to another crate.
-    fn into_path(mut self, present: &[String], modules: &BTreeSet<Vec<String>>) -> Option<Path> {
-        let mut base = present.to_vec();
+    /// The path from the crate root. `None` if it leads to another crate.
+    fn into_path(mut self, current: &[String], modules: &BTreeSet<Vec<String>>) -> Option<Path> {
+        let mut base = current.to_vec();
         let mut relative = true;
         while let Some(first) = self.segments.first() {
             match first.as_str() {
@@ -67,7 +67,7 @@ impl Leaf {
     }
 }
 
-/// Reads `a::b::c` at a place; returns the place behind it.
+/// Reads a path such as `a::b::c`. Returns the place behind it.
 fn plain_path(tokens: &[Token], mut at: usize, segments: &mut Vec<String>) -> usize {
     while let Some(word) = tokens.get(at).and_then(Token::word) {
         segments.push(word.to_owned());
@@ -80,7 +80,7 @@ fn plain_path(tokens: &[Token], mut at: usize, segments: &mut Vec<String>) -> us
     at
 }
 
-/// Reads one tree of a `use` declaration; returns the place behind it.
+/// Reads one tree of a `use` declaration. Returns the place behind it.
 fn use_tree(tokens: &[Token], mut at: usize, prefix: &[String], leaves: &mut Vec<Leaf>) -> usize {
     let mut segments = prefix.to_vec();
     if tokens.get(at).is_some_and(|token| token.kind == Kind::PathSeparator) {

@@ -1,4 +1,4 @@
-//! The check passes on code that keeps the layers, and fails on each way of breaking them.
+//! The check accepts code that respects the layers, and finds each way to break them.
 
 use super::*;
 

@@ -1,7 +1,7 @@
 //! A page on an LRU list, or in transit to it, while threads isolate, scan and free it.
 //!
 //! Counts and owner's words are those of a real yard. The list is a small copy of the list in `frameyard-vm`, with the
-//! same steps. (The real list keeps its words in frames, and these models have no frames.)
+//! same steps. (The real list keeps its words in the bytes of frames, which these models do not have.)
 //!
 //! - A flag marks a listed page. The thread that links the page sets it under the list's lock.
 //! - The thread that clears the flag, by an exchange while it holds a reference, takes the page off the list.

@@ -91,6 +91,7 @@ pub(crate) const CRATES: &[&str] = &[
     "frameyard-machines",
     "frameyard-sim",
     "frameyard-workloads",
+    "frameyard-sim-workloads",
     "frameyard-lab",
 ];
 

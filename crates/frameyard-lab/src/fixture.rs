@@ -1,9 +1,9 @@
 //! Fixtures of workloads: boots a machine on this host, or simulates it, for one run.
 
 use frameyard_host::HostTopology;
+use frameyard_sim_workloads::{SimFixture, SimOptions};
 use frameyard_vm::LruPolicy;
 use frameyard_workloads::fixture::{self, Fixture};
-use frameyard_workloads::simulated::{self, SimFixture, SimOptions};
 
 use crate::Failure;
 use crate::boot::{BootOptions, boot_machine};
@@ -49,5 +49,5 @@ pub(crate) fn with_sim_fixture<R>(
             RoundedSize(available)
         )));
     }
-    simulated::with_sim_fixture(machine, options, run)
+    frameyard_sim_workloads::with_sim_fixture(machine, options, run)
 }

@@ -91,7 +91,7 @@ impl Drains {
 impl Counts {
     /// The present counters.
     #[must_use]
-    pub(crate) fn of<P: Platform>(vm: &Vm<'_, P>) -> Self {
+    pub fn of<P: Platform>(vm: &Vm<'_, P>) -> Self {
         let yard = vm.yard();
         let mut counts = Self {
             drains: Drains::of_any(yard),

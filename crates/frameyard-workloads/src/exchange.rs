@@ -3,20 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use frameyard::CpuId;
-use frameyard_vm::VirtRange;
-
-/// A range of addresses, and the CPU that allocated its pages.
-pub(crate) type Piece = (VirtRange, CpuId);
-
-/// Why the queue refuses a piece.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Refusal {
-    /// The queue is full.
-    Full,
-    /// The queue is closed.
-    Closed,
-}
+use crate::runtime::Piece;
 
 /// The queue. Once closed it accepts nothing more; pieces in it can still be taken.
 #[derive(Debug, Default)]
@@ -55,28 +42,6 @@ impl Exchange {
         Ok(())
     }
 
-    /// Adds a piece if fewer than `bound` are queued. Does not wait.
-    ///
-    /// # Errors
-    ///
-    /// [`Refusal`].
-    pub(crate) fn try_put(&self, piece: Piece, bound: usize) -> Result<(), Refusal> {
-        let mut queue = self.queue();
-        if queue.is_closed {
-            return Err(Refusal::Closed);
-        }
-        if queue.pieces.len() >= bound {
-            return Err(Refusal::Full);
-        }
-        queue.pieces.push_back(piece);
-        Ok(())
-    }
-
-    /// Takes the oldest piece, if any. Does not wait.
-    pub(crate) fn try_take(&self) -> Option<Piece> {
-        self.queue().pieces.pop_front()
-    }
-
     /// Takes the oldest piece. Waits for one; `None` when the queue is closed and empty.
     pub(crate) fn take(&self) -> Option<Piece> {
         let mut queue = self.queue();
@@ -103,7 +68,8 @@ impl Exchange {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use frameyard_vm::VirtAddr;
+    use frameyard::CpuId;
+    use frameyard_vm::{VirtAddr, VirtRange};
 
     fn piece(start: u64) -> Piece {
         (VirtRange { start: VirtAddr(start), end: VirtAddr(start + 1) }, CpuId(0))

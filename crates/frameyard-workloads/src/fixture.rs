@@ -82,7 +82,11 @@ fn refused(error: VmError) -> WorkloadError {
 }
 
 /// Validates and destroys the owners, and checks that all memory is back: `before` frames are free.
-pub(crate) fn destroy<P: Platform>(vm: Vm<'_, P>, before: PageCount) -> Result<(), WorkloadError> {
+///
+/// # Errors
+///
+/// [`WorkloadError::RunTime`] for a failed check.
+pub fn destroy<P: Platform>(vm: Vm<'_, P>, before: PageCount) -> Result<(), WorkloadError> {
     let yard = vm.yard();
     vm.lru_drain_all();
     vm.validate().map_err(WorkloadError::run_time)?;

@@ -28,7 +28,7 @@ pub const HUGE: Order = Order(9);
 /// Percentage of the yard that is requested.
 const WANTED_PERCENT: u64 = 80;
 /// How long a background thread sleeps when it has no work.
-pub(crate) const NAP: Duration = Duration::from_millis(1);
+pub const NAP: Duration = Duration::from_millis(1);
 
 /// What a delay between requests is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -100,9 +100,7 @@ pub fn run(
     seed: u64,
     plan: &HighallocPlan,
 ) -> Result<HighallocRun, WorkloadError> {
-    let tasks = setting.tasks.get();
-    let build = Build::share_of(&fixture.vm, tasks, plan.unmovable_percent);
-    let specs = TaskSpec::alike(tasks, seed, &Work::Build(build));
+    let specs = specs(setting, seed, plan, &fixture.vm);
     fixture.drive(&specs, |workers| {
         let vm = fixture.vm;
         let go_on = AtomicBool::new(true);
@@ -124,8 +122,16 @@ pub fn run(
         })??;
         workers.end();
         let reports = workers.reports().map_err(WorkloadError::run_time)?;
-        Ok(with_reports(run, &reports))
+        Ok(run.with_reports(&reports))
     })
+}
+
+/// The builders of a run.
+#[must_use]
+pub fn specs<P: Platform>(setting: &Setting, seed: u64, plan: &HighallocPlan, vm: &Vm<'_, P>) -> Vec<TaskSpec> {
+    let builders = setting.tasks.get();
+    let build = Build::share_of(vm, builders, plan.unmovable_percent);
+    TaskSpec::alike(builders, seed, &Work::Build(build))
 }
 
 struct StopOnDrop<'a>(&'a AtomicBool);
@@ -136,9 +142,13 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-pub(crate) fn with_reports(run: HighallocRun, reports: &[TaskReport]) -> HighallocRun {
-    let checked = reports.iter().map(|report| report.checked).sum();
-    HighallocRun { builders_rate: reports.iter().map(TaskReport::rate).sum(), checked, ..run }
+impl HighallocRun {
+    /// The same run with the work of the builders, from their reports.
+    #[must_use]
+    pub fn with_reports(self, reports: &[TaskReport]) -> Self {
+        let checked = reports.iter().map(|report| report.checked).sum();
+        Self { builders_rate: reports.iter().map(TaskReport::rate).sum(), checked, ..self }
+    }
 }
 
 /// Waits until memory is full and has settled, then requests blocks. `stop_threads` ends the background threads.
@@ -169,7 +179,11 @@ fn settle_and_request(
 }
 
 /// Requests blocks, holds them until the last request, and frees them. `delay` returns the nanoseconds of background work.
-pub(crate) fn request<P: Platform>(
+///
+/// # Errors
+///
+/// Those of `delay`; [`WorkloadError::RunTime`] if a request fails for another reason than a lack of memory.
+pub fn request<P: Platform>(
     vm: &Vm<'_, P>,
     now_ns: impl Fn() -> u64,
     mut delay: impl FnMut() -> Result<Option<u64>, WorkloadError>,
@@ -231,10 +245,11 @@ impl<P: Platform> Drop for HeldBlocks<'_, '_, P> {
 }
 
 /// One step of a background worker. Returns whether it had work.
-pub(crate) type Step<P> = fn(&Vm<'_, P>, NodeId) -> bool;
+pub type Step<P> = fn(&Vm<'_, P>, NodeId) -> bool;
 
-/// The background workers of a node.
-pub(crate) const fn background<P: Platform>() -> [Step<P>; 2] {
+/// The background workers of a node: its reclaimer and its compactor.
+#[must_use]
+pub const fn background<P: Platform>() -> [Step<P>; 2] {
     [reclaim::<P>, compact::<P>]
 }
 

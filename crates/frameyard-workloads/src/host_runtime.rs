@@ -5,14 +5,18 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use frameyard::CpuId;
-use frameyard_host::CpuList;
+use frameyard_host::{CpuList, HostPlatform};
 
 use crate::cpu_work::CpuWork;
-use crate::exchange::{Exchange, Piece};
+use crate::exchange::Exchange;
 use crate::measure::nanoseconds;
 use crate::report::{Abandoned, TaskEvent, TaskReport};
-use crate::runtime::Runtime;
+use crate::runtime::{Piece, Runtime};
+use crate::site::Site;
 use crate::stage::{Stage, Stages};
+
+/// Where a task of this host runs.
+pub(crate) type HostSite<'a, 'y> = Site<'a, 'y, HostPlatform, HostRuntime<'a>>;
 
 /// The runtime of one task.
 #[derive(Clone, Copy)]

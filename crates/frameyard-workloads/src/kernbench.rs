@@ -34,7 +34,8 @@ pub fn run(
 }
 
 /// The tasks of a run.
-pub(crate) fn specs(setting: &Setting, seed: u64, job: Job) -> Vec<TaskSpec> {
+#[must_use]
+pub fn specs(setting: &Setting, seed: u64, job: Job) -> Vec<TaskSpec> {
     TaskSpec::alike(setting.tasks.get(), seed, &Work::Kernbench(job))
 }
 

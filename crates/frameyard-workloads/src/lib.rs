@@ -1,7 +1,8 @@
 #![doc = include_str!("../README.md")]
 //!
-//! No public function is generic over the platform, so the loops and the allocator in them are compiled here, with this
-//! crate's optimisation, and not in the crates that call them.
+//! The loops for this host, and the allocator in them, are compiled here, with this crate's optimisation: a function that
+//! measures is not generic. The functions that are generic over the platform prepare, run and check the same tasks on other
+//! platforms. They are compiled in the crates that call them, like `frameyard-sim-workloads`.
 //!
 //! # Modules
 //!
@@ -10,13 +11,12 @@
 //! | modules | hold |
 //! |---|---|
 //! | [`error`], [`setting`], [`measure`], [`counts`], [`report`] | plain values |
-//! | `stage`, `exchange`, `cpu_work`, `runtime`, `host_runtime`, `site` | what a task runs on: the stages of a run, the clock, an address space |
+//! | `stage`, `cpu_work`, `runtime`, `exchange`, `site`, `host_runtime` | what a task runs on: the stages of a run, the clock, an address space |
 //! | `mapping`, `stamp`, `retry` | steps that several loops share |
 //! | `task` | the loops of tasks, one file each |
 //! | [`workers`], [`fixture`], [`timed_run`] | starting tasks as threads or processes, driving them, checking the yard afterwards |
 //! | [`page_fault`], [`order0_thp`], [`purge`], [`parallel_free`], [`highalloc`], [`kernbench`], [`stress`] | workloads of several tasks on a [`Fixture`](fixture::Fixture) |
 //! | [`alloc`], [`churn`], [`compaction`], [`contig`], [`copy_speed`], [`device_map`], [`fault_cost`], [`held`], [`memory_region`], [`pin`], [`report_free`], [`transfer`] | measurements with loops of their own |
-//! | [`simulated`] | the workloads of several tasks, on virtual CPUs in virtual time |
 
 pub mod alloc;
 pub mod churn;
@@ -48,7 +48,6 @@ pub mod report_free;
 mod retry;
 mod runtime;
 pub mod setting;
-pub mod simulated;
 mod site;
 mod stage;
 mod stamp;
@@ -61,6 +60,7 @@ pub mod workers;
 
 pub use error::WorkloadError;
 pub use mapping::{MAP_SIZE, Pages};
+pub use runtime::{Piece, Runtime};
 pub use setting::{Setting, TaskMode};
-pub use task::task_seed;
+pub use task::{TaskSpec, task_seed};
 pub use tasks::TaskError;

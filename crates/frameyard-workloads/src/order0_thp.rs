@@ -36,7 +36,8 @@ pub fn run(fixture: &Fixture<'_>, setting: &Setting, seed: u64, duration: Durati
 }
 
 /// The tasks of a run. Each maps `map` bytes at a time.
-pub(crate) fn specs(setting: &Setting, seed: u64, map: ByteSize) -> Vec<TaskSpec> {
+#[must_use]
+pub fn specs(setting: &Setting, seed: u64, map: ByteSize) -> Vec<TaskSpec> {
     let spec = |number| {
         let pages = pages_of_task(setting, number as usize);
         TaskSpec { number, seed: task_seed(seed, number), work: Work::PageFault(Loop { bytes: map.0, pages }) }
@@ -54,8 +55,9 @@ fn fragment(fixture: &Fixture<'_>, setting: &Setting, seed: u64) -> Result<(), W
     })
 }
 
-/// The tasks that fill memory.
-pub(crate) fn filling<P: Platform>(setting: &Setting, seed: u64, vm: &Vm<'_, P>) -> Vec<TaskSpec> {
+/// The tasks that fill memory first.
+#[must_use]
+pub fn filling<P: Platform>(setting: &Setting, seed: u64, vm: &Vm<'_, P>) -> Vec<TaskSpec> {
     let tasks = setting.tasks.get();
     let share = share_of_free(vm.yard(), FILLED_PERCENT, tasks).0;
     TaskSpec::alike(tasks, seed, &Work::Fragment(Fragment { bytes: share }))

@@ -22,7 +22,8 @@ pub fn run(fixture: &Fixture<'_>, setting: &Setting, seed: u64, duration: Durati
 }
 
 /// The tasks of a run. Each maps `map` bytes at a time.
-pub(crate) fn specs(setting: &Setting, seed: u64, map: ByteSize) -> Vec<TaskSpec> {
+#[must_use]
+pub fn specs(setting: &Setting, seed: u64, map: ByteSize) -> Vec<TaskSpec> {
     let work = Work::PageFault(Loop { bytes: map.0, pages: Pages::Small });
     TaskSpec::alike(setting.tasks.get(), seed, &work)
 }

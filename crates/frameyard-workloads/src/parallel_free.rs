@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::time::Instant;
 
 use frameyard::{ByteSize, PageCount, Platform};
-use frameyard_vm::Vm;
+use frameyard_vm::{AddressSpace, Vm};
 
 use crate::counts::Counts;
 use crate::error::WorkloadError;
@@ -46,7 +46,8 @@ pub fn run(fixture: &Fixture<'_>, setting: &Setting, seed: u64) -> Result<FreeRu
 }
 
 /// The tasks of a run.
-pub(crate) fn specs<P: Platform>(setting: &Setting, seed: u64, vm: &Vm<'_, P>) -> Vec<TaskSpec> {
+#[must_use]
+pub fn specs<P: Platform>(setting: &Setting, seed: u64, vm: &Vm<'_, P>) -> Vec<TaskSpec> {
     let tasks = setting.tasks.get();
     let share = share_of_free(vm.yard(), FILLED_PERCENT, tasks).0;
     TaskSpec::alike(tasks, seed, &Work::Fill(Fill { bytes: share }))
@@ -75,6 +76,15 @@ fn many_spaces(fixture: &Fixture<'_>, specs: &[TaskSpec]) -> Result<FreeRun, Wor
     })
 }
 
+/// Exits a space that tasks have filled, by `threads` threads.
+///
+/// # Errors
+///
+/// [`WorkloadError::RunTime`] if the space is still there.
+pub fn exit<P: Platform>(space: AddressSpace<'_, P>, threads: NonZeroUsize) -> Result<(), WorkloadError> {
+    check_gone(space.exit(threads)).map_err(WorkloadError::run_time)
+}
+
 /// Free memory that `tasks` tasks need: some pages for each, and page tables for them.
 #[must_use]
 pub fn memory_needed(tasks: u32) -> ByteSize {
@@ -82,6 +92,7 @@ pub fn memory_needed(tasks: u32) -> ByteSize {
 }
 
 /// Pages that all tasks touched.
-pub(crate) fn touched(reports: &[TaskReport]) -> PageCount {
+#[must_use]
+pub fn touched(reports: &[TaskReport]) -> PageCount {
     PageCount(reports.iter().map(|report| report.iterations).sum())
 }

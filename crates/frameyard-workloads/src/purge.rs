@@ -13,7 +13,7 @@ use crate::task::{TaskSpec, Work, task_seed};
 use crate::timed_run::{TaskRun, run_for};
 
 /// Pieces that may be queued per faulting task.
-pub(crate) const PIECES_WAITING: usize = 16;
+const PIECES_WAITING: usize = 16;
 
 /// The usual number of purgers for tasks that are threads: one for four.
 #[must_use]
@@ -39,13 +39,19 @@ pub fn run(
             let work = Work::Purge(Purge { role: Role::Both, bound: PIECES_WAITING, purgers: (1, 2) });
             TaskSpec::alike(tasks, seed, &work)
         }
-        TaskMode::Threads => single_role_specs(tasks, purgers, seed, PIECES_WAITING * tasks as usize),
+        TaskMode::Threads => single_role_specs(setting, purgers, seed),
     };
     run_for(fixture, &specs, duration)
 }
 
-/// Tasks with one role each: first those that fault, then the purgers. At most `bound` pieces are queued.
-pub(crate) fn single_role_specs(tasks: u32, purgers: u32, seed: u64, bound: usize) -> Vec<TaskSpec> {
+/// Tasks with one role each: first those that fault, then the purgers. All faulting threads of a process share a queue.
+#[must_use]
+pub fn single_role_specs(setting: &Setting, purgers: u32, seed: u64) -> Vec<TaskSpec> {
+    let tasks = setting.tasks.get();
+    let bound = match setting.mode {
+        TaskMode::Threads => PIECES_WAITING * tasks as usize,
+        TaskMode::Processes => PIECES_WAITING,
+    };
     let role = |number| Role::One(if number < tasks { Part::Fault } else { Part::Free });
     let spec = |number| TaskSpec {
         number,

@@ -4,13 +4,16 @@
 //! the clock, and on a simulated machine, where tasks wait in virtual time.
 
 use frameyard::CpuId;
+use frameyard_vm::VirtRange;
 
 use crate::cpu_work::CpuWork;
-use crate::exchange::Piece;
 use crate::report::{Abandoned, TaskReport};
 
+/// A range of addresses that one task hands to another to free, and the CPU that allocated its pages.
+pub type Piece = (VirtRange, CpuId);
+
 /// What a task needs besides the yard.
-pub(crate) trait Runtime {
+pub trait Runtime {
     /// A reading of the clock.
     type Moment: Copy;
 

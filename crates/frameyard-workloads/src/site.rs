@@ -4,10 +4,8 @@ use std::fmt;
 use std::ops::Deref;
 
 use frameyard::Platform;
-use frameyard_host::HostPlatform;
 use frameyard_vm::{AddressSpace, Vm};
 
-use crate::host_runtime::HostRuntime;
 use crate::report::{Abandoned, TaskProblem};
 use crate::runtime::Runtime;
 
@@ -24,9 +22,6 @@ pub(crate) struct Site<'a, 'y, P: Platform, R> {
     /// Seed of the task's random choices.
     pub seed: u64,
 }
-
-/// Where a task of this host runs.
-pub(crate) type HostSite<'a, 'y> = Site<'a, 'y, HostPlatform, HostRuntime<'a>>;
 
 impl<P: Platform, R: fmt::Debug> fmt::Debug for Site<'_, '_, P, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

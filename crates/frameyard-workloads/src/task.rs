@@ -2,6 +2,9 @@
 //!
 //! A task is plain values, so that a thread and a process can be told the same. Each loop has a file of its own; the
 //! module named like the workload starts the tasks and measures them.
+//!
+//! [`TaskSpec::run_here`] compiles the loops for this host, in this crate. [`TaskSpec::run_on`] compiles them in the crate
+//! that calls it, for that crate's platform.
 
 pub(crate) mod build;
 pub(crate) mod fill;
@@ -11,10 +14,15 @@ pub(crate) mod page_fault;
 pub(crate) mod purge;
 pub(crate) mod stress;
 
+use frameyard::Platform;
+use frameyard_host::HostPlatform;
+use frameyard_vm::{AddressSpace, Vm};
 use serde::{Deserialize, Serialize};
 
+use crate::host_runtime::{HostRuntime, HostSite};
 use crate::report::{TaskProblem, TaskReport};
-use crate::site::HostSite;
+use crate::runtime::Runtime;
+use crate::site::Site;
 
 /// What a task does.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -35,13 +43,13 @@ pub(crate) enum Work {
     Stress(stress::Stress),
 }
 
-/// What one task is told.
+/// What one task is told. The modules of the workloads make them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct TaskSpec {
+pub struct TaskSpec {
     /// Its number, from 0.
-    pub(crate) number: u32,
+    pub number: u32,
     /// Seed of its random choices.
-    pub(crate) seed: u64,
+    pub seed: u64,
     /// What it does.
     pub(crate) work: Work,
 }
@@ -50,6 +58,31 @@ impl TaskSpec {
     /// Specs of `tasks` tasks that do the same work, each with its own seed.
     pub(crate) fn alike(tasks: u32, seed: u64, work: &Work) -> Vec<Self> {
         (0..tasks).map(|number| Self { number, seed: task_seed(seed, number), work: work.clone() }).collect()
+    }
+
+    /// Runs the task on any platform, on the calling CPU. Without a `common` address space it creates its own.
+    ///
+    /// # Errors
+    ///
+    /// The error of the first access or request that fails; [`Abandoned`](crate::report::Abandoned) if the run ends before
+    /// the task begins; and a text for a task that only a host can run: a purger and a faulting task in one, and `stress`.
+    pub fn run_on<P: Platform, R: Runtime>(
+        &self,
+        vm: Vm<'_, P>,
+        common: Option<&AddressSpace<'_, P>>,
+        runtime: R,
+    ) -> Result<TaskReport, TaskProblem> {
+        self.work.run_on(&Site { vm, common, runtime, number: self.number, seed: self.seed })
+    }
+
+    /// Runs the task on this host.
+    pub(crate) fn run_here(
+        &self,
+        vm: Vm<'_, HostPlatform>,
+        common: Option<&AddressSpace<'_, HostPlatform>>,
+        runtime: HostRuntime<'_>,
+    ) -> Result<TaskReport, TaskProblem> {
+        self.work.run_here(&Site { vm, common, runtime, number: self.number, seed: self.seed })
     }
 }
 
@@ -60,8 +93,22 @@ pub fn task_seed(seed: u64, number: u32) -> u64 {
 }
 
 impl Work {
-    /// Runs a task on this host.
-    pub(crate) fn run(&self, site: &HostSite<'_, '_>) -> Result<TaskReport, TaskProblem> {
+    fn run_on<P: Platform, R: Runtime>(&self, site: &Site<'_, '_, P, R>) -> Result<TaskReport, TaskProblem> {
+        match self {
+            Self::PageFault(work) => work.run(site),
+            Self::Fill(work) => work.run(site),
+            Self::Fragment(work) => work.run(site),
+            Self::Purge(work) => match work.role {
+                purge::Role::One(part) => work.run_part(site, part),
+                purge::Role::Both => Err("a virtual CPU runs one thread".into()),
+            },
+            Self::Kernbench(work) => work.run(site),
+            Self::Build(work) => work.run(site),
+            Self::Stress(_) => Err("`stress` has no simulated form".into()),
+        }
+    }
+
+    fn run_here(&self, site: &HostSite<'_, '_>) -> Result<TaskReport, TaskProblem> {
         match self {
             Self::PageFault(work) => work.run(site),
             Self::Fill(work) => work.run(site),

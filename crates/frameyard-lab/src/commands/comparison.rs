@@ -12,9 +12,9 @@ mod text;
 use std::num::NonZeroU32;
 
 use frameyard::ByteSize;
+use frameyard_sim_workloads::{FrameContents, SimFixture, SimRun};
 use frameyard_workloads::Setting;
 use frameyard_workloads::fixture::Fixture;
-use frameyard_workloads::simulated::{FrameContents, SimFixture, SimRun};
 
 use crate::Failure;
 use crate::args::ComparedArgs;

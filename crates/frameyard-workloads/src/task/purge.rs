@@ -9,11 +9,12 @@ use frameyard::{ByteSize, CpuId, Platform};
 use frameyard_vm::MemoryAccess;
 use serde::{Deserialize, Serialize};
 
+use crate::host_runtime::HostSite;
 use crate::mapping::{Pages, map, pages_of};
 use crate::measure::nanoseconds;
 use crate::report::{TaskProblem, TaskReport};
 use crate::runtime::Runtime;
-use crate::site::{HostSite, Site, TaskSpace};
+use crate::site::{Site, TaskSpace};
 
 /// The size of a piece. A task maps a piece, faults it in and queues it for a purger.
 pub(crate) const PIECE: ByteSize = ByteSize::mib(2);

@@ -11,9 +11,9 @@ use fastrand::Rng;
 use frameyard::{Gfp, Order};
 use serde::{Deserialize, Serialize};
 
+use crate::host_runtime::HostSite;
 use crate::measure::nanoseconds;
 use crate::report::{TaskProblem, TaskReport};
-use crate::site::HostSite;
 use holdings::Holdings;
 use mapped::Mapped;
 use shared_state::{Holder, Place, SharedState};

@@ -21,7 +21,6 @@ use crate::error::WorkloadError;
 use crate::exchange::Exchange;
 use crate::host_runtime::HostRuntime;
 use crate::report::{TaskEvent, TaskProblem, TaskReport};
-use crate::site::Site;
 use crate::stage::{Stage, Stages};
 use crate::task::TaskSpec;
 
@@ -193,9 +192,7 @@ impl Worker {
             })?;
             let cpus = yard.platform().host().allowed();
             let runtime = HostRuntime { exchange, stages, cpus, tell: &|event| self.tell(&event) };
-            let TaskSpec { number, seed, ref work } = self.spec.task;
-            let site = Site { vm, common: None, runtime, number, seed };
-            let result = panic::catch_unwind(AssertUnwindSafe(|| work.run(&site)));
+            let result = panic::catch_unwind(AssertUnwindSafe(|| self.spec.task.run_here(vm, None, runtime)));
             // Release: pairs with the Acquire in `Worker::work`.
             is_done.store(true, Ordering::Release);
             // Ends the listener, if the last stage has not.

@@ -12,7 +12,6 @@ use crate::error::WorkloadError;
 use crate::exchange::Exchange;
 use crate::host_runtime::HostRuntime;
 use crate::report::TaskEvent;
-use crate::site::Site;
 use crate::stage::{Stage, Stages};
 use crate::task::TaskSpec;
 
@@ -40,8 +39,7 @@ pub(crate) fn drive_threads<R>(
                 let tell = |event| drop(sender.send((task, Some(event))));
                 let cpus = vm.yard().platform().host().allowed();
                 let runtime = HostRuntime { exchange, stages, cpus, tell: &tell };
-                let site = Site { vm, common: Some(common), runtime, number: spec.number, seed: spec.seed };
-                match panic::catch_unwind(AssertUnwindSafe(|| spec.work.run(&site))) {
+                match panic::catch_unwind(AssertUnwindSafe(|| spec.run_here(vm, Some(common), runtime))) {
                     Ok(Ok(report)) => tell(TaskEvent::Done(report)),
                     Ok(Err(problem)) => tell(TaskEvent::Failed(problem.to_string())),
                     Err(panic) => tell(TaskEvent::Failed(panic_text(&*panic))),

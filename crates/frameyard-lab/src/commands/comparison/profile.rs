@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use frameyard_sim_workloads::TimeSpent;
 use frameyard_workloads::Setting;
-use frameyard_workloads::simulated::TimeSpent;
 
 use crate::Failure;
 use crate::output::OutputFile;

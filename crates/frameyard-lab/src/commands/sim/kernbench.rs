@@ -11,9 +11,9 @@ use frameyard::platform::LockKind;
 use frameyard::policy::ZonePolicy;
 use frameyard::watermarks::PcpSizing;
 use frameyard_sim::Machine;
+use frameyard_sim_workloads::{FrameContents, SimInit, SimOptions, SimRun, whole_ns};
 use frameyard_vm::LruPolicy;
 use frameyard_workloads::kernbench::{CpuWork, Job, memory_needed};
-use frameyard_workloads::simulated::{self, FrameContents, SimInit, SimOptions, SimRun, whole_ns};
 use frameyard_workloads::timed_run::TaskRun;
 use frameyard_workloads::{Setting, TaskMode};
 
@@ -176,7 +176,7 @@ impl Case<'_> {
             if needed > free {
                 return Err(too_small(NAME, needed, free));
             }
-            let run = simulated::kernbench(fixture, &setting, self.seed, self.build, self.duration)?;
+            let run = frameyard_sim_workloads::kernbench(fixture, &setting, self.seed, self.build, self.duration)?;
             let (high, batch) = fixture.list_sizes().map_or((0, 0), |(high, batch)| (high.0, batch.0));
             Ok(Built { high, batch, ..self.built(&run, ByteSize(fixture.memory().0 / zones)) })
         })

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use clap::Args;
 use frameyard::ByteSize;
+use frameyard_sim_workloads::{SimFixture, SimRun};
 use frameyard_workloads::fixture::Fixture;
 use frameyard_workloads::order0_thp::{self, pages_of_task};
-use frameyard_workloads::simulated::{self, SimFixture, SimRun};
 use frameyard_workloads::timed_run::TaskRun;
 use frameyard_workloads::{MAP_SIZE, Pages, Setting};
 
@@ -102,7 +102,7 @@ impl Simulated for Order0Thp {
     }
 
     fn simulate(&self, fixture: &SimFixture<'_>, setting: &Setting) -> Result<SimRun<TaskRun>, Failure> {
-        Ok(simulated::order0_thp(fixture, setting, self.seed, self.map, self.duration)?)
+        Ok(frameyard_sim_workloads::order0_thp(fixture, setting, self.seed, self.map, self.duration)?)
     }
 }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueHint};
 use frameyard::ByteSize;
+use frameyard_sim_workloads::{SimFixture, SimRun};
 use frameyard_workloads::fixture::Fixture;
-use frameyard_workloads::simulated::{self, SimFixture, SimRun};
 use frameyard_workloads::timed_run::TaskRun;
 use frameyard_workloads::{MAP_SIZE, Setting, page_fault};
 
@@ -116,7 +116,7 @@ impl Native for PageFault {
 
 impl Simulated for PageFault {
     fn simulate(&self, fixture: &SimFixture<'_>, setting: &Setting) -> Result<SimRun<TaskRun>, Failure> {
-        Ok(simulated::page_fault(fixture, setting, self.seed, self.map, self.duration)?)
+        Ok(frameyard_sim_workloads::page_fault(fixture, setting, self.seed, self.map, self.duration)?)
     }
 }
 

@@ -2,10 +2,10 @@
 
 use clap::Args;
 use frameyard::ByteSize;
+use frameyard_sim_workloads::{SimFixture, SimRun};
 use frameyard_workloads::Setting;
 use frameyard_workloads::fixture::Fixture;
 use frameyard_workloads::parallel_free::{self, FreeRun};
-use frameyard_workloads::simulated::{self, SimFixture, SimRun};
 
 use super::{
     Compared, ComparedRow, Comparison, MEDIANS, Measured, Native, REPEAT, Simulated, Workload, Yards, counts, simulate,
@@ -105,6 +105,6 @@ impl Native for ParallelFree {
 
 impl Simulated for ParallelFree {
     fn simulate(&self, fixture: &SimFixture<'_>, setting: &Setting) -> Result<SimRun<FreeRun>, Failure> {
-        Ok(simulated::parallel_free(fixture, setting, self.seed)?)
+        Ok(frameyard_sim_workloads::parallel_free(fixture, setting, self.seed)?)
     }
 }

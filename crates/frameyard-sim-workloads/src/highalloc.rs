@@ -5,17 +5,14 @@ use std::cell::RefCell;
 
 use frameyard::{CpuId, NodeId};
 use frameyard_sim::{Picos, SimPlatform};
+use frameyard_workloads::highalloc::{self, HighallocPlan, HighallocRun};
+use frameyard_workloads::{Setting, WorkloadError};
 
-use super::driver::{Driver, Plan};
-use super::fixture::SimFixture;
-use super::time_spent::{TimeSpent, whole_ns};
-use super::virtual_time::{SimRun, picoseconds};
-use super::workers::{Companion, SimWorkers, Spaces};
-use crate::error::WorkloadError;
-use crate::highalloc::{self, HighallocPlan, HighallocRun};
-use crate::setting::Setting;
-use crate::task::build::Build;
-use crate::task::{TaskSpec, Work};
+use crate::driver::{Driver, Plan};
+use crate::fixture::SimFixture;
+use crate::time_spent::{TimeSpent, whole_ns};
+use crate::virtual_time::{SimRun, picoseconds};
+use crate::workers::{Companion, SimWorkers, Spaces};
 
 /// Time between two checks whether memory is full.
 const INTERVAL: Picos = Picos::from_ns(100_000);
@@ -38,8 +35,7 @@ pub fn highalloc(
     plan: &HighallocPlan,
 ) -> Result<SimRun<HighallocRun>, WorkloadError> {
     let builders = setting.tasks.get();
-    let build = Build::share_of(&fixture.vm, builders, plan.unmovable_percent);
-    let workers = SimWorkers::new(TaskSpec::alike(builders, seed, &Work::Build(build)), Spaces::Own);
+    let workers = SimWorkers::new(highalloc::specs(setting, seed, plan, &fixture.vm), Spaces::Own);
     let driver = Driver::new(fixture, workers.tasks(), Plan::Once);
     let begun = fixture.now();
     let requested = RefCell::new(None);
@@ -66,7 +62,7 @@ pub fn highalloc(
     let reports = workers.run_beside(fixture, &driver, &[], companions)?;
     let requested = requested.into_inner().ok_or_else(|| WorkloadError::run_time("the requester did not finish"))?;
     let (run, spent) = requested?;
-    Ok(SimRun { run: highalloc::with_reports(run, &reports), simulated: fixture.now() - begun, spent })
+    Ok(SimRun { run: run.with_reports(&reports), simulated: fixture.now() - begun, spent })
 }
 
 /// Waits until memory is full and has settled, then requests blocks.

@@ -5,22 +5,16 @@ use std::cell::RefCell;
 use frameyard::CpuId;
 use frameyard_sim::SimPlatform;
 use frameyard_vm::AddressSpace;
+use frameyard_workloads::report::{Abandoned, TaskProblem, TaskReport};
+use frameyard_workloads::{TaskMode, TaskSpec, WorkloadError};
 
-use super::driver::Driver;
-use super::fixture::SimFixture;
-use super::runtime::SimRuntime;
-use crate::error::WorkloadError;
-use crate::exchange::Exchange;
-use crate::report::{Abandoned, TaskProblem, TaskReport};
-use crate::setting::TaskMode;
-use crate::site::Site;
-use crate::task::purge::Role;
-use crate::task::{TaskSpec, Work};
-use crate::workers::WorkersError;
+use crate::driver::Driver;
+use crate::fixture::SimFixture;
+use crate::runtime::{Exchange, SimRuntime};
 
 /// Which tasks share an address space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Spaces {
+pub(crate) enum Spaces {
     /// All: they are threads of one process.
     One,
     /// None: each creates its own.
@@ -30,7 +24,7 @@ pub(super) enum Spaces {
 }
 
 impl Spaces {
-    pub(super) fn of(mode: TaskMode) -> Self {
+    pub(crate) fn of(mode: TaskMode) -> Self {
         match mode {
             TaskMode::Threads => Self::One,
             TaskMode::Processes => Self::Own,
@@ -38,27 +32,30 @@ impl Spaces {
     }
 }
 
+/// How a task ended; `None` before its end.
+type Outcome = RefCell<Option<Result<TaskReport, TaskProblem>>>;
+
 /// Code that runs on a CPU beside the tasks.
-pub(super) type Companion<'t> = (CpuId, Box<dyn FnOnce() + 't>);
+pub(crate) type Companion<'t> = (CpuId, Box<dyn FnOnce() + 't>);
 
 /// Tasks on the CPUs from 0 on.
 #[derive(Clone, Debug)]
-pub(super) struct SimWorkers {
+pub(crate) struct SimWorkers {
     specs: Vec<TaskSpec>,
     spaces: Spaces,
 }
 
 impl SimWorkers {
-    pub(super) fn new(specs: Vec<TaskSpec>, spaces: Spaces) -> Self {
+    pub(crate) fn new(specs: Vec<TaskSpec>, spaces: Spaces) -> Self {
         Self { specs, spaces }
     }
 
-    pub(super) fn tasks(&self) -> usize {
+    pub(crate) fn tasks(&self) -> usize {
         self.specs.len()
     }
 
     /// Runs all tasks to their end, in new address spaces.
-    pub(super) fn run(
+    pub(crate) fn run(
         &self,
         fixture: &SimFixture<'_>,
         driver: &Driver<'_, '_>,
@@ -75,7 +72,7 @@ impl SimWorkers {
     }
 
     /// Runs all tasks to their end, distributed over `spaces`. Without any, each task creates its own.
-    pub(super) fn run_in<'y>(
+    pub(crate) fn run_in<'y>(
         &self,
         fixture: &SimFixture<'y>,
         driver: &Driver<'_, '_>,
@@ -85,7 +82,7 @@ impl SimWorkers {
     }
 
     /// The same, beside `companions` that have CPUs of their own and end by themselves.
-    pub(super) fn run_beside<'y>(
+    pub(crate) fn run_beside<'y>(
         &self,
         fixture: &SimFixture<'y>,
         driver: &Driver<'_, '_>,
@@ -93,16 +90,14 @@ impl SimWorkers {
         companions: Vec<Companion<'_>>,
     ) -> Result<Vec<TaskReport>, WorkloadError> {
         let exchanges: Vec<Exchange> = std::iter::repeat_with(Exchange::default).take(spaces.len().max(1)).collect();
-        let results: Vec<RefCell<Option<Result<TaskReport, TaskProblem>>>> =
-            std::iter::repeat_with(RefCell::default).take(self.specs.len()).collect();
+        let results: Vec<Outcome> = std::iter::repeat_with(RefCell::default).take(self.specs.len()).collect();
         let bodies = self.specs.iter().enumerate().map(|(task, spec)| {
             let common = (!spaces.is_empty()).then(|| &spaces[task % spaces.len()]);
             let exchange = &exchanges[task % exchanges.len()];
             let result = &results[task];
             let body = move || {
                 let runtime = SimRuntime::new(driver, exchange, task, spec.seed);
-                let site = Site { vm: fixture.vm, common, runtime, number: spec.number, seed: spec.seed };
-                let done = work(&spec.work, &site);
+                let done = spec.run_on(fixture.vm, common, runtime);
                 if done.is_err() {
                     driver.end();
                 }
@@ -111,34 +106,23 @@ impl SimWorkers {
             (CpuId(spec.number), Box::new(body) as Box<dyn FnOnce() + '_>)
         });
         fixture.run(bodies.chain(companions).collect())?;
-        let reports = results.into_iter().enumerate().map(|(task, result)| match result.into_inner() {
-            Some(Ok(report)) => Ok(report),
-            Some(Err(problem)) => Err(WorkersError::Failed { task, what: problem.to_string() }),
-            None => Err(WorkersError::Lost { task }),
-        });
-        let (failed, reports): (Vec<_>, Vec<_>) = reports.partition(Result::is_err);
-        // Prefers the task that caused the end of the run to those that it made abandon theirs.
-        let is_cause = |result: &Result<_, WorkersError>| matches!(result, Err(WorkersError::Failed { what, .. }) if *what != Abandoned.to_string());
-        let first = failed.iter().position(is_cause).unwrap_or(0);
-        match failed.into_iter().nth(first) {
-            Some(Err(error)) => Err(WorkloadError::run_time(error)),
-            _ => Ok(reports.into_iter().flatten().collect()),
-        }
+        reports_of(results)
     }
 }
 
-/// Runs a task.
-fn work(work: &Work, site: &Site<'_, '_, SimPlatform, SimRuntime<'_, '_, '_>>) -> Result<TaskReport, TaskProblem> {
-    match work {
-        Work::PageFault(work) => work.run(site),
-        Work::Fill(work) => work.run(site),
-        Work::Fragment(work) => work.run(site),
-        Work::Kernbench(work) => work.run(site),
-        Work::Purge(work) => match work.role {
-            Role::One(part) => work.run_part(site, part),
-            Role::Both => Err("a virtual CPU runs one thread".into()),
-        },
-        Work::Build(work) => work.run(site),
-        Work::Stress(_) => Err("`stress` has no simulated form".into()),
+/// The reports of all tasks. If some failed, the error of the task that ended the run, not of one that abandoned its work then.
+fn reports_of(results: Vec<Outcome>) -> Result<Vec<TaskReport>, WorkloadError> {
+    let (mut reports, mut causes, mut effects) = (Vec::new(), Vec::new(), Vec::new());
+    for (task, result) in results.into_iter().enumerate() {
+        match result.into_inner() {
+            Some(Ok(report)) => reports.push(report),
+            Some(Err(problem)) if problem.is::<Abandoned>() => effects.push(format!("task {task}: {problem}")),
+            Some(Err(problem)) => causes.push(format!("task {task}: {problem}")),
+            None => effects.push(format!("task {task} ended without a report")),
+        }
+    }
+    match causes.into_iter().chain(effects).next() {
+        Some(error) => Err(WorkloadError::run_time(error)),
+        None => Ok(reports),
     }
 }

@@ -2,9 +2,9 @@
 
 use frameyard::platform::LockKind;
 use frameyard_sim::{Cause, KernelCost, Picos, Profile, Spent};
+use frameyard_workloads::kernbench::CpuWork;
 
-use super::fixture::SimFixture;
-use crate::cpu_work::CpuWork;
+use crate::fixture::SimFixture;
 
 /// The time of all CPUs with a task, by what it was spent on.
 #[derive(Clone, PartialEq, Debug)]
@@ -20,7 +20,7 @@ pub struct TimeSpent {
 
 impl TimeSpent {
     /// The time in `profile`, which covers `length`.
-    pub(super) fn of(fixture: &SimFixture<'_>, profile: &Profile, length: Picos) -> Self {
+    pub(crate) fn of(fixture: &SimFixture<'_>, profile: &Profile, length: Picos) -> Self {
         let account = profile.account();
         let cost = |name| fixture.platform().cost(name).map(|cost| (name, account.of(Spent::Cost(cost)).time));
         Self {

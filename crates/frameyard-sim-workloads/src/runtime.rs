@@ -1,16 +1,19 @@
 //! The runtime of a task on a virtual CPU.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 
 use frameyard::{CpuId, Platform};
 use frameyard_sim::{CostId, Picos};
+use frameyard_workloads::kernbench::CpuWork;
+use frameyard_workloads::report::{Abandoned, TaskReport};
+use frameyard_workloads::{Piece, Runtime};
 
-use super::driver::Driver;
-use super::time_spent::whole_ns;
-use crate::cpu_work::CpuWork;
-use crate::exchange::{Exchange, Piece, Refusal};
-use crate::report::{Abandoned, TaskReport};
-use crate::runtime::Runtime;
+use crate::driver::Driver;
+use crate::time_spent::whole_ns;
+
+/// The queue through which tasks of one process hand each other address ranges to free.
+pub(crate) type Exchange = RefCell<VecDeque<Piece>>;
 
 /// The measurement of one task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,7 +27,7 @@ enum Measurement {
 }
 
 /// The runtime of one task.
-pub(super) struct SimRuntime<'d, 'f, 'y> {
+pub(crate) struct SimRuntime<'d, 'f, 'y> {
     driver: &'d Driver<'f, 'y>,
     exchange: &'d Exchange,
     /// Decides the length of the task's first round.
@@ -37,7 +40,7 @@ pub(super) struct SimRuntime<'d, 'f, 'y> {
 }
 
 impl<'d, 'f, 'y> SimRuntime<'d, 'f, 'y> {
-    pub(super) fn new(driver: &'d Driver<'f, 'y>, exchange: &'d Exchange, task: usize, seed: u64) -> Self {
+    pub(crate) fn new(driver: &'d Driver<'f, 'y>, exchange: &'d Exchange, task: usize, seed: u64) -> Self {
         let is_measured = driver.measures(task);
         let (has_ended_a_round, measurement) = (Cell::new(false), Cell::new(Measurement::NotYet));
         let costs = std::array::from_fn(|at| driver.fixture().platform().cost(CpuWork::COSTS[at]));
@@ -128,16 +131,15 @@ impl Runtime for SimRuntime<'_, '_, '_> {
         if self.is_over() {
             return Err(piece);
         }
-        let put = self.wait_for(|| match self.exchange.try_put(piece, bound) {
-            Ok(()) => Some(Ok(())),
-            Err(Refusal::Closed) => Some(Err(piece)),
-            Err(Refusal::Full) => None,
+        let put = self.wait_for(|| {
+            let mut queue = self.exchange.borrow_mut();
+            (queue.len() < bound).then(|| queue.push_back(piece))
         });
-        put.unwrap_or(Err(piece))
+        put.ok_or(piece)
     }
 
     fn take(&self) -> Option<Piece> {
-        self.wait_for(|| self.exchange.try_take())
+        self.wait_for(|| self.exchange.borrow_mut().pop_front())
     }
 
     /// Does nothing: a task of a simulated machine stays on its CPU.

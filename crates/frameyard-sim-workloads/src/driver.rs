@@ -5,15 +5,14 @@
 use std::cell::{Cell, RefCell};
 
 use frameyard_sim::{Picos, Profile};
+use frameyard_workloads::counts::Counts;
 
-use super::fixture::SimFixture;
-use super::time_spent::TimeSpent;
-use crate::counts::Counts;
-use crate::stage::Stage;
+use crate::fixture::SimFixture;
+use crate::time_spent::TimeSpent;
 
 /// When a run ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Plan {
+pub(crate) enum Plan {
     /// Each task does its work once.
     Once,
     /// Tasks repeat rounds until the first `measured` tasks have been measured for `duration`.
@@ -25,6 +24,17 @@ pub(super) enum Plan {
     },
 }
 
+/// The progress of a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    /// Tasks set themselves up.
+    Prepare,
+    /// Tasks work, and the driver measures.
+    Work,
+    /// Tasks stop, check and free what they hold, and report.
+    End,
+}
+
 /// Counters and profile at a moment.
 #[derive(Clone, Debug)]
 struct Snapshot {
@@ -34,7 +44,7 @@ struct Snapshot {
 }
 
 /// The stage of a run and the progress of its tasks.
-pub(super) struct Driver<'f, 'y> {
+pub(crate) struct Driver<'f, 'y> {
     fixture: &'f SimFixture<'y>,
     plan: Plan,
     stage: Cell<Stage>,
@@ -53,7 +63,7 @@ pub(super) struct Driver<'f, 'y> {
 }
 
 impl<'f, 'y> Driver<'f, 'y> {
-    pub(super) fn new(fixture: &'f SimFixture<'y>, tasks: usize, plan: Plan) -> Self {
+    pub(crate) fn new(fixture: &'f SimFixture<'y>, tasks: usize, plan: Plan) -> Self {
         let measured = match plan {
             Plan::Once => 0,
             Plan::Rounds { measured, .. } => measured,
@@ -76,43 +86,43 @@ impl<'f, 'y> Driver<'f, 'y> {
     }
 
     /// The yard and its owners.
-    pub(super) fn fixture(&self) -> &'f SimFixture<'y> {
+    pub(crate) fn fixture(&self) -> &'f SimFixture<'y> {
         self.fixture
     }
 
     /// Whether a task is measured.
-    pub(super) fn measures(&self, task: usize) -> bool {
+    pub(crate) fn measures(&self, task: usize) -> bool {
         matches!(self.plan, Plan::Rounds { measured, .. } if task < measured)
     }
 
     /// Ends the run at any stage.
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         self.stage.set(Stage::End);
     }
 
     /// Whether all tasks are prepared and the run is not over.
-    pub(super) fn is_working(&self) -> bool {
+    pub(crate) fn is_working(&self) -> bool {
         self.stage.get() == Stage::Work
     }
 
     /// Whether the run is over.
     #[inline]
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.stage.get() == Stage::End
     }
 
     /// Whether the measurement has begun.
-    pub(super) fn is_measuring(&self) -> bool {
+    pub(crate) fn is_measuring(&self) -> bool {
         self.first.borrow().is_some()
     }
 
     /// Whether a measurement that ends at `now` is long enough.
-    pub(super) fn is_long_enough(&self, now: Picos) -> bool {
+    pub(crate) fn is_long_enough(&self, now: Picos) -> bool {
         now >= self.long_enough.get()
     }
 
     /// Records that a task is prepared. The last one starts the work.
-    pub(super) fn prepared(&self) {
+    pub(crate) fn prepared(&self) {
         self.unprepared.set(self.unprepared.get() - 1);
         if self.unprepared.get() == 0 && self.stage.get() == Stage::Prepare {
             if self.plan == Plan::Once {
@@ -123,7 +133,7 @@ impl<'f, 'y> Driver<'f, 'y> {
     }
 
     /// Records that a measured task has ended its first round. The last one starts the measurement.
-    pub(super) fn first_round_ended(&self) {
+    pub(crate) fn first_round_ended(&self) {
         self.in_first_round.set(self.in_first_round.get() - 1);
         if let (0, Plan::Rounds { duration, .. }) = (self.in_first_round.get(), self.plan) {
             let snapshot = self.snapshot();
@@ -133,7 +143,7 @@ impl<'f, 'y> Driver<'f, 'y> {
     }
 
     /// Records that the measurement of a task is complete. The last one ends the run.
-    pub(super) fn measured(&self) {
+    pub(crate) fn measured(&self) {
         self.unmeasured.set(self.unmeasured.get() - 1);
         if self.unmeasured.get() == 0 {
             self.last.replace(Some(self.snapshot()));
@@ -142,14 +152,14 @@ impl<'f, 'y> Driver<'f, 'y> {
     }
 
     /// The counters at the start of the work, and the time spent since.
-    pub(super) fn since_work_began(&self, fixture: &SimFixture<'_>) -> (Counts, TimeSpent) {
+    pub(crate) fn since_work_began(&self, fixture: &SimFixture<'_>) -> (Counts, TimeSpent) {
         let first = self.first.borrow().clone().unwrap_or_else(|| self.snapshot());
         let spent = TimeSpent::of(fixture, &fixture.profile().since(&first.profile), fixture.now() - first.at);
         (first.counts, spent)
     }
 
     /// Counter changes and time spent during the measurement.
-    pub(super) fn while_measured(&self, fixture: &SimFixture<'_>) -> (Counts, TimeSpent) {
+    pub(crate) fn while_measured(&self, fixture: &SimFixture<'_>) -> (Counts, TimeSpent) {
         let first = self.first.borrow().clone().unwrap_or_else(|| self.snapshot());
         let last = self.last.borrow().clone().unwrap_or_else(|| self.snapshot());
         let spent = TimeSpent::of(fixture, &last.profile.since(&first.profile), last.at - first.at);

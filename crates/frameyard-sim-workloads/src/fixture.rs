@@ -9,9 +9,8 @@ use frameyard::watermarks::PcpSizing;
 use frameyard::{ByteSize, CpuId, Geometry, PageCount};
 use frameyard_sim::{Machine, Picos, Profile, SimConfig, SimError, SimPlatform, SimYard};
 use frameyard_vm::{LruPolicy, Vm, VmConfig};
-
-use crate::error::WorkloadError;
-use crate::fixture::{destroy, free_memory};
+use frameyard_workloads::WorkloadError;
+use frameyard_workloads::fixture::destroy;
 
 /// Host memory per simulated frame: its page structure, the state of its cache line, and a share of the other tables.
 const HOST_BYTES_EACH: u64 = 64 + 8 + 8;
@@ -154,22 +153,22 @@ impl SimFixture<'_> {
     /// Free memory.
     #[must_use]
     pub fn free_memory(&self) -> ByteSize {
-        free_memory(self.yard)
+        self.yard.geometry().size_of(self.yard.stats().free_pages())
     }
 
     /// The platform.
-    pub(super) fn platform(&self) -> &SimPlatform {
+    pub(crate) fn platform(&self) -> &SimPlatform {
         self.yard.platform()
     }
 
     /// The virtual time of the running CPU; between runs, the end of the last one.
     #[inline]
-    pub(super) fn now(&self) -> Picos {
+    pub(crate) fn now(&self) -> Picos {
         self.platform().now()
     }
 
     /// Calls `set_up` as if on a CPU, in no time.
-    pub(super) fn set_up_on<R>(&self, cpu: CpuId, set_up: impl FnOnce() -> R) -> R {
+    pub(crate) fn set_up_on<R>(&self, cpu: CpuId, set_up: impl FnOnce() -> R) -> R {
         self.platform().set_up_on(cpu);
         let result = set_up();
         self.platform().set_up_on(CpuId(0));
@@ -177,17 +176,17 @@ impl SimFixture<'_> {
     }
 
     /// What time was spent on so far.
-    pub(super) fn profile(&self) -> Profile {
+    pub(crate) fn profile(&self) -> Profile {
         self.platform().profile()
     }
 
     /// Runs tasks until all have ended.
-    pub(super) fn run<'t>(&'t self, tasks: Vec<(CpuId, Box<dyn FnOnce() + 't>)>) -> Result<(), WorkloadError> {
+    pub(crate) fn run<'t>(&'t self, tasks: Vec<(CpuId, Box<dyn FnOnce() + 't>)>) -> Result<(), WorkloadError> {
         self.yard.run(tasks).map(drop).map_err(refused)
     }
 
     /// Runs a task on the first CPU.
-    pub(super) fn run_on_first<R>(&self, task: impl FnOnce() -> R) -> Result<R, WorkloadError> {
+    pub(crate) fn run_on_first<R>(&self, task: impl FnOnce() -> R) -> Result<R, WorkloadError> {
         let result = RefCell::new(None);
         let body = || drop(result.replace(Some(task())));
         // Shortens the lifetime of the borrow to that of `body`.

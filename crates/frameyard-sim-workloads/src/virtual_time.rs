@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use frameyard_sim::Picos;
 
-use super::time_spent::TimeSpent;
+use crate::time_spent::TimeSpent;
 
 /// The result of a run in virtual time.
 #[derive(Clone, PartialEq, Debug)]
@@ -18,6 +18,6 @@ pub struct SimRun<R> {
 }
 
 /// A duration in virtual time.
-pub(super) fn picoseconds(duration: Duration) -> Picos {
+pub(crate) fn picoseconds(duration: Duration) -> Picos {
     Picos(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX).saturating_mul(1000))
 }

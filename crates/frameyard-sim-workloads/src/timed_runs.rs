@@ -1,0 +1,102 @@
+//! Workloads of tasks that repeat their rounds for a virtual time.
+//!
+//! Tasks are measured in whole rounds: each from the first end of a round after all have ended one, so that they are out of
+//! step. No task stops before all have been measured for long enough. Counters are read when the last task has ended its
+//! first round, and when the last has been measured for long enough.
+
+use std::time::Duration;
+
+use frameyard::ByteSize;
+use frameyard_workloads::timed_run::TaskRun;
+use frameyard_workloads::{Setting, TaskMode, WorkloadError, kernbench, order0_thp, page_fault, purge};
+
+use crate::driver::{Driver, Plan};
+use crate::fixture::SimFixture;
+use crate::virtual_time::{SimRun, picoseconds};
+use crate::workers::{SimWorkers, Spaces};
+
+/// Runs `page-fault`. Each task maps `map` bytes at a time.
+///
+/// # Errors
+///
+/// [`WorkloadError::RunTime`] if a task fails.
+pub fn page_fault(
+    fixture: &SimFixture<'_>,
+    setting: &Setting,
+    seed: u64,
+    map: ByteSize,
+    duration: Duration,
+) -> Result<SimRun<TaskRun>, WorkloadError> {
+    let workers = SimWorkers::new(page_fault::specs(setting, seed, map), Spaces::of(setting.mode));
+    measure(fixture, &workers, duration, usize::MAX)
+}
+
+/// Runs `order0-thp` with `setting.tasks` tasks of each kind.
+///
+/// # Errors
+///
+/// [`WorkloadError::RunTime`] if a task fails.
+pub fn order0_thp(
+    fixture: &SimFixture<'_>,
+    setting: &Setting,
+    seed: u64,
+    map: ByteSize,
+    duration: Duration,
+) -> Result<SimRun<TaskRun>, WorkloadError> {
+    let spaces = Spaces::of(setting.mode);
+    let filling = SimWorkers::new(order0_thp::filling(setting, seed, &fixture.vm), spaces);
+    filling.run(fixture, &Driver::new(fixture, filling.tasks(), Plan::Once))?;
+    measure(fixture, &SimWorkers::new(order0_thp::specs(setting, seed, map), spaces), duration, usize::MAX)
+}
+
+/// Runs `purge`. Purgers have CPUs of their own.
+///
+/// # Errors
+///
+/// [`WorkloadError::RunTime`] if a task fails.
+pub fn purge(
+    fixture: &SimFixture<'_>,
+    setting: &Setting,
+    purgers: u32,
+    seed: u64,
+    duration: Duration,
+) -> Result<SimRun<TaskRun>, WorkloadError> {
+    let tasks = setting.tasks.get() as usize;
+    let spaces = match setting.mode {
+        TaskMode::Threads => Spaces::One,
+        TaskMode::Processes => Spaces::Shared(tasks),
+    };
+    let workers = SimWorkers::new(purge::single_role_specs(setting, purgers, seed), spaces);
+    measure(fixture, &workers, duration, tasks)
+}
+
+/// Runs `kernbench`: a process of its own for each job.
+///
+/// # Errors
+///
+/// [`WorkloadError::RunTime`] if a task fails.
+pub fn kernbench(
+    fixture: &SimFixture<'_>,
+    setting: &Setting,
+    seed: u64,
+    job: kernbench::Job,
+    duration: Duration,
+) -> Result<SimRun<TaskRun>, WorkloadError> {
+    measure(fixture, &SimWorkers::new(kernbench::specs(setting, seed, job), Spaces::Own), duration, usize::MAX)
+}
+
+/// Runs tasks in rounds and measures the first `measured` of them.
+fn measure(
+    fixture: &SimFixture<'_>,
+    workers: &SimWorkers,
+    duration: Duration,
+    measured: usize,
+) -> Result<SimRun<TaskRun>, WorkloadError> {
+    let plan = Plan::Rounds { measured: measured.min(workers.tasks()), duration: picoseconds(duration) };
+    let driver = Driver::new(fixture, workers.tasks(), plan);
+    let begun = fixture.now();
+    let reports = workers.run(fixture, &driver)?;
+    let (counts, spent) = driver.while_measured(fixture);
+    let simulated = fixture.now() - begun;
+    Ok(SimRun { run: TaskRun { reports, counts, idle: None }, simulated, spent })
+}

@@ -102,7 +102,7 @@ impl MapWriter {
         unsafe {
             match self.initialiser {
                 Initialiser::None => {
-                    debug_assert_eq!(content, PageTemplate::ZERO, "initialiser `none` can only leave zeroes")
+                    debug_assert_eq!(content, PageTemplate::ZERO, "initialiser `none` can only leave zeroes");
                 }
                 Initialiser::TwoPass if content == PageTemplate::ZERO => {
                     stores::set::<false, TAG>(first, count, &words);

@@ -142,7 +142,9 @@ impl<P: Platform> Yard<P> {
     #[inline(never)]
     fn alloc_special(&self, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
         let cpu = self.cpu();
-        if let Some(migrate_type) = gfp.migrate_type()
+        // The fast path has looked at the home list of all other requests.
+        if (gfp.contains(Gfp::ZERO) || self.poisoning == Poisoning::On)
+            && let Some(migrate_type) = gfp.migrate_type()
             && let Some(list) = ListId::new(order, migrate_type, self.geometry)
             && !gfp.contains(Gfp::THISNODE)
             && let Some(home) = self.tables.home_pcps.get(home_slot(cpu, gfp))

@@ -152,7 +152,8 @@ impl HostYard {
         self.yard.validate()
     }
 
-    /// Initialises all deferred memory, as [`YardInit::finish`](frameyard::views::YardInit::finish) does. Compiled in this crate.
+    /// Initialises all deferred memory, as [`YardInit::finish`](frameyard::views::YardInit::finish) does. Compiled in this
+    /// crate, like [`validate`](Self::validate).
     ///
     /// # Errors
     ///

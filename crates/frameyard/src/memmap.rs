@@ -93,9 +93,10 @@ unsafe impl Sync for MemMap {}
 impl MemMap {
     /// # Safety
     ///
-    /// `base` points to room for the page structures of all of `range`, which consists of whole sections, aligned to 64 bytes,
-    /// which stays mapped as long as any copy of the result is used. Sections without memory need not be mapped; the caller looks up no page there. Links
-    /// and list entries in the yard's memory name frames of `range`: only yards with this range have written there.
+    /// `base` points to room for the page structures of all of `range`, aligned to 64 bytes, which stays mapped as long as
+    /// any copy of the result is used. Sections without memory need not be mapped; the caller looks up no page there. Links
+    /// and list entries in the yard's memory name frames of `range`: only yards with this range have written there. If
+    /// [`buddy`](Self::buddy) is called, `range` consists of whole sections.
     pub(crate) unsafe fn new(base: NonNull<Page>, range: PfnRange, content: MapContent, geometry: Geometry) -> Self {
         debug_assert!(range.count().0 < u64::from(u32::MAX));
         Self { base, range, content, section_shift: geometry.section_pages_shift() }
@@ -120,7 +121,8 @@ impl MemMap {
         (pfn.0.wrapping_sub(self.range.start.0) < pages).then_some(MapPfn(pfn))
     }
 
-    /// The buddy of the block of that order around a frame. Sections hold whole blocks, so it lies in the map too.
+    /// The buddy of the block of `order` around a frame. It lies in the map too, because a map of whole sections holds whole
+    /// blocks of the next order.
     #[inline(always)]
     pub(crate) fn buddy(&self, MapPfn(pfn): MapPfn, order: Order) -> MapPfn {
         debug_assert!(order.0 < self.section_shift, "blocks of order {order} have no buddy in their section");

@@ -142,7 +142,7 @@ impl<P: Platform> Yard<P> {
     #[inline(never)]
     fn alloc_special(&self, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
         let cpu = self.cpu();
-        // The fast path has looked at the home list of all other requests.
+        // All other requests that may use the home list have tried it in the fast path.
         if (gfp.contains(Gfp::ZERO) || self.poisoning == Poisoning::On)
             && let Some(migrate_type) = gfp.migrate_type()
             && let Some(list) = ListId::new(order, migrate_type, self.geometry)

@@ -97,6 +97,7 @@ pub(crate) struct Unpacked {
 
 /// Reads a batch into `batch`, which is empty, without a change.
 pub(crate) fn read<P: Platform>(map: MemMap, platform: &P, head: Link, batch: &mut Batch) -> Unpacked {
+    debug_assert!(batch.is_empty(), "a batch is read into an empty one");
     let first = map.index(map.linked(head).unwrap_or(map.range().start));
     batch.push(first);
     let page: PageRef<'_, P> = map.page(map.listed(first), platform);

@@ -13,8 +13,8 @@
 //! so the read is harmless: its result counts only if the top word still has the same link and the same tag. Both cannot return:
 //! a link returns to the top only after a pop or a detach, and these raise the tag. A tag that wraps around while a thread stands
 //! between its reads would defeat this; with 2²¹ frames (8 GiB) that takes 2⁴² pops and detaches, with the most frames that a map
-//! can have 2³². Every change of the top word is an exchange, so a pop of a
-//! batch acquires its push even if other batches were pushed above it.
+//! can have 2³². Every change of the top word is an exchange, so a pop
+//! of a batch acquires its push even if other batches were pushed above it.
 //!
 //! The stack is lock-free: a failed exchange means that another CPU's has succeeded.
 //!

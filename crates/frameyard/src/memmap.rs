@@ -12,8 +12,8 @@
 //! - [`MemMap::next`] and [`MemMap::listed`] translate what the yard's own memory holds: links and entries of lists. Only the
 //!   core writes these, and it writes frames of the map (contract of [`MemMap::new`]).
 //!
-//! The [buddy](MemMap::buddy) of a checked frame is checked. Other frames of a block are plain `Pfn`s again. A check costs two
-//! instructions; the paths of per-CPU lists and the depot have none.
+//! The [head](MemMap::head) and the [buddy](MemMap::buddy) of a checked frame's block are checked. Other frames are plain `Pfn`s
+//! again. A check costs two instructions; the paths of per-CPU lists and the depot have none.
 
 use core::ptr::NonNull;
 
@@ -96,7 +96,7 @@ impl MemMap {
     /// `base` points to room for the page structures of all of `range`, aligned to 64 bytes, which stays mapped as long as
     /// any copy of the result is used. Sections without memory need not be mapped; the caller looks up no page there. Links
     /// and list entries in the yard's memory name frames of `range`: only yards with this range have written there. If
-    /// [`buddy`](Self::buddy) is called, `range` consists of whole sections.
+    /// [`head`](Self::head) or [`buddy`](Self::buddy) is called, `range` consists of whole sections.
     pub(crate) unsafe fn new(base: NonNull<Page>, range: PfnRange, content: MapContent, geometry: Geometry) -> Self {
         debug_assert!(range.count().0 < u64::from(u32::MAX));
         Self { base, range, content, section_shift: geometry.section_pages_shift() }
@@ -121,12 +121,18 @@ impl MemMap {
         (pfn.0.wrapping_sub(self.range.start.0) < pages).then_some(MapPfn(pfn))
     }
 
-    /// The buddy of the block of `order` around a frame. It lies in the map too, because a map of whole sections holds whole
-    /// blocks of the next order.
+    /// The head of the aligned block of `order` around a frame. It lies in the map, because sections hold whole blocks.
     #[inline(always)]
-    pub(crate) fn buddy(&self, MapPfn(pfn): MapPfn, order: Order) -> MapPfn {
+    pub(crate) fn head(&self, MapPfn(pfn): MapPfn, order: Order) -> MapPfn {
+        debug_assert!(order.0 <= self.section_shift, "sections hold no block of order {order}");
+        MapPfn(pfn.align_down(order))
+    }
+
+    /// The buddy of the block of `order` at `head`. It lies in the map, because sections hold whole blocks of the next order.
+    #[inline(always)]
+    pub(crate) fn buddy(&self, MapPfn(head): MapPfn, order: Order) -> MapPfn {
         debug_assert!(order.0 < self.section_shift, "blocks of order {order} have no buddy in their section");
-        MapPfn(pfn.align_down(order).buddy(order))
+        MapPfn(head.buddy(order))
     }
 
     /// The address of a frame's page structure.

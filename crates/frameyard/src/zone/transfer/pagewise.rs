@@ -8,10 +8,10 @@
 //! (the kernel from 4.17 on: `free_pcppages_bulk`, `rmqueue_bulk`).
 
 use super::exchange::RefillRequest;
-use crate::memmap::MapPfn;
+use crate::memmap::{Located, MapPfn};
 use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
-use crate::units::{CpuId, Order, PageCount, Pfn, PfnRange};
+use crate::units::{CpuId, Order, PageCount, PfnRange};
 use crate::zone::batch::{BATCH, Batch};
 use crate::zone::range::pieces;
 use crate::zone::request::BlockRequest;
@@ -200,7 +200,7 @@ fn free_run<P: Platform>(locked: &mut LockedZone<'_, P>, run: PfnRange, order: O
 
 /// The block that the block of `order` around this frame would merge with.
 fn buddy_at<P: Platform>(view: ZoneView<'_, P>, index: u32, order: Order) -> MapPfn {
-    view.map.buddy(view.map.listed(index), order)
+    view.map.buddy(view.map.head(view.map.listed(index), order), order)
 }
 
 /// Reads, before the lock is taken, the buddies that merging will read, order by order for all blocks, and prefetches the
@@ -222,7 +222,7 @@ fn read_ahead<P: Platform>(view: ZoneView<'_, P>, batch: &Batch, order: Order) {
         let mut still_merging = Batch::new();
         for (tag, index) in tags.iter().zip(merging.iter()) {
             if tag.is_free_buddy(order, view.id) {
-                prefetch_neighbours(view, *buddy_at(view, *index, order));
+                prefetch_neighbours(view, buddy_at(view, *index, order));
                 still_merging.push(*index);
             }
         }
@@ -232,8 +232,8 @@ fn read_ahead<P: Platform>(view: ZoneView<'_, P>, batch: &Batch, order: Order) {
 }
 
 /// Prefetches the neighbours of a block on its list, if its links still lead into the map.
-pub(super) fn prefetch_neighbours<P: Platform>(view: ZoneView<'_, P>, pfn: Pfn) {
-    let page = view.page(pfn);
+pub(super) fn prefetch_neighbours<P: Platform>(view: ZoneView<'_, P>, block: impl Located) {
+    let page = view.page(block);
     for neighbour in [page.next(), page.prev()].into_iter().filter_map(|link| view.map.check(view.map.linked(link)?)) {
         view.page(neighbour).prefetch();
     }

@@ -15,7 +15,7 @@ pub(crate) struct NewBlock<'y, P: Platform> {
 }
 
 impl<'y, P: Platform> NewBlock<'y, P> {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn alloc(yard: &'y Yard<P>, order: Order, gfp: Gfp) -> Result<Self, AllocError> {
         Ok(Self { yard, pfn: yard.alloc(order, gfp)?, order })
     }
@@ -38,7 +38,7 @@ impl<'y, P: Platform> NewBlock<'y, P> {
     }
 
     /// Zeroes the block. Frees it if it has no bytes.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn zeroed(self) -> Result<Pfn, VmError> {
         // SAFETY: the allocator has just returned the block, and only this value names it.
         match unsafe { FrameBytes::new(self.yard, self.pfn, self.order) }.zero() {

@@ -33,7 +33,7 @@ impl<'y, P: Platform> Vm<'y, P> {
     }
 
     /// Allocates a block. If none is free, the owners known to this view make room first.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn alloc_frames(&self, order: Order, gfp: Gfp, step: Step) -> Result<NewBlock<'y, P>, VmError> {
         self.may_fail(step)?;
         // NOWARN on the first attempt, so that a failure counts once.

@@ -194,7 +194,7 @@ pub(crate) const ZONE_CHOICES: usize = ZoneKind::Device as usize;
 /// The place of a CPU's home lists for a request, in the table of home lists.
 #[inline(always)]
 pub(crate) fn home_slot(cpu: CpuId, gfp: Gfp) -> usize {
-    cpu.index() * ZONE_CHOICES + gfp.highest_zone() as usize
+    cpu.index() * ZONE_CHOICES + gfp.highest_zone_number()
 }
 
 impl fmt::Display for MovableMemory {

@@ -116,6 +116,12 @@ impl Gfp {
     #[inline(always)]
     #[must_use]
     pub const fn highest_zone(self) -> ZoneKind {
+        ZoneKind::ALL[self.highest_zone_number()]
+    }
+
+    /// The number of [`highest_zone`](Self::highest_zone), without a look at a table in memory.
+    #[inline(always)]
+    pub(crate) const fn highest_zone_number(self) -> usize {
         // Two bits for each combination of DMA, HIGHMEM, DMA32 and MOVABLE: the lowest zone asked for wins.
         const TABLE: u32 = {
             let mut table = 0;
@@ -135,18 +141,16 @@ impl Gfp {
             }
             table
         };
-        ZoneKind::ALL[(TABLE >> (2 * (self.0 & 15)) & 3) as usize]
+        (TABLE >> (2 * (self.0 & 15)) & 3) as usize
     }
 
     /// The migration type asked for (the kernel's `gfp_migratetype`); `None` for MOVABLE with RECLAIMABLE.
     #[inline(always)]
     #[must_use]
     pub const fn migrate_type(self) -> Option<MigrateType> {
-        match self.0 >> 3 & 3 {
-            0 => Some(MigrateType::Unmovable),
-            1 => Some(MigrateType::Movable),
-            2 => Some(MigrateType::Reclaimable),
-            _ => None,
+        match (self.0 >> 3 & 3) as u8 {
+            3 => None,
+            bits => MigrateType::from_bits(bits),
         }
     }
 }

@@ -81,6 +81,8 @@ pub(crate) struct MemMap {
     /// The page structure of the first frame of `range`.
     base: NonNull<Page>,
     range: PfnRange,
+    /// How many frames `range` has: stored, so that a check is one comparison.
+    frames: u64,
     content: MapContent,
     section_shift: u8,
 }
@@ -98,8 +100,9 @@ impl MemMap {
     /// and list entries in the yard's memory name frames of `range`: only yards with this range have written there. If
     /// [`head`](Self::head) or [`buddy`](Self::buddy) is called, `range` consists of whole sections.
     pub(crate) unsafe fn new(base: NonNull<Page>, range: PfnRange, content: MapContent, geometry: Geometry) -> Self {
-        debug_assert!(range.count().0 < u64::from(u32::MAX));
-        Self { base, range, content, section_shift: geometry.section_pages_shift() }
+        let frames = range.count().0;
+        debug_assert!(frames < u64::from(u32::MAX));
+        Self { base, range, frames, content, section_shift: geometry.section_pages_shift() }
     }
 
     /// The content of a fresh page structure.
@@ -117,8 +120,7 @@ impl MemMap {
     /// The frame, if it lies in the map.
     #[inline(always)]
     pub(crate) fn check(&self, pfn: Pfn) -> Option<MapPfn> {
-        let pages = self.range.end.0 - self.range.start.0;
-        (pfn.0.wrapping_sub(self.range.start.0) < pages).then_some(MapPfn(pfn))
+        (pfn.0.wrapping_sub(self.range.start.0) < self.frames).then_some(MapPfn(pfn))
     }
 
     /// The head of the aligned block of `order` around a frame. It lies in the map, because sections hold whole blocks.

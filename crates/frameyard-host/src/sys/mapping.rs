@@ -122,6 +122,7 @@ impl Mapping {
     /// # Panics
     ///
     /// If the offset lies outside the range.
+    #[inline]
     pub(crate) fn address(&self, offset: usize) -> NonNull<u8> {
         assert!(offset < self.len, "an offset inside the mapping");
         // SAFETY: the offset was just checked to lie inside the range that `self` owns.

@@ -230,7 +230,7 @@ impl<'y, P: Platform> LockedShard<'y, P> {
         self.moved += 1;
     }
 
-    #[inline]
+    #[inline(always)]
     fn insert(&mut self, list: LruList, page: CountedPage<'y, P>, end: End) {
         let link = self.vm.yard().counted().link(page.pfn());
         let [first, last] = self.shard.ends_racy(list);

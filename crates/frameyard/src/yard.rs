@@ -19,7 +19,7 @@ use crate::page::{Page, PageRef, Tag};
 use crate::platform::Platform;
 use crate::sync::AtomicU32;
 use crate::units::{ByteSize, CpuId, Geometry, NodeId, Order, Pfn, PfnRange, ZoneId};
-use crate::zone::{AllocationMap, PageblockMap, PcpSizing, WatermarkOptions, ZoneView};
+use crate::zone::{PageblockMap, PcpSizing, WatermarkOptions, ZoneTables, ZoneView};
 
 mod alloc;
 mod blocker;
@@ -72,7 +72,7 @@ pub struct Yard<P: Platform> {
     platform: P,
     map: MemMap,
     tables: Tables,
-    allocation_map: AllocationMap<'static>,
+    zone_tables: ZoneTables,
     geometry: Geometry,
     cpus: u32,
     poisoning: Poisoning,
@@ -191,13 +191,12 @@ impl<P: Platform> Yard<P> {
             Poisoning::On => (&[][..], &[][..]),
         };
         let fast = FastPath { homes, blocks: PageblockMap::new(types, map.range().start, geometry) };
-        let allocation_map = tables.allocation_map(map.range().start);
         let cpus = tables.cpus();
         Self {
             platform,
             map,
             tables,
-            allocation_map,
+            zone_tables: tables.zone_tables(map, geometry),
             geometry,
             cpus,
             poisoning,
@@ -273,7 +272,7 @@ impl<P: Platform> Yard<P> {
     /// per-CPU lists are told apart.
     #[inline(always)]
     fn tag_at(&self, pfn: Pfn) -> Tag {
-        self.allocation_map.read(pfn, self.map.page(pfn, &self.platform).tag())
+        self.zone_tables.allocation_map.read(pfn, self.map.page(pfn, &self.platform).tag())
     }
 
     /// The zone of a block that is allocated, or of the caller's. Looks at its page only where zones meet in its section.
@@ -299,15 +298,14 @@ impl<P: Platform> Yard<P> {
 
     #[inline(always)]
     fn pageblocks(&self) -> PageblockMap<'static> {
-        self.tables.pageblocks_of(&self.map, self.geometry)
+        self.zone_tables.blocks
     }
 
     /// Initialises parts of the memory map.
     fn initialisation(&self) -> Initialisation<'_, P> {
         Initialisation {
             tables: &self.tables,
-            map: self.map,
-            geometry: self.geometry,
+            zone_tables: &self.zone_tables,
             poisoning: self.poisoning,
             writer: self.writer,
             platform: &self.platform,
@@ -316,7 +314,7 @@ impl<P: Platform> Yard<P> {
 
     #[inline(always)]
     pub(crate) fn zone_view(&self, id: ZoneId) -> ZoneView<'_, P> {
-        self.tables.zone_view(id, self.map, self.geometry, &self.platform)
+        self.tables.zone_view(id, &self.zone_tables, &self.platform)
     }
 }
 

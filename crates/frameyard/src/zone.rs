@@ -64,7 +64,7 @@ pub(crate) use reporting::Taken;
 pub(crate) use request::{BlockRequest, CmaUse, Fallback};
 pub(crate) use state::{CmaEvents, Reserves, Zone};
 pub use transfer::{CounterInfo, CounterKind, CounterScope, MechanismCounts};
-pub(crate) use view::{LockedZone, ZoneView};
+pub(crate) use view::{LockedZone, ZoneTables, ZoneView};
 pub use watermark::{
     HugePageMinimum, MovableMinimum, WatermarkLevel, WatermarkOptions, WatermarkOptionsError, Watermarks, ZoneSizing,
     default_min_free_kbytes, free_buffer_pages, recommended_min_free_kbytes, set_lowmem_reserves, set_watermarks,

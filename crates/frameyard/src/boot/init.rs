@@ -13,8 +13,8 @@ use crate::memmap::{MapWriter, MemMap};
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::units::{CpuId, Geometry, MigrateType, NodeId, Pfn, PfnRange, ZoneId, ZoneKind};
-use crate::zone::Zone;
 use crate::zone::transfer::Mechanism;
+use crate::zone::{Zone, ZoneTables};
 
 /// Writes a yard into its map and control region, and publishes its header.
 ///
@@ -54,8 +54,7 @@ pub(crate) unsafe fn init<P: Platform>(
     }
     let initialisation = Initialisation {
         tables: &tables,
-        map,
-        geometry: config.geometry,
+        zone_tables: &tables.zone_tables(map, config.geometry),
         poisoning: config.poisoning,
         writer,
         platform,
@@ -271,8 +270,7 @@ fn mark_cma(
     memory: &dyn MemorySource,
     mode: InitMode,
 ) -> Result<(), BootError> {
-    let Initialisation { tables, geometry, map, .. } = initialisation;
-    let blocks = tables.pageblocks_of(map, *geometry);
+    let Initialisation { tables, zone_tables: ZoneTables { blocks, geometry, .. }, .. } = initialisation;
     let max_order = geometry.max_order();
     let mut problem = None;
     let mut last_end = Pfn(0);

@@ -24,11 +24,11 @@
 
 use super::claims::Claims;
 use super::{Poisoning, SectionEntry, Tables};
-use crate::memmap::{MapWriter, MemMap};
+use crate::memmap::MapWriter;
 use crate::page::{FrameState, MapContent, PageTemplate, Tag};
 use crate::platform::{Activity, InitProgress, MapNotBacked, Platform};
-use crate::units::{Geometry, MigrateType, PageCount, Pfn, PfnRange, ZoneId};
-use crate::zone::{PageblockMap, ZoneView, pieces, poison};
+use crate::units::{MigrateType, PageCount, Pfn, PfnRange, ZoneId};
+use crate::zone::{ZoneTables, ZoneView, pieces, poison};
 
 mod early;
 mod grow;
@@ -40,8 +40,7 @@ pub(crate) use pass::Grain;
 /// What map initialisation needs of a yard. Its methods initialise parts of the map.
 pub(crate) struct Initialisation<'a, P> {
     pub(crate) tables: &'a Tables,
-    pub(crate) map: MemMap,
-    pub(crate) geometry: Geometry,
+    pub(crate) zone_tables: &'a ZoneTables,
     pub(crate) poisoning: Poisoning,
     pub(crate) writer: MapWriter,
     pub(crate) platform: &'a P,
@@ -81,12 +80,12 @@ impl Drop for Unwritten {
 
 impl<P: Platform> Initialisation<'_, P> {
     pub(crate) fn claims(&self) -> Claims {
-        self.tables.claims(self.map.range().start, self.geometry)
+        self.tables.claims(self.zone_tables.map.range().start, self.zone_tables.geometry)
     }
 
     /// The section that holds a frame.
     pub(crate) fn section_of(&self, pfn: Pfn) -> PfnRange {
-        let pages = self.geometry.section_pages();
+        let pages = self.zone_tables.geometry.section_pages();
         PfnRange::new(Pfn(pfn.0 & !(pages.0 - 1)), pages)
     }
 
@@ -103,12 +102,8 @@ impl<P: Platform> Initialisation<'_, P> {
 
     /// The table entry of the section that holds a frame.
     pub(crate) fn entry_of(&self, pfn: Pfn) -> SectionEntry {
-        let at = (pfn.0 - self.map.range().start.0) >> self.geometry.section_pages_shift();
+        let at = (pfn.0 - self.zone_tables.map.range().start.0) >> self.zone_tables.geometry.section_pages_shift();
         self.tables.section(at as usize)
-    }
-
-    fn blocks(&self) -> PageblockMap<'static> {
-        self.tables.pageblocks_of(&self.map, self.geometry)
     }
 
     /// Claims and initialises every unclaimed maximum-order block that overlaps a range. The range lies in present sections.
@@ -136,7 +131,7 @@ impl<P: Platform> Initialisation<'_, P> {
     }
 
     fn initialise_claimed(&self, run: PfnRange, unwritten: Unwritten) -> Result<InitResult, MapNotBacked> {
-        let first = self.map.address(run.start);
+        let first = self.zone_tables.map.address(run.start);
         let bytes = run.count().0 as usize * size_of::<crate::page::Page>();
         self.platform.back_map(run, first.cast(), bytes)?;
         core::mem::forget(unwritten);
@@ -153,8 +148,8 @@ impl<P: Platform> Initialisation<'_, P> {
     fn write_pages(&self, run: PfnRange) {
         // SAFETY: the caller has claimed the run, and it lies in present sections, so its pages are mapped, and no
         // other CPU reads them before they are published.
-        unsafe { self.writer.prepare(self.map.address(run.start), run.count().0) };
-        if self.map.content() == MapContent::Zero {
+        unsafe { self.writer.prepare(self.zone_tables.map.address(run.start), run.count().0) };
+        if self.zone_tables.map.content() == MapContent::Zero {
             self.write_part(run, PageTemplate::ZERO);
         } else {
             self.sections_in(run).for_each(|part| self.write_section(part));
@@ -167,17 +162,17 @@ impl<P: Platform> Initialisation<'_, P> {
     fn write_section(&self, part: PfnRange) {
         let mut at = part.start;
         for (range, zone) in self.tables.ranges_in(part) {
-            self.write_part(PfnRange { start: at, end: range.start }, self.map.template(at, None));
-            self.write_part(range, self.map.template(at, Some(zone)));
+            self.write_part(PfnRange { start: at, end: range.start }, self.zone_tables.map.template(at, None));
+            self.write_part(range, self.zone_tables.map.template(at, Some(zone)));
             at = range.end;
         }
-        self.write_part(PfnRange { start: at, end: part.end }, self.map.template(at, None));
+        self.write_part(PfnRange { start: at, end: part.end }, self.zone_tables.map.template(at, None));
     }
 
     fn write_part(&self, part: PfnRange, template: PageTemplate) {
         if !part.is_empty() {
             // SAFETY: as in `write_pages`.
-            unsafe { self.writer.write(self.map.address(part.start), part.count().0, template) };
+            unsafe { self.writer.write(self.zone_tables.map.address(part.start), part.count().0, template) };
         }
     }
 
@@ -194,14 +189,14 @@ impl<P: Platform> Initialisation<'_, P> {
     }
 
     fn tag_reserved_range(&self, range: PfnRange, zone: ZoneId) {
-        for (pfn, order) in pieces(range, self.geometry.max_order()) {
+        for (pfn, order) in pieces(range, self.zone_tables.geometry.max_order()) {
             let tag = Tag::new(FrameState::Reserved, order, MigrateType::Unmovable, zone);
-            self.map.page(pfn, self.platform).set_tag(tag);
+            self.zone_tables.map.page(pfn, self.platform).set_tag(tag);
         }
     }
 
     fn publish_types(&self, run: PfnRange) {
-        let blocks = self.blocks();
+        let blocks = self.zone_tables.blocks;
         for (memory, _) in self.tables.ranges_in(run) {
             blocks.starts_in(memory).for_each(|pageblock| blocks.publish(pageblock));
         }
@@ -229,14 +224,14 @@ impl<P: Platform> Initialisation<'_, P> {
 
     fn fill_poison(&self, range: PfnRange) {
         if self.poisoning == Poisoning::On {
-            for (pfn, order) in pieces(range, self.geometry.max_order()) {
+            for (pfn, order) in pieces(range, self.zone_tables.geometry.max_order()) {
                 // SAFETY: the caller initialises the frames, and they are on no list yet.
-                unsafe { poison::fill(self.platform, self.geometry, pfn, order) };
+                unsafe { poison::fill(self.platform, self.zone_tables.geometry, pfn, order) };
             }
         }
     }
 
     fn view(&self, id: ZoneId) -> ZoneView<'_, P> {
-        self.tables.zone_view(id, self.map, self.geometry, self.platform)
+        self.tables.zone_view(id, self.zone_tables, self.platform)
     }
 }

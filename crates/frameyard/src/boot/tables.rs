@@ -14,7 +14,7 @@ use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::units::{CpuId, Geometry, NodeId, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
 use crate::zone::pcp::PerCpuPages;
 use crate::zone::transfer::{self, TableSizes, TransferSpans, TransferTables};
-use crate::zone::{AllocationMap, PageblockMap, TransferCounters, Zone, ZoneView};
+use crate::zone::{AllocationMap, PageblockMap, TransferCounters, Zone, ZoneTables, ZoneView};
 
 /// Words of the header; the rest of it are the spans of the tables that `tables!` declares, two words each.
 #[derive(Clone, Copy)]
@@ -349,42 +349,28 @@ impl Tables {
         DeviceTables { sections: self.device_sections, directories: self.device_directories }
     }
 
-    /// The types of the pageblocks of a map.
-    #[inline(always)]
-    pub(crate) fn pageblocks_of(&self, map: &MemMap, geometry: Geometry) -> PageblockMap<'static> {
-        PageblockMap::new(self.pageblocks, map.range().start, geometry)
+    /// The tables that the zones share.
+    pub(crate) fn zone_tables(&self, map: MemMap, geometry: Geometry) -> ZoneTables {
+        let first = map.range().start;
+        ZoneTables {
+            map,
+            blocks: PageblockMap::new(self.pageblocks, first, geometry),
+            all_counters: (self.transfer_counters, self.zones.len()),
+            allocation_map: AllocationMap::new(self.allocation_map, first),
+            geometry,
+            mechanisms: self.transfer,
+        }
     }
 
     /// A zone with what its operations need.
     #[inline(always)]
-    pub(crate) fn zone_view<'a, P>(
-        &self,
-        id: ZoneId,
-        map: MemMap,
-        geometry: Geometry,
-        platform: &'a P,
-    ) -> ZoneView<'a, P> {
-        ZoneView {
-            id,
-            zone: &self.zones[id.index()],
-            map,
-            blocks: self.pageblocks_of(&map, geometry),
-            all_counters: (self.transfer_counters, self.zones.len()),
-            allocation_map: self.allocation_map(map.range().start),
-            geometry,
-            platform,
-            mechanisms: self.transfer,
-        }
+    pub(crate) fn zone_view<'a, P>(&self, id: ZoneId, tables: &'a ZoneTables, platform: &'a P) -> ZoneView<'a, P> {
+        ZoneView { id, zone: &self.zones[id.index()], tables, platform }
     }
 
     /// The initialisers of the parts of the memory map.
     pub(crate) fn claims(&self, first: Pfn, geometry: Geometry) -> Claims {
         Claims::new(self.claims, first, geometry.max_order())
-    }
-
-    /// The allocation map.
-    pub(crate) fn allocation_map(&self, first: Pfn) -> AllocationMap<'static> {
-        AllocationMap::new(self.allocation_map, first)
     }
 
     #[inline(always)]

@@ -17,7 +17,7 @@ use crate::page::FrameState;
 use crate::platform::{Activity, Platform};
 use crate::sync::Ordering;
 use crate::units::{CpuId, MigrateType, NodeId, Order, PageCount, Pfn, ZoneId};
-use crate::zone::pcp::{ListId, LockedPcp, Refill};
+use crate::zone::pcp::{ListId, LockedPcp, PerCpuPages, Refill};
 use crate::zone::transfer::{self, Collect};
 use crate::zone::{BlockRequest, CmaUse, Fallback, Reserves, WatermarkLevel, ZoneView, poison};
 
@@ -88,7 +88,7 @@ impl<P: Platform> Yard<P> {
     /// # Errors
     ///
     /// [`AllocError`]; nothing is allocated then.
-    #[inline]
+    #[inline(always)]
     pub fn alloc(&self, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
         self.platform.begin_activity(Activity::Alloc);
         // Single frames get code of their own, in which the order is a constant.
@@ -113,8 +113,8 @@ impl<P: Platform> Yard<P> {
         }
         let cpu = self.platform.current_cpu();
         let home = self.fast.homes.get(home_slot(cpu, gfp))?.load(Ordering::Relaxed);
-        let index = self.pop_held(cpu, home, list, order)?;
-        self.allocation_map.mark_allocated_at(&self.platform, index as usize, order, migrate_type);
+        let index = self.pop_held(self.tables.pcps.get(home as usize)?, cpu, list, order)?;
+        self.zone_tables.allocation_map.mark_allocated_at(&self.platform, index as usize, order, migrate_type);
         Some(self.map.pfn(index))
     }
 
@@ -128,10 +128,8 @@ impl<P: Platform> Yard<P> {
 
     /// Pops a block, by its place in the map, from one of the caller's lists. The caller marks it allocated.
     #[inline(always)]
-    fn pop_held(&self, cpu: CpuId, home: u32, list: ListId, order: Order) -> Option<u32> {
-        let pcp = self.tables.pcps.get(home as usize)?;
-        let zone = pcp.zone();
-        let mut lists = pcp.try_lock(&self.platform, zone, cpu)?;
+    fn pop_held(&self, pcp: &PerCpuPages, cpu: CpuId, list: ListId, order: Order) -> Option<u32> {
+        let mut lists = pcp.try_lock(&self.platform, pcp.zone(), cpu)?;
         let index = lists.pop(list, order)?;
         lists.count_allocations(list, 1);
         Some(index)
@@ -148,7 +146,8 @@ impl<P: Platform> Yard<P> {
             && let Some(list) = ListId::new(order, migrate_type, self.geometry)
             && !gfp.contains(Gfp::THISNODE)
             && let Some(home) = self.tables.home_pcps.get(home_slot(cpu, gfp))
-            && let Some(index) = self.pop_held(cpu, home.load(Ordering::Relaxed), list, order)
+            && let Some(pcp) = self.tables.pcps.get(home.load(Ordering::Relaxed) as usize)
+            && let Some(index) = self.pop_held(pcp, cpu, list, order)
         {
             return self.finish_allocation(self.map.pfn(index), order, migrate_type, gfp);
         }
@@ -215,22 +214,44 @@ impl<P: Platform> Yard<P> {
     fn search_zones(&self, request: Request, mark: WatermarkLevel, reserves: Reserves) -> Option<Pfn> {
         let mut preferred = None;
         for id in self.zones_for(request.node, request.gfp) {
-            let view = self.zone_view(id);
             let first = *preferred.get_or_insert(id);
-            let above = || self.is_above(view, request, mark, reserves);
-            let take = |above, fallback| self.take_from_zone(view, request, reserves, above, fallback);
-            let found = if view.zone.deferred.pages_racy().0 == 0 {
-                take(above(), Fallback::Allowed)
-            } else {
-                take(above(), Fallback::AfterGrowth)
-                    .or_else(|| self.grow_and_retry(id, (request.order, request.wait_rounds()), above, take))
-            };
-            if let Some(pfn) = found {
+            if let Some(pfn) = self.search_zone(id, request, mark, reserves) {
                 self.count_placement(id, first);
                 return Some(pfn);
             }
         }
         None
+    }
+
+    /// A block of one zone: the newest in the caller's list, or what the watermark allows.
+    ///
+    /// A zone below the watermark, with nothing in the caller's list, costs a read of the list and of the zone's counts.
+    #[inline(always)]
+    fn search_zone(&self, id: ZoneId, request: Request, mark: WatermarkLevel, reserves: Reserves) -> Option<Pfn> {
+        let Request { order, cpu, .. } = request;
+        let filled_list = || {
+            let (list, pcp) = (request.list?, self.tables.pcp_of(id, cpu)?);
+            (!pcp.is_list_empty_racy(list)).then_some((list, pcp))
+        };
+        if !reserves.high_atomic
+            && let Some((list, pcp)) = filled_list()
+            && let Some(index) = self.pop_held(pcp, cpu, list, order)
+        {
+            return Some(self.map.pfn(index));
+        }
+        let view = self.zone_view(id);
+        let above = || self.is_above(view, request, mark, reserves);
+        let take = |above: bool, fallback| {
+            if !above && filled_list().is_none() {
+                return None;
+            }
+            self.take_from_zone(view, request, reserves, above, fallback)
+        };
+        if view.zone.deferred.pages_racy().0 == 0 {
+            return take(above(), Fallback::Allowed);
+        }
+        take(above(), Fallback::AfterGrowth)
+            .or_else(|| self.grow_and_retry(id, (order, request.wait_rounds()), above, take))
     }
 
     /// Whether a zone may serve a request. Where only a block large enough is missing, batches of its depot are merged first.
@@ -344,7 +365,7 @@ impl<P: Platform> Yard<P> {
             self.free_block(pfn, order);
             return Err(AllocError::NoFrameBytes(pfn));
         }
-        self.allocation_map.mark_allocated(&self.platform, pfn, order, migrate_type);
+        self.zone_tables.allocation_map.mark_allocated(&self.platform, pfn, order, migrate_type);
         Ok(pfn)
     }
 }

@@ -253,12 +253,18 @@ impl PerCpuPages {
         PageCount((high.wrapping_sub(room) as i32).max(0) as u64)
     }
 
+    /// Whether a list holds no block, possibly stale.
+    #[inline(always)]
+    pub(crate) fn is_list_empty_racy(&self, id: ListId) -> bool {
+        let list = &self.lists[id.0 as usize];
+        list.len.load(Ordering::Relaxed) == 0 && list.chain.load(Ordering::Relaxed) == 0
+    }
+
     /// Whether there is nothing to drain, possibly stale.
     ///
     /// Both conditions are needed: the count may read 0 while limits change, the lists while a batch is unpacked.
     pub(crate) fn is_empty_racy(&self) -> bool {
-        let empty = |word: &AtomicU32| word.load(Ordering::Relaxed) == 0;
-        self.pages_racy().0 == 0 && self.lists.iter().all(|list| empty(&list.len) && empty(&list.chain))
+        self.pages_racy().0 == 0 && ListId::all().all(|list| self.is_list_empty_racy(list))
     }
 
     /// What was allocated from all lists and what was freed to them, possibly stale.

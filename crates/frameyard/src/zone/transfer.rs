@@ -452,8 +452,11 @@ impl<P: Platform> ZoneView<'_, P> {
     ) -> bool {
         self.platform.touch_line(SharedLine::of(LineKind::ZoneFacts, &self.zone.facts.watermarks), Access::Read);
         self.touch_free_pages(Access::Read);
-        self.zone.watermark_ok_with_racy(order, mark, highest, reserves, PageCount(0))
-            || self.zone.watermark_ok_with_racy(order, mark, highest, reserves, held_pages_racy(*self))
+        let ok_with = |held| self.zone.watermark_ok_with_racy(order, mark, highest, reserves, held);
+        ok_with(PageCount(0)) || {
+            let held = held_pages_racy(*self);
+            held.0 > 0 && ok_with(held)
+        }
     }
 }
 

@@ -22,22 +22,37 @@ use crate::page::{PageRef, Tag};
 use crate::platform::{Access, LineKind, LockId, Platform, SharedLine, copied_views};
 use crate::units::{CpuId, Geometry, MigrateType, Order, PageCount, Pfn, ZoneId};
 
-/// A zone and what its operations need.
-pub(crate) struct ZoneView<'a, P> {
-    pub(crate) id: ZoneId,
-    pub(crate) zone: &'a Zone,
+/// The memory map, and the tables that the zones of a yard share.
+#[derive(Clone, Copy)]
+pub(crate) struct ZoneTables {
     pub(crate) map: MemMap,
-    pub(crate) blocks: PageblockMap<'a>,
+    pub(crate) blocks: PageblockMap<'static>,
     /// The counters of all CPUs and zones, by CPU first, and the number of zones.
-    pub(crate) all_counters: (&'a [TransferCounters], usize),
-    pub(crate) allocation_map: AllocationMap<'a>,
+    pub(crate) all_counters: (&'static [TransferCounters], usize),
+    pub(crate) allocation_map: AllocationMap<'static>,
     pub(crate) geometry: Geometry,
-    pub(crate) platform: &'a P,
     /// The tables of the transfer mechanisms.
     pub(crate) mechanisms: MechanismTables,
 }
 
+/// A zone and what its operations need.
+pub(crate) struct ZoneView<'a, P> {
+    pub(crate) id: ZoneId,
+    pub(crate) zone: &'a Zone,
+    pub(crate) tables: &'a ZoneTables,
+    pub(crate) platform: &'a P,
+}
+
 copied_views!(ZoneView);
+
+impl<P> core::ops::Deref for ZoneView<'_, P> {
+    type Target = ZoneTables;
+
+    #[inline(always)]
+    fn deref(&self) -> &ZoneTables {
+        self.tables
+    }
+}
 
 impl<'a, P: Platform> ZoneView<'a, P> {
     #[inline(always)]

@@ -21,7 +21,7 @@ impl<P: Platform> Initialisation<'_, P> {
         let mut result = InitResult::default();
         for node in 0..self.tables.nodes() {
             let Some(highest) = self.highest_zone(NodeId(node)) else { continue };
-            let mut wanted = self.geometry.section_pages();
+            let mut wanted = self.zone_tables.geometry.section_pages();
             for (range, _) in self.tables.ranges().filter(|(_, zone)| zone.node() == NodeId(node) && *zone != highest) {
                 result.add(self.initialise_sections(range));
             }
@@ -45,7 +45,8 @@ impl<P: Platform> Initialisation<'_, P> {
     /// The part of a range that is not deferred. It ends at the first section boundary at or after `wanted` frames.
     fn first_sections(&self, range: PfnRange, wanted: PageCount) -> PfnRange {
         let enough = range.start + wanted;
-        let boundary = enough.0.checked_next_multiple_of(self.geometry.section_pages().0).map_or(range.end, Pfn);
+        let boundary =
+            enough.0.checked_next_multiple_of(self.zone_tables.geometry.section_pages().0).map_or(range.end, Pfn);
         PfnRange { start: range.start, end: boundary.min(range.end) }
     }
 }

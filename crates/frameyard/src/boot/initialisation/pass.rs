@@ -96,7 +96,7 @@ struct NodePass<'a, P> {
 
 impl<P: Platform> NodePass<'_, P> {
     fn run(&self) {
-        let size = self.sections().count() as u64 * self.initialisation.geometry.section_pages().0;
+        let size = self.sections().count() as u64 * self.initialisation.zone_tables.geometry.section_pages().0;
         if size == 0 {
             return;
         }
@@ -117,8 +117,8 @@ impl<P: Platform> NodePass<'_, P> {
 
     /// The first frames of the node's present sections.
     fn sections(&self) -> impl Iterator<Item = Pfn> {
-        let (tables, geometry) = (self.initialisation.tables, self.initialisation.geometry);
-        let first = self.initialisation.map.range().start;
+        let (tables, geometry) = (self.initialisation.tables, self.initialisation.zone_tables.geometry);
+        let first = self.initialisation.zone_tables.map.range().start;
         let of_node = move |at: &usize| tables.section(*at).node() == Some(self.node);
         let numbers = (0..tables.sections.len()).filter(of_node);
         numbers.map(move |at| first + PageCount((at as u64) << geometry.section_pages_shift()))
@@ -127,7 +127,7 @@ impl<P: Platform> NodePass<'_, P> {
     /// The frames at some positions of the node, one range for each section. Positions count the frames of the node's
     /// present sections, without gaps.
     fn parts_of(&self, positions: Range<u64>) -> impl Iterator<Item = PfnRange> {
-        let pages = self.initialisation.geometry.section_pages().0;
+        let pages = self.initialisation.zone_tables.geometry.section_pages().0;
         let sections = self.sections().zip((0..).step_by(pages as usize));
         let sections = sections.take_while(move |(_, at)| *at < positions.end);
         let parts = sections.map(move |(first, at)| {
@@ -145,7 +145,7 @@ impl<P: Platform> NodePass<'_, P> {
     }
 
     fn alignment(&self) -> u64 {
-        let geometry = self.initialisation.geometry;
+        let geometry = self.initialisation.zone_tables.geometry;
         let default = match self.jobs.granularity {
             JobGranularity::Ranges => geometry.max_order().pages(),
             JobGranularity::Sections => geometry.section_pages(),
@@ -176,7 +176,7 @@ impl<P: Platform> NodePass<'_, P> {
     /// of one.
     fn by_ranges(&self, size: u64) -> (u64, usize) {
         let (mut jobs, mut most_threads) = (0, 1);
-        let free = self.initialisation.tables.free_ranges_in(self.initialisation.map.range());
+        let free = self.initialisation.tables.free_ranges_in(self.initialisation.zone_tables.map.range());
         for (range, _) in free.filter(|(_, zone)| zone.node() == self.node) {
             let threads = self.run_job(range.start.0, range.count().0, &|frames| {
                 let range = PfnRange { start: Pfn(frames.start), end: Pfn(frames.end) };

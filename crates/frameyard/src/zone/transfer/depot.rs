@@ -223,7 +223,7 @@ impl<'a, P: Platform> ListAccess<'a, P> {
     /// Pushes a batch on the group's stack, or on the common one if that is full. While few whole pageblocks are free and the
     /// group's stack has a few batches, merges it, and batches of the stack with it, into the free lists.
     fn push(&self, head: Link) {
-        let ZoneView { map, platform, .. } = self.view;
+        let (map, platform) = (self.view.map, self.view.platform);
         self.own_stack.touch(platform, Access::Read);
         let in_own = self.own_stack.batches_racy();
         if in_own >= FEW_BATCHES && !self.view.has_whole_pageblocks_racy() {
@@ -256,7 +256,7 @@ impl<'a, P: Platform> ListAccess<'a, P> {
 
     /// Pops a batch: from the group's stack, the common one, another group's.
     fn pop(&self) -> Option<Link> {
-        let ZoneView { map, platform, .. } = self.view;
+        let (map, platform) = (self.view.map, self.view.platform);
         let shelves = self.depot.0.shelves.len();
         let others = (1..shelves).map(|step| 1 + (self.own + step - 1) % (shelves - 1)).filter(|at| *at != self.own);
         for shelf in [self.own, 0].into_iter().chain(others) {

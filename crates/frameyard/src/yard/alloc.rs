@@ -5,9 +5,9 @@
 //! per-CPU list has left the zone, so the refill compares them, once per batch. (The kernel compares them on every
 //! allocation.)
 //!
-//! The slow path walks the zonelist (`search_zones`), takes from the caller's lists in each zone or from its free lists
-//! (`take_from_zone`), initialises deferred memory where a zone has nothing else, and collects frames that the transfer
-//! policy stores before it gives up (`search`).
+//! The slow path walks the zonelist (`search_zones`). In each zone it looks at the caller's list (`search_zone`). Then it compares
+//! the watermark, and refills the list or takes from the free lists (`take_from_zone`). It initialises deferred memory where a zone
+//! has nothing else, and collects frames that the transfer policy stores before it gives up (`search`).
 
 use super::init::{SHORT_WAIT_ROUNDS, WAIT_ROUNDS};
 use super::{AllocError, Yard, ZoneShortage};

@@ -22,7 +22,7 @@ use crate::platform::SpeculativeGets;
 use crate::policy::ZonePolicy;
 use crate::units::{ByteSize, CpuId, Geometry, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
 use crate::watermarks::{PcpSizing, WatermarkOptions};
-use crate::zone::PageblockMap;
+use crate::zone::{AllocationMap, PageblockMap};
 use crate::{Gfp, Layout, MemoryTable, RawRegion, Yard, YardConfig};
 use platform::{Deduplicated, Provided};
 pub(crate) use platform::{Flaw, InitFlaw, Locks, ModelPlatform, TAIL_WRITTEN, contentions};
@@ -321,7 +321,7 @@ impl Runner {
             let at = pfn + PageCount(frame);
             let page = map.page(at, self.yard.platform());
             let head = if frame == 0 { FrameState::Allocated } else { FrameState::Interior };
-            let tag = self.machine.tables().allocation_map(Pfn(0)).read(at, page.tag());
+            let tag = AllocationMap::new(self.machine.tables().allocation_map, Pfn(0)).read(at, page.tag());
             let fresh = tag.is(head) && page.rest_is(map.template(at, Some(ZONE)));
             assert!(fresh, "{at} was {NOT_INITIALISED}");
         }

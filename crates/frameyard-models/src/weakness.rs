@@ -56,6 +56,8 @@ pub enum Weakness {
     PartsGotWithoutHead,
     /// A thread that has got references on a device page does not check that it is still the page it looked up.
     PageNotRechecked,
+    /// A thread that has looked up a device enters the one that has the row by then.
+    GenerationNotCompared,
     /// Tails become shared while a thread may be between reading a count there and the exchange.
     NoGracePeriod,
     /// The mark of a thread that gets references is not ordered before its read of the count.

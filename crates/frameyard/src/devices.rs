@@ -48,6 +48,8 @@
 //!   one frame; thaw.
 //! - **Join**: freeze the head, then every part; zero the parts and return their map pages; change the head's tag to
 //!   the whole; thaw.
+//! - **Enter** (count a mapping, split, join, remove): find the device's row and generation; one exchange on the row's users checks
+//!   that the device is live and still of that generation. From then on the row keeps its device.
 //! - **Remove**: close the device to mappings, splits and joins; freeze every head and part, or thaw all again;
 //!   withdraw the sections; zero the structures.
 //!
@@ -158,8 +160,8 @@ impl<'a, P: Platform> PageMap<'a, P> {
     /// All devices, by number.
     pub(crate) fn devices(&self) -> impl Iterator<Item = DeviceInfo> + use<P> {
         let geometry = self.geometry;
-        let rows = self.directory().into_iter().flat_map(DeviceDirectory::rows);
-        rows.filter_map(move |(id, row)| info(id, row, &row.request()?, geometry))
+        let devices = self.directory().into_iter().flat_map(DeviceDirectory::devices);
+        devices.filter_map(move |(id, row, request)| info(id, row, &request, geometry))
     }
 
     /// The device that has a frame.
@@ -179,13 +181,13 @@ impl<'a, P: Platform> PageMap<'a, P> {
     /// Counts an entry of page tables that maps a frame.
     pub(crate) fn add_mapping(&self, pfn: Pfn) -> Result<(), DeviceError> {
         let (id, row, _) = self.device_of(pfn)?;
-        row.map().map_err(|_| DeviceError::Busy(id))
+        row.map(id).map_err(|_| DeviceError::Busy(id))
     }
 
     /// Uncounts an entry of page tables.
     pub(crate) fn remove_mapping(&self, pfn: Pfn) -> Result<(), DeviceError> {
         let (id, row, _) = self.device_of(pfn)?;
-        row.unmap().map_err(|_| DeviceError::NotMapped(id))
+        row.unmap(id).map_err(|_| DeviceError::NotMapped(id))
     }
 
     /// Recomputes the present pages and the span of a node's Device zone from its devices. The caller holds the directory's lock.

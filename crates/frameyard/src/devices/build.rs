@@ -57,18 +57,18 @@ impl<P: Platform> PageMap<'_, P> {
             return Err(DeviceError::IsMemory { range: request.range, memory });
         }
         let plan = Plan::of(request, self.geometry)?;
-        let (id, generation) = self.claim(&plan)?;
+        let id = self.claim(&plan)?;
         if let Err(problem) = self.write_structures(&plan, threads) {
             self.clear_structures(&plan, 1);
             self.release(id, &plan);
             return Err(problem);
         }
-        let Some((directory, row)) = self.directory().and_then(|found| Some((found, found.row(id)?))) else {
+        let Some((directory, (row, _))) = self.directory().and_then(|found| Some((found, found.row(id)?))) else {
             return Err(DeviceError::NoSuchDevice(id));
         };
         // Before the sections lead here: a CPU that finds a page may map it.
         row.open();
-        let entry = plan.entry(self.map.range().start).written_by(generation);
+        let entry = plan.entry(self.map.range().start).written_by(id.generation());
         let entry = entry.with_gets(self.platform.speculative_gets());
         directory.locked(self.platform, |_| {
             self.sections_of(plan.data).for_each(|(section, parts)| section.publish(entry, parts));
@@ -103,7 +103,7 @@ impl<P: Platform> PageMap<'_, P> {
     }
 
     /// Claims a row for the device, unless it conflicts with another device.
-    fn claim(&self, plan: &Plan) -> Result<(DeviceId, u64), DeviceError> {
+    fn claim(&self, plan: &Plan) -> Result<DeviceId, DeviceError> {
         let space = self.space;
         let range = plan.request.range;
         let directory = self.directory().ok_or(DeviceError::OutsideDeviceSpace { range, space })?;

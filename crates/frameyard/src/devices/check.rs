@@ -23,13 +23,15 @@ impl<P: Platform> PageMap<'_, P> {
     /// Checks every device, and that nothing else is found in the device space.
     pub(crate) fn check(&self) -> Result<(), DeviceProblem> {
         let Some(directory) = self.directory() else { return Ok(()) };
-        for (id, row) in directory.rows() {
-            if let Some(request) = row.request() {
-                let broken = |what| DeviceProblem::Device { device: id, what, at: request.range.start };
-                let plan = Plan::of(request, self.geometry).map_err(|_| broken("the row names no device"))?;
-                self.check_device(id, row, &plan)?;
-            } else if row.users().state() != DeviceState::Free {
-                return Err(DeviceProblem::Device { device: id, what: "a row without device is not free", at: Pfn(0) });
+        for (id, row, request) in directory.devices() {
+            let broken = |what| DeviceProblem::Device { device: id, what, at: request.range.start };
+            let plan = Plan::of(request, self.geometry).map_err(|_| broken("the row names no device"))?;
+            self.check_device(id, row, &plan)?;
+        }
+        for (number, row) in directory.rows() {
+            if row.request().is_none() && row.users().state() != DeviceState::Free {
+                let device = DeviceId::new(number, 0);
+                return Err(DeviceProblem::Device { device, what: "a row without device is not free", at: Pfn(0) });
             }
         }
         self.check_sections()
@@ -40,6 +42,9 @@ impl<P: Platform> PageMap<'_, P> {
         let broken = |what, at| Err(DeviceProblem::Device { device: id, what, at });
         if users.state() != DeviceState::Live || users.changers() > 0 {
             return broken("a CPU maps, splits, joins or removes it", plan.data.start);
+        }
+        if !users.are_of(id) {
+            return broken("its users are those of another device", plan.data.start);
         }
         let entry = plan.entry(self.map.range().start);
         for (at, (section, parts)) in self.sections_of(plan.data).enumerate() {

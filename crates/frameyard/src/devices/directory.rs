@@ -3,12 +3,14 @@
 //! A CPU claims a row under the directory's lock and owns it until it releases the row. It writes the shape of the device last and
 //! clears it first, so a reader without the lock sees all of one device or none.
 //!
-//! The users word of a device decides which operations are allowed: one exchange checks the state and enters.
+//! The users word of a device decides which operations are allowed: one exchange checks the state and the generation, and enters.
+//! A CPU that looked a row up by a frame of a device passes that device's generation. So the exchange fails if the row has a later
+//! device by then.
 
 use super::{DeviceError, DeviceId, DeviceRequest, MapLayout, MapPlacement, Removal};
 use crate::locks::LockLine;
 use crate::platform::{LockId, Platform};
-use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic, is_broken};
 use crate::units::{NodeId, Order, Pfn, PfnRange};
 
 /// The most devices of a yard. (Fewer in models, where every word costs time.)
@@ -32,18 +34,24 @@ pub(super) enum DeviceState {
 ///
 /// | bits | meaning |
 /// |---|---|
-/// | 0–7 | [`DeviceState`] |
-/// | 8–23 | the number of CPUs that split or join its pages |
-/// | 24–63 | entries of page tables that map it |
+/// | 0–1 | [`DeviceState`] |
+/// | 2–11 | the number of CPUs that split or join its pages |
+/// | 12–31 | the generation; 0 in a free row |
+/// | 32–63 | entries of page tables that map it |
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Users(u64);
 
+/// Generations are 1 to this.
+const GENERATIONS: u64 = (1 << 20) - 1;
+
 impl Users {
-    const CHANGER: u64 = 1 << 8;
-    const MAPPING: u64 = 1 << 24;
+    const CHANGER: u64 = 1 << 2;
+    const MOST_CHANGERS: u64 = (1 << 10) - 1;
+    const MAPPING: u64 = 1 << 32;
+    const MOST_MAPPINGS: u64 = u32::MAX as u64;
 
     pub(super) fn state(self) -> DeviceState {
-        match self.0 as u8 {
+        match self.0 & 3 {
             1 => DeviceState::Building,
             2 => DeviceState::Live,
             3 => DeviceState::Closing,
@@ -52,15 +60,29 @@ impl Users {
     }
 
     pub(super) fn changers(self) -> u64 {
-        self.0 >> 8 & 0xffff
+        self.0 >> 2 & Self::MOST_CHANGERS
+    }
+
+    fn generation(self) -> u32 {
+        (self.0 >> 12 & GENERATIONS) as u32
     }
 
     pub(super) fn mappings(self) -> u64 {
-        self.0 >> 24
+        self.0 >> 32
     }
 
-    const fn of(state: DeviceState) -> Self {
-        Self(state as u64)
+    /// Whether these are the users of that device, and not of another one in the same row.
+    pub(super) fn are_of(self, device: DeviceId) -> bool {
+        self.generation() == device.generation() || is_broken!(GenerationNotCompared)
+    }
+
+    /// Whether the device is in use by that generation.
+    fn is_live(self, device: DeviceId) -> bool {
+        self.state() == DeviceState::Live && self.are_of(device)
+    }
+
+    const fn of(state: DeviceState, generation: u32) -> Self {
+        Self(state as u64 | (generation as u64) << 12)
     }
 }
 
@@ -86,6 +108,11 @@ impl DeviceRow {
 
     /// The request that the device was mapped by; `None` if the row is free.
     pub(super) fn request(&self) -> Option<DeviceRequest> {
+        self.read().map(|(request, _)| request)
+    }
+
+    /// The request that the device was mapped by, and its generation; `None` if the row is free.
+    fn read(&self) -> Option<(DeviceRequest, u32)> {
         loop {
             // Acquire: pairs with the Release in `DeviceRow::write`.
             let shape = self.shape.load(Ordering::Acquire);
@@ -97,19 +124,20 @@ impl DeviceRow {
             let end = Pfn(self.end.load(Ordering::Acquire));
             if self.shape.load(Ordering::Relaxed) == shape {
                 let byte = |at: u32| (shape >> at) as u8;
-                return Some(DeviceRequest {
+                let request = DeviceRequest {
                     range: PfnRange { start, end },
                     node: NodeId((shape >> 24) as u16),
                     order: Order(byte(0).checked_sub(1)?),
                     layout: *MapLayout::ALL.get(usize::from(byte(8)))?,
                     placement: *MapPlacement::ALL.get(usize::from(byte(16)))?,
-                });
+                };
+                return Some((request, (shape >> 40) as u32));
             }
         }
     }
 
     /// Writes the request of a device that is being mapped. The caller holds the directory's lock.
-    fn write(&self, request: &DeviceRequest, generation: u64) {
+    fn write(&self, request: &DeviceRequest, generation: u32) {
         // Release, twice: pairs with the Acquire in `DeviceRow::request`, which then sees that the old shape is gone.
         self.start.store(request.range.start.0, Ordering::Release);
         self.end.store(request.range.end.0, Ordering::Release);
@@ -117,8 +145,8 @@ impl DeviceRow {
             | (request.layout as u64) << 8
             | (request.placement as u64) << 16
             | u64::from(request.node.0) << 24
-            | generation << 40;
-        self.users.store(Users::of(DeviceState::Building).0, Ordering::Relaxed);
+            | u64::from(generation) << 40;
+        self.users.store(Users::of(DeviceState::Building, generation).0, Ordering::Relaxed);
         // Release: pairs with the Acquire in `DeviceRow::request`, which then sees the bounds.
         self.shape.store(shape, Ordering::Release);
     }
@@ -127,13 +155,13 @@ impl DeviceRow {
     fn erase(&self) {
         // Release, twice: pairs with the Acquire in `DeviceRow::request` and `DeviceRow::users`.
         self.shape.store(0, Ordering::Release);
-        self.users.store(Users::of(DeviceState::Free).0, Ordering::Release);
+        self.users.store(Users::of(DeviceState::Free, 0).0, Ordering::Release);
     }
 
-    /// Opens the device for use.
+    /// Opens a device that was being mapped for use.
     pub(super) fn open(&self) {
         // Release: pairs with the Acquire in `DeviceRow::users` and `DeviceRow::change`.
-        self.users.store(Users::of(DeviceState::Live).0, Ordering::Release);
+        self.users.fetch_add(DeviceState::Live as u64 - DeviceState::Building as u64, Ordering::Release);
     }
 
     /// Replaces the word by `change` of it, unless that is `None`; the word found.
@@ -151,9 +179,9 @@ impl DeviceRow {
     }
 
     /// Registers a CPU that splits or joins a page.
-    pub(super) fn enter(&self) -> Result<(), Users> {
+    pub(super) fn enter(&self, device: DeviceId) -> Result<(), Users> {
         let enter = |users: Users| {
-            let room = users.state() == DeviceState::Live && users.changers() < 0xffff;
+            let room = users.is_live(device) && users.changers() < Users::MOST_CHANGERS;
             room.then_some(users.0 + Users::CHANGER)
         };
         self.change(enter).map(|_| ())
@@ -166,24 +194,25 @@ impl DeviceRow {
     }
 
     /// Counts an entry of page tables.
-    pub(super) fn map(&self) -> Result<(), Users> {
+    pub(super) fn map(&self, device: DeviceId) -> Result<(), Users> {
         let map = |users: Users| {
-            let room = users.state() == DeviceState::Live && users.mappings() < u64::MAX >> 24;
+            let room = users.is_live(device) && users.mappings() < Users::MOST_MAPPINGS;
             room.then(|| users.0 + Users::MAPPING)
         };
         self.change(map).map(|_| ())
     }
 
     /// Uncounts an entry of page tables.
-    pub(super) fn unmap(&self) -> Result<(), Users> {
-        self.change(|users| users.0.checked_sub(Users::MAPPING)).map(|_| ())
+    pub(super) fn unmap(&self, device: DeviceId) -> Result<(), Users> {
+        let unmap = |users: Users| users.0.checked_sub(Users::MAPPING).filter(|_| users.are_of(device));
+        self.change(unmap).map(|_| ())
     }
 
     /// Begins to remove the device. Fails if page tables map it, unless the removal may wait for them.
-    pub(super) fn close(&self, removal: Removal) -> Result<(), Users> {
+    pub(super) fn close(&self, device: DeviceId, removal: Removal) -> Result<(), Users> {
         let close = |users: Users| {
             let unmapped = removal == Removal::Wait || users.mappings() == 0;
-            let unused = users.state() == DeviceState::Live && users.changers() == 0;
+            let unused = users.is_live(device) && users.changers() == 0;
             (unused && unmapped).then(|| users.0 - DeviceState::Live as u64 + DeviceState::Closing as u64)
         };
         self.change(close).map(|_| ())
@@ -222,22 +251,30 @@ impl Default for DeviceDirectory {
 
 impl DeviceDirectory {
     /// The rows that may be in use, and their numbers.
-    pub(super) fn rows(&self) -> impl Iterator<Item = (DeviceId, &DeviceRow)> {
+    pub(super) fn rows(&self) -> impl Iterator<Item = (u16, &DeviceRow)> {
         // Acquire: pairs with the Release in `LockedDirectory::claim`.
         let used = (self.used.load(Ordering::Acquire) as usize).min(MAX_DEVICES);
-        self.rows[..used].iter().enumerate().map(|(at, row)| (DeviceId(at as u16), row))
+        (0..).zip(&self.rows[..used])
     }
 
-    pub(super) fn row(&self, id: DeviceId) -> Option<&DeviceRow> {
-        self.rows.get(usize::from(id.0))
+    /// All devices, and their rows.
+    pub(super) fn devices(&self) -> impl Iterator<Item = (DeviceId, &DeviceRow, DeviceRequest)> {
+        self.rows().filter_map(|(number, row)| {
+            let (request, generation) = row.read()?;
+            Some((DeviceId::new(number, generation), row, request))
+        })
+    }
+
+    /// The row of a device; `None` if it was removed.
+    pub(super) fn row(&self, device: DeviceId) -> Option<(&DeviceRow, DeviceRequest)> {
+        let row = self.rows.get(usize::from(device.number()))?;
+        let (request, generation) = row.read()?;
+        (generation == device.generation()).then_some((row, request))
     }
 
     /// The device that has a frame.
     pub(super) fn row_of(&self, pfn: Pfn) -> Option<(DeviceId, &DeviceRow, DeviceRequest)> {
-        self.rows().find_map(|(id, row)| {
-            let request = row.request().filter(|request| request.range.contains(pfn))?;
-            Some((id, row, request))
-        })
+        self.devices().find(|(_, _, request)| request.range.contains(pfn))
     }
 
     /// Runs `work` under the directory's lock: no other CPU changes the table, or the sections that lead to devices. `work` must
@@ -258,24 +295,25 @@ pub(super) struct LockedDirectory<'a>(&'a DeviceDirectory);
 impl LockedDirectory<'_> {
     /// All devices.
     pub(super) fn requests(&self) -> impl Iterator<Item = (DeviceId, DeviceRequest)> {
-        self.0.rows().filter_map(|(id, row)| Some((id, row.request()?)))
+        self.0.devices().map(|(id, _, request)| (id, request))
     }
 
-    /// Claims a free row for a device; its number and its generation.
-    pub(super) fn claim(&self, request: &DeviceRequest) -> Result<(DeviceId, u64), DeviceError> {
+    /// Claims a free row for a device.
+    pub(super) fn claim(&self, request: &DeviceRequest) -> Result<DeviceId, DeviceError> {
         let free = self.0.rows.iter().position(|row| row.request().is_none());
         let at = free.ok_or(DeviceError::TooManyDevices(MAX_DEVICES))?;
-        let generation = self.0.generation.load(Ordering::Relaxed).wrapping_add(1);
-        self.0.generation.store(generation, Ordering::Relaxed);
+        let mapped = self.0.generation.load(Ordering::Relaxed);
+        self.0.generation.store(mapped.wrapping_add(1), Ordering::Relaxed);
+        let generation = (mapped % GENERATIONS) as u32 + 1;
         self.0.rows[at].write(request, generation);
         let used = (self.0.used.load(Ordering::Relaxed)).max(at as u32 + 1);
         // Release: pairs with the Acquire in `DeviceDirectory::rows`.
         self.0.used.store(used, Ordering::Release);
-        Ok((DeviceId(at as u16), generation))
+        Ok(DeviceId::new(at as u16, generation))
     }
 
     /// Releases a row.
     pub(super) fn release(&self, id: DeviceId) {
-        self.0.rows[usize::from(id.0)].erase();
+        self.0.rows[usize::from(id.number())].erase();
     }
 }

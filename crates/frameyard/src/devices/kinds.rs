@@ -47,13 +47,48 @@ pub enum Removal {
 
 named!(Removal: Refuse => "refuse", Wait => "wait");
 
-/// The number of a device in its yard. Numbers are reused after a removal.
+/// A device of a yard: its number, and the generation of its mapping.
+///
+/// The number is reused after a removal. The generation tells the removed device from the later one: it is the number of devices
+/// ever mapped, modulo 2^20 - 1.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct DeviceId(pub u16);
+pub struct DeviceId {
+    number: u16,
+    generation: u32,
+}
+
+impl DeviceId {
+    pub(super) const fn new(number: u16, generation: u32) -> Self {
+        Self { number, generation }
+    }
+
+    /// The number: less than 64.
+    #[must_use]
+    pub const fn number(self) -> u16 {
+        self.number
+    }
+
+    /// Never 0 for a device that was mapped.
+    pub(super) const fn generation(self) -> u32 {
+        self.generation
+    }
+
+    /// Number and generation in one word.
+    #[must_use]
+    pub const fn bits(self) -> u64 {
+        self.number as u64 | (self.generation as u64) << 16
+    }
+
+    /// The device with these [`bits`](Self::bits). Any bits are allowed; there need be no such device.
+    #[must_use]
+    pub const fn from_bits(bits: u64) -> Self {
+        Self { number: bits as u16, generation: (bits >> 16) as u32 }
+    }
+}
 
 impl fmt::Display for DeviceId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "device {}", self.0)
+        write!(f, "device {}", self.number)
     }
 }
 

@@ -98,15 +98,11 @@ impl<P: Platform> PageMap<'_, P> {
     pub(crate) fn unmap_device(&self, id: DeviceId, removal: Removal, threads: usize) -> Result<(), DeviceError> {
         let missing = DeviceError::NoSuchDevice(id);
         let directory = self.directory().ok_or(missing)?;
-        let row = directory.row(id).ok_or(missing)?;
-        let plan = Plan::of(row.request().ok_or(missing)?, self.geometry)?;
+        let (row, request) = directory.row(id).ok_or(missing)?;
+        let plan = Plan::of(request, self.geometry)?;
         let mut patience = Patience::of(removal);
         self.close(id, row, removal, &mut patience)?;
-        // The row may have been reused for another device before it was closed.
-        let freed = match row.request() {
-            Some(now) if now == plan.request => self.freeze_all(id, row, &plan, (threads, &mut patience)),
-            _ => Err(DeviceError::Busy(id)),
-        };
+        let freed = self.freeze_all(id, row, &plan, (threads, &mut patience));
         if freed.is_err() {
             row.reopen();
             return freed;
@@ -129,8 +125,9 @@ impl<P: Platform> PageMap<'_, P> {
     ) -> Result<(), DeviceError> {
         use super::DeviceState::{Building, Closing, Free, Live};
         loop {
-            let Err(users) = row.close(removal) else { return Ok(()) };
+            let Err(users) = row.close(id, removal) else { return Ok(()) };
             let problem = match users.state() {
+                _ if !users.are_of(id) => return Err(DeviceError::NoSuchDevice(id)),
                 Free => return Err(DeviceError::NoSuchDevice(id)),
                 Live if users.changers() == 0 => DeviceError::Mapped { device: id, mappings: users.mappings() },
                 Live | Building | Closing => DeviceError::Busy(id),

@@ -31,8 +31,8 @@ impl Entry {
         self.0
     }
 
-    pub(super) fn written_by(self, generation: u64) -> Self {
-        Self(self.0 & !0xffff_0000 | (generation & 0xffff) << 16)
+    pub(super) fn written_by(self, generation: u32) -> Self {
+        Self(self.0 & !0xffff_0000 | u64::from(generation & 0xffff) << 16)
     }
 
     /// The same entry, with gets marked or not.

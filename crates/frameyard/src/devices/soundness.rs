@@ -30,7 +30,7 @@ pub(crate) fn devices_are_sound(
         let sound = placed && aligned && node.index() < zones / ZoneKind::COUNT;
         sound.then(|| Plan::of(request, geometry).ok()).flatten()
     };
-    let plans = || directory.rows().filter_map(|(_, row)| row.request()).map(plan);
+    let plans = || directory.devices().map(|(_, _, request)| plan(request));
     let complete = tables.sections.len() as u64 == frames.count().0 >> geometry.section_pages_shift();
     in_map
         && complete

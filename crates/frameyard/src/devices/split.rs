@@ -3,7 +3,7 @@
 use super::build::OWN;
 use super::plan::memory_of;
 use super::remove::{Used, thaw_frozen};
-use super::{DeviceError, DeviceId, DeviceRow, DeviceState, MapLayout, PageMap, Plan};
+use super::{DeviceError, DeviceId, DeviceRow, MapLayout, PageMap, Plan};
 use crate::platform::Platform;
 use crate::units::{Order, Pfn};
 
@@ -12,9 +12,9 @@ struct Entered<'a>(&'a DeviceRow);
 
 impl<'a> Entered<'a> {
     fn at(id: DeviceId, row: &'a DeviceRow) -> Result<Self, DeviceError> {
-        match row.enter() {
+        match row.enter(id) {
             Ok(()) => Ok(Self(row)),
-            Err(users) if users.state() == DeviceState::Free => Err(DeviceError::NoSuchDevice(id)),
+            Err(users) if !users.are_of(id) => Err(DeviceError::NoSuchDevice(id)),
             Err(_) => Err(DeviceError::Busy(id)),
         }
     }
@@ -29,17 +29,9 @@ impl Drop for Entered<'_> {
 impl<'a, P: Platform> PageMap<'a, P> {
     /// The compound page that begins at a frame of a device that can split pages.
     fn enter(&self, head: Pfn) -> Result<(DeviceId, Plan, Entered<'static>), DeviceError> {
-        let (id, row, _) = self.device_of(head)?;
+        let (id, row, plan) = self.device_of(head)?;
         let entered = Entered::at(id, row)?;
-        // Read again: the device may have been removed before the registration.
-        let plan = match row.request() {
-            Some(request) => Plan::of(request, self.geometry)?,
-            None => return Err(DeviceError::NotDevice(head)),
-        };
         let order = plan.request.order;
-        if !plan.data.contains(head) {
-            return Err(DeviceError::NotDevice(head));
-        }
         if order == Order::ZERO {
             return Err(DeviceError::BasePages(head));
         }

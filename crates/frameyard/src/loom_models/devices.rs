@@ -23,6 +23,8 @@ const PREEMPTIONS: usize = 2;
 const OTHER_PAGE: &str = "references to another page";
 /// The failure message for the removal of a device while a page of it is in use.
 const GONE: &str = "removed under its user";
+/// The failure message for a mapping that is counted on another device than its frame's.
+const WRONG_DEVICE: &str = "a mapping is counted on another device";
 /// The failure message for two mappings of one range, or two removals of one device, that both succeed.
 const BOTH: &str = "both succeeded";
 
@@ -31,16 +33,20 @@ fn boot(locks: Locks) -> Runner {
 }
 
 fn boot_with(locks: Locks, gets: SpeculativeGets) -> Runner {
+    boot_sections(1, locks, gets)
+}
+
+fn boot_sections(devices: u64, locks: Locks, gets: SpeculativeGets) -> Runner {
     let map_init = MapInit { mode: InitMode::Eager, initialiser: Initialiser::None, ..MapInit::default() };
     let sizing = PcpSizing::Fixed(0);
-    Machine::boot_with(
-        1,
-        Setup { sizing, locks, map_init, init_flaw: None, workers: 1, reserved: &[], devices: 1, gets },
-    )
+    Machine::boot_with(1, Setup { sizing, locks, map_init, init_flaw: None, workers: 1, reserved: &[], devices, gets })
 }
 
 fn map(runner: &Runner, order: Order, layout: MapLayout) -> Result<DeviceId, DeviceError> {
-    let range = runner.device_space();
+    map_at(runner, runner.device_space(), order, layout)
+}
+
+fn map_at(runner: &Runner, range: PfnRange, order: Order, layout: MapLayout) -> Result<DeviceId, DeviceError> {
     runner.yard.devices().map(DeviceRequest { range, node: NodeId(0), order, layout, placement: MapPlacement::Memory })
 }
 
@@ -80,6 +86,16 @@ fn end(main: &Runner, device: DeviceId) {
     main.yard.validate().unwrap_or_else(|problem| panic!("the validator objects: {problem}"));
     main.yard.devices().unmap(device, Removal::Refuse).expect("the device is not in use");
     main.finish();
+}
+
+/// The two sections of a device space.
+fn halves(space: PfnRange) -> [PfnRange; 2] {
+    let half = PageCount(space.count().0 / 2);
+    [PfnRange::new(space.start, half), PfnRange::new(space.start + half, half)]
+}
+
+fn only_device(runner: &Runner) -> DeviceId {
+    runner.yard.devices().list().next().expect("one device is mapped").id
 }
 
 fn third(runner: &Runner) -> Pfn {
@@ -163,7 +179,7 @@ fn use_while_removing(layout: MapLayout, seen: &Arc<Mutex<Seen>>) {
     });
     use_page(&main, third(&main), &held, seen);
     remover.join().unwrap();
-    end(&main, DeviceId(0));
+    end(&main, only_device(&main));
 }
 
 /// One thread looks up and uses a frame of a device with base pages, while another removes the device and maps one with
@@ -185,7 +201,34 @@ fn use_while_tails_become_shared(seen: &Arc<Mutex<Seen>>) {
     });
     use_page(&main, third(&main), &held, seen);
     remover.join().unwrap();
-    end(&main, DeviceId(0));
+    end(&main, only_device(&main));
+}
+
+/// One thread counts a mapping of a frame, and takes it back, while another removes the frame's device and maps one elsewhere,
+/// which gets the same number.
+fn map_entry_while_removing(seen: &Arc<Mutex<Seen>>) {
+    let main = boot_sections(2, Locks::SOUND, SpeculativeGets::Unmarked);
+    let [first, second] = halves(main.device_space());
+    let device = map_at(&main, first, LARGEST, MapLayout::Folded).unwrap();
+    let remover = main.start(1, move |runner| match runner.yard.devices().unmap(device, Removal::Refuse) {
+        Ok(()) => drop(map_at(runner, second, LARGEST, MapLayout::Folded).expect("the range is free")),
+        Err(DeviceError::Mapped { .. }) => {}
+        Err(problem) => panic!("{problem}"),
+    });
+    let counted = main.yard.devices().add_mapping(first.start).is_ok();
+    if counted {
+        main.yard.devices().remove_mapping(first.start).expect("a counted entry keeps its device");
+    }
+    remover.join().unwrap();
+    let left = main.yard.devices().list().next().expect("one device is mapped");
+    assert_eq!(left.mappings, 0, "{WRONG_DEVICE}");
+    let removed = left.range == second;
+    let mut seen = seen.lock().unwrap();
+    seen.whole |= counted && removed;
+    seen.part |= counted && !removed;
+    seen.nothing |= !counted;
+    drop(seen);
+    end(&main, left.id);
 }
 
 /// Two threads remove a device at once.
@@ -225,7 +268,7 @@ fn map_twice(locks: Locks) {
     map(&main, &mapped);
     other.join().unwrap();
     assert_eq!(*mapped.lock().unwrap(), 1, "mappings: {BOTH}, or none");
-    end(&main, DeviceId(0));
+    end(&main, only_device(&main));
 }
 
 /// Explores a model, which must reach all of these outcomes.
@@ -272,6 +315,19 @@ fn sharing_tails_without_a_grace_period_fails() {
 fn unordered_marks_fail() {
     weakened(Weakness::MarksUnordered, || {
         assert_fails_within(PREEMPTIONS, || use_while_tails_become_shared(&Arc::default()), &[TAIL_WRITTEN]);
+    });
+}
+
+#[test]
+fn mapping_races_removal_and_remapping() {
+    explore_use(map_entry_while_removing, Seen { whole: true, part: true, nothing: true });
+}
+
+#[test]
+fn mapping_without_comparing_generations_fails() {
+    weakened(Weakness::GenerationNotCompared, || {
+        let expected = [WRONG_DEVICE, "a counted entry keeps its device"];
+        assert_fails_within(PREEMPTIONS, || map_entry_while_removing(&Arc::default()), &expected);
     });
 }
 

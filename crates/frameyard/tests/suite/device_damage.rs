@@ -2,7 +2,7 @@
 
 use crate::devices::{HUGE, SECTION, SPACE, frames, request, yard};
 use crate::fixture::Fixture;
-use frameyard::devices::{DeviceId, MapLayout, Removal};
+use frameyard::devices::{MapLayout, Removal};
 use frameyard::units::ZoneKind;
 use frameyard::validate::ValidateError;
 use frameyard::{NodeId, Order, PageCount, Pfn, RawRegion, ZoneId};
@@ -47,7 +47,8 @@ fn in_map(yard: &Fixture, pfn: Pfn, word: u64) -> u64 {
 
 #[track_caller]
 fn assert_device(problem: ValidateError, part: &str, pfn: Pfn) {
-    let ValidateError::Device { device: DeviceId(0), what, at } = problem else { panic!("{problem}") };
+    let ValidateError::Device { device, what, at } = problem else { panic!("{problem}") };
+    assert_eq!(device.number(), 0, "{problem}");
     assert!(what.contains(part) && at == pfn, "{problem}");
     assert!(problem.to_string().contains(part), "{problem}");
 }

@@ -18,6 +18,9 @@ fn refused(yard: &Fixture, request: DeviceRequest) -> DeviceError {
     problem
 }
 
+/// The first device that a yard maps.
+const FIRST: DeviceId = DeviceId::from_bits(1 << 16);
+
 #[test]
 fn misaligned_ranges_are_refused_with_nearest() {
     let yard = yard();
@@ -85,7 +88,7 @@ fn ranges_that_lie_elsewhere_are_refused() {
     assert!(problem.to_string().contains("no frames for devices"), "{problem}");
     assert_eq!(none.devices().list().count(), 0);
     assert!(none.devices().page(range.start).is_none() && none.devices().at(range.start).is_none());
-    assert_eq!(none.devices().unmap(DeviceId(0), Removal::Refuse), Err(DeviceError::NoSuchDevice(DeviceId(0))));
+    assert_eq!(none.devices().unmap(FIRST, Removal::Refuse), Err(DeviceError::NoSuchDevice(FIRST)));
 }
 
 #[test]
@@ -118,7 +121,8 @@ fn a_yard_has_so_many_devices_and_no_more() {
     let one_more = request(frames(512 * 64, 512), HUGE, MapLayout::Deduplicated);
     assert_eq!(refused(&yard, one_more), DeviceError::TooManyDevices(64));
     yard.devices().unmap(devices[17], Removal::Refuse).unwrap();
-    assert_eq!(yard.devices().map(one_more), Ok(devices[17]), "its number is used again");
+    let number = yard.devices().map(one_more).map(DeviceId::number);
+    assert_eq!(number, Ok(devices[17].number()), "it is used again");
     yard.devices().unmap(devices[0], Removal::Refuse).unwrap();
     assert_eq!(yard.devices().list().count(), 63);
 }
@@ -277,8 +281,24 @@ fn users_of_a_device_are_counted_and_keep_it() {
     yard.devices().unmap(device, Removal::Refuse).unwrap();
     for removal in Removal::ALL {
         assert_eq!(yard.devices().unmap(device, removal), Err(DeviceError::NoSuchDevice(device)));
-        assert_eq!(yard.devices().unmap(DeviceId(64), removal), Err(DeviceError::NoSuchDevice(DeviceId(64))));
+        let beyond = DeviceId::from_bits(64 | 1 << 16);
+        assert_eq!(yard.devices().unmap(beyond, removal), Err(DeviceError::NoSuchDevice(beyond)));
     }
+}
+
+#[test]
+fn a_stale_identity_names_no_later_device() {
+    let yard = yard();
+    let [here, there] = [frames(0, 1024), frames(1024, 1024)];
+    let removed = yard.devices().map(request(here, HUGE, MapLayout::Full)).unwrap();
+    yard.devices().unmap(removed, Removal::Refuse).unwrap();
+    let later = yard.devices().map(request(there, HUGE, MapLayout::Full)).unwrap();
+    assert_eq!((later.number(), removed.number()), (0, 0), "the row is reused");
+    assert_ne!(later, removed);
+    assert_eq!(DeviceId::from_bits(later.bits()), later);
+    assert_eq!(yard.devices().unmap(removed, Removal::Refuse), Err(DeviceError::NoSuchDevice(removed)));
+    assert!(yard.devices().page(there.start).is_some(), "the later device stays");
+    yard.devices().unmap(later, Removal::Refuse).unwrap();
 }
 
 #[test]
@@ -291,7 +311,7 @@ fn a_device_that_is_being_mapped_is_busy() {
         if matches!(call, MapCall::Back(_)) {
             asked
                 .send((
-                    view.devices().unmap(DeviceId(0), Removal::Refuse),
+                    view.devices().unmap(FIRST, Removal::Refuse),
                     view.devices().add_mapping(range.start),
                     view.devices().page(range.start).is_some(),
                     view.devices().list().count(),

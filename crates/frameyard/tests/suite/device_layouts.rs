@@ -73,9 +73,31 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
+/// The number of a device. The yards count generations differently: only some refuse to share a section.
+fn numbered(id: DeviceId) -> DeviceId {
+    DeviceId::from_bits(u64::from(id.number()))
+}
+
+/// An answer that names devices by number alone.
+fn by_number<T>(answer: Result<T, DeviceError>) -> Result<T, DeviceError> {
+    use DeviceError::{Busy, Mapped, MixedSection, NoSuchDevice, NotMapped, Overlaps};
+    answer.map_err(|problem| match problem {
+        NoSuchDevice(id) => NoSuchDevice(numbered(id)),
+        Busy(id) => Busy(numbered(id)),
+        NotMapped(id) => NotMapped(numbered(id)),
+        Mapped { device, mappings } => Mapped { device: numbered(device), mappings },
+        Overlaps { range, device, with } => Overlaps { range, device: numbered(device), with },
+        MixedSection { range, device, order, layout } => {
+            MixedSection { range, device: numbered(device), order, layout }
+        }
+        other => other,
+    })
+}
+
 /// What a device is to be, as the model has it.
 #[derive(Clone, Debug)]
 struct Device {
+    /// Without its generation.
     id: DeviceId,
     range: PfnRange,
     order: Order,
@@ -131,7 +153,7 @@ impl Run {
     fn act(&mut self, action: &Action) {
         match *action {
             Action::Map { part, units, order, node } => self.map(part, units, ORDERS[order], NODES[node]),
-            Action::Unmap { device } => self.unmap(DeviceId(device)),
+            Action::Unmap { device } => self.unmap(DeviceId::from_bits(u64::from(device))),
             Action::Get { pfn, count } => self.get(Pfn(pfn), count),
             Action::Put { held } if !self.held.is_empty() => self.put(held % self.held.len()),
             Action::Put { .. } => {}
@@ -140,7 +162,7 @@ impl Run {
             Action::Look { pfn } => self.look(Pfn(pfn)),
             Action::AddMapping { pfn } => {
                 let pfn = Pfn(pfn);
-                let answer = self.all(|_, yard| yard.devices().add_mapping(pfn));
+                let answer = self.all(|_, yard| by_number(yard.devices().add_mapping(pfn)));
                 match self.device_at(pfn) {
                     Some(device) => device.mappings += 1,
                     None => assert_eq!(answer, Err(DeviceError::NotDevice(pfn))),
@@ -148,7 +170,7 @@ impl Run {
             }
             Action::RemoveMapping { pfn } => {
                 let pfn = Pfn(pfn);
-                let answer = self.all(|_, yard| yard.devices().remove_mapping(pfn));
+                let answer = self.all(|_, yard| by_number(yard.devices().remove_mapping(pfn)));
                 match self.device_at(pfn) {
                     Some(device) if device.mappings > 0 => device.mappings -= 1,
                     Some(device) => assert_eq!(answer, Err(DeviceError::NotMapped(device.id))),
@@ -164,7 +186,10 @@ impl Run {
         let start = if part.is_multiple_of(8) { Pfn(part * 16) } else { Pfn(part * 16).align_down(unit) };
         let range = PfnRange::new(start, PageCount(units << unit.0));
         let request = |layout| DeviceRequest { range, node, order, layout, placement: MapPlacement::Memory };
-        let answers = [0, 1, 2].map(|at| self.yards[at].1.devices().map(request(self.yards[at].0)));
+        let answers = [0, 1, 2].map(|at| {
+            let (layout, yard) = &self.yards[at];
+            by_number(yard.devices().map(request(*layout)).map(numbered))
+        });
         if let (Ok(id), Err(DeviceError::MixedSection { .. })) = (answers[0], answers[2]) {
             let near = |device: &Device| {
                 range.start.0 / SECTION <= (device.range.end.0 - 1) / SECTION
@@ -173,7 +198,7 @@ impl Run {
             assert!(self.devices.iter().any(near), "no other device is near {range}");
             assert_eq!(answers[1], Ok(id));
             for at in [0, 1] {
-                self.yards[at].1.devices().unmap(id, Removal::Refuse).unwrap();
+                self.unmap_in(at, id).unwrap();
             }
             return;
         }
@@ -197,8 +222,15 @@ impl Run {
         }
     }
 
+    /// Removes the device of a number from a yard.
+    fn unmap_in(&self, at: usize, number: DeviceId) -> Result<(), DeviceError> {
+        let devices = self.yards[at].1.devices();
+        let device = devices.list().map(|device| device.id).find(|id| numbered(*id) == number);
+        by_number(devices.unmap(device.unwrap_or(number), Removal::Refuse))
+    }
+
     fn unmap(&mut self, id: DeviceId) {
-        let answers = [0, 1, 2].map(|at| self.yards[at].1.devices().unmap(id, Removal::Refuse));
+        let answers = [0, 1, 2].map(|at| self.unmap_in(at, id));
         assert_eq!(answers[0], answers[1]);
         let Some(at) = self.devices.iter().position(|device| device.id == id) else {
             assert_eq!(answers[0], Err(DeviceError::NoSuchDevice(id)));
@@ -307,7 +339,7 @@ impl Run {
             let info = yard.stats().frame(pfn).unwrap();
             assert_eq!((info.head, info.state, info.order), (head, FrameState::Device, order));
             let known = yard.devices().at(pfn).unwrap();
-            assert_eq!((known.id, known.range, known.mappings), (device.id, device.range, device.mappings));
+            assert_eq!((numbered(known.id), known.range, known.mappings), (device.id, device.range, device.mappings));
         }
     }
 
@@ -317,9 +349,9 @@ impl Run {
             self.put(0);
         }
         for device in std::mem::take(&mut self.devices) {
-            for (_, yard) in &self.yards {
+            for (at, (_, yard)) in self.yards.iter().enumerate() {
                 (0..device.mappings).for_each(|_| yard.devices().remove_mapping(device.range.start).unwrap());
-                yard.devices().unmap(device.id, Removal::Refuse).unwrap();
+                self.unmap_in(at, device.id).unwrap();
             }
         }
         for (layout, yard) in &self.yards {
@@ -363,7 +395,7 @@ fn random_actions_reach_every_kind_of_answer() {
         run.get(head, 1);
         run.look(head + PageCount(77));
         run.join(head);
-        run.unmap(DeviceId(0));
+        run.unmap(DeviceId::from_bits(0));
     }
     assert_eq!(run.devices.iter().map(|device| device.split.len()).sum::<usize>(), 2, "{:?}", run.devices);
     run.end();

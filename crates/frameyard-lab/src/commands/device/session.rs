@@ -215,7 +215,7 @@ impl Session {
         let full = ByteSize(device.range.count().0 * PAGE_STRUCTURE);
         let used = self.yard.map_region().memory_use(offset, full).map_err(Failure::run_time)?;
         Ok(DeviceRow {
-            device: made.id.0,
+            device: made.id.number(),
             size_bytes: device.range.count().0 * PAGE,
             align_bytes: device.order.pages().0 * PAGE,
             first_pfn: device.range.start.0,
@@ -237,14 +237,14 @@ impl Session {
 
     /// Destroys devices. All numbers are checked before the first device goes.
     fn destroy(&self, numbers: Option<&[u16]>, made: &mut Vec<Made>) -> Result<Vec<DeviceRow>, Failure> {
-        let known: Vec<u16> = made.iter().map(|device| device.id.0).collect();
+        let known: Vec<u16> = made.iter().map(|device| device.id.number()).collect();
         if let Some(unknown) = numbers.into_iter().flatten().find(|number| !known.contains(number)) {
             let known: Vec<String> = known.iter().map(u16::to_string).collect();
             return Err(Failure::input(format!("device {unknown} does not exist: there are {}", known.join(", "))));
         }
         let mut gone = Vec::new();
         for number in known.into_iter().filter(|number| numbers.is_none_or(|numbers| numbers.contains(number))) {
-            let Some(place) = made.iter().position(|device| device.id.0 == number) else { continue };
+            let Some(place) = made.iter().position(|device| device.id.number() == number) else { continue };
             let row = self.row(&made[place])?;
             let range = PfnRange::new(Pfn(row.first_pfn), PageCount(row.size_bytes / PAGE));
             let begin = Instant::now();

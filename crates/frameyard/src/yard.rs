@@ -19,7 +19,7 @@ use crate::page::{Page, PageRef, Tag};
 use crate::platform::Platform;
 use crate::sync::AtomicU32;
 use crate::units::{ByteSize, CpuId, Geometry, NodeId, Order, Pfn, PfnRange, ZoneId};
-use crate::zone::{PageblockMap, PcpSizing, WatermarkOptions, ZoneTables, ZoneView};
+use crate::zone::{AllocationMap, PageblockMap, PcpSizing, WatermarkOptions, ZoneTables, ZoneView};
 
 mod alloc;
 mod blocker;
@@ -272,7 +272,7 @@ impl<P: Platform> Yard<P> {
     /// per-CPU lists are told apart.
     #[inline(always)]
     fn tag_at(&self, pfn: Pfn) -> Tag {
-        self.zone_tables.allocation_map.read(pfn, self.map.page(pfn, &self.platform).tag())
+        self.allocation_map().read(pfn, self.map.page(pfn, &self.platform).tag())
     }
 
     /// The zone of a block that is allocated, or of the caller's. Looks at its page only where zones meet in its section.
@@ -294,6 +294,11 @@ impl<P: Platform> Yard<P> {
     #[inline(never)]
     fn zone_in_tag(&self, place: usize) -> ZoneId {
         self.map.page(self.map.pfn(place as u32), &self.platform).tag().zone()
+    }
+
+    #[inline(always)]
+    fn allocation_map(&self) -> AllocationMap<'static> {
+        self.zone_tables.allocation_map
     }
 
     #[inline(always)]

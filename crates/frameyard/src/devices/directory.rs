@@ -76,7 +76,7 @@ impl Users {
         self.generation() == device.generation() || is_broken!(GenerationNotCompared)
     }
 
-    /// Whether the device is in use by that generation.
+    /// Whether these are the users of that device, and it is live.
     fn is_live(self, device: DeviceId) -> bool {
         self.state() == DeviceState::Live && self.are_of(device)
     }

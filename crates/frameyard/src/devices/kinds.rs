@@ -49,8 +49,8 @@ named!(Removal: Refuse => "refuse", Wait => "wait");
 
 /// A device of a yard: its number, and the generation of its mapping.
 ///
-/// The number is reused after a removal. The generation tells the removed device from the later one: it is the number of devices
-/// ever mapped, modulo 2^20 - 1.
+/// The number is reused after a removal. The generation tells the removed device from the later one. Generations repeat after
+/// 2^20 - 1 devices have been mapped.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct DeviceId {
     number: u16,

@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use super::build::OWN;
 use super::plan::memory_of;
-use super::{DeviceError, DeviceId, DeviceRow, FrameState, MapLayout, PageMap, Plan, Removal};
+use super::{DeviceError, DeviceId, DeviceRow, DeviceState, FrameState, MapLayout, PageMap, Plan, Removal};
 use crate::memmap::{Initialiser, MapWriter};
 use crate::page::content::PageTemplate;
 use crate::page::{CountedPage, Counts, MapContent, PageRef};
@@ -123,14 +123,14 @@ impl<P: Platform> PageMap<'_, P> {
         removal: Removal,
         patience: &mut Patience,
     ) -> Result<(), DeviceError> {
-        use super::DeviceState::{Building, Closing, Free, Live};
         loop {
             let Err(users) = row.close(id, removal) else { return Ok(()) };
             let problem = match users.state() {
                 _ if !users.are_of(id) => return Err(DeviceError::NoSuchDevice(id)),
-                Free => return Err(DeviceError::NoSuchDevice(id)),
-                Live if users.changers() == 0 => DeviceError::Mapped { device: id, mappings: users.mappings() },
-                Live | Building | Closing => DeviceError::Busy(id),
+                DeviceState::Live if users.changers() == 0 => {
+                    DeviceError::Mapped { device: id, mappings: users.mappings() }
+                }
+                _ => DeviceError::Busy(id),
             };
             if !patience.wait(self.platform) {
                 return Err(problem);

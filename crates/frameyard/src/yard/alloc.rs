@@ -114,7 +114,7 @@ impl<P: Platform> Yard<P> {
         let cpu = self.platform.current_cpu();
         let home = self.fast.homes.get(home_slot(cpu, gfp))?.load(Ordering::Relaxed);
         let index = self.pop_held(self.tables.pcps.get(home as usize)?, cpu, list, order)?;
-        self.zone_tables.allocation_map.mark_allocated_at(&self.platform, index as usize, order, migrate_type);
+        self.allocation_map().mark_allocated_at(&self.platform, index as usize, order, migrate_type);
         Some(self.map.pfn(index))
     }
 
@@ -365,7 +365,7 @@ impl<P: Platform> Yard<P> {
             self.free_block(pfn, order);
             return Err(AllocError::NoFrameBytes(pfn));
         }
-        self.zone_tables.allocation_map.mark_allocated(&self.platform, pfn, order, migrate_type);
+        self.allocation_map().mark_allocated(&self.platform, pfn, order, migrate_type);
         Ok(pfn)
     }
 }

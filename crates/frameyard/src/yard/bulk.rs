@@ -55,7 +55,7 @@ impl<P: Platform> Yard<P> {
         let mut problem = None;
         for pfn in frames.iter().copied() {
             let place = self.map.place(pfn);
-            match self.zone_tables.allocation_map.clear_allocated_at(&self.platform, place, Order::ZERO) {
+            match self.allocation_map().clear_allocated_at(&self.platform, place, Order::ZERO) {
                 Some(_) => bulk.free(pfn, self.zone_at(place)),
                 None => _ = problem.get_or_insert_with(|| self.refuse(pfn, Order::ZERO)),
             }
@@ -102,12 +102,7 @@ impl<P: Platform> Yard<P> {
         let mut taken = 0;
         for frame in frames.iter_mut() {
             let Some(index) = lists.pop(list, Order::ZERO) else { break };
-            self.zone_tables.allocation_map.mark_allocated_at(
-                &self.platform,
-                index as usize,
-                Order::ZERO,
-                migrate_type,
-            );
+            self.allocation_map().mark_allocated_at(&self.platform, index as usize, Order::ZERO, migrate_type);
             *frame = self.map.pfn(index);
             taken += 1;
         }

@@ -81,8 +81,7 @@ impl<'y, P: Platform> CmaAreas<'y, P> {
         }
         let mut at = range.start;
         while at < range.end {
-            let Some(entry) =
-                yard.zone_tables.allocation_map.entry(at).filter(|entry| entry.migrate_type() == MigrateType::Cma)
+            let Some(entry) = yard.allocation_map().entry(at).filter(|entry| entry.migrate_type() == MigrateType::Cma)
             else {
                 let state = yard.page_of(at).map_or(FrameState::Interior, |_| yard.tag_at(at).state());
                 return Err(CmaReleaseError::NotFromAnArea { pfn: at, state });

@@ -97,7 +97,7 @@ impl<'y, P: Platform> CountedBlocks<'y, P> {
     pub fn adopt(self, pfn: Pfn, order: Order, adoption: Adoption) -> Result<(), FreeError> {
         let yard = self.yard;
         debug_assert!(adoption.counts.references > 0, "a counted block has a user");
-        let Some(entry) = yard.zone_tables.allocation_map.clear_allocated(&yard.platform, pfn, order) else {
+        let Some(entry) = yard.allocation_map().clear_allocated(&yard.platform, pfn, order) else {
             return Err(yard.refuse(pfn, order));
         };
         let page = yard.counted_at(pfn);
@@ -118,7 +118,7 @@ impl<'y, P: Platform> CountedBlocks<'y, P> {
     pub fn disown(self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let yard = self.yard;
         let tag = yard.leave(pfn, order)?;
-        yard.zone_tables.allocation_map.mark_allocated(&yard.platform, pfn, order, tag.migrate_type());
+        yard.allocation_map().mark_allocated(&yard.platform, pfn, order, tag.migrate_type());
         Ok(())
     }
 

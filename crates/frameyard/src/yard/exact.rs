@@ -28,7 +28,7 @@ impl<P: Platform> Yard<P> {
                 return Ok(PfnRange::new(pfn, count));
             }
             // A bad free may have won the block meanwhile.
-            if let Some(entry) = self.zone_tables.allocation_map.clear_allocated(&self.platform, pfn, order) {
+            if let Some(entry) = self.allocation_map().clear_allocated(&self.platform, pfn, order) {
                 return Ok(self.cut(PfnRange::new(pfn, order.pages()), count, entry.migrate_type()));
             }
         }
@@ -60,7 +60,7 @@ impl<P: Platform> Yard<P> {
     /// Marks the largest aligned pieces of a range allocated. They are tagged, and the caller holds them exclusively.
     pub(super) fn mark_pieces(&self, range: PfnRange, migrate_type: MigrateType) {
         for (pfn, order) in pieces(range, self.geometry.max_order()) {
-            self.zone_tables.allocation_map.mark_allocated(&self.platform, pfn, order, migrate_type);
+            self.allocation_map().mark_allocated(&self.platform, pfn, order, migrate_type);
         }
     }
 
@@ -70,12 +70,7 @@ impl<P: Platform> Yard<P> {
         // The head last: its tag covers the block until then, so every frame stays in some block.
         for offset in (0..order.pages().0).rev() {
             self.map.page(pfn + PageCount(offset), &self.platform).set_tag(single);
-            self.zone_tables.allocation_map.mark_allocated(
-                &self.platform,
-                pfn + PageCount(offset),
-                Order::ZERO,
-                migrate_type,
-            );
+            self.allocation_map().mark_allocated(&self.platform, pfn + PageCount(offset), Order::ZERO, migrate_type);
         }
     }
 
@@ -85,7 +80,7 @@ impl<P: Platform> Yard<P> {
     ///
     /// [`FreeError`] where [`free`](Self::free) would fail, too; nothing has changed then.
     pub fn split(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        let Some(entry) = self.zone_tables.allocation_map.clear_allocated(&self.platform, pfn, order) else {
+        let Some(entry) = self.allocation_map().clear_allocated(&self.platform, pfn, order) else {
             return Err(self.refuse(pfn, order));
         };
         self.mark_single_frames(pfn, order, entry.migrate_type());

@@ -24,6 +24,7 @@ impl<P: Platform> Yard<P> {
     /// [`AllocError`]; nothing is allocated then.
     #[inline(always)]
     pub fn frames(&self, order: Order, gfp: Gfp) -> Result<Frames<'_, P>, AllocError> {
+        // The loop of `owned`, because a closure around `alloc` would not be inlined and would return through memory.
         loop {
             if let Some(frames) = self.own(PfnRange::new(self.alloc(order, gfp)?, order.pages())) {
                 return Ok(frames);
@@ -59,12 +60,12 @@ impl<P: Platform> Yard<P> {
     /// Makes the allocated block at a frame a guarded one, if it ends before `end`; returns the frame behind it.
     #[inline(always)]
     fn own_block(&self, pfn: Pfn, end: Pfn) -> Option<Pfn> {
-        let order = self.zone_tables.allocation_map.entry(pfn)?.order();
+        let order = self.allocation_map().entry(pfn)?.order();
         let behind = pfn + order.pages();
         if behind > end {
             return None;
         }
-        let entry = self.zone_tables.allocation_map.clear_allocated(&self.platform, pfn, order)?;
+        let entry = self.allocation_map().clear_allocated(&self.platform, pfn, order)?;
         let tag = Tag::new(FrameState::Owned, order, entry.migrate_type(), self.zone_of_block(pfn));
         self.map.page(pfn, &self.platform).set_tag(tag);
         Some(behind)
@@ -118,12 +119,7 @@ impl<'y, P: Platform> Frames<'y, P> {
     #[must_use = "the frames stay allocated"]
     pub fn into_range(self) -> PfnRange {
         self.for_each_block(|pfn, tag| {
-            self.yard.zone_tables.allocation_map.mark_allocated(
-                &self.yard.platform,
-                pfn,
-                tag.order(),
-                tag.migrate_type(),
-            );
+            self.yard.allocation_map().mark_allocated(&self.yard.platform, pfn, tag.order(), tag.migrate_type());
         });
         self.into_raw()
     }

@@ -34,7 +34,7 @@ impl<P: Platform> Yard<P> {
     #[inline(always)]
     fn free_fast(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let place = self.map.place(pfn);
-        match self.zone_tables.allocation_map.clear_allocated_at(&self.platform, place, order) {
+        match self.allocation_map().clear_allocated_at(&self.platform, place, order) {
             Some(_) => {
                 self.free_block_at(place, order);
                 Ok(())
@@ -153,7 +153,7 @@ impl<P: Platform> Yard<P> {
 
     /// The order of the allocated block at a frame, if it ends before `end`.
     fn block_to_free(&self, pfn: Pfn, end: Pfn) -> Result<Order, FreeError> {
-        let Some(entry) = self.zone_tables.allocation_map.entry(pfn) else { return Err(self.refuse(pfn, Order::ZERO)) };
+        let Some(entry) = self.allocation_map().entry(pfn) else { return Err(self.refuse(pfn, Order::ZERO)) };
         let order = entry.order();
         if pfn + order.pages() > end {
             return Err(FreeError { pfn, order, problem: FreeProblem::PartOfBlock { order } });

@@ -241,7 +241,7 @@ impl<'y, P: Platform> YardStats<'y, P> {
     /// Whether exactly that block is allocated, so that [`Yard::free`] would free it. Recent, not exact. Any frame
     /// number is allowed. Cost: its byte in the allocation map.
     pub fn is_allocated(self, pfn: Pfn, order: Order) -> bool {
-        self.yard.zone_tables.allocation_map.entry(pfn).is_some_and(|entry| entry.order() == order)
+        self.yard.allocation_map().entry(pfn).is_some_and(|entry| entry.order() == order)
     }
 }
 

@@ -233,8 +233,7 @@ impl<P: Platform> Yard<P> {
             let (list, pcp) = (request.list?, self.tables.pcp_of(id, cpu)?);
             (!pcp.is_list_empty_racy(list)).then_some((list, pcp))
         };
-        if !reserves.high_atomic
-            && let Some((list, pcp)) = filled_list()
+        if let Some((list, pcp)) = filled_list()
             && let Some(index) = self.pop_held(pcp, cpu, list, order)
         {
             return Some(self.map.pfn(index));

@@ -73,6 +73,28 @@ fn memory_runs_out_with_an_error_and_comes_back() {
 }
 
 #[test]
+fn all_frames_of_the_own_list_are_allocated_below_the_watermark() {
+    let yard = Fixture::small(1, 16 * MIB);
+    // A list that keeps all frames: few in its array, most in packed batches.
+    yard.set_policy(ZonePolicy::Vanilla).unwrap();
+    yard.lists().resize(PcpSizing::Fixed(100_000));
+    let all = || {
+        let alloc = || yard.alloc(Order::ZERO, Gfp::KERNEL | Gfp::NORETRY | Gfp::NOWARN).ok();
+        std::iter::from_fn(alloc).collect::<Vec<Pfn>>()
+    };
+    let first = all();
+    for pfn in &first {
+        yard.free(*pfn, Order::ZERO).unwrap();
+    }
+    let second = all();
+    assert_eq!(second.len(), first.len());
+    assert_eq!(yard.stats().drains_for_allocation(), 0);
+    for pfn in second {
+        yard.free(pfn, Order::ZERO).unwrap();
+    }
+}
+
+#[test]
 fn other_cpus_lists_are_drained_before_failure() {
     let yard = Fixture::small(4, 16 * MIB);
     // Lists that keep what they hold to themselves.

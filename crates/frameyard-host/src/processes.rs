@@ -134,6 +134,24 @@ impl Workers {
         Ok(outputs)
     }
 
+    /// Waits until `worker` has ended, in whatever order the workers end. Kills the workers that still run then.
+    ///
+    /// For a caller that knows which worker failed first, and that other workers may fail as a consequence.
+    ///
+    /// # Errors
+    ///
+    /// [`WorkerError`] says how it ended, if not well.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such worker.
+    pub fn wait_for(mut self, worker: usize) -> Result<(), WorkerError> {
+        let state = &mut self.workers[worker];
+        let status = state.child.wait().map_err(|source| WorkerError::Watch { worker, source })?;
+        state.status = Some(status);
+        if status.success() { Ok(()) } else { Err(WorkerError::Failed { worker, status }) }
+    }
+
     /// Records the workers that have ended since the last call. Returns the number of running ones.
     fn poll(&mut self) -> Result<usize, WorkerError> {
         let mut running = 0;

@@ -139,6 +139,24 @@ fn worker_one_fails_and_the_others_wait() {
 }
 
 #[test]
+fn the_worker_waited_for_is_named_even_if_another_fails_before() {
+    let workers = workers(3, "worker_one_fails_and_the_others_wait");
+    let processes = workers.process_ids();
+    let kill = |process: u32| Command::new("kill").args(["-KILL", &process.to_string()]).status().unwrap();
+    let waiting = std::thread::spawn(move || workers.wait_for(0).unwrap_err());
+    // Worker 1 stays a zombie, because this test waits for worker 0.
+    while !std::fs::read_to_string(format!("/proc/{}/stat", processes[1])).unwrap().contains(") Z ") {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    assert!(!waiting.is_finished());
+    assert!(kill(processes[0]).success());
+    assert_eq!(waiting.join().unwrap().to_string(), "worker process 0 was killed by signal 9");
+    for process in processes {
+        assert!(!std::path::Path::new(&format!("/proc/{process}")).exists(), "process {process} is gone");
+    }
+}
+
+#[test]
 fn a_worker_killed_by_a_signal_is_named_with_the_signal() {
     let workers = workers(2, "worker_one_aborts");
     let error = workers.wait_all().unwrap_err();

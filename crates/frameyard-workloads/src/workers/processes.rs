@@ -56,7 +56,7 @@ pub(crate) fn drive_processes<R>(
             processes.wait_all().map_err(WorkersError::Worker).map_err(WorkloadError::run_time)?;
             Ok(result)
         }
-        Err(failure) => Err(with_exit_status(failure, processes, &announce)),
+        Err(failure) => Err(with_exit_status(failure, processes)),
     }
 }
 
@@ -98,23 +98,17 @@ fn forward(task: usize, socket: &UnixStream, sender: &Sender<Message>) {
 }
 
 /// Replaces the error of a worker that ended without a report by how the process ended.
-fn with_exit_status(
-    failure: WorkloadError,
-    processes: frameyard_host::Workers,
-    announce: &dyn Fn(Stage),
-) -> WorkloadError {
-    let is_lost = match &failure {
-        WorkloadError::RunTime(reason) => matches!(reason.downcast_ref(), Some(WorkersError::Lost { .. })),
-        WorkloadError::Input(_) => false,
+fn with_exit_status(failure: WorkloadError, processes: frameyard_host::Workers) -> WorkloadError {
+    let lost = match &failure {
+        WorkloadError::RunTime(reason) => match reason.downcast_ref() {
+            Some(WorkersError::Lost { task }) => *task,
+            _ => return failure,
+        },
+        WorkloadError::Input(_) => return failure,
     };
-    if !is_lost {
-        return failure;
-    }
-    // Lets the other workers end, so that the wait returns.
-    announce(Stage::End);
-    match processes.wait_all() {
+    match processes.wait_for(lost) {
         Err(error) => WorkloadError::run_time(WorkersError::Worker(error)),
-        Ok(_) => failure,
+        Ok(()) => failure,
     }
 }
 

@@ -1,5 +1,7 @@
 //! Loom's atomics with a switch that weakens them: a model must fail when its protocol is broken.
 
+use std::cell::Cell;
+
 pub use loom::sync::atomic::{Ordering, fence};
 
 use crate::weakness::{Weakness, is_weakened, weakness};
@@ -18,6 +20,17 @@ fn store_ordering<T>(ordering: Ordering) -> Ordering {
         Weakness::RelaxedStoresOf(bytes) if bytes == size_of::<T>() => Ordering::Relaxed,
         _ => ordering,
     }
+}
+
+loom::thread_local! {
+    /// The weak exchanges of a thread in this execution.
+    static WEAK_EXCHANGES: Cell<u32> = Cell::new(0);
+}
+
+/// Whether this weak exchange fails although the word has the expected value.
+fn fails_without_cause() -> bool {
+    is_weakened(Weakness::SpuriousFailures)
+        && WEAK_EXCHANGES.with(|exchanges| exchanges.replace(exchanges.get() + 1).is_multiple_of(2))
 }
 
 macro_rules! modelled_atomic {
@@ -117,11 +130,12 @@ macro_rules! modelled_atomic {
                 self.0.fetch_and(value, if relaxed { Ordering::Relaxed } else { ordering })
             }
 
-            /// As [`compare_exchange`](Self::compare_exchange): never fails without cause in a model.
+            /// As the method of the same name of `core`'s atomic. Fails without cause only under
+            /// [`Weakness::SpuriousFailures`].
             ///
             /// # Errors
             ///
-            /// The value found, if it is not `current`.
+            /// The value found.
             #[track_caller]
             pub fn compare_exchange_weak(
                 &self,
@@ -130,6 +144,9 @@ macro_rules! modelled_atomic {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<$value, $value> {
+                if fails_without_cause() {
+                    return Err(self.load(failure));
+                }
                 self.compare_exchange(current, new, success, failure)
             }
 

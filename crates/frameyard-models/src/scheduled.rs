@@ -7,6 +7,8 @@ use core::cell::Cell;
 
 pub use core::sync::atomic::{Ordering, fence};
 
+use shuttle::rand::RngCore;
+
 use crate::weakness::{Weakness, is_weakened};
 
 std::thread_local! {
@@ -80,6 +82,11 @@ fn choose() {
     }
 }
 
+/// Whether this weak exchange fails although the word has the expected value.
+fn fails_without_cause() -> bool {
+    SCHEDULED.get() && !std::thread::panicking() && shuttle::rand::thread_rng().next_u32().is_multiple_of(8)
+}
+
 macro_rules! scheduled_atomic {
     ($name:ident, $value:ty) => {
         /// An atomic integer of an execution.
@@ -134,11 +141,11 @@ macro_rules! scheduled_atomic {
                 self.0.compare_exchange(current, new, success, failure)
             }
 
-            /// As [`compare_exchange`](Self::compare_exchange): never fails without cause in an execution.
+            /// As the method of the same name of `core`'s atomic: one in eight fails without cause.
             ///
             /// # Errors
             ///
-            /// The value found, where it is not `current`.
+            /// The value found.
             #[track_caller]
             pub fn compare_exchange_weak(
                 &self,
@@ -147,6 +154,9 @@ macro_rules! scheduled_atomic {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<$value, $value> {
+                if fails_without_cause() {
+                    return Err(self.load(failure));
+                }
                 self.compare_exchange(current, new, success, failure)
             }
 

@@ -36,6 +36,9 @@ pub enum Weakness {
     OwnerNotRechecked,
     /// Compare-and-exchanges are relaxed.
     RelaxedExchanges,
+    /// The first weak compare-and-exchange of a thread, and every other one after it, fails without cause. Correct code
+    /// passes. Only for loom; under shuttle weak exchanges always fail now and then.
+    SpuriousFailures,
     /// The tags that tell two uses of the same link in a word apart do not change.
     ConstantTags,
     /// The wait for transfers in progress skips the locks of lists that look empty.

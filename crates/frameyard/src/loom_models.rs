@@ -66,6 +66,11 @@ pub(crate) fn explore_within(preemptions: usize, model: impl Fn() + Send + Sync 
     Explored { contentions: machine::contentions() - before }
 }
 
+/// The bound of a model that takes long: one switch less, except in long runs (`ci/long`).
+pub(crate) fn in_long_runs(preemptions: usize) -> usize {
+    if std::env::var_os("FRAMEYARD_LONG_RUNS").is_some() { preemptions } else { preemptions - 1 }
+}
+
 /// Explores a model that must fail. Returns the panic message of the first failing execution.
 fn failure_of(preemptions: usize, model: impl Fn() + Send + Sync + 'static) -> String {
     let explored = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| explore_within(preemptions, model)));

@@ -4,8 +4,8 @@
 //!
 //! Three or four threads run the production code on one small yard, in turns. Before each atomic access the scheduler may
 //! switch threads. Half of the schedules are random; the other half have random priorities that change a few times (the
-//! scheduler of "A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs", Burckhardt et al., 2010). Seeds are
-//! fixed, so runs repeat; `SHUTTLE_RANDOM_SEED` selects other ones.
+//! scheduler of "A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs", Burckhardt et al., 2010). The variable
+//! `SHUTTLE_RANDOM_SEED` is the seed; without it the seed is fixed. `ci/shuttle` explores a new seed in each run, and prints it.
 //!
 //! # Limits
 //!
@@ -36,8 +36,10 @@ use mover::Mover;
 const SEED: u64 = 1;
 /// Priority changes in an execution, plus one.
 const DEPTH: usize = 5;
-/// Executions per scheduler of a test with sound protections.
-const EXECUTIONS: usize = 200;
+/// Executions per scheduler of a test with sound protections, unless this is a long run (`ci/long`).
+const EXECUTIONS: usize = 40;
+/// Executions per scheduler in long runs.
+const LONG_RUN: usize = 2000;
 /// Executions per scheduler that must find a broken protection.
 const ENOUGH: usize = 2000;
 
@@ -63,6 +65,12 @@ fn explore(executions: usize, execution: impl Fn() + Send + Sync + 'static) {
     let execution = Arc::new(execution);
     run(PctScheduler::new_from_seed(SEED, DEPTH, executions), &execution);
     run(RandomScheduler::new_from_seed(SEED, executions), &execution);
+}
+
+/// Explores executions with sound protections.
+fn explore_sound(execution: impl Fn() + Send + Sync + 'static) {
+    let is_long = std::env::var_os("FRAMEYARD_LONG_RUNS").is_some();
+    explore(if is_long { LONG_RUN } else { EXECUTIONS }, execution);
 }
 
 /// Asserts that an execution with a broken protection fails with one of these messages.
@@ -243,7 +251,7 @@ macro_rules! every_policy {
             fn $name() {
                 for policy in ZonePolicy::ALL.into_iter().skip($first).step_by(4) {
                     println!("under {policy}");
-                    explore(EXECUTIONS, move || busy(policy));
+                    explore_sound(move || busy(policy));
                 }
             }
         )*
@@ -259,7 +267,7 @@ every_policy! {
 
 #[test]
 fn nothing_is_lost_when_a_pop_is_interrupted() {
-    explore(EXECUTIONS, stopped_in_a_pop);
+    explore_sound(stopped_in_a_pop);
 }
 
 #[test]
@@ -274,8 +282,8 @@ fn finds_an_owner_that_is_not_rechecked() {
 
 #[test]
 fn a_policy_change_during_allocations_leaves_nothing_behind() {
-    explore(EXECUTIONS, || changed(ZonePolicy::OwnedBlocks));
-    explore(EXECUTIONS, || changed(ZonePolicy::Depot));
+    explore_sound(|| changed(ZonePolicy::OwnedBlocks));
+    explore_sound(|| changed(ZonePolicy::Depot));
 }
 
 #[test]

@@ -116,6 +116,11 @@ fn exit_waits_for_ageing() {
 }
 
 #[test]
+fn exit_waits_if_exchanges_of_the_map_lock_fail_without_cause() {
+    weakened(Weakness::SpuriousFailures, || explore_to(2, || ended_while(|vm, _, _| age(vm))));
+}
+
+#[test]
 fn detects_ageing_under_table_lock_without_exclusion() {
     assert_fails(|| written_while_aged(NO_TABLE_LOCK), DAMAGED);
 }

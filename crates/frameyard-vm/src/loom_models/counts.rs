@@ -92,6 +92,15 @@ fn frozen_page_gives_no_reference() {
 }
 
 #[test]
+fn counts_are_changed_again_if_an_exchange_fails_without_cause() {
+    weakened(Weakness::SpuriousFailures, || {
+        explore(found_while_freed);
+        explore(put_by_two);
+        explore(frozen_while_found);
+    });
+}
+
+#[test]
 fn detects_non_atomic_counts() {
     weakened(Weakness::SplitCompareExchange, || {
         assert_fails(

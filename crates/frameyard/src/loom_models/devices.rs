@@ -324,6 +324,14 @@ fn mapping_races_removal_and_remapping() {
 }
 
 #[test]
+fn entries_are_repeated_if_an_exchange_fails_without_cause() {
+    weakened(Weakness::SpuriousFailures, || {
+        explore_use(map_entry_while_removing, Seen { whole: true, part: true, nothing: true });
+        explore_within(PREEMPTIONS, remove_twice);
+    });
+}
+
+#[test]
 fn mapping_without_comparing_generations_fails() {
     weakened(Weakness::GenerationNotCompared, || {
         let expected = [WRONG_DEVICE, "a counted entry keeps its device"];

@@ -19,7 +19,7 @@
 use std::sync::{Arc, Mutex};
 
 use super::machine::{Flaw, InitFlaw, LARGEST, Locks, Machine, NOT_INITIALISED, Runner, Setup};
-use super::{assert_fails_within, explore, explore_within};
+use super::{assert_fails_within, explore, explore_within, in_long_runs};
 use crate::AllocError;
 use crate::Gfp;
 use crate::boot::{InitError, InitJobs, InitMode, Initialiser, JobGranularity, MapInit};
@@ -252,7 +252,7 @@ fn take_by_number_during_initialisation() {
 
 #[test]
 fn range_racing_initialisation_succeeds_or_is_in_use() {
-    explore_within(2, take_by_number_during_initialisation);
+    explore_within(in_long_runs(2), take_by_number_during_initialisation);
 }
 
 /// Two threads initialise parts of the map by number. The frames that they report as freed must add up to `whole`.

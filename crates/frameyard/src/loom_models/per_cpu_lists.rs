@@ -2,7 +2,7 @@
 //! another CPU drains the lists.
 
 use super::machine::{Flaw, Locks, Machine, ZONE};
-use super::{DAMAGES, assert_fails, explore, explore_within};
+use super::{DAMAGES, PREEMPTIONS, assert_fails, explore, explore_within, in_long_runs};
 use crate::Gfp;
 use crate::units::{CpuId, Order, PageCount};
 use crate::watermarks::PcpSizing;
@@ -29,7 +29,7 @@ fn per_cpu(flaw: Flaw) -> Locks {
 
 #[test]
 fn allocations_race_drain() {
-    let explored = explore_within(SWITCHES, || allocate_free_and_drain(Locks::SOUND));
+    let explored = explore_within(in_long_runs(SWITCHES), || allocate_free_and_drain(Locks::SOUND));
     assert!(explored.contentions > 0, "no thread found a lock held");
 }
 
@@ -131,7 +131,7 @@ fn allocate_by_draining(locks: Locks) {
 
 #[test]
 fn waiting_allocation_drains_other_cpu() {
-    let explored = explore(|| allocate_by_draining(Locks::SOUND));
+    let explored = explore_within(in_long_runs(PREEMPTIONS), || allocate_by_draining(Locks::SOUND));
     assert!(explored.contentions > 0, "no thread found a lock held");
 }
 

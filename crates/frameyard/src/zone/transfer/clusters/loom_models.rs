@@ -12,7 +12,7 @@
 //! - the zone lock does not exclude
 
 use crate::loom_models::machine::{Flaw, Locks, Machine, Runner, ZONE};
-use crate::loom_models::{DAMAGES, assert_fails_within, explore_within, policies};
+use crate::loom_models::{DAMAGES, assert_fails_within, explore_within, in_long_runs, policies};
 use crate::policy::ZonePolicy;
 use crate::sync::{Weakness, weakened};
 use crate::units::{CpuId, Order, PageCount, Pfn};
@@ -223,7 +223,7 @@ fn record_reuse_waits_for_cleared_pages() {
 
 #[test]
 fn moving_a_pageblock_skips_pages_of_a_detachment() {
-    explore_within(SWITCHES, || detach_and_move_pageblock(Locks::SOUND));
+    explore_within(in_long_runs(SWITCHES), || detach_and_move_pageblock(Locks::SOUND));
 }
 
 #[test]

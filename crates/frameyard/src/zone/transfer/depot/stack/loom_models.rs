@@ -197,3 +197,10 @@ fn exchanges_hand_over_the_contents_of_a_batch() {
 fn an_exchange_that_is_not_one_step_is_found() {
     weakened(Weakness::SplitCompareExchange, || assert_fails(a_head_comes_back, &DAMAGES));
 }
+
+#[test]
+fn exchanges_that_fail_without_cause_are_repeated() {
+    for model in [a_head_comes_back, detached_meanwhile, detached_and_back] {
+        weakened(Weakness::SpuriousFailures, || explore(model));
+    }
+}

@@ -78,8 +78,12 @@ impl<P: Platform, W: Fn() -> u32 + Sync, const LINES: usize> Platform for Counti
         self.inner.current_cpu()
     }
 
-    fn relax(&self, round: u32) {
-        self.inner.relax(round);
+    fn spin(&self, round: u32) {
+        self.inner.spin(round);
+    }
+
+    fn wait(&self, round: u32) {
+        self.inner.wait(round);
     }
 
     fn frame_bytes(&self, pfn: Pfn) -> Option<NonNull<u8>> {

@@ -4,12 +4,13 @@ use std::fmt;
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use frameyard::platform::{
-    FramesNotReturned, FreeFrames, GetMark, InitProgress, MapBacking, MapNotBacked, Probe, SpeculativeGets,
-    WorkerPanicked,
+    Contention, FramesNotReturned, FreeFrames, GetMark, InitProgress, LockId, MapBacking, MapNotBacked, Probe,
+    SpeculativeGets, WorkerPanicked,
 };
 use frameyard::{CpuId, NodeId, Order, Pfn, PfnRange, Platform};
 
@@ -250,6 +251,16 @@ impl HostPlatform {
         &self.host
     }
 
+    #[cold]
+    fn wait_for_lock(&self, id: LockId, word: &AtomicU32) -> Contention {
+        let mut round = 0;
+        while word.load(Ordering::Relaxed) != 0 || self.try_lock(id, word) == Contention::Contended {
+            self.wait(round);
+            round = round.saturating_add(1);
+        }
+        Contention::Contended
+    }
+
     /// The CPU of a thread for which one load did not tell it.
     #[cold]
     #[inline(never)]
@@ -269,9 +280,9 @@ fn usable_rseq() -> Option<RseqCpu> {
     RseqCpu::registered().filter(|rseq| rseq.cpu_id() >= 0)
 }
 
-/// Rounds of [`Platform::relax`] that only pause: 127 pauses in total, a few microseconds.
+/// Rounds of [`Platform::spin`] that only pause: 127 pauses in total, a few microseconds.
 const SPIN_ROUNDS: u32 = 7;
-/// Rounds below this number yield the CPU to another thread. Later ones sleep.
+/// Rounds of [`Platform::wait`] below this number are those of `spin`. Later ones sleep.
 const YIELD_ROUNDS: u32 = 64;
 /// The base-2 logarithm of the longest sleep in microseconds.
 const MAX_SLEEP_SHIFT: u32 = 9;
@@ -292,19 +303,33 @@ impl Platform for HostPlatform {
         CpuId(if known >= 0 { known as u32 } else { Self::slow_cpu() })
     }
 
-    /// Pauses 2ⁿ times in round n, then yields, then sleeps up to half a millisecond.
+    /// Pauses 2ⁿ times in round n, then yields.
     #[cold]
-    fn relax(&self, round: u32) {
+    fn spin(&self, round: u32) {
         if round < SPIN_ROUNDS {
             for _ in 0..1 << round {
                 std::hint::spin_loop();
             }
-        } else if round < YIELD_ROUNDS {
+        } else {
             thread::yield_now();
+        }
+    }
+
+    /// As [`spin`](Platform::spin), then sleeps up to half a millisecond.
+    #[cold]
+    fn wait(&self, round: u32) {
+        if round < YIELD_ROUNDS {
+            self.spin(round);
         } else {
             let shift = (round - YIELD_ROUNDS).min(MAX_SLEEP_SHIFT);
             thread::sleep(Duration::from_micros(1 << shift));
         }
+    }
+
+    /// Spins, then sleeps: the scheduler may have stopped the holder, and a guard disables nothing here.
+    #[inline]
+    fn lock(&self, id: LockId, word: &AtomicU32) -> Contention {
+        if self.try_lock(id, word) == Contention::Free { Contention::Free } else { self.wait_for_lock(id, word) }
     }
 
     /// Looks among the frames of memory first, then among those of devices.

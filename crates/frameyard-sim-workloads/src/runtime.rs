@@ -61,7 +61,7 @@ impl<'d, 'f, 'y> SimRuntime<'d, 'f, 'y> {
             if self.is_over() {
                 break;
             }
-            platform.relax(round);
+            platform.wait(round);
         }
         None
     }

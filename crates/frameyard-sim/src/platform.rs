@@ -217,7 +217,7 @@ impl Platform for SimPlatform {
         CpuId(self.engine.borrow().current() as u32)
     }
 
-    fn relax(&self, round: u32) {
+    fn spin(&self, round: u32) {
         let mut engine = self.engine.borrow();
         assert!(engine.is_running(), "outside of a run no other CPU can end the wait");
         engine.relax(round);

@@ -43,7 +43,7 @@ impl Platform for OneCpu {
         CpuId(0)
     }
 
-    fn relax(&self, _round: u32) {
+    fn spin(&self, _round: u32) {
         std::hint::spin_loop();
     }
 

@@ -109,7 +109,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         (0..tries).find_map(|round| {
             let reading = lock.try_read();
             if reading.is_none() && tries > 1 {
-                self.yard().platform().relax(round);
+                self.yard().platform().wait(round);
             }
             reading
         })
@@ -153,7 +153,7 @@ impl<'y, P: Platform> Vm<'y, P> {
                 return Err(MigrateProblem::Pinned);
             }
             if tries > 1 {
-                self.yard().platform().relax(round);
+                self.yard().platform().wait(round);
             }
         }
         Err(MigrateProblem::Busy)

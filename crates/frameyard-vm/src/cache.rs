@@ -70,7 +70,7 @@ pub use error::{DropProblem, FileError};
 use file::{FileRef, FileWord};
 use readahead::Stream;
 
-/// Bound of waits for a lock, in rounds of [`Platform::relax`].
+/// Bound of waits for a lock, in rounds of [`Platform::wait`].
 const WAIT_ROUNDS: u32 = if cfg!(loom) { 3 } else { 1 << 15 };
 
 /// The name of a file, equal in every process. Reused only after 2²⁴ further files.

@@ -34,7 +34,7 @@ use crate::root::ThpMode;
 use crate::space::{FaultError, MemoryAccess, SpaceRef};
 use crate::table::{Entry, HUGE, Level, Spot};
 
-/// Bound of the wait for a migration, in rounds of [`Platform::relax`]. Moving a huge page takes well below a
+/// Bound of the wait for a migration, in rounds of [`Platform::wait`]. Moving a huge page takes well below a
 /// millisecond.
 const WAIT_ROUNDS: u32 = 4096;
 
@@ -94,7 +94,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             if !spot.table.entry(spot.index).is_moving() {
                 return Ok(Faulted::Retry);
             }
-            self.vm().yard().platform().relax(round);
+            self.vm().yard().platform().wait(round);
         }
         Err(FaultError::Moving(addr))
     }

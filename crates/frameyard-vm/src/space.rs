@@ -101,7 +101,7 @@ const HANDLES: u64 = i32::MAX as u64;
 const ABANDONED: u64 = 1 << 31;
 const VISIT: u64 = 1 << 32;
 
-/// Bound of the wait for visits, in rounds of [`Platform::relax`]. A visitor moves one page.
+/// Bound of the wait for visits, in rounds of [`Platform::wait`]. A visitor moves one page.
 const WAIT_ROUNDS: u32 = if cfg!(loom) { 1 } else { 4096 };
 
 /// The result of dropping a handle.
@@ -198,7 +198,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             if users.load(Ordering::Acquire) == 0 {
                 return Put::Last;
             }
-            self.vm.yard().platform().relax(round);
+            self.vm.yard().platform().wait(round);
         }
         Put::Visited
     }

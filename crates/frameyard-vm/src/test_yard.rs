@@ -82,12 +82,14 @@ impl Platform for TestPlatform {
         CpuId(CPU.get())
     }
 
-    fn relax(&self, round: u32) {
-        // Back off like the hosted platform: spin, yield, sleep.
-        match round {
-            0..64 => std::hint::spin_loop(),
-            64..256 => thread::yield_now(),
-            _ => thread::sleep(Duration::from_micros(50)),
+    fn spin(&self, round: u32) {
+        if round < 64 { std::hint::spin_loop() } else { thread::yield_now() }
+    }
+
+    fn wait(&self, round: u32) {
+        self.spin(round);
+        if round >= 256 {
+            thread::sleep(Duration::from_micros(50));
         }
     }
 

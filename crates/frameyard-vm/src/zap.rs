@@ -52,7 +52,7 @@ impl Zapped {
 
 /// Frames gathered before they are freed. Their page structures stay in the nearest cache meanwhile.
 const GATHER: usize = 256;
-/// Bound of the wait for a migration, in rounds of [`Platform::relax`].
+/// Bound of the wait for a migration, in rounds of [`Platform::wait`].
 const WAIT_ROUNDS: u32 = if cfg!(loom) { 3 } else { 4096 };
 /// Distance of the prefetch of page structures, in entries.
 const AHEAD: usize = 8;
@@ -182,7 +182,7 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
             if !table.entry(index).is_moving() {
                 return true;
             }
-            self.vm().yard().platform().relax(round);
+            self.vm().yard().platform().wait(round);
         }
         self.zapped.moving.get_or_insert(VirtAddr(addr));
         false

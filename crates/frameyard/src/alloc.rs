@@ -17,8 +17,9 @@
 //!
 //! # Waiting
 //!
-//! A *round* is one call of [`Platform::relax`](crate::Platform::relax): the platform pauses, then yields, then sleeps. A
-//! kernel whose rounds last 1 µs waits 32 µs in 32 rounds, and 4 ms in 4096. Every wait has a bound in rounds, except that
+//! A *round* is one call of [`Platform::wait`](crate::Platform::wait), in which the platform may sleep, or of
+//! [`Platform::spin`](crate::Platform::spin), in which it does not. A kernel whose rounds last 1 µs waits 32 µs in 32 rounds, and
+//! 4 ms in 4096. Every wait has a bound in rounds, except that
 //! for a lock. The holder of a lock waits only for locks later in the lock order, so that wait ends after a few holds.
 //!
 //! | call | waits for | at most |

@@ -57,8 +57,8 @@ const HELD: u32 = 1;
 
 /// The environment of a yard.
 ///
-/// Four methods are required: [`guard`](Self::guard), [`current_cpu`](Self::current_cpu), [`relax`](Self::relax) and
-/// [`frame_bytes`](Self::frame_bytes). The other six have defaults that suit a kernel with spin locks.
+/// Four methods are required: [`guard`](Self::guard), [`current_cpu`](Self::current_cpu), [`spin`](Self::spin) and
+/// [`frame_bytes`](Self::frame_bytes). The other seven have defaults that suit a kernel with spin locks.
 ///
 /// # Contexts
 ///
@@ -67,7 +67,8 @@ const HELD: u32 = 1;
 /// | `guard` | before each lock is taken | earlier locks of the yard | no |
 /// | `lock`, `try_lock`, `unlock` | between `guard` and the drop of the guard | earlier locks of the yard | no |
 /// | `current_cpu` | once per request, free or drain | none | no |
-/// | `relax` | while a call waits, see [Waiting](#waiting) | in `lock`: earlier locks; else none of the yard | see there |
+/// | `spin` | while a lock is contended, and in short waits of callers that must not sleep | in `lock`: earlier locks; else none of the yard | no |
+/// | `wait` | in all other waits, see [Waiting](#waiting) | none of the yard | yes |
 /// | `frame_bytes` | to zero, copy or check bytes, and by owners of frames | locks of `frameyard-vm` | no |
 /// | `wait_for_change`, `wake_waiters` | by `frameyard-vm`, for the map of an address space | none of the yard | yes |
 /// | `run_workers` | when a map is initialised, a device is mapped or removed, or an address space exits | none | yes |
@@ -80,37 +81,37 @@ const HELD: u32 = 1;
 ///
 /// # Waiting
 ///
-/// All waiting in the core and in `frameyard-vm` goes through [`relax`](Self::relax): directly, in [`lock`](Self::lock), or in
-/// [`wait_for_change`](Self::wait_for_change). A wait calls it between two reads of a word; `round` counts the calls of one wait
-/// from 0.
+/// All waiting in the core and in `frameyard-vm` goes through [`spin`](Self::spin), [`wait`](Self::wait), [`lock`](Self::lock) and
+/// [`wait_for_change`](Self::wait_for_change). A waiting caller calls one of them between two reads of a word; `round` counts the
+/// calls of one wait from 0.
 ///
-/// | wait for | caller | ends | then |
-/// |---|---|---|---|
-/// | a lock | any | when the holder unlocks it | the caller has the lock |
-/// | initialisation of a part of the map | a request without `DIRECT_RECLAIM` | after 32 rounds | takes other memory or fails |
-/// | the same | any other request | after 4096 rounds | takes other memory or fails |
-/// | batches that another CPU collects from a depot | any request that finds too little free memory | after 4096 rounds | takes other memory or fails |
-/// | frames in transit, users of a device or an address space | compaction, change of policy, removal, exit | after 4096 rounds | returns a typed error |
-/// | a page that is locked in the page cache of `frameyard-vm` | a thread | after 32768 rounds | returns a typed error |
+/// | wait for | caller | calls | ends | then |
+/// |---|---|---|---|---|
+/// | a lock | any | `lock`; by default `spin` | when the holder unlocks it | the caller has the lock |
+/// | initialisation of a part of the map | a request without `DIRECT_RECLAIM` | `spin` | after 32 rounds | takes other memory or fails |
+/// | the same | any other request | `wait` | after 4096 rounds | takes other memory or fails |
+/// | batches that another CPU collects from a depot | any request that finds too little free memory | `wait` | after 4096 rounds | takes other memory or fails |
+/// | frames in transit, users of a device or an address space | compaction, change of policy, removal, exit | `wait` | after 4096 rounds | returns a typed error |
+/// | a page that is locked in the page cache of `frameyard-vm` | a thread | `wait` | after 32768 rounds | returns a typed error |
 ///
 /// A lock holder waits only for locks that come later in the lock order, so waits for locks end when every holder keeps running.
 /// A wait of any other kind depends on a thread that may be stopped, so it is bounded, and the waiting CPU holds no lock of the
 /// yard meanwhile.
 ///
-/// In a kernel, `relax`
+/// In a kernel,
 ///
-/// - pauses the CPU (`core::hint::spin_loop`) and returns. It does not sleep or schedule: the caller may hold locks, or be an
-///   interrupt handler;
-/// - pauses for about 1 µs per call from round 8 on, so that 4096 rounds last about 4 ms. The longest work that such a wait
-///   covers is the initialisation of a section of 128 MiB, which writes 2 MiB of map;
-/// - may count on progress elsewhere only: a caller on the CPU of the thread that it waits for uses up its rounds, and fails.
+/// - `spin` pauses the CPU (`core::hint::spin_loop`) and returns. It does not sleep or schedule;
+/// - `wait` pauses for about 1 µs per call from round 8 on, or schedules, so that 4096 rounds last at least 4 ms. The longest work
+///   that such a wait covers is the initialisation of a section of 128 MiB, which writes 2 MiB of map;
+/// - a caller that does not schedule counts on progress elsewhere only: on the CPU of the thread that it waits for it uses up its
+///   rounds, and fails.
 ///
-/// In user space, where the scheduler can stop a lock holder at any instruction, `relax`
+/// In user space, where the scheduler can stop a lock holder at any instruction,
 ///
-/// - pauses in the first rounds, twice as long in each round;
-/// - yields to other threads from about round 7 on. Otherwise a waiter with a higher priority can starve the holder;
-/// - does not sleep in rounds 0 to 31, which requests without `DIRECT_RECLAIM` use;
-/// - sleeps from about round 64 on, for at most 1 ms per round.
+/// - both pause in the first rounds, twice as long in each round;
+/// - both yield to other threads from about round 7 on;
+/// - `wait` sleeps from about round 64 on, for at most 1 ms per round;
+/// - `lock` sleeps in long waits, too. Otherwise a waiter with a higher priority can starve the holder.
 #[expect(unused_variables, reason = "the defaults ignore their arguments")]
 pub trait Platform: MapBacking + Probe + Sync {
     /// Held while the caller holds a lock of the yard.
@@ -131,8 +132,15 @@ pub trait Platform: MapBacking + Probe + Sync {
     /// know. The core folds it into range. Correctness does not depend on it; a wrong answer makes threads share a list.
     fn current_cpu(&self) -> CpuId;
 
-    /// Waits a moment between two reads of a busy word. [Waiting](Self#waiting) says for how long, and what it must not do.
-    fn relax(&self, round: u32);
+    /// Pauses between two reads of a busy word. Never sleeps: the caller may be between [`guard`](Self::guard) and its drop, or in
+    /// an interrupt handler. [Waiting](Self#waiting) says for how long.
+    fn spin(&self, round: u32);
+
+    /// Waits a moment between two reads of a busy word. The caller holds no lock of the yard and may sleep.
+    /// [Waiting](Self#waiting) says for how long. By default this is one [`spin`](Self::spin).
+    fn wait(&self, round: u32) {
+        self.spin(round);
+    }
 
     /// Where the bytes of a frame are mapped; `None` if they are not.
     ///
@@ -144,7 +152,7 @@ pub trait Platform: MapBacking + Probe + Sync {
 
     /// Takes the lock `word`, which is 0 while the lock is free. Spins until acquired.
     ///
-    /// The default swaps in 1 and calls [`relax`](Self::relax) while the lock is held. A platform that overrides this uses
+    /// The default swaps in 1 and calls [`spin`](Self::spin) while the lock is held. A platform that overrides this uses
     /// [`try_lock`](Self::try_lock) for the swap, or overrides all three methods: they define the values of the word together.
     /// The lock must be acquired with Acquire and released with Release. A queue of waiters must not need memory from the yard.
     #[inline]
@@ -155,7 +163,7 @@ pub trait Platform: MapBacking + Probe + Sync {
         let mut round = 0;
         loop {
             while word.load(Ordering::Relaxed) != FREE {
-                self.relax(round);
+                self.spin(round);
                 round = round.saturating_add(1);
             }
             if self.try_lock(id, word) == Contention::Free {
@@ -182,10 +190,10 @@ pub trait Platform: MapBacking + Probe + Sync {
     ///
     /// For the readers-writer lock of an address space in `frameyard-vm`, whose holders may sleep. The thread that changes the
     /// word calls [`wake_waiters`](Self::wake_waiters). A platform with wait queues (a futex, for example) queues the caller if
-    /// the word still has the value `seen`, and may return early. By default this is one [`relax`](Self::relax).
+    /// the word still has the value `seen`, and may return early. By default this is one [`wait`](Self::wait).
     #[inline(always)]
     fn wait_for_change(&self, id: LockId, word: &AtomicU64, seen: u64, round: u32) {
-        self.relax(round);
+        self.wait(round);
     }
 
     /// Wakes all callers that wait for this word in [`wait_for_change`](Self::wait_for_change). The word has its new value

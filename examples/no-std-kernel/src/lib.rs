@@ -90,7 +90,7 @@ impl Platform for Kernel {
     /// Pauses, and never sleeps: the caller may hold locks, or be an interrupt handler. 32 pauses take about 1 µs.
     ///
     /// With one CPU and interrupts disabled under every lock, a lock is never contended; a kernel for several CPUs waits here.
-    fn relax(&self, round: u32) {
+    fn spin(&self, round: u32) {
         for _ in 0..1 << round.min(5) {
             core::hint::spin_loop();
         }

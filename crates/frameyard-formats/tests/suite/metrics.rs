@@ -192,7 +192,7 @@ impl Platform for Timed {
         CpuId(1)
     }
 
-    fn relax(&self, _round: u32) {}
+    fn spin(&self, _round: u32) {}
 
     fn frame_bytes(&self, _pfn: Pfn) -> Option<NonNull<u8>> {
         None

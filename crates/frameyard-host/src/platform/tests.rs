@@ -137,7 +137,8 @@ fn a_lock_excludes_threads_and_every_round_of_waiting_ends() {
         .unwrap();
     assert_eq!(counter.into_inner(), 4000);
     for round in [0, SPIN_ROUNDS, YIELD_ROUNDS, u32::MAX] {
-        platform.relax(round);
+        platform.spin(round);
+        platform.wait(round);
     }
 }
 

@@ -137,7 +137,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
             {
                 return Ok(SizeHeld { word });
             }
-            self.vm.yard().platform().relax(round);
+            self.vm.yard().platform().wait(round);
         }
         Err(VmError::Stalled)
     }

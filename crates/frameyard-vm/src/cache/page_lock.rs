@@ -36,7 +36,7 @@ impl<'y, P: Platform> PageHeld<'y, P> {
             if let Some(held) = Self::try_lock(page) {
                 return Ok(held);
             }
-            vm.yard().platform().relax(round);
+            vm.yard().platform().wait(round);
         }
         Err(VmError::Stalled)
     }

@@ -50,7 +50,7 @@ impl Platform for Provided {
     fn current_cpu(&self) -> CpuId {
         CpuId(0)
     }
-    fn relax(&self, _round: u32) {}
+    fn spin(&self, _round: u32) {}
     fn frame_bytes(&self, _pfn: Pfn) -> Option<NonNull<u8>> {
         None
     }
@@ -70,7 +70,7 @@ impl Platform for ModelPlatform {
     }
 
     /// Explores one failed attempt, then yields to the other threads: further attempts change nothing.
-    fn relax(&self, round: u32) {
+    fn spin(&self, round: u32) {
         if round > 0 {
             loom::skip_branch();
         }

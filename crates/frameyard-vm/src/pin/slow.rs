@@ -44,7 +44,7 @@ impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
                         let (addr, pfn) = (VirtAddr(self.at), part.page.pfn());
                         return Err(PinError::NotMoved { addr, pfn, problem });
                     }
-                    self.space.vm().yard().platform().relax(moves);
+                    self.space.vm().yard().platform().wait(moves);
                 }
             }
         }

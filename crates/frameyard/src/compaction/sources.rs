@@ -266,7 +266,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
         for attempt in 0..tries {
             match owner.migrate(block, to, mode) {
                 Ok(()) => return true,
-                Err(MigrateProblem::Busy) if attempt + 1 < tries => self.view.platform.relax(attempt),
+                Err(MigrateProblem::Busy) if attempt + 1 < tries => self.view.platform.wait(attempt),
                 Err(_) => break,
             }
         }

@@ -40,7 +40,7 @@ pub enum Removal {
     /// Refuses.
     #[default]
     Refuse,
-    /// Waits up to 4096 rounds of [`Platform::relax`](crate::Platform::relax), and then refuses. Page tables cannot map the device
+    /// Waits up to 4096 rounds of [`Platform::wait`](crate::Platform::wait), and then refuses. Page tables cannot map the device
     /// while this waits.
     Wait,
 }

@@ -31,7 +31,7 @@ impl Patience {
         if self.round >= self.rounds {
             return false;
         }
-        platform.relax(self.round);
+        platform.wait(self.round);
         self.round += 1;
         true
     }

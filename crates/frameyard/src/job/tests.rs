@@ -51,7 +51,7 @@ impl Platform for TestPlatform {
         CpuId(0)
     }
 
-    fn relax(&self, _round: u32) {
+    fn spin(&self, _round: u32) {
         std::thread::yield_now();
     }
 

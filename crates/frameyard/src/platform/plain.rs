@@ -21,7 +21,7 @@ impl Platform for Plain {
         CpuId(0)
     }
 
-    fn relax(&self, _round: u32) {}
+    fn spin(&self, _round: u32) {}
 
     fn frame_bytes(&self, _pfn: Pfn) -> Option<NonNull<u8>> {
         None

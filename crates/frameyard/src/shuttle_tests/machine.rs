@@ -74,7 +74,7 @@ impl Platform for TaskPlatform {
         self.cpu
     }
 
-    fn relax(&self, _round: u32) {
+    fn spin(&self, _round: u32) {
         // Not while a failed execution unwinds.
         if !std::thread::panicking() {
             thread::yield_now();

@@ -87,7 +87,7 @@ impl<'y, P: Platform> Isolation<'y, P> {
                 return locked.isolate_pageblock(at);
             }
             drop(locked);
-            yard.platform.relax(round);
+            yard.platform.wait(round);
         }
         false
     }
@@ -216,7 +216,7 @@ impl<P: Platform> Yard<P> {
                 return Err(round.blocked.unwrap_or(busy));
             }
             if idle > 0 {
-                (0..LOOKS).for_each(|look| self.platform.relax((idle - 1) * LOOKS + look));
+                (0..LOOKS).for_each(|look| self.platform.wait((idle - 1) * LOOKS + look));
             }
         }
     }

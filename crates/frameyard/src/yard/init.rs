@@ -8,11 +8,11 @@ use crate::units::{NodeId, Order, PageCount, PfnRange, ZoneId, ZoneKind};
 use crate::zone::{Fallback, RangeBlocked, Zone};
 
 /// The number of rounds that a request waits for memory that another CPU initialises. Each round is a call of
-/// [`Platform::relax`], which first yields and later sleeps. Initialising a section takes well under a millisecond.
+/// [`Platform::wait`]. Initialising a section takes well under a millisecond.
 pub(super) const WAIT_ROUNDS: u32 = if cfg!(loom) { 3 } else { 4096 };
 
-/// The same for requests that may not sleep ([`Gfp::DIRECT_RECLAIM`](crate::Gfp::DIRECT_RECLAIM) is not set). In these
-/// rounds `relax` pauses or yields.
+/// The same for requests that may not sleep ([`Gfp::DIRECT_RECLAIM`](crate::Gfp::DIRECT_RECLAIM) is not set). Their rounds are
+/// calls of [`Platform::spin`].
 pub(super) const SHORT_WAIT_ROUNDS: u32 = if cfg!(loom) { 2 } else { 32 };
 
 impl<P: Platform> Yard<P> {
@@ -46,7 +46,11 @@ impl<P: Platform> Yard<P> {
         if zone.deferred.is_stalled() || *round >= rounds {
             return false;
         }
-        self.platform.relax(*round);
+        if rounds == SHORT_WAIT_ROUNDS {
+            self.platform.spin(*round);
+        } else {
+            self.platform.wait(*round);
+        }
         *round += 1;
         true
     }
@@ -97,7 +101,7 @@ impl<P: Platform> Yard<P> {
         for round in 0..WAIT_ROUNDS {
             let in_transit = deferred.pages_racy().0 > 0;
             match take() {
-                Err(blocked) if in_transit && blocked.state == FrameState::Interior => self.platform.relax(round),
+                Err(blocked) if in_transit && blocked.state == FrameState::Interior => self.platform.wait(round),
                 taken => return taken,
             }
         }
@@ -115,7 +119,7 @@ impl<P: Platform> Yard<P> {
                 return false;
             }
             if round > 0 {
-                self.platform.relax(round - 1);
+                self.platform.wait(round - 1);
             }
         }
         self.is_initialised(range)

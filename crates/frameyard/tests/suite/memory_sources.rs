@@ -91,7 +91,7 @@ impl Platform for Plain {
     fn current_cpu(&self) -> CpuId {
         CpuId(0)
     }
-    fn relax(&self, _round: u32) {}
+    fn spin(&self, _round: u32) {}
     fn frame_bytes(&self, _pfn: Pfn) -> Option<std::ptr::NonNull<u8>> {
         None
     }

@@ -79,7 +79,7 @@ impl Platform for Provided {
     ///
     /// A read changes nothing, so executions with more reads are equivalent. Without this limit loom would alternate for ever
     /// between two waiting threads while the holder is preempted.
-    fn relax(&self, round: u32) {
+    fn spin(&self, round: u32) {
         if round > 0 {
             loom::skip_branch();
         }
@@ -143,7 +143,7 @@ impl Deduplicated {
         }
         for mark in marks {
             let wait_round = |round| {
-                Provided.relax(round);
+                Provided.spin(round);
                 true
             };
             mark.mark.wait(wait_round).expect("a wait without a bound");
@@ -225,10 +225,10 @@ impl Platform for ModelPlatform {
         self.cpu
     }
 
-    fn relax(&self, round: u32) {
+    fn spin(&self, round: u32) {
         let longest = self.longest_wait().max(round);
         *self.longest_wait.lock().unwrap() = longest;
-        Provided.relax(round);
+        Provided.spin(round);
     }
 
     fn frame_bytes(&self, pfn: Pfn) -> Option<NonNull<u8>> {

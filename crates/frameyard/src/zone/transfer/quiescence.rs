@@ -89,7 +89,7 @@ pub(super) fn wait_until_done<P: Platform>(
             counts.waits.fetch_add(1, Ordering::Relaxed);
         }
         counts.rounds.fetch_add(1, Ordering::Relaxed);
-        view.platform.relax(round);
+        view.platform.wait(round);
     }
     counts.stalls.fetch_add(1, Ordering::Relaxed);
     Err(TransferStalled)

@@ -26,7 +26,7 @@ impl Platform for Plain {
         CpuId(0)
     }
 
-    fn relax(&self, _round: u32) {
+    fn spin(&self, _round: u32) {
         thread::yield_now();
     }
 

@@ -34,37 +34,36 @@ struct RunList<'y, P: Platform> {
     runs: u64,
     /// The last run, which can still grow.
     open: PageRun,
-    problem: Option<VmError>,
 }
 
 impl<'y, P: Platform> RunList<'y, P> {
     const fn new(vm: Vm<'y, P>) -> Self {
         let open = PageRun { first: Pfn(0), pages: PageCount(0) };
-        Self { vm, first: None, last: None, in_last: 0, runs: 0, open, problem: None }
+        Self { vm, first: None, last: None, in_last: 0, runs: 0, open }
     }
 
-    /// Whether there is room for another run; allocates a frame if necessary.
-    #[cold]
-    fn grow(&mut self) -> bool {
-        match self.vm.alloc_frames(Order::ZERO, Gfp::KERNEL, Step::AllocateObjects) {
-            Ok(block) => {
-                let pfn = block.into_pfn();
-                let words = self.vm.words(pfn);
-                words.at(NEXT).store(u64::from(FrameLink::NONE.bits()), Ordering::Relaxed);
-                match self.last {
-                    None => self.first = Some(pfn),
-                    Some(last) => {
-                        last.at(NEXT).store(u64::from(self.vm.yard().counted().link(pfn).bits()), Ordering::Relaxed);
-                    }
-                }
-                (self.last, self.in_last) = (Some(words), 0);
-                true
-            }
-            Err(problem) => {
-                self.problem = Some(problem);
-                false
+    /// Whether the last frame has a place for another run.
+    #[inline(always)]
+    fn has_place(&self) -> bool {
+        self.last.is_some_and(|words| FIRST_RUN + (self.in_last + 1) * RUN <= words.len())
+    }
+
+    /// Makes room for at least one more run. May reclaim, so the caller holds no lock.
+    fn make_room(&mut self) -> Result<(), VmError> {
+        if self.has_place() {
+            return Ok(());
+        }
+        let pfn = self.vm.alloc_frames(Order::ZERO, Gfp::KERNEL, Step::AllocateObjects)?.into_pfn();
+        let words = self.vm.words(pfn);
+        words.at(NEXT).store(u64::from(FrameLink::NONE.bits()), Ordering::Relaxed);
+        match self.last {
+            None => self.first = Some(pfn),
+            Some(last) => {
+                last.at(NEXT).store(u64::from(self.vm.yard().counted().link(pfn).bits()), Ordering::Relaxed);
             }
         }
+        (self.last, self.in_last) = (Some(words), 0);
+        Ok(())
     }
 
     fn write_open(&self) {
@@ -95,9 +94,8 @@ impl<'y, P: Platform> RunList<'y, P> {
 impl<P: Platform> PageSink for RunList<'_, P> {
     #[inline(always)]
     fn room(&mut self, run: PageRun) -> u64 {
-        let has_place = self.last.is_some_and(|words| FIRST_RUN + (self.in_last + 1) * RUN <= words.len());
         let joins = self.runs > 0 && self.open.end() == run.first;
-        if joins || has_place || self.grow() { run.pages.0 } else { 0 }
+        if joins || self.has_place() { run.pages.0 } else { 0 }
     }
 
     #[inline(always)]
@@ -170,7 +168,7 @@ impl<'y, P: Platform> MemoryRegion<'y, P> {
     ///
     /// # Cost
     ///
-    /// That of [`take_runs`](AddressSpace::take_runs), plus one frame per 255 runs.
+    /// That of [`take_runs`](AddressSpace::take_runs), plus one frame per 255 runs, allocated before the walk takes locks.
     pub fn register(space: &AddressSpace<'y, P>, range: VirtRange, access: MemoryAccess) -> Result<Self, PinError> {
         let written = if access == MemoryAccess::Write { PinFlags::WRITE } else { PinFlags::NONE };
         let request = PinRequest::PIN.with(PinFlags::LONGTERM | written);
@@ -178,12 +176,10 @@ impl<'y, P: Platform> MemoryRegion<'y, P> {
         let mut rest = range;
         // The first call that takes no page returns the reason.
         while !rest.is_empty() || range.is_empty() {
-            let taken = match space.take(rest, request, &mut region.list) {
-                Ok(taken) => taken,
-                Err(PinError::NoRoom) => return Err(region.list.problem.map_or(PinError::NoRoom, PinError::Vm)),
-                // Dropping `region` unpins what was pinned.
-                Err(problem) => return Err(problem),
-            };
+            // The walk holds locks, so it only fills the room that there is. On failure, dropping `region` unpins what was
+            // pinned.
+            region.list.make_room().map_err(PinError::Vm)?;
+            let taken = space.take(rest, request, &mut region.list)?;
             rest.start.0 += taken.0 * crate::PageLevel::Small.size().0;
         }
         region.access = access;

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use frameyard::boot::{MovableMemory, ZoneLimits};
-use frameyard::platform::{MapBacking, Probe, WorkerPanicked};
+use frameyard::platform::{Activity, MapBacking, Probe, WorkerPanicked};
 use frameyard::{
     ByteSize, CpuId, Geometry, Layout, MemoryTable, NodeId, PageCount, Pfn, PfnRange, Platform, RawRegion, Yard,
     YardConfig,
@@ -21,6 +21,18 @@ const PAGE: usize = 4096;
 
 thread_local! {
     static CPU: Cell<u32> = const { Cell::new(0) };
+    /// The locks that this thread holds.
+    static HELD: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Counts the locks that its thread holds.
+#[derive(Debug)]
+pub struct CountedGuard(());
+
+impl Drop for CountedGuard {
+    fn drop(&mut self) {
+        HELD.set(HELD.get() - 1);
+    }
 }
 
 /// Sets the CPU of this thread.
@@ -74,9 +86,12 @@ pub struct TestPlatform {
 }
 
 impl Platform for TestPlatform {
-    type Guard = ();
+    type Guard = CountedGuard;
 
-    fn guard(&self) {}
+    fn guard(&self) -> CountedGuard {
+        HELD.set(HELD.get() + 1);
+        CountedGuard(())
+    }
 
     fn current_cpu(&self) -> CpuId {
         CpuId(CPU.get())
@@ -124,7 +139,12 @@ impl Platform for TestPlatform {
 
 impl MapBacking for TestPlatform {}
 
-impl Probe for TestPlatform {}
+impl Probe for TestPlatform {
+    fn begin_activity(&self, activity: Activity) {
+        // Every allocation of this crate may reclaim, and reclaim takes the locks of the crate.
+        assert!(activity != Activity::Alloc || HELD.get() == 0, "an allocation that may wait, under a lock");
+    }
+}
 
 /// The configuration of a test's yard.
 #[derive(Clone, Copy, Debug)]

@@ -29,7 +29,7 @@ impl fmt::Display for PageRun {
 }
 
 /// A sink for a walk. The walk checks for room before it takes pages. It may note a run piece by piece, merged with
-/// adjacent later pages.
+/// adjacent later pages. The walk calls a sink under the lock of a page table, so a sink allocates nothing.
 pub(crate) trait PageSink {
     /// The number of leading pages of a run that fit.
     fn room(&mut self, run: PageRun) -> u64;

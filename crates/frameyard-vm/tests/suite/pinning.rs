@@ -2,7 +2,7 @@
 
 use crate::fixture::{HUGE, PAGE, TestSpace, TestVm, anonymous, at, in_small_yard, range};
 use frameyard::page::Counts;
-use frameyard::{PageCount, Pfn};
+use frameyard::{Gfp, Order, PageCount, Pfn};
 use frameyard_vm::{
     Dirty, HugeAdvice, MapRequest, MemoryAccess, MemoryRegion, PageRun, PinCall, PinError, PinPath, PinRequest,
     RefHandling, ReleaseProblem, VirtRange,
@@ -256,5 +256,27 @@ fn region_pins_and_releases_its_frames() {
         let refused = MemoryRegion::register(&space, range(HUGE, 2 * HUGE + 800 * PAGE), MemoryAccess::Read);
         assert!(matches!(refused, Err(PinError::Fault(_))), "a page of the range is unmapped");
         assert_eq!(counts(&vm, expected[512]).1, 0, "a page stayed pinned");
+    });
+}
+
+#[test]
+fn list_of_runs_grows_without_a_lock_held() {
+    in_small_yard(|vm| {
+        let space = vm.create_space().unwrap();
+        let all = range(0, 600 * PAGE);
+        space.map(anonymous(all).advised(HugeAdvice::Never)).unwrap();
+        // Only every second frame is free, so each page that the slow path faults in is a run. The test platform refuses
+        // allocations under a lock.
+        let hoard: Vec<Pfn> =
+            std::iter::from_fn(|| vm.yard().alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE.union(Gfp::NOWARN)).ok())
+                .collect();
+        let (kept, freed): (Vec<Pfn>, Vec<Pfn>) = hoard.into_iter().partition(|pfn| pfn.0 % 2 == 0);
+        freed.into_iter().for_each(|pfn| vm.yard().free(pfn, Order::ZERO).unwrap());
+        let region = MemoryRegion::register(&space, all, MemoryAccess::Write).unwrap();
+        assert_eq!(region.run_count(), 600, "three frames of the list");
+        let listed: Vec<_> = region.runs().map(|run| run.first).collect();
+        assert_eq!(listed, frames_of(&space, all));
+        region.deregister().unwrap();
+        kept.into_iter().for_each(|pfn| vm.yard().free(pfn, Order::ZERO).unwrap());
     });
 }

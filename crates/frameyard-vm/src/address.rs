@@ -3,10 +3,12 @@
 use core::fmt;
 
 use frameyard::units::named;
-use frameyard::{ByteSize, Order};
+use frameyard::{ByteSize, Order, Pfn};
 
 /// Address bits that each level of page tables translates. Models use 2, so that a huge page fits.
 pub(crate) const LEVEL_BITS: u32 = if cfg!(loom) { 2 } else { 9 };
+/// The first frame number that does not fit in a page-table entry.
+pub(crate) const ENTRY_FRAMES_END: Pfn = Pfn(1 << 40);
 
 /// An address of an address space, in bytes. The user half is below 2⁴⁷.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

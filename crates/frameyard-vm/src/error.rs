@@ -4,7 +4,7 @@ use core::fmt;
 
 use frameyard::devices::DeviceError;
 use frameyard::page::{ReferenceOverflow, ReferenceUnderflow};
-use frameyard::{AllocError, FreeError, Pfn};
+use frameyard::{AllocError, FreeError, Pfn, PfnRange};
 
 /// Error of an operation. Nothing has changed, except as stated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,6 +26,8 @@ pub enum VmError {
     AlreadyThere(Pfn),
     /// The yard has no root, or one of another version.
     NotThere,
+    /// Frame numbers of the yard do not fit in a page-table entry: the frames of its map.
+    BeyondEntries(PfnRange),
     /// The configuration is invalid. The text names the value and the accepted ones.
     BadConfig(&'static str),
     /// Spaces, files or pinned pages remain. The text says what to release.
@@ -52,6 +54,9 @@ impl fmt::Display for VmError {
             }
             Self::NotThere => {
                 f.write_str("the yard has no address spaces and files of this version: create them first")
+            }
+            Self::BeyondEntries(frames) => {
+                write!(f, "the yard's frames are {frames}: frame numbers of address spaces must be below 2^40")
             }
             Self::BadConfig(what) | Self::InUse(what) => f.write_str(what),
             Self::Injected => f.write_str("injected failure"),

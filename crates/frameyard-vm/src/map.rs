@@ -4,7 +4,7 @@ use frameyard::platform::Activity;
 use frameyard::units::PhysAddr;
 use frameyard::{ByteSize, PageCount, Platform};
 
-use crate::address::{PageLevel, VirtAddr, VirtRange};
+use crate::address::{ENTRY_FRAMES_END, PageLevel, VirtAddr, VirtRange};
 use crate::area::{Area, HugeAdvice, MapKind, Protection};
 use crate::space::{AddressSpace, MapError, SpaceRef, Unmapped};
 
@@ -90,7 +90,7 @@ impl MapRequest {
 }
 
 /// The end of the physical addresses that fit in a page-table entry.
-const PHYSICAL_END: u64 = 1 << 52;
+const PHYSICAL_END: u64 = ENTRY_FRAMES_END.0 << 12;
 
 fn aligned(what: &'static str, value: u64, align: ByteSize) -> Result<(), MapError> {
     if value & (align.0 - 1) == 0 { Ok(()) } else { Err(MapError::Misaligned { what, value, align }) }

@@ -7,6 +7,7 @@ use frameyard::sync::Ordering;
 use frameyard::units::named;
 use frameyard::{CpuId, NodeId, Order, PageCount, Pfn, Platform, Yard};
 
+use crate::address::ENTRY_FRAMES_END;
 use crate::block::state_words;
 use crate::error::VmError;
 use crate::page::MAX_SHARDS;
@@ -131,6 +132,11 @@ impl<'y> Root<'y> {
     pub(crate) fn order_for<P: Platform>(yard: &Yard<P>, config: &VmConfig) -> Result<(Order, u16), VmError> {
         if config.lru_batch == 0 || config.lru_batch > VmConfig::MAX_BATCH {
             return Err(VmError::BadConfig("an LRU batch has 1 to 31 pages"));
+        }
+        // Frame numbers of a yard never change, so a yard with a root passes.
+        let frames = yard.frame_range();
+        if frames.end > ENTRY_FRAMES_END {
+            return Err(VmError::BeyondEntries(frames));
         }
         if config.shards == 0 || config.shards > MAX_SHARDS {
             return Err(VmError::BadConfig("a node has 1 to 128 LRU shards"));

@@ -163,20 +163,33 @@ pub struct TestMachine {
     pub devices: ByteSize,
     /// Size of the Movable zones.
     pub movable: ByteSize,
+    /// The first frame of the memory.
+    pub first: Pfn,
 }
 
 impl Default for TestMachine {
     fn default() -> Self {
-        let none = ByteSize(0);
-        Self { cpus: 2, nodes: 1, memory: ByteSize::mib(64), phantom: false, cma: none, devices: none, movable: none }
+        Self::PLAIN
     }
 }
 
 impl TestMachine {
+    /// 64 MiB on one node, with two CPUs.
+    pub const PLAIN: Self = Self {
+        cpus: 2,
+        nodes: 1,
+        memory: ByteSize::mib(64),
+        phantom: false,
+        cma: ByteSize(0),
+        devices: ByteSize(0),
+        movable: ByteSize(0),
+        first: Pfn(0x1_0000),
+    };
+
     /// The start of the device space: the first GiB boundary above the memory, so that pages of any size fit.
     pub fn first_device(&self) -> Pfn {
         let pages = self.memory.0 >> Geometry::X86_64.page_shift();
-        Pfn((0x1_0000 + pages).next_multiple_of(1 << 18))
+        Pfn((self.first.0 + pages).next_multiple_of(1 << 18))
     }
 }
 
@@ -188,16 +201,16 @@ pub struct TestYard {
 }
 
 impl TestYard {
-    /// 64 MiB on one node, with two CPUs.
+    /// A plain yard.
     pub fn new() -> Self {
-        Self::of(TestMachine::default())
+        Self::of(TestMachine::PLAIN)
     }
 
-    /// A yard of that machine. Memory starts at frame 0x10000 and has no holes.
+    /// A yard of that machine. Its memory has no holes.
     pub fn of(machine: TestMachine) -> Self {
         let pages = machine.memory.0 >> Geometry::X86_64.page_shift();
         let share = pages / u64::from(machine.nodes);
-        let first = Pfn(0x1_0000);
+        let first = machine.first;
         let of_node =
             |node: u16| (PfnRange::new(Pfn(first.0 + u64::from(node) * share), PageCount(share)), NodeId(node));
         let memory: Vec<_> = (0..machine.nodes).map(of_node).collect();

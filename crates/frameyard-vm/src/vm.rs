@@ -42,7 +42,8 @@ impl<'y, P: Platform> Vm<'y, P> {
     ///
     /// # Errors
     ///
-    /// [`VmError::AlreadyThere`], [`VmError::BadConfig`], [`VmError::NoFrameBytes`] in a phantom yard, or no memory.
+    /// [`VmError::AlreadyThere`], [`VmError::BadConfig`], [`VmError::BeyondEntries`], [`VmError::NoFrameBytes`] in a phantom
+    /// yard, or no memory.
     pub fn create(yard: &'y Yard<P>, config: &VmConfig) -> Result<Self, VmError> {
         if let Some(pfn) = yard.counted().anchor() {
             return Err(VmError::AlreadyThere(pfn));

@@ -25,6 +25,11 @@
 //! | [`units`], [`sync`], [`job`] | the building blocks of the other modules |
 #![cfg_attr(not(any(test, loom, shuttle)), no_std)]
 
+// Places in the memory map are computed from frame numbers, of 64 bits. With narrower pointers they would wrap, and a free of
+// one frame could free another.
+#[cfg(any(target_pointer_width = "16", target_pointer_width = "32"))]
+compile_error!("frameyard needs a target with 64-bit pointers");
+
 pub mod alloc;
 pub mod boot;
 pub mod compaction;

@@ -4,7 +4,7 @@ use core::fmt;
 
 use frameyard::{Order, Pfn};
 
-use crate::address::LEVEL_BITS;
+use crate::address::{ENTRY_FRAMES_END, LEVEL_BITS};
 use crate::area::Protection;
 use crate::space::MemoryAccess;
 
@@ -88,13 +88,14 @@ impl Entry {
     const DEVICE: u64 = 1 << 9;
     const PART: u64 = 1 << 10;
     const MOVING: u64 = 1 << 11;
-    const FRAME: u64 = ((1 << 52) - 1) & !((1 << 12) - 1);
+    const FRAME: u64 = (ENTRY_FRAMES_END.0 - 1) << 12;
     const COUNTED: u64 = 1 << 52;
     const NO_EXECUTE: u64 = 1 << 63;
 
     pub(crate) const EMPTY: Self = Self(0);
 
     const fn of(pfn: Pfn, bits: u64) -> Self {
+        debug_assert!(pfn.0 < ENTRY_FRAMES_END.0, "a view of a yard refuses larger frame numbers");
         Self(pfn.0 << 12 & Self::FRAME | bits)
     }
 

@@ -3,14 +3,14 @@
 use std::num::NonZeroUsize;
 
 use crate::fixture::{
-    BASE, HUGE, PAGE, TestMachine, anonymous, at, bytes, expect, fill, in_small_yard, in_yard, range,
+    BASE, HUGE, PAGE, TestMachine, TestYard, anonymous, at, bytes, expect, fill, in_small_yard, in_yard, range,
 };
 use frameyard::page::FrameState;
 use frameyard::units::PhysAddr;
 use frameyard::{ByteSize, PageCount, Pfn};
 use frameyard_vm::{
     ExitOutcome, FaultError, HugeAdvice, MapError, MapRequest, MemoryAccess, PageLevel, SpaceId, SpaceStatistics,
-    ThpMode, VirtAddr, VirtRange, VmConfig, VmCounter, VmError,
+    ThpMode, VirtAddr, VirtRange, Vm, VmConfig, VmCounter, VmError,
 };
 
 const ONE: NonZeroUsize = NonZeroUsize::MIN;
@@ -435,4 +435,25 @@ fn destroy_fails_with_pinned_pages() {
         vm.validate().unwrap();
         drop(pin);
     });
+}
+
+#[test]
+fn frames_that_do_not_fit_an_entry_are_refused() {
+    let memory = TestMachine::default().memory;
+    let last = Pfn((1 << 40) - memory.0 / PAGE);
+    in_yard(TestMachine { first: last, ..TestMachine::default() }, VmConfig::default(), |vm| {
+        let space = vm.create_space().unwrap();
+        let all = range(0, 4 * HUGE);
+        space.map(anonymous(all).advised(HugeAdvice::Huge)).unwrap();
+        fill(&space, all, 3);
+        expect(&space, all, 3);
+        assert!(space.translate(BASE).unwrap().pfn >= last);
+    });
+    for first in [Pfn(last.0 + 512), Pfn(1 << 40), Pfn(1 << 50)] {
+        let yard = TestYard::of(TestMachine { first, ..TestMachine::default() });
+        let Err(refused) = Vm::create(&yard, &VmConfig::default()) else { panic!("{first}: address spaces") };
+        assert_eq!(refused, VmError::BeyondEntries(yard.frame_range()));
+        assert!(refused.to_string().contains("must be below 2^40"), "{refused}");
+        assert_eq!(yard.stats().free_pages(), yard.stats().managed_pages());
+    }
 }

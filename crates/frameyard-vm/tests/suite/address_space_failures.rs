@@ -11,15 +11,7 @@ use frameyard_vm::{
     VirtRange, VmConfig, VmError,
 };
 
-const SMALL: TestMachine = TestMachine {
-    cpus: 2,
-    nodes: 1,
-    memory: ByteSize::mib(32),
-    phantom: false,
-    cma: ByteSize(0),
-    devices: ByteSize(0),
-    movable: ByteSize(0),
-};
+const SMALL: TestMachine = TestMachine { memory: ByteSize::mib(32), ..TestMachine::PLAIN };
 
 /// Runs an operation that may fail by injection. A failure changes nothing, and a retry without injection succeeds.
 fn try_twice<T>(space: &TestSpace<'_>, fail: &FailAt, mut act: impl FnMut() -> Result<T, MapError>) -> T {

@@ -224,15 +224,7 @@ fn map_use_unmap(space: &TestSpace<'_>, thread: u64, rounds: u64) {
     }
 }
 
-const FOUR_CPUS: TestMachine = TestMachine {
-    cpus: 4,
-    nodes: 2,
-    memory: ByteSize::mib(96),
-    phantom: false,
-    cma: ByteSize(0),
-    devices: ByteSize(0),
-    movable: ByteSize(0),
-};
+const FOUR_CPUS: TestMachine = TestMachine { cpus: 4, nodes: 2, memory: ByteSize::mib(96), ..TestMachine::PLAIN };
 
 #[test]
 fn threads_share_a_space() {

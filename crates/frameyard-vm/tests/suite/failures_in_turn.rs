@@ -19,15 +19,7 @@ use frameyard_vm::{
     VirtRange, VmConfig,
 };
 
-const SMALL: TestMachine = TestMachine {
-    cpus: 2,
-    nodes: 1,
-    memory: ByteSize::mib(32),
-    phantom: false,
-    cma: ByteSize(0),
-    devices: ByteSize(0),
-    movable: ByteSize(0),
-};
+const SMALL: TestMachine = TestMachine { memory: ByteSize::mib(32), ..TestMachine::PLAIN };
 /// Pages of the space that are mapped one by one.
 const PAGES: u64 = 40;
 const TWO: NonZeroUsize = NonZeroUsize::new(2).unwrap();

@@ -47,6 +47,8 @@ errors! {
             /// How many CPUs there are.
             cpus: usize,
         } = "cache group {group}: groups of {cpus} CPUs are numbered from 0 to {}" (cpus - 1),
+        /// More memory than links can name frames of.
+        TooMuchMemory(count: PageCount) = "{count} of memory: a yard has at most 2^32 - 2 frames",
         /// The frames from the first to the last are more than links can name.
         SpanTooLarge(count: PageCount) =
             "memory spans {count} from the first to the last frame: at most 2^32 - 2 can be mapped",

@@ -117,7 +117,7 @@ fn survey(memory: &dyn MemorySource, config: &YardConfig<'_>) -> Result<Survey, 
         found.first = found.first.min(range.start);
         found.end = found.end.max(range.end);
         found.nodes = found.nodes.max(node.index() + 1);
-        found.present += range.count().0;
+        found.present = found.present.saturating_add(range.count().0);
     });
     let mut last = PfnRange::default();
     memory.for_each_reserved(&mut |range| {
@@ -137,6 +137,7 @@ fn survey(memory: &dyn MemorySource, config: &YardConfig<'_>) -> Result<Survey, 
     match problem {
         Some(problem) => Err(problem),
         None if found.present == 0 => Err(BootError::NoMemory),
+        None if found.present >= u64::from(u32::MAX) => Err(BootError::TooMuchMemory(PageCount(found.present))),
         None => Ok(found),
     }
 }

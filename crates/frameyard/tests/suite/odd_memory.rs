@@ -74,3 +74,28 @@ fn unordered_ranges_are_refused() {
     let refused = unsafe { Yard::create(&table, &config, &layout, map.raw(), control.raw(), platform) }.unwrap_err();
     assert_eq!(refused, BootError::BadCma(cma[1]));
 }
+
+#[test]
+fn memory_of_more_frames_than_links_can_name_is_refused() {
+    let cpus = [NodeId(0)];
+    let plan = |memory: &[(PfnRange, NodeId)]| {
+        let config = YardConfig { zone_limits: ZoneLimits::NONE, ..YardConfig::new(&cpus) };
+        Layout::plan(&MemoryTable { memory, ..MemoryTable::default() }, &config).map(|layout| layout.frames())
+    };
+    let section = Geometry::X86_64.section_pages().0;
+    let most = (1 << 32) - section;
+    assert_eq!(plan(&[(frames(0, most), NodeId(0))]), Ok(frames(0, most)));
+    // Frames 0 and 2^32 would share a link.
+    for count in [(1 << 32) - 1, 1 << 32, (1 << 32) + 1, u64::MAX] {
+        let refused = plan(&[(frames(0, count), NodeId(0))]).unwrap_err();
+        assert_eq!(refused, BootError::TooMuchMemory(PageCount(count)));
+        assert!(refused.to_string().ends_with("of memory: a yard has at most 2^32 - 2 frames"), "{refused}");
+    }
+    let halves = [(frames(0, 1 << 31), NodeId(0)), (frames(1 << 40, 1 << 31), NodeId(0))];
+    assert_eq!(plan(&halves), Err(BootError::TooMuchMemory(PageCount(1 << 32))));
+    // Little memory, far apart: the map would cover the hole.
+    let far = [(frames(0, section), NodeId(0)), (frames(1 << 33, section), NodeId(0))];
+    assert_eq!(plan(&far), Err(BootError::SpanTooLarge(PageCount((1 << 33) + section))));
+    // Rounded up to whole sections, the last of these would be too many.
+    assert_eq!(plan(&[(frames(1, most), NodeId(0))]), Err(BootError::SpanTooLarge(PageCount(1 << 32))));
+}

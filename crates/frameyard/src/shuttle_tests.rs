@@ -33,7 +33,7 @@ use machine::{FRAMES, LARGEST, PAGEBLOCK, Runner, ZONE, at, below, live, pick};
 use mover::Mover;
 
 /// The seed of all schedules.
-const SEED: u64 = 1;
+const SEED: u64 = 8;
 /// Priority changes in an execution, plus one.
 const DEPTH: usize = 5;
 /// Executions per scheduler of a test with sound protections, unless this is a long run (`ci/long`).

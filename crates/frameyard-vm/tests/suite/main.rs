@@ -15,5 +15,6 @@ mod pinned_under_use;
 mod pinning;
 mod pinning_model;
 mod protections;
+mod space_model;
 #[path = "../../src/test_yard.rs"]
 mod test_yard;

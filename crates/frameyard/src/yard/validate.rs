@@ -1,6 +1,8 @@
 //! The validator: recounts everything and names the first equation that does not hold.
 //!
-//! For a yard at rest: no other thread may be inside an operation.
+//! For a yard at rest: no other thread may be inside an operation. In a yard that is in use or damaged, a walk still ends and looks
+//! at no page structure without memory: it follows a link only to a pageblock that has memory, and at most as often as the map has
+//! frames.
 
 use super::Yard;
 use crate::devices::DeviceId;
@@ -134,14 +136,35 @@ impl<P: Platform> Yard<P> {
     /// Recounts every frame and every list and compares with all counts kept.
     ///
     /// Nothing may be in flight: no other thread or process may be inside an operation of this yard. Reads the
-    /// page of every frame of memory and of devices, and for a moment marks those on per-CPU lists.
+    /// page of every frame of memory and of devices, and for a moment marks those on per-CPU lists. In a yard in use, the result
+    /// means nothing, and nothing else happens.
     ///
     /// # Errors
     ///
     /// [`ValidateError`] names the first equation that does not hold.
     pub fn validate(&self) -> Result<(), ValidateError> {
-        self.populated_zones().try_for_each(|view| self.validate_zone(view))?;
+        self.populated_zones().try_for_each(|view| self.validate_zone(view).inspect_err(|_| self.clear_marks(view)))?;
         self.check_devices()
+    }
+
+    /// The memory of a zone. Clamped to the map, whatever the table of ranges holds.
+    fn memory_of(&self, view: ZoneView<'_, P>) -> impl Iterator<Item = PfnRange> {
+        let map = self.map.range();
+        self.tables.ranges().filter(move |(_, zone)| *zone == view.id).map(move |(range, _)| range.intersection(map))
+    }
+
+    /// Clears the marks that a walk which found an error has left on the pages of per-CPU lists and the depot.
+    #[cold]
+    fn clear_marks(&self, view: ZoneView<'_, P>) {
+        for range in self.memory_of(view) {
+            for page in (range.start.0..range.end.0).filter_map(|pfn| self.page_of(Pfn(pfn))) {
+                let tag = page.tag();
+                if tag.is_seen() {
+                    // By exchange, as in the walk.
+                    let _ = page.replace_tag(tag, tag.without_seen());
+                }
+            }
+        }
     }
 
     fn validate_zone(&self, view: ZoneView<'_, P>) -> Result<(), ValidateError> {
@@ -150,7 +173,7 @@ impl<P: Platform> Yard<P> {
         let mut held = Found { listed: core::mem::take(&mut recount.per_cpu), ..Found::default() };
         let unsound = |unsound| from_transfer(view.id, unsound);
         transfer::validate_held(view, &mut held).map_err(unsound)?;
-        for (range, _) in self.tables.ranges().filter(|(_, zone)| *zone == view.id) {
+        for range in self.memory_of(view) {
             self.walk(view, range, &mut recount)?;
         }
         for (kept, found) in held.listed.into_iter().zip(recount.per_cpu) {
@@ -306,23 +329,26 @@ impl<P: Platform> Yard<P> {
         for (_, pcp) in self.tables.pcps_of(view.id) {
             let lists = pcp.lock(&self.platform);
             let mut pages = [0u64; 2];
-            let mut problem = None;
-            lists.for_each_entry(view, |id, index| {
+            let refused = lists.check_entries(view, |id, index| {
                 let pfn = self.map.pfn(index);
                 let order = id.order(self.geometry);
-                let in_page = self.page_of(pfn).map_or(Tag::INTERIOR, |page| page.tag());
+                let Some(page) = self.page_of(pfn) else { return false };
+                let in_page = page.tag();
                 let tag = view.allocation_map.read(pfn, in_page);
                 if !tag.is_block(FrameState::PerCpu, order) || tag.is_seen() {
-                    let broken = ValidateError::BrokenList { kind: ListKind::PerCpu, zone: view.id, at: pfn };
-                    problem.get_or_insert(broken);
-                    return;
+                    return false;
                 }
-                let _ = view.page(pfn).replace_tag(in_page, in_page.with_seen());
+                let _ = page.replace_tag(in_page, in_page.with_seen());
                 recount.per_cpu[order.index()] += 1;
                 pages[id.group() as usize] += order.pages().0;
+                true
             });
-            if let Some(problem) = problem {
-                return Err(problem);
+            if let Some(index) = refused {
+                return Err(ValidateError::BrokenList {
+                    kind: ListKind::PerCpu,
+                    zone: view.id,
+                    at: self.map.pfn(index),
+                });
             }
             for (group, found) in [Group::Small, Group::Huge].into_iter().zip(pages) {
                 compare("frames on a CPU's lists", view.id, pcp.held_racy(group).0, found)?;

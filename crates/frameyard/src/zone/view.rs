@@ -60,6 +60,12 @@ impl<'a, P: Platform> ZoneView<'a, P> {
         self.map.page(frame, self.platform)
     }
 
+    /// The page structure of a frame, if it is in a pageblock that has memory. Accepts any frame number.
+    #[inline]
+    pub(crate) fn page_of(&self, pfn: Pfn) -> Option<PageRef<'a, P>> {
+        self.blocks.has_memory(pfn).then(|| self.page(pfn))
+    }
+
     /// The counters of a CPU's lists in this zone; the zone's own if there is no such CPU.
     pub(crate) fn counters_of(self, cpu: CpuId) -> &'a TransferCounters {
         let (counters, zones) = self.all_counters;

@@ -10,6 +10,7 @@ mod contig;
 mod corruption;
 mod counted;
 mod damaged_control;
+mod damaged_lists;
 mod depot;
 mod device_damage;
 mod device_errors;

@@ -14,6 +14,7 @@ use super::{BATCH, Batch};
 use crate::memmap::MemMap;
 use crate::page::{COUNTS, Link, PAYLOAD_WORDS, PageRef};
 use crate::platform::Platform;
+use crate::units::Pfn;
 
 /// The payload words that hold two indices each.
 const INDEX_WORDS: [usize; PAYLOAD_WORDS - 1] = [0, 2, 3, 4, 5];
@@ -71,7 +72,9 @@ pub(crate) fn len_of<P: Platform>(head: &PageRef<'_, P>) -> usize {
 /// Unpacks a batch into `batch`, which is empty, in the order it was packed in, and restores the words that it used to their
 /// initial values. Returns the next batch of the chain.
 pub(crate) fn unpack<P: Platform>(map: MemMap, platform: &P, head: Link, batch: &mut Batch) -> Link {
-    let Unpacked { is_stepped, next } = read(map, platform, head, batch);
+    let first = map.index(map.linked(head).unwrap_or(map.range().start));
+    let read = read(first, batch, |index| Some(map.page(map.listed(index), platform)));
+    let Some(Unpacked { is_stepped, next }) = read else { return Link::NONE };
     let pages = if is_stepped { 1 } else { (batch.len() - 1).div_ceil(PER_PAGE).max(1) };
     for (storing, entry) in batch.iter().enumerate().take(pages) {
         let page = map.page(map.listed(*entry), platform);
@@ -89,30 +92,46 @@ pub(crate) fn unpack<P: Platform>(map: MemMap, platform: &P, head: Link, batch: 
 
 /// A packed batch, read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Unpacked {
+struct Unpacked {
     is_stepped: bool,
     /// The next batch of the chain.
-    pub(crate) next: Link,
+    next: Link,
 }
 
-/// Reads a batch into `batch`, which is empty, without a change.
-pub(crate) fn read<P: Platform>(map: MemMap, platform: &P, head: Link, batch: &mut Batch) -> Unpacked {
+/// Reads a batch, without a change, that may be damaged or change meanwhile. Returns the next batch of the chain; `None` if a page
+/// that stores indices has no memory, according to `page_of`. The entries may be anything.
+pub(crate) fn read_checked<'p, P: Platform + 'p>(
+    map: MemMap,
+    head: Link,
+    batch: &mut Batch,
+    page_of: impl Fn(Pfn) -> Option<PageRef<'p, P>>,
+) -> Option<Link> {
+    let first = map.check(map.linked(head)?)?;
+    Some(read(map.index(*first), batch, |index| page_of(map.pfn(index)))?.next)
+}
+
+/// Reads a batch into `batch`, which is empty, without a change. Looks only at pages that `page_at` returns.
+#[inline(always)]
+fn read<'p, P: Platform + 'p>(
+    first: u32,
+    batch: &mut Batch,
+    page_at: impl Fn(u32) -> Option<PageRef<'p, P>>,
+) -> Option<Unpacked> {
     debug_assert!(batch.is_empty(), "a batch is read into an empty one");
-    let first = map.index(map.linked(head).unwrap_or(map.range().start));
     batch.push(first);
-    let page: PageRef<'_, P> = map.page(map.listed(first), platform);
+    let page = page_at(first)?;
     let (len, is_stepped) = (len_of(&page), page.prev().0 & STEPPED != 0);
     if is_stepped {
         let step = page.payload(STEP) as u32;
         batch.extend((1..len as u32).map(|at| first.wrapping_add(step.wrapping_mul(at))));
     } else {
         for storing in 0..(len - 1).div_ceil(PER_PAGE) {
-            let page: PageRef<'_, P> = map.page(map.listed(batch[storing]), platform);
+            let page = page_at(batch[storing])?;
             let words = INDEX_WORDS.map(|word| page.payload(word));
             let indices: [u32; PER_PAGE] = core::array::from_fn(|at| (words[at / 2] >> (32 * (at % 2))) as u32);
             let stored = (len - batch.len()).min(PER_PAGE);
             batch.extend(indices[..stored].iter().copied());
         }
     }
-    Unpacked { is_stepped, next: page.next() }
+    Some(Unpacked { is_stepped, next: page.next() })
 }

@@ -223,22 +223,39 @@ impl<P: Platform> LockedPcp<'_, P> {
         }
     }
 
-    /// Visits every entry of every list, packed ones included: its list and its index.
-    pub(crate) fn for_each_entry(&self, view: ZoneView<'_, P>, mut visit: impl FnMut(ListId, u32)) {
+    /// Visits the entries of all lists, packed ones included, until `visit` refuses one. Returns the index at which the walk ended
+    /// early: an entry refused, or the head of a packed batch that leads nowhere.
+    ///
+    /// For the validator: looks at no page without memory, and ends, whatever the lists hold.
+    pub(crate) fn check_entries(
+        &self,
+        view: ZoneView<'_, P>,
+        mut visit: impl FnMut(ListId, u32) -> bool,
+    ) -> Option<u32> {
+        let mut left = view.map.range().count().0;
+        let mut refused = |id, index| {
+            left = left.saturating_sub(1);
+            left == 0 || !visit(id, index)
+        };
         for id in ListId::all() {
             let list = self.list(id);
-            for slot in &list.entries[..list.len()] {
-                visit(id, slot.load(Ordering::Relaxed));
+            let mut entries = list.entries[..list.len()].iter().map(|slot| slot.load(Ordering::Relaxed));
+            if let Some(index) = entries.find(|index| refused(id, *index)) {
+                return Some(index);
             }
             let mut chain = list.chain();
             while chain != Link::NONE {
                 let mut batch = Batch::new();
-                chain = packed::read(view.map, view.platform, chain, &mut batch).next;
-                for entry in batch.iter() {
-                    visit(id, *entry);
+                let Some(next) = packed::read_checked(view.map, chain, &mut batch, |pfn| view.page_of(pfn)) else {
+                    return Some(chain.0 - 1);
+                };
+                if let Some(index) = batch.iter().find(|index| refused(id, **index)) {
+                    return Some(*index);
                 }
+                chain = next;
             }
         }
+        None
     }
 }
 

@@ -1,9 +1,6 @@
 //! What the mechanisms' validation shares: the recount, and the equations that do not hold.
 
-use crate::page::PageRef;
-use crate::platform::Platform;
 use crate::units::{MigrateType, ORDER_SLOTS, Order, Pfn};
-use crate::zone::view::ZoneView;
 
 /// An equation of a mechanism that does not hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,9 +38,4 @@ pub(crate) struct Found {
 
 pub(super) fn compare(what: &'static str, kept: u64, found: u64) -> Result<(), Unsound> {
     if kept == found { Ok(()) } else { Err(Unsound::Count { what, kept, found }) }
-}
-
-/// The page structure of a frame, if it is in a pageblock that has memory.
-pub(super) fn page_of<P: Platform>(view: ZoneView<'_, P>, pfn: Pfn) -> Option<PageRef<'_, P>> {
-    view.blocks.has_memory(pfn).then(|| view.page(pfn))
 }

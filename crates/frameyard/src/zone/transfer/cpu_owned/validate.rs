@@ -5,7 +5,7 @@ use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
 use crate::units::{CpuId, MigrateType, Order, Pfn};
 use crate::zone::buddy::BlockLists;
-use crate::zone::transfer::validate::{Found, Unsound, compare, page_of};
+use crate::zone::transfer::validate::{Found, Unsound, compare};
 use crate::zone::view::ZoneView;
 
 /// Follows every list of owned pageblocks of a zone, and counts its blocks by order.
@@ -22,7 +22,8 @@ pub(in crate::zone::transfer) fn validate<P: Platform>(
             pages += check_type(view, &owned, (cpu, migrate_type), found)?;
         }
         compare("free frames of an owner", lists.pages_racy().0, pages)?;
-        let pageblocks = view.cpu_owned().owned_in(view.zone.span()).filter(|(_, owner)| *owner == cpu).count();
+        let span = view.zone.span().intersection(view.map.range());
+        let pageblocks = view.cpu_owned().owned_in(span).filter(|(_, owner)| *owner == cpu).count();
         compare("pageblocks of an owner", lists.pageblocks_racy(), pageblocks as u64)?;
         all += pageblocks as u64;
     }
@@ -63,8 +64,9 @@ fn follow<P: Platform>(
     let mut previous = None;
     let mut blocks = 0;
     let mut at = owned.first_block(order, migrate_type);
+    let most = view.map.range().count().0;
     while let Some(pfn) = at {
-        let page = page_of(view, pfn).filter(|page| page.tag() == wanted);
+        let page = view.page_of(pfn).filter(|page| page.tag() == wanted && blocks < most);
         let linked_back = page.filter(|page| view.map.linked(page.prev()) == previous);
         let Some(page) = linked_back else { return Err(Unsound::Broken { what: "list of owned pageblocks", at: pfn }) };
         if view.cpu_owned().owner_racy(pfn) != Some(cpu) {

@@ -1,11 +1,11 @@
 //! The equations of the depot: each stack has as many batches as it counts, each batch is full, each frame is as on a per-CPU
 //! list.
 
-use crate::page::{FrameState, Link, Tag};
+use crate::page::{FrameState, Link};
 use crate::platform::Platform;
 use crate::units::{Order, Pfn};
 use crate::zone::batch::{BATCH, Batch, packed};
-use crate::zone::transfer::validate::{Found, Unsound, compare, page_of};
+use crate::zone::transfer::validate::{Found, Unsound, compare};
 use crate::zone::view::ZoneView;
 
 /// Follows every stack and marks the pages of its frames, so that a frame that is listed twice shows. For a yard at rest.
@@ -14,15 +14,18 @@ pub(in crate::zone::transfer) fn validate<P: Platform>(
     found: &mut Found,
 ) -> Result<(), Unsound> {
     let mut batches = 0;
+    // Other CPUs may pop and recycle batches meanwhile, and counters may be damaged.
+    let most = view.map.range().count().0 / BATCH as u64;
     for stack in view.depot().stacks() {
-        let expected = stack.batches_racy();
+        let expected = stack.batches_racy().min(most);
         let (mut position, mut head) = (0, stack.top_at_rest(view.map));
         while head != Link::NONE && position <= expected {
             let mut batch = Batch::new();
-            let next = packed::read(view.map, view.platform, head, &mut batch).next;
+            let first = view.map.linked(head).unwrap_or_default();
+            let next =
+                packed::read_checked(view.map, head, &mut batch, |pfn| view.page_of(pfn)).ok_or(broken(first))?;
             position += 1;
             batches += 1;
-            let first = view.map.linked(head).unwrap_or_default();
             if batch.len() != BATCH {
                 return Err(broken(first));
             }
@@ -42,12 +45,13 @@ pub(in crate::zone::transfer) fn validate<P: Platform>(
 
 fn mark<P: Platform>(view: ZoneView<'_, P>, entry: u32, head: Pfn) -> Result<(), Unsound> {
     let pfn = view.map.pfn(entry);
-    let in_page = page_of(view, pfn).map_or(Tag::INTERIOR, |page| page.tag());
+    let page = view.page_of(pfn).ok_or(broken(head))?;
+    let in_page = page.tag();
     let tag = view.allocation_map.read(pfn, in_page);
     if !tag.is_block(FrameState::PerCpu, Order::ZERO) || tag.is_seen() {
         return Err(broken(head));
     }
-    let _ = view.page(pfn).replace_tag(in_page, in_page.with_seen());
+    let _ = page.replace_tag(in_page, in_page.with_seen());
     Ok(())
 }
 

@@ -133,7 +133,8 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             change_entries();
         }
         let kept = head.owner() & KEPT;
-        let split = vm.yard().counted().disown_and_split(head.pfn(), HUGE);
+        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        let split = unsafe { vm.yard().counted().disown_and_split(head.pfn(), HUGE) };
         debug_assert!(split.is_ok(), "the owner of a block can split it: {split:?}");
         for (index, part) in mapped.iter().enumerate() {
             let pfn = head.pfn() + PageCount(index as u64);
@@ -165,7 +166,8 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     fn make_single(&self, head: CountedPage<'y, P>, addr: u64) {
         let yard = self.vm().yard();
         let owner = owner_word(PageKind::Anonymous, self.object(), head.owner() & KEPT);
-        let split = yard.counted().disown_and_split(head.pfn(), HUGE);
+        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        let split = unsafe { yard.counted().disown_and_split(head.pfn(), HUGE) };
         debug_assert!(split.is_ok(), "the owner of a block can split it: {split:?}");
         let counts = Counts { references: 2, mappings: 1 };
         for part in 0..HUGE.pages().0 {

@@ -176,7 +176,8 @@ impl<'y, P: Platform> Vm<'y, P> {
 
     fn free_objects_frame(&self, page: CountedPage<'y, P>) {
         let freed = page.put().map_err(VmError::from).and_then(|left| match left {
-            0 => self.yard().counted().free(page.pfn(), Order::ZERO).map_err(VmError::from),
+            // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+            0 => unsafe { self.yard().counted().free(page.pfn(), Order::ZERO) }.map_err(VmError::from),
             _ => Ok(()),
         });
         debug_assert!(freed.is_ok(), "{freed:?}");

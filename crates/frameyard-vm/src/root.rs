@@ -186,6 +186,11 @@ impl<'y> Root<'y> {
         let order = order.filter(|order| *order <= yard.geometry().max_order()).ok_or(VmError::NotThere)?;
         let words = state_words(yard, pfn, order).ok_or(VmError::NoFrameBytes(pfn))?;
         let (nodes, cpus) = (usize::from(yard.nodes()), yard.cpus() as usize);
+        let batch = 1..=u64::from(VmConfig::MAX_BATCH);
+        let shards = 1..=u64::from(MAX_SHARDS);
+        if !batch.contains(&get(HeaderWord::Batch)) || !shards.contains(&get(HeaderWord::Shards)) {
+            return Err(VmError::NotThere);
+        }
         let root = Self { words, pfn, nodes, cpus, shards: get(HeaderWord::Shards) as usize };
         if root.len() <= words.len() { Ok(root) } else { Err(VmError::NotThere) }
     }

@@ -242,7 +242,8 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
                     Err(underflow) => debug_assert!(false, "a table has a user: {underflow}"),
                 }
             }
-            let freed = self.vm().yard().counted().free_bulk(unused.frames());
+            // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+            let freed = unsafe { self.vm().yard().counted().free_bulk(unused.frames()) };
             debug_assert!(freed.is_ok(), "{freed:?}");
         }
         if !tables.is_empty() {

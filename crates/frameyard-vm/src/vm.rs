@@ -65,7 +65,8 @@ impl<'y, P: Platform> Vm<'y, P> {
         )?;
         let vm = Self { yard, root, injector: None, store: &PatternStore };
         vm.assign_shards();
-        match yard.counted().set_anchor(None, Some(pfn)) {
+        // SAFETY: the block is counted, and complete. Its reference is put only after `destroy` has removed the anchor.
+        match unsafe { yard.counted().set_anchor(None, Some(pfn)) } {
             Ok(()) => Ok(vm),
             Err(found) => {
                 vm.free_root()?;
@@ -78,10 +79,16 @@ impl<'y, P: Platform> Vm<'y, P> {
     ///
     /// # Errors
     ///
-    /// [`VmError::NotThere`].
+    /// [`VmError::NotThere`] if there is no anchor, or no root of this version there.
     pub fn attach(yard: &'y Yard<P>) -> Result<Self, VmError> {
         let pfn = yard.counted().anchor().ok_or(VmError::NotThere)?;
-        Ok(Self { yard, root: Root::find(yard, pfn)?, injector: None, store: &PatternStore })
+        // SAFETY: only reads.
+        let page = unsafe { yard.counted().page(pfn) }.filter(|page| page.is_counted()).ok_or(VmError::NotThere)?;
+        let root = Root::find(yard, pfn)?;
+        if PageKind::of_word(page.owner()) != Some(PageKind::Root) || page.tag().order() != root.block().1 {
+            return Err(VmError::NotThere);
+        }
+        Ok(Self { yard, root, injector: None, store: &PatternStore })
     }
 
     /// The same view, with steps failing as `injector` decides.
@@ -120,14 +127,16 @@ impl<'y, P: Platform> Vm<'y, P> {
         self.free_stable_frames();
         let (pfn, _) = self.root.block();
         // Fails only if another root was installed meanwhile, which the contract excludes.
-        let _ = self.yard.counted().set_anchor(Some(pfn), None);
+        // SAFETY: no anchor is set.
+        let _ = unsafe { self.yard.counted().set_anchor(Some(pfn), None) };
         self.free_root()
     }
 
     fn free_root(&self) -> Result<(), VmError> {
         let (pfn, order) = self.root.block();
         self.page(pfn).put()?;
-        Ok(self.yard.counted().free(pfn, order)?)
+        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        Ok(unsafe { self.yard.counted().free(pfn, order) }?)
     }
 
     /// The yard.

@@ -83,7 +83,8 @@ impl<'y, P: Platform> FileRef<'y, P> {
         tree.replace(index, to);
         drop(tree);
         held.forget();
-        let disowned = vm.yard().counted().disown(from, Order::ZERO);
+        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        let disowned = unsafe { vm.yard().counted().disown(from, Order::ZERO) };
         debug_assert!(disowned.is_ok(), "the freezer owns a frozen page: {disowned:?}");
         Ok(())
     }

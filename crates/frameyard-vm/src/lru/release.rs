@@ -37,10 +37,12 @@ impl<P: Platform> Vm<'_, P> {
         for pfn in frames.iter().copied() {
             match self.page(pfn).tag().order() {
                 Order::ZERO => small.push(pfn),
-                order => self.expect_freed(self.yard().counted().free(pfn, order)),
+                // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+                order => self.expect_freed(unsafe { self.yard().counted().free(pfn, order) }),
             }
         }
-        self.expect_freed(self.yard().counted().free_bulk(small.frames()));
+        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        self.expect_freed(unsafe { self.yard().counted().free_bulk(small.frames()) });
     }
 
     fn expect_freed(&self, freed: Result<(), frameyard::FreeError>) {

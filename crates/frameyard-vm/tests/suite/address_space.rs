@@ -1,13 +1,14 @@
 //! Address spaces, from mapping to exit, on real memory.
 
 use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::fixture::{
     BASE, HUGE, PAGE, TestMachine, TestYard, anonymous, at, bytes, expect, fill, in_small_yard, in_yard, range,
 };
 use frameyard::page::FrameState;
 use frameyard::units::PhysAddr;
-use frameyard::{ByteSize, PageCount, Pfn};
+use frameyard::{ByteSize, Gfp, Order, PageCount, Pfn, Platform};
 use frameyard_vm::{
     ExitOutcome, FaultError, HugeAdvice, MapError, MapRequest, MemoryAccess, PageLevel, SpaceId, SpaceStatistics,
     ThpMode, VirtAddr, VirtRange, Vm, VmConfig, VmCounter, VmError,
@@ -456,4 +457,43 @@ fn frames_that_do_not_fit_an_entry_are_refused() {
         assert!(refused.to_string().contains("must be below 2^40"), "{refused}");
         assert_eq!(yard.stats().free_pages(), yard.stats().managed_pages());
     }
+}
+
+#[test]
+fn attach_refuses_forged_roots() {
+    in_small_yard(|vm| {
+        let yard = vm.yard();
+        let pfn = yard.counted().anchor().unwrap();
+        let word = |at: usize| {
+            let bytes = yard.platform().frame_bytes(pfn).unwrap().cast::<AtomicU64>();
+            // SAFETY: a word of the root's first frame, which is accessed only as words.
+            unsafe { bytes.add(at).as_ref() }
+        };
+        // Magic, version, shards, batch, order.
+        for at in [0, 1, 2, 3, 6] {
+            let sound = word(at).load(Ordering::Relaxed);
+            let forged = [sound ^ 1 << 63, sound + 128, 1 << 32, u64::MAX];
+            for forged in forged.into_iter().chain((at < 4).then_some(0)) {
+                word(at).store(forged, Ordering::Relaxed);
+                assert_eq!(Vm::attach(yard).map(|_| ()), Err(VmError::NotThere), "word {at}: {forged:#x}");
+            }
+            word(at).store(sound, Ordering::Relaxed);
+            Vm::attach(yard).unwrap();
+        }
+        // A copy of the root in a frame that is only allocated.
+        let copy = yard.alloc(Order(4), Gfp::KERNEL | Gfp::ZERO).unwrap();
+        let (from, to) = [pfn, copy].map(|pfn| yard.platform().frame_bytes(pfn).unwrap()).into();
+        // SAFETY: both frames have bytes; nothing else uses the copy, and nothing changes the root meanwhile.
+        unsafe { from.copy_to_nonoverlapping(to, PAGE as usize) };
+        let anchor = |from, to| {
+            // SAFETY: nothing but the attach below looks for the anchor, which it refuses.
+            unsafe { yard.counted().set_anchor(Some(from), Some(to)) }.unwrap();
+        };
+        for forged in [copy, Pfn(0), Pfn(1 << 39)] {
+            anchor(pfn, forged);
+            assert_eq!(Vm::attach(yard).map(|_| ()), Err(VmError::NotThere), "{forged}");
+            anchor(forged, pfn);
+        }
+        yard.free(copy, Order(4)).unwrap();
+    });
 }

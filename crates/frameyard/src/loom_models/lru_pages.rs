@@ -162,7 +162,8 @@ impl User<'_> {
         }
         self.saw(|seen| if listed { seen.freed_listed = true } else { seen.freed_unlisted = true });
         self.runner.disown(pfn, Order::ZERO);
-        self.runner.yard.counted().free(pfn, Order::ZERO).expect("the block is ours");
+        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        unsafe { self.runner.yard.counted().free(pfn, Order::ZERO) }.expect("the block is ours");
     }
 
     /// Lists or frees a page of a batch. The batch has a reference to it.

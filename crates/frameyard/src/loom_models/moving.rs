@@ -70,7 +70,8 @@ impl SlotOwner<'_> {
     fn put(&self, pfn: Pfn) -> bool {
         let last = self.page(pfn).put().expect("the thread has a reference") == 0;
         if last {
-            self.runner.yard.counted().free(pfn, Order::ZERO).expect("the block is ours");
+            // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+            unsafe { self.runner.yard.counted().free(pfn, Order::ZERO) }.expect("the block is ours");
         }
         last
     }
@@ -115,7 +116,8 @@ impl FrameOwner for SlotOwner<'_> {
             self.runner.own(to, Order::ZERO);
             self.runner.yard.counted().adopt(to, Order::ZERO, adoption()).expect("the block is ours");
             self.slot.place.store(to.0 + 1, Ordering::Relaxed);
-            self.runner.yard.counted().disown(from.pfn, Order::ZERO).expect("the block is ours");
+            // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+            unsafe { self.runner.yard.counted().disown(from.pfn, Order::ZERO) }.expect("the block is ours");
             self.saw(|seen| seen.moved = true);
             Ok(())
         })

@@ -57,7 +57,8 @@ impl Mover<'_> {
         assert_eq!(page.index(), held.name, "the block's own name");
         assert!(page.freeze(ONE), "the owner is the only user");
         self.0.disown(PfnRange::new(pfn, held.order.pages()), MARK);
-        self.0.yard.counted().free(pfn, held.order).expect("the block is ours");
+        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        unsafe { self.0.yard.counted().free(pfn, held.order) }.expect("the block is ours");
         true
     }
 }
@@ -83,7 +84,8 @@ impl FrameOwner for Mover<'_> {
         self.0.own(PfnRange::new(to, from.order.pages()), MARK);
         self.0.disown(PfnRange::new(from.pfn, from.order.pages()), MARK);
         self.0.yard.counted().adopt(to, from.order, adoption(held.name)).expect("an allocated target");
-        self.0.yard.counted().disown(from.pfn, from.order).expect("frozen");
+        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        unsafe { self.0.yard.counted().disown(from.pfn, from.order) }.expect("frozen");
         moved.blocks.insert(to, Held { isolated: false, ..held });
         Ok(())
     }

@@ -114,8 +114,13 @@ impl<'y, P: Platform> CountedBlocks<'y, P> {
     /// # Errors
     ///
     /// [`FreeError`] where there is no such counted block, or it has users; nothing has changed then.
+    ///
+    /// # Safety
+    ///
+    /// If it is a counted block without users, the caller holds it exclusively: it put the last reference or froze the counts. Another
+    /// thread that froze a block still uses its bytes and links.
     #[inline]
-    pub fn disown(self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+    pub unsafe fn disown(self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let yard = self.yard;
         let tag = yard.leave(pfn, order)?;
         yard.allocation_map().mark_allocated(&yard.platform, pfn, order, tag.migrate_type());
@@ -129,8 +134,20 @@ impl<'y, P: Platform> CountedBlocks<'y, P> {
     /// # Errors
     ///
     /// [`FreeError`] where there is no such counted block, or it has users; nothing has changed then.
+    ///
+    /// # Safety
+    ///
+    /// If it is a counted block without users, the caller holds it exclusively: it put the last reference or froze the counts. Another
+    /// thread that froze a block still uses its bytes and links.
+    ///
+    /// ```compile_fail,E0133
+    /// # use frameyard::{FreeError, Order, Pfn, Platform, Yard};
+    /// fn free_by_number<P: Platform>(yard: &Yard<P>, frozen: Pfn) -> Result<(), FreeError> {
+    ///     yard.counted().free(frozen, Order(0))
+    /// }
+    /// ```
     #[inline]
-    pub fn free(self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+    pub unsafe fn free(self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let yard = self.yard;
         yard.leave(pfn, order)?;
         yard.free_block(pfn, order);
@@ -142,7 +159,12 @@ impl<'y, P: Platform> CountedBlocks<'y, P> {
     /// # Errors
     ///
     /// [`FreeError`] names the first frame that is no such block. The remaining frames are freed all the same.
-    pub fn free_bulk(self, frames: &[Pfn]) -> Result<(), FreeError> {
+    ///
+    /// # Safety
+    ///
+    /// If any are counted blocks without users, the caller holds those exclusively: it put the last reference or froze the counts. Another
+    /// thread that froze a block still uses its bytes and links.
+    pub unsafe fn free_bulk(self, frames: &[Pfn]) -> Result<(), FreeError> {
         let yard = self.yard;
         let mut bulk = BulkFree::new(yard);
         let mut problem = None;
@@ -160,7 +182,12 @@ impl<'y, P: Platform> CountedBlocks<'y, P> {
     /// # Errors
     ///
     /// [`FreeError`] where there is no such counted block, or it has users; nothing has changed then.
-    pub fn disown_and_split(self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+    ///
+    /// # Safety
+    ///
+    /// If it is a counted block without users, the caller holds it exclusively: it put the last reference or froze the counts. Another
+    /// thread that froze a block still uses its bytes and links.
+    pub unsafe fn disown_and_split(self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let yard = self.yard;
         let tag = yard.leave(pfn, order)?;
         yard.mark_single_frames(pfn, order, tag.migrate_type());
@@ -178,7 +205,12 @@ impl<'y, P: Platform> CountedBlocks<'y, P> {
     /// # Errors
     ///
     /// The frame agreed on, where that is not `from`; nothing has changed then.
-    pub fn set_anchor(self, from: Option<Pfn>, to: Option<Pfn>) -> Result<(), Option<Pfn>> {
+    ///
+    /// # Safety
+    ///
+    /// Code that finds the anchor trusts the frame. Until the anchor is removed, `to` is the head of a counted block that keeps its
+    /// users, and its bytes are the state of the owner that its page names.
+    pub unsafe fn set_anchor(self, from: Option<Pfn>, to: Option<Pfn>) -> Result<(), Option<Pfn>> {
         let bits = |pfn: Option<Pfn>| pfn.map_or(0, |pfn| pfn.0 + 1);
         let word = self.yard.tables.word(HeaderWord::Anchor);
         // Release: pairs with the Acquire in `anchor`; a reader of the anchor sees what was written there before.

@@ -49,7 +49,8 @@ fn counted_block_keeps_owner_words_and_clears_them() {
             yard.validate().unwrap();
             assert_eq!(page.unmap(), Ok(1));
             assert_eq!(page.put(), Ok(0));
-            yard.counted().free(pfn, order).unwrap();
+            // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+            unsafe { yard.counted().free(pfn, order) }.unwrap();
             yard.validate().unwrap();
         }
     }
@@ -61,13 +62,18 @@ fn block_with_users_cannot_be_freed_or_disowned() {
         let pfn = counted(&yard, Order::ZERO);
         let refused = |problem| assert_eq!(problem, FreeProblem::NotAllocated(FrameState::Counted));
         refused(yard.free(pfn, Order::ZERO).unwrap_err().problem);
-        refused(yard.counted().free(pfn, Order::ZERO).unwrap_err().problem);
-        refused(yard.counted().disown(pfn, Order::ZERO).unwrap_err().problem);
-        refused(yard.counted().free_bulk(&[pfn]).unwrap_err().problem);
+        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        refused(unsafe { yard.counted().free(pfn, Order::ZERO) }.unwrap_err().problem);
+        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        refused(unsafe { yard.counted().disown(pfn, Order::ZERO) }.unwrap_err().problem);
+        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        refused(unsafe { yard.counted().free_bulk(&[pfn]) }.unwrap_err().problem);
         assert_eq!(page(&yard, pfn).counts(), USERS);
         assert!(page(&yard, pfn).freeze(USERS));
-        yard.counted().free_bulk(&[pfn]).unwrap();
-        assert!(yard.counted().free(pfn, Order::ZERO).is_err(), "a second free");
+        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        unsafe { yard.counted().free_bulk(&[pfn]) }.unwrap();
+        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        assert!(unsafe { yard.counted().free(pfn, Order::ZERO) }.is_err(), "a second free");
     }
 }
 
@@ -96,7 +102,8 @@ fn putting_too_many_references_fails() {
         assert_eq!(page.put(), Ok(0));
         assert_eq!(page.put(), Err(ReferenceUnderflow { pfn, counts: NO_USERS }));
         assert_eq!(page.counts(), NO_USERS);
-        yard.counted().free(pfn, Order::ZERO).unwrap();
+        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        unsafe { yard.counted().free(pfn, Order::ZERO) }.unwrap();
     }
 }
 
@@ -113,7 +120,8 @@ fn get_fails_on_zero_references() {
         assert!(!page.try_get(), "frozen");
         page.thaw(USERS);
         assert!(page.freeze(USERS));
-        yard.counted().free(pfn, Order::ZERO).unwrap();
+        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        unsafe { yard.counted().free(pfn, Order::ZERO) }.unwrap();
         assert!(!page.try_get(), "free");
         // Whatever else becomes of the frame: packed batches of per-CPU lists among it.
         let blocks: Vec<Pfn> = (0..600).map(|_| yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap()).collect();
@@ -130,9 +138,11 @@ fn get_fails_on_zero_references() {
 fn counted_block_splits_into_single_frames() {
     for yard in yards() {
         let pfn = counted(&yard, Order(4));
-        assert!(yard.counted().disown_and_split(pfn, Order(4)).is_err(), "the block has users");
+        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        assert!(unsafe { yard.counted().disown_and_split(pfn, Order(4)) }.is_err(), "the block has users");
         assert!(page(&yard, pfn).freeze(USERS));
-        yard.counted().disown_and_split(pfn, Order(4)).unwrap();
+        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        unsafe { yard.counted().disown_and_split(pfn, Order(4)) }.unwrap();
         for frame in 0..16 {
             yard.free(pfn + PageCount(frame), Order::ZERO).unwrap();
         }
@@ -146,11 +156,13 @@ fn bulk_free_reports_first_bad_frame_and_frees_the_rest() {
         for pfn in frames.iter().filter(|pfn| **pfn != frames[70]) {
             assert!(page(&yard, *pfn).freeze(USERS));
         }
-        assert_eq!(yard.counted().free_bulk(&frames).unwrap_err().pfn, frames[70]);
+        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        assert_eq!(unsafe { yard.counted().free_bulk(&frames) }.unwrap_err().pfn, frames[70]);
         yard.validate().unwrap();
         assert_eq!(yard.stats().free_pages() + PageCount(1), yard.stats().managed_pages());
         assert!(page(&yard, frames[70]).freeze(USERS));
-        yard.counted().free_bulk(&frames[70..=70]).unwrap();
+        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        unsafe { yard.counted().free_bulk(&frames[70..=70]) }.unwrap();
     }
 }
 
@@ -158,10 +170,12 @@ fn bulk_free_reports_first_bad_frame_and_frees_the_rest() {
 fn anchor_is_set_once_for_all_views() {
     let [yard, _] = yards();
     assert_eq!(yard.counted().anchor(), None);
-    yard.counted().set_anchor(None, Some(Pfn(0))).unwrap();
+    // SAFETY: nothing looks for the state of an owner in this yard.
+    let set = |from, to| unsafe { yard.counted().set_anchor(from, to) };
+    set(None, Some(Pfn(0))).unwrap();
     assert_eq!(yard.attach().counted().anchor(), Some(Pfn(0)));
-    assert_eq!(yard.counted().set_anchor(None, Some(Pfn(1))), Err(Some(Pfn(0))));
-    yard.counted().set_anchor(Some(Pfn(0)), None).unwrap();
+    assert_eq!(set(None, Some(Pfn(1))), Err(Some(Pfn(0))));
+    set(Some(Pfn(0)), None).unwrap();
     assert_eq!(yard.counted().anchor(), None);
 }
 
@@ -185,7 +199,8 @@ fn pins_use_bias_or_counter_by_order() {
             assert_eq!(page.unpin_and_put(1, 7), Ok(2));
             assert_eq!((page.unmap(), page.put()), (Ok(1), Ok(0)));
             assert!(!page.try_get_many(3) && page.counts() == NO_USERS, "a page without users is not written");
-            yard.counted().free(pfn, order).unwrap();
+            // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+            unsafe { yard.counted().free(pfn, order) }.unwrap();
         }
     }
 }
@@ -209,7 +224,8 @@ fn reference_and_pin_overflow_is_refused() {
             }
             assert_eq!(page.unpin_many(pins), Ok(2));
             assert_eq!((page.unmap(), page.put()), (Ok(1), Ok(0)));
-            yard.counted().free(pfn, order).unwrap();
+            // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+            unsafe { yard.counted().free(pfn, order) }.unwrap();
         }
     }
 }

@@ -116,7 +116,8 @@ impl<'y> Mover<'y> {
         }
         let entry = state.blocks.remove(&pfn).unwrap();
         self.let_go(pfn, entry.order);
-        self.yard.counted().free(pfn, entry.order).expect("a counted block without users");
+        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        unsafe { self.yard.counted().free(pfn, entry.order) }.expect("a counted block without users");
     }
 
     pub(crate) fn pin(&self, slot: u64) {
@@ -232,7 +233,8 @@ impl FrameOwner for Mover<'_> {
         }
         let adoption = Adoption { counts: ONE_USER, owner: u64::from(KIND.0), index: entry.slot };
         self.yard.counted().adopt(to, from.order, adoption).expect("an allocated target");
-        self.yard.counted().disown(from.pfn, from.order).expect("a block without users");
+        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        unsafe { self.yard.counted().disown(from.pfn, from.order) }.expect("a block without users");
         state.blocks.remove(&from.pfn);
         state.blocks.insert(to, Entry { isolated: false, ..entry });
         state.places.insert(entry.slot, to);
@@ -247,7 +249,8 @@ impl FrameOwner for Mover<'_> {
         if entry.dead {
             let entry = state.blocks.remove(&block.pfn).unwrap();
             self.let_go(block.pfn, entry.order);
-            self.yard.counted().free(block.pfn, entry.order).expect("a counted block without users");
+            // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+            unsafe { self.yard.counted().free(block.pfn, entry.order) }.expect("a counted block without users");
         }
     }
 }

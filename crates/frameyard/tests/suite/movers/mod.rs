@@ -99,7 +99,8 @@ impl<'y> Movers<'y> {
         state.by_name.remove(&name);
         state.by_frame.remove(&pfn);
         assert!(self.counted(pfn).freeze(ONE), "the block has another user");
-        self.yard.counted().free(pfn, held.order).expect("the block is counted");
+        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        unsafe { self.yard.counted().free(pfn, held.order) }.expect("the block is counted");
         true
     }
 
@@ -186,7 +187,8 @@ impl FrameOwner for Movers<'_> {
         }
         let adoption = Adoption { counts: ONE, owner: KIND.0.into(), index: held.name };
         self.yard.counted().adopt(to, from.order, adoption).expect("a fresh target");
-        self.yard.counted().disown(from.pfn, from.order).expect("frozen");
+        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        unsafe { self.yard.counted().disown(from.pfn, from.order) }.expect("frozen");
         state.by_frame.remove(&from.pfn);
         state.by_frame.insert(to, Held { isolated: false, ..held });
         state.by_name.insert(held.name, to);

@@ -20,6 +20,7 @@ use crate::device_map::DeviceMap;
 use crate::device_problem::DeviceMapProblem;
 use crate::init_watch::InitWatch;
 use crate::memory::{HostMemory, NodeFrames};
+use crate::shared::process::Attachment;
 use crate::speculation;
 use crate::sys::cpu::{self, RseqCpu};
 use crate::sys::mapping::populate_around;
@@ -110,6 +111,8 @@ pub struct HostPlatform {
     init_watch: InitWatch,
     populate_map: PopulateMap,
     clock: LockClock,
+    /// The place of this process in a shared yard.
+    attachment: Option<Arc<Attachment>>,
 }
 
 impl HostPlatform {
@@ -131,6 +134,7 @@ impl HostPlatform {
             init_watch: InitWatch::default(),
             populate_map: PopulateMap::No,
             clock: LockClock::new(),
+            attachment: None,
         }
     }
 
@@ -151,6 +155,12 @@ impl HostPlatform {
     /// Sets the part of the memory map for devices.
     pub(crate) fn with_device_map(mut self, map: Option<DeviceMap>) -> Self {
         self.device_map = map;
+        self
+    }
+
+    /// Sets the place of this process among those that share the yard. The platform keeps it.
+    pub(crate) fn with_attachment(mut self, attachment: Arc<Attachment>) -> Self {
+        self.attachment = Some(attachment);
         self
     }
 

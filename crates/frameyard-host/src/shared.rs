@@ -3,17 +3,18 @@
 //! The file starts with a header that states where its parts lie. Each part starts on a 2 MiB boundary:
 //!
 //! ```text
-//! | header | memory map | control region | view words | frames |
+//! | header | memory map | control region | view words | processes | frames |
 //! ```
 //!
 //! One process [creates](SharedMemoryFile::create) the file and [opens it](SharedMemoryFile::inherit) to the programs
 //! that it executes. Each of them [attaches](SharedMemoryFile::from_environment) the file and maps the same parts.
+//! The table of processes lists those that have attached it (`process`).
 //! The view words coordinate what the processes map in the device part of the memory map (`view`).
 
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::process::Command;
 
 use frameyard::{ByteSize, Geometry};
@@ -29,7 +30,7 @@ use crate::topology::HostTopology;
 mod error;
 mod header;
 mod layout;
-mod process;
+pub(crate) mod process;
 pub(crate) mod view;
 mod view_words;
 mod word_store;
@@ -39,8 +40,18 @@ use error::VARIABLE;
 use header::Header;
 pub use header::HeaderError;
 pub use layout::{SharedFrames, SharedLayout};
+use process::Attachment;
 
 /// A memory file with the memory map, the control region and the frames of one yard.
+///
+/// # Processes
+///
+/// Each yard that is made in the file or attached to it takes one of 1024 places, and locks a byte of the file that the
+/// kernel unlocks when the process ends. Another process counts as ended only if its byte is unlocked, never because it
+/// cannot be examined. Taking a place opens `/proc/self/fd`.
+///
+/// A forked child has no place. It may drop the yard, which changes nothing for its parent. To use the yard it attaches
+/// the file anew.
 #[derive(Debug)]
 pub struct SharedMemoryFile {
     file: File,
@@ -104,14 +115,10 @@ impl SharedMemoryFile {
     /// [`SharedFileError::NotInherited`] if there is none; otherwise as [`attach`](SharedMemoryFile::attach).
     pub fn from_environment(host: &HostTopology) -> Result<Self, SharedFileError> {
         let value = std::env::var_os(VARIABLE).ok_or(SharedFileError::NotInherited)?;
-        let number = value.to_str().and_then(|text| text.parse::<u32>().ok());
+        let number = value.to_str().and_then(|text| text.parse::<RawFd>().ok()).filter(|fd| *fd >= 0);
         let Some(fd) = number else { return Err(SharedFileError::NotADescriptor(value)) };
-        // Opening the descriptor again needs no assumption about what it is. Without `O_NONBLOCK`, opening a pipe
-        // could block.
-        let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
-        let mut options = File::options();
-        let file = options.read(true).write(true).custom_flags(nonblocking).open(format!("/proc/self/fd/{fd}"));
-        let file = file.map_err(|source| SharedFileError::Descriptor { fd, source })?;
+        let unusable = |source| SharedFileError::Descriptor { fd: fd.unsigned_abs(), source };
+        let file = descriptor::reopen(fd).map_err(unusable)?;
         Self::attach_file(file, SizeGuard::Sealed, host)
     }
 
@@ -208,6 +215,14 @@ impl SharedMemoryFile {
     pub(crate) fn map_view_words(&self) -> Result<Region, MemoryError> {
         let words = self.header.view_words;
         Region::in_file(&self.file, words.offset, ByteSize(words.len), HugePages::Default)
+    }
+
+    /// Takes a place for this process among those that have the file attached.
+    pub(crate) fn take_place(&self) -> Result<Attachment, SharedFileError> {
+        let part = self.header.processes;
+        let table = Region::in_file(&self.file, part.offset, ByteSize(part.len), HugePages::Default)?;
+        let place = Attachment::new(&self.file, table.atomics()).map_err(SharedFileError::Place)?;
+        place.ok_or(SharedFileError::TooManyProcesses(process::SLOTS))
     }
 
     /// Maps the frames, bound to the host's nodes if it has several.

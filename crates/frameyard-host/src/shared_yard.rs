@@ -75,6 +75,9 @@ pub struct SharedYard {
 struct Name {
     path: PathBuf,
     file: File,
+    /// The process that has the lock. A forked child shares the open file, and changing the lock there would change it
+    /// for its parent.
+    process: u32,
 }
 
 impl SharedYard {
@@ -158,7 +161,7 @@ impl Name {
         let anonymous = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
         for _ in 0..ATTEMPTS {
             match linkat(CWD, &anonymous, CWD, &path, AtFlags::SYMLINK_FOLLOW).map_err(io::Error::from) {
-                Ok(()) => return Ok(Self { path, file }),
+                Ok(()) => return Ok(Self { path, file, process: std::process::id() }),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                     let found = match open_file(&path) {
                         Err(SharedFileError::NoSuchName(_)) => continue,
@@ -181,7 +184,7 @@ impl Name {
             return Err(SharedFileError::NoSuchName(path));
         }
         match file.try_lock_shared() {
-            Ok(()) if is_at(&path, &file) => Ok(Self { path, file }),
+            Ok(()) if is_at(&path, &file) => Ok(Self { path, file, process: std::process::id() }),
             // The last process has removed the name, or is about to.
             Ok(()) | Err(TryLockError::WouldBlock) => Err(SharedFileError::NoSuchName(path)),
             Err(TryLockError::Error(source)) => Err(SharedFileError::Name { path, source }),
@@ -193,7 +196,8 @@ impl Drop for Name {
     fn drop(&mut self) {
         // Succeeds in the last process only. A process that opens the file meanwhile finds the lock taken, or the name
         // gone.
-        if self.file.try_lock().is_ok() && is_at(&self.path, &self.file) {
+        let is_own = self.process == std::process::id();
+        if is_own && self.file.try_lock().is_ok() && is_at(&self.path, &self.file) {
             // If this fails, the next `create` or `open` removes the file.
             let _ = fs::remove_file(&self.path);
         }

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `mapping`, `window`, `bytes` | ranges of addresses, and access to what is mapped there |
 //! | `descriptor`, `futex`, `membarrier`, `io_ring` | memory files, waiting on shared words, barriers, registered buffers |
+//! | `own_file` | open files that forked children do not keep, with locks on bytes |
 //! | `cpu`, `counter`, `usage` | the CPU of a thread, the time-stamp counter, processor time |
 //! | `map_rates` | streaming stores |
 
@@ -19,6 +20,7 @@ pub(crate) mod io_ring;
 pub(crate) mod map_rates;
 pub(crate) mod mapping;
 pub(crate) mod membarrier;
+pub(crate) mod own_file;
 pub(crate) mod usage;
 pub(crate) mod window;
 

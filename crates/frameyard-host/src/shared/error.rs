@@ -30,6 +30,11 @@ pub enum SharedFileError {
     Header(HeaderError),
     /// The memory of the file is not available.
     Memory(MemoryError),
+    /// The process cannot take a place among those that have the file attached: it can neither open the file again nor
+    /// lock a byte of it.
+    Place(io::Error),
+    /// The file has the maximum number of attached processes.
+    TooManyProcesses(usize),
     /// No process has a yard of this name.
     NoSuchName(PathBuf),
     /// A living process has a yard of this name.
@@ -51,6 +56,10 @@ impl fmt::Display for SharedFileError {
             Self::Descriptor { fd, source } => write!(f, "descriptor {fd}: cannot use it as a memory file: {source}"),
             Self::Header(error) => error.fmt(f),
             Self::Memory(error) => error.fmt(f),
+            Self::Place(source) => write!(f, "cannot open and lock the memory file as a process of its own: {source}"),
+            Self::TooManyProcesses(max) => {
+                write!(f, "{max} processes have the memory file attached, the maximum: end one first")
+            }
             Self::NoSuchName(path) => {
                 write!(f, "{}: no process has a shared yard of this name: create it first", path.display())
             }
@@ -69,7 +78,7 @@ impl fmt::Display for SharedFileError {
 impl std::error::Error for SharedFileError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Descriptor { source, .. } | Self::Name { source, .. } => Some(source),
+            Self::Descriptor { source, .. } | Self::Place(source) | Self::Name { source, .. } => Some(source),
             Self::Memory(error) => error.source(),
             _ => None,
         }

@@ -8,17 +8,20 @@ use std::os::unix::fs::FileExt;
 use frameyard::{ByteSize, Geometry, NodeId, Order, Pfn, PfnRange};
 
 use super::layout::{SharedFrames, SharedLayout};
+use super::process::SLOTS;
 use super::view_words::BYTES as VIEW_BYTES;
 use crate::device_part::DevicePart;
 use crate::memory::{HUGE_ALIGN, NodeFrames};
 use crate::sys::mapping::Piece;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"frmyard\0");
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 
 /// The number of words before those of the ranges. [`Header::to_bytes`] lists them in order.
-const FIXED_WORDS: usize = 20;
+const FIXED_WORDS: usize = 22;
 const RANGE_WORDS: usize = 3;
+/// The size of the table of processes.
+const PROCESS_BYTES: u64 = (SLOTS * size_of::<u64>()) as u64;
 
 /// A bound on the number of ranges, above that of any machine.
 const MAX_RANGES: u64 = 1 << 16;
@@ -39,6 +42,8 @@ pub(super) struct Header {
     pub(super) memory_map: Part,
     pub(super) control: Part,
     pub(super) view_words: Part,
+    /// A word for each process that may attach the file.
+    pub(super) processes: Part,
     pub(super) frame_bytes: Part,
     /// The part of the memory map for devices.
     pub(super) devices: Option<DevicePart>,
@@ -105,12 +110,24 @@ impl Header {
         let memory_map = Part { offset: aligned(words as u64 * 8)?, len: aligned(wanted.memory_map.0)? };
         let control = Part { offset: after(memory_map)?, len: aligned(wanted.control.0)? };
         let view_words = Part { offset: after(control)?, len: aligned(VIEW_BYTES)? };
-        let frame_bytes = Part { offset: after(view_words)?, len: frame_bytes };
+        let processes = Part { offset: after(view_words)?, len: aligned(PROCESS_BYTES)? };
+        let frame_bytes = Part { offset: after(processes)?, len: frame_bytes };
         // File offsets are signed.
         i64::try_from(frame_bytes.offset.checked_add(frame_bytes.len)?).ok()?;
         let (geometry, frames, ranges) = (wanted.geometry, wanted.frames, wanted.ranges.to_vec());
         let devices = wanted.device_space.and_then(|space| DevicePart::of(wanted.map_frames, space));
-        Some(Self { geometry, frames, ranges, memory_map, control, view_words, frame_bytes, devices, host_page_size })
+        Some(Self {
+            geometry,
+            frames,
+            ranges,
+            memory_map,
+            control,
+            view_words,
+            processes,
+            frame_bytes,
+            devices,
+            host_page_size,
+        })
     }
 
     pub(super) fn file_len(&self) -> u64 {
@@ -147,6 +164,8 @@ impl Header {
             offset,
             len,
             first,
+            self.processes.offset,
+            self.processes.len,
         ];
         let words = |frames: &NodeFrames| [frames.range.start.0, frames.range.end.0, u64::from(frames.node.0)];
         fixed.into_iter().chain(self.ranges.iter().flat_map(words)).flat_map(u64::to_le_bytes).collect()
@@ -200,8 +219,9 @@ impl Header {
         };
         let part = |index: usize| Part { offset: fixed[index], len: fixed[index + 1] };
         let (memory_map, control, frame_bytes, view_words) = (part(8), part(10), part(12), part(15));
+        let processes = part(20);
         let mut end = 0;
-        for part in [memory_map, control, view_words, frame_bytes] {
+        for part in [memory_map, control, view_words, processes, frame_bytes] {
             if part.offset < end || aligned(part.offset) != Some(part.offset) {
                 return Err(malformed("a part is misaligned or overlaps the part before it"));
             }
@@ -216,6 +236,9 @@ impl Header {
         if view_words.len < VIEW_BYTES {
             return Err(malformed("the part for views is too short"));
         }
+        if processes.len < PROCESS_BYTES {
+            return Err(malformed("the table of processes is too short"));
+        }
         let devices = device_part(&fixed[17..20], host_page_size, memory_map.len)?;
         let mut frame_ranges = Vec::new();
         for range in ranges.chunks_exact(RANGE_WORDS) {
@@ -224,7 +247,18 @@ impl Header {
             frame_ranges.push(NodeFrames { range: pfns, node: NodeId(node) });
         }
         let ranges = frame_ranges;
-        Ok(Self { geometry, frames, ranges, memory_map, control, view_words, frame_bytes, devices, host_page_size })
+        Ok(Self {
+            geometry,
+            frames,
+            ranges,
+            memory_map,
+            control,
+            view_words,
+            processes,
+            frame_bytes,
+            devices,
+            host_page_size,
+        })
     }
 
     pub(super) fn check_page_size(&self, here: ByteSize) -> Result<(), HeaderError> {

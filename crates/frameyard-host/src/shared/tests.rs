@@ -97,7 +97,7 @@ fn a_file_with_a_wrong_header_is_refused_with_the_reason() {
         SharedMemoryFile::attach(&copy, &host).unwrap_err().to_string()
     };
     assert_eq!(refusal(0, 1), "not a memory file of a yard: the first word is wrong");
-    assert_eq!(refusal(1, 7), "memory file of version 7: this program attaches version 2");
+    assert_eq!(refusal(1, 7), "memory file of version 7: this program attaches version 3");
     assert!(refusal(2, 1 << 14).starts_with("memory file made with host pages of 16K: this host has pages of"));
     assert_eq!(refusal(3, 5000), "malformed memory file: the geometry is impossible");
     assert_eq!(refusal(6, 300), "malformed memory file: an order is above 255");
@@ -113,11 +113,13 @@ fn a_file_with_a_wrong_header_is_refused_with_the_reason() {
     assert_eq!(refusal(17, 1 << 60), "malformed memory file: the part of the memory map for devices ends past the map");
     let odd = "malformed memory file: the part of the memory map for devices is not whole pages of the host";
     assert_eq!([refusal(17, 1), refusal(18, 1)], [odd, odd]);
+    assert_eq!(refusal(20, 1 << 21), misplaced);
+    assert_eq!(refusal(21, 8), "malformed memory file: the table of processes is too short");
     let number = "malformed memory file: the number of ranges does not fit the header";
     assert_eq!([refusal(14, 0), refusal(14, u64::MAX)], [number, number]);
-    assert_eq!(refusal(22, 1 << 16), "malformed memory file: a node number is above 65535");
+    assert_eq!(refusal(24, 1 << 16), "malformed memory file: a node number is above 65535");
     // The end of the first range lies past the start of the second.
-    assert!(refusal(21, 0x200).ends_with("overlap: each frame belongs to one range"));
+    assert!(refusal(23, 0x200).ends_with("overlap: each frame belongs to one range"));
 }
 
 #[test]

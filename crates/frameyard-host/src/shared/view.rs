@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use frameyard::ByteSize;
 
-use super::process::Process;
+use super::process::Attachment;
 use super::view_words::{Change, Changing, Show, Slot, ViewWords};
 use crate::device_problem::DeviceMapProblem;
 use crate::lock::lock;
@@ -60,6 +60,7 @@ pub(crate) struct SharedView {
 #[derive(Debug)]
 struct ViewState {
     words: Arc<ViewWords>,
+    attachment: Arc<Attachment>,
     slot: Slot,
     window: Arc<MapWindow>,
     file: File,
@@ -76,15 +77,16 @@ impl SharedView {
         window: Arc<MapWindow>,
         (file, file_offset): (File, u64),
         words: Region,
+        attachment: Arc<Attachment>,
     ) -> Result<Self, DeviceMapProblem> {
         let host = |action| move |source| DeviceMapProblem::host(action, ByteSize(0), source);
-        let words = Arc::new(ViewWords::new(words));
+        let words = Arc::new(ViewWords::new(words, Arc::clone(&attachment)));
         speculation::prepare();
         // Held until the view is set up, so that no process waits for the answer of a view without a keeper.
         let changing = words.lock()?;
         let slot = changing.join().ok_or(DeviceMapProblem::TooManyViews(<ViewWords>::MAX_VIEWS))?;
         let (applying, ended, words) = (Mutex::new(()), AtomicBool::new(false), Arc::clone(&words));
-        let state = Arc::new(ViewState { words, slot, window, file, file_offset, applying, ended });
+        let state = Arc::new(ViewState { words, attachment, slot, window, file, file_offset, applying, ended });
         // From here on dropping the view frees its slot.
         let mut view = Self { state: Arc::clone(&state), changing: Mutex::new(()), keeper: None };
         state.set_up().map_err(host("map the memory map"))?;
@@ -180,7 +182,7 @@ impl SharedView {
         let state = &*self.state;
         let number = {
             let _applying = lock(&state.applying);
-            let this = Process::this().id();
+            let this = state.attachment.process().id();
             state.apply(change).map_err(|source| DeviceMapProblem::Refused { process: this, source })?;
             changing.publish(state.slot, change)
         };
@@ -201,7 +203,7 @@ impl SharedView {
     /// Checks that every process may have `needed` more mappings.
     fn check_mappings(&self, needed: u64) -> Result<(), DeviceMapProblem> {
         let words = &self.state.words;
-        for process in words.other_processes(self.state.slot).into_iter().chain([Process::this()]) {
+        for process in words.other_processes(self.state.slot).into_iter().chain([self.state.attachment.process()]) {
             let id = process.id();
             // If /proc hides the process, a mapping that fails there reports the shortage.
             let Ok(limit) = MappingLimit::of_process(&id.to_string()) else { continue };
@@ -216,6 +218,11 @@ impl SharedView {
 
 impl Drop for SharedView {
     fn drop(&mut self) {
+        if !self.state.attachment.is_own() {
+            // A forked child: slot and keeper belong to its parent.
+            std::mem::forget(self.keeper.take());
+            return;
+        }
         // Release: pairs with the Acquire in `ViewState::keep`.
         self.state.ended.store(true, Ordering::Release);
         if let Some(keeper) = self.keeper.take() {

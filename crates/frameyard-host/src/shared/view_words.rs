@@ -13,11 +13,12 @@
 //! the right is succeeded by the next one, which makes all views set up anew.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::process::Process;
-use super::word_store::WordStore;
+use super::process::{Attachment, Process};
+use super::word_store::{FileWords, WordStore};
 use crate::device_problem::DeviceMapProblem;
 use crate::region::Region;
 use crate::sys::mapping::Piece;
@@ -46,7 +47,7 @@ pub(super) const fn words<B: WordStore>() -> usize {
 }
 
 /// The size of the words in a memory file.
-pub(super) const BYTES: u64 = (words::<Region>() * size_of::<AtomicU64>()) as u64;
+pub(super) const BYTES: u64 = (words::<FileWords>() * size_of::<AtomicU64>()) as u64;
 
 /// How long a process may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -113,13 +114,13 @@ pub(super) trait Show {
 
 /// The words, as mapped by this process.
 #[derive(Debug)]
-pub(super) struct ViewWords<B = Region> {
+pub(super) struct ViewWords<B = FileWords> {
     store: B,
 }
 
 /// The right to change views. Dropping it releases the right.
 #[derive(Debug)]
-pub(super) struct Changing<'a, B: WordStore = Region> {
+pub(super) struct Changing<'a, B: WordStore = FileWords> {
     words: &'a ViewWords<B>,
 }
 
@@ -142,9 +143,9 @@ impl<B: WordStore> Word<'_, B> {
 }
 
 impl ViewWords {
-    pub(super) fn new(region: Region) -> Self {
+    pub(super) fn new(region: Region, attachment: Arc<Attachment>) -> Self {
         assert!(region.size().0 >= BYTES, "room for the words");
-        Self { store: region }
+        Self { store: FileWords { region, attachment } }
     }
 }
 
@@ -178,7 +179,7 @@ impl<B: WordStore> ViewWords<B> {
             // Acquire: pairs with the Release in `Changing::drop` of the holder before the dead one. The dead one's own
             // writes need no partner, since all views are set up anew.
             let take_over = || self.word(LOCK).compare_exchange(holder.0, me.0, Ordering::Acquire);
-            if !self.store.is_alive(holder) && take_over().is_ok() {
+            if self.store.has_ended(holder) && take_over().is_ok() {
                 let changing = Changing { words: self };
                 changing.after_dead_holder();
                 return Ok(changing);
@@ -286,12 +287,12 @@ impl<B: WordStore> ViewWords<B> {
         with_owner.filter(|(_, owner)| *owner != 0).map(|(slot, owner)| (slot, Process(owner)))
     }
 
-    /// The living processes that have other views, each once.
+    /// The processes that have other views and have not ended, each once.
     pub(super) fn other_processes(&self, own: Slot) -> Vec<Process> {
         let mut processes: Vec<Process> = self.other_views(own).map(|(_, process)| process).collect();
         processes.sort_by_key(|process| process.0);
         processes.dedup();
-        processes.retain(|process| self.store.is_alive(*process));
+        processes.retain(|process| !self.store.has_ended(*process));
         processes
     }
 }
@@ -303,7 +304,7 @@ impl<B: WordStore> Changing<'_, B> {
         // Acquire: pairs with the Release in `leave`.
         let is_free = |slot: &Slot| match words.slot(*slot, 0).load(Ordering::Acquire) {
             0 => true,
-            owner => !words.store.is_alive(Process(owner)),
+            owner => words.store.has_ended(Process(owner)),
         };
         let slot = (0..B::VIEWS).map(Slot).find(is_free)?;
         words.slot(slot, 1).store(words.change(), Ordering::Relaxed);
@@ -380,7 +381,7 @@ impl<B: WordStore> Changing<'_, B> {
             }
             let Some((slot, process)) = missing else { return Ok(()) };
             let waited = words.store.since(begin);
-            if waited > ALIVE_CHECK && !words.store.is_alive(process) {
+            if waited > ALIVE_CHECK && words.store.has_ended(process) {
                 let owner = words.slot(slot, 0);
                 // AcqRel: pairs with the Acquire and the Release in `join`. If the exchange fails, another view has
                 // taken the place since, and shows the change.

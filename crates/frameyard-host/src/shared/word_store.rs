@@ -2,11 +2,12 @@
 //! can provide its own.
 
 use std::fmt::Debug;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::process::Process;
+use super::process::{Attachment, Process};
 use crate::region::Region;
 use crate::sys::futex;
 
@@ -34,10 +35,24 @@ pub(super) trait WordStore: Debug {
 
     /// The process of the caller.
     fn this(&self) -> Process;
-    fn is_alive(&self, process: Process) -> bool;
+    /// Whether a process has certainly ended.
+    fn has_ended(&self, process: Process) -> bool;
 }
 
-impl WordStore for Region {
+/// The words in a memory file.
+#[derive(Debug)]
+pub(super) struct FileWords {
+    pub(super) region: Region,
+    pub(super) attachment: Arc<Attachment>,
+}
+
+impl FileWords {
+    fn atomics(&self) -> &[AtomicU64] {
+        self.region.atomics()
+    }
+}
+
+impl WordStore for FileWords {
     const VIEWS: usize = 1024;
     const RECORDS: usize = 256;
 
@@ -79,10 +94,10 @@ impl WordStore for Region {
     }
 
     fn this(&self) -> Process {
-        Process::this()
+        self.attachment.process()
     }
 
-    fn is_alive(&self, process: Process) -> bool {
-        process.is_alive()
+    fn has_ended(&self, process: Process) -> bool {
+        self.attachment.has_ended(process)
     }
 }

@@ -153,3 +153,33 @@ fn an_owning_guard_keeps_the_yard_and_its_name() {
     drop(block);
     assert!(is_unknown(&SharedYard::open(&name)));
 }
+
+#[test]
+fn a_forked_child_that_drops_the_yard_leaves_its_name_to_the_parent() {
+    let name = name();
+    let worker = ["shared_yard::tests::worker_forks_a_child_that_drops_its_yard", "--exact", "--ignored"];
+    let status = Command::new(std::env::current_exe().unwrap()).args(worker).env(NAME, &name).status().unwrap();
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+#[ignore = "a worker of another test"]
+fn worker_forks_a_child_that_drops_its_yard() {
+    let name = std::env::var(NAME).unwrap();
+    let yard = SharedYard::create(&name, ByteSize::mib(4)).unwrap();
+    // SAFETY: the child unlocks no lock of another thread's, and calls nothing that needs one.
+    #[expect(unsafe_code, reason = "`libc` declares the calls unsafe")]
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            drop(yard);
+            libc::_exit(0);
+        }
+        let mut status = 0;
+        assert_eq!((libc::waitpid(child, &raw mut status, 0), status), (child, 0));
+    }
+    assert!(yard.path().exists());
+    SharedYard::open(&name).unwrap().validate().unwrap();
+    let error = SharedYard::create(&name, ByteSize::mib(4)).unwrap_err();
+    assert!(matches!(error, HostYardError::File(SharedFileError::NameInUse(_))), "{error}");
+}

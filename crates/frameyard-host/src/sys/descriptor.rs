@@ -3,9 +3,10 @@
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{OwnedFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt;
 
-use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, SeekFrom};
+use rustix::fs::{FallocateFlags, MemfdFlags, OFlags, SealFlags, SeekFrom};
 use rustix::io::{Errno, FdFlags};
 
 /// A new empty memory file. It is closed when the process executes another program.
@@ -33,6 +34,16 @@ pub(crate) fn inheritable(file: &File) -> io::Result<OwnedFd> {
     let copy = rustix::io::fcntl_dupfd_cloexec(file, FIRST_AFTER_STANDARD_STREAMS)?;
     rustix::io::fcntl_setfd(&copy, FdFlags::empty())?;
     Ok(copy)
+}
+
+/// Opens the file behind a descriptor of this process anew, for reading and writing.
+///
+/// The result shares no position and no lock with the descriptor. Needs no assumption about what kind of file it is.
+pub(crate) fn reopen(fd: RawFd) -> io::Result<File> {
+    // Without it, opening a pipe could block.
+    let nonblocking = OFlags::NONBLOCK.bits() as i32;
+    let mut options = File::options();
+    options.read(true).write(true).custom_flags(nonblocking).open(format!("/proc/self/fd/{fd}"))
 }
 
 /// Frees the blocks of a part of a file, which then reads as zero. The file keeps its length.

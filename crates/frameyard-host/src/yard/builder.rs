@@ -17,6 +17,7 @@ use crate::mapped::yard::OwnedYard;
 use crate::memory::{Backing, HostMemory, HugePages, MemoryError, NodeBinding, NodeFrames, in_memory};
 use crate::platform::{CpuIdentity, HostPlatform, PopulateMap};
 use crate::region::Region;
+use crate::shared::process::Attachment;
 use crate::shared::view::SharedView;
 use crate::shared::{SharedFrames, SharedLayout, SharedMemoryFile};
 use crate::sys::window::MapWindow;
@@ -221,9 +222,10 @@ impl HostYardBuilder {
         };
         let file = SharedMemoryFile::create_in(make, &wanted, host)?;
         let regions = (file.map_memory_map(HugePages::Default)?, file.map_control(HugePages::Default)?);
+        let attachment = Arc::new(file.take_place()?);
         let platform = self.platform(file.map_frames(HugePages::Default, host)?, host)?;
         let piece = file.device_part().map(|part| part.piece);
-        let with_view = |window| with_view(platform, window, &file);
+        let with_view = |window| with_view(platform, window, &file, attachment);
         let yard = OwnedYard::create(&memory.table(), config, &layout, regions, piece, with_view)?;
         Ok((HostYard { yard }, file))
     }
@@ -251,9 +253,10 @@ impl HostYardBuilder {
     /// be mapped.
     pub fn attach(self, file: &SharedMemoryFile, host: &HostTopology) -> Result<HostYard, HostYardError> {
         let regions = (file.map_memory_map(HugePages::Default)?, file.map_control(HugePages::Default)?);
+        let attachment = Arc::new(file.take_place()?);
         let platform = self.platform(file.map_frames(HugePages::Default, host)?, host)?;
         let piece = file.device_part().map(|part| part.piece);
-        let yard = OwnedYard::attach(regions, piece, |window| with_view(platform, window, file))?;
+        let yard = OwnedYard::attach(regions, piece, |window| with_view(platform, window, file, attachment))?;
         if !fits(&yard, file) {
             return Err(AttachError::Damaged.into());
         }
@@ -311,10 +314,13 @@ fn with_view(
     platform: HostPlatform,
     window: Option<MapWindow>,
     file: &SharedMemoryFile,
+    attachment: Arc<Attachment>,
 ) -> Result<HostPlatform, HostYardError> {
+    let platform = platform.with_attachment(Arc::clone(&attachment));
     let Some((window, part)) = window.zip(file.device_part()) else { return Ok(platform) };
     let window = Arc::new(window);
-    let view = SharedView::attach(Arc::clone(&window), file.map_file(part.piece.offset)?, file.map_view_words()?)?;
+    let words = file.map_view_words()?;
+    let view = SharedView::attach(Arc::clone(&window), file.map_file(part.piece.offset)?, words, attachment)?;
     Ok(platform.with_device_map(Some(DeviceMap::shared(window, part, view))))
 }
 

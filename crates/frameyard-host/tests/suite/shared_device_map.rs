@@ -1,5 +1,6 @@
 //! Devices in a shared yard: every view of the memory map shows the same, and tails take no memory.
 
+use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -305,4 +306,57 @@ fn speculative_gets_never_write_to_read_only_pages() {
     let status = follower.child.wait().unwrap();
     assert!(status.success(), "{status}");
     yard.validate().unwrap();
+}
+
+/// Opens files until this process may open no more.
+fn use_all_descriptors() -> Vec<File> {
+    let few = libc::rlimit { rlim_cur: 64, rlim_max: 64 };
+    // SAFETY: the call only reads `few`.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const few) }, 0);
+    std::iter::from_fn(|| File::open("/dev/null").ok()).collect()
+}
+
+#[test]
+fn a_process_without_descriptors_takes_no_stopped_process_for_dead() {
+    if !crate::own_process::is_own_process(
+        module_path!(),
+        "a_process_without_descriptors_takes_no_stopped_process_for_dead",
+    ) {
+        return;
+    }
+    let (yard, file, _host) = made();
+    let follower = Follower::start("sleep", &file.inherit().unwrap());
+    follower.signal("STOP");
+    let used = use_all_descriptors();
+    let error = yard.map_device(request(1, GIGANTIC, MapLayout::Deduplicated)).unwrap_err();
+    drop(used);
+    let HostDeviceError::Map { problem: DeviceMapProblem::NoAnswer { process, .. }, .. } = &error else {
+        panic!("{error}");
+    };
+    assert_eq!(*process, follower.child.id());
+}
+
+#[test]
+fn a_forked_child_that_drops_a_yard_leaves_its_view_to_the_parent() {
+    let name = "a_forked_child_that_drops_a_yard_leaves_its_view_to_the_parent";
+    if !crate::own_process::is_own_process(module_path!(), name) {
+        return;
+    }
+    let (yard, file, host) = made();
+    let other = attached(&file, &host);
+    // SAFETY: the child unlocks no lock of another thread's, and calls nothing that needs one.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            libc::alarm(10);
+            drop(yard);
+            libc::_exit(0);
+        }
+        let mut status = 0;
+        assert_eq!((libc::waitpid(child, &raw mut status, 0), status), (child, 0));
+    }
+    let asked = request(1, GIGANTIC, MapLayout::Deduplicated);
+    other.map_device(asked).unwrap();
+    assert_eq!(read_all(&yard, asked.range), 1);
+    assert_eq!(map_use(&yard, asked.range).resident, ByteSize(4096), "the parent's view has followed");
 }

@@ -111,8 +111,8 @@ impl WordStore for ModelStore {
         self.this
     }
 
-    fn is_alive(&self, process: Process) -> bool {
-        self.common.flaw != Flaw::CountedAsEnded && !self.common.dead.lock().unwrap().contains(&process)
+    fn has_ended(&self, process: Process) -> bool {
+        self.common.flaw == Flaw::CountedAsEnded || self.common.dead.lock().unwrap().contains(&process)
     }
 }
 

@@ -4,7 +4,7 @@ use core::fmt;
 use core::ptr::NonNull;
 
 use frameyard::platform::{
-    Access, Activity, Contention, FramesNotReturned, FreeFrames, GetMark, InitProgress, LockId, MapBacking,
+    Access, Activity, Contention, FramesNotReturned, FreeFrames, GetMark, InitProgress, LockError, LockId, MapBacking,
     MapNotBacked, MapWrite, Offload, Probe, SharedLine, SpeculativeGets, WorkerPanicked,
 };
 use frameyard::sync::{AtomicU32, AtomicU64, Ordering};
@@ -90,12 +90,16 @@ impl<P: Platform, W: Fn() -> u32 + Sync, const LINES: usize> Platform for Counti
         self.inner.frame_bytes(pfn)
     }
 
-    fn lock(&self, id: LockId, word: &AtomicU32) -> Contention {
-        let contention = self.inner.lock(id, word);
+    fn lock(&self, id: LockId, word: &AtomicU32) -> Result<Contention, LockError> {
+        let contention = self.inner.lock(id, word)?;
         if let Some(counters) = self.counters() {
             counters.locked(id, contention);
         }
-        contention
+        Ok(contention)
+    }
+
+    fn lock_error(&self) -> Option<LockError> {
+        self.inner.lock_error()
     }
 
     fn try_lock(&self, id: LockId, word: &AtomicU32) -> Contention {

@@ -9,8 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use frameyard::platform::{
-    Contention, FramesNotReturned, FreeFrames, GetMark, InitProgress, LockId, MapBacking, MapNotBacked, Probe,
-    SpeculativeGets, WorkerPanicked,
+    Contention, FramesNotReturned, FreeFrames, GetMark, InitProgress, LockError, LockId, MapBacking, MapNotBacked,
+    Probe, SpeculativeGets, WorkerPanicked,
 };
 use frameyard::{CpuId, NodeId, Order, Pfn, PfnRange, Platform};
 
@@ -27,9 +27,11 @@ use crate::sys::mapping::populate_around;
 use crate::topology::HostTopology;
 
 mod lock_clock;
+mod lock_wait;
 mod placement;
 
 use lock_clock::LockClock;
+use lock_wait::LockWait;
 use placement::CpuLoads;
 
 /// How the platform finds out the CPU of a thread.
@@ -111,8 +113,10 @@ pub struct HostPlatform {
     init_watch: InitWatch,
     populate_map: PopulateMap,
     clock: LockClock,
-    /// The place of this process in a shared yard.
-    attachment: Option<Arc<Attachment>>,
+    /// In a shared yard: the place of this process, and how it waits for locks.
+    shared: Option<LockWait>,
+    /// What this process writes to the word of a lock that it takes.
+    holder: u32,
 }
 
 impl HostPlatform {
@@ -134,7 +138,8 @@ impl HostPlatform {
             init_watch: InitWatch::default(),
             populate_map: PopulateMap::No,
             clock: LockClock::new(),
-            attachment: None,
+            shared: None,
+            holder: HELD,
         }
     }
 
@@ -158,9 +163,11 @@ impl HostPlatform {
         self
     }
 
-    /// Sets the place of this process among those that share the yard. The platform keeps it.
-    pub(crate) fn with_attachment(mut self, attachment: Arc<Attachment>) -> Self {
-        self.attachment = Some(attachment);
+    /// Sets the place of this process among those that share the yard, and the longest wait for a lock. The platform keeps
+    /// the place.
+    pub(crate) fn with_attachment(mut self, attachment: Arc<Attachment>, limit: Duration) -> Self {
+        self.holder = attachment.process().identity();
+        self.shared = Some(LockWait::new(attachment, limit));
         self
     }
 
@@ -261,16 +268,6 @@ impl HostPlatform {
         &self.host
     }
 
-    #[cold]
-    fn wait_for_lock(&self, id: LockId, word: &AtomicU32) -> Contention {
-        let mut round = 0;
-        while word.load(Ordering::Relaxed) != 0 || self.try_lock(id, word) == Contention::Contended {
-            self.wait(round);
-            round = round.saturating_add(1);
-        }
-        Contention::Contended
-    }
-
     /// The CPU of a thread for which one load did not tell it.
     #[cold]
     #[inline(never)]
@@ -296,6 +293,11 @@ const SPIN_ROUNDS: u32 = 7;
 const YIELD_ROUNDS: u32 = 64;
 /// The base-2 logarithm of the longest sleep in microseconds.
 const MAX_SLEEP_SHIFT: u32 = 9;
+
+/// The word of a free lock.
+const FREE: u32 = 0;
+/// The word of a lock that a thread of a private yard holds. In a shared yard the word names the process.
+const HELD: u32 = 1;
 
 impl Platform for HostPlatform {
     type Guard = ();
@@ -338,8 +340,34 @@ impl Platform for HostPlatform {
 
     /// Spins, then sleeps: the scheduler may have stopped the holder, and a guard disables nothing here.
     #[inline]
-    fn lock(&self, id: LockId, word: &AtomicU32) -> Contention {
-        if self.try_lock(id, word) == Contention::Free { Contention::Free } else { self.wait_for_lock(id, word) }
+    fn lock(&self, id: LockId, word: &AtomicU32) -> Result<Contention, LockError> {
+        if self.try_lock(id, word) == Contention::Free {
+            return Ok(Contention::Free);
+        }
+        self.wait_for_lock(id, word)
+    }
+
+    #[inline]
+    fn lock_error(&self) -> Option<LockError> {
+        self.shared.as_ref()?.error()
+    }
+
+    /// Takes the lock if it is free. In a shared yard its word then names this process.
+    ///
+    /// A compare-exchange, so that a process that fails does not overwrite the name of the holder.
+    #[inline(always)]
+    fn try_lock(&self, _id: LockId, word: &AtomicU32) -> Contention {
+        // Acquire: pairs with the Release in `HostPlatform::unlock`.
+        match word.compare_exchange(FREE, self.holder, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => Contention::Free,
+            Err(_) => Contention::Contended,
+        }
+    }
+
+    #[inline(always)]
+    fn unlock(&self, _id: LockId, word: &AtomicU32) {
+        // Release: pairs with the Acquire in `HostPlatform::try_lock`.
+        word.store(FREE, Ordering::Release);
     }
 
     /// Looks among the frames of memory first, then among those of devices.

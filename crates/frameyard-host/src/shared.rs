@@ -50,6 +50,12 @@ use process::Attachment;
 /// kernel unlocks when the process ends. Another process counts as ended only if its byte is unlocked, never because it
 /// cannot be examined. Taking a place opens `/proc/self/fd`.
 ///
+/// If a process ends while it holds a lock of the yard, the yard is damaged: calls that need the lock fail with
+/// [`LockError::HolderEnded`](frameyard::platform::LockError::HolderEnded), and from then on all allocations, checks and
+/// attaches do. If a process that holds a lock is stopped, calls that need it fail with
+/// [`LockStuck`](frameyard::platform::LockError::LockStuck) after
+/// [a limit](crate::HostYardBuilder::lock_limit).
+///
 /// A forked child has no place. It may drop the yard, which changes nothing for its parent. To use the yard it attaches
 /// the file anew.
 #[derive(Debug)]
@@ -221,7 +227,7 @@ impl SharedMemoryFile {
     pub(crate) fn take_place(&self) -> Result<Attachment, SharedFileError> {
         let part = self.header.processes;
         let table = Region::in_file(&self.file, part.offset, ByteSize(part.len), HugePages::Default)?;
-        let place = Attachment::new(&self.file, table.atomics()).map_err(SharedFileError::Place)?;
+        let place = Attachment::new(&self.file, table).map_err(SharedFileError::Place)?;
         place.ok_or(SharedFileError::TooManyProcesses(process::SLOTS))
     }
 

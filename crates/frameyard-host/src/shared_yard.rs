@@ -61,8 +61,11 @@ const ATTEMPTS: u32 = 8;
 /// | all processes were killed | The file stays. The next `create` or `open` of the name removes it. |
 /// | `open` of a removed or leftover name | [`SharedFileError::NoSuchName`] |
 ///
-/// The frames of a killed process stay allocated while the yard is in use. A process that is
-/// killed inside the allocator may leave a lock of the yard held: the yard reports this and does not repair it.
+/// The frames of a killed process stay allocated while the yard is in use. A process that is killed inside the allocator
+/// may leave a lock of the yard held. The yard is then damaged for good: calls fail with
+/// [`LockError::HolderEnded`](frameyard::platform::LockError::HolderEnded), and so does `open`. A lock that a stopped
+/// process holds makes calls fail with [`LockStuck`](frameyard::platform::LockError::LockStuck) after 10 seconds, until
+/// the process goes on.
 #[derive(Debug)]
 pub struct SharedYard {
     // Fields drop in this order: the memory is unmapped before the name goes.

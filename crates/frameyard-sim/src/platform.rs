@@ -5,8 +5,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use frameyard::platform::{
-    Access, Activity, Contention, InitProgress, LineKind, LockId, MapBacking, MapWrite, NodeInit, Offload, Probe,
-    SharedLine, WorkerPanicked,
+    Access, Activity, Contention, InitProgress, LineKind, LockError, LockId, MapBacking, MapWrite, NodeInit, Offload,
+    Probe, SharedLine, WorkerPanicked,
 };
 use frameyard::{CpuId, NodeId, PageCount, Pfn, PfnRange, Platform};
 
@@ -230,7 +230,7 @@ impl Platform for SimPlatform {
         self.bytes.of(pfn)
     }
 
-    fn lock(&self, id: LockId, word: &AtomicU32) -> Contention {
+    fn lock(&self, id: LockId, word: &AtomicU32) -> Result<Contention, LockError> {
         if is_shared(id.kind()) && self.engine.borrow().is_running() {
             self.run_earlier_cpus();
         }
@@ -238,13 +238,13 @@ impl Platform for SimPlatform {
             // The lock is taken before its line arrives, so a CPU that tries to take it in between waits.
             word.store(HELD, Ordering::Relaxed);
             self.use_line(std::ptr::from_ref(word).addr(), Accessed::Lock(id.kind()), Access::ReadModifyWrite);
-            return Contention::Free;
+            return Ok(Contention::Free);
         }
         assert!(self.engine.borrow().is_running(), "outside of a run no other CPU can release {id:?}");
         word.store(AWAITED, Ordering::Relaxed);
         self.engine.borrow().enqueue(std::ptr::from_ref(word).addr(), id);
         fiber::suspend();
-        Contention::Contended
+        Ok(Contention::Contended)
     }
 
     #[inline]

@@ -35,7 +35,8 @@ impl<'a, P: Platform> Held<'a, P> {
     #[inline(always)]
     pub(crate) fn lock(platform: &'a P, id: LockId, word: &'a AtomicU32) -> Self {
         let guard = platform.guard();
-        platform.lock(id, word);
+        // Without an error to return, a wait for a process that has ended does not end.
+        while platform.lock(id, word).is_err() {}
         Self { platform, id, word, _guard: guard }
     }
 

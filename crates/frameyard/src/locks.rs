@@ -1,6 +1,6 @@
 //! Locks with counters of acquisitions, waiting and holding times: of zones, of CPU-owned pageblocks and of LRU lists.
 
-use crate::platform::{Access, Contention, LineKind, LockId, Platform, SharedLine};
+use crate::platform::{Access, Contention, LineKind, LockError, LockId, Platform, SharedLine};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 
 mod histogram;
@@ -80,14 +80,18 @@ impl LockHold {
 
 impl LockCounters {
     /// Takes a lock, spinning until acquired, and counts.
+    ///
+    /// # Errors
+    ///
+    /// As [`Platform::lock`].
     #[inline]
-    pub fn lock<P: Platform>(&self, platform: &P, id: LockId, word: &AtomicU32) -> LockHold {
+    pub fn lock<P: Platform>(&self, platform: &P, id: LockId, word: &AtomicU32) -> Result<LockHold, LockError> {
         let asked_ns = platform.lock_clock_ns();
-        let contention = platform.lock(id, word);
+        let contention = platform.lock(id, word)?;
         let kind = if matches!(id, LockId::LruShard(..)) { LineKind::LruLists } else { LineKind::ZoneCounters };
         platform.touch_line(SharedLine::of(kind, self), Access::Write);
         // The wait for the line of the counters is waiting time, not holding time.
-        self.count(contention, asked_ns, platform.lock_clock_ns())
+        Ok(self.count(contention, asked_ns, platform.lock_clock_ns()))
     }
 
     /// Takes a lock if it is free, and counts; `None` if it is held.

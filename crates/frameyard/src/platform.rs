@@ -12,7 +12,7 @@
 use core::ptr::NonNull;
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
-use crate::units::{CpuId, NodeId, Pfn, messages};
+use crate::units::{CpuId, NodeId, Pfn, errors, messages};
 
 mod get_mark;
 mod lock_id;
@@ -37,6 +37,30 @@ pub enum Contention {
     Contended,
 }
 
+errors! {
+    /// Why a lock of a shared yard could not be taken. The call has given up; frames that it had taken from one list and not
+    /// put on another are lost.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    #[non_exhaustive]
+    pub enum LockError {
+        /// The process that holds the lock has ended. What the lock guards may be half changed, so no process takes it again:
+        /// the yard is damaged, and all its processes should end.
+        HolderEnded {
+            /// What the process held.
+            lock: LockId,
+            /// The number of the process, as it saw it itself.
+            holder: u32,
+        } = "process {holder} ended while it held the lock of {lock}: the yard is damaged, end all its processes",
+        /// A process has held the lock for longer than a wait may take. It may be stopped, or the word of the lock is damaged.
+        LockStuck {
+            /// What the process holds.
+            lock: LockId,
+            /// The number of the process, as it sees it itself.
+            holder: u32,
+        } = "process {holder} does not release the lock of {lock}: let it run, or end it",
+    }
+}
+
 /// Implements `Clone` and `Copy` for views that borrow their platform. A derive would require a platform that is `Copy`.
 macro_rules! copied_views {
     ($($view:ident),+) => {$(
@@ -58,7 +82,7 @@ const HELD: u32 = 1;
 /// The environment of a yard.
 ///
 /// Four methods are required: [`guard`](Self::guard), [`current_cpu`](Self::current_cpu), [`spin`](Self::spin) and
-/// [`frame_bytes`](Self::frame_bytes). The other seven have defaults that suit a kernel with spin locks.
+/// [`frame_bytes`](Self::frame_bytes). The other eight have defaults that suit a kernel with spin locks.
 ///
 /// # Contexts
 ///
@@ -87,7 +111,7 @@ const HELD: u32 = 1;
 ///
 /// | wait for | caller | calls | ends | then |
 /// |---|---|---|---|---|
-/// | a lock | any | `lock`; by default `spin` | when the holder unlocks it | the caller has the lock |
+/// | a lock | any | `lock`; by default `spin` | when the holder unlocks it, or the platform gives up | the caller has the lock, or a typed error |
 /// | initialisation of a part of the map | a request without `DIRECT_RECLAIM` | `spin` | after 32 rounds | takes other memory or fails |
 /// | the same | any other request | `wait` | after 4096 rounds | takes other memory or fails |
 /// | batches that another CPU collects from a depot | any request that finds too little free memory | `wait` | after 4096 rounds | takes other memory or fails |
@@ -152,13 +176,22 @@ pub trait Platform: MapBacking + Probe + Sync {
 
     /// Takes the lock `word`, which is 0 while the lock is free. Spins until acquired.
     ///
+    /// A kernel always succeeds.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError`] on a platform whose locks lie in memory that several processes share, if the holder has ended or does not
+    /// continue. [`lock_error`](Self::lock_error) then returns the same error.
+    ///
+    /// # Implementation
+    ///
     /// The default swaps in 1 and calls [`spin`](Self::spin) while the lock is held. A platform that overrides this uses
     /// [`try_lock`](Self::try_lock) for the swap, or overrides all three methods: they define the values of the word together.
     /// The lock must be acquired with Acquire and released with Release. A queue of waiters must not need memory from the yard.
     #[inline]
-    fn lock(&self, id: LockId, word: &AtomicU32) -> Contention {
+    fn lock(&self, id: LockId, word: &AtomicU32) -> Result<Contention, LockError> {
         if self.try_lock(id, word) == Contention::Free {
-            return Contention::Free;
+            return Ok(Contention::Free);
         }
         let mut round = 0;
         loop {
@@ -167,7 +200,7 @@ pub trait Platform: MapBacking + Probe + Sync {
                 round = round.saturating_add(1);
             }
             if self.try_lock(id, word) == Contention::Free {
-                return Contention::Contended;
+                return Ok(Contention::Contended);
             }
         }
     }
@@ -184,6 +217,13 @@ pub trait Platform: MapBacking + Probe + Sync {
     fn unlock(&self, id: LockId, word: &AtomicU32) {
         // Release: pairs with the Acquire in `Platform::try_lock`.
         word.store(FREE, Ordering::Release);
+    }
+
+    /// Why the calling thread did not get a lock since the last call of this method; in a yard that a dead process has
+    /// damaged, always that damage. `None` by default, as [`lock`](Self::lock) does not fail.
+    #[inline(always)]
+    fn lock_error(&self) -> Option<LockError> {
+        None
     }
 
     /// Waits while `word` has the value `seen`, or for a shorter time. The caller then reads `word` again.

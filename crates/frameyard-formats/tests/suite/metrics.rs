@@ -9,7 +9,7 @@ use crate::fixture::{Fixture, run_on};
 use frameyard::compaction::CompactRequest;
 use frameyard::locks::{HistogramCounts, LockUse};
 use frameyard::owners::Owners;
-use frameyard::platform::{Contention, LockId, MapBacking, Probe};
+use frameyard::platform::{Contention, LockError, LockId, MapBacking, Probe};
 use frameyard::policy::ZonePolicy;
 use frameyard::stats::{CounterScope, MechanismCounts, PcpStatistics, ZoneLockTelemetry};
 use frameyard::units::ZoneKind;
@@ -198,9 +198,9 @@ impl Platform for Timed {
         None
     }
 
-    fn lock(&self, id: LockId, word: &frameyard::sync::AtomicU32) -> Contention {
+    fn lock(&self, id: LockId, word: &frameyard::sync::AtomicU32) -> Result<Contention, LockError> {
         assert_eq!(self.try_lock(id, word), Contention::Free);
-        if self.contended.load(Ordering::Relaxed) { Contention::Contended } else { Contention::Free }
+        Ok(if self.contended.load(Ordering::Relaxed) { Contention::Contended } else { Contention::Free })
     }
 }
 

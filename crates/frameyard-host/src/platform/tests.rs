@@ -126,7 +126,7 @@ fn a_lock_excludes_threads_and_every_round_of_waiting_ends() {
     platform
         .run_workers(4, &|_| NodeId(0), &|_| {
             for _ in 0..1000 {
-                platform.lock(id, &word);
+                platform.lock(id, &word).unwrap();
                 // Separate load and store: without the lock, additions would be lost.
                 let count = counter.load(Ordering::Relaxed);
                 std::hint::spin_loop();

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use frameyard::{ByteSize, Geometry, NodeId, Order, Pfn, PfnRange};
 
 use super::layout::{SharedFrames, SharedLayout};
-use super::process::SLOTS;
+use super::process::WORDS as PROCESS_WORDS;
 use super::view_words::BYTES as VIEW_BYTES;
 use crate::device_part::DevicePart;
 use crate::memory::{HUGE_ALIGN, NodeFrames};
@@ -21,7 +21,7 @@ const VERSION: u64 = 3;
 const FIXED_WORDS: usize = 22;
 const RANGE_WORDS: usize = 3;
 /// The size of the table of processes.
-const PROCESS_BYTES: u64 = (SLOTS * size_of::<u64>()) as u64;
+const PROCESS_BYTES: u64 = (PROCESS_WORDS * size_of::<u64>()) as u64;
 
 /// A bound on the number of ranges, above that of any machine.
 const MAX_RANGES: u64 = 1 << 16;

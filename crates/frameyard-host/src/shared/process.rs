@@ -26,16 +26,29 @@
 //! A process that attaches looks for a slot whose last process has ended, and locks the byte of the next generation.
 //! Of two processes that try the same byte, one gets it. The exchange of the table's word fails if a third process has
 //! used and left that generation meanwhile.
+//!
+//! # Damage
+//!
+//! A process that finds a lock whose holder has ended notes the lock and the holder in the two words behind the slots. The
+//! note stays: the yard is damaged, for all its processes.
 
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
+use frameyard::platform::{LockError, LockId};
+
+use crate::region::Region;
 use crate::sys::own_file::OwnFile;
 
 /// The number of slots, and so of processes that a file can have at once.
 pub(super) const SLOTS: usize = 1 << SLOT_BITS;
 const SLOT_BITS: u32 = 10;
+/// Words behind those of the slots: the lock whose holder has ended, and the holder, or 0. The holder is written last.
+const DAMAGED_LOCK: usize = SLOTS;
+const DAMAGED_BY: usize = SLOTS + 1;
+/// The number of words of the table.
+pub(super) const WORDS: usize = SLOTS + 2;
 /// The locked bytes start here.
 const FIRST_BYTE: i64 = 1 << 62;
 
@@ -50,9 +63,14 @@ impl Process {
         (self.0 >> 32) as u32
     }
 
+    /// Generation and slot, never 0: what the words of locks name.
+    pub(crate) fn identity(self) -> u32 {
+        self.0 as u32
+    }
+
     /// The byte that is locked while the process lives.
     fn byte(self) -> i64 {
-        FIRST_BYTE + i64::from(self.0 as u32)
+        FIRST_BYTE + i64::from(self.identity())
     }
 
     /// The last process in a slot, whose word is `last`, and this process as the next one.
@@ -69,21 +87,22 @@ impl Process {
 #[derive(Debug)]
 pub(crate) struct Attachment {
     file: OwnFile,
+    table: Region,
     this: Process,
 }
 
 impl Attachment {
-    /// Takes a place. `table` has a word for each slot. `None` if all slots have living processes.
-    pub(super) fn new(file: impl AsFd, table: &[AtomicU64]) -> io::Result<Option<Self>> {
+    /// Takes a place. `None` if all slots have living processes.
+    pub(crate) fn new(file: impl AsFd, table: Region) -> io::Result<Option<Self>> {
         let file = OwnFile::open(file)?;
-        for (slot, word) in table.iter().enumerate().take(SLOTS) {
+        for (slot, word) in table.atomics().iter().enumerate().take(SLOTS) {
             let last = word.load(Ordering::Relaxed);
             let (before, this) = Process::in_slot(last, slot);
             if (last != 0 && file.is_byte_locked(before.byte())?) || !file.lock_byte(this.byte())? {
                 continue;
             }
             if word.compare_exchange(last, this.0, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-                return Ok(Some(Self { file, this }));
+                return Ok(Some(Self { file, table, this }));
             }
             file.unlock_byte(this.byte())?;
         }
@@ -100,10 +119,35 @@ impl Attachment {
         self.file.is_own()
     }
 
+    /// The process that the word of a lock names. If its slot has another process by now, its number is 0.
+    pub(crate) fn named(&self, identity: u32) -> Process {
+        let last = self.table.atomics()[identity as usize % SLOTS].load(Ordering::Relaxed);
+        Process(if last as u32 == identity { last } else { u64::from(identity) })
+    }
+
+    /// Notes that the yard is damaged: `holder` has ended and holds a lock.
+    pub(crate) fn note_damage(&self, lock: LockId, holder: Process) {
+        let words = self.table.atomics();
+        if words[DAMAGED_BY].load(Ordering::Relaxed) == 0 {
+            words[DAMAGED_LOCK].store(lock.to_bits(), Ordering::Relaxed);
+            // Release: pairs with the Acquire in `damage`.
+            words[DAMAGED_BY].store(holder.0, Ordering::Release);
+        }
+    }
+
+    /// The damage of the yard, if a process has noted some.
+    pub(crate) fn damage(&self) -> Option<LockError> {
+        let words = self.table.atomics();
+        // Acquire: pairs with the Release in `note_damage`.
+        let holder = Process(words[DAMAGED_BY].load(Ordering::Acquire));
+        let lock = LockId::from_bits(words[DAMAGED_LOCK].load(Ordering::Relaxed));
+        (holder.0 != 0).then_some(LockError::HolderEnded { lock, holder: holder.id() })
+    }
+
     /// Whether a process has certainly ended, or has left its place.
     pub(crate) fn has_ended(&self, process: Process) -> bool {
         // A file does not see its own locks.
-        process.0 as u32 != self.this.0 as u32 && matches!(self.file.is_byte_locked(process.byte()), Ok(false))
+        process.identity() != self.this.identity() && matches!(self.file.is_byte_locked(process.byte()), Ok(false))
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::fs::File;
 use std::sync::Arc;
+use std::time::Duration;
 
 use frameyard::boot::{AttachError, Initialiser, MemorySource};
-use frameyard::{ByteSize, Layout, MemoryTable, NodeId, PfnRange, Yard, YardConfig};
+use frameyard::{ByteSize, Layout, MemoryTable, NodeId, PfnRange, Platform, Yard, YardConfig};
 
 use super::HostYard;
 use super::error::{HostYardError, MapRegionProblem};
@@ -24,7 +25,7 @@ use crate::sys::window::MapWindow;
 use crate::topology::HostTopology;
 
 /// The settings of a new [`HostYard`].
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct HostYardBuilder {
     backing: Backing,
     huge_pages: Option<HugePages>,
@@ -33,7 +34,24 @@ pub struct HostYardBuilder {
     map_region: Option<Region>,
     init_watch: Option<InitWatch>,
     populate_map: PopulateMap,
+    lock_limit: Duration,
     devices: Vec<(PfnRange, Arc<DeviceMemory>)>,
+}
+
+impl Default for HostYardBuilder {
+    fn default() -> Self {
+        Self {
+            backing: Backing::default(),
+            huge_pages: None,
+            binding: NodeBinding::default(),
+            identity: None,
+            map_region: None,
+            init_watch: None,
+            populate_map: PopulateMap::default(),
+            lock_limit: Duration::from_secs(10),
+            devices: Vec::new(),
+        }
+    }
 }
 
 impl HostYard {
@@ -122,6 +140,16 @@ impl HostYardBuilder {
     #[must_use]
     pub fn populate_map(mut self, populate: PopulateMap) -> Self {
         self.populate_map = populate;
+        self
+    }
+
+    /// How long a thread of this process waits at most for a lock of a shared yard that a process holds which is stopped;
+    /// 10 seconds by default. The call then fails with [`LockError::LockStuck`](frameyard::platform::LockError::LockStuck).
+    ///
+    /// A holder that has ended is noticed earlier. Private yards have no limit.
+    #[must_use]
+    pub fn lock_limit(mut self, limit: Duration) -> Self {
+        self.lock_limit = limit;
         self
     }
 
@@ -224,6 +252,7 @@ impl HostYardBuilder {
         let regions = (file.map_memory_map(HugePages::Default)?, file.map_control(HugePages::Default)?);
         let attachment = Arc::new(file.take_place()?);
         let platform = self.platform(file.map_frames(HugePages::Default, host)?, host)?;
+        let platform = platform.with_attachment(Arc::clone(&attachment), self.lock_limit);
         let piece = file.device_part().map(|part| part.piece);
         let with_view = |window| with_view(platform, window, &file, attachment);
         let yard = OwnedYard::create(&memory.table(), config, &layout, regions, piece, with_view)?;
@@ -250,15 +279,19 @@ impl HostYardBuilder {
     /// # Errors
     ///
     /// [`HostYardError`] if the file contains no complete yard, or one of frames that the file lacks, or if it cannot
-    /// be mapped.
+    /// be mapped. [`HostYardError::Lock`] if a process that ended inside a call has damaged the yard.
     pub fn attach(self, file: &SharedMemoryFile, host: &HostTopology) -> Result<HostYard, HostYardError> {
         let regions = (file.map_memory_map(HugePages::Default)?, file.map_control(HugePages::Default)?);
         let attachment = Arc::new(file.take_place()?);
         let platform = self.platform(file.map_frames(HugePages::Default, host)?, host)?;
+        let platform = platform.with_attachment(Arc::clone(&attachment), self.lock_limit);
         let piece = file.device_part().map(|part| part.piece);
         let yard = OwnedYard::attach(regions, piece, |window| with_view(platform, window, file, attachment))?;
         if !fits(&yard, file) {
             return Err(AttachError::Damaged.into());
+        }
+        if let Some(error) = yard.platform().lock_error() {
+            return Err(HostYardError::Lock(error));
         }
         Ok(HostYard { yard })
     }
@@ -316,7 +349,6 @@ fn with_view(
     file: &SharedMemoryFile,
     attachment: Arc<Attachment>,
 ) -> Result<HostPlatform, HostYardError> {
-    let platform = platform.with_attachment(Arc::clone(&attachment));
     let Some((window, part)) = window.zip(file.device_part()) else { return Ok(platform) };
     let window = Arc::new(window);
     let words = file.map_view_words()?;

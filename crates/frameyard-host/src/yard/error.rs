@@ -4,6 +4,7 @@ use std::fmt;
 
 use frameyard::ByteSize;
 use frameyard::boot::{AttachError, BootError};
+use frameyard::platform::LockError;
 
 use crate::device::AddDeviceError;
 use crate::device_problem::DeviceMapProblem;
@@ -37,6 +38,8 @@ pub enum HostYardError {
     MapRegion(MapRegionProblem),
     /// A device cannot take the frames that it was added for.
     AddDevice(AddDeviceError),
+    /// A process that has ended has damaged the yard.
+    Lock(LockError),
     /// This process cannot share the memory map of devices with other processes.
     Devices(DeviceMapProblem),
 }
@@ -90,6 +93,7 @@ impl fmt::Display for HostYardError {
             Self::Rseq(error) => error.fmt(f),
             Self::MapRegion(problem) => problem.fmt(f),
             Self::AddDevice(error) => error.fmt(f),
+            Self::Lock(error) => error.fmt(f),
             Self::Devices(problem) => problem.fmt(f),
         }
     }
@@ -99,7 +103,7 @@ impl std::error::Error for HostYardError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         // Each variant prints as the error inside it, so the next in the chain is the source of that error.
         match self {
-            Self::TooSmall { .. } => None,
+            Self::TooSmall { .. } | Self::Lock(_) => None,
             Self::Boot(error) => error.source(),
             Self::Memory(error) => error.source(),
             Self::File(error) => error.source(),

@@ -2,6 +2,7 @@
 
 mod checked_yard;
 mod counting;
+mod dead_neighbour;
 mod device_map;
 mod examples;
 mod frame_bytes;

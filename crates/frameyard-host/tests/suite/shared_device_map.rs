@@ -9,8 +9,8 @@ use std::time::Duration;
 use frameyard::devices::{DeviceError, DeviceRequest, MapLayout, MapPlacement, Removal};
 use frameyard::{ByteSize, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
 use frameyard_host::{
-    DeviceMapProblem, HostDeviceError, HostTopology, HostYard, InheritedFile, MemoryUse, SharedFrames,
-    SharedMemoryFile, SharedWords,
+    DeviceMapProblem, HostDeviceError, HostTopology, HostYard, HostYardError, InheritedFile, MemoryUse,
+    SharedFileError, SharedFrames, SharedMemoryFile, SharedWords,
 };
 
 const ROLE: &str = "FRAMEYARD_TEST_ROLE";
@@ -324,10 +324,12 @@ fn a_process_without_descriptors_takes_no_stopped_process_for_dead() {
     ) {
         return;
     }
-    let (yard, file, _host) = made();
+    let (yard, file, host) = made();
     let follower = Follower::start("sleep", &file.inherit().unwrap());
     follower.signal("STOP");
     let used = use_all_descriptors();
+    let refused = HostYard::builder().attach(&file, &host).unwrap_err();
+    assert!(matches!(refused, HostYardError::File(SharedFileError::Place(_))), "{refused}");
     let error = yard.map_device(request(1, GIGANTIC, MapLayout::Deduplicated)).unwrap_err();
     drop(used);
     let HostDeviceError::Map { problem: DeviceMapProblem::NoAnswer { process, .. }, .. } = &error else {

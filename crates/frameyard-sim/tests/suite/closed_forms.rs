@@ -76,7 +76,7 @@ fn visits(
         let random = Random(Cell::new(u64::from(cpu) << 32));
         for _ in 0..turns {
             platform.spend(THINKING, thinking(&random));
-            platform.lock(LOCK, &word);
+            platform.lock(LOCK, &word).unwrap();
             platform.spend(SERVICE, service(&random));
             platform.unlock(LOCK, &word);
             if end.get() == Picos(0) {

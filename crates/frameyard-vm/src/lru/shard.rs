@@ -125,7 +125,13 @@ impl<'y, P: Platform> Vm<'y, P> {
         let shard = self.shard(key);
         let platform = self.yard().platform();
         let guard = platform.guard();
-        let hold = shard.words.lock_counters(COUNTERS).lock(platform, key.lock_id(), shard.words.lock_word(LOCK));
+        let (counters, word) = (shard.words.lock_counters(COUNTERS), shard.words.lock_word(LOCK));
+        // As in `Held::lock`.
+        let hold = loop {
+            if let Ok(hold) = counters.lock(platform, key.lock_id(), word) {
+                break hold;
+            }
+        };
         platform.begin_activity(Activity::Relist);
         LockedShard { vm: *self, key, shard, hold, gained: [0; LruList::ALL.len()], moved: 0, _guard: guard }
     }

@@ -208,7 +208,8 @@ impl<P: Platform> Initialisation<'_, P> {
         while let Some((first, zone)) = free.next() {
             self.fill_poison(first);
             let view = self.view(zone);
-            let mut locked = view.lock();
+            // Memory whose zone cannot be locked is lost.
+            let Ok(mut locked) = view.lock() else { break };
             locked.add_initialised(first);
             freed += first.count();
             // Without poisoning, one acquisition of the lock serves all blocks of the zone.

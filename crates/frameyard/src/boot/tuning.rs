@@ -69,7 +69,7 @@ impl Tables {
             let sizes = sizing.sizes(geometry, PcpZone { managed: zone.managed(), low, local_cpus, online_cpus });
             let huge_high = huge_high(geometry, sizes);
             for (_, pcp) in self.pcps_of(id) {
-                let mut lists = pcp.lock(platform);
+                let Ok(mut lists) = pcp.lock(platform) else { continue };
                 // Read under the lock: a change of policy locks the lists afterwards.
                 lists.set_limits(zone.policy(), sizes.high, huge_high, sizes.batch);
             }

@@ -237,7 +237,8 @@ impl<'a, P: Platform> Compaction<'a, P> {
 
     fn drain(&self, cpu: CpuId) {
         if let Some(pcp) = self.tables.pcp_of(self.view.id, cpu).filter(|pcp| !pcp.is_empty_racy()) {
-            pcp.lock(self.view.platform).drain(self.view);
+            let lists = pcp.lock(self.view.platform);
+            lists.into_iter().for_each(|mut lists| lists.drain(self.view));
         }
     }
 

@@ -291,7 +291,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
         for block in blocks {
             let _ = transfer::collect(self.view, Collect::Pageblock(block.pfn));
         }
-        let mut locked = self.view.lock();
+        let Ok(mut locked) = self.view.lock() else { return };
         for block in blocks.iter().filter(|block| claimed(block)) {
             locked.free_compacted(block.pfn, block.order);
         }

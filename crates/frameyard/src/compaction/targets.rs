@@ -122,8 +122,8 @@ impl<P: Platform> Compaction<'_, P> {
         self.poison(pfn, order);
         if self.targets.room() > 0 {
             self.targets.push(pfn, order);
-        } else {
-            self.view.lock().free_compacted(pfn, order);
+        } else if let Ok(mut locked) = self.view.lock() {
+            locked.free_compacted(pfn, order);
         }
     }
 
@@ -133,7 +133,7 @@ impl<P: Platform> Compaction<'_, P> {
             return;
         }
         let mut highest = Pfn(0);
-        let mut locked = self.view.lock();
+        let Ok(mut locked) = self.view.lock() else { return };
         while let Some((pfn, order)) = self.targets.pop() {
             locked.free_compacted(pfn, order);
             highest = highest.max(pfn);
@@ -213,7 +213,7 @@ impl<P: Platform> Compaction<'_, P> {
         let limit = self.target_limit();
         let allowed = self.target_types();
         let before = self.targets.pages;
-        let mut locked = self.view.lock();
+        let Ok(mut locked) = self.view.lock() else { return false };
         for pfn in &seen[..count] {
             if let Some(tag) = locked.isolate_free_block(*pfn, limit, allowed) {
                 self.targets.push(*pfn, tag.order());

@@ -72,7 +72,7 @@ impl<P: Platform> PageMap<'_, P> {
         let entry = entry.with_gets(self.platform.speculative_gets());
         directory.locked(self.platform, |_| {
             self.sections_of(plan.data).for_each(|(section, parts)| section.publish(entry, parts));
-        });
+        })?;
         Ok(id)
     }
 
@@ -122,7 +122,7 @@ impl<P: Platform> PageMap<'_, P> {
             let claimed = locked.claim(&plan.request)?;
             self.count_zone(locked.requests().map(|(_, request)| request), plan.request.node);
             Ok(claimed)
-        })
+        })?
     }
 
     fn whole_sections(&self, range: PfnRange) -> PfnRange {
@@ -133,7 +133,8 @@ impl<P: Platform> PageMap<'_, P> {
     /// Releases the row of a removed device.
     pub(super) fn release(&self, id: DeviceId, plan: &Plan) {
         let Some(directory) = self.directory() else { return };
-        directory.locked(self.platform, |locked| {
+        // The row of a device whose table cannot be locked stays in use.
+        let _ = directory.locked(self.platform, |locked| {
             locked.release(id);
             self.count_zone(locked.requests().map(|(_, request)| request), plan.request.node);
         });

@@ -279,13 +279,21 @@ impl DeviceDirectory {
 
     /// Runs `work` under the directory's lock: no other CPU changes the table, or the sections that lead to devices. `work` must
     /// not wait.
-    pub(super) fn locked<P: Platform, T>(&self, platform: &P, work: impl FnOnce(&LockedDirectory<'_>) -> T) -> T {
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Lock`] if the platform gives up; `work` has not run then.
+    pub(super) fn locked<P: Platform, T>(
+        &self,
+        platform: &P,
+        work: impl FnOnce(&LockedDirectory<'_>) -> T,
+    ) -> Result<T, DeviceError> {
         let guard = platform.guard();
-        platform.lock(LockId::Devices, &self.lock.0);
+        platform.lock(LockId::Devices, &self.lock.0).map_err(DeviceError::Lock)?;
         let result = work(&LockedDirectory(self));
         platform.unlock(LockId::Devices, &self.lock.0);
         drop(guard);
-        result
+        Ok(result)
     }
 }
 

@@ -2,12 +2,15 @@
 
 use super::{DeviceId, MapLayout};
 use crate::page::MapContent;
+use crate::platform::LockError;
 use crate::units::{ByteSize, NodeId, Order, PageCount, Pfn, PfnRange, messages};
 
 /// Error of an operation on a device. The operation has changed nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum DeviceError {
+    /// Another process holds a lock and does not release it, or has damaged the yard.
+    Lock(LockError),
     /// The range has no frame.
     Empty,
     /// The ends of the range are not aligned.
@@ -126,6 +129,7 @@ pub enum DeviceError {
 }
 
 messages!(DeviceError {
+    Self::Lock(error) => "{error}",
     Self::Empty => "the range is empty: a device has at least one page",
     Self::Unaligned { range, unit: PageCount(unit), nearest } =>
         "{range} must begin and end at multiples of {unit} frames: {nearest} is the nearest",

@@ -109,7 +109,7 @@ impl<P: Platform> PageMap<'_, P> {
         }
         directory.locked(self.platform, |_| {
             self.sections_of(plan.data).for_each(|(section, parts)| section.withdraw(parts));
-        });
+        })?;
         self.clear_structures(&plan, threads);
         self.release(id, &plan);
         Ok(())

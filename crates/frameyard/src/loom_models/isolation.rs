@@ -77,11 +77,11 @@ fn isolate_twice_alone(locks: Locks) {
     let threads = [0, 1].map(|cpu| {
         main.start(cpu, |runner| {
             let view = runner.yard.zone_view(ZONE);
-            let isolated = view.lock().isolate_pageblock(Pfn(2));
+            let isolated = view.lock().unwrap().isolate_pageblock(Pfn(2));
             if isolated {
                 runner.own(Pfn(2), PAGEBLOCK);
                 runner.disown(Pfn(2), PAGEBLOCK);
-                view.lock().unisolate_pageblock(Pfn(2));
+                view.lock().unwrap().unisolate_pageblock(Pfn(2));
             }
         })
     });

@@ -93,7 +93,7 @@ impl User<'_> {
 
     fn locked<T>(&self, work: impl FnOnce(&mut Vec<Pfn>) -> T) -> T {
         let platform = self.runner.yard.platform();
-        platform.lock(LOCK, &self.shared.list.lock);
+        platform.lock(LOCK, &self.shared.list.lock).unwrap();
         // SAFETY: under the lock.
         let result = self.shared.list.frames.with_mut(|frames| work(unsafe { &mut *frames }));
         platform.unlock(LOCK, &self.shared.list.lock);

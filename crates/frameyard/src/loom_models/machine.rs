@@ -385,7 +385,7 @@ impl Runner {
     pub(crate) fn set_limits(&self, high: PageCount, batch: PageCount) {
         let tables = self.machine.tables();
         let pcp = tables.pcp_of(ZONE, CpuId(0)).expect("the lists of CPU 0");
-        pcp.lock(self.yard.platform()).set_limits(self.yard.policy(), high, PageCount(0), batch);
+        pcp.lock(self.yard.platform()).unwrap().set_limits(self.yard.policy(), high, PageCount(0), batch);
     }
 
     /// Puts this number of frames on the lists of this CPU: allocates and frees them.

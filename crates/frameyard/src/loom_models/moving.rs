@@ -60,7 +60,7 @@ impl SlotOwner<'_> {
 
     fn locked<T>(&self, work: impl FnOnce() -> T) -> T {
         let platform = self.runner.yard.platform();
-        platform.lock(LOCK, &self.slot.lock);
+        platform.lock(LOCK, &self.slot.lock).unwrap();
         let result = work();
         platform.unlock(LOCK, &self.slot.lock);
         result

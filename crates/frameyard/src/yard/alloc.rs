@@ -14,7 +14,7 @@ use super::{AllocError, Yard, ZoneShortage};
 use crate::boot::{HeaderWord, Poisoning, home_slot};
 use crate::gfp::Gfp;
 use crate::page::FrameState;
-use crate::platform::{Activity, Platform};
+use crate::platform::{Activity, LockError, Platform};
 use crate::sync::Ordering;
 use crate::units::{CpuId, MigrateType, NodeId, Order, PageCount, Pfn, ZoneId};
 use crate::zone::pcp::{ListId, LockedPcp, PerCpuPages, Refill};
@@ -162,11 +162,13 @@ impl<P: Platform> Yard<P> {
             return Err(AllocError::OrderTooLarge { order, max });
         }
         let migrate_type = gfp.migrate_type().ok_or(AllocError::BadFlags(gfp))?;
+        self.refuse_damaged()?;
         let list = ListId::new(order, migrate_type, self.geometry);
         let request = Request { order, gfp, migrate_type, node, cpu, list };
         match self.search(request) {
             Some(pfn) => self.finish_allocation(pfn, order, migrate_type, gfp),
             None => {
+                self.platform.lock_error().map_or(Ok(()), |error| Err(AllocError::Lock(error)))?;
                 self.wake_compaction(self.zones_for(request.node, request.gfp), order, gfp.highest_zone());
                 if !gfp.contains(Gfp::NOWARN) {
                     self.tables.count(HeaderWord::Failures);
@@ -174,6 +176,14 @@ impl<P: Platform> Yard<P> {
                 Err(self.out_of_memory(order, gfp, node))
             }
         }
+    }
+
+    /// Refuses all requests in a yard that a dead process has damaged, also those that a fast path would serve. Forgets the
+    /// error of an earlier call.
+    pub(super) fn refuse_damaged(&self) -> Result<(), AllocError> {
+        let Some(error @ LockError::HolderEnded { .. }) = self.platform.lock_error() else { return Ok(()) };
+        self.tables.home_pcps.iter().for_each(|home| home.store(u32::MAX, Ordering::Relaxed));
+        Err(AllocError::Lock(error))
     }
 
     /// The error of a request that found no block, with facts about the zone that it tried first.
@@ -302,7 +312,9 @@ impl<P: Platform> Yard<P> {
                 if reserves.high_atomic {
                     // What is kept back is not owned.
                     let _ = transfer::collect(view, Collect::Pageblock(pfn));
-                    view.lock().reserve_highatomic(pfn, order);
+                    if let Ok(mut locked) = view.lock() {
+                        locked.reserve_highatomic(pfn, order);
+                    }
                 }
                 return Some(pfn);
             }
@@ -310,7 +322,7 @@ impl<P: Platform> Yard<P> {
         if !above_watermark {
             return None;
         }
-        let mut locked = view.lock();
+        let mut locked = view.lock().ok()?;
         // The high-atomic reserve serves high-order atomic requests first, and requests that cannot wait as a last
         // resort.
         let kept_back = if reserves.high_atomic { locked.take_smallest(order, MigrateType::HighAtomic) } else { None };
@@ -339,7 +351,8 @@ impl<P: Platform> Yard<P> {
     fn unreserve_highatomic(&self, request: Request) {
         for id in self.zones_for(request.node, request.gfp) {
             if self.tables.zones[id.index()].reserved_highatomic_racy().0 > 0 {
-                self.zone_view(id).lock().unreserve_highatomic(request.migrate_type);
+                let locked = self.zone_view(id).lock();
+                locked.into_iter().for_each(|mut locked| _ = locked.unreserve_highatomic(request.migrate_type));
             }
         }
     }

@@ -231,7 +231,9 @@ impl<'y, P: Platform> YardCompaction<'y, P> {
         for view in yard.zones_of(node) {
             let boost = view.zone.boost();
             if boost.0 > 0 {
-                view.lock().take_boost_back(boost);
+                let Ok(mut locked) = view.lock() else { continue };
+                locked.take_boost_back(boost);
+                drop(locked);
                 yard.wake_compaction(core::iter::once(view.id), yard.geometry.pageblock_order(), ZoneKind::Movable);
                 lowered += boost;
             }

@@ -81,7 +81,7 @@ impl<'y, P: Platform> Isolation<'y, P> {
         let view = yard.zone_view(zone);
         for round in 0..CLAIMS {
             let _ = transfer::collect(view, Collect::Pageblock(at));
-            let mut locked = view.lock();
+            let Ok(mut locked) = view.lock() else { break };
             // Claimed since: it was free, whole.
             if !transfer::holds_pageblock(&locked, at) {
                 return locked.isolate_pageblock(at);
@@ -96,7 +96,9 @@ impl<'y, P: Platform> Isolation<'y, P> {
 impl<P: Platform> Drop for Isolation<'_, P> {
     fn drop(&mut self) {
         for pageblock in self.yard.pageblocks().starts_in(self.range) {
-            self.yard.zone_view(self.zone).lock().unisolate_pageblock(pageblock);
+            if let Ok(mut locked) = self.yard.zone_view(self.zone).lock() {
+                locked.unisolate_pageblock(pageblock);
+            }
         }
     }
 }
@@ -205,7 +207,10 @@ impl<P: Platform> Yard<P> {
         loop {
             self.zone(isolation.zone).drain();
             let round = self.move_away(isolation, range, owners)?;
-            let take = || view.lock().take_range(range, RangeLists::Isolated, migrate_type);
+            let take = || {
+                let mut locked = view.lock().map_err(|_| RangeBlocked::unlocked(range))?;
+                locked.take_range(range, RangeLists::Isolated, migrate_type)
+            };
             let Err(RangeBlocked { head: pfn, state, order }) = self.take_initialised(isolation.zone, take) else {
                 return Ok(());
             };

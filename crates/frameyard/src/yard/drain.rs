@@ -41,7 +41,7 @@ impl<'y, P: Platform> YardZone<'y, P> {
         let Some((pcp, view)) = self.lists_of(cpu).zip(self.populated()) else { return };
         // A list that looks empty needs no lock: what arrives later is not this drain's.
         if !pcp.is_empty_racy() {
-            pcp.lock(&self.yard.platform).drain(view);
+            pcp.lock(&self.yard.platform).into_iter().for_each(|mut lists| lists.drain(view));
         }
     }
 
@@ -53,7 +53,7 @@ impl<'y, P: Platform> YardZone<'y, P> {
             // lock ends that.
             let moves_on = transfer::moves_past_zone_lock(view.zone) && !is_broken!(EmptyListsNotLocked);
             if !pcp.is_empty_racy() || moves_on {
-                pcp.lock(&self.yard.platform).drain(view);
+                pcp.lock(&self.yard.platform).into_iter().for_each(|mut lists| lists.drain(view));
             }
         }
         // A transfer that stalls has at most a few batches in transit, as a CPU that frees has.

@@ -5,6 +5,7 @@ use core::fmt;
 use super::blocker::Blocker;
 use crate::gfp::Gfp;
 use crate::page::FrameState;
+use crate::platform::LockError;
 use crate::units::{NodeId, Order, PageCount, Pfn, PfnRange, ZoneId, errors};
 
 errors! {
@@ -76,6 +77,8 @@ errors! {
             /// The requested alignment.
             align: Order,
         } = "{count}, aligned to {align}: no memory that the request may use is long enough",
+        /// Another process holds a lock and does not release it, or has damaged the yard.
+        Lock(error: LockError) = "{error}",
         /// An operation in this zone did not finish within the bound that a request waits. Try again.
         Stalled(zone: ZoneId) = "an operation in {zone} did not finish in time: try again",
         /// A frame was written to while it was free. Its block is out of use now, and so is every other damaged block of
@@ -208,6 +211,8 @@ errors! {
         } = "it was allocated as {allocated}",
         /// The frame is in a state in which it cannot be freed.
         NotAllocated(state: FrameState) = "it is {state}",
+        /// Another process holds a lock and does not release it, or has damaged the yard. The block may be lost.
+        Lock(error: LockError) = "{error}",
         /// A block of the range reaches beyond the range's end.
         PartOfBlock {
             /// The block's order.

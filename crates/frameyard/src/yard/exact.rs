@@ -105,7 +105,11 @@ impl<P: Platform> Yard<P> {
             return Err(AllocError::NotInitialised(range));
         }
         let view = self.zone_view(zone);
-        let take = || self.take_initialised(zone, || view.lock().take_range(range, RangeLists::Open, migrate_type));
+        let take_locked = || {
+            let mut locked = view.lock().map_err(|_| RangeBlocked::unlocked(range))?;
+            locked.take_range(range, RangeLists::Open, migrate_type)
+        };
+        let take = || self.take_initialised(zone, take_locked);
         let taken = take().or_else(|blocked| match blocked.state {
             FrameState::PerCpu | FrameState::HeldFree | FrameState::InTransit | FrameState::Interior => {
                 self.zone(zone).drain();

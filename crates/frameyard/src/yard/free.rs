@@ -21,7 +21,7 @@ impl<P: Platform> Yard<P> {
     ///
     /// # Errors
     ///
-    /// [`FreeError`] names the frame and its state; nothing has changed then.
+    /// [`FreeError`] names the frame and its state; nothing has changed then. After [`FreeProblem::Lock`] the block may be lost.
     #[inline]
     pub fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         self.platform.begin_activity(Activity::Free);
@@ -35,10 +35,7 @@ impl<P: Platform> Yard<P> {
     fn free_fast(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let place = self.map.place(pfn);
         match self.allocation_map().clear_allocated_at(&self.platform, place, order) {
-            Some(_) => {
-                self.free_block_at(place, order);
-                Ok(())
-            }
+            Some(_) => self.free_block_at(place, order),
             None => Err(self.refuse(pfn, order)),
         }
     }
@@ -47,28 +44,29 @@ impl<P: Platform> Yard<P> {
     /// list, or the zone's free list.
     ///
     /// The tag of its head says that it has left the zone. All other words of its pages are as after initialisation.
+    /// A block whose list cannot be locked is lost.
     #[inline(always)]
     pub(super) fn free_block(&self, pfn: Pfn, order: Order) {
-        self.free_block_at(self.map.place(pfn), order);
+        let _ = self.free_block_at(self.map.place(pfn), order);
     }
 
     /// As [`free_block`](Self::free_block), by the place of the block's head in the map.
     #[inline(always)]
-    fn free_block_at(&self, place: usize, order: Order) {
+    fn free_block_at(&self, place: usize, order: Order) -> Result<(), FreeError> {
         let index = place as u32;
         self.fast.blocks.touch_at(&self.platform, place);
         if let Some(list_type) = self.fast.blocks.ordinary_type_at(place)
             && let Some(list) = ListId::new(order, list_type, self.geometry)
         {
-            self.push_to_list(self.platform.current_cpu(), index, list, order, self.zone_at(place));
+            self.push_to_list(self.platform.current_cpu(), index, list, order, self.zone_at(place))
         } else {
-            self.free_slow(index, order);
+            self.free_slow(index, order)
         }
     }
 
     /// Pushes a block that the caller holds exclusively onto the caller's list.
     #[inline(always)]
-    fn push_to_list(&self, cpu: CpuId, index: u32, list: ListId, order: Order, zone: ZoneId) {
+    fn push_to_list(&self, cpu: CpuId, index: u32, list: ListId, order: Order, zone: ZoneId) -> Result<(), FreeError> {
         match self.tables.pcp_of(zone, cpu).and_then(|pcp| pcp.try_lock(&self.platform, zone, cpu)) {
             Some(lists) => self.push_locked(lists, index, list, order, zone),
             None => self.push_to_list_near(cpu, index, list, order, zone),
@@ -76,17 +74,29 @@ impl<P: Platform> Yard<P> {
     }
 
     #[inline(always)]
-    fn push_locked(&self, mut lists: LockedPcp<'_, P>, index: u32, list: ListId, order: Order, zone: ZoneId) {
+    fn push_locked(
+        &self,
+        mut lists: LockedPcp<'_, P>,
+        index: u32,
+        list: ListId,
+        order: Order,
+        zone: ZoneId,
+    ) -> Result<(), FreeError> {
         lists.count_free(list);
-        if !lists.push(list, order, index) {
-            self.push_overflowing(lists, index, list, zone);
-        }
+        if lists.push(list, order, index) { Ok(()) } else { self.push_overflowing(lists, index, list, zone) }
     }
 
     /// As [`push_to_list`](Self::push_to_list), where the caller's lists are locked, or the yard does not know its CPU.
     #[cold]
     #[inline(never)]
-    fn push_to_list_near(&self, cpu: CpuId, index: u32, list: ListId, order: Order, zone: ZoneId) {
+    fn push_to_list_near(
+        &self,
+        cpu: CpuId,
+        index: u32,
+        list: ListId,
+        order: Order,
+        zone: ZoneId,
+    ) -> Result<(), FreeError> {
         match self.try_lock_lists_near(self.zone_view(zone), CpuId(cpu.0 % self.cpus)) {
             Some(lists) => self.push_locked(lists, index, list, order, zone),
             None => self.insert(index, order, zone),
@@ -95,14 +105,30 @@ impl<P: Platform> Yard<P> {
 
     #[cold]
     #[inline(never)]
-    fn push_overflowing(&self, mut lists: LockedPcp<'_, P>, index: u32, list: ListId, zone: ZoneId) {
+    fn push_overflowing(
+        &self,
+        mut lists: LockedPcp<'_, P>,
+        index: u32,
+        list: ListId,
+        zone: ZoneId,
+    ) -> Result<(), FreeError> {
+        let _error_of_an_earlier_call = self.platform.lock_error();
         lists.push_slow(self.zone_view(zone), list, index);
+        drop(lists);
+        self.check_freed(index, list.order(self.geometry))
+    }
+
+    /// The error of a free during which a lock was not taken.
+    fn check_freed(&self, index: u32, order: Order) -> Result<(), FreeError> {
+        let pfn = self.map.pfn(index);
+        let failed = |error| Err(FreeError { pfn, order, problem: FreeProblem::Lock(error) });
+        self.platform.lock_error().map_or(Ok(()), failed)
     }
 
     /// What the fast path leaves: orders without lists, pageblocks of other types, poisoning.
     #[cold]
     #[inline(never)]
-    fn free_slow(&self, index: u32, order: Order) {
+    fn free_slow(&self, index: u32, order: Order) -> Result<(), FreeError> {
         let pfn = self.map.pfn(index);
         // Before the block is on a list: once it is, another CPU could allocate it.
         if self.poisoning == Poisoning::On {
@@ -120,8 +146,10 @@ impl<P: Platform> Yard<P> {
     /// Frees a block that the caller holds exclusively to its zone's free lists, or to the CPU that owns its pageblock.
     #[cold]
     #[inline(never)]
-    fn insert(&self, index: u32, order: Order, zone: ZoneId) {
+    fn insert(&self, index: u32, order: Order, zone: ZoneId) -> Result<(), FreeError> {
+        let _error_of_an_earlier_call = self.platform.lock_error();
         transfer::give_back_block(self.zone_view(zone), self.cpu(), self.map.pfn(index), order);
+        self.check_freed(index, order)
     }
 
     /// Frees a block that the caller owns for certain.

@@ -8,7 +8,7 @@
 //! their policies in turns would leave zones with different policies.
 
 use super::Yard;
-use crate::platform::Platform;
+use crate::platform::{LockError, Platform};
 use crate::sync::is_broken;
 use crate::units::{ZoneId, errors};
 use crate::zone::ZonePolicy;
@@ -24,6 +24,8 @@ errors! {
         /// The policy has changed, but a transfer under the old one did not finish in time in this zone: not everything that
         /// the old mechanism held is merged yet. Setting the policy again continues.
         Stalled(zone: ZoneId) = "a transfer in {zone} has not finished under the old policy: set the policy again",
+        /// Another process holds a lock and does not release it, or has damaged the yard.
+        Lock(error: LockError) = "{error}",
         /// The mechanism of that policy is not compiled in. Nothing has changed.
         NotBuilt(policy: ZonePolicy) = "the policy {policy} is not compiled into this build",
     }
@@ -49,6 +51,7 @@ impl<P: Platform> Yard<P> {
     /// Takes the lock of every CPU's lists in every zone once, and zone locks for their frames.
     pub fn set_policy(&self, policy: ZonePolicy) -> Result<(), PolicyError> {
         Mechanism::of(policy).ok_or(PolicyError::NotBuilt(policy))?;
+        let _error_of_an_earlier_call = self.platform.lock_error();
         let _switch = self.tables.begin_switch().ok_or(PolicyError::Busy)?;
         self.tables.zones.iter().for_each(|zone| zone.set_policy(policy));
         for view in self.populated_zones() {
@@ -57,12 +60,12 @@ impl<P: Platform> Yard<P> {
                     continue;
                 }
                 // Even lists that look empty: taking their lock ends the old policy there.
-                let mut lists = pcp.lock(&self.platform);
+                let Ok(mut lists) = pcp.lock(&self.platform) else { continue };
                 lists.adopt_policy(policy);
                 lists.drain(view);
             }
             transfer::collect(view, Collect::All).map_err(|TransferStalled| PolicyError::Stalled(view.id))?;
         }
-        Ok(())
+        self.platform.lock_error().map_or(Ok(()), |error| Err(PolicyError::Lock(error)))
     }
 }

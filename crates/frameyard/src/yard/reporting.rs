@@ -2,7 +2,7 @@
 
 use super::Yard;
 use crate::boot::Poisoning;
-use crate::platform::{FramesNotReturned, FreeFrames, Platform};
+use crate::platform::{FramesNotReturned, FreeFrames, LockError, Platform};
 use crate::units::{MigrateType, Order, PageCount, PfnRange, errors};
 use crate::zone::{Taken, ZoneView};
 
@@ -29,6 +29,8 @@ errors! {
             /// The largest order.
             max: Order,
         } = "{order} is above the maximum, {max}",
+        /// Another process holds a lock and does not release it, or has damaged the yard.
+        Lock(error: LockError) = "{error}",
         /// The platform did not take these frames. They are free as before.
         NotReturned {
             /// The frames.
@@ -89,7 +91,9 @@ impl<P: Platform> Yard<P> {
         while looks > 0 && outcome.pages < budget {
             let most = (budget - outcome.pages).0.div_ceil(order.pages().0);
             let most = usize::try_from(most).unwrap_or(usize::MAX);
-            let Taken { batch, looked, at_watermark } = view.lock().take_unreported(order, migrate_type, looks, most);
+            let mut locked = view.lock().map_err(ReportError::Lock)?;
+            let Taken { batch, looked, at_watermark } = locked.take_unreported(order, migrate_type, looks, most);
+            drop(locked);
             looks -= looked;
             let (mut reported, mut refused) = (0, None);
             while let (Some(pfn), None) = (batch.blocks().get(reported), refused) {
@@ -100,7 +104,9 @@ impl<P: Platform> Yard<P> {
                 }
             }
             if !batch.blocks().is_empty() {
-                outcome.pages += view.lock().put_back_reported(&batch, order, reported);
+                let mut locked = view.lock().map_err(ReportError::Lock)?;
+                outcome.pages += locked.put_back_reported(&batch, order, reported);
+                drop(locked);
                 outcome.blocks += reported as u64;
             }
             if let Some((frames, problem)) = refused {

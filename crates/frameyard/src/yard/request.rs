@@ -206,6 +206,12 @@ impl<'y, 'o, P: Platform> AllocRequest<'y, 'o, P> {
     /// Allocates anything but a block from the lists.
     #[inline(never)]
     fn contiguous(self) -> Result<PfnRange, AllocError> {
+        let yard = self.yard;
+        yard.refuse_damaged()?;
+        self.find_contiguous().map_err(|error| yard.platform.lock_error().map_or(error, AllocError::Lock))
+    }
+
+    fn find_contiguous(self) -> Result<PfnRange, AllocError> {
         if let Some((one, other)) = self.conflict() {
             return Err(AllocError::Conflict(one, other));
         }

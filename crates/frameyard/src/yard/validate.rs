@@ -7,7 +7,7 @@
 use super::Yard;
 use crate::devices::DeviceId;
 use crate::page::{CountedPage, FrameState, IDENTITY, MECHANISM, PageRef, Residence, Tag};
-use crate::platform::Platform;
+use crate::platform::{LockError, Platform};
 use crate::units::{MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, PfnRange, ZoneId, errors};
 use crate::zone::pcp::Group;
 use crate::zone::transfer::{self, Found, Unsound};
@@ -31,6 +31,8 @@ errors! {
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     #[non_exhaustive]
     pub enum ValidateError {
+        /// Another process holds a lock and does not release it, or has damaged the yard.
+        Lock(error: LockError) = "{error}",
         /// A frame of memory is covered by no block.
         Uncovered(pfn: Pfn) = "{pfn} is memory but in no block",
         /// A block does not begin where its order allows, or reaches out of its range of memory.
@@ -143,8 +145,13 @@ impl<P: Platform> Yard<P> {
     ///
     /// [`ValidateError`] names the first equation that does not hold.
     pub fn validate(&self) -> Result<(), ValidateError> {
-        self.populated_zones().try_for_each(|view| self.validate_zone(view).inspect_err(|_| self.clear_marks(view)))?;
-        self.check_devices()
+        if let Some(error @ LockError::HolderEnded { .. }) = self.platform.lock_error() {
+            return Err(ValidateError::Lock(error));
+        }
+        let check_zone = |view| self.validate_zone(view).inspect_err(|_| self.clear_marks(view));
+        let checked = self.populated_zones().try_for_each(check_zone).and_then(|()| self.check_devices());
+        // A list that could not be locked looks wrong, or was left out.
+        self.platform.lock_error().map_or(checked, |error| Err(ValidateError::Lock(error)))
     }
 
     /// The memory of a zone. Clamped to the map, whatever the table of ranges holds.
@@ -182,8 +189,10 @@ impl<P: Platform> Yard<P> {
         for (kept, found) in held.held.into_iter().zip(recount.held) {
             compare("blocks that mechanisms hold", view.id, kept, found)?;
         }
-        self.check_free_lists(&view.lock(), &recount)?;
-        transfer::validate_lists(&view.lock(), recount.skipped).map_err(unsound)?;
+        let locked = view.lock().map_err(ValidateError::Lock)?;
+        self.check_free_lists(&locked, &recount)?;
+        transfer::validate_lists(&locked, recount.skipped).map_err(unsound)?;
+        drop(locked);
         let zone = view.zone;
         let isolated = recount.free_pages_of(MigrateType::Isolate);
         let counted = if zone.deferred.is_counted() { recount.deferred } else { 0 };
@@ -327,7 +336,7 @@ impl<P: Platform> Yard<P> {
     /// Checks every entry of the per-CPU lists of a zone and marks its page, so that one that is listed twice shows.
     fn check_per_cpu_lists(&self, view: ZoneView<'_, P>, recount: &mut Recount) -> Result<(), ValidateError> {
         for (_, pcp) in self.tables.pcps_of(view.id) {
-            let lists = pcp.lock(&self.platform);
+            let lists = pcp.lock(&self.platform).map_err(ValidateError::Lock)?;
             let mut pages = [0u64; 2];
             let refused = lists.check_entries(view, |id, index| {
                 let pfn = self.map.pfn(index);

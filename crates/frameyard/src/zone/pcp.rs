@@ -25,7 +25,7 @@
 
 use core::fmt;
 
-use crate::platform::{Access, Contention, LineKind, LockId, Platform, SharedLine};
+use crate::platform::{Access, Contention, LineKind, LockError, LockId, Platform, SharedLine};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::units::{CpuId, Geometry, MigrateType, Order, PageCount, ZoneId};
 use crate::zone::batch::BATCH;
@@ -294,12 +294,13 @@ impl PerCpuPages {
         }
     }
 
-    /// Takes the lock; spins until acquired. The holder waits for a mechanism's lock and the zone lock at most.
-    pub(crate) fn lock<'a, P: Platform>(&'a self, platform: &'a P) -> LockedPcp<'a, P> {
+    /// Takes the lock, unless the platform gives up; spins until acquired. The holder waits for a mechanism's lock and the zone
+    /// lock at most.
+    pub(crate) fn lock<'a, P: Platform>(&'a self, platform: &'a P) -> Result<LockedPcp<'a, P>, LockError> {
         let guard = platform.guard();
         let id = self.lock_id();
-        platform.lock(id, &self.lock);
-        LockedPcp { pcp: self, id, platform, _guard: guard }
+        platform.lock(id, &self.lock)?;
+        Ok(LockedPcp { pcp: self, id, platform, _guard: guard })
     }
 }
 

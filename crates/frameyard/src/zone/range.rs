@@ -16,6 +16,13 @@ pub(crate) struct RangeBlocked {
     pub(crate) order: Order,
 }
 
+impl RangeBlocked {
+    /// The zone of a range was not locked, so nothing is known about its blocks.
+    pub(crate) fn unlocked(range: PfnRange) -> Self {
+        Self { head: range.start, state: FrameState::InTransit, order: Order::ZERO }
+    }
+}
+
 /// Which free lists a range may be taken from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum RangeLists {

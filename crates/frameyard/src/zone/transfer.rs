@@ -326,7 +326,9 @@ impl<'a, P: Platform> Drain<'a, P> {
                 clusters::give_back(&mut self.locked, view, cpu, batch);
             }
             Mechanism::DeferredMerge | Mechanism::Clusters(_) if defers => {
-                deferred_merge::give_back(self.locked.get_or_insert_with(|| view.lock_for(cpu)), batch);
+                if let Some(locked) = view.lock_unless(&mut self.locked, cpu) {
+                    deferred_merge::give_back(locked, batch);
+                }
             }
             _ => pagewise::give_back(&mut self.locked, view, cpu, batch, order),
         }
@@ -359,7 +361,7 @@ pub(crate) fn give_back_block<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, pf
     if cpu_owned::free_to_owner(view, cpu, pfn, order) == cpu_owned::FreedTo::Owner {
         return;
     }
-    let mut locked = view.lock();
+    let Ok(mut locked) = view.lock() else { return };
     locked.free_to_pageblocks(pfn, order, Residence::Resident);
     locked.count_direct_free(order);
 }

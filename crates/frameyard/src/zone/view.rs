@@ -19,7 +19,7 @@ use super::state::Zone;
 use crate::locks::LockHold;
 use crate::memmap::{Located, MemMap};
 use crate::page::{PageRef, Tag};
-use crate::platform::{Access, LineKind, LockId, Platform, SharedLine, copied_views};
+use crate::platform::{Access, LineKind, LockError, LockId, Platform, SharedLine, copied_views};
 use crate::units::{CpuId, Geometry, MigrateType, Order, PageCount, Pfn, ZoneId};
 
 /// The memory map, and the tables that the zones of a yard share.
@@ -84,20 +84,32 @@ impl<'a, P: Platform> ZoneView<'a, P> {
         self.platform.touch_line(SharedLine::of(LineKind::ZoneCounters, &self.zone.free_pages), access);
     }
 
-    /// Takes the zone lock.
-    pub(crate) fn lock(self) -> LockedZone<'a, P> {
+    /// Takes the zone lock, unless the platform gives up.
+    pub(crate) fn lock(self) -> Result<LockedZone<'a, P>, LockError> {
         self.lock_counted(&self.zone.counters)
     }
 
-    /// Takes the zone lock for the lists of a CPU.
-    pub(crate) fn lock_for(self, cpu: CpuId) -> LockedZone<'a, P> {
-        self.lock_counted(self.counters_of(cpu))
+    /// Takes the zone lock for the lists of a CPU. [`Platform::lock_error`] says why if it is not taken.
+    pub(crate) fn lock_for(self, cpu: CpuId) -> Option<LockedZone<'a, P>> {
+        self.lock_counted(self.counters_of(cpu)).ok()
+    }
+
+    /// Takes the zone lock for the lists of a CPU unless `locked` has it.
+    pub(crate) fn lock_unless<'l>(
+        self,
+        locked: &'l mut Option<LockedZone<'a, P>>,
+        cpu: CpuId,
+    ) -> Option<&'l mut LockedZone<'a, P>> {
+        if locked.is_none() {
+            *locked = self.lock_for(cpu);
+        }
+        locked.as_mut()
     }
 
     #[inline]
-    fn lock_counted(self, counters: &'a TransferCounters) -> LockedZone<'a, P> {
-        let hold = ZoneHold::begin(&self, counters);
-        LockedZone { view: self, free_change: 0, cma_change: 0, initialised: 0, hold }
+    fn lock_counted(self, counters: &'a TransferCounters) -> Result<LockedZone<'a, P>, LockError> {
+        let hold = ZoneHold::begin(&self, counters)?;
+        Ok(LockedZone { view: self, free_change: 0, cma_change: 0, initialised: 0, hold })
     }
 }
 
@@ -120,11 +132,11 @@ pub(super) struct ZoneHold<'a, P: Platform> {
 
 impl<'a, P: Platform> ZoneHold<'a, P> {
     #[inline(always)]
-    pub(super) fn begin(view: &ZoneView<'a, P>, counters: &'a TransferCounters) -> Self {
+    pub(super) fn begin(view: &ZoneView<'a, P>, counters: &'a TransferCounters) -> Result<Self, LockError> {
         let ZoneView { id, zone, platform, .. } = *view;
         let guard = platform.guard();
-        let hold = counters.lock.uses.lock(platform, LockId::Zone(id), &zone.lock.0);
-        Self { id, zone, platform, counters, moved: 0, hold, _guard: guard }
+        let hold = counters.lock.uses.lock(platform, LockId::Zone(id), &zone.lock.0)?;
+        Ok(Self { id, zone, platform, counters, moved: 0, hold, _guard: guard })
     }
 
     pub(super) fn proof(&self) -> HoldProof<'_> {

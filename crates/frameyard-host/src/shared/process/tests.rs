@@ -4,18 +4,20 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::memory::{HugePages, in_memory};
-use crate::region::Region;
-use crate::sys::descriptor;
 use frameyard::ByteSize;
 
-fn table() -> (File, Vec<AtomicU64>) {
-    (descriptor::memory_file(c"processes").unwrap(), (0..SLOTS).map(|_| AtomicU64::new(0)).collect())
+fn file() -> File {
+    in_memory(1 << 16).unwrap()
+}
+
+fn take_place(file: &File) -> Attachment {
+    Attachment::new(file, mapped(file)).unwrap().unwrap()
 }
 
 #[test]
 fn a_process_is_alive_until_it_leaves_its_place() {
-    let (file, table) = table();
-    let [one, other] = [(); 2].map(|()| Attachment::new(&file, &table).unwrap().unwrap());
+    let file = file();
+    let [one, other] = [(); 2].map(|()| take_place(&file));
     assert_ne!(one.process(), other.process());
     assert_eq!(one.process().id(), std::process::id());
     for place in [&one, &other] {
@@ -24,30 +26,44 @@ fn a_process_is_alive_until_it_leaves_its_place() {
     let left = one.process();
     drop(one);
     assert!(other.has_ended(left));
-    let next = Attachment::new(&file, &table).unwrap().unwrap();
+    let next = take_place(&file);
     assert!(next.process().0 as u32 == (left.0 as u32) + (1 << SLOT_BITS), "the next generation of the same slot");
     assert!(other.has_ended(left) && !other.has_ended(next.process()));
 }
 
 #[test]
 fn a_generation_that_wraps_skips_zero() {
-    let (file, table) = table();
-    table[0].store(u64::from(u32::MAX << SLOT_BITS), Ordering::Relaxed);
-    let place = Attachment::new(&file, &table).unwrap().unwrap();
+    let file = file();
+    mapped(&file).atomics()[0].store(u64::from(u32::MAX << SLOT_BITS), Ordering::Relaxed);
+    let place = take_place(&file);
     assert_eq!(place.process().0 as u32, 1 << SLOT_BITS);
 }
 
 #[test]
 fn a_full_table_has_no_place() {
-    let (file, table) = table();
-    let place = Attachment::new(&file, &table[..1]).unwrap();
-    assert!(place.is_some() && Attachment::new(&file, &table[..1]).unwrap().is_none());
+    let file = file();
+    let places: Vec<_> = (0..SLOTS).map(|_| take_place(&file)).collect();
+    assert!(Attachment::new(&file, mapped(&file)).unwrap().is_none());
+    drop(places);
+    take_place(&file);
+}
+
+#[test]
+fn damage_stays() {
+    let file = file();
+    let [one, other] = [(); 2].map(|()| take_place(&file));
+    assert_eq!(other.damage(), None);
+    one.note_damage(LockId::Devices, Process(7 << 32 | 1));
+    other.note_damage(LockId::File(1), Process(8 << 32 | 2));
+    for place in [&one, &other, &take_place(&file)] {
+        assert_eq!(place.damage(), Some(LockError::HolderEnded { lock: LockId::Devices, holder: 7 }));
+    }
 }
 
 /// Tells the worker process of a test which file to attach.
 const FILE: &str = "FRAMEYARD_TEST_FILE";
 /// The word behind the table, in which the worker states its forked child.
-const FORKED: usize = SLOTS;
+const FORKED: usize = WORDS;
 
 fn mapped(file: &File) -> Region {
     Region::in_file(file, 0, ByteSize(file.metadata().unwrap().len()), HugePages::Default).unwrap()
@@ -75,7 +91,7 @@ fn kill(process: libc::pid_t, signal: i32) -> bool {
 
 #[test]
 fn stopped_processes_are_alive_and_zombies_are_not_whatever_their_forked_children_do() {
-    let file = in_memory(1 << 16).unwrap();
+    let file = file();
     let table = mapped(&file);
     let path = format!("/proc/{}/fd/{}", std::process::id(), std::os::fd::AsRawFd::as_raw_fd(&file));
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -86,7 +102,7 @@ fn stopped_processes_are_alive_and_zombies_are_not_whatever_their_forked_childre
         // Acquire: pairs with the Release in the forked child.
         worker.forked = table.atomics()[FORKED].load(Ordering::Acquire) as libc::pid_t;
     }
-    let place = Attachment::new(&file, table.atomics()).unwrap().unwrap();
+    let place = take_place(&file);
     let process = Process(table.atomics()[0].load(Ordering::Relaxed));
     assert_eq!(process.id(), worker.process.id());
     // The forked child has dropped its copy of the place.
@@ -107,7 +123,7 @@ fn stopped_processes_are_alive_and_zombies_are_not_whatever_their_forked_childre
 fn worker_takes_a_place_and_forks() {
     let file = File::options().read(true).write(true).open(std::env::var(FILE).unwrap()).unwrap();
     let table = mapped(&file);
-    let place = Attachment::new(&file, table.atomics()).unwrap().unwrap();
+    let place = take_place(&file);
     // SAFETY: the child unlocks no lock of another thread's, and calls nothing that needs one.
     #[expect(unsafe_code, reason = "`libc` declares the call unsafe")]
     if unsafe { libc::fork() } == 0 {

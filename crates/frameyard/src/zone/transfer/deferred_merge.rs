@@ -177,7 +177,7 @@ fn settle<P: Platform>(view: ZoneView<'_, P>, frames: PfnRange, rest: Rest) -> u
                 };
         }
         if !found.is_empty() {
-            let mut locked = view.lock();
+            let Ok(mut locked) = view.lock() else { break };
             merged += found.iter().map(|pfn| u64::from(settle_page(&mut locked, *pfn, rest))).sum::<u64>();
         }
     }

@@ -79,7 +79,7 @@ impl Knobs {
         cpu: CpuId,
     ) {
         if HAS_VARIANTS && self == Self::PickUnderLock {
-            locked.get_or_insert_with(|| view.lock_for(cpu));
+            let _ = view.lock_unless(locked, cpu);
         }
     }
 
@@ -105,7 +105,8 @@ impl Knobs {
 
 /// Fetches blocks under one hold of the zone lock.
 pub(super) fn fetch<P: Platform>(view: ZoneView<'_, P>, refill: RefillRequest, deliver: impl FnMut(&Batch)) -> usize {
-    fetch_locked(view.lock_for(refill.cpu), refill.blocks, refill.wanted, deliver, |_| ())
+    let Some(locked) = view.lock_for(refill.cpu) else { return 0 };
+    fetch_locked(locked, refill.blocks, refill.wanted, deliver, |_| ())
 }
 
 /// As [`fetch`], under a lock that the caller holds and this call drops. Calls `taken` after each block.
@@ -148,7 +149,7 @@ pub(super) fn give_back<'a, P: Platform>(
     if locked.is_none() {
         read_ahead(view, batch, order);
     }
-    let locked = locked.get_or_insert_with(|| view.lock_for(cpu));
+    let Some(locked) = view.lock_unless(locked, cpu) else { return };
     locked.count_moved(PageCount((batch.len() as u64) << order.0));
     let mut rest = &batch[..];
     while let Some((first, others)) = rest.split_first() {

@@ -62,7 +62,7 @@ impl<'a, P: Platform> Quiescence<'a, P> {
     ///
     /// [`TransferStalled`] if one is still in progress after a bounded wait. The zone is then not quiesced by this call.
     pub(crate) fn begin(view: ZoneView<'a, P>) -> Result<Self, TransferStalled> {
-        let locked = view.lock();
+        let locked = view.lock().map_err(|_| TransferStalled)?;
         view.zone.mechanisms.quiescence.guards.fetch_add(1, Ordering::Relaxed);
         drop(locked);
         let quiescence = Self { view };

@@ -139,7 +139,7 @@ fn detach_walked<P: Platform>(view: ZoneView<'_, P>, refill: RefillRequest, deli
     let counters = view.counters_of(refill.cpu);
     // Initialised before the lock is taken.
     let mut detached = Detached::none();
-    let mut locked = view.lock_for(refill.cpu);
+    let Some(mut locked) = view.lock_for(refill.cpu) else { return 0 };
     if locked.is_quiesced() {
         return pagewise::fetch_locked(locked, refill.blocks, refill.wanted, deliver, |_| ());
     }

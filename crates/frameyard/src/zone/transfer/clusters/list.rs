@@ -308,7 +308,7 @@ pub(in crate::zone::transfer) fn collect<P: Platform>(view: ZoneView<'_, P>, mer
     {
         return;
     }
-    let locked = view.lock();
+    let Ok(locked) = view.lock() else { return };
     clusters.joining.store(u32::from(clusters.would_join(merging)), Ordering::Relaxed);
     drop(locked);
     let rest = match merging {

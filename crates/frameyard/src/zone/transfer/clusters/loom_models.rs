@@ -98,8 +98,8 @@ fn detach_both_and_move_pageblock() {
     let refiller = main.start(0, |runner| runner.take_and_give(Order::ZERO));
     let mover = main.start(1, |runner| {
         let view = runner.yard.zone_view(ZONE);
-        if view.lock().isolate_pageblock(Pfn(0)) {
-            view.lock().unisolate_pageblock(Pfn(0));
+        if view.lock().unwrap().isolate_pageblock(Pfn(0)) {
+            view.lock().unwrap().unisolate_pageblock(Pfn(0));
         }
     });
     refiller.join().unwrap();
@@ -134,8 +134,8 @@ fn detach_and_move_pageblock(locks: Locks) {
     let refiller = main.start(0, |runner| runner.take_and_give(Order::ZERO));
     let mover = main.start(1, |runner| {
         let view = runner.yard.zone_view(ZONE);
-        assert!(view.lock().isolate_pageblock(Pfn(0)), "no other thread isolates it");
-        view.lock().unisolate_pageblock(Pfn(0));
+        assert!(view.lock().unwrap().isolate_pageblock(Pfn(0)), "no other thread isolates it");
+        view.lock().unwrap().unisolate_pageblock(Pfn(0));
     });
     refiller.join().unwrap();
     mover.join().unwrap();
@@ -145,7 +145,7 @@ fn detach_and_move_pageblock(locks: Locks) {
 
 /// A page that looks free and is on no list. Returned instead of a panic: an unwinding thread cannot take locks.
 fn only_looks_free(runner: &Runner) -> Option<Pfn> {
-    let locked = runner.yard.zone_view(ZONE).lock();
+    let locked = runner.yard.zone_view(ZONE).lock().unwrap();
     (0..4).map(Pfn).find(|pfn| {
         let tag = locked.page(*pfn).tag();
         tag.seems_free_buddy(Order::ZERO, ZONE) && !locked.is_listed(*pfn, tag)
@@ -190,11 +190,11 @@ fn splice_and_isolate(locks: Locks) {
     main.give(pages[0], Order::ZERO);
     main.give(pages[2], Order::ZERO);
     let drainer = main.start(0, move |runner| runner.give(pages[3], Order::ZERO));
-    let mover = main.start(1, |runner| assert!(runner.yard.zone_view(ZONE).lock().isolate_pageblock(Pfn(0))));
+    let mover = main.start(1, |runner| assert!(runner.yard.zone_view(ZONE).lock().unwrap().isolate_pageblock(Pfn(0))));
     drainer.join().unwrap();
     mover.join().unwrap();
     main.yard.validate().unwrap_or_else(|problem| panic!("the validator objects: {problem}"));
-    main.yard.zone_view(ZONE).lock().unisolate_pageblock(Pfn(0));
+    main.yard.zone_view(ZONE).lock().unwrap().unisolate_pageblock(Pfn(0));
     main.give(pages[1], Order::ZERO);
     finish(&main);
 }

@@ -141,7 +141,7 @@ impl Plan {
     /// Detaches the clusters under the zone lock if the list begins as planned, and announces the detachment; whether it did.
     /// The caller holds the lock of the CPU's lists.
     pub(super) fn carry_out<P: Platform>(&self, view: &ZoneView<'_, P>, counters: &TransferCounters) -> bool {
-        let mut hold = ZoneHold::begin(view, counters);
+        let Ok(mut hold) = ZoneHold::begin(view, counters) else { return false };
         let stands = self.still_stands(view) && self.may_be_carried_out(view);
         if !stands && !is_broken!(PlansNotRechecked) {
             return false;

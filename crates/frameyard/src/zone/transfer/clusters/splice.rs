@@ -42,7 +42,7 @@ pub(in crate::zone::transfer) fn give_back<'a, P: Platform>(
 ) {
     *locked = None;
     if let Some(prepared) = prepare(view, cpu, batch) {
-        let mut zone = view.lock_for(cpu);
+        let Some(mut zone) = view.lock_for(cpu) else { return };
         if splice(&mut zone, batch, &prepared) {
             *locked = Some(zone);
             return;
@@ -50,7 +50,9 @@ pub(in crate::zone::transfer) fn give_back<'a, P: Platform>(
         drop(zone);
         abandon(view, cpu, batch, &prepared);
     }
-    deferred_merge::give_back(locked.get_or_insert_with(|| view.lock_for(cpu)), batch);
+    if let Some(locked) = view.lock_unless(locked, cpu) {
+        deferred_merge::give_back(locked, batch);
+    }
 }
 
 /// The type of the pageblocks of all pages, if they are of one type that is not isolated.

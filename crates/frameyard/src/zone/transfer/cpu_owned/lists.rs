@@ -81,11 +81,12 @@ impl CpuOwnedLists {
         self.lock_counters.read()
     }
 
-    /// Takes the lock; spins until acquired. The caller names the CPU that these lists belong to.
-    pub(super) fn lock<'a, P: Platform>(&'a self, view: ZoneView<'a, P>, cpu: CpuId) -> LockedCpuOwned<'a, P> {
+    /// Takes the lock; spins until acquired. The caller names the CPU that these lists belong to. `None` if the platform gives up
+    /// ([`Platform::lock_error`]).
+    pub(super) fn lock<'a, P: Platform>(&'a self, view: ZoneView<'a, P>, cpu: CpuId) -> Option<LockedCpuOwned<'a, P>> {
         let guard = view.platform.guard();
-        let hold = self.lock_counters.lock(view.platform, LockId::Mechanism(view.id, cpu), &self.lock.0);
-        LockedCpuOwned { lists: self, view, cpu, hold, _guard: guard }
+        let hold = self.lock_counters.lock(view.platform, LockId::Mechanism(view.id, cpu), &self.lock.0).ok()?;
+        Some(LockedCpuOwned { lists: self, view, cpu, hold, _guard: guard })
     }
 }
 
@@ -248,7 +249,7 @@ impl<P: Platform> LockedCpuOwned<'_, P> {
         add_exclusive(&self.lists.counts.given_up, 1);
         loop {
             let found = self.detach(&mut at, pageblock.end);
-            let mut locked = self.view.lock();
+            let Ok(mut locked) = self.view.lock() else { return };
             if self.owns(pfn) {
                 self.forget(&locked, pageblock.start);
             }
@@ -288,7 +289,7 @@ impl<P: Platform> LockedCpuOwned<'_, P> {
             while self.lists.blocks_racy(order, migrate_type) > KEPT_WHOLE {
                 let Some(pfn) = self.first_block(order, migrate_type) else { return };
                 self.unlink(pfn, self.view.page(pfn).tag());
-                let mut locked = self.view.lock();
+                let Ok(mut locked) = self.view.lock() else { return };
                 self.forget(&locked, pfn);
                 locked.tag_block(pfn, FrameState::InTransit, order, migrate_type);
                 locked.free_by_type(pfn, order);

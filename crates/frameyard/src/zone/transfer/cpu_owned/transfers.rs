@@ -29,9 +29,9 @@ impl<'a, P: Platform> ZoneView<'a, P> {
         self.cpu_owned().lists_of(cpu)
     }
 
-    /// Locks the lists of a CPU's owned pageblocks; `None` if there is no such CPU.
+    /// Locks the lists of a CPU's owned pageblocks; `None` if there is no such CPU, or the platform gives up.
     pub(super) fn lock_cpu_owned(self, cpu: CpuId) -> Option<LockedCpuOwned<'a, P>> {
-        Some(self.cpu_owned_lists(cpu)?.lock(self, cpu))
+        self.cpu_owned_lists(cpu)?.lock(self, cpu)
     }
 
     /// Whether any pageblock of the zone is owned, possibly stale. Exact for a caller that holds a frame of one.
@@ -103,7 +103,7 @@ pub(in crate::zone::transfer) fn fetch<P: Platform>(
             delivery.deliver();
             continue;
         }
-        let mut locked = view.lock_for(cpu);
+        let Some(mut locked) = view.lock_for(cpu) else { break };
         if !claim(&mut owned, &mut locked, request, Source::OwnType) {
             finish_from_zone(&mut owned, locked, request, wanted, &mut delivery);
             break;

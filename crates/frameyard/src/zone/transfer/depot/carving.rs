@@ -82,7 +82,7 @@ pub(super) fn fetch<P: Platform>(
     stack: &BatchStack,
     mut deliver: impl FnMut(&Batch),
 ) -> usize {
-    let mut locked = view.lock_for(refill.cpu);
+    let Some(mut locked) = view.lock_for(refill.cpu) else { return 0 };
     let taken = locked.take_for_batches(refill.blocks);
     locked.count_moved(PageCount(taken.pages));
     stack.touch(view.platform, Access::ReadModifyWrite);

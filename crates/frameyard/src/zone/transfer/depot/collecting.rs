@@ -198,11 +198,12 @@ impl<'a, P: Platform> Returning<'a, P> {
         let blocks = self.blocks.iter().map(|(at, order)| (view.map.pfn(*at), Order(*order)));
         if !self.blocks.is_empty() {
             read_ahead(view, blocks.clone());
-            let mut locked = self.cpu.map_or_else(|| view.lock(), |cpu| view.lock_for(cpu));
-            for (pfn, order) in blocks {
-                locked.free_by_type(pfn, order);
+            if let Some(mut locked) = self.cpu.map_or_else(|| view.lock().ok(), |cpu| view.lock_for(cpu)) {
+                for (pfn, order) in blocks {
+                    locked.free_by_type(pfn, order);
+                }
+                locked.count_moved(PageCount(self.frames));
             }
-            locked.count_moved(PageCount(self.frames));
         }
         self.blocks.clear();
         self.frames = 0;

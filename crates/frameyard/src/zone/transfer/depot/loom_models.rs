@@ -108,7 +108,7 @@ fn collect_twice() {
             let view = runner.yard.zone_view(ZONE);
             let collected = transfer::collect(view, transfer::Collect::All);
             // Under the lock the count is exact.
-            let locked = view.lock();
+            let locked = view.lock().unwrap();
             let free = view.zone.free_pages_racy();
             drop(locked);
             assert!(collected.is_err() || free == runner.yard.stats().managed_pages(), "{NOT_THERE}");
@@ -147,13 +147,13 @@ fn isolate_all(runner: &Runner) {
     let view = runner.yard.zone_view(ZONE);
     let quiesced = Quiescence::begin(view).expect("no detachment is in progress");
     let pageblocks = [0, 2].map(Pfn);
-    pageblocks.into_iter().for_each(|pfn| assert!(view.lock().isolate_pageblock(pfn)));
+    pageblocks.into_iter().for_each(|pfn| assert!(view.lock().unwrap().isolate_pageblock(pfn)));
     runner.yard.zone(ZONE).drain();
     let in_transit = {
-        let _locked = view.lock();
+        let _locked = view.lock().unwrap();
         (0..4).filter(|pfn| view.page(Pfn(*pfn)).tag().has_left_zone()).count()
     };
-    pageblocks.into_iter().for_each(|pfn| view.lock().unisolate_pageblock(pfn));
+    pageblocks.into_iter().for_each(|pfn| view.lock().unwrap().unisolate_pageblock(pfn));
     drop(quiesced);
     assert!(in_transit <= 1, "{IN_TRANSIT}: {in_transit}");
 }

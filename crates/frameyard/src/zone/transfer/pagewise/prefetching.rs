@@ -13,7 +13,8 @@ use crate::zone::view::{LockedZone, ZoneView};
 /// the next one writes to it.
 pub(super) fn fetch<P: Platform>(view: ZoneView<'_, P>, refill: RefillRequest, deliver: impl FnMut(&Batch)) -> usize {
     let mut last = Link::NONE;
-    fetch_locked(view.lock_for(refill.cpu), refill.blocks, refill.wanted, deliver, |locked| {
+    let Some(locked) = view.lock_for(refill.cpu) else { return 0 };
+    fetch_locked(locked, refill.blocks, refill.wanted, deliver, |locked| {
         let Some(behind) = behind_next(locked, refill.blocks).filter(|behind| *behind != last) else { return };
         last = behind;
         if let Some(pfn) = locked.map.linked(behind) {

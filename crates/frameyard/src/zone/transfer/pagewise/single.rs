@@ -18,7 +18,7 @@ pub(super) fn fetch<P: Platform>(
     while got < wanted {
         let mut batch = Batch::new();
         while batch.len() < (wanted - got).min(BATCH) {
-            let mut locked = view.lock_for(cpu);
+            let Some(mut locked) = view.lock_for(cpu) else { break };
             let Some(pfn) = locked.take_block(request) else { break };
             locked.tag_block(pfn, FrameState::PerCpu, request.order, request.migrate_type);
             locked.count_moved(request.order.pages());
@@ -41,7 +41,7 @@ pub(super) fn give_back<'a, P: Platform>(
     batch: &Batch,
     order: Order,
 ) {
-    let locked = locked.get_or_insert_with(|| view.lock_for(cpu));
+    let Some(locked) = view.lock_unless(locked, cpu) else { return };
     locked.count_moved(PageCount((batch.len() as u64) << order.0));
     for entry in batch.iter() {
         locked.free_by_type(view.map.pfn(*entry), order);
@@ -52,7 +52,7 @@ pub(super) fn give_back<'a, P: Platform>(
 pub(super) fn give_back_each<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, batch: &Batch, order: Order) {
     read_ahead(view, batch, order);
     for entry in batch.iter() {
-        let mut locked = view.lock_for(cpu);
+        let Some(mut locked) = view.lock_for(cpu) else { return };
         locked.count_moved(order.pages());
         locked.free_by_type(view.map.pfn(*entry), order);
     }

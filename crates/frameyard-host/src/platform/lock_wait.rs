@@ -1,0 +1,182 @@
+//! Waiting for locks.
+//!
+//! In a private yard every holder is a thread of this process, and a wait has no limit. In a shared yard a wait ends with
+//! an error in two cases:
+//!
+//! | the holder | error | noticed after |
+//! |---|---|---|
+//! | has ended ([`Attachment::has_ended`]) | [`LockError::HolderEnded`], and the yard is damaged for good | about 50 ms |
+//! | is stopped, or the word is damaged and names a living process | [`LockError::LockStuck`] | the limit |
+//!
+//! No process takes a lock of an ended holder again. What the lock guards may be half changed, and stays out of use.
+//!
+//! A call that fails may need the same lock again, for the rest of its frames. So a later wait for a lock that did not
+//! come free before is short.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
+
+use frameyard::Platform;
+use frameyard::platform::{Contention, LockError, LockId};
+use frameyard::sync::{AtomicU32, Ordering};
+
+use super::{FREE, HostPlatform, YIELD_ROUNDS};
+use crate::shared::process::Attachment;
+
+/// A waiter that sleeps looks at the holder once in this number of rounds.
+const ROUNDS_PER_CHECK: u32 = 16;
+/// The limit of a wait for a lock of which an earlier wait reached the limit.
+const SHORT_LIMIT: Duration = Duration::from_millis(20);
+
+thread_local! {
+    /// The error of the last wait of this thread, until it is asked for.
+    static LAST_ERROR: Cell<Option<LockError>> = const { Cell::new(None) };
+}
+
+/// How threads of this process wait for the locks of a shared yard.
+#[derive(Debug)]
+pub(super) struct LockWait {
+    attachment: Arc<Attachment>,
+    limit: Duration,
+    /// The last lock that did not come free, or 0: the holder in the high half, the low half of the word's address.
+    stuck: AtomicU64,
+}
+
+impl LockWait {
+    pub(super) fn new(attachment: Arc<Attachment>, limit: Duration) -> Self {
+        Self { attachment, limit, stuck: AtomicU64::new(0) }
+    }
+
+    /// The damage of the yard, or the error of the last wait of this thread, which it forgets.
+    pub(super) fn error(&self) -> Option<LockError> {
+        self.attachment.damage().or_else(|| LAST_ERROR.take())
+    }
+
+    /// Why a thread that has waited since `begin` for a lock of that holder should give up, if it should.
+    fn give_up(&self, lock: LockId, word: &AtomicU32, holder: u32, begin: Instant) -> Option<LockError> {
+        let process = self.attachment.named(holder);
+        // The word names a process that has ended now, so it names it for good.
+        if self.attachment.has_ended(process) && word.load(Ordering::Relaxed) == holder {
+            self.attachment.note_damage(lock, process);
+            return Some(LockError::HolderEnded { lock, holder: process.id() });
+        }
+        let stuck = u64::from(holder) << 32 | u64::from(word.as_ptr().addr() as u32);
+        let was_stuck = self.stuck.load(Ordering::Relaxed) == stuck;
+        let limit = if was_stuck { SHORT_LIMIT.min(self.limit) } else { self.limit };
+        (begin.elapsed() >= limit).then(|| {
+            self.stuck.store(stuck, Ordering::Relaxed);
+            LockError::LockStuck { lock, holder: process.id() }
+        })
+    }
+}
+
+impl HostPlatform {
+    /// Takes a lock that another thread held.
+    #[cold]
+    pub(super) fn wait_for_lock(&self, id: LockId, word: &AtomicU32) -> Result<Contention, LockError> {
+        let begin = Instant::now();
+        let mut round = 0u32;
+        loop {
+            let holder = word.load(Ordering::Relaxed);
+            if holder == FREE {
+                if self.try_lock(id, word) == Contention::Free {
+                    self.shared.iter().for_each(|shared| shared.stuck.store(0, Ordering::Relaxed));
+                    return Ok(Contention::Contended);
+                }
+                continue;
+            }
+            if let Some(shared) = &self.shared
+                && round >= YIELD_ROUNDS
+                && round.is_multiple_of(ROUNDS_PER_CHECK)
+                && let Some(error) = shared.give_up(id, word, holder, begin)
+            {
+                LAST_ERROR.set(Some(error));
+                return Err(error);
+            }
+            self.wait(round);
+            round = round.checked_add(1).unwrap_or(YIELD_ROUNDS);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{HostMemory, HugePages, in_memory};
+    use crate::region::Region;
+    use crate::topology::HostTopology;
+    use frameyard::{ByteSize, Geometry, NodeId, Pfn, PfnRange};
+
+    const LOCK: LockId = LockId::Devices;
+    const LIMIT: Duration = Duration::from_millis(50);
+
+    /// Platforms of several processes, as far as locks can tell.
+    fn platforms<const N: usize>() -> [HostPlatform; N] {
+        let host = HostTopology::current().unwrap();
+        let file = in_memory(1 << 16).unwrap();
+        let range = PfnRange { start: Pfn(0), end: Pfn(0x400) };
+        let frames = [crate::memory::NodeFrames { range, node: NodeId(0) }];
+        std::array::from_fn(|_| {
+            let memory = HostMemory::builder(Geometry::X86_64, &frames).backing(crate::memory::Backing::Phantom);
+            let table = Region::in_file(&file, 0, ByteSize(1 << 16), HugePages::Default).unwrap();
+            let place = Attachment::new(&file, table).unwrap().unwrap();
+            HostPlatform::new(memory.build(&host).unwrap(), &host).with_attachment(Arc::new(place), LIMIT)
+        })
+    }
+
+    fn process(platform: &HostPlatform) -> u32 {
+        platform.shared.as_ref().unwrap().attachment.process().identity()
+    }
+
+    #[test]
+    fn a_held_lock_names_its_holder_and_waiters_leave_the_name_alone() {
+        let [holder, waiter] = platforms();
+        let word = AtomicU32::new(FREE);
+        assert_eq!(holder.lock(LOCK, &word), Ok(Contention::Free));
+        assert_eq!(word.load(Ordering::Relaxed), process(&holder));
+        assert_eq!(waiter.try_lock(LOCK, &word), Contention::Contended);
+        assert_eq!(word.load(Ordering::Relaxed), process(&holder));
+        holder.unlock(LOCK, &word);
+        assert_eq!(waiter.lock(LOCK, &word), Ok(Contention::Free));
+        assert_eq!(word.load(Ordering::Relaxed), process(&waiter));
+        assert_eq!((holder.lock_error(), waiter.lock_error()), (None, None));
+    }
+
+    #[test]
+    fn a_lock_whose_holder_has_ended_damages_the_yard_for_all_processes() {
+        let [holder, waiter, other] = platforms();
+        let word = AtomicU32::new(FREE);
+        holder.lock(LOCK, &word).unwrap();
+        drop(holder);
+        let error = waiter.lock(LOCK, &word).unwrap_err();
+        assert_eq!(error, LockError::HolderEnded { lock: LOCK, holder: std::process::id() });
+        for platform in [&waiter, &waiter, &other] {
+            assert_eq!(platform.lock_error(), Some(error));
+        }
+        assert_ne!(word.load(Ordering::Relaxed), FREE, "no process takes it again");
+        assert_eq!(waiter.lock(LOCK, &AtomicU32::new(FREE)), Ok(Contention::Free), "other locks serve as before");
+    }
+
+    #[test]
+    fn a_word_that_names_no_process_damages_the_yard() {
+        let [waiter] = platforms();
+        let error = waiter.lock(LOCK, &AtomicU32::new(0xdead_beef)).unwrap_err();
+        assert_eq!(error, LockError::HolderEnded { lock: LOCK, holder: 0 });
+    }
+
+    #[test]
+    fn a_wait_for_a_living_process_ends_at_the_limit_and_damages_nothing() {
+        let [holder, waiter] = platforms();
+        // A damaged word that names a process, be it the waiter itself.
+        for named in [&holder, &waiter] {
+            let word = AtomicU32::new(process(named));
+            let error = waiter.lock(LOCK, &word).unwrap_err();
+            assert_eq!(error, LockError::LockStuck { lock: LOCK, holder: std::process::id() });
+            assert_eq!((waiter.lock_error(), waiter.lock_error()), (Some(error), None), "it is told once");
+            named.unlock(LOCK, &word);
+            assert_eq!(waiter.lock(LOCK, &word), Ok(Contention::Free));
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! A process that shares a yard is killed or stopped at random points while it allocates and frees.
+//!
+//! The other process never waits without end. It either goes on, and then every list is whole, or its calls say that the
+//! yard is damaged. Frames that the killed process had, or had in transit, are lost.
+
+use std::collections::BTreeSet;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use frameyard::alloc::FreeProblem;
+use frameyard::platform::LockError;
+use frameyard::policy::ZonePolicy;
+use frameyard::validate::{ListKind, ValidateError};
+use frameyard::{AllocError, CpuId, FreeError, Gfp, MemoryTable, NodeId, Order, Pfn, PfnRange, YardConfig};
+use frameyard_host::{CpuIdentity, HostTopology, HostYard, HostYardError, SharedFrames, SharedMemoryFile, SharedWords};
+
+const READY: &str = "FRAMEYARD_TEST_READY";
+const SEED: &str = "FRAMEYARD_TEST_SEED";
+/// How often each policy's neighbour is killed; 5 unless this is set.
+const KILLS: &str = "FRAMEYARD_KILLS";
+
+/// 64 MiB: with two CPUs, lists overflow and run empty often.
+const MEMORY: [(PfnRange, NodeId); 1] = [(PfnRange { start: Pfn(0x10_0000), end: Pfn(0x10_4000) }, NodeId(0))];
+/// Longer than any wait for a process that has ended, with much room for a busy host.
+const NO_HANG: Duration = Duration::from_secs(30);
+
+/// The next random number (xorshift).
+fn next(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state
+}
+
+/// An error of a lock, if it is one.
+fn lock_error(error: &AllocError) -> Option<LockError> {
+    match error {
+        AllocError::Lock(error) => Some(*error),
+        _ => None,
+    }
+}
+
+/// Allocates and frees blocks at random, and drains now and then, until `stop` or an error of a lock.
+fn work(yard: &HostYard, seed: u64, mut stop: impl FnMut() -> bool) -> Result<(), LockError> {
+    let mut state = seed | 1;
+    let mut held: Vec<(Pfn, Order)> = Vec::new();
+    let freed = |(pfn, order): (Pfn, Order)| match yard.free(pfn, order) {
+        Err(FreeError { problem: FreeProblem::Lock(error), .. }) => Err(error),
+        freed => {
+            freed.expect("the block is this process's");
+            Ok(())
+        }
+    };
+    while !stop() {
+        let random = next(&mut state);
+        if random.is_multiple_of(512) {
+            yard.drain_all();
+        }
+        if random.is_multiple_of(2) && held.len() < 300 {
+            let order = Order([0, 0, 0, 0, 1, 3, 5, 9][random as usize / 2 % 8]);
+            match yard.alloc(order, Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN) {
+                Ok(pfn) => {
+                    let overlaps =
+                        |other: &(Pfn, Order)| pfn < other.0 + other.1.pages() && other.0 < pfn + order.pages();
+                    assert!(!held.iter().any(overlaps), "{pfn} was given out twice");
+                    held.push((pfn, order));
+                }
+                Err(error) => lock_error(&error).map_or(Ok(()), Err)?,
+            }
+        } else if !held.is_empty() {
+            freed(held.swap_remove(random as usize / 16 % held.len()))?;
+        }
+    }
+    held.into_iter().try_for_each(freed)
+}
+
+fn made(policy: ZonePolicy) -> (HostYard, SharedMemoryFile) {
+    let host = HostTopology::current().unwrap();
+    let memory = MemoryTable { memory: &MEMORY, ..MemoryTable::default() };
+    let config = YardConfig { policy, ..YardConfig::new(&[NodeId(0); 2]) };
+    let builder = HostYard::builder().identity(CpuIdentity::Fixed(CpuId(0))).lock_limit(Duration::from_millis(500));
+    builder.build_shared(&memory, &config, SharedFrames::Phantom, &host).unwrap()
+}
+
+/// A process that shares the yard and works until it is killed.
+struct Neighbour {
+    child: Child,
+}
+
+impl Neighbour {
+    fn start(file: &SharedMemoryFile, seed: u64) -> Self {
+        let ready = SharedWords::create(1).unwrap();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        crate::own_process::run_test(&mut command, module_path!(), "neighbour_works_until_it_is_killed");
+        command.env(READY, ready.path()).env(SEED, seed.to_string()).stdout(Stdio::null()).stderr(Stdio::null());
+        let inherited = file.inherit().unwrap();
+        inherited.announce(&mut command);
+        let mut child = command.spawn().unwrap();
+        // Acquire: pairs with the Release in `neighbour_works_until_it_is_killed`.
+        while ready.words()[0].load(Ordering::Acquire) == 0 {
+            assert!(child.try_wait().unwrap().is_none(), "the neighbour failed");
+            std::thread::yield_now();
+        }
+        Self { child }
+    }
+
+    fn signal(&self, signal: i32) {
+        // SAFETY: the call touches no memory.
+        assert_eq!(unsafe { libc::kill(self.child.id() as i32, signal) }, 0);
+    }
+}
+
+impl Drop for Neighbour {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+#[ignore = "a worker of other tests"]
+fn neighbour_works_until_it_is_killed() {
+    let host = HostTopology::current().unwrap();
+    let file = SharedMemoryFile::from_environment(&host).unwrap();
+    // The same CPU as the other process half of the time, so that both use the same lists.
+    let seed: u64 = std::env::var(SEED).unwrap().parse().unwrap();
+    let builder = HostYard::builder().identity(CpuIdentity::Fixed(CpuId(seed as u32 / 2 % 2)));
+    let yard = builder.attach(&file, &host).unwrap();
+    let ready = SharedWords::open(std::env::var(READY).unwrap().as_ref()).unwrap();
+    // Release: pairs with the Acquire in `Neighbour::start`.
+    ready.words()[0].store(1, Ordering::Release);
+    work(&yard, seed, || false).unwrap();
+}
+
+/// Allocates all frames one by one: no frame is on two lists. Returns the error of a lock that ends it.
+fn allocate_everything(yard: &HostYard) -> Result<(), LockError> {
+    let mut all = BTreeSet::new();
+    loop {
+        match yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN | Gfp::NORETRY) {
+            Ok(pfn) => assert!(all.insert(pfn) && MEMORY[0].0.contains(pfn), "{pfn} was given out twice"),
+            Err(error) => return lock_error(&error).map_or(Ok(()), Err),
+        }
+    }
+}
+
+/// Checks a yard whose neighbour was killed: it is sound, or every call says that it is damaged.
+fn examine(yard: &HostYard, killed: u32) -> Result<(), LockError> {
+    let validated = yard.validate();
+    // A block in transit is on no list, which the check reports as a broken list of a CPU.
+    let is_broken = match validated {
+        Err(ValidateError::BrokenList { kind, .. }) => kind == ListKind::Free,
+        Err(ValidateError::BrokenMechanism { .. }) => true,
+        _ => false,
+    };
+    assert!(!is_broken, "{validated:?}");
+    yard.drain_all();
+    let found = allocate_everything(yard).and(match validated {
+        Err(ValidateError::Lock(error)) => Err(error),
+        _ => Ok(()),
+    });
+    if let Err(error) = found {
+        assert!(matches!(error, LockError::HolderEnded { holder, .. } if holder == killed), "{error}");
+        assert_eq!(yard.validate(), Err(ValidateError::Lock(error)));
+        let refused = yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap_err();
+        assert_eq!(lock_error(&refused), Some(error), "{refused}");
+    }
+    found
+}
+
+/// Kills a neighbour at a random point; whether the yard is damaged then.
+fn kill_one(policy: ZonePolicy, seed: u64) -> bool {
+    let (yard, file) = made(policy);
+    let neighbour = Neighbour::start(&file, seed);
+    let killed = neighbour.child.id();
+    let (done, wait) = mpsc::channel();
+    let worker = std::thread::spawn(move || {
+        let begin = Instant::now();
+        let delay = Duration::from_micros(2_000 + seed % 20_000);
+        let mut neighbour = Some(neighbour);
+        let worked = work(&yard, !seed, || {
+            if begin.elapsed() > delay
+                && let Some(mut neighbour) = neighbour.take()
+            {
+                neighbour.child.kill().unwrap();
+            }
+            begin.elapsed() > 2 * delay
+        });
+        drop(neighbour);
+        let found = examine(&yard, killed);
+        assert!(worked.is_ok() || found.is_err(), "{worked:?}");
+        let host = HostTopology::current().unwrap();
+        match (HostYard::builder().attach(&file, &host), found) {
+            (Ok(_), Ok(())) => {}
+            (Err(HostYardError::Lock(refused)), Err(error)) => assert_eq!(refused, error),
+            (attached, found) => panic!("{attached:?} after {found:?}"),
+        }
+        done.send(found.is_err()).unwrap();
+    });
+    match wait.recv_timeout(NO_HANG) {
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("{policy}, seed {seed}: a call hangs"),
+        ended => {
+            worker.join().unwrap_or_else(|_| panic!("{policy}, seed {seed}"));
+            ended.unwrap()
+        }
+    }
+}
+
+#[test]
+fn no_call_hangs_or_goes_on_with_a_corrupt_list_after_a_neighbour_was_killed() {
+    let kills = std::env::var(KILLS).map_or(5, |kills| kills.parse().unwrap());
+    let mut state = u64::from(std::process::id()) << 20 | 1;
+    for policy in ZonePolicy::ALL {
+        let seeds = (0..kills).map(|_| next(&mut state) >> 8);
+        let damaged = seeds.filter(|seed| kill_one(policy, *seed)).count();
+        println!("{policy}: {damaged} of {kills} kills damaged the yard");
+    }
+}
+
+#[test]
+fn a_stopped_neighbour_delays_a_call_and_damages_nothing() {
+    let (yard, file) = made(ZonePolicy::Vanilla);
+    let neighbour = Neighbour::start(&file, 4);
+    let mut found = None;
+    for _ in 0..200 {
+        neighbour.signal(libc::SIGSTOP);
+        yard.drain_all();
+        found = yard.alloc(Order(10), Gfp::HIGHUSER_MOVABLE | Gfp::NORETRY).err().as_ref().and_then(lock_error);
+        if found.is_some() {
+            break;
+        }
+        neighbour.signal(libc::SIGCONT);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let stuck = found.expect("one of many stops hits a holder of the zone lock");
+    assert!(matches!(stuck, LockError::LockStuck { holder, .. } if holder == neighbour.child.id()), "{stuck}");
+    neighbour.signal(libc::SIGCONT);
+    let begin = Instant::now();
+    while let Err(error) = yard.alloc(Order(5), Gfp::HIGHUSER_MOVABLE) {
+        assert!(begin.elapsed() < NO_HANG, "{error}");
+    }
+}

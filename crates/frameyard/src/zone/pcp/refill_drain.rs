@@ -234,8 +234,9 @@ impl<P: Platform> LockedPcp<'_, P> {
     ) -> Option<u32> {
         let mut left = view.map.range().count().0;
         let mut refused = |id, index| {
+            let is_too_many = left == 0;
             left = left.saturating_sub(1);
-            left == 0 || !visit(id, index)
+            is_too_many || !visit(id, index)
         };
         for id in ListId::all() {
             let list = self.list(id);

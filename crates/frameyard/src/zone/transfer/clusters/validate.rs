@@ -43,8 +43,8 @@ fn check_list<P: Platform>(locked: &LockedZone<'_, P>, migrate_type: MigrateType
     let mut at = locked.first_block(Order::ZERO, migrate_type);
     let mut left = locked.map.range().count().0;
     while let Some(pfn) = at {
-        left = left.saturating_sub(1);
         let page = locked.page_of(pfn).filter(|_| left > 0).ok_or(Unsound::Broken { what: "cluster", at: pfn })?;
+        left = left.saturating_sub(1);
         let tag = page.tag();
         at = locked.map.linked(page.next());
         let id = ClusterId::named(page.payload(MECHANISM));

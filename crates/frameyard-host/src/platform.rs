@@ -293,6 +293,11 @@ const SPIN_ROUNDS: u32 = 7;
 const YIELD_ROUNDS: u32 = 64;
 /// The base-2 logarithm of the longest sleep in microseconds.
 const MAX_SLEEP_SHIFT: u32 = 9;
+/// The same in the first [`SHARED_ROUNDS`] rounds of a wait in a shared yard. They then take less than a second. The process
+/// that the caller waits for may have ended.
+const SHARED_SLEEP_SHIFT: u32 = 6;
+/// The bound of most waits of the core.
+const SHARED_ROUNDS: u32 = 4096;
 
 /// The word of a free lock.
 const FREE: u32 = 0;
@@ -333,7 +338,8 @@ impl Platform for HostPlatform {
         if round < YIELD_ROUNDS {
             self.spin(round);
         } else {
-            let shift = (round - YIELD_ROUNDS).min(MAX_SLEEP_SHIFT);
+            let is_short = self.shared.is_some() && round < SHARED_ROUNDS;
+            let shift = (round - YIELD_ROUNDS).min(if is_short { SHARED_SLEEP_SHIFT } else { MAX_SLEEP_SHIFT });
             thread::sleep(Duration::from_micros(1 << shift));
         }
     }

@@ -39,6 +39,7 @@ const ORDERS: &[Order] = &[
         parent: "frameyard::zone",
         children: &[
             "request",
+            "effort",
             "exclusive",
             "fixed_vec",
             "policy",

@@ -11,7 +11,7 @@
 //! 2. The slow path walks the zonelist. In each zone it compares watermarks and refills the per-CPU list with a batch, the
 //!    way that the transfer policy defines ([`policy`](crate::policy)). Orders without a per-CPU list come from the free
 //!    lists. A zone without a suitable block of the wanted migration type gives one of another type.
-//! 3. If no zone has a block, the request collects the frames that the transfer policy stores between lists and zones. A
+//! 3. If no zone has a block, the request collects frames that the transfer policy stores between lists and zones. A
 //!    request that may wait also drains the per-CPU lists of all CPUs.
 //! 4. A request with owners compacts and reclaims, a bounded number of times, before it fails.
 //!
@@ -26,12 +26,22 @@
 //! |---|---|---|
 //! | an allocation or free at a per-CPU list | nothing: tries the list's lock once | – |
 //! | the same, with a refill or drain | the zone lock | one hold of each CPU before it |
-//! | a request that needs memory which another CPU initialises | that part of the memory map, in each zone | 32 rounds; with [`Gfp::DIRECT_RECLAIM`](crate::Gfp::DIRECT_RECLAIM) 4096 |
-//! | a request that finds nothing while another CPU moves the policy's stored frames | that transfer | 4096 rounds |
+//! | a request that needs memory which another CPU initialises | that part of the memory map | 32 rounds; with [`Gfp::DIRECT_RECLAIM`](crate::Gfp::DIRECT_RECLAIM) 4096 in each zone |
+//! | a request that finds nothing while another CPU moves the policy's stored frames | that transfer | nothing: it fails; with `DIRECT_RECLAIM` 4096 rounds, and again after it has drained the lists |
 //! | a request that finds no block, with `DIRECT_RECLAIM` and without `NORETRY` | the locks of all CPUs' lists, to drain them | one hold of each |
 //! | the same, with [owners](AllocRequest::owners) | owners and the reclaimer, which bound their own waits | 16 rounds of reclaim; 10 above order 3; 1 with `NORETRY` |
-//! | [`aligned`](AllocRequest::aligned), areas, and ranges with owners | busy blocks | 16 attempts in a row without progress, 32 rounds between two |
-//! | ranges | the part of the memory map that holds the range | 4096 rounds |
+//! | [`aligned`](AllocRequest::aligned), areas, and ranges with owners | busy blocks | 16 attempts in a row without progress, 2 rounds between two; with `DIRECT_RECLAIM` 32 |
+//! | the same | transfers in progress | 32 rounds; with `DIRECT_RECLAIM` 4096 |
+//! | ranges | the part of the memory map that holds the range | 32 rounds; with `DIRECT_RECLAIM` 4096 |
+//!
+//! A round is a call of `wait` with `DIRECT_RECLAIM`, else one of `spin`.
+//!
+//! # Work
+//!
+//! Work on memory that the transfer policy stores is bounded, too. A request merges at most 64 batches of 64 frames, has at most 32
+//! pageblocks searched for deferred merges, and takes at most 32 from CPUs that own them. With `DIRECT_RECLAIM` it merges at most
+//! 1024 batches while it looks for a block; before it fails it merges all of them. A stack of the depot holds at most 16384
+//! batches, those of a CPU group 256.
 //!
 //! An interrupt handler uses [`Gfp::ATOMIC`](crate::Gfp::ATOMIC) or [`Gfp::NOWAIT`](crate::Gfp::NOWAIT), and names no owners.
 //! [`Platform::guard`](crate::Platform::guard) must keep handlers off a CPU that holds a lock.

@@ -7,7 +7,7 @@
 //!
 //! | submodule | holds |
 //! |---|---|
-//! | [`policy`], [`watermark`], [`pcp_sizing`], [`request`] | values: policies, watermarks, list sizes, requests |
+//! | [`policy`], [`watermark`], [`pcp_sizing`], [`request`], [`effort`] | values: policies, watermarks, list sizes, requests |
 //! | [`exclusive`], [`fixed_vec`], [`batch`] | counters under a lock, batches of blocks, packed batches |
 //! | [`pageblock`], [`allocation_map`], [`deferred`], [`compact_state`], [`counters`] | state of pageblocks, frames and the zone |
 //! | [`block_list`], [`state`], [`view`] | lists of blocks, the zone, and its lock |
@@ -29,6 +29,7 @@ mod compact_state;
 mod compacting;
 mod counters;
 mod deferred;
+mod effort;
 mod exclusive;
 mod fallback;
 mod fixed_vec;
@@ -56,6 +57,7 @@ pub(crate) use compact_state::{COSTLY_ORDER, MAX_DEFER_SHIFT};
 pub(crate) use compacting::FreeShape;
 pub(crate) use counters::TransferCounters;
 pub use counters::ZoneLockTelemetry;
+pub(crate) use effort::{Effort, Patience};
 pub(crate) use pageblock::PageblockMap;
 pub use pcp_sizing::{HighFraction, PcpSizes, PcpSizing, PcpSizingError, PcpZone};
 pub use policy::ZonePolicy;

@@ -12,7 +12,7 @@ use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
 use crate::units::{CpuId, MigrateType, PageCount, Pfn};
 use crate::zone::transfer::{Collect, Quiescence};
-use crate::zone::{COSTLY_ORDER, CompactEvent, Zone, ZoneView, transfer};
+use crate::zone::{COSTLY_ORDER, CompactEvent, Patience, Zone, ZoneView, transfer};
 
 /// The part of free memory in small blocks, in hundredths, at which the proactive compactor stops. It starts ten above
 /// (`compaction_proactiveness` of 20).
@@ -97,7 +97,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
     ///
     /// Transfer mechanisms are quiesced during the run: frames move between lists and zone one by one, and merge when freed.
     pub(crate) fn run(mut self) -> CompactOutcome {
-        let Ok(_quiescence) = Quiescence::begin(self.view) else {
+        let Ok(_quiescence) = Quiescence::begin(self.view, Patience::Sleeps) else {
             return CompactOutcome { result: CompactResult::Stalled, ..self.outcome };
         };
         self.begin();
@@ -122,7 +122,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
         self.free_end = top;
         if !self.uses_hints() {
             self.drain_all();
-            let _ = transfer::collect(self.view, Collect::All);
+            let _ = transfer::collect(self.view, Collect::All(Patience::Sleeps));
             return;
         }
         let scanner = usize::from(self.request.effort != CompactEffort::Async);

@@ -341,7 +341,7 @@ impl Runner {
 
     /// Allocates a pageblock by number, and writes to it. Frames of it may be in use.
     pub(crate) fn take_contiguous(&self, range: PfnRange) -> Result<(), AllocError> {
-        self.yard.request_range(range, Gfp::MOVABLE).owners(&Owners::NONE).range()?;
+        self.yard.request_range(range, Gfp::HIGHUSER_MOVABLE).owners(&Owners::NONE).range()?;
         self.machine.contents.own(range.start, Order(1));
         Ok(())
     }

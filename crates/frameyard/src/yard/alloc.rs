@@ -9,7 +9,6 @@
 //! the watermark, and refills the list or takes from the free lists (`take_from_zone`). It initialises deferred memory where a zone
 //! has nothing else, and collects frames that the transfer policy stores before it gives up (`search`).
 
-use super::init::{SHORT_WAIT_ROUNDS, WAIT_ROUNDS};
 use super::{AllocError, Yard, ZoneShortage};
 use crate::boot::{HeaderWord, Poisoning, home_slot};
 use crate::gfp::Gfp;
@@ -19,7 +18,7 @@ use crate::sync::Ordering;
 use crate::units::{CpuId, MigrateType, NodeId, Order, PageCount, Pfn, ZoneId};
 use crate::zone::pcp::{ListId, LockedPcp, PerCpuPages, Refill};
 use crate::zone::transfer::{self, Collect};
-use crate::zone::{BlockRequest, CmaUse, Fallback, Reserves, WatermarkLevel, ZoneView, poison};
+use crate::zone::{BlockRequest, CmaUse, Effort, Fallback, Patience, Reserves, WatermarkLevel, ZoneView, poison};
 
 /// Flags that need more than the fast path.
 pub(super) const OFF_FAST_PATH: Gfp = Gfp::ZERO.union(Gfp::THISNODE);
@@ -29,16 +28,17 @@ const LOOKS: u32 = 4;
 
 /// One allocation, its flags taken apart.
 #[derive(Clone, Copy)]
-struct Request {
+struct Request<'a> {
     order: Order,
     gfp: Gfp,
     migrate_type: MigrateType,
     node: NodeId,
     cpu: CpuId,
     list: Option<ListId>,
+    effort: &'a Effort,
 }
 
-impl Request {
+impl Request<'_> {
     fn to_block_request(self, fallback: Fallback) -> BlockRequest {
         let whole_alone = fallback == Fallback::Allowed && self.gfp.contains(Gfp::NOFRAGMENT);
         let fallback = if whole_alone { Fallback::WholePageblocks } else { fallback };
@@ -69,12 +69,7 @@ impl Request {
         }
     }
 
-    /// How many rounds the request waits for memory that another CPU initialises.
-    fn wait_rounds(self) -> u32 {
-        if self.gfp.contains(Gfp::DIRECT_RECLAIM) { WAIT_ROUNDS } else { SHORT_WAIT_ROUNDS }
-    }
-
-    fn may_wait(self) -> bool {
+    fn may_drain(self) -> bool {
         self.gfp.contains(Gfp::DIRECT_RECLAIM) && !self.gfp.contains(Gfp::NORETRY)
     }
 }
@@ -164,7 +159,8 @@ impl<P: Platform> Yard<P> {
         let migrate_type = gfp.migrate_type().ok_or(AllocError::BadFlags(gfp))?;
         self.refuse_damaged()?;
         let list = ListId::new(order, migrate_type, self.geometry);
-        let request = Request { order, gfp, migrate_type, node, cpu, list };
+        let effort = Effort::of(gfp);
+        let request = Request { order, gfp, migrate_type, node, cpu, list, effort: &effort };
         match self.search(request) {
             Some(pfn) => self.finish_allocation(pfn, order, migrate_type, gfp),
             None => {
@@ -204,13 +200,13 @@ impl<P: Platform> Yard<P> {
     /// Tries the zones above their low watermark, then down to min. Then collects the frames that the transfer policy
     /// stores, and tries again. Then drains per-CPU lists and gives up high-atomic reserves, if the request may wait,
     /// and tries again.
-    fn search(&self, request: Request) -> Option<Pfn> {
+    fn search(&self, request: Request<'_>) -> Option<Pfn> {
         let down_to_min = || self.search_zones(request, WatermarkLevel::Min, request.reserves());
         self.search_zones(request.above_low(), WatermarkLevel::Low, request.no_reserves())
             .or_else(down_to_min)
             .or_else(|| if self.collect_kept(request) { down_to_min() } else { None })
             .or_else(|| {
-                if !request.may_wait() {
+                if !request.may_drain() {
                     return None;
                 }
                 self.tables.count(HeaderWord::Drains);
@@ -221,7 +217,7 @@ impl<P: Platform> Yard<P> {
     }
 
     /// One walk over the zonelist (`get_page_from_freelist`).
-    fn search_zones(&self, request: Request, mark: WatermarkLevel, reserves: Reserves) -> Option<Pfn> {
+    fn search_zones(&self, request: Request<'_>, mark: WatermarkLevel, reserves: Reserves) -> Option<Pfn> {
         let mut preferred = None;
         for id in self.zones_for(request.node, request.gfp) {
             let first = *preferred.get_or_insert(id);
@@ -237,7 +233,7 @@ impl<P: Platform> Yard<P> {
     ///
     /// A zone below the watermark, with nothing in the caller's list, costs a read of the list and of the zone's counts.
     #[inline(always)]
-    fn search_zone(&self, id: ZoneId, request: Request, mark: WatermarkLevel, reserves: Reserves) -> Option<Pfn> {
+    fn search_zone(&self, id: ZoneId, request: Request<'_>, mark: WatermarkLevel, reserves: Reserves) -> Option<Pfn> {
         let Request { order, cpu, .. } = request;
         let filled_list = || {
             let (list, pcp) = (request.list?, self.tables.pcp_of(id, cpu)?);
@@ -259,26 +255,29 @@ impl<P: Platform> Yard<P> {
         if view.zone.deferred.pages_racy().0 == 0 {
             return take(above(), Fallback::Allowed);
         }
-        take(above(), Fallback::AfterGrowth)
-            .or_else(|| self.grow_and_retry(id, (order, request.wait_rounds()), above, take))
+        take(above(), Fallback::AfterGrowth).or_else(|| self.grow_and_retry(id, (order, request.effort), above, take))
     }
 
     /// Whether a zone may serve a request. Where only a block large enough is missing, batches of its depot are merged first.
-    fn is_above(&self, view: ZoneView<'_, P>, request: Request, mark: WatermarkLevel, reserves: Reserves) -> bool {
+    fn is_above(&self, view: ZoneView<'_, P>, request: Request<'_>, mark: WatermarkLevel, reserves: Reserves) -> bool {
         let highest = request.gfp.highest_zone();
         let is_above = || view.watermark_ok_racy(request.order, mark, highest, reserves);
-        is_above() || (request.order.0 > 0 && collects_for(view, request.order, request.migrate_type) && is_above())
+        is_above() || (request.order.0 > 0 && collects_for(view, request) && is_above())
     }
 
     /// Brings what is kept between CPUs and zones back to the free lists, in all zones that may serve a request; whether
-    /// anything was.
-    fn collect_kept(&self, request: Request) -> bool {
+    /// anything was. For a request that must not wait, as much as its effort allows.
+    fn collect_kept(&self, request: Request<'_>) -> bool {
+        let what = match request.effort.patience {
+            Patience::Spins => Collect::Within(request.order, request.migrate_type, request.effort),
+            Patience::Sleeps => Collect::All(Patience::Sleeps),
+        };
         let mut kept = false;
         for view in self.zones_for(request.node, request.gfp).map(|id| self.zone_view(id)) {
-            if transfer::holds_blocks_racy(view) {
+            if transfer::holds_blocks_racy(view, request.order) {
                 kept = true;
                 // A collection that stalls leaves at most a few batches behind.
-                let _ = transfer::collect(view, Collect::All);
+                let _ = transfer::collect(view, what);
             }
         }
         kept
@@ -290,7 +289,7 @@ impl<P: Platform> Yard<P> {
     fn take_from_zone(
         &self,
         view: ZoneView<'_, P>,
-        request: Request,
+        request: Request<'_>,
         reserves: Reserves,
         above_watermark: bool,
         fallback: Fallback,
@@ -298,10 +297,10 @@ impl<P: Platform> Yard<P> {
         let Request { order, migrate_type, .. } = request;
         if above_watermark && order.0 > 0 && !view.zone.has_block_of_type_racy(order, migrate_type) {
             // Before blocks of other types are taken.
-            collects_for(view, order, migrate_type);
+            collects_for(view, request);
         }
         if let Some(list) = request.list {
-            let refill = Refill { list, request: request.to_block_request(fallback) };
+            let refill = Refill { list, request: request.to_block_request(fallback), effort: request.effort };
             let pop = |mut lists: LockedPcp<'_, P>| {
                 let index = lists.pop_slow(view, list, above_watermark.then_some(refill))?;
                 lists.count_allocations(list, 1);
@@ -348,7 +347,7 @@ impl<P: Platform> Yard<P> {
         })
     }
 
-    fn unreserve_highatomic(&self, request: Request) {
+    fn unreserve_highatomic(&self, request: Request<'_>) {
         for id in self.zones_for(request.node, request.gfp) {
             if self.tables.zones[id.index()].reserved_highatomic_racy().0 > 0 {
                 let locked = self.zone_view(id).lock();
@@ -382,7 +381,8 @@ impl<P: Platform> Yard<P> {
     }
 }
 
-/// Collects blocks for a request of that order and type; whether transfer mechanisms held any.
-fn collects_for<P: Platform>(view: ZoneView<'_, P>, order: Order, migrate_type: MigrateType) -> bool {
-    transfer::collect(view, Collect::For(order, migrate_type)).is_ok_and(|collected| collected.any)
+/// Collects blocks for a request, as far as its effort allows; whether transfer mechanisms held any.
+fn collects_for<P: Platform>(view: ZoneView<'_, P>, request: Request<'_>) -> bool {
+    let Request { order, migrate_type, effort, .. } = request;
+    transfer::collect(view, Collect::For(order, migrate_type, effort)).is_ok_and(|collected| collected.any)
 }

@@ -11,7 +11,7 @@ use crate::platform::Platform;
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::{MigrateType, NodeId, Order, PageCount, ZoneId, ZoneKind};
 use crate::zone::transfer::{self, Collect};
-use crate::zone::{CompactEvent, FreeShape, MAX_DEFER_SHIFT, ZoneView};
+use crate::zone::{CompactEvent, FreeShape, MAX_DEFER_SHIFT, Patience, ZoneView};
 
 /// The pageblocks that one step of the background compactor scans, by both scanners together.
 const STEP_BLOCKS: u64 = 64;
@@ -155,7 +155,7 @@ impl<'y, P: Platform> YardCompaction<'y, P> {
         let Some(view) = yard.zone(zone).populated() else { return nothing(CompactResult::Skipped) };
         let state = &view.zone.compaction;
         // The depot may hold the missing frames. A collection that stalls leaves at most a few batches behind.
-        let _ = transfer::collect(view, Collect::All);
+        let _ = transfer::collect(view, Collect::All(Patience::Sleeps));
         let compaction = yard.compaction_of(view, request, owners);
         let Some(order) = request.order else { return compaction.run() };
         if order > yard.geometry.max_order() {

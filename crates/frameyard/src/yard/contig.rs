@@ -26,12 +26,12 @@
 
 use super::{AllocError, BlockedBy, Blocker, Yard};
 use crate::gfp::Gfp;
-use crate::owners::{Block, FrameOwner, MigrateMode, MigrateProblem, Owners, ReclaimRequest};
+use crate::owners::{Block, FrameOwner, MigrateProblem, Owners, ReclaimRequest};
 use crate::page::FrameState;
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange, ZoneId};
 use crate::zone::transfer::{self, Collect, Quiescence, TransferStalled};
-use crate::zone::{RangeBlocked, RangeLists};
+use crate::zone::{Patience, RangeBlocked, RangeLists};
 
 mod obstacle;
 mod search;
@@ -40,15 +40,27 @@ use obstacle::Cover;
 
 /// After this many rounds in a row without progress the request reports the block in the way.
 const IDLE_ROUNDS: u32 = if cfg!(loom) { 1 } else { 16 };
-/// How often is looked between two idle rounds: pauses and yields at first, then sleeps.
-const LOOKS: u32 = if cfg!(loom) { 1 } else { 32 };
+/// The waiting rounds between two idle rounds, by patience: together they stay within [`Patience::rounds`].
+const fn looks(patience: Patience) -> u32 {
+    match patience {
+        _ if cfg!(loom) => 1,
+        Patience::Spins => 2,
+        Patience::Sleeps => 32,
+    }
+}
 /// How often a target that lies in the isolated pageblocks, or memory that is missing, is asked for again.
 const TARGET_TRIES: usize = 8;
 /// How often an isolation retries when CPUs claim the pageblock meanwhile.
 const CLAIMS: u32 = if cfg!(loom) { 2 } else { 32 };
 
-/// Flags for the memory that blocks are moved to.
-const TARGET: Gfp = Gfp::HIGHUSER_MOVABLE.union(Gfp::NOWARN);
+/// Flags for the memory that blocks are moved to, by patience.
+const fn target_flags(patience: Patience) -> Gfp {
+    let sleeps = Gfp::HIGHUSER_MOVABLE.union(Gfp::NOWARN);
+    match patience {
+        Patience::Spins => sleeps.without(Gfp::DIRECT_RECLAIM),
+        Patience::Sleeps => sleeps,
+    }
+}
 
 /// Isolated pageblocks; they get their types back when it is dropped.
 struct Isolation<'y, P: Platform> {
@@ -56,6 +68,7 @@ struct Isolation<'y, P: Platform> {
     zone: ZoneId,
     /// Whole pageblocks.
     range: PfnRange,
+    patience: Patience,
 }
 
 impl<'y, P: Platform> Isolation<'y, P> {
@@ -64,10 +77,10 @@ impl<'y, P: Platform> Isolation<'y, P> {
     /// # Errors
     ///
     /// The first pageblock that is isolated already. Those before it have their types back.
-    fn new(yard: &'y Yard<P>, zone: ZoneId, range: PfnRange) -> Result<Self, Pfn> {
-        let mut isolation = Self { yard, zone, range: PfnRange { end: range.start, ..range } };
+    fn new(yard: &'y Yard<P>, zone: ZoneId, range: PfnRange, patience: Patience) -> Result<Self, Pfn> {
+        let mut isolation = Self { yard, zone, range: PfnRange { end: range.start, ..range }, patience };
         for pageblock in yard.pageblocks().starts_in(range) {
-            if !Self::isolate(yard, zone, pageblock) {
+            if !Self::isolate(yard, zone, pageblock, patience) {
                 return Err(pageblock);
             }
             isolation.range.end = pageblock + yard.pageblocks().pages();
@@ -77,7 +90,7 @@ impl<'y, P: Platform> Isolation<'y, P> {
 
     /// Isolates a pageblock, after taking it from the CPU that owns it. `false` where it is isolated already, or CPUs
     /// claim it in every round.
-    fn isolate(yard: &Yard<P>, zone: ZoneId, at: Pfn) -> bool {
+    fn isolate(yard: &Yard<P>, zone: ZoneId, at: Pfn, patience: Patience) -> bool {
         let view = yard.zone_view(zone);
         for round in 0..CLAIMS {
             let _ = transfer::collect(view, Collect::Pageblock(at));
@@ -87,7 +100,7 @@ impl<'y, P: Platform> Isolation<'y, P> {
                 return locked.isolate_pageblock(at);
             }
             drop(locked);
-            yard.platform.wait(round);
+            patience.wait(&yard.platform, round);
         }
         false
     }
@@ -148,13 +161,14 @@ impl<P: Platform> Yard<P> {
         if let Some(obstacle) = self.first_obstacle(range, migrate_type, owners) {
             return Err(AllocError::Blocked(obstacle));
         }
-        if !self.ensure_initialised(pageblocks) {
+        let patience = Patience::of(gfp);
+        if !self.ensure_initialised(pageblocks, patience) {
             return Err(AllocError::NotInitialised(pageblocks));
         }
         let quiescence =
-            Quiescence::begin(self.zone_view(zone)).map_err(|TransferStalled| AllocError::Stalled(zone))?;
-        let isolation =
-            Isolation::new(self, zone, pageblocks).map_err(|pfn| AllocError::Blocked(self.isolated_by_another(pfn)))?;
+            Quiescence::begin(self.zone_view(zone), patience).map_err(|TransferStalled| AllocError::Stalled(zone))?;
+        let isolation = Isolation::new(self, zone, pageblocks, patience)
+            .map_err(|pfn| AllocError::Blocked(self.isolated_by_another(pfn)))?;
         self.empty_and_take(&isolation, range, migrate_type, owners).map_err(AllocError::Blocked)?;
         drop(isolation);
         drop(quiescence);
@@ -202,16 +216,18 @@ impl<P: Platform> Yard<P> {
         owners: &Owners<'_>,
     ) -> Result<(), Blocker> {
         let view = self.zone_view(isolation.zone);
+        let patience = isolation.patience;
         let (mut idle, mut fewest) = (0, u64::MAX);
         // Ends: each round makes the frames in the way fewer than ever, or is one of a few in a row that do not.
         loop {
-            self.zone(isolation.zone).drain();
+            self.zone(isolation.zone).drain_with(patience);
             let round = self.move_away(isolation, range, owners)?;
             let take = || {
                 let mut locked = view.lock().map_err(|_| RangeBlocked::unlocked(range))?;
                 locked.take_range(range, RangeLists::Isolated, migrate_type)
             };
-            let Err(RangeBlocked { head: pfn, state, order }) = self.take_initialised(isolation.zone, take) else {
+            let Err(RangeBlocked { head: pfn, state, order }) = self.take_initialised(isolation.zone, patience, take)
+            else {
                 return Ok(());
             };
             idle = if round.in_the_way < fewest { 0 } else { idle + 1 };
@@ -221,7 +237,8 @@ impl<P: Platform> Yard<P> {
                 return Err(round.blocked.unwrap_or(busy));
             }
             if idle > 0 {
-                (0..LOOKS).for_each(|look| self.platform.wait((idle - 1) * LOOKS + look));
+                let looks = looks(patience);
+                (0..looks).for_each(|look| patience.wait(&self.platform, (idle - 1) * looks + look));
             }
         }
     }
@@ -263,12 +280,13 @@ impl<P: Platform> Yard<P> {
         block: Block,
         owners: &Owners<'_>,
     ) -> Result<(), BlockedBy> {
-        owner.isolate(block, MigrateMode::Sync).map_err(reason)?;
+        let mode = isolation.patience.mode();
+        owner.isolate(block, mode).map_err(reason)?;
         let Some(target) = self.target_for(isolation, block, owners) else {
             owner.put_back(block);
             return Err(BlockedBy::OutOfMemory);
         };
-        if let Err(problem) = owner.migrate(block, target, MigrateMode::Sync) {
+        if let Err(problem) = owner.migrate(block, target, mode) {
             owner.put_back(block);
             self.release(target, block.order);
             return Err(reason(problem));
@@ -279,15 +297,16 @@ impl<P: Platform> Yard<P> {
 
     /// Allocates memory for a block, outside the isolated pageblocks; has some reclaimed where there is none.
     fn target_for(&self, isolation: &Isolation<'_, P>, block: Block, owners: &Owners<'_>) -> Option<Pfn> {
-        let node = isolation.zone.node();
+        let (node, flags) = (isolation.zone.node(), target_flags(isolation.patience));
         for _ in 0..TARGET_TRIES {
-            match self.alloc_on(node, block.order, TARGET) {
+            match self.alloc_on(node, block.order, flags) {
                 // A late free put this frame on a per-CPU list. Freed now, it goes to the isolated lists.
                 Ok(pfn) if isolation.range.contains(pfn) => self.release(pfn, block.order),
                 Ok(pfn) => return Some(pfn),
+                Err(_) if isolation.patience == Patience::Spins => return None,
                 Err(_) => {
                     let wanted = PageCount(block.order.pages().0.max(32));
-                    let (highest_zone, order) = (TARGET.highest_zone(), block.order);
+                    let (highest_zone, order) = (flags.highest_zone(), block.order);
                     let request = ReclaimRequest { node, highest_zone, order, wanted };
                     if owners.reclaimer()?.reclaim(request).0 == 0 {
                         return None;

@@ -9,7 +9,7 @@ use crate::sync::is_broken;
 use crate::units::{CpuId, ZoneId, ZoneKind};
 use crate::zone::pcp::PerCpuPages;
 use crate::zone::transfer::{self, Collect};
-use crate::zone::{PcpSizing, WatermarkOptions, ZoneView};
+use crate::zone::{Patience, PcpSizing, WatermarkOptions, ZoneView};
 
 impl<P: Platform> Yard<P> {
     /// Drains all lists.
@@ -47,6 +47,11 @@ impl<'y, P: Platform> YardZone<'y, P> {
 
     /// Drains the lists of all CPUs in one zone, and what the transfer policy stores between them and the free lists.
     pub fn drain(self) {
+        self.drain_with(Patience::Sleeps);
+    }
+
+    /// As [`drain`](Self::drain), with that patience for transfers in progress.
+    pub(super) fn drain_with(self, patience: Patience) {
         let Some(view) = self.populated() else { return };
         for (_, pcp) in self.yard.tables.pcps_of(self.id) {
             // Where batches move without the zone lock, one may be in transit from lists that look empty: taking their
@@ -57,7 +62,7 @@ impl<'y, P: Platform> YardZone<'y, P> {
             }
         }
         // A transfer that stalls has at most a few batches in transit, as a CPU that frees has.
-        let _ = transfer::collect(view, Collect::All);
+        let _ = transfer::collect(view, Collect::All(patience));
     }
 }
 

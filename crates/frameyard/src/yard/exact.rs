@@ -6,7 +6,7 @@ use crate::gfp::Gfp;
 use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange, ZoneId};
-use crate::zone::{RangeBlocked, RangeLists, pieces, poison};
+use crate::zone::{Patience, RangeBlocked, RangeLists, pieces, poison};
 
 impl<P: Platform> Yard<P> {
     /// Allocates `count` contiguous frames out of a block that `alloc` returns, and frees the rest of the block.
@@ -101,7 +101,8 @@ impl<P: Platform> Yard<P> {
             _ => return Err(AllocError::NotOneZone(range)),
         };
         self.check_zeroing(range, gfp)?;
-        if !self.ensure_initialised(range) {
+        let patience = Patience::of(gfp);
+        if !self.ensure_initialised(range, patience) {
             return Err(AllocError::NotInitialised(range));
         }
         let view = self.zone_view(zone);
@@ -109,10 +110,10 @@ impl<P: Platform> Yard<P> {
             let mut locked = view.lock().map_err(|_| RangeBlocked::unlocked(range))?;
             locked.take_range(range, RangeLists::Open, migrate_type)
         };
-        let take = || self.take_initialised(zone, take_locked);
+        let take = || self.take_initialised(zone, patience, take_locked);
         let taken = take().or_else(|blocked| match blocked.state {
             FrameState::PerCpu | FrameState::HeldFree | FrameState::InTransit | FrameState::Interior => {
-                self.zone(zone).drain();
+                self.zone(zone).drain_with(patience);
                 take()
             }
             _ => Err(blocked),

@@ -1,30 +1,24 @@
 //! Initialising deferred memory while the yard is in use.
 
+use core::cell::Cell;
+
 use super::{Yard, YardInit};
 use crate::boot::{Grain, Growth, InitError, InitMode, PcpReset};
 use crate::page::FrameState;
 use crate::platform::Platform;
 use crate::units::{NodeId, Order, PageCount, PfnRange, ZoneId, ZoneKind};
-use crate::zone::{Fallback, RangeBlocked, Zone};
-
-/// The number of rounds that a request waits for memory that another CPU initialises. Each round is a call of
-/// [`Platform::wait`]. Initialising a section takes well under a millisecond.
-pub(super) const WAIT_ROUNDS: u32 = if cfg!(loom) { 3 } else { 4096 };
-
-/// The same for requests that may not sleep ([`Gfp::DIRECT_RECLAIM`](crate::Gfp::DIRECT_RECLAIM) is not set). Their rounds are
-/// calls of [`Platform::spin`].
-pub(super) const SHORT_WAIT_ROUNDS: u32 = if cfg!(loom) { 2 } else { 32 };
+use crate::zone::{Effort, Fallback, Patience, RangeBlocked, Zone};
 
 impl<P: Platform> Yard<P> {
     /// Waits, with a bound, until other CPUs have initialised the parts that they claimed.
     fn wait_for_claimed_parts(&self) -> Result<(), InitError> {
         for (at, zone) in self.tables.zones.iter().enumerate() {
-            let mut round = 0;
+            let round = Cell::new(0);
             while zone.deferred.pages_racy().0 > 0 {
                 // Another CPU may give up its claim.
                 match self.initialisation().grow(ZoneId(at as u16)) {
                     Growth::NotBacked(range) => return Err(InitError::MapNotBacked(range)),
-                    Growth::InProgress if !self.wait(zone, &mut round, WAIT_ROUNDS) => {
+                    Growth::InProgress if !self.wait(zone, &round, Patience::Sleeps) => {
                         match zone.deferred.pages_racy() {
                             PageCount(0) => break,
                             left => return Err(InitError::Unfinished(left)),
@@ -39,36 +33,36 @@ impl<P: Platform> Yard<P> {
 
     /// Waits one round for CPUs that initialise memory of a zone. Returns `false` when the caller reaches the bound, or
     /// when an earlier caller reached it and nothing was initialised since.
-    fn wait(&self, zone: &Zone, round: &mut u32, rounds: u32) -> bool {
-        if *round == WAIT_ROUNDS {
+    fn wait(&self, zone: &Zone, round: &Cell<u32>, patience: Patience) -> bool {
+        if round.get() == Patience::Sleeps.rounds() {
             zone.deferred.set_stalled();
         }
-        if zone.deferred.is_stalled() || *round >= rounds {
+        if zone.deferred.is_stalled() || round.get() >= patience.rounds() {
             return false;
         }
-        if rounds == SHORT_WAIT_ROUNDS {
-            self.platform.spin(*round);
-        } else {
-            self.platform.wait(*round);
-        }
-        *round += 1;
+        patience.wait(&self.platform, round.get());
+        round.set(round.get() + 1);
         true
     }
 
     /// Initialises more of a zone, section by section, until `take` succeeds or nothing is left.
     ///
-    /// If another CPU initialises the missing memory, the request waits for it up to `rounds` rounds, without a lock.
+    /// If another CPU initialises the missing memory, the request waits for it, with a bound, without a lock.
     #[cold]
     #[inline(never)]
     pub(super) fn grow_and_retry<T>(
         &self,
         id: ZoneId,
-        (order, rounds): (Order, u32),
+        (order, effort): (Order, &Effort),
         above_watermark: impl Fn() -> bool,
         take: impl Fn(bool, Fallback) -> Option<T>,
     ) -> Option<T> {
         let zone = &self.tables.zones[id.index()];
-        let mut round = 0;
+        let slept = Cell::new(0);
+        let round = match effort.patience {
+            Patience::Spins => &effort.spins,
+            Patience::Sleeps => &slept,
+        };
         while zone.deferred.pages_racy().0 > 0 {
             let above = above_watermark();
             // If deferred memory counts as free, initialising it does not raise the free count above a watermark.
@@ -80,7 +74,7 @@ impl<P: Platform> Yard<P> {
             }
             match self.initialisation().grow(id) {
                 Growth::Grew => {}
-                Growth::InProgress if self.wait(zone, &mut round, rounds) => {}
+                Growth::InProgress if self.wait(zone, round, effort.patience) => {}
                 Growth::InProgress | Growth::Exhausted | Growth::NotBacked(_) => break,
             }
             if let Some(taken) = take(above_watermark(), Fallback::AfterGrowth) {
@@ -95,13 +89,16 @@ impl<P: Platform> Yard<P> {
     pub(super) fn take_initialised(
         &self,
         zone: ZoneId,
+        patience: Patience,
         take: impl Fn() -> Result<(), RangeBlocked>,
     ) -> Result<(), RangeBlocked> {
         let deferred = &self.tables.zones[zone.index()].deferred;
-        for round in 0..WAIT_ROUNDS {
+        for round in 0..patience.rounds() {
             let in_transit = deferred.pages_racy().0 > 0;
             match take() {
-                Err(blocked) if in_transit && blocked.state == FrameState::Interior => self.platform.wait(round),
+                Err(blocked) if in_transit && blocked.state == FrameState::Interior => {
+                    patience.wait(&self.platform, round);
+                }
                 taken => return taken,
             }
         }
@@ -110,8 +107,8 @@ impl<P: Platform> Yard<P> {
 
     /// Initialises all memory of a range, and waits with a bound for CPUs that initialise parts of it. Returns `false` if
     /// the platform has no memory for the page structures, or at the bound.
-    pub(super) fn ensure_initialised(&self, range: PfnRange) -> bool {
-        for round in 0..WAIT_ROUNDS {
+    pub(super) fn ensure_initialised(&self, range: PfnRange, patience: Patience) -> bool {
+        for round in 0..patience.rounds() {
             if self.is_initialised(range) {
                 return true;
             }
@@ -119,7 +116,7 @@ impl<P: Platform> Yard<P> {
                 return false;
             }
             if round > 0 {
-                self.platform.wait(round - 1);
+                patience.wait(&self.platform, round - 1);
             }
         }
         self.is_initialised(range)

@@ -11,8 +11,8 @@ use super::Yard;
 use crate::platform::{LockError, Platform};
 use crate::sync::is_broken;
 use crate::units::{ZoneId, errors};
-use crate::zone::ZonePolicy;
 use crate::zone::transfer::{self, Collect, Mechanism, TransferStalled};
+use crate::zone::{Patience, ZonePolicy};
 
 errors! {
     /// Why a policy was not changed, or not completely.
@@ -64,7 +64,8 @@ impl<P: Platform> Yard<P> {
                 lists.adopt_policy(policy);
                 lists.drain(view);
             }
-            transfer::collect(view, Collect::All).map_err(|TransferStalled| PolicyError::Stalled(view.id))?;
+            transfer::collect(view, Collect::All(Patience::Sleeps))
+                .map_err(|TransferStalled| PolicyError::Stalled(view.id))?;
         }
         self.platform.lock_error().map_or(Ok(()), |error| Err(PolicyError::Lock(error)))
     }

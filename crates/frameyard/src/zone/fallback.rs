@@ -2,7 +2,7 @@
 
 use super::exclusive::add_exclusive;
 use super::request::{BlockRequest, Fallback};
-use super::view::LockedZone;
+use super::view::{LockedZone, ZoneView};
 use crate::page::{FrameState, Residence};
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
@@ -26,6 +26,14 @@ pub(super) fn fallbacks(migrate_type: MigrateType) -> [MigrateType; 2] {
 /// Whether a request of that type may convert the pageblock of a block of that order (`can_steal_fallback`).
 pub(super) fn may_convert(found: Order, migrate_type: MigrateType, pageblock_order: Order) -> bool {
     found.0 >= pageblock_order.0 / 2 || migrate_type != MigrateType::Movable
+}
+
+impl<P: Platform> ZoneView<'_, P> {
+    /// Whether a request of that type may have a whole free pageblock of another type. Possibly stale.
+    pub(crate) fn has_whole_pageblock_of_others_racy(&self, migrate_type: MigrateType) -> bool {
+        let pageblock = self.geometry.pageblock_order();
+        fallbacks(migrate_type).into_iter().any(|other| self.zone.orders_from_racy(pageblock, other) != 0)
+    }
 }
 
 impl<P: Platform> LockedZone<'_, P> {

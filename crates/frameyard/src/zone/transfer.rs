@@ -34,6 +34,7 @@
 
 use super::batch::Batch;
 use super::block_list::Place;
+use super::effort::{Effort, FEW_PAGEBLOCKS, Patience};
 use super::free_area::BlockHooks;
 use super::mechanisms::{MechanismTypes, Mechanisms};
 use super::policy::ZonePolicy;
@@ -241,7 +242,11 @@ pub(crate) fn list_limits(policy: ZonePolicy) -> Option<ListLimits> {
 ///
 /// There may be fewer blocks than wanted, if the zone has no more or the mechanism moves less at once, and more, if it moves whole
 /// batches or clusters (the kernel's `nr_pcp_alloc` lets refills grow, too).
-pub(crate) fn fetch<P: Platform>(view: ZoneView<'_, P>, refill: RefillRequest, deliver: impl FnMut(&Batch)) -> usize {
+pub(crate) fn fetch<P: Platform>(
+    view: ZoneView<'_, P>,
+    refill: RefillRequest<'_>,
+    deliver: impl FnMut(&Batch),
+) -> usize {
     view.platform.begin_activity(Activity::Refill);
     let got = match Mechanism::in_force(view.zone) {
         Mechanism::Pagewise(knobs) => knobs.fetch(view, refill, deliver),
@@ -368,16 +373,18 @@ pub(crate) fn give_back_block<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, pf
 
 /// What should return to the free lists.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Collect {
-    /// Everything.
-    All,
+pub(crate) enum Collect<'a> {
+    /// Everything. Waits with that patience for what other CPUs collect.
+    All(Patience),
     /// What the mechanisms hold of the pageblock of a frame that the caller holds. The pageblock stays without an owner until the
     /// caller frees the frame.
     Pageblock(Pfn),
     /// Deferred merges of a range, as far as buddies are free.
     Merges(PfnRange),
-    /// Enough for a request of that order and type, without taking another type's blocks.
-    For(Order, MigrateType),
+    /// Depot batches for a request of that order and type, as far as its effort allows.
+    For(Order, MigrateType, &'a Effort),
+    /// What all mechanisms hold for such a request, as far as its effort allows. Waits for no other CPU but for locks.
+    Within(Order, MigrateType, &'a Effort),
     /// A background step: some batches, if large blocks run low.
     InBackground,
 }
@@ -395,36 +402,52 @@ pub(crate) struct Collected {
 ///
 /// # Errors
 ///
-/// [`TransferStalled`] if another CPU still holds some of it after a bounded wait. For [`Collect::All`] only.
-pub(crate) fn collect<P: Platform>(view: ZoneView<'_, P>, what: Collect) -> Result<Collected, TransferStalled> {
+/// [`TransferStalled`] if another CPU still holds some of it: after a bounded wait, or at once if the caller must not sleep. For
+/// [`Collect::All`] only.
+pub(crate) fn collect<P: Platform>(view: ZoneView<'_, P>, what: Collect<'_>) -> Result<Collected, TransferStalled> {
     let mut collected = Collected::default();
     match what {
-        Collect::All => return collect_all(view).map(|()| collected),
+        Collect::All(patience) => return collect_all(view, patience).map(|()| collected),
         Collect::Pageblock(pfn) => cpu_owned::give_up(view, pfn),
         Collect::Merges(frames) if view.has_unmerged_racy() => {
             collected.merges = deferred_merge::merge_range(view, frames);
         }
         Collect::Merges(_) => {}
-        Collect::For(order, migrate_type) => collected.any = depot::collect_for(view, order, migrate_type),
+        Collect::For(order, migrate_type, effort) => {
+            collected.any = depot::collect_for(view, order, migrate_type, effort);
+        }
+        Collect::Within(order, migrate_type, effort) => collect_within(view, order, migrate_type, effort),
         Collect::InBackground => depot::collect_in_background(view),
     }
     Ok(collected)
 }
 
-fn collect_all<P: Platform>(view: ZoneView<'_, P>) -> Result<(), TransferStalled> {
+fn collect_all<P: Platform>(view: ZoneView<'_, P>, patience: Patience) -> Result<(), TransferStalled> {
     view.platform.begin_activity(Activity::Collect);
     if deferred_merge::COMPILED_IN {
         clusters::collect(view, Mechanism::in_force(view.zone).merging());
     }
-    cpu_owned::collect(view);
-    let collected = depot::collect(view);
+    cpu_owned::collect(view, usize::MAX);
+    let collected = depot::collect(view, patience);
     view.platform.end_activity(Activity::Collect, PageCount(0));
     collected
 }
 
-/// Whether mechanisms hold free blocks that [`collect`] would return, or a collector has some in transit. Possibly stale.
-pub(crate) fn holds_blocks_racy<P: Platform>(view: ZoneView<'_, P>) -> bool {
-    view.has_cpu_owned_racy() || view.is_depot_in_use_racy()
+/// The part of [`collect_all`] that a request does that must not wait.
+fn collect_within<P: Platform>(view: ZoneView<'_, P>, order: Order, migrate_type: MigrateType, effort: &Effort) {
+    view.platform.begin_activity(Activity::Collect);
+    if order > Order::ZERO {
+        deferred_merge::merge_some(view, FEW_PAGEBLOCKS, || view.zone.has_block_of_type_racy(order, migrate_type));
+    }
+    cpu_owned::collect(view, FEW_PAGEBLOCKS as usize);
+    depot::collect_for(view, order, migrate_type, effort);
+    view.platform.end_activity(Activity::Collect, PageCount(0));
+}
+
+/// Whether mechanisms hold free blocks that [`collect`] would return, or merges that would serve a request of that order, or a
+/// collector has some in transit. Possibly stale.
+pub(crate) fn holds_blocks_racy<P: Platform>(view: ZoneView<'_, P>, order: Order) -> bool {
+    view.has_cpu_owned_racy() || view.is_depot_in_use_racy() || (order > Order::ZERO && view.has_unmerged_racy())
 }
 
 /// Whether a mechanism holds the pageblock around a frame, so that none of it may go to the free lists. Exact under the zone lock.

@@ -22,11 +22,11 @@ use frameyard::watermarks::{PcpSizing, WatermarkOptions};
 use frameyard::{CpuId, Gfp, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig, ZoneId};
 
 const ZONE: ZoneId = ZoneId::new(NodeId(0), ZoneKind::Normal);
-const FIRST: Pfn = Pfn(0x1000);
+pub(crate) const FIRST: Pfn = Pfn(0x1000);
 const PAGES: u64 = 8192;
 
 /// A yard whose lists hold `high` frames, so that a quarter of that is a batch.
-fn yard(policy: ZonePolicy, high: u32) -> Fixture {
+pub(crate) fn yard(policy: ZonePolicy, high: u32) -> Fixture {
     let memory = [(PfnRange::new(FIRST, PageCount(PAGES)), NodeId(0))];
     let cpus = [NodeId(0); 2];
     let config = YardConfig {
@@ -103,6 +103,22 @@ fn a_request_for_a_large_block_has_pages_merged_rather_than_fail() {
     let pfn = yard.alloc(order(9), Gfp::HIGHUSER_MOVABLE).unwrap();
     yard.free(pfn, order(9)).unwrap();
     yard.validate().unwrap();
+}
+
+#[test]
+fn a_large_request_that_must_not_wait_has_pages_merged_rather_than_fail() {
+    for policy in [ZonePolicy::SkipMerge, ZonePolicy::Cluster, ZonePolicy::ClusterBulk] {
+        for gfp in [Gfp::NOWAIT, Gfp::ATOMIC, Gfp::MOVABLE, Gfp::KERNEL | Gfp::NORETRY] {
+            let yard = yard(policy, 64);
+            let pages = take_all(&yard);
+            give(&yard, pages);
+            assert_eq!(free_blocks(&yard, 9), 0);
+            assert!(counted(&yard).get("unmerged_pages") > 6000, "{policy}: {:?}", counted(&yard));
+            let pfn = yard.alloc(order(8), gfp).unwrap_or_else(|problem| panic!("{policy}, {gfp}: {problem}"));
+            yard.free(pfn, order(8)).unwrap();
+            yard.validate().unwrap();
+        }
+    }
 }
 
 #[test]
@@ -271,7 +287,7 @@ fn a_range_is_taken_out_of_clusters() {
 }
 
 /// Runs `meanwhile` while a thread of CPU 1 is stopped between granularity a cluster off and clearing its pages.
-fn with_a_cut_in_progress(yard: &Fixture, meanwhile: impl FnOnce()) {
+pub(crate) fn with_a_cut_in_progress(yard: &Fixture, meanwhile: impl FnOnce()) {
     thread_local! {
         static CUTS: Cell<bool> = const { Cell::new(false) };
     }
@@ -312,7 +328,7 @@ fn a_wait_for_a_thread_stopped_in_a_detachment_ends_without_loss() {
     with_a_cut_in_progress(&yard, || {
         let outcome = yard.compaction().zone(ZONE, CompactRequest::WHOLE_ZONE, &Owners::NONE);
         assert_eq!(outcome.result, CompactResult::Stalled);
-        let refused = yard.request_range(range, Gfp::MOVABLE).owners(&Owners::NONE).range();
+        let refused = yard.request_range(range, Gfp::HIGHUSER_MOVABLE).owners(&Owners::NONE).range();
         assert_eq!(refused, Err(AllocError::Stalled(ZONE)));
         assert_eq!((counted(&yard).get("cut_waits"), counted(&yard).get("cut_stalls")), (2, 2));
         // Everybody else goes on.

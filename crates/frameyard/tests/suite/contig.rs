@@ -339,9 +339,9 @@ impl FrameOwner for FreesAnother<'_> {
 }
 
 /// Always reports one block as busy.
-struct BusyAt<'y> {
-    movers: Movers<'y>,
-    busy: Pfn,
+pub(crate) struct BusyAt<'y> {
+    pub(crate) movers: Movers<'y>,
+    pub(crate) busy: Pfn,
 }
 
 impl FrameOwner for BusyAt<'_> {

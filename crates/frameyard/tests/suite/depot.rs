@@ -44,7 +44,7 @@ fn depot_yard_of(pages: u64, groups: &[u16], poisoning: Poisoning) -> Fixture {
     Fixture::new(&MemoryTable { memory: &memory, ..MemoryTable::default() }, &config, frames)
 }
 
-fn one_group() -> Fixture {
+pub(crate) fn one_group() -> Fixture {
     depot_yard(&[0; 4], Poisoning::Off)
 }
 
@@ -69,7 +69,7 @@ fn locks(yard: &Fixture) -> u64 {
 }
 
 /// Frees enough frames on CPU 0 to leave about `batches` batches in the depot.
-fn stock(yard: &Fixture, gfp: Gfp, batches: u64) {
+pub(crate) fn stock(yard: &Fixture, gfp: Gfp, batches: u64) {
     run_on(0);
     give(yard, take(yard, gfp, (batches + 2) * BATCH));
     assert!(depot(yard).get("depot_batches") >= batches, "{:?}", depot(yard));
@@ -135,6 +135,77 @@ fn a_large_block_is_merged_from_batches_of_the_depot() {
         assert!(large.len() as u64 >= PAGES / 256 / 2, "{gfp}: {} of {kept} batches", large.len());
         large.into_iter().for_each(|pfn| yard.free(pfn, order(8)).unwrap());
         yard.validate().unwrap();
+    }
+}
+
+/// The most batches that one request merges if it must not wait, and if it may.
+const MOST: [u64; 2] = [64, 1024];
+
+/// A depot that has more batches than any request may merge, all movable, and a zone without a whole pageblock.
+fn full_depot() -> (Fixture, Vec<Pfn>) {
+    let yard = depot_yard_of(0x28000, &[0; 4], Poisoning::Off);
+    run_on(0);
+    give(&yard, take_all(&yard, Gfp::HIGHUSER_MOVABLE | Gfp::HIGH));
+    let whole = || -> u64 { (6..=8).map(|of| yard.zone(ZONE).free_blocks(order(of), MigrateType::Movable)).sum() };
+    let large = std::iter::from_fn(|| (whole() > 0).then(|| yard.alloc(order(6), Gfp::HIGHUSER_MOVABLE).unwrap()));
+    let large: Vec<Pfn> = large.collect();
+    assert!(depot(&yard).get("depot_batches") > 2 * MOST[1], "{:?}", depot(&yard));
+    (yard, large)
+}
+
+#[test]
+fn a_request_merges_a_bounded_number_of_batches() {
+    let (yard, large) = full_depot();
+    run_on(1);
+    let mut most_merged = 0;
+    for gfp in [Gfp::NOWAIT, Gfp::ATOMIC, Gfp::MOVABLE, Gfp::NOWAIT | Gfp::NOFRAGMENT, Gfp::KERNEL, Gfp::RECLAIMABLE] {
+        for of in [0, 3, 8] {
+            let before = depot(&yard).get("depot_collected");
+            let had = yard.alloc(order(of), gfp | Gfp::NOWARN);
+            let merged = depot(&yard).get("depot_collected") - before;
+            let most = MOST[usize::from(gfp.contains(Gfp::DIRECT_RECLAIM))];
+            assert!(merged <= most, "{gfp}, order {of}: {merged} batches, {had:?}");
+            most_merged = most_merged.max(merged);
+            had.into_iter().for_each(|pfn| yard.free(pfn, order(of)).unwrap());
+        }
+    }
+    assert!(most_merged > 1, "no request merged batches");
+    large.into_iter().for_each(|pfn| yard.free(pfn, order(6)).unwrap());
+}
+
+#[test]
+fn a_request_of_another_type_takes_a_whole_pageblock_rather_than_merge_the_depot() {
+    let (yard, large) = full_depot();
+    large.into_iter().for_each(|pfn| yard.free(pfn, order(6)).unwrap());
+    yard.zone(ZONE).drain_cpu(CpuId(0));
+    run_on(1);
+    let collected = || depot(&yard).get("depot_collected");
+    for gfp in [Gfp::KERNEL, Gfp::RECLAIMABLE] {
+        let before = collected();
+        let pfn = yard.alloc(Order::ZERO, gfp).unwrap();
+        assert_eq!(collected() - before, 0, "{gfp}");
+        yard.free(pfn, Order::ZERO).unwrap();
+    }
+}
+
+#[test]
+fn the_common_stack_is_bounded() {
+    /// The batches of a full common stack.
+    const FULL: u64 = 0x4000;
+    for groups in [[0; 4], [0, 0, 1, 1]] {
+        let yard = depot_yard_of((FULL + 0x800) * BATCH * 2, &groups, Poisoning::Off);
+        run_on(0);
+        let frames = take(&yard, Gfp::HIGHUSER_MOVABLE, (FULL + 0x800) * BATCH);
+        let before = locks(&yard);
+        give(&yard, frames);
+        let found = depot(&yard);
+        assert!((FULL - 8..=FULL + 256).contains(&found.get("depot_batches")), "{found:?}");
+        let merged = FULL + 0x800 - found.get("depot_batches");
+        assert!(
+            locks(&yard) - before <= merged.div_ceil(8) + 2,
+            "{} locks for {merged} batches",
+            locks(&yard) - before
+        );
     }
 }
 
@@ -490,7 +561,7 @@ fn live_a_while(yard: &Fixture, round: u64, steps: u64) {
 }
 
 /// Runs `meanwhile` while a thread is stopped that has taken the batches of the depot to bring them back to the zone.
-fn with_a_collector_stopped(yard: &Fixture, meanwhile: impl FnOnce()) {
+pub(crate) fn with_a_collector_stopped(yard: &Fixture, meanwhile: impl FnOnce()) {
     thread_local! {
         static COLLECTS: Cell<bool> = const { Cell::new(false) };
         static HAS_DRAINED: Cell<bool> = const { Cell::new(false) };

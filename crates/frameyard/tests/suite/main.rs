@@ -40,3 +40,4 @@ mod reporting;
 mod requests;
 mod slow_path;
 mod stress;
+mod waits;

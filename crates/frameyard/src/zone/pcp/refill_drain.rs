@@ -8,6 +8,7 @@ use crate::platform::{Access, Platform};
 use crate::sync::Ordering;
 use crate::units::{MigrateType, Order, PageCount};
 use crate::zone::batch::{BATCH, Batch, packed};
+use crate::zone::effort::Effort;
 use crate::zone::exclusive::add_exclusive;
 use crate::zone::request::BlockRequest;
 use crate::zone::transfer::{self, Drain, DrainReason, DrainSource, RefillRequest};
@@ -15,9 +16,10 @@ use crate::zone::view::ZoneView;
 
 /// What a refill may take from the zone.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Refill {
+pub(crate) struct Refill<'a> {
     pub(crate) list: ListId,
     pub(crate) request: BlockRequest,
+    pub(crate) effort: &'a Effort,
 }
 
 impl PcpList {
@@ -95,7 +97,7 @@ impl<P: Platform> LockedPcp<'_, P> {
 
     /// Takes an entry of a list; if the array is empty, from a packed batch or, given a `refill`, from the zone.
     #[inline(never)]
-    pub(crate) fn pop_slow(&mut self, view: ZoneView<'_, P>, id: ListId, refill: Option<Refill>) -> Option<u32> {
+    pub(crate) fn pop_slow(&mut self, view: ZoneView<'_, P>, id: ListId, refill: Option<Refill<'_>>) -> Option<u32> {
         let order = id.order(view.geometry);
         if let Some(index) = self.pop(id, order) {
             return Some(index);
@@ -157,7 +159,7 @@ impl<P: Platform> LockedPcp<'_, P> {
     }
 
     /// Fetches a batch from the zone into an empty list, or less if the zone has less.
-    fn refill(&mut self, view: ZoneView<'_, P>, refill: Refill) {
+    fn refill(&mut self, view: ZoneView<'_, P>, refill: Refill<'_>) {
         let wanted = self.refill_blocks(refill.list, refill.request.order);
         let room = self.pcp.room[refill.list.group() as usize].load(Ordering::Relaxed) as i32;
         let room = (room.max(0) as usize) >> refill.request.order.0;
@@ -175,7 +177,8 @@ impl<P: Platform> LockedPcp<'_, P> {
             }
         };
         let batch_type = self.batch_type(view, refill.list);
-        let request = RefillRequest { blocks: refill.request, cpu: self.cpu(), wanted, room, batch_type };
+        let Refill { request: blocks, effort, .. } = refill;
+        let request = RefillRequest { blocks, cpu: self.cpu(), wanted, room, batch_type, effort };
         let got = transfer::fetch(view, request, deliver);
         let pages = (got as u64 * refill.request.order.pages().0) as u32;
         sub(&self.pcp.room[refill.list.group() as usize], pages);

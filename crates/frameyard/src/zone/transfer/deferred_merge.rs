@@ -9,7 +9,8 @@
 //!
 //! [`merge_range`] walks pageblocks page by page without a lock and looks for marked pages whose buddies look free. It checks
 //! each hit again under the zone lock and merges it. Compaction calls it for every pageblock that it passes, [`collect`] calls
-//! it for the whole zone: before a request fails and after a change of the policy. Under a policy that does not defer merging,
+//! it for the whole zone: before a request fails and after a change of the policy. A request that must not wait has a few pageblocks
+//! merged before it fails ([`merge_some`]). Under a policy that does not defer merging,
 //! `collect` also removes the marks of all other pages.
 //!
 //! # Counting equation
@@ -38,9 +39,11 @@ const AT_ONCE: usize = if cfg!(loom) { 2 } else { 32 };
 pub(super) struct State {
     /// Marked pages on free lists. Changes under the zone lock.
     skipped: AtomicU64,
+    /// The pageblock at which [`merge_some`] continues, counted from the zone's first.
+    next: AtomicU64,
 }
 
-all_atomic!(State { skipped });
+all_atomic!(State { skipped, next });
 
 impl State {
     pub(super) fn skipped_racy(&self) -> u64 {
@@ -152,6 +155,21 @@ pub(super) fn collect<P: Platform>(view: ZoneView<'_, P>, rest: Rest, left: impl
     while at < view.zone.span().end && (view.has_unmerged_racy() || left()) {
         settle(view, PfnRange::new(at, view.blocks.pages()).intersection(view.zone.span()), rest);
         at = at + view.blocks.pages();
+    }
+}
+
+/// Merges marked pages of up to `most` pageblocks, until there is `enough`. Each call continues where the last one stopped, so that
+/// a few of them see the whole zone.
+pub(super) fn merge_some<P: Platform>(view: ZoneView<'_, P>, most: u64, enough: impl Fn() -> bool) {
+    let first = view.blocks.start_of(view.zone.span().start);
+    let all = (view.zone.span().end.0 - first.0).div_ceil(view.blocks.pages().0);
+    for _ in 0..most.min(all) {
+        if enough() || !view.has_unmerged_racy() {
+            return;
+        }
+        let at = view.skip_state().next.fetch_add(1, Ordering::Relaxed) % all;
+        let pageblock = PfnRange::new(first + PageCount(at * view.blocks.pages().0), view.blocks.pages());
+        merge_range(view, pageblock.intersection(view.zone.span()));
     }
 }
 

@@ -11,9 +11,10 @@
 //!
 //! | event | action |
 //! |---|---|
-//! | a per-CPU list exceeds its limit, or a full array while the CPU holds [`HELD`] frames | push a batch onto the group's stack; onto the common stack if that is full |
+//! | a per-CPU list exceeds its limit, or a full array while the CPU holds [`HELD`] frames | push a batch onto the group's stack; onto the common stack if that is full; merge eight if both are full |
 //! | a per-CPU list is empty | pop from the group's stack, then the common stack, then another group's |
 //! | all stacks are empty | carve batches from a large block ([`carving`]), push the spare ones |
+//! | the free lists have no block of the type, and no whole pageblock of another | merge some batches, within the request's effort |
 //! | few whole pageblocks are free | merge batches into the free lists, several per lock hold ([`collecting`]); a stack keeps a few |
 //!
 //! In steady state no CPU takes the zone lock. Orders above 0 bypass the depot: they are a small part of the transfers, and every
@@ -32,9 +33,17 @@
 //!
 //! # Collecting
 //!
-//! [`collect`] returns all batches to the free lists before a request fails, mixes types, or compacts. A collector registers in
-//! [`State`] first. An allocator that finds the depot empty while a collector is registered waits, with a bound, before it reports
-//! out-of-memory.
+//! [`collect_for`] merges batches for one request until its effort is spent ([`Effort`](crate::zone::Effort)). [`collect`] returns
+//! all batches to the free lists before a request that may sleep fails, and before compaction. A collector registers in [`State`]
+//! first. A request that may sleep, and finds the depot empty while a collector is registered, waits with a bound before it fails.
+//! A request that must not wait fails at once: a collector holds no lock, so it may be the thread that was interrupted.
+//!
+//! # Frames that a request cannot find
+//!
+//! Between carving and pushing, a refill has up to eight batches that count as depot frames and are on no stack. It holds the lock of
+//! its CPU's lists meanwhile. So a request that drains the lists before it fails waits for it by taking that lock, and then finds the
+//! batches. A request that does not drain (without `DIRECT_RECLAIM`, or with `NORETRY`) may miss seven batches for each CPU that refills
+//! a list at that moment, and fail.
 
 use super::exchange::{DrainReason, DrainSource, RefillRequest};
 use crate::control::{ControlRegion, TablePlanner, TableSpan};
@@ -65,6 +74,8 @@ pub(super) use validate::validate;
 const HELD: u64 = if cfg!(loom) { 2 * BATCH as u64 } else { 8 * BATCH as u64 };
 /// A group's stack is full at this size (64 MiB in pages of 4 KiB).
 const GROUP_BATCHES: u64 = if cfg!(loom) { 2 } else { 256 };
+/// The common stack is full at this size (4 GiB in pages of 4 KiB). So what a caller merges that collects all of a depot is bounded.
+const COMMON_BATCHES: u64 = if cfg!(loom) { 4 } else { 64 * GROUP_BATCHES };
 /// What a stack keeps while few whole pageblocks are free.
 const FEW_BATCHES: u64 = if cfg!(loom) { 1 } else { 4 };
 
@@ -136,6 +147,13 @@ impl Depot {
 
     fn stacks(&self) -> impl Iterator<Item = &'static BatchStack> + use<> {
         self.0.shelves.iter().flat_map(|shelf| &shelf.stacks)
+    }
+
+    /// All stacks, those of the type `first` first.
+    fn stacks_from(&self, first: MigrateType) -> impl Iterator<Item = &'static BatchStack> + use<> {
+        let shelves = self.0.shelves;
+        let of = move |step| (first.index() + step) % MigrateType::PER_CPU;
+        (0..MigrateType::PER_CPU).flat_map(move |step| shelves.iter().map(move |shelf| &shelf.stacks[of(step)]))
     }
 
     /// Batches in the depot, possibly stale. Reads the cache line of every stack.
@@ -220,8 +238,9 @@ impl<'a, P: Platform> ListAccess<'a, P> {
         BATCH
     }
 
-    /// Pushes a batch on the group's stack, or on the common one if that is full. While few whole pageblocks are free and the
-    /// group's stack has a few batches, merges it, and batches of the stack with it, into the free lists.
+    /// Pushes a batch on the group's stack, or on the common one if that is full. Merges it, and batches of the stack with it, into
+    /// the free lists instead if the common stack is full, too, or if the group's stack has a few batches while few whole pageblocks
+    /// are free.
     fn push(&self, head: Link) {
         let (map, platform) = (self.view.map, self.view.platform);
         self.own_stack.touch(platform, Access::Read);
@@ -232,6 +251,9 @@ impl<'a, P: Platform> ListAccess<'a, P> {
         let overflows = self.own != 0 && in_own >= GROUP_BATCHES;
         let common = self.depot.stack(0, self.list_type).unwrap_or(self.own_stack);
         let stack = if overflows { common } else { self.own_stack };
+        if (overflows || self.own == 0) && stack.batches_racy() >= COMMON_BATCHES {
+            return collecting::merge_with(self.view, self.cpu, head, stack, collecting::BATCHES as u64 - 1);
+        }
         stack.touch(platform, Access::ReadModifyWrite);
         stack.count_coming(1);
         stack.count_overflowed(u64::from(overflows));
@@ -239,7 +261,7 @@ impl<'a, P: Platform> ListAccess<'a, P> {
     }
 
     /// Fetches single frames for the list; returns their number. At least a batch if the zone has as many.
-    pub(super) fn fetch(&self, refill: RefillRequest, mut deliver: impl FnMut(&Batch)) -> usize {
+    pub(super) fn fetch(&self, refill: RefillRequest<'_>, mut deliver: impl FnMut(&Batch)) -> usize {
         debug_assert_eq!(refill.blocks.order, Order::ZERO, "the depot holds single frames");
         if let Some(head) = self.pop() {
             let mut batch = Batch::new();
@@ -247,9 +269,12 @@ impl<'a, P: Platform> ListAccess<'a, P> {
             deliver(&batch);
             return batch.len();
         }
-        if !self.view.zone.has_block_of_type_racy(Order::ZERO, refill.blocks.migrate_type) {
+        let migrate_type = refill.blocks.migrate_type;
+        if !self.view.zone.has_block_of_type_racy(Order::ZERO, migrate_type)
+            && !self.view.has_whole_pageblock_of_others_racy(migrate_type)
+        {
             // Before types mix in a pageblock: batches of other types may be of this type by now, or whole pageblocks.
-            collect_for(self.view, Order::ZERO, refill.blocks.migrate_type);
+            collect_for(self.view, Order::ZERO, migrate_type, refill.effort);
         }
         carving::fetch(self.view, refill, self.own_stack, deliver)
     }

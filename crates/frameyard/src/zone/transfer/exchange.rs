@@ -3,11 +3,12 @@
 use crate::page::Link;
 use crate::units::{CpuId, MigrateType, PageCount};
 use crate::zone::batch::Batch;
+use crate::zone::effort::Effort;
 use crate::zone::request::BlockRequest;
 
 /// What a refill asks for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RefillRequest {
+pub(crate) struct RefillRequest<'a> {
     pub(crate) blocks: BlockRequest,
     /// The CPU for whose list it is. The caller holds the lock of that CPU's lists.
     pub(crate) cpu: CpuId,
@@ -17,6 +18,8 @@ pub(crate) struct RefillRequest {
     pub(crate) room: usize,
     /// The type of the list, if it holds single frames and has room for whole batches.
     pub(crate) batch_type: Option<MigrateType>,
+    /// What the refill may spend on merging.
+    pub(crate) effort: &'a Effort,
 }
 
 /// Why blocks leave a CPU's lists.

@@ -57,7 +57,7 @@ impl Knobs {
     pub(super) fn fetch<P: Platform>(
         self,
         view: ZoneView<'_, P>,
-        refill: RefillRequest,
+        refill: RefillRequest<'_>,
         deliver: impl FnMut(&Batch),
     ) -> usize {
         match self {
@@ -104,7 +104,11 @@ impl Knobs {
 }
 
 /// Fetches blocks under one hold of the zone lock.
-pub(super) fn fetch<P: Platform>(view: ZoneView<'_, P>, refill: RefillRequest, deliver: impl FnMut(&Batch)) -> usize {
+pub(super) fn fetch<P: Platform>(
+    view: ZoneView<'_, P>,
+    refill: RefillRequest<'_>,
+    deliver: impl FnMut(&Batch),
+) -> usize {
     let Some(locked) = view.lock_for(refill.cpu) else { return 0 };
     fetch_locked(locked, refill.blocks, refill.wanted, deliver, |_| ())
 }

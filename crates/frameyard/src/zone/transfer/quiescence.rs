@@ -19,10 +19,8 @@ use super::statistics::{counters, read};
 use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::zone::counters::TransferCounters;
+use crate::zone::effort::Patience;
 use crate::zone::view::ZoneView;
-
-/// How often a wait looks before it gives up.
-const WAIT_ROUNDS: u32 = if cfg!(loom) { 4 } else { 4096 };
 
 /// A transfer of another CPU did not finish within the bound.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,12 +59,13 @@ impl<'a, P: Platform> Quiescence<'a, P> {
     /// # Errors
     ///
     /// [`TransferStalled`] if one is still in progress after a bounded wait. The zone is then not quiesced by this call.
-    pub(crate) fn begin(view: ZoneView<'a, P>) -> Result<Self, TransferStalled> {
+    pub(crate) fn begin(view: ZoneView<'a, P>, patience: Patience) -> Result<Self, TransferStalled> {
         let locked = view.lock().map_err(|_| TransferStalled)?;
         view.zone.mechanisms.quiescence.guards.fetch_add(1, Ordering::Relaxed);
         drop(locked);
         let quiescence = Self { view };
-        view.counters_of_cpus().try_for_each(|counters| wait_until_done(view, || !counters.is_detaching()))?;
+        view.counters_of_cpus()
+            .try_for_each(|counters| wait_until_done(view, patience, || !counters.is_detaching()))?;
         Ok(quiescence)
     }
 }
@@ -78,10 +77,11 @@ impl<'a, P: Platform> Quiescence<'a, P> {
 /// [`TransferStalled`] if it is not done within the bound.
 pub(super) fn wait_until_done<P: Platform>(
     view: ZoneView<'_, P>,
+    patience: Patience,
     is_done: impl Fn() -> bool,
 ) -> Result<(), TransferStalled> {
     let counts = &view.zone.mechanisms.quiescence;
-    for round in 0..WAIT_ROUNDS {
+    for round in 0..patience.rounds() {
         if is_done() {
             return Ok(());
         }
@@ -89,7 +89,7 @@ pub(super) fn wait_until_done<P: Platform>(
             counts.waits.fetch_add(1, Ordering::Relaxed);
         }
         counts.rounds.fetch_add(1, Ordering::Relaxed);
-        view.platform.wait(round);
+        patience.wait(view.platform, round);
     }
     counts.stalls.fetch_add(1, Ordering::Relaxed);
     Err(TransferStalled)

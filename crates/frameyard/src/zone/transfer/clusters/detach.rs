@@ -86,7 +86,7 @@ enum Head {
 /// Fetches single pages by whole clusters.
 pub(in crate::zone::transfer) fn fetch<P: Platform>(
     view: ZoneView<'_, P>,
-    refill: RefillRequest,
+    refill: RefillRequest<'_>,
     knobs: Knobs,
     mut deliver: impl FnMut(&Batch),
 ) -> usize {
@@ -112,7 +112,7 @@ pub(in crate::zone::transfer) fn fetch<P: Platform>(
 /// changed, if the list does not begin as planned.
 fn detach_planned<P: Platform>(
     view: ZoneView<'_, P>,
-    refill: RefillRequest,
+    refill: RefillRequest<'_>,
     most: usize,
     deliver: &mut impl FnMut(&Batch),
 ) -> usize {
@@ -135,7 +135,11 @@ fn detach_planned<P: Platform>(
 
 /// Takes about `wanted` pages, at most a batch, in the pieces that the lists have, and delivers them. Page by page while the
 /// zone is quiesced.
-fn detach_walked<P: Platform>(view: ZoneView<'_, P>, refill: RefillRequest, deliver: &mut impl FnMut(&Batch)) -> usize {
+fn detach_walked<P: Platform>(
+    view: ZoneView<'_, P>,
+    refill: RefillRequest<'_>,
+    deliver: &mut impl FnMut(&Batch),
+) -> usize {
     let counters = view.counters_of(refill.cpu);
     // Initialised before the lock is taken.
     let mut detached = Detached::none();

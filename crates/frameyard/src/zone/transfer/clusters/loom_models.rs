@@ -157,7 +157,7 @@ fn detach_and_quiesce(locks: Locks) {
     let (main, others) = with_cluster(locks);
     let refiller = main.start(0, |runner| runner.take_and_give(Order::ZERO));
     let other = main.start(1, |runner| {
-        let quiesced = Quiescence::begin(runner.yard.zone_view(ZONE));
+        let quiesced = Quiescence::begin(runner.yard.zone_view(ZONE), crate::zone::Patience::Sleeps);
         let found = quiesced.is_ok().then(|| only_looks_free(runner)).flatten();
         drop(quiesced);
         assert_eq!(found, None, "{ONLY_LOOKS_FREE}");

@@ -83,7 +83,7 @@ impl<F: FnMut(&Batch)> Delivery<F> {
 /// Fetches blocks for a refill: from the CPU's own pageblocks while it has or can claim some.
 pub(in crate::zone::transfer) fn fetch<P: Platform>(
     view: ZoneView<'_, P>,
-    refill: RefillRequest,
+    refill: RefillRequest<'_>,
     deliver: impl FnMut(&Batch),
 ) -> usize {
     let RefillRequest { blocks: request, cpu, wanted, .. } = refill;
@@ -287,10 +287,10 @@ pub(in crate::zone::transfer) fn is_owned<P: Platform>(view: ZoneView<'_, P>, pf
     COMPILED_IN && view.cpu_owned().owner_racy(pfn).is_some()
 }
 
-/// Has all owners of pageblocks of a zone give them up.
-pub(in crate::zone::transfer) fn collect<P: Platform>(view: ZoneView<'_, P>) {
+/// Has the owners of up to `most` pageblocks of a zone give them up.
+pub(in crate::zone::transfer) fn collect<P: Platform>(view: ZoneView<'_, P>, most: usize) {
     if view.has_cpu_owned_racy() {
-        for (pageblock, _) in view.cpu_owned().owned_in(view.zone.span()) {
+        for (pageblock, _) in view.cpu_owned().owned_in(view.zone.span()).take(most) {
             give_up(view, pageblock);
         }
     }

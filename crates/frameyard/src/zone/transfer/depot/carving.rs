@@ -78,7 +78,7 @@ impl Frames<'_> {
 /// Returns the number of delivered frames.
 pub(super) fn fetch<P: Platform>(
     view: ZoneView<'_, P>,
-    refill: RefillRequest,
+    refill: RefillRequest<'_>,
     stack: &BatchStack,
     mut deliver: impl FnMut(&Batch),
 ) -> usize {

@@ -12,6 +12,7 @@ use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::sync::{Ordering, is_broken};
 use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn, PfnRange};
 use crate::zone::batch::{BATCH, Batch, packed};
+use crate::zone::effort::{Effort, MANY_MERGES, Patience};
 use crate::zone::fixed_vec::FixedVec;
 use crate::zone::range::pieces;
 use crate::zone::transfer::pagewise::prefetch_neighbours;
@@ -19,7 +20,7 @@ use crate::zone::transfer::quiescence::{TransferStalled, wait_until_done};
 use crate::zone::view::ZoneView;
 
 /// Batches that are unpacked and sorted together.
-const BATCHES: usize = if cfg!(loom) { 2 } else { 8 };
+pub(super) const BATCHES: usize = if cfg!(loom) { 2 } else { 8 };
 const FRAMES: usize = BATCHES * BATCH;
 /// The blocks that are enough for one hold of the zone lock.
 const ENOUGH_BLOCKS: usize = if cfg!(loom) { 1 } else { 128 };
@@ -28,8 +29,6 @@ const ENOUGH_FRAMES: u64 = if cfg!(loom) { 2 * BATCH as u64 } else { 256 * BATCH
 
 /// Whole pageblocks are few if they have less than `1 / FEW_WHOLE` of the zone's frames.
 const FEW_WHOLE: u64 = if cfg!(loom) { 1 } else { 8 };
-/// The most batches that one background step returns.
-const STEP_BATCHES: u64 = 1024;
 
 /// The registration of a collector: a CPU that may hold batches of a zone's depot.
 struct Collecting<'a>(&'a State);
@@ -50,17 +49,25 @@ impl Drop for Collecting<'_> {
     }
 }
 
-/// Returns all batches of the depot to the free lists, and waits for other collectors.
+/// Returns all batches of the depot to the free lists, and waits for other collectors unless the caller must not sleep: a collector
+/// holds no lock, so it may be the thread that the caller has interrupted.
 ///
 /// # Errors
 ///
-/// [`TransferStalled`] if another collector still holds batches after a bounded wait.
-pub(in crate::zone::transfer) fn collect<P: Platform>(view: ZoneView<'_, P>) -> Result<(), TransferStalled> {
+/// [`TransferStalled`] if another collector still holds batches after a bounded wait, or at once if the caller must not sleep.
+pub(in crate::zone::transfer) fn collect<P: Platform>(
+    view: ZoneView<'_, P>,
+    patience: Patience,
+) -> Result<(), TransferStalled> {
     if !view.is_depot_empty_racy() {
         collect_all(view);
     }
     // Acquire: pairs with the Release in `Collecting::drop`.
-    wait_until_done(view, || view.zone.mechanisms.depot.collectors.load(Ordering::Acquire) == 0)
+    let are_done = || view.zone.mechanisms.depot.collectors.load(Ordering::Acquire) == 0;
+    match patience {
+        Patience::Spins => are_done().then_some(()).ok_or(TransferStalled),
+        Patience::Sleeps => wait_until_done(view, patience, are_done),
+    }
 }
 
 /// Returns all batches of the depot to the free lists.
@@ -82,19 +89,23 @@ fn collect_all<P: Platform>(view: ZoneView<'_, P>) {
     }
 }
 
-/// Returns up to `most` batches to the free lists until there is `enough`, but no more than there were at the start.
-fn collect_until<P: Platform>(view: ZoneView<'_, P>, mut most: u64, enough: impl Fn() -> bool) {
+/// Returns up to `most` batches to the free lists until there is `enough`, stacks of the type `first` first. Returns their
+/// number.
+fn collect_until<P: Platform>(view: ZoneView<'_, P>, first: MigrateType, most: u64, enough: impl Fn() -> bool) -> u64 {
     let _collecting = Collecting::begin(view);
-    for stack in view.depot().stacks() {
+    let mut left = most;
+    for stack in view.depot().stacks_from(first) {
         // Bounded: other CPUs may push as fast as this one pops.
-        let mut left = stack.batches_racy().min(most);
         while left > 0 && !enough() {
             let taken = return_some(Returning::new(view), None, stack, left.min(BATCHES as u64));
             stack.count_collected(taken);
-            left = if taken == 0 { 0 } else { left - taken };
-            most -= taken;
+            left -= taken;
+            if taken == 0 {
+                break;
+            }
         }
     }
+    most - left
 }
 
 /// Merges a batch that is on no stack, and with it up to `most` batches of a stack, as far as one hold of the lock serves.
@@ -229,18 +240,24 @@ fn read_ahead<P: Platform>(view: ZoneView<'_, P>, blocks: impl Iterator<Item = (
     }
 }
 
-/// Returns batches to the free lists until these have a block for a request of that order and type without taking another
-/// type's; whether the depot had any.
+/// Returns batches to the free lists until these have a block for a request of that order and type, or its effort is spent; whether
+/// the depot had any. A block of another type serves a request for a single frame if it is a whole pageblock.
 #[cold]
 pub(in crate::zone::transfer) fn collect_for<P: Platform>(
     view: ZoneView<'_, P>,
     order: Order,
     migrate_type: MigrateType,
+    effort: &Effort,
 ) -> bool {
     if view.is_depot_empty_racy() {
         return false;
     }
-    collect_until(view, u64::MAX, || view.zone.has_block_of_type_racy(order, migrate_type));
+    let is_single = order == Order::ZERO;
+    let enough = || {
+        view.zone.has_block_of_type_racy(order, migrate_type)
+            || (is_single && view.has_whole_pageblock_of_others_racy(migrate_type))
+    };
+    effort.count_merges(collect_until(view, migrate_type, effort.merges(), enough));
     true
 }
 
@@ -248,7 +265,7 @@ pub(in crate::zone::transfer) fn collect_for<P: Platform>(
 /// blocks need not.
 pub(in crate::zone::transfer) fn collect_in_background<P: Platform>(view: ZoneView<'_, P>) {
     if view.depot().pages_racy().0 > view.few_whole() && !view.has_whole_pageblocks_racy() {
-        collect_until(view, STEP_BATCHES, || view.has_whole_pageblocks_racy());
+        collect_until(view, MigrateType::Movable, MANY_MERGES, || view.has_whole_pageblocks_racy());
     }
 }
 

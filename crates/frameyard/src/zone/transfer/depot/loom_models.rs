@@ -3,12 +3,14 @@
 
 use std::sync::{Arc, Mutex};
 
+use crate::Gfp;
 use crate::loom_models::machine::{Flaw, LARGEST, Locks, Machine, Runner, ZONE};
 use crate::loom_models::{DAMAGES, assert_fails_within, explore_within};
 use crate::policy::ZonePolicy;
 use crate::sync::{Weakness, weakened};
 use crate::units::{CpuId, Order, PageCount, Pfn, PfnRange};
 use crate::watermarks::PcpSizing;
+use crate::zone::Patience;
 use crate::zone::transfer::{self, Quiescence};
 
 /// The bound of involuntary switches. One switch finds every broken variant.
@@ -20,6 +22,9 @@ const FEW_SWITCHES: usize = 1;
 const NOT_THERE: &str = "a batch is held by another collector";
 /// The failure message for frames that are in transit after everything was drained.
 const IN_TRANSIT: &str = "frames are in transit";
+
+/// The failure message for a request that fails though one frame of four is in use.
+const NOT_FOUND: &str = "a request failed though there was memory";
 
 /// A yard whose depot has a batch, and whose CPU 0 has full lists: the next frame that it frees pushes another.
 fn stocked(locks: Locks) -> Runner {
@@ -106,7 +111,7 @@ fn collect_twice() {
     let threads = [0, 1].map(|cpu| {
         main.start(cpu, |runner| {
             let view = runner.yard.zone_view(ZONE);
-            let collected = transfer::collect(view, transfer::Collect::All);
+            let collected = transfer::collect(view, transfer::Collect::All(Patience::Sleeps));
             // Under the lock the count is exact.
             let locked = view.lock().unwrap();
             let free = view.zone.free_pages_racy();
@@ -145,7 +150,7 @@ fn isolate_all_meanwhile() {
 /// Quiesces the zone, isolates all of it, drains everything, and asserts that at most one frame is in transit.
 fn isolate_all(runner: &Runner) {
     let view = runner.yard.zone_view(ZONE);
-    let quiesced = Quiescence::begin(view).expect("no detachment is in progress");
+    let quiesced = Quiescence::begin(view, Patience::Sleeps).expect("no detachment is in progress");
     let pageblocks = [0, 2].map(Pfn);
     pageblocks.into_iter().for_each(|pfn| assert!(view.lock().unwrap().isolate_pageblock(pfn)));
     runner.yard.zone(ZONE).drain();
@@ -156,6 +161,27 @@ fn isolate_all(runner: &Runner) {
     pageblocks.into_iter().for_each(|pfn| view.lock().unwrap().unisolate_pageblock(pfn));
     drop(quiesced);
     assert!(in_transit <= 1, "{IN_TRANSIT}: {in_transit}");
+}
+
+/// CPU 1 carves all of memory into batches for one frame, while CPU 0 asks for a frame with a request that may sleep.
+fn carve_meanwhile() {
+    let main = Machine::boot(1, PcpSizing::Fixed(4), Locks::SOUND);
+    main.yard.set_policy(ZonePolicy::Depot).expect("no other thread runs");
+    let other = main.start(1, |runner| runner.take_and_give(Order::ZERO));
+    let pfn = main.take_with(Order::ZERO, Gfp::HIGHUSER_MOVABLE);
+    main.give(pfn.expect(NOT_FOUND), Order::ZERO);
+    other.join().unwrap();
+    main.finish();
+}
+
+#[test]
+fn a_request_that_may_sleep_finds_the_frames_of_a_refill_in_progress() {
+    explore_within(SWITCHES, carve_meanwhile);
+}
+
+#[test]
+fn drain_that_skips_empty_lists_misses_a_refill_in_progress() {
+    weakened(Weakness::EmptyListsNotLocked, || assert_fails_within(SWITCHES, carve_meanwhile, &[NOT_FOUND]));
 }
 
 #[test]

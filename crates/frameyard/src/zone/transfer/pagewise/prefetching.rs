@@ -11,7 +11,11 @@ use crate::zone::view::{LockedZone, ZoneView};
 
 /// Fetches blocks under one hold of the zone lock. After each block, prefetches the block behind the list's next one: taking
 /// the next one writes to it.
-pub(super) fn fetch<P: Platform>(view: ZoneView<'_, P>, refill: RefillRequest, deliver: impl FnMut(&Batch)) -> usize {
+pub(super) fn fetch<P: Platform>(
+    view: ZoneView<'_, P>,
+    refill: RefillRequest<'_>,
+    deliver: impl FnMut(&Batch),
+) -> usize {
     let mut last = Link::NONE;
     let Some(locked) = view.lock_for(refill.cpu) else { return 0 };
     fetch_locked(locked, refill.blocks, refill.wanted, deliver, |locked| {
@@ -35,7 +39,7 @@ fn behind_next<P: Platform>(locked: &LockedZone<'_, P>, request: BlockRequest) -
 /// The lists may change at any moment. The walk follows a link only from a page that is still a free block of that order, and
 /// only into memory that has page structures. What it finds may be stale or of another list; it is only prefetched. A list that
 /// changes during the walk may form a loop: the walk takes no more steps than blocks are wanted.
-pub(super) fn ahead_of_lock<P: Platform>(view: ZoneView<'_, P>, refill: RefillRequest) {
+pub(super) fn ahead_of_lock<P: Platform>(view: ZoneView<'_, P>, refill: RefillRequest<'_>) {
     let request = refill.blocks;
     let mut left = refill.wanted as u64;
     for order in (request.order.0..=view.geometry.max_order().0).map(Order) {

@@ -11,7 +11,7 @@ use crate::zone::view::{LockedZone, ZoneView};
 /// Fetches blocks, one hold of the lock each.
 pub(super) fn fetch<P: Platform>(
     view: ZoneView<'_, P>,
-    RefillRequest { blocks: request, cpu, wanted, .. }: RefillRequest,
+    RefillRequest { blocks: request, cpu, wanted, .. }: RefillRequest<'_>,
     mut deliver: impl FnMut(&Batch),
 ) -> usize {
     let mut got = 0;

@@ -1,0 +1,87 @@
+//! Effort: what a request may spend on memory that other CPUs hold or that has to be merged first. Its flags decide.
+//!
+//! A request that must not wait may run in an interrupt handler, on the CPU of the thread that it would wait for. So it does not
+//! sleep, spins a few rounds at most, and merges little. A request that may sleep spends more before it fails.
+
+use core::cell::Cell;
+
+use crate::gfp::Gfp;
+use crate::owners::MigrateMode;
+use crate::platform::Platform;
+
+/// The most batches of a depot that a request merges if it must not wait.
+pub(crate) const FEW_MERGES: u64 = 64;
+/// The most batches of a depot that a request that may sleep merges while it looks for a block, and that a background step merges.
+pub(crate) const MANY_MERGES: u64 = 1024;
+/// The most pageblocks that a request that must not wait searches for deferred merges, and that it takes from CPUs that own them.
+pub(crate) const FEW_PAGEBLOCKS: u64 = 32;
+
+/// How a caller waits for other CPUs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Patience {
+    /// It spins a few rounds: it must not sleep.
+    Spins,
+    /// It may sleep.
+    Sleeps,
+}
+
+impl Patience {
+    pub(crate) const fn of(gfp: Gfp) -> Self {
+        if gfp.contains(Gfp::DIRECT_RECLAIM) { Self::Sleeps } else { Self::Spins }
+    }
+
+    /// The most rounds of one wait. (Few in models.)
+    pub(crate) const fn rounds(self) -> u32 {
+        match self {
+            Self::Spins => [32, 2][cfg!(loom) as usize],
+            Self::Sleeps => [4096, 3][cfg!(loom) as usize],
+        }
+    }
+
+    /// Waits one round. The caller holds no lock of the yard.
+    pub(crate) fn wait<P: Platform>(self, platform: &P, round: u32) {
+        match self {
+            Self::Spins => platform.spin(round),
+            Self::Sleeps => platform.wait(round),
+        }
+    }
+
+    /// How owners move blocks for the caller.
+    pub(crate) const fn mode(self) -> MigrateMode {
+        match self {
+            Self::Spins => MigrateMode::Async,
+            Self::Sleeps => MigrateMode::Sync,
+        }
+    }
+}
+
+/// What is left of the effort of one request.
+#[derive(Debug)]
+pub(crate) struct Effort {
+    pub(crate) patience: Patience,
+    /// The batches that it may still merge.
+    merges: Cell<u64>,
+    /// The rounds that it has waited for the memory map, if it must not sleep.
+    pub(crate) spins: Cell<u32>,
+}
+
+impl Effort {
+    pub(crate) const fn of(gfp: Gfp) -> Self {
+        let patience = Patience::of(gfp);
+        let merges = match patience {
+            Patience::Spins => FEW_MERGES,
+            Patience::Sleeps => MANY_MERGES,
+        };
+        Self { patience, merges: Cell::new(merges), spins: Cell::new(0) }
+    }
+
+    /// The batches that it may still merge.
+    pub(crate) fn merges(&self) -> u64 {
+        self.merges.get()
+    }
+
+    /// Counts batches that were merged for it.
+    pub(crate) fn count_merges(&self, batches: u64) {
+        self.merges.set(self.merges.get().saturating_sub(batches));
+    }
+}

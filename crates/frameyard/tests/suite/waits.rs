@@ -1,0 +1,141 @@
+//! How long a request may wait: its flags decide on every path. Waits are counted in rounds, of [`Platform::spin`] and of
+//! [`Platform::wait`] apart.
+//!
+//! [`Platform::spin`]: frameyard::Platform::spin
+//! [`Platform::wait`]: frameyard::Platform::wait
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use crate::busy_yard::{Made, made};
+use crate::contig::BusyAt;
+use crate::fixture::{Rounds, order, rounds_of, run_on};
+use crate::maps::{LATE, frames, give_back, listed, plain, way};
+use crate::movers::{KIND, Movers};
+use crate::{clusters, depot};
+use frameyard::owners::Owners;
+use frameyard::policy::ZonePolicy;
+use frameyard::{Gfp, NodeId, Order, PageCount, PfnRange};
+
+/// Requests that must not wait.
+const HURRIED: [Gfp; 5] = [
+    Gfp::NOWAIT,
+    Gfp::ATOMIC,
+    Gfp::MOVABLE,
+    Gfp::ATOMIC.union(Gfp::NORETRY),
+    Gfp::ATOMIC.union(Gfp::MOVABLE).union(Gfp::NOFRAGMENT),
+];
+/// Requests that may sleep.
+const PATIENT: [Gfp; 3] = [Gfp::KERNEL, Gfp::KERNEL.union(Gfp::NORETRY), Gfp::HIGHUSER_MOVABLE];
+
+/// The most rounds that a request may spend in one place.
+struct Most {
+    /// Calls of `spin` of a request that must not wait. It makes no call of `wait`.
+    spins: u32,
+    /// Calls of `wait` of a request that may sleep.
+    waits: u32,
+}
+
+/// Makes a request with all flags and compares its rounds. The requests find what they wait for unfinished. The caller asserts
+/// that there are no complaints when no thread is stopped any more.
+#[must_use]
+fn complaints(place: &str, most: &Most, request: impl Fn(Gfp)) -> Vec<String> {
+    let tell = |gfp, Rounds { spins, waits }| format!("{place}, {gfp}: {spins} spins, {waits} waits");
+    let hurried = HURRIED.map(|gfp| (gfp, rounds_of(|| request(gfp | Gfp::NOWARN))));
+    let patient = PATIENT.map(|gfp| (gfp, rounds_of(|| request(gfp | Gfp::NOWARN))));
+    let too_long = hurried.iter().filter(|(_, rounds)| rounds.waits > 0 || rounds.spins > most.spins);
+    let too_long = too_long.chain(patient.iter().filter(|(_, rounds)| rounds.spins > 0 || rounds.waits > most.waits));
+    let mut found: Vec<String> = too_long.map(|(gfp, rounds)| tell(*gfp, *rounds)).collect();
+    if patient.iter().all(|(_, rounds)| rounds.waits == 0) {
+        found.push(format!("{place}: nothing to wait for"));
+    }
+    found
+}
+
+#[test]
+fn no_request_waits_longer_for_a_collector_than_its_flags_allow() {
+    let yard = depot::one_group();
+    depot::stock(&yard, Gfp::HIGHUSER_MOVABLE, 8);
+    run_on(1);
+    let large: Vec<_> = std::iter::from_fn(|| yard.alloc(order(8), Gfp::ATOMIC | Gfp::NOWARN).ok()).collect();
+    depot::stock(&yard, Gfp::HIGHUSER_MOVABLE | Gfp::HIGH, 1);
+    run_on(1);
+    let mut found = Vec::new();
+    depot::with_a_collector_stopped(&yard, || {
+        // A request that drains all lists before it fails looks twice.
+        found = complaints("a collector", &Most { spins: 0, waits: 2 * 4096 }, |gfp| {
+            yard.alloc(order(8), gfp).expect_err("no large block is free");
+        });
+    });
+    assert!(found.is_empty(), "{found:#?}");
+    large.into_iter().for_each(|pfn| yard.free(pfn, order(8)).unwrap());
+}
+
+#[test]
+fn no_request_waits_longer_for_the_memory_map_than_its_flags_allow() {
+    run_on(0);
+    for mode in LATE {
+        let yard = plain().create_yard(way(mode));
+        yard.init().next_section(NodeId(0)).unwrap();
+        let mut taken = Vec::new();
+        while yard.init().deferred_pages() > PageCount(0x100) || listed(&yard) > 0 {
+            taken.push(yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap());
+        }
+        let (begun, go_on) = (Arc::new(Mutex::new(None)), Arc::new(AtomicBool::new(false)));
+        let (begins, goes_on) = (begun.clone(), go_on.clone());
+        yard.watch().back_with(move |range| {
+            *begins.lock().unwrap() = Some(range);
+            while !goes_on.load(Ordering::Relaxed) {
+                thread::yield_now();
+            }
+            Ok(())
+        });
+        let found = thread::scope(|scope| {
+            let other = scope.spawn(|| yard.init().next_section(NodeId(0)));
+            while begun.lock().unwrap().is_none() {
+                thread::yield_now();
+            }
+            let mut found = complaints("the map of a range", &Most { spins: 32, waits: 4096 }, |gfp| {
+                yard.request_range(frames(0xf00, 0xf20), gfp).range().expect_err("it is not initialised");
+            });
+            found.extend(complaints("the map", &Most { spins: 32, waits: 4096 }, |gfp| {
+                yard.alloc(Order::ZERO, gfp).expect_err("no other memory is free");
+            }));
+            go_on.store(true, Ordering::Relaxed);
+            other.join().unwrap().unwrap();
+            found
+        });
+        assert!(found.is_empty(), "{mode}: {found:#?}");
+        yard.watch().calm();
+        give_back(&yard, &taken);
+    }
+}
+
+#[test]
+fn no_request_waits_longer_for_a_detachment_than_its_flags_allow() {
+    let yard = clusters::yard(ZonePolicy::Cluster, 256);
+    let range = PfnRange::new(clusters::FIRST + PageCount(1024), PageCount(64));
+    let mut found = Vec::new();
+    clusters::with_a_cut_in_progress(&yard, || {
+        found = complaints("a detachment", &Most { spins: 32, waits: 4096 }, |gfp| {
+            yard.request_range(range, gfp).owners(&Owners::NONE).range().expect_err("a transfer is stalled");
+        });
+    });
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
+fn no_request_waits_longer_for_a_busy_block_than_its_flags_allow() {
+    let yard = made(&Made::default());
+    let movers = Movers::new(&yard);
+    let name = movers.take(Order::ZERO).unwrap();
+    let busy = movers.place_of(name);
+    let owner = BusyAt { movers, busy };
+    let owners = Owners::NONE.with(KIND, &owner);
+    let found = complaints("a busy block", &Most { spins: 32, waits: 512 }, |gfp| {
+        yard.request_range(PfnRange::new(busy, PageCount(1)), gfp).owners(&owners).range().expect_err("it is busy");
+    });
+    assert!(found.is_empty(), "{found:#?}");
+    owner.movers.give_all_back();
+}

@@ -1,7 +1,8 @@
 //! Small objects of a few words, in frames of the yard: spaces, areas, files and nodes of file trees.
 //!
-//! Each kind has its own frames, divided into slots. The page of a frame has a bit per free slot and links to the other
-//! frames with free slots. An [`ObjectId`] is the link of the frame and the slot, equal in every view.
+//! Each kind has its own frames, divided into slots. The page of a frame has a bit per free slot. Frames with free slots are
+//! linked, so that no creation looks at a full frame: in both directions by `next` and `prev`, or, for a stable kind, as a
+//! stack by `prev`, because there `next` links all frames. An [`ObjectId`] is the link of the frame and the slot, equal in every view.
 //!
 //! Frames of [stable](ObjectKind::is_stable) kinds are never freed while the root exists. A stale [`ObjectId`] of a
 //! stable kind therefore leads to an object of that kind, possibly a different or dead one, and the object's own words
@@ -32,6 +33,8 @@ const LOCK: usize = 0;
 const FIRST: usize = 8;
 const FRAMES: usize = 9;
 const LIVE: usize = 10;
+/// First frame with a free slot, of a stable kind.
+const OPEN: usize = 11;
 
 /// The step that makes an object.
 const fn step_of(kind: ObjectKind) -> Step {
@@ -78,6 +81,9 @@ impl<'y, P: Platform> Vm<'y, P> {
         if all != 1 || kind.is_stable() {
             self.link_frame(kind, page);
         }
+        if all != 1 && kind.is_stable() {
+            self.open_frame(kind, page);
+        }
         drop(held);
         Ok(ObjectId::new(self.yard().counted().link(pfn), 0))
     }
@@ -85,23 +91,27 @@ impl<'y, P: Platform> Vm<'y, P> {
     fn take_slot(&self, kind: ObjectKind) -> Option<ObjectId> {
         let _held = self.lock_objects(kind);
         let record = self.root().objects(kind as usize);
-        let mut at =
-            self.yard().counted().linked(FrameLink::from_bits(record.at(FIRST).load(Ordering::Relaxed) as u32));
-        while let Some(pfn) = at {
-            let page = self.page(pfn);
-            let free = page.spare(FREE_SLOTS);
-            if free != 0 {
-                let slot = free.trailing_zeros();
-                page.set_spare(FREE_SLOTS, free & (free - 1));
-                if free & (free - 1) == 0 && !kind.is_stable() {
-                    self.unlink_frame(kind, page);
-                }
-                record.at(LIVE).fetch_add(1, Ordering::Relaxed);
-                return Some(ObjectId::new(self.yard().counted().link(pfn), u64::from(slot)));
-            }
-            at = self.yard().counted().linked(page.next());
+        let with_free_slots = record.at(if kind.is_stable() { OPEN } else { FIRST });
+        let first = FrameLink::from_bits(with_free_slots.load(Ordering::Relaxed) as u32);
+        let page = self.page(self.yard().counted().linked(first)?);
+        let free = page.spare(FREE_SLOTS);
+        debug_assert!(free != 0, "a listed frame has a free slot");
+        let left = free & free.checked_sub(1)?;
+        page.set_spare(FREE_SLOTS, left);
+        match (left == 0, kind.is_stable()) {
+            (true, true) => with_free_slots.store(u64::from(page.prev().bits()), Ordering::Relaxed),
+            (true, false) => self.unlink_frame(kind, page),
+            _ => {}
         }
-        None
+        record.at(LIVE).fetch_add(1, Ordering::Relaxed);
+        Some(ObjectId::new(first, u64::from(free.trailing_zeros())))
+    }
+
+    /// Adds a frame of a stable kind to those with a free slot.
+    fn open_frame(&self, kind: ObjectKind, page: CountedPage<'y, P>) {
+        let open = self.root().objects(kind as usize).at(OPEN);
+        page.set_prev(FrameLink::from_bits(open.load(Ordering::Relaxed) as u32));
+        open.store(u64::from(self.yard().counted().link(page.pfn()).bits()), Ordering::Relaxed);
     }
 
     fn link_frame(&self, kind: ObjectKind, page: CountedPage<'y, P>) {
@@ -109,9 +119,11 @@ impl<'y, P: Platform> Vm<'y, P> {
         let old = FrameLink::from_bits(first.load(Ordering::Relaxed) as u32);
         let link = self.yard().counted().link(page.pfn());
         page.set_next(old);
-        page.set_prev(FrameLink::NONE);
-        if let Some(next) = self.yard().counted().linked(old) {
-            self.page(next).set_prev(link);
+        if !kind.is_stable() {
+            page.set_prev(FrameLink::NONE);
+            if let Some(next) = self.yard().counted().linked(old) {
+                self.page(next).set_prev(link);
+            }
         }
         // Release: pairs with the Acquire in `listed_frames`, which runs without the kind's lock.
         first.store(u64::from(link.bits()), Ordering::Release);
@@ -159,6 +171,9 @@ impl<'y, P: Platform> Vm<'y, P> {
         page.set_spare(FREE_SLOTS, free);
         record.at(LIVE).fetch_sub(1, Ordering::Relaxed);
         if kind.is_stable() {
+            if before == 0 {
+                self.open_frame(kind, page);
+            }
             return;
         }
         let is_empty = free == u64::MAX >> (64 - self.slots(kind));
@@ -207,22 +222,33 @@ impl<'y, P: Platform> Vm<'y, P> {
         })
     }
 
+    /// The frames of a stable kind with free slots. Requires quiescence.
+    fn open_frames(&self, kind: ObjectKind) -> impl Iterator<Item = CountedPage<'y, P>> {
+        let mut at = FrameLink::from_bits(self.root().objects(kind as usize).at(OPEN).load(Ordering::Relaxed) as u32);
+        core::iter::from_fn(move || {
+            let page = self.page(self.yard().counted().linked(at)?);
+            at = page.prev();
+            Some(page)
+        })
+    }
+
     /// Frees the frames of stable kinds once all their objects are dead.
     pub(crate) fn free_stable_frames(&self) {
         for kind in ObjectKind::ALL.into_iter().filter(|kind| kind.is_stable()) {
             let record = self.root().objects(kind as usize);
             while let Some(page) = { self.listed_frames(kind).next() } {
-                self.unlink_frame(kind, page);
+                record.at(FIRST).store(u64::from(page.next().bits()), Ordering::Relaxed);
                 record.at(FRAMES).fetch_sub(1, Ordering::Relaxed);
                 self.free_objects_frame(page);
             }
+            record.at(OPEN).store(u64::from(FrameLink::NONE.bits()), Ordering::Relaxed);
         }
     }
 
     /// Recounts the objects of the kinds whose frames are all listed. Requires quiescence.
     pub(crate) fn validate_objects(&self) -> Result<(), VmValidateError> {
         for kind in ObjectKind::ALL {
-            let mut used = 0;
+            let (mut used, mut open) = (0, 0);
             for page in self.listed_frames(kind) {
                 if PageKind::of_word(page.owner()) != Some(PageKind::Objects) || page.index() != kind as u64 {
                     return Err(VmValidateError::Frame {
@@ -231,6 +257,13 @@ impl<'y, P: Platform> Vm<'y, P> {
                     });
                 }
                 used += self.slots(kind) as u64 - u64::from(page.spare(FREE_SLOTS).count_ones());
+                open += u64::from(page.spare(FREE_SLOTS) != 0 && kind.is_stable());
+            }
+            let found =
+                self.open_frames(kind).take(1 + open as usize).filter(|page| page.spare(FREE_SLOTS) != 0).count()
+                    as u64;
+            if found != open {
+                return Err(VmValidateError::Count { what: "frames with free slots", kept: open, found });
             }
             let kept = self.live_objects(kind);
             // Frames without a free slot are on no list, unless the kind is stable.
@@ -260,3 +293,6 @@ impl<P: Platform> Vm<'_, P> {
         })
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

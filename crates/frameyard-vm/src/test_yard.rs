@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use frameyard::boot::{MovableMemory, ZoneLimits};
-use frameyard::platform::{Activity, MapBacking, Probe, WorkerPanicked};
+use frameyard::platform::{Access, Activity, MapBacking, Probe, WorkerPanicked};
 use frameyard::{
     ByteSize, CpuId, Geometry, Layout, MemoryTable, NodeId, PageCount, Pfn, PfnRange, Platform, RawRegion, Yard,
     YardConfig,
@@ -23,6 +23,8 @@ thread_local! {
     static CPU: Cell<u32> = const { Cell::new(0) };
     /// The locks that this thread holds.
     static HELD: Cell<u32> = const { Cell::new(0) };
+    /// The page structures that the thread has touched.
+    static TOUCHED: Cell<u32> = const { Cell::new(0) };
 }
 
 /// Counts the locks that its thread holds.
@@ -33,6 +35,13 @@ impl Drop for CountedGuard {
     fn drop(&mut self) {
         HELD.set(HELD.get() - 1);
     }
+}
+
+/// The accesses to page structures in `call`, and its result.
+pub fn touches_of<T>(call: impl FnOnce() -> T) -> (u32, T) {
+    TOUCHED.set(0);
+    let result = call();
+    (TOUCHED.get(), result)
 }
 
 /// Sets the CPU of this thread.
@@ -140,6 +149,10 @@ impl Platform for TestPlatform {
 impl MapBacking for TestPlatform {}
 
 impl Probe for TestPlatform {
+    fn touch_page(&self, _pfn: Pfn, _access: Access) {
+        TOUCHED.set(TOUCHED.get().wrapping_add(1));
+    }
+
     fn begin_activity(&self, activity: Activity) {
         // Every allocation of this crate may reclaim, and reclaim takes the locks of the crate.
         assert!(activity != Activity::Alloc || HELD.get() == 0, "an allocation that may wait, under a lock");

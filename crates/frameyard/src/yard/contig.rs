@@ -222,10 +222,7 @@ impl<P: Platform> Yard<P> {
         loop {
             self.zone(isolation.zone).drain_with(patience);
             let round = self.move_away(isolation, range, owners)?;
-            let take = || {
-                let mut locked = view.lock().map_err(|_| RangeBlocked::unlocked(range))?;
-                locked.take_range(range, RangeLists::Isolated, migrate_type)
-            };
+            let take = || view.take_range(range, RangeLists::Isolated, migrate_type);
             let Err(RangeBlocked { head: pfn, state, order }) = self.take_initialised(isolation.zone, patience, take)
             else {
                 return Ok(());

@@ -90,7 +90,7 @@ impl<P: Platform> Yard<P> {
     /// Allocates the frames of a range if all of them are free.
     ///
     /// Deferred memory of the range is initialised first, and per-CPU lists are drained. Watermarks do not apply. Frames
-    /// of contiguous memory areas serve movable requests only. Holds the zone lock while it takes the blocks of the range.
+    /// of contiguous memory areas serve movable requests only. Takes a long range in several holds of the zone lock.
     pub(super) fn take_free_range(&self, range: PfnRange, gfp: Gfp) -> Result<PfnRange, AllocError> {
         if range.is_empty() {
             return Err(AllocError::Empty);
@@ -106,11 +106,7 @@ impl<P: Platform> Yard<P> {
             return Err(AllocError::NotInitialised(range));
         }
         let view = self.zone_view(zone);
-        let take_locked = || {
-            let mut locked = view.lock().map_err(|_| RangeBlocked::unlocked(range))?;
-            locked.take_range(range, RangeLists::Open, migrate_type)
-        };
-        let take = || self.take_initialised(zone, patience, take_locked);
+        let take = || self.take_initialised(zone, patience, || view.take_range(range, RangeLists::Open, migrate_type));
         let taken = take().or_else(|blocked| match blocked.state {
             FrameState::PerCpu | FrameState::HeldFree | FrameState::InTransit | FrameState::Interior => {
                 self.zone(zone).drain_with(patience);

@@ -1,7 +1,7 @@
 //! Taking a particular range of frames, if all of it is free.
 
-use super::view::LockedZone;
-use crate::page::{FrameState, Tag};
+use super::view::{LockedZone, ZoneView};
+use crate::page::{FrameState, Residence, Tag};
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order, Pfn, PfnRange};
 
@@ -44,27 +44,87 @@ impl RangeLists {
     }
 }
 
-impl<P: Platform> LockedZone<'_, P> {
+/// A hold of the zone lock ends after that many blocks of a range, at the next border of a maximum-order block.
+const BLOCKS: usize = if cfg!(loom) { 1 } else { 64 };
+
+impl<P: Platform> ZoneView<'_, P> {
     /// Takes all frames of a range off the free lists, as the largest aligned blocks. The caller still has to mark them as allocated.
+    ///
+    /// A long range takes several holds of the zone lock. It is checked as a whole first, so a request takes nothing that could not
+    /// have all; only if another CPU then takes a frame of the range does it put blocks back.
     ///
     /// # Errors
     ///
     /// The first block that is not free; nothing has changed then. The range must lie in present sections.
     pub(crate) fn take_range(
-        &mut self,
+        self,
         range: PfnRange,
         lists: RangeLists,
         migrate_type: MigrateType,
     ) -> Result<(), RangeBlocked> {
-        let mut at = range.start;
+        let from = |start| PfnRange { start, ..range };
+        let lock = || self.lock().map_err(|_| RangeBlocked::unlocked(range));
+        let mut locked = lock()?;
+        let mut at = locked.free_part(range, lists, migrate_type)?;
+        if at == range.end {
+            locked.take_free(range, migrate_type);
+            return Ok(());
+        }
+        drop(locked);
         while at < range.end {
+            at = lock()?.free_part(from(at), lists, migrate_type)?;
+        }
+        at = range.start;
+        while at < range.end {
+            let part = lock().and_then(|mut locked| {
+                let end = locked.free_part(from(at), lists, migrate_type)?;
+                locked.take_free(PfnRange { start: at, end }, migrate_type);
+                Ok(end)
+            });
+            match part {
+                Ok(end) => at = end,
+                Err(blocked) => {
+                    self.put_back_range(PfnRange { end: at, ..range });
+                    return Err(blocked);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees a range that was taken, a block in each hold of the lock.
+    fn put_back_range(self, taken: PfnRange) {
+        for (pfn, order) in pieces(taken, self.geometry.max_order()) {
+            if let Ok(mut locked) = self.lock() {
+                locked.free_to_pageblocks(pfn, order, Residence::Resident);
+            }
+        }
+    }
+}
+
+impl<P: Platform> LockedZone<'_, P> {
+    /// The end of the part of a range that one hold of the lock treats. Its frames are free.
+    ///
+    /// # Errors
+    ///
+    /// The first block that is not free.
+    fn free_part(&self, range: PfnRange, lists: RangeLists, migrate_type: MigrateType) -> Result<Pfn, RangeBlocked> {
+        let (mut at, mut blocks) = (range.start, 0);
+        // Borders of maximum-order blocks cut no piece of the range in two.
+        while at < range.end && (blocks < BLOCKS || !at.is_aligned(self.geometry.max_order())) {
             let (head, tag) = self.covering_block(at);
             if !tag.is(FrameState::BuddyFree) || tag.zone() != self.id || !lists.have(tag.migrate_type(), migrate_type)
             {
                 return Err(RangeBlocked { head, state: tag.state(), order: tag.order() });
             }
             at = head + tag.order().pages();
+            blocks += 1;
         }
+        Ok(at.min(range.end))
+    }
+
+    /// Takes a range of free frames off the free lists.
+    fn take_free(&mut self, range: PfnRange, migrate_type: MigrateType) {
         let mut at = range.start;
         while at < range.end {
             let (head, tag) = self.covering_block(at);
@@ -84,7 +144,6 @@ impl<P: Platform> LockedZone<'_, P> {
             );
         }
         self.tag_pieces(range, FrameState::Allocated, migrate_type);
-        Ok(())
     }
 
     /// The block that covers a frame; the frame itself with an interior tag if there is none. A block that looks free is free.

@@ -21,9 +21,9 @@ use frameyard::validate::ValidateError;
 use frameyard::watermarks::{PcpSizing, WatermarkOptions};
 use frameyard::{CpuId, Gfp, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig, ZoneId};
 
-const ZONE: ZoneId = ZoneId::new(NodeId(0), ZoneKind::Normal);
+pub(crate) const ZONE: ZoneId = ZoneId::new(NodeId(0), ZoneKind::Normal);
 pub(crate) const FIRST: Pfn = Pfn(0x1000);
-const PAGES: u64 = 8192;
+pub(crate) const PAGES: u64 = 8192;
 
 /// A yard whose lists hold `high` frames, so that a quarter of that is a batch.
 pub(crate) fn yard(policy: ZonePolicy, high: u32) -> Fixture {
@@ -45,12 +45,12 @@ fn take(yard: &Fixture, count: usize) -> Vec<Pfn> {
     (0..count).map(|_| yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap()).collect()
 }
 
-fn give(yard: &Fixture, frames: impl IntoIterator<Item = Pfn>) {
+pub(crate) fn give(yard: &Fixture, frames: impl IntoIterator<Item = Pfn>) {
     frames.into_iter().for_each(|pfn| yard.free(pfn, Order::ZERO).unwrap());
 }
 
 /// All pages there are, ascending.
-fn take_all(yard: &Fixture) -> Vec<Pfn> {
+pub(crate) fn take_all(yard: &Fixture) -> Vec<Pfn> {
     let one = || yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN).ok();
     let mut pages: Vec<Pfn> = core::iter::from_fn(one).collect();
     pages.sort();

@@ -25,6 +25,7 @@ mod init_faults;
 mod init_growth;
 mod init_protocol;
 mod init_stress;
+mod long_ranges;
 mod machine_bounds;
 mod maps;
 mod memory_sources;

@@ -32,7 +32,8 @@ const ATTEMPTS: u32 = 8;
 /// let name = format!("example-{}", std::process::id());
 /// let yard = SharedYard::create(&name, ByteSize::mib(64))?;
 /// // Usually in another process:
-/// let other = SharedYard::open(&name)?;
+/// // SAFETY: only this program writes to the file.
+/// let other = unsafe { SharedYard::open(&name)? };
 /// let block = other.frames(Order(9), Gfp::HIGHUSER_MOVABLE)?;
 /// assert_eq!(yard.stats().free_pages().0, 16384 - 512);
 /// drop(block);
@@ -112,12 +113,18 @@ impl SharedYard {
     ///
     /// [`HostYardError::File`] with [`SharedFileError::NoSuchName`] if no running process has a yard of that name.
     /// Other errors say why it cannot be attached.
-    pub fn open(name: impl AsRef<Path>) -> Result<Self, HostYardError> {
+    ///
+    /// # Safety
+    ///
+    /// As for [`HostYardBuilder::attach`](crate::HostYardBuilder::attach): only yards write to the file, while this one is used.
+    #[expect(unsafe_code, reason = "passes the contract on")]
+    pub unsafe fn open(name: impl AsRef<Path>) -> Result<Self, HostYardError> {
         let host = HostTopology::current()?;
         let name = Name::open(Path::new(DIRECTORY).join(name))?;
         let copy = name.file.try_clone().map_err(|source| unusable(&name.path, source))?;
         let file = SharedMemoryFile::attach_file(copy, SizeGuard::Permissions, &host)?;
-        let yard = HostYard::builder().attach(&file, &host)?;
+        // SAFETY: passed on to the caller.
+        let yard = unsafe { HostYard::builder().attach(&file, &host)? };
         Ok(Self { yard, name })
     }
 

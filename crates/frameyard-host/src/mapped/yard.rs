@@ -68,15 +68,18 @@ impl OwnedYard {
     /// Attaches the yard that another process has created in a memory file. The regions are two parts of that file.
     ///
     /// `platform` as for [`create`](Self::create). It shows the part for devices as all other views do.
-    pub(crate) fn attach<E: From<AttachError>>(
+    ///
+    /// # Safety
+    ///
+    /// The regions are the memory map and the control region of one file, to which only yards write.
+    pub(crate) unsafe fn attach<E: From<AttachError>>(
         (map, control): (Region, Region),
         devices: Option<Piece>,
         platform: impl FnOnce(Option<MapWindow>) -> Result<HostPlatform, E>,
     ) -> Result<Self, E> {
         let platform = platform(devices.map(|piece| window_on(&map, piece)))?;
-        // SAFETY: the header of the file was checked when the file was attached, and states that these are its memory
-        // map and control region. A process that opens the file to other programs is responsible for their writes. Both
-        // regions move into the result.
+        // SAFETY: the caller says that these are the regions of one yard, and what writes to them. Both move into the
+        // result.
         let yard = unsafe { Yard::attach(raw(&map), raw(&control), platform)? };
         Ok(Self { yard, map, control })
     }

@@ -98,6 +98,7 @@ fn a_file_with_a_wrong_header_is_refused_with_the_reason() {
     };
     assert_eq!(refusal(0, 1), "not a memory file of a yard: the first word is wrong");
     assert_eq!(refusal(1, 7), "memory file of version 7: this program attaches version 3");
+    assert_eq!(refusal(1, 2), "memory file of version 2: this program attaches version 3");
     assert!(refusal(2, 1 << 14).starts_with("memory file made with host pages of 16K: this host has pages of"));
     assert_eq!(refusal(3, 5000), "malformed memory file: the geometry is impossible");
     assert_eq!(refusal(6, 300), "malformed memory file: an order is above 255");
@@ -150,6 +151,36 @@ fn other_files_are_refused() {
             matches!(error, SharedFileError::Header(HeaderError::Truncated { len: found, .. }) if found.0 == len);
         assert!(is_truncated, "{error}");
     }
+}
+
+#[test]
+fn random_files_are_refused() {
+    let (file, host) = created(SharedFrames::Memory);
+    let sound = file.header.to_bytes();
+    let copy = descriptor::memory_file(c"random").unwrap();
+    copy.set_len(file.header.file_len()).unwrap();
+    descriptor::seal_size(&copy).unwrap();
+    let mut state = 1_u64;
+    let mut random = move || {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        state >> 16
+    };
+    // Words behind a kept part of the header: nothing of it, its magic, its version, its first parts.
+    for kept in [0, 1, 2, 3, 8, 14] {
+        for _ in 0..300 {
+            let mut bytes = sound.clone();
+            for word in bytes[kept * 8..].chunks_mut(8) {
+                // Small numbers, large ones, and numbers of whole parts.
+                let number = [random() % 64, random(), (random() % 64) << 21, random() << 16][random() as usize % 4];
+                word.copy_from_slice(&number.to_le_bytes());
+            }
+            copy.write_all_at(&bytes, 0).unwrap();
+            let refused = SharedMemoryFile::attach(&copy, &host).expect_err("random words");
+            assert!(!refused.to_string().is_empty());
+        }
+    }
+    copy.write_all_at(&sound, 0).unwrap();
+    SharedMemoryFile::attach(&copy, &host).unwrap();
 }
 
 #[test]

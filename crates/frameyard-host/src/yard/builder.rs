@@ -273,20 +273,28 @@ impl HostYardBuilder {
 
     /// Makes a view of the yard that another process has created in a memory file.
     ///
-    /// Headers are checked. The rest of the file is trusted to come from a yard: a process that writes anything else
-    /// there can break every process that maps the file.
+    /// Checks the headers of file and yard, and the tables that sizes and places follow from.
     ///
     /// # Errors
     ///
     /// [`HostYardError`] if the file contains no complete yard, or one of frames that the file lacks, or if it cannot
     /// be mapped. [`HostYardError::Lock`] if a process that ended inside a call has damaged the yard.
-    pub fn attach(self, file: &SharedMemoryFile, host: &HostTopology) -> Result<HostYard, HostYardError> {
+    ///
+    /// # Safety
+    ///
+    /// Only yards write to the file while this one is used: the yard that made it and those attached to it. Owners of frames write
+    /// to their own frames. A view follows the links and indices in the file, so a process that writes anything else there can make
+    /// it access memory outside the yard. Attach only files of trusted processes.
+    #[expect(unsafe_code, reason = "passes the contract on")]
+    pub unsafe fn attach(self, file: &SharedMemoryFile, host: &HostTopology) -> Result<HostYard, HostYardError> {
         let regions = (file.map_memory_map(HugePages::Default)?, file.map_control(HugePages::Default)?);
         let attachment = Arc::new(file.take_place()?);
         let platform = self.platform(file.map_frames(HugePages::Default, host)?, host)?;
         let platform = platform.with_attachment(Arc::clone(&attachment), self.lock_limit);
         let piece = file.device_part().map(|part| part.piece);
-        let yard = OwnedYard::attach(regions, piece, |window| with_view(platform, window, file, attachment))?;
+        // SAFETY: the file's parts for map and control region; passed on to the caller.
+        let yard =
+            unsafe { OwnedYard::attach(regions, piece, |window| with_view(platform, window, file, attachment))? };
         if !fits(&yard, file) {
             return Err(AttachError::Damaged.into());
         }

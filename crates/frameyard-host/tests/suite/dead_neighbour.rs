@@ -127,7 +127,8 @@ fn neighbour_works_until_it_is_killed() {
     // The same CPU as the other process half of the time, so that both use the same lists.
     let seed: u64 = std::env::var(SEED).unwrap().parse().unwrap();
     let builder = HostYard::builder().identity(CpuIdentity::Fixed(CpuId(seed as u32 / 2 % 2)));
-    let yard = builder.attach(&file, &host).unwrap();
+    // SAFETY: only yards write to the file.
+    let yard = unsafe { builder.attach(&file, &host) }.unwrap();
     let ready = SharedWords::open(std::env::var(READY).unwrap().as_ref()).unwrap();
     // Release: pairs with the Acquire in `Neighbour::start`.
     ready.words()[0].store(1, Ordering::Release);
@@ -191,7 +192,8 @@ fn kill_one(policy: ZonePolicy, seed: u64) -> bool {
         let found = examine(&yard, killed);
         assert!(worked.is_ok() || found.is_err(), "{worked:?}");
         let host = HostTopology::current().unwrap();
-        match (HostYard::builder().attach(&file, &host), found) {
+        // SAFETY: only yards have written to the file, also the one that was killed.
+        match (unsafe { HostYard::builder().attach(&file, &host) }, found) {
             (Ok(_), Ok(())) => {}
             (Err(HostYardError::Lock(refused)), Err(error)) => assert_eq!(refused, error),
             (attached, found) => panic!("{attached:?} after {found:?}"),

@@ -31,7 +31,8 @@ fn made() -> (HostYard, SharedMemoryFile, HostTopology) {
 }
 
 fn attached(file: &SharedMemoryFile, host: &HostTopology) -> HostYard {
-    HostYard::builder().attach(file, host).unwrap()
+    // SAFETY: only yards write to the file.
+    unsafe { HostYard::builder().attach(file, host) }.unwrap()
 }
 
 fn request(gib: u64, order: Order, layout: MapLayout) -> DeviceRequest {
@@ -328,7 +329,8 @@ fn a_process_without_descriptors_takes_no_stopped_process_for_dead() {
     let follower = Follower::start("sleep", &file.inherit().unwrap());
     follower.signal("STOP");
     let used = use_all_descriptors();
-    let refused = HostYard::builder().attach(&file, &host).unwrap_err();
+    // SAFETY: only yards write to the file.
+    let refused = unsafe { HostYard::builder().attach(&file, &host) }.unwrap_err();
     assert!(matches!(refused, HostYardError::File(SharedFileError::Place(_))), "{refused}");
     let error = yard.map_device(request(1, GIGANTIC, MapLayout::Deduplicated)).unwrap_err();
     drop(used);

@@ -50,7 +50,8 @@ fn attached(identity: Option<CpuIdentity>) -> HostYard {
     let file = SharedMemoryFile::from_environment(&host).unwrap();
     let builder = HostYard::builder();
     let builder = identity.into_iter().fold(builder, |builder, identity| builder.identity(identity));
-    builder.attach(&file, &host).unwrap()
+    // SAFETY: only yards write to the file.
+    unsafe { builder.attach(&file, &host) }.unwrap()
 }
 
 /// The word `index` of a frame that this process owns, or that all processes use as atomics.
@@ -299,7 +300,8 @@ fn no_process_writes_to_freed_frames() {
 #[test]
 fn views_at_different_addresses_share_a_phantom_yard() {
     let (yard, file, host) = made(SharedFrames::Phantom, Poisoning::Off);
-    let other = HostYard::builder().attach(&file, &host).unwrap();
+    // SAFETY: only yards write to the file.
+    let other = unsafe { HostYard::builder().attach(&file, &host) }.unwrap();
     assert_ne!(yard.map_region().base(), other.map_region().base());
     assert_ne!(yard.control_region().base(), other.control_region().base());
     assert_eq!((other.geometry(), other.cpus(), other.nodes()), (yard.geometry(), yard.cpus(), yard.nodes()));
@@ -362,7 +364,8 @@ fn worker_frees_and_allocates_phantom_frames() {
 }
 
 fn attach_error(file: &SharedMemoryFile, host: &HostTopology) -> AttachError {
-    match HostYard::builder().attach(file, host) {
+    // SAFETY: the file holds no sound yard, and is refused. Nothing is followed but the header, which is checked.
+    match unsafe { HostYard::builder().attach(file, host) } {
         Err(HostYardError::Attach(error)) => error,
         other => panic!("expected a refusal, not {other:?}"),
     }
@@ -404,6 +407,8 @@ fn a_yard_with_a_damaged_header_is_refused() {
         (0, 0, AttachError::NoYard),
         (0, read(0) ^ 1, AttachError::NoYard),
         (1, 99, AttachError::Version { found: 99 }),
+        (1, read(1) - 1, AttachError::Version { found: read(1) - 1 }),
+        (1, read(1) + 1, AttachError::Version { found: read(1) + 1 }),
         (2, 0, AttachError::Damaged),
         (2, u64::MAX, AttachError::Damaged),
         (2, read(2) ^ 1 << 16, AttachError::Damaged),
@@ -433,7 +438,32 @@ fn a_yard_with_a_damaged_header_is_refused() {
         }
         word.store(intact, Ordering::Release);
     }
-    HostYard::builder().attach(&file, &host).unwrap().validate().unwrap();
+    // SAFETY: all words are restored.
+    unsafe { HostYard::builder().attach(&file, &host) }.unwrap().validate().unwrap();
+}
+
+#[test]
+fn a_control_region_of_random_words_is_refused() {
+    let (yard, file, host) = made(SharedFrames::Phantom, Poisoning::Off);
+    let region = words(yard.control_region());
+    let sound: Vec<u64> = region.iter().map(|word| word.load(Ordering::Relaxed)).collect();
+    let mut state = 1_u64;
+    let mut random = move || {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        state >> 16
+    };
+    // A finished yard of this version, according to its first words, and anything in the rest of the header.
+    for kept in [2, 3, 5, 8, 16, 24, 40] {
+        for _ in 0..200 {
+            for word in &region[kept..96] {
+                let number = [random() % 64, random(), random() << 16, (random() % 64) << 12][random() as usize % 4];
+                word.store(number, Ordering::Relaxed);
+            }
+            let refused = attach_error(&file, &host);
+            assert!(matches!(refused, AttachError::Damaged | AttachError::TooSmall), "{refused:?}");
+        }
+        region.iter().zip(&sound).for_each(|(word, sound)| word.store(*sound, Ordering::Relaxed));
+    }
 }
 
 #[test]
@@ -457,5 +487,6 @@ fn a_yard_with_frames_that_the_file_lacks_is_refused() {
         to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
     }
     assert_eq!(attach_error(&smaller, &host), AttachError::Damaged);
-    HostYard::builder().attach(&file, &host).unwrap();
+    // SAFETY: only the yard has written to this file.
+    unsafe { HostYard::builder().attach(&file, &host) }.unwrap();
 }

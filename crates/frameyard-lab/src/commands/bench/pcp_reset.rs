@@ -137,7 +137,8 @@ impl Case {
         let (first, file) =
             as_cpu(0).build_shared(&table, &config, SharedFrames::Phantom, host).map_err(Failure::run_time)?;
         first.finish_init().map_err(Failure::run_time)?;
-        let others = (1..all_cpus).map(|cpu| as_cpu(cpu).attach(&file, host));
+        // SAFETY: only these views use the file.
+        let others = (1..all_cpus).map(|cpu| unsafe { as_cpu(cpu).attach(&file, host) });
         let mut views = vec![first];
         views.extend(others.collect::<Result<Vec<_>, _>>().map_err(Failure::run_time)?);
         let before = acquisitions(&views[0]);

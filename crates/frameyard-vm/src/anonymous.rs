@@ -69,12 +69,12 @@ struct Moving<'a, 'y, P: Platform> {
 }
 
 impl<'y, P: Platform> Vm<'y, P> {
-    /// Moves an isolated block of an address space to the block at `to`, as the module describes. On success `from`
+    /// Moves an isolated block of an address space to the frozen block at `to`, as the module describes. On success `from`
     /// belongs to the caller as if just allocated, and `to` to the space.
     ///
     /// # Errors
     ///
-    /// [`MigrateProblem`]: `from` is still isolated, and `to` still the caller's.
+    /// [`MigrateProblem`]: `from` is still isolated, and `to` still frozen.
     pub(crate) fn migrate_anonymous(
         &self,
         from: Block,
@@ -178,8 +178,8 @@ impl<'y, P: Platform> Vm<'y, P> {
         let owner = owner_word(PageKind::Anonymous, object_of(word), kept);
         // One reference of the mapping, one for a batch.
         let counts = Counts { references: 2, mappings: 1 };
-        let adopted = self.yard().counted().adopt(to.pfn(), order, Adoption { counts, owner, index: from.index() });
-        adopted.map_err(|_| MigrateProblem::Failed)
+        self.thaw_as(self.page(to.pfn()), Adoption { counts, owner, index: from.index() });
+        Ok(())
     }
 }
 

@@ -1,6 +1,7 @@
 //! Blocks of this crate as the yard returns them, before they have a use.
 
-use frameyard::owners::Owners;
+use frameyard::owners::{Adoption, Owners};
+use frameyard::page::Counts;
 use frameyard::{AllocError, Gfp, Order, Pfn, Platform, Yard};
 
 use crate::error::VmError;
@@ -31,20 +32,30 @@ impl<'y, P: Platform> NewBlock<'y, P> {
         Ok(Self { yard, pfn: yard.request(order, gfp).owners(owners).frame()?, order })
     }
 
-    /// The block's first frame. The caller owns the block from now on.
+    /// The block's first frame. The caller owns the block from now on, and accesses its bytes only after it has adopted it.
     #[inline(always)]
     pub(crate) fn into_pfn(self) -> Pfn {
         self.pfn
     }
 
-    /// Zeroes the block. Frees it if it has no bytes.
+    /// Adopts the block for an owner, zeroes it, and then gives it its users. Frees it if it has no bytes.
+    ///
+    /// Until the adoption any code that names the frame can free it, so its bytes are not touched before. Until it has users, no
+    /// other code finds it.
     #[inline(always)]
-    pub(crate) fn zeroed(self) -> Result<Pfn, VmError> {
-        // SAFETY: the allocator has just returned the block, and only this value names it.
-        match unsafe { FrameBytes::new(self.yard, self.pfn, self.order) }.zero() {
-            Ok(()) => Ok(self.pfn),
+    pub(crate) fn adopt_zeroed(self, adoption: Adoption) -> Result<Pfn, VmError> {
+        let Self { yard, pfn, order } = self;
+        yard.counted().adopt(pfn, order, Adoption { counts: Counts::default(), ..adoption })?;
+        // SAFETY: the block is counted and frozen, and only this function has it.
+        match unsafe { FrameBytes::new(yard, pfn, order) }.zero() {
+            Ok(()) => {
+                // SAFETY: as above: the caller's, until it has users.
+                unsafe { yard.counted().allocated_page(pfn) }.thaw(adoption.counts);
+                Ok(pfn)
+            }
             Err(problem) => {
-                self.yard.free(self.pfn, self.order)?;
+                // SAFETY: as above.
+                unsafe { yard.counted().free(pfn, order) }?;
                 Err(problem)
             }
         }

@@ -112,7 +112,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             return Ok(Faulted::Retry);
         }
         let block = self.vm().alloc_frames(Order::ZERO, Gfp::HIGHUSER_MOVABLE, Step::AllocatePage)?;
-        let pfn = self.prepare(block, Order::ZERO, Level::SMALL.align_down(addr.0))?;
+        let pfn = self.prepare(block, Level::SMALL.align_down(addr.0))?;
         let page = self.vm().page(pfn);
         let table = self.lock_table(spot.table);
         if !table.entry(spot.index).is_empty() {
@@ -129,12 +129,10 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
 
     /// Adopts a new block for the space: zeroed bytes, one mapping, one reference for a batch.
     #[inline(always)]
-    fn prepare(&self, block: NewBlock<'y, P>, order: Order, addr: u64) -> Result<Pfn, VmError> {
-        let pfn = block.zeroed()?;
+    fn prepare(&self, block: NewBlock<'y, P>, addr: u64) -> Result<Pfn, VmError> {
         let owner = owner_word(PageKind::Anonymous, self.object(), 0);
         let counts = Counts { references: 2, mappings: 1 };
-        self.vm().yard().counted().adopt(pfn, order, Adoption { counts, owner, index: addr })?;
-        Ok(pfn)
+        block.adopt_zeroed(Adoption { counts, owner, index: addr })
     }
 
     /// Frees an unused block from [`prepare`](Self::prepare). A CPU that found it by number may still hold a reference.
@@ -199,7 +197,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         let gfp = if advice == HugeAdvice::Huge { TRY } else { TRY.without(Gfp::DIRECT_RECLAIM) };
         let deposited = self.new_table(Level::SMALL, addr.0).ok()?.pfn;
         let block = self.vm().alloc_frames(HUGE, gfp, Step::AllocateHugePage);
-        let prepared = block.and_then(|block| self.prepare(block, HUGE, Level::HUGE.align_down(addr.0)));
+        let prepared = block.and_then(|block| self.prepare(block, Level::HUGE.align_down(addr.0)));
         match prepared {
             Ok(pfn) => Some((pfn, deposited)),
             Err(_) => {

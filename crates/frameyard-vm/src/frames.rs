@@ -1,6 +1,7 @@
 //! Frames of this crate: allocation, zeroing, and look-up.
 
-use frameyard::page::CountedPage;
+use frameyard::owners::Adoption;
+use frameyard::page::{CountedPage, Counts};
 use frameyard::{Gfp, Order, Pfn, Platform};
 
 use crate::block::{NewBlock, state_words};
@@ -42,8 +43,28 @@ impl<'y, P: Platform> Vm<'y, P> {
         Ok(block.or_else(|_| NewBlock::alloc_with(self.yard(), order, gfp, &self.owners()))?)
     }
 
-    /// Allocates a block and zeroes it.
-    pub(crate) fn alloc_zeroed(&self, order: Order, gfp: Gfp, step: Step) -> Result<Pfn, VmError> {
-        self.alloc_frames(order, gfp, step)?.zeroed()
+    /// Allocates a frame for state of this crate: zeroed, with one reference.
+    pub(crate) fn alloc_state(&self, owner: u64, index: u64, step: Step) -> Result<Pfn, VmError> {
+        let counts = Counts { references: 1, mappings: 0 };
+        self.alloc_frames(Order::ZERO, Gfp::KERNEL, step)?.adopt_zeroed(Adoption { counts, owner, index })
+    }
+
+    /// Gives a frozen block, which the caller has alone, an owner and users.
+    #[inline(always)]
+    pub(crate) fn thaw_as(&self, page: CountedPage<'y, P>, adoption: Adoption) {
+        page.set_index(adoption.index);
+        page.set_owner(adoption.owner);
+        page.thaw(adoption.counts);
+    }
+
+    /// Frees a frame from [`alloc_state`](Self::alloc_state) that no code reaches any more. If a CPU that found it by number holds a
+    /// reference, that CPU frees it.
+    pub(crate) fn free_state(&self, page: CountedPage<'y, P>) {
+        let freed = page.put().map_err(VmError::from).and_then(|left| match left {
+            // SAFETY: the last reference was put.
+            0 => unsafe { self.yard().counted().free(page.pfn(), Order::ZERO) }.map_err(VmError::from),
+            _ => Ok(()),
+        });
+        debug_assert!(freed.is_ok(), "{freed:?}");
     }
 }

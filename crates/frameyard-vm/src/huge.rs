@@ -134,13 +134,14 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         }
         let kept = head.owner() & KEPT;
         // SAFETY: no user is left, and this thread put the last reference or froze the counts.
-        let split = unsafe { vm.yard().counted().disown_and_split(head.pfn(), HUGE) };
+        let split = unsafe { vm.yard().counted().split(head.pfn(), HUGE) };
         debug_assert!(split.is_ok(), "the owner of a block can split it: {split:?}");
         for (index, part) in mapped.iter().enumerate() {
             let pfn = head.pfn() + PageCount(index as u64);
             if part.is_none() && index > 0 {
-                let freed = vm.yard().free(pfn, Order::ZERO);
-                debug_assert!(freed.is_ok(), "a frame just split off is allocated: {freed:?}");
+                // SAFETY: the split has frozen the frames of the block for this CPU.
+                let freed = unsafe { vm.yard().counted().free(pfn, Order::ZERO) };
+                debug_assert!(freed.is_ok(), "a frame just split off has no users: {freed:?}");
                 continue;
             }
             let mappings = u32::from(part.is_some());
@@ -148,9 +149,8 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             let counts = Counts { references: mappings + 1, mappings };
             let isolated = if index == 0 { Flags::ISOLATED } else { 0 };
             let owner = owner_word(PageKind::Anonymous, self.object(), kept | isolated);
-            let adoption = Adoption { counts, owner, index: addr + ((index as u64) << Level::SMALL.shift()) };
-            let adopted = vm.yard().counted().adopt(pfn, Order::ZERO, adoption);
-            debug_assert!(adopted.is_ok(), "a frame just split off is allocated: {adopted:?}");
+            let index = addr + ((index as u64) << Level::SMALL.shift());
+            vm.thaw_as(vm.page(pfn), Adoption { counts, owner, index });
         }
         if is_late() {
             change_entries();
@@ -167,14 +167,12 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         let yard = self.vm().yard();
         let owner = owner_word(PageKind::Anonymous, self.object(), head.owner() & KEPT);
         // SAFETY: no user is left, and this thread put the last reference or froze the counts.
-        let split = unsafe { yard.counted().disown_and_split(head.pfn(), HUGE) };
+        let split = unsafe { yard.counted().split(head.pfn(), HUGE) };
         debug_assert!(split.is_ok(), "the owner of a block can split it: {split:?}");
         let counts = Counts { references: 2, mappings: 1 };
         for part in 0..HUGE.pages().0 {
             let index = addr + (part << Level::SMALL.shift());
-            let adopted =
-                yard.counted().adopt(head.pfn() + PageCount(part), Order::ZERO, Adoption { counts, owner, index });
-            debug_assert!(adopted.is_ok(), "a frame just split off is allocated: {adopted:?}");
+            self.vm().thaw_as(self.vm().page(head.pfn() + PageCount(part)), Adoption { counts, owner, index });
         }
     }
 }

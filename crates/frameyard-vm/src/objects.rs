@@ -13,11 +13,10 @@
 //! The lock of a kind guards its record and the bits and links of its frames. The owner of an object guards the
 //! object's words. They are zero when the object is created. Only a caller with exclusive access may delete an object.
 
-use frameyard::owners::Adoption;
-use frameyard::page::{CountedPage, Counts, FrameLink};
+use frameyard::page::{CountedPage, FrameLink};
 use frameyard::platform::LockId;
 use frameyard::sync::Ordering;
-use frameyard::{Gfp, Order, Pfn, Platform};
+use frameyard::{Pfn, Platform};
 
 use crate::error::{VmError, VmValidateError};
 use crate::inject::Step;
@@ -66,10 +65,8 @@ impl<'y, P: Platform> Vm<'y, P> {
         if let Some(id) = self.take_slot(kind) {
             return Ok(id);
         }
-        let pfn = self.alloc_zeroed(Order::ZERO, Gfp::KERNEL, Step::AllocateObjects)?;
         let owner = owner_word(PageKind::Objects, ObjectId::NONE, 0);
-        let adoption = Adoption { counts: Counts { references: 1, mappings: 0 }, owner, index: kind as u64 };
-        self.yard().counted().adopt(pfn, Order::ZERO, adoption)?;
+        let pfn = self.alloc_state(owner, kind as u64, Step::AllocateObjects)?;
         let page = self.page(pfn);
         let all = u64::MAX >> (64 - self.slots(kind));
         // Take the first slot before the frame becomes visible to other CPUs.
@@ -185,17 +182,8 @@ impl<'y, P: Platform> Vm<'y, P> {
         if is_empty {
             record.at(FRAMES).fetch_sub(1, Ordering::Relaxed);
             drop(held);
-            self.free_objects_frame(page);
+            self.free_state(page);
         }
-    }
-
-    fn free_objects_frame(&self, page: CountedPage<'y, P>) {
-        let freed = page.put().map_err(VmError::from).and_then(|left| match left {
-            // SAFETY: no user is left, and this thread put the last reference or froze the counts.
-            0 => unsafe { self.yard().counted().free(page.pfn(), Order::ZERO) }.map_err(VmError::from),
-            _ => Ok(()),
-        });
-        debug_assert!(freed.is_ok(), "{freed:?}");
     }
 
     /// The number of live objects of a kind.
@@ -239,7 +227,7 @@ impl<'y, P: Platform> Vm<'y, P> {
             while let Some(page) = { self.listed_frames(kind).next() } {
                 record.at(FIRST).store(u64::from(page.next().bits()), Ordering::Relaxed);
                 record.at(FRAMES).fetch_sub(1, Ordering::Relaxed);
-                self.free_objects_frame(page);
+                self.free_state(page);
             }
             record.at(OPEN).store(u64::from(FrameLink::NONE.bits()), Ordering::Relaxed);
         }

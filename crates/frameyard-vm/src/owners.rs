@@ -8,8 +8,8 @@
 //! reference. Returning the page passes that reference to the batch. After a move the new page has the counts of the
 //! old one, including that reference, and neither [`Flags::LRU`] nor [`Flags::ISOLATED`], so it also goes to the batch.
 
-use frameyard::owners::{Block, FrameOwner, MigrateMode, MigrateProblem, Owners};
-use frameyard::page::CountedPage;
+use frameyard::owners::{Adoption, Block, FrameOwner, MigrateMode, MigrateProblem, Owners};
+use frameyard::page::{CountedPage, Counts};
 use frameyard::{Pfn, Platform};
 
 use crate::counters::VmCounter;
@@ -83,13 +83,6 @@ const fn is_movable(word: u64) -> bool {
     matches!(PageKind::of_word(word), Some(PageKind::Anonymous | PageKind::Cache))
 }
 
-impl<P: Platform> Vm<'_, P> {
-    /// Whether exactly that block is allocated without an owner's state.
-    fn is_allocated(&self, block: Block) -> bool {
-        self.yard().stats().is_allocated(block.pfn, block.order)
-    }
-}
-
 /// Whether a page has references other than those of its mappings, its file and the caller.
 fn has_other_users<P: Platform>(page: CountedPage<'_, P>) -> bool {
     let counts = page.counts();
@@ -129,18 +122,22 @@ impl<P: Platform> FrameOwner for Vm<'_, P> {
     /// into single pages, with the result [`Busy`](MigrateProblem::Busy): its first page stays isolated.
     fn migrate(&self, from: Block, to: Pfn, mode: MigrateMode) -> Result<(), MigrateProblem> {
         let Some(page) = self.isolated_page(from.pfn) else { return Err(MigrateProblem::Gone) };
-        // Check before writing to `to`: a `Frames` guard or a user of counted frames has exclusive access to its bytes.
-        if !self.is_allocated(Block { pfn: to, ..from }) {
-            return Err(MigrateProblem::Failed);
-        }
-        // SAFETY: `to` is allocated by number alone (`is_allocated`), so only code that relies on its number for `unsafe`
-        // accesses can use its bytes. The caller has passed the number on (contract of `FrameOwner::migrate`).
+        // Any code that names an allocated frame can free it, so `to` is adopted before its bytes are written. The adoption fails
+        // for a frame that is not allocated, or belongs to a guard or another owner.
+        let frozen = Adoption { counts: Counts::default(), owner: 0, index: 0 };
+        self.yard().counted().adopt(to, from.order, frozen).map_err(|_| MigrateProblem::Failed)?;
+        // SAFETY: `to` is counted and frozen, and only this function has it.
         let bytes = unsafe { FrameBytes::new(self.yard(), to, from.order) };
         let done = match PageKind::of_word(page.owner()) {
             Some(PageKind::Anonymous) => self.migrate_anonymous(from, bytes, mode),
             Some(PageKind::Cache) => self.migrate_cache(from, bytes, mode),
             _ => Err(MigrateProblem::Unmovable),
         };
+        if done.is_err() {
+            // SAFETY: as above; a migration that fails has not thawed it.
+            let disowned = unsafe { self.yard().counted().disown(to, from.order) };
+            debug_assert!(disowned.is_ok(), "the target of a failed migration is frozen: {disowned:?}");
+        }
         let counter = if done.is_ok() { VmCounter::PgmigrateSuccess } else { VmCounter::PgmigrateFail };
         self.count(counter, from.order.pages().0);
         if done.is_ok() {

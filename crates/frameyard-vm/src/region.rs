@@ -8,11 +8,13 @@ use core::fmt;
 
 use frameyard::page::FrameLink;
 use frameyard::sync::Ordering;
-use frameyard::{Gfp, Order, PageCount, Pfn, Platform};
+use frameyard::{PageCount, Pfn, Platform};
 
 use crate::address::VirtRange;
 use crate::error::VmError;
 use crate::inject::Step;
+use crate::object_id::ObjectId;
+use crate::page::{PageKind, owner_word};
 use crate::pin::{Dirty, PageRun, PageSink, PinError, PinFlags, PinRequest, RefHandling, ReleaseError};
 use crate::space::{AddressSpace, MemoryAccess};
 use crate::vm::Vm;
@@ -53,7 +55,8 @@ impl<'y, P: Platform> RunList<'y, P> {
         if self.has_place() {
             return Ok(());
         }
-        let pfn = self.vm.alloc_frames(Order::ZERO, Gfp::KERNEL, Step::AllocateObjects)?.into_pfn();
+        let owner = owner_word(PageKind::Objects, ObjectId::NONE, 0);
+        let pfn = self.vm.alloc_state(owner, 0, Step::AllocateObjects)?;
         let words = self.vm.words(pfn);
         words.at(NEXT).store(u64::from(FrameLink::NONE.bits()), Ordering::Relaxed);
         match self.last {
@@ -75,7 +78,7 @@ impl<'y, P: Platform> RunList<'y, P> {
     }
 
     /// All runs, in order.
-    fn runs(&self) -> Runs<'y, P> {
+    fn runs(&self) -> Runs<'_, P> {
         let words = self.first.map(|pfn| self.vm.words(pfn));
         Runs { vm: self.vm, words, index: 0, left: self.runs }
     }
@@ -85,8 +88,7 @@ impl<'y, P: Platform> RunList<'y, P> {
         while let Some(pfn) = next {
             let link = FrameLink::from_bits(self.vm.words(pfn).at(NEXT).load(Ordering::Relaxed) as u32);
             next = self.vm.yard().counted().linked(link);
-            let freed = self.vm.yard().free(pfn, Order::ZERO);
-            debug_assert!(freed.is_ok(), "a frame of runs is the region's: {freed:?}");
+            self.vm.free_state(self.vm.page(pfn));
         }
     }
 }
@@ -111,7 +113,7 @@ impl<P: Platform> PageSink for RunList<'_, P> {
     }
 }
 
-/// The runs of a [`MemoryRegion`], in order of its addresses.
+/// The runs of a [`MemoryRegion`], in order of its addresses. Borrows the region, which owns the list.
 pub struct Runs<'y, P: Platform> {
     vm: Vm<'y, P>,
     words: Option<Words<'y>>,
@@ -200,7 +202,7 @@ impl<'y, P: Platform> MemoryRegion<'y, P> {
 
     /// The runs, in order of the addresses.
     #[must_use]
-    pub fn runs(&self) -> Runs<'y, P> {
+    pub fn runs(&self) -> Runs<'_, P> {
         self.list.runs()
     }
 

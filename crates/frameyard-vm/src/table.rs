@@ -21,11 +21,10 @@
 //!   so that a split needs no memory.
 //! - The page tables of a space = the linked ones and the deposited ones.
 
-use frameyard::owners::Adoption;
-use frameyard::page::{CountedPage, Counts, FrameLink};
+use frameyard::page::{CountedPage, FrameLink};
 use frameyard::platform::{Access, LineKind, LockId, SharedLine};
 use frameyard::sync::{AtomicU64, Ordering};
-use frameyard::{Gfp, Order, Pfn, Platform};
+use frameyard::{Order, Pfn, Platform};
 
 use crate::error::VmError;
 use crate::frame_vec::Gathered;
@@ -221,11 +220,8 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     /// Allocates an empty table for the addresses around `addr`.
     pub(crate) fn new_table(&self, level: Level, addr: u64) -> Result<Table<'y>, VmError> {
         let vm = self.vm();
-        let pfn = vm.alloc_zeroed(Order::ZERO, Gfp::KERNEL, Step::AllocatePageTable)?;
         let owner = owner_word(PageKind::PageTable, self.object(), 0);
-        let adoption =
-            Adoption { counts: Counts { references: 1, mappings: 0 }, owner, index: table_index(level, addr) };
-        vm.yard().counted().adopt(pfn, Order::ZERO, adoption)?;
+        let pfn = vm.alloc_state(owner, table_index(level, addr), Step::AllocatePageTable)?;
         self.add(SpaceWord::PAGE_TABLES, 1);
         Ok(self.table(pfn))
     }

@@ -11,9 +11,9 @@ use std::thread;
 use std::time::Duration;
 
 use frameyard::boot::{MovableMemory, ZoneLimits};
-use frameyard::platform::{Access, Activity, MapBacking, Probe, WorkerPanicked};
+use frameyard::platform::{Access, Activity, MapBacking, Offload, Probe, SharedLine, WorkerPanicked};
 use frameyard::{
-    ByteSize, CpuId, Geometry, Layout, MemoryTable, NodeId, PageCount, Pfn, PfnRange, Platform, RawRegion, Yard,
+    ByteSize, CpuId, Geometry, Layout, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Platform, RawRegion, Yard,
     YardConfig,
 };
 
@@ -25,6 +25,27 @@ thread_local! {
     static HELD: Cell<u32> = const { Cell::new(0) };
     /// The page structures that the thread has touched.
     static TOUCHED: Cell<u32> = const { Cell::new(0) };
+    static PAUSES: Cell<u32> = const { Cell::new(0) };
+    /// The yard whose blocks are freed while they are written.
+    static ATTACKED: Cell<Option<&'static TestYard>> = const { Cell::new(None) };
+}
+
+/// From now on, when code on this thread is about to write a block's bytes, other code that knows only the number tries to free it.
+pub fn free_all_blocks_in_use(yard: &'static TestYard) {
+    ATTACKED.set(Some(yard));
+}
+
+/// Makes this thread pause before each access to a line, so that other threads meet it between two accesses.
+pub fn pause_before_accesses(pauses: u32) {
+    PAUSES.set(pauses);
+}
+
+/// Tries to free a block whose bytes are about to be accessed.
+fn attack(frames: PfnRange) {
+    if let Some(yard) = ATTACKED.get() {
+        let order = Order::covering(frames.count()).unwrap();
+        assert!(yard.free(frames.start, order).is_err(), "{frames}: freed by number while its bytes are in use");
+    }
 }
 
 /// Counts the locks that its thread holds.
@@ -146,11 +167,28 @@ impl Platform for TestPlatform {
     }
 }
 
-impl MapBacking for TestPlatform {}
+impl MapBacking for TestPlatform {
+    fn zero_frames(&self, frames: PfnRange) -> Offload {
+        attack(frames);
+        Offload::Declined
+    }
+
+    fn copy_frames(&self, from: PfnRange, to: Pfn) -> Offload {
+        attack(from);
+        attack(PfnRange::new(to, from.count()));
+        Offload::Declined
+    }
+}
 
 impl Probe for TestPlatform {
     fn touch_page(&self, _pfn: Pfn, _access: Access) {
         TOUCHED.set(TOUCHED.get().wrapping_add(1));
+    }
+
+    fn touch_line(&self, _line: SharedLine, _access: Access) {
+        for _ in 0..PAUSES.get() {
+            std::hint::spin_loop();
+        }
     }
 
     fn begin_activity(&self, activity: Activity) {

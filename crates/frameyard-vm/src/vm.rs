@@ -49,20 +49,10 @@ impl<'y, P: Platform> Vm<'y, P> {
             return Err(VmError::AlreadyThere(pfn));
         }
         let (order, shards) = Root::order_for(yard, config)?;
-        let pfn = NewBlock::alloc(yard, order, Gfp::KERNEL)?.zeroed()?;
-        let root = match Root::write(yard, (pfn, order), shards, config) {
-            Ok(root) => root,
-            Err(problem) => {
-                yard.free(pfn, order)?;
-                return Err(problem);
-            }
-        };
         let owner = owner_word(PageKind::Root, ObjectId::NONE, 0);
-        yard.counted().adopt(
-            pfn,
-            order,
-            Adoption { counts: Counts { references: 1, mappings: 0 }, owner, index: 0 },
-        )?;
+        let counts = Counts { references: 1, mappings: 0 };
+        let pfn = NewBlock::alloc(yard, order, Gfp::KERNEL)?.adopt_zeroed(Adoption { counts, owner, index: 0 })?;
+        let root = Root::write(yard, (pfn, order), shards, config)?;
         let vm = Self { yard, root, injector: None, store: &PatternStore };
         vm.assign_shards();
         // SAFETY: the block is counted, and complete. Its reference is put only after `destroy` has removed the anchor.

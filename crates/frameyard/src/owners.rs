@@ -186,7 +186,7 @@ impl fmt::Debug for Owners<'_> {
 /// The words of a counted block's page, as an owner sets them when it adopts the block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Adoption {
-    /// The initial counts, with at least one reference.
+    /// The initial counts. Without references the block is frozen.
     pub counts: Counts,
     /// The owner's word: its kind in bits 0–7.
     pub owner: u64,

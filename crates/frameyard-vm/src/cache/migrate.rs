@@ -13,7 +13,7 @@ use crate::vm::Vm;
 use crate::words::FrameBytes;
 
 impl<'y, P: Platform> Vm<'y, P> {
-    /// Moves an isolated page of a file to the caller's allocated frame `to`. Afterwards `to` belongs to the file, is
+    /// Moves an isolated page of a file to the caller's frozen frame `to`. Afterwards `to` belongs to the file, is
     /// on no list, and holds the isolator's reference. The old frame belongs to the caller, as if just allocated.
     ///
     /// # Errors
@@ -71,15 +71,12 @@ impl<'y, P: Platform> FileRef<'y, P> {
         }
         // The flags cannot change: the page is frozen.
         let owner = page.owner() & !(Flags::LOCKED | Flags::ISOLATED | Flags::LRU);
-        // One reference for the tree, one of the isolator, which adds the page to a list.
-        let adopted = vm.may_fail(Step::Thaw).map_err(failed).and_then(|()| {
-            let adoption = Adoption { counts: UNUSED, owner, index };
-            vm.yard().counted().adopt(to, Order::ZERO, adoption).map_err(|_| MigrateProblem::Failed)
-        });
-        if let Err(problem) = adopted {
+        if vm.may_fail(Step::Thaw).is_err() {
             page.thaw(UNUSED);
-            return Err(problem);
+            return Err(MigrateProblem::Failed);
         }
+        // One reference for the tree, one of the isolator, which adds the page to a list.
+        vm.thaw_as(vm.page(to), Adoption { counts: UNUSED, owner, index });
         tree.replace(index, to);
         drop(tree);
         held.forget();

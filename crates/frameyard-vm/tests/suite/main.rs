@@ -4,6 +4,7 @@ mod address_space;
 mod address_space_failures;
 mod address_space_model;
 mod aged_under_use;
+mod bytes_in_use;
 mod failures_in_turn;
 mod fixture;
 mod memory_in_use;

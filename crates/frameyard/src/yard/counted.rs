@@ -7,7 +7,7 @@ use crate::owners::Adoption;
 use crate::page::{CountedPage, Counts, FrameState, Link, Tag};
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::units::{Order, Pfn};
+use crate::units::{Order, PageCount, Pfn};
 
 impl<P: Platform> Yard<P> {
     #[inline(always)]
@@ -88,7 +88,8 @@ impl<'y, P: Platform> CountedBlocks<'y, P> {
 
     /// Turns an allocated block into a counted one. The caller has allocated it.
     ///
-    /// From now on [`Yard::free`] refuses it. Cost: its byte in the allocation map, and the line of its page.
+    /// From now on [`Yard::free`] refuses it. Without users it begins frozen: only the caller has it, and no other code finds it,
+    /// until it is [thawed](CountedPage::thaw). Cost: its byte in the allocation map, and the line of its page.
     ///
     /// # Errors
     ///
@@ -96,7 +97,6 @@ impl<'y, P: Platform> CountedBlocks<'y, P> {
     #[inline(always)]
     pub fn adopt(self, pfn: Pfn, order: Order, adoption: Adoption) -> Result<(), FreeError> {
         let yard = self.yard;
-        debug_assert!(adoption.counts.references > 0, "a counted block has a user");
         let Some(entry) = yard.allocation_map().clear_allocated(&yard.platform, pfn, order) else {
             return Err(yard.refuse(pfn, order));
         };
@@ -104,7 +104,7 @@ impl<'y, P: Platform> CountedBlocks<'y, P> {
         page.set_index(adoption.index);
         page.set_owner(adoption.owner);
         page.set_counts(adoption.counts);
-        // Last: a counted block without users could be freed.
+        // Last: the tag makes it a counted block.
         page.set_tag(Tag::new(FrameState::Counted, order, entry.migrate_type(), yard.zone_of_block(pfn)));
         Ok(())
     }
@@ -177,7 +177,8 @@ impl<'y, P: Platform> CountedBlocks<'y, P> {
         problem.map_or(Ok(()), Err)
     }
 
-    /// Splits a counted block that the caller has alone into single frames, each allocated and the caller's.
+    /// Splits a counted block that the caller has alone into single frames, each counted, frozen and the caller's. Their owner's
+    /// words are those of a fresh page.
     ///
     /// # Errors
     ///
@@ -187,10 +188,18 @@ impl<'y, P: Platform> CountedBlocks<'y, P> {
     ///
     /// If it is a counted block without users, the caller holds it exclusively: it put the last reference or froze the counts. Another
     /// thread that froze a block still uses its bytes and links.
-    pub unsafe fn disown_and_split(self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+    pub unsafe fn split(self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let yard = self.yard;
-        let tag = yard.leave(pfn, order)?;
-        yard.mark_single_frames(pfn, order, tag.migrate_type());
+        let page = yard.unused(pfn, order)?;
+        page.clear();
+        let tag = page.tag();
+        let single = Tag::new(FrameState::Counted, Order::ZERO, tag.migrate_type(), tag.zone());
+        // The head last: its tag covers the block until then, so every frame stays in some block.
+        for offset in (0..order.pages().0).rev() {
+            let part = yard.counted_at(pfn + PageCount(offset));
+            part.set_counts(Counts::default());
+            part.set_tag(single);
+        }
         Ok(())
     }
 

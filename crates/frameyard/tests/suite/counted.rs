@@ -139,12 +139,20 @@ fn counted_block_splits_into_single_frames() {
     for yard in yards() {
         let pfn = counted(&yard, Order(4));
         // SAFETY: no user is left, and this thread put the last reference or froze the counts.
-        assert!(unsafe { yard.counted().disown_and_split(pfn, Order(4)) }.is_err(), "the block has users");
+        assert!(unsafe { yard.counted().split(pfn, Order(4)) }.is_err(), "the block has users");
         assert!(page(&yard, pfn).freeze(USERS));
         // SAFETY: no user is left, and this thread put the last reference or froze the counts.
-        unsafe { yard.counted().disown_and_split(pfn, Order(4)) }.unwrap();
-        for frame in 0..16 {
-            yard.free(pfn + PageCount(frame), Order::ZERO).unwrap();
+        unsafe { yard.counted().split(pfn, Order(4)) }.unwrap();
+        for frame in (0..16).map(|frame| pfn + PageCount(frame)) {
+            assert!(yard.free(frame, Order::ZERO).is_err(), "only the caller has the frame");
+            assert!(!page(&yard, frame).try_get() && page(&yard, frame).is_counted());
+            page(&yard, frame).thaw(USERS);
+        }
+        yard.validate().unwrap();
+        for frame in (0..16).map(|frame| pfn + PageCount(frame)) {
+            assert!(page(&yard, frame).freeze(USERS));
+            // SAFETY: this thread froze the counts.
+            unsafe { yard.counted().free(frame, Order::ZERO) }.unwrap();
         }
     }
 }

@@ -42,15 +42,30 @@
 //!   the reverse.
 //! - **Removal of tables** clears the entry that leads to the table, raises the count of step 1, executes a fence, and
 //!   frees the frame. A walk that reads the raised count in step 1 does not reach the table. A walk that read the old
-//!   count, and in step 2 or 3 reads a later owner's write to the frame, reads the raised count in step 4.
+//!   count, and in step 2 or 3 reads a later owner's write to the frame, reads the raised count in step 4: see below.
 //! - **Devices** are removed only when no entry counts as theirs, and entries are cleared before they are uncounted. A
 //!   removed page has no references to take. A page of another device in the same place has, and then step 4 sees the
 //!   cleared entry.
 //! - **Pins** of larger blocks are counted in a word that only a page of a space has, so they are counted after step 4.
 //!   Until then such a block is merely in use.
 //!
+//! # Freed tables
+//!
 //! Steps 2 and 3 can read a word while a later owner of the frame writes there with plain stores. The language does not
-//! define this case. A processor returns some value, and step 4 discards it.
+//! define this case. A processor returns some value, and step 4 must discard it. It does so because the raised count reaches
+//! the walking CPU before the later owner's store:
+//!
+//! 1. The removing CPU raises the count, executes the fence, and frees the frame under a lock. The later owner takes the
+//!    frame under a lock, possibly on a third CPU, and then stores. Each step is ordered behind the one before by release and
+//!    acquire, so the store comes after the raised count in the order that the later owner's CPU has seen.
+//! 2. The walk loads the entry with Acquire, so its load of the count in step 4 comes later.
+//!
+//! On processors where a store becomes visible to all other CPUs at once (x86-64, AArch64, RISC-V), these two orders suffice.
+//! The language, and processors that show a store to some CPUs earlier (POWER), allow the walk to see the store of 1 and an old
+//! count, because the later owner executes no fence between its lock and its store. There, [`visible_to_all`] is a sequentially
+//! consistent fence after the count is raised and before step 4 reads it. The removing CPU's fence precedes the later owner's
+//! store, and the walk reads that store before its own fence, so the fences are in this order and the walk reads the raised
+//! count.
 //!
 //! The fast path does not set accessed or dirty bits. A caller that writes reports this when it unpins.
 
@@ -212,6 +227,16 @@ impl<P: Platform> SpaceRef<'_, P> {
         // Release: pairs with the Acquire in `Table::entry`. A walk that reaches a freed table and reads a later write there
         // also sees the new count.
         fence(Ordering::Release);
+        visible_to_all();
+    }
+}
+
+/// A fence where stores may become visible to one CPU before another, see [Freed tables](self#freed-tables).
+#[inline(always)]
+fn visible_to_all() {
+    if cfg!(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"))) {
+        // SeqCst: pairs with itself in `visible_to_all`.
+        fence(Ordering::SeqCst);
     }
 }
 

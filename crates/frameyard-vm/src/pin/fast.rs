@@ -7,7 +7,7 @@ use frameyard::{PageCount, Pfn, Platform};
 use super::ahead::Ahead;
 use super::part::Part;
 use super::request::PinRequest;
-use super::{PageRun, PageSink, Taking};
+use super::{PageRun, PageSink, Taking, visible_to_all};
 use crate::inject::Step;
 use crate::space::SpaceRef;
 use crate::table::{Entry, Level, Table};
@@ -126,6 +126,8 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         if is_weakened(Weakness::EntriesNotRechecked) {
             return self.table_removals() == seen.table_removals;
         }
-        seen.table.entry(seen.index) == seen.entry && self.table_removals() == seen.table_removals
+        let entry = seen.table.entry(seen.index);
+        visible_to_all();
+        entry == seen.entry && self.table_removals() == seen.table_removals
     }
 }

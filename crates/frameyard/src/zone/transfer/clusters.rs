@@ -28,6 +28,21 @@
 //!   record in a new use sees the old pages cleared: the record can become listed under the lock only.
 //! - A held record becomes listed under the lock, by its holder. So the next holder of the lock sees all of the cluster.
 //!
+//! A splice tags the pages of its batch as free before it takes the lock, with relaxed stores: first links and the word that names
+//! the record, then the tag. A weakly ordered CPU may see them in any order. A reader under the lock that finds such a page by number
+//! still never takes it for a listed one:
+//!
+//! - It sees the new tag and an older word. That is 0, or indices of a packed batch, which name no cluster, or a record of the
+//!   page's last cluster. That record was released after the word was cleared, so if it is listed again, the reader, which holds
+//!   the lock that it was listed under, sees the word cleared.
+//! - It sees the new tag and the new word, and a record that is not held. The record was listed before, for other pages, until a
+//!   detachment held it under the lock. The splice acquired it after that, so a reader that sees the word holds the lock later than
+//!   the detachment and sees the record held, free or listed by the splice itself: under the lock, with all pages complete.
+//! - It follows no link of a page that is not listed.
+//!
+//! Likewise a reader may see the tag of a detached page, and then a word that was written after the page was cleared: indices of a
+//! packed batch again. So a word that names a cluster differs from all indices.
+//!
 //! # Counting equations
 //!
 //! - A listed record's size = its pages, which are consecutive on one list and end with its tail; likewise the pages of them that

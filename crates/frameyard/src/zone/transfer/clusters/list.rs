@@ -37,14 +37,17 @@ all_atomic!(State { first, count, limit, joining, used, hint, used_up });
 pub(super) struct ClusterId(pub(super) u32);
 
 impl ClusterId {
+    /// The lower half of a payload word that names a cluster. No frame has this index, so indices of a packed batch name none.
+    const NAMES: u32 = u32::MAX;
+
     /// The cluster that a payload word names.
     pub(super) fn named(word: u64) -> Option<Self> {
-        Some(Self(u32::try_from(word.checked_sub(1)?).ok()?))
+        (word as u32 == Self::NAMES).then_some(Self((word >> 32) as u32))
     }
 
     /// The word that names the cluster.
     pub(super) fn word(self) -> u64 {
-        u64::from(self.0) + 1
+        u64::from(self.0) << 32 | u64::from(Self::NAMES)
     }
 }
 
@@ -318,4 +321,21 @@ pub(in crate::zone::transfer) fn collect<P: Platform>(view: ZoneView<'_, P>, mer
         _ => Rest::Unmarked,
     };
     deferred_merge::collect(view, rest, || rest == Rest::Alone && clusters.used_racy() > 0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_word_of_a_cluster_names_one() {
+        for id in [0, 1, 63, u32::MAX - 1].map(ClusterId) {
+            assert_eq!(ClusterId::named(id.word()), Some(id));
+        }
+        // What else a reader may find: a cleared word, and one or two indices of a packed batch.
+        let indices = [0, 1, 5, 0x1000, u32::MAX - 2].map(u64::from);
+        for (low, high) in indices.into_iter().flat_map(|low| indices.map(|high| (low, high))) {
+            assert_eq!(ClusterId::named(low | high << 32), None, "indices {low} and {high}");
+        }
+    }
 }

@@ -329,7 +329,7 @@ impl Runner {
 
     /// Allocates the frames of a range by number, and writes to them. They are whole blocks of the largest order.
     pub(crate) fn take_range(&self, range: PfnRange) -> Result<(), AllocError> {
-        let range = self.yard.request_range(range, Gfp::MOVABLE).range()?;
+        let range = self.yard.request_range(range, Gfp::HIGHUSER_MOVABLE).range()?;
         let mut at = range.start;
         while at < range.end {
             self.assert_initialised(at, LARGEST);

@@ -130,7 +130,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         match self.fill_frozen(moving.from, to, order) {
             Ok(()) => {
                 moving.end(new_frame);
-                // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+                // SAFETY: this thread froze the counts of the block, and has moved its bytes.
                 let disowned = unsafe { self.yard().counted().disown(moving.from.pfn(), order) };
                 debug_assert!(disowned.is_ok(), "the freezer owns a frozen block: {disowned:?}");
                 Ok(())

@@ -133,7 +133,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             change_entries();
         }
         let kept = head.owner() & KEPT;
-        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        // SAFETY: this thread froze the counts.
         let split = unsafe { vm.yard().counted().split(head.pfn(), HUGE) };
         debug_assert!(split.is_ok(), "the owner of a block can split it: {split:?}");
         for (index, part) in mapped.iter().enumerate() {
@@ -166,7 +166,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     fn make_single(&self, head: CountedPage<'y, P>, addr: u64) {
         let yard = self.vm().yard();
         let owner = owner_word(PageKind::Anonymous, self.object(), head.owner() & KEPT);
-        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        // SAFETY: the caller froze the counts.
         let split = unsafe { yard.counted().split(head.pfn(), HUGE) };
         debug_assert!(split.is_ok(), "the owner of a block can split it: {split:?}");
         let counts = Counts { references: 2, mappings: 1 };

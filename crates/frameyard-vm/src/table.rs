@@ -238,7 +238,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
                     Err(underflow) => debug_assert!(false, "a table has a user: {underflow}"),
                 }
             }
-            // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+            // SAFETY: this thread put the last reference of each table in `unused`.
             let freed = unsafe { self.vm().yard().counted().free_bulk(unused.frames()) };
             debug_assert!(freed.is_ok(), "{freed:?}");
         }

@@ -125,7 +125,7 @@ impl<'y, P: Platform> Vm<'y, P> {
     fn free_root(&self) -> Result<(), VmError> {
         let (pfn, order) = self.root.block();
         self.page(pfn).put()?;
-        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        // SAFETY: this thread put the last reference, as `put` leaves no user or fails.
         Ok(unsafe { self.yard.counted().free(pfn, order) }?)
     }
 

@@ -80,7 +80,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
         tree.replace(index, to);
         drop(tree);
         held.forget();
-        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        // SAFETY: this thread froze the counts of `from`.
         let disowned = unsafe { vm.yard().counted().disown(from, Order::ZERO) };
         debug_assert!(disowned.is_ok(), "the freezer owns a frozen page: {disowned:?}");
         Ok(())

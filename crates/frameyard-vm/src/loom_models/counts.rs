@@ -25,7 +25,7 @@ fn counted(vm: Vm<'_, ModelPlatform>, references: u32) -> Pfn {
 /// Puts a reference, and frees the block with the last.
 fn put<P: Platform>(vm: Vm<'_, P>, pfn: Pfn) {
     if vm.page(pfn).put().expect("there was a reference") == 0 {
-        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        // SAFETY: this thread put the last reference.
         unsafe { vm.yard().counted().free(pfn, Order::ZERO) }.expect("the block is ours");
     }
 }

@@ -115,7 +115,7 @@ fn free_page(vm: Vm<'_, ModelPlatform>, pfn: Pfn) {
     let page = vm.page(pfn);
     if page.is_counted() && PageKind::of_word(page.owner()) == Some(PageKind::Plain) {
         assert!(page.freeze(ONE), "a page of another owner was pinned");
-        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        // SAFETY: this thread froze the counts.
         unsafe { vm.yard().counted().free(pfn, Order::ZERO) }.expect("the frame is ours");
     }
 }
@@ -175,7 +175,7 @@ fn pinned_while_tables_are_removed() {
     }
     other.join().unwrap();
     assert!(vm.page(foreign).freeze(ONE), "a page of another owner was pinned");
-    // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+    // SAFETY: this thread froze the counts.
     unsafe { vm.yard().counted().free(foreign, Order::ZERO) }.expect("the frame is ours");
     finish(&scene, space);
 }

@@ -37,11 +37,11 @@ impl<P: Platform> Vm<'_, P> {
         for pfn in frames.iter().copied() {
             match self.page(pfn).tag().order() {
                 Order::ZERO => small.push(pfn),
-                // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+                // SAFETY: the caller put the last reference of each frame.
                 order => self.expect_freed(unsafe { self.yard().counted().free(pfn, order) }),
             }
         }
-        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        // SAFETY: as above.
         self.expect_freed(unsafe { self.yard().counted().free_bulk(small.frames()) });
     }
 

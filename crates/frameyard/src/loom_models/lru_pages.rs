@@ -162,7 +162,7 @@ impl User<'_> {
         }
         self.saw(|seen| if listed { seen.freed_listed = true } else { seen.freed_unlisted = true });
         self.runner.disown(pfn, Order::ZERO);
-        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        // SAFETY: this thread put the last reference.
         unsafe { self.runner.yard.counted().free(pfn, Order::ZERO) }.expect("the block is ours");
     }
 

@@ -70,7 +70,7 @@ impl SlotOwner<'_> {
     fn put(&self, pfn: Pfn) -> bool {
         let last = self.page(pfn).put().expect("the thread has a reference") == 0;
         if last {
-            // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+            // SAFETY: this thread put the last reference.
             unsafe { self.runner.yard.counted().free(pfn, Order::ZERO) }.expect("the block is ours");
         }
         last
@@ -116,7 +116,7 @@ impl FrameOwner for SlotOwner<'_> {
             self.runner.own(to, Order::ZERO);
             self.runner.yard.counted().adopt(to, Order::ZERO, adoption()).expect("the block is ours");
             self.slot.place.store(to.0 + 1, Ordering::Relaxed);
-            // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+            // SAFETY: this thread froze the counts.
             unsafe { self.runner.yard.counted().disown(from.pfn, Order::ZERO) }.expect("the block is ours");
             self.saw(|seen| seen.moved = true);
             Ok(())

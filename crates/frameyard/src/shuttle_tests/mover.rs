@@ -57,7 +57,7 @@ impl Mover<'_> {
         assert_eq!(page.index(), held.name, "the block's own name");
         assert!(page.freeze(ONE), "the owner is the only user");
         self.0.disown(PfnRange::new(pfn, held.order.pages()), MARK);
-        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        // SAFETY: this thread froze the counts.
         unsafe { self.0.yard.counted().free(pfn, held.order) }.expect("the block is ours");
         true
     }
@@ -84,7 +84,7 @@ impl FrameOwner for Mover<'_> {
         self.0.own(PfnRange::new(to, from.order.pages()), MARK);
         self.0.disown(PfnRange::new(from.pfn, from.order.pages()), MARK);
         self.0.yard.counted().adopt(to, from.order, adoption(held.name)).expect("an allocated target");
-        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        // SAFETY: this thread froze the counts.
         unsafe { self.0.yard.counted().disown(from.pfn, from.order) }.expect("frozen");
         moved.blocks.insert(to, Held { isolated: false, ..held });
         Ok(())

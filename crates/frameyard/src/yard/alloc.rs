@@ -13,9 +13,9 @@ use super::{AllocError, Yard, ZoneShortage};
 use crate::boot::{HeaderWord, Poisoning, home_slot};
 use crate::gfp::Gfp;
 use crate::page::FrameState;
-use crate::platform::{Activity, LockError, Platform};
+use crate::platform::{Access, Activity, LineKind, LockError, Platform, SharedLine};
 use crate::sync::Ordering;
-use crate::units::{CpuId, MigrateType, NodeId, Order, PageCount, Pfn, ZoneId};
+use crate::units::{CpuId, MigrateType, NodeId, Order, PageCount, Pfn, ZoneId, ZoneKind};
 use crate::zone::pcp::{ListId, LockedPcp, PerCpuPages, Refill};
 use crate::zone::transfer::{self, Collect};
 use crate::zone::{BlockRequest, CmaUse, Effort, Fallback, Patience, Reserves, WatermarkLevel, ZoneView, poison};
@@ -261,7 +261,7 @@ impl<P: Platform> Yard<P> {
     /// Whether a zone may serve a request. Where only a block large enough is missing, batches of its depot are merged first.
     fn is_above(&self, view: ZoneView<'_, P>, request: Request<'_>, mark: WatermarkLevel, reserves: Reserves) -> bool {
         let highest = request.gfp.highest_zone();
-        let is_above = || view.watermark_ok_racy(request.order, mark, highest, reserves);
+        let is_above = || watermark_ok_racy(view, request.order, mark, highest, reserves);
         is_above() || (request.order.0 > 0 && collects_for(view, request) && is_above())
     }
 
@@ -385,4 +385,22 @@ impl<P: Platform> Yard<P> {
 fn collects_for<P: Platform>(view: ZoneView<'_, P>, request: Request<'_>) -> bool {
     let Request { order, migrate_type, effort, .. } = request;
     transfer::collect(view, Collect::For(order, migrate_type, effort)).is_ok_and(|collected| collected.any)
+}
+
+/// Whether the zone would stay above a watermark if a block of `order` were taken (`__zone_watermark_ok`). Frames that mechanisms
+/// hold count as free; they are read only if the free lists are not enough.
+fn watermark_ok_racy<P: Platform>(
+    view: ZoneView<'_, P>,
+    order: Order,
+    mark: WatermarkLevel,
+    highest: ZoneKind,
+    reserves: Reserves,
+) -> bool {
+    view.platform.touch_line(SharedLine::of(LineKind::ZoneFacts, &view.zone.facts.watermarks), Access::Read);
+    view.touch_free_pages(Access::Read);
+    let ok_with = |held| view.zone.watermark_ok_with_racy(order, mark, highest, reserves, held);
+    ok_with(PageCount(0)) || {
+        let held = transfer::held_pages_racy(view);
+        held.0 > 0 && ok_with(held)
+    }
 }

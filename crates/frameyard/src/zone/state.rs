@@ -295,7 +295,7 @@ impl Zone {
 
     /// Whether the zone would stay above a watermark if a block of `order` were taken (`__zone_watermark_ok`). `held` frames
     /// count as free though they are on no free list.
-    pub(super) fn watermark_ok_with_racy(
+    pub(crate) fn watermark_ok_with_racy(
         &self,
         order: Order,
         mark: WatermarkLevel,

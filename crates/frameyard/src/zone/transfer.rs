@@ -38,14 +38,13 @@ use super::effort::{Effort, FEW_PAGEBLOCKS, Patience};
 use super::free_area::BlockHooks;
 use super::mechanisms::{MechanismTypes, Mechanisms};
 use super::policy::ZonePolicy;
-use super::state::{Reserves, Zone};
+use super::state::Zone;
 use super::view::{LockedZone, ZoneView};
-use super::watermark::WatermarkLevel;
 use crate::control::{ControlRegion, TablePlanner, TableSpan};
 use crate::page::{Link, Residence, Tag};
-use crate::platform::{Access, Activity, LineKind, Platform, SharedLine};
+use crate::platform::{Activity, Platform};
 use crate::sync::{AtomicU16, all_atomic};
-use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn, PfnRange, ZoneKind};
+use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn, PfnRange};
 
 mod clusters;
 mod cpu_owned;
@@ -463,26 +462,6 @@ pub(crate) fn moves_past_zone_lock(zone: &Zone) -> bool {
 /// Whether another CPU's lists are a better place than the free lists for a request that finds its own locked.
 pub(crate) fn spares_zone_lock<P: Platform>(view: ZoneView<'_, P>) -> bool {
     Mechanism::in_force(view.zone) == Mechanism::Depot && view.has_whole_pageblocks_racy()
-}
-
-impl<P: Platform> ZoneView<'_, P> {
-    /// Whether the zone would stay above a watermark if a block of `order` were taken (`__zone_watermark_ok`). Frames that mechanisms
-    /// hold count as free; they are read only if the free lists are not enough.
-    pub(crate) fn watermark_ok_racy(
-        &self,
-        order: Order,
-        mark: WatermarkLevel,
-        highest: ZoneKind,
-        reserves: Reserves,
-    ) -> bool {
-        self.platform.touch_line(SharedLine::of(LineKind::ZoneFacts, &self.zone.facts.watermarks), Access::Read);
-        self.touch_free_pages(Access::Read);
-        let ok_with = |held| self.zone.watermark_ok_with_racy(order, mark, highest, reserves, held);
-        ok_with(PageCount(0)) || {
-            let held = held_pages_racy(*self);
-            held.0 > 0 && ok_with(held)
-        }
-    }
 }
 
 /// Free frames that mechanisms hold and that count as free. Possibly stale.

@@ -80,7 +80,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
 
     /// Announces a use of the zone's counts of free frames.
     #[inline(always)]
-    pub(super) fn touch_free_pages(&self, access: Access) {
+    pub(crate) fn touch_free_pages(&self, access: Access) {
         self.platform.touch_line(SharedLine::of(LineKind::ZoneCounters, &self.zone.free_pages), access);
     }
 

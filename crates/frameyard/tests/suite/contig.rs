@@ -140,7 +140,7 @@ fn unmovable_block_is_reported_and_isolation_undone() {
     // SAFETY: this test has the block alone.
     let page = unsafe { yard.counted().page(strange) }.unwrap();
     assert_eq!(page.put(), Ok(0));
-    // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+    // SAFETY: this thread put the last reference.
     unsafe { yard.counted().free(strange, Order::ZERO) }.unwrap();
     yard.free(kernel, Order(1)).unwrap();
     drop(owned);

@@ -49,7 +49,7 @@ fn counted_block_keeps_owner_words_and_clears_them() {
             yard.validate().unwrap();
             assert_eq!(page.unmap(), Ok(1));
             assert_eq!(page.put(), Ok(0));
-            // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+            // SAFETY: this thread put the last reference.
             unsafe { yard.counted().free(pfn, order) }.unwrap();
             yard.validate().unwrap();
         }
@@ -62,17 +62,17 @@ fn block_with_users_cannot_be_freed_or_disowned() {
         let pfn = counted(&yard, Order::ZERO);
         let refused = |problem| assert_eq!(problem, FreeProblem::NotAllocated(FrameState::Counted));
         refused(yard.free(pfn, Order::ZERO).unwrap_err().problem);
-        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        // SAFETY: the block has users, so the call is refused.
         refused(unsafe { yard.counted().free(pfn, Order::ZERO) }.unwrap_err().problem);
-        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        // SAFETY: as above.
         refused(unsafe { yard.counted().disown(pfn, Order::ZERO) }.unwrap_err().problem);
-        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        // SAFETY: as above.
         refused(unsafe { yard.counted().free_bulk(&[pfn]) }.unwrap_err().problem);
         assert_eq!(page(&yard, pfn).counts(), USERS);
         assert!(page(&yard, pfn).freeze(USERS));
-        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        // SAFETY: this thread froze the counts.
         unsafe { yard.counted().free_bulk(&[pfn]) }.unwrap();
-        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        // SAFETY: the block is no longer counted, so the call is refused.
         assert!(unsafe { yard.counted().free(pfn, Order::ZERO) }.is_err(), "a second free");
     }
 }
@@ -102,7 +102,7 @@ fn putting_too_many_references_fails() {
         assert_eq!(page.put(), Ok(0));
         assert_eq!(page.put(), Err(ReferenceUnderflow { pfn, counts: NO_USERS }));
         assert_eq!(page.counts(), NO_USERS);
-        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        // SAFETY: this thread put the last reference.
         unsafe { yard.counted().free(pfn, Order::ZERO) }.unwrap();
     }
 }
@@ -120,7 +120,7 @@ fn get_fails_on_zero_references() {
         assert!(!page.try_get(), "frozen");
         page.thaw(USERS);
         assert!(page.freeze(USERS));
-        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        // SAFETY: this thread froze the counts.
         unsafe { yard.counted().free(pfn, Order::ZERO) }.unwrap();
         assert!(!page.try_get(), "free");
         // Whatever else becomes of the frame: packed batches of per-CPU lists among it.
@@ -138,10 +138,10 @@ fn get_fails_on_zero_references() {
 fn counted_block_splits_into_single_frames() {
     for yard in yards() {
         let pfn = counted(&yard, Order(4));
-        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        // SAFETY: the block has users, so the call is refused.
         assert!(unsafe { yard.counted().split(pfn, Order(4)) }.is_err(), "the block has users");
         assert!(page(&yard, pfn).freeze(USERS));
-        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        // SAFETY: this thread froze the counts.
         unsafe { yard.counted().split(pfn, Order(4)) }.unwrap();
         for frame in (0..16).map(|frame| pfn + PageCount(frame)) {
             assert!(yard.free(frame, Order::ZERO).is_err(), "only the caller has the frame");
@@ -164,12 +164,12 @@ fn bulk_free_reports_first_bad_frame_and_frees_the_rest() {
         for pfn in frames.iter().filter(|pfn| **pfn != frames[70]) {
             assert!(page(&yard, *pfn).freeze(USERS));
         }
-        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        // SAFETY: this thread froze the counts of each frame but one, which has users and is refused.
         assert_eq!(unsafe { yard.counted().free_bulk(&frames) }.unwrap_err().pfn, frames[70]);
         yard.validate().unwrap();
         assert_eq!(yard.stats().free_pages() + PageCount(1), yard.stats().managed_pages());
         assert!(page(&yard, frames[70]).freeze(USERS));
-        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        // SAFETY: this thread froze the counts.
         unsafe { yard.counted().free_bulk(&frames[70..=70]) }.unwrap();
     }
 }
@@ -207,7 +207,7 @@ fn pins_use_bias_or_counter_by_order() {
             assert_eq!(page.unpin_and_put(1, 7), Ok(2));
             assert_eq!((page.unmap(), page.put()), (Ok(1), Ok(0)));
             assert!(!page.try_get_many(3) && page.counts() == NO_USERS, "a page without users is not written");
-            // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+            // SAFETY: this thread put the last reference.
             unsafe { yard.counted().free(pfn, order) }.unwrap();
         }
     }
@@ -232,7 +232,7 @@ fn reference_and_pin_overflow_is_refused() {
             }
             assert_eq!(page.unpin_many(pins), Ok(2));
             assert_eq!((page.unmap(), page.put()), (Ok(1), Ok(0)));
-            // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+            // SAFETY: this thread put the last reference.
             unsafe { yard.counted().free(pfn, order) }.unwrap();
         }
     }

@@ -116,7 +116,7 @@ impl<'y> Mover<'y> {
         }
         let entry = state.blocks.remove(&pfn).unwrap();
         self.let_go(pfn, entry.order);
-        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        // SAFETY: the block has no users, and the state's lock is held.
         unsafe { self.yard.counted().free(pfn, entry.order) }.expect("a counted block without users");
     }
 
@@ -233,7 +233,7 @@ impl FrameOwner for Mover<'_> {
         }
         let adoption = Adoption { counts: ONE_USER, owner: u64::from(KIND.0), index: entry.slot };
         self.yard.counted().adopt(to, from.order, adoption).expect("an allocated target");
-        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        // SAFETY: this thread froze the counts.
         unsafe { self.yard.counted().disown(from.pfn, from.order) }.expect("a block without users");
         state.blocks.remove(&from.pfn);
         state.blocks.insert(to, Entry { isolated: false, ..entry });
@@ -249,7 +249,7 @@ impl FrameOwner for Mover<'_> {
         if entry.dead {
             let entry = state.blocks.remove(&block.pfn).unwrap();
             self.let_go(block.pfn, entry.order);
-            // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+            // SAFETY: the block has no users, and the state's lock is held.
             unsafe { self.yard.counted().free(block.pfn, entry.order) }.expect("a counted block without users");
         }
     }

@@ -99,7 +99,7 @@ impl<'y> Movers<'y> {
         state.by_name.remove(&name);
         state.by_frame.remove(&pfn);
         assert!(self.counted(pfn).freeze(ONE), "the block has another user");
-        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        // SAFETY: this thread froze the counts.
         unsafe { self.yard.counted().free(pfn, held.order) }.expect("the block is counted");
         true
     }
@@ -187,7 +187,7 @@ impl FrameOwner for Movers<'_> {
         }
         let adoption = Adoption { counts: ONE, owner: KIND.0.into(), index: held.name };
         self.yard.counted().adopt(to, from.order, adoption).expect("a fresh target");
-        // SAFETY: no user is left, and this thread put the last reference or froze the counts.
+        // SAFETY: this thread froze the counts.
         unsafe { self.yard.counted().disown(from.pfn, from.order) }.expect("frozen");
         state.by_frame.remove(&from.pfn);
         state.by_frame.insert(to, Held { isolated: false, ..held });

@@ -8,14 +8,14 @@ use frameyard::Yard;
 use frameyard::boot::{AttachError, InitMode};
 
 /// The place of the first table's span in the header, and the tables, in the order of the header.
-const FIRST_SPAN: u64 = 24;
+const FIRST_SPAN: u64 = 26;
 const ZONES: u64 = 4;
 const SECTIONS: u64 = 5;
 const RANGES: u64 = 7;
 const FREE: u64 = 8;
 const DEVICE_SECTIONS: u64 = 14;
 const DEVICES: u64 = 15;
-const ALLOCATION_MAP: u64 = 16;
+const ALLOCATION_MAP: u64 = 17;
 /// Words of an entry of the tables of ranges: start, end, zone.
 const RANGE_WORDS: u64 = 3;
 /// The places of the numbers of CPUs, ranges, reserved ranges and contiguous memory areas, and of the free ranges in use.

@@ -145,7 +145,7 @@ impl Attached {
         let (mut next, mut with_memory) = (Pfn(0), 0);
         for (range, _) in tables.ranges() {
             let rest = PfnRange { start: next.max(range.start), end: range.end };
-            next = next.max(Pfn(((range.end.0 - 1) >> shift) + 1 << shift));
+            next = next.max(Pfn((((range.end.0 - 1) >> shift) + 1) << shift));
             if rest.is_empty() {
                 continue;
             }

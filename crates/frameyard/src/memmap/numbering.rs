@@ -63,7 +63,7 @@ pub(crate) struct Numbering {
 }
 
 impl Numbering {
-    /// The numbering of a table of runs, the near run first. The others ascend.
+    /// The numbering of a table of runs: the near run first, then the rest, ascending.
     pub(crate) fn new(runs: &'static [RunEntry], places: PageCount, span: PfnRange) -> Option<Self> {
         let (near, others) = runs.split_first()?;
         let (near, _) = near.get();

@@ -11,7 +11,7 @@ fn frames(start: u64, end: u64) -> PfnRange {
     PfnRange { start: Pfn(start), end: Pfn(end) }
 }
 
-/// The near run lies between others, one of them 2^50 frames away.
+/// The near run lies between two runs. A third is 2^50 frames away.
 fn runs() -> [PfnRange; 4] {
     let far = 1 << 50;
     [frames(0x1000, 0x1100), frames(0x20, 0x40), frames(0x2000, 0x2010), frames(far, far + 0x80)]
@@ -81,17 +81,17 @@ fn a_walk_passes_a_hole_in_one_step() {
 #[test]
 fn a_table_that_contradicts_itself_is_not_sound() {
     let good = runs();
-    let damaged: [&dyn Fn(&mut [PfnRange; 4]); 6] = [
-        &|runs| runs[1].end = Pfn(0x48),
-        &|runs| runs[2] = frames(0x1080, 0x1180),
-        &|runs| runs.swap(1, 2),
-        &|runs| runs[3].end = runs[3].start,
-        &|runs| runs[2] = runs[1],
-        &|runs| runs[0] = frames(0x1008, 0x1108),
+    let damaged = [
+        (1, frames(0x20, 0x48)),
+        (2, frames(0x1080, 0x1180)),
+        (1, frames(0x3000, 0x3020)),
+        (3, frames(1 << 50, 1 << 50)),
+        (2, good[1]),
+        (0, frames(0x1008, 0x1108)),
     ];
-    for damage in damaged {
+    for (at, run) in damaged {
         let mut runs = good;
-        damage(&mut runs);
+        runs[at] = run;
         assert!(!numbering_of(&runs).1.is_sound(SHIFT), "{runs:?}");
     }
     let (entries, numbering) = numbering_of(&good);

@@ -165,7 +165,7 @@ pub(super) fn give_back<'a, P: Platform>(
         }
         let run = run_length(*first, others, order);
         rest = &others[run.blocks - 1..];
-        free_run(locked, run, order);
+        free_run(locked, &run, order);
     }
 }
 
@@ -190,7 +190,7 @@ fn run_length(first: u32, others: &[u32], order: Order) -> Run {
 }
 
 /// Frees neighbouring blocks of one order as the largest aligned blocks that lie within one pageblock each.
-fn free_run<P: Platform>(locked: &mut LockedZone<'_, P>, run: Run, order: Order) {
+fn free_run<P: Platform>(locked: &mut LockedZone<'_, P>, run: &Run, order: Order) {
     let view: ZoneView<'_, P> = **locked;
     let largest = view.geometry.pageblock_order().max(order);
     for (pfn, joined) in view.blocks_at(run.lowest, run.blocks << order.0, largest) {

@@ -1,6 +1,6 @@
 //! The part of a memory map that holds the page structures of frames for devices.
 
-use frameyard::{PageCount, Pfn, PfnRange};
+use frameyard::{ByteSize, PageCount, Pfn, PfnRange};
 
 use crate::sys::host_page_size;
 use crate::sys::mapping::Piece;
@@ -17,17 +17,13 @@ pub(crate) struct DevicePart {
 }
 
 impl DevicePart {
-    /// The part for `space` in a map of `frames`; `None` if it contains no whole page of the host.
-    pub(crate) fn of(frames: PfnRange, space: PfnRange) -> Option<Self> {
-        let space = space.intersection(frames);
-        if space.is_empty() {
-            return None;
-        }
+    /// The part for `space`, whose page structures begin at an offset of the map; `None` if it contains no whole page of the host.
+    pub(crate) fn of(space: PfnRange, offset: ByteSize) -> Option<Self> {
         let page = host_page_size() as u64;
-        let byte = |pfn: Pfn| (pfn - frames.start).0 * PAGE_STRUCTURE;
-        let (start, end) = (byte(space.start).next_multiple_of(page), byte(space.end) / page * page);
+        let start = offset.0.next_multiple_of(page);
+        let end = (offset.0 + space.count().0 * PAGE_STRUCTURE) / page * page;
         let piece = Piece { offset: start as usize, len: end.checked_sub(start)? as usize };
-        (piece.len > 0).then_some(Self { piece, first: frames.start + PageCount(start / PAGE_STRUCTURE) })
+        (piece.len > 0).then_some(Self { piece, first: space.start + PageCount((start - offset.0) / PAGE_STRUCTURE) })
     }
 }
 
@@ -41,13 +37,12 @@ mod tests {
 
     #[test]
     fn the_part_consists_of_whole_host_pages() {
-        let part = |space| DevicePart::of(frames(0x8000, 0x20000), space);
+        let part = |space: PfnRange| DevicePart::of(space, ByteSize(64 * (space.start.0 - 0x8000)));
         let expected = DevicePart { piece: Piece { offset: 0x8000 * 64, len: 0x8000 * 64 }, first: Pfn(0x10000) };
         assert_eq!(part(frames(0x10000, 0x18000)), Some(expected));
         let cut = DevicePart { piece: Piece { offset: 64 * 64, len: 64 * 64 }, first: Pfn(0x8040) };
         assert_eq!(part(frames(0x8001, 0x80bf)), Some(cut));
         assert_eq!(part(frames(0x8001, 0x803f)), None);
-        assert_eq!(part(frames(0x30000, 0x40000)), None);
-        assert_eq!(part(frames(0, 0)), None);
+        assert_eq!(part(frames(0x8000, 0x8000)), None);
     }
 }

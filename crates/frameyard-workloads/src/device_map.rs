@@ -179,7 +179,7 @@ impl DeviceMapFixture {
         let bring_up_ns = nanoseconds(begin.elapsed());
         let device = self.yard.devices().at(FIRST).ok_or_else(|| WorkloadError::run_time(format!("{id} has gone")))?;
         self.read_structures(&device)?;
-        let offset = ByteSize((FIRST - self.yard.frame_range().start).0 * PAGE_STRUCTURE);
+        let offset = self.map_offset()?;
         let addresses = ByteSize(shape.frames().0 * PAGE_STRUCTURE);
         let used = self.yard.map_region().memory_use(offset, addresses).map_err(WorkloadError::run_time)?;
         let tables = page_table_bytes().map_err(WorkloadError::run_time)?;
@@ -197,6 +197,11 @@ impl DeviceMapFixture {
         }))
     }
 
+    /// Where in the map the page structures of the device lie.
+    fn map_offset(&self) -> Result<ByteSize, WorkloadError> {
+        self.yard.map_offset(FIRST).ok_or_else(|| WorkloadError::run_time("the yard has no room for the device"))
+    }
+
     /// Reads the first word of every page structure, tails included, and checks that exactly the heads are not zero. A folded
     /// map has no tails, so there it looks up every frame.
     fn read_structures(&self, device: &DeviceInfo) -> Result<(), WorkloadError> {
@@ -205,7 +210,7 @@ impl DeviceMapFixture {
             let heads = frames.filter(|pfn| self.yard.devices().page(*pfn).is_some_and(|page| page.head() == *pfn));
             heads.count() as u64
         } else {
-            let first = (FIRST - self.yard.frame_range().start).0 as usize * 8;
+            let first = self.map_offset()?.0 as usize / 8;
             // SAFETY: the words are only read, as atomics like the yard's own reads, and only this thread maps and removes devices.
             let words = unsafe { self.yard.map_region().words() };
             let words = &words[first..first + device.range.count().0 as usize * 8];

@@ -26,6 +26,7 @@ mod map_init;
 mod memblock_source;
 mod movable;
 mod ranges;
+mod runs;
 mod tables;
 mod tuning;
 

@@ -1,44 +1,57 @@
-//! The memory map: one virtually contiguous array of page structures over a range of frame numbers.
+//! The memory map: one virtually contiguous array of page structures, one for each frame of a present section.
 //!
-//! Frame number to page structure is a subtraction and a shift. Holes between sections have addresses but need no memory;
-//! nothing here touches a page structure of a section that is not present.
+//! [`Numbering`] gives each of these frames a place. Holes between sections have no places, no addresses and no memory.
 //!
 //! # Checked frame numbers
 //!
 //! A page look-up takes a [`MapPfn`], a frame number known to lie in the map, or a [`Pfn`], which it compares with the map
 //! first. There are two sources of `MapPfn`:
 //!
-//! - [`MemMap::check`] compares a frame number with the map's range.
+//! - [`MemMap::check`] looks up the place of a frame number.
 //! - [`MemMap::next`] and [`MemMap::listed`] translate what the yard's own memory holds: links and entries of lists. Only the
 //!   core writes these, and it writes frames of the map (contract of [`MemMap::new`]).
 //!
 //! The [head](MemMap::head) and the [buddy](MemMap::buddy) of a checked frame's block are checked. Other frames are plain `Pfn`s
-//! again. A check costs two instructions; the paths of per-CPU lists and the depot have none.
+//! again. In the near run a check costs two instructions; the paths of per-CPU lists and the depot have none.
 
 use core::ptr::NonNull;
 
 use crate::page::{Link, MapContent, Page, PageRef, PageTemplate};
 use crate::platform::Platform;
-use crate::units::{Geometry, Order, PageCount, Pfn, PfnRange, ZoneId};
+use crate::units::{Geometry, Order, Pfn, PfnRange, ZoneId};
 
 mod initialiser;
+mod numbering;
 mod writer;
 
 pub use initialiser::Initialiser;
+pub(crate) use numbering::{Numbering, OUTSIDE, RunEntry};
 pub(crate) use writer::MapWriter;
 
 /// A frame number that lies in the memory map.
 ///
 /// Made by [`MemMap`] alone. A yard has one map, so there is no other map that it could be mistaken for.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct MapPfn(Pfn);
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MapPfn {
+    pfn: Pfn,
+    /// Its place in the map.
+    place: u32,
+}
+
+impl MapPfn {
+    /// Of two blocks in a section, the lower and the upper.
+    #[inline(always)]
+    pub(crate) fn in_order(self, other: Self) -> (Self, Self) {
+        if self.place < other.place { (self, other) } else { (other, self) }
+    }
+}
 
 impl core::ops::Deref for MapPfn {
     type Target = Pfn;
 
     #[inline(always)]
     fn deref(&self) -> &Pfn {
-        &self.0
+        &self.pfn
     }
 }
 
@@ -64,7 +77,7 @@ impl Located for Pfn {
     fn locate(self, map: &MemMap) -> MapPfn {
         match map.check(self) {
             Some(pfn) => pfn,
-            None => outside(self, map.range),
+            None => outside(self, map.range()),
         }
     }
 }
@@ -78,11 +91,9 @@ fn outside(pfn: Pfn, range: PfnRange) -> ! {
 /// The base of the memory map and the frames it covers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MemMap {
-    /// The page structure of the first frame of `range`.
+    /// The page structure at place 0.
     base: NonNull<Page>,
-    range: PfnRange,
-    /// How many frames `range` has: stored, so that a check is one comparison.
-    frames: u64,
+    numbering: Numbering,
     content: MapContent,
     section_shift: u8,
 }
@@ -95,14 +106,29 @@ unsafe impl Sync for MemMap {}
 impl MemMap {
     /// # Safety
     ///
-    /// `base` points to room for the page structures of all of `range`, aligned to 64 bytes, which stays mapped as long as
-    /// any copy of the result is used. Sections without memory need not be mapped; the caller looks up no page there. Links
-    /// and list entries in the yard's memory name frames of `range`: only yards with this range have written there. If
-    /// [`head`](Self::head) or [`buddy`](Self::buddy) is called, `range` consists of whole sections.
-    pub(crate) unsafe fn new(base: NonNull<Page>, range: PfnRange, content: MapContent, geometry: Geometry) -> Self {
-        let frames = range.count().0;
-        debug_assert!(frames < u64::from(u32::MAX));
-        Self { base, range, frames, content, section_shift: geometry.section_pages_shift() }
+    /// `base` points to room for the page structures of all places, aligned to 64 bytes, which stays mapped as long as any copy of
+    /// the result is used. Links and list entries in the yard's memory name places of the map: only yards with this numbering have
+    /// written there. If [`head`](Self::head) or [`buddy`](Self::buddy) is called, runs consist of whole sections.
+    pub(crate) unsafe fn new(
+        base: NonNull<Page>,
+        numbering: Numbering,
+        content: MapContent,
+        geometry: Geometry,
+    ) -> Self {
+        debug_assert!(numbering.places() < u64::from(u32::MAX));
+        Self { base, numbering, content, section_shift: geometry.section_pages_shift() }
+    }
+
+    /// Which frames have which places.
+    #[inline(always)]
+    pub(crate) fn numbering(&self) -> Numbering {
+        self.numbering
+    }
+
+    /// How many places there are.
+    #[inline(always)]
+    pub(crate) fn places(&self) -> u64 {
+        self.numbering.places()
     }
 
     /// The content of a fresh page structure.
@@ -120,35 +146,36 @@ impl MemMap {
     /// The frame, if it lies in the map.
     #[inline(always)]
     pub(crate) fn check(&self, pfn: Pfn) -> Option<MapPfn> {
-        (pfn.0.wrapping_sub(self.range.start.0) < self.frames).then_some(MapPfn(pfn))
+        let place = self.place(pfn);
+        (place != OUTSIDE).then_some(MapPfn { pfn, place: place as u32 })
     }
 
     /// The head of the aligned block of `order` around a frame. It lies in the map, because sections hold whole blocks.
     #[inline(always)]
-    pub(crate) fn head(&self, MapPfn(pfn): MapPfn, order: Order) -> MapPfn {
+    pub(crate) fn head(&self, MapPfn { pfn, place }: MapPfn, order: Order) -> MapPfn {
         debug_assert!(order.0 <= self.section_shift, "sections hold no block of order {order}");
-        MapPfn(pfn.align_down(order))
+        MapPfn { pfn: pfn.align_down(order), place: place & !(order.pages().0 as u32 - 1) }
     }
 
     /// The buddy of the block of `order` at `head`. It lies in the map, because sections hold whole blocks of the next order.
     #[inline(always)]
-    pub(crate) fn buddy(&self, MapPfn(head): MapPfn, order: Order) -> MapPfn {
+    pub(crate) fn buddy(&self, MapPfn { pfn, place }: MapPfn, order: Order) -> MapPfn {
         debug_assert!(order.0 < self.section_shift, "blocks of order {order} have no buddy in their section");
-        MapPfn(head.buddy(order))
+        MapPfn { pfn: pfn.buddy(order), place: place ^ order.pages().0 as u32 }
     }
 
-    /// The address of a frame's page structure.
+    /// The address of a frame's page structure. In a run, those of consecutive frames follow each other.
     #[inline(always)]
     pub(crate) fn address(&self, frame: impl Located) -> NonNull<Page> {
-        let MapPfn(pfn) = frame.locate(self);
-        // SAFETY: the frame is in the map's range, so its page structure is in the map.
-        unsafe { self.base.add((pfn.0 - self.range.start.0) as usize) }
+        let MapPfn { place, .. } = frame.locate(self);
+        // SAFETY: the place is in the map.
+        unsafe { self.base.add(place as usize) }
     }
 
-    /// The frames that the map covers, holes included.
+    /// The frames from the first to the last, holes included.
     #[inline(always)]
     pub(crate) fn range(&self) -> PfnRange {
-        self.range
+        self.numbering.span()
     }
 
     /// The page structure of a frame of a present section.
@@ -172,25 +199,24 @@ impl MemMap {
     /// The place lies in the map, and in memory.
     #[inline(always)]
     pub(crate) unsafe fn page_at<'a, P: Platform>(&self, place: u32, pfn: Pfn, platform: &'a P) -> PageRef<'a, P> {
-        debug_assert!(u64::from(place) < self.range.count().0, "place {place} is not in the memory map {}", self.range);
+        debug_assert!(u64::from(place) < self.places(), "place {place} is not in the memory map");
         // SAFETY: as the caller promises.
         unsafe { PageRef::new(self.base.add(place as usize), pfn, platform) }
     }
 
-    /// A frame's place in the map.
+    /// The place of a frame of the map.
     #[inline(always)]
     pub(crate) fn index(&self, pfn: Pfn) -> u32 {
-        (pfn.0 - self.range.start.0) as u32
+        self.place(pfn) as u32
     }
 
-    /// The place in the map that a frame would have. Accepts any frame number: frames outside the map have places behind its
-    /// end.
+    /// The place of a frame; [`OUTSIDE`] if it has none. Accepts any frame number.
     #[inline(always)]
     pub(crate) fn place(&self, pfn: Pfn) -> usize {
-        pfn.0.wrapping_sub(self.range.start.0) as usize
+        self.numbering.place(pfn)
     }
 
-    /// The section of a place, counted from the map's first section.
+    /// The number of a place's section.
     #[inline(always)]
     pub(crate) fn section_number(&self, place: usize) -> usize {
         place >> self.section_shift
@@ -199,20 +225,26 @@ impl MemMap {
     /// The frame at a place of the map.
     #[inline(always)]
     pub(crate) fn pfn(&self, place: u32) -> Pfn {
-        self.range.start + PageCount(u64::from(place))
+        self.numbering.pfn(place)
     }
 
     /// The frame at a place that a list of the yard holds: nothing to check.
     #[inline(always)]
     pub(crate) fn listed(&self, place: u32) -> MapPfn {
-        debug_assert!(u64::from(place) < self.range.count().0, "place {place} is not in the memory map {}", self.range);
-        MapPfn(self.pfn(place))
+        debug_assert!(u64::from(place) < self.places(), "place {place} is not in the memory map");
+        MapPfn { pfn: self.pfn(place), place }
     }
 
     /// The link to a frame.
     #[inline(always)]
     pub(crate) fn link(&self, pfn: Pfn) -> Link {
         Link(self.index(pfn) + 1)
+    }
+
+    /// The link to the frame at a place.
+    #[inline(always)]
+    pub(crate) fn link_at(&self, place: u32) -> Link {
+        Link(place + 1)
     }
 
     /// The frame that a link names.

@@ -18,7 +18,7 @@ use crate::memmap::{MapWriter, MemMap};
 use crate::page::{Page, PageRef, Tag};
 use crate::platform::Platform;
 use crate::sync::AtomicU32;
-use crate::units::{ByteSize, CpuId, Geometry, NodeId, Order, Pfn, PfnRange, ZoneId};
+use crate::units::{ByteSize, CpuId, Geometry, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId};
 use crate::zone::{AllocationMap, PageblockMap, PcpSizing, WatermarkOptions, ZoneTables, ZoneView};
 
 mod alloc;
@@ -100,6 +100,10 @@ struct FastPath {
     homes: &'static [AtomicU32],
     /// Which frames may be freed to which lists.
     blocks: PageblockMap<'static>,
+    /// The first frame of the near run. Its places begin at 0.
+    near_start: Pfn,
+    /// The allocation map of the near run: its end is the test whether a frame is near.
+    near: AllocationMap<'static>,
 }
 
 impl<P: Platform> Yard<P> {
@@ -121,8 +125,7 @@ impl<P: Platform> Yard<P> {
     ///   [`Initialiser::None`](crate::boot::Initialiser::None). With any other initialiser `map` may hold anything,
     ///   except that the part for [`YardConfig::device_space`] beside memory is mapped and zeroed from the start.
     /// - Both regions are writable, used by nothing else, and stay mapped while this yard or another view of it lives.
-    ///   Sections of the map without memory may be unmapped. All other sections are mapped, holes inside them too, at
-    ///   the latest when [`MapBacking::back_map`](crate::platform::MapBacking::back_map) returns success for them.
+    ///   Holes inside sections are mapped, too, at the latest when [`MapBacking::back_map`](crate::platform::MapBacking::back_map) returns success for them.
     /// - [`Platform::frame_bytes`] returns where a frame and the rest of its block can be read and written. That memory
     ///   belongs to the owner of the frame.
     pub unsafe fn create(
@@ -144,12 +147,10 @@ impl<P: Platform> Yard<P> {
         if config.poisoning == Poisoning::On && platform.frame_bytes(first_frame(memory)).is_none() {
             return Err(BootError::NoFrameBytes);
         }
-        // SAFETY: the region is large enough and aligned (checked) and stays mapped (caller).
-        let map =
-            unsafe { MemMap::new(map.base.cast::<Page>(), layout.frames(), config.map_init.content, config.geometry) };
         let writer = MapWriter::new(config.map_init.initialiser);
-        // SAFETY: the control region is large enough and aligned (checked), zeroed and ours alone (caller).
-        let tables = unsafe { boot::init(memory, config, layout, map, control.base, writer, &platform)? };
+        let regions = (map.base.cast::<Page>(), control.base);
+        // SAFETY: both regions are large enough and aligned (checked), zeroed and ours alone (caller).
+        let (tables, map) = unsafe { boot::init(memory, config, layout, regions, writer, &platform)? };
         let tuning = Tuning { watermarks: config.watermarks, sizing: config.pcp_sizing };
         Ok(Self::view_of(tables, map, config.geometry, (config.map_init, writer), Some(tuning), platform))
     }
@@ -168,11 +169,12 @@ impl<P: Platform> Yard<P> {
         let bytes = usize::try_from(control.size.0).unwrap_or(usize::MAX);
         // SAFETY: passed on to the caller.
         let found = unsafe { boot::attach(control.base, bytes)? };
-        if map.size.0 < found.frames.count().0 * size_of::<Page>() as u64 {
+        if map.size.0 < found.numbering.places() * size_of::<Page>() as u64 {
             return Err(AttachError::TooSmall);
         }
         // SAFETY: the caller says that it is the yard's map; it is large enough.
-        let map = unsafe { MemMap::new(map.base.cast::<Page>(), found.frames, found.map_init.content, found.geometry) };
+        let map =
+            unsafe { MemMap::new(map.base.cast::<Page>(), found.numbering, found.map_init.content, found.geometry) };
         let writer = MapWriter::new(found.map_init.initialiser);
         Ok(Self::view_of(found.tables, map, found.geometry, (found.map_init, writer), None, platform))
     }
@@ -190,13 +192,19 @@ impl<P: Platform> Yard<P> {
             Poisoning::Off => (tables.home_pcps, tables.pageblocks),
             Poisoning::On => (&[][..], &[][..]),
         };
-        let fast = FastPath { homes, blocks: PageblockMap::new(types, map.range().start, geometry) };
+        let zone_tables = tables.zone_tables(map, geometry);
+        let fast = FastPath {
+            homes,
+            blocks: PageblockMap::new(types, map.numbering(), geometry),
+            near_start: map.numbering().near().start,
+            near: zone_tables.allocation_map.near(),
+        };
         let cpus = tables.cpus();
         Self {
             platform,
             map,
             tables,
-            zone_tables: tables.zone_tables(map, geometry),
+            zone_tables,
             geometry,
             cpus,
             poisoning,
@@ -240,9 +248,20 @@ impl<P: Platform> Yard<P> {
         self.tables.cache_group_of_cpu(cpu.index() % self.cpus as usize)
     }
 
-    /// The frames that the memory map covers, in whole sections, holes included.
+    /// The frames from the first to the last, in whole sections, holes included.
     pub fn frame_range(&self) -> PfnRange {
         self.map.range()
+    }
+
+    /// How many frames have page structures: those of sections with memory or room for devices.
+    pub fn map_frames(&self) -> PageCount {
+        PageCount(self.map.places())
+    }
+
+    /// Where in the memory map the page structure of a frame lies; `None` in a hole. Those of neighbouring sections lie side by side.
+    pub fn map_offset(&self, pfn: Pfn) -> Option<ByteSize> {
+        let place = self.map.check(pfn).map(|frame| self.map.place(*frame) as u64)?;
+        Some(ByteSize(place * size_of::<Page>() as u64))
     }
 
     /// The ranges of memory, cut at zone borders, ascending. Reads the yard's tables, so it borrows the yard.

@@ -30,7 +30,7 @@ impl Fixture {
         let memory = [NodeFrames { range: frames(0, 1024), node: NodeId(0) }];
         let memory = HostMemory::builder(frameyard::Geometry::X86_64, &memory).build(&host).unwrap();
         let region = Region::zeroed(ByteSize::mib(128), HugePages::Default).unwrap();
-        let part = DevicePart::of(frames(0, 0x20_0000), SPACE).unwrap();
+        let part = DevicePart::of(SPACE, ByteSize(64 * SPACE.start.0)).unwrap();
         let map = DeviceMap::private(test_window(&region, part.piece), part, Fresh::No, dense).unwrap();
         Self { platform: HostPlatform::new(memory, &host).with_device_map(Some(map)), region }
     }

@@ -115,7 +115,7 @@ impl Header {
         // File offsets are signed.
         i64::try_from(frame_bytes.offset.checked_add(frame_bytes.len)?).ok()?;
         let (geometry, frames, ranges) = (wanted.geometry, wanted.frames, wanted.ranges.to_vec());
-        let devices = wanted.device_space.and_then(|space| DevicePart::of(wanted.map_frames, space));
+        let devices = wanted.devices.and_then(|(space, offset)| DevicePart::of(space, offset));
         Some(Self {
             geometry,
             frames,

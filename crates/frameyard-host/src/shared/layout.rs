@@ -26,8 +26,7 @@ pub struct SharedLayout<'a> {
     pub memory_map: ByteSize,
     /// The size of the control region.
     pub control: ByteSize,
-    /// The frames that the memory map covers ([`Layout::frames`](frameyard::Layout::frames)).
-    pub map_frames: PfnRange,
-    /// Those of them that are for devices ([`YardConfig::device_space`](frameyard::YardConfig::device_space)).
-    pub device_space: Option<PfnRange>,
+    /// The frames for devices ([`YardConfig::device_space`](frameyard::YardConfig::device_space)), and where in the memory map their
+    /// page structures begin ([`Layout::device_map_offset`](frameyard::Layout::device_map_offset)).
+    pub devices: Option<(PfnRange, ByteSize)>,
 }

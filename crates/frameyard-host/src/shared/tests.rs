@@ -11,7 +11,6 @@ fn ranges() -> Vec<NodeFrames> {
 }
 
 /// The frames that the memory map covers, and those for devices: 2 MiB of page structures.
-const MAP_FRAMES: PfnRange = PfnRange { start: Pfn(0), end: Pfn(0x8000) };
 const SPACE: PfnRange = PfnRange { start: Pfn(0x2000), end: Pfn(0x4000) };
 
 fn created(frames: SharedFrames) -> (SharedMemoryFile, HostTopology) {
@@ -24,8 +23,7 @@ fn created(frames: SharedFrames) -> (SharedMemoryFile, HostTopology) {
         frames,
         memory_map,
         control,
-        map_frames: MAP_FRAMES,
-        device_space: Some(SPACE),
+        devices: Some((SPACE, ByteSize(64 * SPACE.start.0))),
     };
     (SharedMemoryFile::create(&wanted, &host).unwrap(), host)
 }
@@ -195,8 +193,7 @@ fn frames_larger_than_the_host_are_refused() {
         frames: SharedFrames::Memory,
         memory_map,
         control,
-        map_frames: MAP_FRAMES,
-        device_space: None,
+        devices: None,
     };
     let error = SharedMemoryFile::create(&wanted, &host).unwrap_err();
     assert!(matches!(error, SharedFileError::Memory(MemoryError::LargerThanHost { .. })), "{error}");

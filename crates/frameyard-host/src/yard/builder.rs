@@ -198,7 +198,8 @@ impl HostYardBuilder {
             _ => frames.huge_pages(huge_pages),
         };
         let platform = self.platform(frames.node_binding(self.binding).build(host)?, host)?;
-        let part = config.device_space.and_then(|space| DevicePart::of(layout.frames(), space));
+        let devices = config.device_space.zip(layout.device_map_offset());
+        let part = devices.and_then(|(space, offset)| DevicePart::of(space, offset));
         let with_window = |window: Option<MapWindow>| -> Result<HostPlatform, HostYardError> {
             let map = window.zip(part).map(|(window, part)| DeviceMap::private(window, part, fresh, huge_pages));
             let (action, size) = ("keep huge pages off the page structures of devices", layout.map_bytes());
@@ -245,8 +246,7 @@ impl HostYardBuilder {
             frames,
             memory_map: layout.map_bytes(),
             control: layout.control_bytes(),
-            map_frames: layout.frames(),
-            device_space: config.device_space,
+            devices: config.device_space.zip(layout.device_map_offset()),
         };
         let file = SharedMemoryFile::create_in(make, &wanted, host)?;
         let regions = (file.map_memory_map(HugePages::Default)?, file.map_control(HugePages::Default)?);

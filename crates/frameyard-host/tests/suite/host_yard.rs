@@ -88,6 +88,27 @@ fn a_machine_larger_than_the_host_is_refused_but_may_be_phantom() {
 }
 
 #[test]
+fn nodes_may_lie_2_to_the_44_bytes_apart() {
+    let memory = [range(0x10_0000, 32 * MIB, 0), range(0x10_0000 + (1 << 32), 64 * MIB, 1)];
+    let config = YardConfig { zone_limits: ZoneLimits::NONE, ..YardConfig::new(&[NodeId(0), NodeId(1)]) };
+    let yard = CheckedYard::new(HostYard::builder().backing(Backing::Phantom), &memory, &config);
+    assert_eq!(yard.map_region().size(), ByteSize(96 * MIB * 64));
+    std::thread::scope(|scope| {
+        for (node, (range, _)) in memory.iter().enumerate() {
+            let yard = &yard;
+            scope.spawn(move || {
+                for order in [0, 3, 9].map(Order) {
+                    let request = || yard.request(order, Gfp::KERNEL).exact_node(NodeId(node as u16)).frame();
+                    let blocks: Vec<Pfn> = std::iter::from_fn(|| request().ok()).take(4000 >> order.0).collect();
+                    assert!(blocks.iter().all(|pfn| range.contains(*pfn)) && blocks.len() == 4000 >> order.0);
+                    blocks.into_iter().for_each(|pfn| yard.free(pfn, order).unwrap());
+                }
+            });
+        }
+    });
+}
+
+#[test]
 fn an_impossible_yard_is_refused_before_memory_is_mapped() {
     let boot =
         |memory: &[(PfnRange, NodeId)], config: &YardConfig<'_>| match refusal(HostYard::builder(), memory, config) {

@@ -26,8 +26,7 @@ fn created() -> (SharedMemoryFile, HostTopology) {
         frames: SharedFrames::Memory,
         memory_map,
         control,
-        map_frames: PfnRange::default(),
-        device_space: None,
+        devices: None,
     };
     (SharedMemoryFile::create(&wanted, &host).unwrap(), host)
 }

@@ -383,15 +383,8 @@ fn a_file_without_a_complete_yard_is_refused() {
     let ranges = [NodeFrames { range: PfnRange { start: Pfn(0), end: Pfn(0x8000) }, node: NodeId(0) }];
     let (memory_map, control) = (ByteSize::mib(2), ByteSize::mib(2));
     let frames = SharedFrames::Phantom;
-    let wanted = SharedLayout {
-        geometry: Geometry::X86_64,
-        ranges: &ranges,
-        frames,
-        memory_map,
-        control,
-        map_frames: PfnRange::default(),
-        device_space: None,
-    };
+    let wanted =
+        SharedLayout { geometry: Geometry::X86_64, ranges: &ranges, frames, memory_map, control, devices: None };
     let file = SharedMemoryFile::create(&wanted, &host).unwrap();
     assert_eq!(attach_error(&file, &host), AttachError::NoYard);
 }
@@ -472,15 +465,8 @@ fn a_yard_with_frames_that_the_file_lacks_is_refused() {
     let ranges = [NodeFrames { range: PfnRange { start: Pfn(0), end: Pfn(0x1000) }, node: NodeId(0) }];
     let (memory_map, control) = (yard.map_region().size(), yard.control_region().size());
     let frames = SharedFrames::Phantom;
-    let wanted = SharedLayout {
-        geometry: Geometry::X86_64,
-        ranges: &ranges,
-        frames,
-        memory_map,
-        control,
-        map_frames: PfnRange::default(),
-        device_space: None,
-    };
+    let wanted =
+        SharedLayout { geometry: Geometry::X86_64, ranges: &ranges, frames, memory_map, control, devices: None };
     let smaller = SharedMemoryFile::create(&wanted, &host).unwrap();
     let copy = smaller.map_control(HugePages::Default).unwrap();
     for (to, from) in words(&copy).iter().zip(words(yard.control_region())) {

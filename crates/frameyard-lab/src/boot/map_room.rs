@@ -1,6 +1,7 @@
 //! Whether this host has memory for what boot writes.
 
 use frameyard::boot::{InitMode, Initialiser, MapInit, MemorySource};
+use frameyard::page::Page;
 use frameyard::{ByteSize, Geometry, Layout};
 use frameyard_host::{HostTopology, MemoryError};
 
@@ -64,7 +65,7 @@ pub(super) fn wholly_written(
         sections += end.saturating_sub(first);
         next = next.max(end);
     });
-    let bytes_of_a_section = layout.map_bytes().0 / (layout.frames().count().0 >> shift).max(1);
+    let bytes_of_a_section = (size_of::<Page>() as u64) << shift;
     ByteSize(sections.saturating_mul(bytes_of_a_section).min(layout.map_bytes().0))
 }
 

@@ -40,7 +40,7 @@ impl<P: Platform> Vm<'_, P> {
         let [first, last] = shard.ends_racy(list);
         let (mut at, mut before) = (first, FrameLink::NONE);
         let (mut blocks, mut pages) = (0, PageCount(0));
-        let most = self.yard().frame_range().count().0;
+        let most = self.yard().map_frames().0;
         while let Some(pfn) = self.yard().counted().linked(at) {
             let wrong = |what| Err(VmValidateError::Frame { pfn, what });
             let Some(page) = self.try_page(pfn) else { return wrong("is on an LRU list and has no page") };

@@ -7,8 +7,9 @@ use super::tables::{HEADER_WORDS, HeaderWord, MAGIC, TableCounts, Tables, VERSIO
 use super::{AttachError, MAX_CPUS, MAX_NODES, MapInit};
 use crate::control::{ControlRegion, TABLE_ALIGN, TableSpan};
 use crate::devices::devices_are_sound;
+use crate::memmap::Numbering;
 use crate::sync::{AtomicU64, Ordering};
-use crate::units::{ByteSize, Geometry, Order, Pfn, PfnRange, ZoneId};
+use crate::units::{ByteSize, Geometry, Order, PageCount, Pfn, PfnRange, ZoneId};
 use crate::zone::Zone;
 
 /// The contents of a yard's header.
@@ -16,7 +17,7 @@ use crate::zone::Zone;
 pub(crate) struct Attached {
     pub(crate) tables: Tables,
     pub(crate) geometry: Geometry,
-    pub(crate) frames: PfnRange,
+    pub(crate) numbering: Numbering,
     pub(crate) map_init: MapInit,
 }
 
@@ -56,7 +57,6 @@ pub(crate) unsafe fn attach(control: NonNull<u8>, bytes: usize) -> Result<Attach
 /// As for [`attach`]; the region has the size that the header says.
 unsafe fn read_yard(control: NonNull<u8>, header: &[AtomicU64]) -> Option<Attached> {
     let word = |word: HeaderWord| header[word as usize].load(Ordering::Relaxed);
-    let frames = PfnRange { start: Pfn(word(HeaderWord::MapStart)), end: Pfn(word(HeaderWord::MapEnd)) };
     let spans = header[HeaderWord::FirstSpan as usize..].chunks_exact(2).map(|words| {
         let [offset, count] = [&words[0], &words[1]].map(|word| word.load(Ordering::Relaxed) as usize);
         TableSpan { offset, count }
@@ -65,7 +65,8 @@ unsafe fn read_yard(control: NonNull<u8>, header: &[AtomicU64]) -> Option<Attach
     let count = |of: HeaderWord| usize::try_from(word(of)).ok().filter(|_| word(of) <= word(HeaderWord::Bytes));
     let counts = TableCounts {
         geometry: unpack_geometry(word(HeaderWord::Geometry))?,
-        frames: frames.count(),
+        frames: PageCount(word(HeaderWord::Places)),
+        runs: count(HeaderWord::Runs)?,
         nodes: count(HeaderWord::Nodes).filter(|nodes| (1..=MAX_NODES).contains(nodes))?,
         cpus: count(HeaderWord::Cpus).filter(|cpus| (1..=MAX_CPUS).contains(cpus))?,
         ranges: count(HeaderWord::Ranges)?,
@@ -85,11 +86,11 @@ unsafe fn read_yard(control: NonNull<u8>, header: &[AtomicU64]) -> Option<Attach
     let found = Attached {
         tables: Tables { free, ..tables },
         geometry: counts.geometry,
-        frames,
+        numbering: tables.numbering()?,
         map_init: MapInit::unpack(word(HeaderWord::MapInit))?,
     };
     let nodes_exist = tables.cpu_nodes.iter().all(|node| usize::from(node.load(Ordering::Relaxed)) < counts.nodes);
-    let sound = frames.start.0.is_multiple_of(counts.geometry.section_pages().0)
+    let sound = found.numbering.is_sound(counts.geometry.section_pages_shift())
         && nodes_exist
         && tables.transfer.fit(tables.zones, &counts.transfer())
         && found.memory_is_sound()
@@ -102,7 +103,8 @@ impl Attached {
     /// Whether ranges of memory ascend and lie in the map, free ones ascend and lie in those, areas lie in them, and zones
     /// span parts of the map.
     fn memory_is_sound(&self) -> bool {
-        let Self { tables, frames, .. } = self;
+        let Self { tables, numbering, .. } = self;
+        let frames = numbering.span();
         let ascends = |last: &mut Pfn, range: PfnRange| {
             let behind = *last <= range.start && !range.is_empty();
             *last = range.end;
@@ -119,7 +121,7 @@ impl Attached {
             ascends(&mut last_free, free) && memory.peek().is_some_and(inside)
         };
         let spans_map =
-            |zone: &Zone| zone.span() == PfnRange::default() || zone.span().intersection(*frames) == zone.span();
+            |zone: &Zone| zone.span() == PfnRange::default() || zone.span().intersection(frames) == zone.span();
         let is_memory = |area: PfnRange| tables.range_of(area.start).is_some_and(|(range, _)| area.end <= range.end);
         tables.ranges().all(in_map)
             && tables.free.iter().map(RangeEntry::get).all(in_memory)
@@ -129,25 +131,31 @@ impl Attached {
 
     /// Whether devices lie where they may, and sections lead to devices alone.
     fn devices_are_sound(&self) -> bool {
-        let Self { tables, geometry, frames, .. } = self;
+        let Self { tables, geometry, numbering, .. } = self;
         let is_memory = |range| tables.ranges_in(range).next().is_some();
-        let frames = (*frames, tables.device_space());
+        let frames = (*numbering, tables.device_space());
         devices_are_sound(tables.devices(), frames, (*geometry, tables.zones.len()), is_memory)
     }
 
-    /// Whether the table marks exactly the sections with memory as present. Sections without memory must not be
-    /// touched.
+    /// Whether memory lies in runs, and the table marks exactly the sections with memory as present.
     fn sections_have_memory(&self) -> bool {
-        let Self { tables, geometry, frames, .. } = self;
-        let place = |pfn: u64| ((pfn - frames.start.0) >> geometry.section_pages_shift()) as usize;
-        let (mut next, mut with_memory) = (0, 0);
+        let Self { tables, geometry, numbering, .. } = self;
+        let shift = geometry.section_pages_shift();
+        // The frame behind the last section that was counted, and the number of sections.
+        let (mut next, mut with_memory) = (Pfn(0), 0);
         for (range, _) in tables.ranges() {
-            let sections = next.max(place(range.start.0))..place(range.end.0 - 1) + 1;
-            if !sections.clone().all(|at| tables.section(at).is_present()) {
+            let rest = PfnRange { start: next.max(range.start), end: range.end };
+            next = next.max(Pfn((((range.end.0 - 1) >> shift) + 1) << shift));
+            if rest.is_empty() {
+                continue;
+            }
+            let Some(places) = numbering.places_of(rest).next() else { return false };
+            let mut sections = places.start >> shift..((places.end - 1) >> shift) + 1;
+            with_memory += (sections.end - sections.start) as usize;
+            let in_one_run = places.end - places.start == rest.count().0;
+            if !in_one_run || !sections.all(|at| tables.section(at as usize).is_present()) {
                 return false;
             }
-            with_memory += sections.len();
-            next = next.max(sections.end);
         }
         (0..tables.sections.len()).filter(|at| tables.section(*at).is_present()).count() == with_memory
     }

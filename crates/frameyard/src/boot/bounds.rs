@@ -29,8 +29,10 @@ use crate::zone::transfer::batch_words_bound;
 pub struct MachineBounds {
     /// Sizes of pages, sections and blocks.
     pub geometry: Geometry,
-    /// Frames from the first to the last, holes and room for devices included.
+    /// Frames from the first to the last, without holes of at least a section; room for devices included.
     pub frames: PageCount,
+    /// Runs of memory, or of room for devices, with holes of at least a section between them.
+    pub runs: usize,
     /// Nodes.
     pub nodes: usize,
     /// CPUs.
@@ -57,13 +59,14 @@ pub enum DeviceSpace {
 }
 
 impl MachineBounds {
-    /// Bounds for memory without large holes: one node, one CPU, 16 ranges of memory, 64 reserved ranges, no areas, no
+    /// Bounds for memory without holes of a section: one node, one CPU, 16 ranges of memory, 64 reserved ranges, no areas, no
     /// devices.
     #[must_use]
     pub const fn of_memory(geometry: Geometry, memory: ByteSize) -> Self {
         Self {
             geometry,
             frames: geometry.pages_in(memory),
+            runs: 1,
             nodes: 1,
             cpus: 1,
             memory_ranges: 16,
@@ -74,13 +77,13 @@ impl MachineBounds {
         }
     }
 
-    /// Frames of the map: whole sections, of which the memory may touch one more than it fills.
+    /// Frames of the map: whole sections, of which each run may touch one at either end.
     const fn map_frames(&self) -> PageCount {
         let section = self.geometry.section_pages().0;
-        PageCount((self.frames.0.div_ceil(section) + 1) * section)
+        PageCount((self.frames.0.div_ceil(section) + 2 * self.runs as u64 - 1) * section)
     }
 
-    /// Bytes that the memory map takes at most, holes included.
+    /// Bytes that the memory map takes at most.
     #[must_use]
     pub const fn map_bytes(&self) -> ByteSize {
         ByteSize(self.map_frames().0 * size_of::<Page>() as u64)
@@ -94,10 +97,12 @@ impl MachineBounds {
     #[must_use]
     pub const fn control_bytes(&self) -> ByteSize {
         assert!(self.nodes >= 1 && self.nodes <= MAX_NODES, "a yard has 1 to 64 nodes");
+        assert!(self.runs >= 1, "a yard has memory");
         assert!(self.cpus >= 1 && self.cpus <= MAX_CPUS, "a yard has 1 to 65536 CPUs");
         let counts = TableCounts {
             geometry: self.geometry,
             frames: self.map_frames(),
+            runs: self.runs,
             nodes: self.nodes,
             cpus: self.cpus,
             // The limits of Dma and Dma32 each split one range, and the start of Movable one on each node.

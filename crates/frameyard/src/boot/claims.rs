@@ -10,15 +10,16 @@
 //! so two callers never both find a bit clear. It needs no ordering: a claim gives the right to write pages that no CPU
 //! reads before they are published.
 
+use crate::memmap::Numbering;
 use crate::sync::{AtomicU64, Ordering};
-use crate::units::{Order, Pfn, PfnRange};
+use crate::units::{Order, PageCount, PfnRange};
 
 /// The claims to the maximum-order blocks of a memory map.
 #[derive(Clone, Copy)]
 pub(crate) struct Claims {
     words: &'static [AtomicU64],
-    /// First frame of the map; maximum-order blocks begin there.
-    first: Pfn,
+    /// Runs of the map consist of whole maximum-order blocks.
+    numbering: Numbering,
     order: Order,
 }
 
@@ -31,27 +32,31 @@ pub(in crate::boot) const fn words_for(blocks: u64) -> u64 {
 }
 
 impl Claims {
-    pub(in crate::boot) fn new(words: &'static [AtomicU64], first: Pfn, order: Order) -> Self {
-        Self { words, first, order }
+    pub(in crate::boot) fn new(words: &'static [AtomicU64], numbering: Numbering, order: Order) -> Self {
+        Self { words, numbering, order }
     }
 
-    /// The numbers of the blocks that overlap a range.
-    fn blocks(&self, range: PfnRange) -> core::ops::Range<u64> {
-        if range.is_empty() {
-            return 0..0;
-        }
-        (range.start.0 - self.first.0) >> self.order.0..((range.end.0 - 1 - self.first.0) >> self.order.0) + 1
+    /// The numbers of the blocks that overlap a range, run by run. Holes have no blocks.
+    fn blocks(&self, range: PfnRange) -> impl Iterator<Item = core::ops::Range<u64>> + use<> {
+        let order = self.order.0;
+        self.numbering.places_of(range).map(move |places| places.start >> order..((places.end - 1) >> order) + 1)
     }
 
     fn frames(&self, blocks: core::ops::Range<u64>) -> PfnRange {
-        let at = |block: u64| Pfn(self.first.0 + (block << self.order.0));
-        PfnRange { start: at(blocks.start), end: at(blocks.end) }
+        let first = self.numbering.pfn((blocks.start << self.order.0) as u32);
+        PfnRange::new(first, PageCount((blocks.end - blocks.start) << self.order.0))
     }
 
     /// Claims every unclaimed block that overlaps a range, and calls `won` with each run of them.
     pub(crate) fn claim(&self, range: PfnRange, won: &mut dyn FnMut(PfnRange)) {
+        for blocks in self.blocks(range) {
+            self.claim_blocks(blocks, won);
+        }
+    }
+
+    fn claim_blocks(&self, blocks: core::ops::Range<u64>, won: &mut dyn FnMut(PfnRange)) {
         let mut held = Held { claims: *self, run: 0..0, word: 0, bits: 0 };
-        for_each_word(self.blocks(range), |at, mask| {
+        for_each_word(blocks, |at, mask| {
             let word = &self.words[at as usize];
             let free = mask & !word.load(Ordering::Relaxed);
             // Relaxed: see the protocol above.
@@ -74,7 +79,7 @@ impl Claims {
 
     /// Gives up a run that the caller has claimed and has not begun to write.
     pub(crate) fn give_up(&self, range: PfnRange) {
-        for_each_word(self.blocks(range), |at, mask| {
+        self.for_each_word(range, |at, mask| {
             self.words[at as usize].fetch_and(!mask, Ordering::Relaxed);
         });
     }
@@ -82,10 +87,14 @@ impl Claims {
     /// Whether a block that overlaps a range is unclaimed. The answer may be stale.
     pub(crate) fn has_unclaimed_racy(&self, range: PfnRange) -> bool {
         let mut found = false;
-        for_each_word(self.blocks(range), |at, mask| {
+        self.for_each_word(range, |at, mask| {
             found |= mask & !self.words[at as usize].load(Ordering::Relaxed) != 0;
         });
         found
+    }
+
+    fn for_each_word(&self, range: PfnRange, mut visit: impl FnMut(u64, u64)) {
+        self.blocks(range).for_each(|blocks| for_each_word(blocks, &mut visit));
     }
 }
 
@@ -137,12 +146,13 @@ fn for_each_word(blocks: core::ops::Range<u64>, mut visit: impl FnMut(u64, u64))
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::units::Pfn;
     use std::boxed::Box;
     use std::vec::Vec;
 
     fn claims(blocks: u64) -> Claims {
         let words: Vec<AtomicU64> = (0..words_for(blocks)).map(|_| AtomicU64::new(0)).collect();
-        Claims::new(Box::leak(words.into_boxed_slice()), Pfn(1 << 20), Order(4))
+        Claims::new(Box::leak(words.into_boxed_slice()), Numbering::without_holes(range(0, blocks << 4)), Order(4))
     }
 
     fn range(first: u64, end: u64) -> PfnRange {

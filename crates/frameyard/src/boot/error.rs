@@ -47,11 +47,9 @@ errors! {
             /// How many CPUs there are.
             cpus: usize,
         } = "cache group {group}: groups of {cpus} CPUs are numbered from 0 to {}" (cpus - 1),
-        /// More memory than links can name frames of.
-        TooMuchMemory(count: PageCount) = "{count} of memory: a yard has at most 2^32 - 2 frames",
-        /// The frames from the first to the last are more than links can name.
-        SpanTooLarge(count: PageCount) =
-            "memory spans {count} from the first to the last frame: at most 2^32 - 2 can be mapped",
+        /// More frames than links can name, in sections with memory or room for devices. Holes do not count.
+        TooMuchMemory(count: PageCount) =
+            "{count} in sections with memory or room for devices: a yard has at most 2^32 - 2 frames, 16 TiB of 4 KiB each",
         /// Map or control region would not fit the address space.
         TooLarge = "the memory map would not fit the address space",
         /// A contiguous memory area is not made of whole maximum-order blocks of one zone's memory, or does not lie behind

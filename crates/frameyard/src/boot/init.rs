@@ -9,7 +9,8 @@ use super::{
     BootError, InitMode, Initialisation, Layout, MAX_NODES, MemorySource, Poisoning, SectionEntry, Tables, YardConfig,
     ZONE_CHOICES,
 };
-use crate::memmap::{MapWriter, MemMap};
+use crate::memmap::{MapWriter, MemMap, Numbering};
+use crate::page::Page;
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::units::{CpuId, Geometry, MigrateType, NodeId, Pfn, PfnRange, ZoneId, ZoneKind};
@@ -27,17 +28,16 @@ use crate::zone::{Zone, ZoneTables};
 /// # Safety
 ///
 /// `control` points to `layout.control_bytes()` zeroed bytes, aligned to 128, that nothing else uses and that stay
-/// mapped while the tables are used. `map` covers `layout.frames()` with page structures, zeroed unless the initialiser
-/// writes them.
+/// mapped while the tables are used. `map` points to `layout.map_bytes()` bytes, zeroed unless the initialiser writes them, for
+/// which the same holds.
 pub(crate) unsafe fn init<P: Platform>(
     memory: &dyn MemorySource,
     config: &YardConfig<'_>,
     layout: &Layout,
-    map: MemMap,
-    control: NonNull<u8>,
+    (map, control): (NonNull<Page>, NonNull<u8>),
     writer: MapWriter,
     platform: &P,
-) -> Result<Tables, BootError> {
+) -> Result<(Tables, MemMap), BootError> {
     config.map_init.check(config.geometry, config.cpus.len())?;
     // SAFETY: passed on to the caller.
     let mut tables = unsafe { layout.carve(control) }.ok_or(BootError::LayoutMismatch)?;
@@ -45,7 +45,10 @@ pub(crate) unsafe fn init<P: Platform>(
     write_header(&tables, config, layout);
     write_cpus_and_distances(&tables, config, layout);
     write_cache_groups(&tables, config, layout)?;
-    write_ranges(&tables, memory, config.geometry, layout)?;
+    let numbering = write_runs(&tables, memory, layout)?;
+    // SAFETY: passed on to the caller; the map has as many page structures as there are places.
+    let map = unsafe { MemMap::new(map, numbering, config.map_init.content, config.geometry) };
+    write_ranges(&tables, memory, map, layout)?;
     write_zonelists(&tables);
     write_pcps(&tables);
     write_free_ranges(&mut tables, memory, config.geometry, layout)?;
@@ -68,7 +71,7 @@ pub(crate) unsafe fn init<P: Platform>(
     tables.tune(platform, config.geometry, &config.watermarks, config.pcp_sizing)?;
     // Release: pairs with the Acquire in `attach`, which then sees a finished yard.
     tables.word(HeaderWord::Magic).store(MAGIC, Ordering::Release);
-    Ok(tables)
+    Ok((tables, map))
 }
 
 fn write_header(tables: &Tables, config: &YardConfig<'_>, layout: &Layout) {
@@ -81,14 +84,16 @@ fn write_header(tables: &Tables, config: &YardConfig<'_>, layout: &Layout) {
     let words = [
         (HeaderWord::Version, VERSION),
         (HeaderWord::Geometry, packed),
-        (HeaderWord::MapStart, layout.frames.start.0),
-        (HeaderWord::MapEnd, layout.frames.end.0),
+        (HeaderWord::MapStart, layout.runs.span.start.0),
+        (HeaderWord::MapEnd, layout.runs.span.end.0),
         (HeaderWord::Nodes, counts.nodes as u64),
         (HeaderWord::Poisoning, u64::from(config.poisoning == Poisoning::On)),
         (HeaderWord::Bytes, layout.control_bytes().0),
         (HeaderWord::MapInit, config.map_init.pack()),
-        (HeaderWord::DeviceStart, layout.device_space.start.0),
-        (HeaderWord::DeviceEnd, layout.device_space.end.0),
+        (HeaderWord::Places, counts.frames.0),
+        (HeaderWord::Runs, counts.runs as u64),
+        (HeaderWord::DeviceStart, layout.runs.device_space.start.0),
+        (HeaderWord::DeviceEnd, layout.runs.device_space.end.0),
         (HeaderWord::Cpus, counts.cpus as u64),
         (HeaderWord::Ranges, counts.ranges as u64),
         (HeaderWord::Reserved, counts.reserved as u64),
@@ -128,17 +133,23 @@ fn write_cache_groups(tables: &Tables, config: &YardConfig<'_>, layout: &Layout)
     Ok(())
 }
 
+/// Writes the table of runs. Returns the numbering that follows from it.
+fn write_runs(tables: &Tables, memory: &dyn MemorySource, layout: &Layout) -> Result<Numbering, BootError> {
+    let mut entries = tables.runs.iter();
+    let numbered = layout.runs.number(memory, |run, place| {
+        if let Some(entry) = entries.next() {
+            entry.set(run, place);
+        }
+    });
+    numbered.and_then(|()| tables.numbering()).ok_or(BootError::LayoutMismatch)
+}
+
 /// Writes the range table and, from it, each zone's present pages and span, and the sections.
-fn write_ranges(
-    tables: &Tables,
-    memory: &dyn MemorySource,
-    geometry: Geometry,
-    layout: &Layout,
-) -> Result<(), BootError> {
-    let (mut at, mut last) = (0, layout.frames.start);
+fn write_ranges(tables: &Tables, memory: &dyn MemorySource, map: MemMap, layout: &Layout) -> Result<(), BootError> {
+    let (mut at, mut last) = (0, map.range().start);
     let mut as_planned = true;
     layout.cutter.for_each_range(memory, &mut |range, zone| {
-        as_planned &= last <= range.start && range.start < range.end && range.end <= layout.frames.end;
+        as_planned &= last <= range.start && range.start < range.end && range.end <= map.range().end;
         as_planned &= zone.index() < tables.zones.len();
         last = range.end;
         if let Some(entry) = tables.ranges.get(at).filter(|_| as_planned) {
@@ -152,7 +163,7 @@ fn write_ranges(
     for (range, id) in tables.ranges() {
         let facts = &tables.zones[id.index()].facts;
         facts.present.fetch_add(range.count().0, Ordering::Relaxed);
-        mark_sections(tables, geometry, layout.frames, range, id);
+        mark_sections(tables, map, range, id).ok_or(BootError::LayoutMismatch)?;
     }
     write_spans(tables, layout);
     Ok(())
@@ -176,14 +187,16 @@ fn write_spans(tables: &Tables, layout: &Layout) {
     }
 }
 
-fn mark_sections(tables: &Tables, geometry: Geometry, frames: PfnRange, range: PfnRange, id: ZoneId) {
-    let shift = geometry.section_pages_shift();
-    let first = (range.start.0 - frames.start.0) >> shift;
-    let last = (range.end.0 - 1 - frames.start.0) >> shift;
-    for section in &tables.sections[first as usize..=last as usize] {
+/// Marks the sections of a range of memory. `None` if it does not lie in one run.
+fn mark_sections(tables: &Tables, map: MemMap, range: PfnRange, id: ZoneId) -> Option<()> {
+    let places =
+        map.numbering().places_of(range).next().filter(|places| places.end - places.start == range.count().0)?;
+    let [first, last] = [places.start, places.end - 1].map(|place| map.section_number(place as usize));
+    for section in &tables.sections[first..=last] {
         let entry = SectionEntry::from_bits(section.load(Ordering::Relaxed)).with(id);
         section.store(entry.bits(), Ordering::Relaxed);
     }
+    Some(())
 }
 
 /// Orders each node's zones by distance, then from the highest kind to the lowest (`build_zonelists`).

@@ -80,7 +80,7 @@ impl Drop for Unwritten {
 
 impl<P: Platform> Initialisation<'_, P> {
     pub(crate) fn claims(&self) -> Claims {
-        self.tables.claims(self.zone_tables.map.range().start, self.zone_tables.geometry)
+        self.tables.claims(self.zone_tables.map.numbering(), self.zone_tables.geometry)
     }
 
     /// The section that holds a frame.
@@ -100,10 +100,21 @@ impl<P: Platform> Initialisation<'_, P> {
         })
     }
 
-    /// The table entry of the section that holds a frame.
+    /// As [`sections_in`](Self::sections_in), without the parts that lie in holes of whole sections.
+    pub(crate) fn present_sections_in(&self, range: PfnRange) -> impl Iterator<Item = PfnRange> {
+        let mut rest = range;
+        core::iter::from_fn(move || {
+            rest.start = self.zone_tables.map.numbering().next_present(rest.start).min(rest.end);
+            let part = self.section_of(rest.start).intersection(rest);
+            rest.start = part.end;
+            (!part.is_empty()).then_some(part)
+        })
+    }
+
+    /// The table entry of the section that holds a frame; of no section in a hole.
     pub(crate) fn entry_of(&self, pfn: Pfn) -> SectionEntry {
-        let at = (pfn.0 - self.zone_tables.map.range().start.0) >> self.zone_tables.geometry.section_pages_shift();
-        self.tables.section(at as usize)
+        let map = self.zone_tables.map;
+        self.tables.section(map.section_number(map.place(pfn)))
     }
 
     /// Claims and initialises every unclaimed maximum-order block that overlaps a range. The range lies in present sections.
@@ -121,7 +132,7 @@ impl<P: Platform> Initialisation<'_, P> {
     /// first part that the platform cannot back.
     pub(crate) fn initialise_sections(&self, range: PfnRange) -> InitResult {
         let mut result = InitResult::default();
-        for part in self.sections_in(range).filter(|part| self.entry_of(part.start).is_present()) {
+        for part in self.present_sections_in(range).filter(|part| self.entry_of(part.start).is_present()) {
             result.add(self.initialise(part));
             if result.not_backed.is_some() {
                 break;

@@ -4,6 +4,7 @@ use core::ptr::NonNull;
 
 use super::cache_groups::CacheGroups;
 use super::movable::{MovableStarts, movable_starts};
+use super::runs::RunPlan;
 use super::tables::{TableCounts, TablePlan, Tables};
 use super::{BootError, MAX_CPUS, MAX_NODES, MemorySource, YardConfig, ZoneLimits};
 use crate::page::Page;
@@ -14,10 +15,10 @@ use crate::zone::transfer::batch_words;
 /// The sizes of a yard's memory map and control region.
 #[derive(Clone, Debug)]
 pub struct Layout {
-    pub(super) frames: PfnRange,
+    pub(super) runs: RunPlan,
     pub(super) cutter: ZoneCutter,
-    /// The frames reserved for devices; empty where there are none.
-    pub(super) device_space: PfnRange,
+    /// The place of the first frame for devices.
+    device_place: Option<u64>,
     pub(super) counts: TableCounts,
     pub(super) plan: TablePlan,
     present: PageCount,
@@ -91,8 +92,6 @@ impl ZoneCutter {
 
 /// What a first pass over the memory finds.
 struct Survey {
-    first: Pfn,
-    end: Pfn,
     nodes: usize,
     present: u64,
     reserved: usize,
@@ -100,7 +99,7 @@ struct Survey {
 }
 
 fn survey(memory: &dyn MemorySource, config: &YardConfig<'_>) -> Result<Survey, BootError> {
-    let mut found = Survey { first: Pfn(u64::MAX), end: Pfn(0), nodes: 1, present: 0, reserved: 0, cma: 0 };
+    let mut found = Survey { nodes: 1, present: 0, reserved: 0, cma: 0 };
     let mut last = PfnRange::default();
     let mut problem = None;
     memory.for_each_memory(&mut |range, node| {
@@ -114,8 +113,6 @@ fn survey(memory: &dyn MemorySource, config: &YardConfig<'_>) -> Result<Survey, 
             problem.get_or_insert(BootError::TooManyNodes(node));
         }
         last = range;
-        found.first = found.first.min(range.start);
-        found.end = found.end.max(range.end);
         found.nodes = found.nodes.max(node.index() + 1);
         found.present = found.present.saturating_add(range.count().0);
     });
@@ -166,19 +163,8 @@ impl Layout {
         if let Some(given) = config.distances.map(<[u8]>::len).filter(|given| *given != pairs) {
             return Err(BootError::WrongDistances { given, expected: pairs });
         }
-        let section = config.geometry.section_pages().0;
         let device_space = config.device_space.filter(|space| !space.is_empty()).unwrap_or_default();
-        let (mut first, mut end) = (found.first, found.end);
-        if !device_space.is_empty() {
-            (first, end) = (first.min(device_space.start), end.max(device_space.end));
-        }
-        let frames = PfnRange {
-            start: Pfn(first.0 / section * section),
-            end: Pfn(end.0.checked_next_multiple_of(section).ok_or(BootError::TooLarge)?),
-        };
-        if frames.count().0 >= u64::from(u32::MAX) {
-            return Err(BootError::SpanTooLarge(frames.count()));
-        }
+        let runs = RunPlan::new(memory, config.geometry, device_space)?;
         let cutter = ZoneCutter::new(config.geometry, config.zone_limits, movable_starts(memory, config)?);
         let mut ranges = 0;
         let mut present = [0; MAX_NODES * ZoneKind::COUNT];
@@ -189,7 +175,8 @@ impl Layout {
         let zones = present.iter().map(|pages| (PageCount(*pages), planned_batch(config, PageCount(*pages))));
         let counts = TableCounts {
             geometry: config.geometry,
-            frames: frames.count(),
+            frames: runs.places,
+            runs: runs.count,
             nodes: found.nodes,
             cpus: config.cpus.len(),
             ranges,
@@ -200,13 +187,20 @@ impl Layout {
             directories: usize::from(!device_space.is_empty()),
         };
         let plan = counts.plan().ok_or(BootError::TooLarge)?;
-        Ok(Self { frames, cutter, device_space, counts, plan, present: PageCount(found.present) })
+        let device_place = runs.device_place(memory);
+        Ok(Self { runs, cutter, device_place, counts, plan, present: PageCount(found.present) })
     }
 
-    /// The frames that the memory map covers, in whole sections, holes included.
+    /// The frames from the first to the last, in whole sections, holes included.
     #[must_use]
     pub fn frames(&self) -> PfnRange {
-        self.frames
+        self.runs.span
+    }
+
+    /// Where in the memory map the page structures of [`YardConfig::device_space`] begin; `None` without room for devices.
+    #[must_use]
+    pub fn device_map_offset(&self) -> Option<ByteSize> {
+        self.device_place.map(bytes_of_pages)
     }
 
     /// The tables of a yard that is planned so.
@@ -231,10 +225,10 @@ impl Layout {
         self.counts.nodes as u16
     }
 
-    /// Address space of the memory map; holes of it need no memory.
+    /// Size of the memory map: 64 bytes for each frame of a section with memory or room for devices.
     #[must_use]
     pub fn map_bytes(&self) -> ByteSize {
-        ByteSize(self.frames.count().0 * size_of::<Page>() as u64)
+        bytes_of_pages(self.runs.places.0)
     }
 
     /// Size of the control region.
@@ -242,4 +236,8 @@ impl Layout {
     pub fn control_bytes(&self) -> ByteSize {
         ByteSize(self.plan.bytes as u64)
     }
+}
+
+const fn bytes_of_pages(pages: u64) -> ByteSize {
+    ByteSize(pages * size_of::<Page>() as u64)
 }

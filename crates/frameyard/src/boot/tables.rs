@@ -9,7 +9,7 @@ use super::ranges::{RangeEntry, range_of, ranges_in};
 use super::{Poisoning, ZONE_CHOICES};
 use crate::control::{ControlRegion, TablePlanner, TableSpan};
 use crate::devices::{DeviceDirectory, DeviceSection, DeviceTables};
-use crate::memmap::MemMap;
+use crate::memmap::{MemMap, Numbering, RunEntry};
 use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::units::{CpuId, Geometry, NodeId, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
 use crate::zone::pcp::PerCpuPages;
@@ -52,21 +52,26 @@ pub(crate) enum HeaderWord {
     Groups,
     /// How many entries of the table of free memory are in use.
     FreeRanges,
-    FirstSpan = 24,
+    /// The number of places, and of runs: see [`Numbering`](crate::memmap::Numbering).
+    Places,
+    Runs,
+    FirstSpan = 26,
 }
 
 pub(super) const HEADER_WORDS: usize = 96;
 const _: () = assert!(HeaderWord::FirstSpan as usize + 2 * TABLES <= HEADER_WORDS, "the header holds all spans");
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"frameyrd");
 /// The version of the layout, and the mechanisms that are compiled in: a build that lacks one must not attach.
-pub(super) const VERSION: u64 = 11 | transfer::COMPILED_IN << 32;
+pub(super) const VERSION: u64 = 12 | transfer::COMPILED_IN << 32;
 
 /// The numbers that table sizes follow from.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TableCounts {
     pub(super) geometry: Geometry,
-    /// Frames of the map, holes included: whole sections.
+    /// Frames of the map, in whole sections: places.
     pub(super) frames: PageCount,
+    /// Runs of present sections.
+    pub(super) runs: usize,
     pub(super) nodes: usize,
     pub(super) cpus: usize,
     /// Ranges of memory, split at zone boundaries.
@@ -193,6 +198,8 @@ tables! { counts:
     /// Which sections lead to device memory.
     device_sections: DeviceSection = counts.directories * counts.sections(),
     device_directories: DeviceDirectory = counts.directories,
+    /// Which frames have which places; see [`Numbering`](crate::memmap::Numbering).
+    runs: RunEntry = counts.runs,
     /// A byte for each frame; see [`AllocationMap`].
     allocation_map: AtomicU8 = counts.frames.0 as usize,
 }
@@ -264,6 +271,12 @@ impl Tables {
     /// The value of a word of the header.
     pub(crate) fn read(&self, word: HeaderWord) -> u64 {
         self.word(word).load(Ordering::Relaxed)
+    }
+
+    /// Which frames have which places. `None` in tables without runs.
+    pub(crate) fn numbering(&self) -> Option<Numbering> {
+        let span = PfnRange { start: Pfn(self.read(HeaderWord::MapStart)), end: Pfn(self.read(HeaderWord::MapEnd)) };
+        Numbering::new(self.runs, PageCount(self.read(HeaderWord::Places)), span)
     }
 
     /// The frames reserved for devices; empty if there are none.
@@ -351,12 +364,12 @@ impl Tables {
 
     /// The tables that the zones share.
     pub(crate) fn zone_tables(&self, map: MemMap, geometry: Geometry) -> ZoneTables {
-        let first = map.range().start;
+        let numbering = map.numbering();
         ZoneTables {
             map,
-            blocks: PageblockMap::new(self.pageblocks, first, geometry),
+            blocks: PageblockMap::new(self.pageblocks, numbering, geometry),
             all_counters: (self.transfer_counters, self.zones.len()),
-            allocation_map: AllocationMap::new(self.allocation_map, first),
+            allocation_map: AllocationMap::new(self.allocation_map, numbering),
             geometry,
             mechanisms: self.transfer,
         }
@@ -369,8 +382,8 @@ impl Tables {
     }
 
     /// The initialisers of the parts of the memory map.
-    pub(crate) fn claims(&self, first: Pfn, geometry: Geometry) -> Claims {
-        Claims::new(self.claims, first, geometry.max_order())
+    pub(crate) fn claims(&self, numbering: Numbering, geometry: Geometry) -> Claims {
+        Claims::new(self.claims, numbering, geometry.max_order())
     }
 
     #[inline(always)]

@@ -1,5 +1,6 @@
 //! Pageblocks that compaction skips, because an earlier run found no block to move or no free block there.
 
+use crate::memmap::Numbering;
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::{Geometry, Order, Pfn, PfnRange};
 
@@ -7,18 +8,18 @@ use crate::units::{Geometry, Order, Pfn, PfnRange};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SkipHints<'a> {
     words: &'a [AtomicU64],
-    first: Pfn,
+    numbering: Numbering,
     order: Order,
 }
 
 impl<'a> SkipHints<'a> {
-    pub(crate) fn new(words: &'a [AtomicU64], first: Pfn, geometry: Geometry) -> Self {
-        Self { words, first, order: geometry.pageblock_order() }
+    pub(crate) fn new(words: &'a [AtomicU64], numbering: Numbering, geometry: Geometry) -> Self {
+        Self { words, numbering, order: geometry.pageblock_order() }
     }
 
     fn place(&self, pfn: Pfn) -> Option<(&'a AtomicU64, u64)> {
-        let block = pfn.0.wrapping_sub(self.first.0) >> self.order.0;
-        Some((self.words.get((block / 64) as usize)?, 1 << (block % 64)))
+        let block = self.numbering.place(pfn) >> self.order.0;
+        Some((self.words.get(block / 64)?, 1 << (block % 64)))
     }
 
     /// Whether to skip the pageblock.
@@ -47,20 +48,21 @@ impl<'a> SkipHints<'a> {
         self.words_of(range).map(|(word, bits)| u64::from((word.load(Ordering::Relaxed) & bits).count_ones())).sum()
     }
 
-    /// The words that cover a range of the map, each with the bits of the range.
+    /// The words that cover a range of frames, each with bits of the range. Holes have no bits.
     fn words_of(&self, range: PfnRange) -> impl Iterator<Item = (&'a AtomicU64, u64)> {
-        let block_of = |pfn: Pfn| pfn.0.saturating_sub(self.first.0) >> self.order.0;
-        let blocks = if range.is_empty() { 0..0 } else { block_of(range.start)..block_of(Pfn(range.end.0 - 1)) + 1 };
-        let bits = move |word: u64| {
-            let below = |block: u64| match block.saturating_sub(word * 64) {
-                bits @ 0..64 => (1u64 << bits) - 1,
-                _ => u64::MAX,
+        let (words, shift) = (self.words, self.order.0);
+        self.numbering.places_of(range).flat_map(move |places| {
+            let blocks = places.start >> shift..((places.end - 1) >> shift) + 1;
+            let bits = move |word: u64| {
+                let below = |block: u64| match block.saturating_sub(word * 64) {
+                    bits @ 0..64 => (1u64 << bits) - 1,
+                    _ => u64::MAX,
+                };
+                below(blocks.end) & !below(blocks.start)
             };
-            below(blocks.end) & !below(blocks.start)
-        };
-        let (first, words) = (block_of(range.start) / 64, self.words);
-        let touched = words.iter().zip(0..).skip(first as usize).map(move |(word, at)| (word, bits(at)));
-        touched.take_while(|(_, bits)| *bits != 0)
+            let touched = words.iter().zip(0..).skip((places.start >> shift) as usize / 64);
+            touched.map(move |(word, at)| (word, bits(at))).take_while(|(_, bits)| *bits != 0)
+        })
     }
 }
 
@@ -69,10 +71,15 @@ mod tests {
     use super::*;
     use crate::units::PageCount;
 
+    fn hints(words: &[AtomicU64]) -> SkipHints<'_> {
+        let frames = PfnRange::new(Pfn(0x8000), PageCount((64 * words.len() as u64) << 9));
+        SkipHints::new(words, Numbering::without_holes(frames), Geometry::X86_64)
+    }
+
     #[test]
     fn hints_work_per_pageblock() {
         let words: std::vec::Vec<AtomicU64> = (0..2).map(|_| AtomicU64::new(0)).collect();
-        let hints = SkipHints::new(&words, Pfn(0x8000), Geometry::X86_64);
+        let hints = hints(&words);
         let all = PfnRange::new(Pfn(0x8000), PageCount(128 << 9));
         for block in [0, 63, 64, 127] {
             hints.set(Pfn(0x8000 + (block << 9) + 17));
@@ -89,7 +96,7 @@ mod tests {
     #[test]
     fn frames_outside_the_map_have_no_hint() {
         let words: std::vec::Vec<AtomicU64> = (0..1).map(|_| AtomicU64::new(0)).collect();
-        let hints = SkipHints::new(&words, Pfn(0x8000), Geometry::X86_64);
+        let hints = hints(&words);
         for pfn in [Pfn(0), Pfn(0x7fff), Pfn(0x8000 + (64 << 9))] {
             hints.set(pfn);
             assert!(!hints.is_set(pfn));

@@ -53,7 +53,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
     }
 
     pub(super) fn hints(&self) -> SkipHints<'static> {
-        SkipHints::new(self.tables.skip_hints, self.view.map.range().start, self.view.geometry)
+        SkipHints::new(self.tables.skip_hints, self.view.map.numbering(), self.view.geometry)
     }
 
     /// Whether the run uses hints of earlier runs and leaves hints to later ones.

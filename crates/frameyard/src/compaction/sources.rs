@@ -97,7 +97,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
             if (self.migrate_at > start && self.view.blocks.has_memory(start)) || self.is_source(start) {
                 return self.isolate_in(PfnRange { start, end });
             }
-            self.migrate_at = end;
+            self.migrate_at = self.view.map.numbering().next_present(end).min(self.span.end).max(end);
             if merged > 0 {
                 // The merges may have made the wanted block.
                 return;

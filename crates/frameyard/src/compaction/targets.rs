@@ -178,7 +178,7 @@ impl<P: Platform> Compaction<'_, P> {
 
     fn next_free_block(&mut self, frames: PfnRange) {
         let start = self.view.blocks.start_of(frames.start);
-        self.free_end = start;
+        self.free_end = self.view.map.numbering().present_before(start);
         self.free_next = Pfn(0);
         if self.uses_hints() {
             self.zone().compaction.set_free(start);

@@ -68,7 +68,7 @@ impl<P: Platform> PageMap<'_, P> {
         };
         // Before the sections lead here: a CPU that finds a page may map it.
         row.open();
-        let entry = plan.entry(self.map.range().start).written_by(id.generation());
+        let entry = plan.entry(self.map.numbering()).written_by(id.generation());
         let entry = entry.with_gets(self.platform.speculative_gets());
         directory.locked(self.platform, |_| {
             self.sections_of(plan.data).for_each(|(section, parts)| section.publish(entry, parts));
@@ -112,8 +112,8 @@ impl<P: Platform> PageMap<'_, P> {
                 if !range.intersection(other.range).is_empty() && range.start < other.range.end {
                     return Err(DeviceError::Overlaps { range, device, with: other.range });
                 }
-                let start = self.map.range().start;
-                let alike = Plan::of(other, self.geometry)?.entry(start).leads_as(plan.entry(start));
+                let numbering = self.map.numbering();
+                let alike = Plan::of(other, self.geometry)?.entry(numbering).leads_as(plan.entry(numbering));
                 let (ours, others) = (self.whole_sections(range), self.whole_sections(other.range));
                 if !alike && ours.start < others.end && others.start < ours.end {
                     return Err(DeviceError::MixedSection { range, device, order: other.order, layout: other.layout });

@@ -46,7 +46,7 @@ impl<P: Platform> PageMap<'_, P> {
         if !users.are_of(id) {
             return broken("its users are those of another device", plan.data.start);
         }
-        let entry = plan.entry(self.map.range().start);
+        let entry = plan.entry(self.map.numbering());
         for (at, (section, parts)) in self.sections_of(plan.data).enumerate() {
             let (found, led) = section.read();
             if !found.leads_as(entry) || led & parts != parts {
@@ -105,7 +105,7 @@ impl<P: Platform> PageMap<'_, P> {
     fn check_sections(&self) -> Result<(), DeviceProblem> {
         let pages = self.geometry.section_pages().0;
         for (at, section) in self.tables.sections.iter().enumerate() {
-            let frames = PfnRange::new(self.map.range().start + PageCount(at as u64 * pages), PageCount(pages));
+            let frames = PfnRange::new(self.map.pfn(at as u32 * pages as u32), PageCount(pages));
             let (_, mut left) = section.read();
             for device in self.devices() {
                 let inside = device.data.intersection(frames);

@@ -2,7 +2,7 @@
 
 use super::section::Entry;
 use super::{DeviceError, DeviceRequest, MapLayout, MapPlacement};
-use crate::memmap::MemMap;
+use crate::memmap::{MemMap, Numbering};
 use crate::page::Page;
 use crate::units::{ByteSize, Geometry, Order, PageCount, Pfn, PfnRange};
 
@@ -87,8 +87,8 @@ impl Plan {
     }
 
     /// The entry of the device's sections.
-    pub(super) fn entry(&self, map_start: Pfn) -> Entry {
-        let place = (self.place_of(0) - map_start).0 as u32;
+    pub(super) fn entry(&self, numbering: Numbering) -> Entry {
+        let place = numbering.place(self.place_of(0)) as u32;
         Entry::new(self.request.order, self.fold(), self.head(0), place)
     }
 

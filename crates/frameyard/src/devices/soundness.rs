@@ -2,25 +2,26 @@
 
 use super::section::Entry;
 use super::{DeviceRequest, DeviceTables, MAX_ORDER, Plan, part_order};
-use crate::units::{Geometry, Order, PageCount, Pfn, PfnRange, ZoneKind};
+use crate::memmap::Numbering;
+use crate::units::{Geometry, Order, PfnRange, ZoneKind};
 
 /// How often the check reads an entry that another process may be changing.
 const LOOKS: u32 = 64;
 
 /// Whether every device lies in the device space, and every section leads only to devices.
 ///
-/// `frames` are those of the map, `space` those reserved for devices. `is_memory` tells whether there is memory in a range. Other
+/// `numbering` is that of the map, `space` those reserved for devices. `is_memory` tells whether there is memory in a range. Other
 /// processes may map and remove devices meanwhile, so the check reads a section again that leads nowhere.
 pub(crate) fn devices_are_sound(
     tables: DeviceTables,
-    (frames, space): (PfnRange, PfnRange),
+    (numbering, space): (Numbering, PfnRange),
     (geometry, zones): (Geometry, usize),
     is_memory: impl Fn(PfnRange) -> bool,
 ) -> bool {
     if space.is_empty() {
         return tables.sections.is_empty() && tables.directories.is_empty();
     }
-    let in_map = space.intersection(frames) == space;
+    let in_map = numbering.places_of(space).map(|places| places.end - places.start).eq([space.count().0]);
     let (Some(directory), 1) = (tables.directories.first(), tables.directories.len()) else { return false };
     let plan = |request: DeviceRequest| {
         let DeviceRequest { range, node, order, .. } = request;
@@ -31,16 +32,16 @@ pub(crate) fn devices_are_sound(
         sound.then(|| Plan::of(request, geometry).ok()).flatten()
     };
     let plans = || directory.devices().map(|(_, _, request)| plan(request));
-    let complete = tables.sections.len() as u64 == frames.count().0 >> geometry.section_pages_shift();
+    let complete = tables.sections.len() as u64 == numbering.places() >> geometry.section_pages_shift();
     in_map
         && complete
         && plans().all(|plan| plan.is_some())
         && tables.sections.iter().enumerate().all(|(at, section)| {
-            let first = frames.start + PageCount((at as u64) << geometry.section_pages_shift());
+            let first = numbering.pfn((at << geometry.section_pages_shift()) as u32);
             let section_frames = PfnRange::new(first, geometry.section_pages());
             (0..LOOKS).any(|_| {
                 let (entry, parts) = section.read();
-                leads_to_devices(entry, parts, (section_frames, frames.start), geometry, plans().flatten())
+                leads_to_devices(entry, parts, (section_frames, numbering), geometry, plans().flatten())
             })
         })
 }
@@ -49,17 +50,17 @@ pub(crate) fn devices_are_sound(
 fn leads_to_devices(
     entry: Entry,
     parts: u64,
-    (section, map_start): (PfnRange, Pfn),
+    (section, numbering): (PfnRange, Numbering),
     geometry: Geometry,
     plans: impl Iterator<Item = Plan>,
 ) -> bool {
     let mut left = parts;
     let order = part_order(geometry);
-    for plan in plans.filter(|plan| plan.entry(map_start).leads_as(entry)) {
+    for plan in plans.filter(|plan| plan.entry(numbering).leads_as(entry)) {
         let frames = plan.data.intersection(section);
         let mut at = frames.start;
         while at < frames.end {
-            left &= !(1 << ((at - map_start).0 >> order.0 & 63));
+            left &= !(1 << (numbering.place(at) >> order.0 & 63));
             at = at + order.pages();
         }
     }

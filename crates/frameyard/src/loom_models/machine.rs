@@ -15,7 +15,7 @@ use crate::AllocError;
 use crate::boot::{AttachError, InitMode, Initialiser, MapInit, ZoneLimits};
 use crate::boot::{Claims, Tables};
 use crate::control::ModelledRegion;
-use crate::memmap::MemMap;
+use crate::memmap::{MemMap, Numbering};
 use crate::owners::Owners;
 use crate::page::{FrameState, Link, PAYLOAD_WORDS, Page, Tag};
 use crate::platform::SpeculativeGets;
@@ -189,14 +189,17 @@ impl Machine {
     fn map_view(&self) -> MemMap {
         let config = self.config();
         // SAFETY: the map has a page for each frame, and outlives all runners.
-        unsafe {
-            MemMap::new(self.regions().0.base.cast(), self.layout().frames(), config.map_init.content, config.geometry)
-        }
+        unsafe { MemMap::new(self.regions().0.base.cast(), self.numbering(), config.map_init.content, config.geometry) }
+    }
+
+    /// That of the yard, without a look at its tables.
+    fn numbering(&self) -> Numbering {
+        Numbering::without_holes(self.layout().frames())
     }
 
     /// The claims to the blocks of the map.
     fn claims(&self) -> Claims {
-        self.tables().claims(Pfn(0), self.config().geometry)
+        self.tables().claims(self.numbering(), self.config().geometry)
     }
 
     /// A machine with a yard, and a runner on CPU 0.
@@ -256,7 +259,7 @@ impl Machine {
     fn platform(&self, cpu: u32) -> ModelPlatform {
         let Setup { locks, workers, init_flaw, .. } = self.setup;
         let broken = init_flaw.map(|flaw| {
-            let blocks = PageblockMap::new(self.tables().pageblocks, Pfn(0), self.config().geometry);
+            let blocks = PageblockMap::new(self.tables().pageblocks, self.numbering(), self.config().geometry);
             (flaw, self.map_view(), blocks)
         });
         let [refusals, longest_wait] = [(); 2].map(|()| std::sync::Mutex::new(0));
@@ -321,7 +324,7 @@ impl Runner {
             let at = pfn + PageCount(frame);
             let page = map.page(at, self.yard.platform());
             let head = if frame == 0 { FrameState::Allocated } else { FrameState::Interior };
-            let tag = AllocationMap::new(self.machine.tables().allocation_map, Pfn(0)).read(at, page.tag());
+            let tag = AllocationMap::new(self.machine.tables().allocation_map, map.numbering()).read(at, page.tag());
             let fresh = tag.is(head) && page.rest_is(map.template(at, Some(ZONE)));
             assert!(fresh, "{at} was {NOT_INITIALISED}");
         }

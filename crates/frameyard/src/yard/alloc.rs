@@ -109,8 +109,18 @@ impl<P: Platform> Yard<P> {
         let cpu = self.platform.current_cpu();
         let home = self.fast.homes.get(home_slot(cpu, gfp))?.load(Ordering::Relaxed);
         let index = self.pop_held(self.tables.pcps.get(home as usize)?, cpu, list, order)?;
+        match self.fast.near.try_mark_allocated_at(&self.platform, index as usize, order, migrate_type) {
+            Some(()) => Some(self.fast.near_start + PageCount(index.into())),
+            None => Some(self.mark_far(index, order, migrate_type)),
+        }
+    }
+
+    /// Marks a block as allocated that lies in another run than the near one.
+    #[cold]
+    #[inline(never)]
+    fn mark_far(&self, index: u32, order: Order, migrate_type: MigrateType) -> Pfn {
         self.allocation_map().mark_allocated_at(&self.platform, index as usize, order, migrate_type);
-        Some(self.map.pfn(index))
+        self.map.pfn(index)
     }
 
     /// As [`alloc`](Self::alloc), preferring a node. Walks the zonelist at once, without a look at the home list.

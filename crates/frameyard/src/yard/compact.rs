@@ -278,7 +278,7 @@ impl<'y, P: Platform> YardZone<'y, P> {
         let Some(view) = self.populated() else { return CompactStatistics::default() };
         let (state, span) = (&view.zone.compaction, view.zone.span());
         let (considered, defer_shift) = state.deferral();
-        let hints = SkipHints::new(self.yard.tables.skip_hints, view.map.range().start, view.geometry);
+        let hints = SkipHints::new(self.yard.tables.skip_hints, view.map.numbering(), view.geometry);
         CompactStatistics {
             events: state.all_counted(),
             considered,

@@ -33,6 +33,21 @@ impl<P: Platform> Yard<P> {
 
     #[inline(always)]
     fn free_fast(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        // The place in the near run, or one behind its end.
+        let place = pfn.0.wrapping_sub(self.fast.near_start.0) as usize;
+        match self.fast.near.clear_allocated_at(&self.platform, place, order) {
+            Some(_) => self.free_block_at(place, order),
+            None => self.free_far(pfn, order),
+        }
+    }
+
+    /// As [`free_fast`](Self::free_fast), for the frames of other runs than the near one.
+    #[cold]
+    #[inline(never)]
+    fn free_far(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        if self.map.numbering().near().contains(pfn) {
+            return Err(self.refuse(pfn, order));
+        }
         let place = self.map.place(pfn);
         match self.allocation_map().clear_allocated_at(&self.platform, place, order) {
             Some(_) => self.free_block_at(place, order),

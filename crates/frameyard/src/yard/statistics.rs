@@ -291,6 +291,6 @@ impl<'y, P: Platform> YardZone<'y, P> {
         let Self { yard, id: zone } = self;
         let Some(span) = yard.tables.zones.get(zone.index()).map(|zone| zone.span()) else { return 0 };
         let is_counted = |at: &Pfn| yard.is_of_zone(*at, zone) && yard.pageblock_type(*at) == migrate_type;
-        yard.pageblocks().starts_in(span).filter(is_counted).count() as u64
+        yard.pageblocks().present_starts_in(span).filter(is_counted).count() as u64
     }
 }

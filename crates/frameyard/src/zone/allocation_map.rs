@@ -32,6 +32,7 @@
 //! stay intact, and the owner's later free returns an error. A reader without a claim on the block loads tag and byte one after
 //! the other; while both change it may see any mixture.
 
+use crate::memmap::Numbering;
 use crate::page::{FrameState, Tag};
 use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::sync::{AtomicU8, Ordering};
@@ -84,18 +85,24 @@ impl MapEntry {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AllocationMap<'a> {
     bytes: &'a [AtomicU8],
-    first: Pfn,
+    numbering: Numbering,
 }
 
 impl<'a> AllocationMap<'a> {
-    pub(crate) fn new(bytes: &'a [AtomicU8], first: Pfn) -> Self {
-        Self { bytes, first }
+    pub(crate) fn new(bytes: &'a [AtomicU8], numbering: Numbering) -> Self {
+        Self { bytes, numbering }
     }
 
-    /// The index of a frame's byte. Frames below the first wrap to indices far behind the table's end.
+    /// The bytes of the near run alone.
+    pub(crate) fn near(self) -> Self {
+        let near = self.numbering.near().count().0 as usize;
+        Self { bytes: self.bytes.get(..near).unwrap_or_default(), ..self }
+    }
+
+    /// The index of a frame's byte; behind the table's end for frames outside the map.
     #[inline(always)]
     fn place(&self, pfn: Pfn) -> usize {
-        pfn.0.wrapping_sub(self.first.0) as usize
+        self.numbering.place(pfn)
     }
 
     /// Marks a block as allocated. The caller owns the block and has tagged its head.
@@ -113,10 +120,24 @@ impl<'a> AllocationMap<'a> {
         order: Order,
         migrate_type: MigrateType,
     ) {
-        let byte = &self.bytes[place];
+        let marked = self.try_mark_allocated_at(platform, place, order, migrate_type);
+        assert!(marked.is_some(), "place {place} is not in the memory map");
+    }
+
+    /// As [`mark_allocated_at`](Self::mark_allocated_at); `None`, and nothing changed, where there is no such place.
+    #[inline(always)]
+    pub(crate) fn try_mark_allocated_at<P: Platform>(
+        &self,
+        platform: &P,
+        place: usize,
+        order: Order,
+        migrate_type: MigrateType,
+    ) -> Option<()> {
+        let byte = self.bytes.get(place)?;
         platform.touch_line(SharedLine::of(LineKind::AllocationMap, byte), Access::Write);
         // Release: pairs with the Acquire in `clear_allocated_at`.
         byte.store(MapEntry::new(order, migrate_type).0, Ordering::Release);
+        Some(())
     }
 
     /// Ends the allocation of a block of that order: the caller owns the block from now on. `None`, and nothing changed, if no
@@ -163,16 +184,20 @@ impl<'a> AllocationMap<'a> {
 mod tests {
     use super::*;
     use crate::platform::plain::Plain;
-    use crate::units::ZoneId;
+    use crate::units::{PageCount, PfnRange, ZoneId};
 
     fn bytes<const N: usize>() -> [AtomicU8; N] {
         core::array::from_fn(|_| AtomicU8::new(0))
     }
 
+    fn map(bytes: &[AtomicU8], first: Pfn) -> AllocationMap<'_> {
+        AllocationMap::new(bytes, Numbering::without_holes(PfnRange::new(first, PageCount(bytes.len() as u64))))
+    }
+
     #[test]
     fn an_entry_is_cleared_once_and_only_by_its_order() {
         let bytes = bytes::<16>();
-        let map = AllocationMap::new(&bytes, Pfn(0x100));
+        let map = map(&bytes, Pfn(0x100));
         for order in (0..ORDER_SLOTS as u8).map(Order) {
             for migrate_type in MigrateType::ALL {
                 map.mark_allocated(&Plain, Pfn(0x108), order, migrate_type);
@@ -190,7 +215,7 @@ mod tests {
     #[test]
     fn frames_outside_the_map_have_no_entry() {
         let bytes = bytes::<4>();
-        let map = AllocationMap::new(&bytes, Pfn(0x100));
+        let map = map(&bytes, Pfn(0x100));
         for pfn in [0, 0xff, 0x104, u64::MAX].map(Pfn) {
             assert_eq!(map.entry(pfn), None);
             for order in (0..=u8::MAX).map(Order) {
@@ -202,7 +227,7 @@ mod tests {
     #[test]
     fn the_byte_tells_allocated_blocks_from_blocks_on_per_cpu_lists() {
         let bytes = bytes::<1>();
-        let map = AllocationMap::new(&bytes, Pfn(0));
+        let map = map(&bytes, Pfn(0));
         let tag = |state, migrate_type| Tag::new(state, Order(2), migrate_type, ZoneId(2));
         for state in FrameState::ALL {
             let stale = tag(state, MigrateType::Movable);

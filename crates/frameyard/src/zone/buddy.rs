@@ -64,8 +64,9 @@ pub(crate) fn merge<P: Platform>(
         if !take(buddy, order) {
             break;
         }
-        view.page(pfn.max(buddy)).set_tag(Tag::INTERIOR);
-        pfn = pfn.min(buddy);
+        let (lower, upper) = pfn.in_order(buddy);
+        view.page(upper).set_tag(Tag::INTERIOR);
+        pfn = lower;
         order.0 += 1;
     }
     (*pfn, order)

@@ -4,6 +4,7 @@
 //! tells whether a frame number has a readable page structure, and which list a freed frame belongs to. The high half is 0, except
 //! in isolated pageblocks: there it is the type plus one to restore.
 
+use crate::memmap::Numbering;
 use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::sync::{AtomicU8, Ordering};
 use crate::units::{Geometry, MigrateType, Order, PageCount, Pfn, PfnRange};
@@ -23,19 +24,19 @@ fn type_of(half: u8) -> Option<MigrateType> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PageblockMap<'a> {
     types: &'a [AtomicU8],
-    first: Pfn,
+    numbering: Numbering,
     order: Order,
 }
 
 impl<'a> PageblockMap<'a> {
-    pub(crate) fn new(types: &'a [AtomicU8], first: Pfn, geometry: Geometry) -> Self {
-        Self { types, first, order: geometry.pageblock_order() }
+    pub(crate) fn new(types: &'a [AtomicU8], numbering: Numbering, geometry: Geometry) -> Self {
+        Self { types, numbering, order: geometry.pageblock_order() }
     }
 
-    /// The index of a frame's byte. Frames below the first wrap to indices far behind the table's end.
+    /// The index of a frame's byte. Behind the table's end for frames outside the map.
     #[inline(always)]
     fn place(&self, pfn: Pfn) -> usize {
-        (pfn.0.wrapping_sub(self.first.0) >> self.order.0) as usize
+        self.numbering.place(pfn) >> self.order.0
     }
 
     #[inline(always)]
@@ -48,7 +49,7 @@ impl<'a> PageblockMap<'a> {
     /// Accepts any frame number.
     #[inline(always)]
     pub(crate) fn ordinary_type(&self, pfn: Pfn) -> Option<MigrateType> {
-        self.ordinary_type_at(pfn.0.wrapping_sub(self.first.0) as usize)
+        self.ordinary_type_at(self.numbering.place(pfn))
     }
 
     /// As [`ordinary_type`](Self::ordinary_type), by the frame's place in the map.
@@ -150,6 +151,22 @@ impl<'a> PageblockMap<'a> {
     /// The first frames of the pageblocks that a range touches, ascending.
     pub(crate) fn starts_in(&self, range: PfnRange) -> impl Iterator<Item = Pfn> + use<> {
         (self.start_of(range.start).0..range.end.0).step_by(self.pages().0 as usize).map(Pfn)
+    }
+
+    /// The places of the pageblocks that a range touches, as numbers of pageblocks, run by run. Holes have none.
+    pub(crate) fn numbers_in(&self, range: PfnRange) -> impl Iterator<Item = core::ops::Range<u64>> + use<> {
+        let order = self.order.0;
+        self.numbering.places_of(range).map(move |places| places.start >> order..((places.end - 1) >> order) + 1)
+    }
+
+    /// The first frame of a pageblock, by its number.
+    pub(crate) fn start_at(&self, number: u64) -> Pfn {
+        self.numbering.pfn((number << self.order.0) as u32)
+    }
+
+    /// As [`starts_in`](Self::starts_in), run by run, without holes.
+    pub(crate) fn present_starts_in(&self, range: PfnRange) -> impl Iterator<Item = Pfn> {
+        self.numbers_in(range).flatten().map(|number| self.start_at(number))
     }
 
     /// The first frame of the pageblock that holds `pfn`.

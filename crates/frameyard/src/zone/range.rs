@@ -3,7 +3,7 @@
 use super::view::{LockedZone, ZoneView};
 use crate::page::{FrameState, Residence, Tag};
 use crate::platform::Platform;
-use crate::units::{MigrateType, Order, Pfn, PfnRange};
+use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
 
 /// The frame that keeps a range from being taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -168,6 +168,15 @@ pub(crate) fn covering_block(max_order: Order, pfn: Pfn, tag_of: impl Fn(Pfn) ->
         }
     }
     (pfn, Tag::INTERIOR)
+}
+
+impl<P: Platform> ZoneView<'_, P> {
+    /// The largest blocks, of at most `largest`, that the frames at neighbouring places make up. The frames may lie on both sides of a
+    /// hole, but a block lies in one section, where frames and places have the same alignment.
+    pub(crate) fn blocks_at(self, first: u32, count: usize, largest: Order) -> impl Iterator<Item = (Pfn, Order)> {
+        let places = PfnRange::new(Pfn(first.into()), PageCount(count as u64));
+        pieces(places, largest).map(move |(place, order)| (self.map.pfn(place.0 as u32), order))
+    }
 }
 
 /// A range cut into the largest naturally aligned blocks of at most `max_order`.

@@ -8,19 +8,22 @@ use frameyard::Yard;
 use frameyard::boot::{AttachError, InitMode};
 
 /// The place of the first table's span in the header, and the tables, in the order of the header.
-const FIRST_SPAN: u64 = 24;
+const FIRST_SPAN: u64 = 26;
 const ZONES: u64 = 4;
 const SECTIONS: u64 = 5;
 const RANGES: u64 = 7;
 const FREE: u64 = 8;
 const DEVICE_SECTIONS: u64 = 14;
 const DEVICES: u64 = 15;
-const ALLOCATION_MAP: u64 = 16;
+const RUNS: u64 = 16;
+const ALLOCATION_MAP: u64 = 17;
 /// Words of an entry of the tables of ranges: start, end, zone.
 const RANGE_WORDS: u64 = 3;
 /// The places of the numbers of CPUs, ranges, reserved ranges and contiguous memory areas, and of the free ranges in use.
 const COUNTS: std::ops::Range<u64> = 16..20;
 const FREE_RANGES: u64 = 22;
+/// The places of the number of places and of runs.
+const PLACES: [u64; 2] = [23, 24];
 /// The places of the first and the end of the frames for devices in the header.
 const DEVICE_SPACE: [u64; 2] = [14, 15];
 /// Words of the table of devices: before the first row, and of a row: users, start, end, shape.
@@ -80,6 +83,21 @@ fn rejects_misplaced_ranges() {
             }
         }
         assert_eq!(attached_with(&yard, 0, read(&yard, 0)), Ok(()));
+    }
+}
+
+#[test]
+fn rejects_runs_that_contradict_each_other() {
+    run_on(0);
+    let yard = machine("holes").create_yard(way(InitMode::Lazy));
+    let (first, entries) = table(&yard, RUNS);
+    assert!(entries > 1, "there are holes");
+    for place in (first..first + RANGE_WORDS * entries).chain(PLACES) {
+        let good = read(&yard, place);
+        for value in [0, good.wrapping_sub(1), good + 1, good + 0x100, 1 << 32, u64::MAX - 0xff, u64::MAX] {
+            let expected = if value == good { Ok(()) } else { Err(AttachError::Damaged) };
+            assert_eq!(attached_with(&yard, place, value), expected, "word {place}: {value:#x} for {good:#x}");
+        }
     }
 }
 

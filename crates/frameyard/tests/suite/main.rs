@@ -19,6 +19,7 @@ mod device_layouts;
 mod device_maps;
 mod device_stress;
 mod devices;
+mod far_memory;
 mod fixture;
 mod init_content;
 mod init_counts;

@@ -89,13 +89,21 @@ fn memory_of_more_frames_than_links_can_name_is_refused() {
     for count in [(1 << 32) - 1, 1 << 32, (1 << 32) + 1, u64::MAX] {
         let refused = plan(&[(frames(0, count), NodeId(0))]).unwrap_err();
         assert_eq!(refused, BootError::TooMuchMemory(PageCount(count)));
-        assert!(refused.to_string().ends_with("of memory: a yard has at most 2^32 - 2 frames"), "{refused}");
+        assert!(refused.to_string().contains("a yard has at most 2^32 - 2 frames, 16 TiB of 4 KiB each"), "{refused}");
     }
     let halves = [(frames(0, 1 << 31), NodeId(0)), (frames(1 << 40, 1 << 31), NodeId(0))];
     assert_eq!(plan(&halves), Err(BootError::TooMuchMemory(PageCount(1 << 32))));
-    // Little memory, far apart: the map would cover the hole.
-    let far = [(frames(0, section), NodeId(0)), (frames(1 << 33, section), NodeId(0))];
-    assert_eq!(plan(&far), Err(BootError::SpanTooLarge(PageCount((1 << 33) + section))));
     // Rounded up to whole sections, the last of these would be too many.
-    assert_eq!(plan(&[(frames(1, most), NodeId(0))]), Err(BootError::SpanTooLarge(PageCount(1 << 32))));
+    assert_eq!(plan(&[(frames(1, most), NodeId(0))]), Err(BootError::TooMuchMemory(PageCount(1 << 32))));
+    let apart = [(frames(0, 1 << 31), NodeId(0)), (frames((1 << 40) + 1, (1 << 31) - section), NodeId(0))];
+    assert_eq!(plan(&apart), Err(BootError::TooMuchMemory(PageCount(1 << 32))));
+    // Holes do not count: as much memory as links can name, in two halves.
+    let halves = [(frames(0, 1 << 31), NodeId(0)), (frames(1 << 50, (1 << 31) - section), NodeId(0))];
+    assert_eq!(plan(&halves), Ok(frames(0, (1 << 50) + (1 << 31) - section)));
+    // Room for devices counts.
+    let device_space = Some(frames(1 << 40, most));
+    let config = YardConfig { zone_limits: ZoneLimits::NONE, device_space, ..YardConfig::new(&cpus) };
+    let memory = [(frames(0, 1), NodeId(0))];
+    let refused = Layout::plan(&MemoryTable { memory: &memory, ..MemoryTable::default() }, &config).unwrap_err();
+    assert_eq!(refused, BootError::TooMuchMemory(PageCount(1 << 32)));
 }

@@ -38,7 +38,7 @@ impl<P: Platform> Initialisation<'_, P> {
         };
         let claims = self.claims();
         let (mut not_backed, mut refusals) = (None, 0);
-        for part in parts.into_iter().flat_map(|part| self.sections_in(part)).filter(may_help) {
+        for part in parts.into_iter().flat_map(|part| self.present_sections_in(part)).filter(may_help) {
             let section = self.section_of(part.start);
             if !claims.has_unclaimed_racy(section) {
                 continue;

@@ -118,10 +118,10 @@ impl<P: Platform> NodePass<'_, P> {
     /// The first frames of the node's present sections.
     fn sections(&self) -> impl Iterator<Item = Pfn> {
         let (tables, geometry) = (self.initialisation.tables, self.initialisation.zone_tables.geometry);
-        let first = self.initialisation.zone_tables.map.range().start;
+        let map = self.initialisation.zone_tables.map;
         let of_node = move |at: &usize| tables.section(*at).node() == Some(self.node);
         let numbers = (0..tables.sections.len()).filter(of_node);
-        numbers.map(move |at| first + PageCount((at as u64) << geometry.section_pages_shift()))
+        numbers.map(move |at| map.pfn((at << geometry.section_pages_shift()) as u32))
     }
 
     /// The frames at some positions of the node, one range for each section. Positions count the frames of the node's

@@ -42,7 +42,7 @@ pub(crate) fn pack<P: Platform>(map: MemMap, platform: &P, entries: &[u32], next
     if let Some(step) = step_of(entries) {
         head.set_prev(Link(entries.len() as u32 | STEPPED));
         head.set_payload(STEP, step.into());
-        return map.link(map.pfn(entries[0]));
+        return map.link_at(entries[0]);
     }
     head.set_prev(Link(entries.len() as u32));
     for storing in 0..(entries.len() - 1).div_ceil(PER_PAGE) {
@@ -53,7 +53,7 @@ pub(crate) fn pack<P: Platform>(map: MemMap, platform: &P, entries: &[u32], next
             page.set_payload(word, u64::from(pair[0]) | u64::from(high) << 32);
         }
     }
-    map.link(map.pfn(entries[0]))
+    map.link_at(entries[0])
 }
 
 /// The step between all neighbouring entries, if it is the same everywhere.
@@ -72,7 +72,7 @@ pub(crate) fn len_of<P: Platform>(head: &PageRef<'_, P>) -> usize {
 /// Unpacks a batch into `batch`, which is empty, in the order it was packed in, and restores the words that it used to their
 /// initial values. Returns the next batch of the chain.
 pub(crate) fn unpack<P: Platform>(map: MemMap, platform: &P, head: Link, batch: &mut Batch) -> Link {
-    let first = map.index(map.linked(head).unwrap_or(map.range().start));
+    let first = head.0.saturating_sub(1);
     let read = read(first, batch, |index| Some(map.page(map.listed(index), platform)));
     let Some(Unpacked { is_stepped, next }) = read else { return Link::NONE };
     let pages = if is_stepped { 1 } else { (batch.len() - 1).div_ceil(PER_PAGE).max(1) };
@@ -106,8 +106,8 @@ pub(crate) fn read_checked<'p, P: Platform + 'p>(
     batch: &mut Batch,
     page_of: impl Fn(Pfn) -> Option<PageRef<'p, P>>,
 ) -> Option<Link> {
-    let first = map.check(map.linked(head)?)?;
-    Some(read(map.index(*first), batch, |index| page_of(map.pfn(index)))?.next)
+    let first = head.0.checked_sub(1).filter(|place| u64::from(*place) < map.places())?;
+    Some(read(first, batch, |index| page_of(map.pfn(index)))?.next)
 }
 
 /// Reads a batch into `batch`, which is empty, without a change. Looks only at pages that `page_at` returns.

@@ -235,7 +235,7 @@ impl<P: Platform> LockedPcp<'_, P> {
         view: ZoneView<'_, P>,
         mut visit: impl FnMut(ListId, u32) -> bool,
     ) -> Option<u32> {
-        let mut left = view.map.range().count().0;
+        let mut left = view.map.places();
         let mut refused = |id, index| {
             let is_too_many = left == 0;
             left = left.saturating_sub(1);

@@ -151,25 +151,33 @@ pub(super) fn merge_range<P: Platform>(view: ZoneView<'_, P>, frames: PfnRange) 
 
 /// Merges the marked pages of the whole zone, and treats the rest as `rest` says. Continues while pages are marked or `left`.
 pub(super) fn collect<P: Platform>(view: ZoneView<'_, P>, rest: Rest, left: impl Fn() -> bool) {
-    let mut at = view.blocks.start_of(view.zone.span().start);
-    while at < view.zone.span().end && (view.has_unmerged_racy() || left()) {
+    for at in view.blocks.present_starts_in(view.zone.span()) {
+        if !view.has_unmerged_racy() && !left() {
+            break;
+        }
         settle(view, PfnRange::new(at, view.blocks.pages()).intersection(view.zone.span()), rest);
-        at = at + view.blocks.pages();
     }
 }
 
 /// Merges marked pages of up to `most` pageblocks, until there is `enough`. Each call continues where the last one stopped, so that
 /// a few of them see the whole zone.
 pub(super) fn merge_some<P: Platform>(view: ZoneView<'_, P>, most: u64, enough: impl Fn() -> bool) {
-    let first = view.blocks.start_of(view.zone.span().start);
-    let all = (view.zone.span().end.0 - first.0).div_ceil(view.blocks.pages().0);
+    let parts = || view.blocks.numbers_in(view.zone.span());
+    let all = parts().map(|part| part.end - part.start).sum();
     for _ in 0..most.min(all) {
         if enough() || !view.has_unmerged_racy() {
             return;
         }
-        let at = view.skip_state().next.fetch_add(1, Ordering::Relaxed) % all;
-        let pageblock = PfnRange::new(first + PageCount(at * view.blocks.pages().0), view.blocks.pages());
-        merge_range(view, pageblock.intersection(view.zone.span()));
+        let mut at = view.skip_state().next.fetch_add(1, Ordering::Relaxed) % all;
+        for part in parts() {
+            let pageblocks = part.end - part.start;
+            if at < pageblocks {
+                let pageblock = PfnRange::new(view.blocks.start_at(part.start + at), view.blocks.pages());
+                merge_range(view, pageblock.intersection(view.zone.span()));
+                break;
+            }
+            at -= pageblocks;
+        }
     }
 }
 

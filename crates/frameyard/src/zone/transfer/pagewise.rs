@@ -11,9 +11,8 @@ use super::exchange::RefillRequest;
 use crate::memmap::{Located, MapPfn};
 use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
-use crate::units::{CpuId, Order, PageCount, PfnRange};
+use crate::units::{CpuId, Order, PageCount};
 use crate::zone::batch::{BATCH, Batch};
-use crate::zone::range::pieces;
 use crate::zone::request::BlockRequest;
 use crate::zone::view::{LockedZone, ZoneView};
 
@@ -166,7 +165,7 @@ pub(super) fn give_back<'a, P: Platform>(
         }
         let run = run_length(*first, others, order);
         rest = &others[run.blocks - 1..];
-        free_run(locked, PfnRange::new(view.map.pfn(run.lowest), PageCount((run.blocks as u64) << order.0)), order);
+        free_run(locked, &run, order);
     }
 }
 
@@ -191,9 +190,10 @@ fn run_length(first: u32, others: &[u32], order: Order) -> Run {
 }
 
 /// Frees neighbouring blocks of one order as the largest aligned blocks that lie within one pageblock each.
-fn free_run<P: Platform>(locked: &mut LockedZone<'_, P>, run: PfnRange, order: Order) {
-    let largest = locked.geometry.pageblock_order().max(order);
-    for (pfn, joined) in pieces(run, largest) {
+fn free_run<P: Platform>(locked: &mut LockedZone<'_, P>, run: &Run, order: Order) {
+    let view: ZoneView<'_, P> = **locked;
+    let largest = view.geometry.pageblock_order().max(order);
+    for (pfn, joined) in view.blocks_at(run.lowest, run.blocks << order.0, largest) {
         let mut inner = pfn + order.pages();
         while inner < pfn + joined.pages() {
             locked.page(inner).set_tag(Tag::INTERIOR);

@@ -41,7 +41,7 @@ fn check_list<P: Platform>(locked: &LockedZone<'_, P>, migrate_type: MigrateType
     let mut count = 0;
     let mut run: Option<Run> = None;
     let mut at = locked.first_block(Order::ZERO, migrate_type);
-    let mut left = locked.map.range().count().0;
+    let mut left = locked.map.places();
     while let Some(pfn) = at {
         let page = locked.page_of(pfn).filter(|_| left > 0).ok_or(Unsound::Broken { what: "cluster", at: pfn })?;
         left = left.saturating_sub(1);

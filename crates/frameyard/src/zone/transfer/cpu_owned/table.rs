@@ -1,11 +1,14 @@
 //! The owners of pageblocks, and each CPU's lists: two tables in the control region.
 
+use core::ops::Range;
+
 use super::COMPILED_IN;
 use super::lists::CpuOwnedLists;
 use crate::control::{ControlRegion, TablePlanner, TableSpan};
+use crate::memmap::Numbering;
 use crate::platform::Platform;
 use crate::sync::{AtomicU32, Ordering};
-use crate::units::{CpuId, Order, PageCount, Pfn, PfnRange, ZoneId};
+use crate::units::{CpuId, Order, Pfn, PfnRange, ZoneId};
 use crate::zone::transfer::table_sizes::TableSizes;
 use crate::zone::view::ZoneView;
 
@@ -78,22 +81,21 @@ pub(in crate::zone::transfer) struct CpuOwned {
     tables: Tables,
     zone: ZoneId,
     zones: usize,
-    /// The first frame of the map.
-    first: Pfn,
+    numbering: Numbering,
     order: Order,
 }
 
 impl<P: Platform> ZoneView<'_, P> {
     pub(in crate::zone::transfer) fn cpu_owned(&self) -> CpuOwned {
         let tables = self.mechanisms.cpu_owned;
-        let (first, order) = (self.map.range().start, self.geometry.pageblock_order());
-        CpuOwned { tables, zone: self.id, zones: self.all_counters.1, first, order }
+        let (numbering, order) = (self.map.numbering(), self.geometry.pageblock_order());
+        CpuOwned { tables, zone: self.id, zones: self.all_counters.1, numbering, order }
     }
 }
 
 impl CpuOwned {
     fn place(&self, pfn: Pfn) -> usize {
-        (pfn.0.wrapping_sub(self.first.0) >> self.order.0) as usize
+        self.numbering.place(pfn) >> self.order.0
     }
 
     /// The owner of the pageblock around `pfn`, a frame of the zone.
@@ -123,8 +125,11 @@ impl CpuOwned {
 
     /// The first frames of the zone's owned pageblocks in a range, with their owners. Possibly stale.
     pub(super) fn owned_in(&self, range: PfnRange) -> impl Iterator<Item = (Pfn, CpuId)> {
-        let (start, step) = (range.start.align_down(self.order), self.order.pages().0);
-        let count = range.end.0.saturating_sub(start.0).div_ceil(step);
-        (0..count).map(move |at| start + PageCount(at * step)).filter_map(|pfn| Some((pfn, self.owner_racy(pfn)?)))
+        let order = self.order.0;
+        let numbers = move |places: Range<u64>| places.start >> order..((places.end - 1) >> order) + 1;
+        let pageblocks = self.numbering.places_of(range).flat_map(numbers);
+        pageblocks
+            .map(move |number| self.numbering.pfn((number << order) as u32))
+            .filter_map(|pfn| Some((pfn, self.owner_racy(pfn)?)))
     }
 }

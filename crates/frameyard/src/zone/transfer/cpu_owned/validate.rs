@@ -64,7 +64,7 @@ fn follow<P: Platform>(
     let mut previous = None;
     let mut blocks = 0;
     let mut at = owned.first_block(order, migrate_type);
-    let most = view.map.range().count().0;
+    let most = view.map.places();
     while let Some(pfn) = at {
         let page = view.page_of(pfn).filter(|page| page.tag() == wanted && blocks < most);
         let linked_back = page.filter(|page| view.map.linked(page.prev()) == previous);

@@ -10,11 +10,10 @@ use super::{BatchStack, State};
 use crate::page::{FrameState, Link, Tag};
 use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::sync::{Ordering, is_broken};
-use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn, PfnRange};
+use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn};
 use crate::zone::batch::{BATCH, Batch, packed};
 use crate::zone::effort::{Effort, MANY_MERGES, Patience};
 use crate::zone::fixed_vec::FixedVec;
-use crate::zone::range::pieces;
 use crate::zone::transfer::pagewise::prefetch_neighbours;
 use crate::zone::transfer::quiescence::{TransferStalled, wait_until_done};
 use crate::zone::view::ZoneView;
@@ -189,12 +188,11 @@ impl<'a, P: Platform> Returning<'a, P> {
         let mut at = 0;
         while at < entries.len() {
             let follow = entries[at..].windows(2).take_while(|pair| pair[0] + 1 == pair[1]).count();
-            let run = PfnRange::new(view.map.pfn(entries[at]), PageCount(1 + follow as u64));
-            at += 1 + follow;
-            for (pfn, order) in pieces(run, view.geometry.pageblock_order()) {
+            for (pfn, order) in view.blocks_at(entries[at], 1 + follow, view.geometry.pageblock_order()) {
                 tag_joined(view, pfn, order);
                 self.blocks.push((view.map.index(pfn), order.0));
             }
+            at += 1 + follow;
         }
     }
 

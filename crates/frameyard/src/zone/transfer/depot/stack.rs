@@ -93,7 +93,7 @@ struct Seen {
 
 /// The number of bits that name any frame of a map, or none.
 fn link_bits(map: MemMap) -> u32 {
-    u64::BITS - map.range().count().0.leading_zeros()
+    u64::BITS - map.places().leading_zeros()
 }
 
 impl BatchStack {

@@ -15,7 +15,7 @@ pub(in crate::zone::transfer) fn validate<P: Platform>(
 ) -> Result<(), Unsound> {
     let mut batches = 0;
     // Other CPUs may pop and recycle batches meanwhile, and counters may be damaged.
-    let most = view.map.range().count().0 / BATCH as u64;
+    let most = view.map.places() / BATCH as u64;
     for stack in view.depot().stacks() {
         let expected = stack.batches_racy().min(most);
         let (mut position, mut head) = (0, stack.top_at_rest(view.map));

@@ -10,6 +10,7 @@ use loom::thread;
 
 use super::*;
 use crate::loom_models::{assert_fails, explore};
+use crate::memmap::Numbering;
 use crate::page::{MapContent, Page};
 use crate::platform::{MapBacking, Probe};
 use crate::sync::{Weakness, weakened};
@@ -63,9 +64,9 @@ impl Fixture {
     }
 
     fn map(&self) -> MemMap {
-        let range = PfnRange::new(Pfn(0), PageCount(BATCHES as u64));
+        let frames = Numbering::without_holes(PfnRange::new(Pfn(0), PageCount(BATCHES as u64)));
         // SAFETY: a page for each frame, which outlive the map.
-        unsafe { MemMap::new(NonNull::from(&self.pages[0]), range, MapContent::Zero, Geometry::X86_64) }
+        unsafe { MemMap::new(NonNull::from(&self.pages[0]), frames, MapContent::Zero, Geometry::X86_64) }
     }
 
     /// Writes to a batch that the caller owns.

@@ -4,6 +4,7 @@ use core::ptr::NonNull;
 use std::vec::Vec;
 
 use super::*;
+use crate::memmap::Numbering;
 use crate::page::{MapContent, Page};
 use crate::platform::plain::Plain;
 use crate::units::{Geometry, PageCount, Pfn, PfnRange};
@@ -20,7 +21,7 @@ impl Fixture {
         let range = PfnRange::new(Pfn(0x100), PageCount(16));
         let base = NonNull::from(&pages[0]);
         // SAFETY: as many pages as the range has frames; they live as long as the fixture.
-        let map = unsafe { MemMap::new(base, range, MapContent::Zero, Geometry::X86_64) };
+        let map = unsafe { MemMap::new(base, Numbering::without_holes(range), MapContent::Zero, Geometry::X86_64) };
         Self { _pages: pages, map, stack: BatchStack::default() }
     }
 

@@ -1,0 +1,200 @@
+//! Numbers the frames of present sections: the *places* of their page structures in the memory map, and of their entries in all
+//! tables that have one for each frame, pageblock or section.
+//!
+//! A section is present if it has memory, or room for devices. Places follow each other without gaps, so a hole costs no page
+//! structures, no entries and no links, however far apart its ends lie. A *run* is a range of present sections without a hole; it
+//! keeps its order. The run with the most memory is the *near* one: it has the first places, and its start and length lie in the
+//! view. So a look-up costs one comparison, in machines without holes always, else in most. The other runs follow in ascending
+//! order and are found by binary search in a table ([`RunEntry`]). The arithmetic of blocks holds for places as for frames, because
+//! sections consist of whole blocks, and their first places are multiples of their size.
+//!
+//! # A neighbour that writes at random
+//!
+//! The table lies in the control region. Other processes may write there, so a look-up treats it as a hint: [`Numbering::place`]
+//! returns a place of the map or [`OUTSIDE`], and [`Numbering::pfn`] a frame that is in no hole unless the table says so.
+
+use core::ops::Range;
+
+use crate::sync::{AtomicU64, Ordering, all_atomic};
+use crate::units::{PageCount, Pfn, PfnRange};
+
+/// The place of frames that have none. Behind the end of every table, even as the place of a pageblock or section.
+pub(crate) const OUTSIDE: usize = usize::MAX;
+
+/// A run, in the table of runs. Written when the yard is created.
+#[repr(C)]
+#[derive(Default)]
+pub(crate) struct RunEntry {
+    start: AtomicU64,
+    end: AtomicU64,
+    /// The place of its first frame.
+    place: AtomicU64,
+}
+
+all_atomic!(RunEntry { start, end, place });
+
+impl RunEntry {
+    pub(crate) fn set(&self, range: PfnRange, place: u64) {
+        self.start.store(range.start.0, Ordering::Relaxed);
+        self.end.store(range.end.0, Ordering::Relaxed);
+        self.place.store(place, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn get(&self) -> (PfnRange, u64) {
+        let word = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        (PfnRange { start: Pfn(word(&self.start)), end: Pfn(word(&self.end)) }, word(&self.place))
+    }
+}
+
+/// Which frames have places, and which.
+#[derive(Clone, Copy)]
+pub(crate) struct Numbering {
+    /// The first frame of the near run, whose places begin at 0.
+    start: Pfn,
+    /// The frames of the near run.
+    near: u64,
+    /// The other runs.
+    others: &'static [RunEntry],
+    /// The frames of all runs.
+    places: u64,
+    /// From the first frame of any run to the last.
+    span: PfnRange,
+}
+
+impl Numbering {
+    /// The numbering of a table of runs: the near run first, then the rest, ascending.
+    pub(crate) fn new(runs: &'static [RunEntry], places: PageCount, span: PfnRange) -> Option<Self> {
+        let (near, others) = runs.split_first()?;
+        let (near, _) = near.get();
+        Some(Self { start: near.start, near: near.count().0, others, places: places.0, span })
+    }
+
+    /// The numbering of a machine without holes.
+    #[cfg(test)]
+    pub(crate) fn without_holes(frames: PfnRange) -> Self {
+        Self { start: frames.start, near: frames.count().0, others: &[], places: frames.count().0, span: frames }
+    }
+
+    /// How many places there are: frames of present sections.
+    #[inline(always)]
+    pub(crate) fn places(&self) -> u64 {
+        self.places
+    }
+
+    /// From the first frame to the last, holes included.
+    #[inline(always)]
+    pub(crate) fn span(&self) -> PfnRange {
+        self.span
+    }
+
+    /// The near run, whose places begin at 0.
+    #[inline(always)]
+    pub(crate) fn near(&self) -> PfnRange {
+        PfnRange::new(self.start, PageCount(self.near))
+    }
+
+    /// The place of a frame; [`OUTSIDE`] in a hole. Accepts any frame number.
+    #[inline(always)]
+    pub(crate) fn place(&self, pfn: Pfn) -> usize {
+        let offset = pfn.0.wrapping_sub(self.start.0);
+        if offset < self.near { offset as usize } else { far_place(self.others, self.places, pfn) }
+    }
+
+    /// The frame at a place of the map; a frame behind the last one for any other place.
+    #[inline(always)]
+    pub(crate) fn pfn(&self, place: u32) -> Pfn {
+        if u64::from(place) < self.near {
+            self.start + PageCount(u64::from(place))
+        } else {
+            far_pfn(self.others, self.places, self.span, place)
+        }
+    }
+
+    /// All runs with their first places, by place.
+    fn runs(&self) -> impl Iterator<Item = (PfnRange, u64)> + use<> {
+        core::iter::once((self.near(), 0)).chain(self.others.iter().map(RunEntry::get))
+    }
+
+    /// The places of a range of frames, run by run.
+    pub(crate) fn places_of(&self, range: PfnRange) -> impl Iterator<Item = Range<u64>> + use<> {
+        let places = self.places;
+        self.runs().filter_map(move |(run, first)| {
+            let part = run.intersection(range);
+            let start = first.checked_add(part.start.0.checked_sub(run.start.0)?)?;
+            let end = start.checked_add(part.count().0)?.min(places);
+            (start < end).then_some(start..end)
+        })
+    }
+
+    /// The first frame with a place, from this one on; the largest number if there is none. Reads all runs in a hole.
+    pub(crate) fn next_present(&self, pfn: Pfn) -> Pfn {
+        if self.place(pfn) != OUTSIDE {
+            return pfn;
+        }
+        self.runs().map(|(run, _)| run.start).filter(|start| *start > pfn).min().unwrap_or(Pfn(u64::MAX))
+    }
+
+    /// The frame behind the last one with a place before `end`; the first number if there is none. Reads all runs in a hole.
+    pub(crate) fn present_before(&self, end: Pfn) -> Pfn {
+        if end.0.checked_sub(1).is_some_and(|last| self.place(Pfn(last)) != OUTSIDE) {
+            return end;
+        }
+        self.runs().map(|(run, _)| run.end).filter(|behind| *behind < end).max().unwrap_or(Pfn(0))
+    }
+
+    /// Whether the runs consist of whole sections of `1 << shift` frames, lie apart and in the span, ascend behind the near run, and
+    /// have places without gaps.
+    pub(crate) fn is_sound(&self, shift: u8) -> bool {
+        let near = self.near();
+        let (mut next_place, mut last_end) = (0, Pfn(0));
+        let are_runs = self.runs().enumerate().all(|(at, (run, place))| {
+            let whole = (run.start.0 | run.end.0).trailing_zeros() >= u32::from(shift) && !run.is_empty();
+            let apart = at == 0 || (run.start >= last_end && run.intersection(near).is_empty());
+            let expected = core::mem::replace(&mut next_place, place.saturating_add(run.count().0));
+            if at > 0 {
+                last_end = run.end;
+            }
+            whole && apart && run.intersection(self.span) == run && place == expected
+        });
+        are_runs && next_place == self.places
+    }
+}
+
+impl core::fmt::Debug for Numbering {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Numbering")
+            .field("span", &self.span)
+            .field("places", &self.places)
+            .field("runs", &(1 + self.others.len()))
+            .finish()
+    }
+}
+
+/// The place of a frame outside the near run.
+// By value, so that no caller keeps a `Numbering` in memory only for this call.
+#[cold]
+#[inline(never)]
+fn far_place(others: &'static [RunEntry], places: u64, pfn: Pfn) -> usize {
+    let at = others.partition_point(|run| run.end.load(Ordering::Relaxed) <= pfn.0);
+    let Some((run, first)) = others.get(at).map(RunEntry::get) else { return OUTSIDE };
+    let place = first.wrapping_add(pfn.0.wrapping_sub(run.start.0));
+    if run.contains(pfn) && place < places { place as usize } else { OUTSIDE }
+}
+
+/// The frame at a place behind those of the near run.
+#[cold]
+#[inline(never)]
+fn far_pfn(others: &'static [RunEntry], places: u64, span: PfnRange, place: u32) -> Pfn {
+    let place = u64::from(place);
+    let at = others.partition_point(|run| run.place.load(Ordering::Relaxed) <= place);
+    let run = at.checked_sub(1).and_then(|at| others.get(at)).map(RunEntry::get);
+    let pfn = run.map(|(run, first)| (run, Pfn(run.start.0.wrapping_add(place.wrapping_sub(first)))));
+    match pfn {
+        Some((run, pfn)) if run.contains(pfn) && span.contains(pfn) => pfn,
+        _ => span.end + PageCount(place.saturating_sub(places)),
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

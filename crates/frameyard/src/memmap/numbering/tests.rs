@@ -1,0 +1,130 @@
+//! Places and frames of runs that lie far apart, in a sound table and in one that another process overwrites.
+
+use std::boxed::Box;
+use std::vec::Vec;
+
+use super::*;
+
+const SHIFT: u8 = 4;
+
+fn frames(start: u64, end: u64) -> PfnRange {
+    PfnRange { start: Pfn(start), end: Pfn(end) }
+}
+
+/// The near run lies between two runs. A third is 2^50 frames away.
+fn runs() -> [PfnRange; 4] {
+    let far = 1 << 50;
+    [frames(0x1000, 0x1100), frames(0x20, 0x40), frames(0x2000, 0x2010), frames(far, far + 0x80)]
+}
+
+fn numbering_of(runs: &[PfnRange]) -> (&'static [RunEntry], Numbering) {
+    let (mut entries, mut next) = (Vec::new(), 0);
+    for run in runs {
+        let entry = RunEntry::default();
+        entry.set(*run, next);
+        entries.push(entry);
+        next += run.count().0;
+    }
+    let entries: &'static [RunEntry] = Box::leak(entries.into_boxed_slice());
+    let start = runs.iter().map(|run| run.start).min().unwrap();
+    let end = runs.iter().map(|run| run.end).max().unwrap();
+    (entries, Numbering::new(entries, PageCount(next), PfnRange { start, end }).unwrap())
+}
+
+#[test]
+fn every_frame_of_a_run_has_a_place_of_its_own_and_holes_have_none() {
+    let (_, numbering) = numbering_of(&runs());
+    assert!(numbering.is_sound(SHIFT));
+    let mut places = Vec::new();
+    for pfn in runs().into_iter().flat_map(|run| run.start.0..run.end.0).map(Pfn) {
+        let place = numbering.place(pfn);
+        assert_eq!(numbering.pfn(place as u32), pfn);
+        assert_eq!(place as u64 % 16, pfn.0 % 16, "{pfn}: blocks are aligned alike");
+        places.push(place);
+    }
+    assert!(places.iter().copied().eq(0..numbering.places() as usize));
+    for run in runs() {
+        for hole in [run.start.0 - 1, run.end.0, run.end.0 + (1 << 32), run.start.0 ^ 1 << 49].map(Pfn) {
+            assert_eq!(numbering.place(hole), OUTSIDE, "{hole}");
+        }
+    }
+    for place in [numbering.places() as u32, u32::MAX - 1, u32::MAX] {
+        assert!(numbering.pfn(place) >= numbering.span().end, "{place}");
+    }
+}
+
+#[test]
+fn the_places_of_a_range_leave_out_holes() {
+    let (_, numbering) = numbering_of(&runs());
+    let places = |range| numbering.places_of(range).collect::<Vec<_>>();
+    assert_eq!(places(frames(0, u64::MAX)), [0..0x100, 0x100..0x120, 0x120..0x130, 0x130..0x1b0]);
+    assert_eq!(places(frames(0x3f, 0x1001)), [0..1, 0x11f..0x120]);
+    assert_eq!(places(frames(0x40, 0x1000)), []);
+    assert_eq!(places(frames(0x1010, 0x1008)), []);
+}
+
+#[test]
+fn a_walk_passes_a_hole_in_one_step() {
+    let (_, numbering) = numbering_of(&runs());
+    let far = 1 << 50;
+    for (pfn, next) in
+        [(0, 0x20), (0x25, 0x25), (0x40, 0x1000), (0x1100, 0x2000), (0x2010, far), (far + 0x80, u64::MAX)]
+    {
+        assert_eq!(numbering.next_present(Pfn(pfn)), Pfn(next));
+    }
+    for (end, behind) in [(u64::MAX, far + 0x80), (far + 1, far + 1), (far, 0x2010), (0x1000, 0x40), (0x20, 0), (0, 0)]
+    {
+        assert_eq!(numbering.present_before(Pfn(end)), Pfn(behind));
+    }
+}
+
+#[test]
+fn a_table_that_contradicts_itself_is_not_sound() {
+    let good = runs();
+    let damaged = [
+        (1, frames(0x20, 0x48)),
+        (2, frames(0x1080, 0x1180)),
+        (1, frames(0x3000, 0x3020)),
+        (3, frames(1 << 50, 1 << 50)),
+        (2, good[1]),
+        (0, frames(0x1008, 0x1108)),
+    ];
+    for (at, run) in damaged {
+        let mut runs = good;
+        runs[at] = run;
+        assert!(!numbering_of(&runs).1.is_sound(SHIFT), "{runs:?}");
+    }
+    let (entries, numbering) = numbering_of(&good);
+    for place in [0, 0x11f, 0x121, u64::MAX] {
+        entries[2].set(good[2], place);
+        assert!(!numbering.is_sound(SHIFT), "{place}");
+    }
+}
+
+#[test]
+fn no_look_up_in_an_overwritten_table_leads_out_of_the_map() {
+    let (entries, numbering) = numbering_of(&runs());
+    let values = [0, 1, 0x1000, 0x1100, 1 << 32, 1 << 50, u64::MAX - 1, u64::MAX];
+    let pfns = [0, 0x20, 0x1fff, 0x2000, 1 << 32, (1 << 50) + 5, u64::MAX].map(Pfn);
+    for entry in &entries[1..] {
+        let (run, place) = entry.get();
+        for (start, end, at) in values
+            .iter()
+            .flat_map(|start| values.iter().map(move |end| (start, end)))
+            .flat_map(|(start, end)| values.iter().map(move |at| (*start, *end, *at)))
+        {
+            entry.set(frames(start, end), at);
+            for place in pfns.map(|pfn| numbering.place(pfn)) {
+                assert!(place == OUTSIDE || (place as u64) < numbering.places(), "{start:#x}..{end:#x}: {place:#x}");
+            }
+            let parts = numbering.places_of(frames(0, u64::MAX));
+            assert!(parts.into_iter().all(|part| part.end <= numbering.places()), "{start:#x}..{end:#x}, {at:#x}");
+            for at in [0x100, 0x11f, 0x120, 0x130, 0x1af, u32::MAX] {
+                let pfn = numbering.pfn(at);
+                let span = numbering.span();
+                assert!(pfn < span.end + PageCount(1 << 32) && pfn >= span.start, "{start:#x}..{end:#x}: {pfn}");
+            }
+        }
+        entry.set(run, place);
+    }
+}

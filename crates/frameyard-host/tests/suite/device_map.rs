@@ -27,9 +27,8 @@ fn request(gib: u64, order: Order, layout: MapLayout) -> DeviceRequest {
 
 /// The cost of the page structures of a range.
 fn map_use(yard: &HostYard, range: PfnRange) -> MemoryUse {
-    let first = MEMORY[0].0.start;
-    let (offset, size) = (ByteSize((range.start - first).0 * 64), ByteSize(range.count().0 * 64));
-    yard.map_region().memory_use(offset, size).unwrap()
+    let offset = yard.map_offset(range.start).unwrap();
+    yard.map_region().memory_use(offset, ByteSize(range.count().0 * 64)).unwrap()
 }
 
 /// Looks up frames of a range in steps.
@@ -66,7 +65,7 @@ fn reading_every_tail_takes_page_tables_and_no_memory() {
     let asked = request(64, Order(18), MapLayout::Deduplicated);
     yard.map_device(asked).unwrap();
     let before = page_table_bytes().unwrap();
-    let words = (asked.range.start - MEMORY[0].0.start).0 as usize * 8..;
+    let words = yard.map_offset(asked.range.start).unwrap().0 as usize / 8..;
     // SAFETY: the words are only read, as atomics.
     let words = &unsafe { yard.map_region().words() }[words][..asked.range.count().0 as usize * 8];
     let heads = words.iter().step_by(64).filter(|word| word.load(std::sync::atomic::Ordering::Relaxed) != 0).count();

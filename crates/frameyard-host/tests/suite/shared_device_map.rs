@@ -44,12 +44,12 @@ fn request(gib: u64, order: Order, layout: MapLayout) -> DeviceRequest {
 fn word(yard: &HostYard, pfn: Pfn) -> &AtomicU64 {
     // SAFETY: these tests read the words, or store what the yard would have stored, or are killed by the store.
     let words = unsafe { yard.map_region().words() };
-    &words[(pfn - MEMORY[0].0.start).0 as usize * 8]
+    &words[yard.map_offset(pfn).unwrap().0 as usize / 8]
 }
 
 fn map_use(yard: &HostYard, range: PfnRange) -> MemoryUse {
-    let (offset, size) = (ByteSize((range.start - MEMORY[0].0.start).0 * 64), ByteSize(range.count().0 * 64));
-    yard.map_region().memory_use(offset, size).unwrap()
+    let offset = yard.map_offset(range.start).unwrap();
+    yard.map_region().memory_use(offset, ByteSize(range.count().0 * 64)).unwrap()
 }
 
 /// Reads a word of each page of the map. Returns the number of non-zero ones.

@@ -66,8 +66,8 @@ impl Numbering {
     /// The numbering of a table of runs: the near run first, then the rest, ascending.
     pub(crate) fn new(runs: &'static [RunEntry], places: PageCount, span: PfnRange) -> Option<Self> {
         let (near, others) = runs.split_first()?;
-        let (near, _) = near.get();
-        Some(Self { start: near.start, near: near.count().0, others, places: places.0, span })
+        let (near, first) = near.get();
+        (first == 0).then_some(Self { start: near.start, near: near.count().0, others, places: places.0, span })
     }
 
     /// The numbering of a machine without holes.
@@ -143,21 +143,23 @@ impl Numbering {
         self.runs().map(|(run, _)| run.end).filter(|behind| *behind < end).max().unwrap_or(Pfn(0))
     }
 
-    /// Whether the runs consist of whole sections of `1 << shift` frames, lie apart and in the span, ascend behind the near run, and
+    /// Whether the runs consist of whole sections of `1 << shift` frames, lie apart, make up the span, ascend behind the near run, and
     /// have places without gaps.
     pub(crate) fn is_sound(&self, shift: u8) -> bool {
         let near = self.near();
         let (mut next_place, mut last_end) = (0, Pfn(0));
+        let mut span = near;
         let are_runs = self.runs().enumerate().all(|(at, (run, place))| {
             let whole = (run.start.0 | run.end.0).trailing_zeros() >= u32::from(shift) && !run.is_empty();
             let apart = at == 0 || (run.start >= last_end && run.intersection(near).is_empty());
+            span = PfnRange { start: span.start.min(run.start), end: span.end.max(run.end) };
             let expected = core::mem::replace(&mut next_place, place.saturating_add(run.count().0));
             if at > 0 {
                 last_end = run.end;
             }
-            whole && apart && run.intersection(self.span) == run && place == expected
+            whole && apart && place == expected
         });
-        are_runs && next_place == self.places
+        are_runs && next_place == self.places && span == self.span
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -117,7 +117,12 @@ pub struct HostPlatform {
     shared: Option<LockWait>,
     /// What this process writes to the word of a lock that it takes.
     holder: u32,
+    /// The lock of what this process has found corrupt, or 0. Not in shared memory: no other process can take it back.
+    corrupt: AtomicU64,
 }
+
+/// Set in [`HostPlatform::corrupt`] together with the word of a lock.
+const IS_CORRUPT: u64 = 1 << 63;
 
 impl HostPlatform {
     /// A platform for a yard on that memory.
@@ -140,6 +145,7 @@ impl HostPlatform {
             clock: LockClock::new(),
             shared: None,
             holder: HELD,
+            corrupt: AtomicU64::new(0),
         }
     }
 
@@ -353,9 +359,21 @@ impl Platform for HostPlatform {
         self.wait_for_lock(id, word)
     }
 
+    /// Notes it in this process and in the memory file.
+    #[cold]
+    fn note_corrupt(&self, lock: LockId) {
+        let found = lock.to_bits() | IS_CORRUPT;
+        if self.corrupt.compare_exchange(0, found, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            self.shared.iter().for_each(|shared| shared.note_corrupt(lock));
+        }
+    }
+
     #[inline]
     fn lock_error(&self) -> Option<LockError> {
-        self.shared.as_ref()?.error()
+        match self.corrupt.load(Ordering::Relaxed) {
+            0 => self.shared.as_ref()?.error(),
+            found => Some(LockError::Corrupt { lock: LockId::from_bits(found & !IS_CORRUPT) }),
+        }
     }
 
     /// Takes the lock if it is free. In a shared yard its word then names this process.

@@ -52,7 +52,8 @@ use process::Attachment;
 ///
 /// If a process ends while it holds a lock of the yard, the yard is damaged: calls that need the lock fail with
 /// [`LockError::HolderEnded`](frameyard::platform::LockError::HolderEnded), and from then on all allocations, checks and
-/// attaches do. If a process that holds a lock is stopped, calls that need it fail with
+/// attaches do. The same happens, with [`Corrupt`](frameyard::platform::LockError::Corrupt), if a process finds words that no yard
+/// writes. If a process that holds a lock is stopped, calls that need it fail with
 /// [`LockStuck`](frameyard::platform::LockError::LockStuck) after
 /// [a limit](crate::HostYardBuilder::lock_limit).
 ///

@@ -23,14 +23,14 @@ impl Add for PageCount {
     type Output = Self;
     #[inline]
     fn add(self, other: Self) -> Self {
-        Self(self.0 + other.0)
+        Self(self.0.saturating_add(other.0))
     }
 }
 
 impl AddAssign for PageCount {
     #[inline]
     fn add_assign(&mut self, other: Self) {
-        self.0 += other.0;
+        *self = *self + other;
     }
 }
 
@@ -52,7 +52,7 @@ impl SubAssign for PageCount {
 impl core::iter::Sum for PageCount {
     #[inline]
     fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
-        Self(counts.map(|count| count.0).sum())
+        counts.fold(Self(0), |sum, count| sum + count)
     }
 }
 

@@ -135,9 +135,10 @@ impl<'a, P: Platform> PageMap<'a, P> {
         let part = self.part_of(place);
         let entry = section.look_up(part)?;
         let head = entry.head(pfn);
-        // SAFETY: the code that mapped the device computed the entry, or `attach` checked it: all places of its heads lie in the
-        // map. The bit of the part says that they are in memory.
-        let page = unsafe { self.map.page_at(entry.place(head), head, self.platform) };
+        let at = entry.place(head);
+        self.map.entry(at)?;
+        // SAFETY: the place lies in the map. The device space has memory there, or a page of zeroes.
+        let page = unsafe { self.map.page_at(at, head, self.platform) };
         DevicePage::found(page, pfn, (section, entry, part), self.map)
     }
 
@@ -148,7 +149,9 @@ impl<'a, P: Platform> PageMap<'a, P> {
 
     /// The page structure of a compound page of a device.
     fn head_page(&self, plan: &Plan, number: u64) -> PageRef<'a, P> {
+        // As in `MemMap::outside`: a place that a neighbour damaged is the first one.
         let place = self.map.index(plan.place_of(number));
+        let place = if self.map.entry(place).is_some() { place } else { 0 };
         // SAFETY: a plan places its heads in the map, and the caller has backed the place.
         unsafe { self.map.page_at(place, plan.head(number), self.platform) }
     }
@@ -158,23 +161,30 @@ impl<'a, P: Platform> PageMap<'a, P> {
     }
 
     /// All devices, by number.
-    pub(crate) fn devices(&self) -> impl Iterator<Item = DeviceInfo> + use<P> {
-        let geometry = self.geometry;
+    pub(crate) fn devices(&self) -> impl Iterator<Item = DeviceInfo> + use<'a, P> {
+        let map = *self;
         let devices = self.directory().into_iter().flat_map(DeviceDirectory::devices);
-        devices.filter_map(move |(id, row, request)| info(id, row, &request, geometry))
+        devices.filter_map(move |(id, row, request)| info(id, row, &map.plan_of(request).ok()?))
     }
 
     /// The device that has a frame.
     pub(crate) fn device_at(&self, pfn: Pfn) -> Option<DeviceInfo> {
         let (id, row, request) = self.directory()?.row_of(pfn)?;
-        info(id, row, &request, self.geometry)
+        info(id, row, &self.plan_of(request).ok()?)
+    }
+
+    /// The plan of a device that may be mapped so. The request may come from a row of the table: another process may have written
+    /// anything there.
+    fn plan_of(&self, request: DeviceRequest) -> Result<Plan, DeviceError> {
+        self.admit(&request)?;
+        Plan::of(request, self.geometry)
     }
 
     /// The device that has a frame, with its plan.
     fn device_of(&self, pfn: Pfn) -> Result<(DeviceId, &'static DeviceRow, Plan), DeviceError> {
         let found = self.directory().and_then(|directory| directory.row_of(pfn));
         let (id, row, request) = found.ok_or(DeviceError::NotDevice(pfn))?;
-        let plan = Plan::of(request, self.geometry)?;
+        let plan = self.plan_of(request)?;
         if plan.data.contains(pfn) { Ok((id, row, plan)) } else { Err(DeviceError::NotDevice(pfn)) }
     }
 
@@ -212,22 +222,21 @@ impl<'a, P: Platform> PageMap<'a, P> {
         let shift = self.part_order.0;
         let pages = geometry.section_pages().0;
         let first = map.index(range.start) as u64 / pages * pages;
-        (first..map.index(range.start) as u64 + range.count().0).step_by(pages as usize).map(move |at| {
+        (first..map.index(range.start) as u64 + range.count().0).step_by(pages as usize).filter_map(move |at| {
             let begin = at.max(u64::from(map.index(range.start)));
             let end = (at + pages).min(u64::from(map.index(range.start)) + range.count().0);
             let bits = (begin >> shift..end >> shift).fold(0, |bits, part| bits | 1 << (part & 63));
-            (&sections[map.section_number(at as usize)], bits)
+            Some((sections.get(map.section_number(at as usize))?, bits))
         })
     }
 }
 
-fn info(id: DeviceId, row: &DeviceRow, request: &DeviceRequest, geometry: Geometry) -> Option<DeviceInfo> {
-    let plan = Plan::of(*request, geometry).ok()?;
+fn info(id: DeviceId, row: &DeviceRow, plan: &Plan) -> Option<DeviceInfo> {
     let users = row.users();
     if matches!(users.state(), DeviceState::Free | DeviceState::Building) {
         return None;
     }
-    let DeviceRequest { range, node, order, layout, placement } = *request;
+    let DeviceRequest { range, node, order, layout, placement } = plan.request;
     let (structures, map_bytes) = (plan.structures(), plan.map_bytes());
     let mappings = users.mappings();
     Some(DeviceInfo { id, range, data: plan.data, node, order, layout, placement, structures, map_bytes, mappings })

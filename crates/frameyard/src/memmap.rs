@@ -8,11 +8,11 @@
 //! first. There are two sources of `MapPfn`:
 //!
 //! - [`MemMap::check`] looks up the place of a frame number.
-//! - [`MemMap::next`] and [`MemMap::listed`] translate what the yard's own memory holds: links and entries of lists. Only the
-//!   core writes these, and it writes frames of the map (contract of [`MemMap::new`]).
+//! - [`MemMap::next`] and [`MemMap::entry`] compare what the yard's memory holds: links and entries of lists. Another process that
+//!   shares the memory may have written anything there.
 //!
 //! The [head](MemMap::head) and the [buddy](MemMap::buddy) of a checked frame's block are checked. Other frames are plain `Pfn`s
-//! again. In the near run a check costs two instructions; the paths of per-CPU lists and the depot have none.
+//! again. In the near run a check costs two instructions.
 
 use core::ptr::NonNull;
 
@@ -77,15 +77,9 @@ impl Located for Pfn {
     fn locate(self, map: &MemMap) -> MapPfn {
         match map.check(self) {
             Some(pfn) => pfn,
-            None => outside(self, map.range()),
+            None => map.outside(self),
         }
     }
-}
-
-#[cold]
-#[inline(never)]
-fn outside(pfn: Pfn, range: PfnRange) -> ! {
-    panic!("{pfn} is not in the memory map {range}")
 }
 
 /// The base of the memory map and the frames it covers.
@@ -107,8 +101,7 @@ impl MemMap {
     /// # Safety
     ///
     /// `base` points to room for the page structures of all places, aligned to 64 bytes, which stays mapped as long as any copy of
-    /// the result is used. Links and list entries in the yard's memory name places of the map: only yards with this numbering have
-    /// written there. If [`head`](Self::head) or [`buddy`](Self::buddy) is called, runs consist of whole sections.
+    /// the result is used. If [`head`](Self::head) or [`buddy`](Self::buddy) is called, runs consist of whole sections.
     pub(crate) unsafe fn new(
         base: NonNull<Page>,
         numbering: Numbering,
@@ -162,6 +155,19 @@ impl MemMap {
     pub(crate) fn buddy(&self, MapPfn { pfn, place }: MapPfn, order: Order) -> MapPfn {
         debug_assert!(order.0 < self.section_shift, "blocks of order {order} have no buddy in their section");
         MapPfn { pfn: pfn.buddy(order), place: place ^ order.pages().0 as u32 }
+    }
+
+    /// What a look-up of a frame without a place finds. If there are several runs, a neighbour may have damaged their table since the
+    /// frame was found: the first page structure stands in for the frame's.
+    ///
+    /// # Panics
+    ///
+    /// If there is one run: the caller is wrong.
+    #[cold]
+    #[inline(never)]
+    fn outside(&self, pfn: Pfn) -> MapPfn {
+        assert!(self.numbering.has_others(), "{pfn} is not in the memory map {}", self.range());
+        MapPfn { pfn, place: 0 }
     }
 
     /// The address of a frame's page structure. In a run, those of consecutive frames follow each other.
@@ -228,17 +234,22 @@ impl MemMap {
         self.numbering.pfn(place)
     }
 
-    /// The frame at a place that a list of the yard holds: nothing to check.
+    /// The frame at a place that the yard's memory holds, if it is a place of the map.
     #[inline(always)]
-    pub(crate) fn listed(&self, place: u32) -> MapPfn {
-        debug_assert!(u64::from(place) < self.places(), "place {place} is not in the memory map");
-        MapPfn { pfn: self.pfn(place), place }
+    pub(crate) fn entry(&self, place: u32) -> Option<MapPfn> {
+        (u64::from(place) < self.places()).then(|| MapPfn { pfn: self.pfn(place), place })
+    }
+
+    /// Whether a block of that order may begin at a place that the yard's memory holds.
+    #[inline(always)]
+    pub(crate) fn may_begin(&self, place: u32, order: Order) -> bool {
+        u64::from(place) < self.places() && u64::from(place).trailing_zeros() >= u32::from(order.0)
     }
 
     /// The link to a frame.
     #[inline(always)]
     pub(crate) fn link(&self, pfn: Pfn) -> Link {
-        Link(self.index(pfn) + 1)
+        Link(self.index(pfn).wrapping_add(1))
     }
 
     /// The link to the frame at a place.
@@ -247,15 +258,21 @@ impl MemMap {
         Link(place + 1)
     }
 
-    /// The frame that a link names.
+    /// The frame that a link names; `None` also if it names no frame of the map.
     #[inline(always)]
     pub(crate) fn linked(&self, link: Link) -> Option<Pfn> {
-        if link == Link::NONE { None } else { Some(self.pfn(link.0 - 1)) }
+        self.next(link).map(|MapPfn { pfn, .. }| pfn)
     }
 
-    /// The frame of a link that the yard's memory holds: nothing to check.
+    /// The frame number that a link names, in the map or behind it. For the validator, which reports it.
+    pub(crate) fn named(&self, link: Link) -> Option<Pfn> {
+        (link != Link::NONE).then(|| self.pfn(link.0 - 1))
+    }
+
+    /// As [`linked`](Self::linked).
     #[inline(always)]
     pub(crate) fn next(&self, link: Link) -> Option<MapPfn> {
-        if link == Link::NONE { None } else { Some(self.listed(link.0 - 1)) }
+        // `Link::NONE` wraps to a place behind every map.
+        self.entry(link.0.wrapping_sub(1))
     }
 }

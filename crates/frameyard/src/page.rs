@@ -144,6 +144,12 @@ impl Tag {
         Order((self.0 >> 8) as u8)
     }
 
+    /// The tag, or that of a frame inside a block if no block of its order begins at that frame.
+    #[inline(always)]
+    pub(crate) fn of_block_at(self, pfn: Pfn, max_order: Order) -> Self {
+        if self.order() <= max_order && pfn.is_aligned(self.order()) { self } else { Self::INTERIOR }
+    }
+
     /// The migration type.
     #[inline(always)]
     #[must_use]

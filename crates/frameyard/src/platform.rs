@@ -58,6 +58,12 @@ errors! {
             /// The number of the process, as it sees it itself.
             holder: u32,
         } = "process {holder} does not release the lock of {lock}: let it run, or end it",
+        /// What the lock guards is corrupt: a process has written there what no yard writes. The yard is damaged, and all its
+        /// processes should end.
+        Corrupt {
+            /// The lock.
+            lock: LockId,
+        } = "what the lock of {lock} guards is corrupt: the yard is damaged, end all its processes",
     }
 }
 
@@ -222,8 +228,14 @@ pub trait Platform: MapBacking + Probe + Sync {
         word.store(FREE, Ordering::Release);
     }
 
-    /// Why the calling thread did not get a lock since the last call of this method; in a yard that a dead process has
-    /// damaged, always that damage. `None` by default, as [`lock`](Self::lock) does not fail.
+    /// Notes that what the lock guards is corrupt: a link, an index, an order or a count that no yard writes. The calling thread
+    /// may hold the lock. The call loses the frames concerned and goes on, and [`lock_error`](Self::lock_error) returns
+    /// [`LockError::Corrupt`] from then on. Ignored by default.
+    #[cold]
+    fn note_corrupt(&self, lock: LockId) {}
+
+    /// Why the calling thread did not get a lock since the last call of this method; in a damaged yard, always that damage. `None`
+    /// by default, as [`lock`](Self::lock) does not fail.
     #[inline(always)]
     fn lock_error(&self) -> Option<LockError> {
         None

@@ -187,6 +187,7 @@ impl<P: Platform> Yard<P> {
         tuning: Option<Tuning>,
         platform: P,
     ) -> Self {
+        let tables = tables.within(map.range());
         let poisoning = tables.poisoning();
         let (homes, types) = match poisoning {
             Poisoning::Off => (tables.home_pcps, tables.pageblocks),
@@ -211,7 +212,7 @@ impl<P: Platform> Yard<P> {
             map_init,
             writer,
             tuning,
-            device_space: tables.device_space(),
+            device_space: tables.device_space().intersection(map.range()),
             device_part: part_order(geometry),
             fast,
         }
@@ -291,7 +292,8 @@ impl<P: Platform> Yard<P> {
     /// per-CPU lists are told apart.
     #[inline(always)]
     fn tag_at(&self, pfn: Pfn) -> Tag {
-        self.allocation_map().read(pfn, self.map.page(pfn, &self.platform).tag())
+        let tag = self.map.page(pfn, &self.platform).tag();
+        self.allocation_map().read(pfn, tag.of_block_at(pfn, self.geometry.max_order()))
     }
 
     /// The zone of a block that is allocated, or of the caller's. Looks at its page only where zones meet in its section.

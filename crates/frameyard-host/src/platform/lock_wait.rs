@@ -23,7 +23,7 @@ use frameyard::platform::{Contention, LockError, LockId};
 use frameyard::sync::{AtomicU32, Ordering};
 
 use super::{FREE, HostPlatform, YIELD_ROUNDS};
-use crate::shared::process::Attachment;
+use crate::shared::process::{Attachment, CORRUPT};
 
 /// A waiter that sleeps looks at the holder once in this number of rounds.
 const ROUNDS_PER_CHECK: u32 = 16;
@@ -46,12 +46,19 @@ pub(super) struct LockWait {
 
 impl LockWait {
     pub(super) fn new(attachment: Arc<Attachment>, limit: Duration) -> Self {
+        // What this thread did not ask for is of another yard.
+        LAST_ERROR.set(None);
         Self { attachment, limit, stuck: AtomicU64::new(0) }
     }
 
     /// The damage of the yard, or the error of the last wait of this thread, which it forgets.
     pub(super) fn error(&self) -> Option<LockError> {
         self.attachment.damage().or_else(|| LAST_ERROR.take())
+    }
+
+    /// Notes in the memory file that what a lock guards is corrupt.
+    pub(super) fn note_corrupt(&self, lock: LockId) {
+        self.attachment.note_damage(lock, CORRUPT);
     }
 
     /// Why a thread that has waited since `begin` for a lock of that holder should give up, if it should.

@@ -15,7 +15,7 @@ use crate::memory::{HUGE_ALIGN, NodeFrames};
 use crate::sys::mapping::Piece;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"frmyard\0");
-const VERSION: u64 = 3;
+const VERSION: u64 = 4;
 
 /// The number of words before those of the ranges. [`Header::to_bytes`] lists them in order.
 const FIXED_WORDS: usize = 22;

@@ -44,7 +44,7 @@ use crate::sys::own_file::OwnFile;
 /// The number of slots, and so of processes that a file can have at once.
 pub(super) const SLOTS: usize = 1 << SLOT_BITS;
 const SLOT_BITS: u32 = 10;
-/// Words behind those of the slots: the lock whose holder has ended, and the holder, or 0. The holder is written last.
+/// Words behind those of the slots: the lock whose holder has ended, and the holder, [`CORRUPT`] or 0. The holder is written last.
 const DAMAGED_LOCK: usize = SLOTS;
 const DAMAGED_BY: usize = SLOTS + 1;
 /// The number of words of the table.
@@ -56,6 +56,9 @@ const FIRST_BYTE: i64 = 1 << 62;
 /// Never 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Process(pub(crate) u64);
+
+/// In place of a holder: what the lock guards is corrupt. No process is this one.
+pub(crate) const CORRUPT: Process = Process(u64::MAX);
 
 impl Process {
     /// The process number, as the process itself sees it.
@@ -125,7 +128,7 @@ impl Attachment {
         Process(if last as u32 == identity { last } else { u64::from(identity) })
     }
 
-    /// Notes that the yard is damaged: `holder` has ended and holds a lock.
+    /// Notes that the yard is damaged: `holder` has ended and holds a lock, or what the lock guards is [`CORRUPT`].
     pub(crate) fn note_damage(&self, lock: LockId, holder: Process) {
         let words = self.table.atomics();
         if words[DAMAGED_BY].load(Ordering::Relaxed) == 0 {
@@ -141,7 +144,11 @@ impl Attachment {
         // Acquire: pairs with the Release in `note_damage`.
         let holder = Process(words[DAMAGED_BY].load(Ordering::Acquire));
         let lock = LockId::from_bits(words[DAMAGED_LOCK].load(Ordering::Relaxed));
-        (holder.0 != 0).then_some(LockError::HolderEnded { lock, holder: holder.id() })
+        match holder {
+            Process(0) => None,
+            CORRUPT => Some(LockError::Corrupt { lock }),
+            holder => Some(LockError::HolderEnded { lock, holder: holder.id() }),
+        }
     }
 
     /// Whether a process has certainly ended, or has left its place.

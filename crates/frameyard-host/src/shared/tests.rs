@@ -95,8 +95,8 @@ fn a_file_with_a_wrong_header_is_refused_with_the_reason() {
         SharedMemoryFile::attach(&copy, &host).unwrap_err().to_string()
     };
     assert_eq!(refusal(0, 1), "not a memory file of a yard: the first word is wrong");
-    assert_eq!(refusal(1, 7), "memory file of version 7: this program attaches version 3");
-    assert_eq!(refusal(1, 2), "memory file of version 2: this program attaches version 3");
+    assert_eq!(refusal(1, 7), "memory file of version 7: this program attaches version 4");
+    assert_eq!(refusal(1, 2), "memory file of version 2: this program attaches version 4");
     assert!(refusal(2, 1 << 14).starts_with("memory file made with host pages of 16K: this host has pages of"));
     assert_eq!(refusal(3, 5000), "malformed memory file: the geometry is impossible");
     assert_eq!(refusal(6, 300), "malformed memory file: an order is above 255");

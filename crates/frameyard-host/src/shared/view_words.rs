@@ -223,7 +223,9 @@ impl<B: WordStore> ViewWords<B> {
         // A change that failed may have been made in part.
         let has_failed = self.slot(slot, 2).load(Ordering::Relaxed) != 0;
         match Change::from_words(message) {
-            Some(change) if is_whole && !has_failed && number == answered + 2 => Work::One { number, change },
+            Some(change) if is_whole && !has_failed && number == answered.wrapping_add(2) => {
+                Work::One { number, change }
+            }
             _ => Work::Several { number },
         }
     }
@@ -347,17 +349,17 @@ impl<B: WordStore> Changing<'_, B> {
     pub(super) fn publish(&self, own: Slot, change: Change) -> u64 {
         let words = self.words;
         let number = words.change();
-        words.word(CHANGE).store(number + 1, Ordering::Relaxed);
+        words.word(CHANGE).store(number.wrapping_add(1), Ordering::Relaxed);
         // Release fence: pairs with the Acquire in `pending_work`. It orders the odd number before the message.
         words.store.fence(Ordering::Release);
         for (index, word) in change.words().into_iter().enumerate() {
             words.word(MESSAGE + index).store(word, Ordering::Relaxed);
         }
-        words.slot(own, 1).store(number + 2, Ordering::Relaxed);
+        words.slot(own, 1).store(number.wrapping_add(2), Ordering::Relaxed);
         // Release: pairs with the Acquire in `change`.
-        words.word(CHANGE).store(number + 2, Ordering::Release);
+        words.word(CHANGE).store(number.wrapping_add(2), Ordering::Release);
         words.wake();
-        number + 2
+        number.wrapping_add(2)
     }
 
     /// Waits until all other views show a change. Frees the places of views whose process has ended.
@@ -381,15 +383,15 @@ impl<B: WordStore> Changing<'_, B> {
             }
             let Some((slot, process)) = missing else { return Ok(()) };
             let waited = words.store.since(begin);
+            if waited > ANSWER_TIMEOUT {
+                return Err(DeviceMapProblem::NoAnswer { process: process.id(), waited });
+            }
             if waited > ALIVE_CHECK && words.store.has_ended(process) {
                 let owner = words.slot(slot, 0);
                 // AcqRel: pairs with the Acquire and the Release in `join`. If the exchange fails, another view has
                 // taken the place since, and shows the change.
                 let _ = owner.compare_exchange(process.0, 0, Ordering::AcqRel);
                 continue;
-            }
-            if waited > ANSWER_TIMEOUT {
-                return Err(DeviceMapProblem::NoAnswer { process: process.id(), waited });
             }
             words.store.sleep_on(ANSWERS, answers, ALIVE_CHECK);
         }
@@ -419,8 +421,8 @@ impl<B: WordStore> Changing<'_, B> {
     fn after_dead_holder(&self) {
         let number = self.words.change();
         // Release: pairs with the Acquire in `change`.
-        self.words.word(CHANGE).store((number | 1) + 3, Ordering::Release);
-        self.mark_unsettled((number | 1) + 3);
+        self.words.word(CHANGE).store((number | 1).wrapping_add(3), Ordering::Release);
+        self.mark_unsettled((number | 1).wrapping_add(3));
         self.words.wake();
     }
 }

@@ -59,6 +59,8 @@ impl Piece {
 pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: usize,
+    /// Bytes before and behind the range that are reserved, too, and never accessible.
+    guard: usize,
     extent: Extent,
 }
 
@@ -77,7 +79,8 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Reserves `len` bytes of addresses without memory. The base is `residue` modulo `align`.
+    /// Reserves `len` bytes of addresses without memory. The base is `residue` modulo `align`. The host pages before and behind the
+    /// range are reserved, too: an access there is a fault, and reaches no other mapping.
     ///
     /// # Panics
     ///
@@ -86,24 +89,27 @@ impl Mapping {
         let page = host_page_size();
         assert!(len > 0 && align.is_power_of_two() && residue < align, "a span that can be reserved");
         assert!([len, align, residue].iter().all(|bytes| bytes % page == 0), "whole host pages");
-        let total = len.checked_add(align).ok_or(Errno::NOMEM)?;
+        let total = len.checked_add(align).and_then(|bytes| bytes.checked_add(2 * page)).ok_or(Errno::NOMEM)?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new mapping at an address of the kernel's choice disturbs no other.
         let start = unsafe { mm::mmap_anonymous(ptr::null_mut(), total, ProtFlags::empty(), flags) }?;
         let start = start.cast::<u8>();
-        // The first address at or above `start` with the wanted residue. `skip < align`, so `len` bytes follow it.
-        let skip = residue.wrapping_sub(start as usize) & (align - 1);
-        // SAFETY: `skip < align`, so the result lies inside the `len + align` bytes just mapped. The two parts that are
-        // unmapped lie inside them too, and no other code has an address of them yet.
+        // The first address at or above the second page with the wanted residue. `skip < align`, so `len` bytes and a page
+        // follow it.
+        let skip = residue.wrapping_sub(start as usize + page) & (align - 1);
+        // SAFETY: `skip < align`, so the result lies inside the `len + align` bytes between the first and the last page just
+        // mapped. The two parts that are unmapped lie inside of what was mapped, too, and no other code has an address of them
+        // yet.
         let base = unsafe {
-            let base = start.add(skip);
+            let base = start.add(page + skip);
             if skip > 0 {
                 mm::munmap(start.cast(), skip)?;
             }
-            mm::munmap(base.add(len).cast(), align - skip)?;
+            mm::munmap(base.add(len + page).cast(), align - skip)?;
             base
         };
-        Ok(Self { base: NonNull::new(base).expect("mmap returned an address"), len, extent: Extent::Pieces })
+        let base = NonNull::new(base).expect("mmap returned an address");
+        Ok(Self { base, len, guard: page, extent: Extent::Pieces })
     }
 
     /// The first byte of the range.
@@ -275,7 +281,8 @@ impl Mapping {
 /// The caller never drops the result and keeps the mapping alive longer.
 pub(super) unsafe fn alias_of(mapping: &Mapping, piece: Piece) -> Mapping {
     let base = mapping.checked(piece).cast();
-    Mapping { base: NonNull::new(base).expect("an address inside a mapping"), len: piece.len, extent: Extent::Pieces }
+    let base = NonNull::new(base).expect("an address inside a mapping");
+    Mapping { base, len: piece.len, guard: 0, extent: Extent::Pieces }
 }
 
 /// A piece whose host mappings end where it does. The kernel may merge them with their neighbours after the drop.
@@ -294,8 +301,9 @@ impl Drop for SetApart<'_> {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range is ours, and code that got addresses from it must not use them after the drop.
-        let unmapped = unsafe { mm::munmap(self.base.as_ptr().cast(), self.len) };
+        // SAFETY: the range is ours with the pages around it, and code that got addresses from it must not use them after the
+        // drop.
+        let unmapped = unsafe { mm::munmap(self.base.as_ptr().sub(self.guard).cast(), self.len + 2 * self.guard) };
         debug_assert!(unmapped.is_ok(), "{unmapped:?}");
     }
 }

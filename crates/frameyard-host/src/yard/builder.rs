@@ -278,13 +278,14 @@ impl HostYardBuilder {
     /// # Errors
     ///
     /// [`HostYardError`] if the file contains no complete yard, or one of frames that the file lacks, or if it cannot
-    /// be mapped. [`HostYardError::Lock`] if a process that ended inside a call has damaged the yard.
+    /// be mapped. [`HostYardError::Lock`] if the yard is damaged: a process ended inside a call, or its lists are corrupt.
     ///
     /// # Safety
     ///
     /// Only yards write to the file while this one is used: the yard that made it and those attached to it. Owners of frames write
-    /// to their own frames. A view follows the links and indices in the file, so a process that writes anything else there can make
-    /// it access memory outside the yard. Attach only files of trusted processes.
+    /// to their own frames. A view checks the links and indices in the file, so a process that writes anything else there cannot make
+    /// it access memory outside the yard. But it can change the bytes of frames that this process borrows, and give one frame to two
+    /// owners. Attach only files of trusted processes.
     #[expect(unsafe_code, reason = "passes the contract on")]
     pub unsafe fn attach(self, file: &SharedMemoryFile, host: &HostTopology) -> Result<HostYard, HostYardError> {
         let regions = (file.map_memory_map(HugePages::Default)?, file.map_control(HugePages::Default)?);

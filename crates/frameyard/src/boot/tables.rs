@@ -124,6 +124,8 @@ macro_rules! tables {
         #[derive(Clone, Copy)]
         pub(crate) struct Tables {
             pub(super) header: &'static [AtomicU64],
+            /// What the map covers, once the tables are in use: what they say of other frames is then left out.
+            pub(super) frames: Option<PfnRange>,
             /// The tables of the transfer mechanisms.
             pub(crate) transfer: TransferTables,
             $($(#[$doc])* pub(crate) $name: &'static [$entry],)+
@@ -159,6 +161,7 @@ macro_rules! tables {
                 unsafe {
                     Some(Self {
                         header: region.table(TableSpan { offset: 0, count: HEADER_WORDS })?,
+                        frames: None,
                         transfer: TransferTables::carve(&region, &plan.transfer)?,
                         $($name: region.table(spans.next()?)?,)+
                     })
@@ -264,6 +267,30 @@ impl Tables {
         Some(())
     }
 
+    /// The tables of a yard that other processes may share, and damage: what they say lies in these frames from now on, and names
+    /// nodes and zones that exist.
+    pub(crate) fn within(self, frames: PfnRange) -> Self {
+        Self { frames: Some(frames), ..self }
+    }
+
+    /// A zone that a word of shared memory names; the first one if there is no such zone.
+    #[inline(always)]
+    pub(crate) fn known_zone(&self, id: ZoneId) -> ZoneId {
+        if id.index() < self.zones.len() { id } else { ZoneId(0) }
+    }
+
+    /// Keeps the entry of a table of ranges within the map.
+    fn known(&self) -> impl Fn((PfnRange, ZoneId)) -> (PfnRange, ZoneId) + use<> {
+        let tables = *self;
+        move |(range, zone)| match tables.frames {
+            Some(frames) => {
+                let range = range.intersection(frames);
+                (PfnRange { end: range.end.max(range.start), ..range }, tables.known_zone(zone))
+            }
+            None => (range, zone),
+        }
+    }
+
     pub(crate) fn word(&self, word: HeaderWord) -> &'static AtomicU64 {
         &self.header[word as usize]
     }
@@ -293,7 +320,7 @@ impl Tables {
     }
 
     pub(crate) fn node_of_cpu(&self, cpu: usize) -> NodeId {
-        NodeId(self.cpu_nodes[cpu].load(Ordering::Relaxed))
+        NodeId(self.cpu_nodes[cpu].load(Ordering::Relaxed).min(self.nodes() - 1))
     }
 
     pub(crate) fn cache_group_of_cpu(&self, cpu: usize) -> u16 {
@@ -328,32 +355,34 @@ impl Tables {
         let stride = Self::zonelist_stride(usize::from(self.nodes()));
         let list = &self.zonelists[node.index() * stride..][..stride];
         let count = usize::from(list[0].load(Ordering::Relaxed));
-        list[1..=count].iter().map(|zone| ZoneId(zone.load(Ordering::Relaxed)))
+        let zones = self.zones.len();
+        let known = move |zone: &ZoneId| zone.index() < zones;
+        list[1..].iter().take(count).map(|zone| ZoneId(zone.load(Ordering::Relaxed))).filter(known)
     }
 
     /// The ranges of memory, cut at zone boundaries, ascending.
     pub(crate) fn ranges(&self) -> impl ExactSizeIterator<Item = (PfnRange, ZoneId)> + use<> {
-        self.ranges.iter().map(RangeEntry::get)
+        self.ranges.iter().map(RangeEntry::get).map(self.known())
     }
 
     /// The contiguous memory areas, ascending.
     pub(crate) fn cma_areas(&self) -> impl ExactSizeIterator<Item = PfnRange> + use<> {
-        self.cma.iter().map(|area| area.get().0)
+        self.cma.iter().map(RangeEntry::get).map(self.known()).map(|(area, _)| area)
     }
 
     /// The range of memory that holds a frame, and its zone; `None` in a hole. Binary search.
     pub(crate) fn range_of(&self, pfn: Pfn) -> Option<(PfnRange, ZoneId)> {
-        range_of(self.ranges, pfn)
+        range_of(self.ranges, pfn).map(self.known())
     }
 
     /// The parts of memory that lie in a range of frames, ascending. Binary search for the first.
     pub(crate) fn ranges_in(&self, frames: PfnRange) -> impl Iterator<Item = (PfnRange, ZoneId)> + use<> {
-        ranges_in(self.ranges, frames)
+        ranges_in(self.ranges, frames).map(self.known())
     }
 
     /// The parts of a range of frames that were not reserved when the yard was created, ascending, cut at zone boundaries.
     pub(crate) fn free_ranges_in(&self, frames: PfnRange) -> impl Iterator<Item = (PfnRange, ZoneId)> + use<> {
-        ranges_in(self.free, frames)
+        ranges_in(self.free, frames).map(self.known())
     }
 
     /// The tables of devices.
@@ -369,7 +398,7 @@ impl Tables {
             map,
             blocks: PageblockMap::new(self.pageblocks, numbering, geometry),
             all_counters: (self.transfer_counters, self.zones.len()),
-            allocation_map: AllocationMap::new(self.allocation_map, numbering),
+            allocation_map: AllocationMap::new(self.allocation_map, numbering, geometry.max_order()),
             geometry,
             mechanisms: self.transfer,
         }
@@ -378,6 +407,7 @@ impl Tables {
     /// A zone with what its operations need.
     #[inline(always)]
     pub(crate) fn zone_view<'a, P>(&self, id: ZoneId, tables: &'a ZoneTables, platform: &'a P) -> ZoneView<'a, P> {
+        let id = self.known_zone(id);
         ZoneView { id, zone: &self.zones[id.index()], tables, platform }
     }
 

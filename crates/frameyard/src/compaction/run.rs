@@ -28,7 +28,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
         owners: &'a Owners<'a>,
         request: CompactRequest,
     ) -> Self {
-        let span = view.zone.span();
+        let span = view.span();
         Self {
             view,
             tables,

@@ -69,8 +69,8 @@ impl<P: Platform> Compaction<'_, P> {
             let (pfn, found) = self.targets.take_smallest(order)?;
             self.split_target(pfn, found, order);
             if self.is_sound(pfn, order) {
-                self.view.allocation_map.mark_allocated(self.view.platform, pfn, order, MigrateType::Movable);
-                return Some(pfn);
+                let map = self.view.allocation_map;
+                return map.mark_allocated(self.view.platform, pfn, order, MigrateType::Movable).then_some(pfn);
             }
         }
     }
@@ -113,7 +113,6 @@ impl<P: Platform> Compaction<'_, P> {
     /// Takes back a target that an owner did not use. Its bytes may have been written.
     pub(super) fn take_back(&mut self, pfn: Pfn, order: Order) {
         let is_ours = self.view.allocation_map.clear_allocated(self.view.platform, pfn, order).is_some();
-        debug_assert!(is_ours, "{pfn} belongs to the compactor, and is {:?}", self.view.tag_at(pfn));
         if !is_ours {
             return;
         }

@@ -52,11 +52,10 @@ impl<P: Platform> PageMap<'_, P> {
         memory: Option<PfnRange>,
         threads: usize,
     ) -> Result<DeviceId, DeviceError> {
-        self.admit(&request)?;
+        let plan = self.plan_of(request)?;
         if let Some(memory) = memory {
             return Err(DeviceError::IsMemory { range: request.range, memory });
         }
-        let plan = Plan::of(request, self.geometry)?;
         let id = self.claim(&plan)?;
         if let Err(problem) = self.write_structures(&plan, threads) {
             self.clear_structures(&plan, 1);
@@ -77,7 +76,7 @@ impl<P: Platform> PageMap<'_, P> {
     }
 
     /// Refuses a request that no yard of this geometry and space can serve.
-    fn admit(&self, request: &DeviceRequest) -> Result<(), DeviceError> {
+    pub(super) fn admit(&self, request: &DeviceRequest) -> Result<(), DeviceError> {
         let DeviceRequest { range, node, order, layout, .. } = *request;
         if range.start >= range.end {
             return Err(DeviceError::Empty);
@@ -113,14 +112,17 @@ impl<P: Platform> PageMap<'_, P> {
                     return Err(DeviceError::Overlaps { range, device, with: other.range });
                 }
                 let numbering = self.map.numbering();
-                let alike = Plan::of(other, self.geometry)?.entry(numbering).leads_as(plan.entry(numbering));
+                let alike = self.plan_of(other)?.entry(numbering).leads_as(plan.entry(numbering));
                 let (ours, others) = (self.whole_sections(range), self.whole_sections(other.range));
                 if !alike && ours.start < others.end && others.start < ours.end {
                     return Err(DeviceError::MixedSection { range, device, order: other.order, layout: other.layout });
                 }
             }
             let claimed = locked.claim(&plan.request)?;
-            self.count_zone(locked.requests().map(|(_, request)| request), plan.request.node);
+            self.count_zone(
+                locked.requests().map(|(_, request)| request).filter(|request| self.admit(request).is_ok()),
+                plan.request.node,
+            );
             Ok(claimed)
         })?
     }
@@ -136,7 +138,10 @@ impl<P: Platform> PageMap<'_, P> {
         // The row of a device whose table cannot be locked stays in use.
         let _ = directory.locked(self.platform, |locked| {
             locked.release(id);
-            self.count_zone(locked.requests().map(|(_, request)| request), plan.request.node);
+            self.count_zone(
+                locked.requests().map(|(_, request)| request).filter(|request| self.admit(request).is_ok()),
+                plan.request.node,
+            );
         });
     }
 

@@ -25,7 +25,7 @@ impl<P: Platform> PageMap<'_, P> {
         let Some(directory) = self.directory() else { return Ok(()) };
         for (id, row, request) in directory.devices() {
             let broken = |what| DeviceProblem::Device { device: id, what, at: request.range.start };
-            let plan = Plan::of(request, self.geometry).map_err(|_| broken("the row names no device"))?;
+            let plan = self.plan_of(request).map_err(|_| broken("the row names no device"))?;
             self.check_device(id, row, &plan)?;
         }
         for (number, row) in directory.rows() {

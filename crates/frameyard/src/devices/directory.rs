@@ -16,6 +16,9 @@ use crate::units::{NodeId, Order, Pfn, PfnRange};
 /// The most devices of a yard. (Fewer in models, where every word costs time.)
 pub(crate) const MAX_DEVICES: usize = if cfg!(loom) { 2 } else { 64 };
 
+/// A CPU gives up after this number of changes that other CPUs make one behind the other. Only a process that writes to the row all the time reaches it.
+const MOST_TRIES: u32 = 1 << 20;
+
 /// The state of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -113,7 +116,7 @@ impl DeviceRow {
 
     /// The request that the device was mapped by, and its generation; `None` if the row is free.
     fn read(&self) -> Option<(DeviceRequest, u32)> {
-        loop {
+        for _ in 0..MOST_TRIES {
             // Acquire: pairs with the Release in `DeviceRow::write`.
             let shape = self.shape.load(Ordering::Acquire);
             if shape == 0 {
@@ -134,6 +137,7 @@ impl DeviceRow {
                 return Some((request, (shape >> 40) as u32));
             }
         }
+        None
     }
 
     /// Writes the request of a device that is being mapped. The caller holds the directory's lock.
@@ -167,7 +171,7 @@ impl DeviceRow {
     /// Replaces the word by `change` of it, unless that is `None`; the word found.
     fn change(&self, change: impl Fn(Users) -> Option<u64>) -> Result<Users, Users> {
         let mut found = Users(self.users.load(Ordering::Relaxed));
-        loop {
+        for _ in 0..MOST_TRIES {
             let Some(changed) = change(found) else { return Err(found) };
             // AcqRel: pairs with itself in `DeviceRow::change`, and with the Release in `DeviceRow::open`. A user sees the opened
             // device; the remover, which closes it, sees what the users did.
@@ -176,6 +180,7 @@ impl DeviceRow {
                 Err(other) => found = Users(other),
             }
         }
+        Err(found)
     }
 
     /// Registers a CPU that splits or joins a page.

@@ -99,7 +99,7 @@ impl<P: Platform> PageMap<'_, P> {
         let missing = DeviceError::NoSuchDevice(id);
         let directory = self.directory().ok_or(missing)?;
         let (row, request) = directory.row(id).ok_or(missing)?;
-        let plan = Plan::of(request, self.geometry)?;
+        let plan = self.plan_of(request)?;
         let mut patience = Patience::of(removal);
         self.close(id, row, removal, &mut patience)?;
         let freed = self.freeze_all(id, row, &plan, (threads, &mut patience));

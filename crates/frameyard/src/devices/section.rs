@@ -84,6 +84,9 @@ impl Entry {
     }
 }
 
+/// A look-up gives up after this number of changes one behind the other. Only a process that writes to the words all the time reaches it.
+const MOST_LOOKS: u32 = 1 << 20;
+
 /// The devices in a section.
 ///
 /// `parts` has a bit for each sub-section whose frames a device has. All devices in a section share `entry`, which is written before
@@ -105,7 +108,7 @@ impl DeviceSection {
     /// entry belongs to the bit, unless 2¹⁶ devices came and went in between.
     #[inline(always)]
     pub(super) fn look_up(&self, part: u64) -> Option<Entry> {
-        loop {
+        for _ in 0..MOST_LOOKS {
             // Acquire: pairs with the Release in `publish` and `withdraw`.
             let entry = self.entry.load(Ordering::Acquire);
             // Acquire: pairs with the Release in `publish`. A reader that finds the bit sees the pages written.
@@ -116,6 +119,7 @@ impl DeviceSection {
                 return Some(Entry(entry));
             }
         }
+        None
     }
 
     /// Whether this is still the entry of a part.

@@ -324,7 +324,8 @@ impl Runner {
             let at = pfn + PageCount(frame);
             let page = map.page(at, self.yard.platform());
             let head = if frame == 0 { FrameState::Allocated } else { FrameState::Interior };
-            let tag = AllocationMap::new(self.machine.tables().allocation_map, map.numbering()).read(at, page.tag());
+            let allocation_map = AllocationMap::new(self.machine.tables().allocation_map, map.numbering(), Order(1));
+            let tag = allocation_map.read(at, page.tag());
             let fresh = tag.is(head) && page.rest_is(map.template(at, Some(ZONE)));
             assert!(fresh, "{at} was {NOT_INITIALISED}");
         }

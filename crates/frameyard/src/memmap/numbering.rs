@@ -82,6 +82,11 @@ impl Numbering {
         self.places
     }
 
+    /// Whether there are runs beside the near one.
+    pub(crate) fn has_others(&self) -> bool {
+        !self.others.is_empty()
+    }
+
     /// From the first frame to the last, holes included.
     #[inline(always)]
     pub(crate) fn span(&self) -> PfnRange {

@@ -13,7 +13,7 @@ use super::{AllocError, Yard, ZoneShortage};
 use crate::boot::{HeaderWord, Poisoning, home_slot};
 use crate::gfp::Gfp;
 use crate::page::FrameState;
-use crate::platform::{Access, Activity, LineKind, LockError, Platform, SharedLine};
+use crate::platform::{Access, Activity, LineKind, LockError, LockId, Platform, SharedLine};
 use crate::sync::Ordering;
 use crate::units::{CpuId, MigrateType, NodeId, Order, PageCount, Pfn, ZoneId, ZoneKind};
 use crate::zone::pcp::{ListId, LockedPcp, PerCpuPages, Refill};
@@ -109,18 +109,37 @@ impl<P: Platform> Yard<P> {
         let cpu = self.platform.current_cpu();
         let home = self.fast.homes.get(home_slot(cpu, gfp))?.load(Ordering::Relaxed);
         let index = self.pop_held(self.tables.pcps.get(home as usize)?, cpu, list, order)?;
-        match self.fast.near.try_mark_allocated_at(&self.platform, index as usize, order, migrate_type) {
-            Some(()) => Some(self.fast.near_start + PageCount(index.into())),
-            None => Some(self.mark_far(index, order, migrate_type)),
+        match self.fast.near.mark_allocated_at(&self.platform, index as usize, order, migrate_type) {
+            true => Some(self.fast.near_start + PageCount(index.into())),
+            false => self.mark_far(index, order, migrate_type),
         }
     }
 
-    /// Marks a block as allocated that lies in another run than the near one.
+    /// Marks a block as allocated that lies in another run than the near one. `None` if a list of this CPU has an entry where no block
+    /// begins.
     #[cold]
     #[inline(never)]
-    fn mark_far(&self, index: u32, order: Order, migrate_type: MigrateType) -> Pfn {
-        self.allocation_map().mark_allocated_at(&self.platform, index as usize, order, migrate_type);
-        self.map.pfn(index)
+    fn mark_far(&self, index: u32, order: Order, migrate_type: MigrateType) -> Option<Pfn> {
+        if self.allocation_map().mark_allocated_at(&self.platform, index as usize, order, migrate_type) {
+            return Some(self.map.pfn(index));
+        }
+        let cpu = self.cpu();
+        self.platform.note_corrupt(LockId::PerCpu(ZoneId::new(self.node_of_cpu(cpu), ZoneKind::Normal), cpu));
+        None
+    }
+
+    /// Marks a block allocated that the caller has taken off a list.
+    ///
+    /// # Errors
+    ///
+    /// The damage of the yard if no block of that order begins there: the list is corrupt.
+    pub(super) fn mark_allocated(&self, pfn: Pfn, order: Order, migrate_type: MigrateType) -> Result<(), LockError> {
+        if self.allocation_map().mark_allocated(&self.platform, pfn, order, migrate_type) {
+            return Ok(());
+        }
+        let lock = LockId::Zone(self.zone_of(pfn).unwrap_or(ZoneId(0)));
+        self.platform.note_corrupt(lock);
+        Err(LockError::Corrupt { lock })
     }
 
     /// As [`alloc`](Self::alloc), preferring a node. Walks the zonelist at once, without a look at the home list.
@@ -187,7 +206,10 @@ impl<P: Platform> Yard<P> {
     /// Refuses all requests in a yard that a dead process has damaged, also those that a fast path would serve. Forgets the
     /// error of an earlier call.
     pub(super) fn refuse_damaged(&self) -> Result<(), AllocError> {
-        let Some(error @ LockError::HolderEnded { .. }) = self.platform.lock_error() else { return Ok(()) };
+        let Some(error @ (LockError::HolderEnded { .. } | LockError::Corrupt { .. })) = self.platform.lock_error()
+        else {
+            return Ok(());
+        };
         self.tables.home_pcps.iter().for_each(|home| home.store(u32::MAX, Ordering::Relaxed));
         Err(AllocError::Lock(error))
     }
@@ -318,7 +340,7 @@ impl<P: Platform> Yard<P> {
             };
             if let Some(index) = self.try_lock_lists_near(view, request.cpu).and_then(pop) {
                 let pfn = self.map.pfn(index);
-                if reserves.high_atomic {
+                if reserves.high_atomic && self.map.may_begin(index, order) {
                     // What is kept back is not owned.
                     let _ = transfer::collect(view, Collect::Pageblock(pfn));
                     if let Ok(mut locked) = view.lock() {
@@ -375,6 +397,7 @@ impl<P: Platform> Yard<P> {
         gfp: Gfp,
     ) -> Result<Pfn, AllocError> {
         if self.poisoning == Poisoning::On
+            && self.map.may_begin(self.map.index(pfn), order)
             // SAFETY: the block has left its list and is not allocated yet: it is the caller's.
             && let Some(damaged) = unsafe { poison::damaged(&self.platform, self.geometry, pfn, order) }
         {
@@ -382,12 +405,13 @@ impl<P: Platform> Yard<P> {
             return Err(AllocError::Poisoned { pfn: damaged, block: pfn, order });
         }
         // SAFETY: as above.
-        if gfp.contains(Gfp::ZERO) && !unsafe { poison::zero(&self.platform, self.geometry, pfn, order) } {
-            self.free_block(pfn, order);
-            return Err(AllocError::NoFrameBytes(pfn));
+        let zeroed = !gfp.contains(Gfp::ZERO) || unsafe { poison::zero(&self.platform, self.geometry, pfn, order) };
+        self.mark_allocated(pfn, order, migrate_type).map_err(AllocError::Lock)?;
+        if zeroed {
+            return Ok(pfn);
         }
-        self.allocation_map().mark_allocated(&self.platform, pfn, order, migrate_type);
-        Ok(pfn)
+        self.release(pfn, order);
+        Err(AllocError::NoFrameBytes(pfn))
     }
 }
 

@@ -4,7 +4,7 @@ use super::alloc::OFF_FAST_PATH;
 use super::{AllocError, FreeError, Yard};
 use crate::boot::{Poisoning, home_slot};
 use crate::gfp::Gfp;
-use crate::platform::Platform;
+use crate::platform::{LockId, Platform};
 use crate::sync::Ordering;
 use crate::units::{CpuId, Order, Pfn, ZoneId};
 use crate::zone::pcp::{ListId, LockedPcp};
@@ -102,7 +102,11 @@ impl<P: Platform> Yard<P> {
         let mut taken = 0;
         for frame in frames.iter_mut() {
             let Some(index) = lists.pop(list, Order::ZERO) else { break };
-            self.allocation_map().mark_allocated_at(&self.platform, index as usize, Order::ZERO, migrate_type);
+            let place = index as usize;
+            if !self.allocation_map().mark_allocated_at(&self.platform, place, Order::ZERO, migrate_type) {
+                self.platform.note_corrupt(LockId::PerCpu(pcp.zone(), cpu));
+                break;
+            }
             *frame = self.map.pfn(index);
             taken += 1;
         }

@@ -276,7 +276,7 @@ impl<'y, P: Platform> YardZone<'y, P> {
     /// What is remembered and counted of a zone's compaction; nothing where there is no such zone.
     pub fn compaction(self) -> CompactStatistics {
         let Some(view) = self.populated() else { return CompactStatistics::default() };
-        let (state, span) = (&view.zone.compaction, view.zone.span());
+        let (state, span) = (&view.zone.compaction, view.span());
         let (considered, defer_shift) = state.deferral();
         let hints = SkipHints::new(self.yard.tables.skip_hints, view.map.numbering(), view.geometry);
         CompactStatistics {

@@ -169,7 +169,7 @@ impl<P: Platform> Yard<P> {
             Quiescence::begin(self.zone_view(zone), patience).map_err(|TransferStalled| AllocError::Stalled(zone))?;
         let isolation = Isolation::new(self, zone, pageblocks, patience)
             .map_err(|pfn| AllocError::Blocked(self.isolated_by_another(pfn)))?;
-        self.empty_and_take(&isolation, range, migrate_type, owners).map_err(AllocError::Blocked)?;
+        self.empty_and_take(&isolation, range, migrate_type, owners)?;
         drop(isolation);
         drop(quiescence);
         self.finish_range(range, migrate_type, gfp)
@@ -214,24 +214,26 @@ impl<P: Platform> Yard<P> {
         range: PfnRange,
         migrate_type: MigrateType,
         owners: &Owners<'_>,
-    ) -> Result<(), Blocker> {
+    ) -> Result<(), AllocError> {
         let view = self.zone_view(isolation.zone);
         let patience = isolation.patience;
         let (mut idle, mut fewest) = (0, u64::MAX);
         // Ends: each round makes the frames in the way fewer than ever, or is one of a few in a row that do not.
         loop {
             self.zone(isolation.zone).drain_with(patience);
-            let round = self.move_away(isolation, range, owners)?;
+            let round = self.move_away(isolation, range, owners).map_err(AllocError::Blocked)?;
             let take = || view.take_range(range, RangeLists::Isolated, migrate_type);
             let Err(RangeBlocked { head: pfn, state, order }) = self.take_initialised(isolation.zone, patience, take)
             else {
                 return Ok(());
             };
+            // What a lock guards that is not taken stays in the way.
+            self.platform.lock_error().map_or(Ok(()), |error| Err(AllocError::Lock(error)))?;
             idle = if round.in_the_way < fewest { 0 } else { idle + 1 };
             fewest = fewest.min(round.in_the_way);
             if idle == IDLE_ROUNDS {
                 let busy = Blocker::new(Block { pfn, order }, state, BlockedBy::Busy);
-                return Err(round.blocked.unwrap_or(busy));
+                return Err(AllocError::Blocked(round.blocked.unwrap_or(busy)));
             }
             if idle > 0 {
                 let looks = looks(patience);

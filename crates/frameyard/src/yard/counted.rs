@@ -31,6 +31,7 @@ impl<P: Platform> Yard<P> {
         if let Some(page) = self.pageblocks().has_memory(pfn).then(|| self.counted_at(pfn)) {
             let tag = page.tag();
             if tag.is_block(FrameState::Counted, order)
+                && tag.of_block_at(pfn, self.geometry.max_order()) == tag
                 && page.counts() == Counts::default()
                 && page.replace_tag(tag, tag.with_state(FrameState::InTransit)).is_ok()
             {
@@ -123,7 +124,7 @@ impl<'y, P: Platform> CountedBlocks<'y, P> {
     pub unsafe fn disown(self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let yard = self.yard;
         let tag = yard.leave(pfn, order)?;
-        yard.allocation_map().mark_allocated(&yard.platform, pfn, order, tag.migrate_type());
+        let _ = yard.mark_allocated(pfn, order, tag.migrate_type());
         Ok(())
     }
 

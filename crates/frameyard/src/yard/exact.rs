@@ -60,7 +60,7 @@ impl<P: Platform> Yard<P> {
     /// Marks the largest aligned pieces of a range allocated. They are tagged, and the caller holds them exclusively.
     pub(super) fn mark_pieces(&self, range: PfnRange, migrate_type: MigrateType) {
         for (pfn, order) in pieces(range, self.geometry.max_order()) {
-            self.allocation_map().mark_allocated(&self.platform, pfn, order, migrate_type);
+            let _ = self.mark_allocated(pfn, order, migrate_type);
         }
     }
 
@@ -70,7 +70,7 @@ impl<P: Platform> Yard<P> {
         // The head last: its tag covers the block until then, so every frame stays in some block.
         for offset in (0..order.pages().0).rev() {
             self.map.page(pfn + PageCount(offset), &self.platform).set_tag(single);
-            self.allocation_map().mark_allocated(&self.platform, pfn + PageCount(offset), Order::ZERO, migrate_type);
+            let _ = self.mark_allocated(pfn + PageCount(offset), Order::ZERO, migrate_type);
         }
     }
 

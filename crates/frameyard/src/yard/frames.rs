@@ -9,6 +9,7 @@ use crate::gfp::Gfp;
 use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
 use crate::units::{ByteSize, Order, PageCount, Pfn, PfnRange};
+use crate::zone::poison;
 
 /// Contiguous frames with one owner: the guard frees them when it is dropped.
 pub struct Frames<'y, P: Platform> {
@@ -95,7 +96,7 @@ impl<'y, P: Platform> Frames<'y, P> {
 
     /// The address of the bytes, if the platform maps them. The guard owns [`size`](Self::size) bytes from there.
     pub fn as_ptr(&self) -> Option<NonNull<u8>> {
-        self.yard.platform().frame_bytes(self.pfn())
+        poison::bytes_of(self.yard.platform(), self.yard.geometry(), self.range)
     }
 
     /// The bytes, if the platform maps them.
@@ -119,7 +120,7 @@ impl<'y, P: Platform> Frames<'y, P> {
     #[must_use = "the frames stay allocated"]
     pub fn into_range(self) -> PfnRange {
         self.for_each_block(|pfn, tag| {
-            self.yard.allocation_map().mark_allocated(&self.yard.platform, pfn, tag.order(), tag.migrate_type());
+            let _ = self.yard.mark_allocated(pfn, tag.order(), tag.migrate_type());
         });
         self.into_raw()
     }
@@ -129,7 +130,7 @@ impl<'y, P: Platform> Frames<'y, P> {
         let mut at = self.range.start;
         while at < self.range.end {
             let page = self.yard.map.page(at, &self.yard.platform);
-            let tag = page.tag();
+            let tag = page.tag().of_block_at(at, self.yard.geometry.max_order());
             page.set_tag(tag.with_state(FrameState::Allocated));
             leave(at, tag);
             at = at + tag.order().pages();

@@ -87,7 +87,8 @@ impl<P: Platform> Yard<P> {
         budget: PageCount,
         outcome: &mut ReportOutcome,
     ) -> Result<(), ReportError> {
-        let mut looks = view.zone.free_blocks_racy(order.index(), migrate_type);
+        let all = self.map.places() >> order.0;
+        let mut looks = view.zone.free_blocks_racy(order.index(), migrate_type).min(all);
         while looks > 0 && outcome.pages < budget {
             let most = (budget - outcome.pages).0.div_ceil(order.pages().0);
             let most = usize::try_from(most).unwrap_or(usize::MAX);

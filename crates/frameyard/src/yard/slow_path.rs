@@ -205,6 +205,8 @@ impl<'y, P: Platform> YardStats<'y, P> {
     pub fn reclaim_stalls(self, highest: ZoneKind) -> u64 {
         let yard = self.yard;
         let zones = (0..yard.nodes()).map(|node| ZoneId::new(NodeId(node), highest));
-        zones.map(|zone| yard.tables.zones[zone.index()].placement.reclaimed.load(Ordering::Relaxed)).sum()
+        zones
+            .map(|zone| yard.tables.zones[zone.index()].placement.reclaimed.load(Ordering::Relaxed))
+            .fold(0, u64::wrapping_add)
     }
 }

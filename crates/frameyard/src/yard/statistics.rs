@@ -131,24 +131,24 @@ impl<P: Platform> Yard<P> {
         for (cpu, pcp) in self.tables.pcps_of(view.id) {
             let (out, back) = pcp.flow_racy(self.geometry);
             statistics.per_cpu += pcp.pages_racy();
-            statistics.allocations += out.blocks;
-            statistics.pages_allocated += out.pages;
-            statistics.pages_freed += back.pages;
+            add(&mut statistics.allocations, out.blocks);
+            add(&mut statistics.pages_allocated, out.pages);
+            add(&mut statistics.pages_freed, back.pages);
             if self.tables.node_of_cpu(cpu.index()) == view.id.node() {
-                statistics.local_allocations += out.blocks;
+                add(&mut statistics.local_allocations, out.blocks);
             }
-            statistics.frees += back.blocks;
+            add(&mut statistics.frees, back.blocks);
             let counters = view.counters_of(cpu);
             statistics.lock = statistics.lock.and(counters.lock.uses.read());
-            statistics.pages_moved += read(&counters.lock.pages_moved);
-            statistics.refills += read(&pcp.counts.refills);
-            statistics.drains += read(&pcp.counts.drains);
+            add(&mut statistics.pages_moved, read(&counters.lock.pages_moved));
+            add(&mut statistics.refills, read(&pcp.counts.refills));
+            add(&mut statistics.drains, read(&pcp.counts.drains));
         }
         let held = transfer::held_for_cpus_racy(view);
         statistics.free += transfer::held_pages_racy(view);
         statistics.per_cpu += held.pages;
-        statistics.frees += held.direct_frees;
-        statistics.pages_freed += held.direct_pages_freed;
+        add(&mut statistics.frees, held.direct_frees);
+        add(&mut statistics.pages_freed, held.direct_pages_freed);
     }
 
     /// The type of a pageblock; what it will be, where it is not initialised yet.
@@ -179,6 +179,11 @@ impl<P: Platform> Yard<P> {
             self.tables.zones[first.index()].placement.foreign.fetch_add(1, Ordering::Relaxed);
         }
     }
+}
+
+/// Adds to a sum of counters, which may be anything in a corrupt yard.
+fn add(sum: &mut u64, amount: u64) {
+    *sum = sum.wrapping_add(amount);
 }
 
 impl<'y, P: Platform> YardStats<'y, P> {
@@ -282,14 +287,17 @@ impl<'y, P: Platform> YardZone<'y, P> {
         zone.map_or(0, |zone| {
             let is_movable = migrate_type == MigrateType::Movable;
             let deferred = if is_movable { zone.deferred.counted_blocks_racy(order.index()) } else { 0 };
-            zone.free_blocks_racy(order.index(), migrate_type) + deferred
+            zone.free_blocks_racy(order.index(), migrate_type).saturating_add(deferred)
         })
     }
 
     /// The number of pageblocks of a type, holes in present sections included (`pagetypeinfo_showblockcount_print`).
     pub fn pageblocks(self, migrate_type: MigrateType) -> u64 {
         let Self { yard, id: zone } = self;
-        let Some(span) = yard.tables.zones.get(zone.index()).map(|zone| zone.span()) else { return 0 };
+        if zone.index() >= yard.tables.zones.len() {
+            return 0;
+        }
+        let span = yard.zone_view(zone).span();
         let is_counted = |at: &Pfn| yard.is_of_zone(*at, zone) && yard.pageblock_type(*at) == migrate_type;
         yard.pageblocks().present_starts_in(span).filter(is_counted).count() as u64
     }

@@ -145,7 +145,7 @@ impl<P: Platform> Yard<P> {
     ///
     /// [`ValidateError`] names the first equation that does not hold.
     pub fn validate(&self) -> Result<(), ValidateError> {
-        if let Some(error @ LockError::HolderEnded { .. }) = self.platform.lock_error() {
+        if let Some(error @ (LockError::HolderEnded { .. } | LockError::Corrupt { .. })) = self.platform.lock_error() {
             return Err(ValidateError::Lock(error));
         }
         let check_zone = |view| self.validate_zone(view).inspect_err(|_| self.clear_marks(view));
@@ -392,17 +392,17 @@ impl<P: Platform> Yard<P> {
         let broken = |at| Err(ValidateError::BrokenList { kind: ListKind::Free, zone: locked.id, at });
         let mut previous = None;
         let mut found = 0;
-        let mut at = locked.first_block(order, migrate_type);
+        let mut at = locked.map.named(locked.first_link(order, migrate_type));
         while let Some(pfn) = at.filter(|_| found <= expected) {
             let Some(page) = self.page_of(pfn) else { return broken(pfn) };
             let tag = page.tag();
-            let linked_back = locked.map.linked(page.prev()) == previous;
+            let linked_back = locked.map.named(page.prev()) == previous;
             if !tag.seems_free_buddy(order, locked.id) || tag.migrate_type() != migrate_type || !linked_back {
                 return broken(pfn);
             }
             previous = Some(pfn);
             found += 1;
-            at = locked.map.linked(page.next());
+            at = locked.map.named(page.next());
         }
         compare("blocks on a free list", locked.id, found, expected)?;
         if locked.last_block(order, migrate_type) != previous {

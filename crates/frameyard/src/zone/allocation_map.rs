@@ -86,11 +86,22 @@ impl MapEntry {
 pub(crate) struct AllocationMap<'a> {
     bytes: &'a [AtomicU8],
     numbering: Numbering,
+    max_order: Order,
 }
 
 impl<'a> AllocationMap<'a> {
-    pub(crate) fn new(bytes: &'a [AtomicU8], numbering: Numbering) -> Self {
-        Self { bytes, numbering }
+    /// Place 0 begins a section.
+    pub(crate) fn new(bytes: &'a [AtomicU8], numbering: Numbering, max_order: Order) -> Self {
+        Self { bytes, numbering, max_order }
+    }
+
+    /// The byte of the head of a block of that order; `None` if no such block begins there.
+    #[inline(always)]
+    fn head(&self, place: usize, order: Order) -> Option<&'a AtomicU8> {
+        if order > Order::ZERO && (order > self.max_order || place & ((1 << order.0) - 1) != 0) {
+            return None;
+        }
+        self.bytes.get(place)
     }
 
     /// The bytes of the near run alone.
@@ -105,10 +116,17 @@ impl<'a> AllocationMap<'a> {
         self.numbering.place(pfn)
     }
 
-    /// Marks a block as allocated. The caller owns the block and has tagged its head.
+    /// Marks a block as allocated. The caller owns the block and has tagged its head. `false` if no block of that order begins
+    /// there: a corrupt list says so.
     #[inline(always)]
-    pub(crate) fn mark_allocated<P: Platform>(&self, platform: &P, pfn: Pfn, order: Order, migrate_type: MigrateType) {
-        self.mark_allocated_at(platform, self.place(pfn), order, migrate_type);
+    pub(crate) fn mark_allocated<P: Platform>(
+        &self,
+        platform: &P,
+        pfn: Pfn,
+        order: Order,
+        migrate_type: MigrateType,
+    ) -> bool {
+        self.mark_allocated_at(platform, self.place(pfn), order, migrate_type)
     }
 
     /// As [`mark_allocated`](Self::mark_allocated), by the place of the block's head in the map.
@@ -119,25 +137,12 @@ impl<'a> AllocationMap<'a> {
         place: usize,
         order: Order,
         migrate_type: MigrateType,
-    ) {
-        let marked = self.try_mark_allocated_at(platform, place, order, migrate_type);
-        assert!(marked.is_some(), "place {place} is not in the memory map");
-    }
-
-    /// As [`mark_allocated_at`](Self::mark_allocated_at); `None`, and nothing changed, where there is no such place.
-    #[inline(always)]
-    pub(crate) fn try_mark_allocated_at<P: Platform>(
-        &self,
-        platform: &P,
-        place: usize,
-        order: Order,
-        migrate_type: MigrateType,
-    ) -> Option<()> {
-        let byte = self.bytes.get(place)?;
+    ) -> bool {
+        let Some(byte) = self.head(place, order) else { return false };
         platform.touch_line(SharedLine::of(LineKind::AllocationMap, byte), Access::Write);
         // Release: pairs with the Acquire in `clear_allocated_at`.
         byte.store(MapEntry::new(order, migrate_type).0, Ordering::Release);
-        Some(())
+        true
     }
 
     /// Ends the allocation of a block of that order: the caller owns the block from now on. `None`, and nothing changed, if no
@@ -150,7 +155,7 @@ impl<'a> AllocationMap<'a> {
     /// As [`clear_allocated`](Self::clear_allocated), by the place of the block's head in the map.
     #[inline(always)]
     pub(crate) fn clear_allocated_at<P: Platform>(&self, platform: &P, place: usize, order: Order) -> Option<MapEntry> {
-        let byte = self.bytes.get(place)?;
+        let byte = self.head(place, order)?;
         platform.touch_line(SharedLine::of(LineKind::AllocationMap, byte), Access::ReadModifyWrite);
         let found = byte.load(Ordering::Relaxed);
         if !MapEntry(found).is_of(order) {
@@ -186,12 +191,19 @@ mod tests {
     use crate::platform::plain::Plain;
     use crate::units::{PageCount, PfnRange, ZoneId};
 
+    const MAX: Order = Order(ORDER_SLOTS as u8 - 1);
+
     fn bytes<const N: usize>() -> [AtomicU8; N] {
         core::array::from_fn(|_| AtomicU8::new(0))
     }
 
     fn map(bytes: &[AtomicU8], first: Pfn) -> AllocationMap<'_> {
-        AllocationMap::new(bytes, Numbering::without_holes(PfnRange::new(first, PageCount(bytes.len() as u64))))
+        map_of(bytes, first, MAX)
+    }
+
+    fn map_of(bytes: &[AtomicU8], first: Pfn, max_order: Order) -> AllocationMap<'_> {
+        let frames = PfnRange::new(first, PageCount(bytes.len() as u64));
+        AllocationMap::new(bytes, Numbering::without_holes(frames), max_order)
     }
 
     #[test]
@@ -200,16 +212,31 @@ mod tests {
         let map = map(&bytes, Pfn(0x100));
         for order in (0..ORDER_SLOTS as u8).map(Order) {
             for migrate_type in MigrateType::ALL {
-                map.mark_allocated(&Plain, Pfn(0x108), order, migrate_type);
+                map.mark_allocated(&Plain, Pfn(0x100), order, migrate_type);
                 for other in (0..=u8::MAX).map(Order).filter(|other| *other != order) {
-                    assert_eq!(map.clear_allocated(&Plain, Pfn(0x108), other), None);
+                    assert_eq!(map.clear_allocated(&Plain, Pfn(0x100), other), None);
                 }
-                let entry = map.clear_allocated(&Plain, Pfn(0x108), order).expect("an allocated block");
+                let entry = map.clear_allocated(&Plain, Pfn(0x100), order).expect("an allocated block");
                 assert_eq!((entry.order(), entry.migrate_type()), (order, migrate_type));
                 assert!(entry.is_well_formed());
-                assert_eq!(map.clear_allocated(&Plain, Pfn(0x108), order), None);
+                assert_eq!(map.clear_allocated(&Plain, Pfn(0x100), order), None);
             }
         }
+    }
+
+    #[test]
+    fn no_block_begins_at_a_place_that_its_order_does_not_divide() {
+        let bytes = bytes::<16>();
+        let map = map_of(&bytes, Pfn(0), Order(3));
+        for (pfn, order, begins) in [(8, 3, true), (4, 3, false), (4, 2, true), (0, 4, false), (16, 0, false)] {
+            let (pfn, order) = (Pfn(pfn), Order(order));
+            assert_eq!(map.mark_allocated(&Plain, pfn, order, MigrateType::Movable), begins, "{pfn} {order}");
+            assert_eq!(map.entry(pfn).is_some(), begins, "{pfn} {order}");
+            assert_eq!(map.clear_allocated(&Plain, pfn, order).is_some(), begins, "{pfn} {order}");
+        }
+        // A byte that another process wrote frees nothing.
+        bytes[4].store(MapEntry::new(Order(3), MigrateType::Movable).0, Ordering::Relaxed);
+        assert_eq!(map.clear_allocated(&Plain, Pfn(4), Order(3)), None);
     }
 
     #[test]

@@ -13,10 +13,12 @@ use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
 pub(crate) trait BlockLists {
     /// The orders, from `order` up, whose list of that type has a block; bit 0 stands for `order`.
     fn orders_from(&self, order: Order, migrate_type: MigrateType) -> u32;
-    /// The block that a list would give next.
-    fn first_block(&self, order: Order, migrate_type: MigrateType) -> Option<Pfn>;
-    /// Takes a block off its list; its tag.
-    fn take_off(&mut self, pfn: Pfn) -> Tag;
+    /// The block that a list would give next, and its tag.
+    fn first_block(&self, order: Order, migrate_type: MigrateType) -> Option<(Pfn, Tag)>;
+    /// Takes a block with that tag off its list.
+    fn take_off(&mut self, pfn: Pfn, tag: Tag);
+    /// Notes that the lists are corrupt.
+    fn note_corrupt(&self);
     /// Puts the rest of a block of order `found` back, in pieces that cannot merge.
     fn put_back(&mut self, rest: PfnRange, found: Order, migrate_type: MigrateType, residence: Residence);
 }
@@ -37,8 +39,12 @@ pub(crate) fn take_pieces<L: BlockLists>(
     let mut taken = 0;
     while taken < count {
         let Some(found) = smallest(lists.orders_from(order, migrate_type), order) else { break };
-        let Some(block) = lists.first_block(found, migrate_type) else { break };
-        let tag = lists.take_off(block);
+        let Some((block, tag)) = lists.first_block(found, migrate_type) else {
+            // The bits say that the list has a block.
+            lists.note_corrupt();
+            break;
+        };
+        lists.take_off(block, tag);
         let pieces = (1 << (found.0 - order.0)).min(count - taken);
         for piece in 0..pieces as u64 {
             take(lists, block + PageCount(piece << order.0));
@@ -79,15 +85,17 @@ impl<P: Platform> BlockLists for LockedZone<'_, P> {
     }
 
     #[inline(always)]
-    fn first_block(&self, order: Order, migrate_type: MigrateType) -> Option<Pfn> {
+    fn first_block(&self, order: Order, migrate_type: MigrateType) -> Option<(Pfn, Tag)> {
         self.first_block(order, migrate_type)
     }
 
     #[inline(always)]
-    fn take_off(&mut self, pfn: Pfn) -> Tag {
-        let tag = self.page(pfn).tag();
+    fn take_off(&mut self, pfn: Pfn, tag: Tag) {
         self.remove_block(pfn, tag);
-        tag
+    }
+
+    fn note_corrupt(&self) {
+        (**self).note_corrupt();
     }
 
     #[inline(always)]

@@ -142,7 +142,7 @@ impl CompactState {
     pub(crate) fn defer(&self, order: Order) {
         self.considered.store(0, Ordering::Relaxed);
         let shift = self.defer_shift.load(Ordering::Relaxed);
-        self.defer_shift.store((shift + 1).min(MAX_DEFER_SHIFT), Ordering::Relaxed);
+        self.defer_shift.store(shift.saturating_add(1).min(MAX_DEFER_SHIFT), Ordering::Relaxed);
         if self.order_failed().is_none_or(|failed| order < failed) {
             self.order_failed.store(u32::from(order.0) + 1, Ordering::Relaxed);
         }
@@ -208,7 +208,7 @@ impl CompactState {
     pub(crate) fn wanted(&self) -> Option<(Order, ZoneKind)> {
         let word = self.wanted.load(Ordering::Relaxed);
         let order = (word as u8).checked_sub(1)?;
-        Some((Order(order), *ZoneKind::ALL.get((word >> 8) as usize)?))
+        Some((Order(order.min(ORDER_SLOTS as u8 - 1)), *ZoneKind::ALL.get((word >> 8) as usize)?))
     }
 
     /// Clears the missed order.

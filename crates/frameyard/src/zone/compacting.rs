@@ -26,10 +26,10 @@ impl Zone {
         let mut shape = FreeShape::default();
         for at in 0..=max_order.index() {
             let blocks = self.ordinary_blocks_racy(at);
-            shape.blocks += blocks;
-            shape.pages += blocks << at;
+            shape.blocks = shape.blocks.saturating_add(blocks);
+            shape.pages = shape.pages.saturating_add(blocks << at);
             if at >= order.index() {
-                shape.suitable += blocks << (at - order.index());
+                shape.suitable = shape.suitable.saturating_add(blocks << (at - order.index()));
             }
         }
         shape
@@ -37,21 +37,21 @@ impl Zone {
 
     /// Frames on the free lists in blocks of at least that order, without those of isolated pageblocks. Possibly stale.
     pub(crate) fn pages_in_blocks_from_racy(&self, order: Order, max_order: Order) -> PageCount {
-        PageCount((order.index()..=max_order.index()).map(|at| self.ordinary_blocks_racy(at) << at).sum())
+        (order.index()..=max_order.index()).map(|at| PageCount(self.ordinary_blocks_racy(at) << at)).sum()
     }
 
     /// Free blocks of an order, without those of isolated pageblocks.
     fn ordinary_blocks_racy(&self, order: usize) -> u64 {
         let ordinary = MigrateType::ALL.into_iter().filter(|migrate_type| *migrate_type != MigrateType::Isolate);
-        ordinary.map(|migrate_type| self.free_blocks_racy(order, migrate_type)).sum()
+        ordinary.fold(0, |sum, migrate_type| self.free_blocks_racy(order, migrate_type).saturating_add(sum))
     }
 
     /// Whether there is enough free memory to move blocks to while a block of `order` is made (`compaction_suitable`): twice its
     /// size above the watermark.
     pub(crate) fn has_room_to_compact_racy(&self, order: Order, highest: ZoneKind) -> bool {
         let mark = if order > COSTLY_ORDER { WatermarkLevel::Low } else { WatermarkLevel::Min };
-        let needed = self.watermark(mark).0 + 2 * order.pages().0 + self.protection(highest).0;
-        self.free_pages_racy().0 > needed
+        let needed = self.watermark(mark) + PageCount(2 * order.pages().0) + self.protection(highest);
+        self.free_pages_racy() > needed
     }
 
     /// Whether a request of that order and type would find a block (`zone_watermark_ok` with the minimum).
@@ -99,7 +99,7 @@ impl<P: Platform> LockedZone<'_, P> {
             return None;
         }
         let PageCount(pages) = tag.order().pages();
-        if self.free_pages().0 <= self.zone.watermark(WatermarkLevel::Min).0 + pages {
+        if self.free_pages() <= self.zone.watermark(WatermarkLevel::Min) + PageCount(pages) {
             return None;
         }
         self.remove_block(pfn, tag);

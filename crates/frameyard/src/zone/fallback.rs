@@ -3,7 +3,7 @@
 use super::exclusive::add_exclusive;
 use super::request::{BlockRequest, Fallback};
 use super::view::{LockedZone, ZoneView};
-use crate::page::{FrameState, Residence};
+use crate::page::{FrameState, Residence, Tag};
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
 
@@ -108,10 +108,10 @@ impl<P: Platform> LockedZone<'_, P> {
             && found > order
             && !may_convert(found, migrate_type, self.geometry.pageblock_order());
         let (found, other) = if smallest { self.smallest_of_other_types(order, migrate_type)? } else { (found, other) };
-        let pfn = self.first_block(found, other)?;
+        let (pfn, tag) = self.first_block(found, other)?;
         add_exclusive(&self.zone.events.fallbacks, 1);
         add_exclusive(&self.zone.events.extfrag.fallbacks[migrate_type.index()][other.index()], 1);
-        Some(self.steal(pfn, found, order, migrate_type))
+        Some(self.steal((pfn, tag), order, migrate_type))
     }
 
     fn largest_of_other_types(&self, order: Order, migrate_type: MigrateType) -> Option<(Order, MigrateType)> {
@@ -127,9 +127,8 @@ impl<P: Platform> LockedZone<'_, P> {
     }
 
     /// Takes part of a free block of another type, and converts its pageblock if that is worthwhile (`steal_suitable_fallback`).
-    fn steal(&mut self, pfn: Pfn, found: Order, order: Order, migrate_type: MigrateType) -> Pfn {
-        let tag = self.page(pfn).tag();
-        let old_type = tag.migrate_type();
+    fn steal(&mut self, (pfn, tag): (Pfn, Tag), order: Order, migrate_type: MigrateType) -> Pfn {
+        let (found, old_type) = (tag.order(), tag.migrate_type());
         if found >= self.geometry.pageblock_order() {
             self.remove_block(pfn, tag);
             self.blocks.set_block(pfn, found, migrate_type);
@@ -179,7 +178,7 @@ impl<P: Platform> LockedZone<'_, P> {
         let alike = match (new_type, old_type) {
             (MigrateType::Movable, _) => block_use.movable,
             // Frames in use in a movable pageblock that are not movable count as of the requested type.
-            (_, MigrateType::Movable) => pages - block_use.free - block_use.movable,
+            (_, MigrateType::Movable) => pages.saturating_sub(block_use.free + block_use.movable),
             _ => 0,
         };
         block_use.free + alike >= pages / 2
@@ -190,7 +189,7 @@ impl<P: Platform> LockedZone<'_, P> {
     pub(crate) fn use_of_pageblock(&self, pfn: Pfn) -> Option<BlockUse> {
         let start = self.blocks.start_of(pfn);
         let end = start + self.blocks.pages();
-        let span = self.zone.span();
+        let span = self.span();
         if start < span.start || end > span.end {
             return None;
         }

@@ -5,6 +5,7 @@
 
 use super::block_list::{BlockList, Place};
 use super::exclusive::{add_exclusive, sub_exclusive};
+use super::state::orders_from;
 use super::view::HoldProof;
 use super::view::{LockedZone, ZoneView};
 use crate::page::{FrameState, Link, Residence, Tag};
@@ -38,7 +39,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
 
     /// The link to the first block of a list, read without the lock or under a [`ZoneHold`](super::view::ZoneHold).
     #[inline(always)]
-    pub(super) fn first_link(&self, order: Order, migrate_type: MigrateType) -> Link {
+    pub(crate) fn first_link(&self, order: Order, migrate_type: MigrateType) -> Link {
         self.list_for(order, migrate_type, Access::Read).first_racy()
     }
 
@@ -89,12 +90,15 @@ impl<P: Platform> LockedZone<'_, P> {
         self.count_free(order.pages(), migrate_type, u64::wrapping_add);
     }
 
-    /// Takes a block off the free list that its tag names. The caller owns the head afterwards and gives it a new tag.
+    /// Takes a block off the free list that its tag names. The caller owns the head afterwards and gives it a new tag. Its order
+    /// suits its place ([`Tag::of_block_at`]).
     ///
     /// The head's links are zero again.
     #[inline]
     pub(crate) fn remove_block(&mut self, pfn: Pfn, tag: Tag) {
-        debug_assert!(tag.is(FrameState::BuddyFree), "{pfn} is {tag:?}, and on a free list");
+        if !tag.is(FrameState::BuddyFree) {
+            return self.note_corrupt();
+        }
         let (order, migrate_type) = (tag.order(), tag.migrate_type());
         let list = self.list_for(order, migrate_type, Access::Write);
         let page = self.page(pfn);
@@ -137,10 +141,21 @@ impl<P: Platform> LockedZone<'_, P> {
         self.block_relinked(pfn, tag);
     }
 
-    /// The block that a list would give next.
+    /// The block that a list would give next, and its tag. `None` also if the list is corrupt and begins with something else.
     #[inline]
-    pub(crate) fn first_block(&self, order: Order, migrate_type: MigrateType) -> Option<Pfn> {
-        self.map.linked(self.first_link(order, migrate_type))
+    pub(crate) fn first_block(&self, order: Order, migrate_type: MigrateType) -> Option<(Pfn, Tag)> {
+        let link = self.first_link(order, migrate_type);
+        let first = self.map.linked(link).map(|pfn| (pfn, self.page(pfn).tag()));
+        let is_sound = |(pfn, tag): &(Pfn, Tag)| {
+            tag.without_tentative().is_free_buddy(order, self.id)
+                && tag.migrate_type() == migrate_type
+                && tag.of_block_at(*pfn, self.geometry.max_order()) == *tag
+        };
+        let found = first.filter(is_sound);
+        if found.is_none() && link != Link::NONE {
+            self.note_corrupt();
+        }
+        found
     }
 
     /// The block that a list would give last.
@@ -151,7 +166,7 @@ impl<P: Platform> LockedZone<'_, P> {
     /// The orders, from `order` up, whose list of that type has a block; bit 0 stands for `order`.
     #[inline]
     pub(crate) fn orders_from(&self, order: Order, migrate_type: MigrateType) -> u32 {
-        self.bits_for(migrate_type, Access::Read).load(Ordering::Relaxed) >> order.0
+        orders_from(self.bits_for(migrate_type, Access::Read).load(Ordering::Relaxed), order)
     }
 
     /// The smallest order, from `order` up, whose list of that type has a block.

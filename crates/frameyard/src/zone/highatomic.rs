@@ -30,9 +30,8 @@ impl<P: Platform> LockedZone<'_, P> {
     /// Returns one reserved pageblock to ordinary use (`unreserve_highatomic_pageblock`); whether there was one.
     pub(crate) fn unreserve_highatomic(&mut self, to: MigrateType) -> bool {
         let Some(order) = self.smallest_order(Order::ZERO, MigrateType::HighAtomic) else { return false };
-        let Some(pfn) = self.first_block(order, MigrateType::HighAtomic) else { return false };
+        let Some((pfn, tag)) = self.first_block(order, MigrateType::HighAtomic) else { return false };
         if order >= self.geometry.pageblock_order() {
-            let tag = self.page(pfn).tag();
             self.blocks.set_block(pfn, order, to);
             self.remove_block(pfn, tag);
             // Merges with neighbours that its reservation kept apart.

@@ -41,7 +41,8 @@ impl<'a> PageblockMap<'a> {
 
     #[inline(always)]
     fn byte(&self, pfn: Pfn) -> &'a AtomicU8 {
-        &self.types[self.place(pfn)]
+        // As in `MemMap::outside`: a place that a neighbour damaged is the first one.
+        self.types.get(self.place(pfn)).unwrap_or(&self.types[0])
     }
 
     /// The type of the pageblock, if it has memory and is of one of the types that have per-CPU lists.
@@ -122,10 +123,6 @@ impl<'a> PageblockMap<'a> {
 
     /// Sets the type of the pageblock that holds `pfn`, which is not isolated.
     pub(crate) fn set(&self, pfn: Pfn, migrate_type: MigrateType) {
-        debug_assert!(
-            self.get(pfn) != MigrateType::Isolate,
-            "the pageblock of {pfn} is isolated: only its isolator changes it"
-        );
         // Release: pairs with the Acquire in `ordinary_type` and `has_memory`. The writer sees the pages initialised
         // by the zone lock; a CPU that sees this type instead of the published one must see them, too.
         self.byte(pfn).store(migrate_type as u8 + 1, Ordering::Release);

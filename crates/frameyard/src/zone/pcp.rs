@@ -191,8 +191,8 @@ pub(crate) struct Flow {
 impl Flow {
     /// Adds blocks of an order.
     pub(crate) fn add(&mut self, blocks: u64, order: Order) {
-        self.blocks += blocks;
-        self.pages += blocks << order.0;
+        self.blocks = self.blocks.wrapping_add(blocks);
+        self.pages = self.pages.wrapping_add(blocks << order.0);
     }
 }
 

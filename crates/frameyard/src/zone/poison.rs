@@ -1,5 +1,7 @@
 //! Poisoning: free frames hold a pattern, and a changed byte reveals a write after free.
 
+use core::ptr::NonNull;
+
 use crate::platform::{Offload, Platform};
 use crate::units::{Geometry, Order, PageCount, Pfn, PfnRange};
 
@@ -29,13 +31,22 @@ pub(crate) unsafe fn zero<P: Platform>(platform: &P, geometry: Geometry, pfn: Pf
     unsafe { write_block(platform, geometry, pfn, order, 0) }
 }
 
+/// Where the bytes of a range begin; `None` if the platform does not map all of them one behind the other. The range may be
+/// anything: it may come from a corrupt list.
+pub(crate) fn bytes_of<P: Platform>(platform: &P, geometry: Geometry, range: PfnRange) -> Option<NonNull<u8>> {
+    let behind_first = geometry.size_of(PageCount((range.end.0 - range.start.0).checked_sub(1)?)).0 as usize;
+    let first = platform.frame_bytes(range.start)?;
+    let last = platform.frame_bytes(Pfn(range.end.0 - 1))?;
+    (last.addr().get().wrapping_sub(first.addr().get()) == behind_first).then_some(first)
+}
+
 /// # Safety
 ///
 /// As for [`fill`].
 unsafe fn write_block<P: Platform>(platform: &P, geometry: Geometry, pfn: Pfn, order: Order, value: u8) -> bool {
-    let Some(first) = platform.frame_bytes(pfn) else { return false };
+    let Some(first) = bytes_of(platform, geometry, PfnRange::new(pfn, order.pages())) else { return false };
     let bytes = geometry.size_of(order.pages()).0 as usize;
-    // SAFETY: the platform maps all frames of a block behind its first, and the caller owns the block.
+    // SAFETY: the platform maps all frames of the block behind its first, and the caller owns the block.
     unsafe { first.write_bytes(value, bytes) };
     true
 }
@@ -47,7 +58,7 @@ unsafe fn write_block<P: Platform>(platform: &P, geometry: Geometry, pfn: Pfn, o
 /// As for [`fill`]. A stray write by a former owner while this runs is the bug that poisoning looks for, and undefined
 /// behaviour of that owner.
 pub(crate) unsafe fn damaged<P: Platform>(platform: &P, geometry: Geometry, pfn: Pfn, order: Order) -> Option<Pfn> {
-    let first = platform.frame_bytes(pfn)?;
+    let first = bytes_of(platform, geometry, PfnRange::new(pfn, order.pages()))?;
     let bytes = geometry.size_of(order.pages()).0 as usize;
     // SAFETY: as in `write_block`.
     let bytes = unsafe { core::slice::from_raw_parts(first.as_ptr().cast_const(), bytes) };

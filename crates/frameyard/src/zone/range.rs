@@ -162,7 +162,7 @@ impl<P: Platform> LockedZone<'_, P> {
 pub(crate) fn covering_block(max_order: Order, pfn: Pfn, tag_of: impl Fn(Pfn) -> Tag) -> (Pfn, Tag) {
     for order in 0..=max_order.0 {
         let head = pfn.align_down(Order(order));
-        let tag = tag_of(head);
+        let tag = tag_of(head).of_block_at(head, max_order);
         if tag.state() != FrameState::Interior && tag.order().0 >= order {
             return (head, tag);
         }

@@ -49,8 +49,7 @@ impl<P: Platform> LockedZone<'_, P> {
         let low = self.zone.watermark(WatermarkLevel::Low);
         let mut taken = Taken { batch: ReportBatch { blocks: FixedVec::new() }, looked: 0, at_watermark: false };
         while taken.looked < looks.min(LOOKS) && taken.batch.blocks.len() < most.min(CAPACITY) {
-            let Some(pfn) = self.first_block(order, migrate_type) else { break };
-            let tag = self.page(pfn).tag();
+            let Some((pfn, tag)) = self.first_block(order, migrate_type) else { break };
             taken.looked += 1;
             if tag.residence() == Residence::Reported {
                 self.relink_block(pfn, tag, migrate_type);

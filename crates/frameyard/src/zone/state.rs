@@ -264,7 +264,7 @@ impl Zone {
     /// The free list of an order and type.
     #[inline(always)]
     pub(super) fn list(&self, order: Order, migrate_type: MigrateType) -> &BlockList {
-        &self.areas[order.index()].lists[migrate_type.index()]
+        &self.areas[order.index().min(ORDER_SLOTS - 1)].lists[migrate_type.index()]
     }
 
     /// The bits of the orders whose list of a type has a block.
@@ -275,7 +275,7 @@ impl Zone {
 
     /// The orders, from `order` up, whose list of that type has a block; bit 0 stands for `order`. Possibly stale.
     pub(super) fn orders_from_racy(&self, order: Order, migrate_type: MigrateType) -> u32 {
-        self.nonempty(migrate_type).load(Ordering::Relaxed) >> order.0
+        orders_from(self.nonempty(migrate_type).load(Ordering::Relaxed), order)
     }
 
     /// The free lists of some orders.
@@ -303,14 +303,14 @@ impl Zone {
         reserves: Reserves,
         held: PageCount,
     ) -> bool {
-        let mut unusable = order.pages().0 - 1;
+        let mut unusable = PageCount(order.pages().0 - 1);
         if !reserves.any() {
-            unusable += self.reserved_highatomic_racy().0;
+            unusable += self.reserved_highatomic_racy();
         }
         if !reserves.cma {
-            unusable += self.free_cma_racy().0;
+            unusable += self.free_cma_racy();
         }
-        let free = (self.free_pages_racy() + held).0.saturating_sub(unusable);
+        let free = (self.free_pages_racy() + held).0.saturating_sub(unusable.0);
         let mut limit = self.watermark(mark).0;
         if mark != WatermarkLevel::Min {
             limit = limit.saturating_add(self.boost().0);
@@ -321,7 +321,7 @@ impl Zone {
                 limit -= limit / 4;
             }
         }
-        if free <= limit + self.protection(highest).0 {
+        if free <= limit.saturating_add(self.protection(highest).0) {
             return false;
         }
         order.0 == 0 || self.has_block_racy(order, reserves)
@@ -344,7 +344,7 @@ impl Zone {
 
     /// The largest order of a block on the free lists, Isolate included. Possibly stale.
     pub(crate) fn largest_free_order_racy(&self) -> Option<Order> {
-        let orders = self.nonempty.iter().fold(0, |orders, bits| orders | bits.load(Ordering::Relaxed));
+        let orders = MigrateType::ALL.into_iter().fold(0, |orders, of| orders | self.orders_from_racy(Order::ZERO, of));
         orders.checked_ilog2().map(|order| Order(order as u8))
     }
 
@@ -355,6 +355,12 @@ impl Zone {
         add_exclusive(&self.facts.managed, pages.0);
         add_exclusive(&self.free_pages, pages.0);
     }
+}
+
+/// The orders of a word of bits, from `order` up, that lists may have; bit 0 stands for `order`.
+#[inline(always)]
+pub(super) fn orders_from(bits: u32, order: Order) -> u32 {
+    (bits & ((1 << ORDER_SLOTS) - 1)) >> order.0
 }
 
 impl fmt::Debug for Zone {

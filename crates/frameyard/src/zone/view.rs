@@ -20,7 +20,7 @@ use crate::locks::LockHold;
 use crate::memmap::{Located, MemMap};
 use crate::page::{PageRef, Tag};
 use crate::platform::{Access, LineKind, LockError, LockId, Platform, SharedLine, copied_views};
-use crate::units::{CpuId, Geometry, MigrateType, Order, PageCount, Pfn, ZoneId};
+use crate::units::{CpuId, Geometry, MigrateType, Order, PageCount, Pfn, PfnRange, ZoneId};
 
 /// The memory map, and the tables that the zones of a yard share.
 #[derive(Clone, Copy)]
@@ -66,16 +66,30 @@ impl<'a, P: Platform> ZoneView<'a, P> {
         self.blocks.has_memory(pfn).then(|| self.page(pfn))
     }
 
+    /// Notes that the zone's lists are corrupt.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn note_corrupt(&self) {
+        self.platform.note_corrupt(LockId::Zone(self.id));
+    }
+
+    /// The frames between the first and the last frame of the zone, as far as the map covers them.
+    pub(crate) fn span(&self) -> PfnRange {
+        let span = self.zone.span().intersection(self.map.range());
+        PfnRange { end: span.end.max(span.start), ..span }
+    }
+
     /// The counters of a CPU's lists in this zone; the zone's own if there is no such CPU.
     pub(crate) fn counters_of(self, cpu: CpuId) -> &'a TransferCounters {
         let (counters, zones) = self.all_counters;
         counters.get(cpu.index() * zones + self.id.index()).unwrap_or(&self.zone.counters)
     }
 
-    /// The tag of the block that begins at a frame, with allocated blocks and those on per-CPU lists told apart.
+    /// The tag of the block that begins at a frame, with allocated blocks and those on per-CPU lists told apart. That of a frame
+    /// inside a block if no block of the tag's order begins there.
     #[inline(always)]
     pub(crate) fn tag_at(&self, pfn: Pfn) -> Tag {
-        self.allocation_map.read(pfn, self.page(pfn).tag())
+        self.allocation_map.read(pfn, self.page(pfn).tag().of_block_at(pfn, self.geometry.max_order()))
     }
 
     /// Announces a use of the zone's counts of free frames.

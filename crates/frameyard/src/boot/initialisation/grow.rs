@@ -27,7 +27,7 @@ impl<P: Platform> Initialisation<'_, P> {
         if zone.deferred.pages_racy().0 == 0 {
             return Growth::Exhausted;
         }
-        let span = zone.span();
+        let span = zone.span().intersection(self.zone_tables.map.range());
         let hint = zone.deferred.cursor();
         let hint = if span.contains(hint) { hint } else { span.start };
         // From the hint to the end, then from the start: a claim behind the hint may have been given up.

@@ -14,7 +14,7 @@ use super::{BATCH, Batch};
 use crate::memmap::MemMap;
 use crate::page::{COUNTS, Link, PAYLOAD_WORDS, PageRef};
 use crate::platform::Platform;
-use crate::units::Pfn;
+use crate::units::{Order, Pfn};
 
 /// The payload words that hold two indices each.
 const INDEX_WORDS: [usize; PAYLOAD_WORDS - 1] = [0, 2, 3, 4, 5];
@@ -36,7 +36,7 @@ const _: () =
 /// If `entries` is empty or longer than a batch.
 pub(crate) fn pack<P: Platform>(map: MemMap, platform: &P, entries: &[u32], next: Link) -> Link {
     assert!((1..=BATCH).contains(&entries.len()), "a batch has 1 to {BATCH} blocks");
-    let page = |at: usize| map.page(map.listed(entries[at]), platform);
+    let page = |at: usize| map.page(map.pfn(entries[at]), platform);
     let head = page(0);
     head.set_next(next);
     if let Some(step) = step_of(entries) {
@@ -66,18 +66,31 @@ fn step_of(entries: &[u32]) -> Option<u32> {
 
 /// The size of the batch with that head.
 pub(crate) fn len_of<P: Platform>(head: &PageRef<'_, P>) -> usize {
-    ((head.prev().0 & !STEPPED) as usize).clamp(1, BATCH)
+    len_in(head.prev())
 }
 
-/// Unpacks a batch into `batch`, which is empty, in the order it was packed in, and restores the words that it used to their
-/// initial values. Returns the next batch of the chain.
-pub(crate) fn unpack<P: Platform>(map: MemMap, platform: &P, head: Link, batch: &mut Batch) -> Link {
-    let first = head.0.saturating_sub(1);
-    let read = read(first, batch, |index| Some(map.page(map.listed(index), platform)));
-    let Some(Unpacked { is_stepped, next }) = read else { return Link::NONE };
+fn len_in(size: Link) -> usize {
+    ((size.0 & !STEPPED) as usize).clamp(1, BATCH)
+}
+
+/// Unpacks a batch of blocks of an order into `batch`, which is empty, in the order it was packed in, and restores the words that it
+/// used to their initial values. Returns the next batch of the chain; `None`, and an empty batch, if a block cannot begin where an
+/// index says.
+pub(crate) fn unpack<P: Platform>(
+    map: MemMap,
+    platform: &P,
+    (head, order): (Link, Order),
+    batch: &mut Batch,
+) -> Option<Link> {
+    let first = head.0.wrapping_sub(1);
+    let read = map.entry(first).and_then(|_| read(first, batch, |index| Some(map.page(map.entry(index)?, platform))));
+    let Some(Unpacked { is_stepped, next }) = read.filter(|_| batch.iter().all(|at| map.may_begin(*at, order))) else {
+        batch.clear();
+        return None;
+    };
     let pages = if is_stepped { 1 } else { (batch.len() - 1).div_ceil(PER_PAGE).max(1) };
     for (storing, entry) in batch.iter().enumerate().take(pages) {
-        let page = map.page(map.listed(*entry), platform);
+        let page = map.page(map.pfn(*entry), platform);
         if storing == 0 {
             page.set_next(Link::NONE);
             page.set_prev(Link::NONE);
@@ -87,7 +100,7 @@ pub(crate) fn unpack<P: Platform>(map: MemMap, platform: &P, head: Link, batch: 
             page.set_payload(word, fresh[word]);
         }
     }
-    next
+    Some(next)
 }
 
 /// A packed batch, read.
@@ -120,7 +133,8 @@ fn read<'p, P: Platform + 'p>(
     debug_assert!(batch.is_empty(), "a batch is read into an empty one");
     batch.push(first);
     let page = page_at(first)?;
-    let (len, is_stepped) = (len_of(&page), page.prev().0 & STEPPED != 0);
+    let size = page.prev();
+    let (len, is_stepped) = (len_in(size), size.0 & STEPPED != 0);
     if is_stepped {
         let step = page.payload(STEP) as u32;
         batch.extend((1..len as u32).map(|at| first.wrapping_add(step.wrapping_mul(at))));

@@ -35,30 +35,35 @@ impl PcpList {
         self.len() == 0 && self.chain() == Link::NONE
     }
 
-    /// Takes the oldest entries of the array into `batch`, and moves the rest down.
-    fn take_oldest(&self, count: usize, batch: &mut Batch) {
+    /// Takes the oldest entries of the array into `batch`, and moves the rest down. Entries that `may_begin` no block are lost;
+    /// whether there was none.
+    fn take_oldest(&self, count: usize, batch: &mut Batch, may_begin: impl Fn(u32) -> bool) -> bool {
         let len = self.len();
         let taken = count.min(len).min(BATCH);
-        batch.extend(self.entries[..taken].iter().map(|slot| slot.load(Ordering::Relaxed)));
+        for entry in self.entries[..taken].iter().map(|slot| slot.load(Ordering::Relaxed)).filter(|at| may_begin(*at)) {
+            batch.push(entry);
+        }
         for (to, from) in self.entries.iter().zip(&self.entries[taken..len]) {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         self.len.store((len - taken) as u32, Ordering::Relaxed);
+        batch.len() == taken
     }
 
-    /// Appends entries to the array, which has room for them.
+    /// Appends entries to the array, which has room for them unless it is corrupt.
     fn append(&self, entries: impl ExactSizeIterator<Item = u32>) {
         let len = self.len();
-        let end = len + entries.len();
+        let end = (len + entries.len()).min(ARRAY);
         for (slot, entry) in self.entries[len..end].iter().zip(entries) {
             slot.store(entry, Ordering::Relaxed);
         }
         self.len.store(end as u32, Ordering::Relaxed);
     }
 
-    /// Puts entries below those of the array, which has room for them: they are allocated later.
+    /// Puts entries below those of the array, which has room for them unless it is corrupt: they are allocated later.
     fn put_below(&self, entries: impl ExactSizeIterator<Item = u32>) {
-        let (len, count) = (self.len(), entries.len());
+        let count = entries.len();
+        let len = self.len().min(ARRAY - count);
         for at in (0..len).rev() {
             self.entries[at + count].store(self.entries[at].load(Ordering::Relaxed), Ordering::Relaxed);
         }
@@ -73,15 +78,20 @@ impl PcpList {
         self.chain.store(head.0, Ordering::Relaxed);
     }
 
-    /// Unpacks the newest batch of the chain, if there is one, into `batch`, which is empty.
-    fn pop_batch<P: Platform>(&self, view: ZoneView<'_, P>, batch: &mut Batch) {
+    /// Unpacks the newest batch of the chain, if there is one, into `batch`, which is empty; whether it is sound.
+    fn pop_batch<P: Platform>(&self, view: ZoneView<'_, P>, order: Order, batch: &mut Batch) -> bool {
         let chain = self.chain();
-        if chain != Link::NONE {
-            let next = packed::unpack(view.map, view.platform, chain, batch);
-            self.chain.store(next.0, Ordering::Relaxed);
+        if chain == Link::NONE {
+            return true;
         }
+        let next = packed::unpack(view.map, view.platform, (chain, order), batch);
+        self.chain.store(next.unwrap_or(Link::NONE).0, Ordering::Relaxed);
+        next.is_some()
     }
 }
+
+/// More blocks than any refill fetches.
+const MOST_BLOCKS: u64 = 1 << 16;
 
 /// Entries on a cache line.
 const PER_LINE: usize = 16;
@@ -95,6 +105,13 @@ impl<P: Platform> LockedPcp<'_, P> {
         }
     }
 
+    /// Notes that the lists are corrupt unless what was read of them `is_sound`.
+    fn expect_sound(&self, is_sound: bool) {
+        if !is_sound {
+            self.platform.note_corrupt(self.id);
+        }
+    }
+
     /// Takes an entry of a list; if the array is empty, from a packed batch or, given a `refill`, from the zone.
     #[inline(never)]
     pub(crate) fn pop_slow(&mut self, view: ZoneView<'_, P>, id: ListId, refill: Option<Refill<'_>>) -> Option<u32> {
@@ -105,7 +122,7 @@ impl<P: Platform> LockedPcp<'_, P> {
         let list = self.list(id);
         if list.chain() != Link::NONE {
             let mut batch = Batch::new();
-            list.pop_batch(view, &mut batch);
+            self.expect_sound(list.pop_batch(view, order, &mut batch));
             self.touch_entries(list, Access::Write);
             list.append(batch.iter().copied());
         } else if let Some(refill) = refill {
@@ -131,8 +148,10 @@ impl<P: Platform> LockedPcp<'_, P> {
         if list.len() == ARRAY {
             self.touch_entries(list, Access::Write);
             let mut oldest = Batch::new();
-            list.take_oldest(BATCH, &mut oldest);
-            list.push_batch(view, &oldest);
+            self.expect_sound(list.take_oldest(BATCH, &mut oldest, |at| view.map.may_begin(at, order)));
+            if !oldest.is_empty() {
+                list.push_batch(view, &oldest);
+            }
         }
         if !self.push(id, order, index) {
             Drain::begin(view, self.cpu(), DrainReason::Overflow).give_back_entry(index, order);
@@ -155,7 +174,7 @@ impl<P: Platform> LockedPcp<'_, P> {
             Group::Small if order.0 > 0 && batch > 1 => (batch >> order.0).max(2),
             Group::Small => batch,
         };
-        blocks.max(1) as usize
+        blocks.clamp(1, MOST_BLOCKS) as usize
     }
 
     /// Fetches a batch from the zone into an empty list, or less if the zone has less.
@@ -195,7 +214,7 @@ impl<P: Platform> LockedPcp<'_, P> {
     /// Gives back to the zone at least `pages` frames of a list and those that share its limit, as far as they have them; if an
     /// array is full, of that list only.
     fn drain_group(&mut self, view: ZoneView<'_, P>, first: ListId, pages: PageCount, reason: DrainReason) {
-        let mut left = pages.0;
+        let mut left = pages.0.min(view.map.places());
         let mut given_back = false;
         let mut drain = Drain::begin(view, self.cpu(), reason);
         for id in first.group_from() {
@@ -296,10 +315,10 @@ impl<P: Platform> DrainSource for ListSource<'_, '_, '_, P> {
     }
 
     fn take(&mut self, most: usize, batch: &mut Batch) {
-        let list = self.list();
-        list.take_oldest(most, batch);
+        let (list, map, order) = (self.list(), self.view.map, self.order);
+        self.lists.expect_sound(list.take_oldest(most, batch, |at| map.may_begin(at, order)));
         if batch.is_empty() {
-            list.pop_batch(self.view, batch);
+            self.lists.expect_sound(list.pop_batch(self.view, order, batch));
         }
         self.add_room(batch.len());
     }
@@ -320,7 +339,10 @@ impl<P: Platform> DrainSource for ListSource<'_, '_, '_, P> {
             None if list.len() >= BATCH => {
                 self.announce();
                 let mut oldest = Batch::new();
-                list.take_oldest(BATCH, &mut oldest);
+                if !list.take_oldest(BATCH, &mut oldest, |at| view.map.may_begin(at, self.order)) {
+                    self.lists.expect_sound(false);
+                    return None;
+                }
                 packed::pack(view.map, view.platform, &oldest, Link::NONE)
             }
             None => return None,

@@ -151,18 +151,18 @@ pub(super) fn merge_range<P: Platform>(view: ZoneView<'_, P>, frames: PfnRange) 
 
 /// Merges the marked pages of the whole zone, and treats the rest as `rest` says. Continues while pages are marked or `left`.
 pub(super) fn collect<P: Platform>(view: ZoneView<'_, P>, rest: Rest, left: impl Fn() -> bool) {
-    for at in view.blocks.present_starts_in(view.zone.span()) {
+    for at in view.blocks.present_starts_in(view.span()) {
         if !view.has_unmerged_racy() && !left() {
             break;
         }
-        settle(view, PfnRange::new(at, view.blocks.pages()).intersection(view.zone.span()), rest);
+        settle(view, PfnRange::new(at, view.blocks.pages()).intersection(view.span()), rest);
     }
 }
 
 /// Merges marked pages of up to `most` pageblocks, until there is `enough`. Each call continues where the last one stopped, so that
 /// a few of them see the whole zone.
 pub(super) fn merge_some<P: Platform>(view: ZoneView<'_, P>, most: u64, enough: impl Fn() -> bool) {
-    let parts = || view.blocks.numbers_in(view.zone.span());
+    let parts = || view.blocks.numbers_in(view.span());
     let all = parts().map(|part| part.end - part.start).sum();
     for _ in 0..most.min(all) {
         if enough() || !view.has_unmerged_racy() {
@@ -173,7 +173,7 @@ pub(super) fn merge_some<P: Platform>(view: ZoneView<'_, P>, most: u64, enough: 
             let pageblocks = part.end - part.start;
             if at < pageblocks {
                 let pageblock = PfnRange::new(view.blocks.start_at(part.start + at), view.blocks.pages());
-                merge_range(view, pageblock.intersection(view.zone.span()));
+                merge_range(view, pageblock.intersection(view.span()));
                 break;
             }
             at -= pageblocks;

@@ -158,23 +158,23 @@ impl Depot {
 
     /// Batches in the depot, possibly stale. Reads the cache line of every stack.
     fn batches_racy(&self) -> u64 {
-        self.stacks().map(BatchStack::batches_racy).sum()
+        self.stacks().map(BatchStack::batches_racy).fold(0, u64::saturating_add)
     }
 
     /// Frames in the depot, possibly stale.
     pub(super) fn pages_racy(&self) -> PageCount {
-        PageCount(self.batches_racy() * BATCH as u64)
+        PageCount(self.batches_racy().saturating_mul(BATCH as u64))
     }
 
     /// Frames of one migration type in the depot, possibly stale.
     pub(super) fn pages_of_racy(&self, migrate_type: MigrateType) -> PageCount {
         let stacks = self.0.shelves.iter().filter_map(|shelf| shelf.stacks.get(migrate_type.index()));
-        PageCount(stacks.map(BatchStack::batches_racy).sum::<u64>() * BATCH as u64)
+        PageCount(stacks.map(BatchStack::batches_racy).fold(0, u64::saturating_add).saturating_mul(BATCH as u64))
     }
 
     /// A counter of all stacks together.
     fn sum(&self, counter: fn(&BatchStack) -> &AtomicU64) -> u64 {
-        self.stacks().map(|stack| counter(stack).load(Ordering::Relaxed)).sum()
+        self.stacks().map(|stack| counter(stack).load(Ordering::Relaxed)).fold(0, u64::wrapping_add)
     }
 
     /// Batches popped for lists.
@@ -265,7 +265,10 @@ impl<'a, P: Platform> ListAccess<'a, P> {
         debug_assert_eq!(refill.blocks.order, Order::ZERO, "the depot holds single frames");
         if let Some(head) = self.pop() {
             let mut batch = Batch::new();
-            packed::unpack(self.view.map, self.view.platform, head, &mut batch);
+            if packed::unpack(self.view.map, self.view.platform, (head, Order::ZERO), &mut batch).is_none() {
+                self.view.note_corrupt();
+                return 0;
+            }
             deliver(&batch);
             return batch.len();
         }

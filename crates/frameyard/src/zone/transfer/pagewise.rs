@@ -205,7 +205,7 @@ fn free_run<P: Platform>(locked: &mut LockedZone<'_, P>, run: &Run, order: Order
 
 /// The block that the block of `order` around this frame would merge with.
 fn buddy_at<P: Platform>(view: ZoneView<'_, P>, index: u32, order: Order) -> MapPfn {
-    view.map.buddy(view.map.head(view.map.listed(index), order), order)
+    view.map.buddy(view.map.head(view.map.pfn(index).locate(&view.map), order), order)
 }
 
 /// Reads, before the lock is taken, the buddies that merging will read, order by order for all blocks, and prefetches the

@@ -228,11 +228,14 @@ impl<P: Platform> LockedZone<'_, P> {
 
     /// Takes the cluster at the head of a list if it has at most `most` pages.
     fn detach_cluster(&mut self, migrate_type: MigrateType, most: usize) -> Head {
-        let Some(first) = self.first_block(Order::ZERO, migrate_type) else { return Head::NoCluster };
-        let page = self.page(first);
-        let id = page.tag().is_tentative().then(|| ClusterId::named(page.payload(MECHANISM))).flatten();
+        let Some((first, tag)) = self.first_block(Order::ZERO, migrate_type) else { return Head::NoCluster };
+        let id = tag.is_tentative().then(|| ClusterId::named(self.page(first).payload(MECHANISM))).flatten();
         let Some(id) = id else { return Head::NoCluster };
         let record = self.record(id);
+        if record.size() == 0 {
+            self.note_corrupt();
+            return Head::NoCluster;
+        }
         if record.size() > most {
             return Head::TooLarge;
         }
@@ -246,8 +249,7 @@ impl<P: Platform> LockedZone<'_, P> {
     /// Takes up to `wanted` pages of the smallest block of a type, from its lower end.
     fn detach_run(&mut self, migrate_type: MigrateType, wanted: usize) -> Option<Piece> {
         let found = self.smallest_order(Order::ZERO, migrate_type)?;
-        let block = self.first_block(found, migrate_type)?;
-        let tag = self.page(block).tag();
+        let (block, tag) = self.first_block(found, migrate_type)?;
         self.remove_block(block, tag);
         self.tag_block(block, FrameState::InTransit, Order::ZERO, migrate_type);
         let pages = (1 << found.0).min(wanted);

@@ -84,7 +84,7 @@ impl State {
     }
 
     pub(super) fn limit(&self) -> usize {
-        self.limit.load(Ordering::Relaxed) as usize
+        (self.limit.load(Ordering::Relaxed) as usize).min(BATCH)
     }
 
     pub(super) fn used_racy(&self) -> u32 {
@@ -156,7 +156,10 @@ impl<'a, P: Platform> ZoneView<'a, P> {
             return None;
         }
         // `used` counts at least the records in use, so one is free. Another CPU may take it first and leaves another.
-        let words = count.div_ceil(64);
+        let words = count.div_ceil(64).min(self.mechanisms.clusters.len() as u32);
+        if words == 0 {
+            return None;
+        }
         let hint = clusters.hint.load(Ordering::Relaxed) % words;
         for step in 0..2 * words {
             let at = (hint + step) % words;
@@ -176,17 +179,19 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     /// Acquires one of the `count` records of a word of bits.
     fn hold_one_of(&self, word: u32, count: u32) -> Option<ClusterId> {
         let bits = self.bits(word as usize)?;
-        loop {
+        // Each failed try means that another CPU has set a bit.
+        for _ in 0..64 {
             self.touch_clusters(bits, Access::ReadModifyWrite);
             let free = bits.load(Ordering::Relaxed).trailing_ones();
             if free >= count.min(64) {
-                return None;
+                break;
             }
             // Acquire: pairs with the Release in `release_record`. The pages of the record's last use are cleared.
             if bits.fetch_or(1 << free, Ordering::Acquire) >> free & 1 == 0 {
                 return Some(ClusterId(64 * word + free));
             }
         }
+        None
     }
 
     /// Releases a record that no page names any more.

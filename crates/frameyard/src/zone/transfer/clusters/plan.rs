@@ -15,6 +15,7 @@ use crate::page::{Link, MECHANISM};
 use crate::platform::{Access, Platform};
 use crate::sync::is_broken;
 use crate::units::{MigrateType, Order, Pfn};
+use crate::zone::batch::BATCH;
 use crate::zone::counters::TransferCounters;
 use crate::zone::request::BlockRequest;
 use crate::zone::transfer::clusters::list::ClusterId;
@@ -51,6 +52,7 @@ impl Planned {
         let id = page.tag().is_tentative().then(|| ClusterId::named(page.payload(MECHANISM)))??;
         let record = view.record(id);
         let tail = linked(record.tail()).filter(|_| record.state() == RecordState::Listed)?;
+        (1..=BATCH).contains(&record.size()).then_some(())?;
         Some(Self { first, id, record, tail })
     }
 

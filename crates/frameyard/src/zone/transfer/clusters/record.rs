@@ -70,20 +70,20 @@ impl Record {
 
     /// With one more page, which did not skip merging.
     pub(super) fn with_page(self) -> Self {
-        Self(self.0 + SIZE)
+        Self(self.0.wrapping_add(SIZE))
     }
 
     /// With one page fewer.
     pub(super) fn without_page(self) -> Self {
-        Self(self.0 - SIZE)
+        Self(self.0.wrapping_sub(SIZE))
     }
 
     pub(super) fn with_skipped(self) -> Self {
-        Self(self.0 + SKIPPED)
+        Self(self.0.wrapping_add(SKIPPED))
     }
 
     pub(super) fn without_skipped(self) -> Self {
-        Self(self.0 - SKIPPED)
+        Self(self.0.wrapping_sub(SKIPPED))
     }
 }
 

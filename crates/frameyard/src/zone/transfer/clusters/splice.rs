@@ -85,7 +85,7 @@ fn prepare<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, batch: &Batch) -> Opt
     let tag = Tag::new(FrameState::BuddyFree, Order::ZERO, migrate_type, view.id).with_merge_skipped().with_tentative();
     for (at, entry) in batch.iter().enumerate() {
         let link = |entry: Option<&u32>| entry.map_or(Link::NONE, |entry| view.map.link(view.map.pfn(*entry)));
-        let page = view.page(view.map.listed(*entry));
+        let page = view.page(view.map.pfn(*entry));
         page.set_prev(link(at.checked_sub(1).map(|before| &batch[before])));
         page.set_next(link(batch.get(at + 1)));
         page.set_payload(MECHANISM, id.word());
@@ -98,7 +98,7 @@ fn prepare<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, batch: &Batch) -> Opt
 fn abandon<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, batch: &Batch, prepared: &Prepared) {
     let tag = Tag::new(FrameState::PerCpu, Order::ZERO, prepared.migrate_type, view.id);
     for entry in batch.iter() {
-        let page = view.page(view.map.listed(*entry));
+        let page = view.page(view.map.pfn(*entry));
         page.set_tag(tag);
         page.set_next(Link::NONE);
         page.set_prev(Link::NONE);

@@ -40,7 +40,7 @@ pub(in crate::zone::transfer) fn validate<P: Platform>(locked: &LockedZone<'_, P
 fn check_list<P: Platform>(locked: &LockedZone<'_, P>, migrate_type: MigrateType) -> Result<u64, Unsound> {
     let mut count = 0;
     let mut run: Option<Run> = None;
-    let mut at = locked.first_block(Order::ZERO, migrate_type);
+    let mut at = locked.map.linked(locked.first_link(Order::ZERO, migrate_type));
     let mut left = locked.map.places();
     while let Some(pfn) = at {
         let page = locked.page_of(pfn).filter(|_| left > 0).ok_or(Unsound::Broken { what: "cluster", at: pfn })?;

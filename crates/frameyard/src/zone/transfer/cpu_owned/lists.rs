@@ -19,6 +19,7 @@ use crate::zone::buddy::{BlockLists, merge, take_pieces};
 use crate::zone::exclusive::{add_exclusive, sub_exclusive};
 use crate::zone::fixed_vec::FixedVec;
 use crate::zone::range::pieces;
+use crate::zone::state::orders_from;
 use crate::zone::view::{LockedZone, ZoneView};
 
 /// How many free pageblocks of a type a CPU keeps.
@@ -109,19 +110,28 @@ impl<P: Platform> Drop for LockedCpuOwned<'_, P> {
 impl<P: Platform> BlockLists for LockedCpuOwned<'_, P> {
     fn orders_from(&self, order: Order, migrate_type: MigrateType) -> u32 {
         self.touch(&self.lists.nonempty, Access::Read);
-        self.lists.nonempty[migrate_type.index()].load(Ordering::Relaxed) >> order.0
+        orders_from(self.lists.nonempty[migrate_type.index()].load(Ordering::Relaxed), order)
     }
 
-    fn first_block(&self, order: Order, migrate_type: MigrateType) -> Option<Pfn> {
+    fn first_block(&self, order: Order, migrate_type: MigrateType) -> Option<(Pfn, Tag)> {
         let list = &self.lists.lists[migrate_type.index()][order.index()];
         self.touch(list, Access::Read);
-        self.view.map.linked(list.first_racy())
+        let pfn = self.view.map.linked(list.first_racy())?;
+        let tag = self.view.page(pfn).tag();
+        let is_sound = tag == Tag::new(FrameState::HeldFree, order, migrate_type, self.view.id)
+            && tag.of_block_at(pfn, self.pageblock_order()) == tag;
+        is_sound.then_some((pfn, tag)).or_else(|| {
+            self.note_corrupt();
+            None
+        })
     }
 
-    fn take_off(&mut self, pfn: Pfn) -> Tag {
-        let tag = self.view.page(pfn).tag();
+    fn take_off(&mut self, pfn: Pfn, tag: Tag) {
         self.unlink(pfn, tag);
-        tag
+    }
+
+    fn note_corrupt(&self) {
+        self.view.platform.note_corrupt(LockId::Mechanism(self.view.id, self.cpu));
     }
 
     fn put_back(&mut self, rest: PfnRange, found: Order, migrate_type: MigrateType, _: Residence) {
@@ -143,6 +153,11 @@ impl<P: Platform> LockedCpuOwned<'_, P> {
         self.view.platform.touch_line(SharedLine::of(LineKind::Mechanism, word), access);
     }
 
+    /// The frame that a list begins with, for the validator.
+    pub(super) fn first_link(&self, order: Order, migrate_type: MigrateType) -> Option<Pfn> {
+        self.view.map.linked(self.lists.lists[migrate_type.index()][order.index()].first_racy())
+    }
+
     fn pageblock_order(&self) -> Order {
         self.view.geometry.pageblock_order()
     }
@@ -162,11 +177,12 @@ impl<P: Platform> LockedCpuOwned<'_, P> {
         add_exclusive(&self.lists.pages, order.pages().0);
     }
 
-    /// Takes a block off the list that its tag names. The caller gives it a new tag.
+    /// Takes a block off the list that its tag names. The caller gives it a new tag. Its order suits its place.
     fn unlink(&mut self, pfn: Pfn, tag: Tag) {
-        debug_assert!(tag.is(FrameState::HeldFree), "{pfn} is {tag:?}");
         let (order, at) = (tag.order(), tag.migrate_type().index());
-        let list = &self.lists.lists[at][order.index()];
+        let Some(list) = self.lists.lists.get(at).and_then(|lists| lists.get(order.index())) else {
+            return self.note_corrupt();
+        };
         self.touch(list, Access::Write);
         self.touch(&self.lists.pages, Access::Write);
         let page = self.view.page(pfn);
@@ -200,7 +216,9 @@ impl<P: Platform> LockedCpuOwned<'_, P> {
         let freed = if from == self.cpu { &counts.local_pages_freed } else { &counts.remote_pages_freed };
         add_exclusive(freed, order.pages().0);
         let migrate_type = self.view.blocks.get(pfn);
-        debug_assert!(migrate_type.index() < MigrateType::PER_CPU, "the owned pageblock of {pfn} is {migrate_type}");
+        if migrate_type.index() >= MigrateType::PER_CPU {
+            return self.note_corrupt();
+        }
         let (view, limit) = (self.view, self.pageblock_order());
         let (pfn, order) = merge(&view, (pfn, order), limit, |buddy, order| {
             let tag = self.view.page(buddy).tag();
@@ -225,7 +243,7 @@ impl<P: Platform> LockedCpuOwned<'_, P> {
         self.view.cpu_owned().set_owner(pageblock, Some(self.cpu));
         let total = &locked.zone.mechanisms.cpu_owned.pageblocks;
         locked.platform.touch_line(SharedLine::of(LineKind::Transfer, total), Access::Write);
-        total.store(total.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        total.store(total.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         add_exclusive(&self.lists.pageblocks, 1);
         add_exclusive(&self.lists.counts.claims, 1);
         let order = self.pageblock_order();
@@ -238,7 +256,7 @@ impl<P: Platform> LockedCpuOwned<'_, P> {
         self.view.cpu_owned().set_owner(pageblock, None);
         let total = &locked.zone.mechanisms.cpu_owned.pageblocks;
         locked.platform.touch_line(SharedLine::of(LineKind::Transfer, total), Access::Write);
-        total.store(total.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
+        total.store(total.load(Ordering::Relaxed).wrapping_sub(1), Ordering::Relaxed);
         sub_exclusive(&self.lists.pageblocks, 1);
     }
 
@@ -269,7 +287,7 @@ impl<P: Platform> LockedCpuOwned<'_, P> {
     fn detach(&mut self, at: &mut Pfn, end: Pfn) -> FixedVec<(Pfn, Order), GIVEN_AT_ONCE> {
         let mut found = FixedVec::new();
         while *at < end && !found.is_full() {
-            let (pfn, tag) = (*at, self.view.page(*at).tag());
+            let (pfn, tag) = (*at, self.view.tag_at(*at));
             *at = *at + PageCount(1);
             if tag.is(FrameState::HeldFree) {
                 self.unlink(pfn, tag);
@@ -286,9 +304,12 @@ impl<P: Platform> LockedCpuOwned<'_, P> {
     pub(super) fn shed(&mut self, most: MostHeld) {
         let order = self.pageblock_order();
         for migrate_type in MigrateType::ALL.into_iter().take(MigrateType::PER_CPU) {
-            while self.lists.blocks_racy(order, migrate_type) > KEPT_WHOLE {
-                let Some(pfn) = self.first_block(order, migrate_type) else { return };
-                self.unlink(pfn, self.view.page(pfn).tag());
+            for _ in 0..self.view.map.places() >> order.0 {
+                if self.lists.blocks_racy(order, migrate_type) <= KEPT_WHOLE {
+                    break;
+                }
+                let Some((pfn, tag)) = self.first_block(order, migrate_type) else { return };
+                self.unlink(pfn, tag);
                 let Ok(mut locked) = self.view.lock() else { return };
                 self.forget(&locked, pfn);
                 locked.tag_block(pfn, FrameState::InTransit, order, migrate_type);
@@ -297,7 +318,11 @@ impl<P: Platform> LockedCpuOwned<'_, P> {
                 add_exclusive(&self.lists.counts.returns, 1);
             }
         }
-        while self.lists.pages_racy() > most.0 {
+        // A CPU owns no more pageblocks than there are.
+        for _ in 0..self.view.map.places() >> order.0 {
+            if self.lists.pages_racy() <= most.0 {
+                return;
+            }
             let Some(pfn) = self.largest_block() else { return };
             self.give_up(pfn);
         }
@@ -307,6 +332,6 @@ impl<P: Platform> LockedCpuOwned<'_, P> {
         let types = MigrateType::ALL.into_iter().take(MigrateType::PER_CPU);
         let largest = |migrate_type| Some((self.orders_from(Order::ZERO, migrate_type).checked_ilog2()?, migrate_type));
         let (order, migrate_type) = types.filter_map(largest).max_by_key(|(order, _)| *order)?;
-        self.first_block(Order(order as u8), migrate_type)
+        self.first_block(Order(order as u8), migrate_type).map(|(pfn, _)| pfn)
     }
 }

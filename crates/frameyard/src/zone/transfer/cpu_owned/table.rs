@@ -110,7 +110,9 @@ impl CpuOwned {
     /// Records the owner. The caller holds the zone lock, and the lock of the owner before or after.
     pub(super) fn set_owner(&self, pfn: Pfn, owner: Option<CpuId>) {
         let word = owner.map_or(OwnerWord::NONE, |cpu| OwnerWord::new(self.zone, cpu));
-        self.tables.owners[self.place(pfn)].store(word.0, Ordering::Relaxed);
+        if let Some(owner) = self.tables.owners.get(self.place(pfn)) {
+            owner.store(word.0, Ordering::Relaxed);
+        }
     }
 
     /// The lists of a CPU; `None` if there is no such CPU.

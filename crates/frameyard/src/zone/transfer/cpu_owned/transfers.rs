@@ -290,7 +290,7 @@ pub(in crate::zone::transfer) fn is_owned<P: Platform>(view: ZoneView<'_, P>, pf
 /// Has the owners of up to `most` pageblocks of a zone give them up.
 pub(in crate::zone::transfer) fn collect<P: Platform>(view: ZoneView<'_, P>, most: usize) {
     if view.has_cpu_owned_racy() {
-        for (pageblock, _) in view.cpu_owned().owned_in(view.zone.span()).take(most) {
+        for (pageblock, _) in view.cpu_owned().owned_in(view.span()).take(most) {
             give_up(view, pageblock);
         }
     }

@@ -22,7 +22,7 @@ pub(in crate::zone::transfer) fn validate<P: Platform>(
             pages += check_type(view, &owned, (cpu, migrate_type), found)?;
         }
         compare("free frames of an owner", lists.pages_racy().0, pages)?;
-        let span = view.zone.span().intersection(view.map.range());
+        let span = view.span();
         let pageblocks = view.cpu_owned().owned_in(span).filter(|(_, owner)| *owner == cpu).count();
         compare("pageblocks of an owner", lists.pageblocks_racy(), pageblocks as u64)?;
         all += pageblocks as u64;
@@ -63,7 +63,7 @@ fn follow<P: Platform>(
     let wanted = Tag::new(FrameState::HeldFree, order, migrate_type, view.id);
     let mut previous = None;
     let mut blocks = 0;
-    let mut at = owned.first_block(order, migrate_type);
+    let mut at = owned.first_link(order, migrate_type);
     let most = view.map.places();
     while let Some(pfn) = at {
         let page = view.page_of(pfn).filter(|page| page.tag() == wanted && blocks < most);

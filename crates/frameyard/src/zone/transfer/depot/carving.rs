@@ -167,8 +167,7 @@ impl<P: Platform> LockedZone<'_, P> {
 
     fn take_piece_of(&mut self, list: MigrateType, most: u64, request: BlockRequest, taken: &mut Taken) -> bool {
         let order = self.smallest_order(Order::ZERO, list);
-        let Some(pfn) = order.and_then(|order| self.first_block(order, list)) else { return false };
-        let tag = self.page(pfn).tag();
+        let Some((pfn, tag)) = order.and_then(|order| self.first_block(order, list)) else { return false };
         self.remove_block(pfn, tag);
         let block = PfnRange::new(pfn, tag.order().pages());
         let part = PfnRange::new(pfn, PageCount(block.count().0.min(most)));

@@ -76,10 +76,18 @@ fn collect_all<P: Platform>(view: ZoneView<'_, P>) {
         stack.touch(view.platform, Access::ReadModifyWrite);
         let mut chain = stack.detach(view.map);
         let mut returning = Returning::new(view);
+        // A sound chain has fewer batches than the map has frames.
+        let mut left = view.map.places();
         while chain != Link::NONE {
             returning.take_in(|| {
-                let head = view.map.linked(chain)?;
-                let next = view.page(head).next();
+                let next = view.map.linked(chain).map(|head| view.page(head).next());
+                left = left.saturating_sub(1);
+                let (Some(next), 1..) = (next, left) else {
+                    if core::mem::replace(&mut chain, Link::NONE) != Link::NONE {
+                        view.note_corrupt();
+                    }
+                    return None;
+                };
                 Some(core::mem::replace(&mut chain, next))
             });
             stack.count_collected(returning.free_if_enough());
@@ -169,7 +177,9 @@ impl<'a, P: Platform> Returning<'a, P> {
             && let Some(head) = next()
         {
             let mut batch = Batch::new();
-            packed::unpack(self.view.map, self.view.platform, head, &mut batch);
+            if packed::unpack(self.view.map, self.view.platform, (head, Order::ZERO), &mut batch).is_none() {
+                self.view.note_corrupt();
+            }
             begin -= batch.len();
             entries[begin..begin + batch.len()].copy_from_slice(&batch);
             taken += 1;

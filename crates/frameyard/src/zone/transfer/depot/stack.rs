@@ -51,6 +51,10 @@ all_atomic!(BatchStack { top, pushed, left, stolen, collected, overflowed, retri
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<BatchStack>() == 64, "a stack is one cache line");
 
+/// A transfer gives up after this number of failed exchanges one behind the other. CPUs do not reach it; a process that writes to the
+/// word all the time does.
+const MOST_TRIES: u32 = if cfg!(loom) { 16 } else { 1 << 20 };
+
 /// The top word, taken apart.
 #[derive(Clone, Copy, Debug)]
 struct Top {
@@ -153,7 +157,8 @@ impl BatchStack {
         let page = map.page(last, platform);
         self.touch(platform, Access::Read);
         let mut top = self.top(map, Ordering::Relaxed);
-        loop {
+        // The batch is lost if the word changes each time.
+        for _ in 0..MOST_TRIES {
             page.set_next(top.link());
             self.touch(platform, Access::ReadModifyWrite);
             // Release: pairs with the Acquire in `BatchStack::pop` and `BatchStack::detach`.
@@ -172,7 +177,7 @@ impl BatchStack {
         self.touch(platform, Access::Read);
         // Acquire: pairs with the Release in `BatchStack::push`.
         let mut top = self.top(map, Ordering::Acquire);
-        loop {
+        for _ in 0..MOST_TRIES {
             let seen = top.seen(map, platform)?;
             self.touch(platform, Access::ReadModifyWrite);
             match self.take(seen) {
@@ -181,6 +186,7 @@ impl BatchStack {
             }
             self.retries.fetch_add(1, Ordering::Relaxed);
         }
+        None
     }
 
     /// The second half of a pop: takes the batch that was seen on top, if it is still there.
@@ -198,7 +204,10 @@ impl BatchStack {
     pub(super) fn detach(&self, map: MemMap) -> Link {
         // Acquire: pairs with the Release in `BatchStack::push`.
         let mut top = self.top(map, Ordering::Acquire);
-        while top.link() != Link::NONE {
+        for _ in 0..MOST_TRIES {
+            if top.link() == Link::NONE {
+                break;
+            }
             let none = top.left_with(Link::NONE);
             // Release: pairs with the Acquire in `BatchStack::is_empty_racy`. Acquire: pairs with the Release in `BatchStack::push`.
             match self.top.compare_exchange_weak(top.word, none, Ordering::AcqRel, Ordering::Acquire) {

@@ -30,7 +30,7 @@ pub(super) fn fetch<P: Platform>(
 /// The block behind the one that the list will give next.
 fn behind_next<P: Platform>(locked: &LockedZone<'_, P>, request: BlockRequest) -> Option<Link> {
     let found = locked.smallest_order(request.order, request.migrate_type)?;
-    let next = locked.first_block(found, request.migrate_type)?;
+    let (next, _) = locked.first_block(found, request.migrate_type)?;
     Some(locked.page(next).next())
 }
 

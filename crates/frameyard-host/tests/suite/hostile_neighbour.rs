@@ -1,0 +1,115 @@
+//! A process that shares a yard writes anything anywhere in its memory file. This process goes on: it loses frames or gets errors.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use frameyard::page::FrameState;
+use frameyard::platform::{LockError, LockId};
+use frameyard::validate::ValidateError;
+use frameyard::{AllocError, Gfp, Order};
+use frameyard_host::{HostYard, HostYardError, SharedFrames};
+
+use crate::neighbour::{Random, STEP, Target, run, run_with_threads};
+
+/// The number of schedules; 200 unless this is set.
+const SCHEDULES: &str = "FRAMEYARD_SCHEDULES";
+/// The first schedule.
+const FIRST: &str = "FRAMEYARD_FIRST_SCHEDULE";
+
+fn number(variable: &str, default: u64) -> u64 {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// The bytes of a schedule: the policies in turn, and steps of which a quarter corrupts the file.
+fn schedule(seed: u64) -> Vec<u8> {
+    let mut random = Random(seed);
+    let steps = (0..40).flat_map(|_| random.next().to_le_bytes());
+    core::iter::once(seed as u8).chain(steps.take(40 * STEP)).collect()
+}
+
+#[test]
+fn random_schedules_of_corruption_end_without_a_panic() {
+    let target = Target::new(SharedFrames::Memory);
+    let first = number(FIRST, 0);
+    let mut failed = Vec::new();
+    let mut uses = 0;
+    for seed in first..first + number(SCHEDULES, 200) {
+        if std::env::var_os(FIRST).is_some() {
+            eprintln!("schedule {seed}");
+        }
+        let begin = Instant::now();
+        match catch_unwind(AssertUnwindSafe(|| run(&target, &schedule(seed)))) {
+            Ok(done) => uses += done,
+            Err(_) => failed.push(seed),
+        }
+        if begin.elapsed().as_secs() >= 5 {
+            println!("schedule {seed} took {:?}", begin.elapsed());
+        }
+    }
+    println!("{uses} uses");
+    assert!(failed.is_empty(), "these schedules panic: {failed:?}");
+}
+
+#[test]
+fn threads_go_on_beside_a_neighbour_that_corrupts_the_file() {
+    let target = Target::new(SharedFrames::Memory);
+    let first = number(FIRST, 0);
+    let uses: u64 = (first..first + number(SCHEDULES, 50)).map(|seed| run_with_threads(&target, &schedule(seed))).sum();
+    println!("{uses} uses");
+}
+
+/// A yard whose free blocks of more than a frame have an order that no block has.
+fn corrupt_yard(target: &Target) -> HostYard {
+    let yard = target.view(0);
+    yard.drain_all();
+    // SAFETY: what the yard does with words that no yard writes is what the test checks.
+    let words = unsafe { yard.map_region().words() };
+    let pages = words.chunks_exact(8).take(yard.frame_range().count().0 as usize);
+    for tag in pages.map(|page| &page[0]) {
+        let bits = tag.load(Ordering::Relaxed);
+        if bits as u8 == FrameState::BuddyFree as u8 && bits >> 8 & 0xff != 0 {
+            tag.store(bits & !0xff00 | 200 << 8, Ordering::Relaxed);
+        }
+    }
+    yard
+}
+
+#[test]
+fn a_corrupt_list_is_an_error_that_names_it_and_stays() {
+    let target = Target::new(SharedFrames::Phantom);
+    let yard = corrupt_yard(&target);
+    let error = (0..100_000).find_map(|_| yard.alloc(Order(3), Gfp::HIGHUSER_MOVABLE).err()).expect("an error");
+    let AllocError::Lock(corrupt @ LockError::Corrupt { lock: LockId::Zone(_) }) = error else { panic!("{error}") };
+    assert_eq!(yard.alloc(Order(0), Gfp::KERNEL), Err(error), "no list is used again");
+    assert_eq!(yard.validate(), Err(ValidateError::Lock(corrupt)));
+    assert!(corrupt.to_string().ends_with("is corrupt: the yard is damaged, end all its processes"), "{corrupt}");
+    let attached = target.attach(2).map(drop).unwrap_err();
+    assert!(matches!(attached, HostYardError::Lock(found) if found == corrupt), "{attached}");
+
+    // The neighbour takes the note in the file back; this process has its own.
+    target.restore();
+    assert_eq!(yard.alloc(Order(0), Gfp::KERNEL), Err(error));
+    drop(target.attach(2).expect("a yard that is new again"));
+}
+
+#[test]
+fn an_entry_of_a_list_that_names_no_frame_is_not_given_out() {
+    let target = Target::new(SharedFrames::Phantom);
+    for (entry, order) in [(0x4800, 0), (0x00ff_ffff, 0), (u32::MAX, 0), (0x4800 + 8, 3), (17, 3)] {
+        target.restore();
+        let (yard, order) = (target.view(0), Order(order));
+        let held: Vec<_> = (0..200).map(|_| yard.alloc(order, Gfp::HIGHUSER_MOVABLE).expect("a block")).collect();
+        let last = *held.iter().max().expect("blocks");
+        yard.free(last, order).expect("it was allocated");
+        let index = yard.counted().link(last).bits() - 1;
+        // SAFETY: as above.
+        for word in unsafe { yard.control_region().words() } {
+            let halves = [word.load(Ordering::Relaxed) as u32, (word.load(Ordering::Relaxed) >> 32) as u32];
+            let [low, high] = halves.map(|half| if half == index { entry } else { half });
+            word.store(u64::from(high) << 32 | u64::from(low), Ordering::Relaxed);
+        }
+        let error = yard.alloc(order, Gfp::HIGHUSER_MOVABLE).expect_err("the list is corrupt");
+        assert!(matches!(error, AllocError::Lock(LockError::Corrupt { lock: LockId::PerCpu(..) })), "{entry}: {error}");
+    }
+}

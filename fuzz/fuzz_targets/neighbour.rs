@@ -1,0 +1,31 @@
+//! A neighbour writes anything anywhere into the memory file of a live yard, while two views of the yard, and later several threads,
+//! work. They may lose frames or get errors; they must not crash, panic or hang.
+//!
+//! The first byte chooses the policy, and whether threads work. Each eight bytes are a step: they corrupt the file, or use the yard.
+#![no_main]
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use frameyard_host::SharedFrames;
+use libfuzzer_sys::fuzz_target;
+
+#[path = "../../crates/frameyard-host/tests/suite/neighbour/mod.rs"]
+mod neighbour;
+
+use neighbour::{Target, run, run_with_threads};
+
+/// How often the yard was used; printed now and then.
+static USES: AtomicU64 = AtomicU64::new(0);
+const PRINTED: u64 = 100_000;
+
+fuzz_target!(|bytes: &[u8]| {
+    static TARGET: OnceLock<Target> = OnceLock::new();
+    let target = TARGET.get_or_init(|| Target::new(SharedFrames::Memory));
+    let with_threads = bytes.first().is_some_and(|first| first & 0x80 != 0);
+    let uses = if with_threads { run_with_threads(target, bytes) } else { run(target, bytes) };
+    let before = USES.fetch_add(uses, Ordering::Relaxed);
+    if before / PRINTED != (before + uses) / PRINTED {
+        eprintln!("uses: {}", before + uses);
+    }
+});

@@ -26,6 +26,8 @@ thread_local! {
     /// The page structures that the thread has touched.
     static TOUCHED: Cell<u32> = const { Cell::new(0) };
     static PAUSES: Cell<u32> = const { Cell::new(0) };
+    /// Frames that the thread finds mapped before all are unmapped.
+    static MAPPED: Cell<u32> = const { Cell::new(u32::MAX) };
     /// The yard whose blocks are freed while they are written.
     static ATTACKED: Cell<Option<&'static TestYard>> = const { Cell::new(None) };
 }
@@ -33,6 +35,11 @@ thread_local! {
 /// From now on, when code on this thread is about to write a block's bytes, other code that knows only the number tries to free it.
 pub fn free_all_blocks_in_use(yard: &'static TestYard) {
     ATTACKED.set(Some(yard));
+}
+
+/// From now on this thread finds that many frames mapped, and no later one. `u32::MAX` is no limit.
+pub fn unmap_all_after(frames: u32) {
+    MAPPED.set(frames);
 }
 
 /// Makes this thread pause before each access to a line, so that other threads meet it between two accesses.
@@ -144,6 +151,11 @@ impl Platform for TestPlatform {
             device.map_or((self.first, self.frames.as_ref()), |(first, frames)| (*first, Some(frames)));
         let offset = (pfn.0.checked_sub(first.0)? as usize) << Geometry::X86_64.page_shift();
         let frames = frames?;
+        match MAPPED.get() {
+            u32::MAX => {}
+            0 => return None,
+            left => MAPPED.set(left - 1),
+        }
         // SAFETY: the offset is checked to lie in the region.
         (offset < frames.size.0 as usize).then(|| unsafe { frames.base.add(offset) })
     }

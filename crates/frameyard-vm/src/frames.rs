@@ -25,10 +25,11 @@ impl<'y, P: Platform> Vm<'y, P> {
         self.try_page(pfn).ok_or_else(|| self.damaged(Damage::Frame))
     }
 
-    /// The page that a link names, if it names one.
+    /// The page that a link names, if it is one with counted users. The allocator's own pages are never changed.
     #[inline(always)]
     pub(crate) fn linked_page(&self, link: FrameLink) -> Option<CountedPage<'y, P>> {
-        self.yard().counted().linked(link).and_then(|pfn| self.try_page(pfn))
+        let page = self.yard().counted().linked(link).and_then(|pfn| self.try_page(pfn));
+        page.filter(CountedPage::is_counted)
     }
 
     /// The pages of a block, by its tag, which another process may have overwritten.

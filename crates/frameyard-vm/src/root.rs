@@ -241,7 +241,7 @@ impl<'y> Root<'y> {
 
     /// Increments a word of the header and returns the new value.
     pub(crate) fn next(&self, word: HeaderWord) -> u64 {
-        self.words.at(word as usize).fetch_add(1, Ordering::Relaxed) + 1
+        self.words.at(word as usize).fetch_add(1, Ordering::Relaxed).wrapping_add(1)
     }
 
     /// The record of a kind of small objects.

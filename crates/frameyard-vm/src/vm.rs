@@ -110,7 +110,8 @@ impl<'y, P: Platform> Vm<'y, P> {
         self.store
     }
 
-    /// Frees the root and all state that belongs to no space or file. The caller must have the only view.
+    /// Frees the root and all state that belongs to no space or file. The caller must have the only view: any other one, in this
+    /// process or another, would access frames that the yard has given away by then.
     ///
     /// # Errors
     ///

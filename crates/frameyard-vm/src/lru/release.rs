@@ -22,7 +22,7 @@ impl<P: Platform> Vm<'_, P> {
         for pfn in frames.iter().copied() {
             let page = self.page(pfn);
             for link in [page.next(), page.prev()] {
-                if let Some(neighbour) = self.linked_page(link) {
+                if let Some(neighbour) = self.yard().counted().linked(link).and_then(|pfn| self.try_page(pfn)) {
                     neighbour.prefetch();
                 }
             }

@@ -1,7 +1,7 @@
 //! Any actions on two address spaces: both have the bytes that the model says, and the yard stays valid.
 #![no_main]
 
-#[allow(dead_code, reason = "the model uses a part of the fixture")]
+#[allow(dead_code, unused_imports, reason = "the model uses a part of the fixture")]
 #[path = "../../crates/frameyard-vm/tests/suite/fixture/mod.rs"]
 mod fixture;
 #[path = "../../crates/frameyard-vm/tests/suite/space_model.rs"]

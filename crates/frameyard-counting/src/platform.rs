@@ -1,6 +1,7 @@
 //! The platform: passes each call to another platform and counts it.
 
 use core::fmt;
+use core::num::NonZeroU32;
 use core::ptr::NonNull;
 
 use frameyard::platform::{
@@ -121,6 +122,14 @@ impl<P: Platform, W: Fn() -> u32 + Sync, const LINES: usize> Platform for Counti
             counters.begin_stretch();
         }
         self.inner.unlock(id, word);
+    }
+
+    fn process(&self) -> Option<NonZeroU32> {
+        self.inner.process()
+    }
+
+    fn check_holder(&self, id: LockId, holder: u32, round: u32, still: &dyn Fn() -> bool) -> Result<(), LockError> {
+        self.inner.check_holder(id, holder, round, still)
     }
 
     fn wait_for_change(&self, id: LockId, word: &AtomicU64, seen: u64, round: u32) {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::num::NonZeroU32;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -374,6 +375,17 @@ impl Platform for HostPlatform {
             0 => self.shared.as_ref()?.error(),
             found => Some(LockError::Corrupt { lock: LockId::from_bits(found & !IS_CORRUPT) }),
         }
+    }
+
+    #[inline(always)]
+    fn process(&self) -> Option<NonZeroU32> {
+        self.shared.as_ref()?;
+        NonZeroU32::new(self.holder)
+    }
+
+    #[inline]
+    fn check_holder(&self, id: LockId, holder: u32, round: u32, still: &dyn Fn() -> bool) -> Result<(), LockError> {
+        self.check_wait(id, holder, round, still)
     }
 
     /// Takes the lock if it is free. In a shared yard its word then names this process.

@@ -22,6 +22,10 @@ use crate::words::{DeviceBytes, FrameBytes};
 /// An access holds the map lock up to the next multiple of this many bytes.
 const STRETCH: u64 = PageLevel::Huge.size().0;
 
+/// Attempts to find an address mapped. Each failed one means that another CPU has mapped or unmapped its page meanwhile, unless
+/// the entry is damaged.
+const RETRIES: u32 = 1 << 12;
+
 /// The bytes of a mapped frame, while the lock of its table is held.
 enum MappedBytes<'a, P: Platform> {
     Memory(FrameBytes<'a, P>),
@@ -126,8 +130,8 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     #[inline(always)]
     pub(crate) fn present(&self, addr: VirtAddr, access: MemoryAccess) -> Result<Spot<'y>, FaultError> {
         // Each round means that another CPU mapped or unmapped the page. The wait for a migration has a bound.
-        loop {
-            let spot = self.walk(addr.0);
+        for _ in 0..RETRIES {
+            let spot = self.walk(addr.0)?;
             if spot.entry.is_present() {
                 return if spot.entry.allows(access) { Ok(spot) } else { Err(FaultError::ReadOnly(addr)) };
             }
@@ -137,6 +141,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             platform.end_activity(Activity::Fault, PageCount(u64::from(done == Ok(Faulted::Mapped))));
             done?;
         }
+        Err(VmError::Stalled.into())
     }
 
     #[inline]
@@ -151,10 +156,10 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
 
     #[inline(always)]
     fn touch_locked(&self, addr: VirtAddr, access: MemoryAccess) -> Result<Touched, FaultError> {
-        let _reading = self.map_lock().read();
+        let _reading = self.map_lock().read().map_err(VmError::from)?;
         // As in `present`.
-        loop {
-            let spot = self.walk(addr.0);
+        for _ in 0..RETRIES {
+            let spot = self.walk(addr.0)?;
             if spot.entry.is_present() {
                 if !spot.entry.allows(access) {
                     return Err(FaultError::ReadOnly(addr));
@@ -166,6 +171,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
                 return Ok(Touched::Faulted);
             }
         }
+        Err(VmError::Stalled.into())
     }
 
     /// Runs `work` under the lock of a table while the page is present, and notes the access; `None` if the page is not
@@ -177,7 +183,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         work: impl FnOnce(&mut LockedTable<'y, P>, Entry) -> Result<R, FaultError>,
         access: MemoryAccess,
     ) -> Result<Option<R>, FaultError> {
-        let mut table = self.lock_table(spot.table);
+        let mut table = self.lock_table(spot.table)?;
         let entry = table.entry(spot.index);
         if !entry.is_present() {
             return Ok(None);
@@ -200,10 +206,10 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         mut copy: impl FnMut(MappedBytes<'_, P>, usize, Range<usize>) -> Result<(), VmError>,
     ) -> Result<(), FaultError> {
         let page_size = Level::SMALL.span();
-        let mut done = 0;
+        let (mut done, mut retries) = (0, 0);
         while done < len {
             let stretch_end = done + (STRETCH - (addr.0 + done as u64) % STRETCH) as usize;
-            let _reading = self.map_lock().read();
+            let _reading = self.map_lock().read().map_err(VmError::from)?;
             while done < len.min(stretch_end) {
                 let at = VirtAddr(addr.0 + done as u64);
                 check(at)?;
@@ -220,7 +226,11 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
                     access,
                 )?;
                 if copied.is_some() {
-                    done += count;
+                    (done, retries) = (done + count, 0);
+                } else if retries == RETRIES {
+                    return Err(VmError::Stalled.into());
+                } else {
+                    retries += 1;
                 }
             }
         }
@@ -229,8 +239,8 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
 
     fn translate(&self, addr: VirtAddr) -> Option<Translation> {
         check(addr).ok()?;
-        let _reading = self.map_lock().read();
-        let Spot { entry, level, .. } = self.walk(addr.0);
+        let _reading = self.map_lock().read().ok()?;
+        let Spot { entry, level, .. } = self.walk(addr.0).ok()?;
         let mapped = match level {
             Level::SMALL => PageLevel::Small,
             Level::HUGE => PageLevel::Huge,
@@ -288,7 +298,8 @@ impl<'y, P: Platform> AddressSpace<'y, P> {
             .access(addr, bytes.len(), MemoryAccess::Write, |mut frame, offset, part| frame.write(offset, &bytes[part]))
     }
 
-    /// The translation of an address; may be stale. `None` if nothing is mapped there or its page is in migration.
+    /// The translation of an address; may be stale. `None` if nothing is mapped there or its page is in migration, and if the map
+    /// lock cannot be taken.
     #[must_use]
     pub fn translate(&self, addr: VirtAddr) -> Option<Translation> {
         self.space().translate(addr)

@@ -44,11 +44,12 @@ use frameyard::owners::{Adoption, Block, MigrateMode, MigrateProblem};
 use frameyard::page::{CountedPage, Counts};
 use frameyard::{Order, Pfn, Platform};
 
+use crate::error::Damage;
 use crate::inject::Step;
 use crate::lock::Reading;
 use crate::page::{Flags, PageKind, object_of, owner_word};
 use crate::space::{SpaceRef, Visit};
-use crate::table::{Entry, HUGE, Level, Spot};
+use crate::table::{Entry, HUGE, Level, LockedTable, Spot};
 use crate::vm::Vm;
 use crate::words::FrameBytes;
 
@@ -81,7 +82,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         to: FrameBytes<'y, P>,
         mode: MigrateMode,
     ) -> Result<(), MigrateProblem> {
-        let page = self.page(from.pfn);
+        let page = self.try_page(from.pfn).ok_or(MigrateProblem::Gone)?;
         let word = page.owner();
         let level = match from.order {
             Order::ZERO => Level::SMALL,
@@ -96,7 +97,8 @@ impl<'y, P: Platform> Vm<'y, P> {
         }
         let failed = |_| MigrateProblem::Failed;
         self.may_fail(Step::Visit).map_err(failed)?;
-        let visit = SpaceRef::new(*self, object_of(word)).visit().ok_or(MigrateProblem::Gone)?;
+        let space = SpaceRef::new(*self, object_of(word)).map_err(failed)?;
+        let visit = space.visit().ok_or(MigrateProblem::Gone)?;
         self.may_fail(Step::ReadMap).map_err(failed)?;
         let _reading = self.read_map(&visit, mode).ok_or(MigrateProblem::Busy)?;
         let moving = visit.begin_move(page, level)?;
@@ -126,13 +128,13 @@ impl<'y, P: Platform> Vm<'y, P> {
             moving.end(moving.from.pfn());
             return Err(problem);
         }
-        let new_frame = to.pfn();
-        match self.fill_frozen(moving.from, to, order) {
+        let new_frame = self.page(to.pfn());
+        // The block gets its users under the lock of the table, so that nothing has changed if the lock cannot be taken.
+        let filled = self.fill_frozen(moving.from, to, order);
+        match filled.and_then(|adoption| moving.replace(new_frame, adoption)) {
             Ok(()) => {
-                moving.end(new_frame);
                 // SAFETY: this thread froze the counts of the block, and has moved its bytes.
-                let disowned = unsafe { self.yard().counted().disown(moving.from.pfn(), order) };
-                debug_assert!(disowned.is_ok(), "the freezer owns a frozen block: {disowned:?}");
+                self.expect(unsafe { self.yard().counted().disown(moving.from.pfn(), order) }, Damage::Frame);
                 Ok(())
             }
             Err(problem) => {
@@ -160,13 +162,13 @@ impl<'y, P: Platform> Vm<'y, P> {
         Err(MigrateProblem::Busy)
     }
 
-    /// Gives `to` the state of the frozen block.
+    /// Gives `to` the bytes of the frozen block; the state that it gets.
     fn fill_frozen(
         &self,
         from: CountedPage<'y, P>,
         mut to: FrameBytes<'y, P>,
         order: Order,
-    ) -> Result<(), MigrateProblem> {
+    ) -> Result<Adoption, MigrateProblem> {
         let failed = |_| MigrateProblem::Failed;
         self.may_fail(Step::Copy).map_err(failed)?;
         // SAFETY: the block is frozen and not mapped, so nothing accesses its bytes.
@@ -178,8 +180,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         let owner = owner_word(PageKind::Anonymous, object_of(word), kept);
         // One reference of the mapping, one for a batch.
         let counts = Counts { references: 2, mappings: 1 };
-        self.thaw_as(self.page(to.pfn()), Adoption { counts, owner, index: from.index() });
-        Ok(())
+        Ok(Adoption { counts, owner, index: from.index() })
     }
 }
 
@@ -187,8 +188,9 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     /// Marks the entry of a page. The caller holds the map lock for reading.
     fn begin_move(&self, from: CountedPage<'y, P>, level: Level) -> Result<Moving<'_, 'y, P>, MigrateProblem> {
         self.vm().may_fail(Step::Mark).map_err(|_| MigrateProblem::Failed)?;
-        let spot = self.walk(from.index());
-        let table = self.lock_table(spot.table);
+        let damaged = |_| MigrateProblem::Failed;
+        let spot = self.walk(from.index()).map_err(damaged)?;
+        let table = self.lock_table(spot.table).map_err(damaged)?;
         let before = table.entry(spot.index);
         let is_mapped_here = spot.level == level
             && before.is_present()
@@ -210,11 +212,28 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     }
 }
 
-impl<P: Platform> Moving<'_, '_, P> {
-    /// Ends the migration: the entry maps the page in frame `at`.
+impl<'y, P: Platform> Moving<'_, 'y, P> {
+    /// Ends the migration: the entry maps the page in frame `at`. If the lock of the table cannot be taken, the entry stays as it
+    /// is, and accesses fail.
     fn end(&self, at: Pfn) {
-        let table = self.space.lock_table(self.spot.table);
-        debug_assert_eq!(table.entry(self.spot.index), self.before.moving(), "a moving entry stays unchanged");
+        if let Ok(table) = self.space.lock_table(self.spot.table) {
+            self.set(&table, at);
+        }
+    }
+
+    /// Ends the migration: `to` gets its users, and the entry maps it.
+    fn replace(&self, to: CountedPage<'y, P>, adoption: Adoption) -> Result<(), MigrateProblem> {
+        let table = self.space.lock_table(self.spot.table).map_err(|_| MigrateProblem::Failed)?;
+        self.space.vm().thaw_as(to, adoption);
+        self.set(&table, to.pfn());
+        Ok(())
+    }
+
+    fn set(&self, table: &LockedTable<'y, P>, at: Pfn) {
+        if table.entry(self.spot.index) != self.before.moving() {
+            // A moving entry stays unchanged.
+            self.space.vm().damaged(Damage::Entry);
+        }
         table.set(self.spot.index, self.before.moved(at));
     }
 }

@@ -10,7 +10,7 @@ use frameyard::units::{PhysAddr, named};
 use frameyard::{ByteSize, Platform};
 
 use crate::address::{PageLevel, VirtAddr, VirtRange};
-use crate::error::VmError;
+use crate::error::{Damage, VmError};
 use crate::object_id::{ObjectId, ObjectKind};
 use crate::space::{SpaceRef, SpaceWord};
 use crate::words::Words;
@@ -85,7 +85,7 @@ impl MapKind {
     pub const fn advanced(self, by: ByteSize) -> Self {
         match self {
             Self::Anonymous { .. } => self,
-            Self::Device { first, page } => Self::Device { first: PhysAddr(first.0 + by.0), page },
+            Self::Device { first, page } => Self::Device { first: PhysAddr(first.0.wrapping_add(by.0)), page },
         }
     }
 }
@@ -212,7 +212,8 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     pub(crate) fn find_area(&self, addr: VirtAddr) -> Option<Area> {
         let last_found = self.word(SpaceWord::LAST_FOUND);
         self.report_access(last_found, Access::Read);
-        let known = ObjectId::from_bits(last_found.load(Ordering::Relaxed)).some().map(|id| self.areas().node(id));
+        let known = ObjectId::from_bits(last_found.load(Ordering::Relaxed));
+        let known = known.some().and_then(|id| self.areas().node(id).ok());
         known.inspect(|node| self.report_access(node.words.at(AreaWord::START), Access::Read));
         if let Some(node) = known.filter(|node| node.range().contains(addr)) {
             return Some(node.area());
@@ -295,7 +296,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
                 self.resize_area(above, VirtRange { start: range.start, end: above.range().end });
                 above
             }
-            (None, None) => self.insert_spare(self.spare_area()?, range, kind, protection),
+            (None, None) => self.insert_spare(self.spare_area()?, range, kind, protection)?,
         };
         self.add(SpaceWord::MAPPED_BYTES, range.size().0);
         Ok(node.area())
@@ -316,15 +317,22 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         }
     }
 
-    /// Removes a range that areas cover completely.
+    /// Removes a range that areas cover completely. An area that is split becomes two with `spare`, the result of
+    /// [`spare_for_removal`](Self::spare_for_removal).
     ///
-    /// # Panics
+    /// # Errors
     ///
-    /// If an area is split and `spare` is not the result of [`spare_for_removal`](Self::spare_for_removal).
-    pub(crate) fn remove_areas(&self, range: VirtRange, spare: Option<SpareArea>) {
+    /// The tree of areas is damaged, and not all of them are removed.
+    pub(crate) fn remove_areas(&self, range: VirtRange, mut spare: Option<SpareArea>) -> Result<(), VmError> {
         let areas = self.areas();
+        let mut at = range.start;
         while let Some(node) = areas.first_ending_after(range.start).filter(|node| node.range().start < range.end) {
             let (whole, kind, protection) = (node.range(), node.kind(), node.protection());
+            // Each step removes the lowest area, so the next one is above it.
+            if whole.end <= at || whole.start >= whole.end {
+                return Err(self.vm().damaged(Damage::Area));
+            }
+            at = whole.end.min(range.end);
             let before = VirtRange { start: whole.start, end: range.start };
             let after = VirtRange { start: range.end, end: whole.end };
             let kind_after = kind.advanced(ByteSize(range.end.0.saturating_sub(whole.start.0)));
@@ -337,12 +345,13 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
                 }
                 (false, false) => {
                     self.resize_area(node, before);
-                    let spare = spare.expect("a spare for an area that becomes two");
-                    self.insert_spare(spare, after, kind_after, protection);
+                    let spare = spare.take().ok_or_else(|| self.vm().damaged(Damage::Area))?;
+                    self.insert_spare(spare, after, kind_after, protection)?;
                 }
             }
             self.subtract(SpaceWord::MAPPED_BYTES, whole.intersection(range).size().0);
         }
+        Ok(())
     }
 
     /// Removes all areas.
@@ -357,12 +366,18 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         self.vm().new_object(ObjectKind::Area).map(SpareArea)
     }
 
-    fn insert_spare(&self, spare: SpareArea, range: VirtRange, kind: MapKind, protection: Protection) -> Node<'y> {
-        let node = self.areas().node(spare.0);
+    fn insert_spare(
+        &self,
+        spare: SpareArea,
+        range: VirtRange,
+        kind: MapKind,
+        protection: Protection,
+    ) -> Result<Node<'y>, VmError> {
+        let node = self.areas().node(spare.0)?;
         node.write(range, kind, protection);
         self.areas().insert(node);
         self.add(SpaceWord::AREA_COUNT, 1);
-        node
+        Ok(node)
     }
 
     fn remove_node(&self, node: Node<'y>) {

@@ -73,6 +73,9 @@ use readahead::Stream;
 /// Bound of waits for a lock, in rounds of [`Platform::wait`].
 const WAIT_ROUNDS: u32 = if cfg!(loom) { 3 } else { 1 << 15 };
 
+/// Attempts to use a page that other CPUs remove and add meanwhile, before a call gives up.
+const RETRIES: u32 = 1 << 12;
+
 /// The name of a file, equal in every process. Reused only after 2²⁴ further files.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct FileId(u64);
@@ -169,9 +172,10 @@ impl<'y, P: Platform> Vm<'y, P> {
     ///
     /// No memory for the object.
     pub fn create_file(&self, key: u64, size: ByteSize) -> Result<File<'y, P>, VmError> {
+        self.check_damage()?;
         let id = self.new_object(ObjectKind::File)?;
         let serial = self.root().next(HeaderWord::Files);
-        let file = FileRef::new(*self, id);
+        let file = FileRef::new(*self, id)?;
         file.begin(key, size, serial);
         Ok(File { file, stream: Stream::default() })
     }
@@ -182,7 +186,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         let object = id.object();
         // The number may be arbitrary.
         let known = self.stable_objects(ObjectKind::File).any(|file| file == object);
-        let file = FileRef::new(*self, object.some().filter(|_| known)?);
+        let file = FileRef::new(*self, object.some().filter(|_| known)?).ok()?;
         if !file.try_get_user() {
             return None;
         }
@@ -193,7 +197,7 @@ impl<'y, P: Platform> Vm<'y, P> {
     /// The number of cached pages of all files; may be stale. Visits every file.
     #[must_use]
     pub fn cached_pages(&self) -> PageCount {
-        let of = |id| FileRef::new(*self, id).word(FileWord::Pages).load(Ordering::Relaxed);
-        PageCount(self.stable_objects(ObjectKind::File).map(of).sum())
+        let of = |id| FileRef::new(*self, id).map_or(0, |file| file.word(FileWord::Pages).load(Ordering::Relaxed));
+        PageCount(self.stable_objects(ObjectKind::File).map(of).fold(0, u64::wrapping_add))
     }
 }

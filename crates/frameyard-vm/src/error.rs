@@ -4,7 +4,40 @@ use core::fmt;
 
 use frameyard::devices::DeviceError;
 use frameyard::page::{ReferenceOverflow, ReferenceUnderflow};
+use frameyard::platform::LockError;
+use frameyard::units::named;
 use frameyard::{AllocError, FreeError, Pfn, PfnRange};
+
+/// The part of the state in frames that makes no sense: another process, or a defect, has overwritten it.
+///
+/// A call that finds damage notes it in the root. From then on [`Vm::attach`](crate::Vm::attach),
+/// [`Vm::validate`](crate::Vm::validate), and calls that create or map something report it. Frames of the damaged part are lost.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+#[non_exhaustive]
+pub enum Damage {
+    /// The name of a small object, or a list of their frames.
+    Object = 1,
+    /// A tree of areas.
+    Area = 2,
+    /// A page table.
+    PageTable = 3,
+    /// An entry of a page table.
+    Entry = 4,
+    /// A tree of a file's pages.
+    File = 5,
+    /// An LRU list, or the place of a page on one.
+    Lru = 6,
+    /// A batch of pages for an LRU list.
+    Batch = 7,
+    /// The users or the state of a frame.
+    Frame = 8,
+    /// A list of runs of a memory region.
+    Region = 9,
+}
+
+named!(Damage: Object => "small objects", Area => "areas", PageTable => "page table", Entry => "page-table entry",
+    File => "file tree", Lru => "LRU list", Batch => "LRU batch", Frame => "frame", Region => "memory region");
 
 /// Error of an operation. Nothing has changed, except as stated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,6 +69,11 @@ pub enum VmError {
     Injected,
     /// The wait for another CPU's work timed out.
     Stalled,
+    /// Another process holds a lock and does not release it, or has damaged the yard. What the call was changing may be half
+    /// changed, and frames that it worked on may be lost.
+    Lock(LockError),
+    /// The state in frames is damaged. As with `Lock`.
+    Damaged(Damage),
 }
 
 impl fmt::Display for VmError {
@@ -61,11 +99,23 @@ impl fmt::Display for VmError {
             Self::BadConfig(what) | Self::InUse(what) => f.write_str(what),
             Self::Injected => f.write_str("injected failure"),
             Self::Stalled => f.write_str("the wait for another CPU timed out: repeat the call"),
+            Self::Lock(error) => error.fmt(f),
+            Self::Damaged(what) => damaged(f, *what),
         }
     }
 }
 
+fn damaged(f: &mut fmt::Formatter<'_>, what: Damage) -> fmt::Result {
+    write!(f, "the state of address spaces and files is damaged ({what}): end all processes of the yard")
+}
+
 impl core::error::Error for VmError {}
+
+impl From<LockError> for VmError {
+    fn from(error: LockError) -> Self {
+        Self::Lock(error)
+    }
+}
 
 impl From<AllocError> for VmError {
     fn from(error: AllocError) -> Self {
@@ -114,6 +164,22 @@ pub enum VmValidateError {
         /// The difference.
         what: &'static str,
     },
+    /// Another process holds a lock and does not release it, or has damaged the yard.
+    Lock(LockError),
+    /// A call has found damage, now or earlier.
+    Damaged(Damage),
+    /// Any other error.
+    Vm(VmError),
+}
+
+impl From<VmError> for VmValidateError {
+    fn from(error: VmError) -> Self {
+        match error {
+            VmError::Lock(error) => Self::Lock(error),
+            VmError::Damaged(what) => Self::Damaged(what),
+            other => Self::Vm(other),
+        }
+    }
 }
 
 impl fmt::Display for VmValidateError {
@@ -122,6 +188,9 @@ impl fmt::Display for VmValidateError {
             Self::Count { what, kept, found } => write!(f, "{what}: {kept} kept, {found} found"),
             Self::Frame { pfn, what } => write!(f, "{pfn}: {what}"),
             Self::Addresses { start, end, what } => write!(f, "addresses [{start:#x}, {end:#x}): {what}"),
+            Self::Lock(error) => error.fmt(f),
+            Self::Damaged(what) => damaged(f, *what),
+            Self::Vm(error) => error.fmt(f),
         }
     }
 }

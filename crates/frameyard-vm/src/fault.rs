@@ -23,11 +23,11 @@ use frameyard::owners::Adoption;
 use frameyard::page::Counts;
 use frameyard::{Gfp, Order, PageCount, Pfn, PfnRange, Platform};
 
-use crate::address::{PageLevel, VirtAddr, VirtRange};
+use crate::address::{ENTRY_FRAMES_END, PageLevel, VirtAddr, VirtRange};
 use crate::area::{Area, HugeAdvice, MapKind, Protection};
 use crate::block::NewBlock;
 use crate::counters::VmCounter;
-use crate::error::VmError;
+use crate::error::{Damage, VmError};
 use crate::inject::Step;
 use crate::page::{PageKind, owner_word};
 use crate::root::ThpMode;
@@ -66,6 +66,9 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         if spot.entry.is_moving() {
             return self.wait_until_moved(spot, addr);
         }
+        if !spot.entry.is_empty() {
+            return Err(self.vm().damaged(Damage::Entry).into());
+        }
         let area = self.find_area(addr).ok_or(FaultError::NotMapped(addr))?;
         if access == MemoryAccess::Write && area.protection == Protection::ReadOnly {
             return Err(FaultError::ReadOnly(addr));
@@ -94,6 +97,8 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             if !spot.table.entry(spot.index).is_moving() {
                 return Ok(Faulted::Retry);
             }
+            // A migration reads the map, as this CPU does.
+            self.map_lock().check_readers(round).map_err(VmError::from)?;
             self.vm().yard().platform().wait(round);
         }
         Err(FaultError::Moving(addr))
@@ -114,7 +119,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         let block = self.vm().alloc_frames(Order::ZERO, Gfp::HIGHUSER_MOVABLE, Step::AllocatePage)?;
         let pfn = self.prepare(block, Level::SMALL.align_down(addr.0))?;
         let page = self.vm().page(pfn);
-        let table = self.lock_table(spot.table);
+        let table = self.lock_table(spot.table).inspect_err(|_| self.give_up(pfn))?;
         if !table.entry(spot.index).is_empty() {
             drop(table);
             self.give_up(pfn);
@@ -139,8 +144,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     #[cold]
     fn give_up(&self, pfn: Pfn) {
         let page = self.vm().page(pfn);
-        let unmapped = page.unmap();
-        debug_assert!(unmapped.is_ok(), "{unmapped:?}");
+        self.vm().expect(page.unmap(), Damage::Frame);
         self.vm().put_page(page);
     }
 
@@ -172,11 +176,14 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             self.vm().count(VmCounter::ThpFaultFallback, 1);
             return Ok(None);
         };
-        let table = self.lock_table(spot.table);
-        if !table.entry(spot.index).is_empty() {
-            drop(table);
+        let unused = || {
             self.give_up(pfn);
             self.free_table_frames(&[deposited]);
+        };
+        let table = self.lock_table(spot.table).inspect_err(|_| unused())?;
+        if !table.entry(spot.index).is_empty() {
+            drop(table);
+            unused();
             return Ok(Some(Faulted::Retry));
         }
         let entry = Entry::page(pfn, Level::HUGE).protected(area.protection);
@@ -216,7 +223,9 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         access: MemoryAccess,
     ) -> Result<Faulted, FaultError> {
         let MapKind::Device { first, page } = area.kind else { return Ok(Faulted::Retry) };
-        let frame = |addr: u64| Pfn((first.0 + (addr - area.range.start.0)) >> Level::SMALL.shift());
+        // Fits in an entry whatever the words of the area are.
+        let physical = |addr: u64| first.0.wrapping_add(addr.wrapping_sub(area.range.start.0));
+        let frame = |addr: u64| Pfn((physical(addr) >> Level::SMALL.shift()) % ENTRY_FRAMES_END.0);
         let level = Level(page as u8).min(spot.level);
         let level = self.level_of_device(level, |level| frame(level.align_down(addr.0)));
         let spot = self.descend(spot, addr.0, level)?;
@@ -224,7 +233,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             return Ok(Faulted::Retry);
         }
         let pfn = frame(level.align_down(addr.0));
-        let table = self.lock_table(spot.table);
+        let table = self.lock_table(spot.table)?;
         if !table.entry(spot.index).is_empty() {
             return Ok(Faulted::Retry);
         }
@@ -235,8 +244,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             Ok(()) if self.level_of_device(level, |_| pfn) == level => entry.counted(),
             // Another device is there since the first look.
             Ok(()) => {
-                let uncounted = yard.devices().remove_mapping(pfn);
-                debug_assert!(uncounted.is_ok(), "the mapping was counted: {uncounted:?}");
+                self.vm().expect(yard.devices().remove_mapping(pfn), Damage::Entry);
                 return Ok(Faulted::Retry);
             }
             Err(DeviceError::NotDevice(_)) => entry,

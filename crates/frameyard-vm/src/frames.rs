@@ -1,22 +1,70 @@
 //! Frames of this crate: allocation, zeroing, and look-up.
 
 use frameyard::owners::Adoption;
-use frameyard::page::{CountedPage, Counts};
-use frameyard::{Gfp, Order, Pfn, Platform};
+use frameyard::page::{CountedPage, Counts, FrameLink};
+use frameyard::platform::LockError;
+use frameyard::{Gfp, Order, PageCount, Pfn, Platform};
 
 use crate::block::{NewBlock, state_words};
-use crate::error::VmError;
+use crate::error::{Damage, VmError};
 use crate::inject::Step;
 use crate::vm::Vm;
 use crate::words::Words;
 
 impl<'y, P: Platform> Vm<'y, P> {
-    /// The page of a frame that this crate has allocated. For other frame numbers use [`try_page`](Self::try_page).
+    /// The page of a frame whose number was checked when it was read, or comes from the yard.
     #[inline(always)]
     pub(crate) fn page(&self, pfn: Pfn) -> CountedPage<'y, P> {
-        // SAFETY: the caller found the frame in this crate's own state, so it is allocated. Words change as in
-        // `try_page`.
+        // SAFETY: the frame has a page, which never goes away. Words change as in `try_page`.
         unsafe { self.yard().counted().allocated_page(pfn) }
+    }
+
+    /// The page of a frame whose number was read in shared memory.
+    #[inline(always)]
+    pub(crate) fn found_page(&self, pfn: Pfn) -> Result<CountedPage<'y, P>, VmError> {
+        self.try_page(pfn).ok_or_else(|| self.damaged(Damage::Frame))
+    }
+
+    /// The page that a link names, if it is one with counted users. The allocator's own pages are never changed.
+    #[inline(always)]
+    pub(crate) fn linked_page(&self, link: FrameLink) -> Option<CountedPage<'y, P>> {
+        let page = self.yard().counted().linked(link).and_then(|pfn| self.try_page(pfn));
+        page.filter(CountedPage::is_counted)
+    }
+
+    /// The pages of a block, by its tag, which another process may have overwritten.
+    #[inline(always)]
+    pub(crate) fn pages_of(&self, page: CountedPage<'y, P>) -> PageCount {
+        page.tag().order().min(self.yard().geometry().max_order()).pages()
+    }
+
+    /// The most frames that a list of this yard can have: the bound of walks along links in shared memory.
+    pub(crate) fn most_frames(&self) -> usize {
+        self.yard().frame_range().count().0 as usize
+    }
+
+    /// Notes that the state in frames is damaged; the error that says so.
+    #[cold]
+    pub(crate) fn damaged(&self, what: Damage) -> VmError {
+        self.root().note_damage(what);
+        VmError::Damaged(what)
+    }
+
+    /// Notes damage if a change of state in frames was refused.
+    #[inline(always)]
+    pub(crate) fn expect<T, E>(&self, done: Result<T, E>, what: Damage) {
+        if done.is_err() {
+            self.damaged(what);
+        }
+    }
+
+    /// Fails if the state in frames is known to be damaged, or a process has ended with a lock.
+    pub(crate) fn check_damage(&self) -> Result<(), VmError> {
+        match (self.yard().platform().lock_error(), self.root().damage()) {
+            (Some(error @ LockError::HolderEnded { .. }), _) => Err(VmError::Lock(error)),
+            (_, Some(what)) => Err(VmError::Damaged(what)),
+            _ => Ok(()),
+        }
     }
 
     /// The page of any frame, whatever starts there.
@@ -29,8 +77,8 @@ impl<'y, P: Platform> Vm<'y, P> {
 
     /// The words of one frame with state of this crate.
     #[inline(always)]
-    pub(crate) fn words(&self, pfn: Pfn) -> Words<'y> {
-        state_words(self.yard(), pfn, Order::ZERO).expect("a frame of this crate has bytes")
+    pub(crate) fn words(&self, pfn: Pfn) -> Result<Words<'y>, VmError> {
+        state_words(self.yard(), pfn, Order::ZERO).ok_or_else(|| self.damaged(Damage::Frame))
     }
 
     /// Allocates a block. If none is free, the owners known to this view make room first.
@@ -65,6 +113,6 @@ impl<'y, P: Platform> Vm<'y, P> {
             0 => unsafe { self.yard().counted().free(page.pfn(), Order::ZERO) }.map_err(VmError::from),
             _ => Ok(()),
         });
-        debug_assert!(freed.is_ok(), "{freed:?}");
+        self.expect(freed, Damage::Frame);
     }
 }

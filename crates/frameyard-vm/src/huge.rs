@@ -12,11 +12,12 @@ use frameyard::owners::Adoption;
 use frameyard::page::{CountedPage, Counts};
 #[cfg(loom)]
 use frameyard::sync::{Weakness, is_weakened};
-use frameyard::{Order, PageCount, Platform};
+use frameyard::{Order, PageCount, Pfn, Platform};
 
 use crate::counters::VmCounter;
+use crate::error::{Damage, VmError};
 use crate::inject::Step;
-use crate::page::{Flags, PageKind, owner_word};
+use crate::page::{Flags, PageKind, object_of, owner_word};
 use crate::space::SpaceRef;
 use crate::table::{ENTRIES, Entry, HUGE, Level, Table, TableUse, table_index};
 
@@ -51,17 +52,27 @@ fn is_late() -> bool {
 impl<'y, P: Platform> SpaceRef<'y, P> {
     /// Splits the huge mapping of an entry of level 1; returns the new table of small entries. `addr` is the first
     /// address of the entry.
-    pub(crate) fn split_huge(&self, table: Table<'y>, index: usize, addr: u64) -> Table<'y> {
+    ///
+    /// # Errors
+    ///
+    /// The entry or its table is damaged, or a lock was not released. The page may be lost.
+    pub(crate) fn split_huge(
+        &self,
+        (table, level, index): (Table<'y>, Level, usize),
+        addr: u64,
+    ) -> Result<Table<'y>, VmError> {
         let vm = self.vm();
         let entry = table.entry(index);
+        let head = self.anonymous_page(entry.pfn()).filter(|page| level == Level::HUGE && self.is_huge(*page));
+        let head = head.ok_or_else(|| vm.damaged(Damage::Entry))?;
         // Mark before the block changes: an unlocked pin of it then finds a changed entry and releases its references.
         if !is_unmarked() {
-            self.lock_table(table).set(index, entry.moving());
+            self.lock_table(table)?.set(index, entry.moving());
         }
-        let split = self.split_block(vm.page(entry.pfn()), addr);
-        let locked = self.lock_table(table);
-        let small = locked.withdraw(self).expect("a table is deposited for each huge mapping");
-        let filled = self.lock_table(small);
+        let split = self.split_block(head, addr);
+        let locked = self.lock_table(table)?;
+        let small = locked.withdraw(self)?;
+        let filled = self.lock_table(small)?;
         // The table was deposited for any huge mapping of its parent.
         filled.page.set_index(table_index(Level::SMALL, addr));
         for part in 0..ENTRIES {
@@ -71,14 +82,30 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         filled.change_use(|_| TableUse { used: ENTRIES as u32, anonymous: ENTRIES as u32 });
         drop(filled);
         locked.set(index, Entry::table(small.pfn));
-        locked.change_use(|at| TableUse { anonymous: at.anonymous - 1, ..at });
+        locked.change_use(|at| at.less(0, 1));
         drop(locked);
         if split == Split::Pages {
             // Each page has a reference for a batch.
-            (0..HUGE.pages().0).for_each(|part| vm.lru_add(vm.page(entry.pfn() + PageCount(part))));
+            (0..HUGE.pages().0).for_each(|part| vm.lru_add(vm.page(head.pfn() + PageCount(part))));
         }
         vm.count(VmCounter::ThpSplitPmd, 1);
-        small
+        Ok(small)
+    }
+
+    /// Whether a block is a huge page of the yard, whatever its tag says.
+    fn is_huge(&self, head: CountedPage<'y, P>) -> bool {
+        let last = head.pfn() + PageCount(HUGE.pages().0 - 1);
+        head.tag().order() == HUGE && self.vm().try_page(last).is_some()
+    }
+
+    /// The page of an anonymous block of this space; `None` for any other frame.
+    pub(crate) fn anonymous_page(&self, pfn: Pfn) -> Option<CountedPage<'y, P>> {
+        self.vm().try_page(pfn).filter(|page| {
+            let word = page.owner();
+            page.is_counted()
+                && PageKind::of_word(word) == Some(PageKind::Anonymous)
+                && object_of(word) == self.object()
+        })
     }
 
     fn split_block(&self, page: CountedPage<'y, P>, addr: u64) -> Split {
@@ -92,7 +119,10 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         };
         let isolated = vm.may_fail(Step::SplitHuge).is_ok() && (vm.lru_isolate(page) || drained());
         if isolated && page.freeze(EXPECTED) {
-            self.make_single(page, addr);
+            if !self.make_single(page, addr) {
+                vm.damaged(Damage::Frame);
+                return Split::Block;
+            }
             vm.count(VmCounter::ThpSplitPage, 1);
             return Split::Pages;
         }
@@ -113,10 +143,10 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     /// Bytes are accessed only under the table's lock, so there are no accesses meanwhile. All pages keep their frames.
     pub(crate) fn split_parts(&self, head: CountedPage<'y, P>, table: Table<'y>) -> bool {
         let (vm, addr) = (self.vm(), head.index());
-        if vm.may_fail(Step::SplitHuge).is_err() {
+        if vm.may_fail(Step::SplitHuge).is_err() || !self.is_huge(head) {
             return false;
         }
-        let locked = self.lock_table(table);
+        let Ok(locked) = self.lock_table(table) else { return false };
         let part = |index: usize| Some(locked.entry(index)).filter(|part| part.is_part() && part.head() == head.pfn());
         let mapped: [Option<Entry>; ENTRIES] = core::array::from_fn(part);
         let mappings = mapped.iter().flatten().count() as u32;
@@ -134,14 +164,17 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         }
         let kept = head.owner() & KEPT;
         // SAFETY: this thread froze the counts.
-        let split = unsafe { vm.yard().counted().split(head.pfn(), HUGE) };
-        debug_assert!(split.is_ok(), "the owner of a block can split it: {split:?}");
+        if unsafe { vm.yard().counted().split(head.pfn(), HUGE) }.is_err() {
+            // The block is lost.
+            vm.damaged(Damage::Frame);
+            return false;
+        }
         for (index, part) in mapped.iter().enumerate() {
             let pfn = head.pfn() + PageCount(index as u64);
             if part.is_none() && index > 0 {
                 // SAFETY: the split has frozen the frames of the block for this CPU.
                 let freed = unsafe { vm.yard().counted().free(pfn, Order::ZERO) };
-                debug_assert!(freed.is_ok(), "a frame just split off has no users: {freed:?}");
+                vm.expect(freed, Damage::Frame);
                 continue;
             }
             let mappings = u32::from(part.is_some());
@@ -149,7 +182,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             let counts = Counts { references: mappings + 1, mappings };
             let isolated = if index == 0 { Flags::ISOLATED } else { 0 };
             let owner = owner_word(PageKind::Anonymous, self.object(), kept | isolated);
-            let index = addr + ((index as u64) << Level::SMALL.shift());
+            let index = addr.wrapping_add((index as u64) << Level::SMALL.shift());
             vm.thaw_as(vm.page(pfn), Adoption { counts, owner, index });
         }
         if is_late() {
@@ -162,18 +195,21 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         true
     }
 
-    /// Makes single pages of a block under exclusive access, each with a mapping and a reference for a batch.
-    fn make_single(&self, head: CountedPage<'y, P>, addr: u64) {
+    /// Makes single pages of a block under exclusive access, each with a mapping and a reference for a batch. `false` if the
+    /// yard refuses, because the block's state is damaged.
+    fn make_single(&self, head: CountedPage<'y, P>, addr: u64) -> bool {
         let yard = self.vm().yard();
         let owner = owner_word(PageKind::Anonymous, self.object(), head.owner() & KEPT);
         // SAFETY: the caller froze the counts.
-        let split = unsafe { yard.counted().split(head.pfn(), HUGE) };
-        debug_assert!(split.is_ok(), "the owner of a block can split it: {split:?}");
+        if unsafe { yard.counted().split(head.pfn(), HUGE) }.is_err() {
+            return false;
+        }
         let counts = Counts { references: 2, mappings: 1 };
         for part in 0..HUGE.pages().0 {
             let index = addr + (part << Level::SMALL.shift());
             self.vm().thaw_as(self.vm().page(head.pfn() + PageCount(part)), Adoption { counts, owner, index });
         }
+        true
     }
 }
 

@@ -41,7 +41,7 @@ pub use address::{PageLevel, VirtAddr, VirtRange};
 pub use area::{HugeAdvice, MapKind, Protection};
 pub use cache::{DropProblem, File, FileError, FileId};
 pub use counters::VmCounter;
-pub use error::{VmError, VmValidateError};
+pub use error::{Damage, VmError, VmValidateError};
 pub use inject::{FaultInjector, Step};
 pub use lru::{LruList, LruStatistics};
 pub use map::MapRequest;

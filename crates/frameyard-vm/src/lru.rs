@@ -50,6 +50,7 @@ use frameyard::page::CountedPage;
 use frameyard::units::named;
 use frameyard::{CpuId, NodeId, PageCount, Pfn, Platform};
 
+use crate::error::Damage;
 use crate::frame_vec::Gathered;
 use crate::page::{Flags, PageKind};
 use crate::root::LruPolicy;
@@ -159,7 +160,6 @@ impl<'y, P: Platform> Vm<'y, P> {
     /// batch.
     #[inline]
     pub(crate) fn lru_add(&self, page: CountedPage<'y, P>) {
-        debug_assert!(page.owner() & Flags::LRU == 0, "{:?} is on a list", page.pfn());
         self.batch_push(BatchKind::Add, page);
     }
 
@@ -195,21 +195,31 @@ impl<'y, P: Platform> Vm<'y, P> {
     /// After the kernel's `folio_isolate_lru`. Cost: the lock of the page's shard.
     #[must_use]
     pub(crate) fn lru_isolate(&self, page: CountedPage<'y, P>) -> bool {
-        debug_assert!(page.counts().references > 0, "an isolator has a reference");
         let word = page.clear_owner_bits(Flags::LRU);
         if word & Flags::LRU == 0 {
             return false;
         }
-        self.lock_shard(ShardKey::of(page, word)).unlink(page);
-        true
+        match self.lock_shard(ShardKey::of(page, word)) {
+            Some(mut lists) => {
+                lists.unlink(page);
+                true
+            }
+            None => {
+                // It stays on its list.
+                page.set_owner_bits(Flags::LRU);
+                false
+            }
+        }
     }
 
     /// Returns an isolated page directly to a list. Takes over no reference.
     ///
     /// After the kernel's `folio_putback_lru`. Cost: the lock of the shard of the caller's CPU.
     pub(crate) fn lru_put_back(&self, page: CountedPage<'y, P>) {
-        let key = self.shard_for(page);
-        self.lock_shard(key).link(page);
+        // Without the lock the page stays on no list.
+        if let Some(mut lists) = self.lock_shard(self.shard_for(page)) {
+            lists.link(page);
+        }
     }
 
     /// Returns isolated pages directly to lists, with one acquisition per shard, and releases a reference of each. With
@@ -244,7 +254,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         match page.put() {
             Ok(0) => self.free_unused(&[page.pfn()]),
             Ok(_) => {}
-            Err(underflow) => debug_assert!(false, "{underflow}"),
+            Err(_) => _ = self.damaged(Damage::Frame),
         }
     }
 
@@ -265,12 +275,13 @@ impl<'y, P: Platform> Vm<'y, P> {
         let mut sum = LruStatistics::default();
         let shards = if node.0 < self.yard().nodes() { self.root().shards() } else { 0 };
         for shard in 0..shards {
-            let of = self.shard(ShardKey { node, shard }).statistics_racy();
+            let Some(of) = self.shard(ShardKey { node, shard }) else { continue };
+            let of = of.statistics_racy(self.yard().frame_range().count());
             for (all, pages) in sum.pages.iter_mut().zip(of.pages) {
                 *all += pages;
             }
             sum.lock = sum.lock.and(of.lock);
-            sum.moved += of.moved;
+            sum.moved = sum.moved.wrapping_add(of.moved);
             sum.shards += of.shards;
         }
         sum

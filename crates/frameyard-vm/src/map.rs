@@ -6,7 +6,9 @@ use frameyard::{ByteSize, PageCount, Platform};
 
 use crate::address::{ENTRY_FRAMES_END, PageLevel, VirtAddr, VirtRange};
 use crate::area::{Area, HugeAdvice, MapKind, Protection};
+use crate::error::VmError;
 use crate::space::{AddressSpace, MapError, SpaceRef, Unmapped};
+use crate::zap::Zapped;
 
 /// A request to map memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -127,7 +129,8 @@ impl<P: Platform> AddressSpace<'_, P> {
     fn map_checked(&self, request: MapRequest) -> Result<VirtRange, MapError> {
         let requested = request.checked()?;
         let space = self.space();
-        let _writing = space.map_lock().write();
+        space.vm().check_damage()?;
+        let _writing = space.map_lock().write().map_err(VmError::from)?;
         let range = match requested {
             Some(range) => match space.areas_in(range).next() {
                 Some(there) => return Err(MapError::Overlap(there.range.intersection(range))),
@@ -170,19 +173,20 @@ impl<P: Platform> AddressSpace<'_, P> {
         aligned("the end", range.end.0, page)?;
         within(range.start, range.size())?;
         let space = self.space();
-        let _writing = space.map_lock().write();
+        let _writing = space.map_lock().write().map_err(VmError::from)?;
         if let Some(hole) = space.first_hole(range) {
             return Err(MapError::NotMapped(hole));
         }
         check_ends(space, range)?;
         let spare = space.spare_for_removal(range)?;
-        let zapped = space.zap(range);
-        if let Some(addr) = zapped.moving {
-            space.free_spare(spare);
-            return Err(MapError::Moving(addr));
-        }
-        let tables = free_tables_of(space, range);
-        space.remove_areas(range, spare);
+        let zapped = match space.zap(range) {
+            Ok(Zapped { moving: Some(addr), .. }) => Err(MapError::Moving(addr)),
+            Ok(zapped) => Ok(zapped),
+            Err(error) => Err(MapError::Vm(error)),
+        };
+        let zapped = zapped.inspect_err(|_| space.free_spare(spare))?;
+        let tables = free_tables_of(space, range)?;
+        space.remove_areas(range, spare)?;
         Ok(Unmapped { pages: PageCount(zapped.pages), huge: zapped.huge, tables: PageCount(zapped.tables + tables) })
     }
 }
@@ -200,7 +204,7 @@ fn check_ends<P: Platform>(space: SpaceRef<'_, P>, range: VirtRange) -> Result<(
 }
 
 /// Frees the page tables of an unmapped range whose areas still exist.
-fn free_tables_of<P: Platform>(space: SpaceRef<'_, P>, range: VirtRange) -> u64 {
+fn free_tables_of<P: Platform>(space: SpaceRef<'_, P>, range: VirtRange) -> Result<u64, VmError> {
     let below =
         space.last_area_starting_before(range.start).map_or(VirtAddr(0), |area| area.range.end.min(range.start));
     let above = space.first_area_ending_after(range.end).map_or(VirtAddr::END, |area| area.range.start.max(range.end));

@@ -14,11 +14,11 @@
 //! object's words. They are zero when the object is created. Only a caller with exclusive access may delete an object.
 
 use frameyard::page::{CountedPage, FrameLink};
-use frameyard::platform::LockId;
+use frameyard::platform::{LockError, LockId};
 use frameyard::sync::Ordering;
 use frameyard::{Pfn, Platform};
 
-use crate::error::{VmError, VmValidateError};
+use crate::error::{Damage, VmError, VmValidateError};
 use crate::inject::Step;
 use crate::lock::Held;
 use crate::object_id::{ObjectId, ObjectKind};
@@ -54,24 +54,41 @@ impl<'y, P: Platform> Vm<'y, P> {
         (words / kind.words()).min(64)
     }
 
-    fn lock_objects(&self, kind: ObjectKind) -> Held<'y, P> {
+    fn lock_objects(&self, kind: ObjectKind) -> Result<Held<'y, P>, LockError> {
         let record = self.root().objects(kind as usize);
         Held::lock(self.yard().platform(), LockId::ObjectTable(kind as u32), record.lock_word(LOCK))
+    }
+
+    /// One bit for each slot of a frame.
+    fn all_slots(&self, kind: ObjectKind) -> u64 {
+        u64::MAX >> (64 - self.slots(kind))
+    }
+
+    /// The page of a frame of objects that a link names; `None` for no link, and for one that leads elsewhere.
+    fn objects_page(&self, kind: ObjectKind, link: FrameLink) -> Option<CountedPage<'y, P>> {
+        let is_of_kind = |page: &CountedPage<'y, P>| {
+            page.owner() == owner_word(PageKind::Objects, ObjectId::NONE, 0) && page.index() == kind as u64
+        };
+        let page = self.linked_page(link).filter(is_of_kind);
+        if page.is_none() && link != FrameLink::NONE {
+            self.damaged(Damage::Object);
+        }
+        page
     }
 
     /// Creates an object with all words zero.
     pub(crate) fn new_object(&self, kind: ObjectKind) -> Result<ObjectId, VmError> {
         self.may_fail(step_of(kind))?;
-        if let Some(id) = self.take_slot(kind) {
+        if let Some(id) = self.take_slot(kind)? {
             return Ok(id);
         }
         let owner = owner_word(PageKind::Objects, ObjectId::NONE, 0);
         let pfn = self.alloc_state(owner, kind as u64, Step::AllocateObjects)?;
         let page = self.page(pfn);
-        let all = u64::MAX >> (64 - self.slots(kind));
+        let all = self.all_slots(kind);
         // Take the first slot before the frame becomes visible to other CPUs.
         page.set_spare(FREE_SLOTS, all & !1);
-        let held = self.lock_objects(kind);
+        let held = self.lock_objects(kind).inspect_err(|_| self.free_state(page))?;
         let record = self.root().objects(kind as usize);
         record.at(FRAMES).fetch_add(1, Ordering::Relaxed);
         record.at(LIVE).fetch_add(1, Ordering::Relaxed);
@@ -85,15 +102,18 @@ impl<'y, P: Platform> Vm<'y, P> {
         Ok(ObjectId::new(self.yard().counted().link(pfn), 0))
     }
 
-    fn take_slot(&self, kind: ObjectKind) -> Option<ObjectId> {
-        let _held = self.lock_objects(kind);
+    fn take_slot(&self, kind: ObjectKind) -> Result<Option<ObjectId>, VmError> {
+        let _held = self.lock_objects(kind)?;
         let record = self.root().objects(kind as usize);
         let with_free_slots = record.at(if kind.is_stable() { OPEN } else { FIRST });
         let first = FrameLink::from_bits(with_free_slots.load(Ordering::Relaxed) as u32);
-        let page = self.page(self.yard().counted().linked(first)?);
-        let free = page.spare(FREE_SLOTS);
-        debug_assert!(free != 0, "a listed frame has a free slot");
-        let left = free & free.checked_sub(1)?;
+        if first == FrameLink::NONE {
+            return Ok(None);
+        }
+        let page = self.objects_page(kind, first).ok_or(VmError::Damaged(Damage::Object))?;
+        let free = page.spare(FREE_SLOTS) & self.all_slots(kind);
+        // A listed frame has a free slot.
+        let left = free & free.checked_sub(1).ok_or_else(|| self.damaged(Damage::Object))?;
         page.set_spare(FREE_SLOTS, left);
         match (left == 0, kind.is_stable()) {
             (true, true) => with_free_slots.store(u64::from(page.prev().bits()), Ordering::Relaxed),
@@ -101,7 +121,7 @@ impl<'y, P: Platform> Vm<'y, P> {
             _ => {}
         }
         record.at(LIVE).fetch_add(1, Ordering::Relaxed);
-        Some(ObjectId::new(first, u64::from(free.trailing_zeros())))
+        Ok(Some(ObjectId::new(first, u64::from(free.trailing_zeros()))))
     }
 
     /// Adds a frame of a stable kind to those with a free slot.
@@ -118,8 +138,8 @@ impl<'y, P: Platform> Vm<'y, P> {
         page.set_next(old);
         if !kind.is_stable() {
             page.set_prev(FrameLink::NONE);
-            if let Some(next) = self.yard().counted().linked(old) {
-                self.page(next).set_prev(link);
+            if let Some(next) = self.linked_page(old) {
+                next.set_prev(link);
             }
         }
         // Release: pairs with the Acquire in `listed_frames`, which runs without the kind's lock.
@@ -128,42 +148,43 @@ impl<'y, P: Platform> Vm<'y, P> {
 
     fn unlink_frame(&self, kind: ObjectKind, page: CountedPage<'y, P>) {
         let (next, prev) = (page.next(), page.prev());
-        match self.yard().counted().linked(prev) {
-            Some(prev) => self.page(prev).set_next(next),
+        match self.linked_page(prev) {
+            Some(prev) => prev.set_next(next),
             None => {
                 let first = self.root().objects(kind as usize).at(FIRST);
                 first.store(u64::from(next.bits()), Ordering::Relaxed);
             }
         }
-        if let Some(next) = self.yard().counted().linked(next) {
-            self.page(next).set_prev(prev);
+        if let Some(next) = self.linked_page(next) {
+            next.set_prev(prev);
         }
         page.set_next(FrameLink::NONE);
         page.set_prev(FrameLink::NONE);
     }
 
-    /// The words of an object.
-    ///
-    /// # Panics
-    ///
-    /// If the id was never one of that kind.
+    /// The words of an object. An id from shared memory may be any number: whatever it is, the words lie in a frame of the yard.
     #[inline]
-    pub(crate) fn object(&self, kind: ObjectKind, id: ObjectId) -> Words<'y> {
-        let pfn = self.yard().counted().linked(id.frame()).expect("an object's id");
-        let words = self.words(pfn);
-        words.part(id.slot() * kind.words(), kind.words())
+    pub(crate) fn object(&self, kind: ObjectKind, id: ObjectId) -> Result<Words<'y>, VmError> {
+        let damaged = || self.damaged(Damage::Object);
+        let words = self.words(self.yard().counted().linked(id.frame()).ok_or_else(damaged)?)?;
+        let first = id.slot() * kind.words();
+        if first + kind.words() > words.len() { Err(damaged()) } else { Ok(words.part(first, kind.words())) }
     }
 
     /// Deletes an object. The caller has exclusive access.
+    ///
+    /// If the lock of the kind cannot be taken, or the id is damaged, the slot is lost.
     pub(crate) fn delete_object(&self, kind: ObjectKind, id: ObjectId) {
-        let words = self.object(kind, id);
+        let (Ok(words), Some(page)) = (self.object(kind, id), self.objects_page(kind, id.frame())) else { return };
         (0..words.len()).for_each(|word| words.at(word).store(0, Ordering::Relaxed));
-        let Some(pfn) = self.yard().counted().linked(id.frame()) else { return };
-        let page = self.page(pfn);
-        let held = self.lock_objects(kind);
+        let Ok(held) = self.lock_objects(kind) else { return };
         let record = self.root().objects(kind as usize);
-        let before = page.spare(FREE_SLOTS);
-        debug_assert!(before >> id.slot() & 1 == 0, "an object is deleted once");
+        let before = page.spare(FREE_SLOTS) & self.all_slots(kind);
+        if before >> id.slot() & 1 != 0 {
+            // An object is deleted once.
+            self.damaged(Damage::Object);
+            return;
+        }
         let free = before | 1 << id.slot();
         page.set_spare(FREE_SLOTS, free);
         record.at(LIVE).fetch_sub(1, Ordering::Relaxed);
@@ -173,7 +194,7 @@ impl<'y, P: Platform> Vm<'y, P> {
             }
             return;
         }
-        let is_empty = free == u64::MAX >> (64 - self.slots(kind));
+        let is_empty = free == self.all_slots(kind);
         match (before == 0, is_empty) {
             (true, false) => self.link_frame(kind, page),
             (false, true) => self.unlink_frame(kind, page),
@@ -203,28 +224,37 @@ impl<'y, P: Platform> Vm<'y, P> {
     fn listed_frames(&self, kind: ObjectKind) -> impl Iterator<Item = CountedPage<'y, P>> {
         // Acquire: pairs with the Release in `link_frame`. A frame found is zeroed and linked to the earlier ones.
         let mut at = FrameLink::from_bits(self.root().objects(kind as usize).at(FIRST).load(Ordering::Acquire) as u32);
-        core::iter::from_fn(move || {
-            let page = self.page(self.yard().counted().linked(at)?);
+        let pages = core::iter::from_fn(move || {
+            let page = self.objects_page(kind, at)?;
             at = page.next();
             Some(page)
-        })
+        });
+        pages.take(self.frames_of(kind))
+    }
+
+    /// The number of frames of a kind, at most all frames of the yard.
+    fn frames_of(&self, kind: ObjectKind) -> usize {
+        let frames = self.root().objects(kind as usize).at(FRAMES).load(Ordering::Relaxed);
+        usize::try_from(frames).unwrap_or(usize::MAX).min(self.most_frames())
     }
 
     /// The frames of a stable kind with free slots. Requires quiescence.
     fn open_frames(&self, kind: ObjectKind) -> impl Iterator<Item = CountedPage<'y, P>> {
         let mut at = FrameLink::from_bits(self.root().objects(kind as usize).at(OPEN).load(Ordering::Relaxed) as u32);
-        core::iter::from_fn(move || {
-            let page = self.page(self.yard().counted().linked(at)?);
+        let pages = core::iter::from_fn(move || {
+            let page = self.objects_page(kind, at)?;
             at = page.prev();
             Some(page)
-        })
+        });
+        pages.take(self.frames_of(kind))
     }
 
     /// Frees the frames of stable kinds once all their objects are dead.
     pub(crate) fn free_stable_frames(&self) {
         for kind in ObjectKind::ALL.into_iter().filter(|kind| kind.is_stable()) {
             let record = self.root().objects(kind as usize);
-            while let Some(page) = { self.listed_frames(kind).next() } {
+            for _ in 0..self.frames_of(kind) {
+                let Some(page) = ({ self.listed_frames(kind).next() }) else { break };
                 record.at(FIRST).store(u64::from(page.next().bits()), Ordering::Relaxed);
                 record.at(FRAMES).fetch_sub(1, Ordering::Relaxed);
                 self.free_state(page);
@@ -244,7 +274,8 @@ impl<'y, P: Platform> Vm<'y, P> {
                         what: "is listed as a frame of objects and has another kind or owner",
                     });
                 }
-                used += self.slots(kind) as u64 - u64::from(page.spare(FREE_SLOTS).count_ones());
+                used +=
+                    self.slots(kind) as u64 - u64::from((page.spare(FREE_SLOTS) & self.all_slots(kind)).count_ones());
                 open += u64::from(page.spare(FREE_SLOTS) != 0 && kind.is_stable());
             }
             let found =
@@ -269,7 +300,7 @@ impl<P: Platform> Vm<'_, P> {
     #[must_use]
     pub fn object_frames(&self) -> frameyard::PageCount {
         let frames = |kind: ObjectKind| self.root().objects(kind as usize).at(FRAMES).load(Ordering::Relaxed);
-        frameyard::PageCount(ObjectKind::ALL.into_iter().map(frames).sum())
+        frameyard::PageCount(ObjectKind::ALL.into_iter().map(frames).fold(0, u64::wrapping_add))
     }
 
     /// Whether a frame never moves: small objects, page tables or the root.

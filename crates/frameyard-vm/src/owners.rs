@@ -13,6 +13,7 @@ use frameyard::page::{CountedPage, Counts};
 use frameyard::{Pfn, Platform};
 
 use crate::counters::VmCounter;
+use crate::error::Damage;
 use crate::inject::Step;
 use crate::page::{Flags, PageKind};
 use crate::vm::Vm;
@@ -136,7 +137,7 @@ impl<P: Platform> FrameOwner for Vm<'_, P> {
         if done.is_err() {
             // SAFETY: as above; a migration that fails has not thawed it.
             let disowned = unsafe { self.yard().counted().disown(to, from.order) };
-            debug_assert!(disowned.is_ok(), "the target of a failed migration is frozen: {disowned:?}");
+            self.expect(disowned, Damage::Frame);
         }
         let counter = if done.is_ok() { VmCounter::PgmigrateSuccess } else { VmCounter::PgmigrateFail };
         self.count(counter, from.order.pages().0);

@@ -11,7 +11,7 @@ use frameyard::sync::Ordering;
 use frameyard::{PageCount, Pfn, Platform};
 
 use crate::address::VirtRange;
-use crate::error::VmError;
+use crate::error::{Damage, VmError};
 use crate::inject::Step;
 use crate::object_id::ObjectId;
 use crate::page::{PageKind, owner_word};
@@ -34,6 +34,8 @@ struct RunList<'y, P: Platform> {
     last: Option<Words<'y>>,
     in_last: usize,
     runs: u64,
+    /// Frames of the list.
+    frames: u64,
     /// The last run, which can still grow.
     open: PageRun,
 }
@@ -41,7 +43,7 @@ struct RunList<'y, P: Platform> {
 impl<'y, P: Platform> RunList<'y, P> {
     const fn new(vm: Vm<'y, P>) -> Self {
         let open = PageRun { first: Pfn(0), pages: PageCount(0) };
-        Self { vm, first: None, last: None, in_last: 0, runs: 0, open }
+        Self { vm, first: None, last: None, in_last: 0, runs: 0, frames: 0, open }
     }
 
     /// Whether the last frame has a place for another run.
@@ -57,7 +59,8 @@ impl<'y, P: Platform> RunList<'y, P> {
         }
         let owner = owner_word(PageKind::Objects, ObjectId::NONE, 0);
         let pfn = self.vm.alloc_state(owner, 0, Step::AllocateObjects)?;
-        let words = self.vm.words(pfn);
+        let words = self.vm.words(pfn)?;
+        self.frames += 1;
         words.at(NEXT).store(u64::from(FrameLink::NONE.bits()), Ordering::Relaxed);
         match self.last {
             None => self.first = Some(pfn),
@@ -79,16 +82,24 @@ impl<'y, P: Platform> RunList<'y, P> {
 
     /// All runs, in order.
     fn runs(&self) -> Runs<'_, P> {
-        let words = self.first.map(|pfn| self.vm.words(pfn));
+        let words = self.first.and_then(|pfn| self.vm.words(pfn).ok());
         Runs { vm: self.vm, words, index: 0, left: self.runs }
     }
 
     fn free(&self) {
-        let mut next = self.first;
-        while let Some(pfn) = next {
-            let link = FrameLink::from_bits(self.vm.words(pfn).at(NEXT).load(Ordering::Relaxed) as u32);
-            next = self.vm.yard().counted().linked(link);
-            self.vm.free_state(self.vm.page(pfn));
+        let mut next = self.first.and_then(|pfn| self.vm.try_page(pfn));
+        let owner = owner_word(PageKind::Objects, ObjectId::NONE, 0);
+        for _ in 0..self.frames {
+            let found = next
+                .filter(|page| page.owner() == owner)
+                .and_then(|page| Some((page, self.vm.words(page.pfn()).ok()?)));
+            let Some((page, words)) = found else {
+                // The rest of the list is lost.
+                self.vm.damaged(Damage::Region);
+                break;
+            };
+            next = self.vm.linked_page(FrameLink::from_bits(words.at(NEXT).load(Ordering::Relaxed) as u32));
+            self.vm.free_state(page);
         }
     }
 }
@@ -140,7 +151,7 @@ impl<P: Platform> Iterator for Runs<'_, P> {
         let mut words = self.words.filter(|_| self.left > 0)?;
         if FIRST_RUN + (self.index + 1) * RUN > words.len() {
             let link = FrameLink::from_bits(words.at(NEXT).load(Ordering::Relaxed) as u32);
-            words = self.vm.words(self.vm.yard().counted().linked(link)?);
+            words = self.vm.words(self.vm.yard().counted().linked(link)?).ok()?;
             (self.words, self.index) = (Some(words), 0);
         }
         let at = FIRST_RUN + self.index * RUN;
@@ -226,8 +237,7 @@ impl<'y, P: Platform> MemoryRegion<'y, P> {
 
 impl<P: Platform> Drop for MemoryRegion<'_, P> {
     fn drop(&mut self) {
-        let unpinned = self.unpin();
-        debug_assert!(unpinned.is_ok(), "{unpinned:?}");
+        self.list.vm.expect(self.unpin(), Damage::Region);
     }
 }
 

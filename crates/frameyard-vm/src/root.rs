@@ -9,7 +9,7 @@ use frameyard::{CpuId, NodeId, Order, PageCount, Pfn, Platform, Yard};
 
 use crate::address::ENTRY_FRAMES_END;
 use crate::block::state_words;
-use crate::error::VmError;
+use crate::error::{Damage, VmError};
 use crate::page::MAX_SHARDS;
 use crate::words::Words;
 
@@ -70,7 +70,7 @@ impl Default for VmConfig {
 }
 
 const MAGIC: u64 = u64::from_le_bytes(*b"fyowners");
-const VERSION: u64 = 3;
+const VERSION: u64 = 4;
 
 /// Words of the header.
 #[derive(Clone, Copy)]
@@ -88,6 +88,8 @@ pub(crate) enum HeaderWord {
     Spaces,
     /// Files ever created.
     Files,
+    /// The first damage that a call has found, or 0.
+    Damage,
 }
 
 const HEADER: usize = 64;
@@ -106,9 +108,11 @@ pub(crate) const COUNTER_RECORD: usize = 64;
 pub(crate) struct Root<'y> {
     words: Words<'y>,
     pfn: Pfn,
+    order: Order,
     nodes: usize,
     cpus: usize,
     shards: usize,
+    batch: usize,
 }
 
 impl<'y> Root<'y> {
@@ -191,13 +195,34 @@ impl<'y> Root<'y> {
         if !batch.contains(&get(HeaderWord::Batch)) || !shards.contains(&get(HeaderWord::Shards)) {
             return Err(VmError::NotThere);
         }
-        let root = Self { words, pfn, nodes, cpus, shards: get(HeaderWord::Shards) as usize };
+        // Copied, so that later changes of the words lead nowhere.
+        let [shards, batch] = [HeaderWord::Shards, HeaderWord::Batch].map(|word| get(word) as usize);
+        let root = Self { words, pfn, order, nodes, cpus, shards: shards.min(usize::from(MAX_SHARDS)), batch };
         if root.len() <= words.len() { Ok(root) } else { Err(VmError::NotThere) }
     }
 
     /// The block of the root.
     pub(crate) fn block(&self) -> (Pfn, Order) {
-        (self.pfn, Order(self.header(HeaderWord::Order) as u8))
+        (self.pfn, self.order)
+    }
+
+    /// Pages that a CPU collects before it takes the lock of an LRU list.
+    #[inline(always)]
+    pub(crate) fn batch(&self) -> usize {
+        self.batch
+    }
+
+    /// The damage that a call has noted.
+    pub(crate) fn damage(&self) -> Option<Damage> {
+        let bits = self.header(HeaderWord::Damage);
+        let known = Damage::ALL.into_iter().find(|damage| *damage as u64 == bits);
+        if bits == 0 { None } else { Some(known.unwrap_or(Damage::Object)) }
+    }
+
+    /// Notes damage, unless some is noted.
+    pub(crate) fn note_damage(&self, damage: Damage) {
+        let word = self.words.at(HeaderWord::Damage as usize);
+        let _ = word.compare_exchange(0, damage as u64, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     pub(crate) fn header(&self, word: HeaderWord) -> u64 {
@@ -216,7 +241,7 @@ impl<'y> Root<'y> {
 
     /// Increments a word of the header and returns the new value.
     pub(crate) fn next(&self, word: HeaderWord) -> u64 {
-        self.words.at(word as usize).fetch_add(1, Ordering::Relaxed) + 1
+        self.words.at(word as usize).fetch_add(1, Ordering::Relaxed).wrapping_add(1)
     }
 
     /// The record of a kind of small objects.
@@ -224,12 +249,14 @@ impl<'y> Root<'y> {
         self.words.part(HEADER + kind * OBJECT_RECORD, OBJECT_RECORD)
     }
 
-    /// The record of a shard of a node's LRU lists.
+    /// The record of a shard of a node's LRU lists; `None` if there is no such shard.
     #[inline(always)]
-    pub(crate) fn lru(&self, node: NodeId, shard: u16) -> Words<'y> {
-        debug_assert!(node.index() < self.nodes && usize::from(shard) < self.shards, "shard {shard} of {node}");
+    pub(crate) fn lru(&self, node: NodeId, shard: u16) -> Option<Words<'y>> {
+        if node.index() >= self.nodes || usize::from(shard) >= self.shards {
+            return None;
+        }
         let at = node.index() * self.shards + usize::from(shard);
-        self.words.part(Self::first_lru() + at * LRU_RECORD, LRU_RECORD)
+        Some(self.words.part(Self::first_lru() + at * LRU_RECORD, LRU_RECORD))
     }
 
     /// The batches of a CPU of the yard.

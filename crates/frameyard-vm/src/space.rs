@@ -24,8 +24,9 @@ use frameyard::platform::{Access, LineKind, LockId, SharedLine};
 use frameyard::sync::{AtomicU64, Ordering};
 use frameyard::{Pfn, Platform};
 
+use crate::error::VmError;
 use crate::inject::Step;
-use crate::lock::MapLock;
+use crate::lock::{MAP_LOCK_WORDS, MapLock};
 use crate::object_id::{ObjectId, ObjectKind};
 use crate::vm::Vm;
 use crate::words::Words;
@@ -45,7 +46,7 @@ pub use unmapped::Unmapped;
 pub(crate) struct SpaceWord;
 
 impl SpaceWord {
-    /// The map lock.
+    /// The map lock: [`MAP_LOCK_WORDS`] words.
     pub(crate) const MAP_LOCK: usize = 0;
 
     /// Handles in bits 0–30, visits in bits 32–63. Without handles the space is dead or not created yet. Bit 31: the
@@ -97,6 +98,8 @@ impl<P: Platform> fmt::Debug for SpaceRef<'_, P> {
     }
 }
 
+const _: () = assert!(SpaceWord::MAP_LOCK + MAP_LOCK_WORDS <= SpaceWord::USERS);
+
 const HANDLES: u64 = i32::MAX as u64;
 const ABANDONED: u64 = 1 << 31;
 const VISIT: u64 = 1 << 32;
@@ -117,8 +120,8 @@ enum Put {
 
 impl<'y, P: Platform> SpaceRef<'y, P> {
     /// The space of an id that once named a space.
-    pub(crate) fn new(vm: Vm<'y, P>, id: ObjectId) -> Self {
-        Self { vm, id, words: vm.object(ObjectKind::Space, id) }
+    pub(crate) fn new(vm: Vm<'y, P>, id: ObjectId) -> Result<Self, VmError> {
+        Ok(Self { vm, id, words: vm.object(ObjectKind::Space, id)? })
     }
 
     #[inline(always)]
@@ -147,7 +150,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     #[inline(always)]
     pub(crate) fn map_lock(&self) -> MapLock<'y, P> {
         let id = LockId::AddressSpace(self.id.bits() as u32);
-        MapLock::new(self.vm.yard().platform(), id, self.word(SpaceWord::MAP_LOCK))
+        MapLock::new(self.vm.yard().platform(), id, self.words.part(SpaceWord::MAP_LOCK, MAP_LOCK_WORDS))
     }
 
     /// The frame of the topmost page table; `None` before there is one.
@@ -168,13 +171,13 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     #[inline(always)]
     pub(crate) fn subtract(&self, word: usize, amount: u64) {
         self.report_access(self.word(word), Access::ReadModifyWrite);
-        let before = self.word(word).fetch_sub(amount, Ordering::Relaxed);
-        debug_assert!(before >= amount, "word {word} of a space: {before} less {amount}");
+        self.word(word).fetch_sub(amount, Ordering::Relaxed);
     }
 
     /// Starts a visit; `None` if the space is dead.
     pub(crate) fn visit(self) -> Option<Visit<'y, P>> {
-        self.change_users(|users| (users & HANDLES != 0).then_some(users + VISIT)).then(|| Visit { space: self })
+        let visited = |users: u64| users.checked_add(VISIT).filter(|_| users & HANDLES != 0);
+        self.change_users(visited).then(|| Visit { space: self })
     }
 
     /// Takes another handle; `false` if the space is dead or the count is full.

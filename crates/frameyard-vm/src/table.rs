@@ -26,7 +26,7 @@ use frameyard::platform::{Access, LineKind, LockId, SharedLine};
 use frameyard::sync::{AtomicU64, Ordering};
 use frameyard::{Order, Pfn, Platform};
 
-use crate::error::VmError;
+use crate::error::{Damage, VmError};
 use crate::frame_vec::Gathered;
 use crate::inject::Step;
 use crate::lock::Held;
@@ -102,6 +102,18 @@ impl TableUse {
         Self { used: bits as u32, anonymous: (bits >> 32) as u32 }
     }
 
+    /// The use with more entries. Wraps: the counts may have been overwritten.
+    #[inline(always)]
+    pub(crate) fn more(self, used: u32, anonymous: u32) -> Self {
+        Self { used: self.used.wrapping_add(used), anonymous: self.anonymous.wrapping_add(anonymous) }
+    }
+
+    /// The use with fewer entries.
+    #[inline(always)]
+    pub(crate) fn less(self, used: u32, anonymous: u32) -> Self {
+        Self { used: self.used.wrapping_sub(used), anonymous: self.anonymous.wrapping_sub(anonymous) }
+    }
+
     #[inline(always)]
     fn store<P: Platform>(self, page: CountedPage<'_, P>) {
         page.set_spare(USE, u64::from(self.used) | u64::from(self.anonymous) << 32);
@@ -134,10 +146,9 @@ impl<'y, P: Platform> LockedTable<'y, P> {
     /// Fills an empty entry.
     #[inline(always)]
     pub(crate) fn fill(&self, index: usize, entry: Entry, level: Level) {
-        debug_assert!(self.entry(index).is_empty() && !entry.is_empty());
         self.set(index, entry);
         let anonymous = u32::from(!entry.is_table(level) && !entry.is_device());
-        self.change_use(|at| TableUse { used: at.used + 1, anonymous: at.anonymous + anonymous });
+        self.change_use(|at| at.more(1, anonymous));
     }
 
     #[inline(always)]
@@ -151,14 +162,15 @@ impl<'y, P: Platform> LockedTable<'y, P> {
         self.page.set_spare(DEPOSITED, u64::from(link.bits()));
     }
 
-    /// Withdraws a deposited table.
-    pub(crate) fn withdraw(&self, space: &SpaceRef<'y, P>) -> Option<Table<'y>> {
+    /// Withdraws a deposited table. One is deposited for each huge mapping.
+    pub(crate) fn withdraw(&self, space: &SpaceRef<'y, P>) -> Result<Table<'y>, VmError> {
         let link = FrameLink::from_bits(self.page.spare(DEPOSITED) as u32);
-        let pfn = space.vm().yard().counted().linked(link)?;
-        let page = space.vm().page(pfn);
+        let page = space.vm().linked_page(link).filter(|page| page.owner() == space.owner_of_tables());
+        let page = page.ok_or_else(|| space.vm().damaged(Damage::PageTable))?;
+        let table = space.table(page.pfn())?;
         self.page.set_spare(DEPOSITED, u64::from(page.next().bits()));
         page.set_next(FrameLink::NONE);
-        Some(space.table(pfn))
+        Ok(table)
     }
 }
 
@@ -168,10 +180,32 @@ pub(crate) fn deposited_in<P: Platform>(page: CountedPage<'_, P>) -> FrameLink {
 }
 
 impl<'y, P: Platform> SpaceRef<'y, P> {
-    /// The table in a frame.
+    /// The frame of an entry or a link, read as a table. Whatever its contents are, they are words of a frame of the yard.
     #[inline(always)]
-    pub(crate) fn table(&self, pfn: Pfn) -> Table<'y> {
-        Table { pfn, words: self.vm().words(pfn) }
+    pub(crate) fn table(&self, pfn: Pfn) -> Result<Table<'y>, VmError> {
+        Ok(Table { pfn, words: self.vm().words(pfn)? })
+    }
+
+    /// The owner's word of the space's tables.
+    #[inline(always)]
+    fn owner_of_tables(&self) -> u64 {
+        owner_word(PageKind::PageTable, self.object(), 0)
+    }
+
+    /// The page of a table of this space.
+    #[inline(always)]
+    pub(crate) fn page_of_table(&self, pfn: Pfn) -> Result<CountedPage<'y, P>, VmError> {
+        let page = self.vm().try_page(pfn).filter(|page| page.owner() == self.owner_of_tables());
+        page.ok_or_else(|| self.vm().damaged(Damage::PageTable))
+    }
+
+    /// The table below an entry of a level that covers `addr`. No other entry leads there, so a walk of all tables ends.
+    pub(crate) fn table_below(&self, entry: Entry, level: Level, addr: u64) -> Result<Table<'y>, VmError> {
+        let page = self.page_of_table(entry.pfn())?;
+        if page.index() != table_index(level.below(), addr) {
+            return Err(self.vm().damaged(Damage::PageTable));
+        }
+        self.table(entry.pfn())
     }
 
     /// A frame read as a table; `None` if it has no memory. For unlocked walks: the frame may have another use by now,
@@ -185,26 +219,23 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         Some(Table { pfn, words: unsafe { Words::of(self.vm().yard(), pfn, Order::ZERO) }? })
     }
 
-    /// The root table.
-    ///
-    /// # Panics
-    ///
-    /// If the space has none yet.
+    /// The root table, which a space in use has.
     #[inline(always)]
-    pub(crate) fn root_of_tables(&self) -> Table<'y> {
-        self.table(self.root_table().expect("a space in use has a root table"))
+    pub(crate) fn root_of_tables(&self) -> Result<Table<'y>, VmError> {
+        self.table(self.root_table().ok_or_else(|| self.vm().damaged(Damage::PageTable))?)
     }
 
+    /// Takes the lock of a table of this space.
     #[inline(always)]
-    pub(crate) fn lock_table(&self, table: Table<'y>) -> LockedTable<'y, P> {
-        let page = self.vm().page(table.pfn);
-        let held = Held::lock(self.vm().yard().platform(), LockId::PageTable(table.pfn), page.lock_word());
-        LockedTable { page, words: table.words, held }
+    pub(crate) fn lock_table(&self, table: Table<'y>) -> Result<LockedTable<'y, P>, VmError> {
+        let page = self.page_of_table(table.pfn)?;
+        let held = Held::lock(self.vm().yard().platform(), LockId::PageTable(table.pfn), page.lock_word())?;
+        Ok(LockedTable { page, words: table.words, held })
     }
 
     /// Like [`lock_table`](Self::lock_table), if the lock is free.
     pub(crate) fn try_lock_table(&self, table: Table<'y>) -> Option<LockedTable<'y, P>> {
-        let page = self.vm().page(table.pfn);
+        let page = self.page_of_table(table.pfn).ok()?;
         let held = Held::try_lock(self.vm().yard().platform(), LockId::PageTable(table.pfn), page.lock_word())?;
         Some(LockedTable { page, words: table.words, held })
     }
@@ -220,10 +251,9 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     /// Allocates an empty table for the addresses around `addr`.
     pub(crate) fn new_table(&self, level: Level, addr: u64) -> Result<Table<'y>, VmError> {
         let vm = self.vm();
-        let owner = owner_word(PageKind::PageTable, self.object(), 0);
-        let pfn = vm.alloc_state(owner, table_index(level, addr), Step::AllocatePageTable)?;
+        let pfn = vm.alloc_state(self.owner_of_tables(), table_index(level, addr), Step::AllocatePageTable)?;
         self.add(SpaceWord::PAGE_TABLES, 1);
-        Ok(self.table(pfn))
+        self.table(pfn)
     }
 
     /// Frees unreachable tables. A CPU that took one for another page and got a reference frees it instead.
@@ -231,16 +261,16 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         for some in tables.chunks(Gathered::CAPACITY) {
             let mut unused = Gathered::new();
             for pfn in some.iter().copied() {
-                match self.vm().page(pfn).put() {
-                    Ok(0) => unused.push(pfn),
-                    // A CPU that found the frame by number holds a reference. It frees the frame.
-                    Ok(_) => {}
-                    Err(underflow) => debug_assert!(false, "a table has a user: {underflow}"),
+                // A CPU that found the frame by number may hold a reference. It frees the frame.
+                match self.page_of_table(pfn).map(|page| page.put()) {
+                    Ok(Ok(0)) => unused.push(pfn),
+                    Ok(put) => self.vm().expect(put, Damage::PageTable),
+                    Err(_) => {}
                 }
             }
             // SAFETY: this thread put the last reference of each table in `unused`.
             let freed = unsafe { self.vm().yard().counted().free_bulk(unused.frames()) };
-            debug_assert!(freed.is_ok(), "{freed:?}");
+            self.vm().expect(freed, Damage::PageTable);
         }
         if !tables.is_empty() {
             self.subtract(SpaceWord::PAGE_TABLES, tables.len() as u64);
@@ -260,7 +290,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     ///
     /// Cost: one load per level; two if the table is cached ([`SpaceWord::LEAVES`]).
     #[inline(always)]
-    pub(crate) fn walk(&self, addr: u64) -> Spot<'y> {
+    pub(crate) fn walk(&self, addr: u64) -> Result<Spot<'y>, VmError> {
         // Acquire: pairs with the Release in `walk_from_top`. The table may have been linked after this CPU took the
         // map lock.
         self.report_access(self.leaf_word(addr), Access::Read);
@@ -268,28 +298,28 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         if leaf >> 32 == addr >> Level::HUGE.shift()
             && let Some(pfn) = self.vm().yard().counted().linked(FrameLink::from_bits(leaf as u32))
         {
-            let (table, index) = (self.table(pfn), Level::SMALL.index(addr));
-            return Spot { table, level: Level::SMALL, index, entry: self.look(table, Level::SMALL, index) };
+            let (table, index) = (self.table(pfn)?, Level::SMALL.index(addr));
+            return Ok(Spot { table, level: Level::SMALL, index, entry: self.look(table, Level::SMALL, index) });
         }
         self.walk_from_top(addr)
     }
 
     #[inline(never)]
-    fn walk_from_top(&self, addr: u64) -> Spot<'y> {
-        let (mut table, mut level) = (self.root_of_tables(), Level::ROOT);
+    fn walk_from_top(&self, addr: u64) -> Result<Spot<'y>, VmError> {
+        let (mut table, mut level) = (self.root_of_tables()?, Level::ROOT);
         loop {
             let index = level.index(addr);
             let entry = self.look(table, level, index);
             if !entry.is_table(level) {
-                return Spot { table, level, index, entry };
+                return Ok(Spot { table, level, index, entry });
             }
             level = level.below();
-            table = self.table(entry.pfn());
+            table = self.table(entry.pfn())?;
             let leaf = self.leaf_word(addr);
             // Replace a cached table rarely: tasks that share a space and a word would otherwise transfer its cache
             // line on each fault. A walk that starts at a table's first entry caches it at once.
             let is_due = Level::SMALL.index(addr).is_multiple_of(CACHE_INTERVAL) || leaf.load(Ordering::Relaxed) == 0;
-            if level == Level::SMALL && is_due {
+            if level == Level::SMALL && is_due && self.vm().try_page(table.pfn).is_some() {
                 let link = u64::from(self.vm().yard().counted().link(table.pfn).bits());
                 self.report_access(leaf, Access::Write);
                 // Release: pairs with the Acquire in `walk`. A walk that finds the table here sees its initial contents.
@@ -318,7 +348,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         while spot.level > to && spot.entry.is_empty() {
             let below = spot.level.below();
             let made = self.new_table(below, addr)?;
-            let parent = self.lock_table(spot.table);
+            let parent = self.lock_table(spot.table).inspect_err(|_| self.free_table_frames(&[made.pfn]))?;
             let found = parent.entry(spot.index);
             if found.is_empty() {
                 parent.fill(spot.index, Entry::table(made.pfn), spot.level);
@@ -328,41 +358,42 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             }
             drop(parent);
             self.free_table_frames(&[made.pfn]);
-            spot = self.follow(Spot { entry: found, ..spot }, addr);
+            spot = self.follow(Spot { entry: found, ..spot }, addr)?;
         }
         Ok(spot)
     }
 
     /// The mapped anonymous memory; may be stale. The caller holds the map lock, at least for reading.
-    pub(crate) fn count_mapped(&self) -> Mapped {
+    pub(crate) fn count_mapped(&self) -> Result<Mapped, VmError> {
         let mut mapped = Mapped::default();
-        self.count_below(self.root_of_tables(), Level::ROOT, &mut mapped);
-        mapped
+        self.count_below(self.root_of_tables()?, (Level::ROOT, 0), &mut mapped)?;
+        Ok(mapped)
     }
 
-    fn count_below(&self, table: Table<'y>, level: Level, mapped: &mut Mapped) {
-        let anonymous = u64::from(TableUse::of(self.vm().page(table.pfn)).anonymous);
-        mapped.pages += anonymous * level.pages();
+    fn count_below(&self, table: Table<'y>, (level, base): (Level, u64), mapped: &mut Mapped) -> Result<(), VmError> {
+        let anonymous = u64::from(TableUse::of(self.page_of_table(table.pfn)?).anonymous);
+        mapped.pages = mapped.pages.wrapping_add(anonymous.wrapping_mul(level.pages()));
         if level == Level::SMALL {
-            return;
+            return Ok(());
         }
-        mapped.huge += anonymous;
+        mapped.huge = mapped.huge.wrapping_add(anonymous);
         for index in 0..ENTRIES {
-            let entry = table.entry(index);
+            let (entry, addr) = (table.entry(index), base + ((index as u64) << level.shift()));
             if entry.is_table(level) {
-                self.count_below(self.table(entry.pfn()), level.below(), mapped);
+                self.count_below(self.table_below(entry, level, addr)?, (level.below(), addr), mapped)?;
             }
         }
+        Ok(())
     }
 
     /// Follows an entry down while it leads to a table.
-    fn follow(&self, mut spot: Spot<'y>, addr: u64) -> Spot<'y> {
+    fn follow(&self, mut spot: Spot<'y>, addr: u64) -> Result<Spot<'y>, VmError> {
         while spot.entry.is_table(spot.level) {
-            let (level, table) = (spot.level.below(), self.table(spot.entry.pfn()));
+            let (level, table) = (spot.level.below(), self.table(spot.entry.pfn())?);
             let index = level.index(addr);
             spot = Spot { table, level, index, entry: table.entry(index) };
         }
-        spot
+        Ok(spot)
     }
 }
 

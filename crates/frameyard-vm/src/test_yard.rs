@@ -4,6 +4,7 @@
 
 use std::alloc::{Layout as HeapLayout, alloc_zeroed, dealloc};
 use std::cell::Cell;
+use std::num::NonZeroU32;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -11,7 +12,10 @@ use std::thread;
 use std::time::Duration;
 
 use frameyard::boot::{MovableMemory, ZoneLimits};
-use frameyard::platform::{Access, Activity, MapBacking, Offload, Probe, SharedLine, WorkerPanicked};
+use frameyard::platform::{
+    Access, Activity, Contention, LockError, LockId, MapBacking, Offload, Probe, SharedLine, WorkerPanicked,
+};
+use frameyard::sync::{AtomicU32, AtomicU64, Ordering};
 use frameyard::{
     ByteSize, CpuId, Geometry, Layout, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Platform, RawRegion, Yard,
     YardConfig,
@@ -26,6 +30,11 @@ thread_local! {
     /// The page structures that the thread has touched.
     static TOUCHED: Cell<u32> = const { Cell::new(0) };
     static PAUSES: Cell<u32> = const { Cell::new(0) };
+    /// Frames that the thread finds mapped before all are unmapped.
+    static MAPPED: Cell<u32> = const { Cell::new(u32::MAX) };
+    /// The bound of this thread's waits for locks, in rounds; `u32::MAX` is none.
+    static LIMIT: Cell<u32> = const { Cell::new(u32::MAX) };
+    static LOCK_ERROR: Cell<Option<LockError>> = const { Cell::new(None) };
     /// The yard whose blocks are freed while they are written.
     static ATTACKED: Cell<Option<&'static TestYard>> = const { Cell::new(None) };
 }
@@ -33,6 +42,27 @@ thread_local! {
 /// From now on, when code on this thread is about to write a block's bytes, other code that knows only the number tries to free it.
 pub fn free_all_blocks_in_use(yard: &'static TestYard) {
     ATTACKED.set(Some(yard));
+}
+
+/// From now on this thread finds that many frames mapped, and no later one. `u32::MAX` is no limit.
+pub fn unmap_all_after(frames: u32) {
+    MAPPED.set(frames);
+}
+
+/// From now on this thread waits for a lock for at most that many rounds, as in a shared yard. `u32::MAX` is no limit.
+pub fn limit_waits(rounds: u32) {
+    LIMIT.set(rounds);
+    LOCK_ERROR.set(None);
+}
+
+/// Ends a wait in its last round.
+fn check_limit(lock: LockId, holder: u32, round: u32) -> Result<(), LockError> {
+    if round < LIMIT.get() {
+        return Ok(());
+    }
+    let error = LockError::LockStuck { lock, holder };
+    LOCK_ERROR.set(Some(error));
+    Err(error)
 }
 
 /// Makes this thread pause before each access to a line, so that other threads meet it between two accesses.
@@ -128,14 +158,40 @@ impl Platform for TestPlatform {
     }
 
     fn spin(&self, round: u32) {
-        if round < 64 { std::hint::spin_loop() } else { thread::yield_now() }
+        if round < 64 || LIMIT.get() != u32::MAX { std::hint::spin_loop() } else { thread::yield_now() }
     }
 
     fn wait(&self, round: u32) {
         self.spin(round);
-        if round >= 256 {
+        if round >= 256 && LIMIT.get() == u32::MAX {
             thread::sleep(Duration::from_micros(50));
         }
+    }
+
+    fn lock(&self, id: LockId, word: &AtomicU32) -> Result<Contention, LockError> {
+        let mut contention = Contention::Free;
+        while word.swap(1, Ordering::Acquire) != 0 {
+            contention = Contention::Contended;
+            let mut round = 0;
+            while word.load(Ordering::Relaxed) != 0 {
+                check_limit(id, 1, round)?;
+                self.spin(round);
+                round = round.saturating_add(1);
+            }
+        }
+        Ok(contention)
+    }
+
+    fn lock_error(&self) -> Option<LockError> {
+        LOCK_ERROR.take()
+    }
+
+    fn process(&self) -> Option<NonZeroU32> {
+        NonZeroU32::new(7).filter(|_| LIMIT.get() != u32::MAX)
+    }
+
+    fn check_holder(&self, id: LockId, holder: u32, round: u32, _still: &dyn Fn() -> bool) -> Result<(), LockError> {
+        check_limit(id, holder, round)
     }
 
     fn frame_bytes(&self, pfn: Pfn) -> Option<NonNull<u8>> {
@@ -144,6 +200,11 @@ impl Platform for TestPlatform {
             device.map_or((self.first, self.frames.as_ref()), |(first, frames)| (*first, Some(frames)));
         let offset = (pfn.0.checked_sub(first.0)? as usize) << Geometry::X86_64.page_shift();
         let frames = frames?;
+        match MAPPED.get() {
+            u32::MAX => {}
+            0 => return None,
+            left => MAPPED.set(left - 1),
+        }
         // SAFETY: the offset is checked to lie in the region.
         (offset < frames.size.0 as usize).then(|| unsafe { frames.base.add(offset) })
     }
@@ -154,9 +215,11 @@ impl Platform for TestPlatform {
         _node_of: &(dyn Fn(usize) -> NodeId + Sync),
         job: &(dyn Fn(usize) + Sync),
     ) -> Result<(), WorkerPanicked> {
+        let limit = LIMIT.get();
         thread::scope(|scope| {
             let worker = |worker: usize| {
                 run_on(worker as u32);
+                LIMIT.set(limit);
                 job(worker);
             };
             let workers: Vec<_> = (1..count).map(|number| scope.spawn(move || worker(number))).collect();
@@ -287,6 +350,20 @@ impl TestYard {
     }
 }
 
+impl TestYard {
+    /// Drops the yard without checks: its memory was overwritten.
+    pub fn abandon(mut self) {
+        self.yard = None;
+    }
+
+    /// The words of a frame, as another process writes to them.
+    pub fn frame_words(&self, pfn: Pfn) -> Option<&[AtomicU64]> {
+        let base = self.platform().frame_bytes(pfn)?.cast::<AtomicU64>();
+        // SAFETY: the frame has 4 KiB, mapped while the yard lives. Races with accesses as bytes are those of another process.
+        Some(unsafe { std::slice::from_raw_parts(base.as_ptr(), PAGE / 8) })
+    }
+}
+
 impl std::ops::Deref for TestYard {
     type Target = Yard<TestPlatform>;
 
@@ -297,7 +374,7 @@ impl std::ops::Deref for TestYard {
 
 impl Drop for TestYard {
     fn drop(&mut self) {
-        let yard = self.yard.take().unwrap();
+        let Some(yard) = self.yard.take() else { return };
         if thread::panicking() {
             return;
         }

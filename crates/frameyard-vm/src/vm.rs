@@ -43,7 +43,7 @@ impl<'y, P: Platform> Vm<'y, P> {
     /// # Errors
     ///
     /// [`VmError::AlreadyThere`], [`VmError::BadConfig`], [`VmError::BeyondEntries`], [`VmError::NoFrameBytes`] in a phantom
-    /// yard, or no memory.
+    /// yard, [`VmError::Lock`] in a damaged one, or no memory.
     pub fn create(yard: &'y Yard<P>, config: &VmConfig) -> Result<Self, VmError> {
         if let Some(pfn) = yard.counted().anchor() {
             return Err(VmError::AlreadyThere(pfn));
@@ -52,7 +52,14 @@ impl<'y, P: Platform> Vm<'y, P> {
         let owner = owner_word(PageKind::Root, ObjectId::NONE, 0);
         let counts = Counts { references: 1, mappings: 0 };
         let pfn = NewBlock::alloc(yard, order, Gfp::KERNEL)?.adopt_zeroed(Adoption { counts, owner, index: 0 })?;
-        let root = Root::write(yard, (pfn, order), shards, config)?;
+        let root = Root::write(yard, (pfn, order), shards, config).inspect_err(|_| {
+            // SAFETY: only this function has the block: no anchor leads to it.
+            let page = unsafe { yard.counted().allocated_page(pfn) };
+            if page.put() == Ok(0) {
+                // SAFETY: as above; the last reference was put.
+                let _ = unsafe { yard.counted().free(pfn, order) };
+            }
+        })?;
         let vm = Self { yard, root, injector: None, store: &PatternStore };
         vm.assign_shards();
         // SAFETY: the block is counted, and complete. Its reference is put only after `destroy` has removed the anchor.
@@ -69,7 +76,8 @@ impl<'y, P: Platform> Vm<'y, P> {
     ///
     /// # Errors
     ///
-    /// [`VmError::NotThere`] if there is no anchor, or no root of this version there.
+    /// [`VmError::NotThere`] if there is no anchor, or no root of this version there. [`VmError::Lock`] or [`VmError::Damaged`]
+    /// if the state is known to be damaged.
     pub fn attach(yard: &'y Yard<P>) -> Result<Self, VmError> {
         let pfn = yard.counted().anchor().ok_or(VmError::NotThere)?;
         // SAFETY: only reads.
@@ -78,7 +86,9 @@ impl<'y, P: Platform> Vm<'y, P> {
         if PageKind::of_word(page.owner()) != Some(PageKind::Root) || page.tag().order() != root.block().1 {
             return Err(VmError::NotThere);
         }
-        Ok(Self { yard, root, injector: None, store: &PatternStore })
+        let vm = Self { yard, root, injector: None, store: &PatternStore };
+        vm.check_damage()?;
+        Ok(vm)
     }
 
     /// The same view, with steps failing as `injector` decides.
@@ -100,7 +110,8 @@ impl<'y, P: Platform> Vm<'y, P> {
         self.store
     }
 
-    /// Frees the root and all state that belongs to no space or file. The caller must have the only view.
+    /// Frees the root and all state that belongs to no space or file. The caller must have the only view: any other one, in this
+    /// process or another, would access frames that the yard has given away by then.
     ///
     /// # Errors
     ///
@@ -190,7 +201,7 @@ impl<'y, P: Platform> Vm<'y, P> {
     /// The number of pages that a CPU collects before it takes the lock of an LRU list.
     #[inline(always)]
     pub(crate) fn lru_batch(&self) -> usize {
-        self.root.header(HeaderWord::Batch) as usize
+        self.root.batch()
     }
 
     /// Counts events, on the caller's CPU.
@@ -203,19 +214,26 @@ impl<'y, P: Platform> Vm<'y, P> {
     #[must_use]
     pub fn counted(&self, counter: VmCounter) -> u64 {
         let of = |cpu| self.root.counters(CpuId(cpu)).at(counter as usize).load(Ordering::Relaxed);
-        (0..self.yard.cpus()).map(of).sum()
+        (0..self.yard.cpus()).map(of).fold(0, u64::wrapping_add)
     }
 
     /// Recounts all state. Requires a quiet yard, like [`Yard::validate`], which it does not call.
     ///
     /// # Errors
     ///
-    /// [`VmValidateError`] names the first equation that does not hold.
+    /// [`VmValidateError`] names the first equation that does not hold, the damage that a call has found, or the process that
+    /// does not release a lock.
     pub fn validate(&self) -> Result<(), VmValidateError> {
-        self.validate_objects()?;
-        self.validate_lru()?;
-        self.validate_spaces()?;
-        self.validate_files()
+        self.check_damage()?;
+        let recount = || {
+            self.validate_objects()?;
+            self.validate_lru()?;
+            self.validate_spaces()?;
+            self.validate_files()
+        };
+        let found = recount();
+        // A lock that could not be taken explains what was found.
+        self.yard.platform().lock_error().map_or(found, |error| Err(VmValidateError::Lock(error)))
     }
 }
 

@@ -16,9 +16,10 @@ use frameyard::platform::Activity;
 use frameyard::{PageCount, Pfn, Platform};
 
 use crate::address::{VirtAddr, VirtRange};
+use crate::error::{Damage, VmError};
 use crate::frame_vec::FrameVec;
 use crate::space::SpaceRef;
-use crate::table::{ENTRIES, Entry, Level, Table, TableUse};
+use crate::table::{ENTRIES, Entry, Level, LockedTable, Table, TableUse};
 use crate::vm::Vm;
 
 mod parallel;
@@ -63,32 +64,42 @@ struct Zapper<'a, 'y, P: Platform> {
     pages: FrameVec<GATHER>,
     tables: FrameVec<GATHER>,
     zapped: Zapped,
+    /// The first error. The table where it occurred keeps its entries.
+    problem: Option<VmError>,
 }
 
 impl<'y, P: Platform> SpaceRef<'y, P> {
     /// Unmaps a range that is a multiple of 4 KiB. Splits huge mappings at its ends. Keeps page tables. The caller
     /// holds the map lock for writing.
-    pub(crate) fn zap(&self, range: VirtRange) -> Zapped {
+    ///
+    /// # Errors
+    ///
+    /// A table is damaged, or its lock was not released. The rest of the range is unmapped.
+    pub(crate) fn zap(&self, range: VirtRange) -> Result<Zapped, VmError> {
         // Drain first: batched pages would go to a list only to be removed again.
         self.vm().lru_drain();
         let mut zapper = Zapper::new(self);
-        zapper.zap(self.root_of_tables(), Level::ROOT, range.start.0, range.end.0);
+        zapper.zap(self.root_of_tables()?, Level::ROOT, range.start.0, range.end.0);
         zapper.finish()
     }
 
     /// Frees the page tables that cover addresses of a range and none outside `floor` and `ceiling`, which the adjacent
     /// areas need. Everything between is unmapped. Returns the number freed.
-    pub(crate) fn free_tables(&self, range: VirtRange, floor: VirtAddr, ceiling: VirtAddr) -> u64 {
+    ///
+    /// # Errors
+    ///
+    /// As [`zap`](Self::zap).
+    pub(crate) fn free_tables(&self, range: VirtRange, floor: VirtAddr, ceiling: VirtAddr) -> Result<u64, VmError> {
         self.clear_table_cache();
         let mut zapper = Zapper::new(self);
-        zapper.free_tables(self.root_of_tables(), Level::ROOT, (range.start.0, range.end.0), (floor.0, ceiling.0));
-        zapper.finish().tables
+        zapper.free_tables(self.root_of_tables()?, Level::ROOT, (range.start.0, range.end.0), (floor.0, ceiling.0));
+        Ok(zapper.finish()?.tables)
     }
 }
 
 impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
     fn new(space: &'a SpaceRef<'y, P>) -> Self {
-        Self { space, pages: FrameVec::new(), tables: FrameVec::new(), zapped: Zapped::default() }
+        Self { space, pages: FrameVec::new(), tables: FrameVec::new(), zapped: Zapped::default(), problem: None }
     }
 
     fn vm(&self) -> &'a Vm<'y, P> {
@@ -96,10 +107,21 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
     }
 
     /// Frees the gathered frames; returns the totals.
-    fn finish(mut self) -> Zapped {
+    fn finish(mut self) -> Result<Zapped, VmError> {
         self.vm().free_unused(self.pages.take());
         self.free_gathered_tables();
-        self.zapped
+        self.problem.map_or(Ok(self.zapped), Err)
+    }
+
+    /// The result without its error, which is noted.
+    fn noted<T>(&mut self, result: Result<T, VmError>) -> Option<T> {
+        result.map_err(|error| self.problem.get_or_insert(error)).ok()
+    }
+
+    /// Locks a table; `None` if that failed, which is noted.
+    fn locked(&mut self, table: Table<'y>) -> Option<LockedTable<'y, P>> {
+        let locked = self.space.lock_table(table);
+        self.noted(locked)
     }
 
     fn gather_table(&mut self, pfn: Pfn) {
@@ -121,9 +143,15 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
     /// Releases the reference of a removed mapping; `true` if the gathered frames must be freed.
     #[inline(always)]
     fn unmap(&mut self, head: Pfn) -> bool {
-        let left = self.vm().page(head).unmap();
-        debug_assert!(left.is_ok(), "{left:?}");
-        if left != Ok(0) {
+        // A frame that is not a mapped page of the space is lost.
+        let left = match self.space.anonymous_page(head).map(|page| page.unmap()) {
+            Some(Ok(left)) => left,
+            _ => {
+                self.vm().damaged(Damage::Entry);
+                return false;
+            }
+        };
+        if left != 0 {
             return false;
         }
         self.pages.push(head);
@@ -139,7 +167,7 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
     fn unmap_device(&self, entry: Entry) {
         if entry.is_counted_device() {
             let uncounted = self.vm().yard().devices().remove_mapping(entry.pfn());
-            debug_assert!(uncounted.is_ok(), "a device that has mappings is not removed: {uncounted:?}");
+            self.vm().expect(uncounted, Damage::Entry);
         }
     }
 
@@ -155,7 +183,10 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
             let next = (first + level.span()).min(end);
             let entry = table.entry(index);
             if entry.is_table(level) {
-                self.zap(self.space.table(entry.pfn()), level.below(), at, next);
+                let below = self.space.table_below(entry, level, at);
+                if let Some(below) = self.noted(below) {
+                    self.zap(below, level.below(), at, next);
+                }
             } else if !entry.is_empty() {
                 self.zap_large((table, level, index), entry, (at, next));
             }
@@ -165,12 +196,13 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
 
     fn zap_small(&mut self, table: Table<'y>, start: u64, end: u64) {
         let first = Level::SMALL.index(start);
-        let last = first + ((end - start) >> Level::SMALL.shift()) as usize;
-        debug_assert!(last <= ENTRIES);
-        let mut at = first;
+        let last = (first + ((end - start) >> Level::SMALL.shift()) as usize).min(ENTRIES);
+        let (mut at, mut waits) = (first, 0);
         while let Some(moving) = self.zap_entries(table, at, last) {
             let addr = start + (((moving - first) as u64) << Level::SMALL.shift());
-            at = if self.await_move(table, moving, addr) { moving } else { moving + 1 };
+            // A migration ends once. An entry that is in migration again and again is damaged, and stays.
+            at = if waits < 2 * ENTRIES && self.await_move(table, moving, addr) { moving } else { moving + 1 };
+            waits += 1;
         }
     }
 
@@ -190,7 +222,7 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
 
     /// Unmaps entries of a table of level 0, up to one in migration: its index.
     fn zap_entries(&mut self, table: Table<'y>, first: usize, last: usize) -> Option<usize> {
-        let locked = self.space.lock_table(table);
+        let locked = self.locked(table)?;
         let before = TableUse::of(locked.page);
         let (mut left, mut moving) = (before, None);
         // Entries in use when the activity began.
@@ -212,31 +244,34 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
                 break;
             }
             locked.set(index, Entry::EMPTY);
-            left.used -= 1;
+            left = left.less(1, 0);
             if entry.is_device() {
                 self.unmap_device(entry);
             } else {
-                left.anonymous -= 1;
+                left = left.less(0, 1);
                 if self.unmap(entry.head()) {
-                    self.platform().end_activity(Activity::Zap, PageCount((used - left.used).into()));
+                    self.platform().end_activity(Activity::Zap, PageCount(used.wrapping_sub(left.used).into()));
                     self.vm().free_unused(self.pages.take());
                     used = left.used;
                     self.platform().begin_activity(Activity::Zap);
                 }
             }
         }
-        self.platform().end_activity(Activity::Zap, PageCount((used - left.used).into()));
+        self.platform().end_activity(Activity::Zap, PageCount(used.wrapping_sub(left.used).into()));
         locked.change_use(|_| left);
-        let anonymous = u64::from(before.anonymous - left.anonymous);
-        self.zapped.pages += anonymous;
-        self.zapped.device += u64::from(before.used - left.used) - anonymous;
+        let gone = before.less(left.used, left.anonymous);
+        self.zapped.pages += u64::from(gone.anonymous);
+        self.zapped.device += u64::from(gone.used - gone.anonymous);
         moving
     }
 
     #[inline(always)]
     fn prefetch(&self, entry: Entry) {
-        if !entry.is_empty() && !entry.is_device() {
-            self.vm().page(entry.head()).prefetch();
+        if !entry.is_empty()
+            && !entry.is_device()
+            && let Some(page) = self.vm().try_page(entry.head())
+        {
+            page.prefetch();
         }
     }
 
@@ -253,15 +288,18 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
         };
         let is_part = end - start < level.span();
         if is_part && !entry.is_device() {
-            let small = self.space.split_huge(table, index, level.align_down(start));
-            return self.zap_small(small, start, end);
+            let small = self.space.split_huge((table, level, index), level.align_down(start));
+            if let Some(small) = self.noted(small) {
+                self.zap_small(small, start, end);
+            }
+            return;
         }
         // A partial unmap removes the whole device entry. The rest is faulted in again on access.
         self.platform().begin_activity(Activity::Zap);
-        let locked = self.space.lock_table(table);
+        let Some(locked) = self.locked(table) else { return self.platform().end_activity(Activity::Zap, PageCount(0)) };
         locked.set(index, Entry::EMPTY);
         let anonymous = u32::from(!entry.is_device());
-        locked.change_use(|at| TableUse { used: at.used - 1, anonymous: at.anonymous - anonymous });
+        locked.change_use(|at| at.less(1, anonymous));
         if entry.is_device() {
             self.unmap_device(entry);
             self.zapped.device += 1;
@@ -269,8 +307,7 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
         }
         let deposited = locked.withdraw(self.space);
         drop(locked);
-        debug_assert!(deposited.is_some(), "a table is deposited for each huge mapping");
-        if let Some(deposited) = deposited {
+        if let Some(deposited) = self.noted(deposited) {
             self.gather_table(deposited.pfn);
         }
         self.zapped.huge += 1;
@@ -292,29 +329,35 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
             let next = behind.min(end);
             let entry = table.entry(index);
             if entry.is_table(level) {
-                let child = self.space.table(entry.pfn());
+                let child = self.space.table_below(entry, level, at);
+                let Some(child) = self.noted(child) else {
+                    at = next;
+                    continue;
+                };
                 if level.below() > Level::SMALL {
                     self.free_tables(child, level.below(), (at, next), limits);
                 }
                 if first >= limits.0 && behind <= limits.1 {
-                    self.free_child((table, level, index), child);
+                    self.free_child((table, index), child);
                 }
             }
             at = next;
         }
     }
 
-    fn free_child(&mut self, (table, level, index): (Table<'y>, Level, usize), child: Table<'y>) {
-        let is_empty = TableUse::of(self.vm().page(child.pfn)) == TableUse::default();
-        let is_left = self.zapped.moving.is_some();
-        debug_assert!(is_empty || is_left, "a table that no area needs is empty");
-        if !is_empty {
+    fn free_child(&mut self, (table, index): (Table<'y>, usize), child: Table<'y>) {
+        let page = self.space.page_of_table(child.pfn);
+        let Some(page) = self.noted(page) else { return };
+        if TableUse::of(page) != TableUse::default() {
+            // A table that no area needs is empty, unless entries stayed.
+            if self.zapped.moving.is_none() && self.problem.is_none() {
+                self.vm().damaged(Damage::PageTable);
+            }
             return;
         }
-        let locked = self.space.lock_table(table);
-        debug_assert!(locked.entry(index).is_table(level));
+        let Some(locked) = self.locked(table) else { return };
         locked.set(index, Entry::EMPTY);
-        locked.change_use(|at| TableUse { used: at.used - 1, ..at });
+        locked.change_use(|at| at.less(1, 0));
         drop(locked);
         self.gather_table(child.pfn);
     }

@@ -9,6 +9,7 @@
 //! The methods of `MapBacking` and `Probe` all have defaults. The defaults of `Probe` do nothing, so its calls compile to
 //! nothing.
 
+use core::num::NonZeroU32;
 use core::ptr::NonNull;
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
@@ -88,7 +89,7 @@ const HELD: u32 = 1;
 /// The environment of a yard.
 ///
 /// Four methods are required: [`guard`](Self::guard), [`current_cpu`](Self::current_cpu), [`spin`](Self::spin) and
-/// [`frame_bytes`](Self::frame_bytes). The other eight have defaults that suit a kernel with spin locks.
+/// [`frame_bytes`](Self::frame_bytes). The other ten have defaults that suit a kernel with spin locks.
 ///
 /// # Contexts
 ///
@@ -239,6 +240,27 @@ pub trait Platform: MapBacking + Probe + Sync {
     #[inline(always)]
     fn lock_error(&self) -> Option<LockError> {
         None
+    }
+
+    /// What names the caller's process in the words of a shared yard; `None` in a private yard, whose words need no names.
+    #[inline(always)]
+    fn process(&self) -> Option<NonZeroU32> {
+        None
+    }
+
+    /// Why a caller that has waited for `round` rounds should give up: the process that `holder` names has ended, or the wait has
+    /// reached its limit. `holder` is 0 if the word names no process; `still` says whether the word names it still. In a private
+    /// yard, and by default, no wait ends this way.
+    ///
+    /// For waits other than those in [`lock`](Self::lock), which asks this itself. The caller calls it once per round, from round 0
+    /// on; [`lock_error`](Self::lock_error) then returns the same error.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock).
+    #[inline(always)]
+    fn check_holder(&self, id: LockId, holder: u32, round: u32, still: &dyn Fn() -> bool) -> Result<(), LockError> {
+        Ok(())
     }
 
     /// Waits while `word` has the value `seen`, or for a shorter time. The caller then reads `word` again.

@@ -33,6 +33,8 @@ const SHORT_LIMIT: Duration = Duration::from_millis(20);
 thread_local! {
     /// The error of the last wait of this thread, until it is asked for.
     static LAST_ERROR: Cell<Option<LockError>> = const { Cell::new(None) };
+    /// When round 0 of this thread's last wait with [`Platform::check_holder`] was.
+    static WAIT_BEGAN: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
 /// How threads of this process wait for the locks of a shared yard.
@@ -61,15 +63,22 @@ impl LockWait {
         self.attachment.note_damage(lock, CORRUPT);
     }
 
-    /// Why a thread that has waited since `begin` for a lock of that holder should give up, if it should.
-    fn give_up(&self, lock: LockId, word: &AtomicU32, holder: u32, begin: Instant) -> Option<LockError> {
+    /// Why a thread that has waited since `begin` for a lock should give up, if it should. Its word names `holder`, or no process (0),
+    /// as `still` finds out. `word` tells it from other locks.
+    fn give_up(
+        &self,
+        lock: LockId,
+        (word, holder): (u32, u32),
+        begin: Instant,
+        still: &dyn Fn() -> bool,
+    ) -> Option<LockError> {
         let process = self.attachment.named(holder);
         // The word names a process that has ended now, so it names it for good.
-        if self.attachment.has_ended(process) && word.load(Ordering::Relaxed) == holder {
+        if holder != FREE && self.attachment.has_ended(process) && still() {
             self.attachment.note_damage(lock, process);
             return Some(LockError::HolderEnded { lock, holder: process.id() });
         }
-        let stuck = u64::from(holder) << 32 | u64::from(word.as_ptr().addr() as u32);
+        let stuck = u64::from(holder) << 32 | u64::from(word);
         let was_stuck = self.stuck.load(Ordering::Relaxed) == stuck;
         let limit = if was_stuck { SHORT_LIMIT.min(self.limit) } else { self.limit };
         (begin.elapsed() >= limit).then(|| {
@@ -97,7 +106,9 @@ impl HostPlatform {
             if let Some(shared) = &self.shared
                 && round >= YIELD_ROUNDS
                 && round.is_multiple_of(ROUNDS_PER_CHECK)
-                && let Some(error) = shared.give_up(id, word, holder, begin)
+                && let Some(error) = shared.give_up(id, (word.as_ptr().addr() as u32, holder), begin, &|| {
+                    word.load(Ordering::Relaxed) == holder
+                })
             {
                 LAST_ERROR.set(Some(error));
                 return Err(error);
@@ -105,6 +116,29 @@ impl HostPlatform {
             self.wait(round);
             round = round.checked_add(1).unwrap_or(YIELD_ROUNDS);
         }
+    }
+
+    /// Ends a wait for something else than the word of a spinning lock, as [`Platform::check_holder`] describes.
+    #[cold]
+    pub(super) fn check_wait(
+        &self,
+        id: LockId,
+        holder: u32,
+        round: u32,
+        still: &dyn Fn() -> bool,
+    ) -> Result<(), LockError> {
+        let Some(shared) = &self.shared else { return Ok(()) };
+        let now = Instant::now();
+        let begin = WAIT_BEGAN.get().filter(|_| round > 0).unwrap_or(now);
+        WAIT_BEGAN.set(Some(begin));
+        if round < YIELD_ROUNDS || !round.is_multiple_of(ROUNDS_PER_CHECK) {
+            return Ok(());
+        }
+        let word = (id.to_bits() ^ id.to_bits() >> 32) as u32;
+        shared.give_up(id, (word, holder), begin, still).map_or(Ok(()), |error| {
+            LAST_ERROR.set(Some(error));
+            Err(error)
+        })
     }
 }
 

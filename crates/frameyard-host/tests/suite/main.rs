@@ -3,6 +3,7 @@
 mod checked_yard;
 mod counting;
 mod dead_neighbour;
+mod dead_vm_neighbour;
 mod device_map;
 mod examples;
 mod frame_bytes;

@@ -56,7 +56,8 @@ impl<'y, P: Platform> Vm<'y, P> {
     pub(crate) fn take_use(&self, page: CountedPage<'y, P>) -> Use {
         let word = page.owner();
         let object = object_of(word).some().filter(|_| PageKind::of_word(word) == Some(PageKind::Anonymous));
-        let Some(visit) = object.and_then(|object| SpaceRef::new(*self, object).visit()) else { return Use::Unmapped };
+        let visit = object.and_then(|object| SpaceRef::new(*self, object).ok()?.visit());
+        let Some(visit) = visit else { return Use::Unmapped };
         match visit.map_lock().try_read() {
             Some(_reading) => visit.take_use(page),
             None => Use::Busy,
@@ -67,7 +68,7 @@ impl<'y, P: Platform> Vm<'y, P> {
 impl<'y, P: Platform> SpaceRef<'y, P> {
     /// Like [`Vm::take_use`]. The caller has a visit and holds the map lock for reading.
     pub(crate) fn take_use(&self, page: CountedPage<'y, P>) -> Use {
-        let spot = self.walk(page.index());
+        let Ok(spot) = self.walk(page.index()) else { return Use::Unmapped };
         match (page.tag().order(), spot.level) {
             (Order::ZERO, Level::SMALL) | (_, Level::HUGE) => self.take_use_at(page, spot, spot.index..spot.index + 1),
             // A huge page mapped by small entries: its mapping was split while it was pinned.

@@ -165,7 +165,7 @@ fn migration_rejects_extra_references_and_dead_spaces() {
     assert_eq!(vm.migrate(from, to, MigrateMode::Sync), Err(MigrateProblem::Busy));
     vm.put_page(vm.page(from.pfn));
     // A migration does not start while a writer holds the map lock.
-    let writing = space.space().map_lock().write();
+    let writing = space.space().map_lock().write().unwrap();
     for mode in MigrateMode::ALL {
         assert_eq!(vm.migrate(from, to, mode), Err(MigrateProblem::Busy));
     }

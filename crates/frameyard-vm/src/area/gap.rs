@@ -2,7 +2,7 @@
 
 use frameyard::{ByteSize, Platform};
 
-use super::tree::AreaTree;
+use super::tree::{AreaTree, LEVELS};
 use super::{AreaWord, Node};
 use crate::address::{PageLevel, VirtAddr, VirtRange};
 
@@ -19,7 +19,7 @@ impl<'y, P: Platform> AreaTree<'y, P> {
         }
         let mut limit = VirtAddr::END;
         loop {
-            let gap = self.highest_gap(bytes.0, limit)?;
+            let gap = self.highest_gap(bytes.0, limit).filter(|gap| gap.start < limit)?;
             if let Some(placed) = top_of(gap, bytes, align) {
                 return Some(placed);
             }
@@ -35,23 +35,24 @@ impl<'y, P: Platform> AreaTree<'y, P> {
         };
         let (first, last) = (VirtAddr(root.get(AreaWord::FIRST)), VirtAddr(root.get(AreaWord::LAST)));
         large_enough(last, VirtAddr::END, bytes, limit)
-            .or_else(|| self.highest_gap_in(root, bytes, limit))
+            .or_else(|| self.highest_gap_in(root, bytes, limit, LEVELS))
             .or_else(|| large_enough(VirtAddr::LOWEST, first, bytes, limit))
     }
 
-    fn highest_gap_in(self, node: Node<'y>, bytes: u64, limit: VirtAddr) -> Option<VirtRange> {
+    fn highest_gap_in(self, node: Node<'y>, bytes: u64, limit: VirtAddr, levels: u32) -> Option<VirtRange> {
         if node.get(AreaWord::GAP) < bytes || node.get(AreaWord::FIRST) >= limit.0 {
             return None;
         }
+        let levels = self.step(levels)?;
         let range = node.range();
         let above = self.right(node).and_then(|right| {
-            self.highest_gap_in(right, bytes, limit)
+            self.highest_gap_in(right, bytes, limit, levels)
                 .or_else(|| large_enough(range.end, VirtAddr(right.get(AreaWord::FIRST)), bytes, limit))
         });
         above.or_else(|| {
             let left = self.left(node)?;
             large_enough(VirtAddr(left.get(AreaWord::LAST)), range.start, bytes, limit)
-                .or_else(|| self.highest_gap_in(left, bytes, limit))
+                .or_else(|| self.highest_gap_in(left, bytes, limit, levels))
         })
     }
 }

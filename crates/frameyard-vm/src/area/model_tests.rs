@@ -115,7 +115,7 @@ fn run(space: SpaceRef<'_, TestPlatform>, actions: &[Action]) {
                 assert_eq!(space.first_hole(requested).map(|hole| hole.start), hole.map(|page| range(page, 1).start));
                 if hole.is_none() {
                     let spare = space.spare_for_removal(requested).unwrap();
-                    space.remove_areas(requested, spare);
+                    space.remove_areas(requested, spare).unwrap();
                     model.0.retain(|at, _| !(page..page + pages).contains(at));
                 }
             }
@@ -153,14 +153,14 @@ fn check_gap(space: SpaceRef<'_, TestPlatform>, model: &Model, pages: u64, align
         }
         (found, best) => assert_eq!(found, best),
     }
-    space.remove_areas(wall, None);
+    space.remove_areas(wall, None).unwrap();
 }
 
 fn in_a_space(check: impl FnOnce(Vm<'_, TestPlatform>, SpaceRef<'_, TestPlatform>)) {
     let yard = TestYard::new();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     let id = vm.new_object(ObjectKind::Space).unwrap();
-    let space = SpaceRef::new(vm, id);
+    let space = SpaceRef::new(vm, id).unwrap();
     check(vm, space);
     space.clear_areas();
     assert_eq!(vm.live_objects(ObjectKind::Area), 0);
@@ -188,7 +188,7 @@ fn tree_of_many_areas_is_shallow() {
         let height = super::tree::height(space.areas().root());
         assert!((12..=17).contains(&height), "1.44 log2(4096) levels at most, not {height}");
         for page in (0..4096).step_by(2) {
-            space.remove_areas(range(2 * page, 1), None);
+            space.remove_areas(range(2 * page, 1), None).unwrap();
         }
         assert_eq!(space.validate_areas(), Ok(2048));
         let inner = space.find_gap(ByteSize(3 * PAGE), ByteSize(PAGE)).unwrap();
@@ -206,9 +206,9 @@ fn resizing_an_area_allocates_no_object() {
         assert_eq!(vm.live_objects(ObjectKind::Area), 1, "three areas are one");
         assert_eq!(space.find_area(range(15, 1).start).unwrap().range, range(10, 30));
         assert!(space.spare_for_removal(range(10, 5)).unwrap().is_none());
-        space.remove_areas(range(10, 5), None);
+        space.remove_areas(range(10, 5), None).unwrap();
         assert!(space.spare_for_removal(range(35, 5)).unwrap().is_none());
-        space.remove_areas(range(35, 5), None);
+        space.remove_areas(range(35, 5), None).unwrap();
         assert_eq!(vm.live_objects(ObjectKind::Area), 1);
         assert_eq!(space.find_area(range(15, 1).start).unwrap().range, range(15, 20));
         assert_eq!(space.validate_areas(), Ok(1));
@@ -221,7 +221,7 @@ fn removal_of_an_area_clears_the_cache() {
         let kind = MapKind::Anonymous { huge: HugeAdvice::Default };
         space.insert_area(range(1, 4), kind, Protection::ReadWrite).unwrap();
         assert!(space.find_area(range(2, 1).start).is_some());
-        space.remove_areas(range(1, 4), None);
+        space.remove_areas(range(1, 4), None).unwrap();
         assert_eq!(space.find_area(range(2, 1).start), None);
         space.validate_areas().unwrap();
     });

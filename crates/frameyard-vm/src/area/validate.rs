@@ -3,10 +3,10 @@
 use frameyard::Platform;
 use frameyard::sync::Ordering;
 
-use super::tree::{AreaTree, Sums, height};
+use super::tree::{AreaTree, LEVELS, Sums, height};
 use super::{MapKind, Node, Protection, SpaceRef, SpaceWord, merge};
 use crate::address::{VirtAddr, VirtRange};
-use crate::error::VmValidateError;
+use crate::error::{Damage, VmValidateError};
 use crate::object_id::ObjectId;
 
 /// The state of the recount, lowest area first.
@@ -27,7 +27,7 @@ impl<P: Platform> SpaceRef<'_, P> {
         let last_found = ObjectId::from_bits(get(SpaceWord::LAST_FOUND));
         let mut seen = Seen { areas: 0, bytes: 0, last: None, knows_last_found: false, last_found };
         if let Some(root) = self.areas().root() {
-            check(self.areas(), root, &mut seen)?;
+            check(self.areas(), root, &mut seen, LEVELS)?;
         }
         let counts = [
             ("areas of a space", get(SpaceWord::AREA_COUNT), seen.areas),
@@ -43,10 +43,16 @@ impl<P: Platform> SpaceRef<'_, P> {
     }
 }
 
-fn check<'y, P: Platform>(tree: AreaTree<'y, P>, node: Node<'y>, seen: &mut Seen) -> Result<(), VmValidateError> {
+fn check<'y, P: Platform>(
+    tree: AreaTree<'y, P>,
+    node: Node<'y>,
+    seen: &mut Seen,
+    levels: u32,
+) -> Result<(), VmValidateError> {
+    let levels = tree.step(levels).ok_or(VmValidateError::Damaged(Damage::Area))?;
     let (left, right) = (tree.left(node), tree.right(node));
     if let Some(left) = left {
-        check(tree, left, seen)?;
+        check(tree, left, seen, levels)?;
     }
     let (range, kind, protection) = (node.range(), node.kind(), node.protection());
     let wrong = |what| VmValidateError::Addresses { start: range.start.0, end: range.end.0, what };
@@ -72,5 +78,5 @@ fn check<'y, P: Platform>(tree: AreaTree<'y, P>, node: Node<'y>, seen: &mut Seen
     if Sums::kept(node) != tree.sums(node) {
         return Err(wrong("has wrong subtree words"));
     }
-    right.map_or(Ok(()), |right| check(tree, right, seen))
+    right.map_or(Ok(()), |right| check(tree, right, seen, levels))
 }

@@ -3,13 +3,13 @@
 use frameyard::page::{CountedPage, Counts};
 use frameyard::{ByteSize, PageCount, Platform};
 
-use super::File;
 use super::error::{DropProblem, FileError};
 use super::file::FileRef;
-use super::page_lock::{PageHeld, PageUse};
+use super::page_lock::PageHeld;
 use super::tree::Which;
 use super::unused::UnusedPages;
-use crate::error::VmError;
+use super::{File, RETRIES};
+use crate::error::{Damage, VmError};
 use crate::inject::Step;
 use crate::object_id::ObjectKind;
 use crate::page::{Flags, PageKind, object_of};
@@ -30,14 +30,17 @@ impl<'y, P: Platform> FileRef<'y, P> {
         if owner & Flags::DIRTY != 0 {
             return Err(DropProblem::Dirty);
         }
-        let mut tree = self.lock();
+        let mut tree = self.lock().map_err(|_| DropProblem::Busy)?;
         if tree.find(page.index()) != Some(page.pfn()) {
             return Err(DropProblem::Gone);
         }
         if !page.freeze(UNUSED) {
             return Err(DropProblem::Busy);
         }
-        tree.remove(page.index());
+        if tree.remove(page.index()) != Some(page.pfn()) {
+            // The page may still be in the tree: it is lost.
+            self.vm().damaged(Damage::File);
+        }
         drop(tree);
         page.set_owner_bits(Flags::TRUNCATED);
         drop(held);
@@ -57,9 +60,10 @@ impl<P: Platform> File<'_, P> {
         let (mut dropped, mut from) = (PageCount(0), 0);
         // The end is read once, so that a concurrent extension cannot prolong the loop.
         let end = self.file.pages_of(self.file.size());
-        while let Some((index, used)) = self.file.next_page(from, Which::Any).filter(|(index, _)| *index < end) {
-            from = index + 1;
-            let Some(held) = PageHeld::try_lock(used.page()) else { continue };
+        let next = |from| self.file.next_page(from, Which::Any).ok().flatten();
+        while let Some((index, used)) = next(from).filter(|(index, _)| *index < end) {
+            from = index.saturating_add(1);
+            let Some(held) = PageHeld::try_lock(vm, used.page()) else { continue };
             if self.file.drop_unused(used.page(), held).is_ok() {
                 unused.push(used.page().pfn());
                 used.forget();
@@ -86,7 +90,7 @@ impl<P: Platform> File<'_, P> {
         let file = self.file;
         let _sizing = file.lock_size()?;
         if size.0 > file.size() {
-            file.lock().set_size(size.0);
+            file.lock()?.set_size(size.0);
             return Ok(());
         }
         let incomplete = |why| FileError::NotTruncated { wanted: size, end: self.size(), why };
@@ -104,21 +108,30 @@ impl<P: Platform> File<'_, P> {
         let (file, shift) = (self.file, self.file.vm().yard().geometry().page_shift());
         let first = file.pages_of(size);
         // Terminates: the end decreases each time, and no page is added behind it.
+        let (mut before, mut retries) = (None, 0);
         loop {
-            let mut tree = file.lock();
+            let mut tree = file.lock()?;
             let Some((index, pfn)) = tree.last().filter(|(index, _)| *index >= first) else {
                 tree.set_size(size);
                 return Ok(());
             };
             let end = tree.size().min((index << shift).saturating_add(1 << shift));
             tree.set_size(end);
-            let page = file.vm().page(pfn);
-            // The tree's reference cannot go away under the lock.
-            page.get();
+            // A page dropped earlier may be back, but not after it was removed here.
+            if before.is_some_and(|before| index >= before) {
+                return Err(file.vm().damaged(Damage::File));
+            }
+            let used = file.use_page(&tree, index, pfn)?;
             drop(tree);
-            // A page dropped earlier may be back.
-            let Some(page) = file.lock_page(PageUse::of(file.vm(), page))? else { continue };
-            file.truncate_page(&page, index << shift);
+            let Some(page) = file.lock_page(used)? else {
+                retries += 1;
+                if retries > RETRIES {
+                    return Err(VmError::Stalled);
+                }
+                continue;
+            };
+            file.truncate_page(&page, index << shift)?;
+            before = Some(index);
         }
     }
 
@@ -130,7 +143,7 @@ impl<P: Platform> File<'_, P> {
         if from == 0 {
             return Ok(());
         }
-        let Some(used) = file.lookup(index) else { return Ok(()) };
+        let Some(used) = file.lookup(index)? else { return Ok(()) };
         let Some(mut page) = file.lock_page(used)? else { return Ok(()) };
         if page.is(Flags::UPTODATE) {
             let filled = page.bytes().with(|bytes| vm.store().fill(file.key(), index, from, &mut bytes[from..]))?;
@@ -152,8 +165,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         if PageKind::of_word(owner) != Some(PageKind::Cache) || owner & Flags::TRUNCATED != 0 {
             return None;
         }
-        let file = FileRef::new(*self, object);
-        file.try_get_user().then_some(file)
+        FileRef::new(*self, object).ok().filter(FileRef::try_get_user)
     }
 
     /// Removes a page from its file for reclaim. The caller has isolated it and holds one reference. On success the
@@ -165,7 +177,7 @@ impl<'y, P: Platform> Vm<'y, P> {
     pub(crate) fn drop_cache_page(&self, page: CountedPage<'y, P>) -> Result<(), DropProblem> {
         self.may_fail(Step::Visit).map_err(|_| DropProblem::Busy)?;
         let file = self.file_of(page).ok_or(DropProblem::Gone)?;
-        let dropped = match PageHeld::try_lock(page) {
+        let dropped = match PageHeld::try_lock(*self, page) {
             Some(held) => file.drop_unused(page, held),
             None => Err(DropProblem::Busy),
         };
@@ -180,21 +192,31 @@ impl<P: Platform> FileRef<'_, P> {
         let mut unused = UnusedPages::new(self.vm());
         // Ends: no page enters the tree of a file without users.
         loop {
-            let mut tree = self.lock();
+            // Without the lock, and if the tree is damaged, the file and its pages are lost.
+            let Ok(mut tree) = self.lock() else { return };
             while !unused.is_full() {
                 let Some((index, pfn)) = tree.next(0, Which::Any) else { break };
-                tree.remove(index);
-                let page = self.vm().page(pfn);
+                let page =
+                    self.vm().try_page(pfn).filter(|page| PageKind::of_word(page.owner()) == Some(PageKind::Cache));
+                let (Some(page), true) = (page, tree.remove(index) == Some(pfn)) else {
+                    self.vm().damaged(Damage::File);
+                    return;
+                };
                 page.set_owner_bits(Flags::TRUNCATED);
                 if page.put() == Ok(0) {
                     unused.push(pfn);
                 }
             }
-            let is_empty = tree.is_empty();
+            let (is_empty, goes_on) = (tree.is_empty(), unused.is_full());
             drop(tree);
             unused.free();
             if is_empty {
                 break;
+            }
+            if !goes_on {
+                // No page is left, and the tree is not empty.
+                self.vm().damaged(Damage::File);
+                return;
             }
         }
         self.vm().delete_object(ObjectKind::File, self.object());

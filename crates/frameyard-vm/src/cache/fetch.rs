@@ -2,7 +2,7 @@
 
 use frameyard::owners::Adoption;
 use frameyard::page::Counts;
-use frameyard::{Gfp, Order, Platform};
+use frameyard::{Gfp, Order, Pfn, Platform};
 
 use super::error::FileError;
 use super::file::FileRef;
@@ -10,9 +10,9 @@ use super::page_lock::{LockedPage, PageUse};
 use super::readahead::{Cause, MAX_WINDOW, Stream, Window};
 use super::tree::{Inserted, Spare, Tree};
 use crate::counters::VmCounter;
-use crate::error::VmError;
+use crate::error::{Damage, VmError};
 use crate::inject::Step;
-use crate::page::{Flags, PageKind, owner_word};
+use crate::page::{Flags, PageKind, object_of, owner_word};
 
 /// The pages that may enter the tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,13 +44,23 @@ impl<'y, P: Platform> FileRef<'y, P> {
     }
 
     /// The page with that number, if it exists.
-    pub(super) fn lookup(&self, index: u64) -> Option<PageUse<'y, P>> {
-        let tree = self.lock();
-        let page = self.vm().page(tree.find(index)?);
-        // The tree's reference stays while the lock is held.
+    pub(super) fn lookup(&self, index: u64) -> Result<Option<PageUse<'y, P>>, VmError> {
+        let tree = self.lock()?;
+        let Some(pfn) = tree.find(index) else { return Ok(None) };
+        self.use_page(&tree, index, pfn).map(Some)
+    }
+
+    /// A reference of a page in the tree. The tree's reference keeps the page while the lock is held.
+    pub(super) fn use_page(&self, _tree: &Tree<'y, P>, index: u64, pfn: Pfn) -> Result<PageUse<'y, P>, VmError> {
+        let vm = self.vm();
+        let page = vm.found_page(pfn)?;
+        let word = page.owner();
+        if PageKind::of_word(word) != Some(PageKind::Cache) || object_of(word) != self.object() || page.index() != index
+        {
+            return Err(vm.damaged(Damage::File));
+        }
         page.get();
-        drop(tree);
-        Some(PageUse::of(self.vm(), page))
+        Ok(PageUse::of(vm, page, self.lock_id()))
     }
 
     /// Adds a new page, locked and not up to date, if there is none.
@@ -62,15 +72,15 @@ impl<'y, P: Platform> FileRef<'y, P> {
         vm.yard().counted().adopt(pfn, Order::ZERO, Adoption { counts, owner, index })?;
         let page = vm.page(pfn);
         // The only user, unless it enters the tree.
-        let used = PageUse::of(vm, page);
+        let used = PageUse::of(vm, page, self.lock_id());
         let mut spare = Spare::new(vm);
         // Terminates: spare nodes only accumulate, and a path of the highest tree always suffices.
         loop {
-            let mut tree = self.lock();
+            let mut tree = self.lock()?;
             if limit == Limit::Size && index >= self.pages_of(tree.size()) {
                 return Ok(Place::Behind);
             }
-            match tree.insert(index, pfn, &mut spare) {
+            match tree.insert(index, pfn, &mut spare)? {
                 Inserted::Done => {
                     // One reference for the tree, one for the batch.
                     page.get();
@@ -78,10 +88,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
                     break;
                 }
                 Inserted::Occupied(found) => {
-                    let found = vm.page(found);
-                    found.get();
-                    drop(tree);
-                    return Ok(Place::Taken(PageUse::of(vm, found)));
+                    return self.use_page(&tree, index, found).map(Place::Taken);
                 }
                 Inserted::Lacking(nodes) => {
                     drop(tree);
@@ -92,7 +99,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
         vm.lru_add(page);
         vm.count(VmCounter::PgcacheAdd, 1);
         used.forget();
-        Ok(Place::Made(LockedPage::made(vm, page)))
+        Ok(Place::Made(LockedPage::made(vm, page, self.lock_id())))
     }
 
     /// Fills a locked page if it is not up to date. If the store fails, removes the page from the file.
@@ -108,33 +115,37 @@ impl<'y, P: Platform> FileRef<'y, P> {
                 Ok(())
             }
             Err(problem) => {
-                self.remove_page(page);
+                self.remove_page(page)?;
                 Err(problem)
             }
         }
     }
 
     /// Removes a locked page from the tree, dirty or not.
-    fn remove_page(&self, page: &LockedPage<'y, P>) {
-        self.remove_from(self.lock(), page);
+    fn remove_page(&self, page: &LockedPage<'y, P>) -> Result<(), VmError> {
+        self.remove_from(self.lock()?, page)
     }
 
     /// Removes the last page of the file and moves the file's end before it.
-    pub(super) fn truncate_page(&self, page: &LockedPage<'y, P>, end: u64) {
-        let mut tree = self.lock();
+    pub(super) fn truncate_page(&self, page: &LockedPage<'y, P>, end: u64) -> Result<(), VmError> {
+        let mut tree = self.lock()?;
         tree.set_size(end);
-        self.remove_from(tree, page);
+        self.remove_from(tree, page)
     }
 
-    fn remove_from(&self, mut tree: Tree<'y, P>, page: &LockedPage<'y, P>) {
+    fn remove_from(&self, mut tree: Tree<'y, P>, page: &LockedPage<'y, P>) -> Result<(), VmError> {
         let page = page.page();
-        let removed = tree.remove(page.index());
-        debug_assert_eq!(removed, Some(page.pfn()), "a locked page that was not truncated is in the tree");
+        // A locked page that was not truncated is in the tree.
+        if tree.remove(page.index()) != Some(page.pfn()) {
+            return Err(self.vm().damaged(Damage::File));
+        }
         drop(tree);
         page.set_owner_bits(Flags::TRUNCATED);
         // The tree's reference. The caller has another.
-        let put = page.put();
-        debug_assert!(put.is_ok_and(|left| left > 0), "{put:?}");
+        match page.put() {
+            Ok(left) if left > 0 => Ok(()),
+            _ => Err(self.vm().damaged(Damage::Frame)),
+        }
     }
 
     /// Locks a page that is or was in the tree; `None` if it has left the tree.
@@ -147,7 +158,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
     /// end: retry.
     pub(super) fn page_to_write(&self, index: u64, limit: Limit) -> Result<Option<LockedPage<'y, P>>, FileError> {
         let vm = self.vm();
-        if let Some(used) = self.lookup(index) {
+        if let Some(used) = self.lookup(index)? {
             vm.count(VmCounter::PgcacheHit, 1);
             return Ok(self.lock_page(used)?);
         }
@@ -168,7 +179,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
         stream: &Stream,
     ) -> Result<Option<LockedPage<'y, P>>, FileError> {
         let vm = self.vm();
-        let used = match self.lookup(index) {
+        let used = match self.lookup(index)? {
             Some(used) => {
                 vm.count(VmCounter::PgcacheHit, 1);
                 self.read_on(&used, requested, stream);
@@ -215,10 +226,11 @@ impl<'y, P: Platform> FileRef<'y, P> {
         }
         let index = page.index();
         let hole = if stream.expects(index) {
-            Some(index + 1)
+            Some(index.saturating_add(1))
         } else {
-            let tree = self.lock();
-            (index + 1..=index + MAX_WINDOW).find(|next| tree.find(*next).is_none())
+            // Without the lock there is no readahead.
+            let Ok(tree) = self.lock() else { return };
+            (index.saturating_add(1)..=index.saturating_add(MAX_WINDOW)).find(|next| tree.find(*next).is_none())
         };
         // The next window is already in memory.
         let Some(hole) = hole else { return };
@@ -232,9 +244,11 @@ impl<'y, P: Platform> FileRef<'y, P> {
         let end = window.end().min(self.pages_of(self.size()));
         let mut fetched = 0;
         for index in (window.start..end).filter(|index| *index != except) {
-            let there = { self.lock().find(index).is_some() };
-            if there {
-                continue;
+            let there = { self.lock().map(|tree| tree.find(index).is_some()) };
+            match there {
+                Ok(true) => continue,
+                Ok(false) => {}
+                Err(_) => break,
             }
             match self.make(index, GFP_AHEAD, Limit::Size) {
                 Ok(Place::Made(mut page)) => {

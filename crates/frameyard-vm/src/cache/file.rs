@@ -1,5 +1,6 @@
 //! The object of a file: words, users, and the size lock.
 
+use frameyard::platform::{Contention, LockId};
 use frameyard::sync::{AtomicU32, AtomicU64, Ordering};
 use frameyard::{ByteSize, Platform};
 
@@ -23,7 +24,7 @@ pub(super) enum FileWord {
     Key,
     /// In bytes. Shrinks under the size lock; grows under the size lock or the file lock; stored under the file lock.
     Size,
-    /// 1 while the size lock is held.
+    /// The size lock; a lock word that names its holder.
     SizeLock,
     /// The root of its tree; 0 without pages.
     Root,
@@ -51,20 +52,21 @@ impl<P: Platform> Clone for FileRef<'_, P> {
 impl<P: Platform> Copy for FileRef<'_, P> {}
 
 /// The held size lock. Releases it on drop.
-pub(super) struct SizeHeld<'y> {
-    word: &'y AtomicU64,
+pub(super) struct SizeHeld<'y, P: Platform> {
+    platform: &'y P,
+    id: LockId,
+    word: &'y AtomicU32,
 }
 
-impl Drop for SizeHeld<'_> {
+impl<P: Platform> Drop for SizeHeld<'_, P> {
     fn drop(&mut self) {
-        // Release: pairs with the Acquire in `lock_size`.
-        self.word.store(0, Ordering::Release);
+        self.platform.unlock(self.id, self.word);
     }
 }
 
 impl<'y, P: Platform> FileRef<'y, P> {
-    pub(super) fn new(vm: Vm<'y, P>, id: ObjectId) -> Self {
-        Self { vm, id, words: vm.object(ObjectKind::File, id) }
+    pub(super) fn new(vm: Vm<'y, P>, id: ObjectId) -> Result<Self, VmError> {
+        Ok(Self { vm, id, words: vm.object(ObjectKind::File, id)? })
     }
 
     pub(super) fn vm(&self) -> Vm<'y, P> {
@@ -121,23 +123,35 @@ impl<'y, P: Platform> FileRef<'y, P> {
         }
     }
 
+    /// What the file lock, the size lock and the locks of pages guard.
+    pub(super) fn lock_id(&self) -> LockId {
+        LockId::File(self.id.bits() as u32)
+    }
+
     /// The word of the file lock.
     pub(super) fn lock_word(&self) -> &'y AtomicU32 {
         self.words.lock_word(FileWord::Lock as usize)
     }
 
+    /// Whether the size lock is held; may be stale.
+    pub(super) fn is_size_locked(&self) -> bool {
+        self.words.lock_word(FileWord::SizeLock as usize).load(Ordering::Relaxed) != 0
+    }
+
     /// Takes the size lock, with a bounded wait.
-    pub(super) fn lock_size(&self) -> Result<SizeHeld<'y>, VmError> {
+    ///
+    /// Without a guard: the holder of the size lock may sleep.
+    pub(super) fn lock_size(&self) -> Result<SizeHeld<'y, P>, VmError> {
         self.vm.may_fail(Step::LockSize)?;
-        let word = self.word(FileWord::SizeLock);
+        let (platform, id) = (self.vm.yard().platform(), self.lock_id());
+        let word = self.words.lock_word(FileWord::SizeLock as usize);
         for round in 0..WAIT_ROUNDS {
-            // Acquire: pairs with the Release in `SizeHeld::drop`.
-            if word.load(Ordering::Relaxed) == 0
-                && word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
-            {
-                return Ok(SizeHeld { word });
+            let holder = word.load(Ordering::Relaxed);
+            if holder == 0 && platform.try_lock(id, word) == Contention::Free {
+                return Ok(SizeHeld { platform, id, word });
             }
-            self.vm.yard().platform().wait(round);
+            platform.check_holder(id, holder, round, &|| word.load(Ordering::Relaxed) == holder)?;
+            platform.wait(round);
         }
         Err(VmError::Stalled)
     }

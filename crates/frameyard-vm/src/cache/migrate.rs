@@ -7,6 +7,7 @@ use frameyard::{Order, Platform};
 use super::evict::UNUSED;
 use super::file::FileRef;
 use super::page_lock::PageHeld;
+use crate::error::Damage;
 use crate::inject::Step;
 use crate::page::Flags;
 use crate::vm::Vm;
@@ -47,8 +48,8 @@ impl<'y, P: Platform> FileRef<'y, P> {
     ) -> Result<(), MigrateProblem> {
         let (vm, from, to) = (self.vm(), page.pfn(), bytes.pfn());
         let held = match mode {
-            MigrateMode::Async => PageHeld::try_lock(page),
-            MigrateMode::Sync => PageHeld::lock(vm, page).ok(),
+            MigrateMode::Async => PageHeld::try_lock(vm, page),
+            MigrateMode::Sync => PageHeld::lock(vm, page, self.lock_id()).ok(),
         };
         let mut held = held.ok_or(MigrateProblem::Busy)?;
         if page.owner() & Flags::TRUNCATED != 0 {
@@ -62,7 +63,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
         vm.may_fail(Step::Copy).map_err(failed)?;
         bytes.copy_from(&held.bytes(vm.yard())).map_err(failed)?;
         let index = page.index();
-        let mut tree = self.lock();
+        let mut tree = self.lock().map_err(failed)?;
         if tree.find(index) != Some(from) {
             return Err(MigrateProblem::Gone);
         }
@@ -82,7 +83,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
         held.forget();
         // SAFETY: this thread froze the counts of `from`.
         let disowned = unsafe { vm.yard().counted().disown(from, Order::ZERO) };
-        debug_assert!(disowned.is_ok(), "the freezer owns a frozen page: {disowned:?}");
+        vm.expect(disowned, Damage::Frame);
         Ok(())
     }
 }

@@ -1,8 +1,10 @@
-//! The page lock: a bit of the owner's word.
+//! The page lock: a bit of the owner's word. In a shared yard a spare word of the page names the holder, from shortly after
+//! it has taken the lock until shortly before it releases it.
 
 use core::mem::ManuallyDrop;
 
 use frameyard::page::CountedPage;
+use frameyard::platform::LockId;
 use frameyard::{Order, Platform, Yard};
 
 use super::WAIT_ROUNDS;
@@ -17,33 +19,45 @@ fn try_take<P: Platform>(page: CountedPage<'_, P>) -> bool {
     page.owner() & Flags::LOCKED == 0 && page.set_owner_bits(Flags::LOCKED) & Flags::LOCKED == 0
 }
 
+/// Spare word of a page of a file: what names the process that holds its lock.
+const HOLDER: usize = 0;
+
 /// A held page lock. Releases it on drop. The caller's reference must outlive it.
 pub(super) struct PageHeld<'y, P: Platform> {
     page: CountedPage<'y, P>,
+    is_named: bool,
 }
 
 impl<'y, P: Platform> PageHeld<'y, P> {
     /// Takes the lock if it is free.
-    pub(super) fn try_lock(page: CountedPage<'y, P>) -> Option<Self> {
+    pub(super) fn try_lock(vm: Vm<'y, P>, page: CountedPage<'y, P>) -> Option<Self> {
         // Create the guard only if the lock was taken: its drop would release another CPU's lock.
-        if try_take(page) { Some(Self { page }) } else { None }
+        if try_take(page) { Some(Self::taken(vm, page)) } else { None }
     }
 
     /// Takes the lock, with a bounded wait. No other lock is held.
-    pub(super) fn lock(vm: Vm<'y, P>, page: CountedPage<'y, P>) -> Result<Self, VmError> {
+    pub(super) fn lock(vm: Vm<'y, P>, page: CountedPage<'y, P>, id: LockId) -> Result<Self, VmError> {
         vm.may_fail(Step::LockPage)?;
+        let platform = vm.yard().platform();
         for round in 0..WAIT_ROUNDS {
-            if let Some(held) = Self::try_lock(page) {
+            if let Some(held) = Self::try_lock(vm, page) {
                 return Ok(held);
             }
-            vm.yard().platform().wait(round);
+            if platform.process().is_some() {
+                let holder = page.spare(HOLDER) as u32;
+                let still = || page.spare(HOLDER) as u32 == holder && page.owner() & Flags::LOCKED != 0;
+                platform.check_holder(id, holder, round, &still)?;
+            }
+            platform.wait(round);
         }
         Err(VmError::Stalled)
     }
 
-    /// The guard of a page that was created locked.
-    pub(super) fn taken(page: CountedPage<'y, P>) -> Self {
-        Self { page }
+    /// The guard of a page whose lock was just taken, or that was created locked.
+    pub(super) fn taken(vm: Vm<'y, P>, page: CountedPage<'y, P>) -> Self {
+        let process = vm.yard().platform().process();
+        process.inspect(|process| page.set_spare(HOLDER, u64::from(process.get())));
+        Self { page, is_named: process.is_some() }
     }
 
     /// The page's bytes.
@@ -61,6 +75,9 @@ impl<'y, P: Platform> PageHeld<'y, P> {
 
 impl<P: Platform> Drop for PageHeld<'_, P> {
     fn drop(&mut self) {
+        if self.is_named {
+            self.page.set_spare(HOLDER, 0);
+        }
         self.page.clear_owner_bits(Flags::LOCKED);
     }
 }
@@ -69,12 +86,14 @@ impl<P: Platform> Drop for PageHeld<'_, P> {
 pub(super) struct PageUse<'y, P: Platform> {
     vm: Vm<'y, P>,
     page: CountedPage<'y, P>,
+    /// What the page's lock guards.
+    id: LockId,
 }
 
 impl<'y, P: Platform> PageUse<'y, P> {
     /// Takes over a reference of the caller.
-    pub(super) fn of(vm: Vm<'y, P>, page: CountedPage<'y, P>) -> Self {
-        Self { vm, page }
+    pub(super) fn of(vm: Vm<'y, P>, page: CountedPage<'y, P>, id: LockId) -> Self {
+        Self { vm, page, id }
     }
 
     pub(super) fn page(&self) -> CountedPage<'y, P> {
@@ -88,7 +107,7 @@ impl<'y, P: Platform> PageUse<'y, P> {
 
     /// Takes the page lock, with a bounded wait.
     pub(super) fn lock(self) -> Result<LockedPage<'y, P>, VmError> {
-        let held = PageHeld::lock(self.vm, self.page)?;
+        let held = PageHeld::lock(self.vm, self.page, self.id)?;
         Ok(LockedPage { held, used: self })
     }
 }
@@ -112,8 +131,8 @@ pub(super) struct LockedPage<'y, P: Platform> {
 
 impl<'y, P: Platform> LockedPage<'y, P> {
     /// A page that was created locked, with a reference of the caller.
-    pub(super) fn made(vm: Vm<'y, P>, page: CountedPage<'y, P>) -> Self {
-        Self { held: PageHeld::taken(page), used: PageUse::of(vm, page) }
+    pub(super) fn made(vm: Vm<'y, P>, page: CountedPage<'y, P>, id: LockId) -> Self {
+        Self { held: PageHeld::taken(vm, page), used: PageUse::of(vm, page, id) }
     }
 
     /// Releases the lock and keeps the reference.

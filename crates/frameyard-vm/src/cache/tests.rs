@@ -64,7 +64,7 @@ proptest! {
                     Change::Insert(index) => {
                         let mut spare = Spare::new(vm);
                         loop {
-                            let inserted = of.lock().insert(index, frame(index), &mut spare);
+                            let inserted = of.lock().unwrap().insert(index, frame(index), &mut spare).unwrap();
                             match inserted {
                                 Inserted::Lacking(nodes) => spare.fill(nodes).unwrap(),
                                 Inserted::Done => {
@@ -80,24 +80,24 @@ proptest! {
                         }
                     }
                     Change::Remove(index) => {
-                        let removed = of.lock().remove(index);
+                        let removed = of.lock().unwrap().remove(index);
                         assert_eq!(removed, model.remove(&index).map(|_| frame(index)));
                     }
                     Change::Dirty(index) => {
                         if let Some(dirty) = model.get_mut(&index) {
-                            of.lock().tag_dirty(index);
+                            of.lock().unwrap().tag_dirty(index);
                             *dirty = true;
                         }
                     }
                     Change::Clean(index) => {
-                        of.lock().untag_dirty(index);
+                        of.lock().unwrap().untag_dirty(index);
                         model.entry(index).and_modify(|dirty| *dirty = false);
                     }
                 }
                 check(&file, &model, &probes);
             }
             for index in model.into_keys() {
-                of.lock().remove(index);
+                of.lock().unwrap().remove(index);
             }
             assert_eq!(vm.live_objects(ObjectKind::CacheNode), 0, "an empty tree has no nodes");
         });
@@ -105,7 +105,7 @@ proptest! {
 }
 
 fn check(file: &File<'_, TestPlatform>, model: &BTreeMap<u64, bool>, probes: &[u64]) {
-    let tree = file.file.lock();
+    let tree = file.file.lock().unwrap();
     for from in probes.iter().copied().chain([0]) {
         let next = |dirty: bool| model.range(from..).find(|(_, is)| **is || !dirty).map(|(index, _)| *index);
         assert_eq!(tree.next(from, Which::Any), next(false).map(|index| (index, frame(index))));
@@ -129,7 +129,7 @@ fn heights_cover_every_number() {
 
 /// The resident page of a file with that number.
 fn page_of<'y>(file: &File<'y, TestPlatform>, index: u64) -> frameyard::page::CountedPage<'y, TestPlatform> {
-    let pfn = file.file.lock().find(index).expect("the page is there");
+    let pfn = file.file.lock().unwrap().find(index).expect("the page is there");
     file.file.vm().page(pfn)
 }
 
@@ -178,11 +178,11 @@ fn failed_page_lock_is_not_released() {
         let file = vm.create_file(3, ByteSize(PAGE)).unwrap();
         file.read(0, &mut [0; 1]).unwrap();
         let page = page_of(&file, 0);
-        let held = PageHeld::try_lock(page).unwrap();
-        assert!(PageHeld::try_lock(page).is_none());
-        assert!(PageHeld::try_lock(page).is_none(), "the first guard still holds the lock");
+        let held = PageHeld::try_lock(vm, page).unwrap();
+        assert!(PageHeld::try_lock(vm, page).is_none());
+        assert!(PageHeld::try_lock(vm, page).is_none(), "the first guard still holds the lock");
         drop(held);
-        assert!(PageHeld::try_lock(page).is_some());
+        assert!(PageHeld::try_lock(vm, page).is_some());
     });
 }
 
@@ -262,9 +262,9 @@ fn validator_detects_page_inconsistent_with_its_file() {
         page.get();
         assert!(vm.validate_files().is_err());
         vm.put_page(page);
-        file.file.lock().set_size(0);
+        file.file.lock().unwrap().set_size(0);
         assert!(vm.validate_files().is_err());
-        file.file.lock().set_size(PAGE);
+        file.file.lock().unwrap().set_size(PAGE);
         vm.validate_files().unwrap();
     });
 }

@@ -2,9 +2,10 @@
 
 use frameyard::{ByteSize, Platform};
 
-use super::File;
 use super::error::FileError;
 use super::fetch::Limit;
+use super::{File, RETRIES};
+use crate::error::VmError;
 use crate::page::Flags;
 
 /// The part of a transfer in one page.
@@ -38,9 +39,13 @@ impl<P: Platform> File<'_, P> {
     ///
     /// Per page: the file lock once, and the page lock while bytes are copied.
     pub fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<usize, FileError> {
-        let mut done = 0;
+        let (mut done, mut retries) = (0, 0);
         // The loop retries a page only if another CPU removed it meanwhile, which is progress.
         while done < bytes.len() {
+            retries += 1;
+            if retries > RETRIES {
+                return Err(VmError::Stalled.into());
+            }
             let Some(at) = offset.checked_add(done as u64).filter(|at| *at < self.file.size()) else { break };
             let rest = (bytes.len() - done) as u64;
             let part = self.part(at, bytes.len() - done);
@@ -52,7 +57,9 @@ impl<P: Platform> File<'_, P> {
             if self.stream.read(part.index) {
                 self.file.vm().lru_mark_accessed(page.page());
             }
-            done += there;
+            if there > 0 {
+                (done, retries) = (done + there, 0);
+            }
         }
         Ok(done)
     }
@@ -74,13 +81,17 @@ impl<P: Platform> File<'_, P> {
         if offset.checked_add(len).is_none() {
             return Err(FileError::TooLarge { offset, bytes: len });
         }
-        let mut done = 0;
+        let (mut done, mut retries) = (0, 0);
         // As in `read`: a retry means progress of another CPU.
         while done < bytes.len() {
             let at = offset + done as u64;
             let part = self.part(at, bytes.len() - done);
             if self.write_part(at, part, &bytes[done..done + part.len])? {
-                done += part.len;
+                (done, retries) = (done + part.len, 0);
+            } else if retries == RETRIES {
+                return Err(VmError::Stalled.into());
+            } else {
+                retries += 1;
             }
         }
         Ok(())
@@ -102,9 +113,9 @@ impl<P: Platform> File<'_, P> {
         }
         page.bytes().write(part.from, bytes)?;
         page.set(Flags::UPTODATE);
-        self.file.set_dirty(&page);
+        self.file.set_dirty(&page)?;
         if growing.is_some() {
-            let mut tree = self.file.lock();
+            let mut tree = self.file.lock()?;
             let size = tree.size().max(end);
             tree.set_size(size);
         }

@@ -11,12 +11,11 @@
 //! Nodes come from [`Spare`], which is filled without the lock.
 
 use frameyard::page::FrameLink;
-use frameyard::platform::LockId;
 use frameyard::sync::{AtomicU64, Ordering};
 use frameyard::{Pfn, Platform};
 
 use super::file::{FileRef, FileWord};
-use crate::error::VmError;
+use crate::error::{Damage, VmError};
 use crate::lock::Held;
 use crate::object_id::{ObjectId, ObjectKind};
 use crate::vm::Vm;
@@ -65,16 +64,16 @@ impl<'y, P: Platform> Spare<'y, P> {
 
     /// Allocates nodes up to `wanted`. No lock is held.
     pub(super) fn fill(&mut self, wanted: usize) -> Result<(), VmError> {
-        while self.len < wanted {
+        while self.len < wanted.min(self.ids.len()) {
             self.ids[self.len] = self.vm.new_object(ObjectKind::CacheNode)?;
             self.len += 1;
         }
         Ok(())
     }
 
-    fn take(&mut self) -> ObjectId {
-        self.len -= 1;
-        self.ids[self.len]
+    fn take(&mut self) -> Option<ObjectId> {
+        self.len = self.len.checked_sub(1)?;
+        Some(self.ids[self.len])
     }
 }
 
@@ -147,11 +146,9 @@ pub(super) struct Tree<'y, P: Platform> {
 impl<'y, P: Platform> FileRef<'y, P> {
     /// Takes the file lock, and with it access to the tree.
     #[inline]
-    pub(super) fn lock(&self) -> Tree<'y, P> {
-        let platform = self.vm().yard().platform();
-        let id = LockId::File(self.object().bits() as u32);
-        let held = Held::lock(platform, id, self.lock_word());
-        Tree::new(*self, held)
+    pub(super) fn lock(&self) -> Result<Tree<'y, P>, VmError> {
+        let held = Held::lock(self.vm().yard().platform(), self.lock_id(), self.lock_word())?;
+        Ok(Tree::new(*self, held))
     }
 }
 
@@ -171,7 +168,8 @@ impl<'y, P: Platform> Tree<'y, P> {
 
     #[inline(always)]
     pub(super) fn height(&self) -> u64 {
-        load(self.file.word(FileWord::Height))
+        // Another process may have overwritten the word.
+        load(self.file.word(FileWord::Height)).min(MAX_HEIGHT as u64)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -184,8 +182,14 @@ impl<'y, P: Platform> Tree<'y, P> {
     }
 
     #[inline(always)]
-    pub(super) fn node(&self, id: ObjectId) -> Words<'y> {
+    pub(super) fn node(&self, id: ObjectId) -> Result<Words<'y>, VmError> {
         self.file.vm().object(ObjectKind::CacheNode, id)
+    }
+
+    /// The node that a word names; `None` for no node, and for a name that leads nowhere, which is noted as damage.
+    #[inline(always)]
+    fn named(&self, word: u64) -> Option<Words<'y>> {
+        self.node(ObjectId::from_bits(word).some()?).ok()
     }
 
     fn frame(&self, slot: u64) -> Option<Pfn> {
@@ -203,10 +207,9 @@ impl<'y, P: Platform> Tree<'y, P> {
         if height_for(index) > height {
             return None;
         }
-        let mut node = self.node(self.root());
+        let mut node = self.named(self.root().bits())?;
         for level in (1..height as u32).rev() {
-            let child = ObjectId::from_bits(load(node.at(slot_at(index, level))));
-            node = self.node(child.some()?);
+            node = self.named(load(node.at(slot_at(index, level))))?;
         }
         Some(node)
     }
@@ -219,7 +222,7 @@ impl<'y, P: Platform> Tree<'y, P> {
 
     /// The first matching page at or above `from`, and its number.
     pub(super) fn next(&self, from: u64, which: Which) -> Option<(u64, Pfn)> {
-        let mut from = from;
+        let (mut from, mut descents) = (from, 0);
         let bits = if which == Which::Any { PRESENT } else { DIRTY };
         // Each iteration moves one node to the right of an exhausted one: at most once per level.
         'descent: loop {
@@ -227,7 +230,12 @@ impl<'y, P: Platform> Tree<'y, P> {
             if height_for(from) > height {
                 return None;
             }
-            let (mut node, mut level) = (self.node(self.root()), height as u32 - 1);
+            descents += 1;
+            if descents > 2 * MAX_HEIGHT {
+                self.file.vm().damaged(Damage::File);
+                return None;
+            }
+            let (mut node, mut level) = (self.named(self.root().bits())?, (height as u32).checked_sub(1)?);
             loop {
                 let (slot, base) = (slot_at(from, level), base_of(from, level));
                 let mask = load(node.at(bits)) & (u64::MAX << slot);
@@ -243,14 +251,14 @@ impl<'y, P: Platform> Tree<'y, P> {
                 if level == 0 {
                     return Some((from, self.frame(found)?));
                 }
-                (node, level) = (self.node(ObjectId::from_bits(found)), level - 1);
+                (node, level) = (self.named(found)?, level - 1);
             }
         }
     }
 
     /// The page with the highest number, and the number.
     pub(super) fn last(&self) -> Option<(u64, Pfn)> {
-        let (mut node, mut level) = (self.node(self.root().some()?), self.height() as u32 - 1);
+        let (mut node, mut level) = (self.named(self.root().bits())?, (self.height() as u32).checked_sub(1)?);
         let mut index = 0;
         loop {
             let slot = load(node.at(PRESENT)).checked_ilog2()?;
@@ -259,36 +267,37 @@ impl<'y, P: Platform> Tree<'y, P> {
             if level == 0 {
                 return Some((index, self.frame(found)?));
             }
-            (node, level) = (self.node(ObjectId::from_bits(found)), level - 1);
+            (node, level) = (self.named(found)?, level - 1);
         }
     }
 
     /// The number of nodes that an insertion at `index` needs.
-    fn nodes_lacking(&self, index: u64) -> usize {
+    fn nodes_lacking(&self, index: u64) -> Result<usize, VmError> {
         let (height, wanted) = (self.height(), height_for(index));
         if height == 0 {
-            return wanted as usize;
+            return Ok(wanted as usize);
         }
         if wanted > height {
             // One on top per missing level, and a new branch below.
-            return (wanted - height + wanted - 1) as usize;
+            return Ok((wanted - height + wanted - 1) as usize);
         }
-        let mut node = self.node(self.root());
+        let mut node = self.node(self.root())?;
         for level in (1..height as u32).rev() {
             match ObjectId::from_bits(load(node.at(slot_at(index, level)))).some() {
-                Some(child) => node = self.node(child),
-                None => return level as usize,
+                Some(child) => node = self.node(child)?,
+                None => return Ok(level as usize),
             }
         }
-        0
+        Ok(0)
     }
 
-    fn new_node(&self, spare: &mut Spare<'y, P>, index: u64, level: u32) -> ObjectId {
-        let id = spare.take();
-        let node = self.node(id);
+    fn new_node(&self, spare: &mut Spare<'y, P>, index: u64, level: u32) -> Result<ObjectId, VmError> {
+        // There are enough unless the tree changed under the lock.
+        let id = spare.take().ok_or_else(|| self.file.vm().damaged(Damage::File))?;
+        let node = self.node(id)?;
         store(node.at(LEVEL), u64::from(level));
         store(node.at(BASE), base_of(index, level));
-        id
+        Ok(id)
     }
 
     fn set_root(&self, root: ObjectId, height: u64) {
@@ -296,56 +305,63 @@ impl<'y, P: Platform> Tree<'y, P> {
         store(self.file.word(FileWord::Height), height);
     }
 
-    fn grow(&mut self, index: u64, spare: &mut Spare<'y, P>) {
+    fn grow(&mut self, index: u64, spare: &mut Spare<'y, P>) -> Result<(), VmError> {
         let wanted = height_for(index);
         if self.height() == 0 {
-            let root = self.new_node(spare, index, wanted as u32 - 1);
+            let root = self.new_node(spare, index, wanted as u32 - 1)?;
             self.set_root(root, wanted);
         }
         while self.height() < wanted {
             let (old, level) = (self.root(), self.height() as u32);
-            let id = self.new_node(spare, 0, level);
-            let node = self.node(id);
+            let id = self.new_node(spare, 0, level)?;
+            let node = self.node(id)?;
             store(node.at(0), old.bits());
             store(node.at(PRESENT), 1);
-            store(node.at(DIRTY), u64::from(load(self.node(old).at(DIRTY)) != 0));
+            store(node.at(DIRTY), u64::from(load(self.node(old)?.at(DIRTY)) != 0));
             self.set_root(id, u64::from(level) + 1);
         }
+        Ok(())
     }
 
     /// Inserts a page, if the slot is free and enough nodes are spare.
-    pub(super) fn insert(&mut self, index: u64, pfn: Pfn, spare: &mut Spare<'y, P>) -> Inserted {
+    ///
+    /// # Errors
+    ///
+    /// The tree is damaged.
+    pub(super) fn insert(&mut self, index: u64, pfn: Pfn, spare: &mut Spare<'y, P>) -> Result<Inserted, VmError> {
         if let Some(found) = self.find(index) {
-            return Inserted::Occupied(found);
+            return Ok(Inserted::Occupied(found));
         }
-        let lacking = self.nodes_lacking(index);
+        let lacking = self.nodes_lacking(index)?;
         if lacking > spare.len {
-            return Inserted::Lacking(lacking);
+            return Ok(Inserted::Lacking(lacking));
         }
-        self.grow(index, spare);
-        let mut node = self.node(self.root());
+        self.grow(index, spare)?;
+        let mut node = self.node(self.root())?;
         for level in (1..self.height() as u32).rev() {
             let slot = slot_at(index, level);
-            let child = ObjectId::from_bits(load(node.at(slot))).some().unwrap_or_else(|| {
-                let child = self.new_node(spare, index, level - 1);
-                store(node.at(slot), child.bits());
-                set_bit(node.at(PRESENT), slot);
-                child
-            });
-            node = self.node(child);
+            let child = match ObjectId::from_bits(load(node.at(slot))).some() {
+                Some(child) => child,
+                None => {
+                    let child = self.new_node(spare, index, level - 1)?;
+                    store(node.at(slot), child.bits());
+                    set_bit(node.at(PRESENT), slot);
+                    child
+                }
+            };
+            node = self.node(child)?;
         }
         let slot = slot_at(index, 0);
         store(node.at(slot), self.link(pfn));
         set_bit(node.at(PRESENT), slot);
         let pages = self.file.word(FileWord::Pages);
-        store(pages, load(pages) + 1);
-        Inserted::Done
+        store(pages, load(pages).wrapping_add(1));
+        Ok(Inserted::Done)
     }
 
     /// Replaces the frame of a page in the tree.
     pub(super) fn replace(&mut self, index: u64, pfn: Pfn) {
         if let Some(leaf) = self.leaf(index) {
-            debug_assert!(load(leaf.at(PRESENT)) >> slot_at(index, 0) & 1 == 1, "a page is replaced where one is");
             store(leaf.at(slot_at(index, 0)), self.link(pfn));
         }
     }
@@ -359,7 +375,7 @@ impl<'y, P: Platform> Tree<'y, P> {
         let mut way = Way { index, nodes: [None; MAX_HEIGHT] };
         let mut id = self.root();
         for level in (0..height as u32).rev() {
-            let node = self.node(id);
+            let node = self.named(id.bits())?;
             way.nodes[level as usize] = Some((id, node));
             id = ObjectId::from_bits(load(node.at(slot_at(index, level))));
             if level > 0 {
@@ -391,7 +407,7 @@ impl<'y, P: Platform> Tree<'y, P> {
             }
         }
         let pages = self.file.word(FileWord::Pages);
-        store(pages, load(pages) - 1);
+        store(pages, load(pages).wrapping_sub(1));
         self.shrink();
         removed
     }
@@ -400,10 +416,7 @@ impl<'y, P: Platform> Tree<'y, P> {
     fn shrink(&mut self) {
         while self.height() > 1 {
             let root = self.root();
-            let node = self.node(root);
-            if load(node.at(PRESENT)) != 1 {
-                return;
-            }
+            let Some(node) = self.named(root.bits()).filter(|node| load(node.at(PRESENT)) == 1) else { return };
             self.set_root(ObjectId::from_bits(load(node.at(0))), self.height() - 1);
             self.file.vm().delete_object(ObjectKind::CacheNode, root);
         }
@@ -420,7 +433,7 @@ impl<'y, P: Platform> Tree<'y, P> {
             }
             if level == 0 {
                 let dirty = self.file.word(FileWord::DirtyPages);
-                store(dirty, load(dirty) + 1);
+                store(dirty, load(dirty).wrapping_add(1));
             }
             set_bit(node.at(DIRTY), slot);
         }
@@ -436,7 +449,7 @@ impl<'y, P: Platform> Tree<'y, P> {
                     return;
                 }
                 let dirty = self.file.word(FileWord::DirtyPages);
-                store(dirty, load(dirty) - 1);
+                store(dirty, load(dirty).wrapping_sub(1));
             }
             clear_bit(node.at(DIRTY), slot);
             if load(node.at(DIRTY)) != 0 {

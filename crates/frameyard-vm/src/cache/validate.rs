@@ -36,7 +36,7 @@ impl<P: Platform> Vm<'_, P> {
         self.lru_drain_all();
         let (mut files, mut all) = (0, Found::default());
         for id in self.stable_objects(ObjectKind::File) {
-            let file = FileRef::new(*self, id);
+            let file = FileRef::new(*self, id)?;
             if file.is_alive() {
                 files += 1;
                 all = all.and(file.validate()?);
@@ -50,8 +50,9 @@ impl<P: Platform> Vm<'_, P> {
 impl<'y, P: Platform> FileRef<'y, P> {
     fn validate(&self) -> Result<Found, VmValidateError> {
         let word = |word| self.word(word).load(Ordering::Relaxed);
-        equal("holders of the size lock of a quiet file", word(FileWord::SizeLock), 0)?;
-        let tree = self.lock();
+        let sizing = self.is_size_locked();
+        equal("holders of the size lock of a quiet file", u64::from(sizing), 0)?;
+        let tree = self.lock()?;
         let found = match tree.root().some() {
             None => Found::default(),
             Some(_) if tree.height() == 0 || tree.height() > MAX_HEIGHT as u64 => {
@@ -62,7 +63,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
                 });
             }
             Some(root) => {
-                let present = tree.node(root).at(PRESENT).load(Ordering::Relaxed);
+                let present = tree.node(root)?.at(PRESENT).load(Ordering::Relaxed);
                 if tree.height() > 1 && present == 1 {
                     equal("height of a file's tree with one branch", tree.height(), 1)?;
                 }
@@ -75,7 +76,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
     }
 
     fn validate_node(&self, tree: &Tree<'y, P>, id: ObjectId, level: u32, base: u64) -> Result<Found, VmValidateError> {
-        let node = tree.node(id);
+        let node = tree.node(id)?;
         let word = |word: usize| node.at(word).load(Ordering::Relaxed);
         equal("level of a node", word(LEVEL), u64::from(level))?;
         equal("first page of a node", word(BASE), base)?;

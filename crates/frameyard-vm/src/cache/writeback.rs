@@ -8,31 +8,34 @@ use super::file::FileRef;
 use super::page_lock::{LockedPage, PageUse};
 use super::tree::Which;
 use crate::counters::VmCounter;
+use crate::error::VmError;
 use crate::page::Flags;
 
 impl<'y, P: Platform> FileRef<'y, P> {
     /// Marks a locked page dirty.
-    pub(super) fn set_dirty(&self, page: &LockedPage<'y, P>) {
+    pub(super) fn set_dirty(&self, page: &LockedPage<'y, P>) -> Result<(), VmError> {
         // Only the holder of the page lock changes this flag.
         if !page.is(Flags::DIRTY) {
+            let mut tree = self.lock()?;
             page.set(Flags::DIRTY);
-            self.lock().tag_dirty(page.page().index());
+            tree.tag_dirty(page.page().index());
         }
+        Ok(())
     }
 
-    fn set_clean(&self, page: &LockedPage<'y, P>) {
+    fn set_clean(&self, page: &LockedPage<'y, P>) -> Result<(), VmError> {
+        let mut tree = self.lock()?;
         page.page().clear_owner_bits(Flags::DIRTY);
-        self.lock().untag_dirty(page.page().index());
+        tree.untag_dirty(page.page().index());
+        Ok(())
     }
 
     /// The first matching page at or above `from`, with a reference for the caller, and its number.
-    pub(super) fn next_page(&self, from: u64, which: Which) -> Option<(u64, PageUse<'y, P>)> {
-        let tree = self.lock();
-        let (index, pfn) = tree.next(from, which)?;
-        let page = self.vm().page(pfn);
-        page.get();
-        drop(tree);
-        Some((index, PageUse::of(self.vm(), page)))
+    pub(super) fn next_page(&self, from: u64, which: Which) -> Result<Option<(u64, PageUse<'y, P>)>, VmError> {
+        let tree = self.lock()?;
+        let Some((index, pfn)) = tree.next(from, which) else { return Ok(None) };
+        let used = self.use_page(&tree, index, pfn)?;
+        Ok(Some((index, used)))
     }
 
     /// Writes a locked page back if it is dirty.
@@ -48,7 +51,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
             return Ok(PageCount(0));
         }
         page.bytes().with(|bytes| vm.store().write_back(self.key(), index, &bytes[..used as usize]))??;
-        self.set_clean(page);
+        self.set_clean(page)?;
         vm.count(VmCounter::Pgwriteback, 1);
         Ok(PageCount(1))
     }
@@ -65,14 +68,14 @@ impl<P: Platform> File<'_, P> {
         let mut from = 0;
         // The end is read once, so that a concurrent extension cannot prolong the loop.
         let end = self.file.pages_of(self.file.size());
-        while let Some((index, used)) = self.file.next_page(from, Which::Dirty) {
+        while let Some((index, used)) = self.file.next_page(from, Which::Dirty)? {
             if index >= end {
                 break;
             }
             if let Some(mut page) = self.file.lock_page(used)? {
                 written += self.file.write_back(&mut page)?;
             }
-            from = index + 1;
+            from = index.saturating_add(1);
         }
         Ok(written)
     }

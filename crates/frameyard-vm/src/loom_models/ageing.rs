@@ -27,8 +27,8 @@ fn age(vm: Vm<'_, ModelPlatform>) {
 
 /// Sets the entry to read and not written.
 fn only_read(space: &AddressSpace<'_, ModelPlatform>) {
-    let spot = space.space().walk(AT.0);
-    let table = space.space().lock_table(spot.table);
+    let spot = space.space().walk(AT.0).unwrap();
+    let table = space.space().lock_table(spot.table).unwrap();
     table.set(spot.index, Entry::page(table.entry(spot.index).pfn(), spot.level).read());
 }
 
@@ -88,7 +88,7 @@ fn ended_while(look: fn(Vm<'_, ModelPlatform>, SpaceId, Pfn)) {
 fn age_unprotected(vm: Vm<'_, ModelPlatform>, id: SpaceId, pfn: Pfn) {
     let Some(page) = vm.try_page(pfn).filter(|page| page.is_counted() && page.try_get()) else { return };
     if vm.lru_isolate(page) {
-        let _ = SpaceRef::new(vm, id.object()).take_use(page);
+        let _ = SpaceRef::new(vm, id.object()).unwrap().take_use(page);
         vm.put_back_all(&[pfn]);
     } else {
         vm.put_page(page);

@@ -95,7 +95,7 @@ fn write(file: &File<'_, ModelPlatform>) {
 
 /// Drops the last page of the list like reclaim, if possible.
 fn reclaim(vm: Vm<'_, ModelPlatform>) {
-    let mut lists = vm.lock_shard(SHARD);
+    let mut lists = vm.lock_shard(SHARD).unwrap();
     let taken = lists.last(LruList::InactiveFile).and_then(|page| lists.isolate(page));
     drop(lists);
     let Some(page) = taken else { return };
@@ -148,7 +148,7 @@ fn deleted_while_dropped() {
 fn truncated_while_moved(broken: Broken, mode: MigrateMode) {
     let scene = scene(broken);
     let file = filled(scene.vm());
-    let pfn = scene.vm().lock_shard(SHARD).last(LruList::InactiveFile).expect("the page is on its list").pfn();
+    let pfn = scene.vm().lock_shard(SHARD).unwrap().last(LruList::InactiveFile).expect("the page is on its list").pfn();
     let to = target(scene.vm());
     let other = scene.start(1, move |vm| move_page(vm, pfn, to, mode));
     retry(|| file.truncate(ByteSize(0)));

@@ -73,7 +73,7 @@ pub(super) fn isolate_by_number(vm: Vm<'_, ModelPlatform>, pfn: Pfn) {
 
 /// Isolates the last page of the list like reclaim, and returns it.
 pub(super) fn isolate_from_list(vm: Vm<'_, ModelPlatform>) {
-    let mut lists = vm.lock_shard(SHARD);
+    let mut lists = vm.lock_shard(SHARD).unwrap();
     let taken = lists.last(LruList::InactiveAnon).and_then(|page| lists.isolate(page));
     drop(lists);
     if let Some(page) = taken {

@@ -149,8 +149,8 @@ impl Undoing<'_> {
     }
 
     fn change_entry(&self, change: impl FnOnce(Entry) -> Entry) {
-        let spot = self.1.walk(AT.0);
-        let table = self.1.lock_table(spot.table);
+        let spot = self.1.walk(AT.0).unwrap();
+        let table = self.1.lock_table(spot.table).unwrap();
         table.set(spot.index, change(table.entry(spot.index)));
     }
 }

@@ -149,7 +149,7 @@ fn pinned_while_tables_are_removed() {
     let scene = scene(None);
     let (space, pfn) = written(scene.vm());
     let vm = scene.vm();
-    let (id, table) = (space.id(), space.space().walk(AT.0).table.pfn);
+    let (id, table) = (space.id(), space.space().walk(AT.0).unwrap().table.pfn);
     let foreign = target(vm);
     let owner = owner_word(PageKind::Anonymous, ObjectId::NONE, 0);
     vm.yard()
@@ -240,8 +240,8 @@ fn pinned_while_parts_are_split() {
         met.meet();
         let space = open(vm, id);
         if vm.isolate(Block { pfn: head, order: HUGE }, MigrateMode::Async).is_ok() {
-            let reading = space.space().map_lock().read();
-            space.space().split_parts(vm.page(head), space.space().walk(AT.0).table);
+            let reading = space.space().map_lock().read().unwrap();
+            space.space().split_parts(vm.page(head), space.space().walk(AT.0).unwrap().table);
             drop(reading);
             vm.put_back(Block { pfn: head, order: Order::ZERO });
         }

@@ -7,6 +7,7 @@ use frameyard::{CpuId, Order, PageCount, Pfn, Platform};
 
 use super::shard::{End, LockedShard, ShardKey};
 use crate::counters::VmCounter;
+use crate::error::Damage;
 use crate::frame_vec::Gathered;
 use crate::inject::Step;
 use crate::lock::Held;
@@ -58,6 +59,12 @@ impl<'y, P: Platform> Vm<'y, P> {
         };
         let length = record.at(LENGTHS + kind as usize);
         let len = length.load(Ordering::Relaxed) as usize;
+        if len >= MOST {
+            // The frames of the batch are lost.
+            length.store(0, Ordering::Relaxed);
+            self.damaged(Damage::Batch);
+            return;
+        }
         let place = record.at(FRAMES + kind as usize * MOST + len);
         platform.touch_line(SharedLine::of(LineKind::LruLists, place), Access::Write);
         place.store(page.pfn().0, Ordering::Relaxed);
@@ -85,8 +92,13 @@ impl<'y, P: Platform> Vm<'y, P> {
         let record = self.root().batches(cpu);
         let length = record.at(LENGTHS + kind as usize);
         let mut taken = Gathered::new();
-        for at in 0..length.load(Ordering::Relaxed) as usize {
-            taken.push(Pfn(record.at(FRAMES + kind as usize * MOST + at).load(Ordering::Relaxed)));
+        for at in 0..(length.load(Ordering::Relaxed) as usize).min(MOST) {
+            // The number of a frame without a page is damaged. Its frame is lost.
+            let pfn = Pfn(record.at(FRAMES + kind as usize * MOST + at).load(Ordering::Relaxed));
+            match self.found_page(pfn) {
+                Ok(_) => taken.push(pfn),
+                Err(_) => _ = self.damaged(Damage::Batch),
+            }
         }
         length.store(0, Ordering::Relaxed);
         taken
@@ -105,7 +117,9 @@ impl<'y, P: Platform> Vm<'y, P> {
             if record.at(LENGTHS + kind as usize).load(Ordering::Relaxed) == 0 {
                 continue;
             }
+            // A batch whose lock cannot be taken stays as it is.
             let held = Held::lock(self.yard().platform(), LockId::LruBatch(cpu), record.lock_word(LOCK));
+            let Ok(held) = held else { continue };
             let taken = self.take_batch(kind, cpu);
             drop(held);
             self.settle(kind, cpu, taken.frames());
@@ -160,7 +174,7 @@ impl<'y, P: Platform> Vm<'y, P> {
             if word & Flags::ACTIVE != wanted {
                 let end = if kind == BatchKind::Activate { End::First } else { End::Last };
                 lists.relist(page, wanted, end);
-                moved += page.tag().order().pages();
+                moved += self.pages_of(page);
             } else if kind == BatchKind::Deactivate {
                 lists.rotate(page, End::Last);
             }
@@ -178,21 +192,22 @@ impl<'y, P: Platform> Vm<'y, P> {
             match self.page(pfn).put() {
                 Ok(0) => unused.push(pfn),
                 Ok(_) => {}
-                Err(underflow) => debug_assert!(false, "{underflow}"),
+                Err(_) => _ = self.damaged(Damage::Frame),
             }
         }
     }
 
-    /// Runs `work` on pages under the locks of their shards, with one acquisition each. Skips pages without a key. At
-    /// most [`MOST`] pages.
+    /// Runs `work` on pages under the locks of their shards, with one acquisition each. Skips pages without a key, and pages
+    /// of a shard whose lock cannot be taken. Returns a bit for each of the latter. At most [`MOST`] pages.
     #[inline]
     pub(super) fn by_shard(
         &self,
         frames: &[Pfn],
         mut key_of: impl FnMut(Pfn) -> Option<ShardKey>,
         mut work: impl FnMut(&mut LockedShard<'y, P>, CountedPage<'y, P>),
-    ) {
-        let mut keys = [None; MOST];
+    ) -> u32 {
+        const { assert!(MOST <= u32::BITS as usize) };
+        let (mut keys, mut skipped) = ([None; MOST], 0);
         for (key, pfn) in keys.iter_mut().zip(frames) {
             *key = key_of(*pfn);
         }
@@ -200,7 +215,10 @@ impl<'y, P: Platform> Vm<'y, P> {
         while let Some(first) = (from..frames.len()).find(|at| keys[*at].is_some()) {
             from = first + 1;
             let Some(key) = keys[first] else { break };
-            let mut lists = self.lock_shard(key);
+            let Some(mut lists) = self.lock_shard(key) else {
+                skipped |= 1 << first;
+                continue;
+            };
             for (slot, pfn) in keys.iter_mut().zip(frames).skip(first) {
                 if *slot == Some(key) {
                     *slot = None;
@@ -208,5 +226,6 @@ impl<'y, P: Platform> Vm<'y, P> {
                 }
             }
         }
+        skipped
     }
 }

@@ -6,7 +6,7 @@ use frameyard::{CpuId, NodeId, PageCount, Pfn, Platform};
 use super::LruList;
 use super::batch::BatchKind;
 use super::shard::ShardKey;
-use crate::error::VmValidateError;
+use crate::error::{Damage, VmValidateError};
 use crate::page::Flags;
 use crate::vm::Vm;
 
@@ -36,7 +36,7 @@ impl<P: Platform> Vm<'_, P> {
 
     /// The number of blocks on a list.
     fn validate_list(&self, key: ShardKey, list: LruList) -> Result<u64, VmValidateError> {
-        let shard = self.shard(key);
+        let shard = self.shard(key).ok_or(VmValidateError::Damaged(Damage::Lru))?;
         let [first, last] = shard.ends_racy(list);
         let (mut at, mut before) = (first, FrameLink::NONE);
         let (mut blocks, mut pages) = (0, PageCount(0));
@@ -57,7 +57,7 @@ impl<P: Platform> Vm<'_, P> {
             if page.prev() != before {
                 return wrong("is on an LRU list and does not link to the page before it");
             }
-            pages += page.tag().order().pages();
+            pages += self.pages_of(page);
             blocks += 1;
             if blocks > most {
                 return wrong("is on an LRU list without an end");
@@ -68,8 +68,9 @@ impl<P: Platform> Vm<'_, P> {
             let (kept, found) = (u64::from(last.bits()), u64::from(before.bits()));
             return Err(VmValidateError::Count { what: "last page of an LRU list", kept, found });
         }
-        if pages != shard.pages_racy(list) {
-            let kept = shard.pages_racy(list).0;
+        let kept = shard.pages_racy(list, PageCount(u64::MAX));
+        if pages != kept {
+            let kept = kept.0;
             return Err(VmValidateError::Count { what: "pages on an LRU list", kept, found: pages.0 });
         }
         Ok(blocks)

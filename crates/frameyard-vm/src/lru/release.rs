@@ -3,6 +3,7 @@
 use frameyard::{Order, Pfn, Platform};
 
 use super::shard::ShardKey;
+use crate::error::Damage;
 use crate::frame_vec::Gathered;
 use crate::page::Flags;
 use crate::vm::Vm;
@@ -32,20 +33,20 @@ impl<P: Platform> Vm<'_, P> {
             // No CPU can get a reference, so the flag does not change.
             (word & Flags::LRU != 0).then(|| ShardKey::of(page, word))
         };
-        self.by_shard(frames, key, |lists, page| lists.unlink(page));
+        let skipped = self.by_shard(frames, key, |lists, page| lists.unlink(page));
         let mut small = Gathered::new();
-        for pfn in frames.iter().copied() {
+        for (at, pfn) in frames.iter().copied().enumerate() {
+            if skipped >> at & 1 != 0 {
+                // Still on its list, and lost.
+                continue;
+            }
             match self.page(pfn).tag().order() {
                 Order::ZERO => small.push(pfn),
                 // SAFETY: the caller put the last reference of each frame.
-                order => self.expect_freed(unsafe { self.yard().counted().free(pfn, order) }),
+                order => self.expect(unsafe { self.yard().counted().free(pfn, order) }, Damage::Frame),
             }
         }
         // SAFETY: as above.
-        self.expect_freed(unsafe { self.yard().counted().free_bulk(small.frames()) });
-    }
-
-    fn expect_freed(&self, freed: Result<(), frameyard::FreeError>) {
-        debug_assert!(freed.is_ok(), "a freed page has no other users: {freed:?}");
+        self.expect(unsafe { self.yard().counted().free_bulk(small.frames()) }, Damage::Frame);
     }
 }

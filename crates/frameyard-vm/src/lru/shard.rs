@@ -9,6 +9,7 @@ use frameyard::sync::{AtomicU64, Ordering};
 use frameyard::{NodeId, PageCount, Platform};
 
 use super::{LruList, LruStatistics};
+use crate::error::Damage;
 use crate::page::{Flags, shard_of, with_shard};
 use crate::vm::Vm;
 use crate::words::Words;
@@ -73,10 +74,10 @@ impl<'y> Shard<'y> {
         [FrameLink::from_bits(bits as u32), FrameLink::from_bits((bits >> 32) as u32)]
     }
 
-    /// The number of pages on a list; may be stale.
+    /// The number of pages on a list; may be stale. At most `most`, whatever the word holds.
     #[inline(always)]
-    pub(crate) fn pages_racy(self, list: LruList) -> PageCount {
-        PageCount(self.words.at(PAGES + list.index()).load(Ordering::Relaxed))
+    pub(crate) fn pages_racy(self, list: LruList, most: PageCount) -> PageCount {
+        PageCount(self.words.at(PAGES + list.index()).load(Ordering::Relaxed)).min(most)
     }
 
     /// A word of the node's background reclaimer, in the record of shard 0.
@@ -84,10 +85,10 @@ impl<'y> Shard<'y> {
         self.words.at(BACKGROUND + word as usize)
     }
 
-    pub(super) fn statistics_racy(self) -> LruStatistics {
+    pub(super) fn statistics_racy(self, most: PageCount) -> LruStatistics {
         let lock = self.words.lock_counters(COUNTERS).read();
         LruStatistics {
-            pages: LruList::ALL.map(|list| self.pages_racy(list)),
+            pages: LruList::ALL.map(|list| self.pages_racy(list, most)),
             lock,
             moved: self.words.at(MOVED).load(Ordering::Relaxed),
             shards: u16::from(lock.acquisitions > 0),
@@ -114,26 +115,26 @@ impl<P: Platform> fmt::Debug for LockedShard<'_, P> {
 }
 
 impl<'y, P: Platform> Vm<'y, P> {
+    /// A shard; `None` if there is none of that name, which came from shared memory.
     #[inline(always)]
-    pub(crate) fn shard(&self, key: ShardKey) -> Shard<'y> {
-        Shard { words: self.root().lru(key.node, key.shard) }
+    pub(crate) fn shard(&self, key: ShardKey) -> Option<Shard<'y>> {
+        let words = self.root().lru(key.node, key.shard);
+        if words.is_none() {
+            self.damaged(Damage::Lru);
+        }
+        words.map(|words| Shard { words })
     }
 
-    /// Takes the lock of a shard; spins until acquired.
+    /// Takes the lock of a shard; spins until acquired. `None` if that fails: the platform says why, or the damage is noted.
     #[inline]
-    pub(crate) fn lock_shard(&self, key: ShardKey) -> LockedShard<'y, P> {
-        let shard = self.shard(key);
+    pub(crate) fn lock_shard(&self, key: ShardKey) -> Option<LockedShard<'y, P>> {
+        let shard = self.shard(key)?;
         let platform = self.yard().platform();
         let guard = platform.guard();
         let (counters, word) = (shard.words.lock_counters(COUNTERS), shard.words.lock_word(LOCK));
-        // As in `Held::lock`.
-        let hold = loop {
-            if let Ok(hold) = counters.lock(platform, key.lock_id(), word) {
-                break hold;
-            }
-        };
+        let hold = counters.lock(platform, key.lock_id(), word).ok()?;
         platform.begin_activity(Activity::Relist);
-        LockedShard { vm: *self, key, shard, hold, gained: [0; LruList::ALL.len()], moved: 0, _guard: guard }
+        Some(LockedShard { vm: *self, key, shard, hold, gained: [0; LruList::ALL.len()], moved: 0, _guard: guard })
     }
 }
 
@@ -177,7 +178,7 @@ impl<'y, P: Platform> LockedShard<'y, P> {
     }
 
     fn neighbour(&self, link: FrameLink) -> Option<CountedPage<'y, P>> {
-        self.vm.yard().counted().linked(link).map(|pfn| self.vm.page(pfn))
+        self.vm.linked_page(link)
     }
 
     fn set_ends(&self, list: LruList, [first, last]: [FrameLink; 2]) {
@@ -192,7 +193,10 @@ impl<'y, P: Platform> LockedShard<'y, P> {
     pub(crate) fn link(&mut self, page: CountedPage<'y, P>) {
         let mut word = page.owner();
         loop {
-            debug_assert!(word & Flags::LRU == 0, "{:?} is linked already", page.pfn());
+            if word & Flags::LRU != 0 {
+                self.vm.damaged(Damage::Lru);
+                return;
+            }
             let linked = with_shard(word, self.key.shard) | Flags::LRU;
             match page.replace_owner(word, linked) {
                 Ok(()) => break,
@@ -254,7 +258,7 @@ impl<'y, P: Platform> LockedShard<'y, P> {
                 self.set_ends(list, [if first == FrameLink::NONE { link } else { first }, link]);
             }
         }
-        self.gained[list.index()] += page.tag().order().pages().0 as i64;
+        self.gained[list.index()] += self.vm.pages_of(page).0 as i64;
     }
 
     #[inline]
@@ -272,7 +276,7 @@ impl<'y, P: Platform> LockedShard<'y, P> {
             let last = if next == FrameLink::NONE { prev } else { last };
             self.set_ends(list, [first, last]);
         }
-        self.gained[list.index()] -= page.tag().order().pages().0 as i64;
+        self.gained[list.index()] -= self.vm.pages_of(page).0 as i64;
     }
 
     /// The page at the end that reclaim scans first.
@@ -295,8 +299,9 @@ impl<'y, P: Platform> LockedShard<'y, P> {
         }
         if page.clear_owner_bits(Flags::LRU) & Flags::LRU == 0 {
             // The isolating CPU has a reference and waits for this lock, so this one is not the last.
-            let left = page.put();
-            debug_assert!(left.is_ok_and(|left| left > 0), "{left:?}");
+            if !page.put().is_ok_and(|left| left > 0) {
+                self.vm.damaged(Damage::Frame);
+            }
             return None;
         }
         self.unlink(page);

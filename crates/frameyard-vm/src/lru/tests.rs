@@ -218,16 +218,16 @@ fn list_scan_skips_pages_being_isolated_or_freed() {
     // An isolator is about to unlink this page: it has a reference, has cleared the flag, and waits for the lock.
     pages[0].get();
     pages[0].clear_owner_bits(Flags::LRU);
-    assert!(vm.lock_shard(key).isolate(pages[0]).is_none());
+    assert!(vm.lock_shard(key).unwrap().isolate(pages[0]).is_none());
     assert_eq!((pages[0].counts().references, on(&vm, LruList::InactiveFile)), (2, 3));
-    vm.lock_shard(key).unlink(pages[0]);
+    vm.lock_shard(key).unwrap().unlink(pages[0]);
     vm.put_page(pages[0]);
     // A free is about to unlink this page: it has released the last reference and waits for the lock.
     assert_eq!(pages[1].put(), Ok(0));
-    assert!(vm.lock_shard(key).isolate(pages[1]).is_none());
+    assert!(vm.lock_shard(key).unwrap().isolate(pages[1]).is_none());
     assert_eq!((pages[1].counts().references, on(&vm, LruList::InactiveFile)), (0, 2));
     vm.free_unused(&[pages[1].pfn()]);
-    assert!(vm.lock_shard(key).isolate(pages[2]).is_some());
+    assert!(vm.lock_shard(key).unwrap().isolate(pages[2]).is_some());
     vm.put_page(pages[2]);
     vm.validate().unwrap();
     vm.put_page(pages[0]);

@@ -8,6 +8,7 @@ use super::ahead::Ahead;
 use super::part::Part;
 use super::request::PinRequest;
 use super::{PageRun, PageSink, Taking, visible_to_all};
+use crate::error::Damage;
 use crate::inject::Step;
 use crate::space::SpaceRef;
 use crate::table::{Entry, Level, Table};
@@ -97,9 +98,10 @@ impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
 #[cold]
 fn give_up<P: Platform>(vm: &Vm<'_, P>, request: PinRequest, part: &Part<'_, P>) {
     let left = part.references(request.call, part.pages).map(|references| part.page.put_many(references));
-    debug_assert!(matches!(left, Some(Ok(_))), "taken references can be released: {left:?}");
-    if left == Some(Ok(0)) {
-        vm.free_unused(&[part.page.pfn()]);
+    match left {
+        Some(Ok(0)) => vm.free_unused(&[part.page.pfn()]),
+        Some(Ok(_)) => {}
+        _ => _ = vm.damaged(Damage::Frame),
     }
 }
 
@@ -108,7 +110,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     /// anything.
     #[inline(always)]
     fn lowest_table(&self, addr: u64) -> Option<(Table<'y>, Level)> {
-        let (mut table, mut level) = (self.root_of_tables(), Level::ROOT);
+        let (mut table, mut level) = (self.root_of_tables().ok()?, Level::ROOT);
         loop {
             let entry = table.entry(level.index(addr));
             if !entry.is_table(level) {

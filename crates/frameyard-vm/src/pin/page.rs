@@ -9,7 +9,7 @@ use super::PinError;
 use super::error::ReleaseProblem;
 use super::request::{Dirty, PinFlags, PinPath, PinRequest, RefHandling};
 use crate::address::VirtAddr;
-use crate::error::VmError;
+use crate::error::{Damage, VmError};
 use crate::space::{AddressSpace, FaultError};
 use crate::vm::Vm;
 
@@ -29,8 +29,7 @@ impl<P: Platform> PinnedPage<'_, P> {
 
 impl<P: Platform> Drop for PinnedPage<'_, P> {
     fn drop(&mut self) {
-        let unpinned = self.vm.unpin(self.pfn);
-        debug_assert!(unpinned.is_ok(), "{unpinned:?}");
+        self.vm.expect(self.vm.unpin(self.pfn), Damage::Frame);
     }
 }
 

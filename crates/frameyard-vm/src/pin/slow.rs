@@ -9,6 +9,7 @@ use super::part::Part;
 use super::request::PinRequest;
 use super::{PageRun, PageSink, Taking};
 use crate::address::VirtAddr;
+use crate::error::VmError;
 use crate::space::FaultError;
 
 /// Attempts to move a page before the request fails.
@@ -55,9 +56,9 @@ impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
     fn slow_table(&mut self) -> Result<Stop<'y, P>, PinError> {
         let space = self.space;
         let access = self.request.access();
-        let _reading = space.map_lock().read();
+        let _reading = space.map_lock().read().map_err(VmError::from)?;
         let spot = space.present(VirtAddr(self.at), self.request.access_to_map())?;
-        let table = space.lock_table(spot.table);
+        let table = space.lock_table(spot.table)?;
         let end = self.end_of_table(spot.level);
         let mut ahead = Ahead::new(spot.table, spot.level, self.at, end);
         while self.at < end {

@@ -81,7 +81,8 @@ impl<'y, P: Platform> Vm<'y, P> {
         let (taken, scanned) = self.isolate_listed(key, list, most);
         let mut aged = Aged::default();
         for pfn in taken.frames().iter().copied() {
-            aged.note(self.page(pfn), list, self.take_use(self.page(pfn)));
+            let page = self.page(pfn);
+            aged.note((page, self.pages_of(page)), list, self.take_use(page));
         }
         self.put_back_all(taken.frames());
         let counts = [
@@ -97,13 +98,13 @@ impl<'y, P: Platform> Vm<'y, P> {
     /// Isolates blocks at the end of a list.
     fn isolate_listed(&self, key: ShardKey, list: LruList, most: u64) -> (Gathered, PageCount) {
         let (mut taken, mut scanned) = (Gathered::new(), PageCount(0));
-        let mut lists = self.lock_shard(key);
+        let Some(mut lists) = self.lock_shard(key) else { return (taken, scanned) };
         let mut at = lists.last(list);
         for _ in 0..CLUSTER {
             let Some(page) = at.filter(|_| scanned.0 < most) else { break };
             at = lists.before(page);
             at.inspect(CountedPage::prefetch);
-            scanned += page.tag().order().pages();
+            scanned += self.pages_of(page);
             match lists.isolate(page) {
                 Some(page) => taken.push(page.pfn()),
                 None => lists.rotate(page, End::First),
@@ -115,8 +116,7 @@ impl<'y, P: Platform> Vm<'y, P> {
 
 impl Aged {
     /// Selects the list of an isolated page by its use.
-    fn note<P: Platform>(&mut self, page: CountedPage<'_, P>, list: LruList, found: Use) {
-        let pages = page.tag().order().pages();
+    fn note<P: Platform>(&mut self, (page, pages): (CountedPage<'_, P>, PageCount), list: LruList, found: Use) {
         match (found, list == LruList::ActiveAnon) {
             (Use::Used, false) => {
                 if page.set_owner_bits(Flags::REFERENCED) & Flags::REFERENCED != 0 {

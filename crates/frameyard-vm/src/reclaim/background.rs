@@ -39,7 +39,8 @@ impl<P: Platform> Vm<'_, P> {
         if node.0 >= self.yard().nodes() {
             return ReclaimStep::Idle;
         }
-        let word = |word| self.shard(ShardKey { node, shard: 0 }).background(word);
+        let Some(shard) = self.shard(ShardKey { node, shard: 0 }) else { return ReclaimStep::Stuck };
+        let word = |word| shard.background(word);
         let (priority, fruitless) = (word(BackgroundWord::Priority), word(BackgroundWord::Fruitless));
         let found = priority.load(Ordering::Relaxed);
         self.yard().compaction().announce_reclaimer(node);
@@ -78,7 +79,7 @@ impl<P: Platform> Vm<'_, P> {
 
     /// Whether all file pages were scanned without success since the last was freed.
     fn is_fruitless(&self, node: NodeId, priority: u32, fruitless: &AtomicU64, scanned: PageCount) -> bool {
-        let sum = fruitless.load(Ordering::Relaxed) + scanned.0;
+        let sum = fruitless.load(Ordering::Relaxed).saturating_add(scanned.0);
         fruitless.store(sum, Ordering::Relaxed);
         let pages = self.pages_on(node, LruList::InactiveFile) + self.pages_on(node, LruList::ActiveFile);
         priority == 0 && (sum >= pages.0 || scanned.0 == 0)

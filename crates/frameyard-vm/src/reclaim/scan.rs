@@ -96,7 +96,13 @@ impl<'y, P: Platform> Vm<'y, P> {
 
     /// Pages on a list of a node, over all shards.
     pub(super) fn pages_on(&self, node: NodeId, list: LruList) -> PageCount {
-        (0..self.root().shards()).map(|shard| self.shard(ShardKey { node, shard }).pages_racy(list)).sum()
+        (0..self.root().shards()).map(|shard| self.pages_in(ShardKey { node, shard }, list)).sum()
+    }
+
+    /// Pages on a list of a shard, at most all of the yard.
+    fn pages_in(&self, key: ShardKey, list: LruList) -> PageCount {
+        let most = self.yard().frame_range().count();
+        self.shard(key).map_or(PageCount(0), |shard| shard.pages_racy(list, most))
     }
 
     /// The number of pages to scan per shard, in proportion to the shards' lists. Starts at a shard that depends on the
@@ -110,10 +116,10 @@ impl<'y, P: Platform> Vm<'y, P> {
     ) -> impl Iterator<Item = (ShardKey, u64)> {
         let (vm, node) = (*self, scan.node);
         let shards = self.root().shards();
-        let first = self.shard_of_caller();
+        let first = self.shard_of_caller() % shards;
         (0..shards).filter_map(move |n| {
             let key = ShardKey { node, shard: (first + n) % shards };
-            let pages = vm.shard(key).pages_racy(list).0;
+            let pages = vm.pages_in(key, list).0;
             let share = (u128::from(part) * u128::from(pages)).div_ceil(u128::from(all.0.max(1))) as u64;
             (share > 0).then_some((key, share.min(pages)))
         })
@@ -129,7 +135,7 @@ impl<'y, P: Platform> Vm<'y, P> {
             let page = self.page(pfn);
             match self.drop_cache_page(page) {
                 Ok(()) => {
-                    freed += page.tag().order().pages();
+                    freed += self.pages_of(page);
                     dropped.push(pfn);
                     continue;
                 }
@@ -151,13 +157,13 @@ impl<'y, P: Platform> Vm<'y, P> {
     fn isolate_some(&self, key: ShardKey, scan: &Scan, most: u64, kept: &mut Kept) -> (Gathered, u64) {
         let mut taken = Gathered::new();
         let mut scanned = 0;
-        let mut lists = self.lock_shard(key);
+        let Some(mut lists) = self.lock_shard(key) else { return (taken, scanned) };
         let mut at = lists.last(LruList::InactiveFile);
         for _ in 0..CLUSTER {
             let Some(page) = at.filter(|_| scanned < most) else { break };
             at = lists.before(page);
             at.inspect(CountedPage::prefetch);
-            scanned += page.tag().order().pages().0;
+            scanned += self.pages_of(page).0;
             match Verdict::of(page, page.owner(), scan) {
                 Verdict::Take => match lists.isolate(page) {
                     Some(page) => taken.push(page.pfn()),
@@ -212,13 +218,13 @@ impl<'y, P: Platform> Vm<'y, P> {
 
     fn age_some(&self, key: ShardKey, list: LruList, scan: &Scan, most: u64) -> u64 {
         let (mut scanned, mut aged) = (0, 0);
-        let mut lists: LockedShard<'y, P> = self.lock_shard(key);
+        let Some(mut lists): Option<LockedShard<'y, P>> = self.lock_shard(key) else { return 0 };
         let mut at = lists.last(list);
         for _ in 0..CLUSTER {
             let Some(page) = at.filter(|_| scanned < most) else { break };
             at = lists.before(page);
             at.inspect(CountedPage::prefetch);
-            let pages = page.tag().order().pages().0;
+            let pages = self.pages_of(page).0;
             scanned += pages;
             if scan.spares_used() && page.owner() & Flags::REFERENCED != 0 {
                 page.clear_owner_bits(Flags::REFERENCED);

@@ -184,7 +184,12 @@ fn scans_shards_in_proportion_under_any_policy() {
     vm.lru_drain_all();
     run_on(0);
     vm.set_lru_policy(LruPolicy::Vanilla);
-    let of_shard = |shard| vm.shard(crate::lru::ShardKey { node: NODE, shard }).pages_racy(LruList::InactiveFile).0;
+    let of_shard = |shard| {
+        vm.shard(crate::lru::ShardKey { node: NODE, shard })
+            .unwrap()
+            .pages_racy(LruList::InactiveFile, PageCount(u64::MAX))
+            .0
+    };
     let before = [of_shard(0), of_shard(3)];
     assert!(before[0] > 500 && before[1] > 1500, "{before:?}");
     vm.reclaim(request(1600));

@@ -68,7 +68,7 @@ pub enum ExitOutcome {
 }
 
 /// The reason why a space was not torn down in time.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ExitProblem {
     /// A visit that moves a page of the space has not ended. Nothing has changed.
@@ -76,6 +76,8 @@ pub enum ExitProblem {
     /// The page at this address is in migration, and no visit remains that could finish it (the process was killed, for
     /// example). All other pages are gone; the areas remain.
     Moving(VirtAddr),
+    /// A lock was not released, or the state is damaged ([`VmError::Lock`], [`VmError::Damaged`]). Some pages may be gone.
+    Vm(VmError),
 }
 
 impl fmt::Display for ExitProblem {
@@ -85,6 +87,7 @@ impl fmt::Display for ExitProblem {
             Self::Moving(addr) => {
                 write!(f, "the page at {addr} is still in migration: exit again")
             }
+            Self::Vm(error) => error.fmt(f),
         }
     }
 }
@@ -137,7 +140,8 @@ impl<'y, P: Platform> Vm<'y, P> {
     /// [`VmError::BadConfig`] if pages are not 4 KiB, or no memory. Nothing has changed then, except that a frame may
     /// stay with the root for future spaces.
     pub fn create_space(&self) -> Result<AddressSpace<'y, P>, VmError> {
-        let space = SpaceRef::new(*self, self.new_object(ObjectKind::Space)?);
+        self.check_damage()?;
+        let space = SpaceRef::new(*self, self.new_object(ObjectKind::Space)?)?;
         let link = match space.new_root_table() {
             Ok(link) => link,
             Err(problem) => {
@@ -159,14 +163,14 @@ impl<'y, P: Platform> Vm<'y, P> {
     pub fn space(&self, id: SpaceId) -> Option<AddressSpace<'y, P>> {
         let object = self.stable_objects(ObjectKind::Space).find(|object| *object == id.object())?;
         // Visit first, so that a space with a different name never gets an extra handle.
-        let visit = SpaceRef::new(*self, object).visit()?;
+        let visit = SpaceRef::new(*self, object).ok()?.visit()?;
         (SpaceId::of(*visit) == id && visit.get_handle()).then(|| AddressSpace { space: *visit })
     }
 
     /// The live spaces. Requires that none is created or exits meanwhile.
     pub(crate) fn spaces(&self) -> impl Iterator<Item = SpaceRef<'y, P>> {
         let vm = *self;
-        let all = self.stable_objects(ObjectKind::Space).map(move |id| SpaceRef::new(vm, id));
+        let all = self.stable_objects(ObjectKind::Space).filter_map(move |id| SpaceRef::new(vm, id).ok());
         // Acquire: pairs with the Release in `create_space`.
         all.filter(|space| space.word(SpaceWord::USERS).load(Ordering::Acquire) & HANDLES != 0)
     }
@@ -211,12 +215,14 @@ impl<'y, P: Platform> AddressSpace<'y, P> {
 
     /// The contents of the space. Takes the map lock for reading.
     ///
+    /// If the lock cannot be taken or the page tables are damaged, `resident` and `huge` are 0.
+    ///
     /// Cost: reads all page tables above the lowest level, and the page structures of all tables.
     #[must_use]
     pub fn statistics(&self) -> SpaceStatistics {
-        let _reading = self.space.map_lock().read();
+        let reading = self.space.map_lock().read();
         let get = |word| self.space.word(word).load(Ordering::Relaxed);
-        let mapped = self.space.count_mapped();
+        let mapped = reading.ok().and_then(|_reading| self.space.count_mapped().ok()).unwrap_or_default();
         SpaceStatistics {
             areas: get(SpaceWord::AREA_COUNT),
             mapped: ByteSize(get(SpaceWord::MAPPED_BYTES)),
@@ -247,7 +253,7 @@ impl<'y, P: Platform> AddressSpace<'y, P> {
             Put::StillUsed => return Ok(ExitOutcome::StillUsed),
             Put::Last => match space.tear_down(workers) {
                 Ok(unmapped) => return Ok(ExitOutcome::Gone(unmapped)),
-                Err(addr) => ExitProblem::Moving(addr),
+                Err(problem) => problem,
             },
             Put::Visited => ExitProblem::Visited,
         };
@@ -261,8 +267,8 @@ impl<P: Platform> SpaceRef<'_, P> {
     ///
     /// # Errors
     ///
-    /// The address of a page whose migration did not end: the space still exists.
-    fn tear_down(self, workers: NonZeroUsize) -> Result<Unmapped, VirtAddr> {
+    /// The space still exists: a migration did not end, a lock was not released, or its state is damaged.
+    fn tear_down(self, workers: NonZeroUsize) -> Result<Unmapped, ExitProblem> {
         let platform = self.vm().yard().platform();
         platform.begin_activity(Activity::Exit);
         let unmapped = self.tear_down_all(workers);
@@ -270,14 +276,14 @@ impl<P: Platform> SpaceRef<'_, P> {
         unmapped
     }
 
-    fn tear_down_all(self, workers: NonZeroUsize) -> Result<Unmapped, VirtAddr> {
-        let writing = self.map_lock().write();
-        let zapped = self.zap_parallel(workers);
+    fn tear_down_all(self, workers: NonZeroUsize) -> Result<Unmapped, ExitProblem> {
+        let writing = self.map_lock().write().map_err(|error| ExitProblem::Vm(error.into()))?;
+        let zapped = self.zap_parallel(workers).map_err(ExitProblem::Vm)?;
         if let Some(addr) = zapped.moving {
-            return Err(addr);
+            return Err(ExitProblem::Moving(addr));
         }
         let all = VirtRange { start: VirtAddr(0), end: VirtAddr::END };
-        let mut tables = self.free_tables(all, VirtAddr(0), VirtAddr::END);
+        let mut tables = self.free_tables(all, VirtAddr(0), VirtAddr::END).map_err(ExitProblem::Vm)?;
         if let Some(root) = self.root_table() {
             self.free_table_frames(&[root]);
             tables += 1;
@@ -288,8 +294,8 @@ impl<P: Platform> SpaceRef<'_, P> {
         Ok(Unmapped { pages: PageCount(zapped.pages), huge: zapped.huge, tables: PageCount(zapped.tables + tables) })
     }
 
-    /// Tears down an abandoned space. A page in a migration that never ends stays, together with the space's object and
-    /// tables. The next validation reports it.
+    /// Tears down an abandoned space. If that fails, the rest of its pages, its object and its tables stay. The next validation
+    /// reports it.
     pub(super) fn tear_down_abandoned(self) {
         let _ = self.tear_down(NonZeroUsize::MIN);
     }

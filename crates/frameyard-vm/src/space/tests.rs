@@ -113,7 +113,7 @@ fn validator_detects_leaked_visit_and_map_lock() {
         let visit = handle.space().visit();
         assert_eq!(vm.validate().unwrap_err().to_string(), "visits of a quiet space: 1 kept, 0 found");
         drop(visit);
-        let reading = handle.space().map_lock().read();
+        let reading = handle.space().map_lock().read().unwrap();
         assert_eq!(vm.validate().unwrap_err().to_string(), "map lock of a quiet space: 1 kept, 0 found");
         drop(reading);
     });

@@ -238,7 +238,7 @@ impl Entry {
 
     /// One of the small entries that replace a split large entry of level 1, for a single page.
     pub(crate) const fn split(self, part: u64) -> Self {
-        Self::of(Pfn(self.pfn().0 + part), self.0 & !(Self::FRAME | Self::LARGE))
+        Self::of(Pfn((self.pfn().0 + part) % ENTRY_FRAMES_END.0), self.0 & !(Self::FRAME | Self::LARGE))
     }
 
     /// The small entry, marked as a part of a block.

@@ -23,14 +23,17 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     /// its kind, and each page with the right place and number of mappings.
     pub(crate) fn validate_tables(&self) -> Result<(), VmValidateError> {
         use frameyard::sync::Ordering::Relaxed;
-        let found = self.validate_below(self.root_of_tables(), Level::ROOT, 0)?;
+        let found = self.validate_below(self.root_of_tables()?, Level::ROOT, 0)?;
         equal("page tables of a space", self.word(SpaceWord::PAGE_TABLES).load(Relaxed), found)?;
         for at in 0..SpaceWord::LEAF_COUNT {
             let known = self.word(SpaceWord::LEAVES + at).load(Relaxed);
             let addr = known >> 32 << Level::HUGE.shift();
-            let spot = self.walk_from_top(addr);
+            if known == 0 {
+                continue;
+            }
+            let spot = self.walk_from_top(addr)?;
             let link = u64::from(self.vm().yard().counted().link(spot.table.pfn).bits());
-            if known != 0 && (spot.level != Level::SMALL || link != known & u64::from(u32::MAX)) {
+            if spot.level != Level::SMALL || link != known & u64::from(u32::MAX) {
                 return Err(wrong(spot.table.pfn, "is not the cached table of its addresses"));
             }
         }
@@ -48,7 +51,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             }
             found.used += 1;
             if entry.is_table(level) {
-                tables += self.validate_below(self.table(entry.pfn()), level.below(), addr)?;
+                tables += self.validate_below(self.table_below(entry, level, addr)?, level.below(), addr)?;
             } else {
                 found.anonymous += u32::from(!entry.is_device());
                 self.validate_mapping(table, level, index, addr)?;
@@ -81,7 +84,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     fn count_deposited(&self, page: CountedPage<'y, P>, table: Table<'y>) -> Result<u64, VmValidateError> {
         let (mut count, mut at) = (0, deposited_in(page));
         while let Some(pfn) = self.vm().yard().counted().linked(at) {
-            let deposited = self.table(pfn);
+            let deposited = self.table(pfn)?;
             let Some(its) = self.vm().try_page(pfn) else {
                 return Err(wrong(pfn, "is a deposited table without a page"));
             };
@@ -133,7 +136,10 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         }
         let order = if level == Level::HUGE || entry.is_part() { HUGE.0 } else { 0 };
         let in_block = (entry.pfn().0 - head.0) << Level::SMALL.shift();
-        if page.tag().order().0 != order || object_of(word) != self.object() || page.index() + in_block != addr {
+        if page.tag().order().0 != order
+            || object_of(word) != self.object()
+            || page.index().wrapping_add(in_block) != addr
+        {
             return Err(wrong(head, "is mapped at an address that its page does not name"));
         }
         let is_same = |index: &usize| {

@@ -23,7 +23,7 @@ impl<'y> Words<'y> {
     /// The block is allocated while the words are used, and is accessed only through words.
     #[inline(always)]
     pub(crate) unsafe fn of<P: Platform>(yard: &'y Yard<P>, pfn: Pfn, order: Order) -> Option<Self> {
-        let base = yard.platform().frame_bytes(pfn)?.cast::<AtomicU64>();
+        let base = mapped_block(yard, pfn, order)?.cast::<AtomicU64>();
         let len = size_of_block(yard, order) / size_of::<AtomicU64>();
         // SAFETY: the block's bytes are mapped while the yard lives (contract of `Yard::create`), aligned to a page, and
         // accessed only as atomics (caller).
@@ -95,7 +95,7 @@ impl<'a, P: Platform> FrameBytes<'a, P> {
 
     #[inline(always)]
     fn mapped(&self) -> Result<NonNull<[u8]>, VmError> {
-        let base = self.yard.platform().frame_bytes(self.pfn).ok_or(VmError::NoFrameBytes(self.pfn))?;
+        let base = mapped_block(self.yard, self.pfn, self.order).ok_or(VmError::NoFrameBytes(self.pfn))?;
         Ok(NonNull::slice_from_raw_parts(base, size_of_block(self.yard, self.order)))
     }
 
@@ -198,6 +198,21 @@ impl<'a, P: Platform> DeviceBytes<'a, P> {
         bytes.iter().zip(to).for_each(|(byte, to)| to.store(*byte, Ordering::Relaxed));
         Ok(())
     }
+}
+
+/// The first byte of a block; `None` unless the whole block is mapped. Number and order may come from shared memory.
+#[inline(always)]
+fn mapped_block<P: Platform>(yard: &Yard<P>, pfn: Pfn, order: Order) -> Option<NonNull<u8>> {
+    let base = yard.platform().frame_bytes(pfn)?;
+    if order > Order::ZERO {
+        let last = Pfn(pfn.0 + order.pages().0 - 1);
+        let distance = size_of_block(yard, order) - size_of_block(yard, Order::ZERO);
+        let end = yard.platform().frame_bytes(last)?;
+        if end.addr().get().checked_sub(base.addr().get()) != Some(distance) {
+            return None;
+        }
+    }
+    Some(base)
 }
 
 #[inline(always)]

@@ -10,6 +10,7 @@ use frameyard::{NodeId, Platform};
 
 use super::{Zapped, Zapper};
 use crate::address::{VirtAddr, VirtRange};
+use crate::error::VmError;
 use crate::space::SpaceRef;
 use crate::table::Level;
 
@@ -48,7 +49,11 @@ impl<P: Platform> SpaceRef<'_, P> {
     ///
     /// Workers are distributed round-robin over the nodes. If fewer run, they do all the work; the caller does the
     /// rest.
-    pub(crate) fn zap_parallel(&self, workers: NonZeroUsize) -> Zapped {
+    ///
+    /// # Errors
+    ///
+    /// As [`zap`](Self::zap).
+    pub(crate) fn zap_parallel(&self, workers: NonZeroUsize) -> Result<Zapped, VmError> {
         let yard = self.vm().yard();
         let (position, sum) = (AtomicU64::new(0), Sum::default());
         self.clear_table_cache();
@@ -58,17 +63,20 @@ impl<P: Platform> SpaceRef<'_, P> {
             // The pass below handles the claims of a worker that panicked.
             let _ = yard.platform().run_workers(workers.get(), &node_of, &work);
         }
-        sum.read().and(self.zap(VirtRange { start: VirtAddr(0), end: VirtAddr::END }))
+        Ok(sum.read().and(self.zap(VirtRange { start: VirtAddr(0), end: VirtAddr::END })?))
     }
 
     fn zap_stretches(&self, position: &AtomicU64, sum: &Sum) {
         self.vm().lru_drain();
         let mut zapper = Zapper::new(self);
-        while let Some((start, end)) = self.claim(position) {
-            zapper.zap(self.root_of_tables(), Level::ROOT, start, end);
-            zapper.free_tables(self.root_of_tables(), Level::ROOT, (start, end), (start, end));
+        while let (Some((start, end)), Ok(root)) = (self.claim(position), self.root_of_tables()) {
+            zapper.zap(root, Level::ROOT, start, end);
+            zapper.free_tables(root, Level::ROOT, (start, end), (start, end));
         }
-        sum.add(zapper.finish());
+        // The final pass meets the same error.
+        if let Ok(zapped) = zapper.finish() {
+            sum.add(zapped);
+        }
     }
 
     /// The next unclaimed stretch, below one entry of a table of level 2.
@@ -87,12 +95,12 @@ impl<P: Platform> SpaceRef<'_, P> {
     /// The first address at or above `at` that an entry of a table of level 2 covers, and the end of the stretch: a
     /// page of that level is claimed whole.
     fn next_used(&self, mut at: u64) -> Option<(u64, u64)> {
-        let root = self.root_of_tables();
+        let root = self.root_of_tables().ok()?;
         while at < VirtAddr::END.0 {
             let mut level = Level::ROOT;
             let mut entry = root.entry(level.index(at));
             if entry.is_table(level) {
-                let table = self.table(entry.pfn());
+                let table = self.table_below(entry, level, at).ok()?;
                 level = level.below();
                 entry = table.entry(level.index(at));
                 if entry.is_table(level) {

@@ -128,8 +128,8 @@ fn table_with_a_stray_reference_is_freed_on_release() {
     let space = vm.create_space().unwrap();
     let mapped = space.map(MapRequest::anonymous(ByteSize(PAGE))).unwrap();
     touch(&space, mapped, PAGE);
-    let tables =
-        [space.space().walk(mapped.start.0).table.pfn, space.space().root_of_tables().pfn].map(|pfn| vm.page(pfn));
+    let tables = [space.space().walk(mapped.start.0).unwrap().table.pfn, space.space().root_of_tables().unwrap().pfn]
+        .map(|pfn| vm.page(pfn));
     // Like the transient reference of an isolation or unpin by number.
     assert!(tables.iter().all(|table| table.try_get()));
     space.unmap(mapped).unwrap();
@@ -143,8 +143,8 @@ fn table_with_a_stray_reference_is_freed_on_release() {
 
 /// Changes the entry of an address like a migration.
 fn change_entry(space: &AddressSpace<'_, TestPlatform>, addr: VirtAddr, change: impl FnOnce(Entry) -> Entry) {
-    let spot = space.space().walk(addr.0);
-    let table = space.space().lock_table(spot.table);
+    let spot = space.space().walk(addr.0).unwrap();
+    let table = space.space().lock_table(spot.table).unwrap();
     table.set(spot.index, change(table.entry(spot.index)));
 }
 

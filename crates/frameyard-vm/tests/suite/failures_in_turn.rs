@@ -11,12 +11,13 @@ use crate::fixture::{
     HUGE, PAGE, TestMachine, TestSpace, TestVm, anonymous, at, expect, in_yard, pattern, range, run_on,
 };
 use crate::page_cache::stores::MemoryStore;
+use crate::test_yard::{TestYard, unmap_all_after};
 use frameyard::compaction::CompactRequest;
 use frameyard::units::ZoneKind;
 use frameyard::{ByteSize, Gfp, NodeId, Order, PageCount, Pfn, PfnRange};
 use frameyard_vm::{
     AddressSpace, ExitOutcome, FaultInjector, File, HugeAdvice, MapRequest, MemoryAccess, MemoryRegion, Step,
-    VirtRange, VmConfig,
+    VirtRange, Vm, VmConfig, VmError,
 };
 
 const SMALL: TestMachine = TestMachine { memory: ByteSize::mib(32), ..TestMachine::PLAIN };
@@ -345,4 +346,19 @@ fn survives_out_of_memory_at_every_size() {
         left += if left < 100 { 1 } else { 23 };
     }
     assert!(gave_up > 60, "only {gave_up} runs gave up");
+}
+
+#[test]
+fn a_root_that_cannot_be_written_leaves_no_block() {
+    // The yard requires every frame back when it is dropped.
+    for mapped in 0..12 {
+        let yard = TestYard::of(TestMachine::default());
+        unmap_all_after(mapped);
+        let vm = Vm::create(&yard, &VmConfig::default());
+        unmap_all_after(u32::MAX);
+        match vm {
+            Ok(vm) => vm.destroy().unwrap(),
+            Err(problem) => assert!(matches!(problem, VmError::NoFrameBytes(_)), "{problem}"),
+        }
+    }
 }

@@ -7,6 +7,7 @@ mod aged_under_use;
 mod bytes_in_use;
 mod failures_in_turn;
 mod fixture;
+mod hostile_neighbour;
 mod memory_in_use;
 mod moved_under_use;
 mod page_cache;

@@ -100,10 +100,10 @@ fn take_use_returns_busy_instead_of_waiting() {
     in_yard(|vm| {
         let (space, start) = written(&vm, HugeAdvice::Never);
         let page = page_at(&vm, &space, start);
-        let writing = space.space().map_lock().write();
+        let writing = space.space().map_lock().write().unwrap();
         assert_eq!(look(&vm, page), Use::Busy);
         drop(writing);
-        let table = space.space().lock_table(space.space().walk(start.0).table);
+        let table = space.space().lock_table(space.space().walk(start.0).unwrap().table).unwrap();
         assert_eq!(look(&vm, page), Use::Busy);
         drop(table);
         assert!(space.translate(start).unwrap().flags.is_accessed());

@@ -20,12 +20,11 @@
 
 use std::cell::Cell;
 use std::io;
-use std::sync::atomic::{Ordering, fence};
 use std::sync::{Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use frameyard::platform::GetMark;
+use frameyard::platform::{self, GetMark, StillGetting};
 
 use crate::lock::lock;
 use crate::sys::membarrier::ProcessBarrier;
@@ -113,12 +112,6 @@ pub(crate) fn prepare() {
 /// `ResourceBusy` if a get did not end within `longest`: its thread was stopped. The system's error if the barrier
 /// fails although the process is registered for it.
 pub(crate) fn wait_for_gets(longest: Duration) -> io::Result<()> {
-    let all = marks().all.clone();
-    // SeqCst: pairs with the SeqCst in `GetMark::begin_fenced`.
-    fence(Ordering::SeqCst);
-    if let Some(barrier) = ProcessBarrier::registered() {
-        barrier.pass()?;
-    }
     let begin = Instant::now();
     let wait_round = |round| {
         match round {
@@ -127,9 +120,28 @@ pub(crate) fn wait_for_gets(longest: Duration) -> io::Result<()> {
         }
         begin.elapsed() < longest
     };
-    // An error number, since it may be passed to another process.
-    let busy = |_| io::Error::from_raw_os_error(rustix::io::Errno::BUSY.raw_os_error());
-    all.iter().try_for_each(|mark| mark.wait(wait_round)).map_err(busy)
+    let impose = || match ProcessBarrier::registered() {
+        Some(barrier) => barrier.pass().map_err(NotWaited::Barrier),
+        None => Ok(()),
+    };
+    platform::wait_for_gets(|| marks().all.clone(), impose, wait_round).map_err(|problem| match problem {
+        NotWaited::Barrier(error) => error,
+        // An error number, since it may be passed to another process.
+        NotWaited::StillGetting => io::Error::from_raw_os_error(rustix::io::Errno::BUSY.raw_os_error()),
+    })
+}
+
+/// Why gets may still be in progress.
+enum NotWaited {
+    /// The kernel did not execute the barrier.
+    Barrier(io::Error),
+    StillGetting,
+}
+
+impl From<StillGetting> for NotWaited {
+    fn from(_: StillGetting) -> Self {
+        Self::StillGetting
+    }
 }
 
 #[cfg(test)]

@@ -51,6 +51,8 @@ pub enum Weakness {
     EntriesNotRechecked,
     /// Page tables are freed without counting it.
     TablesFreedUncounted,
+    /// A walk without locks may see a store by a later owner of a freed page table before the count of removed tables.
+    StoresSeenEarly,
     /// The entry of a huge page is not marked while its block is split.
     SplitUnmarked,
     /// Pages of a block that is split get users before their entries change.
@@ -63,6 +65,8 @@ pub enum Weakness {
     GenerationNotCompared,
     /// Tails become shared while a thread may be between reading a count there and the exchange.
     NoGracePeriod,
+    /// A thread enters its mark in the list of marks without the list's lock.
+    MarksEnteredUnlocked,
     /// The mark of a thread that gets references is not ordered before its read of the count.
     MarksUnordered,
 }

@@ -12,6 +12,7 @@ mod lru;
 mod machine;
 mod migrate;
 mod pins;
+mod regions;
 
 use std::any::Any;
 use std::boxed::Box;
@@ -51,6 +52,11 @@ fn explore_to(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     }
 }
 
+/// The bound of a model that takes long: one switch less, except in long runs (`ci/long`).
+fn in_long_runs(preemptions: usize) -> usize {
+    if std::env::var_os("FRAMEYARD_LONG_RUNS").is_some() { preemptions } else { preemptions - 1 }
+}
+
 fn explore_once(preemptions: usize, model: &Arc<impl Fn() + Send + Sync + 'static>) -> std::thread::Result<()> {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(preemptions);
@@ -80,6 +86,15 @@ fn assert_fails_to(preemptions: usize, model: impl Fn() + Send + Sync + 'static,
     let Err(panic) = explored else { panic!("the broken protocol passes its model") };
     let message = message_of(&panic);
     assert!(expected.iter().any(|part| message.contains(part)), "failed for another reason: {message}");
+}
+
+/// Runs `body` in a new thread on a CPU of a machine whose root was created.
+fn start(machine: &Arc<Machine>, cpu: u32, body: impl FnOnce(Vm<'_, ModelPlatform>) + 'static) -> JoinHandle<()> {
+    let machine = Arc::clone(machine);
+    thread::spawn(move || {
+        let yard = machine.attach(cpu);
+        body(Vm::attach(&yard).expect("a root that was created"));
+    })
 }
 
 /// The main thread of a model: the machine, its yard and its root.
@@ -112,11 +127,7 @@ impl Scene {
 
     /// Runs `body` in a new thread on a CPU.
     fn start(&self, cpu: u32, body: impl FnOnce(Vm<'_, ModelPlatform>) + 'static) -> JoinHandle<()> {
-        let machine = Arc::clone(&self.machine);
-        thread::spawn(move || {
-            let yard = machine.attach(cpu);
-            body(Vm::attach(&yard).expect("a root that was created"));
-        })
+        start(&self.machine, cpu, body)
     }
 
     /// Asserts that nothing is lost, once all other threads have finished and released what they held.

@@ -65,7 +65,7 @@
 //! count, because the later owner executes no fence between its lock and its store. There, [`visible_to_all`] is a sequentially
 //! consistent fence after the count is raised and before step 4 reads it. The removing CPU's fence precedes the later owner's
 //! store, and the walk reads that store before its own fence, so the fences are in this order and the walk reads the raised
-//! count.
+//! count. Models follow the language and execute the fence; `loom_models/pins.rs` fails without it.
 //!
 //! The fast path does not set accessed or dirty bits. A caller that writes reports this when it unpins.
 
@@ -231,10 +231,15 @@ impl<P: Platform> SpaceRef<'_, P> {
     }
 }
 
-/// A fence where stores may become visible to one CPU before another, see [Freed tables](self#freed-tables).
+/// A fence where stores may become visible to one CPU before another, see [Freed tables](self#freed-tables). Also in models, which
+/// follow the rules of the language.
 #[inline(always)]
 fn visible_to_all() {
-    if cfg!(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"))) {
+    #[cfg(loom)]
+    if frameyard::sync::is_weakened(frameyard::sync::Weakness::StoresSeenEarly) {
+        return;
+    }
+    if cfg!(any(loom, not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))) {
         // SeqCst: pairs with itself in `visible_to_all`.
         fence(Ordering::SeqCst);
     }

@@ -21,10 +21,12 @@
 //!
 //! Loom explores executions with up to [`PREEMPTIONS`] involuntary switches. Switches at a held lock and at a thread's end
 //! do not count. One switch finds most broken variants, so three leave a margin. Larger models have a smaller bound, which
-//! they state. Without a bound, models with three threads do not end in practice. All models together take about two
-//! minutes on two CPUs.
+//! they state, or leave one switch to long runs ([`in_long_runs`]). Without a bound, models with three threads do not end in practice.
+//! All models together take about five minutes on two CPUs.
 
 mod devices;
+mod guards;
+mod highatomic;
 mod isolation;
 mod lru_pages;
 pub(crate) mod machine;
@@ -35,6 +37,7 @@ mod per_cpu_lists;
 pub(crate) mod policies;
 mod publication;
 mod racing_frees;
+mod reporting;
 mod zone_lock;
 
 use std::string::String;

@@ -23,7 +23,7 @@ pub(crate) mod plain;
 mod probe;
 mod shared_line;
 
-pub use get_mark::{GetMark, StillGetting};
+pub use get_mark::{GetMark, StillGetting, wait_for_gets};
 pub use lock_id::{LockId, LockKind};
 pub use map_backing::{FramesNotReturned, FreeFrames, MapBacking, MapNotBacked, Offload, SpeculativeGets};
 pub use probe::{Access, Activity, InitProgress, MapWrite, NodeInit, Probe};

@@ -13,7 +13,7 @@ use frameyard::{ByteSize, Gfp, NodeId, Order, PageCount, Pfn, PfnRange};
 use super::kept::Kept;
 use super::machine::{Machine, ModelPlatform};
 use super::migrate::{AT, BOTH, DAMAGED, Space, finish, scene, target, write, written};
-use super::{Scene, assert_fails_to, explore_to};
+use super::{Scene, assert_fails_to, explore_to, in_long_runs, start};
 use crate::address::{PageLevel, VirtAddr, VirtRange};
 use crate::area::HugeAdvice;
 use crate::inject::{FaultInjector, Step};
@@ -27,9 +27,9 @@ use crate::vm::Vm;
 use crate::words::FrameBytes;
 use crate::{MemoryAccess, VmConfig};
 
-const PAGE: u64 = 4096;
+pub(super) const PAGE: u64 = 4096;
 
-const WRONG: &[&str] = &[
+pub(super) const WRONG: &[&str] = &[
     "a page of another owner was pinned",
     "the pin differs from the mapping",
     "pins were lost",
@@ -42,7 +42,7 @@ const WRONG: &[&str] = &[
     DAMAGED[9],
 ];
 
-fn open<'y>(vm: Vm<'y, ModelPlatform>, id: SpaceId) -> Space<'y> {
+pub(super) fn open<'y>(vm: Vm<'y, ModelPlatform>, id: SpaceId) -> Space<'y> {
     Kept::new(vm.space(id).expect("the space is there"))
 }
 
@@ -100,7 +100,7 @@ fn unpin(vm: Vm<'_, ModelPlatform>, pfn: Pfn) {
 const ONE: Counts = Counts { references: 1, mappings: 0 };
 
 /// Allocates exactly that frame, if it is free by now, as a page of another owner.
-fn take_over(vm: Vm<'_, ModelPlatform>, pfn: Pfn) {
+pub(super) fn take_over(vm: Vm<'_, ModelPlatform>, pfn: Pfn) {
     if vm.yard().request_range(PfnRange::new(pfn, PageCount(1)), Gfp::KERNEL).range().is_ok() {
         let owner = owner_word(PageKind::Plain, ObjectId::NONE, 0);
         vm.yard()
@@ -111,7 +111,7 @@ fn take_over(vm: Vm<'_, ModelPlatform>, pfn: Pfn) {
 }
 
 /// Frees a page that [`take_over`] may have got. No other references exist.
-fn free_page(vm: Vm<'_, ModelPlatform>, pfn: Pfn) {
+pub(super) fn free_page(vm: Vm<'_, ModelPlatform>, pfn: Pfn) {
     let page = vm.page(pfn);
     if page.is_counted() && PageKind::of_word(page.owner()) == Some(PageKind::Plain) {
         assert!(page.freeze(ONE), "a page of another owner was pinned");
@@ -143,9 +143,18 @@ fn pinned_while_unmapped() {
     finish(&scene, space);
 }
 
+/// The CPU that writes to a freed page table.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LaterOwner {
+    /// The one that freed it.
+    Remover,
+    /// Another one. Its store carries no release of the removing CPU's stores.
+    Third,
+}
+
 /// The page tables of an address are freed, and the frame of the lowest gets another owner's contents, while another
 /// thread pins the page.
-fn pinned_while_tables_are_removed() {
+fn pinned_while_tables_are_removed(later: LaterOwner) {
     let scene = scene(None);
     let (space, pfn) = written(scene.vm());
     let vm = scene.vm();
@@ -158,15 +167,22 @@ fn pinned_while_tables_are_removed() {
         .expect("the frame is ours");
     let meeting = Meeting::default();
     let met = meeting.clone();
-    let other = scene.start(1, move |vm| {
-        met.meet();
-        let _ = open(vm, id).unmap(BOTH).expect("the area is there");
+    let reuse = move |vm: Vm<'_, ModelPlatform>| {
         if vm.yard().request_range(PfnRange::new(table, PageCount(1)), Gfp::KERNEL).range().is_ok() {
             let entry = Entry::page(foreign, Level::SMALL).bits().to_le_bytes();
             // SAFETY: this thread has allocated the frame.
             let mut bytes = unsafe { FrameBytes::new(vm.yard(), table, Order::ZERO) };
             bytes.write(8 * Level::SMALL.index(AT.0), &entry).unwrap();
             vm.yard().free(table, Order::ZERO).expect("the frame is ours");
+        }
+    };
+    let machine = Arc::clone(&scene.machine);
+    let other = scene.start(1, move |vm| {
+        met.meet();
+        let _ = open(vm, id).unmap(BOTH).expect("the area is there");
+        match later {
+            LaterOwner::Remover => reuse(vm),
+            LaterOwner::Third => start(&machine, 1, reuse).join().unwrap(),
         }
     });
     if let Some(pinned) = pin_fast(&space, AT, &meeting, Place::AtTable) {
@@ -316,17 +332,21 @@ fn fast_pin_races_unmap() {
 
 #[test]
 fn fast_pin_races_removal_of_tables() {
-    explore_to(2, pinned_while_tables_are_removed);
+    explore_to(in_long_runs(2), || pinned_while_tables_are_removed(LaterOwner::Third));
+    // Where all CPUs see a store at once, release and acquire suffice.
+    weakened(Weakness::StoresSeenEarly, || {
+        explore_to(in_long_runs(2), || pinned_while_tables_are_removed(LaterOwner::Remover));
+    });
 }
 
 #[test]
 fn fast_pin_races_split_of_a_huge_page() {
-    explore_to(2, pinned_while_split);
+    explore_to(in_long_runs(2), pinned_while_split);
 }
 
 #[test]
 fn fast_pin_races_split_of_parts() {
-    explore_to(2, pinned_while_parts_are_split);
+    explore_to(in_long_runs(2), pinned_while_parts_are_split);
 }
 
 #[test]
@@ -336,7 +356,16 @@ fn detects_missing_recheck_of_entries() {
 
 #[test]
 fn detects_removal_of_tables_without_count() {
-    weakened(Weakness::TablesFreedUncounted, || assert_fails_to(2, pinned_while_tables_are_removed, WRONG));
+    weakened(Weakness::TablesFreedUncounted, || {
+        assert_fails_to(1, || pinned_while_tables_are_removed(LaterOwner::Remover), WRONG);
+    });
+}
+
+#[test]
+fn detects_stores_to_freed_tables_that_are_seen_early() {
+    weakened(Weakness::StoresSeenEarly, || {
+        assert_fails_to(2, || pinned_while_tables_are_removed(LaterOwner::Third), WRONG);
+    });
 }
 
 #[test]

@@ -38,8 +38,7 @@ fn boot_with(locks: Locks, gets: SpeculativeGets) -> Runner {
 
 fn boot_sections(devices: u64, locks: Locks, gets: SpeculativeGets) -> Runner {
     let map_init = MapInit { mode: InitMode::Eager, initialiser: Initialiser::None, ..MapInit::default() };
-    let sizing = PcpSizing::Fixed(0);
-    Machine::boot_with(1, Setup { sizing, locks, map_init, init_flaw: None, workers: 1, reserved: &[], devices, gets })
+    Machine::boot_with(1, Setup { map_init, devices, gets, ..Setup::new(PcpSizing::Fixed(0), locks) })
 }
 
 fn map(runner: &Runner, order: Order, layout: MapLayout) -> Result<DeviceId, DeviceError> {
@@ -313,6 +312,9 @@ fn sharing_tails_without_a_grace_period_fails() {
 
 #[test]
 fn unordered_marks_fail() {
+    weakened(Weakness::MarksEnteredUnlocked, || {
+        assert_fails_within(PREEMPTIONS, || use_while_tails_become_shared(&Arc::default()), &[TAIL_WRITTEN]);
+    });
     weakened(Weakness::MarksUnordered, || {
         assert_fails_within(PREEMPTIONS, || use_while_tails_become_shared(&Arc::default()), &[TAIL_WRITTEN]);
     });

@@ -2,7 +2,7 @@
 //! range, allocates from it, or also requests it.
 
 use super::machine::{Flaw, Locks, Machine, Runner, ZONE};
-use super::{DAMAGES, assert_fails_within, explore, explore_within};
+use super::{DAMAGES, assert_fails_within, explore, explore_within, in_long_runs};
 use crate::units::{Order, PageCount, Pfn, PfnRange};
 use crate::watermarks::PcpSizing;
 
@@ -63,7 +63,7 @@ fn frame_freed_to_list_during_isolation() {
 
 #[test]
 fn frame_freed_to_zone_during_isolation() {
-    explore_within(FEW_SWITCHES, || isolate_and_free(PcpSizing::Fixed(0), Locks::SOUND));
+    explore_within(in_long_runs(FEW_SWITCHES), || isolate_and_free(PcpSizing::Fixed(0), Locks::SOUND));
 }
 
 #[test]

@@ -37,6 +37,7 @@ const SECTION: u64 = 4;
 pub(crate) const LARGEST: Order = Order(2);
 
 /// The contents and owners of the frames.
+#[derive(Debug)]
 pub(crate) struct Contents {
     cells: Vec<UnsafeCell<u64>>,
     /// Not modelled: records the order that loom has chosen.
@@ -93,7 +94,7 @@ pub(crate) struct Machine {
     map: Vec<SectionMap>,
     control: Box<ModelledRegion>,
     control_bytes: ByteSize,
-    contents: Contents,
+    contents: Arc<Contents>,
     memory: [(PfnRange, NodeId); 1],
     setup: Setup,
     tails: Arc<Deduplicated>,
@@ -114,6 +115,25 @@ pub(crate) struct Setup {
     pub(crate) devices: u64,
     /// Whether threads mark their gets. If so, sharing tails waits for marked threads.
     pub(crate) gets: SpeculativeGets,
+    /// The cache group of each CPU.
+    pub(crate) groups: [u16; CPUS.len()],
+}
+
+impl Setup {
+    /// Zeroed memory that is initialised at creation, and a single cache group.
+    pub(crate) fn new(sizing: PcpSizing, locks: Locks) -> Self {
+        Self {
+            sizing,
+            locks,
+            map_init: MapInit::default(),
+            init_flaw: None,
+            workers: 1,
+            reserved: &[],
+            devices: 0,
+            gets: SpeculativeGets::Unmarked,
+            groups: [0; CPUS.len()],
+        }
+    }
 }
 
 // SAFETY: the map and the control region are modelled atomics; loom runs all threads of a model on one.
@@ -132,20 +152,7 @@ const CPUS: [NodeId; 2] = [NodeId(0); 2];
 impl Machine {
     /// A machine with zeroed regions and no yard. Its map will be initialised at creation.
     pub(crate) fn bare(sections: u64, sizing: PcpSizing, locks: Locks) -> Arc<Self> {
-        let map_init = MapInit::default();
-        Self::with(
-            sections,
-            Setup {
-                sizing,
-                locks,
-                map_init,
-                init_flaw: None,
-                workers: 1,
-                reserved: &[],
-                devices: 0,
-                gets: SpeculativeGets::Unmarked,
-            },
-        )
+        Self::with(sections, Setup::new(sizing, locks))
     }
 
     fn with(sections: u64, setup: Setup) -> Arc<Self> {
@@ -154,7 +161,7 @@ impl Machine {
             map: (0..sections + setup.devices).map(|_| SectionMap::default()).collect(),
             control: Box::default(),
             control_bytes: ByteSize(0),
-            contents: Contents::new(frames),
+            contents: Arc::new(Contents::new(frames)),
             memory: [(PfnRange { start: Pfn(0), end: Pfn(frames) }, NodeId(0))],
             setup,
             tails: Arc::default(),
@@ -217,20 +224,24 @@ impl Machine {
         Runner { yard, machine: self }
     }
 
-    fn config(&self) -> YardConfig<'static> {
+    fn config(&self) -> YardConfig<'_> {
         let page = ByteSize::kib(4);
         let geometry = Geometry::new(page, ByteSize(page.0 * SECTION), Order(1), LARGEST).expect("a geometry");
-        let watermarks = WatermarkOptions { min_free_kbytes: Some(0), ..WatermarkOptions::default() };
         YardConfig {
             geometry,
             zone_limits: ZoneLimits::NONE,
-            watermarks,
+            watermarks: Self::watermarks(ByteSize(0)),
             pcp_sizing: self.setup.sizing,
             map_init: self.setup.map_init,
             policy: ZonePolicy::Vanilla,
+            cache_groups: Some(&self.setup.groups),
             device_space: Some(self.device_space()).filter(|space| !space.is_empty()),
             ..YardConfig::new(&CPUS)
         }
+    }
+
+    fn watermarks(min_free: ByteSize) -> WatermarkOptions {
+        WatermarkOptions { min_free_kbytes: Some(min_free.0 >> 10), ..WatermarkOptions::default() }
     }
 
     /// The frames reserved for devices.
@@ -264,8 +275,9 @@ impl Machine {
         });
         let [refusals, longest_wait] = [(); 2].map(|()| std::sync::Mutex::new(0));
         let tails = Arc::clone(&self.tails);
-        let mark = tails.mark(self.setup.gets);
-        ModelPlatform { cpu: CpuId(cpu), locks, workers, refusals, longest_wait, broken, tails, mark }
+        let mark = (self.setup.gets == SpeculativeGets::Marked).then(Arc::default);
+        let contents = Arc::clone(&self.contents);
+        ModelPlatform { cpu: CpuId(cpu), locks, workers, refusals, longest_wait, broken, tails, mark, contents }
     }
 
     /// Creates the yard, for CPU 0.
@@ -390,6 +402,13 @@ impl Runner {
         let tables = self.machine.tables();
         let pcp = tables.pcp_of(ZONE, CpuId(0)).expect("the lists of CPU 0");
         pcp.lock(self.yard.platform()).unwrap().set_limits(self.yard.policy(), high, PageCount(0), batch);
+    }
+
+    /// Sets the min watermark, which is 0 otherwise.
+    pub(crate) fn set_min_watermark(&self, min: PageCount) {
+        let config = self.machine.config();
+        let options = Machine::watermarks(config.geometry.size_of(min));
+        self.machine.tables().set_watermarks(config.geometry, &options).expect("watermarks below the zone's size");
     }
 
     /// Puts this number of frames on the lists of this CPU: allocates and frees them.

@@ -24,7 +24,6 @@ use crate::AllocError;
 use crate::Gfp;
 use crate::boot::{InitError, InitJobs, InitMode, Initialiser, JobGranularity, MapInit};
 use crate::page::{FrameState, MapContent};
-use crate::platform::SpeculativeGets;
 use crate::sync::{Weakness, weakened};
 use crate::units::{NodeId, Order, PageCount, Pfn, PfnRange};
 use crate::watermarks::PcpSizing;
@@ -66,16 +65,7 @@ fn fails(model: impl Fn() + Send + Sync + 'static, expected: &[&str]) {
 fn setup(mode: InitMode) -> Setup {
     let map_init =
         MapInit { mode, content: MapContent::Kernel, initialiser: Initialiser::StoresPerPage, ..MapInit::default() };
-    Setup {
-        sizing: PcpSizing::Fixed(0),
-        locks: Locks::SOUND,
-        map_init,
-        init_flaw: None,
-        workers: 1,
-        reserved: &[],
-        devices: 0,
-        gets: SpeculativeGets::Unmarked,
-    }
+    Setup { map_init, ..Setup::new(PcpSizing::Fixed(0), Locks::SOUND) }
 }
 
 fn lazy() -> Setup {

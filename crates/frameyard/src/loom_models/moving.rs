@@ -3,17 +3,22 @@
 //! The owner is minimal: a slot under a lock holds the number of its frame. Isolation gets a reference without that lock,
 //! while another thread may free or reuse the frame. The thread that puts the last reference frees the frame, even if the
 //! contents have moved.
+//!
+//! The targets of compaction are free frames that it has isolated. Other threads free their buddies, allocate and drain meanwhile.
 
 use std::sync::{Arc, Mutex};
 
-use super::machine::{Locks, Machine, ModelPlatform, Runner, ZONE};
+use loom::thread::JoinHandle;
+
+use super::machine::{Flaw, Locks, Machine, ModelPlatform, Runner, ZONE};
 use super::{DAMAGES, assert_fails_within, explore_within};
 use crate::compaction::CompactRequest;
 use crate::owners::{Adoption, Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind, Owners};
-use crate::page::{CountedPage, Counts};
+use crate::page::{CountedPage, Counts, FrameState, Tag};
 use crate::platform::{LockId, Platform};
+use crate::policy::ZonePolicy;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, Weakness, weakened};
-use crate::units::{Order, Pfn};
+use crate::units::{MigrateType, Order, Pfn};
 use crate::watermarks::PcpSizing;
 
 const KIND: OwnerKind = OwnerKind(1);
@@ -24,6 +29,22 @@ const HIGHEST: Pfn = Pfn(7);
 
 /// The bound of involuntary switches. One finds every broken variant.
 const PREEMPTIONS: usize = 2;
+
+/// The same, for longer executions.
+const FEW_PREEMPTIONS: usize = 1;
+
+/// The failure messages for damaged lists.
+const ALL_DAMAGES: [&str; 8] = [
+    DAMAGES[0],
+    DAMAGES[1],
+    DAMAGES[2],
+    DAMAGES[3],
+    "frames were lost",
+    "freed frames have merged",
+    // Assertions of the production code.
+    " is buddy-free ",
+    "a free frame",
+];
 
 /// The owner's slot.
 #[derive(Default)]
@@ -137,6 +158,16 @@ fn adoption() -> Adoption {
 /// CPU 0 gives a frame up while CPU 1 compacts its zone.
 fn give_up_while_compacting(seen: &Arc<Mutex<Seen>>) {
     let main = Machine::boot(2, PcpSizing::Fixed(0), Locks::SOUND);
+    let slot = with_movable_frame(&main);
+    let compactor = start_compactor(&main, &slot, seen);
+    SlotOwner { runner: &main, slot: &slot, seen }.give_up();
+    compactor.join().unwrap();
+    main.give(HIGHEST, Order::ZERO);
+    main.finish();
+}
+
+/// Allocates the lowest and the highest frame, and gives the lowest an owner.
+fn with_movable_frame(main: &Runner) -> Arc<Slot> {
     let slot = Arc::new(Slot::default());
     // The lowest and the highest frame are allocated. Compaction moves the lowest to the pageblock of the highest, for it
     // keeps whole free pageblocks whole.
@@ -146,17 +177,57 @@ fn give_up_while_compacting(seen: &Arc<Mutex<Seen>>) {
     (1..HIGHEST.0).for_each(|frame| main.give(Pfn(frame), Order::ZERO));
     main.yard.counted().adopt(Pfn(0), Order::ZERO, adoption()).unwrap();
     slot.place.store(1, Ordering::Relaxed);
-    let compactor = main.start(1, {
-        let (slot, seen) = (Arc::clone(&slot), Arc::clone(seen));
-        move |runner| {
-            let owner = SlotOwner { runner, slot: &slot, seen: &seen };
-            runner.yard.compaction().zone(ZONE, CompactRequest::WHOLE_ZONE, &Owners::default().with(KIND, &owner));
-        }
+    slot
+}
+
+/// Compacts the zone on CPU 1.
+fn start_compactor(main: &Runner, slot: &Arc<Slot>, seen: &Arc<Mutex<Seen>>) -> JoinHandle<()> {
+    let (slot, seen) = (Arc::clone(slot), Arc::clone(seen));
+    main.start(1, move |runner| {
+        let owner = SlotOwner { runner, slot: &slot, seen: &seen };
+        runner.yard.compaction().zone(ZONE, CompactRequest::WHOLE_ZONE, &Owners::default().with(KIND, &owner));
+    })
+}
+
+/// CPU 1 compacts its zone, which moves the lowest frame next to the highest, while CPU 0 frees the highest frame, allocates another,
+/// and drains everything. The target is the only free frame of its pageblock, so CPU 0 frees its buddy.
+fn use_memory_while_compacting(policy: ZonePolicy, sizing: PcpSizing, locks: Locks, seen: &Arc<Mutex<Seen>>) {
+    let main = Machine::boot(2, sizing, locks);
+    let slot = with_movable_frame(&main);
+    main.yard.drain_all();
+    main.yard.set_policy(policy).expect("no other thread changes it");
+    let compactor = start_compactor(&main, &slot, seen);
+    let user = main.start(0, |runner| {
+        runner.give(HIGHEST, Order::ZERO);
+        runner.take_and_give(Order::ZERO);
+        runner.yard.drain_all();
     });
-    SlotOwner { runner: &main, slot: &slot, seen }.give_up();
     compactor.join().unwrap();
-    main.give(HIGHEST, Order::ZERO);
+    user.join().unwrap();
+    SlotOwner { runner: &main, slot: &slot, seen }.give_up();
     main.finish();
+}
+
+#[test]
+fn frees_and_drains_race_the_targets_of_compaction() {
+    for (policy, sizing) in [(ZonePolicy::Vanilla, PcpSizing::Fixed(0)), (ZonePolicy::Depot, PcpSizing::Fixed(2))] {
+        let seen = Arc::new(Mutex::new(Seen::default()));
+        let in_model = Arc::clone(&seen);
+        explore_within(FEW_PREEMPTIONS, move || use_memory_while_compacting(policy, sizing, Locks::SOUND, &in_model));
+        assert!(seen.lock().unwrap().moved, "nothing was moved");
+    }
+}
+
+#[test]
+fn targets_without_protection_fail() {
+    let model = |locks| use_memory_while_compacting(ZonePolicy::Vanilla, PcpSizing::Fixed(0), locks, &Arc::default());
+    for flaw in [Flaw::TakenRelaxed, Flaw::GivenBackRelaxed, Flaw::NeverRefused] {
+        assert_fails_within(FEW_PREEMPTIONS, move || model(Locks { zone: Some(flaw), ..Locks::SOUND }), &ALL_DAMAGES);
+    }
+    let isolated = Tag::new(FrameState::Isolated, Order::ZERO, MigrateType::Movable, ZONE);
+    weakened(Weakness::LostStoresOf(isolated.bits()), || {
+        assert_fails_within(FEW_PREEMPTIONS, move || model(Locks::SOUND), &ALL_DAMAGES);
+    });
 }
 
 #[test]

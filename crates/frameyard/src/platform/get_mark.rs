@@ -29,6 +29,8 @@
 //! In the kernel RCU does this: `page_ref_add_unless` is a read-side section, and `hugetlb_vmemmap` calls `synchronize_rcu`
 //! before it remaps tails.
 
+use core::ops::Deref;
+
 #[cfg(not(loom))]
 use crate::sync::compiler_fence;
 use crate::sync::{AtomicU64, Ordering, fence};
@@ -108,6 +110,32 @@ impl GetMark {
         }
         Ok(())
     }
+}
+
+/// Waits until all gets of a process have ended that began before the call.
+///
+/// The caller has seen the page structures zeroed. `all` copies the list of marks, under the lock under which threads enter theirs: a
+/// thread that enters its mark later sees the zeroes. `impose` then makes all threads pass a barrier: each has set its mark before,
+/// or reads zeroes from there on. It does nothing if threads [fence](GetMark::begin_fenced). `wait_round` is that of
+/// [`GetMark::wait`].
+///
+/// # Errors
+///
+/// That of `impose`, or [`StillGetting`].
+pub fn wait_for_gets<L, E>(
+    all: impl FnOnce() -> L,
+    impose: impl FnOnce() -> Result<(), E>,
+    mut wait_round: impl FnMut(u32) -> bool,
+) -> Result<(), E>
+where
+    L: IntoIterator<Item: Deref<Target = GetMark>>,
+    E: From<StillGetting>,
+{
+    let all = all();
+    // SeqCst: pairs with the SeqCst in `GetMark::begin_fenced`.
+    fence(Ordering::SeqCst);
+    impose()?;
+    all.into_iter().try_for_each(|mark| Ok(mark.wait(&mut wait_round)?))
 }
 
 /// A thread is still in the section that [`GetMark::wait`] waited for.

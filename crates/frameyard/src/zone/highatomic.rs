@@ -5,14 +5,17 @@ use super::view::LockedZone;
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order, Pfn};
 
+/// At most `1 / SHARE` of a zone is reserved.
+const SHARE: u64 = if cfg!(loom) { 4 } else { 100 };
+
 impl<P: Platform> LockedZone<'_, P> {
     /// Reserves the pageblock of a block just allocated for later requests of the kind (`reserve_highatomic_pageblock`).
     ///
     /// Reserves at most one percent of the zone, and nothing if that is less than a pageblock.
     pub(crate) fn reserve_highatomic(&mut self, pfn: Pfn, order: Order) {
         let block = self.blocks.pages().0;
-        let percent = self.zone.managed().0 / 100;
-        if percent < block || self.zone.reserved_highatomic_racy().0 >= percent.next_multiple_of(block) {
+        let most = self.zone.managed().0 / SHARE;
+        if most < block || self.zone.reserved_highatomic_racy().0 >= most.next_multiple_of(block) {
             return;
         }
         if !self.blocks.types_of(pfn, order).all(|migrate_type| migrate_type.index() < MigrateType::PER_CPU) {

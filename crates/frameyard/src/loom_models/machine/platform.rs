@@ -1,20 +1,21 @@
 //! The platform of a machine's thread. Locks and the initialisation of the memory map can be broken on purpose.
 
 use std::cell::Cell;
+use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 use std::vec::Vec;
 
 use loom::thread;
 
-use super::LARGEST;
+use super::{Contents, LARGEST};
 use crate::memmap::MemMap;
 use crate::page::Tag;
 use crate::platform::{
-    Access, Contention, GetMark, InitProgress, LockId, MapBacking, MapNotBacked, Platform, Probe, SpeculativeGets,
-    WorkerPanicked,
+    Access, Contention, FramesNotReturned, FreeFrames, GetMark, InitProgress, LockId, MapBacking, MapNotBacked,
+    Platform, Probe, SpeculativeGets, StillGetting, WorkerPanicked, wait_for_gets,
 };
-use crate::sync::{AtomicU32, Ordering, Weakness, fence, is_weakened};
+use crate::sync::{AtomicU32, Ordering, Weakness, is_weakened};
 use crate::units::{CpuId, NodeId, Order, PageCount, Pfn, PfnRange};
 use crate::zone::PageblockMap;
 
@@ -107,29 +108,58 @@ pub(crate) enum InitFlaw {
 /// The failure message for a write to a shared tail.
 pub(crate) const TAIL_WRITTEN: &str = "a shared tail is written to";
 
+/// A mark of a copied list.
+struct CopiedMark(Arc<ThreadMark>);
+
+impl Deref for CopiedMark {
+    type Target = GetMark;
+
+    fn deref(&self) -> &GetMark {
+        &self.0.mark
+    }
+}
+
 /// The shared tails of devices. No thread may write to them. Not modelled: records the order that loom has chosen. Loom may
 /// switch threads at its checks.
 #[derive(Debug, Default)]
 pub(crate) struct Deduplicated {
     frames: Mutex<Vec<PfnRange>>,
     switch: AtomicU32,
-    /// The marks of all threads, if threads mark their gets.
+    /// The marks of all threads that have got references, if threads mark their gets. Its lock is modelled.
     marks: Mutex<Vec<Arc<ThreadMark>>>,
+    marks_lock: AtomicU32,
 }
 
 /// The mark of a thread, and the pages that it has written or is about to write since its last get.
 #[derive(Debug, Default)]
 pub(crate) struct ThreadMark {
     mark: GetMark,
+    /// Whether the mark is in the list. Not modelled: only its thread uses this.
+    entered: Mutex<bool>,
     touched: Mutex<Vec<Pfn>>,
 }
 
 impl Deduplicated {
-    /// The mark of a new thread, if threads mark their gets.
-    pub(crate) fn mark(&self, gets: SpeculativeGets) -> Option<Arc<ThreadMark>> {
-        let mark = (gets == SpeculativeGets::Marked).then(Arc::<ThreadMark>::default);
-        self.marks.lock().unwrap().extend(mark.clone());
-        mark
+    /// Enters the mark of a thread that gets references for the first time.
+    fn enter(&self, mark: &Arc<ThreadMark>) {
+        if !std::mem::replace(&mut *mark.entered.lock().unwrap(), true) {
+            self.with_marks(|marks| marks.push(Arc::clone(mark)));
+        }
+    }
+
+    /// Runs `work` under the lock of the list of marks.
+    fn with_marks<T>(&self, work: impl FnOnce(&mut Vec<Arc<ThreadMark>>) -> T) -> T {
+        const LOCK: LockId = LockId::ObjectTable(0);
+        if is_weakened(Weakness::MarksEnteredUnlocked) {
+            let result = work(&mut self.marks.lock().unwrap());
+            // Lets loom switch threads here.
+            self.marks_lock.fetch_add(1, Ordering::Relaxed);
+            return result;
+        }
+        Provided.lock(LOCK, &self.marks_lock).unwrap();
+        let result = work(&mut self.marks.lock().unwrap());
+        Provided.unlock(LOCK, &self.marks_lock);
+        result
     }
 
     /// Waits for gets in progress, like a platform that makes tails read-only.
@@ -137,17 +167,12 @@ impl Deduplicated {
         if is_weakened(Weakness::NoGracePeriod) {
             return;
         }
-        let marks = self.marks.lock().unwrap().clone();
-        if !marks.is_empty() {
-            fence(Ordering::SeqCst);
-        }
-        for mark in marks {
-            let wait_round = |round| {
-                Provided.spin(round);
-                true
-            };
-            mark.mark.wait(wait_round).expect("a wait without a bound");
-        }
+        let all = || self.with_marks(|marks| marks.clone()).into_iter().map(CopiedMark);
+        let wait_round = |round| {
+            Provided.spin(round);
+            true
+        };
+        wait_for_gets(all, || Ok::<_, StillGetting>(()), wait_round).expect("a wait without a bound");
     }
 
     fn share(&self, frames: PfnRange) {
@@ -190,6 +215,8 @@ pub(crate) struct ModelPlatform {
     pub(crate) tails: Arc<Deduplicated>,
     /// The mark of the thread, if threads mark their gets.
     pub(crate) mark: Option<Arc<ThreadMark>>,
+    /// What the platform changes when it returns the memory behind frames.
+    pub(crate) contents: Arc<Contents>,
 }
 
 impl ModelPlatform {
@@ -286,7 +313,9 @@ impl MapBacking for ModelPlatform {
     }
 
     fn begin_get(&self) -> Option<&GetMark> {
-        let ThreadMark { mark, touched } = self.mark.as_deref()?;
+        let entered = self.mark.as_ref()?;
+        self.tails.enter(entered);
+        let ThreadMark { mark, touched, .. } = &**entered;
         touched.lock().unwrap().clear();
         mark.begin();
         Some(mark)
@@ -304,6 +333,18 @@ impl MapBacking for ModelPlatform {
         while head < frames.end {
             self.tails.share(PfnRange { start: head + PageCount(1), end: head + order.pages() });
             head = head + order.pages();
+        }
+        Ok(())
+    }
+
+    /// Changes the bytes of frames that no thread owns.
+    fn return_frames(&self, frames: &FreeFrames) -> Result<(), FramesNotReturned> {
+        for frame in 0..frames.range().count().0 {
+            self.contents.own(frames.range().start + PageCount(frame), Order::ZERO);
+        }
+        thread::yield_now();
+        for frame in 0..frames.range().count().0 {
+            self.contents.disown(frames.range().start + PageCount(frame), Order::ZERO);
         }
         Ok(())
     }

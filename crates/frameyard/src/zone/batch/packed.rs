@@ -10,11 +10,12 @@
 //! Packing leaves the word of counts alone: a thread that found the page by number may still read there whether it has users.
 //! Pages beyond those that store indices keep nothing but their tag. The caller of each function owns all blocks of the batch.
 
-use super::{BATCH, Batch};
+use super::BATCH;
 use crate::memmap::MemMap;
 use crate::page::{COUNTS, Link, PAYLOAD_WORDS, PageRef};
 use crate::platform::Platform;
 use crate::units::{Order, Pfn};
+use crate::zone::fixed_vec::FixedVec;
 
 /// The payload words that hold two indices each.
 const INDEX_WORDS: [usize; PAYLOAD_WORDS - 1] = [0, 2, 3, 4, 5];
@@ -25,17 +26,21 @@ const STEPPED: u32 = 1 << 31;
 /// The head's payload word that holds the step as a wrapping 32-bit number.
 const STEP: usize = INDEX_WORDS[0];
 
-const _: () = assert!(COUNTS == 1, "the word of counts holds no index");
-const _: () =
-    assert!((BATCH - 1).div_ceil(PER_PAGE) <= 1 + PER_PAGE, "the head holds the indices of all storing members");
+/// The most blocks of a packed batch, also in models.
+const LONGEST: usize = 64;
 
-/// Packs up to [`BATCH`] blocks and puts the batch in front of `next`. Returns the link to its head.
+const _: () = assert!(COUNTS == 1, "the word of counts holds no index");
+const _: () = assert!(BATCH <= LONGEST, "a batch can be packed");
+const _: () =
+    assert!((LONGEST - 1).div_ceil(PER_PAGE) <= 1 + PER_PAGE, "the head holds the indices of all storing members");
+
+/// Packs up to [`LONGEST`] blocks and puts the batch in front of `next`. Returns the link to its head.
 ///
 /// # Panics
 ///
 /// If `entries` is empty or longer than a batch.
 pub(crate) fn pack<P: Platform>(map: MemMap, platform: &P, entries: &[u32], next: Link) -> Link {
-    assert!((1..=BATCH).contains(&entries.len()), "a batch has 1 to {BATCH} blocks");
+    assert!((1..=LONGEST).contains(&entries.len()), "a batch has 1 to {LONGEST} blocks");
     let page = |at: usize| map.page(map.pfn(entries[at]), platform);
     let head = page(0);
     head.set_next(next);
@@ -70,17 +75,17 @@ pub(crate) fn len_of<P: Platform>(head: &PageRef<'_, P>) -> usize {
 }
 
 fn len_in(size: Link) -> usize {
-    ((size.0 & !STEPPED) as usize).clamp(1, BATCH)
+    ((size.0 & !STEPPED) as usize).clamp(1, LONGEST)
 }
 
 /// Unpacks a batch of blocks of an order into `batch`, which is empty, in the order it was packed in, and restores the words that it
 /// used to their initial values. Returns the next batch of the chain; `None`, and an empty batch, if a block cannot begin where an
 /// index says.
-pub(crate) fn unpack<P: Platform>(
+pub(crate) fn unpack<P: Platform, const N: usize>(
     map: MemMap,
     platform: &P,
     (head, order): (Link, Order),
-    batch: &mut Batch,
+    batch: &mut FixedVec<u32, N>,
 ) -> Option<Link> {
     let first = head.0.wrapping_sub(1);
     let read = map.entry(first).and_then(|_| read(first, batch, |index| Some(map.page(map.entry(index)?, platform))));
@@ -113,10 +118,10 @@ struct Unpacked {
 
 /// Reads a batch, without a change, that may be damaged or change meanwhile. Returns the next batch of the chain; `None` if a page
 /// that stores indices has no memory, according to `page_of`. The entries may be anything.
-pub(crate) fn read_checked<'p, P: Platform + 'p>(
+pub(crate) fn read_checked<'p, P: Platform + 'p, const N: usize>(
     map: MemMap,
     head: Link,
-    batch: &mut Batch,
+    batch: &mut FixedVec<u32, N>,
     page_of: impl Fn(Pfn) -> Option<PageRef<'p, P>>,
 ) -> Option<Link> {
     let first = head.0.checked_sub(1).filter(|place| u64::from(*place) < map.places())?;
@@ -125,16 +130,16 @@ pub(crate) fn read_checked<'p, P: Platform + 'p>(
 
 /// Reads a batch into `batch`, which is empty, without a change. Looks only at pages that `page_at` returns.
 #[inline(always)]
-fn read<'p, P: Platform + 'p>(
+fn read<'p, P: Platform + 'p, const N: usize>(
     first: u32,
-    batch: &mut Batch,
+    batch: &mut FixedVec<u32, N>,
     page_at: impl Fn(u32) -> Option<PageRef<'p, P>>,
 ) -> Option<Unpacked> {
     debug_assert!(batch.is_empty(), "a batch is read into an empty one");
     batch.push(first);
     let page = page_at(first)?;
     let size = page.prev();
-    let (len, is_stepped) = (len_in(size), size.0 & STEPPED != 0);
+    let (len, is_stepped) = (len_in(size).min(N), size.0 & STEPPED != 0);
     if is_stepped {
         let step = page.payload(STEP) as u32;
         batch.extend((1..len as u32).map(|at| first.wrapping_add(step.wrapping_mul(at))));

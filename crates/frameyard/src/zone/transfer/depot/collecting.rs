@@ -27,7 +27,7 @@ const ENOUGH_BLOCKS: usize = if cfg!(loom) { 1 } else { 128 };
 const ENOUGH_FRAMES: u64 = if cfg!(loom) { 2 * BATCH as u64 } else { 256 * BATCH as u64 };
 
 /// Whole pageblocks are few if they have less than `1 / FEW_WHOLE` of the zone's frames.
-const FEW_WHOLE: u64 = if cfg!(loom) { 1 } else { 8 };
+const FEW_WHOLE: u64 = if cfg!(loom) { 2 } else { 8 };
 
 /// The registration of a collector: a CPU that may hold batches of a zone's depot.
 struct Collecting<'a>(&'a State);

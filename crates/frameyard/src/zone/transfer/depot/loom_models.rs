@@ -1,6 +1,8 @@
 //! The depot (`zone::transfer::depot`) in a yard: batches move from one CPU's list to another's while another CPU drains,
 //! isolates, or changes the policy.
 
+mod shelves;
+
 use std::sync::{Arc, Mutex};
 
 use crate::Gfp;

@@ -8,6 +8,8 @@ use std::vec::Vec;
 use loom::cell::UnsafeCell;
 use loom::thread;
 
+mod members;
+
 use super::*;
 use crate::loom_models::{assert_fails, explore};
 use crate::memmap::Numbering;

@@ -53,15 +53,13 @@ impl<'y, P: Platform> Vm<'y, P> {
     /// Notes damage if a change of state in frames was refused.
     #[inline(always)]
     pub(crate) fn expect<T, E>(&self, done: Result<T, E>, what: Damage) {
-        if done.is_err() {
-            self.damaged(what);
-        }
+        let _ = done.map_err(|_| self.damaged(what));
     }
 
     /// Fails if the state in frames is known to be damaged, or a process has ended with a lock.
     pub(crate) fn check_damage(&self) -> Result<(), VmError> {
         match (self.yard().platform().lock_error(), self.root().damage()) {
-            (Some(error @ LockError::HolderEnded { .. }), _) => Err(VmError::Lock(error)),
+            (Some(error @ (LockError::HolderEnded { .. } | LockError::Corrupt { .. })), _) => Err(VmError::Lock(error)),
             (_, Some(what)) => Err(VmError::Damaged(what)),
             _ => Ok(()),
         }

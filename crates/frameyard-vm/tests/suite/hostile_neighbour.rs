@@ -150,7 +150,7 @@ fn value(bytes: [u8; BYTES_PER_ACTION], old: u64) -> u64 {
         1 => u64::MAX,
         2 => small,
         3 => small << 8,
-        4 => 0x1_0000_0000 * small | small,
+        4 => (0x1_0000_0000 * small) | small,
         5 => (0x1_0000 + small) << 12 | 0x67,
         6 => old.rotate_left(u32::from(bytes[6])),
         _ => old.wrapping_add(small),
@@ -168,9 +168,9 @@ pub(crate) fn run(actions: &[[u8; BYTES_PER_ACTION]]) {
     for bytes in actions {
         let begin = Instant::now();
         if bytes[0] < 128 {
-            victim.act(*bytes)
+            victim.act(*bytes);
         } else {
-            victim.overwrite(*bytes)
+            victim.overwrite(*bytes);
         }
         assert!(begin.elapsed() < LONGEST, "{bytes:?} took {:?}", begin.elapsed());
     }

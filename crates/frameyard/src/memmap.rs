@@ -178,6 +178,19 @@ impl MemMap {
         unsafe { self.base.add(place as usize) }
     }
 
+    /// The page structures of a range of frames in one run: the first, and how many. There are fewer than frames if the range would
+    /// end behind the map: a neighbour may have damaged the table of runs.
+    pub(crate) fn structures(&self, frames: PfnRange) -> (NonNull<Page>, u64) {
+        let first = frames.start.locate(self);
+        (self.address(first), frames.count().0.min(self.places() - u64::from(first.place)))
+    }
+
+    /// The memory of these page structures, and its bytes.
+    pub(crate) fn memory_of(&self, frames: PfnRange) -> (NonNull<u8>, usize) {
+        let (first, count) = self.structures(frames);
+        (first.cast(), count as usize * size_of::<Page>())
+    }
+
     /// The frames from the first to the last, holes included.
     #[inline(always)]
     pub(crate) fn range(&self) -> PfnRange {

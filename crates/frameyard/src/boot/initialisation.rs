@@ -142,9 +142,8 @@ impl<P: Platform> Initialisation<'_, P> {
     }
 
     fn initialise_claimed(&self, run: PfnRange, unwritten: Unwritten) -> Result<InitResult, MapNotBacked> {
-        let first = self.zone_tables.map.address(run.start);
-        let bytes = run.count().0 as usize * size_of::<crate::page::Page>();
-        self.platform.back_map(run, first.cast(), bytes)?;
+        let (first, bytes) = self.zone_tables.map.memory_of(run);
+        self.platform.back_map(run, first, bytes)?;
         core::mem::forget(unwritten);
         self.platform.begin_activity(Activity::BringUp);
         self.write_pages(run);
@@ -157,9 +156,10 @@ impl<P: Platform> Initialisation<'_, P> {
     }
 
     fn write_pages(&self, run: PfnRange) {
+        let (first, count) = self.zone_tables.map.structures(run);
         // SAFETY: the caller has claimed the run, and it lies in present sections, so its pages are mapped, and no
         // other CPU reads them before they are published.
-        unsafe { self.writer.prepare(self.zone_tables.map.address(run.start), run.count().0) };
+        unsafe { self.writer.prepare(first, count) };
         if self.zone_tables.map.content() == MapContent::Zero {
             self.write_part(run, PageTemplate::ZERO);
         } else {
@@ -182,8 +182,9 @@ impl<P: Platform> Initialisation<'_, P> {
 
     fn write_part(&self, part: PfnRange, template: PageTemplate) {
         if !part.is_empty() {
+            let (first, count) = self.zone_tables.map.structures(part);
             // SAFETY: as in `write_pages`.
-            unsafe { self.writer.write(self.zone_tables.map.address(part.start), part.count().0, template) };
+            unsafe { self.writer.write(first, count, template) };
         }
     }
 

@@ -2,7 +2,6 @@
 
 use core::ops::Range;
 
-use super::plan::memory_of;
 use super::{DeviceError, DeviceId, DeviceRequest, MAX_ORDER, MapLayout, MapPlacement, PageMap, Plan, zone_of};
 use crate::job::{ParallelJob, RunError};
 use crate::memmap::{Initialiser, MapWriter};
@@ -182,7 +181,7 @@ impl<P: Platform> PageMap<'_, P> {
         if !plan.has_shared_tails() {
             return Ok(());
         }
-        let (address, bytes) = memory_of(self.map, plan.data);
+        let (address, bytes) = self.map.memory_of(plan.data);
         let shared = self.platform.share_tails(plan.data, plan.request.order, address, bytes);
         shared.map_err(|_| DeviceError::NoMapMemory(plan.data))
     }
@@ -208,7 +207,7 @@ impl<P: Platform> PageMap<'_, P> {
 
     /// Provides memory for places of the map.
     fn back(&self, plan: &Plan, places: PfnRange) -> Result<(), PfnRange> {
-        let (address, bytes) = memory_of(self.map, places);
+        let (address, bytes) = self.map.memory_of(places);
         let backed = match plan.request.placement {
             MapPlacement::Memory => self.platform.back_map(places, address, bytes),
             MapPlacement::Device => self.platform.place_map(plan.frames_holding(places), address, bytes),
@@ -242,9 +241,10 @@ impl<P: Platform> PageMap<'_, P> {
                 _ if at.is_aligned(order) => (at + PageCount(1), self.head_template(plan, at)),
                 _ => (section_end.min(Pfn(at.0 | (order.pages().0 - 1)) + PageCount(1)), self.tail_template(plan, at)),
             };
+            let (first, count) = self.map.structures(PfnRange { start: at, end });
             // SAFETY: these places have memory and belong to the device, whose chunk only this worker writes. Look-ups of a former
             // device can still reach them, but only read words: that device's counts are zero.
-            unsafe { writer.write(self.map.address(at), (end - at).0, template) };
+            unsafe { writer.write(first, count, template) };
             at = end;
         }
         Ok(())
@@ -265,8 +265,9 @@ impl<P: Platform> PageMap<'_, P> {
         let places = PfnRange { start: plan.place_of(numbers.start), end: plan.place_of(numbers.end) };
         self.back(plan, places)?;
         let template = self.head_template(plan, places.start);
+        let (first, count) = self.map.structures(places);
         // SAFETY: as in `write_full`.
-        unsafe { writer.write(self.map.address(places.start), places.count().0, template) };
+        unsafe { writer.write(first, count, template) };
         Ok(())
     }
 }

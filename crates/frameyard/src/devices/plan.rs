@@ -2,7 +2,7 @@
 
 use super::section::Entry;
 use super::{DeviceError, DeviceRequest, MapLayout, MapPlacement};
-use crate::memmap::{MemMap, Numbering};
+use crate::memmap::Numbering;
 use crate::page::Page;
 use crate::units::{ByteSize, Geometry, Order, PageCount, Pfn, PfnRange};
 
@@ -117,9 +117,4 @@ impl Plan {
     pub(super) fn head_page_of(&self, head: Pfn) -> PfnRange {
         PfnRange::new(head, self.request.order.min(map_page_order(self.geometry)).pages())
     }
-}
-
-/// The first page structure of a range of places of the map, and how many bytes they have.
-pub(super) fn memory_of(map: MemMap, places: PfnRange) -> (core::ptr::NonNull<u8>, usize) {
-    (map.address(places.start).cast(), places.count().0 as usize * size_of::<Page>())
 }

@@ -3,14 +3,13 @@
 use core::ops::Range;
 
 use super::build::OWN;
-use super::plan::memory_of;
 use super::{DeviceError, DeviceId, DeviceRow, DeviceState, FrameState, MapLayout, PageMap, Plan, Removal};
 use crate::memmap::{Initialiser, MapWriter};
 use crate::page::content::PageTemplate;
 use crate::page::{CountedPage, Counts, MapContent, PageRef};
 use crate::platform::Platform;
 use crate::sync::{AtomicU64, Ordering};
-use crate::units::{Order, PageCount, Pfn};
+use crate::units::{Order, PageCount, Pfn, PfnRange};
 
 /// The most rounds that a removal waits.
 const ROUNDS: u32 = 4096;
@@ -236,16 +235,16 @@ impl<P: Platform> PageMap<'_, P> {
                 }
                 head.become_interior(PageTemplate::ZERO);
                 if every {
-                    let pages = plan.request.order.pages().0;
+                    let (first, count) = self.map.structures(PfnRange::new(head.pfn(), plan.request.order.pages()));
                     // SAFETY: the pages belong to the device, which the caller owns; other CPUs only read them.
-                    unsafe { writer.write(self.map.address(head.pfn()), pages, PageTemplate::ZERO) };
+                    unsafe { writer.write(first, count, PageTemplate::ZERO) };
                 }
             }
             writer.finish();
         };
         // None of these calls panics. If a worker did, a head might stay written; no look-up finds it.
         let _ = self.run_job(plan, threads, &work);
-        let (address, bytes) = memory_of(self.map, plan.request.range);
+        let (address, bytes) = self.map.memory_of(plan.request.range);
         self.platform.return_map(plan.request.range, address, bytes);
     }
 }

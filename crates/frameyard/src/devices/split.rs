@@ -1,7 +1,6 @@
 //! Splitting a compound page of a device into base pages, and joining them again.
 
 use super::build::OWN;
-use super::plan::memory_of;
 use super::remove::{Used, thaw_frozen};
 use super::{DeviceError, DeviceId, DeviceRow, MapLayout, PageMap, Plan};
 use crate::platform::Platform;
@@ -73,7 +72,7 @@ impl<'a, P: Platform> PageMap<'a, P> {
         self.with_frozen_head(head, false, |plan| {
             let tails = plan.tail_pages_of(head);
             if !tails.is_empty() {
-                let (address, bytes) = memory_of(self.map, tails);
+                let (address, bytes) = self.map.memory_of(tails);
                 self.platform.back_map(tails, address, bytes).map_err(|_| DeviceError::NoMapMemory(tails))?;
             }
             let single = plan.tag(Order::ZERO);
@@ -98,7 +97,7 @@ impl<'a, P: Platform> PageMap<'a, P> {
             }
             let tails = plan.tail_pages_of(head);
             if !tails.is_empty() {
-                let (address, bytes) = memory_of(self.map, tails);
+                let (address, bytes) = self.map.memory_of(tails);
                 self.platform.return_map(tails, address, bytes);
             }
             self.own_page(head).set_tag(plan.tag(plan.request.order));

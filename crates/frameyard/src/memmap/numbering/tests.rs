@@ -1,9 +1,13 @@
 //! Places and frames of runs that lie far apart, in a sound table and in one that another process overwrites.
 
+use core::ptr::NonNull;
 use std::boxed::Box;
 use std::vec::Vec;
 
 use super::*;
+use crate::memmap::MemMap;
+use crate::page::{MapContent, Page};
+use crate::units::Geometry;
 
 const SHIFT: u8 = 4;
 
@@ -104,6 +108,9 @@ fn a_table_that_contradicts_itself_is_not_sound() {
 #[test]
 fn no_look_up_in_an_overwritten_table_leads_out_of_the_map() {
     let (entries, numbering) = numbering_of(&runs());
+    let pages: Vec<Page> = (0..numbering.places()).map(|_| Page::default()).collect();
+    // SAFETY: a page for each place, which outlive the map.
+    let map = unsafe { MemMap::new(NonNull::from(&pages[0]), numbering, MapContent::Zero, Geometry::X86_64) };
     let values = [0, 1, 0x1000, 0x1100, 1 << 32, 1 << 50, u64::MAX - 1, u64::MAX];
     let pfns = [0, 0x20, 0x1fff, 0x2000, 1 << 32, (1 << 50) + 5, u64::MAX].map(Pfn);
     for entry in &entries[1..] {
@@ -116,6 +123,11 @@ fn no_look_up_in_an_overwritten_table_leads_out_of_the_map() {
             entry.set(frames(start, end), at);
             for place in pfns.map(|pfn| numbering.place(pfn)) {
                 assert!(place == OUTSIDE || (place as u64) < numbering.places(), "{start:#x}..{end:#x}: {place:#x}");
+            }
+            for range in runs() {
+                let (first, count) = map.structures(range);
+                let place = (first.addr().get() - pages.as_ptr().addr()) / size_of::<Page>();
+                assert!(place as u64 + count <= numbering.places(), "{start:#x}..{end:#x}: {place:#x}, {count:#x}");
             }
             let parts = numbering.places_of(frames(0, u64::MAX));
             assert!(parts.into_iter().all(|part| part.end <= numbering.places()), "{start:#x}..{end:#x}, {at:#x}");

@@ -111,7 +111,7 @@ fn no_look_up_in_an_overwritten_table_leads_out_of_the_map() {
     let pages: Vec<Page> = (0..numbering.places()).map(|_| Page::default()).collect();
     // SAFETY: a page for each place, which outlive the map.
     let map = unsafe { MemMap::new(NonNull::from(&pages[0]), numbering, MapContent::Zero, Geometry::X86_64) };
-    let values = [0, 1, 0x1000, 0x1100, 1 << 32, 1 << 50, u64::MAX - 1, u64::MAX];
+    let values = [0, 1, 0x1a8, 0x1000, 0x1100, 1 << 32, 1 << 50, u64::MAX - 1, u64::MAX];
     let pfns = [0, 0x20, 0x1fff, 0x2000, 1 << 32, (1 << 50) + 5, u64::MAX].map(Pfn);
     for entry in &entries[1..] {
         let (run, place) = entry.get();

@@ -80,6 +80,7 @@ impl Change {
     /// Decodes a change; `None` if the words encode none.
     fn from_words([kind, offset, len, stride]: [u64; 4]) -> Option<Self> {
         let piece = Piece { offset: usize::try_from(offset).ok()?, len: usize::try_from(len).ok()? };
+        piece.offset.checked_add(piece.len)?;
         match kind {
             1 => Some(Self::File(piece)),
             2 => Some(Self::Zeros(piece)),

@@ -42,16 +42,21 @@ fn lock_error(error: &AllocError) -> Option<LockError> {
     }
 }
 
+/// As [`lock_error`].
+fn free_lock_error(error: &FreeError) -> Option<LockError> {
+    match error.problem {
+        FreeProblem::Lock(error) => Some(error),
+        _ => None,
+    }
+}
+
 /// Allocates and frees blocks at random, and drains now and then, until `stop` or an error of a lock.
 fn work(yard: &HostYard, seed: u64, mut stop: impl FnMut() -> bool) -> Result<(), LockError> {
     let mut state = seed | 1;
     let mut held: Vec<(Pfn, Order)> = Vec::new();
     let freed = |(pfn, order): (Pfn, Order)| match yard.free(pfn, order) {
-        Err(FreeError { problem: FreeProblem::Lock(error), .. }) => Err(error),
-        freed => {
-            freed.expect("the block is this process's");
-            Ok(())
-        }
+        Ok(()) => Ok(()),
+        Err(error) => Err(free_lock_error(&error).expect("the block is this process's")),
     };
     while !stop() {
         let random = next(&mut state);
@@ -224,18 +229,23 @@ fn no_call_hangs_or_goes_on_with_a_corrupt_list_after_a_neighbour_was_killed() {
 fn a_stopped_neighbour_delays_a_call_and_damages_nothing() {
     let (yard, file) = made(ZonePolicy::Vanilla);
     let neighbour = Neighbour::start(&file, 4);
-    let mut found = None;
-    for _ in 0..200 {
+    let begin = Instant::now();
+    let mut stops = (0..).take_while(|_| begin.elapsed() < NO_HANG);
+    let stuck = stops.find_map(|_| {
         neighbour.signal(libc::SIGSTOP);
         yard.drain_all();
-        found = yard.alloc(Order(10), Gfp::HIGHUSER_MOVABLE | Gfp::NORETRY).err().as_ref().and_then(lock_error);
-        if found.is_some() {
-            break;
+        let order = Order(9);
+        let stuck = match yard.alloc(order, Gfp::HIGHUSER_MOVABLE | Gfp::NORETRY) {
+            Ok(pfn) => yard.free(pfn, order).err().and_then(|error| free_lock_error(&error)),
+            Err(error) => lock_error(&error),
+        };
+        if stuck.is_none() {
+            neighbour.signal(libc::SIGCONT);
+            std::thread::sleep(Duration::from_millis(1));
         }
-        neighbour.signal(libc::SIGCONT);
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    let stuck = found.expect("one of many stops hits a holder of the zone lock");
+        stuck
+    });
+    let stuck = stuck.expect("one of many stops hits a holder of the zone lock");
     assert!(matches!(stuck, LockError::LockStuck { holder, .. } if holder == neighbour.child.id()), "{stuck}");
     neighbour.signal(libc::SIGCONT);
     let begin = Instant::now();

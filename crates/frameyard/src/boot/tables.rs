@@ -276,16 +276,17 @@ impl Tables {
     /// A zone that a word of shared memory names; the first one if there is no such zone.
     #[inline(always)]
     pub(crate) fn known_zone(&self, id: ZoneId) -> ZoneId {
-        if id.index() < self.zones.len() { id } else { ZoneId(0) }
+        known_zone(self.zones, id)
     }
 
     /// Keeps the entry of a table of ranges within the map.
     fn known(&self) -> impl Fn((PfnRange, ZoneId)) -> (PfnRange, ZoneId) + use<> {
-        let tables = *self;
-        move |(range, zone)| match tables.frames {
+        // Copies little: boot has a small stack.
+        let Self { frames, zones, .. } = *self;
+        move |(range, zone)| match frames {
             Some(frames) => {
                 let range = range.intersection(frames);
-                (PfnRange { end: range.end.max(range.start), ..range }, tables.known_zone(zone))
+                (PfnRange { end: range.end.max(range.start), ..range }, known_zone(zones, zone))
             }
             None => (range, zone),
         }
@@ -448,4 +449,10 @@ impl Drop for PolicySwitch {
         // Release: pairs with the Acquire in `begin_switch`.
         self.0.store(0, Ordering::Release);
     }
+}
+
+/// The zone of that number; the first one if there is no such zone.
+#[inline(always)]
+fn known_zone(zones: &[Zone], id: ZoneId) -> ZoneId {
+    if id.index() < zones.len() { id } else { ZoneId(0) }
 }

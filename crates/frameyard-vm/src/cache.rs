@@ -15,7 +15,7 @@
 //!
 //! - **File lock** (spinning): guards the tree, the page counts and changes of the size. The tree holds one reference
 //!   of each page. No allocation happens under this lock.
-//! - **Page lock** ([`Flags::LOCKED`](crate::page::Flags::LOCKED), bounded wait, before the file lock): guards a page's
+//! - **Page lock** (a spare word of the page, bounded wait, before the file lock): guards a page's
 //!   bytes, its up-to-date flag and its place. Only its holder removes the page from the tree or replaces its frame. A
 //!   thread holds at most one page lock, together with a reference of that page.
 //! - **Size lock** (bounded wait, before a page lock): held by a truncation, and by a write past the end.
@@ -56,7 +56,7 @@ mod evict;
 mod fetch;
 mod file;
 mod migrate;
-mod page_lock;
+pub(crate) mod page_lock;
 mod readahead;
 #[cfg(test)]
 mod tests;

@@ -23,6 +23,7 @@
 //! So each wait ends in a [`LockError`] as [`Platform::lock`] describes.
 
 use core::fmt;
+use core::num::NonZeroU32;
 
 use frameyard::Platform;
 use frameyard::platform::{Access, Contention, LineKind, LockError, LockId, SharedLine};
@@ -83,8 +84,12 @@ const WRITER: u64 = 1 << 63;
 const WRITER_WAITS: u64 = 1 << 62;
 /// Rounds after which a reader no longer believes that a writer waits for a lock that is free.
 const FORGET_WRITER: u32 = 128;
-/// What the word names as its writer in a private yard.
-const UNNAMED: u32 = 1;
+
+/// The holder that a lock word names when the caller takes it: its process, or any in a private yard.
+#[inline(always)]
+pub(crate) fn own_name<P: Platform>(platform: &P) -> u32 {
+    platform.process().map_or(1, NonZeroU32::get)
+}
 
 /// Words of a map lock: the lock itself, then the readers.
 pub(crate) const MAP_LOCK_WORDS: usize = 1 + READERS;
@@ -233,7 +238,7 @@ impl<'a, P: Platform> MapLock<'a, P> {
     /// As [`read`](Self::read).
     #[inline]
     pub(crate) fn write(&self) -> Result<Writing<'a, P>, LockError> {
-        let held = WRITER | u64::from(self.platform.process().map_or(UNNAMED, |process| process.get()));
+        let held = WRITER | u64::from(own_name(self.platform));
         let mut round = 0;
         loop {
             self.touch();

@@ -3,7 +3,7 @@
 //! | bits | meaning |
 //! |---|---|
 //! | 0–7 | [`PageKind`], the kind of owner |
-//! | 8–16 | [`Flags`] |
+//! | 8–15 | [`Flags`] |
 //! | 17–23 | shard of the LRU list that it is on, or was last on |
 //! | 24–63 | the [`ObjectId`] of its space, file or table |
 //!
@@ -63,16 +63,14 @@ impl Flags {
     pub(crate) const REFERENCED: u64 = 1 << 10;
     /// Written since it was last written back.
     pub(crate) const DIRTY: u64 = 1 << 11;
-    /// A CPU has exclusive access to the page's bytes and its place in a file.
-    pub(crate) const LOCKED: u64 = 1 << 12;
     /// Its bytes are the file's contents.
-    pub(crate) const UPTODATE: u64 = 1 << 13;
+    pub(crate) const UPTODATE: u64 = 1 << 12;
     /// Isolated for migration.
-    pub(crate) const ISOLATED: u64 = 1 << 14;
+    pub(crate) const ISOLATED: u64 = 1 << 13;
     /// Read ahead. Reading it starts the next readahead.
-    pub(crate) const READAHEAD: u64 = 1 << 15;
+    pub(crate) const READAHEAD: u64 = 1 << 14;
     /// Removed from its file. The holder of the last reference frees it.
-    pub(crate) const TRUNCATED: u64 = 1 << 16;
+    pub(crate) const TRUNCATED: u64 = 1 << 15;
 }
 
 const SHARD_SHIFT: u32 = 17;

@@ -67,12 +67,12 @@ impl<'y, P: Platform> FileRef<'y, P> {
     fn make(&self, index: u64, gfp: Gfp, limit: Limit) -> Result<Place<'y, P>, VmError> {
         let vm = self.vm();
         let pfn = vm.alloc_frames(Order::ZERO, gfp, Step::AllocateCachePage)?.into_pfn();
-        let owner = owner_word(PageKind::Cache, self.object(), Flags::LOCKED);
+        let owner = owner_word(PageKind::Cache, self.object(), 0);
         let counts = Counts { references: 1, mappings: 0 };
         vm.yard().counted().adopt(pfn, Order::ZERO, Adoption { counts, owner, index })?;
         let page = vm.page(pfn);
         // The only user, unless it enters the tree.
-        let used = PageUse::of(vm, page, self.lock_id());
+        let locked = LockedPage::created(vm, page, self.lock_id());
         let mut spare = Spare::new(vm);
         // Terminates: spare nodes only accumulate, and a path of the highest tree always suffices.
         loop {
@@ -98,8 +98,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
         }
         vm.lru_add(page);
         vm.count(VmCounter::PgcacheAdd, 1);
-        used.forget();
-        Ok(Place::Made(LockedPage::made(vm, page, self.lock_id())))
+        Ok(Place::Made(locked))
     }
 
     /// Fills a locked page if it is not up to date. If the store fails, removes the page from the file.

@@ -6,7 +6,7 @@ use frameyard::{Order, Platform};
 
 use super::evict::UNUSED;
 use super::file::FileRef;
-use super::page_lock::PageHeld;
+use super::page_lock::{PageHeld, init_unlocked};
 use crate::error::Damage;
 use crate::inject::Step;
 use crate::page::Flags;
@@ -71,11 +71,12 @@ impl<'y, P: Platform> FileRef<'y, P> {
             return Err(MigrateProblem::Busy);
         }
         // The flags cannot change: the page is frozen.
-        let owner = page.owner() & !(Flags::LOCKED | Flags::ISOLATED | Flags::LRU);
+        let owner = page.owner() & !(Flags::ISOLATED | Flags::LRU);
         if vm.may_fail(Step::Thaw).is_err() {
             page.thaw(UNUSED);
             return Err(MigrateProblem::Failed);
         }
+        init_unlocked(vm.page(to));
         // One reference for the tree, one of the isolator, which adds the page to a list.
         vm.thaw_as(vm.page(to), Adoption { counts: UNUSED, owner, index });
         tree.replace(index, to);

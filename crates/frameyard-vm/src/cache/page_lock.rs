@@ -1,38 +1,46 @@
-//! The page lock: a bit of the owner's word. In a shared yard a spare word of the page names the holder, from shortly after
-//! it has taken the lock until shortly before it releases it.
+//! The page lock: a spare word of a page of a file, which names the process that holds it.
 
 use core::mem::ManuallyDrop;
 
 use frameyard::page::CountedPage;
 use frameyard::platform::LockId;
+use frameyard::sync::Ordering;
 use frameyard::{Order, Platform, Yard};
 
 use super::WAIT_ROUNDS;
 use crate::error::VmError;
 use crate::inject::Step;
-use crate::page::Flags;
+use crate::lock::own_name;
 use crate::vm::Vm;
 use crate::words::FrameBytes;
 
-/// Takes a page lock if it is free. The caller has a reference.
-fn try_take<P: Platform>(page: CountedPage<'_, P>) -> bool {
-    page.owner() & Flags::LOCKED == 0 && page.set_owner_bits(Flags::LOCKED) & Flags::LOCKED == 0
+/// The spare word that is the lock of a page of a file: 0 if free, or the name of its holder.
+const LOCK: usize = 0;
+
+/// Whether a page of a file is locked; may be stale.
+pub(crate) fn is_locked<P: Platform>(page: CountedPage<'_, P>) -> bool {
+    page.spare(LOCK) != 0
 }
 
-/// Spare word of a page of a file: what names the process that holds its lock.
-const HOLDER: usize = 0;
+/// Makes a page that no other thread can find unlocked, whatever its frame was used for before.
+pub(super) fn init_unlocked<P: Platform>(page: CountedPage<'_, P>) {
+    page.set_spare(LOCK, 0);
+}
 
 /// A held page lock. Releases it on drop. The caller's reference must outlive it.
-pub(super) struct PageHeld<'y, P: Platform> {
-    page: CountedPage<'y, P>,
-    is_named: bool,
-}
+pub(super) struct PageHeld<'y, P: Platform>(CountedPage<'y, P>);
 
 impl<'y, P: Platform> PageHeld<'y, P> {
     /// Takes the lock if it is free.
     pub(super) fn try_lock(vm: Vm<'y, P>, page: CountedPage<'y, P>) -> Option<Self> {
+        if is_locked(page) {
+            return None;
+        }
+        let own = u64::from(own_name(vm.yard().platform()));
+        // Acquire: pairs with the Release in `drop`.
+        let taken = page.spare_word(LOCK).compare_exchange(0, own, Ordering::Acquire, Ordering::Relaxed);
         // Create the guard only if the lock was taken: its drop would release another CPU's lock.
-        if try_take(page) { Some(Self::taken(vm, page)) } else { None }
+        taken.is_ok().then(|| Self(page))
     }
 
     /// Takes the lock, with a bounded wait. No other lock is held.
@@ -43,28 +51,24 @@ impl<'y, P: Platform> PageHeld<'y, P> {
             if let Some(held) = Self::try_lock(vm, page) {
                 return Ok(held);
             }
-            if platform.process().is_some() {
-                let holder = page.spare(HOLDER) as u32;
-                let still = || page.spare(HOLDER) as u32 == holder && page.owner() & Flags::LOCKED != 0;
-                platform.check_holder(id, holder, round, &still)?;
-            }
+            let holder = page.spare(LOCK);
+            platform.check_holder(id, holder as u32, round, &|| page.spare(LOCK) == holder)?;
             platform.wait(round);
         }
         Err(VmError::Stalled)
     }
 
-    /// The guard of a page whose lock was just taken, or that was created locked.
-    pub(super) fn taken(vm: Vm<'y, P>, page: CountedPage<'y, P>) -> Self {
-        let process = vm.yard().platform().process();
-        process.inspect(|process| page.set_spare(HOLDER, u64::from(process.get())));
-        Self { page, is_named: process.is_some() }
+    /// Locks a page that no other thread can find yet, whatever its frame was used for before.
+    fn created(vm: Vm<'y, P>, page: CountedPage<'y, P>) -> Self {
+        page.set_spare(LOCK, u64::from(own_name(vm.yard().platform())));
+        Self(page)
     }
 
     /// The page's bytes.
     pub(super) fn bytes<'a>(&'a mut self, yard: &'a Yard<P>) -> FrameBytes<'a, P> {
         // SAFETY: bytes of file pages are accessed only under the page's lock, which this guard holds. The caller's
         // reference keeps the page allocated.
-        unsafe { FrameBytes::new(yard, self.page.pfn(), Order::ZERO) }
+        unsafe { FrameBytes::new(yard, self.0.pfn(), Order::ZERO) }
     }
 
     /// Forgets the lock: the caller has exclusive access to the page, or it is freed.
@@ -75,10 +79,8 @@ impl<'y, P: Platform> PageHeld<'y, P> {
 
 impl<P: Platform> Drop for PageHeld<'_, P> {
     fn drop(&mut self) {
-        if self.is_named {
-            self.page.set_spare(HOLDER, 0);
-        }
-        self.page.clear_owner_bits(Flags::LOCKED);
+        // Release: pairs with the Acquire in `try_lock`.
+        self.0.spare_word(LOCK).store(0, Ordering::Release);
     }
 }
 
@@ -130,9 +132,9 @@ pub(super) struct LockedPage<'y, P: Platform> {
 }
 
 impl<'y, P: Platform> LockedPage<'y, P> {
-    /// A page that was created locked, with a reference of the caller.
-    pub(super) fn made(vm: Vm<'y, P>, page: CountedPage<'y, P>, id: LockId) -> Self {
-        Self { held: PageHeld::taken(vm, page), used: PageUse::of(vm, page, id) }
+    /// Locks a page that no other thread can find yet, with a reference of the caller.
+    pub(super) fn created(vm: Vm<'y, P>, page: CountedPage<'y, P>, id: LockId) -> Self {
+        Self { held: PageHeld::created(vm, page), used: PageUse::of(vm, page, id) }
     }
 
     /// Releases the lock and keeps the reference.

@@ -157,9 +157,9 @@ fn drops_only_clean_unused_pages() {
         clean.get();
         assert_eq!(vm.drop_cache_page(clean), Err(DropProblem::Busy), "another user has a reference");
         vm.put_page(clean);
-        clean.set_owner_bits(Flags::LOCKED);
+        let held = PageHeld::try_lock(vm, clean);
         assert_eq!(vm.drop_cache_page(clean), Err(DropProblem::Busy), "the page is locked");
-        clean.clear_owner_bits(Flags::LOCKED);
+        drop(held);
         let before = file.pages();
         assert_eq!(vm.drop_cache_page(clean), Ok(()));
         assert_eq!((clean.counts().references, before - file.pages()), (0, PageCount(1)));
@@ -227,9 +227,9 @@ fn locked_or_referenced_file_pages_are_not_moved() {
         page.get();
         assert_eq!(migrate_to(vm, from, to, MigrateMode::Sync), Err(MigrateProblem::Busy));
         vm.put_page(page);
-        page.set_owner_bits(Flags::LOCKED);
+        let held = PageHeld::try_lock(vm, page);
         assert_eq!(migrate_to(vm, from, to, MigrateMode::Async), Err(MigrateProblem::Busy));
-        page.clear_owner_bits(Flags::LOCKED);
+        drop(held);
         let order = Block { order: Order(1), ..from };
         assert_eq!(migrate_to(vm, order, to, MigrateMode::Async), Err(MigrateProblem::Unmovable));
         assert_eq!(migrate_to(vm, from, to, MigrateMode::Async), Ok(()));
@@ -251,11 +251,14 @@ fn validator_detects_page_inconsistent_with_its_file() {
         let file = vm.create_file(3, ByteSize(PAGE)).unwrap();
         file.read(0, &mut [0; 1]).unwrap();
         let page = page_of(&file, 0);
-        for flag in [Flags::DIRTY, Flags::LOCKED, Flags::TRUNCATED] {
+        for flag in [Flags::DIRTY, Flags::TRUNCATED] {
             page.set_owner_bits(flag);
             assert!(vm.validate_files().is_err());
             page.clear_owner_bits(flag);
         }
+        let held = PageHeld::try_lock(vm, page);
+        assert!(vm.validate_files().is_err());
+        drop(held);
         page.set_index(1);
         assert!(vm.validate_files().is_err());
         page.set_index(0);

@@ -5,6 +5,7 @@ use frameyard::sync::Ordering;
 use frameyard::{Pfn, Platform};
 
 use super::file::{FileRef, FileWord};
+use super::page_lock::is_locked;
 use super::tree::{BASE, DIRTY, LEVEL, MAX_HEIGHT, PRESENT, Tree, base_of};
 use crate::error::VmValidateError;
 use crate::object_id::{ObjectId, ObjectKind};
@@ -112,8 +113,8 @@ impl<'y, P: Platform> FileRef<'y, P> {
         check(object_of(owner) == self.object(), "is in a file's tree, and names another owner")?;
         check(page.index() == index, "is in a file's tree under another number than its own")?;
         check(page.counts() == Counts { references: 1, mappings: 0 }, "has users besides its quiet file")?;
-        let busy = Flags::LOCKED | Flags::TRUNCATED | Flags::ISOLATED;
-        check(owner & busy == 0, "is in a file's tree, and locked, truncated or isolated in a quiet file")?;
+        let is_busy = is_locked(page) || owner & (Flags::TRUNCATED | Flags::ISOLATED) != 0;
+        check(!is_busy, "is in a file's tree, and locked, truncated or isolated in a quiet file")?;
         check(owner & Flags::LRU != 0, "is in a file's tree, and on no LRU list")?;
         let dirty = u64::from(owner & Flags::DIRTY != 0);
         check(dirty == tagged, "is dirty and not tagged in its file's tree, or the other way round")?;

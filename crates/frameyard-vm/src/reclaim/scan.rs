@@ -6,6 +6,7 @@ use frameyard::{NodeId, PageCount, Platform};
 
 use super::{CLUSTER, Caller, FIRST_PRIORITY};
 use crate::cache::DropProblem;
+use crate::cache::page_lock::is_locked;
 use crate::counters::VmCounter;
 use crate::frame_vec::Gathered;
 use crate::lru::{End, LockedShard, LruList, ShardKey};
@@ -266,7 +267,7 @@ impl Verdict {
     fn of<P: Platform>(page: CountedPage<'_, P>, word: u64, scan: &Scan) -> Self {
         if page.tag().zone().kind() > scan.highest_zone {
             Self::WrongZone
-        } else if PageKind::of_word(word) != Some(PageKind::Cache) || word & Flags::LOCKED != 0 {
+        } else if PageKind::of_word(word) != Some(PageKind::Cache) || is_locked(page) {
             Self::Busy
         } else if word & Flags::REFERENCED != 0 && scan.spares_used() {
             Self::Spare

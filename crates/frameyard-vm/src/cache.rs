@@ -56,7 +56,7 @@ mod evict;
 mod fetch;
 mod file;
 mod migrate;
-pub(crate) mod page_lock;
+mod page_lock;
 mod readahead;
 #[cfg(test)]
 mod tests;
@@ -68,6 +68,7 @@ mod writeback;
 
 pub use error::{DropProblem, FileError};
 use file::{FileRef, FileWord};
+pub(crate) use page_lock::is_locked;
 use readahead::Stream;
 
 /// Bound of waits for a lock, in rounds of [`Platform::wait`].

@@ -5,8 +5,7 @@ use frameyard::units::ZoneKind;
 use frameyard::{NodeId, PageCount, Platform};
 
 use super::{CLUSTER, Caller, FIRST_PRIORITY};
-use crate::cache::DropProblem;
-use crate::cache::page_lock::is_locked;
+use crate::cache::{DropProblem, is_locked};
 use crate::counters::VmCounter;
 use crate::frame_vec::Gathered;
 use crate::lru::{End, LockedShard, LruList, ShardKey};

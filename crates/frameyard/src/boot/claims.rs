@@ -36,20 +36,14 @@ impl Claims {
         Self { words, numbering, order }
     }
 
-    /// The numbers of the blocks that overlap a range, run by run. Holes have no blocks.
-    fn blocks(&self, range: PfnRange) -> impl Iterator<Item = core::ops::Range<u64>> + use<> {
-        let order = self.order.0;
-        self.numbering.places_of(range).map(move |places| places.start >> order..((places.end - 1) >> order) + 1)
-    }
-
     fn frames(&self, blocks: core::ops::Range<u64>) -> PfnRange {
-        let first = self.numbering.pfn((blocks.start << self.order.0) as u32);
+        let first = self.numbering.block_start(blocks.start, self.order);
         PfnRange::new(first, PageCount((blocks.end - blocks.start) << self.order.0))
     }
 
     /// Claims every unclaimed block that overlaps a range, and calls `won` with each run of them.
     pub(crate) fn claim(&self, range: PfnRange, won: &mut dyn FnMut(PfnRange)) {
-        for blocks in self.blocks(range) {
+        for blocks in self.numbering.blocks_of(range, self.order) {
             self.claim_blocks(blocks, won);
         }
     }
@@ -94,7 +88,7 @@ impl Claims {
     }
 
     fn for_each_word(&self, range: PfnRange, mut visit: impl FnMut(u64, u64)) {
-        self.blocks(range).for_each(|blocks| for_each_word(blocks, &mut visit));
+        self.numbering.blocks_of(range, self.order).for_each(|blocks| for_each_word(blocks, &mut visit));
     }
 }
 

@@ -50,9 +50,8 @@ impl<'a> SkipHints<'a> {
 
     /// The words that cover a range of frames, each with bits of the range. Holes have no bits.
     fn words_of(&self, range: PfnRange) -> impl Iterator<Item = (&'a AtomicU64, u64)> {
-        let (words, shift) = (self.words, self.order.0);
-        self.numbering.places_of(range).flat_map(move |places| {
-            let blocks = places.start >> shift..((places.end - 1) >> shift) + 1;
+        let words = self.words;
+        self.numbering.blocks_of(range, self.order).flat_map(move |blocks| {
             let bits = move |word: u64| {
                 let below = |block: u64| match block.saturating_sub(word * 64) {
                     bits @ 0..64 => (1u64 << bits) - 1,
@@ -60,7 +59,7 @@ impl<'a> SkipHints<'a> {
                 };
                 below(blocks.end) & !below(blocks.start)
             };
-            let touched = words.iter().zip(0..).skip((places.start >> shift) as usize / 64);
+            let touched = words.iter().zip(0..).skip(blocks.start as usize / 64);
             touched.map(move |(word, at)| (word, bits(at))).take_while(|(_, bits)| *bits != 0)
         })
     }

@@ -16,7 +16,7 @@
 use core::ops::Range;
 
 use crate::sync::{AtomicU64, Ordering, all_atomic};
-use crate::units::{PageCount, Pfn, PfnRange};
+use crate::units::{Order, PageCount, Pfn, PfnRange};
 
 /// The place of frames that have none. Behind the end of every table, even as the place of a pageblock or section.
 pub(crate) const OUTSIDE: usize = usize::MAX;
@@ -130,6 +130,17 @@ impl Numbering {
             let end = start.checked_add(part.count().0)?.min(places);
             (start < end).then_some(start..end)
         })
+    }
+
+    /// The numbers of the blocks of an order that a range of frames touches, run by run: a block's number is its first place, in
+    /// blocks. Holes have none.
+    pub(crate) fn blocks_of(&self, range: PfnRange, order: Order) -> impl Iterator<Item = Range<u64>> + use<> {
+        self.places_of(range).map(move |places| places.start >> order.0..((places.end - 1) >> order.0) + 1)
+    }
+
+    /// The first frame of a block, by its number.
+    pub(crate) fn block_start(&self, number: u64, order: Order) -> Pfn {
+        self.pfn((number << order.0) as u32)
     }
 
     /// The first frame with a place, from this one on; the largest number if there is none. Reads all runs in a hole.

@@ -150,15 +150,14 @@ impl<'a> PageblockMap<'a> {
         (self.start_of(range.start).0..range.end.0).step_by(self.pages().0 as usize).map(Pfn)
     }
 
-    /// The places of the pageblocks that a range touches, as numbers of pageblocks, run by run. Holes have none.
+    /// The numbers of the pageblocks that a range touches, run by run. Holes have none.
     pub(crate) fn numbers_in(&self, range: PfnRange) -> impl Iterator<Item = core::ops::Range<u64>> + use<> {
-        let order = self.order.0;
-        self.numbering.places_of(range).map(move |places| places.start >> order..((places.end - 1) >> order) + 1)
+        self.numbering.blocks_of(range, self.order)
     }
 
     /// The first frame of a pageblock, by its number.
     pub(crate) fn start_at(&self, number: u64) -> Pfn {
-        self.numbering.pfn((number << self.order.0) as u32)
+        self.numbering.block_start(number, self.order)
     }
 
     /// As [`starts_in`](Self::starts_in), run by run, without holes.

@@ -153,8 +153,8 @@ impl<P: Platform> LockedCpuOwned<'_, P> {
         self.view.platform.touch_line(SharedLine::of(LineKind::Mechanism, word), access);
     }
 
-    /// The frame that a list begins with, for the validator.
-    pub(super) fn first_link(&self, order: Order, migrate_type: MigrateType) -> Option<Pfn> {
+    /// What a list begins with, whatever it is, for the validator.
+    pub(super) fn first_linked(&self, order: Order, migrate_type: MigrateType) -> Option<Pfn> {
         self.view.map.linked(self.lists.lists[migrate_type.index()][order.index()].first_racy())
     }
 

@@ -1,7 +1,5 @@
 //! The owners of pageblocks, and each CPU's lists: two tables in the control region.
 
-use core::ops::Range;
-
 use super::COMPILED_IN;
 use super::lists::CpuOwnedLists;
 use crate::control::{ControlRegion, TablePlanner, TableSpan};
@@ -127,11 +125,9 @@ impl CpuOwned {
 
     /// The first frames of the zone's owned pageblocks in a range, with their owners. Possibly stale.
     pub(super) fn owned_in(&self, range: PfnRange) -> impl Iterator<Item = (Pfn, CpuId)> {
-        let order = self.order.0;
-        let numbers = move |places: Range<u64>| places.start >> order..((places.end - 1) >> order) + 1;
-        let pageblocks = self.numbering.places_of(range).flat_map(numbers);
+        let pageblocks = self.numbering.blocks_of(range, self.order).flatten();
         pageblocks
-            .map(move |number| self.numbering.pfn((number << order) as u32))
+            .map(|number| self.numbering.block_start(number, self.order))
             .filter_map(|pfn| Some((pfn, self.owner_racy(pfn)?)))
     }
 }

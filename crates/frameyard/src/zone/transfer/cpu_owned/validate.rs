@@ -63,7 +63,7 @@ fn follow<P: Platform>(
     let wanted = Tag::new(FrameState::HeldFree, order, migrate_type, view.id);
     let mut previous = None;
     let mut blocks = 0;
-    let mut at = owned.first_link(order, migrate_type);
+    let mut at = owned.first_linked(order, migrate_type);
     let most = view.map.places();
     while let Some(pfn) = at {
         let page = view.page_of(pfn).filter(|page| page.tag() == wanted && blocks < most);

@@ -26,7 +26,7 @@ const ENOUGH_BLOCKS: usize = if cfg!(loom) { 1 } else { 128 };
 /// The frames that are enough for one hold of the zone lock.
 const ENOUGH_FRAMES: u64 = if cfg!(loom) { 2 * BATCH as u64 } else { 256 * BATCH as u64 };
 
-/// Whole pageblocks are few if they have less than `1 / FEW_WHOLE` of the zone's frames; in models, less than all or twelve of them.
+/// Whole pageblocks are few if they have less than `1 / FEW_WHOLE` of the zone's frames.
 const FEW_WHOLE: u64 = 8;
 
 /// The registration of a collector: a CPU that may hold batches of a zone's depot.
@@ -278,8 +278,10 @@ pub(in crate::zone::transfer) fn collect_in_background<P: Platform>(view: ZoneVi
 }
 
 impl<P: Platform> ZoneView<'_, P> {
+    /// Whole pageblocks are few if they have fewer frames than this.
     fn few_whole(&self) -> u64 {
         let managed = self.zone.managed().0;
+        // The zones of models are too small for a share of them: there, all frames or twelve.
         if cfg!(loom) { managed.min(12) } else { managed / FEW_WHOLE }
     }
 

@@ -22,9 +22,9 @@ pub(crate) fn with_fixture<R>(
     lru: LruPolicy,
     run: impl FnOnce(&Fixture<'_>) -> Result<R, Failure>,
 ) -> Result<R, Failure> {
-    let booted = boot_machine(machine, options)?;
+    let mut booted = boot_machine(machine, options)?;
     print_notes(&booted.notes);
-    fixture::with_fixture(&booted.yard, booted.file.as_ref(), lru, run)
+    fixture::with_fixture(&mut booted.yard, booted.file.as_ref(), lru, run)
 }
 
 /// Simulates `machine` and calls `run` with a fixture on its yard.

@@ -103,7 +103,8 @@ pub fn with_sim_fixture<R, E: From<WorkloadError>>(
     let yard = create_yard(machine, options)?;
     let (fixture, before) = create_owners(&yard, options)?;
     let result = run(&fixture)?;
-    close(&fixture, before)?;
+    // SAFETY: `run` and its tasks have ended, and kept no view: only the fixture leads to the yard.
+    unsafe { destroy(fixture.vm, before) }?;
     Ok(result)
 }
 
@@ -123,10 +124,6 @@ fn create_owners<'y>(yard: &'y SimYard, options: &SimOptions) -> Result<(SimFixt
     let config = VmConfig { lru: options.lru, ..VmConfig::default() };
     let vm = Vm::create(&**yard, &config).map_err(WorkloadError::run_time)?;
     Ok((SimFixture { vm, yard }, before))
-}
-
-fn close(fixture: &SimFixture<'_>, before: PageCount) -> Result<(), WorkloadError> {
-    destroy(fixture.vm, before)
 }
 
 fn refused(error: SimError) -> WorkloadError {

@@ -23,9 +23,9 @@ use frameyard::Yard;
 use loom::model::Builder;
 use loom::thread::{self, JoinHandle};
 
+use crate::VmConfig;
 use crate::vm::Vm;
 use crate::words::learn_all;
-use crate::{VmConfig, VmError};
 use machine::{Broken, Machine, ModelPlatform};
 
 /// The bound of involuntary thread switches in an execution.
@@ -134,9 +134,7 @@ impl Scene {
 
     /// Asserts that nothing is lost, once all other threads have finished and released what they held.
     fn finish(&self) {
-        let vm = self.vm();
-        vm.validate().unwrap_or_else(|problem| panic!("the validator objects: {problem}"));
-        vm.destroy().unwrap_or_else(|problem: VmError| panic!("the validator objects: {problem}"));
+        self.vm().finish();
         self.yard.drain_all();
         self.yard.validate().unwrap_or_else(|problem| panic!("the validator objects: {problem}"));
         assert_eq!(self.yard.stats().free_pages(), self.yard.stats().managed_pages(), "frames were lost");

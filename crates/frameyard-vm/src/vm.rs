@@ -110,13 +110,25 @@ impl<'y, P: Platform> Vm<'y, P> {
         self.store
     }
 
-    /// Frees the root and all state that belongs to no space or file. The caller must have the only view: any other one, in this
-    /// process or another, would access frames that the yard has given away by then.
+    /// Frees the root and all state that belongs to no space or file.
+    ///
+    /// ```compile_fail,E0133
+    /// # fn f<P: frameyard::Platform>(vm: frameyard_vm::Vm<'_, P>) {
+    /// let copy = vm;
+    /// vm.destroy();
+    /// copy.create_space();
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
     /// [`VmError::InUse`] if address spaces, files or pinned pages remain. Nothing has changed then.
-    pub fn destroy(self) -> Result<(), VmError> {
+    ///
+    /// # Safety
+    ///
+    /// No other view of the root is used during the call, nor after it succeeded: no copy of this one, and none that was attached, in
+    /// this process or another. The frames of the root then belong to the yard, and soon to another owner.
+    pub unsafe fn destroy(self) -> Result<(), VmError> {
         if ObjectKind::ALL.into_iter().any(|kind| self.live_objects(kind) > 0) {
             return Err(VmError::InUse("address spaces or files remain: drop them first"));
         }
@@ -128,7 +140,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         self.free_stable_frames();
         let (pfn, _) = self.root.block();
         // Fails only if another root was installed meanwhile, which the contract excludes.
-        // SAFETY: no anchor is set.
+        // SAFETY: removes the anchor.
         let _ = unsafe { self.yard.counted().set_anchor(Some(pfn), None) };
         self.free_root()
     }
@@ -234,6 +246,17 @@ impl<'y, P: Platform> Vm<'y, P> {
         let found = recount();
         // A lock that could not be taken explains what was found.
         self.yard.platform().lock_error().map_or(found, |error| Err(VmValidateError::Lock(error)))
+    }
+}
+
+#[cfg(test)]
+impl<P: Platform> Vm<'_, P> {
+    /// Validates and destroys the root, at the end of a test.
+    #[track_caller]
+    pub(crate) fn finish(self) {
+        self.validate().unwrap_or_else(|problem| panic!("the validator objects: {problem}"));
+        // SAFETY: a test ends with its only view.
+        unsafe { self.destroy() }.unwrap_or_else(|problem| panic!("the validator objects: {problem}"));
     }
 }
 

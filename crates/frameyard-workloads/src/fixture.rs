@@ -39,21 +39,22 @@ pub struct Fixture<'y> {
 }
 
 /// Creates owners on `yard`, calls `run` with them, and checks that the yard is valid and every frame is free again.
-/// Locks are timed. With `file`, the memory file of a shared yard, tasks run as processes; without it, as threads.
+/// Locks are timed. `run` cannot keep a view of the owners, since nothing else uses this view of the yard. With `file`, the memory file of a shared yard, tasks run as processes; without it, as threads.
 ///
 /// # Errors
 ///
 /// [`WorkloadError::Input`] if the frames have no memory; [`WorkloadError::RunTime`] for a failed check; and the errors of
 /// `run`.
 pub fn with_fixture<R, E: From<WorkloadError>>(
-    yard: &HostYard,
+    yard: &mut HostYard,
     file: Option<&SharedMemoryFile>,
     lru: LruPolicy,
     run: impl FnOnce(&Fixture<'_>) -> Result<R, E>,
 ) -> Result<R, E> {
     let (fixture, before) = create(yard, file, lru)?;
     let result = run(&fixture)?;
-    close(&fixture, before)?;
+    // SAFETY: `run` and its tasks have ended, and kept no view: only the fixture leads to the yard.
+    unsafe { destroy(fixture.vm, before) }?;
     Ok(result)
 }
 
@@ -69,10 +70,6 @@ fn create<'y>(
     Ok((Fixture { vm, yard, file }, before))
 }
 
-fn close(fixture: &Fixture<'_>, before: PageCount) -> Result<(), WorkloadError> {
-    destroy(fixture.vm, before)
-}
-
 /// Frames without memory are an error of input: the caller asked for them.
 fn refused(error: VmError) -> WorkloadError {
     match error {
@@ -86,12 +83,17 @@ fn refused(error: VmError) -> WorkloadError {
 /// # Errors
 ///
 /// [`WorkloadError::RunTime`] for a failed check.
-pub fn destroy<P: Platform>(vm: Vm<'_, P>, before: PageCount) -> Result<(), WorkloadError> {
+///
+/// # Safety
+///
+/// As for [`Vm::destroy`].
+pub unsafe fn destroy<P: Platform>(vm: Vm<'_, P>, before: PageCount) -> Result<(), WorkloadError> {
     let yard = vm.yard();
     vm.lru_drain_all();
     vm.validate().map_err(WorkloadError::run_time)?;
     yard.validate().map_err(WorkloadError::run_time)?;
-    vm.destroy().map_err(WorkloadError::run_time)?;
+    // SAFETY: passed on to the caller.
+    unsafe { vm.destroy() }.map_err(WorkloadError::run_time)?;
     check_all_is_back(yard, before).map_err(WorkloadError::run_time)
 }
 

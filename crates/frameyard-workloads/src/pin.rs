@@ -230,7 +230,8 @@ impl PinYard {
         drop(fixture);
         vm.lru_drain_all();
         vm.validate().map_err(WorkloadError::run_time)?;
-        vm.destroy().map_err(WorkloadError::run_time)?;
+        // SAFETY: the callers of `with_fixture` have ended, and kept no view: only the fixture leads to the yard.
+        unsafe { vm.destroy() }.map_err(WorkloadError::run_time)?;
         self.yard.validate().map_err(WorkloadError::run_time)
     }
 }

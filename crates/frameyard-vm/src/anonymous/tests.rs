@@ -94,7 +94,7 @@ fn migration_keeps_bytes_and_flags() {
         drop(space);
     }
     assert_eq!(vm.counted(VmCounter::PgmigrateSuccess), 2 * (8 << 20) / PAGE);
-    vm.destroy().unwrap();
+    vm.finish();
 }
 
 /// Always fails one kind of step.
@@ -124,7 +124,7 @@ fn failed_migration_leaves_the_page_in_place() {
         }
         assert_eq!(move_page(&vm, &space, range.start, MigrateMode::Sync), Some(Ok(())));
     }
-    vm.destroy().unwrap();
+    vm.finish();
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn pinned_page_is_not_moved() {
         assert_eq!(move_page(&vm, &space, range.start, MigrateMode::Async), Some(Ok(())));
         check(&space, range);
     }
-    vm.destroy().unwrap();
+    vm.finish();
 }
 
 #[test]
@@ -181,8 +181,7 @@ fn migration_rejects_extra_references_and_dead_spaces() {
     vm.lru_drain_all();
     assert_eq!(yard.stats().free_pages(), free + PageCount(1), "the isolator had the last reference");
     yard.free(to, Order::ZERO).unwrap();
-    vm.validate().unwrap();
-    vm.destroy().unwrap();
+    vm.finish();
 }
 
 #[test]
@@ -207,7 +206,7 @@ fn fault_on_a_moving_page_waits_with_a_bound() {
     });
     vm.validate().unwrap();
     drop(space);
-    vm.destroy().unwrap();
+    vm.finish();
 }
 
 /// One thread's writes to its own bytes of every page: increasing numbers, each read back.
@@ -266,7 +265,7 @@ fn repeated_migration_loses_no_write() {
         vm.validate().unwrap();
         drop(space);
     }
-    vm.destroy().unwrap();
+    vm.finish();
 }
 
 /// Stops the writers even if the mover panics.
@@ -310,8 +309,7 @@ fn migration_races_creation_and_exit_of_spaces() {
     });
     assert!(moved > 0, "some pages were moved meanwhile");
     vm.lru_drain_all();
-    vm.validate().unwrap();
-    vm.destroy().unwrap();
+    vm.finish();
 }
 
 #[test]
@@ -335,5 +333,5 @@ fn parts_of_a_pinned_block_are_busy() {
     vm.validate().unwrap();
     drop(space);
     assert_eq!(yard.platform().current_cpu(), CpuId(0));
-    vm.destroy().unwrap();
+    vm.finish();
 }

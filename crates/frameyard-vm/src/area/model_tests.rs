@@ -165,7 +165,7 @@ fn in_a_space(check: impl FnOnce(Vm<'_, TestPlatform>, SpaceRef<'_, TestPlatform
     space.clear_areas();
     assert_eq!(vm.live_objects(ObjectKind::Area), 0);
     vm.delete_object(ObjectKind::Space, id);
-    vm.destroy().unwrap();
+    vm.finish();
 }
 
 proptest! {

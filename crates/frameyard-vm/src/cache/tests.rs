@@ -42,7 +42,7 @@ fn with_vm(test: impl FnOnce(TestVm<'_>)) {
     let yard = TestYard::new();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     test(vm);
-    vm.destroy().unwrap();
+    vm.finish();
 }
 
 /// A frame number for trees. No code accesses the frame.

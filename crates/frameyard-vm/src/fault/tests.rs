@@ -52,7 +52,7 @@ fn touched_page_is_zeroed_and_counted() {
     assert_eq!((statistics.resident.0, statistics.huge, statistics.page_tables.0), (3, 0, 4));
     vm.validate().unwrap();
     drop(space);
-    vm.destroy().unwrap();
+    vm.finish();
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn rejects_accesses_outside_areas() {
     space.read(VirtAddr(range.end.0 - 1), &mut byte).unwrap();
     assert_eq!(byte, [7]);
     drop(space);
-    vm.destroy().unwrap();
+    vm.finish();
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn maps_huge_pages_if_mode_advice_and_area_allow() {
         }
         vm.validate().unwrap();
         drop(space);
-        vm.destroy().unwrap();
+        vm.finish();
     }
 }
 
@@ -125,7 +125,7 @@ fn counts_fallback_to_a_small_page() {
     assert_eq!(vm.counted(VmCounter::ThpFaultFallback), 1);
     vm.validate().unwrap();
     drop(space);
-    vm.destroy().unwrap();
+    vm.finish();
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn fault_survives_failure_of_each_allocation() {
         vm.validate().unwrap();
     }
     assert_eq!(failed, 4, "a page and three tables below the root");
-    vm.destroy().unwrap();
+    vm.finish();
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn fault_reports_out_of_memory() {
     assert_eq!(freed.pages.0, first_failed);
     vm.validate().unwrap();
     drop(space);
-    vm.destroy().unwrap();
+    vm.finish();
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn maps_devices_with_entries_of_their_size() {
     // The frame of temporary area objects is freed, too.
     assert_eq!(yard.stats().free_pages(), before);
     drop(space);
-    vm.destroy().unwrap();
+    vm.finish();
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn concurrent_touches_agree_on_one_frame() {
         vm.validate().unwrap();
     }
     drop(space);
-    vm.destroy().unwrap();
+    vm.finish();
 }
 
 #[test]
@@ -260,5 +260,5 @@ fn unpin_after_unmap_succeeds_once() {
     assert!(matches!(vm.unpin(pfn), Err(VmError::Underflow(_))), "the page was not pinned");
     vm.validate().unwrap();
     drop(space);
-    vm.destroy().unwrap();
+    vm.finish();
 }

@@ -55,7 +55,7 @@ fn partial_unmap_splits_a_huge_mapping_and_keeps_bytes() {
     assert_eq!((vm.counted(VmCounter::ThpSplitPmd), vm.counted(VmCounter::ThpSplitPage)), (2, 2));
     assert_eq!(vm.counted(VmCounter::ThpSplitPageFailed), 0);
     drop(space);
-    vm.destroy().unwrap();
+    vm.finish();
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn pinned_huge_page_is_freed_whole_by_its_last_user() {
     assert_eq!(yard.stats().free_pages().0 - free.0, 1024 + 4 + 1);
     vm.validate().unwrap();
     drop(space);
-    vm.destroy().unwrap();
+    vm.finish();
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn splits_a_huge_page_in_another_cpus_batch() {
     check(&space, half.end.0, range.end.0);
     drop(space);
     run_on(0);
-    vm.destroy().unwrap();
+    vm.finish();
 }
 
 #[test]
@@ -138,5 +138,5 @@ fn split_pages_inherit_activity() {
     assert_eq!((vm.counted(VmCounter::ThpSplitPage), active()), (2, 2 * 511));
     check(&space, range.start.0, range.start.0 + HUGE_BYTES - PAGE);
     drop(space);
-    vm.destroy().unwrap();
+    vm.finish();
 }

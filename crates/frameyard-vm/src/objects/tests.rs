@@ -24,6 +24,6 @@ fn creating_an_object_looks_at_no_full_frame() {
         assert_eq!(vm.object_frames(), frames);
         made.into_iter().for_each(|id| vm.delete_object(kind, id));
         vm.validate_objects().unwrap();
-        vm.destroy().unwrap();
+        vm.finish();
     }
 }

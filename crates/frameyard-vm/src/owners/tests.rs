@@ -54,8 +54,7 @@ fn in_yard(test: impl FnOnce(TestVm<'_>)) {
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     test(vm);
     vm.lru_drain_all();
-    vm.validate().expect("valid at the end");
-    vm.destroy().expect("the root has no users");
+    vm.finish();
 }
 
 #[test]
@@ -198,8 +197,7 @@ fn failed_migration_leaves_the_page_unchanged() {
     assert_eq!(vm.counted(VmCounter::PgmigrateSuccess), 1);
     assert_eq!(vm.counted(VmCounter::PgmigrateFail), 3);
     drop(file);
-    vm.validate().unwrap();
-    vm.destroy().unwrap();
+    vm.finish();
 }
 
 #[test]
@@ -221,7 +219,7 @@ fn ignores_pages_that_are_not_isolated() {
     vm.lru_drain_all();
     vm.validate().unwrap();
     drop(space);
-    vm.destroy().unwrap();
+    vm.finish();
 }
 
 #[test]
@@ -247,7 +245,7 @@ fn rejects_migration_targets_that_are_in_use() {
     space.read(mapped.start, &mut byte).unwrap();
     assert_eq!(byte, [7]);
     drop(space);
-    vm.destroy().unwrap();
+    vm.finish();
 }
 
 #[test]

@@ -15,8 +15,7 @@ fn in_yard(test: impl FnOnce(Vm<'_, TestPlatform>)) {
     let yard = TestYard::new();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     test(vm);
-    vm.validate().unwrap();
-    vm.destroy().unwrap();
+    vm.finish();
 }
 
 fn users(space: SpaceRef<'_, TestPlatform>) -> u64 {

@@ -57,7 +57,7 @@ fn unmap_frees_pages_and_tables_but_not_those_of_neighbours() {
     touch(&space, below, PAGE);
     vm.validate().unwrap();
     drop(space);
-    vm.destroy().unwrap();
+    vm.finish();
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn memory_is_zero_after_remap() {
         assert_eq!(space.unmap(area).unwrap().huge, 2);
     }
     drop(space);
-    vm.destroy().unwrap();
+    vm.finish();
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn exit_frees_everything_with_any_number_of_workers() {
         vm.validate().unwrap();
         // The frame of the space objects stays with the root.
         assert_eq!(yard.stats().free_pages() + PageCount(1), before);
-        vm.destroy().unwrap();
+        vm.finish();
     }
 }
 
@@ -138,7 +138,7 @@ fn table_with_a_stray_reference_is_freed_on_release() {
     let free = yard.stats().free_pages();
     tables.into_iter().for_each(|table| vm.put_page(table));
     assert_eq!(yard.stats().free_pages() - free, PageCount(2));
-    vm.destroy().unwrap();
+    vm.finish();
 }
 
 /// Changes the entry of an address like a migration.
@@ -163,8 +163,7 @@ fn with_a_mapped_page(test: impl Fn(&Vm<'_, TestPlatform>, AddressSpace<'_, Test
         touch(&space, area, PAGE);
         test(&vm, space, area, VirtAddr(area.start.0 + page * PAGE));
         vm.lru_drain_all();
-        vm.validate().unwrap();
-        vm.destroy().unwrap();
+        vm.finish();
     }
 }
 

@@ -357,7 +357,8 @@ fn a_root_that_cannot_be_written_leaves_no_block() {
         let vm = Vm::create(&yard, &VmConfig::default());
         unmap_all_after(u32::MAX);
         match vm {
-            Ok(vm) => vm.destroy().unwrap(),
+            // SAFETY: the only view.
+            Ok(vm) => unsafe { vm.destroy() }.unwrap(),
             Err(problem) => assert!(matches!(problem, VmError::NoFrameBytes(_)), "{problem}"),
         }
     }

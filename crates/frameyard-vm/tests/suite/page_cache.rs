@@ -24,7 +24,8 @@ fn with_vm_on(yard: &TestYard, test: impl FnOnce(Vm<'_, TestPlatform>)) {
     test(vm);
     vm.lru_drain_all();
     vm.validate().unwrap();
-    vm.destroy().unwrap();
+    // SAFETY: no other view is used afterwards.
+    unsafe { vm.destroy() }.unwrap();
 }
 
 /// Moves the file page of a frame, if there is one, like compaction; returns whether it moved.

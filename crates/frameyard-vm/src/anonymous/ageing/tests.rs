@@ -19,8 +19,7 @@ fn in_yard(test: impl FnOnce(TestVm<'_>)) {
     let yard = TestYard::new();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     test(vm);
-    vm.validate().expect("valid at the end");
-    vm.destroy().expect("the root has no users");
+    vm.finish();
 }
 
 /// A space with 2 MiB, in small pages or one huge page, all written and on their lists.

@@ -27,8 +27,7 @@ fn under_each_policy(test: impl Fn(TestVm<'_>)) {
         let yard = TestYard::of(TestMachine { cpus: 4, memory: ByteSize::mib(32), ..TestMachine::default() });
         let vm = Vm::create(&yard, &VmConfig { lru, shards: 2, ..VmConfig::default() }).unwrap();
         test(vm);
-        vm.validate().expect("valid at the end");
-        vm.destroy().expect("the root has no users");
+        vm.finish();
     }
 }
 

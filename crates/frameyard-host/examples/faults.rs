@@ -6,12 +6,14 @@
 //! valgrind --tool=callgrind target/release/examples/faults pin 10000
 //! ```
 //!
+//! With `shared` as the third argument, in a shared yard, whose frames other processes may overwrite.
+//!
 //! The difference of two runs, divided by the difference of their counts, is the cost of one fault, or of one pin with its release.
 
 use std::error::Error;
 
 use frameyard::{ByteSize, Pfn};
-use frameyard_host::HostYard;
+use frameyard_host::{HostYard, SharedYard};
 use frameyard_vm::{
     Dirty, HugeAdvice, MapRequest, MemoryAccess, PinPath, PinRequest, RefHandling, VirtAddr, Vm, VmConfig,
 };
@@ -20,8 +22,19 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let what = arguments.next().unwrap_or_else(|| "fault".into());
     let count: u64 = arguments.next().map_or(Ok(1000), |count| count.parse())?;
-    let yard = HostYard::with_memory(ByteSize::mib(256))?;
-    let vm = Vm::create(&yard, &VmConfig::default())?;
+    let size = ByteSize::mib(256);
+    match arguments.next().as_deref() {
+        None => repeat(&HostYard::with_memory(size)?, &what, count),
+        Some("shared") => {
+            let yard = SharedYard::create(format!("faults-{}", std::process::id()), size)?;
+            repeat(&yard, &what, count)
+        }
+        Some(other) => Err(format!("{other}: the third argument is `shared` or none").into()),
+    }
+}
+
+fn repeat(yard: &HostYard, what: &str, count: u64) -> Result<(), Box<dyn Error>> {
+    let vm = Vm::create(yard, &VmConfig::default())?;
     let space = vm.create_space()?;
     let pages = if what == "fault" { count } else { 512 };
     let memory = space.map(MapRequest::anonymous(ByteSize::kib(4 * pages)).advised(HugeAdvice::Never))?;

@@ -157,21 +157,36 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     #[inline(always)]
     fn touch_locked(&self, addr: VirtAddr, access: MemoryAccess) -> Result<Touched, FaultError> {
         let _reading = self.map_lock().read().map_err(VmError::from)?;
+        match self.touch_once(addr, access)? {
+            Some(touched) => Ok(touched),
+            None => self.touch_again(addr, access),
+        }
+    }
+
+    #[cold]
+    fn touch_again(&self, addr: VirtAddr, access: MemoryAccess) -> Result<Touched, FaultError> {
         // As in `present`.
-        for _ in 0..RETRIES {
-            let spot = self.walk(addr.0)?;
-            if spot.entry.is_present() {
-                if !spot.entry.allows(access) {
-                    return Err(FaultError::ReadOnly(addr));
-                }
-                if spot.entry.used(access) == spot.entry || self.locked(spot, |_, _| Ok(()), access)?.is_some() {
-                    return Ok(Touched::Present);
-                }
-            } else if self.fault(spot, addr, access)? == Faulted::Mapped {
-                return Ok(Touched::Faulted);
+        for _ in 1..RETRIES {
+            if let Some(touched) = self.touch_once(addr, access)? {
+                return Ok(touched);
             }
         }
         Err(VmError::Stalled.into())
+    }
+
+    /// `None` if the entry has changed meanwhile.
+    #[inline(always)]
+    fn touch_once(&self, addr: VirtAddr, access: MemoryAccess) -> Result<Option<Touched>, FaultError> {
+        let spot = self.walk(addr.0)?;
+        if !spot.entry.is_present() {
+            let faulted = self.fault(spot, addr, access)?;
+            return Ok((faulted == Faulted::Mapped).then_some(Touched::Faulted));
+        }
+        if !spot.entry.allows(access) {
+            return Err(FaultError::ReadOnly(addr));
+        }
+        let done = spot.entry.used(access) == spot.entry || self.locked(spot, |_, _| Ok(()), access)?.is_some();
+        Ok(done.then_some(Touched::Present))
     }
 
     /// Runs `work` under the lock of a table while the page is present, and notes the access; `None` if the page is not

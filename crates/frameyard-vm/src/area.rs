@@ -144,8 +144,11 @@ impl MapKind {
     fn from_words(kind: u64, device: u64) -> Self {
         let choice = (kind >> 8 & 0xff) as usize;
         match kind & 0xff {
-            DEVICE => Self::Device { first: PhysAddr(device), page: PageLevel::ALL[choice % PageLevel::ALL.len()] },
-            _ => Self::Anonymous { huge: HugeAdvice::ALL[choice % HugeAdvice::ALL.len()] },
+            DEVICE => {
+                let page = PageLevel::ALL.get(choice).copied().unwrap_or(PageLevel::Small);
+                Self::Device { first: PhysAddr(device), page }
+            }
+            _ => Self::Anonymous { huge: HugeAdvice::ALL.get(choice).copied().unwrap_or_default() },
         }
     }
 }

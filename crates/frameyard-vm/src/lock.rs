@@ -102,8 +102,7 @@ const READERS: usize = 7;
 pub(crate) struct MapLock<'a, P> {
     platform: &'a P,
     id: LockId,
-    word: &'a AtomicU64,
-    readers: Readers<'a>,
+    words: Words<'a>,
 }
 
 /// Guard of a reader.
@@ -118,7 +117,7 @@ pub(crate) struct Writing<'a, P: Platform> {
 }
 
 /// The processes that read a map of a shared yard: a word each, with the process in the high half and the number of its
-/// readers in the low half.
+/// readers in the low half. Behind the word of the lock.
 ///
 /// A reader counts itself here before it counts itself in the word of the lock, and removes itself afterwards. So every
 /// reader that a writer waits for has its process here.
@@ -127,7 +126,7 @@ struct Readers<'a>(Words<'a>);
 
 impl<'a> Readers<'a> {
     fn words(self) -> impl Iterator<Item = &'a AtomicU64> {
-        (0..READERS).map(move |at| self.0.at(at))
+        (1..=READERS).map(move |at| self.0.at(at))
     }
 
     /// Counts a reader of a process; `None` if seven other processes read.
@@ -177,35 +176,47 @@ impl<'a, P: Platform> MapLock<'a, P> {
     /// The lock in these words.
     #[inline(always)]
     pub(crate) fn new(platform: &'a P, id: LockId, words: Words<'a>) -> Self {
-        Self { platform, id, word: words.at(0), readers: Readers(words.part(1, READERS)) }
+        Self { platform, id, words }
+    }
+
+    #[inline(always)]
+    fn word(&self) -> &'a AtomicU64 {
+        self.words.at(0)
+    }
+
+    #[inline(always)]
+    fn readers(&self) -> Readers<'a> {
+        Readers(self.words)
     }
 
     /// Reports an access to the word to the platform.
     #[inline(always)]
     fn touch(&self) {
-        self.platform.touch_line(SharedLine::of(LineKind::MapLock, self.word), Access::ReadModifyWrite);
+        self.platform.touch_line(SharedLine::of(LineKind::MapLock, self.word()), Access::ReadModifyWrite);
     }
 
     /// Takes the lock for reading unless a writer holds it or waits for it.
     #[inline(always)]
     pub(crate) fn try_read(&self) -> Option<Reading<'a, P>> {
-        self.read_unless_writer().ok()
+        let named = self.enter_unless_writer().ok()?;
+        Some(Reading { lock: *self, named })
     }
 
-    /// Takes the lock for reading; `Err` with the word if a writer is there, or too many processes read.
+    /// Counts the caller as a reader, and returns the word that names its process; `Err` with the word of the lock if a writer is
+    /// there, or too many processes read.
     #[inline(always)]
-    fn read_unless_writer(&self) -> Result<Reading<'a, P>, u64> {
+    fn enter_unless_writer(&self) -> Result<Option<&'a AtomicU64>, u64> {
         self.touch();
-        let mut found = self.word.load(Ordering::Relaxed);
+        let mut found = self.word().load(Ordering::Relaxed);
         let named = match self.platform.process() {
             None => None,
             Some(_) if found & (WRITER | WRITER_WAITS) != 0 => return Err(found),
-            Some(process) => Some(self.readers.enter(process.get()).ok_or(found)?),
+            Some(process) => Some(self.readers().enter(process.get()).ok_or(found)?),
         };
         while found & (WRITER | WRITER_WAITS) == 0 {
             // Acquire: pairs with the Release in `Writing::drop`.
-            match self.word.compare_exchange_weak(found, found + 1, Ordering::Acquire, Ordering::Relaxed) {
-                Ok(_) => return Ok(Reading { lock: *self, named }),
+            match self.word().compare_exchange_weak(found, found + 1, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return Ok(named),
                 Err(other) => found = other,
             }
             self.touch();
@@ -221,11 +232,21 @@ impl<'a, P: Platform> MapLock<'a, P> {
     /// [`LockError`] if the writer, or a reader that a writer waits for, has ended or does not go on.
     #[inline(always)]
     pub(crate) fn read(&self) -> Result<Reading<'a, P>, LockError> {
+        let named = match self.enter_unless_writer() {
+            Ok(named) => named,
+            Err(found) => self.enter_after_writers(found)?,
+        };
+        Ok(Reading { lock: *self, named })
+    }
+
+    #[cold]
+    fn enter_after_writers(&self, mut found: u64) -> Result<Option<&'a AtomicU64>, LockError> {
         let mut round = 0;
         loop {
-            match self.read_unless_writer() {
-                Ok(reading) => return Ok(reading),
-                Err(found) => self.wait(found, round)?,
+            self.wait(found, round)?;
+            match self.enter_unless_writer() {
+                Ok(named) => return Ok(named),
+                Err(other) => found = other,
             }
             round = round.saturating_add(1);
         }
@@ -242,20 +263,20 @@ impl<'a, P: Platform> MapLock<'a, P> {
         let mut round = 0;
         loop {
             self.touch();
-            let found = self.word.load(Ordering::Relaxed);
+            let found = self.word().load(Ordering::Relaxed);
             let is_free = found & !WRITER_WAITS == 0;
             let wanted = if is_free { held } else { found | WRITER_WAITS };
             // Acquire: pairs with the Release in `Reading::drop` and `Writing::drop`.
             let done = found == wanted
-                || self.word.compare_exchange_weak(found, wanted, Ordering::Acquire, Ordering::Relaxed).is_ok();
+                || self.word().compare_exchange_weak(found, wanted, Ordering::Acquire, Ordering::Relaxed).is_ok();
             if is_free && done {
                 return Ok(Writing { lock: *self });
             }
             // A failed exchange means that the word changed, which ends the wait.
             if let Err(error) = self.wait(wanted, round) {
                 // Other waiting writers set the bit again.
-                self.word.fetch_and(!WRITER_WAITS, Ordering::Relaxed);
-                self.platform.wake_waiters(self.id, self.word);
+                self.word().fetch_and(!WRITER_WAITS, Ordering::Relaxed);
+                self.platform.wake_waiters(self.id, self.word());
                 return Err(error);
             }
             round = round.saturating_add(1);
@@ -265,17 +286,17 @@ impl<'a, P: Platform> MapLock<'a, P> {
     /// Waits while the word is `seen`.
     #[cold]
     fn wait(&self, seen: u64, round: u32) -> Result<(), LockError> {
-        self.platform.wait_for_change(self.id, self.word, seen, round);
+        self.platform.wait_for_change(self.id, self.word(), seen, round);
         if self.platform.process().is_none() {
             return Ok(());
         }
         if seen == WRITER_WAITS && round >= FORGET_WRITER {
             // The waiting writer may have ended. A living one sets the bit again.
-            let _ = self.word.compare_exchange(seen, 0, Ordering::Relaxed, Ordering::Relaxed);
+            let _ = self.word().compare_exchange(seen, 0, Ordering::Relaxed, Ordering::Relaxed);
             return Ok(());
         }
         if seen & WRITER != 0 {
-            let still = || (self.word.load(Ordering::Relaxed) ^ seen) & !WRITER_WAITS == 0;
+            let still = || (self.word().load(Ordering::Relaxed) ^ seen) & !WRITER_WAITS == 0;
             return self.platform.check_holder(self.id, seen as u32, round, &still);
         }
         self.check_readers(round)
@@ -284,7 +305,7 @@ impl<'a, P: Platform> MapLock<'a, P> {
     /// Fails if a process that reads the map has ended, or the wait has reached its limit.
     pub(crate) fn check_readers(&self, round: u32) -> Result<(), LockError> {
         let mut named = 0;
-        for (process, word) in self.readers.named() {
+        for (process, word) in self.readers().named() {
             named = process;
             let still = || word.load(Ordering::Relaxed) >> 32 == u64::from(process);
             self.platform.check_holder(self.id, process, round, &still)?;
@@ -296,7 +317,7 @@ impl<'a, P: Platform> MapLock<'a, P> {
 impl<P: Platform> Drop for Reading<'_, P> {
     #[inline(always)]
     fn drop(&mut self) {
-        let MapLock { platform, id, word, .. } = self.lock;
+        let (MapLock { platform, id, .. }, word) = (self.lock, self.lock.word());
         self.lock.touch();
         // Release: pairs with the Acquire in `write`.
         let before = word.fetch_sub(1, Ordering::Release);
@@ -311,9 +332,9 @@ impl<P: Platform> Drop for Reading<'_, P> {
 impl<P: Platform> Drop for Writing<'_, P> {
     #[inline(always)]
     fn drop(&mut self) {
-        let MapLock { platform, id, word, .. } = self.lock;
+        let (MapLock { platform, id, .. }, word) = (self.lock, self.lock.word());
         self.lock.touch();
-        // Release: pairs with the Acquire in `read_unless_writer` and `write`. Another waiting writer sets its bit again.
+        // Release: pairs with the Acquire in `enter_unless_writer` and `write`. Another waiting writer sets its bit again.
         word.store(0, Ordering::Release);
         platform.wake_waiters(id, word);
     }

@@ -16,8 +16,9 @@
 use frameyard::page::{CountedPage, FrameLink};
 use frameyard::platform::{LockError, LockId};
 use frameyard::sync::Ordering;
-use frameyard::{Pfn, Platform};
+use frameyard::{Order, Pfn, Platform};
 
+use crate::block::state_words;
 use crate::error::{Damage, VmError, VmValidateError};
 use crate::inject::Step;
 use crate::lock::Held;
@@ -165,10 +166,13 @@ impl<'y, P: Platform> Vm<'y, P> {
     /// The words of an object. An id from shared memory may be any number: whatever it is, the words lie in a frame of the yard.
     #[inline]
     pub(crate) fn object(&self, kind: ObjectKind, id: ObjectId) -> Result<Words<'y>, VmError> {
-        let damaged = || self.damaged(Damage::Object);
-        let words = self.words(self.yard().counted().linked(id.frame()).ok_or_else(damaged)?)?;
-        let first = id.slot() * kind.words();
-        if first + kind.words() > words.len() { Err(damaged()) } else { Ok(words.part(first, kind.words())) }
+        self.try_object(kind, id).ok_or_else(|| self.damaged(Damage::Object))
+    }
+
+    #[inline(always)]
+    fn try_object(&self, kind: ObjectKind, id: ObjectId) -> Option<Words<'y>> {
+        let pfn = self.yard().counted().linked(id.frame())?;
+        state_words(self.yard(), pfn, Order::ZERO)?.try_part(id.slot() * kind.words(), kind.words())
     }
 
     /// Deletes an object. The caller has exclusive access.

@@ -26,6 +26,7 @@ use frameyard::platform::{Access, LineKind, LockId, SharedLine};
 use frameyard::sync::{AtomicU64, Ordering};
 use frameyard::{Order, Pfn, Platform};
 
+use crate::block::state_words;
 use crate::error::{Damage, VmError};
 use crate::frame_vec::Gathered;
 use crate::inject::Step;
@@ -195,6 +196,9 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     /// The page of a table of this space.
     #[inline(always)]
     pub(crate) fn page_of_table(&self, pfn: Pfn) -> Result<CountedPage<'y, P>, VmError> {
+        if self.vm().trusts_frames() {
+            return Ok(self.vm().page(pfn));
+        }
         let page = self.vm().try_page(pfn).filter(|page| page.owner() == self.owner_of_tables());
         page.ok_or_else(|| self.vm().damaged(Damage::PageTable))
     }
@@ -291,17 +295,28 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     /// Cost: one load per level; two if the table is cached ([`SpaceWord::LEAVES`]).
     #[inline(always)]
     pub(crate) fn walk(&self, addr: u64) -> Result<Spot<'y>, VmError> {
+        match self.cached_table(addr) {
+            Some(table) => {
+                let index = Level::SMALL.index(addr);
+                Ok(Spot { table, level: Level::SMALL, index, entry: self.look(table, Level::SMALL, index) })
+            }
+            None => self.walk_from_top(addr),
+        }
+    }
+
+    /// The cached table of level 0 for an address.
+    #[inline(always)]
+    fn cached_table(&self, addr: u64) -> Option<Table<'y>> {
+        self.report_access(self.leaf_word(addr), Access::Read);
         // Acquire: pairs with the Release in `walk_from_top`. The table may have been linked after this CPU took the
         // map lock.
-        self.report_access(self.leaf_word(addr), Access::Read);
         let leaf = self.leaf_word(addr).load(Ordering::Acquire);
-        if leaf >> 32 == addr >> Level::HUGE.shift()
-            && let Some(pfn) = self.vm().yard().counted().linked(FrameLink::from_bits(leaf as u32))
-        {
-            let (table, index) = (self.table(pfn)?, Level::SMALL.index(addr));
-            return Ok(Spot { table, level: Level::SMALL, index, entry: self.look(table, Level::SMALL, index) });
+        if leaf >> 32 != addr >> Level::HUGE.shift() {
+            return None;
         }
-        self.walk_from_top(addr)
+        let yard = self.vm().yard();
+        let pfn = yard.counted().linked(FrameLink::from_bits(leaf as u32))?;
+        Some(Table { pfn, words: state_words(yard, pfn, Order::ZERO)? })
     }
 
     #[inline(never)]

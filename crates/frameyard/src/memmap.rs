@@ -39,6 +39,12 @@ pub(crate) struct MapPfn {
 }
 
 impl MapPfn {
+    /// Its place in the map.
+    #[inline(always)]
+    pub(crate) fn place(self) -> u32 {
+        self.place
+    }
+
     /// Of two blocks in a section, the lower and the upper.
     #[inline(always)]
     pub(crate) fn in_order(self, other: Self) -> (Self, Self) {

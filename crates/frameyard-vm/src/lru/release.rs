@@ -22,9 +22,8 @@ impl<P: Platform> Vm<'_, P> {
         for pfn in frames.iter().copied() {
             let page = self.page(pfn);
             for link in [page.next(), page.prev()] {
-                if let Some(neighbour) = self.yard().counted().linked(link).and_then(|pfn| self.try_page(pfn)) {
-                    neighbour.prefetch();
-                }
+                // SAFETY: only a prefetch.
+                unsafe { self.yard().counted().allocated_linked_page(link) }.inspect(|page| page.prefetch());
             }
         }
         let key = |pfn| {

@@ -177,6 +177,7 @@ impl<'y, P: Platform> LockedShard<'y, P> {
         word & Flags::LRU != 0 && ShardKey::of(page, word) == self.key
     }
 
+    #[inline(always)]
     fn neighbour(&self, link: FrameLink) -> Option<CountedPage<'y, P>> {
         self.vm.linked_page(link)
     }

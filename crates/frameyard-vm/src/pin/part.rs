@@ -48,14 +48,16 @@ impl<'y, P: Platform> Vm<'y, P> {
     /// The leading pages of a run with one head, as their page structures say. For runs that were taken.
     #[inline(always)]
     pub(super) fn part_at(&self, run: PageRun) -> Option<Part<'y, P>> {
-        let begins = |head: Pfn, order: Order| {
-            let page = self.try_page(head)?;
-            (page.is_counted() && page.tag().order() == order && is_of_space(&page)).then_some((page, order))
-        };
-        match begins(run.first, Order::ZERO).or_else(|| begins(run.first.align_down(HUGE), HUGE)) {
-            Some((page, order)) => Some(Part { page, device: None, order, pages: pages_of(run, page.pfn(), order) }),
-            None => self.part_of_device(run),
-        }
+        let small = self.part_of_space(run, Order::ZERO);
+        small.or_else(|| self.part_of_space(run, HUGE)).or_else(|| self.part_of_device(run))
+    }
+
+    /// The leading pages of a run in a block of a space of that order.
+    #[inline(always)]
+    fn part_of_space(&self, run: PageRun, order: Order) -> Option<Part<'y, P>> {
+        let page = self.try_page(run.first.align_down(order))?;
+        let is_one = page.is_counted() && page.tag().order() == order && is_of_space(&page);
+        is_one.then(|| Part { page, device: None, order, pages: pages_of(run, page.pfn(), order) })
     }
 
     /// The leading pages of a run with one head in a device.

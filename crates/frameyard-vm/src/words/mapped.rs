@@ -64,6 +64,12 @@ impl<'y> Words<'y> {
         unsafe { words.cast::<LockCounters>().as_ref() }
     }
 
+    /// A range of the words; `None` if it is out of range.
+    #[inline(always)]
+    pub(crate) fn try_part(self, first: usize, len: usize) -> Option<Self> {
+        self.0.get(first..)?.get(..len).map(Self)
+    }
+
     /// A range of the words.
     #[inline(always)]
     pub(crate) fn part(self, first: usize, len: usize) -> Self {

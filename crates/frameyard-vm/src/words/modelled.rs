@@ -133,9 +133,13 @@ impl<'y> Words<'y> {
         modelled(&COUNTERS, self.address + 8 * word)
     }
 
+    pub(crate) fn try_part(self, first: usize, len: usize) -> Option<Self> {
+        let fits = first <= self.len && len <= self.len - first;
+        fits.then_some(Self { address: self.address + 8 * first, len, ..self })
+    }
+
     pub(crate) fn part(self, first: usize, len: usize) -> Self {
-        assert!(first <= self.len && len <= self.len - first, "words {first} and {len} more of {}", self.len);
-        Self { address: self.address + 8 * first, len, ..self }
+        self.try_part(first, len).unwrap_or_else(|| panic!("words {first} and {len} more of {}", self.len))
     }
 }
 

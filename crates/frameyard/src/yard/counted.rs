@@ -3,6 +3,7 @@
 use super::bulk::BulkFree;
 use super::{CountedBlocks, FreeError, Yard};
 use crate::boot::HeaderWord;
+use crate::memmap::{Located, MapPfn};
 use crate::owners::Adoption;
 use crate::page::{CountedPage, Counts, FrameState, Link, Tag};
 use crate::platform::Platform;
@@ -11,8 +12,14 @@ use crate::units::{Order, PageCount, Pfn};
 
 impl<P: Platform> Yard<P> {
     #[inline(always)]
-    fn counted_at(&self, pfn: Pfn) -> CountedPage<'_, P> {
-        CountedPage::new(self.map.page(pfn, &self.platform), self.map.content().no_users())
+    fn counted_at(&self, frame: impl Located) -> CountedPage<'_, P> {
+        CountedPage::new(self.map.page(frame, &self.platform), self.map.content().no_users())
+    }
+
+    /// The page of a frame, if it has memory.
+    #[inline(always)]
+    fn counted_with_memory(&self, frame: MapPfn) -> Option<CountedPage<'_, P>> {
+        self.pageblocks().has_memory_at(frame.place() as usize).then(|| self.counted_at(frame))
     }
 
     /// Takes a counted block without users out of its owner's hands. The caller holds it exclusively.
@@ -28,7 +35,7 @@ impl<P: Platform> Yard<P> {
     /// Claims a counted block without users by its state; only one caller succeeds.
     #[inline(always)]
     fn unused(&self, pfn: Pfn, order: Order) -> Result<CountedPage<'_, P>, FreeError> {
-        if let Some(page) = self.pageblocks().has_memory(pfn).then(|| self.counted_at(pfn)) {
+        if let Some(page) = self.map.check(pfn).and_then(|frame| self.counted_with_memory(frame)) {
             let tag = page.tag();
             if tag.is_block(FrameState::Counted, order)
                 && tag.of_block_at(pfn, self.geometry.max_order()) == tag
@@ -72,7 +79,17 @@ impl<'y, P: Platform> CountedBlocks<'y, P> {
     /// allocates frames twice.
     #[inline(always)]
     pub unsafe fn page(self, pfn: Pfn) -> Option<CountedPage<'y, P>> {
-        self.yard.pageblocks().has_memory(pfn).then(|| self.yard.counted_at(pfn))
+        self.yard.map.check(pfn).and_then(|frame| self.yard.counted_with_memory(frame))
+    }
+
+    /// As [`page`](Self::page), for the frame that a link names; `None` also where [`linked`](Self::linked) returns that.
+    ///
+    /// # Safety
+    ///
+    /// As for [`page`](Self::page).
+    #[inline(always)]
+    pub unsafe fn linked_page(self, link: Link) -> Option<CountedPage<'y, P>> {
+        self.yard.map.next(link).and_then(|frame| self.yard.counted_with_memory(frame))
     }
 
     /// As [`page`](Self::page), for a frame that was allocated from this yard, without the check that it has a page.
@@ -85,6 +102,16 @@ impl<'y, P: Platform> CountedBlocks<'y, P> {
         let yard = self.yard;
         debug_assert!(yard.pageblocks().has_memory(pfn), "{pfn} has been allocated");
         yard.counted_at(pfn)
+    }
+
+    /// As [`linked_page`](Self::linked_page), for a frame that was allocated from this yard, without the check that it has a page.
+    ///
+    /// # Safety
+    ///
+    /// As for [`allocated_page`](Self::allocated_page).
+    #[inline(always)]
+    pub unsafe fn allocated_linked_page(self, link: Link) -> Option<CountedPage<'y, P>> {
+        self.yard.map.next(link).map(|frame| self.yard.counted_at(frame))
     }
 
     /// Turns an allocated block into a counted one. The caller has allocated it.

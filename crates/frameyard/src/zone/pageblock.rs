@@ -72,8 +72,14 @@ impl<'a> PageblockMap<'a> {
     /// Whether the frame lies in a pageblock that has memory. Accepts any frame number.
     #[inline(always)]
     pub(crate) fn has_memory(&self, pfn: Pfn) -> bool {
+        self.has_memory_at(self.numbering.place(pfn))
+    }
+
+    /// As [`has_memory`](Self::has_memory), by the frame's place in the map.
+    #[inline(always)]
+    pub(crate) fn has_memory_at(&self, place: usize) -> bool {
         // Acquire: pairs with the Release in `publish`.
-        self.types.get(self.place(pfn)).is_some_and(|byte| byte.load(Ordering::Acquire) != 0)
+        self.types.get(place >> self.order.0).is_some_and(|byte| byte.load(Ordering::Acquire) != 0)
     }
 
     /// The type of the pageblock that holds `pfn`. Without the zone lock it may be stale at once.

@@ -9,6 +9,8 @@
 //!   handles exist, is short, and never waits for a handle to be dropped. The owner of the last handle waits for
 //!   visits, with a bound.
 //!
+//! A process that is killed during a visit leaves it for ever. Exits then end with an error, and validation reports it.
+//!
 //! If visits do not end in time, an exit returns an error with the handle. A dropped handle instead *abandons* the
 //! space, and the last visitor tears it down. A visitor therefore holds no spinning lock when its visit ends.
 //!
@@ -20,7 +22,7 @@
 use core::fmt;
 
 use frameyard::page::FrameLink;
-use frameyard::platform::{Access, LineKind, LockId, SharedLine};
+use frameyard::platform::{Access, LineKind, LockError, LockId, SharedLine};
 use frameyard::sync::{AtomicU64, Ordering};
 use frameyard::{Pfn, Platform};
 
@@ -116,6 +118,8 @@ enum Put {
     Last,
     /// It was the last handle, and the wait for visits timed out. No new visit can start.
     Visited,
+    /// As `Visited`: the process of a visitor has ended, or does not go on.
+    VisitorGone(LockError),
 }
 
 impl<'y, P: Platform> SpaceRef<'y, P> {
@@ -200,6 +204,10 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             // Acquire: pairs with the Release in `Visit::drop`.
             if users.load(Ordering::Acquire) == 0 {
                 return Put::Last;
+            }
+            // Most of the time a visitor reads the map, which names its process.
+            if let Err(error) = self.map_lock().check_readers(round) {
+                return Put::VisitorGone(error);
             }
             self.vm.yard().platform().wait(round);
         }

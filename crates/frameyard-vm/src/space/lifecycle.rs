@@ -167,24 +167,31 @@ impl<'y, P: Platform> Vm<'y, P> {
         (SpaceId::of(*visit) == id && visit.get_handle()).then(|| AddressSpace { space: *visit })
     }
 
+    /// The objects of spaces, live or not.
+    fn space_objects(&self) -> impl Iterator<Item = SpaceRef<'y, P>> {
+        let vm = *self;
+        self.stable_objects(ObjectKind::Space).filter_map(move |id| SpaceRef::new(vm, id).ok())
+    }
+
     /// The live spaces. Requires that none is created or exits meanwhile.
     pub(crate) fn spaces(&self) -> impl Iterator<Item = SpaceRef<'y, P>> {
-        let vm = *self;
-        let all = self.stable_objects(ObjectKind::Space).filter_map(move |id| SpaceRef::new(vm, id).ok());
         // Acquire: pairs with the Release in `create_space`.
-        all.filter(|space| space.word(SpaceWord::USERS).load(Ordering::Acquire) & HANDLES != 0)
+        self.space_objects().filter(|space| space.word(SpaceWord::USERS).load(Ordering::Acquire) & HANDLES != 0)
     }
 
     /// Validates all spaces. Requires quiescence.
     pub(crate) fn validate_spaces(&self) -> Result<(), VmValidateError> {
+        let visits_of = |space: SpaceRef<'y, P>| space.word(SpaceWord::USERS).load(Ordering::Relaxed) >> 32;
+        let visits = self.space_objects().map(visits_of).fold(0, u64::wrapping_add);
+        if visits != 0 {
+            let what = "visits of quiet spaces, which killed processes leave";
+            return Err(VmValidateError::Count { what, kept: visits, found: 0 });
+        }
         let (mut spaces, mut areas) = (0, 0);
         for space in self.spaces() {
             let locked = space.word(SpaceWord::MAP_LOCK).load(Ordering::Relaxed);
-            let visits = space.word(SpaceWord::USERS).load(Ordering::Relaxed) >> 32;
-            for (what, kept) in [("map lock of a quiet space", locked), ("visits of a quiet space", visits)] {
-                if kept != 0 {
-                    return Err(VmValidateError::Count { what, kept, found: 0 });
-                }
+            if locked != 0 {
+                return Err(VmValidateError::Count { what: "map lock of a quiet space", kept: locked, found: 0 });
             }
             spaces += 1;
             areas += space.validate_areas()?;
@@ -256,6 +263,7 @@ impl<'y, P: Platform> AddressSpace<'y, P> {
                 Err(problem) => problem,
             },
             Put::Visited => ExitProblem::Visited,
+            Put::VisitorGone(error) => ExitProblem::Vm(error.into()),
         };
         space.restore_handle();
         Err(ExitStalled { space: Self { space }, problem })
@@ -318,7 +326,7 @@ impl<P: Platform> Drop for AddressSpace<'_, P> {
         let is_ours = match self.space.put_handle() {
             Put::StillUsed => false,
             Put::Last => true,
-            Put::Visited => !self.space.abandon(),
+            Put::Visited | Put::VisitorGone(_) => !self.space.abandon(),
         };
         if is_ours {
             self.space.tear_down_abandoned();

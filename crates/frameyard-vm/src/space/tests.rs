@@ -4,12 +4,13 @@ use core::num::NonZeroUsize;
 use core::sync::atomic::Ordering;
 use std::thread;
 
+use frameyard::platform::LockError;
 use frameyard::{ByteSize, PageCount};
 
 use super::{HANDLES, SpaceRef, SpaceWord, VISIT};
 use crate::object_id::ObjectKind;
-use crate::test_yard::{TestPlatform, TestYard, run_on};
-use crate::{ExitOutcome, ExitProblem, MapRequest, Vm, VmConfig};
+use crate::test_yard::{TestPlatform, TestYard, limit_waits, run_on};
+use crate::{ExitOutcome, ExitProblem, MapRequest, Vm, VmConfig, VmError};
 
 fn in_yard(test: impl FnOnce(Vm<'_, TestPlatform>)) {
     let yard = TestYard::new();
@@ -84,6 +85,24 @@ fn stalled_exit_returns_the_handle() {
 }
 
 #[test]
+fn exit_names_a_visitor_that_reads_the_map_and_does_not_go_on() {
+    in_yard(|vm| {
+        // From now on the yard counts as shared, and the process is number 7.
+        limit_waits(20);
+        let handle = vm.create_space().unwrap();
+        let visit = handle.space().visit().unwrap();
+        let reading = visit.map_lock().read().unwrap();
+        let stalled = handle.exit(NonZeroUsize::MIN).unwrap_err();
+        let is_named =
+            matches!(stalled.problem, ExitProblem::Vm(VmError::Lock(LockError::LockStuck { holder: 7, .. })));
+        assert!(is_named, "{:?}", stalled.problem);
+        drop((reading, visit));
+        assert!(matches!(stalled.space.exit(NonZeroUsize::MIN), Ok(ExitOutcome::Gone(_))));
+        limit_waits(u32::MAX);
+    });
+}
+
+#[test]
 fn last_visitor_tears_down_an_abandoned_space() {
     in_yard(|vm| {
         let free = vm.yard().stats().free_pages();
@@ -110,7 +129,13 @@ fn validator_detects_leaked_visit_and_map_lock() {
     in_yard(|vm| {
         let handle = vm.create_space().unwrap();
         let visit = handle.space().visit();
-        assert_eq!(vm.validate().unwrap_err().to_string(), "visits of a quiet space: 1 kept, 0 found");
+        let leaked = "visits of quiet spaces, which killed processes leave: 1 kept, 0 found";
+        assert_eq!(vm.validate().unwrap_err().to_string(), leaked);
+        drop(visit);
+        let dropped = vm.create_space().unwrap();
+        let visit = dropped.space().visit();
+        drop(dropped);
+        assert_eq!(vm.validate().unwrap_err().to_string(), leaked, "a space without handles");
         drop(visit);
         let reading = handle.space().map_lock().read().unwrap();
         assert_eq!(vm.validate().unwrap_err().to_string(), "map lock of a quiet space: 1 kept, 0 found");

@@ -196,5 +196,5 @@ fn detects_file_lock_without_exclusion() {
 
 #[test]
 fn detects_page_lock_without_exclusion() {
-    weakened(Weakness::UnionReportsAll, || assert_fails_to(2, || written_while_dropped(None), DAMAGED));
+    weakened(Weakness::SplitCompareExchange, || assert_fails_to(2, || written_while_dropped(None), DAMAGED));
 }

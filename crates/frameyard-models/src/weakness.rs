@@ -57,6 +57,8 @@ pub enum Weakness {
     SplitUnmarked,
     /// Pages of a block that is split get users before their entries change.
     PartsChangedLate,
+    /// A reader of a map names its process after it has counted itself.
+    ReadersNamedLate,
     /// A thread gets references on parts of a split device page without one on the head.
     PartsGotWithoutHead,
     /// A thread that has got references on a device page does not check that it is still the page it looked up.

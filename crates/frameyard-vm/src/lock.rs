@@ -28,6 +28,8 @@ use core::num::NonZeroU32;
 use frameyard::Platform;
 use frameyard::platform::{Access, Contention, LineKind, LockError, LockId, SharedLine};
 use frameyard::sync::{AtomicU32, AtomicU64, Ordering};
+#[cfg(loom)]
+use frameyard::sync::{Weakness, is_weakened};
 
 use crate::words::Words;
 
@@ -84,6 +86,15 @@ const WRITER: u64 = 1 << 63;
 const WRITER_WAITS: u64 = 1 << 62;
 /// Rounds after which a reader no longer believes that a writer waits for a lock that is free.
 const FORGET_WRITER: u32 = 128;
+
+/// Whether a broken model names readers after they are counted.
+#[inline(always)]
+fn is_late() -> bool {
+    #[cfg(loom)]
+    return is_weakened(Weakness::ReadersNamedLate);
+    #[cfg(not(loom))]
+    false
+}
 
 /// The holder that a lock word names when the caller takes it: its process, or any in a private yard.
 #[inline(always)]
@@ -211,11 +222,16 @@ impl<'a, P: Platform> MapLock<'a, P> {
         let named = match self.platform.process() {
             None => None,
             Some(_) if found & (WRITER | WRITER_WAITS) != 0 => return Err(found),
+            Some(_) if is_late() => None,
             Some(process) => Some(self.readers().enter(process.get()).ok_or(found)?),
         };
         while found & (WRITER | WRITER_WAITS) == 0 {
-            // Acquire: pairs with the Release in `Writing::drop`.
-            match self.word().compare_exchange_weak(found, found + 1, Ordering::Acquire, Ordering::Relaxed) {
+            // Acquire: pairs with the Release in `Writing::drop`. Release: pairs with the Acquire in `write`, so that a writer that
+            // waits for this reader finds its name.
+            match self.word().compare_exchange_weak(found, found + 1, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) if is_late() => {
+                    return Ok(self.platform.process().and_then(|own| self.readers().enter(own.get())));
+                }
                 Ok(_) => return Ok(named),
                 Err(other) => found = other,
             }
@@ -263,10 +279,11 @@ impl<'a, P: Platform> MapLock<'a, P> {
         let mut round = 0;
         loop {
             self.touch();
-            let found = self.word().load(Ordering::Relaxed);
+            // Acquire: pairs with the Release in `enter_unless_writer`: another writer may have set the bit.
+            let found = self.word().load(Ordering::Acquire);
             let is_free = found & !WRITER_WAITS == 0;
             let wanted = if is_free { held } else { found | WRITER_WAITS };
-            // Acquire: pairs with the Release in `Reading::drop` and `Writing::drop`.
+            // Acquire: pairs with the Release in `Reading::drop`, `Writing::drop` and `enter_unless_writer`.
             let done = found == wanted
                 || self.word().compare_exchange_weak(found, wanted, Ordering::Acquire, Ordering::Relaxed).is_ok();
             if is_free && done {

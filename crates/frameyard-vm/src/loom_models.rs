@@ -12,6 +12,7 @@ mod lru;
 mod machine;
 mod migrate;
 mod pins;
+mod readers;
 mod regions;
 
 use std::any::Any;

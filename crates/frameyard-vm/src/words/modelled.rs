@@ -114,6 +114,14 @@ impl<'y> Words<'y> {
         })
     }
 
+    /// Words without a yard.
+    #[cfg(test)]
+    pub(crate) fn bare(len: usize) -> Self {
+        let words = Self { address: 8, len, frames: core::marker::PhantomData };
+        (0..len).for_each(|word| _ = words.at(word));
+        words
+    }
+
     pub(crate) fn len(self) -> usize {
         self.len
     }

@@ -97,8 +97,9 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             if !spot.table.entry(spot.index).is_moving() {
                 return Ok(Faulted::Retry);
             }
-            // A migration reads the map, as this CPU does.
+            // A migration reads the map, as this CPU does. In a damaged yard it may have failed to end.
             self.map_lock().check_readers(round).map_err(VmError::from)?;
+            self.vm().check_damage()?;
             self.vm().yard().platform().wait(round);
         }
         Err(FaultError::Moving(addr))

@@ -55,7 +55,7 @@ impl<'y, P: Platform> Vm<'y, P> {
 
     /// The most frames that a list of this yard can have: the bound of walks along links in shared memory.
     pub(crate) fn most_frames(&self) -> usize {
-        self.yard().frame_range().count().0 as usize
+        self.yard().map_frames().0 as usize
     }
 
     /// Notes that the state in frames is damaged; the error that says so.

@@ -276,7 +276,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         let shards = if node.0 < self.yard().nodes() { self.root().shards() } else { 0 };
         for shard in 0..shards {
             let Some(of) = self.shard(ShardKey { node, shard }) else { continue };
-            let of = of.statistics_racy(self.yard().frame_range().count());
+            let of = of.statistics_racy(self.yard().map_frames());
             for (all, pages) in sum.pages.iter_mut().zip(of.pages) {
                 *all += pages;
             }

@@ -5,9 +5,8 @@
 //! may hold references to pages (pins, batches, scanners). The last reference frees the page.
 //!
 //! A migration holds the map lock for reading until the page is back, so unmapping meets its entry only if the
-//! migrating process was killed. Unmapping waits for such entries with a bound, once for all of them. After that the
-//! entry stays, because its frame belongs to the migration, and so do the tables that lead to it. The caller gets the
-//! address.
+//! migration did not end: a process with a lock was killed. The entry stays, because its frame belongs to the
+//! migration, and so do the tables that lead to it. The caller gets the address.
 //!
 //! Workers that tear a space down together process different addresses, divided at multiples of 2 MiB, and so different
 //! tables of level 0. They change higher tables under the lock of the table.
@@ -35,7 +34,7 @@ pub(crate) struct Zapped {
     pub(crate) device: u64,
     /// Frames of page tables that were freed.
     pub(crate) tables: u64,
-    /// An address whose page is still in migration after the bounded wait. It is still mapped.
+    /// An address whose page is still in migration. It is still mapped.
     pub(crate) moving: Option<VirtAddr>,
 }
 
@@ -53,8 +52,6 @@ impl Zapped {
 
 /// Frames gathered before they are freed. Their page structures stay in the nearest cache meanwhile.
 const GATHER: usize = 256;
-/// Bound of the wait for a migration, in rounds of [`Platform::wait`].
-const WAIT_ROUNDS: u32 = if cfg!(loom) { 3 } else { 4096 };
 /// Distance of the prefetch of page structures, in entries.
 const AHEAD: usize = 8;
 
@@ -197,34 +194,9 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
     fn zap_small(&mut self, table: Table<'y>, start: u64, end: u64) {
         let first = Level::SMALL.index(start);
         let last = (first + ((end - start) >> Level::SMALL.shift()) as usize).min(ENTRIES);
-        let (mut at, mut waits) = (first, 0);
-        while let Some(moving) = self.zap_entries(table, at, last) {
-            let addr = start + (((moving - first) as u64) << Level::SMALL.shift());
-            // A migration ends once. An entry that is in migration again and again is damaged, and stays.
-            at = if waits < 2 * ENTRIES && self.await_move(table, moving, addr) { moving } else { moving + 1 };
-            waits += 1;
-        }
-    }
-
-    /// Waits for the migration of an entry's page to end; `false` if the entry stays. Holds no table lock.
-    #[cold]
-    fn await_move(&mut self, table: Table<'y>, index: usize, addr: u64) -> bool {
-        let rounds = if self.zapped.moving.is_none() { WAIT_ROUNDS } else { 1 };
-        for round in 0..rounds {
-            if !table.entry(index).is_moving() {
-                return true;
-            }
-            self.vm().yard().platform().wait(round);
-        }
-        self.zapped.moving.get_or_insert(VirtAddr(addr));
-        false
-    }
-
-    /// Unmaps entries of a table of level 0, up to one in migration: its index.
-    fn zap_entries(&mut self, table: Table<'y>, first: usize, last: usize) -> Option<usize> {
-        let locked = self.locked(table)?;
+        let Some(locked) = self.locked(table) else { return };
         let before = TableUse::of(locked.page);
-        let (mut left, mut moving) = (before, None);
+        let mut left = before;
         // Entries in use when the activity began.
         let mut used = before.used;
         self.platform().begin_activity(Activity::Zap);
@@ -240,8 +212,9 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
                 continue;
             }
             if entry.is_moving() {
-                moving = Some(index);
-                break;
+                let addr = start + (((index - first) as u64) << Level::SMALL.shift());
+                self.zapped.moving.get_or_insert(VirtAddr(addr));
+                continue;
             }
             locked.set(index, Entry::EMPTY);
             left = left.less(1, 0);
@@ -262,7 +235,6 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
         let gone = before.less(left.used, left.anonymous);
         self.zapped.pages += u64::from(gone.anonymous);
         self.zapped.device += u64::from(gone.used - gone.anonymous);
-        moving
     }
 
     #[inline(always)]
@@ -278,14 +250,10 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
     /// Unmaps a large page or a part of it.
     fn zap_large(&mut self, at: (Table<'y>, Level, usize), entry: Entry, (start, end): (u64, u64)) {
         let (table, level, index) = at;
-        let entry = if entry.is_moving() {
-            if !self.await_move(table, index, start) {
-                return;
-            }
-            table.entry(index)
-        } else {
-            entry
-        };
+        if entry.is_moving() {
+            self.zapped.moving.get_or_insert(VirtAddr(start));
+            return;
+        }
         let is_part = end - start < level.span();
         if is_part && !entry.is_device() {
             let small = self.space.split_huge((table, level, index), level.align_down(start));

@@ -101,7 +101,7 @@ impl<'y, P: Platform> Vm<'y, P> {
 
     /// Pages on a list of a shard, at most all of the yard.
     fn pages_in(&self, key: ShardKey, list: LruList) -> PageCount {
-        let most = self.yard().frame_range().count();
+        let most = self.yard().map_frames();
         self.shard(key).map_or(PageCount(0), |shard| shard.pages_racy(list, most))
     }
 

@@ -1,5 +1,4 @@
 use std::num::NonZeroUsize;
-use std::thread;
 
 use frameyard::units::PhysAddr;
 use frameyard::{ByteSize, PageCount};
@@ -10,7 +9,7 @@ use crate::map::MapRequest;
 use crate::root::{ThpMode, VmConfig};
 use crate::space::{AddressSpace, ExitOutcome, ExitProblem, MapError, MemoryAccess};
 use crate::table::Entry;
-use crate::test_yard::{TestMachine, TestPlatform, TestYard, run_on};
+use crate::test_yard::{TestMachine, TestPlatform, TestYard};
 use crate::vm::Vm;
 
 const PAGE: u64 = 4096;
@@ -165,20 +164,6 @@ fn with_a_mapped_page(test: impl Fn(&Vm<'_, TestPlatform>, AddressSpace<'_, Test
         vm.lru_drain_all();
         vm.finish();
     }
-}
-
-#[test]
-fn unmap_waits_for_a_migration() {
-    with_a_mapped_page(|_, space, area, addr| {
-        change_entry(&space, addr, Entry::moving);
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                run_on(1);
-                change_entry(&space, addr, thaw);
-            });
-            assert_eq!(space.unmap(area).unwrap().pages, PageCount(512));
-        });
-    });
 }
 
 #[test]

@@ -72,8 +72,8 @@ impl DeviceMap {
         Self { window, first: part.first, kind: Kind::Shared(view), problem: Mutex::default() }
     }
 
-    /// Whether parts of it may become read-only.
-    pub(crate) fn gets_read_only(&self) -> bool {
+    /// Whether parts of it may become tails, which must not be written.
+    pub(crate) fn gets_tails(&self) -> bool {
         matches!(self.kind, Kind::Shared(_))
     }
 

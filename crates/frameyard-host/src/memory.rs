@@ -407,7 +407,7 @@ fn map(
     for piece in layout.pieces() {
         let size = ByteSize(piece.piece.len as u64);
         let (action, source, huge_pages) = match source {
-            Source::Anonymous | Source::Zeros => ("map anonymous memory", source, huge_pages),
+            Source::Anonymous => ("map anonymous memory", source, huge_pages),
             Source::Hugetlb { .. } => ("map huge pages", source, HugePages::Default),
             Source::Shared { file, offset } => {
                 ("map a file", Source::Shared { file, offset: offset + piece.file_offset }, huge_pages)

@@ -509,10 +509,10 @@ impl MapBacking for HostPlatform {
         map.place(file, address, bytes)
     }
 
-    /// In a shared yard tails are mapped read-only.
+    /// In a shared yard tails are mapped in place of pages that were written.
     fn speculative_gets(&self) -> SpeculativeGets {
         match &self.device_map {
-            Some(map) if map.gets_read_only() => SpeculativeGets::Marked,
+            Some(map) if map.gets_tails() => SpeculativeGets::Marked,
             _ => SpeculativeGets::Unmarked,
         }
     }

@@ -1,7 +1,7 @@
 //! Waiting for speculative gets on device pages of shared yards.
 //!
-//! The memory map of a shared yard has read-only pages: tails ([`SharedView`](crate::shared::view::SharedView)). A
-//! thread that read a count there before they became read-only must not try to exchange it afterwards. So each thread
+//! The memory map of a shared yard has pages without memory: tails ([`SharedView`](crate::shared::view::SharedView)). A
+//! thread that read a count there before they became tails must not try to exchange it afterwards. So each thread
 //! marks itself during such a get, and the keeper of a view waits for all marks of its process before it maps tails.
 //! [`GetMark`] has the protocol and its proof. This module has the marks and the barrier.
 //!

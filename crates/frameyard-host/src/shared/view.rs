@@ -3,8 +3,12 @@
 //! # Tails
 //!
 //! A memory file has no zero page: reading one of its holes allocates a page. So the tails behind the heads of compound
-//! pages are not pages of the file. They are private, read-only memory of each process, behind which the host shows its
+//! pages are not pages of the file. They are private memory of each process, behind which the host shows its
 //! zero page or its huge zero page. A compound page of any size takes two mappings: its head and its tails.
+//!
+//! No yard writes to tails. A neighbour that writes at random to the shared memory can mislead this process to: with a forged link,
+//! a forged row of a device, or a forged change that makes tails of a page in use. The write then takes a page of private memory
+//! that no other process sees, until the next change there.
 //!
 //! # Changes
 //!
@@ -15,9 +19,10 @@
 //!
 //! # Speculative gets
 //!
-//! Tails replace pages that were writable. A thread that read a count there before the change may still try to exchange
-//! it, and a write to a read-only page would kill the process. So each process waits for its speculative gets before it
-//! maps tails ([`speculation`]). The counts are already zero then, so a later get fails without writing.
+//! Tails replace pages of the file. A thread that read a count there before the change may still try to exchange it. That fails,
+//! but is a write to the processor: it would take memory, up to a huge page, for a tail that needs none. So each process waits for
+//! its speculative gets before it maps tails ([`speculation`]). The counts are already zero then, so a later get fails without
+//! writing.
 
 use std::fs::File;
 use std::io;
@@ -285,9 +290,9 @@ impl ViewState {
     }
 
     fn show_zeros(&self, piece: Piece) -> io::Result<()> {
-        self.window.replace(piece, Source::Zeros)?;
+        self.window.replace(piece, Source::Anonymous)?;
         // With this advice a read maps the host's huge zero page, one fault for 2 MiB instead of 512. The piece is
-        // never written, so no huge page is allocated.
+        // not written, so no huge page is allocated.
         let _ = self.window.advise(piece, Advice::HugePages);
         Ok(())
     }

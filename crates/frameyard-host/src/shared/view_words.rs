@@ -61,9 +61,9 @@ const ALIVE_CHECK: Duration = Duration::from_millis(20);
 pub(super) enum Change {
     /// Show the file, readable and writable.
     File(Piece),
-    /// Show read-only zeroes, without memory.
+    /// Show private zeroes, without memory.
     Zeros(Piece),
-    /// Show read-only zeroes, except for the first page of each `stride` bytes, which shows the file.
+    /// Show private zeroes, except for the first page of each `stride` bytes, which shows the file.
     ZeroTails(Piece, usize),
 }
 

@@ -13,10 +13,8 @@ use super::{check, host_page_size};
 /// The memory behind a piece of a [`Mapping`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Source<'a> {
-    /// Private zeroed memory. The host reserves nothing for it.
+    /// Private zeroed memory. The host reserves nothing for it, and shows its zero page until a page is written.
     Anonymous,
-    /// Private memory that can be read but not written. The host shows its zero page, so reading it takes no memory.
-    Zeros,
     /// Private huge pages of `1 << shift` bytes. The host reserves them from its pool at once.
     Hugetlb { shift: u32 },
     /// A file, shared with every process that maps it.
@@ -154,17 +152,12 @@ impl Mapping {
     /// Those addresses show the contents of the new source from then on.
     pub(super) fn replace(&self, piece: Piece, source: Source<'_>) -> io::Result<()> {
         let (address, len) = (self.checked(piece), piece.len);
-        let protection = match source {
-            Source::Zeros => ProtFlags::READ,
-            _ => ProtFlags::READ | ProtFlags::WRITE,
-        };
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
         let private = MapFlags::FIXED | MapFlags::PRIVATE;
         // SAFETY: `checked` keeps the piece inside the range that `self` owns, so no other mapping is replaced.
         unsafe {
             match source {
-                Source::Anonymous | Source::Zeros => {
-                    mm::mmap_anonymous(address, len, protection, private | MapFlags::NORESERVE)?
-                }
+                Source::Anonymous => mm::mmap_anonymous(address, len, protection, private | MapFlags::NORESERVE)?,
                 Source::Hugetlb { shift } => {
                     // The kernel takes the size of the pages in bits 26 to 31 of the flags.
                     let size = MapFlags::from_bits_retain(shift << 26);

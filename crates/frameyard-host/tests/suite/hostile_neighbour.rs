@@ -4,13 +4,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use frameyard::devices::{DeviceRequest, MapLayout, MapPlacement};
 use frameyard::page::FrameState;
 use frameyard::platform::{LockError, LockId};
+use frameyard::policy::ZonePolicy;
 use frameyard::validate::ValidateError;
-use frameyard::{AllocError, Gfp, Order};
+use frameyard::{AllocError, Gfp, NodeId, Order, PageCount};
 use frameyard_host::{HostYard, HostYardError, SharedFrames};
 
-use crate::neighbour::{Random, STEP, Target, run, run_with_threads};
+use crate::neighbour::{DEVICES, Random, STEP, Target, run, run_with_threads};
 
 /// The number of schedules; 200 unless this is set.
 const SCHEDULES: &str = "FRAMEYARD_SCHEDULES";
@@ -111,5 +113,33 @@ fn an_entry_of_a_list_that_names_no_frame_is_not_given_out() {
         }
         let error = yard.alloc(order, Gfp::HIGHUSER_MOVABLE).expect_err("the list is corrupt");
         assert!(matches!(error, AllocError::Lock(LockError::Corrupt { lock: LockId::PerCpu(..) })), "{entry}: {error}");
+    }
+}
+
+#[test]
+fn links_to_tails_of_a_device_end_no_process() {
+    let target = Target::new(SharedFrames::Phantom);
+    for policy in ZonePolicy::ALL {
+        target.restore();
+        let yard = target.view(0);
+        yard.set_policy(policy).expect("a policy");
+        let (range, node, order) = (DEVICES, NodeId(0), Order(9));
+        let (layout, placement) = (MapLayout::Deduplicated, MapPlacement::Memory);
+        yard.devices().map(DeviceRequest { range, node, order, layout, placement }).expect("a device");
+        yard.drain_all();
+        let tail = u64::from(yard.counted().link(DEVICES.start + PageCount(100)).bits());
+        // SAFETY: as above.
+        let words = unsafe { yard.map_region().words() };
+        let pages = words.chunks_exact(8).take(yard.frame_range().count().0 as usize);
+        for page in pages.filter(|page| page[0].load(Ordering::Relaxed) as u8 == FrameState::BuddyFree as u8) {
+            page[1].store(tail << 32 | tail, Ordering::Relaxed);
+        }
+        for order in [0, 3, 0, 9, 0].map(Order) {
+            let got: Vec<_> = (0..300).map_while(|_| yard.alloc(order, Gfp::HIGHUSER_MOVABLE).ok()).collect();
+            for pfn in got {
+                let _ = yard.free(pfn, order);
+            }
+            yard.drain_all();
+        }
     }
 }

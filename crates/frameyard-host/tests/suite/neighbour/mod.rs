@@ -29,7 +29,7 @@ const MEMORY: [(PfnRange, NodeId); 3] = [
 ];
 const RESERVED: [PfnRange; 1] = [PfnRange { start: Pfn(0x10_0000), end: Pfn(0x10_0007) }];
 const CMA: [PfnRange; 1] = [PfnRange { start: Pfn(0x10_1800), end: Pfn(0x10_1c00) }];
-const DEVICES: PfnRange = PfnRange { start: Pfn(0x10_4000), end: Pfn(0x10_4800) };
+pub(crate) const DEVICES: PfnRange = PfnRange { start: Pfn(0x10_4000), end: Pfn(0x10_4800) };
 const CPUS: [NodeId; 4] = [NodeId(0), NodeId(0), NodeId(1), NodeId(1)];
 const GROUPS: [u16; 4] = [0, 0, 1, 1];
 /// A wait for a lock whose word names a living process ends after this.
@@ -250,8 +250,7 @@ impl User {
             55 => yard.zone(zone).drain_cpu(CpuId(random.below(5) as u32)),
             56 => {
                 let range = PfnRange::new(DEVICES.start, PageCount(512 << random.below(3)));
-                // Not deduplicated: the tails of such a device are read-only, and a process that writes there ends.
-                let layout = [MapLayout::Full, MapLayout::Folded][random.below(2) as usize];
+                let layout = MapLayout::ALL[random.below(MapLayout::ALL.len() as u64) as usize];
                 let order = Order(9 * random.below(2) as u8);
                 let placement = MapPlacement::Memory;
                 let _ = yard.devices().map(DeviceRequest { range, node: NodeId(0), order, layout, placement });

@@ -1,7 +1,8 @@
 //! A process that shares a yard writes anything anywhere in its memory file. This process goes on: it loses frames or gets errors.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use frameyard::devices::{DeviceRequest, MapLayout, MapPlacement};
@@ -12,7 +13,7 @@ use frameyard::validate::ValidateError;
 use frameyard::{AllocError, Gfp, NodeId, Order, PageCount};
 use frameyard_host::{HostYard, HostYardError, SharedFrames};
 
-use crate::neighbour::{DEVICES, Random, STEP, Target, run, run_with_threads};
+use crate::neighbour::{DEVICES, Random, STEP, Target, User, run, run_with_threads};
 
 /// The number of schedules; 200 unless this is set.
 const SCHEDULES: &str = "FRAMEYARD_SCHEDULES";
@@ -32,7 +33,7 @@ fn schedule(seed: u64) -> Vec<u8> {
 
 #[test]
 fn random_schedules_of_corruption_end_without_a_panic() {
-    let target = Target::new(SharedFrames::Memory);
+    let targets = [Target::new(SharedFrames::Memory), Target::without_holes(SharedFrames::Memory)];
     let first = number(FIRST, 0);
     let mut failed = Vec::new();
     let mut uses = 0;
@@ -41,16 +42,18 @@ fn random_schedules_of_corruption_end_without_a_panic() {
             eprintln!("schedule {seed}");
         }
         let begin = Instant::now();
-        match catch_unwind(AssertUnwindSafe(|| run(&target, &schedule(seed)))) {
+        let target = &targets[seed as usize / ZonePolicy::ALL.len() % targets.len()];
+        match catch_unwind(AssertUnwindSafe(|| run(target, &schedule(seed)))) {
             Ok(done) => uses += done,
             Err(_) => failed.push(seed),
         }
-        if begin.elapsed().as_secs() >= 5 {
+        if begin.elapsed().as_secs() >= 30 {
             println!("schedule {seed} took {:?}", begin.elapsed());
+            failed.push(seed);
         }
     }
     println!("{uses} uses");
-    assert!(failed.is_empty(), "these schedules panic: {failed:?}");
+    assert!(failed.is_empty(), "these schedules panic or hang: {failed:?}");
 }
 
 #[test]
@@ -142,4 +145,116 @@ fn links_to_tails_of_a_device_end_no_process() {
             yard.drain_all();
         }
     }
+}
+
+/// The page structures of the map, in order.
+fn pages(map: &[AtomicU64]) -> impl Iterator<Item = &[AtomicU64]> {
+    map.chunks_exact(8)
+}
+
+fn load(word: &AtomicU64) -> u64 {
+    word.load(Ordering::Relaxed)
+}
+
+fn store(word: &AtomicU64, value: u64) {
+    word.store(value, Ordering::Relaxed);
+}
+
+/// Free lists: each block is followed by the next lower one of its list, wherever it stands.
+fn twice_on_free_lists(map: &[AtomicU64], _: &[AtomicU64]) {
+    let mut last = BTreeMap::new();
+    for (link, page) in (1..).zip(pages(map)).filter(|(_, page)| load(&page[0]) as u8 == FrameState::BuddyFree as u8) {
+        let before = last.insert(load(&page[0]), link).unwrap_or(link);
+        store(&page[1], load(&page[1]) & !0xffff_ffff | before);
+    }
+}
+
+/// Entries of the lists of CPUs: both halves of a word name the same frame.
+fn twice_on_cpu_lists(map: &[AtomicU64], control: &[AtomicU64]) {
+    let is_entry = |half: u64| {
+        let page = pages(map).nth(half as usize).filter(|_| half > 64);
+        page.is_some_and(|page| matches!(load(&page[0]) as u8, 3 | 5))
+    };
+    for word in control.iter().filter(|word| is_entry(load(word) & 0xffff_ffff) && is_entry(load(word) >> 32)) {
+        store(word, load(word) & 0xffff_ffff | load(word) << 32);
+    }
+}
+
+/// Packed batches: every step is 0, and both halves of a word name the same frame. `chains` says whether each batch is followed by
+/// itself.
+fn twice_in_batches(map: &[AtomicU64], chains: bool) {
+    for (link, page) in (1..).zip(pages(map)).filter(|(_, page)| load(&page[0]) as u8 == FrameState::PerCpu as u8) {
+        let stepped = load(&page[1]) >> 63 != 0;
+        for word in [2, 4, 5, 6, 7].map(|word| &page[word]) {
+            store(word, if stepped { 0 } else { load(word) & 0xffff_ffff | load(word) << 32 });
+        }
+        if chains && load(&page[1]) >> 32 != 0 {
+            store(&page[1], load(&page[1]) & !0xffff_ffff | link);
+        }
+    }
+}
+
+/// Records of clusters: each has the last page of the one before.
+fn twice_in_clusters(_: &[AtomicU64], control: &[AtomicU64]) {
+    let records = || control.iter().filter(|word| load(word) >> 48 == 1 && load(word) as u32 != 0);
+    let tails: Vec<u64> = records().map(|word| load(word) & 0xffff_ffff).collect();
+    for (word, tail) in records().skip(1).zip(tails) {
+        store(word, load(word) & !0xffff_ffff | tail);
+    }
+}
+
+#[test]
+fn a_frame_in_two_places_ends_no_call_badly() {
+    type Forge = fn(&[AtomicU64], &[AtomicU64]);
+    let kinds: [(&str, Forge); 5] = [
+        ("free lists", twice_on_free_lists),
+        ("lists of CPUs", twice_on_cpu_lists),
+        ("packed batches", |map, _| twice_in_batches(map, false)),
+        ("chains of batches", |map, _| twice_in_batches(map, true)),
+        ("clusters", twice_in_clusters),
+    ];
+    let words = |region: &[AtomicU64]| region.iter().map(load).collect::<Vec<u64>>();
+    let mut failed = Vec::new();
+    let mut effects = BTreeMap::<&str, (usize, usize)>::new();
+    let targets = [Target::new(SharedFrames::Phantom), Target::without_holes(SharedFrames::Phantom)];
+    for (machine, target) in targets.iter().enumerate() {
+        // Each kind under each policy, half of them in each machine.
+        let cases = ZonePolicy::ALL.into_iter().flat_map(|policy| kinds.map(|kind| (policy, kind)));
+        for (policy, (name, forge)) in cases.skip(machine).step_by(2) {
+            target.restore();
+            let yard = target.view(0);
+            yard.set_policy(policy).expect("a policy");
+            let (mut user, mut random) = (User::default(), Random(7));
+            // Frames in no order on the lists of the CPU, in batches and in clusters.
+            let mut held: Vec<_> = (0..4000).filter_map(|_| yard.alloc(Order(0), Gfp::HIGHUSER_MOVABLE).ok()).collect();
+            while !held.is_empty() {
+                let at = random.next() as usize % held.len();
+                yard.free(held.swap_remove(at), Order(0)).expect("it was allocated");
+            }
+            // SAFETY: as above.
+            let (map, control) = unsafe { (yard.map_region().words(), yard.control_region().words()) };
+            let before = [words(map), words(control)];
+            forge(map, control);
+            let changed = before.into_iter().flatten().zip([words(map), words(control)].into_iter().flatten());
+            let effect = effects.entry(name).or_default();
+            effect.0 += changed.filter(|(before, after)| before != after).count();
+            let begin = Instant::now();
+            let used = catch_unwind(AssertUnwindSafe(|| {
+                let taken: Vec<_> =
+                    (0..20_000).map_while(|_| yard.alloc(Order(0), Gfp::HIGHUSER_MOVABLE).ok()).collect();
+                effect.1 += taken.len() - taken.iter().collect::<BTreeSet<_>>().len();
+                for pfn in taken {
+                    let _ = yard.free(pfn, Order(0));
+                }
+                yard.drain_all();
+                (0..300).for_each(|_| user.operate(&yard, &mut random));
+            }));
+            if used.is_err() || begin.elapsed().as_secs() >= 10 {
+                failed.push((policy, name, begin.elapsed()));
+            }
+        }
+    }
+    println!("words forged and frames given out twice: {effects:?}");
+    assert!(effects.values().all(|(forged, _)| *forged > 0), "{effects:?}");
+    assert!(failed.is_empty(), "{failed:?}");
 }

@@ -14,9 +14,9 @@ use crate::fixture::{Rounds, order, rounds_of, run_on};
 use crate::maps::{LATE, frames, give_back, listed, plain, way};
 use crate::movers::{KIND, Movers};
 use crate::{clusters, depot};
-use frameyard::owners::Owners;
+use frameyard::owners::{Block, FrameOwner, MigrateMode, MigrateProblem, Owners};
 use frameyard::policy::ZonePolicy;
-use frameyard::{Gfp, NodeId, Order, PageCount, PfnRange};
+use frameyard::{Gfp, NodeId, Order, PageCount, Pfn, PfnRange};
 
 /// Requests that must not wait.
 const HURRIED: [Gfp; 5] = [
@@ -138,4 +138,35 @@ fn no_request_waits_longer_for_a_busy_block_than_its_flags_allow() {
     });
     assert!(found.is_empty(), "{found:#?}");
     owner.movers.give_all_back();
+}
+
+/// Reports every block as busy.
+struct Busy;
+
+impl FrameOwner for Busy {
+    fn isolate(&self, _: Block, _: MigrateMode) -> Result<(), MigrateProblem> {
+        Err(MigrateProblem::Busy)
+    }
+
+    fn migrate(&self, _: Block, _: Pfn, _: MigrateMode) -> Result<(), MigrateProblem> {
+        Err(MigrateProblem::Busy)
+    }
+
+    fn put_back(&self, _: Block) {}
+}
+
+#[test]
+fn a_search_waits_at_few_of_many_places() {
+    let yard = made(&Made::default());
+    let movers = Movers::new(&yard);
+    // A place may begin behind each of them.
+    let busy = std::iter::from_fn(|| movers.take(order(6)).ok()).count();
+    assert!(busy > 32, "{busy} busy blocks");
+    let owners = Owners::NONE.with(KIND, &Busy);
+    let waits = rounds_of(|| {
+        let request = yard.request_pages(PageCount(512), Gfp::KERNEL).aligned(Order::ZERO).owners(&owners);
+        request.range().expect_err("all places hold a busy block");
+    });
+    assert!((512..=8 * 512).contains(&waits.waits), "{} waits", waits.waits);
+    movers.give_all_back();
 }

@@ -27,6 +27,11 @@ const MEMORY: [(PfnRange, NodeId); 3] = [
     (PfnRange { start: Pfn(0x10_1800), end: Pfn(0x10_2400) }, NodeId(0)),
     (PfnRange { start: Pfn(0x10_2400), end: Pfn(0x10_3003) }, NodeId(1)),
 ];
+/// Without a hole: a look-up of a frame outside the map is the caller's error, not a neighbour's.
+const WITHOUT_HOLES: [(PfnRange, NodeId); 2] = [
+    (PfnRange { start: Pfn(0x10_0000), end: Pfn(0x10_2400) }, NodeId(0)),
+    (PfnRange { start: Pfn(0x10_2400), end: Pfn(0x10_4000) }, NodeId(1)),
+];
 const RESERVED: [PfnRange; 1] = [PfnRange { start: Pfn(0x10_0000), end: Pfn(0x10_0007) }];
 const CMA: [PfnRange; 1] = [PfnRange { start: Pfn(0x10_1800), end: Pfn(0x10_1c00) }];
 pub(crate) const DEVICES: PfnRange = PfnRange { start: Pfn(0x10_4000), end: Pfn(0x10_4800) };
@@ -73,13 +78,22 @@ pub(crate) struct Target {
 impl Target {
     /// Makes the yard.
     pub(crate) fn new(frames: SharedFrames) -> Self {
+        Self::of(&MEMORY, frames)
+    }
+
+    /// As [`new`](Self::new), of a machine without holes.
+    pub(crate) fn without_holes(frames: SharedFrames) -> Self {
+        Self::of(&WITHOUT_HOLES, frames)
+    }
+
+    fn of(memory: &[(PfnRange, NodeId)], frames: SharedFrames) -> Self {
         let host = HostTopology::current().unwrap();
-        let memory = MemoryTable { memory: &MEMORY, reserved: &RESERVED, cma: &CMA };
+        let memory = MemoryTable { memory, reserved: &RESERVED, cma: &CMA };
         let geometry = Geometry::new(ByteSize::kib(4), ByteSize::mib(8), Order(9), Order(10)).unwrap();
         let defaults = YardConfig::new(&CPUS);
         let config = YardConfig { geometry, cache_groups: Some(&GROUPS), device_space: Some(DEVICES), ..defaults };
         let (yard, file) = builder(0).build_shared(&memory, &config, frames, &host).unwrap();
-        let map_bytes = yard.frame_range().count().0 * 64;
+        let map_bytes = yard.map_frames().0 * 64;
         drop(yard);
         let inherited = file.inherit().unwrap();
         let path = format!("/proc/self/fd/{}", inherited.as_raw_fd());
@@ -119,7 +133,12 @@ impl Target {
 
     /// A word of the file that is used, mostly: one of the next bytes that are not zero.
     fn place(&self, random: &mut Random) -> u64 {
-        let part = &self.parts[[0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 3][random.below(13) as usize]];
+        let part = [0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 3][random.below(13) as usize];
+        self.place_in(part, random)
+    }
+
+    fn place_in(&self, part: usize, random: &mut Random) -> u64 {
+        let part = &self.parts[part];
         let words = part.bytes.len() as u64 / 8;
         let at = random.below(words);
         let mut near = [0; 0x2000];
@@ -158,10 +177,30 @@ impl Target {
         }
     }
 
+    /// Writes what stands elsewhere, so that a frame is in two lists, or twice in one: the same word of another page structure, or one
+    /// half of a word, or of the next, of the control region.
+    fn duplicate(&self, random: &mut Random) {
+        if random.below(2) == 0 {
+            let at = self.place_in(0, random);
+            return self.write(at, self.read(self.place_in(0, random) & !63 | at & 63));
+        }
+        let at = self.place_in(1, random);
+        let half = self.read(at ^ 8 * random.below(2)) >> (32 * random.below(2)) & 0xffff_ffff;
+        self.write(
+            at,
+            match random.below(3) {
+                0 => half << 32 | half,
+                1 => self.read(at) & 0xffff_ffff | half << 32,
+                _ => self.read(at) & !0xffff_ffff | half,
+            },
+        );
+    }
+
     /// Writes a word, a few words or a cache line.
     pub(crate) fn corrupt(&self, random: &mut Random) {
         let at = self.place(random);
-        match random.below(8) {
+        match random.below(10) {
+            8 | 9 => self.duplicate(random),
             0 => {
                 let from = self.place(random) & !63;
                 (0..8).for_each(|word| self.write((at & !63) + word * 8, self.read(from + word * 8)));
@@ -179,7 +218,7 @@ fn builder(cpu: u32) -> frameyard_host::HostYardBuilder {
 
 /// One user of the yard, and what it has.
 #[derive(Default)]
-struct User {
+pub(crate) struct User {
     held: Vec<(Pfn, Order)>,
 }
 
@@ -206,7 +245,7 @@ impl User {
     }
 
     /// Uses the yard. Any result will do.
-    fn operate(&mut self, yard: &HostYard, random: &mut Random) {
+    pub(crate) fn operate(&mut self, yard: &HostYard, random: &mut Random) {
         let any_frame = Pfn(MEMORY[0].0.start.0 + random.below(0x4800));
         let range = PfnRange::new(any_frame, PageCount(1 << random.below(11)));
         let zone = ZoneId(random.below(12) as u16);

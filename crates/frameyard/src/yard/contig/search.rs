@@ -10,6 +10,10 @@ use crate::yard::Yard;
 /// Memory maps have fewer frames than that: a larger alignment has no place.
 const MAX_ALIGN: Order = Order(32);
 
+/// The places of a range of memory at which a request waits in vain. At all further ones it spins: in a damaged yard a frame may be in
+/// transit for good, at each of them.
+const WAITS: u32 = 8;
+
 impl<P: Platform> Yard<P> {
     /// Allocates `count` frames that begin at a multiple of `2^align`, and has owners move blocks away
     /// (`alloc_contig_pages`).
@@ -60,16 +64,20 @@ impl<P: Platform> Yard<P> {
         if align > MAX_ALIGN {
             return Err(None);
         }
-        let mut problem = None;
+        let (mut problem, mut waits) = (None, 0);
         let mut at = memory.start.align_up(align);
         // Ends: each place begins above the one before.
         while let Some(start) = at.filter(|start| *start < memory.end && (memory.end - *start) >= count) {
             let place = PfnRange::new(start, count);
+            let gfp = if waits < WAITS { gfp } else { gfp.without(Gfp::DIRECT_RECLAIM) };
             let blocker = match self.first_obstacle(place, migrate_type, owners) {
                 Some(blocker) => blocker,
                 None => match self.take_contiguous(place, gfp, migrate_type, owners) {
                     Ok(range) => return Ok(range),
-                    Err(AllocError::Blocked(blocker)) => blocker,
+                    Err(AllocError::Blocked(blocker)) => {
+                        waits += 1;
+                        blocker
+                    }
                     // A pageblock at a border of the zone; there are places beside it.
                     Err(AllocError::NotOneZone(shared)) => {
                         problem = Some(AllocError::NotOneZone(shared));

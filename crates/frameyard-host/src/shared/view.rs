@@ -83,9 +83,10 @@ impl SharedView {
         (file, file_offset): (File, u64),
         words: Region,
         attachment: Arc<Attachment>,
+        lock_limit: Duration,
     ) -> Result<Self, DeviceMapProblem> {
         let host = |action| move |source| DeviceMapProblem::host(action, ByteSize(0), source);
-        let words = Arc::new(ViewWords::new(words, Arc::clone(&attachment)));
+        let words = Arc::new(ViewWords::new(words, Arc::clone(&attachment), lock_limit));
         speculation::prepare();
         // Held until the view is set up, so that no process waits for the answer of a view without a keeper.
         let changing = words.lock()?;
@@ -322,7 +323,8 @@ impl ViewState {
         let page = host_page_size() as u64;
         let (mut at, end) = (self.offset_of(piece), self.file_offset + piece.end() as u64);
         while let Some(data) = descriptor::next_data(&self.file, at)?.filter(|data| *data < end) {
-            at = descriptor::next_hole(&self.file, data)?.min(end);
+            // Another process may make holes meanwhile.
+            at = descriptor::next_hole(&self.file, data)?.max((data / page + 1) * page).min(end);
             let offset = ((data - self.file_offset) / page * page) as usize;
             let past = (at - self.file_offset).next_multiple_of(page) as usize;
             backed.push(Piece { offset, len: past - offset });

@@ -51,8 +51,6 @@ pub(super) const BYTES: u64 = (words::<FileWords>() * size_of::<AtomicU64>()) as
 
 /// How long a process may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long another process may hold the right to change views: several views may fail to answer.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often a waiter checks that the processes it waits for are alive.
 const ALIVE_CHECK: Duration = Duration::from_millis(20);
 
@@ -144,9 +142,10 @@ impl<B: WordStore> Word<'_, B> {
 }
 
 impl ViewWords {
-    pub(super) fn new(region: Region, attachment: Arc<Attachment>) -> Self {
+    /// A wait for the right to change views ends after `lock_limit`.
+    pub(super) fn new(region: Region, attachment: Arc<Attachment>, lock_limit: Duration) -> Self {
         assert!(region.size().0 >= BYTES, "room for the words");
-        Self { store: FileWords { region, attachment } }
+        Self { store: FileWords { region, attachment, lock_limit } }
     }
 }
 
@@ -186,7 +185,7 @@ impl<B: WordStore> ViewWords<B> {
                 return Ok(changing);
             }
             let waited = self.store.since(begin);
-            if waited > LOCK_TIMEOUT {
+            if waited > self.store.lock_limit() {
                 return Err(DeviceMapProblem::Changing { process: holder.id(), waited });
             }
             self.store.pause(nap);

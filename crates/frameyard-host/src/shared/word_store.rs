@@ -33,6 +33,8 @@ pub(super) trait WordStore: Debug {
     /// The time since `begin`.
     fn since(&self, begin: Instant) -> Duration;
 
+    /// How long a wait for another process that holds a right may take.
+    fn lock_limit(&self) -> Duration;
     /// The process of the caller.
     fn this(&self) -> Process;
     /// Whether a process has certainly ended.
@@ -44,6 +46,7 @@ pub(super) trait WordStore: Debug {
 pub(super) struct FileWords {
     pub(super) region: Region,
     pub(super) attachment: Arc<Attachment>,
+    pub(super) lock_limit: Duration,
 }
 
 impl FileWords {
@@ -91,6 +94,10 @@ impl WordStore for FileWords {
 
     fn since(&self, begin: Instant) -> Duration {
         begin.elapsed()
+    }
+
+    fn lock_limit(&self) -> Duration {
+        self.lock_limit
     }
 
     fn this(&self) -> Process {

@@ -144,7 +144,8 @@ impl HostYardBuilder {
     }
 
     /// How long a thread of this process waits at most for a lock of a shared yard that a process holds which is stopped;
-    /// 10 seconds by default. The call then fails with [`LockError::LockStuck`](frameyard::platform::LockError::LockStuck).
+    /// 10 seconds by default. The call then fails with [`LockError::LockStuck`](frameyard::platform::LockError::LockStuck), or with
+    /// [`DeviceMapProblem::Changing`](crate::DeviceMapProblem::Changing) if it waits for the right to change views of the memory map.
     ///
     /// A holder that has ended is noticed earlier. Private yards have no limit.
     #[must_use]
@@ -254,7 +255,7 @@ impl HostYardBuilder {
         let platform = self.platform(file.map_frames(HugePages::Default, host)?, host)?;
         let platform = platform.with_attachment(Arc::clone(&attachment), self.lock_limit);
         let piece = file.device_part().map(|part| part.piece);
-        let with_view = |window| with_view(platform, window, &file, attachment);
+        let with_view = |window| with_view(platform, window, &file, (attachment, self.lock_limit));
         let yard = OwnedYard::create(&memory.table(), config, &layout, regions, piece, with_view)?;
         Ok((HostYard { yard }, file))
     }
@@ -294,8 +295,11 @@ impl HostYardBuilder {
         let platform = platform.with_attachment(Arc::clone(&attachment), self.lock_limit);
         let piece = file.device_part().map(|part| part.piece);
         // SAFETY: the file's parts for map and control region; passed on to the caller.
-        let yard =
-            unsafe { OwnedYard::attach(regions, piece, |window| with_view(platform, window, file, attachment))? };
+        let yard = unsafe {
+            OwnedYard::attach(regions, piece, |window| {
+                with_view(platform, window, file, (attachment, self.lock_limit))
+            })?
+        };
         if !fits(&yard, file) {
             return Err(AttachError::Damaged.into());
         }
@@ -356,12 +360,13 @@ fn with_view(
     platform: HostPlatform,
     window: Option<MapWindow>,
     file: &SharedMemoryFile,
-    attachment: Arc<Attachment>,
+    (attachment, lock_limit): (Arc<Attachment>, Duration),
 ) -> Result<HostPlatform, HostYardError> {
     let Some((window, part)) = window.zip(file.device_part()) else { return Ok(platform) };
     let window = Arc::new(window);
     let words = file.map_view_words()?;
-    let view = SharedView::attach(Arc::clone(&window), file.map_file(part.piece.offset)?, words, attachment)?;
+    let map = file.map_file(part.piece.offset)?;
+    let view = SharedView::attach(Arc::clone(&window), map, words, attachment, lock_limit)?;
     Ok(platform.with_device_map(Some(DeviceMap::shared(window, part, view))))
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use frameyard::devices::{DeviceRequest, MapLayout, MapPlacement};
 use frameyard::page::FrameState;
@@ -11,7 +11,7 @@ use frameyard::platform::{LockError, LockId};
 use frameyard::policy::ZonePolicy;
 use frameyard::validate::ValidateError;
 use frameyard::{AllocError, Gfp, NodeId, Order, PageCount};
-use frameyard_host::{HostYard, HostYardError, SharedFrames};
+use frameyard_host::{DeviceMapProblem, HostDeviceError, HostYard, HostYardError, SharedFrames};
 
 use crate::neighbour::{DEVICES, Random, STEP, Target, User, run, run_with_threads};
 
@@ -117,6 +117,23 @@ fn an_entry_of_a_list_that_names_no_frame_is_not_given_out() {
         let error = yard.alloc(order, Gfp::HIGHUSER_MOVABLE).expect_err("the list is corrupt");
         assert!(matches!(error, AllocError::Lock(LockError::Corrupt { lock: LockId::PerCpu(..) })), "{entry}: {error}");
     }
+}
+
+#[test]
+fn a_word_that_keeps_the_right_to_change_views_ends_a_call_at_the_limit_for_locks() {
+    let target = Target::new(SharedFrames::Phantom);
+    let yard = target.view(0);
+    target.hold_right_to_change_views();
+    let (range, node, order) = (DEVICES, NodeId(0), Order(9));
+    let (layout, placement) = (MapLayout::Deduplicated, MapPlacement::Memory);
+    let error =
+        yard.map_device(DeviceRequest { range, node, order, layout, placement }).expect_err("a right that is held");
+    let HostDeviceError::Map { problem: DeviceMapProblem::Changing { process, waited }, .. } = error else {
+        panic!("{error}")
+    };
+    assert_eq!(process, std::process::id());
+    // The limit is 2 ms; the rest is for a busy host.
+    assert!(waited < Duration::from_secs(5), "{waited:?}");
 }
 
 #[test]

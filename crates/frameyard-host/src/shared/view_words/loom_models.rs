@@ -107,6 +107,10 @@ impl WordStore for ModelStore {
         ALIVE_CHECK + Duration::from_millis(1)
     }
 
+    fn lock_limit(&self) -> Duration {
+        Duration::from_secs(10)
+    }
+
     fn this(&self) -> Process {
         self.this
     }

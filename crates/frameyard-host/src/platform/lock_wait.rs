@@ -27,6 +27,8 @@ use crate::shared::process::{Attachment, CORRUPT};
 
 /// A waiter that sleeps looks at the holder once in this number of rounds.
 const ROUNDS_PER_CHECK: u32 = 16;
+/// A waiter that finds the lock free this number of times, and does not get it, waits a round.
+const LOST_PER_ROUND: u32 = 1024;
 /// The limit of a wait for a lock of which an earlier wait reached the limit.
 const SHORT_LIMIT: Duration = Duration::from_millis(20);
 
@@ -93,7 +95,7 @@ impl HostPlatform {
     #[cold]
     pub(super) fn wait_for_lock(&self, id: LockId, word: &AtomicU32) -> Result<Contention, LockError> {
         let begin = Instant::now();
-        let mut round = 0u32;
+        let (mut round, mut lost) = (0u32, 0u32);
         loop {
             let holder = word.load(Ordering::Relaxed);
             if holder == FREE {
@@ -101,7 +103,11 @@ impl HostPlatform {
                     self.shared.iter().for_each(|shared| shared.stuck.store(0, Ordering::Relaxed));
                     return Ok(Contention::Contended);
                 }
-                continue;
+                // Another thread was faster, or another process writes to the word all the time.
+                lost = lost.wrapping_add(1);
+                if !lost.is_multiple_of(LOST_PER_ROUND) {
+                    continue;
+                }
             }
             if let Some(shared) = &self.shared
                 && round >= YIELD_ROUNDS

@@ -58,6 +58,18 @@ messages!(ReferenceUnderflow {
         "{pfn} has {references} references and {mappings} mappings: more were released"
 });
 
+/// A change of the counts gives up after this number of failed exchanges one behind the other. CPUs do not reach it; a process that
+/// writes to the word all the time does.
+const MOST_TRIES: u32 = 1 << 20;
+
+/// Why an exchange of the counts failed.
+enum Failed {
+    /// The change is not possible from these counts.
+    Refused(Counts),
+    /// The word has changed meanwhile: what it is now.
+    Changed(u64),
+}
+
 /// The page structure of a block whose owner counts its users. Copyable; valid as long as the yard's view.
 ///
 /// Any number of threads may have one. The module's protocol governs access: the thread that owns the block writes the owner's
@@ -113,19 +125,52 @@ impl<'a, P: Platform> CountedPage<'a, P> {
         self.page.payload_word(COUNTS, Access::Write).store(self.encoded(counts), Ordering::Release);
     }
 
-    /// Changes the counts as `change` says, unless that is `None`.
+    /// Changes the counts as `change` says, unless that is `None`. Gives up after [`MOST_TRIES`].
     #[inline(always)]
-    pub(super) fn change(&self, order: Ordering, change: impl Fn(Counts) -> Option<Counts>) -> Result<Counts, Counts> {
+    pub(super) fn change(
+        &self,
+        order: Ordering,
+        change: impl Fn(Counts) -> Option<Counts> + Copy,
+    ) -> Result<Counts, Counts> {
         let word = self.page.payload_word(COUNTS, Access::ReadModifyWrite);
-        let mut found = word.load(Ordering::Relaxed);
-        loop {
-            let counts = self.decoded(found);
-            let Some(changed) = change(counts) else { return Err(counts) };
-            match word.compare_exchange_weak(found, self.encoded(changed), order, Ordering::Relaxed) {
-                Ok(_) => return Ok(changed),
-                Err(other) => found = other,
+        self.try_change(word, word.load(Ordering::Relaxed), order, change).or_else(|failed| match failed {
+            Failed::Refused(counts) => Err(counts),
+            Failed::Changed(found) => self.change_again(word, found, order, change),
+        })
+    }
+
+    /// Tries once to change the counts.
+    #[inline(always)]
+    fn try_change(
+        &self,
+        word: &AtomicU64,
+        found: u64,
+        order: Ordering,
+        change: impl Fn(Counts) -> Option<Counts>,
+    ) -> Result<Counts, Failed> {
+        let counts = self.decoded(found);
+        let changed = change(counts).ok_or(Failed::Refused(counts))?;
+        let exchanged = word.compare_exchange_weak(found, self.encoded(changed), order, Ordering::Relaxed);
+        exchanged.map(|_| changed).map_err(Failed::Changed)
+    }
+
+    /// The tries after the first.
+    #[cold]
+    fn change_again(
+        &self,
+        word: &AtomicU64,
+        mut found: u64,
+        order: Ordering,
+        change: impl Fn(Counts) -> Option<Counts>,
+    ) -> Result<Counts, Counts> {
+        for _ in 1..MOST_TRIES {
+            match self.try_change(word, found, order, &change) {
+                Ok(changed) => return Ok(changed),
+                Err(Failed::Refused(counts)) => return Err(counts),
+                Err(Failed::Changed(other)) => found = other,
             }
         }
+        Err(self.decoded(found))
     }
 
     /// Gets a reference if there is one already (`get_page_unless_zero`). Works on any initialised page.
@@ -177,7 +222,10 @@ impl<'a, P: Platform> CountedPage<'a, P> {
     }
 
     #[inline(always)]
-    pub(super) fn give_back(&self, change: impl Fn(Counts) -> Option<Counts>) -> Result<u32, ReferenceUnderflow> {
+    pub(super) fn give_back(
+        &self,
+        change: impl Fn(Counts) -> Option<Counts> + Copy,
+    ) -> Result<u32, ReferenceUnderflow> {
         // AcqRel: pairs with itself in `CountedPage::give_back`: what each user did to the block happens before the caller that
         // puts the last reference frees it.
         match self.change(Ordering::AcqRel, change) {
@@ -332,4 +380,27 @@ forwarded! {
 
     /// Sets the tag of a block that the caller owns.
     pub(crate) fn set_tag(tag: Tag) => set_tag(tag);
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use core::ptr::NonNull;
+
+    use super::*;
+    use crate::page::Page;
+    use crate::platform::plain::Plain;
+
+    #[test]
+    fn a_change_gives_up_if_another_process_writes_the_counts_all_the_time() {
+        let structure = Page::default();
+        // SAFETY: the structure outlives the page.
+        let page = CountedPage::new(unsafe { PageRef::new(NonNull::from(&structure), Pfn(0), &Plain) }, 0);
+        let writer = |counts: Counts| {
+            page.get();
+            Some(counts)
+        };
+        let found = page.change(Ordering::Relaxed, writer).expect_err("each exchange fails");
+        assert_eq!(found, Counts { references: MOST_TRIES, mappings: 0 });
+        assert!(page.try_get(), "the next change succeeds");
+    }
 }

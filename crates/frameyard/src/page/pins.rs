@@ -66,7 +66,7 @@ impl<P: Platform> CountedPage<'_, P> {
     #[inline(always)]
     #[must_use]
     pub fn try_get_many(&self, n: u32) -> bool {
-        let more = |counts: Counts| if counts.references > 0 { counts.more(n) } else { None };
+        let more = move |counts: Counts| if counts.references > 0 { counts.more(n) } else { None };
         // The count is read first, because an exchange on a read-only line faults even if it fails.
         // Acquire: pairs with the Release in `CountedPage::set_counts`.
         self.counts().references > 0 && self.change(Ordering::Acquire, more).is_ok()
@@ -79,7 +79,7 @@ impl<P: Platform> CountedPage<'_, P> {
     /// [`ReferenceOverflow`]; nothing has changed then.
     #[inline(always)]
     pub fn get_many(&self, n: u32) -> Result<(), ReferenceOverflow> {
-        let got = self.change(Ordering::Relaxed, |counts| counts.more(n));
+        let got = self.change(Ordering::Relaxed, move |counts| counts.more(n));
         got.map(drop).map_err(|counts| ReferenceOverflow { pfn: self.pfn(), counts })
     }
 
@@ -90,7 +90,7 @@ impl<P: Platform> CountedPage<'_, P> {
     /// [`ReferenceUnderflow`] where there are fewer; nothing has changed then.
     #[inline(always)]
     pub fn put_many(&self, n: u32) -> Result<u32, ReferenceUnderflow> {
-        self.give_back(|counts| Some(Counts { references: counts.references.checked_sub(n)?, ..counts }))
+        self.give_back(move |counts| Some(Counts { references: counts.references.checked_sub(n)?, ..counts }))
     }
 
     /// As [`put_many`](Self::put_many), for references that belong to no mapping: for callers that may have fewer than `n`.
@@ -100,7 +100,7 @@ impl<P: Platform> CountedPage<'_, P> {
     /// [`ReferenceUnderflow`] if fewer than `n + kept` belong to no mapping; nothing has changed then.
     #[inline(always)]
     pub fn put_unmapped(&self, n: u32, kept: u32) -> Result<u32, ReferenceUnderflow> {
-        self.give_back(|counts| {
+        self.give_back(move |counts| {
             let left = counts.unmapped().checked_sub(n).filter(|left| *left >= kept);
             left.map(|_| Counts { references: counts.references - n, ..counts })
         })
@@ -156,9 +156,11 @@ impl<P: Platform> CountedPage<'_, P> {
             return self.put_unmapped(references, 0);
         }
         let pins = self.spare_word(PINS);
-        let fewer = |pins: u64| pins.checked_sub(u64::from(n));
-        // Relaxed: as in `pins_were_got`.
-        pins.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer).map_err(|_| underflow())?;
+        // Relaxed, twice: as in `pins_were_got`. One subtraction, which is taken back if there are fewer: an exchange might fail for ever.
+        if pins.fetch_sub(u64::from(n), Ordering::Relaxed) < u64::from(n) {
+            pins.fetch_add(u64::from(n), Ordering::Relaxed);
+            return Err(underflow());
+        }
         self.put_unmapped(references, 0).inspect_err(|_| {
             pins.fetch_add(u64::from(n), Ordering::Relaxed);
         })

@@ -81,6 +81,8 @@ errors! {
         Lock(error: LockError) = "{error}",
         /// An operation in this zone did not finish within the bound that a request waits. Try again.
         Stalled(zone: ZoneId) = "an operation in {zone} did not finish in time: try again",
+        /// Bad frees took what was allocated before the call had it, each time.
+        Taken = "other code has freed the frames each time, before the call had them",
         /// A frame was written to while it was free. Its block is out of use now, and so is every other damaged block of
         /// the range.
         Poisoned {

@@ -1,5 +1,6 @@
 //! Counts that are no power of two, ranges of free frames, and splitting blocks.
 
+use super::frames::MOST_TRIES;
 use super::{AllocError, FreeError, Yard};
 use crate::boot::{HeaderWord, Poisoning};
 use crate::gfp::Gfp;
@@ -22,7 +23,7 @@ impl<P: Platform> Yard<P> {
             Some(order) if order <= max => order,
             _ => return Err(AllocError::CountTooLarge { count, max: max.pages() }),
         };
-        loop {
+        for _ in 0..MOST_TRIES {
             let pfn = alloc(order)?;
             if count == order.pages() {
                 return Ok(PfnRange::new(pfn, count));
@@ -32,6 +33,7 @@ impl<P: Platform> Yard<P> {
                 return Ok(self.cut(PfnRange::new(pfn, order.pages()), count, entry.migrate_type()));
             }
         }
+        Err(AllocError::Taken)
     }
 
     /// Allocates the first frames of a block that the caller holds exclusively, and frees the rest.

@@ -11,6 +11,9 @@ use crate::platform::Platform;
 use crate::units::{ByteSize, Order, PageCount, Pfn, PfnRange};
 use crate::zone::poison;
 
+/// A request gives up when bad frees take its frames this number of times, before it has them.
+pub(super) const MOST_TRIES: u32 = 1 << 10;
+
 /// Contiguous frames with one owner: the guard frees them when it is dropped.
 pub struct Frames<'y, P: Platform> {
     yard: &'y Yard<P>,
@@ -25,22 +28,22 @@ impl<P: Platform> Yard<P> {
     /// [`AllocError`]; nothing is allocated then.
     #[inline(always)]
     pub fn frames(&self, order: Order, gfp: Gfp) -> Result<Frames<'_, P>, AllocError> {
-        // The loop of `owned`, because a closure around `alloc` would not be inlined and would return through memory.
-        loop {
-            if let Some(frames) = self.own(PfnRange::new(self.alloc(order, gfp)?, order.pages())) {
-                return Ok(frames);
-            }
+        // The first round of `owned`, because a closure around `alloc` would not be inlined and would return through memory.
+        match self.own(PfnRange::new(self.alloc(order, gfp)?, order.pages())) {
+            Some(frames) => Ok(frames),
+            None => self.owned(|| Ok(PfnRange::new(self.alloc(order, gfp)?, order.pages()))),
         }
     }
 
     /// Makes a guard of the frames that `alloc` returns.
     pub(super) fn owned(&self, alloc: impl Fn() -> Result<PfnRange, AllocError>) -> Result<Frames<'_, P>, AllocError> {
-        loop {
-            // A bad free may take the frames before the guard owns them. Then the request is carried out again.
+        // A bad free may take the frames before the guard owns them. Then the request is carried out again.
+        for _ in 0..MOST_TRIES {
             if let Some(frames) = self.own(alloc()?) {
                 return Ok(frames);
             }
         }
+        Err(AllocError::Taken)
     }
 
     /// Makes a guard that owns allocated frames. From now on [`free`](Self::free) refuses them, so safe code cannot
@@ -177,7 +180,7 @@ impl<'y, P: Platform> Frames<'y, P> {
         let (yard, range) = (self.yard, self.range);
         let mut at = range.start;
         while at < range.end {
-            let tag = yard.map.page(at, &yard.platform).tag();
+            let tag = yard.map.page(at, &yard.platform).tag().of_block_at(at, yard.geometry.max_order());
             let single = Tag::new(FrameState::Owned, Order::ZERO, tag.migrate_type(), tag.zone());
             // The head last: its tag covers the block until then, so every frame stays in some block.
             for offset in (0..tag.order().pages().0).rev() {

@@ -13,10 +13,15 @@ impl<P: Platform> Yard<P> {
     /// Waits, with a bound, until other CPUs have initialised the parts that they claimed.
     fn wait_for_claimed_parts(&self) -> Result<(), InitError> {
         for (at, zone) in self.tables.zones.iter().enumerate() {
-            let round = Cell::new(0);
+            let (round, mut grown) = (Cell::new(0), 0);
             while zone.deferred.pages_racy().0 > 0 {
                 // Another CPU may give up its claim.
                 match self.initialisation().grow(ZoneId(at as u16)) {
+                    // Another process undoes it.
+                    Growth::Grew if grown == self.most_growths() => {
+                        return Err(InitError::Unfinished(zone.deferred.pages_racy()));
+                    }
+                    Growth::Grew => grown += 1,
                     Growth::NotBacked(range) => return Err(InitError::MapNotBacked(range)),
                     Growth::InProgress if !self.wait(zone, &round, Patience::Sleeps) => {
                         match zone.deferred.pages_racy() {
@@ -24,11 +29,16 @@ impl<P: Platform> Yard<P> {
                             left => return Err(InitError::Unfinished(left)),
                         }
                     }
-                    Growth::InProgress | Growth::Grew | Growth::Exhausted => {}
+                    Growth::InProgress | Growth::Exhausted => {}
                 }
             }
         }
         Ok(())
+    }
+
+    /// How often memory can be initialised before nothing is left: blocks of the maximum order are claimed.
+    fn most_growths(&self) -> u64 {
+        self.map.places() >> self.geometry.max_order().0
     }
 
     /// Waits one round for CPUs that initialise memory of a zone. Returns `false` when the caller reaches the bound, or
@@ -63,6 +73,7 @@ impl<P: Platform> Yard<P> {
             Patience::Spins => &effort.spins,
             Patience::Sleeps => &slept,
         };
+        let mut grown = 0;
         while zone.deferred.pages_racy().0 > 0 {
             let above = above_watermark();
             // If deferred memory counts as free, initialising it does not raise the free count above a watermark.
@@ -73,9 +84,9 @@ impl<P: Platform> Yard<P> {
                 break;
             }
             match self.initialisation().grow(id) {
-                Growth::Grew => {}
+                Growth::Grew if grown < self.most_growths() => grown += 1,
                 Growth::InProgress if self.wait(zone, round, effort.patience) => {}
-                Growth::InProgress | Growth::Exhausted | Growth::NotBacked(_) => break,
+                Growth::Grew | Growth::InProgress | Growth::Exhausted | Growth::NotBacked(_) => break,
             }
             if let Some(taken) = take(above_watermark(), Fallback::AfterGrowth) {
                 return Some(taken);

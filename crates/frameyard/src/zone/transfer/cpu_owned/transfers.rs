@@ -95,7 +95,11 @@ pub(in crate::zone::transfer) fn fetch<P: Platform>(
         return pagewise::fetch(view, refill, deliver);
     };
     let mut delivery = Delivery { batch: Batch::new(), got: 0, deliver };
-    while delivery.got < wanted {
+    // Each round takes a block or claims a pageblock for the next, unless another process changes the lists.
+    for _ in 0..2 * wanted {
+        if delivery.got >= wanted {
+            break;
+        }
         let most = delivery.room(wanted);
         let missing = most - delivery.batch.len();
         owned.take(order, migrate_type, missing, |entry| delivery.batch.push(entry));
@@ -226,9 +230,14 @@ fn give_to_owners<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, mut left: Batc
                 others.extend(left[1..].iter().copied());
             }
             Some(mut owned) => {
-                for entry in left.iter() {
+                for (at, entry) in left.iter().enumerate() {
                     let pfn = view.map.pfn(*entry);
-                    if still_owns(&owned, pfn) { owned.put(pfn, order, cpu) } else { others.push(*entry) }
+                    match still_owns(&owned, pfn) {
+                        true => owned.put(pfn, order, cpu),
+                        // No other owner can have followed.
+                        false if at == 0 => of_zone.push(*entry),
+                        false => others.push(*entry),
+                    }
                 }
                 owned.shed(most);
             }

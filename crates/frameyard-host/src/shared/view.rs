@@ -21,8 +21,8 @@
 //!
 //! Tails replace pages of the file. A thread that read a count there before the change may still try to exchange it. That fails,
 //! but is a write to the processor: it would take memory, up to a huge page, for a tail that needs none. So each process waits for
-//! its speculative gets before it maps tails ([`speculation`]). The counts are already zero then, so a later get fails without
-//! writing.
+//! its speculative gets before it maps tails ([`speculation`]), for 50 ms at most. The counts are already zero then, so a later get
+//! fails without writing.
 
 use std::fs::File;
 use std::io;
@@ -48,9 +48,9 @@ use crate::sys::window::MapWindow;
 
 /// The longest sleep of a keeper. If it misses a wake-up, its answer comes no later than that.
 const MAX_SLEEP: Duration = Duration::from_secs(1);
-/// How long a speculative get, which takes a few instructions, may delay a change. After that the change is refused.
-/// A keeper that waits this long still answers in time.
-const GET_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a speculative get, which takes a few instructions, may delay a change. After that the change is made: the thread was
+/// stopped, or the process is a forked child without it. A keeper that waits this long still answers in time.
+const GET_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// The view of this process and its keeper.
 #[derive(Debug)]
@@ -345,8 +345,7 @@ impl Show for ViewState {
     fn apply(&self, change: Change) -> io::Result<()> {
         self.check(change)?;
         if !matches!(change, Change::File(_)) {
-            // The counts there are zero by now: a get that starts later tries no exchange.
-            speculation::wait_for_gets(GET_TIMEOUT)?;
+            wait_for_gets();
         }
         match change {
             Change::File(piece) => self.show_file(piece),
@@ -363,7 +362,7 @@ impl Show for ViewState {
         let mut records: Vec<(Piece, usize)> = self.words.records().collect();
         records.sort_by_key(|(piece, _)| piece.offset);
         if !records.is_empty() {
-            speculation::wait_for_gets(GET_TIMEOUT)?;
+            wait_for_gets();
         }
         let mut at = 0;
         for (piece, stride) in records {
@@ -374,6 +373,13 @@ impl Show for ViewState {
         }
         self.show(at, self.window.whole().len, Self::show_file)
     }
+}
+
+/// Waits for the gets of this process, with a bound. The counts of the pages that become tails are zero by now: a get that starts later
+/// tries no exchange.
+fn wait_for_gets() {
+    // A get that goes on afterwards takes memory for a tail at most.
+    let _ = speculation::wait_for_gets(GET_TIMEOUT);
 }
 
 /// The host pages that start with a head.

@@ -341,6 +341,29 @@ fn speculative_gets_never_write_to_tails() {
     yard.validate().unwrap();
 }
 
+#[test]
+fn a_process_that_is_killed_during_gets_keeps_references_at_most() {
+    for kill in 0..20 {
+        let (yard, file, _host) = made();
+        let mut follower = Follower::start("get pages", &file.inherit().unwrap());
+        let asked = DeviceRequest { range: USED, ..request(1, Order(9), MapLayout::Deduplicated) };
+        let id = yard.map_device(asked).unwrap();
+        std::thread::sleep(Duration::from_micros(100 * kill));
+        follower.child.kill().unwrap();
+        follower.child.wait().unwrap();
+        match yard.devices().unmap(id, Removal::Wait) {
+            Ok(()) => drop(yard.map_device(asked).unwrap()),
+            Err(DeviceError::InUse { references, pages, first }) => {
+                assert!((1..=3).contains(&references) && (pages, first) == (1, USED.start), "{references} references");
+            }
+            Err(error) => panic!("{error}"),
+        }
+        let next = PfnRange::new(USED.end, USED.count());
+        yard.map_device(DeviceRequest { range: next, ..asked }).unwrap();
+        yard.validate().unwrap();
+    }
+}
+
 /// Opens files until this process may open no more.
 fn use_all_descriptors() -> Vec<File> {
     let few = libc::rlimit { rlim_cur: 64, rlim_max: 64 };

@@ -185,7 +185,7 @@ impl Target {
             return self.write(at, self.read(self.place_in(0, random) & !63 | at & 63));
         }
         let at = self.place_in(1, random);
-        let half = self.read(at ^ 8 * random.below(2)) >> (32 * random.below(2)) & 0xffff_ffff;
+        let half = self.read(at ^ (8 * random.below(2))) >> (32 * random.below(2)) & 0xffff_ffff;
         self.write(
             at,
             match random.below(3) {

@@ -1,6 +1,7 @@
 //! Profiles: virtual time by the spans that the allocator and owners mark.
 
 use std::collections::BTreeMap;
+use std::panic::resume_unwind;
 
 use frameyard::platform::{Activity, Probe};
 use frameyard::policy::ZonePolicy;
@@ -87,12 +88,13 @@ fn workers_inherit_the_spans_of_their_task() {
         let job = |number| {
             if number == 2 {
                 platform.begin_activity(Activity::Merge);
-                panic!("a span stays open");
+                resume_unwind(Box::new("a span stays open"));
             }
             platform.spend(work, 1000);
         };
         platform.run_workers(3, &|_| NodeId(0), &job).expect_err("a worker has panicked");
-        platform.run_workers(1, &|_| NodeId(0), &|_| panic!("so does the caller's")).expect_err("as above");
+        let job = |_| resume_unwind(Box::new("so does the caller's"));
+        platform.run_workers(1, &|_| NodeId(0), &job).expect_err("as above");
         platform.end_activity(Activity::BringUp, PageCount(0));
         platform.spend(work, 500);
     };

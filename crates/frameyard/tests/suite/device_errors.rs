@@ -1,7 +1,7 @@
 //! What is wrong with a request for a device is named, and changes nothing.
 
 use crate::devices::{HUGE, MEMORY, SECTION, SPACE, frames, kernel_yard, request, yard, yard_with};
-use crate::fixture::{Fixture, MapCall};
+use crate::fixture::{Fixture, MapCall, panic_if};
 use frameyard::boot::MapInit;
 use frameyard::devices::{DeviceError, DeviceId, DeviceRequest, MapLayout, MapPlacement, Removal};
 use frameyard::page::MapContent;
@@ -193,7 +193,10 @@ fn worker_panic_is_an_error_and_leaves_nothing_behind() {
     let range = frames(0, 16 * SECTION);
     let last = frames(16 * SECTION - 1, 1);
     yard.watch().answer_with(move |call| match call {
-        MapCall::Back(places) if places.contains(last.start) => panic!("a worker of the test"),
+        MapCall::Back(places) => {
+            panic_if(places.contains(last.start));
+            Ok(())
+        }
         _ => Ok(()),
     });
     assert_eq!(refused(&yard, request(range, Order::ZERO, MapLayout::Full)), DeviceError::WorkerPanicked);

@@ -1,14 +1,14 @@
 //! Failures of map initialisation: missing memory for the map, workers that panic, and invalid options.
 
 use std::collections::BTreeSet;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-use crate::fixture::{Fixture, Frames, MapWatch, Moment, order, run_on};
+use crate::fixture::{Fixture, Frames, MapWatch, Moment, order, panic_if, run_on};
 use crate::maps::{
     LATE, Machine, frames, give_back, machine, machines, pages_at_rest, plain, reference, take_everything, way,
 };
@@ -29,7 +29,7 @@ fn watchdog(work: impl FnOnce() + Send + 'static) {
         panic!("the test hangs");
     }
     if let Err(panic) = worker.join() {
-        std::panic::resume_unwind(panic);
+        resume_unwind(panic);
     }
 }
 
@@ -205,7 +205,7 @@ fn worker_panic_fails_the_creation() {
                 for (at, listens) in (0..5).flat_map(|at| [(at, false), (at, true)]) {
                     let watch = Arc::new(MapWatch::default());
                     let calls = AtomicU64::new(0);
-                    let count = move || assert_ne!(calls.fetch_add(1, Ordering::Relaxed), at, "on purpose");
+                    let count = move || panic_if(calls.fetch_add(1, Ordering::Relaxed) == at);
                     if listens {
                         watch.listen_with(move |_| count());
                     } else {
@@ -237,7 +237,7 @@ fn worker_panic_fails_the_pass_only() {
                 for (at, listens) in (0..4).flat_map(|at| [(at, false), (at, true)]) {
                     let yard = machine.create_yard(MapInit { jobs, ..way(mode) });
                     let calls = AtomicU64::new(0);
-                    let count = move || assert_ne!(calls.fetch_add(1, Ordering::Relaxed), at, "on purpose");
+                    let count = move || panic_if(calls.fetch_add(1, Ordering::Relaxed) == at);
                     if listens {
                         yard.watch().listen_with(move |progress| {
                             if matches!(progress, InitProgress::Written(_)) {
@@ -494,7 +494,7 @@ fn idle_worker_continues_in_lower_zones() {
         let limit = PhysAddr(0xc00 << 12);
         let machine = Machine { zone_limits: ZoneLimits { dma: PhysAddr(0), dma32: limit }, ..plain() };
         let yard = machine.create_yard(way(InitMode::Lazy));
-        yard.watch().spy_with(|moment| assert!(!matches!(moment, Moment::Lock(LockId::Zone(_))), "on purpose"));
+        yard.watch().spy_with(|moment| panic_if(matches!(moment, Moment::Lock(LockId::Zone(_)))));
         let lost = frames(0xc00, 0xd00);
         let attempt = catch_unwind(AssertUnwindSafe(|| yard.init().range(lost)));
         assert!(attempt.is_err());

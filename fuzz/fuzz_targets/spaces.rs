@@ -1,12 +1,10 @@
 //! Any actions on two address spaces: both have the bytes that the model says, and the yard stays valid.
 #![no_main]
 
-#[allow(dead_code, unused_imports, reason = "the model uses a part of the fixture")]
-#[path = "../../crates/frameyard-vm/tests/suite/fixture/mod.rs"]
+#[path = "../../crates/frameyard-vm/tests/suite/fixture/small_yard.rs"]
 mod fixture;
 #[path = "../../crates/frameyard-vm/tests/suite/space_model.rs"]
 mod space_model;
-#[allow(dead_code, reason = "the model uses a part of the yard")]
 #[path = "../../crates/frameyard-vm/src/test_yard.rs"]
 mod test_yard;
 

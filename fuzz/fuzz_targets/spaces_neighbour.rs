@@ -3,7 +3,6 @@
 
 #[path = "../../crates/frameyard-vm/tests/suite/hostile_neighbour.rs"]
 mod hostile_neighbour;
-#[allow(dead_code, reason = "the target uses a part of the yard")]
 #[path = "../../crates/frameyard-vm/src/test_yard.rs"]
 mod test_yard;
 

@@ -108,3 +108,10 @@ pub(crate) const DAMAGES: [&str; 4] = [
     // Counts, lists or tags are wrong at the end of the execution.
     "the validator objects",
 ];
+
+/// The same, for damaged lists of free blocks.
+pub(crate) const LIST_DAMAGES: [&str; 7] = {
+    let [a, b, c, d] = DAMAGES;
+    // The last is an assertion of the production code.
+    [a, b, c, d, "frames were lost", "freed frames have merged", " is buddy-free "]
+};

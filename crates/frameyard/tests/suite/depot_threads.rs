@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Barrier, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 
 use crate::busy_yard::{FIRST, PAGES, ZONE, at};
@@ -23,13 +23,10 @@ thread_local! {
     static STOPS: Cell<bool> = const { Cell::new(false) };
 }
 
-#[test]
-fn a_thread_stopped_inside_a_pop_neither_blocks_other_threads_nor_loses_frames() {
-    const ROUNDS: u64 = 200;
-    let yard = one_group();
-    stock(&yard, Gfp::HIGHUSER_MOVABLE, 6);
-    // CPU 3 has nothing: its next allocation pops, and it first reads the head page on top.
-    let gates = std::sync::Arc::new((Barrier::new(2), Barrier::new(2), Mutex::new(None)));
+/// Runs `meanwhile` while a thread of CPU 3 stands in a pop, under the lock of its lists. Passes the frame of the page that the thread
+/// reads. Returns the frame that the thread allocates.
+pub(crate) fn stopped_in_a_pop(yard: &Fixture, meanwhile: impl FnOnce(Pfn)) -> Pfn {
+    let gates = Arc::new((Barrier::new(2), Barrier::new(2), Mutex::new(None)));
     let at_gate = gates.clone();
     yard.watch().spy_with(move |moment| {
         if let Moment::Touch(head, Access::Read) = moment
@@ -40,14 +37,28 @@ fn a_thread_stopped_inside_a_pop_neither_blocks_other_threads_nor_loses_frames()
             at_gate.1.wait();
         }
     });
-    thread::scope(|scope| {
+    let allocated = thread::scope(|scope| {
         let stopped = scope.spawn(|| {
             run_on(3);
             STOPS.set(true);
             yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap()
         });
         gates.0.wait();
-        let head = gates.2.lock().unwrap().expect("it stands at a head");
+        meanwhile(gates.2.lock().unwrap().expect("it stands at a page"));
+        gates.1.wait();
+        stopped.join().unwrap()
+    });
+    yard.watch().calm();
+    allocated
+}
+
+#[test]
+fn a_thread_stopped_inside_a_pop_neither_blocks_other_threads_nor_loses_frames() {
+    const ROUNDS: u64 = 200;
+    let yard = one_group();
+    stock(&yard, Gfp::HIGHUSER_MOVABLE, 6);
+    // CPU 3 has nothing: its next allocation pops, and it first reads the head page on top.
+    let popped = stopped_in_a_pop(&yard, |head| {
         let mut random = Random::new(1);
         run_on(1);
         for _ in 0..ROUNDS {
@@ -60,11 +71,8 @@ fn a_thread_stopped_inside_a_pop_neither_blocks_other_threads_nor_loses_frames()
             frames.swap(place, 3 * BATCH as usize);
             give(&yard, frames);
         }
-        gates.1.wait();
-        let pfn = stopped.join().unwrap();
-        give(&yard, [pfn]);
     });
-    yard.watch().calm();
+    give(&yard, [popped]);
     assert!(depot(&yard).get("depot_retries") > 0, "the pop did not retry: {:?}", depot(&yard));
     yard.validate().unwrap();
 }
@@ -74,29 +82,12 @@ fn a_cpu_whose_lists_are_in_use_takes_a_neighbours_rather_than_the_zone_lock() {
     let yard = one_group();
     stock(&yard, Gfp::HIGHUSER_MOVABLE, 4);
     let before = locks(&yard);
-    // A thread of CPU 3 stands in a pop, under the lock of its lists.
-    let gates = std::sync::Arc::new((Barrier::new(2), Barrier::new(2)));
-    let at_gate = gates.clone();
-    yard.watch().spy_with(move |moment| {
-        if matches!(moment, Moment::Touch(_, Access::Read)) && STOPS.replace(false) {
-            at_gate.0.wait();
-            at_gate.1.wait();
-        }
-    });
-    thread::scope(|scope| {
-        let stopped = scope.spawn(|| {
-            run_on(3);
-            STOPS.set(true);
-            yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap()
-        });
-        gates.0.wait();
+    let popped = stopped_in_a_pop(&yard, |_| {
         run_on(3);
         give(&yard, take(&yard, Gfp::HIGHUSER_MOVABLE, 10));
         assert_eq!(locks(&yard), before);
-        gates.1.wait();
-        give(&yard, [stopped.join().unwrap()]);
     });
-    yard.watch().calm();
+    give(&yard, [popped]);
 }
 
 /// Takes and gives single frames and blocks, on a CPU that changes; checks that no other thread holds the same frames.

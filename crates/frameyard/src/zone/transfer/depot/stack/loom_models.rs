@@ -42,11 +42,11 @@ impl MapBacking for Plain {}
 
 impl Probe for Plain {}
 
-const BATCHES: usize = 3;
+const BATCHES: u32 = 3;
 
-/// A stack, the pages of a few heads, and a cell for each batch that its owner writes to.
+/// A stack, pages of frames, and a cell for each frame that its owner writes to.
 struct Fixture {
-    pages: Box<[Page; BATCHES]>,
+    pages: Box<[Page]>,
     contents: Vec<UnsafeCell<u32>>,
     stack: BatchStack,
 }
@@ -57,18 +57,23 @@ unsafe impl Send for Fixture {}
 unsafe impl Sync for Fixture {}
 
 impl Fixture {
-    /// With all batches on the stack, the first on top.
-    fn new() -> Arc<Self> {
-        let contents = (0..BATCHES).map(|_| UnsafeCell::new(0)).collect();
-        let fixture = Self { pages: Box::default(), contents, stack: BatchStack::default() };
-        (1..=BATCHES as u32).rev().for_each(|head| fixture.push(head));
-        Arc::new(fixture)
+    /// With an empty stack.
+    fn of(frames: u32) -> Self {
+        let contents = (0..frames).map(|_| UnsafeCell::new(0)).collect();
+        Self { pages: (0..frames).map(|_| Page::default()).collect(), contents, stack: BatchStack::default() }
     }
 
     fn map(&self) -> MemMap {
-        let frames = Numbering::without_holes(PfnRange::new(Pfn(0), PageCount(BATCHES as u64)));
+        let frames = Numbering::without_holes(PfnRange::new(Pfn(0), PageCount(self.pages.len() as u64)));
         // SAFETY: a page for each frame, which outlive the map.
         unsafe { MemMap::new(NonNull::from(&self.pages[0]), frames, MapContent::Zero, Geometry::X86_64) }
+    }
+
+    /// With all batches on the stack, the first on top.
+    fn new() -> Arc<Self> {
+        let fixture = Self::of(BATCHES);
+        (1..=BATCHES).rev().for_each(|head| fixture.push(head));
+        Arc::new(fixture)
     }
 
     /// Writes to a batch that the caller owns.

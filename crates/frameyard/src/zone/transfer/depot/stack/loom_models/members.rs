@@ -3,22 +3,17 @@
 //!
 //! A batch of the other models has two frames and keeps a step instead of indices.
 
-use super::{DAMAGES, Plain};
+use super::{DAMAGES, Fixture, Plain};
 use crate::loom_models::{assert_fails_within, explore_within};
-use crate::memmap::{MemMap, Numbering};
-use crate::page::{Link, MapContent, PAYLOAD_WORDS, Page};
+use crate::page::{Link, PAYLOAD_WORDS};
 use crate::sync::{Weakness, weakened};
-use crate::units::{Geometry, Order, PageCount, Pfn, PfnRange};
+use crate::units::{Order, Pfn};
 use crate::zone::batch::packed;
 use crate::zone::fixed_vec::FixedVec;
-use crate::zone::transfer::depot::stack::BatchStack;
 
-use std::boxed::Box;
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::vec::Vec;
 
-use loom::cell::UnsafeCell;
 use loom::thread;
 
 /// The bound of involuntary switches. One switch finds every broken variant.
@@ -30,72 +25,54 @@ const FRAMES: usize = BATCHES * MEMBERS;
 
 type Members = FixedVec<u32, MEMBERS>;
 
-/// A stack of two batches, the pages of their members, and a cell for each frame that its owner writes to.
-struct Fixture {
-    pages: Box<[Page; FRAMES]>,
-    contents: Vec<UnsafeCell<u32>>,
-    stack: BatchStack,
-}
-
-// SAFETY: loom checks every access to the contents, and all else is atomics.
-unsafe impl Send for Fixture {}
-// SAFETY: as above.
-unsafe impl Sync for Fixture {}
-
 impl Fixture {
-    fn new() -> Arc<Self> {
-        let contents = (0..FRAMES).map(|_| UnsafeCell::new(0)).collect();
-        let fixture = Self { pages: Box::default(), contents, stack: BatchStack::default() };
+    /// With two batches on the stack.
+    fn with_members() -> Arc<Self> {
+        let fixture = Self::of(FRAMES as u32);
         for batch in 0..BATCHES as u32 {
             // No two steps are equal, and neighbours belong to different batches.
             let indices: Vec<u32> = (0..MEMBERS as u32).map(|at| BATCHES as u32 * (at ^ 1) + batch).collect();
-            fixture.push(&indices);
+            fixture.push_members(&indices);
         }
         Arc::new(fixture)
     }
 
-    fn map(&self) -> MemMap {
-        let frames = Numbering::without_holes(PfnRange::new(Pfn(0), PageCount(FRAMES as u64)));
-        // SAFETY: a page for each frame, which outlive the map.
-        unsafe { MemMap::new(NonNull::from(&self.pages[0]), frames, MapContent::Zero, Geometry::X86_64) }
-    }
-
     /// Writes to frames that the caller owns.
-    fn own(&self, frames: &[u32]) {
+    fn own_all(&self, frames: &[u32]) {
         for frame in frames {
             // SAFETY: loom reports a concurrent access.
             self.contents[*frame as usize].with_mut(|value| unsafe { *value += 1 });
         }
     }
 
-    fn push(&self, frames: &[u32]) {
-        self.own(frames);
+    fn push_members(&self, frames: &[u32]) {
+        self.own_all(frames);
         let head = packed::pack(self.map(), &Plain, frames, Link::NONE);
         self.stack.count_coming(1);
         self.stack.push(self.map(), &Plain, head, head);
     }
 
-    fn pop(&self) -> Option<Members> {
+    fn pop_members(&self) -> Option<Members> {
         let head = self.stack.pop(self.map(), &Plain)?;
         self.stack.count_popped(1);
         let mut batch = Members::new();
         packed::unpack(self.map(), &Plain, (head, Order::ZERO), &mut batch)?;
         assert_eq!(batch.len(), MEMBERS, "frames were lost: a batch is shorter than it was");
-        self.own(&batch);
+        self.own_all(&batch);
         Some(batch)
     }
 
     /// Pops a batch and pushes it with another head.
     fn turn_over(&self) {
-        if let Some(mut batch) = self.pop() {
+        if let Some(mut batch) = self.pop_members() {
             batch.reverse();
-            self.push(&batch);
+            self.push_members(&batch);
         }
     }
 
     /// Demands that every frame is in exactly one batch, and that unpacked pages are as fresh ones.
-    fn finish(&self) {
-        let mut found: Vec<u32> = std::iter::from_fn(|| self.pop()).flat_map(|batch| batch.to_vec()).collect();
+    fn finish_members(&self) {
+        let mut found: Vec<u32> = std::iter::from_fn(|| self.pop_members()).flat_map(|batch| batch.to_vec()).collect();
         found.sort_unstable();
         assert!(found.into_iter().eq(0..FRAMES as u32), "batches were lost or exist twice");
         for pfn in 0..FRAMES as u64 {
@@ -107,23 +84,23 @@ impl Fixture {
 
 /// Two threads pop a batch each, and push it.
 fn batches_are_turned_over() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::with_members();
     let other = fixture.clone();
     let turning = thread::spawn(move || other.turn_over());
     fixture.turn_over();
     turning.join().unwrap();
-    fixture.finish();
+    fixture.finish_members();
 }
 
 /// A batch passes from one thread to the other, which has none.
 fn a_batch_is_handed_over() {
-    let fixture = Fixture::new();
-    let kept = fixture.pop().expect("two batches");
+    let fixture = Fixture::with_members();
+    let kept = fixture.pop_members().expect("two batches");
     let other = fixture.clone();
     let turning = thread::spawn(move || [(); 2].map(|()| other.turn_over()));
-    fixture.push(&kept);
+    fixture.push_members(&kept);
     turning.join().unwrap();
-    fixture.finish();
+    fixture.finish_members();
 }
 
 #[test]

@@ -59,6 +59,15 @@ fn no_frame_of_this_crate_is_merely_allocated() {
     });
 }
 
+/// Sets a flag when it is dropped, also if the test fails.
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn frames_of_a_split_cannot_be_freed_by_number() {
     in_small_yard(|vm| {
@@ -74,6 +83,8 @@ fn frames_of_a_split_cannot_be_freed_by_number() {
                 }
                 freed
             });
+            // Ends the thief.
+            let end = SetOnDrop(&done);
             for round in 0..20 {
                 let space = vm.create_space().unwrap();
                 space.map(anonymous(range(0, HUGE)).advised(HugeAdvice::Huge)).unwrap();
@@ -87,7 +98,7 @@ fn frames_of_a_split_cannot_be_freed_by_number() {
                 *target.lock().unwrap() = None;
                 expect(&space, range(0, 4 * PAGE), round);
             }
-            done.store(true, Ordering::Relaxed);
+            drop(end);
             assert_eq!(thief.join().unwrap(), 0, "frames were freed by number");
         });
     });

@@ -33,6 +33,8 @@ mod speculation;
 )]
 mod sys;
 #[cfg(test)]
+mod test_huge_pages;
+#[cfg(test)]
 mod test_tree;
 mod topology;
 mod yard;

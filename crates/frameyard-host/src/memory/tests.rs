@@ -3,6 +3,7 @@ use std::path::Path;
 use frameyard::PfnRange;
 
 use super::*;
+use crate::test_huge_pages::AddedHugePages;
 use crate::test_tree::Tree;
 
 fn frames(start: u64, end: u64, node: u16) -> NodeFrames {
@@ -176,6 +177,7 @@ fn huge_pages_from_the_pool_back_frames() {
     let ranges = [frames(0x100, 0x300, 0)];
     for size in HugetlbSize::ALL {
         let needed = if size == HugetlbSize::TwoMib { 2 } else { 1 };
+        let _added = AddedHugePages::add(size.size(), needed);
         let free = crate::hugetlb::HugetlbPool::of_host(&host(), size).map_or(0, |pool| pool.free);
         let memory = HostMemory::builder(Geometry::X86_64, &ranges).backing(Backing::Hugetlb(size)).build(&host());
         if free < needed {

@@ -4,36 +4,18 @@
 //! yard is damaged. Frames that the killed process had, or had in transit, are lost.
 
 use std::collections::BTreeSet;
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::Ordering;
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use crate::neighbour_process::{NO_HANG, Neighbour, next, own_task, report_ready, seeds, without_hang};
 use frameyard::alloc::FreeProblem;
 use frameyard::platform::LockError;
 use frameyard::policy::ZonePolicy;
 use frameyard::validate::{ListKind, ValidateError};
 use frameyard::{AllocError, CpuId, FreeError, Gfp, MemoryTable, NodeId, Order, Pfn, PfnRange, YardConfig};
-use frameyard_host::{CpuIdentity, HostTopology, HostYard, HostYardError, SharedFrames, SharedMemoryFile, SharedWords};
-
-const READY: &str = "FRAMEYARD_TEST_READY";
-const SEED: &str = "FRAMEYARD_TEST_SEED";
-/// How often each policy's neighbour is killed; 5 unless this is set.
-const KILLS: &str = "FRAMEYARD_KILLS";
+use frameyard_host::{CpuIdentity, HostTopology, HostYard, HostYardError, SharedFrames, SharedMemoryFile};
 
 /// 64 MiB: with two CPUs, lists overflow and run empty often.
 const MEMORY: [(PfnRange, NodeId); 1] = [(PfnRange { start: Pfn(0x10_0000), end: Pfn(0x10_4000) }, NodeId(0))];
-/// Longer than any wait for a process that has ended, with much room for a busy host.
-const NO_HANG: Duration = Duration::from_secs(30);
-
-/// The next random number (xorshift).
-fn next(state: &mut u64) -> u64 {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    *state
-}
-
 /// An error of a lock, if it is one.
 fn lock_error(error: &AllocError) -> Option<LockError> {
     match error {
@@ -89,54 +71,17 @@ fn made(policy: ZonePolicy) -> (HostYard, SharedMemoryFile) {
     builder.build_shared(&memory, &config, SharedFrames::Phantom, &host).unwrap()
 }
 
-/// A process that shares the yard and works until it is killed.
-struct Neighbour {
-    child: Child,
-}
-
-impl Neighbour {
-    fn start(file: &SharedMemoryFile, seed: u64) -> Self {
-        let ready = SharedWords::create(1).unwrap();
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        crate::own_process::run_test(&mut command, module_path!(), "neighbour_works_until_it_is_killed");
-        command.env(READY, ready.path()).env(SEED, seed.to_string()).stdout(Stdio::null()).stderr(Stdio::null());
-        let inherited = file.inherit().unwrap();
-        inherited.announce(&mut command);
-        let mut child = command.spawn().unwrap();
-        // Acquire: pairs with the Release in `neighbour_works_until_it_is_killed`.
-        while ready.words()[0].load(Ordering::Acquire) == 0 {
-            assert!(child.try_wait().unwrap().is_none(), "the neighbour failed");
-            std::thread::yield_now();
-        }
-        Self { child }
-    }
-
-    fn signal(&self, signal: i32) {
-        // SAFETY: the call touches no memory.
-        assert_eq!(unsafe { libc::kill(self.child.id() as i32, signal) }, 0);
-    }
-}
-
-impl Drop for Neighbour {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 #[test]
 #[ignore = "a worker of other tests"]
 fn neighbour_works_until_it_is_killed() {
     let host = HostTopology::current().unwrap();
     let file = SharedMemoryFile::from_environment(&host).unwrap();
     // The same CPU as the other process half of the time, so that both use the same lists.
-    let seed: u64 = std::env::var(SEED).unwrap().parse().unwrap();
+    let (seed, _) = own_task();
     let builder = HostYard::builder().identity(CpuIdentity::Fixed(CpuId(seed as u32 / 2 % 2)));
     // SAFETY: only yards write to the file.
     let yard = unsafe { builder.attach(&file, &host) }.unwrap();
-    let ready = SharedWords::open(std::env::var(READY).unwrap().as_ref()).unwrap();
-    // Release: pairs with the Acquire in `Neighbour::start`.
-    ready.words()[0].store(1, Ordering::Release);
+    report_ready();
     work(&yard, seed, || false).unwrap();
 }
 
@@ -177,23 +122,11 @@ fn examine(yard: &HostYard, killed: u32) -> Result<(), LockError> {
 
 /// Kills a neighbour at a random point; whether the yard is damaged then.
 fn kill_one(policy: ZonePolicy, seed: u64) -> bool {
-    let (yard, file) = made(policy);
-    let neighbour = Neighbour::start(&file, seed);
-    let killed = neighbour.child.id();
-    let (done, wait) = mpsc::channel();
-    let worker = std::thread::spawn(move || {
-        let begin = Instant::now();
-        let delay = Duration::from_micros(2_000 + seed % 20_000);
-        let mut neighbour = Some(neighbour);
-        let worked = work(&yard, !seed, || {
-            if begin.elapsed() > delay
-                && let Some(mut neighbour) = neighbour.take()
-            {
-                neighbour.child.kill().unwrap();
-            }
-            begin.elapsed() > 2 * delay
-        });
-        drop(neighbour);
+    without_hang(&format!("{policy}, seed {seed}"), move || {
+        let (yard, file) = made(policy);
+        let neighbour = Neighbour::start(module_path!(), &file, "", seed);
+        let killed = neighbour.id();
+        let worked = work(&yard, !seed, neighbour.killed_meanwhile(seed));
         let found = examine(&yard, killed);
         assert!(worked.is_ok() || found.is_err(), "{worked:?}");
         let host = HostTopology::current().unwrap();
@@ -203,32 +136,23 @@ fn kill_one(policy: ZonePolicy, seed: u64) -> bool {
             (Err(HostYardError::Lock(refused)), Err(error)) => assert_eq!(refused, error),
             (attached, found) => panic!("{attached:?} after {found:?}"),
         }
-        done.send(found.is_err()).unwrap();
-    });
-    match wait.recv_timeout(NO_HANG) {
-        Err(mpsc::RecvTimeoutError::Timeout) => panic!("{policy}, seed {seed}: a call hangs"),
-        ended => {
-            worker.join().unwrap_or_else(|_| panic!("{policy}, seed {seed}"));
-            ended.unwrap()
-        }
-    }
+        found.is_err()
+    })
 }
 
 #[test]
 fn no_call_hangs_or_goes_on_with_a_corrupt_list_after_a_neighbour_was_killed() {
-    let kills = std::env::var(KILLS).map_or(5, |kills| kills.parse().unwrap());
-    let mut state = u64::from(std::process::id()) << 20 | 1;
     for policy in ZonePolicy::ALL {
-        let seeds = (0..kills).map(|_| next(&mut state) >> 8);
-        let damaged = seeds.filter(|seed| kill_one(policy, *seed)).count();
-        println!("{policy}: {damaged} of {kills} kills damaged the yard");
+        let seeds = seeds();
+        let damaged = seeds.iter().filter(|seed| kill_one(policy, **seed)).count();
+        println!("{policy}: {damaged} of {} kills damaged the yard", seeds.len());
     }
 }
 
 #[test]
 fn a_stopped_neighbour_delays_a_call_and_damages_nothing() {
     let (yard, file) = made(ZonePolicy::Vanilla);
-    let neighbour = Neighbour::start(&file, 4);
+    let neighbour = Neighbour::start(module_path!(), &file, "", 4);
     let begin = Instant::now();
     let mut stops = (0..).take_while(|_| begin.elapsed() < NO_HANG);
     let stuck = stops.find_map(|_| {
@@ -246,7 +170,7 @@ fn a_stopped_neighbour_delays_a_call_and_damages_nothing() {
         stuck
     });
     let stuck = stuck.expect("one of many stops hits a holder of the zone lock");
-    assert!(matches!(stuck, LockError::LockStuck { holder, .. } if holder == neighbour.child.id()), "{stuck}");
+    assert!(matches!(stuck, LockError::LockStuck { holder, .. } if holder == neighbour.id()), "{stuck}");
     neighbour.signal(libc::SIGCONT);
     let begin = Instant::now();
     while let Err(error) = yard.alloc(Order(5), Gfp::HIGHUSER_MOVABLE) {

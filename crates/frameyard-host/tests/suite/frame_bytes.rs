@@ -1,7 +1,6 @@
 //! Frames of each kind of memory keep their contents.
 
-use std::path::PathBuf;
-
+use crate::own_process::own_file;
 use frameyard::{Geometry, NodeId, PageCount, Pfn, PfnRange, Platform};
 use frameyard_host::{Backing, FileGrowth, HostMemory, HostPlatform, HostTopology, HugePages, NodeFrames};
 
@@ -65,7 +64,7 @@ fn frames_in_a_memory_file_keep_their_contents() {
 
 #[test]
 fn frames_in_a_file_keep_their_contents_when_it_is_mapped_again() {
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("frames");
+    let path = own_file("frames");
     let _ = std::fs::remove_file(&path);
     write_numbers(&build(Backing::File { path: path.clone(), growth: FileGrowth::Grow }, HugePages::Default));
     check_numbers(&build(Backing::File { path: path.clone(), growth: FileGrowth::Refuse }, HugePages::Default));

@@ -2,9 +2,10 @@
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 
 use crate::checked_yard::{CheckedYard, range};
+use crate::own_process::own_file;
+use crate::test_huge_pages::AddedHugePages;
 use frameyard::boot::{BootError, MemorySource, Poisoning, ZoneLimits};
 use frameyard::platform::{InitProgress, MapBacking, Probe};
 use frameyard::{
@@ -19,10 +20,6 @@ const ONE_CPU: [NodeId; 1] = [NodeId(0)];
 const MIB: u64 = 256;
 /// 32 MiB above 4 GiB.
 const SMALL: [(PfnRange, NodeId); 1] = [range(0x10_0000, 32 * MIB, 0)];
-
-fn file(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name)
-}
 
 fn small(builder: HostYardBuilder) -> CheckedYard {
     CheckedYard::new(builder, &SMALL, &YardConfig::new(&ONE_CPU))
@@ -40,7 +37,7 @@ fn everything(yard: &CheckedYard, order: Order, gfp: Gfp) -> Vec<MappedFrames<&H
 
 #[test]
 fn a_file_that_is_too_small_is_refused_with_the_needed_size() {
-    let path = file("too-small");
+    let path = own_file("too-small");
     std::fs::write(&path, [0; 4096]).unwrap();
     let backing = Backing::File { path: path.clone(), growth: FileGrowth::Refuse };
     let error = refusal(HostYard::builder().backing(backing), &SMALL, &YardConfig::new(&ONE_CPU));
@@ -52,7 +49,7 @@ fn a_file_that_is_too_small_is_refused_with_the_needed_size() {
 
 #[test]
 fn a_file_serves_one_yard_at_a_time() {
-    let path = file("in-use");
+    let path = own_file("in-use");
     let backing = Backing::File { path: path.clone(), growth: FileGrowth::Grow };
     let first = small(HostYard::builder().backing(backing.clone()));
     let error = refusal(HostYard::builder().backing(backing.clone()), &SMALL, &YardConfig::new(&ONE_CPU));
@@ -66,6 +63,8 @@ fn a_file_serves_one_yard_at_a_time() {
 #[test]
 fn missing_huge_pages_are_counted_and_not_replaced() {
     let host = HostTopology::current().unwrap();
+    // No other test changes the pool meanwhile.
+    let _added = AddedHugePages::add(HugetlbSize::TwoMib.size(), 1);
     let free = HugetlbPool::of_host(&host, HugetlbSize::TwoMib).map_or(0, |pool| pool.free);
     let memory = [range(0x10_0000, (free + 3) * 512, 0)];
     let builder = HostYard::builder().backing(Backing::Hugetlb(HugetlbSize::TwoMib));
@@ -148,7 +147,7 @@ fn a_memory_source_is_called_once() {
 
 #[test]
 fn zeroed_frames_are_zero_after_any_contents() {
-    let path = file("zeroed");
+    let path = own_file("zeroed");
     let _ = std::fs::remove_file(&path);
     let backings = [Backing::Anonymous, Backing::Memfd, Backing::File { path: path.clone(), growth: FileGrowth::Grow }];
     for backing in backings {

@@ -12,9 +12,12 @@ mod hostile_neighbour;
 mod huge_pages;
 mod map_region;
 mod neighbour;
+mod neighbour_process;
 mod own_process;
 mod processes;
 mod reporting;
 mod shared_device_map;
 mod shared_yard;
+#[path = "../../src/test_huge_pages.rs"]
+mod test_huge_pages;
 mod threads;

@@ -1,9 +1,15 @@
 //! Tests run in a process of their own: this program, executed again.
 
+use std::path::PathBuf;
 use std::process::Command;
 
 /// Set in a process that [`is_own_process`] has started.
 const ALONE: &str = "FRAMEYARD_TEST_ALONE";
+
+/// The path of a file for one test. Runs of this program at the same time have files of their own.
+pub(crate) fn own_file(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()))
+}
 
 /// Makes `command`, which executes this program, run one test. `module` is the test's `module_path!()`.
 pub(crate) fn run_test(command: &mut Command, module: &str, name: &str) {

@@ -39,9 +39,9 @@ fn isolate_and_free(sizing: PcpSizing, locks: Locks) {
 /// CPU 0 takes a pageblock that CPU 1 allocates from meanwhile.
 fn isolate_and_allocate(sizing: PcpSizing, locks: Locks) {
     let main = Machine::boot(1, sizing, locks);
-    let taker = main.start(0, |runner| take_and_give(runner, pageblock_of(Pfn(0))));
     let user = main.start(1, |runner| runner.take_and_give(Order::ZERO));
-    taker.join().unwrap();
+    // The first thread of the model is on CPU 0. A thread of its own would attach first, with many accesses.
+    take_and_give(&main, pageblock_of(Pfn(0)));
     user.join().unwrap();
     main.finish();
 }
@@ -103,6 +103,7 @@ fn isolation_without_lock_ordering_fails() {
     for flaw in [Flaw::TakenRelaxed, Flaw::GivenBackRelaxed, Flaw::NeverRefused] {
         let locks = Locks { zone: Some(flaw), ..Locks::SOUND };
         assert_fails_within(FEW_SWITCHES, move || isolate_and_free(PcpSizing::Fixed(0), locks), &DAMAGES);
+        assert_fails_within(FEW_SWITCHES, move || isolate_and_allocate(PcpSizing::Fixed(2), locks), &DAMAGES);
         assert_fails_within(FEW_SWITCHES, move || isolate_twice(locks), &DAMAGES);
         assert_fails_within(FEW_SWITCHES, move || isolate_twice_alone(locks), &DAMAGES);
     }

@@ -2,7 +2,7 @@
 //! another CPU drains the lists.
 
 use super::machine::{Flaw, Locks, Machine, ZONE};
-use super::{DAMAGES, PREEMPTIONS, assert_fails, explore, explore_within, in_long_runs};
+use super::{DAMAGES, PREEMPTIONS, assert_fails, assert_fails_within, explore, explore_within, in_long_runs};
 use crate::Gfp;
 use crate::units::{CpuId, Order, PageCount};
 use crate::watermarks::PcpSizing;
@@ -64,13 +64,13 @@ fn overflow_and_drain(locks: Locks) {
 
 #[test]
 fn drain_takes_packed_batches() {
-    let explored = explore_within(SWITCHES, || overflow_and_drain(Locks::SOUND));
+    let explored = explore_within(in_long_runs(SWITCHES), || overflow_and_drain(Locks::SOUND));
     assert!(explored.contentions > 0, "no thread found a lock held");
 }
 
 #[test]
 fn packed_batches_without_release_fail() {
-    assert_fails(|| overflow_and_drain(per_cpu(Flaw::GivenBackRelaxed)), &DAMAGES);
+    assert_fails_within(in_long_runs(SWITCHES), || overflow_and_drain(per_cpu(Flaw::GivenBackRelaxed)), &DAMAGES);
 }
 
 /// The limits fall to zero and rise again while two threads of a CPU push and pop.

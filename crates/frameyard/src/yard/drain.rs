@@ -50,15 +50,23 @@ impl<'y, P: Platform> YardZone<'y, P> {
         self.drain_with(Patience::Sleeps);
     }
 
-    /// As [`drain`](Self::drain), with that patience for transfers in progress.
+    /// As [`drain`](Self::drain), with that patience for transfers in progress and for held locks. A caller that must not wait leaves
+    /// lists alone whose lock is held, and drains at most as many lists as it would wait rounds.
     pub(super) fn drain_with(self, patience: Patience) {
         let Some(view) = self.populated() else { return };
-        for (_, pcp) in self.yard.tables.pcps_of(self.id) {
+        let platform = &self.yard.platform;
+        let mut drains = 0..patience.rounds();
+        for (cpu, pcp) in self.yard.tables.pcps_of(self.id) {
             // Where batches move without the zone lock, one may be in transit from lists that look empty: taking their
             // lock ends that.
             let moves_on = transfer::moves_past_zone_lock(view.zone) && !is_broken!(EmptyListsNotLocked);
             if !pcp.is_empty_racy() || moves_on {
-                pcp.lock(&self.yard.platform).into_iter().for_each(|mut lists| lists.drain(view));
+                let lists = match patience {
+                    Patience::Sleeps => pcp.lock(platform).ok(),
+                    Patience::Spins if drains.next().is_none() => break,
+                    Patience::Spins => pcp.try_lock(platform, self.id, cpu),
+                };
+                lists.into_iter().for_each(|mut lists| lists.drain(view));
             }
         }
         // A transfer that stalls has at most a few batches in transit, as a CPU that frees has.

@@ -5,11 +5,13 @@
 //! [`Platform::wait`]: frameyard::Platform::wait
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
+use std::time::Duration;
 
-use crate::busy_yard::{Made, made};
+use crate::busy_yard::{Made, PAGES, made};
 use crate::contig::BusyAt;
+use crate::depot_threads::stopped_in_a_pop;
 use crate::fixture::{Rounds, order, rounds_of, run_on};
 use crate::maps::{LATE, frames, give_back, listed, plain, way};
 use crate::movers::{KIND, Movers};
@@ -169,4 +171,75 @@ fn a_search_waits_at_few_of_many_places() {
     });
     assert!((512..=8 * 512).contains(&waits.waits), "{} waits", waits.waits);
     movers.give_all_back();
+}
+
+/// An owner of blocks that can be isolated, and are busy when they are to move.
+struct BusyToMove<'y>(Movers<'y>);
+
+impl FrameOwner for BusyToMove<'_> {
+    fn isolate(&self, block: Block, mode: MigrateMode) -> Result<(), MigrateProblem> {
+        self.0.isolate(block, mode)
+    }
+
+    fn migrate(&self, _from: Block, _to: Pfn, _mode: MigrateMode) -> Result<(), MigrateProblem> {
+        Err(MigrateProblem::Busy)
+    }
+
+    fn put_back(&self, block: Block) {
+        self.0.put_back(block);
+    }
+}
+
+#[test]
+fn no_request_waits_longer_for_blocks_that_compaction_moves_than_its_flags_allow() {
+    let yard = made(&Made::default());
+    let owner = BusyToMove(Movers::new(&yard));
+    let names: Vec<_> = std::iter::from_fn(|| owner.0.take(Order::ZERO).ok()).collect();
+    // The rest is left to requests that may use the reserves.
+    let large: Vec<_> = std::iter::from_fn(|| yard.alloc(order(6), Gfp::ATOMIC | Gfp::NOWARN).ok()).collect();
+    let odd = names.into_iter().filter(|name| owner.0.place_of(*name).0 % 2 == 1);
+    odd.for_each(|name| assert!(owner.0.give_back(name)));
+    yard.drain_all();
+    let owners = Owners::NONE.with(KIND, &owner);
+    // Of the compactions of a request without a reclaimer, one waits: twice for each block.
+    let most = Most { spins: 0, waits: PAGES as u32 };
+    let found = complaints("a compaction", &most, |gfp| {
+        yard.request(order(8), gfp).owners(&owners).frame().expect_err("no large block is free");
+    });
+    assert!(found.is_empty(), "{found:#?}");
+    owner.0.give_all_back();
+    large.into_iter().for_each(|pfn| yard.free(pfn, order(6)).unwrap());
+}
+
+#[test]
+fn no_request_that_must_not_wait_waits_for_the_lists_of_a_cpu() {
+    let yard = depot::one_group();
+    depot::stock(&yard, Gfp::HIGHUSER_MOVABLE, 4);
+    let (done, wait) = mpsc::channel();
+    let (done, yard) = (&done, &yard);
+    let (popped, found) = thread::scope(|scope| {
+        let mut found = None;
+        let popped = stopped_in_a_pop(yard, |head| {
+            let range = PfnRange::new(head, PageCount(1));
+            scope.spawn(move || {
+                run_on(1);
+                let free = |taken| yard.free_range(taken).unwrap();
+                let rounds = HURRIED.map(|gfp| {
+                    rounds_of(|| {
+                        let request = || yard.request_range(range, gfp | Gfp::NOWARN);
+                        let _ = request().range().map(free);
+                        let _ = request().owners(&Owners::NONE).range().map(free);
+                    })
+                });
+                let _ = done.send(rounds);
+            });
+            found = wait.recv_timeout(Duration::from_secs(60)).ok();
+        });
+        (popped, found)
+    });
+    let found = found.expect("no request waits for the lists of a stopped thread");
+    for (gfp, Rounds { spins, waits }) in HURRIED.into_iter().zip(found) {
+        assert!(waits == 0 && spins <= 32 * 32, "{gfp}: {spins} spins, {waits} waits");
+    }
+    depot::give(yard, [popped]);
 }

@@ -99,6 +99,10 @@ impl<P: Platform, W: Fn() -> u32 + Sync, const LINES: usize> Platform for Counti
         Ok(contention)
     }
 
+    fn note_corrupt(&self, lock: LockId) {
+        self.inner.note_corrupt(lock);
+    }
+
     fn lock_error(&self) -> Option<LockError> {
         self.inner.lock_error()
     }

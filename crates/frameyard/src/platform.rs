@@ -231,9 +231,16 @@ pub trait Platform: MapBacking + Probe + Sync {
 
     /// Notes that what the lock guards is corrupt: a link, an index, an order or a count that no yard writes. The calling thread
     /// may hold the lock. The call loses the frames concerned and goes on, and [`lock_error`](Self::lock_error) returns
-    /// [`LockError::Corrupt`] from then on. Ignored by default.
+    /// [`LockError::Corrupt`] from then on.
+    ///
+    /// # Panics
+    ///
+    /// The default panics in builds with debug assertions, and does nothing in release builds.
     #[cold]
-    fn note_corrupt(&self, lock: LockId) {}
+    fn note_corrupt(&self, lock: LockId) {
+        // The models break protections, and say themselves what they find.
+        debug_assert!(cfg!(any(loom, shuttle)), "what the lock of {lock} guards is corrupt");
+    }
 
     /// Why the calling thread did not get a lock since the last call of this method; in a damaged yard, always that damage. `None`
     /// by default, as [`lock`](Self::lock) does not fail.

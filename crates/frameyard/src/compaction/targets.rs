@@ -69,8 +69,11 @@ impl<P: Platform> Compaction<'_, P> {
             let (pfn, found) = self.targets.take_smallest(order)?;
             self.split_target(pfn, found, order);
             if self.is_sound(pfn, order) {
-                let map = self.view.allocation_map;
-                return map.mark_allocated(self.view.platform, pfn, order, MigrateType::Movable).then_some(pfn);
+                if self.view.allocation_map.mark_allocated(self.view.platform, pfn, order, MigrateType::Movable) {
+                    return Some(pfn);
+                }
+                self.view.note_corrupt();
+                return None;
             }
         }
     }

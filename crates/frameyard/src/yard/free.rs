@@ -169,7 +169,7 @@ impl<P: Platform> Yard<P> {
 
     /// Frees a block that the caller owns for certain.
     pub(super) fn release(&self, pfn: Pfn, order: Order) {
-        // Fails in a corrupt yard only.
+        // A refusal loses nothing: a bad free of other code has won. The platform keeps the error of a lock.
         let _ = self.free(pfn, order);
     }
 

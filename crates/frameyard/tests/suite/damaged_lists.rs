@@ -27,7 +27,9 @@ fn yard_of(policy: ZonePolicy) -> Fixture {
         ..YardConfig::new(&[NodeId(0); 4])
     };
     let memory = [(PfnRange::new(FIRST, PageCount(PAGES)), NodeId(0))];
-    Fixture::new(&MemoryTable { memory: &memory, ..MemoryTable::default() }, &config, Frames::Phantom)
+    let yard = Fixture::new(&MemoryTable { memory: &memory, ..MemoryTable::default() }, &config, Frames::Phantom);
+    yard.watch().expect_damage();
+    yard
 }
 
 /// A yard with blocks of all orders on lists of all kinds: long chains of packed batches, and a depot. Returns what stays allocated.

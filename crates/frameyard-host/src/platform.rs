@@ -525,6 +525,8 @@ impl MapBacking for HostPlatform {
 }
 
 impl Probe for HostPlatform {
+    const SEES_PAGES: bool = false;
+
     /// The time since the platform was made, by the system's monotonic clock.
     fn clock_ns(&self) -> Option<u64> {
         self.clock.system_ns()

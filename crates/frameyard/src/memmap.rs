@@ -4,20 +4,20 @@
 //!
 //! # Checked frame numbers
 //!
-//! A page look-up takes a [`MapPfn`], a frame number known to lie in the map, or a [`Pfn`], which it compares with the map
-//! first. There are two sources of `MapPfn`:
+//! A page look-up takes a [`MapPlace`], a place known to lie in the map, or a [`Pfn`], whose place it looks up first. There are two
+//! sources of `MapPlace`:
 //!
 //! - [`MemMap::check`] looks up the place of a frame number.
-//! - [`MemMap::next`] and [`MemMap::entry`] compare what the yard's memory holds: links and entries of lists. Another process that
-//!   shares the memory may have written anything there.
+//! - [`MemMap::next`], [`MemMap::entry`] compare what the yard's memory holds: links and entries of lists.
+//!   Another process that shares the memory may have written anything there.
 //!
-//! The [head](MemMap::head) and the [buddy](MemMap::buddy) of a checked frame's block are checked. Other frames are plain `Pfn`s
-//! again. In the near run a check costs two instructions.
+//! The [head](MemMap::head), the [buddy](MemMap::buddy) and the [parts](MapPlace::part) of a block around a checked place are checked.
+//! Lists, splits and merges work with places, and need no frame numbers.
 
 use core::ptr::NonNull;
 
-use crate::page::{Link, MapContent, Page, PageRef, PageTemplate};
-use crate::platform::Platform;
+use crate::page::{FrameName, Link, MapContent, Page, PageRef, PageTemplate, ProbedName};
+use crate::platform::{Platform, Probe};
 use crate::units::{Geometry, Order, Pfn, PfnRange, ZoneId};
 
 mod initialiser;
@@ -28,63 +28,111 @@ pub use initialiser::Initialiser;
 pub(crate) use numbering::{Numbering, OUTSIDE, RunEntry};
 pub(crate) use writer::MapWriter;
 
-/// A frame number that lies in the memory map.
+/// A place that lies in the memory map.
 ///
 /// Made by [`MemMap`] alone. A yard has one map, so there is no other map that it could be mistaken for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct MapPfn {
-    pfn: Pfn,
-    /// Its place in the map.
-    place: u32,
-}
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub(crate) struct MapPlace(u32);
 
-impl MapPfn {
-    /// Its place in the map.
+impl MapPlace {
+    /// The number of the place.
     #[inline(always)]
-    pub(crate) fn place(self) -> u32 {
-        self.place
+    pub(crate) fn index(self) -> u32 {
+        self.0
     }
 
-    /// Of two blocks in a section, the lower and the upper.
+    /// The place `offset` frames into the block of `order` that begins here. It lies in the map, because sections hold whole blocks.
     #[inline(always)]
-    pub(crate) fn in_order(self, other: Self) -> (Self, Self) {
-        if self.place < other.place { (self, other) } else { (other, self) }
+    pub(crate) fn part(self, order: Order, offset: u32) -> Self {
+        debug_assert!(u64::from(offset) < order.pages().0, "frame {offset} of a block of order {order}");
+        Self(self.0 | (offset & (order.pages().0 as u32 - 1)))
+    }
+
+    /// The number as that of a frame: frames and places have the same alignment.
+    #[inline(always)]
+    pub(crate) fn aligned_alike(self) -> Pfn {
+        Pfn(self.0.into())
+    }
+
+    /// The link to the frame at this place.
+    #[inline(always)]
+    pub(crate) fn link(self) -> Link {
+        Link(self.0 + 1)
     }
 }
 
-impl core::ops::Deref for MapPfn {
-    type Target = Pfn;
-
+impl From<MapPlace> for u32 {
     #[inline(always)]
-    fn deref(&self) -> &Pfn {
-        &self.pfn
+    fn from(MapPlace(place): MapPlace) -> Self {
+        place
+    }
+}
+
+impl From<MapPlace> for u64 {
+    #[inline(always)]
+    fn from(MapPlace(place): MapPlace) -> Self {
+        place.into()
     }
 }
 
 /// What a page structure can be looked up by.
 pub(crate) trait Located: Copy {
-    /// The frame, known to lie in `map`.
+    /// What the look-up knows of the frame's number.
+    type Name: FrameName;
+
+    /// The place of the frame in `map`.
     ///
     /// # Panics
     ///
     /// If the frame is outside the map.
-    fn locate(self, map: &MemMap) -> MapPfn;
+    fn place(self, map: &MemMap) -> MapPlace;
+
+    fn name<P: Probe>(self, map: &MemMap) -> Self::Name;
 }
 
-impl Located for MapPfn {
+impl Located for MapPlace {
+    type Name = ProbedName;
+
     #[inline(always)]
-    fn locate(self, _map: &MemMap) -> MapPfn {
+    fn place(self, _map: &MemMap) -> MapPlace {
         self
+    }
+
+    #[inline(always)]
+    fn name<P: Probe>(self, map: &MemMap) -> ProbedName {
+        ProbedName(if P::SEES_PAGES { map.pfn(self) } else { Pfn(0) })
+    }
+}
+
+/// A frame whose place was looked up.
+impl Located for (Pfn, MapPlace) {
+    type Name = Pfn;
+
+    #[inline(always)]
+    fn place(self, _map: &MemMap) -> MapPlace {
+        self.1
+    }
+
+    #[inline(always)]
+    fn name<P: Probe>(self, _map: &MemMap) -> Pfn {
+        self.0
     }
 }
 
 impl Located for Pfn {
+    type Name = Self;
+
     #[inline(always)]
-    fn locate(self, map: &MemMap) -> MapPfn {
+    fn place(self, map: &MemMap) -> MapPlace {
         match map.check(self) {
-            Some(pfn) => pfn,
+            Some(place) => place,
             None => map.outside(self),
         }
+    }
+
+    #[inline(always)]
+    fn name<P: Probe>(self, _map: &MemMap) -> Self {
+        self
     }
 }
 
@@ -130,6 +178,12 @@ impl MemMap {
         self.numbering.places()
     }
 
+    /// The place behind the last one: there are fewer than 2^32.
+    #[inline(always)]
+    fn end(&self) -> u32 {
+        self.places() as u32
+    }
+
     /// The content of a fresh page structure.
     #[inline(always)]
     pub(crate) fn content(&self) -> MapContent {
@@ -142,25 +196,34 @@ impl MemMap {
         PageTemplate::of(self.content, pfn.0 >> self.section_shift, zone)
     }
 
-    /// The frame, if it lies in the map.
-    #[inline(always)]
-    pub(crate) fn check(&self, pfn: Pfn) -> Option<MapPfn> {
-        let place = self.place(pfn);
-        (place != OUTSIDE).then_some(MapPfn { pfn, place: place as u32 })
+    /// As [`template`](Self::template), for the frame at a place.
+    #[inline]
+    pub(crate) fn template_at(&self, place: MapPlace, zone: Option<ZoneId>) -> PageTemplate {
+        match self.content {
+            MapContent::Zero => PageTemplate::ZERO,
+            MapContent::Kernel => self.template(self.pfn(place), zone),
+        }
     }
 
-    /// The head of the aligned block of `order` around a frame. It lies in the map, because sections hold whole blocks.
+    /// The place of a frame, if it lies in the map.
     #[inline(always)]
-    pub(crate) fn head(&self, MapPfn { pfn, place }: MapPfn, order: Order) -> MapPfn {
+    pub(crate) fn check(&self, pfn: Pfn) -> Option<MapPlace> {
+        let place = self.place(pfn);
+        (place != OUTSIDE).then_some(MapPlace(place as u32))
+    }
+
+    /// The head of the aligned block of `order` around a place. It lies in the map, because sections hold whole blocks.
+    #[inline(always)]
+    pub(crate) fn head(&self, MapPlace(place): MapPlace, order: Order) -> MapPlace {
         debug_assert!(order.0 <= self.section_shift, "sections hold no block of order {order}");
-        MapPfn { pfn: pfn.align_down(order), place: place & !(order.pages().0 as u32 - 1) }
+        MapPlace(place & !(order.pages().0 as u32 - 1))
     }
 
     /// The buddy of the block of `order` at `head`. It lies in the map, because sections hold whole blocks of the next order.
     #[inline(always)]
-    pub(crate) fn buddy(&self, MapPfn { pfn, place }: MapPfn, order: Order) -> MapPfn {
+    pub(crate) fn buddy(&self, MapPlace(place): MapPlace, order: Order) -> MapPlace {
         debug_assert!(order.0 < self.section_shift, "blocks of order {order} have no buddy in their section");
-        MapPfn { pfn: pfn.buddy(order), place: place ^ order.pages().0 as u32 }
+        MapPlace(place ^ order.pages().0 as u32)
     }
 
     /// What a look-up of a frame without a place finds. If there are several runs, a neighbour may have damaged their table since the
@@ -171,15 +234,15 @@ impl MemMap {
     /// If there is one run: the caller is wrong.
     #[cold]
     #[inline(never)]
-    fn outside(&self, pfn: Pfn) -> MapPfn {
+    fn outside(&self, pfn: Pfn) -> MapPlace {
         assert!(self.numbering.has_others(), "{pfn} is not in the memory map {}", self.range());
-        MapPfn { pfn, place: 0 }
+        MapPlace(0)
     }
 
     /// The address of a frame's page structure. In a run, those of consecutive frames follow each other.
     #[inline(always)]
     pub(crate) fn address(&self, frame: impl Located) -> NonNull<Page> {
-        let MapPfn { place, .. } = frame.locate(self);
+        let MapPlace(place) = frame.place(self);
         // SAFETY: the place is in the map.
         unsafe { self.base.add(place as usize) }
     }
@@ -187,8 +250,8 @@ impl MemMap {
     /// The page structures of a range of frames in one run: the first, and how many. There are fewer than frames if the range would
     /// end behind the map: a neighbour may have damaged the table of runs.
     pub(crate) fn structures(&self, frames: PfnRange) -> (NonNull<Page>, u64) {
-        let first = frames.start.locate(self);
-        (self.address(first), frames.count().0.min(self.places() - u64::from(first.place)))
+        let first = frames.start.place(self);
+        (self.address(first), frames.count().0.min(self.places() - u64::from(first)))
     }
 
     /// The memory of these page structures, and its bytes.
@@ -209,11 +272,10 @@ impl MemMap {
     ///
     /// If the frame is outside the map.
     #[inline(always)]
-    pub(crate) fn page<'a, P: Platform>(&self, frame: impl Located, platform: &'a P) -> PageRef<'a, P> {
-        let frame = frame.locate(self);
+    pub(crate) fn page<'a, P: Platform, L: Located>(&self, frame: L, platform: &'a P) -> PageRef<'a, P, L::Name> {
         // SAFETY: the address is in the map, and the section has memory: frames without memory are on no list, and public
         // entry points refuse them (`PageblockMap::has_memory`).
-        unsafe { PageRef::new(self.address(frame), *frame, platform) }
+        unsafe { PageRef::new(self.address(frame), frame.name::<P>(self), platform) }
     }
 
     /// The page structure at a place of the map, as that of `pfn`. A device whose compound pages share a layout keeps the
@@ -249,20 +311,36 @@ impl MemMap {
 
     /// The frame at a place of the map.
     #[inline(always)]
-    pub(crate) fn pfn(&self, place: u32) -> Pfn {
-        self.numbering.pfn(place)
+    pub(crate) fn pfn(&self, place: impl Into<u32>) -> Pfn {
+        self.numbering.pfn(place.into())
     }
 
-    /// The frame at a place that the yard's memory holds, if it is a place of the map.
+    /// A place that the yard's memory holds, if it is a place of the map.
     #[inline(always)]
-    pub(crate) fn entry(&self, place: u32) -> Option<MapPfn> {
-        (u64::from(place) < self.places()).then(|| MapPfn { pfn: self.pfn(place), place })
+    pub(crate) fn entry(&self, place: u32) -> Option<MapPlace> {
+        (place < self.end()).then_some(MapPlace(place))
+    }
+
+    /// The place of an entry of a batch, which was checked when it was read. The first place of the map for any other number.
+    #[inline(always)]
+    pub(crate) fn checked(&self, place: u32) -> MapPlace {
+        self.entry(place).unwrap_or_default()
     }
 
     /// Whether a block of that order may begin at a place that the yard's memory holds.
     #[inline(always)]
     pub(crate) fn may_begin(&self, place: u32, order: Order) -> bool {
-        u64::from(place) < self.places() && u64::from(place).trailing_zeros() >= u32::from(order.0)
+        place < self.end() && u64::from(place).trailing_zeros() >= u32::from(order.0)
+    }
+
+    /// As [`may_begin`](Self::may_begin), for all of these places. Without a branch for each, so that they are compared several at a
+    /// time.
+    #[inline(always)]
+    pub(crate) fn may_all_begin(&self, places: &[u32], order: Order) -> bool {
+        let end = self.end();
+        let (outside, bits) =
+            places.iter().fold((false, 0), |(outside, bits), at| (outside | (*at >= end), bits | *at));
+        !outside && u64::from(bits).trailing_zeros() >= u32::from(order.0)
     }
 
     /// The link to a frame.
@@ -280,7 +358,7 @@ impl MemMap {
     /// The frame that a link names; `None` also if it names no frame of the map.
     #[inline(always)]
     pub(crate) fn linked(&self, link: Link) -> Option<Pfn> {
-        self.next(link).map(|MapPfn { pfn, .. }| pfn)
+        self.next(link).map(|place| self.pfn(place))
     }
 
     /// The frame number that a link names, in the map or behind it. For the validator, which reports it.
@@ -288,9 +366,9 @@ impl MemMap {
         (link != Link::NONE).then(|| self.pfn(link.0 - 1))
     }
 
-    /// As [`linked`](Self::linked).
+    /// The place that a link names; `None` also if it names no place of the map.
     #[inline(always)]
-    pub(crate) fn next(&self, link: Link) -> Option<MapPfn> {
+    pub(crate) fn next(&self, link: Link) -> Option<MapPlace> {
         // `Link::NONE` wraps to a place behind every map.
         self.entry(link.0.wrapping_sub(1))
     }

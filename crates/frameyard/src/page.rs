@@ -9,7 +9,7 @@
 use core::fmt;
 use core::ptr::NonNull;
 
-use crate::platform::{Access, Platform, copied_views};
+use crate::platform::{Access, Platform};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::{MigrateType, Order, Pfn, ZoneId, named};
 
@@ -336,21 +336,59 @@ impl FrameLink {
 ///
 /// Copyable. Holds a pointer, never a slice, because neighbours may lie in holes. All accesses are `Relaxed`: the lock of the
 /// structure that the frame is on orders them, or the frame has a single owner.
-pub(crate) struct PageRef<'a, P> {
+pub(crate) struct PageRef<'a, P, N = Pfn> {
     page: NonNull<Page>,
-    pfn: Pfn,
+    name: N,
     platform: &'a P,
 }
 
-copied_views!(PageRef);
+impl<P, N: Copy> Clone for PageRef<'_, P, N> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
 
-impl<'a, P: Platform> PageRef<'a, P> {
+impl<P, N: Copy> Copy for PageRef<'_, P, N> {}
+
+/// What a [`PageRef`] knows of its frame's number.
+pub(crate) trait FrameName: Copy {
+    /// The number, for a probe that sees pages.
+    fn for_probe(self) -> Pfn;
+}
+
+impl FrameName for Pfn {
+    #[inline(always)]
+    fn for_probe(self) -> Pfn {
+        self
+    }
+}
+
+/// The number of a frame whose page structure was found by its place: right only where a probe sees it.
+#[derive(Clone, Copy)]
+pub(crate) struct ProbedName(pub(crate) Pfn);
+
+impl FrameName for ProbedName {
+    #[inline(always)]
+    fn for_probe(self) -> Pfn {
+        self.0
+    }
+}
+
+impl<P: Platform> PageRef<'_, P> {
+    /// The frame.
+    #[inline(always)]
+    pub(crate) fn pfn(&self) -> Pfn {
+        self.name
+    }
+}
+
+impl<'a, P: Platform, N: FrameName> PageRef<'a, P, N> {
     /// # Safety
     ///
-    /// `page` points to the page structure of `pfn`, which stays mapped for `'a`.
+    /// `page` points to the page structure of the frame of that name, which stays mapped for `'a`.
     #[inline(always)]
-    pub(crate) unsafe fn new(page: NonNull<Page>, pfn: Pfn, platform: &'a P) -> Self {
-        Self { page, pfn, platform }
+    pub(crate) unsafe fn new(page: NonNull<Page>, name: N, platform: &'a P) -> Self {
+        Self { page, name, platform }
     }
 
     /// The environment that the page belongs to.
@@ -359,15 +397,16 @@ impl<'a, P: Platform> PageRef<'a, P> {
         self.platform
     }
 
-    /// The frame.
     #[inline(always)]
-    pub(crate) fn pfn(&self) -> Pfn {
-        self.pfn
+    fn announce(&self, access: Access) {
+        if P::SEES_PAGES {
+            self.platform.touch_page(self.name.for_probe(), access);
+        }
     }
 
     #[inline(always)]
     fn words(&self, access: Access) -> &'a Page {
-        self.platform.touch_page(self.pfn, access);
+        self.announce(access);
         // SAFETY: by the contract of `new` the pointer is valid for 'a. A page is all atomics, so a shared reference allows
         // concurrent changes.
         unsafe { self.page.as_ref() }
@@ -457,7 +496,7 @@ impl<'a, P: Platform> PageRef<'a, P> {
     /// A hint that this page will be written soon.
     #[inline(always)]
     pub(crate) fn prefetch(&self) {
-        self.platform.touch_page(self.pfn, Access::Prefetch);
+        self.announce(Access::Prefetch);
         #[cfg(target_arch = "x86_64")]
         // SAFETY: a prefetch never faults and changes nothing that can be observed, whatever the address.
         unsafe {

@@ -261,8 +261,8 @@ impl<P: Platform> Yard<P> {
 
     /// Where in the memory map the page structure of a frame lies; `None` in a hole. Those of neighbouring sections lie side by side.
     pub fn map_offset(&self, pfn: Pfn) -> Option<ByteSize> {
-        let place = self.map.check(pfn).map(|frame| self.map.place(*frame) as u64)?;
-        Some(ByteSize(place * size_of::<Page>() as u64))
+        let place = self.map.check(pfn)?;
+        Some(ByteSize(u64::from(place) * size_of::<Page>() as u64))
     }
 
     /// The ranges of memory, cut at zone borders, ascending. Reads the yard's tables, so it borrows the yard.

@@ -84,7 +84,7 @@ copied_views!(CountedPage);
 
 impl<P> fmt::Debug for CountedPage<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("CountedPage").field(&self.page.pfn).finish()
+        f.debug_tuple("CountedPage").field(&self.page.name).finish()
     }
 }
 

@@ -6,7 +6,11 @@ use crate::units::{NodeId, PageCount, Pfn, PfnRange, named};
 /// Receives events. Every method does nothing by default, and the core's behaviour depends on none of them.
 #[expect(unused_variables, reason = "the defaults ignore their arguments")]
 pub trait Probe {
-    /// The caller is about to access the page structure of `pfn`.
+    /// Whether [`touch_page`](Self::touch_page) does anything. For the host's platform it does not, so the core need not work out the
+    /// numbers of frames whose page structures it finds by their places in the map.
+    const SEES_PAGES: bool = true;
+
+    /// The caller is about to access the page structure of `pfn`. Not called if [`SEES_PAGES`](Self::SEES_PAGES) is `false`.
     #[inline(always)]
     fn touch_page(&self, pfn: Pfn, access: Access) {}
 

@@ -3,7 +3,7 @@
 use super::bulk::BulkFree;
 use super::{CountedBlocks, FreeError, Yard};
 use crate::boot::HeaderWord;
-use crate::memmap::{Located, MapPfn};
+use crate::memmap::{Located, MapPlace};
 use crate::owners::Adoption;
 use crate::page::{CountedPage, Counts, FrameState, Link, Tag};
 use crate::platform::Platform;
@@ -12,14 +12,14 @@ use crate::units::{Order, PageCount, Pfn};
 
 impl<P: Platform> Yard<P> {
     #[inline(always)]
-    fn counted_at(&self, frame: impl Located) -> CountedPage<'_, P> {
+    fn counted_at(&self, frame: impl Located<Name = Pfn>) -> CountedPage<'_, P> {
         CountedPage::new(self.map.page(frame, &self.platform), self.map.content().no_users())
     }
 
     /// The page of a frame, if it has memory.
     #[inline(always)]
-    fn counted_with_memory(&self, frame: MapPfn) -> Option<CountedPage<'_, P>> {
-        self.pageblocks().has_memory_at(frame.place() as usize).then(|| self.counted_at(frame))
+    fn counted_with_memory(&self, frame: (Pfn, MapPlace)) -> Option<CountedPage<'_, P>> {
+        self.pageblocks().has_memory_at(frame.1.index() as usize).then(|| self.counted_at(frame))
     }
 
     /// Takes a counted block without users out of its owner's hands. The caller holds it exclusively.
@@ -35,7 +35,7 @@ impl<P: Platform> Yard<P> {
     /// Claims a counted block without users by its state; only one caller succeeds.
     #[inline(always)]
     fn unused(&self, pfn: Pfn, order: Order) -> Result<CountedPage<'_, P>, FreeError> {
-        if let Some(page) = self.map.check(pfn).and_then(|frame| self.counted_with_memory(frame)) {
+        if let Some(page) = self.map.check(pfn).and_then(|place| self.counted_with_memory((pfn, place))) {
             let tag = page.tag();
             if tag.is_block(FrameState::Counted, order)
                 && tag.of_block_at(pfn, self.geometry.max_order()) == tag
@@ -79,7 +79,7 @@ impl<'y, P: Platform> CountedBlocks<'y, P> {
     /// allocates frames twice.
     #[inline(always)]
     pub unsafe fn page(self, pfn: Pfn) -> Option<CountedPage<'y, P>> {
-        self.yard.map.check(pfn).and_then(|frame| self.yard.counted_with_memory(frame))
+        self.yard.map.check(pfn).and_then(|place| self.yard.counted_with_memory((pfn, place)))
     }
 
     /// As [`page`](Self::page), for the frame that a link names; `None` also where [`linked`](Self::linked) returns that.
@@ -89,7 +89,7 @@ impl<'y, P: Platform> CountedBlocks<'y, P> {
     /// As for [`page`](Self::page).
     #[inline(always)]
     pub unsafe fn linked_page(self, link: Link) -> Option<CountedPage<'y, P>> {
-        self.yard.map.next(link).and_then(|frame| self.yard.counted_with_memory(frame))
+        self.yard.map.next(link).and_then(|place| self.yard.counted_with_memory((self.yard.map.pfn(place), place)))
     }
 
     /// As [`page`](Self::page), for a frame that was allocated from this yard, without the check that it has a page.
@@ -111,7 +111,7 @@ impl<'y, P: Platform> CountedBlocks<'y, P> {
     /// As for [`allocated_page`](Self::allocated_page).
     #[inline(always)]
     pub unsafe fn allocated_linked_page(self, link: Link) -> Option<CountedPage<'y, P>> {
-        self.yard.map.next(link).map(|frame| self.yard.counted_at(frame))
+        self.yard.map.next(link).map(|place| self.yard.counted_at((self.yard.map.pfn(place), place)))
     }
 
     /// Turns an allocated block into a counted one. The caller has allocated it.

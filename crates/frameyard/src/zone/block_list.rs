@@ -1,6 +1,6 @@
 //! An intrusive list of blocks, doubly linked by frame numbers in the pages of the blocks' heads. Every list of free blocks is one.
 
-use crate::memmap::MemMap;
+use crate::memmap::{MapPlace, MemMap};
 use crate::page::Link;
 use crate::platform::Platform;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
@@ -45,9 +45,9 @@ impl BlockList {
 
     /// Links a block to an end of the list; the old block at that end. The caller counts it.
     #[inline(always)]
-    pub(crate) fn add<P: Platform>(&self, map: MemMap, platform: &P, pfn: Pfn, place: Place) -> Link {
-        let (link, page) = (map.link(pfn), map.page(pfn, platform));
-        match place {
+    pub(crate) fn add<P: Platform>(&self, map: &MemMap, platform: &P, block: MapPlace, end: Place) -> Link {
+        let (link, page) = (block.link(), map.page(block, platform));
+        match end {
             Place::Head => {
                 let old = self.first_racy();
                 page.set_next(old);
@@ -75,7 +75,7 @@ impl BlockList {
 
     /// Unlinks a block with those neighbours. The caller counts it and clears its links.
     #[inline(always)]
-    pub(crate) fn remove<P: Platform>(&self, map: MemMap, platform: &P, next: Link, prev: Link) {
+    pub(crate) fn remove<P: Platform>(&self, map: &MemMap, platform: &P, next: Link, prev: Link) {
         match map.next(prev) {
             Some(prev) => map.page(prev, platform).set_next(next),
             None => self.first.store(next.0, Ordering::Relaxed),
@@ -88,7 +88,7 @@ impl BlockList {
 
     /// Unlinks all blocks before `next`. Their pages stay as they are. The caller counts them.
     #[inline(always)]
-    pub(crate) fn detach_front<P: Platform>(&self, map: MemMap, platform: &P, next: Link) {
+    pub(crate) fn detach_front<P: Platform>(&self, map: &MemMap, platform: &P, next: Link) {
         self.first.store(next.0, Ordering::Relaxed);
         match map.next(next) {
             Some(next) => map.page(next, platform).set_prev(Link::NONE),
@@ -97,7 +97,7 @@ impl BlockList {
     }
 
     /// Links a chain of blocks to the head of the list. The caller counts them.
-    pub(crate) fn splice_front<P: Platform>(&self, map: MemMap, platform: &P, first: Pfn, tail: Pfn) {
+    pub(crate) fn splice_front<P: Platform>(&self, map: &MemMap, platform: &P, first: Pfn, tail: Pfn) {
         let old = self.first_racy();
         map.page(tail, platform).set_next(old);
         self.first.store(map.link(first).0, Ordering::Relaxed);

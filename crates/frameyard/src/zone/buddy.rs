@@ -1,10 +1,12 @@
 //! The buddy algorithm: splitting blocks on allocation, merging them with their buddies on free.
 
+use core::ops::Range;
+
 use super::block_list::Place;
 use super::free_area::{BlockHooks, smallest};
 use super::range::pieces;
 use super::view::{LockedZone, ZoneView};
-use crate::memmap::{Located, MapPfn};
+use crate::memmap::{Located, MapPlace};
 use crate::page::{FrameState, Residence, Tag};
 use crate::platform::{Activity, Platform};
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
@@ -14,13 +16,13 @@ pub(crate) trait BlockLists {
     /// The orders, from `order` up, whose list of that type has a block; bit 0 stands for `order`.
     fn orders_from(&self, order: Order, migrate_type: MigrateType) -> u32;
     /// The block that a list would give next, and its tag.
-    fn first_block(&self, order: Order, migrate_type: MigrateType) -> Option<(Pfn, Tag)>;
+    fn first_block(&self, order: Order, migrate_type: MigrateType) -> Option<(MapPlace, Tag)>;
     /// Takes a block with that tag off its list.
-    fn take_off(&mut self, pfn: Pfn, tag: Tag);
+    fn take_off(&mut self, block: MapPlace, tag: Tag);
     /// Notes that the lists are corrupt.
     fn note_corrupt(&self);
-    /// Puts the rest of a block of order `found` back, in pieces that cannot merge.
-    fn put_back(&mut self, rest: PfnRange, found: Order, migrate_type: MigrateType, residence: Residence);
+    /// Puts a block, all but its first `taken` frames, back in pieces that cannot merge.
+    fn put_back(&mut self, block: (MapPlace, Order), taken: u32, migrate_type: MigrateType, residence: Residence);
 }
 
 /// Takes up to `count` blocks of `order` off one type's lists and gives each to `take`. Returns their number.
@@ -34,7 +36,7 @@ pub(crate) fn take_pieces<L: BlockLists>(
     order: Order,
     migrate_type: MigrateType,
     count: usize,
-    mut take: impl FnMut(&L, Pfn),
+    mut take: impl FnMut(&L, MapPlace),
 ) -> usize {
     let mut taken = 0;
     while taken < count {
@@ -46,12 +48,11 @@ pub(crate) fn take_pieces<L: BlockLists>(
         };
         lists.take_off(block, tag);
         let pieces = (1 << (found.0 - order.0)).min(count - taken);
-        for piece in 0..pieces as u64 {
-            take(lists, block + PageCount(piece << order.0));
+        for piece in 0..pieces as u32 {
+            take(lists, block.part(found, piece << order.0));
         }
         taken += pieces;
-        let rest = PfnRange { start: block + PageCount((pieces as u64) << order.0), end: block + found.pages() };
-        lists.put_back(rest, found, migrate_type, tag.residence());
+        lists.put_back((block, found), (pieces as u32) << order.0, migrate_type, tag.residence());
     }
     taken
 }
@@ -60,22 +61,27 @@ pub(crate) fn take_pieces<L: BlockLists>(
 #[inline(always)]
 pub(crate) fn merge<P: Platform>(
     view: &ZoneView<'_, P>,
-    (pfn, mut order): (Pfn, Order),
+    (mut block, mut order): (MapPlace, Order),
     limit: Order,
-    mut take: impl FnMut(MapPfn, Order) -> bool,
-) -> (Pfn, Order) {
-    let mut pfn = pfn.locate(&view.map);
+    mut take: impl FnMut(MapPlace, Order) -> bool,
+) -> (MapPlace, Order) {
     while order < limit {
-        let buddy = view.map.buddy(pfn, order);
+        let buddy = view.map.buddy(block, order);
         if !take(buddy, order) {
             break;
         }
-        let (lower, upper) = pfn.in_order(buddy);
-        view.page(upper).set_tag(Tag::INTERIOR);
-        pfn = lower;
+        view.page(block.max(buddy)).set_tag(Tag::INTERIOR);
+        block = block.min(buddy);
         order.0 += 1;
     }
-    (*pfn, order)
+    (block, order)
+}
+
+/// A part of a block, by offsets from its first frame, cut into the largest blocks.
+#[inline(always)]
+pub(crate) fn parts_of((block, order): (MapPlace, Order), part: Range<u32>) -> impl Iterator<Item = (MapPlace, Order)> {
+    let offsets = PfnRange { start: Pfn(part.start.into()), end: Pfn(part.end.into()) };
+    pieces(offsets, order).map(move |(offset, piece)| (block.part(order, offset.0 as u32), piece))
 }
 
 impl<P: Platform> BlockLists for LockedZone<'_, P> {
@@ -85,13 +91,13 @@ impl<P: Platform> BlockLists for LockedZone<'_, P> {
     }
 
     #[inline(always)]
-    fn first_block(&self, order: Order, migrate_type: MigrateType) -> Option<(Pfn, Tag)> {
-        self.first_block(order, migrate_type)
+    fn first_block(&self, order: Order, migrate_type: MigrateType) -> Option<(MapPlace, Tag)> {
+        self.first_block_at(order, migrate_type)
     }
 
     #[inline(always)]
-    fn take_off(&mut self, pfn: Pfn, tag: Tag) {
-        self.remove_block(pfn, tag);
+    fn take_off(&mut self, block: MapPlace, tag: Tag) {
+        self.remove_block(block, tag);
     }
 
     fn note_corrupt(&self) {
@@ -99,8 +105,8 @@ impl<P: Platform> BlockLists for LockedZone<'_, P> {
     }
 
     #[inline(always)]
-    fn put_back(&mut self, rest: PfnRange, _: Order, migrate_type: MigrateType, residence: Residence) {
-        self.put_back_pieces(rest, migrate_type, residence);
+    fn put_back(&mut self, block: (MapPlace, Order), taken: u32, migrate_type: MigrateType, residence: Residence) {
+        self.put_back_from(block, taken, migrate_type, residence);
     }
 }
 
@@ -110,8 +116,8 @@ impl<P: Platform> LockedZone<'_, P> {
     #[inline]
     pub(crate) fn take_smallest(&mut self, order: Order, migrate_type: MigrateType) -> Option<Pfn> {
         let mut taken = None;
-        self.take_many(order, migrate_type, 1, |_, pfn| taken = Some(pfn));
-        taken
+        self.take_many(order, migrate_type, 1, |_, block| taken = Some(block));
+        taken.map(|block: MapPlace| self.map.pfn(block))
     }
 
     /// Takes up to `count` blocks of `order` off one type's lists; see [`take_pieces`].
@@ -120,12 +126,26 @@ impl<P: Platform> LockedZone<'_, P> {
         order: Order,
         migrate_type: MigrateType,
         count: usize,
-        take: impl FnMut(&Self, Pfn),
+        take: impl FnMut(&Self, MapPlace),
     ) -> usize {
         self.platform.begin_activity(Activity::Split);
         let taken = take_pieces(self, order, migrate_type, count, take);
         self.platform.end_activity(Activity::Split, PageCount((taken as u64) << order.0));
         taken
+    }
+
+    /// Puts a block, all but its first `taken` frames, back on the lists.
+    #[inline(always)]
+    pub(crate) fn put_back_from(
+        &mut self,
+        (block, order): (MapPlace, Order),
+        taken: u32,
+        migrate_type: MigrateType,
+        residence: Residence,
+    ) {
+        for (piece, order) in parts_of((block, order), taken..order.pages().0 as u32) {
+            self.add_block(piece, order, migrate_type, Place::Head, residence);
+        }
     }
 
     /// Puts a range that lies in one block, and is not all of it, back on the lists. None of its pieces can merge.
@@ -140,46 +160,57 @@ impl<P: Platform> LockedZone<'_, P> {
     ///
     /// The caller owns the block: its head has any tag but buddy-free and zero links, the rest is zero. From pageblock order on,
     /// blocks of different types merge only if both are of the ordinary types.
-    #[inline]
-    pub(crate) fn free_block(&mut self, pfn: Pfn, order: Order, migrate_type: MigrateType) {
-        self.free_block_as(pfn, order, migrate_type, Residence::Resident);
+    #[inline(always)]
+    pub(crate) fn free_block(&mut self, block: impl Located, order: Order, migrate_type: MigrateType) {
+        self.free_block_as(block, order, migrate_type, Residence::Resident);
     }
 
     /// As [`free_block`](Self::free_block). The merged block is reported only if all of it is.
+    #[inline(always)]
+    pub(crate) fn free_block_as(
+        &mut self,
+        block: impl Located,
+        order: Order,
+        migrate_type: MigrateType,
+        residence: Residence,
+    ) {
+        self.free_block_at(block.place(&self.map), order, migrate_type, residence);
+    }
+
     #[inline]
-    pub(crate) fn free_block_as(&mut self, pfn: Pfn, order: Order, migrate_type: MigrateType, residence: Residence) {
+    fn free_block_at(&mut self, block: MapPlace, order: Order, migrate_type: MigrateType, residence: Residence) {
         self.platform.begin_activity(Activity::Merge);
-        self.merge_and_list(pfn, order, migrate_type, residence);
+        self.merge_and_list(block, order, migrate_type, residence);
         self.platform.end_activity(Activity::Merge, order.pages());
     }
 
     #[inline(always)]
-    fn merge_and_list(&mut self, pfn: Pfn, order: Order, migrate_type: MigrateType, residence: Residence) {
+    fn merge_and_list(&mut self, block: MapPlace, order: Order, migrate_type: MigrateType, residence: Residence) {
         let (view, mut residence) = (**self, residence);
-        let (pfn, order) = merge(&view, (pfn, order), self.geometry.max_order(), |buddy, order| {
+        let (block, order) = merge(&view, (block, order), self.geometry.max_order(), |buddy, order| {
             let tag = self.page(buddy).tag();
             if !(tag.is_free_buddy(order, self.id)
-                || (order == Order::ZERO && self.may_be_in_transit(tag) && self.is_listed(*buddy, tag)))
+                || (order == Order::ZERO && self.may_be_in_transit(tag) && self.is_listed(self.map.pfn(buddy), tag)))
             {
                 return false;
             }
-            if order >= self.geometry.pageblock_order() && !self.unify_types(*buddy, order, migrate_type) {
+            if order >= self.geometry.pageblock_order() && !self.unify_types(buddy, order, migrate_type) {
                 return false;
             }
-            self.remove_block(*buddy, tag);
+            self.remove_block(buddy, tag);
             residence = residence.and(tag.residence());
             true
         });
         // A reported block has no memory behind it: it is allocated last, and out of the way of the next search for blocks to
         // report.
-        let last = residence == Residence::Reported || self.will_likely_merge(pfn, order);
-        let place = if last { Place::Tail } else { Place::Head };
-        self.add_block(pfn, order, migrate_type, place, residence);
+        let last = residence == Residence::Reported || self.will_likely_merge(block, order);
+        let end = if last { Place::Tail } else { Place::Head };
+        self.add_block(block, order, migrate_type, end, residence);
     }
 
     /// Whether a buddy of at least pageblock order may merge with a block of `migrate_type`; if so it takes on that type.
-    fn unify_types(&mut self, buddy: Pfn, order: Order, migrate_type: MigrateType) -> bool {
-        let other = self.blocks.get(buddy);
+    fn unify_types(&mut self, buddy: MapPlace, order: Order, migrate_type: MigrateType) -> bool {
+        let other = self.blocks.get_at(buddy);
         if other == migrate_type {
             return true;
         }
@@ -187,24 +218,24 @@ impl<P: Platform> LockedZone<'_, P> {
         if !mergeable(migrate_type) || !mergeable(other) {
             return false;
         }
-        self.blocks.set_block(buddy, order, migrate_type);
+        self.blocks.set_block(self.map.pfn(buddy), order, migrate_type);
         true
     }
 
     /// Whether the buddy of the next order is free, so that this block merges twice as soon as its own buddy is freed
     /// (`buddy_merge_likely`).
-    fn will_likely_merge(&self, pfn: Pfn, order: Order) -> bool {
+    fn will_likely_merge(&self, block: MapPlace, order: Order) -> bool {
         if order.0 + 1 >= self.geometry.max_order().0 {
             return false;
         }
         let higher = Order(order.0 + 1);
-        let buddy = pfn.align_down(higher).buddy(higher);
+        let buddy = self.map.buddy(self.map.head(block, higher), higher);
         self.page(buddy).tag().is_free_buddy(higher, self.id)
     }
 
     /// Tags a block that was taken off the lists.
     #[inline(always)]
-    pub(crate) fn tag_block(&self, pfn: Pfn, state: FrameState, order: Order, migrate_type: MigrateType) {
-        self.page(pfn).set_tag(Tag::new(state, order, migrate_type, self.id));
+    pub(crate) fn tag_block(&self, block: impl Located, state: FrameState, order: Order, migrate_type: MigrateType) {
+        self.page(block).set_tag(Tag::new(state, order, migrate_type, self.id));
     }
 }

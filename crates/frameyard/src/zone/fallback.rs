@@ -3,6 +3,7 @@
 use super::exclusive::add_exclusive;
 use super::request::{BlockRequest, Fallback};
 use super::view::{LockedZone, ZoneView};
+use crate::memmap::{Located, MapPlace};
 use crate::page::{FrameState, Residence, Tag};
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
@@ -85,7 +86,7 @@ impl<P: Platform> LockedZone<'_, P> {
         &mut self,
         request: BlockRequest,
         count: usize,
-        mut take: impl FnMut(&Self, Pfn),
+        mut take: impl FnMut(&Self, MapPlace),
     ) -> usize {
         let mut taken = 0;
         if !self.balances_cma(request) {
@@ -93,7 +94,7 @@ impl<P: Platform> LockedZone<'_, P> {
         }
         while taken < count {
             let Some(pfn) = self.take_block(request) else { break };
-            take(self, pfn);
+            take(self, pfn.place(&self.map));
             taken += 1;
         }
         taken

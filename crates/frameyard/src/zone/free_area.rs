@@ -8,6 +8,7 @@ use super::exclusive::{add_exclusive, sub_exclusive};
 use super::state::orders_from;
 use super::view::HoldProof;
 use super::view::{LockedZone, ZoneView};
+use crate::memmap::{Located, MapPlace};
 use crate::page::{FrameState, Link, Residence, Tag};
 use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::sync::{AtomicU32, Ordering};
@@ -17,9 +18,9 @@ use crate::units::{MigrateType, Order, Pfn};
 /// What transfer mechanisms do about blocks that join and leave free lists. Implemented by [`transfer`](super::transfer).
 pub(crate) trait BlockHooks {
     /// A block joined an end of a list, next to `neighbour`.
-    fn block_added(&mut self, pfn: Pfn, tag: Tag, neighbour: Link, place: Place);
+    fn block_added(&mut self, block: MapPlace, tag: Tag, neighbour: Link, end: Place);
     /// A block, still linked behind `prev`, leaves its list.
-    fn block_removed(&mut self, pfn: Pfn, tag: Tag, prev: Link);
+    fn block_removed(&mut self, block: MapPlace, tag: Tag, prev: Link);
     /// A block that had that tag moved to the list of another type.
     fn block_relinked(&mut self, pfn: Pfn, tag: Tag);
     /// Whether a block with that tag looks free and is on no list.
@@ -56,7 +57,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     #[inline(always)]
     pub(super) fn detach_front_locked(&self, _: HoldProof<'_>, migrate_type: MigrateType, next: Link, count: u64) {
         let list = self.list_for(Order::ZERO, migrate_type, Access::Write);
-        list.detach_front(self.map, self.platform, next);
+        list.detach_front(&self.map, self.platform, next);
         if list.count_removed(count) {
             let bits = self.bits_for(migrate_type, Access::Write);
             bits.store(bits.load(Ordering::Relaxed) & !1, Ordering::Relaxed);
@@ -66,23 +67,35 @@ impl<'a, P: Platform> ZoneView<'a, P> {
 
 impl<P: Platform> LockedZone<'_, P> {
     /// Puts a block on the free list of its order and type. The caller owns the block's head.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn add_block(
         &mut self,
-        pfn: Pfn,
+        block: impl Located,
         order: Order,
         migrate_type: MigrateType,
-        place: Place,
+        end: Place,
+        residence: Residence,
+    ) {
+        self.add_block_at(block.place(&self.map), order, migrate_type, end, residence);
+    }
+
+    #[inline]
+    fn add_block_at(
+        &mut self,
+        block: MapPlace,
+        order: Order,
+        migrate_type: MigrateType,
+        end: Place,
         residence: Residence,
     ) {
         let list = self.list_for(order, migrate_type, Access::Write);
         let tag = Tag::new(FrameState::BuddyFree, order, migrate_type, self.id).with_residence(residence);
-        self.page(pfn).set_tag(tag);
+        self.page(block).set_tag(tag);
         if residence == Residence::Reported {
             add_exclusive(&self.zone.reported, order.pages().0);
         }
-        let neighbour = list.add(self.map, self.platform, pfn, place);
-        self.block_added(pfn, tag, neighbour, place);
+        let neighbour = list.add(&self.map, self.platform, block, end);
+        self.block_added(block, tag, neighbour, end);
         if list.count_added(1) {
             let bits = self.bits_for(migrate_type, Access::Write);
             bits.store(bits.load(Ordering::Relaxed) | 1 << order.0, Ordering::Relaxed);
@@ -94,17 +107,22 @@ impl<P: Platform> LockedZone<'_, P> {
     /// suits its place ([`Tag::of_block_at`]).
     ///
     /// The head's links are zero again.
+    #[inline(always)]
+    pub(crate) fn remove_block(&mut self, block: impl Located, tag: Tag) {
+        self.remove_block_at(block.place(&self.map), tag);
+    }
+
     #[inline]
-    pub(crate) fn remove_block(&mut self, pfn: Pfn, tag: Tag) {
+    fn remove_block_at(&mut self, block: MapPlace, tag: Tag) {
         if !tag.is(FrameState::BuddyFree) {
             return self.note_corrupt();
         }
         let (order, migrate_type) = (tag.order(), tag.migrate_type());
         let list = self.list_for(order, migrate_type, Access::Write);
-        let page = self.page(pfn);
+        let page = self.page(block);
         let (next, prev) = (page.next(), page.prev());
-        self.block_removed(pfn, tag, prev);
-        list.remove(self.map, self.platform, next, prev);
+        self.block_removed(block, tag, prev);
+        list.remove(&self.map, self.platform, next, prev);
         page.set_next(Link::NONE);
         page.set_prev(Link::NONE);
         if list.count_removed(1) {
@@ -127,7 +145,7 @@ impl<P: Platform> LockedZone<'_, P> {
     /// Puts a chain of single pages, linked to each other and tagged as free, at the head of their list.
     pub(super) fn splice_head(&mut self, migrate_type: MigrateType, (first, tail): (Pfn, Pfn), count: u64) {
         let list = self.list_for(Order::ZERO, migrate_type, Access::Write);
-        list.splice_front(self.map, self.platform, first, tail);
+        list.splice_front(&self.map, self.platform, first, tail);
         let bits = self.bits_for(migrate_type, Access::Write);
         bits.store(bits.load(Ordering::Relaxed) | 1, Ordering::Relaxed);
         list.count_added(count);
@@ -141,15 +159,20 @@ impl<P: Platform> LockedZone<'_, P> {
         self.block_relinked(pfn, tag);
     }
 
+    /// As [`first_block_at`](Self::first_block_at), with the number of its frame.
+    pub(crate) fn first_block(&self, order: Order, migrate_type: MigrateType) -> Option<(Pfn, Tag)> {
+        self.first_block_at(order, migrate_type).map(|(block, tag)| (self.map.pfn(block), tag))
+    }
+
     /// The block that a list would give next, and its tag. `None` also if the list is corrupt and begins with something else.
     #[inline]
-    pub(crate) fn first_block(&self, order: Order, migrate_type: MigrateType) -> Option<(Pfn, Tag)> {
+    pub(crate) fn first_block_at(&self, order: Order, migrate_type: MigrateType) -> Option<(MapPlace, Tag)> {
         let link = self.first_link(order, migrate_type);
-        let first = self.map.linked(link).map(|pfn| (pfn, self.page(pfn).tag()));
-        let is_sound = |(pfn, tag): &(Pfn, Tag)| {
+        let first = self.map.next(link).map(|block| (block, self.page(block).tag()));
+        let is_sound = |(block, tag): &(MapPlace, Tag)| {
             tag.without_tentative().is_free_buddy(order, self.id)
                 && tag.migrate_type() == migrate_type
-                && tag.of_block_at(*pfn, self.geometry.max_order()) == *tag
+                && tag.of_block_at(block.aligned_alike(), self.geometry.max_order()) == *tag
         };
         let found = first.filter(is_sound);
         if found.is_none() && link != Link::NONE {

@@ -16,6 +16,7 @@
 
 use super::exclusive::{add_exclusive, sub_exclusive};
 use super::view::LockedZone;
+use crate::memmap::Located;
 use crate::page::{FrameState, Residence, Tag};
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
@@ -65,11 +66,12 @@ impl<P: Platform> LockedZone<'_, P> {
 
     /// Frees a block to the list of its pageblock's type; one larger than a pageblock may lie in pageblocks of several types.
     #[inline(always)]
-    pub(crate) fn free_by_type(&mut self, pfn: Pfn, order: Order) {
+    pub(crate) fn free_by_type(&mut self, block: impl Located, order: Order) {
+        let block = block.place(&self.map);
         if order > self.geometry.pageblock_order() {
-            self.free_to_pageblocks(pfn, order, Residence::Resident);
+            self.free_to_pageblocks(self.map.pfn(block), order, Residence::Resident);
         } else {
-            self.free_block(pfn, order, self.blocks.get(pfn));
+            self.free_block(block, order, self.blocks.get_at(block));
         }
     }
 

@@ -4,7 +4,7 @@
 //! tells whether a frame number has a readable page structure, and which list a freed frame belongs to. The high half is 0, except
 //! in isolated pageblocks: there it is the type plus one to restore.
 
-use crate::memmap::Numbering;
+use crate::memmap::{MapPlace, Numbering};
 use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::sync::{AtomicU8, Ordering};
 use crate::units::{Geometry, MigrateType, Order, PageCount, Pfn, PfnRange};
@@ -88,6 +88,13 @@ impl<'a> PageblockMap<'a> {
         type_of(self.byte(pfn).load(Ordering::Relaxed)).unwrap_or(MigrateType::Unmovable)
     }
 
+    /// As [`get`](Self::get), by the place of a frame.
+    #[inline(always)]
+    pub(crate) fn get_at(&self, place: MapPlace) -> MigrateType {
+        let byte = self.types.get(place.index() as usize >> self.order.0).unwrap_or(&self.types[0]);
+        type_of(byte.load(Ordering::Relaxed)).unwrap_or(MigrateType::Unmovable)
+    }
+
     /// The type that the pageblock has, or that is restored when its isolation ends. Without the zone lock it may be stale.
     pub(crate) fn lasting_type(&self, pfn: Pfn) -> MigrateType {
         let byte = self.byte(pfn).load(Ordering::Relaxed);
@@ -141,9 +148,8 @@ impl<'a> PageblockMap<'a> {
 
     /// The types of the pageblocks that a block lies in.
     pub(crate) fn types_of(&self, pfn: Pfn, order: Order) -> impl Iterator<Item = MigrateType> {
-        let blocks = *self;
         let count = 1u64 << order.0.saturating_sub(self.order.0);
-        (0..count).map(move |at| blocks.get(pfn + PageCount(at << blocks.order.0)))
+        (0..count).map(move |at| self.get(pfn + PageCount(at << self.order.0)))
     }
 
     /// How many frames a pageblock has.

@@ -1,6 +1,7 @@
 //! Taking a particular range of frames, if all of it is free.
 
 use super::view::{LockedZone, ZoneView};
+use crate::memmap::MapPlace;
 use crate::page::{FrameState, Residence, Tag};
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
@@ -173,9 +174,9 @@ pub(crate) fn covering_block(max_order: Order, pfn: Pfn, tag_of: impl Fn(Pfn) ->
 impl<P: Platform> ZoneView<'_, P> {
     /// The largest blocks, of at most `largest`, that the frames at neighbouring places make up. The frames may lie on both sides of a
     /// hole, but a block lies in one section, where frames and places have the same alignment.
-    pub(crate) fn blocks_at(self, first: u32, count: usize, largest: Order) -> impl Iterator<Item = (Pfn, Order)> {
+    pub(crate) fn blocks_at(self, first: u32, count: usize, largest: Order) -> impl Iterator<Item = (MapPlace, Order)> {
         let places = PfnRange::new(Pfn(first.into()), PageCount(count as u64));
-        pieces(places, largest).map(move |(place, order)| (self.map.pfn(place.0 as u32), order))
+        pieces(places, largest).map(move |(place, order)| (self.map.checked(place.0 as u32), order))
     }
 }
 

@@ -41,6 +41,7 @@ use super::policy::ZonePolicy;
 use super::state::Zone;
 use super::view::{LockedZone, ZoneView};
 use crate::control::{ControlRegion, TablePlanner, TableSpan};
+use crate::memmap::MapPlace;
 use crate::page::{Link, Residence, Tag};
 use crate::platform::{Activity, Platform};
 use crate::sync::{AtomicU16, all_atomic};
@@ -481,19 +482,19 @@ pub(crate) fn unmerged_pages_racy(zone: &Zone) -> PageCount {
 
 impl<P: Platform> BlockHooks for LockedZone<'_, P> {
     #[inline(always)]
-    fn block_added(&mut self, pfn: Pfn, tag: Tag, neighbour: Link, place: Place) {
+    fn block_added(&mut self, block: MapPlace, tag: Tag, neighbour: Link, end: Place) {
         if tag.order() == Order::ZERO
             && tag.residence() == Residence::Resident
             && self.zone.mechanisms.lists.clusters.is_joining()
         {
-            clusters::join(self, pfn, tag, self.map.linked(neighbour), place);
+            clusters::join(self, self.map.pfn(block), tag, self.map.linked(neighbour), end);
         }
     }
 
     #[inline(always)]
-    fn block_removed(&mut self, pfn: Pfn, tag: Tag, prev: Link) {
+    fn block_removed(&mut self, block: MapPlace, tag: Tag, prev: Link) {
         if deferred_merge::COMPILED_IN && tag.has_marks() {
-            leave_list(self, pfn, tag, prev);
+            leave_list(self, block, tag, prev);
         }
     }
 
@@ -518,12 +519,12 @@ impl<P: Platform> BlockHooks for LockedZone<'_, P> {
 
 #[cold]
 #[inline(never)]
-fn leave_list<P: Platform>(locked: &mut LockedZone<'_, P>, pfn: Pfn, tag: Tag, prev: Link) {
+fn leave_list<P: Platform>(locked: &mut LockedZone<'_, P>, block: MapPlace, tag: Tag, prev: Link) {
     if tag.is_merge_skipped() {
         locked.sub_skipped(1);
     }
     if tag.is_tentative() {
-        clusters::leave(locked, pfn, tag, prev);
+        clusters::leave(locked, locked.map.pfn(block), tag, prev);
     }
 }
 

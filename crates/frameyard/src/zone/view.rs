@@ -56,7 +56,7 @@ impl<P> core::ops::Deref for ZoneView<'_, P> {
 
 impl<'a, P: Platform> ZoneView<'a, P> {
     #[inline(always)]
-    pub(crate) fn page(&self, frame: impl Located) -> PageRef<'a, P> {
+    pub(crate) fn page<L: Located>(&self, frame: L) -> PageRef<'a, P, L::Name> {
         self.map.page(frame, self.platform)
     }
 

@@ -12,7 +12,7 @@
 
 use super::BATCH;
 use crate::memmap::MemMap;
-use crate::page::{COUNTS, Link, PAYLOAD_WORDS, PageRef};
+use crate::page::{COUNTS, FrameName, Link, PAYLOAD_WORDS, PageRef};
 use crate::platform::Platform;
 use crate::units::{Order, Pfn};
 use crate::zone::fixed_vec::FixedVec;
@@ -41,7 +41,7 @@ const _: () =
 /// If `entries` is empty or longer than a batch.
 pub(crate) fn pack<P: Platform>(map: MemMap, platform: &P, entries: &[u32], next: Link) -> Link {
     assert!((1..=LONGEST).contains(&entries.len()), "a batch has 1 to {LONGEST} blocks");
-    let page = |at: usize| map.page(map.pfn(entries[at]), platform);
+    let page = |at: usize| map.page(map.checked(entries[at]), platform);
     let head = page(0);
     head.set_next(next);
     if let Some(step) = step_of(entries) {
@@ -63,14 +63,22 @@ pub(crate) fn pack<P: Platform>(map: MemMap, platform: &P, entries: &[u32], next
 
 /// The step between all neighbouring entries, if it is the same everywhere.
 fn step_of(entries: &[u32]) -> Option<u32> {
-    let [first, second, ..] = entries else { return None };
+    let [first, second, .., last] = entries else { return None };
     let step = second.wrapping_sub(*first);
-    // From the far end: unordered entries are as likely to differ there as anywhere, and the comparison stops early.
-    entries.windows(2).rev().all(|pair| pair[1].wrapping_sub(pair[0]) == step).then_some(step)
+    // Unordered entries most likely differ at the far end. All are compared without branches, several at a time.
+    if last.wrapping_sub(*first) != step.wrapping_mul(entries.len() as u32 - 1) {
+        return None;
+    }
+    let (mut expected, mut bits) = (*first, 0);
+    for entry in entries {
+        bits |= entry ^ expected;
+        expected = expected.wrapping_add(step);
+    }
+    (bits == 0).then_some(step)
 }
 
 /// The size of the batch with that head.
-pub(crate) fn len_of<P: Platform>(head: &PageRef<'_, P>) -> usize {
+pub(crate) fn len_of<P: Platform, F: FrameName>(head: &PageRef<'_, P, F>) -> usize {
     len_in(head.prev())
 }
 
@@ -88,19 +96,20 @@ pub(crate) fn unpack<P: Platform, const N: usize>(
     batch: &mut FixedVec<u32, N>,
 ) -> Option<Link> {
     let first = head.0.wrapping_sub(1);
-    let read = map.entry(first).and_then(|_| read(first, batch, |index| Some(map.page(map.entry(index)?, platform))));
-    let Some(Unpacked { is_stepped, next }) = read.filter(|_| batch.iter().all(|at| map.may_begin(*at, order))) else {
+    let read = read(first, batch, |index| Some(map.page(map.entry(index)?, platform)));
+    let Some(Unpacked { is_stepped, next }) = read.filter(|_| map.may_all_begin(batch, order)) else {
         batch.clear();
         return None;
     };
     let pages = if is_stepped { 1 } else { (batch.len() - 1).div_ceil(PER_PAGE).max(1) };
     for (storing, entry) in batch.iter().enumerate().take(pages) {
-        let page = map.page(map.pfn(*entry), platform);
+        let at = map.checked(*entry);
+        let page = map.page(at, platform);
         if storing == 0 {
             page.set_next(Link::NONE);
             page.set_prev(Link::NONE);
         }
-        let fresh = map.template(map.pfn(*entry), Some(page.tag().zone())).payload();
+        let fresh = map.template_at(at, Some(page.tag().zone())).payload();
         for word in INDEX_WORDS {
             page.set_payload(word, fresh[word]);
         }
@@ -130,10 +139,10 @@ pub(crate) fn read_checked<'p, P: Platform + 'p, const N: usize>(
 
 /// Reads a batch into `batch`, which is empty, without a change. Looks only at pages that `page_at` returns.
 #[inline(always)]
-fn read<'p, P: Platform + 'p, const N: usize>(
+fn read<'p, P: Platform + 'p, F: FrameName, const N: usize>(
     first: u32,
     batch: &mut FixedVec<u32, N>,
-    page_at: impl Fn(u32) -> Option<PageRef<'p, P>>,
+    page_at: impl Fn(u32) -> Option<PageRef<'p, P, F>>,
 ) -> Option<Unpacked> {
     debug_assert!(batch.is_empty(), "a batch is read into an empty one");
     batch.push(first);
@@ -142,7 +151,11 @@ fn read<'p, P: Platform + 'p, const N: usize>(
     let (len, is_stepped) = (len_in(size).min(N), size.0 & STEPPED != 0);
     if is_stepped {
         let step = page.payload(STEP) as u32;
-        batch.extend((1..len as u32).map(|at| first.wrapping_add(step.wrapping_mul(at))));
+        let mut entry = first;
+        batch.extend((1..len).map(|_| {
+            entry = entry.wrapping_add(step);
+            entry
+        }));
     } else {
         for storing in 0..(len - 1).div_ceil(PER_PAGE) {
             let page = page_at(batch[storing])?;

@@ -3,9 +3,10 @@
 //! How a batch moves between a list and the zone is up to the mechanisms behind [`transfer`](crate::zone::transfer).
 
 use super::{ARRAY, Group, ListId, LockedPcp, PcpList, add, sub};
+use crate::memmap::MemMap;
 use crate::page::Link;
 use crate::platform::{Access, Platform};
-use crate::sync::Ordering;
+use crate::sync::{AtomicU32, Ordering};
 use crate::units::{MigrateType, Order, PageCount};
 use crate::zone::batch::{BATCH, Batch, packed};
 use crate::zone::effort::Effort;
@@ -35,41 +36,52 @@ impl PcpList {
         self.len() == 0 && self.chain() == Link::NONE
     }
 
-    /// Takes the oldest entries of the array into `batch`, and moves the rest down. Entries that `may_begin` no block are lost;
-    /// whether there was none.
-    fn take_oldest(&self, count: usize, batch: &mut Batch, may_begin: impl Fn(u32) -> bool) -> bool {
+    /// Takes the oldest entries of the array into `batch`, which is empty, and moves the rest down. Entries where no block of the order
+    /// may begin are lost; whether there was none.
+    fn take_oldest(&self, count: usize, batch: &mut Batch, map: MemMap, order: Order) -> bool {
         let len = self.len();
         let taken = count.min(len).min(BATCH);
-        for entry in self.entries[..taken].iter().map(|slot| slot.load(Ordering::Relaxed)).filter(|at| may_begin(*at)) {
-            batch.push(entry);
+        batch.extend(self.entries[..taken].iter().map(|slot| slot.load(Ordering::Relaxed)));
+        let are_sound = map.may_all_begin(batch, order);
+        if !are_sound {
+            let read = *batch;
+            batch.clear();
+            read.iter().filter(|at| map.may_begin(**at, order)).for_each(|at| batch.push(*at));
         }
         for (to, from) in self.entries.iter().zip(&self.entries[taken..len]) {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         self.len.store((len - taken) as u32, Ordering::Relaxed);
-        batch.len() == taken
+        are_sound
     }
 
     /// Appends entries to the array, which has room for them unless it is corrupt.
-    fn append(&self, entries: impl ExactSizeIterator<Item = u32>) {
+    fn append(&self, entries: &[u32]) {
         let len = self.len();
         let end = (len + entries.len()).min(ARRAY);
         for (slot, entry) in self.entries[len..end].iter().zip(entries) {
-            slot.store(entry, Ordering::Relaxed);
+            slot.store(*entry, Ordering::Relaxed);
         }
         self.len.store(end as u32, Ordering::Relaxed);
     }
 
-    /// Puts entries below those of the array, which has room for them unless it is corrupt: they are allocated later.
-    fn put_below(&self, entries: impl ExactSizeIterator<Item = u32>) {
+    /// As [`append`](Self::append), the last entry first: the list then gives them out in their order.
+    fn append_reversed(&self, entries: &[u32]) {
+        let len = self.len();
+        let entries = &entries[..entries.len().min(ARRAY - len)];
+        store_reversed(&self.entries[len..len + entries.len()], entries);
+        self.len.store((len + entries.len()) as u32, Ordering::Relaxed);
+    }
+
+    /// Puts entries, the last one first, below those of the array, which has room for them unless it is corrupt: they are allocated
+    /// later.
+    fn put_below_reversed(&self, entries: &[u32]) {
         let count = entries.len();
         let len = self.len().min(ARRAY - count);
         for at in (0..len).rev() {
             self.entries[at + count].store(self.entries[at].load(Ordering::Relaxed), Ordering::Relaxed);
         }
-        for (slot, entry) in self.entries.iter().zip(entries) {
-            slot.store(entry, Ordering::Relaxed);
-        }
+        store_reversed(&self.entries[..count], entries);
         self.len.store((len + count) as u32, Ordering::Relaxed);
     }
 
@@ -87,6 +99,22 @@ impl PcpList {
         let next = packed::unpack(view.map, view.platform, (chain, order), batch);
         self.chain.store(next.unwrap_or(Link::NONE).0, Ordering::Relaxed);
         next.is_some()
+    }
+}
+
+/// Stores entries in slots, of which there are as many, the last one first.
+#[inline(always)]
+fn store_reversed(slots: &[AtomicU32], entries: &[u32]) {
+    // A line of slots at a time: an iterator that runs backwards takes as many instructions for a step as eight stores.
+    let (lines, rest) = slots.as_chunks::<PER_LINE>();
+    let (first, whole) = entries.as_rchunks::<PER_LINE>();
+    for (line, entries) in lines.iter().zip(whole.iter().rev()) {
+        for at in 0..PER_LINE {
+            line[at].store(entries[PER_LINE - 1 - at], Ordering::Relaxed);
+        }
+    }
+    for (slot, entry) in rest.iter().zip(first.iter().rev()) {
+        slot.store(*entry, Ordering::Relaxed);
     }
 }
 
@@ -124,7 +152,7 @@ impl<P: Platform> LockedPcp<'_, P> {
             let mut batch = Batch::new();
             self.expect_sound(list.pop_batch(view, order, &mut batch));
             self.touch_entries(list, Access::Write);
-            list.append(batch.iter().copied());
+            list.append(&batch);
         } else if let Some(refill) = refill {
             self.refill(view, refill);
         }
@@ -148,7 +176,7 @@ impl<P: Platform> LockedPcp<'_, P> {
         if list.len() == ARRAY {
             self.touch_entries(list, Access::Write);
             let mut oldest = Batch::new();
-            self.expect_sound(list.take_oldest(BATCH, &mut oldest, |at| view.map.may_begin(at, order)));
+            self.expect_sound(list.take_oldest(BATCH, &mut oldest, view.map, order));
             if !oldest.is_empty() {
                 list.push_batch(view, &oldest);
             }
@@ -187,10 +215,10 @@ impl<P: Platform> LockedPcp<'_, P> {
         self.touch_entries(list, Access::Write);
         let deliver = |batch: &Batch| {
             if core::mem::take(&mut first) {
-                // Reversed, so that the list gives frames out in the zone's order: ascending.
-                list.append(batch.iter().rev().copied());
+                // So that the list gives frames out in the zone's order: ascending.
+                list.append_reversed(batch);
             } else if list.len() + batch.len() <= ARRAY && list.chain() == Link::NONE {
-                list.put_below(batch.iter().rev().copied());
+                list.put_below_reversed(batch);
             } else {
                 list.push_batch(view, batch);
             }
@@ -316,7 +344,7 @@ impl<P: Platform> DrainSource for ListSource<'_, '_, '_, P> {
 
     fn take(&mut self, most: usize, batch: &mut Batch) {
         let (list, map, order) = (self.list(), self.view.map, self.order);
-        self.lists.expect_sound(list.take_oldest(most, batch, |at| map.may_begin(at, order)));
+        self.lists.expect_sound(list.take_oldest(most, batch, map, order));
         if batch.is_empty() {
             self.lists.expect_sound(list.pop_batch(self.view, order, batch));
         }
@@ -327,19 +355,19 @@ impl<P: Platform> DrainSource for ListSource<'_, '_, '_, P> {
     /// changes.
     fn take_packed(&mut self) -> Option<Link> {
         let (list, view) = (self.list(), self.view);
-        let head = match view.map.linked(list.chain()) {
+        let head = match view.map.next(list.chain()) {
             Some(newest) => {
                 let page = view.page(newest);
                 if packed::len_of(&page) != BATCH {
                     return None;
                 }
                 list.chain.store(page.next().0, Ordering::Relaxed);
-                view.map.link(newest)
+                newest.link()
             }
             None if list.len() >= BATCH => {
                 self.announce();
                 let mut oldest = Batch::new();
-                if !list.take_oldest(BATCH, &mut oldest, |at| view.map.may_begin(at, self.order)) {
+                if !list.take_oldest(BATCH, &mut oldest, view.map, self.order) {
                     self.lists.expect_sound(false);
                     return None;
                 }

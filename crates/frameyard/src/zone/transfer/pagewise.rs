@@ -8,11 +8,12 @@
 //! (the kernel from 4.17 on: `free_pcppages_bulk`, `rmqueue_bulk`).
 
 use super::exchange::RefillRequest;
-use crate::memmap::{Located, MapPfn};
+use crate::memmap::{Located, MapPlace};
 use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
 use crate::units::{CpuId, Order, PageCount};
 use crate::zone::batch::{BATCH, Batch};
+use crate::zone::fixed_vec::FixedVec;
 use crate::zone::request::BlockRequest;
 use crate::zone::view::{LockedZone, ZoneView};
 
@@ -124,9 +125,9 @@ pub(super) fn fetch_locked<P: Platform>(
     let (mut batch, mut got) = (Batch::new(), 0);
     while got < wanted {
         batch.clear();
-        locked.take_blocks(request, (wanted - got).min(BATCH), |locked, pfn| {
-            locked.tag_block(pfn, FrameState::PerCpu, order, migrate_type);
-            batch.push(locked.map.index(pfn));
+        locked.take_blocks(request, (wanted - got).min(BATCH), |locked, block| {
+            locked.tag_block(block, FrameState::PerCpu, order, migrate_type);
+            batch.push(block.index());
             taken(locked);
         });
         if batch.is_empty() {
@@ -158,8 +159,7 @@ pub(super) fn give_back<'a, P: Platform>(
     while let Some((first, others)) = rest.split_first() {
         let step = order.pages().0 as u32;
         if others.first().is_none_or(|next| next.abs_diff(*first) != step) {
-            let pfn = view.map.pfn(*first);
-            locked.free_by_type(pfn, order);
+            locked.free_by_type(view.map.checked(*first), order);
             rest = others;
             continue;
         }
@@ -193,19 +193,17 @@ fn run_length(first: u32, others: &[u32], order: Order) -> Run {
 fn free_run<P: Platform>(locked: &mut LockedZone<'_, P>, run: &Run, order: Order) {
     let view: ZoneView<'_, P> = **locked;
     let largest = view.geometry.pageblock_order().max(order);
-    for (pfn, joined) in view.blocks_at(run.lowest, run.blocks << order.0, largest) {
-        let mut inner = pfn + order.pages();
-        while inner < pfn + joined.pages() {
-            locked.page(inner).set_tag(Tag::INTERIOR);
-            inner = inner + order.pages();
+    for (block, joined) in view.blocks_at(run.lowest, run.blocks << order.0, largest) {
+        for inner in 1..1 << (joined.0 - order.0) {
+            locked.page(block.part(joined, inner << order.0)).set_tag(Tag::INTERIOR);
         }
-        locked.free_by_type(pfn, joined);
+        locked.free_by_type(block, joined);
     }
 }
 
-/// The block that the block of `order` around this frame would merge with.
-fn buddy_at<P: Platform>(view: ZoneView<'_, P>, index: u32, order: Order) -> MapPfn {
-    view.map.buddy(view.map.head(view.map.pfn(index).locate(&view.map), order), order)
+/// The block that the block of `order` around this place would merge with.
+fn buddy_at<P: Platform>(view: ZoneView<'_, P>, place: MapPlace, order: Order) -> MapPlace {
+    view.map.buddy(view.map.head(place, order), order)
 }
 
 /// Reads, before the lock is taken, the buddies that merging will read, order by order for all blocks, and prefetches the
@@ -214,21 +212,22 @@ fn buddy_at<P: Platform>(view: ZoneView<'_, P>, index: u32, order: Order) -> Map
 /// All reads of an order are issued before the first result is used, so their misses overlap; the same number of prefetches
 /// would be dropped. The values may be stale; they only decide what is read next.
 fn read_ahead<P: Platform>(view: ZoneView<'_, P>, batch: &Batch, order: Order) {
-    let mut merging = *batch;
+    let mut merging = FixedVec::<MapPlace, BATCH>::new();
+    merging.extend(batch.iter().map(|entry| view.map.checked(*entry)));
     let mut tags = [Tag::INTERIOR; BATCH];
     let mut order = order;
     while !merging.is_empty() && order < view.geometry.max_order() {
-        for (tag, index) in tags.iter_mut().zip(merging.iter()) {
-            *tag = view.page(buddy_at(view, *index, order)).tag_ahead();
+        for (tag, place) in tags.iter_mut().zip(merging.iter()) {
+            *tag = view.page(buddy_at(view, *place, order)).tag_ahead();
             if order.0 + 1 < view.geometry.max_order().0 {
-                view.page(buddy_at(view, *index, Order(order.0 + 1))).tag_ahead();
+                view.page(buddy_at(view, *place, Order(order.0 + 1))).tag_ahead();
             }
         }
-        let mut still_merging = Batch::new();
-        for (tag, index) in tags.iter().zip(merging.iter()) {
+        let mut still_merging = FixedVec::new();
+        for (tag, place) in tags.iter().zip(merging.iter()) {
             if tag.is_free_buddy(order, view.id) {
-                prefetch_neighbours(view, buddy_at(view, *index, order));
-                still_merging.push(*index);
+                prefetch_neighbours(view, buddy_at(view, *place, order));
+                still_merging.push(*place);
             }
         }
         merging = still_merging;
@@ -239,7 +238,7 @@ fn read_ahead<P: Platform>(view: ZoneView<'_, P>, batch: &Batch, order: Order) {
 /// Prefetches the neighbours of a block on its list, if its links still lead into the map.
 pub(super) fn prefetch_neighbours<P: Platform>(view: ZoneView<'_, P>, block: impl Located) {
     let page = view.page(block);
-    for neighbour in [page.next(), page.prev()].into_iter().filter_map(|link| view.map.check(view.map.linked(link)?)) {
+    for neighbour in [page.next(), page.prev()].into_iter().filter_map(|link| view.map.next(link)) {
         view.page(neighbour).prefetch();
     }
 }

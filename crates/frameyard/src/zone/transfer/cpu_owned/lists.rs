@@ -10,15 +10,15 @@
 
 use super::statistics::Counts;
 use crate::locks::{LockCounters, LockHold, LockLine, LockUse};
+use crate::memmap::{Located, MapPlace};
 use crate::page::{FrameState, Link, Residence, Tag};
 use crate::platform::{Access, LineKind, LockId, Platform, SharedLine};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::units::{CpuId, MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, PfnRange};
 use crate::zone::block_list::{BlockList, Place};
-use crate::zone::buddy::{BlockLists, merge, take_pieces};
+use crate::zone::buddy::{BlockLists, merge, parts_of, take_pieces};
 use crate::zone::exclusive::{add_exclusive, sub_exclusive};
 use crate::zone::fixed_vec::FixedVec;
-use crate::zone::range::pieces;
 use crate::zone::state::orders_from;
 use crate::zone::view::{LockedZone, ZoneView};
 
@@ -113,30 +113,30 @@ impl<P: Platform> BlockLists for LockedCpuOwned<'_, P> {
         orders_from(self.lists.nonempty[migrate_type.index()].load(Ordering::Relaxed), order)
     }
 
-    fn first_block(&self, order: Order, migrate_type: MigrateType) -> Option<(Pfn, Tag)> {
+    fn first_block(&self, order: Order, migrate_type: MigrateType) -> Option<(MapPlace, Tag)> {
         let list = &self.lists.lists[migrate_type.index()][order.index()];
         self.touch(list, Access::Read);
-        let pfn = self.view.map.linked(list.first_racy())?;
-        let tag = self.view.page(pfn).tag();
+        let block = self.view.map.next(list.first_racy())?;
+        let tag = self.view.page(block).tag();
         let is_sound = tag == Tag::new(FrameState::HeldFree, order, migrate_type, self.view.id)
-            && tag.of_block_at(pfn, self.pageblock_order()) == tag;
-        is_sound.then_some((pfn, tag)).or_else(|| {
+            && tag.of_block_at(block.aligned_alike(), self.pageblock_order()) == tag;
+        is_sound.then_some((block, tag)).or_else(|| {
             self.note_corrupt();
             None
         })
     }
 
-    fn take_off(&mut self, pfn: Pfn, tag: Tag) {
-        self.unlink(pfn, tag);
+    fn take_off(&mut self, block: MapPlace, tag: Tag) {
+        self.unlink(block, tag);
     }
 
     fn note_corrupt(&self) {
         self.view.platform.note_corrupt(LockId::Mechanism(self.view.id, self.cpu));
     }
 
-    fn put_back(&mut self, rest: PfnRange, found: Order, migrate_type: MigrateType, _: Residence) {
-        for (pfn, order) in pieces(rest, found) {
-            self.link(pfn, order, migrate_type);
+    fn put_back(&mut self, block: (MapPlace, Order), taken: u32, migrate_type: MigrateType, _: Residence) {
+        for (piece, order) in parts_of(block, taken..block.1.pages().0 as u32) {
+            self.link(piece, order, migrate_type);
         }
     }
 }
@@ -163,13 +163,13 @@ impl<P: Platform> LockedCpuOwned<'_, P> {
     }
 
     /// Puts a block at the head of its list.
-    fn link(&mut self, pfn: Pfn, order: Order, migrate_type: MigrateType) {
+    fn link(&mut self, block: MapPlace, order: Order, migrate_type: MigrateType) {
         let at = migrate_type.index();
         let list = &self.lists.lists[at][order.index()];
         self.touch(list, Access::Write);
         self.touch(&self.lists.pages, Access::Write);
-        self.view.page(pfn).set_tag(Tag::new(FrameState::HeldFree, order, migrate_type, self.view.id));
-        list.add(self.view.map, self.view.platform, pfn, Place::Head);
+        self.view.page(block).set_tag(Tag::new(FrameState::HeldFree, order, migrate_type, self.view.id));
+        list.add(&self.view.map, self.view.platform, block, Place::Head);
         if list.count_added(1) {
             let bits = &self.lists.nonempty[at];
             bits.store(bits.load(Ordering::Relaxed) | 1 << order.0, Ordering::Relaxed);
@@ -178,15 +178,15 @@ impl<P: Platform> LockedCpuOwned<'_, P> {
     }
 
     /// Takes a block off the list that its tag names. The caller gives it a new tag. Its order suits its place.
-    fn unlink(&mut self, pfn: Pfn, tag: Tag) {
+    fn unlink(&mut self, block: impl Located, tag: Tag) {
         let (order, at) = (tag.order(), tag.migrate_type().index());
         let Some(list) = self.lists.lists.get(at).and_then(|lists| lists.get(order.index())) else {
             return self.note_corrupt();
         };
         self.touch(list, Access::Write);
         self.touch(&self.lists.pages, Access::Write);
-        let page = self.view.page(pfn);
-        list.remove(self.view.map, self.view.platform, page.next(), page.prev());
+        let page = self.view.page(block);
+        list.remove(&self.view.map, self.view.platform, page.next(), page.prev());
         page.set_next(Link::NONE);
         page.set_prev(Link::NONE);
         if list.count_removed(1) {
@@ -200,9 +200,9 @@ impl<P: Platform> LockedCpuOwned<'_, P> {
     /// `take`.
     pub(super) fn take(&mut self, order: Order, migrate_type: MigrateType, most: usize, mut take: impl FnMut(u32)) {
         let tag = Tag::new(FrameState::PerCpu, order, migrate_type, self.view.id);
-        let taken = take_pieces(self, order, migrate_type, most, |owned, pfn| {
-            owned.view.page(pfn).set_tag(tag);
-            take(owned.view.map.index(pfn));
+        let taken = take_pieces(self, order, migrate_type, most, |owned, block| {
+            owned.view.page(block).set_tag(tag);
+            take(block.index());
         });
         if taken > 0 {
             add_exclusive(&self.lists.counts.pages_taken, (taken as u64) << order.0);
@@ -220,16 +220,16 @@ impl<P: Platform> LockedCpuOwned<'_, P> {
             return self.note_corrupt();
         }
         let (view, limit) = (self.view, self.pageblock_order());
-        let (pfn, order) = merge(&view, (pfn, order), limit, |buddy, order| {
+        let (block, order) = merge(&view, (pfn.place(&view.map), order), limit, |buddy, order| {
             let tag = self.view.page(buddy).tag();
             let free = tag.is_block(FrameState::HeldFree, order);
             if free {
-                self.unlink(*buddy, tag);
+                self.unlink(buddy, tag);
                 add_exclusive(&self.lists.counts.merges, 1);
             }
             free
         });
-        self.link(pfn, order, migrate_type);
+        self.link(block, order, migrate_type);
     }
 
     /// Counts a block that was freed past the per-CPU lists.
@@ -248,7 +248,7 @@ impl<P: Platform> LockedCpuOwned<'_, P> {
         add_exclusive(&self.lists.counts.claims, 1);
         let order = self.pageblock_order();
         locked.count_moved(order.pages());
-        self.link(pageblock, order, migrate_type);
+        self.link(pageblock.place(&self.view.map), order, migrate_type);
     }
 
     /// Ends the ownership of a pageblock under the zone lock; frees of its frames go to the zone from now on.
@@ -308,12 +308,12 @@ impl<P: Platform> LockedCpuOwned<'_, P> {
                 if self.lists.blocks_racy(order, migrate_type) <= KEPT_WHOLE {
                     break;
                 }
-                let Some((pfn, tag)) = self.first_block(order, migrate_type) else { return };
-                self.unlink(pfn, tag);
+                let Some((block, tag)) = self.first_block(order, migrate_type) else { return };
+                self.unlink(block, tag);
                 let Ok(mut locked) = self.view.lock() else { return };
-                self.forget(&locked, pfn);
-                locked.tag_block(pfn, FrameState::InTransit, order, migrate_type);
-                locked.free_by_type(pfn, order);
+                self.forget(&locked, self.view.map.pfn(block));
+                locked.tag_block(block, FrameState::InTransit, order, migrate_type);
+                locked.free_by_type(block, order);
                 locked.count_moved(order.pages());
                 add_exclusive(&self.lists.counts.returns, 1);
             }
@@ -332,6 +332,6 @@ impl<P: Platform> LockedCpuOwned<'_, P> {
         let types = MigrateType::ALL.into_iter().take(MigrateType::PER_CPU);
         let largest = |migrate_type| Some((self.orders_from(Order::ZERO, migrate_type).checked_ilog2()?, migrate_type));
         let (order, migrate_type) = types.filter_map(largest).max_by_key(|(order, _)| *order)?;
-        self.first_block(Order(order as u8), migrate_type).map(|(pfn, _)| pfn)
+        self.first_block(Order(order as u8), migrate_type).map(|(block, _)| self.view.map.pfn(block))
     }
 }

@@ -162,9 +162,9 @@ fn finish_from_zone<P: Platform, F: FnMut(&Batch)>(
     while delivery.got < wanted {
         let most = delivery.room(wanted) - delivery.batch.len();
         let batch = &mut delivery.batch;
-        let found = locked.take_many(order, migrate_type, most, |locked, pfn| {
-            locked.tag_block(pfn, FrameState::PerCpu, order, migrate_type);
-            batch.push(locked.map.index(pfn));
+        let found = locked.take_many(order, migrate_type, most, |locked, block| {
+            locked.tag_block(block, FrameState::PerCpu, order, migrate_type);
+            batch.push(block.index());
         });
         fetched += found;
         delivery.deliver_if_full(wanted);
@@ -178,9 +178,9 @@ fn finish_from_zone<P: Platform, F: FnMut(&Batch)>(
             owned.take(order, migrate_type, most, |entry| delivery.batch.push(entry));
         } else {
             let batch = &mut delivery.batch;
-            fetched += locked.take_blocks(request, most, |locked, pfn| {
-                locked.tag_block(pfn, FrameState::PerCpu, order, migrate_type);
-                batch.push(locked.map.index(pfn));
+            fetched += locked.take_blocks(request, most, |locked, block| {
+                locked.tag_block(block, FrameState::PerCpu, order, migrate_type);
+                batch.push(block.index());
             });
         }
     }

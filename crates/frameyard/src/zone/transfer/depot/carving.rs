@@ -8,12 +8,13 @@
 use core::ops::Range;
 
 use super::BatchStack;
+use crate::memmap::{Located, MapPlace};
 use crate::page::{FrameState, Link, Tag};
 use crate::platform::{Access, Platform};
-use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
+use crate::units::{MigrateType, Order, PageCount};
 use crate::zone::batch::{BATCH, Batch, packed};
+use crate::zone::buddy::parts_of;
 use crate::zone::fixed_vec::FixedVec;
-use crate::zone::range::pieces;
 use crate::zone::request::BlockRequest;
 use crate::zone::transfer::exchange::RefillRequest;
 use crate::zone::view::{LockedZone, ZoneView};
@@ -39,9 +40,15 @@ impl Taken {
     }
 
     /// Adds a block and tags it as in transit.
-    fn add<P: Platform>(&mut self, locked: &LockedZone<'_, P>, pfn: Pfn, order: Order, migrate_type: MigrateType) {
-        locked.tag_block(pfn, FrameState::InTransit, order, migrate_type);
-        self.pieces.push((locked.map.index(pfn), order.0));
+    fn add<P: Platform>(
+        &mut self,
+        locked: &LockedZone<'_, P>,
+        block: MapPlace,
+        order: Order,
+        migrate_type: MigrateType,
+    ) {
+        locked.tag_block(block, FrameState::InTransit, order, migrate_type);
+        self.pieces.push((block.index(), order.0));
         self.pages += order.pages().0;
     }
 
@@ -125,7 +132,7 @@ fn next_batch<P: Platform>(view: ZoneView<'_, P>, migrate_type: MigrateType, fra
             break;
         }
         for frame in run {
-            view.page(view.map.pfn(frame)).set_tag(tag);
+            view.page(view.map.checked(frame)).set_tag(tag);
             batch.push(frame);
         }
     }
@@ -153,7 +160,7 @@ impl<P: Platform> LockedZone<'_, P> {
             }
             wanted = wanted.min(BATCH as u64);
             let Some(pfn) = self.take_block(request) else { break };
-            taken.add(self, pfn, Order::ZERO, request.migrate_type);
+            taken.add(self, pfn.place(&self.map), Order::ZERO, request.migrate_type);
         }
         taken
     }
@@ -167,14 +174,13 @@ impl<P: Platform> LockedZone<'_, P> {
 
     fn take_piece_of(&mut self, list: MigrateType, most: u64, request: BlockRequest, taken: &mut Taken) -> bool {
         let order = self.smallest_order(Order::ZERO, list);
-        let Some((pfn, tag)) = order.and_then(|order| self.first_block(order, list)) else { return false };
-        self.remove_block(pfn, tag);
-        let block = PfnRange::new(pfn, tag.order().pages());
-        let part = PfnRange::new(pfn, PageCount(block.count().0.min(most)));
-        for (pfn, order) in pieces(part, tag.order()) {
-            taken.add(self, pfn, order, request.migrate_type);
+        let Some((block, tag)) = order.and_then(|order| self.first_block_at(order, list)) else { return false };
+        self.remove_block(block, tag);
+        let part = tag.order().pages().0.min(most) as u32;
+        for (piece, order) in parts_of((block, tag.order()), 0..part) {
+            taken.add(self, piece, order, request.migrate_type);
         }
-        self.put_back_pieces(PfnRange { start: part.end, end: block.end }, list, tag.residence());
+        self.put_back_from((block, tag.order()), part, list, tag.residence());
         true
     }
 }

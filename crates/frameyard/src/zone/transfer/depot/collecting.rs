@@ -7,10 +7,11 @@
 //! Batches belong to the collector until their frames are free, and count as depot frames until then.
 
 use super::{BatchStack, State};
+use crate::memmap::MapPlace;
 use crate::page::{FrameState, Link, Tag};
 use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::sync::{Ordering, is_broken};
-use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn};
+use crate::units::{CpuId, MigrateType, Order, PageCount};
 use crate::zone::batch::{BATCH, Batch, packed};
 use crate::zone::effort::{Effort, MANY_MERGES, Patience};
 use crate::zone::fixed_vec::FixedVec;
@@ -80,7 +81,7 @@ fn collect_all<P: Platform>(view: ZoneView<'_, P>) {
         let mut left = view.map.places();
         while chain != Link::NONE {
             returning.take_in(|| {
-                let next = view.map.linked(chain).map(|head| view.page(head).next());
+                let next = view.map.next(chain).map(|head| view.page(head).next());
                 left = left.saturating_sub(1);
                 let (Some(next), 1..) = (next, left) else {
                     if core::mem::replace(&mut chain, Link::NONE) != Link::NONE {
@@ -147,8 +148,8 @@ struct Returning<'a, P> {
     view: ZoneView<'a, P>,
     /// The CPU for whose lists the zone lock is taken, if there is one.
     cpu: Option<CpuId>,
-    /// The indices of their heads, and their orders.
-    blocks: FixedVec<(u32, u8), { ENOUGH_BLOCKS + FRAMES }>,
+    /// The places of their heads, and their orders.
+    blocks: FixedVec<(MapPlace, u8), { ENOUGH_BLOCKS + FRAMES }>,
     frames: u64,
     batches: u64,
 }
@@ -198,9 +199,9 @@ impl<'a, P: Platform> Returning<'a, P> {
         let mut at = 0;
         while at < entries.len() {
             let follow = entries[at..].windows(2).take_while(|pair| pair[0] + 1 == pair[1]).count();
-            for (pfn, order) in view.blocks_at(entries[at], 1 + follow, view.geometry.pageblock_order()) {
-                tag_joined(view, pfn, order);
-                self.blocks.push((view.map.index(pfn), order.0));
+            for (block, order) in view.blocks_at(entries[at], 1 + follow, view.geometry.pageblock_order()) {
+                tag_joined(view, block, order);
+                self.blocks.push((block, order.0));
             }
             at += 1 + follow;
         }
@@ -214,12 +215,12 @@ impl<'a, P: Platform> Returning<'a, P> {
     /// Frees the blocks, each to the lists of the type that its pageblock has now. Returns the number of batches.
     fn free(&mut self) -> u64 {
         let view = self.view;
-        let blocks = self.blocks.iter().map(|(at, order)| (view.map.pfn(*at), Order(*order)));
+        let blocks = self.blocks.iter().map(|(block, order)| (*block, Order(*order)));
         if !self.blocks.is_empty() {
             read_ahead(view, blocks.clone());
             if let Some(mut locked) = self.cpu.map_or_else(|| view.lock().ok(), |cpu| view.lock_for(cpu)) {
-                for (pfn, order) in blocks {
-                    locked.free_by_type(pfn, order);
+                for (block, order) in blocks {
+                    locked.free_by_type(block, order);
                 }
                 locked.count_moved(PageCount(self.frames));
             }
@@ -231,19 +232,20 @@ impl<'a, P: Platform> Returning<'a, P> {
 }
 
 /// Makes one block of frames that the caller owns.
-fn tag_joined<P: Platform>(view: ZoneView<'_, P>, pfn: Pfn, order: Order) {
-    view.page(pfn).set_tag(Tag::new(FrameState::InTransit, order, view.blocks.get(pfn), view.id));
-    for inner in 1..order.pages().0 {
-        view.page(pfn + PageCount(inner)).set_tag(Tag::INTERIOR);
+fn tag_joined<P: Platform>(view: ZoneView<'_, P>, block: MapPlace, order: Order) {
+    view.page(block).set_tag(Tag::new(FrameState::InTransit, order, view.blocks.get_at(block), view.id));
+    for inner in 1..order.pages().0 as u32 {
+        view.page(block.part(order, inner)).set_tag(Tag::INTERIOR);
     }
 }
 
 /// Reads the buddies that merging will read first, all at once, and prefetches their neighbours on the list. The values may be
 /// stale; they decide nothing.
-fn read_ahead<P: Platform>(view: ZoneView<'_, P>, blocks: impl Iterator<Item = (Pfn, Order)>) {
-    for (pfn, order) in blocks.filter(|(_, order)| *order < view.geometry.max_order()) {
-        if view.page(pfn.buddy(order)).tag().is_free_buddy(order, view.id) {
-            prefetch_neighbours(view, pfn.buddy(order));
+fn read_ahead<P: Platform>(view: ZoneView<'_, P>, blocks: impl Iterator<Item = (MapPlace, Order)>) {
+    for (block, order) in blocks.filter(|(_, order)| *order < view.geometry.max_order()) {
+        let buddy = view.map.buddy(block, order);
+        if view.page(buddy).tag().is_free_buddy(order, view.id) {
+            prefetch_neighbours(view, buddy);
         }
     }
 }

@@ -44,7 +44,7 @@ pub(super) fn give_back<'a, P: Platform>(
     let Some(locked) = view.lock_unless(locked, cpu) else { return };
     locked.count_moved(PageCount((batch.len() as u64) << order.0));
     for entry in batch.iter() {
-        locked.free_by_type(view.map.pfn(*entry), order);
+        locked.free_by_type(view.map.checked(*entry), order);
     }
 }
 
@@ -54,6 +54,6 @@ pub(super) fn give_back_each<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, bat
     for entry in batch.iter() {
         let Some(mut locked) = view.lock_for(cpu) else { return };
         locked.count_moved(order.pages());
-        locked.free_by_type(view.map.pfn(*entry), order);
+        locked.free_by_type(view.map.checked(*entry), order);
     }
 }

@@ -25,7 +25,7 @@ mod numbering;
 mod writer;
 
 pub use initialiser::Initialiser;
-pub(crate) use numbering::{Numbering, OUTSIDE, RunEntry};
+pub(crate) use numbering::{FarSections, Numbering, OUTSIDE, RunEntry, SectionSlot, slots_for};
 pub(crate) use writer::MapWriter;
 
 /// A place that lies in the memory map.

@@ -14,7 +14,7 @@ use crate::boot::{
 };
 use crate::control::TABLE_ALIGN;
 use crate::devices::part_order;
-use crate::memmap::{MapWriter, MemMap};
+use crate::memmap::{FarSections, MapWriter, MemMap};
 use crate::page::{Page, PageRef, Tag};
 use crate::platform::Platform;
 use crate::sync::AtomicU32;
@@ -104,6 +104,8 @@ struct FastPath {
     near_start: Pfn,
     /// The allocation map of the near run: its end is the test whether a frame is near.
     near: AllocationMap<'static>,
+    /// Where the other runs lie.
+    far: FarSections,
 }
 
 impl<P: Platform> Yard<P> {
@@ -199,6 +201,7 @@ impl<P: Platform> Yard<P> {
             blocks: PageblockMap::new(types, map.numbering(), geometry),
             near_start: map.numbering().near().start,
             near: zone_tables.allocation_map.near(),
+            far: map.numbering().far(),
         };
         let cpus = tables.cpus();
         Self {

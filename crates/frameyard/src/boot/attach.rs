@@ -86,11 +86,11 @@ unsafe fn read_yard(control: NonNull<u8>, header: &[AtomicU64]) -> Option<Attach
     let found = Attached {
         tables: Tables { free, ..tables },
         geometry: counts.geometry,
-        numbering: tables.numbering()?,
+        numbering: tables.numbering(counts.geometry)?,
         map_init: MapInit::unpack(word(HeaderWord::MapInit))?,
     };
     let nodes_exist = tables.cpu_nodes.iter().all(|node| usize::from(node.load(Ordering::Relaxed)) < counts.nodes);
-    let sound = found.numbering.is_sound(counts.geometry.section_pages_shift())
+    let sound = found.numbering.is_sound()
         && nodes_exist
         && tables.transfer.fit(tables.zones, &counts.transfer())
         && found.memory_is_sound()

@@ -133,7 +133,7 @@ fn write_cache_groups(tables: &Tables, config: &YardConfig<'_>, layout: &Layout)
     Ok(())
 }
 
-/// Writes the table of runs. Returns the numbering that follows from it.
+/// Writes the tables of runs and sections. Returns the numbering that follows from it.
 fn write_runs(tables: &Tables, memory: &dyn MemorySource, layout: &Layout) -> Result<Numbering, BootError> {
     let mut entries = tables.runs.iter();
     let numbered = layout.runs.number(memory, |run, place| {
@@ -141,7 +141,10 @@ fn write_runs(tables: &Tables, memory: &dyn MemorySource, layout: &Layout) -> Re
             entry.set(run, place);
         }
     });
-    numbered.and_then(|()| tables.numbering()).ok_or(BootError::LayoutMismatch)
+    let numbering =
+        numbered.and_then(|()| tables.numbering(layout.counts.geometry)).ok_or(BootError::LayoutMismatch)?;
+    numbering.write_sections();
+    Ok(numbering)
 }
 
 /// Writes the range table and, from it, each zone's present pages and span, and the sections.

@@ -9,7 +9,7 @@ use super::ranges::{RangeEntry, range_of, ranges_in};
 use super::{Poisoning, ZONE_CHOICES};
 use crate::control::{ControlRegion, TablePlanner, TableSpan};
 use crate::devices::{DeviceDirectory, DeviceSection, DeviceTables};
-use crate::memmap::{MemMap, Numbering, RunEntry};
+use crate::memmap::{MemMap, Numbering, RunEntry, SectionSlot, slots_for};
 use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::units::{CpuId, Geometry, NodeId, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
 use crate::zone::pcp::PerCpuPages;
@@ -203,6 +203,8 @@ tables! { counts:
     device_directories: DeviceDirectory = counts.directories,
     /// Which frames have which places; see [`Numbering`](crate::memmap::Numbering).
     runs: RunEntry = counts.runs,
+    /// Where the sections of these lie; see [`FarSections`](crate::memmap::FarSections).
+    section_slots: SectionSlot = slots_for(counts.sections(), counts.runs),
     /// A byte for each frame; see [`AllocationMap`].
     allocation_map: AtomicU8 = counts.frames.0 as usize,
 }
@@ -302,9 +304,10 @@ impl Tables {
     }
 
     /// Which frames have which places. `None` in tables without runs.
-    pub(crate) fn numbering(&self) -> Option<Numbering> {
+    pub(crate) fn numbering(&self, geometry: Geometry) -> Option<Numbering> {
         let span = PfnRange { start: Pfn(self.read(HeaderWord::MapStart)), end: Pfn(self.read(HeaderWord::MapEnd)) };
-        Numbering::new(self.runs, PageCount(self.read(HeaderWord::Places)), span)
+        let places = PageCount(self.read(HeaderWord::Places));
+        Numbering::new((self.runs, self.section_slots), geometry.section_pages_shift(), places, span)
     }
 
     /// The frames reserved for devices; empty if there are none.

@@ -5,18 +5,22 @@
 //! structures, no entries and no links, however far apart its ends lie. A *run* is a range of present sections without a hole; it
 //! keeps its order. The run with the most memory is the *near* one: it has the first places, and its start and length lie in the
 //! view. So a look-up costs one comparison, in machines without holes always, else in most. The other runs follow in ascending
-//! order and are found by binary search in a table ([`RunEntry`]). The arithmetic of blocks holds for places as for frames, because
+//! order in a table ([`RunEntry`]); a second table leads to their sections ([`FarSections`]). The arithmetic of blocks holds for places as for frames, because
 //! sections consist of whole blocks, and their first places are multiples of their size.
 //!
 //! # A neighbour that writes at random
 //!
-//! The table lies in the control region. Other processes may write there, so a look-up treats it as a hint: [`Numbering::place`]
-//! returns a place of the map or [`OUTSIDE`], and [`Numbering::pfn`] a frame that is in no hole unless the table says so.
+//! The tables lie in the control region. Other processes may write there, so a look-up treats them as hints: [`Numbering::place`]
+//! returns a place of the map or [`OUTSIDE`], and [`Numbering::pfn`] a frame that is in no hole unless a table says so.
 
 use core::ops::Range;
 
 use crate::sync::{AtomicU64, Ordering, all_atomic};
 use crate::units::{Order, PageCount, Pfn, PfnRange};
+
+mod sections;
+
+pub(crate) use sections::{FarSections, SectionSlot, slots_for};
 
 /// The place of frames that have none. Behind the end of every table, even as the place of a pageblock or section.
 pub(crate) const OUTSIDE: usize = usize::MAX;
@@ -56,6 +60,10 @@ pub(crate) struct Numbering {
     near: u64,
     /// The other runs.
     others: &'static [RunEntry],
+    /// The table of sections; see [`FarSections`].
+    sections: &'static [SectionSlot],
+    /// Sections have `1 << shift` frames.
+    shift: u8,
     /// The frames of all runs.
     places: u64,
     /// From the first frame of any run to the last.
@@ -63,17 +71,44 @@ pub(crate) struct Numbering {
 }
 
 impl Numbering {
-    /// The numbering of a table of runs: the near run first, then the rest, ascending.
-    pub(crate) fn new(runs: &'static [RunEntry], places: PageCount, span: PfnRange) -> Option<Self> {
+    /// The numbering of tables of runs, the near run first, then the rest, ascending, and of sections of `1 << shift` frames.
+    pub(crate) fn new(
+        (runs, sections): (&'static [RunEntry], &'static [SectionSlot]),
+        shift: u8,
+        places: PageCount,
+        span: PfnRange,
+    ) -> Option<Self> {
         let (near, others) = runs.split_first()?;
         let (near, first) = near.get();
-        (first == 0).then_some(Self { start: near.start, near: near.count().0, others, places: places.0, span })
+        let (start, near) = (near.start, near.count().0);
+        (first == 0).then_some(Self { start, near, others, sections, shift, places: places.0, span })
+    }
+
+    /// Writes the table of sections of a new yard.
+    pub(crate) fn write_sections(&self) {
+        self.for_each_far_section(|start, place, is_near| self.far().enter(start, place, is_near));
+    }
+
+    /// Calls `visit` with each section of a yard with several runs: its first frame, that frame's place, and whether it is near.
+    fn for_each_far_section(&self, mut visit: impl FnMut(Pfn, u64, bool)) {
+        for (at, (run, first)) in self.runs().enumerate().filter(|_| self.has_others()) {
+            for offset in (0..run.count().0.min(self.places)).step_by(1 << self.shift) {
+                visit(run.start + PageCount(offset), first + offset, at == 0);
+            }
+        }
+    }
+
+    /// The tables of sections.
+    #[inline(always)]
+    pub(crate) fn far(&self) -> FarSections {
+        FarSections::new(self.sections, self.places, self.shift)
     }
 
     /// The numbering of a machine without holes.
     #[cfg(test)]
     pub(crate) fn without_holes(frames: PfnRange) -> Self {
-        Self { start: frames.start, near: frames.count().0, others: &[], places: frames.count().0, span: frames }
+        let (start, count) = (frames.start, frames.count().0);
+        Self { start, near: count, others: &[], sections: &[], shift: 0, places: count, span: frames }
     }
 
     /// How many places there are: frames of present sections.
@@ -103,7 +138,7 @@ impl Numbering {
     #[inline(always)]
     pub(crate) fn place(&self, pfn: Pfn) -> usize {
         let offset = pfn.0.wrapping_sub(self.start.0);
-        if offset < self.near { offset as usize } else { far_place(self.others, self.places, pfn) }
+        if offset < self.near { offset as usize } else { far_place(self.sections, self.places, self.shift, pfn) }
     }
 
     /// The frame at a place of the map; a frame behind the last one for any other place.
@@ -112,7 +147,7 @@ impl Numbering {
         if u64::from(place) < self.near {
             self.start + PageCount(u64::from(place))
         } else {
-            far_pfn(self.others, self.places, self.span, place)
+            far_pfn(self.sections, self.places, self.shift, self.span, place)
         }
     }
 
@@ -159,14 +194,14 @@ impl Numbering {
         self.runs().map(|(run, _)| run.end).filter(|behind| *behind < end).max().unwrap_or(Pfn(0))
     }
 
-    /// Whether the runs consist of whole sections of `1 << shift` frames, lie apart, make up the span, ascend behind the near run, and
-    /// have places without gaps.
-    pub(crate) fn is_sound(&self, shift: u8) -> bool {
+    /// Whether the runs consist of whole sections, lie apart, make up the span, ascend behind the near run, and have places without
+    /// gaps, and whether the table of sections leads to them.
+    pub(crate) fn is_sound(&self) -> bool {
         let near = self.near();
         let (mut next_place, mut last_end) = (0, Pfn(0));
         let mut span = near;
         let are_runs = self.runs().enumerate().all(|(at, (run, place))| {
-            let whole = (run.start.0 | run.end.0).trailing_zeros() >= u32::from(shift) && !run.is_empty();
+            let whole = (run.start.0 | run.end.0).trailing_zeros() >= u32::from(self.shift) && !run.is_empty();
             let apart = at == 0 || (run.start >= last_end && run.intersection(near).is_empty());
             span = PfnRange { start: span.start.min(run.start), end: span.end.max(run.end) };
             let expected = core::mem::replace(&mut next_place, place.saturating_add(run.count().0));
@@ -175,7 +210,18 @@ impl Numbering {
             }
             whole && apart && place == expected
         });
-        are_runs && next_place == self.places && span == self.span
+        are_runs && next_place == self.places && span == self.span && self.sections_are_sound()
+    }
+}
+
+impl Numbering {
+    fn sections_are_sound(&self) -> bool {
+        let mut are_sound = !self.has_others() || self.far().fits(self.places);
+        self.for_each_far_section(|start, place, is_near| {
+            let by_number = if is_near { place as usize } else { self.far().place(start) };
+            are_sound &= by_number == place as usize && self.far().pfn(place as u32) == Some(start);
+        });
+        are_sound
     }
 }
 
@@ -193,25 +239,18 @@ impl core::fmt::Debug for Numbering {
 // By value, so that no caller keeps a `Numbering` in memory only for this call.
 #[cold]
 #[inline(never)]
-fn far_place(others: &'static [RunEntry], places: u64, pfn: Pfn) -> usize {
-    let at = others.partition_point(|run| run.end.load(Ordering::Relaxed) <= pfn.0);
-    let Some((run, first)) = others.get(at).map(RunEntry::get) else { return OUTSIDE };
-    let place = first.wrapping_add(pfn.0.wrapping_sub(run.start.0));
-    if run.contains(pfn) && place < places { place as usize } else { OUTSIDE }
+fn far_place(sections: &'static [SectionSlot], places: u64, shift: u8, pfn: Pfn) -> usize {
+    let place = FarSections::new(sections, places, shift).place(pfn);
+    if (place as u64) < places { place } else { OUTSIDE }
 }
 
 /// The frame at a place behind those of the near run.
 #[cold]
 #[inline(never)]
-fn far_pfn(others: &'static [RunEntry], places: u64, span: PfnRange, place: u32) -> Pfn {
-    let place = u64::from(place);
-    let at = others.partition_point(|run| run.place.load(Ordering::Relaxed) <= place);
-    let run = at.checked_sub(1).and_then(|at| others.get(at)).map(RunEntry::get);
-    let pfn = run.map(|(run, first)| (run, Pfn(run.start.0.wrapping_add(place.wrapping_sub(first)))));
-    match pfn {
-        Some((run, pfn)) if run.contains(pfn) && span.contains(pfn) => pfn,
-        _ => span.end + PageCount(place.saturating_sub(places)),
-    }
+fn far_pfn(sections: &'static [SectionSlot], places: u64, shift: u8, span: PfnRange, place: u32) -> Pfn {
+    let far = FarSections::new(sections, places, shift);
+    let behind = || span.end + PageCount(u64::from(place).saturating_sub(places));
+    far.pfn(place).filter(|pfn| span.contains(*pfn)).unwrap_or_else(behind)
 }
 
 #[cfg(all(test, not(loom)))]

@@ -111,6 +111,7 @@ impl<P: Platform> Yard<P> {
         let index = self.pop_held(self.tables.pcps.get(home as usize)?, cpu, list, order)?;
         match self.fast.near.mark_allocated_at(&self.platform, index as usize, order, migrate_type) {
             true => Some(self.fast.near_start + PageCount(index.into())),
+            false if order == Order::ZERO => self.mark_far_frame(index, migrate_type),
             false => self.mark_far(index, order, migrate_type),
         }
     }
@@ -120,9 +121,45 @@ impl<P: Platform> Yard<P> {
     #[cold]
     #[inline(never)]
     fn mark_far(&self, index: u32, order: Order, migrate_type: MigrateType) -> Option<Pfn> {
-        if self.allocation_map().mark_allocated_at(&self.platform, index as usize, order, migrate_type) {
-            return Some(self.map.pfn(index));
+        match self.far_pfn(index) {
+            Some(pfn)
+                if self.allocation_map().mark_allocated_at(&self.platform, index as usize, order, migrate_type) =>
+            {
+                Some(pfn)
+            }
+            _ => self.note_corrupt_list(),
         }
+    }
+
+    /// As [`mark_far`](Self::mark_far), for a single frame.
+    #[cold]
+    #[inline(never)]
+    fn mark_far_frame(&self, index: u32, migrate_type: MigrateType) -> Option<Pfn> {
+        match self.far_pfn(index) {
+            Some(pfn)
+                if self.allocation_map().mark_allocated_at(
+                    &self.platform,
+                    index as usize,
+                    Order::ZERO,
+                    migrate_type,
+                ) =>
+            {
+                Some(pfn)
+            }
+            _ => self.note_corrupt_list(),
+        }
+    }
+
+    /// The frame at a place outside the near run.
+    #[inline(always)]
+    fn far_pfn(&self, index: u32) -> Option<Pfn> {
+        self.fast.far.pfn(index).filter(|pfn| self.map.range().contains(*pfn))
+    }
+
+    /// Notes that a list of this CPU has an entry where no block begins.
+    #[cold]
+    #[inline(never)]
+    fn note_corrupt_list(&self) -> Option<Pfn> {
         let cpu = self.cpu();
         self.platform.note_corrupt(LockId::PerCpu(ZoneId::new(self.node_of_cpu(cpu), ZoneKind::Normal), cpu));
         None

@@ -35,24 +35,32 @@ impl<P: Platform> Yard<P> {
     fn free_fast(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         // The place in the near run, or one behind its end.
         let place = pfn.0.wrapping_sub(self.fast.near_start.0) as usize;
-        match self.fast.near.clear_allocated_at(&self.platform, place, order) {
-            Some(_) => self.free_block_at(place, order),
-            None => self.free_far(pfn, order),
+        let place = match self.fast.near.clear_allocated_at(&self.platform, place, order) {
+            Some(_) => Some(place),
+            None if order == Order::ZERO => self.clear_far_frame(pfn),
+            None => self.clear_far(pfn, order),
+        };
+        match place {
+            Some(place) => self.free_block_at(place, order),
+            None => Err(self.refuse(pfn, order)),
         }
     }
 
-    /// As [`free_fast`](Self::free_fast), for the frames of other runs than the near one.
+    /// Ends the allocation of a block outside the near run. Returns its place; `None` if no such block is allocated there.
     #[cold]
     #[inline(never)]
-    fn free_far(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        if self.map.numbering().near().contains(pfn) {
-            return Err(self.refuse(pfn, order));
-        }
-        let place = self.map.place(pfn);
-        match self.allocation_map().clear_allocated_at(&self.platform, place, order) {
-            Some(_) => self.free_block_at(place, order),
-            None => Err(self.refuse(pfn, order)),
-        }
+    fn clear_far(&self, pfn: Pfn, order: Order) -> Option<usize> {
+        // The table of sections names no frame of the near run by its number.
+        let place = self.fast.far.place(pfn);
+        self.allocation_map().clear_allocated_at(&self.platform, place, order).map(|_| place)
+    }
+
+    /// As [`clear_far`](Self::clear_far), for a single frame.
+    #[cold]
+    #[inline(never)]
+    fn clear_far_frame(&self, pfn: Pfn) -> Option<usize> {
+        let place = self.fast.far.place(pfn);
+        self.allocation_map().clear_allocated_at(&self.platform, place, Order::ZERO).map(|_| place)
     }
 
     /// Frees a block that the caller holds exclusively and that is not marked allocated: pushes it onto the caller's

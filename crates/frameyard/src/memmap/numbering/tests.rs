@@ -22,6 +22,11 @@ fn runs() -> [PfnRange; 4] {
 }
 
 fn numbering_of(runs: &[PfnRange]) -> (&'static [RunEntry], Numbering) {
+    let (entries, _, numbering) = tables_of(runs);
+    (entries, numbering)
+}
+
+fn tables_of(runs: &[PfnRange]) -> (&'static [RunEntry], &'static [SectionSlot], Numbering) {
     let (mut entries, mut next) = (Vec::new(), 0);
     for run in runs {
         let entry = RunEntry::default();
@@ -32,13 +37,17 @@ fn numbering_of(runs: &[PfnRange]) -> (&'static [RunEntry], Numbering) {
     let entries: &'static [RunEntry] = Box::leak(entries.into_boxed_slice());
     let start = runs.iter().map(|run| run.start).min().unwrap();
     let end = runs.iter().map(|run| run.end).max().unwrap();
-    (entries, Numbering::new(entries, PageCount(next), PfnRange { start, end }).unwrap())
+    let slots = slots_for((next >> SHIFT) as usize, runs.len());
+    let slots: &'static [SectionSlot] = Box::leak((0..slots).map(|_| SectionSlot::default()).collect());
+    let numbering = Numbering::new((entries, slots), SHIFT, PageCount(next), PfnRange { start, end }).unwrap();
+    numbering.write_sections();
+    (entries, slots, numbering)
 }
 
 #[test]
 fn every_frame_of_a_run_has_a_place_of_its_own_and_holes_have_none() {
     let (_, numbering) = numbering_of(&runs());
-    assert!(numbering.is_sound(SHIFT));
+    assert!(numbering.is_sound());
     let mut places = Vec::new();
     for pfn in runs().into_iter().flat_map(|run| run.start.0..run.end.0).map(Pfn) {
         let place = numbering.place(pfn);
@@ -54,6 +63,20 @@ fn every_frame_of_a_run_has_a_place_of_its_own_and_holes_have_none() {
     }
     for place in [numbering.places() as u32, u32::MAX - 1, u32::MAX] {
         assert!(numbering.pfn(place) >= numbering.span().end, "{place}");
+    }
+}
+
+#[test]
+fn two_hundred_runs_at_any_distance_are_found() {
+    for distance in [0x20, 0x30, 0x1000, 0x1230, 1 << 20, 1 << 44, (1 << 44) + 0x10] {
+        let runs: Vec<_> = (1..=200).map(|at| frames(at * distance, at * distance + 0x10)).collect();
+        let (_, numbering) = numbering_of(&runs);
+        assert!(numbering.is_sound(), "{distance:#x}");
+        for (at, run) in runs.iter().enumerate() {
+            assert_eq!(numbering.place(run.start), 16 * at);
+            assert_eq!(numbering.pfn(16 * at as u32 + 15) + PageCount(1), run.end);
+            assert_eq!(numbering.place(run.end), OUTSIDE);
+        }
     }
 }
 
@@ -96,12 +119,34 @@ fn a_table_that_contradicts_itself_is_not_sound() {
     for (at, run) in damaged {
         let mut runs = good;
         runs[at] = run;
-        assert!(!numbering_of(&runs).1.is_sound(SHIFT), "{runs:?}");
+        assert!(!numbering_of(&runs).1.is_sound(), "{runs:?}");
     }
     let (entries, numbering) = numbering_of(&good);
     for place in [0, 0x11f, 0x121, u64::MAX] {
         entries[2].set(good[2], place);
-        assert!(!numbering.is_sound(SHIFT), "{place}");
+        assert!(!numbering.is_sound(), "{place}");
+    }
+}
+
+#[test]
+fn no_look_up_in_overwritten_sections_leads_out_of_the_map_or_takes_long() {
+    let (_, slots, numbering) = tables_of(&runs());
+    let values = [0, 1, 0x1000, 1 << 50, u64::MAX];
+    for (start, count, place) in values
+        .iter()
+        .flat_map(|start| values.iter().map(move |count| (start, count)))
+        .flat_map(|(start, count)| values.iter().map(move |place| (*start, *count as u32, *place as u32)))
+    {
+        slots.iter().for_each(|slot| slot.set(Pfn(start), count, place));
+        for pfn in [0, 0x20, 0x2000, 1 << 32, (1 << 50) + 5, u64::MAX].map(Pfn) {
+            let found = numbering.place(pfn);
+            assert!(found == OUTSIDE || (found as u64) < numbering.places(), "{start:#x} {count:#x} {place:#x}");
+        }
+        for at in [0x100, 0x11f, 0x120, 0x130, 0x1af, u32::MAX] {
+            let (pfn, span) = (numbering.pfn(at), numbering.span());
+            assert!(pfn < span.end + PageCount(1 << 32) && pfn >= span.start, "{start:#x} {place:#x}: {pfn}");
+        }
+        assert!(!numbering.is_sound());
     }
 }
 

@@ -5,13 +5,13 @@
 //!
 //! | the holder | error | noticed after |
 //! |---|---|---|
-//! | has ended ([`Attachment::has_ended`]) | [`LockError::HolderEnded`], and the yard is damaged for good | about 50 ms |
+//! | has ended ([`Attachment::has_ended`]) | [`LockError::HolderEnded`], and the yard is damaged for good | about 50 ms, later at once |
 //! | is stopped, or the word is damaged and names a living process | [`LockError::LockStuck`] | the limit |
 //!
 //! No process takes a lock of an ended holder again. What the lock guards may be half changed, and stays out of use.
 //!
-//! A call that fails may need the same lock again, for the rest of its frames. So a later wait for a lock that did not
-//! come free before is short.
+//! A call that fails may need the same lock again, for the rest of its frames. So a later wait for a process that is known
+//! to have ended is over at once, and one for a lock that did not come free before is short.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -46,13 +46,15 @@ pub(super) struct LockWait {
     limit: Duration,
     /// The last lock that did not come free, or 0: the holder in the high half, the low half of the word's address.
     stuck: AtomicU64,
+    /// The name of the last holder that was found to have ended, or 0.
+    ended: AtomicU32,
 }
 
 impl LockWait {
     pub(super) fn new(attachment: Arc<Attachment>, limit: Duration) -> Self {
         // What this thread did not ask for is of another yard.
         LAST_ERROR.set(None);
-        Self { attachment, limit, stuck: AtomicU64::new(0) }
+        Self { attachment, limit, stuck: AtomicU64::new(0), ended: AtomicU32::new(FREE) }
     }
 
     /// The damage of the yard, or the error of the last wait of this thread, which it forgets.
@@ -63,6 +65,12 @@ impl LockWait {
     /// Notes in the memory file that what a lock guards is corrupt.
     pub(super) fn note_corrupt(&self, lock: LockId) {
         self.attachment.note_damage(lock, CORRUPT);
+    }
+
+    /// Whether a waiter looks at the holder in this round.
+    fn looks_at(&self, holder: u32, round: u32) -> bool {
+        let is_known = holder != FREE && holder == self.ended.load(Ordering::Relaxed);
+        is_known || (round >= YIELD_ROUNDS && round.is_multiple_of(ROUNDS_PER_CHECK))
     }
 
     /// Why a thread that has waited since `begin` for a lock should give up, if it should. Its word names `holder`, or no process (0),
@@ -77,6 +85,7 @@ impl LockWait {
         let process = self.attachment.named(holder);
         // The word names a process that has ended now, so it names it for good.
         if holder != FREE && self.attachment.has_ended(process) && still() {
+            self.ended.store(holder, Ordering::Relaxed);
             self.attachment.note_damage(lock, process);
             return Some(LockError::HolderEnded { lock, holder: process.id() });
         }
@@ -110,8 +119,7 @@ impl HostPlatform {
                 }
             }
             if let Some(shared) = &self.shared
-                && round >= YIELD_ROUNDS
-                && round.is_multiple_of(ROUNDS_PER_CHECK)
+                && shared.looks_at(holder, round)
                 && let Some(error) = shared.give_up(id, (word.as_ptr().addr() as u32, holder), begin, &|| {
                     word.load(Ordering::Relaxed) == holder
                 })
@@ -137,7 +145,7 @@ impl HostPlatform {
         let now = Instant::now();
         let begin = WAIT_BEGAN.get().filter(|_| round > 0).unwrap_or(now);
         WAIT_BEGAN.set(Some(begin));
-        if round < YIELD_ROUNDS || !round.is_multiple_of(ROUNDS_PER_CHECK) {
+        if !shared.looks_at(holder, round) {
             return Ok(());
         }
         let word = (id.to_bits() ^ id.to_bits() >> 32) as u32;
@@ -202,7 +210,15 @@ mod tests {
         for platform in [&waiter, &waiter, &other] {
             assert_eq!(platform.lock_error(), Some(error));
         }
-        assert_ne!(word.load(Ordering::Relaxed), FREE, "no process takes it again");
+        let name = word.load(Ordering::Relaxed);
+        assert_ne!(name, FREE, "no process takes it again");
+        // Its other locks are not waited for any more.
+        let shared = waiter.shared.as_ref().unwrap();
+        assert!(shared.looks_at(name, 0) && !shared.looks_at(name + 1, 0) && !shared.looks_at(FREE, 0));
+        assert_eq!(
+            waiter.lock(LockId::LruShard(NodeId(0), 0), &AtomicU32::new(name)),
+            Err(LockError::HolderEnded { lock: LockId::LruShard(NodeId(0), 0), holder: std::process::id() })
+        );
         assert_eq!(waiter.lock(LOCK, &AtomicU32::new(FREE)), Ok(Contention::Free), "other locks serve as before");
     }
 

@@ -1,7 +1,7 @@
 //! A neighbour writes anything anywhere into the memory file of a live yard, while two views of the yard, and later several threads,
 //! work. They may lose frames or get errors; they must not crash, panic or hang.
 //!
-//! The first byte chooses the policy, and whether threads work. Each eight bytes are a step: they corrupt the file, or use the yard.
+//! The first byte chooses the policy, the machine, and whether threads work. Each eight bytes are a step: they corrupt the file, or use the yard.
 #![no_main]
 
 use std::sync::OnceLock;
@@ -20,8 +20,10 @@ static USES: AtomicU64 = AtomicU64::new(0);
 const PRINTED: u64 = 100_000;
 
 fuzz_target!(|bytes: &[u8]| {
-    static TARGET: OnceLock<Target> = OnceLock::new();
-    let target = TARGET.get_or_init(|| Target::new(SharedFrames::Memory));
+    static TARGETS: OnceLock<[Target; 2]> = OnceLock::new();
+    let make = || [Target::new(SharedFrames::Memory), Target::without_holes(SharedFrames::Memory)];
+    let without_holes = bytes.first().is_some_and(|first| first & 0x40 != 0);
+    let target = &TARGETS.get_or_init(make)[usize::from(without_holes)];
     let with_threads = bytes.first().is_some_and(|first| first & 0x80 != 0);
     let uses = if with_threads { run_with_threads(target, bytes) } else { run(target, bytes) };
     let before = USES.fetch_add(uses, Ordering::Relaxed);

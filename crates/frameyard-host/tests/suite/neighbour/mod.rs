@@ -197,6 +197,7 @@ impl Target {
     }
 
     /// Has the first process that uses the file, which lives, hold the right to change views.
+    #[cfg(test)]
     pub(crate) fn hold_right_to_change_views(&self) {
         let [views, processes] = [2, 3].map(|part| self.parts[part].offset);
         let process = (0..1024).map(|slot| self.read(processes + slot * 8)).find(|word| *word != 0);

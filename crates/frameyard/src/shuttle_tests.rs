@@ -42,6 +42,8 @@ const EXECUTIONS: usize = 15;
 const LONG_RUN: usize = 2000;
 /// Executions per scheduler that must find a broken protection.
 const ENOUGH: usize = 2000;
+/// Executions of one scheduler before the other has its turn, in the search for a broken protection.
+const TURN: usize = 20;
 
 /// Frames of a batch.
 const BATCH: usize = crate::zone::batch::BATCH;
@@ -61,21 +63,22 @@ fn run(scheduler: impl Scheduler + 'static, execution: &Arc<impl Fn() + Send + S
 }
 
 /// Runs an execution `executions` times under each scheduler.
-fn explore(executions: usize, execution: impl Fn() + Send + Sync + 'static) {
-    let execution = Arc::new(execution);
-    run(PctScheduler::new_from_seed(SEED, DEPTH, executions), &execution);
-    run(RandomScheduler::new_from_seed(SEED, executions), &execution);
+fn explore(seed: u64, executions: usize, execution: &Arc<impl Fn() + Send + Sync + 'static>) {
+    run(PctScheduler::new_from_seed(seed, DEPTH, executions), execution);
+    run(RandomScheduler::new_from_seed(seed, executions), execution);
 }
 
 /// Explores executions with sound protections.
 fn explore_sound(execution: impl Fn() + Send + Sync + 'static) {
     let is_long = std::env::var_os("FRAMEYARD_LONG_RUNS").is_some();
-    explore(if is_long { LONG_RUN } else { EXECUTIONS }, execution);
+    explore(SEED, if is_long { LONG_RUN } else { EXECUTIONS }, &Arc::new(execution));
 }
 
 /// Asserts that an execution with a broken protection fails with one of these messages.
 pub(crate) fn assert_fails(execution: impl Fn() + Send + Sync + 'static, expected: &[&str]) {
-    let explored = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| explore(ENOUGH, execution)));
+    let execution = Arc::new(execution);
+    let search = || (0..).take(ENOUGH / TURN).for_each(|turn| explore(SEED + turn, TURN, &execution));
+    let explored = std::panic::catch_unwind(std::panic::AssertUnwindSafe(search));
     let Err(panic) = explored else { panic!("the broken protection was not found") };
     let message = match panic.downcast::<String>() {
         Ok(message) => *message,

@@ -8,8 +8,8 @@
 //! sources of `MapPlace`:
 //!
 //! - [`MemMap::check`] looks up the place of a frame number.
-//! - [`MemMap::next`], [`MemMap::entry`] compare what the yard's memory holds: links and entries of lists.
-//!   Another process that shares the memory may have written anything there.
+//! - [`MemMap::next`] and [`MemMap::entry`] compare what the yard's memory holds: links and entries of lists. Another process that
+//!   shares the memory may have written anything there.
 //!
 //! The [head](MemMap::head), the [buddy](MemMap::buddy) and the [parts](MapPlace::part) of a block around a checked place are checked.
 //! Lists, splits and merges work with places, and need no frame numbers.

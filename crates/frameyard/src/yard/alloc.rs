@@ -116,38 +116,26 @@ impl<P: Platform> Yard<P> {
         }
     }
 
-    /// Marks a block as allocated that lies in another run than the near one. `None` if a list of this CPU has an entry where no block
-    /// begins.
     #[cold]
     #[inline(never)]
     fn mark_far(&self, index: u32, order: Order, migrate_type: MigrateType) -> Option<Pfn> {
-        match self.far_pfn(index) {
-            Some(pfn)
-                if self.allocation_map().mark_allocated_at(&self.platform, index as usize, order, migrate_type) =>
-            {
-                Some(pfn)
-            }
-            _ => self.note_corrupt_list(),
-        }
+        self.mark_outside(index, order, migrate_type)
     }
 
-    /// As [`mark_far`](Self::mark_far), for a single frame.
+    /// As [`mark_far`](Self::mark_far). A constant order here and in `clear_far_frame` saves 17 instructions per pair.
     #[cold]
     #[inline(never)]
     fn mark_far_frame(&self, index: u32, migrate_type: MigrateType) -> Option<Pfn> {
-        match self.far_pfn(index) {
-            Some(pfn)
-                if self.allocation_map().mark_allocated_at(
-                    &self.platform,
-                    index as usize,
-                    Order::ZERO,
-                    migrate_type,
-                ) =>
-            {
-                Some(pfn)
-            }
-            _ => self.note_corrupt_list(),
-        }
+        self.mark_outside(index, Order::ZERO, migrate_type)
+    }
+
+    /// Marks a block as allocated that lies in another run than the near one. `None` if a list of this CPU has an entry where no block
+    /// begins.
+    #[inline(always)]
+    fn mark_outside(&self, index: u32, order: Order, migrate_type: MigrateType) -> Option<Pfn> {
+        let pfn = self.far_pfn(index);
+        let mark = || self.allocation_map().mark_allocated_at(&self.platform, index as usize, order, migrate_type);
+        if pfn.is_some() && mark() { pfn } else { self.note_corrupt_list() }
     }
 
     /// The frame at a place outside the near run.

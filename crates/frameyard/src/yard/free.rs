@@ -46,21 +46,25 @@ impl<P: Platform> Yard<P> {
         }
     }
 
-    /// Ends the allocation of a block outside the near run. Returns its place; `None` if no such block is allocated there.
     #[cold]
     #[inline(never)]
     fn clear_far(&self, pfn: Pfn, order: Order) -> Option<usize> {
-        // The table of sections names no frame of the near run by its number.
-        let place = self.fast.far.place(pfn);
-        self.allocation_map().clear_allocated_at(&self.platform, place, order).map(|_| place)
+        self.clear_outside(pfn, order)
     }
 
-    /// As [`clear_far`](Self::clear_far), for a single frame.
+    /// As [`clear_far`](Self::clear_far): see `mark_far_frame`.
     #[cold]
     #[inline(never)]
     fn clear_far_frame(&self, pfn: Pfn) -> Option<usize> {
+        self.clear_outside(pfn, Order::ZERO)
+    }
+
+    /// Ends the allocation of a block outside the near run. Returns its place; `None` if no such block is allocated there.
+    #[inline(always)]
+    fn clear_outside(&self, pfn: Pfn, order: Order) -> Option<usize> {
+        // The table of sections names no frame of the near run by its number.
         let place = self.fast.far.place(pfn);
-        self.allocation_map().clear_allocated_at(&self.platform, place, Order::ZERO).map(|_| place)
+        self.allocation_map().clear_allocated_at(&self.platform, place, order).map(|_| place)
     }
 
     /// Frees a block that the caller holds exclusively and that is not marked allocated: pushes it onto the caller's

@@ -366,7 +366,7 @@ pub(crate) fn run_with_threads(target: &Target, bytes: &[u8]) -> u64 {
     let ended = AtomicBool::new(false);
     let uses = AtomicU64::new(0);
     std::thread::scope(|scope| {
-        for (thread, view) in views.iter().enumerate() {
+        let users = views.iter().enumerate().map(|(thread, view)| {
             let (ended, uses) = (&ended, &uses);
             scope.spawn(move || {
                 let (mut user, mut random) = (User::default(), Random(u64::from(*first) + thread as u64));
@@ -377,12 +377,17 @@ pub(crate) fn run_with_threads(target: &Target, bytes: &[u8]) -> u64 {
                     user.operate(view, &mut random);
                     uses.fetch_add(1, Ordering::Relaxed);
                 }
-            });
-        }
+            })
+        });
+        let users: Vec<_> = users.collect();
         for step in steps.as_chunks::<STEP>().0 {
             target.corrupt(&mut Random(u64::from_le_bytes(*step)));
         }
         ended.store(true, Ordering::Relaxed);
+        // The scope ends when the closures have. Joined threads are gone, with what the leak check would see of them.
+        for user in users {
+            user.join().unwrap();
+        }
     });
     uses.load(Ordering::Relaxed)
 }

@@ -8,14 +8,17 @@ use std::time::{Duration, Instant};
 
 use crate::neighbour_process::{NO_HANG, Neighbour, next, own_task, report_ready, seeds, without_hang};
 use frameyard::alloc::FreeProblem;
-use frameyard::platform::LockError;
-use frameyard::policy::ZonePolicy;
+use frameyard::platform::{LockError, LockId};
+use frameyard::policy::{PolicyError, ZonePolicy};
 use frameyard::validate::{ListKind, ValidateError};
 use frameyard::{AllocError, CpuId, FreeError, Gfp, MemoryTable, NodeId, Order, Pfn, PfnRange, YardConfig};
 use frameyard_host::{CpuIdentity, HostTopology, HostYard, HostYardError, SharedFrames, SharedMemoryFile};
 
 /// 64 MiB: with two CPUs, lists overflow and run empty often.
 const MEMORY: [(PfnRange, NodeId); 1] = [(PfnRange { start: Pfn(0x10_0000), end: Pfn(0x10_4000) }, NodeId(0))];
+/// The task of a neighbour that does nothing else.
+const CHANGES_POLICIES: &str = "changes policies";
+
 /// An error of a lock, if it is one.
 fn lock_error(error: &AllocError) -> Option<LockError> {
     match error {
@@ -77,11 +80,14 @@ fn neighbour_works_until_it_is_killed() {
     let host = HostTopology::current().unwrap();
     let file = SharedMemoryFile::from_environment(&host).unwrap();
     // The same CPU as the other process half of the time, so that both use the same lists.
-    let (seed, _) = own_task();
+    let (seed, task) = own_task();
     let builder = HostYard::builder().identity(CpuIdentity::Fixed(CpuId(seed as u32 / 2 % 2)));
     // SAFETY: only yards write to the file.
     let yard = unsafe { builder.attach(&file, &host) }.unwrap();
     report_ready();
+    if task == CHANGES_POLICIES {
+        ZonePolicy::ALL.iter().cycle().for_each(|policy| yard.set_policy(*policy).unwrap());
+    }
     work(&yard, seed, || false).unwrap();
 }
 
@@ -147,6 +153,22 @@ fn no_call_hangs_or_goes_on_with_a_corrupt_list_after_a_neighbour_was_killed() {
         let damaged = seeds.iter().filter(|seed| kill_one(policy, **seed)).count();
         println!("{policy}: {damaged} of {} kills damaged the yard", seeds.len());
     }
+}
+
+#[test]
+fn a_change_of_the_policy_names_the_process_that_was_killed_during_one() {
+    let damaged = seeds().into_iter().filter(|seed| {
+        let (yard, file) = made(ZonePolicy::Vanilla);
+        let neighbour = Neighbour::start(module_path!(), &file, CHANGES_POLICIES, *seed);
+        let killed = neighbour.id();
+        std::thread::sleep(Duration::from_micros(2_000 + seed % 5_000));
+        drop(neighbour);
+        let changed = without_hang(&format!("seed {seed}"), move || yard.set_policy(ZonePolicy::Depot));
+        let named = PolicyError::Lock(LockError::HolderEnded { lock: LockId::Policy, holder: killed });
+        assert!(changed.is_ok() || changed == Err(named), "{changed:?}");
+        changed.is_err()
+    });
+    assert!(damaged.count() > 0, "the neighbour does nothing but change the policy");
 }
 
 #[test]

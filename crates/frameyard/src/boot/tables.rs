@@ -10,11 +10,12 @@ use super::{Poisoning, ZONE_CHOICES};
 use crate::control::{ControlRegion, TablePlanner, TableSpan};
 use crate::devices::{DeviceDirectory, DeviceSection, DeviceTables};
 use crate::memmap::{MemMap, Numbering, RunEntry, SectionSlot, slots_for};
+use crate::platform::{LockError, LockId, Platform};
 use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::units::{CpuId, Geometry, NodeId, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
 use crate::zone::pcp::PerCpuPages;
 use crate::zone::transfer::{self, TableSizes, TransferSpans, TransferTables};
-use crate::zone::{AllocationMap, PageblockMap, TransferCounters, Zone, ZoneTables, ZoneView};
+use crate::zone::{AllocationMap, PageblockMap, Patience, TransferCounters, Zone, ZoneTables, ZoneView};
 
 /// Words of the header; the rest of it are the spans of the tables that `tables!` declares, two words each.
 #[derive(Clone, Copy)]
@@ -38,7 +39,7 @@ pub(crate) enum HeaderWord {
     MapInit,
     /// Frame at which owners find their state, plus 1; 0 for none.
     Anchor,
-    /// 1 while a change of the policy is in progress.
+    /// While a change of the policy is in progress: the name of the process that makes it, or 1 in a private yard.
     PolicySwitch,
     /// The frames reserved for devices.
     DeviceStart,
@@ -62,7 +63,7 @@ pub(super) const HEADER_WORDS: usize = 96;
 const _: () = assert!(HeaderWord::FirstSpan as usize + 2 * TABLES <= HEADER_WORDS, "the header holds all spans");
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"frameyrd");
 /// The version of the layout, and the mechanisms that are compiled in: a build that lacks one must not attach.
-pub(super) const VERSION: u64 = 12 | transfer::COMPILED_IN << 32;
+pub(super) const VERSION: u64 = 13 | transfer::COMPILED_IN << 32;
 
 /// The numbers that table sizes follow from.
 #[derive(Clone, Copy, Debug)]
@@ -432,11 +433,23 @@ impl Tables {
         self.word(event).fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Begins a change of the policy; `None` while another is in progress.
-    pub(crate) fn begin_switch(&self) -> Option<PolicySwitch> {
+    /// Begins a change of the policy. Waits for another change, with a bound; `Ok(None)` after that.
+    ///
+    /// # Errors
+    ///
+    /// The process that makes the other change has ended, or does not go on.
+    pub(crate) fn begin_switch<P: Platform>(&self, platform: &P) -> Result<Option<PolicySwitch>, LockError> {
         let word = self.word(HeaderWord::PolicySwitch);
-        // Acquire: pairs with the Release in `PolicySwitch::drop`; sees the policy as the last change left it.
-        word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok().then_some(PolicySwitch(word))
+        let own = platform.process().map_or(1, |process| u64::from(process.get()));
+        for round in 0..Patience::Sleeps.rounds() {
+            // Acquire: pairs with the Release in `PolicySwitch::drop`; sees the policy as the last change left it.
+            let Err(other) = word.compare_exchange(0, own, Ordering::Acquire, Ordering::Relaxed) else {
+                return Ok(Some(PolicySwitch(word)));
+            };
+            platform.check_holder(LockId::Policy, other as u32, round, &|| word.load(Ordering::Relaxed) == other)?;
+            platform.wait(round);
+        }
+        Ok(None)
     }
 
     pub(crate) fn poisoning(&self) -> Poisoning {

@@ -54,6 +54,8 @@ locks! {
     File(u32) => "file",
     /// The table of devices.
     Devices => "devices",
+    /// The policy of transfers, while it changes.
+    Policy => "policy",
 }
 
 impl fmt::Display for LockId {
@@ -69,6 +71,7 @@ impl fmt::Display for LockId {
             Self::ObjectTable(kind) => write!(f, "object table {kind}"),
             Self::File(file) => write!(f, "file {file}"),
             Self::Devices => f.write_str("the table of devices"),
+            Self::Policy => f.write_str("the policy"),
         }
     }
 }
@@ -86,7 +89,7 @@ impl LockId {
             | Self::ObjectTable(number)
             | Self::File(number) => (0, number as u64),
             Self::PageTable(pfn) => (pfn.0 >> 32, pfn.0 & 0xffff_ffff),
-            Self::Devices => (0, 0),
+            Self::Devices | Self::Policy => (0, 0),
         };
         (self.kind() as u64) << 56 | (high & 0xff_ffff) << 32 | low
     }
@@ -94,7 +97,7 @@ impl LockId {
     /// The lock of such a word; [`Devices`](Self::Devices) if no lock has it.
     #[must_use]
     pub const fn from_bits(bits: u64) -> Self {
-        const KINDS: [LockKind; 10] = LockKind::ALL;
+        const KINDS: [LockKind; 11] = LockKind::ALL;
         let (high, low) = (bits >> 32 & 0xff_ffff, bits as u32);
         let kind = (bits >> 56) as usize;
         match KINDS[if kind < KINDS.len() { kind } else { LockKind::Devices as usize }] {
@@ -108,6 +111,7 @@ impl LockId {
             LockKind::ObjectTable => Self::ObjectTable(low),
             LockKind::File => Self::File(low),
             LockKind::Devices => Self::Devices,
+            LockKind::Policy => Self::Policy,
         }
     }
 }
@@ -130,6 +134,7 @@ mod tests {
             LockId::ObjectTable(2),
             LockId::File(u32::MAX),
             LockId::Devices,
+            LockId::Policy,
         ];
         for lock in locks {
             assert_eq!(LockId::from_bits(lock.to_bits()), lock);

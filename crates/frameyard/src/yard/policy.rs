@@ -19,7 +19,7 @@ errors! {
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     #[non_exhaustive]
     pub enum PolicyError {
-        /// Another change is in progress. Nothing has changed.
+        /// Another change did not end in time. Nothing has changed.
         Busy = "another change of the policy is in progress: try again",
         /// The policy has changed, but a transfer under the old one did not finish in time in this zone: not everything that
         /// the old mechanism held is merged yet. Setting the policy again continues.
@@ -48,11 +48,12 @@ impl<P: Platform> Yard<P> {
     ///
     /// # Cost
     ///
-    /// Takes the lock of every CPU's lists in every zone once, and zone locks for their frames.
+    /// Takes the lock of every CPU's lists in every zone once, and zone locks for their frames. Waits for a change by another
+    /// caller, with a bound.
     pub fn set_policy(&self, policy: ZonePolicy) -> Result<(), PolicyError> {
         Mechanism::of(policy).ok_or(PolicyError::NotBuilt(policy))?;
         let _error_of_an_earlier_call = self.platform.lock_error();
-        let _switch = self.tables.begin_switch().ok_or(PolicyError::Busy)?;
+        let _switch = self.tables.begin_switch(&self.platform).map_err(PolicyError::Lock)?.ok_or(PolicyError::Busy)?;
         self.tables.zones.iter().for_each(|zone| zone.set_policy(policy));
         for view in self.populated_zones() {
             for (_, pcp) in self.tables.pcps_of(view.id) {

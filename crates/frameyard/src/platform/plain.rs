@@ -27,3 +27,10 @@ impl Platform for Plain {
         None
     }
 }
+
+#[cfg(all(debug_assertions, not(any(loom, shuttle))))]
+#[test]
+#[should_panic(expected = "what the lock of the table of devices guards is corrupt")]
+fn corrupt_tables_panic_by_default_in_debug_builds() {
+    Plain.note_corrupt(super::LockId::Devices);
+}

@@ -1,7 +1,7 @@
 //! A block whose bytes this crate accesses cannot be freed by code that knows only its number.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{LazyLock, Mutex};
 use std::thread;
 
 use crate::fixture::{
@@ -15,7 +15,8 @@ use frameyard_vm::{HugeAdvice, MemoryAccess, MemoryRegion, Vm, VmConfig, VmCount
 
 #[test]
 fn blocks_cannot_be_freed_by_number_while_they_are_zeroed_or_copied() {
-    let yard: &'static TestYard = Box::leak(Box::new(TestYard::of(TestMachine::default())));
+    static YARD: LazyLock<TestYard> = LazyLock::new(|| TestYard::of(TestMachine::default()));
+    let yard = &*YARD;
     free_all_blocks_in_use(yard);
     let vm = Vm::create(yard, &VmConfig::default()).unwrap();
     let space = vm.create_space().unwrap();

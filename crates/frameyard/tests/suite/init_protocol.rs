@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 
-use crate::fixture::{Moment, TestPlatform, run_on};
+use crate::fixture::{Moment, run_on};
 use crate::maps::{LATE, Machine, frames, give_back, listed, plain, way};
 use frameyard::boot::{InitJobs, JobGranularity, MapInit};
 use frameyard::page::FrameState;
 use frameyard::platform::Access;
-use frameyard::{Gfp, NodeId, Order, PageCount, Pfn, PfnRange, Yard};
+use frameyard::{Gfp, NodeId, Order, PageCount, Pfn, PfnRange};
 
 #[test]
 fn pages_are_published_after_writing_and_tagging() {
@@ -17,14 +17,16 @@ fn pages_are_published_after_writing_and_tagging() {
         // The last frame of each block is reserved, so its tag is the last word that the worker writes.
         let reserved: Vec<PfnRange> = (0x81f..0x1000).step_by(0x20).map(|pfn| frames(pfn, pfn + 1)).collect();
         let yard = Machine { reserved: reserved.clone(), ..plain() }.create_yard(way(mode));
-        // The view is used only while the yard exists.
-        let view: &'static Yard<TestPlatform> = Box::leak(Box::new(yard.attach()));
+        let view = Arc::new(yard.attach());
+        // The spy belongs to the platform, which belongs to the view.
+        let seen = Arc::downgrade(&view);
         let tagged = Arc::new(AtomicU64::new(0));
         let count = tagged.clone();
         yard.watch().spy_with(move |moment| {
             let Moment::Touch(pfn, Access::Write) = moment else { return };
             if (0xc00..0xe00).contains(&pfn.0) && pfn.0 % 0x20 == 0x1f {
                 let block = pfn.0 - 0x1f..=pfn.0;
+                let view = seen.upgrade().unwrap();
                 let states = block.map(|pfn| view.stats().frame(Pfn(pfn)).unwrap().state);
                 assert!(states.into_iter().all(|state| state == FrameState::Uninitialised), "{pfn} is visible");
                 count.fetch_add(1, Ordering::Relaxed);

@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::clusters;
-use crate::fixture::{Fixture, Moment, TestPlatform, most_touched_in_a_section};
+use crate::fixture::{Fixture, Moment, most_touched_in_a_section};
 use frameyard::platform::LockId;
 use frameyard::policy::ZonePolicy;
-use frameyard::{AllocError, CpuId, Gfp, Order, PageCount, PfnRange, Yard};
+use frameyard::{AllocError, CpuId, Gfp, Order, PageCount, PfnRange};
 
 /// A yard whose memory is free and single frames, in a list of 8192.
 fn of_single_frames() -> Fixture {
@@ -34,14 +34,16 @@ fn long_range_is_put_back_if_another_cpu_takes_a_frame_of_it_meanwhile() {
     for nth in [1, 9, 10, 12, 15] {
         let yard = of_single_frames();
         let range = PfnRange::new(clusters::FIRST, PageCount(clusters::PAGES));
-        // The view is used only while the yard exists.
-        let view: &'static Yard<TestPlatform> = Box::leak(Box::new(yard.attach()));
+        let view = Arc::new(yard.attach());
+        // The spy belongs to the platform, which belongs to the view.
+        let other = Arc::downgrade(&view);
         let (locked, taken) = (AtomicU64::new(0), Arc::new(Mutex::new(None)));
         let takes = taken.clone();
         yard.watch().spy_with(move |moment| {
             if matches!(moment, Moment::Lock(LockId::Zone(_))) && locked.fetch_add(1, Ordering::Relaxed) == nth {
                 // As a CPU that comes first: this one has not got the lock yet. The newest frame is the last of the range.
-                *takes.lock().unwrap() = Some(view.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap());
+                *takes.lock().unwrap() =
+                    other.upgrade().map(|view| view.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap());
             }
         });
         let outcome = yard.request_range(range, Gfp::KERNEL).range();

@@ -1,7 +1,9 @@
 //! Places and frames of runs that lie far apart, in a sound table and in one that another process overwrites.
 
+use core::any::Any;
 use core::ptr::NonNull;
 use std::boxed::Box;
+use std::sync::Mutex;
 use std::vec::Vec;
 
 use super::*;
@@ -21,6 +23,14 @@ fn runs() -> [PfnRange; 4] {
     [frames(0x1000, 0x1100), frames(0x20, 0x40), frames(0x2000, 0x2010), frames(far, far + 0x80)]
 }
 
+/// A table that lives as long as the program, where the leak check finds it.
+fn kept<T: Send + Sync + 'static>(table: Vec<T>) -> &'static [T] {
+    static KEPT: Mutex<Vec<&'static (dyn Any + Send + Sync)>> = Mutex::new(Vec::new());
+    let table: &'static Vec<T> = Box::leak(Box::new(table));
+    KEPT.lock().unwrap().push(table);
+    table
+}
+
 fn numbering_of(runs: &[PfnRange]) -> (&'static [RunEntry], Numbering) {
     let (entries, _, numbering) = tables_of(runs);
     (entries, numbering)
@@ -34,11 +44,11 @@ fn tables_of(runs: &[PfnRange]) -> (&'static [RunEntry], &'static [SectionSlot],
         entries.push(entry);
         next += run.count().0;
     }
-    let entries: &'static [RunEntry] = Box::leak(entries.into_boxed_slice());
+    let entries = kept(entries);
     let start = runs.iter().map(|run| run.start).min().unwrap();
     let end = runs.iter().map(|run| run.end).max().unwrap();
     let slots = slots_for((next >> SHIFT) as usize, runs.len());
-    let slots: &'static [SectionSlot] = Box::leak((0..slots).map(|_| SectionSlot::default()).collect());
+    let slots = kept((0..slots).map(|_| SectionSlot::default()).collect());
     let numbering = Numbering::new((entries, slots), SHIFT, PageCount(next), PfnRange { start, end }).unwrap();
     numbering.write_sections();
     (entries, slots, numbering)

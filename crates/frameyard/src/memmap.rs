@@ -21,6 +21,8 @@ use crate::platform::{Platform, Probe};
 use crate::units::{Geometry, Order, Pfn, PfnRange, ZoneId};
 
 mod initialiser;
+#[cfg(all(test, not(loom)))]
+pub(crate) mod kept;
 mod numbering;
 mod writer;
 

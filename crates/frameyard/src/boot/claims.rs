@@ -140,13 +140,14 @@ fn for_each_word(blocks: core::ops::Range<u64>, mut visit: impl FnMut(u64, u64))
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::memmap::kept::kept;
     use crate::units::Pfn;
     use std::boxed::Box;
     use std::vec::Vec;
 
     fn claims(blocks: u64) -> Claims {
         let words: Vec<AtomicU64> = (0..words_for(blocks)).map(|_| AtomicU64::new(0)).collect();
-        Claims::new(Box::leak(words.into_boxed_slice()), Numbering::without_holes(range(0, blocks << 4)), Order(4))
+        Claims::new(kept(words), Numbering::without_holes(range(0, blocks << 4)), Order(4))
     }
 
     fn range(first: u64, end: u64) -> PfnRange {

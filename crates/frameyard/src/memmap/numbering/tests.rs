@@ -1,13 +1,11 @@
 //! Places and frames of runs that lie far apart, in a sound table and in one that another process overwrites.
 
-use core::any::Any;
 use core::ptr::NonNull;
-use std::boxed::Box;
-use std::sync::Mutex;
 use std::vec::Vec;
 
 use super::*;
 use crate::memmap::MemMap;
+use crate::memmap::kept::kept;
 use crate::page::{MapContent, Page};
 use crate::units::Geometry;
 
@@ -21,14 +19,6 @@ fn frames(start: u64, end: u64) -> PfnRange {
 fn runs() -> [PfnRange; 4] {
     let far = 1 << 50;
     [frames(0x1000, 0x1100), frames(0x20, 0x40), frames(0x2000, 0x2010), frames(far, far + 0x80)]
-}
-
-/// A table that lives as long as the program, where the leak check finds it.
-fn kept<T: Send + Sync + 'static>(table: Vec<T>) -> &'static [T] {
-    static KEPT: Mutex<Vec<&'static (dyn Any + Send + Sync)>> = Mutex::new(Vec::new());
-    let table: &'static Vec<T> = Box::leak(Box::new(table));
-    KEPT.lock().unwrap().push(table);
-    table
 }
 
 fn numbering_of(runs: &[PfnRange]) -> (&'static [RunEntry], Numbering) {

@@ -86,7 +86,9 @@ fn neighbour_works_until_it_is_killed() {
     let yard = unsafe { builder.attach(&file, &host) }.unwrap();
     report_ready();
     if task == CHANGES_POLICIES {
-        ZonePolicy::ALL.iter().cycle().for_each(|policy| yard.set_policy(*policy).unwrap());
+        loop {
+            ZonePolicy::ALL.iter().for_each(|policy| yard.set_policy(*policy).unwrap());
+        }
     }
     work(&yard, seed, || false).unwrap();
 }

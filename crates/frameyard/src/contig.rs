@@ -8,6 +8,6 @@
 //! A range is taken in rounds. The pageblocks of the range are isolated: nothing is allocated from them, and what is freed
 //! there stays there. Each round drains the per-CPU lists and asks owners to move their counted blocks out of the range.
 //! When all frames are free, one acquisition of the zone lock takes them all. Whatever the outcome, the pageblocks get their
-//! migration types back. The errors of this module name the first frame that stands in the way, and why it does.
+//! migration types back. The errors of this module name a frame that stands in the way, and why it does.
 
 pub use crate::yard::{BlockedBy, Blocker, CmaReleaseError};

@@ -121,7 +121,8 @@ impl<P: Platform> Drop for Isolation<'_, P> {
 struct Round {
     /// Frames of blocks that are still in the way.
     in_the_way: u64,
-    /// The first block that could not be moved this time, of those that are more than busy if there are such.
+    /// The last block that could not be moved this time, of those that are more than busy if there are such. The last one, because
+    /// a search goes on behind it: all places between the first and the last hold it.
     blocked: Option<Blocker>,
 }
 
@@ -129,7 +130,7 @@ impl Round {
     /// Remembers a block in the way. One that is busy gives way: it says less than one that is pinned.
     fn note(&mut self, blocker: Blocker) {
         self.in_the_way += blocker.order.pages().0;
-        if self.blocked.is_none_or(|known| known.why == BlockedBy::Busy && blocker.why != BlockedBy::Busy) {
+        if self.blocked.is_none_or(|known| known.why == BlockedBy::Busy || blocker.why != BlockedBy::Busy) {
             self.blocked = Some(blocker);
         }
     }

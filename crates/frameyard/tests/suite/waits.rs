@@ -166,11 +166,25 @@ fn a_search_waits_at_few_of_many_places() {
     assert!(busy > 32, "{busy} busy blocks");
     let owners = Owners::NONE.with(KIND, &Busy);
     let waits = rounds_of(|| {
-        let request = yard.request_pages(PageCount(512), Gfp::KERNEL).aligned(Order::ZERO).owners(&owners);
+        let request = yard.request_pages(PageCount(192), Gfp::KERNEL).aligned(Order::ZERO).owners(&owners);
         request.range().expect_err("all places hold a busy block");
     });
     assert!((512..=8 * 512).contains(&waits.waits), "{} waits", waits.waits);
     movers.give_all_back();
+}
+
+#[test]
+fn a_search_tries_places_behind_the_last_block_in_the_way() {
+    let yard = made(&Made::default());
+    // Without an owner, such a frame may still be freed or adopted.
+    let taken: Vec<_> = std::iter::from_fn(|| yard.alloc(Order::ZERO, Gfp::MOVABLE | Gfp::NOWARN).ok()).collect();
+    let spins = rounds_of(|| {
+        let request = yard.request_pages(PageCount(512), Gfp::NOWAIT).aligned(Order::ZERO).owners(&Owners::NONE);
+        request.range().expect_err("all places hold frames in use");
+    });
+    let places = PAGES / 512;
+    assert!((1..=32 * places).contains(&u64::from(spins.spins)), "{} spins", spins.spins);
+    taken.into_iter().for_each(|pfn| yard.free(pfn, Order::ZERO).unwrap());
 }
 
 /// An owner of blocks that can be isolated, and are busy when they are to move.

@@ -16,7 +16,7 @@ use frameyard_host::{CpuIdentity, HostTopology, HostYard, HostYardError, SharedF
 
 /// 64 MiB: with two CPUs, lists overflow and run empty often.
 const MEMORY: [(PfnRange, NodeId); 1] = [(PfnRange { start: Pfn(0x10_0000), end: Pfn(0x10_4000) }, NodeId(0))];
-/// The task of a neighbour that does nothing else.
+/// The task of a neighbour that changes the policy all the time.
 const CHANGES_POLICIES: &str = "changes policies";
 
 /// An error of a lock, if it is one.
@@ -170,7 +170,7 @@ fn a_change_of_the_policy_names_the_process_that_was_killed_during_one() {
         assert!(changed.is_ok() || changed == Err(named), "{changed:?}");
         changed.is_err()
     });
-    assert!(damaged.count() > 0, "the neighbour does nothing but change the policy");
+    assert!(damaged.count() > 0, "no kill hit a change of the policy");
 }
 
 #[test]

@@ -161,7 +161,7 @@ impl FrameOwner for Busy {
 fn a_search_waits_at_few_of_many_places() {
     let yard = made(&Made::default());
     let movers = Movers::new(&yard);
-    // A place may begin behind each of them.
+    // A place holds three or four of them, so there are more than eight places.
     let busy = std::iter::from_fn(|| movers.take(order(6)).ok()).count();
     assert!(busy > 32, "{busy} busy blocks");
     let owners = Owners::NONE.with(KIND, &Busy);
@@ -182,6 +182,7 @@ fn a_search_tries_places_behind_the_last_block_in_the_way() {
         let request = yard.request_pages(PageCount(512), Gfp::NOWAIT).aligned(Order::ZERO).owners(&Owners::NONE);
         request.range().expect_err("all places hold frames in use");
     });
+    // At a place, it spins twice between two of 16 rounds.
     let places = PAGES / 512;
     assert!((1..=32 * places).contains(&u64::from(spins.spins)), "{} spins", spins.spins);
     taken.into_iter().for_each(|pfn| yard.free(pfn, Order::ZERO).unwrap());

@@ -384,7 +384,7 @@ pub(crate) fn run_with_threads(target: &Target, bytes: &[u8]) -> u64 {
             target.corrupt(&mut Random(u64::from_le_bytes(*step)));
         }
         ended.store(true, Ordering::Relaxed);
-        // The scope ends when the closures have. Joined threads are gone, with what the leak check would see of them.
+        // The scope waits for the closures only. A thread that is still ending looks like a leak to the leak check.
         for user in users {
             user.join().unwrap();
         }

@@ -18,8 +18,8 @@ pub enum KernelCost {
     UnmapPage = 3,
     /// A call that maps or unmaps.
     MapCall = 4,
-    /// A page under the zone lock.
-    ZonePage = 5,
+    /// A block under the zone lock.
+    ZoneBlock = 5,
     /// A page under the LRU lock.
     LruPage = 6,
     /// Copying a page.
@@ -27,7 +27,7 @@ pub enum KernelCost {
 }
 
 named!(KernelCost: Exception => "exception", FaultPath => "fault-path", ZeroPage => "zero-page",
-    UnmapPage => "unmap-page", MapCall => "map-call", ZonePage => "zone-page", LruPage => "lru-page",
+    UnmapPage => "unmap-page", MapCall => "map-call", ZoneBlock => "zone-block", LruPage => "lru-page",
     CopyPage => "copy-page");
 
 impl KernelCost {
@@ -47,7 +47,7 @@ impl KernelCost {
             Self::ZeroPage => overhead.zero_page_cycles,
             Self::UnmapPage => overhead.unmap_page_cycles,
             Self::MapCall => overhead.map_call_cycles,
-            Self::ZonePage => overhead.zone_page_cycles,
+            Self::ZoneBlock => overhead.zone_block_cycles,
             Self::LruPage => overhead.lru_page_cycles,
             Self::CopyPage => overhead.copy_page_cycles,
         }

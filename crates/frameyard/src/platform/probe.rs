@@ -97,9 +97,9 @@ pub enum Activity {
     Alloc,
     /// A free, successful or not. Pages: 0.
     Free,
-    /// Under the zone lock: a block is removed from the free lists, and the unused part put back. Pages: those removed.
+    /// Under the zone lock: a block is removed from the free lists, and the unused part put back. Pages: the number of blocks taken.
     Split,
-    /// Under the zone lock: a block is put on the free lists and merged with its buddies. Pages: those of the block.
+    /// Under the zone lock: a block is put on the free lists and merged with its buddies. Pages: 1.
     Merge,
     /// Frames between per-CPU lists and free lists move to the free lists. Pages: 0.
     Collect,

@@ -130,7 +130,7 @@ impl<P: Platform> LockedZone<'_, P> {
     ) -> usize {
         self.platform.begin_activity(Activity::Split);
         let taken = take_pieces(self, order, migrate_type, count, take);
-        self.platform.end_activity(Activity::Split, PageCount((taken as u64) << order.0));
+        self.platform.end_activity(Activity::Split, PageCount(taken as u64));
         taken
     }
 
@@ -181,7 +181,7 @@ impl<P: Platform> LockedZone<'_, P> {
     fn free_block_at(&mut self, block: MapPlace, order: Order, migrate_type: MigrateType, residence: Residence) {
         self.platform.begin_activity(Activity::Merge);
         self.merge_and_list(block, order, migrate_type, residence);
-        self.platform.end_activity(Activity::Merge, order.pages());
+        self.platform.end_activity(Activity::Merge, PageCount(1));
     }
 
     #[inline(always)]

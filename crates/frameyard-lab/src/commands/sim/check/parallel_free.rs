@@ -11,7 +11,7 @@ use frameyard::policy::ZonePolicy;
 use frameyard_sim::{ExitRun, Machine, ParallelExit};
 
 use crate::Failure;
-use crate::commands::sim::published::{ZoneLockLine, simulated, zone_lock_lines};
+use crate::commands::sim::published::{ZoneLockLine, zone_lock_lines};
 use crate::output::{Format, Report, Row, progress_bar, rounded};
 
 /// The predicted experiment.
@@ -23,7 +23,6 @@ const LOCKS: [(&str, LockKind); 2] =
 /// A published share.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Share {
-    /// The policy as published.
     policy: ZonePolicy,
     lock: LockKind,
     /// In percent.
@@ -45,7 +44,7 @@ pub(super) fn compared(machine: &Machine, memory: ByteSize, workers: NonZeroU32)
     let exit = ParallelExit::scaled(machine, memory, as_usize);
     let mut rows = Vec::new();
     for policy in policies {
-        let run = exit.run(machine, simulated(policy)).map_err(Failure::run_time)?;
+        let run = exit.run(machine, policy).map_err(Failure::run_time)?;
         rows.extend(LOCKS.map(|lock| row(policy, workers, lock, &run, &shares)));
         bar.inc(1);
     }
@@ -85,7 +84,6 @@ fn row(
     let predicted_pct = rounded(run.waiting_share(lock.1) * 100.0);
     Row::new()
         .column("policy", "policy", policy.name())
-        .column("simulated", "simulated", simulated(policy).name())
         .column("workers", "workers", workers.get())
         .column("metric", "metric", lock.0)
         .column_as("published_pct", "published %", Format::number(1), published_pct)
@@ -126,11 +124,11 @@ mod tests {
         let compared = compared(&machine, ByteSize::mib(256), NonZeroU32::new(2).unwrap()).unwrap();
         let row = |at: usize| {
             let row = &compared.rows()[at];
-            let texts = ["policy", "simulated", "metric"].map(|key| row.text(key).unwrap());
+            let texts = ["policy", "metric"].map(|key| row.text(key).unwrap());
             (texts, row.number("published_pct"), row.number("difference_points").is_some())
         };
-        assert_eq!(row(0), (["vanilla", "vanilla-4.16", "zone lock contention"], Some(90.0), true));
-        assert_eq!(row(5), (["cluster", "cluster", "LRU lock contention"], None, false));
+        assert_eq!(row(0), (["vanilla", "zone lock contention"], Some(90.0), true));
+        assert_eq!(row(5), (["cluster", "LRU lock contention"], None, false));
         assert!(compared.rows().iter().all(|row| row.number("exit_ns_per_page") > Some(0.0)));
     }
 

@@ -6,7 +6,7 @@ use frameyard::policy::ZonePolicy;
 use frameyard_sim::{Effort, FaultPredictor, FaultRun, Machine, Measured, Mode, Point, RateTable, Role, Start};
 
 use crate::Failure;
-use crate::commands::sim::published::{self, FittedTable, PAGE_FAULTS, STOCK, THROUGHPUT, ZoneLockLine};
+use crate::commands::sim::published::{self, FittedTable, PAGE_FAULTS, BASE, THROUGHPUT, ZoneLockLine};
 use crate::output::{Format, Report, Row, progress_bar, rounded};
 
 /// The subject of a row.
@@ -18,7 +18,7 @@ enum Metric {
     ZoneLockIn(&'static [Activity]),
     /// All waits for LRU locks.
     LruLock,
-    /// Throughput relative to the stock kernel.
+    /// Throughput relative to the base.
     Throughput,
     /// Page faults per second.
     Rate,
@@ -52,7 +52,7 @@ struct Value {
 pub(super) fn compared(machine: &Machine, effort: Effort) -> Result<Report, Failure> {
     let values = values(&published::rates(FittedTable::ZoneLock)?);
     let tasks = machine.cpus() as u32;
-    let mut policies: Vec<ZonePolicy> = vec![STOCK];
+    let mut policies: Vec<ZonePolicy> = vec![BASE];
     for value in &values {
         if !policies.contains(&value.policy) {
             policies.push(value.policy);
@@ -84,7 +84,7 @@ fn values(rates: &RateTable) -> Vec<Value> {
         name: "page faults a second".to_owned(),
         published: measured.mean,
     };
-    // The rate of the cluster series follows from the stock kernel's rate and the published difference, which has its
+    // The rate of the cluster series follows from the base's rate and the published difference, which has its
     // own line.
     let rates = rates.values().iter().filter(|(point, _)| point.policy != ZonePolicy::Cluster).map(rate);
     published::zone_lock_lines(PAGE_FAULTS).filter_map(value).chain(rates).collect()
@@ -92,7 +92,7 @@ fn values(rates: &RateTable) -> Vec<Value> {
 
 fn value(line: ZoneLockLine) -> Option<Value> {
     let ZoneLockLine { metric: name, policy, value: published } = line;
-    Some(Value { policy: published::simulated(policy), metric: Metric::named(&name)?, name, published })
+    Some(Value { policy, metric: Metric::named(&name)?, name, published })
 }
 
 /// The rows that the machine's fit used.
@@ -110,7 +110,7 @@ fn row(value: Value, tasks: u32, runs: &[(ZonePolicy, FaultRun)], fitted_on: &[S
         Metric::ZoneLock => ("%", percent(run.waiting_share(LockKind::Zone))),
         Metric::ZoneLockIn(spans) => ("%", percent(run.waiting_share_within(spans, LockKind::Zone))),
         Metric::LruLock => ("%", percent(run.waiting_share(LockKind::LruShard))),
-        Metric::Throughput => ("%", percent(run.rate / of(STOCK)?.rate - 1.0)),
+        Metric::Throughput => ("%", percent(run.rate / of(BASE)?.rate - 1.0)),
         Metric::Rate => ("1/s", run.rate.round()),
     };
     let difference = match metric {
@@ -144,10 +144,10 @@ mod tests {
             values.into_iter().partition(|value| value.metric == Metric::Rate);
         assert_eq!((shares.len(), published::zone_lock_lines(PAGE_FAULTS).count()), (11, 11));
         let of = |policy, metric| shares.iter().find(|value| value.policy == policy && value.metric == metric).unwrap();
-        assert_eq!(of(STOCK, Metric::ZoneLock).published, 80.0);
+        assert_eq!(of(BASE, Metric::ZoneLock).published, 80.0);
         assert_eq!(of(ZonePolicy::Cluster, Metric::LruLock).published, 82.0);
         assert_eq!(of(ZonePolicy::SkipMerge, Metric::Throughput).published, -1.0);
         let rates: Vec<(ZonePolicy, f64)> = rates.iter().map(|value| (value.policy, value.published)).collect();
-        assert_eq!(rates, [(STOCK, 7_971_818.0), (ZonePolicy::Vanilla, 8_544_477.0)]);
+        assert_eq!(rates, [(BASE, 8_544_477.0), (ZonePolicy::Vanilla416, 7_971_818.0)]);
     }
 }

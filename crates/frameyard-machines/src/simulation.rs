@@ -186,8 +186,6 @@ pub struct KernelOverhead {
     pub unmap_page_cycles: f64,
     /// A system call that maps or unmaps addresses.
     pub map_call_cycles: f64,
-    /// Work under the zone lock for each block that a split or merge handles, whatever its order.
-    pub zone_block_cycles: f64,
     /// Work under the LRU lock for each page added or removed.
     pub lru_page_cycles: f64,
     /// Copying a page.
@@ -208,7 +206,6 @@ impl Default for KernelOverhead {
             zero_page_cycles: 1200.0,
             unmap_page_cycles: 500.0,
             map_call_cycles: 2000.0,
-            zone_block_cycles: 0.0,
             lru_page_cycles: 0.0,
             copy_page_cycles: 2400.0,
         }
@@ -272,8 +269,8 @@ impl Simulation {
 impl KernelOverhead {
     fn is_possible(&self) -> bool {
         let Self { exception_cycles, fault_path_cycles, zero_page_cycles, unmap_page_cycles, .. } = *self;
-        let Self { map_call_cycles, zone_block_cycles, lru_page_cycles, copy_page_cycles, .. } = *self;
-        let per_page = [fault_path_cycles, zero_page_cycles, unmap_page_cycles, zone_block_cycles, lru_page_cycles];
+        let Self { map_call_cycles, lru_page_cycles, copy_page_cycles, .. } = *self;
+        let per_page = [fault_path_cycles, zero_page_cycles, unmap_page_cycles, lru_page_cycles];
         let mut all = per_page.into_iter().chain([exception_cycles, map_call_cycles, copy_page_cycles]);
         all.all(|cycles| cycles.is_finite() && cycles >= 0.0)
     }

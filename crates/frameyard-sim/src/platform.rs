@@ -360,7 +360,6 @@ impl Probe for SimPlatform {
             }
             Activity::Zap if pages > 0 => engine.spend_kernel(KernelCost::UnmapPage, pages),
             Activity::Map => engine.spend_kernel(KernelCost::MapCall, 1),
-            Activity::Split | Activity::Merge if pages > 0 => engine.spend_kernel(KernelCost::ZoneBlock, pages),
             Activity::Relist if pages > 0 => engine.spend_kernel(KernelCost::LruPage, pages),
             _ => return engine.leave(span),
         }

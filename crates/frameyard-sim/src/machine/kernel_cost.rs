@@ -18,16 +18,14 @@ pub enum KernelCost {
     UnmapPage = 3,
     /// A call that maps or unmaps.
     MapCall = 4,
-    /// A block under the zone lock.
-    ZoneBlock = 5,
     /// A page under the LRU lock.
-    LruPage = 6,
+    LruPage = 5,
     /// Copying a page.
-    CopyPage = 7,
+    CopyPage = 6,
 }
 
 named!(KernelCost: Exception => "exception", FaultPath => "fault-path", ZeroPage => "zero-page",
-    UnmapPage => "unmap-page", MapCall => "map-call", ZoneBlock => "zone-block", LruPage => "lru-page",
+    UnmapPage => "unmap-page", MapCall => "map-call", LruPage => "lru-page",
     CopyPage => "copy-page");
 
 impl KernelCost {
@@ -47,7 +45,6 @@ impl KernelCost {
             Self::ZeroPage => overhead.zero_page_cycles,
             Self::UnmapPage => overhead.unmap_page_cycles,
             Self::MapCall => overhead.map_call_cycles,
-            Self::ZoneBlock => overhead.zone_block_cycles,
             Self::LruPage => overhead.lru_page_cycles,
             Self::CopyPage => overhead.copy_page_cycles,
         }

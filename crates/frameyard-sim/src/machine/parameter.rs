@@ -55,7 +55,6 @@ const NUMBERS: &[Number] = numbers! {
         fault_path_cycles: 100.0 to 5000.0,
         zero_page_cycles: 100.0 to 5000.0,
         unmap_page_cycles: 50.0 to 3000.0,
-        zone_block_cycles: 0.0 to 1000.0,
         lru_page_cycles: 0.0 to 1000.0,
         map_call_cycles: 100.0 to 50000.0,
         copy_page_cycles: 100.0 to 10000.0,

@@ -11,8 +11,9 @@ use crate::units::named;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u32)]
 pub enum ZonePolicy {
-    /// Merges on every free. A refill takes page by page under the zone lock; a drain picks its pages before it takes the lock, and
-    /// reads ahead what merging will read. After the kernel from 4.17 on (`free_pcppages_bulk`, `rmqueue_bulk`).
+    /// Merges on every free. A refill takes page by page under the zone lock. A drain picks its pages before it takes the lock, reads
+    /// ahead what merging will read on every level, and frees neighbouring pages as one block. It goes further than the kernel, which
+    /// is [`Vanilla417`](Self::Vanilla417).
     Vanilla = 0,
     /// As [`Vanilla`](Self::Vanilla), but a drain picks its pages under the lock, reads nothing ahead, and frees each by itself.
     /// After the kernel up to 4.16.
@@ -40,13 +41,16 @@ pub enum ZonePolicy {
     /// large blocks run low. The default.
     #[default]
     Depot = 10,
+    /// As [`Vanilla`](Self::Vanilla), but a drain reads ahead only the first buddy of each page, and frees each page by itself. After
+    /// the kernel from 4.17 on (`free_pcppages_bulk`).
+    Vanilla417 = 11,
 }
 
 named!(ZonePolicy:
     Vanilla => "vanilla", Vanilla416 => "vanilla-4.16", SkipMerge => "skip-merge", Cluster => "cluster",
     ClusterBulk => "cluster-bulk", BigPcp => "big-pcp", Prefetch => "prefetch",
     PrefetchBeforeLock => "prefetch-before-lock", LockPerPage => "lock-per-page", OwnedBlocks => "owned-blocks",
-    Depot => "depot");
+    Depot => "depot", Vanilla417 => "vanilla-4.17");
 
 impl ZonePolicy {
     /// The policy of that number; [`Vanilla`](Self::Vanilla) if there is none.

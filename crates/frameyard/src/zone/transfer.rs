@@ -5,7 +5,7 @@
 //!
 //! | mechanism | policies |
 //! |---|---|
-//! | [`pagewise`]: page by page under the zone lock | `vanilla`, `vanilla-4.16`, `big-pcp`, `prefetch`, `prefetch-before-lock`, `lock-per-page` |
+//! | [`pagewise`]: page by page under the zone lock | `vanilla`, `vanilla-4.16`, `vanilla-4.17`, `big-pcp`, `prefetch`, `prefetch-before-lock`, `lock-per-page` |
 //! | [`deferred_merge`]: as page-wise, without merging on free | `skip-merge` |
 //! | [`clusters`]: neighbours on a free list move together | `cluster`, `cluster-bulk` |
 //! | [`cpu_owned`]: CPUs split and merge pageblocks of their own | `owned-blocks` |
@@ -186,6 +186,7 @@ impl Mechanism {
             ZonePolicy::Vanilla => (true, Self::Pagewise(Knobs::Batched)),
             ZonePolicy::BigPcp => (pagewise::HAS_VARIANTS, Self::Pagewise(Knobs::Batched)),
             ZonePolicy::Vanilla416 => (pagewise::HAS_VARIANTS, Self::Pagewise(Knobs::PickUnderLock)),
+            ZonePolicy::Vanilla417 => (pagewise::HAS_VARIANTS, Self::Pagewise(Knobs::FirstBuddies)),
             ZonePolicy::Prefetch => (pagewise::HAS_VARIANTS, Self::Pagewise(Knobs::PrefetchNext)),
             ZonePolicy::PrefetchBeforeLock => (pagewise::HAS_VARIANTS, Self::Pagewise(Knobs::PrefetchBeforeLock)),
             ZonePolicy::LockPerPage => (pagewise::HAS_VARIANTS, Self::Pagewise(Knobs::LockPerPage)),

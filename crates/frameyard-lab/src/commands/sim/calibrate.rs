@@ -37,7 +37,7 @@ pub(super) struct CalibrateArgs {
     table: FittedTable,
 
     /// Rows to fit on, as in 'big-pcp/processes/1,5,10..12;vanilla-4.16/threads/40' [default: big-pcp at 1, 5, 10, 20, 30 and 40
-    /// tasks and vanilla-4.16 at 1, 5, 10 and 40, in both modes; zone-lock: vanilla and cluster]
+    /// tasks and vanilla-4.16 at 1, 5, 10 and 40, in both modes; zone-lock: cluster]
     #[arg(long, value_name = "ROWS", value_delimiter = ';')]
     rows: Vec<Selection>,
 
@@ -72,7 +72,7 @@ pub(super) struct CalibrateArgs {
 }
 
 /// The default rows of a fit. For `page-fault`: the policy that avoids the zone lock, and the stock kernel at four
-/// numbers of tasks. For `zone-lock`: the base of the series, and a policy that waits only for LRU locks.
+/// numbers of tasks. For `zone-lock`: a policy that waits only for LRU locks.
 const fn usual_rows(table: FittedTable) -> &'static [&'static str] {
     match table {
         FittedTable::PageFault => &[
@@ -81,7 +81,7 @@ const fn usual_rows(table: FittedTable) -> &'static [&'static str] {
             "vanilla-4.16/processes/1,5,10,40",
             "vanilla-4.16/threads/1,5,10,40",
         ],
-        FittedTable::ZoneLock => &["vanilla/processes/112", "cluster/processes/112"],
+        FittedTable::ZoneLock => &["cluster/processes/112"],
     }
 }
 
@@ -112,7 +112,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
 fn pools(args: &CalibrateArgs) -> [PredictorPool<FaultPredictor>; 2] {
     let [few, more] = if args.quick.quick { [QUICK_PAGES; 2] } else { args.table.pages() };
     let start = match args.table {
-        FittedTable::PageFault => Start::Apart,
+        FittedTable::PageFault => Start::Together,
         FittedTable::ZoneLock => Start::Together,
     };
     [args.pages.unwrap_or(few), args.final_pages.unwrap_or(more)]

@@ -54,7 +54,7 @@ const FULL_LOAD: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/publi
 
 /// The kernel below the cluster series. It picks pages and prefetches the buddies of single pages before it takes the lock: a
 /// reviewer asks why prefetching does not help, and the author answers that it covers the first of many merges.
-pub(super) const BASE: ZonePolicy = ZonePolicy::Vanilla;
+pub(super) const BASE: ZonePolicy = ZonePolicy::Vanilla417;
 /// The kernel before, which does both under the lock.
 const BEFORE: ZonePolicy = ZonePolicy::Vanilla416;
 
@@ -133,7 +133,7 @@ pub(super) fn value(table: &RateTable, point: &Point, machine: &Machine) -> Resu
     let measured = table.at(point).ok_or_else(|| {
         Failure::input(format!(
             "{policy}/{mode}/{tasks}: not in the table: page-fault has 1 to 40 tasks of vanilla-4.16, cluster-bulk and big-pcp, \
-             zone-lock has 112 processes of vanilla-4.16, vanilla and cluster"
+             zone-lock has 112 processes of vanilla-4.16, vanilla-4.17 and cluster"
         ))
     })?;
     if *tasks as usize > machine.cpus() {

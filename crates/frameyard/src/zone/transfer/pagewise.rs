@@ -4,8 +4,9 @@
 //! zone lock is taken, what is prefetched, and how a drain picks its blocks.
 //!
 //! By default a refill or drain takes the zone lock once, however many blocks it moves. A drain picks its blocks before it takes
-//! the lock, without a look at their pages, and reads the pages of their buddies. So merging under the lock finds its cache lines
-//! (the kernel from 4.17 on: `free_pcppages_bulk`, `rmqueue_bulk`).
+//! the lock, without a look at their pages, and reads the pages of their buddies on every level. So merging under the lock finds its
+//! cache lines. It frees neighbours as one block. The kernel does less: it picks under the lock and reads nothing ahead (up to 4.16),
+//! or reads only first buddies (from 4.17 on, `free_pcppages_bulk`), and frees each page by itself.
 
 use super::exchange::RefillRequest;
 use crate::memmap::{Located, MapPlace};
@@ -50,6 +51,9 @@ pub(crate) enum Knobs {
     /// One lock acquisition per refill or drain; a drain picks its blocks under the lock, reads nothing ahead and frees each by
     /// itself (the kernel up to 4.16).
     PickUnderLock,
+    /// One lock acquisition per refill or drain; a drain reads ahead the buddies of its blocks and frees each by itself (the kernel
+    /// from 4.17 on).
+    FirstBuddies,
 }
 
 impl Knobs {
@@ -98,6 +102,10 @@ impl Knobs {
                 single::give_back_each(view, cpu, batch, order);
             }
             Self::PickUnderLock if HAS_VARIANTS => single::give_back(locked, view, cpu, batch, order),
+            Self::FirstBuddies if HAS_VARIANTS => {
+                single::read_buddies_ahead(locked.as_ref(), view, batch, order);
+                single::give_back(locked, view, cpu, batch, order);
+            }
             _ => give_back(locked, view, cpu, batch, order),
         }
     }

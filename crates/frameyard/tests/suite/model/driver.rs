@@ -356,7 +356,7 @@ impl Driver<'_> {
             ZonePolicy::Depot => "depot_",
             ZonePolicy::OwnedBlocks => "owned_",
             ZonePolicy::SkipMerge => "unmerged_",
-            ZonePolicy::Vanilla | ZonePolicy::Vanilla416 | ZonePolicy::BigPcp => "nothing",
+            ZonePolicy::Vanilla | ZonePolicy::Vanilla416 | ZonePolicy::Vanilla417 | ZonePolicy::BigPcp => "nothing",
             _ => return,
         };
         for zone in self.zones() {

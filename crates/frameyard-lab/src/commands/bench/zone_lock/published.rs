@@ -74,7 +74,7 @@ mod tests {
         let row = find("cluster-bulk", 1e6, SUCCESS);
         let values = ["high_order_success", "published_value", "high_order_ns"].map(|key| row.number(key));
         assert_eq!(values, [Some(0.59), Some(59.0), None]);
-        assert_eq!(find("vanilla", 1e8, REQUEST_TIME).number("high_order_ns"), Some(3_959_270.0));
+        assert_eq!(find("vanilla-4.17", 1e8, REQUEST_TIME).number("high_order_ns"), Some(3_959_270.0));
         let is_wanted =
             |row: &Row| row.text("workload").is_some_and(|name| name == "highalloc" || name.starts_with(DRAINS));
         assert!(rows.iter().all(is_wanted));

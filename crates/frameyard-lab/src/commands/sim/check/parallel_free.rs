@@ -111,11 +111,11 @@ mod tests {
         let shares = shares();
         assert_eq!((shares.len(), lines), (6, 6));
         let share = |policy, lock, published| assert!(shares.contains(&Share { policy, lock, published }), "{policy}");
-        share(ZonePolicy::Vanilla, LockKind::Zone, 90.0);
+        share(ZonePolicy::Vanilla417, LockKind::Zone, 90.0);
         share(ZonePolicy::SkipMerge, LockKind::LruShard, 90.0);
         share(ZonePolicy::Cluster, LockKind::Zone, 25.0);
-        use ZonePolicy::{Cluster, ClusterBulk, SkipMerge, Vanilla};
-        assert_eq!(policies(&shares), [Vanilla, SkipMerge, Cluster, ClusterBulk]);
+        use ZonePolicy::{Cluster, ClusterBulk, SkipMerge, Vanilla417};
+        assert_eq!(policies(&shares), [Vanilla417, SkipMerge, Cluster, ClusterBulk]);
     }
 
     #[test]
@@ -127,7 +127,7 @@ mod tests {
             let texts = ["policy", "metric"].map(|key| row.text(key).unwrap());
             (texts, row.number("published_pct"), row.number("difference_points").is_some())
         };
-        assert_eq!(row(0), (["vanilla", "zone lock contention"], Some(90.0), true));
+        assert_eq!(row(0), (["vanilla-4.17", "zone lock contention"], Some(90.0), true));
         assert_eq!(row(5), (["cluster", "LRU lock contention"], None, false));
         assert!(compared.rows().iter().all(|row| row.number("exit_ns_per_page") > Some(0.0)));
     }

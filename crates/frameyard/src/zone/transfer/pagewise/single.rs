@@ -1,6 +1,6 @@
-//! Page by page without read-ahead: each block is freed by itself, under one hold of the zone lock or one hold each.
+//! Page by page: each block is freed by itself, under one hold of the zone lock or one hold each.
 
-use super::read_ahead;
+use super::{buddy_at, read_ahead};
 use crate::page::FrameState;
 use crate::platform::Platform;
 use crate::units::{CpuId, Order, PageCount};
@@ -45,6 +45,20 @@ pub(super) fn give_back<'a, P: Platform>(
     locked.count_moved(PageCount((batch.len() as u64) << order.0));
     for entry in batch.iter() {
         locked.free_by_type(view.map.checked(*entry), order);
+    }
+}
+
+/// Reads the buddies of a batch's blocks, unless the lock is held already. If they merge, the next buddies are not read ahead.
+pub(super) fn read_buddies_ahead<P: Platform>(
+    locked: Option<&LockedZone<'_, P>>,
+    view: ZoneView<'_, P>,
+    batch: &Batch,
+    order: Order,
+) {
+    if locked.is_none() {
+        for entry in batch.iter() {
+            view.page(buddy_at(view, view.map.checked(*entry), order)).tag_ahead();
+        }
     }
 }
 

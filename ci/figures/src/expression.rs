@@ -87,8 +87,7 @@ impl Value {
         if let Content::Number(number) = self.content {
             return Ok(number);
         }
-        let cell = self.one_cell()?;
-        cell.parse().map_err(|_| format!("\"{cell}\" is no number"))
+        parsed(self.one_cell()?)
     }
 
     /// All numbers of a column.
@@ -97,7 +96,7 @@ impl Value {
         if cells.is_empty() {
             return Err(format!("{described} selects no row"));
         }
-        cells.iter().map(|cell| cell.parse().map_err(|_| format!("\"{cell}\" is no number"))).collect()
+        cells.iter().map(|cell| parsed(cell)).collect()
     }
 
     fn as_stored(&self) -> Result<String, String> {
@@ -122,15 +121,22 @@ impl Value {
         let Content::Rows { described, rows } = self.content else {
             return Err(format!(".{name} needs rows before it"));
         };
-        let cells = rows.iter().map(|row| cell(row, name).map(str::to_owned));
-        let cells: Option<Vec<String>> = cells.collect();
-        let cells = cells.ok_or_else(|| format!("{described} has no column `{name}`"))?;
+        let cells: Vec<String> = rows.iter().filter_map(|row| cell(row, name)).map(str::to_owned).collect();
+        if cells.is_empty() && !rows.is_empty() {
+            return Err(format!("{described} has no column `{name}`"));
+        }
         Ok(Self { content: Content::Cells { described: format!("{described}.{name}"), cells }, ..self })
     }
 }
 
 fn cell<'a>(row: &'a Row, column: &str) -> Option<&'a str> {
     row.iter().find(|(name, _)| name == column).map(|(_, cell)| cell.as_str())
+}
+
+/// The number at the beginning of a cell: printed tables have remarks behind theirs.
+fn parsed(cell: &str) -> Result<f64, String> {
+    let number = cell.split(' ').next().unwrap_or_default();
+    number.parse().map_err(|_| format!("\"{cell}\" is no number"))
 }
 
 /// Whether two cells are the same number or the same text.
@@ -333,7 +339,7 @@ fn aggregate(name: &str, value: &Value) -> Result<Value, String> {
 mod tests {
     use super::*;
 
-    const ROWS: &str = "policy,tasks,get_ns,note\nvanilla,1,14.02,a b\ndepot,1,13.08,\ndepot,2,15.23,\n";
+    const ROWS: &str = "policy,tasks,get_ns,note,range\nvanilla,1,14.02,a b,14 (13 to 15)\ndepot,1,13.08,,\ndepot,2,15.23,,\n";
 
     fn shown(text: &str) -> Result<String, String> {
         let read = |path: &str| match path {
@@ -351,6 +357,7 @@ mod tests {
         assert_eq!(shown("a[tasks=1.0][policy=vanilla].get_ns").unwrap(), "14.02");
         assert_eq!(shown("a[note=\"a b\"].\"get_ns\"").unwrap(), "14.02");
         assert_eq!(shown("a[tasks=2].get_ns / a[policy=vanilla].get_ns - 1 :+.0%").unwrap(), "+9 %");
+        assert_eq!(shown("a[policy=vanilla].range :.0").unwrap(), "14");
         assert_eq!(shown("(1 - 3) * 2 + 1 :.1").unwrap(), "−3.0");
         assert_eq!(shown("0 - 0.01 :+.1").unwrap(), "0.0");
         assert_eq!(shown("median(a.get_ns) :.2").unwrap(), "14.02");

@@ -2,8 +2,8 @@
 //!
 //! - JSON: the list `rows`, or the list named after a `#`: `"runs/…/sim-check.json#summary"`.
 //! - CSV: one row a line, below a header.
-//! - Text: tables are separated by empty lines, columns by two or more spaces; a table's first line is its header. Lines with
-//!   another number of columns than their header are not rows.
+//! - Text: tables are separated by empty lines, columns by two or more spaces; the first line with columns is a table's header.
+//!   Lines with another number of columns than their header are not rows.
 
 use serde_json::Value;
 
@@ -58,8 +58,8 @@ fn tables(text: &str) -> Vec<Row> {
     let mut rows = Vec::new();
     for table in text.split("\n\n") {
         let mut lines = table.lines().map(cells);
-        let header = lines.next().unwrap_or_default();
-        let same_length = lines.filter(|cells| cells.len() == header.len() && cells.len() > 1);
+        let header = lines.find(|cells| cells.len() > 1).unwrap_or_default();
+        let same_length = lines.filter(|cells| cells.len() == header.len());
         rows.extend(same_length.map(|cells| header.iter().cloned().zip(cells).collect()));
     }
     rows
@@ -79,7 +79,7 @@ mod tests {
         assert_eq!(parse("f.json", json).unwrap().rows, [row(&[("a", "1"), ("b", "x")])]);
         assert_eq!(parse("f.json#summary", json).unwrap().rows, [row(&[("c", "null")])]);
         assert_eq!(parse("f.csv", "a,b\n1,\"x, y\"\n").unwrap().rows, [row(&[("a", "1"), ("b", "x, y")])]);
-        let printed = "zone policy  ns\nvanilla       8\n\nn  m\n1  2\n\nA note.\n";
+        let printed = "A title\nzone policy  ns\nvanilla       8\n\nn  m\n1  2\n\nA note.\n";
         let rows = parse("f.txt", printed).unwrap().rows;
         assert_eq!(rows, [row(&[("zone policy", "vanilla"), ("ns", "8")]), row(&[("n", "1"), ("m", "2")])]);
     }

@@ -163,9 +163,8 @@ The depot takes <!-- {one[policy=depot].ns :.0} -->13<!-- end --> ns. <!-- A rem
     /// Lines of faults and differences.
     fn lines(document: &str) -> Vec<usize> {
         let generated = generate(document, &read);
-        let faults =
-            generated.faults.iter().chain(&differences(document, &generated.text)).map(|(line, _)| *line).collect();
-        faults
+        let differences = differences(document, &generated.text);
+        generated.faults.iter().chain(&differences).map(|(line, _)| *line).collect()
     }
 
     #[test]

@@ -319,6 +319,9 @@ fn is_word(c: char) -> bool {
 
 fn combined(a: Value, b: Value, operation: fn(f64, f64) -> f64) -> Result<Value, String> {
     let number = operation(a.number()?, b.number()?);
+    if !number.is_finite() {
+        return Err("the result is not finite".to_owned());
+    }
     Ok(Value { content: Content::Number(number), dirty: a.dirty || b.dirty })
 }
 
@@ -339,7 +342,8 @@ fn aggregate(name: &str, value: &Value) -> Result<Value, String> {
 mod tests {
     use super::*;
 
-    const ROWS: &str = "policy,tasks,get_ns,note,range\nvanilla,1,14.02,a b,14 (13 to 15)\ndepot,1,13.08,,\ndepot,2,15.23,,\n";
+    const ROWS: &str =
+        "policy,tasks,get_ns,note,range\nvanilla,1,14.02,a b,14 (13 to 15)\ndepot,1,13.08,,\ndepot,2,15.23,,\n";
 
     fn shown(text: &str) -> Result<String, String> {
         let read = |path: &str| match path {
@@ -402,6 +406,7 @@ mod tests {
     fn refuses_what_is_no_figure() {
         assert_eq!(shown("a[tasks=2].policy :.1").unwrap_err(), "\"depot\" is no number");
         assert_eq!(shown("a").unwrap_err(), "a.csv names no column");
+        assert_eq!(shown("1 / (2 - 2)").unwrap_err(), "the result is not finite");
         assert_eq!(shown("1 2").unwrap_err(), "`2` does not belong here");
         assert_eq!(shown("(1").unwrap_err(), "expected `)`, found the end");
         assert_eq!(shown("mean(a.get_ns)").unwrap_err(), "`mean` is no function: min, max or median");

@@ -85,3 +85,34 @@ fn documents(root: &Path) -> io::Result<Vec<PathBuf>> {
     documents.sort();
     Ok(documents)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_check_names_document_line_expected_and_found_and_writing_repairs_it() {
+        let root = std::env::temp_dir().join(format!("figures-{}", std::process::id()));
+        fs::create_dir_all(root.join("docs")).unwrap();
+        fs::write(root.join("a.csv"), "ns\n13.08\n").unwrap();
+        let document =
+            |figure: &str| format!("# Title\n\nIt takes <!-- {{\"a.csv\".ns :.1}} -->{figure}<!-- end --> ns.\n");
+        fs::write(root.join("docs/page.md"), document("12")).unwrap();
+
+        let (_, faults) = run(&root, true).unwrap();
+        let lines = |figure: &str| document(figure).lines().last().unwrap().to_owned();
+        assert_eq!(faults, [format!("docs/page.md:3: expected\n  {}\nfound\n  {}", lines("13.1"), lines("12"))]);
+        assert_eq!(fs::read_to_string(root.join("docs/page.md")).unwrap(), document("12"));
+
+        assert_eq!(run(&root, false).unwrap(), (1, vec![]));
+        assert_eq!(fs::read_to_string(root.join("docs/page.md")).unwrap(), document("13.1"));
+        assert_eq!(run(&root, true).unwrap(), (1, vec![]));
+
+        fs::remove_file(root.join("a.csv")).unwrap();
+        let (_, faults) = run(&root, true).unwrap();
+        assert!(
+            faults.len() == 1 && faults[0].contains("docs/page.md:3: ") && faults[0].contains("a.csv: No such file")
+        );
+        fs::remove_dir_all(&root).unwrap();
+    }
+}

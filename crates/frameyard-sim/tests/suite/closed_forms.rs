@@ -7,7 +7,7 @@ use frameyard::platform::LockId;
 use frameyard::policy::ZonePolicy;
 use frameyard::units::ZoneKind;
 use frameyard::watermarks::PcpSizing;
-use frameyard::{CpuId, NodeId, PageCount, Pfn, Platform, ZoneId};
+use frameyard::{CpuId, Gfp, NodeId, Order, PageCount, Pfn, Platform, ZoneId};
 use frameyard_sim::{Accessed, Cause, CostId, LockMethod, Machine, Picos, SimConfig, SimYard, Spent};
 
 const LOCK: LockId = LockId::Zone(ZoneId::new(NodeId(0), ZoneKind::Normal));
@@ -224,4 +224,23 @@ fn each_node_has_its_own_channel() {
     let Pfn(first) = yard.frame_range().start;
     run_on(&yard, 1, |_| yard.platform().stream(Pfn(first + (1 << 16)), 4096));
     assert_eq!(yard.platform().channel_lines(), [0, 64]);
+}
+
+#[test]
+fn a_block_costs_the_zone_the_same_whatever_its_order() {
+    let yard = yard_on(&Machine::built_in("skylake-112").unwrap());
+    let time_of = |order: Order| {
+        let begin = Cell::new(Picos(0));
+        let end = run_on(&yard, 1, |_| {
+            begin.set(yard.platform().now());
+            for _ in 0..64 {
+                let pfn = yard.alloc(order, Gfp::HIGHUSER_MOVABLE).unwrap();
+                yard.free(pfn, order).unwrap();
+            }
+        });
+        (end - begin.get()).as_ns()
+    };
+    // Orders without per-CPU lists. The larger block has 16 times as many frames; the smaller one splits and merges four times more.
+    let [small, large] = [Order(4), Order(8)].map(time_of);
+    assert!(large < small, "{large} and {small} ns");
 }

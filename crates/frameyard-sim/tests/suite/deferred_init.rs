@@ -2,6 +2,7 @@
 
 use frameyard::ByteSize;
 use frameyard::boot::Initialiser;
+use frameyard::platform::LockKind;
 use frameyard_sim::deferred_init::{self, DeferredInit, DeferredInitRun, InitThreads};
 use frameyard_sim::{Cause, Machine, Spent};
 
@@ -134,5 +135,14 @@ fn the_account_is_complete_and_a_repeated_run_gives_the_same_numbers() {
         let idle = run.account.of(Spent::Idle).time.0 as f64 / run.account.total().0 as f64;
         assert!(idle < 0.15, "{name}: {idle} of the time CPUs are idle");
         assert_eq!(format!("{run:?}"), format!("{:?}", init(&machine, InitThreads::OnePerCpu)), "{name}");
+    }
+}
+
+#[test]
+fn tasks_hardly_wait_for_the_zone_lock_because_they_free_large_blocks() {
+    for name in ["skylake-112", "epyc2-256", "skylake-8167m"] {
+        let run = init(&built_in(name), InitThreads::OnePerCpu);
+        let share = run.account.waiting_share(LockKind::Zone);
+        assert!(share < 0.01, "{name}: {share}");
     }
 }

@@ -39,7 +39,7 @@ const DEPTH: usize = 5;
 /// Executions per scheduler of a test with sound protections, unless this is a long run (`ci/long`).
 const EXECUTIONS: usize = 15;
 /// Executions per scheduler in long runs.
-const LONG_RUN: usize = 2000;
+const LONG_RUN: usize = 500;
 /// Executions per scheduler that must find a broken protection.
 const ENOUGH: usize = 2000;
 /// Executions of one scheduler before the other has its turn, in the search for a broken protection.

@@ -70,9 +70,12 @@ pub(super) fn compared(machine: &Machine, effort: Effort) -> Result<Report, Fail
     let runs: Vec<(ZonePolicy, FaultRun)> = policies.iter().map(run).collect::<Result<_, _>>()?;
     bar.finish_and_clear();
     let fitted_on = fitted_on(machine);
-    let rows = values.into_iter().filter_map(|value| row(value, tasks, &runs, &fitted_on)).collect();
+    let rows = values.iter().filter_map(|value| row(value, &values, tasks, &runs, &fitted_on)).collect();
     let named = if fitted_on.is_empty() { "nothing".to_owned() } else { fitted_on.join("; ") };
-    let note = format!("fitted on {named}; differences are percentage points of shares, and percent of rates");
+    let note = format!(
+        "fitted on {named}; differences are percentage points of shares, and percent of rates; naive: no policy changes what was \
+         published of {BASE}"
+    );
     Ok(Report::new("sim check", rows).of_machine(&machine.name).note(note))
 }
 
@@ -101,8 +104,25 @@ fn fitted_on(machine: &Machine) -> Vec<String> {
     if is_this { machine.calibration.rows.clone() } else { Vec::new() }
 }
 
-fn row(value: Value, tasks: u32, runs: &[(ZonePolicy, FaultRun)], fitted_on: &[String]) -> Option<Row> {
-    let Value { policy, metric, name, published } = value;
+/// What one would expect of a policy that changes nothing: the published value of the base.
+fn naive(value: &Value, values: &[Value]) -> Option<f64> {
+    if value.policy == BASE {
+        return None;
+    }
+    if value.metric == Metric::Throughput {
+        return Some(0.0);
+    }
+    values.iter().find(|other| other.policy == BASE && other.metric == value.metric).map(|base| base.published)
+}
+
+fn row(
+    value: &Value,
+    values: &[Value],
+    tasks: u32,
+    runs: &[(ZonePolicy, FaultRun)],
+    fitted_on: &[String],
+) -> Option<Row> {
+    let Value { policy, metric, ref name, published } = *value;
     let of = |policy: ZonePolicy| runs.iter().find(|(known, _)| *known == policy).map(|(_, run)| run);
     let run = of(policy)?;
     let percent = |share: f64| rounded(share * 100.0);
@@ -113,9 +133,9 @@ fn row(value: Value, tasks: u32, runs: &[(ZonePolicy, FaultRun)], fitted_on: &[S
         Metric::Throughput => ("%", percent(run.rate / of(BASE)?.rate - 1.0)),
         Metric::Rate => ("1/s", run.rate.round()),
     };
-    let difference = match metric {
-        Metric::Rate => percent(predicted / published - 1.0),
-        _ => rounded(predicted - published),
+    let from_published = |value: f64| match metric {
+        Metric::Rate => percent(value / published - 1.0),
+        _ => rounded(value - published),
     };
     let is_rate = matches!(metric, Metric::Throughput | Metric::Rate);
     let is_fitted = is_rate && fitted_on.iter().any(|rows| rows.split('/').next() == Some(policy.name()));
@@ -124,11 +144,12 @@ fn row(value: Value, tasks: u32, runs: &[(ZonePolicy, FaultRun)], fitted_on: &[S
     let row = Row::new()
         .column("policy", "policy", policy.name())
         .column("tasks", "tasks", tasks)
-        .column("metric", "metric", name)
+        .column("metric", "metric", name.clone())
         .column("unit", "unit", unit)
         .column_as("published", "published", number, published)
         .column_as("predicted", "predicted", number, predicted)
-        .column_as("difference", "difference", Format::number(1).signed(), difference)
+        .column_as("difference", "difference", Format::number(1).signed(), from_published(predicted))
+        .column_as("naive_difference", "naive", Format::number(1).signed(), naive(value, values).map(from_published))
         .column("role", "row", role);
     Some(row)
 }
@@ -149,5 +170,18 @@ mod tests {
         assert_eq!(of(ZonePolicy::SkipMerge, Metric::Throughput).published, -1.0);
         let rates: Vec<(ZonePolicy, f64)> = rates.iter().map(|value| (value.policy, value.published)).collect();
         assert_eq!(rates, [(BASE, 8_544_477.0), (ZonePolicy::Vanilla416, 7_971_818.0)]);
+    }
+
+    #[test]
+    fn the_naive_expectation_is_the_value_of_the_base() {
+        let values = values(&published::rates(FittedTable::ZoneLock).unwrap());
+        let of = |policy, metric| {
+            let value = values.iter().find(|value| value.policy == policy && value.metric == metric).unwrap();
+            naive(value, &values)
+        };
+        assert_eq!(of(BASE, Metric::LruLock), None);
+        assert_eq!(of(ZonePolicy::Cluster, Metric::LruLock), Some(5.0));
+        assert_eq!(of(ZonePolicy::SkipMerge, Metric::Throughput), Some(0.0));
+        assert_eq!(of(ZonePolicy::Vanilla416, Metric::Rate), Some(8_544_477.0));
     }
 }

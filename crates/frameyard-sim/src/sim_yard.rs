@@ -158,7 +158,8 @@ impl SimYard {
         let layout = Layout::plan(&table, &yard_config).map_err(SimError::Boot)?;
         let map = ZeroedRegion::new(layout.map_bytes()).ok_or(SimError::NoMemory)?;
         let control = ZeroedRegion::new(layout.control_bytes()).ok_or(SimError::NoMemory)?;
-        let bytes = FrameBytes::new(layout.frames(), yard_config.geometry.page_shift().into()).ok_or(SimError::NoAddresses)?;
+        let bytes =
+            FrameBytes::new(layout.frames(), yard_config.geometry.page_shift().into()).ok_or(SimError::NoAddresses)?;
         let regions = YardRegions {
             frames: layout.frames(),
             nodes: nodes.to_vec(),

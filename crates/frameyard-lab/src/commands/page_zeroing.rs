@@ -69,7 +69,8 @@ mod tests {
     #[test]
     fn every_line_of_the_table_is_a_pass_of_a_known_way() {
         let ways = all();
-        let lines: f64 = TABLE.lines().skip(1).map(|line| line.rsplit(',').next().unwrap().parse::<f64>().unwrap()).sum();
+        let lines: f64 =
+            TABLE.lines().skip(1).map(|line| line.rsplit(',').next().unwrap().parse::<f64>().unwrap()).sum();
         assert!((ways.iter().map(|way| way.seconds).sum::<f64>() - lines).abs() < 1e-9, "{ways:?}");
         let found: Vec<Initialiser> = ways.iter().map(|way| way.initialiser).collect();
         assert_eq!(found, [Initialiser::TwoPass, Initialiser::MemsetPerPage, Initialiser::StoresPerPage]);

@@ -85,12 +85,51 @@ impl Plot {
         chart.configure_mesh().x_desc(self.x.1).y_desc(self.y.1).label_style(FONT).axis_desc_style(FONT).draw()?;
         for (number, (name, points)) in lines.iter().enumerate() {
             let colour = Palette99::pick(number).to_rgba();
-            let drawn = chart.draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)).point_size(3))?;
+            let drawn =
+                chart.draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)).point_size(3))?;
             drawn.label(name).legend(move |(x, y)| PathElement::new([(x, y), (x + 20, y)], colour.stroke_width(2)));
         }
         let mut legend = chart.configure_series_labels();
         legend.background_style(WHITE.mix(0.8)).border_style(BLACK).label_font(FONT).draw()?;
         area.present()?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLOT: Plot = Plot { title: "Times", line: "name", x: ("n", "threads"), y: ("ns", "ms"), y_unit: 1e6 };
+
+    fn row(name: &'static str, n: u64, ns: Option<u64>) -> Row {
+        Row::new().data("name", name).data("n", n).data("ns", ns)
+    }
+
+    #[test]
+    fn each_name_is_a_line_and_each_value_a_point() {
+        let rows = [
+            row("alpha", 1, Some(4_000_000)),
+            row("beta", 1, Some(9)),
+            row("alpha", 2, None),
+            row("alpha", 4, Some(1)),
+        ];
+        let lines = PLOT.lines(&rows);
+        assert_eq!(lines["alpha"], [(1.0, 4.0), (4.0, 1e-6)]);
+        let mut svg = String::new();
+        PLOT.draw(&lines, &mut svg).unwrap();
+        assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
+        for text in ["Times", "threads", "ms", "alpha", "beta"] {
+            assert!(svg.lines().any(|line| line.trim() == text), "{text}: {svg}");
+        }
+        assert_eq!(svg.matches("<circle").count(), 3);
+    }
+
+    #[test]
+    fn rows_without_points_are_refused() {
+        let path = std::env::temp_dir().join(format!("frameyard-plot-{}.svg", std::process::id()));
+        let file = OutputFile::create(&path).unwrap();
+        assert_eq!(PLOT.write(&[row("alpha", 2, None)], &file).unwrap_err().code(), 2);
+        std::fs::remove_file(path).unwrap();
     }
 }

@@ -126,7 +126,9 @@ fn ways(args: &SimDeferredInitArgs, machine: &Machine) -> Result<Vec<InitThreads
         numbers.filter(|number| *number <= cpus).map(|number| InitThreads::Count(number as u16)).collect();
     if ways.is_empty() {
         let name = &machine.name;
-        return Err(Failure::input(format!("--threads: a node of {name} has {cpus} CPUs; write numbers from 1 to {cpus}")));
+        return Err(Failure::input(format!(
+            "--threads: a node of {name} has {cpus} CPUs; write numbers from 1 to {cpus}"
+        )));
     }
     Ok(ways)
 }
@@ -135,7 +137,10 @@ fn ways(args: &SimDeferredInitArgs, machine: &Machine) -> Result<Vec<InitThreads
 fn row(machine: &Machine, how: &DeferredInit) -> Result<Row, Failure> {
     let cpus = machine.cpus();
     if usize::from(how.tasks) >= cpus {
-        return Err(Failure::input(format!("--tasks {}: {} has {cpus} CPUs, and the pass needs one", how.tasks, machine.name)));
+        return Err(Failure::input(format!(
+            "--tasks {}: {} has {cpus} CPUs, and the pass needs one",
+            how.tasks, machine.name
+        )));
     }
     let run = |how: &DeferredInit| deferred_init::run(machine, how).map_err(Failure::run_time);
     let done = run(how)?;
@@ -163,9 +168,19 @@ fn row(machine: &Machine, how: &DeferredInit) -> Result<Row, Failure> {
         .data("calibrated", is_calibrated)
         .column_as("published_boot_ns", "boot ms", Format::millions(1), ns(published.and_then(|of| of.boot_ms)))
         .minor()
-        .column_as("published_boot_stdev_ns", "± ms", Format::millions(1), ns(published.and_then(|of| of.boot_stdev_ms)))
+        .column_as(
+            "published_boot_stdev_ns",
+            "± ms",
+            Format::millions(1),
+            ns(published.and_then(|of| of.boot_stdev_ms)),
+        )
         .minor()
-        .column_as("published_outside_ns", "outside ms", Format::millions(1), ns(published.and_then(|of| of.outside_ms())))
+        .column_as(
+            "published_outside_ns",
+            "outside ms",
+            Format::millions(1),
+            ns(published.and_then(|of| of.outside_ms())),
+        )
         .minor();
     Ok(row.followed_by(task_columns(how, &done, alone.as_ref())).followed_by(shares(&done)))
 }

@@ -94,7 +94,8 @@ pub(super) fn ways(machine: &str) -> Vec<InitThreads> {
 
 /// Whether the machine's parameters were fitted on its own published times with that initialiser.
 pub(super) fn is_calibrated(machine: &Machine, initialiser: Initialiser) -> bool {
-    let own = [format!("deferred-init.csv: {},", machine.name), format!("page-zeroing-{}.csv: {initialiser}", machine.name)];
+    let own =
+        [format!("deferred-init.csv: {},", machine.name), format!("page-zeroing-{}.csv: {initialiser}", machine.name)];
     machine.calibration.rows.iter().any(|row| own.iter().any(|own| row.contains(own)))
 }
 
@@ -115,7 +116,8 @@ mod tests {
     fn a_time_has_its_spread_its_boot_and_the_rest_of_the_boot() {
         let of = |threads| PublishedInit::of("haswell-2699v3", &DeferredInit::of_kernel(threads));
         let found = of(InitThreads::OnePerCpu).unwrap();
-        let expected = PublishedInit { time_ms: 89.0, stdev_ms: Some(1.7), boot_ms: Some(1145.3), boot_stdev_ms: Some(1.5) };
+        let expected =
+            PublishedInit { time_ms: 89.0, stdev_ms: Some(1.7), boot_ms: Some(1145.3), boot_stdev_ms: Some(1.5) };
         assert_eq!(found, expected);
         assert!((found.outside_ms().unwrap() - 1056.3).abs() < 1e-9);
         assert_eq!(of(InitThreads::OnePerNode).unwrap().boot_ms, Some(1666.0));

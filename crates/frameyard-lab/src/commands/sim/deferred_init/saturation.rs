@@ -3,7 +3,8 @@
 use crate::output::{Format, Row};
 
 /// The line above the rows.
-pub(super) const TITLE: &str = "The fewest threads per node that take at most 5 % longer than the fastest number of threads";
+pub(super) const TITLE: &str =
+    "The fewest threads per node that take at most 5 % longer than the fastest number of threads";
 
 /// A time counts as the fastest up to this factor.
 const NEARLY: f64 = 1.05;
@@ -19,7 +20,8 @@ fn row(curve: &[Row]) -> Option<Row> {
     let threads = |row: &Row| row.number("threads_per_node").map(|threads| threads as u64);
     let fastest = curve.iter().min_by(|a, b| time(a).partial_cmp(&time(b)).unwrap_or(std::cmp::Ordering::Equal))?;
     let limit = time(fastest)? * NEARLY;
-    let enough = curve.iter().filter(|row| time(row).is_some_and(|time| time <= limit)).min_by_key(|row| threads(row))?;
+    let enough =
+        curve.iter().filter(|row| time(row).is_some_and(|time| time <= limit)).min_by_key(|row| threads(row))?;
     Some(
         Row::new()
             .column("machine", "machine", curve[0].text("machine")?)
@@ -45,10 +47,13 @@ mod tests {
 
     #[test]
     fn the_fewest_threads_within_five_percent_of_the_fastest_suffice() {
-        let all = [curve("a", &[1000, 500, 106, 105, 100, 104]), curve("b", &[70, 50]), curve("c", &[9, 8, 7])].concat();
+        let all =
+            [curve("a", &[1000, 500, 106, 105, 100, 104]), curve("b", &[70, 50]), curve("c", &[9, 8, 7])].concat();
         let found: Vec<_> = rows(&all)
             .iter()
-            .map(|row| (row.text("machine").unwrap().to_owned(), row.number("threads_per_node"), row.number("fastest_ns")))
+            .map(|row| {
+                (row.text("machine").unwrap().to_owned(), row.number("threads_per_node"), row.number("fastest_ns"))
+            })
             .collect();
         assert_eq!(found, [("a".to_owned(), Some(4.0), Some(100.0)), ("c".to_owned(), Some(3.0), Some(7.0))]);
     }

@@ -10,7 +10,7 @@ mod sim_run;
 pub(crate) mod values;
 mod yard;
 
-pub(crate) use crate::output::OutputArgs;
+pub(crate) use crate::output::{OutputArgs, PlotArgs};
 pub(crate) use comparison::{ComparedArgs, ComparisonArgs, PolicyArgs};
 pub(crate) use extent::{DurationArgs, FullArgs, QuickArgs, VirtualDurationArgs};
 pub(crate) use init::InitArgs;

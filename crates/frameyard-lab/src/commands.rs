@@ -10,6 +10,7 @@ mod device;
 mod layout;
 mod machines;
 mod man;
+mod page_zeroing;
 mod published_table;
 mod show;
 mod sim;

@@ -96,7 +96,8 @@ pub struct Clock {
     /// the power limit.
     #[serde(default = "unlimited_power_cpus")]
     pub power_cpus: f64,
-    /// The factor by which a thread slows down while the other thread of its core is busy.
+    /// The factor by which a thread slows down while another thread of its core is busy. With more than two threads a
+    /// core, the factor of a full core, whatever the number of busy threads.
     pub smt_slowdown: f64,
     /// The same factor while the other thread spins on a lock. Absent: `smt_slowdown`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -152,7 +153,7 @@ pub enum LockMethod {
 /// Costs of writing the memory map while it is initialised.
 ///
 /// A page structure costs `page_cycles` of the core, the memory latency divided by `lines_in_flight`, and its share of the
-/// node's bandwidth.
+/// node's bandwidth: a fetch and a write-back. A pass of `memset` over the map costs the same.
 #[derive(Clone, Copy, PartialEq, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MapInitCosts {
@@ -162,12 +163,25 @@ pub struct MapInitCosts {
     pub lines_in_flight: f64,
     /// The fraction of [`Memory::node_gb_per_s`] that alternating fetches and write-backs reach.
     pub channel_share: f64,
+    /// `lines_in_flight` where each page structure is zeroed by a call of `memset`: 1 if the call ends with a barrier
+    /// that waits for its stores. Absent: `lines_in_flight`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memset_lines_in_flight: Option<f64>,
+    /// Transfers for each line that `memset` of a long run writes: 2 if it fetches the line, 1 if it stores the line
+    /// unread, as block-initialising stores do.
+    pub memset_transfers: f64,
 }
 
 impl Default for MapInitCosts {
     /// Cycles and share as fitted for `haswell-2699v3`, and the number of line fill buffers in Intel's cores up to Broadwell.
     fn default() -> Self {
-        Self { page_cycles: 24.7, lines_in_flight: 10.0, channel_share: 0.9 }
+        Self {
+            page_cycles: 24.7,
+            lines_in_flight: 10.0,
+            channel_share: 0.9,
+            memset_lines_in_flight: None,
+            memset_transfers: 2.0,
+        }
     }
 }
 
@@ -260,6 +274,11 @@ impl Simulation {
                 self.map_init.lines_in_flight > 0.0 && self.map_init.channel_share > 0.0,
                 "lines_in_flight and channel_share must be more than 0",
             ),
+            (
+                self.map_init.memset_lines_in_flight.is_none_or(|lines| lines > 0.0)
+                    && (1.0..=2.0).contains(&self.map_init.memset_transfers),
+                "memset_lines_in_flight must be more than 0, and memset_transfers from 1 to 2",
+            ),
             (self.kernel_overhead.is_possible(), "each kernel overhead must be a number of cycles from 0 on"),
         ];
         rules.into_iter().find(|(holds, _)| !holds).map(|(_, rule)| rule)
@@ -283,7 +302,7 @@ fn topology_rule(topology: Option<Topology>, nodes: usize) -> Option<&'static st
     let Topology { sockets, cores_per_socket, threads_per_core, cores_per_cache, .. } = topology;
     let cores = u64::from(sockets) * u64::from(cores_per_socket);
     let rules = [
-        ((1..=2).contains(&threads_per_core), "a core of a simulated machine has 1 or 2 threads"),
+        ((1..=8).contains(&threads_per_core), "a core of a simulated machine has 1 to 8 threads"),
         (
             cores <= MAX_CORES && topology.cpu_count() <= MAX_SIMULATED_CPUS,
             "a simulated machine has at most 1023 cores and 1024 CPUs",
@@ -320,6 +339,7 @@ mod tests {
         assert!(broken(|_, simulation| simulation.clock.mhz.clear()).starts_with("mhz"));
         assert!(broken(|_, simulation| simulation.clock.spin_slowdown = Some(9.0)).starts_with("spin_slowdown"));
         assert!(broken(|_, simulation| simulation.kernel_overhead.map_call_cycles = f64::NAN).contains("overhead"));
+        assert!(broken(|_, simulation| simulation.map_init.memset_transfers = 3.0).contains("from 1 to 2"));
         assert!(broken(|machine, _| machine.cpus.swap(0, 1)).contains("regular [topology]"));
     }
 

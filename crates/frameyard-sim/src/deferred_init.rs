@@ -6,11 +6,15 @@
 //!
 //! The map of a large machine needs much host memory. The simulator therefore runs a [fraction](DeferredInit::fraction) of
 //! each node, in sections smaller by the same factor, and multiplies the time.
+//!
+//! [Tasks](DeferredInit::tasks) may allocate and free pages during the pass, on CPUs that the pass then lacks.
+
+use std::cell::Cell;
 
 use frameyard::boot::{InitJobs, InitMode, Initialiser, JobGranularity, MapInit};
 use frameyard::page::MapContent;
 use frameyard::platform::NodeInit;
-use frameyard::{ByteSize, CpuId, Geometry, NodeId, Order, PageCount, PfnRange};
+use frameyard::{ByteSize, CpuId, Geometry, Gfp, NodeId, Order, Pfn, PfnRange};
 
 use crate::account::Account;
 use crate::machine::Machine;
@@ -20,6 +24,8 @@ use crate::time::Picos;
 /// The threads that initialise a node's map.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum InitThreads {
+    /// The boot CPU alone initialises one node after the other, section by section, before other CPUs run.
+    BootCpu,
     /// One: the kernel's `pgdatinit` thread, before it used jobs of several threads.
     OnePerNode,
     /// One for each CPU of the node (the kernel's `deferred_page_init_max_threads`), up to one for each section.
@@ -37,6 +43,8 @@ pub struct DeferredInit {
     pub initialiser: Initialiser,
     /// The divisor of each node's memory: a power of two, at most 32.
     pub fraction: u16,
+    /// Tasks that allocate and free pages until the pass is done, on the last CPUs of the machine.
+    pub tasks: u16,
 }
 
 impl DeferredInit {
@@ -46,7 +54,7 @@ impl DeferredInit {
     /// As a kernel does it, by these threads.
     #[must_use]
     pub const fn of_kernel(threads: InitThreads) -> Self {
-        Self { threads, initialiser: Initialiser::StoresPerPage, fraction: Self::FRACTION }
+        Self { threads, initialiser: Initialiser::StoresPerPage, fraction: Self::FRACTION, tasks: 0 }
     }
 }
 
@@ -57,11 +65,42 @@ pub struct DeferredInitRun {
     pub time: Picos,
     /// The time of the simulated fraction.
     pub simulated: Picos,
-    /// The finished pass over each node, in order of their ends.
+    /// The finished pass over each node, in order of their ends. Empty for [`InitThreads::BootCpu`].
     pub nodes: Vec<NodeInit>,
-    /// The use of all CPUs' time, for the simulated fraction.
+    /// The use of all CPUs' time, for the simulated fraction; with tasks also for their allocations after it.
     pub account: Account,
+    /// The tasks' allocations of single pages during the pass, not multiplied.
+    pub during: AllocTimes,
+    /// As many rounds of allocations after the pass.
+    pub after: AllocTimes,
 }
+
+/// Times of the tasks' allocations.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct AllocTimes {
+    /// The number of allocations.
+    pub count: u64,
+    /// All of them together.
+    pub total: Picos,
+    /// The longest.
+    pub worst: Picos,
+}
+
+impl AllocTimes {
+    /// The mean in nanoseconds; `None` without allocations.
+    #[must_use]
+    pub fn mean_ns(&self) -> Option<f64> {
+        (self.count > 0).then(|| self.total.as_ns() / self.count as f64)
+    }
+
+    fn and(self, time: Picos) -> Self {
+        Self { count: self.count + 1, total: self.total + time, worst: self.worst.max(time) }
+    }
+}
+
+/// Pages that a task allocates before it frees them: twice the largest batch of a per-CPU list, so that each round visits the
+/// zone.
+const PAGES_HELD: usize = 128;
 
 /// Initialises the rest of a machine's map after early boot.
 ///
@@ -71,47 +110,106 @@ pub struct DeferredInitRun {
 ///
 /// # Panics
 ///
-/// If the fraction is invalid.
+/// If the fraction is invalid, the machine has no CPU beside those of the tasks, or the tasks find no free page.
 pub fn run(machine: &Machine, how: &DeferredInit) -> Result<DeferredInitRun, SimError> {
     let fraction = u64::from(how.fraction);
     assert!(fraction.is_power_of_two() && fraction <= 32, "the fraction is a power of two, at most 32");
-    let (pageblock, max) = (Order(9), Order(10));
-    let section = ByteSize((128 << 20) / fraction);
-    let geometry = Geometry::new(ByteSize(4096), section, pageblock, max).expect("a section holds a block or more");
-    let jobs = InitJobs {
-        granularity: JobGranularity::Ranges,
-        threads: match how.threads {
-            InitThreads::OnePerNode => Some(1),
-            InitThreads::OnePerCpu => None,
-            InitThreads::Count(count) => Some(count.into()),
-        },
-        alignment: Some(geometry.section_pages()),
-        min_chunk: Some(geometry.section_pages()),
-    };
+    assert!(usize::from(how.tasks) < machine.cpus(), "the pass needs a CPU");
+    let geometry = geometry_of(machine, fraction);
     let content = if how.initialiser.can_write(MapContent::Kernel) { MapContent::Kernel } else { MapContent::Zero };
-    let map_init =
-        MapInit { mode: InitMode::Deferred, content, initialiser: how.initialiser, jobs, ..MapInit::default() };
-    let yard = SimYard::create(machine, &nodes_of(machine, fraction), &[], |config| {
+    let map_init = MapInit {
+        mode: InitMode::Deferred,
+        content,
+        initialiser: how.initialiser,
+        jobs: jobs_of(how.threads, geometry),
+        ..MapInit::default()
+    };
+    let yard = SimYard::create(machine, &nodes_of(machine, geometry, fraction), &[], |config| {
         config.geometry = geometry;
         config.map_init = map_init;
     })?;
     let begin = yard.platform().now();
-    let finish = || yard.init().finish().expect("the whole map is present, and no worker panics");
-    let end = yard.run(vec![(CpuId(0), Box::new(finish))])?;
+    let done = Cell::new(None);
+    let (during, after) = (Cell::default(), Cell::default());
+    let pass = || {
+        if how.threads == InitThreads::BootCpu {
+            finish_alone(&yard);
+        }
+        yard.init().finish().expect("the whole map is present, and no worker panics");
+        done.set(Some(yard.platform().now()));
+    };
+    let task = || {
+        let mut rounds = 0;
+        while done.get().is_none() {
+            allocate_and_free(&yard, &during);
+            rounds += 1;
+        }
+        (0..rounds).for_each(|_| allocate_and_free(&yard, &after));
+    };
+    let mut tasks: Vec<(CpuId, Box<dyn FnOnce() + '_>)> = vec![(CpuId(0), Box::new(pass))];
+    let last = machine.cpus() as u32;
+    tasks.extend((1..=u32::from(how.tasks)).map(|at| (CpuId(last - at), Box::new(task) as Box<dyn FnOnce()>)));
+    yard.run(tasks)?;
+    let end: Picos = done.get().expect("the pass has ended");
     let simulated = end - begin;
     Ok(DeferredInitRun {
         time: Picos(simulated.0 * fraction),
         simulated,
         nodes: yard.platform().node_inits(),
         account: yard.platform().account(),
+        during: during.get(),
+        after: after.get(),
     })
 }
 
+/// The machine's geometry with smaller sections.
+fn geometry_of(machine: &Machine, fraction: u64) -> Geometry {
+    let own = machine.geometry;
+    let section = ByteSize(own.section_size().0 / fraction);
+    Geometry::new(own.page_size(), section, own.pageblock_order(), own.max_order())
+        .expect("a section holds a block or more")
+}
+
+fn jobs_of(threads: InitThreads, geometry: Geometry) -> InitJobs {
+    InitJobs {
+        granularity: JobGranularity::Ranges,
+        threads: match threads {
+            InitThreads::BootCpu | InitThreads::OnePerNode => Some(1),
+            InitThreads::OnePerCpu => None,
+            InitThreads::Count(count) => Some(count.into()),
+        },
+        alignment: Some(geometry.section_pages()),
+        min_chunk: Some(geometry.section_pages()),
+    }
+}
+
+/// The running CPU initialises all that is deferred.
+fn finish_alone(yard: &SimYard) {
+    for node in (0..yard.nodes()).map(NodeId) {
+        while yard.init().next_section(node).expect("the whole map is present").is_some() {}
+    }
+}
+
+/// Allocates single pages, adds the time of each allocation to `times`, and frees them.
+fn allocate_and_free(yard: &SimYard, times: &Cell<AllocTimes>) {
+    let allocate = |_| {
+        let begin = yard.platform().now();
+        let page = yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).expect("the first section has free pages");
+        let time = yard.platform().now() - begin;
+        times.update(|times| times.and(time));
+        page
+    };
+    let pages: Vec<Pfn> = (0..PAGES_HELD).map(allocate).collect();
+    for page in pages {
+        yard.free(page, Order::ZERO).expect("the task allocated the page");
+    }
+}
+
 /// A fraction of each node's memory above 4 GiB, which early boot leaves uninitialised.
-fn nodes_of(machine: &Machine, fraction: u64) -> Vec<(PfnRange, NodeId)> {
+fn nodes_of(machine: &Machine, geometry: Geometry, fraction: u64) -> Vec<(PfnRange, NodeId)> {
     let mut start = FIRST_FRAME;
     let node = |(node, memory): (usize, &ByteSize)| {
-        let range = PfnRange::new(start, PageCount((memory.0 >> 12) / fraction));
+        let range = PfnRange::new(start, geometry.pages_in(ByteSize(memory.0 / fraction)));
         start = range.end;
         (range, NodeId(node as u16))
     };

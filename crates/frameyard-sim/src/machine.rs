@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use frameyard::units::{ByteSize, PhysAddr};
+use frameyard::units::{ByteSize, Geometry, PhysAddr};
 use frameyard_machines::{
     AccessCosts, AddressRange, Caches, Calibration, Clock, KernelOverhead, Lock, MapInitCosts, Memory, Simulation,
     Topology, built_in_names, from_toml, resolve_with_text,
@@ -27,6 +27,9 @@ pub struct Machine {
     pub name: String,
     /// Sockets, cores, threads, and the cores that share a last-level cache (a *group*).
     pub topology: Topology,
+    /// Sizes of pages, sections and blocks. Only [`deferred_init`](crate::deferred_init) uses them: the workloads have pages
+    /// of 4 KiB on every machine.
+    pub geometry: Geometry,
     /// The size of the machine's memory.
     pub installed: ByteSize,
     /// Memory of each node above 4 GiB, which is initialised last.
@@ -121,6 +124,7 @@ impl Machine {
         let machine = Self {
             name: description.name.clone(),
             topology: Topology::of(&description.cpus).expect("a valid simulated machine has a regular topology"),
+            geometry: description.geometry,
             installed: description.installed_bytes(),
             high_memory,
             caches,
@@ -195,7 +199,7 @@ mod tests {
     fn the_simulated_machines_are_those_with_costs() {
         let machines: Vec<(&str, usize)> =
             Machine::names().map(|name| (name, Machine::built_in(name).unwrap().cpus())).collect();
-        let cpus = [104, 32, 72, 16, 4, 4, 256, 512, 112, 224, 40];
+        let cpus = [104, 32, 72, 16, 4, 4, 256, 512, 112, 224, 40, 1024];
         assert_eq!(machines.iter().map(|(_, cpus)| *cpus).collect::<Vec<_>>(), cpus, "{machines:?}");
         let refused = Machine::built_in("server-1t").unwrap_err();
         assert_eq!(refused, MachineError::NotSimulated("server-1t".to_owned()));

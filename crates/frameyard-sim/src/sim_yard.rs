@@ -19,9 +19,6 @@ use crate::platform::SimPlatform;
 use crate::region::ZeroedRegion;
 use crate::time::Picos;
 
-/// Binary logarithm of the bytes of a page.
-const PAGE_SHIFT: u32 = 12;
-
 /// The first frame: at 4 GiB, above the low zones.
 pub(crate) const FIRST_FRAME: Pfn = Pfn(0x10_0000);
 
@@ -161,7 +158,8 @@ impl SimYard {
         let layout = Layout::plan(&table, &yard_config).map_err(SimError::Boot)?;
         let map = ZeroedRegion::new(layout.map_bytes()).ok_or(SimError::NoMemory)?;
         let control = ZeroedRegion::new(layout.control_bytes()).ok_or(SimError::NoMemory)?;
-        let bytes = FrameBytes::new(layout.frames(), PAGE_SHIFT).ok_or(SimError::NoAddresses)?;
+        let bytes =
+            FrameBytes::new(layout.frames(), yard_config.geometry.page_shift().into()).ok_or(SimError::NoAddresses)?;
         let regions = YardRegions {
             frames: layout.frames(),
             nodes: nodes.to_vec(),

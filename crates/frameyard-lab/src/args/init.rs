@@ -39,6 +39,10 @@ pub(crate) struct InitArgs {
     /// Chunks of a job end at multiples of this size [default: a section, or with ranges a maximum-order block]
     #[arg(long, value_name = "SIZE", value_parser = positive_size)]
     pub(crate) job_align: Option<ByteSize>,
+
+    /// Smallest chunk of a job: fewer threads work where a job has fewer such chunks [default: as --job-align]
+    #[arg(long, value_name = "SIZE", value_parser = positive_size)]
+    pub(crate) job_min_chunk: Option<ByteSize>,
 }
 
 /// Reads when the map is initialised.
@@ -80,7 +84,8 @@ impl InitArgs {
     /// # Errors
     ///
     /// [`Failure::Input`] for an initialiser that cannot write the content, for more threads than the machine has
-    /// CPUs, and for an alignment that is no power of two or smaller than a maximum-order block.
+    /// CPUs, for an alignment that is no power of two or smaller than a maximum-order block, and for a smallest chunk that is
+    /// no whole number of pages.
     pub(crate) fn map_init(&self, mode: InitMode, machine: &Machine) -> Result<MapInit, Failure> {
         let initialiser = self.initialiser.unwrap_or(usual_initialiser(self.content));
         if !initialiser.can_write(self.content) {
@@ -93,12 +98,13 @@ impl InitArgs {
             )));
         }
         let alignment = self.job_align.map(|size| aligned(size, machine)).transpose()?;
+        let min_chunk = self.job_min_chunk.map(|size| whole_pages(size, machine)).transpose()?;
         let threads = self.threads.map(|threads| checked_threads(threads, machine)).transpose()?;
         Ok(MapInit {
             mode: self.init.unwrap_or(mode),
             content: self.content,
             initialiser,
-            jobs: InitJobs { granularity: self.granularity, threads, alignment, ..InitJobs::default() },
+            jobs: InitJobs { granularity: self.granularity, threads, alignment, min_chunk },
             ..MapInit::default()
         })
     }
@@ -114,6 +120,14 @@ fn checked_threads(threads: NonZeroU32, machine: &Machine) -> Result<usize, Fail
         )));
     }
     Ok(threads)
+}
+
+fn whole_pages(size: ByteSize, machine: &Machine) -> Result<frameyard::PageCount, Failure> {
+    let page = machine.geometry.page_size();
+    if !size.0.is_multiple_of(page.0) {
+        return Err(Failure::input(format!("--job-min-chunk {size}: must be a multiple of a page ({page})")));
+    }
+    Ok(machine.geometry.pages_in(size))
 }
 
 fn aligned(size: ByteSize, machine: &Machine) -> Result<frameyard::PageCount, Failure> {
@@ -159,7 +173,9 @@ mod tests {
     fn jobs_follow_their_options() {
         let jobs = asked("--granularity ranges --threads 8 --job-align 256M").unwrap().jobs;
         assert_eq!((jobs.granularity, jobs.threads), (JobGranularity::Ranges, Some(8)));
-        assert_eq!(jobs.alignment, Some(PageCount(1 << 16)));
+        assert_eq!((jobs.alignment, jobs.min_chunk), (Some(PageCount(1 << 16)), None));
+        let jobs = asked("--job-min-chunk 12M").unwrap().jobs;
+        assert_eq!((jobs.alignment, jobs.min_chunk), (None, Some(PageCount(3 << 10))));
     }
 
     #[test]
@@ -178,6 +194,8 @@ mod tests {
             ("--job-align 12M", "must be a power of two, at least a maximum-order block (4M)"),
             ("--job-align 2M", "at least a maximum-order block (4M)"),
             ("--job-align 0", "more than nothing"),
+            ("--job-min-chunk 0", "more than nothing"),
+            ("--job-min-chunk 4097", "must be a multiple of a page (4K)"),
         ] {
             let error = asked(line).unwrap_err();
             assert!(error.contains(says), "{line}: {error}");

@@ -146,7 +146,7 @@ mod tests {
         };
         assert_eq!(line("name"), ["name", "nodes", "cpus", "memory", "page", "sim"]);
         assert_eq!(line("skylake-8167m"), ["skylake-8167m", "2", "104", "768G", "4K", "yes"]);
-        assert_eq!(line("sparc-m7"), ["sparc-m7", "4", "1024", "3312G", "8K", "no"]);
+        assert_eq!(line("sparc-m7"), ["sparc-m7", "4", "1024", "3312G", "8K", "yes"]);
     }
 
     #[test]

@@ -3,7 +3,9 @@
 use crate::program::{assert_refused, frameyard, json, stdout};
 use serde_json::Value;
 
-const KEYS: [&str; 14] = [
+const KEYS: [&str; 17] = [
+    "source",
+    "machine",
     "initialiser",
     "content",
     "init_mode",
@@ -12,6 +14,7 @@ const KEYS: [&str; 14] = [
     "frames",
     "map_bytes",
     "init_ns",
+    "ns_per_page",
     "bytes_per_s",
     "fault_ns",
     "memset_bytes_per_s",
@@ -48,10 +51,13 @@ fn every_combination_is_a_row_and_what_is_not_measured_is_null() {
     let results = results(&[]);
     // Nine of initialiser and content in each mode, cut in two ways where there is something to cut.
     let (all, fragmented) = (rows(&results), rows(&results["fragmented"]));
+    let (all, published) = all.split_at(all.len() - 3);
+    assert!(published.iter().all(|row| row["source"] == "published" && row["machine"] == "sparc-m7"), "{published:?}");
+    assert!(all.iter().all(|row| row["source"] == "measured"));
     assert_eq!((all.len(), fragmented.len()), (9 * 5, 2));
     for row in all.iter().chain(fragmented) {
         let is_lazy = row["init_mode"] == "lazy";
-        for key in ["init_ns", "bytes_per_s", "fault_ns"] {
+        for key in ["init_ns", "ns_per_page", "bytes_per_s", "fault_ns"] {
             assert_eq!(is_measured(row, key), !is_lazy, "{key}: {row}");
         }
         for key in ["memset_bytes_per_s", "limit_bytes_per_s", "limit_fraction"] {
@@ -71,7 +77,9 @@ fn chosen_axes_give_their_rows_alone() {
     let results = results(&[&options[..], &["--granularity", "sections"]].concat());
     let rows = rows(&results);
     let named: Vec<&Value> = rows.iter().map(|row| &row["initialiser"]).collect();
-    assert_eq!(named, ["stream", "two-pass"]);
+    assert_eq!(named, ["stream", "two-pass", "two-pass"]);
+    assert_eq!((&rows[1]["source"], &rows[2]["source"]), (&"measured".into(), &"published".into()));
+    let rows = &rows[..2];
     assert!(rows.iter().all(|row| row["content"] == "kernel" && row["init_mode"] == "eager"));
     assert!(results["holes"] == 100 && results["fragmented"].is_null());
 }

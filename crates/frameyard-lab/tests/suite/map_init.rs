@@ -29,6 +29,7 @@ fn boot_defers_the_map_and_show_does_not() {
         "granularity",
         "threads",
         "job_align_bytes",
+        "job_min_chunk_bytes",
         "pcp_reset",
         "create_ns",
         "finish_ns",
@@ -62,14 +63,32 @@ fn totals_name_the_chosen_options() {
         "3",
         "--job-align",
         "8M",
+        "--job-min-chunk",
+        "1G",
         "--json",
     ];
     let object = json(&desktop(&options));
     let init = &object["init"];
     assert_eq!((&init["mode"], &init["granularity"]), (&"eager".into(), &"ranges".into()));
     assert_eq!((&init["threads"], &init["job_align_bytes"]), (&3.into(), &(8 << 20).into()));
+    assert_eq!(init["job_min_chunk_bytes"], 1 << 30);
     assert!(init["finish_ns"].is_null(), "nothing was deferred");
     assert!(object["uninitialised_pages"].is_u64() && object["nodes_initialised"].is_array());
+}
+
+#[test]
+fn the_smallest_chunk_limits_threads_apart_from_the_alignment() {
+    let threads = |chunk: &'static str| {
+        let options = ["--granularity", "ranges", "--job-align", "4M", "--job-min-chunk", chunk, "--json"];
+        let object = json(&desktop(&options));
+        let nodes = object["nodes_initialised"].as_array().unwrap();
+        nodes.iter().filter_map(|node| node["threads"].as_u64()).max().unwrap()
+    };
+    let (small, large) = (threads("4M"), threads("8G"));
+    // On a host with one CPU no job has more than one thread.
+    assert!(large == 1 && small >= large, "{small} {large}");
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    assert!(cpus == 1 || small > 1, "{small} threads on {cpus} CPUs");
 }
 
 /// What a boot log says of zones, nodes, holes and zonelists, without time stamps and without page totals: a kernel

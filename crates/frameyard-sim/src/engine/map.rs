@@ -17,7 +17,7 @@ const PIECE: u64 = 16;
 impl Engine {
     /// The source of a line of a long run in a node's memory, and its time. The threads of a core share the lines in
     /// flight.
-    fn line_of_run(&self, node: usize) -> (Cause, Picos) {
+    fn line_of_run(&self, node: usize, lines_in_flight: f64) -> (Cause, Picos) {
         let place = self.context.place;
         let (cause, latency) = if usize::from(place.socket) == node {
             (Cause::LocalMemory, self.machine.costs.local_memory_ns)
@@ -25,7 +25,7 @@ impl Engine {
             (Cause::RemoteMemory, self.machine.costs.remote_memory_ns)
         };
         let threads = f64::from(self.busy_threads(place.core).max(1));
-        (cause, Picos((latency * 1000.0 * threads / self.machine.map_init.lines_in_flight).round() as u64))
+        (cause, Picos((latency * 1000.0 * threads / lines_in_flight).round() as u64))
     }
 
     /// The running CPU writes the first of `count` consecutive page structures. Returns the number written.
@@ -35,13 +35,16 @@ impl Engine {
         let costs = self.machine.map_init;
         let kilocycle = self.kilocycle() as f64;
         let cycles = (costs.page_cycles * pages as f64 * kilocycle / 1024.0).round() as u64;
-        let (cause, line) = self.line_of_run(node);
+        let memset_each = costs.memset_lines_in_flight.filter(|_| how == MapWrite::MemsetEach);
+        let (cause, line) = self.line_of_run(node, memset_each.unwrap_or(costs.lines_in_flight));
         self.charge(Spent::Cost(self.map_page).slot(), Picos(cycles));
         self.charge(Spent::Access(Accessed::Pages, cause).slot(), Picos(line.0 * pages));
-        let lines = match how {
-            MapWrite::Cached => 2 * pages,
-            MapWrite::Streamed => pages,
+        let transfers = match how {
+            MapWrite::Cached | MapWrite::MemsetEach => 2.0,
+            MapWrite::Memset => costs.memset_transfers,
+            MapWrite::Streamed => 1.0,
         };
+        let lines = (transfers * pages as f64).round() as u64;
         let wait = self.channels[node].stream_at(self.context.clock, lines, costs.channel_share);
         if wait > Picos(0) {
             self.charge(Spent::Access(Accessed::Pages, Cause::Bandwidth).slot(), wait);
@@ -54,7 +57,7 @@ impl Engine {
     fn note_written(&mut self, first: Pfn, pages: u64, how: MapWrite) {
         let line = match how {
             MapWrite::Streamed => 0,
-            MapWrite::Cached => {
+            MapWrite::Cached | MapWrite::MemsetEach | MapWrite::Memset => {
                 self.fill(pages, pages);
                 PageLine::held(self.context.place.core, None, Use::Write, self.context.stamps).0
             }

@@ -122,12 +122,12 @@ impl Sibling {
     const COUNT: usize = 3;
 }
 
-/// All speeds of a machine's CPUs: by the number of busy cores of the socket, by the number of cores with two busy
-/// threads, and by the state of the core's other thread.
+/// All speeds of a machine's CPUs: by the number of busy cores of the socket, by the number of further busy threads of those
+/// cores, and by the state of the core's other threads.
 pub(super) struct Speeds {
     all: Vec<Speed>,
-    /// The number of cores of a socket.
-    cores: usize,
+    /// The number of threads of a socket beside the first of each core.
+    further: usize,
 }
 
 /// The index of a [`Speed`].
@@ -139,12 +139,13 @@ impl Speeds {
         let cores = usize::from(machine.topology.cores_per_socket);
         let slowdowns: [f64; Sibling::COUNT] =
             [1.0, clock.spin_slowdown.unwrap_or(clock.smt_slowdown), clock.smt_slowdown];
-        let by_sibling = |cores: usize, pairs: usize| {
-            let cycle = 1e6 / clock.mhz_with(cores, cores + pairs);
+        let by_sibling = |cores: usize, further: usize| {
+            let cycle = 1e6 / clock.mhz_with(cores, cores + further);
             slowdowns.map(|slowdown| Speed::of(machine, cycle * slowdown))
         };
-        let all = (1..=cores).flat_map(|busy| (0..=cores).flat_map(move |pairs| by_sibling(busy, pairs))).collect();
-        Self { all, cores }
+        let further = cores * (usize::from(machine.topology.threads_per_core) - 1);
+        let all = (1..=cores).flat_map(|busy| (0..=further).flat_map(move |more| by_sibling(busy, more))).collect();
+        Self { all, further }
     }
 
     /// Bytes held.
@@ -156,7 +157,7 @@ impl Speeds {
     /// a spinning and a working thread follow.
     fn with(&self, cores: u16, cpus: u16) -> SpeedId {
         let (cores, cpus) = (usize::from(cores.max(1)), usize::from(cpus.max(1)));
-        ((cores - 1) * (self.cores + 1) + cpus.saturating_sub(cores)) * Sibling::COUNT
+        ((cores - 1) * (self.further + 1) + cpus.saturating_sub(cores)) * Sibling::COUNT
     }
 
     #[inline(always)]

@@ -63,6 +63,7 @@ const NUMBERS: &[Number] = numbers! {
         page_cycles: 1.0 to 500.0,
         lines_in_flight: 1.0 to 100.0,
         channel_share: 0.1 to 1.0,
+        memset_transfers: 1.0 to 2.0,
     }
 };
 

@@ -146,3 +146,55 @@ fn tasks_hardly_wait_for_the_zone_lock_because_they_free_large_blocks() {
         assert!(share < 0.01, "{name}: {share}");
     }
 }
+
+/// `sparc-m7` with an eighth of its memory, and the published seconds of that part.
+fn sparc(initialiser: Initialiser, published: f64) -> f64 {
+    let mut machine = built_in("sparc-m7");
+    machine.high_memory = vec![ByteSize::gib(104); 4];
+    let how = DeferredInit { initialiser, ..DeferredInit::of_kernel(InitThreads::BootCpu) };
+    let run = deferred_init::run(&machine, &how).unwrap();
+    assert!(run.nodes.is_empty(), "no worker took part");
+    ms(&run) / 1e3 / (published * 416.0 / 3312.0) - 1.0
+}
+
+#[test]
+fn ways_to_write_the_map_of_sparc_m7_take_the_published_times_one_of_which_was_fitted() {
+    let fitted = sparc(Initialiser::StoresPerPage, 8.525);
+    assert!(fitted.abs() < 0.01, "{fitted}");
+    let [two_pass, memset] = [sparc(Initialiser::TwoPass, 17.46), sparc(Initialiser::MemsetPerPage, 61.09)];
+    assert!(two_pass.abs() < 0.1 && memset.abs() < 0.1, "{two_pass} {memset}");
+}
+
+#[test]
+fn a_memset_that_does_not_wait_costs_what_stores_cost() {
+    let mut machine = built_in("sparc-m7");
+    machine.high_memory = vec![ByteSize::gib(32); 4];
+    machine.map_init.memset_lines_in_flight = None;
+    let run = |initialiser| {
+        let how = DeferredInit { initialiser, ..DeferredInit::of_kernel(InitThreads::OnePerNode) };
+        deferred_init::run(&machine, &how).unwrap().simulated
+    };
+    assert_eq!(run(Initialiser::MemsetPerPage), run(Initialiser::StoresPerPage));
+}
+
+#[test]
+fn tasks_allocate_during_the_pass_and_as_often_after_it() {
+    let machine = built_in("zen-7551-guest16");
+    let how = DeferredInit { tasks: 4, ..DeferredInit::of_kernel(InitThreads::OnePerCpu) };
+    let run = deferred_init::run(&machine, &how).unwrap();
+    let alone = init(&machine, InitThreads::OnePerCpu);
+    assert_eq!((run.during.count, alone.during.count), (run.after.count, 0));
+    assert!(run.during.count > 1000 && run.during.mean_ns() > run.after.mean_ns(), "{run:?}");
+    assert!(run.during.worst.as_ns() > run.during.mean_ns().unwrap(), "{run:?}");
+}
+
+#[test]
+fn tasks_on_all_other_cpus_leave_the_pass_one_thread() {
+    let machine = built_in("zen-7551-guest4");
+    let time = |threads, tasks| {
+        let how = DeferredInit { tasks, ..DeferredInit::of_kernel(threads) };
+        deferred_init::run(&machine, &how).unwrap().time
+    };
+    assert_eq!(time(InitThreads::OnePerCpu, 3), time(InitThreads::OnePerNode, 3));
+    assert!(time(InitThreads::OnePerCpu, 0) < time(InitThreads::OnePerCpu, 3));
+}

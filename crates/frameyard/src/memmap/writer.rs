@@ -124,8 +124,9 @@ impl MapWriter {
     pub(crate) fn passes(&self) -> impl Iterator<Item = MapWrite> {
         let (prepare, write) = match self.initialiser {
             Initialiser::None => (None, None),
-            Initialiser::TwoPass => (Some(MapWrite::Cached), Some(MapWrite::Cached)),
-            Initialiser::MemsetPerPage | Initialiser::StoresPerPage => (None, Some(MapWrite::Cached)),
+            Initialiser::TwoPass => (Some(MapWrite::Memset), Some(MapWrite::Cached)),
+            Initialiser::MemsetPerPage => (None, Some(MapWrite::MemsetEach)),
+            Initialiser::StoresPerPage => (None, Some(MapWrite::Cached)),
             Initialiser::Stream => (None, Some(MapWrite::Streamed)),
         };
         prepare.into_iter().chain(write)

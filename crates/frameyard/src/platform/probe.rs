@@ -74,6 +74,10 @@ pub enum Access {
 pub enum MapWrite {
     /// Through the caches: the processor fetches each line and later writes it back.
     Cached,
+    /// The same, and each page structure was zeroed by a call of `memset` first.
+    MemsetEach,
+    /// By one `memset` of the whole part.
+    Memset,
     /// With non-temporal stores of whole lines.
     Streamed,
 }

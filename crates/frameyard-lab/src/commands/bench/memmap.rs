@@ -5,6 +5,7 @@
 
 mod machine;
 mod measure;
+mod published;
 mod sweep;
 
 use std::num::{NonZeroU32, NonZeroU64};
@@ -20,8 +21,10 @@ use crate::Failure;
 use crate::args::init::{content, granularity, initialiser, mode};
 use crate::args::values::{positive_number, positive_size, whole_number};
 use crate::args::{FullArgs, OutputArgs, QuickArgs};
+use crate::commands::page_zeroing::PublishedZeroing;
+use crate::commands::published_table::MEASURED;
 use crate::measure::Spread;
-use crate::output::{Format, Report, Row, progress_bar};
+use crate::output::{Format, Report, Row, progress_bar, rounded};
 use measure::{Bench, Measured};
 use sweep::{Case, Sweep};
 
@@ -115,22 +118,29 @@ pub(super) fn run(args: &MemmapArgs) -> Result<(), Failure> {
         }
     }
     bar.finish_and_clear();
-    report(rows, args.holes.unwrap_or(0)).print(&args.output)
+    let published = published::of(&args.initialisers, &args.contents);
+    report(rows, args.holes.unwrap_or(0), &published).print(&args.output)
 }
 
 /// Rows with `holes` holes are those of the command line. Further rows compare the granularities, under a key of their own.
-fn report(rows: Vec<(u64, Row)>, holes: u64) -> Report {
+fn report(rows: Vec<(u64, Row)>, holes: u64, published: &[PublishedZeroing]) -> Report {
     let all: Vec<Row> = rows.iter().map(|(_, row)| row.clone()).collect();
     let (asked, fragmented): (Vec<_>, Vec<_>) = rows.into_iter().partition(|(of, _)| *of == holes);
     let objects = || fragmented.iter().map(|(_, row)| Value::Object(row.object())).collect::<Vec<_>>();
     let fragmented = fragmented.first().map(|(holes, _)| json!({ "holes": holes, "rows": objects() }));
-    Report::new(NAME, asked.into_iter().map(|(_, row)| row).collect())
+    let measured = asked.into_iter().map(|(_, row)| row);
+    let report = Report::new(NAME, measured.chain(published.iter().map(published::row)).collect())
         .of_machine("host")
         .total("backing", "phantom")
         .total("holes", holes)
         .total("fragmented", fragmented)
-        .table(all)
-        .note(NOTE)
+        .table(all);
+    let report = if published.is_empty() {
+        report
+    } else {
+        report.title(published::TITLE).table(published.iter().map(published::table_row))
+    };
+    report.note(NOTE)
 }
 
 /// The row of a case: medians over its runs. What was not measured is null.
@@ -142,7 +152,10 @@ fn row(case: &Case, measured: &Measured) -> Row {
     let rates =
         rates.map(|Spread { median, min, max }| format!("{:.1} ({:.1}–{:.1})", median / 1e9, min / 1e9, max / 1e9));
     let limit_fraction = median(&measured.limit_fraction).map(|part| (part * 1e4).round() / 1e4);
+    let ns_per_page = median(&measured.init_ns).map(|ns| rounded(ns / case.place.frames as f64));
     Row::new()
+        .data("source", MEASURED)
+        .data("machine", "host")
         .column("initialiser", "initialiser", case.initialiser.name())
         .column("content", "content", case.content.name())
         .column("init_mode", "init", case.mode.name())
@@ -154,6 +167,7 @@ fn row(case: &Case, measured: &Measured) -> Row {
         .remark("holes", Format::Plain, case.holes)
         .minor()
         .column_as("init_ns", "init ms", Format::millions(2), whole(&measured.init_ns))
+        .column_as("ns_per_page", "ns per page", Format::number(2), ns_per_page)
         .remark("GB/s", Format::Plain, rates)
         .data("bytes_per_s", rate(&measured.bytes_per_s))
         .data("fault_ns", measured.fault_ns)

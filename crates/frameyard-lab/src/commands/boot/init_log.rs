@@ -139,6 +139,7 @@ pub(super) fn totals(booted: &BootedYard) -> Map<String, Value> {
                 "granularity": init.jobs.granularity.name(),
                 "threads": init.jobs.threads,
                 "job_align_bytes": init.jobs.alignment.map(|pages| geometry.size_of(pages).0),
+                "job_min_chunk_bytes": init.jobs.min_chunk.map(|pages| geometry.size_of(pages).0),
                 "pcp_reset": init.pcp_reset.name(),
                 "create_ns": booted.create_ns,
                 "finish_ns": booted.finish_ns,

@@ -1,27 +1,30 @@
 //! `sim deferred-init`: predicted and published times of initialising memory maps.
 
+mod published;
+mod saturation;
+
 use clap::{Args, ValueHint};
 use frameyard::boot::Initialiser;
 use frameyard::platform::LockKind;
-use frameyard_sim::deferred_init::{self, DeferredInit, DeferredInitRun, InitThreads};
+use frameyard_sim::deferred_init::{self, AllocTimes, DeferredInit, DeferredInitRun, InitThreads};
 use frameyard_sim::{Accessed, Cause, Machine, Spent};
-use serde::Deserialize;
 
 use crate::Failure;
 use crate::args::init::initialiser;
-use crate::args::{OutputArgs, QuickArgs, TaskRange};
-use crate::commands::published_table::records;
+use crate::args::{OutputArgs, PlotArgs, QuickArgs, TaskRange};
 use crate::commands::simulated_machine::machine;
-use crate::output::{Format, Report, Row, progress_bar};
+use crate::output::{Format, Plot, Report, Row, progress_bar};
+use published::PublishedInit;
 
 /// What follows the options in the help text.
 const HELP: &str = "\
-Takes about a second.
+Takes a few seconds.
 
 Examples:
   frameyard sim deferred-init
-  frameyard sim deferred-init --quick
-  frameyard sim deferred-init --machine server-4t --threads 1,2,4,8";
+  frameyard sim deferred-init --threads 1..52 --plot threads.svg
+  frameyard sim deferred-init --machine zen-7551-guest16 --tasks 4
+  frameyard sim deferred-init --machine sparc-m7 --initialiser two-pass,memset-per-page,stores-per-page";
 
 /// Initialises memory maps of machines; prints predicted and published times
 #[derive(Args, Clone, Debug)]
@@ -31,93 +34,173 @@ pub(super) struct SimDeferredInitArgs {
     #[arg(long = "machine", value_name = "NAME|FILE", value_delimiter = ',', value_hint = ValueHint::AnyPath)]
     machines: Vec<String>,
 
-    /// Threads per node, at most its CPUs: numbers and ranges, as in 1,2,4 or 1..8 [default: one, and one per CPU]
+    /// Threads per node: numbers and ranges, as in 1,2,4 or 1..8; those above a node's CPUs are left out [default: those
+    /// of the published times, else one, and one per CPU]
     #[arg(long, value_name = "N", value_delimiter = ',')]
     threads: Vec<TaskRange>,
 
     /// How page structures are written; none: they are zero already
-    #[arg(long, value_name = "HOW", value_parser = initialiser(), default_value = Initialiser::StoresPerPage.name())]
-    initialiser: Initialiser,
+    #[arg(long = "initialiser", value_name = "HOW", value_delimiter = ',', value_parser = initialiser(), default_value = Initialiser::StoresPerPage.name())]
+    initialisers: Vec<Initialiser>,
+
+    /// Tasks that allocate and free pages during the pass, on the last CPUs, which the pass lacks
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    tasks: u16,
 
     #[command(flatten)]
     quick: QuickArgs,
+    #[command(flatten)]
+    plot: PlotArgs,
     #[command(flatten)]
     output: OutputArgs,
 }
 
 const NAME: &str = "sim deferred-init";
 
-/// The published table; its header names the columns.
-const TABLE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/published/deferred-init.csv"));
-
-/// The published times of one machine, in ms: one thread per node, and one per CPU.
-#[derive(Clone, PartialEq, Deserialize, Debug)]
-struct Published {
-    machine: String,
-    #[serde(rename = "deferred_init_base_ms")]
-    base: f64,
-    #[serde(rename = "deferred_init_parallel_ms")]
-    parallel: f64,
-}
-
-impl Published {
-    /// The lines of the table.
-    fn all() -> impl Iterator<Item = Self> {
-        records(TABLE)
-    }
-
-    /// The time with these threads, in ms.
-    fn of(machine: &str, threads: InitThreads) -> Option<f64> {
-        let line = Self::all().find(|line| line.machine == machine)?;
-        match threads {
-            InitThreads::OnePerNode => Some(line.base),
-            InitThreads::OnePerCpu => Some(line.parallel),
-            InitThreads::Count(_) => None,
-        }
-    }
-}
+/// One line for each machine: the time by the threads of a node.
+const PLOT: Plot = Plot {
+    title: "Initialising the memory map, predicted",
+    line: "machine",
+    x: ("threads_per_node", "threads per node"),
+    y: ("predicted_ns", "ms"),
+    y_unit: 1e6,
+};
 
 /// Initialises each machine's map with each number of threads.
 pub(super) fn run(args: &SimDeferredInitArgs) -> Result<(), Failure> {
     let names = match &args.machines[..] {
-        [] => Published::all().map(|line| line.machine).collect(),
+        [] => published::machines(),
         names => names.to_vec(),
     };
-    let ways: Vec<InitThreads> = match &args.threads[..] {
-        [] if args.quick.quick => vec![InitThreads::OnePerNode],
-        [] => vec![InitThreads::OnePerNode, InitThreads::OnePerCpu],
-        ranges => {
-            let numbers = ranges.iter().flat_map(|range| range.numbers());
-            numbers.map(|number| InitThreads::Count(number.get().try_into().unwrap_or(u16::MAX))).collect()
-        }
-    };
     let machines = names.iter().map(|name| machine(name)).collect::<Result<Vec<_>, _>>()?;
-    let bar = progress_bar(NAME, (machines.len() * ways.len()) as u64);
-    let mut rows = Vec::new();
+    let mut cases = Vec::new();
     for machine in &machines {
-        for threads in &ways {
-            let how = DeferredInit { initialiser: args.initialiser, ..DeferredInit::of_kernel(*threads) };
-            let run = deferred_init::run(machine, &how).map_err(Failure::run_time)?;
-            let published = Published::of(&machine.name, *threads).filter(|_| args.initialiser == how_of_kernel());
-            rows.push(row(machine, &how, &run, published));
-            bar.inc(1);
+        let ways = ways(args, machine)?;
+        for initialiser in &args.initialisers {
+            let how = |threads: &InitThreads| DeferredInit {
+                initialiser: *initialiser,
+                tasks: args.tasks,
+                ..DeferredInit::of_kernel(*threads)
+            };
+            cases.extend(ways.iter().map(|threads| (machine, how(threads))));
         }
     }
+    let bar = progress_bar(NAME, cases.len() as u64);
+    let mut rows = Vec::new();
+    for (machine, how) in &cases {
+        rows.push(row(machine, how)?);
+        bar.inc(1);
+    }
     bar.finish_and_clear();
+    if let Some(file) = &args.plot.plot {
+        PLOT.write(&rows, file)?;
+    }
     let note = format!(
-        "One part in {} of each node is simulated, in sections as much smaller, and the time multiplied. Shares are of the time \
-    of CPUs that are not idle; idle is of all.",
+        "One part in {} of each node is simulated, in sections as much smaller, and the time multiplied; times of allocations \
+    are not. Shares are of the time of CPUs that are not idle; idle is of all. Outside: the published boot without the published \
+    initialisation, which no row predicts.",
         DeferredInit::FRACTION
     );
-    Report::new(NAME, rows).note(note).print(&args.output)
+    let saturated = saturation::rows(&rows);
+    let report = Report::new(NAME, rows.clone()).table(rows);
+    let report = if saturated.is_empty() {
+        report
+    } else {
+        let objects: Vec<_> = saturated.iter().map(|row| serde_json::Value::Object(row.object())).collect();
+        report.total("saturation", objects).title(saturation::TITLE).table(saturated)
+    };
+    report.note(note).print(&args.output)
 }
 
-/// How the kernels of the table write page structures.
-const fn how_of_kernel() -> Initialiser {
-    DeferredInit::of_kernel(InitThreads::OnePerNode).initialiser
+/// The numbers of threads on a machine.
+fn ways(args: &SimDeferredInitArgs, machine: &Machine) -> Result<Vec<InitThreads>, Failure> {
+    if args.threads.is_empty() {
+        return Ok(match published::ways(&machine.name) {
+            ways if args.quick.quick => ways[..1].to_vec(),
+            ways => ways,
+        });
+    }
+    let cpus = (machine.cpus() / usize::from(machine.topology.sockets)) as u32;
+    let numbers = args.threads.iter().flat_map(|range| range.numbers()).map(std::num::NonZeroU32::get);
+    let ways: Vec<InitThreads> =
+        numbers.filter(|number| *number <= cpus).map(|number| InitThreads::Count(number as u16)).collect();
+    if ways.is_empty() {
+        let name = &machine.name;
+        return Err(Failure::input(format!(
+            "--threads: a node of {name} has {cpus} CPUs; write numbers from 1 to {cpus}"
+        )));
+    }
+    Ok(ways)
 }
 
-fn row(machine: &Machine, how: &DeferredInit, run: &DeferredInitRun, published_ms: Option<f64>) -> Row {
+/// Runs a case.
+fn row(machine: &Machine, how: &DeferredInit) -> Result<Row, Failure> {
+    let cpus = machine.cpus();
+    if usize::from(how.tasks) >= cpus {
+        return Err(Failure::input(format!(
+            "--tasks {}: {} has {cpus} CPUs, and the pass needs one",
+            how.tasks, machine.name
+        )));
+    }
+    let run = |how: &DeferredInit| deferred_init::run(machine, how).map_err(Failure::run_time);
+    let done = run(how)?;
+    let alone = (how.tasks > 0).then(|| run(&DeferredInit { tasks: 0, ..*how })).transpose()?;
+    let published = PublishedInit::of(&machine.name, how);
+    let predicted = done.time.as_ns();
+    let error = published.map(|published| predicted / (published.time_ms * 1e6) - 1.0);
+    let is_calibrated = published::is_calibrated(machine, how.initialiser);
+    let mark = if is_calibrated && published.is_some() { " (fitted)" } else { "" };
+    let ns = |ms: Option<f64>| ms.map(|ms| (ms * 1e6).round() as u64);
+    let threads = |of: fn(usize, usize) -> usize| done.nodes.iter().map(|node| node.threads).reduce(of).unwrap_or(1);
+    let percent = Format::percent(1);
+    let row = Row::new()
+        .data("machine", machine.name.clone())
+        .remark("machine", Format::Plain, format!("{}{mark}", machine.name))
+        .column("initialiser", "initialiser", how.initialiser.name())
+        .minor()
+        .column("threads", "threads", threads(|a, b| a + b))
+        .data("threads_per_node", threads(usize::max))
+        .data("memory_bytes", machine.installed.0)
+        .column_as("published_ns", "published ms", Format::millions(1), ns(published.map(|of| of.time_ms)))
+        .column_as("published_stdev_ns", "± ms", Format::millions(1), ns(published.and_then(|of| of.stdev_ms)))
+        .column_as("predicted_ns", "predicted ms", Format::millions(1), predicted.round() as u64)
+        .column_as("error", "error %", percent.signed(), error)
+        .data("calibrated", is_calibrated)
+        .column_as("published_boot_ns", "boot ms", Format::millions(1), ns(published.and_then(|of| of.boot_ms)))
+        .minor()
+        .column_as(
+            "published_boot_stdev_ns",
+            "± ms",
+            Format::millions(1),
+            ns(published.and_then(|of| of.boot_stdev_ms)),
+        )
+        .minor()
+        .column_as(
+            "published_outside_ns",
+            "outside ms",
+            Format::millions(1),
+            ns(published.and_then(|of| of.outside_ms())),
+        )
+        .minor();
+    Ok(row.followed_by(task_columns(how, &done, alone.as_ref())).followed_by(shares(&done)))
+}
+
+/// What tasks pay that allocate during the pass, and what the pass loses.
+fn task_columns(how: &DeferredInit, done: &DeferredInitRun, alone: Option<&DeferredInitRun>) -> Row {
+    let slower = alone.map(|alone| done.time.as_ns() / alone.time.as_ns() - 1.0);
+    let worst = |times: AllocTimes| (times.count > 0).then(|| times.worst.as_ns().round());
+    Row::new()
+        .data("tasks", how.tasks)
+        .column_as("slower", "slower %", Format::percent(1).signed(), slower)
+        .data("allocations", done.during.count)
+        .column_as("alloc_ns_during", "alloc ns during", Format::number(0), done.during.mean_ns())
+        .column_as("alloc_ns_during_worst", "worst", Format::number(0), worst(done.during))
+        .column_as("alloc_ns_after", "alloc ns after", Format::number(0), done.after.mean_ns())
+        .column_as("alloc_ns_after_worst", "worst", Format::number(0), worst(done.after))
+}
+
+/// The use of the CPUs' time.
+fn shares(run: &DeferredInitRun) -> Row {
     let account = &run.account;
     let all = account.total().0 as f64;
     let idle = account.of(Spent::Idle).time.0 as f64;
@@ -126,27 +209,8 @@ fn row(machine: &Machine, how: &DeferredInit, run: &DeferredInitRun, published_m
     let locks: u64 = LockKind::ALL.iter().map(|kind| account.of(Spent::Waiting(*kind)).time.0).sum();
     let lines = of(Cause::LocalMemory) + of(Cause::RemoteMemory);
     let (bandwidth, locks) = (of(Cause::Bandwidth), locks as f64 / busy);
-    let predicted = run.time.as_ns();
-    // Whether the machine's parameters were fitted on its own published times.
-    let is_own = |row: &String| row.contains(&format!("deferred-init.csv: {},", machine.name));
-    let calibrated = machine.calibration.rows.iter().any(is_own);
-    let mark = if calibrated && published_ms.is_some() { " (fitted)" } else { "" };
     let percent = Format::percent(1);
     Row::new()
-        .data("machine", machine.name.clone())
-        .remark("machine", Format::Plain, format!("{}{mark}", machine.name))
-        .data("initialiser", how.initialiser.name())
-        .column("threads", "threads", run.nodes.iter().map(|node| node.threads).sum::<usize>())
-        .data("memory_bytes", machine.installed.0)
-        .column_as("predicted_ns", "predicted ms", Format::millions(1), predicted.round() as u64)
-        .column_as(
-            "published_ns",
-            "published ms",
-            Format::millions(1),
-            published_ms.map(|ms| (ms * 1e6).round() as u64),
-        )
-        .column_as("error", "error %", percent.signed(), published_ms.map(|ms| predicted / (ms * 1e6) - 1.0))
-        .data("calibrated", calibrated)
         .column_as("instructions_share", "instructions %", percent, 1.0 - lines - bandwidth - locks)
         .minor()
         .column_as("lines_share", "lines %", percent, lines)
@@ -163,23 +227,19 @@ fn row(machine: &Machine, how: &DeferredInit, run: &DeferredInitRun, published_m
 mod tests {
     use super::*;
 
-    #[test]
-    fn every_line_of_the_table_names_a_built_in_machine() {
-        let lines: Vec<Published> = Published::all().collect();
-        assert_eq!(lines.len(), TABLE.lines().count() - 1);
-        for line in &lines {
-            assert!(Machine::built_in(&line.machine).is_ok_and(|machine| machine.name == line.machine), "{line:?}");
-        }
-        let haswell = Published { machine: "haswell-2699v3".to_owned(), base: 618.0, parallel: 89.0 };
-        assert!(lines.contains(&haswell), "{lines:?}");
+    fn ways_of(line: &str, name: &str) -> Result<Vec<InitThreads>, String> {
+        let args: SimDeferredInitArgs = crate::args::read(line).unwrap();
+        ways(&args, &Machine::built_in(name).unwrap()).map_err(|failure| failure.to_string())
     }
 
     #[test]
-    fn the_packaged_table_equals_the_published_one() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/published/deferred-init.csv");
-        // The published table is absent where the crate is built from its package.
-        if let Ok(text) = std::fs::read_to_string(path) {
-            assert_eq!(text, TABLE);
-        }
+    fn threads_are_those_of_the_published_times_or_of_the_command_line() {
+        let usual = Ok(vec![InitThreads::OnePerNode, InitThreads::OnePerCpu]);
+        assert_eq!(ways_of("", "haswell-2699v3"), usual);
+        assert_eq!(ways_of("", "epyc-512"), usual);
+        assert_eq!(ways_of("--quick", "haswell-2699v3"), Ok(vec![InitThreads::OnePerNode]));
+        assert_eq!(ways_of("", "sparc-m7"), Ok(vec![InitThreads::BootCpu]));
+        assert_eq!(ways_of("--threads 1,3..9", "zen-7551-guest4"), Ok([1, 3, 4].map(InitThreads::Count).to_vec()));
+        assert!(ways_of("--threads 5..9", "zen-7551-guest4").unwrap_err().contains("from 1 to 4"));
     }
 }

@@ -1,0 +1,152 @@
+//! Published times of initialising memory maps.
+
+use frameyard::boot::Initialiser;
+use frameyard_sim::Machine;
+use frameyard_sim::deferred_init::{DeferredInit, InitThreads};
+use serde::Deserialize;
+
+use crate::commands::page_zeroing;
+use crate::commands::published_table::records;
+
+/// The published table; its header names the columns.
+const TABLE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/published/deferred-init.csv"));
+
+/// The published times of one machine, in ms: one thread per node, and one per CPU.
+#[derive(Clone, PartialEq, Deserialize, Debug)]
+struct Record {
+    machine: String,
+    kernel_boot_base_ms: f64,
+    kernel_boot_base_stdev: f64,
+    kernel_boot_parallel_ms: f64,
+    kernel_boot_parallel_stdev: f64,
+    deferred_init_base_ms: f64,
+    deferred_init_base_stdev: f64,
+    deferred_init_parallel_ms: f64,
+    deferred_init_parallel_stdev: f64,
+}
+
+/// A published time, in ms.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct PublishedInit {
+    pub(super) time_ms: f64,
+    pub(super) stdev_ms: Option<f64>,
+    /// The boot of the whole kernel.
+    pub(super) boot_ms: Option<f64>,
+    pub(super) boot_stdev_ms: Option<f64>,
+}
+
+impl PublishedInit {
+    /// The published time of a case.
+    pub(super) fn of(machine: &str, how: &DeferredInit) -> Option<Self> {
+        if how.tasks > 0 {
+            return None;
+        }
+        if how.threads == InitThreads::BootCpu {
+            let seconds = page_zeroing::of(how.initialiser).filter(|_| machine == page_zeroing::MACHINE)?.seconds;
+            return Some(Self { time_ms: seconds * 1e3, stdev_ms: None, boot_ms: None, boot_stdev_ms: None });
+        }
+        let line = lines().find(|line| line.machine == machine && how.initialiser == of_kernel())?;
+        let (time, stdev, boot, boot_stdev) = match how.threads {
+            InitThreads::OnePerNode => (
+                line.deferred_init_base_ms,
+                line.deferred_init_base_stdev,
+                line.kernel_boot_base_ms,
+                line.kernel_boot_base_stdev,
+            ),
+            InitThreads::OnePerCpu => (
+                line.deferred_init_parallel_ms,
+                line.deferred_init_parallel_stdev,
+                line.kernel_boot_parallel_ms,
+                line.kernel_boot_parallel_stdev,
+            ),
+            InitThreads::BootCpu | InitThreads::Count(_) => return None,
+        };
+        Some(Self { time_ms: time, stdev_ms: Some(stdev), boot_ms: Some(boot), boot_stdev_ms: Some(boot_stdev) })
+    }
+
+    /// The part of the boot that is not the initialisation.
+    pub(super) fn outside_ms(&self) -> Option<f64> {
+        self.boot_ms.map(|boot| boot - self.time_ms)
+    }
+}
+
+fn lines() -> impl Iterator<Item = Record> {
+    records(TABLE)
+}
+
+/// How the kernels of the table write page structures.
+const fn of_kernel() -> Initialiser {
+    DeferredInit::of_kernel(InitThreads::OnePerNode).initialiser
+}
+
+/// The machines of the table.
+pub(super) fn machines() -> Vec<String> {
+    lines().map(|line| line.machine).collect()
+}
+
+/// The threads of the published times of a machine; of a machine without any, those of the table.
+pub(super) fn ways(machine: &str) -> Vec<InitThreads> {
+    match machine {
+        page_zeroing::MACHINE => vec![InitThreads::BootCpu],
+        _ => vec![InitThreads::OnePerNode, InitThreads::OnePerCpu],
+    }
+}
+
+/// Whether the machine's parameters were fitted on its own published times with that initialiser.
+pub(super) fn is_calibrated(machine: &Machine, initialiser: Initialiser) -> bool {
+    let own =
+        [format!("deferred-init.csv: {},", machine.name), format!("page-zeroing-{}.csv: {initialiser}", machine.name)];
+    machine.calibration.rows.iter().any(|row| own.iter().any(|own| row.contains(own)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_of_the_table_names_a_built_in_machine() {
+        let lines: Vec<Record> = lines().collect();
+        assert_eq!(lines.len(), TABLE.lines().count() - 1);
+        for line in &lines {
+            assert!(Machine::built_in(&line.machine).is_ok_and(|machine| machine.name == line.machine), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn a_time_has_its_spread_its_boot_and_the_rest_of_the_boot() {
+        let of = |threads| PublishedInit::of("haswell-2699v3", &DeferredInit::of_kernel(threads));
+        let found = of(InitThreads::OnePerCpu).unwrap();
+        let expected =
+            PublishedInit { time_ms: 89.0, stdev_ms: Some(1.7), boot_ms: Some(1145.3), boot_stdev_ms: Some(1.5) };
+        assert_eq!(found, expected);
+        assert!((found.outside_ms().unwrap() - 1056.3).abs() < 1e-9);
+        assert_eq!(of(InitThreads::OnePerNode).unwrap().boot_ms, Some(1666.0));
+        assert_eq!((of(InitThreads::Count(2)), of(InitThreads::BootCpu)), (None, None));
+        let how = DeferredInit { tasks: 1, ..DeferredInit::of_kernel(InitThreads::OnePerCpu) };
+        assert_eq!(PublishedInit::of("haswell-2699v3", &how), None, "the published pass ran alone");
+    }
+
+    #[test]
+    fn times_of_ways_to_write_are_those_of_the_boot_cpu() {
+        let how = |initialiser| DeferredInit { initialiser, ..DeferredInit::of_kernel(InitThreads::BootCpu) };
+        let of = |initialiser| PublishedInit::of("sparc-m7", &how(initialiser)).map(|found| found.time_ms.round());
+        assert_eq!(of(Initialiser::TwoPass), Some(17460.0));
+        assert_eq!((of(Initialiser::MemsetPerPage), of(Initialiser::Stream)), (Some(61090.0), None));
+    }
+
+    #[test]
+    fn a_machine_is_calibrated_where_its_own_row_was_fitted() {
+        let is = |name: &str, initialiser| is_calibrated(&Machine::built_in(name).unwrap(), initialiser);
+        assert!(is("haswell-2699v3", of_kernel()) && !is("haswell-2699v3-guest4", of_kernel()));
+        assert!(is("sparc-m7", Initialiser::StoresPerPage) && !is("sparc-m7", Initialiser::MemsetPerPage));
+    }
+
+    #[test]
+    fn the_packaged_table_equals_the_published_one() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/published/deferred-init.csv");
+        // The published table is absent where the crate is built from its package.
+        if let Ok(text) = std::fs::read_to_string(path) {
+            assert_eq!(text, TABLE);
+        }
+    }
+}

@@ -6,7 +6,7 @@ use frameyard::policy::ZonePolicy;
 use frameyard_sim::{Effort, FaultPredictor, FaultRun, Machine, Measured, Mode, Point, RateTable, Role, Start};
 
 use crate::Failure;
-use crate::commands::sim::published::{self, FittedTable, PAGE_FAULTS, BASE, THROUGHPUT, ZoneLockLine};
+use crate::commands::sim::published::{self, BASE, FittedTable, PAGE_FAULTS, THROUGHPUT, ZoneLockLine};
 use crate::output::{Format, Report, Row, progress_bar, rounded};
 
 /// The subject of a row.

@@ -48,14 +48,15 @@ pub(super) fn give_back<'a, P: Platform>(
     }
 }
 
-/// Reads the buddies of a batch's blocks, unless the lock is held already. If they merge, the next buddies are not read ahead.
+/// Reads the buddies of a batch's blocks, unless the lock is held already or blocks of that order do not merge. If they merge, the next
+/// buddies are not read ahead.
 pub(super) fn read_buddies_ahead<P: Platform>(
     locked: Option<&LockedZone<'_, P>>,
     view: ZoneView<'_, P>,
     batch: &Batch,
     order: Order,
 ) {
-    if locked.is_none() {
+    if locked.is_none() && order < view.geometry.max_order() {
         for entry in batch.iter() {
             view.page(buddy_at(view, view.map.checked(*entry), order)).tag_ahead();
         }

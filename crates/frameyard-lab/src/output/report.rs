@@ -83,7 +83,6 @@ impl Report {
         self
     }
 
-    #[cfg(test)]
     pub(crate) fn rows(&self) -> &[Row] {
         &self.rows
     }

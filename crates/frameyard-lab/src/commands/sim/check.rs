@@ -2,23 +2,28 @@
 //!
 //! Each table has its own file, with its predictions and its summary.
 
+mod all;
 mod kernbench;
 mod page_fault;
 mod parallel_free;
 mod zone_lock;
 
 use std::num::NonZeroU32;
+use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
 use frameyard::ByteSize;
-use frameyard_sim::Selection;
+use frameyard_sim::{Role, Selection};
+use serde_json::Value;
 
+use super::deferred_init;
 use super::effort::{ALL_PAGES, EffortArgs, FEW_PAGES, QUICK_PAGES};
 use crate::Failure;
 use crate::args::values::{positive_number, positive_size};
 use crate::args::{OutputArgs, QuickArgs};
 use crate::commands::simulated_machine::machine;
-use crate::output::Report;
+use crate::output::{Report, Row};
+use all::Unfitted;
 
 /// What follows the options in the help text.
 const HELP: &str = "\
@@ -27,15 +32,24 @@ Takes minutes; --quick about 2 seconds, for table kernbench 20.
 Examples:
   frameyard sim check --quick
   frameyard sim check --table page-fault --rows 'cluster-bulk/processes/1..40;vanilla-4.16/threads/40'
-  frameyard sim check --table parallel-free --exiting 64G";
+  frameyard sim check --table parallel-free --exiting 64G
+  frameyard sim check --all --record predictions.csv";
 
 /// Compares predictions with published measurements, row by row
 #[derive(Args, Clone, Debug)]
 #[command(after_help = HELP)]
 pub(super) struct CheckArgs {
     /// A built-in machine with costs, or a file that describes one (TOML) [default: the machine of the table]
-    #[arg(long, value_name = "NAME|FILE", value_hint = ValueHint::AnyPath)]
+    #[arg(long, value_name = "NAME|FILE", value_hint = ValueHint::AnyPath, conflicts_with = "all")]
     machine: Option<String>,
+
+    /// Check every table, each on its machine; prints a line for each
+    #[arg(long, conflicts_with_all = ["table", "rows"])]
+    all: bool,
+
+    /// Fail if a table's errors exceed those in FILE, which an earlier `--all --csv FILE` with the same options wrote
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "all")]
+    record: Option<PathBuf>,
 
     /// The published table
     #[arg(long, value_name = "TABLE", value_enum, default_value = "page-fault")]
@@ -82,6 +96,8 @@ enum CheckedTable {
     ParallelFree,
     /// User, system and elapsed time of a kernel build on 256 CPUs, with early and final sizes of per-CPU lists
     Kernbench,
+    /// Times of initialising memory maps of six machines, with a thread per node and a thread per CPU
+    DeferredInit,
 }
 
 /// The assumed pages of a process in a build.
@@ -90,20 +106,26 @@ const PROCESS_PAGES: NonZeroU32 = NonZeroU32::new(1024).unwrap();
 const QUICK_PROCESS_PAGES: NonZeroU32 = NonZeroU32::new(128).unwrap();
 
 impl CheckedTable {
-    /// The built-in machine of the table.
-    fn machine(self) -> &'static str {
+    /// The name on command lines and in records.
+    fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
+    /// The built-in machine of the table; `None` if it has several.
+    fn machine(self) -> Option<&'static str> {
         match self {
-            Self::PageFault => "broadwell-40",
-            Self::ZoneLock => "skylake-112",
-            Self::ParallelFree => "skylake-4s",
-            Self::Kernbench => "epyc2-256",
+            Self::PageFault => Some("broadwell-40"),
+            Self::ZoneLock => Some("skylake-112"),
+            Self::ParallelFree => Some("skylake-4s"),
+            Self::Kernbench => Some("epyc2-256"),
+            Self::DeferredInit => None,
         }
     }
 
     /// The default pages that each of many tasks maps, or that the process of a job uses.
     fn pages(self) -> NonZeroU32 {
         match self {
-            Self::PageFault | Self::ParallelFree => FEW_PAGES,
+            Self::PageFault | Self::ParallelFree | Self::DeferredInit => FEW_PAGES,
             Self::ZoneLock => ALL_PAGES,
             Self::Kernbench => PROCESS_PAGES,
         }
@@ -116,18 +138,47 @@ impl CheckedTable {
             _ => QUICK_PAGES,
         }
     }
+
+    /// Predicts the table and compares.
+    fn compared(self, args: &CheckArgs) -> Result<Report, Failure> {
+        let Some(usual) = self.machine() else {
+            return match &args.machine {
+                Some(_) => Err(Failure::input("--machine: the table deferred-init has machines of its own")),
+                None => deferred_init::compared(),
+            };
+        };
+        let machine = machine(args.machine.as_deref().unwrap_or(usual))?;
+        let pages = args.pages.unwrap_or(if args.quick.quick { self.quick_pages() } else { self.pages() });
+        let effort = args.effort.with_pages(pages);
+        match self {
+            Self::PageFault => Ok(page_fault::compared(&machine, &args.rows, effort)?.report()),
+            Self::Kernbench => kernbench::compared(&machine, effort),
+            Self::ZoneLock => zone_lock::compared(&machine, effort),
+            Self::ParallelFree => parallel_free::compared(&machine, args.exiting, args.workers),
+            Self::DeferredInit => deferred_init::compared(),
+        }
+    }
+
+    /// The errors of a row of the table's report; `None` where nothing was published, or a fit used the value.
+    fn unfitted(self, row: &Row) -> Option<Unfitted> {
+        let (number, text) = (|key| row.number(key), |key| row.text(key));
+        let points = |error, naive| Some(Unfitted { error: number(error)?, naive: number(naive) });
+        match self {
+            Self::PageFault if text("role") == Some(Role::Predicted.name()) => {
+                Unfitted::of_fractions(number("error"), number("naive_error"))
+            }
+            Self::ZoneLock if text("role") == Some(Role::Predicted.name()) => points("difference", "naive_difference"),
+            Self::ParallelFree => points("difference_points", "naive_difference_points"),
+            Self::Kernbench if row.value("fitted") == &Value::Bool(false) => points("error_pct", "naive_error_pct"),
+            Self::DeferredInit if row.value("calibrated") == &Value::Bool(false) => {
+                Unfitted::of_fractions(number("error"), number("naive_error"))
+            }
+            _ => None,
+        }
+    }
 }
 
 /// Predicts and compares.
 pub(super) fn run(args: &CheckArgs) -> Result<(), Failure> {
-    let machine = machine(args.machine.as_deref().unwrap_or(args.table.machine()))?;
-    let pages = args.pages.unwrap_or(if args.quick.quick { args.table.quick_pages() } else { args.table.pages() });
-    let effort = args.effort.with_pages(pages);
-    let report: Report = match args.table {
-        CheckedTable::PageFault => page_fault::compared(&machine, &args.rows, effort)?.report(),
-        CheckedTable::Kernbench => kernbench::compared(&machine, effort)?,
-        CheckedTable::ZoneLock => zone_lock::compared(&machine, effort)?,
-        CheckedTable::ParallelFree => parallel_free::compared(&machine, args.exiting, args.workers)?,
-    };
-    report.print(&args.output)
+    if args.all { all::run(args) } else { args.table.compared(args)?.print(&args.output) }
 }

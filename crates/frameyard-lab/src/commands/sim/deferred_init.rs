@@ -112,6 +112,18 @@ pub(super) fn run(args: &SimDeferredInitArgs) -> Result<(), Failure> {
     report.note(note).print(&args.output)
 }
 
+/// Predicts the published times of the kernels, and compares.
+pub(super) fn compared() -> Result<Report, Failure> {
+    let mut rows = Vec::new();
+    for name in published::machines() {
+        let machine = machine(&name)?;
+        for threads in published::ways(&name) {
+            rows.push(row(&machine, &DeferredInit::of_kernel(threads))?);
+        }
+    }
+    Ok(Report::new("sim check", rows))
+}
+
 /// The numbers of threads on a machine.
 fn ways(args: &SimDeferredInitArgs, machine: &Machine) -> Result<Vec<InitThreads>, Failure> {
     if args.threads.is_empty() {
@@ -149,6 +161,8 @@ fn row(machine: &Machine, how: &DeferredInit) -> Result<Row, Failure> {
     let predicted = done.time.as_ns();
     let error = published.map(|published| predicted / (published.time_ms * 1e6) - 1.0);
     let is_calibrated = published::is_calibrated(machine, how.initialiser);
+    let naive =
+        published.zip(published::naive_ms(machine, how)).map(|(published, naive)| naive / published.time_ms - 1.0);
     let mark = if is_calibrated && published.is_some() { " (fitted)" } else { "" };
     let ns = |ms: Option<f64>| ms.map(|ms| (ms * 1e6).round() as u64);
     let threads = |of: fn(usize, usize) -> usize| done.nodes.iter().map(|node| node.threads).reduce(of).unwrap_or(1);
@@ -165,6 +179,8 @@ fn row(machine: &Machine, how: &DeferredInit) -> Result<Row, Failure> {
         .column_as("published_stdev_ns", "± ms", Format::millions(1), ns(published.and_then(|of| of.stdev_ms)))
         .column_as("predicted_ns", "predicted ms", Format::millions(1), predicted.round() as u64)
         .column_as("error", "error %", percent.signed(), error)
+        .column_as("naive_error", "naive %", percent.signed(), naive)
+        .minor()
         .data("calibrated", is_calibrated)
         .column_as("published_boot_ns", "boot ms", Format::millions(1), ns(published.and_then(|of| of.boot_ms)))
         .minor()

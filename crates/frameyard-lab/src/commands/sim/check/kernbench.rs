@@ -80,6 +80,8 @@ struct Prediction {
     published_s: Option<f64>,
     predicted_s: f64,
     error_pct: Option<f64>,
+    /// The error of the expectation that the lists make no difference.
+    naive_error_pct: Option<f64>,
     /// Whether the fit used this value.
     fitted: bool,
     zone_lock_share: f64,
@@ -206,6 +208,16 @@ impl Scaled<'_> {
         .collect()
     }
 
+    /// The time in the fitted column.
+    fn fitted_time(&self, metric: &str) -> f64 {
+        let Times { user, system, elapsed } = self.published.last;
+        match metric {
+            "user" => user,
+            "system" => system,
+            _ => elapsed,
+        }
+    }
+
     /// User and system time of all CPUs, and the busy time of each.
     fn times(&self, built: &Built) -> (f64, f64, f64) {
         let (user, system) = (built.user_ns * self.jobs / 1e9, built.system_ns * self.jobs / 1e9);
@@ -230,6 +242,7 @@ impl Scaled<'_> {
             published_s: published,
             predicted_s: rounded(predicted),
             error_pct: published.map(|published| rounded((predicted / published - 1.0) * 100.0)),
+            naive_error_pct: published.map(|published| rounded((self.fitted_time(metric) / published - 1.0) * 100.0)),
             fitted,
             zone_lock_share: built.zone_lock_share,
             lru_lock_share: built.lru_lock_share,
@@ -254,6 +267,8 @@ impl Prediction {
             .column_as("predicted_s", "predicted s", Format::number(2), self.predicted_s)
             .data("error_pct", self.error_pct)
             .remark("error %", Format::Plain, error)
+            .column_as("naive_error_pct", "naive %", Format::number(1).signed(), self.naive_error_pct)
+            .minor()
             .data("fitted", self.fitted)
             .column_as("zone_lock_share", "zone lock %", Format::percent(2), self.zone_lock_share)
             .minor()

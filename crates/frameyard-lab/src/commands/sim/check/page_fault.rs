@@ -93,6 +93,22 @@ impl Compared {
             ))
     }
 
+    /// What one expects without a model: a straight line between the fitted rows of the policy, or the mean of the other policies'
+    /// lines if the policy has none.
+    fn naive(&self, point: &Point) -> Option<f64> {
+        let line = |policy: ZonePolicy| {
+            let of_line = |fitted: &&Prediction| {
+                fitted.role == Role::Calibrated && fitted.point.policy == policy && fitted.point.mode == point.mode
+            };
+            let fitted = self.predictions.iter().filter(of_line);
+            interpolated(fitted.map(|row| (row.point.tasks, row.published.mean)), point.tasks)
+        };
+        line(point.policy).or_else(|| {
+            let others: Vec<f64> = ZonePolicy::ALL.into_iter().filter_map(line).collect();
+            (!others.is_empty()).then(|| others.iter().sum::<f64>() / others.len() as f64)
+        })
+    }
+
     fn row(&self, prediction: &Prediction) -> Row {
         let Prediction { point, published, predicted, role } = prediction;
         let is_its_base = |other: &&Prediction| other.point == Point { policy: BASE, ..*point };
@@ -100,6 +116,7 @@ impl Compared {
         let published_speed_up = base.map(|base| rounded_share(published.mean / base.published.mean - 1.0));
         let predicted_speed_up = base.map(|base| rounded_share(predicted / base.predicted - 1.0));
         let percent = Format::percent(1).signed();
+        let naive_error = self.naive(point).map(|naive| rounded_share(naive / published.mean - 1.0));
         Row::new()
             .column("mode", "mode", point.mode.name())
             .column("policy", "policy", point.policy.name())
@@ -108,12 +125,30 @@ impl Compared {
             .data("published_stdev", published.stdev)
             .column_as("predicted_per_s", "predicted/s", Format::number(0), predicted.round())
             .column_as("error", "error %", percent, rounded_share(prediction.error()))
+            .column_as("naive_error", "naive %", percent, naive_error)
+            .minor()
             .column_as("published_speed_up", "speed-up", percent, published_speed_up)
             .minor()
             .column_as("predicted_speed_up", "predicted", percent, predicted_speed_up)
             .minor()
             .column("role", "row", role.name())
     }
+}
+
+/// The value at `at` on the straight line between the nearest points below and above.
+fn interpolated(points: impl Iterator<Item = (u32, f64)>, at: u32) -> Option<f64> {
+    let (mut below, mut above): (Option<(u32, f64)>, Option<(u32, f64)>) = (None, None);
+    for point in points {
+        if point.0 <= at && below.is_none_or(|below| below.0 < point.0) {
+            below = Some(point);
+        }
+        if point.0 >= at && above.is_none_or(|above| above.0 > point.0) {
+            above = Some(point);
+        }
+    }
+    let ((low, first), (high, last)) = (below?, above?);
+    let part = if high == low { 0.0 } else { f64::from(at - low) / f64::from(high - low) };
+    Some(first + (last - first) * part)
 }
 
 /// A share rounded to five decimals.
@@ -195,6 +230,12 @@ mod tests {
     }
 
     #[test]
+    fn a_naive_value_lies_on_the_line_between_its_neighbours() {
+        let at = |tasks| interpolated([(10, 4.0), (1, 1.0), (20, 14.0)].into_iter(), tasks);
+        assert_eq!([1, 4, 10, 15, 20, 21].map(at), [Some(1.0), Some(2.0), Some(4.0), Some(9.0), Some(14.0), None]);
+    }
+
+    #[test]
     fn rows_name_their_role_and_the_summary_counts_predictions() {
         let measured = |mean| Measured { mean, stdev: 1.0 };
         let prediction = |policy, published: f64, predicted, role| Prediction {
@@ -216,7 +257,7 @@ mod tests {
         let row = Value::Object(compared.row(&compared.predictions[1]).object());
         let expected = serde_json::json!({
             "mode": "threads", "policy": "cluster-bulk", "tasks": 2, "published_per_s": 120.0, "published_stdev": 1.0,
-            "predicted_per_s": 114.0, "error": -0.05, "published_speed_up": 0.2, "predicted_speed_up": 0.14, "role": "predicted"
+            "predicted_per_s": 114.0, "error": -0.05, "naive_error": -0.16667, "published_speed_up": 0.2, "predicted_speed_up": 0.14, "role": "predicted"
         });
         assert_eq!(row, expected);
         let mut text = Vec::new();

@@ -72,6 +72,13 @@ fn shares() -> Vec<Share> {
     zone_lock_lines(EXPERIMENT).filter_map(share).collect()
 }
 
+/// The published share of the first policy less that of `policy`: what one expects of a policy that changes nothing.
+fn naive(policy: ZonePolicy, lock: LockKind, shares: &[Share]) -> Option<f64> {
+    let of = |policy| shares.iter().find(|share| share.policy == policy && share.lock == lock);
+    let base = shares.first()?.policy;
+    (policy != base).then_some(of(base)?.published - of(policy)?.published)
+}
+
 fn row(
     policy: ZonePolicy,
     workers: NonZeroU32,
@@ -94,6 +101,7 @@ fn row(
             Format::number(1),
             published_pct.map(|published| rounded(predicted_pct - published)),
         )
+        .column_as("naive_difference_points", "naive", Format::number(1), naive(policy, lock.1, shares))
         .column_as("exit_ns", "exit ms", Format::millions(1), run.time.0 / 1000)
         .minor()
         .column_as("exit_ns_per_page", "ns/page", Format::number(1), rounded(run.time.as_ns() / run.pages.0 as f64))
@@ -129,6 +137,8 @@ mod tests {
         };
         assert_eq!(row(0), (["vanilla-4.17", "zone lock contention"], Some(90.0), true));
         assert_eq!(row(5), (["cluster", "LRU lock contention"], None, false));
+        let naive = |at: usize| compared.rows()[at].number("naive_difference_points");
+        assert_eq!([0, 2, 4, 5].map(naive), [None, Some(90.0), Some(65.0), None]);
         assert!(compared.rows().iter().all(|row| row.number("exit_ns_per_page") > Some(0.0)));
     }
 

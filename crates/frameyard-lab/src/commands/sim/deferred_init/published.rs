@@ -99,6 +99,16 @@ pub(super) fn is_calibrated(machine: &Machine, initialiser: Initialiser) -> bool
     machine.calibration.rows.iter().any(|row| own.iter().any(|own| row.contains(own)))
 }
 
+/// What one expects without a model: the time of the fitted machine with the same threads, in proportion to a node's memory.
+pub(super) fn naive_ms(machine: &Machine, how: &DeferredInit) -> Option<f64> {
+    let node_bytes = |machine: &Machine| machine.installed.0 as f64 / f64::from(machine.topology.sockets);
+    let mut known = lines().filter_map(|line| Machine::built_in(&line.machine).ok());
+    let fitted =
+        known.find(|known| is_calibrated(known, how.initialiser)).filter(|fitted| fitted.name != machine.name)?;
+    let time_ms = PublishedInit::of(&fitted.name, how)?.time_ms;
+    Some(time_ms * node_bytes(machine) / node_bytes(&fitted))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -148,5 +158,16 @@ mod tests {
         if let Ok(text) = std::fs::read_to_string(path) {
             assert_eq!(text, TABLE);
         }
+    }
+
+    #[test]
+    fn the_naive_time_is_that_of_the_fitted_machine_for_its_memory() {
+        let naive = |name: &str, threads| {
+            naive_ms(&Machine::built_in(name).unwrap(), &DeferredInit::of_kernel(threads)).map(f64::round)
+        };
+        // 384 GiB a node instead of 128.
+        assert_eq!(naive("skylake-8167m", InitThreads::OnePerNode), Some(1854.0));
+        assert_eq!(naive("skylake-8167m", InitThreads::OnePerCpu), Some(267.0));
+        assert_eq!(naive("haswell-2699v3", InitThreads::OnePerCpu), None);
     }
 }

@@ -22,6 +22,7 @@ Takes a few seconds.
 
 Examples:
   frameyard sim deferred-init
+  frameyard sim deferred-init --quick
   frameyard sim deferred-init --threads 1..52 --plot threads.svg
   frameyard sim deferred-init --machine zen-7551-guest16 --tasks 4
   frameyard sim deferred-init --machine sparc-m7 --initialiser two-pass,memset-per-page,stores-per-page";

@@ -101,7 +101,8 @@ impl Compared {
                 fitted.role == Role::Calibrated && fitted.point.policy == policy && fitted.point.mode == point.mode
             };
             let fitted = self.predictions.iter().filter(of_line);
-            interpolated(fitted.map(|row| (row.point.tasks, row.published.mean)), point.tasks)
+            let points: Vec<(u32, f64)> = fitted.map(|row| (row.point.tasks, row.published.mean)).collect();
+            interpolated(&points, point.tasks)
         };
         line(point.policy).or_else(|| {
             let others: Vec<f64> = ZonePolicy::ALL.into_iter().filter_map(line).collect();
@@ -136,17 +137,9 @@ impl Compared {
 }
 
 /// The value at `at` on the straight line between the nearest points below and above.
-fn interpolated(points: impl Iterator<Item = (u32, f64)>, at: u32) -> Option<f64> {
-    let (mut below, mut above): (Option<(u32, f64)>, Option<(u32, f64)>) = (None, None);
-    for point in points {
-        if point.0 <= at && below.is_none_or(|below| below.0 < point.0) {
-            below = Some(point);
-        }
-        if point.0 >= at && above.is_none_or(|above| above.0 > point.0) {
-            above = Some(point);
-        }
-    }
-    let ((low, first), (high, last)) = (below?, above?);
+fn interpolated(points: &[(u32, f64)], at: u32) -> Option<f64> {
+    let (low, first) = *points.iter().filter(|(x, _)| *x <= at).max_by_key(|(x, _)| *x)?;
+    let (high, last) = *points.iter().filter(|(x, _)| *x >= at).min_by_key(|(x, _)| *x)?;
     let part = if high == low { 0.0 } else { f64::from(at - low) / f64::from(high - low) };
     Some(first + (last - first) * part)
 }
@@ -231,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_naive_value_lies_on_the_line_between_its_neighbours() {
-        let at = |tasks| interpolated([(10, 4.0), (1, 1.0), (20, 14.0)].into_iter(), tasks);
+        let at = |tasks| interpolated(&[(10, 4.0), (1, 1.0), (20, 14.0)], tasks);
         assert_eq!([1, 4, 10, 15, 20, 21].map(at), [Some(1.0), Some(2.0), Some(4.0), Some(9.0), Some(14.0), None]);
     }
 

@@ -60,7 +60,7 @@ impl FaultPredictor {
     /// A predictor for tasks that are apart, with the LRU locks of the tables' kernels.
     #[must_use]
     pub const fn new(effort: Effort) -> Self {
-        Self { effort, lru: LruPolicy::Vanilla, start: Start::Together }
+        Self { effort, lru: LruPolicy::Vanilla, start: Start::Apart }
     }
 
     /// Runs the loop.

@@ -112,7 +112,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
 fn pools(args: &CalibrateArgs) -> [PredictorPool<FaultPredictor>; 2] {
     let [few, more] = if args.quick.quick { [QUICK_PAGES; 2] } else { args.table.pages() };
     let start = match args.table {
-        FittedTable::PageFault => Start::Together,
+        FittedTable::PageFault => Start::Apart,
         FittedTable::ZoneLock => Start::Together,
     };
     [args.pages.unwrap_or(few), args.final_pages.unwrap_or(more)]

@@ -79,8 +79,6 @@ pub struct AccessCosts {
 pub struct Memory {
     /// The bandwidth of a node in GB/s (bytes per nanosecond).
     pub node_gb_per_s: f64,
-    /// The fraction of the wait in the channel's queue that stalls a core, from 0 to 1.
-    pub queueing: f64,
 }
 
 /// Clocks of the cores.
@@ -89,13 +87,6 @@ pub struct Memory {
 pub struct Clock {
     /// The clock in MHz with 1, 2, … busy cores on the socket. The last entry applies to higher numbers.
     pub mhz: Vec<u32>,
-    /// The clock in MHz that the power limit approaches as more CPUs of the socket have tasks.
-    #[serde(default)]
-    pub power_mhz: f64,
-    /// The number of additional CPUs that brings the clock closer to `power_mhz` by a factor of e. The default disables
-    /// the power limit.
-    #[serde(default = "unlimited_power_cpus")]
-    pub power_cpus: f64,
     /// The factor by which a thread slows down while another thread of its core is busy. With more than two threads a
     /// core, the factor of a full core, whatever the number of busy threads.
     pub smt_slowdown: f64,
@@ -104,25 +95,15 @@ pub struct Clock {
     pub spin_slowdown: Option<f64>,
 }
 
-/// A number so large that the exponential decay has no effect.
-fn unlimited_power_cpus() -> f64 {
-    1e9
-}
-
 impl Clock {
-    /// The clock in MHz of a socket with `cores` busy cores and `cpus` CPUs that have tasks: the lower of the turbo limit and
-    /// the power limit.
+    /// The clock in MHz of a socket with `cores` busy cores.
     ///
     /// # Panics
     ///
     /// If `mhz` is empty.
     #[must_use]
-    pub fn mhz_with(&self, cores: usize, cpus: usize) -> f64 {
-        let step = cores.max(1).min(self.mhz.len()) - 1;
-        let turbo = f64::from(self.mhz[step]);
-        let further = cpus.max(1) as f64 - 1.0;
-        let highest = f64::from(self.mhz[0]);
-        turbo.min(self.power_mhz + (highest - self.power_mhz) * (-further / self.power_cpus).exp())
+    pub fn mhz_with(&self, cores: usize) -> f64 {
+        f64::from(self.mhz[cores.clamp(1, self.mhz.len()) - 1])
     }
 }
 
@@ -230,9 +211,12 @@ impl Default for KernelOverhead {
 #[derive(Clone, PartialEq, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Calibration {
-    /// The fitted parameters, as paths below `[simulation]`: for example `costs.store_overlap`.
+    /// The fitted parameters, as paths below `[simulation]`: for example `costs.read_overlap`.
     #[serde(default)]
     pub parameters: Vec<String>,
+    /// The value of each parameter with which the fit began, so that it can be repeated. Empty: the file's values.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub start: Vec<f64>,
     /// The rows that the parameters were fitted to. Empty before a fit.
     #[serde(default)]
     pub rows: Vec<String>,
@@ -257,14 +241,14 @@ impl Simulation {
     }
 
     fn cost_rule(&self) -> Option<&'static str> {
-        let AccessCosts { store_overlap, read_overlap, .. } = self.costs;
-        let Clock { mhz, power_mhz, power_cpus, smt_slowdown, spin_slowdown } = &self.clock;
+        let Clock { mhz, smt_slowdown, spin_slowdown } = &self.clock;
         let rules = [
-            (store_overlap >= 1.0 && read_overlap >= 1.0, "store_overlap and read_overlap must be 1 or more"),
+            (
+                self.costs.store_overlap >= 1.0 && self.costs.read_overlap >= 1.0,
+                "store_overlap and read_overlap must be 1 or more",
+            ),
             (self.memory.node_gb_per_s > 0.0, "node_gb_per_s must be more than 0"),
-            ((0.0..=1.0).contains(&self.memory.queueing), "queueing must be from 0 to 1"),
             (!mhz.is_empty() && mhz.iter().all(|mhz| *mhz > 0), "mhz must list at least one clock above 0"),
-            (*power_mhz >= 0.0 && *power_cpus > 0.0, "power_mhz must be 0 or more, and power_cpus more than 0"),
             (*smt_slowdown >= 1.0, "smt_slowdown must be 1 or more"),
             (
                 spin_slowdown.is_none_or(|slowdown| (1.0..=*smt_slowdown).contains(&slowdown)),
@@ -335,7 +319,6 @@ mod tests {
     #[test]
     fn impossible_costs_and_topologies_are_refused_with_the_rule() {
         assert!(broken(|_, simulation| simulation.costs.store_overlap = 0.5).starts_with("store_overlap"));
-        assert!(broken(|_, simulation| simulation.memory.queueing = 1.5).starts_with("queueing"));
         assert!(broken(|_, simulation| simulation.clock.mhz.clear()).starts_with("mhz"));
         assert!(broken(|_, simulation| simulation.clock.spin_slowdown = Some(9.0)).starts_with("spin_slowdown"));
         assert!(broken(|_, simulation| simulation.kernel_overhead.map_call_cycles = f64::NAN).contains("overhead"));
@@ -344,20 +327,8 @@ mod tests {
     }
 
     #[test]
-    fn power_lowers_the_clock_below_the_turbo_limit() {
-        let clock =
-            Clock { mhz: vec![3000, 2900], power_mhz: 2000.0, power_cpus: 4.0, smt_slowdown: 1.5, spin_slowdown: None };
-        assert_eq!(clock.mhz_with(1, 1), 3000.0);
-        assert_eq!(clock.mhz_with(2, 2), 2000.0 + 1000.0 * (-0.25_f64).exp());
-        assert!((clock.mhz_with(2, 100) - 2000.0).abs() < 1e-6);
-        assert_eq!(Clock { power_cpus: unlimited_power_cpus(), ..clock }.mhz_with(7, 7).round(), 2900.0);
-    }
-
-    #[test]
-    fn without_a_power_limit_the_clock_follows_the_turbo_limit_for_any_number_of_cpus() {
-        let clock = built_in("epyc-512").unwrap().simulation.unwrap().clock;
-        for (cores, cpus) in [(1, 1), (128, 128), (128, 256)] {
-            assert_eq!(clock.mhz_with(cores, cpus).round(), 3100.0, "{cores} cores, {cpus} CPUs");
-        }
+    fn the_last_clock_applies_to_more_cores() {
+        let clock = Clock { mhz: vec![3000, 2900], smt_slowdown: 1.5, spin_slowdown: None };
+        assert_eq!([0, 1, 2, 7].map(|cores| clock.mhz_with(cores)), [3000.0, 3000.0, 2900.0, 2900.0]);
     }
 }

@@ -12,7 +12,7 @@ use std::error::Error;
 use frameyard::PageCount;
 use frameyard::policy::ZonePolicy;
 use frameyard::watermarks::PcpSizing;
-use frameyard_sim::{Cause, FaultLoop, FaultRun, KernelCost, Machine, SimConfig, SimYard, Spent, Start};
+use frameyard_sim::{Cause, FaultLoop, FaultRun, KernelCost, Machine, SimConfig, SimYard, Spent};
 use frameyard_vm::{Vm, VmConfig};
 
 /// Pages of a mapping: 128 MiB.
@@ -31,11 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for policy in policies.split(',').map(str::parse::<ZonePolicy>) {
         let policy = policy?;
         for tasks in tasks.split(',').map(str::parse::<u32>) {
-            row(
-                &machine,
-                policy,
-                &FaultLoop { tasks: tasks?, mode, pages: PAGES, rounds, seed: 1, start: Start::Apart, lru },
-            )?;
+            row(&machine, policy, &FaultLoop { tasks: tasks?, mode, pages: PAGES, rounds, seed: 1, lru })?;
         }
     }
     Ok(())

@@ -52,6 +52,9 @@ struct Cpu {
     stack: StackId,
 }
 
+/// Bytes of a page.
+const PAGE_BYTES: u64 = 4096;
+
 /// Bytes of a stretch of the control region, whose lines get their numbers together.
 const STRETCH: usize = 1024;
 
@@ -257,20 +260,34 @@ impl Engine {
         self.charge(Spent::Relax.slot(), time);
     }
 
-    /// The running CPU writes the bytes of whole frames: a stream of lines to the memory of their node.
-    pub(crate) fn stream(&mut self, pfn: Pfn, bytes: u64) {
-        self.stream_in(pfn, bytes);
-        let first = pfn.0.wrapping_sub(self.regions.frames.start.0) as usize;
-        (first..first + bytes.div_ceil(4096) as usize).for_each(|frame| self.take_frame(frame));
-    }
-
-    /// The running CPU reads the bytes of whole frames: a stream of lines from the memory of their node.
-    pub(crate) fn stream_in(&mut self, pfn: Pfn, bytes: u64) {
-        let lines = bytes / LINE_BYTES;
-        let node = self.node_of(pfn);
-        self.fill(lines, lines);
-        let wait = self.channels[node].stream(self.context.clock, lines);
+    /// The running CPU writes the bytes of a frame, and reads those of another if it copies them. A line that is written
+    /// is fetched and later written back.
+    ///
+    /// The cycles of the cost and the transfers overlap. A core has few lines in flight, so CPUs that write many pages
+    /// leave room for each other.
+    pub(crate) fn write_frame(&mut self, from: Option<Pfn>, to: Pfn, cost: KernelCost) {
+        const LINES: u64 = PAGE_BYTES / LINE_BYTES;
+        let begin = self.now();
+        self.spend_kernel(cost, 1);
+        let cycles = self.now().0 - begin.0;
+        let threads = f64::from(self.busy_threads(self.context.place.core).max(1));
+        let in_flight = ((self.machine.map_init.lines_in_flight / threads).round() as u64).max(1);
+        let (from, node) = (from.map(|pfn| self.node_of(pfn)), self.node_of(to));
+        let (mut at, mut left) = (begin, LINES);
+        while left > 0 {
+            let lines = left.min(in_flight);
+            let mut wait = self.channels[node].move_lines(at, 2 * lines);
+            if let Some(from) = from {
+                wait = wait.max(self.channels[from].move_lines(at, lines));
+            }
+            at += wait.max(Picos(cycles * lines / LINES));
+            left -= lines;
+        }
+        let wait = Picos(at.0.saturating_sub(self.now().0));
         self.charge(Spent::Access(Accessed::Frames, Cause::Bandwidth).slot(), wait);
+        let read = if from.is_some() { LINES } else { 0 };
+        self.fill(LINES + read, LINES + read);
+        self.take_frame(to.0.wrapping_sub(self.regions.frames.start.0) as usize);
     }
 
     /// Marks the known lines of a frame's bytes as dirty in the running CPU's cache.

@@ -32,7 +32,7 @@ pub use frameyard_machines::{
     AccessCosts, Caches, Calibration, Clock, KernelOverhead, Lock, LockMethod, MapInitCosts, Memory, Topology,
 };
 pub use machine::{KernelCost, Machine, MachineError};
-pub use page_fault::{FaultLoop, FaultRun, Mode, Start};
+pub use page_fault::{FaultLoop, FaultRun, Mode};
 pub use parallel_exit::{ExitRun, ParallelExit};
 pub use platform::SimPlatform;
 pub use profile::Profile;

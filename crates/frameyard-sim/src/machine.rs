@@ -230,7 +230,7 @@ mod tests {
         assert!(matches!("nonsense = 1".parse::<Machine>(), Err(MachineError::Description(_))));
         assert!(matches!(Machine::built_in("vax"), Err(MachineError::Description(_))));
         let text = frameyard_machines::built_in_text("broadwell-40").unwrap();
-        let text = text.replace("\"memory.queueing\"", "\"memory.queue\"");
-        assert_eq!(text.parse::<Machine>(), Err(MachineError::NoParameter("memory.queue".to_owned())));
+        let text = text.replace("\"clock.smt_slowdown\"", "\"clock.slowdown\"");
+        assert_eq!(text.parse::<Machine>(), Err(MachineError::NoParameter("clock.slowdown".to_owned())));
     }
 }

@@ -3,7 +3,7 @@
 //! Allocator and owners run unmodified. The machine's [kernel costs](crate::KernelCost) stand for the rest of a
 //! kernel.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 use frameyard::platform::{Activity, LockKind};
 use frameyard::units::named;
@@ -27,17 +27,6 @@ pub enum Mode {
 
 named!(Mode: Processes => "processes", Threads => "threads");
 
-/// The phases of tasks when counting begins.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Start {
-    /// Spread over a mapping, as for tasks that have run for some time without waiting for each other.
-    Apart,
-    /// Equal: all tasks begin their first mapping at once. Tasks that take turns at a lock stay together.
-    Together,
-}
-
-named!(Start: Apart => "apart", Together => "together");
-
 /// The loop of each task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FaultLoop {
@@ -47,12 +36,10 @@ pub struct FaultLoop {
     pub mode: Mode,
     /// Pages of a mapping; page_fault1 maps 32768.
     pub pages: u32,
-    /// Counted mappings of each task; one and a half precede them.
+    /// Counted mappings of each task. The same number precedes them, in which tasks settle at the locks.
     pub rounds: u32,
-    /// Seed of the tasks' phases.
+    /// Seed of the sizes of the first mappings.
     pub seed: u64,
-    /// The phases of tasks.
-    pub start: Start,
     /// The locks of the LRU lists.
     pub lru: LruPolicy,
 }
@@ -140,9 +127,10 @@ impl Faulting<'_> {
 impl FaultLoop {
     /// Runs the loop on a yard, in address spaces of its own.
     ///
-    /// Each task counts from the end of its first mapping to the end of its last. The first mapping has a random size
-    /// if tasks are [apart](Start::Apart). A task that is done continues uncounted until all are done, so the
-    /// number of running tasks is constant.
+    /// Each task first maps a random part of the mapping, so that tasks are apart. Tasks that queue for a lock with first-come
+    /// order draw together: the waits of the first mappings differ from those in the long run. A task that is done continues
+    /// uncounted until all are done, so the number of running tasks is constant. The account begins when the last task
+    /// begins to count.
     ///
     /// # Errors
     ///
@@ -176,18 +164,17 @@ impl FaultLoop {
         };
         let seed = |at: u32| self.seed.wrapping_mul(0x1_0001).wrapping_add(at.into());
         let all = u64::from(self.pages);
-        each(&|at| task(at).round(task(at).some_pages(seed(at)) + all / 2, || false))?;
-        let before = yard.platform().profile();
-        let begin = yard.platform().now();
         let times: Vec<Cell<Picos>> = (0..self.tasks).map(|_| Cell::default()).collect();
-        let counting = Cell::new(self.tasks);
+        let [waiting, counting] = [(); 2].map(|()| Cell::new(self.tasks));
+        let before = RefCell::new(None);
         let end = each(&|at| {
             let task = task(at);
-            let first = match self.start {
-                Start::Apart => task.some_pages(!seed(at)),
-                Start::Together => all,
-            };
-            task.round(first, || false);
+            task.round(task.some_pages(seed(at)), || false);
+            (0..self.rounds).for_each(|_| task.round(all, || false));
+            waiting.set(waiting.get() - 1);
+            if waiting.get() == 0 {
+                before.replace(Some((yard.platform().profile(), yard.platform().now())));
+            }
             let from = yard.platform().now();
             (0..self.rounds).for_each(|_| task.round(all, || false));
             times[at as usize].set(yard.platform().now() - from);
@@ -196,6 +183,7 @@ impl FaultLoop {
                 task.round(all, || counting.get() == 0);
             }
         })?;
+        let (before, begin) = before.take().unwrap_or_else(|| (yard.platform().profile(), end));
         let faults = all * u64::from(self.rounds);
         let profile = yard.platform().profile().since(&before);
         Ok(FaultRun {

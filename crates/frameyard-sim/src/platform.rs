@@ -20,9 +20,6 @@ use crate::profile::Profile;
 use crate::time::Picos;
 use crate::workers::run_workers;
 
-/// Bytes of a page.
-const PAGE_BYTES: u64 = 4096;
-
 const FREE: u32 = 0;
 const HELD: u32 = 1;
 /// Held, with waiters in the machine's queue.
@@ -98,16 +95,6 @@ impl SimPlatform {
         }
     }
 
-    /// The running CPU writes `bytes` bytes of a frame sequentially to the memory of its node.
-    ///
-    /// Charges the wait for the memory channel; the caller charges the writing itself as a named cost.
-    pub fn stream(&self, pfn: Pfn, bytes: u64) {
-        let mut engine = self.engine.borrow();
-        if engine.is_running() {
-            engine.stream(pfn, bytes);
-        }
-    }
-
     /// The running CPU is idle for `time`. No effect outside of runs.
     pub fn idle_for(&self, time: Picos) {
         let mut engine = self.engine.borrow();
@@ -161,6 +148,22 @@ impl SimPlatform {
     #[must_use]
     pub fn channel_lines(&self) -> Vec<u64> {
         self.engine.borrow().channel_lines()
+    }
+
+    /// Charges the writes of `count` frames one by one, between which other CPUs run. No effect outside of runs.
+    fn write_frames(&self, PageCount(count): PageCount, write: impl Fn(&mut Engine, PageCount)) {
+        for at in 0..count {
+            let mut engine = self.engine.borrow();
+            if !engine.is_running() {
+                return;
+            }
+            write(&mut engine, PageCount(at));
+            let is_far_ahead = engine.is_far_ahead();
+            drop(engine);
+            if is_far_ahead {
+                self.yield_to_earlier();
+            }
+        }
     }
 
     /// Lets CPUs with earlier clocks run until the running CPU is the earliest.
@@ -316,24 +319,17 @@ impl Platform for SimPlatform {
 impl MapBacking for SimPlatform {
     fn zero_frames(&self, frames: PfnRange) -> Offload {
         self.bytes.zero(frames);
-        let mut engine = self.engine.borrow();
-        if engine.is_running() {
-            let PageCount(pages) = frames.count();
-            engine.stream(frames.start, pages * PAGE_BYTES);
-            engine.spend_kernel(KernelCost::ZeroPage, pages);
-        }
+        self.write_frames(frames.count(), |engine, at| {
+            engine.write_frame(None, frames.start + at, KernelCost::ZeroPage)
+        });
         Offload::Done
     }
 
     fn copy_frames(&self, from: PfnRange, to: Pfn) -> Offload {
         self.bytes.copy(from, to);
-        let mut engine = self.engine.borrow();
-        if engine.is_running() {
-            let PageCount(pages) = from.count();
-            engine.stream_in(from.start, pages * PAGE_BYTES);
-            engine.stream(to, pages * PAGE_BYTES);
-            engine.spend_kernel(KernelCost::CopyPage, pages);
-        }
+        self.write_frames(from.count(), |engine, at| {
+            engine.write_frame(Some(from.start + at), to + at, KernelCost::CopyPage);
+        });
         Offload::Done
     }
 }

@@ -57,8 +57,8 @@ fn sockets_spread_over_nodes_where_no_node_lists_cpus() {
 fn wrong_costs_are_refused_with_file_and_line() {
     let good = frameyard_machines::built_in_text("broadwell-40").unwrap();
     let error = |from: &str, to: &str| from_toml("own.toml", &good.replace(from, to)).unwrap_err().to_string();
-    let refused = error("queueing = 0.3066", "queueing = 2.0");
-    assert!(refused.starts_with("own.toml:") && refused.contains("queueing must be from 0 to 1"), "{refused}");
+    let refused = error("node_gb_per_s = 54.6", "node_gb_per_s = 0.0");
+    assert!(refused.starts_with("own.toml:") && refused.contains("node_gb_per_s must be more than 0"), "{refused}");
     let refused = error("private_kib = 256", "private_kb = 256");
     assert!(refused.starts_with("own.toml:") && refused.contains("unknown field `private_kb`"), "{refused}");
 }

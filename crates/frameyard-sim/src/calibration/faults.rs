@@ -5,16 +5,13 @@ use frameyard::watermarks::PcpSizing;
 use frameyard_vm::{LruPolicy, Vm, VmConfig};
 
 use crate::machine::Machine;
-use crate::page_fault::{FaultLoop, FaultRun, Start};
+use crate::page_fault::{FaultLoop, FaultRun};
 use crate::sim_yard::{SimConfig, SimError, SimYard};
 
 use super::{Point, Predictor};
 
 /// Pages of page_fault1's mapping: 128 MiB.
 const MAPPING: u32 = 32768;
-/// Fewer tasks than this map as much together as this number of tasks, so that caches hold an equally small part of
-/// it.
-const MANY: u32 = 8;
 /// Pages of a section, 128 MiB.
 const SECTION: u64 = 1 << 15;
 /// The least memory of a node: with less, per-CPU batches would be smaller than on a large node.
@@ -25,12 +22,12 @@ const LARGEST_BATCH: u64 = 10922;
 /// The amount of simulated work for a prediction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Effort {
-    /// Pages that each of many tasks maps. Few tasks map more, up to the 32768 pages of page_fault1, so that caches
-    /// hold an equally small part.
+    /// Pages that each task maps. With fewer than the 32768 pages of page_fault1, the machine's caches are smaller by the
+    /// same factor, so that they hold an equally small part.
     pub pages: u32,
-    /// Counted mappings.
+    /// Counted mappings. The same number precedes them.
     pub rounds: u32,
-    /// Seed of the tasks' phases.
+    /// Seed of the sizes of the first mappings.
     pub seed: u64,
 }
 
@@ -38,10 +35,13 @@ impl Effort {
     /// The work of page_fault1.
     pub const FULL: Self = Self { pages: MAPPING, rounds: 1, seed: 1 };
 
-    /// Pages that each of `tasks` tasks maps.
-    #[must_use]
-    pub fn pages_of(&self, tasks: u32) -> u32 {
-        self.pages.max(MAPPING.min(self.pages.saturating_mul(MANY) / tasks.max(1)))
+    /// The machine with caches as much smaller as the mappings are.
+    fn scaled(&self, machine: &Machine) -> Machine {
+        let scaled = |kib: u64| (kib * u64::from(self.pages.min(MAPPING)) / u64::from(MAPPING)).max(1);
+        let mut machine = machine.clone();
+        machine.caches.private_kib = scaled(machine.caches.private_kib);
+        machine.caches.shared_kib = scaled(machine.caches.shared_kib);
+        machine
     }
 }
 
@@ -52,15 +52,13 @@ pub struct FaultPredictor {
     pub effort: Effort,
     /// The locks of the LRU lists.
     pub lru: LruPolicy,
-    /// The phases of tasks.
-    pub start: Start,
 }
 
 impl FaultPredictor {
-    /// A predictor for tasks that are apart, with the LRU locks of the tables' kernels.
+    /// A predictor with the LRU locks of the tables' kernels.
     #[must_use]
     pub const fn new(effort: Effort) -> Self {
-        Self { effort, lru: LruPolicy::Vanilla, start: Start::Apart }
+        Self { effort, lru: LruPolicy::Vanilla }
     }
 
     /// Runs the loop.
@@ -74,8 +72,8 @@ impl FaultPredictor {
     /// If the machine has fewer CPUs than tasks.
     pub fn run(&self, machine: &Machine, point: &Point) -> Result<FaultRun, SimError> {
         let Point { policy, mode, tasks } = *point;
-        let Effort { rounds, seed, .. } = self.effort;
-        let pages = self.effort.pages_of(tasks);
+        let Effort { pages, rounds, seed } = self.effort;
+        let machine = &self.effort.scaled(machine);
         // The mappings of all tasks of a node, half as much again for page tables and per-CPU lists, and a reserve.
         let on_node = u64::from(tasks).min(machine.cpus() as u64 / u64::from(machine.topology.sockets));
         let needed = on_node * (u64::from(pages) * 3 / 2 + LARGEST_BATCH);
@@ -83,7 +81,7 @@ impl FaultPredictor {
         let config = SimConfig { node_memory, policy, sizing: PcpSizing::Early, costs: Vec::new() };
         let yard = SimYard::new(machine, &config)?;
         let vm = Vm::create(&yard, &VmConfig::default()).map_err(SimError::Owners)?;
-        FaultLoop { tasks, mode, pages, rounds, seed, start: self.start, lru: self.lru }.run(&yard, &vm)
+        FaultLoop { tasks, mode, pages, rounds, seed, lru: self.lru }.run(&yard, &vm)
     }
 }
 
@@ -101,10 +99,12 @@ mod tests {
     use crate::page_fault::Mode;
 
     #[test]
-    fn few_tasks_map_as_much_memory_as_many() {
-        let effort = Effort { pages: 4096, ..Effort::FULL };
-        assert_eq!([1, 2, 5, 8, 40].map(|tasks| effort.pages_of(tasks)), [32768, 16384, 6553, 4096, 4096]);
-        assert_eq!(Effort::FULL.pages_of(40), 32768);
+    fn caches_are_smaller_by_the_factor_of_the_mappings() {
+        let machine = Machine::built_in("broadwell-40").unwrap();
+        let caches = |pages| Effort { pages, ..Effort::FULL }.scaled(&machine).caches;
+        assert_eq!(caches(MAPPING), machine.caches);
+        assert_eq!((caches(4096).private_kib, caches(4096).shared_kib), (32, 3200));
+        assert_eq!(caches(1).private_kib, 1);
     }
 
     #[test]

@@ -12,16 +12,15 @@ use super::{FreeParameters, Point, Predictor, PredictorPool};
 /// A fit of a machine's free parameters ([`Calibration::parameters`](crate::Calibration::parameters)) to published
 /// rows.
 ///
-/// It minimises the sum of squared relative errors, taken as differences of logarithms. The first stage fits the
-/// kernel overheads to the rows with one task. The second stage fits all parameters to all rows. Then the difference
-/// between a short and a long simulation of the result is added to the errors, and the second stage runs once more.
+/// It minimises the sum of squared relative errors, taken as differences of logarithms.
 #[derive(Clone, Debug)]
 pub struct Fit<'m> {
-    /// The machine, with start values.
+    /// The machine. The search begins with the calibration's [start values](crate::Calibration::start), or with the machine's
+    /// values if there are none.
     pub machine: &'m Machine,
     /// The rows, with the published operations per second.
     pub rows: Vec<(Point, f64)>,
-    /// The most rounds of a stage. A round predicts every row four times, and once more per parameter if it renews
+    /// The most rounds of the search. A round predicts every row four times, and once more per parameter if it renews
     /// the slopes.
     pub rounds: u32,
 }
@@ -116,12 +115,8 @@ const LAST_STEP: f64 = 0.01;
 /// A change of a parameter by the factor e counts as an error of 0.5 % in one row.
 const PULL: f64 = 0.005;
 
-/// The table of the parameters that rows with one task constrain.
-const KERNEL_OVERHEAD: &str = "kernel_overhead.";
-
 impl Fit<'_> {
-    /// Runs the fit. The search predicts with `quick`; its results are predicted again with `thorough`. Calls `watch`
-    /// after each prediction.
+    /// Runs the fit. Calls `watch` after each prediction.
     ///
     /// # Errors
     ///
@@ -130,29 +125,30 @@ impl Fit<'_> {
     /// # Panics
     ///
     /// If a predictor panics.
-    pub fn run<P: Predictor + Clone + Send, Q: Predictor + Clone + Send>(
+    pub fn run<P: Predictor + Clone + Send>(
         &self,
-        quick: &mut PredictorPool<P>,
-        thorough: &mut PredictorPool<Q>,
+        pool: &mut PredictorPool<P>,
         watch: &(dyn Fn() + Sync),
     ) -> Result<Fitted, FitError> {
         let free = self.free()?;
-        let every: Vec<usize> = (0..self.rows.len()).collect();
-        let unshifted = vec![0.0; self.rows.len()];
-        let before = self.errors(thorough, self.machine, watch)?;
-        let mut start = self.machine.clone();
-        if let Some((rows, paths)) = self.first_stage() {
-            let first = FreeParameters::new(self.machine, &paths)?;
-            start = self.search((&first, &start), &rows, &unshifted, quick, watch)?.0;
-        }
-        let (once, errors) = self.search((&free, &start), &every, &unshifted, quick, watch)?;
-        let exact = self.errors(thorough, &once, watch)?;
-        let shifts: Vec<f64> = exact.iter().zip(&errors).map(|(exact, quick)| exact - quick).collect();
-        let (twice, _) = self.search((&free, &once), &every, &shifts, quick, watch)?;
-        let exact_twice = self.errors(thorough, &twice, watch)?;
-        let (machine, errors) =
-            if mean_square(&exact_twice) < mean_square(&exact) { (twice, exact_twice) } else { (once, exact) };
-        Ok(self.fitted(&free, machine, &errors, &before))
+        let start = self.start(&free);
+        let before = self.errors(pool, &free.applied(&start)?, watch)?;
+        let (machine, errors) = self.search(&free, &start, pool, watch)?;
+        let (end, bounds) = (free.values(&machine), free.bounds());
+        let paths = free.paths().iter().enumerate();
+        let parameters = paths.map(|(at, path)| FittedParameter {
+            path: path.clone(),
+            before: start[at],
+            after: end[at],
+            bounds: bounds[at],
+        });
+        Ok(Fitted {
+            parameters: parameters.collect(),
+            predicted: self.rows.iter().zip(&errors).map(|((_, published), error)| published * error.exp()).collect(),
+            error: mean_square(&errors).sqrt(),
+            error_before: mean_square(&before).sqrt(),
+            machine,
+        })
     }
 
     /// The most predictions that the fit makes.
@@ -161,10 +157,16 @@ impl Fit<'_> {
     ///
     /// As [`run`](Self::run) if rows and parameters do not make a fit.
     pub fn most_predictions(&self) -> Result<u64, FitError> {
-        let rows = self.rows.len() as u64;
-        let all = 3 * rows + 2 * rows * self.stage(self.free()?.paths().len()).1;
-        let first = self.first_stage().map_or(0, |(rows, paths)| rows.len() as u64 * self.stage(paths.len()).1);
-        Ok(all + first)
+        let parameters = self.free()?.paths().len();
+        Ok(self.rows.len() as u64 * (1 + self.method().most_evaluations(parameters)))
+    }
+
+    /// The values of the free parameters with which the search begins.
+    fn start(&self, free: &FreeParameters<'_>) -> Vec<f64> {
+        match &self.machine.calibration.start {
+            start if start.len() == free.paths().len() => start.clone(),
+            _ => free.values(self.machine),
+        }
     }
 
     fn free(&self) -> Result<FreeParameters<'_>, FitError> {
@@ -176,35 +178,21 @@ impl Fit<'_> {
         }
     }
 
-    /// The rows with one task and the kernel overheads, if there are any of both.
-    fn first_stage(&self) -> Option<(Vec<usize>, Vec<String>)> {
-        let rows: Vec<usize> = (0..self.rows.len()).filter(|at| self.rows[*at].0.tasks == 1).collect();
-        let overheads = self.machine.calibration.parameters.iter().filter(|path| path.starts_with(KERNEL_OVERHEAD));
-        let paths: Vec<String> = overheads.cloned().collect();
-        (!rows.is_empty() && !paths.is_empty()).then_some((rows, paths))
+    fn method(&self) -> Search {
+        Search { first_step: FIRST_STEP, last_step: LAST_STEP, rounds: self.rounds, pull: PULL }
     }
 
-    /// The search of a stage with this number of parameters, and the most predictions of each row.
-    fn stage(&self, parameters: usize) -> (Search, u64) {
-        let search = Search { first_step: FIRST_STEP, last_step: LAST_STEP, rounds: self.rounds, pull: PULL };
-        (search, search.most_evaluations(parameters))
-    }
-
-    /// Runs a stage from a machine's values on. Returns the machine found, and the errors of its predictions for some
-    /// of the rows, as logarithms. `shifts` are added to the errors.
+    /// Returns the machine with the best values found, and the errors of its predictions, as logarithms.
     fn search<P: Predictor + Clone + Send>(
         &self,
-        (free, start): (&FreeParameters<'_>, &Machine),
-        rows: &[usize],
-        shifts: &[f64],
-        quick: &mut PredictorPool<P>,
+        free: &FreeParameters<'_>,
+        start: &[f64],
+        pool: &mut PredictorPool<P>,
         watch: &(dyn Fn() + Sync),
     ) -> Result<(Machine, Vec<f64>), FitError> {
         let bounds = free.bounds();
         let scales: Vec<Scale> = bounds.iter().map(|bounds| Scale::new(*bounds)).collect();
-        let place = |values: &[f64]| -> Vec<f64> {
-            values.iter().zip(&scales).map(|(value, scale)| scale.place(*value)).collect()
-        };
+        let start: Vec<f64> = start.iter().zip(&scales).map(|(value, scale)| scale.place(*value)).collect();
         // Rounding may move a value slightly beyond its bound.
         let value =
             |((place, scale), (least, most)): ((&f64, &Scale), &(f64, f64))| scale.value(*place).clamp(*least, *most);
@@ -212,7 +200,6 @@ impl Fit<'_> {
             let values: Vec<f64> = places.iter().zip(&scales).zip(&bounds).map(value).collect();
             free.applied(&values)
         };
-        let start = place(&free.values(start));
         let limits: Vec<(f64, f64)> = bounds
             .iter()
             .zip(&scales)
@@ -221,21 +208,15 @@ impl Fit<'_> {
         let mut evaluate = |places: &[Vec<f64>]| {
             let machines = places.iter().map(|places| machine(places)).collect::<Result<Vec<_>, _>>()?;
             let requests: Vec<_> =
-                machines.iter().flat_map(|machine| rows.iter().map(move |row| (machine, self.rows[*row].0))).collect();
-            let rates = quick.predict(&requests, watch)?;
-            let errors = |rates: &[f64]| {
-                let each = rates.iter().zip(rows);
-                each.map(|(rate, row)| (rate / self.rows[*row].1).ln() + shifts[*row]).collect()
-            };
-            Ok::<_, FitError>(rates.chunks(rows.len()).map(errors).collect())
+                machines.iter().flat_map(|machine| self.rows.iter().map(move |(point, _)| (machine, *point))).collect();
+            let rates = pool.predict(&requests, watch)?;
+            Ok::<_, FitError>(rates.chunks(self.rows.len()).map(|rates| self.errors_of(rates)).collect())
         };
-        let (search, _) = self.stage(limits.len());
-        let Place { values, residuals } = search.minimise(&start, &limits, &mut evaluate)?;
-        let unshifted = residuals.iter().zip(rows).map(|(error, row)| error - shifts[*row]).collect();
-        Ok((machine(&values)?, unshifted))
+        let Place { values, residuals } = self.method().minimise(&start, &limits, &mut evaluate)?;
+        Ok((machine(&values)?, residuals))
     }
 
-    /// The errors of a machine's predictions for all rows, as logarithms.
+    /// The errors of a machine's predictions, as logarithms.
     fn errors<P: Predictor + Clone + Send>(
         &self,
         pool: &mut PredictorPool<P>,
@@ -243,26 +224,11 @@ impl Fit<'_> {
         watch: &(dyn Fn() + Sync),
     ) -> Result<Vec<f64>, FitError> {
         let requests: Vec<_> = self.rows.iter().map(|(point, _)| (machine, *point)).collect();
-        let rates = pool.predict(&requests, watch)?;
-        Ok(rates.iter().zip(&self.rows).map(|(rate, (_, published))| (rate / published).ln()).collect())
+        Ok(self.errors_of(&pool.predict(&requests, watch)?))
     }
 
-    fn fitted(&self, free: &FreeParameters<'_>, machine: Machine, errors: &[f64], before: &[f64]) -> Fitted {
-        let (start, end, bounds) = (free.values(self.machine), free.values(&machine), free.bounds());
-        let paths = free.paths().iter().enumerate();
-        let parameters = paths.map(|(at, path)| FittedParameter {
-            path: path.clone(),
-            before: start[at],
-            after: end[at],
-            bounds: bounds[at],
-        });
-        Fitted {
-            parameters: parameters.collect(),
-            predicted: self.rows.iter().zip(errors).map(|((_, published), error)| published * error.exp()).collect(),
-            error: mean_square(errors).sqrt(),
-            error_before: mean_square(before).sqrt(),
-            machine,
-        }
+    fn errors_of(&self, rates: &[f64]) -> Vec<f64> {
+        rates.iter().zip(&self.rows).map(|(rate, (_, published))| (rate / published).ln()).collect()
     }
 }
 

@@ -30,7 +30,7 @@ impl fmt::Display for RecordError {
 
 impl std::error::Error for RecordError {}
 
-/// The text of a machine's file with the fitted parameters, and with their paths, the table, the rows and the
+/// The text of a machine's file with the fitted parameters, and with their paths and start values, the table, the rows and the
 /// remaining error under `[simulation.calibration]`. Adds parameters that the file left to their defaults, keeps
 /// comments, and rounds numbers to four significant digits.
 ///
@@ -56,6 +56,8 @@ pub fn record(text: &str, fitted: &Fitted, table: &str, rows: &[Selection]) -> R
     if !named.is_some_and(|named| named.iter().map(Value::as_str).eq(paths.clone().map(Some))) {
         calibration["parameters"] = toml_edit::value(paths.collect::<Array>());
     }
+    let start = fitted.parameters.iter().map(|parameter| parameter.before).collect::<Array>();
+    calibration["start"] = toml_edit::value(start);
     calibration["table"] = toml_edit::value(table);
     calibration["rows"] = toml_edit::value(rows.iter().map(ToString::to_string).collect::<Array>());
     calibration["error"] = toml_edit::value(rounded(fitted.error));
@@ -124,22 +126,23 @@ mod tests {
     #[test]
     fn the_recorded_machine_has_the_values_and_all_comments() {
         let text = frameyard_machines::built_in_text(UNFITTED).unwrap();
-        let fitted = fitted(&[("costs.store_overlap", 2.34567), ("clock.mhz[1]", 2950.0)]);
-        let paths = ["costs.store_overlap", "clock.mhz[1]"];
+        let fitted = fitted(&[("costs.read_overlap", 2.34567), ("clock.mhz[1]", 2950.0)]);
+        let paths = ["costs.read_overlap", "clock.mhz[1]"];
         let rows = ["big-pcp/processes/1,5".parse().unwrap(), "vanilla-4.16/threads/40".parse().unwrap()];
         let new = record(text, &fitted, "page-fault", &rows).unwrap();
         let machine: Machine = new.parse().unwrap();
-        assert_eq!(machine.costs.store_overlap, 2.346);
+        assert_eq!(machine.costs.read_overlap, 2.346);
         assert_eq!(machine.clock.mhz[..3], [3800, 2950, 3600]);
         assert_eq!(machine.calibration.rows, ["big-pcp/processes/1,5", "vanilla-4.16/threads/40"]);
         assert_eq!(machine.calibration.parameters, paths);
+        assert_eq!(machine.calibration.start, [6.0, 3800.0]);
         assert_eq!(machine.calibration.table.as_deref(), Some("page-fault"));
         assert_eq!(machine.calibration.error, Some(0.01235));
         let comments =
             |text: &str| text.lines().filter(|line| line.starts_with('#')).map(str::to_owned).collect::<Vec<_>>();
         assert_eq!(comments(&new), comments(text));
         // Only the values and the calibration change.
-        let keys = ["store_overlap", "mhz", "parameters", "table", "rows", "error"];
+        let keys = ["read_overlap", "mhz", "parameters", "start", "table", "rows", "error"];
         let is_kept = |line: &&str| {
             let is_value = keys.iter().any(|key| line.starts_with(&format!("{key} = ")));
             !(is_value || line.starts_with(' ') || line.is_empty() || *line == "[simulation.calibration]")

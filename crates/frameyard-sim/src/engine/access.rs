@@ -220,7 +220,7 @@ impl Engine {
             let home = self.home_of(at);
             // A dirty line that no cache has any more was written back earlier.
             let is_gone = line.is_dirty() && !holder_has && !group_has;
-            wait = self.channels[home].fetch(now, 1 + u64::from(is_gone));
+            wait = self.channels[home].move_lines(now, 1 + u64::from(is_gone));
             if home == usize::from(me.socket) { Cause::LocalMemory } else { Cause::RemoteMemory }
         };
         let served = if cause == Cause::Upgrade {
@@ -335,7 +335,7 @@ impl Engine {
         let (now, mut wait) = (self.now(), Picos(0));
         if found == Found::Nowhere {
             let lines = 1 + u64::from(self.lines.state(line).dirty);
-            wait = self.channels[usize::from(me.socket)].fetch(now, lines);
+            wait = self.channels[usize::from(me.socket)].move_lines(now, lines);
         }
         if !matches!(found, Found::Alone | Found::Beside(_)) {
             self.fill(1, u64::from(matches!(found, Found::InOther(_) | Found::Nowhere)));

@@ -45,7 +45,7 @@ impl Engine {
             MapWrite::Streamed => 1.0,
         };
         let lines = (transfers * pages as f64).round() as u64;
-        let wait = self.channels[node].stream_at(self.context.clock, lines, costs.channel_share);
+        let wait = self.channels[node].move_lines_at(self.context.clock, lines, costs.channel_share);
         if wait > Picos(0) {
             self.charge(Spent::Access(Accessed::Pages, Cause::Bandwidth).slot(), wait);
         }

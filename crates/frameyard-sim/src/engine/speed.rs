@@ -122,12 +122,9 @@ impl Sibling {
     const COUNT: usize = 3;
 }
 
-/// All speeds of a machine's CPUs: by the number of busy cores of the socket, by the number of further busy threads of those
-/// cores, and by the state of the core's other threads.
+/// All speeds of a machine's CPUs: by the number of busy cores of the socket, and by the state of the core's other threads.
 pub(super) struct Speeds {
     all: Vec<Speed>,
-    /// The number of threads of a socket beside the first of each core.
-    further: usize,
 }
 
 /// The index of a [`Speed`].
@@ -139,13 +136,11 @@ impl Speeds {
         let cores = usize::from(machine.topology.cores_per_socket);
         let slowdowns: [f64; Sibling::COUNT] =
             [1.0, clock.spin_slowdown.unwrap_or(clock.smt_slowdown), clock.smt_slowdown];
-        let by_sibling = |cores: usize, further: usize| {
-            let cycle = 1e6 / clock.mhz_with(cores, cores + further);
+        let by_sibling = |cores: usize| {
+            let cycle = 1e6 / clock.mhz_with(cores);
             slowdowns.map(|slowdown| Speed::of(machine, cycle * slowdown))
         };
-        let further = cores * (usize::from(machine.topology.threads_per_core) - 1);
-        let all = (1..=cores).flat_map(|busy| (0..=further).flat_map(move |more| by_sibling(busy, more))).collect();
-        Self { all, further }
+        Self { all: (1..=cores).flat_map(by_sibling).collect() }
     }
 
     /// Bytes held.
@@ -153,11 +148,10 @@ impl Speeds {
         size_of_val(&*self.all)
     }
 
-    /// The speed with `cores` busy cores and `cpus` busy CPUs in the socket, beside an idle thread. The speeds beside
-    /// a spinning and a working thread follow.
-    fn with(&self, cores: u16, cpus: u16) -> SpeedId {
-        let (cores, cpus) = (usize::from(cores.max(1)), usize::from(cpus.max(1)));
-        ((cores - 1) * (self.further + 1) + cpus.saturating_sub(cores)) * Sibling::COUNT
+    /// The speed with `cores` busy cores in the socket, beside an idle thread. The speeds beside a spinning and a working
+    /// thread follow.
+    fn with(cores: u16) -> SpeedId {
+        (usize::from(cores.max(1)) - 1) * Sibling::COUNT
     }
 
     #[inline(always)]
@@ -168,11 +162,10 @@ impl Speeds {
 
 /// The busy CPUs, and the speeds that follow from them.
 pub(super) struct Busy {
-    /// Awake tasks of each core, and spinning ones among them; busy cores and CPUs of each socket.
+    /// Awake tasks of each core, and spinning ones among them; busy cores of each socket.
     threads: Vec<u16>,
     spinning: Vec<u16>,
     cores: Vec<u16>,
-    cpus: Vec<u16>,
     /// For each socket, the speed of cores with one busy thread.
     speeds: Vec<SpeedId>,
 }
@@ -182,7 +175,7 @@ impl Busy {
     pub(super) fn none(machine: &Machine) -> Self {
         let sockets = usize::from(machine.topology.sockets);
         let (threads, zero) = (vec![0; machine.cores()], vec![0; sockets]);
-        Self { spinning: threads.clone(), threads, cores: zero.clone(), cpus: zero, speeds: vec![0; sockets] }
+        Self { spinning: threads.clone(), threads, cores: zero, speeds: vec![0; sockets] }
     }
 }
 
@@ -230,17 +223,15 @@ impl Engine {
         let busy = &mut self.busy;
         match is_busy {
             IsBusy::Yes => {
-                busy.cpus[socket] += 1;
                 busy.threads[core] += 1;
                 busy.cores[socket] += u16::from(busy.threads[core] == 1);
             }
             IsBusy::No => {
-                busy.cpus[socket] -= 1;
                 busy.threads[core] -= 1;
                 busy.cores[socket] -= u16::from(busy.threads[core] == 0);
             }
         }
-        busy.speeds[socket] = self.speeds.with(busy.cores[socket], busy.cpus[socket]);
+        busy.speeds[socket] = Speeds::with(busy.cores[socket]);
         self.renew_speed();
     }
 }

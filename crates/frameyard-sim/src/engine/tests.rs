@@ -21,15 +21,16 @@ fn engine_with(change: impl FnOnce(&mut Machine)) -> Engine {
     let mut machine = Machine::built_in("broadwell-40").unwrap();
     machine.clock.mhz = vec![1000];
     machine.clock.smt_slowdown = 1.0;
+    machine.costs.store_overlap = 1.0;
     machine.costs.access_cycles = 1.0;
     machine.costs.atomic_cycles = 0.0;
-    machine.costs.store_overlap = 1.0;
     change(&mut machine);
     let node = |node: u16| (PfnRange::new(Pfn(0x1000 + 0x8000 * u64::from(node)), PageCount(0x8000)), NodeId(node));
     let frames = PfnRange::new(Pfn(0x1000), PageCount(0x10000));
     let regions =
         YardRegions { frames, nodes: vec![node(0), node(1)], control: (CONTROL, 1 << 20), bytes: (0, 0), map: 0 };
-    let mut engine = Engine::new(&machine, regions, Vec::new()).unwrap();
+    let costs = KernelCost::ALL.map(KernelCost::name).to_vec();
+    let mut engine = Engine::new(&machine, regions, costs).unwrap();
     engine.begin(&(0..40).collect::<Vec<_>>());
     engine
 }
@@ -175,7 +176,8 @@ fn pages_leave_a_private_cache_and_then_a_shared_one() {
         "a working set above the capacity misses always"
     );
     // Zeroing pages brings in their lines.
-    engine.on(0).stream(Pfn(0x1000), 32 << 20);
+    let pages = (32 << 20) / PAGE_BYTES;
+    (0..pages).for_each(|at| engine.on(0).write_frame(None, Pfn(0x1000 + at), KernelCost::ZeroPage));
     assert_eq!(engine.page(0, 0x1000, Access::Read), Cause::LocalMemory);
 }
 

@@ -1,4 +1,4 @@
-//! A machine's numbers by path, as `costs.store_overlap` or `clock.mhz[4]`, with their bounds.
+//! A machine's numbers by path, as `costs.read_overlap` or `clock.mhz[4]`, with their bounds.
 
 use std::ops::RangeInclusive;
 
@@ -39,11 +39,8 @@ const NUMBERS: &[Number] = numbers! {
     }
     memory {
         node_gb_per_s: 2.0 to 500.0,
-        queueing: 0.0 to 1.0,
     }
     clock {
-        power_mhz: 0.0 to 6000.0,
-        power_cpus: 0.5 to 1e9,
         smt_slowdown: 1.0 to 2.5,
     }
     lock {

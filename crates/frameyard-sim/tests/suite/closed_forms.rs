@@ -3,11 +3,11 @@
 use std::cell::Cell;
 use std::sync::atomic::AtomicU32;
 
-use frameyard::platform::LockId;
+use frameyard::platform::{LockId, MapBacking};
 use frameyard::policy::ZonePolicy;
 use frameyard::units::ZoneKind;
 use frameyard::watermarks::PcpSizing;
-use frameyard::{CpuId, Gfp, NodeId, Order, PageCount, Pfn, Platform, ZoneId};
+use frameyard::{CpuId, Gfp, NodeId, Order, PageCount, Pfn, PfnRange, Platform, ZoneId};
 use frameyard_sim::{Accessed, Cause, CostId, LockMethod, Machine, Picos, SimConfig, SimYard, Spent};
 
 const LOCK: LockId = LockId::Zone(ZoneId::new(NodeId(0), ZoneKind::Normal));
@@ -174,56 +174,33 @@ fn the_clock_falls_with_the_busy_cores_of_a_socket() {
 fn a_full_memory_channel_moves_its_bandwidth() {
     let mut machine = plain_machine();
     machine.memory.node_gb_per_s = 10.0;
-    machine.memory.queueing = 0.0;
-    let page = 4096;
+    machine.kernel_overhead.zero_page_cycles = 1000.0;
+    // Each line is fetched and written back.
+    let moved = 2 * 4096;
     for (cpus, is_full) in [(1, false), (10, true)] {
         let yard = yard_on(&machine);
-        let first = yard.frame_range().start;
-        let stream = |_| {
-            for at in 0..2000 {
-                yard.platform().stream(first + PageCount(at), page);
-                yard.platform().spend(THINKING, 1000);
-            }
-        };
-        let end = run_on(&yard, cpus, stream);
-        let rate = (u64::from(cpus) * 2000 * page) as f64 / end.as_ns();
-        let expected = if is_full { 10.0 } else { page as f64 / 1000.0 };
+        let frames = PfnRange::new(yard.frame_range().start, PageCount(2000));
+        let end = run_on(&yard, cpus, |_| {
+            yard.platform().zero_frames(frames);
+        });
+        let rate = (u64::from(cpus) * 2000 * moved) as f64 / end.as_ns();
+        let expected = if is_full { 10.0 } else { moved as f64 / 1000.0 };
         assert!((rate / expected - 1.0).abs() < 0.01, "{cpus} CPUs move {rate} bytes a ns, expected {expected}");
         let waited = yard.platform().account().of(Spent::Access(Accessed::Frames, Cause::Bandwidth)).time;
         assert_eq!(waited > Picos(0), is_full);
-        assert_eq!(yard.platform().channel_lines(), [u64::from(cpus) * 2000 * 64, 0]);
+        assert_eq!(yard.platform().channel_lines(), [u64::from(cpus) * 2000 * 128, 0]);
     }
-}
-
-/// Pollaczek-Khinchine: with constant service s and utilisation b, the wait is s b / (2 (1 - b)).
-#[test]
-fn a_busy_memory_channel_follows_the_queue_with_constant_service() {
-    let mut machine = plain_machine();
-    machine.memory.node_gb_per_s = 10.0;
-    machine.memory.queueing = 1.0;
-    let yard = yard_on(&machine);
-    let first = yard.frame_range().start;
-    let (thinking, service) = (1000.0, 409.6);
-    let end = run_on(&yard, 1, |_| {
-        for at in 0..20_000 {
-            yard.platform().stream(first + PageCount(at), 4096);
-            yard.platform().spend(THINKING, thinking as u64);
-        }
-    });
-    let round = (0..100).fold(thinking, |round: f64, _| {
-        let busy = service / round;
-        thinking + service * busy / (2.0 * (1.0 - busy))
-    });
-    let found = end.as_ns() / 20_000.0;
-    assert!((found / round - 1.0).abs() < 0.01, "a round takes {found} ns, expected {round}");
 }
 
 #[test]
 fn each_node_has_its_own_channel() {
     let yard = yard_on(&plain_machine());
     let Pfn(first) = yard.frame_range().start;
-    run_on(&yard, 1, |_| yard.platform().stream(Pfn(first + (1 << 16)), 4096));
-    assert_eq!(yard.platform().channel_lines(), [0, 64]);
+    let remote = PfnRange::new(Pfn(first + (1 << 16)), PageCount(1));
+    run_on(&yard, 1, |_| {
+        yard.platform().zero_frames(remote);
+    });
+    assert_eq!(yard.platform().channel_lines(), [0, 128], "lines are fetched and written back");
 }
 
 #[test]

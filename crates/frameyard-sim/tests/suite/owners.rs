@@ -9,7 +9,7 @@ use frameyard::watermarks::PcpSizing;
 use frameyard::{ByteSize, CpuId, Gfp, NodeId, Order, PageCount, Pfn, PfnRange};
 use frameyard_sim::{
     Accessed, Account, Cause, FaultLoop, FaultRun, KernelOverhead, Machine, Mode, SimConfig, SimPlatform, SimYard,
-    Spent, Start,
+    Spent,
 };
 use frameyard_vm::{LruPolicy, MapRequest, MemoryAccess, VirtAddr, Vm, VmConfig, VmCounter};
 
@@ -31,7 +31,7 @@ fn recounted(yard: &SimYard, vm: &Vm<'_, SimPlatform>) {
 fn fault(mode: Mode, tasks: u32, seed: u64) -> FaultRun {
     let yard = yard();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
-    let each = FaultLoop { tasks, mode, pages: 2048, rounds: 2, seed, start: Start::Apart, lru: LruPolicy::Vanilla };
+    let each = FaultLoop { tasks, mode, pages: 2048, rounds: 2, seed, lru: LruPolicy::Vanilla };
     let run = each.run(&yard, &vm).unwrap();
     recounted(&yard, &vm);
     run
@@ -42,7 +42,7 @@ fn the_cpus_of_a_node_take_shards_of_its_lists_in_turn() {
     let yard = yard();
     let vm = Vm::create(&yard, &VmConfig { shards: 16, ..VmConfig::default() }).unwrap();
     let (tasks, lru) = (20, LruPolicy::Sharded);
-    let each = FaultLoop { tasks, mode: Mode::Processes, pages: 64, rounds: 1, seed: 1, start: Start::Together, lru };
+    let each = FaultLoop { tasks, mode: Mode::Processes, pages: 64, rounds: 1, seed: 1, lru };
     each.run(&yard, &vm).unwrap();
     // The first twenty CPUs are the first threads of the cores of both nodes, and each node has 16 shards.
     for node in [NodeId(0), NodeId(1)] {
@@ -119,15 +119,8 @@ fn kernel_overheads_change_the_run_time() {
         };
         let yard = SimYard::new(&machine, &config).unwrap();
         let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
-        let each = FaultLoop {
-            tasks: 1,
-            mode: Mode::Processes,
-            pages: 500,
-            rounds: 1,
-            seed: 1,
-            start: Start::Apart,
-            lru: LruPolicy::Vanilla,
-        };
+        let each =
+            FaultLoop { tasks: 1, mode: Mode::Processes, pages: 500, rounds: 1, seed: 1, lru: LruPolicy::Vanilla };
         each.run(&yard, &vm).unwrap().busy().0
     };
     let none = run(&|_| {});
@@ -157,8 +150,8 @@ fn a_copy_costs_cycles_and_traffic_and_backs_only_written_frames() {
     };
     let ((times, time), lines) = copy(written.pfn());
     assert!(to.bytes().unwrap().iter().all(|byte| *byte == 7));
-    // At the clock of a socket with one busy core; each line is read and written.
-    assert_eq!((times, lines), (1, 2 * 64));
+    // At the clock of a socket with one busy core; each line is read, and each line of the target fetched and written back.
+    assert_eq!((times, lines), (1, 3 * 64));
     assert!(time.abs_diff(2400 * 1_000_000 / 3100) < 1000, "{time} ps");
     assert_eq!(copy(blank.pfn()).0.0, 1);
     assert!(to.bytes().unwrap().iter().all(|byte| *byte == 0));

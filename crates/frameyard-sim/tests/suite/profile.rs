@@ -7,7 +7,7 @@ use frameyard::platform::{Activity, Probe};
 use frameyard::policy::ZonePolicy;
 use frameyard::watermarks::PcpSizing;
 use frameyard::{CpuId, Gfp, NodeId, Order, PageCount, Platform};
-use frameyard_sim::{CostId, FaultLoop, KernelCost, Machine, Mode, Picos, SimConfig, SimYard, Spent, Start};
+use frameyard_sim::{CostId, FaultLoop, KernelCost, Machine, Mode, Picos, SimConfig, SimYard, Spent};
 use frameyard_vm::{LruPolicy, Vm, VmConfig};
 
 /// A machine with a constant clock.
@@ -34,9 +34,7 @@ fn every_picosecond_is_in_one_line_below_its_spans() {
         let yard = yard(policy);
         let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
         let (mode, lru) = (Mode::Processes, LruPolicy::default());
-        FaultLoop { tasks: 30, mode, pages: 1500, rounds: 1, seed: 3, start: Start::Apart, lru }
-            .run(&yard, &vm)
-            .unwrap();
+        FaultLoop { tasks: 30, mode, pages: 1500, rounds: 1, seed: 3, lru }.run(&yard, &vm).unwrap();
         let (account, profile, lines) =
             (yard.platform().account(), yard.platform().profile(), yard.platform().folded());
         assert_eq!(profile.account(), account, "{policy}");

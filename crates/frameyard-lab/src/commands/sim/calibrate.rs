@@ -3,12 +3,10 @@
 use std::num::NonZeroU32;
 
 use clap::{Args, ValueHint};
-use frameyard_sim::{
-    FaultPredictor, Fit, FitError, Fitted, FittedParameter, Machine, Point, PredictorPool, Selection, Start, record,
-};
+use frameyard_sim::{FaultPredictor, Fit, FitError, Fitted, FittedParameter, Machine, Point, Selection, record};
 use serde_json::Value;
 
-use super::effort::{EffortArgs, QUICK_PAGES};
+use super::effort::{EffortArgs, QUICK_PAGES, USUAL_PAGES};
 use super::published::{self, FittedTable, predictors};
 use crate::Failure;
 use crate::args::values::positive_number;
@@ -41,21 +39,16 @@ pub(super) struct CalibrateArgs {
     #[arg(long, value_name = "ROWS", value_delimiter = ';')]
     rows: Vec<Selection>,
 
-    /// Free parameters, as in kernel_overhead.exception_cycles,costs.store_overlap [default: those in the machine's
+    /// Free parameters, as in kernel_overhead.exception_cycles,costs.read_overlap [default: those in the machine's
     /// file]
     #[arg(long, value_name = "PATHS", value_delimiter = ',')]
     parameters: Vec<String>,
 
-    /// Pages that each of eight or more tasks maps during the search; few pages are less than a batch of big-pcp
-    /// [default: 4096; zone-lock: 32768]
+    /// Pages that each task maps; with fewer than 32768, caches are smaller by the same factor [default: 4096]
     #[arg(long, value_name = "N", value_parser = positive_number)]
     pages: Option<NonZeroU32>,
 
-    /// Pages that each of eight or more tasks maps to evaluate the result [default: 8192; zone-lock: 32768]
-    #[arg(long, value_name = "N", value_parser = positive_number)]
-    final_pages: Option<NonZeroU32>,
-
-    /// The most rounds of each stage of the search
+    /// The most rounds of the search
     #[arg(long, value_name = "N", default_value = "8", default_value_if("quick", "true", "1"), value_parser = positive_number)]
     rounds: NonZeroU32,
 
@@ -93,30 +86,21 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
     let (mut machine, text) = machine_and_text(args.machine.as_deref().unwrap_or(args.table.machine()))?;
     if !args.parameters.is_empty() {
         machine.calibration.parameters.clone_from(&args.parameters);
+        machine.calibration.start.clear();
     }
     let selections = selections(args)?;
     let rows = rows(&selections, args.table, &machine)?;
     let fit = Fit { machine: &machine, rows, rounds: args.rounds.get() };
     let bar = progress_bar("fitting", fit.most_predictions().map_err(failure)?);
-    let [mut quick, mut thorough] = pools(args);
-    let fitted = fit.run(&mut quick, &mut thorough, &|| bar.inc(1)).map_err(failure)?;
+    let pages = args.pages.unwrap_or(if args.quick.quick { QUICK_PAGES } else { USUAL_PAGES });
+    let mut pool = predictors(FaultPredictor::new(args.effort.with_pages(pages)));
+    let fitted = fit.run(&mut pool, &|| bar.inc(1)).map_err(failure)?;
     bar.finish_and_clear();
     if let Some(file) = &args.write {
         let text = record(&text, &fitted, args.table.name(), &selections).map_err(Failure::run_time)?;
         file.write(|out| out.write_all(text.as_bytes()))?;
     }
     Calibrated { rows: fit.rows, fitted }.report().print(&args.output)
-}
-
-/// The predictors of the search, and those that evaluate its result.
-fn pools(args: &CalibrateArgs) -> [PredictorPool<FaultPredictor>; 2] {
-    let [few, more] = if args.quick.quick { [QUICK_PAGES; 2] } else { args.table.pages() };
-    let start = match args.table {
-        FittedTable::PageFault => Start::Apart,
-        FittedTable::ZoneLock => Start::Together,
-    };
-    [args.pages.unwrap_or(few), args.final_pages.unwrap_or(more)]
-        .map(|pages| predictors(FaultPredictor { start, ..FaultPredictor::new(args.effort.with_pages(pages)) }))
 }
 
 fn selections(args: &CalibrateArgs) -> Result<Vec<Selection>, Failure> {

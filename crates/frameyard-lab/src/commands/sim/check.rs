@@ -4,6 +4,7 @@
 
 mod all;
 mod kernbench;
+mod order0_thp;
 mod page_fault;
 mod parallel_free;
 mod zone_lock;
@@ -17,7 +18,7 @@ use frameyard_sim::{Role, Selection};
 use serde_json::Value;
 
 use super::deferred_init;
-use super::effort::{ALL_PAGES, EffortArgs, FEW_PAGES, QUICK_PAGES};
+use super::effort::{EffortArgs, QUICK_PAGES, USUAL_PAGES};
 use crate::Failure;
 use crate::args::values::{positive_number, positive_size};
 use crate::args::{OutputArgs, QuickArgs};
@@ -64,8 +65,8 @@ pub(super) struct CheckArgs {
     )]
     rows: Vec<Selection>,
 
-    /// Pages that each of eight or more tasks maps; fewer tasks map as much together, each at most 32768 [default:
-    /// 4096; zone-lock: 32768, so that caches hold as little as in the published runs]
+    /// Pages that each task maps; with fewer than 32768, caches are smaller by the same factor [default:
+    /// 4096]
     #[arg(long, value_name = "N", value_parser = positive_number)]
     pages: Option<NonZeroU32>,
 
@@ -92,6 +93,8 @@ enum CheckedTable {
     PageFault,
     /// Shares of time spent waiting for the zone lock and the LRU lock, with all CPUs faulting
     ZoneLock,
+    /// Pages touched each second by tasks with huge pages and by tasks with small ones side by side, in fragmented memory
+    Order0Thp,
     /// Shares of time spent waiting for the same locks while many workers tear down one large process
     ParallelFree,
     /// User, system and elapsed time of a kernel build on 256 CPUs, with early and final sizes of per-CPU lists
@@ -115,7 +118,7 @@ impl CheckedTable {
     fn machine(self) -> Option<&'static str> {
         match self {
             Self::PageFault => Some("broadwell-40"),
-            Self::ZoneLock => Some("skylake-112"),
+            Self::ZoneLock | Self::Order0Thp => Some("skylake-112"),
             Self::ParallelFree => Some("skylake-4s"),
             Self::Kernbench => Some("epyc2-256"),
             Self::DeferredInit => None,
@@ -125,9 +128,8 @@ impl CheckedTable {
     /// The default pages that each of many tasks maps, or that the process of a job uses.
     fn pages(self) -> NonZeroU32 {
         match self {
-            Self::PageFault | Self::ParallelFree | Self::DeferredInit => FEW_PAGES,
-            Self::ZoneLock => ALL_PAGES,
             Self::Kernbench => PROCESS_PAGES,
+            _ => USUAL_PAGES,
         }
     }
 
@@ -154,6 +156,10 @@ impl CheckedTable {
             Self::PageFault => Ok(page_fault::compared(&machine, &args.rows, effort)?.report()),
             Self::Kernbench => kernbench::compared(&machine, effort),
             Self::ZoneLock => zone_lock::compared(&machine, effort),
+            Self::Order0Thp => {
+                let work = if args.quick.quick { order0_thp::Work::quick } else { order0_thp::Work::full };
+                order0_thp::compared(&machine, work(&machine))
+            }
             Self::ParallelFree => parallel_free::compared(&machine, args.exiting, args.workers),
             Self::DeferredInit => deferred_init::compared(),
         }
@@ -168,6 +174,7 @@ impl CheckedTable {
                 Unfitted::of_fractions(number("error"), number("naive_error"))
             }
             Self::ZoneLock if text("role") == Some(Role::Predicted.name()) => points("difference", "naive_difference"),
+            Self::Order0Thp => points("error_pct", "naive_error_pct"),
             Self::ParallelFree => points("difference_points", "naive_difference_points"),
             Self::Kernbench if row.value("fitted") == &Value::Bool(false) => points("error_pct", "naive_error_pct"),
             Self::DeferredInit if row.value("calibrated") == &Value::Bool(false) => {

@@ -9,21 +9,17 @@ use crate::args::values::{positive_number, whole_number};
 
 /// Few enough for a prediction within a second. Lists of big-pcp have larger batches.
 pub(super) const QUICK_PAGES: NonZeroU32 = NonZeroU32::new(512).unwrap();
-/// Few enough to predict hundreds of values in minutes.
-pub(super) const FEW_PAGES: NonZeroU32 = NonZeroU32::new(4096).unwrap();
-/// More than a batch of the largest lists.
-pub(super) const MORE_PAGES: NonZeroU32 = NonZeroU32::new(8192).unwrap();
-/// The mapping of the published benchmark.
-pub(super) const ALL_PAGES: NonZeroU32 = NonZeroU32::new(32768).unwrap();
+/// Few enough for many mappings, after which the tasks' phases depend little on the start. The published benchmark maps 32768.
+pub(super) const USUAL_PAGES: NonZeroU32 = NonZeroU32::new(4096).unwrap();
 
 /// The amount of simulated work for a prediction.
 #[derive(Args, Clone, Copy, Debug)]
 pub(super) struct EffortArgs {
-    /// Counted mappings of each task; with few, threads look faster than in the long run
+    /// Counted mappings of each task; the same number precedes them
     #[arg(long, value_name = "N", default_value = "4", default_value_if("quick", "true", "1"), value_parser = positive_number)]
     mappings: NonZeroU32,
 
-    /// Seed of the tasks' phases
+    /// Seed of the sizes of the first mappings
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number)]
     seed: u64,
 }

@@ -1,6 +1,6 @@
 //! Published tables for fits and comparisons.
 
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::NonZeroUsize;
 use std::thread;
 
 use clap::ValueEnum;
@@ -8,7 +8,6 @@ use frameyard::policy::ZonePolicy;
 use frameyard_sim::{FaultPredictor, Machine, Measured, Mode, Point, PredictorPool, RateTable};
 use serde::Deserialize;
 
-use super::effort::{ALL_PAGES, FEW_PAGES, MORE_PAGES};
 use crate::Failure;
 use crate::commands::published_table::{ZoneLockRecord, records, zone_lock as zone_lock_table};
 
@@ -35,14 +34,6 @@ impl FittedTable {
         match self {
             Self::PageFault => "broadwell-40",
             Self::ZoneLock => LARGE,
-        }
-    }
-
-    /// The default pages that each of many tasks maps: during the search, and to evaluate its result.
-    pub(super) fn pages(self) -> [NonZeroU32; 2] {
-        match self {
-            Self::PageFault => [FEW_PAGES, MORE_PAGES],
-            Self::ZoneLock => [ALL_PAGES; 2],
         }
     }
 }
@@ -120,6 +111,16 @@ pub(super) fn zone_lock_lines(experiment: &str) -> impl Iterator<Item = ZoneLock
     zone_lock_table().filter_map(move |record| {
         let ZoneLockRecord { experiment: of, metric, policy, value, .. } = record;
         (of == experiment).then_some(ZoneLockLine { metric, policy: policy.parse().ok()?, value })
+    })
+}
+
+/// Each value once, in the order of its first place.
+pub(super) fn distinct<T: PartialEq>(values: impl IntoIterator<Item = T>) -> Vec<T> {
+    values.into_iter().fold(Vec::new(), |mut distinct, value| {
+        if !distinct.contains(&value) {
+            distinct.push(value);
+        }
+        distinct
     })
 }
 

@@ -9,10 +9,9 @@ use super::*;
 use crate::page_fault::Mode;
 
 /// Tasks work 600 cycles, queue for a lock held `handover_transfers` × 20 ns, and share `node_gb_per_s`. The
-/// prediction has a systematic error of `bias` and noise of `roughness`.
+/// prediction has noise of `roughness`.
 #[derive(Clone)]
 struct Formula {
-    bias: f64,
     roughness: f64,
 }
 
@@ -27,11 +26,11 @@ impl Predictor for Formula {
         let moved = 8192.0 * tasks / (parameter("memory.node_gb_per_s") * 1e9);
         let rate = tasks / (work + line + moved);
         let ripple = (rate * 1e-2).sin() * self.roughness;
-        Ok(rate * (1.0 + ripple + self.bias * tasks / 40.0))
+        Ok(rate * (1.0 + ripple))
     }
 }
 
-const EXACT: Formula = Formula { bias: 0.0, roughness: 0.0 };
+const EXACT: Formula = Formula { roughness: 0.0 };
 const FREE: [&str; 4] = ["clock.mhz[0]", "lock.handover_transfers", "memory.node_gb_per_s", "clock.mhz[7]"];
 
 fn pool(formula: Formula) -> PredictorPool<Formula> {
@@ -42,6 +41,7 @@ fn pool(formula: Formula) -> PredictorPool<Formula> {
 fn task(values: &[(&str, f64)]) -> (Machine, Vec<(Point, f64)>) {
     let mut machine = Machine::built_in("broadwell-40").unwrap();
     machine.calibration.parameters = FREE.map(str::to_owned).to_vec();
+    machine.calibration.start.clear();
     let mut wanted = machine.clone();
     let points = [ZonePolicy::BigPcp, ZonePolicy::Vanilla416]
         .into_iter()
@@ -72,17 +72,17 @@ fn assert_found(fitted: &Fitted, within: f64) {
 #[test]
 fn recovers_known_parameters() {
     let (machine, rows) = task(&WANTED);
-    let fitted = Fit { machine: &machine, rows, rounds: 40 }.run(&mut pool(EXACT), &mut pool(EXACT), &|| ()).unwrap();
+    let fitted = Fit { machine: &machine, rows, rounds: 40 }.run(&mut pool(EXACT), &|| ()).unwrap();
     assert_found(&fitted, 0.02);
-    assert!(fitted.error < 0.001 && fitted.error_before > 0.1, "{fitted:?}");
+    assert!(fitted.error < 0.002 && fitted.error_before > 0.1, "{fitted:?}");
     assert!(fitted.parameters.iter().all(|parameter| !parameter.is_at_bound()));
 }
 
 #[test]
-fn noise_and_the_error_of_short_simulations_do_not_mislead() {
+fn noise_does_not_mislead() {
     let (machine, rows) = task(&WANTED);
-    let quick = Formula { bias: 0.2, roughness: 0.002 };
-    let fitted = Fit { machine: &machine, rows, rounds: 40 }.run(&mut pool(quick), &mut pool(EXACT), &|| ()).unwrap();
+    let noisy = Formula { roughness: 0.002 };
+    let fitted = Fit { machine: &machine, rows, rounds: 40 }.run(&mut pool(noisy), &|| ()).unwrap();
     assert_found(&fitted, 0.1);
     assert!(fitted.error < 0.005, "{fitted:?}");
 }
@@ -95,10 +95,24 @@ fn a_fit_is_deterministic_and_stays_below_its_most_predictions() {
     let count = || {
         made.fetch_add(1, Ordering::Relaxed);
     };
-    let run = || fit.run(&mut pool(EXACT), &mut pool(EXACT), &count).unwrap();
+    let run = || fit.run(&mut pool(EXACT), &count).unwrap();
     let first = run();
     assert!((1..=fit.most_predictions().unwrap()).contains(&made.load(Ordering::Relaxed)));
     assert_eq!(run(), first);
+}
+
+#[test]
+fn a_fit_from_the_recorded_start_repeats_the_first() {
+    let (mut machine, rows) = task(&WANTED);
+    // Clocks between free ones follow them, so their first values would not return.
+    machine.calibration.parameters = ["lock.handover_transfers", "memory.node_gb_per_s"].map(str::to_owned).to_vec();
+    let fit = |machine: &Machine| {
+        Fit { machine, rows: rows.clone(), rounds: 10 }.run(&mut pool(EXACT), &|| ()).unwrap().parameters
+    };
+    let first = fit(&machine);
+    machine.calibration.start = first.iter().map(|parameter| parameter.before).collect();
+    first.iter().for_each(|parameter| machine.set_parameter(&parameter.path, parameter.after).unwrap());
+    assert_eq!(fit(&machine), first);
 }
 
 #[test]
@@ -106,7 +120,7 @@ fn reports_a_parameter_at_its_bound() {
     let (machine, mut rows) = task(&WANTED);
     // Only far slower clocks make few tasks ten times slower.
     rows.iter_mut().for_each(|(_, rate)| *rate /= 10.0);
-    let fitted = Fit { machine: &machine, rows, rounds: 40 }.run(&mut pool(EXACT), &mut pool(EXACT), &|| ()).unwrap();
+    let fitted = Fit { machine: &machine, rows, rounds: 40 }.run(&mut pool(EXACT), &|| ()).unwrap();
     let clock = &fitted.parameters[0];
     assert!(clock.is_at_bound() && clock.after < clock.before, "{clock:?}");
 }

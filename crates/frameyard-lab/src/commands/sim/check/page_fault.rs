@@ -7,7 +7,7 @@ use frameyard_sim::{
 use serde_json::Value;
 
 use crate::Failure;
-use crate::commands::sim::published::{self, FittedTable, predictors};
+use crate::commands::sim::published::{self, FittedTable, distinct, predictors};
 use crate::output::{Format, Report, Row, progress_bar};
 
 /// The base policy of speed-ups.
@@ -47,18 +47,10 @@ pub(super) fn compared(machine: &Machine, named: &[Selection], effort: Effort) -
 /// The rows to predict, each once.
 fn rows(machine: &Machine, named: &[Selection]) -> Result<Vec<(Point, Measured)>, Failure> {
     let table = published::page_fault()?;
-    let mut points: Vec<Point> = if named.is_empty() {
-        table.values().iter().map(|(point, _)| *point).collect()
-    } else {
-        named.iter().flat_map(Selection::points).collect()
+    let points = match named {
+        [] => table.values().iter().map(|(point, _)| *point).collect(),
+        named => distinct(named.iter().flat_map(Selection::points)),
     };
-    let mut seen = Vec::new();
-    points.retain(|point| {
-        !seen.contains(point) && {
-            seen.push(*point);
-            true
-        }
-    });
     points.into_iter().map(|point| Ok((point, published::value(&table, &point, machine)?))).collect()
 }
 

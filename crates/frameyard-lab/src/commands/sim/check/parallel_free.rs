@@ -11,7 +11,7 @@ use frameyard::policy::ZonePolicy;
 use frameyard_sim::{ExitRun, Machine, ParallelExit};
 
 use crate::Failure;
-use crate::commands::sim::published::{ZoneLockLine, zone_lock_lines};
+use crate::commands::sim::published::{ZoneLockLine, distinct, zone_lock_lines};
 use crate::output::{Format, Report, Row, progress_bar, rounded};
 
 /// The predicted experiment.
@@ -38,7 +38,7 @@ pub(super) fn compared(machine: &Machine, memory: ByteSize, workers: NonZeroU32)
         )));
     }
     let shares = shares();
-    let policies = policies(&shares);
+    let policies = distinct(shares.iter().map(|share| share.policy));
     let as_usize = NonZeroUsize::try_from(workers).map_err(Failure::run_time)?;
     let bar = progress_bar("predicting", policies.len() as u64);
     let exit = ParallelExit::scaled(machine, memory, as_usize);
@@ -50,17 +50,6 @@ pub(super) fn compared(machine: &Machine, memory: ByteSize, workers: NonZeroU32)
     }
     bar.finish_and_clear();
     Ok(Report::new("sim check", rows).of_machine(&machine.name))
-}
-
-/// The policies of the table, in its order.
-fn policies(shares: &[Share]) -> Vec<ZonePolicy> {
-    let mut policies = Vec::new();
-    for share in shares {
-        if !policies.contains(&share.policy) {
-            policies.push(share.policy);
-        }
-    }
-    policies
 }
 
 /// The published shares.
@@ -123,7 +112,7 @@ mod tests {
         share(ZonePolicy::SkipMerge, LockKind::LruShard, 90.0);
         share(ZonePolicy::Cluster, LockKind::Zone, 25.0);
         use ZonePolicy::{Cluster, ClusterBulk, SkipMerge, Vanilla417};
-        assert_eq!(policies(&shares), [Vanilla417, SkipMerge, Cluster, ClusterBulk]);
+        assert_eq!(distinct(shares.iter().map(|share| share.policy)), [Vanilla417, SkipMerge, Cluster, ClusterBulk]);
     }
 
     #[test]

@@ -3,10 +3,10 @@
 
 use frameyard::platform::{Activity, LockKind};
 use frameyard::policy::ZonePolicy;
-use frameyard_sim::{Effort, FaultPredictor, FaultRun, Machine, Measured, Mode, Point, RateTable, Role, Start};
+use frameyard_sim::{Effort, FaultPredictor, FaultRun, Machine, Measured, Mode, Point, RateTable, Role};
 
 use crate::Failure;
-use crate::commands::sim::published::{self, BASE, FittedTable, PAGE_FAULTS, THROUGHPUT, ZoneLockLine};
+use crate::commands::sim::published::{self, BASE, FittedTable, PAGE_FAULTS, THROUGHPUT, ZoneLockLine, distinct};
 use crate::output::{Format, Report, Row, progress_bar, rounded};
 
 /// The subject of a row.
@@ -52,16 +52,9 @@ struct Value {
 pub(super) fn compared(machine: &Machine, effort: Effort) -> Result<Report, Failure> {
     let values = values(&published::rates(FittedTable::ZoneLock)?);
     let tasks = machine.cpus() as u32;
-    let mut policies: Vec<ZonePolicy> = vec![BASE];
-    for value in &values {
-        if !policies.contains(&value.policy) {
-            policies.push(value.policy);
-        }
-    }
+    let policies = distinct([BASE].into_iter().chain(values.iter().map(|value| value.policy)));
     let bar = progress_bar("predicting", policies.len() as u64);
-    // The benchmark's processes wait for a signal. A lock with first-come order keeps tasks together that begin
-    // together.
-    let predictor = FaultPredictor { start: Start::Together, ..FaultPredictor::new(effort) };
+    let predictor = FaultPredictor::new(effort);
     let run = |policy: &ZonePolicy| {
         let run = predictor.run(machine, &Point { policy: *policy, mode: Mode::Processes, tasks });
         bar.inc(1);

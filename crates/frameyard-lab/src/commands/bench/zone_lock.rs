@@ -394,7 +394,7 @@ impl WorkloadRun<'_> {
             ZoneLockWorkload::PageFault => of_tasks(&page_fault::run(fixture, setting, seed, duration)?),
             ZoneLockWorkload::Purge => of_tasks(&purge::run(fixture, setting, purgers(setting, None), seed, duration)?),
             ZoneLockWorkload::ParallelFree => {
-                let run = parallel_free::run(fixture, setting, seed)?;
+                let run = parallel_free::run(fixture, setting, seed, Pages::Small)?;
                 Sample::of(vec![(None, run.pages.0 as f64 * 1e9 / run.exit_ns.max(1) as f64)], &run.counts)
             }
             ZoneLockWorkload::Order0Thp => {

@@ -404,7 +404,8 @@ impl WorkloadRun<'_> {
             }
             ZoneLockWorkload::Highalloc | ZoneLockWorkload::Alloc => {
                 let (delay, unmovable_percent) = (self.delay.unwrap_or_default(), UNMOVABLE_PERCENT);
-                let plan = HighallocPlan { delay, kind: DelayKind::Virtual, settle: SETTLE, unmovable_percent };
+                let plan =
+                    HighallocPlan { delay, kind: DelayKind::Virtual, settle: SETTLE, unmovable_percent, compute: 0 };
                 let run = highalloc::run(fixture, setting, seed, &plan)?;
                 let attempts = run.attempts.max(1) as f64;
                 let high_order =

@@ -29,7 +29,7 @@ use all::Unfitted;
 
 /// What follows the options in the help text.
 const HELP: &str = "\
-Takes minutes; --quick about 2 seconds, for the tables kernbench and highalloc 20.
+Takes minutes; --quick about 2 seconds, for table kernbench 20, for highalloc 30.
 
 Examples:
   frameyard sim check --quick

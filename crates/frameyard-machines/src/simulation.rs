@@ -183,6 +183,8 @@ pub struct KernelOverhead {
     pub map_call_cycles: f64,
     /// Work under the LRU lock for each page added or removed.
     pub lru_page_cycles: f64,
+    /// Further work under the zone lock each time it is held.
+    pub zone_hold_cycles: f64,
     /// Copying a page.
     pub copy_page_cycles: f64,
 }
@@ -202,6 +204,7 @@ impl Default for KernelOverhead {
             unmap_page_cycles: 500.0,
             map_call_cycles: 2000.0,
             lru_page_cycles: 0.0,
+            zone_hold_cycles: 0.0,
             copy_page_cycles: 2400.0,
         }
     }
@@ -272,9 +275,10 @@ impl Simulation {
 impl KernelOverhead {
     fn is_possible(&self) -> bool {
         let Self { exception_cycles, fault_path_cycles, zero_page_cycles, unmap_page_cycles, .. } = *self;
-        let Self { map_call_cycles, lru_page_cycles, copy_page_cycles, .. } = *self;
+        let Self { map_call_cycles, lru_page_cycles, zone_hold_cycles, copy_page_cycles, .. } = *self;
         let per_page = [fault_path_cycles, zero_page_cycles, unmap_page_cycles, lru_page_cycles];
-        let mut all = per_page.into_iter().chain([exception_cycles, map_call_cycles, copy_page_cycles]);
+        let mut all =
+            per_page.into_iter().chain([exception_cycles, map_call_cycles, zone_hold_cycles, copy_page_cycles]);
         all.all(|cycles| cycles.is_finite() && cycles >= 0.0)
     }
 }

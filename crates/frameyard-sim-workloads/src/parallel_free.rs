@@ -3,8 +3,8 @@
 use std::num::NonZeroUsize;
 
 use frameyard_workloads::counts::Counts;
-use frameyard_workloads::parallel_free::{self, FreeRun, touched};
-use frameyard_workloads::{Setting, TaskMode, WorkloadError};
+use frameyard_workloads::parallel_free::{self, FreeRun, huge_mapped, touched};
+use frameyard_workloads::{Pages, Setting, TaskMode, WorkloadError};
 
 use crate::driver::{Driver, Plan};
 use crate::fixture::SimFixture;
@@ -12,14 +12,20 @@ use crate::time_spent::{TimeSpent, whole_ns};
 use crate::virtual_time::SimRun;
 use crate::workers::{SimWorkers, Spaces};
 
-/// Runs `parallel-free`.
+/// Runs `parallel-free`. Tasks prefer `pages`.
 ///
 /// # Errors
 ///
 /// [`WorkloadError::RunTime`] if a task or an exit fails.
-pub fn parallel_free(fixture: &SimFixture<'_>, setting: &Setting, seed: u64) -> Result<SimRun<FreeRun>, WorkloadError> {
-    let specs = parallel_free::specs(setting, seed, &fixture.vm);
-    match setting.mode {
+pub fn parallel_free(
+    fixture: &SimFixture<'_>,
+    setting: &Setting,
+    seed: u64,
+    pages: Pages,
+) -> Result<SimRun<FreeRun>, WorkloadError> {
+    let specs = parallel_free::specs(setting, seed, pages, &fixture.vm);
+    let before = huge_mapped(&fixture.vm);
+    let done = match setting.mode {
         TaskMode::Threads => exit_of_one(fixture, &SimWorkers::new(specs, Spaces::One)),
         TaskMode::Processes => {
             let workers = SimWorkers::new(specs, Spaces::Own);
@@ -29,11 +35,13 @@ pub fn parallel_free(fixture: &SimFixture<'_>, setting: &Setting, seed: u64) -> 
             let (before, spent) = driver.since_work_began(fixture);
             let exit_ns = reports.iter().map(|report| report.elapsed_ns).max().unwrap_or(0);
             let counts = Counts::of(&fixture.vm).since(&before);
-            let run = FreeRun { pages: touched(&reports), exit_ns, counts };
+            let run = FreeRun { pages: touched(&reports), huge: 0, exit_ns, counts };
             let simulated = fixture.now() - begun;
             Ok(SimRun { run, simulated, spent })
         }
-    }
+    }?;
+    let huge = huge_mapped(&fixture.vm) - before;
+    Ok(SimRun { run: FreeRun { huge, ..done.run }, ..done })
 }
 
 /// The exit of one space that all tasks have filled, by one thread per task.
@@ -49,5 +57,5 @@ fn exit_of_one(fixture: &SimFixture<'_>, workers: &SimWorkers) -> Result<SimRun<
     let counts = Counts::of(&fixture.vm).since(&before);
     let exit_ns = whole_ns(fixture.now() - work);
     let simulated = fixture.now() - begun;
-    Ok(SimRun { run: FreeRun { pages: touched(&reports), exit_ns, counts }, simulated, spent })
+    Ok(SimRun { run: FreeRun { pages: touched(&reports), huge: 0, exit_ns, counts }, simulated, spent })
 }

@@ -62,6 +62,8 @@ pub struct HighallocPlan {
     pub settle: Duration,
     /// Percentage of memory that builders hold in unmovable frames.
     pub unmovable_percent: u8,
+    /// Cycles that builders compute for each page that they read.
+    pub compute: u64,
 }
 
 /// The result of a run.
@@ -130,7 +132,7 @@ pub fn run(
 #[must_use]
 pub fn specs<P: Platform>(setting: &Setting, seed: u64, plan: &HighallocPlan, vm: &Vm<'_, P>) -> Vec<TaskSpec> {
     let builders = setting.tasks.get();
-    let build = Build::share_of(vm, builders, plan.unmovable_percent);
+    let build = Build { compute: plan.compute, ..Build::share_of(vm, builders, plan.unmovable_percent) };
     TaskSpec::alike(builders, seed, &Work::Build(build))
 }
 

@@ -29,6 +29,15 @@ impl Pages {
         }
     }
 
+    /// Bytes of such a page.
+    #[must_use]
+    pub fn size(self) -> ByteSize {
+        match self {
+            Self::Small => PageLevel::Small.size(),
+            Self::Huge => PageLevel::Huge.size(),
+        }
+    }
+
     /// The name in results.
     #[must_use]
     pub fn name(self) -> &'static str {

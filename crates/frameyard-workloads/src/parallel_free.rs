@@ -5,12 +5,12 @@ use std::num::NonZeroUsize;
 use std::time::Instant;
 
 use frameyard::{ByteSize, PageCount, Platform};
-use frameyard_vm::{AddressSpace, Vm};
+use frameyard_vm::{AddressSpace, Vm, VmCounter};
 
 use crate::counts::Counts;
 use crate::error::WorkloadError;
 use crate::fixture::{Fixture, share_of_free};
-use crate::mapping::check_gone;
+use crate::mapping::{Pages, check_gone};
 use crate::measure::nanoseconds;
 use crate::report::TaskReport;
 use crate::setting::{Setting, TaskMode};
@@ -24,33 +24,44 @@ const FILLED_PERCENT: u64 = 85;
 /// The result of one exit.
 #[derive(Clone, PartialEq, Debug)]
 pub struct FreeRun {
-    /// Pages that were mapped.
+    /// Pages that were mapped, those of huge pages included.
     pub pages: PageCount,
+    /// Huge pages that were mapped.
+    pub huge: u64,
     /// Nanoseconds until all were free.
     pub exit_ns: u64,
     /// Counter changes during the exit.
     pub counts: Counts,
 }
 
-/// Runs the workload once.
+/// Runs the workload once. Tasks prefer `pages`.
 ///
 /// # Errors
 ///
 /// [`WorkloadError::RunTime`] if a task or an exit fails.
-pub fn run(fixture: &Fixture<'_>, setting: &Setting, seed: u64) -> Result<FreeRun, WorkloadError> {
-    let specs = specs(setting, seed, &fixture.vm);
-    match setting.mode {
+pub fn run(fixture: &Fixture<'_>, setting: &Setting, seed: u64, pages: Pages) -> Result<FreeRun, WorkloadError> {
+    let specs = specs(setting, seed, pages, &fixture.vm);
+    let before = huge_mapped(&fixture.vm);
+    let run = match setting.mode {
         TaskMode::Threads => one_space(fixture, &specs),
         TaskMode::Processes => many_spaces(fixture, &specs),
-    }
+    }?;
+    Ok(FreeRun { huge: huge_mapped(&fixture.vm) - before, ..run })
+}
+
+/// Huge pages that faults have mapped so far.
+#[must_use]
+pub fn huge_mapped<P: Platform>(vm: &Vm<'_, P>) -> u64 {
+    Counts::of(vm).vm(VmCounter::ThpFaultAlloc)
 }
 
 /// The tasks of a run.
 #[must_use]
-pub fn specs<P: Platform>(setting: &Setting, seed: u64, vm: &Vm<'_, P>) -> Vec<TaskSpec> {
+pub fn specs<P: Platform>(setting: &Setting, seed: u64, pages: Pages, vm: &Vm<'_, P>) -> Vec<TaskSpec> {
     let tasks = setting.tasks.get();
     let share = share_of_free(vm.yard(), FILLED_PERCENT, tasks).0;
-    TaskSpec::alike(tasks, seed, &Work::Fill(Fill { bytes: share }))
+    let bytes = share / pages.size().0 * pages.size().0;
+    TaskSpec::alike(tasks, seed, &Work::Fill(Fill { bytes, pages }))
 }
 
 fn one_space(fixture: &Fixture<'_>, specs: &[TaskSpec]) -> Result<FreeRun, WorkloadError> {
@@ -62,7 +73,7 @@ fn one_space(fixture: &Fixture<'_>, specs: &[TaskSpec]) -> Result<FreeRun, Workl
     let outcome = space.exit(threads);
     let exit_ns = nanoseconds(begin.elapsed());
     check_gone(outcome).map_err(WorkloadError::run_time)?;
-    Ok(FreeRun { pages: touched(&reports), exit_ns, counts: Counts::of(&fixture.vm).since(&before) })
+    Ok(FreeRun { pages: touched(&reports), huge: 0, exit_ns, counts: Counts::of(&fixture.vm).since(&before) })
 }
 
 fn many_spaces(fixture: &Fixture<'_>, specs: &[TaskSpec]) -> Result<FreeRun, WorkloadError> {
@@ -72,7 +83,7 @@ fn many_spaces(fixture: &Fixture<'_>, specs: &[TaskSpec]) -> Result<FreeRun, Wor
         workers.begin().map_err(WorkloadError::run_time)?;
         let reports = workers.reports().map_err(WorkloadError::run_time)?;
         let exit_ns = reports.iter().map(|report| report.elapsed_ns).max().unwrap_or(0);
-        Ok(FreeRun { pages: touched(&reports), exit_ns, counts: Counts::of(&fixture.vm).since(&before) })
+        Ok(FreeRun { pages: touched(&reports), huge: 0, exit_ns, counts: Counts::of(&fixture.vm).since(&before) })
     })
 }
 

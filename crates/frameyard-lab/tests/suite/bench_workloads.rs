@@ -145,7 +145,7 @@ fn each_pair_of_policies_has_a_file_with_minus_one_for_modes_that_were_not_run()
 #[test]
 fn parallel_free_frees_what_it_has_mapped() {
     let results = results("parallel-free", "--memory 256M");
-    let own = ["pages", "mapped_bytes", "exit_ns", "exit_ns_min", "exit_ns_max", "pages_per_s"];
+    let own = ["pages", "huge_pages", "mapped_bytes", "exit_ns", "exit_ns_min", "exit_ns_max", "pages_per_s"];
     let rows = rows(&results, &own);
     assert_eq!(settings(rows), ALL);
     for row in rows {
@@ -153,6 +153,17 @@ fn parallel_free_frees_what_it_has_mapped() {
         assert!(mapped == pages * 4096 && mapped > memory / 2 && mapped < memory, "most of memory: {row}");
         let [least, median, most] = ["exit_ns_min", "exit_ns", "exit_ns_max"].map(|key| row[key].as_u64().unwrap());
         assert!(0 < least && least <= median && median <= most, "{row}");
+        assert_eq!(row["huge_pages"], 0, "{row}");
+    }
+}
+
+#[test]
+fn parallel_free_of_huge_pages_moves_whole_blocks_under_the_zone_lock() {
+    let results = results("parallel-free", "--memory 256M --huge --lru vanilla");
+    for row in results["rows"].as_array().unwrap() {
+        let [pages, huge] = ["pages", "huge_pages"].map(|key| row[key].as_u64().unwrap());
+        assert!(512 * huge > pages / 2 && 512 * huge <= pages, "most of the mapped memory is huge: {row}");
+        assert!(row["pages_per_zone_lock"].as_f64().unwrap() > 256.0, "{row}");
     }
 }
 

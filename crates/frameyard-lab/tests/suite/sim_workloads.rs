@@ -142,6 +142,15 @@ fn an_exit_is_shared_by_workers_and_exits_of_processes_go_side_by_side() {
 }
 
 #[test]
+fn an_exit_of_huge_pages_frees_whole_blocks_and_is_much_shorter() {
+    let options = "--tasks 4 --mode threads --lru vanilla";
+    let [small, huge] = ["", "--huge"].map(|pages| rows("parallel-free", &format!("{options} {pages}"))[0].clone());
+    let of = |row: &Value, key: &str| row[key].as_u64().expect(key);
+    assert_eq!((of(&small, "huge_pages"), 512 * of(&huge, "huge_pages")), (0, of(&huge, "pages")));
+    assert!(20 * of(&huge, "exit_ns") < of(&small, "exit_ns"), "{small} {huge}");
+}
+
+#[test]
 fn purgers_have_cpus_of_their_own() {
     let rows = rows("purge", "--tasks 2 --duration 4ms --lru vanilla");
     let purgers: Vec<&Value> = rows.iter().map(|row| &row["purgers"]).collect();

@@ -9,6 +9,7 @@ use super::{Engine, Task};
 use crate::account::Spent;
 use crate::cache::{LINE_BYTES, Stamps};
 use crate::lines::Use;
+use crate::machine::KernelCost;
 use crate::time::Picos;
 use frameyard_machines::LockMethod;
 
@@ -81,6 +82,9 @@ impl Engine {
 
     /// The running CPU releases a lock. One waiter gets it, if there is one.
     pub(crate) fn hand_over(&mut self, word: usize, id: LockId) -> Handover {
+        if id.kind() == LockKind::Zone {
+            self.spend_kernel(KernelCost::ZoneHold, 1);
+        }
         let (now, holder, lock) = (self.now(), self.context.place, self.machine.lock);
         let Some(queue) = self.locks.queues.get_mut(&word).filter(|queue| !queue.waiters.is_empty()) else {
             return Handover::Free;

@@ -22,11 +22,13 @@ pub enum KernelCost {
     LruPage = 5,
     /// Copying a page.
     CopyPage = 6,
+    /// A hold of the zone lock.
+    ZoneHold = 7,
 }
 
 named!(KernelCost: Exception => "exception", FaultPath => "fault-path", ZeroPage => "zero-page",
     UnmapPage => "unmap-page", MapCall => "map-call", LruPage => "lru-page",
-    CopyPage => "copy-page");
+    CopyPage => "copy-page", ZoneHold => "zone-hold");
 
 impl KernelCost {
     /// The cost in an account.
@@ -47,6 +49,7 @@ impl KernelCost {
             Self::MapCall => overhead.map_call_cycles,
             Self::LruPage => overhead.lru_page_cycles,
             Self::CopyPage => overhead.copy_page_cycles,
+            Self::ZoneHold => overhead.zone_hold_cycles,
         }
     }
 }

@@ -53,6 +53,7 @@ const NUMBERS: &[Number] = numbers! {
         zero_page_cycles: 100.0 to 5000.0,
         unmap_page_cycles: 50.0 to 3000.0,
         lru_page_cycles: 0.0 to 1000.0,
+        zone_hold_cycles: 0.0 to 30000.0,
         map_call_cycles: 100.0 to 50000.0,
         copy_page_cycles: 100.0 to 10000.0,
     }

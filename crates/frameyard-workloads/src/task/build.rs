@@ -8,6 +8,7 @@ use frameyard::{AllocError, Frames, Gfp, Order, Platform};
 use frameyard_vm::{File, Vm};
 use serde::{Deserialize, Serialize};
 
+use crate::cpu_work::CpuWork;
 use crate::report::{TaskProblem, TaskReport};
 use crate::retry::{MayPass, Passing};
 use crate::runtime::Runtime;
@@ -32,6 +33,8 @@ pub(crate) struct Build {
     pub(crate) file_pages: u64,
     /// Unmovable frames that it holds.
     pub(crate) unmovable_pages: u64,
+    /// Cycles that it computes for each page that it reads.
+    pub(crate) compute: u64,
 }
 
 impl Build {
@@ -39,10 +42,11 @@ impl Build {
     pub(crate) fn share_of<P: Platform>(vm: &Vm<'_, P>, builders: u32, unmovable_percent: u8) -> Self {
         let pages = vm.yard().stats().managed_pages().0 / u64::from(builders);
         let unmovable_pages = pages * u64::from(unmovable_percent) / 100;
-        Self { file_pages: pages - unmovable_pages, unmovable_pages }
+        Self { file_pages: pages - unmovable_pages, unmovable_pages, compute: 0 }
     }
 
-    /// Fills memory, continues until told to stop, then checks everything. An iteration is one page read.
+    /// Fills memory, continues until told to stop, then checks everything. An iteration is one page read. Filling and checking take
+    /// no `compute`.
     pub(crate) fn run<P: Platform, R: Runtime>(&self, site: &Site<'_, '_, P, R>) -> Result<TaskReport, TaskProblem> {
         let mut builder = Builder::new(site, self)?;
         builder.fill(self)?;
@@ -50,7 +54,9 @@ impl Build {
         let mut iterations = 0;
         while !site.is_over() {
             let (file, chunk) = (builder.random.usize(..builder.files.len()), builder.random.u64(..builder.chunks));
-            iterations += builder.read_chunk(file, chunk)?;
+            let pages = builder.read_chunk(file, chunk)?;
+            iterations += pages;
+            site.runtime.spend(CpuWork::Compute, pages * self.compute);
             builder.replace_unmovable()?;
             builder.take_short_lived()?;
         }

@@ -16,13 +16,15 @@ use crate::site::{Site, TaskSpace};
 pub(crate) struct Fill {
     /// Bytes.
     pub(crate) bytes: u64,
+    /// The page size.
+    pub(crate) pages: Pages,
 }
 
 impl Fill {
     /// Fills the common space and returns; or fills a space of its own and exits it when work begins.
     pub(crate) fn run<P: Platform, R: Runtime>(&self, site: &Site<'_, '_, P, R>) -> Result<TaskReport, TaskProblem> {
         let space = site.space()?;
-        let range = map(&space, ByteSize(self.bytes), Pages::Small)?;
+        let range = map(&space, ByteSize(self.bytes), self.pages)?;
         let mut iterations = 0;
         for addr in pages_of(range) {
             space.touch(addr, MemoryAccess::Write)?;

@@ -394,7 +394,7 @@ impl WorkloadRun<'_> {
             ZoneLockWorkload::PageFault => of_tasks(&page_fault::run(fixture, setting, seed, duration)?),
             ZoneLockWorkload::Purge => of_tasks(&purge::run(fixture, setting, purgers(setting, None), seed, duration)?),
             ZoneLockWorkload::ParallelFree => {
-                let run = parallel_free::run(fixture, setting, seed)?;
+                let run = parallel_free::run(fixture, setting, seed, Pages::Small)?;
                 Sample::of(vec![(None, run.pages.0 as f64 * 1e9 / run.exit_ns.max(1) as f64)], &run.counts)
             }
             ZoneLockWorkload::Order0Thp => {
@@ -404,7 +404,8 @@ impl WorkloadRun<'_> {
             }
             ZoneLockWorkload::Highalloc | ZoneLockWorkload::Alloc => {
                 let (delay, unmovable_percent) = (self.delay.unwrap_or_default(), UNMOVABLE_PERCENT);
-                let plan = HighallocPlan { delay, kind: DelayKind::Virtual, settle: SETTLE, unmovable_percent };
+                let plan =
+                    HighallocPlan { delay, kind: DelayKind::Virtual, settle: SETTLE, unmovable_percent, compute: 0 };
                 let run = highalloc::run(fixture, setting, seed, &plan)?;
                 let attempts = run.attempts.max(1) as f64;
                 let high_order =

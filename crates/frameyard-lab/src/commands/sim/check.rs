@@ -3,10 +3,12 @@
 //! Each table has its own file, with its predictions and its summary.
 
 mod all;
+mod highalloc;
 mod kernbench;
 mod order0_thp;
 mod page_fault;
 mod parallel_free;
+mod setting;
 mod zone_lock;
 
 use std::num::NonZeroU32;
@@ -14,7 +16,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
 use frameyard::ByteSize;
-use frameyard_sim::{Role, Selection};
+use frameyard_sim::{Machine, Role, Selection};
 use serde_json::Value;
 
 use super::deferred_init;
@@ -28,12 +30,14 @@ use all::Unfitted;
 
 /// What follows the options in the help text.
 const HELP: &str = "\
-Takes minutes; --quick about 2 seconds, for table kernbench 20.
+Takes minutes; --quick about 2 seconds, for table kernbench 20, for highalloc 30.
 
 Examples:
   frameyard sim check --quick
   frameyard sim check --table page-fault --rows 'cluster-bulk/processes/1..40;vanilla-4.16/threads/40'
   frameyard sim check --table parallel-free --exiting 64G
+  frameyard sim check --table parallel-free --exiting 4G --set kernel_overhead.zone_hold_cycles=0,2000,4000
+  frameyard sim check --table highalloc --memory 4G
   frameyard sim check --all --record predictions.csv";
 
 /// Compares predictions with published measurements, row by row
@@ -78,6 +82,15 @@ pub(super) struct CheckArgs {
     #[arg(long, value_name = "N", default_value = "64", value_parser = positive_number)]
     workers: NonZeroU32,
 
+    /// Memory of the machine in highalloc (published: 4G)
+    #[arg(long, value_name = "SIZE", default_value = "512M", default_value_if("quick", "true", "128M"), value_parser = positive_size)]
+    memory: ByteSize,
+
+    /// Values of a number of the machine, each predicted with, as in kernel_overhead.lru_page_cycles=60,120; of several numbers, all
+    /// combinations
+    #[arg(long = "set", value_name = "NUMBER=VALUES", conflicts_with = "all")]
+    settings: Vec<setting::Setting>,
+
     #[command(flatten)]
     effort: EffortArgs,
     #[command(flatten)]
@@ -101,6 +114,8 @@ enum CheckedTable {
     Kernbench,
     /// Times of initialising memory maps of six machines, with a thread per node and a thread per CPU
     DeferredInit,
+    /// Success rates and mean times of huge allocations while builders fill a desktop's memory, with two delays
+    Highalloc,
 }
 
 /// The assumed pages of a process in a build.
@@ -121,6 +136,7 @@ impl CheckedTable {
             Self::ZoneLock | Self::Order0Thp => Some("skylake-112"),
             Self::ParallelFree => Some("skylake-4s"),
             Self::Kernbench => Some("epyc2-256"),
+            Self::Highalloc => Some("desktop-8"),
             Self::DeferredInit => None,
         }
     }
@@ -144,24 +160,30 @@ impl CheckedTable {
     /// Predicts the table and compares.
     fn compared(self, args: &CheckArgs) -> Result<Report, Failure> {
         let Some(usual) = self.machine() else {
-            return match &args.machine {
-                Some(_) => Err(Failure::input("--machine: the table deferred-init has machines of its own")),
-                None => deferred_init::compared(),
+            return match (&args.machine, &args.settings[..]) {
+                (None, []) => deferred_init::compared(),
+                _ => Err(Failure::input("--machine, --set: the table deferred-init has machines of its own")),
             };
         };
         let machine = machine(args.machine.as_deref().unwrap_or(usual))?;
+        setting::with_each(&machine, &args.settings, |machine| self.compared_on(machine, args))
+    }
+
+    /// The same on a machine.
+    fn compared_on(self, machine: &Machine, args: &CheckArgs) -> Result<Report, Failure> {
         let pages = args.pages.unwrap_or(if args.quick.quick { self.quick_pages() } else { self.pages() });
         let effort = args.effort.with_pages(pages);
         match self {
-            Self::PageFault => Ok(page_fault::compared(&machine, &args.rows, effort)?.report()),
-            Self::Kernbench => kernbench::compared(&machine, effort),
-            Self::ZoneLock => zone_lock::compared(&machine, effort),
+            Self::PageFault => Ok(page_fault::compared(machine, &args.rows, effort)?.report()),
+            Self::Kernbench => kernbench::compared(machine, effort),
+            Self::ZoneLock => zone_lock::compared(machine, effort),
             Self::Order0Thp => {
                 let work = if args.quick.quick { order0_thp::Work::quick } else { order0_thp::Work::full };
-                order0_thp::compared(&machine, work(&machine))
+                order0_thp::compared(machine, work(machine))
             }
-            Self::ParallelFree => parallel_free::compared(&machine, args.exiting, args.workers),
+            Self::ParallelFree => parallel_free::compared(machine, args.exiting, args.workers),
             Self::DeferredInit => deferred_init::compared(),
+            Self::Highalloc => highalloc::compared(machine, args.memory, effort.seed),
         }
     }
 
@@ -175,6 +197,7 @@ impl CheckedTable {
             }
             Self::ZoneLock if text("role") == Some(Role::Predicted.name()) => points("difference", "naive_difference"),
             Self::Order0Thp => points("error_pct", "naive_error_pct"),
+            Self::Highalloc => Unfitted::new(number("difference"), number("naive_difference")),
             Self::ParallelFree => points("difference_points", "naive_difference_points"),
             Self::Kernbench if row.value("fitted") == &Value::Bool(false) => points("error_pct", "naive_error_pct"),
             Self::DeferredInit if row.value("calibrated") == &Value::Bool(false) => {

@@ -102,7 +102,7 @@ pub(super) const PAGE_FAULTS: &str = "page-fault";
 pub(super) struct ZoneLockLine {
     pub(super) metric: String,
     pub(super) policy: ZonePolicy,
-    /// In percent.
+    /// In percent, or nanoseconds.
     pub(super) value: f64,
 }
 

@@ -94,6 +94,7 @@ pub(in crate::commands) fn bench(args: &HighallocArgs) -> Result<(), Failure> {
             kind: if args.real_delay { DelayKind::Real } else { DelayKind::Virtual },
             settle: args.settle,
             unmovable_percent: args.unmovable,
+            compute: 0,
         },
         seed: args.comparison.compared.seed,
         other_cpus: 0,
@@ -110,6 +111,7 @@ pub(in crate::commands) fn sim(args: &SimHighallocArgs) -> Result<(), Failure> {
         kind: DelayKind::Real,
         settle: args.settle,
         unmovable_percent: args.unmovable,
+        compute: 0,
     };
     simulate(&args.runs, "sim highalloc", &Highalloc { plan, seed: args.runs.compared.seed, other_cpus })
 }

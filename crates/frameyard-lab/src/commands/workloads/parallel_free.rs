@@ -3,9 +3,10 @@
 use clap::Args;
 use frameyard::ByteSize;
 use frameyard_sim_workloads::{SimFixture, SimRun};
-use frameyard_workloads::Setting;
 use frameyard_workloads::fixture::Fixture;
+use frameyard_workloads::highalloc::HUGE;
 use frameyard_workloads::parallel_free::{self, FreeRun};
+use frameyard_workloads::{Pages, Setting};
 
 use super::{
     Compared, ComparedRow, Comparison, MEDIANS, Measured, Native, REPEAT, Simulated, Workload, Yards, counts, simulate,
@@ -19,28 +20,48 @@ use crate::output::{Format, rounded};
 const HELP: &str = "\
 Takes about 90 seconds; --quick about 10.
 
-Example:
-  frameyard bench parallel-free --memory 2G --tasks 2 --mode threads";
+Examples:
+  frameyard bench parallel-free --memory 2G --tasks 2 --mode threads
+  frameyard bench parallel-free --huge --policy vanilla,depot";
 
 /// Exits address spaces that hold most of memory
 #[derive(Args, Clone, Debug)]
 #[command(after_help = HELP)]
 pub(in crate::commands) struct ParallelFreeArgs {
     #[command(flatten)]
+    mapping: MappingArgs,
+    #[command(flatten)]
     comparison: ComparisonArgs,
+}
+
+/// What the spaces map.
+#[derive(Args, Clone, Copy, Debug)]
+struct MappingArgs {
+    /// Map huge pages (2 MiB), so that the exit frees blocks of order 9
+    #[arg(long)]
+    huge: bool,
+}
+
+impl MappingArgs {
+    fn pages(self) -> Pages {
+        if self.huge { Pages::Huge } else { Pages::Small }
+    }
 }
 
 /// The same for simulated machines.
 const SIM_HELP: &str = "\
 Takes about 30 seconds; --quick about 2.
 
-Example:
-  frameyard sim parallel-free --machine skylake-112 --tasks 16,64 --mode threads";
+Examples:
+  frameyard sim parallel-free --machine skylake-112 --tasks 16,64 --mode threads
+  frameyard sim parallel-free --huge --machine skylake-4s --memory 64G --tasks 1,64 --mode threads --lru vanilla";
 
 /// Tears down address spaces that hold most of memory
 #[derive(Args, Clone, Debug)]
 #[command(after_help = SIM_HELP)]
 pub(in crate::commands) struct SimParallelFreeArgs {
+    #[command(flatten)]
+    mapping: MappingArgs,
     #[command(flatten)]
     runs: SimRunArgs,
 }
@@ -48,16 +69,24 @@ pub(in crate::commands) struct SimParallelFreeArgs {
 /// Runs on this machine.
 pub(in crate::commands) fn bench(args: &ParallelFreeArgs) -> Result<(), Failure> {
     let comparison = Comparison::new(&args.comparison, "bench parallel-free", Yards::OneForAllPolicies, REPEAT)?;
-    comparison.run(&[ParallelFree { seed: args.comparison.compared.seed }], MEDIANS)
+    if args.mapping.huge {
+        comparison.check_order(HUGE)?;
+    }
+    comparison.run(&[ParallelFree { seed: args.comparison.compared.seed, pages: args.mapping.pages() }], MEDIANS)
 }
 
 /// Runs on a simulated machine.
 pub(in crate::commands) fn sim(args: &SimParallelFreeArgs) -> Result<(), Failure> {
-    simulate(&args.runs, "sim parallel-free", &ParallelFree { seed: args.runs.compared.seed })
+    simulate(
+        &args.runs,
+        "sim parallel-free",
+        &ParallelFree { seed: args.runs.compared.seed, pages: args.mapping.pages() },
+    )
 }
 
 struct ParallelFree {
     seed: u64,
+    pages: Pages,
 }
 
 impl Workload for ParallelFree {
@@ -78,6 +107,8 @@ impl Compared for ParallelFree {
         let (run, _) = median_first(runs, time);
         let row = columns
             .data("pages", run.pages.0)
+            .column("huge_pages", "huge pages", run.huge)
+            .minor()
             .column_as("mapped_bytes", "mapped", Format::Size, run.pages.0 * ByteSize::kib(4).0)
             .spread(
                 "exit_ns",
@@ -99,12 +130,12 @@ impl Compared for ParallelFree {
 
 impl Native for ParallelFree {
     fn run(&self, fixture: &Fixture<'_>, setting: &Setting) -> Result<FreeRun, Failure> {
-        Ok(parallel_free::run(fixture, setting, self.seed)?)
+        Ok(parallel_free::run(fixture, setting, self.seed, self.pages)?)
     }
 }
 
 impl Simulated for ParallelFree {
     fn simulate(&self, fixture: &SimFixture<'_>, setting: &Setting) -> Result<SimRun<FreeRun>, Failure> {
-        Ok(frameyard_sim_workloads::parallel_free(fixture, setting, self.seed)?)
+        Ok(frameyard_sim_workloads::parallel_free(fixture, setting, self.seed, self.pages)?)
     }
 }

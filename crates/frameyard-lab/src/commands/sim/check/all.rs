@@ -19,6 +19,11 @@ pub(super) struct Unfitted {
 }
 
 impl Unfitted {
+    /// From an error and perhaps a naive error; `None` without an error.
+    pub(super) fn new(error: Option<f64>, naive: Option<f64>) -> Option<Self> {
+        Some(Self { error: error?, naive })
+    }
+
     /// From an error and a naive error that are fractions.
     pub(super) fn of_fractions(error: Option<f64>, naive: Option<f64>) -> Option<Self> {
         Some(Self { error: error? * 100.0, naive: naive.map(|naive| naive * 100.0) })

@@ -1,7 +1,7 @@
 //! Frames that go offline and come back (`yard::offline`): beside a thread that allocates, and brought back by two threads at once.
 
 use super::machine::{Flaw, Locks, Machine};
-use super::{DAMAGES, assert_fails_within, explore_within};
+use super::{DAMAGES, assert_fails_within, explore_within, in_long_runs};
 use crate::owners::Owners;
 use crate::sync::{Weakness, weakened};
 use crate::units::{Order, PageCount, Pfn, PfnRange};
@@ -46,9 +46,9 @@ fn go_and_come_back(locks: Locks) {
 
 #[test]
 fn two_threads_bring_a_block_back_once() {
-    explore_within(SWITCHES + 1, || online_twice(Locks::SOUND));
+    explore_within(in_long_runs(SWITCHES + 1), || online_twice(Locks::SOUND));
     weakened(Weakness::OnlineNotRechecked, || {
-        assert_fails_within(SWITCHES + 1, || online_twice(Locks::SOUND), &DAMAGES);
+        assert_fails_within(SWITCHES, || online_twice(Locks::SOUND), &DAMAGES);
     });
 }
 

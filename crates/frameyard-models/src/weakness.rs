@@ -34,6 +34,8 @@ pub enum Weakness {
     LostStoresOf(u64),
     /// A thread that has taken the lock of a pageblock's owner does not check that the CPU still owns the pageblock.
     OwnerNotRechecked,
+    /// A thread that brings a block back into use does not check under the zone lock that it is still offline.
+    OnlineNotRechecked,
     /// Compare-and-exchanges are relaxed.
     RelaxedExchanges,
     /// The first weak compare-and-exchange of a thread, and every other one after it, fails without cause. Correct code

@@ -45,6 +45,7 @@ pub use error::{Damage, VmError, VmValidateError};
 pub use inject::{FaultInjector, Step};
 pub use lru::{LruList, LruStatistics};
 pub use map::MapRequest;
+pub use page::{PAGE_FIELDS, PageField, PageUser};
 pub use pin::{
     Dirty, PageRun, PinCall, PinError, PinFlags, PinPath, PinRequest, PinnedPage, RefHandling, ReleaseError,
     ReleaseProblem, TakenRuns,

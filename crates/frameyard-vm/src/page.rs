@@ -13,6 +13,10 @@ use frameyard::owners::OwnerKind;
 
 use crate::object_id::ObjectId;
 
+mod users;
+
+pub use users::{PAGE_FIELDS, PageField, PageUser};
+
 /// The role of a frame in this crate: its kind of owner.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
@@ -73,6 +77,7 @@ impl Flags {
     pub(crate) const TRUNCATED: u64 = 1 << 15;
 }
 
+const FLAGS_SHIFT: u32 = 8;
 const SHARD_SHIFT: u32 = 17;
 /// The number of shards that a page can name.
 pub(crate) const MAX_SHARDS: u16 = 128;

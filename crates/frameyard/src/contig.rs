@@ -10,4 +10,4 @@
 //! When all frames are free, one acquisition of the zone lock takes them all. Whatever the outcome, the pageblocks get their
 //! migration types back. The errors of this module name a frame that stands in the way, and why it does.
 
-pub use crate::yard::{BlockedBy, Blocker, CmaReleaseError};
+pub use crate::yard::{BlockedBy, Blocker, CmaReleaseError, OnlineError};

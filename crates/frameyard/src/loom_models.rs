@@ -32,6 +32,7 @@ mod lru_pages;
 pub(crate) mod machine;
 mod map_init;
 mod moving;
+mod offline;
 mod parallel_job;
 mod per_cpu_lists;
 pub(crate) mod policies;

@@ -52,7 +52,7 @@ pub enum FrameState {
     Device = 7,
     /// Found damaged while it was free; never allocated again.
     Poisoned = 8,
-    /// Taken out of the yard.
+    /// Head of a block taken out of use ([`Yard::offline`](crate::Yard::offline)).
     Offline = 9,
     /// Head of an allocated block that a [`Frames`](crate::Frames) guard owns: only the guard can free it.
     Owned = 10,

@@ -15,7 +15,7 @@ use crate::Failure;
 pub(crate) struct PlotArgs {
     /// Also plot the rows to a file (SVG)
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) plot: Option<OutputFile>,
+    plot: Option<OutputFile>,
 }
 
 /// What a plot shows of each row. Both scales are logarithmic.
@@ -23,8 +23,8 @@ pub(crate) struct PlotArgs {
 pub(crate) struct Plot {
     /// The line above the plot.
     pub(crate) title: &'static str,
-    /// The key of the column whose values each have a line.
-    pub(crate) line: &'static str,
+    /// The keys of the columns whose values each have a line, together.
+    pub(crate) line: &'static [&'static str],
     /// The key and the label of the horizontal axis.
     pub(crate) x: (&'static str, &'static str),
     /// The key and the label of the vertical axis.
@@ -41,12 +41,21 @@ const FONT: (&str, u32) = ("sans-serif", 15);
 type Lines = BTreeMap<String, Vec<(f64, f64)>>;
 
 impl Plot {
+    /// Writes the plot of some rows to the file that was asked for, if any.
+    ///
+    /// # Errors
+    ///
+    /// As for [`write`](Self::write).
+    pub(crate) fn write_if_asked(&self, rows: &[Row], args: &PlotArgs) -> Result<(), Failure> {
+        args.plot.as_ref().map_or(Ok(()), |file| self.write(rows, file))
+    }
+
     /// Writes the plot of some rows. A row without one of the values has no point.
     ///
     /// # Errors
     ///
     /// [`Failure::Input`] if no row has a point, [`Failure::RunTime`] if the file cannot be written.
-    pub(crate) fn write(&self, rows: &[Row], file: &OutputFile) -> Result<(), Failure> {
+    fn write(&self, rows: &[Row], file: &OutputFile) -> Result<(), Failure> {
         let lines = self.lines(rows);
         if lines.is_empty() {
             return Err(Failure::input(format!("{}: no row has a point to plot", file.path().display())));
@@ -61,8 +70,9 @@ impl Plot {
     fn lines(&self, rows: &[Row]) -> Lines {
         let mut lines = Lines::new();
         for row in rows {
-            if let (Some(line), Some(x), Some(y)) = (row.text(self.line), row.number(self.x.0), row.number(self.y.0)) {
-                lines.entry(line.to_owned()).or_default().push((x, y / self.y_unit));
+            let names: Option<Vec<&str>> = self.line.iter().map(|key| row.text(key)).collect();
+            if let (Some(names), Some(x), Some(y)) = (names, row.number(self.x.0), row.number(self.y.0)) {
+                lines.entry(names.join(", ")).or_default().push((x, y / self.y_unit));
             }
         }
         lines
@@ -100,7 +110,7 @@ impl Plot {
 mod tests {
     use super::*;
 
-    const PLOT: Plot = Plot { title: "Times", line: "name", x: ("n", "threads"), y: ("ns", "ms"), y_unit: 1e6 };
+    const PLOT: Plot = Plot { title: "Times", line: &["name"], x: ("n", "threads"), y: ("ns", "ms"), y_unit: 1e6 };
 
     fn row(name: &'static str, n: u64, ns: Option<u64>) -> Row {
         Row::new().data("name", name).data("n", n).data("ns", ns)

@@ -114,10 +114,11 @@ fn kernbench_runs_each_job_in_its_own_address_space() {
 }
 
 #[test]
-fn page_fault_writes_the_columns_of_will_it_scale() {
+fn page_fault_writes_the_columns_and_the_plot_of_will_it_scale() {
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("page_fault1.csv");
-    let path = file.to_str().unwrap();
-    let options = format!("--memory 512M --duration 30ms --lru vanilla --will-it-scale {path}");
+    let image = file.with_extension("svg");
+    let (path, plot) = (file.to_str().unwrap(), image.to_str().unwrap());
+    let options = format!("--memory 512M --duration 30ms --lru vanilla --will-it-scale {path} --plot {plot}");
     let line = format!("bench page-fault --repeat 1 --tasks 1,2 {options}");
     let output = frameyard(&line.split_whitespace().collect::<Vec<_>>());
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
@@ -129,6 +130,11 @@ fn page_fault_writes_the_columns_of_will_it_scale() {
     assert_eq!((lines.len(), one.len(), one[0], two[0]), (4, 6, 1.0, 2.0));
     assert!(one[1] > 0.0 && one[3] > 0.0 && (0.0..=100.0).contains(&one[2]), "{text}");
     assert_eq!((one[5], two[5]), (one[1].max(one[3]), 2.0 * one[5]));
+    let svg = std::fs::read_to_string(&image).unwrap();
+    for line in ["threads, depot, vanilla", "processes, depot, vanilla"] {
+        assert!(svg.contains(line), "{line}: {svg}");
+    }
+    assert_eq!(svg.matches("<circle").count(), 4, "two numbers of tasks in two modes");
 }
 
 #[test]
@@ -296,7 +302,7 @@ fn impossible_runs_are_refused() {
 fn a_file_that_cannot_be_written_is_refused_before_any_run() {
     // Runs of ten minutes: the refusal does not wait for them.
     let line = "bench page-fault --memory 512M --duration 600s --repeat 1 --tasks 1 --lru vanilla --mode threads";
-    for option in ["--csv", "--will-it-scale"] {
+    for option in ["--csv", "--will-it-scale", "--plot"] {
         let line: Vec<&str> = line.split_whitespace().chain([option, "/no/such/folder/x.csv"]).collect();
         assert_refused(&line, 2, "/no/such/folder/x.csv: cannot write");
     }

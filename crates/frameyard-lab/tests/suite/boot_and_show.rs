@@ -297,9 +297,16 @@ fn shown_files_are_rows_in_json() {
 }
 
 #[test]
-fn the_layout_names_every_word_and_state() {
-    let text = printed(&["layout"]);
-    let object = json(&["layout", "--json"]);
+fn the_layout_names_every_byte_and_column() {
+    for (by, empty) in [("state", "interior"), ("user", "tail")] {
+        check_layout(by, empty);
+    }
+}
+
+/// Checks the layout table. In the column `empty`, every word is zero.
+fn check_layout(by: &str, empty: &str) {
+    let text = printed(&["layout", "--by", by]);
+    let object = json(&["layout", "--by", by, "--json"]);
     let rows = object["rows"].as_array().unwrap();
     assert_eq!(sum(&object, "size"), number(&object["page_struct_bytes"]));
     assert_eq!(object["page_struct_bytes"], 64);
@@ -307,13 +314,13 @@ fn the_layout_names_every_word_and_state() {
     for row in rows {
         assert_eq!(row["offset"], end, "{row}");
         end += number(&row["size"]);
-        let interior = row["interior"].as_str().unwrap().split(';').next();
-        assert_eq!(interior, Some("0"), "an all-zero page is interior");
+        let content = row[empty].as_str().unwrap().split(';').next();
+        assert_eq!(content, Some("0"), "an all-zero page is {empty}");
         let word = row["word"].as_str().unwrap();
         assert!(text.lines().any(|line| line.split_whitespace().nth(1) == Some(word)), "{word}: {text}");
     }
-    for state in rows[0].as_object().unwrap().keys().skip(3) {
-        assert!(text.contains(state.as_str()), "{state}: {text}");
+    for column in rows[0].as_object().unwrap().keys().skip(3) {
+        assert!(text.contains(column.as_str()), "{column}: {text}");
     }
 }
 

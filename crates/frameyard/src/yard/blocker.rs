@@ -21,6 +21,8 @@ pub enum BlockedBy {
     Area,
     /// There is no memory.
     Hole,
+    /// It was taken [offline](crate::Yard::offline).
+    Offline,
     /// It is a device's.
     Device,
     /// Another CPU worked on it for as long as the request waited, or isolates the same pageblock.
@@ -32,7 +34,7 @@ pub enum BlockedBy {
 }
 
 named!(
-    BlockedBy: Pinned => "pinned", Unmovable => "unmovable", Reserved => "reserved", Area => "area", Hole => "hole", Device => "device", Busy => "busy",
+    BlockedBy: Pinned => "pinned", Unmovable => "unmovable", Reserved => "reserved", Area => "area", Hole => "hole", Offline => "offline", Device => "device", Busy => "busy",
     OutOfMemory => "out-of-memory", Failed => "failed"
 );
 
@@ -46,6 +48,7 @@ impl BlockedBy {
             Self::Area => "in a contiguous memory area",
             Self::Device => "device memory, which is not for allocation",
             Self::Hole => "in a hole: there is no memory",
+            Self::Offline => "offline: it can be used when it is brought back",
             Self::Busy => "busy: another CPU works on it",
             Self::OutOfMemory => "in use, and there is no memory to move it to",
             Self::Failed => "in use, and its owner failed to move it",

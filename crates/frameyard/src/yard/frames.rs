@@ -140,6 +140,16 @@ impl<'y, P: Platform> Frames<'y, P> {
         }
     }
 
+    /// The first frame that is left.
+    pub(super) fn first(&self) -> Option<Pfn> {
+        (!self.range.is_empty()).then_some(self.range.start)
+    }
+
+    /// Gives the first block up without freeing it: it has another owner.
+    pub(super) fn forget_first(&mut self, order: Order) {
+        self.range.start = self.range.start + order.pages();
+    }
+
     /// The yard of the frames.
     pub fn yard(&self) -> &'y Yard<P> {
         self.yard

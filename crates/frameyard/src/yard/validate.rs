@@ -111,6 +111,7 @@ struct Recount {
     /// Free blocks that mechanisms hold, by order.
     held: [u64; ORDER_SLOTS],
     reserved: u64,
+    offline: u64,
     /// Frames that will be free once they are initialised.
     deferred: u64,
     covered: u64,
@@ -196,12 +197,13 @@ impl<P: Platform> Yard<P> {
         let zone = view.zone;
         let isolated = recount.free_pages_of(MigrateType::Isolate);
         let counted = if zone.deferred.is_counted() { recount.deferred } else { 0 };
-        let managed = recount.covered - recount.reserved - (recount.deferred - counted);
+        let present = recount.covered - recount.offline;
+        let managed = present - recount.reserved - (recount.deferred - counted);
         let equations = [
             ("uninitialised pages", zone.deferred.pages_racy().0, recount.deferred),
             ("free pages", zone.free_pages_racy().0, recount.free_pages() - isolated + counted),
             ("free CMA pages", zone.free_cma_racy().0, recount.free_pages_of(MigrateType::Cma)),
-            ("present pages", zone.present().0, recount.covered),
+            ("present pages", zone.present().0, present),
             ("managed pages", zone.managed().0, managed),
             ("reported pages", zone.reported_racy().0, recount.reported),
             ("high-atomic pages", zone.reserved_highatomic_racy().0, recount.highatomic),
@@ -253,6 +255,7 @@ impl<P: Platform> Yard<P> {
                     recount.per_cpu[order.index()] += 1;
                 }
                 FrameState::Reserved => recount.reserved += order.pages().0,
+                FrameState::Offline => recount.offline += order.pages().0,
                 _ => {}
             }
             let fresh = self.map.template(at, Some(view.id));

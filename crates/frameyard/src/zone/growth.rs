@@ -1,12 +1,12 @@
-//! Growth: deferred memory becomes free when its page structures are initialised.
+//! Growth: deferred memory becomes free when its page structures are initialised, and frames leave the zone and come back.
 
 use super::deferred::for_each_size;
-use super::exclusive::add_exclusive;
+use super::exclusive::{add_exclusive, sub_exclusive};
 use super::range::pieces;
 use super::view::LockedZone;
 use crate::page::Residence;
 use crate::platform::Platform;
-use crate::units::{MigrateType, Order, PfnRange};
+use crate::units::{MigrateType, Order, PageCount, PfnRange};
 
 impl<P: Platform> LockedZone<'_, P> {
     /// Frees a range of deferred frames whose page structures are initialised now. The range ends at the end of a
@@ -25,6 +25,18 @@ impl<P: Platform> LockedZone<'_, P> {
             add_exclusive(&self.zone.facts.managed, range.count().0);
         }
         self.initialised += range.count().0;
+    }
+
+    /// Counts frames that leave the zone: they are on no list.
+    pub(crate) fn remove_present(&mut self, pages: PageCount) {
+        let facts = &self.zone.facts;
+        [&facts.present, &facts.managed].into_iter().for_each(|count| sub_exclusive(count, pages.0));
+    }
+
+    /// Counts frames that come back to the zone. The caller frees them.
+    pub(crate) fn add_present(&mut self, pages: PageCount) {
+        let facts = &self.zone.facts;
+        [&facts.present, &facts.managed].into_iter().for_each(|count| add_exclusive(count, pages.0));
     }
 
     /// Whether a request should have more memory initialised before it takes another type's blocks: while that yields a

@@ -7,6 +7,7 @@
 //! - An order's bit in `nonempty[type]` is set exactly if its list has a block.
 //! - `managed` = frames on free lists (Isolate included) + on per-CPU lists + held by transfer mechanisms + allocated + isolated +
 //!   poisoned, plus deferred frames if those count.
+//! - `present` = frames of the zone's memory that are not offline.
 //! - `reserved_highatomic` = frames of the pageblocks of type HighAtomic.
 //! - `reported` = frames of the reported blocks on free lists.
 

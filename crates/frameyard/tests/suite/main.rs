@@ -36,6 +36,7 @@ mod model;
 mod mover;
 mod movers;
 mod odd_memory;
+mod offline;
 mod owned_blocks;
 mod policies;
 mod random_actions;

@@ -61,7 +61,7 @@ const NAME: &str = "sim deferred-init";
 /// One line for each machine: the time by the threads of a node.
 const PLOT: Plot = Plot {
     title: "Initialising the memory map, predicted",
-    line: "machine",
+    line: &["machine"],
     x: ("threads_per_node", "threads per node"),
     y: ("predicted_ns", "ms"),
     y_unit: 1e6,
@@ -93,9 +93,7 @@ pub(super) fn run(args: &SimDeferredInitArgs) -> Result<(), Failure> {
         bar.inc(1);
     }
     bar.finish_and_clear();
-    if let Some(file) = &args.plot.plot {
-        PLOT.write(&rows, file)?;
-    }
+    PLOT.write_if_asked(&rows, &args.plot)?;
     let note = format!(
         "One part in {} of each node is simulated, in sections as much smaller, and the time multiplied; times of allocations \
     are not. Shares are of the time of CPUs that are not idle; idle is of all. Outside: the published boot without the published \

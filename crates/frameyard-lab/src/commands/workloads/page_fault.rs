@@ -19,7 +19,7 @@ use crate::Failure;
 use crate::args::values::positive_size;
 use crate::args::{ComparisonArgs, DurationArgs, SimRunArgs, VirtualDurationArgs};
 use crate::measure::{Spread, median_first};
-use crate::output::{Format, rounded};
+use crate::output::{Format, Plot, PlotArgs, Row, rounded};
 use will_it_scale::WillItScale;
 
 /// What follows the options in the help text.
@@ -29,7 +29,8 @@ Takes about 100 seconds; --quick about 5.
 Examples:
   frameyard bench page-fault --quick
   frameyard bench page-fault --tasks 1,2,4 --policy vanilla,depot --lru sharded
-  frameyard bench page-fault --will-it-scale page_fault1.csv";
+  frameyard bench page-fault --will-it-scale page_fault1.csv
+  frameyard bench page-fault --tasks 1..8 --plot page_fault1.svg";
 
 /// Maps memory, touches every page, unmaps it, and again
 #[derive(Args, Clone, Debug)]
@@ -38,6 +39,8 @@ pub(in crate::commands) struct PageFaultArgs {
     /// Also write the columns of will-it-scale to a file; with several policies, one file for each pair, named after it
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     will_it_scale: Option<PathBuf>,
+    #[command(flatten)]
+    plot: PlotArgs,
     #[command(flatten)]
     duration: DurationArgs,
     #[command(flatten)]
@@ -70,6 +73,15 @@ pub(in crate::commands) struct SimPageFaultArgs {
 const NOTE: &str = "A page is touched by a function call: figures of a kernel's page_fault1 include hardware exceptions and \
     system calls.";
 
+/// will-it-scale's plot: one line for each mode and pair of policies, the pages by the tasks.
+const PLOT: Plot = Plot {
+    title: "page_fault1: pages touched each second",
+    line: &["mode", "zone_policy", "lru_policy"],
+    x: ("tasks", "tasks"),
+    y: ("pages_per_s", "million pages per second"),
+    y_unit: 1e6,
+};
+
 /// Runs on this machine.
 pub(in crate::commands) fn bench(args: &PageFaultArgs) -> Result<(), Failure> {
     let file = args.will_it_scale.as_deref();
@@ -77,7 +89,9 @@ pub(in crate::commands) fn bench(args: &PageFaultArgs) -> Result<(), Failure> {
     let comparison = Comparison::new(&args.comparison, "bench page-fault", Yards::OneForAllPolicies, REPEAT)?;
     let workload = PageFault { map: MAP_SIZE, seed: args.comparison.compared.seed, duration: args.duration.duration };
     let rows = comparison.rows(&[workload])?;
-    let written = results.map_or(Ok(()), |results| results.write(&rows));
+    let plotted: Vec<Row> = rows.iter().map(|row| row.row.clone()).collect();
+    let written =
+        results.map_or(Ok(()), |results| results.write(&rows)).and_then(|()| PLOT.write_if_asked(&plotted, &args.plot));
     comparison.report(&rows, format!("{MEDIANS} {NOTE}")).print(&args.comparison.output)?;
     written
 }

@@ -42,6 +42,7 @@ impl<P: Platform> Yard<P> {
             FrameState::BuddyFree => Cover::Free(block),
             FrameState::Counted => self.cover_of_counted(block, tag, owners),
             FrameState::Reserved => Cover::Fixed(blocker(BlockedBy::Reserved)),
+            FrameState::Offline => Cover::Fixed(blocker(BlockedBy::Offline)),
             // Movable memory is allocated before its owner adopts it, and disowned before it is freed.
             FrameState::Allocated if tag.migrate_type() == MigrateType::Movable => {
                 Cover::Passing(blocker(BlockedBy::Unmovable))

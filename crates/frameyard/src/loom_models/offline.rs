@@ -1,0 +1,62 @@
+//! Frames that go offline and come back (`yard::offline`): beside a thread that allocates, and brought back by two threads at once.
+
+use super::machine::{Flaw, Locks, Machine};
+use super::{DAMAGES, assert_fails_within, explore_within, in_long_runs};
+use crate::owners::Owners;
+use crate::sync::{Weakness, weakened};
+use crate::units::{Order, PageCount, Pfn, PfnRange};
+use crate::watermarks::PcpSizing;
+
+/// The bound of involuntary switches: an offline isolates its pageblock, which is long.
+const SWITCHES: usize = 1;
+
+const PAGEBLOCK: Order = Order(1);
+
+const fn pageblock() -> PfnRange {
+    PfnRange { start: Pfn(2), end: Pfn(4) }
+}
+
+/// Two threads bring the same pageblock back, and use its frames.
+fn online_twice(locks: Locks) {
+    let main = Machine::boot(1, PcpSizing::Fixed(0), locks);
+    main.yard.offline(pageblock(), &Owners::NONE).unwrap();
+    assert_eq!(main.yard.stats().managed_pages(), PageCount(2));
+    let threads = [0, 1].map(|cpu| {
+        main.start(cpu, |runner| {
+            let _ = runner.yard.online(pageblock());
+            runner.take_and_give(PAGEBLOCK);
+        })
+    });
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    main.finish();
+}
+
+/// CPU 0 takes a pageblock offline, if possible, and brings it back, while CPU 1 allocates.
+fn go_and_come_back(locks: Locks) {
+    let main = Machine::boot(1, PcpSizing::Fixed(0), locks);
+    let user = main.start(1, |runner| runner.take_and_give(Order::ZERO));
+    if main.yard.offline(pageblock(), &Owners::NONE).is_ok() {
+        main.yard.online(pageblock()).expect("no other thread brings it back");
+    }
+    user.join().unwrap();
+    main.finish();
+}
+
+#[test]
+fn two_threads_bring_a_block_back_once() {
+    explore_within(in_long_runs(SWITCHES + 1), || online_twice(Locks::SOUND));
+    weakened(Weakness::OnlineNotRechecked, || {
+        assert_fails_within(SWITCHES, || online_twice(Locks::SOUND), &DAMAGES);
+    });
+}
+
+#[test]
+fn frames_go_offline_beside_allocations() {
+    explore_within(SWITCHES, || go_and_come_back(Locks::SOUND));
+    for flaw in [Flaw::TakenRelaxed, Flaw::GivenBackRelaxed] {
+        let locks = Locks { zone: Some(flaw), ..Locks::SOUND };
+        assert_fails_within(SWITCHES, move || go_and_come_back(locks), &DAMAGES);
+    }
+}

@@ -68,6 +68,21 @@ fn a_gibibyte_of_a_device_is_one_run_in_every_layout() {
 }
 
 #[test]
+fn page_structures_on_the_device_and_several_threads_leave_the_runs_the_same() {
+    let line =
+        "pin --size 1G --memory device --interface runs --refs batched --path fast --call pin --repeat 2 --threads 3";
+    for map in ["mem", "dev"] {
+        let (measured, _) = rows(&format!("{line} --map {map}"));
+        assert_eq!(measured.len(), 5);
+        for row in &measured {
+            assert_eq!((&row["map_placement"], &row["threads"]), (&Value::from(map), &Value::from(3)), "{row}");
+            // Two runs of each thread. Every thread takes all pages: the frames are consecutive, so they are one run.
+            assert_eq!((&row["samples"], &row["runs"]), (&Value::from(6), &Value::from(1)), "{row}");
+        }
+    }
+}
+
+#[test]
 fn calls_can_take_a_few_pages_each_and_fault_them_in() {
     let line =
         "pin --size 8M --batch 100 --no-touch --longterm --memory anonymous,huge --call pin --path fast --repeat 1";

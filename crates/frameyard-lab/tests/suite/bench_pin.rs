@@ -53,7 +53,7 @@ fn every_combination_of_call_path_refs_and_interface_is_a_row_of_each_kind() {
 
 #[test]
 fn a_gibibyte_of_a_device_is_one_run_in_every_layout() {
-    for layout in ["full", "deduplicated", "folded"] {
+    for layout in ["full", "deduplicated", "deduplicated-two", "folded"] {
         let (measured, _) = rows(&format!(
             "pin --size 1G --memory device --page-size 2M,1G --interface runs --refs batched --path fast-only --call pin \
              --layout {layout} --repeat 1"

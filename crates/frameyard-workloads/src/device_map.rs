@@ -3,7 +3,7 @@
 //! Device frames have no memory behind them, so a device may be larger than the host. Its page structures are real. Each run
 //! also measures how long the host takes to provide the same memory when one byte of each page is written.
 
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Instant;
@@ -77,9 +77,20 @@ impl DeviceShape {
         PAGE_STRUCTURE << self.order.0
     }
 
-    /// Whether only heads are written, each in its own page.
-    fn is_sparse(self) -> bool {
-        self.layout == MapLayout::Deduplicated && self.stride() > PAGE
+    /// Bytes of each compound page's structures that are written, in whole pages, if the rest are shared tails.
+    fn kept(self) -> Option<u64> {
+        let kept = match self.layout {
+            MapLayout::Deduplicated => PAGE,
+            MapLayout::DeduplicatedTwo => 2 * PAGE,
+            MapLayout::Full | MapLayout::Folded => return None,
+        };
+        (self.stride() > kept).then_some(kept)
+    }
+
+    /// One of `pieces` equal parts.
+    #[must_use]
+    pub fn piece(self, pieces: NonZeroU64) -> Self {
+        Self { size: ByteSize(self.size.0 / pieces), ..self }
     }
 
     /// Host memory that a run needs, roughly: the page structures written, and page tables for those read.
@@ -92,17 +103,18 @@ impl DeviceShape {
     pub fn map_bytes(self) -> ByteSize {
         ByteSize(match self.layout {
             MapLayout::Folded => (self.pages() * PAGE_STRUCTURE).next_multiple_of(PAGE),
-            _ if self.is_sparse() => self.pages() * PAGE,
-            _ => self.frames().0 * PAGE_STRUCTURE,
+            _ => self.kept().map_or(self.frames().0 * PAGE_STRUCTURE, |kept| self.pages() * kept),
         })
     }
 }
 
-/// The result of a run: memory and time of the page structures.
-#[derive(Clone, Copy, Debug)]
+/// The result of a run: memory and time of the page structures. Of several pieces the sums, and the most mappings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DeviceMapRun {
-    /// The device as the yard reports it.
-    pub device: DeviceInfo,
+    /// The number of page structures that were written.
+    pub structures: u64,
+    /// Memory that they take, as the yard reports it.
+    pub map_bytes: ByteSize,
     /// Proportional set size of the map after every tail was read.
     pub resident: ByteSize,
     /// Growth of the process's page tables.
@@ -115,6 +127,22 @@ pub struct DeviceMapRun {
     pub remove_ns: u64,
     /// Time in which the host provides the same pages, when only one byte of each is written.
     pub host_fault_ns: u64,
+}
+
+impl DeviceMapRun {
+    /// The results of this run and of a run of another piece of the same device.
+    fn and(self, piece: Self) -> Self {
+        Self {
+            structures: self.structures + piece.structures,
+            map_bytes: ByteSize(self.map_bytes.0 + piece.map_bytes.0),
+            resident: ByteSize(self.resident.0 + piece.resident.0),
+            page_tables: ByteSize(self.page_tables.0 + piece.page_tables.0),
+            mappings: self.mappings.max(piece.mappings),
+            bring_up_ns: self.bring_up_ns + piece.bring_up_ns,
+            remove_ns: self.remove_ns + piece.remove_ns,
+            host_fault_ns: self.host_fault_ns + piece.host_fault_ns,
+        }
+    }
 }
 
 /// A yard with space for one device.
@@ -158,6 +186,27 @@ impl DeviceMapFixture {
         self.threads.get()
     }
 
+    /// Runs a device in equal pieces, one after another, each in its own part of the map. A piece is removed before the next is
+    /// mapped, so the host needs memory for the page structures of one piece.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::run`].
+    pub fn run_in_pieces(
+        &self,
+        shape: DeviceShape,
+        pieces: NonZeroU64,
+    ) -> Result<Result<DeviceMapRun, String>, WorkloadError> {
+        let (piece, mut all) = (shape.piece(pieces), DeviceMapRun::default());
+        for number in 0..pieces.get() {
+            match self.run_at(FIRST + PageCount(number * piece.frames().0), piece)? {
+                Ok(run) => all = all.and(run),
+                Err(reason) => return Ok(Err(reason)),
+            }
+        }
+        Ok(Ok(all))
+    }
+
     /// Maps a device, reads all of its page structures, and removes it. The inner error is the reason why the device would need
     /// more mappings than a process may have.
     ///
@@ -165,8 +214,12 @@ impl DeviceMapFixture {
     ///
     /// [`WorkloadError::RunTime`] if the host refuses, or if the page structures are wrong.
     pub fn run(&self, shape: DeviceShape) -> Result<Result<DeviceMapRun, String>, WorkloadError> {
+        self.run_at(FIRST, shape)
+    }
+
+    fn run_at(&self, first: Pfn, shape: DeviceShape) -> Result<Result<DeviceMapRun, String>, WorkloadError> {
         let tables_before = page_table_bytes().map_err(WorkloadError::run_time)?;
-        let range = PfnRange::new(FIRST, shape.frames());
+        let range = PfnRange::new(first, shape.frames());
         let DeviceShape { order, layout, .. } = shape;
         let request = DeviceRequest { range, node: NodeId(0), order, layout, placement: MapPlacement::Memory };
         let begin = Instant::now();
@@ -177,9 +230,9 @@ impl DeviceMapFixture {
             mapped => mapped.map_err(WorkloadError::run_time)?,
         };
         let bring_up_ns = nanoseconds(begin.elapsed());
-        let device = self.yard.devices().at(FIRST).ok_or_else(|| WorkloadError::run_time(format!("{id} has gone")))?;
+        let device = self.yard.devices().at(first).ok_or_else(|| WorkloadError::run_time(format!("{id} has gone")))?;
         self.read_structures(&device)?;
-        let offset = self.map_offset()?;
+        let offset = self.map_offset(first)?;
         let addresses = ByteSize(shape.frames().0 * PAGE_STRUCTURE);
         let used = self.yard.map_region().memory_use(offset, addresses).map_err(WorkloadError::run_time)?;
         let tables = page_table_bytes().map_err(WorkloadError::run_time)?;
@@ -187,7 +240,8 @@ impl DeviceMapFixture {
         self.yard.devices().unmap(id, Removal::Refuse).map_err(WorkloadError::run_time)?;
         let remove_ns = nanoseconds(begin.elapsed());
         Ok(Ok(DeviceMapRun {
-            device,
+            structures: device.structures,
+            map_bytes: device.map_bytes,
             resident: used.proportional,
             page_tables: ByteSize(tables.0.saturating_sub(tables_before.0)),
             mappings: used.mappings,
@@ -197,9 +251,9 @@ impl DeviceMapFixture {
         }))
     }
 
-    /// Where in the map the page structures of the device lie.
-    fn map_offset(&self) -> Result<ByteSize, WorkloadError> {
-        self.yard.map_offset(FIRST).ok_or_else(|| WorkloadError::run_time("the yard has no room for the device"))
+    /// Where in the map the page structures from a frame on lie.
+    fn map_offset(&self, first: Pfn) -> Result<ByteSize, WorkloadError> {
+        self.yard.map_offset(first).ok_or_else(|| WorkloadError::run_time("the yard has no room for the device"))
     }
 
     /// Reads the first word of every page structure, tails included, and checks that exactly the heads are not zero. A folded
@@ -210,7 +264,7 @@ impl DeviceMapFixture {
             let heads = frames.filter(|pfn| self.yard.devices().page(*pfn).is_some_and(|page| page.head() == *pfn));
             heads.count() as u64
         } else {
-            let first = self.map_offset()?.0 as usize / 8;
+            let first = self.map_offset(device.range.start)?.0 as usize / 8;
             // SAFETY: the words are only read, as atomics like the yard's own reads, and only this thread maps and removes devices.
             let words = unsafe { self.yard.map_region().words() };
             let words = &words[first..first + device.range.count().0 as usize * 8];
@@ -227,12 +281,12 @@ impl DeviceMapFixture {
 
     /// Time in which the host provides the pages of such page structures, on the same number of threads.
     fn host_faults(&self, shape: DeviceShape) -> Result<u64, WorkloadError> {
-        if !shape.is_sparse() {
+        let Some(kept) = shape.kept() else {
             let region = Region::zeroed(shape.map_bytes(), HugePages::Advise).map_err(WorkloadError::run_time)?;
             let begin = Instant::now();
             region.prefault(self.threads, &mut |_| {}).map_err(WorkloadError::run_time)?;
             return Ok(nanoseconds(begin.elapsed()));
-        }
+        };
         let (stride, pages) = (shape.stride() as usize, shape.pages() as usize);
         let mut region = Region::zeroed(ByteSize(stride as u64 * pages as u64), HugePages::Never)
             .map_err(WorkloadError::run_time)?;
@@ -241,7 +295,11 @@ impl DeviceMapFixture {
         let begin = Instant::now();
         thread::scope(|scope| {
             for part in bytes.chunks_mut(share) {
-                scope.spawn(|| part.iter_mut().step_by(stride).for_each(|byte| *byte = 1));
+                scope.spawn(|| {
+                    for structures in part.chunks_mut(stride) {
+                        structures[..kept as usize].iter_mut().step_by(PAGE as usize).for_each(|byte| *byte = 1);
+                    }
+                });
             }
         });
         Ok(nanoseconds(begin.elapsed()))
@@ -261,11 +319,23 @@ mod tests {
             for layout in MapLayout::ALL {
                 let shape = DeviceShape { size, order, layout };
                 let run = fixture.run(shape).unwrap().unwrap();
-                assert_eq!(run.device.map_bytes, shape.map_bytes(), "{shape:?}");
-                let least = ByteSize(run.device.structures * 64);
+                assert_eq!(run.map_bytes, shape.map_bytes(), "{shape:?}");
+                let least = ByteSize(run.structures * 64);
                 assert!(run.resident >= least && run.resident <= shape.map_bytes(), "{shape:?}: {}", run.resident);
             }
         }
         fixture.yard.validate().unwrap();
+    }
+
+    #[test]
+    fn pieces_take_the_memory_of_the_whole_device() {
+        let host = HostTopology::current().unwrap();
+        let size = ByteSize::gib(2);
+        let fixture = DeviceMapFixture::new(size, YardSharing::Private, &host).unwrap();
+        let shape = DeviceShape { size, order: Order(0), layout: MapLayout::Full };
+        let memory = |run: DeviceMapRun| (run.structures, run.map_bytes, run.resident);
+        let whole = fixture.run(shape).unwrap().unwrap();
+        let pieces = fixture.run_in_pieces(shape, NonZeroU64::new(8).unwrap()).unwrap().unwrap();
+        assert_eq!(memory(pieces), memory(whole));
     }
 }

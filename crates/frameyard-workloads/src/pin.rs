@@ -4,13 +4,15 @@
 //! no memory behind them; only their page structures are used.
 
 use std::hint::black_box;
+use std::sync::{Arc, Barrier};
+use std::thread;
 use std::time::Instant;
 
 use frameyard::boot::BootError;
 use frameyard::devices::{DeviceRequest, MapLayout, MapPlacement};
 use frameyard::units::PhysAddr;
 use frameyard::{ByteSize, Geometry, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
-use frameyard_host::{DeviceAlignment, HostPlatform, HostTopology, HostYard, HostYardError};
+use frameyard_host::{DeviceAlignment, DeviceMemory, HostPlatform, HostTopology, HostYard, HostYardError};
 use frameyard_vm::{
     AddressSpace, Dirty, MapRequest, MemoryAccess, PageLevel, PageRun, PinCall, PinRequest, RefHandling, VirtAddr,
     VirtRange, Vm, VmConfig,
@@ -27,6 +29,7 @@ const GIGANTIC: u64 = 1 << 18;
 /// Memory for page tables, per-CPU lists and reserves.
 const SPARE: ByteSize = ByteSize::mib(96);
 const PAGE: u64 = 4096;
+const PAGE_STRUCTURE: u64 = 64;
 
 /// The memory whose pages are taken.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -140,6 +143,25 @@ pub struct PinRun {
     pub runs: Option<usize>,
 }
 
+/// The page structures of devices.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct DeviceMaps {
+    /// Which ones devices of compound pages have.
+    pub layout: MapLayout,
+    /// Where they lie. On the device itself they are pages of its memory file.
+    pub placement: MapPlacement,
+}
+
+impl DeviceMaps {
+    /// Frames of a device before its `pages` frames of data: whole pages of 1 GiB that its page structures fit in.
+    fn room(self, pages: u64) -> u64 {
+        match self.placement {
+            MapPlacement::Memory => 0,
+            MapPlacement::Device => (pages / (PAGE / PAGE_STRUCTURE)).next_multiple_of(GIGANTIC),
+        }
+    }
+}
+
 /// How pages are taken.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct PinCase {
@@ -157,12 +179,12 @@ pub struct PinYard {
     yard: HostYard,
     size: ByteSize,
     kinds: Vec<PinKind>,
-    /// The device of each page size of the map.
+    /// The data of the device of each page size of the map.
     devices: Vec<(DeviceAlignment, PfnRange)>,
 }
 
 impl PinYard {
-    /// Creates a yard with the memory that the kinds need, and devices whose page structures have the given layout.
+    /// Creates a yard with the memory that the kinds need, and devices with the given page structures.
     ///
     /// # Errors
     ///
@@ -170,7 +192,7 @@ impl PinYard {
     pub fn new(
         size: ByteSize,
         kinds: &[PinKind],
-        layout: MapLayout,
+        maps: DeviceMaps,
         host: &HostTopology,
     ) -> Result<Self, WorkloadError> {
         let needed = kinds.iter().map(|kind| kind.memory_needed(size).0).sum::<u64>() + SPARE.0;
@@ -181,8 +203,9 @@ impl PinYard {
         let mut devices: Vec<(DeviceAlignment, PfnRange)> = Vec::new();
         for kind in kinds.iter().filter(|kind| kind.memory == PinnedMemory::Device) {
             if devices.iter().all(|(map, _)| *map != kind.map) {
-                devices.push((kind.map, PfnRange::new(Pfn(next), PageCount(size.0 / PAGE))));
-                next = (next + size.0 / PAGE).next_multiple_of(GIGANTIC);
+                let data = next + maps.room(size.0 / PAGE);
+                devices.push((kind.map, PfnRange::new(Pfn(data), PageCount(size.0 / PAGE))));
+                next = (data + size.0 / PAGE).next_multiple_of(GIGANTIC);
             }
         }
         let cpus = vec![NodeId(0); host.allowed().as_slice().len().max(1)];
@@ -194,12 +217,9 @@ impl PinYard {
             HostYardError::Boot(error) if !BootError::is_at_run_time(&error) => WorkloadError::input(error),
             other => WorkloadError::run_time(other),
         })?;
-        for &(map, range) in &devices {
-            let order = map.order(Geometry::X86_64);
-            // Base pages have only one layout.
-            let layout = if order == Order::ZERO { MapLayout::Full } else { layout };
-            let request = DeviceRequest { range, node: NodeId(0), order, layout, placement: MapPlacement::Memory };
-            yard.map_device(request).map_err(WorkloadError::run_time)?;
+        for &(map, data) in &devices {
+            let range = PfnRange { start: Pfn(data.start.0 - maps.room(size.0 / PAGE)), end: data.end };
+            map_device(&yard, map, range, maps)?;
         }
         Ok(Self { yard, size, kinds: kinds.to_vec(), devices })
     }
@@ -234,6 +254,26 @@ impl PinYard {
         unsafe { vm.destroy() }.map_err(WorkloadError::run_time)?;
         self.yard.validate().map_err(WorkloadError::run_time)
     }
+}
+
+/// Maps a device. It has memory only if that holds its page structures.
+fn map_device(
+    yard: &HostYard,
+    map: DeviceAlignment,
+    range: PfnRange,
+    DeviceMaps { layout, placement }: DeviceMaps,
+) -> Result<(), WorkloadError> {
+    let platform = yard.platform();
+    if placement == MapPlacement::Device {
+        let memory = DeviceMemory::builder(ByteSize(range.count().0 * PAGE), DeviceAlignment::Huge);
+        let memory = memory.build(platform.host()).map_err(WorkloadError::run_time)?;
+        platform.add_device(range, Arc::new(memory)).map_err(WorkloadError::run_time)?;
+    }
+    let order = map.order(Geometry::X86_64);
+    // Base pages have only one layout.
+    let layout = if order == Order::ZERO { MapLayout::Full } else { layout };
+    let request = DeviceRequest { range, node: NodeId(0), order, layout, placement };
+    yard.map_device(request).map(drop).map_err(WorkloadError::run_time)
 }
 
 /// An address space in which all kinds can be mapped.
@@ -288,6 +328,35 @@ impl PinFixture<'_> {
             self.space.touch(addr, MemoryAccess::Write).map_err(WorkloadError::run_time)?;
         }
         Ok(())
+    }
+
+    /// Takes a range and releases it, once on each thread. The threads begin together, each with buffers of its own, and all take
+    /// all pages. Returns the result of each.
+    ///
+    /// # Errors
+    ///
+    /// [`WorkloadError::RunTime`] if the address space refuses.
+    pub fn run_together(
+        &self,
+        range: VirtRange,
+        case: PinCase,
+        buffers: &mut [PinBuffers],
+    ) -> Result<Vec<PinRun>, WorkloadError> {
+        if let [own] = buffers {
+            return Ok(vec![self.run(range, case, own)?]);
+        }
+        let ready = &Barrier::new(buffers.len());
+        thread::scope(|scope| {
+            let run = |own| {
+                scope.spawn(move || {
+                    ready.wait();
+                    self.run(range, case, own)
+                })
+            };
+            let threads: Vec<_> = buffers.iter_mut().map(run).collect();
+            let result = |thread: thread::ScopedJoinHandle<'_, _>| thread.join().expect("pinning does not panic");
+            threads.into_iter().map(result).collect()
+        })
     }
 
     /// Takes a range and releases it, once.

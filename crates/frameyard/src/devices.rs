@@ -1,13 +1,14 @@
 //! Page maps of device memory: page structures for ranges of frames outside memory, as compound pages or base pages.
 //!
 //! A device is a range of frames in the device space of a yard. Mapping it writes the page structures of its layout, in
-//! parallel. Then two words of each section lead from any frame to the page that counts its users. There are three layouts
+//! parallel. Then two words of each section lead from any frame to the page that counts its users. There are four layouts
 //! ([`MapLayout`]):
 //!
 //! | layout | page structures per compound page | map pages that remain, of 2 MiB / 1 GiB | can split |
 //! |---|---|---|---|
 //! | full | one per frame | 8 / 4096 | yes |
 //! | deduplicated (HVO) | one per frame; map pages that hold only tails are one shared page of zeroes | 1 / 1 | yes |
+//! | deduplicated-two | as deduplicated; the first map page of tails is written too | 2 / 2 | yes |
 //! | folded | one, packed | 1/64 / 1/64 | no |
 //!
 //! | file | contents |

@@ -41,9 +41,11 @@ fn read_all(yard: &HostYard, range: PfnRange, step: usize) {
 #[test]
 fn a_tebibyte_in_gigantic_pages_takes_a_page_each_or_a_few_in_all() {
     let yard = yard(Backing::Anonymous);
-    for (layout, most) in
-        [(MapLayout::Deduplicated, ByteSize::kib(4 << 10 | 200)), (MapLayout::Folded, ByteSize::kib(65))]
-    {
+    for (layout, most) in [
+        (MapLayout::Deduplicated, ByteSize::kib(4 << 10 | 200)),
+        (MapLayout::DeduplicatedTwo, ByteSize::kib(8 << 10 | 200)),
+        (MapLayout::Folded, ByteSize::kib(65)),
+    ] {
         let asked = request(1024, Order(18), layout);
         let id = yard.map_device(asked).unwrap();
         read_all(&yard, asked.range, 1 << 12);
@@ -78,20 +80,22 @@ fn reading_every_tail_takes_page_tables_and_no_memory() {
 #[test]
 fn splitting_a_page_allocates_its_tails_and_joining_frees_them() {
     let yard = yard(Backing::Phantom);
-    let asked = request(4, Order(18), MapLayout::Deduplicated);
-    let id = yard.map_device(asked).unwrap();
-    let second = SPACE.start + PageCount(1 << 18);
-    let page = |count: u64| ByteSize(count * 4096);
-    assert_eq!(map_use(&yard, asked.range).proportional, page(4));
-    yard.split_device_page(second).unwrap();
-    assert_eq!(map_use(&yard, asked.range).proportional, page(3 + 4096));
-    assert_eq!(yard.devices().page(second + PageCount(77)).unwrap().head(), second + PageCount(77));
-    yard.devices().join(second).unwrap();
-    assert_eq!(map_use(&yard, asked.range).proportional, page(4));
-    let error = yard.split_device_page(second + PageCount(1)).unwrap_err();
-    assert!(matches!(error, HostDeviceError::Yard(DeviceError::NotHead { .. })), "{error}");
-    yard.validate().unwrap();
-    yard.devices().unmap(id, Removal::Refuse).unwrap();
+    for (layout, kept) in [(MapLayout::Deduplicated, 1), (MapLayout::DeduplicatedTwo, 2)] {
+        let asked = request(4, Order(18), layout);
+        let id = yard.map_device(asked).unwrap();
+        let second = SPACE.start + PageCount(1 << 18);
+        let page = |count: u64| ByteSize(count * 4096);
+        assert_eq!(map_use(&yard, asked.range).proportional, page(4 * kept));
+        yard.split_device_page(second).unwrap();
+        assert_eq!(map_use(&yard, asked.range).proportional, page(3 * kept + 4096));
+        assert_eq!(yard.devices().page(second + PageCount(77)).unwrap().head(), second + PageCount(77));
+        yard.devices().join(second).unwrap();
+        assert_eq!(map_use(&yard, asked.range).proportional, page(4 * kept));
+        let error = yard.split_device_page(second + PageCount(1)).unwrap_err();
+        assert!(matches!(error, HostDeviceError::Yard(DeviceError::NotHead { .. })), "{error}");
+        yard.validate().unwrap();
+        yard.devices().unmap(id, Removal::Refuse).unwrap();
+    }
 }
 
 #[test]
@@ -151,7 +155,7 @@ fn a_written_map_region_is_zeroed_where_devices_are() {
 fn page_structures_in_the_device_take_no_memory_of_the_yard() {
     let yard = yard(Backing::Anonymous);
     let range = PfnRange::new(SPACE.start, PageCount(8 << 18));
-    for layout in [MapLayout::Full, MapLayout::Deduplicated, MapLayout::Folded] {
+    for layout in MapLayout::ALL {
         let asked = DeviceRequest { placement: MapPlacement::Device, ..request(8, Order(9), layout) };
         let none = yard.map_device(asked).unwrap_err();
         assert!(matches!(none, HostDeviceError::Map { problem: DeviceMapProblem::NoDevice, .. }), "{none}");

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use frameyard::ByteSize;
-use frameyard::devices::MapLayout;
+use frameyard::devices::{MapLayout, MapPlacement};
 use frameyard::policy::ZonePolicy;
 use frameyard::units::ParseSizeError;
 use frameyard_host::DeviceAlignment;
@@ -128,6 +128,11 @@ pub(crate) fn lru_policy() -> impl TypedValueParser<Value = LruPolicy> {
 /// Reads a layout of page structures.
 pub(crate) fn map_layout() -> impl TypedValueParser<Value = MapLayout> {
     named(MapLayout::ALL.iter().map(|layout| layout.name()))
+}
+
+/// Reads where page structures lie.
+pub(crate) fn map_placement() -> impl TypedValueParser<Value = MapPlacement> {
+    named(MapPlacement::ALL.iter().map(|placement| placement.name()))
 }
 
 /// Reads a size of device pages.

@@ -10,7 +10,6 @@ mod session;
 
 use std::path::{Path, PathBuf};
 
-use clap::builder::TypedValueParser;
 use clap::{Args, Subcommand, ValueHint};
 use frameyard::ByteSize;
 use frameyard::devices::{MapLayout, MapPlacement};
@@ -18,7 +17,7 @@ use frameyard_host::DeviceAlignment;
 
 use crate::Failure;
 use crate::args::OutputArgs;
-use crate::args::values::{device_alignment, map_layout, named, positive_size};
+use crate::args::values::{device_alignment, map_layout, map_placement, positive_size};
 use crate::chosen_machine::print_notes;
 use crate::output::{Format, Report, Row};
 use client::Start;
@@ -79,7 +78,7 @@ struct DeviceCreateArgs {
     align: DeviceAlignment,
 
     /// Where its page structures are: in ordinary memory (mem) or in the device itself (dev)
-    #[arg(long, value_name = "WHERE", value_parser = placement(), default_value = "mem")]
+    #[arg(long, value_name = "WHERE", value_parser = map_placement(), default_value = "mem")]
     map: MapPlacement,
 
     /// Which page structures it has
@@ -151,10 +150,6 @@ fn device_choice(text: &str) -> Result<DeviceChoice, String> {
 }
 
 /// Reads a placement of page structures.
-fn placement() -> impl TypedValueParser<Value = MapPlacement> {
-    named(MapPlacement::ALL.iter().map(|placement| placement.name()))
-}
-
 /// The hidden command of session processes. Its only argument is their socket.
 pub(super) const SESSION_COMMAND: &str = "device-session";
 /// How to end the process that holds the devices.

@@ -34,9 +34,11 @@ fn each_geometry_and_layout_takes_the_memory_of_its_formula() {
     let expected = [
         ("2M", "full", 1 << 20, 64 << 20),
         ("2M", "deduplicated", 2048, 8 << 20),
+        ("2M", "deduplicated-two", 2048 * 128, 16 << 20),
         ("2M", "folded", 2048, 128 << 10),
         ("1G", "full", 1 << 20, 64 << 20),
         ("1G", "deduplicated", 4, 16 << 10),
+        ("1G", "deduplicated-two", 4 * 128, 32 << 10),
         ("1G", "folded", 4, 4 << 10),
     ];
     assert_eq!(measured.len(), expected.len());
@@ -53,6 +55,15 @@ fn each_geometry_and_layout_takes_the_memory_of_its_formula() {
         published.iter().any(|row| row["map_bytes_equation"] == 16u64 << 30 && row["map_bytes_resident"].is_null())
     );
     assert!(published.iter().all(|row| row["published_value"].is_number()));
+}
+
+#[test]
+fn pieces_take_the_memory_of_the_whole_device() {
+    let (measured, _) = rows("--size 4G --geometry 4K --layout full --piece 512M --repeat 1");
+    assert_eq!(measured.len(), 1);
+    assert_eq!((&measured[0]["pieces"], &measured[0]["structures"]), (&Value::from(8), &Value::from(1 << 20)));
+    assert_eq!(measured[0]["map_bytes_resident"], 64 << 20);
+    assert_refused(&["bench", "device-map", "--size", "4G", "--piece", "3G"], 2, "a power of two");
 }
 
 #[test]
@@ -75,7 +86,7 @@ fn tails_of_a_shared_yard_take_mappings_up_to_the_limit_of_the_host() {
 fn base_pages_have_a_structure_each_in_every_layout() {
     let (measured, _) = rows("--size 128M --geometry 4K --repeat 1");
     assert!(measured.iter().all(|row| row["structures"] == 1 << 15 && row["map_bytes_equation"] == 2 << 20));
-    assert_eq!(measured.len(), 3);
+    assert_eq!(measured.len(), 4);
 }
 
 #[test]

@@ -53,7 +53,7 @@ fn every_combination_of_call_path_refs_and_interface_is_a_row_of_each_kind() {
 
 #[test]
 fn a_gibibyte_of_a_device_is_one_run_in_every_layout() {
-    for layout in ["full", "deduplicated", "folded"] {
+    for layout in ["full", "deduplicated", "deduplicated-two", "folded"] {
         let (measured, _) = rows(&format!(
             "pin --size 1G --memory device --page-size 2M,1G --interface runs --refs batched --path fast-only --call pin \
              --layout {layout} --repeat 1"
@@ -64,6 +64,21 @@ fn a_gibibyte_of_a_device_is_one_run_in_every_layout() {
             .collect();
         assert_eq!(kinds, [(2 << 20, "4K"), (1 << 30, "4K"), (2 << 20, "2M"), (1 << 30, "1G")]);
         assert!(measured.iter().all(|row| row["runs"] == 1 && row["take_times_as_fast"].is_null()), "{measured:?}");
+    }
+}
+
+#[test]
+fn page_structures_on_the_device_and_several_threads_leave_the_runs_the_same() {
+    let line =
+        "pin --size 1G --memory device --interface runs --refs batched --path fast --call pin --repeat 2 --threads 3";
+    for map in ["mem", "dev"] {
+        let (measured, _) = rows(&format!("{line} --map {map}"));
+        assert_eq!(measured.len(), 5);
+        for row in &measured {
+            assert_eq!((&row["map_placement"], &row["threads"]), (&Value::from(map), &Value::from(3)), "{row}");
+            // Two runs of each thread. Every thread takes all pages: the frames are consecutive, so they are one run.
+            assert_eq!((&row["samples"], &row["runs"]), (&Value::from(6), &Value::from(1)), "{row}");
+        }
     }
 }
 

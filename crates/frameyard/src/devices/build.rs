@@ -156,10 +156,11 @@ impl<P: Platform> PageMap<'_, P> {
             fence(Ordering::Release);
             if !missing.is_set() {
                 let written = match plan.request.layout {
-                    MapLayout::Deduplicated if plan.has_shared_tails() => self.write_heads(plan, numbers),
-                    // If every map page holds a head, there is nothing to share.
-                    MapLayout::Full | MapLayout::Deduplicated => self.write_full(plan, &writer, numbers),
                     MapLayout::Folded => self.write_folded(plan, &writer, numbers),
+                    MapLayout::Deduplicated if plan.has_shared_tails() => self.write_heads(plan, numbers),
+                    _ if plan.has_shared_tails() => self.write_kept_pages(plan, &writer, numbers),
+                    // If no map page holds only tails, there is nothing to share.
+                    _ => self.write_full(plan, &writer, numbers),
                 };
                 written.unwrap_or_else(|places| missing.set(places));
             }
@@ -195,9 +196,9 @@ impl<P: Platform> PageMap<'_, P> {
     ) -> Result<(), RunError> {
         let structures = |least: u64| (least >> plan.request.order.0).max(1);
         let least = match plan.request.layout {
-            MapLayout::Deduplicated if plan.has_shared_tails() => LEAST_HEADS,
-            MapLayout::Full | MapLayout::Deduplicated => structures(LEAST_STRUCTURES),
             MapLayout::Folded => LEAST_STRUCTURES,
+            _ if plan.has_shared_tails() => LEAST_HEADS,
+            _ => structures(LEAST_STRUCTURES),
         };
         // No two workers write the same map page.
         let align = 1 << super::plan::map_page_order(self.geometry).0;
@@ -253,10 +254,28 @@ impl<P: Platform> PageMap<'_, P> {
     fn write_heads(&self, plan: &Plan, numbers: Range<u64>) -> Result<(), PfnRange> {
         for number in numbers {
             let head = plan.head(number);
-            self.back(plan, plan.head_page_of(head))?;
+            plan.kept_pages_of(head).try_for_each(|places| self.back(plan, places))?;
             let page = self.own_page(head);
             page.set_tag(plan.tag(plan.request.order));
             CountedPage::new(page, 0).set_counts(OWN);
+        }
+        Ok(())
+    }
+
+    /// Writes every structure in the map pages that remain. A written page takes memory, also if it holds only zeroes.
+    fn write_kept_pages(&self, plan: &Plan, writer: &MapWriter, numbers: Range<u64>) -> Result<(), PfnRange> {
+        for head in numbers.map(|number| plan.head(number)) {
+            for places in plan.kept_pages_of(head) {
+                self.back(plan, places)?;
+                let heads = PageCount(u64::from(places.start == head));
+                let templates = [(PageCount(0), heads, self.head_template(plan, head))];
+                let tails = (heads, places.count() - heads, self.tail_template(plan, head));
+                for (skip, count, template) in templates.into_iter().chain([tails]) {
+                    let (first, count) = self.map.structures(PfnRange::new(places.start + skip, count));
+                    // SAFETY: as in `write_full`.
+                    unsafe { writer.write(first, count, template) };
+                }
+            }
         }
         Ok(())
     }

@@ -15,11 +15,15 @@ pub enum MapLayout {
     /// only tails, read as zero, and may all share one page of memory. A device of base pages has a head in every map
     /// page, so nothing is saved.
     Deduplicated,
+    /// As deduplicated, except that two map pages remain per compound page: the one with its head and the next, which are
+    /// written (of 8 for 2 MiB, of 4096 for 1 GiB). Linux keeps as many for device memory (`vmemmap_populate_compound_pages`).
+    /// There each compound page shares its own first map page of tails; here all share the page of zeroes.
+    DeduplicatedTwo,
     /// One per compound page, packed. A compound page takes 64 bytes of the map.
     Folded,
 }
 
-named!(MapLayout: Full => "full", Deduplicated => "deduplicated", Folded => "folded");
+named!(MapLayout: Full => "full", Deduplicated => "deduplicated", DeduplicatedTwo => "deduplicated-two", Folded => "folded");
 
 /// Where the memory of a device's page structures comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -127,8 +131,8 @@ pub struct DeviceInfo {
     pub placement: MapPlacement,
     /// The number of page structures that were written.
     pub structures: u64,
-    /// The memory that they take, in whole pages. Full: 64 bytes per frame. Deduplicated: one page per compound page, or as full if
-    /// a map page holds several heads. Folded: 64 bytes per compound page. Does not count what splits have added.
+    /// The memory that they take, in whole pages. Full: 64 bytes per frame. Deduplicated: one page per compound page (two for
+    /// [`MapLayout::DeduplicatedTwo`]), or as full if no map page holds only tails. Folded: 64 bytes per compound page. Does not count what splits have added.
     pub map_bytes: ByteSize,
     /// Entries of page tables that map it. Possibly stale.
     pub mappings: u64,

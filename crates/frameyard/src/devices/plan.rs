@@ -51,23 +51,38 @@ impl Plan {
 
     /// The number of page structures that are written.
     pub(super) fn structures(&self) -> u64 {
-        if self.request.layout == MapLayout::Folded || self.has_shared_tails() {
-            self.pages()
-        } else {
-            self.data.count().0
+        match self.request.layout {
+            MapLayout::Folded => self.pages(),
+            MapLayout::Deduplicated if self.has_shared_tails() => self.pages(),
+            _ if self.has_shared_tails() => self.pages() << self.kept_order().0,
+            _ => self.data.count().0,
         }
     }
 
     /// Whether some map pages hold only tails.
     pub(super) fn has_shared_tails(&self) -> bool {
-        self.request.layout == MapLayout::Deduplicated && self.request.order > map_page_order(self.geometry)
+        let is_deduplicated = matches!(self.request.layout, MapLayout::Deduplicated | MapLayout::DeduplicatedTwo);
+        is_deduplicated && self.request.order > self.kept_order()
+    }
+
+    /// With shared tails, the number of page structures in the map pages that remain per compound page, as an order.
+    fn kept_order(&self) -> Order {
+        let pages = if self.request.layout == MapLayout::DeduplicatedTwo { Order(1) } else { Order::ZERO };
+        Order(map_page_order(self.geometry).0 + pages.0)
+    }
+
+    /// With shared tails, the number of map pages that remain per compound page.
+    fn kept_pages(&self) -> u64 {
+        1 << (self.kept_order().0 - map_page_order(self.geometry).0)
     }
 
     /// Memory that the page structures take, in whole pages.
     pub(super) fn map_bytes(&self) -> ByteSize {
         let page = self.geometry.page_size().0;
-        let each = if self.has_shared_tails() { page } else { size_of::<Page>() as u64 };
-        ByteSize((self.structures() * each).next_multiple_of(page))
+        ByteSize(match self.has_shared_tails() {
+            true => self.pages() * self.kept_pages() * page,
+            false => (self.structures() * size_of::<Page>() as u64).next_multiple_of(page),
+        })
     }
 
     /// The number of bits that the frame number of a head is shifted by.
@@ -99,22 +114,28 @@ impl Plan {
         let (from, to) = ((places.start - first).0, (places.end - first).0);
         let order = self.request.order.0;
         let (start, end) = match self.has_shared_tails() {
-            true => (from >> order, (to >> order) + 1),
+            // Places of one compound page.
+            true => {
+                let page = map_page_order(self.geometry);
+                let first = (from >> order) * self.kept_pages() + ((from & ((1 << order) - 1)) >> page.0);
+                (first, first + (to - from).div_ceil(1 << page.0))
+            }
             false => (from / per_page, to.div_ceil(per_page)),
         };
         let range = self.request.range.start;
         PfnRange { start: range + PageCount(start), end: range + PageCount(end) }
     }
 
-    /// The frames whose structures get memory when the page is split: those outside the head's map page.
+    /// The frames whose structures get memory when the page is split: those outside the map pages that remain.
     pub(super) fn tail_pages_of(&self, head: Pfn) -> PfnRange {
         let end = head + self.request.order.pages();
-        let real = if self.has_shared_tails() { map_page_order(self.geometry) } else { self.request.order };
+        let real = if self.has_shared_tails() { self.kept_order() } else { self.request.order };
         PfnRange { start: head + real.pages(), end }
     }
 
-    /// The frames whose structures lie in the map page of a head.
-    pub(super) fn head_page_of(&self, head: Pfn) -> PfnRange {
-        PfnRange::new(head, self.request.order.min(map_page_order(self.geometry)).pages())
+    /// With shared tails, the frames whose structures lie in each map page that remains for a compound page.
+    pub(super) fn kept_pages_of(&self, head: Pfn) -> impl Iterator<Item = PfnRange> + use<> {
+        let frames = map_page_order(self.geometry).pages();
+        (0..self.kept_pages()).map(move |page| PfnRange::new(head + PageCount(page * frames.0), frames))
     }
 }

@@ -28,7 +28,7 @@ pub trait MapBacking {
     ///
     /// A head comes to [`back_map`](Self::back_map) or [`place_map`](Self::place_map) before it is written. All other
     /// structures must read as zero from now on, in every view of the yard, and may share one page of memory. They are
-    /// not written unless they come to `back_map` when a compound page is split. [`return_map`](Self::return_map) undoes
+    /// not written unless they come to `back_map`, when a compound page is split or if a second map page remains of each. [`return_map`](Self::return_map) undoes
     /// this call.
     ///
     /// The part reads as zero when this is called. A thread that looked up a page of an earlier device there may still try

@@ -1,4 +1,4 @@
-//! The three layouts of page maps, action by action: what random users do gives the same answers in all of them, and those of
+//! The four layouts of page maps, action by action: what random users do gives the same answers in all of them, and those of
 //! a model that knows ranges and counts alone. Folded maps refuse splits, and sections shared by two devices.
 
 use crate::fixture::{Fixture, Frames, run_on};
@@ -113,6 +113,9 @@ impl Device {
     }
 }
 
+/// The place of the folded layout among all; those before it can split.
+const FOLDED: usize = 3;
+
 fn create_yard(layout: MapLayout) -> (MapLayout, Fixture) {
     let geometry = Geometry::new(ByteSize::kib(4), ByteSize::kib(4 * SECTION), Order(4), Order(5)).unwrap();
     let config =
@@ -121,7 +124,7 @@ fn create_yard(layout: MapLayout) -> (MapLayout, Fixture) {
 }
 
 struct Run {
-    yards: [(MapLayout, Fixture); 3],
+    yards: [(MapLayout, Fixture); 4],
     devices: Vec<Device>,
     /// Frames and how many references were got on their pages.
     held: Vec<(Pfn, u32)>,
@@ -143,10 +146,9 @@ impl Run {
 
     /// The answer of all layouts, which is the same.
     fn all<T: PartialEq + std::fmt::Debug>(&self, ask: impl Fn(MapLayout, &Fixture) -> T) -> T {
-        let [first, second, third] = &self.yards;
-        let answer = ask(first.0, &first.1);
-        assert_eq!(ask(second.0, &second.1), answer);
-        assert_eq!(ask(third.0, &third.1), answer);
+        let answers = self.yards.each_ref().map(|(layout, yard)| ask(*layout, yard));
+        assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:?}");
+        let [answer, ..] = answers;
         answer
     }
 
@@ -186,32 +188,35 @@ impl Run {
         let start = if part.is_multiple_of(8) { Pfn(part * 16) } else { Pfn(part * 16).align_down(unit) };
         let range = PfnRange::new(start, PageCount(units << unit.0));
         let request = |layout| DeviceRequest { range, node, order, layout, placement: MapPlacement::Memory };
-        let answers = [0, 1, 2].map(|at| {
+        let answers = [0, 1, 2, FOLDED].map(|at| {
             let (layout, yard) = &self.yards[at];
             by_number(yard.devices().map(request(*layout)).map(numbered))
         });
-        if let (Ok(id), Err(DeviceError::MixedSection { .. })) = (answers[0], answers[2]) {
+        if let (Ok(id), Err(DeviceError::MixedSection { .. })) = (answers[0], answers[FOLDED]) {
             let near = |device: &Device| {
                 range.start.0 / SECTION <= (device.range.end.0 - 1) / SECTION
                     && device.range.start.0 / SECTION <= (range.end.0 - 1) / SECTION
             };
             assert!(self.devices.iter().any(near), "no other device is near {range}");
-            assert_eq!(answers[1], Ok(id));
-            for at in [0, 1] {
+            assert_eq!(answers[1..FOLDED], [Ok(id); 2]);
+            for at in 0..FOLDED {
                 self.unmap_in(at, id).unwrap();
             }
             return;
         }
         // What stands there of the other device differs.
         let mixed = |answer| matches!(answer, Err(DeviceError::MixedSection { .. }));
-        assert!(answers[0] == answers[1] || (mixed(answers[0]) && mixed(answers[1])), "{answers:?}");
+        assert!(
+            answers[1..FOLDED].iter().all(|answer| *answer == answers[0] || mixed(answers[0]) && mixed(*answer)),
+            "{answers:?}"
+        );
         let is_memory =
             MEMORY.iter().any(|(memory, _)| !memory.intersection(range).is_empty() && memory.start < range.end);
         let overlaps = self.devices.iter().any(|device| {
             let both = device.range.intersection(range);
             both.start < both.end
         });
-        match (answers[0], answers[2]) {
+        match (answers[0], answers[FOLDED]) {
             (Ok(id), folded) => {
                 assert_eq!(folded, Ok(id));
                 assert!(!overlaps && !is_memory && range.start.is_aligned(unit) && range.intersection(SPACE) == range);
@@ -230,11 +235,11 @@ impl Run {
     }
 
     fn unmap(&mut self, id: DeviceId) {
-        let answers = [0, 1, 2].map(|at| self.unmap_in(at, id));
-        assert_eq!(answers[0], answers[1]);
+        let answers = [0, 1, 2, FOLDED].map(|at| self.unmap_in(at, id));
+        assert_eq!([answers[0]; 2], [answers[1], answers[2]]);
         let Some(at) = self.devices.iter().position(|device| device.id == id) else {
             assert_eq!(answers[0], Err(DeviceError::NoSuchDevice(id)));
-            assert_eq!(answers[2], answers[0]);
+            assert_eq!(answers[FOLDED], answers[0]);
             return;
         };
         let device = &self.devices[at];
@@ -253,7 +258,7 @@ impl Run {
             }
         };
         assert_eq!(answers[0], expected(MapLayout::Full));
-        assert_eq!(answers[2], expected(MapLayout::Folded));
+        assert_eq!(answers[FOLDED], expected(MapLayout::Folded));
         if answers[0].is_ok() {
             self.devices.remove(at);
         }
@@ -277,17 +282,17 @@ impl Run {
 
     fn split(&mut self, pfn: Pfn) {
         let head = self.device_at(pfn).map_or(pfn, |device| pfn.align_down(device.order));
-        let answers = [0, 1, 2].map(|at| self.yards[at].1.devices().split(head));
-        assert_eq!(answers[0], answers[1]);
+        let answers = [0, 1, 2, FOLDED].map(|at| self.yards[at].1.devices().split(head));
+        assert_eq!([answers[0]; 2], [answers[1], answers[2]]);
         let Some(device) = self.device_at(pfn).cloned() else {
-            assert_eq!(answers, [Err(DeviceError::NotDevice(head)); 3]);
+            assert_eq!(answers, [Err(DeviceError::NotDevice(head)); 4]);
             return;
         };
         if device.order == Order::ZERO {
-            assert_eq!(answers, [Err(DeviceError::BasePages(head)); 3]);
+            assert_eq!(answers, [Err(DeviceError::BasePages(head)); 4]);
             return;
         }
-        assert_eq!(answers[2], Err(DeviceError::LayoutCannotSplit(head)));
+        assert_eq!(answers[FOLDED], Err(DeviceError::LayoutCannotSplit(head)));
         let is_split = device.split.contains(&head);
         let frames = PfnRange::new(head, device.order.pages());
         match answers[0] {
@@ -303,8 +308,8 @@ impl Run {
 
     fn join(&mut self, pfn: Pfn) {
         let head = self.device_at(pfn).map_or(pfn, |device| pfn.align_down(device.order));
-        let answers = [0, 1].map(|at| self.yards[at].1.devices().join(head));
-        assert_eq!(answers[0], answers[1]);
+        let answers = [0, 1, 2].map(|at| self.yards[at].1.devices().join(head));
+        assert_eq!([answers[0]; 2], [answers[1], answers[2]]);
         let Some(device) = self.device_at(pfn).cloned().filter(|device| device.order > Order::ZERO) else {
             assert!(answers[0].is_err());
             return;

@@ -60,7 +60,7 @@ fn a_device_in_use_is_not_removed() {
 #[test]
 fn split_pages_count_per_frame() {
     let yard = yard();
-    for layout in [MapLayout::Full, MapLayout::Deduplicated] {
+    for layout in [MapLayout::Full, MapLayout::Deduplicated, MapLayout::DeduplicatedTwo] {
         let device = yard.devices().map(request(frames(0, 4096), HUGE, layout)).unwrap();
         let head = frames(512, 1).start;
         yard.devices().split(head).unwrap();
@@ -97,6 +97,7 @@ fn gigantic_pages_are_found_from_every_section() {
         let (structures, bytes) = match layout {
             MapLayout::Full => (1 << 18, ByteSize::mib(16)),
             MapLayout::Deduplicated | MapLayout::Folded => (1, ByteSize::kib(4)),
+            MapLayout::DeduplicatedTwo => (128, ByteSize::kib(8)),
         };
         assert_eq!((info.structures, info.map_bytes), (structures, bytes), "{layout}");
         yard.devices().unmap(device, Removal::Refuse).unwrap();
@@ -109,7 +110,7 @@ fn gigantic_pages_are_found_from_every_section() {
 #[test]
 fn equal_devices_share_a_section() {
     let yard = yard();
-    for layout in [MapLayout::Full, MapLayout::Deduplicated] {
+    for layout in [MapLayout::Full, MapLayout::Deduplicated, MapLayout::DeduplicatedTwo] {
         let [first, second] = [frames(0, 512), frames(2048, 512)];
         let [first_device, second_device] =
             [first, second].map(|range| yard.devices().map(request(range, HUGE, layout)).unwrap());

@@ -27,13 +27,14 @@ Takes about three minutes; --quick about 10 seconds; --full adds page structures
 
 Examples:
   frameyard bench device-map --quick
-  frameyard bench device-map --size 1T --geometry 1G";
+  frameyard bench device-map --size 1T --geometry 1G
+  frameyard bench device-map --size 1T --geometry 4K --layout full --full";
 
 /// Gives device memory page structures, in every geometry and layout
 #[derive(Args, Clone, Debug)]
 #[command(after_help = HELP)]
 pub(super) struct DeviceMapArgs {
-    /// Sizes of the device, multiples of its pages [default: 256G,1T; with 4K pages 16G]
+    /// Sizes of the device, multiples of its pages [default: 256G,1T; with 4K pages 16G,1T]
     #[arg(long = "size", value_name = "SIZES", value_delimiter = ',', value_parser = positive_size, default_value_if("quick", "true", "64G"))]
     sizes: Vec<ByteSize>,
 
@@ -42,8 +43,13 @@ pub(super) struct DeviceMapArgs {
     geometries: Vec<DeviceAlignment>,
 
     /// Which page structures are written; rows without enough memory are left out unless --size names them
-    #[arg(long = "layout", value_name = "LAYOUTS", value_delimiter = ',', value_parser = map_layout(), default_value = "full,deduplicated,folded")]
+    #[arg(long = "layout", value_name = "LAYOUTS", value_delimiter = ',', value_parser = map_layout(), default_value = "full,deduplicated,deduplicated-two,folded")]
     layouts: Vec<MapLayout>,
+
+    /// Most of a device that is mapped at a time, a power of two. A larger one is measured in pieces, one after another; times and
+    /// sizes are their sums [default: what memory suffices for]
+    #[arg(long = "piece", value_name = "SIZE", value_parser = positive_size)]
+    piece: Option<ByteSize>,
 
     /// Which processes use the yard [default: private; in the bare sweep also shared, for 1T in 1G pages]
     #[arg(long = "yard", value_name = "YARDS", value_delimiter = ',', value_parser = yard_sharing())]
@@ -76,7 +82,7 @@ const NAME: &str = "bench device-map";
 const NOTE: &str = "Medians (minimum–maximum) of runs that alternate. Resident: proportional size of the map's addresses after every tail was \
     read; page tables: those that the process has in addition then. Host alone: the time in which the host provides the same \
     pages when one byte of each is written and nothing else. Published figures are of kernels: 4K before, 2M and 1G after the \
-    series, which keeps two map pages of each compound page.";
+    series, which keeps two map pages of each compound page, as deduplicated-two does.";
 
 /// Measures every row of the sweep.
 pub(super) fn run(args: &DeviceMapArgs) -> Result<(), Failure> {
@@ -108,7 +114,7 @@ fn measure(group: &Group, repeat: u32, host: &HostTopology, done: &dyn Fn()) -> 
     let mut runs: Vec<Vec<DeviceMapRun>> = cases.iter().map(|_| Vec::new()).collect();
     for _ in 0..repeat {
         for (case, runs) in cases.iter_mut().zip(&mut runs).filter(|(case, _)| case.left_out.is_none()) {
-            match fixture.run(case.shape)? {
+            match fixture.run_in_pieces(case.shape, case.pieces)? {
                 Ok(run) => runs.push(run),
                 Err(reason) => case.left_out = Some(reason),
             }
@@ -143,7 +149,7 @@ mod tests {
     fn refusals_name_a_correct_value() {
         assert_refused::<DeviceMapArgs>(&[
             ("--geometry 3M", "write 4K, 2M or 1G"),
-            ("--layout sparse", "possible values: full, deduplicated, folded"),
+            ("--layout sparse", "possible values: full, deduplicated, deduplicated-two, folded"),
             ("--size 0", "more than nothing"),
             ("--repeat 0", "from 1"),
         ]);

@@ -64,7 +64,7 @@ pub(super) fn run(args: &MemoryRegionArgs) -> Result<(), Failure> {
     let here: Vec<PinKind> = asked.iter().filter(|asked| asked.left_out.is_none()).map(|asked| asked.kind).collect();
     let on_host: &[HostKind] = if args.no_host { &[] } else { &HostKind::ALL };
     let bar = progress_bar(NAME, (here.len() * RegionRefs::ALL.len() + on_host.len()) as u64);
-    let yard = PinYard::new(args.size, &here, args.memory.layout, &host)?;
+    let yard = PinYard::new(args.size, &here, args.memory.device_maps(), &host)?;
     let mut rows = yard.with_fixture(|fixture| in_yard(fixture, args, &|| bar.inc(1)))?;
     drop(yard);
     let missing = asked.into_iter().filter_map(|asked| Some((asked.kind, asked.left_out?)));
@@ -116,6 +116,7 @@ struct Region {
     page_bytes: Option<u64>,
     map_geometry: Option<&'static str>,
     layout: Option<&'static str>,
+    map_placement: Option<&'static str>,
     bytes: Option<u64>,
     /// How references are counted when memory is registered.
     take_refs: Option<&'static str>,
@@ -133,6 +134,7 @@ impl Region {
             page_bytes: Some(kind.page.size().0),
             map_geometry: Some(kind.map.name()),
             layout: is_compound_device.then_some(args.memory.layout).map(MapLayout::name),
+            map_placement: (kind.memory == PinnedMemory::Device).then_some(args.memory.map.name()),
             bytes: Some(args.size.0),
             ..Self::default()
         }
@@ -185,6 +187,7 @@ impl Region {
             .column_as("page_bytes", "pages", Format::ExactSize, self.page_bytes)
             .column("map_geometry", "map", self.map_geometry)
             .data("layout", self.layout)
+            .data("map_placement", self.map_placement)
             .data("bytes", self.bytes)
             .column("take_refs", "refs taken", self.take_refs)
             .column("release_refs", "refs released", self.release_refs)

@@ -8,7 +8,6 @@ use std::num::NonZeroU32;
 use clap::builder::TypedValueParser;
 use clap::{Args, ValueEnum};
 use frameyard::ByteSize;
-use frameyard::devices::MapLayout;
 use frameyard_host::HostTopology;
 use frameyard_vm::{PinCall, PinFlags, PinPath, PinRequest, RefHandling, VirtRange};
 use frameyard_workloads::pin::{PinBuffers, PinCase, PinFixture, PinInterface, PinKind, PinRun, PinYard, Touched};
@@ -28,7 +27,11 @@ Takes about two minutes; --quick about 5 seconds.
 
 Examples:
   frameyard bench pin --quick
-  frameyard bench pin --size 1G --path fast --interface runs";
+  frameyard bench pin --size 1G --path fast --interface runs
+  frameyard bench pin --size 1G --memory device --map dev --threads 2
+
+gup_test -t is --memory huge, -T --memory anonymous. -f and -S have no counterpart: an address space maps only anonymous memory and \
+    devices. Nor have -c and -p, which print page structures.";
 
 /// Takes references or pins of pages and releases them, over mappings and page maps of every size
 #[derive(Args, Clone, Debug)]
@@ -42,11 +45,15 @@ pub(super) struct PinArgs {
     #[arg(long, value_name = "PAGES", value_parser = positive_number)]
     batch: Option<NonZeroU32>,
 
+    /// Threads that take the same pages at the same time; the median is over all runs of all threads (gup_test -j)
+    #[arg(long, value_name = "N", default_value = "1", value_parser = positive_number)]
+    threads: NonZeroU32,
+
     /// Runs of each row, which alternate; the median is reported (gup_test -r)
     #[arg(long, value_name = "N", default_value = "3", default_value_if("quick", "true", "1"), value_parser = positive_number)]
     repeat: NonZeroU32,
 
-    /// References (gup_test -a, -U) or pins (gup_test -b, -B)
+    /// References (gup_test -u; -U with --path slow) or pins (gup_test -a; -b with --path slow)
     #[arg(long = "call", value_name = "CALLS", value_delimiter = ',', value_parser = call(), default_value = "get,pin")]
     calls: Vec<PinCall>,
 
@@ -125,9 +132,9 @@ pub(super) fn run(args: &PinArgs) -> Result<(), Failure> {
     for (size, kinds) in &asked {
         let here: Vec<PinKind> =
             kinds.iter().filter(|asked| asked.left_out.is_none()).map(|asked| asked.kind).collect();
-        let yard = PinYard::new(*size, &here, args.memory.layout, &host)?;
+        let yard = PinYard::new(*size, &here, args.memory.device_maps(), &host)?;
         let runs = yard.with_fixture(|fixture| measure(fixture, args, &cases, &|| bar.inc(here.len() as u64)))?;
-        rows.extend(rows_of(*size, kinds, &here, args.memory.layout, &runs));
+        rows.extend(rows_of(*size, kinds, &here, args, &runs));
     }
     bar.finish_and_clear();
     report(rows).print(&args.output)
@@ -150,9 +157,11 @@ fn title(row: &Row) -> String {
     let bytes = row.value("bytes").as_u64();
     let size = bytes.map_or_else(String::new, |bytes| ByteSize(bytes).to_string());
     let [call, path, interface, refs] = ["call", "path", "interface", "refs"].map(|key| row.text(key).unwrap_or("-"));
+    let threads = row.value("threads").as_u64().filter(|threads| *threads > 1);
+    let threads = threads.map_or_else(String::new, |threads| format!(", {threads} threads"));
     let each = row.value("pages_per_call").as_u64().filter(|pages| bytes.is_none_or(|bytes| *pages != bytes / 4096));
     let each = each.map_or_else(String::new, |pages| format!(", {pages} pages a call"));
-    format!("{call} {size}, {path} path, {interface}, refs {refs}{each}")
+    format!("{call} {size}, {path} path, {interface}, refs {refs}{each}{threads}")
 }
 
 /// The cases, which are run on each kind of memory.
@@ -190,7 +199,7 @@ fn measure(
     done: &dyn Fn(),
 ) -> Result<Vec<CaseRuns>, Failure> {
     let touched = if args.no_touch { Touched::ByTheCall } else { Touched::Before };
-    let mut buffers = PinBuffers::new(fixture.pages());
+    let mut buffers: Vec<_> = (0..args.threads.get()).map(|_| PinBuffers::new(fixture.pages())).collect();
     let mut mapped: Vec<(PinKind, VirtRange)> = Vec::new();
     if touched == Touched::Before {
         for &kind in fixture.kinds() {
@@ -204,17 +213,17 @@ fn measure(
         let mut runs: Vec<Vec<PinRun>> = vec![Vec::new(); fixture.kinds().len()];
         for round in 0..=args.repeat.get() {
             for (at, &kind) in fixture.kinds().iter().enumerate() {
-                let run = match touched {
-                    Touched::Before => fixture.run(mapped[at].1, case, &mut buffers)?,
+                let together = match touched {
+                    Touched::Before => fixture.run_together(mapped[at].1, case, &mut buffers)?,
                     Touched::ByTheCall => {
                         let range = fixture.map(kind)?;
-                        let run = fixture.run(range, case, &mut buffers)?;
+                        let together = fixture.run_together(range, case, &mut buffers)?;
                         fixture.space.unmap(range).map_err(Failure::run_time)?;
-                        run
+                        together
                     }
                 };
                 if round > 0 {
-                    runs[at].push(run);
+                    runs[at].extend(together);
                 }
             }
         }
@@ -228,10 +237,11 @@ fn measure(
 }
 
 /// The rows of a size: of measured kinds, and for each other kind one with the reason.
-fn rows_of(size: ByteSize, asked: &[Asked], here: &[PinKind], layout: MapLayout, runs: &[CaseRuns]) -> Vec<Row> {
+fn rows_of(size: ByteSize, asked: &[Asked], here: &[PinKind], args: &PinArgs, runs: &[CaseRuns]) -> Vec<Row> {
+    let (maps, threads) = (args.memory.device_maps(), args.threads);
     let mut rows = Vec::new();
     for (case, runs) in runs {
-        let of = |kind| RowOf { size, kind, layout, case: *case };
+        let of = |kind| RowOf { size, kind, maps, case: *case, threads };
         let base = here.iter().zip(runs).next().and_then(|(kind, runs)| Times::of_small_pages(*kind, runs));
         rows.extend(here.iter().zip(runs).map(|(kind, runs)| row::measured(of(*kind), runs, base)));
     }
@@ -244,6 +254,7 @@ fn rows_of(size: ByteSize, asked: &[Asked], here: &[PinKind], layout: MapLayout,
 mod tests {
     use super::*;
     use crate::args::assert_refused;
+    use frameyard::devices::MapLayout;
 
     fn read(line: &str) -> Result<PinArgs, String> {
         crate::args::read(line)
@@ -263,6 +274,8 @@ mod tests {
         assert_refused::<PinArgs>(&[
             ("--size 0", "more than nothing"),
             ("--batch 0", "from 1"),
+            ("--threads 0", "from 1"),
+            ("--map disk", "possible values: mem, dev"),
             ("--call hold", "possible values: get, pin"),
             ("--path quick", "possible values: fast, slow, fast-only"),
             ("--refs many", "possible values: per-page, batched"),

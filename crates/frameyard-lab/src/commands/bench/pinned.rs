@@ -2,12 +2,12 @@
 
 use clap::{Args, ValueEnum};
 use frameyard::ByteSize;
-use frameyard::devices::MapLayout;
+use frameyard::devices::{MapLayout, MapPlacement};
 use frameyard_host::{DeviceAlignment, HostTopology};
-use frameyard_workloads::pin::{PinKind, PinnedMemory};
+use frameyard_workloads::pin::{DeviceMaps, PinKind, PinnedMemory};
 
 use crate::Failure;
-use crate::args::values::{device_alignment, map_layout};
+use crate::args::values::{device_alignment, map_layout, map_placement};
 use crate::output::RoundedSize;
 
 /// A kind of memory.
@@ -46,6 +46,17 @@ pub(super) struct PinnedArgs {
     /// Which page structures devices of compound pages have
     #[arg(long, value_name = "LAYOUT", value_parser = map_layout(), default_value = "deduplicated")]
     pub(super) layout: MapLayout,
+
+    /// Where the page structures of devices are: in ordinary memory (mem) or in the device itself (dev)
+    #[arg(long, value_name = "WHERE", value_parser = map_placement(), default_value = "mem")]
+    pub(super) map: MapPlacement,
+}
+
+impl PinnedArgs {
+    /// The page structures of devices.
+    pub(super) const fn device_maps(&self) -> DeviceMaps {
+        DeviceMaps { layout: self.layout, placement: self.map }
+    }
 }
 
 /// One part in this many of the available memory is used; the rest stays for other programs.

@@ -5,6 +5,7 @@ use crate::commands::bench::compound_pagemap::{Figure, Series, figures};
 use crate::commands::published_table::{MEASURED, PUBLISHED};
 use crate::measure::Spread;
 use crate::output::{Format, Row, rounded};
+use frameyard::devices::MapLayout;
 use frameyard_workloads::device_map::DeviceMapRun;
 
 /// What is known of a device, measured or published.
@@ -16,6 +17,7 @@ struct Device<'a> {
     layout: Option<&'static str>,
     runs: Option<&'a [DeviceMapRun]>,
     threads: Option<usize>,
+    pieces: Option<u64>,
     map_bytes_equation: Option<u64>,
     bring_up_ns: Option<u64>,
     left_out: Option<String>,
@@ -39,7 +41,9 @@ impl Device<'_> {
             .column("layout", "layout", self.layout)
             .data("runs", self.runs.map(<[_]>::len))
             .data("threads", last.and(self.threads))
-            .column("structures", "structures", last.map(|run| run.device.structures))
+            .column("pieces", "pieces", last.and(self.pieces))
+            .minor()
+            .column("structures", "structures", last.map(|run| run.structures))
             .minor()
             .column_as("map_bytes_resident", "resident", Format::Size, last.map(|run| run.resident.0))
             .column_as("map_bytes_equation", "by equation", Format::Size, self.map_bytes_equation)
@@ -78,6 +82,7 @@ pub(super) fn measured(case: &Case, of: &Group, runs: &[DeviceMapRun], threads: 
         layout: Some(case.shape.layout.name()),
         runs: Some(runs),
         threads: Some(threads),
+        pieces: Some(case.pieces.get()),
         map_bytes_equation: Some(case.shape.map_bytes().0),
         left_out: case.left_out.clone(),
         ..Device::default()
@@ -93,9 +98,8 @@ pub(super) fn published() -> Vec<Figure> {
 /// The row of a published figure.
 pub(super) fn of_figure(figure: &Figure) -> Row {
     let layout = match figure.series {
-        Series::Before => "full",
-        // Two map pages of each compound page were kept.
-        Series::Huge | Series::Gigantic | Series::After => "deduplicated",
+        Series::Before => MapLayout::Full.name(),
+        Series::Huge | Series::Gigantic | Series::After => MapLayout::DeduplicatedTwo.name(),
     };
     let is = |metric: &str| figure.metric == metric;
     let device = Device {

@@ -1,9 +1,10 @@
 //! Rows: what was measured of a kind of memory, or what was published. Both have the same keys; `source` distinguishes them.
 
+use std::num::NonZeroU32;
+
 use frameyard::ByteSize;
-use frameyard::devices::MapLayout;
 use frameyard_host::DeviceAlignment;
-use frameyard_workloads::pin::{PinCase, PinKind, PinRun, PinnedMemory};
+use frameyard_workloads::pin::{DeviceMaps, PinCase, PinKind, PinRun, PinnedMemory};
 
 use crate::commands::bench::compound_pagemap::{Figure, Series, figures};
 use crate::commands::published_table::{MEASURED, PUBLISHED};
@@ -20,9 +21,11 @@ struct Pinned<'a> {
     page_bytes: Option<u64>,
     map_geometry: Option<&'static str>,
     layout: Option<&'static str>,
+    map_placement: Option<&'static str>,
     interface: Option<&'static str>,
     bytes: Option<u64>,
     pages_per_call: Option<u64>,
+    threads: Option<u32>,
     runs: Option<&'a [PinRun]>,
     /// Where `runs` are of larger pages than 4 KiB: the times of the first kind of 4 KiB pages.
     base: Option<Times>,
@@ -52,8 +55,9 @@ impl Times {
 pub(super) struct RowOf {
     pub(super) size: ByteSize,
     pub(super) kind: PinKind,
-    pub(super) layout: MapLayout,
+    pub(super) maps: DeviceMaps,
     pub(super) case: PinCase,
+    pub(super) threads: NonZeroU32,
 }
 
 impl Pinned<'_> {
@@ -90,9 +94,11 @@ impl Pinned<'_> {
             .column_as("page_bytes", "pages", Format::ExactSize, self.page_bytes)
             .column("map_geometry", "map", self.map_geometry)
             .data("layout", self.layout)
+            .data("map_placement", self.map_placement)
             .data("interface", self.interface)
             .data("bytes", self.bytes)
             .data("pages_per_call", self.pages_per_call)
+            .data("threads", self.threads)
             .data("samples", self.runs.map(<[_]>::len));
         let published = self.figure.as_ref().map(|figure| (figure.value * 1e3) as u64);
         let row = match published {
@@ -120,16 +126,19 @@ pub(super) fn left_out(size: ByteSize, kind: PinKind, reason: String) -> Row {
 
 /// The row of some runs.
 pub(super) fn measured(of: RowOf, runs: &[PinRun], base: Option<Times>) -> Row {
-    let RowOf { size, kind, layout, case } = of;
-    let is_compound_device = kind.memory == PinnedMemory::Device && kind.map != DeviceAlignment::Base;
+    let RowOf { size, kind, maps, case, threads } = of;
+    let is_device = kind.memory == PinnedMemory::Device;
+    let is_compound_device = is_device && kind.map != DeviceAlignment::Base;
     let pages = size.0 / DeviceAlignment::Base.size().0;
     let pinned = Pinned {
         refs: Some(case.request.refs.name()),
         call: Some(case.request.call.name()),
         path: Some(case.request.path.name()),
-        layout: is_compound_device.then(|| layout.name()),
+        layout: is_compound_device.then(|| maps.layout.name()),
+        map_placement: is_device.then(|| maps.placement.name()),
         interface: Some(case.interface.name()),
         pages_per_call: Some(pages.min(case.batch as u64)),
+        threads: Some(threads.get()),
         runs: Some(runs),
         base,
         ..Pinned::of_kind(size, kind)

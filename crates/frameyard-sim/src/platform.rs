@@ -320,7 +320,7 @@ impl MapBacking for SimPlatform {
     fn zero_frames(&self, frames: PfnRange) -> Offload {
         self.bytes.zero(frames);
         self.write_frames(frames.count(), |engine, at| {
-            engine.write_frame(None, frames.start + at, KernelCost::ZeroPage)
+            engine.write_frame(None, frames.start + at, KernelCost::ZeroPage);
         });
         Offload::Done
     }

@@ -94,7 +94,7 @@ fn pieces(shape: DeviceShape, geometry: DeviceAlignment, usable: ByteSize, most:
     let units = shape.size.0 / geometry.max(LEAST).size().0;
     let mut numbers = (0..=units.trailing_zeros()).filter_map(|doublings| NonZeroU64::new(1 << doublings));
     let fits = |piece: DeviceShape| piece.needs() <= usable && piece.size <= most;
-    let last = numbers.clone().last().unwrap_or(NonZeroU64::MIN);
+    let last = numbers.clone().next_back().unwrap_or(NonZeroU64::MIN);
     numbers.find(|number| fits(shape.piece(*number))).unwrap_or(last)
 }
 

@@ -177,7 +177,7 @@ impl Counted {
         let us_per_page = |ms: Option<u64>| ratio(ms? as f64 * 1000.0, allocated);
         let per_fault = faults.and_then(|faults| ratio(allocated as f64, faults));
         Row::new()
-            .column("command", "command", self.facts.text("command"))
+            .column("traced_command", "command", self.facts.text("command"))
             .column("scope", "traced", self.facts.text("scope"))
             .column("exit_code", "exit", self.facts.number("exit_code"))
             .column("user_ms", "user ms", user)
@@ -264,7 +264,7 @@ mod tests {
             "# frameyard minor_faults: 8",
         ])
         .command();
-        assert_eq!((command.text("command"), command.number("user_us_per_page")), (Some("make"), Some(500.0)));
+        assert_eq!((command.text("traced_command"), command.number("user_us_per_page")), (Some("make"), Some(500.0)));
         assert_eq!((command.number("pages_per_fault"), command.number("system_us_per_page")), (Some(0.5), None));
     }
 }

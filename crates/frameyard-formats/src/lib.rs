@@ -9,6 +9,7 @@ mod items;
 mod metrics;
 mod pagetypeinfo;
 mod snapshot;
+mod trace;
 mod vmstat;
 mod yard_source;
 mod zoneinfo;
@@ -18,6 +19,7 @@ pub use items::{GlobalStat, NodeStat, NumaEvent, VmEvent, ZoneStat};
 pub use metrics::{Metric, MetricHistogram, MetricsRow, MetricsSource, Series, write_metrics, write_prometheus};
 pub use pagetypeinfo::write_pagetypeinfo;
 pub use snapshot::{PcpSnapshot, ReportSource, ZoneSnapshot};
+pub use trace::{BadTraceLine, PAGE_TRACEPOINTS, PageEvent, TraceEvent, TraceLine, TracedBlock};
 pub use vmstat::write_vmstat;
 pub use zoneinfo::write_zoneinfo;
 

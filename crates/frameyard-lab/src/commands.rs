@@ -16,6 +16,7 @@ mod show;
 mod sim;
 mod simulated_machine;
 mod stress;
+mod trace;
 mod worker;
 mod workloads;
 
@@ -64,6 +65,7 @@ enum Command {
     Sim(sim::SimArgs),
     Device(device::DeviceArgs),
     Stress(stress::StressArgs),
+    Trace(trace::TraceArgs),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
     /// Runs a task of a workload in its own process. Only `bench` and `stress` start it.
@@ -101,6 +103,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
         Command::Bench(args) => bench::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Stress(args) => stress::run(&args),
+        Command::Trace(args) => trace::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
         Command::Device(args) => device::run(&args),

@@ -28,6 +28,26 @@ impl Spread {
     }
 }
 
+/// Mean and standard deviation of some samples.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Deviation {
+    /// The mean.
+    pub(crate) mean: f64,
+    /// The standard deviation of the population that the samples come from, in percent of the mean; `None` for one sample.
+    pub(crate) percent: Option<f64>,
+}
+
+impl Deviation {
+    /// Those of some samples; `None` where there are none.
+    pub(crate) fn of(samples: &[f64]) -> Option<Self> {
+        let count = samples.len() as f64;
+        let mean = samples.iter().sum::<f64>() / count;
+        let squares: f64 = samples.iter().map(|sample| (sample - mean).powi(2)).sum();
+        let percent = (samples.len() > 1).then(|| (squares / (count - 1.0)).sqrt() / mean * 100.0);
+        (!samples.is_empty()).then_some(Self { mean, percent })
+    }
+}
+
 /// The runs in the order of a value, the median run first: a row describes that run.
 pub(crate) fn median_first<R>(mut runs: Vec<R>, value: impl Fn(&R) -> f64) -> (R, Vec<R>) {
     runs.sort_by(|one, other| value(one).total_cmp(&value(other)));
@@ -44,6 +64,14 @@ mod tests {
         assert_eq!(Spread::of([3.0, 1.0, 2.0]), Some(Spread { median: 2.0, min: 1.0, max: 3.0 }));
         assert_eq!(Spread::of([4.0, 1.0, 2.0, 3.0]).map(|spread| spread.median), Some(2.5));
         assert_eq!(Spread::of([]), None);
+    }
+
+    #[test]
+    fn a_deviation_is_that_of_the_population_in_percent_of_the_mean() {
+        let deviation = Deviation::of(&[8.0, 10.0, 12.0]).unwrap();
+        assert_eq!((deviation.mean, deviation.percent), (10.0, Some(20.0)));
+        assert_eq!(Deviation::of(&[3.0]), Some(Deviation { mean: 3.0, percent: None }));
+        assert_eq!(Deviation::of(&[]), None);
     }
 
     #[test]

@@ -51,6 +51,8 @@ pub struct Drains {
     pub movable: u64,
     /// `full_batch_drains`: the part that the published rule takes.
     pub full_batches: u64,
+    /// The same by the type of the frames: unmovable, movable, reclaimable.
+    pub full_batches_of: [u64; MigrateType::PER_CPU],
     /// `cluster_drains`: the part that was spliced in whole.
     pub spliced: u64,
 }
@@ -71,6 +73,7 @@ impl Drains {
             sum.all += of("overflow_drains").sum::<u64>();
             sum.movable += counts.get("overflow_drains_movable");
             sum.full_batches += of("full_batch_drains").sum::<u64>();
+            sum.full_batches_of.iter_mut().zip(of("full_batch_drains")).for_each(|(sum, count)| *sum += count);
             sum.spliced += of("cluster_drains").sum::<u64>();
         }
         sum
@@ -79,10 +82,12 @@ impl Drains {
     /// The changes since an earlier snapshot.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
+        let of = |at: usize| self.full_batches_of[at].wrapping_sub(earlier.full_batches_of[at]);
         Self {
             all: self.all.wrapping_sub(earlier.all),
             movable: self.movable.wrapping_sub(earlier.movable),
             full_batches: self.full_batches.wrapping_sub(earlier.full_batches),
+            full_batches_of: core::array::from_fn(of),
             spliced: self.spliced.wrapping_sub(earlier.spliced),
         }
     }

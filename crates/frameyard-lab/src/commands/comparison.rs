@@ -5,7 +5,7 @@
 
 mod columns;
 mod native;
-mod profile;
+pub(super) mod profile;
 mod simulated;
 mod text;
 

@@ -15,3 +15,4 @@ mod program;
 mod show_metrics;
 mod sim_workloads;
 mod stress;
+mod trace;

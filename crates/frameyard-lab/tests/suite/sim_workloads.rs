@@ -134,6 +134,51 @@ fn lists_of_larger_zones_have_larger_batches_up_to_a_size() {
 }
 
 #[test]
+fn a_build_with_several_seeds_has_means_and_deviations() {
+    let options = "--zone-cpus 8 --lists final --pages 64 --compute 4000 --kernel-work 0";
+    let [one, two] = [1, 2].map(|seed| builds(&format!("{options} --seed {seed}")).remove(0));
+    assert!(one["system_stddev_pct"].is_null());
+    let both = builds(&format!("{options} --seeds 2")).remove(0);
+    let mean = f64::midpoint(number(&one, "system_ns"), number(&two, "system_ns"));
+    assert!((number(&both, "system_ns") - mean).abs() <= 1.0, "{both}");
+    assert!(number(&both, "system_stddev_pct") > 0.0 && both["seeds"] == 2, "{both}");
+}
+
+#[test]
+fn a_build_counts_drains_of_a_full_batch_by_type_where_the_policy_does() {
+    let options =
+        "--zone-cpus 8 --lists final --pages 512 --compute 4000 --kernel-work 0 --policy vanilla,cluster-bulk";
+    let rows = builds(options);
+    assert!(rows[0]["drains"].is_null() && rows[0]["full_batch_drains_share"].is_null());
+    let row = &rows[1];
+    let by_type = ["unmovable", "movable", "reclaimable"].map(|name| number(row, &format!("full_batch_drains_{name}")));
+    let share = by_type.iter().sum::<f64>() / number(row, "drains");
+    assert!((number(row, "full_batch_drains_share") - share).abs() < 1e-4 && share > 0.5, "{row}");
+    // The pages of processes are movable, their page tables are not.
+    assert!(by_type[1] > by_type[0] && by_type[2] == 0.0, "{row}");
+}
+
+#[test]
+fn a_build_writes_a_profile_for_each_row() {
+    let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("build.folded");
+    let options = "--zone-cpus 8 --pages 64 --compute 4000 --kernel-work 0";
+    let rows = builds(&format!("{options} --profile {}", file.to_str().unwrap()));
+    assert_eq!(rows.len(), 2);
+    for row in &rows {
+        let (lists, mib) = (row["lists"].as_str().unwrap(), row["zone_bytes"].as_u64().unwrap() >> 20);
+        let text =
+            std::fs::read_to_string(file.with_file_name(format!("build-{lists}-8-{mib}M-vanilla-vanilla.folded")));
+        let lines: Vec<String> = text.unwrap().lines().map(str::to_owned).collect();
+        let time = |stack: &str| -> f64 {
+            let of = lines.iter().filter_map(|line| line.rsplit_once(' ')).filter(|(known, _)| known.contains(stack));
+            of.map(|(_, ns)| ns.parse::<f64>().unwrap()).sum()
+        };
+        let share = 1.0 - time("compute") / time("");
+        assert!((share - number(row, "system_share")).abs() < 0.01, "{share} {row}");
+    }
+}
+
+#[test]
 fn an_exit_is_shared_by_workers_and_exits_of_processes_go_side_by_side() {
     let rows = rows("parallel-free", "--tasks 1,4 --lru vanilla");
     let times: Vec<u64> = rows.iter().map(|row| row["exit_ns"].as_u64().unwrap()).collect();

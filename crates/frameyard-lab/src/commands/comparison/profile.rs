@@ -8,28 +8,32 @@ use frameyard_workloads::Setting;
 use crate::Failure;
 use crate::output::OutputFile;
 
-/// Writes the profile of each run: to the file if there is one run, else each run to its own file, named after its setting.
+/// Writes the profile of each run: to the file if there is one run, else each run to its own file, with the run's name.
 ///
 /// # Errors
 ///
 /// [`Failure::RunTime`] where a file cannot be written.
-pub(super) fn write<'s>(
+pub(in crate::commands) fn write<'s>(
     file: &OutputFile,
-    runs: impl ExactSizeIterator<Item = (Setting, &'s TimeSpent)>,
+    runs: impl ExactSizeIterator<Item = (String, &'s TimeSpent)>,
 ) -> Result<(), Failure> {
     let is_alone = runs.len() == 1;
-    for (setting, spent) in runs {
-        let file = if is_alone { file.clone() } else { OutputFile::create(named_after(file.path(), &setting))? };
+    for (name, spent) in runs {
+        let file = if is_alone { file.clone() } else { OutputFile::create(named_after(file.path(), &name))? };
         file.write(|out| spent.folded().try_for_each(|line| writeln!(out, "{line}")))?;
     }
     Ok(())
 }
 
-/// The file of one of several runs: the name has the setting before its extension.
-fn named_after(file: &Path, setting: &Setting) -> PathBuf {
-    let Setting { mode, tasks, zone, lru } = setting;
+/// The name of a run with a setting.
+pub(super) fn name_of(Setting { mode, tasks, zone, lru }: Setting) -> String {
+    format!("{}-{tasks}-{}-{}", mode.name(), zone.name(), lru.name())
+}
+
+/// The file of one of several runs: the run's name stands before the extension.
+fn named_after(file: &Path, run: &str) -> PathBuf {
     let stem = file.file_stem().unwrap_or_default().to_string_lossy();
-    let name = format!("{stem}-{}-{tasks}-{}-{}", mode.name(), zone.name(), lru.name());
+    let name = format!("{stem}-{run}");
     match file.extension() {
         Some(extension) => file.with_file_name(format!("{name}.{}", extension.to_string_lossy())),
         None => file.with_file_name(name),
@@ -52,7 +56,7 @@ mod tests {
             zone: ZonePolicy::Vanilla416,
             lru: LruPolicy::Sharded,
         };
-        let named = |file| named_after(Path::new(file), &setting).display().to_string();
+        let named = |file| named_after(Path::new(file), &name_of(setting)).display().to_string();
         assert_eq!(named("a/b.folded"), "a/b-processes-40-vanilla-4.16-sharded.folded");
         assert_eq!(named("b"), "b-processes-40-vanilla-4.16-sharded");
     }

@@ -48,7 +48,7 @@ pub(in crate::commands) fn simulate<W: Simulated>(
     }
     bar.finish_and_clear();
     if let Some(file) = &args.profile {
-        profile::write(file, simulations.iter().map(|done| (done.measured.setting, &done.spent)))?;
+        profile::write(file, simulations.iter().map(|done| (profile::name_of(done.measured.setting), &done.spent)))?;
     }
     let (mut rows, mut times) = (Vec::new(), Vec::new());
     for Simulation { measured, simulated, spent } in simulations {

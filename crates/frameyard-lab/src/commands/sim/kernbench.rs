@@ -11,8 +11,9 @@ use frameyard::platform::LockKind;
 use frameyard::policy::ZonePolicy;
 use frameyard::watermarks::PcpSizing;
 use frameyard_sim::Machine;
-use frameyard_sim_workloads::{FrameContents, SimInit, SimOptions, SimRun, whole_ns};
+use frameyard_sim_workloads::{FrameContents, SimInit, SimOptions, SimRun, TimeSpent, whole_ns};
 use frameyard_vm::LruPolicy;
+use frameyard_workloads::counts::Drains;
 use frameyard_workloads::kernbench::{CpuWork, Job, memory_needed};
 use frameyard_workloads::timed_run::TaskRun;
 use frameyard_workloads::{Setting, TaskMode};
@@ -20,11 +21,12 @@ use frameyard_workloads::{Setting, TaskMode};
 use crate::Failure;
 use crate::args::values::{positive_number, positive_size, whole_number};
 use crate::args::{OutputArgs, PolicyArgs, QuickArgs, VirtualDurationArgs};
-use crate::commands::comparison::too_small;
+use crate::commands::comparison::{profile, too_small};
 use crate::commands::simulated_machine::machine;
 use crate::commands::workloads::kernbench::BuildArgs;
 use crate::fixture::with_sim_fixture;
-use crate::output::{Format, Report, Row, progress_bar, rounded};
+use crate::measure::{Deviation, median_first};
+use crate::output::{Format, OutputFile, Report, Row, progress_bar, rounded};
 
 /// What follows the options in the help text.
 const HELP: &str = "\
@@ -32,7 +34,9 @@ Takes about a minute; --quick about 2 seconds.
 
 Examples:
   frameyard sim kernbench --quick
-  frameyard sim kernbench --machine epyc2-256 --zone-cpus 16,64 --policy vanilla,depot";
+  frameyard sim kernbench --machine epyc2-256 --zone-cpus 16,64 --policy vanilla,depot
+  frameyard sim kernbench --quick --seeds 5
+  frameyard sim kernbench --quick --policy cluster-bulk --lists final --profile build.folded";
 
 /// Runs jobs of a build on every CPU, with per-CPU lists sized before or after most memory is initialised
 #[derive(Args, Clone, Debug)]
@@ -69,6 +73,15 @@ pub(super) struct SimKernbenchArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number)]
     seed: u64,
 
+    /// Seeds to run each combination with, from --seed on; CPU times become means, with standard deviations
+    #[arg(long, value_name = "N", default_value = "1", value_parser = positive_number)]
+    seeds: NonZeroU32,
+
+    /// Also write a profile of virtual time as folded stacks for flame graphs, of the first seed; several rows get one file
+    /// each, named after the row
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    profile: Option<OutputFile>,
+
     #[command(flatten)]
     build: BuildArgs,
     #[command(flatten)]
@@ -100,7 +113,8 @@ impl ListsSized {
 
 const NAME: &str = "sim kernbench";
 const NOTE: &str = "CPU times per job; severity is system time relative to that with final lists. Shares are shares of all CPUs' time; each CPU \
-    runs one job after another.";
+    runs one job after another. With several seeds, CPU times are means with the standard deviation in percent, and the other columns are \
+    those of the run with the median system time. Drains are counted by cluster-bulk: a full batch is one whole batch of one type.";
 
 /// The default size of a zone, unless jobs need more: enough for the largest batches.
 const ZONE_SIZE: ByteSize = ByteSize::gib(4);
@@ -119,7 +133,7 @@ pub(super) struct Case<'m> {
     pub(super) duration: Duration,
 }
 
-/// The result of a combination.
+/// The result of a combination, or the mean of several.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct Built {
     pub(super) zone_policy: &'static str,
@@ -134,6 +148,11 @@ pub(super) struct Built {
     /// CPU time per job: computing, and the rest.
     pub(super) user_ns: f64,
     pub(super) system_ns: f64,
+    /// Their standard deviations over seeds, in percent.
+    pub(super) user_stddev_pct: Option<f64>,
+    pub(super) system_stddev_pct: Option<f64>,
+    /// Runs with different seeds.
+    pub(super) seeds: usize,
     /// System time relative to that with lists of their final size.
     pub(super) severity: Option<f64>,
     pub(super) system_share: f64,
@@ -141,16 +160,33 @@ pub(super) struct Built {
     pub(super) lru_lock_share: f64,
     pub(super) other_locks_share: f64,
     pub(super) misses_share: f64,
+    /// Drains of per-CPU lists, where the policy counts them.
+    pub(super) drains: Option<Drains>,
     pub(super) simulated_ns: u64,
 }
 
 impl Case<'_> {
+    /// Runs the combination with this seed and those after it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`run`](Self::run).
+    pub(super) fn run_seeds(&self, seeds: u32) -> Result<(Built, Option<TimeSpent>), Failure> {
+        let (mut runs, mut first) = (Vec::new(), None);
+        for seed in (self.seed..).take(seeds as usize) {
+            let (built, spent) = Case { seed, ..*self }.run()?;
+            runs.push(built);
+            first.get_or_insert(spent);
+        }
+        Ok((Built::of_seeds(runs), first))
+    }
+
     /// Runs the combination.
     ///
     /// # Errors
     ///
     /// [`Failure::Input`] where a zone is too small, and failures of the run and its checks.
-    pub(super) fn run(&self) -> Result<Built, Failure> {
+    pub(super) fn run(&self) -> Result<(Built, TimeSpent), Failure> {
         let (zones, cpus) = (u64::from(self.machine.topology.sockets), self.machine.cpus() as u32);
         let tasks = NonZeroU32::new(cpus).unwrap_or(NonZeroU32::MIN);
         let needed = memory_needed(cpus, self.build);
@@ -178,7 +214,8 @@ impl Case<'_> {
             }
             let run = frameyard_sim_workloads::kernbench(fixture, &setting, self.seed, self.build, self.duration)?;
             let (high, batch) = fixture.list_sizes().map_or((0, 0), |(high, batch)| (high.0, batch.0));
-            Ok(Built { high, batch, ..self.built(&run, ByteSize(fixture.memory().0 / zones)) })
+            let built = Built { high, batch, ..self.built(&run, ByteSize(fixture.memory().0 / zones)) };
+            Ok((built, run.spent))
         })
     }
 
@@ -198,12 +235,16 @@ impl Case<'_> {
             jobs_per_s: rounded(jobs_per_s),
             user_ns: (cpu_ns * user).round(),
             system_ns: (cpu_ns * (1.0 - user)).round(),
+            user_stddev_pct: None,
+            system_stddev_pct: None,
+            seeds: 1,
             severity: None,
             system_share: 1.0 - user,
             zone_lock_share: share(spent.lock(LockKind::Zone)),
             lru_lock_share: share(spent.lock(LockKind::LruShard)),
             other_locks_share: share(spent.locks_but(&[LockKind::Zone, LockKind::LruShard])),
             misses_share: share(spent.misses()),
+            drains: Some(run.counts.drains).filter(|drains| drains.all > 0),
             simulated_ns: whole_ns(*simulated),
         }
     }
@@ -222,7 +263,7 @@ pub(super) fn run(args: &SimKernbenchArgs) -> Result<(), Failure> {
     };
     let runs = machines.len() * sizes.len() * args.policies.pairs().count() * args.lists.len();
     let bar = progress_bar(NAME, runs as u64);
-    let mut rows = Vec::new();
+    let (mut rows, mut profiles) = (Vec::new(), Vec::new());
     for machine in &machines {
         for zone_size in &sizes {
             for (zone, lru) in args.policies.pairs() {
@@ -239,7 +280,9 @@ pub(super) fn run(args: &SimKernbenchArgs) -> Result<(), Failure> {
                 };
                 let first = rows.len();
                 for lists in &args.lists {
-                    rows.push(case(*lists).run()?);
+                    let (built, spent) = case(*lists).run_seeds(args.seeds.get())?;
+                    profiles.extend(spent.map(|spent| (built.name(), spent)));
+                    rows.push(built);
                     bar.inc(1);
                 }
                 note_severity(&mut rows[first..]);
@@ -247,6 +290,9 @@ pub(super) fn run(args: &SimKernbenchArgs) -> Result<(), Failure> {
         }
     }
     bar.finish_and_clear();
+    if let Some(file) = &args.profile {
+        profile::write(file, profiles.iter().map(|(name, spent)| (name.clone(), spent)))?;
+    }
     Report::new(NAME, rows.iter().map(Built::row).collect()).of_machine(&args.machine).note(NOTE).print(&args.output)
 }
 
@@ -283,8 +329,34 @@ fn with_zone_cpus(machine: &Machine, cpus: u32) -> Result<Machine, Failure> {
 }
 
 impl Built {
+    /// The median run by system time, with means and deviations of CPU times.
+    fn of_seeds(runs: Vec<Self>) -> Self {
+        let seeds = runs.len();
+        let of = |value: fn(&Self) -> f64| Deviation::of(&runs.iter().map(value).collect::<Vec<_>>());
+        let Some((user, system)) = of(|run| run.user_ns).zip(of(|run| run.system_ns)) else {
+            return Self::default();
+        };
+        let (median, _) = median_first(runs, |run| run.system_ns);
+        Self {
+            user_ns: user.mean.round(),
+            system_ns: system.mean.round(),
+            user_stddev_pct: user.percent.map(rounded),
+            system_stddev_pct: system.percent.map(rounded),
+            seeds,
+            ..median
+        }
+    }
+
+    /// The name of a profile.
+    fn name(&self) -> String {
+        let Self { lists, zone_cpus, zone_bytes, zone_policy, lru_policy, .. } = self;
+        format!("{lists}-{zone_cpus}-{}M-{zone_policy}-{lru_policy}", zone_bytes >> 20)
+    }
+
     fn row(&self) -> Row {
         let percent = Format::percent(2);
+        let drains = |part: fn(&Drains) -> u64| self.drains.map(|drains| part(&drains));
+        let full_share = self.drains.map(|drains| (drains.full_batches as f64 / drains.all as f64 * 1e6).round() / 1e6);
         Row::new()
             .column("zone_policy", "zone policy", self.zone_policy)
             .column("lru_policy", "LRU policy", self.lru_policy)
@@ -297,7 +369,12 @@ impl Built {
             .column_as("jobs_per_s", "jobs/s", Format::number(0), self.jobs_per_s)
             .column_as("user_ns", "user µs", Format::thousands(0), self.user_ns)
             .minor()
+            .column_as("user_stddev_pct", "± %", Format::number(2), self.user_stddev_pct)
+            .minor()
             .column_as("system_ns", "system µs", Format::thousands(0), self.system_ns)
+            .column_as("system_stddev_pct", "± %", Format::number(2), self.system_stddev_pct)
+            .minor()
+            .data("seeds", self.seeds)
             .column_as("severity", "severity", Format::number(2), self.severity)
             .column_as("system_share", "system %", percent, self.system_share)
             .minor()
@@ -309,6 +386,13 @@ impl Built {
             .minor()
             .column_as("misses_share", "misses %", percent, self.misses_share)
             .minor()
+            .column("drains", "drains", drains(|drains| drains.all))
+            .minor()
+            .column_as("full_batch_drains_share", "full batch %", percent, full_share)
+            .minor()
+            .data("full_batch_drains_unmovable", drains(|drains| drains.full_batches_of[0]))
+            .data("full_batch_drains_movable", drains(|drains| drains.full_batches_of[1]))
+            .data("full_batch_drains_reclaimable", drains(|drains| drains.full_batches_of[2]))
             .data("simulated_ns", self.simulated_ns)
     }
 }

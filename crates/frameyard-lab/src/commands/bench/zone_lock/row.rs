@@ -280,7 +280,7 @@ mod tests {
     #[test]
     fn shares_of_drains_are_medians_and_null_without_drains() {
         let run = |[all, movable, full_batches, spliced]: [u64; 4]| Sample {
-            drains: Drains { all, movable, full_batches, spliced },
+            drains: Drains { all, movable, full_batches, spliced, ..Drains::default() },
             ..sample(1.0, 1)
         };
         let runs = [run([100, 99, 62, 90]), run([200, 200, 100, 200]), run([10, 5, 9, 9])];

@@ -232,7 +232,7 @@ drains after boot  drains  vanilla   3885  62 %
 
     #[test]
     fn drains_that_may_enter_whole_are_described_under_the_table() {
-        let drains = Drains { all: 1000, movable: 995, full_batches: 620, spliced: 900 };
+        let drains = Drains { all: 1000, movable: 995, full_batches: 620, spliced: 900, ..Drains::default() };
         let runs = samples(1e6, 1).map(|run| Sample { drains, ..run });
         let text = plain(vec![
             subject("vanilla", "vanilla").row(&samples(1e6, 1)),

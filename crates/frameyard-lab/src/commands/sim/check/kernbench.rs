@@ -110,7 +110,7 @@ pub(super) fn compared(machine: &Machine, effort: Effort) -> Result<Report, Fail
         let ratio = published.last.system / published.last.user;
         let simulate = |compute| {
             bar.inc(1);
-            Case { build: Job { compute, ..build }, ..case }.run()
+            Ok(Case { build: Job { compute, ..build }, ..case }.run()?.0)
         };
         let (compute, last) = fit(ratio, Job::default().compute, simulate)?;
         let case = Case { build: Job { compute, ..build }, ..case };
@@ -118,10 +118,10 @@ pub(super) fn compared(machine: &Machine, effort: Effort) -> Result<Report, Fail
             Scaled { machine, published, kernel_work, compute, jobs: published.last.user * 1e9 / last.user_ns };
         rows.extend(scaled.fitted(&last));
         bar.inc(1);
-        rows.extend(scaled.predicted(&Case { lists: ListsSized::Early, ..case }.run()?, Some(published.early)));
+        rows.extend(scaled.predicted(&Case { lists: ListsSized::Early, ..case }.run()?.0, Some(published.early)));
         for lists in [ListsSized::Early, ListsSized::Final] {
             bar.inc(1);
-            rows.extend(scaled.predicted(&Case { lists, zone: ZonePolicy::Depot, ..case }.run()?, None));
+            rows.extend(scaled.predicted(&Case { lists, zone: ZonePolicy::Depot, ..case }.run()?.0, None));
         }
     }
     bar.finish_and_clear();

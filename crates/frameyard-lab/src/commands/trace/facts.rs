@@ -48,7 +48,7 @@ pub(super) struct Facts(BTreeMap<String, String>);
 
 impl Facts {
     /// Adds a fact.
-    pub(super) fn add(&mut self, name: &str, value: impl ToString) {
+    pub(super) fn add(&mut self, name: &str, value: &(impl ToString + ?Sized)) {
         self.0.insert(name.to_owned(), value.to_string());
     }
 
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn comments_give_the_same_facts() {
         let mut facts = Facts::default();
-        facts.add("user_ms", 1250);
+        facts.add("user_ms", &1250);
         facts.add("command", "make a: b");
         let mut read = Facts::default();
         facts.comments().lines().for_each(|line| read.add_comment(line.trim_start_matches("# ")));

@@ -171,14 +171,14 @@ impl Recorder<'_> {
         let spent = ChildrenUse::current().map_err(Failure::run_time)?.since(self.before);
         let words: Vec<_> = self.args.command.iter().map(|word| word.to_string_lossy()).collect();
         let mut facts = Facts::default();
-        facts.add("command", words.join(" "));
+        facts.add("command", &words.join(" "));
         facts.add("scope", self.args.scope.name());
-        facts.add("exit_code", status.code().map_or_else(|| "signal".to_owned(), |code| code.to_string()));
-        facts.add("elapsed_ms", self.begin.elapsed().as_millis());
-        facts.add("user_ms", spent.user_ms);
-        facts.add("system_ms", spent.system_ms);
-        facts.add("minor_faults", spent.minor_faults);
-        facts.add("lost_events", self.instance.lost()?);
+        facts.add("exit_code", &status.code().map_or_else(|| "signal".to_owned(), |code| code.to_string()));
+        facts.add("elapsed_ms", &self.begin.elapsed().as_millis());
+        facts.add("user_ms", &spent.user_ms);
+        facts.add("system_ms", &spent.system_ms);
+        facts.add("minor_faults", &spent.minor_faults);
+        facts.add("lost_events", &self.instance.lost()?);
         Ok(facts)
     }
 

@@ -19,7 +19,7 @@ allocation, which the trace has only where it covers it. A frame freed in a batc
 
 Examples:
   frameyard trace stat build.trace.zst
-  frameyard trace stat - --json < trace.txt";
+  frameyard trace stat - --json";
 
 const NOTE: &str = "Pages allocated and freed by order and migration type; unknown: allocated before the recording. Live pages are those that the \
     trace allocates and does not free.";

@@ -22,7 +22,7 @@ fn the_excerpt_has_the_counts_of_another_program() {
         ("peak_live_pages", 55.0),
         ("live_pages", 55.0),
         ("blocks_allocated_twice", 0.0),
-        ("zone_locked_pages_per_1000", 953.12),
+        ("zone_locked_pages_per_1000", 953.13),
     ];
     for (name, value) in expected {
         assert_eq!(stat[name].as_f64(), Some(value), "{name}: {stat}");

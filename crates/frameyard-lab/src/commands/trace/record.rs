@@ -61,8 +61,8 @@ impl Scope {
     }
 }
 
-/// Stops itself until the recording has begun, then becomes the command.
-const WAITING_SHELL: &str = "kill -STOP $$ && exec \"$@\"";
+/// Stops itself until the recording has begun, then becomes the command, if there is one of that name.
+const WAITING_SHELL: &str = "kill -STOP $$ && command -v \"$1\" >/dev/null || exit 127; exec \"$@\"";
 /// The exit code of a shell whose command does not exist.
 const NOT_FOUND: i32 = 127;
 /// How long the recorder sleeps when there are no events.

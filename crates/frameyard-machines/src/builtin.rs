@@ -22,6 +22,7 @@ described!(
     "skylake-112",
     "skylake-4s",
     "broadwell-40",
+    "broadwell-88",
     "desktop-8",
     "sparc-m7",
     "server-1t",

@@ -226,6 +226,9 @@ pub struct Calibration {
     /// The published table of the rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table: Option<String>,
+    /// The most rounds of the search.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rounds: Option<u32>,
     /// The root mean square of the relative errors that remain after the fit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<f64>,

@@ -10,6 +10,7 @@
 //! [Tasks](DeferredInit::tasks) may allocate and free pages during the pass, on CPUs that the pass then lacks.
 
 use std::cell::Cell;
+use std::fmt;
 
 use frameyard::boot::{InitJobs, InitMode, Initialiser, JobGranularity, MapInit};
 use frameyard::page::MapContent;
@@ -34,6 +35,17 @@ pub enum InitThreads {
     Count(u16),
 }
 
+impl fmt::Display for InitThreads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BootCpu => f.write_str("boot-cpu"),
+            Self::OnePerNode => f.write_str("one-per-node"),
+            Self::OnePerCpu => f.write_str("one-per-cpu"),
+            Self::Count(threads) => threads.fmt(f),
+        }
+    }
+}
+
 /// How a simulated machine initialises its map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeferredInit {
@@ -55,6 +67,13 @@ impl DeferredInit {
     #[must_use]
     pub const fn of_kernel(threads: InitThreads) -> Self {
         Self { threads, initialiser: Initialiser::StoresPerPage, fraction: Self::FRACTION, tasks: 0 }
+    }
+}
+
+impl fmt::Display for DeferredInit {
+    /// How page structures are written, and by which threads: `stores-per-page/one-per-cpu`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.initialiser, self.threads)
     }
 }
 

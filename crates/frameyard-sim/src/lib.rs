@@ -23,9 +23,9 @@ mod workers;
 pub use account::{Accessed, Account, Cause, CostId, Share, Spent};
 pub use cache::LINE_BYTES;
 pub use calibration::{
-    Effort, Errors, FaultPredictor, Fit, FitError, Fitted, FittedParameter, FreeParameters, Measured, ModeErrors,
-    OrderCount, ParseSelectionError, Point, PolicyErrors, Prediction, Predictor, PredictorPool, RateTable, RecordError,
-    Role, Selection, TableError, record,
+    Effort, Errors, FaultPredictor, Fit, FitError, Fitted, FittedParameter, FreeParameters, InitPredictor, Measured,
+    ModeErrors, OrderCount, ParseSelectionError, Point, PolicyErrors, Prediction, Predictor, PredictorPool, RateTable,
+    RecordError, Role, Selection, TableError, record,
 };
 pub use engine::LockStats;
 pub use frameyard_machines::{

@@ -27,6 +27,8 @@ pub(super) struct PublishedZeroing {
     pub(super) seconds: f64,
     /// Each pass, with its time if there are several.
     pub(super) passes: String,
+    /// The number of passes.
+    pub(super) pass_count: u32,
 }
 
 impl PublishedZeroing {
@@ -50,8 +52,9 @@ pub(super) fn all() -> Vec<PublishedZeroing> {
             Some(way) => {
                 way.passes = format!("{} ({} s), {what} ({seconds} s)", way.passes, way.seconds);
                 way.seconds += seconds;
+                way.pass_count += 1;
             }
-            None => ways.push(PublishedZeroing { initialiser, seconds, passes: what }),
+            None => ways.push(PublishedZeroing { initialiser, seconds, passes: what, pass_count: 1 }),
         }
     }
     ways
@@ -74,6 +77,7 @@ mod tests {
         assert!((ways.iter().map(|way| way.seconds).sum::<f64>() - lines).abs() < 1e-9, "{ways:?}");
         let found: Vec<Initialiser> = ways.iter().map(|way| way.initialiser).collect();
         assert_eq!(found, [Initialiser::TwoPass, Initialiser::MemsetPerPage, Initialiser::StoresPerPage]);
+        assert_eq!(ways.iter().map(|way| way.pass_count).collect::<Vec<_>>(), [2, 1, 1]);
         assert!(ways[0].passes.contains("(8.83 s)") && ways[0].passes.contains("(8.63 s)"), "{ways:?}");
     }
 

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::json;
-use super::{HostFacts, OutputArgs, Report, table};
+use super::{HostFacts, OutputArgs, OutputFile, Report, table};
 use crate::Failure;
 
 impl Report {
@@ -24,5 +24,16 @@ impl Report {
         }
         out.flush()?;
         file
+    }
+
+    /// Writes the JSON form to a file.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::RunTime`] where writing fails or rows have different columns.
+    pub(crate) fn write_json(&self, file: &OutputFile) -> Result<(), Failure> {
+        let mut text = Vec::new();
+        json::write(self, &HostFacts::read(), &mut text)?;
+        file.write(|out| out.write_all(&text))
     }
 }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 const GIB: u64 = 1 << 30;
 
 /// The published figures of each machine: nodes, CPUs, GiB.
-const FIGURES: [(&str, usize, usize, u64); 15] = [
+const FIGURES: [(&str, usize, usize, u64); 16] = [
     ("skylake-8167m", 2, 104, 768),
     ("broadwell-2699c", 1, 32, 192),
     ("haswell-2699v3", 2, 72, 256),
@@ -19,6 +19,7 @@ const FIGURES: [(&str, usize, usize, u64); 15] = [
     ("skylake-112", 2, 112, 64),
     ("skylake-4s", 4, 224, 768),
     ("broadwell-40", 2, 40, 128),
+    ("broadwell-88", 2, 88, 504),
     ("desktop-8", 1, 8, 4),
     ("sparc-m7", 4, 1024, 3312),
     ("server-1t", 2, 128, 1024),
@@ -43,10 +44,10 @@ fn each_machine_has_its_published_nodes_cpus_and_memory() {
 }
 
 #[test]
-fn thirteen_machines_have_costs() {
+fn fourteen_machines_have_costs() {
     let simulated: Vec<&str> = built_in_names().filter(|name| built_in(name).unwrap().simulation.is_some()).collect();
     let others: Vec<&str> = built_in_names().filter(|name| !simulated.contains(name)).collect();
-    assert_eq!((simulated.len(), others), (13, vec!["server-1t", "server-4t"]));
+    assert_eq!((simulated.len(), others), (14, vec!["server-1t", "server-4t"]));
     // The simulator's topology wins where a published source backs it: four cores of a Zen complex share an L3.
     let caches = |name: &str| built_in(name).unwrap().cpus.iter().map(|cpu| cpu.cache).max().unwrap() + 1;
     assert_eq!(["zen-7551-guest16", "zen-7551-guest4", "epyc2-256"].map(caches), [2, 1, 32]);

@@ -86,8 +86,14 @@ impl FaultPredictor {
 }
 
 impl Predictor for FaultPredictor {
+    type Case = Point;
+
     fn predict(&mut self, machine: &Machine, point: &Point) -> Result<f64, SimError> {
         Ok(self.run(machine, point)?.rate)
+    }
+
+    fn work(point: &Point) -> u64 {
+        point.tasks.into()
     }
 }
 

@@ -7,19 +7,19 @@ use crate::sim_yard::SimError;
 
 use super::free::Scale;
 use super::least_squares::{Place, Search};
-use super::{FreeParameters, Point, Predictor, PredictorPool};
+use super::{FreeParameters, Predictor, PredictorPool};
 
 /// A fit of a machine's free parameters ([`Calibration::parameters`](crate::Calibration::parameters)) to published
 /// rows.
 ///
 /// It minimises the sum of squared relative errors, taken as differences of logarithms.
 #[derive(Clone, Debug)]
-pub struct Fit<'m> {
+pub struct Fit<'m, C> {
     /// The machine. The search begins with the calibration's [start values](crate::Calibration::start), or with the machine's
     /// values if there are none.
     pub machine: &'m Machine,
     /// The rows, with the published operations per second.
-    pub rows: Vec<(Point, f64)>,
+    pub rows: Vec<(C, f64)>,
     /// The most rounds of the search. A round predicts every row four times, and once more per parameter if it renews
     /// the slopes.
     pub rounds: u32,
@@ -115,7 +115,7 @@ const LAST_STEP: f64 = 0.01;
 /// A change of a parameter by the factor e counts as an error of 0.5 % in one row.
 const PULL: f64 = 0.005;
 
-impl Fit<'_> {
+impl<C: Copy> Fit<'_, C> {
     /// Runs the fit. Calls `watch` after each prediction.
     ///
     /// # Errors
@@ -125,7 +125,7 @@ impl Fit<'_> {
     /// # Panics
     ///
     /// If a predictor panics.
-    pub fn run<P: Predictor + Clone + Send>(
+    pub fn run<P: Predictor<Case = C> + Clone + Send>(
         &self,
         pool: &mut PredictorPool<P>,
         watch: &(dyn Fn() + Sync),
@@ -183,7 +183,7 @@ impl Fit<'_> {
     }
 
     /// Returns the machine with the best values found, and the errors of its predictions, as logarithms.
-    fn search<P: Predictor + Clone + Send>(
+    fn search<P: Predictor<Case = C> + Clone + Send>(
         &self,
         free: &FreeParameters<'_>,
         start: &[f64],
@@ -208,7 +208,7 @@ impl Fit<'_> {
         let mut evaluate = |places: &[Vec<f64>]| {
             let machines = places.iter().map(|places| machine(places)).collect::<Result<Vec<_>, _>>()?;
             let requests: Vec<_> =
-                machines.iter().flat_map(|machine| self.rows.iter().map(move |(point, _)| (machine, *point))).collect();
+                machines.iter().flat_map(|machine| self.rows.iter().map(move |(case, _)| (machine, *case))).collect();
             let rates = pool.predict(&requests, watch)?;
             Ok::<_, FitError>(rates.chunks(self.rows.len()).map(|rates| self.errors_of(rates)).collect())
         };
@@ -217,13 +217,13 @@ impl Fit<'_> {
     }
 
     /// The errors of a machine's predictions, as logarithms.
-    fn errors<P: Predictor + Clone + Send>(
+    fn errors<P: Predictor<Case = C> + Clone + Send>(
         &self,
         pool: &mut PredictorPool<P>,
         machine: &Machine,
         watch: &(dyn Fn() + Sync),
     ) -> Result<Vec<f64>, FitError> {
-        let requests: Vec<_> = self.rows.iter().map(|(point, _)| (machine, *point)).collect();
+        let requests: Vec<_> = self.rows.iter().map(|(case, _)| (machine, *case)).collect();
         Ok(self.errors_of(&pool.predict(&requests, watch)?))
     }
 

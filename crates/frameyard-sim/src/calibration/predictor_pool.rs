@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::machine::Machine;
 use crate::sim_yard::SimError;
 
-use super::{Point, Predictor};
+use super::Predictor;
 
-/// A predictor for each host thread. A prediction depends only on its machine and point, so any predictor may make
+/// A predictor for each host thread. A prediction depends only on its machine and case, so any predictor may make
 /// it.
 #[derive(Clone, Debug)]
 pub struct PredictorPool<P> {
@@ -22,7 +22,7 @@ impl<P: Predictor + Clone + Send> PredictorPool<P> {
         Self { predictors: vec![predictor; threads.get()] }
     }
 
-    /// The predictions for machines at points, in order. Calls `predicted` after each, on any thread.
+    /// The predictions of cases on machines, in order. Calls `predicted` after each, on any thread.
     ///
     /// # Errors
     ///
@@ -33,18 +33,18 @@ impl<P: Predictor + Clone + Send> PredictorPool<P> {
     /// If a predictor panics.
     pub fn predict(
         &mut self,
-        requests: &[(&Machine, Point)],
+        requests: &[(&Machine, P::Case)],
         predicted: &(dyn Fn() + Sync),
     ) -> Result<Vec<f64>, SimError> {
         // The longest predictions come first, so that threads end together.
         let mut order: Vec<usize> = (0..requests.len()).collect();
-        order.sort_by_key(|at| std::cmp::Reverse(requests[*at].1.tasks));
+        order.sort_by_key(|at| std::cmp::Reverse(P::work(&requests[*at].1)));
         let next = AtomicUsize::new(0);
         let work = |predictor: &mut P| {
             let mut own = Vec::new();
             while let Some(at) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let (machine, point) = &requests[*at];
-                own.push((*at, predictor.predict(machine, point)));
+                let (machine, case) = &requests[*at];
+                own.push((*at, predictor.predict(machine, case)));
                 predicted();
             }
             own
@@ -61,33 +61,35 @@ impl<P: Predictor + Clone + Send> PredictorPool<P> {
 
 #[cfg(test)]
 mod tests {
-    use frameyard::policy::ZonePolicy;
-
     use super::*;
-    use crate::page_fault::Mode;
 
     #[derive(Clone)]
     struct Squares;
 
     impl Predictor for Squares {
-        fn predict(&mut self, _: &Machine, point: &Point) -> Result<f64, SimError> {
-            match point.tasks {
+        type Case = u32;
+
+        fn predict(&mut self, _: &Machine, number: &u32) -> Result<f64, SimError> {
+            match *number {
                 0 => Err(SimError::NoMemory),
-                tasks => Ok(f64::from(tasks * tasks)),
+                number => Ok(f64::from(number * number)),
             }
+        }
+
+        fn work(number: &u32) -> u64 {
+            (*number).into()
         }
     }
 
-    fn squares(tasks: &[u32], threads: usize) -> Result<Vec<f64>, SimError> {
+    fn squares(numbers: &[u32], threads: usize) -> Result<Vec<f64>, SimError> {
         let machine = Machine::built_in("broadwell-40").unwrap();
-        let point = |tasks: &u32| Point { policy: ZonePolicy::Vanilla, mode: Mode::Processes, tasks: *tasks };
-        let requests: Vec<_> = tasks.iter().map(|tasks| (&machine, point(tasks))).collect();
+        let requests: Vec<_> = numbers.iter().map(|number| (&machine, *number)).collect();
         let predicted = AtomicUsize::new(0);
         let count = || {
             predicted.fetch_add(1, Ordering::Relaxed);
         };
         let answers = PredictorPool::new(NonZeroUsize::new(threads).unwrap(), Squares).predict(&requests, &count);
-        assert_eq!(predicted.into_inner(), tasks.len());
+        assert_eq!(predicted.into_inner(), numbers.len());
         answers
     }
 

@@ -6,7 +6,7 @@ use toml_edit::{Array, DocumentMut, Formatted, Item, Table, TableLike, Value};
 
 use crate::machine::{Machine, clock_step};
 
-use super::{Fitted, Selection};
+use super::Fitted;
 
 /// Why a fit cannot be written.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -30,14 +30,14 @@ impl fmt::Display for RecordError {
 
 impl std::error::Error for RecordError {}
 
-/// The text of a machine's file with the fitted parameters, and with their paths and start values, the table, the rows and the
-/// remaining error under `[simulation.calibration]`. Adds parameters that the file left to their defaults, keeps
+/// The text of a machine's file with the fitted parameters, and with their paths and start values, the table, the rows, the most
+/// rounds and the remaining error under `[simulation.calibration]`. Adds parameters that the file left to their defaults, keeps
 /// comments, and rounds numbers to four significant digits.
 ///
 /// # Errors
 ///
 /// [`RecordError`] if the text is not TOML, or the place of a parameter holds something else.
-pub fn record(text: &str, fitted: &Fitted, table: &str, rows: &[Selection]) -> Result<String, RecordError> {
+pub fn record(text: &str, fitted: &Fitted, table: &str, rows: &[String], rounds: u32) -> Result<String, RecordError> {
     let mut document: DocumentMut =
         text.parse().map_err(|error: toml_edit::TomlError| RecordError::Malformed(error.to_string()))?;
     for parameter in &fitted.parameters {
@@ -59,7 +59,8 @@ pub fn record(text: &str, fitted: &Fitted, table: &str, rows: &[Selection]) -> R
     let start = fitted.parameters.iter().map(|parameter| parameter.before).collect::<Array>();
     calibration["start"] = toml_edit::value(start);
     calibration["table"] = toml_edit::value(table);
-    calibration["rows"] = toml_edit::value(rows.iter().map(ToString::to_string).collect::<Array>());
+    calibration["rows"] = toml_edit::value(rows.iter().map(String::as_str).collect::<Array>());
+    calibration["rounds"] = toml_edit::value(i64::from(rounds));
     calibration["error"] = toml_edit::value(rounded(fitted.error));
     Ok(document.to_string())
 }
@@ -128,8 +129,8 @@ mod tests {
         let text = frameyard_machines::built_in_text(UNFITTED).unwrap();
         let fitted = fitted(&[("costs.read_overlap", 2.34567), ("clock.mhz[1]", 2950.0)]);
         let paths = ["costs.read_overlap", "clock.mhz[1]"];
-        let rows = ["big-pcp/processes/1,5".parse().unwrap(), "vanilla-4.16/threads/40".parse().unwrap()];
-        let new = record(text, &fitted, "page-fault", &rows).unwrap();
+        let rows = ["big-pcp/processes/1,5", "vanilla-4.16/threads/40"].map(str::to_owned);
+        let new = record(text, &fitted, "page-fault", &rows, 8).unwrap();
         let machine: Machine = new.parse().unwrap();
         assert_eq!(machine.costs.read_overlap, 2.346);
         assert_eq!(machine.clock.mhz[..3], [3800, 2950, 3600]);
@@ -137,12 +138,13 @@ mod tests {
         assert_eq!(machine.calibration.parameters, paths);
         assert_eq!(machine.calibration.start, [6.0, 3800.0]);
         assert_eq!(machine.calibration.table.as_deref(), Some("page-fault"));
+        assert_eq!(machine.calibration.rounds, Some(8));
         assert_eq!(machine.calibration.error, Some(0.01235));
         let comments =
             |text: &str| text.lines().filter(|line| line.starts_with('#')).map(str::to_owned).collect::<Vec<_>>();
         assert_eq!(comments(&new), comments(text));
         // Only the values and the calibration change.
-        let keys = ["read_overlap", "mhz", "parameters", "start", "table", "rows", "error"];
+        let keys = ["read_overlap", "mhz", "parameters", "start", "table", "rows", "rounds", "error"];
         let is_kept = |line: &&str| {
             let is_value = keys.iter().any(|key| line.starts_with(&format!("{key} = ")));
             !(is_value || line.starts_with(' ') || line.is_empty() || *line == "[simulation.calibration]")
@@ -154,9 +156,9 @@ mod tests {
     #[test]
     fn a_second_record_replaces_the_first() {
         let text = frameyard_machines::built_in_text(UNFITTED).unwrap();
-        let rows = ["big-pcp/processes/1".parse().unwrap()];
-        let once = record(text, &fitted(&[("costs.read_overlap", 2.0)]), "page-fault", &rows).unwrap();
-        assert_eq!(record(&once, &fitted(&[("costs.read_overlap", 2.0)]), "page-fault", &rows).unwrap(), once);
+        let rows = ["big-pcp/processes/1".to_owned()];
+        let once = record(text, &fitted(&[("costs.read_overlap", 2.0)]), "page-fault", &rows, 8).unwrap();
+        assert_eq!(record(&once, &fitted(&[("costs.read_overlap", 2.0)]), "page-fault", &rows, 8).unwrap(), once);
     }
 
     #[test]
@@ -164,7 +166,7 @@ mod tests {
         let fitted = fitted(&[("kernel_overhead.map_call_cycles", 3000.0)]);
         let mut without: DocumentMut = frameyard_machines::built_in_text(UNFITTED).unwrap().parse().unwrap();
         simulation(&mut without).unwrap().remove("kernel_overhead");
-        let new = record(&without.to_string(), &fitted, "page-fault", &[]).unwrap();
+        let new = record(&without.to_string(), &fitted, "page-fault", &[], 8).unwrap();
         assert!(new.contains("[simulation.kernel_overhead]\nmap_call_cycles = 3000.0\n"), "{new}");
         assert_eq!(new.parse::<Machine>().unwrap().kernel_overhead.map_call_cycles, 3000.0);
     }
@@ -172,8 +174,8 @@ mod tests {
     #[test]
     fn a_text_with_another_item_at_the_place_is_refused() {
         let fitted = fitted(&[("costs.read_overlap", 2.0)]);
-        let refused = record("costs = 1.0\n", &fitted, "page-fault", &[]).unwrap_err();
+        let refused = record("costs = 1.0\n", &fitted, "page-fault", &[], 8).unwrap_err();
         assert_eq!(refused, RecordError::NoPlace("costs.read_overlap".to_owned()));
-        assert!(matches!(record("[", &fitted, "page-fault", &[]), Err(RecordError::Malformed(_))));
+        assert!(matches!(record("[", &fitted, "page-fault", &[], 8), Err(RecordError::Malformed(_))));
     }
 }

@@ -59,7 +59,7 @@ fn one_machine_alone_was_calibrated_and_all_have_its_parameters() {
         let machine = built_in(row.machine);
         let free = |machine: &Machine| (machine.map_init.page_cycles, machine.map_init.channel_share);
         assert_eq!(free(&machine), free(&calibrated), "{}", row.machine);
-        assert!(machine.calibration.rows.iter().all(|row| row.contains("haswell-2699v3,")), "{}", row.machine);
+        assert_eq!(!machine.calibration.parameters.is_empty(), machine.name == calibrated.name, "{}", machine.name);
         if machine.name == calibrated.name {
             for (threads, time) in [(InitThreads::OnePerNode, row.base), (InitThreads::OnePerCpu, row.parallel)] {
                 let found = ms(&init(&machine, threads));

@@ -3,9 +3,13 @@
 use std::num::NonZeroU32;
 
 use clap::{Args, ValueHint};
-use frameyard_sim::{FaultPredictor, Fit, FitError, Fitted, FittedParameter, Machine, Point, Selection, record};
+use frameyard_sim::{
+    FaultPredictor, Fit, FitError, Fitted, FittedParameter, InitPredictor, Machine, Point, Predictor, RateTable,
+    Selection, record,
+};
 use serde_json::Value;
 
+use super::deferred_init;
 use super::effort::{EffortArgs, QUICK_PAGES, USUAL_PAGES};
 use super::published::{self, FittedTable, predictors};
 use crate::Failure;
@@ -16,10 +20,11 @@ use crate::output::{Format, OutputFile, Report, Row, progress_bar};
 
 /// What follows the options in the help text.
 const HELP: &str = "\
-Takes many minutes; --quick about 10 seconds.
+Takes many minutes, for table deferred-init seconds; --quick about 10 seconds.
 
 Examples:
   frameyard sim calibrate --quick
+  frameyard sim calibrate --table deferred-init --machine sparc-m7
   frameyard sim calibrate --table zone-lock --write fitted.toml";
 
 /// Fits a machine's free parameters to rows of a published table
@@ -34,10 +39,15 @@ pub(super) struct CalibrateArgs {
     #[arg(long, value_name = "TABLE", value_enum, default_value = "page-fault")]
     table: FittedTable,
 
-    /// Rows to fit on, as in 'big-pcp/processes/1,5,10..12;vanilla-4.16/threads/40' [default: big-pcp at 1, 5, 10, 20, 30 and 40
-    /// tasks and vanilla-4.16 at 1, 5, 10 and 40, in both modes; zone-lock: cluster]
-    #[arg(long, value_name = "ROWS", value_delimiter = ';')]
-    rows: Vec<Selection>,
+    /// Rows to fit on, as in 'big-pcp/processes/1,5,10..12;vanilla-4.16/threads/40', or 'stores-per-page/node' of deferred-init
+    /// [default: those in the machine's file]
+    #[arg(
+        long,
+        value_name = "ROWS",
+        value_delimiter = ';',
+        default_value_if("quick", "true", "big-pcp/processes/1,2,4;vanilla-4.16/processes/1,2,4")
+    )]
+    rows: Vec<String>,
 
     /// Free parameters, as in kernel_overhead.exception_cycles,costs.read_overlap [default: those in the machine's
     /// file]
@@ -48,9 +58,9 @@ pub(super) struct CalibrateArgs {
     #[arg(long, value_name = "N", value_parser = positive_number)]
     pages: Option<NonZeroU32>,
 
-    /// The most rounds of the search
-    #[arg(long, value_name = "N", default_value = "8", default_value_if("quick", "true", "1"), value_parser = positive_number)]
-    rounds: NonZeroU32,
+    /// The most rounds of the search [default: those in the machine's file, or 8]
+    #[arg(long, value_name = "N", default_value_if("quick", "true", "1"), value_parser = positive_number)]
+    rounds: Option<NonZeroU32>,
 
     /// Write the machine's description with the fitted parameters and the rows of the fit
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -64,22 +74,8 @@ pub(super) struct CalibrateArgs {
     output: OutputArgs,
 }
 
-/// The default rows of a fit. For `page-fault`: the policy that avoids the zone lock, and the stock kernel at four
-/// numbers of tasks. For `zone-lock`: a policy that waits only for LRU locks.
-const fn usual_rows(table: FittedTable) -> &'static [&'static str] {
-    match table {
-        FittedTable::PageFault => &[
-            "big-pcp/processes/1,5,10,20,30,40",
-            "big-pcp/threads/1,5,10,20,30,40",
-            "vanilla-4.16/processes/1,5,10,40",
-            "vanilla-4.16/threads/1,5,10,40",
-        ],
-        FittedTable::ZoneLock => &["cluster/processes/112"],
-    }
-}
-
-/// The rows of a quick fit to `page-fault`.
-const QUICK_ROWS: &[&str] = &["big-pcp/processes/1,2,4,6,8", "vanilla-4.16/processes/1,2,4,6,8"];
+/// The rounds of a machine whose file names none.
+const ROUNDS: u32 = 8;
 
 /// Runs the fit.
 pub(super) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
@@ -88,36 +84,59 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
         machine.calibration.parameters.clone_from(&args.parameters);
         machine.calibration.start.clear();
     }
-    let selections = selections(args)?;
-    let rows = rows(&selections, args.table, &machine)?;
-    let fit = Fit { machine: &machine, rows, rounds: args.rounds.get() };
-    let bar = progress_bar("fitting", fit.most_predictions().map_err(failure)?);
-    let pages = args.pages.unwrap_or(if args.quick.quick { QUICK_PAGES } else { USUAL_PAGES });
-    let mut pool = predictors(FaultPredictor::new(args.effort.with_pages(pages)));
-    let fitted = fit.run(&mut pool, &|| bar.inc(1)).map_err(failure)?;
-    bar.finish_and_clear();
+    let names = row_names(args, &machine)?;
+    let rounds = args.rounds.map(NonZeroU32::get).or(machine.calibration.rounds).unwrap_or(ROUNDS);
+    let faults = |table| {
+        let pages = args.pages.unwrap_or(if args.quick.quick { QUICK_PAGES } else { USUAL_PAGES });
+        let predictor = FaultPredictor::new(args.effort.with_pages(pages));
+        calibrated(&machine, rows(&names, &table, &machine)?, rounds, predictor)
+    };
+    let calibrated = match args.table {
+        FittedTable::PageFault => faults(published::page_fault()?),
+        FittedTable::ZoneLock => faults(published::zone_lock()?),
+        FittedTable::DeferredInit => {
+            calibrated(&machine, deferred_init::rows(&names, &machine)?, rounds, InitPredictor)
+        }
+    }?;
     if let Some(file) = &args.write {
-        let text = record(&text, &fitted, args.table.name(), &selections).map_err(Failure::run_time)?;
+        let text = record(&text, &calibrated.fitted, args.table.name(), &names, rounds).map_err(Failure::run_time)?;
         file.write(|out| out.write_all(text.as_bytes()))?;
     }
-    Calibrated { rows: fit.rows, fitted }.report().print(&args.output)
+    calibrated.report().print(&args.output)
 }
 
-fn selections(args: &CalibrateArgs) -> Result<Vec<Selection>, Failure> {
-    if !args.rows.is_empty() {
-        return Ok(args.rows.clone());
+/// The rows of the command line, or of the machine's file.
+fn row_names(args: &CalibrateArgs, machine: &Machine) -> Result<Vec<String>, Failure> {
+    let fit = &machine.calibration;
+    match &args.rows[..] {
+        [] if fit.table.as_deref() != Some(args.table.name()) => {
+            let (name, table) = (&machine.name, args.table.name());
+            Err(Failure::input(format!("--rows: the file of {name} names no rows of {table}; name them here")))
+        }
+        [] => Ok(fit.rows.clone()),
+        rows => Ok(rows.to_vec()),
     }
-    let rows =
-        if args.quick.quick && args.table == FittedTable::PageFault { QUICK_ROWS } else { usual_rows(args.table) };
-    rows.iter().map(|rows| rows.parse().map_err(Failure::input)).collect()
 }
 
-/// The named rows, each once, with the published values.
-fn rows(selections: &[Selection], table: FittedTable, machine: &Machine) -> Result<Vec<(Point, f64)>, Failure> {
-    let table = published::rates(table)?;
+/// Fits the machine to the rows.
+fn calibrated<P>(machine: &Machine, rows: Vec<(P::Case, f64)>, rounds: u32, predictor: P) -> Result<Calibrated, Failure>
+where
+    P: Predictor<Case: std::fmt::Display> + Clone + Send,
+{
+    let fit = Fit { machine, rows, rounds };
+    let bar = progress_bar("fitting", fit.most_predictions().map_err(failure)?);
+    let fitted = fit.run(&mut predictors(predictor), &|| bar.inc(1)).map_err(failure)?;
+    bar.finish_and_clear();
+    Ok(Calibrated { rows: fit.rows.iter().map(|(case, published)| (case.to_string(), *published)).collect(), fitted })
+}
+
+/// The named rows of a table of page faults, each once, with the published values.
+fn rows(names: &[String], table: &RateTable, machine: &Machine) -> Result<Vec<(Point, f64)>, Failure> {
+    let selections = names.iter().map(|name| name.parse().map_err(Failure::input));
+    let selections: Vec<Selection> = selections.collect::<Result<_, _>>()?;
     let mut rows: Vec<(Point, f64)> = Vec::new();
     for point in selections.iter().flat_map(Selection::points) {
-        let measured = published::value(&table, &point, machine)?;
+        let measured = published::value(table, &point, machine)?;
         if !rows.iter().any(|(known, _)| *known == point) {
             rows.push((point, measured.mean));
         }
@@ -135,7 +154,8 @@ fn failure(error: FitError) -> Failure {
 
 /// The result of a fit.
 struct Calibrated {
-    rows: Vec<(Point, f64)>,
+    /// Names of the rows, with the published values.
+    rows: Vec<(String, f64)>,
     fitted: Fitted,
 }
 
@@ -173,11 +193,9 @@ fn parameter_row(parameter: &FittedParameter) -> Row {
 }
 
 /// A value that the fit used.
-fn fitted_row(((point, published), predicted): (&(Point, f64), &f64)) -> Row {
+fn fitted_row(((name, published), predicted): (&(String, f64), &f64)) -> Row {
     Row::new()
-        .column("policy", "fitted on", point.policy.name())
-        .column("mode", "mode", point.mode.name())
-        .column("tasks", "tasks", point.tasks)
+        .column("row", "fitted on", name.clone())
         .column_as("published_per_s", "published/s", Format::number(0), *published)
         .column_as("predicted_per_s", "predicted/s", Format::number(0), predicted.round())
         .column_as("error", "error %", Format::percent(1).signed(), predicted / published - 1.0)

@@ -56,6 +56,10 @@ pub(super) struct CheckArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "all")]
     record: Option<PathBuf>,
 
+    /// Write the predictions for each table into DIR, as TABLE.json
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, requires = "all")]
+    save: Option<PathBuf>,
+
     /// The published table
     #[arg(long, value_name = "TABLE", value_enum, default_value = "page-fault")]
     table: CheckedTable,
@@ -104,6 +108,9 @@ pub(super) struct CheckArgs {
 enum CheckedTable {
     /// Page faults per second of 1 to 40 tasks, processes and threads, on three kernels
     PageFault,
+    /// The same of 1 to 88 tasks, on two of the kernels; predicted before the values were known
+    #[value(name = "page-fault-88")]
+    PageFault88,
     /// Shares of time spent waiting for the zone lock and the LRU lock, with all CPUs faulting
     ZoneLock,
     /// Pages touched each second by tasks with huge pages and by tasks with small ones side by side, in fragmented memory
@@ -112,7 +119,7 @@ enum CheckedTable {
     ParallelFree,
     /// User, system and elapsed time of a kernel build on 256 CPUs, with early and final sizes of per-CPU lists
     Kernbench,
-    /// Times of initialising memory maps of six machines, with a thread per node and a thread per CPU
+    /// Times of initialising memory maps: six machines with a thread per node and a thread per CPU, and three ways on one
     DeferredInit,
     /// Success rates and mean times of huge allocations while builders fill a desktop's memory, with two delays
     Highalloc,
@@ -133,6 +140,7 @@ impl CheckedTable {
     fn machine(self) -> Option<&'static str> {
         match self {
             Self::PageFault => Some("broadwell-40"),
+            Self::PageFault88 => Some("broadwell-88"),
             Self::ZoneLock | Self::Order0Thp => Some("skylake-112"),
             Self::ParallelFree => Some("skylake-4s"),
             Self::Kernbench => Some("epyc2-256"),
@@ -173,8 +181,10 @@ impl CheckedTable {
     fn compared_on(self, machine: &Machine, args: &CheckArgs) -> Result<Report, Failure> {
         let pages = args.pages.unwrap_or(if args.quick.quick { self.quick_pages() } else { self.pages() });
         let effort = args.effort.with_pages(pages);
+        let page_faults = |table| Ok(page_fault::compared(machine, table, &args.rows, effort)?.report());
         match self {
-            Self::PageFault => Ok(page_fault::compared(machine, &args.rows, effort)?.report()),
+            Self::PageFault => page_faults(page_fault::Table::Cpus40),
+            Self::PageFault88 => page_faults(page_fault::Table::Cpus88),
             Self::Kernbench => kernbench::compared(machine, effort),
             Self::ZoneLock => zone_lock::compared(machine, effort),
             Self::Order0Thp => {
@@ -192,7 +202,7 @@ impl CheckedTable {
         let (number, text) = (|key| row.number(key), |key| row.text(key));
         let points = |error, naive| Some(Unfitted { error: number(error)?, naive: number(naive) });
         match self {
-            Self::PageFault if text("role") == Some(Role::Predicted.name()) => {
+            Self::PageFault | Self::PageFault88 if text("role") == Some(Role::Predicted.name()) => {
                 Unfitted::of_fractions(number("error"), number("naive_error"))
             }
             Self::ZoneLock if text("role") == Some(Role::Predicted.name()) => points("difference", "naive_difference"),

@@ -12,9 +12,11 @@ use frameyard_sim::{Accessed, Cause, Machine, Spent};
 use crate::Failure;
 use crate::args::init::initialiser;
 use crate::args::{OutputArgs, PlotArgs, QuickArgs, TaskRange};
+use crate::commands::page_zeroing;
 use crate::commands::simulated_machine::machine;
 use crate::output::{Format, Plot, Report, Row, progress_bar};
 use published::PublishedInit;
+pub(super) use published::rows;
 
 /// What follows the options in the help text.
 const HELP: &str = "\
@@ -114,10 +116,10 @@ pub(super) fn run(args: &SimDeferredInitArgs) -> Result<(), Failure> {
 /// Predicts the published times of the kernels, and compares.
 pub(super) fn compared() -> Result<Report, Failure> {
     let mut rows = Vec::new();
-    for name in published::machines() {
+    for name in published::machines().into_iter().chain([page_zeroing::MACHINE.to_owned()]) {
         let machine = machine(&name)?;
-        for threads in published::ways(&name) {
-            rows.push(row(&machine, &DeferredInit::of_kernel(threads))?);
+        for (how, _) in published::cases(&name) {
+            rows.push(row(&machine, &how)?);
         }
     }
     Ok(Report::new("sim check", rows))
@@ -159,7 +161,7 @@ fn row(machine: &Machine, how: &DeferredInit) -> Result<Row, Failure> {
     let published = PublishedInit::of(&machine.name, how);
     let predicted = done.time.as_ns();
     let error = published.map(|published| predicted / (published.time_ms * 1e6) - 1.0);
-    let is_calibrated = published::is_calibrated(machine, how.initialiser);
+    let is_calibrated = published::is_calibrated(machine, how);
     let naive =
         published.zip(published::naive_ms(machine, how)).map(|(published, naive)| naive / published.time_ms - 1.0);
     let mark = if is_calibrated && published.is_some() { " (fitted)" } else { "" };

@@ -5,7 +5,7 @@ use std::thread;
 
 use clap::ValueEnum;
 use frameyard::policy::ZonePolicy;
-use frameyard_sim::{FaultPredictor, Machine, Measured, Mode, Point, PredictorPool, RateTable};
+use frameyard_sim::{Machine, Measured, Mode, Point, Predictor, PredictorPool, RateTable};
 use serde::Deserialize;
 
 use crate::Failure;
@@ -18,6 +18,8 @@ pub(super) enum FittedTable {
     PageFault,
     /// Page faults per second of all CPUs of two sockets: two stock kernels, and the cluster series
     ZoneLock,
+    /// Times of initialising memory maps
+    DeferredInit,
 }
 
 impl FittedTable {
@@ -26,6 +28,7 @@ impl FittedTable {
         match self {
             Self::PageFault => "page-fault",
             Self::ZoneLock => "zone-lock",
+            Self::DeferredInit => "deferred-init",
         }
     }
 
@@ -34,6 +37,7 @@ impl FittedTable {
         match self {
             Self::PageFault => "broadwell-40",
             Self::ZoneLock => LARGE,
+            Self::DeferredInit => "haswell-2699v3",
         }
     }
 }
@@ -41,6 +45,8 @@ impl FittedTable {
 /// The tables; their headers name the columns.
 const PAGE_FAULT: &str =
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/published/page_fault1-broadwell-40cpu.csv"));
+const PAGE_FAULT_88: &str =
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/published/page_fault1-broadwell-88cpu.csv"));
 const FULL_LOAD: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/published/page_fault1-full-load.csv"));
 
 /// The kernel below the cluster series. It picks pages and prefetches the buddies of single pages before it takes the lock: a
@@ -52,21 +58,18 @@ const BEFORE: ZonePolicy = ZonePolicy::Vanilla416;
 /// The machine of [`zone_lock`].
 const LARGE: &str = "skylake-112";
 
-/// The table of a fit: page faults per second by tasks, policy and mode.
-pub(super) fn rates(table: FittedTable) -> Result<RateTable, Failure> {
-    match table {
-        FittedTable::PageFault => page_fault(),
-        FittedTable::ZoneLock => zone_lock(),
-    }
-}
-
 /// Page faults per second by tasks, policy and mode.
 pub(super) fn page_fault() -> Result<RateTable, Failure> {
     RateTable::parse(PAGE_FAULT).map_err(Failure::run_time)
 }
 
+/// The same of `broadwell-88`, for two of its kernels.
+pub(super) fn page_fault_88() -> Result<RateTable, Failure> {
+    RateTable::parse(PAGE_FAULT_88).map_err(Failure::run_time)
+}
+
 /// Page faults per second of 112 processes: two stock kernels, and the cluster series, published as a gain over the later one.
-fn zone_lock() -> Result<RateTable, Failure> {
+pub(super) fn zone_lock() -> Result<RateTable, Failure> {
     let damaged = || Failure::run_time("the published table of full loads lacks a line");
     let [base, before] = [BASE, BEFORE].map(full_load);
     let (base, before) = base.zip(before).ok_or_else(damaged)?;
@@ -134,6 +137,7 @@ pub(super) fn value(table: &RateTable, point: &Point, machine: &Machine) -> Resu
     let measured = table.at(point).ok_or_else(|| {
         Failure::input(format!(
             "{policy}/{mode}/{tasks}: not in the table: page-fault has 1 to 40 tasks of vanilla-4.16, cluster-bulk and big-pcp, \
+             page-fault-88 has 1 to 8, 11, 22 to 88 tasks of vanilla-4.16 and cluster-bulk, \
              zone-lock has 112 processes of vanilla-4.16, vanilla-4.17 and cluster"
         ))
     })?;
@@ -147,7 +151,7 @@ pub(super) fn value(table: &RateTable, point: &Point, machine: &Machine) -> Resu
 }
 
 /// Predictors on all of the host's CPUs.
-pub(super) fn predictors(predictor: FaultPredictor) -> PredictorPool<FaultPredictor> {
+pub(super) fn predictors<P: Predictor + Clone + Send>(predictor: P) -> PredictorPool<P> {
     let threads = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     PredictorPool::new(threads, predictor)
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use frameyard::policy::ZonePolicy;
 
 use super::*;
+use crate::calibration::Point;
 use crate::page_fault::Mode;
 
 /// Tasks work 600 cycles, queue for a lock held `handover_transfers` × 20 ns, and share `node_gb_per_s`. The
@@ -16,6 +17,8 @@ struct Formula {
 }
 
 impl Predictor for Formula {
+    type Case = Point;
+
     fn predict(&mut self, machine: &Machine, point: &Point) -> Result<f64, SimError> {
         let parameter = |path| machine.parameter(path).unwrap();
         let tasks = f64::from(point.tasks);
@@ -27,6 +30,10 @@ impl Predictor for Formula {
         let rate = tasks / (work + line + moved);
         let ripple = (rate * 1e-2).sin() * self.roughness;
         Ok(rate * (1.0 + ripple))
+    }
+
+    fn work(_: &Point) -> u64 {
+        1
     }
 }
 

@@ -1,14 +1,14 @@
 //! `sim check --all`: a line for each table, and whether a prediction got worse than its record.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use serde::Deserialize;
 
 use super::{CheckArgs, CheckedTable};
 use crate::Failure;
-use crate::output::{Format, Report, Row, rounded};
+use crate::output::{Format, OutputFile, Report, Row, rounded};
 
 /// The error of a prediction for a value that no fit used, and that of a naive expectation, in percent of the value or in percentage
 /// points of a share.
@@ -58,10 +58,16 @@ struct Record {
 /// Checks every table.
 pub(super) fn run(args: &CheckArgs) -> Result<(), Failure> {
     let record = args.record.as_deref().map(read).transpose()?;
+    let file = |table: CheckedTable, dir: &PathBuf| OutputFile::create(dir.join(format!("{}.json", table.name())));
+    let tables = CheckedTable::value_variants().iter().copied();
+    // A folder that does not exist is found before the work.
+    let files = tables.map(|table| Ok((table, args.save.as_ref().map(|dir| file(table, dir)).transpose()?)));
+    let files: Vec<(CheckedTable, Option<OutputFile>)> = files.collect::<Result<_, Failure>>()?;
     let mut rows = Vec::new();
     let mut worse = Vec::new();
-    for table in CheckedTable::value_variants() {
+    for (table, file) in files {
         let report = table.compared(args)?;
+        file.map_or(Ok(()), |file| report.write_json(&file))?;
         let unfitted: Vec<Unfitted> = report.rows().iter().filter_map(|row| table.unfitted(row)).collect();
         let errors = Errors::of(unfitted.iter().map(|value| value.error));
         let naive = Errors::of(unfitted.iter().filter_map(|value| value.naive));

@@ -1,8 +1,9 @@
-//! The table of page faults per second by tasks, policy and mode.
+//! The tables of page faults per second by tasks, policy and mode.
 
 use frameyard::policy::ZonePolicy;
 use frameyard_sim::{
-    Effort, Errors, FaultPredictor, Machine, Measured, ModeErrors, OrderCount, Point, Prediction, Role, Selection,
+    Effort, Errors, FaultPredictor, Machine, Measured, ModeErrors, OrderCount, Point, Prediction, RateTable, Role,
+    Selection,
 };
 use serde_json::Value;
 
@@ -13,18 +14,54 @@ use crate::output::{Format, Report, Row, progress_bar};
 /// The base policy of speed-ups.
 const BASE: ZonePolicy = ZonePolicy::Vanilla416;
 
+/// A table of a machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Table {
+    /// The table of `broadwell-40`, of which some rows are fitted.
+    Cpus40,
+    /// The table of `broadwell-88`. It was predicted before its values were known.
+    Cpus88,
+}
+
+impl Table {
+    fn rates(self) -> Result<RateTable, Failure> {
+        match self {
+            Self::Cpus40 => published::page_fault(),
+            Self::Cpus88 => published::page_fault_88(),
+        }
+    }
+}
+
 /// Predicted and published values.
 pub(super) struct Compared {
     machine: String,
     fitted_on: Vec<String>,
     predictions: Vec<Prediction>,
     errors: Errors,
+    naive: Naive,
+}
+
+/// What one expects without a model.
+enum Naive {
+    /// A straight line between the fitted rows of the policy, or the mean of the other policies' lines if the policy has none.
+    BetweenFits,
+    /// The published rate of another machine with as many tasks, or with the most that it has.
+    As(RateTable),
 }
 
 /// Predicts all rows of the table, or the named ones, and compares.
-pub(super) fn compared(machine: &Machine, named: &[Selection], effort: Effort) -> Result<Compared, Failure> {
-    let rows = rows(machine, named)?;
-    let fitted_on = fitted_on(machine)?;
+pub(super) fn compared(
+    machine: &Machine,
+    table: Table,
+    named: &[Selection],
+    effort: Effort,
+) -> Result<Compared, Failure> {
+    let rates = table.rates()?;
+    let rows = rows(machine, &rates, named)?;
+    let (fitted_on, naive) = match table {
+        Table::Cpus40 => (fitted_on(machine)?, Naive::BetweenFits),
+        Table::Cpus88 => (Vec::new(), Naive::As(Table::Cpus40.rates()?)),
+    };
     let bar = progress_bar("predicting", rows.len() as u64);
     let asked: Vec<(&Machine, Point)> = rows.iter().map(|(point, _)| (machine, *point)).collect();
     let rates = predictors(FaultPredictor::new(effort)).predict(&asked, &|| bar.inc(1)).map_err(Failure::run_time)?;
@@ -41,20 +78,20 @@ pub(super) fn compared(machine: &Machine, named: &[Selection], effort: Effort) -
         fitted_on: machine.calibration.rows.clone(),
         errors: Errors::of(&predictions, BASE),
         predictions,
+        naive,
     })
 }
 
 /// The rows to predict, each once.
-fn rows(machine: &Machine, named: &[Selection]) -> Result<Vec<(Point, Measured)>, Failure> {
-    let table = published::page_fault()?;
+fn rows(machine: &Machine, table: &RateTable, named: &[Selection]) -> Result<Vec<(Point, Measured)>, Failure> {
     let points = match named {
         [] => table.values().iter().map(|(point, _)| *point).collect(),
         named => distinct(named.iter().flat_map(Selection::points)),
     };
-    points.into_iter().map(|point| Ok((point, published::value(&table, &point, machine)?))).collect()
+    points.into_iter().map(|point| Ok((point, published::value(table, &point, machine)?))).collect()
 }
 
-/// The rows of this table that the machine's fit used.
+/// The rows of the table of `broadwell-40` that the machine's fit used.
 fn fitted_on(machine: &Machine) -> Result<Vec<Point>, Failure> {
     if machine.calibration.table.as_deref() != Some(FittedTable::PageFault.name()) {
         return Ok(Vec::new());
@@ -85,9 +122,19 @@ impl Compared {
             ))
     }
 
-    /// What one expects without a model: a straight line between the fitted rows of the policy, or the mean of the other policies'
-    /// lines if the policy has none.
+    /// What one expects without a model.
     fn naive(&self, point: &Point) -> Option<f64> {
+        match &self.naive {
+            Naive::BetweenFits => self.between_fits(point),
+            Naive::As(table) => {
+                let alike = |(known, _): &&(Point, Measured)| (known.policy, known.mode) == (point.policy, point.mode);
+                let most = table.values().iter().filter(alike).map(|(known, _)| known.tasks).max()?;
+                table.at(&Point { tasks: point.tasks.min(most), ..*point }).map(|measured| measured.mean)
+            }
+        }
+    }
+
+    fn between_fits(&self, point: &Point) -> Option<f64> {
         let line = |policy: ZonePolicy| {
             let of_line = |fitted: &&Prediction| {
                 fitted.role == Role::Calibrated && fitted.point.policy == policy && fitted.point.mode == point.mode
@@ -197,11 +244,13 @@ mod tests {
     #[test]
     fn predicts_all_rows_or_the_named_ones_once() {
         let machine = machine(&[], "page-fault");
-        assert_eq!(rows(&machine, &[]).unwrap().len(), 240);
+        let table = Table::Cpus40.rates().unwrap();
+        let rows = |named: &[Selection]| rows(&machine, &table, named);
+        assert_eq!(rows(&[]).unwrap().len(), 240);
         let named = ["big-pcp/threads/1..3".parse().unwrap(), "big-pcp/threads/3,4".parse().unwrap()];
-        let tasks: Vec<u32> = rows(&machine, &named).unwrap().iter().map(|(point, _)| point.tasks).collect();
+        let tasks: Vec<u32> = rows(&named).unwrap().iter().map(|(point, _)| point.tasks).collect();
         assert_eq!(tasks, [1, 2, 3, 4]);
-        let refused = rows(&machine, &["depot/threads/1".parse().unwrap()]).unwrap_err().to_string();
+        let refused = rows(&["depot/threads/1".parse().unwrap()]).unwrap_err().to_string();
         assert!(refused.starts_with("depot/threads/1: not in the table"), "{refused}");
     }
 
@@ -218,6 +267,23 @@ mod tests {
     fn a_naive_value_lies_on_the_line_between_its_neighbours() {
         let at = |tasks| interpolated(&[(10, 4.0), (1, 1.0), (20, 14.0)], tasks);
         assert_eq!([1, 4, 10, 15, 20, 21].map(at), [Some(1.0), Some(2.0), Some(4.0), Some(9.0), Some(14.0), None]);
+    }
+
+    #[test]
+    fn a_naive_value_of_another_machine_is_its_rate_with_as_many_tasks_or_its_last() {
+        let table = Table::Cpus40.rates().unwrap();
+        let point = |tasks| Point { policy: ZonePolicy::ClusterBulk, mode: Mode::Threads, tasks };
+        let expected = [4, 40, 40].map(|tasks| table.at(&point(tasks)).map(|measured| measured.mean));
+        let empty = Errors { modes: Vec::new() };
+        let compared = Compared {
+            machine: String::new(),
+            fitted_on: Vec::new(),
+            predictions: Vec::new(),
+            errors: empty,
+            naive: Naive::As(table),
+        };
+        assert_eq!([4, 40, 88].map(|tasks| compared.naive(&point(tasks))), expected);
+        assert_eq!(compared.naive(&Point { policy: ZonePolicy::Depot, ..point(4) }), None);
     }
 
     #[test]
@@ -238,6 +304,7 @@ mod tests {
             fitted_on: vec!["vanilla-4.16/threads/2".to_owned()],
             errors: Errors::of(&predictions, BASE),
             predictions,
+            naive: Naive::BetweenFits,
         };
         let row = Value::Object(compared.row(&compared.predictions[1]).object());
         let expected = serde_json::json!({

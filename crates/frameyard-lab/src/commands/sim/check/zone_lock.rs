@@ -50,7 +50,7 @@ struct Value {
 
 /// Predicts and compares.
 pub(super) fn compared(machine: &Machine, effort: Effort) -> Result<Report, Failure> {
-    let values = values(&published::rates(FittedTable::ZoneLock)?);
+    let values = values(&published::zone_lock()?);
     let tasks = machine.cpus() as u32;
     let policies = distinct([BASE].into_iter().chain(values.iter().map(|value| value.policy)));
     let bar = progress_bar("predicting", policies.len() as u64);
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn every_line_about_page_faults_is_read() {
-        let values = values(&published::rates(FittedTable::ZoneLock).unwrap());
+        let values = values(&published::zone_lock().unwrap());
         let (rates, shares): (Vec<Value>, Vec<Value>) =
             values.into_iter().partition(|value| value.metric == Metric::Rate);
         assert_eq!((shares.len(), published::zone_lock_lines(PAGE_FAULTS).count()), (11, 11));
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn the_naive_expectation_is_the_value_of_the_base() {
-        let values = values(&published::rates(FittedTable::ZoneLock).unwrap());
+        let values = values(&published::zone_lock().unwrap());
         let of = |policy, metric| {
             let value = values.iter().find(|value| value.policy == policy && value.metric == metric).unwrap();
             naive(value, &values)

@@ -1,12 +1,14 @@
 //! Published times of initialising memory maps.
 
 use frameyard::boot::Initialiser;
-use frameyard_sim::Machine;
 use frameyard_sim::deferred_init::{DeferredInit, InitThreads};
+use frameyard_sim::{InitPredictor, Machine};
 use serde::Deserialize;
 
+use crate::Failure;
 use crate::commands::page_zeroing;
 use crate::commands::published_table::records;
+use crate::commands::sim::published::FittedTable;
 
 /// The published table; its header names the columns.
 const TABLE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/published/deferred-init.csv"));
@@ -92,19 +94,53 @@ pub(super) fn ways(machine: &str) -> Vec<InitThreads> {
     }
 }
 
-/// Whether the machine's parameters were fitted on its own published times with that initialiser.
-pub(super) fn is_calibrated(machine: &Machine, initialiser: Initialiser) -> bool {
-    let own =
-        [format!("deferred-init.csv: {},", machine.name), format!("page-zeroing-{}.csv: {initialiser}", machine.name)];
-    machine.calibration.rows.iter().any(|row| own.iter().any(|own| row.contains(own)))
+/// The published cases of a machine.
+pub(super) fn cases(machine: &str) -> Vec<(DeferredInit, PublishedInit)> {
+    let threads = ways(machine);
+    let cases = Initialiser::ALL.into_iter().flat_map(|initialiser| {
+        threads.iter().map(move |threads| DeferredInit { initialiser, ..DeferredInit::of_kernel(*threads) })
+    });
+    cases.filter_map(|how| Some((how, PublishedInit::of(machine, &how)?))).collect()
 }
 
-/// What one expects without a model: the time of the fitted machine with the same threads, in proportion to a node's memory.
+/// The published cases of a machine that have these names, with page structures per second.
+///
+/// # Errors
+///
+/// [`Failure::Input`] where nothing of that name was published.
+pub(in crate::commands::sim) fn rows(names: &[String], machine: &Machine) -> Result<Vec<(DeferredInit, f64)>, Failure> {
+    let cases = cases(&machine.name);
+    let row = |name: &String| match cases.iter().find(|(how, _)| how.to_string() == *name) {
+        Some((how, published)) => Ok((*how, InitPredictor::rate(machine, published.time_ms * 1e6))),
+        None => {
+            let known: Vec<String> = cases.iter().map(|(how, _)| how.to_string()).collect();
+            let (machine, known) = (&machine.name, known.join(", "));
+            Err(Failure::input(format!("{name}: no published time of {machine}; published are: {known}")))
+        }
+    };
+    names.iter().map(row).collect()
+}
+
+/// Whether the machine's parameters were fitted on its own published time of the case.
+pub(super) fn is_calibrated(machine: &Machine, how: &DeferredInit) -> bool {
+    let fit = &machine.calibration;
+    fit.table.as_deref() == Some(FittedTable::DeferredInit.name()) && fit.rows.contains(&how.to_string())
+}
+
+/// What one expects without a model: the time of the fitted machine with the same threads, in proportion to a node's memory. On one
+/// machine, that every pass over the map takes the fitted time.
 pub(super) fn naive_ms(machine: &Machine, how: &DeferredInit) -> Option<f64> {
+    if is_calibrated(machine, how) {
+        return None;
+    }
+    if how.threads == InitThreads::BootCpu {
+        let passes = page_zeroing::of(how.initialiser)?.pass_count;
+        let (_, fitted) = cases(&machine.name).into_iter().find(|(how, _)| is_calibrated(machine, how))?;
+        return Some(fitted.time_ms * f64::from(passes));
+    }
     let node_bytes = |machine: &Machine| machine.installed.0 as f64 / f64::from(machine.topology.sockets);
     let mut known = lines().filter_map(|line| Machine::built_in(&line.machine).ok());
-    let fitted =
-        known.find(|known| is_calibrated(known, how.initialiser)).filter(|fitted| fitted.name != machine.name)?;
+    let fitted = known.find(|known| is_calibrated(known, how))?;
     let time_ms = PublishedInit::of(&fitted.name, how)?.time_ms;
     Some(time_ms * node_bytes(machine) / node_bytes(&fitted))
 }
@@ -146,9 +182,26 @@ mod tests {
 
     #[test]
     fn a_machine_is_calibrated_where_its_own_row_was_fitted() {
-        let is = |name: &str, initialiser| is_calibrated(&Machine::built_in(name).unwrap(), initialiser);
-        assert!(is("haswell-2699v3", of_kernel()) && !is("haswell-2699v3-guest4", of_kernel()));
-        assert!(is("sparc-m7", Initialiser::StoresPerPage) && !is("sparc-m7", Initialiser::MemsetPerPage));
+        let is = |name: &str, how: &DeferredInit| is_calibrated(&Machine::built_in(name).unwrap(), how);
+        let of_kernel = DeferredInit::of_kernel(InitThreads::OnePerCpu);
+        assert!(is("haswell-2699v3", &of_kernel) && !is("haswell-2699v3-guest4", &of_kernel));
+        let alone = DeferredInit::of_kernel(InitThreads::BootCpu);
+        assert!(is("sparc-m7", &alone));
+        assert!(!is("sparc-m7", &DeferredInit { initialiser: Initialiser::MemsetPerPage, ..alone }));
+    }
+
+    #[test]
+    fn rows_are_named_by_the_way_and_the_threads() {
+        let rows = |names: &[&str], machine: &str| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            rows(&names, &Machine::built_in(machine).unwrap())
+        };
+        let found = rows(&["stores-per-page/one-per-cpu"], "haswell-2699v3").unwrap();
+        assert_eq!(found[0].0, DeferredInit::of_kernel(InitThreads::OnePerCpu));
+        // 256 GiB of pages in 89 ms.
+        assert!((found[0].1 / ((256 << 18) as f64 / 0.089) - 1.0).abs() < 0.01, "{found:?}");
+        let refused = rows(&["stream/boot-cpu"], "sparc-m7").unwrap_err().to_string();
+        assert!(refused.contains("memset-per-page/boot-cpu"), "{refused}");
     }
 
     #[test]
@@ -169,5 +222,7 @@ mod tests {
         assert_eq!(naive("skylake-8167m", InitThreads::OnePerNode), Some(1854.0));
         assert_eq!(naive("skylake-8167m", InitThreads::OnePerCpu), Some(267.0));
         assert_eq!(naive("haswell-2699v3", InitThreads::OnePerCpu), None);
+        let how = DeferredInit { initialiser: Initialiser::TwoPass, ..DeferredInit::of_kernel(InitThreads::BootCpu) };
+        assert_eq!(naive_ms(&Machine::built_in("sparc-m7").unwrap(), &how), Some(17050.0));
     }
 }

@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum, ValueHint};
 use frameyard::ByteSize;
 use frameyard_sim::{Machine, Role, Selection};
+use frameyard_workloads::kernbench::Job;
 use serde_json::Value;
 
 use super::deferred_init;
@@ -125,8 +126,8 @@ enum CheckedTable {
     Highalloc,
 }
 
-/// The assumed pages of a process in a build.
-const PROCESS_PAGES: NonZeroU32 = NonZeroU32::new(1024).unwrap();
+/// The pages of a process in a build.
+const PROCESS_PAGES: NonZeroU32 = NonZeroU32::new(Job::PAGES).unwrap();
 /// The same for a quick run.
 const QUICK_PROCESS_PAGES: NonZeroU32 = NonZeroU32::new(128).unwrap();
 

@@ -49,7 +49,7 @@ pub(in crate::commands) struct BuildArgs {
     mappings: NonZeroU32,
 
     /// Cycles of computing for each page
-    #[arg(long, value_name = "CYCLES", default_value = "74000", value_parser = whole_number)]
+    #[arg(long, value_name = "CYCLES", default_value_t = Job::COMPUTE, value_parser = whole_number)]
     compute: u64,
 
     /// Cycles of other kernel work for each page: creating processes, reading and writing files

@@ -27,10 +27,8 @@ const EXPERIMENTS: [(&str, Duration); 2] =
 const SETTLE: Duration = Duration::from_millis(50);
 /// Percentage of memory in unmovable frames: the choice of the workload, here and on hosts.
 const UNMOVABLE_PERCENT: u8 = 5;
-/// Cycles of a build for each page that it allocates: those of the kernel, and those of the program. User time is 3.7 times system
-/// time in the published build with final lists (16,401 and 4,448 seconds), and system time was measured as 18,800 cycles a page for
-/// [`Job::KERNEL_WORK`].
-const BUILD_CYCLES: u64 = Job::KERNEL_WORK + 69_000;
+/// Cycles of a build for each page that it allocates: those of its programs, and those of the kernel.
+const BUILD_CYCLES: u64 = Job::COMPUTE + Job::KERNEL_WORK;
 
 /// The subject of a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,9 +1,9 @@
 //! The table of a kernel build with per-CPU lists sized before and after most memory is initialised.
 //!
-//! A whole build is too long to simulate. Its jobs are simulated for some milliseconds and their times multiplied.
-//! Three numbers are fitted on the column with final lists alone: the computing per page (by the ratio of user to
-//! system time), the number of jobs, and the idle time. Further kernel work per page was measured apart
-//! ([`Job::KERNEL_WORK`]). That number weighs most, so all is predicted a second time without it.
+//! A whole build is too long to simulate. Its jobs are simulated for some milliseconds and their times multiplied. Computing
+//! per page and pages per process are those of a recorded build ([`Job`]). Three numbers are fitted on the column with
+//! final lists alone: further kernel work per page (by the ratio of system to user time), the number of jobs, and the
+//! idle time. The column with early lists is predicted.
 
 use std::time::Duration;
 
@@ -15,29 +15,34 @@ use frameyard_workloads::kernbench::Job;
 use serde::Deserialize;
 
 use super::super::kernbench::{Built, Case, ListsSized};
+use super::super::published::BASE;
 use crate::Failure;
 use crate::commands::published_table::records;
+use crate::measure::Deviation;
 use crate::output::{Format, Report, Row, progress_bar, rounded};
 
 /// The published table; its header names the columns.
 const TABLE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/published/kernbench-epyc2-256cpu.csv"));
 
-const NOTE: &str = "Jobs are simulated for some milliseconds and their times scaled to a build. The computing, the number of jobs and the idle time are \
-    fitted on the column with final lists; kernel work is cycles per page, measured apart or 0. Shares of locks are shares of busy CPU time.";
+const NOTE: &str = "Jobs are simulated for some milliseconds and their times scaled to a build. Computing per page is that of a recorded build. \
+    Kernel work per page, the number of jobs and the idle time are fitted on the column with final lists. Shares of locks are shares of busy \
+    CPU time. Predicted times are means of several seeds, with the standard deviation in percent.";
 
 /// How long jobs are counted, at least one job per CPU.
 const DURATION: Duration = Duration::from_millis(20);
 /// The tolerance of the fitted ratio of system to user time.
 const TOLERANCE: f64 = 0.003;
 /// The most simulations of a fit.
-const MOST_STEPS: u32 = 10;
+const MOST_STEPS: u32 = 6;
+/// Seeds of a predicted column.
+const SEEDS: u32 = 3;
 
 /// The times of a build, in seconds: CPU time of all CPUs, and elapsed time.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Times {
-    user: f64,
-    system: f64,
-    elapsed: f64,
+    user: Deviation,
+    system: Deviation,
+    elapsed: Deviation,
 }
 
 /// The published values.
@@ -48,7 +53,7 @@ struct Published {
 }
 
 impl Published {
-    /// The means of the table.
+    /// The means and standard deviations of the table.
     fn read() -> Option<Self> {
         /// A line of the table.
         #[derive(Deserialize)]
@@ -61,24 +66,28 @@ impl Published {
             let record = records::<Record>(TABLE).find(|record| record.metric == name)?;
             Some((record.vanilla, record.reset_pcp))
         };
-        let (user, system, elapsed) =
-            (line("user_256_amean_s")?, line("system_256_amean_s")?, line("elapsed_256_amean_s")?);
-        let early = Times { user: user.0, system: system.0, elapsed: elapsed.0 };
-        Some(Self { early, last: Times { user: user.1, system: system.1, elapsed: elapsed.1 } })
+        let times = |column: fn((f64, f64)) -> f64| {
+            let time = |name: &str| {
+                let mean = column(line(&format!("{name}_256_amean_s"))?);
+                let deviation = column(line(&format!("{name}_256_stddev"))?);
+                Some(Deviation { mean, percent: Some(deviation / mean * 100.0) })
+            };
+            Some(Times { user: time("user")?, system: time("system")?, elapsed: time("elapsed")? })
+        };
+        Some(Self { early: times(|columns| columns.0)?, last: times(|columns| columns.1)? })
     }
 }
 
 /// Predicted and published values.
 struct Prediction {
-    /// Cycles per page of further kernel work, and of computing.
-    kernel_work_cycles: u64,
-    compute_cycles: u64,
+    build: Job,
     zone_policy: &'static str,
     lists: &'static str,
     batch: u64,
     metric: &'static str,
-    published_s: Option<f64>,
-    predicted_s: f64,
+    /// In seconds.
+    published: Option<Deviation>,
+    predicted: Deviation,
     error_pct: Option<f64>,
     /// The error of the expectation that the lists make no difference.
     naive_error_pct: Option<f64>,
@@ -92,99 +101,79 @@ struct Prediction {
 pub(super) fn compared(machine: &Machine, effort: Effort) -> Result<Report, Failure> {
     let published =
         Published::read().ok_or_else(|| Failure::run_time("the published table of the build lacks a row"))?;
-    let bar = progress_bar("predicting", 2 * 8);
-    let mut rows: Vec<Prediction> = Vec::new();
-    for kernel_work in [Job::KERNEL_WORK, 0] {
-        let build = Job { pages: effort.pages, kernel_work, ..Job::default() };
-        let case = Case {
-            machine,
-            zone_size: None,
-            lists: ListsSized::Final,
-            sizing: PcpSizing::Classic,
-            zone: ZonePolicy::Vanilla,
-            lru: LruPolicy::Vanilla,
-            build,
-            seed: effort.seed,
-            duration: DURATION,
-        };
-        let ratio = published.last.system / published.last.user;
-        let simulate = |compute| {
-            bar.inc(1);
-            Ok(Case { build: Job { compute, ..build }, ..case }.run()?.0)
-        };
-        let (compute, last) = fit(ratio, Job::default().compute, simulate)?;
-        let case = Case { build: Job { compute, ..build }, ..case };
-        let scaled =
-            Scaled { machine, published, kernel_work, compute, jobs: published.last.user * 1e9 / last.user_ns };
-        rows.extend(scaled.fitted(&last));
+    let bar = progress_bar("predicting", 8);
+    let case = |lists, zone, build| Case {
+        machine,
+        zone_size: None,
+        lists,
+        sizing: PcpSizing::Classic,
+        zone,
+        lru: LruPolicy::Vanilla,
+        build,
+        seed: effort.seed,
+        duration: DURATION,
+    };
+    let recorded = Job { pages: effort.pages, ..Job::default() };
+    let simulate = |kernel_work| {
         bar.inc(1);
-        rows.extend(scaled.predicted(&Case { lists: ListsSized::Early, ..case }.run()?.0, Some(published.early)));
-        for lists in [ListsSized::Early, ListsSized::Final] {
-            bar.inc(1);
-            rows.extend(scaled.predicted(&Case { lists, zone: ZonePolicy::Depot, ..case }.run()?.0, None));
-        }
+        let build = Job { kernel_work, ..recorded };
+        Ok(case(ListsSized::Final, BASE, build).run_seeds(SEEDS)?.0)
+    };
+    let (kernel_work, last) = fit(published.last.system.mean / published.last.user.mean, recorded, simulate)?;
+    let build = Job { kernel_work, ..recorded };
+    let scaled = Scaled { machine, published, build, jobs: published.last.user.mean * 1e9 / last.user_ns };
+    let predict = |lists, zone| {
+        bar.inc(1);
+        Ok::<Built, Failure>(case(lists, zone, build).run_seeds(SEEDS)?.0)
+    };
+    let mut rows = scaled.fitted(&last);
+    rows.extend(scaled.predicted(&predict(ListsSized::Early, BASE)?, Some(published.early)));
+    for lists in [ListsSized::Early, ListsSized::Final] {
+        rows.extend(scaled.predicted(&predict(lists, ZonePolicy::Depot)?, None));
     }
     bar.finish_and_clear();
     Ok(Report::new("sim check", rows.iter().map(Prediction::row).collect()).of_machine(&machine.name).note(NOTE))
 }
 
-/// The logarithm of the computing, and of the excess of system time.
-type Known = (f64, f64);
-
-/// Finds the computing per page that gives this ratio of system to user time, and its result.
+/// Finds the kernel work per page that gives this ratio of system to user time, and its result; 0 if system time is longer without any.
 ///
-/// More computing lowers the share of system time, so the answer lies between the two nearest known points. The
-/// search interpolates their logarithms.
-fn fit(
-    ratio: f64,
-    first: u64,
-    mut simulate: impl FnMut(u64) -> Result<Built, Failure>,
-) -> Result<(u64, Built), Failure> {
-    let (mut too_little, mut too_much): (Option<Known>, Option<Known>) = (None, None);
-    let (mut x, mut nearest): (f64, Option<(f64, u64, Built)>) = ((first as f64).ln(), None);
-    for _ in 0..MOST_STEPS {
-        let compute = x.exp().round() as u64;
-        let built = simulate(compute)?;
-        let off = (built.system_ns / built.user_ns / ratio).ln();
-        if nearest.as_ref().is_none_or(|(least, ..)| off.abs() < least.abs()) {
-            nearest = Some((off, compute, built));
+/// User time is the computing, so more kernel work lengthens system time in proportion while locks are not saturated.
+fn fit(ratio: f64, job: Job, mut simulate: impl FnMut(u64) -> Result<Built, Failure>) -> Result<(u64, Built), Failure> {
+    let mut kernel_work = job.kernel_work;
+    let mut steps = 1;
+    loop {
+        let built = simulate(kernel_work)?;
+        let found = built.system_ns / built.user_ns;
+        let next = (kernel_work as f64 + (ratio - found) * job.compute as f64).round().max(0.0) as u64;
+        if (found / ratio).ln().abs() < TOLERANCE || next == kernel_work || steps == MOST_STEPS {
+            return Ok((kernel_work, built));
         }
-        if off.abs() < TOLERANCE {
-            break;
-        }
-        *if off > 0.0 { &mut too_little } else { &mut too_much } = Some((x, off));
-        x = match (too_little, too_much) {
-            (Some((low, above)), Some((high, below))) => {
-                low + (high - low) * (above / (above - below)).clamp(0.05, 0.95)
-            }
-            _ => x + off / 1.5,
-        };
+        (kernel_work, steps) = (next, steps + 1);
     }
-    let (_, compute, built) = nearest.ok_or_else(|| Failure::run_time("nothing was simulated"))?;
-    Ok((compute, built))
 }
 
 /// A build with the published number of jobs.
 struct Scaled<'m> {
     machine: &'m Machine,
     published: Published,
-    kernel_work: u64,
-    compute: u64,
+    build: Job,
     jobs: f64,
 }
 
 impl Scaled<'_> {
-    /// Idle seconds of each CPU, from the published times.
-    fn idle(&self) -> f64 {
+    /// Busy seconds of each CPU, and idle ones, from the published times.
+    fn busy_and_idle(&self) -> (f64, f64) {
         let Times { user, system, elapsed } = self.published.last;
-        elapsed - (user + system) / self.machine.cpus() as f64
+        let busy = (user.mean + system.mean) / self.machine.cpus() as f64;
+        (busy, elapsed.mean - busy)
     }
 
     /// The rows of the fitted column.
     fn fitted(&self, built: &Built) -> Vec<Prediction> {
-        let of = self.published.last;
-        let (user, system, busy) = self.times(built);
-        [("user", of.user, user), ("system", of.system, system), ("elapsed", of.elapsed, busy + self.idle())]
+        let Times { user, system, elapsed } = self.published.last;
+        let busy = self.busy(built);
+        let elapsed_s = Deviation { mean: busy.mean + self.busy_and_idle().1, percent: None };
+        [("user", user, self.user(built)), ("system", system, self.system(built)), ("elapsed", elapsed, elapsed_s)]
             .map(|(metric, published, predicted)| self.row(built, metric, Some(published), predicted, true))
             .into()
     }
@@ -193,14 +182,14 @@ impl Scaled<'_> {
     /// the same idle seconds, as where CPUs wait for one long job, or the same idle share, as where CPUs wait for
     /// equally busy ones.
     fn predicted(&self, built: &Built, of: Option<Times>) -> Vec<Prediction> {
-        let (user, system, busy) = self.times(built);
-        let share = self.published.last.elapsed / (self.published.last.elapsed - self.idle());
-        let elapsed = of.map(|of| of.elapsed);
+        let (busy, idle) = self.busy_and_idle();
+        let elapsed = |mean| Deviation { mean, percent: None };
+        let now = self.busy(built).mean;
         [
-            ("user", of.map(|of| of.user), user),
-            ("system", of.map(|of| of.system), system),
-            ("elapsed, idle as long", elapsed, busy + self.idle()),
-            ("elapsed, idle as large a share", elapsed, busy * share),
+            ("user", of.map(|of| of.user), self.user(built)),
+            ("system", of.map(|of| of.system), self.system(built)),
+            ("elapsed, idle as long", of.map(|of| of.elapsed), elapsed(now + idle)),
+            ("elapsed, idle as large a share", of.map(|of| of.elapsed), elapsed(now * (busy + idle) / busy)),
         ]
         .into_iter()
         .filter(|(metric, published, _)| published.is_some() || !metric.starts_with("elapsed"))
@@ -208,41 +197,51 @@ impl Scaled<'_> {
         .collect()
     }
 
-    /// The time in the fitted column.
+    /// The time in the fitted column, in seconds.
     fn fitted_time(&self, metric: &str) -> f64 {
         let Times { user, system, elapsed } = self.published.last;
         match metric {
-            "user" => user,
-            "system" => system,
-            _ => elapsed,
+            "user" => user.mean,
+            "system" => system.mean,
+            _ => elapsed.mean,
         }
     }
 
-    /// User and system time of all CPUs, and the busy time of each.
-    fn times(&self, built: &Built) -> (f64, f64, f64) {
-        let (user, system) = (built.user_ns * self.jobs / 1e9, built.system_ns * self.jobs / 1e9);
-        (user, system, (user + system) / self.machine.cpus() as f64)
+    /// User time of all CPUs, in seconds.
+    fn user(&self, built: &Built) -> Deviation {
+        Deviation { mean: built.user_ns * self.jobs / 1e9, percent: built.user_stddev_pct }
+    }
+
+    /// System time of all CPUs, in seconds.
+    fn system(&self, built: &Built) -> Deviation {
+        Deviation { mean: built.system_ns * self.jobs / 1e9, percent: built.system_stddev_pct }
+    }
+
+    /// Busy time of each CPU, in seconds.
+    fn busy(&self, built: &Built) -> Deviation {
+        let mean = (self.user(built).mean + self.system(built).mean) / self.machine.cpus() as f64;
+        Deviation { mean, percent: None }
     }
 
     fn row(
         &self,
         built: &Built,
         metric: &'static str,
-        published: Option<f64>,
-        predicted: f64,
+        published: Option<Deviation>,
+        predicted: Deviation,
         fitted: bool,
     ) -> Prediction {
+        let error = |seconds: f64| published.map(|published| rounded((seconds / published.mean - 1.0) * 100.0));
         Prediction {
-            kernel_work_cycles: self.kernel_work,
-            compute_cycles: self.compute,
+            build: self.build,
             zone_policy: built.zone_policy,
             lists: built.lists,
             batch: built.batch,
             metric,
-            published_s: published,
-            predicted_s: rounded(predicted),
-            error_pct: published.map(|published| rounded((predicted / published - 1.0) * 100.0)),
-            naive_error_pct: published.map(|published| rounded((self.fitted_time(metric) / published - 1.0) * 100.0)),
+            published,
+            predicted: Deviation { mean: rounded(predicted.mean), ..predicted },
+            error_pct: error(predicted.mean),
+            naive_error_pct: error(self.fitted_time(metric)),
             fitted,
             zone_lock_share: built.zone_lock_share,
             lru_lock_share: built.lru_lock_share,
@@ -254,17 +253,23 @@ impl Prediction {
     fn row(&self) -> Row {
         let error = self.error_pct.map(|error| format!("{error:+.1}{}", if self.fitted { " (fitted)" } else { "" }));
         Row::new()
-            .column("kernel_work_cycles", "kernel work", self.kernel_work_cycles)
+            .column("kernel_work_cycles", "kernel work", self.build.kernel_work)
             .minor()
-            .column("compute_cycles", "compute", self.compute_cycles)
+            .column("compute_cycles", "compute", self.build.compute)
+            .minor()
+            .column("process_pages", "pages a process", self.build.pages)
             .minor()
             .column("zone_policy", "zone policy", self.zone_policy)
             .column("lists", "lists", self.lists)
             .column("batch", "batch", self.batch)
             .minor()
             .column("metric", "time", self.metric)
-            .column_as("published_s", "published s", Format::number(2), self.published_s)
-            .column_as("predicted_s", "predicted s", Format::number(2), self.predicted_s)
+            .column_as("published_s", "published s", Format::number(2), self.published.map(|time| time.mean))
+            .column_as("published_stddev_pct", "± %", Format::number(2), self.published.and_then(|time| time.percent))
+            .minor()
+            .column_as("predicted_s", "predicted s", Format::number(2), self.predicted.mean)
+            .column_as("predicted_stddev_pct", "± %", Format::number(2), self.predicted.percent)
+            .minor()
             .data("error_pct", self.error_pct)
             .remark("error %", Format::Plain, error)
             .column_as("naive_error_pct", "naive %", Format::number(1).signed(), self.naive_error_pct)
@@ -284,8 +289,11 @@ mod tests {
     #[test]
     fn the_table_has_both_columns() {
         let Published { early, last } = Published::read().unwrap();
-        assert_eq!(early, Times { user: 13249.5, system: 14760.3, elapsed: 162.42 });
-        assert_eq!(last, Times { user: 16401.31, system: 4448.39, elapsed: 119.13 });
+        let means = |times: Times| [times.user, times.system, times.elapsed].map(|time| time.mean);
+        assert_eq!(means(early), [13249.5, 14760.3, 162.42]);
+        assert_eq!(means(last), [16401.31, 4448.39, 119.13]);
+        let spread = early.system.percent.unwrap();
+        assert!((spread - 2.28).abs() < 0.01, "{spread}");
     }
 
     fn built(user_ns: f64, system_ns: f64) -> Built {
@@ -293,15 +301,16 @@ mod tests {
     }
 
     #[test]
-    fn the_fit_finds_the_computing_with_and_without_a_saturated_lock() {
-        // A page takes 5000 cycles of system time, or longer once the lock saturates.
-        let simulate = |compute: u64| {
-            let user = compute as f64;
-            Ok(built(user, (40_000.0 - user).max(5000.0)))
+    fn the_fit_finds_the_kernel_work_with_and_without_other_system_time() {
+        let job = Job { compute: 50_000, kernel_work: 10_000, ..Job::default() };
+        // Second threads slow computing down by 1.5, and waiting shortens with more kernel work.
+        let simulate = |kernel_work: u64| {
+            let kernel_work = kernel_work as f64;
+            Ok(built(75_000.0, kernel_work * 1.5 + 3000.0 + (5000.0 - kernel_work).max(0.0) / 2.0))
         };
-        for (ratio, expected) in [(0.1, 50_000.0), (1.0, 20_000.0), (4.0, 8000.0)] {
-            let (compute, _) = fit(ratio, 30_000, simulate).unwrap();
-            assert!((compute as f64 / expected - 1.0).abs() < 0.01, "{ratio}: {compute}");
+        for (ratio, expected) in [(0.3, 13_000.0), (0.1, 2000.0), (0.04, 0.0)] {
+            let (kernel_work, _) = fit(ratio, job, simulate).unwrap();
+            assert!((kernel_work as f64 - expected).abs() < 150.0, "{ratio}: {kernel_work}");
         }
     }
 
@@ -309,15 +318,15 @@ mod tests {
     fn a_scaled_build_keeps_the_published_user_and_idle_time() {
         let machine = Machine::built_in("epyc2-256").unwrap();
         let published = Published::read().unwrap();
-        let jobs = published.last.user * 1e9 / 50.0;
-        let scaled = Scaled { machine: &machine, published, kernel_work: 0, compute: 1, jobs };
+        let jobs = published.last.user.mean * 1e9 / 50.0;
+        let scaled = Scaled { machine: &machine, published, build: Job::default(), jobs };
         let rows = scaled.fitted(&built(50.0, 10.0));
         assert_eq!((rows[0].error_pct, rows[0].fitted), (Some(0.0), true));
         // System time is a fifth of user time, a quarter too little, so CPUs are busy for less.
-        assert_eq!(rows[1].predicted_s, 3280.26);
-        assert_eq!(rows[2].predicted_s, 114.57);
+        assert_eq!(rows[1].predicted.mean, 3280.26);
+        assert_eq!(rows[2].predicted.mean, 114.57);
         let rows = scaled.predicted(&built(100.0, 20.0), Some(published.early));
-        assert_eq!(rows[0].predicted_s, 32802.62);
-        assert_eq!((rows[2].predicted_s, rows[3].predicted_s), (191.45, 224.91));
+        assert_eq!(rows[0].predicted.mean, 32802.62);
+        assert_eq!((rows[2].predicted.mean, rows[3].predicted.mean), (191.45, 224.91));
     }
 }

@@ -187,6 +187,9 @@ pub struct KernelOverhead {
     pub zone_hold_cycles: f64,
     /// Copying a page.
     pub copy_page_cycles: f64,
+    /// The part of a block's page structures that the kernel reads under the zone lock, if the block has more than one: 1 up to
+    /// Linux 5.18 (`check_new_pages` in `rmqueue`), 0 since.
+    pub block_checks: f64,
 }
 
 impl Default for KernelOverhead {
@@ -195,6 +198,7 @@ impl Default for KernelOverhead {
     /// - Exception: published measurements of Linux 4.15 with isolation, about 900 cycles.
     /// - Zeroing: 4 KiB by `rep stosb` at about 10 GB/s, the memory bandwidth of one core.
     /// - Copying: twice the bytes of zeroing.
+    /// - Checks of blocks: `rmqueue` of the kernels of the published tables, 4.16 to 5.6.
     /// - The other values: profiles of page_fault1.
     fn default() -> Self {
         Self {
@@ -206,6 +210,7 @@ impl Default for KernelOverhead {
             lru_page_cycles: 0.0,
             zone_hold_cycles: 0.0,
             copy_page_cycles: 2400.0,
+            block_checks: 1.0,
         }
     }
 }
@@ -270,6 +275,7 @@ impl Simulation {
                 "memset_lines_in_flight must be more than 0, and memset_transfers from 1 to 2",
             ),
             (self.kernel_overhead.is_possible(), "each kernel overhead must be a number of cycles from 0 on"),
+            ((0.0..=1.0).contains(&self.kernel_overhead.block_checks), "block_checks must be from 0 to 1"),
         ];
         rules.into_iter().find(|(holds, _)| !holds).map(|(_, rule)| rule)
     }

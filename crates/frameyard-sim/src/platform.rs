@@ -396,6 +396,13 @@ impl Probe for SimPlatform {
         self.use_line(line.address.addr(), Accessed::Line(line.kind), access);
     }
 
+    fn block_taken(&self, block: PfnRange) {
+        let mut engine = self.engine.borrow();
+        if engine.is_running() {
+            engine.check_block(block);
+        }
+    }
+
     fn map_written(&self, frames: PfnRange, how: MapWrite) {
         let mut rest = frames;
         while !rest.is_empty() {

@@ -1,7 +1,7 @@
 //! Accesses to lines: where each is found, what it costs, and which core has it afterwards.
 
 use frameyard::platform::{Access, LineKind};
-use frameyard::{PageCount, Pfn};
+use frameyard::{PageCount, Pfn, PfnRange};
 
 use super::speed::AccessKind;
 use super::{Engine, STRETCH};
@@ -84,6 +84,14 @@ impl Engine {
             self.hit(Accessed::Pages, AccessKind::of_page(access));
         } else {
             self.touch_other_page(index, access);
+        }
+    }
+
+    /// The running CPU reads the page structures of a block that it allocates, as far as the machine's kernel does.
+    pub(crate) fn check_block(&mut self, block: PfnRange) {
+        let checked = (block.count().0 as f64 * self.machine.kernel_overhead.block_checks) as u64;
+        for index in 0..checked {
+            self.touch_page(block.start + PageCount(index), Access::ReadAhead);
         }
     }
 

@@ -32,6 +32,11 @@ pub trait Probe {
     #[inline(always)]
     fn end_activity(&self, activity: Activity, pages: PageCount) {}
 
+    /// A block of more than one page left the zone's free lists for a request. Called with the zone lock held. Not called if
+    /// [`SEES_PAGES`](Self::SEES_PAGES) is `false`.
+    #[inline(always)]
+    fn block_taken(&self, block: PfnRange) {}
+
     /// All page structures of `frames`, holes included, were written while the map was initialised. Called once per pass
     /// over them, before other code reads them, without a lock held.
     #[inline(always)]

@@ -126,10 +126,15 @@ impl<P: Platform> LockedZone<'_, P> {
         order: Order,
         migrate_type: MigrateType,
         count: usize,
-        take: impl FnMut(&Self, MapPlace),
+        mut take: impl FnMut(&Self, MapPlace),
     ) -> usize {
         self.platform.begin_activity(Activity::Split);
-        let taken = take_pieces(self, order, migrate_type, count, take);
+        let taken = take_pieces(self, order, migrate_type, count, |zone, block| {
+            if P::SEES_PAGES && order > Order::ZERO {
+                zone.platform.block_taken(PfnRange::new(zone.map.pfn(block), order.pages()));
+            }
+            take(zone, block);
+        });
         self.platform.end_activity(Activity::Split, PageCount(taken as u64));
         taken
     }

@@ -120,7 +120,7 @@ enum CheckedTable {
     ParallelFree,
     /// User, system and elapsed time of a kernel build on 256 CPUs, with early and final sizes of per-CPU lists
     Kernbench,
-    /// Times of initialising memory maps: six machines with a thread per node and a thread per CPU, and three ways on one
+    /// Times of initialising memory maps by threads on seven machines, and in three ways on another
     DeferredInit,
     /// Success rates and mean times of huge allocations while builders fill a desktop's memory, with two delays
     Highalloc,

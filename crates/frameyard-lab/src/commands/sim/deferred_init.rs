@@ -251,9 +251,9 @@ mod tests {
 
     #[test]
     fn threads_are_those_of_the_published_times_or_of_the_command_line() {
-        let usual = Ok(vec![InitThreads::OnePerNode, InitThreads::OnePerCpu]);
-        assert_eq!(ways_of("", "haswell-2699v3"), usual);
-        assert_eq!(ways_of("", "epyc-512"), usual);
+        use InitThreads::{Count, OnePerCpu, OnePerNode};
+        assert_eq!(ways_of("", "zen-7551-guest4"), Ok(vec![OnePerNode, Count(2), Count(3), OnePerCpu]));
+        assert_eq!(ways_of("", "epyc-512"), Ok(vec![OnePerNode, OnePerCpu]));
         assert_eq!(ways_of("--quick", "haswell-2699v3"), Ok(vec![InitThreads::OnePerNode]));
         assert_eq!(ways_of("", "sparc-m7"), Ok(vec![InitThreads::BootCpu]));
         assert_eq!(ways_of("--threads 1,3..9", "zen-7551-guest4"), Ok([1, 3, 4].map(InitThreads::Count).to_vec()));

@@ -101,7 +101,7 @@ struct Prediction {
 pub(super) fn compared(machine: &Machine, effort: Effort) -> Result<Report, Failure> {
     let published =
         Published::read().ok_or_else(|| Failure::run_time("the published table of the build lacks a row"))?;
-    let bar = progress_bar("predicting", 8);
+    let bar = progress_bar("predicting", 12);
     let case = |lists, zone, build| Case {
         machine,
         zone_size: None,
@@ -116,29 +116,29 @@ pub(super) fn compared(machine: &Machine, effort: Effort) -> Result<Report, Fail
     let recorded = Job { pages: effort.pages, ..Job::default() };
     let simulate = |kernel_work| {
         bar.inc(1);
-        let build = Job { kernel_work, ..recorded };
-        Ok(case(ListsSized::Final, BASE, build).run_seeds(SEEDS)?.0)
+        Ok::<Built, Failure>(case(ListsSized::Final, BASE, Job { kernel_work, ..recorded }).run()?.0)
     };
-    let (kernel_work, last) = fit(published.last.system.mean / published.last.user.mean, recorded, simulate)?;
+    let kernel_work = fit(published.last.system.mean / published.last.user.mean, recorded, simulate)?;
     let build = Job { kernel_work, ..recorded };
-    let scaled = Scaled { machine, published, build, jobs: published.last.user.mean * 1e9 / last.user_ns };
-    let predict = |lists, zone| {
-        bar.inc(1);
-        Ok::<Built, Failure>(case(lists, zone, build).run_seeds(SEEDS)?.0)
+    let predict = |lists, zone, seeds: u32| {
+        bar.inc(seeds.into());
+        Ok::<Built, Failure>(case(lists, zone, build).run_seeds(seeds)?.0)
     };
+    let last = predict(ListsSized::Final, BASE, SEEDS)?;
+    let scaled = Scaled { machine, published, build, jobs: published.last.user.mean * 1e9 / last.user_ns };
     let mut rows = scaled.fitted(&last);
-    rows.extend(scaled.predicted(&predict(ListsSized::Early, BASE)?, Some(published.early)));
+    rows.extend(scaled.predicted(&predict(ListsSized::Early, BASE, SEEDS)?, Some(published.early)));
     for lists in [ListsSized::Early, ListsSized::Final] {
-        rows.extend(scaled.predicted(&predict(lists, ZonePolicy::Depot)?, None));
+        rows.extend(scaled.predicted(&predict(lists, ZonePolicy::Depot, 1)?, None));
     }
     bar.finish_and_clear();
     Ok(Report::new("sim check", rows.iter().map(Prediction::row).collect()).of_machine(&machine.name).note(NOTE))
 }
 
-/// Finds the kernel work per page that gives this ratio of system to user time, and its result; 0 if system time is longer without any.
+/// Finds the kernel work per page that gives this ratio of system to user time; 0 if system time is longer without any.
 ///
 /// User time is the computing, so more kernel work lengthens system time in proportion while locks are not saturated.
-fn fit(ratio: f64, job: Job, mut simulate: impl FnMut(u64) -> Result<Built, Failure>) -> Result<(u64, Built), Failure> {
+fn fit(ratio: f64, job: Job, mut simulate: impl FnMut(u64) -> Result<Built, Failure>) -> Result<u64, Failure> {
     let mut kernel_work = job.kernel_work;
     let mut steps = 1;
     loop {
@@ -146,7 +146,7 @@ fn fit(ratio: f64, job: Job, mut simulate: impl FnMut(u64) -> Result<Built, Fail
         let found = built.system_ns / built.user_ns;
         let next = (kernel_work as f64 + (ratio - found) * job.compute as f64).round().max(0.0) as u64;
         if (found / ratio).ln().abs() < TOLERANCE || next == kernel_work || steps == MOST_STEPS {
-            return Ok((kernel_work, built));
+            return Ok(kernel_work);
         }
         (kernel_work, steps) = (next, steps + 1);
     }
@@ -309,7 +309,7 @@ mod tests {
             Ok(built(75_000.0, kernel_work * 1.5 + 3000.0 + (5000.0 - kernel_work).max(0.0) / 2.0))
         };
         for (ratio, expected) in [(0.3, 13_000.0), (0.1, 2000.0), (0.04, 0.0)] {
-            let (kernel_work, _) = fit(ratio, job, simulate).unwrap();
+            let kernel_work = fit(ratio, job, simulate).unwrap();
             assert!((kernel_work as f64 - expected).abs() < 150.0, "{ratio}: {kernel_work}");
         }
     }

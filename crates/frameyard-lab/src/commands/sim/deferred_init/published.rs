@@ -10,8 +10,9 @@ use crate::commands::page_zeroing;
 use crate::commands::published_table::records;
 use crate::commands::sim::published::FittedTable;
 
-/// The published table; its header names the columns.
+/// The published tables; their headers name the columns. The second one has other numbers of threads, and `broadwell-88`.
 const TABLE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/published/deferred-init.csv"));
+const THREADS: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/published/deferred-init-threads.csv"));
 
 /// The published times of one machine, in ms: one thread per node, and one per CPU.
 #[derive(Clone, PartialEq, Deserialize, Debug)]
@@ -25,6 +26,28 @@ struct Record {
     deferred_init_base_stdev: f64,
     deferred_init_parallel_ms: f64,
     deferred_init_parallel_stdev: f64,
+}
+
+/// The published time of one machine with a number of threads on each node, in ms.
+#[derive(Clone, PartialEq, Deserialize, Debug)]
+struct ThreadsRecord {
+    machine: String,
+    threads_per_node: u16,
+    deferred_init_ms: f64,
+    deferred_init_stdev: f64,
+    kernel_boot_ms: Option<f64>,
+    kernel_boot_stdev: Option<f64>,
+}
+
+impl From<ThreadsRecord> for PublishedInit {
+    fn from(line: ThreadsRecord) -> Self {
+        Self {
+            time_ms: line.deferred_init_ms,
+            stdev_ms: Some(line.deferred_init_stdev),
+            boot_ms: line.kernel_boot_ms,
+            boot_stdev_ms: line.kernel_boot_stdev,
+        }
+    }
 }
 
 /// A published time, in ms.
@@ -47,7 +70,16 @@ impl PublishedInit {
             let seconds = page_zeroing::of(how.initialiser).filter(|_| machine == page_zeroing::MACHINE)?.seconds;
             return Some(Self { time_ms: seconds * 1e3, stdev_ms: None, boot_ms: None, boot_stdev_ms: None });
         }
-        let line = lines().find(|line| line.machine == machine && how.initialiser == of_kernel())?;
+        if how.initialiser != of_kernel() {
+            return None;
+        }
+        let with = |threads: u16| threads_of(machine).find(|line| line.threads_per_node == threads).map(Self::from);
+        if let InitThreads::Count(threads) = how.threads {
+            return with(threads);
+        }
+        let Some(line) = lines().find(|line| line.machine == machine) else {
+            return with(1).filter(|_| how.threads == InitThreads::OnePerNode);
+        };
         let (time, stdev, boot, boot_stdev) = match how.threads {
             InitThreads::OnePerNode => (
                 line.deferred_init_base_ms,
@@ -76,22 +108,39 @@ fn lines() -> impl Iterator<Item = Record> {
     records(TABLE)
 }
 
+/// The lines of a machine in the table by threads.
+fn threads_of(machine: &str) -> impl Iterator<Item = ThreadsRecord> {
+    records::<ThreadsRecord>(THREADS).filter(move |line| line.machine == machine)
+}
+
 /// How the kernels of the table write page structures.
 const fn of_kernel() -> Initialiser {
     DeferredInit::of_kernel(InitThreads::OnePerNode).initialiser
 }
 
-/// The machines of the table.
+/// The machines of the tables.
 pub(super) fn machines() -> Vec<String> {
-    lines().map(|line| line.machine).collect()
+    let mut machines: Vec<String> = lines().map(|line| line.machine).collect();
+    for line in records::<ThreadsRecord>(THREADS) {
+        if !machines.contains(&line.machine) {
+            machines.push(line.machine);
+        }
+    }
+    machines
 }
 
-/// The threads of the published times of a machine; of a machine without any, those of the table.
+/// The threads of the published times of a machine; of a machine without any, the fewest and the most.
 pub(super) fn ways(machine: &str) -> Vec<InitThreads> {
-    match machine {
-        page_zeroing::MACHINE => vec![InitThreads::BootCpu],
-        _ => vec![InitThreads::OnePerNode, InitThreads::OnePerCpu],
+    if machine == page_zeroing::MACHINE {
+        return vec![InitThreads::BootCpu];
     }
+    let counts = threads_of(machine).map(|line| line.threads_per_node).filter(|threads| *threads > 1);
+    let mut ways = vec![InitThreads::OnePerNode];
+    ways.extend(counts.map(InitThreads::Count));
+    if lines().any(|line| line.machine == machine) || ways.len() == 1 {
+        ways.push(InitThreads::OnePerCpu);
+    }
+    ways
 }
 
 /// The published cases of a machine.
@@ -127,8 +176,9 @@ pub(super) fn is_calibrated(machine: &Machine, how: &DeferredInit) -> bool {
     fit.table.as_deref() == Some(FittedTable::DeferredInit.name()) && fit.rows.contains(&how.to_string())
 }
 
-/// What one expects without a model: the time of the fitted machine with the same threads, in proportion to a node's memory. On one
-/// machine, that every pass over the map takes the fitted time.
+/// What one expects without a model: the time of the fitted machine with the same threads, in proportion to a node's memory. Between one
+/// thread and one for each CPU, the machine's own time with one thread divided by the threads, but no less than with a thread for each
+/// CPU. On one machine, that every pass over the map takes the fitted time.
 pub(super) fn naive_ms(machine: &Machine, how: &DeferredInit) -> Option<f64> {
     if is_calibrated(machine, how) {
         return None;
@@ -137,6 +187,14 @@ pub(super) fn naive_ms(machine: &Machine, how: &DeferredInit) -> Option<f64> {
         let passes = page_zeroing::of(how.initialiser)?.pass_count;
         let (_, fitted) = cases(&machine.name).into_iter().find(|(how, _)| is_calibrated(machine, how))?;
         return Some(fitted.time_ms * f64::from(passes));
+    }
+    if let InitThreads::Count(threads) = how.threads {
+        let own = |threads| {
+            let how = DeferredInit { threads, ..*how };
+            PublishedInit::of(&machine.name, &how).map(|known| known.time_ms)
+        };
+        let shared = own(InitThreads::OnePerNode)? / f64::from(threads);
+        return Some(own(InitThreads::OnePerCpu).map_or(shared, |least| shared.max(least)));
     }
     let node_bytes = |machine: &Machine| machine.installed.0 as f64 / f64::from(machine.topology.sockets);
     let mut known = lines().filter_map(|line| Machine::built_in(&line.machine).ok());
@@ -168,6 +226,11 @@ mod tests {
         assert!((found.outside_ms().unwrap() - 1056.3).abs() < 1e-9);
         assert_eq!(of(InitThreads::OnePerNode).unwrap().boot_ms, Some(1666.0));
         assert_eq!((of(InitThreads::Count(2)), of(InitThreads::BootCpu)), (None, None));
+        let between = of(InitThreads::Count(9)).unwrap();
+        assert_eq!((between.time_ms, between.boot_ms), (119.3, Some(1173.0)));
+        let older = |threads| PublishedInit::of("broadwell-88", &DeferredInit::of_kernel(threads));
+        assert_eq!(older(InitThreads::OnePerNode).map(|found| (found.time_ms, found.boot_ms)), Some((5860.0, None)));
+        assert_eq!(older(InitThreads::OnePerCpu), None);
         let how = DeferredInit { tasks: 1, ..DeferredInit::of_kernel(InitThreads::OnePerCpu) };
         assert_eq!(PublishedInit::of("haswell-2699v3", &how), None, "the published pass ran alone");
     }
@@ -205,12 +268,24 @@ mod tests {
     }
 
     #[test]
-    fn the_packaged_table_equals_the_published_one() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/published/deferred-init.csv");
-        // The published table is absent where the crate is built from its package.
-        if let Ok(text) = std::fs::read_to_string(path) {
-            assert_eq!(text, TABLE);
+    fn the_packaged_tables_equal_the_published_ones() {
+        for (name, table) in [("deferred-init", TABLE), ("deferred-init-threads", THREADS)] {
+            let path = format!("{}/../../data/published/{name}.csv", env!("CARGO_MANIFEST_DIR"));
+            // The published tables are absent where the crate is built from its package.
+            if let Ok(text) = std::fs::read_to_string(path) {
+                assert_eq!(text, table);
+            }
         }
+    }
+
+    #[test]
+    fn published_numbers_of_threads_of_a_machine_are_its_cases() {
+        let threads = |machine: &str| cases(machine).into_iter().map(|(how, _)| how.threads).collect::<Vec<_>>();
+        let counts = [4, 9, 13, 18, 27].map(InitThreads::Count);
+        let all: Vec<_> = [InitThreads::OnePerNode].into_iter().chain(counts).chain([InitThreads::OnePerCpu]).collect();
+        assert_eq!(threads("haswell-2699v3"), all);
+        assert_eq!(threads("broadwell-88"), [InitThreads::OnePerNode, InitThreads::Count(11)]);
+        assert_eq!(machines().len(), 7);
     }
 
     #[test]
@@ -222,6 +297,8 @@ mod tests {
         assert_eq!(naive("skylake-8167m", InitThreads::OnePerNode), Some(1854.0));
         assert_eq!(naive("skylake-8167m", InitThreads::OnePerCpu), Some(267.0));
         assert_eq!(naive("haswell-2699v3", InitThreads::OnePerCpu), None);
+        assert_eq!(naive("haswell-2699v3", InitThreads::Count(4)), Some(155.0));
+        assert_eq!(naive("haswell-2699v3", InitThreads::Count(27)), Some(89.0));
         let how = DeferredInit { initialiser: Initialiser::TwoPass, ..DeferredInit::of_kernel(InitThreads::BootCpu) };
         assert_eq!(naive_ms(&Machine::built_in("sparc-m7").unwrap(), &how), Some(17050.0));
     }

@@ -199,7 +199,7 @@ mod tests {
     fn the_simulated_machines_are_those_with_costs() {
         let machines: Vec<(&str, usize)> =
             Machine::names().map(|name| (name, Machine::built_in(name).unwrap().cpus())).collect();
-        let cpus = [104, 32, 72, 16, 4, 4, 256, 512, 112, 224, 40, 8, 1024];
+        let cpus = [104, 32, 72, 16, 4, 4, 256, 512, 112, 224, 40, 88, 8, 1024];
         assert_eq!(machines.iter().map(|(_, cpus)| *cpus).collect::<Vec<_>>(), cpus, "{machines:?}");
         let refused = Machine::built_in("server-1t").unwrap_err();
         assert_eq!(refused, MachineError::NotSimulated("server-1t".to_owned()));

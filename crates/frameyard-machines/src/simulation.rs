@@ -157,9 +157,9 @@ impl Default for MapInitCosts {
     /// Cycles and share as fitted for `haswell-2699v3`, and the number of line fill buffers in Intel's cores up to Broadwell.
     fn default() -> Self {
         Self {
-            page_cycles: 24.7,
+            page_cycles: 24.63,
             lines_in_flight: 10.0,
-            channel_share: 0.9,
+            channel_share: 0.8949,
             memset_lines_in_flight: None,
             memset_transfers: 2.0,
         }

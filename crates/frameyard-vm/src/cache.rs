@@ -2,7 +2,11 @@
 //! time.
 //!
 //! A [`File`] is a handle to an object in frames of the yard. Any process that shares the yard can open a file by its
-//! [`FileId`]. A file lives while it has users: its handles, and briefly a migration or a drop of one of its pages.
+//! [`FileId`]. A file lives while it has users: its handles, the areas that map it, and briefly a migration or a drop of
+//! one of its pages.
+//!
+//! *Shared memory* ([`Vm::create_shared_memory`]) is a file without a store (the kernel's shmem): its pages start zeroed
+//! and stay in memory from their first write on.
 //!
 //! | module | contents |
 //! |---|---|
@@ -10,6 +14,7 @@
 //! | [`fetch`], [`readahead`] | pages enter the file, on demand and ahead of use |
 //! | [`transfer`], [`writeback`] | reads, writes, and write-back |
 //! | [`evict`], [`migrate`] | pages leave the file, or move |
+//! | [`mapped`] | pages that address spaces map |
 //!
 //! # Locks
 //!
@@ -20,8 +25,27 @@
 //!   thread holds at most one page lock, together with a reference of that page.
 //! - **Size lock** (bounded wait, before a page lock): held by a truncation, and by a write past the end.
 //!
+//! # Mapped pages
+//!
+//! Each page-table entry that maps a page has a reference and a mapping of its counts. A page gets an entry only under
+//! its page lock, while it is in the tree and up to date. Only the space removes the entry. A mapped page therefore
+//! stays: reclaim, migration and drops leave it ([`DropProblem::Busy`], `MigrateProblem::Busy`), a truncation ends with
+//! it ([`FileError::NotTruncated`]), and a fill that fails leaves it empty.
+//!
+//! A page with a writable entry is dirty. Write-back leaves a page dirty while it is mapped or pinned, because the
+//! mapping or the device may write to it at any time. The kernel write-protects the entries instead (`folio_mkclean`).
+//!
+//! # Counting equations
+//!
+//! In a quiet yard, for each page of a file:
+//!
+//! - references = 1 of the tree + mappings + references that pins and gets took ([`taken`](page_lock::taken)).
+//! - mappings = the page-table entries of all spaces that map it.
+//!
 //! # Races
 //!
+//! - **Mapping against drop.** Both hold the page lock. Either the entry exists and the freeze of the counts fails, or
+//!   the fault finds the page [`TRUNCATED`](crate::page::Flags::TRUNCATED) and retries.
 //! - **Lookup against drop.** A lookup takes its reference under the file lock. A drop freezes the count under the same
 //!   lock, at exactly two references: the tree's and its own. Either the lookup came first and the page stays, or the
 //!   lookup finds nothing. No lookup sees a frozen page in the tree.
@@ -55,6 +79,7 @@ mod error;
 mod evict;
 mod fetch;
 mod file;
+mod mapped;
 mod migrate;
 mod page_lock;
 mod readahead;
@@ -67,8 +92,9 @@ mod validate;
 mod writeback;
 
 pub use error::{DropProblem, FileError};
-use file::{FileRef, FileWord};
-pub(crate) use page_lock::is_locked;
+use file::{Backing, FileRef, FileWord};
+pub(crate) use mapped::{MappedPage, NoPage};
+pub(crate) use page_lock::{count_taken, is_locked, taken, uncount_taken};
 use readahead::Stream;
 
 /// Bound of waits for a lock, in rounds of [`Platform::wait`].
@@ -89,7 +115,7 @@ impl FileId {
         Self(object.bits() | ((serial % Self::SERIALS) << Self::OBJECT_BITS))
     }
 
-    const fn object(self) -> ObjectId {
+    pub(crate) const fn object(self) -> ObjectId {
         ObjectId::from_bits(self.0 & ((1 << Self::OBJECT_BITS) - 1))
     }
 
@@ -152,6 +178,12 @@ impl<P: Platform> File<'_, P> {
         ByteSize(self.file.size())
     }
 
+    /// Whether it is shared memory, without a store.
+    #[must_use]
+    pub fn is_shared_memory(&self) -> bool {
+        self.file.is_memory()
+    }
+
     /// The number of pages in memory; may be stale.
     #[must_use]
     pub fn pages(&self) -> PageCount {
@@ -173,11 +205,29 @@ impl<'y, P: Platform> Vm<'y, P> {
     ///
     /// No memory for the object.
     pub fn create_file(&self, key: u64, size: ByteSize) -> Result<File<'y, P>, VmError> {
+        self.new_file(key, size, Backing::Store)
+    }
+
+    /// Creates shared memory of that size: a file without a store, for shared mappings ([`MapKind::File`]).
+    ///
+    /// Pages start zeroed. A page that was written stays in memory until the memory is truncated or its last user is
+    /// gone: [`File::sync`] writes nothing. After the kernel's `shmem_zero_setup`, without swap.
+    ///
+    /// # Errors
+    ///
+    /// As [`create_file`](Self::create_file).
+    ///
+    /// [`MapKind::File`]: crate::MapKind::File
+    pub fn create_shared_memory(&self, size: ByteSize) -> Result<File<'y, P>, VmError> {
+        self.new_file(0, size, Backing::Memory)
+    }
+
+    fn new_file(&self, key: u64, size: ByteSize, backing: Backing) -> Result<File<'y, P>, VmError> {
         self.check_damage()?;
         let id = self.new_object(ObjectKind::File)?;
         let serial = self.root().next(HeaderWord::Files);
         let file = FileRef::new(*self, id)?;
-        file.begin(key, size, serial);
+        file.begin(key, size, serial, backing);
         Ok(File { file, stream: Stream::default() })
     }
 

@@ -38,7 +38,7 @@ mod zap;
 
 pub use access::{EntryFlags, Translation};
 pub use address::{PageLevel, VirtAddr, VirtRange};
-pub use area::{HugeAdvice, MapKind, Protection};
+pub use area::{HugeAdvice, MapKind, Protection, Sharing};
 pub use cache::{DropProblem, File, FileError, FileId};
 pub use counters::VmCounter;
 pub use error::{Damage, VmError, VmValidateError};

@@ -36,6 +36,8 @@ pub enum PinError {
         /// The reason.
         problem: MigrateProblem,
     },
+    /// The request pins for long and for writing, and the first address is a shared mapping of a file with a store.
+    WritableFile(VirtAddr),
     /// The reference count of the first page would overflow.
     Overflow(ReferenceOverflow),
     /// The output slice is empty.
@@ -58,6 +60,10 @@ impl fmt::Display for PinError {
             Self::NotMoved { addr, pfn, problem } => {
                 write!(f, "the page at {addr} cannot stay at {pfn} for long, and moving it failed: {problem:?}")
             }
+            Self::WritableFile(addr) => write!(
+                f,
+                "{addr} is a shared mapping of a file, which no long-term pin may write to: pin it for reading, or use shared memory"
+            ),
             Self::Overflow(error) => error.fmt(f),
             Self::NoRoom => f.write_str("the output is empty: it needs room for one page"),
             Self::Vm(error) => error.fmt(f),
@@ -83,10 +89,12 @@ impl From<VmError> for PinError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ReleaseProblem {
-    /// It is neither a page of an address space nor of a device.
+    /// It is not a page of an address space, a file or a device.
     NoUserPage,
     /// It has fewer references or pins than are released.
     Underflow(ReferenceUnderflow),
+    /// The page of a file could not be marked dirty.
+    Vm(VmError),
 }
 
 /// Error of releasing pages.
@@ -115,6 +123,7 @@ impl fmt::Display for ReleaseError {
                 )
             }
             ReleaseProblem::Underflow(error) => write!(f, "{error} ({released} pages released)"),
+            ReleaseProblem::Vm(error) => write!(f, "{pfn}: {error} ({released} pages released)"),
         }
     }
 }

@@ -1,4 +1,7 @@
-//! Long-term pins: pages are first moved out of memory that must stay movable.
+//! Long-term pins: pages are first moved out of memory that must stay movable, and pages of files have further rules.
+//!
+//! A mapped page of a file cannot be moved ([`cache`](crate::cache)). In a Movable zone or a contiguous memory area its
+//! long-term pin fails with [`PinError::NotMoved`].
 //!
 //! After the kernel's `check_and_migrate_movable_pages` and `folio_is_longterm_pinnable`.
 
@@ -6,11 +9,15 @@ use frameyard::owners::{Block, FrameOwner, MigrateMode, MigrateProblem};
 use frameyard::units::ZoneKind;
 use frameyard::{Gfp, Order, Platform};
 
-use super::part::Part;
-use super::request::PinFlags;
+use super::error::PinError;
+use super::part::{Part, PartUser};
+use super::request::{PinCall, PinFlags};
 use super::{PageSink, Taking};
+use crate::address::VirtAddr;
+use crate::area::{MapKind, Sharing};
 use crate::error::Damage;
 use crate::inject::Step;
+use crate::table::Entry;
 use crate::vm::Vm;
 
 impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
@@ -33,6 +40,63 @@ impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
         }
         part.page.tag().zone().kind() != ZoneKind::Movable
     }
+}
+
+impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
+    /// Whether the request pins for long.
+    #[inline(always)]
+    fn pins_longterm(&self) -> bool {
+        self.request.call == PinCall::Pin && self.request.flags.contains(PinFlags::LONGTERM)
+    }
+
+    /// Whether the walk without locks may take a page: not for a long-term pin of a page of a file for reading, whose area
+    /// may be private, nor for writing, unless it is shared memory. The caller has a reference, and checks afterwards that
+    /// the page is still mapped. After the kernel's `gup_must_unshare` and `gup_fast_folio_allowed`.
+    #[inline(always)]
+    pub(super) fn may_take_file(&self, part: &Part<'y, P>) -> bool {
+        part.user != PartUser::File || !self.pins_longterm() || self.may_take_file_longterm(part)
+    }
+
+    #[cold]
+    fn may_take_file_longterm(&self, part: &Part<'y, P>) -> bool {
+        let file = self.space.vm().mapped_file_of(part.page);
+        self.request.flags.contains(PinFlags::WRITE) && file.is_some_and(|file| file.allows_longterm_writes())
+    }
+
+    /// What the walk under the map lock does with an entry of a page of a file at the current address.
+    ///
+    /// - A private mapping gets its own page for a long-term pin, so that a later write does not separate the pinned page
+    ///   from the mapped one, and for a write by force (`gup_must_unshare`, `can_follow_write_pte`).
+    /// - A shared mapping of a file with a store gets no long-term pin for writing: the device would write to a page after
+    ///   its write-back (`writable_file_mapping_allowed`).
+    #[cold]
+    pub(super) fn file_entry(&self, entry: Entry) -> Result<FileEntry, PinError> {
+        let addr = VirtAddr(self.at);
+        let area = self.space.find_area(addr).map(|area| area.kind);
+        let Some(MapKind::File { file, sharing, .. }) = area else {
+            return Err(self.space.vm().damaged(Damage::Entry).into());
+        };
+        let (flags, is_longterm) = (self.request.flags, self.pins_longterm());
+        let writes = flags.contains(PinFlags::WRITE);
+        if sharing == Sharing::Private && (is_longterm || writes && flags.contains(PinFlags::FORCE)) {
+            return Ok(FileEntry::Unshare);
+        }
+        if is_longterm && writes && !self.space.vm().mapped_file(file)?.allows_longterm_writes() {
+            return Err(PinError::WritableFile(addr));
+        }
+        Ok(if entry.allows(self.request.access()) { FileEntry::Take } else { FileEntry::Write })
+    }
+}
+
+/// What the walk under the map lock does with an entry of a page of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum FileEntry {
+    /// Takes its page.
+    Take,
+    /// Faults for a write: the entry is not writable yet.
+    Write,
+    /// Replaces the page by a copy of the space.
+    Unshare,
 }
 
 impl<P: Platform> Vm<'_, P> {

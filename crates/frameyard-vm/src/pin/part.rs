@@ -6,6 +6,7 @@ use frameyard::{Order, Pfn, Platform};
 
 use super::PageRun;
 use super::request::{PinCall, PinRequest, RefHandling};
+use crate::cache::count_taken;
 use crate::page::PageKind;
 use crate::table::{Entry, HUGE, Level};
 use crate::vm::Vm;
@@ -16,10 +17,23 @@ pub(super) struct Part<'y, P> {
     pub(super) page: CountedPage<'y, P>,
     /// The head, if it is a page of a device.
     pub(super) device: Option<DevicePage<'y, P>>,
+    /// The kind of its owner.
+    pub(super) user: PartUser,
     /// The order of the head's block.
     pub(super) order: Order,
     /// The number of leading pages of the run with this head.
     pub(super) pages: u64,
+}
+
+/// The kind of owner of pages that can be taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum PartUser {
+    /// A space.
+    Space,
+    /// A file. The page counts the references that were taken.
+    File,
+    /// A device, which keeps a reference of each of its pages.
+    Device,
 }
 
 impl<P> Clone for Part<'_, P> {
@@ -40,9 +54,10 @@ impl<'y, P: Platform> Vm<'y, P> {
         }
         let order = if level == Level::HUGE || entry.is_part() { HUGE } else { Order::ZERO };
         let head = run.first.align_down(order);
+        let page = self.try_page(head)?;
         // Read the owner first, so that a frame of another kind does not get a transient reference.
-        let page = self.try_page(head).filter(is_of_space)?;
-        Some(Part { page, device: None, order, pages: run.pages.0 })
+        let user = if entry.is_file() { PartUser::File } else { PartUser::Space };
+        (user_of(page) == Some(user)).then_some(Part { page, device: None, user, order, pages: run.pages.0 })
     }
 
     /// The leading pages of a run with one head, as their page structures say. For runs that were taken.
@@ -52,12 +67,12 @@ impl<'y, P: Platform> Vm<'y, P> {
         small.or_else(|| self.part_of_space(run, HUGE)).or_else(|| self.part_of_device(run))
     }
 
-    /// The leading pages of a run in a block of a space of that order.
+    /// The leading pages of a run in a block of a space or a file of that order.
     #[inline(always)]
     fn part_of_space(&self, run: PageRun, order: Order) -> Option<Part<'y, P>> {
         let page = self.try_page(run.first.align_down(order))?;
-        let is_one = page.is_counted() && page.tag().order() == order && is_of_space(&page);
-        is_one.then(|| Part { page, device: None, order, pages: pages_of(run, page.pfn(), order) })
+        let user = user_of(page).filter(|_| page.is_counted() && page.tag().order() == order)?;
+        Some(Part { page, device: None, user, order, pages: pages_of(run, page.pfn(), order) })
     }
 
     /// The leading pages of a run with one head in a device.
@@ -68,7 +83,8 @@ impl<'y, P: Platform> Vm<'y, P> {
         // SAFETY: the counts of this page change only while references from `try_get` are held, here or by the
         // releasing caller. The only other words of device pages that this crate changes are their pins.
         let page = unsafe { device.page() };
-        Some(Part { page, device: Some(device), order, pages: pages_of(run, head, order) })
+        let user = PartUser::Device;
+        Some(Part { page, device: Some(device), user, order, pages: pages_of(run, head, order) })
     }
 }
 
@@ -78,10 +94,14 @@ fn pages_of(run: PageRun, head: Pfn, order: Order) -> u64 {
     run.pages.0.min((head.0 + order.pages().0).saturating_sub(run.first.0)).max(1)
 }
 
-/// Whether a page belongs to a space, according to its owner's word.
+/// Whether a page belongs to a space or a file, according to its owner's word.
 #[inline(always)]
-fn is_of_space<P: Platform>(page: &CountedPage<'_, P>) -> bool {
-    PageKind::of_word(page.owner()) == Some(PageKind::Anonymous)
+fn user_of<P: Platform>(page: CountedPage<'_, P>) -> Option<PartUser> {
+    match PageKind::of_word(page.owner()) {
+        Some(PageKind::Anonymous) => Some(PartUser::Space),
+        Some(PageKind::Cache) => Some(PartUser::File),
+        _ => None,
+    }
 }
 
 impl<P: Platform> Part<'_, P> {
@@ -109,7 +129,7 @@ impl<P: Platform> Part<'_, P> {
     /// Whether its owner is unchanged. The caller has a reference.
     pub(super) fn is_still_there(&self) -> bool {
         // For a page of a device, taking the reference has checked this.
-        self.is_of_device() || self.page.tag().order() == self.order && is_of_space(&self.page)
+        self.is_of_device() || self.page.tag().order() == self.order && user_of(self.page) == Some(self.user)
     }
 
     /// The references that a request takes for `pages` pages; `None` on overflow.
@@ -136,9 +156,12 @@ impl<P: Platform> Part<'_, P> {
         got == self.pages
     }
 
-    /// Counts the references as pins, if the request asks for pins.
+    /// Counts the references as pins, if the request asks for pins, and as taken from a page of a file.
     #[inline(always)]
     pub(super) fn count_pins(&self, request: PinRequest) {
+        if self.user == PartUser::File {
+            return count_taken(self.page, self.references(request.call, self.pages).unwrap_or_default());
+        }
         if request.call == PinCall::Get || self.order == Order::ZERO {
             return;
         }

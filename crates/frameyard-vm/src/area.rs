@@ -200,18 +200,16 @@ impl<'y> Node<'y> {
     fn kind(self) -> MapKind {
         let kind = self.get(AreaWord::KIND);
         let choice = (kind >> 8 & 0xff) as usize;
-        match kind & 0xff {
-            DEVICE => {
-                let page = PageLevel::ALL.get(choice).copied().unwrap_or(PageLevel::Small);
-                MapKind::Device { first: PhysAddr(self.get(AreaWord::PLACE)), page }
-            }
-            FILE => MapKind::File {
-                file: FileId::from_bits(self.get(AreaWord::FILE)),
-                first: self.get(AreaWord::PLACE),
-                sharing: Sharing::ALL.get(choice).copied().unwrap_or_default(),
-            },
-            _ => MapKind::Anonymous { huge: HugeAdvice::ALL.get(choice).copied().unwrap_or_default() },
+        if kind & 0xff <= ANONYMOUS {
+            return MapKind::Anonymous { huge: HugeAdvice::ALL.get(choice).copied().unwrap_or_default() };
         }
+        let place = self.get(AreaWord::PLACE);
+        if kind & 0xff == DEVICE {
+            let page = PageLevel::ALL.get(choice).copied().unwrap_or(PageLevel::Small);
+            return MapKind::Device { first: PhysAddr(place), page };
+        }
+        let file = FileId::from_bits(self.get(AreaWord::FILE));
+        MapKind::File { file, first: place, sharing: Sharing::ALL.get(choice).copied().unwrap_or_default() }
     }
 
     fn protection(self) -> Protection {
@@ -243,6 +241,12 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     #[inline(always)]
     fn areas(&self) -> AreaTree<'y, P> {
         AreaTree { vm: *self.vm(), root: self.word(SpaceWord::AREAS) }
+    }
+
+    /// The area that contains an address, found without the cached area: for callers off the path of anonymous faults.
+    #[cold]
+    pub(crate) fn area_of(&self, addr: VirtAddr) -> Option<Area> {
+        self.first_area_ending_after(addr).filter(|area| area.range.contains(addr))
     }
 
     /// The area that contains an address. Checks the cached area first.

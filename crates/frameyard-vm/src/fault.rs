@@ -86,7 +86,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
                 self.fault_small(&area, spot, addr, access)
             }
             MapKind::Device { .. } => self.fault_device(&area, spot, addr, access),
-            MapKind::File { .. } => self.fault_file(&area, spot, addr, access),
+            MapKind::File { .. } => self.fault_file(addr, access),
         }
     }
 

@@ -160,6 +160,7 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
     }
 
     /// Releases the reference of a removed mapping of a page of a file. The file has another: it keeps mapped pages.
+    #[cold]
     fn unmap_file(&mut self, pfn: Pfn) {
         let page = self.vm().try_page(pfn).filter(|page| PageKind::of_word(page.owner()) == Some(PageKind::Cache));
         match page.map(|page| page.unmap()) {

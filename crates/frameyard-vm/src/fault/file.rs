@@ -38,15 +38,10 @@ use crate::table::{Entry, Level, Spot};
 impl<'y, P: Platform> SpaceRef<'y, P> {
     /// Maps a page of a file where nothing is mapped.
     #[cold]
-    pub(super) fn fault_file(
-        &self,
-        area: &Area,
-        spot: Spot<'y>,
-        addr: VirtAddr,
-        access: MemoryAccess,
-    ) -> Result<Faulted, FaultError> {
+    pub(super) fn fault_file(&self, addr: VirtAddr, access: MemoryAccess) -> Result<Faulted, FaultError> {
+        let area = &self.area_of(addr).ok_or(FaultError::NotMapped(addr))?;
         let MapKind::File { sharing, .. } = area.kind else { return Ok(Faulted::Retry) };
-        let spot = self.descend(spot, addr.0, Level::SMALL)?;
+        let spot = self.descend(self.walk(addr.0)?, addr.0, Level::SMALL)?;
         if spot.level != Level::SMALL {
             return Ok(Faulted::Retry);
         }
@@ -81,7 +76,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         if !spot.entry.is_file() {
             return Err(FaultError::ReadOnly(addr));
         }
-        let area = self.find_area(addr).ok_or(FaultError::NotMapped(addr))?;
+        let area = self.area_of(addr).ok_or(FaultError::NotMapped(addr))?;
         let MapKind::File { sharing, .. } = area.kind else { return Err(self.vm().damaged(Damage::Entry).into()) };
         if area.protection == Protection::ReadOnly {
             return Err(FaultError::ReadOnly(addr));
@@ -109,7 +104,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     /// caller holds the map lock for reading and no other lock.
     #[cold]
     pub(crate) fn unshare(&self, addr: VirtAddr) -> Result<Faulted, FaultError> {
-        let area = self.find_area(addr).ok_or(FaultError::NotMapped(addr))?;
+        let area = self.area_of(addr).ok_or(FaultError::NotMapped(addr))?;
         let spot = self.walk(addr.0)?;
         if !matches!(area.kind, MapKind::File { sharing: Sharing::Private, .. }) || !spot.entry.is_file() {
             return Ok(Faulted::Retry);

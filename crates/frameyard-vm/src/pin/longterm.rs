@@ -10,7 +10,7 @@ use frameyard::units::ZoneKind;
 use frameyard::{Gfp, Order, Platform};
 
 use super::error::PinError;
-use super::part::{Part, PartUser};
+use super::part::Part;
 use super::request::{PinCall, PinFlags};
 use super::{PageSink, Taking};
 use crate::address::VirtAddr;
@@ -27,9 +27,18 @@ impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
     /// Areas consist of whole pageblocks, so one check per pageblock suffices.
     #[inline(always)]
     pub(super) fn may_stay(&mut self, part: &Part<'y, P>) -> bool {
-        if !self.request.flags.contains(PinFlags::LONGTERM) {
-            return true;
-        }
+        !self.request.flags.contains(PinFlags::LONGTERM) || self.may_stay_long(part)
+    }
+
+    /// Whether the walk without locks may take a page: it [may stay](Self::may_stay), and a page of a file needs no look
+    /// at its area.
+    #[inline(always)]
+    pub(super) fn may_take_fast(&mut self, part: &Part<'y, P>) -> bool {
+        !self.request.flags.contains(PinFlags::LONGTERM) || self.may_stay_long(part) && self.may_take_file(part)
+    }
+
+    #[inline]
+    fn may_stay_long(&mut self, part: &Part<'y, P>) -> bool {
         let yard = self.space.vm().yard();
         let block = part.page.pfn().align_down(yard.geometry().pageblock_order());
         if self.known_stable != Some(block) {
@@ -49,16 +58,14 @@ impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
         self.request.call == PinCall::Pin && self.request.flags.contains(PinFlags::LONGTERM)
     }
 
-    /// Whether the walk without locks may take a page: not for a long-term pin of a page of a file for reading, whose area
-    /// may be private, nor for writing, unless it is shared memory. The caller has a reference, and checks afterwards that
+    /// Whether the walk without locks may take a page for long: not a page of a file for reading, whose area may be
+    /// private, nor for writing, unless it is shared memory. The caller has a reference, and checks afterwards that
     /// the page is still mapped. After the kernel's `gup_must_unshare` and `gup_fast_folio_allowed`.
-    #[inline(always)]
-    pub(super) fn may_take_file(&self, part: &Part<'y, P>) -> bool {
-        part.user != PartUser::File || !self.pins_longterm() || self.may_take_file_longterm(part)
-    }
-
-    #[cold]
-    fn may_take_file_longterm(&self, part: &Part<'y, P>) -> bool {
+    #[inline]
+    fn may_take_file(&self, part: &Part<'y, P>) -> bool {
+        if !part.is_of_file() || !self.pins_longterm() {
+            return true;
+        }
         let file = self.space.vm().mapped_file_of(part.page);
         self.request.flags.contains(PinFlags::WRITE) && file.is_some_and(|file| file.allows_longterm_writes())
     }
@@ -72,7 +79,7 @@ impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
     #[cold]
     pub(super) fn file_entry(&self, entry: Entry) -> Result<FileEntry, PinError> {
         let addr = VirtAddr(self.at);
-        let area = self.space.find_area(addr).map(|area| area.kind);
+        let area = self.space.area_of(addr).map(|area| area.kind);
         let Some(MapKind::File { file, sharing, .. }) = area else {
             return Err(self.space.vm().damaged(Damage::Entry).into());
         };

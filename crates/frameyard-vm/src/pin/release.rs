@@ -19,7 +19,7 @@ use frameyard::{Order, PageCount, Pfn, Platform};
 
 use super::PageRun;
 use super::error::{ReleaseError, ReleaseProblem};
-use super::part::{Part, PartUser};
+use super::part::Part;
 use super::request::{Dirty, PinCall, RefHandling};
 use crate::cache::{taken, uncount_taken};
 use crate::frame_vec::Gathered;
@@ -160,10 +160,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         let (mut unused, mut released) = (Gathered::new(), none);
         let done = pieces.into_iter().try_for_each(|piece| {
             let part = piece.map_err(|pfn| (pfn, ReleaseProblem::NoUserPage))?;
-            let left = match part.user {
-                PartUser::File => self.release_file_page(&part, how),
-                PartUser::Space | PartUser::Device => part.release(how),
-            };
+            let left = if part.is_of_file() { self.release_file_page(&part, how) } else { part.release(how) };
             let left = left.map_err(|problem| (part.page.pfn(), problem))?;
             released += PageCount(part.pages);
             if left == 0 {
@@ -220,10 +217,11 @@ impl<P: Platform> Part<'_, P> {
         let counts = self.page.counts();
         let unmapped = counts.references.saturating_sub(counts.mappings);
         let given_back = self.references(call, self.pages).and_then(|all| all.checked_add(self.kept()));
-        let has_references = match self.user {
-            PartUser::File => given_back.is_some_and(|all| u64::from(all) <= taken(self.page)),
-            PartUser::Space | PartUser::Device => given_back.is_some_and(|all| all <= unmapped),
-        };
+        if self.is_of_file() {
+            let has_taken = given_back.is_some_and(|all| u64::from(all) <= taken(self.page));
+            return if has_taken { Ok(()) } else { Err(self.underflow()) };
+        }
+        let has_references = given_back.is_some_and(|all| all <= unmapped);
         let has_pins = call == PinCall::Get || self.order == Order::ZERO || self.page.pins() >= self.pages;
         if has_references && has_pins { Ok(()) } else { Err(self.underflow()) }
     }

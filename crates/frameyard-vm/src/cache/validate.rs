@@ -113,7 +113,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
         check(object_of(owner) == self.object(), "is in a file's tree, and names another owner")?;
         check(page.index() == index, "is in a file's tree under another number than its own")?;
         let Counts { references, mappings } = page.counts();
-        let users = 1 + u64::from(mappings) + taken(page);
+        let users = taken(page).wrapping_add(1 + u64::from(mappings));
         check(u64::from(references) == users, "has users besides its quiet file, its mappings and those that took it")?;
         if mappings > 0 {
             equal("mappings of a page of a file", mappings.into(), vm.count_file_entries(self.file_id(), index, pfn)?)?;

@@ -60,11 +60,14 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
                 entry.writable()
             }
         };
+        let counted = page.page();
+        // Held until the mapping counts.
+        let _held = Some(page).filter(|_| !is_unlocked_early());
         let table = self.lock_table(spot.table)?;
         if !table.entry(spot.index).is_empty() {
             return Ok(Faulted::Retry);
         }
-        page.page().map();
+        counted.map();
         table.fill(spot.index, entry.used(access), Level::SMALL);
         Ok(Faulted::Mapped)
     }
@@ -169,6 +172,14 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         vm.lru_add(vm.page(pfn));
         Ok(Faulted::Mapped)
     }
+}
+
+/// Whether a model maps pages without their locks on purpose.
+fn is_unlocked_early() -> bool {
+    #[cfg(loom)]
+    return frameyard::sync::is_weakened(frameyard::sync::Weakness::MappedUnlocked);
+    #[cfg(not(loom))]
+    false
 }
 
 /// Whether an entry maps that page of a file.

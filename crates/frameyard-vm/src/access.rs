@@ -285,10 +285,8 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
                 if !entry.is_file() || !entry.allows(access) {
                     return Ok(None);
                 }
-                let page = vm.found_page(entry.pfn())?;
                 // The mapping has a reference, and stays while the table is locked.
-                page.get();
-                Ok(Some(page))
+                vm.get_mapped(entry.pfn()).map(Some).map_err(FaultError::from)
             },
             access,
         )?;

@@ -11,8 +11,8 @@ use frameyard::units::{PhysAddr, named};
 use frameyard::{ByteSize, Platform};
 
 use crate::address::{PageLevel, VirtAddr, VirtRange};
-use crate::cache::FileId;
 use crate::error::{Damage, VmError};
+use crate::file_id::FileId;
 use crate::object_id::{ObjectId, ObjectKind};
 use crate::space::{SpaceRef, SpaceWord};
 use crate::words::Words;

@@ -6,8 +6,8 @@ use frameyard::{ByteSize, PageCount, Platform};
 
 use crate::address::{ENTRY_FRAMES_END, PageLevel, VirtAddr, VirtRange};
 use crate::area::{Area, HugeAdvice, MapKind, Protection, Sharing};
-use crate::cache::FileId;
 use crate::error::VmError;
+use crate::file_id::FileId;
 use crate::space::{AddressSpace, MapError, SpaceRef, Unmapped};
 use crate::vm::Vm;
 use crate::zap::Zapped;

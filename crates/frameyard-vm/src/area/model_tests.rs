@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::{AreaWord, HugeAdvice, MapKind, Protection, Sharing};
 use crate::address::{PageLevel, VirtAddr, VirtRange};
-use crate::cache::FileId;
+use crate::file_id::FileId;
 use crate::object_id::ObjectKind;
 use crate::space::{SpaceRef, SpaceWord};
 use crate::test_yard::{TestPlatform, TestYard};

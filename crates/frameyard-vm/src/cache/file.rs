@@ -4,8 +4,9 @@ use frameyard::platform::{Contention, LockId};
 use frameyard::sync::{AtomicU32, AtomicU64, Ordering};
 use frameyard::{ByteSize, Platform};
 
-use super::{FileId, WAIT_ROUNDS};
+use super::WAIT_ROUNDS;
 use crate::error::VmError;
+use crate::file_id::FileId;
 use crate::inject::Step;
 use crate::object_id::{ObjectId, ObjectKind};
 use crate::store::StoreError;

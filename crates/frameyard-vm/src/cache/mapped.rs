@@ -9,17 +9,15 @@ use frameyard::page::CountedPage;
 use frameyard::sync::Ordering;
 use frameyard::{Pfn, Platform};
 
+use super::File;
 use super::error::FileError;
 use super::file::{FileRef, FileWord};
 use super::page_lock::{LockedPage, PageUse};
 use super::readahead::Stream;
-use super::{File, FileId};
-use crate::address::VirtAddr;
-use crate::area::MapKind;
 use crate::block::NewBlock;
 use crate::error::{Damage, VmError};
+use crate::file_id::FileId;
 use crate::page::{Flags, PageKind, object_of};
-use crate::table::Level;
 use crate::vm::Vm;
 use crate::words::FrameBytes;
 
@@ -117,8 +115,14 @@ impl<'y, P: Platform> Vm<'y, P> {
         FileRef::new(*self, object).ok().map(MappedFile)
     }
 
-    /// Locks a mapped page for an access to its bytes. Takes over a reference of the caller, who holds the map lock of
-    /// the space that maps it. `None` if the page has left its file since: retry.
+    /// A reference of the page of a file that an entry maps, for a caller that keeps the entry.
+    pub(crate) fn get_mapped(&self, pfn: Pfn) -> Result<CountedPage<'y, P>, VmError> {
+        let page = self.try_page(pfn).filter(|page| PageKind::of_word(page.owner()) == Some(PageKind::Cache));
+        page.filter(CountedPage::try_get).ok_or_else(|| self.damaged(Damage::Entry))
+    }
+
+    /// Locks a mapped page for an access to its bytes. Takes over a reference of the caller, which holds the map lock
+    /// of the space that maps it. `None` if the page has left its file since: retry.
     pub(crate) fn lock_mapped(&self, page: CountedPage<'y, P>) -> Result<Option<MappedPage<'y, P>>, FileError> {
         let file = self.mapped_file_of(page).ok_or_else(|| self.damaged(Damage::Entry));
         let MappedFile(file) = file.inspect_err(|_| self.put_page(page))?;
@@ -165,22 +169,5 @@ impl<'y, P: Platform> Vm<'y, P> {
     pub(crate) fn is_file(&self, id: FileId) -> bool {
         let file = FileRef::new(*self, id.object());
         file.is_ok_and(|file| file.word(FileWord::Users).load(Ordering::Relaxed) > 0 && file.file_id() == id)
-    }
-
-    /// The page-table entries of all spaces that map a page of a file. Requires quiescence. Cost: a walk for each area
-    /// that maps the file there.
-    pub(super) fn count_file_entries(&self, id: FileId, index: u64, pfn: Pfn) -> Result<u64, VmError> {
-        let mut found = 0;
-        for space in self.spaces() {
-            for area in space.areas_in(crate::VirtRange { start: VirtAddr(0), end: VirtAddr::END }) {
-                let MapKind::File { file, first, .. } = area.kind else { continue };
-                let Some(distance) = index.checked_sub(first).filter(|_| file == id) else { continue };
-                let addr = distance.checked_mul(Level::SMALL.span()).and_then(|by| area.range.start.0.checked_add(by));
-                let Some(addr) = addr.filter(|addr| area.range.contains(VirtAddr(*addr))) else { continue };
-                let spot = space.walk(addr)?;
-                found += u64::from(spot.entry.is_present() && spot.entry.is_file() && spot.entry.pfn() == pfn);
-            }
-        }
-        Ok(found)
     }
 }

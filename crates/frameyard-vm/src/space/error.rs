@@ -6,8 +6,9 @@ use frameyard::ByteSize;
 use frameyard::units::PhysAddr;
 
 use crate::address::{VirtAddr, VirtRange};
-use crate::cache::{FileError, FileId};
+use crate::cache::FileError;
 use crate::error::VmError;
+use crate::file_id::FileId;
 use crate::store::StoreError;
 
 /// Error of mapping or unmapping. Nothing has changed, except as stated.

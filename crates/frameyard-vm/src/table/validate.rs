@@ -4,11 +4,13 @@ use frameyard::page::{CountedPage, Counts, references_of_pins};
 use frameyard::{Pfn, Platform};
 
 use super::{ENTRIES, Entry, HUGE, Level, Table, TableUse, deposited_in, table_index};
-use crate::address::VirtAddr;
+use crate::address::{VirtAddr, VirtRange};
 use crate::area::{Area, MapKind, Protection, Sharing};
-use crate::error::VmValidateError;
+use crate::error::{VmError, VmValidateError};
+use crate::file_id::FileId;
 use crate::page::{Flags, PageKind, object_of};
 use crate::space::{SpaceRef, SpaceWord};
+use crate::vm::Vm;
 
 fn wrong(pfn: Pfn, what: &'static str) -> VmValidateError {
     VmValidateError::Frame { pfn, what }
@@ -193,5 +195,24 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             });
         }
         Ok(())
+    }
+}
+
+impl<P: Platform> Vm<'_, P> {
+    /// The page-table entries of all spaces that map a page of a file. Requires quiescence. Cost: a walk for each area
+    /// that maps the file there.
+    pub(crate) fn count_file_entries(&self, id: FileId, index: u64, pfn: Pfn) -> Result<u64, VmError> {
+        let mut found = 0;
+        for space in self.spaces() {
+            for area in space.areas_in(VirtRange { start: VirtAddr(0), end: VirtAddr::END }) {
+                let MapKind::File { file, first, .. } = area.kind else { continue };
+                let Some(distance) = index.checked_sub(first).filter(|_| file == id) else { continue };
+                let addr = distance.checked_mul(Level::SMALL.span()).and_then(|by| area.range.start.0.checked_add(by));
+                let Some(addr) = addr.filter(|addr| area.range.contains(VirtAddr(*addr))) else { continue };
+                let spot = space.walk(addr)?;
+                found += u64::from(spot.entry.is_present() && spot.entry.is_file() && spot.entry.pfn() == pfn);
+            }
+        }
+        Ok(found)
     }
 }

@@ -8,7 +8,7 @@ use super::cache::{DAMAGED, STORED, filled, finish_file, reclaim};
 use super::kept::Kept;
 use super::machine::ModelPlatform;
 use super::migrate::{AT, Space, scene};
-use super::{assert_fails_to, explore_to};
+use super::{assert_fails_to, explore_to, in_long_runs};
 use crate::cache::FileError;
 use crate::map::MapRequest;
 use crate::space::FaultError;
@@ -84,7 +84,7 @@ fn mapped_while_truncated() {
 
 #[test]
 fn fault_races_drop() {
-    explore_to(2, mapped_while_dropped);
+    explore_to(in_long_runs(2), mapped_while_dropped);
 }
 
 #[test]
@@ -94,5 +94,5 @@ fn fault_races_truncation() {
 
 #[test]
 fn detects_mapping_after_the_page_lock_is_released() {
-    weakened(Weakness::MappedUnlocked, || assert_fails_to(2, mapped_while_dropped, DAMAGED));
+    weakened(Weakness::MappedUnlocked, || assert_fails_to(1, mapped_while_dropped, DAMAGED));
 }

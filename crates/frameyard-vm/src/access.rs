@@ -65,8 +65,8 @@ impl<P: Platform> LockedTable<'_, P> {
     ) -> Option<MappedBytes<'a, P>> {
         let pfn = frame_at(entry, level, addr.0);
         if !entry.is_device() {
-            // SAFETY: callers treat entries of files apart. An anonymous frame has one entry, and its bytes are accessed only under the lock of that entry's
-            // table, which this guard holds. The mapping keeps the frame allocated.
+            // SAFETY: callers treat entries of files apart. An anonymous frame has one entry, and its bytes are accessed
+            // only under the lock of that entry's table, which this guard holds. The mapping keeps the frame allocated.
             return Some(MappedBytes::Memory(unsafe { FrameBytes::new(yard, pfn, Order::ZERO) }));
         }
         // SAFETY: the entry counts as a user of the yard's device, which keeps the device.

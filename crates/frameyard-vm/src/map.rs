@@ -125,7 +125,8 @@ impl<P: Platform> AddressSpace<'_, P> {
     /// Maps a range of addresses. Faults allocate anonymous memory and fill entries on first access, also for devices.
     ///
     /// Adjacent anonymous ranges with equal advice and protection are merged into one area. A mapping of a file keeps the
-    /// file alive, without a handle. Without an address the space takes the highest gap that fits, aligned to 2 MiB if huge pages are possible.
+    /// file alive, without a handle. Without an address the space takes the highest gap that fits, aligned to 2 MiB if
+    /// huge pages are possible.
     ///
     /// # Errors
     ///

@@ -23,6 +23,9 @@ const LOCK: usize = 0;
 /// mapping, or of a CPU that waits for the page lock.
 const TAKEN: usize = 1;
 
+/// Attempts to change that count.
+const MOST_TRIES: u32 = 1 << 20;
+
 /// The references that gets and pins have taken of a page of a file.
 pub(crate) fn taken<P: Platform>(page: CountedPage<'_, P>) -> u64 {
     page.spare(TAKEN)
@@ -40,12 +43,16 @@ pub(crate) fn count_taken<P: Platform>(page: CountedPage<'_, P>, references: u32
 #[inline(always)]
 pub(crate) fn uncount_taken<P: Platform>(page: CountedPage<'_, P>, references: u32) -> bool {
     let word = page.spare_word(TAKEN);
-    // One subtraction, which is taken back if there are fewer: an exchange might fail for ever.
-    let is_there = word.fetch_sub(references.into(), Ordering::Relaxed) >= references.into();
-    if !is_there {
-        word.fetch_add(references.into(), Ordering::Relaxed);
+    let mut found = word.load(Ordering::Relaxed);
+    // Bounded: another process may write to the word all the time.
+    for _ in 0..MOST_TRIES {
+        let Some(left) = found.checked_sub(references.into()) else { return false };
+        match word.compare_exchange_weak(found, left, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => return true,
+            Err(other) => found = other,
+        }
     }
-    is_there
+    false
 }
 
 /// Whether a page of a file is locked; may be stale.

@@ -100,8 +100,8 @@ pub enum ReleaseProblem {
 /// Error of releasing pages.
 ///
 /// All pages are checked before the first one is released. If one lacks a reference being released, nothing has changed
-/// (`released` is 0). If the check passes and a release fails later, because a page is listed twice or another caller
-/// releases it meanwhile, only the pages before it are released.
+/// (`released` is 0). If the check passes and a release fails later, because a page is listed twice, another caller
+/// releases it meanwhile, or a page of a file cannot be marked dirty, only the pages before it are released.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReleaseError {
     /// The first frame that was not released.

@@ -76,8 +76,18 @@ impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
     ///   from the mapped one, and for a write by force (`gup_must_unshare`, `can_follow_write_pte`).
     /// - A shared mapping of a file with a store gets no long-term pin for writing: the device would write to a page after
     ///   its write-back (`writable_file_mapping_allowed`).
-    #[cold]
+    #[inline(always)]
     pub(super) fn file_entry(&self, entry: Entry) -> Result<FileEntry, PinError> {
+        let allowed = if entry.allows(self.request.access()) { FileEntry::Take } else { FileEntry::Write };
+        if self.pins_longterm() || self.request.flags.contains(PinFlags::FORCE) {
+            self.file_entry_of_area(allowed)
+        } else {
+            Ok(allowed)
+        }
+    }
+
+    #[cold]
+    fn file_entry_of_area(&self, allowed: FileEntry) -> Result<FileEntry, PinError> {
         let addr = VirtAddr(self.at);
         let area = self.space.area_of(addr).map(|area| area.kind);
         let Some(MapKind::File { file, sharing, .. }) = area else {
@@ -91,7 +101,7 @@ impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
         if is_longterm && writes && !self.space.vm().mapped_file(file)?.allows_longterm_writes() {
             return Err(PinError::WritableFile(addr));
         }
-        Ok(if entry.allows(self.request.access()) { FileEntry::Take } else { FileEntry::Write })
+        Ok(allowed)
     }
 }
 

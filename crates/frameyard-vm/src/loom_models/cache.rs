@@ -43,7 +43,7 @@ pub(super) const DAMAGED: &[&str] = &[
 const STAYS_LOCKED: &str = "a page stays locked";
 
 /// A store of one word and zeros. Read-only.
-struct OneWord;
+pub(super) struct OneWord;
 
 impl BackingStore for OneWord {
     fn fill(&self, _key: u64, _page: u64, offset: usize, bytes: &mut [u8]) -> Result<(), StoreError> {

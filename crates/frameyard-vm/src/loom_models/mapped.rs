@@ -4,7 +4,7 @@
 use frameyard::ByteSize;
 use frameyard::sync::{Weakness, weakened};
 
-use super::cache::{DAMAGED, STORED, filled, finish_file, reclaim};
+use super::cache::{DAMAGED, OneWord, STORED, filled, finish_file, reclaim};
 use super::kept::Kept;
 use super::machine::ModelPlatform;
 use super::migrate::{AT, Space, scene};
@@ -17,6 +17,7 @@ use crate::{MemoryAccess, PageLevel, Sharing, VmError};
 
 /// A space that maps the page of the file. Its tables exist, so that the models have fewer steps.
 fn mapping<'y>(vm: Vm<'y, ModelPlatform>, file: crate::FileId) -> Space<'y> {
+    let vm = vm.with_store(&OneWord);
     let space = Kept::new(vm.create_space().expect("a space"));
     let request = MapRequest::file(file, 0, PageLevel::Small.size(), Sharing::Shared).at(AT);
     space.map(request).expect("an area");

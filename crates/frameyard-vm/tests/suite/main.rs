@@ -9,6 +9,7 @@ mod failures_in_turn;
 mod fixture;
 mod hostile_neighbour;
 mod mapped_files;
+mod mapped_under_use;
 mod memory_in_use;
 mod moved_under_use;
 mod page_cache;

@@ -161,7 +161,8 @@ impl<P: Platform> AddressSpace<'_, P> {
             None => space.find_gap(request.bytes, request.alignment()).ok_or(MapError::NoRoom(request.bytes))?,
         };
         space.insert_area(range, request.kind, request.protection)?;
-        file.map(core::mem::forget);
+        // The area has its use now.
+        core::mem::forget(file);
         Ok(range)
     }
 

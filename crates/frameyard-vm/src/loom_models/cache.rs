@@ -16,7 +16,7 @@ use crate::{File, VmConfig};
 
 /// Room for the root, a file, a node of its tree, and a few pages.
 const SECTIONS: u64 = 3;
-const SHARD: ShardKey = ShardKey { node: NodeId(0), shard: 0 };
+pub(super) const SHARD: ShardKey = ShardKey { node: NodeId(0), shard: 0 };
 const PAGE: ByteSize = ByteSize::kib(4);
 
 /// The word from the store, and the word written.

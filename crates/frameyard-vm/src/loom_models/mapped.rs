@@ -4,13 +4,15 @@
 use frameyard::ByteSize;
 use frameyard::sync::{Weakness, weakened};
 
-use super::cache::{DAMAGED, OneWord, STORED, filled, finish_file, reclaim};
+use super::cache::{DAMAGED, Handle, OneWord, SHARD, STORED, filled, finish_file, reclaim};
 use super::kept::Kept;
 use super::machine::ModelPlatform;
 use super::migrate::{AT, Space, scene};
 use super::{assert_fails_to, explore_to, in_long_runs};
 use crate::cache::FileError;
+use crate::lru::LruList;
 use crate::map::MapRequest;
+use crate::page::Flags;
 use crate::space::FaultError;
 use crate::vm::Vm;
 use crate::{MemoryAccess, PageLevel, Sharing, VmError};
@@ -26,6 +28,15 @@ fn mapping<'y>(vm: Vm<'y, ModelPlatform>, file: crate::FileId) -> Space<'y> {
     space.touch(crate::VirtAddr(AT.0 + 4096), MemoryAccess::Write).expect("memory");
     vm.lru_drain();
     space
+}
+
+/// A file of one page, in memory and on a list, that was not used lately: a fault does not add it to a batch, whose
+/// reference would keep it.
+fn unused(vm: Vm<'_, ModelPlatform>) -> Handle<'_> {
+    let file = filled(vm);
+    let page = vm.lock_shard(SHARD).unwrap().last(LruList::InactiveFile).expect("the page is on its list");
+    page.clear_owner_bits(Flags::REFERENCED);
+    file
 }
 
 /// Reads the first word through the mapping. The bounded wait for a page lock is short in a model, so this retries.
@@ -45,7 +56,7 @@ fn read(space: &Space<'_>) -> Result<u64, FaultError> {
 /// is the file's.
 fn mapped_while_dropped() {
     let scene = scene(None);
-    let file = filled(scene.vm());
+    let file = unused(scene.vm());
     let space = mapping(scene.vm(), file.id());
     let other = scene.start(1, reclaim);
     assert_eq!(read(&space), Ok(STORED), "the bytes are another page's");
@@ -59,7 +70,7 @@ fn mapped_while_dropped() {
 /// A fault maps the page of a file while a truncation removes it: either the page stays in the file, or the fault fails.
 fn mapped_while_truncated() {
     let scene = scene(None);
-    let file = filled(scene.vm());
+    let file = unused(scene.vm());
     let space = mapping(scene.vm(), file.id());
     let id = file.id();
     let other = scene.start(1, move |vm| {

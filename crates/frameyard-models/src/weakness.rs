@@ -47,6 +47,8 @@ pub enum Weakness {
     EmptyListsNotLocked,
     /// Collectors of batches do not register.
     CollectorsNotRegistered,
+    /// A fault that maps a page of a file releases the page lock before the mapping counts.
+    MappedUnlocked,
     /// A planned cut is executed without checking it again.
     PlansNotRechecked,
     /// The lock-free pin does not read the page-table entry again.

@@ -5,6 +5,9 @@
 //! Bytes are accessed under the lock of the table whose entry maps them. A CPU that changes an entry under that lock
 //! ([migration](crate::anonymous)) therefore excludes all accesses except those through [pins](crate::pin). Pins are
 //! references, so a pinned page cannot be frozen.
+//!
+//! A page of a file has several users: its bytes are accessed under its page lock, like those that handles of the file
+//! access. The CPU gets a reference under the lock of the table, releases that lock, and then waits for the page lock.
 
 use core::ops::Range;
 
@@ -62,8 +65,8 @@ impl<P: Platform> LockedTable<'_, P> {
     ) -> Option<MappedBytes<'a, P>> {
         let pfn = frame_at(entry, level, addr.0);
         if !entry.is_device() {
-            // SAFETY: an anonymous frame has one entry, and its bytes are accessed only under the lock of that entry's
-            // table, which this guard holds. The mapping keeps the frame allocated.
+            // SAFETY: callers treat entries of files apart. An anonymous frame has one entry, and its bytes are accessed
+            // only under the lock of that entry's table, which this guard holds. The mapping keeps the frame allocated.
             return Some(MappedBytes::Memory(unsafe { FrameBytes::new(yard, pfn, Order::ZERO) }));
         }
         // SAFETY: the entry counts as a user of the yard's device, which keeps the device.
@@ -133,7 +136,11 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         for _ in 0..RETRIES {
             let spot = self.walk(addr.0)?;
             if spot.entry.is_present() {
-                return if spot.entry.allows(access) { Ok(spot) } else { Err(FaultError::ReadOnly(addr)) };
+                if spot.entry.allows(access) {
+                    return Ok(spot);
+                }
+                self.fault_on_write(spot, addr)?;
+                continue;
             }
             let platform = self.vm().yard().platform();
             platform.begin_activity(Activity::Fault);
@@ -183,7 +190,8 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             return Ok((faulted == Faulted::Mapped).then_some(Touched::Faulted));
         }
         if !spot.entry.allows(access) {
-            return Err(FaultError::ReadOnly(addr));
+            let faulted = self.fault_on_write(spot, addr)?;
+            return Ok((faulted == Faulted::Mapped).then_some(Touched::Faulted));
         }
         let done = spot.entry.used(access) == spot.entry || self.locked(spot, |_, _| Ok(()), access)?.is_some();
         Ok(done.then_some(Touched::Present))
@@ -231,6 +239,16 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
                 let offset = (at.0 % page_size) as usize;
                 let count = (len - done).min(page_size as usize - offset);
                 let spot = self.present(at, access)?;
+                if spot.entry.is_file() {
+                    let copied =
+                        self.access_file_page(spot, access, |bytes| copy(bytes, offset, done..done + count))?;
+                    match copied {
+                        Some(()) => (done, retries) = (done + count, 0),
+                        None if retries == RETRIES => return Err(VmError::Stalled.into()),
+                        None => retries += 1,
+                    }
+                    continue;
+                }
                 let copied = self.locked(
                     spot,
                     |table, entry| {
@@ -250,6 +268,35 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             }
         }
         Ok(())
+    }
+
+    /// Runs `copy` on the bytes of a mapped page of a file, under the page lock; `None` if the entry has changed or the
+    /// page has left its file: retry.
+    fn access_file_page(
+        &self,
+        spot: Spot<'y>,
+        access: MemoryAccess,
+        copy: impl FnOnce(MappedBytes<'_, P>) -> Result<(), VmError>,
+    ) -> Result<Option<()>, FaultError> {
+        let vm = self.vm();
+        let page = self.locked(
+            spot,
+            |_, entry| {
+                if !entry.is_file() || !entry.allows(access) {
+                    return Ok(None);
+                }
+                // The mapping has a reference, and stays while the table is locked.
+                vm.get_mapped(entry.pfn()).map(Some).map_err(FaultError::from)
+            },
+            access,
+        )?;
+        let Some(page) = page.flatten() else { return Ok(None) };
+        let Some(mut locked) = vm.lock_mapped(page)? else { return Ok(None) };
+        copy(MappedBytes::Memory(locked.bytes()))?;
+        if access == MemoryAccess::Write {
+            locked.set_dirty()?;
+        }
+        Ok(Some(()))
     }
 
     fn translate(&self, addr: VirtAddr) -> Option<Translation> {

@@ -2,7 +2,8 @@
 //! `vm_area_struct`).
 //!
 //! Adjacent anonymous areas with equal advice and protection are merged (`vma_merge`). A partial unmap shrinks an area,
-//! or splits it if both ends remain.
+//! or splits it if both ends remain. An area of a file is a user of the file (`vm_file`), so the file lives while it is
+//! mapped.
 
 use frameyard::platform::Access;
 use frameyard::sync::Ordering;
@@ -11,6 +12,7 @@ use frameyard::{ByteSize, Platform};
 
 use crate::address::{PageLevel, VirtAddr, VirtRange};
 use crate::error::{Damage, VmError};
+use crate::file_id::FileId;
 use crate::object_id::{ObjectId, ObjectKind};
 use crate::space::{SpaceRef, SpaceWord};
 use crate::words::Words;
@@ -51,6 +53,19 @@ pub enum Protection {
 
 named!(Protection: ReadWrite => "read-write", ReadOnly => "read-only");
 
+/// What a write to a mapping of a file changes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[repr(u8)]
+pub enum Sharing {
+    /// The file: all its mappings and handles see the write (`MAP_SHARED`).
+    #[default]
+    Shared = 0,
+    /// A copy that belongs to the space (`MAP_PRIVATE`).
+    Private = 1,
+}
+
+named!(Sharing: Shared => "shared", Private => "private");
+
 /// The kind of memory that a range maps.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum MapKind {
@@ -66,6 +81,15 @@ pub enum MapKind {
         /// The size that each page-table entry maps.
         page: PageLevel,
     },
+    /// Consecutive pages of a file of the page cache, in pages of 4 KiB.
+    File {
+        /// The file.
+        file: FileId,
+        /// The number of the page in the file that the first address maps.
+        first: u64,
+        /// What a write changes.
+        sharing: Sharing,
+    },
 }
 
 impl MapKind {
@@ -74,7 +98,7 @@ impl MapKind {
     #[must_use]
     pub const fn page_size(self) -> ByteSize {
         match self {
-            Self::Anonymous { .. } => PageLevel::Small.size(),
+            Self::Anonymous { .. } | Self::File { .. } => PageLevel::Small.size(),
             Self::Device { page, .. } => page.size(),
         }
     }
@@ -86,6 +110,9 @@ impl MapKind {
         match self {
             Self::Anonymous { .. } => self,
             Self::Device { first, page } => Self::Device { first: PhysAddr(first.0.wrapping_add(by.0)), page },
+            Self::File { file, first, sharing } => {
+                Self::File { file, first: first.wrapping_add(by.0 / PageLevel::Small.size().0), sharing }
+            }
         }
     }
 }
@@ -105,14 +132,16 @@ struct AreaWord;
 impl AreaWord {
     const START: usize = 0;
     const END: usize = 1;
-    /// [`MapKind`]: variant in bits 0–7, advice or level in bits 8–15. [`Protection`] in bit 16.
+    /// [`MapKind`]: variant in bits 0–7, advice, level or sharing in bits 8–15. [`Protection`] in bit 16.
     const KIND: usize = 2;
-    /// The first physical address of a device's area.
-    const DEVICE: usize = 3;
+    /// The first physical address of a device's area, or the first page of a file's.
+    const PLACE: usize = 3;
     /// Left child: lower addresses.
     const LEFT: usize = 4;
     /// Right child: higher addresses.
     const RIGHT: usize = 5;
+    /// The [`FileId`] of a file's area.
+    const FILE: usize = 6;
 
     /// Levels of the subtree.
     const HEIGHT: usize = 8;
@@ -130,25 +159,16 @@ const CACHE_INTERVAL: u64 = 512;
 
 const ANONYMOUS: u64 = 1;
 const DEVICE: u64 = 2;
+const FILE: u64 = 3;
 const READ_ONLY: u64 = 1 << 16;
 
 impl MapKind {
-    /// The kind as the words `KIND` and `DEVICE`.
-    const fn words(self) -> (u64, u64) {
+    /// The kind as the words `KIND`, `PLACE` and `FILE`.
+    const fn words(self) -> (u64, u64, u64) {
         match self {
-            Self::Anonymous { huge } => (ANONYMOUS | (huge as u64) << 8, 0),
-            Self::Device { first, page } => (DEVICE | (page as u64) << 8, first.0),
-        }
-    }
-
-    fn from_words(kind: u64, device: u64) -> Self {
-        let choice = (kind >> 8 & 0xff) as usize;
-        match kind & 0xff {
-            DEVICE => {
-                let page = PageLevel::ALL.get(choice).copied().unwrap_or(PageLevel::Small);
-                Self::Device { first: PhysAddr(device), page }
-            }
-            _ => Self::Anonymous { huge: HugeAdvice::ALL.get(choice).copied().unwrap_or_default() },
+            Self::Anonymous { huge } => (ANONYMOUS | (huge as u64) << 8, 0, 0),
+            Self::Device { first, page } => (DEVICE | (page as u64) << 8, first.0, 0),
+            Self::File { file, first, sharing } => (FILE | (sharing as u64) << 8, first, file.to_bits()),
         }
     }
 }
@@ -176,8 +196,20 @@ impl<'y> Node<'y> {
         VirtRange { start: VirtAddr(self.get(AreaWord::START)), end: VirtAddr(self.get(AreaWord::END)) }
     }
 
+    #[inline(always)]
     fn kind(self) -> MapKind {
-        MapKind::from_words(self.get(AreaWord::KIND), self.get(AreaWord::DEVICE))
+        let kind = self.get(AreaWord::KIND);
+        let choice = (kind >> 8 & 0xff) as usize;
+        if kind & 0xff <= ANONYMOUS {
+            return MapKind::Anonymous { huge: HugeAdvice::ALL.get(choice).copied().unwrap_or_default() };
+        }
+        let place = self.get(AreaWord::PLACE);
+        if kind & 0xff == DEVICE {
+            let page = PageLevel::ALL.get(choice).copied().unwrap_or(PageLevel::Small);
+            return MapKind::Device { first: PhysAddr(place), page };
+        }
+        let file = FileId::from_bits(self.get(AreaWord::FILE));
+        MapKind::File { file, first: place, sharing: Sharing::ALL.get(choice).copied().unwrap_or_default() }
     }
 
     fn protection(self) -> Protection {
@@ -190,12 +222,13 @@ impl<'y> Node<'y> {
 
     /// Writes its range, kind and protection. The caller updates the tree.
     fn write(self, range: VirtRange, kind: MapKind, protection: Protection) {
-        let (kind, device) = kind.words();
+        let (kind, place, file) = kind.words();
         let protection = if protection == Protection::ReadOnly { READ_ONLY } else { 0 };
         self.set(AreaWord::START, range.start.0);
         self.set(AreaWord::END, range.end.0);
         self.set(AreaWord::KIND, kind | protection);
-        self.set(AreaWord::DEVICE, device);
+        self.set(AreaWord::PLACE, place);
+        self.set(AreaWord::FILE, file);
     }
 }
 
@@ -208,6 +241,12 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     #[inline(always)]
     fn areas(&self) -> AreaTree<'y, P> {
         AreaTree { vm: *self.vm(), root: self.word(SpaceWord::AREAS) }
+    }
+
+    /// The area that contains an address, found without the cached area: for callers off the path of anonymous faults.
+    #[cold]
+    pub(crate) fn area_of(&self, addr: VirtAddr) -> Option<Area> {
+        self.first_area_ending_after(addr).filter(|area| area.range.contains(addr))
     }
 
     /// The area that contains an address. Checks the cached area first.
@@ -272,7 +311,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     }
 
     /// Adds an unmapped range: extends an equal adjacent area, or creates a new one. Returns the area that contains the
-    /// range.
+    /// range. The area of a file takes over a use of the file from the caller.
     ///
     /// On error nothing has changed.
     pub(crate) fn insert_area(&self, range: VirtRange, kind: MapKind, protection: Protection) -> Result<Area, VmError> {
@@ -349,6 +388,9 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
                 (false, false) => {
                     self.resize_area(node, before);
                     let spare = spare.take().ok_or_else(|| self.vm().damaged(Damage::Area))?;
+                    if let MapKind::File { file, .. } = kind_after {
+                        self.vm().mapped_file(file)?.add_user()?;
+                    }
                     self.insert_spare(spare, after, kind_after, protection)?;
                 }
             }
@@ -360,7 +402,11 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     /// Removes all areas.
     pub(crate) fn clear_areas(&self) {
         self.word(SpaceWord::LAST_FOUND).store(0, Ordering::Relaxed);
-        self.areas().clear(|node| self.vm().delete_object(ObjectKind::Area, node.id));
+        self.areas().clear(|node| {
+            let kind = node.kind();
+            self.vm().delete_object(ObjectKind::Area, node.id);
+            self.end_use(kind);
+        });
         self.word(SpaceWord::AREA_COUNT).store(0, Ordering::Relaxed);
         self.word(SpaceWord::MAPPED_BYTES).store(0, Ordering::Relaxed);
     }
@@ -389,8 +435,17 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         if last_found.load(Ordering::Relaxed) == node.id.bits() {
             last_found.store(0, Ordering::Relaxed);
         }
+        let kind = node.kind();
         self.vm().delete_object(ObjectKind::Area, node.id);
         self.subtract(SpaceWord::AREA_COUNT, 1);
+        self.end_use(kind);
+    }
+
+    /// Ends the use of a file by a removed area. The caller holds no spinning lock: the last use deletes the file.
+    fn end_use(&self, kind: MapKind) {
+        if let MapKind::File { file, .. } = kind {
+            self.vm().put_file_user(file);
+        }
     }
 
     fn resize_area(&self, node: Node<'y>, range: VirtRange) {

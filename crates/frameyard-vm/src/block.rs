@@ -38,16 +38,35 @@ impl<'y, P: Platform> NewBlock<'y, P> {
         self.pfn
     }
 
+    /// Frees the block, which was not used.
+    pub(crate) fn free(self) -> Result<(), VmError> {
+        Ok(self.yard.free(self.pfn, self.order)?)
+    }
+
     /// Adopts the block for an owner, zeroes it, and then gives it its users. Frees it if it has no bytes.
     ///
     /// Until the adoption any code that names the frame can free it, so its bytes are not touched before. Until it has users, no
     /// other code finds it.
     #[inline(always)]
     pub(crate) fn adopt_zeroed(self, adoption: Adoption) -> Result<Pfn, VmError> {
+        self.adopt(adoption, FrameBytes::zero)
+    }
+
+    /// Like [`adopt_zeroed`](Self::adopt_zeroed), with the bytes of another block of the same order.
+    pub(crate) fn adopt_copy(self, from: &FrameBytes<'_, P>, adoption: Adoption) -> Result<Pfn, VmError> {
+        self.adopt(adoption, |to| to.copy_from(from))
+    }
+
+    #[inline(always)]
+    fn adopt(
+        self,
+        adoption: Adoption,
+        fill: impl FnOnce(&mut FrameBytes<'y, P>) -> Result<(), VmError>,
+    ) -> Result<Pfn, VmError> {
         let Self { yard, pfn, order } = self;
         yard.counted().adopt(pfn, order, Adoption { counts: Counts::default(), ..adoption })?;
         // SAFETY: the block is counted and frozen, and only this function has it.
-        match unsafe { FrameBytes::new(yard, pfn, order) }.zero() {
+        match fill(&mut unsafe { FrameBytes::new(yard, pfn, order) }) {
             Ok(()) => {
                 // SAFETY: as above: the caller's, until it has users.
                 unsafe { yard.counted().allocated_page(pfn) }.thaw(adoption.counts);

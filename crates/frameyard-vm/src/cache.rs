@@ -2,7 +2,11 @@
 //! time.
 //!
 //! A [`File`] is a handle to an object in frames of the yard. Any process that shares the yard can open a file by its
-//! [`FileId`]. A file lives while it has users: its handles, and briefly a migration or a drop of one of its pages.
+//! [`FileId`]. A file lives while it has users: its handles, the areas that map it, and briefly a migration or a drop of
+//! one of its pages.
+//!
+//! *Shared memory* ([`Vm::create_shared_memory`]) is a file without a store (the kernel's shmem): its pages start zeroed
+//! and stay in memory from their first write on.
 //!
 //! | module | contents |
 //! |---|---|
@@ -10,6 +14,7 @@
 //! | [`fetch`], [`readahead`] | pages enter the file, on demand and ahead of use |
 //! | [`transfer`], [`writeback`] | reads, writes, and write-back |
 //! | [`evict`], [`migrate`] | pages leave the file, or move |
+//! | [`mapped`] | pages that address spaces map |
 //!
 //! # Locks
 //!
@@ -20,8 +25,27 @@
 //!   thread holds at most one page lock, together with a reference of that page.
 //! - **Size lock** (bounded wait, before a page lock): held by a truncation, and by a write past the end.
 //!
+//! # Mapped pages
+//!
+//! Each page-table entry that maps a page has a reference and a mapping of its counts. A page gets an entry only under
+//! its page lock, while it is in the tree and up to date. Only the space removes the entry. A mapped page therefore
+//! stays: reclaim, migration and drops leave it ([`DropProblem::Busy`], `MigrateProblem::Busy`), a truncation ends with
+//! it ([`FileError::NotTruncated`]), and a fill that fails leaves it empty.
+//!
+//! A page with a writable entry is dirty. Write-back leaves a page dirty while it is mapped or pinned, because the
+//! mapping or the device may write to it at any time. The kernel write-protects the entries instead (`folio_mkclean`).
+//!
+//! # Counting equations
+//!
+//! In a quiet yard, for each page of a file:
+//!
+//! - references = 1 of the tree + mappings + references that pins and gets took ([`taken`](page_lock::taken)).
+//! - mappings = the page-table entries of all spaces that map it.
+//!
 //! # Races
 //!
+//! - **Mapping against drop.** Both hold the page lock. Either the entry exists and the freeze of the counts fails, or
+//!   the fault finds the page [`TRUNCATED`](crate::page::Flags::TRUNCATED) and retries.
 //! - **Lookup against drop.** A lookup takes its reference under the file lock. A drop freezes the count under the same
 //!   lock, at exactly two references: the tree's and its own. Either the lookup came first and the page stays, or the
 //!   lookup finds nothing. No lookup sees a frozen page in the tree.
@@ -47,7 +71,8 @@ use frameyard::sync::Ordering;
 use frameyard::{ByteSize, PageCount, Platform};
 
 use crate::error::VmError;
-use crate::object_id::{ObjectId, ObjectKind};
+use crate::file_id::FileId;
+use crate::object_id::ObjectKind;
 use crate::root::HeaderWord;
 use crate::vm::Vm;
 
@@ -55,6 +80,7 @@ mod error;
 mod evict;
 mod fetch;
 mod file;
+mod mapped;
 mod migrate;
 mod page_lock;
 mod readahead;
@@ -67,8 +93,9 @@ mod validate;
 mod writeback;
 
 pub use error::{DropProblem, FileError};
-use file::{FileRef, FileWord};
-pub(crate) use page_lock::is_locked;
+use file::{Backing, FileRef, FileWord};
+pub(crate) use mapped::{MappedPage, NoPage};
+pub(crate) use page_lock::{count_taken, is_locked, taken, uncount_taken};
 use readahead::Stream;
 
 /// Bound of waits for a lock, in rounds of [`Platform::wait`].
@@ -76,41 +103,6 @@ const WAIT_ROUNDS: u32 = if cfg!(loom) { 3 } else { 1 << 15 };
 
 /// Attempts to use a page that other CPUs remove and add meanwhile, before a call gives up.
 const RETRIES: u32 = 1 << 12;
-
-/// The name of a file, equal in every process. Reused only after 2²⁴ further files.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct FileId(u64);
-
-impl FileId {
-    const OBJECT_BITS: u32 = 40;
-    const SERIALS: u64 = 1 << (u64::BITS - Self::OBJECT_BITS);
-
-    fn new(object: ObjectId, serial: u64) -> Self {
-        Self(object.bits() | ((serial % Self::SERIALS) << Self::OBJECT_BITS))
-    }
-
-    const fn object(self) -> ObjectId {
-        ObjectId::from_bits(self.0 & ((1 << Self::OBJECT_BITS) - 1))
-    }
-
-    /// The name as a number, for another process.
-    #[must_use]
-    pub const fn to_bits(self) -> u64 {
-        self.0
-    }
-
-    /// The name from [`to_bits`](Self::to_bits).
-    #[must_use]
-    pub const fn from_bits(bits: u64) -> Self {
-        Self(bits)
-    }
-}
-
-impl fmt::Display for FileId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "file {:#x}", self.0)
-    }
-}
 
 /// A handle to a file of the page cache, with its own readahead state. Usable by any number of threads.
 ///
@@ -152,6 +144,12 @@ impl<P: Platform> File<'_, P> {
         ByteSize(self.file.size())
     }
 
+    /// Whether it is shared memory, without a store.
+    #[must_use]
+    pub fn is_shared_memory(&self) -> bool {
+        self.file.is_memory()
+    }
+
     /// The number of pages in memory; may be stale.
     #[must_use]
     pub fn pages(&self) -> PageCount {
@@ -173,11 +171,29 @@ impl<'y, P: Platform> Vm<'y, P> {
     ///
     /// No memory for the object.
     pub fn create_file(&self, key: u64, size: ByteSize) -> Result<File<'y, P>, VmError> {
+        self.new_file(key, size, Backing::Store)
+    }
+
+    /// Creates shared memory of that size: a file without a store, for shared mappings ([`MapKind::File`]).
+    ///
+    /// Pages start zeroed. A page that was written stays in memory until the memory is truncated or its last user is
+    /// gone: [`File::sync`] writes nothing. After the kernel's `shmem_zero_setup`, without swap.
+    ///
+    /// # Errors
+    ///
+    /// As [`create_file`](Self::create_file).
+    ///
+    /// [`MapKind::File`]: crate::MapKind::File
+    pub fn create_shared_memory(&self, size: ByteSize) -> Result<File<'y, P>, VmError> {
+        self.new_file(0, size, Backing::Memory)
+    }
+
+    fn new_file(&self, key: u64, size: ByteSize, backing: Backing) -> Result<File<'y, P>, VmError> {
         self.check_damage()?;
         let id = self.new_object(ObjectKind::File)?;
         let serial = self.root().next(HeaderWord::Files);
         let file = FileRef::new(*self, id)?;
-        file.begin(key, size, serial);
+        file.begin(key, size, serial, backing);
         Ok(File { file, stream: Stream::default() })
     }
 

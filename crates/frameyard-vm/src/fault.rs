@@ -2,7 +2,8 @@
 //!
 //! After the kernel's `handle_mm_fault`. Anonymous memory gets a zeroed page: 4 KiB, or a huge one if the mode and the
 //! area allow it and the area contains the aligned 2 MiB (`do_anonymous_page`, `do_huge_pmd_anonymous_page`). There is
-//! no shared zero page for reads. Device areas get an entry of their size. A fault on a page in migration waits.
+//! no shared zero page for reads. Device areas get an entry of their size. Areas of files map the file's page, or a copy
+//! of it ([`file`]). A fault on a page in migration waits.
 //! Entries of read-only areas are not writable: a write is rejected before anything is allocated.
 //!
 //! # Protocol
@@ -85,6 +86,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
                 self.fault_small(&area, spot, addr, access)
             }
             MapKind::Device { .. } => self.fault_device(&area, spot, addr, access),
+            MapKind::File { .. } => self.fault_file(addr, access),
         }
     }
 
@@ -271,5 +273,6 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     }
 }
 
+mod file;
 #[cfg(test)]
 mod tests;

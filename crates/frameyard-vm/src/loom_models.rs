@@ -10,6 +10,7 @@ mod counts;
 mod kept;
 mod lru;
 mod machine;
+mod mapped;
 mod migrate;
 mod pins;
 mod readers;

@@ -5,9 +5,11 @@ use frameyard::units::PhysAddr;
 use frameyard::{ByteSize, PageCount, Platform};
 
 use crate::address::{ENTRY_FRAMES_END, PageLevel, VirtAddr, VirtRange};
-use crate::area::{Area, HugeAdvice, MapKind, Protection};
+use crate::area::{Area, HugeAdvice, MapKind, Protection, Sharing};
 use crate::error::VmError;
+use crate::file_id::FileId;
 use crate::space::{AddressSpace, MapError, SpaceRef, Unmapped};
+use crate::vm::Vm;
 use crate::zap::Zapped;
 
 /// A request to map memory.
@@ -36,6 +38,13 @@ impl MapRequest {
         Self::of(bytes, MapKind::Device { first, page })
     }
 
+    /// Pages of a file from page `first` on, at an address that the space chooses. The range may extend beyond the end of
+    /// the file: accesses there fail with [`FaultError::BehindFile`](crate::FaultError::BehindFile).
+    #[must_use]
+    pub const fn file(file: FileId, first: u64, bytes: ByteSize, sharing: Sharing) -> Self {
+        Self::of(bytes, MapKind::File { file, first, sharing })
+    }
+
     const fn of(bytes: ByteSize, kind: MapKind) -> Self {
         Self { at: None, bytes, kind, protection: Protection::ReadWrite }
     }
@@ -46,12 +55,12 @@ impl MapRequest {
         Self { at: Some(addr), ..self }
     }
 
-    /// Sets the advice on huge pages. No effect on devices.
+    /// Sets the advice on huge pages. No effect on devices and files.
     #[must_use]
     pub const fn advised(self, huge: HugeAdvice) -> Self {
         match self.kind {
             MapKind::Anonymous { .. } => Self { kind: MapKind::Anonymous { huge }, ..self },
-            MapKind::Device { .. } => self,
+            MapKind::Device { .. } | MapKind::File { .. } => self,
         }
     }
 
@@ -85,6 +94,11 @@ impl MapRequest {
                 return Err(MapError::BeyondPhysicalAddresses { first, bytes: self.bytes });
             }
         }
+        if let MapKind::File { first, .. } = self.kind
+            && first.checked_add(self.bytes.0 / align.0).is_none_or(|end| end > FILE_PAGES_END)
+        {
+            return Err(MapError::BeyondFile { first, bytes: self.bytes });
+        }
         let Some(start) = self.at else { return Ok(None) };
         aligned("the address", start.0, align)?;
         within(start, self.bytes).map(Some)
@@ -93,6 +107,9 @@ impl MapRequest {
 
 /// The end of the physical addresses that fit in a page-table entry.
 const PHYSICAL_END: u64 = ENTRY_FRAMES_END.0 << 12;
+
+/// The end of the pages of the largest file.
+const FILE_PAGES_END: u64 = 1 << 52;
 
 fn aligned(what: &'static str, value: u64, align: ByteSize) -> Result<(), MapError> {
     if value & (align.0 - 1) == 0 { Ok(()) } else { Err(MapError::Misaligned { what, value, align }) }
@@ -107,8 +124,9 @@ fn within(start: VirtAddr, bytes: ByteSize) -> Result<VirtRange, MapError> {
 impl<P: Platform> AddressSpace<'_, P> {
     /// Maps a range of addresses. Faults allocate anonymous memory and fill entries on first access, also for devices.
     ///
-    /// Adjacent anonymous ranges with equal advice and protection are merged into one area. Without an address the
-    /// space takes the highest gap that fits, aligned to 2 MiB if huge pages are possible.
+    /// Adjacent anonymous ranges with equal advice and protection are merged into one area. A mapping of a file keeps the
+    /// file alive, without a handle. Without an address the space takes the highest gap that fits, aligned to 2 MiB if
+    /// huge pages are possible.
     ///
     /// # Errors
     ///
@@ -131,6 +149,10 @@ impl<P: Platform> AddressSpace<'_, P> {
         let space = self.space();
         space.vm().check_damage()?;
         let _writing = space.map_lock().write().map_err(VmError::from)?;
+        let file = match request.kind {
+            MapKind::File { file, .. } => Some(FileUse::of(*space.vm(), file)?),
+            _ => None,
+        };
         let range = match requested {
             Some(range) => match space.areas_in(range).next() {
                 Some(there) => return Err(MapError::Overlap(there.range.intersection(range))),
@@ -139,6 +161,8 @@ impl<P: Platform> AddressSpace<'_, P> {
             None => space.find_gap(request.bytes, request.alignment()).ok_or(MapError::NoRoom(request.bytes))?,
         };
         space.insert_area(range, request.kind, request.protection)?;
+        // The area has its use now.
+        core::mem::forget(file);
         Ok(range)
     }
 
@@ -187,7 +211,30 @@ impl<P: Platform> AddressSpace<'_, P> {
         let zapped = zapped.inspect_err(|_| space.free_spare(spare))?;
         let tables = free_tables_of(space, range)?;
         space.remove_areas(range, spare)?;
-        Ok(Unmapped { pages: PageCount(zapped.pages), huge: zapped.huge, tables: PageCount(zapped.tables + tables) })
+        Ok(Unmapped {
+            pages: PageCount(zapped.pages),
+            huge: zapped.huge,
+            file: PageCount(zapped.file),
+            tables: PageCount(zapped.tables + tables),
+        })
+    }
+}
+
+/// The use of a file that an area takes over.
+struct FileUse<'y, P: Platform> {
+    vm: Vm<'y, P>,
+    file: FileId,
+}
+
+impl<'y, P: Platform> FileUse<'y, P> {
+    fn of(vm: Vm<'y, P>, file: FileId) -> Result<Self, MapError> {
+        if vm.get_file_user(file) { Ok(Self { vm, file }) } else { Err(MapError::NoFile(file)) }
+    }
+}
+
+impl<P: Platform> Drop for FileUse<'_, P> {
+    fn drop(&mut self) {
+        self.vm.put_file_user(self.file);
     }
 }
 

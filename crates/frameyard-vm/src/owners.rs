@@ -59,7 +59,10 @@ impl<'y, P: Platform> Vm<'y, P> {
         }
         if has_other_users(page) {
             // Transient references belong to isolation, drops and look-ups. Pins are counted separately.
-            return Err(if is_pinned(page) { MigrateProblem::Pinned } else { MigrateProblem::Busy });
+            return Err(if page.maybe_pinned() { MigrateProblem::Pinned } else { MigrateProblem::Busy });
+        }
+        if is_mapped_file_page(page) {
+            return Err(MigrateProblem::Busy);
         }
         if !self.lru_isolate(page) {
             return Err(MigrateProblem::Busy);
@@ -91,9 +94,9 @@ fn has_other_users<P: Platform>(page: CountedPage<'_, P>) -> bool {
     counts.references > counts.mappings.saturating_add(of_file).saturating_add(1)
 }
 
-/// Whether pins keep a page in place. Pages of files have none.
-fn is_pinned<P: Platform>(page: CountedPage<'_, P>) -> bool {
-    PageKind::of_word(page.owner()) == Some(PageKind::Anonymous) && page.maybe_pinned()
+/// Whether a space maps a page of a file, which then stays.
+fn is_mapped_file_page<P: Platform>(page: CountedPage<'_, P>) -> bool {
+    PageKind::of_word(page.owner()) == Some(PageKind::Cache) && page.counts().mappings > 0
 }
 
 impl<P: Platform> FrameOwner for Vm<'_, P> {

@@ -7,7 +7,8 @@
 //!
 //! - Map lock held for reading: any CPU reads entries without a lock. Entries change under the lock of their table: an
 //!   empty entry becomes a table or a page; an entry of a page gets accessed and dirty bits, or loses the accessed bit
-//!   to ageing, or changes for a migration. A linked table stays, and so does the entry that leads to it.
+//!   to ageing, or changes for a migration; an entry of a page of a file becomes writable, or one of an anonymous copy.
+//!   A linked table stays, and so does the entry that leads to it.
 //! - Map lock held for writing: pages and tables are removed, and huge mappings are split.
 //!
 //! Entries are written with Release and read with Acquire, so a CPU that follows an entry sees the table or page as it
@@ -148,7 +149,7 @@ impl<'y, P: Platform> LockedTable<'y, P> {
     #[inline(always)]
     pub(crate) fn fill(&self, index: usize, entry: Entry, level: Level) {
         self.set(index, entry);
-        let anonymous = u32::from(!entry.is_table(level) && !entry.is_device());
+        let anonymous = u32::from(!entry.is_table(level) && entry.is_anonymous());
         self.change_use(|at| at.more(1, anonymous));
     }
 

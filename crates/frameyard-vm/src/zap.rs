@@ -17,6 +17,7 @@ use frameyard::{PageCount, Pfn, Platform};
 use crate::address::{VirtAddr, VirtRange};
 use crate::error::{Damage, VmError};
 use crate::frame_vec::FrameVec;
+use crate::page::PageKind;
 use crate::space::SpaceRef;
 use crate::table::{ENTRIES, Entry, Level, LockedTable, Table, TableUse};
 use crate::vm::Vm;
@@ -32,6 +33,8 @@ pub(crate) struct Zapped {
     pub(crate) huge: u64,
     /// Mappings of devices, of any size.
     pub(crate) device: u64,
+    /// Mappings of pages of files.
+    pub(crate) file: u64,
     /// Frames of page tables that were freed.
     pub(crate) tables: u64,
     /// An address whose page is still in migration. It is still mapped.
@@ -44,6 +47,7 @@ impl Zapped {
             pages: self.pages + other.pages,
             huge: self.huge + other.huge,
             device: self.device + other.device,
+            file: self.file + other.file,
             tables: self.tables + other.tables,
             moving: self.moving.or(other.moving),
         }
@@ -155,6 +159,17 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
         self.pages.is_full()
     }
 
+    /// Releases the reference of a removed mapping of a page of a file. The file has another: it keeps mapped pages.
+    #[cold]
+    fn unmap_file(&mut self, pfn: Pfn) {
+        let page = self.vm().try_page(pfn).filter(|page| PageKind::of_word(page.owner()) == Some(PageKind::Cache));
+        match page.map(|page| page.unmap()) {
+            Some(Ok(left)) if left > 0 => self.zapped.file += 1,
+            // The frame is lost.
+            _ => _ = self.vm().damaged(Damage::Entry),
+        }
+    }
+
     #[inline(always)]
     fn platform(&self) -> &'a P {
         self.vm().yard().platform()
@@ -196,6 +211,7 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
         let last = (first + ((end - start) >> Level::SMALL.shift()) as usize).min(ENTRIES);
         let Some(locked) = self.locked(table) else { return };
         let before = TableUse::of(locked.page);
+        let files_before = self.zapped.file;
         let mut left = before;
         // Entries in use when the activity began.
         let mut used = before.used;
@@ -218,9 +234,7 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
             }
             locked.set(index, Entry::EMPTY);
             left = left.less(1, 0);
-            if entry.is_device() {
-                self.unmap_device(entry);
-            } else {
+            if entry.is_anonymous() {
                 left = left.less(0, 1);
                 if self.unmap(entry.head()) {
                     self.platform().end_activity(Activity::Zap, PageCount(used.wrapping_sub(left.used).into()));
@@ -228,13 +242,18 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
                     used = left.used;
                     self.platform().begin_activity(Activity::Zap);
                 }
+            } else if entry.is_file() {
+                self.unmap_file(entry.pfn());
+            } else {
+                self.unmap_device(entry);
             }
         }
         self.platform().end_activity(Activity::Zap, PageCount(used.wrapping_sub(left.used).into()));
         locked.change_use(|_| left);
         let gone = before.less(left.used, left.anonymous);
         self.zapped.pages += u64::from(gone.anonymous);
-        self.zapped.device += u64::from(gone.used - gone.anonymous);
+        let files = self.zapped.file - files_before;
+        self.zapped.device += u64::from(gone.used.wrapping_sub(gone.anonymous)).saturating_sub(files);
     }
 
     #[inline(always)]

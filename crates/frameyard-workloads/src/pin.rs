@@ -14,8 +14,8 @@ use frameyard::units::PhysAddr;
 use frameyard::{ByteSize, Geometry, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
 use frameyard_host::{DeviceAlignment, DeviceMemory, HostPlatform, HostTopology, HostYard, HostYardError};
 use frameyard_vm::{
-    AddressSpace, Dirty, MapRequest, MemoryAccess, PageLevel, PageRun, PinCall, PinRequest, RefHandling, VirtAddr,
-    VirtRange, Vm, VmConfig,
+    AddressSpace, Dirty, File, MapRequest, MemoryAccess, PageLevel, PageRun, PinCall, PinRequest, RefHandling, Sharing,
+    VirtAddr, VirtRange, Vm, VmConfig,
 };
 
 use crate::error::WorkloadError;
@@ -30,6 +30,8 @@ const GIGANTIC: u64 = 1 << 18;
 const SPARE: ByteSize = ByteSize::mib(96);
 const PAGE: u64 = 4096;
 const PAGE_STRUCTURE: u64 = 64;
+/// The key of the file that is mapped.
+const FILE_KEY: u64 = 1;
 
 /// The memory whose pages are taken.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -40,6 +42,12 @@ pub enum PinnedMemory {
     Huge,
     /// Device memory.
     Device,
+    /// Shared anonymous memory.
+    Shared,
+    /// A shared mapping of a file of the page cache.
+    SharedFile,
+    /// A private mapping of a file of the page cache.
+    PrivateFile,
 }
 
 impl PinnedMemory {
@@ -50,6 +58,9 @@ impl PinnedMemory {
             Self::Anonymous => "anonymous",
             Self::Huge => "huge",
             Self::Device => "device",
+            Self::Shared => "shared",
+            Self::SharedFile => "shared-file",
+            Self::PrivateFile => "private-file",
         }
     }
 }
@@ -67,7 +78,7 @@ pub struct PinKind {
 
 impl PinKind {
     /// All kinds. Devices with a map of base pages are as they were before compound maps existed.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 10] = [
         Self::of(PinnedMemory::Anonymous, DeviceAlignment::Base, DeviceAlignment::Base),
         Self::of(PinnedMemory::Huge, DeviceAlignment::Huge, DeviceAlignment::Huge),
         Self::of(PinnedMemory::Device, DeviceAlignment::Base, DeviceAlignment::Base),
@@ -75,6 +86,9 @@ impl PinKind {
         Self::of(PinnedMemory::Device, DeviceAlignment::Gigantic, DeviceAlignment::Base),
         Self::of(PinnedMemory::Device, DeviceAlignment::Huge, DeviceAlignment::Huge),
         Self::of(PinnedMemory::Device, DeviceAlignment::Gigantic, DeviceAlignment::Gigantic),
+        Self::of(PinnedMemory::Shared, DeviceAlignment::Base, DeviceAlignment::Base),
+        Self::of(PinnedMemory::SharedFile, DeviceAlignment::Base, DeviceAlignment::Base),
+        Self::of(PinnedMemory::PrivateFile, DeviceAlignment::Base, DeviceAlignment::Base),
     ];
 
     const fn of(memory: PinnedMemory, page: DeviceAlignment, map: DeviceAlignment) -> Self {
@@ -87,6 +101,10 @@ impl PinKind {
         match self.memory {
             PinnedMemory::Anonymous => ByteSize(size.0 + size.0 / 256),
             PinnedMemory::Huge => ByteSize(size.0 + size.0 / 64),
+            // Also the nodes of the file's tree.
+            PinnedMemory::Shared | PinnedMemory::SharedFile => ByteSize(size.0 + size.0 / 64),
+            // The pages of the file, and their copies.
+            PinnedMemory::PrivateFile => ByteSize(2 * size.0 + size.0 / 64),
             // Page tables, and at most the page structures.
             PinnedMemory::Device => ByteSize(size.0 / 512),
         }
@@ -242,7 +260,9 @@ impl PinYard {
     fn create(&self) -> Result<PinFixture<'_>, WorkloadError> {
         let vm = Vm::create(&*self.yard, &VmConfig::default()).map_err(WorkloadError::run_time)?;
         let space = vm.create_space().map_err(WorkloadError::run_time)?;
-        Ok(PinFixture { vm, space, yard: self })
+        let file = vm.create_file(FILE_KEY, self.size).map_err(WorkloadError::run_time)?;
+        let memory = vm.create_shared_memory(self.size).map_err(WorkloadError::run_time)?;
+        Ok(PinFixture { vm, space, file, memory, yard: self })
     }
 
     fn close(&self, fixture: PinFixture<'_>) -> Result<(), WorkloadError> {
@@ -283,6 +303,10 @@ pub struct PinFixture<'y> {
     pub vm: Vm<'y, HostPlatform>,
     /// The address space.
     pub space: AddressSpace<'y, HostPlatform>,
+    /// A file whose pages have a pattern. They stay in memory between mappings.
+    file: File<'y, HostPlatform>,
+    /// Shared anonymous memory, likewise.
+    memory: File<'y, HostPlatform>,
     yard: &'y PinYard,
 }
 
@@ -299,7 +323,7 @@ impl PinFixture<'_> {
         (self.yard.size.0 / PAGE) as usize
     }
 
-    /// Maps memory of a kind. No page of it is present yet.
+    /// Maps memory of a kind. No page of it is mapped yet. Pages of files may be in memory from earlier mappings.
     ///
     /// # Errors
     ///
@@ -309,6 +333,9 @@ impl PinFixture<'_> {
         let mapped = match kind.memory {
             PinnedMemory::Anonymous => map(&self.space, size, Pages::Small),
             PinnedMemory::Huge => map(&self.space, size, Pages::Huge),
+            PinnedMemory::Shared => self.space.map(MapRequest::file(self.memory.id(), 0, size, Sharing::Shared)),
+            PinnedMemory::SharedFile => self.space.map(MapRequest::file(self.file.id(), 0, size, Sharing::Shared)),
+            PinnedMemory::PrivateFile => self.space.map(MapRequest::file(self.file.id(), 0, size, Sharing::Private)),
             PinnedMemory::Device => {
                 let device = self.yard.devices.iter().find(|(map, _)| *map == kind.map);
                 let (_, range) = device.ok_or_else(|| WorkloadError::run_time("no device of that geometry"))?;

@@ -1,13 +1,15 @@
 //! The tree of areas against a plain map of pages.
 
 use std::collections::BTreeMap;
+use std::mem::ManuallyDrop;
 
 use frameyard::ByteSize;
 use frameyard::units::PhysAddr;
 use proptest::prelude::*;
 
-use super::{AreaWord, HugeAdvice, MapKind, Protection};
+use super::{AreaWord, HugeAdvice, MapKind, Protection, Sharing};
 use crate::address::{PageLevel, VirtAddr, VirtRange};
+use crate::file_id::FileId;
 use crate::object_id::ObjectKind;
 use crate::space::{SpaceRef, SpaceWord};
 use crate::test_yard::{TestPlatform, TestYard};
@@ -30,6 +32,8 @@ fn kinds() -> impl Strategy<Value = MapKind> {
         4 => Just(MapKind::Anonymous { huge: HugeAdvice::Default }),
         1 => Just(MapKind::Anonymous { huge: HugeAdvice::Never }),
         1 => (0..1000u64).prop_map(|frame| MapKind::Device { first: PhysAddr(frame * PAGE), page: PageLevel::Small }),
+        2 => prop::sample::select(Sharing::ALL.to_vec())
+            .prop_map(|sharing| MapKind::File { file: FileId::from_bits(0), first: 0, sharing }),
     ]
 }
 
@@ -71,8 +75,8 @@ impl Model {
         areas
     }
 
-    /// Device pages belong to one area only if they were mapped by one call. Their physical addresses show this: each
-    /// call starts elsewhere.
+    /// Pages of devices and files belong to one area only if they were mapped by one call. Their places show this: each call
+    /// starts elsewhere.
     fn joins(&self, page: u64) -> bool {
         page > 0 && self.0.contains_key(&(page - 1))
     }
@@ -103,6 +107,11 @@ fn run(space: SpaceRef<'_, TestPlatform>, actions: &[Action]) {
                 device += 1;
                 let kind = match kind {
                     MapKind::Device { page, .. } => MapKind::Device { first: PhysAddr(device << 32), page },
+                    MapKind::File { sharing, .. } => {
+                        // The area takes over the use that the handle began.
+                        let file = ManuallyDrop::new(space.vm().create_shared_memory(ByteSize(PAGE)).unwrap());
+                        MapKind::File { file: file.id(), first: device << 20, sharing }
+                    }
                     anonymous @ MapKind::Anonymous { .. } => anonymous,
                 };
                 let area = space.insert_area(requested, kind, protection).unwrap();

@@ -68,6 +68,11 @@ fn check<'y, P: Platform>(
             return Err(wrong("could be merged with the area below"));
         }
     }
+    if let MapKind::File { file, .. } = kind
+        && !tree.vm.is_file(file)
+    {
+        return Err(wrong("maps a file that does not exist"));
+    }
     seen.last = Some((range.end, kind, protection));
     seen.areas += 1;
     seen.bytes += range.size().0;

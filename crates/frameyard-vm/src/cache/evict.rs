@@ -5,6 +5,7 @@ use frameyard::{ByteSize, PageCount, Platform};
 
 use super::error::{DropProblem, FileError};
 use super::file::FileRef;
+use super::mapped::is_mapped;
 use super::page_lock::PageHeld;
 use super::tree::Which;
 use super::unused::UnusedPages;
@@ -51,8 +52,8 @@ impl<'y, P: Platform> FileRef<'y, P> {
 impl<P: Platform> File<'_, P> {
     /// Drops all clean and unused pages; returns their number.
     ///
-    /// After the kernel's `invalidate_mapping_pages`. Pages that cannot be dropped are reclaimed next. Drains the LRU
-    /// batches of all CPUs first.
+    /// After the kernel's `invalidate_mapping_pages`. Leaves mapped pages alone. Other pages that cannot be dropped are
+    /// reclaimed next. Drains the LRU batches of all CPUs first.
     pub fn drop_clean(&self) -> PageCount {
         let vm = self.file.vm();
         vm.lru_drain_all();
@@ -63,6 +64,9 @@ impl<P: Platform> File<'_, P> {
         let next = |from| self.file.next_page(from, Which::Any).ok().flatten();
         while let Some((index, used)) = next(from).filter(|(index, _)| *index < end) {
             from = index.saturating_add(1);
+            if is_mapped(used.page()) {
+                continue;
+            }
             let Some(held) = PageHeld::try_lock(vm, used.page()) else { continue };
             if self.file.drop_unused(used.page(), held).is_ok() {
                 unused.push(used.page().pfn());
@@ -82,8 +86,9 @@ impl<P: Platform> File<'_, P> {
     ///
     /// [`FileError`]. The file is consistent then, and repeating the call completes the truncation:
     ///
-    /// - [`NotTruncated`](FileError::NotTruncated): the wait for a page timed out. The file ends with that page, or at the new end
-    ///   if that page contains it. Nothing before the end was touched.
+    /// - [`NotTruncated`](FileError::NotTruncated): a space maps a page behind the new end ([`VmError::InUse`]), or the wait for a
+    ///   page timed out. The file ends with that page, or at the new end if that page contains it. Nothing before the end was
+    ///   touched.
     /// - Other errors: another CPU changes the size, and nothing has changed; or the store failed, and the file has its
     ///   new end. If the file then grows before the store is told, the old bytes may reappear.
     pub fn truncate(&self, size: ByteSize) -> Result<(), FileError> {
@@ -95,7 +100,9 @@ impl<P: Platform> File<'_, P> {
         }
         let incomplete = |why| FileError::NotTruncated { wanted: size, end: self.size(), why };
         self.drop_pages_behind(size.0).map_err(incomplete)?;
-        file.vm().store().truncate(file.key(), size)?;
+        if !file.is_memory() {
+            file.vm().store().truncate(file.key(), size)?;
+        }
         self.restore_tail(size.0).map_err(|error| match error {
             FileError::Vm(why) => incomplete(why),
             other => other,
@@ -137,8 +144,8 @@ impl<P: Platform> File<'_, P> {
 
     /// Fills the last page behind the new end from the store, if it is in memory.
     fn restore_tail(&self, size: u64) -> Result<(), FileError> {
-        let (file, vm) = (self.file, self.file.vm());
-        let geometry = vm.yard().geometry();
+        let file = self.file;
+        let geometry = file.vm().yard().geometry();
         let (index, from) = (size >> geometry.page_shift(), (size % geometry.page_size().0) as usize);
         if from == 0 {
             return Ok(());
@@ -146,7 +153,7 @@ impl<P: Platform> File<'_, P> {
         let Some(used) = file.lookup(index)? else { return Ok(()) };
         let Some(mut page) = file.lock_page(used)? else { return Ok(()) };
         if page.is(Flags::UPTODATE) {
-            let filled = page.bytes().with(|bytes| vm.store().fill(file.key(), index, from, &mut bytes[from..]))?;
+            let filled = page.bytes().with(|bytes| file.fill_bytes(index, from, &mut bytes[from..]))?;
             if filled.is_err() && !page.is(Flags::DIRTY) {
                 // A page that is not up to date is filled completely on the next access.
                 page.page().clear_owner_bits(Flags::UPTODATE);

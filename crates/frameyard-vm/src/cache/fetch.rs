@@ -6,6 +6,7 @@ use frameyard::{Gfp, Order, Pfn, Platform};
 
 use super::error::FileError;
 use super::file::FileRef;
+use super::mapped::is_mapped;
 use super::page_lock::{LockedPage, PageUse};
 use super::readahead::{Cause, MAX_WINDOW, Stream, Window};
 use super::tree::{Inserted, Spare, Tree};
@@ -106,15 +107,18 @@ impl<'y, P: Platform> FileRef<'y, P> {
         if page.is(Flags::UPTODATE) {
             return Ok(());
         }
-        let (store, index) = (self.vm().store(), page.page().index());
-        let filled = page.bytes().with(|bytes| store.fill(self.key(), index, 0, bytes));
+        let index = page.page().index();
+        let filled = page.bytes().with(|bytes| self.fill_bytes(index, 0, bytes));
         match filled.map_err(FileError::from).and_then(|filled| Ok(filled?)) {
             Ok(()) => {
                 page.set(Flags::UPTODATE);
                 Ok(())
             }
             Err(problem) => {
-                self.remove_page(page)?;
+                // A mapped page stays in the tree. The next access fills it.
+                if !is_mapped(page.page()) {
+                    self.remove_page(page)?;
+                }
                 Err(problem)
             }
         }
@@ -125,8 +129,11 @@ impl<'y, P: Platform> FileRef<'y, P> {
         self.remove_from(self.lock()?, page)
     }
 
-    /// Removes the last page of the file and moves the file's end before it.
+    /// Removes the last page of the file and moves the file's end before it, unless a space maps it.
     pub(super) fn truncate_page(&self, page: &LockedPage<'y, P>, end: u64) -> Result<(), VmError> {
+        if is_mapped(page.page()) {
+            return Err(VmError::InUse("a page behind the new end is mapped: unmap it first"));
+        }
         let mut tree = self.lock()?;
         tree.set_size(end);
         self.remove_from(tree, page)

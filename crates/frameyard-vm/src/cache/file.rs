@@ -4,10 +4,12 @@ use frameyard::platform::{Contention, LockId};
 use frameyard::sync::{AtomicU32, AtomicU64, Ordering};
 use frameyard::{ByteSize, Platform};
 
-use super::{FileId, WAIT_ROUNDS};
+use super::WAIT_ROUNDS;
 use crate::error::VmError;
+use crate::file_id::FileId;
 use crate::inject::Step;
 use crate::object_id::{ObjectId, ObjectKind};
+use crate::store::StoreError;
 use crate::vm::Vm;
 use crate::words::Words;
 
@@ -34,6 +36,18 @@ pub(super) enum FileWord {
     Pages,
     /// Dirty pages in its tree.
     DirtyPages,
+    /// [`Backing`].
+    Backing,
+}
+
+/// Where the contents of a file come from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)]
+pub(super) enum Backing {
+    /// The store.
+    Store = 0,
+    /// Nowhere: zeros.
+    Memory = 1,
 }
 
 /// A reference to a file's words, for a user of the file or a CPU that becomes one.
@@ -82,8 +96,9 @@ impl<'y, P: Platform> FileRef<'y, P> {
     }
 
     /// Initialises a new object as a file with one user.
-    pub(super) fn begin(&self, key: u64, size: ByteSize, serial: u64) {
+    pub(super) fn begin(&self, key: u64, size: ByteSize, serial: u64, backing: Backing) {
         self.word(FileWord::Key).store(key, Ordering::Relaxed);
+        self.word(FileWord::Backing).store(backing as u64, Ordering::Relaxed);
         self.word(FileWord::Size).store(size.0, Ordering::Relaxed);
         self.word(FileWord::Serial).store(serial, Ordering::Relaxed);
         // Release: pairs with the Acquire in `try_get_user`.
@@ -96,6 +111,20 @@ impl<'y, P: Platform> FileRef<'y, P> {
 
     pub(super) fn key(&self) -> u64 {
         self.word(FileWord::Key).load(Ordering::Relaxed)
+    }
+
+    /// Whether it has no store.
+    pub(super) fn is_memory(&self) -> bool {
+        self.word(FileWord::Backing).load(Ordering::Relaxed) == Backing::Memory as u64
+    }
+
+    /// Fills `bytes` with the contents of a page from byte `offset`, from the store or with zeros.
+    pub(super) fn fill_bytes(&self, page: u64, offset: usize, bytes: &mut [u8]) -> Result<(), StoreError> {
+        if self.is_memory() {
+            bytes.fill(0);
+            return Ok(());
+        }
+        self.vm.store().fill(self.key(), page, offset, bytes)
     }
 
     /// Acquire: pairs with the Release in `set_size`. A CPU that reads the size sees the pages that made it.

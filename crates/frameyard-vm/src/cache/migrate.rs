@@ -57,6 +57,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
         }
         let failed = |_| MigrateProblem::Failed;
         vm.may_fail(Step::Freeze).map_err(failed)?;
+        // A page that a space maps, or that is pinned, has more.
         if page.counts() != UNUSED {
             return Err(MigrateProblem::Busy);
         }

@@ -17,6 +17,44 @@ use crate::words::FrameBytes;
 /// The spare word that is the lock of a page of a file: 0 if free, or the name of its holder.
 const LOCK: usize = 0;
 
+/// The spare word that counts the references that gets and pins have taken of a page of a file.
+///
+/// A release by number takes references only from this count. So it never releases the reference of the tree, of a
+/// mapping, or of a CPU that waits for the page lock.
+const TAKEN: usize = 1;
+
+/// Attempts to change that count.
+const MOST_TRIES: u32 = 1 << 20;
+
+/// The references that gets and pins have taken of a page of a file.
+pub(crate) fn taken<P: Platform>(page: CountedPage<'_, P>) -> u64 {
+    page.spare(TAKEN)
+}
+
+/// Counts references that the caller has got as taken.
+#[inline(always)]
+pub(crate) fn count_taken<P: Platform>(page: CountedPage<'_, P>, references: u32) {
+    // Relaxed: the references order accesses to the page.
+    page.spare_word(TAKEN).fetch_add(references.into(), Ordering::Relaxed);
+}
+
+/// Uncounts taken references, which the caller then puts; `false` if there are fewer. The caller has a further
+/// reference.
+#[inline(always)]
+pub(crate) fn uncount_taken<P: Platform>(page: CountedPage<'_, P>, references: u32) -> bool {
+    let word = page.spare_word(TAKEN);
+    let mut found = word.load(Ordering::Relaxed);
+    // Bounded: another process may write to the word all the time.
+    for _ in 0..MOST_TRIES {
+        let Some(left) = found.checked_sub(references.into()) else { return false };
+        match word.compare_exchange_weak(found, left, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => return true,
+            Err(other) => found = other,
+        }
+    }
+    false
+}
+
 /// Whether a page of a file is locked; may be stale.
 pub(crate) fn is_locked<P: Platform>(page: CountedPage<'_, P>) -> bool {
     page.spare(LOCK) != 0
@@ -25,6 +63,7 @@ pub(crate) fn is_locked<P: Platform>(page: CountedPage<'_, P>) -> bool {
 /// Makes a page that no other thread can find unlocked, whatever its frame was used for before.
 pub(super) fn init_unlocked<P: Platform>(page: CountedPage<'_, P>) {
     page.set_spare(LOCK, 0);
+    page.set_spare(TAKEN, 0);
 }
 
 /// A held page lock. Releases it on drop. The caller's reference must outlive it.
@@ -61,6 +100,7 @@ impl<'y, P: Platform> PageHeld<'y, P> {
     /// Locks a page that no other thread can find yet, whatever its frame was used for before.
     fn created(vm: Vm<'y, P>, page: CountedPage<'y, P>) -> Self {
         page.set_spare(LOCK, u64::from(own_name(vm.yard().platform())));
+        page.set_spare(TAKEN, 0);
         Self(page)
     }
 

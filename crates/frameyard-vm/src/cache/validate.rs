@@ -5,7 +5,7 @@ use frameyard::sync::Ordering;
 use frameyard::{Pfn, Platform};
 
 use super::file::{FileRef, FileWord};
-use super::page_lock::is_locked;
+use super::page_lock::{is_locked, taken};
 use super::tree::{BASE, DIRTY, LEVEL, MAX_HEIGHT, PRESENT, Tree, base_of};
 use crate::error::VmValidateError;
 use crate::object_id::{ObjectId, ObjectKind};
@@ -112,7 +112,12 @@ impl<'y, P: Platform> FileRef<'y, P> {
         check(PageKind::of_word(owner) == Some(PageKind::Cache), "is in a file's tree, and of another kind")?;
         check(object_of(owner) == self.object(), "is in a file's tree, and names another owner")?;
         check(page.index() == index, "is in a file's tree under another number than its own")?;
-        check(page.counts() == Counts { references: 1, mappings: 0 }, "has users besides its quiet file")?;
+        let Counts { references, mappings } = page.counts();
+        let users = taken(page).wrapping_add(1 + u64::from(mappings));
+        check(u64::from(references) == users, "has users besides its quiet file, its mappings and those that took it")?;
+        if mappings > 0 {
+            equal("mappings of a page of a file", mappings.into(), vm.count_file_entries(self.file_id(), index, pfn)?)?;
+        }
         let is_busy = is_locked(page) || owner & (Flags::TRUNCATED | Flags::ISOLATED) != 0;
         check(!is_busy, "is in a file's tree, and locked, truncated or isolated in a quiet file")?;
         check(owner & Flags::LRU != 0, "is in a file's tree, and on no LRU list")?;

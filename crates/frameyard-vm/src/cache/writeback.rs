@@ -5,6 +5,7 @@ use frameyard::{PageCount, Platform};
 use super::File;
 use super::error::FileError;
 use super::file::FileRef;
+use super::mapped::is_mapped;
 use super::page_lock::{LockedPage, PageUse};
 use super::tree::Which;
 use crate::counters::VmCounter;
@@ -50,21 +51,29 @@ impl<'y, P: Platform> FileRef<'y, P> {
             // The truncation that is in progress removes the page.
             return Ok(PageCount(0));
         }
+        // Read before the bytes are: while the page is locked, an unmapped and unpinned page gets no mapping and no pin.
+        let may_change = is_mapped(page.page()) || page.page().maybe_pinned();
         page.bytes().with(|bytes| vm.store().write_back(self.key(), index, &bytes[..used as usize]))??;
-        self.set_clean(page)?;
+        if !may_change {
+            self.set_clean(page)?;
+        }
         vm.count(VmCounter::Pgwriteback, 1);
         Ok(PageCount(1))
     }
 }
 
 impl<P: Platform> File<'_, P> {
-    /// Writes back all pages that are dirty now; returns their number. Pages written meanwhile may stay dirty.
+    /// Writes back all pages that are dirty now; returns their number. Pages written meanwhile may stay dirty. Mapped and
+    /// pinned pages stay dirty, because they may be written at any time. Shared memory has no store: 0.
     ///
     /// # Errors
     ///
     /// [`FileError`] of the first page that failed. That page and later ones stay dirty.
     pub fn sync(&self) -> Result<PageCount, FileError> {
         let mut written = PageCount(0);
+        if self.file.is_memory() {
+            return Ok(written);
+        }
         let mut from = 0;
         // The end is read once, so that a concurrent extension cannot prolong the loop.
         let end = self.file.pages_of(self.file.size());

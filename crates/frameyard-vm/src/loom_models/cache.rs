@@ -16,15 +16,15 @@ use crate::{File, VmConfig};
 
 /// Room for the root, a file, a node of its tree, and a few pages.
 const SECTIONS: u64 = 3;
-const SHARD: ShardKey = ShardKey { node: NodeId(0), shard: 0 };
+pub(super) const SHARD: ShardKey = ShardKey { node: NodeId(0), shard: 0 };
 const PAGE: ByteSize = ByteSize::kib(4);
 
 /// The word from the store, and the word written.
-const STORED: u64 = 31;
+pub(super) const STORED: u64 = 31;
 const WRITTEN: u64 = 32;
 
 /// Messages of models whose file, counts or lists were broken.
-const DAMAGED: &[&str] = &[
+pub(super) const DAMAGED: &[&str] = &[
     "a write was lost",
     "the bytes are another page's",
     "the validator objects",
@@ -43,7 +43,7 @@ const DAMAGED: &[&str] = &[
 const STAYS_LOCKED: &str = "a page stays locked";
 
 /// A store of one word and zeros. Read-only.
-struct OneWord;
+pub(super) struct OneWord;
 
 impl BackingStore for OneWord {
     fn fill(&self, _key: u64, _page: u64, offset: usize, bytes: &mut [u8]) -> Result<(), StoreError> {
@@ -59,7 +59,7 @@ impl BackingStore for OneWord {
     }
 }
 
-type Handle<'y> = Kept<File<'y, ModelPlatform>>;
+pub(super) type Handle<'y> = Kept<File<'y, ModelPlatform>>;
 
 fn scene(broken: Broken) -> Scene {
     let config = VmConfig { lru_batch: 2, shards: 1, ..VmConfig::default() };
@@ -67,7 +67,7 @@ fn scene(broken: Broken) -> Scene {
 }
 
 /// A file of one page, in memory and on a list.
-fn filled(vm: Vm<'_, ModelPlatform>) -> Handle<'_> {
+pub(super) fn filled(vm: Vm<'_, ModelPlatform>) -> Handle<'_> {
     let file = Kept::new(vm.with_store(&OneWord).create_file(1, PAGE).expect("a file"));
     assert_eq!(read(&file), STORED, "the bytes are another page's");
     vm.lru_drain();
@@ -94,7 +94,7 @@ fn write(file: &File<'_, ModelPlatform>) {
 }
 
 /// Drops the last page of the list like reclaim, if possible.
-fn reclaim(vm: Vm<'_, ModelPlatform>) {
+pub(super) fn reclaim(vm: Vm<'_, ModelPlatform>) {
     let mut lists = vm.lock_shard(SHARD).unwrap();
     let taken = lists.last(LruList::InactiveFile).and_then(|page| lists.isolate(page));
     drop(lists);
@@ -105,7 +105,7 @@ fn reclaim(vm: Vm<'_, ModelPlatform>) {
     }
 }
 
-fn finish(scene: &Scene, file: Handle<'_>) {
+pub(super) fn finish_file(scene: &Scene, file: Handle<'_>) {
     scene.vm().lru_drain_all();
     scene.vm().validate().unwrap_or_else(|problem| panic!("the validator objects: {problem}"));
     drop(file);
@@ -119,7 +119,7 @@ fn read_while_dropped(broken: Broken) {
     let other = scene.start(1, reclaim);
     assert_eq!(read(&file), STORED, "the bytes are another page's");
     other.join().unwrap();
-    finish(&scene, file);
+    finish_file(&scene, file);
 }
 
 /// A page is written while reclaim drops it.
@@ -130,7 +130,7 @@ fn written_while_dropped(broken: Broken) {
     write(&file);
     other.join().unwrap();
     assert_eq!(read(&file), WRITTEN, "a write was lost");
-    finish(&scene, file);
+    finish_file(&scene, file);
 }
 
 /// A file goes while reclaim drops its page.
@@ -154,7 +154,7 @@ fn truncated_while_moved(broken: Broken, mode: MigrateMode) {
     retry(|| file.truncate(ByteSize(0)));
     assert_eq!((file.size(), file.pages()), (ByteSize(0), PageCount(0)), "a page is behind the end");
     other.join().unwrap();
-    finish(&scene, file);
+    finish_file(&scene, file);
 }
 
 const NO_FILE_LOCK: Broken = Some((|id| matches!(id, LockId::File(_)), Flaw::NeverRefused));

@@ -105,7 +105,7 @@ pub const PAGE_FIELDS: [PageField; 18] = [
         COUNTS,
         4,
         4,
-        &[(MAPPED, "mappings; kernel-like content: less 1"), (&PageUser::ALL, "0; kernel-like content: -1")],
+        &[(LISTED, "mappings; kernel-like content: less 1"), (&PageUser::ALL, "0; kernel-like content: -1")],
     ),
     field(OWNER, 0, FLAGS_SHIFT as usize / 8, &[(&[], "kind of owner")]),
     field(OWNER, FLAGS_SHIFT as usize / 8, SHARD_BYTE - FLAGS_SHIFT as usize / 8, &[(LISTED, "flags")]),
@@ -137,7 +137,16 @@ pub const PAGE_FIELDS: [PageField; 18] = [
             (&[PageTable], "entries in use, and those that map anonymous memory"),
         ],
     ),
-    field(SPARE[1], 0, 8, &[(&[HugeHead], "pins"), (&[PageTable], "first deposited table")]),
+    field(
+        SPARE[1],
+        0,
+        8,
+        &[
+            (&[PageCache], "references taken by gets and pins"),
+            (&[HugeHead], "pins"),
+            (&[PageTable], "first deposited table"),
+        ],
+    ),
 ];
 
 const fn field(word: usize, from: usize, size: usize, uses: &'static [Use]) -> PageField {

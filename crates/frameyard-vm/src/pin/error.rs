@@ -36,6 +36,8 @@ pub enum PinError {
         /// The reason.
         problem: MigrateProblem,
     },
+    /// The request pins for long and for writing, and the first address is a shared mapping of a file with a store.
+    WritableFile(VirtAddr),
     /// The reference count of the first page would overflow.
     Overflow(ReferenceOverflow),
     /// The output slice is empty.
@@ -58,6 +60,10 @@ impl fmt::Display for PinError {
             Self::NotMoved { addr, pfn, problem } => {
                 write!(f, "the page at {addr} cannot stay at {pfn} for long, and moving it failed: {problem:?}")
             }
+            Self::WritableFile(addr) => write!(
+                f,
+                "{addr} is a shared mapping of a file, which no long-term pin may write to: pin it for reading, or use shared memory"
+            ),
             Self::Overflow(error) => error.fmt(f),
             Self::NoRoom => f.write_str("the output is empty: it needs room for one page"),
             Self::Vm(error) => error.fmt(f),
@@ -83,17 +89,19 @@ impl From<VmError> for PinError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ReleaseProblem {
-    /// It is neither a page of an address space nor of a device.
+    /// It is not a page of an address space, a file or a device.
     NoUserPage,
     /// It has fewer references or pins than are released.
     Underflow(ReferenceUnderflow),
+    /// The page of a file could not be marked dirty.
+    Vm(VmError),
 }
 
 /// Error of releasing pages.
 ///
 /// All pages are checked before the first one is released. If one lacks a reference being released, nothing has changed
-/// (`released` is 0). If the check passes and a release fails later, because a page is listed twice or another caller
-/// releases it meanwhile, only the pages before it are released.
+/// (`released` is 0). If the check passes and a release fails later, because a page is listed twice, another caller
+/// releases it meanwhile, or a page of a file cannot be marked dirty, only the pages before it are released.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReleaseError {
     /// The first frame that was not released.
@@ -115,6 +123,7 @@ impl fmt::Display for ReleaseError {
                 )
             }
             ReleaseProblem::Underflow(error) => write!(f, "{error} ({released} pages released)"),
+            ReleaseProblem::Vm(error) => write!(f, "{pfn}: {error} ({released} pages released)"),
         }
     }
 }

@@ -85,7 +85,7 @@ impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
         if !part.try_get(self.request) {
             return false;
         }
-        if !self.may_stay(part) || !self.space.is_unchanged(seen) {
+        if !self.may_take_fast(part) || !self.space.is_unchanged(seen) {
             give_up(vm, self.request, part);
             return false;
         }

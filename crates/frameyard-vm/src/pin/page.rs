@@ -49,6 +49,7 @@ impl<P: Platform> Vm<'_, P> {
         let unpinned = self.unpin_pages(&[pfn], RefHandling::Batched, Dirty::Keep);
         unpinned.map_err(|error| match error.problem {
             ReleaseProblem::Underflow(underflow) => VmError::Underflow(underflow),
+            ReleaseProblem::Vm(error) => error,
             ReleaseProblem::NoUserPage => VmError::Underflow(ReferenceUnderflow { pfn, counts: Counts::default() }),
         })
     }

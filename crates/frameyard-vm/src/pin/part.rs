@@ -6,6 +6,7 @@ use frameyard::{Order, Pfn, Platform};
 
 use super::PageRun;
 use super::request::{PinCall, PinRequest, RefHandling};
+use crate::cache::count_taken;
 use crate::page::PageKind;
 use crate::table::{Entry, HUGE, Level};
 use crate::vm::Vm;
@@ -14,13 +15,31 @@ use crate::vm::Vm;
 pub(super) struct Part<'y, P> {
     /// The head.
     pub(super) page: CountedPage<'y, P>,
-    /// The head, if it is a page of a device.
-    pub(super) device: Option<DevicePage<'y, P>>,
+    /// The owner of the head.
+    pub(super) owner: PartOwner<'y, P>,
     /// The order of the head's block.
     pub(super) order: Order,
     /// The number of leading pages of the run with this head.
     pub(super) pages: u64,
 }
+
+/// The owner of pages that can be taken.
+pub(super) enum PartOwner<'y, P> {
+    /// A space.
+    Space,
+    /// A file. The page counts the references that were taken.
+    File,
+    /// A device, which keeps a reference of each of its pages: the head.
+    Device(DevicePage<'y, P>),
+}
+
+impl<P> Clone for PartOwner<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P> Copy for PartOwner<'_, P> {}
 
 impl<P> Clone for Part<'_, P> {
     fn clone(&self) -> Self {
@@ -35,21 +54,42 @@ impl<'y, P: Platform> Vm<'y, P> {
     /// stale.
     #[inline(always)]
     pub(super) fn part_behind(&self, entry: Entry, level: Level, run: PageRun) -> Option<Part<'y, P>> {
-        if entry.is_device() {
-            return if entry.is_counted_device() { self.part_of_device(run) } else { None };
+        if !entry.is_anonymous() {
+            return self.part_of_other(entry, run);
         }
         let order = if level == Level::HUGE || entry.is_part() { HUGE } else { Order::ZERO };
         let head = run.first.align_down(order);
         // Read the owner first, so that a frame of another kind does not get a transient reference.
         let page = self.try_page(head).filter(is_of_space)?;
-        Some(Part { page, device: None, order, pages: run.pages.0 })
+        Some(Part { page, owner: PartOwner::Space, order, pages: run.pages.0 })
+    }
+
+    /// As [`part_behind`](Self::part_behind), for an entry of a file or a device.
+    #[inline]
+    fn part_of_other(&self, entry: Entry, run: PageRun) -> Option<Part<'y, P>> {
+        if entry.is_file() {
+            // The entry is of level 0.
+            let page = self.try_page(run.first).filter(is_of_file)?;
+            return Some(Part { page, owner: PartOwner::File, order: Order::ZERO, pages: run.pages.0 });
+        }
+        if entry.is_counted_device() { self.part_of_device(run) } else { None }
     }
 
     /// The leading pages of a run with one head, as their page structures say. For runs that were taken.
     #[inline(always)]
     pub(super) fn part_at(&self, run: PageRun) -> Option<Part<'y, P>> {
         let small = self.part_of_space(run, Order::ZERO);
-        small.or_else(|| self.part_of_space(run, HUGE)).or_else(|| self.part_of_device(run))
+        small.or_else(|| self.part_of_space(run, HUGE)).or_else(|| self.other_part_at(run))
+    }
+
+    /// As [`part_at`](Self::part_at), for pages of files and devices.
+    #[inline]
+    fn other_part_at(&self, run: PageRun) -> Option<Part<'y, P>> {
+        let is_single = |page: &CountedPage<'y, P>| page.is_counted() && page.tag().order() == Order::ZERO;
+        match self.try_page(run.first).filter(|page| is_single(page) && is_of_file(page)) {
+            Some(page) => Some(Part { page, owner: PartOwner::File, order: Order::ZERO, pages: 1 }),
+            None => self.part_of_device(run),
+        }
     }
 
     /// The leading pages of a run in a block of a space of that order.
@@ -57,7 +97,7 @@ impl<'y, P: Platform> Vm<'y, P> {
     fn part_of_space(&self, run: PageRun, order: Order) -> Option<Part<'y, P>> {
         let page = self.try_page(run.first.align_down(order))?;
         let is_one = page.is_counted() && page.tag().order() == order && is_of_space(&page);
-        is_one.then(|| Part { page, device: None, order, pages: pages_of(run, page.pfn(), order) })
+        is_one.then(|| Part { page, owner: PartOwner::Space, order, pages: pages_of(run, page.pfn(), order) })
     }
 
     /// The leading pages of a run with one head in a device.
@@ -68,7 +108,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         // SAFETY: the counts of this page change only while references from `try_get` are held, here or by the
         // releasing caller. The only other words of device pages that this crate changes are their pins.
         let page = unsafe { device.page() };
-        Some(Part { page, device: Some(device), order, pages: pages_of(run, head, order) })
+        Some(Part { page, owner: PartOwner::Device(device), order, pages: pages_of(run, head, order) })
     }
 }
 
@@ -84,32 +124,49 @@ fn is_of_space<P: Platform>(page: &CountedPage<'_, P>) -> bool {
     PageKind::of_word(page.owner()) == Some(PageKind::Anonymous)
 }
 
+/// Whether a page belongs to a file, according to its owner's word.
+#[inline(always)]
+fn is_of_file<P: Platform>(page: &CountedPage<'_, P>) -> bool {
+    PageKind::of_word(page.owner()) == Some(PageKind::Cache)
+}
+
 impl<P: Platform> Part<'_, P> {
     /// References that must not be released: the one that a device holds of its own page.
     #[inline(always)]
     pub(super) const fn kept(&self) -> u32 {
-        self.device.is_some() as u32
+        matches!(self.owner, PartOwner::Device(_)) as u32
     }
 
     /// Whether it is a page of a device.
     #[inline(always)]
     pub(super) const fn is_of_device(&self) -> bool {
-        self.device.is_some()
+        matches!(self.owner, PartOwner::Device(_))
+    }
+
+    /// Whether it is a page of a file.
+    #[inline(always)]
+    pub(super) const fn is_of_file(&self) -> bool {
+        matches!(self.owner, PartOwner::File)
     }
 
     /// Tries to take references if the page has any, whatever its owner by now.
     #[inline(always)]
     pub(super) fn try_get_many(&self, references: u32) -> bool {
-        match &self.device {
-            None => self.page.try_get_many(references),
-            Some(device) => device.try_get(references),
+        match &self.owner {
+            PartOwner::Space | PartOwner::File => self.page.try_get_many(references),
+            PartOwner::Device(device) => device.try_get(references),
         }
     }
 
     /// Whether its owner is unchanged. The caller has a reference.
     pub(super) fn is_still_there(&self) -> bool {
-        // For a page of a device, taking the reference has checked this.
-        self.is_of_device() || self.page.tag().order() == self.order && is_of_space(&self.page)
+        let has_owner = match self.owner {
+            PartOwner::Space => is_of_space(&self.page),
+            PartOwner::File => is_of_file(&self.page),
+            // Taking the reference has checked this.
+            PartOwner::Device(_) => return true,
+        };
+        has_owner && self.page.tag().order() == self.order
     }
 
     /// The references that a request takes for `pages` pages; `None` on overflow.
@@ -136,9 +193,12 @@ impl<P: Platform> Part<'_, P> {
         got == self.pages
     }
 
-    /// Counts the references as pins, if the request asks for pins.
+    /// Counts the references as pins, if the request asks for pins, and as taken from a page of a file.
     #[inline(always)]
     pub(super) fn count_pins(&self, request: PinRequest) {
+        if self.is_of_file() {
+            return count_taken(self.page, self.references(request.call, self.pages).unwrap_or_default());
+        }
         if request.call == PinCall::Get || self.order == Order::ZERO {
             return;
         }

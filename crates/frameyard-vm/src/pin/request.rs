@@ -56,10 +56,11 @@ impl PinFlags {
     /// The pages will be written (`FOLL_WRITE`).
     pub const WRITE: Self = Self(1 << 0);
     /// The pages stay pinned for long (`FOLL_LONGTERM`). Pages in Movable zones and contiguous memory areas are moved
-    /// out first.
+    /// out first. Private mappings of files get a copy of the page first. Shared mappings of files with a store can be
+    /// pinned for long only for reading.
     pub const LONGTERM: Self = Self(1 << 1);
-    /// Writes are allowed in read-only areas of anonymous memory, which is private (`FOLL_FORCE`, for debuggers;
-    /// `check_vma_flags`). Only the slow path takes such pages.
+    /// Writes are allowed in read-only areas of anonymous memory and of private mappings of files, which get a copy of the
+    /// page first (`FOLL_FORCE`, for debuggers; `check_vma_flags`). Only the slow path takes such pages.
     pub const FORCE: Self = Self(1 << 2);
 
     /// Whether all options of `other` are set.
@@ -134,7 +135,7 @@ impl PinRequest {
     /// Whether the entry allows the request, by force if requested.
     #[inline(always)]
     pub(super) const fn allows(self, entry: Entry) -> bool {
-        entry.allows(self.access()) || self.flags.contains(PinFlags::FORCE) && !entry.is_device()
+        entry.allows(self.access()) || self.flags.contains(PinFlags::FORCE) && entry.is_anonymous()
     }
 }
 

@@ -5,15 +5,19 @@ use frameyard::{PageCount, Platform};
 
 use super::ahead::Ahead;
 use super::error::PinError;
+use super::longterm::FileEntry;
 use super::part::Part;
 use super::request::PinRequest;
 use super::{PageRun, PageSink, Taking};
 use crate::address::VirtAddr;
 use crate::error::VmError;
-use crate::space::FaultError;
+use crate::space::{FaultError, MemoryAccess};
 
 /// Attempts to move a page before the request fails.
 const MOVE_TRIES: u32 = 16;
+
+/// Attempts to change the entry of a page of a file before the request fails.
+const CHANGE_TRIES: u32 = 1 << 12;
 
 /// The end of a walk in one table.
 enum Stop<'y, P> {
@@ -23,21 +27,33 @@ enum Stop<'y, P> {
     Full,
     /// At a page that must be moved first.
     Moves(Part<'y, P>),
+    /// At a page of a file whose entry must change first.
+    File(FileEntry),
 }
 
 impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
     /// Takes pages up to the end of the current table.
     #[cold]
     pub(super) fn slow(&mut self) -> Result<(), PinError> {
-        let mut moves = 0;
+        let (mut moves, mut copies) = (0, 0);
         while self.at < self.end {
             let before = self.at;
             let stop = self.slow_table()?;
-            moves = if self.at > before { 0 } else { moves };
+            if self.at > before {
+                (moves, copies) = (0, 0);
+            }
             match stop {
                 Stop::GoOn => {}
                 Stop::Full if self.at == before => return Err(PinError::NoRoom),
                 Stop::Full => return Ok(()),
+                Stop::File(wanted) => {
+                    // Each further try means that another CPU has unmapped or replaced the page meanwhile.
+                    if copies == CHANGE_TRIES {
+                        return Err(VmError::Stalled.into());
+                    }
+                    copies += 1;
+                    self.change_file_entry(wanted)?;
+                }
                 Stop::Moves(part) => {
                     let Err(problem) = self.space.vm().move_to_stay(&part) else { continue };
                     moves += 1;
@@ -48,6 +64,18 @@ impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
                     self.space.vm().yard().platform().wait(moves);
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Makes the entry of a page of a file at the current address writable, or replaces it by one of a copy.
+    fn change_file_entry(&self, wanted: FileEntry) -> Result<(), PinError> {
+        let (space, addr) = (self.space, VirtAddr(self.at));
+        let _reading = space.map_lock().read().map_err(VmError::from)?;
+        match wanted {
+            FileEntry::Take => {}
+            FileEntry::Write => _ = space.present(addr, MemoryAccess::Write)?,
+            FileEntry::Unshare => _ = space.unshare(addr)?,
         }
         Ok(())
     }
@@ -68,7 +96,12 @@ impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
             if !entry.is_present() || entry.is_table(spot.level) {
                 break;
             }
-            if !self.request.allows(entry) {
+            if entry.is_file() {
+                match self.file_entry(entry)? {
+                    FileEntry::Take => {}
+                    wanted => return Ok(Stop::File(wanted)),
+                }
+            } else if !self.request.allows(entry) {
                 return Err(FaultError::ReadOnly(VirtAddr(self.at)).into());
             }
             let run = self.run(entry, spot.level);

@@ -258,7 +258,7 @@ enum Verdict {
     WrongZone,
     /// Dirty.
     Dirty,
-    /// In use, or of a kind that is never dropped.
+    /// In use, mapped, or of a kind that is never dropped.
     Busy,
 }
 
@@ -266,7 +266,7 @@ impl Verdict {
     fn of<P: Platform>(page: CountedPage<'_, P>, word: u64, scan: &Scan) -> Self {
         if page.tag().zone().kind() > scan.highest_zone {
             Self::WrongZone
-        } else if PageKind::of_word(word) != Some(PageKind::Cache) || is_locked(page) {
+        } else if PageKind::of_word(word) != Some(PageKind::Cache) || is_locked(page) || page.counts().mappings > 0 {
             Self::Busy
         } else if word & Flags::REFERENCED != 0 && scan.spares_used() {
             Self::Spare

@@ -6,7 +6,10 @@ use frameyard::ByteSize;
 use frameyard::units::PhysAddr;
 
 use crate::address::{VirtAddr, VirtRange};
+use crate::cache::FileError;
 use crate::error::VmError;
+use crate::file_id::FileId;
+use crate::store::StoreError;
 
 /// Error of mapping or unmapping. Nothing has changed, except as stated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,6 +44,15 @@ pub enum MapError {
         /// The size.
         bytes: ByteSize,
     },
+    /// No file has this name.
+    NoFile(FileId),
+    /// Pages of a file have numbers below 2⁵².
+    BeyondFile {
+        /// The number of the first page.
+        first: u64,
+        /// The size.
+        bytes: ByteSize,
+    },
     /// No gap is large enough.
     NoRoom(ByteSize),
     /// The page at this address is in migration, and the wait timed out. The areas of the range still exist; its other
@@ -67,6 +79,10 @@ impl fmt::Display for MapError {
             ),
             Self::BeyondPhysicalAddresses { first, bytes } => {
                 write!(f, "{bytes} bytes from physical address {first}: physical addresses must be below 2^52")
+            }
+            Self::NoFile(file) => write!(f, "{file} does not exist: map one with a handle"),
+            Self::BeyondFile { first, bytes } => {
+                write!(f, "{bytes} from page {first} of a file: page numbers must be below 2^52")
             }
             Self::Moving(addr) => {
                 write!(f, "the page at {addr} is still in migration: unmap again")
@@ -95,6 +111,10 @@ pub enum FaultError {
     ReadOnly(VirtAddr),
     /// It maps a device without bytes.
     NoFrameBytes(VirtAddr),
+    /// It maps a page behind the end of its file (the kernel's `SIGBUS`).
+    BehindFile(VirtAddr),
+    /// The store could not fill the page of its file.
+    Store(StoreError),
     /// The page is in migration, and the wait timed out.
     Moving(VirtAddr),
     /// Any other error.
@@ -109,6 +129,10 @@ impl fmt::Display for FaultError {
                 write!(f, "{addr} is mapped read-only: only read there, or map it read-write")
             }
             Self::NoFrameBytes(addr) => write!(f, "{addr} maps a device without bytes: read and write memory only"),
+            Self::BehindFile(addr) => {
+                write!(f, "{addr} maps a page behind the end of its file: make the file larger first")
+            }
+            Self::Store(error) => error.fmt(f),
             Self::Moving(addr) => write!(f, "the page at {addr} is still in migration: try again"),
             Self::Vm(error) => error.fmt(f),
         }
@@ -116,6 +140,18 @@ impl fmt::Display for FaultError {
 }
 
 impl core::error::Error for FaultError {}
+
+impl From<FileError> for FaultError {
+    fn from(error: FileError) -> Self {
+        match error {
+            FileError::Vm(error) => Self::Vm(error),
+            FileError::Store(error) => Self::Store(error),
+            // Only of truncations and of transfers by offset.
+            FileError::NotTruncated { why, .. } => Self::Vm(why),
+            FileError::TooLarge { .. } => Self::Vm(VmError::Stalled),
+        }
+    }
+}
 
 impl From<VmError> for FaultError {
     fn from(error: VmError) -> Self {

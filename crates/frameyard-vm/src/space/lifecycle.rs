@@ -299,7 +299,12 @@ impl<P: Platform> SpaceRef<'_, P> {
         self.clear_areas();
         drop(writing);
         self.vm().delete_object(ObjectKind::Space, self.object());
-        Ok(Unmapped { pages: PageCount(zapped.pages), huge: zapped.huge, tables: PageCount(zapped.tables + tables) })
+        Ok(Unmapped {
+            pages: PageCount(zapped.pages),
+            huge: zapped.huge,
+            file: PageCount(zapped.file),
+            tables: PageCount(zapped.tables + tables),
+        })
     }
 
     /// Tears down an abandoned space. If that fails, the rest of its pages, its object and its tables stay. The next validation

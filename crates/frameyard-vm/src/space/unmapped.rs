@@ -9,6 +9,8 @@ pub struct Unmapped {
     pub pages: PageCount,
     /// Huge mappings of anonymous memory.
     pub huge: u64,
+    /// Mappings of pages of files. The pages stay in their files.
+    pub file: PageCount,
     /// Frames of page tables returned to the yard.
     pub tables: PageCount,
 }

@@ -72,6 +72,7 @@ impl Level {
 /// | 11 | software, with bit 0 clear: the page is in migration. All other bits are unchanged |
 /// | 12–51 | frame number |
 /// | 52 | software: a page of a device mapped in the yard, which counts this entry and the page's users |
+/// | 53 | software: at level 0, a page of a file, which counts the mapping |
 /// | 63 | no execution |
 ///
 /// 0 is an empty entry.
@@ -90,6 +91,7 @@ impl Entry {
     const MOVING: u64 = 1 << 11;
     const FRAME: u64 = (ENTRY_FRAMES_END.0 - 1) << 12;
     const COUNTED: u64 = 1 << 52;
+    const FILE: u64 = 1 << 53;
     const NO_EXECUTE: u64 = 1 << 63;
 
     pub(crate) const EMPTY: Self = Self(0);
@@ -114,6 +116,16 @@ impl Entry {
     /// A page of a device.
     pub(crate) const fn device(pfn: Pfn, level: Level) -> Self {
         Self(Self::page(pfn, level).0 | Self::DEVICE)
+    }
+
+    /// A page of a file, not writable.
+    pub(crate) const fn file(pfn: Pfn) -> Self {
+        Self((Self::page(pfn, Level::SMALL).0 | Self::FILE) & !Self::WRITE)
+    }
+
+    /// The entry, writable.
+    pub(crate) const fn writable(self) -> Self {
+        Self(self.0 | Self::WRITE)
     }
 
     /// The entry for a device that counts its entries and users.
@@ -161,6 +173,18 @@ impl Entry {
     #[inline(always)]
     pub(crate) const fn is_device(self) -> bool {
         self.0 & Self::DEVICE != 0
+    }
+
+    /// Whether it maps a page of a file.
+    #[inline(always)]
+    pub(crate) const fn is_file(self) -> bool {
+        self.0 & Self::FILE != 0
+    }
+
+    /// Whether it maps neither a device nor a file: anonymous memory, unless it is empty or leads to a table.
+    #[inline(always)]
+    pub(crate) const fn is_anonymous(self) -> bool {
+        self.0 & (Self::DEVICE | Self::FILE) == 0
     }
 
     /// Whether it maps a page of a device that counts its entries and users.
@@ -277,6 +301,15 @@ mod tests {
         assert!(
             Entry::table(Pfn(3)).is_table(Level::ROOT) && !huge.is_table(Level::HUGE) && !small.is_table(Level::SMALL)
         );
+    }
+
+    #[test]
+    fn entries_of_files_are_neither_anonymous_nor_writable_at_first() {
+        let entry = Entry::file(Pfn(0x12345)).read();
+        assert_eq!(entry.bits(), 0x8020_0000_1234_5025, "present, user, accessed, a file, no code");
+        assert!(entry.is_file() && !entry.is_anonymous() && !entry.is_device() && !entry.is_table(Level::SMALL));
+        assert_eq!(entry.writable().written().bits(), 0x8020_0000_1234_5067);
+        assert!(Entry::page(Pfn(1), Level::SMALL).is_anonymous() && !Entry::device(Pfn(1), Level::HUGE).is_anonymous());
     }
 
     #[test]

@@ -4,11 +4,13 @@ use frameyard::page::{CountedPage, Counts, references_of_pins};
 use frameyard::{Pfn, Platform};
 
 use super::{ENTRIES, Entry, HUGE, Level, Table, TableUse, deposited_in, table_index};
-use crate::address::VirtAddr;
-use crate::area::{MapKind, Protection};
-use crate::error::VmValidateError;
+use crate::address::{VirtAddr, VirtRange};
+use crate::area::{Area, MapKind, Protection, Sharing};
+use crate::error::{VmError, VmValidateError};
+use crate::file_id::FileId;
 use crate::page::{Flags, PageKind, object_of};
 use crate::space::{SpaceRef, SpaceWord};
+use crate::vm::Vm;
 
 fn wrong(pfn: Pfn, what: &'static str) -> VmValidateError {
     VmValidateError::Frame { pfn, what }
@@ -53,7 +55,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             if entry.is_table(level) {
                 tables += self.validate_below(self.table_below(entry, level, addr)?, level.below(), addr)?;
             } else {
-                found.anonymous += u32::from(!entry.is_device());
+                found.anonymous += u32::from(entry.is_anonymous());
                 self.validate_mapping(table, level, index, addr)?;
             }
         }
@@ -104,12 +106,21 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             return Err(wrong(entry.pfn(), "is in migration in a quiet space"));
         }
         let area = self.first_area_ending_after(VirtAddr(addr)).filter(|area| area.range.contains(VirtAddr(addr)));
-        let is_device = area.map(|area| matches!(area.kind, MapKind::Device { .. }));
-        if is_device != Some(entry.is_device()) {
+        let area = area.ok_or(wrong(entry.pfn(), "is mapped outside an area"))?;
+        let fits = match area.kind {
+            MapKind::Anonymous { .. } => entry.is_anonymous(),
+            MapKind::Device { .. } => entry.is_device(),
+            // A private mapping has copies of pages that were written.
+            MapKind::File { sharing, .. } => entry.is_file() || entry.is_anonymous() && sharing == Sharing::Private,
+        };
+        if !fits {
             return Err(wrong(entry.pfn(), "is mapped outside an area of its kind"));
         }
+        if entry.is_file() {
+            return self.validate_file_entry(&area, entry, addr);
+        }
         let protection = if entry.is_writable() { Protection::ReadWrite } else { Protection::ReadOnly };
-        if area.map(|area| area.protection) != Some(protection) {
+        if area.protection != protection {
             return Err(wrong(entry.pfn(), "has other rights than its area"));
         }
         if entry.is_counted_device() {
@@ -117,6 +128,30 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             return if mapped { Ok(()) } else { Err(wrong(entry.pfn(), "is mapped and its device does not count it")) };
         }
         if entry.is_device() { Ok(()) } else { self.validate_anonymous(table, level, entry, addr) }
+    }
+
+    /// The mappings of the page are counted together with its file.
+    fn validate_file_entry(&self, area: &Area, entry: Entry, addr: u64) -> Result<(), VmValidateError> {
+        let pfn = entry.pfn();
+        let MapKind::File { file, first, sharing } = area.kind else {
+            return Err(wrong(pfn, "is mapped outside an area of its kind"));
+        };
+        let page = self.vm().try_page(pfn).filter(CountedPage::is_counted);
+        let page = page.ok_or(wrong(pfn, "is mapped and is not a counted page"))?;
+        let owner = page.owner();
+        let index = first.wrapping_add((addr - area.range.start.0) >> Level::SMALL.shift());
+        let is_of_file = PageKind::of_word(owner) == Some(PageKind::Cache) && object_of(owner) == file.object();
+        if !is_of_file || page.index() != index {
+            return Err(wrong(pfn, "is mapped as another page of a file than it is"));
+        }
+        if owner & Flags::TRUNCATED != 0 || page.counts().mappings == 0 {
+            return Err(wrong(pfn, "is mapped and not in its file, or not counted as mapped"));
+        }
+        let may_write = sharing == Sharing::Shared && area.protection == Protection::ReadWrite;
+        if entry.is_writable() && (!may_write || owner & Flags::DIRTY == 0) {
+            return Err(wrong(pfn, "is writable, and its area is not or the page is not dirty"));
+        }
+        Ok(())
     }
 
     fn validate_anonymous(
@@ -160,5 +195,24 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             });
         }
         Ok(())
+    }
+}
+
+impl<P: Platform> Vm<'_, P> {
+    /// The page-table entries of all spaces that map a page of a file. Requires quiescence. Cost: a walk for each area
+    /// that maps the file there.
+    pub(crate) fn count_file_entries(&self, id: FileId, index: u64, pfn: Pfn) -> Result<u64, VmError> {
+        let mut found = 0;
+        for space in self.spaces() {
+            for area in space.areas_in(VirtRange { start: VirtAddr(0), end: VirtAddr::END }) {
+                let MapKind::File { file, first, .. } = area.kind else { continue };
+                let Some(distance) = index.checked_sub(first).filter(|_| file == id) else { continue };
+                let addr = distance.checked_mul(Level::SMALL.span()).and_then(|by| area.range.start.0.checked_add(by));
+                let Some(addr) = addr.filter(|addr| area.range.contains(VirtAddr(*addr))) else { continue };
+                let spot = space.walk(addr)?;
+                found += u64::from(spot.entry.is_present() && spot.entry.is_file() && spot.entry.pfn() == pfn);
+            }
+        }
+        Ok(found)
     }
 }

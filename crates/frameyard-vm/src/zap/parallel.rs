@@ -23,14 +23,21 @@ struct Sum {
     pages: AtomicU64,
     huge: AtomicU64,
     device: AtomicU64,
+    file: AtomicU64,
     tables: AtomicU64,
 }
 
 impl Sum {
     fn add(&self, zapped: Zapped) {
         // The final pass visits all remaining entries.
-        let Zapped { pages, huge, device, tables, moving: _ } = zapped;
-        let counts = [(&self.pages, pages), (&self.huge, huge), (&self.device, device), (&self.tables, tables)];
+        let Zapped { pages, huge, device, file, tables, moving: _ } = zapped;
+        let counts = [
+            (&self.pages, pages),
+            (&self.huge, huge),
+            (&self.device, device),
+            (&self.file, file),
+            (&self.tables, tables),
+        ];
         for (sum, count) in counts {
             sum.fetch_add(count, Ordering::Relaxed);
         }
@@ -38,8 +45,9 @@ impl Sum {
 
     fn read(&self) -> Zapped {
         let of = |sum: &AtomicU64| sum.load(Ordering::Relaxed);
-        let [pages, huge, device, tables] = [&self.pages, &self.huge, &self.device, &self.tables].map(of);
-        Zapped { pages, huge, device, tables, moving: None }
+        let all = [&self.pages, &self.huge, &self.device, &self.file, &self.tables];
+        let [pages, huge, device, file, tables] = all.map(of);
+        Zapped { pages, huge, device, file, tables, moving: None }
     }
 }
 

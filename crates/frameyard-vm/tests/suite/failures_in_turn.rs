@@ -16,13 +16,14 @@ use frameyard::compaction::CompactRequest;
 use frameyard::units::ZoneKind;
 use frameyard::{ByteSize, Gfp, NodeId, Order, PageCount, Pfn, PfnRange};
 use frameyard_vm::{
-    AddressSpace, ExitOutcome, FaultInjector, File, HugeAdvice, MapRequest, MemoryAccess, MemoryRegion, Step,
-    VirtRange, Vm, VmConfig, VmError,
+    AddressSpace, Dirty, ExitOutcome, FaultInjector, File, HugeAdvice, MapRequest, MemoryAccess, MemoryRegion,
+    PinFlags, PinRequest, RefHandling, Sharing, Step, VirtAddr, VirtRange, Vm, VmConfig, VmError,
 };
 
 const SMALL: TestMachine = TestMachine { memory: ByteSize::mib(32), ..TestMachine::PLAIN };
 /// Pages of the space that are mapped one by one.
 const PAGES: u64 = 40;
+const LONGTERM: PinRequest = PinRequest { flags: PinFlags::LONGTERM, ..PinRequest::PIN };
 const TWO: NonZeroUsize = NonZeroUsize::new(2).unwrap();
 
 type TestFile<'y> = File<'y, crate::fixture::TestPlatform>;
@@ -231,6 +232,43 @@ impl<'y> Life<'y> {
         Ok(())
     }
 
+    /// Maps a file of at least ten pages shared and private, writes to both, pins pages, and unmaps in pieces.
+    fn map_file(&self, space: &TestSpace<'y>, file: &TestFile<'y>) -> Result<(), GaveUp> {
+        let (vm, size) = (&self.vm, ByteSize(10 * PAGE));
+        let places = [range(8 * HUGE, size.0), range(9 * HUGE - 5 * PAGE, size.0)];
+        for (place, sharing) in places.iter().zip(Sharing::ALL) {
+            self.must(|| space.map(MapRequest::file(file.id(), 0, size, sharing).at(place.start)))?;
+        }
+        let [shared, private] = places;
+        let page = |range: VirtRange, nth: u64| VirtAddr(range.start.0 + nth * PAGE);
+        let mut bytes = vec![0; PAGE as usize];
+        for nth in 0..10 {
+            self.must(|| space.write(page(shared, nth), &pattern(2000 + nth)))?;
+            self.must(|| space.read(page(private, nth), &mut bytes))?;
+            assert!(bytes == pattern(2000 + nth), "page {nth}");
+        }
+        self.must(|| space.write(page(private, 3), b"own"))?;
+        for (call, at) in [(LONGTERM, private), (PinRequest::PIN, shared)] {
+            let mut frames = [Pfn(0); 4];
+            let taken = self.must(|| space.take_pages(at.start, call, &mut frames))?;
+            vm.validate().expect("the state is valid while pages of files are pinned");
+            for frame in &frames[..taken.0 as usize] {
+                self.must(|| vm.unpin_pages(&[*frame], RefHandling::Batched, Dirty::Mark))?;
+            }
+        }
+        self.must(|| file.sync())?;
+        self.must(|| space.read(page(private, 3), &mut bytes))?;
+        assert!(bytes[..3] == *b"own" && bytes[3..] == pattern(2003)[3..], "the copy");
+        vm.validate().expect("the state is valid while a file is mapped");
+        let middle = VirtRange { start: page(shared, 4), end: page(shared, 6) };
+        self.must(|| space.unmap(middle))?;
+        self.must(|| space.unmap(VirtRange { end: middle.start, ..shared }))?;
+        self.must(|| space.unmap(VirtRange { start: middle.end, ..shared }))?;
+        self.must(|| file.read(3 * PAGE, &mut bytes))?;
+        assert!(bytes == pattern(2003), "the file has what was written to the shared mapping");
+        Ok(())
+    }
+
     /// All operations.
     fn live(&self) -> Result<(), GaveUp> {
         let vm = &self.vm;
@@ -241,6 +279,7 @@ impl<'y> Life<'y> {
         vm.validate().expect("the state is valid while everything is in use");
         self.press(&space, &kept)?;
         self.cut(&kept)?;
+        self.map_file(&space, &kept)?;
         self.must(|| space.unmap(range(4 * PAGE, 10 * PAGE)))?;
         self.must(|| space.map(MapRequest::anonymous(ByteSize(PAGE))))?;
         expect(&space, range(0, 4 * PAGE), 0);

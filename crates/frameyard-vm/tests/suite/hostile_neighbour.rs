@@ -11,7 +11,7 @@ use frameyard::units::ZoneKind;
 use frameyard::{ByteSize, NodeId, PageCount, Pfn};
 use frameyard_vm::{
     AddressSpace, Dirty, ExitOutcome, File, HugeAdvice, LruPolicy, MapRequest, MemoryAccess, MemoryRegion, PinRequest,
-    PinnedPage, RefHandling, ThpMode, VirtAddr, VirtRange, Vm, VmConfig,
+    PinnedPage, RefHandling, Sharing, ThpMode, VirtAddr, VirtRange, Vm, VmConfig,
 };
 
 use crate::test_yard::{TestMachine, TestPlatform, TestYard, limit_waits, run_on};
@@ -58,7 +58,16 @@ impl Victim<'_> {
                 let huge = VirtAddr(first.0 & !((2 << 20) - 1));
                 let _ = space.map(MapRequest::anonymous(ByteSize::mib(2)).at(huge).advised(HugeAdvice::Huge));
             }
-            4 => _ = space.map(MapRequest::anonymous(range.size())),
+            4 => {
+                let request = match file {
+                    Some(file) if bytes[4] & 1 == 0 => {
+                        let sharing = Sharing::ALL[usize::from(bytes[4] >> 1) % Sharing::ALL.len()];
+                        MapRequest::file(file.id(), half(5) % 32, range.size(), sharing).at(first)
+                    }
+                    _ => MapRequest::anonymous(range.size()),
+                };
+                let _ = space.map(request);
+            }
             5 | 6 => _ = space.unmap(range),
             7..10 => _ = space.write(first, &vec![bytes[4]; half(5) as usize % 20_000 + 1]),
             10 => _ = space.read(first, &mut vec![0; half(5) as usize % 20_000 + 1]),

@@ -29,7 +29,7 @@ fn with_vm_on(yard: &TestYard, test: impl FnOnce(Vm<'_, TestPlatform>)) {
 }
 
 /// Moves the file page of a frame, if there is one, like compaction; returns whether it moved.
-fn try_to_move(vm: Vm<'_, TestPlatform>, pfn: Pfn, mode: MigrateMode) -> bool {
+pub(crate) fn try_to_move(vm: Vm<'_, TestPlatform>, pfn: Pfn, mode: MigrateMode) -> bool {
     let from = Block { pfn, order: Order::ZERO };
     if vm.isolate(from, mode).is_err() {
         return false;

@@ -10,7 +10,7 @@ use frameyard_workloads::memory_region::{self, HostKind, RegionRefs, Rounds};
 use frameyard_workloads::pin::{PinBuffers, PinFixture, PinKind, PinYard, PinnedMemory};
 
 use super::compound_pagemap::{Figure, Series, figures};
-use super::pinned::{PinnedArgs, kinds};
+use super::pinned::{PinnedArgs, Taking, kinds};
 use crate::Failure;
 use crate::args::values::{positive_duration, positive_size};
 use crate::args::{OutputArgs, QuickArgs};
@@ -60,7 +60,7 @@ const NOTE: &str = "Pages: what an entry of the page tables maps. Map: what a pa
 /// Registers each kind of memory for a time.
 pub(super) fn run(args: &MemoryRegionArgs) -> Result<(), Failure> {
     let host = HostTopology::current().map_err(Failure::run_time)?;
-    let asked = kinds(NAME, &args.memory, args.size, &host)?;
+    let asked = kinds(NAME, &args.memory, Taking::WritesForLong, args.size, &host)?;
     let here: Vec<PinKind> = asked.iter().filter(|asked| asked.left_out.is_none()).map(|asked| asked.kind).collect();
     let on_host: &[HostKind] = if args.no_host { &[] } else { &HostKind::ALL };
     let bar = progress_bar(NAME, (here.len() * RegionRefs::ALL.len() + on_host.len()) as u64);

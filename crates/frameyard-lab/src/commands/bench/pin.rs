@@ -13,7 +13,7 @@ use frameyard_vm::{PinCall, PinFlags, PinPath, PinRequest, RefHandling, VirtRang
 use frameyard_workloads::pin::{PinBuffers, PinCase, PinFixture, PinInterface, PinKind, PinRun, PinYard, Touched};
 
 use super::compound_pagemap::Figure;
-use super::pinned::{Asked, PinnedArgs, kinds};
+use super::pinned::{Asked, PinnedArgs, Taking, kinds};
 use crate::Failure;
 use crate::args::values::{named, positive_number, positive_size};
 use crate::args::{OutputArgs, QuickArgs};
@@ -29,9 +29,11 @@ Examples:
   frameyard bench pin --quick
   frameyard bench pin --size 1G --path fast --interface runs
   frameyard bench pin --size 1G --memory device --map dev --threads 2
+  frameyard bench pin --quick --memory anonymous,shared,shared-file,private-file
 
-gup_test -t is --memory huge, -T --memory anonymous. -f and -S have no counterpart: an address space maps only anonymous memory and \
-    devices. Nor have -c and -p, which print page structures.";
+gup_test -t is --memory huge, -T --memory anonymous, -S --memory shared, -f FILE --memory private-file, both --memory shared-file. \
+    The file is one of the page cache, with a pattern. -w is the default. No counterpart: -c and -p, which print page structures; -H, \
+    as there is no hugetlbfs; -F, as each flag of a call has an option here.";
 
 /// Takes references or pins of pages and releases them, over mappings and page maps of every size
 #[derive(Args, Clone, Debug)]
@@ -121,9 +123,10 @@ const SIZES: [ByteSize; 2] = [ByteSize::gib(1), ByteSize::gib(16)];
 pub(super) fn run(args: &PinArgs) -> Result<(), Failure> {
     let host = HostTopology::current().map_err(Failure::run_time)?;
     let sizes = if args.sizes.is_empty() { &SIZES[..] } else { &args.sizes };
+    let taking = if args.longterm && !args.read_only { Taking::WritesForLong } else { Taking::Usual };
     let mut asked = Vec::new();
     for &size in sizes {
-        asked.push((size, kinds(NAME, &args.memory, size, &host)?));
+        asked.push((size, kinds(NAME, &args.memory, taking, size, &host)?));
     }
     let cases = cases(args);
     let measured = asked.iter().flat_map(|(_, kinds)| kinds).filter(|asked| asked.left_out.is_none()).count();
@@ -281,7 +284,7 @@ mod tests {
             ("--refs many", "possible values: per-page, batched"),
             ("--interface list", "possible values: array, runs"),
             ("--page-size 8K", "write 4K, 2M or 1G"),
-            ("--memory file", "possible values: anonymous, huge, device"),
+            ("--memory file", "possible values: anonymous, huge, device, shared, shared-file, private-file"),
         ]);
     }
 }

@@ -19,6 +19,21 @@ pub(super) enum PinMemory {
     Huge,
     /// Memory of devices without memory behind their frames: only page structures are used
     Device,
+    /// Shared anonymous memory in pages of 4 KiB
+    Shared,
+    /// A shared mapping of a file of the page cache
+    SharedFile,
+    /// A private mapping of a file of the page cache: written pages are copies
+    PrivateFile,
+}
+
+/// How pages are taken, as far as a kind of memory can refuse it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Taking {
+    /// Not both for long and for writing.
+    Usual,
+    /// For long and for writing, which a shared mapping of a file refuses.
+    WritesForLong,
 }
 
 /// Which memory is mapped, and how.
@@ -75,7 +90,13 @@ pub(super) struct Asked {
 /// # Errors
 ///
 /// [`Failure::Input`] where no kind is requested, or none can have that size.
-pub(super) fn kinds(name: &str, args: &PinnedArgs, size: ByteSize, host: &HostTopology) -> Result<Vec<Asked>, Failure> {
+pub(super) fn kinds(
+    name: &str,
+    args: &PinnedArgs,
+    taking: Taking,
+    size: ByteSize,
+    host: &HostTopology,
+) -> Result<Vec<Asked>, Failure> {
     let available = host.available_memory().map_err(Failure::run_time)?;
     if !size.0.is_multiple_of(DeviceAlignment::Huge.size().0) {
         return Err(Failure::input(format!("{name} --size {size}: write a multiple of 2M")));
@@ -85,6 +106,9 @@ pub(super) fn kinds(name: &str, args: &PinnedArgs, size: ByteSize, host: &HostTo
             PinnedMemory::Anonymous => PinMemory::Anonymous,
             PinnedMemory::Huge => PinMemory::Huge,
             PinnedMemory::Device => PinMemory::Device,
+            PinnedMemory::Shared => PinMemory::Shared,
+            PinnedMemory::SharedFile => PinMemory::SharedFile,
+            PinnedMemory::PrivateFile => PinMemory::PrivateFile,
         });
         let has = |sizes: &[DeviceAlignment], size| sizes.is_empty() || sizes.contains(&size);
         memory && has(&args.pages, kind.page) && has(&args.maps, kind.map)
@@ -92,10 +116,10 @@ pub(super) fn kinds(name: &str, args: &PinnedArgs, size: ByteSize, host: &HostTo
     let asked: Vec<PinKind> = PinKind::ALL.into_iter().filter(is_asked).collect();
     if asked.is_empty() {
         return Err(Failure::input(format!(
-            "{name}: no such memory: anonymous is 4K over 4K, huge is 2M over 2M, device is every page size over 4K or over its own"
+            "{name}: no such memory: anonymous, shared and files are 4K over 4K, huge is 2M over 2M, device is every page size over 4K or over its own"
         )));
     }
-    let kinds = left_out(&asked, size, available);
+    let kinds = left_out(&asked, taking, size, available);
     match kinds.iter().all(|asked| asked.left_out.is_some()).then(|| kinds[0].left_out.clone()).flatten() {
         Some(reason) => Err(Failure::input(format!("{name}: {reason}"))),
         None => Ok(kinds),
@@ -103,7 +127,7 @@ pub(super) fn kinds(name: &str, args: &PinnedArgs, size: ByteSize, host: &HostTo
 }
 
 /// Kinds are mapped side by side. A kind is left out where memory does not suffice for it beside those that need less.
-fn left_out(asked: &[PinKind], size: ByteSize, available: ByteSize) -> Vec<Asked> {
+fn left_out(asked: &[PinKind], taking: Taking, size: ByteSize, available: ByteSize) -> Vec<Asked> {
     let mut left = ByteSize(available.0 / SHARE);
     let mut kinds: Vec<Asked> = asked.iter().map(|&kind| Asked { kind, left_out: None }).collect();
     let mut modest: Vec<&mut Asked> = kinds.iter_mut().collect();
@@ -112,6 +136,10 @@ fn left_out(asked: &[PinKind], size: ByteSize, available: ByteSize) -> Vec<Asked
         let (kind, needed) = (asked.kind, asked.kind.memory_needed(size));
         if !size.0.is_multiple_of(kind.page.size().0) {
             asked.left_out = Some(format!("{size} is no multiple of {} pages: choose a --size that is", kind.page));
+        } else if kind.memory == PinnedMemory::SharedFile && taking == Taking::WritesForLong {
+            let refusal =
+                "a shared mapping of a file is not taken for long and for writing, because its pages are written back";
+            asked.left_out = Some(format!("{refusal}: choose --memory shared"));
         } else if needed > left {
             asked.left_out = Some(format!(
                 "{size} of {} memory needs {}, and {} can be used here: choose a smaller --size",
@@ -132,8 +160,9 @@ mod tests {
 
     #[test]
     fn a_kind_without_room_is_left_out_with_a_reason() {
+        let with_default: Vec<PinKind> = PinKind::ALL[..7].to_vec();
         let of = |size, available| {
-            let kinds = left_out(&PinKind::ALL, size, available);
+            let kinds = left_out(&with_default, Taking::Usual, size, available);
             kinds.into_iter().map(|asked| asked.left_out.unwrap_or_default()).collect::<Vec<_>>()
         };
         assert!(of(ByteSize::gib(1), ByteSize::gib(5)).iter().all(String::is_empty));
@@ -143,5 +172,20 @@ mod tests {
         assert!(reasons[2..].iter().all(String::is_empty));
         let small = of(ByteSize::mib(64), ByteSize::gib(4));
         assert_eq!(small.iter().filter(|reason| reason.contains("no multiple of 1G pages")).count(), 2);
+    }
+
+    #[test]
+    fn a_shared_mapping_of_a_file_is_left_out_for_long_writes() {
+        let reasons = |taking| {
+            let kinds = left_out(&PinKind::ALL[7..], taking, ByteSize::mib(256), ByteSize::gib(8));
+            kinds
+                .into_iter()
+                .filter_map(|asked| asked.left_out.map(|reason| (asked.kind.memory, reason)))
+                .collect::<Vec<_>>()
+        };
+        assert!(reasons(Taking::Usual).is_empty());
+        let left_out = reasons(Taking::WritesForLong);
+        assert!(left_out.len() == 1 && left_out[0].0 == PinnedMemory::SharedFile, "{left_out:?}");
+        assert!(left_out[0].1.contains("--memory shared"), "{left_out:?}");
     }
 }

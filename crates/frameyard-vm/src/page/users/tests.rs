@@ -5,7 +5,7 @@ use frameyard::{ByteSize, PageCount, Pfn};
 
 use super::*;
 use crate::address::VirtAddr;
-use crate::area::HugeAdvice;
+use crate::area::{HugeAdvice, Sharing};
 use crate::map::MapRequest;
 use crate::page::PageKind;
 use crate::pin::{Dirty, PageRun, PinRequest, RefHandling};
@@ -111,10 +111,15 @@ fn pages_of_each_user_have_bits_in_all_fields_of_the_table_and_nowhere_else() {
     for range in areas.collect::<Vec<_>>().into_iter().step_by(3) {
         space.unmap(range).unwrap();
     }
+    let request = MapRequest::file(file.id(), 0, ByteSize(64 * 4096), Sharing::Shared);
+    let mapped = space.map(request).unwrap();
+    let mut frames = [Pfn(0); 64];
+    space.take_pages(mapped.start, PinRequest::PIN, &mut frames).unwrap();
     vm.lru_drain_all();
     let mut runs = [PageRun::default(); 8];
     let taken = space.take_runs(huge, PinRequest::PIN, &mut runs).unwrap();
     seen.lock().unwrap().look(&yard);
+    vm.unpin_pages(&frames, RefHandling::default(), Dirty::Keep).unwrap();
     vm.unpin_runs(&runs[..taken.runs], RefHandling::default(), Dirty::Keep).unwrap();
     for user in PageUser::ALL {
         for field in PAGE_FIELDS.iter().filter(|field| field.word != PAGE_WORDS[IDENTITY].name) {

@@ -9,6 +9,7 @@ use super::ranges::{RangeEntry, range_of, ranges_in};
 use super::{Poisoning, ZONE_CHOICES};
 use crate::control::{ControlRegion, TablePlanner, TableSpan};
 use crate::devices::{DeviceDirectory, DeviceSection, DeviceTables};
+use crate::huge_pool::{HugePageSize, HugePool};
 use crate::memmap::{MemMap, Numbering, RunEntry, SectionSlot, slots_for};
 use crate::platform::{LockError, LockId, Platform};
 use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -63,7 +64,7 @@ pub(super) const HEADER_WORDS: usize = 96;
 const _: () = assert!(HeaderWord::FirstSpan as usize + 2 * TABLES <= HEADER_WORDS, "the header holds all spans");
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"frameyrd");
 /// The version of the layout, and the mechanisms that are compiled in: a build that lacks one must not attach.
-pub(super) const VERSION: u64 = 15 | transfer::COMPILED_IN << 32;
+pub(super) const VERSION: u64 = 16 | transfer::COMPILED_IN << 32;
 
 /// The numbers that table sizes follow from.
 #[derive(Clone, Copy, Debug)]
@@ -206,6 +207,8 @@ tables! { counts:
     runs: RunEntry = counts.runs,
     /// Where the sections of these lie; see [`FarSections`](crate::memmap::FarSections).
     section_slots: SectionSlot = slots_for(counts.sections(), counts.runs),
+    /// For each zone a pool of each size of huge pages.
+    huge_pools: HugePool = counts.zones() * HugePageSize::ALL.len(),
     /// A byte for each frame; see [`AllocationMap`].
     allocation_map: AtomicU8 = counts.frames.0 as usize,
 }

@@ -55,6 +55,7 @@ const ORDERS: &[Order] = &[
             "block_list",
             "compact_state",
             "deferred",
+            "huge_pool",
             "state",
             "view",
             "boost",

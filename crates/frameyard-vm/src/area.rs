@@ -66,6 +66,13 @@ pub enum MapKind {
         /// The size that each page-table entry maps.
         page: PageLevel,
     },
+    /// Huge pages that a pool has handed out ([`Yard::huge_pages`](frameyard::Yard::huge_pages)), at consecutive physical addresses.
+    Pooled {
+        /// The physical address that the first address maps; a multiple of the page size.
+        first: PhysAddr,
+        /// The size that each page-table entry maps: that of the pages, or smaller.
+        page: PageLevel,
+    },
 }
 
 impl MapKind {
@@ -75,7 +82,7 @@ impl MapKind {
     pub const fn page_size(self) -> ByteSize {
         match self {
             Self::Anonymous { .. } => PageLevel::Small.size(),
-            Self::Device { page, .. } => page.size(),
+            Self::Device { page, .. } | Self::Pooled { page, .. } => page.size(),
         }
     }
 
@@ -86,6 +93,7 @@ impl MapKind {
         match self {
             Self::Anonymous { .. } => self,
             Self::Device { first, page } => Self::Device { first: PhysAddr(first.0.wrapping_add(by.0)), page },
+            Self::Pooled { first, page } => Self::Pooled { first: PhysAddr(first.0.wrapping_add(by.0)), page },
         }
     }
 }
@@ -107,7 +115,7 @@ impl AreaWord {
     const END: usize = 1;
     /// [`MapKind`]: variant in bits 0–7, advice or level in bits 8–15. [`Protection`] in bit 16.
     const KIND: usize = 2;
-    /// The first physical address of a device's area.
+    /// The first physical address of an area of a device or of huge pages.
     const DEVICE: usize = 3;
     /// Left child: lower addresses.
     const LEFT: usize = 4;
@@ -130,6 +138,7 @@ const CACHE_INTERVAL: u64 = 512;
 
 const ANONYMOUS: u64 = 1;
 const DEVICE: u64 = 2;
+const POOLED: u64 = 3;
 const READ_ONLY: u64 = 1 << 16;
 
 impl MapKind {
@@ -138,16 +147,16 @@ impl MapKind {
         match self {
             Self::Anonymous { huge } => (ANONYMOUS | (huge as u64) << 8, 0),
             Self::Device { first, page } => (DEVICE | (page as u64) << 8, first.0),
+            Self::Pooled { first, page } => (POOLED | (page as u64) << 8, first.0),
         }
     }
 
     fn from_words(kind: u64, device: u64) -> Self {
         let choice = (kind >> 8 & 0xff) as usize;
+        let page = PageLevel::ALL.get(choice).copied().unwrap_or(PageLevel::Small);
         match kind & 0xff {
-            DEVICE => {
-                let page = PageLevel::ALL.get(choice).copied().unwrap_or(PageLevel::Small);
-                Self::Device { first: PhysAddr(device), page }
-            }
+            DEVICE => Self::Device { first: PhysAddr(device), page },
+            POOLED => Self::Pooled { first: PhysAddr(device), page },
             _ => Self::Anonymous { huge: HugeAdvice::ALL.get(choice).copied().unwrap_or_default() },
         }
     }

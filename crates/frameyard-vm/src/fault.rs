@@ -85,6 +85,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
                 self.fault_small(&area, spot, addr, access)
             }
             MapKind::Device { .. } => self.fault_device(&area, spot, addr, access),
+            MapKind::Pooled { .. } => self.fault_pooled(&area, spot, addr, access),
         }
     }
 
@@ -271,5 +272,6 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     }
 }
 
+mod pooled;
 #[cfg(test)]
 mod tests;

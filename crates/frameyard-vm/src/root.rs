@@ -70,7 +70,7 @@ impl Default for VmConfig {
 }
 
 const MAGIC: u64 = u64::from_le_bytes(*b"fyowners");
-const VERSION: u64 = 4;
+const VERSION: u64 = 5;
 
 /// Words of the header.
 #[derive(Clone, Copy)]

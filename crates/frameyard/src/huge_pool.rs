@@ -15,8 +15,9 @@
 //! The head's tag is [`FrameState::Pooled`] while the page is in a pool. Its word of counts says more:
 //!
 //! - no references: free in the pool, on the pool's list, or in the hands of the one caller that takes it off or puts it on;
-//! - references: handed out. Each handle ([`HugePage`](crate::huge_pages::HugePage)), mapping and pin is a reference. The caller that puts
-//!   the last one puts the page on the pool's list.
+//! - references: handed out. Each handle ([`HugePage`](crate::huge_pages::HugePage)), mapping and pin is a reference. The caller that
+//!   puts the last one puts the page on the pool's list. Handles are counted as mappings, so a release of pins by number cannot reach
+//!   their references.
 //!
 //! The owner's word has [`OwnerKind::HUGE_PAGES`], and a bit while the page is handed out by number. A free by number clears the bit
 //! under the pool's lock, so of two frees one wins and the other changes nothing.
@@ -35,9 +36,9 @@ use crate::memmap::MemMap;
 use crate::owners::OwnerKind;
 use crate::page::{CountedPage, Counts, FrameState, Link};
 use crate::platform::{LockError, LockId, Platform};
-use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
+use crate::sync::{AtomicU64, Ordering};
 use crate::units::{ByteSize, NodeId, Order, Pfn, PfnRange, ZoneId, errors, named};
-use crate::zone::PageblockMap;
+use crate::zone::{HugePool, PageblockMap};
 
 /// The sizes of huge pages.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -111,23 +112,8 @@ const BY_NUMBER: u64 = 1 << 63;
 /// The owner's word of a page that is free, or that handles own.
 const POOLED: u64 = OwnerKind::HUGE_PAGES.0 as u64;
 
-/// The users of a page that was just handed out.
-const ONE_USER: Counts = Counts { references: 1, mappings: 0 };
-
-/// The pool of one size in one zone, in the control region.
-#[repr(C, align(64))]
-#[derive(Default)]
-pub(crate) struct HugePool {
-    lock: AtomicU32,
-    /// The first free page.
-    first: AtomicU32,
-    pages: AtomicU64,
-    free: AtomicU64,
-    /// Bytes of the map that were returned to the host.
-    released: AtomicU64,
-}
-
-all_atomic!(HugePool { lock, first, pages, free, released });
+/// The users of a page that was just handed out: a handle.
+const ONE_HANDLE: Counts = Counts { references: 1, mappings: 1 };
 
 /// A pool with what its operations need.
 pub(crate) struct PoolView<'a, P> {
@@ -242,7 +228,7 @@ impl<'a, P: Platform> LockedPool<'a, P> {
 
     /// Takes a page off the list and gives it one user.
     pub(crate) fn hand_out(&self) -> Option<CountedPage<'a, P>> {
-        self.pop().inspect(|page| page.set_counts(ONE_USER))
+        self.pop().inspect(|page| page.set_counts(ONE_HANDLE))
     }
 
     /// The page at a frame, if it is handed out by number. It is not afterwards: the caller has the reference that belonged to the

@@ -1,7 +1,7 @@
 //! The pages of a run with one head.
 
 use frameyard::devices::DevicePage;
-use frameyard::page::{CountedPage, references_of_pins};
+use frameyard::page::{CountedPage, FrameState, references_of_pins};
 use frameyard::{Order, Pfn, Platform};
 
 use super::PageRun;
@@ -14,13 +14,31 @@ use crate::vm::Vm;
 pub(super) struct Part<'y, P> {
     /// The head.
     pub(super) page: CountedPage<'y, P>,
-    /// The head, if it is a page of a device.
-    pub(super) device: Option<DevicePage<'y, P>>,
+    /// The owner of the head's block.
+    pub(super) owner: PartOwner<'y, P>,
     /// The order of the head's block.
     pub(super) order: Order,
     /// The number of leading pages of the run with this head.
     pub(super) pages: u64,
 }
+
+/// What a head belongs to.
+pub(super) enum PartOwner<'y, P> {
+    /// An address space.
+    Space,
+    /// A device.
+    Device(DevicePage<'y, P>),
+    /// A pool of huge pages.
+    Pool,
+}
+
+impl<P> Clone for PartOwner<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P> Copy for PartOwner<'_, P> {}
 
 impl<P> Clone for Part<'_, P> {
     fn clone(&self) -> Self {
@@ -36,20 +54,27 @@ impl<'y, P: Platform> Vm<'y, P> {
     #[inline(always)]
     pub(super) fn part_behind(&self, entry: Entry, level: Level, run: PageRun) -> Option<Part<'y, P>> {
         if entry.is_device() {
-            return if entry.is_counted_device() { self.part_of_device(run) } else { None };
+            return match () {
+                () if entry.is_counted_device() => self.part_of_device(run),
+                () if entry.is_pooled() => self.part_of_pool(run),
+                () => None,
+            };
         }
         let order = if level == Level::HUGE || entry.is_part() { HUGE } else { Order::ZERO };
         let head = run.first.align_down(order);
         // Read the owner first, so that a frame of another kind does not get a transient reference.
         let page = self.try_page(head).filter(is_of_space)?;
-        Some(Part { page, device: None, order, pages: run.pages.0 })
+        Some(Part { page, owner: PartOwner::Space, order, pages: run.pages.0 })
     }
 
     /// The leading pages of a run with one head, as their page structures say. For runs that were taken.
     #[inline(always)]
     pub(super) fn part_at(&self, run: PageRun) -> Option<Part<'y, P>> {
         let small = self.part_of_space(run, Order::ZERO);
-        small.or_else(|| self.part_of_space(run, HUGE)).or_else(|| self.part_of_device(run))
+        small
+            .or_else(|| self.part_of_space(run, HUGE))
+            .or_else(|| self.part_of_device(run))
+            .or_else(|| self.part_of_pool(run))
     }
 
     /// The leading pages of a run in a block of a space of that order.
@@ -57,7 +82,7 @@ impl<'y, P: Platform> Vm<'y, P> {
     fn part_of_space(&self, run: PageRun, order: Order) -> Option<Part<'y, P>> {
         let page = self.try_page(run.first.align_down(order))?;
         let is_one = page.is_counted() && page.tag().order() == order && is_of_space(&page);
-        is_one.then(|| Part { page, device: None, order, pages: pages_of(run, page.pfn(), order) })
+        is_one.then(|| Part { page, owner: PartOwner::Space, order, pages: pages_of(run, page.pfn(), order) })
     }
 
     /// The leading pages of a run with one head in a device.
@@ -68,7 +93,23 @@ impl<'y, P: Platform> Vm<'y, P> {
         // SAFETY: the counts of this page change only while references from `try_get` are held, here or by the
         // releasing caller. The only other words of device pages that this crate changes are their pins.
         let page = unsafe { device.page() };
-        Some(Part { page, device: Some(device), order, pages: pages_of(run, head, order) })
+        Some(Part { page, owner: PartOwner::Device(device), order, pages: pages_of(run, head, order) })
+    }
+}
+
+impl<'y, P: Platform> Vm<'y, P> {
+    /// The head of the huge page of a pool that has a frame.
+    #[inline(always)]
+    pub(crate) fn pooled_page(&self, pfn: Pfn) -> Option<(CountedPage<'y, P>, Order)> {
+        let (head, size) = self.yard().huge_pages().at(pfn)?;
+        Some((self.page(head), size.order()))
+    }
+
+    /// The leading pages of a run in a huge page of a pool.
+    #[inline]
+    fn part_of_pool(&self, run: PageRun) -> Option<Part<'y, P>> {
+        let (page, order) = self.pooled_page(run.first)?;
+        Some(Part { page, owner: PartOwner::Pool, order, pages: pages_of(run, page.pfn(), order) })
     }
 }
 
@@ -88,28 +129,38 @@ impl<P: Platform> Part<'_, P> {
     /// References that must not be released: the one that a device holds of its own page.
     #[inline(always)]
     pub(super) const fn kept(&self) -> u32 {
-        self.device.is_some() as u32
+        self.is_of_device() as u32
     }
 
     /// Whether it is a page of a device.
     #[inline(always)]
     pub(super) const fn is_of_device(&self) -> bool {
-        self.device.is_some()
+        matches!(self.owner, PartOwner::Device(_))
+    }
+
+    /// Whether it is a page of an address space.
+    #[inline(always)]
+    pub(super) const fn is_of_space(&self) -> bool {
+        matches!(self.owner, PartOwner::Space)
     }
 
     /// Tries to take references if the page has any, whatever its owner by now.
     #[inline(always)]
     pub(super) fn try_get_many(&self, references: u32) -> bool {
-        match &self.device {
-            None => self.page.try_get_many(references),
-            Some(device) => device.try_get(references),
+        match &self.owner {
+            PartOwner::Space | PartOwner::Pool => self.page.try_get_many(references),
+            PartOwner::Device(device) => device.try_get(references),
         }
     }
 
     /// Whether its owner is unchanged. The caller has a reference.
     pub(super) fn is_still_there(&self) -> bool {
-        // For a page of a device, taking the reference has checked this.
-        self.is_of_device() || self.page.tag().order() == self.order && is_of_space(&self.page)
+        match self.owner {
+            PartOwner::Space => self.page.tag().order() == self.order && is_of_space(&self.page),
+            PartOwner::Pool => self.page.tag().order() == self.order && self.page.tag().is(FrameState::Pooled),
+            // Taking the reference has checked this.
+            PartOwner::Device(_) => true,
+        }
     }
 
     /// The references that a request takes for `pages` pages; `None` on overflow.

@@ -104,8 +104,12 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             return Err(wrong(entry.pfn(), "is in migration in a quiet space"));
         }
         let area = self.first_area_ending_after(VirtAddr(addr)).filter(|area| area.range.contains(VirtAddr(addr)));
-        let is_device = area.map(|area| matches!(area.kind, MapKind::Device { .. }));
-        if is_device != Some(entry.is_device()) {
+        let is_of_kind = area.is_some_and(|area| match area.kind {
+            MapKind::Anonymous { .. } => !entry.is_device(),
+            MapKind::Device { .. } => entry.is_device() && !entry.is_pooled(),
+            MapKind::Pooled { .. } => entry.is_pooled(),
+        });
+        if !is_of_kind {
             return Err(wrong(entry.pfn(), "is mapped outside an area of its kind"));
         }
         let protection = if entry.is_writable() { Protection::ReadWrite } else { Protection::ReadOnly };
@@ -115,6 +119,10 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         if entry.is_counted_device() {
             let mapped = self.vm().yard().devices().at(entry.pfn()).is_some_and(|device| device.mappings > 0);
             return if mapped { Ok(()) } else { Err(wrong(entry.pfn(), "is mapped and its device does not count it")) };
+        }
+        if entry.is_pooled() {
+            let page = self.vm().pooled_page(entry.pfn()).filter(|(page, _)| page.counts().mappings > 0);
+            return page.map(drop).ok_or(wrong(entry.pfn(), "is mapped and its page in the pool does not count it"));
         }
         if entry.is_device() { Ok(()) } else { self.validate_anonymous(table, level, entry, addr) }
     }

@@ -9,7 +9,6 @@ use super::ranges::{RangeEntry, range_of, ranges_in};
 use super::{Poisoning, ZONE_CHOICES};
 use crate::control::{ControlRegion, TablePlanner, TableSpan};
 use crate::devices::{DeviceDirectory, DeviceSection, DeviceTables};
-use crate::huge_pool::{HugePageSize, HugePool};
 use crate::memmap::{MemMap, Numbering, RunEntry, SectionSlot, slots_for};
 use crate::platform::{LockError, LockId, Platform};
 use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -207,8 +206,6 @@ tables! { counts:
     runs: RunEntry = counts.runs,
     /// Where the sections of these lie; see [`FarSections`](crate::memmap::FarSections).
     section_slots: SectionSlot = slots_for(counts.sections(), counts.runs),
-    /// For each zone a pool of each size of huge pages.
-    huge_pools: HugePool = counts.zones() * HugePageSize::ALL.len(),
     /// A byte for each frame; see [`AllocationMap`].
     allocation_map: AtomicU8 = counts.frames.0 as usize,
 }

@@ -38,7 +38,7 @@ impl<P: Platform> Yard<P> {
     /// The pool of a size in a zone.
     pub(super) fn pool(&self, zone: ZoneId, size: HugePageSize) -> PoolView<'_, P> {
         let zone = self.tables.known_zone(zone);
-        let pool = &self.tables.huge_pools[zone.index() * HugePageSize::ALL.len() + size as usize];
+        let pool = &self.tables.zones[zone.index()].huge_pools[size as usize];
         PoolView { pool, zone, size, map: self.map, blocks: self.pageblocks(), platform: &self.platform }
     }
 
@@ -50,10 +50,12 @@ impl<P: Platform> Yard<P> {
     }
 
     /// The head of the pooled page around a frame, and the page's size. Any frame number is allowed.
+    #[inline(always)]
     pub(super) fn pooled_around(&self, pfn: Pfn) -> Option<(Pfn, HugePageSize)> {
         HugePageSize::ALL.into_iter().find_map(|size| {
             let head = pfn.align_down(size.order());
-            self.pool_of(head, size).ok().map(|_| (head, size))
+            let tag = self.page_of(head)?.tag();
+            tag.is_block(FrameState::Pooled, size.order()).then_some((head, size))
         })
     }
 
@@ -122,9 +124,9 @@ impl<P: Platform> Yard<P> {
         Ok(())
     }
 
-    /// Puts a reference on a pooled page that the caller has. The page returns to its pool if it was the last.
-    fn put_pooled(&self, page: CountedPage<'_, P>) -> Result<(), HugePageError> {
-        match page.put() {
+    /// Puts the reference of a handle. The page returns to its pool if it was the last.
+    fn put_handle(&self, page: CountedPage<'_, P>) -> Result<(), HugePageError> {
+        match page.unmap() {
             Ok(0) => self.take_back(page),
             // An underflow: another process has changed the count. The page is lost.
             _ => Ok(()),
@@ -309,7 +311,7 @@ impl<'y, P: Platform> YardHugePages<'y, P> {
     /// Two holds of the pool's lock.
     pub fn free(self, pfn: Pfn, size: HugePageSize) -> Result<(), HugePageError> {
         let page = self.yard.pool_of(pfn, size)?.lock().map_err(HugePageError::Lock)?.claim_number(pfn)?;
-        self.yard.put_pooled(page)
+        self.yard.put_handle(page)
     }
 
     /// Makes a handle of a page that [`HugePage::into_pfn`] handed out by number. The number is no longer valid then.
@@ -387,7 +389,7 @@ impl<'y, P: Platform> HugePage<'y, P> {
         PfnRange::new(self.pfn, self.size.order().pages())
     }
 
-    /// The users: handles, mappings and pins. Possibly stale.
+    /// The users: handles, mappings and pins. Handles count as mappings. Possibly stale.
     pub fn users(&self) -> Counts {
         self.yard.pooled_page(self.pfn).counts()
     }
@@ -415,7 +417,7 @@ impl<'y, P: Platform> HugePage<'y, P> {
 impl<P: Platform> Clone for HugePage<'_, P> {
     /// A further handle of the same page. Cost: an atomic addition.
     fn clone(&self) -> Self {
-        self.yard.pooled_page(self.pfn).get();
+        self.yard.pooled_page(self.pfn).map();
         Self { yard: self.yard, pfn: self.pfn, size: self.size }
     }
 }
@@ -423,7 +425,7 @@ impl<P: Platform> Clone for HugePage<'_, P> {
 impl<P: Platform> Drop for HugePage<'_, P> {
     fn drop(&mut self) {
         // If another process has damaged the pool, the page is lost. The platform keeps the error of a lock.
-        let _ = self.yard.put_pooled(self.yard.pooled_page(self.pfn));
+        let _ = self.yard.put_handle(self.yard.pooled_page(self.pfn));
     }
 }
 

@@ -18,7 +18,7 @@ const ZONE: ZoneId = ZoneId(ZoneKind::Normal as u16);
 
 /// The word of the header where the offsets of tables begin, and the number of the allocation map among the tables.
 const FIRST_SPAN: usize = 26;
-const ALLOCATION_MAP: usize = 19;
+const ALLOCATION_MAP: usize = 17;
 
 /// What that table says of a movable block of an order.
 const fn mark(order: Order) -> u8 {

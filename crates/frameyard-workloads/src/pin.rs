@@ -10,6 +10,8 @@ use std::time::Instant;
 
 use frameyard::boot::BootError;
 use frameyard::devices::{DeviceRequest, MapLayout, MapPlacement};
+use frameyard::huge_pages::HugePageSize;
+use frameyard::owners::Owners;
 use frameyard::units::PhysAddr;
 use frameyard::{ByteSize, Geometry, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
 use frameyard_host::{DeviceAlignment, DeviceMemory, HostPlatform, HostTopology, HostYard, HostYardError};
@@ -38,6 +40,8 @@ pub enum PinnedMemory {
     Anonymous,
     /// Anonymous memory in transparent huge pages.
     Huge,
+    /// Huge pages of a pool.
+    Pool,
     /// Device memory.
     Device,
 }
@@ -49,6 +53,7 @@ impl PinnedMemory {
         match self {
             Self::Anonymous => "anonymous",
             Self::Huge => "huge",
+            Self::Pool => "pool",
             Self::Device => "device",
         }
     }
@@ -67,9 +72,11 @@ pub struct PinKind {
 
 impl PinKind {
     /// All kinds. Devices with a map of base pages are as they were before compound maps existed.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::of(PinnedMemory::Anonymous, DeviceAlignment::Base, DeviceAlignment::Base),
         Self::of(PinnedMemory::Huge, DeviceAlignment::Huge, DeviceAlignment::Huge),
+        Self::of(PinnedMemory::Pool, DeviceAlignment::Huge, DeviceAlignment::Huge),
+        Self::of(PinnedMemory::Pool, DeviceAlignment::Gigantic, DeviceAlignment::Gigantic),
         Self::of(PinnedMemory::Device, DeviceAlignment::Base, DeviceAlignment::Base),
         Self::of(PinnedMemory::Device, DeviceAlignment::Huge, DeviceAlignment::Base),
         Self::of(PinnedMemory::Device, DeviceAlignment::Gigantic, DeviceAlignment::Base),
@@ -87,8 +94,26 @@ impl PinKind {
         match self.memory {
             PinnedMemory::Anonymous => ByteSize(size.0 + size.0 / 256),
             PinnedMemory::Huge => ByteSize(size.0 + size.0 / 64),
-            // Page tables, and at most the page structures.
-            PinnedMemory::Device => ByteSize(size.0 / 512),
+            // Page tables, and at most the page structures. Pages of pools are not written.
+            PinnedMemory::Pool | PinnedMemory::Device => ByteSize(size.0 / 512),
+        }
+    }
+
+    /// Frames of the yard's memory that a mapping of `size` needs. Whole pages of a pool, wherever their alignment puts them.
+    fn frames_needed(self, size: ByteSize) -> u64 {
+        let memory = match self.memory {
+            PinnedMemory::Pool => size.0 + size.0 / 64 + self.page.size().0,
+            _ => self.memory_needed(size).0,
+        };
+        memory.div_ceil(PAGE)
+    }
+
+    /// The size of the pages of a pool.
+    fn pooled(self) -> Option<HugePageSize> {
+        match (self.memory, self.page) {
+            (PinnedMemory::Pool, DeviceAlignment::Gigantic) => Some(HugePageSize::Gigantic),
+            (PinnedMemory::Pool, _) => Some(HugePageSize::Huge),
+            _ => None,
         }
     }
 
@@ -181,6 +206,8 @@ pub struct PinYard {
     kinds: Vec<PinKind>,
     /// The data of the device of each page size of the map.
     devices: Vec<(DeviceAlignment, PfnRange)>,
+    /// Ranges of consecutive pages that the pools have handed out.
+    pooled: Vec<(HugePageSize, PfnRange)>,
 }
 
 impl PinYard {
@@ -195,8 +222,8 @@ impl PinYard {
         maps: DeviceMaps,
         host: &HostTopology,
     ) -> Result<Self, WorkloadError> {
-        let needed = kinds.iter().map(|kind| kind.memory_needed(size).0).sum::<u64>() + SPARE.0;
-        let frames = needed.div_ceil(PAGE).next_multiple_of(1 << 15);
+        let needed = kinds.iter().map(|kind| kind.frames_needed(size)).sum::<u64>() + SPARE.0 / PAGE;
+        let frames = needed.next_multiple_of(1 << 15);
         let memory = [(PfnRange::new(FIRST, PageCount(frames)), NodeId(0))];
         let mut next = (FIRST.0 + frames).next_multiple_of(GIGANTIC);
         let begin = next;
@@ -221,7 +248,14 @@ impl PinYard {
             let range = PfnRange { start: Pfn(data.start.0 - maps.room(size.0 / PAGE)), end: data.end };
             map_device(&yard, map, range, maps)?;
         }
-        Ok(Self { yard, size, kinds: kinds.to_vec(), devices })
+        let mut pooled = Vec::new();
+        // The largest first, while memory is in one piece.
+        for page in
+            HugePageSize::ALL.into_iter().rev().filter(|page| kinds.iter().any(|kind| kind.pooled() == Some(*page)))
+        {
+            pooled.extend(hand_out(&yard, page, size)?.into_iter().map(|range| (page, range)));
+        }
+        Ok(Self { yard, size, kinds: kinds.to_vec(), devices, pooled })
     }
 
     /// Creates an address space, calls `run` with it, and checks the yard afterwards.
@@ -254,6 +288,26 @@ impl PinYard {
         unsafe { vm.destroy() }.map_err(WorkloadError::run_time)?;
         self.yard.validate().map_err(WorkloadError::run_time)
     }
+}
+
+/// Reserves pages of a pool for `size` of memory and hands all of them out by number; the ranges that they make up, ascending.
+fn hand_out(yard: &HostYard, page: HugePageSize, size: ByteSize) -> Result<Vec<PfnRange>, WorkloadError> {
+    let pages = size.0 / (page.order().pages().0 * PAGE);
+    let reserved = yard.huge_pages().reserve(page, pages, &Owners::NONE).map_err(WorkloadError::run_time)?;
+    if let Some(problem) = reserved.stopped {
+        return Err(WorkloadError::run_time(problem));
+    }
+    let handed_out = (0..pages).map(|_| yard.huge_pages().alloc(page).map(|page| page.into_pfn()));
+    let mut heads: Vec<Pfn> = handed_out.collect::<Result<_, _>>().map_err(WorkloadError::run_time)?;
+    heads.sort_unstable();
+    let mut ranges: Vec<PfnRange> = Vec::new();
+    for head in heads {
+        match ranges.last_mut() {
+            Some(last) if last.end == head => last.end = head + page.order().pages(),
+            _ => ranges.push(PfnRange::new(head, page.order().pages())),
+        }
+    }
+    Ok(ranges)
 }
 
 /// Maps a device. It has memory only if that holds its page structures.
@@ -309,6 +363,7 @@ impl PinFixture<'_> {
         let mapped = match kind.memory {
             PinnedMemory::Anonymous => map(&self.space, size, Pages::Small),
             PinnedMemory::Huge => map(&self.space, size, Pages::Huge),
+            PinnedMemory::Pool => return self.map_pooled(kind),
             PinnedMemory::Device => {
                 let device = self.yard.devices.iter().find(|(map, _)| *map == kind.map);
                 let (_, range) = device.ok_or_else(|| WorkloadError::run_time("no device of that geometry"))?;
@@ -316,6 +371,24 @@ impl PinFixture<'_> {
             }
         };
         mapped.map_err(WorkloadError::run_time)
+    }
+
+    /// Maps pages of a pool one behind the other.
+    fn map_pooled(&self, kind: PinKind) -> Result<VirtRange, WorkloadError> {
+        let space = &self.space;
+        let ranges = self.yard.pooled.iter().filter(|(page, _)| kind.pooled() == Some(*page)).map(|(_, range)| *range);
+        let request = |range: PfnRange, bytes| MapRequest::pooled(PhysAddr(range.start.0 * PAGE), bytes, kind.level());
+        let first = ranges.clone().next().ok_or_else(|| WorkloadError::run_time("no pool of that size"))?;
+        // Finds addresses for all of them.
+        let all = space.map(request(first, self.yard.size)).map_err(WorkloadError::run_time)?;
+        let _ = space.unmap(all).map_err(WorkloadError::run_time)?;
+        let mut at = all.start;
+        for range in ranges {
+            let bytes = ByteSize(range.count().0 * PAGE);
+            space.map(request(range, bytes).at(at)).map_err(WorkloadError::run_time)?;
+            at = VirtAddr(at.0 + bytes.0);
+        }
+        Ok(all)
     }
 
     /// Makes all pages of a mapping present.

@@ -30,6 +30,7 @@ fn kinds() -> impl Strategy<Value = MapKind> {
         4 => Just(MapKind::Anonymous { huge: HugeAdvice::Default }),
         1 => Just(MapKind::Anonymous { huge: HugeAdvice::Never }),
         1 => (0..1000u64).prop_map(|frame| MapKind::Device { first: PhysAddr(frame * PAGE), page: PageLevel::Small }),
+        1 => (0..1000u64).prop_map(|frame| MapKind::Pooled { first: PhysAddr(frame * PAGE), page: PageLevel::Small }),
     ]
 }
 
@@ -103,6 +104,7 @@ fn run(space: SpaceRef<'_, TestPlatform>, actions: &[Action]) {
                 device += 1;
                 let kind = match kind {
                     MapKind::Device { page, .. } => MapKind::Device { first: PhysAddr(device << 32), page },
+                    MapKind::Pooled { page, .. } => MapKind::Pooled { first: PhysAddr(device << 32), page },
                     anonymous @ MapKind::Anonymous { .. } => anonymous,
                 };
                 let area = space.insert_area(requested, kind, protection).unwrap();

@@ -30,8 +30,8 @@ Examples:
   frameyard bench pin --size 1G --path fast --interface runs
   frameyard bench pin --size 1G --memory device --map dev --threads 2
 
-gup_test -t is --memory huge, -T --memory anonymous. -f and -S have no counterpart: an address space maps only anonymous memory and \
-    devices. Nor have -c and -p, which print page structures.";
+gup_test -t is --memory huge, -T --memory anonymous. -f and -S have no counterpart: an address space maps only anonymous memory, \
+    huge pages of pools and devices. Nor have -c and -p, which print page structures.";
 
 /// Takes references or pins of pages and releases them, over mappings and page maps of every size
 #[derive(Args, Clone, Debug)]
@@ -265,7 +265,7 @@ mod tests {
         let args = read("").unwrap();
         assert_eq!((args.calls, args.paths), (PinCall::ALL.to_vec(), vec![PinPath::FastThenSlow, PinPath::SlowOnly]));
         assert_eq!((args.refs, args.interfaces.len()), (RefHandling::ALL.to_vec(), 2));
-        assert_eq!((args.memory.memory.len(), args.memory.layout), (3, MapLayout::Deduplicated));
+        assert_eq!((args.memory.memory.len(), args.memory.layout), (4, MapLayout::Deduplicated));
         assert!(args.sizes.is_empty() && args.batch.is_none() && args.memory.pages.is_empty());
     }
 
@@ -281,7 +281,7 @@ mod tests {
             ("--refs many", "possible values: per-page, batched"),
             ("--interface list", "possible values: array, runs"),
             ("--page-size 8K", "write 4K, 2M or 1G"),
-            ("--memory file", "possible values: anonymous, huge, device"),
+            ("--memory file", "possible values: anonymous, huge, pool, device"),
         ]);
     }
 }

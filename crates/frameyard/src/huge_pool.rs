@@ -242,7 +242,7 @@ impl<'a, P: Platform> LockedPool<'a, P> {
         }
     }
 
-    /// The frames on the list, at most as many as the count says and one more. For the validator.
+    /// The frames on the list, at most one more than the count says. For the validator.
     pub(crate) fn listed(&self) -> impl Iterator<Item = Result<Pfn, Pfn>> + use<'_, 'a, P> {
         let mut at = Link::from_bits(self.view.pool.first.load(Ordering::Relaxed));
         let mut left = self.view.free_racy().saturating_add(1);

@@ -3,8 +3,13 @@
 use frameyard::boot::{InitMode, Initialiser, MapInit};
 use frameyard::huge_pages::HugePageSize::{self, Gigantic, Huge};
 use frameyard::owners::Owners;
+use frameyard::units::PhysAddr;
 use frameyard::{ByteSize, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
 use frameyard_host::{Backing, HostTopology, HostYard, HugePages, Region, SharedFrames};
+
+use frameyard_vm::{
+    Dirty, MapRequest, MemoryAccess, PageLevel, PinCall, PinPath, PinRequest, RefHandling, Vm, VmConfig,
+};
 
 /// From 4 GiB on.
 const FIRST: Pfn = Pfn(1 << 20);
@@ -42,7 +47,7 @@ fn reserve(yard: &HostYard, size: HugePageSize, pages: u64) {
 /// Does with the pages of a pool what their users do.
 fn use_all(yard: &HostYard, size: HugePageSize) {
     let pages: Vec<_> = std::iter::from_fn(|| yard.huge_pages().alloc(size).ok()).collect();
-    let further: Vec<_> = pages.iter().cloned().collect();
+    let further: Vec<_> = pages.clone();
     for page in pages {
         let pfn = page.into_pfn();
         assert!(yard.free(pfn + PageCount(70), Order::ZERO).is_err());
@@ -94,6 +99,50 @@ fn the_host_maps_stay_few_however_many_pages_a_pool_has() {
     let found = yard.map_region().memory_use(ByteSize(0), size).unwrap();
     assert!(found.mappings <= 5, "{found:?}");
     assert_eq!(yard.huge_pages().shrink(Huge, 200), Ok(200));
+}
+
+#[test]
+fn pins_and_mappings_take_no_memory_for_tails() {
+    const BYTES: u64 = PAGES << 21;
+    let memory = [(PfnRange::new(FIRST, PageCount(FRAMES)), NodeId(0))];
+    let memory = MemoryTable { memory: &memory, ..MemoryTable::default() };
+    let config = YardConfig { map_init: written(), ..YardConfig::new(&[NodeId(0); 2]) };
+    let map = Region::zeroed(MAP, HugePages::Never).unwrap();
+    // Address spaces keep their state in frames, so frames have bytes here.
+    let yard = HostYard::builder().map_region(map);
+    let yard = yard.build(&memory, &config, &HostTopology::current().unwrap()).unwrap();
+    let vm = Vm::create(&*yard, &VmConfig::default()).unwrap();
+    let before = map_bytes(&yard);
+    reserve(&yard, Huge, PAGES);
+    let space = vm.create_space().unwrap();
+    let mut mapped = Vec::new();
+    for page in std::iter::from_fn(|| yard.huge_pages().alloc(Huge).ok()) {
+        let request = MapRequest::pooled(PhysAddr(page.pfn().0 << 12), ByteSize::mib(2), PageLevel::Huge);
+        let range = space.map(request).unwrap();
+        space.touch(range.start, MemoryAccess::Write).unwrap();
+        mapped.push((page, range));
+    }
+    let mut frames = vec![Pfn(0); 512];
+    for (_, range) in &mapped {
+        for request in [PinRequest::GET, PinRequest::PIN, PinRequest::PIN.by(PinPath::SlowOnly)] {
+            assert_eq!(space.take_pages(range.start, request, &mut frames).unwrap(), PageCount(512));
+            match request.call {
+                PinCall::Get => vm.put_pages(&frames, RefHandling::PerPage).unwrap(),
+                PinCall::Pin => vm.unpin_pages(&frames, RefHandling::Batched, Dirty::Mark).unwrap(),
+            }
+        }
+    }
+    assert_eq!(mapped.len() as u64, BYTES >> 21);
+    vm.validate().unwrap();
+    yard.validate().unwrap();
+    assert_eq!(map_bytes(&yard), ByteSize(before.0 - RETURNED.0), "memory has come back");
+    drop(space);
+    drop(mapped);
+    assert_eq!(map_bytes(&yard), ByteSize(before.0 - RETURNED.0), "memory has come back");
+    assert_eq!(yard.huge_pages().shrink(Huge, PAGES), Ok(PAGES));
+    // SAFETY: the only view.
+    unsafe { vm.destroy() }.unwrap();
+    yard.validate().unwrap();
 }
 
 #[test]

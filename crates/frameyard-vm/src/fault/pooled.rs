@@ -15,12 +15,12 @@ use crate::vm::Vm;
 impl<P: Platform> Vm<'_, P> {
     /// Releases the reference of an entry that maps a huge page of a pool, or a part of it.
     pub(crate) fn unmap_pooled(&self, page: CountedPage<'_, P>) {
-        let done = page.unmap().map(|left| match left {
+        match page.unmap() {
             // SAFETY: this thread put the last reference.
-            0 => self.expect(unsafe { self.yard().huge_pages().take_back(page.pfn()) }, Damage::Frame),
-            _ => {}
-        });
-        self.expect(done, Damage::Entry);
+            Ok(0) => self.expect(unsafe { self.yard().huge_pages().take_back(page.pfn()) }, Damage::Frame),
+            Ok(_) => {}
+            Err(_) => _ = self.damaged(Damage::Entry),
+        }
     }
 }
 

@@ -43,8 +43,8 @@ impl<P: Platform> Vm<'_, P> {
             let tag = self.page(pfn).tag();
             match tag.order() {
                 Order::ZERO => small.push(pfn),
-                // SAFETY: the caller put the last reference of each frame.
                 _ if tag.is(FrameState::Pooled) => {
+                    // SAFETY: the caller put the last reference of each frame.
                     self.expect(unsafe { self.yard().huge_pages().take_back(pfn) }, Damage::Frame);
                 }
                 // SAFETY: as above.

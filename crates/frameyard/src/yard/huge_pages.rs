@@ -332,7 +332,7 @@ impl<'y, P: Platform> YardHugePages<'y, P> {
     ///
     /// # Safety
     ///
-    /// If a page of a pool begins there, the caller has put its last reference, and nobody else takes it back.
+    /// If a page of a pool begins there, the caller has put its last reference, and no other code takes it back.
     pub unsafe fn take_back(self, pfn: Pfn) -> Result<(), HugePageError> {
         let size = HugePageSize::Huge;
         let found = self.at(pfn).filter(|(head, _)| *head == pfn);

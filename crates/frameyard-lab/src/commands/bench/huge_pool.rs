@@ -75,7 +75,7 @@ const NAME: &str = "bench huge-pool";
 const NOTE: &str = "Medians (minimum–maximum) of runs that alternate, each in a new yard. Map: memory behind the page structures of the \
     pool; after all pages were handed out and taken back, and every tail was read. Saved: of 8 map pages of 4 KiB in 2M pages, of 4096 \
     in 1G pages. Reserve, hand out, take back, give up: ns per page. Published figures are of hugetlb.";
-/// The map of a pool may take this part of the available memory, one in so many.
+/// The map of a pool may take one part in this many of the available memory.
 const SHARE: u64 = 2;
 
 /// Measures every row.

@@ -269,6 +269,14 @@ fn threads_reserve_hand_out_free_and_shrink_at_the_same_time() {
     let yard = yard();
     let free = yard.stats().free_pages();
     assert_eq!(reserve(&yard, Huge, 8), 8);
+    // Other threads run while a pool changes, even on one processor.
+    yard.watch().spy_with(|moment| {
+        if let Moment::Touch(pfn, Access::Write) = moment
+            && pfn.is_aligned(Order(9))
+        {
+            thread::yield_now();
+        }
+    });
     let done: u64 = thread::scope(|scope| {
         let run = |cpu: u32| {
             let yard = &yard;
@@ -276,7 +284,7 @@ fn threads_reserve_hand_out_free_and_shrink_at_the_same_time() {
                 run_on(cpu);
                 let (mut random, mut held, mut done) = (Random::new(u64::from(cpu)), Vec::new(), 0);
                 let pools = yard.huge_pages();
-                for _ in 0..4000 {
+                for _ in 0..1000 {
                     match random.below(8) {
                         0 => drop(pools.reserve(Huge, random.below(3), &Owners::NONE).unwrap()),
                         1 => drop(pools.shrink(Huge, random.below(3)).unwrap()),
@@ -297,7 +305,8 @@ fn threads_reserve_hand_out_free_and_shrink_at_the_same_time() {
         let threads: Vec<_> = (0..4).map(|cpu| scope.spawn(run(cpu))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).sum()
     });
-    assert!(done > 1000, "{done} pages were freed by number");
+    yard.watch().calm();
+    assert!(done > 200, "{done} pages were freed by number");
     yard.validate().unwrap();
     let [pages, all_free, _] = counts(&yard, Huge);
     assert_eq!(pages, all_free);

@@ -37,7 +37,7 @@ use crate::owners::OwnerKind;
 use crate::page::{CountedPage, Counts, FrameState, Link};
 use crate::platform::{LockError, LockId, Platform};
 use crate::sync::{AtomicU64, Ordering};
-use crate::units::{ByteSize, NodeId, Order, Pfn, PfnRange, ZoneId, errors, named};
+use crate::units::{ByteSize, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId, errors, named};
 use crate::zone::{HugePool, PageblockMap};
 
 /// The sizes of huge pages.
@@ -148,6 +148,11 @@ impl<'a, P: Platform> PoolView<'a, P> {
     /// or the page alone.
     pub(crate) fn head(&self, pfn: Pfn) -> Option<CountedPage<'a, P>> {
         let place = self.map.check(pfn).filter(|_| pfn.is_aligned(self.size.order()) && self.blocks.has_memory(pfn))?;
+        // Another process may have written a tag there. The whole page lies in the map, at consecutive places.
+        let last = self.size.order().pages().0 - 1;
+        if self.map.place(pfn + PageCount(last)) as u64 != u64::from(place) + last {
+            return None;
+        }
         let page = CountedPage::new(self.map.page((pfn, place), self.platform), self.map.content().no_users());
         let tag = page.tag();
         (tag.is_block(FrameState::Pooled, self.size.order()) && tag.zone() == self.zone).then_some(page)
@@ -245,7 +250,7 @@ impl<'a, P: Platform> LockedPool<'a, P> {
     /// The frames on the list, at most one more than the count says. For the validator.
     pub(crate) fn listed(&self) -> impl Iterator<Item = Result<Pfn, Pfn>> + use<'_, 'a, P> {
         let mut at = Link::from_bits(self.view.pool.first.load(Ordering::Relaxed));
-        let mut left = self.view.free_racy().saturating_add(1);
+        let mut left = self.view.free_racy().min(self.view.map.places()).saturating_add(1);
         core::iter::from_fn(move || {
             let named = self.view.map.named(at).filter(|_| left > 0)?;
             left -= 1;

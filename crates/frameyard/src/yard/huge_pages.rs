@@ -84,11 +84,8 @@ impl<P: Platform> Yard<P> {
         page.set_counts(Counts::default());
         // The head first: its tag covers all blocks from now on.
         head.set_tag(Tag::new(FrameState::Pooled, size.order(), first.migrate_type(), first.zone()));
-        let mut at = range.start + first.order().pages();
-        while at < range.end {
-            let block = self.map.page(at, &self.platform);
-            at = at + block.tag().order().pages();
-            block.set_tag(Tag::INTERIOR);
+        for (pfn, _) in pieces(range, self.geometry.max_order()).skip(1) {
+            self.map.page(pfn, &self.platform).set_tag(Tag::INTERIOR);
         }
         let tails = self.released_tails(range.start, size);
         let returned = match tails.is_empty() {
@@ -354,9 +351,10 @@ impl<'y, P: Platform> YardHugePages<'y, P> {
         let mut sum = HugePoolStatistics::default();
         for view in self.yard.populated_zones() {
             let of = self.yard.pool(view.id, size).statistics();
-            sum.pages += of.pages;
-            sum.free += of.free;
-            sum.map_returned.0 += of.map_returned.0;
+            // Another process may have written anything there.
+            sum.pages = sum.pages.wrapping_add(of.pages);
+            sum.free = sum.free.wrapping_add(of.free);
+            sum.map_returned.0 = sum.map_returned.0.wrapping_add(of.map_returned.0);
         }
         sum
     }

@@ -343,6 +343,27 @@ fn a_second_view_uses_the_same_pools() {
 }
 
 #[test]
+fn a_damaged_list_of_a_pool_ends_where_it_leads_elsewhere() {
+    // Outside the map; a tail; an ordinary block.
+    for link in [u32::MAX, 0x41, 1] {
+        let yard = yard();
+        assert_eq!(reserve(&yard, Huge, 3), 3);
+        yard.watch().expect_damage();
+        let first = yard.huge_pages().alloc(Huge).unwrap();
+        let place = yard.map_offset(first.pfn()).unwrap().0 as usize / 8 + 1;
+        drop(first);
+        // SAFETY: inside the map of a yard at rest.
+        unsafe { yard.map.raw().base.as_ptr().cast::<u64>().add(place).cast::<u32>().write(link) };
+        let page = yard.huge_pages().alloc(Huge).unwrap();
+        assert_eq!(yard.huge_pages().alloc(Huge).unwrap_err(), HugePageError::Exhausted(Huge), "{link:#x}");
+        assert_eq!(yard.huge_pages().shrink(Huge, 9), Ok(0));
+        assert_eq!(yard.huge_pages().at(page.pfn()), Some((page.pfn(), Huge)));
+        drop(page);
+        yard.drop_unchecked();
+    }
+}
+
+#[test]
 fn the_validator_names_damaged_pools() {
     /// Words of a page structure.
     enum Word {

@@ -11,7 +11,6 @@ use std::time::Instant;
 use frameyard::boot::BootError;
 use frameyard::devices::{DeviceRequest, MapLayout, MapPlacement};
 use frameyard::huge_pages::HugePageSize;
-use frameyard::owners::Owners;
 use frameyard::units::PhysAddr;
 use frameyard::{ByteSize, Geometry, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
 use frameyard_host::{DeviceAlignment, DeviceMemory, HostPlatform, HostTopology, HostYard, HostYardError};
@@ -23,6 +22,8 @@ use frameyard_vm::{
 use crate::error::WorkloadError;
 use crate::mapping::{Pages, map};
 use crate::measure::nanoseconds;
+
+mod pooled;
 
 /// The first frame, above all zones with an upper limit.
 const FIRST: Pfn = Pfn(0x10_0000);
@@ -106,15 +107,6 @@ impl PinKind {
             _ => self.memory_needed(size).0,
         };
         memory.div_ceil(PAGE)
-    }
-
-    /// The size of the pages of a pool.
-    fn pooled(self) -> Option<HugePageSize> {
-        match (self.memory, self.page) {
-            (PinnedMemory::Pool, DeviceAlignment::Gigantic) => Some(HugePageSize::Gigantic),
-            (PinnedMemory::Pool, _) => Some(HugePageSize::Huge),
-            _ => None,
-        }
     }
 
     fn level(self) -> PageLevel {
@@ -253,7 +245,7 @@ impl PinYard {
         for page in
             HugePageSize::ALL.into_iter().rev().filter(|page| kinds.iter().any(|kind| kind.pooled() == Some(*page)))
         {
-            pooled.extend(hand_out(&yard, page, size)?.into_iter().map(|range| (page, range)));
+            pooled.extend(pooled::hand_out(&yard, page, size)?.into_iter().map(|range| (page, range)));
         }
         Ok(Self { yard, size, kinds: kinds.to_vec(), devices, pooled })
     }
@@ -288,26 +280,6 @@ impl PinYard {
         unsafe { vm.destroy() }.map_err(WorkloadError::run_time)?;
         self.yard.validate().map_err(WorkloadError::run_time)
     }
-}
-
-/// Reserves pages of a pool for `size` of memory and hands all of them out by number; the ranges that they make up, ascending.
-fn hand_out(yard: &HostYard, page: HugePageSize, size: ByteSize) -> Result<Vec<PfnRange>, WorkloadError> {
-    let pages = size.0 / (page.order().pages().0 * PAGE);
-    let reserved = yard.huge_pages().reserve(page, pages, &Owners::NONE).map_err(WorkloadError::run_time)?;
-    if let Some(problem) = reserved.stopped {
-        return Err(WorkloadError::run_time(problem));
-    }
-    let handed_out = (0..pages).map(|_| yard.huge_pages().alloc(page).map(|page| page.into_pfn()));
-    let mut heads: Vec<Pfn> = handed_out.collect::<Result<_, _>>().map_err(WorkloadError::run_time)?;
-    heads.sort_unstable();
-    let mut ranges: Vec<PfnRange> = Vec::new();
-    for head in heads {
-        match ranges.last_mut() {
-            Some(last) if last.end == head => last.end = head + page.order().pages(),
-            _ => ranges.push(PfnRange::new(head, page.order().pages())),
-        }
-    }
-    Ok(ranges)
 }
 
 /// Maps a device. It has memory only if that holds its page structures.
@@ -371,24 +343,6 @@ impl PinFixture<'_> {
             }
         };
         mapped.map_err(WorkloadError::run_time)
-    }
-
-    /// Maps pages of a pool one behind the other.
-    fn map_pooled(&self, kind: PinKind) -> Result<VirtRange, WorkloadError> {
-        let space = &self.space;
-        let ranges = self.yard.pooled.iter().filter(|(page, _)| kind.pooled() == Some(*page)).map(|(_, range)| *range);
-        let request = |range: PfnRange, bytes| MapRequest::pooled(PhysAddr(range.start.0 * PAGE), bytes, kind.level());
-        let first = ranges.clone().next().ok_or_else(|| WorkloadError::run_time("no pool of that size"))?;
-        // Finds addresses for all of them.
-        let all = space.map(request(first, self.yard.size)).map_err(WorkloadError::run_time)?;
-        let _ = space.unmap(all).map_err(WorkloadError::run_time)?;
-        let mut at = all.start;
-        for range in ranges {
-            let bytes = ByteSize(range.count().0 * PAGE);
-            space.map(request(range, bytes).at(at)).map_err(WorkloadError::run_time)?;
-            at = VirtAddr(at.0 + bytes.0);
-        }
-        Ok(all)
     }
 
     /// Makes all pages of a mapping present.

@@ -5,11 +5,11 @@ use core::num::NonZeroU32;
 use core::ptr::NonNull;
 
 use frameyard::platform::{
-    Access, Activity, Contention, FramesNotReturned, FreeFrames, GetMark, InitProgress, LockError, LockId, MapBacking,
-    MapNotBacked, MapWrite, Offload, Probe, SharedLine, SpeculativeGets, WorkerPanicked,
+    Access, Activity, Contention, FramesNotReturned, FreeFrames, GetMark, HugePageTails, InitProgress, LockError,
+    LockId, MapBacking, MapNotBacked, MapWrite, Offload, Probe, SharedLine, SpeculativeGets, WorkerPanicked,
 };
 use frameyard::sync::{AtomicU32, AtomicU64, Ordering};
-use frameyard::{CpuId, NodeId, Order, PageCount, Pfn, PfnRange, Platform};
+use frameyard::{ByteSize, CpuId, NodeId, Order, PageCount, Pfn, PfnRange, Platform};
 
 use crate::counted::Counted;
 use crate::task_counters::{NO_SPAN, TaskCounters, add, get, place_of};
@@ -187,6 +187,10 @@ impl<P: Platform, W: Fn() -> u32 + Sync, const LINES: usize> MapBacking for Coun
 
     fn return_map(&self, frames: PfnRange, address: NonNull<u8>, bytes: usize) {
         self.inner.return_map(frames, address, bytes);
+    }
+
+    fn release_tails(&self, tails: &HugePageTails) -> ByteSize {
+        self.inner.release_tails(tails)
     }
 
     fn place_map(&self, holding: PfnRange, address: NonNull<u8>, bytes: usize) -> Result<(), MapNotBacked> {

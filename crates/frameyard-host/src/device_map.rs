@@ -21,7 +21,7 @@ use crate::memory::{HUGE_ALIGN, HugePages};
 use crate::shared::view::SharedView;
 use crate::sys::descriptor;
 use crate::sys::host_page_size;
-use crate::sys::mapping::{Advice, Piece, Source};
+use crate::sys::mapping::{Advice, Piece, Sharing, Source};
 use crate::sys::window::{MapWindow, Rounding};
 
 /// Whether memory is known to be zero.
@@ -60,7 +60,7 @@ impl DeviceMap {
     /// The part of a private yard. `contents` tells whether it is zero already.
     pub(crate) fn private(window: MapWindow, part: DevicePart, contents: Fresh, dense: HugePages) -> io::Result<Self> {
         if contents == Fresh::No {
-            window.discard(window.whole())?;
+            window.discard(window.whole(), Sharing::Private)?;
         }
         window.advise(window.whole(), Advice::NoHugePages)?;
         let kind = Kind::Private { dense, placed: Mutex::default() };
@@ -146,7 +146,7 @@ impl DeviceMap {
             (was_placed || piece.len as u64 >= HUGE_ALIGN) && self.window.replace(piece, Source::Anonymous).is_ok();
         if !is_new && !was_placed {
             // If this fails, the part keeps its memory, which contains zeroes too.
-            let _ = self.window.discard(piece);
+            let _ = self.window.discard(piece, Sharing::Private);
         }
         let _ = self.window.advise(piece, Advice::NoHugePages);
     }

@@ -10,16 +10,17 @@ use std::thread;
 use std::time::Duration;
 
 use frameyard::platform::{
-    Contention, FramesNotReturned, FreeFrames, GetMark, InitProgress, LockError, LockId, MapBacking, MapNotBacked,
-    Probe, SpeculativeGets, WorkerPanicked,
+    Contention, FramesNotReturned, FreeFrames, GetMark, HugePageTails, InitProgress, LockError, LockId, MapBacking,
+    MapNotBacked, Probe, SpeculativeGets, WorkerPanicked,
 };
-use frameyard::{CpuId, NodeId, Order, Pfn, PfnRange, Platform};
+use frameyard::{ByteSize, CpuId, NodeId, Order, Pfn, PfnRange, Platform};
 
 use crate::cpu_list::CpuList;
 use crate::device::{AddDeviceError, DeviceMemory, DeviceTable};
 use crate::device_map::DeviceMap;
 use crate::device_problem::DeviceMapProblem;
 use crate::init_watch::InitWatch;
+use crate::map_tails::MapTails;
 use crate::memory::{HostMemory, NodeFrames};
 use crate::shared::process::Attachment;
 use crate::speculation;
@@ -109,6 +110,8 @@ pub struct HostPlatform {
     devices: DeviceTable,
     /// The part of the memory map for devices, if there is one.
     device_map: Option<DeviceMap>,
+    /// The whole memory map, once the yard exists.
+    map_tails: Option<MapTails>,
     host: HostTopology,
     loads: CpuLoads,
     init_watch: InitWatch,
@@ -138,6 +141,7 @@ impl HostPlatform {
             identity,
             devices: DeviceTable::new(memory.page_shift()),
             device_map: None,
+            map_tails: None,
             memory,
             host: host.clone(),
             loads: CpuLoads::default(),
@@ -167,6 +171,12 @@ impl HostPlatform {
     /// Sets the part of the memory map for devices.
     pub(crate) fn with_device_map(mut self, map: Option<DeviceMap>) -> Self {
         self.device_map = map;
+        self
+    }
+
+    /// Sets the memory map.
+    pub(crate) fn with_map(mut self, map: MapTails) -> Self {
+        self.map_tails = Some(map);
         self
     }
 
@@ -496,6 +506,11 @@ impl MapBacking for HostPlatform {
         if let Some(map) = self.device_map_at(address, bytes) {
             map.release(address, bytes);
         }
+    }
+
+    /// Returns private memory with `MADV_DONTNEED`, memory of a memory file by punching a hole (`MADV_REMOVE`).
+    fn release_tails(&self, tails: &HugePageTails) -> ByteSize {
+        self.map_tails.as_ref().map_or(ByteSize(0), |map| map.release(tails))
     }
 
     /// Maps the file of the device with these frames.

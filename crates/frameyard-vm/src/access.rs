@@ -69,8 +69,10 @@ impl<P: Platform> LockedTable<'_, P> {
             // only under the lock of that entry's table, which this guard holds. The mapping keeps the frame allocated.
             return Some(MappedBytes::Memory(unsafe { FrameBytes::new(yard, pfn, Order::ZERO) }));
         }
-        // SAFETY: the entry counts as a user of the yard's device, which keeps the device.
-        entry.is_counted_device().then(|| MappedBytes::Device(unsafe { DeviceBytes::new(yard, pfn) }))
+        // SAFETY: the entry counts as a user of the yard's device, or of the huge page, which keeps it. A pool gives no references to
+        // the bytes of its pages.
+        (entry.is_counted_device() || entry.is_pooled())
+            .then(|| MappedBytes::Device(unsafe { DeviceBytes::new(yard, pfn) }))
     }
 }
 
@@ -121,7 +123,7 @@ impl EntryFlags {
         self.entry().is_dirty()
     }
 
-    /// Whether the page belongs to a device.
+    /// Whether the page belongs to a device or to a pool of huge pages.
     #[must_use]
     pub const fn is_device(self) -> bool {
         self.entry().is_device()

@@ -90,6 +90,13 @@ pub enum MapKind {
         /// What a write changes.
         sharing: Sharing,
     },
+    /// Huge pages that a pool has handed out ([`Yard::huge_pages`](frameyard::Yard::huge_pages)), at consecutive physical addresses.
+    Pooled {
+        /// The physical address that the first address maps; a multiple of the page size.
+        first: PhysAddr,
+        /// The size that each page-table entry maps: that of the pages, or smaller.
+        page: PageLevel,
+    },
 }
 
 impl MapKind {
@@ -99,7 +106,7 @@ impl MapKind {
     pub const fn page_size(self) -> ByteSize {
         match self {
             Self::Anonymous { .. } | Self::File { .. } => PageLevel::Small.size(),
-            Self::Device { page, .. } => page.size(),
+            Self::Device { page, .. } | Self::Pooled { page, .. } => page.size(),
         }
     }
 
@@ -113,6 +120,7 @@ impl MapKind {
             Self::File { file, first, sharing } => {
                 Self::File { file, first: first.wrapping_add(by.0 / PageLevel::Small.size().0), sharing }
             }
+            Self::Pooled { first, page } => Self::Pooled { first: PhysAddr(first.0.wrapping_add(by.0)), page },
         }
     }
 }
@@ -134,7 +142,7 @@ impl AreaWord {
     const END: usize = 1;
     /// [`MapKind`]: variant in bits 0–7, advice, level or sharing in bits 8–15. [`Protection`] in bit 16.
     const KIND: usize = 2;
-    /// The first physical address of a device's area, or the first page of a file's.
+    /// The first physical address of an area of a device or of huge pages, or the first page of a file's.
     const PLACE: usize = 3;
     /// Left child: lower addresses.
     const LEFT: usize = 4;
@@ -160,6 +168,7 @@ const CACHE_INTERVAL: u64 = 512;
 const ANONYMOUS: u64 = 1;
 const DEVICE: u64 = 2;
 const FILE: u64 = 3;
+const POOLED: u64 = 4;
 const READ_ONLY: u64 = 1 << 16;
 
 impl MapKind {
@@ -168,6 +177,7 @@ impl MapKind {
         match self {
             Self::Anonymous { huge } => (ANONYMOUS | (huge as u64) << 8, 0, 0),
             Self::Device { first, page } => (DEVICE | (page as u64) << 8, first.0, 0),
+            Self::Pooled { first, page } => (POOLED | (page as u64) << 8, first.0, 0),
             Self::File { file, first, sharing } => (FILE | (sharing as u64) << 8, first, file.to_bits()),
         }
     }
@@ -204,9 +214,13 @@ impl<'y> Node<'y> {
             return MapKind::Anonymous { huge: HugeAdvice::ALL.get(choice).copied().unwrap_or_default() };
         }
         let place = self.get(AreaWord::PLACE);
-        if kind & 0xff == DEVICE {
-            let page = PageLevel::ALL.get(choice).copied().unwrap_or(PageLevel::Small);
-            return MapKind::Device { first: PhysAddr(place), page };
+        if kind & 0xff != FILE {
+            let (first, page) = (PhysAddr(place), PageLevel::ALL.get(choice).copied().unwrap_or(PageLevel::Small));
+            return if kind & 0xff == POOLED {
+                MapKind::Pooled { first, page }
+            } else {
+                MapKind::Device { first, page }
+            };
         }
         let file = FileId::from_bits(self.get(AreaWord::FILE));
         MapKind::File { file, first: place, sharing: Sharing::ALL.get(choice).copied().unwrap_or_default() }

@@ -53,6 +53,8 @@ pub enum VmError {
     Underflow(ReferenceUnderflow),
     /// A device cannot be mapped.
     Device(DeviceError),
+    /// The frame belongs to no page that a pool of huge pages has handed out.
+    NotPooled(Pfn),
     /// A page's reference count would overflow.
     Overflow(ReferenceOverflow),
     /// The yard already has a root.
@@ -87,6 +89,9 @@ impl fmt::Display for VmError {
             Self::Underflow(error) => error.fmt(f),
             Self::Overflow(error) => error.fmt(f),
             Self::Device(error) => error.fmt(f),
+            Self::NotPooled(pfn) => {
+                write!(f, "{pfn} is in no huge page that a pool has handed out: allocate the page first")
+            }
             Self::AlreadyThere(pfn) => {
                 write!(f, "the yard already has address spaces and files, at {pfn}: attach to them")
             }

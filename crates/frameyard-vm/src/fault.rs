@@ -87,6 +87,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             }
             MapKind::Device { .. } => self.fault_device(&area, spot, addr, access),
             MapKind::File { .. } => self.fault_file(addr, access),
+            MapKind::Pooled { .. } => self.fault_pooled(&area, spot, addr, access),
         }
     }
 
@@ -274,5 +275,6 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
 }
 
 mod file;
+mod pooled;
 #[cfg(test)]
 mod tests;

@@ -45,6 +45,13 @@ impl MapRequest {
         Self::of(bytes, MapKind::File { file, first, sharing })
     }
 
+    /// Huge pages that a pool has handed out, at an address that the space chooses, with entries of size `page`: `bytes` from `first`
+    /// on. Each entry is a user of its page, which does not return to the pool before it is unmapped.
+    #[must_use]
+    pub const fn pooled(first: PhysAddr, bytes: ByteSize, page: PageLevel) -> Self {
+        Self::of(bytes, MapKind::Pooled { first, page })
+    }
+
     const fn of(bytes: ByteSize, kind: MapKind) -> Self {
         Self { at: None, bytes, kind, protection: Protection::ReadWrite }
     }
@@ -55,12 +62,12 @@ impl MapRequest {
         Self { at: Some(addr), ..self }
     }
 
-    /// Sets the advice on huge pages. No effect on devices and files.
+    /// Sets the advice on huge pages. No effect on devices, files and pages of pools.
     #[must_use]
     pub const fn advised(self, huge: HugeAdvice) -> Self {
         match self.kind {
             MapKind::Anonymous { .. } => Self { kind: MapKind::Anonymous { huge }, ..self },
-            MapKind::Device { .. } | MapKind::File { .. } => self,
+            MapKind::Device { .. } | MapKind::File { .. } | MapKind::Pooled { .. } => self,
         }
     }
 
@@ -88,7 +95,7 @@ impl MapRequest {
             return Err(MapError::Empty);
         }
         aligned("the length", self.bytes.0, align)?;
-        if let MapKind::Device { first, .. } = self.kind {
+        if let MapKind::Device { first, .. } | MapKind::Pooled { first, .. } = self.kind {
             aligned("the physical address", first.0, align)?;
             if first.0.checked_add(self.bytes.0).is_none_or(|end| end > PHYSICAL_END) {
                 return Err(MapError::BeyondPhysicalAddresses { first, bytes: self.bytes });

@@ -175,11 +175,16 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
         self.vm().yard().platform()
     }
 
-    /// Uncounts a removed entry of a device.
+    /// Uncounts a removed entry of a device or of a huge page of a pool.
     fn unmap_device(&self, entry: Entry) {
         if entry.is_counted_device() {
             let uncounted = self.vm().yard().devices().remove_mapping(entry.pfn());
             self.vm().expect(uncounted, Damage::Entry);
+        } else if entry.is_pooled() {
+            match self.vm().pooled_page(entry.pfn()) {
+                Some((page, _)) => self.vm().unmap_pooled(page),
+                None => _ = self.vm().damaged(Damage::Entry),
+            }
         }
     }
 

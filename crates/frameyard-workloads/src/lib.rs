@@ -16,7 +16,7 @@
 //! | `task` | the loops of tasks, one file each |
 //! | [`workers`], [`fixture`], [`timed_run`] | starting tasks as threads or processes, driving them, checking the yard afterwards |
 //! | [`page_fault`], [`order0_thp`], [`purge`], [`parallel_free`], [`highalloc`], [`kernbench`], [`stress`] | workloads of several tasks on a [`Fixture`](fixture::Fixture) |
-//! | [`alloc`], [`churn`], [`compaction`], [`contig`], [`copy_speed`], [`device_map`], [`fault_cost`], [`held`], [`memory_region`], [`pin`], [`report_free`], [`transfer`] | measurements with loops of their own |
+//! | [`alloc`], [`churn`], [`compaction`], [`contig`], [`copy_speed`], [`device_map`], [`fault_cost`], [`held`], [`huge_pool`], [`memory_region`], [`pin`], [`report_free`], [`transfer`] | measurements with loops of their own |
 
 pub mod alloc;
 pub mod churn;
@@ -34,6 +34,7 @@ pub mod held;
 pub mod highalloc;
 mod host_runtime;
 mod host_time;
+pub mod huge_pool;
 pub mod kernbench;
 mod mapping;
 pub mod measure;

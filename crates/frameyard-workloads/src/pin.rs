@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use frameyard::boot::BootError;
 use frameyard::devices::{DeviceRequest, MapLayout, MapPlacement};
+use frameyard::huge_pages::HugePageSize;
 use frameyard::units::PhysAddr;
 use frameyard::{ByteSize, Geometry, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
 use frameyard_host::{DeviceAlignment, DeviceMemory, HostPlatform, HostTopology, HostYard, HostYardError};
@@ -21,6 +22,8 @@ use frameyard_vm::{
 use crate::error::WorkloadError;
 use crate::mapping::{Pages, map};
 use crate::measure::nanoseconds;
+
+mod pooled;
 
 /// The first frame, above all zones with an upper limit.
 const FIRST: Pfn = Pfn(0x10_0000);
@@ -40,6 +43,8 @@ pub enum PinnedMemory {
     Anonymous,
     /// Anonymous memory in transparent huge pages.
     Huge,
+    /// Huge pages of a pool.
+    Pool,
     /// Device memory.
     Device,
     /// Shared anonymous memory.
@@ -57,6 +62,7 @@ impl PinnedMemory {
         match self {
             Self::Anonymous => "anonymous",
             Self::Huge => "huge",
+            Self::Pool => "pool",
             Self::Device => "device",
             Self::Shared => "shared",
             Self::SharedFile => "shared-file",
@@ -78,9 +84,11 @@ pub struct PinKind {
 
 impl PinKind {
     /// All kinds. Devices with a map of base pages are as they were before compound maps existed.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::of(PinnedMemory::Anonymous, DeviceAlignment::Base, DeviceAlignment::Base),
         Self::of(PinnedMemory::Huge, DeviceAlignment::Huge, DeviceAlignment::Huge),
+        Self::of(PinnedMemory::Pool, DeviceAlignment::Huge, DeviceAlignment::Huge),
+        Self::of(PinnedMemory::Pool, DeviceAlignment::Gigantic, DeviceAlignment::Gigantic),
         Self::of(PinnedMemory::Device, DeviceAlignment::Base, DeviceAlignment::Base),
         Self::of(PinnedMemory::Device, DeviceAlignment::Huge, DeviceAlignment::Base),
         Self::of(PinnedMemory::Device, DeviceAlignment::Gigantic, DeviceAlignment::Base),
@@ -105,9 +113,18 @@ impl PinKind {
             PinnedMemory::Shared | PinnedMemory::SharedFile => ByteSize(size.0 + size.0 / 64),
             // The pages of the file, and their copies.
             PinnedMemory::PrivateFile => ByteSize(2 * size.0 + size.0 / 64),
-            // Page tables, and at most the page structures.
-            PinnedMemory::Device => ByteSize(size.0 / 512),
+            // Page tables, and at most the page structures. Pages of pools are not written.
+            PinnedMemory::Pool | PinnedMemory::Device => ByteSize(size.0 / 512),
         }
+    }
+
+    /// Frames of the yard's memory that a mapping of `size` needs. Whole pages of a pool, wherever their alignment puts them.
+    fn frames_needed(self, size: ByteSize) -> u64 {
+        let memory = match self.memory {
+            PinnedMemory::Pool => size.0 + size.0 / 64 + self.page.size().0,
+            _ => self.memory_needed(size).0,
+        };
+        memory.div_ceil(PAGE)
     }
 
     fn level(self) -> PageLevel {
@@ -199,6 +216,8 @@ pub struct PinYard {
     kinds: Vec<PinKind>,
     /// The data of the device of each page size of the map.
     devices: Vec<(DeviceAlignment, PfnRange)>,
+    /// Ranges of consecutive pages that the pools have handed out.
+    pooled: Vec<(HugePageSize, PfnRange)>,
 }
 
 impl PinYard {
@@ -213,8 +232,8 @@ impl PinYard {
         maps: DeviceMaps,
         host: &HostTopology,
     ) -> Result<Self, WorkloadError> {
-        let needed = kinds.iter().map(|kind| kind.memory_needed(size).0).sum::<u64>() + SPARE.0;
-        let frames = needed.div_ceil(PAGE).next_multiple_of(1 << 15);
+        let needed = kinds.iter().map(|kind| kind.frames_needed(size)).sum::<u64>() + SPARE.0 / PAGE;
+        let frames = needed.next_multiple_of(1 << 15);
         let memory = [(PfnRange::new(FIRST, PageCount(frames)), NodeId(0))];
         let mut next = (FIRST.0 + frames).next_multiple_of(GIGANTIC);
         let begin = next;
@@ -239,7 +258,14 @@ impl PinYard {
             let range = PfnRange { start: Pfn(data.start.0 - maps.room(size.0 / PAGE)), end: data.end };
             map_device(&yard, map, range, maps)?;
         }
-        Ok(Self { yard, size, kinds: kinds.to_vec(), devices })
+        let mut pooled = Vec::new();
+        // The largest first, while memory is in one piece.
+        for page in
+            HugePageSize::ALL.into_iter().rev().filter(|page| kinds.iter().any(|kind| kind.pooled() == Some(*page)))
+        {
+            pooled.extend(pooled::hand_out(&yard, page, size)?.into_iter().map(|range| (page, range)));
+        }
+        Ok(Self { yard, size, kinds: kinds.to_vec(), devices, pooled })
     }
 
     /// Creates an address space, calls `run` with it, and checks the yard afterwards.
@@ -336,6 +362,7 @@ impl PinFixture<'_> {
             PinnedMemory::Shared => self.space.map(MapRequest::file(self.memory.id(), 0, size, Sharing::Shared)),
             PinnedMemory::SharedFile => self.space.map(MapRequest::file(self.file.id(), 0, size, Sharing::Shared)),
             PinnedMemory::PrivateFile => self.space.map(MapRequest::file(self.file.id(), 0, size, Sharing::Private)),
+            PinnedMemory::Pool => return self.map_pooled(kind),
             PinnedMemory::Device => {
                 let device = self.yard.devices.iter().find(|(map, _)| *map == kind.map);
                 let (_, range) = device.ok_or_else(|| WorkloadError::run_time("no device of that geometry"))?;

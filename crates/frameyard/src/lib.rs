@@ -20,6 +20,7 @@
 //! | [`owners`] | blocks that can be moved or reclaimed |
 //! | [`compaction`], [`contig`] | making large blocks, and taking a chosen range |
 //! | [`devices`] | page maps of device memory |
+//! | [`huge_pages`] | pools of huge pages whose page maps take little memory |
 //! | [`reporting`] | giving free memory back to the host |
 //! | [`stats`], [`locks`], [`validate`] | counters, lock use, and the check of every equation |
 //! | [`units`], [`sync`], [`job`] | the building blocks of the other modules |
@@ -37,6 +38,8 @@ pub mod contig;
 mod control;
 pub mod devices;
 mod gfp;
+pub mod huge_pages;
+mod huge_pool;
 pub mod job;
 pub mod locks;
 #[cfg(all(test, loom))]

@@ -17,6 +17,8 @@ pub struct OwnerKind(pub u8);
 impl OwnerKind {
     /// No kind: the block has no owner that could move it.
     pub const NONE: Self = Self(0);
+    /// Huge pages of a pool ([`Yard::huge_pages`](crate::Yard::huge_pages)). They do not move.
+    pub const HUGE_PAGES: Self = Self(15);
     /// The number of kinds, [`NONE`](Self::NONE) included.
     pub const COUNT: usize = 16;
 

@@ -63,11 +63,15 @@ pub enum FrameState {
     /// Head of a free block that a transfer mechanism holds: on the lists of a CPU that owns its pageblock
     /// ([`ZonePolicy::OwnedBlocks`](crate::policy::ZonePolicy::OwnedBlocks)).
     HeldFree = 13,
+    /// Head of a huge page of a pool ([`Yard::huge_pages`](crate::Yard::huge_pages)), free in the pool or handed out. Its users are
+    /// counted, and it may be larger than the largest order.
+    Pooled = 14,
 }
 
 named!(FrameState: Interior => "interior", Reserved => "reserved", BuddyFree => "buddy-free", PerCpu => "per-cpu",
     InTransit => "in-transit", Allocated => "allocated", Isolated => "isolated", Device => "device", Poisoned => "poisoned",
-    Offline => "offline", Owned => "owned", Uninitialised => "uninitialised", Counted => "counted", HeldFree => "held-free");
+    Offline => "offline", Owned => "owned", Uninitialised => "uninitialised", Counted => "counted", HeldFree => "held-free",
+    Pooled => "pooled");
 
 /// The first word of a page: state, order, migration type and zone of the block that begins here.
 ///
@@ -237,7 +241,7 @@ pub(crate) const PAYLOAD_WORDS: usize = 6;
 pub(crate) const IDENTITY: usize = 0;
 /// The payload word with the counts of references (low half) and mappings (high half), each relative to the map's content.
 ///
-/// References differ from zero only in [`FrameState::Counted`] and [`FrameState::Device`]. So a thread that has found a page by
+/// References differ from zero only in [`FrameState::Counted`], [`FrameState::Device`] and [`FrameState::Pooled`]. So a thread that has found a page by
 /// number may try to take a reference, whatever the page is by then.
 pub(crate) const COUNTS: usize = 1;
 /// The payload word of a counted block's owner: the kind of owner in bits 0–7, the rest defined by the kind.
@@ -255,7 +259,7 @@ pub(crate) const MECHANISM: usize = 5;
 pub struct Page {
     /// The [`Tag`] of the block that begins here.
     tag: AtomicU64,
-    /// Buddy-free, held-free: the next block on the list. Packed batch: the next batch of the chain. Counted: its
+    /// Buddy-free, held-free, pooled and free: the next block on the list. Packed batch: the next batch of the chain. Counted: its
     /// owner's. 0: none.
     next: AtomicU32,
     /// Buddy-free, held-free: the previous block on the list (0: none). Packed batch: its number of frames. Counted: its
@@ -263,7 +267,7 @@ pub struct Page {
     prev: AtomicU32,
     /// Identity, counts, owner, index and two words more: see [`IDENTITY`], [`COUNTS`], [`OWNER`], [`INDEX`] and [`SPARE`].
     ///
-    /// Packed batch: ten frame indices, in all words except the counts. Counted, device: the counts of users; owner, index and
+    /// Packed batch: ten frame indices, in all words except the counts. Counted, device, pooled: the counts of users; owner, index and
     /// the spare words are its owner's. Buddy-free: the last word is a transfer mechanism's if the tag is
     /// tentative. In all other
     /// states the map's content: zero, or kernel-like.

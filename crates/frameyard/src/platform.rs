@@ -25,7 +25,9 @@ mod shared_line;
 
 pub use get_mark::{GetMark, StillGetting, wait_for_gets};
 pub use lock_id::{LockId, LockKind};
-pub use map_backing::{FramesNotReturned, FreeFrames, MapBacking, MapNotBacked, Offload, SpeculativeGets};
+pub use map_backing::{
+    FramesNotReturned, FreeFrames, HugePageTails, MapBacking, MapNotBacked, Offload, SpeculativeGets,
+};
 pub use probe::{Access, Activity, InitProgress, MapWrite, NodeInit, Probe};
 pub use shared_line::{LineKind, SharedLine};
 

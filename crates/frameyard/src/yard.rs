@@ -34,6 +34,7 @@ mod error;
 mod exact;
 mod frames;
 mod free;
+mod huge_pages;
 mod init;
 mod offline;
 mod policy;
@@ -50,13 +51,16 @@ pub use cma::CmaReleaseError;
 pub use compact::CompactStatistics;
 pub use error::{AllocError, FreeError, FreeProblem, RequestOption, ZoneShortage};
 pub use frames::Frames;
+pub use huge_pages::{HugePage, Reserved};
 pub use offline::OnlineError;
 pub use policy::PolicyError;
 pub use reporting::{ReportError, ReportOutcome};
 pub use request::AllocRequest;
 pub use statistics::{FrameInfo, PcpStatistics, ZoneStatistics};
 pub use validate::{ListKind, ValidateError};
-pub use views::{CmaAreas, CountedBlocks, YardCompaction, YardDevices, YardInit, YardLists, YardStats, YardZone};
+pub use views::{
+    CmaAreas, CountedBlocks, YardCompaction, YardDevices, YardHugePages, YardInit, YardLists, YardStats, YardZone,
+};
 
 /// A memory region that the caller passes to a yard. The function that takes it states the requirements.
 #[derive(Clone, Copy, Debug)]

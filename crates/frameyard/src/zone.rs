@@ -9,7 +9,7 @@
 //! |---|---|
 //! | [`policy`], [`watermark`], [`pcp_sizing`], [`request`], [`effort`] | values: policies, watermarks, list sizes, requests |
 //! | [`exclusive`], [`fixed_vec`], [`batch`] | counters under a lock, batches of blocks, packed batches |
-//! | [`pageblock`], [`allocation_map`], [`deferred`], [`compact_state`], [`counters`] | state of pageblocks, frames and the zone |
+//! | [`pageblock`], [`allocation_map`], [`deferred`], [`compact_state`], [`counters`], [`huge_pool`] | state of pageblocks, frames and the zone |
 //! | [`block_list`], [`state`], [`view`] | lists of blocks, the zone, and its lock |
 //! | [`free_area`], [`buddy`] | free lists; splitting and merging |
 //! | [`range`], [`fallback`], [`isolate`], [`highatomic`], [`boost`], [`growth`], [`compacting`], [`reporting`] | operations on free blocks |
@@ -19,6 +19,7 @@
 //! # Lock order
 //!
 //! The lock of a CPU's lists, then the lock of a transfer mechanism, then the zone lock. No two locks of a kind are held together.
+//! The lock of a pool of huge pages is the last: no other lock is taken while it is held.
 
 pub(crate) mod allocation_map;
 pub(crate) mod batch;
@@ -36,6 +37,7 @@ mod fixed_vec;
 mod free_area;
 mod growth;
 mod highatomic;
+mod huge_pool;
 mod isolate;
 mod mechanisms;
 mod pageblock;
@@ -58,6 +60,7 @@ pub(crate) use compacting::FreeShape;
 pub(crate) use counters::TransferCounters;
 pub use counters::ZoneLockTelemetry;
 pub(crate) use effort::{Effort, Patience};
+pub(crate) use huge_pool::HugePool;
 pub(crate) use pageblock::PageblockMap;
 pub use pcp_sizing::{HighFraction, PcpSizes, PcpSizing, PcpSizingError, PcpZone};
 pub use policy::ZonePolicy;

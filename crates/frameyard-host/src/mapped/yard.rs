@@ -6,9 +6,10 @@ use frameyard::boot::{AttachError, BootError, MemorySource};
 use frameyard::{Layout, RawRegion, Yard, YardConfig};
 use frameyard_counting::{CountingPlatform, TaskCounters};
 
+use crate::map_tails::MapTails;
 use crate::platform::HostPlatform;
 use crate::region::Region;
-use crate::sys::mapping::Piece;
+use crate::sys::mapping::{Piece, Sharing};
 use crate::sys::window::MapWindow;
 
 /// A yard and its two regions.
@@ -30,8 +31,16 @@ fn raw(region: &Region) -> RawRegion {
 /// A window for the platform of a yard whose memory map lies in `map`.
 fn window_on(map: &Region, piece: Piece) -> MapWindow {
     // SAFETY: the platform owns the window and drops with the yard, before the region. Page structures are reached as
-    // atomics only, and the yard treats the page structures of devices as hints: it derives no memory safety from them.
+    // atomics only. The yard treats the page structures of devices as hints: it derives no memory safety from them. Other structures
+    // change through a window only where the yard itself asks for it (`MapTails`): from zero to zero.
     unsafe { MapWindow::new(map.mapping(), piece) }
+}
+
+/// The whole memory map, for the platform of a yard in it. The platform changes only what the yard passes to it as tails of a huge
+/// page: structures that are zero and stay so.
+fn tails_of(map: &Region) -> MapTails {
+    let sharing = if map.is_private() { Sharing::Private } else { Sharing::Shared };
+    MapTails::new(window_on(map, map.mapping().whole()), sharing)
 }
 
 /// A window on a region that the calling test keeps longer.
@@ -54,7 +63,7 @@ impl OwnedYard {
         devices: Option<Piece>,
         platform: impl FnOnce(Option<MapWindow>) -> Result<HostPlatform, E>,
     ) -> Result<Self, E> {
-        let platform = platform(devices.map(|piece| window_on(&map, piece)))?;
+        let platform = platform(devices.map(|piece| window_on(&map, piece)))?.with_map(tails_of(&map));
         // SAFETY: no other code has the two regions. The control region is new, so zeroed. The builder has checked that
         // the map is zeroed if the initialiser relies on it. Both regions move into the result, which keeps them mapped
         // as long as the yard, and everything that the yard returns borrows it. The platform returns addresses of its
@@ -77,7 +86,7 @@ impl OwnedYard {
         devices: Option<Piece>,
         platform: impl FnOnce(Option<MapWindow>) -> Result<HostPlatform, E>,
     ) -> Result<Self, E> {
-        let platform = platform(devices.map(|piece| window_on(&map, piece)))?;
+        let platform = platform(devices.map(|piece| window_on(&map, piece)))?.with_map(tails_of(&map));
         // SAFETY: the caller says that these are the regions of one yard, and what writes to them. Both move into the
         // result.
         let yard = unsafe { Yard::attach(raw(&map), raw(&control), platform)? };

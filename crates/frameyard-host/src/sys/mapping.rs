@@ -28,6 +28,8 @@ pub(crate) enum Advice {
     HugePages,
     /// With base pages only.
     NoHugePages,
+    /// A huge page that lies in the piece only in part becomes base pages (a side effect of `MADV_COLD`).
+    Split,
 }
 
 /// Whether other mappings show the memory behind a piece.
@@ -176,6 +178,7 @@ impl Mapping {
     pub(crate) fn advise(&self, piece: Piece, advice: Advice) -> io::Result<()> {
         match advice {
             Advice::HugePages => self.madvise(piece, mm::Advice::LinuxHugepage),
+            Advice::Split => self.madvise(piece, mm::Advice::LinuxCold),
             Advice::NoHugePages => match self.madvise(piece, mm::Advice::LinuxNoHugepage) {
                 // A kernel without huge pages rejects the advice, but follows it.
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),

@@ -60,9 +60,9 @@ impl MapWindow {
         self.0.populate(piece)
     }
 
-    /// Returns private memory to the host. The piece reads as zero.
-    pub(crate) fn discard(&self, piece: Piece) -> io::Result<()> {
-        self.0.discard(piece, Sharing::Private)
+    /// Returns memory to the host. The piece reads as zero.
+    pub(crate) fn discard(&self, piece: Piece, sharing: Sharing) -> io::Result<()> {
+        self.0.discard(piece, sharing)
     }
 
     /// Writes zeroes to a writable piece. Other threads may read it meanwhile.

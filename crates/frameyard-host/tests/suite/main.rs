@@ -10,6 +10,7 @@ mod frame_bytes;
 mod host_yard;
 mod hostile_neighbour;
 mod huge_pages;
+mod huge_pool;
 mod map_region;
 mod neighbour;
 mod neighbour_process;

@@ -10,6 +10,7 @@ mod contig;
 mod device_map;
 mod fault_cost;
 mod flat_machine;
+mod huge_pool;
 mod memmap;
 mod memory_region;
 mod pcp_reset;
@@ -57,6 +58,7 @@ enum BenchWorkload {
     Contig(contig::ContigArgs),
     ReportFree(report_free::ReportFreeArgs),
     DeviceMap(device_map::DeviceMapArgs),
+    HugePool(huge_pool::HugePoolArgs),
     Pin(pin::PinArgs),
     MemoryRegion(memory_region::MemoryRegionArgs),
 }
@@ -79,6 +81,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<(), Failure> {
         BenchWorkload::Contig(args) => contig::run(args),
         BenchWorkload::ReportFree(args) => report_free::run(args),
         BenchWorkload::DeviceMap(args) => device_map::run(args),
+        BenchWorkload::HugePool(args) => huge_pool::run(args),
         BenchWorkload::Pin(args) => pin::run(args),
         BenchWorkload::MemoryRegion(args) => memory_region::run(args),
     }

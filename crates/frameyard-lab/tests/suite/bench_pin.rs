@@ -1,4 +1,4 @@
-//! `bench pin` and `bench memory-region` as a user meets them: small and short.
+//! `bench pin`, `bench memory-region` and `bench huge-pool` as a user meets them: small and short.
 
 use crate::program::{assert_refused, frameyard, json, stdout};
 use serde_json::Value;
@@ -34,7 +34,7 @@ fn every_combination_of_call_path_refs_and_interface_is_a_row_of_each_kind() {
     assert!(measured.iter().chain(&published).all(|row| KEYS.iter().all(|key| row.get(key).is_some())));
     let (taken, left_out): (Vec<&Value>, Vec<&Value>) = measured.iter().partition(|row| row["left_out"].is_null());
     // Mappings of 1 GiB are larger than that.
-    assert_eq!((taken.len(), left_out.len()), (5 * 16, 2));
+    assert_eq!((taken.len(), left_out.len()), (6 * 16, 3));
     for row in taken {
         assert!(is_positive(row, "take_ns") && is_positive(row, "release_ns"), "{row}");
         let is_array = row["interface"] == "array";
@@ -99,7 +99,7 @@ fn regions_are_registered_with_references_counted_in_three_ways() {
     let (measured, published) = rows("memory-region --size 8M --duration 5ms");
     let yard: Vec<&Value> =
         measured.iter().filter(|row| row["registrar"] == "yard" && row["left_out"].is_null()).collect();
-    assert_eq!(yard.len(), 5 * 3);
+    assert_eq!(yard.len(), 6 * 3);
     for row in &yard {
         assert!(is_positive(row, "rounds") && is_positive(row, "round_ns") && is_positive(row, "runs"), "{row}");
     }
@@ -112,6 +112,19 @@ fn regions_are_registered_with_references_counted_in_three_ways() {
     assert!(host.iter().all(|row| is_positive(row, "rounds") != row["left_out"].is_string()), "{host:?}");
     let rounds: Vec<u64> = published.iter().map(|row| row["rounds"].as_u64().unwrap()).collect();
     assert_eq!(rounds, [159, 305, 466, 1073]);
+}
+
+#[test]
+fn a_pool_saves_the_map_pages_that_are_published() {
+    let (measured, published) = rows("huge-pool --size 1G --yard private,shared --repeat 1");
+    assert_eq!((measured.len(), published.len()), (8, 3));
+    for row in measured.iter().filter(|row| row["before"] != "fresh") {
+        let same = published.iter().find(|other| other["geometry"] == row["geometry"]).unwrap();
+        assert_eq!(row["map_pages_saved"], same["map_pages_saved"], "{row}");
+        assert_eq!(row["map_bytes_resident"], row["map_bytes_equation"], "{row}");
+        assert!(is_positive(row, "reserve_page_ns") && is_positive(row, "shrink_page_ns"), "{row}");
+    }
+    assert_refused(&["bench", "huge-pool", "--size", "1G", "--geometry", "4K"], 2, "write 2M or 1G");
 }
 
 #[test]

@@ -34,6 +34,7 @@ fn kinds() -> impl Strategy<Value = MapKind> {
         1 => (0..1000u64).prop_map(|frame| MapKind::Device { first: PhysAddr(frame * PAGE), page: PageLevel::Small }),
         2 => prop::sample::select(Sharing::ALL.to_vec())
             .prop_map(|sharing| MapKind::File { file: FileId::from_bits(0), first: 0, sharing }),
+        1 => (0..1000u64).prop_map(|frame| MapKind::Pooled { first: PhysAddr(frame * PAGE), page: PageLevel::Small }),
     ]
 }
 
@@ -112,6 +113,7 @@ fn run(space: SpaceRef<'_, TestPlatform>, actions: &[Action]) {
                         let file = ManuallyDrop::new(space.vm().create_shared_memory(ByteSize(PAGE)).unwrap());
                         MapKind::File { file: file.id(), first: device << 20, sharing }
                     }
+                    MapKind::Pooled { page, .. } => MapKind::Pooled { first: PhysAddr(device << 32), page },
                     anonymous @ MapKind::Anonymous { .. } => anonymous,
                 };
                 let area = space.insert_area(requested, kind, protection).unwrap();

@@ -1,5 +1,6 @@
 //! Release of pages without references: unlinked, then freed to the yard.
 
+use frameyard::page::FrameState;
 use frameyard::{Order, Pfn, Platform};
 
 use super::shard::ShardKey;
@@ -39,9 +40,14 @@ impl<P: Platform> Vm<'_, P> {
                 // Still on its list, and lost.
                 continue;
             }
-            match self.page(pfn).tag().order() {
+            let tag = self.page(pfn).tag();
+            match tag.order() {
                 Order::ZERO => small.push(pfn),
-                // SAFETY: the caller put the last reference of each frame.
+                _ if tag.is(FrameState::Pooled) => {
+                    // SAFETY: the caller put the last reference of each frame.
+                    self.expect(unsafe { self.yard().huge_pages().take_back(pfn) }, Damage::Frame);
+                }
+                // SAFETY: as above.
                 order => self.expect(unsafe { self.yard().counted().free(pfn, order) }, Damage::Frame),
             }
         }

@@ -35,14 +35,14 @@ impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
     #[inline(always)]
     pub(super) fn fetch(&self, ahead: &mut Ahead<'y>, index: usize, entry: Entry) {
         // Models skip these loads: they are outside the protocol and would multiply the explored orders.
-        if cfg!(loom) || ahead.next > index + GROUP || entry.is_device() {
+        if cfg!(loom) || ahead.next > index + GROUP || entry.is_device() && !entry.is_pooled() {
             return;
         }
         let end = ahead.end.min(index + 2 * GROUP);
         for at in ahead.next.max(index)..end {
             let entry = ahead.table.entry(at);
             if entry.is_present()
-                && !entry.is_device()
+                && (!entry.is_device() || entry.is_pooled())
                 && let Some(page) = self.space.vm().try_page(entry.head())
             {
                 page.prefetch();

@@ -1,7 +1,7 @@
 //! The pages of a run with one head.
 
 use frameyard::devices::DevicePage;
-use frameyard::page::{CountedPage, references_of_pins};
+use frameyard::page::{CountedPage, FrameState, references_of_pins};
 use frameyard::{Order, Pfn, Platform};
 
 use super::PageRun;
@@ -15,7 +15,7 @@ use crate::vm::Vm;
 pub(super) struct Part<'y, P> {
     /// The head.
     pub(super) page: CountedPage<'y, P>,
-    /// The owner of the head.
+    /// The owner of the head's block.
     pub(super) owner: PartOwner<'y, P>,
     /// The order of the head's block.
     pub(super) order: Order,
@@ -23,14 +23,16 @@ pub(super) struct Part<'y, P> {
     pub(super) pages: u64,
 }
 
-/// The owner of pages that can be taken.
+/// What a head belongs to.
 pub(super) enum PartOwner<'y, P> {
-    /// A space.
+    /// An address space.
     Space,
     /// A file. The page counts the references that were taken.
     File,
     /// A device, which keeps a reference of each of its pages: the head.
     Device(DevicePage<'y, P>),
+    /// A pool of huge pages.
+    Pool,
 }
 
 impl<P> Clone for PartOwner<'_, P> {
@@ -64,7 +66,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         Some(Part { page, owner: PartOwner::Space, order, pages: run.pages.0 })
     }
 
-    /// As [`part_behind`](Self::part_behind), for an entry of a file or a device.
+    /// As [`part_behind`](Self::part_behind), for an entry of a file, a device or a pool.
     #[inline]
     fn part_of_other(&self, entry: Entry, run: PageRun) -> Option<Part<'y, P>> {
         if entry.is_file() {
@@ -72,7 +74,11 @@ impl<'y, P: Platform> Vm<'y, P> {
             let page = self.try_page(run.first).filter(is_of_file)?;
             return Some(Part { page, owner: PartOwner::File, order: Order::ZERO, pages: run.pages.0 });
         }
-        if entry.is_counted_device() { self.part_of_device(run) } else { None }
+        match () {
+            () if entry.is_counted_device() => self.part_of_device(run),
+            () if entry.is_pooled() => self.part_of_pool(run),
+            () => None,
+        }
     }
 
     /// The leading pages of a run with one head, as their page structures say. For runs that were taken.
@@ -82,13 +88,13 @@ impl<'y, P: Platform> Vm<'y, P> {
         small.or_else(|| self.part_of_space(run, HUGE)).or_else(|| self.other_part_at(run))
     }
 
-    /// As [`part_at`](Self::part_at), for pages of files and devices.
+    /// As [`part_at`](Self::part_at), for pages of files, devices and pools.
     #[inline]
     fn other_part_at(&self, run: PageRun) -> Option<Part<'y, P>> {
         let is_single = |page: &CountedPage<'y, P>| page.is_counted() && page.tag().order() == Order::ZERO;
         match self.try_page(run.first).filter(|page| is_single(page) && is_of_file(page)) {
             Some(page) => Some(Part { page, owner: PartOwner::File, order: Order::ZERO, pages: 1 }),
-            None => self.part_of_device(run),
+            None => self.part_of_device(run).or_else(|| self.part_of_pool(run)),
         }
     }
 
@@ -109,6 +115,22 @@ impl<'y, P: Platform> Vm<'y, P> {
         // releasing caller. The only other words of device pages that this crate changes are their pins.
         let page = unsafe { device.page() };
         Some(Part { page, owner: PartOwner::Device(device), order, pages: pages_of(run, head, order) })
+    }
+}
+
+impl<'y, P: Platform> Vm<'y, P> {
+    /// The head of the huge page of a pool that has a frame.
+    #[inline(always)]
+    pub(crate) fn pooled_page(&self, pfn: Pfn) -> Option<(CountedPage<'y, P>, Order)> {
+        let (head, size) = self.yard().huge_pages().at(pfn)?;
+        Some((self.page(head), size.order()))
+    }
+
+    /// The leading pages of a run in a huge page of a pool.
+    #[inline]
+    fn part_of_pool(&self, run: PageRun) -> Option<Part<'y, P>> {
+        let (page, order) = self.pooled_page(run.first)?;
+        Some(Part { page, owner: PartOwner::Pool, order, pages: pages_of(run, page.pfn(), order) })
     }
 }
 
@@ -134,7 +156,7 @@ impl<P: Platform> Part<'_, P> {
     /// References that must not be released: the one that a device holds of its own page.
     #[inline(always)]
     pub(super) const fn kept(&self) -> u32 {
-        matches!(self.owner, PartOwner::Device(_)) as u32
+        self.is_of_device() as u32
     }
 
     /// Whether it is a page of a device.
@@ -149,11 +171,17 @@ impl<P: Platform> Part<'_, P> {
         matches!(self.owner, PartOwner::File)
     }
 
+    /// Whether it is a page of an address space.
+    #[inline(always)]
+    pub(super) const fn is_of_space(&self) -> bool {
+        matches!(self.owner, PartOwner::Space)
+    }
+
     /// Tries to take references if the page has any, whatever its owner by now.
     #[inline(always)]
     pub(super) fn try_get_many(&self, references: u32) -> bool {
         match &self.owner {
-            PartOwner::Space | PartOwner::File => self.page.try_get_many(references),
+            PartOwner::Space | PartOwner::File | PartOwner::Pool => self.page.try_get_many(references),
             PartOwner::Device(device) => device.try_get(references),
         }
     }
@@ -163,6 +191,7 @@ impl<P: Platform> Part<'_, P> {
         let has_owner = match self.owner {
             PartOwner::Space => is_of_space(&self.page),
             PartOwner::File => is_of_file(&self.page),
+            PartOwner::Pool => self.page.tag().is(FrameState::Pooled),
             // Taking the reference has checked this.
             PartOwner::Device(_) => return true,
         };

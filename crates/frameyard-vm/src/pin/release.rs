@@ -229,7 +229,7 @@ impl<P: Platform> Part<'_, P> {
     /// Releases the references of these pages; returns the remaining ones.
     #[inline(always)]
     fn release(&self, how: Release) -> Result<u32, ReleaseProblem> {
-        if how.dirty == Dirty::Mark && !self.is_of_device() && self.page.owner() & Flags::DIRTY == 0 {
+        if how.dirty == Dirty::Mark && self.is_of_space() && self.page.owner() & Flags::DIRTY == 0 {
             self.page.set_owner_bits(Flags::DIRTY);
         }
         let (each, times) = match how.refs {

@@ -67,12 +67,13 @@ impl Level {
 /// | 1, 2 | writable; user |
 /// | 5, 6 | accessed; dirty |
 /// | 7 | above level 0: a large page instead of a table |
-/// | 9 | software: a page of a device |
+/// | 9 | software: a page of a device, or a huge page of a pool |
 /// | 10 | software: at level 0, a part of a block of order 9, whose head counts the mapping |
 /// | 11 | software, with bit 0 clear: the page is in migration. All other bits are unchanged |
 /// | 12–51 | frame number |
 /// | 52 | software: a page of a device mapped in the yard, which counts this entry and the page's users |
 /// | 53 | software: at level 0, a page of a file, which counts the mapping |
+/// | 54 | software: a huge page of a pool; the entry is one of its users |
 /// | 63 | no execution |
 ///
 /// 0 is an empty entry.
@@ -92,6 +93,7 @@ impl Entry {
     const FRAME: u64 = (ENTRY_FRAMES_END.0 - 1) << 12;
     const COUNTED: u64 = 1 << 52;
     const FILE: u64 = 1 << 53;
+    const POOLED: u64 = 1 << 54;
     const NO_EXECUTE: u64 = 1 << 63;
 
     pub(crate) const EMPTY: Self = Self(0);
@@ -126,6 +128,11 @@ impl Entry {
     /// The entry, writable.
     pub(crate) const fn writable(self) -> Self {
         Self(self.0 | Self::WRITE)
+    }
+
+    /// A huge page of a pool, or a part of it.
+    pub(crate) const fn pooled(pfn: Pfn, level: Level) -> Self {
+        Self(Self::device(pfn, level).0 | Self::POOLED)
     }
 
     /// The entry for a device that counts its entries and users.
@@ -170,6 +177,13 @@ impl Entry {
         self.0 & (Self::PRESENT | Self::MOVING) == Self::MOVING
     }
 
+    /// Whether it maps a huge page of a pool.
+    #[inline(always)]
+    pub(crate) const fn is_pooled(self) -> bool {
+        self.0 & Self::POOLED != 0
+    }
+
+    /// Whether it maps a page of a device, or a huge page of a pool.
     #[inline(always)]
     pub(crate) const fn is_device(self) -> bool {
         self.0 & Self::DEVICE != 0

@@ -109,7 +109,8 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         let area = area.ok_or(wrong(entry.pfn(), "is mapped outside an area"))?;
         let fits = match area.kind {
             MapKind::Anonymous { .. } => entry.is_anonymous(),
-            MapKind::Device { .. } => entry.is_device(),
+            MapKind::Device { .. } => entry.is_device() && !entry.is_pooled(),
+            MapKind::Pooled { .. } => entry.is_pooled(),
             // A private mapping has copies of pages that were written.
             MapKind::File { sharing, .. } => entry.is_file() || entry.is_anonymous() && sharing == Sharing::Private,
         };
@@ -126,6 +127,10 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         if entry.is_counted_device() {
             let mapped = self.vm().yard().devices().at(entry.pfn()).is_some_and(|device| device.mappings > 0);
             return if mapped { Ok(()) } else { Err(wrong(entry.pfn(), "is mapped and its device does not count it")) };
+        }
+        if entry.is_pooled() {
+            let page = self.vm().pooled_page(entry.pfn()).filter(|(page, _)| page.counts().mappings > 0);
+            return page.map(drop).ok_or(wrong(entry.pfn(), "is mapped and its page in the pool does not count it"));
         }
         if entry.is_device() { Ok(()) } else { self.validate_anonymous(table, level, entry, addr) }
     }

@@ -19,6 +19,7 @@ mod pinned_for_long;
 mod pinned_under_use;
 mod pinning;
 mod pinning_model;
+mod pooled;
 mod protections;
 mod space_model;
 #[path = "../../src/test_yard.rs"]

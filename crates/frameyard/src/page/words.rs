@@ -2,7 +2,7 @@
 
 use core::mem::offset_of;
 
-use super::FrameState::{self, Allocated, BuddyFree, Counted, Device, HeldFree, Interior, PerCpu};
+use super::FrameState::{self, Allocated, BuddyFree, Counted, Device, HeldFree, Interior, PerCpu, Pooled};
 use super::{COUNTS, IDENTITY, INDEX, MECHANISM, OWNER, PAYLOAD_WORDS, Page, SPARE};
 
 /// The states in which a word has some content; none: all other states.
@@ -29,7 +29,7 @@ impl PageWord {
     }
 }
 
-const USERS: &[FrameState] = &[Counted, Device];
+const USERS: &[FrameState] = &[Counted, Device, Pooled];
 const LISTED: &[FrameState] = &[BuddyFree, HeldFree];
 const ZERO: Use = (&[Interior], "0");
 const MEMBER: Use = (&[PerCpu], "member of a packed batch: frame indices; else as interior");
@@ -43,9 +43,10 @@ const TAG: &[Use] = &[
     (&[], "state, order, migration type, zone"),
 ];
 const NEXT_BATCH: Use = (&[PerCpu], "head of a packed batch: next batch; else 0");
-const NEXT: &[Use] = &[(LISTED, "next block of the list"), NEXT_BATCH, OWNERS, (&[], "0")];
+const POOL: Use = (&[Pooled], "next free page of the pool; else 0");
+const NEXT: &[Use] = &[(LISTED, "next block of the list"), NEXT_BATCH, POOL, OWNERS, (&[], "0")];
 const BATCH_SIZE: Use = (&[PerCpu], "head of a packed batch: its size; else 0");
-const PREV: &[Use] = &[(LISTED, "previous block of the list"), BATCH_SIZE, OWNERS, (&[], "0")];
+const PREV: &[Use] = &[(LISTED, "previous block of the list"), BATCH_SIZE, (&[Pooled], "0"), OWNERS, (&[], "0")];
 const COUNTED: &[Use] =
     &[(&[Interior], "0; kernel-like content: map count -1"), (USERS, "references and mappings"), FRESH];
 
@@ -57,7 +58,12 @@ pub const PAGE_WORDS: [PageWord; 9] = [
     payload("identity", IDENTITY, 1, &[(&[Interior], "0; kernel-like content: zone and section"), MEMBER, FRESH]),
     payload("counts", COUNTS, 1, COUNTED),
     payload("owner", OWNER, 1, &[ZERO, MEMBER, (USERS, "kind of owner, and its data"), FRESH]),
-    payload("index", INDEX, 1, &[ZERO, MEMBER, (USERS, "place in the owner's object"), FRESH]),
+    payload(
+        "index",
+        INDEX,
+        1,
+        &[ZERO, MEMBER, (&[Pooled], "bytes of the map given back"), (USERS, "place in the owner's object"), FRESH],
+    ),
     payload("spare", SPARE, MECHANISM - SPARE, &[ZERO, MEMBER, OWNERS, FRESH]),
     payload(
         "mechanism",

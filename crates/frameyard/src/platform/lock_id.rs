@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::units::{CpuId, NodeId, Pfn, ZoneId, named};
+use crate::units::{CpuId, NodeId, Order, Pfn, ZoneId, named};
 
 /// Declares [`LockId`], and [`LockKind`] with the same variants and a name for each.
 macro_rules! locks {
@@ -56,6 +56,8 @@ locks! {
     Devices => "devices",
     /// The policy of transfers, while it changes.
     Policy => "policy",
+    /// The pool of huge pages of that order in a zone.
+    HugePages(ZoneId, Order) => "huge-pages",
 }
 
 impl fmt::Display for LockId {
@@ -72,6 +74,7 @@ impl fmt::Display for LockId {
             Self::File(file) => write!(f, "file {file}"),
             Self::Devices => f.write_str("the table of devices"),
             Self::Policy => f.write_str("the policy"),
+            Self::HugePages(zone, order) => write!(f, "the pool of huge pages of {order} in {zone}"),
         }
     }
 }
@@ -89,6 +92,7 @@ impl LockId {
             | Self::ObjectTable(number)
             | Self::File(number) => (0, number as u64),
             Self::PageTable(pfn) => (pfn.0 >> 32, pfn.0 & 0xffff_ffff),
+            Self::HugePages(zone, order) => (zone.0 as u64, order.0 as u64),
             Self::Devices | Self::Policy => (0, 0),
         };
         (self.kind() as u64) << 56 | (high & 0xff_ffff) << 32 | low
@@ -97,7 +101,7 @@ impl LockId {
     /// The lock of such a word; [`Devices`](Self::Devices) if no lock has it.
     #[must_use]
     pub const fn from_bits(bits: u64) -> Self {
-        const KINDS: [LockKind; 11] = LockKind::ALL;
+        const KINDS: [LockKind; 12] = LockKind::ALL;
         let (high, low) = (bits >> 32 & 0xff_ffff, bits as u32);
         let kind = (bits >> 56) as usize;
         match KINDS[if kind < KINDS.len() { kind } else { LockKind::Devices as usize }] {
@@ -112,6 +116,7 @@ impl LockId {
             LockKind::File => Self::File(low),
             LockKind::Devices => Self::Devices,
             LockKind::Policy => Self::Policy,
+            LockKind::HugePages => Self::HugePages(ZoneId(high as u16), Order(low as u8)),
         }
     }
 }
@@ -135,6 +140,7 @@ mod tests {
             LockId::File(u32::MAX),
             LockId::Devices,
             LockId::Policy,
+            LockId::HugePages(zone, Order(18)),
         ];
         for lock in locks {
             assert_eq!(LockId::from_bits(lock.to_bits()), lock);

@@ -13,7 +13,8 @@ use crate::units::{ByteSize, Order, Pfn, PfnRange, messages};
 #[expect(unused_variables, reason = "the defaults ignore their arguments")]
 pub trait MapBacking {
     /// Provides memory for a part of the memory map that is about to be written: `bytes` from `address`, the page
-    /// structures of `frames`. Called once per part. By default the map has memory already.
+    /// structures of `frames`. Called once per part, and again after [`release_tails`](Self::release_tails). By default the map has
+    /// memory already.
     ///
     /// # Errors
     ///
@@ -55,6 +56,13 @@ pub trait MapBacking {
     /// map page of a joined compound page. The part of a removed device must stay writable: a thread that looked up a page
     /// earlier may try an exchange, which fails, before it finds the device removed.
     fn return_map(&self, frames: PfnRange, address: NonNull<u8>, bytes: usize) {}
+
+    /// Returns the memory behind the page structures of a huge page's tails to the host, and the number of bytes returned. They are
+    /// zero, must read as zero afterwards in every view of the yard, and are not written before they come to
+    /// [`back_map`](Self::back_map). Called without a lock held. By default returns nothing.
+    fn release_tails(&self, tails: &HugePageTails) -> ByteSize {
+        ByteSize(0)
+    }
 
     /// As [`back_map`](Self::back_map), with `holding`, frames of a device, as the memory of that part of the map. By
     /// default not possible.
@@ -152,6 +160,42 @@ impl FreeFrames {
     #[must_use]
     pub fn range(&self) -> PfnRange {
         self.0
+    }
+}
+
+/// The page structures of the tails of a huge page in a pool: the argument of [`MapBacking::release_tails`].
+///
+/// Only a yard creates this, for a page that it has taken off all lists: while it exists the structures are zero and no code writes
+/// them.
+#[derive(Debug)]
+pub struct HugePageTails {
+    frames: PfnRange,
+    address: NonNull<u8>,
+    bytes: usize,
+}
+
+impl HugePageTails {
+    /// The page structures of `frames`, at `address`. The caller owns the huge page that the frames belong to, and they are tails.
+    pub(crate) fn new(frames: PfnRange, (address, bytes): (NonNull<u8>, usize)) -> Self {
+        Self { frames, address, bytes }
+    }
+
+    /// The frames.
+    #[must_use]
+    pub fn frames(&self) -> PfnRange {
+        self.frames
+    }
+
+    /// The address of the first structure.
+    #[must_use]
+    pub fn address(&self) -> NonNull<u8> {
+        self.address
+    }
+
+    /// The size of all of them in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 }
 

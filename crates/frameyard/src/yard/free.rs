@@ -11,7 +11,7 @@ use crate::page::FrameState;
 use crate::platform::{Activity, Platform};
 use crate::units::{CpuId, Order, PageCount, Pfn, PfnRange, ZoneId};
 use crate::zone::pcp::{ListId, LockedPcp, list_type};
-use crate::zone::{covering_block, poison, transfer};
+use crate::zone::{poison, transfer};
 
 impl<P: Platform> Yard<P> {
     /// Frees a block that [`alloc`](Self::alloc) returned for the same order.
@@ -240,7 +240,7 @@ impl<P: Platform> Yard<P> {
             FrameState::Allocated if order <= max_order && !pfn.is_aligned(order) => FreeProblem::Misaligned,
             FrameState::Allocated => FreeProblem::OtherOrder { allocated: tag.order() },
             FrameState::Interior => {
-                let (head, tag) = covering_block(max_order, pfn, |pfn| self.tag_at(pfn));
+                let (head, tag) = self.covering(pfn);
                 match tag.state() {
                     // No block covers memory for a moment while free blocks merge.
                     FrameState::Interior if self.zone_of(pfn).is_some() => {
@@ -248,6 +248,7 @@ impl<P: Platform> Yard<P> {
                     }
                     FrameState::Interior => FreeProblem::Hole,
                     state if is_free(state) => FreeProblem::AlreadyFree(state),
+                    state if head == pfn => FreeProblem::NotAllocated(state),
                     state => FreeProblem::InsideBlock { head, order: tag.order(), state },
                 }
             }

@@ -7,7 +7,7 @@ use crate::page::FrameState;
 use crate::platform::Platform;
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
-use crate::zone::{WatermarkLevel, Watermarks, Zone, ZoneView, covering_block, transfer};
+use crate::zone::{WatermarkLevel, Watermarks, Zone, ZoneView, transfer};
 
 /// Declares [`ZoneStatistics`]: each value with the way to read it from a zone. What CPUs' lists and transfer mechanisms
 /// hold and count is added afterwards.
@@ -239,7 +239,7 @@ impl<'y, P: Platform> YardStats<'y, P> {
             let state = FrameState::Uninitialised;
             return Some(FrameInfo { head: pfn, state, order: Order::ZERO, migrate_type: MigrateType::Movable });
         }
-        let (head, tag) = covering_block(yard.geometry.max_order(), pfn, |pfn| yard.tag_at(pfn));
+        let (head, tag) = yard.covering(pfn);
         Some(FrameInfo { head, state: tag.state(), order: tag.order(), migrate_type: tag.migrate_type() })
     }
 

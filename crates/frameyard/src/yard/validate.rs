@@ -6,6 +6,7 @@
 
 use super::Yard;
 use crate::devices::DeviceId;
+use crate::huge_pool::{self, HugePageSize, HugePoolStatistics};
 use crate::page::{CountedPage, FrameState, IDENTITY, MECHANISM, PageRef, Residence, Tag};
 use crate::platform::{LockError, Platform};
 use crate::units::{MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, PfnRange, ZoneId, errors};
@@ -16,6 +17,7 @@ use allocation_map::check_map_entries;
 
 mod allocation_map;
 mod devices;
+mod huge_pages;
 
 /// What kind of list an equation is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,6 +26,8 @@ pub enum ListKind {
     Free,
     /// The lists of a CPU.
     PerCpu,
+    /// The free pages of a pool of huge pages.
+    HugePages,
 }
 
 errors! {
@@ -120,6 +124,8 @@ struct Recount {
     reported: u64,
     /// Free pages that skipped merging.
     skipped: u64,
+    /// Pooled pages, those without users, and bytes of the map returned, by size.
+    pooled: [HugePoolStatistics; HugePageSize::ALL.len()],
     /// The pageblock counted last; a hole may split it.
     pageblock: Option<Pfn>,
 }
@@ -208,7 +214,8 @@ impl<P: Platform> Yard<P> {
             ("reported pages", zone.reported_racy().0, recount.reported),
             ("high-atomic pages", zone.reserved_highatomic_racy().0, recount.highatomic),
         ];
-        equations.into_iter().try_for_each(|(what, kept, found)| compare(what, view.id, kept, found))
+        equations.into_iter().try_for_each(|(what, kept, found)| compare(what, view.id, kept, found))?;
+        self.check_huge_pools(view.id, &recount)
     }
 
     /// Walks the blocks of a range of memory.
@@ -231,7 +238,11 @@ impl<P: Platform> Yard<P> {
             if !tag.is_well_formed() || (tag.is_seen() && !tag.is(FrameState::PerCpu)) {
                 return Err(ValidateError::BadTag(at));
             }
-            if order > self.geometry.max_order() || !at.is_aligned(order) || at + order.pages() > range.end {
+            let may_be = match tag.state() {
+                FrameState::Pooled => HugePageSize::of_order(order).is_some(),
+                _ => order <= self.geometry.max_order(),
+            };
+            if !may_be || !at.is_aligned(order) || at + order.pages() > range.end {
                 return Err(ValidateError::Misplaced(at, order));
             }
             if tag.zone() != view.id {
@@ -256,6 +267,7 @@ impl<P: Platform> Yard<P> {
                 }
                 FrameState::Reserved => recount.reserved += order.pages().0,
                 FrameState::Offline => recount.offline += order.pages().0,
+                FrameState::Pooled => self.count_pooled(page, order, recount),
                 _ => {}
             }
             let fresh = self.map.template(at, Some(view.id));
@@ -266,6 +278,9 @@ impl<P: Platform> Yard<P> {
                 FrameState::BuddyFree | FrameState::HeldFree => page.payload_is(fresh),
                 // Links and owner's words are its owner's; a counted block has users.
                 FrameState::Counted => page.payload(IDENTITY) == fresh.payload()[IDENTITY] && self.has_users(page),
+                FrameState::Pooled => {
+                    page.payload(IDENTITY) == fresh.payload()[IDENTITY] && huge_pool::is_sound(self.counted_page(page))
+                }
                 _ => page.rest_is(fresh),
             };
             if !clear {
@@ -280,8 +295,12 @@ impl<P: Platform> Yard<P> {
         Ok(())
     }
 
+    fn counted_page<'a>(&self, page: PageRef<'a, P>) -> CountedPage<'a, P> {
+        CountedPage::new(page, self.map.content().no_users())
+    }
+
     fn has_users(&self, page: PageRef<'_, P>) -> bool {
-        let counts = CountedPage::new(page, self.map.content().no_users()).counts();
+        let counts = self.counted_page(page).counts();
         counts.references >= counts.mappings.max(1)
     }
 

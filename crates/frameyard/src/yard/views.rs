@@ -71,6 +71,13 @@ views! {
     /// Device memory.
     fn devices;
 
+    /// Pools of huge pages ([`Yard::huge_pages`]).
+    ///
+    /// Each zone has a pool of each size, with a lock of its own. All processes of a shared yard use the same pools.
+    YardHugePages
+    /// Pools of huge pages whose page maps take little memory.
+    fn huge_pages;
+
     /// Initialisation of deferred memory ([`Yard::init`]).
     ///
     /// Page structures are written without a lock. The zone lock is taken once for each section and zone, to free its

@@ -18,6 +18,7 @@ use super::compact_state::CompactState;
 use super::counters::TransferCounters;
 use super::deferred::DeferredFrames;
 use super::exclusive::add_exclusive;
+use super::huge_pool::HugePool;
 use super::mechanisms::MechanismState;
 use super::policy::ZonePolicy;
 use super::watermark::WatermarkLevel;
@@ -175,6 +176,8 @@ pub(crate) struct Zone {
     pub(crate) compaction: CompactState,
     pub(super) mechanisms: MechanismState,
     areas: [FreeArea; ORDER_SLOTS],
+    /// A pool of each size of huge pages.
+    pub(crate) huge_pools: [HugePool; 2],
 }
 
 all_atomic!(Zone {
@@ -192,7 +195,8 @@ all_atomic!(Zone {
     deferred,
     compaction,
     mechanisms,
-    areas
+    areas,
+    huge_pools
 });
 
 impl Zone {

@@ -268,7 +268,7 @@ mod tests {
         let args = read("").unwrap();
         assert_eq!((args.calls, args.paths), (PinCall::ALL.to_vec(), vec![PinPath::FastThenSlow, PinPath::SlowOnly]));
         assert_eq!((args.refs, args.interfaces.len()), (RefHandling::ALL.to_vec(), 2));
-        assert_eq!((args.memory.memory.len(), args.memory.layout), (3, MapLayout::Deduplicated));
+        assert_eq!((args.memory.memory.len(), args.memory.layout), (4, MapLayout::Deduplicated));
         assert!(args.sizes.is_empty() && args.batch.is_none() && args.memory.pages.is_empty());
     }
 
@@ -284,7 +284,7 @@ mod tests {
             ("--refs many", "possible values: per-page, batched"),
             ("--interface list", "possible values: array, runs"),
             ("--page-size 8K", "write 4K, 2M or 1G"),
-            ("--memory file", "possible values: anonymous, huge, device, shared, shared-file, private-file"),
+            ("--memory file", "possible values: anonymous, huge, pool, device, shared, shared-file, private-file"),
         ]);
     }
 }

@@ -17,6 +17,8 @@ pub(super) enum PinMemory {
     Anonymous,
     /// Anonymous memory in transparent huge pages
     Huge,
+    /// Huge pages of a pool in ordinary memory; their bytes are not touched
+    Pool,
     /// Memory of devices without memory behind their frames: only page structures are used
     Device,
     /// Shared anonymous memory in pages of 4 KiB
@@ -46,7 +48,7 @@ pub(super) struct PinnedArgs {
         value_name = "KINDS",
         value_delimiter = ',',
         value_enum,
-        default_value = "anonymous,huge,device"
+        default_value = "anonymous,huge,pool,device"
     )]
     pub(super) memory: Vec<PinMemory>,
 
@@ -105,6 +107,7 @@ pub(super) fn kinds(
         let memory = args.memory.contains(&match kind.memory {
             PinnedMemory::Anonymous => PinMemory::Anonymous,
             PinnedMemory::Huge => PinMemory::Huge,
+            PinnedMemory::Pool => PinMemory::Pool,
             PinnedMemory::Device => PinMemory::Device,
             PinnedMemory::Shared => PinMemory::Shared,
             PinnedMemory::SharedFile => PinMemory::SharedFile,
@@ -116,7 +119,7 @@ pub(super) fn kinds(
     let asked: Vec<PinKind> = PinKind::ALL.into_iter().filter(is_asked).collect();
     if asked.is_empty() {
         return Err(Failure::input(format!(
-            "{name}: no such memory: anonymous, shared and files are 4K over 4K, huge is 2M over 2M, device is every page size over 4K or over its own"
+            "{name}: no such memory: anonymous, shared and files are 4K over 4K, huge is 2M over 2M, pool is 2M over 2M or 1G over 1G, device is every page size over 4K or over its own"
         )));
     }
     let kinds = left_out(&asked, taking, size, available);
@@ -166,12 +169,12 @@ mod tests {
             kinds.into_iter().map(|asked| asked.left_out.unwrap_or_default()).collect::<Vec<_>>()
         };
         assert!(of(ByteSize::gib(1), ByteSize::gib(5)).iter().all(String::is_empty));
-        // Devices need only page structures, so they are not left out.
+        // Pools and devices need only page structures, so they are not left out.
         let reasons = of(ByteSize::gib(16), ByteSize::gib(32));
         assert!(reasons[0].contains("16G of anonymous memory needs") && reasons[1].contains("huge"), "{reasons:?}");
         assert!(reasons[2..].iter().all(String::is_empty));
         let small = of(ByteSize::mib(64), ByteSize::gib(4));
-        assert_eq!(small.iter().filter(|reason| reason.contains("no multiple of 1G pages")).count(), 2);
+        assert_eq!(small.iter().filter(|reason| reason.contains("no multiple of 1G pages")).count(), 3);
     }
 
     #[test]

@@ -7,7 +7,6 @@ use crate::page::{CountedPage, FrameState, Tag};
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order, Pfn, PfnRange};
 use crate::yard::Yard;
-use crate::zone::covering_block;
 
 /// What covers a frame that a request wants free.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +34,7 @@ impl Cover {
 impl<P: Platform> Yard<P> {
     /// What covers a frame of memory whose page is initialised.
     pub(super) fn cover_of(&self, pfn: Pfn, owners: &Owners<'_>) -> Cover {
-        let (head, tag) = covering_block(self.geometry.max_order(), pfn, |pfn| self.tag_at(pfn));
+        let (head, tag) = self.covering(pfn);
         let block = Block { pfn: head, order: tag.order() };
         let blocker = |why| Blocker::new(block, tag.state(), why);
         match tag.state() {

@@ -1,0 +1,18 @@
+//! The words of a zone's pools of huge pages. [`huge_pool`](crate::huge_pool) uses them.
+
+use crate::sync::{AtomicU32, AtomicU64, all_atomic};
+
+/// The pool of one size in one zone, in the control region.
+#[repr(C, align(64))]
+#[derive(Default)]
+pub(crate) struct HugePool {
+    pub(crate) lock: AtomicU32,
+    /// The first free page.
+    pub(crate) first: AtomicU32,
+    pub(crate) pages: AtomicU64,
+    pub(crate) free: AtomicU64,
+    /// Bytes of the map that were returned to the host.
+    pub(crate) released: AtomicU64,
+}
+
+all_atomic!(HugePool { lock, first, pages, free, released });

@@ -128,7 +128,7 @@ impl BootOptions {
         let watermarks =
             WatermarkOptions { huge_page_minimum: yard.huge_page_minimum.into(), ..WatermarkOptions::default() };
         let poisoning = if yard.poison { Poisoning::On } else { Poisoning::Off };
-        let pcp_sizing = yard.pcp_sizing.unwrap_or_default();
+        let pcp_sizing = yard.sizing().unwrap_or_default();
         Self { backing, movable: yard.movable, pcp_sizing, watermarks, poisoning, ..Self::default() }
     }
 }

@@ -10,6 +10,7 @@ use frameyard::ByteSize;
 use frameyard::devices::{MapLayout, MapPlacement};
 use frameyard::policy::ZonePolicy;
 use frameyard::units::ParseSizeError;
+use frameyard::watermarks::{PcpSizing, PcpSizingError};
 use frameyard_host::DeviceAlignment;
 use frameyard_vm::LruPolicy;
 use frameyard_workloads::TaskMode;
@@ -105,6 +106,32 @@ impl FromStr for TaskRange {
         };
         if first <= last { Ok(Self { first, last }) } else { Err(ParseTasksError) }
     }
+}
+
+/// Sizings of per-CPU lists: several for commands that compare them, else one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Sizings(Vec<PcpSizing>);
+
+impl Sizings {
+    /// The only one, or the first.
+    pub(crate) fn first(&self) -> PcpSizing {
+        self.0.first().copied().unwrap_or_default()
+    }
+
+    /// All of them.
+    pub(crate) fn all(&self) -> &[PcpSizing] {
+        &self.0
+    }
+}
+
+/// Reads one sizing.
+pub(crate) fn one_sizing(text: &str) -> Result<Sizings, PcpSizingError> {
+    text.parse().map(|sizing| Sizings(vec![sizing]))
+}
+
+/// Reads sizings between commas.
+pub(crate) fn sizings(text: &str) -> Result<Sizings, PcpSizingError> {
+    text.split(',').map(str::parse).collect::<Result<_, _>>().map(Sizings)
 }
 
 /// A parser of names that lists them all in completions and refusals.

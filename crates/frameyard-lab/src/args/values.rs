@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use frameyard::ByteSize;
+use frameyard::boot::PageChecks;
 use frameyard::devices::{MapLayout, MapPlacement};
 use frameyard::policy::ZonePolicy;
 use frameyard::units::ParseSizeError;
@@ -155,6 +156,11 @@ pub(crate) fn lru_policy() -> impl TypedValueParser<Value = LruPolicy> {
 /// Reads a layout of page structures.
 pub(crate) fn map_layout() -> impl TypedValueParser<Value = MapLayout> {
     named(MapLayout::ALL.iter().map(|layout| layout.name()))
+}
+
+/// Reads when page structures are checked.
+pub(crate) fn page_checks() -> impl TypedValueParser<Value = PageChecks> {
+    named(PageChecks::ALL.iter().map(|checks| checks.name()))
 }
 
 /// Reads where page structures lie.

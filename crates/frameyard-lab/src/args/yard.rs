@@ -1,10 +1,11 @@
 //! Options for how a yard is set up.
 
 use clap::{Args, ValueEnum};
+use frameyard::boot::PageChecks;
 use frameyard::watermarks::PcpSizing;
 
 use super::Amount;
-use super::values::{Sizings, one_sizing};
+use super::values::{Sizings, one_sizing, page_checks};
 
 /// How a yard is set up on its machine.
 #[derive(Args, Clone, Debug)]
@@ -21,6 +22,11 @@ pub(crate) struct YardArgs {
     /// How the minimum of free memory is set
     #[arg(long, value_name = "HOW", value_enum, default_value_t)]
     pub(crate) huge_page_minimum: HugePageMinimum,
+
+    /// When page structures of free blocks are checked: never, when blocks move between per-CPU lists and zones, or also at
+    /// each allocation and free
+    #[arg(long, value_name = "WHEN", value_parser = page_checks(), default_value = PageChecks::None.name())]
+    pub(crate) checks: PageChecks,
 
     /// Fill free frames with a pattern and check it on allocation; writes to all memory
     #[arg(long)]

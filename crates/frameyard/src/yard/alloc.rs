@@ -10,7 +10,7 @@
 //! has nothing else, and collects frames that the transfer policy stores before it gives up (`search`).
 
 use super::{AllocError, Yard, ZoneShortage};
-use crate::boot::{HeaderWord, Poisoning, home_slot};
+use crate::boot::{HeaderWord, PageChecks, Poisoning, home_slot};
 use crate::gfp::Gfp;
 use crate::page::FrameState;
 use crate::platform::{Access, Activity, LineKind, LockError, LockId, Platform, SharedLine};
@@ -18,7 +18,9 @@ use crate::sync::Ordering;
 use crate::units::{CpuId, MigrateType, NodeId, Order, PageCount, Pfn, ZoneId, ZoneKind};
 use crate::zone::pcp::{ListId, LockedPcp, PerCpuPages, Refill};
 use crate::zone::transfer::{self, Collect};
-use crate::zone::{BlockRequest, CmaUse, Effort, Fallback, Patience, Reserves, WatermarkLevel, ZoneView, poison};
+use crate::zone::{
+    BlockRequest, CmaUse, Effort, Fallback, Patience, Reserves, WatermarkLevel, ZoneView, page_check, poison,
+};
 
 /// Flags that need more than the fast path.
 pub(super) const OFF_FAST_PATH: Gfp = Gfp::ZERO.union(Gfp::THISNODE);
@@ -184,23 +186,48 @@ impl<P: Platform> Yard<P> {
         Some(index)
     }
 
-    /// What the fast path leaves: zeroing, poisoning, one node alone, empty arrays.
+    /// What the fast path leaves: zeroing, poisoning, checks, one node alone, empty arrays.
     #[cold]
     #[inline(never)]
     fn alloc_special(&self, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
         let cpu = self.cpu();
         // All other requests that may use the home list have tried it in the fast path.
-        if (gfp.contains(Gfp::ZERO) || self.poisoning == Poisoning::On)
+        if (gfp.contains(Gfp::ZERO) || self.takes_slow_paths())
             && let Some(migrate_type) = gfp.migrate_type()
             && let Some(list) = ListId::new(order, migrate_type, self.geometry)
             && !gfp.contains(Gfp::THISNODE)
             && let Some(home) = self.tables.home_pcps.get(home_slot(cpu, gfp))
             && let Some(pcp) = self.tables.pcps.get(home.load(Ordering::Relaxed) as usize)
-            && let Some(index) = self.pop_held(pcp, cpu, list, order)
+            && let Some(pfn) = self.pop_good(pcp, cpu, list, order)
         {
-            return self.finish_allocation(self.map.pfn(index), order, migrate_type, gfp);
+            return self.finish_allocation(pfn, order, migrate_type, gfp);
         }
         self.alloc_slow(self.tables.node_of_cpu(cpu.index()), cpu, order, gfp)
+    }
+
+    /// Pops a block as [`pop_held`](Self::pop_held) does, the first one that passes the checks of the yard.
+    fn pop_good(&self, pcp: &PerCpuPages, cpu: CpuId, list: ListId, order: Order) -> Option<Pfn> {
+        // Ends: a block that does not pass never returns to the list.
+        loop {
+            let pfn = self.map.pfn(self.pop_held(pcp, cpu, list, order)?);
+            if self.passes_checks(pfn, order) {
+                return Some(pfn);
+            }
+        }
+    }
+
+    /// Whether a block that the caller owns, and that is not marked allocated, may be used: in a yard that checks each block, no page
+    /// of it is bad. Otherwise the block is out of use now.
+    #[inline(always)]
+    pub(super) fn passes_checks(&self, pfn: Pfn, order: Order) -> bool {
+        self.checks != PageChecks::All || self.passes_check_of(pfn, order)
+    }
+
+    #[inline(never)]
+    fn passes_check_of(&self, pfn: Pfn, order: Order) -> bool {
+        // Where a list is corrupt, no block begins there. Marking it allocated finds that.
+        let block = self.map.check(pfn).filter(|place| self.map.may_begin((*place).into(), order));
+        block.is_none_or(|block| page_check::pass_or_retire(self.zone_view(self.zone_of_block(pfn)), block, order))
     }
 
     #[cold]
@@ -215,7 +242,14 @@ impl<P: Platform> Yard<P> {
         let list = ListId::new(order, migrate_type, self.geometry);
         let effort = Effort::of(gfp);
         let request = Request { order, gfp, migrate_type, node, cpu, list, effort: &effort };
-        match self.search(request) {
+        // Ends: a block that does not pass is never found again.
+        let passing = || loop {
+            let pfn = self.search(request)?;
+            if self.passes_checks(pfn, order) {
+                return Some(pfn);
+            }
+        };
+        match passing() {
             Some(pfn) => self.finish_allocation(pfn, order, migrate_type, gfp),
             None => {
                 self.platform.lock_error().map_or(Ok(()), |error| Err(AllocError::Lock(error)))?;

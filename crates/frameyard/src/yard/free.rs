@@ -152,11 +152,15 @@ impl<P: Platform> Yard<P> {
         self.platform.lock_error().map_or(Ok(()), failed)
     }
 
-    /// What the fast path leaves: orders without lists, pageblocks of other types, poisoning.
+    /// What the fast path leaves: orders without lists, pageblocks of other types, poisoning, checks.
     #[cold]
     #[inline(never)]
     fn free_slow(&self, index: u32, order: Order) -> Result<(), FreeError> {
         let pfn = self.map.pfn(index);
+        // As in the kernel, the caller hears nothing of a bad page.
+        if !self.passes_checks(pfn, order) {
+            return Ok(());
+        }
         // Before the block is on a list: once it is, another CPU could allocate it.
         if self.poisoning == Poisoning::On {
             // SAFETY: the block is no longer allocated and on no list yet: it is the caller's.

@@ -9,8 +9,10 @@ use crate::platform::{Access, Platform};
 use crate::sync::{AtomicU32, Ordering};
 use crate::units::{MigrateType, Order, PageCount};
 use crate::zone::batch::{BATCH, Batch, packed};
+use crate::zone::checks::PageChecks;
 use crate::zone::effort::Effort;
 use crate::zone::exclusive::add_exclusive;
+use crate::zone::page_check;
 use crate::zone::request::BlockRequest;
 use crate::zone::transfer::{self, Drain, DrainReason, DrainSource, RefillRequest};
 use crate::zone::view::ZoneView;
@@ -21,6 +23,15 @@ pub(crate) struct Refill<'a> {
     pub(crate) list: ListId,
     pub(crate) request: BlockRequest,
     pub(crate) effort: &'a Effort,
+}
+
+/// What came of a refill.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Refilled {
+    /// The list has what the zone gave, which may be nothing.
+    AsFarAsThereWas,
+    /// The list has nothing because all blocks of the zone were bad.
+    OnlyBad,
 }
 
 impl PcpList {
@@ -154,7 +165,8 @@ impl<P: Platform> LockedPcp<'_, P> {
             self.touch_entries(list, Access::Write);
             list.append(&batch);
         } else if let Some(refill) = refill {
-            self.refill(view, refill);
+            // Again, where all blocks were bad. Ends: they never return.
+            while self.refill(view, refill) == Refilled::OnlyBad {}
         }
         self.pop(id, order)
     }
@@ -177,11 +189,12 @@ impl<P: Platform> LockedPcp<'_, P> {
             self.touch_entries(list, Access::Write);
             let mut oldest = Batch::new();
             self.expect_sound(list.take_oldest(BATCH, &mut oldest, view.map, order));
+            self.add_room(id, order, page_check::retire_bad(view, &mut oldest, order));
             if !oldest.is_empty() {
                 list.push_batch(view, &oldest);
             }
         }
-        if !self.push(id, order, index) {
+        if !self.push(id, order, index) && page_check::retire_bad(view, &mut Batch::of(&[index]), order) == 0 {
             Drain::begin(view, self.cpu(), DrainReason::Overflow).give_back_entry(index, order);
         }
     }
@@ -205,15 +218,26 @@ impl<P: Platform> LockedPcp<'_, P> {
         blocks.clamp(1, MOST_BLOCKS) as usize
     }
 
-    /// Fetches a batch from the zone into an empty list, or less if the zone has less.
-    fn refill(&mut self, view: ZoneView<'_, P>, refill: Refill<'_>) {
+    /// Fetches a batch from the zone into an empty list, or less if the zone has less. Bad blocks go out of use.
+    fn refill(&mut self, view: ZoneView<'_, P>, refill: Refill<'_>) -> Refilled {
         let wanted = self.refill_blocks(refill.list, refill.request.order);
         let room = self.pcp.room[refill.list.group() as usize].load(Ordering::Relaxed) as i32;
         let room = (room.max(0) as usize) >> refill.request.order.0;
         let list = self.list(refill.list);
-        let mut first = true;
+        let (mut first, mut bad) = (true, 0);
         self.touch_entries(list, Access::Write);
         let deliver = |batch: &Batch| {
+            let mut checked;
+            let batch = if view.checks == PageChecks::None {
+                batch
+            } else {
+                checked = *batch;
+                bad += page_check::retire_bad(view, &mut checked, refill.request.order);
+                if checked.is_empty() {
+                    return;
+                }
+                &checked
+            };
             if core::mem::take(&mut first) {
                 // So that the list gives frames out in the zone's order: ascending.
                 list.append_reversed(batch);
@@ -227,9 +251,16 @@ impl<P: Platform> LockedPcp<'_, P> {
         let Refill { request: blocks, effort, .. } = refill;
         let request = RefillRequest { blocks, cpu: self.cpu(), wanted, room, batch_type, effort };
         let got = transfer::fetch(view, request, deliver);
-        let pages = (got as u64 * refill.request.order.pages().0) as u32;
+        let good = got.saturating_sub(bad);
+        let pages = (good as u64 * refill.request.order.pages().0) as u32;
         sub(&self.pcp.room[refill.list.group() as usize], pages);
         add_exclusive(&self.pcp.counts.refills, 1);
+        if bad > 0 && good == 0 { Refilled::OnlyBad } else { Refilled::AsFarAsThereWas }
+    }
+
+    /// Counts blocks that have left a list.
+    fn add_room(&self, id: ListId, order: Order, blocks: usize) {
+        add(&self.pcp.room[id.group() as usize], ((blocks as u64) << order.0) as u32);
     }
 
     /// The type of a list that holds single frames and whose limit leaves room for whole batches.
@@ -325,7 +356,15 @@ impl<'a, P: Platform> ListSource<'_, 'a, '_, P> {
     }
 
     fn add_room(&self, blocks: usize) {
-        add(&self.lists.pcp.room[self.id.group() as usize], ((blocks as u64) << self.order.0) as u32);
+        self.lists.add_room(self.id, self.order, blocks);
+    }
+
+    /// Takes bad blocks out of use, and puts the others back as a packed batch.
+    fn put_back_good(&self, batch: &mut Batch) {
+        self.add_room(page_check::retire_bad(self.view, batch, self.order));
+        if !batch.is_empty() {
+            self.list().push_batch(self.view, batch);
+        }
     }
 }
 
@@ -344,11 +383,17 @@ impl<P: Platform> DrainSource for ListSource<'_, '_, '_, P> {
 
     fn take(&mut self, most: usize, batch: &mut Batch) {
         let (list, map, order) = (self.list(), self.view.map, self.order);
-        self.lists.expect_sound(list.take_oldest(most, batch, map, order));
-        if batch.is_empty() {
-            self.lists.expect_sound(list.pop_batch(self.view, order, batch));
+        // Again, where all blocks were bad: no block means that the list is empty.
+        loop {
+            self.lists.expect_sound(list.take_oldest(most, batch, map, order));
+            if batch.is_empty() {
+                self.lists.expect_sound(list.pop_batch(self.view, order, batch));
+            }
+            self.add_room(batch.len());
+            if page_check::retire_bad(self.view, batch, order) == 0 || !batch.is_empty() {
+                break;
+            }
         }
-        self.add_room(batch.len());
     }
 
     /// The newest batch of the chain, or the oldest entries of the array. A batch of the chain moves as it is: only its head's link
@@ -361,6 +406,12 @@ impl<P: Platform> DrainSource for ListSource<'_, '_, '_, P> {
                 if packed::len_of(&page) != BATCH {
                     return None;
                 }
+                if !page_check::is_packed_batch_good(view, newest.link()) {
+                    let mut batch = Batch::new();
+                    self.lists.expect_sound(list.pop_batch(view, self.order, &mut batch));
+                    self.put_back_good(&mut batch);
+                    return None;
+                }
                 list.chain.store(page.next().0, Ordering::Relaxed);
                 newest.link()
             }
@@ -369,6 +420,10 @@ impl<P: Platform> DrainSource for ListSource<'_, '_, '_, P> {
                 let mut oldest = Batch::new();
                 if !list.take_oldest(BATCH, &mut oldest, view.map, self.order) {
                     self.lists.expect_sound(false);
+                    return None;
+                }
+                if !page_check::is_batch_good(view, &oldest, self.order) {
+                    self.put_back_good(&mut oldest);
                     return None;
                 }
                 packed::pack(view.map, view.platform, &oldest, Link::NONE)

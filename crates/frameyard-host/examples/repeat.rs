@@ -9,8 +9,8 @@
 //!
 //! The arguments: pairs of an allocation and a free, the order, the blocks allocated before the first of them is freed, the
 //! policy, the runs of memory: if there are several, the pairs use memory outside the largest run; and when page structures are
-//! checked. The difference between two counts, divided by the difference between the numbers of pairs, is the cost of a pair. The CPU is fixed
-//! because valgrind provides no `rseq`. Natively the CPU number comes from `rseq`, in no more instructions.
+//! checked. The difference between two counts, divided by the difference between the numbers of pairs, is the cost of a pair.
+//! The CPU is fixed because valgrind provides no `rseq`. Natively the CPU number comes from `rseq`, in no more instructions.
 
 use std::error::Error;
 

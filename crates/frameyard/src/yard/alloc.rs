@@ -174,7 +174,7 @@ impl<P: Platform> Yard<P> {
         if node.0 >= self.nodes() {
             return Err(AllocError::NoSuchNode(node));
         }
-        self.alloc_slow(node, self.cpu(), order, gfp)
+        self.alloc_good(order, || self.alloc_slow(node, self.cpu(), order, gfp))
     }
 
     /// Pops a block, by its place in the map, from one of the caller's lists. The caller marks it allocated.
@@ -191,43 +191,48 @@ impl<P: Platform> Yard<P> {
     #[inline(never)]
     fn alloc_special(&self, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
         let cpu = self.cpu();
-        // All other requests that may use the home list have tried it in the fast path.
-        if (gfp.contains(Gfp::ZERO) || self.takes_slow_paths())
-            && let Some(migrate_type) = gfp.migrate_type()
-            && let Some(list) = ListId::new(order, migrate_type, self.geometry)
-            && !gfp.contains(Gfp::THISNODE)
-            && let Some(home) = self.tables.home_pcps.get(home_slot(cpu, gfp))
-            && let Some(pcp) = self.tables.pcps.get(home.load(Ordering::Relaxed) as usize)
-            && let Some(pfn) = self.pop_good(pcp, cpu, list, order)
-        {
-            return self.finish_allocation(pfn, order, migrate_type, gfp);
-        }
-        self.alloc_slow(self.tables.node_of_cpu(cpu.index()), cpu, order, gfp)
+        self.alloc_good(order, || {
+            // All other requests that may use the home list have tried it in the fast path.
+            if (gfp.contains(Gfp::ZERO) || self.takes_slow_paths())
+                && let Some(migrate_type) = gfp.migrate_type()
+                && let Some(list) = ListId::new(order, migrate_type, self.geometry)
+                && !gfp.contains(Gfp::THISNODE)
+                && let Some(home) = self.tables.home_pcps.get(home_slot(cpu, gfp))
+                && let Some(pcp) = self.tables.pcps.get(home.load(Ordering::Relaxed) as usize)
+                && let Some(index) = self.pop_held(pcp, cpu, list, order)
+            {
+                return self.finish_allocation(self.map.pfn(index), order, migrate_type, gfp);
+            }
+            self.alloc_slow(self.tables.node_of_cpu(cpu.index()), cpu, order, gfp)
+        })
     }
 
-    /// Pops a block as [`pop_held`](Self::pop_held) does, the first one that passes the checks of the yard.
-    fn pop_good(&self, pcp: &PerCpuPages, cpu: CpuId, list: ListId, order: Order) -> Option<Pfn> {
-        // Ends: a block that does not pass never returns to the list.
+    /// Allocates a block that passes the checks of the yard. Those that do not are out of use afterwards.
+    #[inline(always)]
+    pub(super) fn alloc_good(
+        &self,
+        order: Order,
+        alloc: impl Fn() -> Result<Pfn, AllocError>,
+    ) -> Result<Pfn, AllocError> {
+        // Ends: a block that does not pass is never allocated again.
         loop {
-            let pfn = self.map.pfn(self.pop_held(pcp, cpu, list, order)?);
-            if self.passes_checks(pfn, order) {
-                return Some(pfn);
+            let pfn = alloc()?;
+            if self.checks != PageChecks::All || self.is_good_or_retired(pfn, order) {
+                return Ok(pfn);
             }
         }
     }
 
-    /// Whether a block that the caller owns, and that is not marked allocated, may be used: in a yard that checks each block, no page
-    /// of it is bad. Otherwise the block is out of use now.
-    #[inline(always)]
-    pub(super) fn passes_checks(&self, pfn: Pfn, order: Order) -> bool {
-        self.checks != PageChecks::All || self.passes_check_of(pfn, order)
-    }
-
+    /// Whether no page of a block that was just allocated is bad. Otherwise the block is out of use now.
     #[inline(never)]
-    fn passes_check_of(&self, pfn: Pfn, order: Order) -> bool {
-        // Where a list is corrupt, no block begins there. Marking it allocated finds that.
-        let block = self.map.check(pfn).filter(|place| self.map.may_begin((*place).into(), order));
-        block.is_none_or(|block| page_check::pass_or_retire(self.zone_view(self.zone_of_block(pfn)), block, order))
+    fn is_good_or_retired(&self, pfn: Pfn, order: Order) -> bool {
+        let (view, block) = (self.zone_view(self.zone_of_block(pfn)), self.map.checked(self.map.index(pfn)));
+        let Some(bad) = page_check::problem_of_block(view, block, order) else { return true };
+        // A bad free may have taken the block meanwhile.
+        if self.allocation_map().clear_allocated_at(&self.platform, self.map.place(pfn), order).is_some() {
+            page_check::retire(view, block, order, bad);
+        }
+        false
     }
 
     #[cold]
@@ -242,14 +247,7 @@ impl<P: Platform> Yard<P> {
         let list = ListId::new(order, migrate_type, self.geometry);
         let effort = Effort::of(gfp);
         let request = Request { order, gfp, migrate_type, node, cpu, list, effort: &effort };
-        // Ends: a block that does not pass is never found again.
-        let passing = || loop {
-            let pfn = self.search(request)?;
-            if self.passes_checks(pfn, order) {
-                return Some(pfn);
-            }
-        };
-        match passing() {
+        match self.search(request) {
             Some(pfn) => self.finish_allocation(pfn, order, migrate_type, gfp),
             None => {
                 self.platform.lock_error().map_or(Ok(()), |error| Err(AllocError::Lock(error)))?;

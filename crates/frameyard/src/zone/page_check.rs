@@ -16,7 +16,12 @@ use crate::units::{Order, PageCount, Pfn};
 /// Without checks it does nothing and costs one comparison.
 #[inline(always)]
 pub(crate) fn retire_bad<P: Platform>(view: ZoneView<'_, P>, batch: &mut Batch, order: Order) -> usize {
-    if view.checks == PageChecks::None { 0 } else { retire_bad_of(view, batch, order) }
+    if view.checks == PageChecks::None {
+        return 0;
+    }
+    let read = *batch;
+    *batch = good_of(view, &read, order);
+    read.len() - batch.len()
 }
 
 /// Whether no page of a batch is bad. `true` without checks.
@@ -30,28 +35,20 @@ fn is_batch_good_of<P: Platform>(view: ZoneView<'_, P>, batch: &Batch, order: Or
     batch.iter().all(|entry| problem_of_block(view, view.map.checked(*entry), order).is_none())
 }
 
+/// The blocks of a batch without those that have a bad page, which go out of use.
+///
+/// Returns a new batch: a changed one would keep the compiler from having it in registers where nothing is checked.
 #[inline(never)]
-fn retire_bad_of<P: Platform>(view: ZoneView<'_, P>, batch: &mut Batch, order: Order) -> usize {
-    if is_batch_good_of(view, batch, order) {
-        return 0;
-    }
-    let problem = |entry: &u32| problem_of_block(view, view.map.checked(*entry), order);
-    let read = *batch;
-    batch.clear();
-    for entry in read.iter() {
-        match problem(entry) {
-            Some(bad) => retire(view, view.map.checked(*entry), order, bad),
-            None => batch.push(*entry),
+pub(crate) fn good_of<P: Platform>(view: ZoneView<'_, P>, batch: &Batch, order: Order) -> Batch {
+    let mut good = Batch::new();
+    for entry in batch.iter() {
+        let block = view.map.checked(*entry);
+        match problem_of_block(view, block, order) {
+            Some(bad) => retire(view, block, order, bad),
+            None => good.push(*entry),
         }
     }
-    read.len() - batch.len()
-}
-
-/// Checks a block that the caller owns, and takes it out of use if a page of it is bad; whether it may be used.
-#[inline(never)]
-pub(crate) fn pass_or_retire<P: Platform>(view: ZoneView<'_, P>, block: MapPlace, order: Order) -> bool {
-    let bad = problem_of_block(view, block, order);
-    bad.inspect(|bad| retire(view, block, order, *bad)).is_none()
+    good
 }
 
 /// Whether no page of a packed batch of single frames is bad, as far as it can be seen without unpacking the batch. `true` without
@@ -77,8 +74,8 @@ fn is_tag_of<P: Platform>(view: ZoneView<'_, P>, tag: Tag, order: Order) -> bool
     tag.has_left_zone() && tag.order() == order && tag.zone() == view.id && tag.is_well_formed()
 }
 
-/// The first bad page of a block.
-fn problem_of_block<P: Platform>(view: ZoneView<'_, P>, block: MapPlace, order: Order) -> Option<BadPage> {
+/// The first bad page of a block that the caller owns.
+pub(crate) fn problem_of_block<P: Platform>(view: ZoneView<'_, P>, block: MapPlace, order: Order) -> Option<BadPage> {
     let head = view.page(block);
     let found = |pfn: Pfn, problem: PageProblem| Some(BadPage { pfn, problem });
     if !is_tag_of(view, head.tag(), order) {
@@ -113,7 +110,7 @@ fn problem_of_rest<P: Platform, F: FrameName>(page: &PageRef<'_, P, F>, fresh: P
 /// Takes a block out of use for ever and reports it. The report names the bad page. Its words become fresh again, so that the
 /// validator finds the yard sound.
 #[cold]
-fn retire<P: Platform>(view: ZoneView<'_, P>, block: MapPlace, order: Order, bad: BadPage) {
+pub(crate) fn retire<P: Platform>(view: ZoneView<'_, P>, block: MapPlace, order: Order, bad: BadPage) {
     let pfn = view.map.pfn(block);
     for pfn in pages_behind(pfn, order) {
         view.page(pfn).become_interior(view.map.template(pfn, Some(view.id)));

@@ -113,6 +113,16 @@ impl PcpList {
     }
 }
 
+/// Takes bad blocks of a batch out of use and calls `add` with the rest, if there is any. Returns the number of bad ones.
+#[inline(never)]
+fn add_good<P: Platform>(view: ZoneView<'_, P>, order: Order, mut batch: Batch, add: &mut dyn FnMut(&Batch)) -> usize {
+    let bad = page_check::retire_bad(view, &mut batch, order);
+    if !batch.is_empty() {
+        add(&batch);
+    }
+    bad
+}
+
 /// Stores entries in slots, of which there are as many, the last one first.
 #[inline(always)]
 fn store_reversed(slots: &[AtomicU32], entries: &[u32]) {
@@ -194,7 +204,7 @@ impl<P: Platform> LockedPcp<'_, P> {
                 list.push_batch(view, &oldest);
             }
         }
-        if !self.push(id, order, index) && page_check::retire_bad(view, &mut Batch::of(&[index]), order) == 0 {
+        if !self.push(id, order, index) {
             Drain::begin(view, self.cpu(), DrainReason::Overflow).give_back_entry(index, order);
         }
     }
@@ -224,20 +234,9 @@ impl<P: Platform> LockedPcp<'_, P> {
         let room = self.pcp.room[refill.list.group() as usize].load(Ordering::Relaxed) as i32;
         let room = (room.max(0) as usize) >> refill.request.order.0;
         let list = self.list(refill.list);
-        let (mut first, mut bad) = (true, 0);
+        let mut first = true;
         self.touch_entries(list, Access::Write);
-        let deliver = |batch: &Batch| {
-            let mut checked;
-            let batch = if view.checks == PageChecks::None {
-                batch
-            } else {
-                checked = *batch;
-                bad += page_check::retire_bad(view, &mut checked, refill.request.order);
-                if checked.is_empty() {
-                    return;
-                }
-                &checked
-            };
+        let mut add = |batch: &Batch| {
             if core::mem::take(&mut first) {
                 // So that the list gives frames out in the zone's order: ascending.
                 list.append_reversed(batch);
@@ -246,6 +245,11 @@ impl<P: Platform> LockedPcp<'_, P> {
             } else {
                 list.push_batch(view, batch);
             }
+        };
+        let mut bad = 0;
+        let deliver = |batch: &Batch| match view.checks {
+            PageChecks::None => add(batch),
+            _ => bad += add_good(view, refill.request.order, *batch, &mut add),
         };
         let batch_type = self.batch_type(view, refill.list);
         let Refill { request: blocks, effort, .. } = refill;
@@ -278,8 +282,8 @@ impl<P: Platform> LockedPcp<'_, P> {
         let mut drain = Drain::begin(view, self.cpu(), reason);
         for id in first.group_from() {
             let order = id.order(view.geometry);
-            let mut source = ListSource { lists: self, view, id, order, batch_type: self.batch_type(view, id) };
-            while left > 0 && !source.list().is_empty() {
+            while left > 0 && !self.list(id).is_empty() {
+                let mut source = ListSource { lists: self, view, id, order, batch_type: self.batch_type(view, id) };
                 let wanted = left.div_ceil(order.pages().0).min(BATCH as u64) as usize;
                 let blocks = drain.give_back(&mut source, order, wanted);
                 if blocks == 0 {
@@ -360,11 +364,19 @@ impl<'a, P: Platform> ListSource<'_, 'a, '_, P> {
     }
 
     /// Takes bad blocks out of use, and puts the others back as a packed batch.
-    fn put_back_good(&self, batch: &mut Batch) {
-        self.add_room(page_check::retire_bad(self.view, batch, self.order));
+    #[cold]
+    #[inline(never)]
+    fn put_back_good(self, mut batch: Batch) {
+        self.add_room(page_check::retire_bad(self.view, &mut batch, self.order));
         if !batch.is_empty() {
-            self.list().push_batch(self.view, batch);
+            self.list().push_batch(self.view, &batch);
         }
+    }
+
+    /// A copy for calls that are not inlined: a reference to this would keep the drain from having it in registers.
+    #[inline(always)]
+    fn copied(&self) -> Self {
+        Self { ..*self }
     }
 }
 
@@ -383,17 +395,11 @@ impl<P: Platform> DrainSource for ListSource<'_, '_, '_, P> {
 
     fn take(&mut self, most: usize, batch: &mut Batch) {
         let (list, map, order) = (self.list(), self.view.map, self.order);
-        // Again, where all blocks were bad: no block means that the list is empty.
-        loop {
-            self.lists.expect_sound(list.take_oldest(most, batch, map, order));
-            if batch.is_empty() {
-                self.lists.expect_sound(list.pop_batch(self.view, order, batch));
-            }
-            self.add_room(batch.len());
-            if page_check::retire_bad(self.view, batch, order) == 0 || !batch.is_empty() {
-                break;
-            }
+        self.lists.expect_sound(list.take_oldest(most, batch, map, order));
+        if batch.is_empty() {
+            self.lists.expect_sound(list.pop_batch(self.view, order, batch));
         }
+        self.add_room(batch.len());
     }
 
     /// The newest batch of the chain, or the oldest entries of the array. A batch of the chain moves as it is: only its head's link
@@ -409,7 +415,7 @@ impl<P: Platform> DrainSource for ListSource<'_, '_, '_, P> {
                 if !page_check::is_packed_batch_good(view, newest.link()) {
                     let mut batch = Batch::new();
                     self.lists.expect_sound(list.pop_batch(view, self.order, &mut batch));
-                    self.put_back_good(&mut batch);
+                    self.copied().put_back_good(batch);
                     return None;
                 }
                 list.chain.store(page.next().0, Ordering::Relaxed);
@@ -423,7 +429,7 @@ impl<P: Platform> DrainSource for ListSource<'_, '_, '_, P> {
                     return None;
                 }
                 if !page_check::is_batch_good(view, &oldest, self.order) {
-                    self.put_back_good(&mut oldest);
+                    self.copied().put_back_good(oldest);
                     return None;
                 }
                 packed::pack(view.map, view.platform, &oldest, Link::NONE)

@@ -209,7 +209,7 @@ fn larger_lists_take_work_areas_past_the_zone_lock() {
     let rows = rows("decision-support", &format!("{options} --pcp-sizing early,fraction:8"));
     let of = |key: &str| [0, 1].map(|row: usize| rows[row][key].as_f64().expect(key));
     assert_eq!(rows.iter().map(|row| row["pcp_sizing"].as_str().unwrap()).collect::<Vec<_>>(), ["early", "fraction:8"]);
-    let (locks, waits) = (of("allocated_per_zone_lock"), of("zone_lock_wait_share"));
+    let (locks, waits) = (of("allocated_per_zone_lock"), of("zone_lock_wait_ns_per_page"));
     assert!(locks[1] > 2.0 * locks[0] && waits[1] < waits[0], "{locks:?} {waits:?}");
     let queries = of("queries");
     assert!(queries.iter().all(|queries| *queries >= 8.0), "each task ends a query: {queries:?}");

@@ -94,13 +94,19 @@ fn a_refill_skips_a_bad_page_and_the_request_gets_another() {
         for lists in [1, 400] {
             let mut yard = yard_of(policy, PageChecks::Transfer, lists);
             yard.watch().expect_damage();
-            let first = take(&yard, 1);
-            give(&yard, &first);
+            let bad = take(&yard, 2);
+            give(&yard, &bad);
             yard.drain_all();
-            overwrite(&yard, first[0], OWNER, |_| 7);
+            bad.iter().for_each(|pfn| overwrite(&yard, *pfn, OWNER, |_| 7));
             let taken = take(&yard, 64);
-            assert!(!taken.contains(&first[0]), "{policy}");
-            assert_found(&mut yard, BadPage { pfn: first[0], problem: PageProblem::Words }, first[0], Order::ZERO);
+            assert!(bad.iter().all(|pfn| !taken.contains(pfn)), "{policy}");
+            let mut found: Vec<Pfn> = yard.watch().bad_pages().iter().map(|bad| bad.pfn).collect();
+            found.sort();
+            let mut expected = bad.clone();
+            expected.sort();
+            assert_eq!((found, yard.stats().bad_pages()), (expected, PageCount(2)), "{policy}");
+            assert_eq!(yard.validate(), Ok(()));
+            yard.keep(PageCount(2));
             give(&yard, &taken);
         }
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use frameyard::ByteSize;
+use frameyard::locks::LockUse;
 use frameyard::watermarks::PcpSizing;
 use frameyard_sim_workloads::{SimFixture, SimRun};
 use frameyard_workloads::Setting;
@@ -103,8 +104,8 @@ pub(in crate::commands) struct SimDecisionSupportArgs {
 }
 
 /// What the columns mean.
-const NOTE: &str = "A page is read through the page cache, or touched in a work area. Waits are shares of the time of all tasks. \
-    Pages per lock: frames allocated for each acquisition.";
+const NOTE: &str = "A page is read through the page cache, or touched in a work area. Waits are divided by the frames allocated, \
+    and so are acquisitions. Queries differ in size: where few ran, compare pages.";
 
 /// Runs on this machine.
 pub(in crate::commands) fn bench(args: &DecisionSupportArgs) -> Result<(), Failure> {
@@ -173,7 +174,6 @@ impl Compared for DecisionSupport {
         let rates = Spread::of(runs.iter().map(TaskRun::rate)).map(|rates| rates.map(rounded));
         let (run, _) = median_first(runs, TaskRun::rate);
         let mix = self.mix(&setting);
-        let time_ns: u64 = run.reports.iter().map(|report| report.elapsed_ns).sum();
         let row = columns
             .column("pcp_sizing", "list sizing", self.sizing.to_string())
             .data("work_area_bytes", mix.work_area().0)
@@ -189,7 +189,7 @@ impl Compared for DecisionSupport {
             .column_as("page_ns", "ns/page", Format::number(0), rounded(run.reports.len() as f64 * 1e9 / run.rate()))
             .data("queries", run.reports.iter().map(|report| report.rounds).sum::<u64>())
             .data("iterations_total", run.reports.iter().map(|report| report.iterations).sum::<u64>())
-            .followed_by(locks(&run.counts, time_ns))
+            .followed_by(locks(&run.counts))
             .followed_by(counts(&run.counts));
         let (mode, tasks, sizing) = (setting.mode.name(), setting.tasks, self.sizing);
         let group = format!("{mode}, tasks: {tasks}, list sizing: {sizing}; pages each second");
@@ -197,21 +197,24 @@ impl Compared for DecisionSupport {
     }
 }
 
-/// Waits as shares of the tasks' time, pages for each acquisition, and memory on per-CPU lists.
-fn locks(counts: &Counts, time_ns: u64) -> Row {
-    let share = |part: u64| {
-        let share = part as f64 / time_ns.max(1) as f64;
-        counts.locks_are_timed.then(|| (share * 1e6).round() / 1e6)
+/// Waits for each frame, frames for each acquisition, and memory on per-CPU lists.
+fn locks(counts: &Counts) -> Row {
+    let waits = |lock: LockUse| {
+        let each = counts.locks_are_timed.then(|| per(lock.wait_ns, counts.pages_allocated)).flatten();
+        each.map(|ns| (ns * 1e3).round() / 1e3)
     };
-    let pages_for =
-        |acquisitions: u64| (acquisitions > 0).then(|| rounded(counts.pages_allocated as f64 / acquisitions as f64));
-    let percent = Format::percent(2);
+    let frames = |lock: LockUse| per(counts.pages_allocated, lock.acquisitions).map(rounded);
+    let (zone, lru, digits) = (counts.zone_lock, counts.lru_lock, Format::number(2));
     Row::new()
-        .column_as("zone_lock_wait_share", "zone lock wait %", percent, share(counts.zone_lock.wait_ns))
-        .column_as("lru_lock_wait_share", "LRU lock wait %", percent, share(counts.lru_lock.wait_ns))
-        .column("allocated_per_zone_lock", "pages per zone lock", pages_for(counts.zone_lock.acquisitions))
-        .column("allocated_per_lru_lock", "pages per LRU lock", pages_for(counts.lru_lock.acquisitions))
+        .column_as("zone_lock_wait_ns_per_page", "zone wait ns/page", digits, waits(zone))
+        .column_as("lru_lock_wait_ns_per_page", "LRU wait ns/page", digits, waits(lru))
+        .column("allocated_per_zone_lock", "pages per zone lock", frames(zone))
+        .column("allocated_per_lru_lock", "pages per LRU lock", frames(lru))
         .column_as("per_cpu_lists_bytes", "on per-CPU lists", Format::Size, counts.pages_on_lists * ByteSize::kib(4).0)
+}
+
+fn per(amount: u64, each: u64) -> Option<f64> {
+    (each > 0).then(|| amount as f64 / each as f64)
 }
 
 impl Native for DecisionSupport {

@@ -28,6 +28,9 @@ pub(super) const OFF_FAST_PATH: Gfp = Gfp::ZERO.union(Gfp::THISNODE);
 /// How many CPUs' lists a request tries before it takes the zone lock, under policies that spare the lock.
 const LOOKS: u32 = 4;
 
+/// The most blocks with bad pages that a request meets before it gives up.
+const MOST_BAD: u32 = 1 << 20;
+
 /// One allocation, its flags taken apart.
 #[derive(Clone, Copy)]
 struct Request<'a> {
@@ -209,18 +212,18 @@ impl<P: Platform> Yard<P> {
 
     /// Allocates a block that passes the checks of the yard. Those that do not are out of use afterwards.
     #[inline(always)]
-    pub(super) fn alloc_good(
-        &self,
-        order: Order,
-        alloc: impl Fn() -> Result<Pfn, AllocError>,
-    ) -> Result<Pfn, AllocError> {
-        // Ends: a block that does not pass is never allocated again.
-        loop {
+    pub(super) fn alloc_good<A>(&self, order: Order, alloc: A) -> Result<Pfn, AllocError>
+    where
+        A: Fn() -> Result<Pfn, AllocError>,
+    {
+        // A block that does not pass is never allocated again, unless a neighbour undoes that all the time.
+        for _ in 0..MOST_BAD {
             let pfn = alloc()?;
             if self.checks != PageChecks::All || self.is_good_or_retired(pfn, order) {
                 return Ok(pfn);
             }
         }
+        Err(AllocError::Taken)
     }
 
     /// Whether no page of a block that was just allocated is bad. Otherwise the block is out of use now.

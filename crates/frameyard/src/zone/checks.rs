@@ -13,12 +13,11 @@ pub enum PageChecks {
     /// Never. Costs nothing.
     #[default]
     None = 0,
-    /// When blocks move between a per-CPU list and its zone: at each refill and drain. As kernels up to 6.2 without
-    /// `CONFIG_DEBUG_VM` do. Reads one cache line for each frame that moves, and two more checks of a packed batch; fast paths cost
-    /// nothing.
+    /// When blocks move between a per-CPU list and its zone: at each refill and drain. As in older kernels without `CONFIG_DEBUG_VM`
+    /// (`check_pcp_refill`, `bulkfree_pcp_prepare`). Reads the cache line of each frame that moves. Fast paths cost nothing.
     Transfer = 1,
-    /// Also at each allocation and each free, except of ranges. As the kernel does with `CONFIG_DEBUG_VM` or `page_poison`. All calls
-    /// take slow paths.
+    /// Also at each allocation and each free, except of ranges. As in the kernel with `CONFIG_DEBUG_VM` or poisoning. All calls take
+    /// slow paths, and read the cache line of each frame of the block.
     All = 2,
 }
 

@@ -36,14 +36,14 @@ benchmark, and its results have no published counterpart.";
 
 /// What follows the options in the help text.
 const HELP: &str = "\
-Takes about 100 seconds; --quick about 10.
+Takes about 60 seconds; --quick about 3.
 
 Example:
   frameyard bench decision-support --tasks 2 --policy vanilla,depot --pcp-sizing scaled,classic,fraction:8";
 
 /// The same for simulated machines.
 const SIM_HELP: &str = "\
-Takes minutes; --quick about 20 seconds.
+Takes minutes; --quick about 2 seconds.
 
 Example:
   frameyard sim decision-support --machine skylake-112 --tasks 112 --mode processes --policy vanilla-4.17 --lru vanilla";

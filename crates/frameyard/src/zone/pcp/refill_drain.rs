@@ -175,8 +175,11 @@ impl<P: Platform> LockedPcp<'_, P> {
             self.touch_entries(list, Access::Write);
             list.append(&batch);
         } else if let Some(refill) = refill {
-            // Again, where all blocks were bad. Ends: they never return.
-            while self.refill(view, refill) == Refilled::OnlyBad {}
+            // Again, where all blocks were bad: they never return. In a sound yard this ends before the map does.
+            let mut left = view.map.places();
+            while self.refill(view, refill) == Refilled::OnlyBad && left > 0 {
+                left -= 1;
+            }
         }
         self.pop(id, order)
     }
@@ -363,7 +366,7 @@ impl<'a, P: Platform> ListSource<'_, 'a, '_, P> {
         self.lists.add_room(self.id, self.order, blocks);
     }
 
-    /// Takes bad blocks out of use, and puts the others back as a packed batch.
+    /// Takes bad blocks out of use, and puts the rest back as a packed batch.
     #[cold]
     #[inline(never)]
     fn put_back_good(self, mut batch: Batch) {

@@ -5,8 +5,8 @@ use core::num::NonZeroU32;
 use core::ptr::NonNull;
 
 use frameyard::platform::{
-    Access, Activity, Contention, FramesNotReturned, FreeFrames, GetMark, HugePageTails, InitProgress, LockError,
-    LockId, MapBacking, MapNotBacked, MapWrite, Offload, Probe, SharedLine, SpeculativeGets, WorkerPanicked,
+    Access, Activity, BadPage, Contention, FramesNotReturned, FreeFrames, GetMark, HugePageTails, InitProgress,
+    LockError, LockId, MapBacking, MapNotBacked, MapWrite, Offload, Probe, SharedLine, SpeculativeGets, WorkerPanicked,
 };
 use frameyard::sync::{AtomicU32, AtomicU64, Ordering};
 use frameyard::{ByteSize, CpuId, NodeId, Order, PageCount, Pfn, PfnRange, Platform};
@@ -101,6 +101,10 @@ impl<P: Platform, W: Fn() -> u32 + Sync, const LINES: usize> Platform for Counti
 
     fn note_corrupt(&self, lock: LockId) {
         self.inner.note_corrupt(lock);
+    }
+
+    fn note_bad_page(&self, bad: BadPage) {
+        self.inner.note_bad_page(bad);
     }
 
     fn lock_error(&self) -> Option<LockError> {

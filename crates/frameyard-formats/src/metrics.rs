@@ -32,6 +32,8 @@ pub struct MetricsRow {
     pub mechanisms: MechanismCounts,
     /// The CPU's lists.
     pub lists: Option<PcpStatistics>,
+    /// Frames of the zone that are out of use because of a bad page structure; on the zone's own row.
+    pub bad_pages: Option<u64>,
 }
 
 /// A source of metrics.
@@ -106,13 +108,15 @@ impl<P: Platform> MetricsSource for Yard<P> {
     }
 
     fn for_each_row(&self, visit: &mut dyn FnMut(&MetricsRow) -> fmt::Result) -> fmt::Result {
-        for zone in self.stats().zones().map(|zone| zone.id).filter(|zone| zone.kind() != ZoneKind::Device) {
+        for zone in self.stats().zones().filter(|zone| zone.id.kind() != ZoneKind::Device) {
+            let (zone, bad_pages) = (zone.id, zone.bad_pages);
             let own = core::iter::once(None);
             for cpu in own.chain((0..self.cpus()).map(|cpu| Some(CpuId(cpu)))) {
                 let lock = self.zone(zone).lock_telemetry_of(cpu).unwrap_or_default();
                 let mechanisms = self.zone(zone).mechanism_counts_of(cpu).unwrap_or_default();
                 let lists = cpu.and_then(|cpu| self.zone(zone).pcp(cpu));
-                visit(&MetricsRow { zone, cpu, lock, mechanisms, lists })?;
+                let bad_pages = cpu.is_none().then_some(bad_pages);
+                visit(&MetricsRow { zone, cpu, lock, mechanisms, lists, bad_pages })?;
             }
         }
         Ok(())

@@ -10,7 +10,7 @@ mod watch;
 use std::num::NonZeroUsize;
 use std::time::Instant;
 
-use frameyard::boot::{InitMode, Initialiser, MapInit, MovableMemory, Poisoning, ZoneLimits};
+use frameyard::boot::{InitMode, Initialiser, MapInit, MovableMemory, PageChecks, Poisoning, ZoneLimits};
 use frameyard::memblock::Region;
 use frameyard::platform::NodeInit;
 use frameyard::policy::ZonePolicy;
@@ -84,6 +84,8 @@ pub(crate) struct BootOptions {
     pub(crate) policy: ZonePolicy,
     /// Whether freed frames are poisoned.
     pub(crate) poisoning: Poisoning,
+    /// When page structures are checked.
+    pub(crate) checks: PageChecks,
     /// When and how the memory map is initialised.
     pub(crate) map_init: MapInit,
     /// How much of the memory map may be written.
@@ -106,6 +108,7 @@ impl Default for BootOptions {
             watermarks: WatermarkOptions::default(),
             policy: ZonePolicy::default(),
             poisoning: Poisoning::default(),
+            checks: PageChecks::default(),
             map_init: MapInit::default(),
             map_limit: MapLimit::default(),
             map_memory: MapMemory::default(),
@@ -128,8 +131,9 @@ impl BootOptions {
         let watermarks =
             WatermarkOptions { huge_page_minimum: yard.huge_page_minimum.into(), ..WatermarkOptions::default() };
         let poisoning = if yard.poison { Poisoning::On } else { Poisoning::Off };
-        let pcp_sizing = yard.pcp_sizing.unwrap_or_default();
-        Self { backing, movable: yard.movable, pcp_sizing, watermarks, poisoning, ..Self::default() }
+        let pcp_sizing = yard.sizing().unwrap_or_default();
+        let checks = yard.checks;
+        Self { backing, movable: yard.movable, pcp_sizing, watermarks, poisoning, checks, ..Self::default() }
     }
 }
 
@@ -210,6 +214,7 @@ pub(crate) fn boot_machine(machine: &Machine, options: &BootOptions) -> Result<B
         pcp_sizing: options.pcp_sizing,
         policy: options.policy,
         poisoning: options.poisoning,
+        checks: options.checks,
         map_init: threads_that_can_be(options.map_init, cpus.len(), &host),
         ..YardConfig::new(&cpus)
     };

@@ -20,5 +20,5 @@ pub use fixture::{FrameContents, SimFixture, SimInit, SimOptions, with_sim_fixtu
 pub use highalloc::{highalloc, other_cpus};
 pub use parallel_free::parallel_free;
 pub use time_spent::{TimeSpent, whole_ns};
-pub use timed_runs::{kernbench, order0_thp, page_fault, purge};
+pub use timed_runs::{decision_support, kernbench, order0_thp, page_fault, purge};
 pub use virtual_time::SimRun;

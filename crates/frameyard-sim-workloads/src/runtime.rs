@@ -22,8 +22,8 @@ enum Measurement {
     NotYet,
     /// Began at a moment, after this number of steps.
     Since(Picos, u64),
-    /// Complete: duration and steps.
-    Done(Picos, u64),
+    /// Complete: duration, steps and rounds.
+    Done(Picos, u64, u64),
 }
 
 /// The runtime of one task.
@@ -35,6 +35,8 @@ pub(crate) struct SimRuntime<'d, 'f, 'y> {
     is_measured: bool,
     has_ended_a_round: Cell<bool>,
     measurement: Cell<Measurement>,
+    /// Rounds since the measurement of the task began.
+    rounds: Cell<u64>,
     /// The cost that each kind of work is charged to, if the machine has one.
     costs: [Option<CostId>; CpuWork::COSTS.len()],
 }
@@ -44,7 +46,8 @@ impl<'d, 'f, 'y> SimRuntime<'d, 'f, 'y> {
         let is_measured = driver.measures(task);
         let (has_ended_a_round, measurement) = (Cell::new(false), Cell::new(Measurement::NotYet));
         let costs = std::array::from_fn(|at| driver.fixture().platform().cost(CpuWork::COSTS[at]));
-        Self { driver, exchange, seed, is_measured, has_ended_a_round, measurement, costs }
+        let rounds = Cell::new(0);
+        Self { driver, exchange, seed, is_measured, has_ended_a_round, measurement, rounds, costs }
     }
 
     fn now(&self) -> Picos {
@@ -110,20 +113,23 @@ impl Runtime for SimRuntime<'_, '_, '_> {
             Measurement::NotYet if self.driver.is_measuring() => {
                 self.measurement.set(Measurement::Since(now, iterations));
             }
-            Measurement::Since(since, before) if self.driver.is_long_enough(now) => {
-                self.measurement.set(Measurement::Done(now - since, iterations - before));
-                self.driver.measured();
+            Measurement::Since(since, before) => {
+                self.rounds.set(self.rounds.get() + 1);
+                if self.driver.is_long_enough(now) {
+                    self.measurement.set(Measurement::Done(now - since, iterations - before, self.rounds.get()));
+                    self.driver.measured();
+                }
             }
             _ => {}
         }
     }
 
-    fn report(&self, begin: Picos, iterations: u64) -> TaskReport {
-        let (iterations, elapsed_ns) = match self.measurement.get() {
-            Measurement::Done(time, iterations) => (iterations, whole_ns(time)),
-            _ => (iterations, self.elapsed_ns(begin)),
+    fn report(&self, begin: Picos, iterations: u64, rounds: u64) -> TaskReport {
+        let (iterations, rounds, elapsed_ns) = match self.measurement.get() {
+            Measurement::Done(time, iterations, rounds) => (iterations, rounds, whole_ns(time)),
+            _ => (iterations, rounds, self.elapsed_ns(begin)),
         };
-        TaskReport { iterations, elapsed_ns, ..TaskReport::default() }
+        TaskReport { iterations, rounds, elapsed_ns, ..TaskReport::default() }
     }
 
     fn put(&self, piece: Piece, bound: usize) -> Result<(), Piece> {

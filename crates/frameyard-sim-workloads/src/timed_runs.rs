@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use frameyard::ByteSize;
 use frameyard_workloads::timed_run::TaskRun;
-use frameyard_workloads::{Setting, TaskMode, WorkloadError, kernbench, order0_thp, page_fault, purge};
+use frameyard_workloads::{
+    Setting, TaskMode, WorkloadError, decision_support, kernbench, order0_thp, page_fault, purge,
+};
 
 use crate::driver::{Driver, Plan};
 use crate::fixture::SimFixture;
@@ -83,6 +85,22 @@ pub fn kernbench(
     duration: Duration,
 ) -> Result<SimRun<TaskRun>, WorkloadError> {
     measure(fixture, &SimWorkers::new(kernbench::specs(setting, seed, job), Spaces::Own), duration, usize::MAX)
+}
+
+/// Runs `decision-support`.
+///
+/// # Errors
+///
+/// [`WorkloadError::RunTime`] if a task fails.
+pub fn decision_support(
+    fixture: &SimFixture<'_>,
+    setting: &Setting,
+    seed: u64,
+    mix: decision_support::QueryMix,
+    duration: Duration,
+) -> Result<SimRun<TaskRun>, WorkloadError> {
+    let workers = SimWorkers::new(decision_support::specs(setting, seed, mix), Spaces::of(setting.mode));
+    measure(fixture, &workers, duration, usize::MAX)
 }
 
 /// Runs tasks in rounds and measures the first `measured` of them.

@@ -19,6 +19,8 @@ pub struct Counts {
     pub pages_allocated: u64,
     /// Frames freed.
     pub pages_freed: u64,
+    /// Frames on per-CPU lists at that moment; of changes, at their end.
+    pub pages_on_lists: u64,
     /// Requests served from pageblocks of another type.
     pub extfrag_fallbacks: u64,
     /// Fallbacks of unmovable and reclaimable requests into movable pageblocks.
@@ -109,6 +111,7 @@ impl Counts {
             counts.pages_moved += zone.pages_moved;
             counts.pages_allocated += zone.pages_allocated;
             counts.pages_freed += zone.pages_freed;
+            counts.pages_on_lists += zone.per_cpu.0;
             counts.extfrag_fallbacks += zone.fallbacks;
             counts.extfrag_conversions += zone.conversions;
             counts.extfrag_into_movable += [MigrateType::Unmovable, MigrateType::Reclaimable]
@@ -154,6 +157,7 @@ impl Counts {
             pages_moved: self.pages_moved.wrapping_sub(earlier.pages_moved),
             pages_allocated: self.pages_allocated.wrapping_sub(earlier.pages_allocated),
             pages_freed: self.pages_freed.wrapping_sub(earlier.pages_freed),
+            pages_on_lists: self.pages_on_lists,
             extfrag_fallbacks: self.extfrag_fallbacks.wrapping_sub(earlier.extfrag_fallbacks),
             extfrag_into_movable: self.extfrag_into_movable.wrapping_sub(earlier.extfrag_into_movable),
             extfrag_conversions: self.extfrag_conversions.wrapping_sub(earlier.extfrag_conversions),

@@ -75,8 +75,8 @@ impl Runtime for HostRuntime<'_> {
     #[inline(always)]
     fn round_ends(&self, _iterations: u64) {}
 
-    fn report(&self, begin: Instant, iterations: u64) -> TaskReport {
-        TaskReport { iterations, elapsed_ns: self.elapsed_ns(begin), ..TaskReport::default() }
+    fn report(&self, begin: Instant, iterations: u64, rounds: u64) -> TaskReport {
+        TaskReport { iterations, rounds, elapsed_ns: self.elapsed_ns(begin), ..TaskReport::default() }
     }
 
     fn put(&self, piece: Piece, bound: usize) -> Result<(), Piece> {

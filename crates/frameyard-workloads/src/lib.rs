@@ -15,7 +15,7 @@
 //! | `mapping`, `stamp`, `retry` | steps that several loops share |
 //! | `task` | the loops of tasks, one file each |
 //! | [`workers`], [`fixture`], [`timed_run`] | starting tasks as threads or processes, driving them, checking the yard afterwards |
-//! | [`page_fault`], [`order0_thp`], [`purge`], [`parallel_free`], [`highalloc`], [`kernbench`], [`stress`] | workloads of several tasks on a [`Fixture`](fixture::Fixture) |
+//! | [`page_fault`], [`order0_thp`], [`purge`], [`parallel_free`], [`highalloc`], [`kernbench`], [`decision_support`], [`stress`] | workloads of several tasks on a [`Fixture`](fixture::Fixture) |
 //! | [`alloc`], [`churn`], [`compaction`], [`contig`], [`copy_speed`], [`device_map`], [`fault_cost`], [`held`], [`huge_pool`], [`memory_region`], [`pin`], [`report_free`], [`transfer`] | measurements with loops of their own |
 
 pub mod alloc;
@@ -25,6 +25,7 @@ pub mod contig;
 pub mod copy_speed;
 pub mod counts;
 mod cpu_work;
+pub mod decision_support;
 pub mod device_map;
 pub mod error;
 mod exchange;

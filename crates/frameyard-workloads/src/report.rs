@@ -12,6 +12,8 @@ pub struct TaskReport {
     pub iterations: u64,
     /// Nanoseconds of work.
     pub elapsed_ns: u64,
+    /// Rounds of its work, such as mappings, processes or queries; 0 for workloads that do not count them.
+    pub rounds: u64,
     /// Pages whose contents it checked at the end.
     pub checked: u64,
     /// Pieces of memory that it, or its purger, freed.
@@ -24,7 +26,12 @@ impl TaskReport {
     /// Steps per second.
     #[must_use]
     pub fn rate(&self) -> f64 {
-        self.iterations as f64 * 1e9 / self.elapsed_ns.max(1) as f64
+        self.per_second(self.iterations)
+    }
+
+    /// `done` per second of its work.
+    pub(crate) fn per_second(&self, done: u64) -> f64 {
+        done as f64 * 1e9 / self.elapsed_ns.max(1) as f64
     }
 }
 

@@ -39,8 +39,8 @@ pub trait Runtime {
     /// Records the end of a round, after `iterations` steps in all.
     fn round_ends(&self, iterations: u64);
 
-    /// The report of a task that has done `iterations` steps since `begin`.
-    fn report(&self, begin: Self::Moment, iterations: u64) -> TaskReport;
+    /// The report of a task that has done `iterations` steps in `rounds` since `begin`.
+    fn report(&self, begin: Self::Moment, iterations: u64, rounds: u64) -> TaskReport;
 
     /// Hands a piece over. Waits while `bound` pieces or more are queued.
     ///

@@ -7,6 +7,7 @@
 //! that calls it, for that crate's platform.
 
 pub(crate) mod build;
+pub(crate) mod decision_support;
 pub(crate) mod fill;
 pub(crate) mod fragment;
 pub(crate) mod kernbench;
@@ -37,6 +38,8 @@ pub(crate) enum Work {
     Purge(purge::Purge),
     /// Runs short processes that compute, like the jobs of a build.
     Kernbench(kernbench::Job),
+    /// Runs queries that scan a table and use a work area.
+    DecisionSupport(decision_support::QueryMix),
     /// Reads files and allocates unmovable frames.
     Build(build::Build),
     /// Allocates and frees at random and checks every frame.
@@ -103,6 +106,7 @@ impl Work {
                 purge::Role::Both => Err("a virtual CPU runs one thread".into()),
             },
             Self::Kernbench(work) => work.run(site),
+            Self::DecisionSupport(work) => work.run(site),
             Self::Build(work) => work.run(site),
             Self::Stress(_) => Err("`stress` has no simulated form".into()),
         }
@@ -115,6 +119,7 @@ impl Work {
             Self::Fragment(work) => work.run(site),
             Self::Purge(work) => work.run(site),
             Self::Kernbench(work) => work.run(site),
+            Self::DecisionSupport(work) => work.run(site),
             Self::Build(work) => work.run(site),
             Self::Stress(work) => work.run(site),
         }

@@ -26,6 +26,12 @@ impl TaskRun {
         self.reports.iter().enumerate().filter(|(task, _)| chosen(*task)).map(|(_, report)| report.rate()).sum()
     }
 
+    /// Rounds per second of all tasks.
+    #[must_use]
+    pub fn rounds_per_s(&self) -> f64 {
+        self.reports.iter().map(|report| report.per_second(report.rounds)).sum()
+    }
+
     /// Steps per second of all tasks.
     #[must_use]
     pub fn rate(&self) -> f64 {

@@ -12,6 +12,7 @@ use core::fmt;
 use crate::gfp::Gfp;
 pub use crate::memmap::Initialiser;
 use crate::units::{CpuId, Geometry, NodeId, PageCount, PfnRange, PhysAddr, ZoneKind};
+pub use crate::zone::PageChecks;
 use crate::zone::{PcpSizing, WatermarkOptions, ZonePolicy};
 
 mod attach;
@@ -160,6 +161,8 @@ pub struct YardConfig<'a> {
     pub policy: ZonePolicy,
     /// Whether freed frames are poisoned.
     pub poisoning: Poisoning,
+    /// When page structures of free blocks are checked.
+    pub checks: PageChecks,
     /// When and how the memory map is initialised.
     pub map_init: MapInit,
     /// Frame numbers where devices may be mapped ([`YardDevices::map`](crate::views::YardDevices::map)), outside memory or
@@ -183,6 +186,7 @@ impl<'a> YardConfig<'a> {
             cache_groups: None,
             policy: ZonePolicy::default(),
             poisoning: Poisoning::Off,
+            checks: PageChecks::None,
             map_init: MapInit::default(),
             device_space: None,
         }

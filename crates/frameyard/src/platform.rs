@@ -15,6 +15,7 @@ use core::ptr::NonNull;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::{CpuId, NodeId, Pfn, errors, messages};
 
+mod bad_page;
 mod get_mark;
 mod lock_id;
 mod map_backing;
@@ -23,6 +24,7 @@ pub(crate) mod plain;
 mod probe;
 mod shared_line;
 
+pub use bad_page::{BadPage, PageProblem};
 pub use get_mark::{GetMark, StillGetting, wait_for_gets};
 pub use lock_id::{LockId, LockKind};
 pub use map_backing::{
@@ -242,6 +244,14 @@ pub trait Platform: MapBacking + Probe + Sync {
     fn note_corrupt(&self, lock: LockId) {
         // The models break protections, and say themselves what they find.
         debug_assert!(cfg!(any(loom, shuttle)), "what the lock of {lock} guards is corrupt");
+    }
+
+    /// Notes that a check ([`PageChecks`](crate::boot::PageChecks)) has found a bad page structure. The block is out of use, and the
+    /// call goes on with another. The calling thread may hold locks. Does nothing by default; the yard counts the pages and keeps the
+    /// last report.
+    #[cold]
+    fn note_bad_page(&self, bad: BadPage) {
+        let _ = bad;
     }
 
     /// Why the calling thread did not get a lock since the last call of this method; in a damaged yard, always that damage. `None`

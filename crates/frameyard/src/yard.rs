@@ -10,7 +10,8 @@ use core::fmt;
 use core::ptr::NonNull;
 
 use crate::boot::{
-    self, AttachError, BootError, Initialisation, Layout, MapInit, MemorySource, Poisoning, Tables, YardConfig,
+    self, AttachError, BootError, Initialisation, Layout, MapInit, MemorySource, PageChecks, Poisoning, Tables,
+    YardConfig,
 };
 use crate::control::TABLE_ALIGN;
 use crate::devices::part_order;
@@ -82,6 +83,7 @@ pub struct Yard<P: Platform> {
     geometry: Geometry,
     cpus: u32,
     poisoning: Poisoning,
+    checks: PageChecks,
     map_init: MapInit,
     writer: MapWriter,
     tuning: Option<Tuning>,
@@ -98,8 +100,8 @@ struct Tuning {
     sizing: PcpSizing,
 }
 
-/// The tables in which fast paths look first. In a yard that poisons they are empty: everything falls off their
-/// ends and takes the slow paths, which poison and check.
+/// The tables in which fast paths look first. In a yard that poisons, or checks each block, they are empty: everything falls off
+/// their ends and takes the slow paths, which poison and check.
 #[derive(Clone, Copy)]
 struct FastPath {
     /// For each CPU and zone choice: the lists to take from.
@@ -196,10 +198,11 @@ impl<P: Platform> Yard<P> {
         platform: P,
     ) -> Self {
         let tables = tables.within(map.range());
-        let poisoning = tables.poisoning();
-        let (homes, types) = match poisoning {
-            Poisoning::Off => (tables.home_pcps, tables.pageblocks),
-            Poisoning::On => (&[][..], &[][..]),
+        let (poisoning, checks) = (tables.poisoning(), tables.checks());
+        let (homes, types) = if takes_slow_paths(poisoning, checks) {
+            (&[][..], &[][..])
+        } else {
+            (tables.home_pcps, tables.pageblocks)
         };
         let zone_tables = tables.zone_tables(map, geometry);
         let fast = FastPath {
@@ -218,6 +221,7 @@ impl<P: Platform> Yard<P> {
             geometry,
             cpus,
             poisoning,
+            checks,
             map_init,
             writer,
             tuning,
@@ -331,6 +335,11 @@ impl<P: Platform> Yard<P> {
         self.zone_tables.allocation_map
     }
 
+    /// Whether each allocation and free takes a slow path, to poison or check its block.
+    fn takes_slow_paths(&self) -> bool {
+        takes_slow_paths(self.poisoning, self.checks)
+    }
+
     #[inline(always)]
     fn pageblocks(&self) -> PageblockMap<'static> {
         self.zone_tables.blocks
@@ -351,6 +360,10 @@ impl<P: Platform> Yard<P> {
     pub(crate) fn zone_view(&self, id: ZoneId) -> ZoneView<'_, P> {
         self.tables.zone_view(id, &self.zone_tables, &self.platform)
     }
+}
+
+const fn takes_slow_paths(poisoning: Poisoning, checks: PageChecks) -> bool {
+    matches!(poisoning, Poisoning::On) || matches!(checks, PageChecks::All)
 }
 
 fn first_frame(memory: &dyn MemorySource) -> Pfn {

@@ -7,12 +7,13 @@
 //!
 //! | submodule | holds |
 //! |---|---|
-//! | [`policy`], [`watermark`], [`pcp_sizing`], [`request`], [`effort`] | values: policies, watermarks, list sizes, requests |
+//! | [`policy`], [`checks`], [`watermark`], [`pcp_sizing`], [`request`], [`effort`] | values: policies, watermarks, list sizes, requests |
 //! | [`exclusive`], [`fixed_vec`], [`batch`] | counters under a lock, batches of blocks, packed batches |
 //! | [`pageblock`], [`allocation_map`], [`deferred`], [`compact_state`], [`counters`], [`huge_pool`] | state of pageblocks, frames and the zone |
 //! | [`block_list`], [`state`], [`view`] | lists of blocks, the zone, and its lock |
 //! | [`free_area`], [`buddy`] | free lists; splitting and merging |
 //! | [`range`], [`fallback`], [`isolate`], [`highatomic`], [`boost`], [`growth`], [`compacting`], [`reporting`] | operations on free blocks |
+//! | [`poison`], [`page_check`] | checks of the bytes of free frames, and of their page structures |
 //! | [`transfer`] | the mechanisms between per-CPU lists and free lists |
 //! | [`pcp`] | per-CPU lists |
 //!
@@ -26,6 +27,7 @@ pub(crate) mod batch;
 mod block_list;
 mod boost;
 mod buddy;
+mod checks;
 mod compact_state;
 mod compacting;
 mod counters;
@@ -40,6 +42,7 @@ mod highatomic;
 mod huge_pool;
 mod isolate;
 mod mechanisms;
+pub(crate) mod page_check;
 mod pageblock;
 pub(crate) mod pcp;
 mod pcp_sizing;
@@ -54,6 +57,7 @@ mod view;
 mod watermark;
 
 pub(crate) use allocation_map::AllocationMap;
+pub use checks::PageChecks;
 pub use compact_state::CompactEvent;
 pub(crate) use compact_state::{COSTLY_ORDER, MAX_DEFER_SHIFT};
 pub(crate) use compacting::FreeShape;

@@ -26,8 +26,15 @@ const fn own(kind: CounterKind, name: &'static str, help: &'static str) -> Count
     CounterInfo { name, family: name, migrate_type: None, kind, scope: CounterScope::Cpu, help }
 }
 
+const fn of_zone(kind: CounterKind, name: &'static str, help: &'static str) -> CounterInfo {
+    CounterInfo { scope: CounterScope::Zone, ..own(kind, name, help) }
+}
+
+/// How many metrics do not depend on the policy.
+const OWN_COUNT: usize = 7;
+
 /// The metrics that do not depend on the policy.
-static OWN: [(CounterInfo, Value); 6] = {
+static OWN: [(CounterInfo, Value); OWN_COUNT] = {
     use CounterKind::{Counter, Gauge};
     [
         (own(Counter, "zone_lock_acquisitions", "Acquisitions of the zone lock."), |row| {
@@ -46,12 +53,15 @@ static OWN: [(CounterInfo, Value); 6] = {
         (own(Counter, "pcp_drains", "Batches that per-CPU lists returned to the zone."), |row| {
             row.lists.map(|lists| lists.drains)
         }),
+        (of_zone(Counter, "bad_pages", "Page frames out of use because a page structure was bad."), |row| {
+            row.bad_pages
+        }),
     ]
 };
 
 impl Metric {
     /// The number of metrics.
-    pub const COUNT: usize = 6 + MechanismCounts::COUNT;
+    pub const COUNT: usize = OWN_COUNT + MechanismCounts::COUNT;
 
     /// All metrics, in output order: those of a family are adjacent.
     pub fn all() -> impl Iterator<Item = Self> {

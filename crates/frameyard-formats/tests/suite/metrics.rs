@@ -56,6 +56,7 @@ fn fixed() -> Fixed {
         lock: ZoneLockTelemetry::default(),
         mechanisms: counts,
         lists: None,
+        bad_pages: Some(2),
     };
     let lock = ZoneLockTelemetry {
         uses: LockUse { acquisitions: 40, contended: 2, wait_ns: 1_000_000_150, hold_ns: 700 },
@@ -67,7 +68,7 @@ fn fixed() -> Fixed {
     };
     let lists = PcpStatistics { pages: PageCount(77), refills: 6, drains: 4, ..PcpStatistics::default() };
     let mechanisms = MechanismCounts::default();
-    let of_cpu = MetricsRow { cpu: Some(CpuId(0)), lists: Some(lists), mechanisms, ..direct };
+    let of_cpu = MetricsRow { cpu: Some(CpuId(0)), lists: Some(lists), mechanisms, bad_pages: None, ..direct };
     let idle = MetricsRow { cpu: Some(CpuId(1)), lists: Some(PcpStatistics::default()), ..of_cpu };
     Fixed(vec![direct, MetricsRow { lock, ..of_cpu }, idle])
 }

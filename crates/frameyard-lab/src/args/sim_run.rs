@@ -2,9 +2,8 @@
 
 use clap::{Args, ValueHint};
 use frameyard::ByteSize;
-use frameyard::watermarks::PcpSizing;
 
-use super::values::positive_size;
+use super::values::{Sizings, one_sizing, positive_size};
 use super::{ComparedArgs, OutputArgs, QuickArgs};
 use crate::output::OutputFile;
 
@@ -29,8 +28,8 @@ pub(crate) struct SimRunArgs {
 
     /// Size of the per-CPU lists: scaled, classic, early, fraction:N or fixed:N; kernels up to 5.13 had classic, up
     /// to 4.18 early
-    #[arg(long, value_name = "SIZING", default_value = "classic")]
-    pub(crate) pcp_sizing: PcpSizing,
+    #[arg(long, value_name = "SIZING", value_parser = one_sizing, default_value = "classic")]
+    pub(crate) pcp_sizing: Sizings,
 
     /// Also write a profile of virtual time as folded stacks for flame graphs; several rows get one file each, named
     /// after the row

@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use frameyard::ByteSize;
+use frameyard::boot::PageChecks;
 use frameyard::devices::{MapLayout, MapPlacement};
 use frameyard::policy::ZonePolicy;
 use frameyard::units::ParseSizeError;
+use frameyard::watermarks::{PcpSizing, PcpSizingError};
 use frameyard_host::DeviceAlignment;
 use frameyard_vm::LruPolicy;
 use frameyard_workloads::TaskMode;
@@ -107,6 +109,32 @@ impl FromStr for TaskRange {
     }
 }
 
+/// Sizings of per-CPU lists: several for commands that compare them, else one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Sizings(Vec<PcpSizing>);
+
+impl Sizings {
+    /// The only one, or the first.
+    pub(crate) fn first(&self) -> PcpSizing {
+        self.0.first().copied().unwrap_or_default()
+    }
+
+    /// All of them.
+    pub(crate) fn all(&self) -> &[PcpSizing] {
+        &self.0
+    }
+}
+
+/// Reads one sizing.
+pub(crate) fn one_sizing(text: &str) -> Result<Sizings, PcpSizingError> {
+    text.parse().map(|sizing| Sizings(vec![sizing]))
+}
+
+/// Reads sizings between commas.
+pub(crate) fn sizings(text: &str) -> Result<Sizings, PcpSizingError> {
+    text.split(',').map(str::parse).collect::<Result<_, _>>().map(Sizings)
+}
+
 /// A parser of names that lists them all in completions and refusals.
 pub(crate) fn named<T>(names: impl IntoIterator<Item = &'static str>) -> impl TypedValueParser<Value = T>
 where
@@ -128,6 +156,11 @@ pub(crate) fn lru_policy() -> impl TypedValueParser<Value = LruPolicy> {
 /// Reads a layout of page structures.
 pub(crate) fn map_layout() -> impl TypedValueParser<Value = MapLayout> {
     named(MapLayout::ALL.iter().map(|layout| layout.name()))
+}
+
+/// Reads when page structures are checked.
+pub(crate) fn page_checks() -> impl TypedValueParser<Value = PageChecks> {
+    named(PageChecks::ALL.iter().map(|checks| checks.name()))
 }
 
 /// Reads where page structures lie.

@@ -1,12 +1,14 @@
 //! Options for how a yard is set up.
 
 use clap::{Args, ValueEnum};
+use frameyard::boot::PageChecks;
 use frameyard::watermarks::PcpSizing;
 
 use super::Amount;
+use super::values::{Sizings, one_sizing, page_checks};
 
 /// How a yard is set up on its machine.
-#[derive(Args, Clone, Copy, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Yard")]
 pub(crate) struct YardArgs {
     /// Memory of the Movable zones: a size, or a percentage as in 25% [default: none]
@@ -14,16 +16,28 @@ pub(crate) struct YardArgs {
     pub(crate) movable: Option<Amount>,
 
     /// Size of the per-CPU lists: scaled, classic, early, fraction:N or fixed:N [default: scaled]
-    #[arg(long, value_name = "SIZING")]
-    pub(crate) pcp_sizing: Option<PcpSizing>,
+    #[arg(long, value_name = "SIZING", value_parser = one_sizing)]
+    pub(crate) pcp_sizing: Option<Sizings>,
 
     /// How the minimum of free memory is set
     #[arg(long, value_name = "HOW", value_enum, default_value_t)]
     pub(crate) huge_page_minimum: HugePageMinimum,
 
+    /// When page structures of free blocks are checked: never, when blocks move between per-CPU lists and zones, or also at
+    /// each allocation and free
+    #[arg(long, value_name = "WHEN", value_parser = page_checks(), default_value = PageChecks::None.name())]
+    pub(crate) checks: PageChecks,
+
     /// Fill free frames with a pattern and check it on allocation; writes to all memory
     #[arg(long)]
     pub(crate) poison: bool,
+}
+
+impl YardArgs {
+    /// The size of the per-CPU lists, if the command line names one.
+    pub(crate) fn sizing(&self) -> Option<PcpSizing> {
+        self.pcp_sizing.as_ref().map(Sizings::first)
+    }
 }
 
 /// Whether the huge-page daemon has raised the minimum of free memory.

@@ -21,7 +21,7 @@ mod zone_lock;
 
 use clap::{Args, Subcommand};
 
-use super::workloads::{highalloc, kernbench, order0_thp, page_fault, parallel_free, purge};
+use super::workloads::{decision_support, highalloc, kernbench, order0_thp, page_fault, parallel_free, purge};
 use crate::Failure;
 
 /// What follows the options in the help text.
@@ -53,6 +53,7 @@ enum BenchWorkload {
     Highalloc(highalloc::HighallocArgs),
     Order0Thp(order0_thp::Order0ThpArgs),
     Purge(purge::PurgeArgs),
+    DecisionSupport(decision_support::DecisionSupportArgs),
     ZoneLock(zone_lock::ZoneLockArgs),
     Compaction(compaction::CompactionArgs),
     Contig(contig::ContigArgs),
@@ -76,6 +77,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<(), Failure> {
         BenchWorkload::Highalloc(args) => highalloc::bench(args),
         BenchWorkload::Order0Thp(args) => order0_thp::bench(args),
         BenchWorkload::Purge(args) => purge::bench(args),
+        BenchWorkload::DecisionSupport(args) => decision_support::bench(args),
         BenchWorkload::ZoneLock(args) => zone_lock::run(args),
         BenchWorkload::Compaction(args) => compaction::run(args),
         BenchWorkload::Contig(args) => contig::run(args),

@@ -12,6 +12,7 @@ mod text;
 use std::num::NonZeroU32;
 
 use frameyard::ByteSize;
+use frameyard::watermarks::PcpSizing;
 use frameyard_sim_workloads::{FrameContents, SimFixture, SimRun};
 use frameyard_workloads::Setting;
 use frameyard_workloads::fixture::Fixture;
@@ -22,7 +23,7 @@ use crate::output::{RoundedSize, Row};
 
 pub(super) use columns::{counts, setting};
 pub(super) use native::{Comparison, Yards};
-pub(super) use simulated::simulate;
+pub(super) use simulated::{simulate, simulate_each};
 pub(super) use text::{ComparedRow, grouped};
 
 /// A workload whose runs are compared.
@@ -50,6 +51,11 @@ pub(super) trait Native: Workload {
 pub(super) trait Simulated: Compared {
     /// Whether frames have contents.
     const CONTENTS: FrameContents = FrameContents::Dropped;
+
+    /// How per-CPU lists are sized, where workloads differ in it. Otherwise the command line says it.
+    fn sizing(&self) -> Option<PcpSizing> {
+        None
+    }
 
     /// CPUs that the tasks occupy.
     fn cpus(&self, setting: &Setting) -> u64 {

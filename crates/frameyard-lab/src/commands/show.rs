@@ -242,11 +242,11 @@ mod tests {
     fn show_takes_a_format() {
         let args = read("zoneinfo").unwrap();
         assert_eq!((args.file, args.format, args.after), (ShownFile::Zoneinfo, None, None));
-        assert_eq!((args.yard.pcp_sizing, args.yard.movable), (None, None));
+        assert_eq!((args.yard.sizing(), args.yard.movable), (None, None));
         let args = read("buddyinfo --format 6.1 --after churn --movable 10% --pcp-sizing fixed:512").unwrap();
         assert_eq!((args.format, args.after), (Some(ShownFormat::V6_1), Some(Workload::Churn)));
         assert_eq!(args.yard.movable, Some(Amount::Percent(10)));
-        assert_eq!(args.yard.pcp_sizing, Some(PcpSizing::Fixed(512)));
+        assert_eq!(args.yard.sizing(), Some(PcpSizing::Fixed(512)));
     }
 
     #[test]

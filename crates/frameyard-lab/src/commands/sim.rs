@@ -9,7 +9,7 @@ mod published;
 
 use clap::{Args, Subcommand};
 
-use super::workloads::{highalloc, order0_thp, page_fault, parallel_free, purge};
+use super::workloads::{decision_support, highalloc, order0_thp, page_fault, parallel_free, purge};
 use crate::Failure;
 
 /// What follows the options in the help text.
@@ -35,6 +35,7 @@ enum SimCommand {
     ParallelFree(parallel_free::SimParallelFreeArgs),
     Order0Thp(order0_thp::SimOrder0ThpArgs),
     Purge(purge::SimPurgeArgs),
+    DecisionSupport(decision_support::SimDecisionSupportArgs),
     Kernbench(kernbench::SimKernbenchArgs),
     DeferredInit(deferred_init::SimDeferredInitArgs),
     Calibrate(calibrate::CalibrateArgs),
@@ -49,6 +50,7 @@ pub(super) fn run(args: &SimArgs) -> Result<(), Failure> {
         SimCommand::ParallelFree(args) => parallel_free::sim(args),
         SimCommand::Order0Thp(args) => order0_thp::sim(args),
         SimCommand::Purge(args) => purge::sim(args),
+        SimCommand::DecisionSupport(args) => decision_support::sim(args),
         SimCommand::Kernbench(args) => kernbench::run(args),
         SimCommand::DeferredInit(args) => deferred_init::run(args),
         SimCommand::Calibrate(args) => calibrate::run(args),

@@ -1,5 +1,6 @@
 //! The compared workloads: what each needs, how it runs here and on simulated machines, and its columns.
 
+pub(super) mod decision_support;
 pub(super) mod highalloc;
 pub(super) mod kernbench;
 pub(super) mod order0_thp;
@@ -10,7 +11,7 @@ pub(super) mod purge;
 use std::num::NonZeroU32;
 
 use super::comparison::{
-    Compared, ComparedRow, Comparison, Measured, Native, Simulated, Workload, Yards, counts, simulate,
+    Compared, ComparedRow, Comparison, Measured, Native, Simulated, Workload, Yards, counts, simulate, simulate_each,
 };
 
 /// Runs of a row, unless the command line says otherwise.

@@ -188,6 +188,57 @@ fn purge_frees_in_other_tasks_than_those_that_fault() {
     }
 }
 
+const DECISION_SUPPORT: [&str; 15] = [
+    "pcp_sizing",
+    "work_area_bytes",
+    "scan_bytes",
+    "elapsed_ns",
+    "queries_per_s",
+    "pages_per_s",
+    "pages_per_s_min",
+    "pages_per_s_max",
+    "page_ns",
+    "queries",
+    "iterations_total",
+    "zone_lock_wait_ns_per_page",
+    "lru_lock_wait_ns_per_page",
+    "allocated_per_zone_lock",
+    "allocated_per_lru_lock",
+];
+
+#[test]
+fn decision_support_reads_tables_and_uses_work_areas_with_each_sizing_of_lists() {
+    let options = "--memory 512M --duration 50ms --lru vanilla --pcp-sizing classic,fraction:8 --work-area 4M";
+    let results = results("decision-support", options);
+    let rows = rows(&results, &[&DECISION_SUPPORT[..], &["per_cpu_lists_bytes"]].concat());
+    let found: Vec<_> = rows.iter().map(|row| (&row["mode"], &row["pcp_sizing"])).collect();
+    let expected =
+        [("threads", "classic"), ("threads", "fraction:8"), ("processes", "classic"), ("processes", "fraction:8")];
+    assert!(found.iter().zip(expected).all(|(row, (mode, sizing))| *row.0 == mode && *row.1 == sizing), "{found:?}");
+    for row in rows {
+        let number = |key: &str| row[key].as_f64().expect(key);
+        assert_eq!((&row["work_area_bytes"], &row["scan_bytes"]), (&(4 << 20).into(), &(4 << 20).into()));
+        // The smallest query reads and touches 2 x 8 pages, the largest 2 x 1024.
+        let pages = number("iterations_total") / number("queries");
+        assert!(number("queries") >= 2.0 && (16.0..=2048.0).contains(&pages), "{row}");
+        assert!(number("queries_per_s") > 0.0 && number("per_cpu_lists_bytes") > 0.0, "{row}");
+        let [waits, frames] = ["zone_lock_wait_ns", "zone_lock_wait_ns_per_page"].map(number);
+        assert!(frames <= waits && (waits > 0.0 || frames == 0.0), "{row}");
+        assert!(number("pgsteal_direct") > 0.0, "scans evict pages: {row}");
+    }
+}
+
+#[test]
+fn decision_support_takes_the_zone_lock_less_often_with_lists_that_hold_a_fraction_of_the_zone() {
+    let options = "--memory 512M --duration 200ms --lru vanilla --mode threads --policy vanilla --work-area 8M";
+    let results = results("decision-support", &format!("{options} --pcp-sizing classic,fraction:8"));
+    let rows = results["rows"].as_array().unwrap();
+    let [classic, fraction] = [0, 1].map(|row: usize| rows[row]["allocated_per_zone_lock"].as_f64().unwrap());
+    assert!(fraction > 2.0 * classic, "{classic} {fraction}");
+    let [few, many] = [0, 1].map(|row: usize| rows[row]["per_cpu_lists_bytes"].as_u64().unwrap());
+    assert!(many > 2 * few, "{few} {many}");
+}
+
 #[test]
 fn order0_thp_has_a_row_for_each_kind_of_task() {
     let results = results("order0-thp", "--memory 768M --duration 50ms --lru vanilla");

@@ -204,6 +204,19 @@ fn purgers_have_cpus_of_their_own() {
 }
 
 #[test]
+fn larger_lists_take_work_areas_past_the_zone_lock() {
+    let options = "--tasks 8 --mode processes --policy vanilla-4.17 --lru vanilla --work-area 2M --duration 10ms";
+    let rows = rows("decision-support", &format!("{options} --pcp-sizing early,fraction:8"));
+    let of = |key: &str| [0, 1].map(|row: usize| rows[row][key].as_f64().expect(key));
+    assert_eq!(rows.iter().map(|row| row["pcp_sizing"].as_str().unwrap()).collect::<Vec<_>>(), ["early", "fraction:8"]);
+    let (locks, waits) = (of("allocated_per_zone_lock"), of("zone_lock_wait_ns_per_page"));
+    assert!(locks[1] > 2.0 * locks[0] && waits[1] < waits[0], "{locks:?} {waits:?}");
+    let queries = of("queries");
+    assert!(queries.iter().all(|queries| *queries >= 8.0), "each task ends a query: {queries:?}");
+    assert!(of("pgsteal_direct").iter().all(|pages| *pages > 0.0));
+}
+
+#[test]
 fn tasks_with_huge_pages_run_beside_others_in_memory_that_was_full() {
     let rows = rows("order0-thp", "--tasks 1 --mode processes --map 4M --duration 2ms --lru vanilla");
     let kinds: Vec<&Value> = rows.iter().map(|row| &row["task_kind"]).collect();

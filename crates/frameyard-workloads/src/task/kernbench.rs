@@ -51,13 +51,14 @@ impl Job {
     pub(crate) fn run<P: Platform, R: Runtime>(&self, site: &Site<'_, '_, P, R>) -> Result<TaskReport, TaskProblem> {
         let begin = site.begin()?;
         let ByteSize(bytes) = self.memory();
-        let (mut iterations, mut of_process) = (0, site.runtime.first_round(bytes));
+        let (mut iterations, mut rounds, mut of_process) = (0, 0, site.runtime.first_round(bytes));
         while !site.is_over() {
             iterations += self.process(site, of_process)?;
+            rounds += 1;
             site.runtime.round_ends(iterations);
             of_process = bytes;
         }
-        Ok(site.runtime.report(begin, iterations))
+        Ok(site.runtime.report(begin, iterations, rounds))
     }
 
     /// Runs one process. Returns the pages that it used.

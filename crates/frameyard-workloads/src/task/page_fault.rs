@@ -23,7 +23,7 @@ impl Loop {
     pub(crate) fn run<P: Platform, R: Runtime>(&self, site: &Site<'_, '_, P, R>) -> Result<TaskReport, TaskProblem> {
         let space = site.space()?;
         let begin = site.begin()?;
-        let (mut iterations, mut bytes) = (0, site.runtime.first_round(self.bytes));
+        let (mut iterations, mut rounds, mut bytes) = (0, 0, site.runtime.first_round(self.bytes));
         while !site.is_over() {
             let range = map(&space, ByteSize(bytes), self.pages)?;
             for addr in pages_of(range) {
@@ -34,9 +34,10 @@ impl Loop {
                 iterations += 1;
             }
             space.unmap(range)?;
+            rounds += 1;
             site.runtime.round_ends(iterations);
             bytes = self.bytes;
         }
-        Ok(site.runtime.report(begin, iterations))
+        Ok(site.runtime.report(begin, iterations, rounds))
     }
 }

@@ -79,7 +79,7 @@ impl Purge {
         match part {
             Part::Fault => {
                 let iterations = self.fault(site, &space)?;
-                Ok(site.runtime.report(begin, iterations))
+                Ok(site.runtime.report(begin, iterations, 0))
             }
             Part::Free => {
                 let report = self.free(site, &space)?;

@@ -88,6 +88,7 @@ fn write_header(tables: &Tables, config: &YardConfig<'_>, layout: &Layout) {
         (HeaderWord::MapEnd, layout.runs.span.end.0),
         (HeaderWord::Nodes, counts.nodes as u64),
         (HeaderWord::Poisoning, u64::from(config.poisoning == Poisoning::On)),
+        (HeaderWord::Checks, config.checks as u64),
         (HeaderWord::Bytes, layout.control_bytes().0),
         (HeaderWord::MapInit, config.map_init.pack()),
         (HeaderWord::Places, counts.frames.0),

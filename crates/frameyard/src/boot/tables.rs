@@ -15,7 +15,7 @@ use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::units::{CpuId, Geometry, NodeId, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
 use crate::zone::pcp::PerCpuPages;
 use crate::zone::transfer::{self, TableSizes, TransferSpans, TransferTables};
-use crate::zone::{AllocationMap, PageblockMap, Patience, TransferCounters, Zone, ZoneTables, ZoneView};
+use crate::zone::{AllocationMap, PageChecks, PageblockMap, Patience, TransferCounters, Zone, ZoneTables, ZoneView};
 
 /// Words of the header; the rest of it are the spans of the tables that `tables!` declares, two words each.
 #[derive(Clone, Copy)]
@@ -56,6 +56,8 @@ pub(crate) enum HeaderWord {
     /// The number of places, and of runs: see [`Numbering`](crate::memmap::Numbering).
     Places,
     Runs,
+    /// When page structures are checked: [`PageChecks`].
+    Checks,
     FirstSpan = 26,
 }
 
@@ -405,6 +407,7 @@ impl Tables {
             all_counters: (self.transfer_counters, self.zones.len()),
             allocation_map: AllocationMap::new(self.allocation_map, numbering, geometry.max_order()),
             geometry,
+            checks: self.checks(),
             mechanisms: self.transfer,
         }
     }
@@ -450,6 +453,10 @@ impl Tables {
             platform.wait(round);
         }
         Ok(None)
+    }
+
+    pub(crate) fn checks(&self) -> PageChecks {
+        PageChecks::from_bits(self.read(HeaderWord::Checks))
     }
 
     pub(crate) fn poisoning(&self) -> Poisoning {

@@ -10,7 +10,7 @@
 //! has nothing else, and collects frames that the transfer policy stores before it gives up (`search`).
 
 use super::{AllocError, Yard, ZoneShortage};
-use crate::boot::{HeaderWord, Poisoning, home_slot};
+use crate::boot::{HeaderWord, PageChecks, Poisoning, home_slot};
 use crate::gfp::Gfp;
 use crate::page::FrameState;
 use crate::platform::{Access, Activity, LineKind, LockError, LockId, Platform, SharedLine};
@@ -18,13 +18,18 @@ use crate::sync::Ordering;
 use crate::units::{CpuId, MigrateType, NodeId, Order, PageCount, Pfn, ZoneId, ZoneKind};
 use crate::zone::pcp::{ListId, LockedPcp, PerCpuPages, Refill};
 use crate::zone::transfer::{self, Collect};
-use crate::zone::{BlockRequest, CmaUse, Effort, Fallback, Patience, Reserves, WatermarkLevel, ZoneView, poison};
+use crate::zone::{
+    BlockRequest, CmaUse, Effort, Fallback, Patience, Reserves, WatermarkLevel, ZoneView, page_check, poison,
+};
 
 /// Flags that need more than the fast path.
 pub(super) const OFF_FAST_PATH: Gfp = Gfp::ZERO.union(Gfp::THISNODE);
 
 /// How many CPUs' lists a request tries before it takes the zone lock, under policies that spare the lock.
 const LOOKS: u32 = 4;
+
+/// The most blocks with bad pages that a request meets before it gives up.
+const MOST_BAD: u32 = 1 << 20;
 
 /// One allocation, its flags taken apart.
 #[derive(Clone, Copy)]
@@ -172,7 +177,7 @@ impl<P: Platform> Yard<P> {
         if node.0 >= self.nodes() {
             return Err(AllocError::NoSuchNode(node));
         }
-        self.alloc_slow(node, self.cpu(), order, gfp)
+        self.alloc_good(order, || self.alloc_slow(node, self.cpu(), order, gfp))
     }
 
     /// Pops a block, by its place in the map, from one of the caller's lists. The caller marks it allocated.
@@ -184,23 +189,53 @@ impl<P: Platform> Yard<P> {
         Some(index)
     }
 
-    /// What the fast path leaves: zeroing, poisoning, one node alone, empty arrays.
+    /// What the fast path leaves: zeroing, poisoning, checks, one node alone, empty arrays.
     #[cold]
     #[inline(never)]
     fn alloc_special(&self, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
         let cpu = self.cpu();
-        // All other requests that may use the home list have tried it in the fast path.
-        if (gfp.contains(Gfp::ZERO) || self.poisoning == Poisoning::On)
-            && let Some(migrate_type) = gfp.migrate_type()
-            && let Some(list) = ListId::new(order, migrate_type, self.geometry)
-            && !gfp.contains(Gfp::THISNODE)
-            && let Some(home) = self.tables.home_pcps.get(home_slot(cpu, gfp))
-            && let Some(pcp) = self.tables.pcps.get(home.load(Ordering::Relaxed) as usize)
-            && let Some(index) = self.pop_held(pcp, cpu, list, order)
-        {
-            return self.finish_allocation(self.map.pfn(index), order, migrate_type, gfp);
+        self.alloc_good(order, || {
+            // All other requests that may use the home list have tried it in the fast path.
+            if (gfp.contains(Gfp::ZERO) || self.takes_slow_paths())
+                && let Some(migrate_type) = gfp.migrate_type()
+                && let Some(list) = ListId::new(order, migrate_type, self.geometry)
+                && !gfp.contains(Gfp::THISNODE)
+                && let Some(home) = self.tables.home_pcps.get(home_slot(cpu, gfp))
+                && let Some(pcp) = self.tables.pcps.get(home.load(Ordering::Relaxed) as usize)
+                && let Some(index) = self.pop_held(pcp, cpu, list, order)
+            {
+                return self.finish_allocation(self.map.pfn(index), order, migrate_type, gfp);
+            }
+            self.alloc_slow(self.tables.node_of_cpu(cpu.index()), cpu, order, gfp)
+        })
+    }
+
+    /// Allocates a block that passes the checks of the yard. Those that do not are out of use afterwards.
+    #[inline(always)]
+    pub(super) fn alloc_good<A>(&self, order: Order, alloc: A) -> Result<Pfn, AllocError>
+    where
+        A: Fn() -> Result<Pfn, AllocError>,
+    {
+        // A block that does not pass is never allocated again, unless a neighbour undoes that all the time.
+        for _ in 0..MOST_BAD {
+            let pfn = alloc()?;
+            if self.checks != PageChecks::All || self.is_good_or_retired(pfn, order) {
+                return Ok(pfn);
+            }
         }
-        self.alloc_slow(self.tables.node_of_cpu(cpu.index()), cpu, order, gfp)
+        Err(AllocError::Taken)
+    }
+
+    /// Whether no page of a block that was just allocated is bad. Otherwise the block is out of use now.
+    #[inline(never)]
+    fn is_good_or_retired(&self, pfn: Pfn, order: Order) -> bool {
+        let (view, block) = (self.zone_view(self.zone_of_block(pfn)), self.map.checked(self.map.index(pfn)));
+        let Some(bad) = page_check::problem_of_block(view, block, order) else { return true };
+        // A bad free may have taken the block meanwhile.
+        if self.allocation_map().clear_allocated_at(&self.platform, self.map.place(pfn), order).is_some() {
+            page_check::retire(view, block, order, bad);
+        }
+        false
     }
 
     #[cold]

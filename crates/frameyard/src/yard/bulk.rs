@@ -2,7 +2,7 @@
 
 use super::alloc::OFF_FAST_PATH;
 use super::{AllocError, FreeError, Yard};
-use crate::boot::{Poisoning, home_slot};
+use crate::boot::home_slot;
 use crate::gfp::Gfp;
 use crate::platform::{LockId, Platform};
 use crate::sync::Ordering;
@@ -27,7 +27,7 @@ impl<'y, P: Platform> BulkFree<'y, P> {
         let list = yard.fast.blocks.ordinary_type(pfn).and_then(|kind| ListId::small(Order::ZERO, kind));
         if self.held.as_ref().is_none_or(|(of, _)| *of != zone) {
             drop(self.held.take());
-            let pcp = yard.tables.pcp_of(zone, self.cpu).filter(|_| yard.poisoning == Poisoning::Off);
+            let pcp = yard.tables.pcp_of(zone, self.cpu).filter(|_| !yard.takes_slow_paths());
             self.held = pcp.and_then(|pcp| pcp.try_lock(&yard.platform, zone, self.cpu)).map(|lists| (zone, lists));
         }
         let Some(((_, lists), list)) = self.held.as_mut().zip(list) else {

@@ -6,12 +6,12 @@
 //! whose cache lines are fetched side by side. The section table names the zone.
 
 use super::{FreeError, FreeProblem, Yard};
-use crate::boot::Poisoning;
+use crate::boot::{PageChecks, Poisoning};
 use crate::page::FrameState;
 use crate::platform::{Activity, Platform};
 use crate::units::{CpuId, Order, PageCount, Pfn, PfnRange, ZoneId};
 use crate::zone::pcp::{ListId, LockedPcp, list_type};
-use crate::zone::{poison, transfer};
+use crate::zone::{page_check, poison, transfer};
 
 impl<P: Platform> Yard<P> {
     /// Frees a block that [`alloc`](Self::alloc) returned for the same order.
@@ -152,11 +152,15 @@ impl<P: Platform> Yard<P> {
         self.platform.lock_error().map_or(Ok(()), failed)
     }
 
-    /// What the fast path leaves: orders without lists, pageblocks of other types, poisoning.
+    /// What the fast path leaves: orders without lists, pageblocks of other types, poisoning, checks.
     #[cold]
     #[inline(never)]
     fn free_slow(&self, index: u32, order: Order) -> Result<(), FreeError> {
         let pfn = self.map.pfn(index);
+        // As in the kernel, the caller hears nothing of a bad page.
+        if self.checks == PageChecks::All && !self.is_free_block_good(pfn, order) {
+            return Ok(());
+        }
         // Before the block is on a list: once it is, another CPU could allocate it.
         if self.poisoning == Poisoning::On {
             // SAFETY: the block is no longer allocated and on no list yet: it is the caller's.
@@ -168,6 +172,13 @@ impl<P: Platform> Yard<P> {
             Some(list) => self.push_to_list(self.cpu(), index, list, order, zone),
             None => self.insert(index, order, zone),
         }
+    }
+
+    /// Whether no page of a block is bad that the caller holds exclusively. Otherwise the block is out of use now.
+    fn is_free_block_good(&self, pfn: Pfn, order: Order) -> bool {
+        let (view, block) = (self.zone_view(self.zone_of_block(pfn)), self.map.checked(self.map.index(pfn)));
+        let bad = page_check::problem_of_block(view, block, order);
+        bad.inspect(|bad| page_check::retire(view, block, order, *bad)).is_none()
     }
 
     /// Frees a block that the caller holds exclusively to its zone's free lists, or to the CPU that owns its pageblock.

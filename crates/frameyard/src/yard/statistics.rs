@@ -4,7 +4,7 @@ use super::{Yard, YardStats, YardZone};
 use crate::boot::HeaderWord;
 use crate::locks::LockUse;
 use crate::page::FrameState;
-use crate::platform::Platform;
+use crate::platform::{BadPage, Platform};
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
 use crate::zone::{WatermarkLevel, Watermarks, Zone, ZoneView, transfer};
@@ -85,6 +85,8 @@ zone_statistics! { zone:
     refills: u64 = 0,
     /// Drains of per-CPU lists.
     drains: u64 = 0,
+    /// Frames of blocks out of use because a page structure was bad ([`PageChecks`](crate::boot::PageChecks)).
+    bad_pages: u64 = zone.bad_pages.pages_racy(),
     /// Requests served from another migration type's blocks.
     fallbacks: u64 = read(&zone.events().fallbacks),
     /// Pageblocks that changed their type for it.
@@ -210,6 +212,11 @@ impl<'y, P: Platform> YardStats<'y, P> {
         self.yard.tables.read(HeaderWord::PoisonHits)
     }
 
+    /// Frames of blocks out of use because a check found a bad page structure.
+    pub fn bad_pages(self) -> PageCount {
+        self.zones().map(|zone| PageCount(zone.bad_pages)).sum()
+    }
+
     /// Frames on free lists and per-CPU lists of all zones.
     pub fn free_pages(self) -> PageCount {
         self.zones().map(|zone| zone.free + zone.per_cpu).sum()
@@ -263,6 +270,11 @@ impl<'y, P: Platform> YardZone<'y, P> {
             yard.add_per_cpu(view, &mut statistics);
         }
         statistics
+    }
+
+    /// The last bad page structure that was found in a zone; `None` if there was none, or there is no such zone.
+    pub fn last_bad_page(self) -> Option<BadPage> {
+        self.yard.tables.zones.get(self.id.index())?.bad_pages.last_racy()
     }
 
     /// The lists of one CPU in a zone; `None` where the zone has no memory or the CPU does not exist.

@@ -24,6 +24,7 @@ use super::policy::ZonePolicy;
 use super::watermark::WatermarkLevel;
 use crate::locks::LockLine;
 use crate::page::FrameLink;
+use crate::platform::BadPage;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::units::{MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, PfnRange, ZoneKind};
 
@@ -145,6 +146,32 @@ pub(crate) struct CmaEvents {
 
 all_atomic!(CmaEvents { served, failed });
 
+/// Blocks with a bad page structure. Any CPU changes them, seldom.
+#[derive(Default)]
+pub(crate) struct BadPages {
+    /// Frames of the blocks taken out of use.
+    pages: AtomicU64,
+    /// The last report, as [`BadPage::to_bits`].
+    last: AtomicU64,
+}
+
+all_atomic!(BadPages { pages, last });
+
+impl BadPages {
+    pub(super) fn note(&self, bad: BadPage, order: Order) {
+        self.pages.fetch_add(order.pages().0, Ordering::Relaxed);
+        self.last.store(bad.to_bits(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn pages_racy(&self) -> u64 {
+        self.pages.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn last_racy(&self) -> Option<BadPage> {
+        BadPage::from_bits(self.last.load(Ordering::Relaxed))
+    }
+}
+
 /// The free lists of one order.
 #[derive(Default)]
 pub(crate) struct FreeArea {
@@ -172,6 +199,7 @@ pub(crate) struct Zone {
     pub(super) counters: TransferCounters,
     pub(crate) placement: Placement,
     pub(crate) cma_events: CmaEvents,
+    pub(crate) bad_pages: BadPages,
     pub(crate) deferred: DeferredFrames,
     pub(crate) compaction: CompactState,
     pub(super) mechanisms: MechanismState,
@@ -192,6 +220,7 @@ all_atomic!(Zone {
     counters,
     placement,
     cma_events,
+    bad_pages,
     deferred,
     compaction,
     mechanisms,

@@ -34,9 +34,12 @@
 
 use super::batch::Batch;
 use super::block_list::Place;
+use super::checks::PageChecks;
 use super::effort::{Effort, FEW_PAGEBLOCKS, Patience};
 use super::free_area::BlockHooks;
+
 use super::mechanisms::{MechanismTypes, Mechanisms};
+use super::page_check;
 use super::policy::ZonePolicy;
 use super::state::Zone;
 use super::view::{LockedZone, ZoneView};
@@ -318,8 +321,22 @@ impl<'a, P: Platform> Drain<'a, P> {
         self.free(&Batch::of(&[entry]), order);
     }
 
-    /// Frees a batch. Its blocks are tagged as blocks of per-CPU lists.
+    /// Frees a batch, apart from its bad blocks. Its blocks are tagged as blocks of per-CPU lists.
     fn free(&mut self, batch: &Batch, order: Order) {
+        if self.view.checks == PageChecks::None { self.free_all(batch, order) } else { self.free_good(batch, order) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn free_good(&mut self, batch: &Batch, order: Order) {
+        let good = page_check::good_of(self.view, batch, order);
+        if !good.is_empty() {
+            self.free_all(&good, order);
+        }
+    }
+
+    #[inline(always)]
+    fn free_all(&mut self, batch: &Batch, order: Order) {
         let Self { view, cpu, .. } = *self;
         self.pages = self.pages.map(|pages| pages + ((batch.len() as u64) << order.0));
         if view.has_cpu_owned_racy() {

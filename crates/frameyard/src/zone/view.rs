@@ -10,6 +10,7 @@
 //! words are stored with Release: pageblock types, which let other CPUs find pages by number, and the count of deferred frames.
 
 use super::allocation_map::AllocationMap;
+use super::checks::PageChecks;
 use super::counters::TransferCounters;
 use super::exclusive::add_exclusive;
 use super::exclusive::sub_exclusive;
@@ -31,6 +32,8 @@ pub(crate) struct ZoneTables {
     pub(crate) all_counters: (&'static [TransferCounters], usize),
     pub(crate) allocation_map: AllocationMap<'static>,
     pub(crate) geometry: Geometry,
+    /// When page structures are checked.
+    pub(crate) checks: PageChecks,
     /// The tables of the transfer mechanisms.
     pub(crate) mechanisms: MechanismTables,
 }

@@ -39,6 +39,7 @@ mod movers;
 mod odd_memory;
 mod offline;
 mod owned_blocks;
+mod page_checks;
 mod policies;
 mod random_actions;
 mod reporting;

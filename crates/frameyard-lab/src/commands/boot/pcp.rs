@@ -34,7 +34,7 @@ pub(super) fn check_options(args: &BootArgs) -> Result<(), Failure> {
     if let Some(mode) = args.init.init.filter(|mode| *mode != InitMode::Deferred) {
         return Err(Failure::input(format!("--pcp-reset goes with --init deferred, not {mode}: leave --init out")));
     }
-    if let Some(sizing) = args.yard.pcp_sizing.filter(|sizing| *sizing != PcpSizing::Classic) {
+    if let Some(sizing) = args.yard.sizing().filter(|sizing| *sizing != PcpSizing::Classic) {
         return Err(Failure::input(format!(
             "--pcp-reset goes with --pcp-sizing classic, not {sizing}: leave --pcp-sizing out"
         )));

@@ -108,6 +108,11 @@ impl<'a> Comparison<'a> {
         self
     }
 
+    /// Memory of the machine.
+    pub(in crate::commands) fn memory(&self) -> ByteSize {
+        self.chosen.machine.memory_bytes()
+    }
+
     /// Runs every combination of setting and workload.
     ///
     /// # Errors

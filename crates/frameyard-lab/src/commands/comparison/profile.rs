@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use frameyard::watermarks::PcpSizing;
 use frameyard_sim_workloads::TimeSpent;
 use frameyard_workloads::Setting;
 
@@ -25,9 +26,10 @@ pub(in crate::commands) fn write<'s>(
     Ok(())
 }
 
-/// The name of a run with a setting.
-pub(super) fn name_of(Setting { mode, tasks, zone, lru }: Setting) -> String {
-    format!("{}-{tasks}-{}-{}", mode.name(), zone.name(), lru.name())
+/// The name of a run with a setting, and with a sizing of per-CPU lists if runs differ in it.
+pub(super) fn name_of(Setting { mode, tasks, zone, lru }: Setting, sizing: Option<PcpSizing>) -> String {
+    let sizing = sizing.map_or_else(String::new, |sizing| format!("-{sizing}").replace(':', "-"));
+    format!("{}-{tasks}-{}-{}{sizing}", mode.name(), zone.name(), lru.name())
 }
 
 /// The file of one of several runs: the run's name stands before the extension.
@@ -56,8 +58,9 @@ mod tests {
             zone: ZonePolicy::Vanilla416,
             lru: LruPolicy::Sharded,
         };
-        let named = |file| named_after(Path::new(file), &name_of(setting)).display().to_string();
+        let named = |file| named_after(Path::new(file), &name_of(setting, None)).display().to_string();
         assert_eq!(named("a/b.folded"), "a/b-processes-40-vanilla-4.16-sharded.folded");
         assert_eq!(named("b"), "b-processes-40-vanilla-4.16-sharded");
+        assert_eq!(name_of(setting, "fraction:8".parse().ok()), "processes-40-vanilla-4.16-sharded-fraction-8");
     }
 }

@@ -38,20 +38,39 @@ pub(in crate::commands) fn simulate<W: Simulated>(
     name: &'static str,
     workload: &W,
 ) -> Result<(), Failure> {
+    simulate_each(args, name, std::slice::from_ref(workload))
+}
+
+/// As [`simulate`], with each of several workloads in turn for a combination. There is at least one.
+///
+/// # Errors
+///
+/// As for [`simulate`].
+pub(in crate::commands) fn simulate_each<W: Simulated>(
+    args: &SimRunArgs,
+    name: &'static str,
+    workloads: &[W],
+) -> Result<(), Failure> {
     let machine = machine(&args.machine)?;
-    let settings = settings(args, name, &machine, workload)?;
-    let bar = progress_bar(name, settings.len() as u64);
+    let mut runs = Vec::new();
+    for workload in workloads {
+        runs.extend(settings(args, name, &machine, workload)?.into_iter().map(|setting| (setting, workload)));
+    }
+    let bar = progress_bar(name, runs.len() as u64);
     let mut simulations = Vec::new();
-    for setting in settings {
-        simulations.push(run(args, name, &machine, workload, setting)?);
+    for (setting, workload) in runs {
+        simulations.push((workload, run(args, name, &machine, workload, setting)?));
         bar.inc(1);
     }
     bar.finish_and_clear();
     if let Some(file) = &args.profile {
-        profile::write(file, simulations.iter().map(|done| (profile::name_of(done.measured.setting), &done.spent)))?;
+        let runs = simulations.iter();
+        let named =
+            runs.map(|(workload, done)| (profile::name_of(done.measured.setting, workload.sizing()), &done.spent));
+        profile::write(file, named)?;
     }
     let (mut rows, mut times) = (Vec::new(), Vec::new());
-    for Simulation { measured, simulated, spent } in simulations {
+    for (workload, Simulation { measured, simulated, spent }) in simulations {
         for ComparedRow { row, group, result } in workload.rows(measured) {
             times.push(times_row(&row, &spent));
             let row = row
@@ -85,7 +104,7 @@ fn run<W: Simulated>(
         memory: args.memory.unwrap_or_else(|| usual_memory(machine, needed, cpus)),
         zone: setting.zone,
         lru: setting.lru,
-        sizing: args.pcp_sizing,
+        sizing: workload.sizing().unwrap_or(args.pcp_sizing.first()),
         contents: W::CONTENTS,
         init: SimInit::Eager,
         costs: &[],
@@ -104,6 +123,7 @@ fn run<W: Simulated>(
 /// The row of the table of time.
 fn times_row(row: &Row, spent: &TimeSpent) -> Row {
     let text = |key, heading: &'static str| Row::new().remark(heading, Format::Plain, row.value(key).clone());
+    let sizing = if row.text("pcp_sizing").is_some() { text("pcp_sizing", "list sizing") } else { Row::new() };
     let percent = Format::percent(2);
     let [zone, lru, map] = [LockKind::Zone, LockKind::LruShard, LockKind::AddressSpace].map(|kind| spent.lock(kind));
     let others = spent.locks_but(&[LockKind::Zone, LockKind::LruShard, LockKind::AddressSpace]);
@@ -111,6 +131,7 @@ fn times_row(row: &Row, spent: &TimeSpent) -> Row {
         .followed_by(text("tasks", "tasks"))
         .followed_by(text("zone_policy", "zone policy"))
         .followed_by(text("lru_policy", "LRU policy"))
+        .followed_by(sizing)
         .remark("counted ms", Format::millions(2), spent.length().as_ns())
         .minor()
         .remark("zone lock", percent, zone)

@@ -9,8 +9,10 @@ use crate::platform::{Access, Platform};
 use crate::sync::{AtomicU32, Ordering};
 use crate::units::{MigrateType, Order, PageCount};
 use crate::zone::batch::{BATCH, Batch, packed};
+use crate::zone::checks::PageChecks;
 use crate::zone::effort::Effort;
 use crate::zone::exclusive::add_exclusive;
+use crate::zone::page_check;
 use crate::zone::request::BlockRequest;
 use crate::zone::transfer::{self, Drain, DrainReason, DrainSource, RefillRequest};
 use crate::zone::view::ZoneView;
@@ -21,6 +23,15 @@ pub(crate) struct Refill<'a> {
     pub(crate) list: ListId,
     pub(crate) request: BlockRequest,
     pub(crate) effort: &'a Effort,
+}
+
+/// What came of a refill.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Refilled {
+    /// The list has what the zone gave, which may be nothing.
+    AsFarAsThereWas,
+    /// The list has nothing because all blocks of the zone were bad.
+    OnlyBad,
 }
 
 impl PcpList {
@@ -102,6 +113,16 @@ impl PcpList {
     }
 }
 
+/// Takes bad blocks of a batch out of use and calls `add` with the rest, if there is any. Returns the number of bad ones.
+#[inline(never)]
+fn add_good<P: Platform>(view: ZoneView<'_, P>, order: Order, mut batch: Batch, add: &mut dyn FnMut(&Batch)) -> usize {
+    let bad = page_check::retire_bad(view, &mut batch, order);
+    if !batch.is_empty() {
+        add(&batch);
+    }
+    bad
+}
+
 /// Stores entries in slots, of which there are as many, the last one first.
 #[inline(always)]
 fn store_reversed(slots: &[AtomicU32], entries: &[u32]) {
@@ -154,7 +175,11 @@ impl<P: Platform> LockedPcp<'_, P> {
             self.touch_entries(list, Access::Write);
             list.append(&batch);
         } else if let Some(refill) = refill {
-            self.refill(view, refill);
+            // Again, where all blocks were bad: they never return. In a sound yard this ends before the map does.
+            let mut left = view.map.places();
+            while self.refill(view, refill) == Refilled::OnlyBad && left > 0 {
+                left -= 1;
+            }
         }
         self.pop(id, order)
     }
@@ -177,6 +202,7 @@ impl<P: Platform> LockedPcp<'_, P> {
             self.touch_entries(list, Access::Write);
             let mut oldest = Batch::new();
             self.expect_sound(list.take_oldest(BATCH, &mut oldest, view.map, order));
+            self.add_room(id, order, page_check::retire_bad(view, &mut oldest, order));
             if !oldest.is_empty() {
                 list.push_batch(view, &oldest);
             }
@@ -205,15 +231,15 @@ impl<P: Platform> LockedPcp<'_, P> {
         blocks.clamp(1, MOST_BLOCKS) as usize
     }
 
-    /// Fetches a batch from the zone into an empty list, or less if the zone has less.
-    fn refill(&mut self, view: ZoneView<'_, P>, refill: Refill<'_>) {
+    /// Fetches a batch from the zone into an empty list, or less if the zone has less. Bad blocks go out of use.
+    fn refill(&mut self, view: ZoneView<'_, P>, refill: Refill<'_>) -> Refilled {
         let wanted = self.refill_blocks(refill.list, refill.request.order);
         let room = self.pcp.room[refill.list.group() as usize].load(Ordering::Relaxed) as i32;
         let room = (room.max(0) as usize) >> refill.request.order.0;
         let list = self.list(refill.list);
         let mut first = true;
         self.touch_entries(list, Access::Write);
-        let deliver = |batch: &Batch| {
+        let mut add = |batch: &Batch| {
             if core::mem::take(&mut first) {
                 // So that the list gives frames out in the zone's order: ascending.
                 list.append_reversed(batch);
@@ -223,13 +249,25 @@ impl<P: Platform> LockedPcp<'_, P> {
                 list.push_batch(view, batch);
             }
         };
+        let mut bad = 0;
+        let deliver = |batch: &Batch| match view.checks {
+            PageChecks::None => add(batch),
+            _ => bad += add_good(view, refill.request.order, *batch, &mut add),
+        };
         let batch_type = self.batch_type(view, refill.list);
         let Refill { request: blocks, effort, .. } = refill;
         let request = RefillRequest { blocks, cpu: self.cpu(), wanted, room, batch_type, effort };
         let got = transfer::fetch(view, request, deliver);
-        let pages = (got as u64 * refill.request.order.pages().0) as u32;
+        let good = got.saturating_sub(bad);
+        let pages = (good as u64 * refill.request.order.pages().0) as u32;
         sub(&self.pcp.room[refill.list.group() as usize], pages);
         add_exclusive(&self.pcp.counts.refills, 1);
+        if bad > 0 && good == 0 { Refilled::OnlyBad } else { Refilled::AsFarAsThereWas }
+    }
+
+    /// Counts blocks that have left a list.
+    fn add_room(&self, id: ListId, order: Order, blocks: usize) {
+        add(&self.pcp.room[id.group() as usize], ((blocks as u64) << order.0) as u32);
     }
 
     /// The type of a list that holds single frames and whose limit leaves room for whole batches.
@@ -247,8 +285,8 @@ impl<P: Platform> LockedPcp<'_, P> {
         let mut drain = Drain::begin(view, self.cpu(), reason);
         for id in first.group_from() {
             let order = id.order(view.geometry);
-            let mut source = ListSource { lists: self, view, id, order, batch_type: self.batch_type(view, id) };
-            while left > 0 && !source.list().is_empty() {
+            while left > 0 && !self.list(id).is_empty() {
+                let mut source = ListSource { lists: self, view, id, order, batch_type: self.batch_type(view, id) };
                 let wanted = left.div_ceil(order.pages().0).min(BATCH as u64) as usize;
                 let blocks = drain.give_back(&mut source, order, wanted);
                 if blocks == 0 {
@@ -325,7 +363,23 @@ impl<'a, P: Platform> ListSource<'_, 'a, '_, P> {
     }
 
     fn add_room(&self, blocks: usize) {
-        add(&self.lists.pcp.room[self.id.group() as usize], ((blocks as u64) << self.order.0) as u32);
+        self.lists.add_room(self.id, self.order, blocks);
+    }
+
+    /// Takes bad blocks out of use, and puts the rest back as a packed batch.
+    #[cold]
+    #[inline(never)]
+    fn put_back_good(self, mut batch: Batch) {
+        self.add_room(page_check::retire_bad(self.view, &mut batch, self.order));
+        if !batch.is_empty() {
+            self.list().push_batch(self.view, &batch);
+        }
+    }
+
+    /// A copy for calls that are not inlined: a reference to this would keep the drain from having it in registers.
+    #[inline(always)]
+    fn copied(&self) -> Self {
+        Self { ..*self }
     }
 }
 
@@ -361,6 +415,12 @@ impl<P: Platform> DrainSource for ListSource<'_, '_, '_, P> {
                 if packed::len_of(&page) != BATCH {
                     return None;
                 }
+                if !page_check::is_packed_batch_good(view, newest.link()) {
+                    let mut batch = Batch::new();
+                    self.lists.expect_sound(list.pop_batch(view, self.order, &mut batch));
+                    self.copied().put_back_good(batch);
+                    return None;
+                }
                 list.chain.store(page.next().0, Ordering::Relaxed);
                 newest.link()
             }
@@ -369,6 +429,10 @@ impl<P: Platform> DrainSource for ListSource<'_, '_, '_, P> {
                 let mut oldest = Batch::new();
                 if !list.take_oldest(BATCH, &mut oldest, view.map, self.order) {
                     self.lists.expect_sound(false);
+                    return None;
+                }
+                if !page_check::is_batch_good(view, &oldest, self.order) {
+                    self.copied().put_back_good(oldest);
                     return None;
                 }
                 packed::pack(view.map, view.platform, &oldest, Link::NONE)

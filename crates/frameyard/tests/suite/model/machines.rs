@@ -1,6 +1,6 @@
 //! The machines that yards are created on: small, and awkward on purpose.
 
-use frameyard::boot::{InitMode, Initialiser, MapInit, MovableMemory, Poisoning, ZoneLimits};
+use frameyard::boot::{InitMode, Initialiser, MapInit, MovableMemory, PageChecks, Poisoning, ZoneLimits};
 use frameyard::page::MapContent;
 use frameyard::policy::ZonePolicy;
 use frameyard::units::PhysAddr;
@@ -23,6 +23,7 @@ pub(crate) struct Machine {
     pub(crate) movable: MovableMemory,
     pub(crate) frames: Frames,
     pub(crate) poisoning: Poisoning,
+    pub(crate) checks: PageChecks,
     pub(crate) map_init: MapInit,
     pub(crate) policy: ZonePolicy,
     pub(crate) pcp_sizing: PcpSizing,
@@ -43,17 +44,20 @@ impl Machine {
             movable: MovableMemory::None,
             frames: Frames::Phantom,
             poisoning: Poisoning::Off,
+            checks: PageChecks::None,
             map_init: MapInit::default(),
             policy: ZonePolicy::default(),
             pcp_sizing: PcpSizing::default(),
         }
     }
 
-    /// The same machine with another initialisation mode and content, on memory that was not zeroed.
+    /// The same machine with another initialisation mode and content, on memory that was not zeroed, and with checks of page
+    /// structures.
     pub(crate) fn coming_up(self, mode: InitMode) -> Self {
         let map_init =
             MapInit { mode, content: MapContent::Kernel, initialiser: Initialiser::Stream, ..MapInit::default() };
-        Self { map_init, ..self }
+        let checks = if mode == InitMode::Deferred { PageChecks::All } else { PageChecks::Transfer };
+        Self { map_init, checks, ..self }
     }
 
     /// The same machine under another policy.
@@ -77,6 +81,7 @@ impl Machine {
             zone_limits: self.zone_limits,
             movable: self.movable,
             poisoning: self.poisoning,
+            checks: self.checks,
             map_init: self.map_init,
             policy: self.policy,
             pcp_sizing: self.pcp_sizing,

@@ -102,12 +102,12 @@ fn mapped_while_truncated() {
 
 #[test]
 fn fault_races_drop() {
-    explore_to(in_long_runs(2), mapped_while_dropped);
+    explore_to(2, mapped_while_dropped);
 }
 
 #[test]
 fn fault_races_truncation() {
-    explore_to(1, mapped_while_truncated);
+    explore_to(in_long_runs(2), mapped_while_truncated);
 }
 
 #[test]

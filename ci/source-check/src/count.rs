@@ -1,4 +1,4 @@
-//! Counts lines of code, lines of tests and unsafe blocks, by crate and module. `docs/structure.md` reports them.
+//! Counts lines of code, lines of tests and unsafe blocks, by crate and module. `runs/2026-11-23-structure` reports them.
 
 use std::collections::BTreeMap;
 use std::path::Path;

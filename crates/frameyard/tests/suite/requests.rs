@@ -38,7 +38,7 @@ fn options_that_exclude_each_other_are_refused() {
 
 #[test]
 fn a_request_can_be_carried_out_several_times() {
-    let yard = Fixture::small(1, 16 << 20);
+    let yard = Fixture::small(1, 16 << 8);
     let request = yard.request_pages(PageCount(5), Gfp::KERNEL).node(NodeId(0)).owners(&Owners::NONE);
     let (one, other) = (request.range().unwrap(), request.guard().unwrap());
     assert_eq!((one.count(), other.count()), (PageCount(5), PageCount(5)));
@@ -60,7 +60,7 @@ fn a_block_of_an_area_is_naturally_aligned() {
 
 #[test]
 fn orders_beyond_any_memory_are_refused() {
-    let yard = Fixture::small(1, 16 << 20);
+    let yard = Fixture::small(1, 16 << 8);
     let (large, max) = (Order(64), yard.geometry().max_order());
     let too_large = AllocError::OrderTooLarge { order: large, max };
     assert_eq!(yard.request(large, Gfp::KERNEL).frame(), Err(too_large));
@@ -71,7 +71,7 @@ fn orders_beyond_any_memory_are_refused() {
 
 #[test]
 fn zeroing_without_frame_bytes_is_refused() {
-    let yard = Fixture::small(1, 16 << 20);
+    let yard = Fixture::small(1, 16 << 8);
     let pfn = Pfn(yard.memory_ranges().next().expect("memory").0.end.0 - 1);
     let range = PfnRange::new(pfn, PageCount(1));
     let zeroed = yard.request_range(range, Gfp::KERNEL).zeroed().frame();
@@ -81,7 +81,7 @@ fn zeroing_without_frame_bytes_is_refused() {
 
 #[test]
 fn out_of_memory_states_the_free_memory_of_the_zone() {
-    let yard = Fixture::small(1, 16 << 20);
+    let yard = Fixture::small(1, 16 << 8);
     let order = Order(9);
     let mut blocks = Vec::new();
     let problem = loop {
@@ -109,7 +109,7 @@ fn out_of_memory_states_the_free_memory_of_the_zone() {
 
 #[test]
 fn bulk_free_reports_the_first_bad_frame_and_frees_the_rest() {
-    let yard = Fixture::small(2, 16 << 20);
+    let yard = Fixture::small(2, 16 << 8);
     let free = yard.stats().free_pages();
     let mut frames = [Pfn(0); 100];
     assert_eq!(yard.alloc_bulk(Gfp::KERNEL, &mut frames), Ok(100));

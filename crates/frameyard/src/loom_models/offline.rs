@@ -30,7 +30,9 @@ fn online_twice() {
         let brought = Arc::clone(&brought);
         main.start(cpu, move |runner| match runner.yard.online(pageblock()) {
             Ok(()) => *brought.lock().unwrap() += 1,
-            Err(error) => assert!(matches!(error, OnlineError::NotOffline { .. }), "the loser gets another error: {error}"),
+            Err(error) => {
+                assert!(matches!(error, OnlineError::NotOffline { .. }), "the loser gets another error: {error}")
+            }
         })
     });
     for thread in threads {

@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn a_kind_without_room_is_left_out_with_a_reason() {
-        let with_default: Vec<PinKind> = PinKind::ALL[..7].to_vec();
+        let with_default: Vec<PinKind> = PinKind::ALL[..9].to_vec();
         let of = |size, available| {
             let kinds = left_out(&with_default, Taking::Usual, size, available);
             kinds.into_iter().map(|asked| asked.left_out.unwrap_or_default()).collect::<Vec<_>>()
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn a_shared_mapping_of_a_file_is_left_out_for_long_writes() {
         let reasons = |taking| {
-            let kinds = left_out(&PinKind::ALL[7..], taking, ByteSize::mib(256), ByteSize::gib(8));
+            let kinds = left_out(&PinKind::ALL[9..], taking, ByteSize::mib(256), ByteSize::gib(8));
             kinds
                 .into_iter()
                 .filter_map(|asked| asked.left_out.map(|reason| (asked.kind.memory, reason)))

@@ -318,23 +318,28 @@ fn a_silent_process_is_named_and_an_ended_one_needs_no_answer() {
     yard.devices().unmap(id, Removal::Refuse).unwrap();
 }
 
+/// A change waits for gets, but at most 50 ms. A busy machine stops a thread for longer in one of some hundred rounds. Without the wait,
+/// gets write to tails in one of 12 rounds. The unit tests of the crate's module `speculation` check the wait itself.
 #[test]
-fn speculative_gets_never_write_to_tails() {
+fn speculative_gets_hardly_ever_write_to_tails() {
+    let rounds = if std::env::var_os("FRAMEYARD_LONG_RUNS").is_some() { 200 } else { 100 };
     let (yard, file, _host) = made();
     let inherited = file.inherit().unwrap();
     let mut follower = Follower::start("get pages", &inherited);
     let stop = &follower.words.words()[1];
     let kinds = [(Order::ZERO, MapLayout::Full), (Order(9), MapLayout::Deduplicated)];
-    for (question, (order, layout)) in (1..=400).zip(kinds.into_iter().cycle()) {
+    let mut written = 0;
+    for (question, (order, layout)) in (1..=2 * rounds).zip(kinds.into_iter().cycle()) {
         let id = yard.map_device(DeviceRequest { range: USED, ..request(1, order, layout) }).unwrap();
         // Time for the followers to start and to be preempted.
         std::thread::sleep(Duration::from_micros(200));
         if layout == MapLayout::Deduplicated {
-            assert_eq!(bytes_of_tails(&follower, question), 0, "a get has written to a tail");
+            written += u64::from(bytes_of_tails(&follower, question) > 0);
         }
         // A follower may be preempted while it has a reference.
         while yard.devices().unmap(id, Removal::Wait).is_err() {}
     }
+    assert!(written * 40 <= rounds, "gets have written to tails in {written} of {rounds} rounds");
     stop.store(1, Ordering::Relaxed);
     let status = follower.child.wait().unwrap();
     assert!(status.success(), "{status}");

@@ -308,11 +308,11 @@ fn deferred_init_reports_predicted_and_published_times() {
     let results = json(&["sim", "deferred-init", "--machine", "zen-7551-guest4,haswell-2699v3-guest4", "--json"]);
     let rows = results["rows"].as_array().unwrap();
     let machines: Vec<&str> = rows.iter().map(|row| row["machine"].as_str().unwrap()).collect();
-    assert_eq!(machines, ["zen-7551-guest4", "zen-7551-guest4", "haswell-2699v3-guest4", "haswell-2699v3-guest4"]);
+    assert_eq!(machines, [["zen-7551-guest4"; 4], ["haswell-2699v3-guest4"; 4]].concat(), "times with 1 to 4 threads");
     for row in rows {
         let [predicted, published] = ["predicted_ns", "published_ns"].map(|key| row[key].as_f64().expect(key));
         let error = row["error"].as_f64().unwrap();
-        assert!((predicted / published - 1.0 - error).abs() < 1e-6 && error.abs() < 0.25, "{row}");
+        assert!((predicted / published - 1.0 - error).abs() < 1e-6 && error.abs() < 0.3, "{row}");
         assert_eq!(row["calibrated"], false);
         let shares = ["instructions_share", "lines_share", "bandwidth_share", "locks_share"];
         let sum: f64 = shares.iter().map(|key| row[*key].as_f64().expect(key)).sum();

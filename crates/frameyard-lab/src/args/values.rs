@@ -16,6 +16,7 @@ use frameyard_host::DeviceAlignment;
 use frameyard_vm::LruPolicy;
 use frameyard_workloads::TaskMode;
 use frameyard_workloads::alloc::AccessKind;
+use frameyard_workloads::device_map::YardSharing;
 
 /// An amount of memory: a size, or a share of what there is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -181,6 +182,16 @@ pub(crate) fn named_with_help<T: Copy + Send + Sync + 'static, const N: usize>(
 ) -> impl TypedValueParser<Value = T> {
     PossibleValuesParser::new(all.map(|value| PossibleValue::new(name(value)).help(help(value))))
         .map(move |text| all.into_iter().find(|value| name(*value) == text).expect("clap has checked the name"))
+}
+
+/// Reads which processes use a yard.
+pub(crate) fn yard_sharing() -> impl TypedValueParser<Value = YardSharing> {
+    named_with_help(YardSharing::ALL, YardSharing::name, |sharing| match sharing {
+        YardSharing::Private => "One process: tails are the host's zero page",
+        YardSharing::Shared => {
+            "Several processes, in a memory file: tails of devices are one read-only window that is mapped many times, of pools holes"
+        }
+    })
 }
 
 /// Reads an access pattern.

@@ -37,7 +37,6 @@ use super::block_list::Place;
 use super::checks::PageChecks;
 use super::effort::{Effort, FEW_PAGEBLOCKS, Patience};
 use super::free_area::BlockHooks;
-
 use super::mechanisms::{MechanismTypes, Mechanisms};
 use super::page_check;
 use super::policy::ZonePolicy;
@@ -48,7 +47,7 @@ use crate::memmap::MapPlace;
 use crate::page::{Link, Residence, Tag};
 use crate::platform::{Activity, Platform};
 use crate::sync::{AtomicU16, all_atomic};
-use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn, PfnRange};
+use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn};
 
 mod clusters;
 mod cpu_owned;
@@ -62,7 +61,7 @@ mod table_sizes;
 mod validate;
 
 pub(crate) use clusters::{batch_words, batch_words_bound};
-pub(crate) use exchange::{DrainReason, DrainSource, RefillRequest};
+pub(crate) use exchange::{Collect, Collected, DrainReason, DrainSource, RefillRequest};
 pub(crate) use pagewise::ListLimits;
 pub(crate) use quiescence::{Quiescence, TransferStalled};
 pub use statistics::{CounterInfo, CounterKind, CounterScope, MechanismCounts};
@@ -387,33 +386,6 @@ pub(crate) fn give_back_block<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, pf
     let Ok(mut locked) = view.lock() else { return };
     locked.free_to_pageblocks(pfn, order, Residence::Resident);
     locked.count_direct_free(order);
-}
-
-/// What should return to the free lists.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Collect<'a> {
-    /// Everything. Waits with that patience for what other CPUs collect.
-    All(Patience),
-    /// What the mechanisms hold of the pageblock of a frame that the caller holds. The pageblock stays without an owner until the
-    /// caller frees the frame.
-    Pageblock(Pfn),
-    /// Deferred merges of a range, as far as buddies are free.
-    Merges(PfnRange),
-    /// Depot batches for a request of that order and type, as far as its effort allows.
-    For(Order, MigrateType, &'a Effort),
-    /// What all mechanisms hold for such a request, as far as its effort allows. Waits for no other CPU but for locks.
-    Within(Order, MigrateType, &'a Effort),
-    /// A background step: some batches, if large blocks run low.
-    InBackground,
-}
-
-/// What came of collecting.
-#[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Collected {
-    /// Whether the mechanisms held anything that was asked for. Counted for [`Collect::For`] only.
-    pub(crate) any: bool,
-    /// Merges made. Counted for [`Collect::Merges`] only.
-    pub(crate) merges: u64,
 }
 
 /// Returns to the free lists, merged, what the mechanisms hold.

@@ -8,7 +8,6 @@ mod sweep;
 use std::num::NonZeroU32;
 
 use clap::Args;
-use clap::builder::TypedValueParser;
 use frameyard::ByteSize;
 use frameyard::devices::MapLayout;
 use frameyard_host::{DeviceAlignment, HostTopology};
@@ -16,7 +15,7 @@ use frameyard_workloads::device_map::{DeviceMapFixture, DeviceMapRun, YardSharin
 
 use super::compound_pagemap::Figure;
 use crate::Failure;
-use crate::args::values::{device_alignment, map_layout, named_with_help, positive_number, positive_size};
+use crate::args::values::{device_alignment, map_layout, positive_number, positive_size, yard_sharing};
 use crate::args::{FullArgs, OutputArgs, QuickArgs};
 use crate::output::{Report, Row, progress_bar};
 use sweep::{Case, Group, groups};
@@ -66,16 +65,6 @@ pub(super) struct DeviceMapArgs {
 
     #[command(flatten)]
     output: OutputArgs,
-}
-
-/// Reads whether a yard is private.
-fn yard_sharing() -> impl TypedValueParser<Value = YardSharing> {
-    named_with_help(YardSharing::ALL, YardSharing::name, |sharing| match sharing {
-        YardSharing::Private => "One process: tails are the host's zero page",
-        YardSharing::Shared => {
-            "Several processes, in a memory file: tails are one read-only window that is mapped many times"
-        }
-    })
 }
 
 const NAME: &str = "bench device-map";

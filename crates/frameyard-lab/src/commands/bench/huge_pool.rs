@@ -12,7 +12,7 @@ use frameyard_workloads::huge_pool::{self, HugePoolRun, MapBefore, PoolShape};
 
 use super::compound_pagemap::{Figure, figures};
 use crate::Failure;
-use crate::args::values::{device_alignment, named_with_help, positive_number, positive_size};
+use crate::args::values::{device_alignment, named_with_help, positive_number, positive_size, yard_sharing};
 use crate::args::{OutputArgs, QuickArgs};
 use crate::commands::published_table::{MEASURED, PUBLISHED};
 use crate::measure::Spread;
@@ -43,7 +43,7 @@ pub(super) struct HugePoolArgs {
     before: Vec<MapBefore>,
 
     /// Which processes use the yard
-    #[arg(long = "yard", value_name = "YARDS", value_delimiter = ',', value_parser = sharing(), default_value = "private")]
+    #[arg(long = "yard", value_name = "YARDS", value_delimiter = ',', value_parser = yard_sharing(), default_value = "private")]
     yards: Vec<YardSharing>,
 
     /// Runs of each row, which alternate; the median is reported
@@ -61,13 +61,6 @@ fn before() -> impl TypedValueParser<Value = MapBefore> {
         MapBefore::Written => "Every page structure is written, as by a kernel at boot",
         MapBefore::WrittenHuge => "The same, in transparent huge pages of the host",
         MapBefore::Fresh => "Untouched memory, of which only heads of blocks are written",
-    })
-}
-
-fn sharing() -> impl TypedValueParser<Value = YardSharing> {
-    named_with_help(YardSharing::ALL, YardSharing::name, |sharing| match sharing {
-        YardSharing::Private => "One process: tails are the host's zero page",
-        YardSharing::Shared => "Several processes, in a memory file: tails are holes",
     })
 }
 

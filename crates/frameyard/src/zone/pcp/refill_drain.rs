@@ -142,6 +142,10 @@ fn store_reversed(slots: &[AtomicU32], entries: &[u32]) {
 /// More blocks than any refill fetches.
 const MOST_BLOCKS: u64 = 1 << 16;
 
+/// The most refills of a request that give only bad blocks: the work under the lock of the lists has a bound. The request fails then,
+/// and a later one goes on behind those blocks.
+const MOST_BAD_REFILLS: u32 = 64;
+
 /// Entries on a cache line.
 const PER_LINE: usize = 16;
 
@@ -175,10 +179,11 @@ impl<P: Platform> LockedPcp<'_, P> {
             self.touch_entries(list, Access::Write);
             list.append(&batch);
         } else if let Some(refill) = refill {
-            // Again, where all blocks were bad: they never return. In a sound yard this ends before the map does.
-            let mut left = view.map.places();
-            while self.refill(view, refill) == Refilled::OnlyBad && left > 0 {
-                left -= 1;
+            // Again, where all blocks were bad: they never return.
+            for _ in 0..MOST_BAD_REFILLS {
+                if self.refill(view, refill) != Refilled::OnlyBad {
+                    break;
+                }
             }
         }
         self.pop(id, order)

@@ -1,9 +1,9 @@
-//! What refills and drains pass to a mechanism.
+//! What refills, drains and collectors pass to a mechanism.
 
 use crate::page::Link;
-use crate::units::{CpuId, MigrateType, PageCount};
+use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn, PfnRange};
 use crate::zone::batch::Batch;
-use crate::zone::effort::Effort;
+use crate::zone::effort::{Effort, Patience};
 use crate::zone::request::BlockRequest;
 
 /// What a refill asks for.
@@ -45,4 +45,31 @@ pub(crate) trait DrainSource {
     fn take(&mut self, most: usize, batch: &mut Batch);
     /// Takes a full packed batch, if the list has one or can pack one; the link to its head.
     fn take_packed(&mut self) -> Option<Link>;
+}
+
+/// What should return to the free lists.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Collect<'a> {
+    /// Everything. Waits with that patience for what other CPUs collect.
+    All(Patience),
+    /// What the mechanisms hold of the pageblock of a frame that the caller holds. The pageblock stays without an owner until the
+    /// caller frees the frame.
+    Pageblock(Pfn),
+    /// Deferred merges of a range, as far as buddies are free.
+    Merges(PfnRange),
+    /// Depot batches for a request of that order and type, as far as its effort allows.
+    For(Order, MigrateType, &'a Effort),
+    /// What all mechanisms hold for such a request, as far as its effort allows. Waits for no other CPU but for locks.
+    Within(Order, MigrateType, &'a Effort),
+    /// A background step: some batches, if large blocks run low.
+    InBackground,
+}
+
+/// What came of collecting.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Collected {
+    /// Whether the mechanisms held anything that was asked for. Counted for [`Collect::For`] only.
+    pub(crate) any: bool,
+    /// Merges made. Counted for [`Collect::Merges`] only.
+    pub(crate) merges: u64,
 }

@@ -74,10 +74,12 @@ impl<'y, P: Platform> Vm<'y, P> {
             let page = self.try_page(run.first).filter(is_of_file)?;
             return Some(Part { page, owner: PartOwner::File, order: Order::ZERO, pages: run.pages.0 });
         }
-        match () {
-            () if entry.is_counted_device() => self.part_of_device(run),
-            () if entry.is_pooled() => self.part_of_pool(run),
-            () => None,
+        if entry.is_counted_device() {
+            self.part_of_device(run)
+        } else if entry.is_pooled() {
+            self.part_of_pool(run)
+        } else {
+            None
         }
     }
 
@@ -116,9 +118,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         let page = unsafe { device.page() };
         Some(Part { page, owner: PartOwner::Device(device), order, pages: pages_of(run, head, order) })
     }
-}
 
-impl<'y, P: Platform> Vm<'y, P> {
     /// The head of the huge page of a pool that has a frame.
     #[inline(always)]
     pub(crate) fn pooled_page(&self, pfn: Pfn) -> Option<(CountedPage<'y, P>, Order)> {

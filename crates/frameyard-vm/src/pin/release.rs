@@ -4,9 +4,9 @@
 //!
 //! # Releases by number
 //!
-//! Safe code may name any frame, so a release keeps what other code relies on. Only pages of spaces, of files and of devices are
-//! released. The reference of a mapping is never released here, and bytes of a page of a space are accessed only under the lock of
-//! the table that maps it, or while its counts are frozen, when there is nothing to release. So no release frees bytes that are
+//! Safe code may name any frame, so a release keeps what other code relies on. Only pages of spaces, files, devices and pools of huge
+//! pages are released. The reference of a mapping is never released here. Bytes of a page of a space are accessed only under the lock
+//! of the table that maps it, or while its counts are frozen, when there is nothing to release. So no release frees bytes that are
 //! being accessed. A caller that releases a pin of another caller ends that pin: the page may be moved or, once unmapped, freed. A
 //! batch or an isolator that then lacks its reference notes damage.
 //!

@@ -234,7 +234,11 @@ fn nothing_is_lost_while_blocks_change_hands_and_pageblocks_owners() {
             .map(|seed| {
                 scope.spawn(move || {
                     let mut random = Random::new(seed);
-                    for _ in 0..30_000 {
+                    // Goes on until a claim was seen.
+                    for round in 0..600_000 {
+                        if round >= 30_000 && claims.load(Ordering::Relaxed) > 0 {
+                            break;
+                        }
                         run_on(random.below(3) as u32);
                         let order = Order(random.pick(&[0, 0, 0, 0, 1, 2, 3, 4]));
                         let gfp = random.pick(&[Gfp::KERNEL, Gfp::HIGHUSER_MOVABLE, Gfp::ATOMIC, Gfp::NOWAIT]);
@@ -274,7 +278,7 @@ fn nothing_is_lost_while_blocks_change_hands_and_pageblocks_owners() {
                         yard.set_policy(ZonePolicy::OwnedBlocks).unwrap();
                     }
                 }
-                claims.store(yard.zone(ZONE).mechanism_counts().get("owned_claims"), Ordering::Relaxed);
+                claims.fetch_max(yard.zone(ZONE).mechanism_counts().get("owned_claims"), Ordering::Relaxed);
                 thread::yield_now();
             }
         });

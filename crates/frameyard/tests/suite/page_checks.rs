@@ -191,6 +191,27 @@ fn a_list_of_bad_pages_alone_leaves_the_request_another_page() {
 }
 
 #[test]
+fn refills_of_only_bad_pages_end() {
+    for policy in [ZonePolicy::Vanilla, ZonePolicy::Depot] {
+        // One page at a time.
+        let mut yard = yard_of(policy, PageChecks::Transfer, 1);
+        yard.watch().expect_damage();
+        let all = || (0..PAGES).map(|offset| FIRST + PageCount(offset));
+        all().for_each(|pfn| overwrite(&yard, pfn, OWNER, |_| 9));
+        // Of the zone itself, if at all: those pages pass no list.
+        let direct = yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN);
+        let bad = yard.stats().bad_pages();
+        assert!((1..1000).contains(&bad.0), "{policy}: {bad} were looked at");
+        all().for_each(|pfn| overwrite(&yard, pfn, OWNER, |_| 0));
+        let next = yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE);
+        assert!(next.is_ok(), "{policy}: the next request finds a good page");
+        direct.into_iter().chain(next).for_each(|pfn| yard.free(pfn, Order::ZERO).unwrap());
+        assert_eq!(yard.stats().bad_pages(), bad);
+        yard.keep(bad);
+    }
+}
+
+#[test]
 fn without_checks_a_bad_page_is_allocated_as_before() {
     let mut yard = yard_of(ZonePolicy::Depot, PageChecks::None, 400);
     let first = take(&yard, 1);

@@ -142,8 +142,8 @@ fn store_reversed(slots: &[AtomicU32], entries: &[u32]) {
 /// More blocks than any refill fetches.
 const MOST_BLOCKS: u64 = 1 << 16;
 
-/// The most refills of a request that give only bad blocks: the work under the lock of the lists has a bound. The request fails then,
-/// and a later one goes on behind those blocks.
+/// The most refills of a request that give only bad blocks: the work under the lock of the lists has a bound. The request then tries
+/// the zone itself, and a later one goes on behind those blocks.
 const MOST_BAD_REFILLS: u32 = 64;
 
 /// Entries on a cache line.

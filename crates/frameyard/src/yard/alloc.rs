@@ -113,7 +113,7 @@ impl<P: Platform> Yard<P> {
         }
         let cpu = self.platform.current_cpu();
         let home = self.fast.homes.get(home_slot(cpu, gfp))?.load(Ordering::Relaxed);
-        let index = self.pop_held(self.tables.pcps.get(home as usize)?, cpu, list, order)?;
+        let index = self.pop_held(self.tables.pcps.get(home as usize)?, cpu, list)?;
         match self.fast.near.mark_allocated_at(&self.platform, index as usize, order, migrate_type) {
             true => Some(self.fast.near_start + PageCount(index.into())),
             false if order == Order::ZERO => self.mark_far_frame(index, migrate_type),
@@ -182,11 +182,9 @@ impl<P: Platform> Yard<P> {
 
     /// Pops a block, by its place in the map, from one of the caller's lists. The caller marks it allocated.
     #[inline(always)]
-    fn pop_held(&self, pcp: &PerCpuPages, cpu: CpuId, list: ListId, order: Order) -> Option<u32> {
+    fn pop_held(&self, pcp: &PerCpuPages, cpu: CpuId, list: ListId) -> Option<u32> {
         let mut lists = pcp.try_lock(&self.platform, pcp.zone(), cpu)?;
-        let index = lists.pop(list, order)?;
-        lists.count_allocations(list, 1);
-        Some(index)
+        lists.pop(list)
     }
 
     /// What the fast path leaves: zeroing, poisoning, checks, one node alone, empty arrays.
@@ -202,7 +200,7 @@ impl<P: Platform> Yard<P> {
                 && !gfp.contains(Gfp::THISNODE)
                 && let Some(home) = self.tables.home_pcps.get(home_slot(cpu, gfp))
                 && let Some(pcp) = self.tables.pcps.get(home.load(Ordering::Relaxed) as usize)
-                && let Some(index) = self.pop_held(pcp, cpu, list, order)
+                && let Some(index) = self.pop_held(pcp, cpu, list)
             {
                 return self.finish_allocation(self.map.pfn(index), order, migrate_type, gfp);
             }
@@ -332,7 +330,7 @@ impl<P: Platform> Yard<P> {
             (!pcp.is_list_empty_racy(list)).then_some((list, pcp))
         };
         if let Some((list, pcp)) = filled_list()
-            && let Some(index) = self.pop_held(pcp, cpu, list, order)
+            && let Some(index) = self.pop_held(pcp, cpu, list)
         {
             return Some(self.map.pfn(index));
         }
@@ -393,11 +391,7 @@ impl<P: Platform> Yard<P> {
         }
         if let Some(list) = request.list {
             let refill = Refill { list, request: request.to_block_request(fallback), effort: request.effort };
-            let pop = |mut lists: LockedPcp<'_, P>| {
-                let index = lists.pop_slow(view, list, above_watermark.then_some(refill))?;
-                lists.count_allocations(list, 1);
-                Some(index)
-            };
+            let pop = |mut lists: LockedPcp<'_, P>| lists.pop_slow(view, list, above_watermark.then_some(refill));
             if let Some(index) = self.try_lock_lists_near(view, request.cpu).and_then(pop) {
                 let pfn = self.map.pfn(index);
                 if reserves.high_atomic && self.map.may_begin(index, order) {

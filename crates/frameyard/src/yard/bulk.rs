@@ -34,8 +34,7 @@ impl<'y, P: Platform> BulkFree<'y, P> {
             drop(self.held.take());
             return yard.free_block(pfn, Order::ZERO);
         };
-        lists.count_free(list);
-        if !lists.push(list, Order::ZERO, yard.map.index(pfn)) {
+        if !lists.push(list, yard.map.index(pfn)) {
             lists.push_slow(yard.zone_view(zone), list, yard.map.index(pfn));
         }
     }
@@ -101,7 +100,7 @@ impl<P: Platform> Yard<P> {
         let Some(mut lists) = pcp.try_lock(&self.platform, pcp.zone(), cpu).filter(|_| plain) else { return Ok(0) };
         let mut taken = 0;
         for frame in frames.iter_mut() {
-            let Some(index) = lists.pop(list, Order::ZERO) else { break };
+            let Some(index) = lists.pop(list) else { break };
             let place = index as usize;
             if !self.allocation_map().mark_allocated_at(&self.platform, place, Order::ZERO, migrate_type) {
                 self.platform.note_corrupt(LockId::PerCpu(pcp.zone(), cpu));
@@ -110,7 +109,6 @@ impl<P: Platform> Yard<P> {
             *frame = self.map.pfn(index);
             taken += 1;
         }
-        lists.count_allocations(list, taken as u64);
         Ok(taken)
     }
 }

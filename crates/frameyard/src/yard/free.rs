@@ -95,7 +95,7 @@ impl<P: Platform> Yard<P> {
     #[inline(always)]
     fn push_to_list(&self, cpu: CpuId, index: u32, list: ListId, order: Order, zone: ZoneId) -> Result<(), FreeError> {
         match self.tables.pcp_of(zone, cpu).and_then(|pcp| pcp.try_lock(&self.platform, zone, cpu)) {
-            Some(lists) => self.push_locked(lists, index, list, order, zone),
+            Some(lists) => self.push_locked(lists, index, list, zone),
             None => self.push_to_list_near(cpu, index, list, order, zone),
         }
     }
@@ -106,11 +106,9 @@ impl<P: Platform> Yard<P> {
         mut lists: LockedPcp<'_, P>,
         index: u32,
         list: ListId,
-        order: Order,
         zone: ZoneId,
     ) -> Result<(), FreeError> {
-        lists.count_free(list);
-        if lists.push(list, order, index) { Ok(()) } else { self.push_overflowing(lists, index, list, zone) }
+        if lists.push(list, index) { Ok(()) } else { self.push_overflowing(lists, index, list, zone) }
     }
 
     /// As [`push_to_list`](Self::push_to_list), where the caller's lists are locked, or the yard does not know its CPU.
@@ -125,7 +123,7 @@ impl<P: Platform> Yard<P> {
         zone: ZoneId,
     ) -> Result<(), FreeError> {
         match self.try_lock_lists_near(self.zone_view(zone), CpuId(cpu.0 % self.cpus)) {
-            Some(lists) => self.push_locked(lists, index, list, order, zone),
+            Some(lists) => self.push_locked(lists, index, list, zone),
             None => self.insert(index, order, zone),
         }
     }

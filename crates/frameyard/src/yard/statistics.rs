@@ -132,7 +132,7 @@ impl<P: Platform> Yard<P> {
     fn add_per_cpu(&self, view: ZoneView<'_, P>, statistics: &mut ZoneStatistics) {
         for (cpu, pcp) in self.tables.pcps_of(view.id) {
             let (out, back) = pcp.flow_racy(self.geometry);
-            statistics.per_cpu += pcp.pages_racy();
+            statistics.per_cpu += pcp.pages_racy(self.geometry);
             add(&mut statistics.allocations, out.blocks);
             add(&mut statistics.pages_allocated, out.pages);
             add(&mut statistics.pages_freed, back.pages);
@@ -281,10 +281,10 @@ impl<'y, P: Platform> YardZone<'y, P> {
     pub fn pcp(self, cpu: CpuId) -> Option<PcpStatistics> {
         let pcp = self.lists_of(cpu)?;
         Some(PcpStatistics {
-            count: pcp.small_pages_racy(),
+            count: pcp.small_pages_racy(self.yard.geometry),
             high: pcp.high_racy(),
             batch: pcp.batch_racy(),
-            pages: pcp.pages_racy(),
+            pages: pcp.pages_racy(self.yard.geometry),
             refills: read(&pcp.counts.refills),
             drains: read(&pcp.counts.drains),
         })

@@ -17,10 +17,19 @@
 //! lock does the same for a frame that passes through the zone. `_racy` readers see any recent value, and two words that need not belong
 //! together.
 //!
+//! # Limits
+//!
+//! The lists of a group share one limit, `high` frames; the groups are the small orders and the huge-page order. So that a free
+//! compares two numbers of one word, each list has a part of it: the blocks up to which its array may grow. A free that finds its
+//! list's part used up takes room from the parts that other lists do not use ([`LockedPcp::share_room`]). The lists are over
+//! their limit only if all parts are used up.
+//!
 //! # Counting equations
 //!
-//! - `high − room` of a group = Σ over its lists of (array length + packed blocks) × 2^order; the groups are the small orders and the
-//!   huge-page order. `room` is below 0 for a while after `high` was lowered.
+//! - frames of a group = Σ over its lists of (array length + packed blocks) × 2^order.
+//! - Σ over the lists of a group of (limit + packed blocks) × 2^order ≤ `high`, or the packed blocks alone if these have more frames.
+//!   A list has more than its limit for a while after `high` was lowered, or after a refill of more than was wanted.
+//! - blocks allocated from a list = blocks freed to it + `net_in` − (array length + packed blocks).
 //! - Each frame in a list has a [`FrameState::PerCpu`](crate::page::FrameState::PerCpu) tag with the list's order.
 
 use core::fmt;
@@ -136,25 +145,67 @@ pub(crate) fn list_type(block_type: MigrateType) -> Option<MigrateType> {
 /// One list: the newest entries in an array, older ones in a chain of packed batches.
 #[repr(C, align(64))]
 pub(crate) struct PcpList {
-    len: AtomicU32,
+    /// A [`ListWord`]. The only word that a fast path changes.
+    word: AtomicU64,
     /// Link to the head of the newest packed batch.
     chain: AtomicU32,
-    /// Blocks allocated from the list. On the cache line that every allocation writes anyway, with the frees.
-    allocations: AtomicU64,
-    /// Blocks freed to the list.
-    frees: AtomicU64,
+    /// Blocks in packed batches.
+    packed: AtomicU32,
+    /// Blocks that came from the zone, less those that went there. Wraps.
+    net_in: AtomicU64,
     entries: [AtomicU32; ARRAY],
+    /// Blocks freed before the count in `word` wrapped.
+    earlier_frees: AtomicU64,
 }
 
-all_atomic!(PcpList { len, chain, allocations, frees, entries });
+all_atomic!(PcpList { word, chain, packed, net_in, entries, earlier_frees });
+
+/// The length of a list's array, its limit, and the blocks freed to the list.
+///
+/// | bits | meaning |
+/// |---|---|
+/// | 0–7 | entries of the array |
+/// | 8–15 | entries at which the array is full or the list's part of the group's limit is used up |
+/// | 16–63 | blocks freed to the list |
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct ListWord(u64);
+
+impl ListWord {
+    const FREE: u64 = 1 << 16;
+
+    #[inline(always)]
+    const fn len(self) -> usize {
+        self.0 as u8 as usize
+    }
+
+    #[inline(always)]
+    const fn limit(self) -> usize {
+        (self.0 >> 8) as u8 as usize
+    }
+
+    const fn frees(self) -> u64 {
+        self.0 >> 16
+    }
+
+    /// The word with another length, of at most [`ARRAY`].
+    #[inline(always)]
+    const fn with_len(self, len: usize) -> Self {
+        Self(self.0 & !0xff | len as u64)
+    }
+
+    /// The word with another limit, of at most [`ARRAY`].
+    const fn with_limit(self, limit: usize) -> Self {
+        Self(self.0 & !(0xff << 8) | (limit as u64) << 8)
+    }
+}
+
+const _: () = assert!(ARRAY <= u8::MAX as usize, "length and limit fit their bits");
 
 /// The lists of one CPU in one zone.
 #[repr(C, align(128))]
 #[derive(Default)]
 pub(crate) struct PerCpuPages {
     lock: AtomicU32,
-    /// The frames that the lists may still take (an `i32`), by [`Group`].
-    room: [AtomicU32; 2],
     /// The most frames that the lists hold, by [`Group`].
     high: [AtomicU32; 2],
     /// The frames that one transfer moves.
@@ -168,7 +219,7 @@ pub(crate) struct PerCpuPages {
     lists: [PcpList; LISTS],
 }
 
-all_atomic!(PerCpuPages { lock, room, high, batch, zone, cpu, own_high, own_batch, counts, lists });
+all_atomic!(PerCpuPages { lock, high, batch, zone, cpu, own_high, own_batch, counts, lists });
 
 /// Events on one CPU's lists. Change under their lock, read racily.
 #[derive(Default)]
@@ -199,14 +250,77 @@ impl Flow {
 impl Default for PcpList {
     fn default() -> Self {
         Self {
-            len: AtomicU32::new(0),
+            word: AtomicU64::new(0),
             chain: AtomicU32::new(0),
-            allocations: AtomicU64::new(0),
-            frees: AtomicU64::new(0),
+            packed: AtomicU32::new(0),
+            net_in: AtomicU64::new(0),
             entries: core::array::from_fn(|_| AtomicU32::new(0)),
+            earlier_frees: AtomicU64::new(0),
         }
     }
 }
+
+impl PcpList {
+    #[inline(always)]
+    fn word(&self) -> ListWord {
+        ListWord(self.word.load(Ordering::Relaxed))
+    }
+
+    #[inline(always)]
+    fn set_word(&self, word: ListWord) {
+        self.word.store(word.0, Ordering::Relaxed);
+    }
+
+    fn len(&self) -> usize {
+        self.word().len().min(ARRAY)
+    }
+
+    fn set_len(&self, len: usize) {
+        self.set_word(self.word().with_len(len));
+    }
+
+    /// Counts a freed block that goes to the zone, and makes room in a count that is about to wrap.
+    fn count_overflowing_free(&self) {
+        let word = self.word();
+        let shared = word.frees();
+        add_exclusive(&self.earlier_frees, shared + 1);
+        self.set_word(ListWord(word.0 & (ListWord::FREE - 1)));
+        add_exclusive(&self.net_in, u64::MAX);
+    }
+
+    /// Blocks of the list; possibly stale.
+    fn blocks_racy(&self) -> u64 {
+        self.len() as u64 + u64::from(self.packed.load(Ordering::Relaxed))
+    }
+
+    /// Whether the list holds no block, possibly stale. A list that unpacks a batch meanwhile is not empty.
+    fn is_empty_racy(&self) -> bool {
+        // Acquire: pairs with the Release in `PcpList::set_chain`.
+        self.chain.load(Ordering::Acquire) == 0 && self.word().len() == 0
+    }
+
+    /// The blocks allocated from the list and those freed to it, possibly stale.
+    fn flow_racy(&self) -> (u64, u64) {
+        let net_in = || self.net_in.load(Ordering::Relaxed);
+        let read = || {
+            let frees = self.word().frees().wrapping_add(self.earlier_frees.load(Ordering::Relaxed));
+            (net_in(), frees, self.blocks_racy())
+        };
+        // The words belong together if no batch moves meanwhile.
+        let mut seen = read();
+        for _ in 0..FLOW_READS {
+            if seen.0 == net_in() {
+                break;
+            }
+            seen = read();
+        }
+        let (net_in, frees, held) = seen;
+        (frees.wrapping_add(net_in).wrapping_sub(held), frees)
+    }
+}
+
+/// How often the words of a list are read until they belong together.
+const FLOW_READS: u32 = 4;
 
 impl PerCpuPages {
     /// Records the zone and CPU of these lists, once, when the yard is created.
@@ -237,43 +351,39 @@ impl PerCpuPages {
     }
 
     /// Frames held by all lists, possibly stale.
-    pub(crate) fn pages_racy(&self) -> PageCount {
-        PageCount(self.held_racy(Group::Small).0 + self.held_racy(Group::Huge).0)
+    pub(crate) fn pages_racy(&self, geometry: Geometry) -> PageCount {
+        self.held_racy(Group::Small, geometry) + self.held_racy(Group::Huge, geometry)
     }
 
     /// Frames held by the lists of small orders, possibly stale (the kernel's `count`).
-    pub(crate) fn small_pages_racy(&self) -> PageCount {
-        self.held_racy(Group::Small)
+    pub(crate) fn small_pages_racy(&self, geometry: Geometry) -> PageCount {
+        self.held_racy(Group::Small, geometry)
     }
 
-    /// Frames held by a group of lists, possibly stale; meaningless, but never huge, while the limits change.
-    pub(crate) fn held_racy(&self, group: Group) -> PageCount {
-        let high = self.high[group as usize].load(Ordering::Relaxed);
-        let room = self.room[group as usize].load(Ordering::Relaxed);
-        PageCount((high.wrapping_sub(room) as i32).max(0) as u64)
+    /// Frames held by a group of lists, possibly stale.
+    pub(crate) fn held_racy(&self, group: Group, geometry: Geometry) -> PageCount {
+        let lists = ListId::first(group).group_from();
+        PageCount(lists.map(|id| self.lists[id.0 as usize].blocks_racy() << id.order(geometry).0).sum())
     }
 
     /// Whether a list holds no block, possibly stale.
     #[inline(always)]
     pub(crate) fn is_list_empty_racy(&self, id: ListId) -> bool {
-        let list = &self.lists[id.0 as usize];
-        list.len.load(Ordering::Relaxed) == 0 && list.chain.load(Ordering::Relaxed) == 0
+        self.lists[id.0 as usize].is_empty_racy()
     }
 
     /// Whether there is nothing to drain, possibly stale.
-    ///
-    /// Both conditions are needed: the count may read 0 while limits change, the lists while a batch is unpacked.
     pub(crate) fn is_empty_racy(&self) -> bool {
-        self.pages_racy().0 == 0 && ListId::all().all(|list| self.is_list_empty_racy(list))
+        ListId::all().all(|list| self.is_list_empty_racy(list))
     }
 
     /// What was allocated from all lists and what was freed to them, possibly stale.
     pub(crate) fn flow_racy(&self, geometry: Geometry) -> (Flow, Flow) {
         let (mut out, mut back) = (Flow::default(), Flow::default());
         for id in ListId::all() {
-            let list = &self.lists[id.0 as usize];
-            out.add(list.allocations.load(Ordering::Relaxed), id.order(geometry));
-            back.add(list.frees.load(Ordering::Relaxed), id.order(geometry));
+            let (allocations, frees) = self.lists[id.0 as usize].flow_racy();
+            out.add(allocations, id.order(geometry));
+            back.add(frees, id.order(geometry));
         }
         (out, back)
     }
@@ -306,7 +416,7 @@ impl PerCpuPages {
 
 impl fmt::Debug for PerCpuPages {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}: {} held", self.lock_id(), self.pages_racy())
+        write!(f, "{:?}", self.lock_id())
     }
 }
 
@@ -323,16 +433,6 @@ impl<P: Platform> Drop for LockedPcp<'_, P> {
     fn drop(&mut self) {
         self.platform.unlock(self.id, &self.pcp.lock);
     }
-}
-
-#[inline(always)]
-fn add(word: &AtomicU32, amount: u32) {
-    word.store(word.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
-}
-
-#[inline(always)]
-fn sub(word: &AtomicU32, amount: u32) {
-    word.store(word.load(Ordering::Relaxed).wrapping_sub(amount), Ordering::Relaxed);
 }
 
 impl<'a, P: Platform> LockedPcp<'a, P> {
@@ -365,24 +465,15 @@ impl<'a, P: Platform> LockedPcp<'a, P> {
                 self.pcp.own_batch.load(Ordering::Relaxed),
             ),
         };
-        for (group, high) in highs.into_iter().enumerate() {
-            let old = self.pcp.high[group].load(Ordering::Relaxed);
-            self.pcp.high[group].store(high, Ordering::Relaxed);
-            add(&self.pcp.room[group], high.wrapping_sub(old));
+        for (word, high) in self.pcp.high.iter().zip(highs) {
+            word.store(high, Ordering::Relaxed);
         }
         self.pcp.batch.store(batch, Ordering::Relaxed);
-    }
-
-    /// Counts blocks allocated from a list.
-    #[inline(always)]
-    pub(crate) fn count_allocations(&mut self, id: ListId, blocks: u64) {
-        add_exclusive(&self.list(id).allocations, blocks);
-    }
-
-    /// Counts a block freed to a list.
-    #[inline(always)]
-    pub(crate) fn count_free(&mut self, id: ListId) {
-        add_exclusive(&self.list(id).frees, 1);
+        // The next free to a list takes its part of the new limit.
+        for id in ListId::all() {
+            let list = self.list(id);
+            list.set_word(list.word().with_limit(0));
+        }
     }
 
     /// Announces a use of a word of a list. Uses of the limits are not announced: they are on the cache line of the lock.
@@ -393,35 +484,34 @@ impl<'a, P: Platform> LockedPcp<'a, P> {
 
     /// Takes the newest entry of the array; `None` if it is empty.
     #[inline(always)]
-    pub(crate) fn pop(&mut self, id: ListId, order: Order) -> Option<u32> {
+    pub(crate) fn pop(&mut self, id: ListId) -> Option<u32> {
         let list = self.list(id);
-        self.touch(&list.len, Access::Write);
-        let last = list.len.load(Ordering::Relaxed).checked_sub(1)?;
-        let entry = &list.entries[last as usize % ARRAY];
+        self.touch(&list.word, Access::Write);
+        let word = list.word();
+        let last = word.len().checked_sub(1)?;
+        let entry = &list.entries[last % ARRAY];
         self.touch(entry, Access::Read);
         let index = entry.load(Ordering::Relaxed);
-        list.len.store(last, Ordering::Relaxed);
-        add(&self.pcp.room[id.group() as usize], order.pages().0 as u32);
+        list.set_word(ListWord(word.0 - 1));
         Some(index)
     }
 
-    /// Adds an entry; `false`, with nothing changed, if the limit or the end of the array is reached.
+    /// Adds an entry that was freed; `false`, with nothing changed, if the list is at its limit.
     #[inline(always)]
     #[must_use]
-    pub(crate) fn push(&mut self, id: ListId, order: Order, index: u32) -> bool {
+    pub(crate) fn push(&mut self, id: ListId, index: u32) -> bool {
         let list = self.list(id);
-        self.touch(&list.len, Access::Write);
-        let len = list.len.load(Ordering::Relaxed);
-        let group = id.group() as usize;
-        let room = self.pcp.room[group].load(Ordering::Relaxed).wrapping_sub(order.pages().0 as u32);
-        if len as usize >= ARRAY || (room as i32) < 0 {
+        self.touch(&list.word, Access::Write);
+        let word = list.word();
+        // A count that wraps is for the slow path, too.
+        if word.len() >= word.limit() || word.0 > u64::MAX - ListWord::FREE {
             return false;
         }
-        let entry = &list.entries[len as usize];
+        // A neighbour may have written any limit.
+        let entry = &list.entries[word.len() % ARRAY];
         self.touch(entry, Access::Write);
         entry.store(index, Ordering::Relaxed);
-        list.len.store(len + 1, Ordering::Relaxed);
-        self.pcp.room[group].store(room, Ordering::Relaxed);
+        list.set_word(ListWord(word.0 + (ListWord::FREE + 1)));
         true
     }
 }

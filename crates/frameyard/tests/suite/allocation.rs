@@ -304,6 +304,33 @@ fn per_cpu_lists_keep_to_their_limits() {
     }
 }
 
+/// Frames of two types go back in turns: the lists take all that their common limit allows before any frame leaves them.
+#[test]
+fn lists_of_several_types_share_their_limit_exactly() {
+    let yard = Fixture::small(1, 64 * MIB);
+    yard.set_policy(ZonePolicy::Vanilla).unwrap();
+    let zone = ZoneId::new(NodeId(0), ZoneKind::Normal);
+    let lists = || yard.zone(zone).pcp(CpuId(0)).unwrap();
+    yard.lists().resize(PcpSizing::Fixed(0));
+    let take = |gfp| (0..100).map(move |_| gfp);
+    let kinds = [Gfp::KERNEL, Gfp::HIGHUSER_MOVABLE];
+    let [unmovable, movable] =
+        kinds.map(|gfp| take(gfp).map(|gfp| yard.alloc(Order::ZERO, gfp).unwrap()).collect::<Vec<_>>());
+    yard.lists().resize(PcpSizing::Fixed(150));
+    let drains = lists().drains;
+    let in_turns: Vec<Pfn> = unmovable.into_iter().zip(movable).flat_map(|(one, other)| [one, other]).collect();
+    for (at, pfn) in in_turns[..150].iter().enumerate() {
+        yard.free(*pfn, Order::ZERO).unwrap();
+        assert_eq!((lists().count, lists().drains), (PageCount(at as u64 + 1), drains));
+    }
+    yard.free(in_turns[150], Order::ZERO).unwrap();
+    assert_eq!(lists().drains, drains + 1);
+    in_turns[151..].iter().for_each(|pfn| yard.free(*pfn, Order::ZERO).unwrap());
+    let statistics = yard.zone(zone).statistics();
+    assert_eq!((statistics.allocations, statistics.frees), (200, 200));
+    yard.validate().unwrap();
+}
+
 #[test]
 fn huge_blocks_do_not_push_small_frames_out() {
     let yard = Fixture::small(1, 256 * MIB);

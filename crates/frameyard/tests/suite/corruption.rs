@@ -82,8 +82,6 @@ struct Scene {
     types: Place,
     /// Where the zone's free pages are counted.
     free_pages: Place,
-    /// Where the pages of the CPU's small lists are counted.
-    per_cpu_room: Place,
 }
 
 impl Scene {
@@ -112,27 +110,14 @@ impl Scene {
         yard.lists().resize(PcpSizing::Fixed(64));
         yard.free(pairs[3], order(1)).unwrap();
         let per_cpu: Vec<Pfn> = [9, 3, 14, 6].map(|at| singles[16 + at]).to_vec();
-        let before = room_of_cpu(&yard);
         for pfn in &per_cpu {
             yard.free(*pfn, Order::ZERO).unwrap();
         }
-        let per_cpu_room = went_between(&yard, &before, &room_of_cpu(&yard), 4);
         let largest = FIRST;
         assert_eq!(yard.stats().frame(largest).unwrap().state, FrameState::BuddyFree);
         yard.validate().unwrap();
-        let mut scene = Self {
-            held,
-            free,
-            free_pair: pairs[1],
-            block,
-            full_pageblock,
-            largest,
-            per_cpu,
-            types,
-            free_pages,
-            per_cpu_room,
-            yard,
-        };
+        let mut scene =
+            Self { held, free, free_pair: pairs[1], block, full_pageblock, largest, per_cpu, types, free_pages, yard };
         let taken = scene.yard.stats().managed_pages() - scene.yard.stats().free_pages();
         scene.yard.keep(taken);
         scene
@@ -176,6 +161,12 @@ impl Scene {
         let found = only_place(self.yard.control.raw(), |bytes| bytes.starts_with(&wanted));
         Place { offset: found.offset + 4 * at, ..found }
     }
+
+    /// A word of the header in front of the slots, by its offset there.
+    fn list_header(&self, offset: usize) -> Place {
+        let slots = self.slot(0);
+        Place { offset: slots.offset - LIST_HEADER + offset, ..slots }
+    }
 }
 
 /// The only place of a region that the bytes from there on fit.
@@ -200,12 +191,6 @@ fn counted(yard: &Fixture) -> Counted {
     (copy_of(yard.control.raw()), yard.zone(ZONE).statistics().free.0)
 }
 
-/// What the CPU's lists could still take.
-fn room_of_cpu(yard: &Fixture) -> Counted {
-    let lists = yard.zone(ZONE).pcp(CpuId(0)).expect("a populated zone");
-    (copy_of(yard.control.raw()), lists.high.0 - lists.count.0)
-}
-
 /// The only place where one count stood before and the other stands now.
 fn went_between(yard: &Fixture, before: &Counted, after: &Counted, width: usize) -> Place {
     let (old, new) = (before.1.to_ne_bytes(), after.1.to_ne_bytes());
@@ -216,6 +201,11 @@ fn went_between(yard: &Fixture, before: &Counted, after: &Counted, width: usize)
     assert_eq!(offset.len(), 1, "one word went from {} to {}", before.1, after.1);
     Place { region: yard.control.raw(), offset: offset[0] }
 }
+
+/// The size of a list's header, and the offsets of its limit and its number of packed blocks.
+const LIST_HEADER: usize = 24;
+const LIMIT: usize = 1;
+const PACKED_BLOCKS: usize = 12;
 
 /// What is done, how, and what the validator must say of it.
 type Case = (&'static str, fn(&Scene), fn(&Scene) -> Expected);
@@ -435,8 +425,13 @@ fn wrong_control_counts_are_detected() {
         ),
         (
             "the frames of a CPU's lists",
-            |s| s.per_cpu_room.write(s.per_cpu_room.read::<u32>() - 1),
+            |s| s.list_header(PACKED_BLOCKS).write(1u32),
             |_| Expected::Count("frames on a CPU's lists"),
+        ),
+        (
+            "the limit of a CPU's list",
+            |s| s.list_header(LIMIT).write(u8::MAX),
+            |_| Expected::Count("frames that a CPU's lists may take over their limit"),
         ),
         (
             "the type of a free block's pageblock",
@@ -533,4 +528,27 @@ fn tags_of_blocks_outside_the_zone_are_ignored() {
         let found = [scene.held[0], scene.per_cpu[0]].map(|pfn| scene.yard.stats().frame(pfn).unwrap().state);
         assert_eq!(found, [FrameState::Allocated, FrameState::PerCpu]);
     }
+}
+
+/// The count of frees on a list has 48 bits. It goes on behind them.
+#[test]
+fn the_count_of_frees_to_a_list_may_wrap() {
+    const FREES: usize = 2;
+    let scene = Scene::new();
+    let frees = || {
+        let statistics = scene.yard.zone(ZONE).statistics();
+        (statistics.frees, statistics.frees.wrapping_sub(statistics.allocations))
+    };
+    let header = scene.list_header(FREES);
+    let before = frees();
+    let had = u64::from(header.read::<u16>());
+    [0, 2, 4].map(|at| Place { offset: header.offset + at, ..header }.write(u16::MAX));
+    let jump = (1 << 48) - 1 - had;
+    assert_eq!(frees(), (before.0 + jump, before.1));
+    for _ in 0..3 {
+        let pfn = scene.yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap();
+        scene.yard.free(pfn, Order::ZERO).unwrap();
+    }
+    assert_eq!(frees(), (before.0 + jump + 3, before.1));
+    scene.yard.validate().unwrap();
 }

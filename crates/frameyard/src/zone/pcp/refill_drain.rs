@@ -2,7 +2,7 @@
 //!
 //! How a batch moves between a list and the zone is up to the mechanisms behind [`transfer`](crate::zone::transfer).
 
-use super::{ARRAY, Group, ListId, LockedPcp, PcpList, add, sub};
+use super::{ARRAY, Group, ListId, LockedPcp, PcpList};
 use crate::memmap::MemMap;
 use crate::page::Link;
 use crate::platform::{Access, Platform};
@@ -35,12 +35,13 @@ enum Refilled {
 }
 
 impl PcpList {
-    pub(super) fn len(&self) -> usize {
-        (self.len.load(Ordering::Relaxed) as usize).min(ARRAY)
-    }
-
     pub(super) fn chain(&self) -> Link {
         Link(self.chain.load(Ordering::Relaxed))
+    }
+
+    fn set_chain(&self, chain: Link) {
+        // Release: pairs with the Acquire in `PcpList::is_empty_racy`. What was unpacked is in the array by now.
+        self.chain.store(chain.0, Ordering::Release);
     }
 
     fn is_empty(&self) -> bool {
@@ -62,7 +63,7 @@ impl PcpList {
         for (to, from) in self.entries.iter().zip(&self.entries[taken..len]) {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         }
-        self.len.store((len - taken) as u32, Ordering::Relaxed);
+        self.set_len(len - taken);
         are_sound
     }
 
@@ -73,7 +74,7 @@ impl PcpList {
         for (slot, entry) in self.entries[len..end].iter().zip(entries) {
             slot.store(*entry, Ordering::Relaxed);
         }
-        self.len.store(end as u32, Ordering::Relaxed);
+        self.set_len(end);
     }
 
     /// As [`append`](Self::append), the last entry first: the list then gives them out in their order.
@@ -81,7 +82,7 @@ impl PcpList {
         let len = self.len();
         let entries = &entries[..entries.len().min(ARRAY - len)];
         store_reversed(&self.entries[len..len + entries.len()], entries);
-        self.len.store((len + entries.len()) as u32, Ordering::Relaxed);
+        self.set_len(len + entries.len());
     }
 
     /// Puts entries, the last one first, below those of the array, which has room for them unless it is corrupt: they are allocated
@@ -93,23 +94,44 @@ impl PcpList {
             self.entries[at + count].store(self.entries[at].load(Ordering::Relaxed), Ordering::Relaxed);
         }
         store_reversed(&self.entries[..count], entries);
-        self.len.store((len + count) as u32, Ordering::Relaxed);
+        self.set_len(len + count);
     }
 
     fn push_batch<P: Platform>(&self, view: ZoneView<'_, P>, entries: &[u32]) {
         let head = packed::pack(view.map, view.platform, entries, self.chain());
-        self.chain.store(head.0, Ordering::Relaxed);
+        self.set_chain(head);
+        self.packed.store(self.packed.load(Ordering::Relaxed) + entries.len() as u32, Ordering::Relaxed);
     }
 
-    /// Unpacks the newest batch of the chain, if there is one, into `batch`, which is empty; whether it is sound.
-    fn pop_batch<P: Platform>(&self, view: ZoneView<'_, P>, order: Order, batch: &mut Batch) -> bool {
+    /// Unpacks the newest batch of the chain, if there is one, and gives it to `take`; whether it is sound. The list loses it after
+    /// that call.
+    fn pop_batch<P: Platform>(&self, view: ZoneView<'_, P>, order: Order, take: impl FnOnce(&Batch)) -> bool {
         let chain = self.chain();
         if chain == Link::NONE {
             return true;
         }
-        let next = packed::unpack(view.map, view.platform, (chain, order), batch);
-        self.chain.store(next.unwrap_or(Link::NONE).0, Ordering::Relaxed);
+        let mut batch = Batch::new();
+        let next = packed::unpack(view.map, view.platform, (chain, order), &mut batch);
+        take(&batch);
+        self.end_batch(next.unwrap_or(Link::NONE), batch.len());
         next.is_some()
+    }
+
+    /// Notes that the newest batch has left the chain with its `blocks`. The chain begins with `next` from now on.
+    fn end_batch(&self, next: Link, blocks: usize) {
+        let packed = self.packed.load(Ordering::Relaxed).saturating_sub(blocks as u32);
+        self.packed.store(if next == Link::NONE { 0 } else { packed }, Ordering::Relaxed);
+        self.set_chain(next);
+    }
+
+    /// Counts blocks that came from the zone.
+    fn count_in(&self, blocks: usize) {
+        add_exclusive(&self.net_in, blocks as u64);
+    }
+
+    /// Counts blocks that went to the zone, or out of use.
+    fn count_out(&self, blocks: usize) {
+        add_exclusive(&self.net_in, (blocks as u64).wrapping_neg());
     }
 }
 
@@ -168,16 +190,15 @@ impl<P: Platform> LockedPcp<'_, P> {
     /// Takes an entry of a list; if the array is empty, from a packed batch or, given a `refill`, from the zone.
     #[inline(never)]
     pub(crate) fn pop_slow(&mut self, view: ZoneView<'_, P>, id: ListId, refill: Option<Refill<'_>>) -> Option<u32> {
-        let order = id.order(view.geometry);
-        if let Some(index) = self.pop(id, order) {
+        if let Some(index) = self.pop(id) {
             return Some(index);
         }
         let list = self.list(id);
         if list.chain() != Link::NONE {
-            let mut batch = Batch::new();
-            self.expect_sound(list.pop_batch(view, order, &mut batch));
-            self.touch_entries(list, Access::Write);
-            list.append(&batch);
+            self.expect_sound(list.pop_batch(view, id.order(view.geometry), |batch| {
+                self.touch_entries(list, Access::Write);
+                list.append(batch);
+            }));
         } else if let Some(refill) = refill {
             // Again, where all blocks were bad: they never return.
             for _ in 0..MOST_BAD_REFILLS {
@@ -186,40 +207,86 @@ impl<P: Platform> LockedPcp<'_, P> {
                 }
             }
         }
-        self.pop(id, order)
+        self.pop(id)
     }
 
-    /// Adds an entry although the array is full or the limit reached: makes room, or frees the block to the zone.
+    /// Adds an entry that was freed although the list is at its limit: makes room, or frees the block to the zone.
     #[inline(never)]
     pub(crate) fn push_slow(&mut self, view: ZoneView<'_, P>, id: ListId, index: u32) {
-        let order = id.order(view.geometry);
-        if self.push(id, order, index) {
+        if self.push(id, index) {
             return;
         }
-        if !self.has_room(id, order) {
+        let order = id.order(view.geometry);
+        let list = self.list(id);
+        if self.room(view, id.group()) < order.pages().0 {
             let batch = self.pcp.batch_racy().0.max(order.pages().0);
             self.drain_group(view, id, PageCount(batch), DrainReason::Overflow);
-        } else if self.list(id).len() == ARRAY {
+        } else if list.len() == ARRAY {
             self.drain_group(view, id, PageCount(BATCH as u64), DrainReason::ArrayFull);
         }
-        let list = self.list(id);
         if list.len() == ARRAY {
             self.touch_entries(list, Access::Write);
             let mut oldest = Batch::new();
             self.expect_sound(list.take_oldest(BATCH, &mut oldest, view.map, order));
-            self.add_room(id, order, page_check::retire_bad(view, &mut oldest, order));
+            list.count_out(page_check::retire_bad(view, &mut oldest, order));
             if !oldest.is_empty() {
                 list.push_batch(view, &oldest);
             }
         }
-        if !self.push(id, order, index) {
+        self.share_room(view, id);
+        if !self.push(id, index) {
+            list.count_overflowing_free();
             Drain::begin(view, self.cpu(), DrainReason::Overflow).give_back_entry(index, order);
         }
     }
 
-    fn has_room(&self, id: ListId, order: Order) -> bool {
-        let group = id.group() as usize;
-        self.pcp.room[group].load(Ordering::Relaxed) as i32 >= order.pages().0 as i32
+    /// The frames that a group may still take.
+    fn room(&self, view: ZoneView<'_, P>, group: Group) -> u64 {
+        self.high(group).saturating_sub(self.pcp.held_racy(group, view.geometry).0)
+    }
+
+    fn high(&self, group: Group) -> u64 {
+        self.pcp.high[group as usize].load(Ordering::Relaxed).into()
+    }
+
+    /// The frames in packed batches of a group.
+    fn packed(&self, view: ZoneView<'_, P>, group: Group) -> u64 {
+        let packed = |id: ListId| u64::from(self.list(id).packed.load(Ordering::Relaxed));
+        ListId::first(group).group_from().map(|id| packed(id) << id.order(view.geometry).0).sum()
+    }
+
+    /// Divides the limit of its group again: gives a list all that the group may still take and that is no other list's part, or half
+    /// of the others' parts if everything is. Lists over their limit get less than they hold.
+    fn share_room(&self, view: ZoneView<'_, P>, first: ListId) {
+        let group = first.group();
+        let order = |id: ListId| id.order(view.geometry);
+        let spare = |id: ListId| {
+            let list = self.list(id);
+            (list.word().limit().saturating_sub(list.len()) as u64) << order(id).0
+        };
+        let pages = order(first).pages().0;
+        let mut room = self.room(view, group);
+        let unassigned = room.saturating_sub(first.group_from().skip(1).map(spare).sum());
+        let wanted = if unassigned >= pages { unassigned } else { (room / 2).max(pages) };
+        let mut left = self.high(group).saturating_sub(self.packed(view, group));
+        for id in first.group_from() {
+            let list = self.list(id);
+            let len = list.len();
+            let wanted = if id == first { wanted } else { spare(id) };
+            let part = ((wanted.min(room) >> order(id).0) as usize).min(ARRAY - len);
+            let limit = (len + part).min((left >> order(id).0) as usize);
+            room -= (part as u64) << order(id).0;
+            left -= (limit as u64) << order(id).0;
+            list.set_word(list.word().with_limit(limit));
+        }
+    }
+
+    /// For the validator: the frames by which the parts of the lists exceed the limit of their group.
+    pub(crate) fn excess(&self, view: ZoneView<'_, P>, group: Group) -> u64 {
+        let limit = |id: ListId| (self.list(id).word().limit() as u64) << id.order(view.geometry).0;
+        let packed = self.packed(view, group);
+        let parts = ListId::first(group).group_from().map(limit).sum::<u64>() + packed;
+        parts.saturating_sub(self.high(group).max(packed))
     }
 
     /// The number of blocks that a refill of an empty list fetches (the kernel's `nr_pcp_alloc`, without its ramp).
@@ -239,8 +306,7 @@ impl<P: Platform> LockedPcp<'_, P> {
     /// Fetches a batch from the zone into an empty list, or less if the zone has less. Bad blocks go out of use.
     fn refill(&mut self, view: ZoneView<'_, P>, refill: Refill<'_>) -> Refilled {
         let wanted = self.refill_blocks(refill.list, refill.request.order);
-        let room = self.pcp.room[refill.list.group() as usize].load(Ordering::Relaxed) as i32;
-        let room = (room.max(0) as usize) >> refill.request.order.0;
+        let room = self.room(view, refill.list.group()) as usize >> refill.request.order.0;
         let list = self.list(refill.list);
         let mut first = true;
         self.touch_entries(list, Access::Write);
@@ -264,15 +330,13 @@ impl<P: Platform> LockedPcp<'_, P> {
         let request = RefillRequest { blocks, cpu: self.cpu(), wanted, room, batch_type, effort };
         let got = transfer::fetch(view, request, deliver);
         let good = got.saturating_sub(bad);
-        let pages = (good as u64 * refill.request.order.pages().0) as u32;
-        sub(&self.pcp.room[refill.list.group() as usize], pages);
+        list.count_in(good);
+        if list.chain() != Link::NONE || list.len() > list.word().limit() {
+            // Other lists may have had a part of this room.
+            self.share_room(view, refill.list);
+        }
         add_exclusive(&self.pcp.counts.refills, 1);
         if bad > 0 && good == 0 { Refilled::OnlyBad } else { Refilled::AsFarAsThereWas }
-    }
-
-    /// Counts blocks that have left a list.
-    fn add_room(&self, id: ListId, order: Order, blocks: usize) {
-        add(&self.pcp.room[id.group() as usize], ((blocks as u64) << order.0) as u32);
     }
 
     /// The type of a list that holds single frames and whose limit leaves room for whole batches.
@@ -367,15 +431,11 @@ impl<'a, P: Platform> ListSource<'_, 'a, '_, P> {
         self.lists.list(self.id)
     }
 
-    fn add_room(&self, blocks: usize) {
-        self.lists.add_room(self.id, self.order, blocks);
-    }
-
     /// Takes bad blocks out of use, and puts the rest back as a packed batch.
     #[cold]
     #[inline(never)]
     fn put_back_good(self, mut batch: Batch) {
-        self.add_room(page_check::retire_bad(self.view, &mut batch, self.order));
+        self.list().count_out(page_check::retire_bad(self.view, &mut batch, self.order));
         if !batch.is_empty() {
             self.list().push_batch(self.view, &batch);
         }
@@ -394,7 +454,7 @@ impl<P: Platform> DrainSource for ListSource<'_, '_, '_, P> {
     }
 
     fn held(&self) -> PageCount {
-        self.lists.pcp.held_racy(Group::Small)
+        self.lists.pcp.held_racy(Group::Small, self.view.geometry)
     }
 
     fn announce(&self) {
@@ -405,9 +465,9 @@ impl<P: Platform> DrainSource for ListSource<'_, '_, '_, P> {
         let (list, map, order) = (self.list(), self.view.map, self.order);
         self.lists.expect_sound(list.take_oldest(most, batch, map, order));
         if batch.is_empty() {
-            self.lists.expect_sound(list.pop_batch(self.view, order, batch));
+            self.lists.expect_sound(list.pop_batch(self.view, order, |unpacked| *batch = *unpacked));
         }
-        self.add_room(batch.len());
+        list.count_out(batch.len());
     }
 
     /// The newest batch of the chain, or the oldest entries of the array. A batch of the chain moves as it is: only its head's link
@@ -422,11 +482,11 @@ impl<P: Platform> DrainSource for ListSource<'_, '_, '_, P> {
                 }
                 if !page_check::is_packed_batch_good(view, newest.link()) {
                     let mut batch = Batch::new();
-                    self.lists.expect_sound(list.pop_batch(view, self.order, &mut batch));
+                    self.lists.expect_sound(list.pop_batch(view, self.order, |unpacked| batch = *unpacked));
                     self.copied().put_back_good(batch);
                     return None;
                 }
-                list.chain.store(page.next().0, Ordering::Relaxed);
+                list.end_batch(page.next(), BATCH);
                 newest.link()
             }
             None if list.len() >= BATCH => {
@@ -444,7 +504,7 @@ impl<P: Platform> DrainSource for ListSource<'_, '_, '_, P> {
             }
             None => return None,
         };
-        self.add_room(BATCH);
+        list.count_out(BATCH);
         Some(head)
     }
 }

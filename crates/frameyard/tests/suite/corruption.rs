@@ -7,8 +7,8 @@ use frameyard::units::ZoneKind;
 use frameyard::validate::{ListKind, ValidateError};
 use frameyard::watermarks::PcpSizing;
 use frameyard::{
-    ByteSize, CpuId, Geometry, Gfp, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, RawRegion,
-    YardConfig, ZoneId,
+    ByteSize, Geometry, Gfp, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, RawRegion, YardConfig,
+    ZoneId,
 };
 
 const FIRST: Pfn = Pfn(0x1000);
@@ -542,7 +542,7 @@ fn the_count_of_frees_to_a_list_may_wrap() {
     let header = scene.list_header(FREES);
     let before = frees();
     let had = u64::from(header.read::<u16>());
-    [0, 2, 4].map(|at| Place { offset: header.offset + at, ..header }.write(u16::MAX));
+    [0, 2, 4].iter().for_each(|at| Place { offset: header.offset + at, ..header }.write(u16::MAX));
     let jump = (1 << 48) - 1 - had;
     assert_eq!(frees(), (before.0 + jump, before.1));
     for _ in 0..3 {

@@ -35,6 +35,12 @@ impl RseqCpu {
         Some(Self { cpu_id_offset: NonZeroIsize::new(offset + Self::CPU_ID)? })
     }
 
+    /// The offset of the CPU number from the thread pointer.
+    #[inline(always)]
+    pub(crate) fn offset(self) -> isize {
+        self.cpu_id_offset.get()
+    }
+
     /// The CPU that runs the caller. Negative if the kernel does not maintain the field, as under valgrind.
     #[inline(always)]
     pub(crate) fn cpu_id(self) -> i32 {

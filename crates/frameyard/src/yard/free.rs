@@ -94,7 +94,12 @@ impl<P: Platform> Yard<P> {
     /// Pushes a block that the caller holds exclusively onto the caller's list.
     #[inline(always)]
     fn push_to_list(&self, cpu: CpuId, index: u32, list: ListId, order: Order, zone: ZoneId) -> Result<(), FreeError> {
-        match self.tables.pcp_of(zone, cpu).and_then(|pcp| pcp.try_lock(&self.platform, zone, cpu)) {
+        let pcp = self.tables.pcp_of(zone, cpu);
+        if self.platform.has_sections() {
+            let is_pushed = pcp.is_some_and(|pcp| self.platform.push_in_section(cpu, pcp.own_list(list), index));
+            return if is_pushed { Ok(()) } else { self.push_to_list_near(cpu, index, list, order, zone) };
+        }
+        match pcp.and_then(|pcp| pcp.try_lock(&self.platform, zone, cpu)) {
             Some(lists) => self.push_locked(lists, index, list, zone),
             None => self.push_to_list_near(cpu, index, list, order, zone),
         }

@@ -17,7 +17,7 @@ const PAGE_BYTES: usize = 64;
 const ZONE: ZoneId = ZoneId(ZoneKind::Normal as u16);
 
 /// The word of the header where the offsets of tables begin, and the number of the allocation map among the tables.
-const FIRST_SPAN: usize = 26;
+const FIRST_SPAN: usize = 27;
 const ALLOCATION_MAP: usize = 17;
 
 /// What that table says of a movable block of an order.

@@ -10,8 +10,9 @@
 //! The arguments: pairs of an allocation and a free, the order, the blocks allocated before the first of them is freed, the
 //! policy, the runs of memory: if there are several, the pairs use memory outside the largest run; and when page structures are
 //! checked. The difference between two counts, divided by the difference between the numbers of pairs, is the cost of a pair.
-//! Valgrind provides no `rseq`. With `sections` as the last argument, the program itself writes 0 as the number of its CPU where the kernel
-//! would write it, and every instruction is that of a native run. Otherwise the CPU is fixed and the lists are locked.
+//! Valgrind provides no `rseq`. With `sections` as the last argument, in a build with `RUSTFLAGS="--cfg frameyard_counted"`, the program
+//! itself writes 0 as the number of its CPU where the kernel would write it, and every instruction is that of a native run. Otherwise
+//! the CPU is fixed and the lists are locked.
 
 use std::error::Error;
 
@@ -32,7 +33,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let run = |at: u64| (PfnRange::new(Pfn(0x10_0000 + (at << 28)), PageCount(1 << 18)), NodeId(0));
     let largest = (PfnRange::new(Pfn(1 << 40), PageCount(1 << 20)), NodeId(u16::from(runs > 1)));
     let memory: Vec<_> = (1..runs).map(run).chain([largest]).collect();
-    let cpus = [NodeId(0)];
+    let host = HostTopology::current()?;
+    let cpus = vec![NodeId(0); if sections { host.online().count() as usize } else { 1 }];
     let config = YardConfig { zone_limits: ZoneLimits::NONE, policy, checks, ..YardConfig::new(&cpus) };
     let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
     let builder = HostYard::builder().backing(Backing::Phantom);
@@ -42,8 +44,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     } else {
         builder.identity(CpuIdentity::Fixed(CpuId(0)))
     };
-    let yard = builder.build(&table, &config, &HostTopology::current()?)?;
-    assert_eq!(yard.platform().has_sections(), sections, "one CPU is online, and the system has what sections need");
+    let yard = builder.build(&table, &config, &host)?;
+    assert_eq!(yard.platform().has_sections(), sections, "the system has what sections need");
     Ok(repeat(&yard, order, pairs / held, held)?)
 }
 

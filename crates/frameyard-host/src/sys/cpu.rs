@@ -29,7 +29,8 @@ impl RseqCpu {
         }
         let offset = symbol::<isize>(c"__rseq_offset")?;
         let size = symbol::<u32>(c"__rseq_size")?;
-        if size < 8 {
+        // Under valgrind the kernel's part is missing, and a program that counts instructions plays it.
+        if size < 8 && !cfg!(frameyard_counted) {
             return None;
         }
         Some(Self { cpu_id_offset: NonZeroIsize::new(offset + Self::CPU_ID)? })

@@ -18,7 +18,9 @@ use std::error::Error;
 
 use frameyard::boot::{PageChecks, ZoneLimits};
 use frameyard::policy::ZonePolicy;
-use frameyard::{AllocError, CpuId, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Platform, Yard, YardConfig};
+use frameyard::{
+    AllocError, CpuId, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Platform, Yard, YardConfig,
+};
 use frameyard_host::{Backing, CpuIdentity, HostPlatform, HostTopology, HostYard};
 
 fn main() -> Result<(), Box<dyn Error>> {

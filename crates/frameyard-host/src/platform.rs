@@ -189,7 +189,9 @@ impl HostPlatform {
     /// of CPUs of the yard. Call it after [`with_identity`](Self::with_identity).
     #[must_use]
     pub fn with_sections(mut self, cpus: u32) -> Self {
-        let are_known = self.rseq.is_some() && self.shared.is_none() && self.host.online().as_slice().iter().all(|cpu| cpu.0 < cpus);
+        let are_known = self.rseq.is_some()
+            && self.shared.is_none()
+            && self.host.online().as_slice().iter().all(|cpu| cpu.0 < cpus);
         self.sections = if are_known { Sections::registered() } else { None };
         self
     }
@@ -366,6 +368,11 @@ impl Platform for HostPlatform {
     #[inline(always)]
     fn has_sections(&self) -> bool {
         self.sections.is_some()
+    }
+
+    #[inline(always)]
+    fn section_cpu(&self) -> Option<CpuId> {
+        Some(self.sections?.cpu())
     }
 
     #[inline(always)]

@@ -252,6 +252,13 @@ pub trait Platform: MapBacking + Probe + Sync {
         false
     }
 
+    /// The CPU that runs the caller, for a section that follows; `None` without sections. The answer for a thread that cannot enter
+    /// sections is a number that no yard knows: the thread then takes slow paths, which bypass the lists.
+    #[inline(always)]
+    fn section_cpu(&self) -> Option<CpuId> {
+        if self.has_sections() { Some(self.current_cpu()) } else { None }
+    }
+
     /// Takes the newest entry of a list of `cpu` in a section. `None` if there is none, the list is in use, or the caller runs on
     /// another CPU or was interrupted: it then takes a slow path.
     #[inline(always)]

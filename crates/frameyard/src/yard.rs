@@ -9,9 +9,9 @@
 use core::fmt;
 use core::ptr::NonNull;
 
-use crate::boot::{HeaderWord,
-    self, AttachError, BootError, Initialisation, Layout, MapInit, MemorySource, PageChecks, Poisoning, Tables,
-    YardConfig,
+use crate::boot::{
+    self, AttachError, BootError, HeaderWord, Initialisation, Layout, MapInit, MemorySource, PageChecks, Poisoning,
+    Tables, YardConfig,
 };
 use crate::control::TABLE_ALIGN;
 use crate::devices::part_order;

@@ -48,6 +48,12 @@ impl Sections {
         REGISTERED.get_or_init(is_registered).then_some(Self { area })
     }
 
+    /// The CPU that runs the caller; the largest number for a thread without an area.
+    #[inline(always)]
+    pub(crate) fn cpu(self) -> CpuId {
+        CpuId(self.area.cpu_id() as u32)
+    }
+
     /// Restarts all sections of this process that are in progress on a CPU, with a barrier on both sides. The kernel interrupts the
     /// CPU if it runs a thread of this process. The sections of threads that are not running are aborted in any case.
     pub(crate) fn end_on(self, cpu: CpuId) -> io::Result<()> {
@@ -125,7 +131,7 @@ impl Sections {
                 options(nostack),
             );
         }
-        u32::try_from(entry).ok()
+        if entry < 0 { None } else { Some(entry as u32) }
     }
 
     /// Adds an entry to a list of `cpu`; whether it did: not in the same cases, and not if the list is at its limit.

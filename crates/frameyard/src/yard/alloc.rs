@@ -114,9 +114,17 @@ impl<P: Platform> Yard<P> {
         if gfp.intersects(OFF_FAST_PATH) {
             return None;
         }
-        let cpu = self.platform.current_cpu();
-        let home = self.fast.homes.get(home_slot(cpu, gfp))?.load(Ordering::Relaxed);
-        let index = self.pop_held(self.tables.pcps.get(home as usize)?, cpu, list)?;
+        let lists_of = |cpu| {
+            let home = self.fast.homes.get(home_slot(cpu, gfp))?.load(Ordering::Relaxed);
+            self.tables.pcps.get(home as usize)
+        };
+        let index = if let Some(cpu) = self.platform.section_cpu() {
+            self.platform.pop_in_section(cpu, lists_of(cpu)?.own_list(list))?
+        } else {
+            let cpu = self.platform.current_cpu();
+            let pcp = lists_of(cpu)?;
+            pcp.try_lock(&self.platform, pcp.zone(), cpu)?.pop(list)?
+        };
         match self.fast.near.mark_allocated_at(&self.platform, index as usize, order, migrate_type) {
             true => Some(self.fast.near_start + PageCount(index.into())),
             false if order == Order::ZERO => self.mark_far_frame(index, migrate_type),

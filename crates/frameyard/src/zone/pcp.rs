@@ -40,9 +40,7 @@
 
 use core::fmt;
 
-use crate::platform::{
-    Access, Contention, LineKind, LockError, LockId, OwnList, Platform, SharedLine,
-};
+use crate::platform::{Access, Contention, LineKind, LockError, LockId, OwnList, Platform, SharedLine};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic, is_broken};
 use crate::units::{CpuId, Geometry, MigrateType, Order, PageCount, ZoneId};
 use crate::zone::batch::BATCH;

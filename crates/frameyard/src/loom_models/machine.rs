@@ -316,7 +316,7 @@ impl Runner {
     }
 
     /// Runs `body` in a new thread, on a CPU.
-    pub(crate) fn start(&self, cpu: u32, body: impl FnOnce(&Self) + 'static) -> JoinHandle<()> {
+    pub(crate) fn start<T: 'static>(&self, cpu: u32, body: impl FnOnce(&Self) -> T + 'static) -> JoinHandle<T> {
         let runner = self.on(cpu);
         thread::spawn(move || body(&runner))
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use frameyard::platform::{
     Contention, FramesNotReturned, FreeFrames, GetMark, HugePageTails, InitProgress, LockError, LockId, MapBacking,
-    MapNotBacked, OwnList, Probe, SectionsNotEnded, SpeculativeGets, WorkerPanicked,
+    MapNotBacked, OwnList, Popped, Probe, SectionsNotEnded, SpeculativeGets, WorkerPanicked,
 };
 use frameyard::{ByteSize, CpuId, NodeId, Order, Pfn, PfnRange, Platform};
 
@@ -376,8 +376,8 @@ impl Platform for HostPlatform {
     }
 
     #[inline(always)]
-    fn pop_in_section(&self, cpu: CpuId, list: OwnList<'_>) -> Option<u32> {
-        self.sections?.pop(cpu, list)
+    fn pop_in_section(&self, cpu: CpuId, list: OwnList<'_>) -> Popped {
+        self.sections.map_or(Popped::NOTHING, |sections| sections.pop(cpu, list))
     }
 
     #[inline(always)]

@@ -31,7 +31,7 @@ pub use lock_id::{LockId, LockKind};
 pub use map_backing::{
     FramesNotReturned, FreeFrames, HugePageTails, MapBacking, MapNotBacked, Offload, SpeculativeGets,
 };
-pub use own_list::OwnList;
+pub use own_list::{OwnList, Popped};
 pub use probe::{Access, Activity, InitProgress, MapWrite, NodeInit, Probe};
 pub use shared_line::{LineKind, SharedLine};
 
@@ -259,12 +259,12 @@ pub trait Platform: MapBacking + Probe + Sync {
         if self.has_sections() { Some(self.current_cpu()) } else { None }
     }
 
-    /// Takes the newest entry of a list of `cpu` in a section. `None` if there is none, the list is in use, or the caller runs on
+    /// Takes the newest entry of a list of `cpu` in a section. Nothing if there is none, the list is in use, or the caller runs on
     /// another CPU or was interrupted: it then takes a slow path.
     #[inline(always)]
-    fn pop_in_section(&self, cpu: CpuId, list: OwnList<'_>) -> Option<u32> {
+    fn pop_in_section(&self, cpu: CpuId, list: OwnList<'_>) -> Popped {
         let _guard = self.guard();
-        if self.current_cpu() == cpu { list.pop(|| true) } else { None }
+        if self.current_cpu() == cpu { list.pop(|| true) } else { Popped::NOTHING }
     }
 
     /// Adds an entry to a list of `cpu` in a section. `false`, and nothing has changed, in the same cases, and if the list is at its

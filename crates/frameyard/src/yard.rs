@@ -312,25 +312,11 @@ impl<P: Platform> Yard<P> {
         self.allocation_map().read(pfn, tag.of_block_at(pfn, self.geometry.max_order()))
     }
 
-    /// The zone of a block that is allocated, or of the caller's. Looks at its page only where zones meet in its section.
+    /// The zone of a block that is allocated, or of the caller's. A binary search where zones meet in its pageblock.
     #[inline(always)]
     fn zone_of_block(&self, pfn: Pfn) -> ZoneId {
-        self.zone_at(self.map.place(pfn))
-    }
-
-    /// As [`zone_of_block`](Self::zone_of_block), by the place of the block's head in the map.
-    #[inline(always)]
-    fn zone_at(&self, place: usize) -> ZoneId {
-        match self.tables.section(self.map.section_number(place)).zone() {
-            Some(zone) => zone,
-            None => self.zone_in_tag(place),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn zone_in_tag(&self, place: usize) -> ZoneId {
-        self.map.page(self.map.pfn(place as u32), &self.platform).tag().zone()
+        let zone = self.pageblocks().zone_at(self.map.place(pfn));
+        zone.or_else(|| self.zone_of(pfn)).unwrap_or(ZoneId(0))
     }
 
     #[inline(always)]

@@ -47,7 +47,7 @@ impl RseqCpu {
     pub(crate) fn cpu_id(self) -> i32 {
         #[cfg(target_arch = "x86_64")]
         {
-            let cpu: i32;
+            let cpu: u64;
             // SAFETY: `registered` has found the area. The C library places one at the same distance from the thread
             // pointer of every thread, registered or not. The instruction is one load from it.
             unsafe {
@@ -57,8 +57,10 @@ impl RseqCpu {
                     offset = in(reg) self.cpu_id_offset.get(),
                     options(nostack, preserves_flags, readonly),
                 );
+                // The load has cleared the upper half: saves doing so again.
+                core::hint::assert_unchecked(cpu <= u64::from(u32::MAX));
             }
-            cpu
+            cpu as i32
         }
         #[cfg(not(target_arch = "x86_64"))]
         {

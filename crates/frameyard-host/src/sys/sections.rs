@@ -14,7 +14,7 @@ use std::io;
 use std::sync::OnceLock;
 
 use frameyard::CpuId;
-use frameyard::platform::OwnList;
+use frameyard::platform::{OwnList, Popped};
 
 use super::check;
 use super::cpu::RseqCpu;
@@ -75,8 +75,8 @@ macro_rules! section {
             ".quad 3f, 4f - 3f, 7f",
             ".popsection",
             // The name of the section goes into the area, 4 bytes behind the CPU number.
-            "lea {scratch}, [rip + 2b]",
-            "mov qword ptr fs:[{area} + 4], {scratch}",
+            "lea r10, [rip + 2b]",
+            "mov qword ptr fs:[{area} + 4], r10",
             "3:",
             "cmp dword ptr fs:[{area}], {cpu:e}",
             "jne 5f",
@@ -102,24 +102,24 @@ macro_rules! section {
 
 #[cfg(target_arch = "x86_64")]
 impl Sections {
-    /// Takes the newest entry of a list of `cpu`. `None` if there is none, the list is in use, the caller runs elsewhere, or was
+    /// Takes the newest entry of a list of `cpu`. Nothing if there is none, the list is in use, the caller runs elsewhere, or was
     /// interrupted.
     #[inline(always)]
-    pub(crate) fn pop(self, cpu: CpuId, list: OwnList<'_>) -> Option<u32> {
-        let entry: i64;
+    pub(crate) fn pop(self, cpu: CpuId, list: OwnList<'_>) -> Popped {
+        let entry: u64;
         // SAFETY: the area is registered. The list has 1 to 128 entries behind its word if its length is not 0, and nothing else on
         // this CPU changes it. Only the list's word is written, and the name of the section.
         unsafe {
             section!(
                 [
-                    "mov {scratch}, qword ptr [{word}]",
-                    "movzx {entry:e}, {scratch:l}",
+                    "mov r10, qword ptr [{word}]",
+                    "movzx {entry:e}, r10b",
                     "sub {entry:e}, 1",
                     "js 5f",
                     "mov {entry:e}, dword ptr [{word} + 4 * {entry} + {entries}]",
-                    "dec {scratch}",
+                    "dec r10",
                 ],
-                "mov qword ptr [{word}], {scratch}",
+                "mov qword ptr [{word}], r10",
                 "mov {entry}, -1",
                 area = in(reg) self.area.offset(),
                 cpu = in(reg) cpu.0,
@@ -127,32 +127,30 @@ impl Sections {
                 word = in(reg) list.word(),
                 entries = const OwnList::ENTRIES,
                 entry = out(reg) entry,
-                scratch = out(reg) _,
+                out("r10") _,
                 options(nostack),
             );
         }
-        if entry < 0 { None } else { Some(entry as u32) }
+        Popped::from_register(entry)
     }
 
     /// Adds an entry to a list of `cpu`; whether it did: not in the same cases, and not if the list is at its limit.
     #[inline(always)]
     pub(crate) fn push(self, cpu: CpuId, list: OwnList<'_>, entry: u32) -> bool {
-        let failed: u32;
         // SAFETY: as in `pop`. The limit of a list is at most 128, the number of its slots, so the slot that is written exists.
         unsafe {
             section!(
                 [
-                    "mov {scratch}, qword ptr [{word}]",
-                    "movzx {len:e}, {scratch:l}",
-                    "cmp {len:l}, byte ptr [{word} + 1]",
+                    "mov r10, qword ptr [{word}]",
+                    "movzx r11d, r10b",
+                    "cmp r11b, byte ptr [{word} + 1]",
                     "jae 5f",
-                    "add {scratch}, {push}",
+                    "add r10, {push}",
                     "jc 5f",
-                    "mov dword ptr [{word} + 4 * {len:r} + {entries}], {entry:e}",
-                    "xor {len:e}, {len:e}",
+                    "mov dword ptr [{word} + 4 * r11 + {entries}], {entry:e}",
                 ],
-                "mov qword ptr [{word}], {scratch}",
-                "mov {len:e}, 1",
+                "mov qword ptr [{word}], r10",
+                "jmp {failed}",
                 area = in(reg) self.area.offset(),
                 cpu = in(reg) cpu.0,
                 owners = in(reg) list.owners(),
@@ -160,12 +158,13 @@ impl Sections {
                 entries = const OwnList::ENTRIES,
                 push = const OwnList::PUSH,
                 entry = in(reg) entry,
-                len = out(reg) failed,
-                scratch = out(reg) _,
+                failed = label { return false },
+                out("r10") _,
+                out("r11") _,
                 options(nostack),
             );
         }
-        failed == 0
+        true
     }
 
     /// Takes all lists of `cpu`; whether it did: not if another thread has them, the caller runs elsewhere, or was interrupted.
@@ -182,7 +181,7 @@ impl Sections {
                 cpu = in(reg) cpu.0,
                 owners = in(reg) list.owners(),
                 failed = out(reg) failed,
-                scratch = out(reg) _,
+                out("r10") _,
                 options(nostack),
             );
         }
@@ -192,8 +191,8 @@ impl Sections {
 
 #[cfg(not(target_arch = "x86_64"))]
 impl Sections {
-    pub(crate) fn pop(self, _cpu: CpuId, _list: OwnList<'_>) -> Option<u32> {
-        None
+    pub(crate) fn pop(self, _cpu: CpuId, _list: OwnList<'_>) -> Popped {
+        Popped::NOTHING
     }
 
     pub(crate) fn push(self, _cpu: CpuId, _list: OwnList<'_>, _entry: u32) -> bool {

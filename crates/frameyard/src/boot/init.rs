@@ -305,7 +305,7 @@ fn mark_cma(
             entry.set(area, zone);
         }
         count += 1;
-        blocks.starts_in(area).for_each(|pageblock| blocks.set(pageblock, MigrateType::Cma));
+        blocks.starts_in(area).for_each(|pageblock| blocks.assign(pageblock, zone, MigrateType::Cma));
         tables.zones[zone.index()].facts.cma.fetch_add(area.count().0, Ordering::Relaxed);
         if mode != InitMode::Eager
             && let Some(missing) = initialisation.initialise(area).not_backed

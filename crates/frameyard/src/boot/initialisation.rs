@@ -209,8 +209,8 @@ impl<P: Platform> Initialisation<'_, P> {
 
     fn publish_types(&self, run: PfnRange) {
         let blocks = self.zone_tables.blocks;
-        for (memory, _) in self.tables.ranges_in(run) {
-            blocks.starts_in(memory).for_each(|pageblock| blocks.publish(pageblock));
+        for (memory, zone) in self.tables.ranges_in(run) {
+            blocks.starts_in(memory).for_each(|pageblock| blocks.publish(pageblock, zone));
         }
     }
 

@@ -187,7 +187,7 @@ tables! { counts:
     zonelists: AtomicU16 = counts.nodes * Tables::zonelist_stride(counts.nodes),
     zones: Zone = counts.zones(),
     sections: AtomicU32 = counts.sections(),
-    pageblocks: AtomicU8 = counts.pageblocks(),
+    pageblocks: AtomicU32 = counts.pageblocks(),
     /// Memory, cut at zone boundaries, ascending.
     ranges: RangeEntry = counts.ranges,
     /// The memory that was not reserved when the yard was created, cut as the ranges are. A free range begins where memory

@@ -60,27 +60,24 @@ fn taken_lists_given_back_relaxed_fail() {
     assert_fails_within(SWITCHES, move || free_and_drain(flawed), &DAMAGES);
 }
 
-/// A thread of CPU 0 takes its lists for a refill or a drain while another uses them in sections, and CPU 1 changes their limits.
-fn overflow_and_resize(locks: Locks) {
-    let main = boot(2, PcpSizing::Fixed(8), locks);
-    let fifth = main.take(Order::ZERO).unwrap();
-    main.fill_list(4);
-    let freeing = main.start(0, move |runner| runner.give(fifth, Order::ZERO));
+/// A thread of CPU 0 takes its empty lists for a refill, while CPU 1 changes their limits and drains them.
+fn refill_and_drain(locks: Locks) {
+    let main = boot(1, PcpSizing::Fixed(4), locks);
     let taking = main.start(0, |runner| runner.take_and_give(Order::ZERO));
     main.yard.lists().resize(PcpSizing::Fixed(2));
-    freeing.join().unwrap();
+    main.yard.zone(ZONE).drain_cpu(CpuId(0));
     taking.join().unwrap();
     main.finish();
 }
 
 #[test]
-fn sections_race_a_resize() {
-    let explored = explore_within(SWITCHES, || overflow_and_resize(Locks::SOUND));
+fn taken_lists_race_a_drain() {
+    let explored = explore_within(SWITCHES, || refill_and_drain(Locks::SOUND));
     assert!(explored.contentions > 0, "no thread found the lists taken");
 }
 
 #[test]
 fn taken_lists_without_exclusion_fail() {
     let flawed = Locks { per_cpu: Some(Flaw::NeverRefused), ..Locks::SOUND };
-    assert_fails_within(SWITCHES, move || overflow_and_resize(flawed), &DAMAGES);
+    assert_fails_within(SWITCHES, move || refill_and_drain(flawed), &DAMAGES);
 }

@@ -28,6 +28,42 @@ pub struct OwnList<'a> {
     pub(crate) entries: &'a [AtomicU32],
 }
 
+/// What a pop takes from a list: an entry, or nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Popped(u64);
+
+impl Popped {
+    /// No entry was taken.
+    pub const NOTHING: Self = Self(u64::MAX);
+
+    /// This entry was taken.
+    #[must_use]
+    #[inline(always)]
+    pub const fn new(entry: u32) -> Self {
+        Self(entry as u64)
+    }
+
+    /// From a register that holds the entry, or [`u64::MAX`] for nothing.
+    #[must_use]
+    #[inline(always)]
+    pub const fn from_register(value: u64) -> Self {
+        Self(value)
+    }
+
+    /// The entry, if there is one.
+    #[must_use]
+    #[inline(always)]
+    pub const fn entry(self) -> Option<u32> {
+        if self.0 <= u32::MAX as u64 { Some(self.0 as u32) } else { None }
+    }
+
+    /// The entry as a place in the map; for nothing, a place behind the end of every map, so that one comparison checks both.
+    #[inline(always)]
+    pub(crate) const fn place(self) -> usize {
+        self.0 as usize
+    }
+}
+
 impl<'a> OwnList<'a> {
     /// The distance of the first entry from the list's word, in bytes. Entries have four bytes each.
     pub const ENTRIES: usize = 24;
@@ -50,10 +86,15 @@ impl<'a> OwnList<'a> {
         self.word
     }
 
-    /// Takes the newest entry; `None` if there is none or the list is not the CPU's. `step` is called before each access to memory;
+    /// Takes the newest entry; nothing if there is none or the list is not the CPU's. `step` is called before each access to memory;
     /// if it returns false, the section ends without an effect.
     #[inline]
-    pub fn pop(&self, mut step: impl FnMut() -> bool) -> Option<u32> {
+    #[must_use]
+    pub fn pop(&self, step: impl FnMut() -> bool) -> Popped {
+        self.pop_checked(step).map_or(Popped::NOTHING, Popped::new)
+    }
+
+    fn pop_checked(&self, mut step: impl FnMut() -> bool) -> Option<u32> {
         self.check(&mut step)?;
         let word = self.load_word(&mut step)?;
         let last = (word as u8).checked_sub(1)?;
@@ -192,7 +233,7 @@ mod tests {
     }
 
     fn pop(list: OwnList<'_>, step: &mut dyn FnMut() -> bool) -> Outcome {
-        list.pop(step).map_or(Outcome::Nothing, Outcome::Popped)
+        list.pop(step).entry().map_or(Outcome::Nothing, Outcome::Popped)
     }
 
     fn push(list: OwnList<'_>, step: &mut dyn FnMut() -> bool) -> Outcome {
@@ -220,7 +261,7 @@ mod tests {
         for owner in 0..2 {
             let lists = Lists::with(&[10]);
             lists.owners[owner].store(1, Ordering::Relaxed);
-            assert_eq!(lists.list().pop(|| true), None);
+            assert_eq!(lists.list().pop(|| true), Popped::NOTHING);
             assert!(!lists.list().push(11, || true) && !lists.list().take(|| true));
             assert_eq!(lists.held(), [10]);
         }
@@ -230,12 +271,12 @@ mod tests {
     fn pushes_end_at_the_limit_and_where_the_count_would_wrap() {
         let lists = Lists::with(&[1, 2, 3, 4]);
         assert!(!lists.list().push(5, || true));
-        assert_eq!(lists.list().pop(|| true), Some(4));
+        assert_eq!(lists.list().pop(|| true), Popped::new(4));
         assert_eq!((lists.held(), lists.frees()), (std::vec![1, 2, 3], 4));
         lists.word.fetch_or(0xffff_ffff_ffff << 16, Ordering::Relaxed);
         assert!(!lists.list().push(5, || true));
         assert_eq!(lists.held(), [1, 2, 3]);
-        (0..3).for_each(|_| assert!(lists.list().pop(|| true).is_some()));
-        assert_eq!(lists.list().pop(|| true), None);
+        (0..3).for_each(|_| assert!(lists.list().pop(|| true) != Popped::NOTHING));
+        assert_eq!(lists.list().pop(|| true), Popped::NOTHING);
     }
 }

@@ -21,21 +21,28 @@ impl<'y, P: Platform> BulkFree<'y, P> {
         Self { yard, cpu: yard.cpu(), held: None }
     }
 
-    /// Frees a frame of a zone that the caller holds exclusively.
-    pub(super) fn free(&mut self, pfn: Pfn, zone: ZoneId) {
+    /// Frees the frame at a place, which the caller holds exclusively.
+    pub(super) fn free(&mut self, place: usize) {
         let yard = self.yard;
-        let list = yard.fast.blocks.ordinary_type(pfn).and_then(|kind| ListId::small(Order::ZERO, kind));
+        // A yard whose blocks all take slow paths has no ordinary ones here.
+        let ordinary = yard.fast.blocks.ordinary_at(place);
+        let list = ordinary.and_then(|(kind, zone)| Some((ListId::small(Order::ZERO, kind)?, zone)));
+        let Some((list, zone)) = list else {
+            drop(self.held.take());
+            let _ = yard.free_block_at(place, Order::ZERO);
+            return;
+        };
         if self.held.as_ref().is_none_or(|(of, _)| *of != zone) {
             drop(self.held.take());
-            let pcp = yard.tables.pcp_of(zone, self.cpu).filter(|_| !yard.takes_slow_paths());
+            let pcp = yard.tables.pcp_of(zone, self.cpu);
             self.held = pcp.and_then(|pcp| pcp.try_lock(&yard.platform, zone, self.cpu)).map(|lists| (zone, lists));
         }
-        let Some(((_, lists), list)) = self.held.as_mut().zip(list) else {
-            drop(self.held.take());
-            return yard.free_block(pfn, Order::ZERO);
+        let Some((_, lists)) = &mut self.held else {
+            let _ = yard.free_block_at(place, Order::ZERO);
+            return;
         };
-        if !lists.push(list, yard.map.index(pfn)) {
-            lists.push_slow(yard.zone_view(zone), list, yard.map.index(pfn));
+        if !lists.push(list, place as u32) {
+            lists.push_slow(yard.zone_view(zone), list, place as u32);
         }
     }
 }
@@ -55,7 +62,7 @@ impl<P: Platform> Yard<P> {
         for pfn in frames.iter().copied() {
             let place = self.map.place(pfn);
             match self.allocation_map().clear_allocated_at(&self.platform, place, Order::ZERO) {
-                Some(_) => bulk.free(pfn, self.zone_at(place)),
+                Some(_) => bulk.free(place),
                 None => _ = problem.get_or_insert_with(|| self.refuse(pfn, Order::ZERO)),
             }
         }

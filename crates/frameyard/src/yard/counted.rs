@@ -198,7 +198,7 @@ impl<'y, P: Platform> CountedBlocks<'y, P> {
         let mut problem = None;
         for pfn in frames.iter().copied() {
             match yard.leave(pfn, Order::ZERO) {
-                Ok(tag) => bulk.free(pfn, tag.zone()),
+                Ok(_) => bulk.free(yard.map.place(pfn)),
                 Err(refused) => _ = problem.get_or_insert(refused),
             }
         }

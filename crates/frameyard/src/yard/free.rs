@@ -79,13 +79,12 @@ impl<P: Platform> Yard<P> {
 
     /// As [`free_block`](Self::free_block), by the place of the block's head in the map.
     #[inline(always)]
-    fn free_block_at(&self, place: usize, order: Order) -> Result<(), FreeError> {
+    pub(super) fn free_block_at(&self, place: usize, order: Order) -> Result<(), FreeError> {
         let index = place as u32;
         self.fast.blocks.touch_at(&self.platform, place);
-        if let Some(list_type) = self.fast.blocks.ordinary_type_at(place)
+        if let Some((list_type, zone)) = self.fast.blocks.ordinary_at(place)
             && let Some(list) = ListId::new(order, list_type, self.geometry)
         {
-            let zone = self.zone_at(place);
             if let Some(cpu) = self.platform.section_cpu() {
                 return self.push_in_section(cpu, index, list, order, zone);
             }

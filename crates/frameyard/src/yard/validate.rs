@@ -52,8 +52,8 @@ errors! {
         BadTag(pfn: Pfn) = "the tag of {pfn} is none that a page can have",
         /// A word that must be zero in this state is not.
         WordsNotZero(pfn: Pfn, state: FrameState) = "{pfn} is {state} and has words that should be zero",
-        /// A block's tag names another zone than the one its frames belong to.
-        WrongZone(pfn: Pfn, zone: ZoneId) = "the block at {pfn} says that it is of {zone}",
+        /// A block's tag, or the word of its pageblock, names another zone than the one its frames belong to.
+        WrongZone(pfn: Pfn, zone: ZoneId) = "the block at {pfn}, or its pageblock, says that it is of {zone}",
         /// A frame is in transit although no operation is in progress.
         InTransit(pfn: Pfn) = "{pfn} is in transit although no operation is in progress",
         /// Two free buddies that should have merged, and neither of which skipped it.
@@ -227,6 +227,9 @@ impl<P: Platform> Yard<P> {
                 self.count_deferred(PfnRange { start: at, end: pageblock.end }, recount);
                 at = pageblock.end;
                 continue;
+            }
+            if let Some(other) = view.blocks.zone_at(self.map.place(at)).filter(|zone| *zone != view.id) {
+                return Err(ValidateError::WrongZone(at, other));
             }
             let page = view.page(at);
             let in_page = page.tag();

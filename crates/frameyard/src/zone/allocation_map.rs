@@ -38,13 +38,13 @@ use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::sync::{AtomicU8, Ordering};
 use crate::units::{MigrateType, ORDER_SLOTS, Order, Pfn};
 
-/// Bits 0–4 hold the order plus one.
-const ORDER: u8 = 0x1f;
-/// Bits 5–7 hold the migration type.
-const TYPE_SHIFT: u32 = 5;
+/// Bits 0–2 hold the migration type plus one.
+const TYPE: u8 = 0x7;
+/// Bits 3–7 hold the order.
+const ORDER_SHIFT: u32 = 3;
 
-const _: () = assert!(ORDER_SLOTS <= ORDER as usize, "order plus one fits the bits");
-const _: () = assert!(MigrateType::COUNT <= 1 << (8 - TYPE_SHIFT), "the type fits the bits");
+const _: () = assert!(ORDER_SLOTS <= 1 << (8 - ORDER_SHIFT), "the order fits the bits");
+const _: () = assert!(MigrateType::COUNT <= TYPE as usize, "type plus one fits the bits");
 
 /// The byte of an allocated block: the order, and the migration type of the allocation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,23 +53,24 @@ pub(crate) struct MapEntry(u8);
 impl MapEntry {
     #[inline(always)]
     const fn new(order: Order, migrate_type: MigrateType) -> Self {
-        Self((order.0 + 1) | (migrate_type as u8) << TYPE_SHIFT)
+        Self(order.0 << ORDER_SHIFT | (migrate_type as u8 + 1))
     }
 
     /// Whether the block is of that order. Accepts any order.
     #[inline(always)]
     const fn is_of(self, order: Order) -> bool {
-        (self.0 & ORDER) as u32 == order.0 as u32 + 1
+        // One comparison of a difference. Orders that do not fit the bits equal none.
+        (self.0 as u32).wrapping_sub((order.0 as u32) << ORDER_SHIFT | 1) < TYPE as u32
     }
 
     #[inline(always)]
     pub(crate) const fn order(self) -> Order {
-        Order((self.0 & ORDER).saturating_sub(1))
+        Order(self.0 >> ORDER_SHIFT)
     }
 
     #[inline(always)]
     pub(crate) const fn migrate_type(self) -> MigrateType {
-        match MigrateType::from_bits(self.0 >> TYPE_SHIFT) {
+        match MigrateType::from_bits((self.0 & TYPE).wrapping_sub(1)) {
             Some(migrate_type) => migrate_type,
             None => MigrateType::Unmovable,
         }
@@ -77,7 +78,7 @@ impl MapEntry {
 
     /// Whether order and type exist.
     pub(crate) fn is_well_formed(self) -> bool {
-        self.0 & ORDER != 0 && self == Self::new(self.order(), self.migrate_type())
+        self.0 & TYPE != 0 && self == Self::new(self.order(), self.migrate_type())
     }
 }
 
@@ -271,6 +272,6 @@ mod tests {
     #[test]
     fn rejects_map_entries_with_unknown_order_or_type() {
         let sound = (0..=u8::MAX).filter(|bits| MapEntry(*bits).is_well_formed()).count();
-        assert_eq!(sound, usize::from(ORDER) * MigrateType::COUNT);
+        assert_eq!(sound, (1 << (8 - ORDER_SHIFT)) * MigrateType::COUNT);
     }
 }

@@ -1,71 +1,99 @@
-//! The type of each pageblock: one byte for each `2^pageblock_order` frames, so that no two zones share a byte.
+//! The type and the zone of each pageblock: one word for each `2^pageblock_order` frames.
 //!
-//! The low half of the byte is the type plus one; 0 stands for a pageblock without memory, or with uninitialised pages. So one load
-//! tells whether a frame number has a readable page structure, and which list a freed frame belongs to. The high half is 0, except
-//! in isolated pageblocks: there it is the type plus one to restore.
+//! | bits | meaning |
+//! |---|---|
+//! | 0–3 | the type plus one; 0 stands for a pageblock without memory, or with uninitialised pages |
+//! | 4–7 | of an isolated pageblock, the type plus one to restore |
+//! | 8 | zones meet in the pageblock |
+//! | 16–31 | the zone of its memory, if only one has memory in it |
+//!
+//! So one load tells whether a frame number has a readable page structure, and which list of which zone a freed frame belongs to.
 
 use crate::memmap::{MapPlace, Numbering};
 use crate::platform::{Access, LineKind, Platform, SharedLine};
-use crate::sync::{AtomicU8, Ordering};
-use crate::units::{Geometry, MigrateType, Order, PageCount, Pfn, PfnRange};
+use crate::sync::{AtomicU32, Ordering};
+use crate::units::{Geometry, MigrateType, Order, PageCount, Pfn, PfnRange, ZoneId};
 
-/// The half of the byte that holds the type; the other remembers what an isolated pageblock was.
-const TYPE: u8 = 0xf;
-const REMEMBERED_SHIFT: u32 = 4;
+const TYPE_BITS: u32 = 4;
+const TYPE: u32 = (1 << TYPE_BITS) - 1;
+/// Both types.
+const TYPES: u32 = 0xff;
+const SEVERAL_ZONES: u32 = 1 << 8;
+const ZONE_SHIFT: u32 = 16;
 
-const _: () = assert!(MigrateType::COUNT < TYPE as usize, "type plus one fits half a byte");
+const _: () = assert!(MigrateType::COUNT < TYPE as usize, "type plus one fits its bits");
 
-fn type_of(half: u8) -> Option<MigrateType> {
-    MigrateType::from_bits((half & TYPE).wrapping_sub(1))
+/// The type whose number plus one is in the lowest bits.
+fn type_of(bits: u32) -> Option<MigrateType> {
+    MigrateType::from_bits(((bits & TYPE) as u8).wrapping_sub(1))
 }
 
-/// The pageblock types of the whole memory map. Written under the lock of the pageblock's zone; the first time by the CPU that
+/// The bits of the type of a pageblock that is not isolated.
+fn bits_of(migrate_type: MigrateType) -> u32 {
+    migrate_type as u32 + 1
+}
+
+/// The pageblock words of the whole memory map. Written under the lock of the pageblock's zone; the first time by the CPU that
 /// initialises the pageblock, before any other can access it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PageblockMap<'a> {
-    types: &'a [AtomicU8],
+    words: &'a [AtomicU32],
     numbering: Numbering,
     order: Order,
 }
 
 impl<'a> PageblockMap<'a> {
-    pub(crate) fn new(types: &'a [AtomicU8], numbering: Numbering, geometry: Geometry) -> Self {
-        Self { types, numbering, order: geometry.pageblock_order() }
+    pub(crate) fn new(words: &'a [AtomicU32], numbering: Numbering, geometry: Geometry) -> Self {
+        Self { words, numbering, order: geometry.pageblock_order() }
     }
 
-    /// The index of a frame's byte. Behind the table's end for frames outside the map.
+    /// The index of a frame's word. Behind the table's end for frames outside the map.
     #[inline(always)]
     fn place(&self, pfn: Pfn) -> usize {
         self.numbering.place(pfn) >> self.order.0
     }
 
     #[inline(always)]
-    fn byte(&self, pfn: Pfn) -> &'a AtomicU8 {
+    fn word(&self, pfn: Pfn) -> &'a AtomicU32 {
         // As in `MemMap::outside`: a place that a neighbour damaged is the first one.
-        self.types.get(self.place(pfn)).unwrap_or(&self.types[0])
+        self.words.get(self.place(pfn)).unwrap_or(&self.words[0])
     }
 
-    /// The type of the pageblock, if it has memory and is of one of the types that have per-CPU lists.
-    ///
-    /// Accepts any frame number.
-    #[inline(always)]
-    pub(crate) fn ordinary_type(&self, pfn: Pfn) -> Option<MigrateType> {
-        self.ordinary_type_at(self.numbering.place(pfn))
+    /// Replaces the types of a word. Only the holder of its zone's lock does.
+    fn set_types(&self, pfn: Pfn, types: u32) {
+        let word = self.word(pfn);
+        // Release: pairs with the Acquire in `ordinary_at` and `has_memory_at`. The writer sees the pages initialised by the zone
+        // lock; a CPU that sees this type instead of the published one must see them, too.
+        word.store(word.load(Ordering::Relaxed) & !TYPES | types, Ordering::Release);
     }
 
-    /// As [`ordinary_type`](Self::ordinary_type), by the frame's place in the map.
+    /// The type of the pageblock at a place, and its zone, if it has memory of one zone and is of one of the types that have
+    /// per-CPU lists. Accepts any place.
     #[inline(always)]
-    pub(crate) fn ordinary_type_at(&self, place: usize) -> Option<MigrateType> {
+    pub(crate) fn ordinary_at(&self, place: usize) -> Option<(MigrateType, ZoneId)> {
         // Acquire: pairs with the Release in `publish`.
-        let bits = self.types.get(place >> self.order.0)?.load(Ordering::Acquire).wrapping_sub(1);
-        if usize::from(bits) < MigrateType::PER_CPU { MigrateType::from_bits(bits) } else { None }
+        let word = self.words.get(place >> self.order.0)?.load(Ordering::Acquire);
+        // All that is not ordinary has another bit in the lower half.
+        let bits = (word as u16).wrapping_sub(1);
+        if usize::from(bits) >= MigrateType::PER_CPU {
+            return None;
+        }
+        Some((MigrateType::from_bits(bits as u8)?, ZoneId((word >> ZONE_SHIFT) as u16)))
+    }
+
+    /// The zone of the pageblock at a place; `None` if it has no initialised memory, or zones meet in it. Accepts any place.
+    #[inline(always)]
+    pub(crate) fn zone_at(&self, place: usize) -> Option<ZoneId> {
+        let word = self.words.get(place >> self.order.0)?.load(Ordering::Relaxed);
+        let has_one = word & TYPE != 0 && word & SEVERAL_ZONES == 0;
+        has_one.then_some(ZoneId((word >> ZONE_SHIFT) as u16))
     }
 
     /// Announces a read of the type of the pageblock of the frame at an index. Other reads, mostly of types that were read just
     /// before, are not announced.
     #[inline(always)]
     pub(crate) fn touch_at<P: Platform>(&self, platform: &P, place: usize) {
-        let types = self.types.as_ptr().wrapping_add(place >> self.order.0).cast();
+        let types = self.words.as_ptr().wrapping_add(place >> self.order.0).cast();
         platform.touch_line(SharedLine { kind: LineKind::PageblockTypes, address: types }, Access::Read);
     }
 
@@ -79,37 +107,35 @@ impl<'a> PageblockMap<'a> {
     #[inline(always)]
     pub(crate) fn has_memory_at(&self, place: usize) -> bool {
         // Acquire: pairs with the Release in `publish`.
-        self.types.get(place >> self.order.0).is_some_and(|byte| byte.load(Ordering::Acquire) != 0)
+        self.words.get(place >> self.order.0).is_some_and(|word| word.load(Ordering::Acquire) != 0)
     }
 
     /// The type of the pageblock that holds `pfn`. Without the zone lock it may be stale at once.
     #[inline(always)]
     pub(crate) fn get(&self, pfn: Pfn) -> MigrateType {
-        type_of(self.byte(pfn).load(Ordering::Relaxed)).unwrap_or(MigrateType::Unmovable)
+        type_of(self.word(pfn).load(Ordering::Relaxed)).unwrap_or(MigrateType::Unmovable)
     }
 
     /// As [`get`](Self::get), by the place of a frame.
     #[inline(always)]
     pub(crate) fn get_at(&self, place: MapPlace) -> MigrateType {
-        let byte = self.types.get(place.index() as usize >> self.order.0).unwrap_or(&self.types[0]);
-        type_of(byte.load(Ordering::Relaxed)).unwrap_or(MigrateType::Unmovable)
+        let word = self.words.get(place.index() as usize >> self.order.0).unwrap_or(&self.words[0]);
+        type_of(word.load(Ordering::Relaxed)).unwrap_or(MigrateType::Unmovable)
     }
 
     /// The type that the pageblock has, or that is restored when its isolation ends. Without the zone lock it may be stale.
     pub(crate) fn lasting_type(&self, pfn: Pfn) -> MigrateType {
-        let byte = self.byte(pfn).load(Ordering::Relaxed);
-        type_of(byte >> REMEMBERED_SHIFT).or(type_of(byte)).unwrap_or(MigrateType::Unmovable)
+        let word = self.word(pfn).load(Ordering::Relaxed);
+        type_of(word >> TYPE_BITS).or(type_of(word)).unwrap_or(MigrateType::Unmovable)
     }
 
-    /// Isolates the pageblock and keeps its type in the byte. Returns the type; `None` if it is isolated already.
+    /// Isolates the pageblock and keeps its type in the word. Returns the type; `None` if it is isolated already.
     pub(crate) fn isolate(&self, pfn: Pfn) -> Option<MigrateType> {
         let was = self.get(pfn);
         if was == MigrateType::Isolate {
             return None;
         }
-        let remembered = (was as u8 + 1) << REMEMBERED_SHIFT;
-        // Release: pairs with the Acquire in `has_memory`, as in `set`.
-        self.byte(pfn).store(remembered | (MigrateType::Isolate as u8 + 1), Ordering::Release);
+        self.set_types(pfn, bits_of(was) << TYPE_BITS | bits_of(MigrateType::Isolate));
         Some(was)
     }
 
@@ -119,26 +145,33 @@ impl<'a> PageblockMap<'a> {
             return None;
         }
         let was = self.lasting_type(pfn);
-        // Release: pairs with the Acquire in `has_memory`, as in `set`.
-        self.byte(pfn).store(was as u8 + 1, Ordering::Release);
+        self.set_types(pfn, bits_of(was));
         Some(was)
     }
 
-    /// Publishes the pages of a pageblock with memory: as Movable, unless it has a type already. A CPU that sees a type sees these
-    /// pages initialised.
-    pub(crate) fn publish(&self, pfn: Pfn) {
-        let byte = self.byte(pfn);
-        if byte.load(Ordering::Relaxed) == 0 {
-            // Release: pairs with the Acquire in `has_memory`.
-            byte.store(MigrateType::Movable as u8 + 1, Ordering::Release);
-        }
+    /// Publishes the pages of a pageblock with memory of a zone: as Movable, unless it has a type already. A CPU that sees a type
+    /// sees these pages initialised.
+    pub(crate) fn publish(&self, pfn: Pfn, zone: ZoneId) {
+        let word = self.word(pfn);
+        let found = word.load(Ordering::Relaxed);
+        let zone = u32::from(zone.0) << ZONE_SHIFT;
+        let published = match found {
+            0 => bits_of(MigrateType::Movable) | zone,
+            _ if found >> ZONE_SHIFT << ZONE_SHIFT == zone => return,
+            _ => found | SEVERAL_ZONES,
+        };
+        // Release: pairs with the Acquire in `has_memory_at` and `ordinary_at`.
+        word.store(published, Ordering::Release);
+    }
+
+    /// Gives a pageblock of a zone its type before its pages are initialised and published.
+    pub(crate) fn assign(&self, pfn: Pfn, zone: ZoneId, migrate_type: MigrateType) {
+        self.word(pfn).store(u32::from(zone.0) << ZONE_SHIFT | bits_of(migrate_type), Ordering::Relaxed);
     }
 
     /// Sets the type of the pageblock that holds `pfn`, which is not isolated.
     pub(crate) fn set(&self, pfn: Pfn, migrate_type: MigrateType) {
-        // Release: pairs with the Acquire in `ordinary_type` and `has_memory`. The writer sees the pages initialised
-        // by the zone lock; a CPU that sees this type instead of the published one must see them, too.
-        self.byte(pfn).store(migrate_type as u8 + 1, Ordering::Release);
+        self.set_types(pfn, bits_of(migrate_type));
     }
 
     /// Sets the type of every pageblock of a block of at least pageblock order.

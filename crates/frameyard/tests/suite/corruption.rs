@@ -16,13 +16,14 @@ const PAGES: u64 = 0x1000;
 const PAGE_BYTES: usize = 64;
 const ZONE: ZoneId = ZoneId(ZoneKind::Normal as u16);
 
-/// The word of the header where the offsets of tables begin, and the number of the allocation map among the tables.
+/// The word of the header where the offsets of tables begin, and the numbers of two of the tables.
 const FIRST_SPAN: usize = 27;
+const PAGEBLOCKS: usize = 6;
 const ALLOCATION_MAP: usize = 17;
 
 /// What that table says of a movable block of an order.
 const fn mark(order: Order) -> u8 {
-    (order.0 + 1) | (MigrateType::Movable as u8) << 5
+    order.0 << 3 | (MigrateType::Movable as u8 + 1)
 }
 
 /// Pageblocks of 64 frames, maximum blocks of 256.
@@ -78,8 +79,6 @@ struct Scene {
     largest: Pfn,
     /// Frames on the CPU's list of single frames, oldest first.
     per_cpu: Vec<Pfn>,
-    /// Where the type of the first pageblock stands.
-    types: Place,
     /// Where the zone's free pages are counted.
     free_pages: Place,
 }
@@ -91,7 +90,6 @@ impl Scene {
         let config = YardConfig { geometry: geometry(), zone_limits: ZoneLimits::NONE, ..YardConfig::new(&cpus) };
         let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
         let yard = Fixture::new(&table, &config, Frames::Phantom);
-        let types = pageblock_types(&yard);
         yard.lists().resize(PcpSizing::Fixed(0));
         let alloc = |order: Order| yard.alloc(order, Gfp::HIGHUSER_MOVABLE).unwrap();
         let full_pageblock = alloc(order(6));
@@ -117,7 +115,7 @@ impl Scene {
         assert_eq!(yard.stats().frame(largest).unwrap().state, FrameState::BuddyFree);
         yard.validate().unwrap();
         let mut scene =
-            Self { held, free, free_pair: pairs[1], block, full_pageblock, largest, per_cpu, types, free_pages, yard };
+            Self { held, free, free_pair: pairs[1], block, full_pageblock, largest, per_cpu, free_pages, yard };
         let taken = scene.yard.stats().managed_pages() - scene.yard.stats().free_pages();
         scene.yard.keep(taken);
         scene
@@ -145,14 +143,25 @@ impl Scene {
 
     /// Overwrites a frame's byte in the allocation map.
     fn set_mark(&self, pfn: Pfn, mark: u8) {
-        let region = self.yard.control.raw();
-        let table = Place { region, offset: 8 * (FIRST_SPAN + 2 * ALLOCATION_MAP) }.read::<u64>() as usize;
-        Place { region, offset: table + (pfn.0 - FIRST.0) as usize }.write(mark);
+        self.in_table(ALLOCATION_MAP, (pfn.0 - FIRST.0) as usize).write(mark);
     }
 
+    /// Overwrites the type of a frame's pageblock.
     fn set_type(&self, pfn: Pfn, migrate_type: MigrateType) {
+        self.pageblock(pfn).write(migrate_type as u8 + 1);
+    }
+
+    /// The word of a frame's pageblock.
+    fn pageblock(&self, pfn: Pfn) -> Place {
         let block = (pfn.0 - FIRST.0) as usize >> geometry().pageblock_order().0;
-        Place { offset: self.types.offset + block, ..self.types }.write(migrate_type as u8 + 1);
+        self.in_table(PAGEBLOCKS, 4 * block)
+    }
+
+    /// A place in one of the tables, by its offset there.
+    fn in_table(&self, table: usize, offset: usize) -> Place {
+        let region = self.yard.control.raw();
+        let table = Place { region, offset: 8 * (FIRST_SPAN + 2 * table) }.read::<u64>() as usize;
+        Place { region, offset: table + offset }
     }
 
     /// The slots of the CPU's list.
@@ -176,13 +185,6 @@ fn only_place(region: RawRegion, fits: impl Fn(&[u8]) -> bool) -> Place {
     let offset = found.next().expect("a place");
     assert_eq!(found.next(), None, "there is one such place");
     Place { region, offset }
-}
-
-/// All pageblocks begin as movable: the only run of this many twos.
-fn pageblock_types(yard: &Fixture) -> Place {
-    let blocks = (PAGES >> geometry().pageblock_order().0) as usize;
-    let run = vec![MigrateType::Movable as u8 + 1; blocks];
-    only_place(yard.control.raw(), |bytes| bytes.starts_with(&run))
 }
 
 type Counted = (Vec<u8>, u64);
@@ -444,6 +446,11 @@ fn wrong_control_counts_are_detected() {
             |s| Expected::Error(ValidateError::WrongList(s.largest, MigrateType::Movable)),
         ),
         (
+            "the zone of a pageblock",
+            |s| s.pageblock(s.full_pageblock).write(u32::from(ZONE.0 + 1) << 16 | 2),
+            |s| Expected::Error(ValidateError::WrongZone(s.full_pageblock, ZoneId(ZONE.0 + 1))),
+        ),
+        (
             "a pageblock kept back by mistake",
             |s| s.set_type(s.full_pageblock, MigrateType::HighAtomic),
             |_| Expected::Count("high-atomic pages"),
@@ -512,7 +519,7 @@ fn validation_finds_wrong_entries_of_the_allocation_map() {
         ),
         (
             "a held frame of a type that does not exist",
-            |s| s.set_mark(s.held[1], mark(Order::ZERO) | 7 << 5),
+            |s| s.set_mark(s.held[1], mark(Order::ZERO) | 7),
             |s| Expected::Error(ValidateError::WrongMapEntry(s.held[1])),
         ),
     ]);

@@ -8,12 +8,12 @@ use std::vec::Vec;
 
 use loom::thread;
 
-use super::{Contents, LARGEST};
+use super::{Contents, LARGEST, ZONE};
 use crate::memmap::MemMap;
 use crate::page::Tag;
 use crate::platform::{
     Access, Contention, FramesNotReturned, FreeFrames, GetMark, InitProgress, LockId, MapBacking, MapNotBacked,
-    OwnList, Platform, Probe, SectionsNotEnded, SpeculativeGets, StillGetting, WorkerPanicked, wait_for_gets,
+    OwnList, Platform, Popped, Probe, SectionsNotEnded, SpeculativeGets, StillGetting, WorkerPanicked, wait_for_gets,
 };
 use crate::sync::{AtomicU32, Ordering, Weakness, is_weakened};
 use crate::units::{CpuId, NodeId, Order, PageCount, Pfn, PfnRange};
@@ -245,7 +245,7 @@ impl ModelPlatform {
         for frame in 0..run.count().0 {
             let pfn = run.start + PageCount(frame);
             match flaw {
-                InitFlaw::PublishedEarly => blocks.publish(pfn),
+                InitFlaw::PublishedEarly => blocks.publish(pfn, ZONE),
                 InitFlaw::WrittenLate => map.page(pfn, self).set_tag(Tag::INTERIOR),
             }
         }
@@ -265,7 +265,7 @@ impl Platform for ModelPlatform {
         self.cpus.is_some()
     }
 
-    fn pop_in_section(&self, cpu: CpuId, list: OwnList<'_>) -> Option<u32> {
+    fn pop_in_section(&self, cpu: CpuId, list: OwnList<'_>) -> Popped {
         self.section(cpu, || list.pop(|| true))
     }
 

@@ -391,7 +391,7 @@ impl Platform for HostPlatform {
     }
 
     #[cold]
-    fn end_sections(&self, cpu: CpuId) -> Result<(), SectionsNotEnded> {
+    fn end_sections(&self, cpu: Option<CpuId>) -> Result<(), SectionsNotEnded> {
         self.sections.ok_or(SectionsNotEnded)?.end_on(cpu).map_err(|_| SectionsNotEnded)
     }
 

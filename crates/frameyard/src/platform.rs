@@ -282,14 +282,14 @@ pub trait Platform: MapBacking + Probe + Sync {
         self.current_cpu() == cpu && list.take(|| true)
     }
 
-    /// Returns when each section that was in progress on `cpu` has ended, with or without its effect. Sections that begin later see
-    /// all that the caller did before, and the caller sees what earlier ones did. A kernel interrupts the CPU. Called without the lock of
-    /// a zone, by threads that may wait.
+    /// Returns when each section that was in progress on `cpu` has ended, with or without its effect; `None` means all CPUs. Sections
+    /// that begin later see all that the caller did before, and the caller sees what earlier ones did. A kernel interrupts the CPU.
+    /// Called without a [`guard`](Self::guard), by threads that may wait.
     ///
     /// # Errors
     ///
     /// The platform could not end them.
-    fn end_sections(&self, cpu: CpuId) -> Result<(), SectionsNotEnded> {
+    fn end_sections(&self, cpu: Option<CpuId>) -> Result<(), SectionsNotEnded> {
         Err(SectionsNotEnded)
     }
 

@@ -54,10 +54,14 @@ impl Sections {
         CpuId(self.area.cpu_id() as u32)
     }
 
-    /// Restarts all sections of this process that are in progress on a CPU, with a barrier on both sides. The kernel interrupts the
-    /// CPU if it runs a thread of this process. The sections of threads that are not running are aborted in any case.
-    pub(crate) fn end_on(self, cpu: CpuId) -> io::Result<()> {
-        membarrier(PRIVATE_EXPEDITED_RSEQ, FLAG_CPU, cpu.0 as i32)
+    /// Restarts all sections of this process that are in progress on a CPU, or on any if none is named, with a barrier on both sides.
+    /// The kernel interrupts CPUs that run a thread of this process. The sections of threads that are not running are aborted in any
+    /// case.
+    pub(crate) fn end_on(self, cpu: Option<CpuId>) -> io::Result<()> {
+        match cpu {
+            Some(cpu) => membarrier(PRIVATE_EXPEDITED_RSEQ, FLAG_CPU, cpu.0 as i32),
+            None => membarrier(PRIVATE_EXPEDITED_RSEQ, 0, 0),
+        }
     }
 }
 

@@ -345,7 +345,7 @@ impl Tables {
     }
 
     /// The lists of all CPUs in a zone.
-    pub(crate) fn pcps_of(&self, zone: ZoneId) -> impl Iterator<Item = (CpuId, &'static PerCpuPages)> + use<> {
+    pub(crate) fn pcps_of(&self, zone: ZoneId) -> impl Iterator<Item = (CpuId, &'static PerCpuPages)> + Clone + use<> {
         self.pcps.iter().skip(zone.index()).step_by(self.zones.len()).zip(0..).map(|(pcp, cpu)| (CpuId(cpu), pcp))
     }
 

@@ -7,6 +7,7 @@ use super::{BootError, Tables};
 use crate::platform::Platform;
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::{Geometry, NodeId, PageCount, ZoneId, ZoneKind};
+use crate::zone::pcp::{LockedPcp, lock_each};
 use crate::zone::{
     PcpSizes, PcpSizing, PcpZone, SharedMinimum, WatermarkOptions, WatermarkOptionsError, Zone, ZoneSizing,
     lowmem_reserve,
@@ -68,11 +69,12 @@ impl Tables {
             let low = zone.watermark(crate::zone::WatermarkLevel::Low);
             let sizes = sizing.sizes(geometry, PcpZone { managed: zone.managed(), low, local_cpus, online_cpus });
             let huge_high = huge_high(geometry, sizes);
-            for (_, pcp) in self.pcps_of(id) {
-                let Ok(mut lists) = pcp.lock(platform) else { continue };
-                // Read under the lock: a change of policy locks the lists afterwards.
+            let all = self.pcps_of(id).map(|(_, pcp)| pcp);
+            // The policy is read under the lock: a change of policy locks the lists afterwards.
+            let set = |mut lists: LockedPcp<'_, P>| {
                 lists.set_limits(zone.policy(), sizes.high, huge_high, sizes.batch);
-            }
+            };
+            lock_each(all, platform, |_| true, set);
         }
     }
 

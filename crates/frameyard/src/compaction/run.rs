@@ -11,6 +11,7 @@ use crate::owners::Owners;
 use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
 use crate::units::{CpuId, MigrateType, PageCount, Pfn};
+use crate::zone::pcp::lock_each;
 use crate::zone::transfer::{Collect, Quiescence};
 use crate::zone::{COSTLY_ORDER, CompactEvent, Patience, Zone, ZoneView, transfer};
 
@@ -232,7 +233,8 @@ impl<'a, P: Platform> Compaction<'a, P> {
     }
 
     fn drain_all(&self) {
-        (0..self.tables.cpus()).for_each(|cpu| self.drain(CpuId(cpu)));
+        let all = self.tables.pcps_of(self.view.id).map(|(_, pcp)| pcp);
+        lock_each(all, self.view.platform, |pcp| !pcp.is_empty_racy(), |mut lists| lists.drain(self.view));
     }
 
     fn drain(&self, cpu: CpuId) {

@@ -7,7 +7,7 @@ use super::{Yard, YardLists, YardZone};
 use crate::platform::Platform;
 use crate::sync::is_broken;
 use crate::units::{CpuId, ZoneId, ZoneKind};
-use crate::zone::pcp::PerCpuPages;
+use crate::zone::pcp::{LockedPcp, PerCpuPages, lock_each};
 use crate::zone::transfer::{self, Collect};
 use crate::zone::{Patience, PcpSizing, WatermarkOptions, ZoneView};
 
@@ -55,18 +55,16 @@ impl<'y, P: Platform> YardZone<'y, P> {
     pub(super) fn drain_with(self, patience: Patience) {
         let Some(view) = self.populated() else { return };
         let platform = &self.yard.platform;
-        let mut drains = 0..patience.rounds();
-        for (cpu, pcp) in self.yard.tables.pcps_of(self.id) {
-            // Where batches move without the zone lock, one may be in transit from lists that look empty: taking their
-            // lock ends that.
-            let moves_on = transfer::moves_past_zone_lock(view.zone) && !is_broken!(EmptyListsNotLocked);
-            if !pcp.is_empty_racy() || moves_on {
-                let lists = match patience {
-                    Patience::Sleeps => pcp.lock(platform).ok(),
-                    Patience::Spins if drains.next().is_none() => break,
-                    Patience::Spins => pcp.try_lock(platform, self.id, cpu),
-                };
-                lists.into_iter().for_each(|mut lists| lists.drain(view));
+        let all = self.yard.tables.pcps_of(self.id);
+        // Where batches move without the zone lock, one may be in transit from lists that look empty: taking their lock ends that.
+        let moves_on = || transfer::moves_past_zone_lock(view.zone) && !is_broken!(EmptyListsNotLocked);
+        let wanted = |pcp: &PerCpuPages| !pcp.is_empty_racy() || moves_on();
+        let drain = |mut lists: LockedPcp<'_, P>| lists.drain(view);
+        match patience {
+            Patience::Sleeps => lock_each(all.map(|(_, pcp)| pcp), platform, wanted, drain),
+            Patience::Spins => {
+                let some = all.filter(|(_, pcp)| wanted(pcp)).take(patience.rounds() as usize);
+                some.filter_map(|(cpu, pcp)| pcp.try_lock(platform, self.id, cpu)).for_each(drain);
             }
         }
         // A transfer that stalls has at most a few batches in transit, as a CPU that frees has.

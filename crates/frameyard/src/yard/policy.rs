@@ -11,6 +11,7 @@ use super::Yard;
 use crate::platform::{LockError, Platform};
 use crate::sync::is_broken;
 use crate::units::{ZoneId, errors};
+use crate::zone::pcp::{PerCpuPages, lock_each};
 use crate::zone::transfer::{self, Collect, Mechanism, TransferStalled};
 use crate::zone::{Patience, ZonePolicy};
 
@@ -56,15 +57,13 @@ impl<P: Platform> Yard<P> {
         let _switch = self.tables.begin_switch(&self.platform).map_err(PolicyError::Lock)?.ok_or(PolicyError::Busy)?;
         self.tables.zones.iter().for_each(|zone| zone.set_policy(policy));
         for view in self.populated_zones() {
-            for (_, pcp) in self.tables.pcps_of(view.id) {
-                if is_broken!(EmptyListsNotLocked) && pcp.is_empty_racy() {
-                    continue;
-                }
-                // Even lists that look empty: taking their lock ends the old policy there.
-                let Ok(mut lists) = pcp.lock(&self.platform) else { continue };
+            let all = self.tables.pcps_of(view.id).map(|(_, pcp)| pcp);
+            // Even lists that look empty: taking their lock ends the old policy there.
+            let wanted = |pcp: &PerCpuPages| !(is_broken!(EmptyListsNotLocked) && pcp.is_empty_racy());
+            lock_each(all, &self.platform, wanted, |mut lists| {
                 lists.adopt_policy(policy);
                 lists.drain(view);
-            }
+            });
             transfer::collect(view, Collect::All(Patience::Sleeps))
                 .map_err(|TransferStalled| PolicyError::Stalled(view.id))?;
         }

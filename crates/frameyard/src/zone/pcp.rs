@@ -210,12 +210,16 @@ const _: () = assert!(ARRAY <= u8::MAX as usize, "length and limit fit their bit
 const _: () = assert!(core::mem::offset_of!(PcpList, entries) == OwnList::ENTRIES, "platforms count on it");
 const _: () = assert!(ListWord::FREE + 1 == OwnList::PUSH, "platforms count on it");
 
+/// The owner word that is the lock of the lists; in sections, their CPU takes it with a store.
+const OWNER: usize = 0;
+/// The owner word that another thread locks first, to keep new sections out.
+const CLAIM: usize = 1;
+
 /// The lists of one CPU in one zone.
 #[repr(C, align(128))]
 #[derive(Default)]
 pub(crate) struct PerCpuPages {
-    /// The lock of the lists; while they are used in sections, their owner words ([`OwnList`]): the lock, and one that a thread
-    /// takes first that is in no section.
+    /// [`OWNER`] and [`CLAIM`]; the second is unused where lists are used under their lock.
     owners: [AtomicU32; 2],
     /// The most frames that the lists hold, by [`Group`].
     high: [AtomicU32; 2],
@@ -419,27 +423,59 @@ impl PerCpuPages {
         let id = LockId::PerCpu(zone, cpu);
         let is_taken = match platform.has_sections() {
             true => platform.take_in_section(cpu, self.own_list(ListId::first(Group::Small))),
-            false => platform.try_lock(id, &self.owners[0]) == Contention::Free,
+            false => platform.try_lock(id, &self.owners[OWNER]) == Contention::Free,
         };
         if is_taken { Some(LockedPcp { pcp: self, id, platform, is_claimed: false, _guard: guard }) } else { None }
     }
 
     /// Takes the lock, unless the platform gives up; spins until acquired. The holder waits for a mechanism's lock and the zone
-    /// lock at most.
+    /// lock at most. Where CPUs use their lists in sections, this ends those of the lists' CPU.
     pub(crate) fn lock<'a, P: Platform>(&'a self, platform: &'a P) -> Result<LockedPcp<'a, P>, LockError> {
+        if !platform.has_sections() {
+            return self.lock_owner(platform, false);
+        }
+        platform.lock(self.lock_id(), &self.owners[CLAIM])?;
+        if is_broken!(SectionsNotEnded) || platform.end_sections(Some(self.cpu())).is_ok() {
+            return self.lock_owner(platform, true);
+        }
+        platform.unlock(self.lock_id(), &self.owners[CLAIM]);
+        Err(LockError::SectionsNotEnded { lock: self.lock_id() })
+    }
+
+    /// Takes the first owner word: the last step to have the lists alone.
+    fn lock_owner<'a, P: Platform>(&'a self, platform: &'a P, is_claimed: bool) -> Result<LockedPcp<'a, P>, LockError> {
         let guard = platform.guard();
         let id = self.lock_id();
-        let [owner, claim] = &self.owners;
-        let has_sections = platform.has_sections();
-        if has_sections {
-            platform.lock(id, claim)?;
-            if !is_broken!(SectionsNotEnded) && platform.end_sections(self.cpu()).is_err() {
-                platform.unlock(id, claim);
-                return Err(LockError::SectionsNotEnded { lock: id });
-            }
+        platform.lock(id, &self.owners[OWNER])?;
+        Ok(LockedPcp { pcp: self, id, platform, is_claimed, _guard: guard })
+    }
+}
+
+/// Runs `work` on lists of several CPUs, each locked in turn, as far as they are `wanted`. Skips those whose lock the platform gives up.
+///
+/// Where CPUs use their lists in sections, one call ends the sections of all CPUs. Until it is its turn, a CPU cannot use its lists.
+pub(crate) fn lock_each<'a, P: Platform>(
+    all: impl Iterator<Item = &'a PerCpuPages> + Clone,
+    platform: &'a P,
+    mut wanted: impl FnMut(&PerCpuPages) -> bool,
+    mut work: impl FnMut(LockedPcp<'a, P>),
+) {
+    if !platform.has_sections() {
+        all.filter(|pcp| wanted(pcp)).filter_map(|pcp| pcp.lock(platform).ok()).for_each(work);
+        return;
+    }
+    // In one order, so that no two callers wait for each other.
+    let claimed = all.clone().take_while(|pcp| platform.lock(pcp.lock_id(), &pcp.owners[CLAIM]).is_ok()).count();
+    let ended = is_broken!(SectionsNotEnded) || platform.end_sections(None).is_ok();
+    for pcp in all.take(claimed) {
+        if ended
+            && wanted(pcp)
+            && let Ok(lists) = pcp.lock_owner(platform, true)
+        {
+            work(lists);
+        } else {
+            platform.unlock(pcp.lock_id(), &pcp.owners[CLAIM]);
         }
-        platform.lock(id, owner)?;
-        Ok(LockedPcp { pcp: self, id, platform, is_claimed: has_sections, _guard: guard })
     }
 }
 
@@ -462,10 +498,9 @@ pub(crate) struct LockedPcp<'a, P: Platform> {
 impl<P: Platform> Drop for LockedPcp<'_, P> {
     #[inline(always)]
     fn drop(&mut self) {
-        let [owner, claim] = &self.pcp.owners;
-        self.platform.unlock(self.id, owner);
+        self.platform.unlock(self.id, &self.pcp.owners[OWNER]);
         if self.is_claimed {
-            self.platform.unlock(self.id, claim);
+            self.platform.unlock(self.id, &self.pcp.owners[CLAIM]);
         }
     }
 }

@@ -282,8 +282,9 @@ impl Platform for ModelPlatform {
     }
 
     /// Waits for the section in progress: it ends with its effect. One that is aborted has none, as one that begins later.
-    fn end_sections(&self, cpu: CpuId) -> Result<(), SectionsNotEnded> {
-        self.section(cpu, || ());
+    fn end_sections(&self, cpu: Option<CpuId>) -> Result<(), SectionsNotEnded> {
+        let wanted = |at: &CpuId| cpu.is_none_or(|cpu| cpu == *at);
+        [CpuId(0), CpuId(1)].into_iter().filter(wanted).for_each(|cpu| self.section(cpu, || ()));
         Ok(())
     }
 

@@ -17,6 +17,7 @@ mod neighbour_process;
 mod own_process;
 mod processes;
 mod reporting;
+mod sections;
 mod shared_device_map;
 mod shared_yard;
 #[path = "../../src/test_huge_pages.rs"]

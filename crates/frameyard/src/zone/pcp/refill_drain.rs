@@ -107,7 +107,7 @@ impl PcpList {
         if chain == Link::NONE {
             return true;
         }
-        let next = packed::unpack(view.map, view.platform, (chain, order), batch);
+        let next = packed::unpack(view.map, (view.platform, view.id), (chain, order), batch);
         self.chain.store(next.unwrap_or(Link::NONE).0, Ordering::Relaxed);
         next.is_some()
     }

@@ -22,7 +22,7 @@
 //!
 //! # Invariants
 //!
-//! - A frame in the depot carries the per-CPU tag, so the buddy never merges with it. Its type is the type that its pageblock had
+//! - A frame in the depot carries the per-CPU tag or none, so the buddy never merges with it. Its type is the type that its pageblock had
 //!   when it was freed or carved; the type is read again when it returns to the free lists.
 //! - Depot frames count as free in watermarks and statistics.
 //! - A CPU moves batches only while it holds its own list lock, and reads policy and quiescence under that lock. Changing either

@@ -103,8 +103,7 @@ named!(FrameState: Interior => "interior", Reserved => "reserved", BuddyFree => 
 /// A block moves from a per-CPU list to its allocator and back without a write to its page. So in a tag,
 /// [`Allocated`](FrameState::Allocated) and [`PerCpu`](FrameState::PerCpu) both mean that the block has left its zone. The
 /// allocation map tells them apart and holds the type of an allocated block. A single frame may have no tag at all.
-/// [`YardStats::frame`](crate::views::YardStats::frame)
-/// combines them.
+/// [`YardStats::frame`](crate::views::YardStats::frame) combines them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Tag(u64);
 

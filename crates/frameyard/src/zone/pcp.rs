@@ -21,7 +21,8 @@
 //!
 //! - `high − room` of a group = Σ over its lists of (array length + packed blocks) × 2^order; the groups are the small orders and the
 //!   huge-page order. `room` is below 0 for a while after `high` was lowered.
-//! - Each frame in a list has a [`FrameState::PerCpu`](crate::page::FrameState::PerCpu) tag with the list's order; a single frame may have none.
+//! - Each frame in a list has a [`FrameState::PerCpu`](crate::page::FrameState::PerCpu) tag with the list's order; a single frame may
+//!   have none.
 
 use core::fmt;
 

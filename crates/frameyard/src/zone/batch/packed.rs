@@ -8,7 +8,8 @@
 //! indices, and no other page is touched.
 //!
 //! Packing leaves the word of counts alone: a thread that found the page by number may still read there whether it has users.
-//! Pages beyond those that store indices keep nothing but their tag, if they have one. The caller of each function owns all blocks of the batch.
+//! Pages beyond those that store indices keep nothing but their tag, if they have one. The caller of each function owns all blocks
+//! of the batch.
 
 use super::BATCH;
 use crate::memmap::MemMap;
@@ -86,8 +87,8 @@ fn len_in(size: Link) -> usize {
     ((size.0 & !STEPPED) as usize).clamp(1, LONGEST)
 }
 
-/// Unpacks a batch of blocks of an order, all of that zone, into `batch`, which is empty, in the order it was packed in, and restores the words that it
-/// used to their initial values. Returns the next batch of the chain; `None`, and an empty batch, if a block cannot begin where an
+/// Unpacks a batch of blocks of an order, all of that zone, into `batch`, which is empty, in the order it was packed in, and restores
+/// the words that it used to their initial values. Returns the next batch of the chain; `None`, and an empty batch, if a block cannot begin where an
 /// index says.
 pub(crate) fn unpack<P: Platform, const N: usize>(
     map: MemMap,

@@ -47,7 +47,7 @@ fn mark<P: Platform>(view: ZoneView<'_, P>, entry: u32, head: Pfn) -> Result<(),
     let pfn = view.map.pfn(entry);
     let page = view.page_of(pfn).ok_or(broken(head))?;
     let in_page = page.tag();
-    let tag = view.allocation_map.read(pfn, in_page);
+    let tag = view.tag_on_list(pfn, in_page);
     if !tag.is_block(FrameState::PerCpu, Order::ZERO) || tag.is_seen() {
         return Err(broken(head));
     }

@@ -7,7 +7,7 @@ use super::{DAMAGES, Fixture, Plain};
 use crate::loom_models::{assert_fails_within, explore_within};
 use crate::page::{Link, PAYLOAD_WORDS};
 use crate::sync::{Weakness, weakened};
-use crate::units::{Order, Pfn};
+use crate::units::{Order, Pfn, ZoneId};
 use crate::zone::batch::packed;
 use crate::zone::fixed_vec::FixedVec;
 
@@ -56,7 +56,7 @@ impl Fixture {
         let head = self.stack.pop(self.map(), &Plain)?;
         self.stack.count_popped(1);
         let mut batch = Members::new();
-        packed::unpack(self.map(), &Plain, (head, Order::ZERO), &mut batch)?;
+        packed::unpack(self.map(), (&Plain, ZoneId(0)), (head, Order::ZERO), &mut batch)?;
         assert_eq!(batch.len(), MEMBERS, "frames were lost: a batch is shorter than it was");
         self.own_all(&batch);
         Some(batch)

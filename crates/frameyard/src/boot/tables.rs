@@ -65,7 +65,7 @@ pub(super) const HEADER_WORDS: usize = 96;
 const _: () = assert!(HeaderWord::FirstSpan as usize + 2 * TABLES <= HEADER_WORDS, "the header holds all spans");
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"frameyrd");
 /// The version of the layout, and the mechanisms that are compiled in: a build that lacks one must not attach.
-pub(super) const VERSION: u64 = 16 | transfer::COMPILED_IN << 32;
+pub(super) const VERSION: u64 = 17 | transfer::COMPILED_IN << 32;
 
 /// The numbers that table sizes follow from.
 #[derive(Clone, Copy, Debug)]
@@ -105,7 +105,14 @@ impl TableCounts {
     /// The sizes that tables of transfer mechanisms follow from.
     pub(super) const fn transfer(&self) -> TableSizes {
         let Self { cpus, groups, batch_words, .. } = *self;
-        TableSizes { cpus, zones: self.zones(), groups, pageblocks: self.pageblocks(), batch_words }
+        TableSizes {
+            cpus,
+            zones: self.zones(),
+            groups,
+            pageblocks: self.pageblocks(),
+            pageblock_order: self.geometry.pageblock_order(),
+            batch_words,
+        }
     }
 }
 

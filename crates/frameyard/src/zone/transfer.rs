@@ -106,7 +106,7 @@ pub(crate) struct Counts {
 all_atomic!(Counts { deferred_merge, clusters });
 
 /// The number of tables that mechanisms have.
-pub(crate) const TRANSFER_TABLES: usize = 7;
+pub(crate) const TRANSFER_TABLES: usize = 6;
 
 /// Where the mechanisms' tables lie.
 pub(crate) type TransferSpans = [TableSpan; TRANSFER_TABLES];
@@ -116,7 +116,7 @@ pub(crate) type TransferSpans = [TableSpan; TRANSFER_TABLES];
 pub(crate) struct TransferTables {
     clusters: clusters::Table,
     cpu_owned: cpu_owned::Tables,
-    frame_bitmap: frame_bitmap::Tables,
+    frame_bitmap: frame_bitmap::Table,
     depot: depot::Tables,
 }
 
@@ -127,9 +127,7 @@ pub(crate) const fn plan(planner: &mut TablePlanner, sizes: &TableSizes) -> Opti
         return None;
     };
     match (frame_bitmap::plan(planner, sizes), depot::plan(planner, sizes)) {
-        (Some([words, pageblocks]), Some([groups, shelves])) => {
-            Some([clusters, owners, lists, words, pageblocks, groups, shelves])
-        }
+        (Some(bitmap), Some([groups, shelves])) => Some([clusters, owners, lists, bitmap, groups, shelves]),
         _ => None,
     }
 }
@@ -141,13 +139,13 @@ impl TransferTables {
     ///
     /// As for [`ControlRegion::table`].
     pub(crate) unsafe fn carve(region: &ControlRegion, spans: &TransferSpans) -> Option<Self> {
-        let [clusters, owners, lists, words, pageblocks, groups, shelves] = *spans;
+        let [clusters, owners, lists, bitmap, groups, shelves] = *spans;
         // SAFETY: passed on to the caller; each span is carved with one type, which is that of its plan.
         unsafe {
             Some(Self {
                 clusters: region.table(clusters)?,
                 cpu_owned: cpu_owned::Tables::carve(region, [owners, lists])?,
-                frame_bitmap: frame_bitmap::Tables::carve(region, [words, pageblocks])?,
+                frame_bitmap: frame_bitmap::Table::carve(region, bitmap)?,
                 depot: depot::Tables::carve(region, [groups, shelves])?,
             })
         }
@@ -167,7 +165,7 @@ impl TransferTables {
     pub(crate) fn fit(&self, zones: &[Zone], sizes: &TableSizes) -> bool {
         clusters::fits(self.clusters, zones)
             && self.cpu_owned.fit(sizes)
-            && self.frame_bitmap.fit(sizes)
+            && self.frame_bitmap.fits(sizes)
             && self.depot.fit(sizes)
     }
 

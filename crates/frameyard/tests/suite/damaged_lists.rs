@@ -13,8 +13,8 @@ use frameyard::watermarks::PcpSizing;
 use frameyard::{Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, RawRegion, YardConfig};
 
 /// The policies whose lists differ.
-const POLICIES: [ZonePolicy; 4] =
-    [ZonePolicy::Vanilla, ZonePolicy::ClusterBulk, ZonePolicy::OwnedBlocks, ZonePolicy::Depot];
+const POLICIES: [ZonePolicy; 5] =
+    [ZonePolicy::Vanilla, ZonePolicy::ClusterBulk, ZonePolicy::OwnedBlocks, ZonePolicy::FrameBitmap, ZonePolicy::Depot];
 
 /// A yard of four CPUs in two cache groups.
 fn yard_of(policy: ZonePolicy) -> Fixture {

@@ -3,7 +3,7 @@
 //! # Structure
 //!
 //! A *group* is the frames of one word of the bitmap: 64 neighbours, or a pageblock if that is smaller. A set bit is a free frame that
-//! the bitmap holds. Each pageblock with held frames is on a list of its zone and type ([`held`]); its entry counts them. All of it
+//! the bitmap holds. Each pageblock with held frames is on a list of its zone and type; its record counts them ([`held`]). All of it
 //! takes 1 bit for each frame and 16 bytes for each pageblock, so it stays in a CPU's cache where the page structures do not.
 //!
 //! # Transfers
@@ -45,7 +45,7 @@ use crate::sync::{AtomicU64, all_atomic};
 use crate::units::{CpuId, MigrateType, Order, PageCount};
 use crate::zone::batch::{BATCH, Batch};
 use crate::zone::view::{LockedZone, ZoneView};
-use held::{Held, PageblockEntry, TypeList, group_order};
+use held::{Held, TypeList, record_words};
 
 mod collecting;
 mod held;
@@ -77,46 +77,35 @@ pub(super) struct State {
 
 all_atomic!(State { lists, added, taken, merged, collected });
 
-/// Both tables of a yard.
+/// The records of all pageblocks: see [`Record`](held::Record).
 #[derive(Clone, Copy)]
-pub(super) struct Tables {
-    /// A bit for each frame, a word for each group, by place.
-    words: &'static [AtomicU64],
-    /// By pageblock.
-    pageblocks: &'static [PageblockEntry],
+pub(super) struct Table(&'static [AtomicU64]);
+
+/// The length of the table; `None` if it does not fit an address space.
+const fn length(sizes: &TableSizes) -> Option<usize> {
+    if COMPILED_IN { sizes.pageblocks.checked_mul(record_words(sizes.pageblock_order)) } else { Some(0) }
 }
 
-/// The lengths of the tables; `None` if they do not fit an address space.
-const fn lengths(sizes: &TableSizes) -> Option<(usize, usize)> {
-    let groups = 1 << (sizes.pageblock_order.0 - group_order(sizes.pageblock_order).0);
-    match sizes.pageblocks.checked_mul(groups) {
-        _ if !COMPILED_IN => Some((0, 0)),
-        Some(words) => Some((words, sizes.pageblocks)),
+/// Plans the table.
+pub(super) const fn plan(planner: &mut TablePlanner, sizes: &TableSizes) -> Option<TableSpan> {
+    match length(sizes) {
+        Some(words) => planner.table::<AtomicU64>(words),
         None => None,
     }
 }
 
-/// Plans the tables.
-pub(super) const fn plan(planner: &mut TablePlanner, sizes: &TableSizes) -> Option<[TableSpan; 2]> {
-    let Some((words, pageblocks)) = lengths(sizes) else { return None };
-    match (planner.table::<AtomicU64>(words), planner.table::<PageblockEntry>(pageblocks)) {
-        (Some(words), Some(pageblocks)) => Some([words, pageblocks]),
-        _ => None,
-    }
-}
-
-impl Tables {
+impl Table {
     /// # Safety
     ///
-    /// As for [`ControlRegion::table`]: the spans are those that [`plan`] made.
-    pub(super) unsafe fn carve(region: &ControlRegion, spans: [TableSpan; 2]) -> Option<Self> {
+    /// As for [`ControlRegion::table`]: the span is that which [`plan`] made.
+    pub(super) unsafe fn carve(region: &ControlRegion, span: TableSpan) -> Option<Self> {
         // SAFETY: passed on to the caller.
-        unsafe { Some(Self { words: region.table(spans[0])?, pageblocks: region.table(spans[1])? }) }
+        unsafe { region.table(span).map(Self) }
     }
 
-    /// Whether both tables have the lengths that a yard of that size needs.
-    pub(super) fn fit(&self, sizes: &TableSizes) -> bool {
-        lengths(sizes) == Some((self.words.len(), self.pageblocks.len()))
+    /// Whether the table has the length that a yard of that size needs.
+    pub(super) fn fits(&self, sizes: &TableSizes) -> bool {
+        length(sizes) == Some(self.0.len())
     }
 }
 

@@ -37,11 +37,12 @@ pub(in crate::zone::transfer) fn collect_for<P: Platform>(
 /// Returns the held frames of the pageblock of a frame.
 pub(in crate::zone::transfer) fn collect_pageblock<P: Platform>(view: ZoneView<'_, P>, pfn: Pfn) {
     let held = Held::of(&view);
-    if let Some(number) = view.map.check(pfn).and_then(|place| held.holding_racy(place))
+    if let Some(record) = view.map.check(pfn).and_then(|place| held.record_of(place))
+        && record.holds_for(view.id)
         && let Ok(mut zone) = view.lock()
-        && let Some(entry) = held.entry(number).filter(|entry| entry.frames() > 0)
+        && record.holds_for(view.id)
     {
-        held.release(&mut zone, (number, entry));
+        held.release(&mut zone, record);
     }
 }
 
@@ -57,8 +58,8 @@ fn collect_until<P: Platform>(view: ZoneView<'_, P>, first: MigrateType, most: u
         while left > 0 && frames < most && held.first(list_type).is_some() && !enough() {
             left -= 1;
             let Ok(mut zone) = view.lock() else { return frames };
-            if let Some(pageblock) = held.first(list_type) {
-                frames += held.release(&mut zone, pageblock);
+            if let Some(record) = held.first(list_type) {
+                frames += held.release(&mut zone, record);
             }
         }
     }

@@ -7,7 +7,7 @@ use crate::memmap::MapPlace;
 use crate::page::Tag;
 use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
-use crate::units::{MigrateType, Order};
+use crate::units::{MigrateType, Order, ZoneId};
 use crate::zone::batch::{BATCH, Batch};
 use crate::zone::exclusive::{add_exclusive, sub_exclusive};
 use crate::zone::view::{LockedZone, ZoneView};
@@ -18,24 +18,116 @@ pub(super) const fn group_order(pageblock_order: Order) -> Order {
     if pageblock_order.0 < word { pageblock_order } else { Order(word) }
 }
 
-/// A pageblock with held frames. All zero if there are none.
-#[derive(Default)]
-pub(super) struct PageblockEntry {
-    /// The next pageblock of the list, by its number plus 1; 0: none.
-    next: AtomicU32,
-    /// The previous one.
-    prev: AtomicU32,
-    /// The held frames.
-    frames: AtomicU32,
-    /// The [`MigrateType`] of the list.
-    list_type: AtomicU32,
+/// The words of a pageblock in the table: [`LINKS`], [`STATE`], and the bits of its frames.
+///
+/// The first zone that adds a frame claims the pageblock for good: where two zones meet in a pageblock, only one has frames held
+/// there, so that all of them change under one lock.
+#[derive(Clone, Copy)]
+pub(super) struct Record<'a> {
+    words: &'a [AtomicU64],
+    /// The number of the pageblock.
+    number: u32,
 }
 
-all_atomic!(PageblockEntry { next, prev, frames, list_type });
+/// The word with the next pageblock of the list (low half) and the previous one, by their numbers plus 1; 0: none.
+const LINKS: usize = 0;
+/// The word with the number of held frames in bits 0–31, the [`MigrateType`] of the list in bits 32–39, and the zone plus 1 in bits
+/// 40–56: 0 while no zone has claimed the pageblock.
+const STATE: usize = 1;
+/// The words before the bits.
+const HEAD: usize = 2;
 
-impl PageblockEntry {
-    pub(super) fn frames(&self) -> u64 {
-        self.frames.load(Ordering::Relaxed).into()
+const TYPE_SHIFT: u32 = 32;
+const ZONE_SHIFT: u32 = 40;
+
+/// The words of a record.
+pub(super) const fn record_words(pageblock_order: Order) -> usize {
+    HEAD + (1 << (pageblock_order.0 - group_order(pageblock_order).0))
+}
+
+impl<'a> Record<'a> {
+    fn new(words: &'a [AtomicU64], number: u32) -> Option<Self> {
+        (words.len() > HEAD).then_some(Self { words, number })
+    }
+
+    #[inline(always)]
+    fn links(self) -> &'a AtomicU64 {
+        &self.words[LINKS]
+    }
+
+    #[inline(always)]
+    fn state(self) -> &'a AtomicU64 {
+        &self.words[STATE]
+    }
+
+    pub(super) fn number(self) -> u32 {
+        self.number
+    }
+
+    /// The words of bits.
+    #[inline(always)]
+    pub(super) fn bits(self) -> &'a [AtomicU64] {
+        &self.words[HEAD..]
+    }
+
+    /// The number of held frames.
+    #[inline(always)]
+    pub(super) fn frames(self) -> u64 {
+        u64::from(self.state().load(Ordering::Relaxed) as u32)
+    }
+
+    /// The zone that has claimed the pageblock, plus 1; 0 if none has.
+    #[inline(always)]
+    fn claimant(self) -> u64 {
+        self.state().load(Ordering::Relaxed) >> ZONE_SHIFT
+    }
+
+    /// Whether frames are held here for that zone. Exact under its lock.
+    pub(super) fn holds_for(self, zone: ZoneId) -> bool {
+        self.frames() > 0 && self.claimant() == u64::from(zone.0) + 1
+    }
+
+    /// Whether the pageblock is that zone's, which claims it if no zone has. The caller holds the zone lock.
+    #[inline(always)]
+    fn belongs_to(self, zone: ZoneId) -> bool {
+        match self.claimant() {
+            0 => self.claim(zone),
+            claimant => claimant == u64::from(zone.0) + 1,
+        }
+    }
+
+    #[cold]
+    fn claim(self, zone: ZoneId) -> bool {
+        let state = (u64::from(zone.0) + 1) << ZONE_SHIFT;
+        self.state().compare_exchange(0, state, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    fn set_list_type(self, migrate_type: MigrateType) {
+        let others = self.state().load(Ordering::Relaxed) & !(0xff << TYPE_SHIFT);
+        self.state().store(others | (migrate_type as u64) << TYPE_SHIFT, Ordering::Relaxed);
+    }
+
+    /// The type of the list, as an index.
+    #[inline(always)]
+    fn list_type(self) -> usize {
+        usize::from((self.state().load(Ordering::Relaxed) >> TYPE_SHIFT) as u8)
+    }
+
+    fn set_frames(self, frames: u32) {
+        let others = self.state().load(Ordering::Relaxed) & !u64::from(u32::MAX);
+        self.state().store(others | u64::from(frames), Ordering::Relaxed);
+    }
+
+    fn next(self) -> u32 {
+        self.links().load(Ordering::Relaxed) as u32
+    }
+
+    fn prev(self) -> u32 {
+        (self.links().load(Ordering::Relaxed) >> u32::BITS) as u32
+    }
+
+    fn set_links(self, next: u32, prev: u32) {
+        self.links().store(u64::from(next) | u64::from(prev) << u32::BITS, Ordering::Relaxed);
     }
 }
 
@@ -57,23 +149,25 @@ impl TypeList {
     }
 }
 
-/// The held frames of one zone: its lists, and the tables of the yard.
+/// The held frames of one zone: its lists, and the table of the yard.
 #[derive(Clone, Copy)]
 pub(super) struct Held<'a> {
     pub(super) state: &'a State,
-    words: &'a [AtomicU64],
-    pageblocks: &'a [PageblockEntry],
+    table: &'a [AtomicU64],
     pageblock_order: Order,
-    pub(super) group_order: Order,
+    group_order: Order,
 }
 
 impl<'a> Held<'a> {
     #[inline(always)]
     pub(super) fn of<P: Platform>(view: &ZoneView<'a, P>) -> Self {
-        let super::Tables { words, pageblocks } = view.mechanisms.frame_bitmap;
         let pageblock_order = view.geometry.pageblock_order();
-        let group_order = group_order(pageblock_order);
-        Self { state: &view.zone.mechanisms.frame_bitmap, words, pageblocks, pageblock_order, group_order }
+        Self {
+            state: &view.zone.mechanisms.frame_bitmap,
+            table: view.mechanisms.frame_bitmap.0,
+            pageblock_order,
+            group_order: group_order(pageblock_order),
+        }
     }
 
     /// The word of a full group.
@@ -82,79 +176,78 @@ impl<'a> Held<'a> {
         u64::MAX >> (u64::BITS - (1 << self.group_order.0))
     }
 
+    /// The record of a pageblock, by its number.
     #[inline(always)]
-    fn number(&self, place: MapPlace) -> u32 {
-        place.index() >> self.pageblock_order.0
+    pub(super) fn record(&self, number: u32) -> Option<Record<'a>> {
+        let words = record_words(self.pageblock_order);
+        let first = number as usize * words;
+        Record::new(self.table.get(first..first + words)?, number)
     }
 
+    /// The record of the pageblock of a place.
     #[inline(always)]
-    pub(super) fn entry(&self, number: u32) -> Option<&'a PageblockEntry> {
-        self.pageblocks.get(number as usize)
+    pub(super) fn record_of(&self, place: MapPlace) -> Option<Record<'a>> {
+        self.record(place.index() >> self.pageblock_order.0)
     }
 
-    /// The entry that a link names, with its number.
-    fn linked(&self, link: &AtomicU32) -> Option<(u32, &'a PageblockEntry)> {
-        let number = link.load(Ordering::Relaxed).checked_sub(1)?;
-        self.entry(number).map(|entry| (number, entry))
+    /// The word of a place in the bits of its pageblock.
+    #[inline(always)]
+    fn word_of(&self, record: Record<'a>, place: MapPlace) -> Option<&'a AtomicU64> {
+        let inner = place.index() & ((1 << self.pageblock_order.0) - 1);
+        record.bits().get((inner >> self.group_order.0) as usize)
     }
 
-    /// The pageblocks in the tables: more than any list has.
+    /// The record that a link names.
+    fn linked(&self, link: u32) -> Option<Record<'a>> {
+        self.record(link.checked_sub(1)?)
+    }
+
+    /// The pageblocks in the table: more than any list has.
     pub(super) fn most_pageblocks(&self) -> usize {
-        self.pageblocks.len()
+        self.table.len() / record_words(self.pageblock_order)
     }
 
     /// The first pageblock of a list.
-    pub(super) fn first(&self, list_type: MigrateType) -> Option<(u32, &'a PageblockEntry)> {
-        self.linked(&self.state.lists.get(list_type.index())?.first)
+    pub(super) fn first(&self, list_type: MigrateType) -> Option<Record<'a>> {
+        self.linked(self.state.lists.get(list_type.index())?.first.load(Ordering::Relaxed))
     }
 
     /// The pageblock behind another one.
-    pub(super) fn next(&self, entry: &PageblockEntry) -> Option<(u32, &'a PageblockEntry)> {
-        self.linked(&entry.next)
+    pub(super) fn behind(&self, record: Record<'_>) -> Option<Record<'a>> {
+        self.linked(record.next())
     }
 
-    /// The number of the pageblock of a place, if it has held frames. Possibly stale.
-    pub(super) fn holding_racy(&self, place: MapPlace) -> Option<u32> {
-        let number = self.number(place);
-        self.entry(number).filter(|entry| entry.frames() > 0).map(|_| number)
+    fn list_of(&self, record: Record<'_>) -> Option<&'a TypeList> {
+        self.state.lists.get(record.list_type())
     }
 
     /// The words of a pageblock, each with the place of its first frame.
-    pub(super) fn words_of(&self, number: u32) -> impl Iterator<Item = (u32, &'a AtomicU64)> + use<'a> {
-        let shift = self.group_order.0;
-        let first = (number as usize) << (self.pageblock_order.0 - shift);
-        let words = self.words.get(first..first + (1 << (self.pageblock_order.0 - shift))).unwrap_or_default();
-        words.iter().enumerate().map(move |(at, word)| (((first + at) as u32) << shift, word))
+    pub(super) fn words(&self, record: Record<'a>) -> impl Iterator<Item = (u32, &'a AtomicU64)> + use<'a> {
+        let (first, shift) = (record.number << self.pageblock_order.0, self.group_order.0);
+        record.bits().iter().enumerate().map(move |(at, word)| (first + ((at as u32) << shift), word))
     }
 
     /// Reads, before the lock is taken, the lines that [`add`](Self::add) uses, so that their misses overlap.
     pub(super) fn read_ahead<P: Platform>(&self, view: &ZoneView<'_, P>, batch: &Batch) {
-        for entry in batch.iter() {
-            let place = view.map.checked(*entry);
-            if let (Some(word), Some(entry)) = (self.word(place), self.entry(self.number(place))) {
+        for place in batch.iter().map(|entry| view.map.checked(*entry)) {
+            let Some(record) = self.record_of(place) else { return };
+            touch(view, record.state(), Access::ReadAhead);
+            record.state().load(Ordering::Relaxed);
+            if let Some(word) = self.word_of(record, place) {
                 touch(view, word, Access::ReadAhead);
                 word.load(Ordering::Relaxed);
-                touch(view, entry, Access::ReadAhead);
-                entry.frames.load(Ordering::Relaxed);
             }
         }
     }
 
-    #[inline(always)]
-    fn word(&self, place: MapPlace) -> Option<&'a AtomicU64> {
-        self.words.get((place.index() >> self.group_order.0) as usize)
-    }
-
-    /// Adds a single frame that the caller owns. Frees it if its pageblock is not of an ordinary type. If its group is whole then,
-    /// frees the group.
+    /// Adds a single frame that the caller owns. Frees it if its pageblock is not of an ordinary type, or another zone's. If its group
+    /// is whole then, frees the group.
     #[inline]
     pub(super) fn add<P: Platform>(&self, zone: &mut LockedZone<'_, P>, place: MapPlace) {
-        let number = self.number(place);
-        let (Some(word), Some(entry), Some(migrate_type)) =
-            (self.word(place), self.entry(number), zone.blocks.ordinary_type_at(place.index() as usize))
-        else {
-            return zone.free_by_type(place, Order::ZERO);
-        };
+        let list_type = zone.blocks.ordinary_type_at(place.index() as usize);
+        let record = self.record_of(place).filter(|record| record.belongs_to(zone.id));
+        let (Some(list_type), Some(record)) = (list_type, record) else { return zone.free_by_type(place, Order::ZERO) };
+        let Some(word) = self.word_of(record, place) else { return };
         touch(zone, word, Access::Write);
         let was = word.load(Ordering::Relaxed);
         let bits = was | 1 << (place.index() & ((1 << self.group_order.0) - 1));
@@ -162,90 +255,74 @@ impl<'a> Held<'a> {
             return zone.note_corrupt();
         }
         add_exclusive(&self.state.added, 1);
-        let group = zone.map.head(place, self.group_order);
         if bits != self.full() {
             word.store(bits, Ordering::Relaxed);
-            return self.count_added(zone, (number, entry), migrate_type);
+            return self.count_added(zone, record, list_type);
         }
         word.store(0, Ordering::Relaxed);
         if was != 0 {
-            self.count_removed(zone, (number, entry), was.count_ones());
+            self.count_removed(zone, record, was.count_ones());
         }
         add_exclusive(&self.state.merged, 1);
-        free_whole(zone, group, self.group_order);
+        free_whole(zone, zone.map.head(place, self.group_order), self.group_order);
     }
 
     /// Counts a frame added to a pageblock. The first one puts the pageblock on the list of that type.
     #[inline(always)]
-    fn count_added<P: Platform>(
-        &self,
-        view: &ZoneView<'_, P>,
-        (number, entry): (u32, &PageblockEntry),
-        migrate_type: MigrateType,
-    ) {
-        touch(view, entry, Access::Write);
-        let frames = entry.frames.load(Ordering::Relaxed);
-        entry.frames.store(frames.wrapping_add(1), Ordering::Relaxed);
+    fn count_added<P: Platform>(&self, view: &ZoneView<'_, P>, record: Record<'_>, list_type: MigrateType) {
+        touch(view, record.state(), Access::Write);
+        let frames = record.frames() as u32;
         if frames == 0 {
-            self.append((number, entry), migrate_type);
+            self.append(record, list_type);
         }
-        if let Some(list) = self.list_of(entry) {
+        record.set_frames(frames.wrapping_add(1));
+        if let Some(list) = self.list_of(record) {
             add_exclusive(&list.pages, 1);
         }
     }
 
     /// Counts frames that have left a pageblock. The last one takes the pageblock off its list.
     #[inline(always)]
-    pub(super) fn count_removed<P: Platform>(
-        &self,
-        view: &ZoneView<'_, P>,
-        (number, entry): (u32, &PageblockEntry),
-        count: u32,
-    ) {
-        touch(view, entry, Access::Write);
-        let frames = entry.frames.load(Ordering::Relaxed).wrapping_sub(count);
-        entry.frames.store(frames, Ordering::Relaxed);
-        if let Some(list) = self.list_of(entry) {
+    fn count_removed<P: Platform>(&self, view: &ZoneView<'_, P>, record: Record<'_>, count: u32) {
+        touch(view, record.state(), Access::Write);
+        let frames = (record.frames() as u32).wrapping_sub(count);
+        record.set_frames(frames);
+        if let Some(list) = self.list_of(record) {
             sub_exclusive(&list.pages, count.into());
         }
         if frames == 0 {
-            self.unlink((number, entry));
+            self.unlink(record);
         }
-    }
-
-    fn list_of(&self, entry: &PageblockEntry) -> Option<&'a TypeList> {
-        self.state.lists.get(entry.list_type.load(Ordering::Relaxed) as usize)
     }
 
     /// Puts a pageblock at the end of the list of a type.
     #[cold]
-    fn append(&self, (number, entry): (u32, &PageblockEntry), migrate_type: MigrateType) {
-        entry.list_type.store(migrate_type as u32, Ordering::Relaxed);
-        let Some(list) = self.list_of(entry) else { return };
-        entry.next.store(0, Ordering::Relaxed);
-        entry.prev.store(list.last.load(Ordering::Relaxed), Ordering::Relaxed);
-        match self.linked(&list.last) {
-            Some((_, last)) => last.next.store(number + 1, Ordering::Relaxed),
-            None => list.first.store(number + 1, Ordering::Relaxed),
+    fn append(&self, record: Record<'_>, list_type: MigrateType) {
+        record.set_list_type(list_type);
+        let Some(list) = self.list_of(record) else { return };
+        let (link, last) = (record.number + 1, list.last.load(Ordering::Relaxed));
+        record.set_links(0, last);
+        match self.linked(last) {
+            Some(last) => last.set_links(link, last.prev()),
+            None => list.first.store(link, Ordering::Relaxed),
         }
-        list.last.store(number + 1, Ordering::Relaxed);
+        list.last.store(link, Ordering::Relaxed);
     }
 
     /// Takes a pageblock off its list.
     #[cold]
-    fn unlink(&self, (_, entry): (u32, &PageblockEntry)) {
-        let Some(list) = self.list_of(entry) else { return };
-        let (next, prev) = (entry.next.load(Ordering::Relaxed), entry.prev.load(Ordering::Relaxed));
-        match self.linked(&entry.prev) {
-            Some((_, before)) => before.next.store(next, Ordering::Relaxed),
+    fn unlink(&self, record: Record<'_>) {
+        let Some(list) = self.list_of(record) else { return };
+        let (next, prev) = (record.next(), record.prev());
+        match self.linked(prev) {
+            Some(before) => before.set_links(next, before.prev()),
             None => list.first.store(next, Ordering::Relaxed),
         }
-        match self.linked(&entry.next) {
-            Some((_, behind)) => behind.prev.store(prev, Ordering::Relaxed),
+        match self.linked(next) {
+            Some(behind) => behind.set_links(behind.next(), prev),
             None => list.last.store(prev, Ordering::Relaxed),
         }
-        entry.next.store(0, Ordering::Relaxed);
-        entry.prev.store(0, Ordering::Relaxed);
+        record.set_links(0, 0);
     }
 
     /// Takes up to `wanted` frames off the list of a type into `batch`, which is empty, each pageblock's in ascending order.
@@ -258,58 +335,52 @@ impl<'a> Held<'a> {
     ) {
         let mut left = self.most_pageblocks();
         while batch.len() < wanted.min(BATCH)
-            && let Some((number, entry)) = self.first(list_type)
+            && let Some(record) = self.first(list_type)
         {
-            left = left.saturating_sub(1);
             if left == 0 {
                 return zone.note_corrupt();
             }
-            touch(zone, entry, Access::Read);
-            if zone.blocks.get(zone.blocks.start_at(number.into())) != list_type {
-                self.release(zone, (number, entry));
+            left -= 1;
+            touch(zone, record.state(), Access::Read);
+            if zone.blocks.get(zone.blocks.start_at(record.number.into())) != list_type {
+                self.release(zone, record);
                 continue;
             }
             let before = batch.len();
-            for (first, word) in self.words_of(number) {
-                take_bits(zone, (first, word), wanted, batch);
-            }
+            self.words(record).for_each(|word| take_bits(zone, word, wanted, batch));
             let taken = (batch.len() - before) as u32;
             if taken == 0 {
                 // The count says that there are some.
                 zone.note_corrupt();
-                entry.frames.store(0, Ordering::Relaxed);
+                record.set_frames(0);
             }
-            self.count_removed(zone, (number, entry), taken);
+            self.count_removed(zone, record, taken);
         }
         add_exclusive(&self.state.taken, batch.len() as u64);
     }
 
     /// Frees the held frames of a pageblock as the largest blocks that they make up. Returns their number.
-    pub(super) fn release<P: Platform>(
-        &self,
-        zone: &mut LockedZone<'_, P>,
-        (number, entry): (u32, &PageblockEntry),
-    ) -> u64 {
+    pub(super) fn release<P: Platform>(&self, zone: &mut LockedZone<'_, P>, record: Record<'a>) -> u64 {
         let mut frames = 0;
-        for (first, word) in self.words_of(number) {
+        for (first, word) in self.words(record) {
             touch(zone, word, Access::Write);
-            let mut bits = word.load(Ordering::Relaxed);
+            let mut bits = word.load(Ordering::Relaxed) & self.full();
             word.store(0, Ordering::Relaxed);
             frames += bits.count_ones();
             while bits != 0 {
                 let start = bits.trailing_zeros();
                 let length = (bits >> start).trailing_ones();
                 bits &= !(u64::MAX >> (u64::BITS - length) << start);
-                for (block, order) in (**zone).blocks_at(first + start, length as usize, self.group_order) {
+                for (block, order) in zone.blocks_at(first + start, length as usize, self.group_order) {
                     free_whole(zone, block, order);
                 }
             }
         }
-        if u64::from(frames) != entry.frames() {
+        if u64::from(frames) != record.frames() {
             zone.note_corrupt();
-            entry.frames.store(frames, Ordering::Relaxed);
+            record.set_frames(frames);
         }
-        self.count_removed(zone, (number, entry), frames);
+        self.count_removed(zone, record, frames);
         add_exclusive(&self.state.collected, frames.into());
         frames.into()
     }

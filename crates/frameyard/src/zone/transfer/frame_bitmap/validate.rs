@@ -1,6 +1,6 @@
 //! The equations of the frame bitmap: those above [`frame_bitmap`](super).
 
-use super::held::{Held, PageblockEntry};
+use super::held::{Held, Record};
 use crate::page::FrameState;
 use crate::platform::Platform;
 use crate::sync::Ordering;
@@ -19,48 +19,42 @@ pub(in crate::zone::transfer) fn validate<P: Platform>(
     for list_type in MigrateType::ALL.into_iter().take(MigrateType::PER_CPU) {
         let mut pages = 0;
         let mut at = held.first(list_type);
-        while let Some((number, entry)) = at {
+        while let Some(record) = at {
             pageblocks += 1;
             if pageblocks > held.most_pageblocks() {
-                return Err(broken(&view, number));
+                return Err(broken(&view, record));
             }
-            let frames = check_words(view, held, number)?;
-            compare("held frames of a pageblock", entry.frames(), frames)?;
-            if frames == 0 {
-                return Err(broken(&view, number));
+            let frames = check_words(view, held, record)?;
+            compare("held frames of a pageblock", record.frames(), frames)?;
+            if frames == 0 || !record.holds_for(view.id) {
+                return Err(broken(&view, record));
             }
             pages += frames;
-            at = held.next(entry);
+            at = held.behind(record);
         }
         compare("held frames of a type", held.state.pages_of_racy(list_type).0, pages)?;
         found.listed[0] += pages;
     }
     let numbers = view.blocks.numbers_in(view.span()).flatten();
-    let listed = numbers.filter_map(|number| held.entry(number as u32)).filter(|entry| entry.frames() > 0).count();
-    // Spans of zones overlap, so there may be more.
-    if listed < pageblocks {
-        return Err(Unsound::Count {
-            what: "pageblocks with held frames",
-            kept: listed as u64,
-            found: pageblocks as u64,
-        });
-    }
+    let listed =
+        numbers.filter_map(|number| held.record(number as u32)).filter(|record| record.holds_for(view.id)).count();
+    compare("pageblocks with held frames", listed as u64, pageblocks as u64)?;
     check_unlisted(view, held)
 }
 
 /// Marks the pages of a pageblock's held frames; their number.
-fn check_words<P: Platform>(view: ZoneView<'_, P>, held: Held<'_>, number: u32) -> Result<u64, Unsound> {
+fn check_words<'a, P: Platform>(view: ZoneView<'a, P>, held: Held<'a>, record: Record<'a>) -> Result<u64, Unsound> {
     let mut frames = 0;
-    for (first, word) in held.words_of(number) {
+    for (first, word) in held.words(record) {
         let mut bits = word.load(Ordering::Relaxed);
         if bits & held.full() == held.full() || bits & !held.full() != 0 {
-            return Err(broken(&view, number));
+            return Err(broken(&view, record));
         }
         frames += u64::from(bits.count_ones());
         while bits != 0 {
             let pfn = view.map.pfn(first + bits.trailing_zeros());
             bits &= bits - 1;
-            let page = view.page_of(pfn).ok_or(broken(&view, number))?;
+            let page = view.page_of(pfn).ok_or(broken(&view, record))?;
             let in_page = page.tag();
             let tag = view.allocation_map.read(pfn, in_page);
             if !tag.is_block(FrameState::PerCpu, Order::ZERO) || tag.is_seen() {
@@ -74,17 +68,14 @@ fn check_words<P: Platform>(view: ZoneView<'_, P>, held: Held<'_>, number: u32) 
 
 /// Pageblocks without held frames have no bits.
 fn check_unlisted<P: Platform>(view: ZoneView<'_, P>, held: Held<'_>) -> Result<(), Unsound> {
-    let is_empty = |entry: &PageblockEntry| entry.frames() == 0;
-    for number in view.blocks.numbers_in(view.span()).flatten().map(|number| number as u32) {
-        if held.entry(number).is_some_and(is_empty)
-            && held.words_of(number).any(|(_, word)| word.load(Ordering::Relaxed) != 0)
-        {
-            return Err(broken(&view, number));
-        }
+    let records = view.blocks.numbers_in(view.span()).flatten().filter_map(|number| held.record(number as u32));
+    let has_bits = |record: &Record<'_>| record.bits().iter().any(|word| word.load(Ordering::Relaxed) != 0);
+    match records.filter(|record| record.frames() == 0).find(has_bits) {
+        Some(record) => Err(broken(&view, record)),
+        None => Ok(()),
     }
-    Ok(())
 }
 
-fn broken<P: Platform>(view: &ZoneView<'_, P>, number: u32) -> Unsound {
-    Unsound::Broken { what: "pageblock of the frame bitmap", at: view.blocks.start_at(number.into()) }
+fn broken<P: Platform>(view: &ZoneView<'_, P>, record: Record<'_>) -> Unsound {
+    Unsound::Broken { what: "pageblock of the frame bitmap", at: view.blocks.start_at(record.number().into()) }
 }

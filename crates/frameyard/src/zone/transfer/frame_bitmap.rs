@@ -167,7 +167,5 @@ pub(super) fn give_back<'a, P: Platform>(
         return pagewise::give_back(locked, view, cpu, batch, Order::ZERO);
     }
     zone.count_moved(PageCount(batch.len() as u64));
-    for entry in batch.iter() {
-        held.add(zone, view.map.checked(*entry));
-    }
+    held.add(zone, batch);
 }

@@ -13,6 +13,7 @@ use crate::zone::exclusive::{add_exclusive, sub_exclusive};
 use crate::zone::view::{LockedZone, ZoneView};
 
 /// The order of a group: the frames of one word.
+#[inline(always)]
 pub(super) const fn group_order(pageblock_order: Order) -> Order {
     let word = u64::BITS.ilog2() as u8;
     if pageblock_order.0 < word { pageblock_order } else { Order(word) }
@@ -31,8 +32,8 @@ pub(super) struct Record<'a> {
 
 /// The word with the next pageblock of the list (low half) and the previous one, by their numbers plus 1; 0: none.
 const LINKS: usize = 0;
-/// The word with the number of held frames in bits 0–31, the [`MigrateType`] of the list in bits 32–39, and the zone plus 1 in bits
-/// 40–56: 0 while no zone has claimed the pageblock.
+/// The word with the number of words that have bits set in bits 0–31, the [`MigrateType`] of the list in bits 32–39, and the zone plus
+/// 1 in bits 40–56: 0 while no zone has claimed the pageblock. A drain writes it only when a word gets its first bit or loses its last.
 const STATE: usize = 1;
 /// The words before the bits.
 const HEAD: usize = 2;
@@ -41,11 +42,13 @@ const TYPE_SHIFT: u32 = 32;
 const ZONE_SHIFT: u32 = 40;
 
 /// The words of a record.
+#[inline(always)]
 pub(super) const fn record_words(pageblock_order: Order) -> usize {
     HEAD + (1 << (pageblock_order.0 - group_order(pageblock_order).0))
 }
 
 impl<'a> Record<'a> {
+    #[inline(always)]
     fn new(words: &'a [AtomicU64], number: u32) -> Option<Self> {
         (words.len() > HEAD).then_some(Self { words, number })
     }
@@ -70,10 +73,10 @@ impl<'a> Record<'a> {
         &self.words[HEAD..]
     }
 
-    /// The number of held frames.
+    /// The number of words that have bits set.
     #[inline(always)]
-    pub(super) fn frames(self) -> u64 {
-        u64::from(self.state().load(Ordering::Relaxed) as u32)
+    pub(super) fn filled(self) -> u32 {
+        self.state().load(Ordering::Relaxed) as u32
     }
 
     /// The zone that has claimed the pageblock, plus 1; 0 if none has.
@@ -84,7 +87,7 @@ impl<'a> Record<'a> {
 
     /// Whether frames are held here for that zone. Exact under its lock.
     pub(super) fn holds_for(self, zone: ZoneId) -> bool {
-        self.frames() > 0 && self.claimant() == u64::from(zone.0) + 1
+        self.filled() > 0 && self.claimant() == u64::from(zone.0) + 1
     }
 
     /// Whether the pageblock is that zone's, which claims it if no zone has. The caller holds the zone lock.
@@ -113,9 +116,10 @@ impl<'a> Record<'a> {
         usize::from((self.state().load(Ordering::Relaxed) >> TYPE_SHIFT) as u8)
     }
 
-    fn set_frames(self, frames: u32) {
+    #[inline(always)]
+    fn set_filled(self, words: u32) {
         let others = self.state().load(Ordering::Relaxed) & !u64::from(u32::MAX);
-        self.state().store(others | u64::from(frames), Ordering::Relaxed);
+        self.state().store(others | u64::from(words), Ordering::Relaxed);
     }
 
     fn next(self) -> u32 {
@@ -146,6 +150,25 @@ all_atomic!(TypeList { first, last, pages });
 impl TypeList {
     pub(super) fn pages_racy(&self) -> u64 {
         self.pages.load(Ordering::Relaxed)
+    }
+}
+
+/// What a drain changes in the counts of its zone, added to them once at its end.
+#[derive(Default)]
+struct Change {
+    /// Held frames, by the list; wraps around where frames leave.
+    pages: [u64; MigrateType::PER_CPU],
+    added: u64,
+    merged: u64,
+}
+
+impl Change {
+    /// Adds frames to those of the list of a pageblock.
+    #[inline(always)]
+    fn count(&mut self, record: Record<'_>, frames: u64) {
+        if let Some(pages) = self.pages.get_mut(record.list_type()) {
+            *pages = pages.wrapping_add(frames);
+        }
     }
 }
 
@@ -217,6 +240,7 @@ impl<'a> Held<'a> {
         self.linked(record.next())
     }
 
+    #[inline(always)]
     fn list_of(&self, record: Record<'_>) -> Option<&'a TypeList> {
         self.state.lists.get(record.list_type())
     }
@@ -240,10 +264,19 @@ impl<'a> Held<'a> {
         }
     }
 
-    /// Adds a single frame that the caller owns. Frees it if its pageblock is not of an ordinary type, or another zone's. If its group
-    /// is whole then, frees the group.
-    #[inline]
-    pub(super) fn add<P: Platform>(&self, zone: &mut LockedZone<'_, P>, place: MapPlace) {
+    /// Adds single frames that the caller owns. Frees those whose pageblock is not of an ordinary type, or another zone's, and each
+    /// group that is whole then.
+    #[inline(always)]
+    pub(super) fn add<P: Platform>(&self, zone: &mut LockedZone<'_, P>, batch: &Batch) {
+        let mut change = Change::default();
+        for entry in batch.iter() {
+            self.add_one(zone, zone.map.checked(*entry), &mut change);
+        }
+        self.count(change);
+    }
+
+    #[inline(always)]
+    fn add_one<P: Platform>(&self, zone: &mut LockedZone<'_, P>, place: MapPlace, change: &mut Change) {
         let list_type = zone.blocks.ordinary_type_at(place.index() as usize);
         let record = self.record_of(place).filter(|record| record.belongs_to(zone.id));
         let (Some(list_type), Some(record)) = (list_type, record) else { return zone.free_by_type(place, Order::ZERO) };
@@ -254,44 +287,62 @@ impl<'a> Held<'a> {
         if bits == was {
             return zone.note_corrupt();
         }
-        add_exclusive(&self.state.added, 1);
+        change.added += 1;
+        if was == 0 && bits != self.full() {
+            self.count_word(zone, record, list_type);
+        }
         if bits != self.full() {
             word.store(bits, Ordering::Relaxed);
-            return self.count_added(zone, record, list_type);
+            return change.count(record, 1);
         }
         word.store(0, Ordering::Relaxed);
         if was != 0 {
-            self.count_removed(zone, record, was.count_ones());
+            change.count(record, u64::from(was.count_ones()).wrapping_neg());
+            self.count_emptied(zone, record, 1);
         }
-        add_exclusive(&self.state.merged, 1);
+        change.merged += 1;
         free_whole(zone, zone.map.head(place, self.group_order), self.group_order);
     }
 
-    /// Counts a frame added to a pageblock. The first one puts the pageblock on the list of that type.
+    /// Adds a change to the counts of the zone.
     #[inline(always)]
-    fn count_added<P: Platform>(&self, view: &ZoneView<'_, P>, record: Record<'_>, list_type: MigrateType) {
+    fn count(&self, change: Change) {
+        for (list, pages) in self.state.lists.iter().zip(change.pages) {
+            if pages != 0 {
+                add_exclusive(&list.pages, pages);
+            }
+        }
+        add_exclusive(&self.state.added, change.added);
+        add_exclusive(&self.state.merged, change.merged);
+    }
+
+    /// Counts a word of a pageblock that gets its first bit. The first such word puts the pageblock on the list of that type.
+    #[inline]
+    fn count_word<P: Platform>(&self, view: &ZoneView<'_, P>, record: Record<'_>, list_type: MigrateType) {
         touch(view, record.state(), Access::Write);
-        let frames = record.frames() as u32;
-        if frames == 0 {
+        let filled = record.filled();
+        if filled == 0 {
             self.append(record, list_type);
         }
-        record.set_frames(frames.wrapping_add(1));
-        if let Some(list) = self.list_of(record) {
-            add_exclusive(&list.pages, 1);
+        record.set_filled(filled.wrapping_add(1));
+    }
+
+    /// Counts words of a pageblock that have no bits any more. The last one takes the pageblock off its list.
+    #[inline]
+    fn count_emptied<P: Platform>(&self, view: &ZoneView<'_, P>, record: Record<'_>, words: u32) {
+        touch(view, record.state(), Access::Write);
+        let filled = record.filled().wrapping_sub(words);
+        record.set_filled(filled);
+        if filled == 0 {
+            self.unlink(record);
         }
     }
 
-    /// Counts frames that have left a pageblock. The last one takes the pageblock off its list.
-    #[inline(always)]
-    fn count_removed<P: Platform>(&self, view: &ZoneView<'_, P>, record: Record<'_>, count: u32) {
-        touch(view, record.state(), Access::Write);
-        let frames = (record.frames() as u32).wrapping_sub(count);
-        record.set_frames(frames);
+    /// Counts frames that have left the list of a pageblock.
+    #[inline]
+    fn count_left(&self, record: Record<'_>, frames: u64) {
         if let Some(list) = self.list_of(record) {
-            sub_exclusive(&list.pages, count.into());
-        }
-        if frames == 0 {
-            self.unlink(record);
+            sub_exclusive(&list.pages, frames);
         }
     }
 
@@ -347,26 +398,27 @@ impl<'a> Held<'a> {
                 continue;
             }
             let before = batch.len();
-            self.words(record).for_each(|word| take_bits(zone, word, wanted, batch));
-            let taken = (batch.len() - before) as u32;
-            if taken == 0 {
+            let emptied = self.words(record).map(|word| u32::from(take_bits(zone, word, wanted, batch))).sum();
+            if batch.len() == before {
                 // The count says that there are some.
                 zone.note_corrupt();
-                record.set_frames(0);
+                record.set_filled(0);
             }
-            self.count_removed(zone, record, taken);
+            self.count_left(record, (batch.len() - before) as u64);
+            self.count_emptied(zone, record, emptied);
         }
         add_exclusive(&self.state.taken, batch.len() as u64);
     }
 
     /// Frees the held frames of a pageblock as the largest blocks that they make up. Returns their number.
     pub(super) fn release<P: Platform>(&self, zone: &mut LockedZone<'_, P>, record: Record<'a>) -> u64 {
-        let mut frames = 0;
+        let (mut frames, mut emptied) = (0, 0);
         for (first, word) in self.words(record) {
             touch(zone, word, Access::Write);
             let mut bits = word.load(Ordering::Relaxed) & self.full();
             word.store(0, Ordering::Relaxed);
-            frames += bits.count_ones();
+            frames += u64::from(bits.count_ones());
+            emptied += u32::from(bits != 0);
             while bits != 0 {
                 let start = bits.trailing_zeros();
                 let length = (bits >> start).trailing_ones();
@@ -376,22 +428,28 @@ impl<'a> Held<'a> {
                 }
             }
         }
-        if u64::from(frames) != record.frames() {
+        if emptied != record.filled() {
             zone.note_corrupt();
-            record.set_frames(frames);
+            record.set_filled(emptied);
         }
-        self.count_removed(zone, record, frames);
-        add_exclusive(&self.state.collected, frames.into());
-        frames.into()
+        self.count_left(record, frames);
+        self.count_emptied(zone, record, emptied);
+        add_exclusive(&self.state.collected, frames);
+        frames
     }
 }
 
-/// Moves frames of a word into a batch, until that has as many as wanted.
+/// Moves frames of a word into a batch, until that has as many as wanted. Whether the word has lost its last bit.
 #[inline(always)]
-fn take_bits<P: Platform>(view: &ZoneView<'_, P>, (first, word): (u32, &AtomicU64), wanted: usize, batch: &mut Batch) {
+fn take_bits<P: Platform>(
+    view: &ZoneView<'_, P>,
+    (first, word): (u32, &AtomicU64),
+    wanted: usize,
+    batch: &mut Batch,
+) -> bool {
     let mut bits = word.load(Ordering::Relaxed);
     if bits == 0 {
-        return;
+        return false;
     }
     touch(view, word, Access::Write);
     while bits != 0 && batch.len() < wanted.min(BATCH) {
@@ -399,6 +457,7 @@ fn take_bits<P: Platform>(view: &ZoneView<'_, P>, (first, word): (u32, &AtomicU6
         bits &= bits - 1;
     }
     word.store(bits, Ordering::Relaxed);
+    bits == 0
 }
 
 /// Frees a block whose frames have the tags of single frames.

@@ -24,8 +24,8 @@ pub(in crate::zone::transfer) fn validate<P: Platform>(
             if pageblocks > held.most_pageblocks() {
                 return Err(broken(&view, record));
             }
-            let frames = check_words(view, held, record)?;
-            compare("held frames of a pageblock", record.frames(), frames)?;
+            let (frames, filled) = check_words(view, held, record)?;
+            compare("words of a pageblock that have bits", record.filled().into(), filled)?;
             if frames == 0 || !record.holds_for(view.id) {
                 return Err(broken(&view, record));
             }
@@ -42,15 +42,20 @@ pub(in crate::zone::transfer) fn validate<P: Platform>(
     check_unlisted(view, held)
 }
 
-/// Marks the pages of a pageblock's held frames; their number.
-fn check_words<'a, P: Platform>(view: ZoneView<'a, P>, held: Held<'a>, record: Record<'a>) -> Result<u64, Unsound> {
-    let mut frames = 0;
+/// Marks the pages of a pageblock's held frames; their number, and that of the words that have bits.
+fn check_words<'a, P: Platform>(
+    view: ZoneView<'a, P>,
+    held: Held<'a>,
+    record: Record<'a>,
+) -> Result<(u64, u64), Unsound> {
+    let (mut frames, mut filled) = (0, 0);
     for (first, word) in held.words(record) {
         let mut bits = word.load(Ordering::Relaxed);
         if bits & held.full() == held.full() || bits & !held.full() != 0 {
             return Err(broken(&view, record));
         }
         frames += u64::from(bits.count_ones());
+        filled += u64::from(bits != 0);
         while bits != 0 {
             let pfn = view.map.pfn(first + bits.trailing_zeros());
             bits &= bits - 1;
@@ -63,14 +68,14 @@ fn check_words<'a, P: Platform>(view: ZoneView<'a, P>, held: Held<'a>, record: R
             let _ = page.replace_tag(in_page, in_page.with_seen());
         }
     }
-    Ok(frames)
+    Ok((frames, filled))
 }
 
 /// Pageblocks without held frames have no bits.
 fn check_unlisted<P: Platform>(view: ZoneView<'_, P>, held: Held<'_>) -> Result<(), Unsound> {
     let records = view.blocks.numbers_in(view.span()).flatten().filter_map(|number| held.record(number as u32));
     let has_bits = |record: &Record<'_>| record.bits().iter().any(|word| word.load(Ordering::Relaxed) != 0);
-    match records.filter(|record| record.frames() == 0).find(has_bits) {
+    match records.filter(|record| record.filled() == 0).find(has_bits) {
         Some(record) => Err(broken(&view, record)),
         None => Ok(()),
     }

@@ -220,6 +220,12 @@ impl<'a> Held<'a> {
         record.bits().get((inner >> self.group_order.0) as usize)
     }
 
+    /// The bit of a place in its word.
+    #[inline(always)]
+    fn bit_of(&self, place: MapPlace) -> u64 {
+        1 << (place.index() & ((1 << self.group_order.0) - 1))
+    }
+
     /// The record that a link names.
     fn linked(&self, link: u32) -> Option<Record<'a>> {
         self.record(link.checked_sub(1)?)
@@ -251,7 +257,8 @@ impl<'a> Held<'a> {
         record.bits().iter().enumerate().map(move |(at, word)| (first + ((at as u32) << shift), word))
     }
 
-    /// Reads, before the lock is taken, the lines that [`add`](Self::add) uses, so that their misses overlap.
+    /// Reads, before the lock is taken, the lines that [`add`](Self::add) uses, so that their misses overlap: those of the table, and the
+    /// page structures of groups that become whole. The values may be stale; they only decide what is read next.
     pub(super) fn read_ahead<P: Platform>(&self, view: &ZoneView<'_, P>, batch: &Batch) {
         for place in batch.iter().map(|entry| view.map.checked(*entry)) {
             let Some(record) = self.record_of(place) else { return };
@@ -259,7 +266,11 @@ impl<'a> Held<'a> {
             record.state().load(Ordering::Relaxed);
             if let Some(word) = self.word_of(record, place) {
                 touch(view, word, Access::ReadAhead);
-                word.load(Ordering::Relaxed);
+                if word.load(Ordering::Relaxed) | self.bit_of(place) == self.full() {
+                    let group = view.map.head(place, self.group_order);
+                    let frames = 0..self.group_order.pages().0 as u32;
+                    frames.for_each(|inner| view.page(group.part(self.group_order, inner)).prefetch());
+                }
             }
         }
     }
@@ -283,7 +294,7 @@ impl<'a> Held<'a> {
         let Some(word) = self.word_of(record, place) else { return };
         touch(zone, word, Access::Write);
         let was = word.load(Ordering::Relaxed);
-        let bits = was | 1 << (place.index() & ((1 << self.group_order.0) - 1));
+        let bits = was | self.bit_of(place);
         if bits == was {
             return zone.note_corrupt();
         }

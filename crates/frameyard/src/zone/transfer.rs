@@ -425,10 +425,7 @@ pub(crate) fn collect<P: Platform>(view: ZoneView<'_, P>, what: Collect<'_>) -> 
     let mut collected = Collected::default();
     match what {
         Collect::All(patience) => return collect_all(view, patience).map(|()| collected),
-        Collect::Pageblock(pfn) => {
-            cpu_owned::give_up(view, pfn);
-            frame_bitmap::collect_pageblock(view, pfn);
-        }
+        Collect::Pageblock(pfn) => cpu_owned::give_up(view, pfn),
         Collect::Merges(frames) if view.has_unmerged_racy() => {
             collected.merges = deferred_merge::merge_range(view, frames);
         }

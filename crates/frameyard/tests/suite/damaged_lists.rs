@@ -171,8 +171,9 @@ fn calls_end_whatever_the_records_of_held_frames_hold() {
         let links: Vec<u32> = records.iter().flat_map(|at| [sound[*at], sound[*at + 1]]).collect();
         for at in records {
             // Chains without end, in either direction; some of the pageblocks have no bits.
-            put(control, at, random.pick(&links));
-            put(control, at + 1, random.pick(&links));
+            let link = |random: &mut Random| if random.below(2) == 0 { wild(random) } else { random.pick(&links) };
+            put(control, at, link(random));
+            put(control, at + 1, link(random));
             if random.below(4) == 0 {
                 (at + 4..at + 6).for_each(|word| put(control, word, 0));
             }

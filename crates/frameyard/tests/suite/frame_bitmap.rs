@@ -2,7 +2,7 @@
 //! gets them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use proptest::prelude::*;
 
@@ -10,10 +10,11 @@ use crate::fixture::random::Random;
 use crate::fixture::{Fixture, Moment, run_on};
 use crate::random_actions::{long_lives_under, random_actions_with_lists};
 use frameyard::owners::Owners;
+use frameyard::platform::LockId;
 use frameyard::policy::ZonePolicy;
 use frameyard::units::ZoneKind;
 use frameyard::watermarks::PcpSizing;
-use frameyard::{Gfp, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId};
+use frameyard::{CpuId, Gfp, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId};
 
 const NORMAL: ZoneId = ZoneId::new(NodeId(0), ZoneKind::Normal);
 /// The frames of a group.
@@ -166,6 +167,75 @@ fn a_contiguous_range_takes_held_frames() {
     yard.validate().unwrap();
     yard.free_range(taken).unwrap();
     give(&yard, kept);
+}
+
+#[test]
+fn a_refill_takes_no_frames_of_a_pageblock_that_has_another_type_by_now() {
+    const PAGEBLOCK: u64 = 512;
+    let (yard, _) = yard_with(0, ZonePolicy::FrameBitmap);
+    let mut held: Vec<Pfn> =
+        std::iter::from_fn(|| yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN).ok()).collect();
+    held.sort_unstable();
+    let last = held[held.len() / 2].align_down(Order(9));
+    let in_last = |pfn: &Pfn| (last.0..last.0 + PAGEBLOCK).contains(&pfn.0);
+    // The free lists have half of the last pageblock, and smaller blocks of those before it.
+    yard.set_policy(ZonePolicy::Vanilla).unwrap();
+    let is_listed = |pfn: &Pfn| if in_last(pfn) { pfn.0 % 512 >= 256 } else { pfn.0 < last.0 && pfn.0 % 256 < 128 };
+    let (listed, held): (Vec<Pfn>, Vec<Pfn>) = held.into_iter().partition(is_listed);
+    give(&yard, listed);
+    yard.drain_all();
+    yard.set_policy(ZonePolicy::FrameBitmap).unwrap();
+    // The bitmap has half of each group of the pageblocks behind it, and then of its own.
+    let is_freed = |pfn: &Pfn| pfn.0 >= last.0 && pfn.0 % GROUP < GROUP / 2;
+    let (freed, kept): (Vec<Pfn>, Vec<Pfn>) = held.into_iter().partition(is_freed);
+    let (of_last, others): (Vec<Pfn>, Vec<Pfn>) = freed.into_iter().partition(in_last);
+    let wanted = others.len();
+    give(&yard, others);
+    give(&yard, of_last);
+    // Moves them on from the list of the CPU.
+    let (moving, kept): (Vec<Pfn>, Vec<Pfn>) = kept.into_iter().partition(|pfn| pfn.0 % GROUP == GROUP - 1);
+    give(&yard, moving);
+    let unmovable = yard.alloc(Order::ZERO, Gfp::ATOMIC).unwrap();
+    assert!(in_last(&unmovable), "{unmovable:?} is not in the pageblock at {last:?}");
+    let taken = take(&yard, wanted);
+    assert_eq!(taken.iter().filter(|pfn| in_last(pfn)).count(), 0);
+    yard.free(unmovable, Order::ZERO).unwrap();
+    give(&yard, taken);
+    give(&yard, kept);
+}
+
+#[test]
+fn drains_of_a_quiesced_zone_add_no_frames() {
+    let (yard, held) = yard_with(4000, ZonePolicy::FrameBitmap);
+    let range = PfnRange::new(held[0], PageCount(1));
+    yard.free(held[0], Order::ZERO).unwrap();
+    let freed = Arc::new(AtomicBool::new(false));
+    let done = Arc::clone(&freed);
+    yard.watch().spy_with(move |moment| {
+        // The request for the range, which has quiesced the zone, drains the lists next.
+        while matches!(moment, Moment::Lock(LockId::PerCpu(_, CpuId(0)))) && !done.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+    });
+    let added = std::thread::scope(|scope| {
+        let frees = scope.spawn(|| {
+            run_on(1);
+            while yard.zone(NORMAL).pageblocks(MigrateType::Isolate) == 0 {
+                std::thread::yield_now();
+            }
+            let before = counter(&yard, "bitmap_added");
+            give(&yard, held[1..].iter().step_by(2).copied());
+            let added = counter(&yard, "bitmap_added") - before;
+            freed.store(true, Ordering::SeqCst);
+            added
+        });
+        assert_eq!(yard.request_range(range, Gfp::KERNEL).owners(&Owners::NONE).range(), Ok(range));
+        frees.join().unwrap()
+    });
+    assert_eq!(added, 0);
+    yard.watch().calm();
+    yard.free_range(range).unwrap();
+    give(&yard, held.into_iter().skip(2).step_by(2));
 }
 
 #[test]

@@ -3,8 +3,9 @@
 //! # Structure
 //!
 //! A *group* is the frames of one word of the bitmap: 64 neighbours, or a pageblock if that is smaller. A set bit is a free frame that
-//! the bitmap holds. Each pageblock with held frames is on a list of its zone and type; its record counts them ([`held`]). All of it
-//! takes 1 bit for each frame and 16 bytes for each pageblock, so it stays in a CPU's cache where the page structures do not.
+//! the bitmap holds. Each pageblock with held frames is on a list of its zone and type; its record counts the words that have bits
+//! ([`held`]). All of it takes 1 bit for each frame and 16 bytes for each pageblock, so it stays in a CPU's cache where the page structures
+//! do not.
 //!
 //! # Transfers
 //!
@@ -13,13 +14,17 @@
 //! | a drain of single frames | set their bits under the zone lock; no page structure is read or written |
 //! | a word becomes full | the group joins the free lists as one block, which merges on |
 //! | a refill of single frames | clear bits of the pageblock that is longest on its list; page by page if no bit is set |
-//! | a request that would fail, compaction, isolation, a change of the policy | held frames return to the free lists ([`collecting`]) |
+//! | a request that would fail, compaction, a contiguous range, a change of the policy | held frames return to the free lists ([`collecting`]) |
 //!
 //! A free frame merges at once with the held frames of its group: its buddies' bits are in the same word. It does not merge with
 //! blocks below the size of a group that are on the free lists. Those come from requests for several frames and from emptied lists;
 //! collecting merges both.
 //!
-//! Blocks of several frames, emptied lists and quiesced zones move page by page.
+//! Blocks of several frames, emptied lists and drains of quiesced zones move page by page.
+//!
+//! The state of all buddies of a frame is in one word, and a free frame needs no links. Two designs that keep single frames on the free lists
+//! and learn a buddy's state without its page (a bit for each block and order, the allocation map) are slower than merging page by page: the
+//! page structures of the freed block and of its neighbours on the list still miss the cache.
 //!
 //! # Invariants
 //!
@@ -33,8 +38,8 @@
 //!
 //! # Counting equations
 //!
-//! - The count of a pageblock = set bits of its words; it is on a list exactly if the count is not 0.
-//! - The count of a zone and type = Σ over the pageblocks of the list of their counts.
+//! - The count of a pageblock = its words that are not 0; it is on a list exactly if the count is not 0.
+//! - The count of a zone and type = Σ over the pageblocks of the list of the set bits of their words.
 
 use super::exchange::RefillRequest;
 use super::pagewise;
@@ -52,7 +57,7 @@ mod held;
 mod statistics;
 mod validate;
 
-pub(super) use collecting::{collect, collect_for, collect_pageblock};
+pub(super) use collecting::{collect, collect_for};
 pub(super) use statistics::{COUNTERS, count};
 pub(super) use validate::validate;
 
@@ -139,9 +144,7 @@ pub(super) fn fetch<P: Platform>(
     let wanted = if refill.room >= BATCH { refill.wanted.max(BATCH) } else { refill.wanted };
     let Some(mut locked) = view.lock_for(refill.cpu) else { return 0 };
     let mut batch = Batch::new();
-    if !view.is_quiesced() {
-        Held::of(&view).take(&mut locked, migrate_type, wanted, &mut batch);
-    }
+    Held::of(&view).take(&mut locked, migrate_type, wanted, &mut batch);
     if batch.is_empty() {
         return pagewise::fetch_locked(locked, refill.blocks, wanted, deliver, |_| ());
     }

@@ -2,7 +2,7 @@
 
 use super::held::Held;
 use crate::platform::Platform;
-use crate::units::{MigrateType, Order, PageCount, Pfn};
+use crate::units::{MigrateType, Order, PageCount};
 use crate::zone::batch::BATCH;
 use crate::zone::effort::Effort;
 use crate::zone::view::ZoneView;
@@ -32,18 +32,6 @@ pub(in crate::zone::transfer) fn collect_for<P: Platform>(
     let frames = collect_until(view, migrate_type, batches.saturating_mul(BATCH as u64), enough);
     effort.count_merges(frames.div_ceil(BATCH as u64));
     true
-}
-
-/// Returns the held frames of the pageblock of a frame.
-pub(in crate::zone::transfer) fn collect_pageblock<P: Platform>(view: ZoneView<'_, P>, pfn: Pfn) {
-    let held = Held::of(&view);
-    if let Some(record) = view.map.check(pfn).and_then(|place| held.record_of(place))
-        && record.holds_for(view.id)
-        && let Ok(mut zone) = view.lock()
-        && record.holds_for(view.id)
-    {
-        held.release(&mut zone, record);
-    }
 }
 
 /// Returns held frames, those of the type `first` first, until there are `enough` or at least `most` frames have returned. Returns

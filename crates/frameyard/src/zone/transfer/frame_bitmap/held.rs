@@ -395,14 +395,11 @@ impl<'a> Held<'a> {
         wanted: usize,
         batch: &mut Batch,
     ) {
-        let mut left = self.most_pageblocks();
-        while batch.len() < wanted.min(BATCH)
-            && let Some(record) = self.first(list_type)
-        {
-            if left == 0 {
-                return zone.note_corrupt();
+        for _ in 0..self.most_pageblocks() {
+            if batch.len() >= wanted.min(BATCH) {
+                break;
             }
-            left -= 1;
+            let Some(record) = self.first(list_type) else { break };
             touch(zone, record.state(), Access::Read);
             if zone.blocks.get(zone.blocks.start_at(record.number.into())) != list_type {
                 self.release(zone, record);

@@ -132,7 +132,7 @@ fn held_frames_count_as_free() {
     give(&yard, held.into_iter().skip(1).step_by(2));
 }
 
-/// A yard whose memory is allocated as single frames, except for half of each group, which is in the bitmap. Returns the others.
+/// A yard whose memory is allocated as single frames, except for half of each group, which is in the bitmap. Returns the allocated half.
 fn half_of_each_group_held() -> (Fixture, Vec<Pfn>) {
     let (yard, _) = yard_with(0, ZonePolicy::FrameBitmap);
     let mut held: Vec<Pfn> =

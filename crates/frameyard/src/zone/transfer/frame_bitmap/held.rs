@@ -447,7 +447,7 @@ impl<'a> Held<'a> {
     }
 }
 
-/// Moves frames of a word into a batch, until that has as many as wanted. Whether the word has lost its last bit.
+/// Moves frames of a word into a batch, until that has the number wanted. Whether the word has lost its last bit.
 #[inline(always)]
 fn take_bits<P: Platform>(
     view: &ZoneView<'_, P>,

@@ -23,8 +23,8 @@
 //! Blocks of several frames, emptied lists and drains of quiesced zones move page by page.
 //!
 //! The state of all buddies of a frame is in one word, and a free frame needs no links. Two designs that keep single frames on the free lists
-//! and learn a buddy's state without its page (a bit for each block and order, the allocation map) are slower than merging page by page: the
-//! page structures of the freed block and of its neighbours on the list still miss the cache.
+//! and learn a buddy's state without its page (a bit for each block and order, the allocation map) were not faster than merging page by page:
+//! the page structures of the freed block and of its neighbours on the list still miss the cache (`docs/policies.md`).
 //!
 //! # Invariants
 //!

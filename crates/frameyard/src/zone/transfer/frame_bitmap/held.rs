@@ -283,7 +283,7 @@ impl<'a> Held<'a> {
         for entry in batch.iter() {
             self.add_one(zone, zone.map.checked(*entry), &mut change);
         }
-        self.count(change);
+        self.count(&change);
     }
 
     #[inline(always)]
@@ -317,7 +317,7 @@ impl<'a> Held<'a> {
 
     /// Adds a change to the counts of the zone.
     #[inline(always)]
-    fn count(&self, change: Change) {
+    fn count(&self, change: &Change) {
         for (list, pages) in self.state.lists.iter().zip(change.pages) {
             if pages != 0 {
                 add_exclusive(&list.pages, pages);

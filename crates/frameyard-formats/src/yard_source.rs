@@ -64,7 +64,7 @@ impl<P: Platform> ReportSource for Yard<P> {
     }
 
     fn free_blocks(&self, id: ZoneId, migrate_type: MigrateType, order: Order) -> u64 {
-        // Frames in the depot are free frames of order 0. Without them buddyinfo would disagree with zoneinfo.
+        // Frames in the depot or the frame bitmap are free frames of order 0. Without them buddyinfo would disagree with zoneinfo.
         let depot = if order == Order::ZERO { self.zone(id).depot_pages(migrate_type).0 } else { 0 };
         self.zone(id).free_blocks(order, migrate_type) + depot
     }

@@ -110,7 +110,14 @@ impl TableCounts {
     /// The sizes that tables of transfer mechanisms follow from.
     pub(super) const fn transfer(&self) -> TableSizes {
         let Self { cpus, groups, batch_words, .. } = *self;
-        TableSizes { cpus, zones: self.zones(), groups, pageblocks: self.pageblocks(), batch_words }
+        TableSizes {
+            cpus,
+            zones: self.zones(),
+            groups,
+            pageblocks: self.pageblocks(),
+            pageblock_order: self.geometry.pageblock_order(),
+            batch_words,
+        }
     }
 }
 

@@ -133,8 +133,15 @@ fn size_and_change(locks: Locks) {
 
 #[test]
 fn frames_freed_under_one_policy_can_be_allocated_under_the_next() {
-    use ZonePolicy::{BigPcp, Depot, OwnedBlocks, SkipMerge, Vanilla416};
-    for (from, to) in [(Depot, OwnedBlocks), (OwnedBlocks, SkipMerge), (SkipMerge, BigPcp), (BigPcp, Vanilla416)] {
+    use ZonePolicy::{BigPcp, Depot, FrameBitmap, OwnedBlocks, SkipMerge, Vanilla416};
+    let changes = [
+        (Depot, OwnedBlocks),
+        (OwnedBlocks, SkipMerge),
+        (SkipMerge, BigPcp),
+        (BigPcp, FrameBitmap),
+        (FrameBitmap, Vanilla416),
+    ];
+    for (from, to) in changes {
         explore_within(SWITCHES, move || use_and_change(from, to, Locks::SOUND));
     }
 }

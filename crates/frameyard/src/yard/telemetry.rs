@@ -48,7 +48,7 @@ impl<'y, P: Platform> YardZone<'y, P> {
         Some(MechanismCounts::of(view, cpu))
     }
 
-    /// Frames of a migration type in the depot. They count in [`ZoneStatistics::free`](crate::stats::ZoneStatistics::free)
+    /// Frames of a migration type in the depot, or in the bitmap of [`FrameBitmap`](crate::policy::ZonePolicy::FrameBitmap). They count in [`ZoneStatistics::free`](crate::stats::ZoneStatistics::free)
     /// and not in [`free_blocks`](Self::free_blocks).
     pub fn depot_pages(self, migrate_type: MigrateType) -> PageCount {
         self.populated().map_or(PageCount(0), |view| transfer::held_pages_of_racy(view, migrate_type))

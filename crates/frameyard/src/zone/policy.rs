@@ -44,13 +44,16 @@ pub enum ZonePolicy {
     /// As [`Vanilla`](Self::Vanilla), but a drain reads ahead only the first buddy of each page, and frees each page by itself. After
     /// the kernel from 4.17 on (`free_pcppages_bulk`).
     Vanilla417 = 11,
+    /// A drain sets a bit for each single frame; single frames merge in these bits, 64 neighbours to a block. A refill takes frames
+    /// whose bits are set, then goes on as [`Vanilla`](Self::Vanilla). Neither touches the page structures of these frames.
+    FrameBitmap = 12,
 }
 
 named!(ZonePolicy:
     Vanilla => "vanilla", Vanilla416 => "vanilla-4.16", SkipMerge => "skip-merge", Cluster => "cluster",
     ClusterBulk => "cluster-bulk", BigPcp => "big-pcp", Prefetch => "prefetch",
     PrefetchBeforeLock => "prefetch-before-lock", LockPerPage => "lock-per-page", OwnedBlocks => "owned-blocks",
-    Depot => "depot", Vanilla417 => "vanilla-4.17");
+    Depot => "depot", Vanilla417 => "vanilla-4.17", FrameBitmap => "frame-bitmap");
 
 impl ZonePolicy {
     /// The policy of that number; [`Vanilla`](Self::Vanilla) if there is none.

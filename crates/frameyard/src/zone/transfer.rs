@@ -9,6 +9,7 @@
 //! | [`deferred_merge`]: as page-wise, without merging on free | `skip-merge` |
 //! | [`clusters`]: neighbours on a free list move together | `cluster`, `cluster-bulk` |
 //! | [`cpu_owned`]: CPUs split and merge pageblocks of their own | `owned-blocks` |
+//! | [`frame_bitmap`]: single frames as bits, which merge in their words | `frame-bitmap` |
 //! | [`depot`]: lock-free stacks of full batches | `depot` (default) |
 //!
 //! # Interface
@@ -40,6 +41,7 @@ use super::free_area::BlockHooks;
 use super::mechanisms::{MechanismTypes, Mechanisms};
 use super::page_check;
 use super::policy::ZonePolicy;
+use super::request::BlockRequest;
 use super::state::Zone;
 use super::view::{LockedZone, ZoneView};
 use crate::control::{ControlRegion, TablePlanner, TableSpan};
@@ -54,6 +56,7 @@ mod cpu_owned;
 mod deferred_merge;
 mod depot;
 mod exchange;
+mod frame_bitmap;
 mod pagewise;
 mod quiescence;
 mod statistics;
@@ -74,10 +77,11 @@ pub(crate) struct State {
     quiescence: quiescence::QuiescenceState,
     depot: depot::State,
     cpu_owned: cpu_owned::State,
+    frame_bitmap: frame_bitmap::State,
     lists: ListState,
 }
 
-all_atomic!(State { quiescence, depot, cpu_owned, lists });
+all_atomic!(State { quiescence, depot, cpu_owned, frame_bitmap, lists });
 
 /// The state of mechanisms that change what is on the free lists: one cache line, as one hold of the lock uses all of it.
 #[repr(C, align(64))]
@@ -102,7 +106,7 @@ pub(crate) struct Counts {
 all_atomic!(Counts { deferred_merge, clusters });
 
 /// The number of tables that mechanisms have.
-pub(crate) const TRANSFER_TABLES: usize = 5;
+pub(crate) const TRANSFER_TABLES: usize = 6;
 
 /// Where the mechanisms' tables lie.
 pub(crate) type TransferSpans = [TableSpan; TRANSFER_TABLES];
@@ -112,15 +116,18 @@ pub(crate) type TransferSpans = [TableSpan; TRANSFER_TABLES];
 pub(crate) struct TransferTables {
     clusters: clusters::Table,
     cpu_owned: cpu_owned::Tables,
+    frame_bitmap: frame_bitmap::Table,
     depot: depot::Tables,
 }
 
 /// Plans the tables; `None` if they do not fit an address space.
 pub(crate) const fn plan(planner: &mut TablePlanner, sizes: &TableSizes) -> Option<TransferSpans> {
-    match (clusters::plan(planner, sizes), cpu_owned::plan(planner, sizes), depot::plan(planner, sizes)) {
-        (Some(clusters), Some([owners, lists]), Some([groups, shelves])) => {
-            Some([clusters, owners, lists, groups, shelves])
-        }
+    let (Some(clusters), Some([owners, lists])) = (clusters::plan(planner, sizes), cpu_owned::plan(planner, sizes))
+    else {
+        return None;
+    };
+    match (frame_bitmap::plan(planner, sizes), depot::plan(planner, sizes)) {
+        (Some(bitmap), Some([groups, shelves])) => Some([clusters, owners, lists, bitmap, groups, shelves]),
         _ => None,
     }
 }
@@ -132,12 +139,13 @@ impl TransferTables {
     ///
     /// As for [`ControlRegion::table`].
     pub(crate) unsafe fn carve(region: &ControlRegion, spans: &TransferSpans) -> Option<Self> {
-        let [clusters, owners, lists, groups, shelves] = *spans;
+        let [clusters, owners, lists, bitmap, groups, shelves] = *spans;
         // SAFETY: passed on to the caller; each span is carved with one type, which is that of its plan.
         unsafe {
             Some(Self {
                 clusters: region.table(clusters)?,
                 cpu_owned: cpu_owned::Tables::carve(region, [owners, lists])?,
+                frame_bitmap: frame_bitmap::Table::carve(region, bitmap)?,
                 depot: depot::Tables::carve(region, [groups, shelves])?,
             })
         }
@@ -155,7 +163,10 @@ impl TransferTables {
 
     /// Whether the tables have the lengths that a yard of that size, with these zones, needs.
     pub(crate) fn fit(&self, zones: &[Zone], sizes: &TableSizes) -> bool {
-        clusters::fits(self.clusters, zones) && self.cpu_owned.fit(sizes) && self.depot.fit(sizes)
+        clusters::fits(self.clusters, zones)
+            && self.cpu_owned.fit(sizes)
+            && self.frame_bitmap.fits(sizes)
+            && self.depot.fit(sizes)
     }
 
     /// The cache group of each CPU.
@@ -177,6 +188,7 @@ pub(crate) enum Mechanism {
     DeferredMerge,
     Clusters(clusters::Knobs),
     CpuOwned,
+    FrameBitmap,
     Depot,
 }
 
@@ -196,6 +208,7 @@ impl Mechanism {
             ZonePolicy::Cluster => (clusters::COMPILED_IN, Self::Clusters(clusters::Knobs::Single)),
             ZonePolicy::ClusterBulk => (clusters::COMPILED_IN, Self::Clusters(clusters::Knobs::Bulk)),
             ZonePolicy::OwnedBlocks => (cpu_owned::COMPILED_IN, Self::CpuOwned),
+            ZonePolicy::FrameBitmap => (frame_bitmap::COMPILED_IN, Self::FrameBitmap),
             ZonePolicy::Depot => (true, Self::Depot),
         };
         is_compiled_in.then_some(mechanism)
@@ -209,6 +222,7 @@ impl Mechanism {
             Self::DeferredMerge => [deferred_merge::COUNTERS, &[]],
             Self::Clusters(_) => [deferred_merge::COUNTERS, clusters::COUNTERS],
             Self::CpuOwned => [cpu_owned::COUNTERS, &[]],
+            Self::FrameBitmap => [frame_bitmap::COUNTERS, &[]],
             Self::Depot => [depot::COUNTERS, &[]],
         };
         own.iter().copied().flatten().any(|info| info.name == name)
@@ -233,7 +247,8 @@ impl Mechanism {
 pub(crate) const COMPILED_IN: u64 = pagewise::HAS_VARIANTS as u64
     | (deferred_merge::COMPILED_IN as u64) << 1
     | (clusters::COMPILED_IN as u64) << 2
-    | (cpu_owned::COMPILED_IN as u64) << 3;
+    | (cpu_owned::COMPILED_IN as u64) << 3
+    | (frame_bitmap::COMPILED_IN as u64) << 4;
 
 /// The limits that a policy gives the per-CPU lists; `None` if they are as the yard sizes them.
 pub(crate) fn list_limits(policy: ZonePolicy) -> Option<ListLimits> {
@@ -257,6 +272,9 @@ pub(crate) fn fetch<P: Platform>(
             clusters::fetch(view, refill, knobs, deliver)
         }
         Mechanism::CpuOwned if cpu_owned::COMPILED_IN => cpu_owned::fetch(view, refill, deliver),
+        Mechanism::FrameBitmap if frame_bitmap::COMPILED_IN && is_single_of_lists(refill.blocks) => {
+            frame_bitmap::fetch(view, refill, deliver)
+        }
         Mechanism::Depot => {
             match refill.batch_type.and_then(|list_type| depot::ListAccess::open(view, refill.cpu, list_type)) {
                 Some(access) => access.fetch(refill, deliver),
@@ -267,6 +285,11 @@ pub(crate) fn fetch<P: Platform>(
     };
     view.platform.end_activity(Activity::Refill, PageCount((got as u64) << refill.blocks.order.0));
     got
+}
+
+/// Whether a request is for single frames of a type that has per-CPU lists.
+fn is_single_of_lists(request: BlockRequest) -> bool {
+    request.order == Order::ZERO && request.migrate_type.index() < MigrateType::PER_CPU
 }
 
 /// A drain of one CPU's lists. Drops the zone lock, if it holds it, when dropped.
@@ -341,7 +364,8 @@ impl<'a, P: Platform> Drain<'a, P> {
         if view.has_cpu_owned_racy() {
             return cpu_owned::give_back(&mut self.locked, view, (cpu, self.reason), batch, order);
         }
-        let defers = deferred_merge::COMPILED_IN && order == Order::ZERO && self.reason == DrainReason::Overflow;
+        let is_overflow = order == Order::ZERO && self.reason == DrainReason::Overflow;
+        let defers = deferred_merge::COMPILED_IN && is_overflow;
         match self.mechanism {
             Mechanism::Pagewise(knobs) => knobs.give_back(&mut self.locked, view, cpu, batch, order),
             Mechanism::Clusters(clusters::Knobs::Bulk) if clusters::COMPILED_IN && defers => {
@@ -351,6 +375,9 @@ impl<'a, P: Platform> Drain<'a, P> {
                 if let Some(locked) = view.lock_unless(&mut self.locked, cpu) {
                     deferred_merge::give_back(locked, batch);
                 }
+            }
+            Mechanism::FrameBitmap if frame_bitmap::COMPILED_IN && is_overflow => {
+                frame_bitmap::give_back(&mut self.locked, view, cpu, batch);
             }
             _ => pagewise::give_back(&mut self.locked, view, cpu, batch, order),
         }
@@ -404,7 +431,8 @@ pub(crate) fn collect<P: Platform>(view: ZoneView<'_, P>, what: Collect<'_>) -> 
         }
         Collect::Merges(_) => {}
         Collect::For(order, migrate_type, effort) => {
-            collected.any = depot::collect_for(view, order, migrate_type, effort);
+            collected.any = frame_bitmap::collect_for(view, order, migrate_type, effort);
+            collected.any |= depot::collect_for(view, order, migrate_type, effort);
         }
         Collect::Within(order, migrate_type, effort) => collect_within(view, order, migrate_type, effort),
         Collect::InBackground => depot::collect_in_background(view),
@@ -418,6 +446,7 @@ fn collect_all<P: Platform>(view: ZoneView<'_, P>, patience: Patience) -> Result
         clusters::collect(view, Mechanism::in_force(view.zone).merging());
     }
     cpu_owned::collect(view, usize::MAX);
+    frame_bitmap::collect(view);
     let collected = depot::collect(view, patience);
     view.platform.end_activity(Activity::Collect, PageCount(0));
     collected
@@ -430,6 +459,7 @@ fn collect_within<P: Platform>(view: ZoneView<'_, P>, order: Order, migrate_type
         deferred_merge::merge_some(view, FEW_PAGEBLOCKS, || view.zone.has_block_of_type_racy(order, migrate_type));
     }
     cpu_owned::collect(view, FEW_PAGEBLOCKS as usize);
+    frame_bitmap::collect_for(view, order, migrate_type, effort);
     depot::collect_for(view, order, migrate_type, effort);
     view.platform.end_activity(Activity::Collect, PageCount(0));
 }
@@ -437,7 +467,10 @@ fn collect_within<P: Platform>(view: ZoneView<'_, P>, order: Order, migrate_type
 /// Whether mechanisms hold free blocks that [`collect`] would return, or merges that would serve a request of that order, or a
 /// collector has some in transit. Possibly stale.
 pub(crate) fn holds_blocks_racy<P: Platform>(view: ZoneView<'_, P>, order: Order) -> bool {
-    view.has_cpu_owned_racy() || view.is_depot_in_use_racy() || (order > Order::ZERO && view.has_unmerged_racy())
+    view.has_cpu_owned_racy()
+        || view.is_depot_in_use_racy()
+        || view.zone.mechanisms.frame_bitmap.pages_racy() > PageCount(0)
+        || (order > Order::ZERO && view.has_unmerged_racy())
 }
 
 /// Whether a mechanism holds the pageblock around a frame, so that none of it may go to the free lists. Exact under the zone lock.
@@ -447,7 +480,7 @@ pub(crate) fn holds_pageblock<P: Platform>(locked: &LockedZone<'_, P>, pfn: Pfn)
 
 /// Whether empty lists have to be locked too by a caller that waits for transfers: batches may move past lists that look empty.
 pub(crate) fn moves_past_zone_lock(zone: &Zone) -> bool {
-    Mechanism::in_force(zone) == Mechanism::Depot
+    matches!(Mechanism::in_force(zone), Mechanism::Depot | Mechanism::FrameBitmap)
 }
 
 /// Whether another CPU's lists are a better place than the free lists for a request that finds its own locked.
@@ -457,12 +490,12 @@ pub(crate) fn spares_zone_lock<P: Platform>(view: ZoneView<'_, P>) -> bool {
 
 /// Free frames that mechanisms hold and that count as free. Possibly stale.
 pub(crate) fn held_pages_racy<P: Platform>(view: ZoneView<'_, P>) -> PageCount {
-    view.depot().pages_racy()
+    view.depot().pages_racy() + view.zone.mechanisms.frame_bitmap.pages_racy()
 }
 
 /// The part of [`held_pages_racy`] of one migration type. Possibly stale.
 pub(crate) fn held_pages_of_racy<P: Platform>(view: ZoneView<'_, P>, migrate_type: MigrateType) -> PageCount {
-    view.depot().pages_of_racy(migrate_type)
+    view.depot().pages_of_racy(migrate_type) + view.zone.mechanisms.frame_bitmap.pages_of_racy(migrate_type)
 }
 
 /// Free frames whose merge is deferred. Possibly stale.
@@ -521,6 +554,7 @@ fn leave_list<P: Platform>(locked: &mut LockedZone<'_, P>, block: MapPlace, tag:
 /// Checks what the mechanisms hold beside the free lists, and counts it. For a yard at rest.
 pub(crate) fn validate_held<P: Platform>(view: ZoneView<'_, P>, found: &mut Found) -> Result<(), Unsound> {
     depot::validate(view, found)?;
+    frame_bitmap::validate(view, found)?;
     cpu_owned::validate(view, found)
 }
 
@@ -536,8 +570,14 @@ pub(crate) fn validate_free_block<P: Platform>(view: ZoneView<'_, P>, pfn: Pfn, 
 }
 
 /// The counters of each mechanism.
-const COUNTERS: [&[CounterInfo]; 5] =
-    [quiescence::COUNTERS, deferred_merge::COUNTERS, clusters::COUNTERS, cpu_owned::COUNTERS, depot::COUNTERS];
+const COUNTERS: [&[CounterInfo]; 6] = [
+    quiescence::COUNTERS,
+    deferred_merge::COUNTERS,
+    clusters::COUNTERS,
+    cpu_owned::COUNTERS,
+    depot::COUNTERS,
+    frame_bitmap::COUNTERS,
+];
 
 impl MechanismCounts {
     /// The number of counters.
@@ -554,7 +594,8 @@ impl MechanismCounts {
             .chain(deferred_merge::count(view, counts, cpu))
             .chain(clusters::count(view, counts, cpu))
             .chain(cpu_owned::count(view, counts, cpu))
-            .chain(depot::count(view, counts, cpu));
+            .chain(depot::count(view, counts, cpu))
+            .chain(frame_bitmap::count(view, counts, cpu));
         Self(core::array::from_fn(|_| values.next().flatten()))
     }
 }

@@ -21,6 +21,7 @@ mod device_stress;
 mod devices;
 mod far_memory;
 mod fixture;
+mod frame_bitmap;
 mod huge_pages;
 mod init_content;
 mod init_counts;

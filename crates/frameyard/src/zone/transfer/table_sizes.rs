@@ -1,5 +1,7 @@
 //! The sizes of a yard, as far as the mechanisms' tables depend on them.
 
+use crate::units::Order;
+
 /// The sizes that mechanisms plan their tables by.
 #[derive(Clone, Copy)]
 pub(crate) struct TableSizes {
@@ -9,6 +11,7 @@ pub(crate) struct TableSizes {
     pub(crate) groups: usize,
     /// Pageblocks of the memory map.
     pub(crate) pageblocks: usize,
+    pub(crate) pageblock_order: Order,
     /// Words for what a zone has once per batch of its memory ([`batch_words`](super::batch_words)).
     pub(crate) batch_words: usize,
 }

@@ -354,6 +354,7 @@ impl Driver<'_> {
     fn check_leftovers(&self, policy: ZonePolicy) {
         let own = match policy {
             ZonePolicy::Depot => "depot_",
+            ZonePolicy::FrameBitmap => "bitmap_",
             ZonePolicy::OwnedBlocks => "owned_",
             ZonePolicy::SkipMerge => "unmerged_",
             ZonePolicy::Vanilla | ZonePolicy::Vanilla416 | ZonePolicy::Vanilla417 | ZonePolicy::BigPcp => "nothing",

@@ -26,7 +26,7 @@ use frameyard_workloads::timed_run::TaskRun;
 use frameyard_workloads::transfer::{self, Return};
 use frameyard_workloads::{MAP_SIZE, Pages, Setting, TaskMode, page_fault, parallel_free, purge};
 
-use super::alloc::{Sweep, SweepRow};
+use super::alloc::{Sweep, SweepRow, on_yard};
 use crate::Failure;
 use crate::args::values::positive_duration;
 use crate::args::{ComparisonArgs, InitArgs};
@@ -276,20 +276,22 @@ impl<'a> Plan<'a> {
             repeat: repeat + 1,
             seed: args.compared.seed,
         };
-        let measured = sweep.measure(NAME, yard, |workload, round| {
-            let timing = if round > repeat { LockTiming::On } else { LockTiming::Off };
-            yard.platform().time_locks(timing);
-            let before = Drains::of(yard);
-            let run = || {
-                let run = workload.run(yard, self.host).map_err(Failure::run_time)?;
-                let drains = Drains::of(yard).since(&before);
-                Ok(Sample { drains, ..Sample::of_alloc(workload, &run) })
-            };
-            if timing == LockTiming::Off {
-                return run();
-            }
-            let (sample, held) = while_sampling(yard, run);
-            Ok(Sample { held: Some(held), locks_are_timed: true, ..sample? })
+        let measured = sweep.measure(NAME, |workload, policy, round| {
+            on_yard(yard, policy, || {
+                let timing = if round > repeat { LockTiming::On } else { LockTiming::Off };
+                yard.platform().time_locks(timing);
+                let before = Drains::of(yard);
+                let run = || {
+                    let run = workload.run(yard, self.host).map_err(Failure::run_time)?;
+                    let drains = Drains::of(yard).since(&before);
+                    Ok(Sample { drains, ..Sample::of_alloc(workload, &run) })
+                };
+                if timing == LockTiming::Off {
+                    return run();
+                }
+                let (sample, held) = while_sampling(yard, run);
+                Ok(Sample { held: Some(held), locks_are_timed: true, ..sample? })
+            })
         })?;
         let row = |(workload, policy, runs): &SweepRow<Sample>| {
             let combination = Combination {

@@ -22,6 +22,7 @@ use frameyard_workloads::fixture::Fixture;
 use frameyard_workloads::held::while_sampling;
 use frameyard_workloads::highalloc::{self, DelayKind, HUGE, HighallocPlan};
 use frameyard_workloads::order0_thp::{self, pages_of_task};
+use frameyard_workloads::page_fault::Faults;
 use frameyard_workloads::timed_run::TaskRun;
 use frameyard_workloads::transfer::{self, Return};
 use frameyard_workloads::{MAP_SIZE, Pages, Setting, TaskMode, page_fault, parallel_free, purge};
@@ -393,7 +394,9 @@ impl WorkloadRun<'_> {
         let seed = self.args.comparison.compared.seed;
         let of_tasks = |run: &TaskRun| Sample::of(vec![(None, run.rate())], &run.counts);
         Ok(match self.workload {
-            ZoneLockWorkload::PageFault => of_tasks(&page_fault::run(fixture, setting, seed, duration)?),
+            ZoneLockWorkload::PageFault => {
+                of_tasks(&page_fault::run(fixture, setting, seed, Faults::default(), duration)?)
+            }
             ZoneLockWorkload::Purge => of_tasks(&purge::run(fixture, setting, purgers(setting, None), seed, duration)?),
             ZoneLockWorkload::ParallelFree => {
                 let run = parallel_free::run(fixture, setting, seed, Pages::Small)?;

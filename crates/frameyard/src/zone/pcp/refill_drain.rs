@@ -3,7 +3,7 @@
 //! How a batch moves between a list and the zone is up to the mechanisms behind [`transfer`](crate::zone::transfer).
 
 use super::{ARRAY, Group, ListId, LockedPcp, PcpList, add, sub};
-use crate::memmap::MemMap;
+use crate::memmap::{MapPlace, MemMap};
 use crate::page::Link;
 use crate::platform::{Access, Platform};
 use crate::sync::{AtomicU32, Ordering};
@@ -14,7 +14,7 @@ use crate::zone::effort::Effort;
 use crate::zone::exclusive::add_exclusive;
 use crate::zone::page_check;
 use crate::zone::request::BlockRequest;
-use crate::zone::transfer::{self, Drain, DrainReason, DrainSource, RefillRequest};
+use crate::zone::transfer::{self, Drain, DrainReason, DrainSource, PackedBatches, RefillRequest};
 use crate::zone::view::ZoneView;
 
 /// What a refill may take from the zone.
@@ -144,6 +144,9 @@ const MOST_BLOCKS: u64 = 1 << 16;
 
 /// After this number of refills that gave only bad blocks, a request releases the lock of the lists, and goes on without it.
 const MOST_BAD_REFILLS: u32 = 64;
+
+/// The longest chain that a drain divides: longer than those of the depot's lists, and a bound where the chain is damaged.
+const WALKED: usize = 16;
 
 /// Entries on a cache line.
 const PER_LINE: usize = 16;
@@ -370,6 +373,45 @@ impl<'a, P: Platform> ListSource<'_, 'a, '_, P> {
         self.lists.add_room(self.id, self.order, blocks);
     }
 
+    /// Cuts the older half off the chain, which begins at `newest`: those batches go to the depot in one piece, and the list keeps what
+    /// was freed last. `None` if the chain has one batch or more than [`WALKED`], or one of the half is short or bad. A bad one leaves
+    /// the chain.
+    fn cut_older_half(&self, newest: MapPlace) -> Option<PackedBatches> {
+        let view = self.view;
+        let mut chain = [newest; WALKED];
+        let mut len = 1;
+        while let Some(next) = view.map.next(view.page(chain[len - 1]).next()) {
+            *chain.get_mut(len)? = next;
+            len += 1;
+        }
+        let kept = len.div_ceil(2);
+        let older = &chain[kept..len];
+        let (first, last) = (older.first()?, older.last()?);
+        for (at, head) in (kept..).zip(older) {
+            if packed::len_of(&view.page(*head)) != BATCH {
+                return None;
+            }
+            if !page_check::is_packed_batch_good(view, head.link()) {
+                self.copied().unlink_bad(chain[at - 1], *head);
+                return None;
+            }
+        }
+        view.page(chain[kept - 1]).set_next(Link::NONE);
+        Some(PackedBatches { first: first.link(), last: last.link(), batches: older.len() })
+    }
+
+    /// Takes a batch with bad blocks out of the chain, the bad blocks out of use, and puts the rest back as the newest batch.
+    #[cold]
+    #[inline(never)]
+    fn unlink_bad(self, newer: MapPlace, head: MapPlace) {
+        let view = self.view;
+        let mut batch = Batch::new();
+        let next = packed::unpack(view.map, view.platform, (head.link(), self.order), &mut batch);
+        self.lists.expect_sound(next.is_some());
+        view.page(newer).set_next(next.unwrap_or(Link::NONE));
+        self.put_back_good(batch);
+    }
+
     /// Takes bad blocks out of use, and puts the rest back as a packed batch.
     #[cold]
     #[inline(never)]
@@ -409,12 +451,16 @@ impl<P: Platform> DrainSource for ListSource<'_, '_, '_, P> {
         self.add_room(batch.len());
     }
 
-    /// The newest batch of the chain, or the oldest entries of the array. A batch of the chain moves as it is: only its head's link
-    /// changes.
-    fn take_packed(&mut self) -> Option<Link> {
+    /// The older half of the chain, its only batch, or the oldest entries of the array. A batch of the chain moves as it is: only links
+    /// change.
+    fn take_packed(&mut self) -> Option<PackedBatches> {
         let (list, view) = (self.list(), self.view);
         let head = match view.map.next(list.chain()) {
             Some(newest) => {
+                if let Some(older) = self.cut_older_half(newest) {
+                    self.add_room(older.batches * BATCH);
+                    return Some(older);
+                }
                 let page = view.page(newest);
                 if packed::len_of(&page) != BATCH {
                     return None;
@@ -444,6 +490,6 @@ impl<P: Platform> DrainSource for ListSource<'_, '_, '_, P> {
             None => return None,
         };
         self.add_room(BATCH);
-        Some(head)
+        Some(PackedBatches { first: head, last: head, batches: 1 })
     }
 }

@@ -355,6 +355,16 @@ impl<P: Platform> LockedPcp<'_, P> {
     }
 }
 
+/// What came of dividing a chain.
+enum Cut {
+    /// The chain lost these batches.
+    Off(PackedBatches),
+    /// The chain lost a batch with bad blocks, which are out of use; the rest of it is the newest batch now.
+    Retired,
+    /// The chain is as it was: it has one batch or more than [`WALKED`], or one of the half is short.
+    Whole,
+}
+
 /// A list that a drain takes blocks from.
 struct ListSource<'l, 'a, 'v, P: Platform> {
     lists: &'l LockedPcp<'a, P>,
@@ -374,30 +384,30 @@ impl<'a, P: Platform> ListSource<'_, 'a, '_, P> {
     }
 
     /// Cuts the older half off the chain, which begins at `newest`: those batches go to the depot in one piece, and the list keeps what
-    /// was freed last. `None` if the chain has one batch or more than [`WALKED`], or one of the half is short or bad. A bad one leaves
-    /// the chain.
-    fn cut_older_half(&self, newest: MapPlace) -> Option<PackedBatches> {
+    /// was freed last.
+    fn cut_older_half(&self, newest: MapPlace) -> Cut {
         let view = self.view;
         let mut chain = [newest; WALKED];
         let mut len = 1;
         while let Some(next) = view.map.next(view.page(chain[len - 1]).next()) {
-            *chain.get_mut(len)? = next;
+            let Some(place) = chain.get_mut(len) else { return Cut::Whole };
+            *place = next;
             len += 1;
         }
         let kept = len.div_ceil(2);
         let older = &chain[kept..len];
-        let (first, last) = (older.first()?, older.last()?);
+        let (Some(first), Some(last)) = (older.first(), older.last()) else { return Cut::Whole };
         for (at, head) in (kept..).zip(older) {
             if packed::len_of(&view.page(*head)) != BATCH {
-                return None;
+                return Cut::Whole;
             }
             if !page_check::is_packed_batch_good(view, head.link()) {
                 self.copied().unlink_bad(chain[at - 1], *head);
-                return None;
+                return Cut::Retired;
             }
         }
         view.page(chain[kept - 1]).set_next(Link::NONE);
-        Some(PackedBatches { first: first.link(), last: last.link(), batches: older.len() })
+        Cut::Off(PackedBatches { first: first.link(), last: last.link(), batches: older.len() })
     }
 
     /// Takes a batch with bad blocks out of the chain, the bad blocks out of use, and puts the rest back as the newest batch.
@@ -457,9 +467,13 @@ impl<P: Platform> DrainSource for ListSource<'_, '_, '_, P> {
         let (list, view) = (self.list(), self.view);
         let head = match view.map.next(list.chain()) {
             Some(newest) => {
-                if let Some(older) = self.cut_older_half(newest) {
-                    self.add_room(older.batches * BATCH);
-                    return Some(older);
+                match self.cut_older_half(newest) {
+                    Cut::Off(older) => {
+                        self.add_room(older.batches * BATCH);
+                        return Some(older);
+                    }
+                    Cut::Retired => return None,
+                    Cut::Whole => {}
                 }
                 let page = view.page(newest);
                 if packed::len_of(&page) != BATCH {

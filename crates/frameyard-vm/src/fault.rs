@@ -8,15 +8,16 @@
 //!
 //! # Protocol
 //!
-//! A fault holds the map lock for reading. It allocates, zeroes and adopts the page before it takes the lock of the
+//! A fault holds the map lock for reading. It allocates, adopts and zeroes the page before it takes the lock of the
 //! table. Under that lock it reads the entry again. If another fault has filled the entry, this fault frees its page
 //! and retries. A new page has two references: one of its mapping, and one of the batch that puts it on an LRU list.
 //!
 //! # Cost
 //!
 //! A small fault: the map lock (two exchanges), a walk of two loads, the cached area, one frame from the caller's
-//! per-CPU list (one exchange), zeroing, one exchange on the page's tag, the table's lock (one exchange), the lock of
-//! the CPU's batch (one exchange), one counter. Besides the page's bytes it writes three cache lines: the page
+//! per-CPU list (one exchange), one exchange on its byte of the allocation map, zeroing, the table's lock (one exchange), the
+//! lock of the CPU's batch (one exchange), one counter. The first exchange after the zeroing waits until its stores have drained:
+//! profiles show the cost of zeroing there. Besides the page's bytes it writes three cache lines: the page
 //! structure, the table's page structure, and the entry.
 
 use frameyard::devices::DeviceError;

@@ -26,11 +26,14 @@ pub enum AccessKind {
     Bulk,
     /// Like `Bulk`, freed in an order shuffled across all tasks.
     Random,
+    /// Like `Bulk`, on a yard that was just created and used for nothing else: the run touches its lists and its
+    /// allocation map first. The caller creates the yard. LLFree's benchmark measures this.
+    Cold,
 }
 
 impl AccessKind {
     /// All patterns.
-    pub const ALL: [Self; 3] = [Self::Repeat, Self::Bulk, Self::Random];
+    pub const ALL: [Self; 4] = [Self::Repeat, Self::Bulk, Self::Random, Self::Cold];
 
     /// The name on command lines and in results.
     #[must_use]
@@ -39,6 +42,7 @@ impl AccessKind {
             Self::Repeat => "repeat",
             Self::Bulk => "bulk",
             Self::Random => "random",
+            Self::Cold => "cold",
         }
     }
 }
@@ -98,7 +102,9 @@ impl AllocWorkload {
         let before = lock_counts(yard);
         let timings = match self.kind {
             AccessKind::Repeat => self.repeat(yard, host)?,
-            AccessKind::Bulk => run_tasks(host, self.tasks, |_| bulk(yard, self.order, self.share(yard)))?,
+            AccessKind::Bulk | AccessKind::Cold => {
+                run_tasks(host, self.tasks, |_| bulk(yard, self.order, self.share(yard)))?
+            }
             AccessKind::Random => self.random(yard, host)?,
         };
         let after = lock_counts(yard);

@@ -12,7 +12,7 @@ use crate::mapping::{MAP_SIZE, Pages};
 use crate::page_fault;
 use crate::setting::Setting;
 use crate::task::fragment::Fragment;
-use crate::task::page_fault::Loop;
+use crate::task::page_fault::{Frames, Loop};
 use crate::task::{TaskSpec, Work, task_seed};
 use crate::timed_run::{TaskRun, run_for};
 
@@ -40,7 +40,8 @@ pub fn run(fixture: &Fixture<'_>, setting: &Setting, seed: u64, duration: Durati
 pub fn specs(setting: &Setting, seed: u64, map: ByteSize) -> Vec<TaskSpec> {
     let spec = |number| {
         let pages = pages_of_task(setting, number as usize);
-        TaskSpec { number, seed: task_seed(seed, number), work: Work::PageFault(Loop { bytes: map.0, pages }) }
+        let each = Loop { bytes: map.0, pages, frames: Frames::Ignored };
+        TaskSpec { number, seed: task_seed(seed, number), work: Work::PageFault(each) }
     };
     (0..2 * setting.tasks.get()).map(spec).collect()
 }

@@ -12,19 +12,47 @@ use crate::task::page_fault::Loop;
 use crate::task::{TaskSpec, Work};
 use crate::timed_run::{TaskRun, run_for};
 
+pub use crate::task::page_fault::Frames;
+
+/// What each task does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Faults {
+    /// Size of each mapping.
+    pub map: ByteSize,
+    /// Whether the tasks record the frames that they get.
+    pub frames: Frames,
+}
+
+impl Default for Faults {
+    /// Mappings of the published size; frames are not recorded.
+    fn default() -> Self {
+        Self { map: MAP_SIZE, frames: Frames::Ignored }
+    }
+}
+
 /// Runs the workload once.
 ///
 /// # Errors
 ///
 /// [`WorkloadError::RunTime`] if a task fails.
-pub fn run(fixture: &Fixture<'_>, setting: &Setting, seed: u64, duration: Duration) -> Result<TaskRun, WorkloadError> {
-    run_for(fixture, &specs(setting, seed, MAP_SIZE), duration)
+pub fn run(
+    fixture: &Fixture<'_>,
+    setting: &Setting,
+    seed: u64,
+    faults: Faults,
+    duration: Duration,
+) -> Result<TaskRun, WorkloadError> {
+    run_for(fixture, &tasks(setting, seed, faults), duration)
 }
 
 /// The tasks of a run. Each maps `map` bytes at a time.
 #[must_use]
 pub fn specs(setting: &Setting, seed: u64, map: ByteSize) -> Vec<TaskSpec> {
-    let work = Work::PageFault(Loop { bytes: map.0, pages: Pages::Small });
+    tasks(setting, seed, Faults { map, frames: Frames::Ignored })
+}
+
+fn tasks(setting: &Setting, seed: u64, faults: Faults) -> Vec<TaskSpec> {
+    let work = Work::PageFault(Loop { bytes: faults.map.0, pages: Pages::Small, frames: faults.frames });
     TaskSpec::alike(setting.tasks.get(), seed, &work)
 }
 

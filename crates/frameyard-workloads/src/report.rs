@@ -20,6 +20,33 @@ pub struct TaskReport {
     pub freed: u64,
     /// Freed pieces that were allocated on another CPU.
     pub freed_elsewhere: u64,
+    /// Which frames its faults got, if it recorded them.
+    pub reuse: Reuse,
+}
+
+/// Faults of a task by the frame they got: freed by this task how long ago.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Reuse {
+    /// Faults after the task's first free; 0 if it recorded none.
+    pub faults: u64,
+    /// The part that got one of the 256 frames freed last: 1 MiB.
+    pub hot: u64,
+    /// The part that got one of the 256 frames freed last of those that were still free.
+    pub hottest: u64,
+}
+
+impl Reuse {
+    /// The sum of two tasks' counts.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self { faults: self.faults + other.faults, hot: self.hot + other.hot, hottest: self.hottest + other.hottest }
+    }
+
+    /// A part of the faults; `None` if none were recorded.
+    #[must_use]
+    pub fn share(&self, part: u64) -> Option<f64> {
+        (self.faults > 0).then(|| part as f64 / self.faults as f64)
+    }
 }
 
 impl TaskReport {

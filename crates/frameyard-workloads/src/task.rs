@@ -13,6 +13,7 @@ pub(crate) mod fragment;
 pub(crate) mod kernbench;
 pub(crate) mod page_fault;
 pub(crate) mod purge;
+pub(crate) mod reuse;
 pub(crate) mod stress;
 
 use frameyard::Platform;

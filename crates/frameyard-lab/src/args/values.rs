@@ -200,6 +200,7 @@ pub(crate) fn access_kind() -> impl TypedValueParser<Value = AccessKind> {
         AccessKind::Repeat => "Allocates and frees one block a step, after half the memory was allocated",
         AccessKind::Bulk => "Allocates a task's share of half the memory, then frees it",
         AccessKind::Random => "As bulk, freed in an order shuffled across all tasks",
+        AccessKind::Cold => "As bulk, each run on a yard just created",
     })
 }
 

@@ -102,6 +102,21 @@ fn page_fault_counts_the_pages_of_each_task_under_every_pair_of_policies_in_both
 }
 
 #[test]
+fn page_fault_counts_faults_that_get_a_hot_frame_if_asked() {
+    let results =
+        results("page-fault", "--memory 512M --duration 50ms --hot-frames --map 4M --mode threads --lru vanilla");
+    let hot: &[&str] = &["recorded_faults", "hot_share", "hottest_share"];
+    let own = [&["map_bytes"][..], &ITERATIONS, &RATES, &["page_ns", "idle_share"], hot].concat();
+    for row in rows(&results, &own) {
+        assert_eq!(row["map_bytes"], 4 << 20);
+        let [hot, hottest] = ["hot_share", "hottest_share"].map(|key| row[key].as_f64().expect(key));
+        assert!(row["recorded_faults"].as_u64().expect("a number") > 0, "{row}");
+        // Of each mapping, at most 1 MiB of frames is hot.
+        assert!(hot <= 0.4 && hot <= hottest && hottest <= 1.0, "{row}");
+    }
+}
+
+#[test]
 fn kernbench_runs_each_job_in_its_own_address_space() {
     let results = results("kernbench", "--memory 512M --duration 30ms --lru vanilla --pages 256 --compute 1000");
     let own = [&["map_bytes"][..], &ITERATIONS, &RATES, &["page_ns", "idle_share"]].concat();

@@ -43,7 +43,9 @@ fn the_host_boots_by_default() {
     let object = json(&["boot", "--json"]);
     assert_eq!((&object["command"], &object["machine"]), (&"boot".into(), &"host".into()));
     let text = printed(&["boot", "--host"]);
-    for line in ["Zone ranges:", "Early memory node ranges", "Memory map: ", "Booted in "] {
+    for line in
+        ["Zone ranges:", "Early memory node ranges", "Memory map: ", "Memory map and control region: ", "Booted in "]
+    {
         assert!(text.contains(line), "{text}");
     }
 }

@@ -1,5 +1,6 @@
 //! The integration tests of the lab, in one program: one module per subject. Most run the program `frameyard`.
 
+mod bench_alloc;
 mod bench_compaction;
 mod bench_device_map;
 mod bench_fault_cost;

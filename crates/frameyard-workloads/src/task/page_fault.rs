@@ -1,6 +1,6 @@
 //! The loop of `page-fault`: map, touch every page, unmap.
 
-use frameyard::{ByteSize, Platform};
+use frameyard::{ByteSize, Pfn, Platform};
 use frameyard_vm::MemoryAccess;
 use serde::{Deserialize, Serialize};
 
@@ -8,6 +8,7 @@ use crate::mapping::{Pages, map, pages_of};
 use crate::report::{TaskProblem, TaskReport};
 use crate::runtime::Runtime;
 use crate::site::Site;
+use crate::task::reuse::FreedFrames;
 
 /// The loop of one task.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -16,12 +17,25 @@ pub(crate) struct Loop {
     pub(crate) bytes: u64,
     /// The page size.
     pub(crate) pages: Pages,
+    /// Whether the task records which frames it gets.
+    pub(crate) frames: Frames,
+}
+
+/// Whether a task records the frames that its faults get. That takes a look-up of every page and slows the loop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum Frames {
+    /// It does not look.
+    #[default]
+    Ignored,
+    /// It counts those that it freed shortly before ([`Reuse`](crate::report::Reuse)).
+    Recorded,
 }
 
 impl Loop {
     /// Runs until told to stop. An iteration is one 4 KiB page touched.
     pub(crate) fn run<P: Platform, R: Runtime>(&self, site: &Site<'_, '_, P, R>) -> Result<TaskReport, TaskProblem> {
         let space = site.space()?;
+        let mut record = (self.frames == Frames::Recorded).then(Record::default);
         let begin = site.begin()?;
         let (mut iterations, mut rounds, mut bytes) = (0, 0, site.runtime.first_round(self.bytes));
         while !site.is_over() {
@@ -32,12 +46,40 @@ impl Loop {
                 }
                 space.touch(addr, MemoryAccess::Write)?;
                 iterations += 1;
+                if let Some(record) = &mut record {
+                    record.mapped(space.translate(addr).map(|found| found.pfn));
+                }
             }
             space.unmap(range)?;
+            if let Some(record) = &mut record {
+                record.unmapped();
+            }
             rounds += 1;
             site.runtime.round_ends(iterations);
             bytes = self.bytes;
         }
-        Ok(site.runtime.report(begin, iterations, rounds))
+        let reuse = record.map(|record| record.freed.reuse()).unwrap_or_default();
+        Ok(TaskReport { reuse, ..site.runtime.report(begin, iterations, rounds) })
+    }
+}
+
+/// The frames of the present mapping in the order of their faults, and those of earlier ones.
+#[derive(Debug, Default)]
+struct Record {
+    mapped: Vec<Pfn>,
+    freed: FreedFrames,
+}
+
+impl Record {
+    /// A fault mapped this frame.
+    fn mapped(&mut self, frame: Option<Pfn>) {
+        let Some(pfn) = frame else { return };
+        self.freed.got(pfn);
+        self.mapped.push(pfn);
+    }
+
+    /// The mapping is gone. An unmap frees pages by their addresses.
+    fn unmapped(&mut self) {
+        self.mapped.drain(..).for_each(|pfn| self.freed.freed(pfn));
     }
 }

@@ -64,7 +64,7 @@ mod table_sizes;
 mod validate;
 
 pub(crate) use clusters::{batch_words, batch_words_bound};
-pub(crate) use exchange::{Collect, Collected, DrainReason, DrainSource, RefillRequest};
+pub(crate) use exchange::{Collect, Collected, DrainReason, DrainSource, PackedBatches, RefillRequest};
 pub(crate) use pagewise::ListLimits;
 pub(crate) use quiescence::{Quiescence, TransferStalled};
 pub use statistics::{CounterInfo, CounterKind, CounterScope, MechanismCounts};

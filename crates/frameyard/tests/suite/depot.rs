@@ -29,11 +29,16 @@ pub(crate) fn depot_yard(groups: &[u16], poisoning: Poisoning) -> Fixture {
 
 /// As [`depot_yard`], with that many frames.
 fn depot_yard_of(pages: u64, groups: &[u16], poisoning: Poisoning) -> Fixture {
+    depot_yard_sized(pages, groups, poisoning, 128)
+}
+
+/// As [`depot_yard_of`], with lists of up to `high` frames.
+fn depot_yard_sized(pages: u64, groups: &[u16], poisoning: Poisoning, high: u32) -> Fixture {
     let cpus = [NodeId(0); 4];
     let config = YardConfig {
         geometry: geometry(),
         zone_limits: ZoneLimits::NONE,
-        pcp_sizing: PcpSizing::Fixed(128),
+        pcp_sizing: PcpSizing::Fixed(high),
         policy: ZonePolicy::Depot,
         cache_groups: Some(groups),
         poisoning,
@@ -89,6 +94,27 @@ fn frames_freed_on_one_cpu_are_allocated_on_another_without_the_zone_lock() {
     }
     assert_eq!(locks(&yard), before);
     yard.validate().unwrap();
+}
+
+#[test]
+fn frames_freed_last_are_allocated_first() {
+    // Lists that hold little, and lists that hold batches before the depot gets any.
+    for high in [128, 4096] {
+        let yard = depot_yard_sized(4 * PAGES, &[0; 4], Poisoning::Off, high);
+        run_on(0);
+        let freed = take(&yard, Gfp::HIGHUSER_MOVABLE, 3 * PAGES);
+        give(&yard, freed.iter().copied());
+        let mut free = freed.clone();
+        for _ in 0..free.len() {
+            let pfn = yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap();
+            let place = free.iter().rposition(|of| *of == pfn).expect("one of the freed frames");
+            let newer = free.len() - 1 - place;
+            // Batches are exact, and so is the order within one but for its direction.
+            assert!((newer as u64) < 2 * BATCH, "lists of {high}: {newer} frames freed later are free");
+            free.remove(place);
+        }
+        give(&yard, freed);
+    }
 }
 
 #[test]

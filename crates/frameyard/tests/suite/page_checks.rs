@@ -122,11 +122,11 @@ fn a_packed_batch_with_a_bad_page_does_not_reach_the_depot() {
     let mut yard = yard_of(ZonePolicy::Depot, PageChecks::Transfer, 200);
     yard.watch().expect_damage();
     let frames = take(&yard, 390);
-    // Two batches of 64 are packed when the lists are full. Beyond their limit, the newer batch goes first.
+    // Two batches of 64 are packed when the lists are full. Beyond their limit, the older batch goes first.
     let held = yard.zone(ZONE).pcp(CpuId(0)).unwrap().count.0 as usize;
     let until_full = 200 - held;
     give(&yard, &frames[..until_full]);
-    let pfn = frames[96 - held];
+    let pfn = frames[60 - held];
     overwrite(&yard, pfn, COUNTS, |word| word + 1);
     assert_eq!(yard.watch().bad_pages(), []);
     give(&yard, &frames[until_full..]);

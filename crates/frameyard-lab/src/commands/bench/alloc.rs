@@ -9,6 +9,7 @@ use frameyard::{ByteSize, Order};
 use frameyard_host::{HostTopology, HostYard};
 use frameyard_workloads::TaskMode;
 use frameyard_workloads::alloc::{AccessKind, AllocRun, AllocWorkload};
+use frameyard_workloads::compare_exchange::compare_exchange_ns;
 use indicatif::ProgressBar;
 
 use crate::Failure;
@@ -37,7 +38,7 @@ pub(super) struct AllocArgs {
         value_name = "KINDS",
         value_delimiter = ',',
         value_parser = access_kind(),
-        default_value = "repeat,bulk,random"
+        default_value = "repeat,bulk,random,cold"
     )]
     kinds: Vec<AccessKind>,
 
@@ -108,13 +109,18 @@ pub(super) fn run(args: &AllocArgs) -> Result<(), Failure> {
         repeat: args.repeat.get(),
         seed: args.seed,
     };
-    let measured = sweep.measure(NAME, yard, |workload, _| workload.run(yard, &host).map_err(Failure::run_time))?;
+    let boot = |policy| Ok(boot_machine(&chosen.machine, &BootOptions { policy, ..options })?.yard);
+    let measured =
+        sweep.measure(NAME, |workload, policy, _| Sample::take(workload, policy, yard, &host, || boot(policy)))?;
     yard.validate().map_err(Failure::run_time)?;
     let identity = yard.platform().identity().name();
     Report::new(NAME, measured.iter().map(|(workload, policy, runs)| row(workload, *policy, runs)).collect())
         .of_machine(chosen.machine.name)
         .total("cpu_identity", identity)
-        .note(format!("Medians (minimum–maximum) of the runs. Threads identify their CPU by {identity}."))
+        .note(format!(
+            "Medians (minimum–maximum) of the runs. CAS: an uncontended compare-exchange, measured beside each run. \
+             Threads identify their CPU by {identity}."
+        ))
         .print(&args.output)
 }
 
@@ -138,7 +144,49 @@ fn check_orders(args: &AllocArgs, yard: &HostYard) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Every combination of these, on one yard.
+/// A run, and the speed of the processor beside it.
+struct Sample {
+    run: AllocRun,
+    compare_exchange_ns: Option<f64>,
+}
+
+impl Sample {
+    /// Runs a workload on a yard with a policy; a cold one on a yard of its own from `boot`.
+    fn take(
+        workload: &AllocWorkload,
+        policy: ZonePolicy,
+        yard: &HostYard,
+        host: &HostTopology,
+        boot: impl FnOnce() -> Result<HostYard, Failure>,
+    ) -> Result<Self, Failure> {
+        if workload.kind != AccessKind::Cold {
+            return on_yard(yard, policy, || Self::of(workload, yard, host));
+        }
+        let fresh = boot()?;
+        let sample = Self::of(workload, &fresh, host)?;
+        fresh.validate().map_err(Failure::run_time)?;
+        Ok(sample)
+    }
+
+    fn of(workload: &AllocWorkload, yard: &HostYard, host: &HostTopology) -> Result<Self, Failure> {
+        let compare_exchange_ns = compare_exchange_ns();
+        Ok(Self { run: workload.run(yard, host).map_err(Failure::run_time)?, compare_exchange_ns })
+    }
+}
+
+/// Calls `run` while a yard has a policy. Afterwards the yard's lists are empty.
+pub(super) fn on_yard<R>(
+    yard: &HostYard,
+    policy: ZonePolicy,
+    run: impl FnOnce() -> Result<R, Failure>,
+) -> Result<R, Failure> {
+    yard.set_policy(policy).map_err(Failure::run_time)?;
+    let result = run()?;
+    yard.drain_all();
+    Ok(result)
+}
+
+/// Every combination of these.
 pub(super) struct Sweep<'a> {
     pub(super) kinds: &'a [AccessKind],
     pub(super) orders: &'a [Order],
@@ -152,7 +200,8 @@ pub(super) struct Sweep<'a> {
 pub(super) type SweepRow<R> = (AllocWorkload, ZonePolicy, Vec<R>);
 
 impl Sweep<'_> {
-    /// Calls `run` for every round of every combination, with the number of the round. Round 0 warms up and does not count.
+    /// Calls `run` for every round of every combination, with its policy and the number of the round. Round 0 warms up and does
+    /// not count; cold runs do without it.
     ///
     /// # Errors
     ///
@@ -160,17 +209,17 @@ impl Sweep<'_> {
     pub(super) fn measure<R>(
         &self,
         name: &'static str,
-        yard: &HostYard,
-        mut run: impl FnMut(&AllocWorkload, u32) -> Result<R, Failure>,
+        mut run: impl FnMut(&AllocWorkload, ZonePolicy, u32) -> Result<R, Failure>,
     ) -> Result<Vec<SweepRow<R>>, Failure> {
-        let combinations = self.kinds.len() * self.orders.len() * self.tasks.len() * self.policies.len();
-        let bar = progress_bar(name, combinations as u64 * u64::from(self.repeat + 1));
+        let runs_of = |kind: AccessKind| u64::from(self.repeat + 1 - first_round(kind));
+        let rows_of_a_kind = self.orders.len() * self.tasks.len() * self.policies.len();
+        let bar = progress_bar(name, self.kinds.iter().copied().map(runs_of).sum::<u64>() * rows_of_a_kind as u64);
         let mut rows = Vec::new();
         for &kind in self.kinds {
             for &order in self.orders {
                 for &tasks in self.tasks {
                     let workload = AllocWorkload { kind, order, tasks, seed: self.seed };
-                    rows.extend(self.alternate(&workload, yard, &bar, &mut run)?);
+                    rows.extend(self.alternate(&workload, &bar, &mut run)?);
                 }
             }
         }
@@ -182,16 +231,13 @@ impl Sweep<'_> {
     fn alternate<R>(
         &self,
         workload: &AllocWorkload,
-        yard: &HostYard,
         bar: &ProgressBar,
-        run: &mut impl FnMut(&AllocWorkload, u32) -> Result<R, Failure>,
+        run: &mut impl FnMut(&AllocWorkload, ZonePolicy, u32) -> Result<R, Failure>,
     ) -> Result<Vec<SweepRow<R>>, Failure> {
         let mut rows: Vec<SweepRow<R>> = self.policies.iter().map(|policy| (*workload, *policy, Vec::new())).collect();
-        for round in 0..=self.repeat {
+        for round in first_round(workload.kind)..=self.repeat {
             for (workload, policy, runs) in &mut rows {
-                yard.set_policy(*policy).map_err(Failure::run_time)?;
-                let result = run(workload, round)?;
-                yard.drain_all();
+                let result = run(workload, *policy, round)?;
                 bar.inc(1);
                 if round > 0 {
                     runs.push(result);
@@ -202,17 +248,23 @@ impl Sweep<'_> {
     }
 }
 
-fn row(workload: &AllocWorkload, policy: ZonePolicy, runs: &[AllocRun]) -> Row {
-    let spread = |of: fn(&AllocRun) -> f64| Spread::of(runs.iter().map(of));
+/// The first round of a pattern: 0, which warms up, or 1.
+fn first_round(kind: AccessKind) -> u32 {
+    u32::from(kind == AccessKind::Cold)
+}
+
+fn row(workload: &AllocWorkload, policy: ZonePolicy, samples: &[Sample]) -> Row {
+    let spread = |of: fn(&AllocRun) -> f64| Spread::of(samples.iter().map(|sample| of(&sample.run)));
     let (get, put) = (spread(|run| run.get_ns), spread(|run| run.put_ns));
     let acquisitions = spread(|run| run.zone_lock.acquisitions as f64).map(|spread| spread.median as u64);
     let pages_each = spread(AllocRun::pages_per_acquisition).map(|spread| rounded(spread.median));
+    let exchange = Spread::of(samples.iter().filter_map(|sample| sample.compare_exchange_ns));
     Row::new()
         .column("kind", "kind", workload.kind.name())
         .column("order", "order", workload.order.0)
         .column("tasks", "tasks", workload.tasks.get())
         .column("policy", "policy", policy.name())
-        .column("ops", "ops", runs.first().map_or(0, |run| run.ops))
+        .column("ops", "ops", samples.first().map_or(0, |sample| sample.run.ops))
         .minor()
         .spread("get_ns", "get ns", Format::number(1), get.map(|spread| spread.map(rounded)))
         .spread("put_ns", "put ns", Format::number(1), put.map(|spread| spread.map(rounded)))
@@ -220,12 +272,27 @@ fn row(workload: &AllocWorkload, policy: ZonePolicy, runs: &[AllocRun]) -> Row {
         .minor()
         .column_as("pages_per_acquisition", "pages each", Format::number(1), pages_each)
         .minor()
+        .column_as("compare_exchange_ns", "CAS ns", Format::number(1), exchange.map(|spread| rounded(spread.median)))
+        .minor()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
+    use frameyard::locks::LockUse;
+
     use super::*;
     use crate::args::assert_refused;
+
+    const RUN: AllocRun = AllocRun {
+        ops: 8,
+        get_ns: 1.0,
+        put_ns: 2.0,
+        zone_lock: LockUse { acquisitions: 0, contended: 0, wait_ns: 0, hold_ns: 0 },
+        pages_moved: 0,
+        pages_allocated: 8,
+    };
 
     fn read(line: &str) -> Result<AllocArgs, String> {
         crate::args::read(line)
@@ -234,11 +301,66 @@ mod tests {
     #[test]
     fn a_bare_benchmark_runs_every_row() {
         let args = read("").unwrap();
-        assert_eq!(args.kinds, [AccessKind::Repeat, AccessKind::Bulk, AccessKind::Random]);
+        assert_eq!(args.kinds, AccessKind::ALL);
         assert_eq!(args.orders, [Order(0), Order(3), Order(9)]);
         assert_eq!(args.tasks.iter().map(|tasks| tasks.get()).collect::<Vec<_>>(), [1, 2]);
         assert_eq!((args.repeat.get(), args.seed, args.full.full), (5, 1, false));
         assert_eq!((args.mode, args.policies), (TaskMode::Threads, vec![ZonePolicy::Depot]));
+    }
+
+    #[test]
+    fn a_cold_run_has_a_yard_of_its_own_and_no_other_run_has() {
+        let host = HostTopology::current().unwrap();
+        let args = read("--memory 64M --phantom").unwrap();
+        let machine = ChosenMachine::with_memory(&args.machine, ByteSize::mib(64)).unwrap().machine;
+        let boot = || Ok(boot_machine(&machine, &BootOptions::of(&args.machine, &args.yard))?.yard);
+        let yard = boot().unwrap();
+        for kind in AccessKind::ALL {
+            let allocated = || yard.stats().zones().map(|zone| zone.pages_allocated).sum::<u64>();
+            let before = (allocated(), Cell::new(0));
+            let fresh = || {
+                before.1.set(before.1.get() + 1);
+                boot()
+            };
+            let workload = AllocWorkload { kind, order: Order(0), tasks: NonZeroU32::MIN, seed: 1 };
+            let sample = Sample::take(&workload, ZonePolicy::Vanilla, &yard, &host, fresh).unwrap();
+            let is_cold = kind == AccessKind::Cold;
+            assert_eq!((before.1.get() == 1, allocated() == before.0), (is_cold, is_cold), "{}", kind.name());
+            assert!(sample.run.ops > 0);
+        }
+    }
+
+    #[test]
+    fn every_run_but_a_cold_one_follows_one_that_warms_up() {
+        let sweep = Sweep {
+            kinds: &AccessKind::ALL,
+            orders: &[Order(0)],
+            tasks: &[NonZeroU32::MIN],
+            policies: &[ZonePolicy::Vanilla, ZonePolicy::Depot],
+            repeat: 2,
+            seed: 1,
+        };
+        let mut runs = Vec::new();
+        let rows = sweep.measure("test", |workload, policy, round| {
+            runs.push((workload.kind, policy, round));
+            Ok(round)
+        });
+        assert!(rows.unwrap().iter().all(|(_, _, rounds)| *rounds == [1, 2]));
+        let of = |kind| runs.iter().filter(|run| run.0 == kind).map(|run| (run.1, run.2)).collect::<Vec<_>>();
+        let round = |number| [(ZonePolicy::Vanilla, number), (ZonePolicy::Depot, number)];
+        assert_eq!(of(AccessKind::Bulk), [0, 1, 2].map(round).concat());
+        assert_eq!(of(AccessKind::Cold), [1, 2].map(round).concat());
+    }
+
+    #[test]
+    fn a_row_without_a_measured_compare_exchange_says_null() {
+        let workload = AllocWorkload { kind: AccessKind::Bulk, order: Order(0), tasks: NonZeroU32::MIN, seed: 1 };
+        let row = |costs: &[Option<f64>]| {
+            let sample = |cost: &Option<f64>| Sample { run: RUN, compare_exchange_ns: *cost };
+            row(&workload, ZonePolicy::Depot, &costs.iter().map(sample).collect::<Vec<_>>())
+        };
+        assert_eq!(row(&[None, None]).value("compare_exchange_ns"), &serde_json::Value::Null);
+        assert_eq!(row(&[Some(5.0), None, Some(7.0), Some(5.246)]).number("compare_exchange_ns"), Some(5.25));
     }
 
     #[test]
@@ -255,7 +377,7 @@ mod tests {
             ("--tasks 0", "from 1"),
             ("--order 0,16", "from 0 to 15"),
             ("--policy fast", "possible values: vanilla"),
-            ("--kind bulk,slow", "possible values: repeat, bulk, random"),
+            ("--kind bulk,slow", "possible values: repeat, bulk, random, cold"),
         ]);
     }
 }

@@ -22,11 +22,12 @@ use frameyard_workloads::fixture::Fixture;
 use frameyard_workloads::held::while_sampling;
 use frameyard_workloads::highalloc::{self, DelayKind, HUGE, HighallocPlan};
 use frameyard_workloads::order0_thp::{self, pages_of_task};
+use frameyard_workloads::page_fault::Faults;
 use frameyard_workloads::timed_run::TaskRun;
 use frameyard_workloads::transfer::{self, Return};
 use frameyard_workloads::{MAP_SIZE, Pages, Setting, TaskMode, page_fault, parallel_free, purge};
 
-use super::alloc::{Sweep, SweepRow};
+use super::alloc::{Sweep, SweepRow, on_yard};
 use crate::Failure;
 use crate::args::values::positive_duration;
 use crate::args::{ComparisonArgs, InitArgs};
@@ -276,20 +277,22 @@ impl<'a> Plan<'a> {
             repeat: repeat + 1,
             seed: args.compared.seed,
         };
-        let measured = sweep.measure(NAME, yard, |workload, round| {
-            let timing = if round > repeat { LockTiming::On } else { LockTiming::Off };
-            yard.platform().time_locks(timing);
-            let before = Drains::of(yard);
-            let run = || {
-                let run = workload.run(yard, self.host).map_err(Failure::run_time)?;
-                let drains = Drains::of(yard).since(&before);
-                Ok(Sample { drains, ..Sample::of_alloc(workload, &run) })
-            };
-            if timing == LockTiming::Off {
-                return run();
-            }
-            let (sample, held) = while_sampling(yard, run);
-            Ok(Sample { held: Some(held), locks_are_timed: true, ..sample? })
+        let measured = sweep.measure(NAME, |workload, policy, round| {
+            on_yard(yard, policy, || {
+                let timing = if round > repeat { LockTiming::On } else { LockTiming::Off };
+                yard.platform().time_locks(timing);
+                let before = Drains::of(yard);
+                let run = || {
+                    let run = workload.run(yard, self.host).map_err(Failure::run_time)?;
+                    let drains = Drains::of(yard).since(&before);
+                    Ok(Sample { drains, ..Sample::of_alloc(workload, &run) })
+                };
+                if timing == LockTiming::Off {
+                    return run();
+                }
+                let (sample, held) = while_sampling(yard, run);
+                Ok(Sample { held: Some(held), locks_are_timed: true, ..sample? })
+            })
         })?;
         let row = |(workload, policy, runs): &SweepRow<Sample>| {
             let combination = Combination {
@@ -391,7 +394,9 @@ impl WorkloadRun<'_> {
         let seed = self.args.comparison.compared.seed;
         let of_tasks = |run: &TaskRun| Sample::of(vec![(None, run.rate())], &run.counts);
         Ok(match self.workload {
-            ZoneLockWorkload::PageFault => of_tasks(&page_fault::run(fixture, setting, seed, duration)?),
+            ZoneLockWorkload::PageFault => {
+                of_tasks(&page_fault::run(fixture, setting, seed, Faults::default(), duration)?)
+            }
             ZoneLockWorkload::Purge => of_tasks(&purge::run(fixture, setting, purgers(setting, None), seed, duration)?),
             ZoneLockWorkload::ParallelFree => {
                 let run = parallel_free::run(fixture, setting, seed, Pages::Small)?;

@@ -84,6 +84,9 @@ pub(super) fn write_costs(booted: &BootedYard, resident: ResidentParts, out: &mu
     for (what, size, resident) in parts {
         writeln!(out, "{what}: {}, of which {} resident", RoundedSize(size), RoundedSize(resident))?;
     }
+    let metadata = booted.map_bytes.0 + booted.control_bytes.0;
+    let share = metadata as f64 * 100.0 / booted.machine.memory_bytes().0.max(1) as f64;
+    writeln!(out, "Memory map and control region: {share:.3} % of memory")?;
     if let Some(ns) = booted.map_fault_ns {
         writeln!(out, "Memory map faulted in beforehand, in {:.1} ms", ns as f64 / 1e6)?;
     }

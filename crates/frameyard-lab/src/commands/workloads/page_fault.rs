@@ -9,8 +9,10 @@ use clap::{Args, ValueHint};
 use frameyard::ByteSize;
 use frameyard_sim_workloads::{SimFixture, SimRun};
 use frameyard_workloads::fixture::Fixture;
+use frameyard_workloads::page_fault::{Faults, Frames};
+use frameyard_workloads::report::Reuse;
 use frameyard_workloads::timed_run::TaskRun;
-use frameyard_workloads::{MAP_SIZE, Setting, page_fault};
+use frameyard_workloads::{Setting, page_fault};
 
 use super::{
     Compared, ComparedRow, Comparison, MEDIANS, Measured, Native, REPEAT, Simulated, Workload, Yards, counts, simulate,
@@ -30,12 +32,19 @@ Examples:
   frameyard bench page-fault --quick
   frameyard bench page-fault --tasks 1,2,4 --policy vanilla,depot --lru sharded
   frameyard bench page-fault --will-it-scale page_fault1.csv
-  frameyard bench page-fault --tasks 1..8 --plot page_fault1.svg";
+  frameyard bench page-fault --tasks 1..8 --plot page_fault1.svg
+  frameyard bench page-fault --hot-frames --map 1M --policy vanilla,skip-merge,depot";
 
 /// Maps memory, touches every page, unmaps it, and again
 #[derive(Args, Clone, Debug)]
 #[command(after_help = HELP)]
 pub(in crate::commands) struct PageFaultArgs {
+    /// Size of each mapping of a task
+    #[arg(long, value_name = "SIZE", default_value = "128M", value_parser = positive_size)]
+    map: ByteSize,
+    /// Also count the pages that get a frame which their task freed shortly before. Slows the runs
+    #[arg(long)]
+    hot_frames: bool,
     /// Also write the columns of will-it-scale to a file; with several policies, one file for each pair, named after it
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     will_it_scale: Option<PathBuf>,
@@ -87,7 +96,9 @@ pub(in crate::commands) fn bench(args: &PageFaultArgs) -> Result<(), Failure> {
     let file = args.will_it_scale.as_deref();
     let results = file.map(|file| WillItScale::create(file, &args.comparison.compared.policies)).transpose()?;
     let comparison = Comparison::new(&args.comparison, "bench page-fault", Yards::OneForAllPolicies, REPEAT)?;
-    let workload = PageFault { map: MAP_SIZE, seed: args.comparison.compared.seed, duration: args.duration.duration };
+    let frames = if args.hot_frames { Frames::Recorded } else { Frames::Ignored };
+    let faults = Faults { map: args.map, frames };
+    let workload = PageFault { faults, seed: args.comparison.compared.seed, duration: args.duration.duration };
     let rows = comparison.rows(&[workload])?;
     let plotted: Vec<Row> = rows.iter().map(|row| row.row.clone()).collect();
     let written =
@@ -98,12 +109,13 @@ pub(in crate::commands) fn bench(args: &PageFaultArgs) -> Result<(), Failure> {
 
 /// Runs on a simulated machine.
 pub(in crate::commands) fn sim(args: &SimPageFaultArgs) -> Result<(), Failure> {
-    let workload = PageFault { map: args.map, seed: args.runs.compared.seed, duration: args.duration.duration };
+    let faults = Faults { map: args.map, frames: Frames::Ignored };
+    let workload = PageFault { faults, seed: args.runs.compared.seed, duration: args.duration.duration };
     simulate(&args.runs, "sim page-fault", &workload)
 }
 
 struct PageFault {
-    map: ByteSize,
+    faults: Faults,
     seed: u64,
     duration: Duration,
 }
@@ -112,25 +124,30 @@ impl Workload for PageFault {
     type Run = TaskRun;
 
     fn needed(&self, setting: &Setting) -> ByteSize {
-        page_fault::memory_needed(setting.tasks.get(), self.map)
+        page_fault::memory_needed(setting.tasks.get(), self.faults.map)
     }
 }
 
 impl Compared for PageFault {
     fn rows(&self, measured: Measured<TaskRun>) -> Vec<ComparedRow> {
-        vec![row(measured, self.map)]
+        if self.faults.frames == Frames::Ignored {
+            return vec![row(measured, self.faults.map)];
+        }
+        let hot = hot_frames(&measured.runs);
+        let ComparedRow { row, group, result } = row(measured, self.faults.map);
+        vec![ComparedRow { row: row.followed_by(hot), group, result }]
     }
 }
 
 impl Native for PageFault {
     fn run(&self, fixture: &Fixture<'_>, setting: &Setting) -> Result<TaskRun, Failure> {
-        Ok(page_fault::run(fixture, setting, self.seed, self.duration)?)
+        Ok(page_fault::run(fixture, setting, self.seed, self.faults, self.duration)?)
     }
 }
 
 impl Simulated for PageFault {
     fn simulate(&self, fixture: &SimFixture<'_>, setting: &Setting) -> Result<SimRun<TaskRun>, Failure> {
-        Ok(frameyard_sim_workloads::page_fault(fixture, setting, self.seed, self.map, self.duration)?)
+        Ok(frameyard_sim_workloads::page_fault(fixture, setting, self.seed, self.faults.map, self.duration)?)
     }
 }
 
@@ -164,6 +181,17 @@ pub(super) fn row(measured: Measured<TaskRun>, map: ByteSize) -> ComparedRow {
         group: format!("{}, tasks: {}; pages touched each second", setting.mode.name(), setting.tasks),
         result: format!("{:.0}", run.rate()),
     }
+}
+
+/// The faults of all runs that got a frame which their task freed shortly before.
+fn hot_frames(runs: &[TaskRun]) -> Row {
+    let reports = runs.iter().flat_map(|run| &run.reports);
+    let reuse = reports.fold(Reuse::default(), |sum, report| sum.and(report.reuse));
+    let share = |part| reuse.share(part).map(|share| (share * 1e4).round() / 1e4);
+    Row::new()
+        .data("recorded_faults", reuse.faults)
+        .column_as("hot_share", "hot %", Format::percent(1), share(reuse.hot))
+        .column_as("hottest_share", "hottest %", Format::percent(1), share(reuse.hottest))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! How a batch moves between a list and the zone is up to the mechanisms behind [`transfer`](crate::zone::transfer).
 
 use super::{ARRAY, Group, ListId, LockedPcp, PcpList};
-use crate::memmap::MemMap;
+use crate::memmap::{MapPlace, MemMap};
 use crate::page::Link;
 use crate::platform::{Access, Platform};
 use crate::sync::{AtomicU32, Ordering};
@@ -14,7 +14,7 @@ use crate::zone::effort::Effort;
 use crate::zone::exclusive::add_exclusive;
 use crate::zone::page_check;
 use crate::zone::request::BlockRequest;
-use crate::zone::transfer::{self, Drain, DrainReason, DrainSource, RefillRequest};
+use crate::zone::transfer::{self, Drain, DrainReason, DrainSource, PackedBatches, RefillRequest};
 use crate::zone::view::ZoneView;
 
 /// What a refill may take from the zone.
@@ -119,9 +119,17 @@ impl PcpList {
 
     /// Notes that the newest batch has left the chain with its `blocks`. The chain begins with `next` from now on.
     fn end_batch(&self, next: Link, blocks: usize) {
-        let packed = self.packed.load(Ordering::Relaxed).saturating_sub(blocks as u32);
-        self.packed.store(if next == Link::NONE { 0 } else { packed }, Ordering::Relaxed);
+        self.count_unpacked(blocks);
+        if next == Link::NONE {
+            self.packed.store(0, Ordering::Relaxed);
+        }
         self.set_chain(next);
+    }
+
+    /// Counts blocks that have left the chain.
+    fn count_unpacked(&self, blocks: usize) {
+        let packed = self.packed.load(Ordering::Relaxed);
+        self.packed.store(packed.saturating_sub(blocks as u32), Ordering::Relaxed);
     }
 
     /// Counts blocks that came from the zone.
@@ -166,6 +174,9 @@ const MOST_BLOCKS: u64 = 1 << 16;
 
 /// After this number of refills that gave only bad blocks, a request releases the lock of the lists, and goes on without it.
 const MOST_BAD_REFILLS: u32 = 64;
+
+/// The longest chain that a drain divides: longer than those of the depot's lists, and a bound where the chain is damaged.
+const WALKED: usize = 16;
 
 /// Entries on a cache line.
 const PER_LINE: usize = 16;
@@ -416,6 +427,16 @@ impl<P: Platform> LockedPcp<'_, P> {
     }
 }
 
+/// What came of dividing a chain.
+enum Cut {
+    /// The chain lost these batches.
+    Off(PackedBatches),
+    /// The chain lost a batch with bad blocks, which are out of use; the rest of it is the newest batch now.
+    Retired,
+    /// The chain is as it was: it has one batch or more than [`WALKED`], or one of the half is short.
+    Whole,
+}
+
 /// A list that a drain takes blocks from.
 struct ListSource<'l, 'a, 'v, P: Platform> {
     lists: &'l LockedPcp<'a, P>,
@@ -428,6 +449,47 @@ struct ListSource<'l, 'a, 'v, P: Platform> {
 impl<'a, P: Platform> ListSource<'_, 'a, '_, P> {
     fn list(&self) -> &'a PcpList {
         self.lists.list(self.id)
+    }
+
+    /// Cuts the older half off the chain, which begins at `newest`: those batches go to the depot in one piece, and the list keeps what
+    /// was freed last.
+    fn cut_older_half(&self, newest: MapPlace) -> Cut {
+        let view = self.view;
+        let mut chain = [newest; WALKED];
+        let mut len = 1;
+        while let Some(next) = view.map.next(view.page(chain[len - 1]).next()) {
+            let Some(place) = chain.get_mut(len) else { return Cut::Whole };
+            *place = next;
+            len += 1;
+        }
+        let kept = len.div_ceil(2);
+        let older = &chain[kept..len];
+        let (Some(first), Some(last)) = (older.first(), older.last()) else { return Cut::Whole };
+        for (at, head) in (kept..).zip(older) {
+            if packed::len_of(&view.page(*head)) != BATCH {
+                return Cut::Whole;
+            }
+            if !page_check::is_packed_batch_good(view, head.link()) {
+                self.copied().unlink_bad(chain[at - 1], *head);
+                return Cut::Retired;
+            }
+        }
+        view.page(chain[kept - 1]).set_next(Link::NONE);
+        self.list().count_unpacked(older.len() * BATCH);
+        Cut::Off(PackedBatches { first: first.link(), last: last.link(), batches: older.len() })
+    }
+
+    /// Takes a batch with bad blocks out of the chain, the bad blocks out of use, and puts the rest back as the newest batch.
+    #[cold]
+    #[inline(never)]
+    fn unlink_bad(self, newer: MapPlace, head: MapPlace) {
+        let view = self.view;
+        let mut batch = Batch::new();
+        let next = packed::unpack(view.map, (view.platform, view.id), (head.link(), self.order), &mut batch);
+        self.lists.expect_sound(next.is_some());
+        view.page(newer).set_next(next.unwrap_or(Link::NONE));
+        self.list().count_unpacked(batch.len());
+        self.put_back_good(batch);
     }
 
     /// Takes bad blocks out of use, and puts the rest back as a packed batch.
@@ -469,12 +531,20 @@ impl<P: Platform> DrainSource for ListSource<'_, '_, '_, P> {
         list.count_out(batch.len());
     }
 
-    /// The newest batch of the chain, or the oldest entries of the array. A batch of the chain moves as it is: only its head's link
-    /// changes.
-    fn take_packed(&mut self) -> Option<Link> {
+    /// The older half of the chain, its only batch, or the oldest entries of the array. A batch of the chain moves as it is: only links
+    /// change.
+    fn take_packed(&mut self) -> Option<PackedBatches> {
         let (list, view) = (self.list(), self.view);
         let head = match view.map.next(list.chain()) {
             Some(newest) => {
+                match self.cut_older_half(newest) {
+                    Cut::Off(older) => {
+                        list.count_out(older.batches * BATCH);
+                        return Some(older);
+                    }
+                    Cut::Retired => return None,
+                    Cut::Whole => {}
+                }
                 let page = view.page(newest);
                 if packed::len_of(&page) != BATCH {
                     return None;
@@ -504,6 +574,6 @@ impl<P: Platform> DrainSource for ListSource<'_, '_, '_, P> {
             None => return None,
         };
         list.count_out(BATCH);
-        Some(head)
+        Some(PackedBatches { first: head, last: head, batches: 1 })
     }
 }

@@ -11,7 +11,7 @@
 //!
 //! | event | action |
 //! |---|---|
-//! | a per-CPU list exceeds its limit, or a full array while the CPU holds [`HELD`] frames | push a batch onto the group's stack; onto the common stack if that is full; merge eight if both are full |
+//! | a per-CPU list exceeds its limit, or a full array while the CPU holds [`HELD`] frames | push the older half of its packed batches onto the group's stack with one exchange; onto the common stack if that is full; merge eight with each if both are full |
 //! | a per-CPU list is empty | pop from the group's stack, then the common stack, then another group's |
 //! | all stacks are empty | carve batches from a large block ([`carving`]), push the spare ones |
 //! | the free lists have no block of the type, and no whole pageblock of another | merge some batches, within the request's effort |
@@ -45,7 +45,7 @@
 //! batches. A request that does not drain (without `DIRECT_RECLAIM`, or with `NORETRY`) may miss seven batches for each CPU that refills
 //! a list at that moment, and fail.
 
-use super::exchange::{DrainReason, DrainSource, RefillRequest};
+use super::exchange::{DrainReason, DrainSource, PackedBatches, RefillRequest};
 use crate::control::{ControlRegion, TablePlanner, TableSpan};
 use crate::page::Link;
 use crate::platform::{Access, Activity, Platform};
@@ -225,39 +225,51 @@ impl<'a, P: Platform> ListAccess<'a, P> {
         Some(Self { view, depot, cpu, list_type, own, own_stack })
     }
 
-    /// Takes a full batch of a list if the list has one and should give it up for that reason. Returns the number of frames.
+    /// Takes full batches of a list if the list has any and should give them up for that reason. Returns the number of frames.
     pub(super) fn give_back(&self, source: &mut impl DrainSource, reason: DrainReason) -> usize {
         if reason == DrainReason::ArrayFull && source.held().0 < HELD {
             return 0;
         }
-        let Some(head) = source.take_packed() else { return 0 };
-        let platform = self.view.platform;
+        let Some(taken) = source.take_packed() else { return 0 };
+        let (platform, frames) = (self.view.platform, taken.batches * BATCH);
         platform.begin_activity(Activity::Drain);
-        self.push(head);
-        platform.end_activity(Activity::Drain, PageCount(BATCH as u64));
-        BATCH
+        self.push(taken);
+        platform.end_activity(Activity::Drain, PageCount(frames as u64));
+        frames
     }
 
-    /// Pushes a batch on the group's stack, or on the common one if that is full. Merges it, and batches of the stack with it, into
+    /// Pushes batches on the group's stack, or on the common one if that is full. Merges them, and batches of the stack with each, into
     /// the free lists instead if the common stack is full, too, or if the group's stack has a few batches while few whole pageblocks
     /// are free.
-    fn push(&self, head: Link) {
+    fn push(&self, taken: PackedBatches) {
         let (map, platform) = (self.view.map, self.view.platform);
         self.own_stack.touch(platform, Access::Read);
         let in_own = self.own_stack.batches_racy();
         if in_own >= FEW_BATCHES && !self.view.has_whole_pageblocks_racy() {
-            return collecting::merge_with(self.view, self.cpu, head, self.own_stack, FEW_BATCHES);
+            return self.merge(taken, self.own_stack, FEW_BATCHES);
         }
         let overflows = self.own != 0 && in_own >= GROUP_BATCHES;
         let common = self.depot.stack(0, self.list_type).unwrap_or(self.own_stack);
         let stack = if overflows { common } else { self.own_stack };
         if (overflows || self.own == 0) && stack.batches_racy() >= COMMON_BATCHES {
-            return collecting::merge_with(self.view, self.cpu, head, stack, collecting::BATCHES as u64 - 1);
+            return self.merge(taken, stack, collecting::BATCHES as u64 - 1);
         }
+        let batches = taken.batches as u64;
         stack.touch(platform, Access::ReadModifyWrite);
-        stack.count_coming(1);
-        stack.count_overflowed(u64::from(overflows));
-        stack.push(map, platform, head, head);
+        stack.count_coming(batches);
+        stack.count_overflowed(if overflows { batches } else { 0 });
+        stack.push(map, platform, taken.first, taken.last);
+    }
+
+    /// Merges batches, and with each up to `most` batches of a stack.
+    fn merge(&self, taken: PackedBatches, stack: &BatchStack, most: u64) {
+        let mut head = taken.first;
+        for _ in 0..taken.batches {
+            // Read before the frames are free.
+            let next = self.view.map.next(head).map_or(Link::NONE, |place| self.view.page(place).next());
+            collecting::merge_with(self.view, self.cpu, head, stack, most);
+            head = next;
+        }
     }
 
     /// Fetches single frames for the list; returns their number. At least a batch if the zone has as many.

@@ -43,8 +43,19 @@ pub(crate) trait DrainSource {
     fn announce(&self);
     /// Takes up to `most` blocks, at most a batch, oldest first, into `batch`, which is empty.
     fn take(&mut self, most: usize, batch: &mut Batch);
-    /// Takes a full packed batch, if the list has one or can pack one; the link to its head.
-    fn take_packed(&mut self) -> Option<Link>;
+    /// Takes full packed batches, if the list has any or can pack one.
+    fn take_packed(&mut self) -> Option<PackedBatches>;
+}
+
+/// A chain of full packed batches that has left a list.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PackedBatches {
+    /// The head of the batch that was freed last.
+    pub(crate) first: Link,
+    /// The head of the batch that was freed first. Its link to the next batch means nothing.
+    pub(crate) last: Link,
+    /// Their number, at least 1.
+    pub(crate) batches: usize,
 }
 
 /// What should return to the free lists.

@@ -30,7 +30,7 @@
 //!
 //! Everything here changes under the zone lock.
 //!
-//! - A held frame carries the per-CPU tag, so the buddy never merges with it. It counts as free in watermarks and statistics.
+//! - A held frame carries the per-CPU tag or none, so the buddy never merges with it. It counts as free in watermarks and statistics.
 //! - It lies in a pageblock of an ordinary type when it is added. A refill takes it only while the pageblock has the type of the list;
 //!   where the type has changed, the frames return to the free lists. So no frame of an isolated pageblock leaves the bitmap for a
 //!   list.

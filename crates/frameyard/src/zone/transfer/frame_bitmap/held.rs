@@ -288,7 +288,7 @@ impl<'a> Held<'a> {
 
     #[inline(always)]
     fn add_one<P: Platform>(&self, zone: &mut LockedZone<'_, P>, place: MapPlace, change: &mut Change) {
-        let list_type = zone.blocks.ordinary_type_at(place.index() as usize);
+        let list_type = zone.blocks.ordinary_at(place.index() as usize).map(|(list_type, _)| list_type);
         let record = self.record_of(place).filter(|record| record.belongs_to(zone.id));
         let (Some(list_type), Some(record)) = (list_type, record) else { return zone.free_by_type(place, Order::ZERO) };
         let Some(word) = self.word_of(record, place) else { return };

@@ -61,7 +61,7 @@ fn check_words<'a, P: Platform>(
             bits &= bits - 1;
             let page = view.page_of(pfn).ok_or(broken(&view, record))?;
             let in_page = page.tag();
-            let tag = view.allocation_map.read(pfn, in_page);
+            let tag = view.tag_on_list(pfn, in_page);
             if !tag.is_block(FrameState::PerCpu, Order::ZERO) || tag.is_seen() {
                 return Err(Unsound::Broken { what: "bit of the frame bitmap", at: pfn });
             }

@@ -238,7 +238,7 @@ fn size_of_block<P: Platform>(yard: &Yard<P>, order: Order) -> usize {
 /// Fetches the lines of bytes that are written next.
 ///
 /// The stores of a fill leave the store buffer in order, and the processor fetches few of their lines at a time. It fetches announced
-/// lines side by side: on a Xeon of the Sapphire Rapids class, zeroing a frame from its outer cache takes a third less time.
+/// lines side by side, which shortens the faults of mappings that exceed the caches.
 #[inline(always)]
 fn announce_writes(bytes: &[u8]) {
     // Four lines a step. Without a loop, the same fetches took 100 ns more for a frame.

@@ -71,7 +71,7 @@ pub use policy::ZonePolicy;
 pub(crate) use range::{RangeBlocked, RangeLists, covering_block, pieces};
 pub(crate) use reporting::Taken;
 pub(crate) use request::{BlockRequest, CmaUse, Fallback};
-pub(crate) use state::{CmaEvents, Reserves, Zone};
+pub(crate) use state::{CmaEvents, HeldFree, Reserves, Zone};
 pub use transfer::{CounterInfo, CounterKind, CounterScope, MechanismCounts};
 pub(crate) use view::{LockedZone, ZoneTables, ZoneView};
 pub use watermark::{

@@ -19,7 +19,7 @@ use crate::units::{CpuId, MigrateType, NodeId, Order, PageCount, Pfn, ZoneId, Zo
 use crate::zone::pcp::{ListId, LockedPcp, PerCpuPages, Refill};
 use crate::zone::transfer::{self, Collect};
 use crate::zone::{
-    BlockRequest, CmaUse, Effort, Fallback, Patience, Reserves, WatermarkLevel, ZoneView, page_check, poison,
+    BlockRequest, CmaUse, Effort, Fallback, HeldFree, Patience, Reserves, WatermarkLevel, ZoneView, page_check, poison,
 };
 
 /// Flags that need more than the fast path.
@@ -487,8 +487,8 @@ fn watermark_ok_racy<P: Platform>(
     view.platform.touch_line(SharedLine::of(LineKind::ZoneFacts, &view.zone.facts.watermarks), Access::Read);
     view.touch_free_pages(Access::Read);
     let ok_with = |held| view.zone.watermark_ok_with_racy(order, mark, highest, reserves, held);
-    ok_with(PageCount(0)) || {
-        let held = transfer::held_pages_racy(view);
-        held.0 > 0 && ok_with(held)
+    ok_with(HeldFree::default()) || {
+        let held = transfer::held_racy(view);
+        held.pages.0 > 0 && ok_with(held)
     }
 }

@@ -117,7 +117,7 @@ pub(super) fn fetch<P: Platform>(
         chain = Some((chain.map_or(head, |(first, _)| first), head));
     }
     if let Some((first, last)) = chain {
-        stack.push(view.map, view.platform, first, last);
+        stack.push(view.page_links(), view.platform, first, last);
     }
     delivered
 }

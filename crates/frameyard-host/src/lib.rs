@@ -61,7 +61,7 @@ pub use memory::{
     NodeFrames,
 };
 pub use memory_use::{MappingLimit, MemoryUse, page_table_bytes};
-pub use platform::{CpuIdentity, HostPlatform, LockTiming, PopulateMap, RseqUnavailable};
+pub use platform::{CpuIdentity, HostPlatform, ListAccess, LockTiming, PopulateMap, RseqUnavailable};
 pub use prefault::PrefaultProgress;
 pub use processes::{WorkerError, Workers, spawn_workers};
 pub use processor_use::ProcessorUse;

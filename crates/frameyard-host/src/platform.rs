@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use frameyard::platform::{
     Contention, FramesNotReturned, FreeFrames, GetMark, HugePageTails, InitProgress, LockError, LockId, MapBacking,
-    MapNotBacked, Probe, SpeculativeGets, WorkerPanicked,
+    MapNotBacked, OwnList, Probe, SectionsNotEnded, SpeculativeGets, WorkerPanicked,
 };
 use frameyard::{ByteSize, CpuId, NodeId, Order, Pfn, PfnRange, Platform};
 
@@ -26,6 +26,7 @@ use crate::shared::process::Attachment;
 use crate::speculation;
 use crate::sys::cpu::{self, RseqCpu};
 use crate::sys::mapping::populate_around;
+use crate::sys::sections::Sections;
 use crate::topology::HostTopology;
 
 mod lock_clock;
@@ -98,6 +99,18 @@ pub enum LockTiming {
     On,
 }
 
+/// How a CPU uses its own per-CPU lists.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum ListAccess {
+    /// In restartable sequences, without a locked operation, where that is possible: in a private yard with a list for each online
+    /// CPU of the host, on x86-64, with glibc 2.35 or later and Linux 5.10 or later. Otherwise as [`Locked`](ListAccess::Locked).
+    /// Threads without an `rseq` area then free to the zone and allocate from it.
+    #[default]
+    Sections,
+    /// Under the lock of the lists.
+    Locked,
+}
+
 /// The environment of a yard in a Linux process.
 ///
 /// Reports the host's CPU numbers unchanged. A yard with fewer CPUs folds them in.
@@ -119,6 +132,8 @@ pub struct HostPlatform {
     clock: LockClock,
     /// In a shared yard: the place of this process, and how it waits for locks.
     shared: Option<LockWait>,
+    /// How CPUs use their lists without locks, in a private yard that knows each CPU of the process.
+    sections: Option<Sections>,
     /// What this process writes to the word of a lock that it takes.
     holder: u32,
     /// The lock of what this process has found corrupt, or 0. Not in shared memory: no other process can take it back.
@@ -149,6 +164,7 @@ impl HostPlatform {
             populate_map: PopulateMap::No,
             clock: LockClock::new(),
             shared: None,
+            sections: None,
             holder: HELD,
             corrupt: AtomicU64::new(0),
         }
@@ -165,6 +181,18 @@ impl HostPlatform {
     #[must_use]
     pub fn with_populate_map(mut self, populate: PopulateMap) -> Self {
         self.populate_map = populate;
+        self
+    }
+
+    /// Lets CPUs use their lists in restartable sequences, without locks, if that is possible: in a private yard with a list for each
+    /// CPU of the host, threads that know their CPU from `rseq`, and a kernel with `membarrier` for them. `cpus` is the number
+    /// of CPUs of the yard. Call it after [`with_identity`](Self::with_identity).
+    #[must_use]
+    pub fn with_sections(mut self, cpus: u32) -> Self {
+        let are_known = self.rseq.is_some()
+            && self.shared.is_none()
+            && self.host.online().as_slice().iter().all(|cpu| cpu.0 < cpus);
+        self.sections = if are_known { Sections::registered() } else { None };
         self
     }
 
@@ -335,6 +363,36 @@ impl Platform for HostPlatform {
             (None, _) => -1,
         };
         CpuId(if known >= 0 { known as u32 } else { Self::slow_cpu() })
+    }
+
+    #[inline(always)]
+    fn has_sections(&self) -> bool {
+        self.sections.is_some()
+    }
+
+    #[inline(always)]
+    fn section_cpu(&self) -> Option<CpuId> {
+        Some(self.sections?.cpu())
+    }
+
+    #[inline(always)]
+    fn pop_in_section(&self, cpu: CpuId, list: OwnList<'_>) -> Option<u32> {
+        self.sections?.pop(cpu, list)
+    }
+
+    #[inline(always)]
+    fn push_in_section(&self, cpu: CpuId, list: OwnList<'_>, entry: u32) -> bool {
+        self.sections.is_some_and(|sections| sections.push(cpu, list, entry))
+    }
+
+    #[inline]
+    fn take_in_section(&self, cpu: CpuId, list: OwnList<'_>) -> bool {
+        self.sections.is_some_and(|sections| sections.take(cpu, list))
+    }
+
+    #[cold]
+    fn end_sections(&self, cpu: CpuId) -> Result<(), SectionsNotEnded> {
+        self.sections.ok_or(SectionsNotEnded)?.end_on(cpu).map_err(|_| SectionsNotEnded)
     }
 
     /// Pauses 2ⁿ times in round n, then yields.

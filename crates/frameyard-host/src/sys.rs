@@ -21,6 +21,7 @@ pub(crate) mod map_rates;
 pub(crate) mod mapping;
 pub(crate) mod membarrier;
 pub(crate) mod own_file;
+pub(crate) mod sections;
 pub(crate) mod usage;
 pub(crate) mod window;
 

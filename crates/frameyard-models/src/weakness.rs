@@ -45,6 +45,8 @@ pub enum Weakness {
     ConstantTags,
     /// The wait for transfers in progress skips the locks of lists that look empty.
     EmptyListsNotLocked,
+    /// A thread that takes the lists of a CPU does not end the CPU's sections.
+    SectionsNotEnded,
     /// Collectors of batches do not register.
     CollectorsNotRegistered,
     /// A fault that maps a page of a file releases the page lock before the mapping counts.

@@ -19,6 +19,7 @@ mod bad_page;
 mod get_mark;
 mod lock_id;
 mod map_backing;
+mod own_list;
 #[cfg(all(test, not(loom)))]
 pub(crate) mod plain;
 mod probe;
@@ -30,6 +31,7 @@ pub use lock_id::{LockId, LockKind};
 pub use map_backing::{
     FramesNotReturned, FreeFrames, HugePageTails, MapBacking, MapNotBacked, Offload, SpeculativeGets,
 };
+pub use own_list::OwnList;
 pub use probe::{Access, Activity, InitProgress, MapWrite, NodeInit, Probe};
 pub use shared_line::{LineKind, SharedLine};
 
@@ -69,6 +71,11 @@ errors! {
             /// The lock.
             lock: LockId,
         } = "what the lock of {lock} guards is corrupt: the yard is damaged, end all its processes",
+        /// The platform cannot end the sections of a CPU: the lists of other CPUs cannot be drained.
+        SectionsNotEnded {
+            /// The lists.
+            lock: LockId,
+        } = "the sections that use {lock} cannot be ended: allow the system call or interrupt for it",
     }
 }
 
@@ -233,6 +240,59 @@ pub trait Platform: MapBacking + Probe + Sync {
         word.store(FREE, Ordering::Release);
     }
 
+    /// Whether a CPU uses its own lists in short sections that nothing else on that CPU enters, instead of under their lock. The
+    /// answer is the same as long as the yard is used, and for all its views. `false` by default.
+    ///
+    /// If it is `true`, `current_cpu` names the caller's own CPU and no two CPUs have the same number, or one that the yard knows. The
+    /// platform overrides [`end_sections`](Self::end_sections). The other three methods have defaults for a kernel whose
+    /// [`guard`](Self::guard) disables interrupts. The sections and their proof are described at
+    /// [`OwnList`](crate::platform::OwnList).
+    #[inline(always)]
+    fn has_sections(&self) -> bool {
+        false
+    }
+
+    /// The CPU that runs the caller, for a section that follows; `None` without sections. The answer for a thread that cannot enter
+    /// sections is a number that no yard knows: the thread then takes slow paths, which bypass the lists.
+    #[inline(always)]
+    fn section_cpu(&self) -> Option<CpuId> {
+        if self.has_sections() { Some(self.current_cpu()) } else { None }
+    }
+
+    /// Takes the newest entry of a list of `cpu` in a section. `None` if there is none, the list is in use, or the caller runs on
+    /// another CPU or was interrupted: it then takes a slow path.
+    #[inline(always)]
+    fn pop_in_section(&self, cpu: CpuId, list: OwnList<'_>) -> Option<u32> {
+        let _guard = self.guard();
+        if self.current_cpu() == cpu { list.pop(|| true) } else { None }
+    }
+
+    /// Adds an entry to a list of `cpu` in a section. `false`, and nothing has changed, in the same cases, and if the list is at its
+    /// limit.
+    #[inline(always)]
+    fn push_in_section(&self, cpu: CpuId, list: OwnList<'_>, entry: u32) -> bool {
+        let _guard = self.guard();
+        self.current_cpu() == cpu && list.push(entry, || true)
+    }
+
+    /// Takes all lists of `cpu` in a section. [`unlock`](Self::unlock) of the first owner word gives them back. The caller holds a
+    /// [`guard`](Self::guard).
+    #[inline]
+    fn take_in_section(&self, cpu: CpuId, list: OwnList<'_>) -> bool {
+        self.current_cpu() == cpu && list.take(|| true)
+    }
+
+    /// Returns when each section that was in progress on `cpu` has ended, with or without its effect. Sections that begin later see
+    /// all that the caller did before, and the caller sees what earlier ones did. A kernel interrupts the CPU. Called without the lock of
+    /// a zone, by threads that may wait.
+    ///
+    /// # Errors
+    ///
+    /// The platform could not end them.
+    fn end_sections(&self, cpu: CpuId) -> Result<(), SectionsNotEnded> {
+        Err(SectionsNotEnded)
+    }
+
     /// Notes that what the lock guards is corrupt: a link, an index, an order or a count that no yard writes. The calling thread
     /// may hold the lock. The call loses the frames concerned and goes on, and [`lock_error`](Self::lock_error) returns
     /// [`LockError::Corrupt`] from then on.
@@ -317,6 +377,12 @@ pub trait Platform: MapBacking + Probe + Sync {
         Ok(())
     }
 }
+
+/// A platform could not end the sections of a CPU in [`Platform::end_sections`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SectionsNotEnded;
+
+messages!(SectionsNotEnded { Self => "sections of a CPU cannot be ended" });
 
 /// A worker thread panicked in [`Platform::run_workers`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

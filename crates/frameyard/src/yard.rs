@@ -10,15 +10,15 @@ use core::fmt;
 use core::ptr::NonNull;
 
 use crate::boot::{
-    self, AttachError, BootError, Initialisation, Layout, MapInit, MemorySource, PageChecks, Poisoning, Tables,
-    YardConfig,
+    self, AttachError, BootError, HeaderWord, Initialisation, Layout, MapInit, MemorySource, PageChecks, Poisoning,
+    Tables, YardConfig,
 };
 use crate::control::TABLE_ALIGN;
 use crate::devices::part_order;
 use crate::memmap::{FarSections, MapWriter, MemMap};
 use crate::page::{Page, PageRef, Tag};
 use crate::platform::Platform;
-use crate::sync::AtomicU32;
+use crate::sync::{AtomicU32, Ordering};
 use crate::units::{ByteSize, CpuId, Geometry, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId};
 use crate::zone::{AllocationMap, PageblockMap, PcpSizing, WatermarkOptions, ZoneTables, ZoneView};
 
@@ -181,6 +181,9 @@ impl<P: Platform> Yard<P> {
         let found = unsafe { boot::attach(control.base, bytes)? };
         if map.size.0 < found.numbering.places() * size_of::<Page>() as u64 {
             return Err(AttachError::TooSmall);
+        }
+        if (found.tables.word(HeaderWord::Sections).load(Ordering::Relaxed) != 0) != platform.has_sections() {
+            return Err(AttachError::OtherSections);
         }
         // SAFETY: the caller says that it is the yard's map; it is large enough.
         let map =

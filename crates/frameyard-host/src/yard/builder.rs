@@ -16,7 +16,7 @@ use crate::device_part::DevicePart;
 use crate::init_watch::InitWatch;
 use crate::mapped::yard::OwnedYard;
 use crate::memory::{Backing, HostMemory, HugePages, MemoryError, NodeBinding, NodeFrames, in_memory};
-use crate::platform::{CpuIdentity, HostPlatform, PopulateMap};
+use crate::platform::{CpuIdentity, HostPlatform, ListAccess, PopulateMap};
 use crate::region::Region;
 use crate::shared::process::Attachment;
 use crate::shared::view::SharedView;
@@ -31,6 +31,7 @@ pub struct HostYardBuilder {
     huge_pages: Option<HugePages>,
     binding: NodeBinding,
     identity: Option<CpuIdentity>,
+    list_access: ListAccess,
     map_region: Option<Region>,
     init_watch: Option<InitWatch>,
     populate_map: PopulateMap,
@@ -45,6 +46,7 @@ impl Default for HostYardBuilder {
             huge_pages: None,
             binding: NodeBinding::default(),
             identity: None,
+            list_access: ListAccess::default(),
             map_region: None,
             init_watch: None,
             populate_map: PopulateMap::default(),
@@ -114,6 +116,13 @@ impl HostYardBuilder {
     #[must_use]
     pub fn identity(mut self, identity: CpuIdentity) -> Self {
         self.identity = Some(identity);
+        self
+    }
+
+    /// Sets how CPUs use their own lists in a private yard. Shared yards lock them.
+    #[must_use]
+    pub fn list_access(mut self, access: ListAccess) -> Self {
+        self.list_access = access;
         self
     }
 
@@ -199,6 +208,10 @@ impl HostYardBuilder {
             _ => frames.huge_pages(huge_pages),
         };
         let platform = self.platform(frames.node_binding(self.binding).build(host)?, host)?;
+        let platform = match self.list_access {
+            ListAccess::Sections => platform.with_sections(config.cpus.len() as u32),
+            ListAccess::Locked => platform,
+        };
         let devices = config.device_space.zip(layout.device_map_offset());
         let part = devices.and_then(|(space, offset)| DevicePart::of(space, offset));
         let with_window = |window: Option<MapWindow>| -> Result<HostPlatform, HostYardError> {

@@ -413,6 +413,7 @@ fn a_yard_with_a_damaged_header_is_refused() {
         (5, 1, AttachError::Damaged),
         (5, u64::MAX, AttachError::Damaged),
         (7, u64::MAX, AttachError::TooSmall),
+        (26, 1, AttachError::OtherSections),
     ];
     for (index, value, expected) in damage {
         let intact = header[index].swap(value, Ordering::AcqRel);
@@ -420,7 +421,7 @@ fn a_yard_with_a_damaged_header_is_refused() {
         header[index].store(intact, Ordering::Release);
     }
     // The eighteen tables: an offset and a count each, which follow from the rest of the header.
-    for (at, word) in header[26..].iter().enumerate().take(2 * 18) {
+    for (at, word) in header[27..].iter().enumerate().take(2 * 18) {
         let intact = word.load(Ordering::Acquire);
         for value in [1, intact + 1, intact / 2 + 1, 1 << 32, u64::MAX] {
             if value == intact {

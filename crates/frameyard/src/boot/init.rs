@@ -43,6 +43,7 @@ pub(crate) unsafe fn init<P: Platform>(
     let mut tables = unsafe { layout.carve(control) }.ok_or(BootError::LayoutMismatch)?;
     let mode = config.map_init.mode;
     write_header(&tables, config, layout);
+    tables.word(HeaderWord::Sections).store(platform.has_sections().into(), Ordering::Relaxed);
     write_cpus_and_distances(&tables, config, layout);
     write_cache_groups(&tables, config, layout)?;
     let numbering = write_runs(&tables, memory, layout)?;

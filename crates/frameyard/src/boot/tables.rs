@@ -58,7 +58,9 @@ pub(crate) enum HeaderWord {
     Runs,
     /// When page structures are checked: [`PageChecks`].
     Checks,
-    FirstSpan = 26,
+    /// Whether CPUs use their lists in sections: [`Platform::has_sections`].
+    Sections,
+    FirstSpan = 27,
 }
 
 pub(super) const HEADER_WORDS: usize = 96;

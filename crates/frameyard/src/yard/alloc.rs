@@ -28,6 +28,9 @@ pub(super) const OFF_FAST_PATH: Gfp = Gfp::ZERO.union(Gfp::THISNODE);
 /// How many CPUs' lists a request tries before it takes the zone lock, under policies that spare the lock.
 const LOOKS: u32 = 4;
 
+/// How often a request tries to take the lists of its own CPU in a section.
+const SECTION_TRIES: u32 = 3;
+
 /// The most blocks with bad pages that a request meets before it gives up.
 const MOST_BAD: u32 = 1 << 20;
 
@@ -111,9 +114,17 @@ impl<P: Platform> Yard<P> {
         if gfp.intersects(OFF_FAST_PATH) {
             return None;
         }
-        let cpu = self.platform.current_cpu();
-        let home = self.fast.homes.get(home_slot(cpu, gfp))?.load(Ordering::Relaxed);
-        let index = self.pop_held(self.tables.pcps.get(home as usize)?, cpu, list)?;
+        let lists_of = |cpu| {
+            let home = self.fast.homes.get(home_slot(cpu, gfp))?.load(Ordering::Relaxed);
+            self.tables.pcps.get(home as usize)
+        };
+        let index = if let Some(cpu) = self.platform.section_cpu() {
+            self.platform.pop_in_section(cpu, lists_of(cpu)?.own_list(list))?
+        } else {
+            let cpu = self.platform.current_cpu();
+            let pcp = lists_of(cpu)?;
+            pcp.try_lock(&self.platform, pcp.zone(), cpu)?.pop(list)?
+        };
         match self.fast.near.mark_allocated_at(&self.platform, index as usize, order, migrate_type) {
             true => Some(self.fast.near_start + PageCount(index.into())),
             false if order == Order::ZERO => self.mark_far_frame(index, migrate_type),
@@ -183,8 +194,10 @@ impl<P: Platform> Yard<P> {
     /// Pops a block, by its place in the map, from one of the caller's lists. The caller marks it allocated.
     #[inline(always)]
     fn pop_held(&self, pcp: &PerCpuPages, cpu: CpuId, list: ListId) -> Option<u32> {
-        let mut lists = pcp.try_lock(&self.platform, pcp.zone(), cpu)?;
-        lists.pop(list)
+        if self.platform.has_sections() {
+            return self.platform.pop_in_section(cpu, pcp.own_list(list));
+        }
+        pcp.try_lock(&self.platform, pcp.zone(), cpu)?.pop(list)
     }
 
     /// What the fast path leaves: zeroing, poisoning, checks, one node alone, empty arrays.
@@ -422,11 +435,15 @@ impl<P: Platform> Yard<P> {
         Some(pfn)
     }
 
-    /// The lists of a CPU in a zone, if their lock is free. Under policies that spare the zone lock, the lists of a
+    /// The lists of a CPU in a zone, if their lock is free; where CPUs use their lists in sections, those of the caller's CPU. Under policies that spare the zone lock, the lists of a
     /// neighbouring CPU otherwise: any list serves, a near one shares a cache.
     #[cold]
     pub(super) fn try_lock_lists_near<'y>(&'y self, view: ZoneView<'_, P>, cpu: CpuId) -> Option<LockedPcp<'y, P>> {
         let try_lists = |cpu| self.tables.pcp_of(view.id, cpu)?.try_lock(&self.platform, view.id, cpu);
+        if self.platform.has_sections() {
+            // The caller may have moved, or a section of its own was interrupted.
+            return (0..SECTION_TRIES).find_map(|_| try_lists(self.platform.current_cpu()));
+        }
         try_lists(cpu).or_else(|| {
             let looks = if transfer::spares_zone_lock(view) { self.cpus.min(LOOKS) } else { 1 };
             (1..looks).find_map(|step| try_lists(CpuId((cpu.0 + step) % self.cpus)))

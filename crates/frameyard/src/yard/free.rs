@@ -85,7 +85,11 @@ impl<P: Platform> Yard<P> {
         if let Some(list_type) = self.fast.blocks.ordinary_type_at(place)
             && let Some(list) = ListId::new(order, list_type, self.geometry)
         {
-            self.push_to_list(self.platform.current_cpu(), index, list, order, self.zone_at(place))
+            let zone = self.zone_at(place);
+            if let Some(cpu) = self.platform.section_cpu() {
+                return self.push_in_section(cpu, index, list, order, zone);
+            }
+            self.push_to_list(self.platform.current_cpu(), index, list, order, zone)
         } else {
             self.free_slow(index, order)
         }
@@ -97,6 +101,22 @@ impl<P: Platform> Yard<P> {
         match self.tables.pcp_of(zone, cpu).and_then(|pcp| pcp.try_lock(&self.platform, zone, cpu)) {
             Some(lists) => self.push_locked(lists, index, list, zone),
             None => self.push_to_list_near(cpu, index, list, order, zone),
+        }
+    }
+
+    /// As [`push_to_list`](Self::push_to_list), in a section.
+    #[inline(always)]
+    fn push_in_section(
+        &self,
+        cpu: CpuId,
+        index: u32,
+        list: ListId,
+        order: Order,
+        zone: ZoneId,
+    ) -> Result<(), FreeError> {
+        match self.tables.pcp_of(zone, cpu) {
+            Some(pcp) if self.platform.push_in_section(cpu, pcp.own_list(list), index) => Ok(()),
+            _ => self.push_to_list_near(cpu, index, list, order, zone),
         }
     }
 

@@ -17,6 +17,12 @@
 //! lock does the same for a frame that passes through the zone. `_racy` readers see any recent value, and two words that need not belong
 //! together.
 //!
+//! # Sections
+//!
+//! On a platform with short sections the CPU of the lists needs no locked operation: see [`OwnList`] for the protocol. A thread that
+//! has taken the owner words has the lists to itself, as under the lock, and may be moved to another CPU. A yard uses locks or
+//! sections for all lists as long as it exists.
+//!
 //! # Limits
 //!
 //! The lists of a group share one limit, `high` frames; the groups are the small orders and the huge-page order. So that a free
@@ -34,8 +40,8 @@
 
 use core::fmt;
 
-use crate::platform::{Access, Contention, LineKind, LockError, LockId, Platform, SharedLine};
-use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
+use crate::platform::{Access, Contention, LineKind, LockError, LockId, OwnList, Platform, SharedLine};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic, is_broken};
 use crate::units::{CpuId, Geometry, MigrateType, Order, PageCount, ZoneId};
 use crate::zone::batch::BATCH;
 use crate::zone::exclusive::add_exclusive;
@@ -206,12 +212,17 @@ impl ListWord {
 }
 
 const _: () = assert!(ARRAY <= u8::MAX as usize, "length and limit fit their bits");
+#[cfg(not(loom))]
+const _: () = assert!(core::mem::offset_of!(PcpList, entries) == OwnList::ENTRIES, "platforms count on it");
+const _: () = assert!(ListWord::FREE + 1 == OwnList::PUSH, "platforms count on it");
 
 /// The lists of one CPU in one zone.
 #[repr(C, align(128))]
 #[derive(Default)]
 pub(crate) struct PerCpuPages {
-    lock: AtomicU32,
+    /// The lock of the lists; while they are used in sections, their owner words ([`OwnList`]): the lock, and one that a thread
+    /// takes first that is in no section.
+    owners: [AtomicU32; 2],
     /// The most frames that the lists hold, by [`Group`].
     high: [AtomicU32; 2],
     /// The frames that one transfer moves.
@@ -227,7 +238,7 @@ pub(crate) struct PerCpuPages {
     lists: [PcpList; LISTS],
 }
 
-all_atomic!(PerCpuPages { lock, high, batch, zone, cpu, own_high, own_batch, own_huge_batches, counts, lists });
+all_atomic!(PerCpuPages { owners, high, batch, zone, cpu, own_high, own_batch, own_huge_batches, counts, lists });
 
 /// The limits of a CPU's lists as the yard sizes them.
 #[derive(Clone, Copy, Debug)]
@@ -406,7 +417,15 @@ impl PerCpuPages {
         (out, back)
     }
 
-    /// Takes the lock if it is free. The caller names the zone and CPU, which saves reading them.
+    /// A list as its own CPU uses it.
+    #[inline(always)]
+    pub(crate) fn own_list(&self, id: ListId) -> OwnList<'_> {
+        let list = &self.lists[id.0 as usize];
+        OwnList { owners: &self.owners, word: &list.word, entries: &list.entries }
+    }
+
+    /// Takes the lock if it is free, and if the caller runs on the CPU where its lists are used in sections. The caller names the
+    /// zone and CPU, which saves reading them.
     #[inline(always)]
     pub(crate) fn try_lock<'a, P: Platform>(
         &'a self,
@@ -416,10 +435,11 @@ impl PerCpuPages {
     ) -> Option<LockedPcp<'a, P>> {
         let guard = platform.guard();
         let id = LockId::PerCpu(zone, cpu);
-        match platform.try_lock(id, &self.lock) {
-            Contention::Free => Some(LockedPcp { pcp: self, id, platform, _guard: guard }),
-            Contention::Contended => None,
-        }
+        let is_taken = match platform.has_sections() {
+            true => platform.take_in_section(cpu, self.own_list(ListId::first(Group::Small))),
+            false => platform.try_lock(id, &self.owners[0]) == Contention::Free,
+        };
+        if is_taken { Some(LockedPcp { pcp: self, id, platform, is_claimed: false, _guard: guard }) } else { None }
     }
 
     /// Takes the lock, unless the platform gives up; spins until acquired. The holder waits for a mechanism's lock and the zone
@@ -427,8 +447,17 @@ impl PerCpuPages {
     pub(crate) fn lock<'a, P: Platform>(&'a self, platform: &'a P) -> Result<LockedPcp<'a, P>, LockError> {
         let guard = platform.guard();
         let id = self.lock_id();
-        platform.lock(id, &self.lock)?;
-        Ok(LockedPcp { pcp: self, id, platform, _guard: guard })
+        let [owner, claim] = &self.owners;
+        let has_sections = platform.has_sections();
+        if has_sections {
+            platform.lock(id, claim)?;
+            if !is_broken!(SectionsNotEnded) && platform.end_sections(self.cpu()).is_err() {
+                platform.unlock(id, claim);
+                return Err(LockError::SectionsNotEnded { lock: id });
+            }
+        }
+        platform.lock(id, owner)?;
+        Ok(LockedPcp { pcp: self, id, platform, is_claimed: has_sections, _guard: guard })
     }
 }
 
@@ -443,13 +472,19 @@ pub(crate) struct LockedPcp<'a, P: Platform> {
     pcp: &'a PerCpuPages,
     id: LockId,
     platform: &'a P,
+    /// Whether the second owner word is locked, too.
+    is_claimed: bool,
     _guard: P::Guard,
 }
 
 impl<P: Platform> Drop for LockedPcp<'_, P> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.platform.unlock(self.id, &self.pcp.lock);
+        let [owner, claim] = &self.pcp.owners;
+        self.platform.unlock(self.id, owner);
+        if self.is_claimed {
+            self.platform.unlock(self.id, claim);
+        }
     }
 }
 

@@ -7,8 +7,8 @@ use frameyard::units::ZoneKind;
 use frameyard::validate::{ListKind, ValidateError};
 use frameyard::watermarks::PcpSizing;
 use frameyard::{
-    ByteSize, CpuId, Geometry, Gfp, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, RawRegion,
-    YardConfig, ZoneId,
+    ByteSize, Geometry, Gfp, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, RawRegion, YardConfig,
+    ZoneId,
 };
 
 const FIRST: Pfn = Pfn(0x1000);
@@ -17,7 +17,7 @@ const PAGE_BYTES: usize = 64;
 const ZONE: ZoneId = ZoneId(ZoneKind::Normal as u16);
 
 /// The word of the header where the offsets of tables begin, and the number of the allocation map among the tables.
-const FIRST_SPAN: usize = 26;
+const FIRST_SPAN: usize = 27;
 const ALLOCATION_MAP: usize = 17;
 
 /// What that table says of a movable block of an order.
@@ -542,7 +542,7 @@ fn the_count_of_frees_to_a_list_may_wrap() {
     let header = scene.list_header(FREES);
     let before = frees();
     let had = u64::from(header.read::<u16>());
-    [0, 2, 4].map(|at| Place { offset: header.offset + at, ..header }.write(u16::MAX));
+    [0, 2, 4].iter().for_each(|at| Place { offset: header.offset + at, ..header }.write(u16::MAX));
     let jump = (1 << 48) - 1 - had;
     assert_eq!(frees(), (before.0 + jump, before.1));
     for _ in 0..3 {

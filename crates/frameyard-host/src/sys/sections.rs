@@ -1,0 +1,206 @@
+//! Restartable sequences of Linux: short sections of a thread that nothing else on its CPU enters.
+//!
+//! A section is a run of instructions that ends with one store. If the thread is preempted, moved or gets a signal before that store,
+//! the kernel continues it at the section's abort address instead, and the section had no effect. So a section that reaches its store
+//! was alone on its CPU from the first instruction on. Each section here leaves with a failure when it is aborted: the caller takes a
+//! slow path, so a thread that is interrupted again and again still comes to an end.
+//!
+//! The instructions are those of [`OwnList`], on the addresses that it names.
+//!
+//! glibc registers an area of each thread with the kernel. The thread names the section there that it is about to enter. The name
+//! stays when the section is over, so the code must stay mapped: a library with this code is linked with `-z nodelete`.
+
+use std::io;
+use std::sync::OnceLock;
+
+use frameyard::CpuId;
+use frameyard::platform::OwnList;
+
+use super::check;
+use super::cpu::RseqCpu;
+
+/// Proof that the kernel restarts sections of this process, and ends them on request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Sections {
+    area: RseqCpu,
+}
+
+/// Commands and flags of `membarrier` from the kernel's interface.
+const REGISTER_PRIVATE_EXPEDITED_RSEQ: i32 = 1 << 8;
+const PRIVATE_EXPEDITED_RSEQ: i32 = 1 << 7;
+const FLAG_CPU: u32 = 1;
+
+fn membarrier(command: i32, flags: u32, cpu: i32) -> io::Result<()> {
+    // SAFETY: the call takes three numbers and touches no memory of ours.
+    check(unsafe { libc::syscall(libc::SYS_membarrier, command, flags, cpu) } as i32)
+}
+
+impl Sections {
+    /// Registers this process, once. `None` if the kernel lacks the call (before 5.10) or forbids it, or the C library registers no
+    /// areas.
+    pub(crate) fn registered() -> Option<Self> {
+        static REGISTERED: OnceLock<bool> = OnceLock::new();
+        let area = RseqCpu::registered().filter(|area| area.cpu_id() >= 0 && cfg!(target_arch = "x86_64"))?;
+        let is_registered = || {
+            let is_there = membarrier(REGISTER_PRIVATE_EXPEDITED_RSEQ, 0, 0).is_ok();
+            is_there && membarrier(PRIVATE_EXPEDITED_RSEQ, FLAG_CPU, area.cpu_id()).is_ok()
+        };
+        REGISTERED.get_or_init(is_registered).then_some(Self { area })
+    }
+
+    /// The CPU that runs the caller; the largest number for a thread without an area.
+    #[inline(always)]
+    pub(crate) fn cpu(self) -> CpuId {
+        CpuId(self.area.cpu_id() as u32)
+    }
+
+    /// Restarts all sections of this process that are in progress on a CPU, with a barrier on both sides. The kernel interrupts the
+    /// CPU if it runs a thread of this process. The sections of threads that are not running are aborted in any case.
+    pub(crate) fn end_on(self, cpu: CpuId) -> io::Result<()> {
+        membarrier(PRIVATE_EXPEDITED_RSEQ, FLAG_CPU, cpu.0 as i32)
+    }
+}
+
+/// A section: `$body` runs from the named area on, `$commit` is its last instruction. At label 5 the section fails; label 6 is behind
+/// it. Operands: `area` is the offset of the area's CPU number, `scratch` a register.
+#[cfg(target_arch = "x86_64")]
+macro_rules! section {
+    ([$($body:literal),* $(,)?], $commit:literal, $on_failure:literal, $($operands:tt)*) => {
+        core::arch::asm!(
+            // The descriptor: version, flags, start, length, abort address.
+            ".pushsection __rseq_cs, \"aw\"",
+            ".balign 32",
+            "2:",
+            ".long 0, 0",
+            ".quad 3f, 4f - 3f, 7f",
+            ".popsection",
+            // The name of the section goes into the area, 4 bytes behind the CPU number.
+            "lea {scratch}, [rip + 2b]",
+            "mov qword ptr fs:[{area} + 4], {scratch}",
+            "3:",
+            "cmp dword ptr fs:[{area}], {cpu:e}",
+            "jne 5f",
+            "cmp qword ptr [{owners}], 0",
+            "jne 5f",
+            $($body,)*
+            $commit,
+            "4:",
+            ".pushsection .text.unlikely, \"ax\"",
+            // The signature in front of the abort address, which the kernel checks, inside an instruction that traps.
+            ".byte 0x0f, 0xb9, 0x3d",
+            ".long 0x53053053",
+            "7:",
+            "5:",
+            $on_failure,
+            "jmp 6f",
+            ".popsection",
+            "6:",
+            $($operands)*
+        )
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Sections {
+    /// Takes the newest entry of a list of `cpu`. `None` if there is none, the list is in use, the caller runs elsewhere, or was
+    /// interrupted.
+    #[inline(always)]
+    pub(crate) fn pop(self, cpu: CpuId, list: OwnList<'_>) -> Option<u32> {
+        let entry: i64;
+        // SAFETY: the area is registered. The list has 1 to 128 entries behind its word if its length is not 0, and nothing else on
+        // this CPU changes it. Only the list's word is written, and the name of the section.
+        unsafe {
+            section!(
+                [
+                    "mov {scratch}, qword ptr [{word}]",
+                    "movzx {entry:e}, {scratch:l}",
+                    "sub {entry:e}, 1",
+                    "js 5f",
+                    "mov {entry:e}, dword ptr [{word} + 4 * {entry} + {entries}]",
+                    "dec {scratch}",
+                ],
+                "mov qword ptr [{word}], {scratch}",
+                "mov {entry}, -1",
+                area = in(reg) self.area.offset(),
+                cpu = in(reg) cpu.0,
+                owners = in(reg) list.owners(),
+                word = in(reg) list.word(),
+                entries = const OwnList::ENTRIES,
+                entry = out(reg) entry,
+                scratch = out(reg) _,
+                options(nostack),
+            );
+        }
+        if entry < 0 { None } else { Some(entry as u32) }
+    }
+
+    /// Adds an entry to a list of `cpu`; whether it did: not in the same cases, and not if the list is at its limit.
+    #[inline(always)]
+    pub(crate) fn push(self, cpu: CpuId, list: OwnList<'_>, entry: u32) -> bool {
+        let failed: u32;
+        // SAFETY: as in `pop`. The limit of a list is at most 128, the number of its slots, so the slot that is written exists.
+        unsafe {
+            section!(
+                [
+                    "mov {scratch}, qword ptr [{word}]",
+                    "movzx {len:e}, {scratch:l}",
+                    "cmp {len:l}, byte ptr [{word} + 1]",
+                    "jae 5f",
+                    "add {scratch}, {push}",
+                    "jc 5f",
+                    "mov dword ptr [{word} + 4 * {len:r} + {entries}], {entry:e}",
+                    "xor {len:e}, {len:e}",
+                ],
+                "mov qword ptr [{word}], {scratch}",
+                "mov {len:e}, 1",
+                area = in(reg) self.area.offset(),
+                cpu = in(reg) cpu.0,
+                owners = in(reg) list.owners(),
+                word = in(reg) list.word(),
+                entries = const OwnList::ENTRIES,
+                push = const OwnList::PUSH,
+                entry = in(reg) entry,
+                len = out(reg) failed,
+                scratch = out(reg) _,
+                options(nostack),
+            );
+        }
+        failed == 0
+    }
+
+    /// Takes all lists of `cpu`; whether it did: not if another thread has them, the caller runs elsewhere, or was interrupted.
+    #[inline]
+    pub(crate) fn take(self, cpu: CpuId, list: OwnList<'_>) -> bool {
+        let failed: u32;
+        // SAFETY: as in `pop`. Only the first owner word is written.
+        unsafe {
+            section!(
+                ["xor {failed:e}, {failed:e}"],
+                "mov dword ptr [{owners}], 1",
+                "mov {failed:e}, 1",
+                area = in(reg) self.area.offset(),
+                cpu = in(reg) cpu.0,
+                owners = in(reg) list.owners(),
+                failed = out(reg) failed,
+                scratch = out(reg) _,
+                options(nostack),
+            );
+        }
+        failed == 0
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+impl Sections {
+    pub(crate) fn pop(self, _cpu: CpuId, _list: OwnList<'_>) -> Option<u32> {
+        None
+    }
+
+    pub(crate) fn push(self, _cpu: CpuId, _list: OwnList<'_>, _entry: u32) -> bool {
+        false
+    }
+
+    pub(crate) fn take(self, _cpu: CpuId, _list: OwnList<'_>) -> bool {
+        false
+    }
+}

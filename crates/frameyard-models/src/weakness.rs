@@ -49,6 +49,8 @@ pub enum Weakness {
     SectionsNotEnded,
     /// Collectors of batches do not register.
     CollectorsNotRegistered,
+    /// A refill that carves a block clears the tag of its head after it has released frames of the block.
+    HeadsClearedLate,
     /// A fault that maps a page of a file releases the page lock before the mapping counts.
     MappedUnlocked,
     /// A planned cut is executed without checking it again.

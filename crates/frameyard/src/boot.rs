@@ -40,7 +40,8 @@ pub(crate) use init::init;
 pub(crate) use initialisation::{Grain, Growth, Initialisation};
 pub use layout::Layout;
 pub use map_init::{InitJobs, InitMode, JobGranularity, MapInit, PcpReset};
-pub(crate) use tables::{HeaderWord, SectionEntry, Tables};
+pub(crate) use crate::zone::SectionEntry;
+pub(crate) use tables::{HeaderWord, Tables};
 
 /// The maximum number of nodes of a yard. Lower in models, whose threads have small stacks.
 pub(crate) const MAX_NODES: usize = if cfg!(loom) { 2 } else { 64 };

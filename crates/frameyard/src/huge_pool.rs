@@ -38,7 +38,7 @@ use crate::page::{CountedPage, Counts, FrameState, Link};
 use crate::platform::{LockError, LockId, Platform};
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::{ByteSize, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId, errors, named};
-use crate::zone::{HugePool, PageblockMap};
+use crate::zone::{HugePool, POOLED_ORDERS, PageblockMap};
 
 /// The sizes of huge pages.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -55,10 +55,7 @@ impl HugePageSize {
     /// The frames of a page, as an order.
     #[must_use]
     pub const fn order(self) -> Order {
-        match self {
-            Self::Huge => Order(9),
-            Self::Gigantic => Order(18),
-        }
+        POOLED_ORDERS[self as usize]
     }
 
     /// The size with that order, if there is one.

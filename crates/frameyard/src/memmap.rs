@@ -305,6 +305,11 @@ impl MemMap {
         self.numbering.place(pfn)
     }
 
+    /// The places of a section.
+    pub(crate) fn section_pages(&self) -> u64 {
+        1 << self.section_shift
+    }
+
     /// The number of a place's section.
     #[inline(always)]
     pub(crate) fn section_number(&self, place: usize) -> usize {

@@ -210,6 +210,12 @@ impl Tag {
         Self(self.0 & !Self::SEEN)
     }
 
+    /// Whether this is the tag of a frame that is no head, or of a single frame without a tag; the validator may have marked it.
+    #[inline(always)]
+    pub(crate) const fn is_untagged(self) -> bool {
+        self.0 & !Self::SEEN == 0
+    }
+
     /// The same block in another state.
     #[inline(always)]
     pub(crate) const fn with_state(self, state: FrameState) -> Self {

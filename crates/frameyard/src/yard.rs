@@ -304,12 +304,16 @@ impl<P: Platform> Yard<P> {
         self.pageblocks().has_memory(pfn).then(|| self.map.page(pfn, &self.platform))
     }
 
-    /// What begins at a frame of the map whose page is initialised: its page's tag, in which allocated blocks and those on
-    /// per-CPU lists are told apart.
+    /// What begins at a frame of the map whose page is initialised: see [`ZoneView::tag_at`].
     #[inline(always)]
     fn tag_at(&self, pfn: Pfn) -> Tag {
-        let tag = self.map.page(pfn, &self.platform).tag();
-        self.allocation_map().read(pfn, tag.of_block_at(pfn, self.geometry.max_order()))
+        self.any_zone_view().tag_at(pfn)
+    }
+
+    /// A view for look-ups that do not depend on the zone.
+    #[inline(always)]
+    fn any_zone_view(&self) -> ZoneView<'_, P> {
+        self.zone_view(ZoneId(0))
     }
 
     /// The zone of a block that is allocated, or of the caller's. Looks at its page only where zones meet in its section.

@@ -9,8 +9,8 @@
 //! |---|---|
 //! | [`policy`], [`checks`], [`watermark`], [`pcp_sizing`], [`request`], [`effort`] | values: policies, watermarks, list sizes, requests |
 //! | [`exclusive`], [`fixed_vec`], [`batch`] | counters under a lock, batches of blocks, packed batches |
-//! | [`pageblock`], [`allocation_map`], [`deferred`], [`compact_state`], [`counters`], [`huge_pool`] | state of pageblocks, frames and the zone |
-//! | [`block_list`], [`state`], [`view`] | lists of blocks, the zone, and its lock |
+//! | [`section`], [`pageblock`], [`allocation_map`], [`deferred`], [`compact_state`], [`counters`], [`huge_pool`] | state of pageblocks, frames and the zone |
+//! | [`block_list`], [`state`], [`view`], [`untagged`] | lists of blocks, the zone, its lock, and the state of its frames |
 //! | [`free_area`], [`buddy`] | free lists; splitting and merging |
 //! | [`range`], [`fallback`], [`isolate`], [`highatomic`], [`boost`], [`growth`], [`compacting`], [`reporting`] | operations on free blocks |
 //! | [`poison`], [`page_check`] | checks of the bytes of free frames, and of their page structures |
@@ -51,8 +51,10 @@ mod policy;
 mod range;
 mod reporting;
 mod request;
+mod section;
 mod state;
 pub(crate) mod transfer;
+mod untagged;
 mod view;
 mod watermark;
 
@@ -64,15 +66,17 @@ pub(crate) use compacting::FreeShape;
 pub(crate) use counters::TransferCounters;
 pub use counters::ZoneLockTelemetry;
 pub(crate) use effort::{Effort, Patience};
-pub(crate) use huge_pool::HugePool;
+pub(crate) use huge_pool::{HugePool, POOLED_ORDERS};
 pub(crate) use pageblock::PageblockMap;
 pub use pcp_sizing::{HighFraction, PcpSizes, PcpSizing, PcpSizingError, PcpZone};
 pub use policy::ZonePolicy;
-pub(crate) use range::{RangeBlocked, RangeLists, covering_block, pieces};
+pub(crate) use section::{SectionEntry, SectionTable};
+pub(crate) use range::{RangeBlocked, RangeLists, pieces};
 pub(crate) use reporting::Taken;
 pub(crate) use request::{BlockRequest, CmaUse, Fallback};
 pub(crate) use state::{CmaEvents, HeldFree, Reserves, Zone};
 pub use transfer::{CounterInfo, CounterKind, CounterScope, MechanismCounts};
+pub(crate) use untagged::covering_block;
 pub(crate) use view::{LockedZone, ZoneTables, ZoneView};
 pub use watermark::{
     HugePageMinimum, MovableMinimum, WatermarkLevel, WatermarkOptions, WatermarkOptionsError, Watermarks, ZoneSizing,

@@ -201,6 +201,13 @@ fn mark_sections(tables: &Tables, map: MemMap, range: PfnRange, id: ZoneId) -> O
         let entry = SectionEntry::from_bits(section.load(Ordering::Relaxed)).with(id);
         section.store(entry.bits(), Ordering::Relaxed);
     }
+    // Ranges of one zone that follow each other are one range, so a section without holes lies in one.
+    let first_whole = map.section_number(places.start.next_multiple_of(map.section_pages()) as usize);
+    let end_whole = map.section_number(places.end as usize);
+    for section in tables.sections.get(first_whole..end_whole).unwrap_or_default() {
+        let entry = SectionEntry::from_bits(section.load(Ordering::Relaxed)).covered();
+        section.store(entry.bits(), Ordering::Relaxed);
+    }
     Some(())
 }
 

@@ -15,7 +15,9 @@ use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::units::{CpuId, Geometry, NodeId, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
 use crate::zone::pcp::PerCpuPages;
 use crate::zone::transfer::{self, TableSizes, TransferSpans, TransferTables};
-use crate::zone::{AllocationMap, PageChecks, PageblockMap, Patience, TransferCounters, Zone, ZoneTables, ZoneView};
+use crate::zone::{
+    AllocationMap, PageChecks, PageblockMap, Patience, SectionEntry, SectionTable, TransferCounters, Zone, ZoneTables, ZoneView,
+};
 
 /// Words of the header; the rest of it are the spans of the tables that `tables!` declares, two words each.
 #[derive(Clone, Copy)]
@@ -214,58 +216,6 @@ tables! { counts:
     allocation_map: AtomicU8 = counts.frames.0 as usize,
 }
 
-/// A section of the memory map: its zone, and whether it has memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct SectionEntry(u32);
-
-impl SectionEntry {
-    const PRESENT: u32 = 1 << 16;
-    const MIXED: u32 = 1 << 17;
-
-    pub(crate) const ABSENT: Self = Self(0);
-
-    pub(crate) const fn of_zone(zone: ZoneId) -> Self {
-        Self(Self::PRESENT | zone.0 as u32)
-    }
-
-    #[inline(always)]
-    pub(crate) const fn from_bits(bits: u32) -> Self {
-        Self(bits)
-    }
-
-    pub(crate) const fn bits(self) -> u32 {
-        self.0
-    }
-
-    /// Whether the section has memory in it, so that its part of the map may be touched.
-    #[inline(always)]
-    pub(crate) const fn is_present(self) -> bool {
-        self.0 & Self::PRESENT != 0
-    }
-
-    /// The zone of all its memory; `None` where several zones meet in it.
-    #[inline(always)]
-    pub(crate) const fn zone(self) -> Option<ZoneId> {
-        if self.0 & Self::MIXED == 0 { Some(ZoneId(self.0 as u16)) } else { None }
-    }
-
-    /// The node of its memory; of the memory found first where several meet.
-    pub(crate) fn node(self) -> Option<NodeId> {
-        self.is_present().then(|| ZoneId(self.0 as u16).node())
-    }
-
-    /// This section once memory of that zone is added.
-    pub(crate) const fn with(self, zone: ZoneId) -> Self {
-        if !self.is_present() {
-            Self::of_zone(zone)
-        } else if self.0 as u16 == zone.0 {
-            self
-        } else {
-            Self(self.0 | Self::MIXED)
-        }
-    }
-}
-
 impl Tables {
     /// Sets the number of ranges of free memory; `None` if there is no room for them.
     pub(super) fn set_free_ranges(&mut self, count: usize) -> Option<()> {
@@ -406,6 +356,7 @@ impl Tables {
         ZoneTables {
             map,
             blocks: PageblockMap::new(self.pageblocks, numbering, geometry),
+            sections: SectionTable::new(self.sections, geometry),
             all_counters: (self.transfer_counters, self.zones.len()),
             allocation_map: AllocationMap::new(self.allocation_map, numbering, geometry.max_order()),
             geometry,

@@ -108,8 +108,9 @@ impl<P: Platform> Yard<P> {
             return Err(AllocError::NotInitialised(range));
         }
         let view = self.zone_view(zone);
-        let take = || self.take_initialised(zone, patience, || view.take_range(range, RangeLists::Open, migrate_type));
-        let taken = take().or_else(|blocked| match blocked.state {
+        let range_of_zone = || view.take_range(range, RangeLists::Open, migrate_type);
+        let take = || self.take_initialised(zone, patience, range_of_zone);
+        let taken = range_of_zone().or_else(|blocked| match blocked.state {
             FrameState::PerCpu | FrameState::HeldFree | FrameState::InTransit | FrameState::Interior => {
                 self.zone(zone).drain_with(patience);
                 take()
@@ -149,7 +150,13 @@ impl<P: Platform> Yard<P> {
     /// Takes a damaged block, which the caller holds exclusively, out of use.
     pub(super) fn retire_damaged(&self, pfn: Pfn) {
         let page = self.map.page(pfn, &self.platform);
-        page.set_tag(page.tag().with_state(FrameState::Poisoned));
+        let tag = match page.tag() {
+            tag if tag.is_untagged() => {
+                Tag::new(FrameState::Poisoned, Order::ZERO, self.pageblocks().get(pfn), self.zone_of_block(pfn))
+            }
+            tag => tag.with_state(FrameState::Poisoned),
+        };
+        page.set_tag(tag);
         self.tables.count(HeaderWord::PoisonHits);
     }
 

@@ -11,7 +11,7 @@ use crate::owners::Owners;
 use crate::page::{CountedPage, Counts, FrameState, MapContent, Page, Tag};
 use crate::platform::{HugePageTails, Platform};
 use crate::units::{NodeId, PageCount, Pfn, PfnRange, ZoneId};
-use crate::zone::{covering_block, pieces, poison};
+use crate::zone::{pieces, poison};
 
 /// The outcome of a reservation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,7 +61,7 @@ impl<P: Platform> Yard<P> {
 
     /// The block that covers a frame of initialised memory; the frame itself with an interior tag if there is none.
     pub(super) fn covering(&self, pfn: Pfn) -> (Pfn, Tag) {
-        let found = covering_block(self.geometry.max_order(), pfn, |pfn| self.tag_at(pfn));
+        let found = self.any_zone_view().covering_block(pfn);
         if !found.1.is(FrameState::Interior) {
             return found;
         }

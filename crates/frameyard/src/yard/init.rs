@@ -96,7 +96,7 @@ impl<P: Platform> Yard<P> {
     }
 
     /// Takes a range whose pages are initialised. Waits, with a bound, while free memory of the range is in transit to the
-    /// free lists.
+    /// free lists: no head covers it meanwhile, so it looks like frames of per-CPU lists without tags. The caller has drained those.
     pub(super) fn take_initialised(
         &self,
         zone: ZoneId,
@@ -107,7 +107,7 @@ impl<P: Platform> Yard<P> {
         for round in 0..patience.rounds() {
             let in_transit = deferred.pages_racy().0 > 0;
             match take() {
-                Err(blocked) if in_transit && blocked.state == FrameState::Interior => {
+                Err(RangeBlocked { state: FrameState::Interior | FrameState::PerCpu, .. }) if in_transit => {
                     patience.wait(&self.platform, round);
                 }
                 taken => return taken,

@@ -37,7 +37,7 @@ errors! {
     pub enum ValidateError {
         /// Another process holds a lock and does not release it, or has damaged the yard.
         Lock(error: LockError) = "{error}",
-        /// A frame of memory is covered by no block.
+        /// A frame of memory is covered by no block, and is no single frame that is allocated or on a list.
         Uncovered(pfn: Pfn) = "{pfn} is memory but in no block",
         /// A block does not begin where its order allows, or reaches out of its range of memory.
         Misplaced(pfn: Pfn, order: Order) = "the block at {pfn}, {order}, is misaligned or leaves its range",
@@ -230,7 +230,11 @@ impl<P: Platform> Yard<P> {
             }
             let page = view.page(at);
             let in_page = page.tag();
-            let tag = view.allocation_map.read(at, in_page);
+            let tag = match view.completed(at, in_page) {
+                // The walk goes from head to head, so no head covers the frame. One that is on no list is lost.
+                tag if tag.is(FrameState::Interior) && tag.is_seen() => view.uncovered(at, tag),
+                tag => tag,
+            };
             let order = tag.order();
             if tag.is(FrameState::Interior) {
                 return Err(ValidateError::Uncovered(at));
@@ -287,7 +291,7 @@ impl<P: Platform> Yard<P> {
                 return Err(ValidateError::WordsNotZero(at, tag.state()));
             }
             self.check_interior(view, at, order)?;
-            check_map_entries(view, at, in_page)?;
+            check_map_entries(view, at, tag)?;
             count_highatomic(view, PfnRange::new(at, order.pages()), recount);
             recount.covered += order.pages().0;
             at = at + order.pages();
@@ -365,7 +369,7 @@ impl<P: Platform> Yard<P> {
                 let order = id.order(self.geometry);
                 let Some(page) = self.page_of(pfn) else { return false };
                 let in_page = page.tag();
-                let tag = view.allocation_map.read(pfn, in_page);
+                let tag = view.tag_on_list(pfn, in_page);
                 if !tag.is_block(FrameState::PerCpu, order) || tag.is_seen() {
                     return false;
                 }

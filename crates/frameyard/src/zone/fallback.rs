@@ -197,11 +197,11 @@ impl<P: Platform> LockedZone<'_, P> {
         let mut block_use = BlockUse::default();
         let mut at = start;
         while at < end {
-            let tag = self.settled_tag(at);
+            let (head, tag) = self.step(start, at);
             let pages = match tag.state() {
                 FrameState::Interior => PageCount(1),
                 _ if tag.zone() != self.id => return None,
-                _ => tag.order().pages(),
+                _ => PageCount((head + tag.order().pages()).0 - at.0),
             };
             match tag.state() {
                 FrameState::BuddyFree => block_use.free += pages.0,
@@ -219,6 +219,16 @@ impl<P: Platform> LockedZone<'_, P> {
             at = at + pages;
         }
         Some(block_use)
+    }
+
+    /// The block at a frame for a walk from head to head that began at `start`. There alone the block may have its head before.
+    fn step(&self, start: Pfn, at: Pfn) -> (Pfn, Tag) {
+        let tag = self.settled_tag(at);
+        match tag.state() {
+            FrameState::Interior if at == start => self.settled_block(at),
+            FrameState::Interior => (at, self.uncovered(at, tag)),
+            _ => (at, tag),
+        }
     }
 
     /// Gives a pageblock another type and moves its free blocks to that type's lists (`move_freepages_block`).

@@ -1,6 +1,10 @@
 //! The words of a zone's pools of huge pages. [`huge_pool`](crate::huge_pool) uses them.
 
 use crate::sync::{AtomicU32, AtomicU64, all_atomic};
+use crate::units::Order;
+
+/// The orders of huge pages. They may be larger than the largest block of a zone.
+pub(crate) const POOLED_ORDERS: [Order; 2] = [Order(9), Order(18)];
 
 /// The pool of one size in one zone, in the control region.
 #[repr(C, align(64))]

@@ -46,7 +46,7 @@ impl<P: Platform> LockedZone<'_, P> {
     /// Moves the free blocks of a pageblock to the lists of the type that it has now. A block that reaches beyond is split.
     fn move_pageblock(&mut self, start: Pfn, to: MigrateType) {
         let pageblock = PfnRange::new(start, self.blocks.pages());
-        let (head, tag) = self.covering_block(start);
+        let (head, tag) = self.settled_block(start);
         let block = PfnRange::new(head, tag.order().pages());
         if block.end < pageblock.end || tag.is(FrameState::Interior) {
             self.relink_range(pageblock, to);

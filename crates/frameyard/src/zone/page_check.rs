@@ -1,6 +1,7 @@
 //! Checks of page structures, and what happens to a block with a bad one.
 //!
-//! A block that has left its zone has a tag of one of the two states for that, with its order and zone. All other words of its pages
+//! A block that has left its zone has a tag of one of the two states for that, with its order and zone; a single frame may have none
+//! ([`untagged`](super::untagged)). All other words of its pages
 //! are as after initialisation. A *packed* batch keeps indices in words of some of its members; of those, tag and counts are checked.
 
 use super::batch::{Batch, packed};
@@ -63,12 +64,15 @@ pub(crate) fn is_packed_batch_good<P: Platform>(view: ZoneView<'_, P>, head: Lin
     }
     batch.iter().filter_map(|entry| view.map.entry(*entry)).all(|place| {
         let (page, fresh) = (view.page(place), view.map.template_at(place, Some(view.id)));
-        is_tag_of(view, page.tag(), Order::ZERO) && page.payload(COUNTS) == fresh.payload()[COUNTS]
+        is_tag_of(view, place, page.tag(), Order::ZERO) && page.payload(COUNTS) == fresh.payload()[COUNTS]
     })
 }
 
-/// Whether a tag is that of a block of that order which has left this zone.
-fn is_tag_of<P: Platform>(view: ZoneView<'_, P>, tag: Tag, order: Order) -> bool {
+/// Whether a tag is that of a block of that order which has left this zone. A single frame needs none.
+fn is_tag_of<P: Platform>(view: ZoneView<'_, P>, block: MapPlace, tag: Tag, order: Order) -> bool {
+    if order == Order::ZERO && tag.is_untagged() {
+        return view.untagged_zone_at(block.index() as usize) == Some(view.id);
+    }
     // The validator may look at the page meanwhile.
     let tag = tag.without_seen();
     tag.has_left_zone() && tag.order() == order && tag.zone() == view.id && tag.is_well_formed()
@@ -78,7 +82,7 @@ fn is_tag_of<P: Platform>(view: ZoneView<'_, P>, tag: Tag, order: Order) -> bool
 pub(crate) fn problem_of_block<P: Platform>(view: ZoneView<'_, P>, block: MapPlace, order: Order) -> Option<BadPage> {
     let head = view.page(block);
     let found = |pfn: Pfn, problem: PageProblem| Some(BadPage { pfn, problem });
-    if !is_tag_of(view, head.tag(), order) {
+    if !is_tag_of(view, block, head.tag(), order) {
         return found(view.map.pfn(block), PageProblem::Tag);
     }
     if let Some(problem) = problem_of_rest(&head, view.map.template_at(block, Some(view.id))) {
@@ -86,7 +90,7 @@ pub(crate) fn problem_of_block<P: Platform>(view: ZoneView<'_, P>, block: MapPla
     }
     pages_behind(view.map.pfn(block), order).find_map(|pfn| {
         let page = view.page(pfn);
-        if page.tag() != Tag::INTERIOR {
+        if !page.tag().is_untagged() {
             return found(pfn, PageProblem::Tag);
         }
         problem_of_rest(&page, view.map.template(pfn, Some(view.id))).and_then(|problem| found(pfn, problem))
@@ -116,7 +120,10 @@ pub(crate) fn retire<P: Platform>(view: ZoneView<'_, P>, block: MapPlace, order:
         view.page(pfn).become_interior(view.map.template(pfn, Some(view.id)));
     }
     let head = view.page(pfn);
-    let migrate_type = head.tag().migrate_type();
+    let migrate_type = match head.tag() {
+        tag if tag.is_untagged() => view.blocks.get(pfn),
+        tag => tag.migrate_type(),
+    };
     head.become_interior(view.map.template(pfn, Some(view.id)));
     head.set_tag(Tag::new(FrameState::Poisoned, order, migrate_type, view.id));
     view.zone.bad_pages.note(bad, order);

@@ -113,7 +113,7 @@ impl<P: Platform> LockedZone<'_, P> {
         let (mut at, mut blocks) = (range.start, 0);
         // Borders of maximum-order blocks cut no piece of the range in two.
         while at < range.end && (blocks < BLOCKS || !at.is_aligned(self.geometry.max_order())) {
-            let (head, tag) = self.covering_block(at);
+            let (head, tag) = self.settled_block(at);
             if !tag.is(FrameState::BuddyFree) || tag.zone() != self.id || !lists.have(tag.migrate_type(), migrate_type)
             {
                 return Err(RangeBlocked { head, state: tag.state(), order: tag.order() });
@@ -128,7 +128,7 @@ impl<P: Platform> LockedZone<'_, P> {
     fn take_free(&mut self, range: PfnRange, migrate_type: MigrateType) {
         let mut at = range.start;
         while at < range.end {
-            let (head, tag) = self.covering_block(at);
+            let (head, tag) = self.settled_block(at);
             at = head + tag.order().pages();
             self.remove_block(head, tag);
             self.page(head).set_tag(Tag::INTERIOR);
@@ -147,9 +147,9 @@ impl<P: Platform> LockedZone<'_, P> {
         self.tag_pieces(range, FrameState::Allocated, migrate_type);
     }
 
-    /// The block that covers a frame; the frame itself with an interior tag if there is none. A block that looks free is free.
-    pub(crate) fn covering_block(&self, pfn: Pfn) -> (Pfn, Tag) {
-        covering_block(self.geometry.max_order(), pfn, |pfn| self.settled_tag(pfn))
+    /// As [`ZoneView::covering_block`], and a block that looks free is free.
+    pub(crate) fn settled_block(&self, pfn: Pfn) -> (Pfn, Tag) {
+        self.covering_block_by(pfn, |pfn| self.settled_tag(pfn))
     }
 
     fn tag_pieces(&mut self, range: PfnRange, state: FrameState, migrate_type: MigrateType) {
@@ -157,18 +157,6 @@ impl<P: Platform> LockedZone<'_, P> {
             self.tag_block(pfn, state, order, migrate_type);
         }
     }
-}
-
-/// The block that covers a frame, found by its possible heads; the frame itself if none covers it.
-pub(crate) fn covering_block(max_order: Order, pfn: Pfn, tag_of: impl Fn(Pfn) -> Tag) -> (Pfn, Tag) {
-    for order in 0..=max_order.0 {
-        let head = pfn.align_down(Order(order));
-        let tag = tag_of(head).of_block_at(head, max_order);
-        if tag.state() != FrameState::Interior && tag.order().0 >= order {
-            return (head, tag);
-        }
-    }
-    (pfn, Tag::INTERIOR)
 }
 
 impl<P: Platform> ZoneView<'_, P> {

@@ -16,10 +16,11 @@ use super::exclusive::add_exclusive;
 use super::exclusive::sub_exclusive;
 use super::mechanisms::MechanismTables;
 use super::pageblock::PageblockMap;
+use super::section::SectionTable;
 use super::state::Zone;
 use crate::locks::LockHold;
 use crate::memmap::{Located, MemMap};
-use crate::page::{PageRef, Tag};
+use crate::page::PageRef;
 use crate::platform::{Access, LineKind, LockError, LockId, Platform, SharedLine, copied_views};
 use crate::units::{CpuId, Geometry, MigrateType, Order, PageCount, Pfn, PfnRange, ZoneId};
 
@@ -28,6 +29,7 @@ use crate::units::{CpuId, Geometry, MigrateType, Order, PageCount, Pfn, PfnRange
 pub(crate) struct ZoneTables {
     pub(crate) map: MemMap,
     pub(crate) blocks: PageblockMap<'static>,
+    pub(crate) sections: SectionTable<'static>,
     /// The counters of all CPUs and zones, by CPU first, and the number of zones.
     pub(crate) all_counters: (&'static [TransferCounters], usize),
     pub(crate) allocation_map: AllocationMap<'static>,
@@ -86,13 +88,6 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     pub(crate) fn counters_of(self, cpu: CpuId) -> &'a TransferCounters {
         let (counters, zones) = self.all_counters;
         counters.get(cpu.index() * zones + self.id.index()).unwrap_or(&self.zone.counters)
-    }
-
-    /// The tag of the block that begins at a frame, with allocated blocks and those on per-CPU lists told apart. That of a frame
-    /// inside a block if no block of the tag's order begins there.
-    #[inline(always)]
-    pub(crate) fn tag_at(&self, pfn: Pfn) -> Tag {
-        self.allocation_map.read(pfn, self.page(pfn).tag().of_block_at(pfn, self.geometry.max_order()))
     }
 
     /// Announces a use of the zone's counts of free frames.

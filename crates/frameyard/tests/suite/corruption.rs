@@ -252,8 +252,21 @@ fn damaged_tags_are_found() {
     check(&[
         (
             "a held frame forgotten",
-            |s| s.set_tag(s.held[0], 0, u64::MAX, 0),
+            |s| {
+                s.set_tag(s.held[0], 0, u64::MAX, 0);
+                s.set_mark(s.held[0], 0);
+            },
             |s| Expected::Error(ValidateError::Uncovered(s.held[0])),
+        ),
+        (
+            "a held block forgotten",
+            |s| s.set_tag(s.block, 0, u64::MAX, 0),
+            |s| Expected::Error(ValidateError::Uncovered(s.block)),
+        ),
+        (
+            "a frame forgotten that no list has",
+            |s| s.set_tag(s.free[0], 0, u64::MAX, 0),
+            |s| Expected::Error(ValidateError::Uncovered(s.free[0])),
         ),
         (
             "a state that does not exist",

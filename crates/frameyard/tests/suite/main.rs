@@ -46,4 +46,5 @@ mod reporting;
 mod requests;
 mod slow_path;
 mod stress;
+mod untagged;
 mod waits;

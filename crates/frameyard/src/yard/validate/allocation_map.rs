@@ -7,7 +7,7 @@ use crate::units::{PageCount, Pfn};
 use crate::zone::ZoneView;
 
 /// Demands that a block has an entry only if it has left its zone, with the order of its tag, and that no frame inside it has one.
-/// `tag` is the tag in the page of its head.
+/// `tag` is the tag of its head.
 pub(super) fn check_map_entries<P: Platform>(view: ZoneView<'_, P>, head: Pfn, tag: Tag) -> Result<(), ValidateError> {
     let order = tag.order();
     let fits = view

@@ -14,7 +14,7 @@ use super::BATCH;
 use crate::memmap::MemMap;
 use crate::page::{COUNTS, FrameName, Link, PAYLOAD_WORDS, PageRef};
 use crate::platform::Platform;
-use crate::units::{Order, Pfn};
+use crate::units::{Order, Pfn, ZoneId};
 use crate::zone::fixed_vec::FixedVec;
 
 /// The payload words that hold two indices each.
@@ -86,12 +86,12 @@ fn len_in(size: Link) -> usize {
     ((size.0 & !STEPPED) as usize).clamp(1, LONGEST)
 }
 
-/// Unpacks a batch of blocks of an order into `batch`, which is empty, in the order it was packed in, and restores the words that it
+/// Unpacks a batch of blocks of an order, all of that zone, into `batch`, which is empty, in the order it was packed in, and restores the words that it
 /// used to their initial values. Returns the next batch of the chain; `None`, and an empty batch, if a block cannot begin where an
 /// index says.
 pub(crate) fn unpack<P: Platform, const N: usize>(
     map: MemMap,
-    platform: &P,
+    (platform, zone): (&P, ZoneId),
     (head, order): (Link, Order),
     batch: &mut FixedVec<u32, N>,
 ) -> Option<Link> {
@@ -109,7 +109,7 @@ pub(crate) fn unpack<P: Platform, const N: usize>(
             page.set_next(Link::NONE);
             page.set_prev(Link::NONE);
         }
-        let fresh = map.template_at(at, Some(page.tag().zone())).payload();
+        let fresh = map.template_at(at, Some(zone)).payload();
         for word in INDEX_WORDS {
             page.set_payload(word, fresh[word]);
         }

@@ -111,7 +111,7 @@ impl PcpList {
             return true;
         }
         let mut batch = Batch::new();
-        let next = packed::unpack(view.map, view.platform, (chain, order), &mut batch);
+        let next = packed::unpack(view.map, (view.platform, view.id), (chain, order), &mut batch);
         take(&batch);
         self.end_batch(next.unwrap_or(Link::NONE), batch.len());
         next.is_some()

@@ -293,7 +293,7 @@ impl<'a, P: Platform> ListAccess<'a, P> {
         debug_assert_eq!(refill.blocks.order, Order::ZERO, "the depot holds single frames");
         if let Some(head) = self.pop() {
             let mut batch = Batch::new();
-            if packed::unpack(self.view.map, self.view.platform, (head, Order::ZERO), &mut batch).is_none() {
+            if packed::unpack(self.view.map, (self.view.platform, self.view.id), (head, Order::ZERO), &mut batch).is_none() {
                 self.view.note_corrupt();
                 return 0;
             }

@@ -1,9 +1,16 @@
 //! Carving: a refill that finds the depot empty cuts large blocks of the zone into batches.
 //!
 //! Under one hold of the zone lock the refill takes a few blocks, smallest first like any allocation, until they have frames for
-//! several batches; it touches only their heads. After it drops the lock it tags every frame, gives the list one batch and the
-//! stack the rest. In between the frames are in blocks in transit: the depot counts them already, so that no sum of free memory
-//! misses them.
+//! several batches; it touches only their heads. After it drops the lock it clears the tag of each head, gives the list one batch
+//! and the stack the rest. In between the frames are in blocks in transit: the depot counts them already, so that no sum of free
+//! memory misses them.
+//!
+//! The frames get no tags ([`untagged`](crate::zone::untagged)). So carving touches the page structures of a block's head and of the
+//! heads of batches, one line for each 64 frames. A head is cleared before any frame of its block leaves the refill: from then on
+//! another CPU may free the frame to the zone, and a walk under the zone lock must not pass it as a part of the block. The CPU that
+//! frees it acquires the clear with the frame, and the zone lock hands it on to the walk.
+//!
+//! Where zones meet in a section or it has holes, a zero tag says too little: there each frame gets a tag.
 
 use core::ops::Range;
 
@@ -17,6 +24,7 @@ use crate::zone::buddy::parts_of;
 use crate::zone::fixed_vec::FixedVec;
 use crate::zone::request::BlockRequest;
 use crate::zone::transfer::exchange::RefillRequest;
+use crate::sync::is_broken;
 use crate::zone::view::{LockedZone, ZoneView};
 
 /// The frames that one hold of the lock takes.
@@ -52,6 +60,11 @@ impl Taken {
         self.pages += order.pages().0;
     }
 
+    /// The indices of the frames of each block.
+    fn blocks(&self) -> impl Iterator<Item = Range<u32>> {
+        self.pieces.iter().map(|(first, order)| *first..*first + (1 << order))
+    }
+
     /// The indices of all frames, in the order in which their blocks were taken.
     fn frames(&self) -> Frames<'_> {
         Frames { pieces: &self.pieces, rest: 0..0 }
@@ -66,13 +79,14 @@ struct Frames<'t> {
 }
 
 impl Frames<'_> {
-    /// Up to `most` neighbours; none at the end.
-    fn run(&mut self, most: usize) -> Range<u32> {
+    /// Up to `most` neighbours; none at the end. Calls `begin` with each block before it returns frames of it.
+    fn run(&mut self, most: usize, begin: impl FnOnce(Range<u32>)) -> Range<u32> {
         if self.rest.is_empty()
             && let Some(((first, order), others)) = self.pieces.split_first()
         {
             self.pieces = others;
             self.rest = *first..*first + (1 << order);
+            begin(self.rest.clone());
         }
         let end = self.rest.end.min(self.rest.start + most as u32);
         let run = self.rest.start..end;
@@ -119,24 +133,38 @@ pub(super) fn fetch<P: Platform>(
     if let Some((first, last)) = chain {
         stack.push(view.page_links(), view.platform, first, last);
     }
+    if is_broken!(HeadsClearedLate) {
+        taken.blocks().for_each(|block| dissolve(view, refill.blocks.migrate_type, block));
+    }
     delivered
 }
 
-/// Tags up to a batch of frames as frames of per-CPU lists.
+/// Makes up to a batch of frames single frames that have left the zone.
 fn next_batch<P: Platform>(view: ZoneView<'_, P>, migrate_type: MigrateType, frames: &mut Frames<'_>) -> Batch {
-    let tag = Tag::new(FrameState::PerCpu, Order::ZERO, migrate_type, view.id);
     let mut batch = Batch::new();
     while !batch.is_full() {
-        let run = frames.run(BATCH - batch.len());
+        let run = frames.run(BATCH - batch.len(), |block| {
+            if !is_broken!(HeadsClearedLate) {
+                dissolve(view, migrate_type, block);
+            }
+        });
         if run.is_empty() {
             break;
         }
-        for frame in run {
-            view.page(view.map.checked(frame)).set_tag(tag);
-            batch.push(frame);
-        }
+        batch.extend(run);
     }
     batch
+}
+
+/// Turns a block in transit into single frames outside their zone.
+fn dissolve<P: Platform>(view: ZoneView<'_, P>, migrate_type: MigrateType, block: Range<u32>) {
+    let head = block.start;
+    let (tag, tagged) = match view.untagged_zone_at(head as usize) == Some(view.id) {
+        true => (Tag::INTERIOR, head..head + 1),
+        false => (Tag::new(FrameState::PerCpu, Order::ZERO, migrate_type, view.id), block),
+    };
+    // The head last: its tag covers the block until then.
+    tagged.rev().for_each(|frame| view.page(view.map.checked(frame)).set_tag(tag));
 }
 
 impl<P: Platform> LockedZone<'_, P> {

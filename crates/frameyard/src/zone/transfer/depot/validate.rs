@@ -77,7 +77,7 @@ fn mark<P: Platform>(view: ZoneView<'_, P>, entry: u32, order: Order, head: Pfn)
     let pfn = view.map.pfn(entry);
     let page = view.page_of(pfn).ok_or(broken(head))?;
     let in_page = page.tag();
-    let tag = view.allocation_map.read(pfn, in_page);
+    let tag = view.tag_on_list(pfn, in_page);
     if !tag.is_block(FrameState::PerCpu, order) || tag.is_seen() {
         return Err(broken(head));
     }

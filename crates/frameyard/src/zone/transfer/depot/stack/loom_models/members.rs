@@ -56,7 +56,7 @@ impl Fixture {
         let head = self.stack.pop(self.links(), &Plain)?;
         self.stack.count_popped(1);
         let mut batch = Members::new();
-        packed::unpack(self.map(), &Plain, (head, Order::ZERO), &mut batch)?;
+        packed::unpack(self.map(), (&Plain, ZoneId(0)), (head, Order::ZERO), &mut batch)?;
         assert_eq!(batch.len(), MEMBERS, "frames were lost: a batch is shorter than it was");
         self.own_all(&batch);
         Some(batch)

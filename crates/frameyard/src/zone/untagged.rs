@@ -1,0 +1,118 @@
+//! The state of a frame from its tag, the allocation map and what covers it. Each reader of tags that may meet a single frame outside
+//! its zone asks here.
+//!
+//! # Untagged frames
+//!
+//! A refill that carves a large block writes no tag into its frames: that would touch a cache line for each. The rule is in the header
+//! of [`page`](crate::page): a zero tag that no head covers is a single frame that has left its zone. These functions apply it, in
+//! the order of their cost:
+//!
+//! | function | reads | finds |
+//! |---|---|---|
+//! | [`completed`](ZoneTables::completed) | a byte | allocated frames: a byte of the allocation map is set for the head of a block alone |
+//! | [`tag_at`](ZoneView::tag_at) | a page and a byte | the same, by frame number |
+//! | [`uncovered`](ZoneView::uncovered) | two bytes, and gigantic heads | frames on lists, if the caller knows that no head covers them: it has looked, or steps from head to head |
+//! | [`covering_block`](ZoneView::covering_block) | up to a page per order | everything |
+//!
+//! A lock-free reader may see a frame as on a list that is in transit between blocks: a merge clears one head before the merged block
+//! has its tag.
+
+use super::huge_pool::POOLED_ORDERS;
+use super::view::{ZoneTables, ZoneView};
+use crate::page::{FrameState, Tag};
+use crate::platform::Platform;
+use crate::units::{Order, Pfn, ZoneId};
+
+impl ZoneTables {
+    /// The zone whose single frames need no tag at that place once they have left it; `None` where they do: a zero tag may be that of
+    /// a hole there, or of another zone's frame.
+    #[inline(always)]
+    pub(crate) fn untagged_zone_at(&self, place: usize) -> Option<ZoneId> {
+        self.sections.at(place).uniform_zone()
+    }
+
+    /// What begins at a frame, whose page has the tag `in_page`: told apart are allocated blocks and those on per-CPU lists, and found
+    /// are allocated frames without a tag. Keeps the validator's mark.
+    #[inline(always)]
+    pub(crate) fn completed(&self, pfn: Pfn, in_page: Tag) -> Tag {
+        if in_page.is_untagged() { self.allocated_untagged(pfn, in_page) } else { self.allocation_map.read(pfn, in_page) }
+    }
+
+    fn allocated_untagged(&self, pfn: Pfn, in_page: Tag) -> Tag {
+        let entry = self.allocation_map.entry(pfn).filter(|entry| entry.order() == Order::ZERO);
+        match entry.zip(self.untagged_zone_at(self.map.place(pfn))) {
+            Some((entry, zone)) => {
+                let tag = Tag::new(FrameState::Allocated, Order::ZERO, entry.migrate_type(), zone);
+                if in_page.is_seen() { tag.with_seen() } else { tag }
+            }
+            None => in_page,
+        }
+    }
+}
+
+impl<P: Platform> ZoneView<'_, P> {
+    /// What begins at a frame, [`completed`](ZoneTables::completed). An interior tag if no block of the order in the page's tag begins
+    /// there, or the frame is on a list and has no tag.
+    #[inline(always)]
+    pub(crate) fn tag_at(&self, pfn: Pfn) -> Tag {
+        let in_page = self.page(pfn).tag();
+        match in_page.of_block_at(pfn, self.geometry.max_order()) {
+            tag if tag == in_page => self.completed(pfn, tag),
+            interior => interior,
+        }
+    }
+
+    /// What a frame of initialised memory is that is not allocated, has the zero tag `in_page`, and that no head of at most the largest
+    /// order covers: on a list, without a tag. Interior in a hole, in a gigantic page, and where frames have tags.
+    pub(crate) fn uncovered(&self, pfn: Pfn, in_page: Tag) -> Tag {
+        let zone = self.untagged_zone_at(self.map.place(pfn));
+        match zone.filter(|_| in_page.is_untagged() && self.blocks.has_memory(pfn) && !self.is_in_gigantic_page(pfn)) {
+            Some(zone) => {
+                let tag = Tag::new(FrameState::PerCpu, Order::ZERO, self.blocks.get(pfn), zone);
+                if in_page.is_seen() { tag.with_seen() } else { tag }
+            }
+            None => in_page,
+        }
+    }
+
+    fn is_in_gigantic_page(&self, pfn: Pfn) -> bool {
+        let beyond = POOLED_ORDERS.into_iter().filter(|order| *order > self.geometry.max_order());
+        let head = |order| self.page_of(pfn.align_down(order)).map(|page| page.tag());
+        beyond.into_iter().any(|order| head(order).is_some_and(|tag| tag.is_block(FrameState::Pooled, order)))
+    }
+
+    /// The block that covers a frame of initialised memory; the frame itself with an interior tag if there is none.
+    pub(crate) fn covering_block(&self, pfn: Pfn) -> (Pfn, Tag) {
+        self.covering_block_by(pfn, |pfn| self.tag_at(pfn))
+    }
+
+    /// As [`covering_block`](Self::covering_block), with a look-up of tags of the caller's.
+    pub(super) fn covering_block_by(&self, pfn: Pfn, tag_of: impl Fn(Pfn) -> Tag) -> (Pfn, Tag) {
+        let (head, tag) = covering_block(self.geometry.max_order(), pfn, tag_of);
+        if tag.is(FrameState::Interior) { (pfn, self.uncovered(pfn, self.page(pfn).tag())) } else { (head, tag) }
+    }
+
+    /// What the entry `pfn` of a list is, whose page has the tag `in_page`. For the validator: a frame inside a block is none.
+    pub(crate) fn tag_on_list(&self, pfn: Pfn, in_page: Tag) -> Tag {
+        let tag = self.completed(pfn, in_page);
+        if !tag.is(FrameState::Interior) || !in_page.is_untagged() {
+            return tag;
+        }
+        match self.covering_block(pfn) {
+            (head, tag) if head == pfn => tag,
+            _ => in_page,
+        }
+    }
+}
+
+/// The block whose head covers a frame, found by its possible heads; the frame itself if none covers it.
+pub(crate) fn covering_block(max_order: Order, pfn: Pfn, tag_of: impl Fn(Pfn) -> Tag) -> (Pfn, Tag) {
+    for order in 0..=max_order.0 {
+        let head = pfn.align_down(Order(order));
+        let tag = tag_of(head).of_block_at(head, max_order);
+        if tag.state() != FrameState::Interior && tag.order().0 >= order {
+            return (head, tag);
+        }
+    }
+    (pfn, Tag::INTERIOR)
+}

@@ -458,6 +458,11 @@ pub(crate) fn spares_zone_lock<P: Platform>(view: ZoneView<'_, P>) -> bool {
     Mechanism::in_force(view.zone) == Mechanism::Depot && view.has_whole_pageblocks_racy()
 }
 
+/// Whether the lists of CPUs may hold so many huge blocks that requests which fail otherwise should have them.
+pub(crate) fn keeps_huge_batches(zone: &Zone) -> bool {
+    Mechanism::in_force(zone) == Mechanism::Depot
+}
+
 /// Whether whole pageblocks are few, so that a refill should take no more of them than it needs. Possibly stale.
 pub(crate) fn is_short_of_pageblocks_racy<P: Platform>(view: ZoneView<'_, P>) -> bool {
     !view.has_whole_pageblocks_racy()

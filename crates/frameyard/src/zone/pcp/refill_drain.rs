@@ -443,6 +443,11 @@ impl<P: Platform> LockedPcp<'_, P> {
         }
     }
 
+    /// Gives all huge blocks back to the zone.
+    pub(crate) fn drain_huge(&mut self, view: ZoneView<'_, P>) {
+        self.drain_group(view, ListId::first(Group::Huge), PageCount(u64::MAX), DrainReason::Emptying);
+    }
+
     /// Visits the entries of all lists, packed ones included, until `visit` refuses one. Returns the index at which the walk ended
     /// early: an entry refused, or the head of a packed batch that leads nowhere.
     ///

@@ -54,6 +54,7 @@ use crate::units::{CpuId, MigrateType, Order, PageCount};
 use crate::zone::batch::{BATCH, Batch, packed};
 use crate::zone::transfer::table_sizes::TableSizes;
 use crate::zone::view::ZoneView;
+use links::BatchLine;
 use stack::{BatchStack, PageLinks};
 
 mod carving;
@@ -109,8 +110,8 @@ pub(super) struct Tables {
     shelves: &'static [DepotShelf],
     /// The cache group of each CPU.
     pub(super) groups: &'static [AtomicU16],
-    /// Links of huge blocks, by pageblock.
-    links: &'static [AtomicU64],
+    /// Batches of huge blocks, by the pageblock of their head.
+    links: &'static [BatchLine],
 }
 
 /// Plans the tables.
@@ -118,7 +119,7 @@ pub(super) const fn plan(planner: &mut TablePlanner, sizes: &TableSizes) -> Opti
     let shelves = if sizes.groups > 1 { sizes.groups + 1 } else { 1 };
     let groups = planner.table::<AtomicU16>(sizes.cpus);
     let shelves = planner.table::<DepotShelf>(shelves * sizes.zones);
-    match (groups, shelves, planner.table::<AtomicU64>(sizes.pageblocks)) {
+    match (groups, shelves, planner.table::<BatchLine>(sizes.pageblocks)) {
         (Some(groups), Some(shelves), Some(links)) => Some([groups, shelves, links]),
         _ => None,
     }

@@ -221,7 +221,8 @@ impl<P: Platform> Yard<P> {
         })
     }
 
-    /// Allocates a block that passes the checks of the yard. Those that do not are out of use afterwards.
+    /// Allocates a block on a slow path, and checks it if the yard checks page structures. Blocks with a bad page are out of use
+    /// afterwards.
     #[inline(always)]
     pub(super) fn alloc_good<A>(&self, order: Order, alloc: A) -> Result<Pfn, AllocError>
     where
@@ -230,7 +231,7 @@ impl<P: Platform> Yard<P> {
         // A block that does not pass is never allocated again, unless a neighbour undoes that all the time.
         for _ in 0..MOST_BAD {
             let pfn = alloc()?;
-            if self.checks != PageChecks::All || self.is_good_or_retired(pfn, order) {
+            if self.checks == PageChecks::None || self.is_good_or_retired(pfn, order) {
                 return Ok(pfn);
             }
         }

@@ -13,8 +13,9 @@ pub enum PageChecks {
     /// Never. Costs nothing.
     #[default]
     None = 0,
-    /// When blocks move between a per-CPU list and its zone: at each refill and drain. As in older kernels without `CONFIG_DEBUG_VM`
-    /// (`check_pcp_refill`, `bulkfree_pcp_prepare`). Reads the cache line of each frame that moves. Fast paths cost nothing.
+    /// When blocks move between a per-CPU list and its zone, at each refill and drain, and when an allocation takes a slow path, as
+    /// for a block that has no list. As in older kernels without `CONFIG_DEBUG_VM` (`check_pcp_refill`, `bulkfree_pcp_prepare`,
+    /// `check_new_pages`). Reads the cache line of each frame that moves. Fast paths cost nothing.
     Transfer = 1,
     /// Also at each allocation and each free, except of ranges. As in the kernel with `CONFIG_DEBUG_VM` or poisoning. All calls take
     /// slow paths, and read the cache line of each frame of the block.

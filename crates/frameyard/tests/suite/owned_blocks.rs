@@ -234,7 +234,7 @@ fn nothing_is_lost_while_blocks_change_hands_and_pageblocks_owners() {
             .map(|seed| {
                 scope.spawn(move || {
                     let mut random = Random::new(seed);
-                    // Goes on until a claim was seen.
+                    // Most runs see a claim within the first rounds. Without one, the workers go on.
                     for round in 0..600_000 {
                         if round >= 30_000 && claims.load(Ordering::Relaxed) > 0 {
                             break;

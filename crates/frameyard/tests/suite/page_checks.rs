@@ -1,10 +1,13 @@
 //! Checks of page structures: a bad page is reported, counted and skipped, and without checks everything is as before.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use crate::busy_yard::{FIRST, PAGES, ZONE, geometry};
-use crate::fixture::{Fixture, Frames, order};
+use crate::fixture::{Fixture, Frames, Moment, order};
 use frameyard::boot::{Initialiser, MapInit, PageChecks, ZoneLimits};
 use frameyard::page::{FrameState, MapContent};
-use frameyard::platform::{BadPage, PageProblem};
+use frameyard::platform::{BadPage, LockId, PageProblem};
 use frameyard::policy::ZonePolicy;
 use frameyard::watermarks::PcpSizing;
 use frameyard::{CpuId, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
@@ -190,24 +193,49 @@ fn a_list_of_bad_pages_alone_leaves_the_request_another_page() {
     }
 }
 
+/// All pages but one are bad. A request looks at few of them under the lock of its lists, and ends with the good one.
 #[test]
-fn refills_of_only_bad_pages_end() {
+fn a_request_goes_on_until_it_meets_a_good_page() {
     for policy in [ZonePolicy::Vanilla, ZonePolicy::Depot] {
-        // One page at a time.
+        // Refills fetch one page at a time.
         let mut yard = yard_of(policy, PageChecks::Transfer, 1);
         yard.watch().expect_damage();
-        let all = || (0..PAGES).map(|offset| FIRST + PageCount(offset));
-        all().for_each(|pfn| overwrite(&yard, pfn, OWNER, |_| 9));
-        // Of the zone itself, if at all: those pages pass no list.
-        let direct = yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN);
-        let bad = yard.stats().bad_pages();
-        assert!((1..1000).contains(&bad.0), "{policy}: {bad} were looked at");
-        all().for_each(|pfn| overwrite(&yard, pfn, OWNER, |_| 0));
-        let next = yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE);
-        assert!(next.is_ok(), "{policy}: the next request finds a good page");
-        direct.into_iter().chain(next).for_each(|pfn| yard.free(pfn, Order::ZERO).unwrap());
-        assert_eq!(yard.stats().bad_pages(), bad);
-        yard.keep(bad);
+        let good = FIRST + PageCount(PAGES / 2);
+        let bad = || (0..PAGES).map(|offset| FIRST + PageCount(offset)).filter(|pfn| *pfn != good);
+        bad().for_each(|pfn| overwrite(&yard, pfn, OWNER, |_| 9));
+        let [in_a_row, longest] = [(); 2].map(|()| Arc::new(AtomicU64::new(0)));
+        let most = Arc::clone(&longest);
+        yard.watch().spy_with(move |moment| match moment {
+            Moment::TryLock(LockId::PerCpu(..)) => in_a_row.store(0, Ordering::Relaxed),
+            Moment::BadPage => _ = most.fetch_max(in_a_row.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed),
+            _ => {}
+        });
+        assert_eq!(yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE), Ok(good), "{policy}");
+        yard.watch().calm();
+        // The refills of one hold of the lock, and the page that the request then takes from the zone.
+        let longest = longest.load(Ordering::Relaxed);
+        assert!((2..=65).contains(&longest), "{policy}: {longest} bad pages between two looks at the lists");
+        yard.free(good, Order::ZERO).unwrap();
+        let found = yard.stats().bad_pages();
+        assert!(found < PageCount(PAGES) && found > PageCount(PAGES / 4), "{policy}: {found}");
+        bad().for_each(|pfn| overwrite(&yard, pfn, OWNER, |_| 0));
+        yard.keep(found);
+    }
+}
+
+/// A block that has no list, and one that a request takes past its list.
+#[test]
+fn checks_of_transfers_find_bad_pages_of_blocks_that_pass_no_list() {
+    for policy in [ZonePolicy::Vanilla, ZonePolicy::Depot] {
+        let mut yard = yard_of(policy, PageChecks::Transfer, 400);
+        yard.watch().expect_damage();
+        let block = yard.alloc(order(5), Gfp::HIGHUSER_MOVABLE).unwrap();
+        yard.free(block, order(5)).unwrap();
+        overwrite(&yard, block, OWNER, |_| 9);
+        let other = yard.alloc(order(5), Gfp::HIGHUSER_MOVABLE).unwrap();
+        assert_ne!(other, block, "{policy}");
+        assert_found(&mut yard, BadPage { pfn: block, problem: PageProblem::Words }, block, order(5));
+        yard.free(other, order(5)).unwrap();
     }
 }
 

@@ -164,8 +164,7 @@ fn store_reversed(slots: &[AtomicU32], entries: &[u32]) {
 /// More blocks than any refill fetches.
 const MOST_BLOCKS: u64 = 1 << 16;
 
-/// The most refills of a request that give only bad blocks: the work under the lock of the lists has a bound. The request then tries
-/// the zone itself, and a later one goes on behind those blocks.
+/// After this number of refills that gave only bad blocks, a request releases the lock of the lists, and goes on without it.
 const MOST_BAD_REFILLS: u32 = 64;
 
 /// Entries on a cache line.

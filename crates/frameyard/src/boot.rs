@@ -31,6 +31,7 @@ mod runs;
 mod tables;
 mod tuning;
 
+pub(crate) use crate::zone::SectionEntry;
 pub(crate) use attach::attach;
 pub use bounds::{DeviceSpace, MachineBounds};
 #[cfg(all(test, loom))]
@@ -40,7 +41,6 @@ pub(crate) use init::init;
 pub(crate) use initialisation::{Grain, Growth, Initialisation};
 pub use layout::Layout;
 pub use map_init::{InitJobs, InitMode, JobGranularity, MapInit, PcpReset};
-pub(crate) use crate::zone::SectionEntry;
 pub(crate) use tables::{HeaderWord, Tables};
 
 /// The maximum number of nodes of a yard. Lower in models, whose threads have small stacks.

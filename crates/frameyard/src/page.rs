@@ -4,6 +4,15 @@
 //! frame never touched. Only the head of a block carries information. So merging, splitting and freeing a block touch only
 //! heads, and fresh zeroed memory is an initialised memory map.
 //!
+//! # Single frames without a tag
+//!
+//! A zero tag in initialised memory, covered by no head while the zone is locked, is a single frame that has left its zone. Its byte of
+//! the allocation map says whether it is allocated, and as which type; its section gives the zone, its pageblock the type of a frame
+//! that is on a list. So a refill turns a large block into single frames by clearing one tag. The rule holds in uniform sections, all of
+//! whose frames are memory of one zone; elsewhere a zero tag may be that of a hole, and every single frame has a tag. It holds for
+//! kernel-like content, too: the payload is never zero there, the tag is. A single frame may have a tag anywhere: the policies that
+//! model the kernel write one, and frames keep theirs when the policy changes. `zone/untagged.rs` applies the rule for all readers.
+//!
 //! All accesses go through `PageRef`, which reports them to the platform's probe.
 
 use core::fmt;
@@ -33,17 +42,18 @@ pub use words::{PAGE_WORDS, PageWord};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum FrameState {
-    /// Covered by a block whose head is elsewhere, in a hole, or never touched.
+    /// Covered by a block whose head is elsewhere, in a hole, or never touched. A single frame that has left its zone may have this in
+    /// its tag, too: it is [`PerCpu`](Self::PerCpu) or [`Allocated`](Self::Allocated).
     Interior = 0,
     /// Head of a block that the allocator never got.
     Reserved = 1,
     /// Head of a free block on a free list of its zone.
     BuddyFree = 2,
-    /// Head of a block on a per-CPU list. Its tag may be [`Allocated`](Self::Allocated) instead: see [`Tag`].
+    /// Head of a block on a per-CPU list. Its tag may be [`Allocated`](Self::Allocated) instead, or zero: see [`Tag`].
     PerCpu = 3,
     /// Head of a block in transit between two structures. Only the thread that moves it refers to it.
     InTransit = 4,
-    /// Head of an allocated block. Its tag may be [`PerCpu`](Self::PerCpu) instead: see [`Tag`].
+    /// Head of an allocated block. Its tag may be [`PerCpu`](Self::PerCpu) instead, or zero: see [`Tag`].
     Allocated = 5,
     /// Head of a block taken off the free lists for a range operation.
     Isolated = 6,
@@ -92,8 +102,8 @@ named!(FrameState: Interior => "interior", Reserved => "reserved", BuddyFree => 
 ///
 /// A block moves from a per-CPU list to its allocator and back without a write to its page. So in a tag,
 /// [`Allocated`](FrameState::Allocated) and [`PerCpu`](FrameState::PerCpu) both mean that the block has left its zone. The
-/// allocation map tells them apart and holds the type of an allocated block. [`YardStats::frame`](crate::views::YardStats::frame)
-/// combines both.
+/// allocation map tells them apart and holds the type of an allocated block. A single frame may have no tag at all. [`YardStats::frame`](crate::views::YardStats::frame)
+/// combines them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Tag(u64);
 

@@ -193,7 +193,8 @@ fn twice_on_free_lists(map: &[AtomicU64], _: &[AtomicU64]) {
 fn twice_on_cpu_lists(map: &[AtomicU64], control: &[AtomicU64]) {
     let is_entry = |half: u64| {
         let page = pages(map).nth(half as usize).filter(|_| half > 64);
-        page.is_some_and(|page| matches!(load(&page[0]) as u8, 3 | 5))
+        // A single frame may have no tag.
+        page.is_some_and(|page| matches!(load(&page[0]) as u8, 0 | 3 | 5))
     };
     for word in control.iter().filter(|word| is_entry(load(word) & 0xffff_ffff) && is_entry(load(word) >> 32)) {
         store(word, load(word) & 0xffff_ffff | load(word) << 32);
@@ -203,7 +204,11 @@ fn twice_on_cpu_lists(map: &[AtomicU64], control: &[AtomicU64]) {
 /// Packed batches: every step is 0, and both halves of a word name the same frame. `chains` says whether each batch is followed by
 /// itself.
 fn twice_in_batches(map: &[AtomicU64], chains: bool) {
-    for (link, page) in (1..).zip(pages(map)).filter(|(_, page)| load(&page[0]) as u8 == FrameState::PerCpu as u8) {
+    // Frames of a carved block have no tag.
+    let is_packed = |page: &&[AtomicU64]| {
+        load(&page[0]) as u8 == FrameState::PerCpu as u8 || (load(&page[0]) == 0 && page[1..].iter().any(|word| load(word) != 0))
+    };
+    for (link, page) in (1..).zip(pages(map)).filter(|(_, page)| is_packed(page)) {
         let stepped = load(&page[1]) >> 63 != 0;
         for word in [2, 4, 5, 6, 7].map(|word| &page[word]) {
             store(word, if stepped { 0 } else { load(word) & 0xffff_ffff | load(word) << 32 });

@@ -16,7 +16,8 @@ use crate::units::{CpuId, Geometry, NodeId, PageCount, Pfn, PfnRange, ZoneId, Zo
 use crate::zone::pcp::PerCpuPages;
 use crate::zone::transfer::{self, TableSizes, TransferSpans, TransferTables};
 use crate::zone::{
-    AllocationMap, PageChecks, PageblockMap, Patience, SectionEntry, SectionTable, TransferCounters, Zone, ZoneTables, ZoneView,
+    AllocationMap, PageChecks, PageblockMap, Patience, SectionEntry, SectionTable, TransferCounters, Zone, ZoneTables,
+    ZoneView,
 };
 
 /// Words of the header; the rest of it are the spans of the tables that `tables!` declares, two words each.

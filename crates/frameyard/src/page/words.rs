@@ -39,7 +39,7 @@ const FRESH: Use = (&[], "as interior");
 const TAG: &[Use] = &[
     ZERO,
     (&[BuddyFree], "state, order, list's migration type, whether reported, unmerged, tentative, zone"),
-    (&[PerCpu, Allocated], "either of per-cpu and allocated, order, migration type, zone"),
+    (&[PerCpu, Allocated], "either of per-cpu and allocated, order, migration type, zone; a single frame may have 0"),
     (&[], "state, order, migration type, zone"),
 ];
 const NEXT_BATCH: Use = (&[PerCpu], "head of a packed batch: next batch; else 0");

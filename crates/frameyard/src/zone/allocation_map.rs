@@ -15,7 +15,8 @@
 //! the yard writes to its pages. So a single frame is allocated from a per-CPU list and freed to it again while its tag keeps
 //! what the zone wrote last. [`Allocated`](FrameState::Allocated) and [`PerCpu`](FrameState::PerCpu) in a tag both mean that the
 //! block has left its zone. The byte tells the two apart and holds the migration type of the allocation; order and zone in the
-//! tag are valid in both states. [`AllocationMap::read`] combines tag and byte.
+//! tag are valid in both states. [`AllocationMap::read`] combines tag and byte. A single frame may have no tag
+//! ([`untagged`](super::untagged)): a byte that is set names the head of a block all the same.
 //!
 //! # Ordering
 //!

@@ -36,7 +36,7 @@
 //! - Σ over the lists of a group of (limit + packed blocks) × 2^order ≤ `high`, or the packed blocks alone if these have more frames.
 //!   A list has more than its limit for a while after `high` was lowered, or after a refill of more than was wanted.
 //! - blocks allocated from a list = blocks freed to it + `net_in` − (array length + packed blocks).
-//! - Each frame in a list has a [`FrameState::PerCpu`](crate::page::FrameState::PerCpu) tag with the list's order.
+//! - Each frame in a list has a [`FrameState::PerCpu`](crate::page::FrameState::PerCpu) tag with the list's order; a single frame may have none.
 
 use core::fmt;
 

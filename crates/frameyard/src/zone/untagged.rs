@@ -35,7 +35,11 @@ impl ZoneTables {
     /// are allocated frames without a tag. Keeps the validator's mark.
     #[inline(always)]
     pub(crate) fn completed(&self, pfn: Pfn, in_page: Tag) -> Tag {
-        if in_page.is_untagged() { self.allocated_untagged(pfn, in_page) } else { self.allocation_map.read(pfn, in_page) }
+        if in_page.is_untagged() {
+            self.allocated_untagged(pfn, in_page)
+        } else {
+            self.allocation_map.read(pfn, in_page)
+        }
     }
 
     fn allocated_untagged(&self, pfn: Pfn, in_page: Tag) -> Tag {

@@ -143,7 +143,8 @@ fn bad_frees_of_untagged_frames_are_refused_exactly() {
 fn ranges_meet_untagged_frames() {
     let yard = one_group();
     let frames = carved(&yard, MOVABLE, BATCH);
-    let pageblock = PfnRange::new(frames[0].align_down(geometry().pageblock_order()), geometry().pageblock_order().pages());
+    let pageblock =
+        PfnRange::new(frames[0].align_down(geometry().pageblock_order()), geometry().pageblock_order().pages());
     let of = |pfn: Pfn| PfnRange::new(pfn, PageCount(1));
     let used = AllocError::InUse { head: frames[3], order: Order::ZERO, state: FrameState::Allocated };
     assert_eq!(yard.request_range(of(frames[3]), MOVABLE).range(), Err(used));
@@ -285,7 +286,11 @@ fn the_validator_finds_damaged_untagged_frames() {
     assert_eq!(yard.stats().frame(inside).unwrap().head, FIRST);
     set_word(&yard, on_stack, 1, before & !0xffff_ffff | 2);
     let found = yard.validate().unwrap_err();
-    assert!(matches!(of_depot(found), error if error == inside_depot) || matches!(found, ValidateError::BrokenList { kind: ListKind::PerCpu, .. }), "{found:?}");
+    assert!(
+        matches!(of_depot(found), error if error == inside_depot)
+            || matches!(found, ValidateError::BrokenList { kind: ListKind::PerCpu, .. }),
+        "{found:?}"
+    );
     set_word(&yard, on_stack, 1, before);
     yard.validate().unwrap();
     give(&yard, held.iter().copied());

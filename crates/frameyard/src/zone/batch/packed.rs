@@ -8,7 +8,7 @@
 //! indices, and no other page is touched.
 //!
 //! Packing leaves the word of counts alone: a thread that found the page by number may still read there whether it has users.
-//! Pages beyond those that store indices keep nothing but their tag. The caller of each function owns all blocks of the batch.
+//! Pages beyond those that store indices keep nothing but their tag, if they have one. The caller of each function owns all blocks of the batch.
 
 use super::BATCH;
 use crate::memmap::MemMap;

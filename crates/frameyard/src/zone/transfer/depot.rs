@@ -22,7 +22,7 @@
 //!
 //! # Invariants
 //!
-//! - A frame in the depot carries the per-CPU tag, so the buddy never merges with it. Its type is the type that its pageblock had
+//! - A frame in the depot carries the per-CPU tag or none, so the buddy never merges with it. Its type is the type that its pageblock had
 //!   when it was freed or carved; the type is read again when it returns to the free lists.
 //! - Depot frames count as free in watermarks and statistics.
 //! - A CPU moves batches only while it holds its own list lock, and reads policy and quiescence under that lock. Changing either
@@ -294,7 +294,9 @@ impl<'a, P: Platform> ListAccess<'a, P> {
         debug_assert_eq!(refill.blocks.order, Order::ZERO, "the depot holds single frames");
         if let Some(head) = self.pop() {
             let mut batch = Batch::new();
-            if packed::unpack(self.view.map, (self.view.platform, self.view.id), (head, Order::ZERO), &mut batch).is_none() {
+            if packed::unpack(self.view.map, (self.view.platform, self.view.id), (head, Order::ZERO), &mut batch)
+                .is_none()
+            {
                 self.view.note_corrupt();
                 return 0;
             }

@@ -18,13 +18,13 @@ use super::BatchStack;
 use crate::memmap::{Located, MapPlace};
 use crate::page::{FrameState, Link, Tag};
 use crate::platform::{Access, Platform};
+use crate::sync::is_broken;
 use crate::units::{MigrateType, Order, PageCount};
 use crate::zone::batch::{BATCH, Batch, packed};
 use crate::zone::buddy::parts_of;
 use crate::zone::fixed_vec::FixedVec;
 use crate::zone::request::BlockRequest;
 use crate::zone::transfer::exchange::RefillRequest;
-use crate::sync::is_broken;
 use crate::zone::view::{LockedZone, ZoneView};
 
 /// The frames that one hold of the lock takes.

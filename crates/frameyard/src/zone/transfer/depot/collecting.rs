@@ -184,7 +184,9 @@ impl<'a, P: Platform> Returning<'a, P> {
             && let Some(head) = next()
         {
             let mut batch = Batch::new();
-            if packed::unpack(self.view.map, (self.view.platform, self.view.id), (head, Order::ZERO), &mut batch).is_none() {
+            if packed::unpack(self.view.map, (self.view.platform, self.view.id), (head, Order::ZERO), &mut batch)
+                .is_none()
+            {
                 self.view.note_corrupt();
             }
             begin -= batch.len();

@@ -158,7 +158,7 @@ fn isolate_all(runner: &Runner) {
     runner.yard.zone(ZONE).drain();
     let in_transit = {
         let _locked = view.lock().unwrap();
-        (0..4).filter(|pfn| view.page(Pfn(*pfn)).tag().has_left_zone()).count()
+        (0..4).filter(|pfn| view.covering_block(Pfn(*pfn)).1.has_left_zone()).count()
     };
     pageblocks.into_iter().for_each(|pfn| view.lock().unwrap().unisolate_pageblock(pfn));
     drop(quiesced);
@@ -174,6 +174,57 @@ fn carve_meanwhile() {
     main.give(pfn.expect(NOT_FOUND), Order::ZERO);
     other.join().unwrap();
     main.finish();
+}
+
+/// A zone with room for a refill that carves two blocks of one batch each: the first blocks of two sections, whose other blocks are in
+/// use, are smaller than the rest. Returns the blocks in use.
+fn fragmented() -> (Runner, [Pfn; 2]) {
+    let main = Machine::boot(4, PcpSizing::Fixed(4), Locks::SOUND);
+    let held = [2, 6].map(Pfn);
+    for pfn in held {
+        main.take_contiguous(PfnRange::new(pfn, PageCount(2))).expect("all memory is free");
+    }
+    main.yard.set_policy(ZonePolicy::Depot).expect("no other thread runs");
+    (main, held)
+}
+
+/// CPU 1 carves two blocks without tags, while CPU 0 returns the batches of the depot to the zone, where their frames merge.
+fn merge_beside_carving() {
+    let (main, held) = fragmented();
+    let other = main.start(1, |runner| runner.take_and_give(Order::ZERO));
+    let collector = main.start(0, |runner| {
+        let _ = transfer::collect(runner.yard.zone_view(ZONE), transfer::Collect::All(Patience::Spins));
+    });
+    collector.join().unwrap();
+    other.join().unwrap();
+    held.into_iter().for_each(|pfn| main.give(pfn, Order(1)));
+    main.finish();
+}
+
+/// CPU 1 carves two blocks without tags, while CPU 0 isolates the pageblock of one of them and takes it.
+fn isolate_beside_carving() {
+    let (main, held) = fragmented();
+    let other = main.start(1, |runner| runner.take_and_give(Order::ZERO));
+    let at = [0, 4].map(Pfn).into_iter().find(|pfn| {
+        let range = PfnRange::new(*pfn, PageCount(2));
+        main.take_contiguous(range).is_ok()
+    });
+    // CPU 1 has a frame of at most one of them.
+    main.give(at.expect(NOT_FOUND), Order(1));
+    other.join().unwrap();
+    held.into_iter().for_each(|pfn| main.give(pfn, Order(1)));
+    main.finish();
+}
+
+#[test]
+fn frames_of_a_block_that_is_carved_merge_and_are_isolated() {
+    explore_within(SWITCHES, merge_beside_carving);
+    explore_within(FEW_SWITCHES, isolate_beside_carving);
+}
+
+#[test]
+fn clearing_a_head_after_its_frames_were_released_fails() {
+    weakened(Weakness::HeadsClearedLate, || assert_fails_within(SWITCHES, merge_beside_carving, &DAMAGES));
 }
 
 #[test]

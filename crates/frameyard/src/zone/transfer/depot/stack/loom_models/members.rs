@@ -7,7 +7,7 @@ use super::{DAMAGES, Fixture, Plain};
 use crate::loom_models::{assert_fails_within, explore_within};
 use crate::page::{Link, PAYLOAD_WORDS};
 use crate::sync::{Weakness, weakened};
-use crate::units::{Order, Pfn};
+use crate::units::{Order, Pfn, ZoneId};
 use crate::zone::batch::packed;
 use crate::zone::fixed_vec::FixedVec;
 

@@ -99,6 +99,8 @@ pub(crate) struct Machine {
     memory: [(PfnRange, NodeId); 1],
     setup: Setup,
     tails: Arc<Deduplicated>,
+    /// Held by a thread in a section of each CPU: no other section of that CPU is in progress.
+    cpus: Arc<[loom::sync::Mutex<()>; CPUS.len()]>,
 }
 
 /// The properties of a machine, other than its size.
@@ -118,6 +120,8 @@ pub(crate) struct Setup {
     pub(crate) gets: SpeculativeGets,
     /// The cache group of each CPU.
     pub(crate) groups: [u16; CPUS.len()],
+    /// Whether CPUs use their lists in sections.
+    pub(crate) sections: bool,
 }
 
 impl Setup {
@@ -133,6 +137,7 @@ impl Setup {
             devices: 0,
             gets: SpeculativeGets::Unmarked,
             groups: [0; CPUS.len()],
+            sections: false,
         }
     }
 }
@@ -166,6 +171,7 @@ impl Machine {
             memory: [(PfnRange { start: Pfn(0), end: Pfn(frames) }, NodeId(0))],
             setup,
             tails: Arc::default(),
+            cpus: Arc::new([(); CPUS.len()].map(loom::sync::Mutex::new)),
         };
         let layout = machine.layout();
         machine.control_bytes = layout.control_bytes();
@@ -278,7 +284,8 @@ impl Machine {
         let tails = Arc::clone(&self.tails);
         let mark = (self.setup.gets == SpeculativeGets::Marked).then(Arc::default);
         let contents = Arc::clone(&self.contents);
-        ModelPlatform { cpu: CpuId(cpu), locks, workers, refusals, longest_wait, broken, tails, mark, contents }
+        let cpus = self.setup.sections.then(|| Arc::clone(&self.cpus));
+        ModelPlatform { cpu: CpuId(cpu), locks, workers, refusals, longest_wait, broken, tails, mark, contents, cpus }
     }
 
     /// Creates the yard, for CPU 0.

@@ -105,3 +105,137 @@ impl<'a> OwnList<'a> {
         step().then(|| self.word.load(Ordering::Relaxed))
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::vec::Vec;
+
+    use super::*;
+
+    const SLOTS: usize = 4;
+
+    /// The lists of a CPU: the owner words, one list, its entries.
+    #[derive(Default)]
+    struct Lists {
+        owners: [AtomicU32; 2],
+        word: AtomicU64,
+        entries: [AtomicU32; SLOTS],
+    }
+
+    impl Lists {
+        fn with(entries: &[u32]) -> Self {
+            let lists = Self::default();
+            lists.word.store((SLOTS as u64) << 8, Ordering::Relaxed);
+            entries.iter().for_each(|entry| assert!(lists.list().push(*entry, || true)));
+            lists
+        }
+
+        fn list(&self) -> OwnList<'_> {
+            OwnList { owners: &self.owners, word: &self.word, entries: &self.entries }
+        }
+
+        fn held(&self) -> Vec<u32> {
+            let len = usize::from(self.word.load(Ordering::Relaxed) as u8);
+            self.entries[..len].iter().map(|entry| entry.load(Ordering::Relaxed)).collect()
+        }
+
+        fn frees(&self) -> u64 {
+            self.word.load(Ordering::Relaxed) >> 16
+        }
+    }
+
+    /// Runs a section that is interrupted at one step by `handler`, a whole section of another thread, and then aborted. Each step in
+    /// turn, until the section comes to its end. Checks after each run that no entry was lost or is there twice.
+    fn interrupt_at_every_step(
+        section: fn(OwnList<'_>, &mut dyn FnMut() -> bool) -> Outcome,
+        handler: fn(&Lists) -> Outcome,
+    ) {
+        for interrupted in 0.. {
+            let lists = Lists::with(&[10, 11]);
+            let mut outside: Vec<u32> = std::vec![20, 21];
+            let (mut step, mut ended) = (0, Outcome::Nothing);
+            let outcome = section(lists.list(), &mut || {
+                let is_interrupted = step == interrupted;
+                if is_interrupted {
+                    ended = handler(&lists);
+                }
+                step += 1;
+                !is_interrupted
+            });
+            let was_interrupted = step > interrupted;
+            assert!(!was_interrupted || outcome == Outcome::Nothing, "an aborted section has no effect");
+            for outcome in [outcome, ended] {
+                match outcome {
+                    Outcome::Popped(entry) => outside.push(entry),
+                    Outcome::Pushed(entry) => outside.retain(|other| *other != entry),
+                    Outcome::Taken => assert_eq!(lists.owners[0].load(Ordering::Relaxed), TAKEN),
+                    Outcome::Nothing => {}
+                }
+            }
+            let mut all = lists.held();
+            all.extend(&outside);
+            all.sort_unstable();
+            assert_eq!(all, [10, 11, 20, 21], "interrupted at step {interrupted}");
+            if !was_interrupted {
+                assert!(step >= 4 || outcome == Outcome::Taken, "the section has steps");
+                return;
+            }
+        }
+    }
+
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    enum Outcome {
+        Popped(u32),
+        Pushed(u32),
+        Taken,
+        Nothing,
+    }
+
+    fn pop(list: OwnList<'_>, step: &mut dyn FnMut() -> bool) -> Outcome {
+        list.pop(step).map_or(Outcome::Nothing, Outcome::Popped)
+    }
+
+    fn push(list: OwnList<'_>, step: &mut dyn FnMut() -> bool) -> Outcome {
+        if list.push(20, step) { Outcome::Pushed(20) } else { Outcome::Nothing }
+    }
+
+    fn take(list: OwnList<'_>, step: &mut dyn FnMut() -> bool) -> Outcome {
+        if list.take(step) { Outcome::Taken } else { Outcome::Nothing }
+    }
+
+    #[test]
+    fn a_section_that_is_interrupted_at_any_step_has_no_effect() {
+        let handlers: [fn(&Lists) -> Outcome; 3] = [
+            |lists| pop(lists.list(), &mut || true),
+            |lists| if lists.list().push(21, || true) { Outcome::Pushed(21) } else { Outcome::Nothing },
+            |lists| take(lists.list(), &mut || true),
+        ];
+        for section in [pop, push, take] {
+            handlers.iter().for_each(|handler| interrupt_at_every_step(section, *handler));
+        }
+    }
+
+    #[test]
+    fn sections_leave_lists_alone_that_another_thread_has() {
+        for owner in 0..2 {
+            let lists = Lists::with(&[10]);
+            lists.owners[owner].store(1, Ordering::Relaxed);
+            assert_eq!(lists.list().pop(|| true), None);
+            assert!(!lists.list().push(11, || true) && !lists.list().take(|| true));
+            assert_eq!(lists.held(), [10]);
+        }
+    }
+
+    #[test]
+    fn pushes_end_at_the_limit_and_where_the_count_would_wrap() {
+        let lists = Lists::with(&[1, 2, 3, 4]);
+        assert!(!lists.list().push(5, || true));
+        assert_eq!(lists.list().pop(|| true), Some(4));
+        assert_eq!((lists.held(), lists.frees()), (std::vec![1, 2, 3], 4));
+        lists.word.fetch_or(0xffff_ffff_ffff << 16, Ordering::Relaxed);
+        assert!(!lists.list().push(5, || true));
+        assert_eq!(lists.held(), [1, 2, 3]);
+        (0..3).for_each(|_| assert!(lists.list().pop(|| true).is_some()));
+        assert_eq!(lists.list().pop(|| true), None);
+    }
+}

@@ -13,7 +13,7 @@ use crate::memmap::MemMap;
 use crate::page::Tag;
 use crate::platform::{
     Access, Contention, FramesNotReturned, FreeFrames, GetMark, InitProgress, LockId, MapBacking, MapNotBacked,
-    Platform, Probe, SpeculativeGets, StillGetting, WorkerPanicked, wait_for_gets,
+    OwnList, Platform, Probe, SectionsNotEnded, SpeculativeGets, StillGetting, WorkerPanicked, wait_for_gets,
 };
 use crate::sync::{AtomicU32, Ordering, Weakness, is_weakened};
 use crate::units::{CpuId, NodeId, Order, PageCount, Pfn, PfnRange};
@@ -217,9 +217,18 @@ pub(crate) struct ModelPlatform {
     pub(crate) mark: Option<Arc<ThreadMark>>,
     /// What the platform changes when it returns the memory behind frames.
     pub(crate) contents: Arc<Contents>,
+    /// What makes the sections of each CPU exclude each other, if CPUs use their lists in sections.
+    pub(crate) cpus: Option<Arc<[loom::sync::Mutex<()>; 2]>>,
 }
 
 impl ModelPlatform {
+    /// Runs a section on a CPU. A thread that finds another one in progress is preempted there.
+    fn section<T>(&self, cpu: CpuId, body: impl FnOnce() -> T) -> T {
+        let cpus = self.cpus.as_ref().expect("a machine with sections");
+        let _section = cpus[cpu.index()].lock().unwrap();
+        body()
+    }
+
     /// The last round of the longest wait so far.
     pub(crate) fn longest_wait(&self) -> u32 {
         *self.longest_wait.lock().unwrap()
@@ -250,6 +259,32 @@ impl Platform for ModelPlatform {
 
     fn current_cpu(&self) -> CpuId {
         self.cpu
+    }
+
+    fn has_sections(&self) -> bool {
+        self.cpus.is_some()
+    }
+
+    fn pop_in_section(&self, cpu: CpuId, list: OwnList<'_>) -> Option<u32> {
+        self.section(cpu, || list.pop(|| true))
+    }
+
+    fn push_in_section(&self, cpu: CpuId, list: OwnList<'_>, entry: u32) -> bool {
+        self.section(cpu, || list.push(entry, || true))
+    }
+
+    fn take_in_section(&self, cpu: CpuId, list: OwnList<'_>) -> bool {
+        let taken = self.section(cpu, || list.take(|| true));
+        if !taken {
+            CONTENDED.set(CONTENDED.get() + 1);
+        }
+        taken
+    }
+
+    /// Waits for the section in progress: it ends with its effect. One that is aborted has none, as one that begins later.
+    fn end_sections(&self, cpu: CpuId) -> Result<(), SectionsNotEnded> {
+        self.section(cpu, || ());
+        Ok(())
     }
 
     fn spin(&self, round: u32) {

@@ -14,7 +14,9 @@ fn main() {
     let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
     let host = HostTopology::current().unwrap();
     let yard = HostYard::builder().backing(Backing::Phantom).build(&table, &config, &host).unwrap();
-    for (kind, tasks) in [(AccessKind::Bulk, 1), (AccessKind::Random, 1), (AccessKind::Bulk, 2), (AccessKind::Random, 2)] {
+    for (kind, tasks) in
+        [(AccessKind::Bulk, 1), (AccessKind::Random, 1), (AccessKind::Bulk, 2), (AccessKind::Random, 2)]
+    {
         let (mut gets, mut puts) = (Vec::new(), Vec::new());
         for seed in 0..rounds {
             let workload = AllocWorkload { kind, order, tasks: tasks.try_into().unwrap(), seed: seed as u64 };

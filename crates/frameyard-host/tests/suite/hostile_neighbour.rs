@@ -206,7 +206,8 @@ fn twice_on_cpu_lists(map: &[AtomicU64], control: &[AtomicU64]) {
 fn twice_in_batches(map: &[AtomicU64], chains: bool) {
     // Frames of a carved block have no tag.
     let is_packed = |page: &&[AtomicU64]| {
-        load(&page[0]) as u8 == FrameState::PerCpu as u8 || (load(&page[0]) == 0 && page[1..].iter().any(|word| load(word) != 0))
+        load(&page[0]) as u8 == FrameState::PerCpu as u8
+            || (load(&page[0]) == 0 && page[1..].iter().any(|word| load(word) != 0))
     };
     for (link, page) in (1..).zip(pages(map)).filter(|(_, page)| is_packed(page)) {
         let stepped = load(&page[1]) >> 63 != 0;

@@ -9,6 +9,7 @@ use loom::cell::UnsafeCell;
 use loom::thread;
 
 mod members;
+mod table;
 
 use super::*;
 use crate::loom_models::{assert_fails, explore};

@@ -495,8 +495,8 @@ impl<P: Platform> Yard<P> {
         Some(pfn)
     }
 
-    /// The lists of a CPU in a zone, if their lock is free; where CPUs use their lists in sections, those of the caller's CPU. Under policies that spare the zone lock, the lists of a
-    /// neighbouring CPU otherwise: any list serves, a near one shares a cache.
+    /// The lists of a CPU in a zone, if their lock is free; where CPUs use their lists in sections, those of the caller's CPU. Under
+    /// policies that spare the zone lock, the lists of a neighbouring CPU otherwise: any list serves, a near one shares a cache.
     #[cold]
     pub(super) fn try_lock_lists_near<'y>(&'y self, view: ZoneView<'_, P>, cpu: CpuId) -> Option<LockedPcp<'y, P>> {
         let try_lists = |cpu| self.tables.pcp_of(view.id, cpu)?.try_lock(&self.platform, view.id, cpu);

@@ -55,7 +55,7 @@ impl<'y, P: Platform> YardZone<'y, P> {
     }
 
     /// Blocks of pageblock order of a migration type in the depot. They count as [`depot_pages`](Self::depot_pages) do. The depot sorts
-    /// them into movable blocks and others; all others count as unmovable.
+    /// them into movable blocks and the rest, which counts as unmovable.
     pub fn depot_huge_blocks(self, migrate_type: MigrateType) -> u64 {
         match migrate_type {
             MigrateType::Movable | MigrateType::Unmovable => {

@@ -458,7 +458,7 @@ pub(crate) fn spares_zone_lock<P: Platform>(view: ZoneView<'_, P>) -> bool {
     Mechanism::in_force(view.zone) == Mechanism::Depot && view.has_whole_pageblocks_racy()
 }
 
-/// Whether the lists of CPUs may hold so many huge blocks that requests which fail otherwise should have them.
+/// Whether the lists of CPUs may hold whole batches of huge blocks, so that requests which fail otherwise should have them.
 pub(crate) fn keeps_huge_batches(zone: &Zone) -> bool {
     Mechanism::in_force(zone) == Mechanism::Depot
 }
@@ -475,7 +475,7 @@ pub(crate) fn held_racy<P: Platform>(view: ZoneView<'_, P>) -> HeldFree {
     HeldFree { pages: view.depot().pages_racy() + huge, largest }
 }
 
-/// The blocks of pageblock order that mechanisms hold and that count as free; movable ones, or all others. Possibly stale.
+/// The blocks of pageblock order that mechanisms hold and that count as free; movable ones, or the rest. Possibly stale.
 pub(crate) fn held_huge_blocks_racy<P: Platform>(view: ZoneView<'_, P>, migrate_type: MigrateType) -> u64 {
     view.depot().huge_blocks_of_racy(Mobility::of(migrate_type))
 }

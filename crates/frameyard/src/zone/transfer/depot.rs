@@ -17,8 +17,9 @@
 //! | the free lists have no block of the type, and no whole pageblock of another | merge some batches, within the request's effort |
 //! | few whole pageblocks are free | merge batches into the free lists, several per lock hold ([`collecting`]); a stack keeps a few |
 //!
-//! In steady state no CPU takes the zone lock. Orders above 0 bypass the depot: they are a small part of the transfers, and every
-//! block in the depot keeps a larger block from merging.
+//! In steady state no CPU takes the zone lock. Blocks of pageblock order have stacks of their own ([`huge`]), by mobility. Their batches
+//! link through a table beside the map ([`links`]), so that no page structure is touched. Orders between 0 and pageblock order bypass the
+//! depot: they are a small part of the transfers, and every such block in the depot keeps a pageblock from merging.
 //!
 //! # Invariants
 //!
@@ -160,7 +161,7 @@ impl Depot {
         self.0.shelves.get(shelf)?.stacks.get(list_type.index())
     }
 
-    /// The shelves in the order in which a CPU of the group with the shelf `own` looks for batches: its own, the common one, others.
+    /// The shelves in the order in which a CPU of the group with the shelf `own` looks for batches: its own, the common one, those of further groups.
     fn shelves_from(&self, own: usize) -> impl Iterator<Item = usize> + use<> {
         let shelves = self.0.shelves.len();
         let others = (1..shelves).map(move |step| 1 + (own + step - 1) % (shelves - 1)).filter(move |at| *at != own);

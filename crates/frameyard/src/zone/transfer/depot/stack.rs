@@ -7,8 +7,8 @@
 //! # Protocol
 //!
 //! *Push* links the last batch of a chain to the old top and exchanges the top word, with Release: a CPU that finds the batch sees
-//! all that was packed into its pages or its entries of the table. *Pop* reads the top word with Acquire, reads the head's `next`, and exchanges the top word
-//! for that link with the tag plus one. *Detach* exchanges the top word for none, with the tag plus one.
+//! all that was packed into its pages or its line of the table. *Pop* reads the top word with Acquire, reads the head's link, and
+//! exchanges the top word for that link with the tag plus one. *Detach* exchanges the top word for none, with the tag plus one.
 //!
 //! Between the two reads of a pop another CPU may pop the batch, allocate its frames and write to them. Map and table are always mapped,
 //! so the read is harmless: its result counts only if the top word still has the same link and the same tag. Both cannot return:
@@ -21,8 +21,8 @@
 //!
 //! # Counting equations
 //!
-//! - `pushed − left` = batches on the stack (blocks, on stacks of huge blocks, whose batches differ in length), and those counted there in transit: a batch is counted before it is pushed and until
-//!   after it has left, so that a sum of free memory misses none.
+//! - `pushed − left` = batches on the stack (blocks, on stacks of huge blocks, whose batches differ in length), and those counted there
+//!   in transit: a batch is counted before it is pushed and until after it has left, so that a sum of free memory misses none.
 //! - `collected` and `stolen` are parts of `left`, `overflowed` is a part of `pushed`.
 
 use crate::memmap::MemMap;

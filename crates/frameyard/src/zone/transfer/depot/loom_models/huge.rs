@@ -1,7 +1,5 @@
-//! Huge blocks in a yard: batches of pageblocks move past the zone lock while another CPU takes one, collects them, or needs a larger
-//! block or a range.
-
-use std::sync::{Arc, Mutex};
+//! Huge blocks in a yard: batches of pageblocks move past the zone lock while another CPU takes one, or needs a larger block or a range.
+//! The models of a stack by itself detach all batches.
 
 use super::{FEW_SWITCHES, NOT_FOUND, SWITCHES};
 use crate::loom_models::machine::{LARGEST, Locks, Machine, Runner, ZONE};
@@ -10,8 +8,6 @@ use crate::policy::ZonePolicy;
 use crate::sync::{Weakness, weakened};
 use crate::units::{Order, PageCount, Pfn, PfnRange};
 use crate::watermarks::PcpSizing;
-use crate::zone::Patience;
-use crate::zone::transfer;
 
 /// A block that is a whole pageblock.
 const HUGE: Order = Order(1);
@@ -44,20 +40,6 @@ fn batches_pass() {
     main.finish();
 }
 
-/// CPU 0 returns all batches to the free lists while CPU 1 pops one.
-fn collect_meanwhile() {
-    let (main, held) = stocked();
-    let taken = Arc::new(Mutex::new(None));
-    let taker = Arc::clone(&taken);
-    let other = main.start(1, move |runner| *taker.lock().unwrap() = runner.take(HUGE));
-    // Whether a batch is in transit is not asked here.
-    let _ = transfer::collect(main.yard.zone_view(ZONE), transfer::Collect::All(Patience::Spins));
-    other.join().unwrap();
-    let taken = taken.lock().unwrap().take().expect(NOT_FOUND);
-    held.into_iter().chain([taken]).for_each(|pfn| main.give(pfn, HUGE));
-    main.finish();
-}
-
 /// CPU 0 pushes a batch while CPU 1 needs a block of two pageblocks.
 fn a_larger_block_is_needed() {
     let (main, held) = stocked();
@@ -85,12 +67,6 @@ fn isolate_meanwhile() {
 #[test]
 fn huge_blocks_pass_from_cpu_to_cpu() {
     explore_within(FEW_SWITCHES, batches_pass);
-}
-
-#[test]
-fn collecting_loses_no_huge_block() {
-    // With one switch this takes minutes. Models of the stack by itself explore more.
-    explore_within(0, collect_meanwhile);
 }
 
 #[test]

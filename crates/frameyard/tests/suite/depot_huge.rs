@@ -19,6 +19,9 @@ const BLOCKS: u64 = FRAMES / 64;
 /// Whole pageblocks.
 const HUGE: Order = Order(6);
 
+/// Something that empties the depot.
+type End = fn(&Fixture);
+
 fn yard_of(frames: u64) -> Fixture {
     depot_yard_of(frames, &[0; 4], Poisoning::Off)
 }
@@ -112,7 +115,7 @@ fn requests_for_smaller_blocks_and_other_types_split_huge_blocks() {
 
 #[test]
 fn everything_that_needs_memory_to_be_merged_empties_the_depot() {
-    let ends: [(&str, fn(&Fixture)); 3] = [
+    let ends: [(&str, End); 3] = [
         ("drain", |yard| yard.drain_all()),
         ("compaction", |yard| _ = yard.compaction().zone(ZONE, CompactRequest::WHOLE_ZONE, &Owners::NONE)),
         ("another policy", |yard| yard.set_policy(ZonePolicy::Vanilla).unwrap()),

@@ -1,6 +1,9 @@
 //! The policy `depot` and huge blocks: batches of pageblocks move between CPUs without the zone lock and without a look at their page
 //! structures, and every request that needs their frames gets them.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
 use crate::busy_yard::{FIRST, PAGES, ZONE};
 use crate::depot::{depot, depot_yard_of};
 use crate::fixture::random::Random;
@@ -11,6 +14,7 @@ use frameyard::owners::Owners;
 use frameyard::platform::LockId;
 use frameyard::policy::ZonePolicy;
 use frameyard::validate::ValidateError;
+use frameyard::watermarks::PcpSizing;
 use frameyard::{Gfp, MigrateType, Order, PageCount, Pfn, PfnRange, RawRegion};
 
 /// A zone in which the lists of each of four CPUs keep two batches of four blocks.
@@ -136,6 +140,78 @@ fn a_contiguous_range_takes_huge_blocks_from_the_depot() {
     let range = PfnRange::new(FIRST + PageCount(1), PageCount(FRAMES - 2));
     assert_eq!(yard.request_range(range, Gfp::KERNEL).owners(&Owners::NONE).range(), Ok(range));
     yard.free_range(range).unwrap();
+}
+
+/// Takes and gives blocks, most of them huge, in tides that move whole batches. Checks that nobody else has them.
+fn work(yard: &Fixture, owners: &[AtomicU64], seed: u64, steps: u64) {
+    let mut random = Random::new(seed);
+    let mut held: Vec<(Pfn, Order)> = Vec::new();
+    let owners_of = |pfn: Pfn, of: Order| {
+        let first = (pfn.0 - FIRST.0) as usize;
+        owners[first..first + of.pages().0 as usize].iter().step_by(1 << of.0.min(6))
+    };
+    let give_one = |(pfn, of): (Pfn, Order)| {
+        owners_of(pfn, of).for_each(|owner| assert_eq!(owner.swap(0, Ordering::Relaxed), seed));
+        yard.free(pfn, of).unwrap();
+    };
+    for step in 0..steps {
+        if step % 256 == 0 {
+            run_on(random.below(4) as u32);
+        }
+        if step / 300 % 2 == 0 {
+            let of = Order(random.pick(&[6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 8, 0]));
+            let gfp = random.pick(&[Gfp::HIGHUSER_MOVABLE, Gfp::HIGHUSER_MOVABLE, Gfp::KERNEL, Gfp::ATOMIC]);
+            if let Ok(pfn) = yard.alloc(of, gfp | Gfp::NOWARN) {
+                owners_of(pfn, of).for_each(|owner| assert_eq!(owner.swap(seed, Ordering::Relaxed), 0, "{pfn}"));
+                held.push((pfn, of));
+            }
+        } else if !held.is_empty() {
+            give_one(held.swap_remove(random.below(held.len() as u64) as usize));
+        }
+    }
+    held.into_iter().for_each(give_one);
+}
+
+#[test]
+fn no_huge_block_is_lost_while_threads_collect_compact_isolate_and_switch() {
+    let steps = if std::env::var_os("FRAMEYARD_LONG_RUNS").is_some() { 20_000_000 } else { 60_000 };
+    let yard = depot_yard_of(FRAMES, &[0, 0, 1, 2], Poisoning::Off);
+    let owners: Vec<AtomicU64> = (0..FRAMES).map(|_| AtomicU64::new(0)).collect();
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let (yard, owners, over) = (&yard, &owners[..], &over);
+        scope.spawn(move || {
+            let mut random = Random::new(50);
+            while !over.load(Ordering::Relaxed) {
+                match random.below(40) {
+                    0 => yard.drain_all(),
+                    1 => _ = yard.compaction().zone(ZONE, CompactRequest::WHOLE_ZONE, &Owners::NONE),
+                    2 => _ = yard.set_policy(random.pick(&[ZonePolicy::Depot, ZonePolicy::Vanilla])),
+                    3 => yard.lists().resize(PcpSizing::Fixed(random.pick(&[0, 100, 2000]))),
+                    4..10 => {
+                        let range = PfnRange::new(FIRST + PageCount(64 * random.below(BLOCKS - 8)), PageCount(256));
+                        if let Ok(range) = yard.request_range(range, Gfp::KERNEL).owners(&Owners::NONE).range() {
+                            let first = (range.start.0 - FIRST.0) as usize;
+                            let mut of_range = owners[first..first + range.count().0 as usize].iter();
+                            assert!(of_range.all(|owner| owner.load(Ordering::Relaxed) == 0), "{range} has an owner");
+                            yard.free_range(range).unwrap();
+                        }
+                    }
+                    _ => _ = yard.set_policy(ZonePolicy::Depot),
+                }
+                thread::yield_now();
+            }
+        });
+        let workers: Vec<_> = (1..=4).map(|seed| scope.spawn(move || work(yard, owners, seed, steps))).collect();
+        let ended: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
+        over.store(true, Ordering::Relaxed);
+        assert!(ended.iter().all(Result::is_ok));
+    });
+    let counts = depot(&yard);
+    for name in ["depot_huge_pushed", "depot_huge_popped", "depot_huge_stolen", "depot_huge_collected"] {
+        assert!(counts.get(name) > 0, "{name}: {counts:?}");
+    }
+    yard.validate().unwrap();
 }
 
 fn word(region: RawRegion, at: usize) -> *mut u32 {

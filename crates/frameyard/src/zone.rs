@@ -74,7 +74,7 @@ pub(crate) use range::{RangeBlocked, RangeLists, pieces};
 pub(crate) use reporting::Taken;
 pub(crate) use request::{BlockRequest, CmaUse, Fallback};
 pub(crate) use section::{SectionEntry, SectionTable};
-pub(crate) use state::{CmaEvents, Reserves, Zone};
+pub(crate) use state::{CmaEvents, HeldFree, Reserves, Zone};
 pub use transfer::{CounterInfo, CounterKind, CounterScope, MechanismCounts};
 pub(crate) use untagged::covering_block;
 pub(crate) use view::{LockedZone, ZoneTables, ZoneView};

@@ -7,7 +7,8 @@ use super::{BootError, Tables};
 use crate::platform::Platform;
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::{Geometry, NodeId, PageCount, ZoneId, ZoneKind};
-use crate::zone::pcp::{LockedPcp, lock_each};
+use crate::zone::pcp::{LockedPcp, YardLimits, lock_each};
+use crate::zone::transfer::huge_blocks_of_lists;
 use crate::zone::{
     PcpSizes, PcpSizing, PcpZone, SharedMinimum, WatermarkOptions, WatermarkOptionsError, Zone, ZoneSizing,
     lowmem_reserve,
@@ -69,12 +70,16 @@ impl Tables {
             let low = zone.watermark(crate::zone::WatermarkLevel::Low);
             let sizes = sizing.sizes(geometry, PcpZone { managed: zone.managed(), low, local_cpus, online_cpus });
             let huge_high = huge_high(geometry, sizes);
+            let cpus = if local_cpus == 0 { online_cpus } else { local_cpus };
+            let limits = YardLimits {
+                high: sizes.high,
+                huge_high,
+                huge_batches: huge_batches(geometry, zone.managed(), cpus, huge_high),
+                batch: sizes.batch,
+            };
             let all = self.pcps_of(id).map(|(_, pcp)| pcp);
             // The policy is read under the lock: a change of policy locks the lists afterwards.
-            let set = |mut lists: LockedPcp<'_, P>| {
-                lists.set_limits(zone.policy(), sizes.high, huge_high, sizes.batch);
-            };
-            lock_each(all, platform, |_| true, set);
+            lock_each(all, platform, |_| true, |mut lists: LockedPcp<'_, P>| lists.set_limits(zone.policy(), limits));
         }
     }
 
@@ -92,6 +97,15 @@ fn huge_high(geometry: Geometry, sizes: PcpSizes) -> PageCount {
         return PageCount(0);
     }
     PageCount((sizes.high.0 >> order.0).clamp(1, MAX_HUGE_BLOCKS) << order.0)
+}
+
+/// [`huge_high`] under a policy that moves huge blocks in batches, in zones with enough memory for that.
+fn huge_batches(geometry: Geometry, managed: PageCount, cpus: u32, huge_high: PageCount) -> PageCount {
+    let order = geometry.pageblock_order();
+    match huge_blocks_of_lists(managed.0 >> order.0, cpus) {
+        Some(blocks) if huge_high.0 > 0 => PageCount(blocks << order.0).max(huge_high),
+        _ => huge_high,
+    }
 }
 
 fn store(record: &ZoneSizing, zone: &Zone) {

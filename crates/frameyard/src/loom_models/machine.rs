@@ -22,6 +22,7 @@ use crate::platform::SpeculativeGets;
 use crate::policy::ZonePolicy;
 use crate::units::{ByteSize, CpuId, Geometry, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
 use crate::watermarks::{PcpSizing, WatermarkOptions};
+use crate::zone::pcp::YardLimits;
 use crate::zone::{AllocationMap, PageblockMap};
 use crate::{Gfp, Layout, MemoryTable, RawRegion, Yard, YardConfig};
 use platform::{Deduplicated, Provided};
@@ -408,7 +409,10 @@ impl Runner {
     pub(crate) fn set_limits(&self, high: PageCount, batch: PageCount) {
         let tables = self.machine.tables();
         let pcp = tables.pcp_of(ZONE, CpuId(0)).expect("the lists of CPU 0");
-        pcp.lock(self.yard.platform()).unwrap().set_limits(self.yard.policy(), high, PageCount(0), batch);
+        pcp.lock(self.yard.platform()).unwrap().set_limits(
+            self.yard.policy(),
+            YardLimits { high, huge_high: PageCount(0), huge_batches: PageCount(0), batch },
+        );
     }
 
     /// Sets the min watermark, which is 0 otherwise.

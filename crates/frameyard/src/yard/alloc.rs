@@ -16,10 +16,10 @@ use crate::page::FrameState;
 use crate::platform::{Access, Activity, LineKind, LockError, LockId, Platform, Popped, SharedLine};
 use crate::sync::Ordering;
 use crate::units::{CpuId, MigrateType, NodeId, Order, PageCount, Pfn, ZoneId, ZoneKind};
-use crate::zone::pcp::{ListId, LockedPcp, PerCpuPages, Refill};
+use crate::zone::pcp::{Group, ListId, LockedPcp, PerCpuPages, Refill};
 use crate::zone::transfer::{self, Collect};
 use crate::zone::{
-    BlockRequest, CmaUse, Effort, Fallback, Patience, Reserves, WatermarkLevel, ZoneView, page_check, poison,
+    BlockRequest, CmaUse, Effort, Fallback, HeldFree, Patience, Reserves, WatermarkLevel, ZoneView, page_check, poison,
 };
 
 /// Flags that need more than the fast path.
@@ -366,8 +366,39 @@ impl<P: Platform> Yard<P> {
     /// Whether a zone may serve a request. Where only a block large enough is missing, batches of its depot are merged first.
     fn is_above(&self, view: ZoneView<'_, P>, request: Request<'_>, mark: WatermarkLevel, reserves: Reserves) -> bool {
         let highest = request.gfp.highest_zone();
-        let is_above = || watermark_ok_racy(view, request.order, mark, highest, reserves);
+        let is_above = || self.watermark_ok_racy(view, request.order, mark, highest, reserves);
         is_above() || (request.order.0 > 0 && collects_for(view, request) && is_above())
+    }
+
+    /// Whether the zone would stay above a watermark if a block of `order` were taken (`__zone_watermark_ok`). Frames that mechanisms
+    /// hold count as free, and so do the huge blocks on lists where policies keep many there. These are read only if the free lists
+    /// are not enough.
+    fn watermark_ok_racy(
+        &self,
+        view: ZoneView<'_, P>,
+        order: Order,
+        mark: WatermarkLevel,
+        highest: ZoneKind,
+        reserves: Reserves,
+    ) -> bool {
+        view.platform.touch_line(SharedLine::of(LineKind::ZoneFacts, &view.zone.facts.watermarks), Access::Read);
+        view.touch_free_pages(Access::Read);
+        let ok_with = |held| view.zone.watermark_ok_with_racy(order, mark, highest, reserves, held);
+        ok_with(HeldFree::default()) || {
+            let held = transfer::held_racy(view);
+            (held.pages.0 > 0 && ok_with(held)) || {
+                let listed = self.huge_listed_racy(view);
+                listed.0 > 0 && ok_with(HeldFree { pages: held.pages + listed, ..held })
+            }
+        }
+    }
+
+    /// The frames of huge blocks on the CPUs' lists, where policies keep many there; possibly stale.
+    fn huge_listed_racy(&self, view: ZoneView<'_, P>) -> PageCount {
+        if !transfer::keeps_huge_batches(view.zone) {
+            return PageCount(0);
+        }
+        self.tables.pcps_of(view.id).map(|(_, pcp)| pcp.held_racy(Group::Huge, self.geometry)).sum()
     }
 
     /// Brings what is kept between CPUs and zones back to the free lists, in all zones that may serve a request; whether
@@ -384,8 +415,36 @@ impl<P: Platform> Yard<P> {
                 // A collection that stalls leaves at most a few batches behind.
                 let _ = transfer::collect(view, what);
             }
+            // All lists are drained later for a request that may wait for that.
+            kept |= !request.may_drain() && self.give_up_huge_lists(view, request.effort.patience);
         }
         kept
+    }
+
+    /// Returns the huge blocks of the CPUs' lists to the free lists, where policies keep many there; whether there were any. A caller
+    /// that must not wait leaves lists alone whose lock is held, and looks at a bounded number.
+    #[cold]
+    fn give_up_huge_lists(&self, view: ZoneView<'_, P>, patience: Patience) -> bool {
+        if !transfer::keeps_huge_batches(view.zone) {
+            return false;
+        }
+        let mut drains = 0..patience.rounds();
+        let mut any = false;
+        for (cpu, pcp) in self.tables.pcps_of(view.id) {
+            if pcp.held_racy(Group::Huge, self.geometry).0 == 0 {
+                continue;
+            }
+            let lists = match patience {
+                Patience::Sleeps => pcp.lock(&self.platform).ok(),
+                Patience::Spins if drains.next().is_none() => break,
+                Patience::Spins => pcp.try_lock(&self.platform, view.id, cpu),
+            };
+            if let Some(mut lists) = lists {
+                lists.drain_huge(view);
+                any = true;
+            }
+        }
+        any
     }
 
     /// Takes a block from a zone: from the caller's lists there, or straight from the free lists.
@@ -437,8 +496,8 @@ impl<P: Platform> Yard<P> {
         Some(pfn)
     }
 
-    /// The lists of a CPU in a zone, if their lock is free; where CPUs use their lists in sections, those of the caller's CPU. Under policies that spare the zone lock, the lists of a
-    /// neighbouring CPU otherwise: any list serves, a near one shares a cache.
+    /// The lists of a CPU in a zone, if their lock is free; where CPUs use their lists in sections, those of the caller's CPU. Under
+    /// policies that spare the zone lock, the lists of a neighbouring CPU otherwise: any list serves, a near one shares a cache.
     #[cold]
     pub(super) fn try_lock_lists_near<'y>(&'y self, view: ZoneView<'_, P>, cpu: CpuId) -> Option<LockedPcp<'y, P>> {
         let try_lists = |cpu| self.tables.pcp_of(view.id, cpu)?.try_lock(&self.platform, view.id, cpu);
@@ -492,22 +551,4 @@ impl<P: Platform> Yard<P> {
 fn collects_for<P: Platform>(view: ZoneView<'_, P>, request: Request<'_>) -> bool {
     let Request { order, migrate_type, effort, .. } = request;
     transfer::collect(view, Collect::For(order, migrate_type, effort)).is_ok_and(|collected| collected.any)
-}
-
-/// Whether the zone would stay above a watermark if a block of `order` were taken (`__zone_watermark_ok`). Frames that mechanisms
-/// hold count as free; they are read only if the free lists are not enough.
-fn watermark_ok_racy<P: Platform>(
-    view: ZoneView<'_, P>,
-    order: Order,
-    mark: WatermarkLevel,
-    highest: ZoneKind,
-    reserves: Reserves,
-) -> bool {
-    view.platform.touch_line(SharedLine::of(LineKind::ZoneFacts, &view.zone.facts.watermarks), Access::Read);
-    view.touch_free_pages(Access::Read);
-    let ok_with = |held| view.zone.watermark_ok_with_racy(order, mark, highest, reserves, held);
-    ok_with(PageCount(0)) || {
-        let held = transfer::held_pages_racy(view);
-        held.0 > 0 && ok_with(held)
-    }
 }

@@ -147,7 +147,7 @@ impl<P: Platform> Yard<P> {
             add(&mut statistics.drains, read(&pcp.counts.drains));
         }
         let held = transfer::held_for_cpus_racy(view);
-        statistics.free += transfer::held_pages_racy(view);
+        statistics.free += transfer::held_racy(view).pages;
         statistics.per_cpu += held.pages;
         add(&mut statistics.frees, held.direct_frees);
         add(&mut statistics.pages_freed, held.direct_pages_freed);

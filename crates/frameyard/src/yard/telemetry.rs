@@ -48,9 +48,20 @@ impl<'y, P: Platform> YardZone<'y, P> {
         Some(MechanismCounts::of(view, cpu))
     }
 
-    /// Frames of a migration type in the depot, or in the bitmap of [`FrameBitmap`](crate::policy::ZonePolicy::FrameBitmap). They count in [`ZoneStatistics::free`](crate::stats::ZoneStatistics::free)
+    /// Single frames of a migration type in the depot, or in the bitmap of [`FrameBitmap`](crate::policy::ZonePolicy::FrameBitmap). They count in [`ZoneStatistics::free`](crate::stats::ZoneStatistics::free)
     /// and not in [`free_blocks`](Self::free_blocks).
     pub fn depot_pages(self, migrate_type: MigrateType) -> PageCount {
         self.populated().map_or(PageCount(0), |view| transfer::held_pages_of_racy(view, migrate_type))
+    }
+
+    /// Blocks of pageblock order of a migration type in the depot. They count as [`depot_pages`](Self::depot_pages) do. The depot sorts
+    /// them into movable blocks and the rest, which counts as unmovable.
+    pub fn depot_huge_blocks(self, migrate_type: MigrateType) -> u64 {
+        match migrate_type {
+            MigrateType::Movable | MigrateType::Unmovable => {
+                self.populated().map_or(0, |view| transfer::held_huge_blocks_racy(view, migrate_type))
+            }
+            _ => 0,
+        }
     }
 }

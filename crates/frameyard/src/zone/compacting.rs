@@ -2,7 +2,7 @@
 
 use super::compact_state::COSTLY_ORDER;
 use super::fallback::{fallbacks, may_convert};
-use super::state::{Reserves, Zone};
+use super::state::{HeldFree, Reserves, Zone};
 use super::view::LockedZone;
 use super::watermark::WatermarkLevel;
 use crate::page::{FrameState, Tag};
@@ -57,7 +57,7 @@ impl Zone {
     /// Whether a request of that order and type would find a block (`zone_watermark_ok` with the minimum).
     pub(crate) fn would_serve_racy(&self, order: Order, highest: ZoneKind, migrate_type: MigrateType) -> bool {
         let reserves = Reserves { cma: migrate_type == MigrateType::Movable, ..Reserves::default() };
-        self.watermark_ok_with_racy(order, WatermarkLevel::Min, highest, reserves, PageCount(0))
+        self.watermark_ok_with_racy(order, WatermarkLevel::Min, highest, reserves, HeldFree::default())
     }
 
     /// Whether there is a free block for a request of that order and type without mixing types in a pageblock

@@ -47,7 +47,7 @@ use crate::units::{CpuId, Geometry, MigrateType, Order, PageCount, ZoneId};
 use crate::zone::batch::BATCH;
 use crate::zone::exclusive::add_exclusive;
 use crate::zone::policy::ZonePolicy;
-use crate::zone::transfer::{ListLimits, list_limits};
+use crate::zone::transfer::{ListLimits, Mobility, list_limits};
 
 mod refill_drain;
 
@@ -116,6 +116,12 @@ impl ListId {
     #[inline(always)]
     pub(crate) fn group(self) -> Group {
         if (self.0 as usize) < FIRST_HUGE { Group::Small } else { Group::Huge }
+    }
+
+    /// The mobility of the blocks of a list of the huge-page order.
+    pub(crate) fn mobility(self) -> Option<Mobility> {
+        let huge = (self.0 as usize).checked_sub(FIRST_HUGE)?;
+        Some(if huge == 0 { Mobility::Fixed } else { Mobility::Movable })
     }
 
     /// The type of the blocks of a list of a small order.
@@ -231,11 +237,23 @@ pub(crate) struct PerCpuPages {
     /// `high` and `batch` as the yard sizes its lists, whatever the policy's limits are.
     own_high: [AtomicU32; 2],
     own_batch: AtomicU32,
+    /// What `high` of the huge-page order is under a policy that moves huge blocks in batches.
+    own_huge_batches: AtomicU32,
     pub(crate) counts: PcpCounts,
     lists: [PcpList; LISTS],
 }
 
-all_atomic!(PerCpuPages { owners, high, batch, zone, cpu, own_high, own_batch, counts, lists });
+all_atomic!(PerCpuPages { owners, high, batch, zone, cpu, own_high, own_batch, own_huge_batches, counts, lists });
+
+/// The limits of a CPU's lists as the yard sizes them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct YardLimits {
+    pub(crate) high: PageCount,
+    pub(crate) huge_high: PageCount,
+    /// `huge_high` under a policy that moves huge blocks in batches.
+    pub(crate) huge_batches: PageCount,
+    pub(crate) batch: PageCount,
+}
 
 /// Events on one CPU's lists. Change under their lock, read racily.
 #[derive(Default)]
@@ -519,11 +537,14 @@ impl<'a, P: Platform> LockedPcp<'a, P> {
 
     /// Sets the limits as the yard sizes its lists; in force unless `policy` has limits of its own. Safe at any time: the lists
     /// shrink to a lower limit as they are used.
-    pub(crate) fn set_limits(&mut self, policy: ZonePolicy, high: PageCount, huge_high: PageCount, batch: PageCount) {
-        for (own, high) in self.pcp.own_high.iter().zip([high, huge_high]) {
-            own.store(high.0.min(i32::MAX as u64) as u32, Ordering::Relaxed);
-        }
-        self.pcp.own_batch.store(batch.0 as u32, Ordering::Relaxed);
+    pub(crate) fn set_limits(&mut self, policy: ZonePolicy, limits: YardLimits) {
+        let store = |word: &AtomicU32, pages: PageCount| {
+            word.store(pages.0.min(i32::MAX as u64) as u32, Ordering::Relaxed);
+        };
+        store(&self.pcp.own_high[Group::Small as usize], limits.high);
+        store(&self.pcp.own_high[Group::Huge as usize], limits.huge_high);
+        store(&self.pcp.own_huge_batches, limits.huge_batches);
+        store(&self.pcp.own_batch, limits.batch);
         self.adopt_policy(policy);
     }
 
@@ -531,10 +552,11 @@ impl<'a, P: Platform> LockedPcp<'a, P> {
     pub(crate) fn adopt_policy(&mut self, policy: ZonePolicy) {
         let (highs, batch) = match list_limits(policy) {
             Some(ListLimits { high, batch }) => ([high; 2], batch),
-            None => (
-                [0, 1].map(|group: usize| self.pcp.own_high[group].load(Ordering::Relaxed)),
-                self.pcp.own_batch.load(Ordering::Relaxed),
-            ),
+            None => {
+                let [small, huge] = &self.pcp.own_high;
+                let huge = if policy == ZonePolicy::Depot { &self.pcp.own_huge_batches } else { huge };
+                ([small, huge].map(|word| word.load(Ordering::Relaxed)), self.pcp.own_batch.load(Ordering::Relaxed))
+            }
         };
         for (word, high) in self.pcp.high.iter().zip(highs) {
             word.store(high, Ordering::Relaxed);

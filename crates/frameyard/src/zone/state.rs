@@ -47,6 +47,14 @@ impl Reserves {
     }
 }
 
+/// Free frames that are on no free list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct HeldFree {
+    pub(crate) pages: PageCount,
+    /// The order of the largest block.
+    pub(crate) largest: Option<Order>,
+}
+
 /// The facts of a zone that rarely change. Read on every path, so they share no cache line with what the lock guards.
 #[repr(C, align(64))]
 #[derive(Default)]
@@ -327,15 +335,15 @@ impl Zone {
         self.areas[order].lists[migrate_type.index()].blocks_racy()
     }
 
-    /// Whether the zone would stay above a watermark if a block of `order` were taken (`__zone_watermark_ok`). `held` frames
-    /// count as free though they are on no free list.
+    /// Whether the zone would stay above a watermark if a block of `order` were taken (`__zone_watermark_ok`). What is `held`
+    /// counts as free though it is on no free list.
     pub(crate) fn watermark_ok_with_racy(
         &self,
         order: Order,
         mark: WatermarkLevel,
         highest: ZoneKind,
         reserves: Reserves,
-        held: PageCount,
+        held: HeldFree,
     ) -> bool {
         let mut unusable = PageCount(order.pages().0 - 1);
         if !reserves.any() {
@@ -344,7 +352,7 @@ impl Zone {
         if !reserves.cma {
             unusable += self.free_cma_racy();
         }
-        let free = (self.free_pages_racy() + held).0.saturating_sub(unusable.0);
+        let free = (self.free_pages_racy() + held.pages).0.saturating_sub(unusable.0);
         let mut limit = self.watermark(mark).0;
         if mark != WatermarkLevel::Min {
             limit = limit.saturating_add(self.boost().0);
@@ -358,7 +366,7 @@ impl Zone {
         if free <= limit.saturating_add(self.protection(highest).0) {
             return false;
         }
-        order.0 == 0 || self.has_block_racy(order, reserves)
+        order.0 == 0 || held.largest >= Some(order) || self.has_block_racy(order, reserves)
     }
 
     /// Whether there is a free block of at least that order on the lists of that type, or of CMA if movable requests use those.

@@ -21,7 +21,7 @@
 //! | [`collect`] | a request that would fail, compaction, isolation, a change of the policy | returns to the free lists, merged, what the mechanism holds |
 //! | [`BlockHooks`] | the free area | learns of blocks that join and leave free lists |
 //! | [`validate_held`], [`validate_lists`], [`validate_free_block`] | the validator | checks the mechanism's equations |
-//! | [`MechanismCounts::of`], [`held_pages_racy`], … | statistics and watermarks | reports counts |
+//! | [`MechanismCounts::of`], [`held_racy`], … | statistics and watermarks | reports counts |
 //!
 //! # Protocol
 //!
@@ -42,7 +42,7 @@ use super::mechanisms::{MechanismTypes, Mechanisms};
 use super::page_check;
 use super::policy::ZonePolicy;
 use super::request::BlockRequest;
-use super::state::Zone;
+use super::state::{HeldFree, Zone};
 use super::view::{LockedZone, ZoneView};
 use crate::control::{ControlRegion, TablePlanner, TableSpan};
 use crate::memmap::MapPlace;
@@ -64,6 +64,7 @@ mod table_sizes;
 mod validate;
 
 pub(crate) use clusters::{batch_words, batch_words_bound};
+pub(crate) use depot::{Mobility, huge_batch, huge_blocks_of_lists, pop_huge, push_huge};
 pub(crate) use exchange::{Collect, Collected, DrainReason, DrainSource, PackedBatches, RefillRequest};
 pub(crate) use pagewise::ListLimits;
 pub(crate) use quiescence::{Quiescence, TransferStalled};
@@ -106,7 +107,7 @@ pub(crate) struct Counts {
 all_atomic!(Counts { deferred_merge, clusters });
 
 /// The number of tables that mechanisms have.
-pub(crate) const TRANSFER_TABLES: usize = 6;
+pub(crate) const TRANSFER_TABLES: usize = 7;
 
 /// Where the mechanisms' tables lie.
 pub(crate) type TransferSpans = [TableSpan; TRANSFER_TABLES];
@@ -127,7 +128,9 @@ pub(crate) const fn plan(planner: &mut TablePlanner, sizes: &TableSizes) -> Opti
         return None;
     };
     match (frame_bitmap::plan(planner, sizes), depot::plan(planner, sizes)) {
-        (Some(bitmap), Some([groups, shelves])) => Some([clusters, owners, lists, bitmap, groups, shelves]),
+        (Some(bitmap), Some([groups, shelves, links])) => {
+            Some([clusters, owners, lists, bitmap, groups, shelves, links])
+        }
         _ => None,
     }
 }
@@ -139,14 +142,14 @@ impl TransferTables {
     ///
     /// As for [`ControlRegion::table`].
     pub(crate) unsafe fn carve(region: &ControlRegion, spans: &TransferSpans) -> Option<Self> {
-        let [clusters, owners, lists, bitmap, groups, shelves] = *spans;
+        let [clusters, owners, lists, bitmap, groups, shelves, links] = *spans;
         // SAFETY: passed on to the caller; each span is carved with one type, which is that of its plan.
         unsafe {
             Some(Self {
                 clusters: region.table(clusters)?,
                 cpu_owned: cpu_owned::Tables::carve(region, [owners, lists])?,
                 frame_bitmap: frame_bitmap::Table::carve(region, bitmap)?,
-                depot: depot::Tables::carve(region, [groups, shelves])?,
+                depot: depot::Tables::carve(region, [groups, shelves, links])?,
             })
         }
     }
@@ -431,8 +434,12 @@ pub(crate) fn collect<P: Platform>(view: ZoneView<'_, P>, what: Collect<'_>) -> 
         }
         Collect::Merges(_) => {}
         Collect::For(order, migrate_type, effort) => {
-            collected.any = frame_bitmap::collect_for(view, order, migrate_type, effort);
-            collected.any |= depot::collect_for(view, order, migrate_type, effort);
+            // A refill will take what the depot has of that order.
+            collected.any = view.has_huge_for_racy(order, migrate_type);
+            if !collected.any {
+                collected.any = frame_bitmap::collect_for(view, order, migrate_type, effort);
+                collected.any |= depot::collect_for(view, order, migrate_type, effort);
+            }
         }
         Collect::Within(order, migrate_type, effort) => collect_within(view, order, migrate_type, effort),
         Collect::InBackground => depot::collect_in_background(view),
@@ -488,12 +495,30 @@ pub(crate) fn spares_zone_lock<P: Platform>(view: ZoneView<'_, P>) -> bool {
     Mechanism::in_force(view.zone) == Mechanism::Depot && view.has_whole_pageblocks_racy()
 }
 
-/// Free frames that mechanisms hold and that count as free. Possibly stale.
-pub(crate) fn held_pages_racy<P: Platform>(view: ZoneView<'_, P>) -> PageCount {
-    view.depot().pages_racy() + view.zone.mechanisms.frame_bitmap.pages_racy()
+/// Whether the lists of CPUs may hold whole batches of huge blocks, so that requests which fail otherwise should have them.
+pub(crate) fn keeps_huge_batches(zone: &Zone) -> bool {
+    Mechanism::in_force(zone) == Mechanism::Depot
 }
 
-/// The part of [`held_pages_racy`] of one migration type. Possibly stale.
+/// Whether whole pageblocks are few, so that a refill should take no more of them than it needs. Possibly stale.
+pub(crate) fn is_short_of_pageblocks_racy<P: Platform>(view: ZoneView<'_, P>) -> bool {
+    !view.has_whole_pageblocks_racy()
+}
+
+/// Free frames that mechanisms hold and that count as free. Possibly stale.
+pub(crate) fn held_racy<P: Platform>(view: ZoneView<'_, P>) -> HeldFree {
+    let huge = view.depot_huge_pages_racy();
+    let largest = (huge.0 > 0).then_some(view.geometry.pageblock_order());
+    let frames = view.depot().pages_racy() + view.zone.mechanisms.frame_bitmap.pages_racy();
+    HeldFree { pages: frames + huge, largest }
+}
+
+/// The blocks of pageblock order that mechanisms hold and that count as free; movable ones, or the rest. Possibly stale.
+pub(crate) fn held_huge_blocks_racy<P: Platform>(view: ZoneView<'_, P>, migrate_type: MigrateType) -> u64 {
+    view.depot().huge_blocks_of_racy(Mobility::of(migrate_type))
+}
+
+/// The single frames of one migration type that mechanisms hold and that count as free. Possibly stale.
 pub(crate) fn held_pages_of_racy<P: Platform>(view: ZoneView<'_, P>, migrate_type: MigrateType) -> PageCount {
     view.depot().pages_of_racy(migrate_type) + view.zone.mechanisms.frame_bitmap.pages_of_racy(migrate_type)
 }

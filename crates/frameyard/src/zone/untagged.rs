@@ -93,7 +93,11 @@ impl<P: Platform> ZoneView<'_, P> {
     /// As [`covering_block`](Self::covering_block), with a look-up of tags of the caller's.
     pub(super) fn covering_block_by(&self, pfn: Pfn, tag_of: impl Fn(Pfn) -> Tag) -> (Pfn, Tag) {
         let (head, tag) = covering_block(self.geometry.max_order(), pfn, tag_of);
-        if tag.is(FrameState::Interior) { (pfn, self.uncovered(pfn, self.page(pfn).tag())) } else { (head, tag) }
+        if !tag.is(FrameState::Interior) {
+            return (head, tag);
+        }
+        // Read again: a neighbour may have written any order meanwhile.
+        (pfn, self.uncovered(pfn, self.page(pfn).tag()).of_block_at(pfn, self.geometry.max_order()))
     }
 
     /// What the entry `pfn` of a list is, whose page has the tag `in_page`. For the validator: a frame inside a block is none.

@@ -28,7 +28,7 @@ pub(crate) fn depot_yard(groups: &[u16], poisoning: Poisoning) -> Fixture {
 }
 
 /// As [`depot_yard`], with that many frames.
-fn depot_yard_of(pages: u64, groups: &[u16], poisoning: Poisoning) -> Fixture {
+pub(crate) fn depot_yard_of(pages: u64, groups: &[u16], poisoning: Poisoning) -> Fixture {
     depot_yard_sized(pages, groups, poisoning, 128)
 }
 

@@ -12,6 +12,7 @@ mod counted;
 mod damaged_control;
 mod damaged_lists;
 mod depot;
+mod depot_huge;
 mod depot_threads;
 mod device_damage;
 mod device_errors;

@@ -209,7 +209,9 @@ impl<P: Platform> LockedPcp<'_, P> {
                 self.touch_entries(list, Access::Write);
                 list.append(batch);
             }));
-        } else if let Some(refill) = refill {
+        } else if let Some(refill) = refill
+            && !self.take_huge_batch(view, id)
+        {
             // Again, where all blocks were bad: they never return.
             for _ in 0..MOST_BAD_REFILLS {
                 if self.refill(view, refill) != Refilled::OnlyBad {
@@ -226,10 +228,16 @@ impl<P: Platform> LockedPcp<'_, P> {
         if self.push(id, index) {
             return;
         }
+        if self.give_huge_batch(view, id) && self.push(id, index) {
+            return;
+        }
         let order = id.order(view.geometry);
         let list = self.list(id);
         if self.room(view, id.group()) < order.pages().0 {
-            let batch = self.pcp.batch_racy().0.max(order.pages().0);
+            let batch = match self.huge_batch(view, id) {
+                Some(blocks) => (blocks as u64) << order.0,
+                None => self.pcp.batch_racy().0.max(order.pages().0),
+            };
             self.drain_group(view, id, PageCount(batch), DrainReason::Overflow);
         } else if list.len() == ARRAY {
             self.drain_group(view, id, PageCount(BATCH as u64), DrainReason::ArrayFull);
@@ -248,6 +256,60 @@ impl<P: Platform> LockedPcp<'_, P> {
             list.count_overflowing_free();
             Drain::begin(view, self.cpu(), DrainReason::Overflow).give_back_entry(index, order);
         }
+    }
+
+    /// The blocks that move at once between a list of huge blocks and the zone's stacks of these; `None` for other lists.
+    fn huge_batch(&self, view: ZoneView<'_, P>, id: ListId) -> Option<usize> {
+        id.mobility()?;
+        transfer::huge_batch(view.zone, self.high(Group::Huge) >> id.order(view.geometry).0)
+    }
+
+    /// Gives the zone's stacks the oldest blocks of a list of huge blocks that has no room left, or of the one that shares its limit;
+    /// whether there were enough for a batch.
+    #[inline(always)]
+    fn give_huge_batch(&mut self, view: ZoneView<'_, P>, first: ListId) -> bool {
+        let Some(batch) = self.huge_batch(view, first) else { return false };
+        let order = first.order(view.geometry);
+        let has_room = || self.room(view, Group::Huge) >= order.pages().0 && self.list(first).len() < ARRAY;
+        if self.list(first).len() < 2 * batch && has_room() {
+            return false;
+        }
+        for id in first.group_from() {
+            let (list, Some(mobility)) = (self.list(id), id.mobility()) else { return false };
+            let len = list.len();
+            if len >= batch && transfer::push_huge(view, self.cpu(), mobility, &list.entries[..batch]) {
+                self.touch(&list.entries[0], Access::Write);
+                for (to, from) in list.entries.iter().zip(&list.entries[batch..len]) {
+                    to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+                }
+                list.set_len(len - batch);
+                list.count_out(batch);
+                add_exclusive(&self.pcp.counts.drains, 1);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Fills an empty list of huge blocks from the zone's stacks; whether they had a batch.
+    #[inline(always)]
+    fn take_huge_batch(&mut self, view: ZoneView<'_, P>, id: ListId) -> bool {
+        let (list, Some(mobility)) = (self.list(id), id.mobility()) else { return false };
+        if !list.is_empty() {
+            return false;
+        }
+        let blocks = transfer::pop_huge(view, self.cpu(), mobility, &list.entries);
+        if blocks == 0 {
+            return false;
+        }
+        self.touch(&list.entries[0], Access::Write);
+        list.set_len(blocks);
+        list.count_in(blocks);
+        if blocks > list.word().limit() {
+            self.share_room(view, id);
+        }
+        add_exclusive(&self.pcp.counts.refills, 1);
+        true
     }
 
     /// The frames that a group may still take.
@@ -300,9 +362,10 @@ impl<P: Platform> LockedPcp<'_, P> {
     }
 
     /// The number of blocks that a refill of an empty list fetches (the kernel's `nr_pcp_alloc`, without its ramp).
-    fn refill_blocks(&self, id: ListId, order: Order) -> usize {
+    fn refill_blocks(&self, view: ZoneView<'_, P>, id: ListId, order: Order) -> usize {
         let batch = self.pcp.batch_racy().0;
         let blocks = match id.group() {
+            Group::Huge if self.huge_batch(view, id).is_some() && transfer::is_short_of_pageblocks_racy(view) => 1,
             Group::Huge => {
                 let high = self.pcp.high[Group::Huge as usize].load(Ordering::Relaxed);
                 u64::from(high) >> order.0 >> 1
@@ -315,7 +378,7 @@ impl<P: Platform> LockedPcp<'_, P> {
 
     /// Fetches a batch from the zone into an empty list, or less if the zone has less. Bad blocks go out of use.
     fn refill(&mut self, view: ZoneView<'_, P>, refill: Refill<'_>) -> Refilled {
-        let wanted = self.refill_blocks(refill.list, refill.request.order);
+        let wanted = self.refill_blocks(view, refill.list, refill.request.order);
         let room = self.room(view, refill.list.group()) as usize >> refill.request.order.0;
         let list = self.list(refill.list);
         let mut first = true;
@@ -388,6 +451,11 @@ impl<P: Platform> LockedPcp<'_, P> {
         for group in [Group::Small, Group::Huge] {
             self.drain_group(view, ListId::first(group), PageCount(u64::MAX), DrainReason::Emptying);
         }
+    }
+
+    /// Gives all huge blocks back to the zone.
+    pub(crate) fn drain_huge(&mut self, view: ZoneView<'_, P>) {
+        self.drain_group(view, ListId::first(Group::Huge), PageCount(u64::MAX), DrainReason::Emptying);
     }
 
     /// Visits the entries of all lists, packed ones included, until `visit` refuses one. Returns the index at which the walk ended

@@ -17,8 +17,9 @@
 //! | the free lists have no block of the type, and no whole pageblock of another | merge some batches, within the request's effort |
 //! | few whole pageblocks are free | merge batches into the free lists, several per lock hold ([`collecting`]); a stack keeps a few |
 //!
-//! In steady state no CPU takes the zone lock. Orders above 0 bypass the depot: they are a small part of the transfers, and every
-//! block in the depot keeps a larger block from merging.
+//! In steady state no CPU takes the zone lock. Blocks of pageblock order have stacks of their own ([`huge`]), by mobility. Their batches
+//! link through a table beside the map ([`links`]), so that no page structure is touched. Orders between 0 and pageblock order bypass the
+//! depot: they are a small part of the transfers, and every such block in the depot keeps a pageblock from merging.
 //!
 //! # Invariants
 //!
@@ -54,10 +55,13 @@ use crate::units::{CpuId, MigrateType, Order, PageCount};
 use crate::zone::batch::{BATCH, Batch, packed};
 use crate::zone::transfer::table_sizes::TableSizes;
 use crate::zone::view::ZoneView;
-use stack::BatchStack;
+use links::BatchLine;
+use stack::{BatchStack, PageLinks};
 
 mod carving;
 mod collecting;
+mod huge;
+mod links;
 #[cfg(all(test, loom))]
 mod loom_models;
 mod stack;
@@ -65,6 +69,7 @@ mod statistics;
 mod validate;
 
 pub(super) use collecting::{collect, collect_for, collect_in_background};
+pub(crate) use huge::{Mobility, huge_batch, huge_blocks_of_lists, pop_huge, push_huge};
 pub(super) use statistics::{COUNTERS, count};
 pub(super) use validate::validate;
 
@@ -84,9 +89,11 @@ const FEW_BATCHES: u64 = if cfg!(loom) { 1 } else { 4 };
 #[derive(Default)]
 pub(super) struct DepotShelf {
     stacks: [BatchStack; MigrateType::PER_CPU],
+    /// Stacks of huge blocks, by [`Mobility`].
+    huge: [BatchStack; 2],
 }
 
-all_atomic!(DepotShelf { stacks });
+all_atomic!(DepotShelf { stacks, huge });
 
 /// The depot of one zone, what is in progress there.
 #[derive(Default)]
@@ -104,13 +111,17 @@ pub(super) struct Tables {
     shelves: &'static [DepotShelf],
     /// The cache group of each CPU.
     pub(super) groups: &'static [AtomicU16],
+    /// Batches of huge blocks, by the pageblock of their head.
+    links: &'static [BatchLine],
 }
 
 /// Plans the tables.
-pub(super) const fn plan(planner: &mut TablePlanner, sizes: &TableSizes) -> Option<[TableSpan; 2]> {
+pub(super) const fn plan(planner: &mut TablePlanner, sizes: &TableSizes) -> Option<[TableSpan; 3]> {
     let shelves = if sizes.groups > 1 { sizes.groups + 1 } else { 1 };
-    match (planner.table::<AtomicU16>(sizes.cpus), planner.table::<DepotShelf>(shelves * sizes.zones)) {
-        (Some(groups), Some(shelves)) => Some([groups, shelves]),
+    let groups = planner.table::<AtomicU16>(sizes.cpus);
+    let shelves = planner.table::<DepotShelf>(shelves * sizes.zones);
+    match (groups, shelves, planner.table::<BatchLine>(sizes.pageblocks)) {
+        (Some(groups), Some(shelves), Some(links)) => Some([groups, shelves, links]),
         _ => None,
     }
 }
@@ -119,14 +130,19 @@ impl Tables {
     /// # Safety
     ///
     /// As for [`ControlRegion::table`]: the spans are those that [`plan`] made.
-    pub(super) unsafe fn carve(region: &ControlRegion, spans: [TableSpan; 2]) -> Option<Self> {
+    pub(super) unsafe fn carve(region: &ControlRegion, spans: [TableSpan; 3]) -> Option<Self> {
+        let [groups, shelves, links] = spans;
         // SAFETY: passed on to the caller.
-        unsafe { Some(Self { groups: region.table(spans[0])?, shelves: region.table(spans[1])? }) }
+        unsafe {
+            Some(Self { groups: region.table(groups)?, shelves: region.table(shelves)?, links: region.table(links)? })
+        }
     }
 
     /// Whether the tables have the lengths that a yard of that size needs.
     pub(super) fn fit(&self, sizes: &TableSizes) -> bool {
-        self.groups.len() == sizes.cpus && self.shelves.len().is_multiple_of(sizes.zones)
+        self.groups.len() == sizes.cpus
+            && self.shelves.len().is_multiple_of(sizes.zones)
+            && self.links.len() == sizes.pageblocks
     }
 }
 
@@ -145,34 +161,42 @@ impl Depot {
         self.0.shelves.get(shelf)?.stacks.get(list_type.index())
     }
 
+    /// The shelves in the order in which a CPU of the group with the shelf `own` looks for batches: its own, the common one, those of further groups.
+    fn shelves_from(&self, own: usize) -> impl Iterator<Item = usize> + use<> {
+        let shelves = self.0.shelves.len();
+        let others = (1..shelves).map(move |step| 1 + (own + step - 1) % (shelves - 1)).filter(move |at| *at != own);
+        [own, 0].into_iter().chain(others)
+    }
+
+    /// All stacks of single frames.
     fn stacks(&self) -> impl Iterator<Item = &'static BatchStack> + use<> {
         self.0.shelves.iter().flat_map(|shelf| &shelf.stacks)
     }
 
-    /// All stacks, those of the type `first` first.
+    /// All stacks of single frames, those of the type `first` first.
     fn stacks_from(&self, first: MigrateType) -> impl Iterator<Item = &'static BatchStack> + use<> {
         let shelves = self.0.shelves;
         let of = move |step| (first.index() + step) % MigrateType::PER_CPU;
         (0..MigrateType::PER_CPU).flat_map(move |step| shelves.iter().map(move |shelf| &shelf.stacks[of(step)]))
     }
 
-    /// Batches in the depot, possibly stale. Reads the cache line of every stack.
+    /// Batches of single frames in the depot, possibly stale. Reads the cache line of every stack.
     fn batches_racy(&self) -> u64 {
-        self.stacks().map(BatchStack::batches_racy).fold(0, u64::saturating_add)
+        self.stacks().map(BatchStack::held_racy).fold(0, u64::saturating_add)
     }
 
-    /// Frames in the depot, possibly stale.
+    /// Single frames in the depot, possibly stale.
     pub(super) fn pages_racy(&self) -> PageCount {
         PageCount(self.batches_racy().saturating_mul(BATCH as u64))
     }
 
-    /// Frames of one migration type in the depot, possibly stale.
+    /// Single frames of one migration type in the depot, possibly stale.
     pub(super) fn pages_of_racy(&self, migrate_type: MigrateType) -> PageCount {
         let stacks = self.0.shelves.iter().filter_map(|shelf| shelf.stacks.get(migrate_type.index()));
-        PageCount(stacks.map(BatchStack::batches_racy).fold(0, u64::saturating_add).saturating_mul(BATCH as u64))
+        PageCount(stacks.map(BatchStack::held_racy).fold(0, u64::saturating_add).saturating_mul(BATCH as u64))
     }
 
-    /// A counter of all stacks together.
+    /// A counter of all stacks of single frames together.
     fn sum(&self, counter: fn(&BatchStack) -> &AtomicU64) -> u64 {
         self.stacks().map(|stack| counter(stack).load(Ordering::Relaxed)).fold(0, u64::wrapping_add)
     }
@@ -183,16 +207,22 @@ impl Depot {
     }
 }
 
-impl<P: Platform> ZoneView<'_, P> {
+impl<'a, P: Platform> ZoneView<'a, P> {
     pub(super) fn depot(&self) -> Depot {
-        let Tables { shelves, groups } = self.mechanisms.depot;
+        let Tables { shelves, groups, links } = self.mechanisms.depot;
         let (each, zone) = (shelves.len() / self.all_counters.1.max(1), self.id.index());
-        Depot(Tables { shelves: shelves.get(zone * each..(zone + 1) * each).unwrap_or_default(), groups })
+        Depot(Tables { shelves: shelves.get(zone * each..(zone + 1) * each).unwrap_or_default(), groups, links })
+    }
+
+    fn page_links(&self) -> PageLinks<'a, P> {
+        PageLinks { map: self.map, platform: self.platform }
     }
 
     /// Whether the depot holds no batch, possibly stale.
     fn is_depot_empty_racy(&self) -> bool {
-        self.depot().stacks().all(|stack| stack.is_empty_racy(self.map))
+        let links = self.page_links();
+        self.depot().stacks().all(|stack| stack.is_empty_racy(links))
+            && Mobility::ALL.into_iter().all(|mobility| self.has_no_huge_racy(mobility))
     }
 
     /// Whether the depot or a collector holds a batch, possibly stale.
@@ -242,23 +272,23 @@ impl<'a, P: Platform> ListAccess<'a, P> {
     /// the free lists instead if the common stack is full, too, or if the group's stack has a few batches while few whole pageblocks
     /// are free.
     fn push(&self, taken: PackedBatches) {
-        let (map, platform) = (self.view.map, self.view.platform);
+        let platform = self.view.platform;
         self.own_stack.touch(platform, Access::Read);
-        let in_own = self.own_stack.batches_racy();
+        let in_own = self.own_stack.held_racy();
         if in_own >= FEW_BATCHES && !self.view.has_whole_pageblocks_racy() {
             return self.merge(taken, self.own_stack, FEW_BATCHES);
         }
         let overflows = self.own != 0 && in_own >= GROUP_BATCHES;
         let common = self.depot.stack(0, self.list_type).unwrap_or(self.own_stack);
         let stack = if overflows { common } else { self.own_stack };
-        if (overflows || self.own == 0) && stack.batches_racy() >= COMMON_BATCHES {
+        if (overflows || self.own == 0) && stack.held_racy() >= COMMON_BATCHES {
             return self.merge(taken, stack, collecting::BATCHES as u64 - 1);
         }
         let batches = taken.batches as u64;
         stack.touch(platform, Access::ReadModifyWrite);
         stack.count_coming(batches);
         stack.count_overflowed(if overflows { batches } else { 0 });
-        stack.push(map, platform, taken.first, taken.last);
+        stack.push(self.view.page_links(), platform, taken.first, taken.last);
     }
 
     /// Merges batches, and with each up to `most` batches of a stack.
@@ -298,12 +328,10 @@ impl<'a, P: Platform> ListAccess<'a, P> {
 
     /// Pops a batch: from the group's stack, the common one, another group's.
     fn pop(&self) -> Option<Link> {
-        let (map, platform) = (self.view.map, self.view.platform);
-        let shelves = self.depot.0.shelves.len();
-        let others = (1..shelves).map(|step| 1 + (self.own + step - 1) % (shelves - 1)).filter(|at| *at != self.own);
-        for shelf in [self.own, 0].into_iter().chain(others) {
+        let (links, platform) = (self.view.page_links(), self.view.platform);
+        for shelf in self.depot.shelves_from(self.own) {
             let stack = self.depot.stack(shelf, self.list_type)?;
-            if let Some(head) = stack.pop(map, platform) {
+            if let Some(head) = stack.pop(links, platform) {
                 stack.touch(platform, Access::ReadModifyWrite);
                 stack.count_popped(1);
                 if shelf != self.own && shelf != 0 {

@@ -131,7 +131,7 @@ pub(super) fn fetch<P: Platform>(
         chain = Some((chain.map_or(head, |(first, _)| first), head));
     }
     if let Some((first, last)) = chain {
-        stack.push(view.map, view.platform, first, last);
+        stack.push(view.page_links(), view.platform, first, last);
     }
     if is_broken!(HeadsClearedLate) {
         taken.blocks().for_each(|block| dissolve(view, refill.blocks.migrate_type, block));

@@ -5,6 +5,9 @@
 //! of an address space that was torn down make a few of them.
 //!
 //! Batches belong to the collector until their frames are free, and count as depot frames until then.
+//!
+//! Huge blocks return in batches, too ([`huge`]); they are whole pageblocks, so a request for less takes them before single frames
+//! are merged.
 
 use super::{BatchStack, State};
 use crate::memmap::MapPlace;
@@ -18,6 +21,8 @@ use crate::zone::fixed_vec::FixedVec;
 use crate::zone::transfer::pagewise::prefetch_neighbours;
 use crate::zone::transfer::quiescence::{TransferStalled, wait_until_done};
 use crate::zone::view::ZoneView;
+
+mod huge;
 
 /// Batches that are unpacked and sorted together.
 pub(super) const BATCHES: usize = if cfg!(loom) { 2 } else { 8 };
@@ -75,7 +80,7 @@ fn collect_all<P: Platform>(view: ZoneView<'_, P>) {
     let _collecting = Collecting::begin(view);
     for stack in view.depot().stacks() {
         stack.touch(view.platform, Access::ReadModifyWrite);
-        let mut chain = stack.detach(view.map);
+        let mut chain = stack.detach(view.page_links());
         let mut returning = Returning::new(view);
         // A sound chain has fewer batches than the map has frames.
         let mut left = view.map.places();
@@ -95,9 +100,10 @@ fn collect_all<P: Platform>(view: ZoneView<'_, P>) {
         }
         stack.count_collected(returning.free());
     }
+    huge::collect_all(view);
 }
 
-/// Returns up to `most` batches to the free lists until there is `enough`, stacks of the type `first` first. Returns their
+/// Returns up to `most` batches of single frames to the free lists until there is `enough`, stacks of the type `first` first. Returns their
 /// number.
 fn collect_until<P: Platform>(view: ZoneView<'_, P>, first: MigrateType, most: u64, enough: impl Fn() -> bool) -> u64 {
     let _collecting = Collecting::begin(view);
@@ -136,7 +142,7 @@ fn return_some<P: Platform>(
     let mut next = || {
         first.take().or_else(|| {
             left = left.checked_sub(1)?;
-            stack.pop(view.map, view.platform)
+            stack.pop(view.page_links(), view.platform)
         })
     };
     while returning.take_in(&mut next) && !returning.is_enough() {}
@@ -265,11 +271,19 @@ pub(in crate::zone::transfer) fn collect_for<P: Platform>(
         return false;
     }
     let is_single = order == Order::ZERO;
-    let enough = || {
-        view.zone.has_block_of_type_racy(order, migrate_type)
-            || (is_single && view.has_whole_pageblock_of_others_racy(migrate_type))
-    };
+    let has_own = || view.zone.has_block_of_type_racy(order, migrate_type);
+    let has_other = || view.has_whole_pageblock_of_others_racy(migrate_type);
+    let enough = || has_own() || (is_single && has_other());
+    let [own, other] = huge::stacks_for(view, migrate_type);
+    effort.count_merges(huge::collect_until(view, own, effort.merges(), has_own));
+    if is_single {
+        let [_, other] = huge::stacks_for(view, migrate_type);
+        effort.count_merges(huge::collect_until(view, other, effort.merges(), enough));
+    }
     effort.count_merges(collect_until(view, migrate_type, effort.merges(), enough));
+    // No block of the type is left. Larger ones of another have to serve.
+    let larger = || enough() || (order <= view.geometry.pageblock_order() && has_other());
+    effort.count_merges(huge::collect_until(view, other, effort.merges(), larger));
     true
 }
 
@@ -289,12 +303,15 @@ impl<P: Platform> ZoneView<'_, P> {
         if cfg!(loom) { managed.min(12) } else { managed / FEW_WHOLE }
     }
 
-    /// Whether the free lists have enough whole pageblocks, so that depot batches need not merge. Possibly stale.
+    /// Whether there are enough whole pageblocks on the free lists and in the depot, so that depot batches need not merge. Possibly
+    /// stale.
     pub(in crate::zone::transfer) fn has_whole_pageblocks_racy(&self) -> bool {
         let (pageblock_order, max_order) = (self.geometry.pageblock_order(), self.geometry.max_order());
         for area in self.zone.areas_between(pageblock_order, max_order) {
             self.platform.touch_line(SharedLine::of(LineKind::FreeLists, area), Access::Read);
         }
-        self.zone.pages_in_blocks_from_racy(pageblock_order, max_order).0 >= self.few_whole()
+        let (free, few) = (self.zone.pages_in_blocks_from_racy(pageblock_order, max_order).0, self.few_whole());
+        // The stacks' lines are read only if they decide.
+        free >= few || free.saturating_add(self.depot_huge_pages_racy().0) >= few
     }
 }

@@ -1,6 +1,7 @@
 //! The depot (`zone::transfer::depot`) in a yard: batches move from one CPU's list to another's while another CPU drains,
 //! isolates, or changes the policy.
 
+mod huge;
 mod shelves;
 
 use std::sync::{Arc, Mutex};

@@ -1,15 +1,16 @@
-//! A lock-free stack of packed batches: one word names its top, the batches' heads link the rest.
+//! A lock-free stack of batches: one word names its top, the batches' heads link the rest.
 //!
-//! The top word holds the link to the topmost head in as many bits as the map's frames need, and a tag in all further bits (at least
-//! 32). A head's `next` names the batch below; no other word of a batch is touched here.
+//! The top word holds the link to the topmost head in as many bits as heads need, and a tag in all further bits (at least
+//! 32). A head's link names the batch below; no other word of a batch is touched here. [`Links`] says where that link lies: in the
+//! head's page structure ([`PageLinks`]), or in the table of pageblocks ([`BlockLinks`](super::links::BlockLinks)).
 //!
 //! # Protocol
 //!
 //! *Push* links the last batch of a chain to the old top and exchanges the top word, with Release: a CPU that finds the batch sees
-//! all that was packed into its pages. *Pop* reads the top word with Acquire, reads the head's `next`, and exchanges the top word
-//! for that link with the tag plus one. *Detach* exchanges the top word for none, with the tag plus one.
+//! all that was packed into its pages or its line of the table. *Pop* reads the top word with Acquire, reads the head's link, and
+//! exchanges the top word for that link with the tag plus one. *Detach* exchanges the top word for none, with the tag plus one.
 //!
-//! Between the two reads of a pop another CPU may pop the batch, allocate its frames and write to them. The map is always mapped,
+//! Between the two reads of a pop another CPU may pop the batch, allocate its frames and write to them. Map and table are always mapped,
 //! so the read is harmless: its result counts only if the top word still has the same link and the same tag. Both cannot return:
 //! a link returns to the top only after a pop or a detach, and these raise the tag. A tag that wraps around while a thread stands
 //! between its reads would defeat this; with 2²¹ frames (8 GiB) that takes 2⁴² pops and detaches, with the most frames that a map
@@ -20,16 +21,55 @@
 //!
 //! # Counting equations
 //!
-//! - `pushed − left` = batches on the stack, and those counted there in transit: a batch is counted before it is pushed and until
-//!   after it has left, so that a sum of free memory misses none.
+//! - `pushed − left` = batches on the stack (blocks, on stacks of huge blocks, whose batches differ in length), and those counted there
+//!   in transit: a batch is counted before it is pushed and until after it has left, so that a sum of free memory misses none.
 //! - `collected` and `stolen` are parts of `left`, `overflowed` is a part of `pushed`.
 
 use crate::memmap::MemMap;
 use crate::page::Link;
-use crate::platform::{Access, LineKind, Platform, SharedLine};
+use crate::platform::{Access, LineKind, Platform, SharedLine, copied_views};
 use crate::sync::{AtomicU64, Ordering, all_atomic, is_broken};
 
-/// A stack of full batches of one type, with its counters, on a cache line of its own.
+/// Where the links of a stack's batches lie. The methods accept any link: a neighbour may have written it.
+pub(super) trait Links: Copy {
+    /// The number of bits that name any head, or none.
+    fn bits(self) -> u32;
+
+    /// The link of a head to the batch below; `None` if there is no such head.
+    fn below(self, head: Link) -> Option<Link>;
+
+    /// Links a head that the caller owns to the batch below.
+    fn set_below(self, head: Link, below: Link);
+}
+
+/// Links in the heads' page structures, which also hold the batches. A link names a frame.
+pub(super) struct PageLinks<'a, P> {
+    pub(super) map: MemMap,
+    pub(super) platform: &'a P,
+}
+
+copied_views!(PageLinks);
+
+impl<P: Platform> Links for PageLinks<'_, P> {
+    #[inline(always)]
+    fn bits(self) -> u32 {
+        u64::BITS - self.map.places().leading_zeros()
+    }
+
+    #[inline(always)]
+    fn below(self, head: Link) -> Option<Link> {
+        Some(self.map.page(self.map.next(head)?, self.platform).next())
+    }
+
+    #[inline(always)]
+    fn set_below(self, head: Link, below: Link) {
+        if let Some(head) = self.map.next(head) {
+            self.map.page(head, self.platform).set_next(below);
+        }
+    }
+}
+
+/// A stack of batches of one type, with its counters, on a cache line of its own.
 #[repr(C, align(64))]
 #[derive(Default)]
 pub(super) struct BatchStack {
@@ -69,9 +109,10 @@ impl Top {
     }
 
     /// The first half of a pop; `None` if the stack is empty. The batch is not the caller's yet: see the protocol.
-    fn seen<P: Platform>(self, map: MemMap, platform: &P) -> Option<Seen> {
+    #[inline(always)]
+    fn seen(self, links: impl Links) -> Option<Seen> {
         let head = self.link();
-        Some(Seen { top: self, head, next: map.page(map.next(head)?, platform).next() })
+        Some(Seen { top: self, head, next: links.below(head)? })
     }
 
     /// The word with another link and the same tag.
@@ -95,28 +136,23 @@ struct Seen {
     next: Link,
 }
 
-/// The number of bits that name any frame of a map, or none.
-fn link_bits(map: MemMap) -> u32 {
-    u64::BITS - map.places().leading_zeros()
-}
-
 impl BatchStack {
-    /// Batches, with those in transit; possibly stale.
-    pub(super) fn batches_racy(&self) -> u64 {
+    /// Batches (blocks, on stacks of huge blocks), with those in transit; possibly stale.
+    pub(super) fn held_racy(&self) -> u64 {
         let left = self.left.load(Ordering::Relaxed);
         self.pushed.load(Ordering::Relaxed).saturating_sub(left)
     }
 
     /// Whether there is no batch; possibly stale.
     #[inline]
-    pub(super) fn is_empty_racy(&self, map: MemMap) -> bool {
+    pub(super) fn is_empty_racy(&self, links: impl Links) -> bool {
         // Acquire: pairs with the Release in `BatchStack::take` and `BatchStack::detach`.
-        self.top(map, Ordering::Acquire).link() == Link::NONE
+        self.top(links, Ordering::Acquire).link() == Link::NONE
     }
 
     #[inline]
-    fn top(&self, map: MemMap, ordering: Ordering) -> Top {
-        Top { word: self.top.load(ordering), link_bits: link_bits(map) }
+    fn top(&self, links: impl Links, ordering: Ordering) -> Top {
+        Top { word: self.top.load(ordering), link_bits: links.bits() }
     }
 
     /// Announces a use of the stack's line: its counters, or its top word outside of [`push`](Self::push) and [`pop`](Self::pop).
@@ -125,41 +161,39 @@ impl BatchStack {
         platform.touch_line(SharedLine::of(LineKind::Mechanism, self), access);
     }
 
-    /// Counts batches that are about to be pushed.
+    /// Counts batches or huge blocks that are about to be pushed.
     pub(super) fn count_coming(&self, batches: u64) {
         self.pushed.fetch_add(batches, Ordering::Relaxed);
     }
 
-    /// Counts batches that are pushed here because another stack is full.
+    /// Counts batches or huge blocks that are pushed here because another stack is full.
     pub(super) fn count_overflowed(&self, batches: u64) {
         self.overflowed.fetch_add(batches, Ordering::Relaxed);
     }
 
-    /// Counts batches popped by a CPU of another group.
+    /// Counts batches or huge blocks popped by a CPU of another group.
     pub(super) fn count_stolen(&self, batches: u64) {
         self.stolen.fetch_add(batches, Ordering::Relaxed);
     }
 
-    /// Counts batches that a collector took here and has freed now.
+    /// Counts batches or huge blocks that a collector took here and has freed now.
     pub(super) fn count_collected(&self, batches: u64) {
         self.collected.fetch_add(batches, Ordering::Relaxed);
         self.left.fetch_add(batches, Ordering::Relaxed);
     }
 
-    /// Counts batches popped for a list.
+    /// Counts batches or huge blocks popped for a list.
     pub(super) fn count_popped(&self, batches: u64) {
         self.left.fetch_add(batches, Ordering::Relaxed);
     }
 
     /// Pushes a chain of batches that were counted as coming, with `first` on top.
-    pub(super) fn push<P: Platform>(&self, map: MemMap, platform: &P, first: Link, last: Link) {
-        let Some(last) = map.next(last) else { return };
-        let page = map.page(last, platform);
+    pub(super) fn push<P: Platform>(&self, links: impl Links, platform: &P, first: Link, last: Link) {
         self.touch(platform, Access::Read);
-        let mut top = self.top(map, Ordering::Relaxed);
+        let mut top = self.top(links, Ordering::Relaxed);
         // The batch is lost if the word changes each time.
         for _ in 0..MOST_TRIES {
-            page.set_next(top.link());
+            links.set_below(last, top.link());
             self.touch(platform, Access::ReadModifyWrite);
             // Release: pairs with the Acquire in `BatchStack::pop` and `BatchStack::detach`.
             let pushed =
@@ -173,12 +207,12 @@ impl BatchStack {
     }
 
     /// Takes the topmost batch, without counting it as gone.
-    pub(super) fn pop<P: Platform>(&self, map: MemMap, platform: &P) -> Option<Link> {
+    pub(super) fn pop<P: Platform>(&self, links: impl Links, platform: &P) -> Option<Link> {
         self.touch(platform, Access::Read);
         // Acquire: pairs with the Release in `BatchStack::push`.
-        let mut top = self.top(map, Ordering::Acquire);
+        let mut top = self.top(links, Ordering::Acquire);
         for _ in 0..MOST_TRIES {
-            let seen = top.seen(map, platform)?;
+            let seen = top.seen(links)?;
             self.touch(platform, Access::ReadModifyWrite);
             match self.take(seen) {
                 Ok(head) => return Some(head),
@@ -201,9 +235,9 @@ impl BatchStack {
     }
 
     /// Takes all batches as a chain, without counting them as gone.
-    pub(super) fn detach(&self, map: MemMap) -> Link {
+    pub(super) fn detach(&self, links: impl Links) -> Link {
         // Acquire: pairs with the Release in `BatchStack::push`.
-        let mut top = self.top(map, Ordering::Acquire);
+        let mut top = self.top(links, Ordering::Acquire);
         for _ in 0..MOST_TRIES {
             if top.link() == Link::NONE {
                 break;
@@ -220,9 +254,9 @@ impl BatchStack {
     }
 
     /// The topmost batch, for a walk over a stack that is not in use.
-    pub(super) fn top_at_rest(&self, map: MemMap) -> Link {
+    pub(super) fn top_at_rest(&self, links: impl Links) -> Link {
         // Acquire: pairs with the Release in `BatchStack::push`.
-        self.top(map, Ordering::Acquire).link()
+        self.top(links, Ordering::Acquire).link()
     }
 }
 

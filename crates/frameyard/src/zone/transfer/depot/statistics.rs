@@ -4,7 +4,7 @@ use crate::zone::transfer::statistics::counters;
 
 counters! { |view, counts, cpu|
     let of = cpu.is_none().then(|| view.depot());
-    "depot_batches" Gauge of Zone "Batches in the depot." = of.batches_racy();
+    "depot_batches" Gauge of Zone "Batches of single frames in the depot." = of.batches_racy();
     "depot_pushes" Counter of Zone "Batches pushed onto a stack of the depot." = of.sum(|stack| &stack.pushed);
     "depot_pops" Counter of Zone "Batches popped from a stack of the depot by refills." = of.popped();
     "depot_steals" Counter of Zone "Batches popped from the stack of another CPU group." = of.sum(|stack| &stack.stolen);
@@ -13,4 +13,18 @@ counters! { |view, counts, cpu|
     "depot_collected" Counter of Zone "Batches returned from the depot to the free lists." = of.sum(|stack| &stack.collected);
     "depot_retries" Counter of Zone "Compare-exchanges on a stack of the depot that failed and were retried."
         = of.sum(|stack| &stack.retries);
+    "depot_huge_blocks" Gauge of Zone "Blocks of pageblock order in the depot." = of.huge_blocks_racy();
+    "depot_huge_pushed" Counter of Zone "Blocks of pageblock order pushed onto a stack of the depot."
+        = of.huge_sum(|stack| &stack.pushed);
+    "depot_huge_popped" Counter of Zone "Blocks of pageblock order popped from a stack of the depot by refills."
+        = of.huge_popped();
+    "depot_huge_stolen" Counter of Zone "Blocks of pageblock order popped from the stack of another CPU group."
+        = of.huge_sum(|stack| &stack.stolen);
+    "depot_huge_overflowed" Counter of Zone
+        "Blocks of pageblock order pushed onto the zone's common stack because the group's was full."
+        = of.huge_sum(|stack| &stack.overflowed);
+    "depot_huge_collected" Counter of Zone "Blocks of pageblock order returned from the depot to the free lists."
+        = of.huge_sum(|stack| &stack.collected);
+    "depot_huge_retries" Counter of Zone "Compare-exchanges on a stack of huge blocks that failed and were retried."
+        = of.huge_sum(|stack| &stack.retries);
 }

@@ -1,6 +1,9 @@
-//! The equations of the depot: each stack has as many batches as it counts, each batch is full, each frame is as on a per-CPU
-//! list.
+//! The equations of the depot: each stack has as many batches or huge blocks as it counts, each batch of single frames is full, each
+//! block is as on a per-CPU list.
 
+use super::BatchStack;
+use super::huge::Mobility;
+use super::links::HugeBatch;
 use crate::page::{FrameState, Link};
 use crate::platform::Platform;
 use crate::units::{Order, Pfn};
@@ -17,8 +20,8 @@ pub(in crate::zone::transfer) fn validate<P: Platform>(
     // Other CPUs may pop and recycle batches meanwhile, and counters may be damaged.
     let most = view.map.places() / BATCH as u64;
     for stack in view.depot().stacks() {
-        let expected = stack.batches_racy().min(most);
-        let (mut position, mut head) = (0, stack.top_at_rest(view.map));
+        let expected = stack.held_racy().min(most);
+        let (mut position, mut head) = (0, stack.top_at_rest(view.page_links()));
         while head != Link::NONE && position <= expected {
             let mut batch = Batch::new();
             let first = view.map.linked(head).unwrap_or_default();
@@ -30,7 +33,7 @@ pub(in crate::zone::transfer) fn validate<P: Platform>(
                 return Err(broken(first));
             }
             for entry in batch.iter() {
-                mark(view, *entry, first)?;
+                mark(view, *entry, Order::ZERO, first)?;
                 found.listed[0] += 1;
             }
             let is_last = next == Link::NONE;
@@ -40,15 +43,42 @@ pub(in crate::zone::transfer) fn validate<P: Platform>(
             head = next;
         }
     }
-    compare("batches in the depot", view.depot().batches_racy(), batches)
+    compare("batches in the depot", view.depot().batches_racy(), batches)?;
+    let blocks = Mobility::ALL.into_iter().try_fold(0, |sum, mobility| {
+        let stacks = view.depot().huge_stacks_of(mobility);
+        stacks.map(|stack| validate_huge(view, stack, found)).try_fold(sum, |sum, blocks| Ok(sum + blocks?))
+    })?;
+    compare("huge blocks in the depot", view.depot().huge_blocks_racy(), blocks)
 }
 
-fn mark<P: Platform>(view: ZoneView<'_, P>, entry: u32, head: Pfn) -> Result<(), Unsound> {
+/// As [`validate`], for a stack of huge blocks. Returns their number.
+fn validate_huge<P: Platform>(view: ZoneView<'_, P>, stack: &BatchStack, found: &mut Found) -> Result<u64, Unsound> {
+    let (links, order) = (view.huge_links(), view.geometry.pageblock_order());
+    let expected = stack.held_racy();
+    let (mut blocks, mut head) = (0, stack.top_at_rest(links));
+    while head != Link::NONE && blocks < expected {
+        let mut batch = HugeBatch::new();
+        let below = links.unpack(head, |place| batch.push(place));
+        let first = view.map.pfn(batch.first().copied().unwrap_or_default());
+        for entry in batch.iter() {
+            mark(view, *entry, order, first)?;
+        }
+        found.listed[order.index()] += batch.len() as u64;
+        blocks += batch.len() as u64;
+        head = below.ok_or(broken(first))?;
+    }
+    if head != Link::NONE {
+        blocks += 1;
+    }
+    compare("huge blocks on a stack", expected, blocks).map(|()| blocks)
+}
+
+fn mark<P: Platform>(view: ZoneView<'_, P>, entry: u32, order: Order, head: Pfn) -> Result<(), Unsound> {
     let pfn = view.map.pfn(entry);
     let page = view.page_of(pfn).ok_or(broken(head))?;
     let in_page = page.tag();
     let tag = view.tag_on_list(pfn, in_page);
-    if !tag.is_block(FrameState::PerCpu, Order::ZERO) || tag.is_seen() {
+    if !tag.is_block(FrameState::PerCpu, order) || tag.is_seen() {
         return Err(broken(head));
     }
     let _ = page.replace_tag(in_page, in_page.with_seen());

@@ -9,6 +9,7 @@ use loom::cell::UnsafeCell;
 use loom::thread;
 
 mod members;
+mod table;
 
 use super::*;
 use crate::loom_models::{assert_fails, explore};
@@ -69,6 +70,10 @@ impl Fixture {
         unsafe { MemMap::new(NonNull::from(&self.pages[0]), frames, MapContent::Zero, Geometry::X86_64) }
     }
 
+    fn links(&self) -> PageLinks<'_, Plain> {
+        PageLinks { map: self.map(), platform: &Plain }
+    }
+
     /// With all batches on the stack, the first on top.
     fn new() -> Arc<Self> {
         let fixture = Self::of(BATCHES);
@@ -86,17 +91,17 @@ impl Fixture {
     fn push(&self, head: u32) {
         self.own(head);
         self.stack.count_coming(1);
-        self.stack.push(self.map(), &Plain, Link(head), Link(head));
+        self.stack.push(self.links(), &Plain, Link(head), Link(head));
     }
 
     fn pop(&self) -> Option<u32> {
-        let head = self.stack.pop(self.map(), &Plain)?;
+        let head = self.stack.pop(self.links(), &Plain)?;
         self.stack.count_popped(1);
         Some(self.own(head.0))
     }
 
     fn detach(&self) -> Vec<u32> {
-        let (map, mut chain, mut found) = (self.map(), self.stack.detach(self.map()), Vec::new());
+        let (map, mut chain, mut found) = (self.map(), self.stack.detach(self.links()), Vec::new());
         while let Some(head) = map.linked(chain) {
             found.push(self.own(chain.0));
             chain = map.page(head, &Plain).next();
@@ -112,7 +117,7 @@ impl Fixture {
         }
         held.sort_unstable();
         assert_eq!(held, [1, 2, 3], "batches were lost or exist twice");
-        assert_eq!(self.stack.batches_racy(), 0, "the count is wrong");
+        assert_eq!(self.stack.held_racy(), 0, "the count is wrong");
     }
 }
 

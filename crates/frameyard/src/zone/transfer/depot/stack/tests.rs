@@ -25,19 +25,23 @@ impl Fixture {
         Self { _pages: pages, map, stack: BatchStack::default() }
     }
 
+    fn links(&self) -> PageLinks<'_, Plain> {
+        PageLinks { map: self.map, platform: &Plain }
+    }
+
     fn push(&self, head: u32) {
         self.stack.count_coming(1);
-        self.stack.push(self.map, &Plain, Link(head), Link(head));
+        self.stack.push(self.links(), &Plain, Link(head), Link(head));
     }
 
     fn pop(&self) -> Option<u32> {
-        let head = self.stack.pop(self.map, &Plain)?;
+        let head = self.stack.pop(self.links(), &Plain)?;
         self.stack.count_popped(1);
         Some(head.0)
     }
 
     fn seen(&self) -> Seen {
-        self.stack.top(self.map, Ordering::Acquire).seen(self.map, &Plain).expect("a batch")
+        self.stack.top(self.links(), Ordering::Acquire).seen(self.links()).expect("a batch")
     }
 }
 
@@ -45,10 +49,10 @@ impl Fixture {
 fn batches_are_popped_in_reverse_order_and_counted() {
     let fixture = Fixture::new();
     [3, 1, 16].into_iter().for_each(|head| fixture.push(head));
-    assert_eq!(fixture.stack.batches_racy(), 3);
+    assert_eq!(fixture.stack.held_racy(), 3);
     assert_eq!([(); 4].map(|()| fixture.pop()), [Some(16), Some(1), Some(3), None]);
-    assert_eq!(fixture.stack.batches_racy(), 0);
-    assert!(fixture.stack.is_empty_racy(fixture.map));
+    assert_eq!(fixture.stack.held_racy(), 0);
+    assert!(fixture.stack.is_empty_racy(fixture.links()));
 }
 
 #[test]
@@ -58,10 +62,10 @@ fn a_chain_is_pushed_and_detached_as_a_whole() {
     let page = |link: u32| fixture.map.page(fixture.map.linked(Link(link)).unwrap(), &Plain);
     page(4).set_next(Link(5));
     fixture.stack.count_coming(2);
-    fixture.stack.push(fixture.map, &Plain, Link(4), Link(5));
-    let first = fixture.stack.detach(fixture.map);
+    fixture.stack.push(fixture.links(), &Plain, Link(4), Link(5));
+    let first = fixture.stack.detach(fixture.links());
     assert_eq!([first.0, page(4).next().0, page(5).next().0, page(9).next().0], [4, 5, 9, 0]);
-    assert_eq!(fixture.stack.detach(fixture.map), Link::NONE);
+    assert_eq!(fixture.stack.detach(fixture.links()), Link::NONE);
 }
 
 #[test]
@@ -97,7 +101,7 @@ fn a_pop_whose_batch_is_detached_and_returns_meanwhile_fails() {
     let fixture = Fixture::new();
     [1, 2].into_iter().for_each(|head| fixture.push(head));
     let standing = fixture.seen();
-    assert_eq!(fixture.stack.detach(fixture.map), Link(2));
+    assert_eq!(fixture.stack.detach(fixture.links()), Link(2));
     fixture.push(2);
     assert!(fixture.stack.take(standing).is_err());
     assert_eq!((fixture.pop(), fixture.pop()), (Some(2), None));

@@ -49,11 +49,11 @@ impl Fixture {
         self.own_all(frames);
         let head = packed::pack(self.map(), &Plain, frames, Link::NONE);
         self.stack.count_coming(1);
-        self.stack.push(self.map(), &Plain, head, head);
+        self.stack.push(self.links(), &Plain, head, head);
     }
 
     fn pop_members(&self) -> Option<Members> {
-        let head = self.stack.pop(self.map(), &Plain)?;
+        let head = self.stack.pop(self.links(), &Plain)?;
         self.stack.count_popped(1);
         let mut batch = Members::new();
         packed::unpack(self.map(), (&Plain, ZoneId(0)), (head, Order::ZERO), &mut batch)?;

@@ -142,7 +142,7 @@ fn a_contiguous_range_takes_huge_blocks_from_the_depot() {
     yard.free_range(range).unwrap();
 }
 
-/// Takes and gives blocks, most of them huge, in tides that move whole batches. Checks that nobody else has them.
+/// Takes and gives blocks, most of them huge, in tides that move whole batches. Checks that no other thread has them.
 fn work(yard: &Fixture, owners: &[AtomicU64], seed: u64, steps: u64) {
     let mut random = Random::new(seed);
     let mut held: Vec<(Pfn, Order)> = Vec::new();

@@ -266,6 +266,17 @@ pub(crate) struct PcpCounts {
 
 all_atomic!(PcpCounts { refills, drains });
 
+/// Frames of a group of lists.
+#[derive(Clone, Copy, Default, Debug)]
+struct Totals {
+    /// In arrays and packed batches.
+    held: u64,
+    /// In packed batches.
+    packed: u64,
+    /// The parts of the limit.
+    limits: u64,
+}
+
 /// Blocks and their frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Flow {
@@ -396,8 +407,27 @@ impl PerCpuPages {
 
     /// Frames held by a group of lists, possibly stale.
     pub(crate) fn held_racy(&self, group: Group, geometry: Geometry) -> PageCount {
-        let lists = ListId::first(group).group_from();
-        PageCount(lists.map(|id| self.lists[id.0 as usize].blocks_racy() << id.order(geometry).0).sum())
+        PageCount(self.totals_racy(group, geometry).held)
+    }
+
+    /// What the lists of a group have, possibly stale.
+    #[inline]
+    fn totals_racy(&self, group: Group, geometry: Geometry) -> Totals {
+        let (lists, per_order, first) = match group {
+            Group::Small => (&self.lists[..FIRST_HUGE], MigrateType::PER_CPU, Order::ZERO),
+            Group::Huge => (&self.lists[FIRST_HUGE..], LISTS - FIRST_HUGE, geometry.pageblock_order()),
+        };
+        let mut totals = Totals::default();
+        for (lists, order) in lists.chunks_exact(per_order).zip(first.0..) {
+            for list in lists {
+                let word = list.word();
+                let packed = u64::from(list.packed.load(Ordering::Relaxed));
+                totals.held += (word.len().min(ARRAY) as u64 + packed) << order;
+                totals.packed += packed << order;
+                totals.limits += (word.limit() as u64) << order;
+            }
+        }
+        totals
     }
 
     /// Whether a list holds no block, possibly stale.

@@ -2,7 +2,7 @@
 //!
 //! How a batch moves between a list and the zone is up to the mechanisms behind [`transfer`](crate::zone::transfer).
 
-use super::{ARRAY, Group, ListId, LockedPcp, PcpList};
+use super::{ARRAY, Group, ListId, LockedPcp, PcpList, Totals};
 use crate::memmap::{MapPlace, MemMap};
 use crate::page::Link;
 use crate::platform::{Access, Platform};
@@ -321,26 +321,29 @@ impl<P: Platform> LockedPcp<'_, P> {
         self.pcp.high[group as usize].load(Ordering::Relaxed).into()
     }
 
-    /// The frames in packed batches of a group.
-    fn packed(&self, view: ZoneView<'_, P>, group: Group) -> u64 {
-        let packed = |id: ListId| u64::from(self.list(id).packed.load(Ordering::Relaxed));
-        ListId::first(group).group_from().map(|id| packed(id) << id.order(view.geometry).0).sum()
+    /// Divides the limit of its group again, unless the list has room and all parts keep to the limit: gives the list all that the
+    /// group may still take and that is no other list's part, or half of the others' parts if everything is. Lists over their limit
+    /// get less than they hold.
+    fn share_room(&self, view: ZoneView<'_, P>, first: ListId) {
+        let (group, word) = (first.group(), self.list(first).word());
+        let totals = self.pcp.totals_racy(group, view.geometry);
+        let high = self.high(group);
+        if word.len() >= word.limit() || totals.limits + totals.packed > high {
+            self.divide_room(view, first, totals, high);
+        }
     }
 
-    /// Divides the limit of its group again: gives a list all that the group may still take and that is no other list's part, or half
-    /// of the others' parts if everything is. Lists over their limit get less than they hold.
-    fn share_room(&self, view: ZoneView<'_, P>, first: ListId) {
-        let group = first.group();
+    fn divide_room(&self, view: ZoneView<'_, P>, first: ListId, totals: Totals, high: u64) {
         let order = |id: ListId| id.order(view.geometry);
         let spare = |id: ListId| {
             let list = self.list(id);
             (list.word().limit().saturating_sub(list.len()) as u64) << order(id).0
         };
         let pages = order(first).pages().0;
-        let mut room = self.room(view, group);
+        let mut room = high.saturating_sub(totals.held);
         let unassigned = room.saturating_sub(first.group_from().skip(1).map(spare).sum());
         let wanted = if unassigned >= pages { unassigned } else { (room / 2).max(pages) };
-        let mut left = self.high(group).saturating_sub(self.packed(view, group));
+        let mut left = high.saturating_sub(totals.packed);
         for id in first.group_from() {
             let list = self.list(id);
             let len = list.len();
@@ -355,10 +358,8 @@ impl<P: Platform> LockedPcp<'_, P> {
 
     /// For the validator: the frames by which the parts of the lists exceed the limit of their group.
     pub(crate) fn excess(&self, view: ZoneView<'_, P>, group: Group) -> u64 {
-        let limit = |id: ListId| (self.list(id).word().limit() as u64) << id.order(view.geometry).0;
-        let packed = self.packed(view, group);
-        let parts = ListId::first(group).group_from().map(limit).sum::<u64>() + packed;
-        parts.saturating_sub(self.high(group).max(packed))
+        let Totals { packed, limits, .. } = self.pcp.totals_racy(group, view.geometry);
+        (limits + packed).saturating_sub(self.high(group).max(packed))
     }
 
     /// The number of blocks that a refill of an empty list fetches (the kernel's `nr_pcp_alloc`, without its ramp).

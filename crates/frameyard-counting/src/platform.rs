@@ -6,7 +6,8 @@ use core::ptr::NonNull;
 
 use frameyard::platform::{
     Access, Activity, BadPage, Contention, FramesNotReturned, FreeFrames, GetMark, HugePageTails, InitProgress,
-    LockError, LockId, MapBacking, MapNotBacked, MapWrite, Offload, Probe, SharedLine, SpeculativeGets, WorkerPanicked,
+    LockError, LockId, MapBacking, MapNotBacked, MapWrite, Offload, OwnList, Popped, Probe, SectionsNotEnded,
+    SharedLine, SpeculativeGets, WorkerPanicked,
 };
 use frameyard::sync::{AtomicU32, AtomicU64, Ordering};
 use frameyard::{ByteSize, CpuId, NodeId, Order, PageCount, Pfn, PfnRange, Platform};
@@ -130,6 +131,32 @@ impl<P: Platform, W: Fn() -> u32 + Sync, const LINES: usize> Platform for Counti
             counters.begin_stretch();
         }
         self.inner.unlock(id, word);
+    }
+
+    fn has_sections(&self) -> bool {
+        self.inner.has_sections()
+    }
+
+    fn section_cpu(&self) -> Option<CpuId> {
+        self.inner.section_cpu()
+    }
+
+    fn pop_in_section(&self, cpu: CpuId, list: OwnList<'_>) -> Popped {
+        list.announce_pop(self);
+        self.inner.pop_in_section(cpu, list)
+    }
+
+    fn push_in_section(&self, cpu: CpuId, list: OwnList<'_>, entry: u32) -> bool {
+        list.announce_push(self);
+        self.inner.push_in_section(cpu, list, entry)
+    }
+
+    fn take_in_section(&self, cpu: CpuId, list: OwnList<'_>) -> bool {
+        self.inner.take_in_section(cpu, list)
+    }
+
+    fn end_sections(&self, cpu: Option<CpuId>) -> Result<(), SectionsNotEnded> {
+        self.inner.end_sections(cpu)
     }
 
     fn process(&self) -> Option<NonZeroU32> {

@@ -412,8 +412,7 @@ fn the_command_of_workers_is_hidden_and_refuses_other_callers() {
         assert!(words.all(|word| word != "worker"), "{shell}");
     }
     assert_refused(&["worker", "{}"], 2, "not the argument of a worker process");
-    let order =
-        r#"{"locks_are_timed":false,"task":{"number":0,"seed":1,"work":{"PageFault":{"bytes":4096,"pages":"Small"}}}}"#;
+    let order = r#"{"locks_are_timed":false,"task":{"number":0,"seed":1,"work":{"PageFault":{"bytes":4096,"pages":"Small","frames":"Ignored"}}}}"#;
     assert_refused(&["worker", order], 2, "was not started on a memory file");
 }
 

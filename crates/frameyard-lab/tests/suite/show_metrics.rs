@@ -67,7 +67,7 @@ fn policies_show_what_they_do() {
     let acts = [
         ("skip-merge", &["skipped_merges", "unmerged_pages"][..]),
         ("owned-blocks", &["owned_claims", "owned_pages_taken", "owned_pages_freed_local"]),
-        ("frame-bitmap", &["bitmap_pages", "bitmap_added", "bitmap_taken"]),
+        ("frame-bitmap", &["bitmap_added", "bitmap_taken"]),
         ("depot", &["depot_pushes", "depot_pops", "depot_batches"]),
     ];
     for (policy, names) in acts {

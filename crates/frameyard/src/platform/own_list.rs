@@ -12,6 +12,7 @@
 //! that saw the second word unlocked has ended by then: the thread sees what it stored in a list's word, or waits for the first
 //! owner word. Later sections see the second word locked.
 
+use super::{Access, LineKind, Probe, SharedLine};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// The owner words while a CPU may use its lists.
@@ -84,6 +85,27 @@ impl<'a> OwnList<'a> {
     #[inline(always)]
     pub fn word(&self) -> &'a AtomicU64 {
         self.word
+    }
+
+    /// Announces the lines that a pop uses ([`Probe::touch_line`]). For platforms that count or simulate them.
+    pub fn announce_pop(&self, probe: &impl Probe) {
+        self.announce(probe, usize::from(self.len()).saturating_sub(1), Access::Read);
+    }
+
+    /// Announces the lines that a push uses.
+    pub fn announce_push(&self, probe: &impl Probe) {
+        self.announce(probe, self.len().into(), Access::Write);
+    }
+
+    fn announce(&self, probe: &impl Probe, at: usize, access: Access) {
+        probe.touch_line(SharedLine::of(LineKind::PerCpuLists, self.word), Access::Write);
+        if let Some(entry) = self.entries.get(at) {
+            probe.touch_line(SharedLine::of(LineKind::PerCpuLists, entry), access);
+        }
+    }
+
+    fn len(&self) -> u8 {
+        self.word.load(Ordering::Relaxed) as u8
     }
 
     /// Takes the newest entry; nothing if there is none or the list is not the CPU's. `step` is called before each access to memory;

@@ -47,6 +47,8 @@ pub enum Weakness {
     EmptyListsNotLocked,
     /// A thread that takes the lists of a CPU does not end the CPU's sections.
     SectionsNotEnded,
+    /// The words of pageblocks are published with relaxed stores.
+    PageblocksPublishedRelaxed,
     /// Collectors of batches do not register.
     CollectorsNotRegistered,
     /// A refill that carves a block clears the tag of its head after it has released frames of the block.

@@ -183,12 +183,12 @@ impl Machine {
         Arc::new(machine)
     }
 
-    /// Makes every page look like that of an allocated frame, so that code that reads a page too early fails.
+    /// Makes every page look like that of a frame with an owner, so that code that reads a page too early fails.
     fn fill_with_garbage(&self) {
         let map = self.map_view();
         for frame in 0..self.memory[0].0.count().0 {
             let page = map.page(Pfn(frame), &Provided);
-            page.set_tag(Tag::new(FrameState::Allocated, Order::ZERO, MigrateType::Movable, ZONE));
+            page.set_tag(Tag::new(FrameState::Owned, Order::ZERO, MigrateType::Movable, ZONE));
             page.set_next(Link(1));
             page.set_prev(Link(1));
             (0..PAYLOAD_WORDS).for_each(|word| page.set_payload(word, u64::MAX / 3));

@@ -1,7 +1,7 @@
 //! Deferred initialisation while the yard is in use (`boot::initialisation`, `yard::init`): one thread initialises a
 //! block, no thread reads its pages before they are written, and the block becomes free once.
 //!
-//! The map begins with garbage: every page looks like that of an allocated frame. A thread that reads, frees or allocates
+//! The map begins with garbage: every page looks like that of a frame with an owner. A thread that reads, frees or allocates
 //! a frame before its page is written therefore fails the model.
 //!
 //! # Bounds
@@ -41,7 +41,7 @@ const DAMAGES: [&str; 10] = [
     // A block on a free list has no tag: a second initialisation has overwritten it.
     "is interior order 0",
     // A block on a free list has the tag of the garbage: the reader does not see the initialisation.
-    "is allocated order 0",
+    "is owned order 0",
 ];
 /// The failure message for two threads that initialise one block.
 const NOT_ONCE: &str = "frames became free other than once";
@@ -188,8 +188,8 @@ fn read_during_initialisation(gfp: Gfp, setup: Setup) {
     let other = main.start(1, |runner| {
         let last = Pfn(3);
         let info = runner.yard.stats().frame(last).expect("a frame of memory");
-        // A reader of the garbage reports a frame on a per-CPU list. All these lists are empty.
-        assert_ne!(info.state, FrameState::PerCpu, "{EARLY}");
+        // A reader of the garbage reports a frame with an owner. There is none.
+        assert_ne!(info.state, FrameState::Owned, "{EARLY}");
         assert!(runner.yard.free(last, Order::ZERO).is_err(), "{EARLY}");
     });
     let taken = main.take_with(Order::ZERO, gfp).expect("no other thread allocates");
@@ -210,7 +210,7 @@ fn racing_type_change_sees_initialised_frame_or_error() {
 
 #[test]
 fn pageblock_type_without_release_fails() {
-    weakened(Weakness::RelaxedStoresOf(1), || {
+    weakened(Weakness::PageblocksPublishedRelaxed, || {
         fails(|| read_during_initialisation(Gfp::MOVABLE, lazy()), &[EARLY]);
         fails(|| read_during_initialisation(Gfp::KERNEL, lazy()), &[EARLY]);
     });
@@ -218,7 +218,7 @@ fn pageblock_type_without_release_fails() {
 
 #[test]
 fn pageblock_type_without_acquire_fails() {
-    weakened(Weakness::RelaxedLoadsOf(1), || {
+    weakened(Weakness::RelaxedLoadsOf(4), || {
         fails(|| read_during_initialisation(Gfp::MOVABLE, lazy()), &[EARLY]);
     });
 }

@@ -11,7 +11,7 @@
 
 use crate::memmap::{MapPlace, Numbering};
 use crate::platform::{Access, LineKind, Platform, SharedLine};
-use crate::sync::{AtomicU32, Ordering};
+use crate::sync::{AtomicU32, Ordering, is_broken};
 use crate::units::{Geometry, MigrateType, Order, PageCount, Pfn, PfnRange, ZoneId};
 
 const TYPE_BITS: u32 = 4;
@@ -31,6 +31,15 @@ fn type_of(bits: u32) -> Option<MigrateType> {
 /// The bits of the type of a pageblock that is not isolated.
 fn bits_of(migrate_type: MigrateType) -> u32 {
     migrate_type as u32 + 1
+}
+
+/// Stores a word so that who sees it sees the pages of the pageblock initialised.
+fn publish(word: &AtomicU32, value: u32) {
+    if is_broken!(PageblocksPublishedRelaxed) {
+        return word.store(value, Ordering::Relaxed);
+    }
+    // Release: pairs with the Acquire in `has_memory_at` and `ordinary_at`.
+    word.store(value, Ordering::Release);
 }
 
 /// The pageblock words of the whole memory map. Written under the lock of the pageblock's zone; the first time by the CPU that
@@ -62,9 +71,9 @@ impl<'a> PageblockMap<'a> {
     /// Replaces the types of a word. Only the holder of its zone's lock does.
     fn set_types(&self, pfn: Pfn, types: u32) {
         let word = self.word(pfn);
-        // Release: pairs with the Acquire in `ordinary_at` and `has_memory_at`. The writer sees the pages initialised by the zone
-        // lock; a CPU that sees this type instead of the published one must see them, too.
-        word.store(word.load(Ordering::Relaxed) & !TYPES | types, Ordering::Release);
+        // The writer sees the pages initialised by the zone lock; a CPU that sees this type instead of the published one must see
+        // them, too.
+        publish(word, word.load(Ordering::Relaxed) & !TYPES | types);
     }
 
     /// The type of the pageblock at a place, and its zone, if it has memory of one zone and is of one of the types that have
@@ -160,8 +169,7 @@ impl<'a> PageblockMap<'a> {
             _ if found >> ZONE_SHIFT << ZONE_SHIFT == zone => return,
             _ => found | SEVERAL_ZONES,
         };
-        // Release: pairs with the Acquire in `has_memory_at` and `ordinary_at`.
-        word.store(published, Ordering::Release);
+        publish(word, published);
     }
 
     /// Gives a pageblock of a zone its type before its pages are initialised and published.

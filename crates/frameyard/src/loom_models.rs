@@ -73,7 +73,12 @@ pub(crate) fn explore_within(preemptions: usize, model: impl Fn() + Send + Sync 
 
 /// The bound of a model that takes long: one switch less, except in long runs (`ci/long`).
 pub(crate) fn in_long_runs(preemptions: usize) -> usize {
-    if std::env::var_os("FRAMEYARD_LONG_RUNS").is_some() { preemptions } else { preemptions - 1 }
+    if is_long_run() { preemptions } else { preemptions - 1 }
+}
+
+/// Whether models may take long.
+pub(crate) fn is_long_run() -> bool {
+    std::env::var_os("FRAMEYARD_LONG_RUNS").is_some()
 }
 
 /// Explores a model that must fail. Returns the panic message of the first failing execution.

@@ -2,7 +2,7 @@
 //! range, allocates from it, or also requests it.
 
 use super::machine::{Flaw, Locks, Machine, Runner, ZONE};
-use super::{DAMAGES, assert_fails_within, explore, explore_within, in_long_runs};
+use super::{DAMAGES, assert_fails_within, explore, explore_within, in_long_runs, is_long_run};
 use crate::units::{Order, PageCount, Pfn, PfnRange};
 use crate::watermarks::PcpSizing;
 
@@ -94,8 +94,10 @@ fn isolate_twice_alone(locks: Locks) {
 #[test]
 fn one_thread_at_a_time_isolates_a_pageblock() {
     explore(|| isolate_twice_alone(Locks::SOUND));
-    // Whole requests are long: loom switches threads only where one finds the zone lock held, or ends.
-    explore_within(0, || isolate_twice(Locks::SOUND));
+    // Whole requests are long, and wait for each other: minutes, though loom switches threads only where one waits or ends.
+    if is_long_run() {
+        explore_within(0, || isolate_twice(Locks::SOUND));
+    }
 }
 
 #[test]
@@ -104,7 +106,9 @@ fn isolation_without_lock_ordering_fails() {
         let locks = Locks { zone: Some(flaw), ..Locks::SOUND };
         assert_fails_within(FEW_SWITCHES, move || isolate_and_free(PcpSizing::Fixed(0), locks), &DAMAGES);
         assert_fails_within(FEW_SWITCHES, move || isolate_and_allocate(PcpSizing::Fixed(2), locks), &DAMAGES);
-        assert_fails_within(FEW_SWITCHES, move || isolate_twice(locks), &DAMAGES);
+        if flaw != Flaw::NeverRefused || is_long_run() {
+            assert_fails_within(FEW_SWITCHES, move || isolate_twice(locks), &DAMAGES);
+        }
         assert_fails_within(FEW_SWITCHES, move || isolate_twice_alone(locks), &DAMAGES);
     }
 }

@@ -33,7 +33,7 @@ fn bits_of(migrate_type: MigrateType) -> u32 {
     migrate_type as u32 + 1
 }
 
-/// Stores a word so that who sees it sees the pages of the pageblock initialised.
+/// Stores a word so that a CPU that sees it sees the pages of the pageblock initialised.
 fn publish(word: &AtomicU32, value: u32) {
     if is_broken!(PageblocksPublishedRelaxed) {
         return word.store(value, Ordering::Relaxed);

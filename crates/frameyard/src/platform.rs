@@ -246,7 +246,7 @@ pub trait Platform: MapBacking + Probe + Sync {
     /// If it is `true`, `current_cpu` names the caller's own CPU and no two CPUs have the same number, or one that the yard knows. The
     /// platform overrides [`end_sections`](Self::end_sections). The other three methods have defaults for a kernel whose
     /// [`guard`](Self::guard) disables interrupts. The sections and their proof are described at
-    /// [`OwnList`](crate::platform::OwnList).
+    /// [`OwnList`].
     #[inline(always)]
     fn has_sections(&self) -> bool {
         false

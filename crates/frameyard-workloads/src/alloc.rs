@@ -1,4 +1,4 @@
-//! `alloc`: blocks of one order, allocated and freed in three patterns.
+//! `alloc`: blocks of one order, allocated and freed in several patterns.
 
 use std::num::NonZeroU32;
 use std::time::Instant;
@@ -29,11 +29,13 @@ pub enum AccessKind {
     /// Like `Bulk`, on a yard that was just created and used for nothing else: the run touches its lists and its
     /// allocation map first. The caller creates the yard. LLFree's benchmark measures this.
     Cold,
+    /// Like `Bulk`, after the same allocations and frees without a drain in between: blocks come from where those left them.
+    Warm,
 }
 
 impl AccessKind {
     /// All patterns.
-    pub const ALL: [Self; 4] = [Self::Repeat, Self::Bulk, Self::Random, Self::Cold];
+    pub const ALL: [Self; 5] = [Self::Repeat, Self::Bulk, Self::Random, Self::Cold, Self::Warm];
 
     /// The name on command lines and in results.
     #[must_use]
@@ -43,6 +45,7 @@ impl AccessKind {
             Self::Bulk => "bulk",
             Self::Random => "random",
             Self::Cold => "cold",
+            Self::Warm => "warm",
         }
     }
 }
@@ -105,6 +108,10 @@ impl AllocWorkload {
             AccessKind::Bulk | AccessKind::Cold => {
                 run_tasks(host, self.tasks, |_| bulk(yard, self.order, self.share(yard)))?
             }
+            AccessKind::Warm => run_tasks(host, self.tasks, |_| {
+                bulk(yard, self.order, self.share(yard))?;
+                bulk(yard, self.order, self.share(yard))
+            })?,
             AccessKind::Random => self.random(yard, host)?,
         };
         let after = lock_counts(yard);

@@ -201,6 +201,7 @@ pub(crate) fn access_kind() -> impl TypedValueParser<Value = AccessKind> {
         AccessKind::Bulk => "Allocates a task's share of half the memory, then frees it",
         AccessKind::Random => "As bulk, freed in an order shuffled across all tasks",
         AccessKind::Cold => "As bulk, each run on a yard just created",
+        AccessKind::Warm => "As bulk, after the same without a drain in between",
     })
 }
 

@@ -38,7 +38,7 @@ pub(super) struct AllocArgs {
         value_name = "KINDS",
         value_delimiter = ',',
         value_parser = access_kind(),
-        default_value = "repeat,bulk,random,cold"
+        default_value = "repeat,bulk,random,cold,warm"
     )]
     kinds: Vec<AccessKind>,
 
@@ -377,7 +377,7 @@ mod tests {
             ("--tasks 0", "from 1"),
             ("--order 0,16", "from 0 to 15"),
             ("--policy fast", "possible values: vanilla"),
-            ("--kind bulk,slow", "possible values: repeat, bulk, random, cold"),
+            ("--kind bulk,slow", "possible values: repeat, bulk, random, cold, warm"),
         ]);
     }
 }

@@ -13,7 +13,7 @@ fn rows(options: &str) -> Vec<Value> {
 fn each_row_states_the_cost_of_a_compare_exchange() {
     let rows = rows("--memory 64M --repeat 2");
     let kinds: Vec<&str> = rows.iter().filter_map(|row| row["kind"].as_str()).collect();
-    assert_eq!(kinds, ["repeat", "bulk", "random", "cold"]);
+    assert_eq!(kinds, ["repeat", "bulk", "random", "cold", "warm"]);
     let keys = |row: &Value| row.as_object().expect("a row is an object").keys().cloned().collect::<Vec<_>>();
     for row in &rows {
         assert_eq!(keys(row), keys(&rows[0]));

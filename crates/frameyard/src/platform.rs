@@ -100,7 +100,7 @@ const HELD: u32 = 1;
 /// The environment of a yard.
 ///
 /// Four methods are required: [`guard`](Self::guard), [`current_cpu`](Self::current_cpu), [`spin`](Self::spin) and
-/// [`frame_bytes`](Self::frame_bytes). The other ten have defaults that suit a kernel with spin locks.
+/// [`frame_bytes`](Self::frame_bytes). All other methods have defaults that suit a kernel with spin locks.
 ///
 /// # Contexts
 ///
@@ -243,10 +243,10 @@ pub trait Platform: MapBacking + Probe + Sync {
     /// Whether a CPU uses its own lists in short sections that nothing else on that CPU enters, instead of under their lock. The
     /// answer is the same as long as the yard is used, and for all its views. `false` by default.
     ///
-    /// If it is `true`, `current_cpu` names the caller's own CPU and no two CPUs have the same number, or one that the yard knows. The
-    /// platform overrides [`end_sections`](Self::end_sections). The other three methods have defaults for a kernel whose
-    /// [`guard`](Self::guard) disables interrupts. The sections and their proof are described at
-    /// [`OwnList`].
+    /// If it is `true`, [`current_cpu`](Self::current_cpu) names the caller's own CPU, each CPU has a number of its own, and the platform
+    /// overrides [`end_sections`](Self::end_sections). The other methods have defaults for a kernel whose [`guard`](Self::guard)
+    /// keeps other code off the CPU: it disables interrupts if handlers use the yard, and preemption otherwise. [`OwnList`] describes
+    /// the protocol.
     #[inline(always)]
     fn has_sections(&self) -> bool {
         false

@@ -1,7 +1,7 @@
 //! Allocation: the fast path through the caller's per-CPU lists, and the slow path over the zonelist.
 //!
-//! The fast path takes a frame from the array of its CPU's list: one atomic exchange on the list's lock word, three
-//! cache lines of the list, one store to the frame's byte in the allocation map. It compares no watermark: a frame on a
+//! The fast path takes a frame from the array of its CPU's list in a section, or under the lists' lock (one exchange). It uses three
+//! cache lines of the lists, and stores the frame's byte in the allocation map. It compares no watermark: a frame on a
 //! per-CPU list has left the zone, so the refill compares them, once per batch. (The kernel compares them on every
 //! allocation.)
 //!
@@ -85,8 +85,8 @@ impl Request<'_> {
 impl<P: Platform> Yard<P> {
     /// Allocates a block of `2^order` frames, preferably of the node that the caller runs on.
     ///
-    /// After the kernel's `alloc_pages`. Common cost: the caller's per-CPU lock (a try) and the frame's byte in the
-    /// allocation map. A refill takes the zone lock at most once per batch.
+    /// After the kernel's `alloc_pages`. Common cost: a section of the caller's CPU ([`Platform::has_sections`]), or its per-CPU lock (a
+    /// try), and the frame's byte in the allocation map. A refill takes the zone lock at most once per batch.
     ///
     /// # Errors
     ///
@@ -145,8 +145,8 @@ impl<P: Platform> Yard<P> {
         self.mark_outside(popped, Order::ZERO, migrate_type)
     }
 
-    /// Marks a block as allocated that lies in another run than the near one. `None` if nothing was popped, or if a list of this CPU has an entry where no block
-    /// begins.
+    /// Marks a block as allocated that lies in another run than the near one. `None` if nothing was popped, or if a list of this CPU
+    /// has an entry where no block begins.
     #[inline(always)]
     fn mark_outside(&self, popped: Popped, order: Order, migrate_type: MigrateType) -> Option<Pfn> {
         let index = popped.entry()?;
@@ -421,28 +421,16 @@ impl<P: Platform> Yard<P> {
         kept
     }
 
-    /// Returns the huge blocks of the CPUs' lists to the free lists, where policies keep many there; whether there were any. A caller
-    /// that must not wait leaves lists alone whose lock is held, and looks at a bounded number.
+    /// Returns the huge blocks of the CPUs' lists to the free lists, where policies keep many there; whether there were any.
     #[cold]
     fn give_up_huge_lists(&self, view: ZoneView<'_, P>, patience: Patience) -> bool {
-        if !transfer::keeps_huge_batches(view.zone) {
-            return false;
-        }
-        let mut drains = 0..patience.rounds();
         let mut any = false;
-        for (cpu, pcp) in self.tables.pcps_of(view.id) {
-            if pcp.held_racy(Group::Huge, self.geometry).0 == 0 {
-                continue;
-            }
-            let lists = match patience {
-                Patience::Sleeps => pcp.lock(&self.platform).ok(),
-                Patience::Spins if drains.next().is_none() => break,
-                Patience::Spins => pcp.try_lock(&self.platform, view.id, cpu),
-            };
-            if let Some(mut lists) = lists {
+        if transfer::keeps_huge_batches(view.zone) {
+            let wanted = |pcp: &PerCpuPages| pcp.held_racy(Group::Huge, self.geometry).0 > 0;
+            self.zone(view.id).with_lists(patience, wanted, |mut lists| {
                 lists.drain_huge(view);
                 any = true;
-            }
+            });
         }
         any
     }

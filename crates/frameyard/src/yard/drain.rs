@@ -54,21 +54,33 @@ impl<'y, P: Platform> YardZone<'y, P> {
     /// lists alone whose lock is held, and drains at most as many lists as it would wait rounds.
     pub(super) fn drain_with(self, patience: Patience) {
         let Some(view) = self.populated() else { return };
-        let platform = &self.yard.platform;
-        let all = self.yard.tables.pcps_of(self.id);
         // Where batches move without the zone lock, one may be in transit from lists that look empty: taking their lock ends that.
         let moves_on = || transfer::moves_past_zone_lock(view.zone) && !is_broken!(EmptyListsNotLocked);
-        let wanted = |pcp: &PerCpuPages| !pcp.is_empty_racy() || moves_on();
-        let drain = |mut lists: LockedPcp<'_, P>| lists.drain(view);
-        match patience {
-            Patience::Sleeps => lock_each(all.map(|(_, pcp)| pcp), platform, wanted, drain),
-            Patience::Spins => {
-                let some = all.filter(|(_, pcp)| wanted(pcp)).take(patience.rounds() as usize);
-                some.filter_map(|(cpu, pcp)| pcp.try_lock(platform, self.id, cpu)).for_each(drain);
-            }
-        }
+        self.with_lists(patience, |pcp| !pcp.is_empty_racy() || moves_on(), |mut lists| lists.drain(view));
         // A transfer that stalls has at most a few batches in transit, as a CPU that frees has.
         let _ = transfer::collect(view, Collect::All(patience));
+    }
+}
+
+impl<'y, P: Platform> YardZone<'y, P> {
+    /// Runs `work` on the lists of all CPUs in the zone, each locked in turn, as far as they are `wanted`. A caller that must not wait
+    /// leaves lists alone whose lock is held, and looks at a bounded number; where CPUs use their lists in sections, it gets its own
+    /// CPU's only.
+    pub(super) fn with_lists(
+        self,
+        patience: Patience,
+        mut wanted: impl FnMut(&PerCpuPages) -> bool,
+        work: impl FnMut(LockedPcp<'y, P>),
+    ) {
+        let platform = &self.yard.platform;
+        let all = self.yard.tables.pcps_of(self.id);
+        match patience {
+            Patience::Sleeps => lock_each(all.map(|(_, pcp)| pcp), platform, wanted, work),
+            Patience::Spins => {
+                let some = all.filter(|(_, pcp)| wanted(pcp)).take(patience.rounds() as usize);
+                some.filter_map(|(cpu, pcp)| pcp.try_lock(platform, self.id, cpu)).for_each(work);
+            }
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! One atomic exchange clears the byte of the block's head in the [`AllocationMap`](crate::zone::AllocationMap). Of two
 //! threads that free the same block at once one wins; the other gets an error and has changed nothing. The block's page
 //! structure is not touched: it is written when the block is packed into a batch or drained, together with other pages
-//! whose cache lines are fetched side by side. The section table names the zone.
+//! whose cache lines are fetched side by side. The word of the pageblock names type and zone.
 
 use super::{FreeError, FreeProblem, Yard};
 use crate::boot::{PageChecks, Poisoning};
@@ -16,8 +16,8 @@ use crate::zone::{page_check, poison, transfer};
 impl<P: Platform> Yard<P> {
     /// Frees a block that [`alloc`](Self::alloc) returned for the same order.
     ///
-    /// After the kernel's `free_pages`. Common cost: one atomic exchange on the frame's byte in the allocation map, and
-    /// the caller's per-CPU lock (a try). A drain takes the zone lock at most once per batch.
+    /// After the kernel's `free_pages`. Common cost: one atomic exchange on the frame's byte in the allocation map, and a section of the
+    /// caller's CPU ([`Platform::has_sections`]), or its per-CPU lock (a try). A drain takes the zone lock at most once per batch.
     ///
     /// # Errors
     ///

@@ -161,7 +161,8 @@ impl Depot {
         self.0.shelves.get(shelf)?.stacks.get(list_type.index())
     }
 
-    /// The shelves in the order in which a CPU of the group with the shelf `own` looks for batches: its own, the common one, those of further groups.
+    /// The shelves in the order in which a CPU of the group with the shelf `own` looks for batches: its own, the common one, those of
+    /// further groups.
     fn shelves_from(&self, own: usize) -> impl Iterator<Item = usize> + use<> {
         let shelves = self.0.shelves.len();
         let others = (1..shelves).map(move |step| 1 + (own + step - 1) % (shelves - 1)).filter(move |at| *at != own);

@@ -45,12 +45,15 @@ use crate::platform::{Access, Contention, LineKind, LockError, LockId, OwnList, 
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic, is_broken};
 use crate::units::{CpuId, Geometry, MigrateType, Order, PageCount, ZoneId};
 use crate::zone::batch::BATCH;
-use crate::zone::exclusive::add_exclusive;
 use crate::zone::policy::ZonePolicy;
 use crate::zone::transfer::{ListLimits, Mobility, list_limits};
 
+mod limits;
+mod list;
+mod list_source;
 mod refill_drain;
 
+use list::{ListWord, PcpList};
 pub(crate) use refill_drain::Refill;
 
 /// Orders 0 to 3 (the kernel's `PAGE_ALLOC_COSTLY_ORDER`) have lists. (Order 0 alone in models.)
@@ -155,68 +158,6 @@ pub(crate) fn list_type(block_type: MigrateType) -> Option<MigrateType> {
     }
 }
 
-/// One list: the newest entries in an array, older ones in a chain of packed batches.
-#[repr(C, align(64))]
-pub(crate) struct PcpList {
-    /// A [`ListWord`]. The only word that a fast path changes.
-    word: AtomicU64,
-    /// Link to the head of the newest packed batch.
-    chain: AtomicU32,
-    /// Blocks in packed batches.
-    packed: AtomicU32,
-    /// Blocks that came from the zone, less those that went there. Wraps.
-    net_in: AtomicU64,
-    entries: [AtomicU32; ARRAY],
-    /// Blocks freed before the count in `word` wrapped.
-    earlier_frees: AtomicU64,
-}
-
-all_atomic!(PcpList { word, chain, packed, net_in, entries, earlier_frees });
-
-/// The length of a list's array, its limit, and the blocks freed to the list.
-///
-/// | bits | meaning |
-/// |---|---|
-/// | 0–7 | entries of the array |
-/// | 8–15 | entries at which the array is full or the list's part of the group's limit is used up |
-/// | 16–63 | blocks freed to the list |
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct ListWord(u64);
-
-impl ListWord {
-    const FREE: u64 = 1 << 16;
-
-    #[inline(always)]
-    const fn len(self) -> usize {
-        self.0 as u8 as usize
-    }
-
-    #[inline(always)]
-    const fn limit(self) -> usize {
-        (self.0 >> 8) as u8 as usize
-    }
-
-    const fn frees(self) -> u64 {
-        self.0 >> 16
-    }
-
-    /// The word with another length, of at most [`ARRAY`].
-    #[inline(always)]
-    const fn with_len(self, len: usize) -> Self {
-        Self(self.0 & !0xff | len as u64)
-    }
-
-    /// The word with another limit, of at most [`ARRAY`].
-    const fn with_limit(self, limit: usize) -> Self {
-        Self(self.0 & !(0xff << 8) | (limit as u64) << 8)
-    }
-}
-
-const _: () = assert!(ARRAY <= u8::MAX as usize, "length and limit fit their bits");
-#[cfg(not(loom))]
-const _: () = assert!(core::mem::offset_of!(PcpList, entries) == OwnList::ENTRIES, "platforms count on it");
-const _: () = assert!(ListWord::FREE + 1 == OwnList::PUSH, "platforms count on it");
-
 /// The owner word that is the lock of the lists; in sections, their CPU takes it with a store.
 const OWNER: usize = 0;
 /// The owner word that another thread locks first, to keep new sections out.
@@ -291,81 +232,6 @@ impl Flow {
         self.pages = self.pages.wrapping_add(blocks << order.0);
     }
 }
-
-impl Default for PcpList {
-    fn default() -> Self {
-        Self {
-            word: AtomicU64::new(0),
-            chain: AtomicU32::new(0),
-            packed: AtomicU32::new(0),
-            net_in: AtomicU64::new(0),
-            entries: core::array::from_fn(|_| AtomicU32::new(0)),
-            earlier_frees: AtomicU64::new(0),
-        }
-    }
-}
-
-impl PcpList {
-    #[inline(always)]
-    fn word(&self) -> ListWord {
-        ListWord(self.word.load(Ordering::Relaxed))
-    }
-
-    #[inline(always)]
-    fn set_word(&self, word: ListWord) {
-        self.word.store(word.0, Ordering::Relaxed);
-    }
-
-    fn len(&self) -> usize {
-        self.word().len().min(ARRAY)
-    }
-
-    fn set_len(&self, len: usize) {
-        self.set_word(self.word().with_len(len));
-    }
-
-    /// Counts a freed block that goes to the zone, and makes room in a count that is about to wrap.
-    fn count_overflowing_free(&self) {
-        let word = self.word();
-        let shared = word.frees();
-        add_exclusive(&self.earlier_frees, shared + 1);
-        self.set_word(ListWord(word.0 & (ListWord::FREE - 1)));
-        add_exclusive(&self.net_in, u64::MAX);
-    }
-
-    /// Blocks of the list; possibly stale.
-    fn blocks_racy(&self) -> u64 {
-        self.len() as u64 + u64::from(self.packed.load(Ordering::Relaxed))
-    }
-
-    /// Whether the list holds no block, possibly stale. A list that unpacks a batch meanwhile is not empty.
-    fn is_empty_racy(&self) -> bool {
-        // Acquire: pairs with the Release in `PcpList::set_chain`.
-        self.chain.load(Ordering::Acquire) == 0 && self.word().len() == 0
-    }
-
-    /// The blocks allocated from the list and those freed to it, possibly stale.
-    fn flow_racy(&self) -> (u64, u64) {
-        let net_in = || self.net_in.load(Ordering::Relaxed);
-        let read = || {
-            let frees = self.word().frees().wrapping_add(self.earlier_frees.load(Ordering::Relaxed));
-            (net_in(), frees, self.blocks_racy())
-        };
-        // The words belong together if no batch moves meanwhile.
-        let mut seen = read();
-        for _ in 0..FLOW_READS {
-            if seen.0 == net_in() {
-                break;
-            }
-            seen = read();
-        }
-        let (net_in, frees, held) = seen;
-        (frees.wrapping_add(net_in).wrapping_sub(held), frees)
-    }
-}
-
-/// How often the words of a list are read until they belong together.
-const FLOW_READS: u32 = 4;
 
 impl PerCpuPages {
     /// Records the zone and CPU of these lists, once, when the yard is created.

@@ -35,6 +35,13 @@ impl<P: Platform> ZoneView<'_, P> {
         let pageblock = self.geometry.pageblock_order();
         fallbacks(migrate_type).into_iter().any(|other| self.zone.orders_from_racy(pageblock, other) != 0)
     }
+
+    /// Whether the free lists have a block for a request without types mixing in a pageblock: one of its type or, for a single frame, a
+    /// whole pageblock of another. Possibly stale.
+    pub(crate) fn has_block_for_racy(&self, order: Order, migrate_type: MigrateType) -> bool {
+        self.zone.has_block_of_type_racy(order, migrate_type)
+            || (order == Order::ZERO && self.has_whole_pageblock_of_others_racy(migrate_type))
+    }
 }
 
 impl<P: Platform> LockedZone<'_, P> {

@@ -1,4 +1,4 @@
-//! Refilling and draining a CPU's lists, and the packed batches behind their arrays.
+//! Refilling and draining a CPU's lists.
 //!
 //! How a batch moves between a list and the zone is up to the mechanisms behind [`transfer`](crate::zone::transfer).
 

@@ -318,9 +318,7 @@ impl<'a, P: Platform> ListAccess<'a, P> {
             return batch.len();
         }
         let migrate_type = refill.blocks.migrate_type;
-        if !self.view.zone.has_block_of_type_racy(Order::ZERO, migrate_type)
-            && !self.view.has_whole_pageblock_of_others_racy(migrate_type)
-        {
+        if !self.view.has_block_for_racy(Order::ZERO, migrate_type) {
             // Before types mix in a pageblock: batches of other types may be of this type by now, or whole pageblocks.
             collect_for(self.view, Order::ZERO, migrate_type, refill.effort);
         }

@@ -133,9 +133,8 @@ pub(super) fn fetch<P: Platform>(
     mut deliver: impl FnMut(&Batch),
 ) -> usize {
     let migrate_type = refill.blocks.migrate_type;
-    if !view.zone.has_block_of_type_racy(Order::ZERO, migrate_type)
+    if !view.has_block_for_racy(Order::ZERO, migrate_type)
         && view.zone.mechanisms.frame_bitmap.pages_of_racy(migrate_type) == PageCount(0)
-        && !view.has_whole_pageblock_of_others_racy(migrate_type)
     {
         // Before types mix in a pageblock: held frames of other types may be of this type by now, or merge to whole pageblocks.
         collect_for(view, Order::ZERO, migrate_type, refill.effort);

@@ -273,7 +273,7 @@ pub(in crate::zone::transfer) fn collect_for<P: Platform>(
     let is_single = order == Order::ZERO;
     let has_own = || view.zone.has_block_of_type_racy(order, migrate_type);
     let has_other = || view.has_whole_pageblock_of_others_racy(migrate_type);
-    let enough = || has_own() || (is_single && has_other());
+    let enough = || view.has_block_for_racy(order, migrate_type);
     let [own, other] = huge::stacks_for(view, migrate_type);
     effort.count_merges(huge::collect_until(view, own, effort.merges(), has_own));
     if is_single {

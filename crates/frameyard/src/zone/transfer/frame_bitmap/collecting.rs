@@ -24,10 +24,7 @@ pub(in crate::zone::transfer) fn collect_for<P: Platform>(
     if view.zone.mechanisms.frame_bitmap.pages_racy() == PageCount(0) {
         return false;
     }
-    let enough = || {
-        view.zone.has_block_of_type_racy(order, migrate_type)
-            || (order == Order::ZERO && view.has_whole_pageblock_of_others_racy(migrate_type))
-    };
+    let enough = || view.has_block_for_racy(order, migrate_type);
     let batches = effort.merges();
     let frames = collect_until(view, migrate_type, batches.saturating_mul(BATCH as u64), enough);
     effort.count_merges(frames.div_ceil(BATCH as u64));

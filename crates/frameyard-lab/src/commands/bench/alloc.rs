@@ -331,6 +331,22 @@ mod tests {
     }
 
     #[test]
+    fn a_warm_run_follows_the_same_allocations_in_the_same_run() {
+        let host = HostTopology::current().unwrap();
+        let args = read("--memory 64M --phantom").unwrap();
+        let machine = ChosenMachine::with_memory(&args.machine, ByteSize::mib(64)).unwrap().machine;
+        let yard = boot_machine(&machine, &BootOptions::of(&args.machine, &args.yard)).unwrap().yard;
+        let allocated = |kind| {
+            let workload = AllocWorkload { kind, order: Order(0), tasks: NonZeroU32::MIN, seed: 1 };
+            let fresh = || panic!("no cold run");
+            let run = Sample::take(&workload, ZonePolicy::Depot, &yard, &host, fresh).unwrap().run;
+            (run.ops, run.pages_allocated)
+        };
+        let (ops, pages) = allocated(AccessKind::Bulk);
+        assert_eq!(allocated(AccessKind::Warm), (ops, 2 * pages));
+    }
+
+    #[test]
     fn every_run_but_a_cold_one_follows_one_that_warms_up() {
         let sweep = Sweep {
             kinds: &AccessKind::ALL,

@@ -65,7 +65,7 @@ mod validate;
 
 pub(crate) use clusters::{batch_words, batch_words_bound};
 pub(crate) use depot::{Mobility, huge_batch, huge_blocks_of_lists, pop_huge, push_huge};
-pub(crate) use exchange::{Collect, Collected, DrainReason, DrainSource, PackedBatches, RefillRequest};
+pub(crate) use exchange::{Collect, Collected, Delivered, DrainReason, DrainSource, PackedBatches, RefillRequest};
 pub(crate) use pagewise::ListLimits;
 pub(crate) use quiescence::{Quiescence, TransferStalled};
 pub use statistics::{CounterInfo, CounterKind, CounterScope, MechanismCounts};
@@ -266,28 +266,34 @@ pub(crate) fn list_limits(policy: ZonePolicy) -> Option<ListLimits> {
 pub(crate) fn fetch<P: Platform>(
     view: ZoneView<'_, P>,
     refill: RefillRequest<'_>,
-    deliver: impl FnMut(&Batch),
+    mut deliver: impl FnMut(Delivered<'_>),
 ) -> usize {
     view.platform.begin_activity(Activity::Refill);
+    let deliver_blocks = |batch: &Batch| deliver(Delivered::Blocks(batch));
     let got = match Mechanism::in_force(view.zone) {
-        Mechanism::Pagewise(knobs) => knobs.fetch(view, refill, deliver),
+        Mechanism::Pagewise(knobs) => knobs.fetch(view, refill, deliver_blocks),
         Mechanism::Clusters(knobs) if clusters::COMPILED_IN && refill.blocks.order == Order::ZERO => {
-            clusters::fetch(view, refill, knobs, deliver)
+            clusters::fetch(view, refill, knobs, deliver_blocks)
         }
-        Mechanism::CpuOwned if cpu_owned::COMPILED_IN => cpu_owned::fetch(view, refill, deliver),
+        Mechanism::CpuOwned if cpu_owned::COMPILED_IN => cpu_owned::fetch(view, refill, deliver_blocks),
         Mechanism::FrameBitmap if frame_bitmap::COMPILED_IN && is_single_of_lists(refill.blocks) => {
-            frame_bitmap::fetch(view, refill, deliver)
+            frame_bitmap::fetch(view, refill, deliver_blocks)
         }
         Mechanism::Depot => {
             match refill.batch_type.and_then(|list_type| depot::ListAccess::open(view, refill.cpu, list_type)) {
                 Some(access) => access.fetch(refill, deliver),
-                None => pagewise::fetch(view, refill, deliver),
+                None => pagewise::fetch(view, refill, deliver_blocks),
             }
         }
-        _ => pagewise::fetch(view, refill, deliver),
+        _ => pagewise::fetch(view, refill, deliver_blocks),
     };
     view.platform.end_activity(Activity::Refill, PageCount((got as u64) << refill.blocks.order.0));
     got
+}
+
+/// Whether a list with a full array, whose CPU's small lists hold that many frames, should give up batches, though it has room.
+pub(crate) fn takes_of_full_arrays<P: Platform>(view: ZoneView<'_, P>, held: PageCount) -> bool {
+    held.0 >= depot::HELD && Mechanism::in_force(view.zone) == Mechanism::Depot
 }
 
 /// Whether a request is for single frames of a type that has per-CPU lists.
@@ -321,7 +327,7 @@ impl<'a, P: Platform> Drain<'a, P> {
             // The depot may take the zone lock.
             self.end_span();
             let access = depot::ListAccess::open(self.view, self.cpu, list_type);
-            let given = access.map_or(0, |access| access.give_back(source, self.reason));
+            let given = access.map_or(0, |access| access.give_back(source));
             if given > 0 {
                 return given;
             }

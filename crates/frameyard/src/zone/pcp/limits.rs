@@ -17,11 +17,9 @@ impl<P: Platform> LockedPcp<'_, P> {
 
     /// Divides the limit of its group again, unless the list has room and all parts keep to the limit: gives the list all that the
     /// group may still take and that is no other list's part, or half of the others' parts if everything is. Lists over their limit
-    /// get less than they hold.
-    pub(super) fn share_room(&self, view: ZoneView<'_, P>, first: ListId) {
-        let (group, word) = (first.group(), self.list(first).word());
-        let totals = self.pcp.totals_racy(group, view.geometry);
-        let high = self.high(group);
+    /// get less than they hold. `totals` are those of the group.
+    pub(super) fn share_room(&self, view: ZoneView<'_, P>, first: ListId, totals: Totals) {
+        let (high, word) = (self.high(first.group()), self.list(first).word());
         if word.len() >= word.limit() || totals.limits + totals.packed > high {
             self.divide_room(view, first, totals, high);
         }

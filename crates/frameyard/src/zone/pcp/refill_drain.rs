@@ -15,7 +15,7 @@ use crate::zone::effort::Effort;
 use crate::zone::exclusive::add_exclusive;
 use crate::zone::page_check;
 use crate::zone::request::BlockRequest;
-use crate::zone::transfer::{self, Drain, DrainReason, RefillRequest};
+use crate::zone::transfer::{self, Delivered, Drain, DrainReason, RefillRequest};
 use crate::zone::view::ZoneView;
 
 /// What a refill may take from the zone.
@@ -74,12 +74,8 @@ impl<P: Platform> LockedPcp<'_, P> {
             return Some(index);
         }
         let list = self.list(id);
-        if list.chain() != Link::NONE {
-            self.expect_sound(list.pop_batch(view, id.order(view.geometry), |batch| {
-                self.touch_entries(list, Access::Write);
-                list.append(batch);
-            }));
-        } else if let Some(refill) = refill
+        if list.chain() == Link::NONE
+            && let Some(refill) = refill
             && !self.take_huge_batch(view, id)
         {
             // Again, where all blocks were bad: they never return.
@@ -88,6 +84,10 @@ impl<P: Platform> LockedPcp<'_, P> {
                     break;
                 }
             }
+        }
+        if list.len() == 0 && list.chain() != Link::NONE {
+            self.touch_entries(list, Access::Write);
+            self.expect_sound(list.pop_batch(view, id.order(view.geometry), |batch| list.append(batch)));
         }
         self.pop(id)
     }
@@ -103,14 +103,18 @@ impl<P: Platform> LockedPcp<'_, P> {
         }
         let order = id.order(view.geometry);
         let list = self.list(id);
-        if self.room(view, id.group()) < order.pages().0 {
+        let read_totals = || self.pcp.totals_racy(id.group(), view.geometry);
+        let mut totals = read_totals();
+        if self.high(id.group()).saturating_sub(totals.held) < order.pages().0 {
             let batch = match self.huge_batch(view, id) {
                 Some(blocks) => (blocks as u64) << order.0,
                 None => self.pcp.batch_racy().0.max(order.pages().0),
             };
             self.drain_group(view, id, PageCount(batch), DrainReason::Overflow);
-        } else if list.len() == ARRAY {
+            totals = read_totals();
+        } else if list.len() == ARRAY && transfer::takes_of_full_arrays(view, PageCount(totals.held)) {
             self.drain_group(view, id, PageCount(BATCH as u64), DrainReason::ArrayFull);
+            totals = read_totals();
         }
         if list.len() == ARRAY {
             self.touch_entries(list, Access::Write);
@@ -119,9 +123,10 @@ impl<P: Platform> LockedPcp<'_, P> {
             list.count_out(page_check::retire_bad(view, &mut oldest, order));
             if !oldest.is_empty() {
                 list.push_batch(view, &oldest);
+                totals.packed += (oldest.len() as u64) << order.0;
             }
         }
-        self.share_room(view, id);
+        self.share_room(view, id, totals);
         if !self.push(id, index) {
             list.count_overflowing_free();
             Drain::begin(view, self.cpu(), DrainReason::Overflow).give_back_entry(index, order);
@@ -149,9 +154,7 @@ impl<P: Platform> LockedPcp<'_, P> {
             let len = list.len();
             if len >= batch && transfer::push_huge(view, self.cpu(), mobility, &list.entries[..batch]) {
                 self.touch(&list.entries[0], Access::Write);
-                for (to, from) in list.entries.iter().zip(&list.entries[batch..len]) {
-                    to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
-                }
+                list.move_down(batch, len);
                 list.set_len(len - batch);
                 list.count_out(batch);
                 add_exclusive(&self.pcp.counts.drains, 1);
@@ -176,7 +179,7 @@ impl<P: Platform> LockedPcp<'_, P> {
         list.set_len(blocks);
         list.count_in(blocks);
         if blocks > list.word().limit() {
-            self.share_room(view, id);
+            self.share_room(view, id, self.pcp.totals_racy(Group::Huge, view.geometry));
         }
         add_exclusive(&self.pcp.counts.refills, 1);
         true
@@ -215,9 +218,15 @@ impl<P: Platform> LockedPcp<'_, P> {
             }
         };
         let mut bad = 0;
-        let deliver = |batch: &Batch| match view.checks {
-            PageChecks::None => add(batch),
-            _ => bad += add_good(view, refill.request.order, *batch, &mut add),
+        let order = refill.request.order;
+        let deliver = |delivered: Delivered<'_>| match (view.checks, delivered) {
+            (PageChecks::None, Delivered::Blocks(batch)) => add(batch),
+            (PageChecks::None, Delivered::Packed(batches)) => list.push_packed(view, batches),
+            (_, Delivered::Blocks(batch)) => bad += add_good(view, order, *batch, &mut add),
+            (_, Delivered::Packed(batches)) => {
+                let is_sound = batches.unpack(view, order, |batch| bad += add_good(view, order, batch, &mut add));
+                self.expect_sound(is_sound);
+            }
         };
         let batch_type = self.batch_type(view, refill.list);
         let Refill { request: blocks, effort, .. } = refill;
@@ -227,7 +236,7 @@ impl<P: Platform> LockedPcp<'_, P> {
         list.count_in(good);
         if list.chain() != Link::NONE || list.len() > list.word().limit() {
             // Other lists may have had a part of this room.
-            self.share_room(view, refill.list);
+            self.share_room(view, refill.list, self.pcp.totals_racy(refill.list.group(), view.geometry));
         }
         add_exclusive(&self.pcp.counts.refills, 1);
         if bad > 0 && good == 0 { Refilled::OnlyBad } else { Refilled::AsFarAsThereWas }

@@ -46,13 +46,14 @@
 //! batches. A request that does not drain (without `DIRECT_RECLAIM`, or with `NORETRY`) may miss seven batches for each CPU that refills
 //! a list at that moment, and fail.
 
-use super::exchange::{DrainReason, DrainSource, PackedBatches, RefillRequest};
+use super::exchange::{Delivered, DrainSource, PackedBatches, RefillRequest};
 use crate::control::{ControlRegion, TablePlanner, TableSpan};
 use crate::page::Link;
 use crate::platform::{Access, Activity, Platform};
 use crate::sync::{AtomicU16, AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::units::{CpuId, MigrateType, Order, PageCount};
-use crate::zone::batch::{BATCH, Batch, packed};
+use crate::zone::batch::BATCH;
+use crate::zone::checks::PageChecks;
 use crate::zone::transfer::table_sizes::TableSizes;
 use crate::zone::view::ZoneView;
 use links::BatchLine;
@@ -76,7 +77,9 @@ pub(super) use validate::validate;
 /// The most frames that the small lists of one CPU hold before full batches move to the depot, unless their own limit is lower.
 /// Eight batches: enough for a list's own chain to save most refills and drains even the compare-exchange. More frames are as
 /// near in the depot, and there for other CPUs too. (Few in models.)
-const HELD: u64 = if cfg!(loom) { 2 * BATCH as u64 } else { 8 * BATCH as u64 };
+pub(super) const HELD: u64 = if cfg!(loom) { 2 * BATCH as u64 } else { 8 * BATCH as u64 };
+/// The most batches that a refill takes at once.
+const FETCHED: usize = if cfg!(loom) { 2 } else { 4 };
 /// A group's stack is full at this size (64 MiB in pages of 4 KiB).
 const GROUP_BATCHES: u64 = if cfg!(loom) { 2 } else { 256 };
 /// The common stack is full at this size (4 GiB in pages of 4 KiB). So what a caller merges that collects all of a depot is bounded.
@@ -256,11 +259,8 @@ impl<'a, P: Platform> ListAccess<'a, P> {
         Some(Self { view, depot, cpu, list_type, own, own_stack })
     }
 
-    /// Takes full batches of a list if the list has any and should give them up for that reason. Returns the number of frames.
-    pub(super) fn give_back(&self, source: &mut impl DrainSource, reason: DrainReason) -> usize {
-        if reason == DrainReason::ArrayFull && source.held().0 < HELD {
-            return 0;
-        }
+    /// Takes full batches of a list if the list has any. Returns the number of frames.
+    pub(super) fn give_back(&self, source: &mut impl DrainSource) -> usize {
         let Some(taken) = source.take_packed() else { return 0 };
         let (platform, frames) = (self.view.platform, taken.batches * BATCH);
         platform.begin_activity(Activity::Drain);
@@ -303,40 +303,38 @@ impl<'a, P: Platform> ListAccess<'a, P> {
         }
     }
 
-    /// Fetches single frames for the list; returns their number. At least a batch if the zone has as many.
-    pub(super) fn fetch(&self, refill: RefillRequest<'_>, mut deliver: impl FnMut(&Batch)) -> usize {
+    /// Fetches single frames for the list; returns their number. At least a batch if the zone has as many, and up to [`FETCHED`] if the
+    /// list has room.
+    pub(super) fn fetch(&self, refill: RefillRequest<'_>, mut deliver: impl FnMut(Delivered<'_>)) -> usize {
         debug_assert_eq!(refill.blocks.order, Order::ZERO, "the depot holds single frames");
-        if let Some(head) = self.pop() {
-            let mut batch = Batch::new();
-            if packed::unpack(self.view.map, (self.view.platform, self.view.id), (head, Order::ZERO), &mut batch)
-                .is_none()
-            {
-                self.view.note_corrupt();
-                return 0;
-            }
-            deliver(&batch);
-            return batch.len();
+        let view = self.view;
+        // While few whole pageblocks are free, no list holds what it may not need. Where pages are checked, a list checks a batch.
+        let has_plenty = view.checks == PageChecks::None && view.has_whole_pageblocks_racy();
+        let most = if has_plenty { refill.batches_up_to(FETCHED) } else { 1 };
+        if let Some(chain) = self.pop(most) {
+            deliver(Delivered::Packed(chain));
+            return chain.batches * BATCH;
         }
         let migrate_type = refill.blocks.migrate_type;
-        if !self.view.has_block_for_racy(Order::ZERO, migrate_type) {
+        if !view.has_block_for_racy(Order::ZERO, migrate_type) {
             // Before types mix in a pageblock: batches of other types may be of this type by now, or whole pageblocks.
-            collect_for(self.view, Order::ZERO, migrate_type, refill.effort);
+            collect_for(view, Order::ZERO, migrate_type, refill.effort);
         }
-        carving::fetch(self.view, refill, self.own_stack, deliver)
+        carving::fetch(view, refill, (self.own_stack, most), deliver)
     }
 
-    /// Pops a batch: from the group's stack, the common one, another group's.
-    fn pop(&self) -> Option<Link> {
+    /// Pops up to `most` batches together: from the group's stack, the common one, another group's.
+    fn pop(&self, most: usize) -> Option<PackedBatches> {
         let (links, platform) = (self.view.page_links(), self.view.platform);
         for shelf in self.depot.shelves_from(self.own) {
             let stack = self.depot.stack(shelf, self.list_type)?;
-            if let Some(head) = stack.pop(links, platform) {
+            if let Some(chain) = stack.pop_some(links, platform, most) {
                 stack.touch(platform, Access::ReadModifyWrite);
-                stack.count_popped(1);
+                stack.count_popped(chain.batches as u64);
                 if shelf != self.own && shelf != 0 {
-                    stack.count_stolen(1);
+                    stack.count_stolen(chain.batches as u64);
                 }
-                return Some(head);
+                return Some(chain);
             }
         }
         None

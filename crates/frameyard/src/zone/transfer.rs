@@ -291,7 +291,7 @@ pub(crate) fn fetch<P: Platform>(
     got
 }
 
-/// Whether a list with a full array, whose CPU's small lists hold that many frames, should give up batches, though it has room.
+/// Whether a list with a full array, which holds that many frames, should give up batches though it has room for more.
 pub(crate) fn takes_of_full_arrays<P: Platform>(view: ZoneView<'_, P>, held: PageCount) -> bool {
     held.0 >= depot::HELD && Mechanism::in_force(view.zone) == Mechanism::Depot
 }

@@ -199,9 +199,13 @@ impl PcpList {
     pub(super) fn append(&self, entries: &[u32]) {
         let len = self.len();
         let end = (len + entries.len()).min(ARRAY);
-        for (slot, entry) in self.entries[len..end].iter().zip(entries) {
-            slot.store(*entry, Ordering::Relaxed);
+        let slots = &self.entries[len..end];
+        let (slot_lines, rest) = slots.as_chunks::<PER_LINE>();
+        let (lines, others) = entries[..slots.len()].as_chunks::<PER_LINE>();
+        for (slots, entries) in slot_lines.iter().zip(lines) {
+            (0..PER_LINE).for_each(|at| slots[at].store(entries[at], Ordering::Relaxed));
         }
+        rest.iter().zip(others).for_each(|(slot, entry)| slot.store(*entry, Ordering::Relaxed));
         self.set_len(end);
     }
 

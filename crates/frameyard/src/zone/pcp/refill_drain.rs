@@ -101,35 +101,55 @@ impl<P: Platform> LockedPcp<'_, P> {
         if self.give_huge_batch(view, id) && self.push(id, index) {
             return;
         }
+        if self.pack_oldest_within_limits(view, id) && self.push(id, index) {
+            return;
+        }
         let order = id.order(view.geometry);
-        let list = self.list(id);
-        let read_totals = || self.pcp.totals_racy(id.group(), view.geometry);
-        let mut totals = read_totals();
-        if self.high(id.group()).saturating_sub(totals.held) < order.pages().0 {
+        if self.room(view, id.group()) < order.pages().0 {
             let batch = match self.huge_batch(view, id) {
                 Some(blocks) => (blocks as u64) << order.0,
                 None => self.pcp.batch_racy().0.max(order.pages().0),
             };
             self.drain_group(view, id, PageCount(batch), DrainReason::Overflow);
-            totals = read_totals();
-        } else if list.len() == ARRAY && transfer::takes_of_full_arrays(view, PageCount(totals.held)) {
-            self.drain_group(view, id, PageCount(BATCH as u64), DrainReason::ArrayFull);
-            totals = read_totals();
         }
-        if list.len() == ARRAY {
-            self.touch_entries(list, Access::Write);
-            let mut oldest = Batch::new();
-            self.expect_sound(list.take_oldest(BATCH, &mut oldest, view.map, order));
-            list.count_out(page_check::retire_bad(view, &mut oldest, order));
-            if !oldest.is_empty() {
-                list.push_batch(view, &oldest);
-                totals.packed += (oldest.len() as u64) << order.0;
-            }
+        if self.list(id).len() == ARRAY {
+            self.pack_oldest(view, id);
         }
-        self.share_room(view, id, totals);
+        self.share_room(view, id);
         if !self.push(id, index) {
-            list.count_overflowing_free();
+            self.list(id).count_overflowing_free();
             Drain::begin(view, self.cpu(), DrainReason::Overflow).give_back_entry(index, order);
+        }
+    }
+
+    /// Makes room in a full array, if no other list loses its part of the limit by that; whether it did. First a mechanism may take
+    /// batches of a long chain.
+    #[inline(always)]
+    fn pack_oldest_within_limits(&mut self, view: ZoneView<'_, P>, id: ListId) -> bool {
+        let list = self.list(id);
+        if list.len() < ARRAY {
+            return false;
+        }
+        let pages = |blocks: u64| blocks << id.order(view.geometry).0;
+        if transfer::takes_of_full_arrays(view, PageCount(pages(list.blocks_racy()))) {
+            self.drain_group(view, id, PageCount(BATCH as u64), DrainReason::ArrayFull);
+        }
+        let fits = self.unassigned(view, id.group()) >= pages(BATCH as u64);
+        if fits && list.len() == ARRAY {
+            self.pack_oldest(view, id);
+        }
+        fits
+    }
+
+    /// Packs the oldest entries of a full array.
+    fn pack_oldest(&mut self, view: ZoneView<'_, P>, id: ListId) {
+        let (list, order) = (self.list(id), id.order(view.geometry));
+        self.touch_entries(list, Access::Write);
+        let mut oldest = Batch::new();
+        self.expect_sound(list.take_oldest(BATCH, &mut oldest, view.map, order));
+        list.count_out(page_check::retire_bad(view, &mut oldest, order));
+        if !oldest.is_empty() {
+            list.push_batch(view, &oldest);
         }
     }
 
@@ -179,7 +199,7 @@ impl<P: Platform> LockedPcp<'_, P> {
         list.set_len(blocks);
         list.count_in(blocks);
         if blocks > list.word().limit() {
-            self.share_room(view, id, self.pcp.totals_racy(Group::Huge, view.geometry));
+            self.share_room(view, id);
         }
         add_exclusive(&self.pcp.counts.refills, 1);
         true
@@ -236,7 +256,7 @@ impl<P: Platform> LockedPcp<'_, P> {
         list.count_in(good);
         if list.chain() != Link::NONE || list.len() > list.word().limit() {
             // Other lists may have had a part of this room.
-            self.share_room(view, refill.list, self.pcp.totals_racy(refill.list.group(), view.geometry));
+            self.share_room(view, refill.list);
         }
         add_exclusive(&self.pcp.counts.refills, 1);
         if bad > 0 && good == 0 { Refilled::OnlyBad } else { Refilled::AsFarAsThereWas }

@@ -11,7 +11,7 @@
 //!
 //! | event | action |
 //! |---|---|
-//! | a per-CPU list exceeds its limit, or a full array while the CPU holds [`HELD`] frames | push the older half of its packed batches onto the group's stack with one exchange; onto the common stack if that is full; merge eight with each if both are full |
+//! | a per-CPU list exceeds its limit, or a full array while the list holds [`HELD`] frames | push the older half of its packed batches onto the group's stack with one exchange; onto the common stack if that is full; merge eight with each if both are full |
 //! | a per-CPU list is empty | pop from the group's stack, then the common stack, then another group's |
 //! | all stacks are empty | carve batches from a large block ([`carving`]), push the spare ones |
 //! | the free lists have no block of the type, and no whole pageblock of another | merge some batches, within the request's effort |
@@ -74,7 +74,7 @@ pub(crate) use huge::{Mobility, huge_batch, huge_blocks_of_lists, pop_huge, push
 pub(super) use statistics::{COUNTERS, count};
 pub(super) use validate::validate;
 
-/// The most frames that the small lists of one CPU hold before full batches move to the depot, unless their own limit is lower.
+/// The most frames that a list of a CPU holds before full batches move to the depot, unless its limit is lower.
 /// Eight batches: enough for a list's own chain to save most refills and drains even the compare-exchange. More frames are as
 /// near in the depot, and there for other CPUs too. (Few in models.)
 pub(super) const HELD: u64 = if cfg!(loom) { 2 * BATCH as u64 } else { 8 * BATCH as u64 };

@@ -45,7 +45,7 @@ use core::fmt;
 use crate::platform::{Access, Contention, LineKind, LockError, LockId, OwnList, Platform, SharedLine};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic, is_broken};
 use crate::units::{CpuId, Geometry, MigrateType, Order, PageCount, ZoneId};
-use crate::zone::batch::BATCH;
+use crate::zone::batch::{BATCH, SMALL_ORDERS};
 use crate::zone::policy::ZonePolicy;
 use crate::zone::transfer::{ListLimits, Mobility, list_limits};
 
@@ -57,8 +57,6 @@ mod refill_drain;
 use list::{ListWord, PcpList};
 pub(crate) use refill_drain::Refill;
 
-/// Orders 0 to 3 (the kernel's `PAGE_ALLOC_COSTLY_ORDER`) have lists. (Order 0 alone in models.)
-const SMALL_ORDERS: usize = if cfg!(loom) { 1 } else { 4 };
 /// The lists of small orders come first, by order, then type.
 const FIRST_HUGE: usize = SMALL_ORDERS * MigrateType::PER_CPU;
 /// The number of lists: small orders by type, and the huge-page order, movable or not.

@@ -280,7 +280,10 @@ pub(crate) fn fetch<P: Platform>(
             frame_bitmap::fetch(view, refill, deliver_blocks)
         }
         Mechanism::Depot => {
-            match refill.batch_type.and_then(|list_type| depot::ListAccess::open(view, refill.cpu, list_type)) {
+            match refill
+                .batch_type
+                .and_then(|list_type| depot::ListAccess::open(view, refill.cpu, (refill.blocks.order, list_type)))
+            {
                 Some(access) => access.fetch(refill, deliver),
                 None => pagewise::fetch(view, refill, deliver_blocks),
             }
@@ -326,7 +329,7 @@ impl<'a, P: Platform> Drain<'a, P> {
         {
             // The depot may take the zone lock.
             self.end_span();
-            let access = depot::ListAccess::open(self.view, self.cpu, list_type);
+            let access = depot::ListAccess::open(self.view, self.cpu, (order, list_type));
             let given = access.map_or(0, |access| access.give_back(source));
             if given > 0 {
                 return given;
@@ -441,7 +444,7 @@ pub(crate) fn collect<P: Platform>(view: ZoneView<'_, P>, what: Collect<'_>) -> 
         Collect::Merges(_) => {}
         Collect::For(order, migrate_type, effort) => {
             // A refill will take what the depot has of that order.
-            collected.any = view.has_huge_for_racy(order, migrate_type);
+            collected.any = view.has_in_depot_racy(order, migrate_type);
             if !collected.any {
                 collected.any = frame_bitmap::collect_for(view, order, migrate_type, effort);
                 collected.any |= depot::collect_for(view, order, migrate_type, effort);
@@ -513,20 +516,19 @@ pub(crate) fn is_short_of_pageblocks_racy<P: Platform>(view: ZoneView<'_, P>) ->
 
 /// Free frames that mechanisms hold and that count as free. Possibly stale.
 pub(crate) fn held_racy<P: Platform>(view: ZoneView<'_, P>) -> HeldFree {
-    let huge = view.depot_huge_pages_racy();
-    let largest = (huge.0 > 0).then_some(view.geometry.pageblock_order());
-    let frames = view.depot().pages_racy() + view.zone.mechanisms.frame_bitmap.pages_racy();
-    HeldFree { pages: frames + huge, largest }
+    let mut held = depot::held_racy(view);
+    held.pages += view.zone.mechanisms.frame_bitmap.pages_racy();
+    held
 }
 
-/// The blocks of pageblock order that mechanisms hold and that count as free; movable ones, or the rest. Possibly stale.
-pub(crate) fn held_huge_blocks_racy<P: Platform>(view: ZoneView<'_, P>, migrate_type: MigrateType) -> u64 {
-    view.depot().huge_blocks_of_racy(Mobility::of(migrate_type))
-}
-
-/// The single frames of one migration type that mechanisms hold and that count as free. Possibly stale.
-pub(crate) fn held_pages_of_racy<P: Platform>(view: ZoneView<'_, P>, migrate_type: MigrateType) -> PageCount {
-    view.depot().pages_of_racy(migrate_type) + view.zone.mechanisms.frame_bitmap.pages_of_racy(migrate_type)
+/// The blocks of an order and a migration type that mechanisms hold and that count as free. Those of pageblock order are sorted into
+/// movable ones and the rest, which counts as unmovable. Possibly stale.
+pub(crate) fn held_blocks_racy<P: Platform>(view: ZoneView<'_, P>, order: Order, migrate_type: MigrateType) -> u64 {
+    let frames = match order {
+        Order::ZERO => view.zone.mechanisms.frame_bitmap.pages_of_racy(migrate_type).0,
+        _ => 0,
+    };
+    frames + depot::held_blocks_racy(view, order, migrate_type)
 }
 
 /// Free frames whose merge is deferred. Possibly stale.

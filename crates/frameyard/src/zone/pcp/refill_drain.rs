@@ -262,11 +262,10 @@ impl<P: Platform> LockedPcp<'_, P> {
         if bad > 0 && good == 0 { Refilled::OnlyBad } else { Refilled::AsFarAsThereWas }
     }
 
-    /// The type of a list that holds single frames and whose limit leaves room for whole batches.
+    /// The type of a list of a small order whose limit leaves room for whole batches.
     fn batch_type(&self, view: ZoneView<'_, P>, id: ListId) -> Option<MigrateType> {
-        let list_type = id.small_type().filter(|_| id.order(view.geometry) == Order::ZERO)?;
-        let high = self.pcp.high[Group::Small as usize].load(Ordering::Relaxed);
-        (high as usize >= ARRAY).then_some(list_type)
+        let most = self.high(Group::Small) >> id.order(view.geometry).0;
+        id.small_type().filter(|_| most >= ARRAY as u64)
     }
 
     /// Gives back to the zone at least `pages` frames of a list and those that share its limit, as far as they have them; if an

@@ -18,7 +18,7 @@ pub(crate) struct RefillRequest<'a> {
     pub(crate) wanted: usize,
     /// How many blocks the list may get before it is at its limit.
     pub(crate) room: usize,
-    /// The type of the list, if it holds single frames and has room for whole batches.
+    /// The type of the list, if it is of a small order and has room for whole batches.
     pub(crate) batch_type: Option<MigrateType>,
     /// What the refill may spend on merging.
     pub(crate) effort: &'a Effort,
@@ -53,7 +53,7 @@ pub(crate) enum DrainReason {
 
 /// A per-CPU list that gives up blocks.
 pub(crate) trait DrainSource {
-    /// The type of the list, if it holds single frames and has room for whole batches.
+    /// The type of the list, if it is of a small order and has room for whole batches.
     fn batch_type(&self) -> Option<MigrateType>;
     /// Announces a use of the list's entries.
     fn announce(&self);

@@ -31,12 +31,12 @@ use crate::zone::request::BlockRequest;
 use crate::zone::transfer::exchange::{Delivered, RefillRequest};
 use crate::zone::view::{LockedZone, ZoneView};
 
-/// The frames that one hold of the lock takes.
+/// The frames that one hold of the lock takes, or a batch if that has more.
 const TAKEN: u64 = if cfg!(loom) { 2 * BATCH as u64 } else { 8 * BATCH as u64 };
 /// After this many blocks the current batch is filled and no other is begun: in memory of small pieces the lock is not held much
 /// longer than for a single batch.
 const MANY: usize = BATCH;
-/// Blocks for one more batch of one frame each, and the pieces of the last one.
+/// Blocks for one more batch of the smallest blocks, and the pieces of the last one.
 const PIECES: usize = MANY + BATCH + 16;
 
 /// Blocks that were taken off the free lists together.
@@ -83,7 +83,8 @@ pub(super) fn fetch<P: Platform>(
     locked.take_for_batches(refill.blocks, &mut taken);
     locked.count_moved(PageCount(taken.pages));
     stack.touch(view.platform, Access::ReadModifyWrite);
-    stack.count_coming((taken.pages / BATCH as u64).saturating_sub(most as u64));
+    let each = refill.blocks.order;
+    stack.count_coming((taken.pages / batch_pages(each)).saturating_sub(most as u64));
     drop(locked);
 
     let links = view.page_links();
@@ -93,34 +94,32 @@ pub(super) fn fetch<P: Platform>(
         let is_for_list = delivered < most * BATCH;
         delivered += if is_for_list { BATCH } else { 0 };
         match (is_for_list, view.checks) {
-            (true, PageChecks::None) => of_list.append(links, carved.pack(view)),
+            (true, PageChecks::None) => of_list.append(links, carved.pack(view, each)),
             // Packing would overwrite words of bad pages.
-            (true, _) => deliver(Delivered::Blocks(&carved.batch())),
-            (false, _) => of_stack.append(links, carved.pack(view)),
+            (true, _) => deliver(Delivered::Blocks(&carved.batch(each))),
+            (false, _) => of_stack.append(links, carved.pack(view, each)),
         }
     };
     let open = |block: &Range<u32>| {
         if !is_broken!(HeadsClearedLate) {
-            dissolve(view, refill.blocks.migrate_type, block.clone());
+            dissolve(view, refill.blocks, block.clone());
         }
     };
+    let whole = BATCH << each.0;
     let mut mixed = Batch::new();
-    for block in taken.blocks().filter(|block| block.len() < BATCH) {
+    for block in taken.blocks().filter(|block| block.len() < whole) {
         open(&block);
-        let mut rest = block;
-        while !rest.is_empty() {
-            let frames = rest.len().min(BATCH - mixed.len()) as u32;
-            mixed.extend(rest.start..rest.start + frames);
-            rest.start += frames;
+        for piece in block.step_by(1 << each.0) {
+            mixed.push(piece);
             if mixed.is_full() {
                 add(Carved::Mixed(&mixed));
                 mixed.clear();
             }
         }
     }
-    for block in taken.blocks().filter(|block| block.len() >= BATCH) {
+    for block in taken.blocks().filter(|block| block.len() >= whole) {
         open(&block);
-        block.step_by(BATCH).for_each(|first| add(Carved::Run(first)));
+        block.step_by(whole).for_each(|first| add(Carved::Run(first)));
     }
     if !mixed.is_empty() {
         deliver(Delivered::Blocks(&mixed));
@@ -132,39 +131,45 @@ pub(super) fn fetch<P: Platform>(
         stack.push(links, view.platform, of_stack.first, of_stack.last);
     }
     if is_broken!(HeadsClearedLate) {
-        taken.blocks().for_each(|block| dissolve(view, refill.blocks.migrate_type, block));
+        taken.blocks().for_each(|block| dissolve(view, refill.blocks, block));
     }
     delivered + mixed.len()
 }
 
-/// A batch of frames that were carved.
+/// The frames of a batch of blocks of that order.
+fn batch_pages(each: Order) -> u64 {
+    (BATCH as u64) << each.0
+}
+
+/// A batch that was carved.
 #[derive(Clone, Copy)]
 enum Carved<'b> {
     /// [`BATCH`] neighbours, by the index of the first.
     Run(u32),
-    /// Frames of small blocks.
+    /// Parts of small blocks.
     Mixed(&'b Batch),
 }
 
 impl Carved<'_> {
-    /// The frames of the batch.
-    fn batch(self) -> Batch {
+    /// The batch, of blocks of the order `each`.
+    fn batch(self, each: Order) -> Batch {
         match self {
             Self::Run(first) => {
                 let mut batch = Batch::new();
-                batch.extend(first..first + BATCH as u32);
+                (0..BATCH as u32).for_each(|at| batch.push(first + (at << each.0)));
                 batch
             }
             Self::Mixed(batch) => *batch,
         }
     }
 
-    /// Packs the batch, so that a list gives out its first frame first. Returns the link to its head.
+    /// Packs the batch, so that a list gives out its first block first. Returns the link to its head.
     #[inline(always)]
-    fn pack<P: Platform>(self, view: ZoneView<'_, P>) -> Link {
+    fn pack<P: Platform>(self, view: ZoneView<'_, P>, each: Order) -> Link {
         match self {
             Self::Run(first) => {
-                let descending = (first + (BATCH as u32 - 1), 1_u32.wrapping_neg(), BATCH);
+                let step = 1 << each.0;
+                let descending = (first + (BATCH as u32 - 1) * step, step.wrapping_neg(), BATCH);
                 packed::pack_steps(view.map, view.platform, descending, Link::NONE)
             }
             Self::Mixed(batch) => {
@@ -176,27 +181,30 @@ impl Carved<'_> {
     }
 }
 
-/// Turns a block in transit into single frames outside their zone.
-fn dissolve<P: Platform>(view: ZoneView<'_, P>, migrate_type: MigrateType, block: Range<u32>) {
-    let head = block.start;
-    let (tag, tagged) = match view.untagged_zone_at(head as usize) == Some(view.id) {
+/// Turns a block in transit into blocks of the requested order outside their zone.
+fn dissolve<P: Platform>(view: ZoneView<'_, P>, request: BlockRequest, block: Range<u32>) {
+    let (head, each) = (block.start, request.order);
+    let is_untagged = each == Order::ZERO && view.untagged_zone_at(head as usize) == Some(view.id);
+    let (tag, tagged) = match is_untagged {
         true => (Tag::INTERIOR, head..head + 1),
-        false => (Tag::new(FrameState::PerCpu, Order::ZERO, migrate_type, view.id), block),
+        false => (Tag::new(FrameState::PerCpu, each, request.migrate_type, view.id), block),
     };
     // The head last: its tag covers the block until then.
-    tagged.rev().for_each(|frame| view.page(view.map.checked(frame)).set_tag(tag));
+    let tagged = tagged.step_by(1 << each.0).rev();
+    tagged.for_each(|place| view.page(view.map.checked(place)).set_tag(tag));
 }
 
 impl<P: Platform> LockedZone<'_, P> {
     /// Takes blocks for several batches, a multiple of a batch if possible, by the rules of [`take_block`](Self::take_block):
     /// blocks of other types only if there is none of the right type, and then for one batch at most.
     fn take_for_batches(&mut self, request: BlockRequest, taken: &mut Taken) {
+        let batch = batch_pages(request.order);
         // While few whole pageblocks are free, nothing is carved for later.
-        let mut wanted = if self.has_whole_pageblocks_racy() { TAKEN } else { BATCH as u64 };
+        let mut wanted = if self.has_whole_pageblocks_racy() { TAKEN.max(batch) } else { batch };
         let mut falls_back = false;
         while taken.pages < wanted {
             if taken.pieces.len() >= MANY {
-                wanted = wanted.min(taken.pages.next_multiple_of(BATCH as u64));
+                wanted = wanted.min(taken.pages.next_multiple_of(batch));
             }
             if taken.pages == wanted || self.take_piece(request, wanted - taken.pages, taken) {
                 continue;
@@ -205,21 +213,21 @@ impl<P: Platform> LockedZone<'_, P> {
             if !falls_back {
                 break;
             }
-            wanted = wanted.min(BATCH as u64);
+            wanted = wanted.min(batch);
             let Some(pfn) = self.take_block(request) else { break };
-            taken.add(self, pfn.place(&self.map), Order::ZERO, request.migrate_type);
+            taken.add(self, pfn.place(&self.map), request.order, request.migrate_type);
         }
     }
 
     /// Takes the smallest block of the right type, or as much of it as is wanted; `false` if there is none. While CMA memory is
     /// balanced against ordinary memory, a piece is at most a batch.
     fn take_piece(&mut self, request: BlockRequest, most: u64, taken: &mut Taken) -> bool {
-        let most = if self.balances_cma(request) { most.min(BATCH as u64) } else { most };
+        let most = if self.balances_cma(request) { most.min(batch_pages(request.order)) } else { most };
         self.own_lists(request).into_iter().flatten().any(|list| self.take_piece_of(list, most, request, taken))
     }
 
     fn take_piece_of(&mut self, list: MigrateType, most: u64, request: BlockRequest, taken: &mut Taken) -> bool {
-        let order = self.smallest_order(Order::ZERO, list);
+        let order = self.smallest_order(request.order, list);
         let Some((block, tag)) = order.and_then(|order| self.first_block_at(order, list)) else { return false };
         self.remove_block(block, tag);
         let part = tag.order().pages().0.min(most) as u32;

@@ -102,7 +102,7 @@ impl Depot {
     }
 
     /// As [`huge_blocks_racy`](Self::huge_blocks_racy), of one mobility.
-    pub(in crate::zone::transfer) fn huge_blocks_of_racy(&self, mobility: Mobility) -> u64 {
+    pub(super) fn huge_blocks_of_racy(&self, mobility: Mobility) -> u64 {
         self.huge_stacks_of(mobility).map(BatchStack::held_racy).fold(0, u64::saturating_add)
     }
 }
@@ -113,12 +113,12 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     }
 
     /// Frames of huge blocks in the depot, possibly stale.
-    pub(in crate::zone::transfer) fn depot_huge_pages_racy(&self) -> PageCount {
+    pub(super) fn depot_huge_pages_racy(&self) -> PageCount {
         PageCount(self.depot().huge_blocks_racy().saturating_mul(self.blocks.pages().0))
     }
 
     /// Whether a refill may take a block of that order and type from the depot, possibly stale.
-    pub(in crate::zone::transfer) fn has_huge_for_racy(&self, order: Order, migrate_type: MigrateType) -> bool {
+    pub(super) fn has_huge_for_racy(&self, order: Order, migrate_type: MigrateType) -> bool {
         order == self.geometry.pageblock_order() && !self.has_no_huge_racy(Mobility::of(migrate_type)) && opens(*self)
     }
 

@@ -285,6 +285,9 @@ pub(crate) fn fetch<P: Platform>(
                 .and_then(|list_type| depot::ListAccess::open(view, refill.cpu, (refill.blocks.order, list_type)))
             {
                 Some(access) => access.fetch(refill, deliver),
+                None if refill.blocks.order == view.geometry.pageblock_order() => {
+                    depot::fetch_huge(view, refill, deliver_blocks)
+                }
                 None => pagewise::fetch(view, refill, deliver_blocks),
             }
         }

@@ -70,6 +70,7 @@ mod statistics;
 mod validate;
 
 pub(super) use collecting::{collect, collect_for, collect_in_background};
+pub(super) use huge::fetch as fetch_huge;
 pub(crate) use huge::{Mobility, huge_batch, huge_blocks_of_lists, pop_huge, push_huge};
 pub(super) use statistics::{COUNTERS, count};
 pub(super) use validate::validate;

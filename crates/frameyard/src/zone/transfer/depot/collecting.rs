@@ -34,6 +34,8 @@ const ENOUGH_FRAMES: u64 = if cfg!(loom) { 2 * BATCH as u64 } else { 256 * BATCH
 
 /// Whole pageblocks are few if they have less than `1 / FEW_WHOLE` of the zone's frames.
 const FEW_WHOLE: u64 = 8;
+/// A refill takes at most `1 / SPARE` of the whole pageblocks that are not needed.
+const SPARE: u64 = 8;
 
 /// The registration of a collector: a CPU that may hold batches of a zone's depot.
 struct Collecting<'a>(&'a State);
@@ -313,6 +315,13 @@ impl<P: Platform> ZoneView<'_, P> {
         let managed = self.zone.managed().0;
         // The zones of models are too small for a share of them: there, all frames or twelve.
         if cfg!(loom) { managed.min(12) } else { managed / FEW_WHOLE }
+    }
+
+    /// How many whole pageblocks of the free lists a refill may take for later: a few of those that are not needed to have enough.
+    pub(super) fn spare_whole_pageblocks_racy(&self) -> u64 {
+        let (pageblock_order, max_order) = (self.geometry.pageblock_order(), self.geometry.max_order());
+        let free = self.zone.pages_in_blocks_from_racy(pageblock_order, max_order).0;
+        (free.saturating_sub(self.few_whole()) >> pageblock_order.0) / SPARE
     }
 
     /// Whether there are enough whole pageblocks on the free lists and in the depot, so that depot batches need not merge. Possibly

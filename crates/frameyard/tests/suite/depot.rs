@@ -96,6 +96,108 @@ fn frames_freed_on_one_cpu_are_allocated_on_another_without_the_zone_lock() {
     yard.validate().unwrap();
 }
 
+/// Blocks of an order, as many as most of the memory of [`large`] makes, that were freed: in the depot, but for what lists keep.
+fn stock_blocks(yard: &Fixture, of: Order, gfp: Gfp) -> u64 {
+    run_on(0);
+    let count = 6 * PAGES >> of.0;
+    let blocks: Vec<Pfn> = (0..count).map(|_| yard.alloc(of, gfp).expect("a block")).collect();
+    blocks.iter().for_each(|pfn| yard.free(*pfn, of).unwrap());
+    let in_depot = yard.zone(ZONE).depot_blocks(of, gfp.migrate_type().unwrap());
+    assert!(in_depot + 2 * 4096 >= count, "{of}: {in_depot} of {count}");
+    count
+}
+
+fn large() -> Fixture {
+    depot_yard_sized(8 * PAGES, &[0; 4], Poisoning::Off, 4096)
+}
+
+#[test]
+fn blocks_of_small_orders_move_between_cpus_without_the_zone_lock() {
+    for gfp in [Gfp::HIGHUSER_MOVABLE, Gfp::KERNEL] {
+        for of in [1, 2, 3].map(order) {
+            let yard = large();
+            stock_blocks(&yard, of, gfp);
+            let (before, free) = (locks(&yard), yard.stats().free_pages());
+            for round in 0..8 {
+                run_on(round % 4);
+                let blocks: Vec<Pfn> = (0..4 * BATCH).map(|_| yard.alloc(of, gfp).unwrap()).collect();
+                assert_eq!(
+                    yard.stats().free_pages() + PageCount(4 * BATCH << of.0),
+                    free,
+                    "blocks in the depot are free"
+                );
+                run_on((round + 1) % 4);
+                blocks.iter().for_each(|pfn| yard.free(*pfn, of).unwrap());
+            }
+            assert_eq!(locks(&yard), before, "{of}");
+            yard.validate().unwrap();
+        }
+    }
+}
+
+#[test]
+fn requests_of_every_order_are_served_from_blocks_of_small_orders_in_the_depot() {
+    for of in [1, 2, 3].map(order) {
+        for wanted in [0, 1, 2, 3, 5].map(order) {
+            let yard = large();
+            stock_blocks(&yard, of, Gfp::HIGHUSER_MOVABLE);
+            run_on(1);
+            let managed = yard.stats().managed_pages().0;
+            let taken: Vec<Pfn> =
+                std::iter::from_fn(|| yard.alloc(wanted, Gfp::HIGHUSER_MOVABLE | Gfp::HIGH | Gfp::NOWARN).ok())
+                    .collect();
+            assert!((taken.len() as u64) << wanted.0 > managed - managed / 16, "{wanted} of {of}: {}", taken.len());
+            assert_eq!(yard.zone(ZONE).depot_blocks(of, MigrateType::Movable), 0, "{wanted} of {of}");
+            yard.validate().unwrap();
+            taken.iter().for_each(|pfn| yard.free(*pfn, wanted).unwrap());
+        }
+    }
+}
+
+#[test]
+fn the_last_free_blocks_of_a_small_order_are_found_in_the_depot() {
+    for of in [1, 2, 3].map(order) {
+        let yard = large();
+        run_on(0);
+        let gfp = Gfp::HIGHUSER_MOVABLE | Gfp::HIGH | Gfp::NOWARN;
+        let mut all: Vec<Pfn> = std::iter::from_fn(|| yard.alloc(of, gfp).ok()).collect();
+        let freed = all.split_off(all.len() - 5 * BATCH as usize);
+        freed.iter().for_each(|pfn| yard.free(*pfn, of).unwrap());
+        assert!(yard.zone(ZONE).depot_blocks(of, MigrateType::Movable) >= BATCH, "{of}");
+        let before = locks(&yard);
+        run_on(1);
+        all.extend((0..BATCH).map(|_| yard.alloc(of, gfp).expect("a block of the depot")));
+        assert_eq!(locks(&yard), before, "{of}");
+        run_on(0);
+        all.iter().for_each(|pfn| yard.free(*pfn, of).unwrap());
+    }
+}
+
+#[test]
+fn collecting_counts_the_frames_of_blocks_of_small_orders() {
+    for of in [0, 1, 2, 3].map(order) {
+        let yard = large();
+        stock_blocks(&yard, of, Gfp::HIGHUSER_MOVABLE);
+        yard.drain_all();
+        let moved = || yard.zone(ZONE).statistics().pages_moved;
+        let (before, in_depot) = (moved(), yard.zone(ZONE).depot_blocks(of, MigrateType::Movable));
+        yard.set_policy(ZonePolicy::Vanilla).unwrap();
+        assert_eq!(moved() - before, in_depot << of.0, "{of}");
+        yard.validate().unwrap();
+    }
+}
+
+#[test]
+fn a_block_cut_into_blocks_of_a_small_order_gives_a_batch_under_one_hold_of_the_lock() {
+    let yard = large();
+    run_on(0);
+    let before = locks(&yard);
+    let blocks: Vec<Pfn> = (0..BATCH).map(|_| yard.alloc(order(3), Gfp::HIGHUSER_MOVABLE).unwrap()).collect();
+    assert_eq!(locks(&yard), before + 1);
+    assert!(blocks.chunks(8).all(|of_one| of_one.is_sorted()), "parts of a block come in ascending order");
+    blocks.iter().for_each(|pfn| yard.free(*pfn, order(3)).unwrap());
+}
+
 #[test]
 fn frames_freed_last_are_allocated_first() {
     // Lists that hold little, and lists that hold batches before the depot gets any.

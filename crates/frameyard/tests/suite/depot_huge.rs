@@ -59,6 +59,29 @@ fn all_huge() -> Fixture {
 }
 
 #[test]
+fn a_refill_takes_batches_for_the_stack_under_the_same_hold_of_the_lock() {
+    let yard = yard_of(FRAMES);
+    run_on(0);
+    let before = yard.zone(ZONE).statistics().lock.acquisitions;
+    let locks = || yard.zone(ZONE).statistics().lock.acquisitions - before;
+    let blocks = take(&yard, Gfp::HIGHUSER_MOVABLE, 4 * 8);
+    assert_eq!(locks(), 1, "eight batches of four");
+    let others = take(&yard, Gfp::HIGHUSER_MOVABLE, 1);
+    assert_eq!(locks(), 2);
+    yard.validate().unwrap();
+    give(&yard, HUGE, blocks.into_iter().chain(others));
+}
+
+#[test]
+fn a_refill_takes_nothing_for_later_while_whole_pageblocks_are_few() {
+    let yard = yard_of(FRAMES);
+    run_on(0);
+    let blocks = take(&yard, Gfp::HIGHUSER_MOVABLE, BLOCKS - BLOCKS / 8);
+    assert_eq!(depot(&yard).get("depot_huge_blocks"), 0);
+    give(&yard, HUGE, blocks);
+}
+
+#[test]
 fn huge_blocks_move_past_the_zone_lock_and_touch_no_page() {
     let yard = all_huge();
     yard.watch().spy_with(move |moment| match moment {

@@ -32,8 +32,8 @@ const COMMON_BLOCKS: u64 = if cfg!(loom) { 9 } else { 4096 * HUGE_BATCH as u64 }
 
 /// The most batches that a refill takes for the stack. (In models none: their zones have few pageblocks.)
 const FETCHED: usize = if cfg!(loom) { 0 } else { 7 };
-/// How many blocks ahead a refill prefetches.
-const AHEAD: u32 = 8;
+/// How many pairs of blocks ahead a refill prefetches.
+const AHEAD: u32 = 6;
 
 /// The fewest blocks of a batch that are worth a transfer of its own. A CPU's lists hold two batches.
 const LEAST_BATCH: u64 = if cfg!(loom) { 2 } else { 4 };
@@ -237,13 +237,14 @@ pub(in crate::zone::transfer) fn fetch<P: Platform>(
     // Spare blocks are never those of other types.
     let spare_batches = if wanted < 2 { 0 } else { view.spare_whole_pageblocks_racy() as usize / wanted };
     let mut spare = FixedVec::<u32, { FETCHED * HUGE_BATCH }>::new();
-    let mut last = batch.last().copied().unwrap_or_default();
     locked.take_many(order, migrate_type, spare_batches.min(FETCHED) * wanted, |locked, block| {
         locked.tag_block(block, FrameState::PerCpu, order, migrate_type);
         spare.push(block.index());
-        // Neighbours on a list are often neighbours in memory, at a distance for which no processor reads ahead.
-        let step = block.index().wrapping_sub(core::mem::replace(&mut last, block.index()));
-        if let Some(ahead) = view.map.entry(block.index().wrapping_add(step.wrapping_mul(AHEAD))) {
+        // Neighbours on a list are often neighbours in memory, at a distance for which no processor reads ahead. The list has larger
+        // blocks, of which two in a row are halves.
+        if let [.., earlier, _, last] = spare[..]
+            && let Some(ahead) = view.map.entry(last.wrapping_add(last.wrapping_sub(earlier).wrapping_mul(AHEAD)))
+        {
             view.page(ahead).prefetch();
         }
     });

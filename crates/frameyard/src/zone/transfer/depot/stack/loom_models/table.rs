@@ -10,7 +10,7 @@ use loom::thread;
 use super::Plain;
 use crate::loom_models::{assert_fails, explore};
 use crate::page::Link;
-use crate::sync::{AtomicU32, Weakness, weakened};
+use crate::sync::{Weakness, weakened};
 use crate::units::Order;
 use crate::zone::transfer::depot::links::{BatchLine, BlockLinks, HUGE_BATCH};
 use crate::zone::transfer::depot::stack::BatchStack;

@@ -79,8 +79,8 @@ pub(super) use validate::validate;
 /// Eight batches: enough for a list's own chain to save most refills and drains even the compare-exchange. More frames are as
 /// near in the depot, and there for other CPUs too. (Few in models.)
 pub(super) const HELD: u64 = if cfg!(loom) { 2 * BATCH as u64 } else { 8 * BATCH as u64 };
-/// The most batches that a refill takes at once.
-const FETCHED: usize = if cfg!(loom) { 2 } else { 4 };
+/// The most batches that a refill takes at once. (One in models of yards; a model of a stack takes two.)
+const FETCHED: usize = if cfg!(loom) { 1 } else { 4 };
 /// A group's stack is full at this number of frames, in batches of single frames (64 MiB in pages of 4 KiB).
 const GROUP_BATCHES: u64 = if cfg!(loom) { 2 } else { 256 };
 /// The common stack is full at this number of frames, in batches of single frames (4 GiB in pages of 4 KiB). So what a caller merges that collects all of a depot is bounded.

@@ -70,7 +70,7 @@ impl Taken {
     }
 }
 
-/// Carves batches from large blocks: delivers up to `most`, with a rest that does not fill a batch, and pushes all others on `stack`.
+/// Carves batches from large blocks: delivers up to `most`, with a rest that does not fill a batch, and pushes all further ones on `stack`.
 /// Returns the number of delivered frames.
 pub(super) fn fetch<P: Platform>(
     view: ZoneView<'_, P>,

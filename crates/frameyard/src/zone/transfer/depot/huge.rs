@@ -214,7 +214,7 @@ pub(crate) fn pop_huge<P: Platform>(
     0
 }
 
-/// Fetches huge blocks from the zone for a list of that CPU, which found the stacks empty: as many as it wants, and while whole
+/// Fetches huge blocks from the zone for a list of that CPU, which found the stacks empty: `refill.wanted`, and while whole
 /// pageblocks are not few, further batches for the group's stack under the same hold of the lock. Returns the number for the list.
 pub(in crate::zone::transfer) fn fetch<P: Platform>(
     view: ZoneView<'_, P>,

@@ -100,7 +100,7 @@ fn frames_freed_on_one_cpu_are_allocated_on_another_without_the_zone_lock() {
 /// Returns their number.
 fn stock_blocks(yard: &Fixture, of: Order, gfp: Gfp) -> u64 {
     run_on(0);
-    let count = 6 * PAGES >> of.0;
+    let count = (6 * PAGES) >> of.0;
     let blocks: Vec<Pfn> = (0..count).map(|_| yard.alloc(of, gfp).expect("a block")).collect();
     blocks.iter().for_each(|pfn| yard.free(*pfn, of).unwrap());
     let in_depot = yard.zone(ZONE).depot_blocks(of, gfp.migrate_type().unwrap());
@@ -123,7 +123,7 @@ fn blocks_of_small_orders_move_between_cpus_without_the_zone_lock() {
                 run_on(round % 4);
                 let blocks: Vec<Pfn> = (0..4 * BATCH).map(|_| yard.alloc(of, gfp).unwrap()).collect();
                 assert_eq!(
-                    yard.stats().free_pages() + PageCount(4 * BATCH << of.0),
+                    yard.stats().free_pages() + PageCount((4 * BATCH) << of.0),
                     free,
                     "blocks in the depot are free"
                 );

@@ -22,7 +22,7 @@ use crate::memmap::{Located, MapPlace};
 use crate::page::{FrameState, Link, Tag};
 use crate::platform::{Access, Platform};
 use crate::sync::is_broken;
-use crate::units::{MigrateType, Order, PageCount};
+use crate::units::{MigrateType, Order, PageCount, PfnRange};
 use crate::zone::batch::{BATCH, Batch, packed};
 use crate::zone::buddy::parts_of;
 use crate::zone::checks::PageChecks;
@@ -39,15 +39,18 @@ const MANY: usize = BATCH;
 /// Blocks for one more batch of the smallest blocks, and the pieces of the last one.
 const PIECES: usize = MANY + BATCH + 16;
 
+/// How many blocks ahead, of those that lie at equal distances in memory, a refill prefetches.
+const AHEAD: u32 = 6;
+
 /// Blocks that were taken off the free lists together.
-struct Taken {
+pub(super) struct Taken {
     /// By the index of the head, with the order.
     pieces: FixedVec<(u32, u8), PIECES>,
-    pages: u64,
+    pub(super) pages: u64,
 }
 
 impl Taken {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { pieces: FixedVec::new(), pages: 0 }
     }
 
@@ -55,17 +58,26 @@ impl Taken {
     fn add<P: Platform>(
         &mut self,
         locked: &LockedZone<'_, P>,
-        block: MapPlace,
-        order: Order,
-        migrate_type: MigrateType,
+        (block, order): (MapPlace, Order),
+        request: BlockRequest,
     ) {
-        locked.tag_block(block, FrameState::InTransit, order, migrate_type);
+        locked.tag_block(block, FrameState::InTransit, order, request.migrate_type);
+        if P::SEES_PAGES && request.order > Order::ZERO {
+            locked.platform.block_taken(PfnRange::new(locked.map.pfn(block), order.pages()));
+        }
+        // Neighbours on a list of large blocks are often neighbours in memory, at a distance for which no processor reads ahead.
+        if let Some((last, _)) = self.pieces.last() {
+            let step = block.index().wrapping_sub(*last);
+            if let Some(ahead) = locked.map.entry(block.index().wrapping_add(step.wrapping_mul(AHEAD))) {
+                locked.page(ahead).prefetch();
+            }
+        }
         self.pieces.push((block.index(), order.0));
         self.pages += order.pages().0;
     }
 
     /// The indices of the frames of each block.
-    fn blocks(&self) -> impl Iterator<Item = Range<u32>> {
+    pub(super) fn blocks(&self) -> impl Iterator<Item = Range<u32>> {
         self.pieces.iter().map(|(first, order)| *first..*first + (1 << order))
     }
 }
@@ -80,10 +92,12 @@ pub(super) fn fetch<P: Platform>(
 ) -> usize {
     let Some(mut locked) = view.lock_for(refill.cpu) else { return 0 };
     let mut taken = Taken::new();
-    locked.take_for_batches(refill.blocks, &mut taken);
+    let each = refill.blocks.order;
+    // While few whole pageblocks are free, nothing is carved for later.
+    let carved = if view.has_whole_pageblocks_racy() { TAKEN.max(batch_pages(each)) } else { batch_pages(each) };
+    locked.take_for_batches(refill.blocks, BATCH, carved, &mut taken);
     locked.count_moved(PageCount(taken.pages));
     stack.touch(view.platform, Access::ReadModifyWrite);
-    let each = refill.blocks.order;
     stack.count_coming((taken.pages / batch_pages(each)).saturating_sub(most as u64));
     drop(locked);
 
@@ -182,7 +196,7 @@ impl Carved<'_> {
 }
 
 /// Turns a block in transit into blocks of the requested order outside their zone.
-fn dissolve<P: Platform>(view: ZoneView<'_, P>, request: BlockRequest, block: Range<u32>) {
+pub(super) fn dissolve<P: Platform>(view: ZoneView<'_, P>, request: BlockRequest, block: Range<u32>) {
     let (head, each) = (block.start, request.order);
     let is_untagged = each == Order::ZERO && view.untagged_zone_at(head as usize) == Some(view.id);
     let (tag, tagged) = match is_untagged {
@@ -195,18 +209,16 @@ fn dissolve<P: Platform>(view: ZoneView<'_, P>, request: BlockRequest, block: Ra
 }
 
 impl<P: Platform> LockedZone<'_, P> {
-    /// Takes blocks for several batches, a multiple of a batch if possible, by the rules of [`take_block`](Self::take_block):
-    /// blocks of other types only if there is none of the right type, and then for one batch at most.
-    fn take_for_batches(&mut self, request: BlockRequest, taken: &mut Taken) {
-        let batch = batch_pages(request.order);
-        // While few whole pageblocks are free, nothing is carved for later.
-        let mut wanted = if self.has_whole_pageblocks_racy() { TAKEN.max(batch) } else { batch };
+    /// Takes blocks for batches of that many requested blocks, up to `wanted` frames, a multiple of a batch if possible, by the rules of
+    /// [`take_block`](Self::take_block): blocks of other types only if there is none of the right type, and then for one batch at most.
+    pub(super) fn take_for_batches(&mut self, request: BlockRequest, batch: usize, wanted: u64, taken: &mut Taken) {
+        let (batch, mut wanted) = ((batch as u64) << request.order.0, wanted);
         let mut falls_back = false;
         while taken.pages < wanted {
             if taken.pieces.len() >= MANY {
                 wanted = wanted.min(taken.pages.next_multiple_of(batch));
             }
-            if taken.pages == wanted || self.take_piece(request, wanted - taken.pages, taken) {
+            if taken.pages == wanted || self.take_piece(request, batch, wanted - taken.pages, taken) {
                 continue;
             }
             falls_back |= taken.pages == 0;
@@ -215,14 +227,14 @@ impl<P: Platform> LockedZone<'_, P> {
             }
             wanted = wanted.min(batch);
             let Some(pfn) = self.take_block(request) else { break };
-            taken.add(self, pfn.place(&self.map), request.order, request.migrate_type);
+            taken.add(self, (pfn.place(&self.map), request.order), request);
         }
     }
 
     /// Takes the smallest block of the right type, or as much of it as is wanted; `false` if there is none. While CMA memory is
     /// balanced against ordinary memory, a piece is at most a batch.
-    fn take_piece(&mut self, request: BlockRequest, most: u64, taken: &mut Taken) -> bool {
-        let most = if self.balances_cma(request) { most.min(batch_pages(request.order)) } else { most };
+    fn take_piece(&mut self, request: BlockRequest, batch: u64, most: u64, taken: &mut Taken) -> bool {
+        let most = if self.balances_cma(request) { most.min(batch) } else { most };
         self.own_lists(request).into_iter().flatten().any(|list| self.take_piece_of(list, most, request, taken))
     }
 
@@ -232,7 +244,7 @@ impl<P: Platform> LockedZone<'_, P> {
         self.remove_block(block, tag);
         let part = tag.order().pages().0.min(most) as u32;
         for (piece, order) in parts_of((block, tag.order()), 0..part) {
-            taken.add(self, piece, order, request.migrate_type);
+            taken.add(self, (piece, order), request);
         }
         self.put_back_from((block, tag.order()), part, list, tag.residence());
         true

@@ -9,9 +9,10 @@
 //! The stacks are by mobility, as the lists are. So a type of an unmovable block is known only when it returns to the free lists.
 
 use super::Depot;
+use super::carving::{Taken, dissolve};
 use super::links::{BlockLinks, HUGE_BATCH, HugeBatch};
 use super::stack::BatchStack;
-use crate::page::{FrameState, Link};
+use crate::page::Link;
 use crate::platform::{Access, Activity, Platform};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::{CpuId, MigrateType, Order, PageCount};
@@ -32,8 +33,6 @@ const COMMON_BLOCKS: u64 = if cfg!(loom) { 9 } else { 4096 * HUGE_BATCH as u64 }
 
 /// The most batches that a refill takes for the stack. (In models none: their zones have few pageblocks.)
 const FETCHED: usize = if cfg!(loom) { 0 } else { 7 };
-/// How many pairs of blocks ahead a refill prefetches.
-const AHEAD: u32 = 6;
 
 /// The fewest blocks of a batch that are worth a transfer of its own. A CPU's lists hold two batches.
 const LEAST_BATCH: u64 = if cfg!(loom) { 2 } else { 4 };
@@ -229,37 +228,29 @@ pub(in crate::zone::transfer) fn fetch<P: Platform>(
         return pagewise::fetch(view, refill, deliver);
     };
     let Some(mut locked) = view.lock_for(refill.cpu) else { return 0 };
-    let mut batch = Batch::new();
-    locked.take_blocks(refill.blocks, wanted, |locked, block| {
-        locked.tag_block(block, FrameState::PerCpu, order, migrate_type);
-        batch.push(block.index());
-    });
-    // Spare blocks are never those of other types.
-    let spare_batches = if wanted < 2 { 0 } else { view.spare_whole_pageblocks_racy() as usize / wanted };
-    let mut spare = FixedVec::<u32, { FETCHED * HUGE_BATCH }>::new();
-    locked.take_many(order, migrate_type, spare_batches.min(FETCHED) * wanted, |locked, block| {
-        locked.tag_block(block, FrameState::PerCpu, order, migrate_type);
-        spare.push(block.index());
-        // Neighbours on a list are often neighbours in memory, at a distance for which no processor reads ahead. The list has larger
-        // blocks, of which two in a row are halves.
-        if let [.., earlier, _, last] = spare[..]
-            && let Some(ahead) = view.map.entry(last.wrapping_add(last.wrapping_sub(earlier).wrapping_mul(AHEAD)))
-        {
-            view.page(ahead).prefetch();
-        }
-    });
-    locked.count_moved(PageCount(((batch.len() + spare.len()) as u64) << order.0));
-    if !spare.is_empty() {
+    // None for later where the list itself may have one only.
+    let spare = if wanted < 2 { 0 } else { (view.spare_whole_pageblocks_racy() as usize / wanted).min(FETCHED) };
+    let mut taken = Taken::new();
+    locked.take_for_batches(refill.blocks, wanted, ((1 + spare) * wanted) as u64 * order.pages().0, &mut taken);
+    locked.count_moved(PageCount(taken.pages));
+    let blocks = (taken.pages >> order.0) as usize;
+    if blocks > wanted {
         stack.touch(view.platform, Access::ReadModifyWrite);
-        stack.count_coming(spare.len() as u64);
+        stack.count_coming((blocks - wanted) as u64);
     }
     drop(locked);
 
-    if !batch.is_empty() {
-        deliver(&batch);
+    let mut blocks = FixedVec::<u32, { (1 + FETCHED) * HUGE_BATCH }>::new();
+    for block in taken.blocks() {
+        dissolve(view, refill.blocks, block.clone());
+        block.step_by(1 << order.0).for_each(|huge| blocks.push(huge));
+    }
+    let (of_list, of_stack) = blocks.split_at(wanted.min(blocks.len()));
+    if !of_list.is_empty() {
+        deliver(&Batch::of(of_list));
     }
     let mut chain = PackedBatches::EMPTY;
-    for batch in spare.chunks(wanted) {
+    for batch in of_stack.chunks(wanted) {
         if let Some(head) = links.pack(batch.iter().copied()) {
             chain.append(links, head);
         }
@@ -267,7 +258,7 @@ pub(in crate::zone::transfer) fn fetch<P: Platform>(
     if chain.batches > 0 {
         stack.push(links, view.platform, chain.first, chain.last);
     }
-    batch.len()
+    of_list.len()
 }
 
 /// Takes the topmost batch of a stack for a collector; `None` if the stack is empty.

@@ -327,6 +327,13 @@ pub trait Platform: MapBacking + Probe + Sync {
         None
     }
 
+    /// Whether threads may have vanished in the middle of an allocation or free: the caller runs in a copy of the process that made
+    /// the yard (`fork`). [`Yard::validate`](crate::Yard::validate) then takes blocks that are on no list and not allocated for
+    /// theirs. `false` by default.
+    fn has_lost_threads(&self) -> bool {
+        false
+    }
+
     /// Why a caller that has waited for `round` rounds should give up: the process that `holder` names has ended, or the wait has
     /// reached its limit. `holder` is 0 if the word names no process; `still` says whether the word names it still. In a private
     /// yard, and by default, no wait ends this way.

@@ -22,6 +22,7 @@ use crate::sync::{AtomicU32, Ordering};
 use crate::units::{ByteSize, CpuId, Geometry, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId};
 use crate::zone::{AllocationMap, PageblockMap, PcpSizing, WatermarkOptions, ZoneTables, ZoneView};
 
+mod all_locks;
 mod alloc;
 mod blocker;
 mod bulk;
@@ -47,6 +48,7 @@ mod telemetry;
 mod validate;
 mod views;
 
+pub use all_locks::OtherThreads;
 pub use blocker::{BlockedBy, Blocker};
 pub use cma::CmaReleaseError;
 pub use compact::CompactStatistics;

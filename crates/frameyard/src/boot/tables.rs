@@ -416,6 +416,11 @@ impl Tables {
         Ok(None)
     }
 
+    /// Ends a change of the policy whose [`PolicySwitch`] the caller has forgotten.
+    pub(crate) fn end_switch(&self) {
+        drop(PolicySwitch(self.word(HeaderWord::PolicySwitch)));
+    }
+
     pub(crate) fn checks(&self) -> PageChecks {
         PageChecks::from_bits(self.read(HeaderWord::Checks))
     }

@@ -16,8 +16,8 @@ use crate::units::{CpuId, Geometry, NodeId, PageCount, Pfn, PfnRange, ZoneId, Zo
 use crate::zone::pcp::PerCpuPages;
 use crate::zone::transfer::{self, TableSizes, TransferSpans, TransferTables};
 use crate::zone::{
-    AllocationMap, PageChecks, PageblockMap, Patience, SectionEntry, SectionTable, TransferCounters, Zone, ZoneTables,
-    ZoneView,
+    AllocationMap, DoubleFreeCheck, PageChecks, PageblockMap, Patience, SectionEntry, SectionTable, TransferCounters,
+    Zone, ZoneTables, ZoneView,
 };
 
 /// Words of the header; the rest of it are the spans of the tables that `tables!` declares, two words each.
@@ -63,14 +63,16 @@ pub(crate) enum HeaderWord {
     Checks,
     /// Whether CPUs use their lists in sections: [`Platform::has_sections`].
     Sections,
-    FirstSpan = 27,
+    /// How second frees are found: [`DoubleFreeCheck`].
+    DoubleFreeCheck,
+    FirstSpan = 28,
 }
 
 pub(super) const HEADER_WORDS: usize = 96;
 const _: () = assert!(HeaderWord::FirstSpan as usize + 2 * TABLES <= HEADER_WORDS, "the header holds all spans");
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"frameyrd");
 /// The version of the layout, and the mechanisms that are compiled in: a build that lacks one must not attach.
-pub(super) const VERSION: u64 = 17 | transfer::COMPILED_IN << 32;
+pub(super) const VERSION: u64 = 18 | transfer::COMPILED_IN << 32;
 
 /// The numbers that table sizes follow from.
 #[derive(Clone, Copy, Debug)]
@@ -423,6 +425,10 @@ impl Tables {
 
     pub(crate) fn checks(&self) -> PageChecks {
         PageChecks::from_bits(self.read(HeaderWord::Checks))
+    }
+
+    pub(crate) fn double_free_check(&self) -> DoubleFreeCheck {
+        DoubleFreeCheck::from_bits(self.read(HeaderWord::DoubleFreeCheck))
     }
 
     pub(crate) fn poisoning(&self) -> Poisoning {

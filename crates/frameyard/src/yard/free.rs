@@ -37,6 +37,9 @@ impl<P: Platform> Yard<P> {
         let place = pfn.0.wrapping_sub(self.fast.near_start.0) as usize;
         let place = match self.fast.near.clear_allocated_at(&self.platform, place, order) {
             Some(_) => Some(place),
+            None if self.fast.near_sequential.clear_sequential_at(&self.platform, place, order).is_some() => {
+                Some(place)
+            }
             None if order == Order::ZERO => self.clear_far_frame(pfn),
             None => self.clear_far(pfn, order),
         };

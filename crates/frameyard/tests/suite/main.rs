@@ -47,6 +47,7 @@ mod policies;
 mod random_actions;
 mod reporting;
 mod requests;
+mod second_frees;
 mod slow_path;
 mod stress;
 mod untagged;

@@ -271,8 +271,14 @@ pub trait Platform: MapBacking + Probe + Sync {
     /// limit.
     #[inline(always)]
     fn push_in_section(&self, cpu: CpuId, list: OwnList<'_>, entry: u32) -> bool {
-        let _guard = self.guard();
-        self.current_cpu() == cpu && list.push(entry, || true)
+        let guard = self.guard();
+        // Both ends drop the guard, so that no flag survives it.
+        if self.current_cpu() == cpu && list.push(entry, || true) {
+            drop(guard);
+            return true;
+        }
+        drop(guard);
+        false
     }
 
     /// Takes all lists of `cpu` in a section. [`unlock`](Self::unlock) of the first owner word gives them back. The caller holds a

@@ -82,6 +82,11 @@ impl Request<'_> {
     }
 }
 
+/// Where the compiler moves a branch out of the way.
+#[cold]
+#[inline]
+const fn cold() {}
+
 impl<P: Platform> Yard<P> {
     /// Allocates a block of `2^order` frames, preferably of the node that the caller runs on.
     ///
@@ -125,21 +130,16 @@ impl<P: Platform> Yard<P> {
             let pcp = lists_of(cpu)?;
             Popped::new(pcp.try_lock(&self.platform, pcp.zone(), cpu)?.pop(list)?)
         };
-        match self.fast.near.mark_allocated_at(&self.platform, popped.place(), order, migrate_type) {
-            true => Some(self.fast.near_start + PageCount(popped.place() as u64)),
-            false
-                if self.fast.near_sequential.mark_unallocated_at(
-                    &self.platform,
-                    popped.place(),
-                    order,
-                    migrate_type,
-                ) =>
-            {
-                Some(self.fast.near_start + PageCount(popped.place() as u64))
+        if !self.fast.near.mark_allocated_at(&self.platform, popped.place(), order, migrate_type) {
+            cold();
+            if !self.fast.near_sequential.mark_unallocated_at(&self.platform, popped.place(), order, migrate_type) {
+                return match order {
+                    Order::ZERO => self.mark_far_frame(popped, migrate_type),
+                    _ => self.mark_far(popped, order, migrate_type),
+                };
             }
-            false if order == Order::ZERO => self.mark_far_frame(popped, migrate_type),
-            false => self.mark_far(popped, order, migrate_type),
         }
+        Some(self.fast.near_start + PageCount(popped.place() as u64))
     }
 
     #[cold]

@@ -101,7 +101,7 @@ impl Platform for Kernel {
         true
     }
 
-    /// There is one CPU, and the caller has no guard. A kernel for several CPUs interrupts the others here and waits until each has answered.
+    /// There is one CPU, and the caller has no guard. A kernel for several CPUs interrupts each other one here and waits for its answer.
     fn end_sections(&self, _cpu: Option<CpuId>) -> Result<(), SectionsNotEnded> {
         Ok(())
     }

@@ -163,6 +163,10 @@ impl<P: Platform, W: Fn() -> u32 + Sync, const LINES: usize> Platform for Counti
         self.inner.process()
     }
 
+    fn has_lost_threads(&self) -> bool {
+        self.inner.has_lost_threads()
+    }
+
     fn check_holder(&self, id: LockId, holder: u32, round: u32, still: &dyn Fn() -> bool) -> Result<(), LockError> {
         self.inner.check_holder(id, holder, round, still)
     }

@@ -16,11 +16,11 @@ use frameyard::{ByteSize, PageCount, Pfn, PfnRange};
 
 use crate::device_part::{DevicePart, PAGE_STRUCTURE};
 use crate::device_problem::DeviceMapProblem;
-use crate::lock::lock;
 use crate::memory::{HUGE_ALIGN, HugePages};
 use crate::shared::view::SharedView;
 use crate::sys::descriptor;
 use crate::sys::host_page_size;
+use crate::sys::lock::lock;
 use crate::sys::mapping::{Advice, Piece, Sharing, Source};
 use crate::sys::window::{MapWindow, Rounding};
 
@@ -169,9 +169,10 @@ impl DeviceMap {
         // The earlier contents of the device are no page structures.
         let punched = descriptor::punch_hole(file, offset, piece.len as u64);
         let mut placed = lock(placed);
-        self.window.replace(piece, Source::Shared { file: file.as_fd(), offset }).map_err(host)?;
-        placed.push(piece);
+        let replaced = self.window.replace(piece, Source::Shared { file: file.as_fd(), offset });
+        placed.extend(replaced.is_ok().then_some(piece));
         drop(placed);
+        replaced.map_err(host)?;
         if punched.is_err() {
             self.window.zero(piece);
         }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use frameyard::PageCount;
 use frameyard::platform::{InitProgress, NodeInit};
 
-use crate::lock::lock;
+use crate::sys::lock::lock;
 
 /// The reported progress of initialising the memory map of a yard.
 ///

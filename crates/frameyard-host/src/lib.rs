@@ -11,7 +11,6 @@ mod hugetlb;
 mod init_watch;
 mod io_ring;
 mod kernel_text;
-mod lock;
 mod map_rates;
 mod map_tails;
 #[expect(unsafe_code, reason = "the core cannot check that the memory of a yard outlives it; the module does")]

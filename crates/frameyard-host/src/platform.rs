@@ -136,6 +136,8 @@ pub struct HostPlatform {
     sections: Option<Sections>,
     /// What this process writes to the word of a lock that it takes.
     holder: u32,
+    /// The process that made the platform. A forked child is another.
+    created_in: u32,
     /// The lock of what this process has found corrupt, or 0. Not in shared memory: no other process can take it back.
     corrupt: AtomicU64,
 }
@@ -166,6 +168,7 @@ impl HostPlatform {
             shared: None,
             sections: None,
             holder: HELD,
+            created_in: std::process::id(),
             corrupt: AtomicU64::new(0),
         }
     }
@@ -222,6 +225,11 @@ impl HostPlatform {
         let frames = map.frames(address, bytes)?;
         let is_memory = |memory: &NodeFrames| !memory.range.intersection(frames).is_empty();
         if self.memory.ranges().iter().any(is_memory) { None } else { Some(map) }
+    }
+
+    /// How CPUs use their lists without locks.
+    pub(crate) fn sections(&self) -> Option<Sections> {
+        self.sections
     }
 
     /// The reason of the last refusal of memory for page structures of devices, which it forgets.
@@ -449,6 +457,11 @@ impl Platform for HostPlatform {
     fn process(&self) -> Option<NonZeroU32> {
         self.shared.as_ref()?;
         NonZeroU32::new(self.holder)
+    }
+
+    /// In a forked child.
+    fn has_lost_threads(&self) -> bool {
+        self.created_in != std::process::id()
     }
 
     #[inline]

@@ -20,13 +20,13 @@
 
 use std::cell::Cell;
 use std::io;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use frameyard::platform::{self, GetMark, StillGetting};
 
-use crate::lock::lock;
+use crate::sys::lock::{Locked, lock};
 use crate::sys::membarrier::ProcessBarrier;
 
 /// The marks of this process: the largest number of threads that had one at the same time. They are never freed.
@@ -59,7 +59,7 @@ impl Drop for ReturnMark {
     }
 }
 
-fn marks() -> MutexGuard<'static, Marks> {
+fn marks() -> Locked<'static, Marks> {
     lock(&MARKS)
 }
 

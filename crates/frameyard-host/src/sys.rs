@@ -7,6 +7,8 @@
 //! |---|---|
 //! | `mapping`, `window`, `bytes` | ranges of addresses, and access to what is mapped there |
 //! | `descriptor`, `futex`, `membarrier`, `io_ring` | memory files, waiting on shared words, barriers, registered buffers |
+//! | `fork`, `private_yards` | handlers for `fork`: private yards go on in the child |
+//! | `lock` | mutexes that are free in forked children |
 //! | `own_file` | open files that forked children do not keep, with locks on bytes |
 //! | `cpu`, `counter`, `usage` | the CPU of a thread, the time-stamp counter, processor time |
 //! | `map_rates` | streaming stores |
@@ -15,12 +17,15 @@ pub(crate) mod bytes;
 pub(crate) mod counter;
 pub(crate) mod cpu;
 pub(crate) mod descriptor;
+pub(crate) mod fork;
 pub(crate) mod futex;
 pub(crate) mod io_ring;
+pub(crate) mod lock;
 pub(crate) mod map_rates;
 pub(crate) mod mapping;
 pub(crate) mod membarrier;
 pub(crate) mod own_file;
+pub(crate) mod private_yards;
 pub(crate) mod sections;
 pub(crate) mod usage;
 pub(crate) mod window;

@@ -10,7 +10,9 @@ mod watch;
 use std::num::NonZeroUsize;
 use std::time::Instant;
 
-use frameyard::boot::{InitMode, Initialiser, MapInit, MovableMemory, PageChecks, Poisoning, ZoneLimits};
+use frameyard::boot::{
+    DoubleFreeCheck, InitMode, Initialiser, MapInit, MovableMemory, PageChecks, Poisoning, ZoneLimits,
+};
 use frameyard::memblock::Region;
 use frameyard::platform::NodeInit;
 use frameyard::policy::ZonePolicy;
@@ -86,6 +88,8 @@ pub(crate) struct BootOptions {
     pub(crate) poisoning: Poisoning,
     /// When page structures are checked.
     pub(crate) checks: PageChecks,
+    /// How second frees are found.
+    pub(crate) double_free_check: DoubleFreeCheck,
     /// When and how the memory map is initialised.
     pub(crate) map_init: MapInit,
     /// How much of the memory map may be written.
@@ -109,6 +113,7 @@ impl Default for BootOptions {
             policy: ZonePolicy::default(),
             poisoning: Poisoning::default(),
             checks: PageChecks::default(),
+            double_free_check: DoubleFreeCheck::default(),
             map_init: MapInit::default(),
             map_limit: MapLimit::default(),
             map_memory: MapMemory::default(),
@@ -132,8 +137,9 @@ impl BootOptions {
             WatermarkOptions { huge_page_minimum: yard.huge_page_minimum.into(), ..WatermarkOptions::default() };
         let poisoning = if yard.poison { Poisoning::On } else { Poisoning::Off };
         let pcp_sizing = yard.sizing().unwrap_or_default();
-        let checks = yard.checks;
-        Self { backing, movable: yard.movable, pcp_sizing, watermarks, poisoning, checks, ..Self::default() }
+        let (checks, double_free_check) = (yard.checks, yard.double_free_check);
+        let movable = yard.movable;
+        Self { backing, movable, pcp_sizing, watermarks, poisoning, checks, double_free_check, ..Self::default() }
     }
 }
 
@@ -215,6 +221,7 @@ pub(crate) fn boot_machine(machine: &Machine, options: &BootOptions) -> Result<B
         policy: options.policy,
         poisoning: options.poisoning,
         checks: options.checks,
+        double_free_check: options.double_free_check,
         map_init: threads_that_can_be(options.map_init, cpus.len(), &host),
         ..YardConfig::new(&cpus)
     };

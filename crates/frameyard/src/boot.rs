@@ -12,7 +12,7 @@ use core::fmt;
 use crate::gfp::Gfp;
 pub use crate::memmap::Initialiser;
 use crate::units::{CpuId, Geometry, NodeId, PageCount, PfnRange, PhysAddr, ZoneKind};
-pub use crate::zone::PageChecks;
+pub use crate::zone::{DoubleFreeCheck, PageChecks};
 use crate::zone::{PcpSizing, WatermarkOptions, ZonePolicy};
 
 mod attach;
@@ -164,6 +164,8 @@ pub struct YardConfig<'a> {
     pub poisoning: Poisoning,
     /// When page structures of free blocks are checked.
     pub checks: PageChecks,
+    /// How a free finds out that its block is not allocated any more.
+    pub double_free_check: DoubleFreeCheck,
     /// When and how the memory map is initialised.
     pub map_init: MapInit,
     /// Frame numbers where devices may be mapped ([`YardDevices::map`](crate::views::YardDevices::map)), outside memory or
@@ -188,6 +190,7 @@ impl<'a> YardConfig<'a> {
             policy: ZonePolicy::default(),
             poisoning: Poisoning::Off,
             checks: PageChecks::None,
+            double_free_check: DoubleFreeCheck::Exact,
             map_init: MapInit::default(),
             device_space: None,
         }

@@ -123,7 +123,7 @@ pub(crate) struct PoolView<'a, P> {
 }
 
 impl<'a, P: Platform> PoolView<'a, P> {
-    fn id(&self) -> LockId {
+    pub(crate) fn id(&self) -> LockId {
         LockId::HugePages(self.zone, self.size.order())
     }
 

@@ -69,4 +69,4 @@ pub use frameyard_units as units;
 pub use frameyard_units::{ByteSize, CpuId, Geometry, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId};
 pub use gfp::Gfp;
 pub use platform::Platform;
-pub use yard::{AllocError, AllocRequest, Frames, FreeError, RawRegion, Yard};
+pub use yard::{AllocError, AllocRequest, Frames, FreeError, OtherThreads, RawRegion, Yard};

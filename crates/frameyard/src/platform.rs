@@ -271,8 +271,14 @@ pub trait Platform: MapBacking + Probe + Sync {
     /// limit.
     #[inline(always)]
     fn push_in_section(&self, cpu: CpuId, list: OwnList<'_>, entry: u32) -> bool {
-        let _guard = self.guard();
-        self.current_cpu() == cpu && list.push(entry, || true)
+        let guard = self.guard();
+        // Both ends drop the guard, so that no flag survives it.
+        if self.current_cpu() == cpu && list.push(entry, || true) {
+            drop(guard);
+            return true;
+        }
+        drop(guard);
+        false
     }
 
     /// Takes all lists of `cpu` in a section. [`unlock`](Self::unlock) of the first owner word gives them back. The caller holds a
@@ -325,6 +331,13 @@ pub trait Platform: MapBacking + Probe + Sync {
     #[inline(always)]
     fn process(&self) -> Option<NonZeroU32> {
         None
+    }
+
+    /// Whether threads may have vanished in the middle of an allocation or free: the caller runs in a copy of the process that made
+    /// the yard (`fork`). [`Yard::validate`](crate::Yard::validate) then takes blocks that are on no list and not allocated for
+    /// theirs. `false` by default.
+    fn has_lost_threads(&self) -> bool {
+        false
     }
 
     /// Why a caller that has waited for `round` rounds should give up: the process that `holder` names has ended, or the wait has

@@ -10,8 +10,8 @@ use core::fmt;
 use core::ptr::NonNull;
 
 use crate::boot::{
-    self, AttachError, BootError, HeaderWord, Initialisation, Layout, MapInit, MemorySource, PageChecks, Poisoning,
-    Tables, YardConfig,
+    self, AttachError, BootError, DoubleFreeCheck, HeaderWord, Initialisation, Layout, MapInit, MemorySource,
+    PageChecks, Poisoning, Tables, YardConfig,
 };
 use crate::control::TABLE_ALIGN;
 use crate::devices::part_order;
@@ -22,6 +22,7 @@ use crate::sync::{AtomicU32, Ordering};
 use crate::units::{ByteSize, CpuId, Geometry, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId};
 use crate::zone::{AllocationMap, PageblockMap, PcpSizing, WatermarkOptions, ZoneTables, ZoneView};
 
+mod all_locks;
 mod alloc;
 mod blocker;
 mod bulk;
@@ -47,6 +48,7 @@ mod telemetry;
 mod validate;
 mod views;
 
+pub use all_locks::OtherThreads;
 pub use blocker::{BlockedBy, Blocker};
 pub use cma::CmaReleaseError;
 pub use compact::CompactStatistics;
@@ -84,6 +86,7 @@ pub struct Yard<P: Platform> {
     cpus: u32,
     poisoning: Poisoning,
     checks: PageChecks,
+    double_free_check: DoubleFreeCheck,
     map_init: MapInit,
     writer: MapWriter,
     tuning: Option<Tuning>,
@@ -110,8 +113,11 @@ struct FastPath {
     blocks: PageblockMap<'static>,
     /// The first frame of the near run. Its places begin at 0.
     near_start: Pfn,
-    /// The allocation map of the near run: its end is the test whether a frame is near.
+    /// The allocation map of the near run: its end is the test whether a frame is near. Empty under
+    /// [`DoubleFreeCheck::Sequential`].
     near: AllocationMap<'static>,
+    /// The same for [`DoubleFreeCheck::Sequential`], empty otherwise. Looked at after `near`, so the choice costs the usual one nothing.
+    near_sequential: AllocationMap<'static>,
     /// Where the other runs lie.
     far: FarSections,
 }
@@ -208,11 +214,18 @@ impl<P: Platform> Yard<P> {
             (tables.home_pcps, tables.pageblocks)
         };
         let zone_tables = tables.zone_tables(map, geometry);
+        let near = zone_tables.allocation_map.near();
+        let double_free_check = tables.double_free_check();
+        let (near, near_sequential) = match double_free_check {
+            DoubleFreeCheck::Exact => (near, near.emptied()),
+            DoubleFreeCheck::Sequential => (near.emptied(), near),
+        };
         let fast = FastPath {
             homes,
             blocks: PageblockMap::new(types, map.numbering(), geometry),
             near_start: map.numbering().near().start,
-            near: zone_tables.allocation_map.near(),
+            near,
+            near_sequential,
             far: map.numbering().far(),
         };
         let cpus = tables.cpus();
@@ -225,6 +238,7 @@ impl<P: Platform> Yard<P> {
             cpus,
             poisoning,
             checks,
+            double_free_check,
             map_init,
             writer,
             tuning,

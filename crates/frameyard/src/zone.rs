@@ -59,7 +59,7 @@ mod view;
 mod watermark;
 
 pub(crate) use allocation_map::AllocationMap;
-pub use checks::PageChecks;
+pub use checks::{DoubleFreeCheck, PageChecks};
 pub use compact_state::CompactEvent;
 pub(crate) use compact_state::{COSTLY_ORDER, MAX_DEFER_SHIFT};
 pub(crate) use compacting::FreeShape;

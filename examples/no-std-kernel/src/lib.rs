@@ -3,7 +3,7 @@
 //! | file | shows |
 //! |---|---|
 //! | `lib.rs` | static regions of sizes known at compile time, a [`Yard`] in a static, the kernel's allocation functions |
-//! | `interrupts.rs` | [`Platform::Guard`] as a section with interrupts disabled |
+//! | `interrupts.rs` | [`Platform::Guard`] as a section with interrupts disabled, which also keeps other code off the CPU's lists |
 //!
 //! A real kernel takes its memory table from the firmware instead of `RAM`, and gives each CPU its number.
 #![cfg_attr(not(test), no_std)]
@@ -14,7 +14,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, Ordering};
 
 use frameyard::boot::{BootError, MachineBounds, ZoneLimits};
-use frameyard::platform::{MapBacking, Probe};
+use frameyard::platform::{MapBacking, Probe, SectionsNotEnded};
 use frameyard::{
     AllocError, ByteSize, CpuId, FreeError, Geometry, Gfp, Layout, MemoryTable, NodeId, Order, PageCount, Pfn,
     PfnRange, Platform, RawRegion, Yard, YardConfig,
@@ -94,6 +94,16 @@ impl Platform for Kernel {
         for _ in 0..1 << round.min(5) {
             core::hint::spin_loop();
         }
+    }
+
+    /// Handlers are off the CPU while a guard exists, so its lists need no lock.
+    fn has_sections(&self) -> bool {
+        true
+    }
+
+    /// There is one CPU, and the caller has no guard. A kernel for several CPUs interrupts each other one here and waits for its answer.
+    fn end_sections(&self, _cpu: Option<CpuId>) -> Result<(), SectionsNotEnded> {
+        Ok(())
     }
 
     fn frame_bytes(&self, pfn: Pfn) -> Option<NonNull<u8>> {
@@ -227,6 +237,10 @@ mod tests {
 
         free_frame(table).unwrap();
         assert!(free_frame(table).is_err(), "a second free is refused");
+        let held = || yard.stats().zones().map(|zone| zone.per_cpu).sum::<PageCount>();
+        assert!(held() > PageCount(0), "the CPU's list has frames");
+        yard.drain_all();
+        assert_eq!(held(), PageCount(0), "a drain takes them");
         assert_eq!(yard.stats().free_pages(), free);
         yard.validate().unwrap();
         assert_eq!(Kernel.frame_bytes(Pfn(0)), None);

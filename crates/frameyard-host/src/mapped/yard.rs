@@ -10,12 +10,14 @@ use crate::map_tails::MapTails;
 use crate::platform::HostPlatform;
 use crate::region::Region;
 use crate::sys::mapping::{Piece, Sharing};
+use crate::sys::private_yards::ForkSafe;
 use crate::sys::window::MapWindow;
 
 /// A yard and its two regions.
 #[derive(Debug)]
 pub(crate) struct OwnedYard {
-    // Fields drop in this order: the view before the memory that it reads.
+    // Fields drop in this order: the views before the memory that they read.
+    fork_safe: Option<ForkSafe>,
     yard: Yard<HostPlatform>,
     map: Region,
     control: Region,
@@ -71,7 +73,7 @@ impl OwnedYard {
         // frames and yard are made from one table. The memory behind the map's part for devices can be read and written
         // wherever the yard reads and writes it: the yard asks the platform for it beforehand.
         let yard = unsafe { Yard::create(memory, config, layout, raw(&map), raw(&control), platform)? };
-        Ok(Self { yard, map, control })
+        Ok(Self { fork_safe: None, yard, map, control })
     }
 
     /// Attaches the yard that another process has created in a memory file. The regions are two parts of that file.
@@ -90,7 +92,15 @@ impl OwnedYard {
         // SAFETY: the caller says that these are the regions of one yard, and what writes to them. Both move into the
         // result.
         let yard = unsafe { Yard::attach(raw(&map), raw(&control), platform)? };
-        Ok(Self { yard, map, control })
+        Ok(Self { fork_safe: None, yard, map, control })
+    }
+
+    /// Has the yard, which lies in two private regions, go on in forked children. The handlers are installed.
+    pub(crate) fn make_fork_safe(&mut self) -> Result<(), AttachError> {
+        let sections = self.yard.platform().sections();
+        // SAFETY: both regions belong to one yard and are private. They stay mapped until `fork_safe` is dropped, before them.
+        self.fork_safe = Some(unsafe { ForkSafe::new(raw(&self.map), raw(&self.control), sections)? });
+        Ok(())
     }
 
     /// A second view of the yard that counts in `counters`.
@@ -107,8 +117,8 @@ impl OwnedYard {
 
     /// Drops the yard and returns the region of its memory map.
     pub(crate) fn into_map(self) -> Region {
-        let Self { yard, mut map, control: _ } = self;
-        drop(yard);
+        let Self { fork_safe, yard, mut map, control: _control } = self;
+        drop((fork_safe, yard));
         map.mark_written();
         map
     }

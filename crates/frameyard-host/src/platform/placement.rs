@@ -1,12 +1,12 @@
 //! The choice of CPUs for the workers of a job.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::Mutex;
 
 use frameyard::CpuId;
 
 use crate::cpu_list::CpuList;
-use crate::lock::lock;
+use crate::sys::lock::{Locked, lock};
 
 /// The number of workers on each CPU, over all jobs of a platform that run side by side or inside each other.
 #[derive(Debug, Default)]
@@ -60,7 +60,7 @@ impl CpuLoads {
         Some(Claim { loads: self, cpu })
     }
 
-    fn locked(&self) -> MutexGuard<'_, BTreeMap<CpuId, usize>> {
+    fn locked(&self) -> Locked<'_, BTreeMap<CpuId, usize>> {
         lock(&self.0)
     }
 }

@@ -37,12 +37,12 @@ use frameyard::ByteSize;
 use super::process::Attachment;
 use super::view_words::{Change, Changing, Show, Slot, ViewWords};
 use crate::device_problem::DeviceMapProblem;
-use crate::lock::lock;
 use crate::memory_use::MappingLimit;
 use crate::region::Region;
 use crate::speculation;
 use crate::sys::descriptor;
 use crate::sys::host_page_size;
+use crate::sys::lock::lock_past_forks;
 use crate::sys::mapping::{Advice, Piece, Source};
 use crate::sys::window::MapWindow;
 
@@ -118,7 +118,7 @@ impl SharedView {
             return Ok(());
         }
         self.check_mappings(2 * (piece.len / stride) as u64 + 1)?;
-        let _exclusive = lock(&self.changing);
+        let _exclusive = lock_past_forks(&self.changing);
         let changing = self.state.words.lock()?;
         // Earlier reads of these pages have allocated memory.
         self.state.punch(piece);
@@ -140,14 +140,14 @@ impl SharedView {
     /// Heads, and everything outside such devices, are writable as soon as all views have made the last change.
     pub(crate) fn make_writable(&self, piece: Piece) -> Result<(), DeviceMapProblem> {
         if self.state.words.is_unsettled() {
-            let _exclusive = lock(&self.changing);
+            let _exclusive = lock_past_forks(&self.changing);
             self.state.words.lock()?.settle(self.state.slot)?;
         }
         let Some((record, stride)) = self.record_of(piece) else { return Ok(()) };
         if piece.len == host_page_size() && piece.offset.abs_diff(record.offset).is_multiple_of(stride) {
             return Ok(());
         }
-        let _exclusive = lock(&self.changing);
+        let _exclusive = lock_past_forks(&self.changing);
         let changing = self.state.words.lock()?;
         // Memory first: a process that sets its view up recognises writable tails by it.
         let size = ByteSize(piece.len as u64);
@@ -167,7 +167,7 @@ impl SharedView {
     /// Frees the memory of a piece that contains zeroes, in all views. Afterwards a whole device is writable, tails are
     /// not.
     pub(crate) fn release(&self, piece: Piece) {
-        let _exclusive = lock(&self.changing);
+        let _exclusive = lock_past_forks(&self.changing);
         // Without the lock the memory stays allocated until the next device is mapped there, which makes it writable.
         let Ok(changing) = self.state.words.lock() else { return };
         let change = match changing.remove_records(piece) {
@@ -187,7 +187,7 @@ impl SharedView {
     fn change_all_views(&self, changing: &Changing<'_>, change: Change) -> Result<(), DeviceMapProblem> {
         let state = &*self.state;
         let number = {
-            let _applying = lock(&state.applying);
+            let _applying = lock_past_forks(&state.applying);
             let this = state.attachment.process().id();
             state.apply(change).map_err(|source| DeviceMapProblem::Refused { process: this, source })?;
             changing.publish(state.slot, change)
@@ -199,7 +199,7 @@ impl SharedView {
 
     /// Undoes a change that not all views could make.
     fn undo(&self, changing: &Changing<'_>, change: Change) {
-        let _applying = lock(&self.state.applying);
+        let _applying = lock_past_forks(&self.state.applying);
         // This needs fewer mappings. A view that fails to follow is set up anew later.
         let _ = self.state.apply(change);
         let number = changing.publish(self.state.slot, change);
@@ -262,7 +262,7 @@ impl ViewState {
         // Acquire: pairs with the Release in `SharedView::drop`.
         while !self.ended.load(Ordering::Acquire) {
             let seen = self.words.change();
-            let applying = lock(&self.applying);
+            let applying = lock_past_forks(&self.applying);
             let followed = self.words.follow(self.slot, self);
             drop(applying);
             if !followed {
@@ -273,7 +273,7 @@ impl ViewState {
 
     /// Maps a piece of the file and allocates its memory.
     fn provide(&self, piece: Piece) -> io::Result<()> {
-        let _applying = lock(&self.applying);
+        let _applying = lock_past_forks(&self.applying);
         self.apply(Change::File(piece))?;
         match self.window.populate(piece) {
             // A kernel without `MADV_POPULATE_WRITE`: writing allocates the memory too. The piece contains zeroes.

@@ -3,18 +3,39 @@
 use std::io;
 use std::sync::OnceLock;
 
+use frameyard::OtherThreads;
 use rustix::thread::{MembarrierCommand, membarrier};
+
+use super::fork::{self, Hook};
 
 /// Proof that the kernel issues such barriers for this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ProcessBarrier(());
 
+static REGISTERED: OnceLock<Option<ProcessBarrier>> = OnceLock::new();
+
+static HOOK: Hook = fork::in_child(register_again);
+
+/// Registers a forked child as its parent is registered. Linux copies the registration.
+fn register_again(others: OtherThreads) {
+    if others == OtherThreads::AreGone {
+        let _ = membarrier(MembarrierCommand::RegisterPrivateExpedited);
+    }
+}
+
 impl ProcessBarrier {
     /// Registers this process, once. `None` if the kernel lacks the call (before 4.14) or forbids it.
     pub(crate) fn registered() -> Option<Self> {
-        static REGISTERED: OnceLock<Option<ProcessBarrier>> = OnceLock::new();
-        *REGISTERED
-            .get_or_init(|| membarrier(MembarrierCommand::RegisterPrivateExpedited).ok().map(|()| ProcessBarrier(())))
+        if let Some(known) = REGISTERED.get() {
+            return *known;
+        }
+        let is_hooked = fork::add(&HOOK).is_ok();
+        // A forked child would wait for the registration of a thread that it does not have.
+        let _inside = fork::inside();
+        *REGISTERED.get_or_init(|| {
+            let is_registered = is_hooked && membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok();
+            is_registered.then_some(ProcessBarrier(()))
+        })
     }
 
     /// Makes every thread of this process pass a full barrier between begin and end of the call.

@@ -1,37 +1,29 @@
 //! Open files that forked children do not keep, and locks on their bytes.
 //!
 //! An open-file-description lock belongs to an open file, and a forked child shares the open files of its parent. So
-//! `fork` handlers close these files in the child: the locks end with the process that took them. A child of a bare
+//! [`fork`] handlers close these files in the child: the locks end with the process that took them. A child of a bare
 //! `clone` system call runs no handlers and keeps them.
 
-use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd, RawFd};
-use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::sync::Mutex;
 
+use frameyard::OtherThreads;
+
+use super::fork::{self, Hook};
 use super::{check, descriptor};
-use crate::lock::lock;
+use crate::sys::lock::lock;
 
-/// All files of this kind. Locked during a `fork`, so that the child finds each of them whole or not at all.
+/// All files of this kind. No thread holds the lock during a fork, so the child finds each of them whole or not at all.
 static FILES: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
 
-thread_local! {
-    /// The lock of [`FILES`] while this thread forks.
-    static FORKING: Cell<Option<MutexGuard<'static, Vec<RawFd>>>> = const { Cell::new(None) };
-}
+static HOOK: Hook = fork::in_child(close_in_child);
 
-extern "C" fn before_fork() {
-    // A thread that is ending has no `FORKING` any more. The child then keeps the files.
-    let _ = FORKING.try_with(|forking| forking.set(Some(lock(&FILES))));
-}
-
-extern "C" fn after_fork_in_parent() {
-    let _ = FORKING.try_with(Cell::take);
-}
-
-extern "C" fn after_fork_in_child() {
-    let files = FORKING.try_with(Cell::take).ok().flatten();
-    for fd in files.into_iter().flat_map(|mut files| std::mem::take(&mut *files)) {
+fn close_in_child(others: OtherThreads) {
+    if others == OtherThreads::GoOn {
+        return;
+    }
+    for fd in std::mem::take(&mut *lock(&FILES)) {
         // SAFETY: the descriptor belongs to an `OwnFile`, which does not use it in a process other than its own.
         unsafe { libc::close(fd) };
     }
@@ -47,14 +39,7 @@ pub(crate) struct OwnFile {
 impl OwnFile {
     /// Opens a file anew.
     pub(crate) fn open(file: impl AsFd) -> io::Result<Self> {
-        static HANDLERS: OnceLock<i32> = OnceLock::new();
-        let registered = HANDLERS.get_or_init(|| {
-            // SAFETY: the handlers are functions that may run in any thread and never unwind.
-            unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork_in_parent), Some(after_fork_in_child)) }
-        });
-        if *registered != 0 {
-            return Err(io::Error::from_raw_os_error(*registered));
-        }
+        fork::add(&HOOK)?;
         let mut files = lock(&FILES);
         let fd = descriptor::reopen(file.as_fd().as_raw_fd())?.into_raw_fd();
         files.push(fd);

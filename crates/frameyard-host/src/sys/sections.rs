@@ -13,17 +13,21 @@
 use std::io;
 use std::sync::OnceLock;
 
-use frameyard::CpuId;
 use frameyard::platform::{OwnList, Popped};
+use frameyard::{CpuId, OtherThreads};
 
 use super::check;
 use super::cpu::RseqCpu;
+use super::fork::{self, Hook};
 
 /// Proof that the kernel restarts sections of this process, and ends them on request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Sections {
     area: RseqCpu,
 }
+
+/// Whether this process is registered for [`Sections::end_on`].
+static REGISTERED: OnceLock<bool> = OnceLock::new();
 
 /// Commands and flags of `membarrier` from the kernel's interface.
 const REGISTER_PRIVATE_EXPEDITED_RSEQ: i32 = 1 << 8;
@@ -35,15 +39,24 @@ fn membarrier(command: i32, flags: u32, cpu: i32) -> io::Result<()> {
     check(unsafe { libc::syscall(libc::SYS_membarrier, command, flags, cpu) } as i32)
 }
 
+static HOOK: Hook = fork::in_child(register_again);
+
+/// Registers a forked child as its parent is registered. Linux copies the registration.
+fn register_again(others: OtherThreads) {
+    if others == OtherThreads::AreGone {
+        // If this fails, the sections of other CPUs cannot be ended, and calls that need that say so.
+        let _ = membarrier(REGISTER_PRIVATE_EXPEDITED_RSEQ, 0, 0);
+    }
+}
+
 impl Sections {
     /// Registers this process, once. `None` if the kernel lacks the call (before 5.10) or forbids it, or the C library registers no
     /// areas.
     pub(crate) fn registered() -> Option<Self> {
-        static REGISTERED: OnceLock<bool> = OnceLock::new();
         let area = RseqCpu::registered().filter(|area| area.cpu_id() >= 0 && cfg!(target_arch = "x86_64"))?;
         let is_registered = || {
             let is_there = membarrier(REGISTER_PRIVATE_EXPEDITED_RSEQ, 0, 0).is_ok();
-            is_there && membarrier(PRIVATE_EXPEDITED_RSEQ, FLAG_CPU, area.cpu_id()).is_ok()
+            is_there && fork::add(&HOOK).is_ok() && membarrier(PRIVATE_EXPEDITED_RSEQ, FLAG_CPU, area.cpu_id()).is_ok()
         };
         REGISTERED.get_or_init(is_registered).then_some(Self { area })
     }

@@ -21,6 +21,7 @@ use crate::region::Region;
 use crate::shared::process::Attachment;
 use crate::shared::view::SharedView;
 use crate::shared::{SharedFrames, SharedLayout, SharedMemoryFile};
+use crate::sys::private_yards;
 use crate::sys::window::MapWindow;
 use crate::topology::HostTopology;
 
@@ -220,8 +221,12 @@ impl HostYardBuilder {
             let map = map.transpose().map_err(|source| MemoryError::System { action, size, source })?;
             Ok(platform.with_device_map(map))
         };
-        let yard =
+        let size = layout.control_bytes();
+        let handlers = |source| MemoryError::System { action: "install fork handlers", size, source };
+        private_yards::install_hook().map_err(handlers)?;
+        let mut yard =
             OwnedYard::create(&memory.table(), config, &layout, regions, part.map(|part| part.piece), with_window)?;
+        yard.make_fork_safe()?;
         Ok(HostYard { yard })
     }
 

@@ -6,6 +6,7 @@ mod dead_neighbour;
 mod dead_vm_neighbour;
 mod device_map;
 mod examples;
+mod fork;
 mod frame_bytes;
 mod host_yard;
 mod hostile_neighbour;

@@ -1,11 +1,11 @@
 //! Options for how a yard is set up.
 
 use clap::{Args, ValueEnum};
-use frameyard::boot::PageChecks;
+use frameyard::boot::{DoubleFreeCheck, PageChecks};
 use frameyard::watermarks::PcpSizing;
 
 use super::Amount;
-use super::values::{Sizings, one_sizing, page_checks};
+use super::values::{Sizings, double_free_check, one_sizing, page_checks};
 
 /// How a yard is set up on its machine.
 #[derive(Args, Clone, Debug)]
@@ -27,6 +27,11 @@ pub(crate) struct YardArgs {
     /// each allocation and free
     #[arg(long, value_name = "WHEN", value_parser = page_checks(), default_value = PageChecks::None.name())]
     pub(crate) checks: PageChecks,
+
+    /// How a free finds out that its block is not allocated any more: exactly, also if frees race, or at lower cost only if one comes after
+    /// the other
+    #[arg(long, value_name = "HOW", value_parser = double_free_check(), default_value = DoubleFreeCheck::Exact.name())]
+    pub(crate) double_free_check: DoubleFreeCheck,
 
     /// Fill free frames with a pattern and check it on allocation; writes to all memory
     #[arg(long)]

@@ -16,8 +16,8 @@ use crate::units::{CpuId, Geometry, NodeId, PageCount, Pfn, PfnRange, ZoneId, Zo
 use crate::zone::pcp::PerCpuPages;
 use crate::zone::transfer::{self, TableSizes, TransferSpans, TransferTables};
 use crate::zone::{
-    AllocationMap, PageChecks, PageblockMap, Patience, SectionEntry, SectionTable, TransferCounters, Zone, ZoneTables,
-    ZoneView,
+    AllocationMap, DoubleFreeCheck, PageChecks, PageblockMap, Patience, SectionEntry, SectionTable, TransferCounters,
+    Zone, ZoneTables, ZoneView,
 };
 
 /// Words of the header; the rest of it are the spans of the tables that `tables!` declares, two words each.
@@ -63,7 +63,9 @@ pub(crate) enum HeaderWord {
     Checks,
     /// Whether CPUs use their lists in sections: [`Platform::has_sections`].
     Sections,
-    FirstSpan = 27,
+    /// How second frees are found: [`DoubleFreeCheck`].
+    DoubleFreeCheck,
+    FirstSpan = 28,
 }
 
 pub(super) const HEADER_WORDS: usize = 96;
@@ -416,8 +418,17 @@ impl Tables {
         Ok(None)
     }
 
+    /// Ends a change of the policy whose [`PolicySwitch`] the caller has forgotten.
+    pub(crate) fn end_switch(&self) {
+        drop(PolicySwitch(self.word(HeaderWord::PolicySwitch)));
+    }
+
     pub(crate) fn checks(&self) -> PageChecks {
         PageChecks::from_bits(self.read(HeaderWord::Checks))
+    }
+
+    pub(crate) fn double_free_check(&self) -> DoubleFreeCheck {
+        DoubleFreeCheck::from_bits(self.read(HeaderWord::DoubleFreeCheck))
     }
 
     pub(crate) fn poisoning(&self) -> Poisoning {

@@ -255,6 +255,11 @@ impl Default for DeviceDirectory {
 }
 
 impl DeviceDirectory {
+    /// The word of the lock.
+    pub(crate) fn lock_word(&self) -> &AtomicU32 {
+        &self.lock.0
+    }
+
     /// The rows that may be in use, and their numbers.
     pub(super) fn rows(&self) -> impl Iterator<Item = (u16, &DeviceRow)> {
         // Acquire: pairs with the Release in `LockedDirectory::claim`.

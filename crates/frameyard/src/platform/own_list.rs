@@ -68,6 +68,8 @@ impl Popped {
 impl<'a> OwnList<'a> {
     /// The distance of the first entry from the list's word, in bytes. Entries have four bytes each.
     pub const ENTRIES: usize = 24;
+    /// The most entries of a list.
+    pub(crate) const SLOTS: usize = 128;
     /// What a pop adds to the list's word. Bits 0–7 are the number of entries.
     pub const POP: u64 = u64::MAX;
     /// What a push adds to the list's word. Bits 16–63 count frees. If the sum overflows, the push must not happen.
@@ -123,7 +125,7 @@ impl<'a> OwnList<'a> {
         if !step() {
             return None;
         }
-        let entry = self.entries.get(usize::from(last))?.load(Ordering::Relaxed);
+        let entry = self.slot(last)?.load(Ordering::Relaxed);
         if !step() {
             return None;
         }
@@ -137,13 +139,16 @@ impl<'a> OwnList<'a> {
     pub fn push(&self, entry: u32, mut step: impl FnMut() -> bool) -> bool {
         let Some(word) = self.check(&mut step).and_then(|()| self.load_word(&mut step)) else { return false };
         let (len, limit) = (word as u8, (word >> 8) as u8);
-        let Some(pushed) = word.checked_add(Self::PUSH).filter(|_| len < limit) else { return false };
-        let Some(slot) = self.entries.get(usize::from(len)).filter(|_| step()) else { return false };
-        slot.store(entry, Ordering::Relaxed);
-        if !step() {
+        if len >= limit {
             return false;
         }
-        self.word.store(pushed, Ordering::Relaxed);
+        let Some(slot) = self.slot(len).filter(|_| step()) else { return false };
+        // Harmless if the section fails: a slot behind the last entry means nothing.
+        slot.store(entry, Ordering::Relaxed);
+        match word.checked_add(Self::PUSH).filter(|_| step()) {
+            Some(pushed) => self.word.store(pushed, Ordering::Relaxed),
+            None => return false,
+        }
         true
     }
 
@@ -160,8 +165,14 @@ impl<'a> OwnList<'a> {
 
     fn check(&self, step: &mut impl FnMut() -> bool) -> Option<()> {
         // Acquire: pairs with the Release in `Platform::unlock`.
-        let mut is_unused = |word: &AtomicU32| step() && word.load(Ordering::Acquire) == UNUSED;
-        (is_unused(&self.owners[0]) && is_unused(&self.owners[1])).then_some(())
+        let mut load = |word: &AtomicU32| step().then(|| word.load(Ordering::Acquire));
+        // One branch for both.
+        (load(&self.owners[0])? | load(&self.owners[1])? == UNUSED).then_some(())
+    }
+
+    /// The slot of an entry. The remainder is the number itself, unless the list's word is corrupt, and costs less than a comparison.
+    fn slot(&self, at: u8) -> Option<&'a AtomicU32> {
+        self.entries.get(usize::from(at) % Self::SLOTS)
     }
 
     fn load_word(&self, step: &mut impl FnMut() -> bool) -> Option<u64> {

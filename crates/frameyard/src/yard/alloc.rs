@@ -10,7 +10,7 @@
 //! has nothing else, and collects frames that the transfer policy stores before it gives up (`search`).
 
 use super::{AllocError, Yard, ZoneShortage};
-use crate::boot::{HeaderWord, PageChecks, Poisoning, home_slot};
+use crate::boot::{DoubleFreeCheck, HeaderWord, PageChecks, Poisoning, home_slot};
 use crate::gfp::Gfp;
 use crate::page::FrameState;
 use crate::platform::{Access, Activity, LineKind, LockError, LockId, Platform, Popped, SharedLine};
@@ -82,6 +82,11 @@ impl Request<'_> {
     }
 }
 
+/// Where the compiler moves a branch out of the way.
+#[cold]
+#[inline]
+const fn cold() {}
+
 impl<P: Platform> Yard<P> {
     /// Allocates a block of `2^order` frames, preferably of the node that the caller runs on.
     ///
@@ -125,11 +130,16 @@ impl<P: Platform> Yard<P> {
             let pcp = lists_of(cpu)?;
             Popped::new(pcp.try_lock(&self.platform, pcp.zone(), cpu)?.pop(list)?)
         };
-        match self.fast.near.mark_allocated_at(&self.platform, popped.place(), order, migrate_type) {
-            true => Some(self.fast.near_start + PageCount(popped.place() as u64)),
-            false if order == Order::ZERO => self.mark_far_frame(popped, migrate_type),
-            false => self.mark_far(popped, order, migrate_type),
+        if !self.fast.near.mark_allocated_at(&self.platform, popped.place(), order, migrate_type) {
+            cold();
+            if !self.fast.near_sequential.mark_unallocated_at(&self.platform, popped.place(), order, migrate_type) {
+                return match order {
+                    Order::ZERO => self.mark_far_frame(popped, migrate_type),
+                    _ => self.mark_far(popped, order, migrate_type),
+                };
+            }
         }
+        Some(self.fast.near_start + PageCount(popped.place() as u64))
     }
 
     #[cold]
@@ -170,13 +180,24 @@ impl<P: Platform> Yard<P> {
         None
     }
 
+    /// Marks a block allocated that the caller has taken off a list. `false` if no block of that order begins there, or, as far as the
+    /// yard checks that, a block is allocated there: the list is corrupt.
+    #[inline(always)]
+    pub(super) fn mark_allocated_at(&self, place: usize, order: Order, migrate_type: MigrateType) -> bool {
+        let map = self.allocation_map();
+        match self.double_free_check {
+            DoubleFreeCheck::Exact => map.mark_allocated_at(&self.platform, place, order, migrate_type),
+            DoubleFreeCheck::Sequential => map.mark_unallocated_at(&self.platform, place, order, migrate_type),
+        }
+    }
+
     /// Marks a block allocated that the caller has taken off a list.
     ///
     /// # Errors
     ///
-    /// The damage of the yard if no block of that order begins there: the list is corrupt.
+    /// The damage of the yard if the list is corrupt: see [`mark_allocated_at`](Self::mark_allocated_at).
     pub(super) fn mark_allocated(&self, pfn: Pfn, order: Order, migrate_type: MigrateType) -> Result<(), LockError> {
-        if self.allocation_map().mark_allocated(&self.platform, pfn, order, migrate_type) {
+        if self.mark_allocated_at(self.map.place(pfn), order, migrate_type) {
             return Ok(());
         }
         let lock = LockId::Zone(self.zone_of(pfn).unwrap_or(ZoneId(0)));

@@ -109,7 +109,7 @@ impl<P: Platform> Yard<P> {
         for frame in frames.iter_mut() {
             let Some(index) = lists.pop(list) else { break };
             let place = index as usize;
-            if !self.allocation_map().mark_allocated_at(&self.platform, place, Order::ZERO, migrate_type) {
+            if !self.mark_allocated_at(place, Order::ZERO, migrate_type) {
                 self.platform.note_corrupt(LockId::PerCpu(pcp.zone(), cpu));
                 break;
             }

@@ -22,13 +22,18 @@ impl<P: Platform> Yard<P> {
     /// # Errors
     ///
     /// [`FreeError`] names the frame and its state; nothing has changed then. After [`FreeProblem::Lock`] the block may be lost.
-    #[inline]
+    #[inline(always)]
     pub fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         self.platform.begin_activity(Activity::Free);
         // Single frames get code of their own, in which the order is a constant.
-        let freed = if order == Order::ZERO { self.free_fast(pfn, Order::ZERO) } else { self.free_fast(pfn, order) };
+        let freed = if order == Order::ZERO { self.free_fast(pfn, Order::ZERO) } else { self.free_larger(pfn, order) };
         self.platform.end_activity(Activity::Free, PageCount(0));
         freed
+    }
+
+    #[inline]
+    fn free_larger(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        self.free_fast(pfn, order)
     }
 
     #[inline(always)]
@@ -37,6 +42,9 @@ impl<P: Platform> Yard<P> {
         let place = pfn.0.wrapping_sub(self.fast.near_start.0) as usize;
         let place = match self.fast.near.clear_allocated_at(&self.platform, place, order) {
             Some(_) => Some(place),
+            None if self.fast.near_sequential.clear_sequential_at(&self.platform, place, order).is_some() => {
+                Some(place)
+            }
             None if order == Order::ZERO => self.clear_far_frame(pfn),
             None => self.clear_far(pfn, order),
         };

@@ -144,7 +144,8 @@ impl Recount {
 impl<P: Platform> Yard<P> {
     /// Recounts every frame and every list and compares with all counts kept.
     ///
-    /// Nothing may be in flight: no other thread or process may be inside an operation of this yard. Reads the
+    /// Nothing may be in flight: no other thread or process may be inside an operation of this yard, except for threads that the
+    /// platform has lost ([`Platform::has_lost_threads`]). Reads the
     /// page of every frame of memory and of devices, and for a moment marks those on per-CPU lists. In a yard in use, the result
     /// means nothing, and nothing else happens.
     ///
@@ -220,6 +221,7 @@ impl<P: Platform> Yard<P> {
 
     /// Walks the blocks of a range of memory.
     fn walk(&self, view: ZoneView<'_, P>, range: PfnRange, recount: &mut Recount) -> Result<(), ValidateError> {
+        let lost_threads = self.platform.has_lost_threads();
         let mut at = range.start;
         while at < range.end {
             if !view.blocks.has_memory(at) {
@@ -235,7 +237,7 @@ impl<P: Platform> Yard<P> {
             let in_page = page.tag();
             let tag = match view.completed(at, in_page) {
                 // The walk goes from head to head, so no head covers the frame. One that is on no list is lost.
-                tag if tag.is(FrameState::Interior) && tag.is_seen() => view.uncovered(at, tag),
+                tag if tag.is(FrameState::Interior) && (tag.is_seen() || lost_threads) => view.uncovered(at, tag),
                 tag => tag,
             };
             let order = tag.order();
@@ -263,6 +265,8 @@ impl<P: Platform> Yard<P> {
                         .map_err(|unsound| from_transfer(view.id, unsound))?;
                 }
                 FrameState::HeldFree => recount.held[order.index()] += 1,
+                // A vanished thread had it in its hands.
+                FrameState::PerCpu if lost_threads && !tag.is_seen() => {}
                 FrameState::PerCpu => {
                     // The mark of `check_per_cpu_lists`: a block that is on no list has none.
                     if !tag.is_seen() {

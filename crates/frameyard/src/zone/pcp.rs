@@ -262,8 +262,18 @@ impl PerCpuPages {
         CpuId(self.cpu.load(Ordering::Relaxed))
     }
 
-    fn lock_id(&self) -> LockId {
+    pub(crate) fn lock_id(&self) -> LockId {
         LockId::PerCpu(self.zone(), self.cpu())
+    }
+
+    /// The word that keeps new sections out. A thread that has it ends all sections before it takes the next one.
+    pub(crate) fn claim_word(&self) -> &AtomicU32 {
+        &self.owners[CLAIM]
+    }
+
+    /// The word of the lists' lock.
+    pub(crate) fn owner_word(&self) -> &AtomicU32 {
+        &self.owners[OWNER]
     }
 
     pub(crate) fn high_racy(&self) -> PageCount {

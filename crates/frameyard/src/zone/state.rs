@@ -237,6 +237,11 @@ all_atomic!(Zone {
 });
 
 impl Zone {
+    /// The word of the zone lock.
+    pub(crate) fn lock_word(&self) -> &AtomicU32 {
+        &self.lock.0
+    }
+
     /// The frames between the first and the last frame of the zone, holes included.
     pub(crate) fn span(&self) -> PfnRange {
         PfnRange {

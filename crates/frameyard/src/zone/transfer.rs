@@ -47,8 +47,8 @@ use super::view::{LockedZone, ZoneView};
 use crate::control::{ControlRegion, TablePlanner, TableSpan};
 use crate::memmap::MapPlace;
 use crate::page::{Link, Residence, Tag};
-use crate::platform::{Activity, Platform};
-use crate::sync::{AtomicU16, all_atomic};
+use crate::platform::{Activity, LockId, Platform};
+use crate::sync::{AtomicU16, AtomicU32, all_atomic};
 use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn};
 
 mod clusters;
@@ -252,6 +252,16 @@ pub(crate) const COMPILED_IN: u64 = pagewise::HAS_VARIANTS as u64
     | (clusters::COMPILED_IN as u64) << 2
     | (cpu_owned::COMPILED_IN as u64) << 3
     | (frame_bitmap::COMPILED_IN as u64) << 4;
+
+/// Calls `visit` with each lock of the mechanisms in a zone.
+pub(crate) fn each_lock<P: Platform>(view: ZoneView<'_, P>, visit: impl FnMut(LockId, &AtomicU32)) {
+    view.cpu_owned().each_lock(visit);
+}
+
+/// Forgets what threads are doing in a zone, in a process that does not have them.
+pub(crate) fn forget_threads(zone: &Zone) {
+    zone.mechanisms.depot.forget_threads();
+}
 
 /// The limits that a policy gives the per-CPU lists; `None` if they are as the yard sizes them.
 pub(crate) fn list_limits(policy: ZonePolicy) -> Option<ListLimits> {

@@ -17,7 +17,7 @@ const PAGE_BYTES: usize = 64;
 const ZONE: ZoneId = ZoneId(ZoneKind::Normal as u16);
 
 /// The word of the header where the offsets of tables begin, and the numbers of two of the tables.
-const FIRST_SPAN: usize = 27;
+const FIRST_SPAN: usize = 28;
 const PAGEBLOCKS: usize = 6;
 const ALLOCATION_MAP: usize = 17;
 

@@ -8,7 +8,7 @@ use frameyard::Yard;
 use frameyard::boot::{AttachError, InitMode};
 
 /// The place of the first table's span in the header, and the tables, in the order of the header.
-const FIRST_SPAN: u64 = 27;
+const FIRST_SPAN: u64 = 28;
 const ZONES: u64 = 4;
 const SECTIONS: u64 = 5;
 const RANGES: u64 = 7;

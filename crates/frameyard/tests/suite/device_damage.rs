@@ -11,7 +11,7 @@ use frameyard::{NodeId, Order, PageCount, Pfn, RawRegion, ZoneId};
 const TAG: u64 = 0;
 const COUNTS: u64 = 3;
 /// Places in the header of the control region, and words of the table of devices before its first row.
-const FIRST_SPAN: u64 = 27;
+const FIRST_SPAN: u64 = 28;
 const ZONES: u64 = 4;
 const DEVICE_SECTIONS: u64 = 14;
 const DEVICES: u64 = 15;

@@ -1,6 +1,7 @@
 //! The integration tests of the core, in one program: one module per subject.
 #![cfg(not(any(loom, shuttle)))]
 
+mod all_locks;
 mod allocation;
 mod busy_yard;
 mod clusters;
@@ -46,6 +47,7 @@ mod policies;
 mod random_actions;
 mod reporting;
 mod requests;
+mod second_frees;
 mod slow_path;
 mod stress;
 mod untagged;

@@ -75,6 +75,7 @@ const _: () = assert!(ARRAY <= u8::MAX as usize, "length and limit fit their bit
 #[cfg(not(loom))]
 const _: () = assert!(core::mem::offset_of!(PcpList, entries) == OwnList::ENTRIES, "platforms count on it");
 const _: () = assert!(ListWord::FREE + 1 == OwnList::PUSH, "platforms count on it");
+const _: () = assert!(ARRAY <= OwnList::SLOTS, "each entry has a slot");
 
 impl Default for PcpList {
     fn default() -> Self {

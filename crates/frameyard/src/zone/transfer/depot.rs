@@ -108,6 +108,13 @@ pub(super) struct State {
 
 all_atomic!(State { collectors });
 
+impl State {
+    /// Forgets collectors, in a process without the threads that were registered.
+    pub(super) fn forget_threads(&self) {
+        self.collectors.store(0, Ordering::Relaxed);
+    }
+}
+
 /// The depots of a yard.
 #[derive(Clone, Copy)]
 pub(super) struct Tables {

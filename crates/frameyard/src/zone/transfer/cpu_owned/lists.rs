@@ -82,6 +82,11 @@ impl CpuOwnedLists {
         self.lock_counters.read()
     }
 
+    /// The word of the lock.
+    pub(super) fn lock_word(&self) -> &AtomicU32 {
+        &self.lock.0
+    }
+
     /// Takes the lock; spins until acquired. The caller names the CPU that these lists belong to. `None` if the platform gives up
     /// ([`Platform::lock_error`]).
     pub(super) fn lock<'a, P: Platform>(&'a self, view: ZoneView<'a, P>, cpu: CpuId) -> Option<LockedCpuOwned<'a, P>> {

@@ -4,7 +4,7 @@ use super::COMPILED_IN;
 use super::lists::CpuOwnedLists;
 use crate::control::{ControlRegion, TablePlanner, TableSpan};
 use crate::memmap::Numbering;
-use crate::platform::Platform;
+use crate::platform::{LockId, Platform};
 use crate::sync::{AtomicU32, Ordering};
 use crate::units::{CpuId, Order, Pfn, PfnRange, ZoneId};
 use crate::zone::transfer::table_sizes::TableSizes;
@@ -116,6 +116,15 @@ impl CpuOwned {
     /// The lists of a CPU; `None` if there is no such CPU.
     pub(super) fn lists_of(&self, cpu: CpuId) -> Option<&'static CpuOwnedLists> {
         self.tables.lists.get(cpu.index() * self.zones + self.zone.index())
+    }
+
+    /// The locks of all CPUs' lists.
+    pub(in crate::zone::transfer) fn each_lock(&self, mut visit: impl FnMut(LockId, &AtomicU32)) {
+        for cpu in self.cpus() {
+            if let Some(lists) = self.lists_of(cpu) {
+                visit(LockId::Mechanism(self.zone, cpu), lists.lock_word());
+            }
+        }
     }
 
     /// The CPUs with lists.

@@ -1,0 +1,138 @@
+//! The private yards of this process, which go on in forked children.
+//!
+//! The hook takes all locks of each yard ([`Yard::lock_all`]) before a fork. Both processes release them, so the child finds no lock held and
+//! no list half changed. Blocks that other threads hold, or had just taken from a list, stay out of use in the child
+//! ([`Platform::has_lost_threads`]).
+
+use std::cell::Cell;
+use std::io;
+use std::ptr::NonNull;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use frameyard::boot::AttachError;
+use frameyard::platform::{MapBacking, Probe, SectionsNotEnded};
+use frameyard::{CpuId, OtherThreads, Pfn, Platform, RawRegion, Yard};
+
+use super::fork::{self, Hook};
+use super::sections::Sections;
+
+/// The private yards of this process.
+static YARDS: Mutex<Vec<Registered>> = Mutex::new(Vec::new());
+
+static HOOK: Hook = Hook { before: lock_yards, after: unlock_yards };
+
+thread_local! {
+    /// The registry, while this thread forks.
+    static FORKING: Cell<Option<MutexGuard<'static, Vec<Registered>>>> = const { Cell::new(None) };
+}
+
+/// A yard, as the hook sees it.
+struct Registered {
+    /// The first byte of the control region.
+    control: usize,
+    view: Yard<LocksOnly>,
+    /// Whether the thread that forks has its locks.
+    is_locked: bool,
+}
+
+fn yards() -> MutexGuard<'static, Vec<Registered>> {
+    YARDS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn lock_yards() {
+    let _ = FORKING.try_with(|forking| {
+        let mut yards = yards();
+        for yard in yards.iter_mut() {
+            yard.is_locked = yard.view.lock_all().is_ok();
+        }
+        forking.set(Some(yards));
+    });
+}
+
+fn unlock_yards(others: OtherThreads) {
+    let Some(mut yards) = FORKING.try_with(Cell::take).ok().flatten() else { return };
+    for yard in yards.iter_mut().filter(|yard| yard.is_locked) {
+        yard.is_locked = false;
+        // SAFETY: this thread, or the one that it is a copy of, has locked the yard in `lock_yards`. A child has no other threads, and the
+        // regions of private yards are private to it.
+        unsafe { yard.view.unlock_all(others) };
+    }
+}
+
+/// Installs the hook, once.
+pub(crate) fn install_hook() -> io::Result<()> {
+    fork::add(&HOOK)
+}
+
+/// The hook knows a yard until this is dropped.
+#[derive(Debug)]
+pub(crate) struct ForkSafe {
+    control: usize,
+}
+
+impl ForkSafe {
+    /// Makes a private yard known to the hook, which is installed.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Yard::attach`]. The regions stay mapped until the result is dropped, and they are private to this process.
+    pub(crate) unsafe fn new(
+        map: RawRegion,
+        control: RawRegion,
+        sections: Option<Sections>,
+    ) -> Result<Self, AttachError> {
+        // SAFETY: passed on to the caller. The platform has no bytes of frames.
+        let view = unsafe { Yard::attach(map, control, LocksOnly { sections })? };
+        let control = control.base.addr().get();
+        yards().push(Registered { control, view, is_locked: false });
+        Ok(Self { control })
+    }
+}
+
+impl Drop for ForkSafe {
+    fn drop(&mut self) {
+        yards().retain(|yard| yard.control != self.control);
+    }
+}
+
+/// The platform of a view that only locks and unlocks. Its locks are those of a private yard's `HostPlatform`.
+#[derive(Debug)]
+struct LocksOnly {
+    sections: Option<Sections>,
+}
+
+impl Platform for LocksOnly {
+    type Guard = ();
+
+    fn guard(&self) {}
+
+    fn current_cpu(&self) -> CpuId {
+        CpuId(0)
+    }
+
+    /// Pauses, then sleeps: the scheduler may have stopped the holder.
+    fn spin(&self, round: u32) {
+        match round {
+            0..64 => thread::yield_now(),
+            _ => thread::sleep(Duration::from_micros(50)),
+        }
+    }
+
+    fn frame_bytes(&self, _pfn: Pfn) -> Option<NonNull<u8>> {
+        None
+    }
+
+    fn has_sections(&self) -> bool {
+        self.sections.is_some()
+    }
+
+    fn end_sections(&self, cpu: Option<CpuId>) -> Result<(), SectionsNotEnded> {
+        self.sections.ok_or(SectionsNotEnded)?.end_on(cpu).map_err(|_| SectionsNotEnded)
+    }
+}
+
+impl MapBacking for LocksOnly {}
+
+impl Probe for LocksOnly {}

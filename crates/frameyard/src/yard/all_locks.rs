@@ -1,0 +1,129 @@
+//! All locks of a yard at once, for a process that copies itself (`fork`).
+//!
+//! A copy of a process has one thread. Locks of the copied yard that other threads held at that moment would stay held, and what
+//! they guard half changed. So the thread that forks takes all locks before, and both processes release them afterwards.
+//!
+//! | order | lock | its holder waits for |
+//! |---|---|---|
+//! | 1 | change of the policy | all further ones |
+//! | 2 | lists of a CPU: second owner word, then first | 3 to 6 |
+//! | 3 | pageblocks that a CPU owns | 4 to 6 |
+//! | 4 | zone | 5 and 6 |
+//! | 5 | pool of huge pages | none |
+//! | 6 | table of devices | none |
+//!
+//! No other thread has two locks of a kind and waits for a third, except that a drain takes the second owner words of one zone in the
+//! order of the CPUs. The same order is used here.
+//!
+//! The depot and the bits of single frames have no locks: each change is one exchange.
+
+use super::Yard;
+use crate::huge_pool::HugePageSize;
+use crate::platform::{LockError, LockId, Platform};
+use crate::sync::AtomicU32;
+use crate::units::{CpuId, ZoneId};
+use crate::zone::transfer;
+
+/// What became of the threads other than the caller while it held all locks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OtherThreads {
+    /// They go on: this is the process that they belong to.
+    GoOn,
+    /// They do not exist here: this is a copy of their process.
+    AreGone,
+}
+
+impl<P: Platform> Yard<P> {
+    /// Takes all locks of the yard, so that no other thread is between two changes that belong together. Threads that allocate and
+    /// free wait, or take no list, until [`unlock_all`](Self::unlock_all). For a process that is about to `fork`.
+    ///
+    /// The caller is not inside a call of this yard: it would wait for itself. Call it from no signal handler that may interrupt one.
+    ///
+    /// Blocks that other threads have taken from a list and not yet marked allocated, or the reverse, belong to neither. In a
+    /// copy of the process nothing can free them, as nothing can free the blocks that those threads hold. Longer operations
+    /// (compaction, contiguous ranges, initialisation, changes of devices) stop where they are.
+    ///
+    /// Cost: all lock words, and one [`Platform::end_sections`].
+    ///
+    /// # Errors
+    ///
+    /// [`LockError`]: no lock is held then.
+    pub fn lock_all(&self) -> Result<(), LockError> {
+        let switch = self.tables.begin_switch(&self.platform)?.ok_or(LockError::Corrupt { lock: LockId::Policy })?;
+        core::mem::forget(switch);
+        let mut taken = 0;
+        let mut failed = None;
+        self.each_lock(&mut |step| {
+            if failed.is_some() {
+                return;
+            }
+            let done = match step {
+                Step::Lock(id, word) => self.platform.lock(id, word).map(|_| ()),
+                Step::EndSections if !self.platform.has_sections() => Ok(()),
+                Step::EndSections => {
+                    let lock = LockId::PerCpu(ZoneId(0), CpuId(0));
+                    self.platform.end_sections(None).map_err(|_| LockError::SectionsNotEnded { lock })
+                }
+            };
+            match done {
+                Ok(()) => taken += 1,
+                Err(error) => failed = Some(error),
+            }
+        });
+        let Some(error) = failed else { return Ok(()) };
+        self.unlock_first(taken);
+        Err(error)
+    }
+
+    /// Releases all locks of the yard.
+    ///
+    /// # Safety
+    ///
+    /// [`lock_all`](Self::lock_all) has succeeded in the calling thread, or in the thread of which it is a copy, and this is the
+    /// first call since then. With [`OtherThreads::AreGone`] no other thread of this process uses the yard yet, and no other process
+    /// does.
+    pub unsafe fn unlock_all(&self, others: OtherThreads) {
+        if others == OtherThreads::AreGone {
+            self.tables.zones.iter().for_each(transfer::forget_threads);
+        }
+        self.unlock_first(usize::MAX);
+    }
+
+    /// Releases the first `count` steps of [`each_lock`](Self::each_lock).
+    fn unlock_first(&self, count: usize) {
+        let mut at = 0;
+        self.each_lock(&mut |step| {
+            if let Step::Lock(id, word) = step
+                && at < count
+            {
+                self.platform.unlock(id, word);
+            }
+            at += 1;
+        });
+        self.tables.end_switch();
+    }
+
+    /// Calls `visit` with each lock but that of the policy, in the order of the table above.
+    fn each_lock(&self, visit: &mut dyn FnMut(Step<'_>)) {
+        let zones = || (0..self.tables.zones.len()).map(|zone| ZoneId(zone as u16));
+        let lists = || zones().flat_map(|zone| self.tables.pcps_of(zone));
+        lists().for_each(|(_, pcp)| visit(Step::Lock(pcp.lock_id(), pcp.claim_word())));
+        visit(Step::EndSections);
+        lists().for_each(|(_, pcp)| visit(Step::Lock(pcp.lock_id(), pcp.owner_word())));
+        for zone in zones() {
+            transfer::each_lock(self.zone_view(zone), |id, word| visit(Step::Lock(id, word)));
+        }
+        zones().for_each(|zone| visit(Step::Lock(LockId::Zone(zone), self.tables.zones[zone.index()].lock_word())));
+        let pools = zones().flat_map(|zone| HugePageSize::ALL.map(|size| self.pool(zone, size)));
+        pools.for_each(|pool| visit(Step::Lock(pool.id(), &pool.pool.lock)));
+        let directories = self.tables.devices().directories.iter();
+        directories.for_each(|directory| visit(Step::Lock(LockId::Devices, directory.lock_word())));
+    }
+}
+
+/// A step of taking all locks.
+enum Step<'a> {
+    Lock(LockId, &'a AtomicU32),
+    /// Sections that saw their CPU's lists unclaimed end here.
+    EndSections,
+}

@@ -1,0 +1,103 @@
+//! All locks of a yard at once, as `fork` handlers take them.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use crate::devices;
+use crate::fixture::{HeapRegion, Moment, run_on};
+use frameyard::boot::ZoneLimits;
+use frameyard::platform::{LockError, LockId, LockKind, MapBacking, Probe, SectionsNotEnded};
+use frameyard::{
+    CpuId, Gfp, Layout, MemoryTable, NodeId, Order, OtherThreads, PageCount, Pfn, PfnRange, Platform, Yard, YardConfig,
+};
+
+/// The kinds in lock order.
+const ORDER: [LockKind; 5] =
+    [LockKind::PerCpu, LockKind::Mechanism, LockKind::Zone, LockKind::HugePages, LockKind::Devices];
+
+#[test]
+fn all_locks_are_taken_in_their_order_and_others_wait_until_they_are_released() {
+    let yard = devices::yard();
+    let taken = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&taken);
+    yard.watch().spy_with(move |moment| {
+        if let Moment::Lock(id) = moment {
+            seen.lock().unwrap().push(id);
+        }
+    });
+    let section = yard.platform().guard();
+    yard.lock_all().unwrap();
+    yard.watch().calm();
+    let taken: Vec<LockId> = std::mem::take(&mut *taken.lock().unwrap());
+    let place = |id: &LockId| ORDER.iter().position(|kind| *kind == id.kind()).expect("a kind of the list");
+    assert!(taken.is_sorted_by_key(place), "{taken:?}");
+    let count = |kind| taken.iter().filter(|id| id.kind() == kind).count();
+    let zones = count(LockKind::Zone);
+    let cpus = yard.cpus() as usize;
+    assert!(zones > 1 && cpus > 1);
+    assert_eq!(count(LockKind::Devices), 1);
+    assert_eq!(count(LockKind::HugePages), 2 * zones, "of two sizes");
+    assert_eq!(count(LockKind::PerCpu), 2 * zones * cpus, "both owner words");
+    assert_eq!(count(LockKind::Mechanism), zones * cpus);
+    let is_drained = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            yard.drain_all();
+            is_drained.store(true, Ordering::Relaxed);
+        });
+        thread::sleep(Duration::from_millis(20));
+        assert!(!is_drained.load(Ordering::Relaxed), "a drain waits for the lists");
+        // SAFETY: this thread has all locks, and the other threads of the process go on.
+        unsafe { yard.unlock_all(OtherThreads::GoOn) };
+    });
+    drop(section);
+    let pfn = yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
+    yard.free(pfn, Order::ZERO).unwrap();
+}
+
+/// A platform whose sections cannot be ended.
+struct Endless;
+
+impl Platform for Endless {
+    type Guard = ();
+    fn guard(&self) {}
+    fn current_cpu(&self) -> CpuId {
+        CpuId(0)
+    }
+    fn spin(&self, round: u32) {
+        assert!(round < 1000, "a lock is free");
+    }
+    fn frame_bytes(&self, _pfn: Pfn) -> Option<NonNull<u8>> {
+        None
+    }
+    fn has_sections(&self) -> bool {
+        true
+    }
+    fn end_sections(&self, _cpu: Option<CpuId>) -> Result<(), SectionsNotEnded> {
+        Err(SectionsNotEnded)
+    }
+}
+
+impl MapBacking for Endless {}
+
+impl Probe for Endless {}
+
+#[test]
+fn no_lock_stays_held_if_sections_cannot_be_ended() {
+    run_on(0);
+    let memory = [(PfnRange::new(Pfn(0x8000), PageCount(0x2000)), NodeId(0))];
+    let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
+    let config = YardConfig { zone_limits: ZoneLimits::NONE, ..YardConfig::new(&[NodeId(0); 2]) };
+    let layout = Layout::plan(&table, &config).unwrap();
+    let (map, control) = (HeapRegion::new(layout.map_bytes()), HeapRegion::new(layout.control_bytes()));
+    // SAFETY: the regions are as large as planned and zeroed, and both outlive the yard.
+    let yard = unsafe { Yard::create(&table, &config, &layout, map.raw(), control.raw(), Endless) }.unwrap();
+    for _ in 0..2 {
+        assert!(matches!(yard.lock_all(), Err(LockError::SectionsNotEnded { .. })));
+    }
+    let pfn = yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
+    yard.free(pfn, Order::ZERO).unwrap();
+}

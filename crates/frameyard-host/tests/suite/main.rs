@@ -7,6 +7,7 @@ mod dead_vm_neighbour;
 mod device_map;
 mod examples;
 mod frame_bytes;
+mod frame_size;
 mod host_yard;
 mod hostile_neighbour;
 mod huge_pages;

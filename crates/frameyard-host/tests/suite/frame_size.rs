@@ -198,3 +198,33 @@ fn free_large_frames_return_to_the_host() {
     assert_eq!(yard.memory().resident().unwrap(), ByteSize(size.0 - returned.0 * FRAME.0));
     kept.iter().for_each(assert_numbers);
 }
+
+#[test]
+fn threads_own_their_large_frames() {
+    let yard = &yard(Backing::Anonymous, FRAME, ByteSize::mib(128));
+    let is_named = |block: &MappedFrames<&HostYard>, name: u64| {
+        let (bytes, name) = (block.bytes(), name.to_le_bytes());
+        bytes[..8] == name && bytes[bytes.len() - 8..] == name
+    };
+    std::thread::scope(|scope| {
+        for thread in 0..4u64 {
+            scope.spawn(move || {
+                let mut held = std::collections::VecDeque::new();
+                for round in 0..2000 {
+                    let order = Order(((round * 5 + thread) % 3) as u8);
+                    let Ok(mut block) = yard.frames(order, Gfp::KERNEL | Gfp::NOWARN) else { continue };
+                    let (name, last) = (thread << 32 | round, block.bytes().len() - 8);
+                    block.bytes_mut()[..8].copy_from_slice(&name.to_le_bytes());
+                    block.bytes_mut()[last..].copy_from_slice(&name.to_le_bytes());
+                    held.push_back((block, name));
+                    if held.len() > 5 {
+                        let (block, name) = held.pop_front().unwrap();
+                        assert!(is_named(&block, name), "{block:?} belongs to thread {thread} alone");
+                    }
+                }
+            });
+        }
+    });
+    let allocated: u64 = yard.stats().zones().map(|zone| zone.allocations).sum();
+    assert!(allocated > 4000, "{allocated} blocks");
+}

@@ -138,9 +138,9 @@ fn compacted<P: Platform>(yard: &Yard<P>, event: CompactEvent) -> u64 {
     yard.stats().zones().map(|zone| yard.zone(zone.id).compaction().count(event)).fold(0, u64::wrapping_add)
 }
 
-/// The pages of the memory map of all present sections.
+/// The pages of the memory map of all present sections, rounded up: a map for large pages takes a part of one.
 fn map_pages<P: Platform>(yard: &Yard<P>) -> PageCount {
     let geometry = Yard::geometry(yard);
     let pages = geometry.section_pages().0 * yard.stats().present_sections() as u64;
-    PageCount((pages * size_of::<frameyard::page::Page>() as u64) >> geometry.page_shift())
+    PageCount((pages * size_of::<frameyard::page::Page>() as u64).div_ceil(geometry.page_size().0))
 }

@@ -399,7 +399,7 @@ fn map(
 ) -> Result<Mapping, MemoryError> {
     let span = layout.span_len();
     let no_addresses = || MemoryError::AddressSpace { span };
-    let align = granule.max(HUGE_ALIGN);
+    let align = granule.max(HUGE_ALIGN).max(1 << layout.page_shift());
     let length = usize::try_from(span.0).map_err(|_| no_addresses())?;
     let residue = layout.span_start() & (align - 1);
     let reserved = Mapping::reserve(length, align as usize, residue as usize);

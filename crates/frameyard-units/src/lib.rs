@@ -11,7 +11,7 @@ mod order;
 mod size;
 
 pub use frames::{Pfn, PfnRange, PhysAddr};
-pub use geometry::{Geometry, GeometryError};
+pub use geometry::{BlockSizeError, Geometry, GeometryError};
 pub use ids::{CpuId, NodeId};
 pub use kinds::{MigrateType, ZoneId, ZoneKind};
 pub use names::UnknownName;

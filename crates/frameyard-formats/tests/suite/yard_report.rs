@@ -6,9 +6,12 @@ use frameyard::compaction::CompactRequest;
 use frameyard::owners::Owners;
 use frameyard::stats::CompactEvent;
 use frameyard::units::ZoneKind;
-use frameyard::{CpuId, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig, ZoneId};
+use frameyard::{
+    ByteSize, CpuId, Geometry, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig, ZoneId,
+};
 use frameyard_formats::{
-    KernelFormat, NumaEvent, ReportSource, VmEvent, write_buddyinfo, write_pagetypeinfo, write_vmstat, write_zoneinfo,
+    GlobalStat, KernelFormat, NumaEvent, ReportSource, VmEvent, write_buddyinfo, write_pagetypeinfo, write_vmstat,
+    write_zoneinfo,
 };
 
 const NORMAL: [ZoneId; 2] = [ZoneId::new(NodeId(0), ZoneKind::Normal), ZoneId::new(NodeId(1), ZoneKind::Normal)];
@@ -92,6 +95,30 @@ fn texts_agree_with_statistics() {
     let lists = yard.yard().per_cpu(NORMAL[1], CpuId(1));
     assert!(lists.count.0 > 0 && lists.stat_threshold > 0, "{lists:?}");
     assert!(text.contains(&format!("    cpu: 1\n              count: {}\n", lists.count.0)), "{text}");
+    drop(held);
+}
+
+/// As a kernel with pages of that size prints: its numbers of pages are numbers of frames.
+#[test]
+fn large_frames_count_as_pages() {
+    let geometry = Geometry::of_frames(ByteSize::mib(2)).unwrap();
+    let memory = [(PfnRange::new(Pfn(0x800), PageCount(0x300)), NodeId(0))];
+    let config = YardConfig { geometry, ..YardConfig::new(&[NodeId(0)]) };
+    let yard = Fixture::new(&MemoryTable { memory: &memory, ..MemoryTable::default() }, &config, Frames::Phantom);
+    run_on(0);
+    let held = [yard.frames(Order(0), Gfp::KERNEL).unwrap(), yard.frames(Order(5), Gfp::KERNEL).unwrap()];
+    let zone = ReportSource::zone(yard.yard(), NORMAL[0]);
+    assert_eq!((zone.start, zone.present, zone.managed), (Pfn(0x800), PageCount(0x300), PageCount(0x300)));
+    assert_eq!(zone.free, PageCount(0x300 - 33));
+    // sqrt(16 * 1.5 GiB in KiB) = 5016 KiB are two frames.
+    assert_eq!(zone.watermarks.min, PageCount(2));
+    assert_eq!(yard.yard().event(VmEvent::PgallocNormal), 33);
+    // 64 KiB.
+    assert_eq!(yard.yard().global_stat(GlobalStat::NrMemmapBootPages), 1);
+    assert!(yard.yard().per_cpu(NORMAL[0], CpuId(0)).stat_threshold > 0);
+    let mut text = String::new();
+    write_buddyinfo(yard.yard(), &mut text).unwrap();
+    assert_eq!(text.split_whitespace().count(), 4 + 10, "orders 0 to 9: {text}");
     drop(held);
 }
 

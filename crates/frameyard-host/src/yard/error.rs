@@ -5,6 +5,7 @@ use std::fmt;
 use frameyard::ByteSize;
 use frameyard::boot::{AttachError, BootError};
 use frameyard::platform::LockError;
+use frameyard::units::GeometryError;
 
 use crate::device::AddDeviceError;
 use crate::device_problem::DeviceMapProblem;
@@ -24,6 +25,8 @@ pub enum HostYardError {
         /// The smallest size that a yard can have.
         least: ByteSize,
     },
+    /// No yard has frames of the requested size.
+    FrameSize(GeometryError),
     /// The core rejects the memory, the CPUs or the options.
     Boot(BootError),
     /// The memory is not available.
@@ -86,6 +89,7 @@ impl fmt::Display for HostYardError {
                 let bytes = if *bytes == 1 { "1 byte".to_owned() } else { format!("{bytes} bytes") };
                 write!(f, "{bytes} of memory is too little for a yard: request at least {least}")
             }
+            Self::FrameSize(error) => error.fmt(f),
             Self::Boot(error) => error.fmt(f),
             Self::Memory(error) => error.fmt(f),
             Self::File(error) => error.fmt(f),
@@ -104,6 +108,7 @@ impl std::error::Error for HostYardError {
         // Each variant prints as the error inside it, so the next in the chain is the source of that error.
         match self {
             Self::TooSmall { .. } | Self::Lock(_) => None,
+            Self::FrameSize(error) => error.source(),
             Self::Boot(error) => error.source(),
             Self::Memory(error) => error.source(),
             Self::File(error) => error.source(),
@@ -126,7 +131,7 @@ macro_rules! from_errors {
     };
 }
 
-from_errors!(BootError => Boot, MemoryError => Memory, SharedFileError => File, AttachError => Attach,
+from_errors!(GeometryError => FrameSize, BootError => Boot, MemoryError => Memory, SharedFileError => File, AttachError => Attach,
     RseqUnavailable => Rseq, AddDeviceError => AddDevice, DeviceMapProblem => Devices);
 
 impl From<TopologyError> for HostYardError {

@@ -1,34 +1,42 @@
 //! The machine of a yard that is requested by size alone: frames and CPUs like those of the host.
 
+use frameyard::units::PhysAddr;
+use frameyard::watermarks::{HighFraction, PcpSizing};
 use frameyard::{ByteSize, Geometry, MemoryTable, NodeId, PageCount, Pfn, PfnRange, YardConfig};
 
 use super::error::HostYardError;
 use crate::topology::{HostNode, HostTopology};
 
-/// The first frame: at 4 GiB, above the zones for old devices.
-const FIRST: Pfn = Pfn(1 << 20);
-/// The smallest share of a node. Smaller yards have fewer nodes than the host.
-const NODE_SHARE: ByteSize = ByteSize::mib(64);
+/// The first frame starts at this address, above the zones for old devices, or at the section behind it.
+const FIRST: PhysAddr = PhysAddr(4 << 30);
+/// Sizes are rounded up to this, or to frames if these are larger: to the largest block of frames of 4 KiB.
+const UNIT: ByteSize = ByteSize::mib(4);
+/// The lists of all CPUs hold a 32nd of a zone's frames if the kernel's formula is not for frames of that size. They hold as much in
+/// pageblocks of small frames.
+const LARGE_FRAMES: PcpSizing = match HighFraction::new(32) {
+    Ok(fraction) => PcpSizing::Fraction(fraction),
+    Err(_) => panic!("the fraction is small enough"),
+};
 
 /// Frames and CPUs by node.
 #[derive(Debug)]
 pub(super) struct HostPlan {
+    geometry: Geometry,
     memory: Vec<(PfnRange, NodeId)>,
     cpu_nodes: Vec<NodeId>,
 }
 
 impl HostPlan {
-    /// Plans at least `size` of memory, in blocks of the maximum order, spread over the nodes of the host in proportion
-    /// to their memory. The yard has a CPU for each CPU number of the host.
-    pub(super) fn new(host: &HostTopology, size: ByteSize) -> Result<Self, HostYardError> {
-        let geometry = Geometry::X86_64;
-        let block = geometry.size_of(geometry.max_order().pages());
-        if size < block {
-            return Err(HostYardError::TooSmall { size, least: block });
+    /// Plans at least `size` of memory, spread over the nodes of the host in proportion to their memory. The yard has a CPU for each
+    /// CPU number of the host.
+    pub(super) fn new(host: &HostTopology, geometry: Geometry, size: ByteSize) -> Result<Self, HostYardError> {
+        let least = UNIT.max(geometry.page_size());
+        if size < least {
+            return Err(HostYardError::TooSmall { size, least });
         }
-        let nodes = sharing_nodes(host, size);
+        let nodes = sharing_nodes(host, geometry, size);
         let memory = memory_of(&nodes, size, geometry);
-        Ok(Self { memory, cpu_nodes: cpu_nodes(host, &nodes) })
+        Ok(Self { geometry, memory, cpu_nodes: cpu_nodes(host, &nodes) })
     }
 
     pub(super) fn table(&self) -> MemoryTable<'_> {
@@ -36,23 +44,30 @@ impl HostPlan {
     }
 
     pub(super) fn config(&self) -> YardConfig<'_> {
-        YardConfig::new(&self.cpu_nodes)
+        let config = YardConfig { geometry: self.geometry, ..YardConfig::new(&self.cpu_nodes) };
+        // The kernel moves up to 1 MiB at once, a quarter of it in a batch: for larger frames its formula gives single ones.
+        if self.geometry.pages_in(ByteSize::mib(1)).0 < 4 {
+            return YardConfig { pcp_sizing: LARGE_FRAMES, ..config };
+        }
+        config
     }
 }
 
-/// The nodes of the host with memory that get a share of a yard; at least one.
-fn sharing_nodes(host: &HostTopology, size: ByteSize) -> Vec<&HostNode> {
-    let most = usize::try_from(size.0 / NODE_SHARE.0).unwrap_or(usize::MAX).max(1);
+/// The nodes of the host with memory that get a share of a yard, half a section at least; at least one. Smaller yards have fewer
+/// nodes than the host.
+fn sharing_nodes(host: &HostTopology, geometry: Geometry, size: ByteSize) -> Vec<&HostNode> {
+    let most = usize::try_from(size.0 / (geometry.section_size().0 / 2)).unwrap_or(usize::MAX).max(1);
     let nodes: Vec<&HostNode> = host.nodes().iter().filter(|node| node.memory.0 > 0).take(most).collect();
     if nodes.is_empty() { vec![&host.nodes()[0]] } else { nodes }
 }
 
-/// A range of whole blocks for each node. Each starts with a section, since a section belongs to one node.
+/// A range of whole units for each node. Each starts with a section, since a section belongs to one node.
 fn memory_of(nodes: &[&HostNode], size: ByteSize, geometry: Geometry) -> Vec<(PfnRange, NodeId)> {
-    let block = geometry.max_order().pages().0;
+    let block = geometry.pages_in(UNIT).0.max(1);
     let blocks = u128::from(size.0.div_ceil(geometry.size_of(PageCount(block)).0));
+    let section_after = |pfn: Pfn| Pfn(pfn.0.next_multiple_of(geometry.section_pages().0));
     let total: u128 = nodes.iter().map(|node| u128::from(node.memory.0)).sum::<u128>().max(1);
-    let (mut start, mut given, mut weight) = (FIRST, 0, 0);
+    let (mut start, mut given, mut weight) = (section_after(geometry.frame_of(FIRST)), 0, 0);
     let mut memory = Vec::new();
     for (index, node) in nodes.iter().enumerate() {
         weight += u128::from(node.memory.0);
@@ -62,7 +77,7 @@ fn memory_of(nodes: &[&HostNode], size: ByteSize, geometry: Geometry) -> Vec<(Pf
         if share > 0 {
             let range = PfnRange::new(start, PageCount(share * block));
             memory.push((range, NodeId(index as u16)));
-            start = Pfn(range.end.0.next_multiple_of(geometry.section_pages().0));
+            start = section_after(range.end);
         }
     }
     memory
@@ -116,7 +131,7 @@ mod tests {
         let tree = Tree::new();
         let host = host(&tree, &[1 << 10]);
         for (size, blocks) in [(4 << 20, 1), ((4 << 20) + 1, 2), (100 << 20, 25), ((1 << 30) - 1, 256)] {
-            let plan = HostPlan::new(&host, ByteSize(size)).unwrap();
+            let plan = HostPlan::new(&host, Geometry::X86_64, ByteSize(size)).unwrap();
             assert_eq!(frames(&plan), [(blocks * 1024, 0)], "{size}");
         }
     }
@@ -125,7 +140,7 @@ mod tests {
     fn sizes_below_a_block_are_refused() {
         let tree = Tree::new();
         let host = host(&tree, &[1 << 10]);
-        let text = |size| HostPlan::new(&host, ByteSize(size)).unwrap_err().to_string();
+        let text = |size| HostPlan::new(&host, Geometry::X86_64, ByteSize(size)).unwrap_err().to_string();
         assert_eq!(text(1), "1 byte of memory is too little for a yard: request at least 4M");
         assert_eq!(text((4 << 20) - 1), "4194303 bytes of memory is too little for a yard: request at least 4M");
     }
@@ -134,7 +149,7 @@ mod tests {
     fn memory_is_spread_over_the_nodes_in_proportion() {
         let tree = Tree::new();
         let host = host(&tree, &[3 << 10, 1 << 10]);
-        let plan = HostPlan::new(&host, ByteSize::gib(1)).unwrap();
+        let plan = HostPlan::new(&host, Geometry::X86_64, ByteSize::gib(1)).unwrap();
         assert_eq!(frames(&plan), [(3 << 16, 0), (1 << 16, 1)]);
         assert_eq!(plan.cpu_nodes, [0, 0, 1, 1].map(NodeId));
         let starts_with_section = |range: &PfnRange| range.start.0.is_multiple_of(Geometry::X86_64.section_pages().0);
@@ -145,16 +160,34 @@ mod tests {
     fn small_yards_have_one_node() {
         let tree = Tree::new();
         let host = host(&tree, &[1 << 10, 1 << 10]);
-        let plan = HostPlan::new(&host, ByteSize::mib(100)).unwrap();
+        let plan = HostPlan::new(&host, Geometry::X86_64, ByteSize::mib(100)).unwrap();
         assert_eq!(frames(&plan), [(25 * 1024, 0)]);
         assert_eq!(plan.cpu_nodes, [NodeId(0); 4]);
+    }
+
+    #[test]
+    fn large_frames_are_rounded_up_to_and_their_nodes_start_with_sections() {
+        let tree = Tree::new();
+        let host = host(&tree, &[1 << 10, 1 << 10]);
+        let geometry = Geometry::of_frames(ByteSize::mib(16)).unwrap();
+        for (size, expected) in
+            [(16 << 20, vec![(1, 0)]), ((16 << 20) + 1, vec![(2, 0)]), (8 << 30, vec![(256, 0), (256, 1)])]
+        {
+            let plan = HostPlan::new(&host, geometry, ByteSize(size)).unwrap();
+            assert_eq!(frames(&plan), expected, "{size}");
+            // 4 GiB lies inside the first section, of 8 GiB.
+            assert_eq!(plan.memory[0].0.start, Pfn(512));
+            assert!(plan.memory.iter().all(|(range, _)| range.start.0.is_multiple_of(512)));
+        }
+        let refused = HostPlan::new(&host, geometry, ByteSize::mib(15)).unwrap_err().to_string();
+        assert_eq!(refused, "15728640 bytes of memory is too little for a yard: request at least 16M");
     }
 
     #[test]
     fn cpus_of_a_node_without_memory_belong_to_the_nearest_with_some() {
         let tree = Tree::new();
         let host = host(&tree, &[1 << 10, 1 << 10, 0]);
-        let plan = HostPlan::new(&host, ByteSize::gib(1)).unwrap();
+        let plan = HostPlan::new(&host, Geometry::X86_64, ByteSize::gib(1)).unwrap();
         assert_eq!(plan.cpu_nodes, [0, 0, 1, 1, 1, 1].map(NodeId));
     }
 }

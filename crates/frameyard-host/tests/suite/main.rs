@@ -8,6 +8,7 @@ mod device_map;
 mod examples;
 mod fork;
 mod frame_bytes;
+mod frame_size;
 mod host_yard;
 mod hostile_neighbour;
 mod huge_pages;

@@ -51,7 +51,8 @@ impl MachineArgs {
 /// Changes to a machine's geometry.
 #[derive(Args, Clone, Copy, Default, Debug)]
 pub(crate) struct GeometryArgs {
-    /// Page size: 4K, 8K, 16K or 64K [default: the machine's]
+    /// Page size, the size of a frame: a power of two from 4K to 1G. Above 64K, pageblocks have 16 frames, and sections and the
+    /// largest blocks 512, unless other options say otherwise [default: the machine's]
     #[arg(long, value_name = "SIZE", value_parser = positive_size)]
     pub(crate) page_size: Option<ByteSize>,
 
@@ -75,11 +76,16 @@ impl GeometryArgs {
     ///
     /// [`GeometryError`] where the four numbers contradict each other.
     pub(crate) fn apply(&self, machine: Geometry) -> Result<Geometry, GeometryError> {
+        let usual = match self.page_size {
+            // No machine has such pages: the frames are those of a pool.
+            Some(size) if size > ByteSize::kib(64) => Geometry::of_frames(size)?,
+            _ => machine,
+        };
         Geometry::new(
-            self.page_size.unwrap_or(machine.page_size()),
-            self.section_size.unwrap_or(machine.section_size()),
-            self.pageblock_order.unwrap_or(machine.pageblock_order()),
-            self.max_order.unwrap_or(machine.max_order()),
+            self.page_size.unwrap_or(usual.page_size()),
+            self.section_size.unwrap_or(usual.section_size()),
+            self.pageblock_order.unwrap_or(usual.pageblock_order()),
+            self.max_order.unwrap_or(usual.max_order()),
         )
     }
 }
@@ -106,6 +112,10 @@ mod tests {
         let geometry = args.geometry.apply(Geometry::X86_64).unwrap();
         assert_eq!((geometry.page_size(), geometry.section_size()), (ByteSize::kib(64), ByteSize::mib(512)));
         assert_eq!((geometry.pageblock_order(), geometry.max_order()), (Order(9), Order(10)));
+        let args = read("--page-size 2M --max-order 7").unwrap();
+        let geometry = args.geometry.apply(Geometry::X86_64).unwrap();
+        assert_eq!((geometry.page_size(), geometry.section_size()), (ByteSize::mib(2), ByteSize::gib(1)));
+        assert_eq!((geometry.pageblock_order(), geometry.max_order()), (Order(4), Order(7)));
         let args = read("--pageblock-order 10 --max-order 9").unwrap();
         assert_eq!(args.geometry.apply(Geometry::X86_64), Err(GeometryError::PageblockOrder(Order(10))));
     }

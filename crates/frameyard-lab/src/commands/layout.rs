@@ -1,7 +1,8 @@
-//! `layout`: the words of a page structure, and what each holds in each state or for each user of the page.
+//! `layout`: the words of a page structure, what each holds in each state or for each user of the page, and what metadata takes.
 
 use clap::{Args, ValueEnum};
 use frameyard::page::{FrameState, PAGE_WORDS, Page, PageWord};
+use frameyard::{ByteSize, Geometry, Layout, MemoryTable, NodeId, Pfn, PfnRange, YardConfig};
 use frameyard_vm::{PAGE_FIELDS, PageField, PageUser};
 
 use crate::Failure;
@@ -39,10 +40,64 @@ enum Columns {
 /// Prints the table of words by state, or of fields by user. Everything in it comes from the code.
 pub(super) fn run(args: &LayoutArgs) -> Result<(), Failure> {
     let table = Table::new(args.by);
+    let metadata = [ByteSize::kib(4), ByteSize::kib(64), ByteSize::mib(2)].map(Metadata::of);
     Report::new("layout", table.rows.iter().map(|row| table.data(row)).collect())
         .total("page_struct_bytes", size_of::<Page>())
+        .total("metadata_of_64g", metadata.iter().map(Metadata::data).collect::<Vec<_>>())
         .ruled_table(table.rows.iter().map(|row| table.text(row)))
+        .title("Memory map and control region of 64 GiB of memory on one node with 2 CPUs, by the size of a frame:")
+        .table(metadata.iter().map(Metadata::text))
         .print(&args.output)
+}
+
+/// What a yard keeps beside its frames.
+struct Metadata {
+    frame_size: ByteSize,
+    memory: ByteSize,
+    map: ByteSize,
+    control: ByteSize,
+}
+
+impl Metadata {
+    /// The metadata of a yard of 64 GiB from the address 4 GiB on.
+    ///
+    /// # Panics
+    ///
+    /// If no geometry has frames of that size.
+    fn of(frame_size: ByteSize) -> Self {
+        let memory = ByteSize::gib(64);
+        let usual = Geometry::X86_64;
+        let geometry = if frame_size == usual.page_size() { Ok(usual) } else { Geometry::of_frames(frame_size) };
+        let geometry = geometry.expect("a size of frames");
+        let count = geometry.pages_in(memory);
+        let frames = PfnRange::new(Pfn(geometry.pages_in(ByteSize::gib(4)).0), count);
+        let memory_table = [(frames, NodeId(0))];
+        let table = MemoryTable { memory: &memory_table, ..MemoryTable::default() };
+        let config = YardConfig { geometry, ..YardConfig::new(&[NodeId(0); 2]) };
+        let layout = Layout::plan(&table, &config).expect("a yard");
+        Self { frame_size, memory, map: layout.map_bytes(), control: layout.control_bytes() }
+    }
+
+    fn percent(&self) -> f64 {
+        (self.map.0 + self.control.0) as f64 / self.memory.0 as f64 * 100.0
+    }
+
+    fn data(&self) -> serde_json::Value {
+        serde_json::json!({
+            "frame_bytes": self.frame_size.0,
+            "memory_bytes": self.memory.0,
+            "map_bytes": self.map.0,
+            "control_bytes": self.control.0,
+        })
+    }
+
+    fn text(&self) -> Row {
+        Row::new()
+            .remark("frame", Format::ExactSize, self.frame_size.0)
+            .remark("map", Format::Size, self.map.0)
+            .remark("control", Format::Size, self.control.0)
+            .remark("% of memory", Format::number(4), self.percent())
+    }
 }
 
 /// What some bytes of a page structure hold, in each column.
@@ -119,6 +174,15 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn metadata_follows_the_number_of_frames() {
+        let percent = |size| Metadata::of(size).percent();
+        let in_pages = percent(ByteSize::kib(4));
+        assert!((1.5..1.7).contains(&in_pages), "{in_pages}");
+        let in_frames = percent(ByteSize::mib(2));
+        assert!((0.003..0.005).contains(&in_frames), "{in_frames}");
+    }
 
     #[test]
     fn every_column_is_shown_and_only_equal_ones_together() {

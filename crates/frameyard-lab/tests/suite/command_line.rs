@@ -144,7 +144,7 @@ fn a_bad_machine_is_one_line_and_exit_code_2() {
     assert_refused(
         &["machines", "show", "server-1t", "--page-size", "5K"],
         2,
-        "page size 5K: must be 4K, 8K, 16K or 64K",
+        "page size 5K: must be a power of two from 4K to 1G",
     );
     assert_refused(&["machines", "show", "server-1t", "--host"], 2, "cannot be used with");
     assert_refused(&["machines", "--json", "show", "server-1t"], 2, "cannot be used with");

@@ -352,7 +352,7 @@ pub fn size_zones(
 /// `calculate_normal_threshold`.
 #[must_use]
 pub fn stat_threshold(geometry: Geometry, managed: PageCount, online_cpus: u32) -> u32 {
-    let chunks = managed.0 / geometry.pages_in(ByteSize::mib(128)).0;
+    let chunks = geometry.size_of(managed).0 / ByteSize::mib(128).0;
     let bits = |value: u64| u64::BITS - value.leading_zeros();
     (2 * bits(online_cpus.into()) * (1 + bits(chunks))).min(125)
 }
@@ -522,5 +522,10 @@ mod tests {
         assert_eq!(of(3840, 4), 6);
         assert_eq!(of(1 << 15, 4), 12);
         assert_eq!(of(1 << 28, 256), 125);
+        // A frame may be larger than what the threshold grows by.
+        for (size, managed) in [(ByteSize::mib(2), 1 << 9), (ByteSize::gib(1), 1)] {
+            let geometry = Geometry::of_frames(size).unwrap();
+            assert_eq!(stat_threshold(geometry, PageCount(managed), 4), of(1 << 18, 4), "1 GiB");
+        }
     }
 }

@@ -60,6 +60,11 @@ fn large_blocks_keep_their_books() {
     random_actions_on("large blocks");
 }
 
+#[test]
+fn large_frames_keep_their_books() {
+    random_actions_on("large frames");
+}
+
 /// Random actions on every machine under a policy, which they may change.
 fn random_actions_under(policy: ZonePolicy) {
     for machine in machines().into_iter().filter(|machine| machine.map_init.mode != InitMode::Deferred) {

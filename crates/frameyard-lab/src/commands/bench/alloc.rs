@@ -26,7 +26,8 @@ Takes about 30 seconds; --quick about 5.
 
 Examples:
   frameyard bench alloc --quick
-  frameyard bench alloc --kind bulk --order 0 --tasks 1,2,4 --policy vanilla,depot";
+  frameyard bench alloc --kind bulk --order 0 --tasks 1,2,4 --policy vanilla,depot
+  frameyard bench alloc --page-size 2M --order 0 --pcp-sizing fraction:32";
 
 /// Allocates and frees blocks
 #[derive(Args, Clone, Debug)]

@@ -165,9 +165,18 @@ fn large_blocks() -> Machine {
     Machine { cma, ..Machine::new("large blocks", geometry(4, ByteSize::mib(32), 3, 13), &memory) }
 }
 
-/// Every machine. Those behind the first six are the same machines with deferred or lazy initialisation.
+/// Frames of 2 MiB, in all zones.
+fn large_frames() -> Machine {
+    let geometry = Geometry::of_frames(ByteSize::mib(2)).expect("a size of frames");
+    let memory = [(1, 700, 0), (0x7f5, 0x321, 0)];
+    let reserved = vec![frames(0x803, 2)];
+    Machine { reserved, zone_limits: ZoneLimits::X86_64, ..Machine::new("large frames", geometry, &memory) }
+}
+
+/// Every machine. Those behind the first seven are the same machines with deferred or lazy initialisation.
 pub(crate) fn machines() -> Vec<Machine> {
-    let machines = [one_node(), many_nodes(), poisoned(), large_pageblocks(), small_sections(), large_blocks()];
+    let machines =
+        [one_node(), many_nodes(), poisoned(), large_pageblocks(), small_sections(), large_blocks(), large_frames()];
     let late = [InitMode::Deferred, InitMode::Lazy];
     let late = late.into_iter().flat_map(|mode| machines.clone().map(|machine| machine.coming_up(mode)));
     machines.clone().into_iter().chain(late).collect()

@@ -152,6 +152,7 @@ impl<P: Platform, W: Fn() -> u32 + Sync, const LINES: usize> Platform for Counti
     }
 
     fn take_in_section(&self, cpu: CpuId, list: OwnList<'_>) -> bool {
+        list.announce_take(self);
         self.inner.take_in_section(cpu, list)
     }
 

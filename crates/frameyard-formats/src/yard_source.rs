@@ -64,9 +64,8 @@ impl<P: Platform> ReportSource for Yard<P> {
     }
 
     fn free_blocks(&self, id: ZoneId, migrate_type: MigrateType, order: Order) -> u64 {
-        // Frames in the depot or the frame bitmap are free frames of order 0. Without them buddyinfo would disagree with zoneinfo.
-        let depot = if order == Order::ZERO { self.zone(id).depot_pages(migrate_type).0 } else { 0 };
-        self.zone(id).free_blocks(order, migrate_type) + depot
+        // Blocks in the depot or the frame bitmap are free. Without them buddyinfo would disagree with zoneinfo.
+        self.zone(id).free_blocks(order, migrate_type) + self.zone(id).depot_blocks(order, migrate_type)
     }
 
     fn pageblocks(&self, id: ZoneId, migrate_type: MigrateType) -> u64 {

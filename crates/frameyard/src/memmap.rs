@@ -340,14 +340,13 @@ impl MemMap {
         place < self.end() && u64::from(place).trailing_zeros() >= u32::from(order.0)
     }
 
-    /// As [`may_begin`](Self::may_begin), for all of these places. Without a branch for each, so that they are compared several at a
-    /// time.
+    /// As [`may_begin`](Self::may_begin), for all of these places.
     #[inline(always)]
     pub(crate) fn may_all_begin(&self, places: &[u32], order: Order) -> bool {
-        let end = self.end();
-        let (outside, bits) =
-            places.iter().fold((false, 0), |(outside, bits), at| (outside | (*at >= end), bits | *at));
-        !outside && u64::from(bits).trailing_zeros() >= u32::from(order.0)
+        // No place is greater than all their bits together. So most of the time no place is compared by itself.
+        let bits = places.iter().fold(0, |bits, at| bits | *at);
+        let inside = bits < self.end() || places.iter().all(|at| *at < self.end());
+        inside && u64::from(bits).trailing_zeros() >= u32::from(order.0)
     }
 
     /// The link to a frame.

@@ -328,11 +328,6 @@ impl<P: Platform> Yard<P> {
         self.zone_tables.allocation_map
     }
 
-    /// Whether each allocation and free takes a slow path, to poison or check its block.
-    fn takes_slow_paths(&self) -> bool {
-        takes_slow_paths(self.poisoning, self.checks)
-    }
-
     #[inline(always)]
     fn pageblocks(&self) -> PageblockMap<'static> {
         self.zone_tables.blocks

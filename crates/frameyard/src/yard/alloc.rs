@@ -207,19 +207,29 @@ impl<P: Platform> Yard<P> {
     fn alloc_special(&self, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
         let cpu = self.cpu();
         self.alloc_good(order, || {
-            // All other requests that may use the home list have tried it in the fast path.
-            if (gfp.contains(Gfp::ZERO) || self.takes_slow_paths())
-                && let Some(migrate_type) = gfp.migrate_type()
-                && let Some(list) = ListId::new(order, migrate_type, self.geometry)
-                && !gfp.contains(Gfp::THISNODE)
-                && let Some(home) = self.tables.home_pcps.get(home_slot(cpu, gfp))
-                && let Some(pcp) = self.tables.pcps.get(home.load(Ordering::Relaxed) as usize)
-                && let Some(index) = self.pop_held(pcp, cpu, list)
+            if let Some(migrate_type) = gfp.migrate_type()
+                && let Some(index) = self.pop_home(cpu, order, migrate_type, gfp)
             {
                 return self.finish_allocation(self.map.pfn(index), order, migrate_type, gfp);
             }
             self.alloc_slow(self.tables.node_of_cpu(cpu.index()), cpu, order, gfp)
         })
+    }
+
+    /// Takes a block of the caller's home list, packed batches included.
+    #[inline(always)]
+    fn pop_home(&self, cpu: CpuId, order: Order, migrate_type: MigrateType, gfp: Gfp) -> Option<u32> {
+        if gfp.contains(Gfp::THISNODE) {
+            return None;
+        }
+        let list = ListId::new(order, migrate_type, self.geometry)?;
+        let home = self.tables.home_pcps.get(home_slot(cpu, gfp))?.load(Ordering::Relaxed);
+        let pcp = self.tables.pcps.get(home as usize)?;
+        if pcp.is_list_empty_racy(list) {
+            return None;
+        }
+        let view = self.zone_view(pcp.zone());
+        self.try_lock_lists_near(view, cpu)?.pop_slow(view, list, None)
     }
 
     /// Allocates a block on a slow path, and checks it if the yard checks page structures. Blocks with a bad page are out of use

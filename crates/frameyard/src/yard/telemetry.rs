@@ -2,7 +2,7 @@
 
 use super::YardZone;
 use crate::platform::Platform;
-use crate::units::{CpuId, MigrateType, PageCount};
+use crate::units::{CpuId, MigrateType, Order};
 use crate::zone::{MechanismCounts, TransferCounters, ZoneLockTelemetry, transfer};
 
 impl<'y, P: Platform> YardZone<'y, P> {
@@ -48,20 +48,11 @@ impl<'y, P: Platform> YardZone<'y, P> {
         Some(MechanismCounts::of(view, cpu))
     }
 
-    /// Single frames of a migration type in the depot, or in the bitmap of [`FrameBitmap`](crate::policy::ZonePolicy::FrameBitmap). They count in [`ZoneStatistics::free`](crate::stats::ZoneStatistics::free)
-    /// and not in [`free_blocks`](Self::free_blocks).
-    pub fn depot_pages(self, migrate_type: MigrateType) -> PageCount {
-        self.populated().map_or(PageCount(0), |view| transfer::held_pages_of_racy(view, migrate_type))
-    }
-
-    /// Blocks of pageblock order of a migration type in the depot. They count as [`depot_pages`](Self::depot_pages) do. The depot sorts
-    /// them into movable blocks and the rest, which counts as unmovable.
-    pub fn depot_huge_blocks(self, migrate_type: MigrateType) -> u64 {
-        match migrate_type {
-            MigrateType::Movable | MigrateType::Unmovable => {
-                self.populated().map_or(0, |view| transfer::held_huge_blocks_racy(view, migrate_type))
-            }
-            _ => 0,
-        }
+    /// Blocks of an order and a migration type in the depot, or in the bitmap of
+    /// [`FrameBitmap`](crate::policy::ZonePolicy::FrameBitmap). They count in [`ZoneStatistics::free`](crate::stats::ZoneStatistics::free)
+    /// and not in [`free_blocks`](Self::free_blocks). The depot sorts blocks of pageblock order into movable ones and the rest, which
+    /// counts as unmovable.
+    pub fn depot_blocks(self, order: Order, migrate_type: MigrateType) -> u64 {
+        self.populated().map_or(0, |view| transfer::held_blocks_racy(view, order, migrate_type))
     }
 }

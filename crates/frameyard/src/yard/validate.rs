@@ -391,6 +391,8 @@ impl<P: Platform> Yard<P> {
             for (group, found) in [Group::Small, Group::Huge].into_iter().zip(pages) {
                 compare("frames on a CPU's lists", view.id, pcp.held_racy(group, self.geometry).0, found)?;
                 compare("frames that a CPU's lists may take over their limit", view.id, lists.excess(view, group), 0)?;
+                let (parts, sum) = lists.parts(view, group);
+                compare("frames of the parts of a CPU's lists", view.id, sum, parts)?;
             }
         }
         Ok(())

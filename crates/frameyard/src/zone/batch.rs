@@ -10,5 +10,8 @@ pub(crate) mod packed;
 /// The most blocks in a batch. (Few in models, so that small lists reach every path.)
 pub(crate) const BATCH: usize = if cfg!(loom) { 2 } else { 64 };
 
+/// The orders below pageblock order that have per-CPU lists: 0 to 3 (the kernel's `PAGE_ALLOC_COSTLY_ORDER`). (Order 0 alone in models.)
+pub(crate) const SMALL_ORDERS: usize = if cfg!(loom) { 1 } else { 4 };
+
 /// Blocks of one order, by the indices of their first frames.
 pub(crate) type Batch = FixedVec<u32, BATCH>;

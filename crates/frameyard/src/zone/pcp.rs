@@ -33,6 +33,7 @@
 //! # Counting equations
 //!
 //! - frames of a group = Σ over its lists of (array length + packed blocks) × 2^order.
+//! - `parts` of a group = Σ over its lists of limit × 2^order.
 //! - Σ over the lists of a group of (limit + packed blocks) × 2^order ≤ `high`, or the packed blocks alone if these have more frames.
 //!   A list has more than its limit for a while after `high` was lowered, or after a refill of more than was wanted.
 //! - blocks allocated from a list = blocks freed to it + `net_in` − (array length + packed blocks).
@@ -44,7 +45,7 @@ use core::fmt;
 use crate::platform::{Access, Contention, LineKind, LockError, LockId, OwnList, Platform, SharedLine};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic, is_broken};
 use crate::units::{CpuId, Geometry, MigrateType, Order, PageCount, ZoneId};
-use crate::zone::batch::BATCH;
+use crate::zone::batch::{BATCH, SMALL_ORDERS};
 use crate::zone::policy::ZonePolicy;
 use crate::zone::transfer::{ListLimits, Mobility, list_limits};
 
@@ -56,8 +57,6 @@ mod refill_drain;
 use list::{ListWord, PcpList};
 pub(crate) use refill_drain::Refill;
 
-/// Orders 0 to 3 (the kernel's `PAGE_ALLOC_COSTLY_ORDER`) have lists. (Order 0 alone in models.)
-const SMALL_ORDERS: usize = if cfg!(loom) { 1 } else { 4 };
 /// The lists of small orders come first, by order, then type.
 const FIRST_HUGE: usize = SMALL_ORDERS * MigrateType::PER_CPU;
 /// The number of lists: small orders by type, and the huge-page order, movable or not.
@@ -171,6 +170,8 @@ pub(crate) struct PerCpuPages {
     owners: [AtomicU32; 2],
     /// The most frames that the lists hold, by [`Group`].
     high: [AtomicU32; 2],
+    /// The frames of the parts that lists have of `high`, by [`Group`].
+    parts: [AtomicU32; 2],
     /// The frames that one transfer moves.
     batch: AtomicU32,
     zone: AtomicU32,
@@ -184,7 +185,19 @@ pub(crate) struct PerCpuPages {
     lists: [PcpList; LISTS],
 }
 
-all_atomic!(PerCpuPages { owners, high, batch, zone, cpu, own_high, own_batch, own_huge_batches, counts, lists });
+all_atomic!(PerCpuPages {
+    owners,
+    high,
+    parts,
+    batch,
+    zone,
+    cpu,
+    own_high,
+    own_batch,
+    own_huge_batches,
+    counts,
+    lists
+});
 
 /// The limits of a CPU's lists as the yard sizes them.
 #[derive(Clone, Copy, Debug)]
@@ -276,15 +289,28 @@ impl PerCpuPages {
         PageCount(self.totals_racy(group, geometry).held)
     }
 
-    /// What the lists of a group have, possibly stale.
-    #[inline]
-    fn totals_racy(&self, group: Group, geometry: Geometry) -> Totals {
+    /// The lists of a group, for each order.
+    #[inline(always)]
+    fn lists_of(&self, group: Group, geometry: Geometry) -> impl Iterator<Item = (&[PcpList], u8)> {
         let (lists, per_order, first) = match group {
             Group::Small => (&self.lists[..FIRST_HUGE], MigrateType::PER_CPU, Order::ZERO),
             Group::Huge => (&self.lists[FIRST_HUGE..], LISTS - FIRST_HUGE, geometry.pageblock_order()),
         };
+        lists.chunks_exact(per_order).zip(first.0..)
+    }
+
+    /// Frames in packed batches of a group of lists, possibly stale.
+    #[inline]
+    fn packed_racy(&self, group: Group, geometry: Geometry) -> u64 {
+        let packed = |lists: &[PcpList]| lists.iter().map(|list| u64::from(list.packed.load(Ordering::Relaxed))).sum();
+        self.lists_of(group, geometry).map(|(lists, order)| u64::wrapping_shl(packed(lists), order.into())).sum()
+    }
+
+    /// What the lists of a group have, possibly stale.
+    #[inline]
+    fn totals_racy(&self, group: Group, geometry: Geometry) -> Totals {
         let mut totals = Totals::default();
-        for (lists, order) in lists.chunks_exact(per_order).zip(first.0..) {
+        for (lists, order) in self.lists_of(group, geometry) {
             for list in lists {
                 let word = list.word();
                 let packed = u64::from(list.packed.load(Ordering::Relaxed));
@@ -463,6 +489,7 @@ impl<'a, P: Platform> LockedPcp<'a, P> {
             let list = self.list(id);
             list.set_word(list.word().with_limit(0));
         }
+        self.pcp.parts.iter().for_each(|parts| parts.store(0, Ordering::Relaxed));
     }
 
     /// Announces a use of a word of a list. Uses of the limits are not announced: they are on the cache line of the lock.

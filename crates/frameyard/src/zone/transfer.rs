@@ -65,7 +65,7 @@ mod validate;
 
 pub(crate) use clusters::{batch_words, batch_words_bound};
 pub(crate) use depot::{Mobility, huge_batch, huge_blocks_of_lists, pop_huge, push_huge};
-pub(crate) use exchange::{Collect, Collected, DrainReason, DrainSource, PackedBatches, RefillRequest};
+pub(crate) use exchange::{Collect, Collected, Delivered, DrainReason, DrainSource, PackedBatches, RefillRequest};
 pub(crate) use pagewise::ListLimits;
 pub(crate) use quiescence::{Quiescence, TransferStalled};
 pub use statistics::{CounterInfo, CounterKind, CounterScope, MechanismCounts};
@@ -266,28 +266,40 @@ pub(crate) fn list_limits(policy: ZonePolicy) -> Option<ListLimits> {
 pub(crate) fn fetch<P: Platform>(
     view: ZoneView<'_, P>,
     refill: RefillRequest<'_>,
-    deliver: impl FnMut(&Batch),
+    mut deliver: impl FnMut(Delivered<'_>),
 ) -> usize {
     view.platform.begin_activity(Activity::Refill);
+    let deliver_blocks = |batch: &Batch| deliver(Delivered::Blocks(batch));
     let got = match Mechanism::in_force(view.zone) {
-        Mechanism::Pagewise(knobs) => knobs.fetch(view, refill, deliver),
+        Mechanism::Pagewise(knobs) => knobs.fetch(view, refill, deliver_blocks),
         Mechanism::Clusters(knobs) if clusters::COMPILED_IN && refill.blocks.order == Order::ZERO => {
-            clusters::fetch(view, refill, knobs, deliver)
+            clusters::fetch(view, refill, knobs, deliver_blocks)
         }
-        Mechanism::CpuOwned if cpu_owned::COMPILED_IN => cpu_owned::fetch(view, refill, deliver),
+        Mechanism::CpuOwned if cpu_owned::COMPILED_IN => cpu_owned::fetch(view, refill, deliver_blocks),
         Mechanism::FrameBitmap if frame_bitmap::COMPILED_IN && is_single_of_lists(refill.blocks) => {
-            frame_bitmap::fetch(view, refill, deliver)
+            frame_bitmap::fetch(view, refill, deliver_blocks)
         }
         Mechanism::Depot => {
-            match refill.batch_type.and_then(|list_type| depot::ListAccess::open(view, refill.cpu, list_type)) {
+            match refill
+                .batch_type
+                .and_then(|list_type| depot::ListAccess::open(view, refill.cpu, (refill.blocks.order, list_type)))
+            {
                 Some(access) => access.fetch(refill, deliver),
-                None => pagewise::fetch(view, refill, deliver),
+                None if refill.blocks.order == view.geometry.pageblock_order() => {
+                    depot::fetch_huge(view, refill, deliver_blocks)
+                }
+                None => pagewise::fetch(view, refill, deliver_blocks),
             }
         }
-        _ => pagewise::fetch(view, refill, deliver),
+        _ => pagewise::fetch(view, refill, deliver_blocks),
     };
     view.platform.end_activity(Activity::Refill, PageCount((got as u64) << refill.blocks.order.0));
     got
+}
+
+/// Whether a list with a full array, which holds that many frames, should give up batches though it has room for more.
+pub(crate) fn takes_of_full_arrays<P: Platform>(view: ZoneView<'_, P>, held: PageCount) -> bool {
+    held.0 >= depot::HELD && Mechanism::in_force(view.zone) == Mechanism::Depot
 }
 
 /// Whether a request is for single frames of a type that has per-CPU lists.
@@ -320,8 +332,8 @@ impl<'a, P: Platform> Drain<'a, P> {
         {
             // The depot may take the zone lock.
             self.end_span();
-            let access = depot::ListAccess::open(self.view, self.cpu, list_type);
-            let given = access.map_or(0, |access| access.give_back(source, self.reason));
+            let access = depot::ListAccess::open(self.view, self.cpu, (order, list_type));
+            let given = access.map_or(0, |access| access.give_back(source));
             if given > 0 {
                 return given;
             }
@@ -435,7 +447,7 @@ pub(crate) fn collect<P: Platform>(view: ZoneView<'_, P>, what: Collect<'_>) -> 
         Collect::Merges(_) => {}
         Collect::For(order, migrate_type, effort) => {
             // A refill will take what the depot has of that order.
-            collected.any = view.has_huge_for_racy(order, migrate_type);
+            collected.any = view.has_in_depot_racy(order, migrate_type);
             if !collected.any {
                 collected.any = frame_bitmap::collect_for(view, order, migrate_type, effort);
                 collected.any |= depot::collect_for(view, order, migrate_type, effort);
@@ -507,20 +519,19 @@ pub(crate) fn is_short_of_pageblocks_racy<P: Platform>(view: ZoneView<'_, P>) ->
 
 /// Free frames that mechanisms hold and that count as free. Possibly stale.
 pub(crate) fn held_racy<P: Platform>(view: ZoneView<'_, P>) -> HeldFree {
-    let huge = view.depot_huge_pages_racy();
-    let largest = (huge.0 > 0).then_some(view.geometry.pageblock_order());
-    let frames = view.depot().pages_racy() + view.zone.mechanisms.frame_bitmap.pages_racy();
-    HeldFree { pages: frames + huge, largest }
+    let mut held = depot::held_racy(view);
+    held.pages += view.zone.mechanisms.frame_bitmap.pages_racy();
+    held
 }
 
-/// The blocks of pageblock order that mechanisms hold and that count as free; movable ones, or the rest. Possibly stale.
-pub(crate) fn held_huge_blocks_racy<P: Platform>(view: ZoneView<'_, P>, migrate_type: MigrateType) -> u64 {
-    view.depot().huge_blocks_of_racy(Mobility::of(migrate_type))
-}
-
-/// The single frames of one migration type that mechanisms hold and that count as free. Possibly stale.
-pub(crate) fn held_pages_of_racy<P: Platform>(view: ZoneView<'_, P>, migrate_type: MigrateType) -> PageCount {
-    view.depot().pages_of_racy(migrate_type) + view.zone.mechanisms.frame_bitmap.pages_of_racy(migrate_type)
+/// The blocks of an order and a migration type that mechanisms hold and that count as free. Those of pageblock order are sorted into
+/// movable ones and the rest, which counts as unmovable. Possibly stale.
+pub(crate) fn held_blocks_racy<P: Platform>(view: ZoneView<'_, P>, order: Order, migrate_type: MigrateType) -> u64 {
+    let frames = match order {
+        Order::ZERO => view.zone.mechanisms.frame_bitmap.pages_of_racy(migrate_type).0,
+        _ => 0,
+    };
+    frames + depot::held_blocks_racy(view, order, migrate_type)
 }
 
 /// Free frames whose merge is deferred. Possibly stale.

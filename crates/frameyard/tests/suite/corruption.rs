@@ -449,6 +449,11 @@ fn wrong_control_counts_are_detected() {
             |_| Expected::Count("frames that a CPU's lists may take over their limit"),
         ),
         (
+            "the sum of the parts of a CPU's limit",
+            |s| s.list_header(LIMIT).write(s.list_header(LIMIT).read::<u8>() - 1),
+            |_| Expected::Count("frames of the parts of a CPU's lists"),
+        ),
+        (
             "the type of a free block's pageblock",
             |s| s.set_type(s.largest, MigrateType::Cma),
             |s| Expected::Error(ValidateError::WrongList(s.largest, MigrateType::Movable)),

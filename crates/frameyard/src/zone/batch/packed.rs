@@ -42,24 +42,45 @@ const _: () =
 /// If `entries` is empty or longer than a batch.
 pub(crate) fn pack<P: Platform>(map: MemMap, platform: &P, entries: &[u32], next: Link) -> Link {
     assert!((1..=LONGEST).contains(&entries.len()), "a batch has 1 to {LONGEST} blocks");
+    if let Some(step) = step_of(entries) {
+        return pack_steps(map, platform, (entries[0], step, entries.len()), next);
+    }
     let page = |at: usize| map.page(map.checked(entries[at]), platform);
     let head = page(0);
     head.set_next(next);
-    if let Some(step) = step_of(entries) {
-        head.set_prev(Link(entries.len() as u32 | STEPPED));
-        head.set_payload(STEP, step.into());
-        return map.link_at(entries[0]);
-    }
     head.set_prev(Link(entries.len() as u32));
-    for storing in 0..(entries.len() - 1).div_ceil(PER_PAGE) {
-        let page = page(storing);
-        let stored = &entries[1 + storing * PER_PAGE..];
-        for (word, pair) in INDEX_WORDS.into_iter().zip(stored.chunks(2)) {
-            let high = pair.get(1).copied().unwrap_or(0);
-            page.set_payload(word, u64::from(pair[0]) | u64::from(high) << 32);
-        }
+    let (pages, rest) = entries[1..].as_chunks::<PER_PAGE>();
+    for (storing, indices) in pages.iter().enumerate() {
+        store_indices(&page(storing), indices);
+    }
+    if !rest.is_empty() {
+        let mut indices = [0; PER_PAGE];
+        indices[..rest.len()].copy_from_slice(rest);
+        store_indices(&page(pages.len()), &indices);
     }
     map.link_at(entries[0])
+}
+
+#[inline(always)]
+fn store_indices<P: Platform, F: FrameName>(page: &PageRef<'_, P, F>, indices: &[u32; PER_PAGE]) {
+    for (at, word) in INDEX_WORDS.into_iter().enumerate() {
+        page.set_payload(word, u64::from(indices[2 * at]) | u64::from(indices[2 * at + 1]) << 32);
+    }
+}
+
+/// As [`pack`], for up to [`LONGEST`] blocks that follow each other at equal steps: the first, the step, and their number.
+#[inline(always)]
+pub(crate) fn pack_steps<P: Platform>(
+    map: MemMap,
+    platform: &P,
+    (first, step, blocks): (u32, u32, usize),
+    next: Link,
+) -> Link {
+    let head = map.page(map.checked(first), platform);
+    head.set_next(next);
+    head.set_prev(Link(blocks as u32 | STEPPED));
+    head.set_payload(STEP, step.into());
+    map.link_at(first)
 }
 
 /// The step between all neighbouring entries, if it is the same everywhere.
@@ -111,9 +132,7 @@ pub(crate) fn unpack<P: Platform, const N: usize>(
             page.set_prev(Link::NONE);
         }
         let fresh = map.template_at(at, Some(zone)).payload();
-        for word in INDEX_WORDS {
-            page.set_payload(word, fresh[word]);
-        }
+        INDEX_WORDS.into_iter().for_each(|word| page.set_payload(word, fresh[word]));
     }
     Some(next)
 }
@@ -161,9 +180,8 @@ fn read<'p, P: Platform + 'p, F: FrameName, const N: usize>(
         for storing in 0..(len - 1).div_ceil(PER_PAGE) {
             let page = page_at(batch[storing])?;
             let words = INDEX_WORDS.map(|word| page.payload(word));
-            let indices: [u32; PER_PAGE] = core::array::from_fn(|at| (words[at / 2] >> (32 * (at % 2))) as u32);
             let stored = (len - batch.len()).min(PER_PAGE);
-            batch.extend(indices[..stored].iter().copied());
+            batch.extend_by::<PER_PAGE>(stored, |at| (words[at / 2] >> (32 * (at % 2))) as u32);
         }
     }
     Some(Unpacked { is_stepped, next: page.next() })

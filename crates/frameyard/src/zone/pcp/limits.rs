@@ -11,6 +11,12 @@ impl<P: Platform> LockedPcp<'_, P> {
         self.high(group).saturating_sub(self.pcp.held_racy(group, view.geometry).0)
     }
 
+    /// The frames of a group's limit that are no list's part, nor in packed batches.
+    pub(super) fn unassigned(&self, view: ZoneView<'_, P>, group: Group) -> u64 {
+        let parts = self.pcp.parts[group as usize].load(Ordering::Relaxed);
+        self.high(group).saturating_sub(u64::from(parts)).saturating_sub(self.pcp.packed_racy(group, view.geometry))
+    }
+
     pub(super) fn high(&self, group: Group) -> u64 {
         self.pcp.high[group as usize].load(Ordering::Relaxed).into()
     }
@@ -37,7 +43,8 @@ impl<P: Platform> LockedPcp<'_, P> {
         let mut room = high.saturating_sub(totals.held);
         let unassigned = room.saturating_sub(first.group_from().skip(1).map(spare).sum());
         let wanted = if unassigned >= pages { unassigned } else { (room / 2).max(pages) };
-        let mut left = high.saturating_sub(totals.packed);
+        let assignable = high.saturating_sub(totals.packed);
+        let mut left = assignable;
         for id in first.group_from() {
             let list = self.list(id);
             let len = list.len();
@@ -48,6 +55,13 @@ impl<P: Platform> LockedPcp<'_, P> {
             left -= (limit as u64) << order(id).0;
             list.set_word(list.word().with_limit(limit));
         }
+        self.pcp.parts[first.group() as usize].store((assignable - left) as u32, Ordering::Relaxed);
+    }
+
+    /// For the validator: the parts of the lists of a group, by their words and as a sum.
+    pub(crate) fn parts(&self, view: ZoneView<'_, P>, group: Group) -> (u64, u64) {
+        let sum = self.pcp.parts[group as usize].load(Ordering::Relaxed);
+        (self.pcp.totals_racy(group, view.geometry).limits, sum.into())
     }
 
     /// For the validator: the frames by which the parts of the lists exceed the limit of their group.

@@ -8,6 +8,7 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::units::Order;
 use crate::zone::batch::{BATCH, Batch, packed};
 use crate::zone::exclusive::add_exclusive;
+use crate::zone::transfer::PackedBatches;
 use crate::zone::view::ZoneView;
 
 /// Entries on a cache line.
@@ -169,27 +170,42 @@ impl PcpList {
     pub(super) fn take_oldest(&self, count: usize, batch: &mut Batch, map: MemMap, order: Order) -> bool {
         let len = self.len();
         let taken = count.min(len).min(BATCH);
-        batch.extend(self.entries[..taken].iter().map(|slot| slot.load(Ordering::Relaxed)));
+        load_into(&self.entries[..taken], batch);
         let are_sound = map.may_all_begin(batch, order);
         if !are_sound {
             let read = *batch;
             batch.clear();
             read.iter().filter(|at| map.may_begin(**at, order)).for_each(|at| batch.push(*at));
         }
-        for (to, from) in self.entries.iter().zip(&self.entries[taken..len]) {
-            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
-        }
+        self.move_down(taken, len);
         self.set_len(len - taken);
         are_sound
+    }
+
+    /// Moves the entries from `from` to `len` to the start of the array.
+    #[inline(always)]
+    pub(super) fn move_down(&self, from: usize, len: usize) {
+        let entries = &self.entries[from..len];
+        let (to_lines, rest) = self.entries[..entries.len()].as_chunks::<PER_LINE>();
+        let (lines, others) = entries.as_chunks::<PER_LINE>();
+        let copy = |to: &AtomicU32, from: &AtomicU32| to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        for (to, from) in to_lines.iter().zip(lines) {
+            (0..PER_LINE).for_each(|at| copy(&to[at], &from[at]));
+        }
+        rest.iter().zip(others).for_each(|(to, from)| copy(to, from));
     }
 
     /// Appends entries to the array, which has room for them unless it is corrupt.
     pub(super) fn append(&self, entries: &[u32]) {
         let len = self.len();
         let end = (len + entries.len()).min(ARRAY);
-        for (slot, entry) in self.entries[len..end].iter().zip(entries) {
-            slot.store(*entry, Ordering::Relaxed);
+        let slots = &self.entries[len..end];
+        let (slot_lines, rest) = slots.as_chunks::<PER_LINE>();
+        let (lines, others) = entries[..slots.len()].as_chunks::<PER_LINE>();
+        for (slots, entries) in slot_lines.iter().zip(lines) {
+            (0..PER_LINE).for_each(|at| slots[at].store(entries[at], Ordering::Relaxed));
         }
+        rest.iter().zip(others).for_each(|(slot, entry)| slot.store(*entry, Ordering::Relaxed));
         self.set_len(end);
     }
 
@@ -217,6 +233,15 @@ impl PcpList {
         let head = packed::pack(view.map, view.platform, entries, self.chain());
         self.set_chain(head);
         self.packed.store(self.packed.load(Ordering::Relaxed) + entries.len() as u32, Ordering::Relaxed);
+    }
+
+    /// Puts full batches in front of the chain.
+    pub(super) fn push_packed<P: Platform>(&self, view: ZoneView<'_, P>, chain: PackedBatches) {
+        if let Some(last) = view.map.next(chain.last) {
+            view.page(last).set_next(self.chain());
+        }
+        self.set_chain(chain.first);
+        self.packed.store(self.packed.load(Ordering::Relaxed) + (chain.batches * BATCH) as u32, Ordering::Relaxed);
     }
 
     /// Unpacks the newest batch of the chain, if there is one, and gives it to `take`; whether it is sound. The list loses it after
@@ -262,6 +287,16 @@ impl PcpList {
     pub(super) fn count_out(&self, blocks: usize) {
         add_exclusive(&self.net_in, (blocks as u64).wrapping_neg());
     }
+}
+
+/// Adds the entries in some slots to a batch.
+#[inline(always)]
+fn load_into(slots: &[AtomicU32], batch: &mut Batch) {
+    let (lines, rest) = slots.as_chunks::<PER_LINE>();
+    for line in lines {
+        batch.extend_by::<PER_LINE>(PER_LINE, |at| line[at].load(Ordering::Relaxed));
+    }
+    batch.extend(rest.iter().map(|slot| slot.load(Ordering::Relaxed)));
 }
 
 /// Stores entries in slots, of which there are as many, the last one first.

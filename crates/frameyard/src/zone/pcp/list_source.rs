@@ -1,11 +1,11 @@
 //! A list as a drain takes blocks from it.
 
 use super::list::PcpList;
-use super::{Group, ListId, LockedPcp};
+use super::{ListId, LockedPcp};
 use crate::memmap::MapPlace;
 use crate::page::Link;
 use crate::platform::{Access, Platform};
-use crate::units::{MigrateType, Order, PageCount};
+use crate::units::{MigrateType, Order};
 use crate::zone::batch::{BATCH, Batch, packed};
 use crate::zone::page_check;
 use crate::zone::transfer::{DrainSource, PackedBatches};
@@ -99,10 +99,6 @@ impl<'a, P: Platform> ListSource<'_, 'a, '_, P> {
 impl<P: Platform> DrainSource for ListSource<'_, '_, '_, P> {
     fn batch_type(&self) -> Option<MigrateType> {
         self.batch_type
-    }
-
-    fn held(&self) -> PageCount {
-        self.lists.pcp.held_racy(Group::Small, self.view.geometry)
     }
 
     fn announce(&self) {

@@ -15,7 +15,7 @@ use crate::zone::effort::Effort;
 use crate::zone::exclusive::add_exclusive;
 use crate::zone::page_check;
 use crate::zone::request::BlockRequest;
-use crate::zone::transfer::{self, Drain, DrainReason, RefillRequest};
+use crate::zone::transfer::{self, Delivered, Drain, DrainReason, RefillRequest};
 use crate::zone::view::ZoneView;
 
 /// What a refill may take from the zone.
@@ -74,12 +74,8 @@ impl<P: Platform> LockedPcp<'_, P> {
             return Some(index);
         }
         let list = self.list(id);
-        if list.chain() != Link::NONE {
-            self.expect_sound(list.pop_batch(view, id.order(view.geometry), |batch| {
-                self.touch_entries(list, Access::Write);
-                list.append(batch);
-            }));
-        } else if let Some(refill) = refill
+        if list.chain() == Link::NONE
+            && let Some(refill) = refill
             && !self.take_huge_batch(view, id)
         {
             // Again, where all blocks were bad: they never return.
@@ -88,6 +84,10 @@ impl<P: Platform> LockedPcp<'_, P> {
                     break;
                 }
             }
+        }
+        if list.len() == 0 && list.chain() != Link::NONE {
+            self.touch_entries(list, Access::Write);
+            self.expect_sound(list.pop_batch(view, id.order(view.geometry), |batch| list.append(batch)));
         }
         self.pop(id)
     }
@@ -101,30 +101,55 @@ impl<P: Platform> LockedPcp<'_, P> {
         if self.give_huge_batch(view, id) && self.push(id, index) {
             return;
         }
+        if self.pack_oldest_within_limits(view, id) && self.push(id, index) {
+            return;
+        }
         let order = id.order(view.geometry);
-        let list = self.list(id);
         if self.room(view, id.group()) < order.pages().0 {
             let batch = match self.huge_batch(view, id) {
                 Some(blocks) => (blocks as u64) << order.0,
                 None => self.pcp.batch_racy().0.max(order.pages().0),
             };
             self.drain_group(view, id, PageCount(batch), DrainReason::Overflow);
-        } else if list.len() == ARRAY {
-            self.drain_group(view, id, PageCount(BATCH as u64), DrainReason::ArrayFull);
         }
-        if list.len() == ARRAY {
-            self.touch_entries(list, Access::Write);
-            let mut oldest = Batch::new();
-            self.expect_sound(list.take_oldest(BATCH, &mut oldest, view.map, order));
-            list.count_out(page_check::retire_bad(view, &mut oldest, order));
-            if !oldest.is_empty() {
-                list.push_batch(view, &oldest);
-            }
+        if self.list(id).len() == ARRAY {
+            self.pack_oldest(view, id);
         }
         self.share_room(view, id);
         if !self.push(id, index) {
-            list.count_overflowing_free();
+            self.list(id).count_overflowing_free();
             Drain::begin(view, self.cpu(), DrainReason::Overflow).give_back_entry(index, order);
+        }
+    }
+
+    /// Makes room in a full array, if no other list loses its part of the limit by that; whether it did. First a mechanism may take
+    /// batches of a long chain.
+    #[inline(always)]
+    fn pack_oldest_within_limits(&mut self, view: ZoneView<'_, P>, id: ListId) -> bool {
+        let list = self.list(id);
+        if list.len() < ARRAY {
+            return false;
+        }
+        let pages = |blocks: u64| blocks << id.order(view.geometry).0;
+        if transfer::takes_of_full_arrays(view, PageCount(pages(list.blocks_racy()))) {
+            self.drain_group(view, id, PageCount(BATCH as u64), DrainReason::ArrayFull);
+        }
+        let fits = self.unassigned(view, id.group()) >= pages(BATCH as u64);
+        if fits && list.len() == ARRAY {
+            self.pack_oldest(view, id);
+        }
+        fits
+    }
+
+    /// Packs the oldest entries of a full array.
+    fn pack_oldest(&mut self, view: ZoneView<'_, P>, id: ListId) {
+        let (list, order) = (self.list(id), id.order(view.geometry));
+        self.touch_entries(list, Access::Write);
+        let mut oldest = Batch::new();
+        self.expect_sound(list.take_oldest(BATCH, &mut oldest, view.map, order));
+        list.count_out(page_check::retire_bad(view, &mut oldest, order));
+        if !oldest.is_empty() {
+            list.push_batch(view, &oldest);
         }
     }
 
@@ -149,9 +174,7 @@ impl<P: Platform> LockedPcp<'_, P> {
             let len = list.len();
             if len >= batch && transfer::push_huge(view, self.cpu(), mobility, &list.entries[..batch]) {
                 self.touch(&list.entries[0], Access::Write);
-                for (to, from) in list.entries.iter().zip(&list.entries[batch..len]) {
-                    to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
-                }
+                list.move_down(batch, len);
                 list.set_len(len - batch);
                 list.count_out(batch);
                 add_exclusive(&self.pcp.counts.drains, 1);
@@ -215,9 +238,15 @@ impl<P: Platform> LockedPcp<'_, P> {
             }
         };
         let mut bad = 0;
-        let deliver = |batch: &Batch| match view.checks {
-            PageChecks::None => add(batch),
-            _ => bad += add_good(view, refill.request.order, *batch, &mut add),
+        let order = refill.request.order;
+        let deliver = |delivered: Delivered<'_>| match (view.checks, delivered) {
+            (PageChecks::None, Delivered::Blocks(batch)) => add(batch),
+            (PageChecks::None, Delivered::Packed(batches)) => list.push_packed(view, batches),
+            (_, Delivered::Blocks(batch)) => bad += add_good(view, order, *batch, &mut add),
+            (_, Delivered::Packed(batches)) => {
+                let is_sound = batches.unpack(view, order, |batch| bad += add_good(view, order, batch, &mut add));
+                self.expect_sound(is_sound);
+            }
         };
         let batch_type = self.batch_type(view, refill.list);
         let Refill { request: blocks, effort, .. } = refill;
@@ -233,11 +262,10 @@ impl<P: Platform> LockedPcp<'_, P> {
         if bad > 0 && good == 0 { Refilled::OnlyBad } else { Refilled::AsFarAsThereWas }
     }
 
-    /// The type of a list that holds single frames and whose limit leaves room for whole batches.
+    /// The type of a list of a small order whose limit leaves room for whole batches.
     fn batch_type(&self, view: ZoneView<'_, P>, id: ListId) -> Option<MigrateType> {
-        let list_type = id.small_type().filter(|_| id.order(view.geometry) == Order::ZERO)?;
-        let high = self.pcp.high[Group::Small as usize].load(Ordering::Relaxed);
-        (high as usize >= ARRAY).then_some(list_type)
+        let most = self.high(Group::Small) >> id.order(view.geometry).0;
+        id.small_type().filter(|_| most >= ARRAY as u64)
     }
 
     /// Gives back to the zone at least `pages` frames of a list and those that share its limit, as far as they have them; if an

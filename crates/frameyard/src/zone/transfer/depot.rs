@@ -2,8 +2,8 @@
 //!
 //! # Structure
 //!
-//! A zone has one *shelf* per cache group and one common shelf. A shelf has one stack per migration type ([`stack`]). A stack
-//! element is a batch: [`BATCH`] single frames packed into the page structures of its own members
+//! A zone has one *shelf* per cache group and one common shelf. A shelf has one stack for each small order and
+//! migration type ([`stack`]). A stack element is a batch: [`BATCH`] blocks packed into the page structures of its own members
 //! ([`packed`](crate::zone::batch::packed)). Pushing or popping a batch costs one compare-exchange and touches one page structure,
 //! the batch's head.
 //!
@@ -11,19 +11,18 @@
 //!
 //! | event | action |
 //! |---|---|
-//! | a per-CPU list exceeds its limit, or a full array while the CPU holds [`HELD`] frames | push the older half of its packed batches onto the group's stack with one exchange; onto the common stack if that is full; merge eight with each if both are full |
+//! | a per-CPU list exceeds its limit, or a full array while the list holds [`HELD`] frames | push the older half of its packed batches onto the group's stack with one exchange; onto the common stack if that is full; merge eight with each if both are full |
 //! | a per-CPU list is empty | pop from the group's stack, then the common stack, then another group's |
 //! | all stacks are empty | carve batches from a large block ([`carving`]), push the spare ones |
 //! | the free lists have no block of the type, and no whole pageblock of another | merge some batches, within the request's effort |
 //! | few whole pageblocks are free | merge batches into the free lists, several per lock hold ([`collecting`]); a stack keeps a few |
 //!
 //! In steady state no CPU takes the zone lock. Blocks of pageblock order have stacks of their own ([`huge`]), by mobility. Their batches
-//! link through a table beside the map ([`links`]), so that no page structure is touched. Orders between 0 and pageblock order bypass the
-//! depot: they are a small part of the transfers, and every such block in the depot keeps a pageblock from merging.
+//! link through a table beside the map ([`links`]), so that no page structure is touched.
 //!
 //! # Invariants
 //!
-//! - A frame in the depot carries the per-CPU tag or none, so the buddy never merges with it. Its type is the type that its pageblock had
+//! - A block in the depot carries the per-CPU tag, or none if it is a single frame, so the buddy never merges with it. Its type is the type that its pageblock had
 //!   when it was freed or carved; the type is read again when it returns to the free lists.
 //! - Depot frames count as free in watermarks and statistics.
 //! - A CPU moves batches only while it holds its own list lock, and reads policy and quiescence under that lock. Changing either
@@ -46,13 +45,15 @@
 //! batches. A request that does not drain (without `DIRECT_RECLAIM`, or with `NORETRY`) may miss seven batches for each CPU that refills
 //! a list at that moment, and fail.
 
-use super::exchange::{DrainReason, DrainSource, PackedBatches, RefillRequest};
+use super::exchange::{Delivered, DrainSource, PackedBatches, RefillRequest};
 use crate::control::{ControlRegion, TablePlanner, TableSpan};
 use crate::page::Link;
 use crate::platform::{Access, Activity, Platform};
 use crate::sync::{AtomicU16, AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::units::{CpuId, MigrateType, Order, PageCount};
-use crate::zone::batch::{BATCH, Batch, packed};
+use crate::zone::batch::{BATCH, SMALL_ORDERS};
+use crate::zone::checks::PageChecks;
+use crate::zone::state::HeldFree;
 use crate::zone::transfer::table_sizes::TableSizes;
 use crate::zone::view::ZoneView;
 use links::BatchLine;
@@ -69,26 +70,29 @@ mod statistics;
 mod validate;
 
 pub(super) use collecting::{collect, collect_for, collect_in_background};
+pub(super) use huge::fetch as fetch_huge;
 pub(crate) use huge::{Mobility, huge_batch, huge_blocks_of_lists, pop_huge, push_huge};
 pub(super) use statistics::{COUNTERS, count};
 pub(super) use validate::validate;
 
-/// The most frames that the small lists of one CPU hold before full batches move to the depot, unless their own limit is lower.
+/// The most frames that a list of a CPU holds before full batches move to the depot, unless its limit is lower.
 /// Eight batches: enough for a list's own chain to save most refills and drains even the compare-exchange. More frames are as
 /// near in the depot, and there for other CPUs too. (Few in models.)
-const HELD: u64 = if cfg!(loom) { 2 * BATCH as u64 } else { 8 * BATCH as u64 };
-/// A group's stack is full at this size (64 MiB in pages of 4 KiB).
+pub(super) const HELD: u64 = if cfg!(loom) { 2 * BATCH as u64 } else { 8 * BATCH as u64 };
+/// The most batches that a refill takes at once.
+const FETCHED: usize = if cfg!(loom) { 2 } else { 4 };
+/// A group's stack is full at this number of frames, in batches of single frames (64 MiB in pages of 4 KiB).
 const GROUP_BATCHES: u64 = if cfg!(loom) { 2 } else { 256 };
-/// The common stack is full at this size (4 GiB in pages of 4 KiB). So what a caller merges that collects all of a depot is bounded.
+/// The common stack is full at this number of frames, in batches of single frames (4 GiB in pages of 4 KiB). So what a caller merges that collects all of a depot is bounded.
 const COMMON_BATCHES: u64 = if cfg!(loom) { 4 } else { 64 * GROUP_BATCHES };
 /// What a stack keeps while few whole pageblocks are free.
 const FEW_BATCHES: u64 = if cfg!(loom) { 1 } else { 4 };
 
-/// The stacks of one cache group, or of a zone, by migration type.
+/// The stacks of one cache group, or of a zone, by order and migration type.
 #[repr(C, align(64))]
 #[derive(Default)]
 pub(super) struct DepotShelf {
-    stacks: [BatchStack; MigrateType::PER_CPU],
+    stacks: [[BatchStack; MigrateType::PER_CPU]; SMALL_ORDERS],
     /// Stacks of huge blocks, by [`Mobility`].
     huge: [BatchStack; 2],
 }
@@ -157,8 +161,8 @@ impl Depot {
         if 1 + group < self.0.shelves.len() { 1 + group } else { 0 }
     }
 
-    fn stack(&self, shelf: usize, list_type: MigrateType) -> Option<&'static BatchStack> {
-        self.0.shelves.get(shelf)?.stacks.get(list_type.index())
+    fn stack(&self, shelf: usize, order: Order, list_type: MigrateType) -> Option<&'static BatchStack> {
+        self.0.shelves.get(shelf)?.stacks.get(order.index())?.get(list_type.index())
     }
 
     /// The shelves in the order in which a CPU of the group with the shelf `own` looks for batches: its own, the common one, those of
@@ -169,37 +173,50 @@ impl Depot {
         [own, 0].into_iter().chain(others)
     }
 
-    /// All stacks of single frames.
-    fn stacks(&self) -> impl Iterator<Item = &'static BatchStack> + use<> {
-        self.0.shelves.iter().flat_map(|shelf| &shelf.stacks)
+    /// The stacks of an order and type.
+    fn stacks_of(&self, order: Order, list_type: MigrateType) -> impl Iterator<Item = &'static BatchStack> + use<> {
+        let depot = *self;
+        (0..self.0.shelves.len()).filter_map(move |shelf| depot.stack(shelf, order, list_type))
     }
 
-    /// All stacks of single frames, those of the type `first` first.
-    fn stacks_from(&self, first: MigrateType) -> impl Iterator<Item = &'static BatchStack> + use<> {
+    /// All stacks of small orders, with their orders. Those of the type `first` first, the largest order before smaller ones: it takes
+    /// the fewest merges.
+    fn stacks_from(&self, first: MigrateType) -> impl Iterator<Item = (Order, &'static BatchStack)> + use<> {
         let shelves = self.0.shelves;
         let of = move |step| (first.index() + step) % MigrateType::PER_CPU;
-        (0..MigrateType::PER_CPU).flat_map(move |step| shelves.iter().map(move |shelf| &shelf.stacks[of(step)]))
+        (0..MigrateType::PER_CPU).flat_map(move |step| {
+            (0..SMALL_ORDERS).rev().flat_map(move |order| {
+                shelves.iter().map(move |shelf| (Order(order as u8), &shelf.stacks[order][of(step)]))
+            })
+        })
     }
 
-    /// Batches of single frames in the depot, possibly stale. Reads the cache line of every stack.
+    /// All stacks of small orders, with their orders.
+    fn stacks(&self) -> impl Iterator<Item = (Order, &'static BatchStack)> + use<> {
+        self.stacks_from(MigrateType::Unmovable)
+    }
+
+    /// Batches of small blocks in the depot, possibly stale. Reads the cache line of every stack.
     fn batches_racy(&self) -> u64 {
-        self.stacks().map(BatchStack::held_racy).fold(0, u64::saturating_add)
+        self.stacks().map(|(_, stack)| stack.held_racy()).fold(0, u64::saturating_add)
     }
 
-    /// Single frames in the depot, possibly stale.
-    pub(super) fn pages_racy(&self) -> PageCount {
-        PageCount(self.batches_racy().saturating_mul(BATCH as u64))
+    /// What is on the stacks of small orders, possibly stale.
+    fn small_held_racy(&self) -> HeldFree {
+        let mut held = HeldFree::default();
+        for (order, stack) in self.stacks() {
+            let batches = stack.held_racy();
+            held.pages += PageCount(batches.saturating_mul(BATCH as u64) << order.0);
+            if batches > 0 {
+                held.largest = held.largest.max(Some(order));
+            }
+        }
+        held
     }
 
-    /// Single frames of one migration type in the depot, possibly stale.
-    pub(super) fn pages_of_racy(&self, migrate_type: MigrateType) -> PageCount {
-        let stacks = self.0.shelves.iter().filter_map(|shelf| shelf.stacks.get(migrate_type.index()));
-        PageCount(stacks.map(BatchStack::held_racy).fold(0, u64::saturating_add).saturating_mul(BATCH as u64))
-    }
-
-    /// A counter of all stacks of single frames together.
+    /// A counter of all stacks of small orders together.
     fn sum(&self, counter: fn(&BatchStack) -> &AtomicU64) -> u64 {
-        self.stacks().map(|stack| counter(stack).load(Ordering::Relaxed)).fold(0, u64::wrapping_add)
+        self.stacks().map(|(_, stack)| counter(stack).load(Ordering::Relaxed)).fold(0, u64::wrapping_add)
     }
 
     /// Batches popped for lists.
@@ -219,10 +236,17 @@ impl<'a, P: Platform> ZoneView<'a, P> {
         PageLinks { map: self.map, platform: self.platform }
     }
 
+    /// Whether a refill may take a block of that order and type from the depot, possibly stale.
+    pub(super) fn has_in_depot_racy(&self, order: Order, migrate_type: MigrateType) -> bool {
+        let links = self.page_links();
+        self.depot().stacks_of(order, migrate_type).any(|stack| !stack.is_empty_racy(links))
+            || self.has_huge_for_racy(order, migrate_type)
+    }
+
     /// Whether the depot holds no batch, possibly stale.
     fn is_depot_empty_racy(&self) -> bool {
         let links = self.page_links();
-        self.depot().stacks().all(|stack| stack.is_empty_racy(links))
+        self.depot().stacks().all(|(_, stack)| stack.is_empty_racy(links))
             && Mobility::ALL.into_iter().all(|mobility| self.has_no_huge_racy(mobility))
     }
 
@@ -233,11 +257,32 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     }
 }
 
+/// What the depot of a zone holds. Possibly stale.
+pub(super) fn held_racy<P: Platform>(view: ZoneView<'_, P>) -> HeldFree {
+    let (small, huge) = (view.depot().small_held_racy(), view.depot_huge_pages_racy());
+    let largest = (huge.0 > 0).then_some(view.geometry.pageblock_order());
+    HeldFree { pages: small.pages + huge, largest: small.largest.max(largest) }
+}
+
+/// The blocks of an order and type in the depot of a zone. Possibly stale.
+pub(super) fn held_blocks_racy<P: Platform>(view: ZoneView<'_, P>, order: Order, migrate_type: MigrateType) -> u64 {
+    use MigrateType::{Movable, Unmovable};
+    let depot = view.depot();
+    let of_stacks = depot.stacks_of(order, migrate_type).map(BatchStack::held_racy).fold(0, u64::saturating_add);
+    match migrate_type {
+        Movable | Unmovable if order == view.geometry.pageblock_order() => {
+            depot.huge_blocks_of_racy(Mobility::of(migrate_type))
+        }
+        _ => of_stacks.saturating_mul(BATCH as u64),
+    }
+}
+
 /// One stack of the depot as a CPU's list uses it. The caller holds the lock of that list.
 pub(super) struct ListAccess<'a, P> {
     view: ZoneView<'a, P>,
     depot: Depot,
     cpu: CpuId,
+    order: Order,
     list_type: MigrateType,
     /// The shelf of the CPU's group.
     own: usize,
@@ -245,28 +290,25 @@ pub(super) struct ListAccess<'a, P> {
 }
 
 impl<'a, P: Platform> ListAccess<'a, P> {
-    /// The stack for a list of that type; `None` while the zone is quiesced.
-    pub(super) fn open(view: ZoneView<'a, P>, cpu: CpuId, list_type: MigrateType) -> Option<Self> {
+    /// The stack for a list of that order and type; `None` while the zone is quiesced.
+    pub(super) fn open(view: ZoneView<'a, P>, cpu: CpuId, (order, list_type): (Order, MigrateType)) -> Option<Self> {
         if view.is_quiesced() {
             return None;
         }
         let depot = view.depot();
         let own = depot.own_shelf(cpu);
-        let own_stack = depot.stack(own, list_type)?;
-        Some(Self { view, depot, cpu, list_type, own, own_stack })
+        let own_stack = depot.stack(own, order, list_type)?;
+        Some(Self { view, depot, cpu, order, list_type, own, own_stack })
     }
 
-    /// Takes full batches of a list if the list has any and should give them up for that reason. Returns the number of frames.
-    pub(super) fn give_back(&self, source: &mut impl DrainSource, reason: DrainReason) -> usize {
-        if reason == DrainReason::ArrayFull && source.held().0 < HELD {
-            return 0;
-        }
+    /// Takes full batches of a list if the list has any. Returns the number of blocks.
+    pub(super) fn give_back(&self, source: &mut impl DrainSource) -> usize {
         let Some(taken) = source.take_packed() else { return 0 };
-        let (platform, frames) = (self.view.platform, taken.batches * BATCH);
+        let (platform, blocks) = (self.view.platform, taken.batches * BATCH);
         platform.begin_activity(Activity::Drain);
         self.push(taken);
-        platform.end_activity(Activity::Drain, PageCount(frames as u64));
-        frames
+        platform.end_activity(Activity::Drain, PageCount((blocks as u64) << self.order.0));
+        blocks
     }
 
     /// Pushes batches on the group's stack, or on the common one if that is full. Merges them, and batches of the stack with each, into
@@ -279,10 +321,10 @@ impl<'a, P: Platform> ListAccess<'a, P> {
         if in_own >= FEW_BATCHES && !self.view.has_whole_pageblocks_racy() {
             return self.merge(taken, self.own_stack, FEW_BATCHES);
         }
-        let overflows = self.own != 0 && in_own >= GROUP_BATCHES;
-        let common = self.depot.stack(0, self.list_type).unwrap_or(self.own_stack);
+        let overflows = self.own != 0 && in_own >= GROUP_BATCHES >> self.order.0;
+        let common = self.depot.stack(0, self.order, self.list_type).unwrap_or(self.own_stack);
         let stack = if overflows { common } else { self.own_stack };
-        if (overflows || self.own == 0) && stack.held_racy() >= COMMON_BATCHES {
+        if (overflows || self.own == 0) && stack.held_racy() >= COMMON_BATCHES >> self.order.0 {
             return self.merge(taken, stack, collecting::BATCHES as u64 - 1);
         }
         let batches = taken.batches as u64;
@@ -298,45 +340,42 @@ impl<'a, P: Platform> ListAccess<'a, P> {
         for _ in 0..taken.batches {
             // Read before the frames are free.
             let next = self.view.map.next(head).map_or(Link::NONE, |place| self.view.page(place).next());
-            collecting::merge_with(self.view, self.cpu, head, stack, most);
+            collecting::merge_with(self.view, (self.cpu, self.order), head, stack, most);
             head = next;
         }
     }
 
-    /// Fetches single frames for the list; returns their number. At least a batch if the zone has as many.
-    pub(super) fn fetch(&self, refill: RefillRequest<'_>, mut deliver: impl FnMut(&Batch)) -> usize {
-        debug_assert_eq!(refill.blocks.order, Order::ZERO, "the depot holds single frames");
-        if let Some(head) = self.pop() {
-            let mut batch = Batch::new();
-            if packed::unpack(self.view.map, (self.view.platform, self.view.id), (head, Order::ZERO), &mut batch)
-                .is_none()
-            {
-                self.view.note_corrupt();
-                return 0;
-            }
-            deliver(&batch);
-            return batch.len();
+    /// Fetches blocks for the list; returns their number. At least a batch if the zone has as many, and up to [`FETCHED`] if the
+    /// list has room.
+    pub(super) fn fetch(&self, refill: RefillRequest<'_>, mut deliver: impl FnMut(Delivered<'_>)) -> usize {
+        let Self { view, order, .. } = *self;
+        // While few whole pageblocks are free, no list holds what it may not need. Where pages are checked, a list checks a batch.
+        let has_plenty = view.checks == PageChecks::None && view.has_whole_pageblocks_racy();
+        let most = if has_plenty { refill.batches_up_to((FETCHED >> order.0).max(1)) } else { 1 };
+        if let Some(chain) = self.pop(most) {
+            deliver(Delivered::Packed(chain));
+            return chain.batches * BATCH;
         }
         let migrate_type = refill.blocks.migrate_type;
-        if !self.view.has_block_for_racy(Order::ZERO, migrate_type) {
+        if !view.has_block_for_racy(order, migrate_type) {
             // Before types mix in a pageblock: batches of other types may be of this type by now, or whole pageblocks.
-            collect_for(self.view, Order::ZERO, migrate_type, refill.effort);
+            collect_for(view, order, migrate_type, refill.effort);
         }
-        carving::fetch(self.view, refill, self.own_stack, deliver)
+        carving::fetch(view, refill, (self.own_stack, most), deliver)
     }
 
-    /// Pops a batch: from the group's stack, the common one, another group's.
-    fn pop(&self) -> Option<Link> {
+    /// Pops up to `most` batches together: from the group's stack, the common one, another group's.
+    fn pop(&self, most: usize) -> Option<PackedBatches> {
         let (links, platform) = (self.view.page_links(), self.view.platform);
         for shelf in self.depot.shelves_from(self.own) {
-            let stack = self.depot.stack(shelf, self.list_type)?;
-            if let Some(head) = stack.pop(links, platform) {
+            let stack = self.depot.stack(shelf, self.order, self.list_type)?;
+            if let Some(chain) = stack.pop_some(links, platform, most) {
                 stack.touch(platform, Access::ReadModifyWrite);
-                stack.count_popped(1);
+                stack.count_popped(chain.batches as u64);
                 if shelf != self.own && shelf != 0 {
-                    stack.count_stolen(1);
+                    stack.count_stolen(chain.batches as u64);
                 }
-                return Some(head);
+                return Some(chain);
             }
         }
         None

@@ -1,10 +1,12 @@
 //! What refills, drains and collectors pass to a mechanism.
 
 use crate::page::Link;
-use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn, PfnRange};
-use crate::zone::batch::Batch;
+use crate::platform::Platform;
+use crate::units::{CpuId, MigrateType, Order, Pfn, PfnRange};
+use crate::zone::batch::{BATCH, Batch, packed};
 use crate::zone::effort::{Effort, Patience};
 use crate::zone::request::BlockRequest;
+use crate::zone::view::ZoneView;
 
 /// What a refill asks for.
 #[derive(Clone, Copy, Debug)]
@@ -16,10 +18,26 @@ pub(crate) struct RefillRequest<'a> {
     pub(crate) wanted: usize,
     /// How many blocks the list may get before it is at its limit.
     pub(crate) room: usize,
-    /// The type of the list, if it holds single frames and has room for whole batches.
+    /// The type of the list, if it is of a small order and has room for whole batches.
     pub(crate) batch_type: Option<MigrateType>,
     /// What the refill may spend on merging.
     pub(crate) effort: &'a Effort,
+}
+
+impl RefillRequest<'_> {
+    /// The batches that the list has room for, up to `most`; at least one.
+    pub(crate) fn batches_up_to(&self, most: usize) -> usize {
+        (self.room / BATCH).clamp(1, most)
+    }
+}
+
+/// What a refill delivers to its list.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Delivered<'b> {
+    /// The list should give out the first one first.
+    Blocks(&'b Batch),
+    /// The list should give out the last block of the first batch first.
+    Packed(PackedBatches),
 }
 
 /// Why blocks leave a CPU's lists.
@@ -35,10 +53,8 @@ pub(crate) enum DrainReason {
 
 /// A per-CPU list that gives up blocks.
 pub(crate) trait DrainSource {
-    /// The type of the list, if it holds single frames and has room for whole batches.
+    /// The type of the list, if it is of a small order and has room for whole batches.
     fn batch_type(&self) -> Option<MigrateType>;
-    /// The frames that the CPU's small lists hold.
-    fn held(&self) -> PageCount;
     /// Announces a use of the list's entries.
     fn announce(&self);
     /// Takes up to `most` blocks, at most a batch, oldest first, into `batch`, which is empty.
@@ -47,15 +63,28 @@ pub(crate) trait DrainSource {
     fn take_packed(&mut self) -> Option<PackedBatches>;
 }
 
-/// A chain of full packed batches that has left a list.
+/// A chain of full packed batches on its way between a list and a mechanism.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PackedBatches {
-    /// The head of the batch that was freed last.
+    /// The head of the batch that was freed last, or should be allocated first.
     pub(crate) first: Link,
-    /// The head of the batch that was freed first. Its link to the next batch means nothing.
+    /// The head of the last one. Its link to the next batch means nothing.
     pub(crate) last: Link,
-    /// Their number, at least 1.
     pub(crate) batches: usize,
+}
+
+impl PackedBatches {
+    /// Unpacks the batches, of blocks of that order, and gives each to `take`; whether all are sound.
+    pub(crate) fn unpack<P: Platform>(&self, view: ZoneView<'_, P>, order: Order, mut take: impl FnMut(Batch)) -> bool {
+        let mut head = self.first;
+        (0..self.batches).all(|_| {
+            let mut batch = Batch::new();
+            let next = packed::unpack(view.map, (view.platform, view.id), (head, order), &mut batch);
+            head = next.unwrap_or(Link::NONE);
+            take(batch);
+            next.is_some()
+        })
+    }
 }
 
 /// What should return to the free lists.

@@ -5,6 +5,9 @@
 //! and the stack the rest. In between the frames are in blocks in transit: the depot counts them already, so that no sum of free
 //! memory misses them.
 //!
+//! A block of a batch or more makes batches of neighbours, so only the head of each batch is written. Smaller ones share batches,
+//! which come first.
+//!
 //! The frames get no tags ([`untagged`](crate::zone::untagged)). So carving touches the page structures of a block's head and of the
 //! heads of batches, one line for each 64 frames. A head is cleared before any frame of its block leaves the refill: from then on
 //! another CPU may free the frame to the zone, and a walk under the zone lock must not pass it as a part of the block. The CPU that
@@ -14,7 +17,7 @@
 
 use core::ops::Range;
 
-use super::BatchStack;
+use super::{BatchStack, PackedBatches};
 use crate::memmap::{Located, MapPlace};
 use crate::page::{FrameState, Link, Tag};
 use crate::platform::{Access, Platform};
@@ -22,17 +25,18 @@ use crate::sync::is_broken;
 use crate::units::{MigrateType, Order, PageCount};
 use crate::zone::batch::{BATCH, Batch, packed};
 use crate::zone::buddy::parts_of;
+use crate::zone::checks::PageChecks;
 use crate::zone::fixed_vec::FixedVec;
 use crate::zone::request::BlockRequest;
-use crate::zone::transfer::exchange::RefillRequest;
+use crate::zone::transfer::exchange::{Delivered, RefillRequest};
 use crate::zone::view::{LockedZone, ZoneView};
 
-/// The frames that one hold of the lock takes.
+/// The frames that one hold of the lock takes, or a batch if that has more.
 const TAKEN: u64 = if cfg!(loom) { 2 * BATCH as u64 } else { 8 * BATCH as u64 };
 /// After this many blocks the current batch is filled and no other is begun: in memory of small pieces the lock is not held much
 /// longer than for a single batch.
 const MANY: usize = BATCH;
-/// Blocks for one more batch of one frame each, and the pieces of the last one.
+/// Blocks for one more batch of the smallest blocks, and the pieces of the last one.
 const PIECES: usize = MANY + BATCH + 16;
 
 /// Blocks that were taken off the free lists together.
@@ -64,144 +68,166 @@ impl Taken {
     fn blocks(&self) -> impl Iterator<Item = Range<u32>> {
         self.pieces.iter().map(|(first, order)| *first..*first + (1 << order))
     }
-
-    /// The indices of all frames, in the order in which their blocks were taken.
-    fn frames(&self) -> Frames<'_> {
-        Frames { pieces: &self.pieces, rest: 0..0 }
-    }
 }
 
-/// The remaining frames of some blocks.
-struct Frames<'t> {
-    pieces: &'t [(u32, u8)],
-    /// The rest of the current block.
-    rest: Range<u32>,
-}
-
-impl Frames<'_> {
-    /// Up to `most` neighbours; none at the end. Calls `begin` with each block before it returns frames of it.
-    fn run(&mut self, most: usize, begin: impl FnOnce(Range<u32>)) -> Range<u32> {
-        if self.rest.is_empty()
-            && let Some(((first, order), others)) = self.pieces.split_first()
-        {
-            self.pieces = others;
-            self.rest = *first..*first + (1 << order);
-            begin(self.rest.clone());
-        }
-        let end = self.rest.end.min(self.rest.start + most as u32);
-        let run = self.rest.start..end;
-        self.rest.start = end;
-        run
-    }
-}
-
-/// Carves batches from large blocks: delivers one, with a rest that does not fill a batch, and pushes all further ones on `stack`.
+/// Carves batches from large blocks: delivers up to `most`, with a rest that does not fill a batch, and pushes all others on `stack`.
 /// Returns the number of delivered frames.
 pub(super) fn fetch<P: Platform>(
     view: ZoneView<'_, P>,
     refill: RefillRequest<'_>,
-    stack: &BatchStack,
-    mut deliver: impl FnMut(&Batch),
+    (stack, most): (&BatchStack, usize),
+    mut deliver: impl FnMut(Delivered<'_>),
 ) -> usize {
     let Some(mut locked) = view.lock_for(refill.cpu) else { return 0 };
-    let taken = locked.take_for_batches(refill.blocks);
+    let mut taken = Taken::new();
+    locked.take_for_batches(refill.blocks, &mut taken);
     locked.count_moved(PageCount(taken.pages));
     stack.touch(view.platform, Access::ReadModifyWrite);
-    // The first full batch is not for the stack.
-    stack.count_coming((taken.pages / BATCH as u64).saturating_sub(1));
+    let each = refill.blocks.order;
+    stack.count_coming((taken.pages / batch_pages(each)).saturating_sub(most as u64));
     drop(locked);
 
+    let links = view.page_links();
+    let (mut of_list, mut of_stack) = (PackedBatches::EMPTY, PackedBatches::EMPTY);
     let mut delivered = 0;
-    let mut chain: Option<(Link, Link)> = None;
-    let mut frames = taken.frames();
-    loop {
-        let batch = next_batch(view, refill.blocks.migrate_type, &mut frames);
-        if batch.is_empty() {
-            break;
+    let mut add = |carved: Carved<'_>| {
+        let is_for_list = delivered < most * BATCH;
+        delivered += if is_for_list { BATCH } else { 0 };
+        match (is_for_list, view.checks) {
+            (true, PageChecks::None) => of_list.append(links, carved.pack(view, each)),
+            // Packing would overwrite words of bad pages.
+            (true, _) => deliver(Delivered::Blocks(&carved.batch(each))),
+            (false, _) => of_stack.append(links, carved.pack(view, each)),
         }
-        if !batch.is_full() || delivered == 0 {
-            deliver(&batch);
-            delivered += batch.len();
-            continue;
+    };
+    let open = |block: &Range<u32>| {
+        if !is_broken!(HeadsClearedLate) {
+            dissolve(view, refill.blocks, block.clone());
         }
-        let head = packed::pack(view.map, view.platform, &batch, Link::NONE);
-        if let Some(last) = chain.and_then(|(_, last)| view.map.next(last)) {
-            view.page(last).set_next(head);
+    };
+    let whole = BATCH << each.0;
+    let mut mixed = Batch::new();
+    for block in taken.blocks().filter(|block| block.len() < whole) {
+        open(&block);
+        for piece in block.step_by(1 << each.0) {
+            mixed.push(piece);
+            if mixed.is_full() {
+                add(Carved::Mixed(&mixed));
+                mixed.clear();
+            }
         }
-        chain = Some((chain.map_or(head, |(first, _)| first), head));
     }
-    if let Some((first, last)) = chain {
-        stack.push(view.page_links(), view.platform, first, last);
+    for block in taken.blocks().filter(|block| block.len() >= whole) {
+        open(&block);
+        block.step_by(whole).for_each(|first| add(Carved::Run(first)));
+    }
+    if !mixed.is_empty() {
+        deliver(Delivered::Blocks(&mixed));
+    }
+    if of_list.batches > 0 {
+        deliver(Delivered::Packed(of_list));
+    }
+    if of_stack.batches > 0 {
+        stack.push(links, view.platform, of_stack.first, of_stack.last);
     }
     if is_broken!(HeadsClearedLate) {
-        taken.blocks().for_each(|block| dissolve(view, refill.blocks.migrate_type, block));
+        taken.blocks().for_each(|block| dissolve(view, refill.blocks, block));
     }
-    delivered
+    delivered + mixed.len()
 }
 
-/// Makes up to a batch of frames single frames that have left the zone.
-fn next_batch<P: Platform>(view: ZoneView<'_, P>, migrate_type: MigrateType, frames: &mut Frames<'_>) -> Batch {
-    let mut batch = Batch::new();
-    while !batch.is_full() {
-        let run = frames.run(BATCH - batch.len(), |block| {
-            if !is_broken!(HeadsClearedLate) {
-                dissolve(view, migrate_type, block);
+/// The frames of a batch of blocks of that order.
+fn batch_pages(each: Order) -> u64 {
+    (BATCH as u64) << each.0
+}
+
+/// A batch that was carved.
+#[derive(Clone, Copy)]
+enum Carved<'b> {
+    /// [`BATCH`] neighbours, by the index of the first.
+    Run(u32),
+    /// Parts of small blocks.
+    Mixed(&'b Batch),
+}
+
+impl Carved<'_> {
+    /// The batch, of blocks of the order `each`.
+    fn batch(self, each: Order) -> Batch {
+        match self {
+            Self::Run(first) => {
+                let mut batch = Batch::new();
+                (0..BATCH as u32).for_each(|at| batch.push(first + (at << each.0)));
+                batch
             }
-        });
-        if run.is_empty() {
-            break;
+            Self::Mixed(batch) => *batch,
         }
-        batch.extend(run);
     }
-    batch
+
+    /// Packs the batch, so that a list gives out its first block first. Returns the link to its head.
+    #[inline(always)]
+    fn pack<P: Platform>(self, view: ZoneView<'_, P>, each: Order) -> Link {
+        match self {
+            Self::Run(first) => {
+                let step = 1 << each.0;
+                let descending = (first + (BATCH as u32 - 1) * step, step.wrapping_neg(), BATCH);
+                packed::pack_steps(view.map, view.platform, descending, Link::NONE)
+            }
+            Self::Mixed(batch) => {
+                let mut reversed = *batch;
+                reversed.reverse();
+                packed::pack(view.map, view.platform, &reversed, Link::NONE)
+            }
+        }
+    }
 }
 
-/// Turns a block in transit into single frames outside their zone.
-fn dissolve<P: Platform>(view: ZoneView<'_, P>, migrate_type: MigrateType, block: Range<u32>) {
-    let head = block.start;
-    let (tag, tagged) = match view.untagged_zone_at(head as usize) == Some(view.id) {
+/// Turns a block in transit into blocks of the requested order outside their zone.
+fn dissolve<P: Platform>(view: ZoneView<'_, P>, request: BlockRequest, block: Range<u32>) {
+    let (head, each) = (block.start, request.order);
+    let is_untagged = each == Order::ZERO && view.untagged_zone_at(head as usize) == Some(view.id);
+    let (tag, tagged) = match is_untagged {
         true => (Tag::INTERIOR, head..head + 1),
-        false => (Tag::new(FrameState::PerCpu, Order::ZERO, migrate_type, view.id), block),
+        false => (Tag::new(FrameState::PerCpu, each, request.migrate_type, view.id), block),
     };
     // The head last: its tag covers the block until then.
-    tagged.rev().for_each(|frame| view.page(view.map.checked(frame)).set_tag(tag));
+    let tagged = tagged.step_by(1 << each.0).rev();
+    tagged.for_each(|place| view.page(view.map.checked(place)).set_tag(tag));
 }
 
 impl<P: Platform> LockedZone<'_, P> {
     /// Takes blocks for several batches, a multiple of a batch if possible, by the rules of [`take_block`](Self::take_block):
     /// blocks of other types only if there is none of the right type, and then for one batch at most.
-    fn take_for_batches(&mut self, request: BlockRequest) -> Taken {
-        let mut taken = Taken::new();
+    fn take_for_batches(&mut self, request: BlockRequest, taken: &mut Taken) {
+        let batch = batch_pages(request.order);
         // While few whole pageblocks are free, nothing is carved for later.
-        let mut wanted = if self.has_whole_pageblocks_racy() { TAKEN } else { BATCH as u64 };
+        let mut wanted = if self.has_whole_pageblocks_racy() { TAKEN.max(batch) } else { batch };
         let mut falls_back = false;
         while taken.pages < wanted {
             if taken.pieces.len() >= MANY {
-                wanted = wanted.min(taken.pages.next_multiple_of(BATCH as u64));
+                wanted = wanted.min(taken.pages.next_multiple_of(batch));
             }
-            if taken.pages == wanted || self.take_piece(request, wanted - taken.pages, &mut taken) {
+            if taken.pages == wanted || self.take_piece(request, wanted - taken.pages, taken) {
                 continue;
             }
             falls_back |= taken.pages == 0;
             if !falls_back {
                 break;
             }
-            wanted = wanted.min(BATCH as u64);
+            wanted = wanted.min(batch);
             let Some(pfn) = self.take_block(request) else { break };
-            taken.add(self, pfn.place(&self.map), Order::ZERO, request.migrate_type);
+            taken.add(self, pfn.place(&self.map), request.order, request.migrate_type);
         }
-        taken
     }
 
     /// Takes the smallest block of the right type, or as much of it as is wanted; `false` if there is none. While CMA memory is
     /// balanced against ordinary memory, a piece is at most a batch.
     fn take_piece(&mut self, request: BlockRequest, most: u64, taken: &mut Taken) -> bool {
-        let most = if self.balances_cma(request) { most.min(BATCH as u64) } else { most };
+        let most = if self.balances_cma(request) { most.min(batch_pages(request.order)) } else { most };
         self.own_lists(request).into_iter().flatten().any(|list| self.take_piece_of(list, most, request, taken))
     }
 
     fn take_piece_of(&mut self, list: MigrateType, most: u64, request: BlockRequest, taken: &mut Taken) -> bool {
-        let order = self.smallest_order(Order::ZERO, list);
+        let order = self.smallest_order(request.order, list);
         let Some((block, tag)) = order.and_then(|order| self.first_block_at(order, list)) else { return false };
         self.remove_block(block, tag);
         let part = tag.order().pages().0.min(most) as u32;

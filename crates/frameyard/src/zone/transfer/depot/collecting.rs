@@ -34,6 +34,8 @@ const ENOUGH_FRAMES: u64 = if cfg!(loom) { 2 * BATCH as u64 } else { 256 * BATCH
 
 /// Whole pageblocks are few if they have less than `1 / FEW_WHOLE` of the zone's frames.
 const FEW_WHOLE: u64 = 8;
+/// A refill takes at most `1 / SPARE` of the whole pageblocks that are not needed.
+const SPARE: u64 = 8;
 
 /// The registration of a collector: a CPU that may hold batches of a zone's depot.
 struct Collecting<'a>(&'a State);
@@ -78,10 +80,13 @@ pub(in crate::zone::transfer) fn collect<P: Platform>(
 /// Returns all batches of the depot to the free lists.
 fn collect_all<P: Platform>(view: ZoneView<'_, P>) {
     let _collecting = Collecting::begin(view);
-    for stack in view.depot().stacks() {
+    for (order, stack) in view.depot().stacks() {
+        if stack.is_empty_racy(view.page_links()) {
+            continue;
+        }
         stack.touch(view.platform, Access::ReadModifyWrite);
         let mut chain = stack.detach(view.page_links());
-        let mut returning = Returning::new(view);
+        let mut returning = Returning::new(view, order);
         // A sound chain has fewer batches than the map has frames.
         let mut left = view.map.places();
         while chain != Link::NONE {
@@ -103,15 +108,15 @@ fn collect_all<P: Platform>(view: ZoneView<'_, P>) {
     huge::collect_all(view);
 }
 
-/// Returns up to `most` batches of single frames to the free lists until there is `enough`, stacks of the type `first` first. Returns their
-/// number.
+/// Returns up to `most` batches of small blocks to the free lists until there is `enough`, stacks of the type `first` first. Returns
+/// their number.
 fn collect_until<P: Platform>(view: ZoneView<'_, P>, first: MigrateType, most: u64, enough: impl Fn() -> bool) -> u64 {
     let _collecting = Collecting::begin(view);
     let mut left = most;
-    for stack in view.depot().stacks_from(first) {
+    for (order, stack) in view.depot().stacks_from(first) {
         // Bounded: other CPUs may push as fast as this one pops.
         while left > 0 && !enough() {
-            let taken = return_some(Returning::new(view), None, stack, left.min(BATCHES as u64));
+            let taken = return_some(Returning::new(view, order), None, stack, left.min(BATCHES as u64));
             stack.count_collected(taken);
             left -= taken;
             if taken == 0 {
@@ -123,9 +128,15 @@ fn collect_until<P: Platform>(view: ZoneView<'_, P>, first: MigrateType, most: u
 }
 
 /// Merges a batch that is on no stack, and with it up to `most` batches of a stack, as far as one hold of the lock serves.
-pub(super) fn merge_with<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, head: Link, stack: &BatchStack, most: u64) {
+pub(super) fn merge_with<P: Platform>(
+    view: ZoneView<'_, P>,
+    (cpu, order): (CpuId, Order),
+    head: Link,
+    stack: &BatchStack,
+    most: u64,
+) {
     let _collecting = Collecting::begin(view);
-    let returned = return_some(Returning::for_cpu(view, cpu), Some(head), stack, most);
+    let returned = return_some(Returning::for_cpu(view, cpu, order), Some(head), stack, most);
     // The stack never counted the first batch.
     stack.count_collected(returned - 1);
 }
@@ -154,6 +165,8 @@ struct Returning<'a, P> {
     view: ZoneView<'a, P>,
     /// The CPU for whose lists the zone lock is taken, if there is one.
     cpu: Option<CpuId>,
+    /// The order of the blocks in batches.
+    order: Order,
     /// The places of their heads, and their orders.
     blocks: FixedVec<(MapPlace, u8), { ENOUGH_BLOCKS + FRAMES }>,
     frames: u64,
@@ -161,22 +174,22 @@ struct Returning<'a, P> {
 }
 
 impl<'a, P: Platform> Returning<'a, P> {
-    fn new(view: ZoneView<'a, P>) -> Self {
-        Self { view, cpu: None, blocks: FixedVec::new(), frames: 0, batches: 0 }
+    fn new(view: ZoneView<'a, P>, order: Order) -> Self {
+        Self { view, cpu: None, order, blocks: FixedVec::new(), frames: 0, batches: 0 }
     }
 
-    fn for_cpu(view: ZoneView<'a, P>, cpu: CpuId) -> Self {
-        Self { cpu: Some(cpu), ..Self::new(view) }
+    fn for_cpu(view: ZoneView<'a, P>, cpu: CpuId, order: Order) -> Self {
+        Self { cpu: Some(cpu), ..Self::new(view, order) }
     }
 
     fn is_enough(&self) -> bool {
         self.blocks.len() >= ENOUGH_BLOCKS || self.frames >= ENOUGH_FRAMES
     }
 
-    /// Unpacks a few batches that the caller owns, and joins their frames; whether there may be more. Not called when there is
+    /// Unpacks a few batches that the caller owns, and joins their blocks; whether there may be more. Not called when there is
     /// enough.
     fn take_in(&mut self, mut next: impl FnMut() -> Option<Link>) -> bool {
-        // Filled from the end: of frames freed in order the last batch comes first, so that they end up sorted.
+        // Filled from the end: of blocks freed in order the last batch comes first, so that they end up sorted.
         let mut entries = [0; FRAMES];
         let mut begin = FRAMES;
         let mut taken = 0;
@@ -184,7 +197,7 @@ impl<'a, P: Platform> Returning<'a, P> {
             && let Some(head) = next()
         {
             let mut batch = Batch::new();
-            if packed::unpack(self.view.map, (self.view.platform, self.view.id), (head, Order::ZERO), &mut batch)
+            if packed::unpack(self.view.map, (self.view.platform, self.view.id), (head, self.order), &mut batch)
                 .is_none()
             {
                 self.view.note_corrupt();
@@ -194,7 +207,7 @@ impl<'a, P: Platform> Returning<'a, P> {
             taken += 1;
         }
         self.batches += taken as u64;
-        self.frames += (FRAMES - begin) as u64;
+        self.frames += ((FRAMES - begin) as u64) << self.order.0;
         self.join(&mut entries[begin..]);
         taken == BATCHES
     }
@@ -202,13 +215,14 @@ impl<'a, P: Platform> Returning<'a, P> {
     /// Joins neighbours to the largest blocks within one pageblock, and writes their tags: all of merging but its last step, and
     /// the only part that touches every frame.
     fn join(&mut self, entries: &mut [u32]) {
-        let view = self.view;
+        let Self { view, order: each, .. } = *self;
         entries.sort_unstable();
         let mut at = 0;
         while at < entries.len() {
-            let follow = entries[at..].windows(2).take_while(|pair| pair[0] + 1 == pair[1]).count();
-            for (block, order) in view.blocks_at(entries[at], 1 + follow, view.geometry.pageblock_order()) {
-                tag_joined(view, block, order);
+            let follows = |pair: &[u32]| pair[0] + (1 << each.0) == pair[1];
+            let follow = entries[at..].windows(2).take_while(|pair| follows(pair)).count();
+            for (block, order) in view.blocks_at(entries[at], (1 + follow) << each.0, view.geometry.pageblock_order()) {
+                tag_joined(view, block, order, each);
                 self.blocks.push((block, order.0));
             }
             at += 1 + follow;
@@ -239,10 +253,10 @@ impl<'a, P: Platform> Returning<'a, P> {
     }
 }
 
-/// Makes one block of frames that the caller owns.
-fn tag_joined<P: Platform>(view: ZoneView<'_, P>, block: MapPlace, order: Order) {
+/// Makes one block of blocks of the order `each` that the caller owns.
+fn tag_joined<P: Platform>(view: ZoneView<'_, P>, block: MapPlace, order: Order, each: Order) {
     view.page(block).set_tag(Tag::new(FrameState::InTransit, order, view.blocks.get_at(block), view.id));
-    for inner in 1..order.pages().0 as u32 {
+    for inner in (0..order.pages().0 as u32).step_by(1 << each.0).skip(1) {
         view.page(block.part(order, inner)).set_tag(Tag::INTERIOR);
     }
 }
@@ -290,7 +304,7 @@ pub(in crate::zone::transfer) fn collect_for<P: Platform>(
 /// A background step: while few whole pageblocks are free and the depot is large, returns some batches, so that requests for large
 /// blocks need not.
 pub(in crate::zone::transfer) fn collect_in_background<P: Platform>(view: ZoneView<'_, P>) {
-    if view.depot().pages_racy().0 > view.few_whole() && !view.has_whole_pageblocks_racy() {
+    if view.depot().small_held_racy().pages.0 > view.few_whole() && !view.has_whole_pageblocks_racy() {
         collect_until(view, MigrateType::Movable, MANY_MERGES, || view.has_whole_pageblocks_racy());
     }
 }
@@ -301,6 +315,13 @@ impl<P: Platform> ZoneView<'_, P> {
         let managed = self.zone.managed().0;
         // The zones of models are too small for a share of them: there, all frames or twelve.
         if cfg!(loom) { managed.min(12) } else { managed / FEW_WHOLE }
+    }
+
+    /// How many whole pageblocks of the free lists a refill may take for later: a few of those that are not needed to have enough.
+    pub(super) fn spare_whole_pageblocks_racy(&self) -> u64 {
+        let (pageblock_order, max_order) = (self.geometry.pageblock_order(), self.geometry.max_order());
+        let free = self.zone.pages_in_blocks_from_racy(pageblock_order, max_order).0;
+        (free.saturating_sub(self.few_whole()) >> pageblock_order.0) / SPARE
     }
 
     /// Whether there are enough whole pageblocks on the free lists and in the depot, so that depot batches need not merge. Possibly

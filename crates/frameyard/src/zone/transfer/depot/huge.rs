@@ -11,20 +11,29 @@
 use super::Depot;
 use super::links::{BlockLinks, HUGE_BATCH, HugeBatch};
 use super::stack::BatchStack;
-use crate::page::Link;
+use crate::page::{FrameState, Link};
 use crate::platform::{Access, Activity, Platform};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::{CpuId, MigrateType, Order, PageCount};
+use crate::zone::batch::Batch;
 use crate::zone::checks::PageChecks;
+use crate::zone::fixed_vec::FixedVec;
 use crate::zone::policy::ZonePolicy;
+use crate::zone::request::BlockRequest;
 use crate::zone::state::Zone;
-use crate::zone::transfer::Mechanism;
+use crate::zone::transfer::exchange::{PackedBatches, RefillRequest};
+use crate::zone::transfer::{Mechanism, pagewise};
 use crate::zone::view::ZoneView;
 
 /// A group's stack is full at this number of blocks (16 GiB in pageblocks of 2 MiB).
 const GROUP_BLOCKS: u64 = if cfg!(loom) { 6 } else { 512 * HUGE_BATCH as u64 };
 /// The common stack is full at this number of blocks (128 GiB). So what a caller merges that collects all of a depot is bounded.
 const COMMON_BLOCKS: u64 = if cfg!(loom) { 9 } else { 4096 * HUGE_BATCH as u64 };
+
+/// The most batches that a refill takes for the stack. (In models none: their zones have few pageblocks.)
+const FETCHED: usize = if cfg!(loom) { 0 } else { 7 };
+/// How many blocks ahead a refill prefetches.
+const AHEAD: u32 = 8;
 
 /// The fewest blocks of a batch that are worth a transfer of its own. A CPU's lists hold two batches.
 const LEAST_BATCH: u64 = if cfg!(loom) { 2 } else { 4 };
@@ -102,7 +111,7 @@ impl Depot {
     }
 
     /// As [`huge_blocks_racy`](Self::huge_blocks_racy), of one mobility.
-    pub(in crate::zone::transfer) fn huge_blocks_of_racy(&self, mobility: Mobility) -> u64 {
+    pub(super) fn huge_blocks_of_racy(&self, mobility: Mobility) -> u64 {
         self.huge_stacks_of(mobility).map(BatchStack::held_racy).fold(0, u64::saturating_add)
     }
 }
@@ -113,12 +122,12 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     }
 
     /// Frames of huge blocks in the depot, possibly stale.
-    pub(in crate::zone::transfer) fn depot_huge_pages_racy(&self) -> PageCount {
+    pub(super) fn depot_huge_pages_racy(&self) -> PageCount {
         PageCount(self.depot().huge_blocks_racy().saturating_mul(self.blocks.pages().0))
     }
 
     /// Whether a refill may take a block of that order and type from the depot, possibly stale.
-    pub(in crate::zone::transfer) fn has_huge_for_racy(&self, order: Order, migrate_type: MigrateType) -> bool {
+    pub(super) fn has_huge_for_racy(&self, order: Order, migrate_type: MigrateType) -> bool {
         order == self.geometry.pageblock_order() && !self.has_no_huge_racy(Mobility::of(migrate_type)) && opens(*self)
     }
 
@@ -154,7 +163,7 @@ pub(crate) fn push_huge<P: Platform>(
         return false;
     }
     platform.begin_activity(Activity::Drain);
-    let head = links.pack(members);
+    let head = links.pack(members.iter().map(|slot| slot.load(Ordering::Relaxed)));
     if let Some(head) = head {
         let blocks = members.len() as u64;
         stack.touch(platform, Access::ReadModifyWrite);
@@ -203,6 +212,61 @@ pub(crate) fn pop_huge<P: Platform>(
         return blocks;
     }
     0
+}
+
+/// Fetches huge blocks from the zone for a list of that CPU, which found the stacks empty: as many as it wants, and while whole
+/// pageblocks are not few, further batches for the group's stack under the same hold of the lock. Returns the number for the list.
+pub(in crate::zone::transfer) fn fetch<P: Platform>(
+    view: ZoneView<'_, P>,
+    refill: RefillRequest<'_>,
+    mut deliver: impl FnMut(&Batch),
+) -> usize {
+    let BlockRequest { order, migrate_type, .. } = refill.blocks;
+    let (depot, links) = (view.depot(), view.huge_links());
+    let wanted = refill.wanted.min(HUGE_BATCH);
+    let stack = depot.huge_stack(depot.own_shelf(refill.cpu), Mobility::of(migrate_type));
+    let Some(stack) = stack.filter(|_| opens(view)) else {
+        return pagewise::fetch(view, refill, deliver);
+    };
+    let Some(mut locked) = view.lock_for(refill.cpu) else { return 0 };
+    let mut batch = Batch::new();
+    locked.take_blocks(refill.blocks, wanted, |locked, block| {
+        locked.tag_block(block, FrameState::PerCpu, order, migrate_type);
+        batch.push(block.index());
+    });
+    // Spare blocks are never those of other types.
+    let spare_batches = if wanted < 2 { 0 } else { view.spare_whole_pageblocks_racy() as usize / wanted };
+    let mut spare = FixedVec::<u32, { FETCHED * HUGE_BATCH }>::new();
+    let mut last = batch.last().copied().unwrap_or_default();
+    locked.take_many(order, migrate_type, spare_batches.min(FETCHED) * wanted, |locked, block| {
+        locked.tag_block(block, FrameState::PerCpu, order, migrate_type);
+        spare.push(block.index());
+        // Neighbours on a list are often neighbours in memory, at a distance for which no processor reads ahead.
+        let step = block.index().wrapping_sub(core::mem::replace(&mut last, block.index()));
+        if let Some(ahead) = view.map.entry(block.index().wrapping_add(step.wrapping_mul(AHEAD))) {
+            view.page(ahead).prefetch();
+        }
+    });
+    locked.count_moved(PageCount(((batch.len() + spare.len()) as u64) << order.0));
+    if !spare.is_empty() {
+        stack.touch(view.platform, Access::ReadModifyWrite);
+        stack.count_coming(spare.len() as u64);
+    }
+    drop(locked);
+
+    if !batch.is_empty() {
+        deliver(&batch);
+    }
+    let mut chain = PackedBatches::EMPTY;
+    for batch in spare.chunks(wanted) {
+        if let Some(head) = links.pack(batch.iter().copied()) {
+            chain.append(links, head);
+        }
+    }
+    if chain.batches > 0 {
+        stack.push(links, view.platform, chain.first, chain.last);
+    }
+    batch.len()
 }
 
 /// Takes the topmost batch of a stack for a collector; `None` if the stack is empty.

@@ -87,18 +87,17 @@ impl<'a, P: Platform> BlockLinks<'a, P> {
     /// Packs the blocks that begin at some places, which the caller owns, into a batch. Returns the link to its head; `None` if there
     /// are no blocks or more than a batch has, or if the first cannot begin there.
     #[inline(always)]
-    pub(super) fn pack(self, members: &[AtomicU32]) -> Option<Link> {
-        let (first, others) = members.split_first()?;
-        let head = Link((first.load(Ordering::Relaxed) >> self.order.0) + 1);
-        let line = self.line(head)?;
-        if others.len() > line.others.len() {
+    pub(super) fn pack(self, mut members: impl ExactSizeIterator<Item = u32>) -> Option<Link> {
+        let head = Link((members.next()? >> self.order.0) + 1);
+        let (line, others) = (self.line(head)?, members.len());
+        if others > line.others.len() {
             return None;
         }
         self.touch(line, Access::Write);
-        for (slot, place) in line.others.iter().zip(others) {
-            slot.store(place.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        for (slot, place) in line.others.iter().zip(members) {
+            slot.store(place.wrapping_add(1), Ordering::Relaxed);
         }
-        if let Some(behind) = line.others.get(others.len()) {
+        if let Some(behind) = line.others.get(others) {
             behind.store(0, Ordering::Relaxed);
         }
         Some(head)

@@ -7,10 +7,11 @@
 //! # Protocol
 //!
 //! *Push* links the last batch of a chain to the old top and exchanges the top word, with Release: a CPU that finds the batch sees
-//! all that was packed into its pages or its line of the table. *Pop* reads the top word with Acquire, reads the head's link, and
-//! exchanges the top word for that link with the tag plus one. *Detach* exchanges the top word for none, with the tag plus one.
+//! all that was packed into its pages or its line of the table. *Pop* reads the top word with Acquire, reads the head's link, and those of
+//! heads below if it takes several batches, and
+//! exchanges the top word for the last link with the tag plus one. *Detach* exchanges the top word for none, with the tag plus one.
 //!
-//! Between the two reads of a pop another CPU may pop the batch, allocate its frames and write to them. Map and table are always mapped,
+//! Between the first two reads of a pop another CPU may pop the batch, allocate its frames and write to them. Map and table are always mapped,
 //! so the read is harmless: its result counts only if the top word still has the same link and the same tag. Both cannot return:
 //! a link returns to the top only after a pop or a detach, and these raise the tag. A tag that wraps around while a thread stands
 //! between its reads would defeat this; with 2²¹ frames (8 GiB) that takes 2⁴² pops and detaches, with the most frames that a map
@@ -29,6 +30,7 @@ use crate::memmap::MemMap;
 use crate::page::Link;
 use crate::platform::{Access, LineKind, Platform, SharedLine, copied_views};
 use crate::sync::{AtomicU64, Ordering, all_atomic, is_broken};
+use crate::zone::transfer::exchange::PackedBatches;
 
 /// Where the links of a stack's batches lie. The methods accept any link: a neighbour may have written it.
 pub(super) trait Links: Copy {
@@ -66,6 +68,21 @@ impl<P: Platform> Links for PageLinks<'_, P> {
         if let Some(head) = self.map.next(head) {
             self.map.page(head, self.platform).set_next(below);
         }
+    }
+}
+
+impl PackedBatches {
+    pub(super) const EMPTY: Self = Self { first: Link::NONE, last: Link::NONE, batches: 0 };
+
+    /// Appends a batch.
+    #[inline(always)]
+    pub(super) fn append(&mut self, links: impl Links, head: Link) {
+        match self.batches {
+            0 => self.first = head,
+            _ => links.set_below(self.last, head),
+        }
+        self.last = head;
+        self.batches += 1;
     }
 }
 
@@ -108,11 +125,20 @@ impl Top {
         Link((self.word & ((1 << self.link_bits) - 1)) as u32)
     }
 
-    /// The first half of a pop; `None` if the stack is empty. The batch is not the caller's yet: see the protocol.
+    /// The first half of a pop of up to `most` batches; `None` if the stack is empty. They are not the caller's yet: see the protocol.
     #[inline(always)]
-    fn seen(self, links: impl Links) -> Option<Seen> {
-        let head = self.link();
-        Some(Seen { top: self, head, next: links.below(head)? })
+    fn seen(self, links: impl Links, most: usize) -> Option<Seen> {
+        let first = self.link();
+        let mut seen =
+            Seen { top: self, chain: PackedBatches { first, last: first, batches: 1 }, next: links.below(first)? };
+        while seen.chain.batches < most
+            && let Some(below) = links.below(seen.next)
+        {
+            seen.chain.last = seen.next;
+            seen.chain.batches += 1;
+            seen.next = below;
+        }
+        Some(seen)
     }
 
     /// The word with another link and the same tag.
@@ -127,12 +153,12 @@ impl Top {
     }
 }
 
-/// What a pop has seen before its exchange.
+/// What a pop has seen before its exchange; meaningless, but for the top word, if a batch has left meanwhile.
 #[derive(Clone, Copy)]
 struct Seen {
     top: Top,
-    head: Link,
-    /// The head's link; meaningless if the batch has left meanwhile.
+    chain: PackedBatches,
+    /// The link of the last batch.
     next: Link,
 }
 
@@ -208,14 +234,26 @@ impl BatchStack {
 
     /// Takes the topmost batch, without counting it as gone.
     pub(super) fn pop<P: Platform>(&self, links: impl Links, platform: &P) -> Option<Link> {
+        self.pop_some(links, platform, 1).map(|chain| chain.first)
+    }
+
+    /// Takes the topmost batches, up to `most`, with one exchange, without counting them as gone. The link of the last leads nowhere,
+    /// unless it is the only one.
+    #[inline(always)]
+    pub(super) fn pop_some<P: Platform>(&self, links: impl Links, platform: &P, most: usize) -> Option<PackedBatches> {
         self.touch(platform, Access::Read);
         // Acquire: pairs with the Release in `BatchStack::push`.
         let mut top = self.top(links, Ordering::Acquire);
         for _ in 0..MOST_TRIES {
-            let seen = top.seen(links)?;
+            let seen = top.seen(links, most)?;
             self.touch(platform, Access::ReadModifyWrite);
             match self.take(seen) {
-                Ok(head) => return Some(head),
+                Ok(chain) => {
+                    if chain.batches > 1 {
+                        links.set_below(chain.last, Link::NONE);
+                    }
+                    return Some(chain);
+                }
                 Err(found) => top = found,
             }
             self.retries.fetch_add(1, Ordering::Relaxed);
@@ -223,14 +261,14 @@ impl BatchStack {
         None
     }
 
-    /// The second half of a pop: takes the batch that was seen on top, if it is still there.
-    fn take(&self, seen: Seen) -> Result<Link, Top> {
-        let Seen { top, head, next } = seen;
+    /// The second half of a pop: takes the batches that were seen on top, if they are still there.
+    fn take(&self, seen: Seen) -> Result<PackedBatches, Top> {
+        let Seen { top, chain, next } = seen;
         // Release: pairs with the Acquire in `BatchStack::is_empty_racy`; a CPU that finds the stack empty sees that this one
         // registered as a collector before. Acquire on failure: pairs with the Release in `BatchStack::push`.
         self.top
             .compare_exchange_weak(top.word, top.left_with(next), Ordering::AcqRel, Ordering::Acquire)
-            .map(|_| head)
+            .map(|_| chain)
             .map_err(|word| Top { word, ..top })
     }
 

@@ -4,7 +4,7 @@ use crate::zone::transfer::statistics::counters;
 
 counters! { |view, counts, cpu|
     let of = cpu.is_none().then(|| view.depot());
-    "depot_batches" Gauge of Zone "Batches of single frames in the depot." = of.batches_racy();
+    "depot_batches" Gauge of Zone "Batches of blocks below pageblock order in the depot." = of.batches_racy();
     "depot_pushes" Counter of Zone "Batches pushed onto a stack of the depot." = of.sum(|stack| &stack.pushed);
     "depot_pops" Counter of Zone "Batches popped from a stack of the depot by refills." = of.popped();
     "depot_steals" Counter of Zone "Batches popped from the stack of another CPU group." = of.sum(|stack| &stack.stolen);

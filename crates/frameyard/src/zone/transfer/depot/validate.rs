@@ -1,4 +1,4 @@
-//! The equations of the depot: each stack has as many batches or huge blocks as it counts, each batch of single frames is full, each
+//! The equations of the depot: each stack has as many batches or huge blocks as it counts, each batch of small blocks is full, each
 //! block is as on a per-CPU list.
 
 use super::BatchStack;
@@ -19,7 +19,7 @@ pub(in crate::zone::transfer) fn validate<P: Platform>(
     let mut batches = 0;
     // Other CPUs may pop and recycle batches meanwhile, and counters may be damaged.
     let most = view.map.places() / BATCH as u64;
-    for stack in view.depot().stacks() {
+    for (order, stack) in view.depot().stacks() {
         let expected = stack.held_racy().min(most);
         let (mut position, mut head) = (0, stack.top_at_rest(view.page_links()));
         while head != Link::NONE && position <= expected {
@@ -33,8 +33,8 @@ pub(in crate::zone::transfer) fn validate<P: Platform>(
                 return Err(broken(first));
             }
             for entry in batch.iter() {
-                mark(view, *entry, Order::ZERO, first)?;
-                found.listed[0] += 1;
+                mark(view, *entry, order, first)?;
+                found.listed[order.index()] += 1;
             }
             let is_last = next == Link::NONE;
             if is_last != (position == expected) {

@@ -100,6 +100,14 @@ impl Fixture {
         Some(self.own(head.0))
     }
 
+    /// Pops up to two batches together.
+    fn pop_two(&self) -> Vec<u32> {
+        let Some(chain) = self.stack.pop_some(self.links(), &Plain, 2) else { return Vec::new() };
+        self.stack.count_popped(chain.batches as u64);
+        let heads = if chain.batches == 1 { Vec::from([chain.first]) } else { Vec::from([chain.first, chain.last]) };
+        heads.into_iter().map(|head| self.own(head.0)).collect()
+    }
+
     fn detach(&self) -> Vec<u32> {
         let (map, mut chain, mut found) = (self.map(), self.stack.detach(self.links()), Vec::new());
         while let Some(head) = map.linked(chain) {
@@ -135,6 +143,20 @@ fn a_head_comes_back() {
         fixture.push(head);
     }
     let held = [second, popping.join().unwrap()].into_iter().flatten().collect();
+    fixture.finish(held);
+}
+
+/// One thread pops two together; another pops two and pushes the first again: its head is on top as before, above another batch.
+fn popped_together() {
+    let fixture = Fixture::new();
+    let other = fixture.clone();
+    let popping = thread::spawn(move || other.pop_two());
+    let (first, second) = (fixture.pop(), fixture.pop());
+    if let Some(head) = first {
+        fixture.push(head);
+    }
+    let mut held = popping.join().unwrap();
+    held.extend(second);
     fixture.finish(held);
 }
 
@@ -184,7 +206,13 @@ fn a_pop_is_not_misled_by_a_head_that_comes_back() {
 }
 
 #[test]
+fn batches_popped_together_have_one_owner() {
+    explore(popped_together);
+}
+
+#[test]
 fn a_tag_that_stands_still_loses_batches() {
+    weakened(Weakness::ConstantTags, || assert_fails(popped_together, &DAMAGES));
     weakened(Weakness::ConstantTags, || assert_fails(a_head_comes_back, &DAMAGES));
     weakened(Weakness::ConstantTags, || assert_fails(detached_and_back, &DAMAGES));
 }
@@ -213,7 +241,7 @@ fn an_exchange_that_is_not_one_step_is_found() {
 
 #[test]
 fn exchanges_that_fail_without_cause_are_repeated() {
-    for model in [a_head_comes_back, detached_meanwhile, detached_and_back] {
+    for model in [a_head_comes_back, popped_together, detached_meanwhile, detached_and_back] {
         weakened(Weakness::SpuriousFailures, || explore(model));
     }
 }

@@ -40,8 +40,21 @@ impl Fixture {
         Some(head.0)
     }
 
-    fn seen(&self) -> Seen {
-        self.stack.top(self.links(), Ordering::Acquire).seen(self.links()).expect("a batch")
+    fn seen(&self, most: usize) -> Seen {
+        self.stack.top(self.links(), Ordering::Acquire).seen(self.links(), most).expect("a batch")
+    }
+
+    /// Pops up to `most` batches together and follows their links.
+    fn pop_some(&self, most: usize) -> Vec<u32> {
+        let Some(chain) = self.stack.pop_some(self.links(), &Plain, most) else { return Vec::new() };
+        self.stack.count_popped(chain.batches as u64);
+        let mut heads = Vec::from([chain.first.0]);
+        while heads.len() < chain.batches {
+            heads.push(self.links().below(Link(heads[heads.len() - 1])).expect("a head").0);
+        }
+        assert_eq!(heads.last(), Some(&chain.last.0));
+        assert!(heads.len() == 1 || self.links().below(chain.last) == Some(Link::NONE), "the last link leads on");
+        heads
     }
 }
 
@@ -72,8 +85,8 @@ fn a_chain_is_pushed_and_detached_as_a_whole() {
 fn a_pop_between_its_reads_and_its_exchange_fails_however_often_the_batch_returns() {
     let fixture = Fixture::new();
     [1, 2, 3].into_iter().for_each(|head| fixture.push(head));
-    let standing = fixture.seen();
-    assert_eq!((standing.head, standing.next), (Link(3), Link(2)));
+    let standing = fixture.seen(1);
+    assert_eq!((standing.chain.first, standing.next), (Link(3), Link(2)));
     for round in 0..100_000u32 {
         // Batch 3 leaves, the batch below it leaves or stays, and batch 3 is on top again.
         assert_eq!(fixture.pop(), Some(3));
@@ -100,7 +113,7 @@ fn a_pop_between_its_reads_and_its_exchange_fails_however_often_the_batch_return
 fn a_pop_whose_batch_is_detached_and_returns_meanwhile_fails() {
     let fixture = Fixture::new();
     [1, 2].into_iter().for_each(|head| fixture.push(head));
-    let standing = fixture.seen();
+    let standing = fixture.seen(1);
     assert_eq!(fixture.stack.detach(fixture.links()), Link(2));
     fixture.push(2);
     assert!(fixture.stack.take(standing).is_err());
@@ -108,15 +121,39 @@ fn a_pop_whose_batch_is_detached_and_returns_meanwhile_fails() {
 }
 
 #[test]
+fn several_batches_are_popped_together_in_their_order() {
+    let fixture = Fixture::new();
+    (1..=7).for_each(|head| fixture.push(head));
+    assert_eq!(fixture.pop_some(1), [7]);
+    assert_eq!(fixture.pop_some(3), [6, 5, 4]);
+    assert_eq!(fixture.stack.held_racy(), 3);
+    assert_eq!(fixture.pop_some(16), [3, 2, 1], "all there are");
+    assert!(fixture.pop_some(2).is_empty());
+}
+
+#[test]
+fn a_pop_of_several_fails_if_one_of_them_has_left_meanwhile() {
+    let fixture = Fixture::new();
+    (1..=3).for_each(|head| fixture.push(head));
+    let standing = fixture.seen(2);
+    assert_eq!((standing.chain.last, standing.next), (Link(2), Link(1)));
+    // Batch 2 leaves, and batch 3 is on top as before.
+    assert_eq!((fixture.pop(), fixture.pop()), (Some(3), Some(2)));
+    fixture.push(3);
+    assert!(fixture.stack.take(standing).is_err(), "batch 2 would have two owners");
+    assert_eq!(fixture.pop_some(2), [3, 1]);
+}
+
+#[test]
 fn a_push_during_a_pop_only_makes_it_retry() {
     let fixture = Fixture::new();
     fixture.push(7);
-    let standing = fixture.seen();
+    let standing = fixture.seen(1);
     fixture.push(8);
     assert!(fixture.stack.take(standing).is_err());
     assert_eq!(fixture.pop(), Some(8));
     assert!(fixture.stack.take(standing).is_err());
-    assert_eq!(fixture.stack.take(fixture.seen()).ok(), Some(Link(7)));
+    assert_eq!(fixture.stack.take(fixture.seen(1)).ok().map(|chain| chain.first), Some(Link(7)));
 }
 
 #[test]

@@ -57,8 +57,7 @@ impl Fixture {
 
     fn push(&self, blocks: &[u32]) {
         self.own(blocks);
-        let places: Vec<_> = blocks.iter().map(|block| AtomicU32::new(block << ORDER.0)).collect();
-        let head = self.links().pack(&places).expect("blocks of the table");
+        let head = self.links().pack(blocks.iter().map(|block| block << ORDER.0)).expect("blocks of the table");
         self.stack.count_coming(blocks.len() as u64);
         self.stack.push(self.links(), &Plain, head, head);
     }

@@ -104,7 +104,7 @@ impl<P: Platform> LockedPcp<'_, P> {
                 }
             }
         }
-        if list.len() == 0 && list.chain() != Link::NONE {
+        if list.word().len() == 0 && list.chain() != Link::NONE {
             self.touch_entries(list, Access::Write);
             self.expect_sound(list.pop_batch(view, id.order(view.geometry), |batch| list.append(batch)));
         }

@@ -6,7 +6,7 @@
 //!
 //! The arguments: the machine, the order of the blocks, the memory of each node, and numbers of tasks. Nanoseconds are means over all
 //! tasks, each on a CPU of its own: of a block that is allocated and freed again (`pair_ns`), and of many that are allocated before the
-//! first is freed (`get_ns`, `put_ns`). Tasks do nothing else, and begin apart. `naive_*` is one task's time at the clock of so many cores, and with
+//! first is freed (`get_ns`, `put_ns`). Tasks do nothing else, and begin apart. `naive_*` is one task's time at the clock with that number of busy cores, and with
 //! the slow-down of second threads. `failed_exchanges`: on the depot's stacks, for each transfer to or from a list.
 
 use std::cell::Cell;

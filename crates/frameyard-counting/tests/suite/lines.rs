@@ -73,7 +73,7 @@ fn take(yard: &CountedYard, order: Order) -> Pfn {
     yard.alloc(order, Gfp::HIGHUSER_MOVABLE).unwrap()
 }
 
-/// Lines, each counted once: page structures and others, outside of the zone lock and under it.
+/// Lines, each counted once: page structures and other lines, outside of the zone lock and under it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Lines {
     pages: u64,

@@ -1,11 +1,11 @@
-//! Interrupts by which a CPU ends the sections of others.
+//! Interrupts by which a CPU ends the sections of other CPUs.
 
 use super::{Engine, Task};
 use crate::machine::KernelCost;
 
 impl Engine {
     /// The running CPU interrupts another CPU, or all, and waits for the answers. Only CPUs with a task that is awake are interrupted:
-    /// on the others, no section can be in progress.
+    /// on all other CPUs, no section can be in progress.
     ///
     /// An interrupted CPU spends the time of an exception when it runs next.
     pub(crate) fn interrupt(&mut self, cpu: Option<usize>) {
@@ -22,7 +22,7 @@ impl Engine {
         }
     }
 
-    /// The running CPU spends the time of interrupts that came while others ran.
+    /// The running CPU spends the time of interrupts that came while other CPUs ran.
     #[inline(always)]
     pub(super) fn answer_interrupts(&mut self) {
         let interrupts = std::mem::take(&mut self.cpus[self.context.cpu].interrupts);

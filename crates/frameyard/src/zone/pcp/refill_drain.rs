@@ -57,8 +57,8 @@ const MOST_BAD_REFILLS: u32 = 64;
 impl<P: Platform> LockedPcp<'_, P> {
     /// Announces a use of all entries of a list's array.
     ///
-    /// Under locks, a list stands for a kernel's in the predictions of published tables. Those count four lines, as many as the entries
-    /// fill, although they begin behind the list's word and so lie on five.
+    /// Under locks, a list stands for a kernel's in the predictions of published tables. Those count eight lines, which the entries
+    /// alone would fill, although they begin behind the word of the list and so lie on nine.
     #[inline(always)]
     pub(super) fn touch_entries(&self, list: &PcpList, access: Access) {
         if self.platform.has_sections() {

@@ -24,6 +24,15 @@ pub struct PageTouches {
     pub prefetches: u64,
 }
 
+/// Accesses to lines that are no page structures: words of locks and lists, the allocation map, types of pageblocks, counters.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct LineTouches {
+    /// Reads, writes and exchanges.
+    pub accesses: u64,
+    /// Distinct lines, each counted once per stretch. Counted only in spans or under the zone lock.
+    pub lines: u64,
+}
+
 /// Work in spans of one kind, or outside all spans.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct SpanTouches {
@@ -37,6 +46,10 @@ pub struct SpanTouches {
     pub under_lock: PageTouches,
     /// Accesses without one.
     pub outside: PageTouches,
+    /// Accesses to other lines under a zone lock.
+    pub others_under_lock: LineTouches,
+    /// Accesses to other lines without one. The word of the zone lock is among them.
+    pub others_outside: LineTouches,
 }
 
 impl SpanTouches {
@@ -44,6 +57,18 @@ impl SpanTouches {
     #[must_use]
     pub fn lines_under_lock_per_page(&self) -> Option<f64> {
         (self.pages > 0).then(|| self.under_lock.lines as f64 / self.pages as f64)
+    }
+
+    /// Lines of all kinds, each counted once per stretch.
+    #[must_use]
+    pub const fn lines(&self) -> u64 {
+        self.lines_under_lock() + self.outside.lines + self.others_outside.lines
+    }
+
+    /// Lines of all kinds that were touched under the zone lock, each counted once per hold.
+    #[must_use]
+    pub const fn lines_under_lock(&self) -> u64 {
+        self.under_lock.lines + self.others_under_lock.lines
     }
 }
 
@@ -83,12 +108,18 @@ impl Counted {
             lines: op(a.lines, b.lines),
             prefetches: op(a.prefetches, b.prefetches),
         };
+        let others = |a: LineTouches, b: LineTouches| LineTouches {
+            accesses: op(a.accesses, b.accesses),
+            lines: op(a.lines, b.lines),
+        };
         let span = |a: &SpanTouches, b: &SpanTouches| SpanTouches {
             spans: op(a.spans, b.spans),
             pages: op(a.pages, b.pages),
             zone_holds: op(a.zone_holds, b.zone_holds),
             under_lock: touches(a.under_lock, b.under_lock),
             outside: touches(a.outside, b.outside),
+            others_under_lock: others(a.others_under_lock, b.others_under_lock),
+            others_outside: others(a.others_outside, b.others_outside),
         };
         let locks = |at: usize| LocksTaken {
             acquisitions: op(self.locks[at].acquisitions, other.locks[at].acquisitions),

@@ -5,6 +5,6 @@ mod counted;
 mod platform;
 mod task_counters;
 
-pub use counted::{Counted, LocksTaken, PageTouches, SpanTouches};
+pub use counted::{Counted, LineTouches, LocksTaken, PageTouches, SpanTouches};
 pub use platform::CountingPlatform;
 pub use task_counters::TaskCounters;

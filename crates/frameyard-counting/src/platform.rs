@@ -45,6 +45,22 @@ impl<'r, P: Platform, W: Fn() -> u32 + Sync, const LINES: usize> CountingPlatfor
         self.tasks.iter().fold(none, |sum, counters| sum.with(&counters.read(), u64::wrapping_add))
     }
 
+    /// Counts all that `work` does as one stretch of the calling task: each line counts once, where it was touched first, also outside
+    /// of refills, drains and holds of zone locks.
+    pub fn in_one_stretch<R>(&self, work: impl FnOnce() -> R) -> R {
+        self.counters().into_iter().for_each(TaskCounters::begin_long_stretch);
+        let result = work();
+        self.counters().into_iter().for_each(TaskCounters::end_long_stretch);
+        result
+    }
+
+    /// Counts an access to the word of a lock.
+    fn touch_lock(&self, word: &AtomicU32) {
+        if let Some(counters) = self.counters() {
+            counters.touch_other(word);
+        }
+    }
+
     /// The counters of the calling task; `None` if they belong to another task.
     fn counters(&self) -> Option<&'r TaskCounters<LINES>> {
         let task = (self.current_task)();
@@ -93,6 +109,7 @@ impl<P: Platform, W: Fn() -> u32 + Sync, const LINES: usize> Platform for Counti
     }
 
     fn lock(&self, id: LockId, word: &AtomicU32) -> Result<Contention, LockError> {
+        self.touch_lock(word);
         let contention = self.inner.lock(id, word)?;
         if let Some(counters) = self.counters() {
             counters.locked(id, contention);
@@ -113,6 +130,7 @@ impl<P: Platform, W: Fn() -> u32 + Sync, const LINES: usize> Platform for Counti
     }
 
     fn try_lock(&self, id: LockId, word: &AtomicU32) -> Contention {
+        self.touch_lock(word);
         let contention = self.inner.try_lock(id, word);
         if let Some(counters) = self.counters() {
             match contention {
@@ -130,6 +148,7 @@ impl<P: Platform, W: Fn() -> u32 + Sync, const LINES: usize> Platform for Counti
             counters.holding.store(0, Ordering::Relaxed);
             counters.begin_stretch();
         }
+        self.touch_lock(word);
         self.inner.unlock(id, word);
     }
 
@@ -152,6 +171,7 @@ impl<P: Platform, W: Fn() -> u32 + Sync, const LINES: usize> Platform for Counti
     }
 
     fn take_in_section(&self, cpu: CpuId, list: OwnList<'_>) -> bool {
+        list.announce_take(self);
         self.inner.take_in_section(cpu, list)
     }
 
@@ -249,6 +269,9 @@ impl<P: Platform, W: Fn() -> u32 + Sync, const LINES: usize> Probe for CountingP
     }
 
     fn touch_line(&self, line: SharedLine, access: Access) {
+        if let Some(counters) = self.counters() {
+            counters.touch_other(line.address);
+        }
         self.inner.touch_line(line, access);
     }
 

@@ -6,7 +6,7 @@ use frameyard::Pfn;
 use frameyard::platform::{Activity, Contention, LockId, LockKind};
 use frameyard::sync::{AtomicU32, AtomicU64, Ordering};
 
-use crate::counted::{Counted, LocksTaken, PageTouches, SpanTouches};
+use crate::counted::{Counted, LineTouches, LocksTaken, PageTouches, SpanTouches};
 
 #[derive(Default)]
 pub(crate) struct TouchCounters {
@@ -22,6 +22,7 @@ pub(crate) struct SpanCounters {
     zone_holds: AtomicU64,
     /// Outside the zone lock, and under it.
     touches: [TouchCounters; 2],
+    others: [TouchCounters; 2],
 }
 
 impl SpanCounters {
@@ -31,13 +32,17 @@ impl SpanCounters {
             lines: get(&of.lines),
             prefetches: get(&of.prefetches),
         };
+        let others = |of: &TouchCounters| LineTouches { accesses: get(&of.accesses), lines: get(&of.lines) };
         let [outside, under_lock] = &self.touches;
+        let [others_outside, others_under_lock] = &self.others;
         SpanTouches {
             spans: get(&self.spans),
             pages: get(&self.pages),
             zone_holds: get(&self.zone_holds),
             under_lock: touches(under_lock),
             outside: touches(outside),
+            others_under_lock: others(others_under_lock),
+            others_outside: others(others_outside),
         }
     }
 }
@@ -74,15 +79,21 @@ pub struct TaskCounters<const LINES: usize = 1024> {
     /// The number of the current stretch, and the number of lines touched in it.
     stretch: AtomicU64,
     remembered: AtomicU32,
-    /// Hash table of frame numbers, each with the number of the stretch that touched it.
+    /// Whether the stretch goes on through spans and holds of locks.
+    goes_on: AtomicU32,
+    /// Hash table of lines, each with the number of the stretch that touched it.
     seen: [AtomicU64; LINES],
     spans: [SpanCounters; 3],
     pub(crate) locks: [[AtomicU64; 3]; LockKind::ALL.len()],
     forgotten: AtomicU64,
 }
 
-/// Low bits of an entry of `seen` that are the frame number; the bits above are the stretch.
-const PFN_BITS: u32 = 40;
+/// Low bits of an entry of `seen` that name the line; the bits above are the stretch.
+const LINE_BITS: u32 = 40;
+/// Set in the name of a line that is no page structure. The bits below are those of its address; of a page structure, the frame number.
+const OTHER: u64 = 1 << (LINE_BITS - 1);
+/// Bytes of a cache line.
+const LINE_BYTES: usize = 64;
 
 impl<const LINES: usize> Default for TaskCounters<LINES> {
     fn default() -> Self {
@@ -93,6 +104,7 @@ impl<const LINES: usize> Default for TaskCounters<LINES> {
             span: AtomicU32::new(NO_SPAN),
             stretch: AtomicU64::new(1),
             remembered: AtomicU32::new(0),
+            goes_on: AtomicU32::new(0),
             seen: core::array::from_fn(|_| AtomicU64::new(0)),
             spans: core::array::from_fn(|_| SpanCounters::default()),
             locks: core::array::from_fn(|_| core::array::from_fn(|_| AtomicU64::new(0))),
@@ -116,9 +128,27 @@ pub(crate) fn add(counter: &AtomicU64, amount: u64) {
 }
 
 impl<const LINES: usize> TaskCounters<LINES> {
-    /// Starts a new stretch.
+    /// Starts a new stretch, unless the current one goes on.
     pub(crate) fn begin_stretch(&self) {
-        let stretch = (get(&self.stretch) + 1) % (1 << (u64::BITS - PFN_BITS));
+        if self.goes_on.load(Ordering::Relaxed) == 0 {
+            self.begin_next();
+        }
+    }
+
+    /// Starts a stretch that goes on through spans and holds of locks.
+    pub(crate) fn begin_long_stretch(&self) {
+        self.begin_next();
+        self.goes_on.store(1, Ordering::Relaxed);
+    }
+
+    /// Ends such a stretch.
+    pub(crate) fn end_long_stretch(&self) {
+        self.goes_on.store(0, Ordering::Relaxed);
+        self.begin_next();
+    }
+
+    fn begin_next(&self) {
+        let stretch = (get(&self.stretch) + 1) % (1 << (u64::BITS - LINE_BITS));
         if stretch == 0 {
             // The stretch number wraps: forget entries that would match again.
             self.seen.iter().for_each(|seen| seen.store(0, Ordering::Relaxed));
@@ -132,30 +162,46 @@ impl<const LINES: usize> TaskCounters<LINES> {
     }
 
     pub(crate) fn touches(&self) -> &TouchCounters {
-        &self.counters().touches[self.holding.load(Ordering::Relaxed) as usize & 1]
+        &self.counters().touches[self.is_holding()]
+    }
+
+    /// 1 under a zone lock, and 0 otherwise.
+    fn is_holding(&self) -> usize {
+        self.holding.load(Ordering::Relaxed) as usize & 1
     }
 
     pub(crate) fn touch(&self, pfn: Pfn) {
-        let touches = self.touches();
+        self.count_access(self.touches(), pfn.0 & (OTHER - 1));
+    }
+
+    /// Counts an access to a line that is no page structure, by an address in it.
+    pub(crate) fn touch_other<T>(&self, address: *const T) {
+        let line = (address.addr() / LINE_BYTES) as u64;
+        self.count_access(&self.counters().others[self.is_holding()], OTHER | line & (OTHER - 1));
+    }
+
+    fn count_access(&self, touches: &TouchCounters, line: u64) {
         add(&touches.accesses, 1);
-        let counts_lines = self.holding.load(Ordering::Relaxed) != 0 || self.span.load(Ordering::Relaxed) != NO_SPAN;
-        if counts_lines && self.is_new(pfn) {
+        let is_set = |word: &AtomicU32| word.load(Ordering::Relaxed) != 0;
+        let counts_lines =
+            is_set(&self.holding) || self.span.load(Ordering::Relaxed) != NO_SPAN || is_set(&self.goes_on);
+        if counts_lines && self.is_new(line) {
             add(&touches.lines, 1);
         }
     }
 
     /// Whether this is the first touch of the line in this stretch. Remembers the line.
-    fn is_new(&self, pfn: Pfn) -> bool {
+    fn is_new(&self, line: u64) -> bool {
         let stretch = get(&self.stretch);
-        let mark = stretch << PFN_BITS | pfn.0 & ((1 << PFN_BITS) - 1);
-        let mut place = (pfn.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize;
+        let mark = stretch << LINE_BITS | line;
+        let mut place = (line.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize;
         loop {
             let slot = &self.seen[place % LINES];
             let found = get(slot);
             if found == mark {
                 return false;
             }
-            if found >> PFN_BITS != stretch {
+            if found >> LINE_BITS != stretch {
                 if self.remembered.load(Ordering::Relaxed) as usize >= LINES / 4 * 3 {
                     add(&self.forgotten, 1);
                     return false;

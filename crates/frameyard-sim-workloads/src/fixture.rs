@@ -7,7 +7,7 @@ use frameyard::boot::PcpReset;
 use frameyard::policy::ZonePolicy;
 use frameyard::watermarks::PcpSizing;
 use frameyard::{ByteSize, CpuId, Geometry, PageCount};
-use frameyard_sim::{Machine, Picos, Profile, SimConfig, SimError, SimPlatform, SimYard};
+use frameyard_sim::{ListAccess, Machine, Picos, Profile, SimConfig, SimError, SimPlatform, SimYard};
 use frameyard_vm::{LruPolicy, Vm, VmConfig};
 use frameyard_workloads::WorkloadError;
 use frameyard_workloads::fixture::destroy;
@@ -36,6 +36,8 @@ pub struct SimOptions {
     pub lru: LruPolicy,
     /// The sizing of per-CPU lists.
     pub sizing: PcpSizing,
+    /// How CPUs use their own lists.
+    pub lists: ListAccess,
     /// Whether frames keep their contents.
     pub contents: FrameContents,
     /// When memory was initialised.
@@ -110,7 +112,13 @@ pub fn with_sim_fixture<R, E: From<WorkloadError>>(
 
 fn create_yard(machine: &Machine, options: &SimOptions) -> Result<SimYard, WorkloadError> {
     let node_memory = options.node_memory(machine);
-    let config = SimConfig { node_memory, policy: options.zone, sizing: options.sizing, costs: options.costs.to_vec() };
+    let config = SimConfig {
+        node_memory,
+        policy: options.zone,
+        sizing: options.sizing,
+        lists: options.lists,
+        costs: options.costs.to_vec(),
+    };
     let yard = match options.init {
         SimInit::Eager => SimYard::new(machine, &config),
         SimInit::Deferred(reset) => SimYard::deferred(machine, &config, reset),

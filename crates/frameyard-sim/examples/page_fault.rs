@@ -12,7 +12,7 @@ use std::error::Error;
 use frameyard::PageCount;
 use frameyard::policy::ZonePolicy;
 use frameyard::watermarks::PcpSizing;
-use frameyard_sim::{Cause, FaultLoop, FaultRun, KernelCost, Machine, SimConfig, SimYard, Spent};
+use frameyard_sim::{Cause, FaultLoop, FaultRun, KernelCost, ListAccess, Machine, SimConfig, SimYard, Spent};
 use frameyard_vm::{Vm, VmConfig};
 
 /// Pages of a mapping: 128 MiB.
@@ -41,7 +41,8 @@ fn row(machine: &Machine, policy: ZonePolicy, each: &FaultLoop) -> Result<(), Bo
     let tasks = each.tasks;
     // The mappings of all tasks, half as much again, and a reserve.
     let node_memory = PageCount((u64::from(tasks * PAGES) * 3 / 2).next_multiple_of(1 << 18) + (2 << 18));
-    let config = SimConfig { node_memory, policy, sizing: PcpSizing::Early, costs: Vec::new() };
+    let config =
+        SimConfig { node_memory, policy, sizing: PcpSizing::Early, lists: ListAccess::Locks, costs: Vec::new() };
     let yard = SimYard::new(machine, &config)?;
     let vm = Vm::create(&yard, &VmConfig::default())?;
     let begun = processor_seconds();

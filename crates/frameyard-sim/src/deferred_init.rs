@@ -18,6 +18,7 @@ use frameyard::platform::NodeInit;
 use frameyard::{ByteSize, CpuId, Geometry, Gfp, NodeId, Order, Pfn, PfnRange};
 
 use crate::account::Account;
+use crate::list_access::ListAccess;
 use crate::machine::Machine;
 use crate::sim_yard::{FIRST_FRAME, SimError, SimYard};
 use crate::time::Picos;
@@ -143,7 +144,7 @@ pub fn run(machine: &Machine, how: &DeferredInit) -> Result<DeferredInitRun, Sim
         jobs: jobs_of(how.threads, geometry),
         ..MapInit::default()
     };
-    let yard = SimYard::create(machine, &nodes_of(machine, geometry, fraction), &[], |config| {
+    let yard = SimYard::create(machine, &nodes_of(machine, geometry, fraction), ListAccess::Locks, &[], |config| {
         config.geometry = geometry;
         config.map_init = map_init;
     })?;

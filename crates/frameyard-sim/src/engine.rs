@@ -18,6 +18,7 @@ use schedule::Ready;
 use speed::{Busy, Speeds};
 
 mod access;
+mod interrupts;
 mod locks;
 mod map;
 mod recent;
@@ -50,6 +51,8 @@ struct Cpu {
     task: Task,
     /// The spans that the CPU is in.
     stack: StackId,
+    /// Interrupts whose time the CPU has not spent yet.
+    interrupts: u64,
 }
 
 /// Bytes of a page.
@@ -118,6 +121,7 @@ impl Engine {
             place: machine.place(cpu),
             task: Task::None,
             stack: 0,
+            interrupts: 0,
         });
         let lines_of = |kib: u64| FillClock::new((kib << 10) / LINE_BYTES);
         let mut engine = Self {

@@ -10,6 +10,7 @@ mod engine;
 mod fiber;
 mod frame_bytes;
 mod lines;
+mod list_access;
 mod machine;
 mod page_fault;
 mod parallel_exit;
@@ -31,6 +32,7 @@ pub use engine::LockStats;
 pub use frameyard_machines::{
     AccessCosts, Caches, Calibration, Clock, KernelOverhead, Lock, LockMethod, MapInitCosts, Memory, Topology,
 };
+pub use list_access::ListAccess;
 pub use machine::{KernelCost, Machine, MachineError};
 pub use page_fault::{FaultLoop, FaultRun, Mode};
 pub use parallel_exit::{ExitRun, ParallelExit};

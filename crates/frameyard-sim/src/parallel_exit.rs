@@ -13,6 +13,7 @@ use frameyard::{ByteSize, CpuId, PageCount};
 use frameyard_vm::{ExitOutcome, LruPolicy, MapRequest, MemoryAccess, VirtAddr, Vm, VmConfig};
 
 use crate::account::Account;
+use crate::list_access::ListAccess;
 use crate::machine::Machine;
 use crate::platform::SimPlatform;
 use crate::profile::Profile;
@@ -75,7 +76,7 @@ impl ParallelExit {
     /// If the machine has too little memory for the pages and their page tables.
     pub fn run(&self, machine: &Machine, policy: ZonePolicy) -> Result<ExitRun, SimError> {
         let Self { node_memory, sizing, lru, .. } = *self;
-        let config = SimConfig { node_memory, policy, sizing, costs: Vec::new() };
+        let config = SimConfig { node_memory, policy, sizing, lists: ListAccess::Locks, costs: Vec::new() };
         let yard = SimYard::new(machine, &config)?;
         let vm = Vm::create(&yard, &VmConfig { lru, ..VmConfig::default() }).map_err(SimError::Owners)?;
         self.run_on(&yard, &vm)

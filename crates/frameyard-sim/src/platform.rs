@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use frameyard::platform::{
     Access, Activity, Contention, InitProgress, LineKind, LockError, LockId, MapBacking, MapWrite, NodeInit, Offload,
-    Probe, SharedLine, WorkerPanicked,
+    OwnList, Popped, Probe, SectionsNotEnded, SharedLine, WorkerPanicked,
 };
 use frameyard::{CpuId, NodeId, PageCount, Pfn, PfnRange, Platform};
 
@@ -15,6 +15,7 @@ use crate::confined::Confined;
 use crate::engine::{Engine, Handover, InOrder, LockStats, YardRegions, is_shared};
 use crate::fiber;
 use crate::frame_bytes::FrameBytes;
+use crate::list_access::ListAccess;
 use crate::machine::{KernelCost, Machine};
 use crate::profile::Profile;
 use crate::time::Picos;
@@ -32,6 +33,7 @@ const AWAITED: u32 = 2;
 pub struct SimPlatform {
     engine: Confined<Engine>,
     bytes: FrameBytes,
+    lists: ListAccess,
 }
 
 impl fmt::Debug for SimPlatform {
@@ -46,10 +48,11 @@ impl SimPlatform {
         machine: &Machine,
         regions: YardRegions,
         bytes: FrameBytes,
+        lists: ListAccess,
         costs: &[&'static str],
     ) -> Option<Self> {
         let costs = KernelCost::ALL.map(KernelCost::name).iter().chain(costs).copied().collect();
-        Some(Self { engine: Confined::new(Engine::new(machine, regions, costs)?), bytes })
+        Some(Self { engine: Confined::new(Engine::new(machine, regions, costs)?), bytes, lists })
     }
 
     pub(crate) fn engine(&self) -> &Confined<Engine> {
@@ -288,6 +291,46 @@ impl Platform for SimPlatform {
         if let Some(line) = engine.line_at(address) {
             engine.mark_held_until_now(line);
         }
+    }
+
+    #[inline(always)]
+    fn has_sections(&self) -> bool {
+        self.lists == ListAccess::Sections
+    }
+
+    // A task stays on its CPU, and is suspended only in calls of the platform, of which a section makes none. So a section that has
+    // begun comes to its end.
+
+    #[inline]
+    fn pop_in_section(&self, cpu: CpuId, list: OwnList<'_>) -> Popped {
+        list.announce_pop(self);
+        if self.current_cpu() == cpu { list.pop(|| true) } else { Popped::NOTHING }
+    }
+
+    #[inline]
+    fn push_in_section(&self, cpu: CpuId, list: OwnList<'_>, entry: u32) -> bool {
+        list.announce_push(self);
+        self.current_cpu() == cpu && list.push(entry, || true)
+    }
+
+    #[inline]
+    fn take_in_section(&self, cpu: CpuId, list: OwnList<'_>) -> bool {
+        list.announce_take(self);
+        self.current_cpu() == cpu && list.take(|| true)
+    }
+
+    /// No section is in progress while another CPU runs. What remains is the time of the interrupts.
+    fn end_sections(&self, cpu: Option<CpuId>) -> Result<(), SectionsNotEnded> {
+        if self.lists == ListAccess::Locks {
+            return Err(SectionsNotEnded);
+        }
+        let mut engine = self.engine.borrow();
+        if engine.is_running() {
+            engine.interrupt(cpu.map(CpuId::index));
+            drop(engine);
+            self.run_earlier_cpus();
+        }
+        Ok(())
     }
 
     fn run_workers(

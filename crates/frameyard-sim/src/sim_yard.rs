@@ -14,6 +14,7 @@ use crate::confined::Confined;
 use crate::engine::{Engine, YardRegions};
 use crate::fiber::{Fiber, Progress, take_spawned};
 use crate::frame_bytes::FrameBytes;
+use crate::list_access::ListAccess;
 use crate::machine::Machine;
 use crate::platform::SimPlatform;
 use crate::region::ZeroedRegion;
@@ -31,6 +32,8 @@ pub struct SimConfig {
     pub policy: ZonePolicy,
     /// The sizes of per-CPU lists.
     pub sizing: PcpSizing,
+    /// How CPUs use their own lists.
+    pub lists: ListAccess,
     /// The names of the workload's costs, beside those of every machine
     /// ([`KernelCost::ALL`](crate::KernelCost::ALL)).
     pub costs: Vec<&'static str>,
@@ -138,13 +141,14 @@ impl SimYard {
             yard_config.pcp_sizing = config.sizing;
             yard_config.map_init = map_init;
         };
-        Self::create(machine, &nodes, &config.costs, change)
+        Self::create(machine, &nodes, config.lists, &config.costs, change)
     }
 
     /// A yard with the given memory; `change` completes its configuration.
     pub(crate) fn create(
         machine: &Machine,
         nodes: &[(PfnRange, NodeId)],
+        lists: ListAccess,
         costs: &[&'static str],
         change: impl FnOnce(&mut YardConfig<'_>),
     ) -> Result<Self, SimError> {
@@ -167,7 +171,7 @@ impl SimYard {
             bytes: bytes.range(),
             map: map.raw().base.addr().get(),
         };
-        let platform = SimPlatform::new(machine, regions, bytes, costs).ok_or(SimError::NoMemory)?;
+        let platform = SimPlatform::new(machine, regions, bytes, lists, costs).ok_or(SimError::NoMemory)?;
         // SAFETY: the regions are fresh, zeroed, of the planned sizes, and dropped after the yard.
         let yard = unsafe { Yard::create(&table, &yard_config, &layout, map.raw(), control.raw(), platform) };
         Ok(Self { yard: yard.map_err(SimError::Boot)?, map, control })

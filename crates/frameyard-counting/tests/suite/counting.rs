@@ -168,7 +168,7 @@ fn reports_lines_that_it_cannot_remember() {
     let counting = counting(&yard, &rows);
     let pfn = counting.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap();
     let counted = counting.platform().counted();
-    assert_eq!(counted.refill.under_lock.lines, 3, "three quarters of 4");
+    assert_eq!(counted.refill.lines_under_lock(), 3, "three quarters of 4");
     assert!(counted.forgotten > 0);
     counting.free(pfn, Order::ZERO).unwrap();
     kept.into_iter().for_each(|pfn| yard.free(pfn, Order::ZERO).unwrap());

@@ -1,7 +1,9 @@
 //! The simulated machine and the compared policies.
 
-use clap::{Args, ValueHint};
+use clap::{Args, ValueEnum, ValueHint};
 use frameyard::ByteSize;
+use frameyard::policy::ZonePolicy;
+use frameyard_sim::ListAccess;
 
 use super::values::{Sizings, one_sizing, positive_size};
 use super::{ComparedArgs, OutputArgs, QuickArgs};
@@ -31,6 +33,10 @@ pub(crate) struct SimRunArgs {
     #[arg(long, value_name = "SIZING", value_parser = one_sizing, default_value = "classic")]
     pub(crate) pcp_sizing: Sizings,
 
+    /// How CPUs use their own lists
+    #[arg(long, value_name = "ACCESS", value_enum, default_value = "by-policy")]
+    pub(crate) list_access: ListAccessArg,
+
     /// Also write a profile of virtual time as folded stacks for flame graphs; several rows get one file each, named
     /// after the row
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -40,4 +46,26 @@ pub(crate) struct SimRunArgs {
     pub(crate) quick: QuickArgs,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+}
+
+/// How simulated CPUs use their own lists.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ListAccessArg {
+    /// In sections under depot, frame-bitmap and owned-blocks; under locks with all other policies, which stand for kernels
+    ByPolicy,
+    /// Under the lock of the lists
+    Locks,
+    /// In sections that nothing else on the CPU enters
+    Sections,
+}
+
+impl ListAccessArg {
+    /// The access in a yard with that policy.
+    pub(crate) fn of(self, policy: ZonePolicy) -> ListAccess {
+        match self {
+            Self::ByPolicy => ListAccess::of_policy(policy),
+            Self::Locks => ListAccess::Locks,
+            Self::Sections => ListAccess::Sections,
+        }
+    }
 }

@@ -49,7 +49,7 @@ fn a_simulated_row_is_a_native_one_with_where_time_went_behind_it() {
     let (native, simulated) = (keys(&native["rows"][0]), keys(&simulated[0]));
     assert_eq!(simulated[..native.len()], native);
     let more = &simulated[native.len()..];
-    assert_eq!(more[..4], ["simulated_ns", "counted_ns", "zone_lock_share", "per_cpu_lock_share"]);
+    assert_eq!(more[..5], ["list_access", "simulated_ns", "counted_ns", "zone_lock_share", "per_cpu_lock_share"]);
     for key in ["lru_lock_share", "map_lock_share", "other_socket_share", "bandwidth_share", "zero_page_share"] {
         assert!(more.contains(&key.to_owned()), "{key}: {more:?}");
     }

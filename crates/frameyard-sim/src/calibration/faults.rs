@@ -4,6 +4,7 @@ use frameyard::PageCount;
 use frameyard::watermarks::PcpSizing;
 use frameyard_vm::{LruPolicy, Vm, VmConfig};
 
+use crate::list_access::ListAccess;
 use crate::machine::Machine;
 use crate::page_fault::{FaultLoop, FaultRun};
 use crate::sim_yard::{SimConfig, SimError, SimYard};
@@ -78,7 +79,8 @@ impl FaultPredictor {
         let on_node = u64::from(tasks).min(machine.cpus() as u64 / u64::from(machine.topology.sockets));
         let needed = on_node * (u64::from(pages) * 3 / 2 + LARGEST_BATCH);
         let node_memory = PageCount((needed.next_multiple_of(SECTION) + 4 * SECTION).max(LEAST_MEMORY));
-        let config = SimConfig { node_memory, policy, sizing: PcpSizing::Early, costs: Vec::new() };
+        let config =
+            SimConfig { node_memory, policy, sizing: PcpSizing::Early, lists: ListAccess::Locks, costs: Vec::new() };
         let yard = SimYard::new(machine, &config)?;
         let vm = Vm::create(&yard, &VmConfig::default()).map_err(SimError::Owners)?;
         FaultLoop { tasks, mode, pages, rounds, seed, lru: self.lru }.run(&yard, &vm)

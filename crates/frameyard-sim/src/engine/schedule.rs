@@ -69,6 +69,7 @@ impl Engine {
             // Time between two runs is charged to no CPU, and spans that an aborted run left open are closed.
             cpu.clock = start;
             cpu.stack = 0;
+            cpu.interrupts = 0;
         }
         for cpu in cpus {
             self.change_task(*cpu, Task::Ready);
@@ -81,6 +82,7 @@ impl Engine {
     pub(crate) fn next(&mut self) -> Option<usize> {
         let key = self.ready.pop()?;
         self.set_current((key & ((1 << CPU_BITS) - 1)) as usize);
+        self.answer_interrupts();
         Some(self.context.cpu)
     }
 

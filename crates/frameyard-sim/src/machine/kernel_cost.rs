@@ -24,11 +24,13 @@ pub enum KernelCost {
     CopyPage = 6,
     /// A hold of the zone lock.
     ZoneHold = 7,
+    /// Interrupting another CPU to end its sections, and waiting for its answer.
+    Interrupt = 8,
 }
 
 named!(KernelCost: Exception => "exception", FaultPath => "fault-path", ZeroPage => "zero-page",
     UnmapPage => "unmap-page", MapCall => "map-call", LruPage => "lru-page",
-    CopyPage => "copy-page", ZoneHold => "zone-hold");
+    CopyPage => "copy-page", ZoneHold => "zone-hold", Interrupt => "interrupt");
 
 impl KernelCost {
     /// The cost in an account.
@@ -50,6 +52,7 @@ impl KernelCost {
             Self::LruPage => overhead.lru_page_cycles,
             Self::CopyPage => overhead.copy_page_cycles,
             Self::ZoneHold => overhead.zone_hold_cycles,
+            Self::Interrupt => overhead.interrupt_cycles,
         }
     }
 }

@@ -56,6 +56,7 @@ const NUMBERS: &[Number] = numbers! {
         zone_hold_cycles: 0.0 to 30000.0,
         map_call_cycles: 100.0 to 50000.0,
         copy_page_cycles: 100.0 to 10000.0,
+        interrupt_cycles: 0.0 to 100000.0,
         block_checks: 0.0 to 1.0,
     }
     map_init {

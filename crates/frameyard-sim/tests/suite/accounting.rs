@@ -8,11 +8,17 @@ use frameyard::platform::LockKind;
 use frameyard::policy::ZonePolicy;
 use frameyard::watermarks::PcpSizing;
 use frameyard::{CpuId, Gfp, Order, PageCount};
-use frameyard_sim::{FaultLoop, FaultRun, Machine, Mode, SimConfig, SimYard, Spent};
+use frameyard_sim::{FaultLoop, FaultRun, ListAccess, Machine, Mode, SimConfig, SimYard, Spent};
 use frameyard_vm::{LruPolicy, Vm, VmConfig};
 
 fn yard(policy: ZonePolicy) -> SimYard {
-    let config = SimConfig { node_memory: PageCount(1 << 19), policy, sizing: PcpSizing::Classic, costs: Vec::new() };
+    let config = SimConfig {
+        node_memory: PageCount(1 << 19),
+        policy,
+        sizing: PcpSizing::Classic,
+        lists: ListAccess::of_policy(policy),
+        costs: Vec::new(),
+    };
     SimYard::new(&Machine::built_in("broadwell-40").unwrap(), &config).unwrap()
 }
 
@@ -73,6 +79,7 @@ fn a_yard_of_32_gib_and_its_machine_take_at_most_half_as_much_again_as_its_map()
             node_memory: PageCount((32 << 18) / u64::from(machine.topology.sockets)),
             policy: ZonePolicy::Depot,
             sizing: PcpSizing::Scaled,
+            lists: ListAccess::Locks,
             costs: Vec::new(),
         };
         let yard = SimYard::new(&machine, &config).unwrap();
@@ -95,6 +102,7 @@ fn per_cpu_lists_keep_their_early_size_without_a_reset() {
         node_memory: PageCount(1 << 19),
         policy: ZonePolicy::Vanilla,
         sizing: PcpSizing::Classic,
+        lists: ListAccess::Locks,
         costs: Vec::new(),
     };
     // The pairs of data/published/pcp-epyc2-256cpu.csv.

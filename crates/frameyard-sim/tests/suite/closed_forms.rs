@@ -8,7 +8,7 @@ use frameyard::policy::ZonePolicy;
 use frameyard::units::ZoneKind;
 use frameyard::watermarks::PcpSizing;
 use frameyard::{CpuId, Gfp, NodeId, Order, PageCount, Pfn, PfnRange, Platform, ZoneId};
-use frameyard_sim::{Accessed, Cause, CostId, LockMethod, Machine, Picos, SimConfig, SimYard, Spent};
+use frameyard_sim::{Accessed, Cause, CostId, ListAccess, LockMethod, Machine, Picos, SimConfig, SimYard, Spent};
 
 const LOCK: LockId = LockId::Zone(ZoneId::new(NodeId(0), ZoneKind::Normal));
 const THINKING: CostId = CostId::nth(0);
@@ -28,6 +28,7 @@ fn yard_on(machine: &Machine) -> SimYard {
         node_memory: PageCount(1 << 16),
         policy: ZonePolicy::Vanilla,
         sizing: PcpSizing::Classic,
+        lists: ListAccess::Locks,
         costs: vec!["thinking", "service"],
     };
     SimYard::new(machine, &config).unwrap()

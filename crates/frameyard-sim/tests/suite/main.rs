@@ -3,6 +3,7 @@
 mod accounting;
 mod closed_forms;
 mod deferred_init;
+mod list_access;
 mod owners;
 mod profile;
 mod workers;

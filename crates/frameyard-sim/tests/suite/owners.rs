@@ -8,8 +8,8 @@ use frameyard::policy::ZonePolicy;
 use frameyard::watermarks::PcpSizing;
 use frameyard::{ByteSize, CpuId, Gfp, NodeId, Order, PageCount, Pfn, PfnRange};
 use frameyard_sim::{
-    Accessed, Account, Cause, FaultLoop, FaultRun, KernelOverhead, Machine, Mode, SimConfig, SimPlatform, SimYard,
-    Spent,
+    Accessed, Account, Cause, FaultLoop, FaultRun, KernelOverhead, ListAccess, Machine, Mode, SimConfig, SimPlatform,
+    SimYard, Spent,
 };
 use frameyard_vm::{LruPolicy, MapRequest, MemoryAccess, VirtAddr, Vm, VmConfig, VmCounter};
 
@@ -18,6 +18,7 @@ fn yard() -> SimYard {
         node_memory: PageCount(1 << 19),
         policy: ZonePolicy::Vanilla416,
         sizing: PcpSizing::Classic,
+        lists: ListAccess::Locks,
         costs: Vec::new(),
     };
     SimYard::new(&Machine::built_in("broadwell-40").unwrap(), &config).unwrap()
@@ -115,6 +116,7 @@ fn kernel_overheads_change_the_run_time() {
             node_memory: PageCount(1 << 17),
             policy: ZonePolicy::Depot,
             sizing: PcpSizing::Classic,
+            lists: ListAccess::Locks,
             costs: Vec::new(),
         };
         let yard = SimYard::new(&machine, &config).unwrap();

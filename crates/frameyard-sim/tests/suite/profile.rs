@@ -7,7 +7,7 @@ use frameyard::platform::{Activity, Probe};
 use frameyard::policy::ZonePolicy;
 use frameyard::watermarks::PcpSizing;
 use frameyard::{CpuId, Gfp, NodeId, Order, PageCount, Platform};
-use frameyard_sim::{CostId, FaultLoop, KernelCost, Machine, Mode, Picos, SimConfig, SimYard, Spent};
+use frameyard_sim::{CostId, FaultLoop, KernelCost, ListAccess, Machine, Mode, Picos, SimConfig, SimYard, Spent};
 use frameyard_vm::{LruPolicy, Vm, VmConfig};
 
 /// A machine with a constant clock.
@@ -15,7 +15,13 @@ fn yard(policy: ZonePolicy) -> SimYard {
     let mut machine = Machine::built_in("broadwell-40").unwrap();
     machine.clock.mhz = vec![1000];
     machine.clock.smt_slowdown = 1.0;
-    let config = SimConfig { node_memory: PageCount(1 << 19), policy, sizing: PcpSizing::Classic, costs: vec!["work"] };
+    let config = SimConfig {
+        node_memory: PageCount(1 << 19),
+        policy,
+        sizing: PcpSizing::Classic,
+        lists: ListAccess::Locks,
+        costs: vec!["work"],
+    };
     SimYard::new(&machine, &config).unwrap()
 }
 

@@ -8,7 +8,7 @@ use frameyard::platform::WorkerPanicked;
 use frameyard::policy::ZonePolicy;
 use frameyard::watermarks::PcpSizing;
 use frameyard::{CpuId, NodeId, PageCount, Platform};
-use frameyard_sim::{CostId, Machine, Picos, SimConfig, SimError, SimYard, Spent};
+use frameyard_sim::{CostId, ListAccess, Machine, Picos, SimConfig, SimError, SimYard, Spent};
 
 const WORK: CostId = CostId::nth(0);
 
@@ -21,6 +21,7 @@ fn yard() -> SimYard {
         node_memory: PageCount(1 << 16),
         policy: ZonePolicy::Vanilla,
         sizing: PcpSizing::Classic,
+        lists: ListAccess::Locks,
         costs: vec!["work"],
     };
     SimYard::new(&machine, &config).unwrap()

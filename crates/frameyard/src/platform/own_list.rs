@@ -99,7 +99,13 @@ impl<'a> OwnList<'a> {
         self.announce(probe, self.len().into(), Access::Write);
     }
 
+    /// Announces the lines that taking all lists uses.
+    pub fn announce_take(&self, probe: &impl Probe) {
+        probe.touch_line(SharedLine::of(LineKind::PerCpuLists, self.owners), Access::Write);
+    }
+
     fn announce(&self, probe: &impl Probe, at: usize, access: Access) {
+        probe.touch_line(SharedLine::of(LineKind::PerCpuLists, self.owners), Access::Read);
         probe.touch_line(SharedLine::of(LineKind::PerCpuLists, self.word), Access::Write);
         if let Some(entry) = self.entries.get(at) {
             probe.touch_line(SharedLine::of(LineKind::PerCpuLists, entry), access);

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use frameyard::ByteSize;
 use frameyard::platform::LockKind;
-use frameyard_sim::{Machine, Picos, Topology};
+use frameyard_sim::{ListAccess, Machine, Picos, Topology};
 use frameyard_sim_workloads::{SimInit, SimOptions, SimRun, TimeSpent, whole_ns};
 use frameyard_workloads::Setting;
 use serde_json::Map;
@@ -24,6 +24,7 @@ const QUICK_TASKS: [u32; 2] = [1, 8];
 /// A combination that was simulated.
 struct Simulation<R> {
     measured: Measured<R>,
+    lists: ListAccess,
     simulated: Picos,
     spent: TimeSpent,
 }
@@ -70,10 +71,11 @@ pub(in crate::commands) fn simulate_each<W: Simulated>(
         profile::write(file, named)?;
     }
     let (mut rows, mut times) = (Vec::new(), Vec::new());
-    for (workload, Simulation { measured, simulated, spent }) in simulations {
+    for (workload, Simulation { measured, lists, simulated, spent }) in simulations {
         for ComparedRow { row, group, result } in workload.rows(measured) {
             times.push(times_row(&row, &spent));
             let row = row
+                .data("list_access", lists.name())
                 .data("simulated_ns", whole_ns(simulated))
                 .data("counted_ns", whole_ns(spent.length()))
                 .followed_by(spent.shares().map(|(name, share)| (name, share.into())).collect::<Map<_, _>>().into());
@@ -100,11 +102,13 @@ fn run<W: Simulated>(
     setting: Setting,
 ) -> Result<Simulation<W::Run>, Failure> {
     let (needed, cpus) = (workload.needed(&setting), workload.cpus(&setting));
+    let lists = args.list_access.of(setting.zone);
     let options = SimOptions {
         memory: args.memory.unwrap_or_else(|| usual_memory(machine, needed, cpus)),
         zone: setting.zone,
         lru: setting.lru,
         sizing: workload.sizing().unwrap_or(args.pcp_sizing.first()),
+        lists,
         contents: W::CONTENTS,
         init: SimInit::Eager,
         costs: &[],
@@ -116,7 +120,7 @@ fn run<W: Simulated>(
         }
         let SimRun { run, simulated, spent } = workload.simulate(fixture, &setting)?;
         let measured = Measured { setting, memory: fixture.memory(), runs: vec![run] };
-        Ok(Simulation { measured, simulated, spent })
+        Ok(Simulation { measured, lists, simulated, spent })
     })
 }
 

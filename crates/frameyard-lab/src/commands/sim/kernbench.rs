@@ -10,7 +10,7 @@ use frameyard::boot::PcpReset;
 use frameyard::platform::LockKind;
 use frameyard::policy::ZonePolicy;
 use frameyard::watermarks::PcpSizing;
-use frameyard_sim::Machine;
+use frameyard_sim::{ListAccess, Machine};
 use frameyard_sim_workloads::{FrameContents, SimInit, SimOptions, SimRun, TimeSpent, whole_ns};
 use frameyard_vm::LruPolicy;
 use frameyard_workloads::counts::Drains;
@@ -202,6 +202,7 @@ impl Case<'_> {
             zone: self.zone,
             lru: self.lru,
             sizing: self.sizing,
+            lists: ListAccess::Locks,
             init: SimInit::Deferred(reset),
             costs: CpuWork::COSTS,
             contents: FrameContents::Dropped,

@@ -6,7 +6,7 @@ use super::list::PER_LINE;
 use super::list_source::ListSource;
 use super::{ARRAY, Group, ListId, LockedPcp, PcpList};
 use crate::page::Link;
-use crate::platform::{Access, Platform};
+use crate::platform::{Access, OwnList, Platform};
 use crate::sync::Ordering;
 use crate::units::{MigrateType, Order, PageCount};
 use crate::zone::batch::{BATCH, Batch, packed};
@@ -48,15 +48,34 @@ fn add_good<P: Platform>(view: ZoneView<'_, P>, order: Order, mut batch: Batch, 
 /// More blocks than any refill fetches.
 const MOST_BLOCKS: u64 = 1 << 16;
 
+/// The entries for which a list's first line has no room: other words are there.
+const BEFORE_ENTRIES: usize = OwnList::ENTRIES / size_of::<u32>();
+
 /// After this number of refills that gave only bad blocks, a request releases the lock of the lists, and goes on without it.
 const MOST_BAD_REFILLS: u32 = 64;
 
 impl<P: Platform> LockedPcp<'_, P> {
     /// Announces a use of all entries of a list's array.
+    ///
+    /// Under locks, a list stands for a kernel's in the predictions of published tables. Those count eight lines, which the entries
+    /// alone would fill, although they begin behind the word of the list and so lie on nine.
     #[inline(always)]
     pub(super) fn touch_entries(&self, list: &PcpList, access: Access) {
+        if self.platform.has_sections() {
+            return self.touch_first_entries(list, ARRAY, access);
+        }
         for line in list.entries.chunks(PER_LINE) {
             self.touch(&line[0], access);
+        }
+    }
+
+    /// Announces a use of the first entries of a list's array.
+    #[inline(always)]
+    fn touch_first_entries(&self, list: &PcpList, count: usize, access: Access) {
+        let mut at = 0;
+        while let Some(entry) = list.entries[..count.min(ARRAY)].get(at) {
+            self.touch(entry, access);
+            at = (at + BEFORE_ENTRIES) / PER_LINE * PER_LINE + PER_LINE - BEFORE_ENTRIES;
         }
     }
 
@@ -173,7 +192,7 @@ impl<P: Platform> LockedPcp<'_, P> {
             let (list, Some(mobility)) = (self.list(id), id.mobility()) else { return false };
             let len = list.len();
             if len >= batch && transfer::push_huge(view, self.cpu(), mobility, &list.entries[..batch]) {
-                self.touch(&list.entries[0], Access::Write);
+                self.touch_first_entries(list, len, Access::Write);
                 list.move_down(batch, len);
                 list.set_len(len - batch);
                 list.count_out(batch);
@@ -195,7 +214,7 @@ impl<P: Platform> LockedPcp<'_, P> {
         if blocks == 0 {
             return false;
         }
-        self.touch(&list.entries[0], Access::Write);
+        self.touch_first_entries(list, blocks, Access::Write);
         list.set_len(blocks);
         list.count_in(blocks);
         if blocks > list.word().limit() {

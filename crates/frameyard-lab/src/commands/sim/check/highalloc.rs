@@ -8,7 +8,7 @@ use std::time::Duration;
 use frameyard::ByteSize;
 use frameyard::policy::ZonePolicy;
 use frameyard::watermarks::PcpSizing;
-use frameyard_sim::Machine;
+use frameyard_sim::{ListAccess, Machine};
 use frameyard_sim_workloads::{FrameContents, SimInit, SimOptions, other_cpus};
 use frameyard_vm::LruPolicy;
 use frameyard_workloads::highalloc::{DelayKind, HighallocPlan, HighallocRun};
@@ -117,6 +117,7 @@ fn predict(
         zone,
         lru: LruPolicy::Vanilla,
         sizing: PcpSizing::Early,
+        lists: ListAccess::Locks,
         contents: FrameContents::Kept,
         init: SimInit::Eager,
         costs: CpuWork::COSTS,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use frameyard::ByteSize;
 use frameyard::policy::ZonePolicy;
 use frameyard::watermarks::PcpSizing;
-use frameyard_sim::Machine;
+use frameyard_sim::{ListAccess, Machine};
 use frameyard_sim_workloads::{FrameContents, SimInit, SimOptions, order0_thp, with_sim_fixture};
 use frameyard_vm::LruPolicy;
 use frameyard_workloads::order0_thp::pages_of_task;
@@ -97,6 +97,7 @@ fn predicted(machine: &Machine, policy: ZonePolicy, work: Work) -> Result<[(Page
         zone: policy,
         lru: LruPolicy::Vanilla,
         sizing: PcpSizing::Early,
+        lists: ListAccess::Locks,
         contents: FrameContents::Dropped,
         init: SimInit::Eager,
         costs: &[],

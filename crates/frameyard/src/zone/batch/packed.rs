@@ -51,21 +51,17 @@ pub(crate) fn pack<P: Platform>(map: MemMap, platform: &P, entries: &[u32], next
     head.set_prev(Link(entries.len() as u32));
     let (pages, rest) = entries[1..].as_chunks::<PER_PAGE>();
     for (storing, indices) in pages.iter().enumerate() {
-        store_indices(&page(storing), indices);
+        // By their places in an array of known length: without a condition for each.
+        let page = page(storing);
+        for (at, word) in INDEX_WORDS.into_iter().enumerate() {
+            page.set_payload(word, u64::from(indices[2 * at]) | u64::from(indices[2 * at + 1]) << 32);
+        }
     }
-    if !rest.is_empty() {
-        let mut indices = [0; PER_PAGE];
-        indices[..rest.len()].copy_from_slice(rest);
-        store_indices(&page(pages.len()), &indices);
+    for (word, pair) in INDEX_WORDS.into_iter().zip(rest.chunks(2)) {
+        let high = pair.get(1).copied().unwrap_or(0);
+        page(pages.len()).set_payload(word, u64::from(pair[0]) | u64::from(high) << 32);
     }
     map.link_at(entries[0])
-}
-
-#[inline(always)]
-fn store_indices<P: Platform, F: FrameName>(page: &PageRef<'_, P, F>, indices: &[u32; PER_PAGE]) {
-    for (at, word) in INDEX_WORDS.into_iter().enumerate() {
-        page.set_payload(word, u64::from(indices[2 * at]) | u64::from(indices[2 * at + 1]) << 32);
-    }
 }
 
 /// As [`pack`], for up to [`LONGEST`] blocks that follow each other at equal steps: the first, the step, and their number.

@@ -49,7 +49,7 @@ const CARVED: u64 = 8;
 const FOR_LIST: u64 = 4;
 /// Huge blocks of a full batch, and the batches that a refill fetches from the zone.
 const HUGE_BATCH: usize = 16;
-const HUGE_FETCHED: u64 = 7;
+const HUGE_FETCHED: u64 = 8;
 /// Entries of a list that lie on its first line, behind its word.
 const ON_FIRST_LINE: usize = 10;
 
@@ -179,11 +179,12 @@ fn a_refill_of_huge_blocks_touches_the_page_of_each_once_and_none_if_they_were_i
         let yard = yard(access);
         let first = lines_of(&yard, || _ = take(&yard, HUGE));
         let expected = Lines {
-            pages: 0,
+            // The second halves of blocks of two pageblocks.
+            pages: HUGE_FETCHED * HUGE_BATCH as u64 / 2,
             // The lines of the batches that went to the stack.
             others: OF_REFILL + WHOLE_PAGEBLOCKS + LOCK + of_list + (HUGE_FETCHED - 1),
-            // Each block, and the next block of the list.
-            pages_under_lock: HUGE_FETCHED * HUGE_BATCH as u64 + 1,
+            // Each block of two pageblocks, and the next block of the list.
+            pages_under_lock: HUGE_FETCHED * HUGE_BATCH as u64 / 2 + 1,
             others_under_lock: LOCK_COUNTERS,
         };
         assert_eq!(first, expected, "{access:?}");

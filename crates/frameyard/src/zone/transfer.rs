@@ -35,11 +35,9 @@
 
 use super::batch::Batch;
 use super::block_list::Place;
-use super::checks::PageChecks;
 use super::effort::{Effort, FEW_PAGEBLOCKS, Patience};
 use super::free_area::BlockHooks;
 use super::mechanisms::{MechanismTypes, Mechanisms};
-use super::page_check;
 use super::policy::ZonePolicy;
 use super::request::BlockRequest;
 use super::state::{HeldFree, Zone};
@@ -55,6 +53,7 @@ mod clusters;
 mod cpu_owned;
 mod deferred_merge;
 mod depot;
+mod drain;
 mod exchange;
 mod frame_bitmap;
 mod pagewise;
@@ -65,6 +64,7 @@ mod validate;
 
 pub(crate) use clusters::{batch_words, batch_words_bound};
 pub(crate) use depot::{Mobility, huge_batch, huge_blocks_of_lists, pop_huge, push_huge};
+pub(crate) use drain::Drain;
 pub(crate) use exchange::{Collect, Collected, Delivered, DrainReason, DrainSource, PackedBatches, RefillRequest};
 pub(crate) use pagewise::ListLimits;
 pub(crate) use quiescence::{Quiescence, TransferStalled};
@@ -307,127 +307,14 @@ pub(crate) fn fetch<P: Platform>(
     got
 }
 
-/// Whether a list with a full array, which holds that many frames, should give up batches though it has room for more.
-pub(crate) fn takes_of_full_arrays<P: Platform>(view: ZoneView<'_, P>, held: PageCount) -> bool {
+/// Whether a list whose array is full, and which holds that many frames, gives up batches though it has room for more.
+pub(crate) fn gives_up_batches<P: Platform>(view: ZoneView<'_, P>, held: PageCount) -> bool {
     held.0 >= depot::HELD && Mechanism::in_force(view.zone) == Mechanism::Depot
 }
 
 /// Whether a request is for single frames of a type that has per-CPU lists.
 fn is_single_of_lists(request: BlockRequest) -> bool {
     request.order == Order::ZERO && request.migrate_type.index() < MigrateType::PER_CPU
-}
-
-/// A drain of one CPU's lists. Drops the zone lock, if it holds it, when dropped.
-pub(crate) struct Drain<'a, P: Platform> {
-    view: ZoneView<'a, P>,
-    mechanism: Mechanism,
-    cpu: CpuId,
-    reason: DrainReason,
-    /// Frames given back under the span that is open, if one is.
-    pages: Option<u64>,
-    locked: Option<LockedZone<'a, P>>,
-}
-
-impl<'a, P: Platform> Drain<'a, P> {
-    /// The caller holds the lock of the lists of `cpu` while this lives.
-    pub(crate) fn begin(view: ZoneView<'a, P>, cpu: CpuId, reason: DrainReason) -> Self {
-        Self { view, mechanism: Mechanism::in_force(view.zone), cpu, reason, pages: None, locked: None }
-    }
-
-    /// Gives back blocks of a list: `most` of them, or a batch if the mechanism moves whole batches. Returns their number.
-    pub(crate) fn give_back(&mut self, source: &mut impl DrainSource, order: Order, most: usize) -> usize {
-        if self.mechanism == Mechanism::Depot
-            && self.reason != DrainReason::Emptying
-            && let Some(list_type) = source.batch_type()
-        {
-            // The depot may take the zone lock.
-            self.end_span();
-            let access = depot::ListAccess::open(self.view, self.cpu, (order, list_type));
-            let given = access.map_or(0, |access| access.give_back(source));
-            if given > 0 {
-                return given;
-            }
-        }
-        if self.reason == DrainReason::ArrayFull {
-            return 0;
-        }
-        source.announce();
-        self.begin_span();
-        if let Mechanism::Pagewise(knobs) = self.mechanism {
-            knobs.before_picking(&mut self.locked, self.view, self.cpu);
-        }
-        let mut batch = Batch::new();
-        source.take(most, &mut batch);
-        self.free(&batch, order);
-        batch.len()
-    }
-
-    /// Gives back one block that is on no list.
-    pub(crate) fn give_back_entry(&mut self, entry: u32, order: Order) {
-        self.begin_span();
-        self.free(&Batch::of(&[entry]), order);
-    }
-
-    /// Frees a batch, apart from its bad blocks. Its blocks are tagged as blocks of per-CPU lists.
-    fn free(&mut self, batch: &Batch, order: Order) {
-        if self.view.checks == PageChecks::None { self.free_all(batch, order) } else { self.free_good(batch, order) }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn free_good(&mut self, batch: &Batch, order: Order) {
-        let good = page_check::good_of(self.view, batch, order);
-        if !good.is_empty() {
-            self.free_all(&good, order);
-        }
-    }
-
-    #[inline(always)]
-    fn free_all(&mut self, batch: &Batch, order: Order) {
-        let Self { view, cpu, .. } = *self;
-        self.pages = self.pages.map(|pages| pages + ((batch.len() as u64) << order.0));
-        if view.has_cpu_owned_racy() {
-            return cpu_owned::give_back(&mut self.locked, view, (cpu, self.reason), batch, order);
-        }
-        let is_overflow = order == Order::ZERO && self.reason == DrainReason::Overflow;
-        let defers = deferred_merge::COMPILED_IN && is_overflow;
-        match self.mechanism {
-            Mechanism::Pagewise(knobs) => knobs.give_back(&mut self.locked, view, cpu, batch, order),
-            Mechanism::Clusters(clusters::Knobs::Bulk) if clusters::COMPILED_IN && defers => {
-                clusters::give_back(&mut self.locked, view, cpu, batch);
-            }
-            Mechanism::DeferredMerge | Mechanism::Clusters(_) if defers => {
-                if let Some(locked) = view.lock_unless(&mut self.locked, cpu) {
-                    deferred_merge::give_back(locked, batch);
-                }
-            }
-            Mechanism::FrameBitmap if frame_bitmap::COMPILED_IN && is_overflow => {
-                frame_bitmap::give_back(&mut self.locked, view, cpu, batch);
-            }
-            _ => pagewise::give_back(&mut self.locked, view, cpu, batch, order),
-        }
-    }
-
-    fn begin_span(&mut self) {
-        if self.pages.is_none() {
-            self.view.platform.begin_activity(Activity::Drain);
-            self.pages = Some(0);
-        }
-    }
-
-    /// Drops the zone lock and ends the span.
-    fn end_span(&mut self) {
-        self.locked = None;
-        if let Some(pages) = self.pages.take() {
-            self.view.platform.end_activity(Activity::Drain, PageCount(pages));
-        }
-    }
-}
-
-impl<P: Platform> Drop for Drain<'_, P> {
-    fn drop(&mut self) {
-        self.end_span();
-    }
 }
 
 /// Frees a block that the caller owns past the per-CPU lists.

@@ -150,7 +150,7 @@ impl<P: Platform> LockedPcp<'_, P> {
             return false;
         }
         let pages = |blocks: u64| blocks << id.order(view.geometry).0;
-        if transfer::takes_of_full_arrays(view, PageCount(pages(list.blocks_racy()))) {
+        if transfer::gives_up_batches(view, PageCount(pages(list.blocks_racy()))) {
             self.drain_group(view, id, PageCount(BATCH as u64), DrainReason::ArrayFull);
         }
         let fits = self.unassigned(view, id.group()) >= pages(BATCH as u64);

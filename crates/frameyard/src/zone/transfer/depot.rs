@@ -12,8 +12,8 @@
 //! | event | action |
 //! |---|---|
 //! | a per-CPU list exceeds its limit, or a full array while the list holds [`HELD`] frames | push the older half of its packed batches onto the group's stack with one exchange; onto the common stack if that is full; merge eight with each if both are full |
-//! | a per-CPU list is empty | pop from the group's stack, then the common stack, then another group's |
-//! | all stacks are empty | carve batches from a large block ([`carving`]), push the spare ones |
+//! | a per-CPU list is empty | pop up to [`FETCHED`] batches with one exchange from the group's stack, then the common stack, then another group's |
+//! | all stacks are empty | carve batches from large blocks ([`carving`]), push those that the list does not take |
 //! | the free lists have no block of the type, and no whole pageblock of another | merge some batches, within the request's effort |
 //! | few whole pageblocks are free | merge batches into the free lists, several per lock hold ([`collecting`]); a stack keeps a few |
 //!
@@ -22,8 +22,8 @@
 //!
 //! # Invariants
 //!
-//! - A block in the depot carries the per-CPU tag, or none if it is a single frame, so the buddy never merges with it. Its type is the type that its pageblock had
-//!   when it was freed or carved; the type is read again when it returns to the free lists.
+//! - A block in the depot carries the per-CPU tag, or none if it is a single frame, so the buddy never merges with it. Its type is the
+//!   type that its pageblock had when it was freed or carved; the type is read again when it returns to the free lists.
 //! - Depot frames count as free in watermarks and statistics.
 //! - A CPU moves batches only while it holds its own list lock, and reads policy and quiescence under that lock. Changing either
 //!   and then locking every list once therefore waits for all batches in transit; the holders of those locks wait for the zone
@@ -357,8 +357,11 @@ impl<'a, P: Platform> ListAccess<'a, P> {
     pub(super) fn fetch(&self, refill: RefillRequest<'_>, mut deliver: impl FnMut(Delivered<'_>)) -> usize {
         let Self { view, order, .. } = *self;
         // While few whole pageblocks are free, no list holds what it may not need. Where pages are checked, a list checks a batch.
-        let has_plenty = view.checks == PageChecks::None && view.has_whole_pageblocks_racy();
-        let most = if has_plenty { refill.batches_up_to((FETCHED >> order.0).max(1)) } else { 1 };
+        let has_plenty = view.has_whole_pageblocks_racy();
+        let most = match view.checks {
+            PageChecks::None if has_plenty => refill.batches_up_to((FETCHED >> order.0).max(1)),
+            _ => 1,
+        };
         if let Some(chain) = self.pop(most) {
             deliver(Delivered::Packed(chain));
             return chain.batches * BATCH;
@@ -368,7 +371,7 @@ impl<'a, P: Platform> ListAccess<'a, P> {
             // Before types mix in a pageblock: batches of other types may be of this type by now, or whole pageblocks.
             collect_for(view, order, migrate_type, refill.effort);
         }
-        carving::fetch(view, refill, (self.own_stack, most), deliver)
+        carving::fetch(view, refill, (self.own_stack, most, has_plenty), deliver)
     }
 
     /// Pops up to `most` batches together: from the group's stack, the common one, another group's.

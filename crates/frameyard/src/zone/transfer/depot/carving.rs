@@ -1,19 +1,20 @@
 //! Carving: a refill that finds the depot empty cuts large blocks of the zone into batches.
 //!
 //! Under one hold of the zone lock the refill takes a few blocks, smallest first like any allocation, until they have frames for
-//! several batches; it touches only their heads. After it drops the lock it clears the tag of each head, gives the list one batch
-//! and the stack the rest. In between the frames are in blocks in transit: the depot counts them already, so that no sum of free
+//! several batches; it touches only their heads. After it drops the lock it clears the tag of each head, gives the list what that has
+//! room for, up to four batches, and the stack the rest. In between the frames are in blocks in transit: the depot counts them already, so that no sum of free
 //! memory misses them.
 //!
 //! A block of a batch or more makes batches of neighbours, so only the head of each batch is written. Smaller ones share batches,
 //! which come first.
 //!
-//! The frames get no tags ([`untagged`](crate::zone::untagged)). So carving touches the page structures of a block's head and of the
+//! Single frames get no tags ([`untagged`](crate::zone::untagged)). So carving them touches the page structures of a block's head and of the
 //! heads of batches, one line for each 64 frames. A head is cleared before any frame of its block leaves the refill: from then on
 //! another CPU may free the frame to the zone, and a walk under the zone lock must not pass it as a part of the block. The CPU that
 //! frees it acquires the clear with the frame, and the zone lock hands it on to the walk.
 //!
-//! Where zones meet in a section or it has holes, a zero tag says too little: there each frame gets a tag.
+//! Where zones meet in a section or it has holes, a zero tag says too little: there each frame gets a tag. So does each block of a larger
+//! order, everywhere.
 
 use core::ops::Range;
 
@@ -83,18 +84,17 @@ impl Taken {
 }
 
 /// Carves batches from large blocks: delivers up to `most`, with a rest that does not fill a batch, and pushes all further ones on `stack`.
-/// Returns the number of delivered frames.
+/// Unless the zone `has_plenty` of whole pageblocks, nothing is carved for later. Returns the number of delivered blocks.
 pub(super) fn fetch<P: Platform>(
     view: ZoneView<'_, P>,
     refill: RefillRequest<'_>,
-    (stack, most): (&BatchStack, usize),
+    (stack, most, has_plenty): (&BatchStack, usize, bool),
     mut deliver: impl FnMut(Delivered<'_>),
 ) -> usize {
-    let Some(mut locked) = view.lock_for(refill.cpu) else { return 0 };
-    let mut taken = Taken::new();
     let each = refill.blocks.order;
-    // While few whole pageblocks are free, nothing is carved for later.
-    let carved = if view.has_whole_pageblocks_racy() { TAKEN.max(batch_pages(each)) } else { batch_pages(each) };
+    let carved = if has_plenty { TAKEN.max(batch_pages(each)) } else { batch_pages(each) };
+    let mut taken = Taken::new();
+    let Some(mut locked) = view.lock_for(refill.cpu) else { return 0 };
     locked.take_for_batches(refill.blocks, BATCH, carved, &mut taken);
     locked.count_moved(PageCount(taken.pages));
     stack.touch(view.platform, Access::ReadModifyWrite);

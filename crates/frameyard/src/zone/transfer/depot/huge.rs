@@ -213,8 +213,8 @@ pub(crate) fn pop_huge<P: Platform>(
     0
 }
 
-/// Fetches huge blocks from the zone for a list of that CPU, which found the stacks empty: `refill.wanted`, and while whole
-/// pageblocks are not few, further batches for the group's stack under the same hold of the lock. Returns the number for the list.
+/// Fetches huge blocks from the zone for a list whose CPU found the stacks empty. While whole pageblocks are not few, the same hold of the
+/// lock also takes batches for the group's stack. Returns the number for the list, at most `refill.wanted`.
 pub(in crate::zone::transfer) fn fetch<P: Platform>(
     view: ZoneView<'_, P>,
     refill: RefillRequest<'_>,
@@ -227,10 +227,10 @@ pub(in crate::zone::transfer) fn fetch<P: Platform>(
     let Some(stack) = stack.filter(|_| opens(view)) else {
         return pagewise::fetch(view, refill, deliver);
     };
-    let Some(mut locked) = view.lock_for(refill.cpu) else { return 0 };
     // None for later where the list itself may have one only.
     let spare = if wanted < 2 { 0 } else { (view.spare_whole_pageblocks_racy() as usize / wanted).min(FETCHED) };
     let mut taken = Taken::new();
+    let Some(mut locked) = view.lock_for(refill.cpu) else { return 0 };
     locked.take_for_batches(refill.blocks, wanted, ((1 + spare) * wanted) as u64 * order.pages().0, &mut taken);
     locked.count_moved(PageCount(taken.pages));
     let blocks = (taken.pages >> order.0) as usize;

@@ -7,12 +7,12 @@
 //! # Protocol
 //!
 //! *Push* links the last batch of a chain to the old top and exchanges the top word, with Release: a CPU that finds the batch sees
-//! all that was packed into its pages or its line of the table. *Pop* reads the top word with Acquire, reads the head's link, and those of
-//! heads below if it takes several batches, and
-//! exchanges the top word for the last link with the tag plus one. *Detach* exchanges the top word for none, with the tag plus one.
+//! all that was packed into its pages or its line of the table. *Pop* reads the top word with Acquire and the head's
+//! link; if it takes several batches, it follows the links of the heads below. It exchanges the top word for the link of the last one, with
+//! the tag plus one. *Detach* exchanges the top word for none, with the tag plus one.
 //!
-//! Between the first two reads of a pop another CPU may pop the batch, allocate its frames and write to them. Map and table are always mapped,
-//! so the read is harmless: its result counts only if the top word still has the same link and the same tag. Both cannot return:
+//! Between the reads of a pop another CPU may pop a batch, allocate its frames and write to them. Map and table are always mapped, so the
+//! reads are harmless: what they find counts only if the top word still has the same link and the same tag. Both cannot return:
 //! a link returns to the top only after a pop or a detach, and these raise the tag. A tag that wraps around while a thread stands
 //! between its reads would defeat this; with 2²¹ frames (8 GiB) that takes 2⁴² pops and detaches, with the most frames that a map
 //! can have 2³². Every change of the top word is an exchange, so a pop

@@ -17,8 +17,8 @@ use crate::zone::{PcpSizing, WatermarkOptions, ZonePolicy};
 
 mod attach;
 mod bounds;
-mod cache_groups;
 mod claims;
+mod cpu_groups;
 mod error;
 mod init;
 mod initialisation;
@@ -156,8 +156,12 @@ pub struct YardConfig<'a> {
     /// How per-CPU lists are sized.
     pub pcp_sizing: PcpSizing,
     /// For each CPU, the number of its cache group, from 0. CPUs of a group share a cache. Absent: groups of sixteen CPUs of
-    /// one node. Batches of free frames stay in their group while it needs them.
+    /// one node.
     pub cache_groups: Option<&'a [u16]>,
+    /// For each CPU, the number of its shelf in the depot of each zone, from 0. Batches of free frames that leave the lists of a CPU go
+    /// to its shelf, and it takes those of its shelf first: frames that it freed lately, unless other CPUs share the shelf. Absent: a
+    /// shelf for each CPU, or for neighbouring CPUs of a node if there are more than 64 CPUs.
+    pub depot_shelves: Option<&'a [u16]>,
     /// How frames are transferred between per-CPU lists and zones.
     pub policy: ZonePolicy,
     /// Whether freed frames are poisoned.
@@ -187,6 +191,7 @@ impl<'a> YardConfig<'a> {
             watermarks: WatermarkOptions::default(),
             pcp_sizing: PcpSizing::Scaled,
             cache_groups: None,
+            depot_shelves: None,
             policy: ZonePolicy::default(),
             poisoning: Poisoning::Off,
             checks: PageChecks::None,

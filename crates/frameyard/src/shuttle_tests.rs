@@ -188,7 +188,7 @@ fn stopped_in_a_pop() {
         let frames: Vec<Pfn> = (0..8 * BATCH).map_while(|_| main.take(Order::ZERO, Gfp::HIGHUSER_MOVABLE)).collect();
         frames.into_iter().for_each(|pfn| main.give(pfn, Order::ZERO));
         assert!(main.yard.zone(ZONE).mechanism_counts().get("depot_batches") >= 4, "there is something to pop");
-        // The group of CPU 3 has no batches, so its next allocation pops from the other group's stack. Its first read of a page
+        // The shelf of CPU 3 has no batches, so its next allocation pops from the other shelf. Its first read of a page
         // is that of the link below the head page on top.
         let stopped = main.start(3, |runner| {
             runner.stop_at_read();

@@ -73,7 +73,7 @@ unsafe fn read_yard(control: NonNull<u8>, header: &[AtomicU64]) -> Option<Attach
         reserved: count(HeaderWord::Reserved)?,
         cma: count(HeaderWord::CmaAreas)?,
         batch_words: count(HeaderWord::BatchWords)?,
-        groups: count(HeaderWord::Groups)?,
+        shelves: count(HeaderWord::Shelves)?,
         directories: usize::from(word(HeaderWord::DeviceStart) < word(HeaderWord::DeviceEnd)),
     };
     let plan = counts.plan().filter(|plan| plan.bytes as u64 == word(HeaderWord::Bytes))?;

@@ -110,7 +110,7 @@ impl MachineBounds {
             reserved: self.reserved_ranges,
             cma: self.cma_areas,
             batch_words: batch_words_bound(self.pcp_sizing, self.geometry, self.frames, self.nodes),
-            groups: self.cpus,
+            shelves: self.cpus,
             directories: matches!(self.devices, DeviceSpace::Some) as usize,
         };
         match counts.plan() {

@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use super::cache_groups::CacheGroups;
+use super::cpu_groups::CpuGroups;
 use super::layout::planned_batch;
 use super::tables::{HeaderWord, MAGIC, VERSION};
 use super::{
@@ -45,7 +45,7 @@ pub(crate) unsafe fn init<P: Platform>(
     write_header(&tables, config, layout);
     tables.word(HeaderWord::Sections).store(platform.has_sections().into(), Ordering::Relaxed);
     write_cpus_and_distances(&tables, config, layout);
-    write_cache_groups(&tables, config, layout)?;
+    write_cpu_groups(&tables, config, layout)?;
     let numbering = write_runs(&tables, memory, layout)?;
     // SAFETY: passed on to the caller; the map has as many page structures as there are places.
     let map = unsafe { MemMap::new(map, numbering, config.map_init.content, config.geometry) };
@@ -102,7 +102,7 @@ fn write_header(tables: &Tables, config: &YardConfig<'_>, layout: &Layout) {
         (HeaderWord::Reserved, counts.reserved as u64),
         (HeaderWord::CmaAreas, counts.cma as u64),
         (HeaderWord::BatchWords, counts.batch_words as u64),
-        (HeaderWord::Groups, counts.groups as u64),
+        (HeaderWord::Shelves, counts.shelves as u64),
     ];
     for (word, value) in words {
         tables.word(word).store(value, Ordering::Relaxed);
@@ -124,15 +124,20 @@ fn write_cpus_and_distances(tables: &Tables, config: &YardConfig<'_>, layout: &L
     }
 }
 
-fn write_cache_groups(tables: &Tables, config: &YardConfig<'_>, layout: &Layout) -> Result<(), BootError> {
+fn write_cpu_groups(tables: &Tables, config: &YardConfig<'_>, layout: &Layout) -> Result<(), BootError> {
     if config.cpus.iter().any(|node| node.index() >= layout.counts.nodes) {
         return Err(BootError::LayoutMismatch);
     }
-    CacheGroups::of(config)?.for_each(|cpu, group| {
-        if let Some(slot) = tables.transfer.cache_groups().get(cpu.index()) {
-            slot.store(group, Ordering::Relaxed);
-        }
-    });
+    let caches = (CpuGroups::of_caches(config), tables.cache_groups);
+    let shelves = (CpuGroups::of_shelves(config), tables.transfer.depot_shelves());
+    for (groups, table) in [caches, shelves] {
+        groups.count()?;
+        groups.for_each(|cpu, group| {
+            if let Some(slot) = table.get(cpu.index()) {
+                slot.store(group, Ordering::Relaxed);
+            }
+        });
+    }
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use super::cache_groups::CacheGroups;
+use super::cpu_groups::CpuGroups;
 use super::movable::{MovableStarts, movable_starts};
 use super::runs::RunPlan;
 use super::tables::{TableCounts, TablePlan, Tables};
@@ -183,7 +183,7 @@ impl Layout {
             reserved: found.reserved,
             cma: found.cma,
             batch_words: batch_words(zones),
-            groups: CacheGroups::of(config)?.count(),
+            shelves: CpuGroups::of_shelves(config).count()?,
             directories: usize::from(!device_space.is_empty()),
         };
         let plan = counts.plan().ok_or(BootError::TooLarge)?;

@@ -53,7 +53,7 @@ pub(crate) enum HeaderWord {
     Reserved,
     CmaAreas,
     BatchWords,
-    Groups,
+    Shelves,
     /// How many entries of the table of free memory are in use.
     FreeRanges,
     /// The number of places, and of runs: see [`Numbering`](crate::memmap::Numbering).
@@ -72,7 +72,7 @@ pub(super) const HEADER_WORDS: usize = 96;
 const _: () = assert!(HeaderWord::FirstSpan as usize + 2 * TABLES <= HEADER_WORDS, "the header holds all spans");
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"frameyrd");
 /// The version of the layout, and the mechanisms that are compiled in: a build that lacks one must not attach.
-pub(super) const VERSION: u64 = 18 | transfer::COMPILED_IN << 32;
+pub(super) const VERSION: u64 = 19 | transfer::COMPILED_IN << 32;
 
 /// The numbers that table sizes follow from.
 #[derive(Clone, Copy, Debug)]
@@ -90,8 +90,8 @@ pub(super) struct TableCounts {
     pub(super) cma: usize,
     /// Words for what zones have once per batch of their memory.
     pub(super) batch_words: usize,
-    /// Cache groups.
-    pub(super) groups: usize,
+    /// Shelves of a depot that CPUs have.
+    pub(super) shelves: usize,
     /// 1 if there is room for devices, else 0.
     pub(super) directories: usize,
 }
@@ -111,11 +111,11 @@ impl TableCounts {
 
     /// The sizes that tables of transfer mechanisms follow from.
     pub(super) const fn transfer(&self) -> TableSizes {
-        let Self { cpus, groups, batch_words, .. } = *self;
+        let Self { cpus, shelves, batch_words, .. } = *self;
         TableSizes {
             cpus,
             zones: self.zones(),
-            groups,
+            shelves,
             pageblocks: self.pageblocks(),
             pageblock_order: self.geometry.pageblock_order(),
             batch_words,
@@ -222,6 +222,8 @@ tables! { counts:
     runs: RunEntry = counts.runs,
     /// Where the sections of these lie; see [`FarSections`](crate::memmap::FarSections).
     section_slots: SectionSlot = slots_for(counts.sections(), counts.runs),
+    /// The cache group of each CPU.
+    cache_groups: AtomicU16 = counts.cpus,
     /// A byte for each frame; see [`AllocationMap`].
     allocation_map: AtomicU8 = counts.frames.0 as usize,
 }
@@ -293,7 +295,7 @@ impl Tables {
     }
 
     pub(crate) fn cache_group_of_cpu(&self, cpu: usize) -> u16 {
-        self.transfer.cache_groups().get(cpu).map_or(0, |group| group.load(Ordering::Relaxed))
+        self.cache_groups.get(cpu).map_or(0, |group| group.load(Ordering::Relaxed))
     }
 
     /// The lists of a CPU in a zone; `None` where the yard has no such CPU or zone.

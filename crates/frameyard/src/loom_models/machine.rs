@@ -118,14 +118,14 @@ pub(crate) struct Setup {
     pub(crate) devices: u64,
     /// Whether threads mark their gets. If so, sharing tails waits for marked threads.
     pub(crate) gets: SpeculativeGets,
-    /// The cache group of each CPU.
-    pub(crate) groups: [u16; CPUS.len()],
+    /// The depot shelf of each CPU.
+    pub(crate) shelves: [u16; CPUS.len()],
     /// Whether CPUs use their lists in sections.
     pub(crate) sections: bool,
 }
 
 impl Setup {
-    /// Zeroed memory that is initialised at creation, and a single cache group.
+    /// Zeroed memory that is initialised at creation, and a single depot shelf.
     pub(crate) fn new(sizing: PcpSizing, locks: Locks) -> Self {
         Self {
             sizing,
@@ -136,7 +136,7 @@ impl Setup {
             reserved: &[],
             devices: 0,
             gets: SpeculativeGets::Unmarked,
-            groups: [0; CPUS.len()],
+            shelves: [0; CPUS.len()],
             sections: false,
         }
     }
@@ -241,7 +241,7 @@ impl Machine {
             pcp_sizing: self.setup.sizing,
             map_init: self.setup.map_init,
             policy: ZonePolicy::Vanilla,
-            cache_groups: Some(&self.setup.groups),
+            depot_shelves: Some(&self.setup.shelves),
             device_space: Some(self.device_space()).filter(|space| !space.is_empty()),
             ..YardConfig::new(&CPUS)
         }

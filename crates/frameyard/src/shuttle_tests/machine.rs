@@ -26,7 +26,7 @@ pub(super) const PAGEBLOCK: Order = Order(6);
 /// The largest order.
 pub(super) const LARGEST: Order = Order(8);
 /// Three CPUs share a cache; the fourth has its own.
-const GROUPS: [u16; 4] = [0, 0, 0, 1];
+const SHELVES: [u16; 4] = [0, 0, 0, 1];
 
 /// Memory aligned like a mapping.
 #[derive(Clone)]
@@ -130,7 +130,7 @@ impl Machine {
             geometry,
             zone_limits: ZoneLimits::NONE,
             pcp_sizing: PcpSizing::Fixed(128),
-            cache_groups: Some(&GROUPS),
+            depot_shelves: Some(&SHELVES),
             policy,
             ..YardConfig::new(&[NodeId(0); 4])
         };

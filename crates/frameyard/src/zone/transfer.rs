@@ -128,9 +128,7 @@ pub(crate) const fn plan(planner: &mut TablePlanner, sizes: &TableSizes) -> Opti
         return None;
     };
     match (frame_bitmap::plan(planner, sizes), depot::plan(planner, sizes)) {
-        (Some(bitmap), Some([groups, shelves, links])) => {
-            Some([clusters, owners, lists, bitmap, groups, shelves, links])
-        }
+        (Some(bitmap), Some([cpus, shelves, links])) => Some([clusters, owners, lists, bitmap, cpus, shelves, links]),
         _ => None,
     }
 }
@@ -142,14 +140,14 @@ impl TransferTables {
     ///
     /// As for [`ControlRegion::table`].
     pub(crate) unsafe fn carve(region: &ControlRegion, spans: &TransferSpans) -> Option<Self> {
-        let [clusters, owners, lists, bitmap, groups, shelves, links] = *spans;
+        let [clusters, owners, lists, bitmap, cpus, shelves, links] = *spans;
         // SAFETY: passed on to the caller; each span is carved with one type, which is that of its plan.
         unsafe {
             Some(Self {
                 clusters: region.table(clusters)?,
                 cpu_owned: cpu_owned::Tables::carve(region, [owners, lists])?,
                 frame_bitmap: frame_bitmap::Table::carve(region, bitmap)?,
-                depot: depot::Tables::carve(region, [groups, shelves, links])?,
+                depot: depot::Tables::carve(region, [cpus, shelves, links])?,
             })
         }
     }
@@ -172,9 +170,9 @@ impl TransferTables {
             && self.depot.fit(sizes)
     }
 
-    /// The cache group of each CPU.
-    pub(crate) fn cache_groups(&self) -> &'static [AtomicU16] {
-        self.depot.groups
+    /// The shelf of each CPU in a depot.
+    pub(crate) fn depot_shelves(&self) -> &'static [AtomicU16] {
+        self.depot.shelf_of_cpu
     }
 }
 

@@ -19,7 +19,7 @@ const ZONE: ZoneId = ZoneId(ZoneKind::Normal as u16);
 /// The word of the header where the offsets of tables begin, and the numbers of two of the tables.
 const FIRST_SPAN: usize = 28;
 const PAGEBLOCKS: usize = 6;
-const ALLOCATION_MAP: usize = 17;
+const ALLOCATION_MAP: usize = 19;
 
 /// What that table says of a movable block of an order.
 const fn mark(order: Order) -> u8 {

@@ -19,14 +19,14 @@ const ZONE: ZoneId = ZoneId::new(NodeId(0), ZoneKind::Normal);
 const POLICIES: [ZonePolicy; 5] =
     [ZonePolicy::Vanilla, ZonePolicy::ClusterBulk, ZonePolicy::OwnedBlocks, ZonePolicy::FrameBitmap, ZonePolicy::Depot];
 
-/// A yard of four CPUs in two cache groups.
+/// A yard of four CPUs with two shelves in the depot.
 fn yard_of(policy: ZonePolicy) -> Fixture {
     let config = YardConfig {
         geometry: geometry(),
         zone_limits: ZoneLimits::NONE,
         pcp_sizing: PcpSizing::Fixed(400),
         policy,
-        cache_groups: Some(&[0, 0, 1, 1]),
+        depot_shelves: Some(&[0, 0, 1, 1]),
         ..YardConfig::new(&[NodeId(0); 4])
     };
     let memory = [(PfnRange::new(FIRST, PageCount(PAGES)), NodeId(0))];

@@ -22,25 +22,25 @@ use frameyard::{CpuId, Gfp, MemoryTable, MigrateType, NodeId, Order, PageCount, 
 /// The frames of a batch.
 pub(crate) const BATCH: u64 = 64;
 
-/// A yard of four CPUs, in groups, whose lists hold no more than two batches each.
-pub(crate) fn depot_yard(groups: &[u16], poisoning: Poisoning) -> Fixture {
-    depot_yard_of(PAGES, groups, poisoning)
+/// A yard of four CPUs with these shelves in the depot, whose lists hold no more than two batches each.
+pub(crate) fn depot_yard(shelves: &[u16], poisoning: Poisoning) -> Fixture {
+    depot_yard_of(PAGES, shelves, poisoning)
 }
 
 /// As [`depot_yard`], with that many frames.
-pub(crate) fn depot_yard_of(pages: u64, groups: &[u16], poisoning: Poisoning) -> Fixture {
-    depot_yard_sized(pages, groups, poisoning, 128)
+pub(crate) fn depot_yard_of(pages: u64, shelves: &[u16], poisoning: Poisoning) -> Fixture {
+    depot_yard_sized(pages, shelves, poisoning, 128)
 }
 
 /// As [`depot_yard_of`], with lists of up to `high` frames.
-fn depot_yard_sized(pages: u64, groups: &[u16], poisoning: Poisoning, high: u32) -> Fixture {
+fn depot_yard_sized(pages: u64, shelves: &[u16], poisoning: Poisoning, high: u32) -> Fixture {
     let cpus = [NodeId(0); 4];
     let config = YardConfig {
         geometry: geometry(),
         zone_limits: ZoneLimits::NONE,
         pcp_sizing: PcpSizing::Fixed(high),
         policy: ZonePolicy::Depot,
-        cache_groups: Some(groups),
+        depot_shelves: Some(shelves),
         poisoning,
         ..YardConfig::new(&cpus)
     };
@@ -49,7 +49,7 @@ fn depot_yard_sized(pages: u64, groups: &[u16], poisoning: Poisoning, high: u32)
     Fixture::new(&MemoryTable { memory: &memory, ..MemoryTable::default() }, &config, frames)
 }
 
-pub(crate) fn one_group() -> Fixture {
+pub(crate) fn one_shelf() -> Fixture {
     depot_yard(&[0; 4], Poisoning::Off)
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn stock(yard: &Fixture, gfp: Gfp, batches: u64) {
 
 #[test]
 fn frames_freed_on_one_cpu_are_allocated_on_another_without_the_zone_lock() {
-    let yard = one_group();
+    let yard = one_shelf();
     stock(&yard, Gfp::HIGHUSER_MOVABLE, 12);
     let (before, free) = (locks(&yard), yard.stats().free_pages());
     for round in 0..20 {
@@ -223,7 +223,7 @@ fn frames_freed_last_are_allocated_first() {
 
 #[test]
 fn pages_are_not_touched_under_the_zone_lock_when_batches_move() {
-    let yard = one_group();
+    let yard = one_shelf();
     stock(&yard, Gfp::HIGHUSER_MOVABLE, 12);
     let touched = Arc::new(AtomicU64::new(0));
     let counter = touched.clone();
@@ -241,7 +241,7 @@ fn pages_are_not_touched_under_the_zone_lock_when_batches_move() {
 
 #[test]
 fn a_block_cut_up_gives_several_batches_under_one_hold_of_the_lock() {
-    let yard = one_group();
+    let yard = one_shelf();
     run_on(0);
     let before = locks(&yard);
     let frames = take(&yard, Gfp::HIGHUSER_MOVABLE, 512);
@@ -254,7 +254,7 @@ fn a_block_cut_up_gives_several_batches_under_one_hold_of_the_lock() {
 #[test]
 fn a_large_block_is_merged_from_batches_of_the_depot() {
     for gfp in [Gfp::ATOMIC | Gfp::NOWARN, Gfp::KERNEL, Gfp::HIGHUSER_MOVABLE | Gfp::NORETRY] {
-        let yard = one_group();
+        let yard = one_shelf();
         run_on(0);
         // All that can be had by single frames, so that no large block is left anywhere else.
         give(&yard, take_all(&yard, Gfp::HIGHUSER_MOVABLE | Gfp::HIGH));
@@ -322,14 +322,14 @@ fn a_request_of_another_type_takes_a_whole_pageblock_rather_than_merge_the_depot
 fn the_common_stack_is_bounded() {
     /// The batches of a full common stack.
     const FULL: u64 = 0x4000;
-    for groups in [[0; 4], [0, 0, 1, 1]] {
-        let yard = depot_yard_of((FULL + 0x800) * BATCH * 2, &groups, Poisoning::Off);
+    for shelves in [[0; 4], [0, 0, 1, 1]] {
+        let yard = depot_yard_of((FULL + 0x800) * BATCH * 2, &shelves, Poisoning::Off);
         run_on(0);
         let frames = take(&yard, Gfp::HIGHUSER_MOVABLE, (FULL + 0x800) * BATCH);
         let before = locks(&yard);
         give(&yard, frames);
         let found = depot(&yard);
-        assert!((FULL - 8..=FULL + 256).contains(&found.get("depot_batches")), "{found:?}");
+        assert!((FULL - 8..=FULL + 1024).contains(&found.get("depot_batches")), "{found:?}");
         let merged = FULL + 0x800 - found.get("depot_batches");
         assert!(
             locks(&yard) - before <= merged.div_ceil(8) + 2,
@@ -341,7 +341,7 @@ fn the_common_stack_is_bounded() {
 
 #[test]
 fn a_request_of_another_type_takes_from_the_depot_before_it_fails() {
-    let yard = one_group();
+    let yard = one_shelf();
     run_on(0);
     let frames = take_all(&yard, Gfp::HIGHUSER_MOVABLE | Gfp::HIGH);
     let count = frames.len() as u64;
@@ -356,7 +356,7 @@ fn a_request_of_another_type_takes_from_the_depot_before_it_fails() {
 
 #[test]
 fn large_blocks_are_merged_from_the_depot_before_another_type_is_taken() {
-    let yard = one_group();
+    let yard = one_shelf();
     run_on(0);
     // Pageblocks of another type, nearly all of them free.
     let unmovable = take(&yard, Gfp::KERNEL, 1);
@@ -381,7 +381,7 @@ fn large_blocks_are_merged_from_the_depot_before_another_type_is_taken() {
 }
 
 #[test]
-fn a_group_steals_from_another_before_it_goes_to_the_zone() {
+fn a_cpu_steals_from_another_before_it_goes_to_the_zone() {
     let yard = depot_yard(&[0, 0, 1, 1], Poisoning::Off);
     stock(&yard, Gfp::HIGHUSER_MOVABLE, 4);
     let (before, batches) = (locks(&yard), depot(&yard).get("depot_batches"));
@@ -411,19 +411,20 @@ fn batches_are_merged_several_at_once_as_long_as_whole_pageblocks_are_few() {
 }
 
 #[test]
-fn a_full_group_overflows_to_the_stack_of_the_whole_zone() {
-    let yard = depot_yard_of(0x10000, &[0, 0, 1, 1], Poisoning::Off);
+fn a_full_stack_overflows_to_that_of_the_whole_zone() {
+    let yard = depot_yard_of(0x40000, &[0, 0, 1, 1], Poisoning::Off);
     run_on(0);
-    let frames = take(&yard, Gfp::HIGHUSER_MOVABLE, 0x6000);
+    let frames = take(&yard, Gfp::HIGHUSER_MOVABLE, 0x18000);
     let before = locks(&yard);
     give(&yard, frames);
     let found = depot(&yard);
     assert_eq!((locks(&yard), found.get("depot_collected")), (before, 0), "{found:?}");
     assert!(
-        found.get("depot_overflows") > 0 && found.get("depot_batches") - found.get("depot_overflows") >= 0x4000 / BATCH,
+        found.get("depot_overflows") > 0
+            && found.get("depot_batches") - found.get("depot_overflows") >= 0x10000 / BATCH,
         "{found:?}"
     );
-    // Another group finds what overflowed before it steals.
+    // Another CPU finds what overflowed before it steals.
     run_on(2);
     let frames = take(&yard, Gfp::HIGHUSER_MOVABLE, found.get("depot_overflows") * BATCH);
     assert_eq!(depot(&yard).get("depot_steals"), 0);
@@ -432,7 +433,7 @@ fn a_full_group_overflows_to_the_stack_of_the_whole_zone() {
 
 #[test]
 fn draining_and_another_policy_leave_nothing_in_the_depot() {
-    let yard = one_group();
+    let yard = one_shelf();
     for end in [|yard: &Fixture| yard.drain_all(), |yard: &Fixture| yard.set_policy(ZonePolicy::Vanilla).unwrap()] {
         stock(&yard, Gfp::HIGHUSER_MOVABLE, 12);
         stock(&yard, Gfp::KERNEL, 2);
@@ -451,7 +452,7 @@ fn draining_and_another_policy_leave_nothing_in_the_depot() {
 
 #[test]
 fn the_background_compactor_brings_batches_back_where_whole_pageblocks_are_few() {
-    let yard = one_group();
+    let yard = one_shelf();
     stock(&yard, Gfp::HIGHUSER_MOVABLE, 12);
     let kept = depot(&yard).get("depot_batches");
     yard.compaction().background(NodeId(0), &Owners::NONE);
@@ -477,7 +478,7 @@ fn the_background_compactor_brings_batches_back_where_whole_pageblocks_are_few()
 
 #[test]
 fn compaction_merges_batches_of_the_depot() {
-    let yard = one_group();
+    let yard = one_shelf();
     stock(&yard, Gfp::HIGHUSER_MOVABLE, 12);
     yard.compaction().zone(ZONE, CompactRequest::WHOLE_ZONE, &Owners::NONE);
     assert_eq!(depot(&yard).get("depot_batches"), 0);
@@ -485,7 +486,7 @@ fn compaction_merges_batches_of_the_depot() {
 
 #[test]
 fn a_contiguous_range_takes_frames_from_the_depot() {
-    let yard = one_group();
+    let yard = one_shelf();
     run_on(0);
     give(&yard, take_all(&yard, Gfp::HIGHUSER_MOVABLE | Gfp::HIGH));
     assert!(depot(&yard).get("depot_batches") > 0);
@@ -496,7 +497,7 @@ fn a_contiguous_range_takes_frames_from_the_depot() {
 
 #[test]
 fn frames_go_back_to_the_type_that_their_pageblock_has_when_they_leave() {
-    let yard = one_group();
+    let yard = one_shelf();
     stock(&yard, Gfp::HIGHUSER_MOVABLE, 12);
     // Unmovable requests turn pageblocks over meanwhile.
     run_on(1);
@@ -508,7 +509,7 @@ fn frames_go_back_to_the_type_that_their_pageblock_has_when_they_leave() {
 
 #[test]
 fn lists_that_may_hold_next_to_nothing_have_no_stock() {
-    let yard = one_group();
+    let yard = one_shelf();
     yard.lists().resize(PcpSizing::Fixed(100));
     run_on(0);
     give(&yard, take(&yard, Gfp::HIGHUSER_MOVABLE, 1000));
@@ -549,7 +550,7 @@ pub(crate) fn with_a_collector_stopped(yard: &Fixture, meanwhile: impl FnOnce())
 
 #[test]
 fn a_wait_for_a_stopped_collector_ends_and_is_counted() {
-    let yard = one_group();
+    let yard = one_shelf();
     stock(&yard, Gfp::HIGHUSER_MOVABLE, 8);
     let counted = || yard.zone(ZONE).mechanism_counts();
     with_a_collector_stopped(&yard, || {
@@ -564,7 +565,7 @@ fn a_wait_for_a_stopped_collector_ends_and_is_counted() {
 
 #[test]
 fn frames_in_the_depot_are_refused_when_they_are_freed_again() {
-    let yard = one_group();
+    let yard = one_shelf();
     run_on(0);
     let frames = take(&yard, Gfp::HIGHUSER_MOVABLE, 8 * BATCH);
     give(&yard, frames.iter().copied());
@@ -578,7 +579,7 @@ fn frames_in_the_depot_are_refused_when_they_are_freed_again() {
 
 #[test]
 fn movable_blocks_move_and_the_depot_keeps_its_books() {
-    let yard = one_group();
+    let yard = one_shelf();
     let movers = Movers::new(&yard);
     let owners = Owners::NONE.with(KIND, &movers);
     crate::busy_yard::fill(&yard, &movers, &mut Random::new(3), 50);

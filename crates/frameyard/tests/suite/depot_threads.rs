@@ -6,7 +6,7 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 
 use crate::busy_yard::{FIRST, PAGES, ZONE, at};
-use crate::depot::{BATCH, depot, depot_yard, give, locks, one_group, stock, take};
+use crate::depot::{BATCH, depot, depot_yard, give, locks, one_shelf, stock, take};
 use crate::fixture::random::Random;
 use crate::fixture::{Fixture, Moment, order, run_on};
 use frameyard::boot::Poisoning;
@@ -55,7 +55,7 @@ pub(crate) fn stopped_in_a_pop(yard: &Fixture, meanwhile: impl FnOnce(Pfn)) -> P
 #[test]
 fn a_thread_stopped_inside_a_pop_neither_blocks_other_threads_nor_loses_frames() {
     const ROUNDS: u64 = 200;
-    let yard = one_group();
+    let yard = one_shelf();
     stock(&yard, Gfp::HIGHUSER_MOVABLE, 6);
     // CPU 3 has nothing: its next allocation pops, and it first reads the head page on top.
     let popped = stopped_in_a_pop(&yard, |head| {
@@ -79,7 +79,7 @@ fn a_thread_stopped_inside_a_pop_neither_blocks_other_threads_nor_loses_frames()
 
 #[test]
 fn a_cpu_whose_lists_are_in_use_takes_a_neighbours_rather_than_the_zone_lock() {
-    let yard = one_group();
+    let yard = one_shelf();
     stock(&yard, Gfp::HIGHUSER_MOVABLE, 4);
     let before = locks(&yard);
     let popped = stopped_in_a_pop(&yard, |_| {
@@ -124,9 +124,9 @@ fn work(yard: &Fixture, owners: &[AtomicU64], seed: u64, steps: u64) {
     held.into_iter().for_each(give_one);
 }
 
-fn live(groups: &[u16], poisoning: Poisoning, steps: u64) {
+fn live(shelves: &[u16], poisoning: Poisoning, steps: u64) {
     const ROUNDS: u64 = 20;
-    let yard = depot_yard(groups, poisoning);
+    let yard = depot_yard(shelves, poisoning);
     // Where threads have to wait for a CPU, another policy may be in force for most of a round.
     let both_ways = |found: MechanismCounts| found.get("depot_pushes") > 0 && found.get("depot_collected") > 0;
     let crossed = (0..ROUNDS).any(|round| {

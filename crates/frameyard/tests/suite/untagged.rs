@@ -1,7 +1,7 @@
 //! Single frames without a tag: what each reader of page structures makes of them. The policy `depot` carves large blocks into them.
 
 use crate::busy_yard::{FIRST, PAGES, ZONE, geometry};
-use crate::depot::{BATCH, depot, give, one_group, stock, take};
+use crate::depot::{BATCH, depot, give, one_shelf, stock, take};
 use crate::fixture::{Fixture, Frames, order, run_on};
 use frameyard::alloc::FreeProblem;
 use frameyard::boot::{Initialiser, MapInit, PageChecks, Poisoning, ZoneLimits};
@@ -67,7 +67,7 @@ fn assert_state(yard: &Fixture, pfn: Pfn, state: FrameState, migrate_type: Migra
 
 #[test]
 fn the_state_of_a_frame_does_not_depend_on_a_tag() {
-    for yard in [one_group(), whole(Poisoning::Off, PageChecks::None), whole(Poisoning::On, PageChecks::All)] {
+    for yard in [one_shelf(), whole(Poisoning::Off, PageChecks::None), whole(Poisoning::On, PageChecks::All)] {
         let movable = carved(&yard, MOVABLE, 8 * BATCH);
         let unmovable = carved(&yard, Gfp::KERNEL, 3);
         movable.iter().for_each(|pfn| assert_state(&yard, *pfn, FrameState::Allocated, MigrateType::Movable));
@@ -118,7 +118,7 @@ fn frames_keep_tags_where_zones_meet_and_where_there_are_holes() {
 
 #[test]
 fn bad_frees_of_untagged_frames_are_refused_exactly() {
-    let yard = one_group();
+    let yard = one_shelf();
     let frames = carved(&yard, MOVABLE, 8 * BATCH);
     let problem = |pfn, order| yard.free(pfn, order).unwrap_err().problem;
     let zero = FreeProblem::OtherOrder { allocated: Order::ZERO };
@@ -141,7 +141,7 @@ fn bad_frees_of_untagged_frames_are_refused_exactly() {
 
 #[test]
 fn ranges_meet_untagged_frames() {
-    let yard = one_group();
+    let yard = one_shelf();
     let frames = carved(&yard, MOVABLE, BATCH);
     let pageblock =
         PfnRange::new(frames[0].align_down(geometry().pageblock_order()), geometry().pageblock_order().pages());
@@ -173,7 +173,7 @@ fn ranges_meet_untagged_frames() {
 
 #[test]
 fn compaction_counts_untagged_frames_in_use_as_unmovable() {
-    let yard = one_group();
+    let yard = one_shelf();
     let frames = carved(&yard, MOVABLE, 20);
     let outcome = yard.compaction().zone(ZONE, CompactRequest::WHOLE_ZONE, &Owners::NONE);
     assert_eq!(outcome.unmovable, PageCount(20));
@@ -182,7 +182,7 @@ fn compaction_counts_untagged_frames_in_use_as_unmovable() {
 
 #[test]
 fn a_pageblock_of_untagged_movable_frames_keeps_its_type() {
-    let yard = one_group();
+    let yard = one_shelf();
     run_on(0);
     let mut frames = take(&yard, MOVABLE, yard.stats().managed_pages().0 - 6 * BATCH);
     frames.sort();
@@ -226,7 +226,7 @@ fn damaged_untagged_frames_go_out_of_use() {
 
 #[test]
 fn tagged_and_untagged_frames_mix_as_the_policy_changes() {
-    let yard = one_group();
+    let yard = one_shelf();
     let untagged = carved(&yard, MOVABLE, 3 * BATCH);
     yard.set_policy(ZonePolicy::Vanilla).unwrap();
     let tagged = take(&yard, MOVABLE, 3 * BATCH);

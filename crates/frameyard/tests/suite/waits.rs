@@ -57,7 +57,7 @@ fn complaints(place: &str, most: &Most, request: impl Fn(Gfp)) -> Vec<String> {
 
 #[test]
 fn no_request_waits_longer_for_a_collector_than_its_flags_allow() {
-    let yard = depot::one_group();
+    let yard = depot::one_shelf();
     depot::stock(&yard, Gfp::HIGHUSER_MOVABLE, 8);
     run_on(1);
     let large: Vec<_> = std::iter::from_fn(|| yard.alloc(order(8), Gfp::ATOMIC | Gfp::NOWARN).ok()).collect();
@@ -228,7 +228,7 @@ fn no_request_waits_longer_for_blocks_that_compaction_moves_than_its_flags_allow
 
 #[test]
 fn no_request_that_must_not_wait_waits_for_the_lists_of_a_cpu() {
-    let yard = depot::one_group();
+    let yard = depot::one_shelf();
     depot::stock(&yard, Gfp::HIGHUSER_MOVABLE, 4);
     let (done, wait) = mpsc::channel();
     let (done, yard) = (&done, &yard);

@@ -2,7 +2,8 @@
 //!
 //! # Structure
 //!
-//! A zone has one *shelf* per cache group and one common shelf. A shelf has one stack for each small order and
+//! A zone has a *shelf* for each CPU, or for a few neighbouring CPUs of a large machine, and a common shelf. A shelf has one stack for
+//! each small order and
 //! migration type ([`stack`]). A stack element is a batch: [`BATCH`] blocks packed into the page structures of its own members
 //! ([`packed`](crate::zone::batch::packed)). Pushing or popping a batch costs one compare-exchange and touches one page structure,
 //! the batch's head.
@@ -11,8 +12,8 @@
 //!
 //! | event | action |
 //! |---|---|
-//! | a per-CPU list exceeds its limit, or a full array while the list holds [`HELD`] frames | push the older half of its packed batches onto the group's stack with one exchange; onto the common stack if that is full; merge eight with each if both are full |
-//! | a per-CPU list is empty | pop up to [`FETCHED`] batches with one exchange from the group's stack, then the common stack, then another group's |
+//! | a per-CPU list exceeds its limit, or a full array while the list holds [`HELD`] frames | push the older half of its packed batches onto the CPU's stack with one exchange; onto the common stack if that is full; merge eight with each if both are full |
+//! | a per-CPU list is empty | pop up to [`FETCHED`] batches with one exchange from the CPU's stack, then the common stack, then another CPU's |
 //! | all stacks are empty | carve batches from large blocks ([`carving`]), push those that the list does not take |
 //! | the free lists have no block of the type, and no whole pageblock of another | merge some batches, within the request's effort |
 //! | few whole pageblocks are free | merge batches into the free lists, several per lock hold ([`collecting`]); a stack keeps a few |
@@ -81,14 +82,14 @@ pub(super) use validate::validate;
 pub(super) const HELD: u64 = if cfg!(loom) { 2 * BATCH as u64 } else { 8 * BATCH as u64 };
 /// The most batches that a refill takes at once. (One in models of yards; a model of a stack takes two.)
 const FETCHED: usize = if cfg!(loom) { 1 } else { 4 };
-/// A group's stack is full at this number of frames, in batches of single frames (64 MiB in pages of 4 KiB).
-const GROUP_BATCHES: u64 = if cfg!(loom) { 2 } else { 256 };
+/// A CPU's stack is full at this number of frames, in batches of single frames (256 MiB in pages of 4 KiB).
+const CPU_BATCHES: u64 = if cfg!(loom) { 2 } else { 1024 };
 /// The common stack is full at this number of frames, in batches of single frames (4 GiB in pages of 4 KiB). So what a caller merges that collects all of a depot is bounded.
-const COMMON_BATCHES: u64 = if cfg!(loom) { 4 } else { 64 * GROUP_BATCHES };
+const COMMON_BATCHES: u64 = if cfg!(loom) { 4 } else { 16 * CPU_BATCHES };
 /// What a stack keeps while few whole pageblocks are free.
 const FEW_BATCHES: u64 = if cfg!(loom) { 1 } else { 4 };
 
-/// The stacks of one cache group, or of a zone, by order and migration type.
+/// The stacks of a CPU, or of a zone, by order and migration type.
 #[repr(C, align(64))]
 #[derive(Default)]
 pub(super) struct DepotShelf {
@@ -118,21 +119,21 @@ impl State {
 /// The depots of a yard.
 #[derive(Clone, Copy)]
 pub(super) struct Tables {
-    /// By zone: the common shelf, and behind it one for each cache group if there are several groups.
+    /// By zone: the common shelf, and behind it those of CPUs if there are several.
     shelves: &'static [DepotShelf],
-    /// The cache group of each CPU.
-    pub(super) groups: &'static [AtomicU16],
+    /// The shelf of each CPU, without the common one.
+    pub(super) shelf_of_cpu: &'static [AtomicU16],
     /// Batches of huge blocks, by the pageblock of their head.
     links: &'static [BatchLine],
 }
 
 /// Plans the tables.
 pub(super) const fn plan(planner: &mut TablePlanner, sizes: &TableSizes) -> Option<[TableSpan; 3]> {
-    let shelves = if sizes.groups > 1 { sizes.groups + 1 } else { 1 };
-    let groups = planner.table::<AtomicU16>(sizes.cpus);
+    let shelves = if sizes.shelves > 1 { sizes.shelves + 1 } else { 1 };
+    let cpus = planner.table::<AtomicU16>(sizes.cpus);
     let shelves = planner.table::<DepotShelf>(shelves * sizes.zones);
-    match (groups, shelves, planner.table::<BatchLine>(sizes.pageblocks)) {
-        (Some(groups), Some(shelves), Some(links)) => Some([groups, shelves, links]),
+    match (cpus, shelves, planner.table::<BatchLine>(sizes.pageblocks)) {
+        (Some(cpus), Some(shelves), Some(links)) => Some([cpus, shelves, links]),
         _ => None,
     }
 }
@@ -142,16 +143,20 @@ impl Tables {
     ///
     /// As for [`ControlRegion::table`]: the spans are those that [`plan`] made.
     pub(super) unsafe fn carve(region: &ControlRegion, spans: [TableSpan; 3]) -> Option<Self> {
-        let [groups, shelves, links] = spans;
+        let [cpus, shelves, links] = spans;
         // SAFETY: passed on to the caller.
         unsafe {
-            Some(Self { groups: region.table(groups)?, shelves: region.table(shelves)?, links: region.table(links)? })
+            Some(Self {
+                shelf_of_cpu: region.table(cpus)?,
+                shelves: region.table(shelves)?,
+                links: region.table(links)?,
+            })
         }
     }
 
     /// Whether the tables have the lengths that a yard of that size needs.
     pub(super) fn fit(&self, sizes: &TableSizes) -> bool {
-        self.groups.len() == sizes.cpus
+        self.shelf_of_cpu.len() == sizes.cpus
             && self.shelves.len().is_multiple_of(sizes.zones)
             && self.links.len() == sizes.pageblocks
     }
@@ -162,18 +167,18 @@ impl Tables {
 pub(super) struct Depot(Tables);
 
 impl Depot {
-    /// The shelf of a CPU's group; the common one if there is no other.
+    /// The shelf of a CPU; the common one if there is no other.
     fn own_shelf(&self, cpu: CpuId) -> usize {
-        let group = self.0.groups.get(cpu.index()).map_or(0, |group| usize::from(group.load(Ordering::Relaxed)));
-        if 1 + group < self.0.shelves.len() { 1 + group } else { 0 }
+        let own = self.0.shelf_of_cpu.get(cpu.index()).map_or(0, |shelf| usize::from(shelf.load(Ordering::Relaxed)));
+        if 1 + own < self.0.shelves.len() { 1 + own } else { 0 }
     }
 
     fn stack(&self, shelf: usize, order: Order, list_type: MigrateType) -> Option<&'static BatchStack> {
         self.0.shelves.get(shelf)?.stacks.get(order.index())?.get(list_type.index())
     }
 
-    /// The shelves in the order in which a CPU of the group with the shelf `own` looks for batches: its own, the common one, those of
-    /// further groups.
+    /// The shelves in the order in which a CPU with the shelf `own` looks for batches: its own, the common one, those of its
+    /// neighbours.
     fn shelves_from(&self, own: usize) -> impl Iterator<Item = usize> + use<> {
         let shelves = self.0.shelves.len();
         let others = (1..shelves).map(move |step| 1 + (own + step - 1) % (shelves - 1)).filter(move |at| *at != own);
@@ -234,9 +239,9 @@ impl Depot {
 
 impl<'a, P: Platform> ZoneView<'a, P> {
     pub(super) fn depot(&self) -> Depot {
-        let Tables { shelves, groups, links } = self.mechanisms.depot;
+        let Tables { shelves, shelf_of_cpu, links } = self.mechanisms.depot;
         let (each, zone) = (shelves.len() / self.all_counters.1.max(1), self.id.index());
-        Depot(Tables { shelves: shelves.get(zone * each..(zone + 1) * each).unwrap_or_default(), groups, links })
+        Depot(Tables { shelves: shelves.get(zone * each..(zone + 1) * each).unwrap_or_default(), shelf_of_cpu, links })
     }
 
     fn page_links(&self) -> PageLinks<'a, P> {
@@ -291,7 +296,7 @@ pub(super) struct ListAccess<'a, P> {
     cpu: CpuId,
     order: Order,
     list_type: MigrateType,
-    /// The shelf of the CPU's group.
+    /// The shelf of the CPU.
     own: usize,
     own_stack: &'static BatchStack,
 }
@@ -318,8 +323,8 @@ impl<'a, P: Platform> ListAccess<'a, P> {
         blocks
     }
 
-    /// Pushes batches on the group's stack, or on the common one if that is full. Merges them, and batches of the stack with each, into
-    /// the free lists instead if the common stack is full, too, or if the group's stack has a few batches while few whole pageblocks
+    /// Pushes batches on the CPU's stack, or on the common one if that is full. Merges them, and batches of the stack with each, into
+    /// the free lists instead if the common stack is full, too, or if the CPU's stack has a few batches while few whole pageblocks
     /// are free.
     fn push(&self, taken: PackedBatches) {
         let platform = self.view.platform;
@@ -328,7 +333,7 @@ impl<'a, P: Platform> ListAccess<'a, P> {
         if in_own >= FEW_BATCHES && !self.view.has_whole_pageblocks_racy() {
             return self.merge(taken, self.own_stack, FEW_BATCHES);
         }
-        let overflows = self.own != 0 && in_own >= GROUP_BATCHES >> self.order.0;
+        let overflows = self.own != 0 && in_own >= CPU_BATCHES >> self.order.0;
         let common = self.depot.stack(0, self.order, self.list_type).unwrap_or(self.own_stack);
         let stack = if overflows { common } else { self.own_stack };
         if (overflows || self.own == 0) && stack.held_racy() >= COMMON_BATCHES >> self.order.0 {
@@ -374,7 +379,7 @@ impl<'a, P: Platform> ListAccess<'a, P> {
         carving::fetch(view, refill, (self.own_stack, most, has_plenty), deliver)
     }
 
-    /// Pops up to `most` batches together: from the group's stack, the common one, another group's.
+    /// Pops up to `most` batches together: from the CPU's stack, the common one, another CPU's.
     fn pop(&self, most: usize) -> Option<PackedBatches> {
         let (links, platform) = (self.view.page_links(), self.view.platform);
         for shelf in self.depot.shelves_from(self.own) {

@@ -7,8 +7,8 @@ use crate::units::Order;
 pub(crate) struct TableSizes {
     pub(crate) cpus: usize,
     pub(crate) zones: usize,
-    /// Cache groups of CPUs.
-    pub(crate) groups: usize,
+    /// Shelves of a depot that CPUs have.
+    pub(crate) shelves: usize,
     /// Pageblocks of the memory map.
     pub(crate) pageblocks: usize,
     pub(crate) pageblock_order: Order,

@@ -26,8 +26,8 @@ use crate::zone::transfer::exchange::{PackedBatches, RefillRequest};
 use crate::zone::transfer::{Mechanism, pagewise};
 use crate::zone::view::ZoneView;
 
-/// A group's stack is full at this number of blocks (16 GiB in pageblocks of 2 MiB).
-const GROUP_BLOCKS: u64 = if cfg!(loom) { 6 } else { 512 * HUGE_BATCH as u64 };
+/// A CPU's stack is full at this number of blocks (16 GiB in pageblocks of 2 MiB).
+const CPU_BLOCKS: u64 = if cfg!(loom) { 6 } else { 512 * HUGE_BATCH as u64 };
 /// The common stack is full at this number of blocks (128 GiB). So what a caller merges that collects all of a depot is bounded.
 const COMMON_BLOCKS: u64 = if cfg!(loom) { 9 } else { 4096 * HUGE_BATCH as u64 };
 
@@ -156,7 +156,7 @@ pub(crate) fn push_huge<P: Platform>(
     let own = depot.own_shelf(cpu);
     let stacks = (depot.huge_stack(own, mobility), depot.huge_stack(0, mobility));
     let (Some(own_stack), Some(common)) = stacks else { return false };
-    let overflows = own != 0 && own_stack.held_racy() >= GROUP_BLOCKS;
+    let overflows = own != 0 && own_stack.held_racy() >= CPU_BLOCKS;
     let stack = if overflows { common } else { own_stack };
     if (overflows || own == 0) && stack.held_racy() >= COMMON_BLOCKS {
         return false;
@@ -214,7 +214,7 @@ pub(crate) fn pop_huge<P: Platform>(
 }
 
 /// Fetches huge blocks from the zone for a list whose CPU found the stacks empty. While whole pageblocks are not few, the same hold of the
-/// lock also takes batches for the group's stack. Returns the number for the list, at most `refill.wanted`.
+/// lock also takes batches for the CPU's stack. Returns the number for the list, at most `refill.wanted`.
 pub(in crate::zone::transfer) fn fetch<P: Platform>(
     view: ZoneView<'_, P>,
     refill: RefillRequest<'_>,

@@ -93,11 +93,11 @@ pub(super) struct BatchStack {
     top: AtomicU64,
     pub(super) pushed: AtomicU64,
     pub(super) left: AtomicU64,
-    /// Popped by CPUs of other groups.
+    /// Popped by CPUs with other shelves.
     pub(super) stolen: AtomicU64,
     /// Returned to the free lists.
     pub(super) collected: AtomicU64,
-    /// Pushed here because a group's own stack was full.
+    /// Pushed here because a CPU's own stack was full.
     pub(super) overflowed: AtomicU64,
     /// Failed exchanges.
     pub(super) retries: AtomicU64,
@@ -197,7 +197,7 @@ impl BatchStack {
         self.overflowed.fetch_add(batches, Ordering::Relaxed);
     }
 
-    /// Counts batches or huge blocks popped by a CPU of another group.
+    /// Counts batches or huge blocks popped by a CPU with another shelf.
     pub(super) fn count_stolen(&self, batches: u64) {
         self.stolen.fetch_add(batches, Ordering::Relaxed);
     }

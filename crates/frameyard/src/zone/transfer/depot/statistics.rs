@@ -7,8 +7,8 @@ counters! { |view, counts, cpu|
     "depot_batches" Gauge of Zone "Batches of blocks below pageblock order in the depot." = of.batches_racy();
     "depot_pushes" Counter of Zone "Batches pushed onto a stack of the depot." = of.sum(|stack| &stack.pushed);
     "depot_pops" Counter of Zone "Batches popped from a stack of the depot by refills." = of.popped();
-    "depot_steals" Counter of Zone "Batches popped from the stack of another CPU group." = of.sum(|stack| &stack.stolen);
-    "depot_overflows" Counter of Zone "Batches pushed onto the zone's common stack because the group's was full."
+    "depot_steals" Counter of Zone "Batches popped from the stack of another CPU." = of.sum(|stack| &stack.stolen);
+    "depot_overflows" Counter of Zone "Batches pushed onto the zone's common stack because the CPU's was full."
         = of.sum(|stack| &stack.overflowed);
     "depot_collected" Counter of Zone "Batches returned from the depot to the free lists." = of.sum(|stack| &stack.collected);
     "depot_retries" Counter of Zone "Compare-exchanges on a stack of the depot that failed and were retried."
@@ -18,10 +18,10 @@ counters! { |view, counts, cpu|
         = of.huge_sum(|stack| &stack.pushed);
     "depot_huge_popped" Counter of Zone "Blocks of pageblock order popped from a stack of the depot by refills."
         = of.huge_popped();
-    "depot_huge_stolen" Counter of Zone "Blocks of pageblock order popped from the stack of another CPU group."
+    "depot_huge_stolen" Counter of Zone "Blocks of pageblock order popped from the stack of another CPU."
         = of.huge_sum(|stack| &stack.stolen);
     "depot_huge_overflowed" Counter of Zone
-        "Blocks of pageblock order pushed onto the zone's common stack because the group's was full."
+        "Blocks of pageblock order pushed onto the zone's common stack because the CPU's was full."
         = of.huge_sum(|stack| &stack.overflowed);
     "depot_huge_collected" Counter of Zone "Blocks of pageblock order returned from the depot to the free lists."
         = of.huge_sum(|stack| &stack.collected);

@@ -1,5 +1,5 @@
-//! Several shelves: the CPUs belong to different cache groups. A batch that does not fit its group's stack goes to the common one,
-//! and a CPU without batches takes those of the other group.
+//! Several shelves: a batch that does not fit the stack of its CPU goes to the common one, and a CPU without batches takes those of the
+//! other CPU.
 
 use std::sync::{Arc, Mutex};
 
@@ -31,7 +31,7 @@ fn moved(runner: &Runner) -> [u64; 2] {
 /// A yard with a shelf for each CPU: the stack of CPU 0 is full, and so are its lists. Returns the frames that CPU 0 holds: the
 /// first that it frees pushes a batch. Half of the memory stays in whole pageblocks, so no batch is merged.
 fn full_shelf() -> (Runner, [Pfn; 4]) {
-    let setup = Setup { groups: [0, 1], ..Setup::new(PcpSizing::Fixed(4), Locks::SOUND) };
+    let setup = Setup { shelves: [0, 1], ..Setup::new(PcpSizing::Fixed(4), Locks::SOUND) };
     let main = Machine::boot_with(6, setup);
     main.yard.set_policy(ZonePolicy::Depot).expect("no other thread runs");
     let held = [(); 12].map(|()| main.take(Order::ZERO).expect("a free frame"));

@@ -13,7 +13,7 @@
 //! | event | action |
 //! |---|---|
 //! | a per-CPU list exceeds its limit, or a full array while the list holds [`HELD`] frames | push the older half of its packed batches onto the CPU's stack with one exchange; onto the common stack if that is full; merge eight with each if both are full |
-//! | a per-CPU list is empty | pop up to [`FETCHED`] batches with one exchange from the CPU's stack, then the common stack, then another CPU's |
+//! | a per-CPU list is empty | pop up to [`FETCHED`] batches with one exchange from the CPU's stack, then the common stack; or one from another CPU's |
 //! | all stacks are empty | carve batches from large blocks ([`carving`]), push those that the list does not take |
 //! | the free lists have no block of the type, and no whole pageblock of another | merge some batches, within the request's effort |
 //! | few whole pageblocks are free | merge batches into the free lists, several per lock hold ([`collecting`]); a stack keeps a few |
@@ -379,15 +379,17 @@ impl<'a, P: Platform> ListAccess<'a, P> {
         carving::fetch(view, refill, (self.own_stack, most, has_plenty), deliver)
     }
 
-    /// Pops up to `most` batches together: from the CPU's stack, the common one, another CPU's.
+    /// Pops up to `most` batches together from the CPU's stack or the common one; or one batch from the stack of another CPU, whose frames on
+    /// top are most likely in that CPU's cache.
     fn pop(&self, most: usize) -> Option<PackedBatches> {
         let (links, platform) = (self.view.page_links(), self.view.platform);
         for shelf in self.depot.shelves_from(self.own) {
             let stack = self.depot.stack(shelf, self.order, self.list_type)?;
-            if let Some(chain) = stack.pop_some(links, platform, most) {
+            let steals = shelf != self.own && shelf != 0;
+            if let Some(chain) = stack.pop_some(links, platform, if steals { 1 } else { most }) {
                 stack.touch(platform, Access::ReadModifyWrite);
                 stack.count_popped(chain.batches as u64);
-                if shelf != self.own && shelf != 0 {
+                if steals {
                     stack.count_stolen(chain.batches as u64);
                 }
                 return Some(chain);

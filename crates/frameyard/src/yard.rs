@@ -20,7 +20,7 @@ use crate::page::{Page, PageRef, Tag};
 use crate::platform::Platform;
 use crate::sync::{AtomicU32, Ordering};
 use crate::units::{ByteSize, CpuId, Geometry, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId};
-use crate::zone::{AllocationMap, PageblockMap, PcpSizing, WatermarkOptions, ZoneTables, ZoneView};
+use crate::zone::{AllocationBytes, AllocationMap, PageblockMap, PcpSizing, WatermarkOptions, ZoneTables, ZoneView};
 
 mod all_locks;
 mod alloc;
@@ -115,9 +115,9 @@ struct FastPath {
     near_start: Pfn,
     /// The allocation map of the near run: its end is the test whether a frame is near. Empty under
     /// [`DoubleFreeCheck::Sequential`].
-    near: AllocationMap<'static>,
+    near: AllocationBytes<'static>,
     /// The same for [`DoubleFreeCheck::Sequential`], empty otherwise. Looked at after `near`, so the choice costs the usual one nothing.
-    near_sequential: AllocationMap<'static>,
+    near_sequential: AllocationBytes<'static>,
     /// Where the other runs lie.
     far: FarSections,
 }

@@ -58,7 +58,7 @@ mod untagged;
 mod view;
 mod watermark;
 
-pub(crate) use allocation_map::AllocationMap;
+pub(crate) use allocation_map::{AllocationBytes, AllocationMap};
 pub use checks::{DoubleFreeCheck, PageChecks};
 pub use compact_state::CompactEvent;
 pub(crate) use compact_state::{COSTLY_ORDER, MAX_DEFER_SHIFT};

@@ -52,28 +52,29 @@ impl<'a> CpuGroups<'a> {
     }
 
     /// For each node, its first group, where no groups are given; and how many there are.
-    fn first_of_nodes(self) -> ([usize; MAX_NODES], usize) {
-        let mut of_node = [0usize; MAX_NODES];
-        self.cpus.iter().for_each(|node| of_node[node.index()] += 1);
+    fn first_of_nodes(self) -> ([u16; MAX_NODES], usize) {
+        // Small: boot has a small stack.
+        let mut first = [0u16; MAX_NODES];
+        self.cpus.iter().for_each(|node| first[node.index()] = first[node.index()].saturating_add(1));
         let mut count = 0;
-        let first = of_node.map(|cpus| {
-            let first = count;
-            count += cpus.div_ceil(self.each);
-            first
-        });
+        for of_node in &mut first {
+            let groups = usize::from(*of_node).div_ceil(self.each);
+            *of_node = count as u16;
+            count += groups;
+        }
         (first, count)
     }
 
     /// Calls `visit` with each CPU and its group.
     pub(super) fn for_each(self, mut visit: impl FnMut(CpuId, u16)) {
         let (first, _) = self.first_of_nodes();
-        let mut seen = [0usize; MAX_NODES];
+        let mut seen = [0u16; MAX_NODES];
         for (cpu, node) in self.cpus.iter().enumerate() {
             let group = match self.given {
                 Some(given) => given[cpu],
-                None => (first[node.index()] + seen[node.index()] / self.each) as u16,
+                None => first[node.index()] + seen[node.index()] / self.each as u16,
             };
-            seen[node.index()] += 1;
+            seen[node.index()] = seen[node.index()].saturating_add(1);
             visit(CpuId(cpu as u32), group);
         }
     }

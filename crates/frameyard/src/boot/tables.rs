@@ -16,8 +16,8 @@ use crate::units::{CpuId, Geometry, NodeId, PageCount, Pfn, PfnRange, ZoneId, Zo
 use crate::zone::pcp::PerCpuPages;
 use crate::zone::transfer::{self, TableSizes, TransferSpans, TransferTables};
 use crate::zone::{
-    AllocationMap, DoubleFreeCheck, PageChecks, PageblockMap, Patience, SectionEntry, SectionTable, TransferCounters,
-    Zone, ZoneTables, ZoneView,
+    AllocationBytes, AllocationMap, DoubleFreeCheck, PageChecks, PageblockMap, Patience, SectionEntry, SectionTable,
+    TransferCounters, Zone, ZoneTables, ZoneView,
 };
 
 /// Words of the header; the rest of it are the spans of the tables that `tables!` declares, two words each.
@@ -224,6 +224,8 @@ tables! { counts:
     section_slots: SectionSlot = slots_for(counts.sections(), counts.runs),
     /// The cache group of each CPU.
     cache_groups: AtomicU16 = counts.cpus,
+    /// A byte for each pageblock; see [`AllocationMap`].
+    huge_allocation_map: AtomicU8 = counts.pageblocks(),
     /// A byte for each frame; see [`AllocationMap`].
     allocation_map: AtomicU8 = counts.frames.0 as usize,
 }
@@ -362,6 +364,11 @@ impl Tables {
         DeviceTables { sections: self.device_sections, directories: self.device_directories }
     }
 
+    /// The bytes of the allocation map.
+    pub(crate) fn allocation_bytes(&self, geometry: Geometry) -> AllocationBytes<'static> {
+        AllocationBytes::new(self.allocation_map, self.huge_allocation_map, geometry)
+    }
+
     /// The tables that the zones share.
     pub(crate) fn zone_tables(&self, map: MemMap, geometry: Geometry) -> ZoneTables {
         let numbering = map.numbering();
@@ -370,7 +377,7 @@ impl Tables {
             blocks: PageblockMap::new(self.pageblocks, numbering, geometry),
             sections: SectionTable::new(self.sections, geometry),
             all_counters: (self.transfer_counters, self.zones.len()),
-            allocation_map: AllocationMap::new(self.allocation_map, numbering, geometry.max_order()),
+            allocation_map: AllocationMap::new(self.allocation_bytes(geometry), numbering),
             geometry,
             checks: self.checks(),
             mechanisms: self.transfer,

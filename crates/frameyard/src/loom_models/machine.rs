@@ -23,7 +23,7 @@ use crate::policy::ZonePolicy;
 use crate::units::{ByteSize, CpuId, Geometry, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
 use crate::watermarks::{PcpSizing, WatermarkOptions};
 use crate::zone::pcp::YardLimits;
-use crate::zone::{AllocationMap, PageblockMap};
+use crate::zone::PageblockMap;
 use crate::{Gfp, Layout, MemoryTable, RawRegion, Yard, YardConfig};
 use platform::{Deduplicated, Provided};
 pub(crate) use platform::{Flaw, InitFlaw, Locks, ModelPlatform, TAIL_WRITTEN, contentions};
@@ -344,7 +344,7 @@ impl Runner {
             let at = pfn + PageCount(frame);
             let page = map.page(at, self.yard.platform());
             let head = if frame == 0 { FrameState::Allocated } else { FrameState::Interior };
-            let allocation_map = AllocationMap::new(self.machine.tables().allocation_map, map.numbering(), Order(1));
+            let allocation_map = self.yard.zone_view(ZONE).allocation_map;
             let tag = allocation_map.read(at, page.tag());
             let fresh = tag.is(head) && page.rest_is(map.template(at, Some(ZONE)));
             assert!(fresh, "{at} was {NOT_INITIALISED}");

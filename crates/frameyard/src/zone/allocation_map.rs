@@ -4,6 +4,9 @@
 //! [`Allocated`](FrameState::Allocated), and zero otherwise. All other bytes are zero: frames inside blocks, free frames, frames
 //! whose owner is named by the state in their tag, and memory that was never touched.
 //!
+//! Blocks of pageblock order and above have a byte for each pageblock instead, in a table of their own: 64 of them share a cache
+//! line, whereas the bytes of their first frames lie eight lines apart. Of the two bytes of a pageblock's first frame one is zero.
+//!
 //! # Protocol
 //!
 //! [`AllocationMap::mark_allocated`] stores the byte as the last step of an allocation. [`AllocationMap::clear_allocated`]
@@ -36,11 +39,13 @@
 //! stay intact, and the owner's later free returns an error. A reader without a claim on the block loads tag and byte one after
 //! the other; while both change it may see any mixture.
 
+use core::ops::Deref;
+
 use crate::memmap::Numbering;
 use crate::page::{FrameState, Tag};
 use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::sync::{AtomicU8, Ordering};
-use crate::units::{MigrateType, ORDER_SLOTS, Order, Pfn};
+use crate::units::{Geometry, MigrateType, ORDER_SLOTS, Order, Pfn};
 
 /// Bits 0–2 hold the migration type plus one.
 const TYPE: u8 = 0x7;
@@ -86,60 +91,59 @@ impl MapEntry {
     }
 }
 
-/// The bytes of all frames of the memory map.
+/// The bytes of the allocation map, by place in the memory map.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct AllocationMap<'a> {
-    bytes: &'a [AtomicU8],
-    numbering: Numbering,
+pub(crate) struct AllocationBytes<'a> {
+    /// A byte for each frame: the first one of a block below pageblock order.
+    frames: &'a [AtomicU8],
+    /// A byte for each pageblock: the first one of a larger block.
+    pageblocks: &'a [AtomicU8],
     max_order: Order,
+    pageblock_order: Order,
 }
 
-impl<'a> AllocationMap<'a> {
+/// The bytes of the allocation map, also by frame number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AllocationMap<'a> {
+    bytes: AllocationBytes<'a>,
+    numbering: Numbering,
+}
+
+impl<'a> Deref for AllocationMap<'a> {
+    type Target = AllocationBytes<'a>;
+
+    #[inline(always)]
+    fn deref(&self) -> &AllocationBytes<'a> {
+        &self.bytes
+    }
+}
+
+impl<'a> AllocationBytes<'a> {
     /// Place 0 begins a section.
-    pub(crate) fn new(bytes: &'a [AtomicU8], numbering: Numbering, max_order: Order) -> Self {
-        Self { bytes, numbering, max_order }
+    pub(crate) fn new(frames: &'a [AtomicU8], pageblocks: &'a [AtomicU8], geometry: Geometry) -> Self {
+        Self { frames, pageblocks, max_order: geometry.max_order(), pageblock_order: geometry.pageblock_order() }
     }
 
     /// The byte of the head of a block of that order; `None` if no such block begins there.
     #[inline(always)]
     fn head(&self, place: usize, order: Order) -> Option<&'a AtomicU8> {
-        if order > Order::ZERO && (order > self.max_order || place & ((1 << order.0) - 1) != 0) {
-            return None;
+        if order > Order::ZERO {
+            if order > self.max_order || place & ((1 << order.0) - 1) != 0 {
+                return None;
+            }
+            if order >= self.pageblock_order {
+                return self.pageblocks.get(place >> self.pageblock_order.0);
+            }
         }
-        self.bytes.get(place)
-    }
-
-    /// The bytes of the near run alone.
-    pub(crate) fn near(self) -> Self {
-        let near = self.numbering.near().count().0 as usize;
-        Self { bytes: self.bytes.get(..near).unwrap_or_default(), ..self }
+        self.frames.get(place)
     }
 
     /// Without bytes: no frame is in it.
     pub(crate) fn emptied(self) -> Self {
-        Self { bytes: &[], ..self }
+        Self { frames: &[], pageblocks: &[], ..self }
     }
 
-    /// The index of a frame's byte; behind the table's end for frames outside the map.
-    #[inline(always)]
-    fn place(&self, pfn: Pfn) -> usize {
-        self.numbering.place(pfn)
-    }
-
-    /// Marks a block as allocated. The caller owns the block and has tagged its head. `false` if no block of that order begins
-    /// there: a corrupt list says so.
-    #[inline(always)]
-    pub(crate) fn mark_allocated<P: Platform>(
-        &self,
-        platform: &P,
-        pfn: Pfn,
-        order: Order,
-        migrate_type: MigrateType,
-    ) -> bool {
-        self.mark_allocated_at(platform, self.place(pfn), order, migrate_type)
-    }
-
-    /// As [`mark_allocated`](Self::mark_allocated), by the place of the block's head in the map.
+    /// As [`AllocationMap::mark_allocated`], by the place of the block's head in the map.
     #[inline(always)]
     pub(crate) fn mark_allocated_at<P: Platform>(
         &self,
@@ -155,14 +159,7 @@ impl<'a> AllocationMap<'a> {
         true
     }
 
-    /// Ends the allocation of a block of that order: the caller owns the block from now on. `None`, and nothing changed, if no
-    /// block of that order is allocated there. Accepts any frame number and order.
-    #[inline(always)]
-    pub(crate) fn clear_allocated<P: Platform>(&self, platform: &P, pfn: Pfn, order: Order) -> Option<MapEntry> {
-        self.clear_allocated_at(platform, self.place(pfn), order)
-    }
-
-    /// As [`clear_allocated`](Self::clear_allocated), by the place of the block's head in the map.
+    /// As [`AllocationMap::clear_allocated`], by the place of the block's head in the map.
     #[inline(always)]
     pub(crate) fn clear_allocated_at<P: Platform>(&self, platform: &P, place: usize, order: Order) -> Option<MapEntry> {
         let byte = self.head(place, order)?;
@@ -213,11 +210,60 @@ impl<'a> AllocationMap<'a> {
         Some(found)
     }
 
+    /// The entry of the block allocated at a place, possibly stale. Accepts any place.
+    #[inline(always)]
+    fn entry_at(&self, place: usize) -> Option<MapEntry> {
+        let found = match self.frames.get(place)?.load(Ordering::Relaxed) {
+            0 => self.head(place, self.pageblock_order.max(Order(1)))?.load(Ordering::Relaxed),
+            of_frame => of_frame,
+        };
+        (found != 0).then_some(MapEntry(found))
+    }
+}
+
+impl<'a> AllocationMap<'a> {
+    pub(crate) fn new(bytes: AllocationBytes<'a>, numbering: Numbering) -> Self {
+        Self { bytes, numbering }
+    }
+
+    /// The bytes of the near run alone.
+    pub(crate) fn near(self) -> AllocationBytes<'a> {
+        let near = self.numbering.near().count().0 as usize;
+        let frames = self.frames.get(..near).unwrap_or_default();
+        let pageblocks = self.pageblocks.get(..near >> self.pageblock_order.0).unwrap_or_default();
+        AllocationBytes { frames, pageblocks, ..self.bytes }
+    }
+
+    /// The index of a frame's byte; behind the table's end for frames outside the map.
+    #[inline(always)]
+    fn place(&self, pfn: Pfn) -> usize {
+        self.numbering.place(pfn)
+    }
+
+    /// Marks a block as allocated. The caller owns the block and has tagged its head. `false` if no block of that order begins
+    /// there: a corrupt list says so.
+    #[inline(always)]
+    pub(crate) fn mark_allocated<P: Platform>(
+        &self,
+        platform: &P,
+        pfn: Pfn,
+        order: Order,
+        migrate_type: MigrateType,
+    ) -> bool {
+        self.mark_allocated_at(platform, self.place(pfn), order, migrate_type)
+    }
+
+    /// Ends the allocation of a block of that order: the caller owns the block from now on. `None`, and nothing changed, if no
+    /// block of that order is allocated there. Accepts any frame number and order.
+    #[inline(always)]
+    pub(crate) fn clear_allocated<P: Platform>(&self, platform: &P, pfn: Pfn, order: Order) -> Option<MapEntry> {
+        self.clear_allocated_at(platform, self.place(pfn), order)
+    }
+
     /// The entry of the block allocated at a frame, possibly stale. Accepts any frame number.
     #[inline(always)]
     pub(crate) fn entry(&self, pfn: Pfn) -> Option<MapEntry> {
-        let found = self.bytes.get(self.place(pfn))?.load(Ordering::Relaxed);
-        (found != 0).then_some(MapEntry(found))
+        self.entry_at(self.place(pfn))
     }
 
     /// The tag of the block that begins at a frame, with `Allocated` and `PerCpu` told apart by the byte.
@@ -250,8 +296,10 @@ mod tests {
     }
 
     fn map_of(bytes: &[AtomicU8], first: Pfn, max_order: Order) -> AllocationMap<'_> {
-        let frames = PfnRange::new(first, PageCount(bytes.len() as u64));
-        AllocationMap::new(bytes, Numbering::without_holes(frames), max_order)
+        let range = PfnRange::new(first, PageCount(bytes.len() as u64));
+        let numbering = Numbering::without_holes(range);
+        let pageblock_order = Order(max_order.0 + 1);
+        AllocationMap::new(AllocationBytes { frames: bytes, pageblocks: &[], max_order, pageblock_order }, numbering)
     }
 
     #[test]
@@ -285,6 +333,27 @@ mod tests {
         // A byte that another process wrote frees nothing.
         bytes[4].store(MapEntry::new(Order(3), MigrateType::Movable).0, Ordering::Relaxed);
         assert_eq!(map.clear_allocated(&Plain, Pfn(4), Order(3)), None);
+    }
+
+    #[test]
+    fn a_pageblock_and_its_first_frame_have_a_byte_each() {
+        let (frames, pageblocks) = (bytes::<16>(), bytes::<4>());
+        let numbering = Numbering::without_holes(PfnRange::new(Pfn(0x100), PageCount(16)));
+        let (max_order, pageblock_order) = (Order(3), Order(2));
+        let all = AllocationBytes { frames: &frames, pageblocks: &pageblocks, max_order, pageblock_order };
+        let map = AllocationMap::new(all, numbering);
+        for (pfn, order) in [(0x100, 1), (0x104, 2), (0x108, 3)].map(|(pfn, order)| (Pfn(pfn), Order(order))) {
+            assert!(map.mark_allocated(&Plain, pfn, order, MigrateType::Movable));
+            assert_eq!(map.entry(pfn).map(MapEntry::order), Some(order), "{pfn}");
+            assert_eq!(map.entry(pfn + PageCount(1)), None, "{pfn}");
+            for other in [0, 1, 2, 3].map(Order).into_iter().filter(|other| *other != order) {
+                assert_eq!(map.clear_allocated(&Plain, pfn, other), None, "{pfn} {other}");
+            }
+        }
+        let in_use = |bytes: &[AtomicU8]| bytes.iter().filter(|byte| byte.load(Ordering::Relaxed) != 0).count();
+        assert_eq!((in_use(&frames), in_use(&pageblocks)), (1, 2));
+        assert!(map.clear_allocated(&Plain, Pfn(0x108), Order(3)).is_some());
+        assert_eq!(map.entry(Pfn(0x108)), None);
     }
 
     #[test]

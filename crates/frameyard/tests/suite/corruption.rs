@@ -19,7 +19,8 @@ const ZONE: ZoneId = ZoneId(ZoneKind::Normal as u16);
 /// The word of the header where the offsets of tables begin, and the numbers of two of the tables.
 const FIRST_SPAN: usize = 28;
 const PAGEBLOCKS: usize = 6;
-const ALLOCATION_MAP: usize = 19;
+const HUGE_ALLOCATION_MAP: usize = 19;
+const ALLOCATION_MAP: usize = 20;
 
 /// What that table says of a movable block of an order.
 const fn mark(order: Order) -> u8 {
@@ -144,6 +145,12 @@ impl Scene {
     /// Overwrites a frame's byte in the allocation map.
     fn set_mark(&self, pfn: Pfn, mark: u8) {
         self.in_table(ALLOCATION_MAP, (pfn.0 - FIRST.0) as usize).write(mark);
+    }
+
+    /// Overwrites the byte of the pageblock that begins at a frame.
+    fn set_huge_mark(&self, pfn: Pfn, mark: u8) {
+        let place = (pfn.0 - FIRST.0) as usize >> geometry().pageblock_order().0;
+        self.in_table(HUGE_ALLOCATION_MAP, place).write(mark);
     }
 
     /// Overwrites the type of a frame's pageblock.
@@ -534,6 +541,11 @@ fn validation_finds_wrong_entries_of_the_allocation_map() {
             "a held block as one of another order",
             |s| s.set_mark(s.block, mark(order(4))),
             |s| Expected::Error(ValidateError::WrongMapEntry(s.block)),
+        ),
+        (
+            "a free pageblock that can be freed",
+            |s| s.set_huge_mark(s.largest, mark(geometry().pageblock_order())),
+            |s| Expected::Error(ValidateError::WrongMapEntry(s.largest)),
         ),
         (
             "a held frame of a type that does not exist",

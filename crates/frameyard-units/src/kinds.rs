@@ -109,12 +109,21 @@ pub enum MigrateType {
     Cma = 4,
     /// Isolated: nothing is allocated from it.
     Isolate = 5,
+    /// Movable, and emptied by the policy `healing`: what is freed there stays there, and requests take from it last.
+    Draining = 6,
 }
 
 impl MigrateType {
     /// All types, in the order of the kernel's tables.
-    pub const ALL: [Self; 6] =
-        [Self::Unmovable, Self::Movable, Self::Reclaimable, Self::HighAtomic, Self::Cma, Self::Isolate];
+    pub const ALL: [Self; 7] = [
+        Self::Unmovable,
+        Self::Movable,
+        Self::Reclaimable,
+        Self::HighAtomic,
+        Self::Cma,
+        Self::Isolate,
+        Self::Draining,
+    ];
 
     /// The number of types.
     pub const COUNT: usize = Self::ALL.len();
@@ -133,6 +142,7 @@ impl MigrateType {
             Self::HighAtomic => "HighAtomic",
             Self::Cma => "CMA",
             Self::Isolate => "Isolate",
+            Self::Draining => "Draining",
         }
     }
 
@@ -147,6 +157,7 @@ impl MigrateType {
             3 => Some(Self::HighAtomic),
             4 => Some(Self::Cma),
             5 => Some(Self::Isolate),
+            6 => Some(Self::Draining),
             _ => None,
         }
     }

@@ -224,6 +224,8 @@ tables! { counts:
     section_slots: SectionSlot = slots_for(counts.sections(), counts.runs),
     /// The cache group of each CPU.
     cache_groups: AtomicU16 = counts.cpus,
+    /// The free frames in each pageblock; see [`ZoneTables`].
+    pageblock_free: AtomicU32 = counts.pageblocks(),
     /// A byte for each pageblock; see [`AllocationMap`].
     huge_allocation_map: AtomicU8 = counts.pageblocks(),
     /// A byte for each frame; see [`AllocationMap`].
@@ -378,6 +380,7 @@ impl Tables {
             sections: SectionTable::new(self.sections, geometry),
             all_counters: (self.transfer_counters, self.zones.len()),
             allocation_map: AllocationMap::new(self.allocation_bytes(geometry), numbering),
+            pageblock_free: self.pageblock_free,
             geometry,
             checks: self.checks(),
             mechanisms: self.transfer,

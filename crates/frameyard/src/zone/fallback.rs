@@ -15,6 +15,13 @@ pub(crate) struct BlockUse {
     movable: u64,
 }
 
+impl BlockUse {
+    /// Whether all frames of a pageblock with that many frames are free or movable.
+    pub(super) fn has_only_movable(&self, pages: PageCount) -> bool {
+        self.free + self.movable >= pages.0
+    }
+}
+
 /// The other types to search, best first (the kernel's `fallbacks`).
 pub(super) fn fallbacks(migrate_type: MigrateType) -> [MigrateType; 2] {
     match migrate_type {
@@ -69,6 +76,7 @@ impl<P: Platform> LockedZone<'_, P> {
     #[inline]
     pub(crate) fn take_block(&mut self, request: BlockRequest) -> Option<Pfn> {
         let BlockRequest { order, migrate_type, fallback, .. } = request;
+        self.prefer_draining(order, migrate_type);
         for list in self.own_lists(request).into_iter().flatten() {
             if let Some(pfn) = self.take_smallest(order, list) {
                 return Some(pfn);
@@ -77,6 +85,10 @@ impl<P: Platform> LockedZone<'_, P> {
         if fallback == Fallback::AfterGrowth && self.should_grow_first(order) {
             return None;
         }
+        if migrate_type != MigrateType::Movable && self.has_no_whole_pageblock_of_others(order, migrate_type) {
+            // The types would mix in a pageblock: in one that drains, if there is one.
+            self.end_draining(order);
+        }
         if fallback == Fallback::WholePageblocks {
             let (found, _) = self.largest_of_other_types(order, migrate_type)?;
             if found < self.geometry.pageblock_order() {
@@ -84,6 +96,12 @@ impl<P: Platform> LockedZone<'_, P> {
             }
         }
         self.take_from_other_types(order, migrate_type)
+    }
+
+    /// Whether no list of another type has a whole pageblock for a request.
+    fn has_no_whole_pageblock_of_others(&self, order: Order, migrate_type: MigrateType) -> bool {
+        let largest = self.largest_of_other_types(order, migrate_type);
+        largest.is_none_or(|(found, _)| found < self.geometry.pageblock_order())
     }
 
     /// Takes up to `count` blocks for a request and gives each to `take`. Returns their number.
@@ -96,6 +114,7 @@ impl<P: Platform> LockedZone<'_, P> {
         mut take: impl FnMut(&Self, MapPlace),
     ) -> usize {
         let mut taken = 0;
+        self.prefer_draining(request.order, request.migrate_type);
         if !self.balances_cma(request) {
             taken = self.take_many(request.order, request.migrate_type, count, &mut take);
         }

@@ -140,12 +140,18 @@ impl<'a> PageblockMap<'a> {
 
     /// Isolates the pageblock and keeps its type in the word. Returns the type; `None` if it is isolated already.
     pub(crate) fn isolate(&self, pfn: Pfn) -> Option<MigrateType> {
-        let was = self.get(pfn);
-        if was == MigrateType::Isolate {
-            return None;
-        }
+        let was = match self.get(pfn) {
+            MigrateType::Isolate => return None,
+            MigrateType::Draining => MigrateType::Movable,
+            was => was,
+        };
         self.set_types(pfn, bits_of(was) << TYPE_BITS | bits_of(MigrateType::Isolate));
         Some(was)
+    }
+
+    /// Makes a movable pageblock drain.
+    pub(crate) fn drain(&self, pfn: Pfn) {
+        self.set_types(pfn, bits_of(MigrateType::Movable) << TYPE_BITS | bits_of(MigrateType::Draining));
     }
 
     /// Restores the type of an isolated pageblock. Returns the type; `None` if it is not isolated.

@@ -151,7 +151,7 @@ impl ListId {
 #[inline(always)]
 pub(crate) fn list_type(block_type: MigrateType) -> Option<MigrateType> {
     match block_type {
-        MigrateType::Isolate => None,
+        MigrateType::Isolate | MigrateType::Draining => None,
         MigrateType::HighAtomic | MigrateType::Cma => Some(MigrateType::Movable),
         ordinary => Some(ordinary),
     }
@@ -486,7 +486,7 @@ impl<'a, P: Platform> LockedPcp<'a, P> {
             Some(ListLimits { high, batch }) => ([high; 2], batch),
             None => {
                 let [small, huge] = &self.pcp.own_high;
-                let huge = if policy == ZonePolicy::Depot { &self.pcp.own_huge_batches } else { huge };
+                let huge = if policy.uses_depot() { &self.pcp.own_huge_batches } else { huge };
                 ([small, huge].map(|word| word.load(Ordering::Relaxed)), self.pcp.own_batch.load(Ordering::Relaxed))
             }
         };

@@ -210,7 +210,7 @@ impl Mechanism {
             ZonePolicy::ClusterBulk => (clusters::COMPILED_IN, Self::Clusters(clusters::Knobs::Bulk)),
             ZonePolicy::OwnedBlocks => (cpu_owned::COMPILED_IN, Self::CpuOwned),
             ZonePolicy::FrameBitmap => (frame_bitmap::COMPILED_IN, Self::FrameBitmap),
-            ZonePolicy::Depot => (true, Self::Depot),
+            ZonePolicy::Depot | ZonePolicy::Healing => (true, Self::Depot),
         };
         is_compiled_in.then_some(mechanism)
     }
@@ -323,6 +323,7 @@ pub(crate) fn give_back_block<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, pf
     let Ok(mut locked) = view.lock() else { return };
     locked.free_to_pageblocks(pfn, order, Residence::Resident);
     locked.count_direct_free(order);
+    locked.heal_after_free();
 }
 
 /// Returns to the free lists, merged, what the mechanisms hold.

@@ -1,0 +1,253 @@
+//! Healing: memory that is fragmented becomes whole during use, without moving frames.
+//!
+//! # Rule
+//!
+//! Some pageblocks *drain*: the emptiest ones, as many as the free frames of all could make whole, without a reserve. A frame freed in
+//! a draining pageblock goes to the zone's free lists at once; every other frame stays on its CPU's list. Requests take from other
+//! pageblocks first. So a draining pageblock only loses frames in use, and becomes whole; and frames that are in use again and again
+//! end up in pageblocks that are full.
+//!
+//! # Mechanism
+//!
+//! A draining pageblock has the type [`Draining`](MigrateType::Draining); its lasting type is Movable. Its free blocks are on lists
+//! of that type, which no request searches. A free reads the type of the pageblock anyway, and finds one without per-CPU lists, so the
+//! fast path has no instruction for this. When the last frame is free, the pageblock becomes Movable again.
+//!
+//! Before a request takes from a whole pageblock, mixes types or fails, it ends the draining of a pageblock ([`LockedZone::end_draining`]).
+//!
+//! # Steps
+//!
+//! The zone counts the free frames of each pageblock that is not whole, under its lock: a frame that circulates between a caller
+//! and a list of a CPU costs nothing. A *step* reads some of these counts, and begins or ends the draining of a few pageblocks. After
+//! a pass over all pageblocks it knows how many drain in the next pass: those with the most free frames. Steps follow frees and
+//! refills that hold the lock anyway. A pageblock with a frame that cannot move does not drain, nor one that has made no progress for
+//! [`PATIENCE`] passes.
+//!
+//! # Counting equations
+//!
+//! - The count of a pageblock = Σ over free blocks in it, below pageblock order, of 2^order.
+//! - Each pageblock of type Draining has a free frame, and is not whole.
+
+use super::view::LockedZone;
+use crate::memmap::MapPlace;
+use crate::platform::Platform;
+use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
+use crate::units::{MigrateType, Order, Pfn};
+
+/// Pageblocks are sorted by their free frames into this number of classes, and the whole ones.
+const CLASSES: usize = 32;
+/// The pageblocks that a step looks at.
+const LOOKED_AT: u64 = 64;
+/// The most pageblocks that a step changes: each is walked.
+const CHANGED: u32 = 4;
+/// One in this number of pageblocks of a zone is kept from draining, so that refills find frames elsewhere.
+const RESERVE: u64 = 100;
+/// After this number of frees to the free lists there is a step.
+const FREES: u32 = 8;
+/// A pageblock that has not become emptier for this number of passes stops draining: something in it stays.
+const PATIENCE: u32 = 48;
+/// It may drain again when this number of passes has gone by, or when it has become fuller.
+const REST: u32 = 255;
+
+/// Bits of a pageblock's word: its free frames in blocks below pageblock order.
+const FREE: u32 = (1 << 24) - 1;
+/// Above them: the passes without progress; or [`REST`].
+const PASSES_SHIFT: u32 = 24;
+
+/// The state of healing in a zone. Changes under the zone lock.
+#[derive(Default)]
+pub(crate) struct Healing {
+    /// The pageblock at which the next step begins.
+    cursor: AtomicU64,
+    /// Frees since the last step.
+    frees: AtomicU32,
+    /// Draining pageblocks.
+    draining: AtomicU32,
+    /// Pageblocks of this class and above drain.
+    class: AtomicU32,
+    /// And that many of the class below.
+    more: AtomicU32,
+    /// Of the pass in progress: free frames in pageblocks that could drain.
+    free: AtomicU64,
+    /// Of the pass in progress: pageblocks that could drain, by class.
+    classes: [AtomicU32; CLASSES],
+    /// Pageblocks that began to drain.
+    pub(crate) begun: AtomicU64,
+    /// Pageblocks that became whole.
+    pub(crate) healed: AtomicU64,
+    /// Pageblocks of which a request needed frames.
+    pub(crate) given_up: AtomicU64,
+}
+
+all_atomic!(Healing { cursor, frees, draining, class, more, free, classes, begun, healed, given_up });
+
+impl Healing {
+    /// Draining pageblocks, possibly stale.
+    pub(crate) fn draining_racy(&self) -> u32 {
+        self.draining.load(Ordering::Relaxed)
+    }
+}
+
+fn add(counter: &AtomicU32, amount: u32) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+}
+
+impl<P: Platform> LockedZone<'_, P> {
+    /// Counts a block that joins or leaves the free lists.
+    #[inline(always)]
+    pub(super) fn count_in_pageblock(&self, block: MapPlace, order: Order, change: fn(u32, u32) -> u32) {
+        if order < self.geometry.pageblock_order()
+            && let Some(word) = self.pageblock_free.get(block.index() as usize >> self.geometry.pageblock_order().0)
+        {
+            word.store(change(word.load(Ordering::Relaxed), order.pages().0 as u32), Ordering::Relaxed);
+        }
+    }
+
+    /// After a free to the free lists: now and then a step.
+    #[inline]
+    pub(crate) fn heal_after_free(&mut self) {
+        if !self.zone.heals() {
+            return;
+        }
+        let frees = &self.zone.healing.frees;
+        add(frees, 1);
+        if frees.load(Ordering::Relaxed) >= FREES {
+            frees.store(0, Ordering::Relaxed);
+            self.heal_step();
+        }
+    }
+
+    /// A step, if the zone heals.
+    #[inline]
+    pub(crate) fn heal(&mut self) {
+        if self.zone.heals() {
+            self.heal_step();
+        }
+    }
+
+    #[inline(never)]
+    fn heal_step(&mut self) {
+        let (state, span) = (&self.zone.healing, self.span());
+        let mut numbers = self.blocks.numbers_in(span);
+        let (Some(first), order) = (numbers.next(), self.geometry.pageblock_order()) else { return };
+        // Zones with holes: the pageblocks of the first run heal.
+        let at = state.cursor.load(Ordering::Relaxed).clamp(first.start, first.end);
+        let mut changed = 0;
+        let mut next = at;
+        while next < first.end.min(at + LOOKED_AT) && changed < CHANGED {
+            changed += u32::from(self.look_at(self.blocks.start_at(next), order));
+            next += 1;
+        }
+        if next >= first.end {
+            next = first.start;
+            self.end_pass(first.end - first.start, order);
+        }
+        state.cursor.store(next, Ordering::Relaxed);
+    }
+
+    /// Counts a pageblock, and begins or ends its draining; whether it did either.
+    fn look_at(&mut self, start: Pfn, order: Order) -> bool {
+        let state = &self.zone.healing;
+        let block_type = self.blocks.get(start);
+        let place = self.map.place(start) >> order.0;
+        let (Some(word), MigrateType::Movable | MigrateType::Draining) = (self.pageblock_free.get(place), block_type)
+        else {
+            return false;
+        };
+        let value = word.load(Ordering::Relaxed);
+        let (free, passes) = (value & FREE, value >> PASSES_SHIFT);
+        if free == 0 {
+            return false;
+        }
+        let pages = order.pages().0 as u32;
+        let class = (free as usize * CLASSES / pages as usize).min(CLASSES - 1);
+        let rests = passes == REST;
+        if !rests {
+            state.free.store(state.free.load(Ordering::Relaxed) + u64::from(free), Ordering::Relaxed);
+            add(&state.classes[class], 1);
+        }
+        let least = state.class.load(Ordering::Relaxed) as usize;
+        let is_among_more = class + 1 == least && state.more.load(Ordering::Relaxed) > 0;
+        let should_drain = !rests && (class >= least || is_among_more);
+        if should_drain && is_among_more {
+            add(&state.more, 1u32.wrapping_neg());
+        }
+        match (block_type, should_drain) {
+            (MigrateType::Movable, true) => self.begin_draining(start),
+            (MigrateType::Draining, false) => {
+                self.stop_draining(start);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Decides how many pageblocks drain in the next pass.
+    fn end_pass(&self, pageblocks: u64, order: Order) {
+        let state = &self.zone.healing;
+        let free = state.free.load(Ordering::Relaxed);
+        state.free.store(0, Ordering::Relaxed);
+        let mut left = (free >> order.0).saturating_sub(pageblocks / RESERVE);
+        let mut least = CLASSES;
+        for (class, number) in state.classes.iter().enumerate().rev() {
+            let number = u64::from(number.load(Ordering::Relaxed));
+            if number > left {
+                break;
+            }
+            left -= number;
+            least = class;
+        }
+        state.classes.iter().for_each(|class| class.store(0, Ordering::Relaxed));
+        state.class.store(least as u32, Ordering::Relaxed);
+        state.more.store(left as u32, Ordering::Relaxed);
+    }
+
+    /// Makes a pageblock drain, unless a frame in it cannot move; whether it drains.
+    fn begin_draining(&mut self, start: Pfn) -> bool {
+        let is_movable = self.use_of_pageblock(start).is_some_and(|found| found.has_only_movable(self.blocks.pages()));
+        if !is_movable {
+            return false;
+        }
+        self.relink_range(crate::units::PfnRange::new(start, self.blocks.pages()), MigrateType::Draining);
+        self.blocks.drain(start);
+        add(&self.zone.healing.draining, 1);
+        super::exclusive::add_exclusive(&self.zone.healing.begun, 1);
+        true
+    }
+
+    /// Makes a draining pageblock an ordinary one.
+    pub(super) fn stop_draining(&mut self, start: Pfn) {
+        self.relink_range(crate::units::PfnRange::new(start, self.blocks.pages()), MigrateType::Movable);
+        self.blocks.set(start, MigrateType::Movable);
+        add(&self.zone.healing.draining, 1u32.wrapping_neg());
+    }
+
+    /// Notes that all frames of a draining pageblock are free. The caller has taken its blocks off the lists.
+    pub(super) fn end_draining_whole(&mut self, block: MapPlace) {
+        self.blocks.set(self.map.pfn(block), MigrateType::Movable);
+        add(&self.zone.healing.draining, 1u32.wrapping_neg());
+        super::exclusive::add_exclusive(&self.zone.healing.healed, 1);
+    }
+
+    /// Ends the draining of the pageblock of the smallest free block of that order or more that drains; whether there was one.
+    pub(super) fn end_draining(&mut self, order: Order) -> bool {
+        let found = self.smallest_order(order, MigrateType::Draining);
+        let Some((pfn, _)) = found.and_then(|found| self.first_block(found, MigrateType::Draining)) else { return false };
+        self.stop_draining(self.blocks.start_of(pfn));
+        super::exclusive::add_exclusive(&self.zone.healing.given_up, 1);
+        true
+    }
+
+    /// Before a request for a block below pageblock order takes from a whole pageblock: frames of draining ones, if its type has no
+    /// smaller blocks.
+    #[inline(always)]
+    pub(super) fn prefer_draining(&mut self, order: Order, migrate_type: MigrateType) {
+        if self.zone.healing.draining_racy() == 0 || migrate_type != MigrateType::Movable {
+            return;
+        }
+        let pageblock = self.geometry.pageblock_order();
+        if self.smallest_order(order, migrate_type).is_none_or(|found| found >= pageblock) && order < pageblock {
+            self.end_draining(order);
+        }
+    }
+}

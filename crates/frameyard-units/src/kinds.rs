@@ -115,15 +115,8 @@ pub enum MigrateType {
 
 impl MigrateType {
     /// All types, in the order of the kernel's tables.
-    pub const ALL: [Self; 7] = [
-        Self::Unmovable,
-        Self::Movable,
-        Self::Reclaimable,
-        Self::HighAtomic,
-        Self::Cma,
-        Self::Isolate,
-        Self::Draining,
-    ];
+    pub const ALL: [Self; 7] =
+        [Self::Unmovable, Self::Movable, Self::Reclaimable, Self::HighAtomic, Self::Cma, Self::Isolate, Self::Draining];
 
     /// The number of types.
     pub const COUNT: usize = Self::ALL.len();

@@ -225,7 +225,7 @@ tables! { counts:
     /// The cache group of each CPU.
     cache_groups: AtomicU16 = counts.cpus,
     /// The free frames in each pageblock; see [`ZoneTables`].
-    pageblock_free: AtomicU32 = counts.pageblocks(),
+    pageblock_free: AtomicU64 = counts.pageblocks(),
     /// A byte for each pageblock; see [`AllocationMap`].
     huge_allocation_map: AtomicU8 = counts.pageblocks(),
     /// A byte for each frame; see [`AllocationMap`].

@@ -28,11 +28,14 @@
 //! - The count of a pageblock = Σ over free blocks in it, below pageblock order, of 2^order.
 //! - Each pageblock of type Draining has a free frame, and is not whole.
 
+use super::exclusive::add_exclusive;
+use super::policy::ZonePolicy;
 use super::view::LockedZone;
-use crate::memmap::MapPlace;
+use crate::memmap::{Located, MapPlace};
+use crate::page::FrameState;
 use crate::platform::Platform;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
-use crate::units::{MigrateType, Order, Pfn};
+use crate::units::{MigrateType, Order, Pfn, PfnRange};
 
 /// Pageblocks are sorted by their free frames into this number of classes, and the whole ones.
 const CLASSES: usize = 32;
@@ -43,16 +46,52 @@ const CHANGED: u32 = 4;
 /// One in this number of pageblocks of a zone is kept from draining, so that refills find frames elsewhere.
 const RESERVE: u64 = 100;
 /// After this number of frees to the free lists there is a step.
-const FREES: u32 = 8;
+const FREES: u32 = 4;
 /// A pageblock that has not become emptier for this number of passes stops draining: something in it stays.
-const PATIENCE: u32 = 48;
-/// It may drain again when this number of passes has gone by, or when it has become fuller.
-const REST: u32 = 255;
+const PATIENCE: u8 = 8;
+/// It rests for this number of passes before it may drain again.
+const REST: u8 = 127;
 
-/// Bits of a pageblock's word: its free frames in blocks below pageblock order.
-const FREE: u32 = (1 << 24) - 1;
-/// Above them: the passes without progress; or [`REST`].
-const PASSES_SHIFT: u32 = 24;
+/// What is known of a pageblock, packed into its word.
+#[derive(Clone, Copy)]
+struct Known {
+    /// Free frames in blocks below pageblock order: bits 0 to 31, which change by themselves with the free lists.
+    free: u32,
+    /// Free frames when the pageblock last became emptier: 24 bits.
+    seen: u32,
+    /// Passes without progress; from [`RESTING`](Self::RESTING) on, the passes that it rests for: 8 bits.
+    passes: u8,
+}
+
+impl Known {
+    const RESTING: u8 = 128;
+
+    fn read(word: &AtomicU64) -> Self {
+        let word = word.load(Ordering::Relaxed);
+        Self { free: word as u32, seen: (word >> 32) as u32 & 0xff_ffff, passes: (word >> 56) as u8 }
+    }
+
+    fn write(self, word: &AtomicU64) {
+        let Self { free, seen, passes } = self;
+        word.store(u64::from(free) | u64::from(seen) << 32 | u64::from(passes) << 56, Ordering::Relaxed);
+    }
+
+    fn rests(self) -> bool {
+        self.passes >= Self::RESTING
+    }
+
+    /// After another pass.
+    fn grown_older(self, drains: bool) -> Self {
+        match (self.passes, drains) {
+            (Self::RESTING, _) => Self { passes: 0, ..self },
+            (passes, _) if passes > Self::RESTING => Self { passes: passes - 1, ..self },
+            (_, true) if self.free > self.seen => Self { seen: self.free, passes: 0, ..self },
+            (PATIENCE, true) => Self { passes: Self::RESTING + REST, ..self },
+            (passes, true) => Self { passes: passes + 1, ..self },
+            (_, false) => Self { seen: self.free, passes: 0, ..self },
+        }
+    }
+}
 
 /// The state of healing in a zone. Changes under the zone lock.
 #[derive(Default)]
@@ -97,9 +136,12 @@ impl<P: Platform> LockedZone<'_, P> {
     #[inline(always)]
     pub(super) fn count_in_pageblock(&self, block: MapPlace, order: Order, change: fn(u32, u32) -> u32) {
         if order < self.geometry.pageblock_order()
+            && self.zone.heals()
             && let Some(word) = self.pageblock_free.get(block.index() as usize >> self.geometry.pageblock_order().0)
         {
-            word.store(change(word.load(Ordering::Relaxed), order.pages().0 as u32), Ordering::Relaxed);
+            let known = word.load(Ordering::Relaxed);
+            let free = change(known as u32, order.pages().0 as u32);
+            word.store(known & !u64::from(u32::MAX) | u64::from(free), Ordering::Relaxed);
         }
     }
 
@@ -154,16 +196,16 @@ impl<P: Platform> LockedZone<'_, P> {
         else {
             return false;
         };
-        let value = word.load(Ordering::Relaxed);
-        let (free, passes) = (value & FREE, value >> PASSES_SHIFT);
+        let known = Known::read(word).grown_older(block_type == MigrateType::Draining);
+        known.write(word);
+        let (free, rests) = (known.free, known.rests());
         if free == 0 {
             return false;
         }
         let pages = order.pages().0 as u32;
         let class = (free as usize * CLASSES / pages as usize).min(CLASSES - 1);
-        let rests = passes == REST;
+        state.free.store(state.free.load(Ordering::Relaxed) + u64::from(free), Ordering::Relaxed);
         if !rests {
-            state.free.store(state.free.load(Ordering::Relaxed) + u64::from(free), Ordering::Relaxed);
             add(&state.classes[class], 1);
         }
         let least = state.class.load(Ordering::Relaxed) as usize;
@@ -208,16 +250,63 @@ impl<P: Platform> LockedZone<'_, P> {
         if !is_movable {
             return false;
         }
-        self.relink_range(crate::units::PfnRange::new(start, self.blocks.pages()), MigrateType::Draining);
+        self.relink_range(PfnRange::new(start, self.blocks.pages()), MigrateType::Draining);
         self.blocks.drain(start);
         add(&self.zone.healing.draining, 1);
-        super::exclusive::add_exclusive(&self.zone.healing.begun, 1);
+        add_exclusive(&self.zone.healing.begun, 1);
         true
+    }
+
+    /// Changes the policy of the zone.
+    pub(crate) fn set_policy(&mut self, policy: ZonePolicy) {
+        let heals = self.zone.heals();
+        if heals && policy != ZonePolicy::Healing {
+            self.end_healing();
+        }
+        self.zone.set_policy(policy);
+        if !heals && self.zone.heals() {
+            self.begin_healing();
+        }
+    }
+
+    /// Begins to heal a zone under the hold in which its policy changes: counts the free frames of each pageblock.
+    fn begin_healing(&mut self) {
+        let pageblock_order = self.geometry.pageblock_order();
+        let numbers = |zone: &Self| zone.blocks.numbers_in(zone.span()).flatten();
+        for number in numbers(self) {
+            if let Some(word) = self.pageblock_free.get(number as usize) {
+                word.store(0, Ordering::Relaxed);
+            }
+        }
+        for number in numbers(self) {
+            let start = self.blocks.start_at(number);
+            if !self.blocks.has_memory(start) || self.blocks.zone_at(self.map.place(start)) != Some(self.id) {
+                continue;
+            }
+            let mut at = start;
+            while at < start + pageblock_order.pages() {
+                let tag = self.settled_tag(at);
+                let order = if tag.is(FrameState::Interior) { Order::ZERO } else { tag.order() };
+                if tag.is(FrameState::BuddyFree) && tag.zone() == self.id {
+                    self.count_in_pageblock(at.place(&self.map), order, u32::wrapping_add);
+                }
+                at = at + order.pages();
+            }
+        }
+    }
+
+    /// Ends healing under the hold in which the policy of a zone changes: no pageblock drains any more.
+    fn end_healing(&mut self) {
+        while let Some(order) = self.smallest_order(Order::ZERO, MigrateType::Draining) {
+            if !self.end_draining(order) {
+                return;
+            }
+        }
     }
 
     /// Makes a draining pageblock an ordinary one.
     pub(super) fn stop_draining(&mut self, start: Pfn) {
-        self.relink_range(crate::units::PfnRange::new(start, self.blocks.pages()), MigrateType::Movable);
+        self.relink_range(PfnRange::new(start, self.blocks.pages()), MigrateType::Movable);
         self.blocks.set(start, MigrateType::Movable);
         add(&self.zone.healing.draining, 1u32.wrapping_neg());
     }
@@ -226,15 +315,17 @@ impl<P: Platform> LockedZone<'_, P> {
     pub(super) fn end_draining_whole(&mut self, block: MapPlace) {
         self.blocks.set(self.map.pfn(block), MigrateType::Movable);
         add(&self.zone.healing.draining, 1u32.wrapping_neg());
-        super::exclusive::add_exclusive(&self.zone.healing.healed, 1);
+        add_exclusive(&self.zone.healing.healed, 1);
     }
 
     /// Ends the draining of the pageblock of the smallest free block of that order or more that drains; whether there was one.
     pub(super) fn end_draining(&mut self, order: Order) -> bool {
         let found = self.smallest_order(order, MigrateType::Draining);
-        let Some((pfn, _)) = found.and_then(|found| self.first_block(found, MigrateType::Draining)) else { return false };
+        let Some((pfn, _)) = found.and_then(|found| self.first_block(found, MigrateType::Draining)) else {
+            return false;
+        };
         self.stop_draining(self.blocks.start_of(pfn));
-        super::exclusive::add_exclusive(&self.zone.healing.given_up, 1);
+        add_exclusive(&self.zone.healing.given_up, 1);
         true
     }
 

@@ -204,8 +204,8 @@ impl<P: Platform> LockedZone<'_, P> {
                 }
                 is_free
             });
-            if start.1 == pageblock_order {
-                self.end_draining_whole(start.0);
+            if start.1 >= pageblock_order {
+                self.end_draining_whole(start.0, start.1);
                 migrate_type = MigrateType::Movable;
             }
         }

@@ -262,6 +262,9 @@ impl<P: Platform> LockedZone<'_, P> {
     /// Returns the number of moved frames. The caller treats blocks of at least pageblock order.
     pub(crate) fn convert_pageblock(&mut self, pfn: Pfn, to: MigrateType) -> PageCount {
         let start = self.blocks.start_of(pfn);
+        if self.blocks.get(start) == MigrateType::Draining {
+            self.stop_draining(start);
+        }
         let moved = self.relink_range(PfnRange::new(start, self.blocks.pages()), to);
         self.blocks.set(start, to);
         moved

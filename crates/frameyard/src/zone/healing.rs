@@ -86,7 +86,7 @@ impl Known {
             (Self::RESTING, _) => Self { passes: 0, ..self },
             (passes, _) if passes > Self::RESTING => Self { passes: passes - 1, ..self },
             (_, true) if self.free > self.seen => Self { seen: self.free, passes: 0, ..self },
-            (PATIENCE, true) => Self { passes: Self::RESTING + REST, ..self },
+            (PATIENCE.., true) => Self { passes: Self::RESTING + REST, ..self },
             (passes, true) => Self { passes: passes + 1, ..self },
             (_, false) => Self { seen: self.free, passes: 0, ..self },
         }
@@ -169,31 +169,28 @@ impl<P: Platform> LockedZone<'_, P> {
 
     #[inline(never)]
     fn heal_step(&mut self) {
-        let (state, span) = (&self.zone.healing, self.span());
-        let mut numbers = self.blocks.numbers_in(span);
-        let (Some(first), order) = (numbers.next(), self.geometry.pageblock_order()) else { return };
-        // Zones with holes: the pageblocks of the first run heal.
-        let at = state.cursor.load(Ordering::Relaxed).clamp(first.start, first.end);
-        let mut changed = 0;
-        let mut next = at;
-        while next < first.end.min(at + LOOKED_AT) && changed < CHANGED {
-            changed += u32::from(self.look_at(self.blocks.start_at(next), order));
+        let (state, order) = (&self.zone.healing, self.geometry.pageblock_order());
+        let at = state.cursor.load(Ordering::Relaxed);
+        let Some(run) = self.blocks.numbers_in(self.span()).find(|run| run.end > at) else {
+            self.end_pass(self.zone.managed().0 >> order.0, order);
+            return state.cursor.store(0, Ordering::Relaxed);
+        };
+        let first = at.max(run.start);
+        let (mut next, mut changed) = (first, 0);
+        while next < run.end.min(first + LOOKED_AT) && changed < CHANGED {
+            changed += u32::from(self.look_at(next, order));
             next += 1;
-        }
-        if next >= first.end {
-            next = first.start;
-            self.end_pass(first.end - first.start, order);
         }
         state.cursor.store(next, Ordering::Relaxed);
     }
 
     /// Counts a pageblock, and begins or ends its draining; whether it did either.
-    fn look_at(&mut self, start: Pfn, order: Order) -> bool {
-        let state = &self.zone.healing;
+    fn look_at(&mut self, number: u64, order: Order) -> bool {
+        let (state, start) = (&self.zone.healing, self.blocks.start_at(number));
         let block_type = self.blocks.get(start);
-        let place = self.map.place(start) >> order.0;
-        let (Some(word), MigrateType::Movable | MigrateType::Draining) = (self.pageblock_free.get(place), block_type)
-        else {
+        let word = self.pageblock_free.get(number as usize);
+        let is_own = self.blocks.zone_at((number as usize) << order.0) == Some(self.id);
+        let (Some(word), true, MigrateType::Movable | MigrateType::Draining) = (word, is_own, block_type) else {
             return false;
         };
         let known = Known::read(word).grown_older(block_type == MigrateType::Draining);
@@ -312,10 +309,14 @@ impl<P: Platform> LockedZone<'_, P> {
     }
 
     /// Notes that all frames of a draining pageblock are free. The caller has taken its blocks off the lists.
-    pub(super) fn end_draining_whole(&mut self, block: MapPlace) {
-        self.blocks.set(self.map.pfn(block), MigrateType::Movable);
-        add(&self.zone.healing.draining, 1u32.wrapping_neg());
-        add_exclusive(&self.zone.healing.healed, 1);
+    pub(super) fn end_draining_whole(&mut self, block: MapPlace, order: Order) {
+        let start = self.map.pfn(block);
+        let whole = PfnRange::new(start, order.pages());
+        for pageblock in self.blocks.starts_in(whole).filter(|start| self.blocks.get(*start) == MigrateType::Draining) {
+            self.blocks.set(pageblock, MigrateType::Movable);
+            add(&self.zone.healing.draining, 1u32.wrapping_neg());
+            add_exclusive(&self.zone.healing.healed, 1);
+        }
     }
 
     /// Ends the draining of the pageblock of the smallest free block of that order or more that drains; whether there was one.

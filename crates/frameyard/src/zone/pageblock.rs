@@ -140,11 +140,10 @@ impl<'a> PageblockMap<'a> {
 
     /// Isolates the pageblock and keeps its type in the word. Returns the type; `None` if it is isolated already.
     pub(crate) fn isolate(&self, pfn: Pfn) -> Option<MigrateType> {
-        let was = match self.get(pfn) {
-            MigrateType::Isolate => return None,
-            MigrateType::Draining => MigrateType::Movable,
-            was => was,
-        };
+        let was = self.get(pfn);
+        if was == MigrateType::Isolate {
+            return None;
+        }
         self.set_types(pfn, bits_of(was) << TYPE_BITS | bits_of(MigrateType::Isolate));
         Some(was)
     }

@@ -284,7 +284,7 @@ fn damaged_tags_are_found() {
         ),
         (
             "a type that does not exist",
-            |s| s.set_tag(s.free[1], 16, 0xff, 6),
+            |s| s.set_tag(s.free[1], 16, 0xff, 7),
             |s| Expected::Error(ValidateError::BadTag(s.free[1])),
         ),
         (

@@ -96,7 +96,7 @@ fn a_budget_limits_what_is_reported() {
 }
 
 #[test]
-fn random_frees_leave_no_whole_pageblock_unless_few_frames_are_in_use() {
+fn random_frees_of_half_the_memory_leave_no_pageblock_empty() {
     let run = |free: &str| {
         let arguments =
             ["bench", "frag", "--phantom", "--memory", "64M", "--iterations", "12", "--json", "--free", free];
@@ -109,8 +109,9 @@ fn random_frees_leave_no_whole_pageblock_unless_few_frames_are_in_use() {
         assert!((30..=32).contains(&number(row, "pageblocks")) && number(row, "tasks") == 2, "{row}");
         let [whole, empty] =
             ["whole_pageblocks_percent", "empty_pageblocks_percent"].map(|key| row[key].as_f64().expect(key));
-        // The reserve of the zone is a pageblock at most.
-        assert!(whole <= empty && empty < 7.0, "{row}");
+        // The reserve of the zone is a pageblock or two.
+        let most = if row["free_percent"] == 50 { 7.0 } else { 100.0 };
+        assert!(whole <= empty && empty < most, "{row}");
     }
 }
 

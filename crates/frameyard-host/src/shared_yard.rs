@@ -17,6 +17,7 @@ use crate::platform::HostPlatform;
 use crate::shared::{SharedFileError, SharedMemoryFile, SizeGuard};
 use crate::topology::HostTopology;
 use crate::yard::HostYard;
+use crate::yard::builder::HostYardBuilder;
 use crate::yard::error::HostYardError;
 
 /// Where names without a leading slash lie: the host's file system in memory.
@@ -94,6 +95,19 @@ impl SharedYard {
     /// [`HostYardError::File`] with [`SharedFileError::NameInUse`] if a running process has a yard of that name. Other
     /// errors say which part is not available.
     pub fn create(name: impl AsRef<Path>, size: ByteSize) -> Result<Self, HostYardError> {
+        Self::create_with(name, size, HostYard::builder())
+    }
+
+    /// As [`create`](Self::create), with the settings of a builder. Those for backing, huge pages and binding are ignored.
+    ///
+    /// # Errors
+    ///
+    /// As [`create`](Self::create).
+    pub fn create_with(
+        name: impl AsRef<Path>,
+        size: ByteSize,
+        builder: HostYardBuilder,
+    ) -> Result<Self, HostYardError> {
         let host = HostTopology::current()?;
         let path = Path::new(DIRECTORY).join(name);
         let mut handle = None;
@@ -102,7 +116,7 @@ impl SharedYard {
             handle = Some(file.try_clone().map_err(|source| unusable(&path, source))?);
             Ok(file)
         };
-        let yard = HostYard::builder().with_memory_in(make, size, &host)?;
+        let yard = builder.with_memory_in(make, size, &host)?;
         let file = handle.expect("a yard in a file has created it");
         Ok(Self { yard, name: Name::link(path, file)? })
     }

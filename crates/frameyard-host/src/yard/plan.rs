@@ -1,5 +1,7 @@
 //! The machine of a yard that is requested by size alone: frames and CPUs like those of the host.
 
+use std::num::NonZeroU32;
+
 use frameyard::units::PhysAddr;
 use frameyard::watermarks::{HighFraction, PcpSizing};
 use frameyard::{ByteSize, Geometry, MemoryTable, NodeId, PageCount, Pfn, PfnRange, YardConfig};
@@ -37,6 +39,12 @@ impl HostPlan {
         let nodes = sharing_nodes(host, geometry, size);
         let memory = memory_of(&nodes, size, geometry);
         Ok(Self { geometry, memory, cpu_nodes: cpu_nodes(host, &nodes) })
+    }
+
+    /// At most that many CPUs.
+    pub(super) fn with_cpus(mut self, cpus: Option<NonZeroU32>) -> Self {
+        self.cpu_nodes.truncate(cpus.map_or(usize::MAX, |cpus| cpus.get() as usize));
+        self
     }
 
     pub(super) fn table(&self) -> MemoryTable<'_> {

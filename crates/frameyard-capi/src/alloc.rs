@@ -1,10 +1,12 @@
 //! Allocating and freeing.
 
-use frameyard::{Gfp, NodeId, Order, PageCount, Pfn, PfnRange};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use frameyard::{AllocError, FreeError, Gfp, NodeId, Order, PageCount, Pfn, PfnRange};
 
 use crate::error::fy_error;
 use crate::failure::Failure;
-use crate::handle::{call, fy_yard, place};
+use crate::handle::{call, fail, fy_yard, panicked, place, refuse, usable};
 use crate::status::fy_status;
 use crate::status::fy_status::{FY_BAD_ARGUMENT, FY_BAD_FLAGS, FY_NO_SUCH_NODE};
 
@@ -44,6 +46,9 @@ const _: () = {
     assert!(FY_GFP_KERNEL == Gfp::KERNEL.bits() && FY_GFP_ATOMIC == Gfp::ATOMIC.bits());
     assert!(FY_GFP_USER == Gfp::HIGHUSER_MOVABLE.bits());
 };
+
+/// The flags that a fast path may serve.
+const USUAL_FLAGS: u32 = Gfp::from_bits_truncate(u32::MAX).without(Gfp::ZERO).without(Gfp::THISNODE).bits();
 
 /// Consecutive frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -113,6 +118,98 @@ pub unsafe extern "C" fn fy_alloc(
     frame: *mut u64,
     error: *mut fy_error,
 ) -> fy_status {
+    // Single frames get code of their own, in which the order is a constant.
+    // SAFETY: passed on to the caller.
+    unsafe {
+        if order == 0 {
+            alloc_single(yard, order, flags, frame, error)
+        } else {
+            alloc_larger(yard, order, flags, frame, error)
+        }
+    }
+}
+
+/// [`fy_alloc`] of order 0.
+///
+/// # Safety
+///
+/// As for [`fy_alloc`].
+#[inline(never)]
+unsafe extern "C" fn alloc_single(
+    yard: *const fy_yard,
+    order: u32,
+    flags: u32,
+    frame: *mut u64,
+    error: *mut fy_error,
+) -> fy_status {
+    // SAFETY: passed on to the caller.
+    unsafe { alloc_order::<true>(yard, (Order::ZERO, order), flags, frame, error) }
+}
+
+/// [`fy_alloc`] of another order than 0.
+///
+/// # Safety
+///
+/// As for [`fy_alloc`].
+#[inline(never)]
+unsafe extern "C" fn alloc_larger(
+    yard: *const fy_yard,
+    order: u32,
+    flags: u32,
+    frame: *mut u64,
+    error: *mut fy_error,
+) -> fy_status {
+    // SAFETY: passed on to the caller.
+    unsafe { alloc_order::<false>(yard, (order_of(order), order), flags, frame, error) }
+}
+
+/// [`fy_alloc`] with checks that fail in code of their own: it has all registers for the allocation.
+///
+/// # Safety
+///
+/// As for [`fy_alloc`].
+#[inline(always)]
+unsafe fn alloc_order<const SINGLE: bool>(
+    yard: *const fy_yard,
+    (order, number): (Order, u32),
+    flags: u32,
+    frame: *mut u64,
+    error: *mut fy_error,
+) -> fy_status {
+    // SAFETY: passed on to the caller.
+    match unsafe { usable(yard) } {
+        Some(yard) if flags & !USUAL_FLAGS == 0 && !frame.is_null() => {
+            let work = || match yard.alloc(order, Gfp::from_bits_truncate(flags)) {
+                Ok(pfn) => {
+                    // SAFETY: writable, as the caller says.
+                    unsafe { frame.write(pfn.0) };
+                    fy_status::FY_OK
+                }
+                // SAFETY: passed on to the caller.
+                Err(failure) => unsafe { fail_alloc(yard, error, &failure) },
+            };
+            // SAFETY: passed on to the caller.
+            catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| unsafe { panicked(yard, error, payload) })
+        }
+        // SAFETY: passed on to the caller.
+        _ => unsafe { alloc_unusual(yard, number, flags, frame, error) },
+    }
+}
+
+/// [`fy_alloc`] with flags that take a slow path anyway, or with bad arguments.
+///
+/// # Safety
+///
+/// As for [`fy_alloc`].
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn alloc_unusual(
+    yard: *const fy_yard,
+    order: u32,
+    flags: u32,
+    frame: *mut u64,
+    error: *mut fy_error,
+) -> fy_status {
     let work = |yard: &fy_yard| {
         let place = place(frame, "frame")?;
         let pfn = yard.alloc(order_of(order), flags_of(flags)?)?;
@@ -122,6 +219,30 @@ pub unsafe extern "C" fn fy_alloc(
     };
     // SAFETY: passed on to the caller.
     unsafe { call(yard, error, work) }
+}
+
+/// Reports an allocation that failed.
+///
+/// # Safety
+///
+/// As for [`fail`].
+#[cold]
+#[inline(never)]
+unsafe fn fail_alloc(yard: &fy_yard, error: *mut fy_error, failure: &AllocError) -> fy_status {
+    // SAFETY: passed on to the caller.
+    unsafe { fail(yard, error, (*failure).into()) }
+}
+
+/// Reports a free that failed.
+///
+/// # Safety
+///
+/// As for [`fail`].
+#[cold]
+#[inline(never)]
+unsafe fn fail_free(yard: &fy_yard, error: *mut fy_error, failure: &FreeError) -> fy_status {
+    // SAFETY: passed on to the caller.
+    unsafe { fail(yard, error, (*failure).into()) }
 }
 
 /// Frees a block of 2^`order` frames that begins at `frame`.
@@ -138,7 +259,52 @@ pub unsafe extern "C" fn fy_alloc(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fy_free(yard: *const fy_yard, frame: u64, order: u32, error: *mut fy_error) -> fy_status {
     // SAFETY: passed on to the caller.
-    unsafe { call(yard, error, |yard| Ok(yard.free(Pfn(frame), order_of(order))?)) }
+    unsafe { if order == 0 { free_single(yard, frame, order, error) } else { free_larger(yard, frame, order, error) } }
+}
+
+/// [`fy_free`] of order 0.
+///
+/// # Safety
+///
+/// As for [`fy_free`].
+#[inline(never)]
+unsafe extern "C" fn free_single(yard: *const fy_yard, frame: u64, _zero: u32, error: *mut fy_error) -> fy_status {
+    // SAFETY: passed on to the caller.
+    unsafe { free_order::<true>(yard, frame, Order::ZERO, error) }
+}
+
+/// [`fy_free`] of another order than 0.
+///
+/// # Safety
+///
+/// As for [`fy_free`].
+#[inline(never)]
+unsafe extern "C" fn free_larger(yard: *const fy_yard, frame: u64, order: u32, error: *mut fy_error) -> fy_status {
+    // SAFETY: passed on to the caller.
+    unsafe { free_order::<false>(yard, frame, order_of(order), error) }
+}
+
+/// [`fy_free`] with checks that fail in code of their own.
+///
+/// # Safety
+///
+/// As for [`fy_free`].
+#[inline(always)]
+unsafe fn free_order<const SINGLE: bool>(
+    yard: *const fy_yard,
+    frame: u64,
+    order: Order,
+    error: *mut fy_error,
+) -> fy_status {
+    // SAFETY: passed on to the caller.
+    let Some(yard) = (unsafe { usable(yard) }) else { return unsafe { refuse(yard, error) } };
+    let work = || match yard.free(Pfn(frame), order) {
+        Ok(()) => fy_status::FY_OK,
+        // SAFETY: passed on to the caller.
+        Err(failure) => unsafe { fail_free(yard, error, &failure) },
+    };
+    // SAFETY: passed on to the caller.
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| unsafe { panicked(yard, error, payload) })
 }
 
 /// As `fy_alloc`, from a node if possible, or from that node only if `flags` has `FY_GFP_THISNODE`.

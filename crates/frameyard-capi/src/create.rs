@@ -6,11 +6,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use frameyard::policy::ZonePolicy;
-use frameyard_host::{Backing, ByteSize, HostYard, HostYardBuilder, HugePages, HugetlbSize, SharedYard};
+use frameyard_host::{
+    Backing, ByteSize, HostYard, HostYardBuilder, HugePages, HugetlbSize, SharedYard, SharedYardName,
+};
 
 use crate::error::fy_error;
 use crate::failure::Failure;
-use crate::handle::{Kind, call_without_yard, fy_yard, place};
+use crate::handle::{call_without_yard, fy_yard, place};
 use crate::log::{FY_LOG_INFO, FY_LOG_WARNING, Log, fy_log_fn};
 use crate::sized::{self, SizedStruct};
 use crate::status::fy_status;
@@ -74,6 +76,9 @@ struct Settings {
     log: Log,
 }
 
+/// A yard, its name if it is shared, the policy that it gets, and where its messages go.
+type Made = (HostYard, Option<SharedYardName>, Option<ZonePolicy>, Log);
+
 /// Creates a yard of this process alone. `fy_yard_destroy` destroys it.
 ///
 /// Frames take no memory of the host until they are touched. A child of `fork` has a copy of the yard.
@@ -97,7 +102,7 @@ pub unsafe extern "C" fn fy_yard_create(
         create(yard, error, || {
             let settings = settings(config)?;
             let made = settings.builder.with_memory(settings.memory)?;
-            Ok((Kind::Private(made), settings.policy, settings.log))
+            Ok((made, None, settings.policy, settings.log))
         })
     }
 }
@@ -127,7 +132,8 @@ pub unsafe extern "C" fn fy_yard_create_shared(
             let (name, settings) = (path(name)?, settings(config)?);
             refuse_backing(config)?;
             let made = SharedYard::create_with(name, settings.memory, settings.builder)?;
-            Ok((Kind::Shared(made), settings.policy, settings.log))
+            let (yard, name) = made.into_parts();
+            Ok((yard, Some(name), settings.policy, settings.log))
         })
     }
 }
@@ -158,7 +164,8 @@ pub unsafe extern "C" fn fy_yard_open_shared(
             let name = path(name)?;
             let log = if config.is_null() { Log::NONE } else { versioned(config)?.1 };
             let opened = SharedYard::open(name)?;
-            Ok((Kind::Shared(opened), None, log))
+            let (yard, name) = opened.into_parts();
+            Ok((yard, Some(name), None, log))
         })
     }
 }
@@ -200,14 +207,14 @@ pub unsafe extern "C" fn fy_yard_destroy(yard: *mut fy_yard) {
 unsafe fn create(
     yard: *mut *mut fy_yard,
     error: *mut fy_error,
-    make: impl FnOnce() -> Result<(Kind, Option<ZonePolicy>, Log), Failure>,
+    make: impl FnOnce() -> Result<Made, Failure>,
 ) -> fy_status {
     let work = || {
         let place = place(yard, "yard")?;
         // SAFETY: writable, as the caller says.
         unsafe { place.write(std::ptr::null_mut()) };
-        let (kind, policy, log) = make()?;
-        let made = Box::new(fy_yard::new(kind, log));
+        let (yard, name, policy, log) = make()?;
+        let made = Box::new(fy_yard::new(yard, name, log));
         if let Some(policy) = policy {
             made.set_policy(policy)?;
         }

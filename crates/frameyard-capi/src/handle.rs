@@ -4,10 +4,9 @@ use std::any::Any;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use frameyard_host::{HostYard, SharedYard};
+use frameyard_host::{HostYard, SharedYardName};
 
 use crate::error::{fy_error, report};
 use crate::failure::Failure;
@@ -19,20 +18,13 @@ use crate::status::fy_status::{self, FY_DAMAGED, FY_INVALID, FY_OK, FY_PANICKED}
 /// All threads of the process may use one yard at once.
 #[derive(Debug)]
 pub struct fy_yard {
-    /// The yard inside `_kind`.
-    yard: NonNull<HostYard>,
-    /// Keeps the yard, at one address.
-    _kind: Arc<Kind>,
+    // Fields drop in this order: the memory is unmapped before the name goes.
+    yard: HostYard,
+    /// The name of a shared yard.
+    _name: Option<SharedYardName>,
     log: Log,
-    /// Set once by a call that panicked. No call uses the yard afterwards.
+    /// Set by a call that panicked. No later call uses the yard.
     has_panicked: AtomicBool,
-}
-
-/// The yards that a handle can have.
-#[derive(Debug)]
-pub(crate) enum Kind {
-    Private(HostYard),
-    Shared(SharedYard),
 }
 
 impl Deref for fy_yard {
@@ -40,29 +32,13 @@ impl Deref for fy_yard {
 
     #[inline(always)]
     fn deref(&self) -> &HostYard {
-        // SAFETY: points into what the handle keeps, of which there are shared references only.
-        unsafe { self.yard.as_ref() }
+        &self.yard
     }
 }
 
-// SAFETY: the pointer is to what the handle keeps, which all threads may use (checked below).
-unsafe impl Send for fy_yard {}
-// SAFETY: as above.
-unsafe impl Sync for fy_yard {}
-
-const _: () = {
-    const fn is_for_all_threads<T: Send + Sync>() {}
-    is_for_all_threads::<Kind>();
-};
-
 impl fy_yard {
-    pub(crate) fn new(yard: Kind, log: Log) -> Self {
-        let kind = Arc::new(yard);
-        let yard = match &*kind {
-            Kind::Private(yard) => NonNull::from(yard),
-            Kind::Shared(yard) => NonNull::from(&**yard),
-        };
-        Self { yard, _kind: kind, log, has_panicked: AtomicBool::new(false) }
+    pub(crate) fn new(yard: HostYard, name: Option<SharedYardName>, log: Log) -> Self {
+        Self { yard, _name: name, log, has_panicked: AtomicBool::new(false) }
     }
 
     pub(crate) fn log(&self) -> Log {
@@ -116,7 +92,7 @@ pub(crate) unsafe fn usable<'a>(yard: *const fy_yard) -> Option<&'a fy_yard> {
 /// As for [`report`].
 #[cold]
 #[inline(never)]
-unsafe fn refuse(yard: *const fy_yard, error: *mut fy_error) -> fy_status {
+pub(crate) unsafe fn refuse(yard: *const fy_yard, error: *mut fy_error) -> fy_status {
     let failure = if yard.is_null() {
         Failure::Null("yard")
     } else {
@@ -137,7 +113,7 @@ pub(crate) unsafe fn fail(yard: &fy_yard, error: *mut fy_error, failure: Failure
     // SAFETY: passed on to the caller.
     let status = unsafe { report(error, &failure) };
     if matches!(status, FY_DAMAGED | FY_INVALID) {
-        yard.log.write(FY_LOG_ERROR, format_args!("{failure}"));
+        yard.log().write(FY_LOG_ERROR, format_args!("{failure}"));
     }
     status
 }
@@ -152,7 +128,7 @@ pub(crate) unsafe fn fail(yard: &fy_yard, error: *mut fy_error, failure: Failure
 pub(crate) unsafe fn panicked(yard: &fy_yard, error: *mut fy_error, payload: Box<dyn Any + Send>) -> fy_status {
     yard.has_panicked.store(true, Ordering::Relaxed);
     let failure = Failure::other(FY_PANICKED, format_args!("the library failed: {}", message_of(payload)));
-    yard.log.write(FY_LOG_ERROR, format_args!("{failure}"));
+    yard.log().write(FY_LOG_ERROR, format_args!("{failure}"));
     // SAFETY: passed on to the caller.
     unsafe { report(error, &failure) }
 }

@@ -40,7 +40,7 @@ fn message(error: &fy_error) -> String {
 fn a_panic_is_an_error_and_ends_the_use_of_the_yard() {
     // SAFETY: the function suits any thread and context.
     let log = unsafe { Log::to(Some(note), std::ptr::null_mut()) };
-    let yard = fy_yard::new(Kind::Private(HostYard::with_memory(ByteSize::mib(4)).unwrap()), log);
+    let yard = fy_yard::new(HostYard::with_memory(ByteSize::mib(4)).unwrap(), None, log);
     let (mut error, mut frame) = (error(), 0);
     // SAFETY: a handle and an error of this test.
     let status = unsafe { call(&raw const yard, &raw mut error, |_| panic!("a planted failure")) };

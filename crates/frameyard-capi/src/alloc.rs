@@ -146,6 +146,13 @@ unsafe extern "C" fn alloc_single(
     unsafe { alloc_order::<true>(yard, (Order::ZERO, order), flags, frame, error) }
 }
 
+/// Keeps the signatures of the functions: the compiler would remove the argument that is always 0, and move all arguments behind it.
+#[used]
+static SINGLE: (
+    unsafe extern "C" fn(*const fy_yard, u32, u32, *mut u64, *mut fy_error) -> fy_status,
+    unsafe extern "C" fn(*const fy_yard, u64, u32, *mut fy_error) -> fy_status,
+) = (alloc_single, free_single);
+
 /// [`fy_alloc`] of another order than 0.
 ///
 /// # Safety
@@ -268,7 +275,7 @@ pub unsafe extern "C" fn fy_free(yard: *const fy_yard, frame: u64, order: u32, e
 ///
 /// As for [`fy_free`].
 #[inline(never)]
-unsafe extern "C" fn free_single(yard: *const fy_yard, frame: u64, _zero: u32, error: *mut fy_error) -> fy_status {
+unsafe extern "C" fn free_single(yard: *const fy_yard, frame: u64, _order: u32, error: *mut fy_error) -> fy_status {
     // SAFETY: passed on to the caller.
     unsafe { free_order::<true>(yard, frame, Order::ZERO, error) }
 }

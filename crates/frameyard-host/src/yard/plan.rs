@@ -165,6 +165,18 @@ mod tests {
     }
 
     #[test]
+    fn a_number_of_cpus_takes_the_first_ones() {
+        let tree = Tree::new();
+        let host = host(&tree, &[1 << 10, 1 << 10]);
+        let plan = |cpus| {
+            let plan = HostPlan::new(&host, Geometry::X86_64, ByteSize::gib(1)).unwrap();
+            plan.with_cpus(NonZeroU32::new(cpus)).cpu_nodes
+        };
+        assert_eq!(plan(3), [0, 0, 1].map(NodeId));
+        assert_eq!(plan(0), plan(9));
+    }
+
+    #[test]
     fn small_yards_have_one_node() {
         let tree = Tree::new();
         let host = host(&tree, &[1 << 10, 1 << 10]);

@@ -237,7 +237,7 @@ unsafe extern "C" fn alloc_unusual(
 #[inline(never)]
 unsafe fn fail_alloc(yard: &fy_yard, error: *mut fy_error, failure: &AllocError) -> fy_status {
     // SAFETY: passed on to the caller.
-    unsafe { fail(yard, error, (*failure).into()) }
+    unsafe { fail(yard, error, &(*failure).into()) }
 }
 
 /// Reports a free that failed.
@@ -249,7 +249,7 @@ unsafe fn fail_alloc(yard: &fy_yard, error: *mut fy_error, failure: &AllocError)
 #[inline(never)]
 unsafe fn fail_free(yard: &fy_yard, error: *mut fy_error, failure: &FreeError) -> fy_status {
     // SAFETY: passed on to the caller.
-    unsafe { fail(yard, error, (*failure).into()) }
+    unsafe { fail(yard, error, &(*failure).into()) }
 }
 
 /// Frees a block of 2^`order` frames that begins at `frame`.

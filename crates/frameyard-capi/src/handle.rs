@@ -66,7 +66,7 @@ pub(crate) unsafe fn call(
     match catch_unwind(AssertUnwindSafe(|| work(yard))) {
         Ok(Ok(())) => FY_OK,
         // SAFETY: passed on to the caller.
-        Ok(Err(failure)) => unsafe { fail(yard, error, failure) },
+        Ok(Err(failure)) => unsafe { fail(yard, error, &failure) },
         // SAFETY: passed on to the caller.
         Err(payload) => unsafe { panicked(yard, error, payload) },
     }
@@ -109,9 +109,9 @@ pub(crate) unsafe fn refuse(yard: *const fy_yard, error: *mut fy_error) -> fy_st
 /// As for [`report`].
 #[cold]
 #[inline(never)]
-pub(crate) unsafe fn fail(yard: &fy_yard, error: *mut fy_error, failure: Failure) -> fy_status {
+pub(crate) unsafe fn fail(yard: &fy_yard, error: *mut fy_error, failure: &Failure) -> fy_status {
     // SAFETY: passed on to the caller.
-    let status = unsafe { report(error, &failure) };
+    let status = unsafe { report(error, failure) };
     if matches!(status, FY_DAMAGED | FY_INVALID) {
         yard.log().write(FY_LOG_ERROR, format_args!("{failure}"));
     }

@@ -265,9 +265,8 @@ impl<P: Platform> LockedZone<'_, P> {
         if self.blocks.get(start) == MigrateType::Draining {
             self.stop_draining(start);
         }
-        let moved = self.relink_range(PfnRange::new(start, self.blocks.pages()), to);
         self.blocks.set(start, to);
-        moved
+        self.relink_range(PfnRange::new(start, self.blocks.pages()), to)
     }
 
     /// Moves the zone's free blocks of a range, which begins and ends at block boundaries, to the lists of another type. Returns the

@@ -30,6 +30,7 @@
 
 use super::exclusive::add_exclusive;
 use super::policy::ZonePolicy;
+use super::transfer::Unsound;
 use super::view::LockedZone;
 use crate::memmap::{Located, MapPlace};
 use crate::page::FrameState;
@@ -131,7 +132,7 @@ fn add(counter: &AtomicU32, amount: u32) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
 }
 
-impl<P: Platform> LockedZone<'_, P> {
+impl<'a, P: Platform> LockedZone<'a, P> {
     /// Counts a block that joins or leaves the free lists.
     #[inline(always)]
     pub(super) fn count_in_pageblock(&self, block: MapPlace, order: Order, change: fn(u32, u32) -> u32) {
@@ -247,8 +248,8 @@ impl<P: Platform> LockedZone<'_, P> {
         if !is_movable {
             return false;
         }
-        self.relink_range(PfnRange::new(start, self.blocks.pages()), MigrateType::Draining);
         self.blocks.drain(start);
+        self.relink_range(PfnRange::new(start, self.blocks.pages()), MigrateType::Draining);
         add(&self.zone.healing.draining, 1);
         add_exclusive(&self.zone.healing.begun, 1);
         true
@@ -268,28 +269,54 @@ impl<P: Platform> LockedZone<'_, P> {
 
     /// Begins to heal a zone under the hold in which its policy changes: counts the free frames of each pageblock.
     fn begin_healing(&mut self) {
-        let pageblock_order = self.geometry.pageblock_order();
-        let numbers = |zone: &Self| zone.blocks.numbers_in(zone.span()).flatten();
-        for number in numbers(self) {
-            if let Some(word) = self.pageblock_free.get(number as usize) {
-                word.store(0, Ordering::Relaxed);
-            }
+        for (start, word) in self.own_pageblocks() {
+            word.store(u64::from(self.count_free_in(start)), Ordering::Relaxed);
         }
-        for number in numbers(self) {
-            let start = self.blocks.start_at(number);
-            if !self.blocks.has_memory(start) || self.blocks.zone_at(self.map.place(start)) != Some(self.id) {
-                continue;
+    }
+
+    /// The pageblocks that belong to this zone alone and are initialised, and their words.
+    fn own_pageblocks(&self) -> impl Iterator<Item = (Pfn, &'a AtomicU64)> {
+        let zone = **self;
+        let numbers = zone.blocks.numbers_in(zone.span()).flatten();
+        numbers.filter_map(move |number| {
+            let start = zone.blocks.start_at(number);
+            let is_own = zone.blocks.has_memory(start) && zone.blocks.zone_at(zone.map.place(start)) == Some(zone.id);
+            is_own.then_some((start, zone.pageblock_free.get(number as usize)?))
+        })
+    }
+
+    /// Counts the free frames of a pageblock in blocks below pageblock order.
+    fn count_free_in(&self, start: Pfn) -> u32 {
+        let (mut free, mut at) = (0, start);
+        while at < start + self.blocks.pages() {
+            let tag = self.settled_tag(at);
+            let order = if tag.is(FrameState::Interior) { Order::ZERO } else { tag.order() };
+            let is_counted = self.is_listed(at, tag) && order < self.geometry.pageblock_order();
+            free += if is_counted { order.pages().0 as u32 } else { 0 };
+            at = at + order.pages();
+        }
+        free
+    }
+
+    /// Checks the counting equations.
+    pub(crate) fn check_healing(&self) -> Result<(), Unsound> {
+        let mut draining = 0;
+        for (start, word) in self.own_pageblocks() {
+            let (kept, found) = (Known::read(word).free, self.count_free_in(start));
+            if self.zone.heals() && kept != found {
+                let (kept, found) = (u64::from(kept), u64::from(found));
+                return Err(Unsound::Count { what: "free frames in a pageblock", kept, found });
             }
-            let mut at = start;
-            while at < start + pageblock_order.pages() {
-                let tag = self.settled_tag(at);
-                let order = if tag.is(FrameState::Interior) { Order::ZERO } else { tag.order() };
-                if tag.is(FrameState::BuddyFree) && tag.zone() == self.id {
-                    self.count_in_pageblock(at.place(&self.map), order, u32::wrapping_add);
+            if self.blocks.get(start) == MigrateType::Draining {
+                draining += 1;
+                if !self.zone.heals() || u64::from(found) == self.blocks.pages().0 {
+                    return Err(Unsound::Broken { what: "draining pageblock", at: start });
                 }
-                at = at + order.pages();
             }
         }
+        let kept = u64::from(self.zone.healing.draining_racy());
+        let what = "draining pageblocks";
+        if kept == draining { Ok(()) } else { Err(Unsound::Count { what, kept, found: draining }) }
     }
 
     /// Ends healing under the hold in which the policy of a zone changes: no pageblock drains any more.
@@ -303,8 +330,8 @@ impl<P: Platform> LockedZone<'_, P> {
 
     /// Makes a draining pageblock an ordinary one.
     pub(super) fn stop_draining(&mut self, start: Pfn) {
-        self.relink_range(PfnRange::new(start, self.blocks.pages()), MigrateType::Movable);
         self.blocks.set(start, MigrateType::Movable);
+        self.relink_range(PfnRange::new(start, self.blocks.pages()), MigrateType::Movable);
         add(&self.zone.healing.draining, 1u32.wrapping_neg());
     }
 

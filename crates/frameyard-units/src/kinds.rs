@@ -114,12 +114,16 @@ pub enum MigrateType {
 }
 
 impl MigrateType {
-    /// All types, in the order of the kernel's tables.
-    pub const ALL: [Self; 7] =
+    /// The kernel's types, in the order of its tables. Statistics count [`Draining`](Self::Draining) as [`Movable`](Self::Movable).
+    pub const ALL: [Self; 6] =
+        [Self::Unmovable, Self::Movable, Self::Reclaimable, Self::HighAtomic, Self::Cma, Self::Isolate];
+
+    /// All types that have free lists.
+    pub const LISTED: [Self; 7] =
         [Self::Unmovable, Self::Movable, Self::Reclaimable, Self::HighAtomic, Self::Cma, Self::Isolate, Self::Draining];
 
-    /// The number of types.
-    pub const COUNT: usize = Self::ALL.len();
+    /// The number of types that have free lists.
+    pub const COUNT: usize = Self::LISTED.len();
 
     /// The number of types that have per-CPU lists: types 0 to `PER_CPU - 1`.
     pub const PER_CPU: usize = 3;
@@ -136,6 +140,16 @@ impl MigrateType {
             Self::Cma => "CMA",
             Self::Isolate => "Isolate",
             Self::Draining => "Draining",
+        }
+    }
+
+    /// The type that pageblocks of this one have when they stop draining.
+    #[inline]
+    #[must_use]
+    pub const fn lasting(self) -> Self {
+        match self {
+            Self::Draining => Self::Movable,
+            other => other,
         }
     }
 

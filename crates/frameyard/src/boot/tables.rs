@@ -242,8 +242,8 @@ impl Tables {
 
     /// The tables of a yard that other processes may share, and damage: what they say lies in these frames from now on, and names
     /// nodes and zones that exist.
-    pub(crate) fn within(self, frames: PfnRange) -> Self {
-        Self { frames: Some(frames), ..self }
+    pub(crate) fn keep_within(&mut self, frames: PfnRange) {
+        self.frames = Some(frames);
     }
 
     /// A zone that a word of shared memory names; the first one if there is no such zone.

@@ -405,7 +405,7 @@ impl<P: Platform> Yard<P> {
 
     /// Follows every free list and counts it.
     fn check_free_lists(&self, locked: &LockedZone<'_, P>, recount: &Recount) -> Result<(), ValidateError> {
-        for migrate_type in MigrateType::ALL {
+        for migrate_type in MigrateType::LISTED {
             let bits = locked.orders_from(Order::ZERO, migrate_type);
             for order in 0..ORDER_SLOTS {
                 let expected = recount.free[order][migrate_type.index()];

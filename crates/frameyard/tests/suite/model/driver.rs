@@ -353,7 +353,7 @@ impl Driver<'_> {
     /// Nothing of what another policy keeps is left.
     fn check_leftovers(&self, policy: ZonePolicy) {
         let own = match policy {
-            ZonePolicy::Depot => "depot_",
+            ZonePolicy::Depot | ZonePolicy::Healing => "depot_",
             ZonePolicy::FrameBitmap => "bitmap_",
             ZonePolicy::OwnedBlocks => "owned_",
             ZonePolicy::SkipMerge => "unmerged_",

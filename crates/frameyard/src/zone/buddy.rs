@@ -204,10 +204,7 @@ impl<P: Platform> LockedZone<'_, P> {
                 }
                 is_free
             });
-            if start.1 >= pageblock_order {
-                self.end_draining_whole(start.0, start.1);
-                migrate_type = MigrateType::Movable;
-            }
+            migrate_type = self.block_came_home(start.0, start.1);
         }
         let (block, order) = merge(&view, start, self.geometry.max_order(), |buddy, order| {
             let tag = self.page(buddy).tag();

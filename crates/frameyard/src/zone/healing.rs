@@ -20,8 +20,8 @@
 //! The zone counts the free frames of each pageblock that is not whole, under its lock: a frame that circulates between a caller
 //! and a list of a CPU costs nothing. A *step* reads some of these counts, and begins or ends the draining of a few pageblocks. After
 //! a pass over all pageblocks it knows how many drain in the next pass: those with the most free frames. Steps follow frees and
-//! refills that hold the lock anyway. A pageblock with a frame that cannot move does not drain, nor one that has made no progress for
-//! [`PATIENCE`] passes.
+//! refills that hold the lock anyway. A pageblock with a frame that cannot move does not drain, nor one whose last
+//! frames stay in use for [`PATIENCE`] times as long as frames do on average.
 //!
 //! # Counting equations
 //!
@@ -29,6 +29,7 @@
 //! - Each pageblock of type Draining has a free frame, and is not whole.
 
 use super::exclusive::add_exclusive;
+use super::pcp::PerCpuPages;
 use super::policy::ZonePolicy;
 use super::transfer::Unsound;
 use super::view::LockedZone;
@@ -47,50 +48,46 @@ const CHANGED: u32 = 4;
 /// One in this number of pageblocks of a zone is kept from draining, so that refills find frames elsewhere.
 const RESERVE: u64 = 100;
 /// After this number of frees to the free lists there is a step.
-const FREES: u32 = 4;
-/// A pageblock that has not become emptier for this number of passes stops draining: something in it stays.
-const PATIENCE: u8 = 8;
-/// It rests for this number of passes before it may drain again.
-const REST: u8 = 127;
+const FREES: u64 = 4;
+/// A draining pageblock in which no frame was freed for this number of times the expected time stops draining: what is left in it stays.
+const PATIENCE: u64 = 16;
+/// It rests until every frame in use of the zone could have been freed this number of times.
+const REST: u64 = 64;
+/// Times count frees, in units of this number: 2^31 of these are a turn of the clock.
+const TICK: u64 = 64;
 
 /// What is known of a pageblock, packed into its word.
 #[derive(Clone, Copy)]
 struct Known {
-    /// Free frames in blocks below pageblock order: bits 0 to 31, which change by themselves with the free lists.
+    /// Free frames in blocks below pageblock order: bits 0 to 31.
     free: u32,
-    /// Free frames when the pageblock last became emptier: 24 bits.
-    seen: u32,
-    /// Passes without progress; from [`RESTING`](Self::RESTING) on, the passes that it rests for: 8 bits.
-    passes: u8,
+    /// When it began to drain or to rest, or a frame in it was freed since: bits 32 to 62.
+    since: u32,
+    /// Whether it rests: bit 63.
+    rests: bool,
 }
 
 impl Known {
-    const RESTING: u8 = 128;
+    const TIMES: u64 = u32::MAX as u64 >> 1;
 
     fn read(word: &AtomicU64) -> Self {
         let word = word.load(Ordering::Relaxed);
-        Self { free: word as u32, seen: (word >> 32) as u32 & 0xff_ffff, passes: (word >> 56) as u8 }
+        Self { free: word as u32, since: (word >> 32 & Self::TIMES) as u32, rests: word >> 63 != 0 }
     }
 
     fn write(self, word: &AtomicU64) {
-        let Self { free, seen, passes } = self;
-        word.store(u64::from(free) | u64::from(seen) << 32 | u64::from(passes) << 56, Ordering::Relaxed);
+        let Self { free, since, rests } = self;
+        word.store(u64::from(free) | u64::from(since) << 32 | u64::from(rests) << 63, Ordering::Relaxed);
     }
 
-    fn rests(self) -> bool {
-        self.passes >= Self::RESTING
+    /// Frees since that time.
+    fn age(self, now: u64) -> u64 {
+        (now.wrapping_sub(self.since.into()) & Self::TIMES) * TICK
     }
 
-    /// After another pass.
-    fn grown_older(self, drains: bool) -> Self {
-        match (self.passes, drains) {
-            (Self::RESTING, _) => Self { passes: 0, ..self },
-            (passes, _) if passes > Self::RESTING => Self { passes: passes - 1, ..self },
-            (_, true) if self.free > self.seen => Self { seen: self.free, passes: 0, ..self },
-            (PATIENCE.., true) => Self { passes: Self::RESTING + REST, ..self },
-            (passes, true) => Self { passes: passes + 1, ..self },
-            (_, false) => Self { seen: self.free, passes: 0, ..self },
-        }
+    /// From now on.
+    fn at(self, now: u64) -> Self {
+        Self { since: (now & Self::TIMES) as u32, ..self }
     }
 }
 
@@ -99,8 +96,12 @@ impl Known {
 pub(crate) struct Healing {
     /// The pageblock at which the next step begins.
     cursor: AtomicU64,
-    /// Frees since the last step.
-    frees: AtomicU32,
+    /// Frees to the free lists.
+    frees: AtomicU64,
+    /// All frees of single frames, in ticks, when the pass in progress began.
+    now: AtomicU64,
+    /// Frames in use in the zone then.
+    used: AtomicU64,
     /// Draining pageblocks.
     draining: AtomicU32,
     /// Pageblocks of this class and above drain.
@@ -119,7 +120,7 @@ pub(crate) struct Healing {
     pub(crate) given_up: AtomicU64,
 }
 
-all_atomic!(Healing { cursor, frees, draining, class, more, free, classes, begun, healed, given_up });
+all_atomic!(Healing { cursor, frees, now, used, draining, class, more, free, classes, begun, healed, given_up });
 
 impl Healing {
     /// Draining pageblocks, possibly stale.
@@ -138,12 +139,17 @@ impl<'a, P: Platform> LockedZone<'a, P> {
     pub(super) fn count_in_pageblock(&self, block: MapPlace, order: Order, change: fn(u32, u32) -> u32) {
         if order < self.geometry.pageblock_order()
             && self.zone.heals()
-            && let Some(word) = self.pageblock_free.get(block.index() as usize >> self.geometry.pageblock_order().0)
+            && let Some(word) = self.pageblock_word(block)
         {
             let known = word.load(Ordering::Relaxed);
             let free = change(known as u32, order.pages().0 as u32);
             word.store(known & !u64::from(u32::MAX) | u64::from(free), Ordering::Relaxed);
         }
+    }
+
+    #[inline(always)]
+    fn pageblock_word(&self, block: MapPlace) -> Option<&'static AtomicU64> {
+        self.pageblock_free.get(block.index() as usize >> self.geometry.pageblock_order().0)
     }
 
     /// After a free to the free lists: now and then a step.
@@ -153,9 +159,8 @@ impl<'a, P: Platform> LockedZone<'a, P> {
             return;
         }
         let frees = &self.zone.healing.frees;
-        add(frees, 1);
-        if frees.load(Ordering::Relaxed) >= FREES {
-            frees.store(0, Ordering::Relaxed);
+        add_exclusive(frees, 1);
+        if frees.load(Ordering::Relaxed) % FREES == 0 {
             self.heal_step();
         }
     }
@@ -194,9 +199,7 @@ impl<'a, P: Platform> LockedZone<'a, P> {
         let (Some(word), true, MigrateType::Movable | MigrateType::Draining) = (word, is_own, block_type) else {
             return false;
         };
-        let known = Known::read(word).grown_older(block_type == MigrateType::Draining);
-        known.write(word);
-        let (free, rests) = (known.free, known.rests());
+        let Known { free, rests, .. } = self.grow_older(word, block_type);
         if free == 0 {
             return false;
         }
@@ -222,9 +225,45 @@ impl<'a, P: Platform> LockedZone<'a, P> {
         }
     }
 
+    /// Lets a pageblock rest in which frames stay that are in use, and ends its rest.
+    fn grow_older(&self, word: &AtomicU64, block_type: MigrateType) -> Known {
+        let state = &self.zone.healing;
+        let (now, used) = (state.now.load(Ordering::Relaxed), state.used.load(Ordering::Relaxed));
+        let known = Known::read(word);
+        let in_use = self.blocks.pages().0.saturating_sub(known.free.into()).max(1);
+        let changed = if known.rests {
+            (known.age(now) > REST * used).then_some(Known { rests: false, ..known })
+        } else {
+            // One in `used` frees is of a frame in this pageblock for each frame in use there.
+            let is_stuck = block_type == MigrateType::Draining && known.age(now) > PATIENCE * (used / in_use + TICK);
+            is_stuck.then(|| Known { rests: true, ..known }.at(now))
+        };
+        if let Some(changed) = changed {
+            changed.write(word);
+        }
+        changed.unwrap_or(known)
+    }
+
+    /// Notes that a frame in a draining pageblock was freed, or that it begins to drain.
+    fn note_progress(&self, start: Pfn) {
+        if let Some(word) = self.pageblock_word(start.place(&self.map)) {
+            Known::read(word).at(self.zone.healing.now.load(Ordering::Relaxed)).write(word);
+        }
+    }
+
+    /// Frees of single movable frames in this zone.
+    fn frees_racy(&self) -> u64 {
+        let (lists, zones) = self.lists;
+        let of_zone = lists.iter().skip(self.id.index()).step_by(zones.max(1));
+        of_zone.map(PerCpuPages::movable_frees_racy).fold(self.zone.healing.frees.load(Ordering::Relaxed), u64::wrapping_add)
+    }
+
     /// Decides how many pageblocks drain in the next pass.
     fn end_pass(&self, pageblocks: u64, order: Order) {
         let state = &self.zone.healing;
+        state.now.store(self.frees_racy() / TICK, Ordering::Relaxed);
+        let used = self.zone.managed().0.saturating_sub(self.zone.free_pages_racy().0);
+        state.used.store(used, Ordering::Relaxed);
         let free = state.free.load(Ordering::Relaxed);
         state.free.store(0, Ordering::Relaxed);
         let mut left = (free >> order.0).saturating_sub(pageblocks / RESERVE);
@@ -249,6 +288,7 @@ impl<'a, P: Platform> LockedZone<'a, P> {
             return false;
         }
         self.blocks.drain(start);
+        self.note_progress(start);
         self.relink_range(PfnRange::new(start, self.blocks.pages()), MigrateType::Draining);
         add(&self.zone.healing.draining, 1);
         add_exclusive(&self.zone.healing.begun, 1);
@@ -335,8 +375,20 @@ impl<'a, P: Platform> LockedZone<'a, P> {
         add(&self.zone.healing.draining, 1u32.wrapping_neg());
     }
 
+    /// Notes that a block in a draining pageblock is free, and merged. The caller has taken it off the lists. Returns the type of the
+    /// list that it goes to.
+    #[cold]
+    pub(super) fn block_came_home(&mut self, block: MapPlace, order: Order) -> MigrateType {
+        if order < self.geometry.pageblock_order() {
+            self.note_progress(self.blocks.start_of(self.map.pfn(block)));
+            return MigrateType::Draining;
+        }
+        self.end_draining_whole(block, order);
+        MigrateType::Movable
+    }
+
     /// Notes that all frames of a draining pageblock are free. The caller has taken its blocks off the lists.
-    pub(super) fn end_draining_whole(&mut self, block: MapPlace, order: Order) {
+    fn end_draining_whole(&mut self, block: MapPlace, order: Order) {
         let start = self.map.pfn(block);
         let whole = PfnRange::new(start, order.pages());
         for pageblock in self.blocks.starts_in(whole).filter(|start| self.blocks.get(*start) == MigrateType::Draining) {

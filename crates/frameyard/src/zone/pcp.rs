@@ -354,6 +354,11 @@ impl PerCpuPages {
         (out, back)
     }
 
+    /// Single movable frames freed to these lists, possibly stale.
+    pub(crate) fn movable_frees_racy(&self) -> u64 {
+        self.lists[MigrateType::Movable.index()].flow_racy().1
+    }
+
     /// A list as its own CPU uses it.
     #[inline(always)]
     pub(crate) fn own_list(&self, id: ListId) -> OwnList<'_> {

@@ -4,7 +4,7 @@ use super::exclusive::add_exclusive;
 use super::request::{BlockRequest, Fallback};
 use super::view::{LockedZone, ZoneView};
 use crate::memmap::{Located, MapPlace};
-use crate::page::{FrameState, Residence, Tag};
+use crate::page::{CountedPage, FrameState, Residence, Tag};
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
 
@@ -13,12 +13,14 @@ use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
 pub(crate) struct BlockUse {
     free: u64,
     movable: u64,
+    /// Whether a movable block may be pinned.
+    has_pins: bool,
 }
 
 impl BlockUse {
-    /// Whether all frames of a pageblock with that many frames are free or movable.
+    /// Whether all frames of a pageblock with that many frames are free, or movable and not pinned.
     pub(super) fn has_only_movable(&self, pages: PageCount) -> bool {
-        self.free + self.movable >= pages.0
+        self.free + self.movable >= pages.0 && !self.has_pins
     }
 }
 
@@ -239,12 +241,18 @@ impl<P: Platform> LockedZone<'_, P> {
                     if tag.migrate_type() == MigrateType::Movable =>
                 {
                     block_use.movable += pages.0;
+                    block_use.has_pins |= tag.is(FrameState::Counted) && self.is_pinned(head);
                 }
                 _ => {}
             }
             at = at + pages;
         }
         Some(block_use)
+    }
+
+    /// Whether a counted block may be pinned.
+    fn is_pinned(&self, head: Pfn) -> bool {
+        CountedPage::new(self.page(head), self.map.content().no_users()).maybe_pinned()
     }
 
     /// The block at a frame for a walk from head to head that began at `start`. There alone the block may have its head before.

@@ -216,7 +216,7 @@ impl<'a, P: Platform> LockedZone<'a, P> {
             add(&state.more, 1u32.wrapping_neg());
         }
         match (block_type, should_drain) {
-            (MigrateType::Movable, true) => self.begin_draining(start),
+            (MigrateType::Movable, true) => self.begin_draining(start, word),
             (MigrateType::Draining, false) => {
                 self.stop_draining(start);
                 true
@@ -244,7 +244,7 @@ impl<'a, P: Platform> LockedZone<'a, P> {
         changed.unwrap_or(known)
     }
 
-    /// Notes that a frame in a draining pageblock was freed, or that it begins to drain.
+    /// Notes that a frame in a draining pageblock was freed.
     fn note_progress(&self, start: Pfn) {
         if let Some(word) = self.pageblock_word(start.place(&self.map)) {
             Known::read(word).at(self.zone.healing.now.load(Ordering::Relaxed)).write(word);
@@ -255,7 +255,9 @@ impl<'a, P: Platform> LockedZone<'a, P> {
     fn frees_racy(&self) -> u64 {
         let (lists, zones) = self.lists;
         let of_zone = lists.iter().skip(self.id.index()).step_by(zones.max(1));
-        of_zone.map(PerCpuPages::movable_frees_racy).fold(self.zone.healing.frees.load(Ordering::Relaxed), u64::wrapping_add)
+        of_zone
+            .map(PerCpuPages::movable_frees_racy)
+            .fold(self.zone.healing.frees.load(Ordering::Relaxed), u64::wrapping_add)
     }
 
     /// Decides how many pageblocks drain in the next pass.
@@ -281,17 +283,17 @@ impl<'a, P: Platform> LockedZone<'a, P> {
         state.more.store(left as u32, Ordering::Relaxed);
     }
 
-    /// Makes a pageblock drain, unless a frame in it cannot move; whether it drains.
-    fn begin_draining(&mut self, start: Pfn) -> bool {
+    /// Makes a pageblock drain. One with a frame that cannot move rests instead. Reads the page of each block in it.
+    fn begin_draining(&mut self, start: Pfn, word: &AtomicU64) -> bool {
         let is_movable = self.use_of_pageblock(start).is_some_and(|found| found.has_only_movable(self.blocks.pages()));
-        if !is_movable {
-            return false;
+        let known = Known::read(word).at(self.zone.healing.now.load(Ordering::Relaxed));
+        Known { rests: !is_movable, ..known }.write(word);
+        if is_movable {
+            self.blocks.drain(start);
+            self.relink_range(PfnRange::new(start, self.blocks.pages()), MigrateType::Draining);
+            add(&self.zone.healing.draining, 1);
+            add_exclusive(&self.zone.healing.begun, 1);
         }
-        self.blocks.drain(start);
-        self.note_progress(start);
-        self.relink_range(PfnRange::new(start, self.blocks.pages()), MigrateType::Draining);
-        add(&self.zone.healing.draining, 1);
-        add_exclusive(&self.zone.healing.begun, 1);
         true
     }
 

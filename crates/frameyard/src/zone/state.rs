@@ -402,7 +402,8 @@ impl Zone {
 
     /// The largest order of a block on the free lists, Isolate included. Possibly stale.
     pub(crate) fn largest_free_order_racy(&self) -> Option<Order> {
-        let orders = MigrateType::LISTED.into_iter().fold(0, |orders, of| orders | self.orders_from_racy(Order::ZERO, of));
+        let orders =
+            MigrateType::LISTED.into_iter().fold(0, |orders, of| orders | self.orders_from_racy(Order::ZERO, of));
         orders.checked_ilog2().map(|order| Order(order as u8))
     }
 

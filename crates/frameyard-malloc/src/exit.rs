@@ -1,0 +1,46 @@
+//! The summary at exit, on request.
+
+use std::env;
+use std::ffi::{OsString, c_int};
+use std::fs::OpenOptions;
+use std::os::fd::AsRawFd;
+use std::sync::OnceLock;
+
+use frameyard_jemalloc::installed;
+
+/// The variable that asks for a summary.
+const SUMMARY: &str = "FRAMEYARD_SUMMARY";
+
+/// The process and where its summary goes.
+static REQUEST: OnceLock<(u32, OsString)> = OnceLock::new();
+
+/// Has the summary written at exit if the environment asks for it.
+pub(crate) fn arrange() {
+    let Some(target) = env::var_os(SUMMARY).filter(|target| !target.is_empty() && target != "0") else { return };
+    if REQUEST.set((std::process::id(), target)).is_ok() {
+        // SAFETY: the function may run in any thread and never unwinds. Without it there is no summary.
+        let _ = unsafe { libc::atexit(at_exit) };
+    }
+}
+
+extern "C" fn at_exit() {
+    let Some(((process, target), yard)) = REQUEST.get().zip(installed()) else { return };
+    // A forked child has inherited the request of its parent.
+    if *process != std::process::id() {
+        return;
+    }
+    let line = format!("frameyard: process={process} {}", yard.summary());
+    if !target.as_encoded_bytes().contains(&b'/') {
+        return write_line(libc::STDERR_FILENO, &line);
+    }
+    if let Ok(file) = OpenOptions::new().append(true).create(true).open(target) {
+        write_line(file.as_raw_fd(), &line);
+    }
+}
+
+/// Writes a line in one call, so that lines of several processes do not mix.
+pub(crate) fn write_line(descriptor: c_int, line: &str) {
+    let line = format!("{}\n", line.replace('\n', " "));
+    // SAFETY: the bytes of the line. A closed or full descriptor loses it.
+    let _ = unsafe { libc::write(descriptor, line.as_ptr().cast(), line.len()) };
+}

@@ -7,7 +7,7 @@ use frameyard::policy::ZonePolicy;
 use frameyard_host::ByteSize;
 use tikv_jemalloc_sys as sys;
 
-use crate::install::{install, was_tried};
+use crate::install::{install, purge, was_tried};
 use crate::settings::Settings;
 
 /// jemalloc aligns allocations of at least this size to it.
@@ -82,20 +82,27 @@ fn flags(layout: Layout) -> c_int {
     if layout.align() <= QUANTUM && layout.align() <= layout.size() { 0 } else { sys::MALLOCX_ALIGN(layout.align()) }
 }
 
+/// Tries once more if an allocation fails and memory can be purged.
+#[inline]
+fn or_purge(allocate: impl Fn() -> *mut u8) -> *mut u8 {
+    let block = allocate();
+    if block.is_null() && purge() { allocate() } else { block }
+}
+
 // SAFETY: jemalloc's functions do what the trait asks for. They do not unwind.
 unsafe impl GlobalAlloc for Heap {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         self.prepare();
         // SAFETY: the size is not zero.
-        unsafe { sys::mallocx(layout.size(), flags(layout)).cast() }
+        or_purge(|| unsafe { sys::mallocx(layout.size(), flags(layout)).cast() })
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         self.prepare();
         // SAFETY: the size is not zero.
-        unsafe { sys::mallocx(layout.size(), flags(layout) | sys::MALLOCX_ZERO).cast() }
+        or_purge(|| unsafe { sys::mallocx(layout.size(), flags(layout) | sys::MALLOCX_ZERO).cast() })
     }
 
     #[inline]
@@ -109,6 +116,6 @@ unsafe impl GlobalAlloc for Heap {
         // SAFETY: the caller passes on what `Layout` requires.
         let new = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
         // SAFETY: the block is one of jemalloc's, and the new size is not zero.
-        unsafe { sys::rallocx(pointer.cast(), size, flags(new)).cast() }
+        or_purge(|| unsafe { sys::rallocx(pointer.cast(), size, flags(new)).cast() })
     }
 }

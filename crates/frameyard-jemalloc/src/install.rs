@@ -220,3 +220,23 @@ fn set_hooks(arena: u32) -> Result<(), i32> {
     };
     if status == 0 { Ok(()) } else { Err(status) }
 }
+
+/// Returns all memory to the yard that arenas keep for later. Whether there is a yard.
+///
+/// Arenas keep freed extents for ten seconds, out of reach of each other. A caller whose allocation fails calls this and tries again. Takes
+/// jemalloc's locks, so it must not run in a hook or a fork.
+#[cold]
+#[inline(never)]
+pub fn purge() -> bool {
+    if extents().is_none() || forking::is_forking() {
+        return false;
+    }
+    for action in [c"thread.tcache.flush", ALL_ARENAS_PURGE] {
+        // SAFETY: the actions have no values. One that fails returns nothing to the yard.
+        let _ = unsafe { sys::mallctl(action.as_ptr(), ptr::null_mut(), ptr::null_mut(), ptr::null_mut(), 0) };
+    }
+    true
+}
+
+/// `MALLCTL_ARENAS_ALL` is 4096.
+const ALL_ARENAS_PURGE: &CStr = c"arena.4096.purge";

@@ -15,7 +15,7 @@ pub use frameyard_host::{ByteSize, HostYard};
 
 pub use heap::Heap;
 pub use hooks::is_in_hook;
-pub use install::{HeapYard, InstallError, install, installed};
+pub use install::{HeapYard, InstallError, install, installed, purge};
 pub use settings::{Settings, SettingsError};
 pub use summary::HeapSummary;
 /// jemalloc's own functions, with the prefix `_rjem_` in the object code.

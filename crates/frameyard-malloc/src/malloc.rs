@@ -6,9 +6,17 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 
 use frameyard_jemalloc::jemalloc as sys;
+use frameyard_jemalloc::purge;
 
 /// The page size of the machine.
 const PAGE: usize = 4096;
+
+/// Tries once more if an allocation fails and memory can be purged.
+#[inline]
+fn or_purge(allocate: impl Fn() -> *mut c_void) -> *mut c_void {
+    let block = allocate();
+    if block.is_null() && purge() { allocate() } else { block }
+}
 
 fn fail(error: c_int) -> *mut c_void {
     // SAFETY: the calling thread's own number.
@@ -21,26 +29,30 @@ fn fail(error: c_int) -> *mut c_void {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
     // SAFETY: any size.
-    unsafe { sys::malloc(size) }
+    or_purge(|| unsafe { sys::malloc(size) })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
     // SAFETY: any sizes.
-    unsafe { sys::calloc(count, size) }
+    or_purge(|| unsafe { sys::calloc(count, size) })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn realloc(block: *mut c_void, size: usize) -> *mut c_void {
-    // SAFETY: passed on to the caller.
-    unsafe { sys::realloc(block, size) }
+    if size == 0 {
+        // SAFETY: passed on to the caller. jemalloc frees the block and returns null, so there is no second try.
+        return unsafe { sys::realloc(block, 0) };
+    }
+    // SAFETY: passed on to the caller. The block is as before if jemalloc returns null.
+    or_purge(|| unsafe { sys::realloc(block, size) })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn reallocarray(block: *mut c_void, count: usize, size: usize) -> *mut c_void {
     match count.checked_mul(size) {
         // SAFETY: passed on to the caller.
-        Some(bytes) => unsafe { sys::realloc(block, bytes) },
+        Some(bytes) => unsafe { realloc(block, bytes) },
         None => fail(libc::ENOMEM),
     }
 }
@@ -60,13 +72,15 @@ unsafe extern "C" fn cfree(block: *mut c_void) {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn posix_memalign(block: *mut *mut c_void, align: usize, size: usize) -> c_int {
     // SAFETY: passed on to the caller.
-    unsafe { sys::posix_memalign(block, align, size) }
+    let allocate = || unsafe { sys::posix_memalign(block, align, size) };
+    let status = allocate();
+    if status == libc::ENOMEM && purge() { allocate() } else { status }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut c_void {
     // SAFETY: jemalloc checks the alignment.
-    unsafe { sys::aligned_alloc(align, size) }
+    or_purge(|| unsafe { sys::aligned_alloc(align, size) })
 }
 
 /// As the C library's: an alignment that is no power of two is rounded up.
@@ -74,7 +88,7 @@ unsafe extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut c_void {
 unsafe extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
     match align.checked_next_power_of_two() {
         // SAFETY: any size.
-        Some(align) => unsafe { sys::aligned_alloc(align, size) },
+        Some(align) => or_purge(|| unsafe { sys::aligned_alloc(align, size) }),
         None => fail(libc::EINVAL),
     }
 }
@@ -82,14 +96,14 @@ unsafe extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn valloc(size: usize) -> *mut c_void {
     // SAFETY: any size.
-    unsafe { sys::aligned_alloc(PAGE, size) }
+    or_purge(|| unsafe { sys::aligned_alloc(PAGE, size) })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pvalloc(size: usize) -> *mut c_void {
     match size.max(1).checked_next_multiple_of(PAGE) {
         // SAFETY: any size.
-        Some(size) => unsafe { sys::aligned_alloc(PAGE, size) },
+        Some(size) => or_purge(|| unsafe { sys::aligned_alloc(PAGE, size) }),
         None => fail(libc::ENOMEM),
     }
 }

@@ -5,7 +5,7 @@ use std::thread;
 
 use crate::alone;
 
-const FORKS: usize = 100;
+const FORKS: usize = 50;
 /// What a child may take, in seconds.
 const LIMIT: u32 = 30;
 

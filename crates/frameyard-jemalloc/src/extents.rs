@@ -250,10 +250,8 @@ mod tests {
         let (extents, all) = made();
         let sizes = [1, 2, 3, 5, 8, 511, 512, 513, 1024, 1025, 2048, 3000].map(|pages| pages * PAGE);
         for align in [PAGE, 4 * PAGE, 128 * PAGE, HUGE, 2 * HUGE, 4 * HUGE, 8 * HUGE] {
-            let held: Vec<(usize, usize)> = sizes
-                .iter()
-                .filter_map(|size| Some((extents.allocate(*size, align)?.addr().get(), *size)))
-                .collect();
+            let held: Vec<(usize, usize)> =
+                sizes.iter().filter_map(|size| Some((extents.allocate(*size, align)?.addr().get(), *size))).collect();
             let least = (48 << 20 >> align.trailing_zeros()).min(8);
             assert!(held.len() >= least, "{} of {} extents with alignment {align}", held.len(), sizes.len());
             for (address, size) in held {

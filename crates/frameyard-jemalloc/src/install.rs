@@ -29,8 +29,7 @@ unsafe impl Sync for Options {}
 /// - `oversize_threshold:0`: no arena for large extents alone, which would be created late and without hooks.
 /// - `cache_oblivious:false`: an allocation of whole huge pages is an extent of whole huge pages.
 #[unsafe(export_name = "_rjem_malloc_conf")]
-static OPTIONS: Options =
-    Options(c"retain:false,narenas_ratio:1,oversize_threshold:0,cache_oblivious:false".as_ptr());
+static OPTIONS: Options = Options(c"retain:false,narenas_ratio:1,oversize_threshold:0,cache_oblivious:false".as_ptr());
 
 static EXTENTS: AtomicPtr<Extents> = AtomicPtr::new(ptr::null_mut());
 static STATE: AtomicU8 = AtomicU8::new(UNTRIED);
@@ -203,9 +202,8 @@ fn read<T: Copy + Default>(name: &CStr) -> Option<T> {
     let mut value = T::default();
     let mut size = size_of::<T>();
     // SAFETY: jemalloc writes a value of that size, or nothing and fails if its size is another.
-    let status = unsafe {
-        sys::mallctl(name.as_ptr(), (&raw mut value).cast::<c_void>(), &raw mut size, ptr::null_mut(), 0)
-    };
+    let status =
+        unsafe { sys::mallctl(name.as_ptr(), (&raw mut value).cast::<c_void>(), &raw mut size, ptr::null_mut(), 0) };
     (status == 0).then_some(value)
 }
 

@@ -33,7 +33,7 @@ impl fmt::Display for HeapSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { policy, size, allocations, failures, zone_locks, free_huge_pages, free, in_use, peak } = self;
         write!(f, "policy={policy} size={} allocations={allocations} failures={failures} ", size.0)?;
-        write!(f, "zone_locks={zone_locks} free_huge_pages={free_huge_pages} ", )?;
+        write!(f, "zone_locks={zone_locks} free_huge_pages={free_huge_pages} ",)?;
         write!(f, "free={} in_use={} peak={}", free.0, in_use.0, peak.0)
     }
 }

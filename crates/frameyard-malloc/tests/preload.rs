@@ -46,7 +46,8 @@ fn a_program_runs_on_a_yard_and_prints_a_summary() {
 
 #[test]
 fn a_pipeline_of_forked_shells_and_programs_works() {
-    let script = "(for i in 1 2 3 4 5; do (echo $i; echo $i) & wait; done; echo x) | sort | uniq -c | tr -d ' ' | tr '\\n' ,";
+    let script =
+        "(for i in 1 2 3 4 5; do (echo $i; echo $i) & wait; done; echo x) | sort | uniq -c | tr -d ' ' | tr '\\n' ,";
     let output = sh(script, &[("FRAMEYARD_MEMORY", "128M")]);
     assert_eq!(text(&output.stdout), "21,22,23,24,25,1x,", "{}", text(&output.stderr));
     assert_eq!(text(&output.stderr), "");

@@ -213,7 +213,7 @@ fn page_shift(yard: &HostYard) -> u32 {
 /// The caller owns the memory, and no code needs its contents.
 pub(crate) unsafe fn discard(address: usize, size: usize, advice: libc::c_int) -> bool {
     let memory = std::ptr::with_exposed_provenance_mut(address);
-    // SAFETY: `madvise` checks the addresses. The contents are the caller's, who does not need them.
+    // SAFETY: `madvise` checks the addresses. The caller needs none of the contents.
     unsafe { libc::madvise(memory, size, advice) == 0 }
 }
 

@@ -17,9 +17,9 @@ use std::cell::Cell;
 use std::ffi::{c_uint, c_void};
 use std::ptr;
 
+use crate::current::extents;
 use crate::extents::{Extents, discard};
 use crate::forking;
-use crate::install::extents;
 
 /// jemalloc's `extent_hooks_t`. Its flags are C's `bool`, which the bindings declare as `int`.
 #[repr(C)]

@@ -3,12 +3,13 @@
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::fmt;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use frameyard::validate::ValidateError;
 use frameyard_host::{ByteSize, HostYard, HostYardError};
 use tikv_jemalloc_sys as sys;
 
+use crate::current::{extents, publish};
 use crate::extents::Extents;
 use crate::forking;
 use crate::hooks::HOOKS;
@@ -31,7 +32,6 @@ unsafe impl Sync for Options {}
 #[unsafe(export_name = "_rjem_malloc_conf")]
 static OPTIONS: Options = Options(c"retain:false,narenas_ratio:1,oversize_threshold:0,cache_oblivious:false".as_ptr());
 
-static EXTENTS: AtomicPtr<Extents> = AtomicPtr::new(ptr::null_mut());
 static STATE: AtomicU8 = AtomicU8::new(UNTRIED);
 
 const UNTRIED: u8 = 0;
@@ -121,23 +121,6 @@ impl fmt::Display for InstallError {
 }
 
 impl std::error::Error for InstallError {}
-
-/// The extents, once the yard exists.
-#[inline]
-pub(crate) fn extents() -> Option<&'static Extents> {
-    // Acquire: pairs with the Release in `publish`.
-    let extents = EXTENTS.load(Ordering::Acquire);
-    // SAFETY: `publish` has stored a pointer that is never freed, or it is null.
-    unsafe { extents.as_ref() }
-}
-
-/// Makes the extents known to the hooks, for the rest of the process.
-fn publish(extents: Extents) -> &'static Extents {
-    let extents = Box::leak(Box::new(extents));
-    // Release: pairs with the Acquire in `extents`.
-    EXTENTS.store(extents, Ordering::Release);
-    extents
-}
 
 /// The yard of the process's heap, if one is installed.
 #[must_use]

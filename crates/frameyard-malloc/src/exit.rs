@@ -14,7 +14,7 @@ const SUMMARY: &str = "FRAMEYARD_SUMMARY";
 /// The lowest number of the descriptor that summaries go to, beyond those that programs choose.
 const LEAST_DESCRIPTOR: c_int = 200;
 
-/// Who writes a summary, and where it goes.
+/// The process that writes a summary, and where it goes.
 struct Request {
     process: u32,
     target: OsString,

@@ -3,11 +3,33 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use frameyard_jemalloc::jemalloc;
+
 use crate::alone;
 
 const FORKS: usize = 50;
-/// What a child may take, in seconds.
+/// What a fork and its child may take, in seconds.
 const LIMIT: u32 = 30;
+
+/// Installs a handler of the program's own, after jemalloc's and before the yard's. So it runs while the forking thread holds the
+/// locks of the yard.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static EARLY: extern "C" fn() = install_handler;
+
+extern "C" fn install_handler() {
+    // SAFETY: the first call sets up jemalloc. The handler never unwinds.
+    unsafe {
+        jemalloc::free(jemalloc::malloc(1));
+        libc::pthread_atfork(Some(allocate_large), None, None);
+    }
+}
+
+/// Allocates what no cache has.
+extern "C" fn allocate_large() {
+    let held: Vec<Vec<u8>> = (1..6).map(|mib| vec![1; mib << 20]).collect();
+    drop(std::hint::black_box(held));
+}
 
 /// Allocates and frees, so that extents come and go.
 fn churn(seed: u64, is_done: impl Fn(u64) -> bool) -> bool {
@@ -49,6 +71,7 @@ fn a_forked_child_uses_its_copy_of_the_heap() {
 fn status_of_child() -> i32 {
     // SAFETY: the child uses the heap, which its handlers make safe, and ends without running other code of the program.
     unsafe {
+        libc::alarm(LIMIT);
         let process = libc::fork();
         if process == 0 {
             libc::alarm(LIMIT);
@@ -68,6 +91,7 @@ fn status_of_child() -> i32 {
         assert!(process > 0);
         let mut status = 0;
         assert_eq!(libc::waitpid(process, &raw mut status, 0), process);
+        libc::alarm(0);
         status
     }
 }

@@ -96,6 +96,7 @@ pub(crate) const CRATES: &[&str] = &[
     "frameyard-formats",
     "frameyard-vm",
     "frameyard-host",
+    "frameyard-capi",
     "frameyard-machines",
     "frameyard-sim",
     "frameyard-workloads",

@@ -68,7 +68,7 @@ pub use region::Region;
 pub use resident::ResidentSize;
 pub use shared::{HeaderError, InheritedFile, SharedFileError, SharedFrames, SharedLayout, SharedMemoryFile};
 pub use shared_words::SharedWords;
-pub use shared_yard::SharedYard;
+pub use shared_yard::{SharedYard, SharedYardName};
 pub use topology::{HostNode, HostTopology, TopologyError};
 pub use yard::HostYard;
 pub use yard::builder::HostYardBuilder;

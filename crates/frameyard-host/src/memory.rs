@@ -287,6 +287,17 @@ impl HostMemory {
         Some(mapping.address(self.layout.offset_of(pfn)))
     }
 
+    /// The frame that has the byte at an address; `None` for an address outside the memory of the frames.
+    ///
+    /// Cost: a binary search among the ranges.
+    #[must_use]
+    pub fn frame_at(&self, address: usize) -> Option<Pfn> {
+        let mapping = self.mapping.as_ref()?;
+        let offset = address.checked_sub(mapping.base().addr().get()).filter(|offset| *offset < mapping.len())?;
+        let pfn = Pfn((self.layout.span_start() + offset as u64) >> self.layout.page_shift());
+        self.layout.present_from(pfn).map(|_| pfn)
+    }
+
     /// The bytes of `count` frames from `first` on, which must all be present.
     ///
     /// Code that reads or writes them owns the frames and keeps `self` alive meanwhile.

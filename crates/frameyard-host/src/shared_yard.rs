@@ -17,6 +17,7 @@ use crate::platform::HostPlatform;
 use crate::shared::{SharedFileError, SharedMemoryFile, SizeGuard};
 use crate::topology::HostTopology;
 use crate::yard::HostYard;
+use crate::yard::builder::HostYardBuilder;
 use crate::yard::error::HostYardError;
 
 /// Where names without a leading slash lie: the host's file system in memory.
@@ -71,12 +72,13 @@ const ATTEMPTS: u32 = 8;
 pub struct SharedYard {
     // Fields drop in this order: the memory is unmapped before the name goes.
     yard: HostYard,
-    name: Name,
+    name: SharedYardName,
 }
 
-/// A name, and an open handle of its file with a shared lock. Dropping the last one in any process removes the name.
+/// The name of a [`SharedYard`] apart from its yard ([`SharedYard::into_parts`]): an open handle of the file with a shared lock. Dropping
+/// the last one in any process removes the name.
 #[derive(Debug)]
-struct Name {
+pub struct SharedYardName {
     path: PathBuf,
     file: File,
     /// The process that has the lock. A forked child shares the open file, and changing the lock there would change it
@@ -94,6 +96,19 @@ impl SharedYard {
     /// [`HostYardError::File`] with [`SharedFileError::NameInUse`] if a running process has a yard of that name. Other
     /// errors say which part is not available.
     pub fn create(name: impl AsRef<Path>, size: ByteSize) -> Result<Self, HostYardError> {
+        Self::create_with(name, size, HostYard::builder())
+    }
+
+    /// As [`create`](Self::create), with the settings of a builder. Those for backing, huge pages and binding are ignored.
+    ///
+    /// # Errors
+    ///
+    /// As [`create`](Self::create).
+    pub fn create_with(
+        name: impl AsRef<Path>,
+        size: ByteSize,
+        builder: HostYardBuilder,
+    ) -> Result<Self, HostYardError> {
         let host = HostTopology::current()?;
         let path = Path::new(DIRECTORY).join(name);
         let mut handle = None;
@@ -102,9 +117,9 @@ impl SharedYard {
             handle = Some(file.try_clone().map_err(|source| unusable(&path, source))?);
             Ok(file)
         };
-        let yard = HostYard::builder().with_memory_in(make, size, &host)?;
+        let yard = builder.with_memory_in(make, size, &host)?;
         let file = handle.expect("a yard in a file has created it");
-        Ok(Self { yard, name: Name::link(path, file)? })
+        Ok(Self { yard, name: SharedYardName::link(path, file)? })
     }
 
     /// Opens a yard that a running process has created.
@@ -120,12 +135,19 @@ impl SharedYard {
     #[expect(unsafe_code, reason = "passes the contract on")]
     pub unsafe fn open(name: impl AsRef<Path>) -> Result<Self, HostYardError> {
         let host = HostTopology::current()?;
-        let name = Name::open(Path::new(DIRECTORY).join(name))?;
+        let name = SharedYardName::open(Path::new(DIRECTORY).join(name))?;
         let copy = name.file.try_clone().map_err(|source| unusable(&name.path, source))?;
         let file = SharedMemoryFile::attach_file(copy, SizeGuard::Permissions, &host)?;
         // SAFETY: passed on to the caller.
         let yard = unsafe { HostYard::builder().attach(&file, &host)? };
         Ok(Self { yard, name })
+    }
+
+    /// The yard and its name, for a caller that keeps them elsewhere. The name must live as long as the yard: without it, another process
+    /// may take the file for a leftover and remove it.
+    #[must_use]
+    pub fn into_parts(self) -> (HostYard, SharedYardName) {
+        (self.yard, self.name)
     }
 
     /// The path of the memory file.
@@ -162,7 +184,7 @@ impl YardHandle for Arc<SharedYard> {
     }
 }
 
-impl Name {
+impl SharedYardName {
     /// Gives a file without a name its name.
     fn link(path: PathBuf, file: File) -> Result<Self, SharedFileError> {
         let failed = |source: io::Error| SharedFileError::Name { path: path.clone(), source };
@@ -202,7 +224,7 @@ impl Name {
     }
 }
 
-impl Drop for Name {
+impl Drop for SharedYardName {
     fn drop(&mut self) {
         // Succeeds in the last process only. A process that opens the file meanwhile finds the lock taken, or the name
         // gone.

@@ -56,6 +56,20 @@ fn frames_are_addressed_by_number_and_huge_pages_fit() {
 }
 
 #[test]
+fn addresses_belong_to_the_frames_that_have_them() {
+    let memory = build(Backing::Anonymous).unwrap();
+    for pfn in [0, 1, 0x9e, 0x100, 0x5ff, 0x10_0000, 0x10_01ff] {
+        let start = address(&memory, pfn);
+        assert_eq!([start, start + 1, start + 4095].map(|byte| memory.frame_at(byte)), [Some(Pfn(pfn)); 3]);
+    }
+    let (first, last) = (address(&memory, 0), address(&memory, 0x10_01ff));
+    for outside in [0, first - 1, first + (0x9f << 12), first + (0x700 << 12), last + 4096, usize::MAX] {
+        assert_eq!(memory.frame_at(outside), None, "{outside:#x}");
+    }
+    assert_eq!(build(Backing::Phantom).unwrap().frame_at(first), None);
+}
+
+#[test]
 fn frames_that_start_inside_a_huge_page_keep_their_alignment() {
     let ranges = [frames(0x123, 0x800, 0)];
     let memory = HostMemory::builder(Geometry::X86_64, &ranges).build(&host()).unwrap();

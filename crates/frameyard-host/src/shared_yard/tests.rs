@@ -1,3 +1,4 @@
+use std::num::NonZeroU32;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -78,6 +79,20 @@ fn the_last_user_removes_the_name() {
     let path = other.path().to_owned();
     drop(other);
     assert!(!path.exists());
+    assert!(is_unknown(&open(&name)));
+}
+
+#[test]
+fn a_name_apart_from_its_yard_keeps_and_removes_the_file() {
+    let name = name();
+    let builder = HostYard::builder().cpus(NonZeroU32::MIN);
+    let yard = SharedYard::create_with(&name, ByteSize::mib(4), builder).unwrap();
+    assert_eq!(yard.cpus(), 1);
+    let (yard, kept) = yard.into_parts();
+    assert_eq!(open(&name).unwrap().cpus(), 1);
+    drop(yard);
+    assert!(!is_unknown(&open(&name)));
+    drop(kept);
     assert!(is_unknown(&open(&name)));
 }
 

@@ -1,6 +1,7 @@
 //! [`HostYardBuilder`]: the settings of a new yard.
 
 use std::fs::File;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +32,7 @@ use crate::topology::HostTopology;
 pub struct HostYardBuilder {
     backing: Backing,
     frame_size: ByteSize,
+    cpus: Option<NonZeroU32>,
     huge_pages: Option<HugePages>,
     binding: NodeBinding,
     identity: Option<CpuIdentity>,
@@ -47,6 +49,7 @@ impl Default for HostYardBuilder {
         Self {
             backing: Backing::default(),
             frame_size: Geometry::X86_64.page_size(),
+            cpus: None,
             huge_pages: None,
             binding: NodeBinding::default(),
             identity: None,
@@ -122,6 +125,16 @@ impl HostYardBuilder {
     #[must_use]
     pub fn frame_size(mut self, size: ByteSize) -> Self {
         self.frame_size = size;
+        self
+    }
+
+    /// The number of CPUs that have lists of their own in yards that [`with_memory`](Self::with_memory) makes; by default all CPU numbers
+    /// of the host.
+    ///
+    /// Further CPUs share these lists, so CPUs lock them. A number above the host's has no effect.
+    #[must_use]
+    pub fn cpus(mut self, cpus: NonZeroU32) -> Self {
+        self.cpus = Some(cpus);
         self
     }
 
@@ -209,7 +222,7 @@ impl HostYardBuilder {
     /// [`HostYardError`] says which part is not available.
     pub fn with_memory(self, size: ByteSize) -> Result<HostYard, HostYardError> {
         let host = HostTopology::current()?;
-        let plan = HostPlan::new(&host, self.geometry()?, size)?;
+        let plan = HostPlan::new(&host, self.geometry()?, size)?.with_cpus(self.cpus);
         self.build(&plan.table(), &plan.config(), &host)
     }
 
@@ -314,7 +327,7 @@ impl HostYardBuilder {
         size: ByteSize,
         host: &HostTopology,
     ) -> Result<HostYard, HostYardError> {
-        let plan = HostPlan::new(host, self.geometry()?, size)?;
+        let plan = HostPlan::new(host, self.geometry()?, size)?.with_cpus(self.cpus);
         let (yard, _) = self.build_shared_in(make, &plan.table(), &plan.config(), SharedFrames::Memory, host)?;
         Ok(yard)
     }

@@ -1,5 +1,7 @@
 //! The machine of a yard that is requested by size alone: frames and CPUs like those of the host.
 
+use std::num::NonZeroU32;
+
 use frameyard::units::PhysAddr;
 use frameyard::watermarks::{HighFraction, PcpSizing};
 use frameyard::{ByteSize, Geometry, MemoryTable, NodeId, PageCount, Pfn, PfnRange, YardConfig};
@@ -37,6 +39,12 @@ impl HostPlan {
         let nodes = sharing_nodes(host, geometry, size);
         let memory = memory_of(&nodes, size, geometry);
         Ok(Self { geometry, memory, cpu_nodes: cpu_nodes(host, &nodes) })
+    }
+
+    /// At most that many CPUs.
+    pub(super) fn with_cpus(mut self, cpus: Option<NonZeroU32>) -> Self {
+        self.cpu_nodes.truncate(cpus.map_or(usize::MAX, |cpus| cpus.get() as usize));
+        self
     }
 
     pub(super) fn table(&self) -> MemoryTable<'_> {
@@ -154,6 +162,18 @@ mod tests {
         assert_eq!(plan.cpu_nodes, [0, 0, 1, 1].map(NodeId));
         let starts_with_section = |range: &PfnRange| range.start.0.is_multiple_of(Geometry::X86_64.section_pages().0);
         assert!(plan.memory.iter().all(|(range, _)| starts_with_section(range)));
+    }
+
+    #[test]
+    fn a_number_of_cpus_takes_the_first_ones() {
+        let tree = Tree::new();
+        let host = host(&tree, &[1 << 10, 1 << 10]);
+        let plan = |cpus| {
+            let plan = HostPlan::new(&host, Geometry::X86_64, ByteSize::gib(1)).unwrap();
+            plan.with_cpus(NonZeroU32::new(cpus)).cpu_nodes
+        };
+        assert_eq!(plan(3), [0, 0, 1].map(NodeId));
+        assert_eq!(plan(0), plan(9));
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod contig;
 mod device_map;
 mod fault_cost;
 mod flat_machine;
+mod frag;
 mod huge_pool;
 mod memmap;
 mod memory_region;
@@ -57,6 +58,7 @@ enum BenchWorkload {
     ZoneLock(zone_lock::ZoneLockArgs),
     Compaction(compaction::CompactionArgs),
     Contig(contig::ContigArgs),
+    Frag(frag::FragArgs),
     ReportFree(report_free::ReportFreeArgs),
     DeviceMap(device_map::DeviceMapArgs),
     HugePool(huge_pool::HugePoolArgs),
@@ -81,6 +83,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<(), Failure> {
         BenchWorkload::ZoneLock(args) => zone_lock::run(args),
         BenchWorkload::Compaction(args) => compaction::run(args),
         BenchWorkload::Contig(args) => contig::run(args),
+        BenchWorkload::Frag(args) => frag::run(args),
         BenchWorkload::ReportFree(args) => report_free::run(args),
         BenchWorkload::DeviceMap(args) => device_map::run(args),
         BenchWorkload::HugePool(args) => huge_pool::run(args),

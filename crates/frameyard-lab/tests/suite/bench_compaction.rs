@@ -1,5 +1,5 @@
-//! `bench compaction`, `bench contig` and `bench report-free` as a user runs them, on machines so small that a run takes almost no
-//! time. All of them check contents and counts themselves: a run that fails one has exit code 1.
+//! `bench compaction`, `bench contig`, `bench report-free` and `bench frag` as a user runs them, on machines so small that a run takes
+//! almost no time. The first three check contents and counts themselves: a run that fails one has exit code 1.
 
 use crate::program::{assert_refused, frameyard, json, stdout};
 use serde_json::Value;
@@ -96,11 +96,32 @@ fn a_budget_limits_what_is_reported() {
 }
 
 #[test]
+fn random_frees_of_half_the_memory_leave_no_pageblock_empty() {
+    let run = |free: &str| {
+        let arguments =
+            ["bench", "frag", "--phantom", "--memory", "64M", "--iterations", "12", "--json", "--free", free];
+        json(&arguments)["rows"].as_array().unwrap().clone()
+    };
+    let rows = run("50,90");
+    let found: Vec<_> = rows.iter().map(|row| (number(row, "free_percent"), number(row, "iteration"))).collect();
+    assert_eq!(found, [(50, 0), (50, 10), (50, 12), (90, 0), (90, 10), (90, 12)]);
+    for row in &rows {
+        assert!((30..=32).contains(&number(row, "pageblocks")) && number(row, "tasks") == 2, "{row}");
+        let [whole, empty] =
+            ["whole_pageblocks_percent", "empty_pageblocks_percent"].map(|key| row[key].as_f64().expect(key));
+        // The reserve of the zone is a pageblock or two.
+        let most = if row["free_percent"] == 50 { 7.0 } else { 100.0 };
+        assert!(whole <= empty && empty < most, "{row}");
+    }
+}
+
+#[test]
 fn tables_have_a_line_for_each_row() {
     for (line, first, rows) in [
         ("compaction --memory 64M --repeat 1", "LRU", 1),
         ("contig --memory 128M --size 16M --repeat 1", "LRU", 3),
         ("report-free --memory 64M --order 9", "order", 1),
+        ("frag --phantom --memory 64M --iterations 3", "policy", 2),
     ] {
         let arguments: Vec<&str> = std::iter::once("bench").chain(line.split_whitespace()).collect();
         let output = frameyard(&arguments);
@@ -130,4 +151,5 @@ fn impossible_runs_are_refused() {
         "needs blocks of order 11, and those of the machine go up to order 10",
     );
     assert_refused(&["bench", "report-free", "--poison"], 2, "leave --poison out");
+    assert_refused(&["bench", "frag", "--phantom", "--memory", "16M"], 2, "give the machine at least 16M");
 }

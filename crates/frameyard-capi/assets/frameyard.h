@@ -1,0 +1,1 @@
+../include/frameyard.h

@@ -1,0 +1,346 @@
+//! Creating, opening and destroying yards.
+
+use std::ffi::{CStr, OsStr, c_char, c_void};
+use std::num::NonZeroU32;
+use std::os::unix::ffi::OsStrExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use frameyard::policy::ZonePolicy;
+use frameyard_host::{
+    Backing, ByteSize, HostYard, HostYardBuilder, HugePages, HugetlbSize, SharedYard, SharedYardName,
+};
+
+use crate::error::fy_error;
+use crate::failure::Failure;
+use crate::handle::{call_without_yard, fy_yard, place};
+use crate::log::{FY_LOG_INFO, FY_LOG_WARNING, Log, fy_log_fn};
+use crate::sized::{self, SizedStruct};
+use crate::status::fy_status;
+use crate::status::fy_status::{FY_BAD_ARGUMENT, FY_BAD_VERSION, FY_NOT_SUPPORTED, FY_NULL_POINTER, FY_UNKNOWN_POLICY};
+use crate::version::FY_VERSION;
+
+/// Private memory of this process.
+pub const FY_BACKING_ANONYMOUS: u32 = 0;
+/// No memory: frames are numbers, and have no address.
+pub const FY_BACKING_PHANTOM: u32 = 1;
+/// A memory file, which a forked child shares.
+pub const FY_BACKING_MEMFD: u32 = 2;
+/// Huge pages of 2 MiB from the host's pool.
+pub const FY_BACKING_HUGETLB_2M: u32 = 3;
+/// Huge pages of 1 GiB from the host's pool.
+pub const FY_BACKING_HUGETLB_1G: u32 = 4;
+
+/// The library decides: advice to use huge pages where the host has them.
+pub const FY_HUGE_PAGES_DEFAULT: u32 = 0;
+/// The host is advised to use huge pages.
+pub const FY_HUGE_PAGES_ADVISE: u32 = 1;
+/// The host is asked to use none.
+pub const FY_HUGE_PAGES_NEVER: u32 = 2;
+
+/// The settings of a new yard. `fy_config_default()` sets `size` and `version`, and all other members to 0, the default.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct fy_config {
+    /// `sizeof(fy_config)`.
+    pub size: usize,
+    /// `FY_VERSION`.
+    pub version: u32,
+    /// The number of CPUs with lists of their own. 0: all CPUs of the host. Further CPUs share these lists.
+    pub cpus: u32,
+    /// The size of the memory in bytes, at least 4 MiB and one frame. It is rounded up. Not used by `fy_yard_open_shared`.
+    pub memory: u64,
+    /// The size of a frame in bytes, a power of two from 4096 to 2^30. 0: 4096. Not used by `fy_yard_open_shared`.
+    pub frame_size: u64,
+    /// One of `FY_BACKING_*`. Shared yards have memory files of their own: leave it 0.
+    pub backing: u32,
+    /// One of `FY_HUGE_PAGES_*`.
+    pub huge_pages: u32,
+    /// The name of a policy, or null for the default. Not used by `fy_yard_open_shared`.
+    pub policy: *const c_char,
+    /// Gets the messages of the yard. May be null.
+    pub log: fy_log_fn,
+    /// Passed to `log`.
+    pub log_context: *mut c_void,
+}
+
+// SAFETY: numbers and pointers, the size first; all of them may be zero.
+unsafe impl SizedStruct for fy_config {
+    const NAME: &'static str = "fy_config";
+}
+
+/// The checked settings.
+struct Settings {
+    builder: HostYardBuilder,
+    memory: ByteSize,
+    policy: Option<ZonePolicy>,
+    log: Log,
+}
+
+/// A yard, its name if it is shared, the policy that it gets, and where its messages go.
+type Made = (HostYard, Option<SharedYardName>, Option<ZonePolicy>, Log);
+
+/// Creates a yard of this process alone. `fy_yard_destroy` destroys it.
+///
+/// Frames take no memory of the host until they are touched. A child of `fork` has a copy of the yard.
+///
+/// Errors: `FY_NULL_POINTER` for a null `config` or `yard`, `FY_BAD_SIZE`, `FY_BAD_VERSION`, `FY_BAD_ARGUMENT`, `FY_UNKNOWN_POLICY`,
+/// `FY_NO_HOST_MEMORY`, `FY_SYSTEM`. `*yard` is null then.
+///
+/// Thread safety: any thread. Cost: reads the topology of the host, and maps memory; a few milliseconds.
+///
+/// # Safety
+///
+/// See the crate's documentation, "Pointers".
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fy_yard_create(
+    config: *const fy_config,
+    yard: *mut *mut fy_yard,
+    error: *mut fy_error,
+) -> fy_status {
+    // SAFETY: passed on to the caller.
+    unsafe {
+        create(yard, error, || {
+            let settings = settings(config)?;
+            let made = settings.builder.with_memory(settings.memory)?;
+            Ok((made, None, settings.policy, settings.log))
+        })
+    }
+}
+
+/// Creates a yard that other processes open by name. `fy_yard_destroy` gives it up; the last process that does so removes the name.
+///
+/// A name without a leading slash is that of a file in `/dev/shm`; any other is a path. Processes of the same user can open it.
+///
+/// Errors: as `fy_yard_create`, and `FY_NAME_IN_USE` if a running process has a yard of this name, `FY_NOT_SUPPORTED` if
+/// `config->backing` is not 0.
+///
+/// Thread safety and cost: as `fy_yard_create`.
+///
+/// # Safety
+///
+/// See the crate's documentation, "Pointers".
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fy_yard_create_shared(
+    name: *const c_char,
+    config: *const fy_config,
+    yard: *mut *mut fy_yard,
+    error: *mut fy_error,
+) -> fy_status {
+    // SAFETY: passed on to the caller.
+    unsafe {
+        create(yard, error, || {
+            let (name, settings) = (path(name)?, settings(config)?);
+            refuse_backing(config)?;
+            let made = SharedYard::create_with(name, settings.memory, settings.builder)?;
+            let (yard, name) = made.into_parts();
+            Ok((yard, Some(name), settings.policy, settings.log))
+        })
+    }
+}
+
+/// Opens a yard that a running process has created with `fy_yard_create_shared`.
+///
+/// Open only yards of processes that you trust: they can write to all frames. `config` may be null; only `log`, `log_context` and
+/// `version` of it are used.
+///
+/// Errors: `FY_NULL_POINTER`, `FY_BAD_SIZE`, `FY_BAD_VERSION`, `FY_NO_SUCH_NAME`, `FY_BAD_FILE`, `FY_DAMAGED`, `FY_SYSTEM`. `*yard` is null
+/// then.
+///
+/// Thread safety and cost: as `fy_yard_create`.
+///
+/// # Safety
+///
+/// See the crate's documentation, "Pointers".
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fy_yard_open_shared(
+    name: *const c_char,
+    config: *const fy_config,
+    yard: *mut *mut fy_yard,
+    error: *mut fy_error,
+) -> fy_status {
+    // SAFETY: passed on to the caller.
+    unsafe {
+        create(yard, error, || {
+            let name = path(name)?;
+            let log = if config.is_null() { Log::NONE } else { versioned(config)?.1 };
+            let opened = SharedYard::open(name)?;
+            let (yard, name) = opened.into_parts();
+            Ok((yard, Some(name), None, log))
+        })
+    }
+}
+
+/// Destroys a yard of this process, or gives a shared yard up. Does nothing with null.
+///
+/// Addresses of its frames are invalid afterwards. Frames that this process has allocated in a shared yard stay allocated while other
+/// processes have it.
+///
+/// The handle must not be used again: a second destruction is undefined behaviour, as a second `free` is.
+///
+/// Thread safety: no other thread may use the yard during the call or later. Cost: unmaps the memory.
+///
+/// # Safety
+///
+/// See the crate's documentation, "Pointers".
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fy_yard_destroy(yard: *mut fy_yard) {
+    if yard.is_null() {
+        return;
+    }
+    // SAFETY: the caller passes a handle of `create`, which is a box, and does not use it again.
+    let yard = unsafe { Box::from_raw(yard) };
+    let log = yard.log();
+    match catch_unwind(AssertUnwindSafe(|| drop(yard))) {
+        Ok(()) => log.write(FY_LOG_INFO, format_args!("yard destroyed")),
+        Err(payload) => {
+            std::mem::forget(payload);
+            log.write(FY_LOG_WARNING, format_args!("a yard could not be destroyed: its memory stays mapped"));
+        }
+    }
+}
+
+/// Makes a yard and its handle.
+///
+/// # Safety
+///
+/// `yard` is null or writable. `error` is null or points to as many writable bytes as the size there says.
+unsafe fn create(
+    yard: *mut *mut fy_yard,
+    error: *mut fy_error,
+    make: impl FnOnce() -> Result<Made, Failure>,
+) -> fy_status {
+    let work = || {
+        let place = place(yard, "yard")?;
+        // SAFETY: writable, as the caller says.
+        unsafe { place.write(std::ptr::null_mut()) };
+        let (yard, name, policy, log) = make()?;
+        let made = Box::new(fy_yard::new(yard, name, log));
+        if let Some(policy) = policy {
+            made.set_policy(policy)?;
+        }
+        log.write(FY_LOG_INFO, format_args!("{}", describe(&made)));
+        // SAFETY: as above.
+        unsafe { place.write(Box::into_raw(made)) };
+        Ok(())
+    };
+    // SAFETY: passed on to the caller.
+    unsafe { call_without_yard(error, work) }
+}
+
+fn describe(yard: &HostYard) -> String {
+    let frames = yard.stats().managed_pages();
+    format!("yard of {} frames of {} with policy {}", frames.0, yard.geometry().page_size(), yard.policy())
+}
+
+/// Reads settings of which only the version is checked.
+///
+/// # Safety
+///
+/// `config` is null or points to as many readable bytes as the size there says.
+unsafe fn versioned(config: *const fy_config) -> Result<(fy_config, Log), Failure> {
+    // SAFETY: passed on to the caller.
+    let config = unsafe { sized::read(config)? };
+    // Before version 1.0 a minor version may change the interface.
+    let incompatible = |version: u32| version >> 8 != FY_VERSION >> 8;
+    if incompatible(config.version) {
+        let [_, major, minor, patch] = config.version.to_be_bytes();
+        return Err(Failure::other(
+            FY_BAD_VERSION,
+            format_args!(
+                "the program has the header of version {major}.{minor}.{patch}, the library is {}",
+                env!("CARGO_PKG_VERSION")
+            ),
+        ));
+    }
+    // SAFETY: the header says what the function must allow.
+    let log = unsafe { Log::to(config.log, config.log_context) };
+    Ok((config, log))
+}
+
+/// Reads and checks all settings.
+///
+/// # Safety
+///
+/// As for [`versioned`]; and `policy` is null or a string.
+unsafe fn settings(config: *const fy_config) -> Result<Settings, Failure> {
+    // SAFETY: passed on to the caller.
+    let (config, log) = unsafe { versioned(config)? };
+    let backing = match config.backing {
+        FY_BACKING_ANONYMOUS => Backing::Anonymous,
+        FY_BACKING_PHANTOM => Backing::Phantom,
+        FY_BACKING_MEMFD => Backing::Memfd,
+        FY_BACKING_HUGETLB_2M => Backing::Hugetlb(HugetlbSize::TwoMib),
+        FY_BACKING_HUGETLB_1G => Backing::Hugetlb(HugetlbSize::OneGib),
+        other => {
+            return Err(Failure::other(
+                FY_BAD_ARGUMENT,
+                format_args!("backing {other} does not exist: use one of FY_BACKING_*"),
+            ));
+        }
+    };
+    let mut builder = HostYard::builder().backing(backing);
+    match config.huge_pages {
+        FY_HUGE_PAGES_DEFAULT => {}
+        FY_HUGE_PAGES_ADVISE => builder = builder.huge_pages(HugePages::Advise),
+        FY_HUGE_PAGES_NEVER => builder = builder.huge_pages(HugePages::Never),
+        other => {
+            return Err(Failure::other(
+                FY_BAD_ARGUMENT,
+                format_args!("huge_pages {other} does not exist: use one of FY_HUGE_PAGES_*"),
+            ));
+        }
+    }
+    if config.frame_size != 0 {
+        builder = builder.frame_size(ByteSize(config.frame_size));
+    }
+    if let Some(cpus) = NonZeroU32::new(config.cpus) {
+        builder = builder.cpus(cpus);
+    }
+    // SAFETY: passed on to the caller.
+    let policy = if config.policy.is_null() { None } else { Some(unsafe { policy_of(config.policy)? }) };
+    Ok(Settings { builder, memory: ByteSize(config.memory), policy, log })
+}
+
+/// Shared yards have memory of their own.
+///
+/// # Safety
+///
+/// As for [`versioned`].
+unsafe fn refuse_backing(config: *const fy_config) -> Result<(), Failure> {
+    // SAFETY: passed on to the caller.
+    match unsafe { sized::read(config)? }.backing {
+        0 => Ok(()),
+        backing => Err(Failure::other(
+            FY_NOT_SUPPORTED,
+            format_args!("a shared yard has a memory file of its own, not backing {backing}: leave it 0"),
+        )),
+    }
+}
+
+/// The policy of a name.
+///
+/// # Safety
+///
+/// `name` is a string.
+pub(crate) unsafe fn policy_of(name: *const c_char) -> Result<ZonePolicy, Failure> {
+    // SAFETY: passed on to the caller.
+    let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
+    name.parse().map_err(|error| Failure::other(FY_UNKNOWN_POLICY, format_args!("policy \"{name}\": {error}")))
+}
+
+/// The path of a name.
+///
+/// # Safety
+///
+/// `name` is null or a string that lives as long as the result is used.
+unsafe fn path<'a>(name: *const c_char) -> Result<&'a OsStr, Failure> {
+    if name.is_null() {
+        return Err(Failure::other(FY_NULL_POINTER, format_args!("name is null")));
+    }
+    // SAFETY: passed on to the caller.
+    let name = unsafe { CStr::from_ptr(name) };
+    if name.is_empty() {
+        return Err(Failure::other(FY_BAD_ARGUMENT, format_args!("the name is empty")));
+    }
+    Ok(OsStr::from_bytes(name.to_bytes()))
+}

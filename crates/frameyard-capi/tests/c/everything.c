@@ -1,0 +1,214 @@
+/* Every function of the header, used as it is meant. */
+#include <frameyard.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CHECK(condition)                                                                      \
+  do {                                                                                        \
+    if (!(condition)) {                                                                       \
+      fprintf(stderr, "line %d: %s: %s\n", __LINE__, #condition, error.message);              \
+      exit(1);                                                                                \
+    }                                                                                         \
+  } while (0)
+
+static fy_error error;
+static int lines_logged;
+
+static void count_lines(void *context, uint32_t level, const char *text) {
+  if (level <= FY_LOG_INFO && strlen(text) > 3) ++*(int *)context;
+}
+
+/* Frames that a reclaim hook can free. */
+struct cache {
+  fy_yard *yard;
+  uint64_t frames[64];
+  size_t held;
+  int calls;
+};
+
+static uint64_t shrink(void *context, const fy_reclaim *wanted) {
+  struct cache *cache = (struct cache *)context;
+  uint64_t freed = 0;
+
+  cache->calls++;
+  while (cache->held > 0 && freed < wanted->wanted) {
+    cache->held--;
+    if (fy_free(cache->yard, cache->frames[cache->held], 0, NULL) == FY_OK) freed++;
+  }
+  return freed;
+}
+
+static void versions(void) {
+  CHECK(fy_version() == FY_VERSION);
+  CHECK(strlen(fy_version_text()) >= 5);
+}
+
+static void blocks(fy_yard *yard) {
+  fy_statistics before = fy_statistics_default(), after = fy_statistics_default();
+  fy_geometry geometry = fy_geometry_default();
+  uint64_t frame, found, many[300];
+  size_t count = 0;
+  void *bytes;
+
+  CHECK(fy_yard_statistics(yard, &before, &error) == FY_OK);
+  CHECK(fy_yard_geometry(yard, &geometry, &error) == FY_OK);
+  CHECK(geometry.frame_size == 4096 && geometry.max_order == 10 && geometry.nodes > 0 && geometry.cpus > 0);
+  CHECK(geometry.end_frame - geometry.first_frame >= before.managed && before.managed >= before.free);
+  CHECK(fy_alloc(yard, 2, FY_GFP_USER | FY_GFP_ZERO, &frame, &error) == FY_OK);
+  CHECK(frame >= geometry.first_frame && frame + 4 <= geometry.end_frame);
+  CHECK(fy_address(yard, frame, &bytes, &error) == FY_OK);
+  CHECK(((char *)bytes)[0] == 0 && ((char *)bytes)[4 * 4096 - 1] == 0);
+  memset(bytes, 1, 4 * 4096);
+  CHECK(fy_frame_at(yard, (char *)bytes + 3 * 4096 + 5, &found, &error) == FY_OK && found == frame + 3);
+  CHECK(fy_yard_statistics(yard, &after, &error) == FY_OK && after.free == before.free - 4);
+  CHECK(fy_split(yard, frame, 2, &error) == FY_OK);
+  CHECK(fy_free_range(yard, frame, 4, &error) == FY_OK);
+  CHECK(fy_alloc_on(yard, 0, 0, FY_GFP_KERNEL | FY_GFP_THISNODE, &frame, &error) == FY_OK);
+  CHECK(fy_free(yard, frame, 0, &error) == FY_OK);
+  CHECK(fy_alloc_exact(yard, 5, FY_GFP_KERNEL, &frame, &error) == FY_OK);
+  CHECK(fy_free_range(yard, frame + 4, 1, &error) == FY_OK);
+  CHECK(fy_free_range(yard, frame, 4, &error) == FY_OK);
+  CHECK(fy_alloc_bulk(yard, FY_GFP_KERNEL, many, 300, &count, &error) == FY_OK && count == 300);
+  CHECK(fy_free_bulk(yard, many, count, &error) == FY_OK);
+  CHECK(fy_yard_statistics(yard, &after, &error) == FY_OK && after.free == before.free);
+}
+
+static void requests(fy_yard *yard) {
+  fy_request request = fy_request_default();
+  fy_range range, again;
+
+  request.flags = FY_GFP_KERNEL;
+  request.count = 2500; /* longer than the largest block */
+  request.align = 10;
+  CHECK(fy_alloc_request(yard, &request, &range, &error) == FY_OK);
+  CHECK(range.count == 2500 && range.start % 1024 == 0);
+  CHECK(fy_free_range(yard, range.start, range.count, &error) == FY_OK);
+  request = fy_request_default();
+  request.flags = FY_GFP_KERNEL;
+  request.start = range.start + 7;
+  request.count = 20;
+  request.exact_place = 1;
+  CHECK(fy_alloc_request(yard, &request, &again, &error) == FY_OK);
+  CHECK(again.start == range.start + 7 && again.count == 20);
+  CHECK(fy_alloc_request(yard, &request, &again, &error) == FY_IN_USE && error.frame == range.start + 7);
+  CHECK(fy_free_range(yard, again.start, again.count, &error) == FY_OK);
+}
+
+static void reclaim(fy_yard *yard) {
+  static uint64_t all[1 << 16];
+  fy_request request = fy_request_default();
+  struct cache cache;
+  fy_range range;
+  size_t count = 0, last = 0, part;
+
+  memset(&cache, 0, sizeof cache);
+  cache.yard = yard;
+  while (fy_alloc_bulk(yard, FY_GFP_KERNEL | FY_GFP_NOWARN, all + count, 64, &part, &error) == FY_OK) count += part;
+  CHECK(error.status == FY_OUT_OF_MEMORY && error.order == 0 && error.node == 0);
+  for (last = count; cache.held < 64; cache.held++) cache.frames[cache.held] = all[--last];
+  request.flags = FY_GFP_KERNEL;
+  request.order = 0;
+  request.reclaim = shrink;
+  request.context = &cache;
+  CHECK(fy_alloc_request(yard, &request, &range, &error) == FY_OK);
+  CHECK(cache.calls > 0 && cache.held < 64);
+  CHECK(fy_free(yard, range.start, 0, &error) == FY_OK);
+  CHECK(fy_free_bulk(yard, cache.frames, cache.held, &error) == FY_OK);
+  CHECK(fy_free_bulk(yard, all, last, &error) == FY_OK);
+}
+
+static void upkeep(fy_yard *yard) {
+  const char *name;
+  uint32_t index;
+
+  for (index = 0; fy_policy_name(index) != NULL; index++) {
+    CHECK(fy_yard_set_policy(yard, fy_policy_name(index), &error) == FY_OK);
+    CHECK(fy_yard_policy(yard, &name, &error) == FY_OK && strcmp(name, fy_policy_name(index)) == 0);
+  }
+  CHECK(index >= 2);
+  CHECK(fy_yard_drain_cpu(yard, 0, &error) == FY_OK);
+  CHECK(fy_yard_drain(yard, &error) == FY_OK);
+  CHECK(fy_yard_compact(yard, 0, &error) == FY_OK);
+  CHECK(fy_yard_compact(yard, FY_NO_NODE, &error) == FY_OK);
+  CHECK(fy_yard_validate(yard, &error) == FY_OK);
+}
+
+static void texts(fy_yard *yard) {
+  static const char *const parts[] = {"Node 0, zone", "Free pages count", "pages free", "nr_free_pages", "zone_lock", "# TYPE"};
+  char small[10];
+  uint32_t text;
+
+  for (text = FY_TEXT_BUDDYINFO; text <= FY_TEXT_PROMETHEUS; text++) {
+    size_t length, again;
+    char *buffer;
+    CHECK(fy_yard_text(yard, text, NULL, 0, &length, &error) == FY_OK && length > 20);
+    buffer = (char *)malloc(length + 100);
+    CHECK(buffer != NULL && fy_yard_text(yard, text | FY_TEXT_LINUX_6_1, buffer, length + 100, &again, &error) == FY_OK);
+    CHECK(strlen(buffer) == again || again >= length + 100);
+    if (strstr(buffer, parts[text]) == NULL) fprintf(stderr, "%s\n", buffer);
+    CHECK(strstr(buffer, parts[text]) != NULL);
+    free(buffer);
+    CHECK(fy_yard_text(yard, text, small, sizeof small, &length, &error) == FY_OK && strlen(small) == 9);
+  }
+}
+
+static void shared(fy_config config) {
+  fy_yard *yard, *other;
+  uint64_t frame;
+  void *here, *there;
+  char name[64];
+
+  sprintf(name, "frameyard-c-%ld", (long)getpid());
+  CHECK(fy_yard_create_shared(name, &config, &yard, &error) == FY_OK);
+  CHECK(fy_yard_open_shared(name, NULL, &other, &error) == FY_OK);
+  CHECK(fy_alloc(yard, 0, FY_GFP_KERNEL, &frame, &error) == FY_OK);
+  CHECK(fy_address(yard, frame, &here, &error) == FY_OK && fy_address(other, frame, &there, &error) == FY_OK);
+  strcpy((char *)here, "hello");
+  CHECK(here != there && strcmp((const char *)there, "hello") == 0);
+  CHECK(fy_free(other, frame, 0, &error) == FY_OK);
+  fy_yard_destroy(yard);
+  CHECK(fy_yard_validate(other, &error) == FY_OK);
+  fy_yard_destroy(other);
+}
+
+static void phantom(fy_config config) {
+  fy_yard *yard;
+  uint64_t frame;
+  void *bytes;
+
+  config.backing = FY_BACKING_PHANTOM;
+  config.memory = (uint64_t)1 << 40;
+  config.cpus = 1;
+  config.policy = "vanilla";
+  CHECK(fy_yard_create(&config, &yard, &error) == FY_OK);
+  CHECK(fy_alloc(yard, 0, FY_GFP_KERNEL, &frame, &error) == FY_OK);
+  CHECK(fy_address(yard, frame, &bytes, &error) == FY_NO_FRAME_BYTES);
+  CHECK(fy_alloc(yard, 0, FY_GFP_KERNEL | FY_GFP_ZERO, &frame, &error) == FY_NO_FRAME_BYTES);
+  CHECK(fy_free(yard, frame, 0, &error) == FY_OK);
+  fy_yard_destroy(yard);
+}
+
+int main(void) {
+  fy_config config = fy_config_default();
+  fy_yard *yard;
+
+  error = fy_error_default();
+  versions();
+  config.memory = (uint64_t)64 << 20;
+  config.log = count_lines;
+  config.log_context = &lines_logged;
+  CHECK(fy_yard_create(&config, &yard, &error) == FY_OK);
+  blocks(yard);
+  requests(yard);
+  reclaim(yard);
+  texts(yard);
+  upkeep(yard);
+  fy_yard_destroy(yard);
+  CHECK(lines_logged > 3);
+  shared(config);
+  phantom(config);
+  puts("everything works");
+  return 0;
+}

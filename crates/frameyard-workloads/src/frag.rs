@@ -1,0 +1,223 @@
+//! `frag`: single frames freed and allocated at random in fragmented memory, after LLFree's benchmark of that name.
+//!
+//! The tasks allocate all memory in single frames, and free a share of it at random. In each iteration they free and allocate again a
+//! tenth of that share, one frame at a time. Nothing moves frames, so whole pageblocks appear only by the allocator's choice of the
+//! frame that each request gets.
+
+use std::collections::{HashMap, HashSet};
+use std::num::NonZeroU32;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use fastrand::Rng;
+use frameyard::locks::LockUse;
+use frameyard::units::MigrateType;
+use frameyard::{AllocError, Gfp, Order, Pfn, Yard};
+use frameyard_host::{HostPlatform, HostTopology};
+
+use crate::measure::nanoseconds_each;
+use crate::task::task_seed;
+use crate::tasks::{TaskError, run_tasks};
+
+/// The flags of all requests: memory for user pages.
+const GFP: Gfp = Gfp::HIGHUSER_MOVABLE;
+/// An iteration replaces one of this number of the freed frames.
+const REPLACED: u64 = 10;
+/// One of this number of pageblocks keeps the frames that are never freed.
+const KEEPING: u64 = 4;
+
+/// The workload and its parameters.
+#[derive(Clone, Copy, Debug)]
+pub struct FragWorkload {
+    /// Number of tasks that share the work.
+    pub tasks: NonZeroU32,
+    /// The share of memory that is free during the iterations, in percent.
+    pub free_percent: u8,
+    /// Frames that are never freed, in every fourth pageblock.
+    pub kept_frames: u32,
+    /// Seed of the random choices.
+    pub seed: u64,
+}
+
+/// The state of memory after an iteration.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct FragPoint {
+    /// The number of the iteration, from 1; 0 before the first.
+    pub iteration: u32,
+    /// Pageblocks of the yard.
+    pub pageblocks: u64,
+    /// Pageblocks without an allocated frame, by the frames that the tasks hold.
+    pub empty: u64,
+    /// Pageblocks that requests can have which may not wait: on free lists and in depots, without those on lists of CPUs.
+    pub whole: u64,
+    /// Nanoseconds per pair of a free and an allocation, mean over the iterations since the last point.
+    pub pair_ns: f64,
+    /// Pairs since the last point.
+    pub pairs: u64,
+    /// Use of the zone locks since the last point.
+    pub zone_lock: LockUse,
+}
+
+/// The frames of a task.
+struct Held {
+    frames: Vec<Pfn>,
+    rng: Rng,
+}
+
+impl FragWorkload {
+    /// Runs the workload once, and calls `report` before the first iteration and after each of `iterations`. Frees all frames.
+    ///
+    /// # Errors
+    ///
+    /// [`TaskError`]. Frames allocated before the error stay allocated.
+    pub fn run(
+        &self,
+        yard: &Yard<HostPlatform>,
+        host: &HostTopology,
+        iterations: &[u32],
+        mut report: impl FnMut(FragPoint),
+    ) -> Result<(), TaskError> {
+        let (mut held, kept) = self.fragment(yard, host)?;
+        let pairs_of_task = self.freed(yard) / REPLACED / u64::from(self.tasks.get());
+        let mut point = Counter { yard, done: 0, before: zone_lock(yard) };
+        report(point.count(&held, &kept, 0, 0.0, 0));
+        for &iteration in iterations {
+            let rounds = u64::from(iteration.saturating_sub(point.done));
+            let (after, pair_ns) = self.replace(yard, host, held, rounds * pairs_of_task)?;
+            held = after;
+            let pairs = rounds * pairs_of_task * u64::from(self.tasks.get());
+            report(point.count(&held, &kept, iteration, pair_ns, pairs));
+        }
+        let rest: Vec<Pfn> = held.into_iter().flat_map(|held| held.frames).chain(kept).collect();
+        rest.iter().try_for_each(|frame| yard.free(*frame, Order::ZERO))?;
+        Ok(())
+    }
+
+    /// Frames that are free during the iterations.
+    fn freed(&self, yard: &Yard<HostPlatform>) -> u64 {
+        yard.stats().managed_pages().0 * u64::from(self.free_percent) / 100
+    }
+
+    /// Allocates all memory, chooses the frames that are never freed, and frees a share of the rest at random.
+    fn fragment(&self, yard: &Yard<HostPlatform>, host: &HostTopology) -> Result<(Vec<Held>, Vec<Pfn>), TaskError> {
+        let filled = run_tasks(host, self.tasks, |_| {
+            let mut frames = Vec::new();
+            loop {
+                match yard.alloc(Order::ZERO, GFP | Gfp::NOWARN) {
+                    Ok(frame) => frames.push(frame),
+                    Err(AllocError::OutOfMemory { .. }) => return Ok(frames),
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        })?;
+        let mut all: Vec<Pfn> = filled.into_iter().flatten().collect();
+        let mut rng = Rng::with_seed(self.seed);
+        rng.shuffle(&mut all);
+        let kept = self.choose_kept(yard, &mut all);
+        let managed = yard.stats().managed_pages().0 as usize;
+        let left = managed.saturating_sub(self.freed(yard) as usize).clamp(1, all.len());
+        let freed = all.split_off(left.saturating_sub(kept.len()).max(1));
+        let parts: Vec<&[Pfn]> = chunks(&freed, self.tasks).collect();
+        run_tasks(host, self.tasks, |task| {
+            parts.get(task).into_iter().copied().flatten().try_for_each(|frame| yard.free(*frame, Order::ZERO))?;
+            Ok(())
+        })?;
+        let mut shares = chunks(&all, self.tasks);
+        let held = (0..self.tasks.get()).map(|task| Held {
+            frames: shares.next().unwrap_or_default().to_vec(),
+            rng: Rng::with_seed(task_seed(self.seed, task)),
+        });
+        Ok((held.collect(), kept))
+    }
+
+    /// Takes the frames that are never freed out of `all`, the first ones there of every fourth pageblock.
+    fn choose_kept(&self, yard: &Yard<HostPlatform>, all: &mut Vec<Pfn>) -> Vec<Pfn> {
+        let shift = yard.geometry().pageblock_order().0;
+        let mut chosen = HashMap::<u64, u32>::new();
+        let mut kept = Vec::new();
+        all.retain(|frame| {
+            let pageblock = frame.0 >> shift;
+            let number = chosen.entry(pageblock).or_default();
+            let is_kept = pageblock.is_multiple_of(KEEPING) && *number < self.kept_frames;
+            if is_kept {
+                *number += 1;
+                kept.push(*frame);
+            }
+            !is_kept
+        });
+        kept
+    }
+
+    /// Frees and allocates `pairs` frames in each task. Returns the frames that they hold then, and the time of a pair.
+    fn replace(
+        &self,
+        yard: &Yard<HostPlatform>,
+        host: &HostTopology,
+        held: Vec<Held>,
+        pairs: u64,
+    ) -> Result<(Vec<Held>, f64), TaskError> {
+        let held: Vec<_> = held.into_iter().map(|held| Mutex::new(Some(held))).collect();
+        let done = run_tasks(host, self.tasks, |task| {
+            let taken = held[task].lock().unwrap_or_else(PoisonError::into_inner).take();
+            let Some(mut held) = taken else { return Err(TaskError::Panicked) };
+            let start = Instant::now();
+            for _ in 0..pairs {
+                let place = held.rng.usize(..held.frames.len());
+                yard.free(held.frames[place], Order::ZERO)?;
+                held.frames[place] = yard.alloc(Order::ZERO, GFP)?;
+            }
+            let each = nanoseconds_each(start.elapsed(), pairs.max(1));
+            Ok((held, each))
+        })?;
+        let pair_ns = done.iter().map(|(_, each)| each).sum::<f64>() / f64::from(self.tasks.get());
+        Ok((done.into_iter().map(|(held, _)| held).collect(), pair_ns))
+    }
+}
+
+/// Parts of frames, one for each task, as equal as possible.
+fn chunks(frames: &[Pfn], tasks: NonZeroU32) -> impl Iterator<Item = &[Pfn]> {
+    frames.chunks(frames.len().div_ceil(tasks.get() as usize).max(1))
+}
+
+/// Counts what a point reports.
+struct Counter<'y> {
+    yard: &'y Yard<HostPlatform>,
+    done: u32,
+    before: LockUse,
+}
+
+impl Counter<'_> {
+    fn count(&mut self, held: &[Held], kept: &[Pfn], iteration: u32, pair_ns: f64, pairs: u64) -> FragPoint {
+        let order = self.yard.geometry().pageblock_order();
+        let pageblocks = self.yard.stats().managed_pages().0 >> order.0;
+        let frames = held.iter().flat_map(|held| &held.frames).chain(kept);
+        let in_use: HashSet<u64> = frames.map(|frame| frame.0 >> order.0).collect();
+        let now = zone_lock(self.yard);
+        let zone_lock = now.since(std::mem::replace(&mut self.before, now));
+        self.done = iteration;
+        let empty = pageblocks.saturating_sub(in_use.len() as u64);
+        FragPoint { iteration, pageblocks, empty, whole: whole_pageblocks(self.yard), pair_ns, pairs, zone_lock }
+    }
+}
+
+/// Whole pageblocks on free lists and in depots.
+fn whole_pageblocks(yard: &Yard<HostPlatform>) -> u64 {
+    let geometry = yard.geometry();
+    let pageblock = geometry.pageblock_order().0;
+    let of_zone = |id| {
+        let zone = yard.zone(id);
+        let of_type = |migrate_type| {
+            let larger = (pageblock..=geometry.max_order().0)
+                .map(|order| zone.free_blocks(Order(order), migrate_type) << (order - pageblock))
+                .sum::<u64>();
+            larger + zone.depot_blocks(geometry.pageblock_order(), migrate_type)
+        };
+        MigrateType::ALL.into_iter().map(of_type).sum::<u64>()
+    };
+    yard.stats().zones().map(|zone| of_zone(zone.id)).sum()
+}
+
+/// The use of all zone locks.
+fn zone_lock(yard: &Yard<HostPlatform>) -> LockUse {
+    yard.stats().zones().fold(LockUse::default(), |lock, zone| zone.lock.and(lock))
+}

@@ -105,7 +105,7 @@ fn report(summaries: &str, process: u32) -> String {
     let others = summaries.lines().filter(|line| !line.starts_with(&of_process)).count();
     let others = if others == 0 { String::new() } else { format!("; {others} more processes ended with a yard") };
     let Some(counts) = summaries.lines().find_map(|line| line.strip_prefix(&of_process)) else {
-        return format!("frameyard: no summary: the program ended without its exit handlers{others}");
+        return format!("frameyard: no summary: the program had no yard, or ended without its exit handlers{others}");
     };
     let value = |name: &str| {
         let pair = counts.split(' ').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));

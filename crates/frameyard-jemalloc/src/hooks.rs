@@ -21,7 +21,7 @@ use crate::current::extents;
 use crate::extents::{Extents, discard};
 use crate::forking;
 
-/// jemalloc's `extent_hooks_t`. Its flags are C's `bool`, which the bindings declare as `int`.
+/// jemalloc's `extent_hooks_t`. Its flags are C's `bool`, which the bindings declare as `int` in some builds.
 #[repr(C)]
 pub(crate) struct ExtentHooks {
     alloc: unsafe extern "C" fn(*mut Self, *mut c_void, usize, usize, *mut bool, *mut bool, c_uint) -> *mut c_void,

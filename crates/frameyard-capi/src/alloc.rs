@@ -1,12 +1,13 @@
 //! Allocating and freeing.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
 
 use frameyard::{AllocError, FreeError, Gfp, NodeId, Order, PageCount, Pfn, PfnRange};
 
 use crate::error::fy_error;
 use crate::failure::Failure;
-use crate::handle::{call, fail, fy_yard, panicked, place, refuse, usable};
+use crate::handle::{call, call_for, fail, fy_yard, panicked, place, refuse, usable};
 use crate::status::fy_status;
 use crate::status::fy_status::{FY_BAD_ARGUMENT, FY_BAD_FLAGS, FY_NO_SUCH_NODE};
 
@@ -172,6 +173,9 @@ unsafe extern "C" fn alloc_larger(
 
 /// [`fy_alloc`] with checks that fail in code of their own: it has all registers for the allocation.
 ///
+/// `SINGLE` gives each caller a closure of its own. They would share one otherwise, in which the order is not constant: 57 more
+/// instructions for a pair.
+///
 /// # Safety
 ///
 /// As for [`fy_alloc`].
@@ -217,15 +221,9 @@ unsafe extern "C" fn alloc_unusual(
     frame: *mut u64,
     error: *mut fy_error,
 ) -> fy_status {
-    let work = |yard: &fy_yard| {
-        let place = place(frame, "frame")?;
-        let pfn = yard.alloc(order_of(order), flags_of(flags)?)?;
-        // SAFETY: writable, as the caller says.
-        unsafe { place.write(pfn.0) };
-        Ok(())
-    };
+    let work = |yard: &fy_yard| Ok(yard.alloc(order_of(order), flags_of(flags)?)?.0);
     // SAFETY: passed on to the caller.
-    unsafe { call(yard, error, work) }
+    unsafe { call_for(yard, (frame, "frame"), error, work) }
 }
 
 /// Reports an allocation that failed.
@@ -291,7 +289,7 @@ unsafe extern "C" fn free_larger(yard: *const fy_yard, frame: u64, order: u32, e
     unsafe { free_order::<false>(yard, frame, order_of(order), error) }
 }
 
-/// [`fy_free`] with checks that fail in code of their own.
+/// [`fy_free`] with checks that fail in code of their own. `SINGLE`: see [`alloc_order`].
 ///
 /// # Safety
 ///
@@ -330,15 +328,9 @@ pub unsafe extern "C" fn fy_alloc_on(
     frame: *mut u64,
     error: *mut fy_error,
 ) -> fy_status {
-    let work = |yard: &fy_yard| {
-        let place = place(frame, "frame")?;
-        let pfn = yard.request(order_of(order), flags_of(flags)?).node(node_of(node)?).frame()?;
-        // SAFETY: writable, as the caller says.
-        unsafe { place.write(pfn.0) };
-        Ok(())
-    };
+    let work = |yard: &fy_yard| Ok(yard.request(order_of(order), flags_of(flags)?).node(node_of(node)?).frame()?.0);
     // SAFETY: passed on to the caller.
-    unsafe { call(yard, error, work) }
+    unsafe { call_for(yard, (frame, "frame"), error, work) }
 }
 
 /// Allocates exactly `count` consecutive frames and sets `*frame` to the first one. `fy_free_range` frees them, at once or in parts.
@@ -359,15 +351,9 @@ pub unsafe extern "C" fn fy_alloc_exact(
     frame: *mut u64,
     error: *mut fy_error,
 ) -> fy_status {
-    let work = |yard: &fy_yard| {
-        let place = place(frame, "frame")?;
-        let range = yard.request_pages(PageCount(count), flags_of(flags)?).range()?;
-        // SAFETY: writable, as the caller says.
-        unsafe { place.write(range.start.0) };
-        Ok(())
-    };
+    let work = |yard: &fy_yard| Ok(yard.request_pages(PageCount(count), flags_of(flags)?).range()?.start.0);
     // SAFETY: passed on to the caller.
-    unsafe { call(yard, error, work) }
+    unsafe { call_for(yard, (frame, "frame"), error, work) }
 }
 
 /// Frees all blocks of a range of frames. No block may reach out of it.
@@ -409,18 +395,16 @@ pub unsafe extern "C" fn fy_alloc_bulk(
     error: *mut fy_error,
 ) -> fy_status {
     let work = |yard: &fy_yard| {
-        let (allocated, frames) = (place(allocated, "allocated")?, place(frames, "frames")?);
+        let allocated = place(allocated, "allocated")?;
         // SAFETY: writable, as the caller says.
         unsafe { allocated.write(0) };
+        let frames = array(frames, count)?;
         let flags = flags_of(flags)?;
-        if count > isize::MAX as usize / size_of::<Pfn>() {
-            return Err(Failure::other(FY_BAD_ARGUMENT, format_args!("no array has {count} frames")));
-        }
         // SAFETY: the caller says that `count` numbers can be written there. They get values first. `Pfn` is a number
         // (checked below).
         let slots = unsafe {
             frames.write_bytes(0, count);
-            std::slice::from_raw_parts_mut(frames.cast::<Pfn>().as_ptr(), count)
+            std::slice::from_raw_parts_mut(frames.as_ptr(), count)
         };
         let done = yard.alloc_bulk(flags, slots)?;
         // SAFETY: as above.
@@ -429,6 +413,19 @@ pub unsafe extern "C" fn fy_alloc_bulk(
     };
     // SAFETY: passed on to the caller.
     unsafe { call(yard, error, work) }
+}
+
+/// The frames of the caller's array.
+///
+/// # Errors
+///
+/// [`Failure::Null`], and `FY_BAD_ARGUMENT` for more frames than an array can have.
+fn array(frames: *mut u64, count: usize) -> Result<NonNull<Pfn>, Failure> {
+    let frames = place(frames, "frames")?;
+    if count > isize::MAX as usize / size_of::<Pfn>() {
+        return Err(Failure::other(FY_BAD_ARGUMENT, format_args!("no array has {count} frames")));
+    }
+    Ok(frames.cast())
 }
 
 const _: () = assert!(size_of::<Pfn>() == size_of::<u64>() && align_of::<Pfn>() == align_of::<u64>());
@@ -450,12 +447,9 @@ pub unsafe extern "C" fn fy_free_bulk(
     error: *mut fy_error,
 ) -> fy_status {
     let work = |yard: &fy_yard| {
-        let frames = place(frames.cast_mut(), "frames")?;
-        if count > isize::MAX as usize / size_of::<Pfn>() {
-            return Err(Failure::other(FY_BAD_ARGUMENT, format_args!("no array has {count} frames")));
-        }
+        let frames = array(frames.cast_mut(), count)?;
         // SAFETY: the caller says that `count` numbers can be read there.
-        let frames = unsafe { std::slice::from_raw_parts(frames.cast::<Pfn>().as_ptr().cast_const(), count) };
+        let frames = unsafe { std::slice::from_raw_parts(frames.as_ptr().cast_const(), count) };
         Ok(yard.free_bulk(frames)?)
     };
     // SAFETY: passed on to the caller.

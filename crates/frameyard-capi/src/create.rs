@@ -16,7 +16,7 @@ use crate::handle::{call_without_yard, fy_yard, place};
 use crate::log::{FY_LOG_INFO, FY_LOG_WARNING, Log, fy_log_fn};
 use crate::sized::{self, SizedStruct};
 use crate::status::fy_status;
-use crate::status::fy_status::{FY_BAD_ARGUMENT, FY_BAD_VERSION, FY_NOT_SUPPORTED, FY_NULL_POINTER, FY_UNKNOWN_POLICY};
+use crate::status::fy_status::{FY_BAD_ARGUMENT, FY_BAD_VERSION, FY_NOT_SUPPORTED, FY_UNKNOWN_POLICY};
 use crate::version::FY_VERSION;
 
 /// Private memory of this process.
@@ -71,6 +71,8 @@ unsafe impl SizedStruct for fy_config {
 /// The checked settings.
 struct Settings {
     builder: HostYardBuilder,
+    /// One of `FY_BACKING_*`.
+    backing: u32,
     memory: ByteSize,
     policy: Option<ZonePolicy>,
     log: Log,
@@ -130,7 +132,12 @@ pub unsafe extern "C" fn fy_yard_create_shared(
     unsafe {
         create(yard, error, || {
             let (name, settings) = (path(name)?, settings(config)?);
-            refuse_backing(config)?;
+            if settings.backing != FY_BACKING_ANONYMOUS {
+                return Err(Failure::other(
+                    FY_NOT_SUPPORTED,
+                    format_args!("a shared yard has a memory file of its own: leave backing 0"),
+                ));
+            }
             let made = SharedYard::create_with(name, settings.memory, settings.builder)?;
             let (yard, name) = made.into_parts();
             Ok((yard, Some(name), settings.policy, settings.log))
@@ -298,23 +305,7 @@ unsafe fn settings(config: *const fy_config) -> Result<Settings, Failure> {
     }
     // SAFETY: passed on to the caller.
     let policy = if config.policy.is_null() { None } else { Some(unsafe { policy_of(config.policy)? }) };
-    Ok(Settings { builder, memory: ByteSize(config.memory), policy, log })
-}
-
-/// Shared yards have memory of their own.
-///
-/// # Safety
-///
-/// As for [`versioned`].
-unsafe fn refuse_backing(config: *const fy_config) -> Result<(), Failure> {
-    // SAFETY: passed on to the caller.
-    match unsafe { sized::read(config)? }.backing {
-        0 => Ok(()),
-        backing => Err(Failure::other(
-            FY_NOT_SUPPORTED,
-            format_args!("a shared yard has a memory file of its own, not backing {backing}: leave it 0"),
-        )),
-    }
+    Ok(Settings { builder, backing: config.backing, memory: ByteSize(config.memory), policy, log })
 }
 
 /// The policy of a name.
@@ -334,9 +325,7 @@ pub(crate) unsafe fn policy_of(name: *const c_char) -> Result<ZonePolicy, Failur
 ///
 /// `name` is null or a string that lives as long as the result is used.
 unsafe fn path<'a>(name: *const c_char) -> Result<&'a OsStr, Failure> {
-    if name.is_null() {
-        return Err(Failure::other(FY_NULL_POINTER, format_args!("name is null")));
-    }
+    place(name.cast_mut(), "name")?;
     // SAFETY: passed on to the caller.
     let name = unsafe { CStr::from_ptr(name) };
     if name.is_empty() {

@@ -7,7 +7,7 @@ use frameyard::page::FrameState;
 
 use crate::error::{FY_NO_FRAME, fy_error, state_number};
 use crate::failure::Failure;
-use crate::handle::{call, fy_yard, place};
+use crate::handle::{call, call_for, fy_yard, place};
 use crate::sized::{self, SizedStruct};
 use crate::status::fy_status;
 use crate::status::fy_status::{FY_BAD_FRAME, FY_NO_FRAME_BYTES};
@@ -137,17 +137,14 @@ pub unsafe extern "C" fn fy_address(
     error: *mut fy_error,
 ) -> fy_status {
     let work = |yard: &fy_yard| {
-        let place = place(address, "address")?;
         let bytes = yard.memory().frame(Pfn(frame)).ok_or_else(|| match yard.zone_of(Pfn(frame)) {
             Some(_) => Failure::other(FY_NO_FRAME_BYTES, format_args!("{} has no bytes in this process", Pfn(frame))),
             None => Failure::other(FY_BAD_FRAME, format_args!("{} is no frame of the yard", Pfn(frame))),
         })?;
-        // SAFETY: writable, as the caller says.
-        unsafe { place.write(bytes.as_ptr().cast()) };
-        Ok(())
+        Ok(bytes.as_ptr().cast())
     };
     // SAFETY: passed on to the caller.
-    unsafe { call(yard, error, work) }
+    unsafe { call_for(yard, (address, "address"), error, work) }
 }
 
 /// Sets `*frame` to the frame that has the byte at `address`.
@@ -167,15 +164,13 @@ pub unsafe extern "C" fn fy_frame_at(
     error: *mut fy_error,
 ) -> fy_status {
     let work = |yard: &fy_yard| {
-        let (place, address) = (place(frame, "frame")?, place(address.cast_mut(), "address")?);
+        let address = place(address.cast_mut(), "address")?;
         let found = yard.memory().frame_at(address.addr().get());
         let outside = || Failure::other(FY_BAD_FRAME, format_args!("no frame of the yard is at {address:p}"));
-        // SAFETY: writable, as the caller says.
-        unsafe { place.write(found.ok_or_else(outside)?.0) };
-        Ok(())
+        Ok(found.ok_or_else(outside)?.0)
     };
     // SAFETY: passed on to the caller.
-    unsafe { call(yard, error, work) }
+    unsafe { call_for(yard, (frame, "frame"), error, work) }
 }
 
 /// Fills `*info`, whose `size` is set, with what the yard knows of a frame. The values are recent, not exact.

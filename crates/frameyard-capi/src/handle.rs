@@ -72,6 +72,29 @@ pub(crate) unsafe fn call(
     }
 }
 
+/// Carries out a call on a yard that has a result: as [`call`], and writes the result to its place if the call succeeds.
+///
+/// # Safety
+///
+/// As for [`call`]; and `result` is null or writable.
+#[inline(always)]
+pub(crate) unsafe fn call_for<T>(
+    yard: *const fy_yard,
+    (result, name): (*mut T, &'static str),
+    error: *mut fy_error,
+    work: impl FnOnce(&fy_yard) -> Result<T, Failure>,
+) -> fy_status {
+    let work = |yard: &fy_yard| {
+        let place = place(result, name)?;
+        let value = work(yard)?;
+        // SAFETY: writable, as the caller says.
+        unsafe { place.write(value) };
+        Ok(())
+    };
+    // SAFETY: passed on to the caller.
+    unsafe { call(yard, error, work) }
+}
+
 /// The yard of a handle that is not null, if no call has panicked in it.
 ///
 /// Another thread that starts a call at the moment of the panic may still use the yard. Its state is atomic, so that is sound.

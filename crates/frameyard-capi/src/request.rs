@@ -8,7 +8,7 @@ use frameyard::{Order, PageCount};
 use crate::alloc::{flags_of, fy_range, node_of, order_of, range_of};
 use crate::error::{FY_NO_NODE, FY_NO_ORDER, fy_error};
 use crate::failure::Failure;
-use crate::handle::{call, fy_yard, place};
+use crate::handle::{call_for, fy_yard};
 use crate::sized::{self, SizedStruct};
 use crate::status::fy_status;
 use crate::status::fy_status::FY_BAD_ARGUMENT;
@@ -110,17 +110,10 @@ pub unsafe extern "C" fn fy_alloc_request(
     range: *mut fy_range,
     error: *mut fy_error,
 ) -> fy_status {
-    let work = |yard: &fy_yard| {
-        let place = place(range, "range")?;
-        // SAFETY: passed on to the caller.
-        let request = unsafe { sized::read(request)? };
-        let found = carry_out(yard, &request)?;
-        // SAFETY: writable, as the caller says.
-        unsafe { place.write(found) };
-        Ok(())
-    };
     // SAFETY: passed on to the caller.
-    unsafe { call(yard, error, work) }
+    let work = |yard: &fy_yard| carry_out(yard, &unsafe { sized::read(request)? });
+    // SAFETY: passed on to the caller.
+    unsafe { call_for(yard, (range, "range"), error, work) }
 }
 
 fn carry_out(yard: &fy_yard, request: &fy_request) -> Result<fy_range, Failure> {

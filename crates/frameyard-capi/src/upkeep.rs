@@ -2,15 +2,15 @@
 
 use std::ffi::{CStr, CString, c_char};
 
-use frameyard::CpuId;
 use frameyard::owners::Owners;
 use frameyard::policy::ZonePolicy;
+use frameyard::{CpuId, NodeId};
 
 use crate::alloc::node_of;
 use crate::create::policy_of;
 use crate::error::{FY_NO_NODE, fy_error};
 use crate::failure::Failure;
-use crate::handle::{call, fy_yard, place};
+use crate::handle::{call, call_for, fy_yard, place};
 use crate::log::FY_LOG_INFO;
 use crate::status::fy_status;
 use crate::status::fy_status::FY_NO_SUCH_NODE;
@@ -45,14 +45,8 @@ pub unsafe extern "C" fn fy_yard_policy(
     name: *mut *const c_char,
     error: *mut fy_error,
 ) -> fy_status {
-    let work = |yard: &fy_yard| {
-        let place = place(name, "name")?;
-        // SAFETY: writable, as the caller says.
-        unsafe { place.write(name_of(yard.policy()).as_ptr()) };
-        Ok(())
-    };
     // SAFETY: passed on to the caller.
-    unsafe { call(yard, error, work) }
+    unsafe { call_for(yard, (name, "name"), error, |yard| Ok(name_of(yard.policy()).as_ptr())) }
 }
 
 /// Changes the policy by which frames move between the lists of CPUs and zones, for all users of the yard.
@@ -128,12 +122,12 @@ pub unsafe extern "C" fn fy_yard_drain_cpu(yard: *const fy_yard, cpu: u32, error
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fy_yard_compact(yard: *const fy_yard, node: u32, error: *mut fy_error) -> fy_status {
     let work = |yard: &fy_yard| {
-        let nodes = if node == FY_NO_NODE { 0..yard.nodes() } else { node_of(node)?.0..node_of(node)?.0 + 1 };
-        if nodes.end > yard.nodes() {
+        let wanted = if node == FY_NO_NODE { None } else { Some(node_of(node)?) };
+        if wanted.is_some_and(|node| node.0 >= yard.nodes()) {
             return Err(Failure::other(FY_NO_SUCH_NODE, format_args!("node {node} does not exist")));
         }
-        for node in nodes {
-            yard.compaction().node(frameyard::NodeId(node), &Owners::NONE);
+        for node in (0..yard.nodes()).map(NodeId).filter(|node| wanted.is_none_or(|wanted| wanted == *node)) {
+            yard.compaction().node(node, &Owners::NONE);
         }
         Ok(())
     };

@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU32;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use fastrand::Rng;
@@ -65,7 +65,8 @@ struct Held {
 }
 
 impl FragWorkload {
-    /// Runs the workload once, and calls `report` before the first iteration and after each of `iterations`. Frees all frames.
+    /// Runs the workload once, and calls `report` before the first iteration and after each of `iterations`, which ascend. Frees all
+    /// frames.
     ///
     /// # Errors
     ///
@@ -77,19 +78,27 @@ impl FragWorkload {
         iterations: &[u32],
         mut report: impl FnMut(FragPoint),
     ) -> Result<(), TaskError> {
-        let (mut held, kept) = self.fragment(yard, host)?;
+        let (held, kept) = self.fragment(yard, host)?;
         let pairs_of_task = self.freed(yard) / REPLACED / u64::from(self.tasks.get());
-        let mut point = Counter { yard, done: 0, before: zone_lock(yard) };
-        report(point.count(&held, &kept, 0, 0.0, 0));
-        for &iteration in iterations {
-            let rounds = u64::from(iteration.saturating_sub(point.done));
-            let (after, pair_ns) = self.replace(yard, host, held, rounds * pairs_of_task)?;
-            held = after;
-            let pairs = rounds * pairs_of_task * u64::from(self.tasks.get());
-            report(point.count(&held, &kept, iteration, pair_ns, pairs));
+        let (mut done, mut before) = (0, zone_lock(yard));
+        for iteration in std::iter::once(0).chain(iterations.iter().copied()) {
+            let pairs = u64::from(iteration - done) * pairs_of_task;
+            let pair_ns = self.replace(yard, host, &held, pairs)?;
+            let (pageblocks, empty) = count_pageblocks(yard, &held, &kept);
+            let now = zone_lock(yard);
+            report(FragPoint {
+                iteration,
+                pageblocks,
+                empty,
+                whole: whole_pageblocks(yard),
+                pair_ns,
+                pairs: pairs * u64::from(self.tasks.get()),
+                zone_lock: now.since(before),
+            });
+            (done, before) = (iteration, now);
         }
-        let rest: Vec<Pfn> = held.into_iter().flat_map(|held| held.frames).chain(kept).collect();
-        rest.iter().try_for_each(|frame| yard.free(*frame, Order::ZERO))?;
+        let held = held.iter().flat_map(|held| std::mem::take(&mut lock(held).frames));
+        held.chain(kept).try_for_each(|frame| yard.free(frame, Order::ZERO))?;
         Ok(())
     }
 
@@ -99,7 +108,11 @@ impl FragWorkload {
     }
 
     /// Allocates all memory, chooses the frames that are never freed, and frees a share of the rest at random.
-    fn fragment(&self, yard: &Yard<HostPlatform>, host: &HostTopology) -> Result<(Vec<Held>, Vec<Pfn>), TaskError> {
+    fn fragment(
+        &self,
+        yard: &Yard<HostPlatform>,
+        host: &HostTopology,
+    ) -> Result<(Vec<Mutex<Held>>, Vec<Pfn>), TaskError> {
         let filled = run_tasks(host, self.tasks, |_| {
             let mut frames = Vec::new();
             loop {
@@ -113,7 +126,7 @@ impl FragWorkload {
         let mut all: Vec<Pfn> = filled.into_iter().flatten().collect();
         let mut rng = Rng::with_seed(self.seed);
         rng.shuffle(&mut all);
-        let kept = self.choose_kept(yard, &mut all);
+        let kept = choose_kept(&mut all, yard.geometry().pageblock_order(), self.kept_frames);
         let managed = yard.stats().managed_pages().0 as usize;
         let left = managed.saturating_sub(self.freed(yard) as usize).clamp(1, all.len());
         let freed = all.split_off(left.saturating_sub(kept.len()).max(1));
@@ -123,55 +136,51 @@ impl FragWorkload {
             Ok(())
         })?;
         let mut shares = chunks(&all, self.tasks);
-        let held = (0..self.tasks.get()).map(|task| Held {
-            frames: shares.next().unwrap_or_default().to_vec(),
-            rng: Rng::with_seed(task_seed(self.seed, task)),
+        let held = (0..self.tasks.get()).map(|task| {
+            let frames = shares.next().unwrap_or_default().to_vec();
+            Mutex::new(Held { frames, rng: Rng::with_seed(task_seed(self.seed, task)) })
         });
         Ok((held.collect(), kept))
     }
 
-    /// Takes the frames that are never freed out of `all`, the first ones there of every fourth pageblock.
-    fn choose_kept(&self, yard: &Yard<HostPlatform>, all: &mut Vec<Pfn>) -> Vec<Pfn> {
-        let shift = yard.geometry().pageblock_order().0;
-        let mut chosen = HashMap::<u64, u32>::new();
-        let mut kept = Vec::new();
-        all.retain(|frame| {
-            let pageblock = frame.0 >> shift;
-            let number = chosen.entry(pageblock).or_default();
-            let is_kept = pageblock.is_multiple_of(KEEPING) && *number < self.kept_frames;
-            if is_kept {
-                *number += 1;
-                kept.push(*frame);
-            }
-            !is_kept
-        });
-        kept
-    }
-
-    /// Frees and allocates `pairs` frames in each task. Returns the frames that they hold then, and the time of a pair.
+    /// Frees and allocates `pairs` frames in each task. Returns the nanoseconds of a pair.
     fn replace(
         &self,
         yard: &Yard<HostPlatform>,
         host: &HostTopology,
-        held: Vec<Held>,
+        held: &[Mutex<Held>],
         pairs: u64,
-    ) -> Result<(Vec<Held>, f64), TaskError> {
-        let held: Vec<_> = held.into_iter().map(|held| Mutex::new(Some(held))).collect();
-        let done = run_tasks(host, self.tasks, |task| {
-            let taken = held[task].lock().unwrap_or_else(PoisonError::into_inner).take();
-            let Some(mut held) = taken else { return Err(TaskError::Panicked) };
+    ) -> Result<f64, TaskError> {
+        let times = run_tasks(host, self.tasks, |task| {
+            let Held { frames, rng } = &mut *lock(&held[task]);
             let start = Instant::now();
             for _ in 0..pairs {
-                let place = held.rng.usize(..held.frames.len());
-                yard.free(held.frames[place], Order::ZERO)?;
-                held.frames[place] = yard.alloc(Order::ZERO, GFP)?;
+                let place = rng.usize(..frames.len());
+                yard.free(frames[place], Order::ZERO)?;
+                frames[place] = yard.alloc(Order::ZERO, GFP)?;
             }
-            let each = nanoseconds_each(start.elapsed(), pairs.max(1));
-            Ok((held, each))
+            Ok(nanoseconds_each(start.elapsed(), pairs.max(1)))
         })?;
-        let pair_ns = done.iter().map(|(_, each)| each).sum::<f64>() / f64::from(self.tasks.get());
-        Ok((done.into_iter().map(|(held, _)| held).collect(), pair_ns))
+        Ok(times.iter().sum::<f64>() / f64::from(self.tasks.get()))
     }
+}
+
+/// The frames of a task, which no other thread uses.
+fn lock(held: &Mutex<Held>) -> MutexGuard<'_, Held> {
+    held.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Takes the frames that are never freed out of `all`: the first `number` there of every fourth pageblock.
+fn choose_kept(all: &mut Vec<Pfn>, pageblock_order: Order, number: u32) -> Vec<Pfn> {
+    let mut kept_of_pageblock = HashMap::<u64, u32>::new();
+    let is_kept = |frame: &mut Pfn| {
+        let pageblock = frame.0 >> pageblock_order.0;
+        let kept = kept_of_pageblock.entry(pageblock).or_default();
+        let is_kept = pageblock.is_multiple_of(KEEPING) && *kept < number;
+        *kept += u32::from(is_kept);
+        is_kept
+    };
+    all.extract_if(.., is_kept).collect()
 }
 
 /// Parts of frames, one for each task, as equal as possible.
@@ -179,25 +188,13 @@ fn chunks(frames: &[Pfn], tasks: NonZeroU32) -> impl Iterator<Item = &[Pfn]> {
     frames.chunks(frames.len().div_ceil(tasks.get() as usize).max(1))
 }
 
-/// Counts what a point reports.
-struct Counter<'y> {
-    yard: &'y Yard<HostPlatform>,
-    done: u32,
-    before: LockUse,
-}
-
-impl Counter<'_> {
-    fn count(&mut self, held: &[Held], kept: &[Pfn], iteration: u32, pair_ns: f64, pairs: u64) -> FragPoint {
-        let order = self.yard.geometry().pageblock_order();
-        let pageblocks = self.yard.stats().managed_pages().0 >> order.0;
-        let frames = held.iter().flat_map(|held| &held.frames).chain(kept);
-        let in_use: HashSet<u64> = frames.map(|frame| frame.0 >> order.0).collect();
-        let now = zone_lock(self.yard);
-        let zone_lock = now.since(std::mem::replace(&mut self.before, now));
-        self.done = iteration;
-        let empty = pageblocks.saturating_sub(in_use.len() as u64);
-        FragPoint { iteration, pageblocks, empty, whole: whole_pageblocks(self.yard), pair_ns, pairs, zone_lock }
-    }
+/// The pageblocks of the yard, and those without a held frame.
+fn count_pageblocks(yard: &Yard<HostPlatform>, held: &[Mutex<Held>], kept: &[Pfn]) -> (u64, u64) {
+    let order = yard.geometry().pageblock_order();
+    let pageblocks = yard.stats().managed_pages().0 >> order.0;
+    let mut in_use: HashSet<u64> = kept.iter().map(|frame| frame.0 >> order.0).collect();
+    held.iter().for_each(|held| in_use.extend(lock(held).frames.iter().map(|frame| frame.0 >> order.0)));
+    (pageblocks, pageblocks.saturating_sub(in_use.len() as u64))
 }
 
 /// Whole pageblocks on free lists and in depots.
@@ -220,4 +217,19 @@ fn whole_pageblocks(yard: &Yard<HostPlatform>) -> u64 {
 /// The use of all zone locks.
 fn zone_lock(yard: &Yard<HostPlatform>) -> LockUse {
     yard.stats().zones().fold(LockUse::default(), |lock, zone| zone.lock.and(lock))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_fourth_pageblock_keeps_its_first_frames() {
+        // Three pageblocks of eight frames, of which the first and the last keep frames.
+        let frames = [5, 3, 9, 4, 34, 33, 32, 35].map(Pfn);
+        let mut all = frames.to_vec();
+        assert_eq!(choose_kept(&mut all, Order(3), 2), [5, 3, 34, 33].map(Pfn));
+        assert_eq!(all, [9, 4, 32, 35].map(Pfn));
+        assert_eq!(choose_kept(&mut all, Order(3), 0), []);
+    }
 }

@@ -245,12 +245,12 @@ fn decision_support_reads_tables_and_uses_work_areas_with_each_sizing_of_lists()
 
 #[test]
 fn decision_support_takes_the_zone_lock_less_often_with_lists_that_hold_a_fraction_of_the_zone() {
-    let options = "--memory 512M --duration 200ms --lru vanilla --mode threads --policy vanilla --work-area 8M";
+    // Long enough for tasks on a busy machine to get further than filling the lists.
+    let options = "--memory 512M --duration 1s --lru vanilla --mode threads --policy vanilla --work-area 8M";
     let results = results("decision-support", &format!("{options} --pcp-sizing classic,fraction:8"));
     let rows = results["rows"].as_array().unwrap();
     let [classic, fraction] = [0, 1].map(|row: usize| rows[row]["allocated_per_zone_lock"].as_f64().unwrap());
-    // More than twice as many on an idle machine. On a busy one the tasks get less far than filling the lists.
-    assert!(fraction > 1.3 * classic, "{classic} {fraction}");
+    assert!(fraction > 2.0 * classic, "{classic} {fraction}");
     let [few, many] = [0, 1].map(|row: usize| rows[row]["per_cpu_lists_bytes"].as_u64().unwrap());
     assert!(many > 2 * few, "{few} {many}");
 }

@@ -1,12 +1,13 @@
-//! Which CPUs share something: as the configuration says, or neighbouring CPUs of a node where it says nothing.
+//! Which CPUs share a cache, and which share a shelf of the depots: as the configuration says, or neighbouring CPUs of a node where it
+//! says nothing.
 
 use super::{BootError, MAX_NODES, YardConfig};
 use crate::units::{CpuId, NodeId};
 
 /// The CPUs of a cache group where the configuration names none.
 const CACHE_GROUP_CPUS: usize = 16;
-/// The most shelves of a depot where the configuration names none, but for nodes whose CPUs do not divide evenly. A CPU that finds its
-/// own shelf empty looks at each of them.
+/// About the most shelves of a depot where the configuration names none: a few more if the CPUs of nodes do not divide evenly. A CPU that
+/// finds its own shelf empty looks at each of them.
 const SHELVES: usize = 64;
 
 /// A number for each CPU, the same for all CPUs of a group.

@@ -214,6 +214,7 @@ impl<'a> AllocationBytes<'a> {
     #[inline(always)]
     fn entry_at(&self, place: usize) -> Option<MapEntry> {
         let found = match self.frames.get(place)?.load(Ordering::Relaxed) {
+            // Perhaps a block of pageblock order or above begins here: then the frame is the first of its pageblock.
             0 => self.head(place, self.pageblock_order.max(Order(1)))?.load(Ordering::Relaxed),
             of_frame => of_frame,
         };

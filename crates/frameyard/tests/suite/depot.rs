@@ -392,6 +392,39 @@ fn a_cpu_steals_from_another_before_it_goes_to_the_zone() {
 }
 
 #[test]
+fn each_cpu_gets_the_frames_back_that_it_freed() {
+    let yard = depot_yard(&[0, 1, 2, 3], Poisoning::Off);
+    let held = [0, 1].map(|cpu| {
+        run_on(cpu);
+        take(&yard, Gfp::HIGHUSER_MOVABLE, 16 * BATCH)
+    });
+    for (cpu, frames) in held.iter().enumerate() {
+        run_on(cpu as u32);
+        give(&yard, frames.iter().copied());
+    }
+    // Each in turn: a common stack would give out what the other CPU has freed.
+    for (cpu, freed) in held.iter().enumerate() {
+        run_on(cpu as u32);
+        let got = take(&yard, Gfp::HIGHUSER_MOVABLE, 12 * BATCH);
+        assert!(got.iter().all(|frame| freed.contains(frame)), "CPU {cpu}");
+        give(&yard, got);
+    }
+    assert_eq!(depot(&yard).get("depot_steals"), 0);
+}
+
+#[test]
+fn a_thief_takes_one_batch() {
+    let yard = depot_yard(&[0, 1, 2, 3], Poisoning::Off);
+    stock(&yard, Gfp::HIGHUSER_MOVABLE, 12);
+    let batches = depot(&yard).get("depot_batches");
+    run_on(1);
+    let frames = take(&yard, Gfp::HIGHUSER_MOVABLE, 1);
+    let found = depot(&yard);
+    assert_eq!((found.get("depot_steals"), batches - found.get("depot_batches")), (1, 1), "{found:?}");
+    give(&yard, frames);
+}
+
+#[test]
 fn batches_are_merged_several_at_once_as_long_as_whole_pageblocks_are_few() {
     let yard = depot_yard(&[0, 0, 1, 1], Poisoning::Off);
     run_on(0);

@@ -3,10 +3,9 @@
 //! # Structure
 //!
 //! A zone has a *shelf* for each CPU, or for a few neighbouring CPUs of a large machine, and a common shelf. A shelf has one stack for
-//! each small order and
-//! migration type ([`stack`]). A stack element is a batch: [`BATCH`] blocks packed into the page structures of its own members
-//! ([`packed`](crate::zone::batch::packed)). Pushing or popping a batch costs one compare-exchange and touches one page structure,
-//! the batch's head.
+//! each small order and migration type ([`stack`]). A stack element is a batch: [`BATCH`] blocks packed into the page structures of its
+//! own members ([`packed`](crate::zone::batch::packed)). Pushing or popping a batch costs one compare-exchange and touches one page
+//! structure, the batch's head.
 //!
 //! # Transfers
 //!

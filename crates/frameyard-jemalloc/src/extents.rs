@@ -15,8 +15,9 @@ use frameyard_host::HostYard;
 
 use crate::summary::HeapSummary;
 
-/// Never waits for reclaim: a hook must not sleep. All extents are of one migration type, so none fragments the others' pageblocks.
-const FLAGS: Gfp = Gfp::HIGHUSER_MOVABLE.without(Gfp::DIRECT_RECLAIM).union(Gfp::NOWARN);
+/// Never waits for reclaim, of which there is none. All extents are of one migration type, so none fragments the others' pageblocks. They
+/// are unmovable: a search for a long extent passes them over at once, where it would wait for a movable block to be moved or freed.
+const FLAGS: Gfp = Gfp::HIGHMEM.union(Gfp::NOWARN);
 
 /// A yard that serves extents, and where its frames lie.
 #[derive(Debug)]
@@ -60,7 +61,12 @@ impl Extents {
     /// extent.
     pub(crate) fn allocate(&self, size: usize, align: usize) -> Option<NonNull<u8>> {
         let (count, align) = (self.pages(size)?, self.pages(align)?);
-        let range = self.take(count, Order(align.0.trailing_zeros() as u8));
+        let align = Order(align.0.trailing_zeros() as u8);
+        let range = self.take(count, align).or_else(|| {
+            // Free frames may lie on the lists of other CPUs, which a request that does not wait leaves alone.
+            self.yard.drain_all();
+            self.take(count, align)
+        });
         self.count(range)
     }
 
@@ -116,16 +122,19 @@ impl Extents {
         Some(wanted)
     }
 
-    /// Returns an extent's memory to the host, and its frames to the yard. `false`, and the extent is as before, if it cannot be freed.
+    /// Returns an extent's memory to the host, and its frames to the yard. `false`, and the extent stays allocated, if it cannot be freed.
+    /// Its contents are gone in either case.
     ///
     /// # Safety
     ///
     /// The caller owns the extent, and no code uses its memory any more.
     pub(crate) unsafe fn free(&self, address: usize, size: usize) -> bool {
         let Some(range) = self.range(address, size) else { return false };
-        // SAFETY: passed on to the caller.
-        if !unsafe { discard(address, size, libc::MADV_DONTNEED) } {
-            return false;
+        // SAFETY: passed on to the caller. Locked memory (`mlock`) cannot be returned; zeroes do as well.
+        unsafe {
+            if !discard(address, size, libc::MADV_DONTNEED) {
+                std::ptr::with_exposed_provenance_mut::<u8>(address).write_bytes(0, size);
+            }
         }
         // Before the frames are free: another thread may allocate them at once.
         self.in_use.fetch_sub(range.count().0, Ordering::Relaxed);
@@ -343,6 +352,52 @@ mod tests {
         assert_eq!(summary.peak.0, (held.len() * HUGE) as u64);
         assert_eq!(extents.allocate(1 << 40, PAGE), None);
         assert!(held.into_iter().all(|address| free(&extents, address, HUGE)));
+        check(&extents, all);
+    }
+
+    /// Has the calling thread run on one CPU, if there are two.
+    fn run_on(cpu: usize) -> bool {
+        // SAFETY: a set of CPUs that is valid when it is zero, and of the size given.
+        unsafe {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            libc::CPU_SET(cpu, &mut set);
+            libc::sched_setaffinity(0, size_of_val(&set), &raw const set) == 0
+        }
+    }
+
+    #[test]
+    fn frames_on_the_lists_of_another_cpu_are_found() {
+        let (extents, all) = made();
+        let held: Vec<usize> =
+            std::iter::from_fn(|| extents.allocate(HUGE, PAGE)).map(|extent| extent.addr().get()).collect();
+        if !run_on(1) {
+            println!("skipped: lists of another CPU, of which this machine has none");
+            return;
+        }
+        assert!(held.iter().all(|address| free(&extents, *address, HUGE)));
+        assert!(run_on(0));
+        let size = held.len() * HUGE;
+        let whole = extents.allocate(size, PAGE).unwrap_or_else(|| panic!("{}", extents.summary()));
+        assert!(free(&extents, whole.addr().get(), size));
+        check(&extents, all);
+    }
+
+    #[test]
+    fn a_search_passes_over_extents_in_use() {
+        let (extents, all) = made();
+        let held: Vec<usize> =
+            std::iter::from_fn(|| extents.allocate(HUGE, PAGE)).map(|extent| extent.addr().get()).collect();
+        // Every other huge page at first, and then enough for the extent.
+        let (first, rest) = held.split_at(held.len() / 2);
+        assert!(first.iter().skip(1).step_by(2).chain(rest).all(|address| free(&extents, *address, HUGE)));
+        let before = extents.summary().zone_locks;
+        let size = (rest.len() - 1) * HUGE;
+        let address = extents.allocate(size, PAGE).expect("the second half is free").addr().get();
+        let locks = extents.summary().zone_locks - before;
+        // Two for each pageblock of the extent, and a few.
+        assert!(locks < 8 * rest.len() as u64, "{locks} acquisitions");
+        assert!(free(&extents, address, size));
+        assert!(first.iter().step_by(2).all(|address| free(&extents, *address, HUGE)));
         check(&extents, all);
     }
 }

@@ -8,16 +8,11 @@
 //! installed, `retain` is off, and decay releases its lock before it purges. Otherwise a thread that waits for the yard could hold a lock
 //! that the forking thread needs.
 
-use std::cell::Cell;
-
-thread_local! {
-    /// Not lazy and without a destructor: reading it allocates nothing.
-    static IS_FORKING: Cell<bool> = const { Cell::new(false) };
-}
+use crate::thread_state::{self, FORKING};
 
 /// Whether the calling thread is in a `fork`.
 pub(crate) fn is_forking() -> bool {
-    IS_FORKING.get()
+    thread_state::is_set(FORKING)
 }
 
 /// Installs the handlers. The yard exists.
@@ -28,9 +23,9 @@ pub(crate) fn install() -> std::io::Result<()> {
 }
 
 extern "C" fn before() {
-    IS_FORKING.set(true);
+    thread_state::set(FORKING);
 }
 
 extern "C" fn after() {
-    IS_FORKING.set(false);
+    thread_state::clear(FORKING);
 }

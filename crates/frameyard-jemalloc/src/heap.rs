@@ -2,12 +2,14 @@
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ffi::c_int;
+use std::io::{self, Write};
 
 use frameyard::policy::ZonePolicy;
 use frameyard_host::ByteSize;
 use tikv_jemalloc_sys as sys;
 
-use crate::install::{install, purge, was_tried};
+use crate::install::{install, was_tried};
+use crate::purge::or_purge;
 use crate::settings::Settings;
 
 /// jemalloc aligns allocations of at least this size to it.
@@ -65,7 +67,8 @@ impl Heap {
             Err(error) => Some(error.to_string()),
         };
         if let Some(problem) = problem {
-            eprintln!("frameyard: {problem}; the heap uses memory of the host");
+            // Not `eprintln!`, which panics if the line cannot be written.
+            let _ = writeln!(io::stderr(), "frameyard: {problem}; the heap uses memory of the host");
         }
     }
 }
@@ -80,13 +83,6 @@ impl Default for Heap {
 #[inline]
 fn flags(layout: Layout) -> c_int {
     if layout.align() <= QUANTUM && layout.align() <= layout.size() { 0 } else { sys::MALLOCX_ALIGN(layout.align()) }
-}
-
-/// Tries once more if an allocation fails and memory can be purged.
-#[inline]
-fn or_purge(allocate: impl Fn() -> *mut u8) -> *mut u8 {
-    let block = allocate();
-    if block.is_null() && purge() { allocate() } else { block }
 }
 
 // SAFETY: jemalloc's functions do what the trait asks for. They do not unwind.

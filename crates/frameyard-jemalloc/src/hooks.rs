@@ -13,13 +13,13 @@
 //! jemalloc's first extents, which it mapped before the hooks were installed, pass through the hooks as well. They lie outside the yard
 //! and are unmapped.
 
-use std::cell::Cell;
-use std::ffi::{c_uint, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
 
 use crate::current::extents;
 use crate::extents::{Extents, discard};
 use crate::forking;
+use crate::thread_state::{self, IN_HOOK};
 
 /// jemalloc's `extent_hooks_t`. Its flags are C's `bool`, which the bindings declare as `int` in some builds.
 #[repr(C)]
@@ -51,34 +51,38 @@ pub(crate) static HOOKS: ExtentHooks = ExtentHooks {
     merge,
 };
 
+/// The smallest page of a machine. On a machine with larger ones, mappings are aligned better than they need be.
+const PAGE: usize = 4096;
+
 /// What a hook returns where jemalloc asks whether it failed.
 const DONE: bool = false;
 const FAILED: bool = true;
 
-thread_local! {
-    /// Not lazy and without a destructor: reading it allocates nothing.
-    static IN_HOOK: Cell<bool> = const { Cell::new(false) };
-}
-
 /// Whether the calling thread is in an extent hook, where it must not allocate.
 #[must_use]
 pub fn is_in_hook() -> bool {
-    IN_HOOK.get()
+    thread_state::is_set(IN_HOOK)
 }
 
-/// Marks the thread while it is in a hook.
-struct InHook;
+/// Marks the thread while it is in a hook, and keeps the error number of the program: `free` must not change it, and jemalloc does not
+/// restore it.
+struct InHook {
+    error: c_int,
+}
 
 impl InHook {
     fn enter() -> Self {
-        IN_HOOK.set(true);
-        Self
+        thread_state::set(IN_HOOK);
+        // SAFETY: the calling thread's own number.
+        Self { error: unsafe { *libc::__errno_location() } }
     }
 }
 
 impl Drop for InHook {
     fn drop(&mut self) {
-        IN_HOOK.set(false);
+        // SAFETY: the calling thread's own number.
+        unsafe { *libc::__errno_location() = self.error };
+        thread_state::clear(IN_HOOK);
     }
 }
 
@@ -114,20 +118,26 @@ unsafe extern "C" fn alloc(
     extent
 }
 
-/// Memory of the host, for a thread that forks. `None` for alignments beyond the page size, which such threads do not need.
+/// Memory of the host, for a thread that forks.
 fn map(size: usize, alignment: usize) -> Option<*mut c_void> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // Mappings start on a page.
+    let slack = if alignment > PAGE { alignment } else { 0 };
+    let whole = size.checked_add(slack)?;
     // SAFETY: a new mapping.
-    let memory = unsafe { libc::mmap(ptr::null_mut(), size, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+    let memory = unsafe { libc::mmap(ptr::null_mut(), whole, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
     if memory == libc::MAP_FAILED {
         return None;
     }
-    if memory.addr() % alignment != 0 {
-        // SAFETY: the mapping made above.
-        unsafe { libc::munmap(memory, size) };
-        return None;
+    let before = memory.addr().next_multiple_of(alignment) - memory.addr();
+    let start = memory.wrapping_byte_add(before);
+    for (part, len) in [(memory, before), (start.wrapping_byte_add(size), slack - before)] {
+        if len > 0 {
+            // SAFETY: a part of the mapping made above, outside the extent.
+            unsafe { libc::munmap(part, len) };
+        }
     }
-    Some(memory)
+    Some(start)
 }
 
 unsafe extern "C" fn dalloc(
@@ -172,6 +182,7 @@ unsafe extern "C" fn discard_part(
     length: usize,
     _arena: c_uint,
 ) -> bool {
+    let _mark = InHook::enter();
     // SAFETY: jemalloc owns the extent and no longer needs this part of its contents.
     !unsafe { discard(addr.addr() + offset, length, libc::MADV_DONTNEED) }
 }
@@ -184,6 +195,7 @@ unsafe extern "C" fn purge_lazy(
     length: usize,
     _arena: c_uint,
 ) -> bool {
+    let _mark = InHook::enter();
     // SAFETY: jemalloc owns the extent and no longer needs this part of its contents.
     !unsafe { discard(addr.addr() + offset, length, libc::MADV_FREE) }
 }

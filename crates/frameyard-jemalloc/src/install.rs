@@ -48,8 +48,12 @@ pub struct HeapYard {
 
 impl HeapYard {
     /// The yard. Frames that the caller allocates here are the caller's, not the heap's.
+    ///
+    /// # Safety
+    ///
+    /// Frames that the caller frees contain zeroes: the heap takes free frames for zeroed memory.
     #[must_use]
-    pub fn yard(self) -> &'static HostYard {
+    pub unsafe fn yard(self) -> &'static HostYard {
         self.extents.yard()
     }
 
@@ -71,7 +75,7 @@ impl HeapYard {
     ///
     /// [`ValidateError`] names the first equation that does not hold.
     pub fn validate(self) -> Result<(), ValidateError> {
-        self.yard().validate()
+        self.extents.yard().validate()
     }
 }
 
@@ -91,7 +95,7 @@ pub enum InstallError {
     },
     /// jemalloc was built or started with other options than this crate's.
     Options(&'static str),
-    /// jemalloc refused the hooks of an arena.
+    /// jemalloc refused the hooks of an arena, which works on mappings of the host. Other arenas use the yard.
     Arena {
         /// Its number.
         arena: u32,
@@ -113,7 +117,7 @@ impl fmt::Display for InstallError {
             Self::Options(option) => write!(f, "jemalloc runs without the option {option}"),
             Self::Arena { arena, error } => {
                 let error = std::io::Error::from_raw_os_error(*error);
-                write!(f, "jemalloc's arena {arena} cannot be set up: {error}")
+                write!(f, "jemalloc's arena {arena} cannot be set up on the yard: {error}")
             }
             Self::ForkHandlers(error) => write!(f, "no handlers for forks: {error}"),
         }
@@ -160,10 +164,12 @@ pub fn install(settings: &Settings) -> Result<HeapYard, InstallError> {
     let Some(extents) = Extents::new(yard) else { return Err(InstallError::TooSmall { size, least }) };
     forking::install().map_err(InstallError::ForkHandlers)?;
     let extents = publish(extents);
-    for arena in 0..arenas {
-        set_hooks(arena).map_err(|error| InstallError::Arena { arena, error })?;
+    // Every arena gets the hooks, even if one refuses them: an arena that has them cannot be without them again.
+    let failed = (0..arenas).filter_map(|arena| Some((arena, set_hooks(arena).err()?))).last();
+    match failed {
+        Some((arena, error)) => Err(InstallError::Arena { arena, error }),
+        None => Ok(HeapYard { extents }),
     }
-    Ok(HeapYard { extents })
 }
 
 /// The first option that has another value than in [`OPTIONS`].
@@ -201,23 +207,3 @@ fn set_hooks(arena: u32) -> Result<(), i32> {
     };
     if status == 0 { Ok(()) } else { Err(status) }
 }
-
-/// Returns all memory to the yard that arenas keep for later. Whether there is a yard.
-///
-/// Arenas keep freed extents for ten seconds, out of reach of each other. A caller whose allocation fails calls this and tries again. Takes
-/// jemalloc's locks, so it must not run in a hook or a fork.
-#[cold]
-#[inline(never)]
-pub fn purge() -> bool {
-    if extents().is_none() || forking::is_forking() {
-        return false;
-    }
-    for action in [c"thread.tcache.flush", ALL_ARENAS_PURGE] {
-        // SAFETY: the actions have no values. One that fails returns nothing to the yard.
-        let _ = unsafe { sys::mallctl(action.as_ptr(), ptr::null_mut(), ptr::null_mut(), ptr::null_mut(), 0) };
-    }
-    true
-}
-
-/// `MALLCTL_ARENAS_ALL` is 4096.
-const ALL_ARENAS_PURGE: &CStr = c"arena.4096.purge";

@@ -2,21 +2,15 @@
 //!
 //! All go to jemalloc, before the yard exists and after. Thus memory is freed where it was allocated, whenever that was.
 
+use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
 use frameyard_jemalloc::jemalloc as sys;
-use frameyard_jemalloc::purge;
+use frameyard_jemalloc::or_purge;
 
 /// The page size of the machine.
 const PAGE: usize = 4096;
-
-/// Tries once more if an allocation fails and memory can be purged.
-#[inline]
-fn or_purge(allocate: impl Fn() -> *mut c_void) -> *mut c_void {
-    let block = allocate();
-    if block.is_null() && purge() { allocate() } else { block }
-}
 
 fn fail(error: c_int) -> *mut c_void {
     // SAFETY: the calling thread's own number.
@@ -71,10 +65,14 @@ unsafe extern "C" fn cfree(block: *mut c_void) {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn posix_memalign(block: *mut *mut c_void, align: usize, size: usize) -> c_int {
-    // SAFETY: passed on to the caller.
-    let allocate = || unsafe { sys::posix_memalign(block, align, size) };
-    let status = allocate();
-    if status == libc::ENOMEM && purge() { allocate() } else { status }
+    let status = Cell::new(0);
+    or_purge(|| {
+        // SAFETY: passed on to the caller.
+        status.set(unsafe { sys::posix_memalign(block, align, size) });
+        // A second try would not help against a wrong alignment.
+        if status.get() == libc::ENOMEM { ptr::null_mut() } else { block }
+    });
+    status.get()
 }
 
 #[unsafe(no_mangle)]

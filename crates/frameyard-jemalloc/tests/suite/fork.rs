@@ -1,5 +1,7 @@
 //! A process forks while its threads allocate. The child goes on with a copy of the heap.
 
+use std::alloc::{Layout, alloc, dealloc};
+use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -27,8 +29,17 @@ extern "C" fn install_handler() {
 
 /// Allocates what no cache has.
 extern "C" fn allocate_large() {
+    let layout = Layout::from_size_align(3 << 20, 64 << 20).unwrap();
+    // SAFETY: the block has the layout.
+    unsafe {
+        let block = black_box(alloc(layout));
+        if block.is_null() || block.addr() % layout.align() != 0 {
+            libc::abort();
+        }
+        dealloc(block, layout);
+    }
     let held: Vec<Vec<u8>> = (1..6).map(|mib| vec![1; mib << 20]).collect();
-    drop(std::hint::black_box(held));
+    drop(black_box(held));
 }
 
 /// Allocates and frees, so that extents come and go.

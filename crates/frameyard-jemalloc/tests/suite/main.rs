@@ -8,6 +8,7 @@ use frameyard_jemalloc::{ByteSize, Heap, HeapYard, installed, is_in_hook};
 
 mod exhaustion;
 mod fork;
+mod lock_order;
 mod work;
 
 /// The heap. Ends the process if a hook allocates.

@@ -1,12 +1,26 @@
-//! Hooks in a thread that forks.
+//! Hooks in a thread that forks, and the order of locks.
 //!
-//! `frameyard-host` holds the locks of all yards during a fork. jemalloc takes its own locks after them, and other code's handlers for
-//! forks may allocate between the two. Such an allocation must not wait for the yard: its thread holds the lock. It gets memory from the
-//! host. The handlers here are installed after those of the yard, so they are the first before a fork and the last after it.
+//! `pthread_atfork` runs the handlers of one library after those of another, the last installed first:
 //!
-//! jemalloc calls the hooks that use the yard's locks while it holds no lock that a fork takes: it creates all arenas when the hooks are
-//! installed, `retain` is off, and decay releases its lock before it purges. Otherwise a thread that waits for the yard could hold a lock
-//! that the forking thread needs.
+//! | before a fork | installed by | takes |
+//! |---|---|---|
+//! | 1 | this module, after the yard exists | nothing; marks the thread |
+//! | 2 | `frameyard-host`, with the first yard | all locks of all yards |
+//! | 3 | other code, between the two | anything |
+//! | 4 | jemalloc, with its first allocation | all of its locks |
+//!
+//! So the order is: the yard's locks, then jemalloc's. An allocation in step 3 must not wait for the yard, whose locks its own thread holds:
+//! it gets memory from the host, and what it frees stays with its arena.
+//!
+//! Elsewhere a hook takes the yard's locks below jemalloc's. There is no cycle, because jemalloc then holds none that a fork takes:
+//!
+//! - It asserts that no lock of an arena is held around `alloc` and `dalloc` (`WITNESS_RANK_CORE`), but for the one that grows retained
+//!   memory, which `retain:false` leaves unused. Decay releases its lock before it purges.
+//! - `arenas_lock` and `ctl_mtx` are held while an arena is created with hooks. All arenas exist when the installation ends.
+//! - `split` and `merge` run under an arena's lock. They take no lock of the yard.
+//! - The tables of all arenas lie in the first arena's metadata, which has no hooks.
+//!
+//! A program that creates, resets or destroys arenas itself, through `mallctl`, while another thread forks, breaks the second rule.
 
 use crate::thread_state::{self, FORKING};
 

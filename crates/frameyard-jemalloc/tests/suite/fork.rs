@@ -9,7 +9,7 @@ use frameyard_jemalloc::jemalloc;
 
 use crate::alone;
 
-const FORKS: usize = 50;
+const FORKS: usize = 20;
 /// What a fork and its child may take, in seconds.
 const LIMIT: u32 = 30;
 

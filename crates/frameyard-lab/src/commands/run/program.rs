@@ -11,6 +11,8 @@ use crate::Failure;
 
 /// The mode bits for set-user-ID and set-group-ID.
 const SET_ID: u32 = 0o6000;
+/// The extended attribute with the capabilities that a program gets when it is executed.
+const CAPABILITIES: &str = "security.capability";
 const EXECUTABLE: u32 = 0o111;
 /// The type of the program header that names the dynamic linker.
 const PT_INTERP: u32 = 3;
@@ -54,6 +56,9 @@ impl Program {
         let file = File::open(&self.path).map_err(unreadable)?;
         if file.metadata().map_err(unreadable)?.permissions().mode() & SET_ID != 0 {
             return refuse("is a set-user-ID or set-group-ID program: the dynamic linker would ignore the library");
+        }
+        if rustix::fs::fgetxattr(&file, CAPABILITIES, &mut [0_u8; 64]).is_ok_and(|bytes| bytes > 0) {
+            return refuse("has capabilities: the dynamic linker would ignore the library");
         }
         let mut start = Vec::new();
         (&file).take(256).read_to_end(&mut start).map_err(unreadable)?;
@@ -109,7 +114,7 @@ mod tests {
 
     /// An executable file in a folder of the test's own.
     fn program(name: &str, bytes: &[u8], mode: u32) -> Program {
-        let folder = env::temp_dir().join(format!("frameyard-program-{}", std::process::id()));
+        let folder = env::temp_dir().join(format!("frameyard-program-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let path = folder.join(name);
         fs::write(&path, bytes).unwrap();
@@ -129,6 +134,11 @@ mod tests {
         bytes
     }
 
+    /// Removes the file and its folder.
+    fn remove(program: &Program) {
+        fs::remove_dir_all(program.path.parent().unwrap()).unwrap();
+    }
+
     fn refusal(program: &Program) -> String {
         program.check().map_or_else(|failure| failure.to_string(), |()| "none".to_owned())
     }
@@ -146,14 +156,33 @@ mod tests {
             ("bare-script", b"#!\n".to_vec(), 0o755, "names no interpreter"),
         ];
         for (name, bytes, mode, expected) in cases {
-            let refusal = refusal(&program(name, &bytes, mode));
+            let program = program(name, &bytes, mode);
+            let refusal = refusal(&program);
             assert!(refusal.contains(expected), "{name}: {refusal}");
+            remove(&program);
         }
         let outer = program("script-of-script", b"", 0o755);
-        let inner = outer.path.with_file_name("script");
+        let inner = program("inner-script", b"#! /bin/sh\n", 0o755).path;
         fs::write(&outer.path, format!("#!{}\n", inner.display())).unwrap();
         assert!(refusal(&outer).contains("is a script itself"));
-        fs::remove_dir_all(outer.path.parent().unwrap()).unwrap();
+        fs::remove_dir_all(inner.parent().unwrap()).unwrap();
+        remove(&outer);
+    }
+
+    #[test]
+    fn a_program_with_capabilities_is_refused() {
+        let program = program("capable", &elf(X86_64, PT_INTERP), 0o755);
+        // Version 2, permitted: CAP_NET_RAW.
+        let capabilities: Vec<u8> =
+            [0x0200_0000_u32, 1 << 13, 0, 0, 0].iter().flat_map(|word| word.to_le_bytes()).collect();
+        let flags = rustix::fs::XattrFlags::empty();
+        match rustix::fs::setxattr(program.path(), CAPABILITIES, &capabilities, flags) {
+            Ok(()) => assert!(refusal(&program).contains("has capabilities"), "{}", refusal(&program)),
+            Err(error) => {
+                println!("skipped: capabilities of a file, which this user or file system does not allow: {error}")
+            }
+        }
+        remove(&program);
     }
 
     #[test]

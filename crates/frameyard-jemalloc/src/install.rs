@@ -165,7 +165,7 @@ pub fn install(settings: &Settings) -> Result<HeapYard, InstallError> {
     forking::install().map_err(InstallError::ForkHandlers)?;
     let extents = publish(extents);
     // Every arena gets the hooks, even if one refuses them: an arena that has them cannot be without them again.
-    let failed = (0..arenas).filter_map(|arena| Some((arena, set_hooks(arena).err()?))).last();
+    let failed = (0..arenas).filter_map(|arena| Some((arena, set_hooks(arena).err()?))).reduce(|_, last| last);
     match failed {
         Some((arena, error)) => Err(InstallError::Arena { arena, error }),
         None => Ok(HeapYard { extents }),

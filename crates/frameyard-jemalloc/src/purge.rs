@@ -17,7 +17,7 @@ static BEGUN: AtomicU32 = AtomicU32::new(0);
 
 /// The tries of an allocation while other threads purge.
 const MOST_TRIES: u32 = 64;
-/// As many of them only let another thread run before the next. The others wait a millisecond.
+/// After this number of tries, a thread sleeps a millisecond between two tries. Before, it lets another thread run.
 const YIELDS: u32 = 16;
 
 /// `MALLCTL_ARENAS_ALL` is 4096.
@@ -49,8 +49,8 @@ pub fn or_purge<T>(allocate: impl Fn() -> *mut T) -> *mut T {
     if block.is_null() { again(&allocate) } else { block }
 }
 
-/// A thread that purges takes all unused extents of an arena at once, and returns them one by one. Another one finds none meanwhile, and
-/// waits for it.
+/// A thread that purges takes all unused extents of an arena at once, and returns them one by one. A second thread finds none meanwhile,
+/// and waits for the first.
 #[cold]
 #[inline(never)]
 fn again<T>(allocate: &dyn Fn() -> *mut T) -> *mut T {

@@ -33,7 +33,7 @@ extern "C" fn allocate_large() {
     // SAFETY: the block has the layout.
     unsafe {
         let block = black_box(alloc(layout));
-        if block.is_null() || block.addr() % layout.align() != 0 {
+        if block.is_null() || !block.addr().is_multiple_of(layout.align()) {
             libc::abort();
         }
         dealloc(block, layout);

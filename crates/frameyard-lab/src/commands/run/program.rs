@@ -179,7 +179,7 @@ mod tests {
         match rustix::fs::setxattr(program.path(), CAPABILITIES, &capabilities, flags) {
             Ok(()) => assert!(refusal(&program).contains("has capabilities"), "{}", refusal(&program)),
             Err(error) => {
-                println!("skipped: capabilities of a file, which this user or file system does not allow: {error}")
+                println!("skipped: capabilities of a file, which this user or file system does not allow: {error}");
             }
         }
         remove(&program);

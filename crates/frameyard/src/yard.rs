@@ -54,6 +54,7 @@ pub use cma::CmaReleaseError;
 pub use compact::CompactStatistics;
 pub use error::{AllocError, FreeError, FreeProblem, RequestOption, ZoneShortage};
 pub use frames::Frames;
+pub use free::{FreeAtOnce, UnfinishedFree};
 pub use huge_pages::{HugePage, Reserved};
 pub use offline::OnlineError;
 pub use policy::PolicyError;

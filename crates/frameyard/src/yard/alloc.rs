@@ -109,6 +109,18 @@ impl<P: Platform> Yard<P> {
         pfn
     }
 
+    /// The common part of [`alloc`](Self::alloc): takes a block of the caller's own list. `None` if there is more to do, for which the
+    /// caller goes on with `alloc`.
+    ///
+    /// For interfaces that keep the rest, errors and panics included, in code of its own. Cost: as `alloc`.
+    #[inline(always)]
+    pub fn alloc_at_once(&self, order: Order, gfp: Gfp) -> Option<Pfn> {
+        self.platform.begin_activity(Activity::Alloc);
+        let pfn = if order == Order::ZERO { self.alloc_fast(Order::ZERO, gfp) } else { self.alloc_fast(order, gfp) };
+        self.platform.end_activity(Activity::Alloc, PageCount(0));
+        pfn
+    }
+
     /// Takes a block from the array of the caller's home list, if there is nothing else to do.
     ///
     /// A CPU that the yard does not know falls off the table's end, and so to the slow path, which folds it in.

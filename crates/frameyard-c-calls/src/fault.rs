@@ -5,7 +5,7 @@ use core::fmt;
 use frameyard::boot::BootError;
 use frameyard::platform::LockError;
 use frameyard::policy::PolicyError;
-use frameyard::units::UnknownName;
+use frameyard::units::{GeometryError, UnknownName};
 use frameyard::validate::ValidateError;
 use frameyard::{AllocError, FreeError, Order, Pfn};
 
@@ -55,6 +55,8 @@ pub enum Failure {
     Free(FreeError),
     /// A yard could not be made.
     Boot(BootError),
+    /// Sizes of frames, sections and blocks that do not fit together.
+    Geometry(GeometryError),
     /// The policy could not be changed.
     Policy(PolicyError),
     /// Validation failed.
@@ -104,6 +106,7 @@ impl fmt::Display for Failure {
             Self::Alloc(error) => error.fmt(f),
             Self::Free(error) => error.fmt(f),
             Self::Boot(error) => error.fmt(f),
+            Self::Geometry(error) => error.fmt(f),
             Self::Policy(error) => error.fmt(f),
             Self::Validate(error) => error.fmt(f),
             Self::Flags(bits) => {
@@ -140,6 +143,7 @@ from_errors!(
     AllocError => Alloc,
     FreeError => Free,
     BootError => Boot,
+    GeometryError => Geometry,
     PolicyError => Policy,
     ValidateError => Validate,
     UnknownName => UnknownPolicy,
@@ -159,7 +163,7 @@ impl Fault for Failure {
             Self::Validate(_) => FY_INVALID,
             Self::Flags(_) => FY_BAD_FLAGS,
             Self::Node(_) => FY_NO_SUCH_NODE,
-            Self::Range(..) | Self::Array(_) | Self::NoText(_) | Self::Align(_) => FY_BAD_ARGUMENT,
+            Self::Range(..) | Self::Array(_) | Self::Geometry(_) | Self::NoText(_) | Self::Align(_) => FY_BAD_ARGUMENT,
             Self::UnknownPolicy(_) => FY_UNKNOWN_POLICY,
             Self::NoFrame(_) | Self::NoFrameAt(_) => FY_BAD_FRAME,
             Self::NoBytes(_) => FY_NO_FRAME_BYTES,

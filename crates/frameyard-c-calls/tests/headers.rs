@@ -92,7 +92,11 @@ impl Header {
         }
         let mut bytes = Vec::new();
         builder.generate().expect("cbindgen reads the sources").write(&mut bytes);
-        without_safety(&String::from_utf8(bytes).expect("a header is text"))
+        let text = without_safety(&String::from_utf8(bytes).expect("a header is text"));
+        // cbindgen ends the guard in front of the functions that it does not generate.
+        let end = format!("#endif  /* {} */\n", self.guard);
+        let (front, back) = text.split_once(&end).expect("the header has a guard");
+        format!("{}\n{}\n\n{end}", front.trim_end(), back.trim_end())
     }
 }
 

@@ -56,5 +56,6 @@
 //! 3. A full list packs its oldest frames into batches, and drains them as the transfer policy defines.
 
 pub use crate::yard::{
-    AllocError, AllocRequest, Frames, FreeAtOnce, FreeError, FreeProblem, RequestOption, UnfinishedFree, ZoneShortage,
+    AllocAtOnce, AllocError, AllocRequest, Frames, FreeAtOnce, FreeError, FreeProblem, RequestOption, UnfinishedAlloc,
+    UnfinishedFree, ZoneShortage,
 };

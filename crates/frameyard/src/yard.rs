@@ -24,6 +24,7 @@ use crate::zone::{AllocationBytes, AllocationMap, PageblockMap, PcpSizing, Water
 
 mod all_locks;
 mod alloc;
+mod at_once;
 mod blocker;
 mod bulk;
 mod cma;
@@ -49,12 +50,12 @@ mod validate;
 mod views;
 
 pub use all_locks::OtherThreads;
+pub use at_once::{AllocAtOnce, FreeAtOnce, UnfinishedAlloc, UnfinishedFree};
 pub use blocker::{BlockedBy, Blocker};
 pub use cma::CmaReleaseError;
 pub use compact::CompactStatistics;
 pub use error::{AllocError, FreeError, FreeProblem, RequestOption, ZoneShortage};
 pub use frames::Frames;
-pub use free::{FreeAtOnce, UnfinishedFree};
 pub use huge_pages::{HugePage, Reserved};
 pub use offline::OnlineError;
 pub use policy::PolicyError;

@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use frameyard::alloc::{FreeAtOnce, UnfinishedFree};
+use frameyard::alloc::{AllocAtOnce, FreeAtOnce, UnfinishedAlloc, UnfinishedFree};
 use frameyard::{Gfp, NodeId, Order, PageCount, Pfn, PfnRange};
 
 use crate::error::fy_error;
@@ -86,8 +86,8 @@ pub(crate) fn range_of(start: u64, count: u64) -> Result<PfnRange, Failure> {
     Ok(PfnRange::new(Pfn(start), PageCount(count)))
 }
 
-/// `fy_alloc`. What [`Yard::alloc_at_once`](frameyard::Yard::alloc_at_once) leaves goes to code of its own, bad arguments included: the
-/// rest has all registers, and contains no call that could panic.
+/// `fy_alloc`. What [`Yard::alloc_at_once`](frameyard::Yard::alloc_at_once) leaves goes to code of its own, bad arguments included: the rest saves no registers, and
+/// makes no call that could panic.
 ///
 /// # Safety
 ///
@@ -100,18 +100,80 @@ pub unsafe fn alloc<Y: Handle>(
     frame: *mut u64,
     error: *mut fy_error,
 ) -> fy_status {
+    // Single frames get code of their own, in which the order is a constant.
+    // SAFETY: passed on to the caller.
+    unsafe {
+        if order == 0 {
+            alloc_order(yard, (Order::ZERO, 0), flags, frame, error)
+        } else {
+            alloc_larger(yard, order, flags, frame, error)
+        }
+    }
+}
+
+/// [`alloc`] of another order than 0.
+///
+/// # Safety
+///
+/// As for [`alloc`].
+#[inline(never)]
+unsafe extern "C" fn alloc_larger<Y: Handle>(
+    yard: *const Y,
+    order: u32,
+    flags: u32,
+    frame: *mut u64,
+    error: *mut fy_error,
+) -> fy_status {
+    // SAFETY: passed on to the caller.
+    unsafe { alloc_order(yard, (order_of(order), order), flags, frame, error) }
+}
+
+/// # Safety
+///
+/// As for [`alloc`].
+#[inline(always)]
+unsafe fn alloc_order<Y: Handle>(
+    yard: *const Y,
+    (order, number): (Order, u32),
+    flags: u32,
+    frame: *mut u64,
+    error: *mut fy_error,
+) -> fy_status {
     // SAFETY: passed on to the caller.
     if let Some(handle) = unsafe { usable(yard) }
         && flags & !USUAL_FLAGS == 0
         && !frame.is_null()
-        && let Some(pfn) = handle.yard().alloc_at_once(order_of(order), Gfp::from_bits_truncate(flags))
     {
-        // SAFETY: writable, as the caller says.
-        unsafe { frame.write(pfn.0) };
-        return fy_status::FY_OK;
+        match handle.yard().alloc_at_once(order, Gfp::from_bits_truncate(flags)) {
+            AllocAtOnce::Done(pfn) => {
+                // SAFETY: writable, as the caller says.
+                unsafe { frame.write(pfn.0) };
+                return fy_status::FY_OK;
+            }
+            AllocAtOnce::Nothing => {}
+            // SAFETY: passed on to the caller.
+            AllocAtOnce::Unfinished(alloc) => return unsafe { finish_alloc(yard, alloc, frame, error) },
+        }
     }
     // SAFETY: passed on to the caller.
-    unsafe { alloc_rest(yard, order, flags, frame, error) }
+    unsafe { alloc_rest(yard, number, flags, frame, error) }
+}
+
+/// Allocates a block that has left its list, far from most others.
+///
+/// # Safety
+///
+/// As for [`alloc`].
+#[cold]
+#[inline(never)]
+unsafe fn finish_alloc<Y: Handle>(
+    yard: *const Y,
+    alloc: UnfinishedAlloc<'_, Y::Platform>,
+    frame: *mut u64,
+    error: *mut fy_error,
+) -> fy_status {
+    // SAFETY: passed on to the caller.
+    unsafe { call_for(yard, (frame, "frame"), error, |_| Ok(alloc.finish()?.0)) }
 }
 
 /// [`alloc`] where the caller's list is empty, with flags that need more, or with bad arguments.
@@ -141,16 +203,52 @@ unsafe extern "C" fn alloc_rest<Y: Handle>(
 #[inline(always)]
 pub unsafe fn free<Y: Handle>(yard: *const Y, frame: u64, order: u32, error: *mut fy_error) -> fy_status {
     // SAFETY: passed on to the caller.
+    unsafe {
+        if order == 0 {
+            free_order(yard, frame, (Order::ZERO, 0), error)
+        } else {
+            free_larger(yard, frame, order, error)
+        }
+    }
+}
+
+/// [`free()`] of another order than 0.
+///
+/// # Safety
+///
+/// As for [`free()`].
+#[inline(never)]
+unsafe extern "C" fn free_larger<Y: Handle>(
+    yard: *const Y,
+    frame: u64,
+    order: u32,
+    error: *mut fy_error,
+) -> fy_status {
+    // SAFETY: passed on to the caller.
+    unsafe { free_order(yard, frame, (order_of(order), order), error) }
+}
+
+/// # Safety
+///
+/// As for [`free()`].
+#[inline(always)]
+unsafe fn free_order<Y: Handle>(
+    yard: *const Y,
+    frame: u64,
+    (order, number): (Order, u32),
+    error: *mut fy_error,
+) -> fy_status {
+    // SAFETY: passed on to the caller.
     if let Some(handle) = unsafe { usable(yard) } {
-        match handle.yard().free_at_once(Pfn(frame), order_of(order)) {
+        match handle.yard().free_at_once(Pfn(frame), order) {
             FreeAtOnce::Done => return fy_status::FY_OK,
-            FreeAtOnce::Refused => {}
+            FreeAtOnce::Nothing => {}
             // SAFETY: passed on to the caller.
-            FreeAtOnce::Unfinished(free) => return unsafe { finish_free(handle, free, error) },
+            FreeAtOnce::Unfinished(free) => return unsafe { finish_free(yard, free, error) },
         }
     }
     // SAFETY: passed on to the caller.
-    unsafe { free_rest(yard, frame, order, error) }
+    unsafe { free_rest(yard, frame, number, error) }
 }
 
 /// Frees a block whose list is full.
@@ -161,7 +259,7 @@ pub unsafe fn free<Y: Handle>(yard: *const Y, frame: u64, order: u32, error: *mu
 #[cold]
 #[inline(never)]
 unsafe fn finish_free<Y: Handle>(
-    yard: &Y,
+    yard: *const Y,
     free: UnfinishedFree<'_, Y::Platform>,
     error: *mut fy_error,
 ) -> fy_status {
@@ -182,9 +280,8 @@ unsafe extern "C" fn free_rest<Y: Handle>(
     order: u32,
     error: *mut fy_error,
 ) -> fy_status {
-    let work = |yard: &Y| Ok(yard.yard().free(Pfn(frame), order_of(order))?);
     // SAFETY: passed on to the caller.
-    unsafe { call(yard, error, work) }
+    unsafe { call(yard, error, |yard| Ok(yard.yard().free(Pfn(frame), order_of(order))?)) }
 }
 
 /// `fy_alloc_on`.

@@ -109,18 +109,6 @@ impl<P: Platform> Yard<P> {
         pfn
     }
 
-    /// The common part of [`alloc`](Self::alloc): takes a block of the caller's own list. `None` if there is more to do, for which the
-    /// caller goes on with `alloc`.
-    ///
-    /// For interfaces that keep the rest, errors and panics included, in code of its own. Cost: as `alloc`.
-    #[inline(always)]
-    pub fn alloc_at_once(&self, order: Order, gfp: Gfp) -> Option<Pfn> {
-        self.platform.begin_activity(Activity::Alloc);
-        let pfn = if order == Order::ZERO { self.alloc_fast(Order::ZERO, gfp) } else { self.alloc_fast(order, gfp) };
-        self.platform.end_activity(Activity::Alloc, PageCount(0));
-        pfn
-    }
-
     /// Takes a block from the array of the caller's home list, if there is nothing else to do.
     ///
     /// A CPU that the yard does not know falls off the table's end, and so to the slow path, which folds it in.
@@ -152,6 +140,19 @@ impl<P: Platform> Yard<P> {
             }
         }
         Some(self.fast.near_start + PageCount(popped.place() as u64))
+    }
+
+    /// Marks a block as allocated that was popped from one of the caller's lists. `None` if the list is corrupt.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn mark_popped(&self, place: u32, order: Order, migrate_type: MigrateType) -> Option<Pfn> {
+        let at = place as usize;
+        if self.fast.near.mark_allocated_at(&self.platform, at, order, migrate_type)
+            || self.fast.near_sequential.mark_unallocated_at(&self.platform, at, order, migrate_type)
+        {
+            return Some(self.fast.near_start + PageCount(place.into()));
+        }
+        self.mark_outside(Popped::new(place), order, migrate_type)
     }
 
     #[cold]

@@ -5,8 +5,6 @@
 //! structure is not touched: it is written when the block is packed into a batch or drained, together with other pages
 //! whose cache lines are fetched side by side. The word of the pageblock names type and zone.
 
-use core::fmt;
-
 use super::{FreeError, FreeProblem, Yard};
 use crate::boot::{PageChecks, Poisoning};
 use crate::page::FrameState;
@@ -15,91 +13,7 @@ use crate::units::{CpuId, Order, PageCount, Pfn, PfnRange, ZoneId};
 use crate::zone::pcp::{ListId, LockedPcp, list_type};
 use crate::zone::{page_check, poison, transfer};
 
-/// What [`Yard::free_at_once`] has done.
-#[derive(Debug)]
-#[must_use = "an unfinished free must be finished"]
-pub enum FreeAtOnce<'a, P: Platform> {
-    /// The block is free.
-    Done,
-    /// Nothing. [`Yard::free`] frees the block, or says why not.
-    Refused,
-    /// The block is not allocated any more, and on no list yet.
-    Unfinished(UnfinishedFree<'a, P>),
-}
-
-/// A block that is not allocated any more, and on no list. It is lost if this is dropped.
-#[must_use = "the block is lost if the free is not finished"]
-pub struct UnfinishedFree<'a, P: Platform> {
-    yard: &'a Yard<P>,
-    place: u32,
-    order: Order,
-}
-
-impl<P: Platform> UnfinishedFree<'_, P> {
-    /// Puts the block on a list.
-    ///
-    /// # Errors
-    ///
-    /// [`FreeProblem::Lock`]: the block may be lost.
-    pub fn finish(self) -> Result<(), FreeError> {
-        self.yard.free_block_at(self.place as usize, self.order)
-    }
-}
-
-impl<P: Platform> fmt::Debug for UnfinishedFree<'_, P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UnfinishedFree").field("place", &self.place).field("order", &self.order).finish_non_exhaustive()
-    }
-}
-
 impl<P: Platform> Yard<P> {
-    /// The common part of [`free`](Self::free): a block of the near run, onto the caller's own list.
-    ///
-    /// For interfaces that keep the rest, errors and panics included, in code of its own. Cost: as `free`.
-    #[inline(always)]
-    pub fn free_at_once(&self, pfn: Pfn, order: Order) -> FreeAtOnce<'_, P> {
-        self.platform.begin_activity(Activity::Free);
-        // Single frames get code of their own, in which the order is a constant.
-        let freed = if order == Order::ZERO {
-            self.free_near_at_once(pfn, Order::ZERO)
-        } else {
-            self.free_near_at_once(pfn, order)
-        };
-        self.platform.end_activity(Activity::Free, PageCount(0));
-        freed
-    }
-
-    #[inline(always)]
-    fn free_near_at_once(&self, pfn: Pfn, order: Order) -> FreeAtOnce<'_, P> {
-        let place = pfn.0.wrapping_sub(self.fast.near_start.0) as usize;
-        if self.fast.near.clear_allocated_at(&self.platform, place, order).is_none()
-            && self.fast.near_sequential.clear_sequential_at(&self.platform, place, order).is_none()
-        {
-            return FreeAtOnce::Refused;
-        }
-        if self.push_at_once(place, order).is_some() {
-            FreeAtOnce::Done
-        } else {
-            FreeAtOnce::Unfinished(UnfinishedFree { yard: self, place: place as u32, order })
-        }
-    }
-
-    /// Pushes a block that the caller holds exclusively onto the caller's list, if that is all there is to do.
-    #[inline(always)]
-    fn push_at_once(&self, place: usize, order: Order) -> Option<()> {
-        self.fast.blocks.touch_at(&self.platform, place);
-        let (list_type, zone) = self.fast.blocks.ordinary_at(place)?;
-        let list = ListId::new(order, list_type, self.geometry)?;
-        let pushed = if let Some(cpu) = self.platform.section_cpu() {
-            let pcp = self.tables.pcp_of(zone, cpu)?;
-            self.platform.push_in_section(cpu, pcp.own_list(list), place as u32)
-        } else {
-            let cpu = self.platform.current_cpu();
-            self.tables.pcp_of(zone, cpu)?.try_lock(&self.platform, zone, cpu)?.push(list, place as u32)
-        };
-        pushed.then_some(())
-    }
-
     /// Frees a block that [`alloc`](Self::alloc) returned for the same order.
     ///
     /// After the kernel's `free_pages`. Common cost: one atomic exchange on the frame's byte in the allocation map, and a section of the

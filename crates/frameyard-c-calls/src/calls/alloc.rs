@@ -1,5 +1,6 @@
 //! Allocating and freeing.
 
+use core::hint::assert_unchecked;
 use core::ptr::NonNull;
 
 use frameyard::alloc::{AllocAtOnce, FreeAtOnce, UnfinishedAlloc, UnfinishedFree};
@@ -67,10 +68,13 @@ pub(crate) fn flags_of(bits: u32) -> Result<Gfp, Failure> {
     if flags.bits() == bits { Ok(flags) } else { Err(Failure::Flags(bits)) }
 }
 
+/// The largest order that the core's type holds. No yard has blocks of it.
+const LARGEST_ORDER: u32 = 255;
+
 /// An order; one that is too large stays so.
 #[inline(always)]
 pub(crate) fn order_of(order: u32) -> Order {
-    Order(if order > 255 { 255 } else { order as u8 })
+    Order(order.min(LARGEST_ORDER) as u8)
 }
 
 /// A node.
@@ -115,7 +119,7 @@ pub unsafe fn alloc<Y: Handle>(
 ///
 /// # Safety
 ///
-/// As for [`alloc`].
+/// As for [`alloc`]; and `order` is not 0.
 #[inline(never)]
 unsafe extern "C" fn alloc_larger<Y: Handle>(
     yard: *const Y,
@@ -124,8 +128,14 @@ unsafe extern "C" fn alloc_larger<Y: Handle>(
     frame: *mut u64,
     error: *mut fy_error,
 ) -> fy_status {
-    // SAFETY: passed on to the caller.
-    unsafe { alloc_order(yard, (order_of(order), order), flags, frame, error) }
+    // SAFETY: passed on to the caller. `alloc` calls this for another order than 0.
+    unsafe {
+        assert_unchecked(order != 0);
+        if order > LARGEST_ORDER {
+            return alloc_rest(yard, order, flags, frame, error);
+        }
+        alloc_order(yard, (Order(order as u8), order), flags, frame, error)
+    }
 }
 
 /// # Safety
@@ -216,7 +226,7 @@ pub unsafe fn free<Y: Handle>(yard: *const Y, frame: u64, order: u32, error: *mu
 ///
 /// # Safety
 ///
-/// As for [`free()`].
+/// As for [`free()`]; and `order` is not 0.
 #[inline(never)]
 unsafe extern "C" fn free_larger<Y: Handle>(
     yard: *const Y,
@@ -224,8 +234,14 @@ unsafe extern "C" fn free_larger<Y: Handle>(
     order: u32,
     error: *mut fy_error,
 ) -> fy_status {
-    // SAFETY: passed on to the caller.
-    unsafe { free_order(yard, frame, (order_of(order), order), error) }
+    // SAFETY: passed on to the caller. `free` calls this for another order than 0.
+    unsafe {
+        assert_unchecked(order != 0);
+        if order > LARGEST_ORDER {
+            return free_rest(yard, frame, order, error);
+        }
+        free_order(yard, frame, (Order(order as u8), order), error)
+    }
 }
 
 /// # Safety

@@ -24,6 +24,7 @@ use crate::zone::{AllocationBytes, AllocationMap, PageblockMap, PcpSizing, Water
 
 mod all_locks;
 mod alloc;
+mod at_once;
 mod blocker;
 mod bulk;
 mod cma;
@@ -49,6 +50,7 @@ mod validate;
 mod views;
 
 pub use all_locks::OtherThreads;
+pub use at_once::{AllocAtOnce, FreeAtOnce, UnfinishedAlloc, UnfinishedFree};
 pub use blocker::{BlockedBy, Blocker};
 pub use cma::CmaReleaseError;
 pub use compact::CompactStatistics;

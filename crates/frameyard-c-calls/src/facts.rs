@@ -1,42 +1,24 @@
-//! The frame, order, state and node that the core's and the host's errors name.
+//! The frame, order, state and node that the core's errors name.
 
 use frameyard::policy::PolicyError;
 use frameyard::validate::ValidateError;
 use frameyard::{AllocError, FreeError, Order};
-use frameyard_host::HostYardError;
 
-use super::{FY_MESSAGE_BYTES, FY_NO_FRAME, FY_NO_NODE, FY_NO_ORDER, FY_NO_STATE, fy_error, state_number};
-use crate::failure::{Failure, lock_status};
+use crate::error::{fy_error, state_number};
+use crate::fault::{Failure, lock_status};
 
-/// All that the caller's structure holds, apart from the message.
-pub(super) fn of(failure: &Failure) -> fy_error {
-    let mut facts = fy_error {
-        size: size_of::<fy_error>(),
-        status: failure.status() as i32,
-        order: FY_NO_ORDER,
-        frame: FY_NO_FRAME,
-        state: FY_NO_STATE,
-        node: FY_NO_NODE,
-        process: 0,
-        system: 0,
-        message: [0; FY_MESSAGE_BYTES],
-    };
+/// Sets the members that a failure knows.
+pub(crate) fn tell(failure: &Failure, facts: &mut fy_error) {
     match failure {
-        Failure::Alloc(error) => alloc_facts(error, &mut facts),
-        Failure::Free(error) => free_facts(error, &mut facts),
-        Failure::Policy(PolicyError::Lock(error)) => facts.process = lock_status(*error).1,
-        Failure::Host(error) => match &**error {
-            HostYardError::Lock(error) => facts.process = lock_status(*error).1,
-            error => facts.system = system_error(error),
-        },
-        Failure::Validate(error) => {
-            if let ValidateError::Lock(error) = **error {
-                facts.process = lock_status(error).1;
-            }
+        Failure::Alloc(error) => alloc_facts(error, facts),
+        Failure::Free(error) => free_facts(error, facts),
+        Failure::Policy(PolicyError::Lock(error)) | Failure::Validate(ValidateError::Lock(error)) => {
+            facts.process = lock_status(*error).1;
         }
+        Failure::NoFrame(pfn) | Failure::NoBytes(pfn) => facts.frame = pfn.0,
+        Failure::Node(node) => facts.node = *node,
         _ => {}
     }
-    facts
 }
 
 fn alloc_facts(error: &AllocError, facts: &mut fy_error) {
@@ -70,11 +52,4 @@ fn free_facts(error: &FreeError, facts: &mut fy_error) {
         Lock(error) => facts.process = lock_status(error).1,
         _ => {}
     }
-}
-
-/// The number of the operating system's error at the end of a chain of errors, or 0.
-fn system_error(error: &(dyn std::error::Error + 'static)) -> i32 {
-    std::iter::successors(Some(error), |error| error.source())
-        .find_map(|error| error.downcast_ref::<std::io::Error>()?.raw_os_error())
-        .unwrap_or(0)
 }

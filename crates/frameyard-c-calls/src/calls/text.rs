@@ -1,6 +1,6 @@
 //! The kernel's /proc formats and Prometheus text, in a caller's buffer.
 
-use std::ffi::c_char;
+use core::ffi::c_char;
 
 use frameyard_formats::{
     KernelFormat, Series, write_buddyinfo, write_metrics, write_pagetypeinfo, write_prometheus, write_vmstat,
@@ -8,10 +8,9 @@ use frameyard_formats::{
 };
 
 use crate::error::fy_error;
-use crate::failure::Failure;
-use crate::handle::{call, fy_yard, place};
+use crate::fault::Failure;
+use crate::handle::{Handle, call, place};
 use crate::status::fy_status;
-use crate::status::fy_status::FY_BAD_ARGUMENT;
 use crate::text_buffer::TextBuffer;
 
 /// The kernel's `/proc/buddyinfo`.
@@ -29,27 +28,21 @@ pub const FY_TEXT_PROMETHEUS: u32 = 5;
 /// Added to a text: in the form of Linux 6.1, where it differs from that of 6.12.
 pub const FY_TEXT_LINUX_6_1: u32 = 0x100;
 
-/// Writes a text about the yard into `buffer`, with a byte 0 at its end, and sets `*length` to the length of the whole text without that
-/// byte. A buffer that is too small gets the beginning of the text, as with `snprintf`: compare `*length` with `capacity`. `buffer` may be
-/// null if `capacity` is 0. The text may be longer in the next call.
-///
-/// Errors: `FY_BAD_ARGUMENT` for a text that does not exist, `FY_NULL_POINTER`, `FY_PANICKED`.
-///
-/// Thread safety: any thread; no other may use `buffer` meanwhile. Cost: takes no lock; reads the counters of each CPU in each zone.
+/// `fy_yard_text`.
 ///
 /// # Safety
 ///
 /// See the crate's documentation, "Pointers".
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fy_yard_text(
-    yard: *const fy_yard,
+#[inline(always)]
+pub unsafe fn yard_text<Y: Handle>(
+    yard: *const Y,
     text: u32,
     buffer: *mut c_char,
     capacity: usize,
     length: *mut usize,
     error: *mut fy_error,
 ) -> fy_status {
-    let work = |yard: &fy_yard| {
+    let work = |yard: &Y| {
         let length = place(length, "length")?;
         if capacity > 0 {
             place(buffer, "buffer")?;
@@ -57,7 +50,7 @@ pub unsafe extern "C" fn fy_yard_text(
         // SAFETY: passed on to the caller.
         let mut out = unsafe { TextBuffer::at(buffer, capacity) };
         let format = if text & FY_TEXT_LINUX_6_1 != 0 { KernelFormat::V6_1 } else { KernelFormat::V6_12 };
-        let core: &frameyard::Yard<_> = yard;
+        let core = yard.yard();
         let written = match text & !FY_TEXT_LINUX_6_1 {
             FY_TEXT_BUDDYINFO => write_buddyinfo(core, &mut out),
             FY_TEXT_PAGETYPEINFO => write_pagetypeinfo(core, &mut out),
@@ -66,10 +59,7 @@ pub unsafe extern "C" fn fy_yard_text(
             FY_TEXT_METRICS => write_metrics(core, &mut out),
             FY_TEXT_PROMETHEUS => write_prometheus(core, Series::NonZero, &mut out),
             other => {
-                return Err(Failure::other(
-                    FY_BAD_ARGUMENT,
-                    format_args!("text {other} does not exist: use FY_TEXT_*"),
-                ));
+                return Err(Failure::NoText(other));
             }
         };
         debug_assert!(written.is_ok(), "a buffer takes everything");

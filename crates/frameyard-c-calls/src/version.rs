@@ -1,6 +1,8 @@
 //! The version of the interface.
 
-use std::ffi::{CStr, c_char};
+use core::ffi::{CStr, c_char};
+
+use crate::fault::Failure;
 
 /// The major version.
 pub const FY_VERSION_MAJOR: u32 = 0;
@@ -32,8 +34,19 @@ pub extern "C" fn fy_version_text() -> *const c_char {
     TEXT.as_ptr()
 }
 
+/// Whether a program with the header of that version may use this library.
+///
+/// # Errors
+///
+/// [`Failure::Version`]. Before version 1.0 a minor version may change the interface.
+pub fn check_version(version: u32) -> Result<(), Failure> {
+    if version >> 8 == FY_VERSION >> 8 { Ok(()) } else { Err(Failure::Version(version)) }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::format;
+
     use super::*;
 
     #[test]

@@ -1,16 +1,18 @@
 //! [`TextBuffer`]: text into a caller's buffer, cut like `snprintf`'s.
 
-use std::ffi::c_char;
-use std::fmt;
+use core::ffi::c_char;
+use core::fmt;
 
 /// Writes text into a caller's buffer and counts all of it.
-pub(crate) struct TextBuffer<'a> {
+#[derive(Debug)]
+pub struct TextBuffer<'a> {
     bytes: &'a mut [c_char],
     length: usize,
 }
 
 impl<'a> TextBuffer<'a> {
-    pub(crate) fn of(bytes: &'a mut [c_char]) -> Self {
+    /// A buffer of these bytes.
+    pub fn of(bytes: &'a mut [c_char]) -> Self {
         Self { bytes, length: 0 }
     }
 
@@ -19,7 +21,8 @@ impl<'a> TextBuffer<'a> {
     /// # Safety
     ///
     /// `buffer` is null or points to `capacity` writable bytes that nothing else uses during the call.
-    pub(crate) unsafe fn at(buffer: *mut c_char, capacity: usize) -> Self {
+    #[must_use]
+    pub unsafe fn at(buffer: *mut c_char, capacity: usize) -> Self {
         if buffer.is_null() || capacity == 0 {
             return Self::of(&mut []);
         }
@@ -28,13 +31,22 @@ impl<'a> TextBuffer<'a> {
         // SAFETY: passed on to the caller. Larger sizes than a slice may have cannot be the size of a buffer.
         unsafe {
             let capacity = capacity.min(isize::MAX as usize);
-            std::ptr::write_bytes(buffer, 0, capacity);
-            Self::of(std::slice::from_raw_parts_mut(buffer, capacity))
+            core::ptr::write_bytes(buffer, 0, capacity);
+            Self::of(core::slice::from_raw_parts_mut(buffer, capacity))
         }
     }
 
+    /// Adds bytes of a text.
+    pub fn write_bytes(&mut self, text: &[u8]) {
+        let room = self.bytes.get_mut(self.length..).unwrap_or_default();
+        for (place, byte) in room.iter_mut().zip(text) {
+            *place = *byte as c_char;
+        }
+        self.length += text.len();
+    }
+
     /// Ends the text with a byte 0. Returns the length of the whole text without it.
-    pub(crate) fn finish(self) -> usize {
+    pub fn finish(self) -> usize {
         let Some(last) = self.bytes.len().checked_sub(1) else { return self.length };
         let mut end = self.length.min(last);
         if end < self.length {
@@ -50,18 +62,18 @@ impl<'a> TextBuffer<'a> {
 
 impl fmt::Write for TextBuffer<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        let room = self.bytes.get_mut(self.length..).unwrap_or_default();
-        for (place, byte) in room.iter_mut().zip(text.bytes()) {
-            *place = byte as c_char;
-        }
-        self.length += text.len();
+        self.write_bytes(text.as_bytes());
         Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fmt::Write;
+    use core::fmt::Write;
+    use std::borrow::ToOwned;
+    use std::string::String;
+    use std::vec;
+    use std::vec::Vec;
 
     use super::*;
 

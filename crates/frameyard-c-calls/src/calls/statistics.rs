@@ -1,7 +1,9 @@
 //! Statistics: sums over the yard.
 
+use frameyard::{Platform, Yard};
+
 use crate::error::fy_error;
-use crate::handle::{call, fy_yard};
+use crate::handle::{Handle, call};
 use crate::sized::{self, SizedStruct};
 use crate::status::fy_status;
 
@@ -48,30 +50,26 @@ unsafe impl SizedStruct for fy_statistics {
     const NAME: &'static str = "fy_statistics";
 }
 
-/// Fills `*statistics`, whose `size` is set. Values that are read together need not agree while other threads allocate.
-///
-/// Errors: `FY_BAD_SIZE`, `FY_NULL_POINTER`, `FY_PANICKED`.
-///
-/// Thread safety: any thread. Cost: takes no lock; reads the counters of each CPU in each zone.
+/// `fy_yard_statistics`.
 ///
 /// # Safety
 ///
 /// See the crate's documentation, "Pointers".
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fy_yard_statistics(
-    yard: *const fy_yard,
+#[inline(always)]
+pub unsafe fn yard_statistics<Y: Handle>(
+    yard: *const Y,
     statistics: *mut fy_statistics,
     error: *mut fy_error,
 ) -> fy_status {
-    let work = |yard: &fy_yard| {
+    let work = |yard: &Y| {
         // SAFETY: passed on to the caller.
-        unsafe { sized::write(statistics, &sums_of(yard)) }
+        unsafe { sized::write(statistics, &sums_of(yard.yard())) }
     };
     // SAFETY: passed on to the caller.
     unsafe { call(yard, error, work) }
 }
 
-fn sums_of(yard: &fy_yard) -> fy_statistics {
+fn sums_of<P: Platform>(yard: &Yard<P>) -> fy_statistics {
     let mut sums = fy_statistics { failures: yard.stats().failures(), ..fy_statistics::default() };
     for zone in yard.stats().zones() {
         let mut add = |sum: fn(&mut fy_statistics) -> &mut u64, value: u64| {

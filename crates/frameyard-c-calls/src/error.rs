@@ -1,16 +1,14 @@
 //! [`fy_error`]: what a failed call tells.
 
-use std::ffi::c_char;
-use std::fmt::Write;
+use core::ffi::c_char;
+use core::fmt::Write;
 
 use frameyard::page::FrameState;
 
-use crate::failure::Failure;
+use crate::fault::Fault;
 use crate::sized::{self, SizedStruct};
 use crate::status::fy_status;
 use crate::text_buffer::TextBuffer;
-
-mod facts;
 
 /// No frame: what `frame` is in an error that is about none.
 pub const FY_NO_FRAME: u64 = 0xffff_ffff_ffff_ffff;
@@ -59,6 +57,30 @@ pub(crate) const fn state_number(state: FrameState) -> u32 {
     state as u32
 }
 
+impl fy_error {
+    /// An error without content.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            size: size_of::<Self>(),
+            status: 0,
+            order: FY_NO_ORDER,
+            frame: FY_NO_FRAME,
+            state: FY_NO_STATE,
+            node: FY_NO_NODE,
+            process: 0,
+            system: 0,
+            message: [0; FY_MESSAGE_BYTES],
+        }
+    }
+}
+
+impl Default for fy_error {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// Fills the caller's structure, if there is one, and returns the status.
 ///
 /// # Safety
@@ -66,17 +88,19 @@ pub(crate) const fn state_number(state: FrameState) -> u32 {
 /// `error` is null or points to as many writable bytes as the size there says.
 #[cold]
 #[inline(never)]
-pub(crate) unsafe fn report(error: *mut fy_error, failure: &Failure) -> fy_status {
+pub unsafe fn report(error: *mut fy_error, fault: &dyn Fault) -> fy_status {
+    let status = fault.status();
     if !error.is_null() {
-        let mut value = facts::of(failure);
+        let mut value = fy_error { status: status as i32, ..fy_error::new() };
+        fault.tell(&mut value);
         let mut text = TextBuffer::of(&mut value.message);
-        let _ = write!(text, "{failure}");
+        let _ = write!(text, "{fault}");
         text.finish();
         // A structure with an impossible size is left alone: the status of the call is what the caller must know.
         // SAFETY: passed on to the caller.
         let _ = unsafe { sized::write(error, &value) };
     }
-    failure.status()
+    status
 }
 
 /// Writes the message of an error, with its status in front, and a byte 0, as `snprintf` does. Returns the length of the whole
@@ -97,11 +121,13 @@ pub unsafe extern "C" fn fy_error_message(error: *const fy_error, buffer: *mut c
     let known = fy_status::ALL.into_iter().find(|status| *status as i32 == value.status);
     let bytes = value.message.map(|byte| byte as u8);
     let length = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-    let message = String::from_utf8_lossy(&bytes[..length]);
-    let _ = match (known, length) {
-        (Some(status), 0) => write!(text, "{status:?}: {}", status.text().to_string_lossy()),
-        (Some(status), _) => write!(text, "{status:?}: {message}"),
-        (None, _) => write!(text, "status {}: {message}", value.status),
+    let _ = match known {
+        Some(status) => write!(text, "{status:?}: "),
+        None => write!(text, "status {}: ", value.status),
     };
+    match known.filter(|_| length == 0) {
+        Some(status) => text.write_bytes(status.text().to_bytes()),
+        None => text.write_bytes(&bytes[..length]),
+    }
     text.finish()
 }

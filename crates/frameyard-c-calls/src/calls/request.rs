@@ -1,14 +1,14 @@
 //! [`fy_request`]: an allocation with more to say than order and flags.
 
-use std::ffi::c_void;
+use core::ffi::c_void;
 
 use frameyard::owners::{Owners, ReclaimRequest, Reclaimer};
-use frameyard::{Order, PageCount};
+use frameyard::{Order, PageCount, Platform, Yard};
 
-use crate::alloc::{flags_of, fy_range, node_of, order_of, range_of};
+use super::alloc::{flags_of, fy_range, node_of, order_of, range_of};
 use crate::error::{FY_NO_NODE, FY_NO_ORDER, fy_error};
-use crate::failure::Failure;
-use crate::handle::{call_for, fy_yard};
+use crate::fault::Failure;
+use crate::handle::{Handle, call_for};
 use crate::sized::{self, SizedStruct};
 use crate::status::fy_status;
 use crate::status::fy_status::FY_BAD_ARGUMENT;
@@ -92,31 +92,25 @@ impl Reclaimer for Hook {
     }
 }
 
-/// Carries a request out and sets `*range` to the frames. `fy_free_range` frees them; `fy_free` frees a block.
-///
-/// Errors: as `fy_alloc`, and `FY_BAD_ARGUMENT` for parts that exclude each other, `FY_IN_USE` for certain frames that are in use,
-/// `FY_BAD_FRAME` for frames that are not memory of one zone, `FY_NO_SUCH_NODE`, `FY_BAD_SIZE`. Nothing is allocated then.
-///
-/// Thread safety: any thread. Cost: a block costs as much as with `fy_alloc`; an alignment or certain frames take the zone lock, and may
-/// look at all of memory.
+/// `fy_alloc_request`.
 ///
 /// # Safety
 ///
 /// See the crate's documentation, "Pointers".
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fy_alloc_request(
-    yard: *const fy_yard,
+#[inline(always)]
+pub unsafe fn alloc_request<Y: Handle>(
+    yard: *const Y,
     request: *const fy_request,
     range: *mut fy_range,
     error: *mut fy_error,
 ) -> fy_status {
     // SAFETY: passed on to the caller.
-    let work = |yard: &fy_yard| carry_out(yard, &unsafe { sized::read(request)? });
+    let work = |yard: &Y| carry_out(yard.yard(), &unsafe { sized::read(request)? });
     // SAFETY: passed on to the caller.
     unsafe { call_for(yard, (range, "range"), error, work) }
 }
 
-fn carry_out(yard: &fy_yard, request: &fy_request) -> Result<fy_range, Failure> {
+fn carry_out<P: Platform>(yard: &Yard<P>, request: &fy_request) -> Result<fy_range, Failure> {
     let given = |number: u32| (number != FY_NO_ORDER).then(|| order_of(number));
     let flags = flags_of(request.flags)?;
     let mut asked = match (given(request.order), request.count, request.exact_place) {
@@ -125,12 +119,12 @@ fn carry_out(yard: &fy_yard, request: &fy_request) -> Result<fy_range, Failure> 
         (None, count, 1) => yard.request_range(range_of(request.start, count)?, flags),
         _ => {
             let text = "a request has an order, a count, or a start and a count with exact_place 1";
-            return Err(Failure::other(FY_BAD_ARGUMENT, format_args!("{text}")));
+            return Err(Failure::Other(FY_BAD_ARGUMENT, text));
         }
     };
     if let Some(align) = given(request.align) {
         if align > Order(63) {
-            return Err(Failure::other(FY_BAD_ARGUMENT, format_args!("no frame is aligned to {align}")));
+            return Err(Failure::Align(align));
         }
         asked = asked.aligned(align);
     }

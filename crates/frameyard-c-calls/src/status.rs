@@ -1,6 +1,6 @@
 //! [`fy_status`]: what a call returns.
 
-use std::ffi::{CStr, c_char};
+use core::ffi::{CStr, c_char};
 
 /// What a call returns. `FY_OK` is 0. Later versions may add values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -97,7 +97,8 @@ impl fy_status {
     ];
 
     /// One line about the value.
-    pub(crate) const fn text(self) -> &'static CStr {
+    #[must_use]
+    pub const fn text(self) -> &'static CStr {
         match self {
             FY_OK => c"no error",
             FY_NULL_POINTER => c"a pointer is null that must not be",

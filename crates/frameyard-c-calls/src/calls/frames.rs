@@ -1,16 +1,15 @@
 //! Frames and addresses, and what a yard knows of a frame.
 
-use std::ffi::c_void;
+use core::ffi::c_void;
 
 use frameyard::Pfn;
 use frameyard::page::FrameState;
 
 use crate::error::{FY_NO_FRAME, fy_error, state_number};
-use crate::failure::Failure;
-use crate::handle::{call, call_for, fy_yard, place};
+use crate::fault::Failure;
+use crate::handle::{Handle, call, call_for, place};
 use crate::sized::{self, SizedStruct};
 use crate::status::fy_status;
-use crate::status::fy_status::{FY_BAD_FRAME, FY_NO_FRAME_BYTES};
 
 /// State of a frame: inside a block that begins elsewhere, or a hole.
 pub const FY_STATE_INTERIOR: u32 = 0;
@@ -117,82 +116,67 @@ unsafe impl SizedStruct for fy_geometry {
     const NAME: &'static str = "fy_geometry";
 }
 
-/// Sets `*address` to the address of a frame's bytes. The frames of a block, and of memory without holes, have consecutive addresses.
-///
-/// The address is valid until the yard is destroyed. Only the owner of a frame may use its bytes. Processes of a shared yard have
-/// different addresses for one frame.
-///
-/// Errors: `FY_BAD_FRAME`, `FY_NO_FRAME_BYTES` (a phantom yard), `FY_NULL_POINTER`, `FY_PANICKED`. `*address` is unchanged then.
-///
-/// Thread safety: any thread. Cost: a binary search among the ranges of memory.
+/// `fy_address`.
 ///
 /// # Safety
 ///
 /// See the crate's documentation, "Pointers".
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fy_address(
-    yard: *const fy_yard,
+#[inline(always)]
+pub unsafe fn address<Y: Handle>(
+    yard: *const Y,
     frame: u64,
     address: *mut *mut c_void,
     error: *mut fy_error,
 ) -> fy_status {
-    let work = |yard: &fy_yard| {
-        let bytes = yard.memory().frame(Pfn(frame)).ok_or_else(|| match yard.zone_of(Pfn(frame)) {
-            Some(_) => Failure::other(FY_NO_FRAME_BYTES, format_args!("{} has no bytes in this process", Pfn(frame))),
-            None => Failure::other(FY_BAD_FRAME, format_args!("{} is no frame of the yard", Pfn(frame))),
-        })?;
+    let work = |yard: &Y| {
+        let missing = || match yard.yard().zone_of(Pfn(frame)) {
+            Some(_) => Failure::NoBytes(Pfn(frame)),
+            None => Failure::NoFrame(Pfn(frame)),
+        };
+        let bytes = yard.address_of(Pfn(frame)).ok_or_else(missing)?;
         Ok(bytes.as_ptr().cast())
     };
     // SAFETY: passed on to the caller.
     unsafe { call_for(yard, (address, "address"), error, work) }
 }
 
-/// Sets `*frame` to the frame that has the byte at `address`.
-///
-/// Errors: `FY_BAD_FRAME` for an address outside the yard's memory, `FY_NULL_POINTER`, `FY_PANICKED`. `*frame` is unchanged then.
-///
-/// Thread safety: any thread. Cost: as `fy_address`.
+/// `fy_frame_at`.
 ///
 /// # Safety
 ///
-/// See the crate's documentation, "Pointers". `address` may have any value but null: nothing is read there.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fy_frame_at(
-    yard: *const fy_yard,
+/// See the crate's documentation, "Pointers".
+#[inline(always)]
+pub unsafe fn frame_at<Y: Handle>(
+    yard: *const Y,
     address: *const c_void,
     frame: *mut u64,
     error: *mut fy_error,
 ) -> fy_status {
-    let work = |yard: &fy_yard| {
+    let work = |yard: &Y| {
         let address = place(address.cast_mut(), "address")?;
-        let found = yard.memory().frame_at(address.addr().get());
-        let outside = || Failure::other(FY_BAD_FRAME, format_args!("no frame of the yard is at {address:p}"));
-        Ok(found.ok_or_else(outside)?.0)
+        let at = address.addr().get();
+        Ok(yard.frame_at(at).ok_or(Failure::NoFrameAt(at))?.0)
     };
     // SAFETY: passed on to the caller.
     unsafe { call_for(yard, (frame, "frame"), error, work) }
 }
 
-/// Fills `*info`, whose `size` is set, with what the yard knows of a frame. The values are recent, not exact.
-///
-/// Errors: `FY_BAD_FRAME`, `FY_BAD_SIZE`, `FY_NULL_POINTER`, `FY_PANICKED`.
-///
-/// Thread safety: any thread. Cost: reads up to one page structure for each order.
+/// `fy_frame_info`.
 ///
 /// # Safety
 ///
 /// See the crate's documentation, "Pointers".
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fy_frame_info(
-    yard: *const fy_yard,
+#[inline(always)]
+pub unsafe fn frame_info<Y: Handle>(
+    yard: *const Y,
     frame: u64,
     info: *mut fy_frame,
     error: *mut fy_error,
 ) -> fy_status {
-    let work = |yard: &fy_yard| {
+    let work = |yard: &Y| {
+        let yard = yard.yard();
         let found = yard.stats().frame(Pfn(frame)).zip(yard.zone_of(Pfn(frame)));
-        let (found, zone) = found
-            .ok_or_else(|| Failure::other(FY_BAD_FRAME, format_args!("{} is no frame of the yard", Pfn(frame))))?;
+        let (found, zone) = found.ok_or(Failure::NoFrame(Pfn(frame)))?;
         let value = fy_frame {
             size: 0,
             head: found.head.0,
@@ -208,20 +192,19 @@ pub unsafe extern "C" fn fy_frame_info(
     unsafe { call(yard, error, work) }
 }
 
-/// Fills `*geometry`, whose `size` is set, with the sizes of the yard.
-///
-/// Errors: `FY_BAD_SIZE`, `FY_NULL_POINTER`, `FY_PANICKED`. Thread safety: any thread. Cost: a few loads.
+/// `fy_yard_geometry`.
 ///
 /// # Safety
 ///
 /// See the crate's documentation, "Pointers".
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fy_yard_geometry(
-    yard: *const fy_yard,
+#[inline(always)]
+pub unsafe fn yard_geometry<Y: Handle>(
+    yard: *const Y,
     geometry: *mut fy_geometry,
     error: *mut fy_error,
 ) -> fy_status {
-    let work = |yard: &fy_yard| {
+    let work = |yard: &Y| {
+        let yard = yard.yard();
         let (sizes, none) = (yard.geometry(), Pfn(FY_NO_FRAME));
         let ranges = || yard.memory_ranges().map(|(range, _)| range);
         let value = fy_geometry {

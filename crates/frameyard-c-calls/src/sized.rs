@@ -2,9 +2,9 @@
 //!
 //! The first member of such a structure is `size_t size`, which the caller sets. The library reads and writes no byte behind it.
 
-use std::mem::MaybeUninit;
+use core::mem::MaybeUninit;
 
-use crate::failure::Failure;
+use crate::fault::Failure;
 
 /// No structure is larger: a larger size was never set.
 const LARGEST: usize = 1 << 12;
@@ -15,7 +15,7 @@ const LARGEST: usize = 1 << 12;
 ///
 /// The type is `repr(C)`, its first member is `size: usize`, all its bytes may be zero, and padding apart each pattern of bytes that C
 /// code can store is a value.
-pub(crate) unsafe trait SizedStruct: Copy {
+pub unsafe trait SizedStruct: Copy {
     /// The name in C, for errors.
     const NAME: &'static str;
     /// The size in the first version that had the structure.
@@ -31,19 +31,19 @@ pub(crate) unsafe trait SizedStruct: Copy {
 /// # Safety
 ///
 /// `from` is null or points to as many readable bytes as the size there says.
-pub(crate) unsafe fn read<T: SizedStruct>(from: *const T) -> Result<T, Failure> {
+pub unsafe fn read<T: SizedStruct>(from: *const T) -> Result<T, Failure> {
     // SAFETY: passed on to the caller.
     let size = unsafe { size_of_caller(from)? };
     let known = size.min(size_of::<T>());
     // SAFETY: `size` bytes are readable.
-    let tail = unsafe { std::slice::from_raw_parts(from.cast::<u8>().wrapping_add(known), size - known) };
+    let tail = unsafe { core::slice::from_raw_parts(from.cast::<u8>().wrapping_add(known), size - known) };
     if tail.iter().any(|byte| *byte != 0) {
         return Err(Failure::NewerHeader { name: T::NAME, size, known });
     }
     let mut value = MaybeUninit::<T>::zeroed();
     // SAFETY: `known` bytes are readable there and lie inside `value`. All other bytes of it are zero, which the trait allows.
     unsafe {
-        std::ptr::copy_nonoverlapping(from.cast::<u8>(), value.as_mut_ptr().cast::<u8>(), known);
+        core::ptr::copy_nonoverlapping(from.cast::<u8>(), value.as_mut_ptr().cast::<u8>(), known);
         Ok(value.assume_init())
     }
 }
@@ -57,19 +57,19 @@ pub(crate) unsafe fn read<T: SizedStruct>(from: *const T) -> Result<T, Failure> 
 /// # Safety
 ///
 /// `to` is null or points to as many writable bytes as the size there says.
-pub(crate) unsafe fn write<T: SizedStruct>(to: *mut T, value: &T) -> Result<(), Failure> {
+pub unsafe fn write<T: SizedStruct>(to: *mut T, value: &T) -> Result<(), Failure> {
     // SAFETY: passed on to the caller.
     let size = unsafe { size_of_caller(to)? };
     let (known, first) = (size.min(size_of::<T>()), size_of::<usize>());
     // SAFETY: `size` bytes are writable, and `known` of them are inside `value`. Neither part includes the size.
     unsafe {
         let bytes = to.cast::<u8>();
-        std::ptr::copy_nonoverlapping(
-            std::ptr::from_ref(value).cast::<u8>().add(first),
+        core::ptr::copy_nonoverlapping(
+            core::ptr::from_ref(value).cast::<u8>().add(first),
             bytes.add(first),
             known - first,
         );
-        std::ptr::write_bytes(bytes.add(known), 0, size - known);
+        core::ptr::write_bytes(bytes.add(known), 0, size - known);
     }
     Ok(())
 }
@@ -126,7 +126,7 @@ mod tests {
     fn members_that_an_older_program_does_not_know_read_as_zero() {
         let older = Older { size: size_of::<Older>(), one: 7 };
         // SAFETY: the size is that of the value.
-        let read = unsafe { read(std::ptr::from_ref(&older).cast::<Newer>()) };
+        let read = unsafe { read(core::ptr::from_ref(&older).cast::<Newer>()) };
         assert!(matches!(read, Ok(Newer { one: 7, two: 0, .. })));
     }
 
@@ -135,7 +135,7 @@ mod tests {
         let mut newer = Newer { size: size_of::<Newer>(), one: 7, two: 0 };
         let read_older = |newer: &Newer| {
             // SAFETY: the size is that of the value.
-            unsafe { read(std::ptr::from_ref(newer).cast::<Older>()) }.map(|older| older.one)
+            unsafe { read(core::ptr::from_ref(newer).cast::<Older>()) }.map(|older| older.one)
         };
         assert!(matches!(read_older(&newer), Ok(7)));
         newer.two = 1;
@@ -154,7 +154,7 @@ mod tests {
             assert_eq!((value.size, value.one), (size, 7));
         }
         // SAFETY: null is allowed.
-        assert!(matches!(unsafe { read::<Older>(std::ptr::null()) }, Err(Failure::Null("older"))));
+        assert!(matches!(unsafe { read::<Older>(core::ptr::null()) }, Err(Failure::Null("older"))));
     }
 
     #[test]

@@ -63,7 +63,7 @@ pub unsafe fn yard_statistics<Y: Handle>(
 ) -> fy_status {
     let work = |yard: &Y| {
         // SAFETY: passed on to the caller.
-        unsafe { sized::write(statistics, &sums_of(yard.yard())) }
+        Ok(unsafe { sized::write(statistics, &sums_of(yard.yard()))? })
     };
     // SAFETY: passed on to the caller.
     unsafe { call(yard, error, work) }

@@ -186,7 +186,8 @@ pub unsafe fn frame_info<Y: Handle>(
             node: u32::from(zone.node().0),
         };
         // SAFETY: passed on to the caller.
-        Ok(unsafe { sized::write(info, &value)? })
+        unsafe { sized::write(info, &value)? };
+        Ok(())
     };
     // SAFETY: passed on to the caller.
     unsafe { call(yard, error, work) }
@@ -214,7 +215,8 @@ pub unsafe fn yard_geometry<Y: Handle>(yard: *const Y, geometry: *mut fy_geometr
             cpus: yard.cpus(),
         };
         // SAFETY: passed on to the caller.
-        Ok(unsafe { sized::write(geometry, &value)? })
+        unsafe { sized::write(geometry, &value)? };
+        Ok(())
     };
     // SAFETY: passed on to the caller.
     unsafe { call(yard, error, work) }

@@ -103,6 +103,8 @@ pub(crate) const CRATES: &[&str] = &[
     "frameyard-sim",
     "frameyard-workloads",
     "frameyard-sim-workloads",
+    "frameyard-jemalloc",
+    "frameyard-malloc",
     "frameyard-lab",
 ];
 

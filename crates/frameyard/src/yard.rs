@@ -201,14 +201,14 @@ impl<P: Platform> Yard<P> {
     }
 
     fn view_of(
-        tables: Tables,
+        mut tables: Tables,
         map: MemMap,
         geometry: Geometry,
         (map_init, writer): (MapInit, MapWriter),
         tuning: Option<Tuning>,
         platform: P,
     ) -> Self {
-        let tables = tables.within(map.range());
+        tables.keep_within(map.range());
         let (poisoning, checks) = (tables.poisoning(), tables.checks());
         let (homes, types) = if takes_slow_paths(poisoning, checks) {
             (&[][..], &[][..])

@@ -38,6 +38,7 @@ mod fallback;
 mod fixed_vec;
 mod free_area;
 mod growth;
+mod healing;
 mod highatomic;
 mod huge_pool;
 mod isolate;

@@ -16,12 +16,14 @@ use super::exclusive::add_exclusive;
 use super::exclusive::sub_exclusive;
 use super::mechanisms::MechanismTables;
 use super::pageblock::PageblockMap;
+use super::pcp::PerCpuPages;
 use super::section::SectionTable;
 use super::state::Zone;
 use crate::locks::LockHold;
 use crate::memmap::{Located, MemMap};
 use crate::page::PageRef;
 use crate::platform::{Access, LineKind, LockError, LockId, Platform, SharedLine, copied_views};
+use crate::sync::AtomicU64;
 use crate::units::{CpuId, Geometry, MigrateType, Order, PageCount, Pfn, PfnRange, ZoneId};
 
 /// The memory map, and the tables that the zones of a yard share.
@@ -32,7 +34,11 @@ pub(crate) struct ZoneTables {
     pub(crate) sections: SectionTable<'static>,
     /// The counters of all CPUs and zones, by CPU first, and the number of zones.
     pub(crate) all_counters: (&'static [TransferCounters], usize),
+    /// The lists of all CPUs and zones, by CPU first, and the number of zones.
+    pub(crate) lists: (&'static [PerCpuPages], usize),
     pub(crate) allocation_map: AllocationMap<'static>,
+    /// For each pageblock, the free frames in it: see [`healing`](super::healing).
+    pub(crate) pageblock_free: &'static [AtomicU64],
     pub(crate) geometry: Geometry,
     /// When page structures are checked.
     pub(crate) checks: PageChecks,

@@ -96,6 +96,8 @@ pub(crate) const CRATES: &[&str] = &[
     "frameyard",
     "frameyard-counting",
     "frameyard-formats",
+    "frameyard-c-calls",
+    "frameyard-core-capi",
     "frameyard-vm",
     "frameyard-host",
     "frameyard-capi",

@@ -12,6 +12,4 @@ pub use frames::{address, frame_at, frame_info, yard_geometry};
 pub use request::alloc_request;
 pub use statistics::yard_statistics;
 pub use text::yard_text;
-pub use upkeep::{
-    policy_of, yard_compact, yard_drain, yard_drain_cpu, yard_policy, yard_set_policy, yard_validate,
-};
+pub use upkeep::{policy_of, yard_compact, yard_drain, yard_drain_cpu, yard_policy, yard_set_policy, yard_validate};

@@ -5,7 +5,6 @@ use core::fmt::Write;
 
 use frameyard::page::FrameState;
 
-use crate::fault::Fault;
 use crate::sized::{self, SizedStruct};
 use crate::status::fy_status;
 use crate::text_buffer::TextBuffer;
@@ -79,28 +78,6 @@ impl Default for fy_error {
     fn default() -> Self {
         Self::new()
     }
-}
-
-/// Fills the caller's structure, if there is one, and returns the status.
-///
-/// # Safety
-///
-/// `error` is null or points to as many writable bytes as the size there says.
-#[cold]
-#[inline(never)]
-pub unsafe fn report(error: *mut fy_error, fault: &dyn Fault) -> fy_status {
-    let status = fault.status();
-    if !error.is_null() {
-        let mut value = fy_error { status: status as i32, ..fy_error::new() };
-        fault.tell(&mut value);
-        let mut text = TextBuffer::of(&mut value.message);
-        let _ = write!(text, "{fault}");
-        text.finish();
-        // A structure with an impossible size is left alone: the status of the call is what the caller must know.
-        // SAFETY: passed on to the caller.
-        let _ = unsafe { sized::write(error, &value) };
-    }
-    status
 }
 
 /// Writes the message of an error, with its status in front, and a byte 0, as `snprintf` does. Returns the length of the whole

@@ -1,27 +1,12 @@
 //! The frame, order, state and node that the core's errors name.
 
-use frameyard::policy::PolicyError;
-use frameyard::validate::ValidateError;
+use frameyard::platform::LockError;
 use frameyard::{AllocError, FreeError, Order};
 
 use crate::error::{fy_error, state_number};
-use crate::fault::{Failure, lock_status};
+use crate::status::fy_status::{self, FY_BUSY, FY_DAMAGED, FY_SYSTEM};
 
-/// Sets the members that a failure knows.
-pub(crate) fn tell(failure: &Failure, facts: &mut fy_error) {
-    match failure {
-        Failure::Alloc(error) => alloc_facts(error, facts),
-        Failure::Free(error) => free_facts(error, facts),
-        Failure::Policy(PolicyError::Lock(error)) | Failure::Validate(ValidateError::Lock(error)) => {
-            facts.process = lock_status(*error).1;
-        }
-        Failure::NoFrame(pfn) | Failure::NoBytes(pfn) => facts.frame = pfn.0,
-        Failure::Node(node) => facts.node = *node,
-        _ => {}
-    }
-}
-
-fn alloc_facts(error: &AllocError, facts: &mut fy_error) {
+pub(crate) fn alloc_facts(error: &AllocError, facts: &mut fy_error) {
     let order = |order: Order| u32::from(order.0);
     match error {
         AllocError::OutOfMemory { order: asked, node, .. } => {
@@ -43,7 +28,7 @@ fn alloc_facts(error: &AllocError, facts: &mut fy_error) {
     }
 }
 
-fn free_facts(error: &FreeError, facts: &mut fy_error) {
+pub(crate) fn free_facts(error: &FreeError, facts: &mut fy_error) {
     use frameyard::alloc::FreeProblem::*;
     (facts.frame, facts.order) = (error.pfn.0, u32::from(error.order.0));
     match error.problem {
@@ -51,5 +36,17 @@ fn free_facts(error: &FreeError, facts: &mut fy_error) {
         OtherOrder { .. } | PartOfBlock { .. } => facts.state = state_number(frameyard::page::FrameState::Allocated),
         Lock(error) => facts.process = lock_status(error).1,
         _ => {}
+    }
+}
+
+/// The status of a lock's error, and the process that it names, or 0.
+#[must_use]
+pub fn lock_status(error: LockError) -> (fy_status, u32) {
+    match error {
+        LockError::LockStuck { holder, .. } => (FY_BUSY, holder),
+        LockError::HolderEnded { holder, .. } => (FY_DAMAGED, holder),
+        LockError::Corrupt { .. } => (FY_DAMAGED, 0),
+        LockError::SectionsNotEnded { .. } => (FY_SYSTEM, 0),
+        _ => (FY_DAMAGED, 0),
     }
 }

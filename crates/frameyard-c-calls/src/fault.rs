@@ -1,18 +1,19 @@
 //! [`Fault`]: why a call failed. [`Failure`]: the reasons that both interfaces have.
 
-use core::fmt;
+use core::fmt::{self, Write};
 
 use frameyard::boot::BootError;
-use frameyard::platform::LockError;
 use frameyard::policy::PolicyError;
 use frameyard::units::{GeometryError, UnknownName};
 use frameyard::validate::ValidateError;
 use frameyard::{AllocError, FreeError, Order, Pfn};
 
 use crate::error::fy_error;
-use crate::facts;
+use crate::facts::{alloc_facts, free_facts, lock_status};
+use crate::sized::{self, SizeError};
 use crate::status::fy_status;
 use crate::status::fy_status::*;
+use crate::text_buffer::TextBuffer;
 
 /// Why a call failed: the message, the status, and the facts for the caller's structure.
 pub trait Fault: fmt::Display {
@@ -29,24 +30,8 @@ pub trait Fault: fmt::Display {
 pub enum Failure {
     /// A pointer is null: the name of the argument.
     Null(&'static str),
-    /// The size in a structure is impossible.
-    Size {
-        /// The structure.
-        name: &'static str,
-        /// The size there.
-        size: usize,
-        /// The smallest that is possible.
-        least: usize,
-    },
-    /// A header that is newer than the library has set a member that the library does not know.
-    NewerHeader {
-        /// The structure.
-        name: &'static str,
-        /// The size there.
-        size: usize,
-        /// The bytes that the library knows.
-        known: usize,
-    },
+    /// A structure with a size of its own cannot be read or written.
+    Size(SizeError),
     /// The program was compiled with the header of this version, which is incompatible.
     Version(u32),
     /// An allocation failed.
@@ -91,13 +76,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Null(name) => write!(f, "{name} is null"),
-            Self::Size { name, size, least } => {
-                write!(f, "the size in {name} is {size}: set it to sizeof({name}), at least {least}")
-            }
-            Self::NewerHeader { name, size, known } => write!(
-                f,
-                "{name} has {size} bytes, this library knows {known} of them, and others are set: the header is newer than the library"
-            ),
+            Self::Size(error) => error.fmt(f),
             Self::Version(version) => {
                 let [_, major, minor, patch] = version.to_be_bytes();
                 let own = env!("CARGO_PKG_VERSION");
@@ -140,6 +119,7 @@ macro_rules! from_errors {
 }
 
 from_errors!(
+    SizeError => Size,
     AllocError => Alloc,
     FreeError => Free,
     BootError => Boot,
@@ -153,7 +133,8 @@ impl Fault for Failure {
     fn status(&self) -> fy_status {
         match self {
             Self::Null(_) => FY_NULL_POINTER,
-            Self::Size { .. } | Self::NewerHeader { .. } => FY_BAD_SIZE,
+            Self::Size(SizeError::Null(_)) => FY_NULL_POINTER,
+            Self::Size(_) => FY_BAD_SIZE,
             Self::Version(_) => FY_BAD_VERSION,
             Self::Alloc(error) => alloc_status(error),
             Self::Free(error) => free_status(error),
@@ -173,19 +154,7 @@ impl Fault for Failure {
     }
 
     fn tell(&self, facts: &mut fy_error) {
-        facts::tell(self, facts);
-    }
-}
-
-/// The status of a lock's error, and the process that it names, or 0.
-#[must_use]
-pub fn lock_status(error: LockError) -> (fy_status, u32) {
-    match error {
-        LockError::LockStuck { holder, .. } => (FY_BUSY, holder),
-        LockError::HolderEnded { holder, .. } => (FY_DAMAGED, holder),
-        LockError::Corrupt { .. } => (FY_DAMAGED, 0),
-        LockError::SectionsNotEnded { .. } => (FY_SYSTEM, 0),
-        _ => (FY_DAMAGED, 0),
+        tell(self, facts);
     }
 }
 
@@ -234,3 +203,38 @@ fn policy_status(error: &PolicyError) -> fy_status {
     }
 }
 
+/// Sets the members that a failure knows.
+fn tell(failure: &Failure, facts: &mut fy_error) {
+    match failure {
+        Failure::Alloc(error) => alloc_facts(error, facts),
+        Failure::Free(error) => free_facts(error, facts),
+        Failure::Policy(PolicyError::Lock(error)) | Failure::Validate(ValidateError::Lock(error)) => {
+            facts.process = lock_status(*error).1;
+        }
+        Failure::NoFrame(pfn) | Failure::NoBytes(pfn) => facts.frame = pfn.0,
+        Failure::Node(node) => facts.node = *node,
+        _ => {}
+    }
+}
+
+/// Fills the caller's structure, if there is one, and returns the status.
+///
+/// # Safety
+///
+/// `error` is null or points to as many writable bytes as the size there says.
+#[cold]
+#[inline(never)]
+pub unsafe fn report(error: *mut fy_error, fault: &dyn Fault) -> fy_status {
+    let status = fault.status();
+    if !error.is_null() {
+        let mut value = fy_error { status: status as i32, ..fy_error::new() };
+        fault.tell(&mut value);
+        let mut text = TextBuffer::of(&mut value.message);
+        let _ = write!(text, "{fault}");
+        text.finish();
+        // A structure with an impossible size is left alone: the status of the call is what the caller must know.
+        // SAFETY: passed on to the caller.
+        let _ = unsafe { sized::write(error, &value) };
+    }
+    status
+}

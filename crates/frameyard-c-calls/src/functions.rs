@@ -344,10 +344,7 @@ macro_rules! functions {
         ///
         /// See the crate's documentation, "Pointers".
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn fy_yard_drain(
-            yard: *const $yard,
-            error: *mut $crate::fy_error,
-        ) -> $crate::fy_status {
+        pub unsafe extern "C" fn fy_yard_drain(yard: *const $yard, error: *mut $crate::fy_error) -> $crate::fy_status {
             // SAFETY: passed on to the caller.
             unsafe { $crate::calls::yard_drain(yard, error) }
         }

@@ -5,8 +5,8 @@ use core::ptr::NonNull;
 
 use frameyard::{Pfn, Platform, Yard};
 
-use crate::error::{fy_error, report};
-use crate::fault::{Failure, Fault};
+use crate::error::fy_error;
+use crate::fault::{Failure, Fault, report};
 use crate::status::fy_status::{self, FY_DAMAGED, FY_INVALID, FY_OK};
 
 /// Level of a message: a yard, or a call, failed in a way that needs attention: a panic, a damaged yard, a failed validation.

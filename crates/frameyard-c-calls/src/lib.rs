@@ -30,10 +30,9 @@ pub use calls::text::{
     FY_TEXT_ZONEINFO,
 };
 pub use calls::upkeep::fy_policy_name;
-pub use error::{
-    FY_MESSAGE_BYTES, FY_NO_FRAME, FY_NO_NODE, FY_NO_ORDER, FY_NO_STATE, fy_error, fy_error_message, report,
-};
-pub use fault::{Failure, Fault, boot_status, lock_status};
+pub use error::{FY_MESSAGE_BYTES, FY_NO_FRAME, FY_NO_NODE, FY_NO_ORDER, FY_NO_STATE, fy_error, fy_error_message};
+pub use facts::lock_status;
+pub use fault::{Failure, Fault, boot_status, report};
 pub use handle::{FY_LOG_ERROR, FY_LOG_INFO, FY_LOG_WARNING, Handle, call, call_for, call_with, place, usable};
 pub use status::{fy_status, fy_strerror};
 pub use text_buffer::TextBuffer;

@@ -2,12 +2,51 @@
 //!
 //! The first member of such a structure is `size_t size`, which the caller sets. The library reads and writes no byte behind it.
 
+use core::fmt;
 use core::mem::MaybeUninit;
-
-use crate::fault::Failure;
 
 /// No structure is larger: a larger size was never set.
 const LARGEST: usize = 1 << 12;
+
+/// Why a structure was not read or written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SizeError {
+    /// The pointer is null: the name of the structure.
+    Null(&'static str),
+    /// The size in the structure is impossible.
+    Size {
+        /// The structure.
+        name: &'static str,
+        /// The size there.
+        size: usize,
+        /// The smallest that is possible.
+        least: usize,
+    },
+    /// A header that is newer than the library has set a member that the library does not know.
+    NewerHeader {
+        /// The structure.
+        name: &'static str,
+        /// The size there.
+        size: usize,
+        /// The bytes that the library knows.
+        known: usize,
+    },
+}
+
+impl fmt::Display for SizeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Null(name) => write!(f, "{name} is null"),
+            Self::Size { name, size, least } => {
+                write!(f, "the size in {name} is {size}: set it to sizeof({name}), at least {least}")
+            }
+            Self::NewerHeader { name, size, known } => write!(
+                f,
+                "{name} has {size} bytes, this library knows {known} of them, and others are set: the header is newer than the library"
+            ),
+        }
+    }
+}
 
 /// A structure of the interface that begins with its size.
 ///
@@ -26,19 +65,19 @@ pub unsafe trait SizedStruct: Copy {
 ///
 /// # Errors
 ///
-/// [`Failure::Null`], and [`Failure::Size`] where the size is impossible or a member behind the library's last is not zero.
+/// [`SizeError::Null`], and [`SizeError::Size`] where the size is impossible or a member behind the library's last is not zero.
 ///
 /// # Safety
 ///
 /// `from` is null or points to as many readable bytes as the size there says.
-pub unsafe fn read<T: SizedStruct>(from: *const T) -> Result<T, Failure> {
+pub unsafe fn read<T: SizedStruct>(from: *const T) -> Result<T, SizeError> {
     // SAFETY: passed on to the caller.
     let size = unsafe { size_of_caller(from)? };
     let known = size.min(size_of::<T>());
     // SAFETY: `size` bytes are readable.
     let tail = unsafe { core::slice::from_raw_parts(from.cast::<u8>().wrapping_add(known), size - known) };
     if tail.iter().any(|byte| *byte != 0) {
-        return Err(Failure::NewerHeader { name: T::NAME, size, known });
+        return Err(SizeError::NewerHeader { name: T::NAME, size, known });
     }
     let mut value = MaybeUninit::<T>::zeroed();
     // SAFETY: `known` bytes are readable there and lie inside `value`. All other bytes of it are zero, which the trait allows.
@@ -52,12 +91,12 @@ pub unsafe fn read<T: SizedStruct>(from: *const T) -> Result<T, Failure> {
 ///
 /// # Errors
 ///
-/// [`Failure::Null`], and [`Failure::Size`] where the size is impossible.
+/// [`SizeError::Null`], and [`SizeError::Size`] where the size is impossible.
 ///
 /// # Safety
 ///
 /// `to` is null or points to as many writable bytes as the size there says.
-pub unsafe fn write<T: SizedStruct>(to: *mut T, value: &T) -> Result<(), Failure> {
+pub unsafe fn write<T: SizedStruct>(to: *mut T, value: &T) -> Result<(), SizeError> {
     // SAFETY: passed on to the caller.
     let size = unsafe { size_of_caller(to)? };
     let (known, first) = (size.min(size_of::<T>()), size_of::<usize>());
@@ -79,16 +118,16 @@ pub unsafe fn write<T: SizedStruct>(to: *mut T, value: &T) -> Result<(), Failure
 /// # Safety
 ///
 /// `at` is null or points to a readable size.
-unsafe fn size_of_caller<T: SizedStruct>(at: *const T) -> Result<usize, Failure> {
+unsafe fn size_of_caller<T: SizedStruct>(at: *const T) -> Result<usize, SizeError> {
     if at.is_null() {
-        return Err(Failure::Null(T::NAME));
+        return Err(SizeError::Null(T::NAME));
     }
     // SAFETY: passed on to the caller. The structure need not be aligned.
     let size = unsafe { at.cast::<usize>().read_unaligned() };
     if (T::FIRST_SIZE..=LARGEST).contains(&size) {
         Ok(size)
     } else {
-        Err(Failure::Size { name: T::NAME, size, least: T::FIRST_SIZE })
+        Err(SizeError::Size { name: T::NAME, size, least: T::FIRST_SIZE })
     }
 }
 
@@ -139,7 +178,7 @@ mod tests {
         };
         assert!(matches!(read_older(&newer), Ok(7)));
         newer.two = 1;
-        assert!(matches!(read_older(&newer), Err(Failure::NewerHeader { size: 24, known: 16, .. })));
+        assert!(matches!(read_older(&newer), Err(SizeError::NewerHeader { size: 24, known: 16, .. })));
     }
 
     #[test]
@@ -147,14 +186,14 @@ mod tests {
         for size in [0, size_of::<Older>() - 1, LARGEST + 1, usize::MAX] {
             let mut value = Older { size, one: 7 };
             // SAFETY: the call refuses the sizes and reads nothing else.
-            assert!(matches!(unsafe { read(&raw const value) }, Err(Failure::Size { .. })), "{size}");
+            assert!(matches!(unsafe { read(&raw const value) }, Err(SizeError::Size { .. })), "{size}");
             // SAFETY: as above.
             let written = unsafe { write(&raw mut value, &Older { size: 0, one: 1 }) };
-            assert!(matches!(written, Err(Failure::Size { .. })), "{size}");
+            assert!(matches!(written, Err(SizeError::Size { .. })), "{size}");
             assert_eq!((value.size, value.one), (size, 7));
         }
         // SAFETY: null is allowed.
-        assert!(matches!(unsafe { read::<Older>(core::ptr::null()) }, Err(Failure::Null("older"))));
+        assert!(matches!(unsafe { read::<Older>(core::ptr::null()) }, Err(SizeError::Null("older"))));
     }
 
     #[test]

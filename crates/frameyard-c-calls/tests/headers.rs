@@ -31,7 +31,7 @@ const HEADERS: [Header; 2] = [
         folder: "frameyard-core-capi",
         file: "include/frameyard_core.h",
         guard: "FRAMEYARD_CORE_H",
-        sources: &["platform", "handle", "create"],
+        sources: &["platform", "handle", "source", "create"],
         functions: 29,
     },
 ];
@@ -70,7 +70,11 @@ impl Header {
             cpp_compat: true,
             include_guard: Some(self.guard.to_owned()),
             header: Some(self.part("introduction.h")),
-            trailer: Some(format!("{}\n\n{}", include_str!("../header/defaults.h").trim_end(), self.part("defaults.h"))),
+            trailer: Some(format!(
+                "{}\n\n{}",
+                include_str!("../header/defaults.h").trim_end(),
+                self.part("defaults.h")
+            )),
             no_includes: true,
             usize_is_size_t: true,
             sys_includes: ["stddef.h", "stdint.h"].map(str::to_owned).to_vec(),

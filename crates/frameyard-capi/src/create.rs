@@ -9,7 +9,7 @@ use frameyard::policy::ZonePolicy;
 use frameyard_c_calls::calls::policy_of;
 use frameyard_c_calls::fy_status::{FY_BAD_ARGUMENT, FY_NOT_SUPPORTED};
 use frameyard_c_calls::sized::{self, SizedStruct};
-use frameyard_c_calls::{Failure, FY_LOG_INFO, FY_LOG_WARNING, check_version, fy_error, fy_status, place};
+use frameyard_c_calls::{FY_LOG_INFO, FY_LOG_WARNING, Failure, check_version, fy_error, fy_status, place};
 use frameyard_host::{
     Backing, ByteSize, HostYard, HostYardBuilder, HugePages, HugetlbSize, SharedYard, SharedYardName,
 };
@@ -245,7 +245,7 @@ fn describe(yard: &HostYard) -> String {
 /// `config` is null or points to as many readable bytes as the size there says.
 unsafe fn versioned(config: *const fy_config) -> Result<(fy_config, Log), HostFailure> {
     // SAFETY: passed on to the caller.
-    let config = unsafe { sized::read(config)? };
+    let config = unsafe { sized::read(config).map_err(Failure::from)? };
     check_version(config.version)?;
     // SAFETY: the header says what the function must allow.
     let log = unsafe { Log::to(config.log, config.log_context) };

@@ -7,7 +7,7 @@
 // physical addresses divided by the size of a frame. fy_address has the address of a frame's bytes.
 //
 // The library uses no C library, no heap and no operating system. It needs the memory that fy_core_create gets, the operations in
-// fy_platform_ops, and 16 KiB of stack. memcpy, memmove, memset, memcmp and bcmp are weak in it: the kernel's take precedence.
+// fy_platform_ops, and 16 KiB of stack. memcpy, memmove, memset, memcmp, bcmp and strlen are weak in it: the kernel's take precedence.
 // Functions that frameyard.h has, too, are the same here. A program links one of the two libraries.
 //
 // Errors: a function returns FY_OK (0) or another status. fy_strerror has a line about a status. The last argument of most functions

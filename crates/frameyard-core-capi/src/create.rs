@@ -16,21 +16,7 @@ use frameyard_c_calls::{
 use crate::handle::fy_yard;
 use crate::place::{self, Tables};
 use crate::platform::{Kernel, fy_platform_ops, has_panicked};
-use crate::source::Source;
-
-/// A range of memory.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct fy_memory {
-    /// The first frame.
-    pub start: u64,
-    /// The number of frames, at least 1.
-    pub count: u64,
-    /// The node of the frames, below 64.
-    pub node: u32,
-    /// Leave it 0.
-    pub reserved: u32,
-}
+use crate::source::{Source, fy_memory};
 
 /// The memory and the settings of a new yard. `fy_core_config_default()` sets `size` and `version`, `cpus` to 1, and all other members
 /// to 0, the default. The arrays are read during the call alone.
@@ -119,7 +105,7 @@ pub unsafe extern "C" fn fy_core_create(
         unsafe { result.write(null_mut()) };
         // SAFETY: passed on to the caller.
         let made = unsafe {
-            let ops = not_null(ops.cast_mut(), "ops").and_then(|_| sized::read(ops))?;
+            let ops = not_null(ops.cast_mut(), "ops").and_then(|_| Ok(sized::read(ops)?))?;
             create(Kernel::new(&ops)?, &settings(config)?)?
         };
         // SAFETY: as above.
@@ -201,9 +187,8 @@ unsafe fn create(kernel: Kernel, settings: &Settings<'_>) -> Result<NonNull<fy_y
     let frame_size = config.geometry.page_size();
     if tables.is_none() {
         // The tables' frames are one more reserved range. Its place does not matter for the size.
-        source.tables = source.memory().next().map_or(PfnRange::default(), |range| {
-            PfnRange::new(range.start, PageCount(1))
-        });
+        source.tables =
+            source.memory().next().map_or(PfnRange::default(), |range| PfnRange::new(range.start, PageCount(1)));
     }
     let mut plan = Tables::plan(&source, &config)?;
     place::check_bytes(&source, &kernel, frame_size)?;
@@ -254,10 +239,9 @@ unsafe fn settings<'a>(config: *const fy_core_config) -> Result<Settings<'a>, Fa
     // SAFETY: passed on to the caller.
     let (memory, reserved, cpus) = unsafe {
         let cpus = match config.cpu_nodes.is_null() {
-            true => NODE_0.get(..config.cpus as usize).ok_or(Failure::Other(
-                FY_BAD_ARGUMENT,
-                "more than 1024 CPUs: name their nodes",
-            ))?,
+            true => NODE_0
+                .get(..config.cpus as usize)
+                .ok_or(Failure::Other(FY_BAD_ARGUMENT, "more than 1024 CPUs: name their nodes"))?,
             // `NodeId` is transparent.
             false => array(config.cpu_nodes.cast::<NodeId>(), config.cpus as usize, "config->cpu_nodes")?,
         };

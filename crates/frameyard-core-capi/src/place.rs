@@ -78,7 +78,10 @@ pub(crate) fn check_bytes(source: &Source<'_>, kernel: &Kernel, frame_size: Byte
     for range in source.memory().filter(|range| !range.is_empty()) {
         let first = kernel.frame_bytes(range.start);
         if first.is_some_and(|bytes| !(bytes.addr().get() as u64).is_multiple_of(frame_size.0)) {
-            return Err(Failure::Other(FY_BAD_ARGUMENT, "frame_bytes returns an address that is not aligned to a frame"));
+            return Err(Failure::Other(
+                FY_BAD_ARGUMENT,
+                "frame_bytes returns an address that is not aligned to a frame",
+            ));
         }
         if first.is_some() && bytes_of(kernel, range, frame_size).is_none() {
             return Err(Failure::Other(FY_BAD_ARGUMENT, "the frames of a range are not mapped one behind the other"));
@@ -151,7 +154,10 @@ pub(crate) fn check_apart(
             }
         }
         if at <= last {
-            return Err(Failure::Other(FY_BAD_ARGUMENT, "the tables lie in frames of the memory: reserve these frames"));
+            return Err(Failure::Other(
+                FY_BAD_ARGUMENT,
+                "the tables lie in frames of the memory: reserve these frames",
+            ));
         }
     }
     Ok(())

@@ -5,9 +5,7 @@ use core::fmt::{self, Write};
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use frameyard::platform::{
-    BadPage, LockError, LockId, MapBacking, Offload, OwnList, Popped, Probe, SectionsNotEnded,
-};
+use frameyard::platform::{BadPage, LockError, LockId, MapBacking, Offload, OwnList, Popped, Probe, SectionsNotEnded};
 use frameyard::{CpuId, Pfn, PfnRange, Platform};
 use frameyard_c_calls::sized::SizedStruct;
 use frameyard_c_calls::{FY_LOG_ERROR, FY_LOG_WARNING, FY_MESSAGE_BYTES, Failure, TextBuffer};

@@ -5,7 +5,19 @@ use frameyard::{NodeId, PageCount, Pfn, PfnRange};
 use frameyard_c_calls::fy_status::FY_BAD_ARGUMENT;
 use frameyard_c_calls::{Failure, fy_range};
 
-use crate::create::fy_memory;
+/// A range of memory.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct fy_memory {
+    /// The first frame.
+    pub start: u64,
+    /// The number of frames, at least 1.
+    pub count: u64,
+    /// The node of the frames, below 64.
+    pub node: u32,
+    /// Leave it 0.
+    pub reserved: u32,
+}
 
 /// Ranges of memory, and the ranges in them that the allocator must not use.
 #[derive(Clone, Copy, Debug)]

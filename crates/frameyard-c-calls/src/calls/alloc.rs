@@ -169,7 +169,7 @@ unsafe fn alloc_order<Y: Handle>(
     unsafe { alloc_rest(yard, number, flags, frame, error) }
 }
 
-/// Allocates a block that has left its list, far from most others.
+/// Allocates a block that has left its list, far from most memory.
 ///
 /// # Safety
 ///
@@ -228,12 +228,7 @@ pub unsafe fn free<Y: Handle>(yard: *const Y, frame: u64, order: u32, error: *mu
 ///
 /// As for [`free()`]; and `order` is not 0.
 #[inline(never)]
-unsafe extern "C" fn free_larger<Y: Handle>(
-    yard: *const Y,
-    frame: u64,
-    order: u32,
-    error: *mut fy_error,
-) -> fy_status {
+unsafe extern "C" fn free_larger<Y: Handle>(yard: *const Y, frame: u64, order: u32, error: *mut fy_error) -> fy_status {
     // SAFETY: passed on to the caller. `free` calls this for another order than 0.
     unsafe {
         assert_unchecked(order != 0);
@@ -283,19 +278,14 @@ unsafe fn finish_free<Y: Handle>(
     unsafe { call(yard, error, |_| Ok(free.finish()?)) }
 }
 
-/// [`free()`] of a block that is not allocated as the caller says, or lies far from most others, or with a bad handle.
+/// [`free()`] of a block that is not allocated as the caller says, or lies far from most memory, or with a bad handle.
 ///
 /// # Safety
 ///
 /// As for [`free()`].
 #[cold]
 #[inline(never)]
-unsafe extern "C" fn free_rest<Y: Handle>(
-    yard: *const Y,
-    frame: u64,
-    order: u32,
-    error: *mut fy_error,
-) -> fy_status {
+unsafe extern "C" fn free_rest<Y: Handle>(yard: *const Y, frame: u64, order: u32, error: *mut fy_error) -> fy_status {
     // SAFETY: passed on to the caller.
     unsafe { call(yard, error, |yard| Ok(yard.yard().free(Pfn(frame), order_of(order))?)) }
 }
@@ -343,12 +333,7 @@ pub unsafe fn alloc_exact<Y: Handle>(
 ///
 /// See the crate's documentation, "Pointers".
 #[inline(always)]
-pub unsafe fn free_range<Y: Handle>(
-    yard: *const Y,
-    start: u64,
-    count: u64,
-    error: *mut fy_error,
-) -> fy_status {
+pub unsafe fn free_range<Y: Handle>(yard: *const Y, start: u64, count: u64, error: *mut fy_error) -> fy_status {
     // SAFETY: passed on to the caller.
     unsafe { call(yard, error, |yard| Ok(yard.yard().free_range(range_of(start, count)?)?)) }
 }

@@ -186,7 +186,8 @@ pub unsafe fn frame_info<Y: Handle>(
             node: u32::from(zone.node().0),
         };
         // SAFETY: passed on to the caller.
-        unsafe { sized::write(info, &value) }
+        unsafe { sized::write(info, &value)? };
+        Ok(())
     };
     // SAFETY: passed on to the caller.
     unsafe { call(yard, error, work) }
@@ -198,11 +199,7 @@ pub unsafe fn frame_info<Y: Handle>(
 ///
 /// See the crate's documentation, "Pointers".
 #[inline(always)]
-pub unsafe fn yard_geometry<Y: Handle>(
-    yard: *const Y,
-    geometry: *mut fy_geometry,
-    error: *mut fy_error,
-) -> fy_status {
+pub unsafe fn yard_geometry<Y: Handle>(yard: *const Y, geometry: *mut fy_geometry, error: *mut fy_error) -> fy_status {
     let work = |yard: &Y| {
         let yard = yard.yard();
         let (sizes, none) = (yard.geometry(), Pfn(FY_NO_FRAME));
@@ -218,7 +215,8 @@ pub unsafe fn yard_geometry<Y: Handle>(
             cpus: yard.cpus(),
         };
         // SAFETY: passed on to the caller.
-        unsafe { sized::write(geometry, &value) }
+        unsafe { sized::write(geometry, &value)? };
+        Ok(())
     };
     // SAFETY: passed on to the caller.
     unsafe { call(yard, error, work) }

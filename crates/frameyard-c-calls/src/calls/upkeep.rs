@@ -69,11 +69,7 @@ pub extern "C" fn fy_policy_name(index: u32) -> *const c_char {
 ///
 /// See the crate's documentation, "Pointers".
 #[inline(always)]
-pub unsafe fn yard_policy<Y: Handle>(
-    yard: *const Y,
-    name: *mut *const c_char,
-    error: *mut fy_error,
-) -> fy_status {
+pub unsafe fn yard_policy<Y: Handle>(yard: *const Y, name: *mut *const c_char, error: *mut fy_error) -> fy_status {
     // SAFETY: passed on to the caller.
     unsafe { call_for(yard, (name, "name"), error, |yard: &Y| Ok(name_of(yard.yard().policy()))) }
 }
@@ -84,11 +80,7 @@ pub unsafe fn yard_policy<Y: Handle>(
 ///
 /// See the crate's documentation, "Pointers".
 #[inline(always)]
-pub unsafe fn yard_set_policy<Y: Handle>(
-    yard: *const Y,
-    name: *const c_char,
-    error: *mut fy_error,
-) -> fy_status {
+pub unsafe fn yard_set_policy<Y: Handle>(yard: *const Y, name: *const c_char, error: *mut fy_error) -> fy_status {
     let work = |yard: &Y| {
         // SAFETY: passed on to the caller.
         let policy = unsafe { policy_of(name)? };

@@ -3,6 +3,7 @@
 
 mod all_locks;
 mod allocation;
+mod at_once;
 mod busy_yard;
 mod clusters;
 mod cma;

@@ -32,7 +32,7 @@ use super::exclusive::add_exclusive;
 use super::pcp::PerCpuPages;
 use super::policy::ZonePolicy;
 use super::transfer::Unsound;
-use super::view::LockedZone;
+use super::view::{LockedZone, ZoneView};
 use crate::memmap::{Located, MapPlace};
 use crate::page::FrameState;
 use crate::platform::Platform;
@@ -116,11 +116,27 @@ pub(crate) struct Healing {
     pub(crate) begun: AtomicU64,
     /// Pageblocks that became whole.
     pub(crate) healed: AtomicU64,
-    /// Pageblocks of which a request needed frames.
+    /// Pageblocks that stopped draining because a request needed their frames.
     pub(crate) given_up: AtomicU64,
+    /// Pageblocks that rest because of frames that stay in use.
+    pub(crate) rested: AtomicU64,
 }
 
-all_atomic!(Healing { cursor, frees, now, used, draining, class, more, free, classes, begun, healed, given_up });
+all_atomic!(Healing {
+    cursor,
+    frees,
+    now,
+    used,
+    draining,
+    class,
+    more,
+    free,
+    classes,
+    begun,
+    healed,
+    given_up,
+    rested
+});
 
 impl Healing {
     /// Draining pageblocks, possibly stale.
@@ -133,7 +149,18 @@ fn add(counter: &AtomicU32, amount: u32) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
 }
 
-impl<'a, P: Platform> LockedZone<'a, P> {
+impl<P: Platform> ZoneView<'_, P> {
+    /// A step, if the zone heals.
+    pub(crate) fn heal_in_background(self) {
+        if self.zone.heals()
+            && let Ok(mut locked) = self.lock()
+        {
+            locked.heal_step();
+        }
+    }
+}
+
+impl<P: Platform> LockedZone<'_, P> {
     /// Counts a block that joins or leaves the free lists.
     #[inline(always)]
     pub(super) fn count_in_pageblock(&self, block: MapPlace, order: Order, change: fn(u32, u32) -> u32) {
@@ -240,6 +267,7 @@ impl<'a, P: Platform> LockedZone<'a, P> {
         };
         if let Some(changed) = changed {
             changed.write(word);
+            add_exclusive(&state.rested, changed.rests.into());
         }
         changed.unwrap_or(known)
     }
@@ -288,6 +316,7 @@ impl<'a, P: Platform> LockedZone<'a, P> {
         let is_movable = self.use_of_pageblock(start).is_some_and(|found| found.has_only_movable(self.blocks.pages()));
         let known = Known::read(word).at(self.zone.healing.now.load(Ordering::Relaxed));
         Known { rests: !is_movable, ..known }.write(word);
+        add_exclusive(&self.zone.healing.rested, (!is_movable).into());
         if is_movable {
             self.blocks.drain(start);
             self.relink_range(PfnRange::new(start, self.blocks.pages()), MigrateType::Draining);
@@ -295,6 +324,17 @@ impl<'a, P: Platform> LockedZone<'a, P> {
             add_exclusive(&self.zone.healing.begun, 1);
         }
         true
+    }
+
+    /// As a step that finds a pageblock among the emptiest.
+    #[cfg(all(test, loom))]
+    pub(crate) fn drain_for_model(&mut self, pfn: Pfn) {
+        let start = self.blocks.start_of(pfn);
+        if let Some(word) = self.pageblock_word(start.place(&self.map))
+            && Known::read(word).free > 0
+        {
+            self.begin_draining(start, word);
+        }
     }
 
     /// Changes the policy of the zone.
@@ -309,15 +349,25 @@ impl<'a, P: Platform> LockedZone<'a, P> {
         }
     }
 
-    /// Begins to heal a zone under the hold in which its policy changes: counts the free frames of each pageblock.
+    /// Begins to heal a zone under the hold in which its policy changes: counts the free frames of each pageblock. Reads the page of each
+    /// free block below pageblock order.
     fn begin_healing(&mut self) {
-        for (start, word) in self.own_pageblocks() {
-            word.store(u64::from(self.count_free_in(start)), Ordering::Relaxed);
+        self.own_pageblocks().for_each(|(_, word)| word.store(0, Ordering::Relaxed));
+        for order in (0..self.geometry.pageblock_order().0).map(Order) {
+            for migrate_type in MigrateType::LISTED {
+                let blocks = self.zone.free_blocks_racy(order.index(), migrate_type);
+                let mut next = self.first_block_at(order, migrate_type).map(|(block, _)| block);
+                for _ in 0..blocks {
+                    let Some(block) = next else { break };
+                    self.count_in_pageblock(block, order, u32::wrapping_add);
+                    next = self.map.next(self.page(block).next());
+                }
+            }
         }
     }
 
     /// The pageblocks that belong to this zone alone and are initialised, and their words.
-    fn own_pageblocks(&self) -> impl Iterator<Item = (Pfn, &'a AtomicU64)> {
+    fn own_pageblocks(&self) -> impl Iterator<Item = (Pfn, &'static AtomicU64)> {
         let zone = **self;
         let numbers = zone.blocks.numbers_in(zone.span()).flatten();
         numbers.filter_map(move |number| {

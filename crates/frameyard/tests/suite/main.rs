@@ -24,6 +24,7 @@ mod devices;
 mod far_memory;
 mod fixture;
 mod frame_bitmap;
+mod healing;
 mod huge_pages;
 mod init_content;
 mod init_counts;

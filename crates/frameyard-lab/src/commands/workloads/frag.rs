@@ -81,8 +81,11 @@ pub(in crate::commands) struct FragArgs {
 
 /// The same for simulated machines.
 const SIM_HELP: &str = "\
-SIM_TIMES
-Memory is filled and fragmented in no virtual time. Tasks take turns over the sockets. SIM_MEMORY
+Takes up to a few minutes for each policy, share and number of tasks, in proportion to --memory and --iterations; --quick a few seconds.
+
+Memory is filled and fragmented in no virtual time. Tasks take turns over the sockets. The lists of a CPU hold about as many
+frames whatever --memory is, and these make no pageblock whole: with less memory for each task the shares are lower. In zones of less
+than 1 GiB lists are so small that the depot is not used: keep them larger, as with --pcp-sizing fixed:128.
 
 Examples:
   frameyard sim frag --quick --policy depot,healing

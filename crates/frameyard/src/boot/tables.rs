@@ -379,7 +379,6 @@ impl Tables {
             blocks: PageblockMap::new(self.pageblocks, numbering, geometry),
             sections: SectionTable::new(self.sections, geometry),
             all_counters: (self.transfer_counters, self.zones.len()),
-            lists: (self.pcps, self.zones.len()),
             allocation_map: AllocationMap::new(self.allocation_bytes(geometry), numbering),
             pageblock_free: self.pageblock_free,
             geometry,

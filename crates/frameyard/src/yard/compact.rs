@@ -201,7 +201,8 @@ impl<'y, P: Platform> YardCompaction<'y, P> {
         for view in yard.zones_of(node) {
             let state = &view.zone.compaction;
             let _ = transfer::collect(view, Collect::InBackground);
-            view.heal_in_background();
+            let lists = yard.tables.pcps_of(view.id);
+            view.heal_in_background(|| lists.map(|(_, pcp)| pcp.movable_frees_racy()).fold(0, u64::wrapping_add));
             if state.take_flush() {
                 yard.compaction_of(view, CompactRequest::WHOLE_ZONE, owners).forget_hints();
             }

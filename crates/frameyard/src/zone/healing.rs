@@ -2,7 +2,7 @@
 //!
 //! # Rule
 //!
-//! Some pageblocks *drain*: the emptiest ones, as many as the free frames of all could make whole, without a reserve. A frame freed in
+//! Some pageblocks *drain*: the emptiest ones, a number that the free frames of all could make whole, less a reserve. A frame freed in
 //! a draining pageblock goes to the zone's free lists at once; every other frame stays on its CPU's list. Requests take from other
 //! pageblocks first. So a draining pageblock only loses frames in use, and becomes whole; and frames that are in use again and again
 //! end up in pageblocks that are full.
@@ -19,28 +19,26 @@
 //!
 //! The zone counts the free frames of each pageblock that is not whole, under its lock: a frame that circulates between a caller
 //! and a list of a CPU costs nothing. A *step* reads some of these counts, and begins or ends the draining of a few pageblocks. After
-//! a pass over all pageblocks it knows how many drain in the next pass: those with the most free frames. Steps follow frees and
-//! refills that hold the lock anyway. A pageblock with a frame that cannot move does not drain, nor one whose last
+//! a pass over all pageblocks it knows how many drain in the next pass: those with the most free frames. Steps follow frees,
+//! refills and drains that hold the lock anyway, and the background compactor makes some. A pageblock with a frame that cannot move does not drain, nor one whose last
 //! frames stay in use for [`PATIENCE`] times as long as frames do on average.
 //!
 //! # Counting equations
 //!
 //! - The count of a pageblock = Σ over free blocks in it, below pageblock order, of 2^order.
-//! - Each pageblock of type Draining has a free frame, and is not whole.
+//! - Each pageblock of type Draining has a free frame, and is not whole. There are none under other policies.
 
 use super::exclusive::add_exclusive;
-use super::pcp::PerCpuPages;
+use super::healing_state::{CLASSES, Known, TICK};
 use super::policy::ZonePolicy;
 use super::transfer::Unsound;
 use super::view::{LockedZone, ZoneView};
 use crate::memmap::{Located, MapPlace};
 use crate::page::FrameState;
 use crate::platform::Platform;
-use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::{MigrateType, Order, Pfn, PfnRange};
 
-/// Pageblocks are sorted by their free frames into this number of classes, and the whole ones.
-const CLASSES: usize = 32;
 /// The pageblocks that a step looks at.
 const LOOKED_AT: u64 = 64;
 /// The most pageblocks that a step changes: each is walked.
@@ -53,108 +51,18 @@ const FREES: u64 = 4;
 const PATIENCE: u64 = 16;
 /// It rests until every frame in use of the zone could have been freed this number of times.
 const REST: u64 = 64;
-/// Times count frees, in units of this number: 2^31 of these are a turn of the clock.
-const TICK: u64 = 64;
-
-/// What is known of a pageblock, packed into its word.
-#[derive(Clone, Copy)]
-struct Known {
-    /// Free frames in blocks below pageblock order: bits 0 to 31.
-    free: u32,
-    /// When it began to drain or to rest, or a frame in it was freed since: bits 32 to 62.
-    since: u32,
-    /// Whether it rests: bit 63.
-    rests: bool,
-}
-
-impl Known {
-    const TIMES: u64 = u32::MAX as u64 >> 1;
-
-    fn read(word: &AtomicU64) -> Self {
-        let word = word.load(Ordering::Relaxed);
-        Self { free: word as u32, since: (word >> 32 & Self::TIMES) as u32, rests: word >> 63 != 0 }
-    }
-
-    fn write(self, word: &AtomicU64) {
-        let Self { free, since, rests } = self;
-        word.store(u64::from(free) | u64::from(since) << 32 | u64::from(rests) << 63, Ordering::Relaxed);
-    }
-
-    /// Frees since that time.
-    fn age(self, now: u64) -> u64 {
-        (now.wrapping_sub(self.since.into()) & Self::TIMES) * TICK
-    }
-
-    /// From now on.
-    fn at(self, now: u64) -> Self {
-        Self { since: (now & Self::TIMES) as u32, ..self }
-    }
-}
-
-/// The state of healing in a zone. Changes under the zone lock.
-#[derive(Default)]
-pub(crate) struct Healing {
-    /// The pageblock at which the next step begins.
-    cursor: AtomicU64,
-    /// Frees to the free lists.
-    frees: AtomicU64,
-    /// All frees of single frames, in ticks, when the pass in progress began.
-    now: AtomicU64,
-    /// Frames in use in the zone then.
-    used: AtomicU64,
-    /// Draining pageblocks.
-    draining: AtomicU32,
-    /// Pageblocks of this class and above drain.
-    class: AtomicU32,
-    /// And that many of the class below.
-    more: AtomicU32,
-    /// Of the pass in progress: free frames in pageblocks that could drain.
-    free: AtomicU64,
-    /// Of the pass in progress: pageblocks that could drain, by class.
-    classes: [AtomicU32; CLASSES],
-    /// Pageblocks that began to drain.
-    pub(crate) begun: AtomicU64,
-    /// Pageblocks that became whole.
-    pub(crate) healed: AtomicU64,
-    /// Pageblocks that stopped draining because a request needed their frames.
-    pub(crate) given_up: AtomicU64,
-    /// Pageblocks that rest because of frames that stay in use.
-    pub(crate) rested: AtomicU64,
-}
-
-all_atomic!(Healing {
-    cursor,
-    frees,
-    now,
-    used,
-    draining,
-    class,
-    more,
-    free,
-    classes,
-    begun,
-    healed,
-    given_up,
-    rested
-});
-
-impl Healing {
-    /// Draining pageblocks, possibly stale.
-    pub(crate) fn draining_racy(&self) -> u32 {
-        self.draining.load(Ordering::Relaxed)
-    }
-}
 
 fn add(counter: &AtomicU32, amount: u32) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
 }
 
 impl<P: Platform> ZoneView<'_, P> {
-    /// A step, if the zone heals.
-    pub(crate) fn heal_in_background(self) {
+    /// A step, if the zone heals. `frees` is the number of single movable frames ever freed to lists of CPUs.
+    pub(crate) fn heal_in_background(self, frees: impl FnOnce() -> u64) {
         if self.zone.heals()
             && let Ok(mut locked) = self.lock()
         {
+            self.zone.healing.listed.store(frees(), Ordering::Relaxed);
             locked.heal_step();
         }
     }
@@ -187,7 +95,7 @@ impl<P: Platform> LockedZone<'_, P> {
         }
         let frees = &self.zone.healing.frees;
         add_exclusive(frees, 1);
-        if frees.load(Ordering::Relaxed) % FREES == 0 {
+        if frees.load(Ordering::Relaxed).is_multiple_of(FREES) {
             self.heal_step();
         }
     }
@@ -279,19 +187,11 @@ impl<P: Platform> LockedZone<'_, P> {
         }
     }
 
-    /// Frees of single movable frames in this zone.
-    fn frees_racy(&self) -> u64 {
-        let (lists, zones) = self.lists;
-        let of_zone = lists.iter().skip(self.id.index()).step_by(zones.max(1));
-        of_zone
-            .map(PerCpuPages::movable_frees_racy)
-            .fold(self.zone.healing.frees.load(Ordering::Relaxed), u64::wrapping_add)
-    }
-
     /// Decides how many pageblocks drain in the next pass.
     fn end_pass(&self, pageblocks: u64, order: Order) {
         let state = &self.zone.healing;
-        state.now.store(self.frees_racy() / TICK, Ordering::Relaxed);
+        let frees = state.frees.load(Ordering::Relaxed).wrapping_add(state.listed.load(Ordering::Relaxed));
+        state.now.store(frees / TICK, Ordering::Relaxed);
         let used = self.zone.managed().0.saturating_sub(self.zone.free_pages_racy().0);
         state.used.store(used, Ordering::Relaxed);
         let free = state.free.load(Ordering::Relaxed);

@@ -18,7 +18,7 @@ use super::compact_state::CompactState;
 use super::counters::TransferCounters;
 use super::deferred::DeferredFrames;
 use super::exclusive::add_exclusive;
-use super::healing::Healing;
+use super::healing_state::Healing;
 use super::huge_pool::HugePool;
 use super::mechanisms::MechanismState;
 use super::policy::ZonePolicy;

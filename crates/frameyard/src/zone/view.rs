@@ -16,7 +16,6 @@ use super::exclusive::add_exclusive;
 use super::exclusive::sub_exclusive;
 use super::mechanisms::MechanismTables;
 use super::pageblock::PageblockMap;
-use super::pcp::PerCpuPages;
 use super::section::SectionTable;
 use super::state::Zone;
 use crate::locks::LockHold;
@@ -34,8 +33,6 @@ pub(crate) struct ZoneTables {
     pub(crate) sections: SectionTable<'static>,
     /// The counters of all CPUs and zones, by CPU first, and the number of zones.
     pub(crate) all_counters: (&'static [TransferCounters], usize),
-    /// The lists of all CPUs and zones, by CPU first, and the number of zones.
-    pub(crate) lists: (&'static [PerCpuPages], usize),
     pub(crate) allocation_map: AllocationMap<'static>,
     /// For each pageblock, the free frames in it: see [`healing`](super::healing).
     pub(crate) pageblock_free: &'static [AtomicU64],

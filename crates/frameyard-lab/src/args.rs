@@ -15,7 +15,7 @@ pub(crate) use comparison::{ComparedArgs, ComparisonArgs, PolicyArgs};
 pub(crate) use extent::{DurationArgs, FullArgs, QuickArgs, VirtualDurationArgs};
 pub(crate) use init::InitArgs;
 pub(crate) use machine::{GeometryArgs, MachineArgs};
-pub(crate) use sim_run::SimRunArgs;
+pub(crate) use sim_run::{ListAccessArg, SimRunArgs};
 pub(crate) use values::{Amount, TaskRange};
 pub(crate) use yard::YardArgs;
 

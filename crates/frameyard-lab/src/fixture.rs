@@ -37,6 +37,16 @@ pub(crate) fn with_sim_fixture<R>(
     options: &SimOptions,
     run: impl FnOnce(&SimFixture<'_>) -> Result<R, Failure>,
 ) -> Result<R, Failure> {
+    check_host_memory(machine, options)?;
+    frameyard_sim_workloads::with_sim_fixture(machine, options, run)
+}
+
+/// Refuses a simulation for which this host has too little memory.
+///
+/// # Errors
+///
+/// [`Failure::Input`] then.
+pub(crate) fn check_host_memory(machine: &frameyard_sim::Machine, options: &SimOptions) -> Result<(), Failure> {
     let host = HostTopology::current().map_err(Failure::run_time)?;
     let available = host.available_memory().map_err(Failure::run_time)?;
     let needed = options.host_memory_needed(machine);
@@ -49,5 +59,5 @@ pub(crate) fn with_sim_fixture<R>(
             RoundedSize(available)
         )));
     }
-    frameyard_sim_workloads::with_sim_fixture(machine, options, run)
+    Ok(())
 }

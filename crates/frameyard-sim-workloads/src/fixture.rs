@@ -110,7 +110,7 @@ pub fn with_sim_fixture<R, E: From<WorkloadError>>(
     Ok(result)
 }
 
-fn create_yard(machine: &Machine, options: &SimOptions) -> Result<SimYard, WorkloadError> {
+pub(crate) fn create_yard(machine: &Machine, options: &SimOptions) -> Result<SimYard, WorkloadError> {
     let node_memory = options.node_memory(machine);
     let config = SimConfig {
         node_memory,
@@ -134,7 +134,7 @@ fn create_owners<'y>(yard: &'y SimYard, options: &SimOptions) -> Result<(SimFixt
     Ok((SimFixture { vm, yard }, before))
 }
 
-fn refused(error: SimError) -> WorkloadError {
+pub(crate) fn refused(error: SimError) -> WorkloadError {
     match error {
         SimError::NoMemory => WorkloadError::input(error),
         _ => WorkloadError::run_time(error.to_string()),

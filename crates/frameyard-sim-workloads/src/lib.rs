@@ -4,10 +4,11 @@
 //!
 //! Tasks run the same code as on a host, each on a virtual CPU of its own. A driver moves them from stage to stage. `runtime`
 //! is the clock, the queue and the CPU time of one task; `workers` starts the tasks; `driver` counts their progress and reads
-//! the counters; `fixture` creates the yard and checks it afterwards.
+//! the counters; `fixture` creates the yard and checks it afterwards. `frag` starts its tasks itself: they have no owners and no rounds.
 
 mod driver;
 mod fixture;
+mod frag;
 mod highalloc;
 mod parallel_free;
 mod runtime;
@@ -17,6 +18,7 @@ mod virtual_time;
 mod workers;
 
 pub use fixture::{FrameContents, SimFixture, SimInit, SimOptions, with_sim_fixture};
+pub use frag::frag;
 pub use highalloc::{highalloc, other_cpus};
 pub use parallel_free::parallel_free;
 pub use time_spent::{TimeSpent, whole_ns};

@@ -3,7 +3,6 @@
 use std::fmt;
 
 use frameyard::platform::Probe;
-use frameyard::validate::ValidateError;
 use frameyard::{ByteSize, PageCount, Platform, Yard};
 use frameyard_host::{HostPlatform, HostYard, LockTiming, SharedMemoryFile};
 use frameyard_vm::{LruPolicy, Vm, VmConfig, VmError};
@@ -94,18 +93,19 @@ pub unsafe fn destroy<P: Platform>(vm: Vm<'_, P>, before: PageCount) -> Result<(
     yard.validate().map_err(WorkloadError::run_time)?;
     // SAFETY: passed on to the caller.
     unsafe { vm.destroy() }.map_err(WorkloadError::run_time)?;
-    check_all_is_back(yard, before).map_err(WorkloadError::run_time)
+    check_all_is_back(yard, before)
 }
 
-fn check_all_is_back<P: Platform>(
-    yard: &Yard<P>,
-    before: PageCount,
-) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+/// Empties the lists of a yard, validates it, and checks that `before` frames are free.
+///
+/// # Errors
+///
+/// [`WorkloadError::RunTime`] for a failed check.
+pub fn check_all_is_back<P: Platform>(yard: &Yard<P>, before: PageCount) -> Result<(), WorkloadError> {
     yard.drain_all();
-    let check: Result<(), ValidateError> = yard.validate();
-    check?;
+    yard.validate().map_err(WorkloadError::run_time)?;
     let after = yard.stats().free_pages();
-    if after == before { Ok(()) } else { Err(LostFrames { before, after }.into()) }
+    if after == before { Ok(()) } else { Err(WorkloadError::run_time(LostFrames { before, after })) }
 }
 
 impl Fixture<'_> {

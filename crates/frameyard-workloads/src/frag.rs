@@ -3,23 +3,24 @@
 //! The tasks allocate all memory in single frames, and free a share of it at random. In each iteration they free and allocate again a
 //! tenth of that share, one frame at a time. Nothing moves frames, so whole pageblocks appear only by the allocator's choice of the
 //! frame that each request gets.
+//!
+//! The workload is generic over the platform. [`FragWorkload::run`] is its form for this host.
 
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU32;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 use fastrand::Rng;
 use frameyard::locks::LockUse;
 use frameyard::owners::Adoption;
 use frameyard::page::{Counts, references_of_pins};
 use frameyard::units::MigrateType;
-use frameyard::{AllocError, Gfp, Order, Pfn, Yard};
+use frameyard::{AllocError, Gfp, Order, Pfn, Platform, Yard};
 use frameyard_host::{HostPlatform, HostTopology};
 
-use crate::measure::nanoseconds_each;
+use crate::error::WorkloadError;
 use crate::task::task_seed;
-use crate::tasks::{TaskError, run_tasks};
+use crate::tasks::{HostTasks, TaskError, TaskRunner};
 
 /// The flags of all requests: memory for user pages.
 const GFP: Gfp = Gfp::HIGHUSER_MOVABLE;
@@ -67,25 +68,40 @@ struct Held {
 }
 
 impl FragWorkload {
-    /// Runs the workload once, and calls `report` before the first iteration and after each of `iterations`, which ascend. Frees all
-    /// frames.
+    /// Runs the workload once on this host, and calls `report` before the first iteration and after each of `iterations`, which ascend.
+    /// Frees all frames.
     ///
     /// # Errors
     ///
-    /// [`TaskError`]. Frames allocated before the error stay allocated.
+    /// [`WorkloadError::RunTime`]. Frames allocated before the error stay allocated.
     pub fn run(
         &self,
         yard: &Yard<HostPlatform>,
         host: &HostTopology,
         iterations: &[u32],
-        mut report: impl FnMut(FragPoint),
-    ) -> Result<(), TaskError> {
-        let (held, kept) = self.fragment(yard, host)?;
+        report: &mut dyn FnMut(FragPoint),
+    ) -> Result<(), WorkloadError> {
+        self.run_on(yard, &HostTasks::new(host), iterations, report)
+    }
+
+    /// The same on any platform, with tasks that `runner` runs.
+    ///
+    /// # Errors
+    ///
+    /// As for [`run`](Self::run).
+    pub fn run_on<P: Platform>(
+        &self,
+        yard: &Yard<P>,
+        runner: &impl TaskRunner,
+        iterations: &[u32],
+        report: &mut dyn FnMut(FragPoint),
+    ) -> Result<(), WorkloadError> {
+        let (held, kept) = self.fragment(yard, runner)?;
         let pairs_of_task = self.freed(yard) / REPLACED / u64::from(self.tasks.get());
         let (mut done, mut before) = (0, zone_lock(yard));
         for iteration in std::iter::once(0).chain(iterations.iter().copied()) {
             let pairs = u64::from(iteration - done) * pairs_of_task;
-            let pair_ns = self.replace(yard, host, &held, pairs)?;
+            let pair_ns = self.replace(yard, runner, &held, pairs)?;
             let (pageblocks, empty) = count_pageblocks(yard, &held, &kept);
             let now = zone_lock(yard);
             report(FragPoint {
@@ -100,22 +116,22 @@ impl FragWorkload {
             (done, before) = (iteration, now);
         }
         let mut held = held.iter().flat_map(|held| std::mem::take(&mut lock(held).frames));
-        held.try_for_each(|frame| yard.free(frame, Order::ZERO))?;
-        kept.into_iter().try_for_each(|frame| unpin_and_free(yard, frame))
+        held.try_for_each(|frame| yard.free(frame, Order::ZERO)).map_err(TaskError::from)?;
+        Ok(kept.into_iter().try_for_each(|frame| unpin_and_free(yard, frame))?)
     }
 
     /// Frames that are free during the iterations.
-    fn freed(&self, yard: &Yard<HostPlatform>) -> u64 {
+    fn freed<P: Platform>(&self, yard: &Yard<P>) -> u64 {
         yard.stats().managed_pages().0 * u64::from(self.free_percent) / 100
     }
 
     /// Allocates all memory, chooses the frames that are never freed, and frees a share of the rest at random.
-    fn fragment(
+    fn fragment<P: Platform>(
         &self,
-        yard: &Yard<HostPlatform>,
-        host: &HostTopology,
-    ) -> Result<(Vec<Mutex<Held>>, Vec<Pfn>), TaskError> {
-        let filled = run_tasks(host, self.tasks, |_| {
+        yard: &Yard<P>,
+        runner: &impl TaskRunner,
+    ) -> Result<(Vec<Mutex<Held>>, Vec<Pfn>), WorkloadError> {
+        let filled = runner.set_up(self.tasks, |_| {
             let mut frames = Vec::new();
             loop {
                 match yard.alloc(Order::ZERO, GFP | Gfp::NOWARN) {
@@ -134,7 +150,7 @@ impl FragWorkload {
         let left = managed.saturating_sub(self.freed(yard) as usize).clamp(1, all.len());
         let freed = all.split_off(left.saturating_sub(kept.len()).max(1));
         let parts: Vec<&[Pfn]> = chunks(&freed, self.tasks).collect();
-        run_tasks(host, self.tasks, |task| {
+        runner.set_up(self.tasks, |task| {
             parts.get(task).into_iter().copied().flatten().try_for_each(|frame| yard.free(*frame, Order::ZERO))?;
             Ok(())
         })?;
@@ -147,22 +163,22 @@ impl FragWorkload {
     }
 
     /// Frees and allocates `pairs` frames in each task. Returns the nanoseconds of a pair.
-    fn replace(
+    fn replace<P: Platform>(
         &self,
-        yard: &Yard<HostPlatform>,
-        host: &HostTopology,
+        yard: &Yard<P>,
+        runner: &impl TaskRunner,
         held: &[Mutex<Held>],
         pairs: u64,
-    ) -> Result<f64, TaskError> {
-        let times = run_tasks(host, self.tasks, |task| {
+    ) -> Result<f64, WorkloadError> {
+        let times = runner.run(self.tasks, |task| {
             let Held { frames, rng } = &mut *lock(&held[task]);
-            let start = Instant::now();
+            let start = runner.now_ns();
             for _ in 0..pairs {
                 let place = rng.usize(..frames.len());
                 yard.free(frames[place], Order::ZERO)?;
                 frames[place] = yard.alloc(Order::ZERO, GFP)?;
             }
-            Ok(nanoseconds_each(start.elapsed(), pairs.max(1)))
+            Ok((runner.now_ns() - start) as f64 / pairs.max(1) as f64)
         })?;
         Ok(times.iter().sum::<f64>() / f64::from(self.tasks.get()))
     }
@@ -180,12 +196,12 @@ const PINNED: Counts = match references_of_pins(Order::ZERO, 1) {
 };
 
 /// Pins an allocated frame, as for direct access by a device: it cannot move from now on.
-fn pin(yard: &Yard<HostPlatform>, frame: Pfn) -> Result<(), TaskError> {
+fn pin<P: Platform>(yard: &Yard<P>, frame: Pfn) -> Result<(), TaskError> {
     Ok(yard.counted().adopt(frame, Order::ZERO, Adoption { counts: PINNED, owner: 0, index: 0 })?)
 }
 
 /// Frees a frame that [`pin`] has pinned.
-fn unpin_and_free(yard: &Yard<HostPlatform>, frame: Pfn) -> Result<(), TaskError> {
+fn unpin_and_free<P: Platform>(yard: &Yard<P>, frame: Pfn) -> Result<(), TaskError> {
     // SAFETY: the frame was pinned here, its only user goes, and then this function has it alone.
     unsafe {
         if let Some(page) = yard.counted().page(frame) {
@@ -214,7 +230,7 @@ fn chunks(frames: &[Pfn], tasks: NonZeroU32) -> impl Iterator<Item = &[Pfn]> {
 }
 
 /// The pageblocks of the yard, and those without a held frame.
-fn count_pageblocks(yard: &Yard<HostPlatform>, held: &[Mutex<Held>], kept: &[Pfn]) -> (u64, u64) {
+fn count_pageblocks<P: Platform>(yard: &Yard<P>, held: &[Mutex<Held>], kept: &[Pfn]) -> (u64, u64) {
     let order = yard.geometry().pageblock_order();
     let pageblocks = yard.stats().managed_pages().0 >> order.0;
     let mut in_use: HashSet<u64> = kept.iter().map(|frame| frame.0 >> order.0).collect();
@@ -223,7 +239,7 @@ fn count_pageblocks(yard: &Yard<HostPlatform>, held: &[Mutex<Held>], kept: &[Pfn
 }
 
 /// Whole pageblocks on free lists and in depots.
-fn whole_pageblocks(yard: &Yard<HostPlatform>) -> u64 {
+fn whole_pageblocks<P: Platform>(yard: &Yard<P>) -> u64 {
     let geometry = yard.geometry();
     let pageblock = geometry.pageblock_order().0;
     let of_zone = |id| {
@@ -240,7 +256,7 @@ fn whole_pageblocks(yard: &Yard<HostPlatform>) -> u64 {
 }
 
 /// The use of all zone locks.
-fn zone_lock(yard: &Yard<HostPlatform>) -> LockUse {
+fn zone_lock<P: Platform>(yard: &Yard<P>) -> LockUse {
     yard.stats().zones().fold(LockUse::default(), |lock, zone| zone.lock.and(lock))
 }
 

@@ -67,4 +67,4 @@ pub use mapping::{MAP_SIZE, Pages};
 pub use runtime::{Piece, Runtime};
 pub use setting::{Setting, TaskMode};
 pub use task::{TaskSpec, task_seed};
-pub use tasks::TaskError;
+pub use tasks::{TaskError, TaskRunner};

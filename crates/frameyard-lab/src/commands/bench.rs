@@ -10,7 +10,6 @@ mod contig;
 mod device_map;
 mod fault_cost;
 mod flat_machine;
-mod frag;
 mod huge_pool;
 mod memmap;
 mod memory_region;
@@ -22,7 +21,7 @@ mod zone_lock;
 
 use clap::{Args, Subcommand};
 
-use super::workloads::{decision_support, highalloc, kernbench, order0_thp, page_fault, parallel_free, purge};
+use super::workloads::{decision_support, frag, highalloc, kernbench, order0_thp, page_fault, parallel_free, purge};
 use crate::Failure;
 
 /// What follows the options in the help text.
@@ -83,7 +82,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<(), Failure> {
         BenchWorkload::ZoneLock(args) => zone_lock::run(args),
         BenchWorkload::Compaction(args) => compaction::run(args),
         BenchWorkload::Contig(args) => contig::run(args),
-        BenchWorkload::Frag(args) => frag::run(args),
+        BenchWorkload::Frag(args) => frag::bench(args),
         BenchWorkload::ReportFree(args) => report_free::run(args),
         BenchWorkload::DeviceMap(args) => device_map::run(args),
         BenchWorkload::HugePool(args) => huge_pool::run(args),

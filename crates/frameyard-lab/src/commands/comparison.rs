@@ -23,7 +23,7 @@ use crate::output::{RoundedSize, Row};
 
 pub(super) use columns::{counts, setting};
 pub(super) use native::{Comparison, Yards};
-pub(super) use simulated::{simulate, simulate_each};
+pub(super) use simulated::{simulate, simulate_each, too_few_cpus};
 pub(super) use text::{ComparedRow, grouped};
 
 /// A workload whose runs are compared.

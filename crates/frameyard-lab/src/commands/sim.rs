@@ -9,7 +9,7 @@ mod published;
 
 use clap::{Args, Subcommand};
 
-use super::workloads::{decision_support, highalloc, order0_thp, page_fault, parallel_free, purge};
+use super::workloads::{decision_support, frag, highalloc, order0_thp, page_fault, parallel_free, purge};
 use crate::Failure;
 
 /// What follows the options in the help text.
@@ -41,6 +41,7 @@ enum SimCommand {
     Calibrate(calibrate::CalibrateArgs),
     Check(check::CheckArgs),
     Highalloc(highalloc::SimHighallocArgs),
+    Frag(frag::SimFragArgs),
 }
 
 /// Runs a command of `sim`.
@@ -56,5 +57,6 @@ pub(super) fn run(args: &SimArgs) -> Result<(), Failure> {
         SimCommand::Calibrate(args) => calibrate::run(args),
         SimCommand::Check(args) => check::run(args),
         SimCommand::Highalloc(args) => highalloc::sim(args),
+        SimCommand::Frag(args) => frag::sim(args),
     }
 }

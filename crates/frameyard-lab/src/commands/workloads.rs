@@ -1,6 +1,7 @@
 //! The compared workloads: what each needs, how it runs here and on simulated machines, and its columns.
 
 pub(super) mod decision_support;
+pub(super) mod frag;
 pub(super) mod highalloc;
 pub(super) mod kernbench;
 pub(super) mod order0_thp;
@@ -12,6 +13,7 @@ use std::num::NonZeroU32;
 
 use super::comparison::{
     Compared, ComparedRow, Comparison, Measured, Native, Simulated, Workload, Yards, counts, simulate, simulate_each,
+    too_few_cpus,
 };
 
 /// Runs of a row, unless the command line says otherwise.

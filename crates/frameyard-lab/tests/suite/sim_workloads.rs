@@ -247,6 +247,43 @@ fn huge_blocks_are_got_out_of_full_memory_whose_pages_are_moved_at_a_cost() {
 }
 
 #[test]
+fn fragmented_memory_becomes_whole_under_healing_and_not_under_depot() {
+    let run = || {
+        let line =
+            "sim frag --memory 256M --pcp-sizing fixed:128 --tasks 4 --iterations 100 --policy depot,healing --json";
+        let output = frameyard(&line.split_whitespace().collect::<Vec<_>>());
+        assert_eq!((output.status.code(), stderr(&output)), (Some(0), ""));
+        stdout(&output).to_owned()
+    };
+    let first = run();
+    assert_eq!(first, run());
+    let results: Value = serde_json::from_str(&first).unwrap();
+    assert_eq!((&results["command"], &results["machine"]), (&"sim frag".into(), &"skylake-112".into()));
+    let rows = results["rows"].as_array().unwrap();
+    let iterations: Vec<_> = rows.iter().map(|row| row["iteration"].as_u64().unwrap()).collect();
+    assert_eq!(iterations, [[0, 10, 40, 80, 100]; 2].concat());
+    let whole = |row: &Value| number(row, "whole_pageblocks_percent");
+    assert!(rows[..5].iter().all(|row| whole(row) < 5.0), "{rows:?}");
+    assert!((30.0..50.0).contains(&whole(&rows[9])), "{}", rows[9]);
+    assert!(rows[1..5].iter().all(|row| number(row, "pair_ns") > 1.0), "{rows:?}");
+}
+
+#[test]
+fn a_simulated_fragmentation_is_refused_with_a_correct_value() {
+    for (options, says) in [
+        ("--memory 4G --tasks 113", "113 tasks are more than the 112 CPUs of skylake-112"),
+        ("--memory 1G --tasks 112", "--tasks 112: give the machine at least 16M of --memory for each task"),
+        ("--free 0", "from 1 to 90"),
+        ("--free 100", "from 1 to 90"),
+        ("--iterations 0", "from 1"),
+        ("--machine server-1t", "server-1t"),
+    ] {
+        let line = format!("sim frag {options}");
+        assert_refused(&line.split_whitespace().collect::<Vec<_>>(), 2, says);
+    }
+}
+
+#[test]
 fn a_machine_may_be_a_file() {
     let built_in = include_str!("../../../frameyard-machines/machines/broadwell-40.toml");
     let own = built_in.replace("broadwell-40", "two-cores").replace("cores_per_socket = 10", "cores_per_socket = 1");

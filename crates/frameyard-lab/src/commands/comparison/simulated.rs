@@ -177,7 +177,7 @@ fn settings<W: Simulated>(
         settings.retain(|setting| workload.cpus(setting) <= there);
     }
     match settings.iter().find(|setting| workload.cpus(setting) > there) {
-        Some(setting) => Err(too_few_cpus(name, machine, setting, workload.cpus(setting))),
+        Some(setting) => Err(too_few_cpus(name, machine, setting.tasks, workload.cpus(setting))),
         None if settings.is_empty() => {
             Err(Failure::input(format!("{name}: {} has too few CPUs: choose another --machine", machine.name)))
         }
@@ -192,8 +192,9 @@ fn on_first_socket(topology: Topology, cpus: u64) -> u64 {
     cpus / cores * of_socket + (cpus % cores).min(of_socket)
 }
 
-fn too_few_cpus(name: &str, machine: &Machine, setting: &Setting, needed: u64) -> Failure {
-    let (tasks, there) = (setting.tasks, machine.cpus());
+/// The refusal of a setting for which the machine has too few CPUs.
+pub(in crate::commands) fn too_few_cpus(name: &str, machine: &Machine, tasks: NonZeroU32, needed: u64) -> Failure {
+    let there = machine.cpus();
     let what = if needed == u64::from(tasks.get()) {
         format!("{tasks} tasks")
     } else {

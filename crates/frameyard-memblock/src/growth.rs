@@ -2,8 +2,8 @@
 
 use super::early_memory::MappedRegions;
 use super::region::Span;
-use super::region_array::GrownArray;
-use super::{EarlyMemory, Memblock, MemblockError, NodeFilter, RegionFlags, RegionList};
+use super::region_array::OuterArray;
+use super::{EarlyMemory, GrowthRules, Memblock, MemblockError, NodeFilter, RegionFlags, RegionList};
 use frameyard_units::PageCount;
 
 /// Where a new array may be placed.
@@ -31,8 +31,6 @@ impl ArrayPlace {
     }
 }
 
-/// A list that doubles reserves its new array and drops the reservation of the old one.
-const SLOTS_TO_MOVE_AN_ARRAY: usize = 3;
 
 impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
     /// Doubles the list until `needed` more regions fit.
@@ -55,25 +53,30 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
 
     fn double_memory(&mut self, place: ArrayPlace) -> Result<(), MemblockError> {
         self.may_double(RegionList::Memory)?;
-        self.make_room(RegionList::Reserved, place, |_| SLOTS_TO_MOVE_AN_ARRAY)?;
-        let array = self.new_array(RegionList::Memory, place)?;
-        self.reserved.fill(array.span, None, RegionFlags::NONE);
-        if let Some(old) = self.memory.move_to(array) {
-            self.reserved.remove_span(old);
-        }
+        // Dropping the old array's reservation may split a region at both ends. The new reservation is one region.
+        let slots = if self.memory.reserved_span().is_some() { 2 } else { 1 };
+        self.make_room(RegionList::Reserved, place, |_| slots)?;
+        let (array, span) = self.new_array(RegionList::Memory, place)?;
+        let old = self.memory.move_to(array);
+        self.exchange_reservations(old, span);
         Ok(())
     }
 
     fn double_reserved(&mut self, place: ArrayPlace) -> Result<(), MemblockError> {
         self.may_double(RegionList::Reserved)?;
-        let array = self.new_array(RegionList::Reserved, place)?;
-        let span = array.span;
+        let (array, span) = self.new_array(RegionList::Reserved, place)?;
         let old = self.reserved.move_to(array);
-        self.reserved.fill(span, None, RegionFlags::NONE);
+        self.exchange_reservations(old, span);
+        Ok(())
+    }
+
+    /// Drops the reservation of the old array and reserves the new one. There must be room for two more regions, or for one if
+    /// there is no old array.
+    fn exchange_reservations(&mut self, old: Option<Span>, new: Span) {
         if let Some(old) = old {
             self.reserved.remove_span(old);
         }
-        Ok(())
+        self.reserved.fill(new, self.no_node, RegionFlags::NONE);
     }
 
     fn may_double(&self, list: RegionList) -> Result<(), MemblockError> {
@@ -84,8 +87,12 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         }
     }
 
-    /// Finds and empties an array of twice the capacity; the caller must reserve its span first.
-    fn new_array(&self, list: RegionList, place: ArrayPlace) -> Result<GrownArray, MemblockError> {
+    /// Finds and empties an array of twice the capacity; the caller must reserve its span at once.
+    fn new_array(&self, list: RegionList, place: ArrayPlace) -> Result<(OuterArray, Span), MemblockError> {
+        let place = match (self.growth_rules, list) {
+            (GrowthRules::Kernel, RegionList::Memory) => ArrayPlace::Anywhere,
+            _ => place,
+        };
         let capacity = self.list(list).capacity() * 2;
         let page = self.geometry.page_size();
         let size = self.geometry.size_of(PageCount(MappedRegions::bytes_for(capacity).0.div_ceil(page.0)));
@@ -100,6 +107,7 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         // those refuse the ranges of arrays in use. `memory` lives beside the list.
         let slots = unsafe { MappedRegions::new(&self.mapping, base, capacity) }
             .ok_or(MemblockError::Unmapped { base, size })?;
-        Ok(GrownArray { slots, span: Span::capped(base, size) })
+        let span = Span::capped(base, size);
+        Ok((OuterArray { slots, span: Some(span) }, span))
     }
 }

@@ -33,7 +33,7 @@ fn plain(start: u64, end: u64) -> Region {
 }
 
 fn of_node(start: u64, end: u64, node: Option<NodeId>) -> Region {
-    Region { base: at(start), size: mib(end - start), node, flags: RegionFlags::NONE }
+    Region { base: at(start), size: mib(end - start), flags: RegionFlags::NONE, node: node.into() }
 }
 
 fn flagged(start: u64, end: u64, flags: RegionFlags) -> Region {

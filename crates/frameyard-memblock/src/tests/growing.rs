@@ -39,7 +39,7 @@ fn thousands_of_memory_regions_grow_the_list_into_memory_that_is_mapped() {
     }
     assert_eq!(map.memory().len(), 3001);
     let (base, _) = map.array_of(RegionList::Memory).expect("the list has left the struct");
-    assert_eq!(map.node_of(base), map.memory()[0].node);
+    assert_eq!(map.node_of(base), map.memory()[0].node.id());
     assert!(map.is_reserved(base));
     assert!(map.memory().is_sorted_by_key(|region| region.base));
     assert_eq!(map.reserved().len(), 1, "all arrays but the last were given back");

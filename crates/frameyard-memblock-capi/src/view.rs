@@ -72,6 +72,10 @@ unsafe fn array_of(list: *const memblock_type) -> Result<(NonNull<Region>, usize
     if max > isize::MAX as usize / size_of::<Region>() {
         return Err("more slots than memory has room for");
     }
+    // Twice no slots would be none.
+    if max == 0 {
+        return Err("no slots");
+    }
     if cnt > max {
         return Err("more regions than slots");
     }

@@ -193,16 +193,19 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         span: Span,
         change: impl Fn((RegionNode, RegionFlags)) -> (RegionNode, RegionFlags),
     ) -> Result<(), MemblockError> {
-        if span.is_empty() {
-            return Ok(());
-        }
+        let rules = self.growth_rules;
         self.make_room_to_isolate(list, span)?;
         let list = self.list_mut(list);
-        let inside = list.isolate(span);
-        for region in &mut list.regions_mut()[inside.clone()] {
-            (region.node, region.flags) = change((region.node, region.flags));
+        if !span.is_empty() {
+            let inside = list.isolate(span);
+            for region in &mut list.regions_mut()[inside.clone()] {
+                (region.node, region.flags) = change((region.node, region.flags));
+            }
+            list.merge(inside);
         }
-        list.merge(inside);
+        if rules == GrowthRules::Kernel {
+            list.merge_all();
+        }
         Ok(())
     }
 

@@ -33,7 +33,7 @@ pub enum GrowthRules {
     #[default]
     AsNeeded,
     /// As in `mm/memblock.c`: an operation that may split regions demands two free slots, and the array of the memory list may
-    /// lie in any free memory.
+    /// lie in any free memory. A cap leaves its splits, and the next change of flags or nodes merges the whole list.
     Kernel,
 }
 

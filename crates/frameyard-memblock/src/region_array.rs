@@ -128,14 +128,15 @@ impl<const INLINE: usize> RegionArray<INLINE> {
     ///
     /// There must be room for [`gaps_in`](Self::gaps_in) more regions.
     pub(super) fn fill(&mut self, span: Span, node: RegionNode, flags: RegionFlags) {
-        let first = self.first_beyond(span.start);
-        let mut index = first;
+        let mut index = self.first_beyond(span.start);
         let mut base = span.start;
+        let mut new: Option<Range<usize>> = None;
         while let Some(region) = self.regions().get(index).map(Region::span)
             && region.start < span.end
         {
             if region.start > base {
                 self.insert(index, Region::new(Span { start: base, end: region.start }, node, flags));
+                new = Some(new.map_or(index, |new| new.start)..index + 1);
                 index += 1;
             }
             base = region.end;
@@ -143,9 +144,11 @@ impl<const INLINE: usize> RegionArray<INLINE> {
         }
         if base < span.end {
             self.insert(index, Region::new(Span { start: base, end: span.end }, node, flags));
-            index += 1;
+            new = Some(new.map_or(index, |new| new.start)..index + 1);
         }
-        self.merge(first..index);
+        if let Some(new) = new {
+            self.merge(new);
+        }
     }
 
     /// The number of regions that [`isolate`](Self::isolate) splits: at most one at each end of the span.

@@ -55,8 +55,18 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         self.may_double(RegionList::Memory)?;
         // Dropping the old array's reservation may split a region at both ends. The new reservation is one region.
         let slots = if self.memory.reserved_span().is_some() { 2 } else { 1 };
-        self.make_room(RegionList::Reserved, place, |_| slots)?;
-        let (array, span) = self.new_array(RegionList::Memory, place)?;
+        let span = match self.growth_rules {
+            GrowthRules::AsNeeded => {
+                self.make_room(RegionList::Reserved, place, |_| slots)?;
+                self.find_array(RegionList::Memory, place)?
+            }
+            GrowthRules::Kernel => {
+                let span = self.find_array(RegionList::Memory, ArrayPlace::Anywhere)?;
+                self.make_room(RegionList::Reserved, ArrayPlace::Outside(span), |_| slots)?;
+                span
+            }
+        };
+        let array = self.map_array(RegionList::Memory, span)?;
         let old = self.memory.move_to(array);
         self.exchange_reservations(old, span);
         Ok(())
@@ -64,7 +74,8 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
 
     fn double_reserved(&mut self, place: ArrayPlace) -> Result<(), MemblockError> {
         self.may_double(RegionList::Reserved)?;
-        let (array, span) = self.new_array(RegionList::Reserved, place)?;
+        let span = self.find_array(RegionList::Reserved, place)?;
+        let array = self.map_array(RegionList::Reserved, span)?;
         let old = self.reserved.move_to(array);
         self.exchange_reservations(old, span);
         Ok(())
@@ -87,27 +98,28 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         }
     }
 
-    /// Finds and empties an array of twice the capacity; the caller must reserve its span at once.
-    fn new_array(&self, list: RegionList, place: ArrayPlace) -> Result<(OuterArray, Span), MemblockError> {
-        let place = match (self.growth_rules, list) {
-            (GrowthRules::Kernel, RegionList::Memory) => ArrayPlace::Anywhere,
-            _ => place,
-        };
-        let capacity = self.list(list).capacity() * 2;
+    /// Finds free memory for an array of twice the capacity.
+    fn find_array(&self, list: RegionList, place: ArrayPlace) -> Result<Span, MemblockError> {
         let page = self.geometry.page_size();
-        let size = self.geometry.size_of(PageCount(MappedRegions::bytes_for(capacity).0.div_ceil(page.0)));
+        let bytes = MappedRegions::bytes_for(self.list(list).capacity() * 2);
+        let size = self.geometry.size_of(PageCount(bytes.0.div_ceil(page.0)));
         let base = place
             .windows(self.current_limit.0)
             .into_iter()
             .filter(|window| !window.is_empty())
             .find_map(|window| self.find_mirrored_first(size, page, window, &[NodeFilter::Any]))
             .ok_or(MemblockError::NoRoomToGrow { list, size })?;
+        Ok(Span::capped(base, size))
+    }
+
+    /// Maps and empties the array at a place from [`find_array`](Self::find_array); the caller must reserve it at once.
+    fn map_array(&self, list: RegionList, span: Span) -> Result<OuterArray, MemblockError> {
+        let capacity = self.list(list).capacity() * 2;
         // SAFETY: the range is unreserved memory, and the callers reserve it at once. It stays reserved until the list
         // moves to another array: only `remove_span` above and the operations that drop reservations remove one, and
         // those refuse the ranges of arrays in use. `memory` lives beside the list.
-        let slots = unsafe { MappedRegions::new(&self.mapping, base, capacity) }
-            .ok_or(MemblockError::Unmapped { base, size })?;
-        let span = Span::capped(base, size);
-        Ok((OuterArray { slots, span: Some(span) }, span))
+        let slots = unsafe { MappedRegions::new(&self.mapping, span.base(), capacity) }
+            .ok_or(MemblockError::Unmapped { base: span.base(), size: span.size() })?;
+        Ok(OuterArray { slots, span: Some(span) })
     }
 }

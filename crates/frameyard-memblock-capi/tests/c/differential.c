@@ -93,6 +93,14 @@ static void expect(bool equal, const char *what)
   fprintf(report, "memory: library %lu/%lu, kernel %lu/%lu; reserved: library %lu/%lu, kernel %lu/%lu\n", memblock.memory.cnt,
           memblock.memory.max, k_memblock.memory.cnt, k_memblock.memory.max, memblock.reserved.cnt, memblock.reserved.max,
           k_memblock.reserved.cnt, k_memblock.reserved.max);
+  for (i = 0; i < memblock.memory.cnt && i < k_memblock.memory.cnt; i++) {
+    struct memblock_region *a = &memblock.memory.regions[i], *b = &k_memblock.memory.regions[i];
+    if (memcmp(a, b, sizeof *a) != 0) {
+      fprintf(report, "memory[%lu]: library %#llx+%#llx node %d, kernel %#llx+%#llx node %d\n", i, (unsigned long long)a->base,
+              (unsigned long long)a->size, a->nid, (unsigned long long)b->base, (unsigned long long)b->size, b->nid);
+      break;
+    }
+  }
   for (i = 0; i < memblock.reserved.cnt && i < k_memblock.reserved.cnt; i++) {
     struct memblock_region *a = &memblock.reserved.regions[i], *b = &k_memblock.reserved.regions[i];
     if (memcmp(a, b, sizeof *a) != 0) {
@@ -113,10 +121,10 @@ static void compare_list(struct memblock_type *ours, struct memblock_type *kerne
 {
   expect(ours->cnt == kernels->cnt && ours->max == kernels->max, name);
   expect(memcmp(ours->regions, kernels->regions, ours->cnt * sizeof *ours->regions) == 0, name);
-  expect(ours->total_size == kernels->total_size, name);
-  expect(in_arena(ours, arena) == in_arena(kernels, k_arena), name);
+  expect(ours->total_size == kernels->total_size, "the total size");
+  expect(in_arena(ours, arena) == in_arena(kernels, k_arena), "who has grown");
   if (in_arena(ours, arena))
-    expect((unsigned char *)ours->regions - arena == (unsigned char *)kernels->regions - k_arena, name);
+    expect((unsigned char *)ours->regions - arena == (unsigned char *)kernels->regions - k_arena, "the place of an array");
 }
 
 static void compare_walks(void)
@@ -309,7 +317,7 @@ static void step(phys_addr_t base)
   case 4: BOTH(memblock_remove, start, small); break;
   case 5: case 6: case 7: case 8: BOTH(memblock_reserve, start, small); break;
   case 9: case 10:
-    if (!holds_array(start, start + size))
+    if (!holds_array(start, start + small))
       BOTH(memblock_phys_free, start, small);
     break;
   case 11: BOTH(memblock_mark_hotplug, start, small); break;

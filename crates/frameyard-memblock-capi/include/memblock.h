@@ -211,7 +211,7 @@ int memblock_reserved_mark_noinit(phys_addr_t base,
 
 // Sets the node of the regions in a range. Returns 0 or a negative error number.
 //
-// `type` is `&memblock.memory` or `&memblock.reserved`; others lead to `-EINVAL`.
+// `type` is `&memblock.memory` or `&memblock.reserved`. Any other list leads to `-EINVAL`.
 int memblock_set_node(phys_addr_t base, phys_addr_t size, struct memblock_type *type, int nid);
 
 // Returns the address at which `size` bytes between `start` and `end` are free, without reserving them; 0 if there are none.

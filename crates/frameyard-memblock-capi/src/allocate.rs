@@ -135,11 +135,7 @@ pub unsafe extern "C" fn memblock_phys_alloc_range(
 ///
 /// Those of the crate.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn memblock_phys_alloc_try_nid(
-    size: phys_addr_t,
-    align: phys_addr_t,
-    nid: c_int,
-) -> phys_addr_t {
+pub unsafe extern "C" fn memblock_phys_alloc_try_nid(size: phys_addr_t, align: phys_addr_t, nid: c_int) -> phys_addr_t {
     // SAFETY: the caller's promise.
     unsafe { physical("memblock_phys_alloc_try_nid", request(size, align, [0, 0], nid, Fallback::OtherNodes)) }
 }
@@ -214,7 +210,8 @@ pub unsafe extern "C" fn memblock_free(ptr: *mut c_void, size: usize) {
     }
     // SAFETY: the caller's promise.
     let address = unsafe { OffsetMemory::new() }.address_of(ptr.cast());
-    let free = |map: &mut crate::view::Map| -> Result<(), Failure> { Ok(map.phys_free(address, ByteSize(size as u64))?) };
+    let free =
+        |map: &mut crate::view::Map| -> Result<(), Failure> { Ok(map.phys_free(address, ByteSize(size as u64))?) };
     // SAFETY: the caller's promise.
     status(unsafe { edit("memblock_free", free) });
 }

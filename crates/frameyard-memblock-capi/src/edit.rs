@@ -58,12 +58,7 @@ pub unsafe extern "C" fn memblock_add(base: phys_addr_t, size: phys_addr_t) -> c
 ///
 /// Those of the crate.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn memblock_add_node(
-    base: phys_addr_t,
-    size: phys_addr_t,
-    nid: c_int,
-    flags: c_uint,
-) -> c_int {
+pub unsafe extern "C" fn memblock_add_node(base: phys_addr_t, size: phys_addr_t, nid: c_int, flags: c_uint) -> c_int {
     let flags = RegionFlags::from_bits(flags);
     // SAFETY: the caller's promise.
     unsafe {
@@ -185,7 +180,7 @@ pub unsafe extern "C" fn memblock_reserved_mark_noinit(base: phys_addr_t, size: 
 
 /// Sets the node of the regions in a range. Returns 0 or a negative error number.
 ///
-/// `type` is `&memblock.memory` or `&memblock.reserved`; others lead to `-EINVAL`.
+/// `type` is `&memblock.memory` or `&memblock.reserved`. Any other list leads to `-EINVAL`.
 ///
 /// # Safety
 ///

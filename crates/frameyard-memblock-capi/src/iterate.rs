@@ -37,12 +37,7 @@ unsafe fn walk<'a>(
 /// # Safety
 ///
 /// The pointers are null or can be written.
-unsafe fn put(
-    range: Option<Region>,
-    out_start: *mut phys_addr_t,
-    out_end: *mut phys_addr_t,
-    out_nid: *mut c_int,
-) {
+unsafe fn put(range: Option<Region>, out_start: *mut phys_addr_t, out_end: *mut phys_addr_t, out_nid: *mut c_int) {
     if let Some(range) = range {
         // SAFETY: the caller's promise.
         unsafe {

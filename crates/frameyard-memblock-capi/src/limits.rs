@@ -42,7 +42,8 @@ pub unsafe extern "C" fn memblock_cap_memory_range(base: phys_addr_t, size: phys
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memblock_enforce_memory_limit(memory_limit: phys_addr_t) {
     // SAFETY: the caller's promise. `edit` reports a failure.
-    let _ = unsafe { edit("memblock_enforce_memory_limit", |map| Ok(map.enforce_memory_limit(ByteSize(memory_limit))?)) };
+    let _ =
+        unsafe { edit("memblock_enforce_memory_limit", |map| Ok(map.enforce_memory_limit(ByteSize(memory_limit))?)) };
 }
 
 /// Keeps the lowest `limit` bytes of memory, and the no-map memory above them. Otherwise as `memblock_enforce_memory_limit`.

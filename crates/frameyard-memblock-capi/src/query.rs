@@ -4,7 +4,7 @@ use core::ffi::{c_int, c_ulong};
 use core::fmt::Write;
 
 use frameyard_memblock::RegionNode;
-use frameyard_units::{ByteSize, Geometry, Pfn, PhysAddr};
+use frameyard_units::{ByteSize, Geometry, PhysAddr};
 
 use crate::environment::{Lines, report};
 use crate::state::{memblock, memblock_type, phys_addr_t};
@@ -45,7 +45,8 @@ pub unsafe extern "C" fn memblock_is_map_memory(addr: phys_addr_t) -> bool {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memblock_is_region_memory(base: phys_addr_t, size: phys_addr_t) -> bool {
     // SAFETY: the caller's promise.
-    unsafe { read("memblock_is_region_memory", |map| map.is_region_memory(PhysAddr(base), ByteSize(size))) }.unwrap_or(false)
+    unsafe { read("memblock_is_region_memory", |map| map.is_region_memory(PhysAddr(base), ByteSize(size))) }
+        .unwrap_or(false)
 }
 
 /// Whether an address is reserved.
@@ -69,7 +70,8 @@ pub unsafe extern "C" fn memblock_is_reserved(addr: phys_addr_t) -> bool {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memblock_is_region_reserved(base: phys_addr_t, size: phys_addr_t) -> bool {
     // SAFETY: the caller's promise.
-    unsafe { read("memblock_is_region_reserved", |map| map.is_region_reserved(PhysAddr(base), ByteSize(size))) }.unwrap_or(false)
+    unsafe { read("memblock_is_region_reserved", |map| map.is_region_reserved(PhysAddr(base), ByteSize(size))) }
+        .unwrap_or(false)
 }
 
 /// Whether two ranges overlap: 1 or 0. An empty range overlaps one that has bytes on both sides of it. Neither may wrap.
@@ -171,7 +173,7 @@ pub unsafe extern "C" fn memblock_search_pfn_nid(
     // SAFETY: the caller's promise.
     let found = unsafe {
         read("memblock_search_pfn_nid", |map| {
-            let address = PhysAddr(Pfn(pfn as u64).0.checked_mul(PAGE)?);
+            let address = PhysAddr(pfn.checked_mul(PAGE)?);
             map.memory_at(address).map(|region| (region.base.0 / PAGE, region.end().0 / PAGE, region.node))
         })
     };
@@ -212,7 +214,7 @@ pub unsafe extern "C" fn memblock_validate_numa_coverage(threshold_bytes: c_ulon
         })
     };
     let Some(lost) = lost else { return false };
-    if lost <= threshold_bytes as u64 {
+    if lost <= threshold_bytes {
         return true;
     }
     let reason = format_args!("{lost} bytes of memory have no node, more than {threshold_bytes}");

@@ -31,7 +31,6 @@ impl ArrayPlace {
     }
 }
 
-
 impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
     /// Doubles the list until `needed` more regions fit.
     ///

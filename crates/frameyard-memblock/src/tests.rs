@@ -2,8 +2,8 @@
 
 use super::test_memory::TestMemory;
 use super::{
-    AllocDirection, EarlyRequest, Memblock, MemblockError, MovableNodes, NodeChoice, NodeFilter, NothingMapped, Region,
-    RegionFlags, RegionList,
+    AllocDirection, EarlyRequest, GrowthRules, Memblock, MemblockError, MovableNodes, NodeChoice, NodeFilter,
+    NothingMapped, Region, RegionFlags, RegionList,
 };
 use frameyard_units::{ByteSize, Geometry, NodeId, Pfn, PfnRange, PhysAddr};
 

@@ -161,7 +161,12 @@ fn runs(cells: &[Kind]) -> Vec<Region> {
         if let Some((node, flags)) = *cell {
             match regions.last_mut() {
                 Some(region) if last == Some((node, flags)) => region.size.0 += CELL,
-                _ => regions.push(Region { base: PhysAddr(index as u64 * CELL), size: ByteSize(CELL), flags, node: node.into() }),
+                _ => regions.push(Region {
+                    base: PhysAddr(index as u64 * CELL),
+                    size: ByteSize(CELL),
+                    flags,
+                    node: node.into(),
+                }),
             }
         }
         last = *cell;

@@ -162,3 +162,19 @@ fn a_map_with_grown_lists_can_be_moved_to_another_thread() {
     let moved = std::thread::spawn(move || map.reserved().to_vec()).join().unwrap();
     assert_eq!(moved, regions);
 }
+
+#[test]
+fn kernel_rules_demand_two_free_slots_for_a_cut() {
+    let mut map = backed::<4>();
+    for index in 0..3 {
+        map.reserve(page(2 * index), PAGE).unwrap();
+    }
+    map.phys_free(page(4), PAGE).unwrap();
+    map.reserve(page(4), PAGE).unwrap();
+    map.set_growth_rules(GrowthRules::Kernel);
+    let full = MemblockError::ListFull { list: RegionList::Reserved, capacity: 4 };
+    assert_eq!(map.phys_free(page(4), PAGE), Err(full), "one slot is free");
+    map.allow_resize();
+    map.phys_free(page(4), PAGE).unwrap();
+    assert_eq!(map.reserved().len(), 3, "two reservations and the new array");
+}

@@ -58,6 +58,7 @@ const ORDERS: &[Order] = &[
             "compact_state",
             "deferred",
             "huge_pool",
+            "healing_state",
             "state",
             "view",
             "untagged",
@@ -74,6 +75,7 @@ const ORDERS: &[Order] = &[
             "poison",
             "page_check",
             "transfer",
+            "healing",
             "pcp",
         ],
     },
@@ -95,6 +97,8 @@ pub(crate) const CRATES: &[&str] = &[
     "frameyard",
     "frameyard-counting",
     "frameyard-formats",
+    "frameyard-c-calls",
+    "frameyard-core-capi",
     "frameyard-vm",
     "frameyard-host",
     "frameyard-capi",
@@ -102,6 +106,8 @@ pub(crate) const CRATES: &[&str] = &[
     "frameyard-sim",
     "frameyard-workloads",
     "frameyard-sim-workloads",
+    "frameyard-jemalloc",
+    "frameyard-malloc",
     "frameyard-lab",
 ];
 

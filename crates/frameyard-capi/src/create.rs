@@ -6,18 +6,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use frameyard::policy::ZonePolicy;
+use frameyard_c_calls::calls::policy_of;
+use frameyard_c_calls::fy_status::{FY_BAD_ARGUMENT, FY_NOT_SUPPORTED};
+use frameyard_c_calls::sized::{self, SizedStruct};
+use frameyard_c_calls::{FY_LOG_INFO, FY_LOG_WARNING, Failure, check_version, fy_error, fy_status, place};
 use frameyard_host::{
     Backing, ByteSize, HostYard, HostYardBuilder, HugePages, HugetlbSize, SharedYard, SharedYardName,
 };
 
-use crate::error::fy_error;
-use crate::failure::Failure;
-use crate::handle::{call_without_yard, fy_yard, place};
-use crate::log::{FY_LOG_INFO, FY_LOG_WARNING, Log, fy_log_fn};
-use crate::sized::{self, SizedStruct};
-use crate::status::fy_status;
-use crate::status::fy_status::{FY_BAD_ARGUMENT, FY_BAD_VERSION, FY_NOT_SUPPORTED, FY_UNKNOWN_POLICY};
-use crate::version::FY_VERSION;
+use crate::failure::HostFailure;
+use crate::handle::{call_without_yard, fy_yard};
+use crate::log::{Log, fy_log_fn};
 
 /// Private memory of this process.
 pub const FY_BACKING_ANONYMOUS: u32 = 0;
@@ -133,7 +132,7 @@ pub unsafe extern "C" fn fy_yard_create_shared(
         create(yard, error, || {
             let (name, settings) = (path(name)?, settings(config)?);
             if settings.backing != FY_BACKING_ANONYMOUS {
-                return Err(Failure::other(
+                return Err(HostFailure::other(
                     FY_NOT_SUPPORTED,
                     format_args!("a shared yard has a memory file of its own: leave backing 0"),
                 ));
@@ -196,7 +195,7 @@ pub unsafe extern "C" fn fy_yard_destroy(yard: *mut fy_yard) {
     }
     // SAFETY: the caller passes a handle of `create`, which is a box, and does not use it again.
     let yard = unsafe { Box::from_raw(yard) };
-    let log = yard.log();
+    let log = yard.messages();
     match catch_unwind(AssertUnwindSafe(|| drop(yard))) {
         Ok(()) => log.write(FY_LOG_INFO, format_args!("yard destroyed")),
         Err(payload) => {
@@ -214,7 +213,7 @@ pub unsafe extern "C" fn fy_yard_destroy(yard: *mut fy_yard) {
 unsafe fn create(
     yard: *mut *mut fy_yard,
     error: *mut fy_error,
-    make: impl FnOnce() -> Result<Made, Failure>,
+    make: impl FnOnce() -> Result<Made, HostFailure>,
 ) -> fy_status {
     let work = || {
         let place = place(yard, "yard")?;
@@ -223,7 +222,7 @@ unsafe fn create(
         let (yard, name, policy, log) = make()?;
         let made = Box::new(fy_yard::new(yard, name, log));
         if let Some(policy) = policy {
-            made.set_policy(policy)?;
+            made.set_policy(policy).map_err(Failure::from)?;
         }
         log.write(FY_LOG_INFO, format_args!("{}", describe(&made)));
         // SAFETY: as above.
@@ -244,21 +243,10 @@ fn describe(yard: &HostYard) -> String {
 /// # Safety
 ///
 /// `config` is null or points to as many readable bytes as the size there says.
-unsafe fn versioned(config: *const fy_config) -> Result<(fy_config, Log), Failure> {
+unsafe fn versioned(config: *const fy_config) -> Result<(fy_config, Log), HostFailure> {
     // SAFETY: passed on to the caller.
-    let config = unsafe { sized::read(config)? };
-    // Before version 1.0 a minor version may change the interface.
-    let incompatible = |version: u32| version >> 8 != FY_VERSION >> 8;
-    if incompatible(config.version) {
-        let [_, major, minor, patch] = config.version.to_be_bytes();
-        return Err(Failure::other(
-            FY_BAD_VERSION,
-            format_args!(
-                "the program has the header of version {major}.{minor}.{patch}, the library is {}",
-                env!("CARGO_PKG_VERSION")
-            ),
-        ));
-    }
+    let config = unsafe { sized::read(config).map_err(Failure::from)? };
+    check_version(config.version)?;
     // SAFETY: the header says what the function must allow.
     let log = unsafe { Log::to(config.log, config.log_context) };
     Ok((config, log))
@@ -269,7 +257,7 @@ unsafe fn versioned(config: *const fy_config) -> Result<(fy_config, Log), Failur
 /// # Safety
 ///
 /// As for [`versioned`]; and `policy` is null or a string.
-unsafe fn settings(config: *const fy_config) -> Result<Settings, Failure> {
+unsafe fn settings(config: *const fy_config) -> Result<Settings, HostFailure> {
     // SAFETY: passed on to the caller.
     let (config, log) = unsafe { versioned(config)? };
     let backing = match config.backing {
@@ -279,7 +267,7 @@ unsafe fn settings(config: *const fy_config) -> Result<Settings, Failure> {
         FY_BACKING_HUGETLB_2M => Backing::Hugetlb(HugetlbSize::TwoMib),
         FY_BACKING_HUGETLB_1G => Backing::Hugetlb(HugetlbSize::OneGib),
         other => {
-            return Err(Failure::other(
+            return Err(HostFailure::other(
                 FY_BAD_ARGUMENT,
                 format_args!("backing {other} does not exist: use one of FY_BACKING_*"),
             ));
@@ -291,7 +279,7 @@ unsafe fn settings(config: *const fy_config) -> Result<Settings, Failure> {
         FY_HUGE_PAGES_ADVISE => builder = builder.huge_pages(HugePages::Advise),
         FY_HUGE_PAGES_NEVER => builder = builder.huge_pages(HugePages::Never),
         other => {
-            return Err(Failure::other(
+            return Err(HostFailure::other(
                 FY_BAD_ARGUMENT,
                 format_args!("huge_pages {other} does not exist: use one of FY_HUGE_PAGES_*"),
             ));
@@ -308,28 +296,17 @@ unsafe fn settings(config: *const fy_config) -> Result<Settings, Failure> {
     Ok(Settings { builder, backing: config.backing, memory: ByteSize(config.memory), policy, log })
 }
 
-/// The policy of a name.
-///
-/// # Safety
-///
-/// `name` is a string.
-pub(crate) unsafe fn policy_of(name: *const c_char) -> Result<ZonePolicy, Failure> {
-    // SAFETY: passed on to the caller.
-    let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
-    name.parse().map_err(|error| Failure::other(FY_UNKNOWN_POLICY, format_args!("policy \"{name}\": {error}")))
-}
-
 /// The path of a name.
 ///
 /// # Safety
 ///
 /// `name` is null or a string that lives as long as the result is used.
-unsafe fn path<'a>(name: *const c_char) -> Result<&'a OsStr, Failure> {
+unsafe fn path<'a>(name: *const c_char) -> Result<&'a OsStr, HostFailure> {
     place(name.cast_mut(), "name")?;
     // SAFETY: passed on to the caller.
     let name = unsafe { CStr::from_ptr(name) };
     if name.is_empty() {
-        return Err(Failure::other(FY_BAD_ARGUMENT, format_args!("the name is empty")));
+        return Err(HostFailure::other(FY_BAD_ARGUMENT, format_args!("the name is empty")));
     }
     Ok(OsStr::from_bytes(name.to_bytes()))
 }

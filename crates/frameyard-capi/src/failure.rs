@@ -1,41 +1,26 @@
-//! [`Failure`]: why a call failed, and its status.
+//! [`HostFailure`]: why a call failed that the core knows nothing of, and its status.
 
 use std::fmt;
 
 use frameyard::boot::{AttachError, BootError};
 use frameyard::platform::LockError;
-use frameyard::policy::PolicyError;
-use frameyard::validate::ValidateError;
-use frameyard::{AllocError, FreeError};
+use frameyard_c_calls::{Failure, Fault, boot_status, fy_error, fy_status, lock_status};
 use frameyard_host::{HostYardError, MemoryError, SharedFileError};
 
-use crate::status::fy_status;
-use crate::status::fy_status::*;
+use fy_status::*;
 
 /// Why a call failed.
 #[derive(Debug)]
-pub(crate) enum Failure {
-    Null(&'static str),
-    Size {
-        name: &'static str,
-        size: usize,
-        least: usize,
-    },
-    NewerHeader {
-        name: &'static str,
-        size: usize,
-        known: usize,
-    },
-    Alloc(AllocError),
-    Free(FreeError),
+pub enum HostFailure {
+    /// A reason that both interfaces have.
+    Common(Failure),
+    /// A yard could not be made.
     Host(Box<HostYardError>),
-    Policy(PolicyError),
-    Validate(Box<ValidateError>),
     /// A status and a message of this crate.
     Other(fy_status, Box<str>),
 }
 
-impl Failure {
+impl HostFailure {
     /// A failure with a message of its own.
     #[cold]
     pub(crate) fn other(status: fy_status, message: fmt::Arguments<'_>) -> Self {
@@ -43,115 +28,62 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for HostFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Null(name) => write!(f, "{name} is null"),
-            Self::Size { name, size, least } => {
-                write!(f, "the size in {name} is {size}: set it to sizeof({name}), at least {least}")
-            }
-            Self::NewerHeader { name, size, known } => write!(
-                f,
-                "{name} has {size} bytes, this library knows {known} of them, and others are set: the header is newer than the library"
-            ),
-            Self::Alloc(error) => error.fmt(f),
-            Self::Free(error) => error.fmt(f),
+            Self::Common(failure) => failure.fmt(f),
             Self::Host(error) => error.fmt(f),
-            Self::Policy(error) => error.fmt(f),
-            Self::Validate(error) => error.fmt(f),
             Self::Other(_, message) => f.write_str(message),
         }
     }
 }
 
-macro_rules! from_errors {
-    ($($error:ty => $make:expr),+ $(,)?) => {$(
-        impl From<$error> for Failure {
-            #[cold]
-            fn from(error: $error) -> Self {
-                $make(error)
-            }
-        }
-    )+};
+impl From<Failure> for HostFailure {
+    #[cold]
+    fn from(failure: Failure) -> Self {
+        Self::Common(failure)
+    }
 }
 
-from_errors!(
-    AllocError => Self::Alloc,
-    FreeError => Self::Free,
-    PolicyError => Self::Policy,
-    HostYardError => |error| Self::Host(Box::new(error)),
-    ValidateError => |error| Self::Validate(Box::new(error)),
-);
+impl From<HostYardError> for HostFailure {
+    #[cold]
+    fn from(error: HostYardError) -> Self {
+        Self::Host(Box::new(error))
+    }
+}
 
-impl Failure {
-    /// The status that the call returns.
-    pub(crate) fn status(&self) -> fy_status {
+impl Fault for HostFailure {
+    fn status(&self) -> fy_status {
         match self {
-            Self::Null(_) => FY_NULL_POINTER,
-            Self::Size { .. } | Self::NewerHeader { .. } => FY_BAD_SIZE,
-            Self::Alloc(error) => alloc_status(error),
-            Self::Free(error) => free_status(error),
+            Self::Common(failure) => failure.status(),
             Self::Host(error) => host_status(error),
-            Self::Policy(error) => policy_status(error),
-            Self::Validate(error) => match **error {
-                ValidateError::Lock(error) => lock_status(error).0,
-                _ => FY_INVALID,
-            },
             Self::Other(status, _) => *status,
         }
     }
-}
 
-/// The status of a lock's error, and the process that it names, or 0.
-pub(crate) fn lock_status(error: LockError) -> (fy_status, u32) {
-    match error {
-        LockError::LockStuck { holder, .. } => (FY_BUSY, holder),
-        LockError::HolderEnded { holder, .. } => (FY_DAMAGED, holder),
-        LockError::Corrupt { .. } => (FY_DAMAGED, 0),
-        LockError::SectionsNotEnded { .. } => (FY_SYSTEM, 0),
-        _ => (FY_DAMAGED, 0),
+    fn tell(&self, facts: &mut fy_error) {
+        match self {
+            Self::Common(failure) => failure.tell(facts),
+            Self::Host(error) => match &**error {
+                HostYardError::Lock(error) => facts.process = lock_status(*error).1,
+                error => facts.system = system_error(error),
+            },
+            Self::Other(..) => {}
+        }
     }
 }
 
-fn alloc_status(error: &AllocError) -> fy_status {
-    match error {
-        AllocError::OutOfMemory { .. } | AllocError::NoPlace { .. } => FY_OUT_OF_MEMORY,
-        AllocError::OrderTooLarge { .. } | AllocError::CountTooLarge { .. } => FY_BAD_ORDER,
-        AllocError::BadFlags(_) => FY_BAD_FLAGS,
-        AllocError::NoSuchNode(_) => FY_NO_SUCH_NODE,
-        AllocError::NoFrameBytes(_) => FY_NO_FRAME_BYTES,
-        AllocError::NotOneZone(_) => FY_BAD_FRAME,
-        AllocError::InUse { .. } | AllocError::Blocked(_) => FY_IN_USE,
-        AllocError::Lock(error) => lock_status(*error).0,
-        AllocError::Stalled(_) | AllocError::Taken => FY_BUSY,
-        AllocError::NotInitialised(_) => FY_NO_HOST_MEMORY,
-        AllocError::Poisoned { .. } => FY_WRITTEN_WHILE_FREE,
-        _ => FY_BAD_ARGUMENT,
-    }
-}
-
-fn free_status(error: &FreeError) -> fy_status {
-    use frameyard::alloc::FreeProblem::*;
-    match error.problem {
-        AlreadyFree(_) => FY_ALREADY_FREE,
-        OtherOrder { .. } | InsideBlock { .. } | PartOfBlock { .. } => FY_WRONG_ORDER,
-        NotAllocated(_) => FY_NOT_ALLOCATED,
-        Lock(error) => lock_status(error).0,
-        _ => FY_BAD_FRAME,
-    }
-}
-
-fn policy_status(error: &PolicyError) -> fy_status {
-    match error {
-        PolicyError::Lock(error) => lock_status(*error).0,
-        PolicyError::NotBuilt(_) => FY_NOT_SUPPORTED,
-        _ => FY_BUSY,
-    }
+/// The number of the operating system's error at the end of a chain of errors, or 0.
+fn system_error(error: &(dyn std::error::Error + 'static)) -> i32 {
+    std::iter::successors(Some(error), |error| error.source())
+        .find_map(|error| error.downcast_ref::<std::io::Error>()?.raw_os_error())
+        .unwrap_or(0)
 }
 
 fn host_status(error: &HostYardError) -> fy_status {
     match error {
-        HostYardError::Boot(BootError::PolicyNotBuilt(_)) | HostYardError::Rseq(_) => FY_NOT_SUPPORTED,
+        HostYardError::Boot(error @ BootError::PolicyNotBuilt(_)) => boot_status(error),
+        HostYardError::Rseq(_) => FY_NOT_SUPPORTED,
         HostYardError::Memory(error) => memory_status(error),
         HostYardError::File(error) => file_status(error),
         HostYardError::Attach(AttachError::OtherSections) => FY_NOT_SUPPORTED,

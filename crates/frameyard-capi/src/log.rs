@@ -3,13 +3,6 @@
 use std::ffi::{CString, c_char, c_void};
 use std::fmt;
 
-/// A yard, or a call, failed in a way that needs attention: a panic, a damaged yard, a failed validation.
-pub const FY_LOG_ERROR: u32 = 0;
-/// Something may need attention.
-pub const FY_LOG_WARNING: u32 = 1;
-/// A yard was created, opened, changed or destroyed.
-pub const FY_LOG_INFO: u32 = 2;
-
 /// A function that gets one line of text, without a line feed. `level` is one of `FY_LOG_*`. The text lives until the function
 /// returns.
 ///

@@ -12,6 +12,7 @@ mod machines;
 mod man;
 mod page_zeroing;
 mod published_table;
+mod run;
 mod show;
 mod sim;
 mod simulated_machine;
@@ -65,6 +66,7 @@ enum Command {
     Sim(sim::SimArgs),
     Device(device::DeviceArgs),
     Stress(stress::StressArgs),
+    Run(run::RunArgs),
     Trace(trace::TraceArgs),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
@@ -103,6 +105,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
         Command::Bench(args) => bench::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Stress(args) => stress::run(&args),
+        Command::Run(args) => run::run(&args),
         Command::Trace(args) => trace::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),

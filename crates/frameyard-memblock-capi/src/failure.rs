@@ -15,12 +15,14 @@ pub(crate) enum Failure {
     /// A list that is neither `memblock.memory` nor `memblock.reserved`.
     OtherList,
     /// The library failed.
+    #[cfg(feature = "std")]
     Panicked,
 }
 
 impl Failure {
     /// The kernel's error number, negative.
     pub(crate) const fn number(self) -> c_int {
+        #[cfg(feature = "std")]
         const EIO: c_int = 5;
         const ENOMEM: c_int = 12;
         const EBUSY: c_int = 16;
@@ -34,6 +36,7 @@ impl Failure {
             ) => -ENOMEM,
             Self::Map(MemblockError::HoldsRegionArray { .. }) => -EBUSY,
             Self::Map(_) | Self::Broken(..) | Self::OtherList => -EINVAL,
+            #[cfg(feature = "std")]
             Self::Panicked => -EIO,
         }
     }
@@ -51,6 +54,7 @@ impl fmt::Display for Failure {
             Self::Map(error) => error.fmt(f),
             Self::Broken(list, what) => write!(f, "the {list} list has {what}: restore it"),
             Self::OtherList => f.write_str("the list is neither memblock.memory nor memblock.reserved"),
+            #[cfg(feature = "std")]
             Self::Panicked => f.write_str("the library failed"),
         }
     }

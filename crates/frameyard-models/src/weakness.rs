@@ -57,6 +57,8 @@ pub enum Weakness {
     MappedUnlocked,
     /// A planned cut is executed without checking it again.
     PlansNotRechecked,
+    /// A free past the per-CPU lists reads the type of the pageblock before it takes the zone lock.
+    TypeReadUnlocked,
     /// The lock-free pin does not read the page-table entry again.
     EntriesNotRechecked,
     /// Page tables are freed without counting it.

@@ -22,7 +22,9 @@ impl ListAccess {
     #[must_use]
     pub const fn of_policy(policy: ZonePolicy) -> Self {
         match policy {
-            ZonePolicy::Depot | ZonePolicy::FrameBitmap | ZonePolicy::OwnedBlocks => Self::Sections,
+            ZonePolicy::Depot | ZonePolicy::Healing | ZonePolicy::FrameBitmap | ZonePolicy::OwnedBlocks => {
+                Self::Sections
+            }
             ZonePolicy::Vanilla
             | ZonePolicy::Vanilla416
             | ZonePolicy::Vanilla417

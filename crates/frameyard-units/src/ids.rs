@@ -4,6 +4,7 @@ use core::fmt;
 
 /// A memory node: memory at one distance from each CPU.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[repr(transparent)]
 pub struct NodeId(pub u16);
 
 impl NodeId {

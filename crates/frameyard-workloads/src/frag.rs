@@ -11,6 +11,8 @@ use std::time::Instant;
 
 use fastrand::Rng;
 use frameyard::locks::LockUse;
+use frameyard::owners::Adoption;
+use frameyard::page::{Counts, references_of_pins};
 use frameyard::units::MigrateType;
 use frameyard::{AllocError, Gfp, Order, Pfn, Yard};
 use frameyard_host::{HostPlatform, HostTopology};
@@ -33,7 +35,7 @@ pub struct FragWorkload {
     pub tasks: NonZeroU32,
     /// The share of memory that is free during the iterations, in percent.
     pub free_percent: u8,
-    /// Frames that are never freed, in every fourth pageblock.
+    /// Frames that are pinned and never freed, in every fourth pageblock.
     pub kept_frames: u32,
     /// Seed of the random choices.
     pub seed: u64,
@@ -97,9 +99,9 @@ impl FragWorkload {
             });
             (done, before) = (iteration, now);
         }
-        let held = held.iter().flat_map(|held| std::mem::take(&mut lock(held).frames));
-        held.chain(kept).try_for_each(|frame| yard.free(frame, Order::ZERO))?;
-        Ok(())
+        let mut held = held.iter().flat_map(|held| std::mem::take(&mut lock(held).frames));
+        held.try_for_each(|frame| yard.free(frame, Order::ZERO))?;
+        kept.into_iter().try_for_each(|frame| unpin_and_free(yard, frame))
     }
 
     /// Frames that are free during the iterations.
@@ -127,6 +129,7 @@ impl FragWorkload {
         let mut rng = Rng::with_seed(self.seed);
         rng.shuffle(&mut all);
         let kept = choose_kept(&mut all, yard.geometry().pageblock_order(), self.kept_frames);
+        kept.iter().try_for_each(|frame| pin(yard, *frame))?;
         let managed = yard.stats().managed_pages().0 as usize;
         let left = managed.saturating_sub(self.freed(yard) as usize).clamp(1, all.len());
         let freed = all.split_off(left.saturating_sub(kept.len()).max(1));
@@ -168,6 +171,28 @@ impl FragWorkload {
 /// The frames of a task, which no other thread uses.
 fn lock(held: &Mutex<Held>) -> MutexGuard<'_, Held> {
     held.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What pins a frame counts as.
+const PINNED: Counts = match references_of_pins(Order::ZERO, 1) {
+    Some(references) => Counts { references, mappings: 0 },
+    None => panic!("one pin can be counted"),
+};
+
+/// Pins an allocated frame, as for direct access by a device: it cannot move from now on.
+fn pin(yard: &Yard<HostPlatform>, frame: Pfn) -> Result<(), TaskError> {
+    Ok(yard.counted().adopt(frame, Order::ZERO, Adoption { counts: PINNED, owner: 0, index: 0 })?)
+}
+
+/// Frees a frame that [`pin`] has pinned.
+fn unpin_and_free(yard: &Yard<HostPlatform>, frame: Pfn) -> Result<(), TaskError> {
+    // SAFETY: the frame was pinned here, its only user goes, and then this function has it alone.
+    unsafe {
+        if let Some(page) = yard.counted().page(frame) {
+            let _ = page.unpin_many(1);
+        }
+        Ok(yard.counted().free(frame, Order::ZERO)?)
+    }
 }
 
 /// Takes the frames that are never freed out of `all`: the first `number` there of every fourth pageblock.

@@ -55,4 +55,7 @@
 //! 2. The frame goes onto the caller's per-CPU list of its pageblock's migration type.
 //! 3. A full list packs its oldest frames into batches, and drains them as the transfer policy defines.
 
-pub use crate::yard::{AllocError, AllocRequest, Frames, FreeError, FreeProblem, RequestOption, ZoneShortage};
+pub use crate::yard::{
+    AllocAtOnce, AllocError, AllocRequest, Frames, FreeAtOnce, FreeError, FreeProblem, RequestOption, UnfinishedAlloc,
+    UnfinishedFree, ZoneShortage,
+};

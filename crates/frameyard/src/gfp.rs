@@ -76,12 +76,14 @@ impl Gfp {
 
     /// The bits.
     #[must_use]
+    #[inline(always)]
     pub const fn bits(self) -> u32 {
         self.0
     }
 
     /// The flags with these bits; unknown bits are dropped.
     #[must_use]
+    #[inline(always)]
     pub const fn from_bits_truncate(bits: u32) -> Self {
         Self(bits & 0x1fff)
     }

@@ -26,6 +26,7 @@
 
 mod devices;
 mod guards;
+mod healing;
 mod highatomic;
 mod isolation;
 mod lru_pages;

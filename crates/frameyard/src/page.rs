@@ -546,7 +546,7 @@ mod tests {
     fn a_buddy_is_recognised_on_any_list_of_its_own_zone() {
         let zone = ZoneId::new(NodeId(1), ZoneKind::Normal);
         let other = ZoneId::new(NodeId(0), ZoneKind::Normal);
-        for migrate_type in MigrateType::ALL {
+        for migrate_type in MigrateType::LISTED {
             let tag = Tag::new(FrameState::BuddyFree, Order(3), migrate_type, zone);
             assert!(tag.is_free_buddy(Order(3), zone));
             assert!(!tag.is_free_buddy(Order(4), zone));

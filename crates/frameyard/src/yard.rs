@@ -24,6 +24,7 @@ use crate::zone::{AllocationBytes, AllocationMap, PageblockMap, PcpSizing, Water
 
 mod all_locks;
 mod alloc;
+mod at_once;
 mod blocker;
 mod bulk;
 mod cma;
@@ -49,6 +50,7 @@ mod validate;
 mod views;
 
 pub use all_locks::OtherThreads;
+pub use at_once::{AllocAtOnce, FreeAtOnce, UnfinishedAlloc, UnfinishedFree};
 pub use blocker::{BlockedBy, Blocker};
 pub use cma::CmaReleaseError;
 pub use compact::CompactStatistics;
@@ -199,14 +201,14 @@ impl<P: Platform> Yard<P> {
     }
 
     fn view_of(
-        tables: Tables,
+        mut tables: Tables,
         map: MemMap,
         geometry: Geometry,
         (map_init, writer): (MapInit, MapWriter),
         tuning: Option<Tuning>,
         platform: P,
     ) -> Self {
-        let tables = tables.within(map.range());
+        tables.keep_within(map.range());
         let (poisoning, checks) = (tables.poisoning(), tables.checks());
         let (homes, types) = if takes_slow_paths(poisoning, checks) {
             (&[][..], &[][..])

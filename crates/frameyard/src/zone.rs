@@ -38,6 +38,8 @@ mod fallback;
 mod fixed_vec;
 mod free_area;
 mod growth;
+mod healing;
+mod healing_state;
 mod highatomic;
 mod huge_pool;
 mod isolate;

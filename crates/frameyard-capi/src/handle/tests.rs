@@ -1,11 +1,12 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::Mutex;
 
-use frameyard_host::{ByteSize, HostYard};
+use frameyard_c_calls::fy_status::FY_PANICKED;
+use frameyard_c_calls::{FY_GFP_KERNEL, FY_LOG_ERROR, FY_NO_FRAME, call};
+use frameyard_host::ByteSize;
 
 use super::*;
-use crate::alloc::{FY_GFP_KERNEL, fy_alloc};
-use crate::error::{FY_MESSAGE_BYTES, FY_NO_FRAME};
+use crate::functions::fy_alloc;
 
 static LOGGED: Mutex<Vec<(u32, String)>> = Mutex::new(Vec::new());
 
@@ -13,22 +14,6 @@ unsafe extern "C" fn note(_context: *mut c_void, level: u32, text: *const c_char
     // SAFETY: the library passes a text.
     let text = unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned();
     LOGGED.lock().unwrap().push((level, text));
-}
-
-fn error() -> fy_error {
-    let mut error = fy_error {
-        size: size_of::<fy_error>(),
-        status: 0,
-        order: 0,
-        frame: 0,
-        state: 0,
-        node: 0,
-        process: 0,
-        system: 0,
-        message: [0; FY_MESSAGE_BYTES],
-    };
-    error.message[0] = 1;
-    error
 }
 
 fn message(error: &fy_error) -> String {
@@ -41,7 +26,7 @@ fn a_panic_is_an_error_and_ends_the_use_of_the_yard() {
     // SAFETY: the function suits any thread and context.
     let log = unsafe { Log::to(Some(note), std::ptr::null_mut()) };
     let yard = fy_yard::new(HostYard::with_memory(ByteSize::mib(4)).unwrap(), None, log);
-    let (mut error, mut frame) = (error(), 0);
+    let (mut error, mut frame) = (fy_error::new(), 0);
     // SAFETY: a handle and an error of this test.
     let status = unsafe { call(&raw const yard, &raw mut error, |_| panic!("a planted failure")) };
     assert_eq!(status, FY_PANICKED);
@@ -57,7 +42,7 @@ fn a_panic_is_an_error_and_ends_the_use_of_the_yard() {
 
 #[test]
 fn a_panic_without_a_yard_is_an_error() {
-    let mut error = error();
+    let mut error = fy_error::new();
     // SAFETY: an error of this test.
     let status = unsafe { call_without_yard(&raw mut error, || panic!("{} failure", "another")) };
     assert_eq!(status, FY_PANICKED);
@@ -66,9 +51,9 @@ fn a_panic_without_a_yard_is_an_error() {
 
 #[test]
 fn a_null_handle_is_an_error() {
-    let mut error = error();
+    let mut error = fy_error::new();
     // SAFETY: null is allowed.
-    let status = unsafe { call(std::ptr::null(), &raw mut error, |_| Ok(())) };
+    let status = unsafe { call(std::ptr::null::<fy_yard>(), &raw mut error, |_| Ok(())) };
     assert_eq!(status, fy_status::FY_NULL_POINTER);
     assert_eq!(message(&error), "yard is null");
 }

@@ -72,7 +72,7 @@ pub(super) const HEADER_WORDS: usize = 96;
 const _: () = assert!(HeaderWord::FirstSpan as usize + 2 * TABLES <= HEADER_WORDS, "the header holds all spans");
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"frameyrd");
 /// The version of the layout, and the mechanisms that are compiled in: a build that lacks one must not attach.
-pub(super) const VERSION: u64 = 19 | transfer::COMPILED_IN << 32;
+pub(super) const VERSION: u64 = 20 | transfer::COMPILED_IN << 32;
 
 /// The numbers that table sizes follow from.
 #[derive(Clone, Copy, Debug)]
@@ -224,6 +224,8 @@ tables! { counts:
     section_slots: SectionSlot = slots_for(counts.sections(), counts.runs),
     /// The cache group of each CPU.
     cache_groups: AtomicU16 = counts.cpus,
+    /// The free frames in each pageblock; see [`ZoneTables`].
+    pageblock_free: AtomicU64 = counts.pageblocks(),
     /// A byte for each pageblock; see [`AllocationMap`].
     huge_allocation_map: AtomicU8 = counts.pageblocks(),
     /// A byte for each frame; see [`AllocationMap`].
@@ -240,8 +242,8 @@ impl Tables {
 
     /// The tables of a yard that other processes may share, and damage: what they say lies in these frames from now on, and names
     /// nodes and zones that exist.
-    pub(crate) fn within(self, frames: PfnRange) -> Self {
-        Self { frames: Some(frames), ..self }
+    pub(crate) fn keep_within(&mut self, frames: PfnRange) {
+        self.frames = Some(frames);
     }
 
     /// A zone that a word of shared memory names; the first one if there is no such zone.
@@ -378,6 +380,7 @@ impl Tables {
             sections: SectionTable::new(self.sections, geometry),
             all_counters: (self.transfer_counters, self.zones.len()),
             allocation_map: AllocationMap::new(self.allocation_bytes(geometry), numbering),
+            pageblock_free: self.pageblock_free,
             geometry,
             checks: self.checks(),
             mechanisms: self.transfer,

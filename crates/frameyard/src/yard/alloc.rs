@@ -142,6 +142,19 @@ impl<P: Platform> Yard<P> {
         Some(self.fast.near_start + PageCount(popped.place() as u64))
     }
 
+    /// Marks a block as allocated that was popped from one of the caller's lists. `None` if the list is corrupt.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn mark_popped(&self, place: u32, order: Order, migrate_type: MigrateType) -> Option<Pfn> {
+        let at = place as usize;
+        if self.fast.near.mark_allocated_at(&self.platform, at, order, migrate_type)
+            || self.fast.near_sequential.mark_unallocated_at(&self.platform, at, order, migrate_type)
+        {
+            return Some(self.fast.near_start + PageCount(place.into()));
+        }
+        self.mark_outside(Popped::new(place), order, migrate_type)
+    }
+
     #[cold]
     #[inline(never)]
     fn mark_far(&self, popped: Popped, order: Order, migrate_type: MigrateType) -> Option<Pfn> {

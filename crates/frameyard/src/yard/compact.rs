@@ -191,7 +191,8 @@ impl<'y, P: Platform> YardCompaction<'y, P> {
 
     /// One step of a node's background compactor; `None` where there was nothing to do.
     ///
-    /// A step first merges stored batches where whole pageblocks are few. Then it makes blocks of the order that a
+    /// A step first merges stored batches where whole pageblocks are few. Under the policy `healing` it then reviews which of 64
+    /// pageblocks drain. Then it makes blocks of the order that a
     /// request missed. Otherwise it compacts the first zone whose free memory is mostly in small blocks. A step scans
     /// about 64 pageblocks, and the next one continues there. After the kernel's `kcompactd`.
     pub fn background(self, node: NodeId, owners: &Owners<'_>) -> Option<CompactOutcome> {
@@ -200,6 +201,8 @@ impl<'y, P: Platform> YardCompaction<'y, P> {
         for view in yard.zones_of(node) {
             let state = &view.zone.compaction;
             let _ = transfer::collect(view, Collect::InBackground);
+            let lists = yard.tables.pcps_of(view.id);
+            view.heal_in_background(|| lists.map(|(_, pcp)| pcp.movable_frees_racy()).fold(0, u64::wrapping_add));
             if state.take_flush() {
                 yard.compaction_of(view, CompactRequest::WHOLE_ZONE, owners).forget_hints();
             }

@@ -89,6 +89,44 @@ impl<P: Platform> Yard<P> {
         Ok(())
     }
 
+    /// Divides the allocated block that covers `at`, so that one block ends and another starts there. The parts are the largest
+    /// aligned blocks, and each is freed on its own. Nothing changes if a block starts at `at` already.
+    ///
+    /// The caller owns the block. After the kernel's `split_page`, but into as few blocks as possible.
+    ///
+    /// # Cost
+    ///
+    /// Reads a byte of the allocation map for each order, and writes the page structure and the byte of each part's head. Takes no lock.
+    ///
+    /// # Errors
+    ///
+    /// [`FreeError`] if no allocated block covers `at`; nothing has changed then.
+    pub fn split_at(&self, at: Pfn) -> Result<(), FreeError> {
+        let map = self.allocation_map();
+        if map.entry(at).is_some() {
+            return Ok(());
+        }
+        let block_of = |order: Order| {
+            let head = Pfn(at.0 >> order.0 << order.0);
+            map.entry(head).filter(|entry| entry.order() == order).map(|_| (head, order))
+        };
+        let mut orders = (1..=self.geometry.max_order().0).map(Order);
+        let Some((head, order)) = orders.find_map(block_of) else { return Err(self.refuse(at, Order::ZERO)) };
+        let Some(entry) = map.clear_allocated(&self.platform, head, order) else {
+            return Err(self.refuse(head, order));
+        };
+        let parts = [PfnRange { start: at, end: head + order.pages() }, PfnRange { start: head, end: at }];
+        let zone = self.zone_of_block(head);
+        // The head last: its tag covers the block until then.
+        for part in parts {
+            self.tag_pieces(part, entry.migrate_type(), zone);
+        }
+        for part in parts {
+            self.mark_pieces(part, entry.migrate_type());
+        }
+        Ok(())
+    }
+
     /// Allocates the frames of a range if all of them are free.
     ///
     /// Deferred memory of the range is initialised first, and per-CPU lists are drained. Watermarks do not apply. Frames

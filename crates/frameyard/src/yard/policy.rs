@@ -55,7 +55,10 @@ impl<P: Platform> Yard<P> {
         Mechanism::of(policy).ok_or(PolicyError::NotBuilt(policy))?;
         let _error_of_an_earlier_call = self.platform.lock_error();
         let _switch = self.tables.begin_switch(&self.platform).map_err(PolicyError::Lock)?.ok_or(PolicyError::Busy)?;
-        self.tables.zones.iter().for_each(|zone| zone.set_policy(policy));
+        self.tables.zones.iter().filter(|zone| zone.managed().0 == 0).for_each(|zone| zone.set_policy(policy));
+        for view in self.populated_zones() {
+            view.lock().map_err(PolicyError::Lock)?.set_policy(policy);
+        }
         for view in self.populated_zones() {
             let all = self.tables.pcps_of(view.id).map(|(_, pcp)| pcp);
             // Even lists that look empty: taking their lock ends the old policy there.

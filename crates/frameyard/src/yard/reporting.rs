@@ -70,7 +70,7 @@ impl<P: Platform> Yard<P> {
         let mut outcome = ReportOutcome::default();
         for view in self.populated_zones() {
             for order in (min_order.0..=max.0).rev().map(Order) {
-                for migrate_type in MigrateType::ALL.into_iter().filter(|of| *of != MigrateType::Isolate) {
+                for migrate_type in MigrateType::LISTED.into_iter().filter(|of| *of != MigrateType::Isolate) {
                     self.report_list(view, order, migrate_type, budget, &mut outcome)?;
                 }
             }

@@ -292,25 +292,29 @@ impl<'y, P: Platform> YardZone<'y, P> {
 
     /// The number of free blocks of an order and migration type; 0 where there is no such zone or order.
     ///
-    /// In a lazy yard the number includes the blocks that deferred memory will form.
+    /// In a lazy yard the number includes the blocks that deferred memory will form. Those of draining pageblocks count as movable, too.
     pub fn free_blocks(self, order: Order, migrate_type: MigrateType) -> u64 {
         let Self { yard, id: zone } = self;
         let zone = yard.tables.zones.get(zone.index()).filter(|_| order <= yard.geometry.max_order());
         zone.map_or(0, |zone| {
             let is_movable = migrate_type == MigrateType::Movable;
             let deferred = if is_movable { zone.deferred.counted_blocks_racy(order.index()) } else { 0 };
-            zone.free_blocks_racy(order.index(), migrate_type).saturating_add(deferred)
+            let blocks = |of| zone.free_blocks_racy(order.index(), of);
+            let draining = if is_movable { blocks(MigrateType::Draining) } else { 0 };
+            blocks(migrate_type).saturating_add(draining).saturating_add(deferred)
         })
     }
 
-    /// The number of pageblocks of a type, holes in present sections included (`pagetypeinfo_showblockcount_print`).
+    /// The number of pageblocks of a type, holes in present sections included (`pagetypeinfo_showblockcount_print`). Draining ones count
+    /// as movable, too.
     pub fn pageblocks(self, migrate_type: MigrateType) -> u64 {
         let Self { yard, id: zone } = self;
         if zone.index() >= yard.tables.zones.len() {
             return 0;
         }
         let span = yard.zone_view(zone).span();
-        let is_counted = |at: &Pfn| yard.is_of_zone(*at, zone) && yard.pageblock_type(*at) == migrate_type;
+        let is_of_type = |found: MigrateType| found == migrate_type || found.lasting() == migrate_type;
+        let is_counted = |at: &Pfn| yard.is_of_zone(*at, zone) && is_of_type(yard.pageblock_type(*at));
         yard.pageblocks().present_starts_in(span).filter(is_counted).count() as u64
     }
 }

@@ -200,6 +200,7 @@ impl<P: Platform> Yard<P> {
         let locked = view.lock().map_err(ValidateError::Lock)?;
         self.check_free_lists(&locked, &recount)?;
         transfer::validate_lists(&locked, recount.skipped).map_err(unsound)?;
+        locked.check_healing().map_err(unsound)?;
         drop(locked);
         let zone = view.zone;
         let isolated = recount.free_pages_of(MigrateType::Isolate);
@@ -404,7 +405,7 @@ impl<P: Platform> Yard<P> {
 
     /// Follows every free list and counts it.
     fn check_free_lists(&self, locked: &LockedZone<'_, P>, recount: &Recount) -> Result<(), ValidateError> {
-        for migrate_type in MigrateType::ALL {
+        for migrate_type in MigrateType::LISTED {
             let bits = locked.orders_from(Order::ZERO, migrate_type);
             for order in 0..ORDER_SLOTS {
                 let expected = recount.free[order][migrate_type.index()];

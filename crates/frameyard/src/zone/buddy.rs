@@ -192,7 +192,21 @@ impl<P: Platform> LockedZone<'_, P> {
     #[inline(always)]
     fn merge_and_list(&mut self, block: MapPlace, order: Order, migrate_type: MigrateType, residence: Residence) {
         let (view, mut residence) = (**self, residence);
-        let (block, order) = merge(&view, (block, order), self.geometry.max_order(), |buddy, order| {
+        let (mut start, mut migrate_type) = ((block, order), migrate_type);
+        if migrate_type == MigrateType::Draining {
+            let pageblock_order = self.geometry.pageblock_order();
+            start = merge(&view, start, pageblock_order, |buddy, order| {
+                let tag = self.page(buddy).tag();
+                let is_free = tag.is_free_buddy(order, self.id);
+                if is_free {
+                    self.remove_block(buddy, tag);
+                    residence = residence.and(tag.residence());
+                }
+                is_free
+            });
+            migrate_type = self.block_came_home(start.0, start.1);
+        }
+        let (block, order) = merge(&view, start, self.geometry.max_order(), |buddy, order| {
             let tag = self.page(buddy).tag();
             if !(tag.is_free_buddy(order, self.id)
                 || (order == Order::ZERO && self.may_be_in_transit(tag) && self.is_listed(self.map.pfn(buddy), tag)))

@@ -42,7 +42,7 @@ impl Zone {
 
     /// Free blocks of an order, without those of isolated pageblocks.
     fn ordinary_blocks_racy(&self, order: usize) -> u64 {
-        let ordinary = MigrateType::ALL.into_iter().filter(|migrate_type| *migrate_type != MigrateType::Isolate);
+        let ordinary = MigrateType::LISTED.into_iter().filter(|migrate_type| *migrate_type != MigrateType::Isolate);
         ordinary.fold(0, |sum, migrate_type| self.free_blocks_racy(order, migrate_type).saturating_add(sum))
     }
 

@@ -4,7 +4,7 @@ use super::exclusive::add_exclusive;
 use super::request::{BlockRequest, Fallback};
 use super::view::{LockedZone, ZoneView};
 use crate::memmap::{Located, MapPlace};
-use crate::page::{FrameState, Residence, Tag};
+use crate::page::{CountedPage, FrameState, Residence, Tag};
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
 
@@ -13,6 +13,15 @@ use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
 pub(crate) struct BlockUse {
     free: u64,
     movable: u64,
+    /// Whether a movable block may be pinned.
+    has_pins: bool,
+}
+
+impl BlockUse {
+    /// Whether all frames of a pageblock with that many frames are free, or movable and not pinned.
+    pub(super) fn has_only_movable(&self, pages: PageCount) -> bool {
+        self.free + self.movable >= pages.0 && !self.has_pins
+    }
 }
 
 /// The other types to search, best first (the kernel's `fallbacks`).
@@ -69,6 +78,7 @@ impl<P: Platform> LockedZone<'_, P> {
     #[inline]
     pub(crate) fn take_block(&mut self, request: BlockRequest) -> Option<Pfn> {
         let BlockRequest { order, migrate_type, fallback, .. } = request;
+        self.prefer_draining(order, migrate_type);
         for list in self.own_lists(request).into_iter().flatten() {
             if let Some(pfn) = self.take_smallest(order, list) {
                 return Some(pfn);
@@ -77,6 +87,10 @@ impl<P: Platform> LockedZone<'_, P> {
         if fallback == Fallback::AfterGrowth && self.should_grow_first(order) {
             return None;
         }
+        if migrate_type != MigrateType::Movable && self.has_no_whole_pageblock_of_others(order, migrate_type) {
+            // The types would mix in a pageblock: in one that drains, if there is one.
+            self.end_draining(order);
+        }
         if fallback == Fallback::WholePageblocks {
             let (found, _) = self.largest_of_other_types(order, migrate_type)?;
             if found < self.geometry.pageblock_order() {
@@ -84,6 +98,12 @@ impl<P: Platform> LockedZone<'_, P> {
             }
         }
         self.take_from_other_types(order, migrate_type)
+    }
+
+    /// Whether no list of another type has a whole pageblock for a request.
+    fn has_no_whole_pageblock_of_others(&self, order: Order, migrate_type: MigrateType) -> bool {
+        let largest = self.largest_of_other_types(order, migrate_type);
+        largest.is_none_or(|(found, _)| found < self.geometry.pageblock_order())
     }
 
     /// Takes up to `count` blocks for a request and gives each to `take`. Returns their number.
@@ -96,6 +116,7 @@ impl<P: Platform> LockedZone<'_, P> {
         mut take: impl FnMut(&Self, MapPlace),
     ) -> usize {
         let mut taken = 0;
+        self.prefer_draining(request.order, request.migrate_type);
         if !self.balances_cma(request) {
             taken = self.take_many(request.order, request.migrate_type, count, &mut take);
         }
@@ -220,12 +241,18 @@ impl<P: Platform> LockedZone<'_, P> {
                     if tag.migrate_type() == MigrateType::Movable =>
                 {
                     block_use.movable += pages.0;
+                    block_use.has_pins |= tag.is(FrameState::Counted) && self.is_pinned(head);
                 }
                 _ => {}
             }
             at = at + pages;
         }
         Some(block_use)
+    }
+
+    /// Whether a counted block may be pinned.
+    fn is_pinned(&self, head: Pfn) -> bool {
+        CountedPage::new(self.page(head), self.map.content().no_users()).maybe_pinned()
     }
 
     /// The block at a frame for a walk from head to head that began at `start`. There alone the block may have its head before.
@@ -243,9 +270,11 @@ impl<P: Platform> LockedZone<'_, P> {
     /// Returns the number of moved frames. The caller treats blocks of at least pageblock order.
     pub(crate) fn convert_pageblock(&mut self, pfn: Pfn, to: MigrateType) -> PageCount {
         let start = self.blocks.start_of(pfn);
-        let moved = self.relink_range(PfnRange::new(start, self.blocks.pages()), to);
+        if self.blocks.get(start) == MigrateType::Draining {
+            self.stop_draining(start);
+        }
         self.blocks.set(start, to);
-        moved
+        self.relink_range(PfnRange::new(start, self.blocks.pages()), to)
     }
 
     /// Moves the zone's free blocks of a range, which begins and ends at block boundaries, to the lists of another type. Returns the

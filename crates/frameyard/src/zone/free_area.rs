@@ -101,6 +101,7 @@ impl<P: Platform> LockedZone<'_, P> {
             bits.store(bits.load(Ordering::Relaxed) | 1 << order.0, Ordering::Relaxed);
         }
         self.count_free(order.pages(), migrate_type, u64::wrapping_add);
+        self.count_in_pageblock(block, order, u32::wrapping_add);
     }
 
     /// Takes a block off the free list that its tag names. The caller owns the head afterwards and gives it a new tag. Its order
@@ -133,6 +134,7 @@ impl<P: Platform> LockedZone<'_, P> {
             sub_exclusive(&self.zone.reported, order.pages().0);
         }
         self.count_free(order.pages(), migrate_type, u64::wrapping_sub);
+        self.count_in_pageblock(block, order, u32::wrapping_sub);
     }
 
     /// Takes a chain of single pages, up to `tail`, off the head of their list. Their pages stay as they are; the caller keeps

@@ -26,6 +26,9 @@ impl<P: Platform> LockedZone<'_, P> {
     /// already. All its memory is initialised and the zone's.
     #[must_use]
     pub(crate) fn isolate_pageblock(&mut self, start: Pfn) -> bool {
+        if self.blocks.get(start) == MigrateType::Draining {
+            self.stop_draining(start);
+        }
         let Some(was) = self.blocks.isolate(start) else { return false };
         if was == MigrateType::HighAtomic {
             sub_exclusive(&self.zone.reserved_highatomic, self.blocks.pages().0);

@@ -151,7 +151,7 @@ impl ListId {
 #[inline(always)]
 pub(crate) fn list_type(block_type: MigrateType) -> Option<MigrateType> {
     match block_type {
-        MigrateType::Isolate => None,
+        MigrateType::Isolate | MigrateType::Draining => None,
         MigrateType::HighAtomic | MigrateType::Cma => Some(MigrateType::Movable),
         ordinary => Some(ordinary),
     }
@@ -354,6 +354,11 @@ impl PerCpuPages {
         (out, back)
     }
 
+    /// Single movable frames freed to these lists, possibly stale.
+    pub(crate) fn movable_frees_racy(&self) -> u64 {
+        self.lists[MigrateType::Movable.index()].flow_racy().1
+    }
+
     /// A list as its own CPU uses it.
     #[inline(always)]
     pub(crate) fn own_list(&self, id: ListId) -> OwnList<'_> {
@@ -486,7 +491,7 @@ impl<'a, P: Platform> LockedPcp<'a, P> {
             Some(ListLimits { high, batch }) => ([high; 2], batch),
             None => {
                 let [small, huge] = &self.pcp.own_high;
-                let huge = if policy == ZonePolicy::Depot { &self.pcp.own_huge_batches } else { huge };
+                let huge = if policy.uses_depot() { &self.pcp.own_huge_batches } else { huge };
                 ([small, huge].map(|word| word.load(Ordering::Relaxed)), self.pcp.own_batch.load(Ordering::Relaxed))
             }
         };

@@ -47,15 +47,23 @@ pub enum ZonePolicy {
     /// A drain sets a bit for each single frame; single frames merge in these bits, 64 neighbours to a block. A refill takes frames
     /// whose bits are set, then goes on as [`Vanilla`](Self::Vanilla). Neither touches the page structures of these frames.
     FrameBitmap = 12,
+    /// As [`Depot`](Self::Depot), and the emptiest pageblocks drain: frames freed there return to the free lists at once, and requests
+    /// take frames from other pageblocks first. So fragmented memory becomes whole during use.
+    Healing = 13,
 }
 
 named!(ZonePolicy:
     Vanilla => "vanilla", Vanilla416 => "vanilla-4.16", SkipMerge => "skip-merge", Cluster => "cluster",
     ClusterBulk => "cluster-bulk", BigPcp => "big-pcp", Prefetch => "prefetch",
     PrefetchBeforeLock => "prefetch-before-lock", LockPerPage => "lock-per-page", OwnedBlocks => "owned-blocks",
-    Depot => "depot", Vanilla417 => "vanilla-4.17", FrameBitmap => "frame-bitmap");
+    Depot => "depot", Vanilla417 => "vanilla-4.17", FrameBitmap => "frame-bitmap", Healing => "healing");
 
 impl ZonePolicy {
+    /// Whether batches move through a depot.
+    pub(crate) fn uses_depot(self) -> bool {
+        matches!(self, Self::Depot | Self::Healing)
+    }
+
     /// The policy of that number; [`Vanilla`](Self::Vanilla) if there is none.
     pub(crate) fn from_bits(bits: u32) -> Self {
         Self::ALL.into_iter().find(|policy| *policy as u32 == bits).unwrap_or(Self::Vanilla)

@@ -18,6 +18,7 @@ use super::compact_state::CompactState;
 use super::counters::TransferCounters;
 use super::deferred::DeferredFrames;
 use super::exclusive::add_exclusive;
+use super::healing_state::Healing;
 use super::huge_pool::HugePool;
 use super::mechanisms::MechanismState;
 use super::policy::ZonePolicy;
@@ -210,6 +211,7 @@ pub(crate) struct Zone {
     pub(crate) bad_pages: BadPages,
     pub(crate) deferred: DeferredFrames,
     pub(crate) compaction: CompactState,
+    pub(crate) healing: Healing,
     pub(super) mechanisms: MechanismState,
     areas: [FreeArea; ORDER_SLOTS],
     /// A pool of each size of huge pages.
@@ -231,6 +233,7 @@ all_atomic!(Zone {
     bad_pages,
     deferred,
     compaction,
+    healing,
     mechanisms,
     areas,
     huge_pools
@@ -279,6 +282,12 @@ impl Zone {
     #[inline(always)]
     pub(crate) fn policy(&self) -> ZonePolicy {
         ZonePolicy::from_bits(self.facts.policy.load(Ordering::Relaxed))
+    }
+
+    /// Whether pageblocks drain.
+    #[inline(always)]
+    pub(crate) fn heals(&self) -> bool {
+        self.facts.policy.load(Ordering::Relaxed) == ZonePolicy::Healing as u32
     }
 
     pub(crate) fn set_policy(&self, policy: ZonePolicy) {
@@ -377,7 +386,8 @@ impl Zone {
     /// Whether there is a free block of at least that order on the lists of that type, or of CMA if movable requests use those.
     pub(crate) fn has_block_of_type_racy(&self, order: Order, migrate_type: MigrateType) -> bool {
         let has = |list: MigrateType| self.orders_from_racy(order, list) != 0;
-        has(migrate_type) || (migrate_type == MigrateType::Movable && has(MigrateType::Cma))
+        has(migrate_type)
+            || (migrate_type == MigrateType::Movable && (has(MigrateType::Cma) || has(MigrateType::Draining)))
     }
 
     fn has_block_racy(&self, order: Order, reserves: Reserves) -> bool {
@@ -385,13 +395,15 @@ impl Zone {
         // Deferred memory first: what is no longer deferred is on the lists that are read next.
         self.deferred.has_counted_block_racy(order)
             || MigrateType::ALL[..MigrateType::PER_CPU].iter().any(|migrate_type| has(*migrate_type))
+            || has(MigrateType::Draining)
             || (reserves.cma && has(MigrateType::Cma))
             || (reserves.any() && has(MigrateType::HighAtomic))
     }
 
     /// The largest order of a block on the free lists, Isolate included. Possibly stale.
     pub(crate) fn largest_free_order_racy(&self) -> Option<Order> {
-        let orders = MigrateType::ALL.into_iter().fold(0, |orders, of| orders | self.orders_from_racy(Order::ZERO, of));
+        let orders =
+            MigrateType::LISTED.into_iter().fold(0, |orders, of| orders | self.orders_from_racy(Order::ZERO, of));
         orders.checked_ilog2().map(|order| Order(order as u8))
     }
 

@@ -46,6 +46,7 @@ use crate::control::{ControlRegion, TablePlanner, TableSpan};
 use crate::memmap::MapPlace;
 use crate::page::{Link, Residence, Tag};
 use crate::platform::{Activity, LockId, Platform};
+use crate::sync::is_broken;
 use crate::sync::{AtomicU16, AtomicU32, all_atomic};
 use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn};
 
@@ -210,7 +211,7 @@ impl Mechanism {
             ZonePolicy::ClusterBulk => (clusters::COMPILED_IN, Self::Clusters(clusters::Knobs::Bulk)),
             ZonePolicy::OwnedBlocks => (cpu_owned::COMPILED_IN, Self::CpuOwned),
             ZonePolicy::FrameBitmap => (frame_bitmap::COMPILED_IN, Self::FrameBitmap),
-            ZonePolicy::Depot => (true, Self::Depot),
+            ZonePolicy::Depot | ZonePolicy::Healing => (true, Self::Depot),
         };
         is_compiled_in.then_some(mechanism)
     }
@@ -320,9 +321,14 @@ pub(crate) fn give_back_block<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, pf
     if cpu_owned::free_to_owner(view, cpu, pfn, order) == cpu_owned::FreedTo::Owner {
         return;
     }
+    let early = is_broken!(TypeReadUnlocked).then(|| view.blocks.get(pfn));
     let Ok(mut locked) = view.lock() else { return };
-    locked.free_to_pageblocks(pfn, order, Residence::Resident);
+    match early {
+        Some(stale) => locked.free_block_as(pfn, order, stale, Residence::Resident),
+        None => locked.free_to_pageblocks(pfn, order, Residence::Resident),
+    }
     locked.count_direct_free(order);
+    locked.heal_after_free();
 }
 
 /// Returns to the free lists, merged, what the mechanisms hold.

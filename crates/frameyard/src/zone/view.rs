@@ -22,6 +22,7 @@ use crate::locks::LockHold;
 use crate::memmap::{Located, MemMap};
 use crate::page::PageRef;
 use crate::platform::{Access, LineKind, LockError, LockId, Platform, SharedLine, copied_views};
+use crate::sync::AtomicU64;
 use crate::units::{CpuId, Geometry, MigrateType, Order, PageCount, Pfn, PfnRange, ZoneId};
 
 /// The memory map, and the tables that the zones of a yard share.
@@ -33,6 +34,8 @@ pub(crate) struct ZoneTables {
     /// The counters of all CPUs and zones, by CPU first, and the number of zones.
     pub(crate) all_counters: (&'static [TransferCounters], usize),
     pub(crate) allocation_map: AllocationMap<'static>,
+    /// For each pageblock, the free frames in it: see [`healing`](super::healing).
+    pub(crate) pageblock_free: &'static [AtomicU64],
     pub(crate) geometry: Geometry,
     /// When page structures are checked.
     pub(crate) checks: PageChecks,

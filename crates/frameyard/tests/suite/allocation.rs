@@ -206,6 +206,28 @@ fn a_split_block_is_freed_frame_by_frame() {
 }
 
 #[test]
+fn a_divided_block_is_freed_in_parts_of_any_length() {
+    let yard = Fixture::small(1, 16 * MIB);
+    let free = yard.stats().free_pages();
+    for (held, cut) in [(4, 1), (4, 8), (4, 15), (9, 300)] {
+        let block = yard.alloc(order(held), Gfp::KERNEL).unwrap();
+        let (end, cut) = (block + order(held).pages(), block + PageCount(cut));
+        let parts = [PfnRange { start: cut, end }, PfnRange { start: block, end: cut }];
+        yard.split_at(cut).unwrap();
+        yard.split_at(cut).expect("a block starts there already");
+        assert!(yard.free(block, order(held)).is_err(), "the block has gone");
+        yard.validate().unwrap();
+        for part in parts {
+            yard.free_range(part).unwrap();
+            assert!(yard.split_at(part.start).is_err(), "nothing is allocated there");
+        }
+        yard.validate().unwrap();
+    }
+    yard.drain_all();
+    assert_eq!(yard.stats().free_pages(), free);
+}
+
+#[test]
 fn owners_free_their_frames_when_dropped() {
     let yard = Fixture::small(1, 16 * MIB);
     let before = yard.stats().free_pages();

@@ -19,8 +19,8 @@ const ZONE: ZoneId = ZoneId(ZoneKind::Normal as u16);
 /// The word of the header where the offsets of tables begin, and the numbers of two of the tables.
 const FIRST_SPAN: usize = 28;
 const PAGEBLOCKS: usize = 6;
-const HUGE_ALLOCATION_MAP: usize = 19;
-const ALLOCATION_MAP: usize = 20;
+const HUGE_ALLOCATION_MAP: usize = 20;
+const ALLOCATION_MAP: usize = 21;
 
 /// What that table says of a movable block of an order.
 const fn mark(order: Order) -> u8 {
@@ -284,7 +284,7 @@ fn damaged_tags_are_found() {
         ),
         (
             "a type that does not exist",
-            |s| s.set_tag(s.free[1], 16, 0xff, 6),
+            |s| s.set_tag(s.free[1], 16, 0xff, 7),
             |s| Expected::Error(ValidateError::BadTag(s.free[1])),
         ),
         (

@@ -16,8 +16,14 @@ use frameyard::{Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, RawRe
 const ZONE: ZoneId = ZoneId::new(NodeId(0), ZoneKind::Normal);
 
 /// The policies whose lists differ.
-const POLICIES: [ZonePolicy; 5] =
-    [ZonePolicy::Vanilla, ZonePolicy::ClusterBulk, ZonePolicy::OwnedBlocks, ZonePolicy::FrameBitmap, ZonePolicy::Depot];
+const POLICIES: [ZonePolicy; 6] = [
+    ZonePolicy::Vanilla,
+    ZonePolicy::ClusterBulk,
+    ZonePolicy::OwnedBlocks,
+    ZonePolicy::FrameBitmap,
+    ZonePolicy::Depot,
+    ZonePolicy::Healing,
+];
 
 /// A yard of four CPUs with two shelves in the depot.
 fn yard_of(policy: ZonePolicy) -> Fixture {

@@ -3,6 +3,7 @@
 
 mod all_locks;
 mod allocation;
+mod at_once;
 mod busy_yard;
 mod clusters;
 mod cma;
@@ -24,6 +25,7 @@ mod devices;
 mod far_memory;
 mod fixture;
 mod frame_bitmap;
+mod healing;
 mod huge_pages;
 mod init_content;
 mod init_counts;

@@ -114,6 +114,21 @@ fn random_actions_on_the_depot_keep_its_books() {
 }
 
 #[test]
+fn healing_zones_keep_their_books_on_every_machine() {
+    for machine in machines() {
+        let actions = seeded_actions(&machine, 0x4ea1_1265);
+        run(&machine.under(ZonePolicy::Healing).with_lists(50), &actions);
+    }
+}
+
+#[test]
+fn random_actions_in_healing_zones_keep_their_books() {
+    for machine in machines().into_iter().filter(|machine| ["one node", "small sections"].contains(&machine.name)) {
+        random_actions_on_machine(&machine.under(ZonePolicy::Healing).with_lists(20));
+    }
+}
+
+#[test]
 fn a_machine_without_actions_frees_all_frames() {
     for machine in machines() {
         run(&machine, &[]);

@@ -37,7 +37,7 @@ pub(super) struct FragArgs {
     #[arg(long, value_name = "N", default_value = "600", default_value_if("quick", "true", "80"), value_parser = positive_number)]
     iterations: NonZeroU32,
 
-    /// Frames that are never freed, in every fourth pageblock
+    /// Frames that are pinned and never freed, in every fourth pageblock
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = kept_frames)]
     kept: u32,
 

@@ -352,18 +352,19 @@ impl Driver<'_> {
 
     /// Nothing of what another policy keeps is left.
     fn check_leftovers(&self, policy: ZonePolicy) {
-        let own = match policy {
-            ZonePolicy::Depot => "depot_",
-            ZonePolicy::FrameBitmap => "bitmap_",
-            ZonePolicy::OwnedBlocks => "owned_",
-            ZonePolicy::SkipMerge => "unmerged_",
-            ZonePolicy::Vanilla | ZonePolicy::Vanilla416 | ZonePolicy::Vanilla417 | ZonePolicy::BigPcp => "nothing",
+        let own: &[&str] = match policy {
+            ZonePolicy::Depot => &["depot_"],
+            ZonePolicy::Healing => &["depot_", "healing_"],
+            ZonePolicy::FrameBitmap => &["bitmap_"],
+            ZonePolicy::OwnedBlocks => &["owned_"],
+            ZonePolicy::SkipMerge => &["unmerged_"],
+            ZonePolicy::Vanilla | ZonePolicy::Vanilla416 | ZonePolicy::Vanilla417 | ZonePolicy::BigPcp => &[],
             _ => return,
         };
         for zone in self.zones() {
             for (info, value) in self.yard().zone(zone.id).mechanism_counts().iter() {
                 let is_held = info.kind == CounterKind::Gauge && !info.name.ends_with("_max");
-                let is_own = !is_held || info.name.starts_with(own);
+                let is_own = !is_held || own.iter().any(|own| info.name.starts_with(own));
                 assert!(is_own || value.unwrap_or(0) == 0, "{}: {value:?}, {policy}, {}", info.name, zone.id);
             }
         }

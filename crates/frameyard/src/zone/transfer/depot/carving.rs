@@ -97,6 +97,7 @@ pub(super) fn fetch<P: Platform>(
     let Some(mut locked) = view.lock_for(refill.cpu) else { return 0 };
     locked.take_for_batches(refill.blocks, BATCH, carved, &mut taken);
     locked.count_moved(PageCount(taken.pages));
+    locked.heal();
     stack.touch(view.platform, Access::ReadModifyWrite);
     stack.count_coming((taken.pages / batch_pages(each)).saturating_sub(most as u64));
     drop(locked);
@@ -215,6 +216,7 @@ impl<P: Platform> LockedZone<'_, P> {
         let (batch, mut wanted) = ((batch as u64) << request.order.0, wanted);
         let mut falls_back = false;
         while taken.pages < wanted {
+            self.prefer_draining(request.order, request.migrate_type);
             if taken.pieces.len() >= MANY {
                 wanted = wanted.min(taken.pages.next_multiple_of(batch));
             }

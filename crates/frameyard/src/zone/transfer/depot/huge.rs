@@ -19,7 +19,6 @@ use crate::units::{CpuId, MigrateType, Order, PageCount};
 use crate::zone::batch::Batch;
 use crate::zone::checks::PageChecks;
 use crate::zone::fixed_vec::FixedVec;
-use crate::zone::policy::ZonePolicy;
 use crate::zone::request::BlockRequest;
 use crate::zone::state::Zone;
 use crate::zone::transfer::exchange::{PackedBatches, RefillRequest};
@@ -72,8 +71,7 @@ pub(crate) fn huge_blocks_of_lists(pageblocks: u64, cpus: u32) -> Option<u64> {
 
 /// The huge blocks that move at once between the depot and lists that hold up to `limit` huge blocks; `None` if these use no depot.
 pub(crate) fn huge_batch(zone: &Zone, limit: u64) -> Option<usize> {
-    (zone.policy() == ZonePolicy::Depot && limit >= 2 * LEAST_BATCH)
-        .then_some((limit / 2).min(HUGE_BATCH as u64) as usize)
+    (zone.policy().uses_depot() && limit >= 2 * LEAST_BATCH).then_some((limit / 2).min(HUGE_BATCH as u64) as usize)
 }
 
 impl Depot {

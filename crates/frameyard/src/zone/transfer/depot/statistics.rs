@@ -1,6 +1,6 @@
 //! What the depot counts.
 
-use crate::zone::transfer::statistics::counters;
+use crate::zone::transfer::statistics::{counters, read};
 
 counters! { |view, counts, cpu|
     let of = cpu.is_none().then(|| view.depot());
@@ -27,4 +27,10 @@ counters! { |view, counts, cpu|
         = of.huge_sum(|stack| &stack.collected);
     "depot_huge_retries" Counter of Zone "Compare-exchanges on a stack of huge blocks that failed and were retried."
         = of.huge_sum(|stack| &stack.retries);
+    let of = cpu.is_none().then_some(&view.zone.healing);
+    "healing_draining" Gauge of Zone "Pageblocks that drain." = of.draining_racy().into();
+    "healing_begun" Counter of Zone "Pageblocks that began to drain." = read(&of.begun);
+    "healing_healed" Counter of Zone "Draining pageblocks that became whole." = read(&of.healed);
+    "healing_given_up" Counter of Zone "Pageblocks that stopped draining because a request needed their frames." = read(&of.given_up);
+    "healing_rested" Counter of Zone "Pageblocks that do not drain for a while because frames in them stay in use." = read(&of.rested);
 }

@@ -1,0 +1,15 @@
+//! The calls, generic over the handle. [`functions!`](crate::functions) declares the C functions that make them.
+
+pub(crate) mod alloc;
+pub(crate) mod frames;
+pub(crate) mod request;
+pub(crate) mod statistics;
+pub(crate) mod text;
+pub(crate) mod upkeep;
+
+pub use alloc::{alloc, alloc_bulk, alloc_exact, alloc_on, free, free_bulk, free_range, split};
+pub use frames::{address, frame_at, frame_info, yard_geometry};
+pub use request::alloc_request;
+pub use statistics::yard_statistics;
+pub use text::yard_text;
+pub use upkeep::{policy_of, yard_compact, yard_drain, yard_drain_cpu, yard_policy, yard_set_policy, yard_validate};

@@ -1,0 +1,184 @@
+//! The committed headers are those that cbindgen generates from the sources.
+//!
+//! `FRAMEYARD_WRITE_HEADER=1 cargo test -p frameyard-c-calls --test headers` writes them.
+
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+use cbindgen::{Builder, Config, DocumentationStyle, EnumConfig, Language, Style};
+
+/// A header, and what it is made of.
+struct Header {
+    /// The folder of the interface's crate, beside the one of this crate.
+    folder: &'static str,
+    file: &'static str,
+    guard: &'static str,
+    /// The sources of the interface's crate, in the order of the header.
+    sources: &'static [&'static str],
+    /// The number of functions, at least.
+    functions: usize,
+}
+
+const HEADERS: [Header; 2] = [
+    Header {
+        folder: "frameyard-capi",
+        file: "include/frameyard.h",
+        guard: "FRAMEYARD_H",
+        sources: &["log", "handle", "create"],
+        functions: 30,
+    },
+    Header {
+        folder: "frameyard-core-capi",
+        file: "include/frameyard_core.h",
+        guard: "FRAMEYARD_CORE_H",
+        sources: &["platform", "handle", "source", "create"],
+        functions: 29,
+    },
+];
+
+/// The sources of this crate whose items are in all headers, in the order of the headers.
+const SHARED: [&str; 9] = [
+    "version",
+    "status",
+    "error",
+    "handle",
+    "calls/alloc",
+    "calls/request",
+    "calls/frames",
+    "calls/statistics",
+    "calls/text",
+];
+
+/// What stands in front of and behind the functions in the macro that declares them.
+const BEGIN: &str = "// functions: begin";
+const END: &str = "// functions: end";
+
+impl Header {
+    fn crate_folder(&self) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(self.folder)
+    }
+
+    fn part(&self, name: &str) -> String {
+        let own = fs::read_to_string(self.crate_folder().join("header").join(name)).expect("each header has its parts");
+        own.trim_end().to_owned()
+    }
+
+    /// The header of the sources.
+    fn generated(&self) -> String {
+        let config = Config {
+            language: Language::C,
+            cpp_compat: true,
+            include_guard: Some(self.guard.to_owned()),
+            header: Some(self.part("introduction.h")),
+            trailer: Some(format!(
+                "{}\n\n{}",
+                include_str!("../header/defaults.h").trim_end(),
+                self.part("defaults.h")
+            )),
+            no_includes: true,
+            usize_is_size_t: true,
+            sys_includes: ["stddef.h", "stdint.h"].map(str::to_owned).to_vec(),
+            style: Style::Both,
+            documentation_style: DocumentationStyle::C99,
+            line_length: 120,
+            enumeration: EnumConfig { prefix_with_name: false, ..EnumConfig::default() },
+            ..Config::default()
+        };
+        let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        let own = self.crate_folder().join("src");
+        let functions = functions_of(&shared.join("functions.rs"), self.folder);
+        let mut builder = Builder::new().with_config(config);
+        let shared = SHARED.map(|name| shared.join(name).with_extension("rs"));
+        let own = self.sources.iter().map(|name| own.join(name).with_extension("rs"));
+        let upkeep = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/calls/upkeep.rs");
+        for source in shared.into_iter().chain(own).chain([functions, upkeep]) {
+            builder = builder.with_src(source);
+        }
+        let mut bytes = Vec::new();
+        builder.generate().expect("cbindgen reads the sources").write(&mut bytes);
+        let text = without_safety(&String::from_utf8(bytes).expect("a header is text"));
+        // cbindgen ends the guard in front of the functions that it does not generate.
+        let end = format!("#endif  /* {} */\n", self.guard);
+        let (front, back) = text.split_once(&end).expect("the header has a guard");
+        format!("{}\n{}\n\n{end}", front.trim_end(), back.trim_end())
+    }
+}
+
+/// Writes the functions of the macro to a file that cbindgen can read: it does not expand macros.
+fn functions_of(source: &Path, name: &str) -> PathBuf {
+    let text = fs::read_to_string(source).expect("the source is here");
+    let (_, text) = text.split_once(BEGIN).expect("the functions begin");
+    let (text, _) = text.split_once(END).expect("the functions end");
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-functions.rs"));
+    fs::write(&path, text.replace("$yard", "fy_yard").replace("$crate::", "")).expect("the folder can be written");
+    path
+}
+
+/// The header without the sections on safety, which are for Rust: the introduction says the same for all functions.
+fn without_safety(header: &str) -> String {
+    let mut text = String::new();
+    let mut skips = false;
+    for line in header.lines() {
+        let comment = line.strip_prefix("//").map(str::trim);
+        match comment {
+            Some("# Safety") => {
+                skips = true;
+                // The empty line in front of it.
+                if text.ends_with("//\n") {
+                    text.truncate(text.len() - 3);
+                }
+            }
+            None => skips = false,
+            Some(_) => {}
+        }
+        if !skips {
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+    }
+    text
+}
+
+#[test]
+fn the_committed_headers_are_the_generated_ones() {
+    for header in HEADERS {
+        let (path, generated) = (header.crate_folder().join(header.file), header.generated());
+        if env::var_os("FRAMEYARD_WRITE_HEADER").is_some() {
+            fs::write(&path, &generated).expect("the header can be written");
+        }
+        let committed = fs::read_to_string(&path).unwrap_or_default();
+        let differs = committed.lines().zip(generated.lines()).position(|(old, new)| old != new);
+        assert!(
+            committed == generated,
+            "{} differs from the sources, first in line {}. Renew it with\n\
+             FRAMEYARD_WRITE_HEADER=1 cargo test -p frameyard-c-calls --test headers",
+            header.file,
+            differs.unwrap_or(committed.lines().count().min(generated.lines().count())) + 1
+        );
+    }
+}
+
+#[test]
+fn every_function_has_a_description_in_its_header() {
+    for header in HEADERS {
+        let text = header.generated();
+        let lines: Vec<&str> = text.lines().collect();
+        let mut functions = 0;
+        for (at, line) in lines.iter().enumerate() {
+            let is_function = line.contains(" fy_") || line.contains(" *fy_");
+            if line.starts_with(['/', ' ', '#', '}', 't'])
+                || !is_function
+                || !line.contains('(')
+                || line.starts_with("static")
+            {
+                continue;
+            }
+            functions += 1;
+            let comment = lines[..at].iter().rev().take_while(|line| line.starts_with("//")).count();
+            assert!(comment > 0, "{line}");
+            let text = lines[at - comment..at].join("\n");
+            assert!(text.contains("Thread safety"), "{line}");
+        }
+        assert!(functions >= header.functions, "{}: {functions}", header.file);
+    }
+}

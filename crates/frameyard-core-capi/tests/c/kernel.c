@@ -1,0 +1,118 @@
+/* Brings up a yard on static memory, allocates from two CPUs, prints and validates. */
+#include "freestanding.h"
+
+static fy_error error;
+
+#define CHECK(condition)                              \
+  do {                                                \
+    if (!(condition)) fail(__LINE__, #condition);     \
+  } while (0)
+
+static void fail(int line, const char *condition) {
+  char message[200];
+  (void)fy_error_message(&error, message, sizeof message);
+  print("line ");
+  print_number((uint64_t)line);
+  print(": ");
+  print(condition);
+  print(": ");
+  print(message);
+  print("\n");
+  leave_program(1);
+}
+
+static uint64_t free_frames(const fy_yard *yard) {
+  fy_statistics statistics = fy_statistics_default();
+  CHECK(fy_yard_statistics(yard, &statistics, &error) == FY_OK);
+  return statistics.free;
+}
+
+/* Two CPUs allocate, and each frees what the other has. */
+static void two_cpus(const fy_yard *yard) {
+  uint64_t frames[2][100], block;
+  uint32_t cpu, at;
+  unsigned char *bytes;
+  void *address;
+
+  for (cpu = 0; cpu < 2; cpu++) {
+    running = cpu;
+    for (at = 0; at < 100; at++) {
+      CHECK(fy_alloc(yard, 0, FY_GFP_KERNEL | FY_GFP_ZERO, &frames[cpu][at], &error) == FY_OK);
+      CHECK(fy_address(yard, frames[cpu][at], &address, &error) == FY_OK);
+      bytes = (unsigned char *)address;
+      CHECK(bytes[0] == 0 && bytes[FRAME_BYTES - 1] == 0);
+      bytes[0] = (unsigned char)(cpu + 1);
+      bytes[FRAME_BYTES - 1] = 0xff;
+    }
+    CHECK(fy_alloc(yard, 9, FY_GFP_USER, &block, &error) == FY_OK && block % 512 == 0);
+    CHECK(fy_free(yard, block, 9, &error) == FY_OK);
+  }
+  for (cpu = 0; cpu < 2; cpu++) {
+    running = 1 - cpu;
+    for (at = 0; at < 100; at++) {
+      CHECK(fy_address(yard, frames[cpu][at], &address, &error) == FY_OK);
+      CHECK(((unsigned char *)address)[0] == cpu + 1);
+      CHECK(fy_free(yard, frames[cpu][at], 0, &error) == FY_OK);
+    }
+  }
+  CHECK(fy_free(yard, frames[0][7], 0, &error) == FY_ALREADY_FREE && error.frame == frames[0][7]);
+  CHECK(cpus[0].interrupts_off == 0 && cpus[1].interrupts_off == 0);
+}
+
+/* Fills the yard and empties it. */
+static void all_frames(const fy_yard *yard) {
+  static uint64_t frames[FRAMES];
+  size_t count = 0, part;
+
+  while (fy_alloc_bulk(yard, FY_GFP_KERNEL | FY_GFP_NOWARN, frames + count, 64, &part, &error) == FY_OK) count += part;
+  CHECK(error.status == FY_OUT_OF_MEMORY && count > FRAMES / 2);
+  CHECK(fy_free_bulk(yard, frames, count, &error) == FY_OK);
+}
+
+static void texts(const fy_yard *yard) {
+  static char buffer[1 << 15];
+  uint32_t text;
+  size_t length;
+
+  for (text = FY_TEXT_BUDDYINFO; text <= FY_TEXT_PROMETHEUS; text++) {
+    CHECK(fy_yard_text(yard, text, buffer, sizeof buffer, &length, &error) == FY_OK && length > 20);
+    if (text == FY_TEXT_BUDDYINFO) print(buffer);
+  }
+}
+
+int kernel(uint64_t argument) {
+  fy_memory range = {FIRST_FRAME, FRAMES, 0, 0};
+  fy_core_config config = fy_core_config_default();
+  fy_platform_ops ops = kernel_ops();
+  uint64_t before;
+  fy_yard *yard;
+
+  (void)argument;
+  error = fy_error_default();
+  config.cpus = 2;
+  config.memory = &range;
+  config.memory_ranges = 1;
+  CHECK(fy_core_create(&ops, &config, &yard, &error) == FY_OK);
+  before = free_frames(yard);
+  two_cpus(yard);
+  all_frames(yard);
+  CHECK(fy_yard_drain(yard, &error) == FY_OK);
+  texts(yard);
+  CHECK(fy_yard_set_policy(yard, "vanilla", &error) == FY_OK);
+  two_cpus(yard);
+  CHECK(fy_yard_validate(yard, &error) == FY_OK);
+  CHECK(free_frames(yard) == before);
+  fy_yard_destroy(yard);
+
+  /* Without sections, CPUs lock their lists. */
+  ops.end_sections = NULL;
+  CHECK(fy_core_create(&ops, &config, &yard, &error) == FY_OK);
+  two_cpus(yard);
+  all_frames(yard);
+  CHECK(fy_yard_validate(yard, &error) == FY_OK && free_frames(yard) == before);
+  fy_yard_destroy(yard);
+  print("the kernel has ");
+  print_number(before);
+  print(" free frames and halts\n");
+  return 0;
+}

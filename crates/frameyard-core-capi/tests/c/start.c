@@ -1,0 +1,109 @@
+/* The beginning of the program, and the kernel's side of the yard: memory, CPUs, output. */
+#include "freestanding.h"
+
+struct this_cpu cpus[2] = {{0, 0}, {1, 0}};
+uint32_t running;
+__attribute__((aligned(4096))) unsigned char memory[FRAMES * FRAME_BYTES];
+
+static long system_call(long number, long first, long second, long third) {
+  long result;
+  __asm__ volatile("syscall"
+                   : "=a"(result)
+                   : "a"(number), "D"(first), "S"(second), "d"(third)
+                   : "rcx", "r11", "memory");
+  return result;
+}
+
+void print(const char *text) {
+  long length = 0;
+  while (text[length] != 0) length++;
+  (void)system_call(1, 1, (long)text, length);
+}
+
+void print_number(uint64_t number) {
+  char digits[24];
+  int at = 23;
+  digits[at] = 0;
+  do {
+    digits[--at] = (char)('0' + number % 10);
+    number /= 10;
+  } while (number > 0);
+  print(digits + at);
+}
+
+__attribute__((noreturn)) void leave_program(int status) {
+  for (;;) (void)system_call(60, status, 0, 0);
+}
+
+static fy_section enter(void *context) {
+  (void)context;
+  return fy_inline_enter();
+}
+
+static void leave(void *context, fy_section section) {
+  (void)context;
+  fy_inline_leave(section);
+}
+
+static uint32_t current_cpu(void *context) {
+  (void)context;
+  return fy_inline_current_cpu();
+}
+
+/* No other CPU runs while this one does, and the caller is in no section. */
+static int32_t end_sections(void *context, uint32_t cpu) {
+  (void)context;
+  (void)cpu;
+  return cpus[running].interrupts_off == 0 ? 1 : -1;
+}
+
+static void *frame_bytes(void *context, uint64_t frame) {
+  (void)context;
+  if (frame < FIRST_FRAME || frame - FIRST_FRAME >= FRAMES) return NULL;
+  return memory + (frame - FIRST_FRAME) * FRAME_BYTES;
+}
+
+static void log_line(void *context, uint32_t level, const char *text) {
+  static const char *const levels[] = {"error: ", "warning: ", "log: "};
+  (void)context;
+  print(level <= FY_LOG_INFO ? levels[level] : "");
+  print(text);
+  print("\n");
+}
+
+static void panic(const char *text) {
+  print("panic: ");
+  print(text);
+  print("\n");
+  leave_program(101);
+}
+
+fy_platform_ops kernel_ops(void) {
+  fy_platform_ops ops = fy_platform_ops_default();
+  ops.enter = enter;
+  ops.leave = leave;
+  ops.current_cpu = current_cpu;
+  ops.end_sections = end_sections;
+  ops.frame_bytes = frame_bytes;
+  ops.log = log_line;
+  ops.panic = panic;
+  return ops;
+}
+
+/* `stack` is where the kernel of the host puts the number of arguments, and their addresses behind it. */
+__attribute__((used, noreturn)) static void begin(const uintptr_t *stack) {
+  uint64_t number = 0;
+  if (stack[0] > 1) {
+    const char *digit = (const char *)stack[2];
+    while (*digit >= '0' && *digit <= '9') number = number * 10 + (uint64_t)(*digit++ - '0');
+  }
+  leave_program(kernel(number));
+}
+
+__asm__(
+    ".globl _start\n"
+    "_start:\n"
+    "  xor %ebp, %ebp\n"
+    "  mov %rsp, %rdi\n"
+    "  and $-16, %rsp\n"
+    "  call begin\n");

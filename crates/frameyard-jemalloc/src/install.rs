@@ -1,0 +1,209 @@
+//! Making the yard and giving its hooks to jemalloc's arenas, once in a process.
+
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::fmt;
+use std::ptr;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use frameyard::validate::ValidateError;
+use frameyard_host::{ByteSize, HostYard, HostYardError};
+use tikv_jemalloc_sys as sys;
+
+use crate::current::{extents, publish};
+use crate::extents::Extents;
+use crate::forking;
+use crate::hooks::HOOKS;
+use crate::settings::Settings;
+use crate::summary::HeapSummary;
+
+/// A string in a static.
+#[repr(transparent)]
+struct Options(*const c_char);
+
+// SAFETY: the string is constant.
+unsafe impl Sync for Options {}
+
+/// jemalloc reads its options here.
+///
+/// - `retain:false`: extents that are no longer used return to the yard, and new ones have the size that is needed.
+/// - `narenas_ratio:1`: an arena for each CPU. All arenas exist from the start, and each takes 2 MiB of the yard.
+/// - `oversize_threshold:0`: no arena for large extents alone, which would be created late and without hooks.
+/// - `cache_oblivious:false`: an allocation of whole huge pages is an extent of whole huge pages.
+#[unsafe(export_name = "_rjem_malloc_conf")]
+static OPTIONS: Options = Options(c"retain:false,narenas_ratio:1,oversize_threshold:0,cache_oblivious:false".as_ptr());
+
+static STATE: AtomicU8 = AtomicU8::new(UNTRIED);
+
+const UNTRIED: u8 = 0;
+const TRIED: u8 = 1;
+
+/// What the yard needs for each arena: the block for its metadata, and as much to serve from.
+const BYTES_PER_ARENA: u64 = 4 << 20;
+
+/// The yard of the process's heap.
+#[derive(Clone, Copy, Debug)]
+pub struct HeapYard {
+    extents: &'static Extents,
+}
+
+impl HeapYard {
+    /// The yard. Frames that the caller allocates here are the caller's, not the heap's.
+    ///
+    /// # Safety
+    ///
+    /// Frames that the caller frees contain zeroes: the heap takes free frames for zeroed memory.
+    #[must_use]
+    pub unsafe fn yard(self) -> &'static HostYard {
+        self.extents.yard()
+    }
+
+    /// Whether an address lies in the yard. Memory allocated before the yard was made lies outside.
+    #[must_use]
+    pub fn contains<T: ?Sized>(self, pointer: *const T) -> bool {
+        self.extents.contains(pointer.addr())
+    }
+
+    /// Counts since the yard was made. Takes no lock.
+    #[must_use]
+    pub fn summary(self) -> HeapSummary {
+        self.extents.summary()
+    }
+
+    /// Checks the yard, as [`Yard::validate`](frameyard::Yard::validate) does. No other thread allocates meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`ValidateError`] names the first equation that does not hold.
+    pub fn validate(self) -> Result<(), ValidateError> {
+        self.extents.yard().validate()
+    }
+}
+
+/// Why a heap has no yard.
+#[derive(Debug)]
+pub enum InstallError {
+    /// An earlier call has installed a yard, has failed, or is still at work.
+    Tried,
+    /// The yard cannot be made.
+    Yard(HostYardError),
+    /// The yard is too small for the arenas of a machine with this many CPUs.
+    TooSmall {
+        /// The requested size.
+        size: ByteSize,
+        /// The smallest size that works.
+        least: ByteSize,
+    },
+    /// jemalloc was built or started with other options than this crate's.
+    Options(&'static str),
+    /// jemalloc refused the hooks of an arena, which works on mappings of the host. Other arenas use the yard.
+    Arena {
+        /// Its number.
+        arena: u32,
+        /// The error number.
+        error: i32,
+    },
+    /// The handlers for forks cannot be installed.
+    ForkHandlers(std::io::Error),
+}
+
+impl fmt::Display for InstallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tried => write!(f, "the heap of this process is set up already"),
+            Self::Yard(error) => write!(f, "no yard: {error}"),
+            Self::TooSmall { size, least } => {
+                write!(f, "a yard of {size} is too small for jemalloc's arenas on this machine, which need {least}")
+            }
+            Self::Options(option) => write!(f, "jemalloc runs without the option {option}"),
+            Self::Arena { arena, error } => {
+                let error = std::io::Error::from_raw_os_error(*error);
+                write!(f, "jemalloc's arena {arena} cannot be set up on the yard: {error}")
+            }
+            Self::ForkHandlers(error) => write!(f, "no handlers for forks: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for InstallError {}
+
+/// The yard of the process's heap, if one is installed.
+#[must_use]
+pub fn installed() -> Option<HeapYard> {
+    extents().map(|extents| HeapYard { extents })
+}
+
+/// Whether [`install`] has been called.
+#[inline]
+pub(crate) fn was_tried() -> bool {
+    STATE.load(Ordering::Relaxed) != UNTRIED
+}
+
+/// Makes a yard and has all of jemalloc's arenas take their extents from it.
+///
+/// The first call in a process decides. Memory that is allocated before and during the call comes from mappings of the host, and stays
+/// there until it is freed.
+///
+/// # Errors
+///
+/// [`InstallError`]. jemalloc then works on mappings of the host.
+pub fn install(settings: &Settings) -> Result<HeapYard, InstallError> {
+    if STATE.swap(TRIED, Ordering::Relaxed) != UNTRIED {
+        return Err(InstallError::Tried);
+    }
+    if let Some(option) = foreign_option() {
+        return Err(InstallError::Options(option));
+    }
+    let arenas: u32 = read(c"opt.narenas").ok_or(InstallError::Options("narenas"))?;
+    let (size, least) = (settings.memory, ByteSize(BYTES_PER_ARENA * u64::from(arenas)));
+    if size < least {
+        return Err(InstallError::TooSmall { size, least });
+    }
+    let yard = HostYard::with_memory(size).map_err(InstallError::Yard)?;
+    // A policy that is not compiled in was refused by `Settings`.
+    let _ = yard.set_policy(settings.policy);
+    let Some(extents) = Extents::new(yard) else { return Err(InstallError::TooSmall { size, least }) };
+    forking::install().map_err(InstallError::ForkHandlers)?;
+    let extents = publish(extents);
+    // Every arena gets the hooks, even if one refuses them: an arena that has them cannot be without them again.
+    let failed = (0..arenas).filter_map(|arena| Some((arena, set_hooks(arena).err()?))).reduce(|_, last| last);
+    match failed {
+        Some((arena, error)) => Err(InstallError::Arena { arena, error }),
+        None => Ok(HeapYard { extents }),
+    }
+}
+
+/// The first option that has another value than in [`OPTIONS`].
+fn foreign_option() -> Option<&'static str> {
+    let is_off = |name: &CStr| read::<bool>(name) == Some(false);
+    if !is_off(c"opt.retain") {
+        return Some("retain:false");
+    }
+    if !is_off(c"opt.background_thread") {
+        return Some("background_thread:false");
+    }
+    (read::<usize>(c"opt.oversize_threshold") != Some(0)).then_some("oversize_threshold:0")
+}
+
+/// Reads a value of jemalloc's, whose type `T` must be.
+fn read<T: Copy + Default>(name: &CStr) -> Option<T> {
+    // The string of options is linked in together with this function.
+    std::hint::black_box(&OPTIONS);
+    let mut value = T::default();
+    let mut size = size_of::<T>();
+    // SAFETY: jemalloc writes a value of that size, or nothing and fails if its size is another.
+    let status =
+        unsafe { sys::mallctl(name.as_ptr(), (&raw mut value).cast::<c_void>(), &raw mut size, ptr::null_mut(), 0) };
+    (status == 0).then_some(value)
+}
+
+/// Gives an arena the hooks. Creates the arena if it does not exist.
+fn set_hooks(arena: u32) -> Result<(), i32> {
+    let name = CString::new(format!("arena.{arena}.extent_hooks")).map_err(|_| libc::EINVAL)?;
+    let mut hooks = &raw const HOOKS;
+    // SAFETY: the hooks live as long as the process, and have the layout of jemalloc's.
+    let status = unsafe {
+        let value = (&raw mut hooks).cast::<c_void>();
+        sys::mallctl(name.as_ptr(), ptr::null_mut(), ptr::null_mut(), value, size_of_val(&hooks))
+    };
+    if status == 0 { Ok(()) } else { Err(status) }
+}

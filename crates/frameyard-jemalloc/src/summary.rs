@@ -1,0 +1,39 @@
+//! What a heap has taken from its yard.
+
+use std::fmt;
+
+use frameyard::policy::ZonePolicy;
+use frameyard_host::ByteSize;
+
+/// Counts of a heap and its yard.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HeapSummary {
+    /// The policy of the yard.
+    pub policy: ZonePolicy,
+    /// The memory that the yard manages.
+    pub size: ByteSize,
+    /// Extents allocated.
+    pub allocations: u64,
+    /// Requests for extents that the yard could not serve, tries to extend an extent in place included.
+    pub failures: u64,
+    /// Acquisitions of zone locks.
+    pub zone_locks: u64,
+    /// Free blocks of 2 MiB. A larger block counts as several.
+    pub free_huge_pages: u64,
+    /// Free memory on the free lists of the yard.
+    pub free: ByteSize,
+    /// Memory in extents.
+    pub in_use: ByteSize,
+    /// The largest value of it.
+    pub peak: ByteSize,
+}
+
+/// One line of `name=value` pairs; sizes in bytes.
+impl fmt::Display for HeapSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { policy, size, allocations, failures, zone_locks, free_huge_pages, free, in_use, peak } = self;
+        write!(f, "policy={policy} size={} allocations={allocations} failures={failures} ", size.0)?;
+        write!(f, "zone_locks={zone_locks} free_huge_pages={free_huge_pages} ",)?;
+        write!(f, "free={} in_use={} peak={}", free.0, in_use.0, peak.0)
+    }
+}

@@ -1,0 +1,6 @@
+#![doc = include_str!("../README.md")]
+#![cfg(target_os = "linux")]
+
+mod exit;
+mod malloc;
+mod start;

@@ -1,0 +1,376 @@
+//! Healing: memory that is fragmented becomes whole during use, without moving frames.
+//!
+//! # Rule
+//!
+//! Some pageblocks *drain*: the emptiest ones, a number that the free frames of all could make whole, less a reserve. A frame freed in
+//! a draining pageblock goes to the zone's free lists at once; every other frame stays on its CPU's list. Requests take from other
+//! pageblocks first. So a draining pageblock only loses frames in use, and becomes whole; and frames that are in use again and again
+//! end up in pageblocks that are full.
+//!
+//! # Mechanism
+//!
+//! A draining pageblock has the type [`Draining`](MigrateType::Draining); its lasting type is Movable. Its free blocks are on lists
+//! of that type, which no request searches. A free reads the type of the pageblock anyway, and finds one without per-CPU lists, so the
+//! fast path has no instruction for this. When the last frame is free, the pageblock becomes Movable again.
+//!
+//! Before a request takes from a whole pageblock, mixes types or fails, it ends the draining of a pageblock ([`LockedZone::end_draining`]).
+//!
+//! # Steps
+//!
+//! The zone counts the free frames of each pageblock that is not whole, under its lock: a frame that circulates between a caller
+//! and a list of a CPU costs nothing. A *step* reads some of these counts, and begins or ends the draining of a few pageblocks. After
+//! a pass over all pageblocks it knows how many drain in the next pass: those with the most free frames. Steps follow frees,
+//! refills and drains that hold the lock anyway, and the background compactor makes some. A pageblock with a frame that cannot move does not drain, nor one whose last
+//! frames stay in use for [`PATIENCE`] times as long as frames do on average.
+//!
+//! # Counting equations
+//!
+//! - The count of a pageblock = Σ over free blocks in it, below pageblock order, of 2^order.
+//! - Each pageblock of type Draining has a free frame, and is not whole. There are none under other policies.
+
+use super::exclusive::add_exclusive;
+use super::healing_state::{CLASSES, Known, TICK};
+use super::policy::ZonePolicy;
+use super::transfer::Unsound;
+use super::view::{LockedZone, ZoneView};
+use crate::memmap::{Located, MapPlace};
+use crate::page::FrameState;
+use crate::platform::Platform;
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::units::{MigrateType, Order, Pfn, PfnRange};
+
+/// The pageblocks that a step looks at.
+const LOOKED_AT: u64 = 64;
+/// The most pageblocks that a step changes: each is walked.
+const CHANGED: u32 = 4;
+/// One in this number of pageblocks of a zone is kept from draining, so that refills find frames elsewhere.
+const RESERVE: u64 = 100;
+/// After this number of frees to the free lists there is a step.
+const FREES: u64 = 4;
+/// A draining pageblock in which no frame was freed for this number of times the expected time stops draining: what is left in it stays.
+const PATIENCE: u64 = 16;
+/// It rests until every frame in use of the zone could have been freed this number of times.
+const REST: u64 = 64;
+
+fn add(counter: &AtomicU32, amount: u32) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+}
+
+impl<P: Platform> ZoneView<'_, P> {
+    /// A step, if the zone heals. `frees` is the number of single movable frames ever freed to lists of CPUs.
+    pub(crate) fn heal_in_background(self, frees: impl FnOnce() -> u64) {
+        if self.zone.heals()
+            && let Ok(mut locked) = self.lock()
+        {
+            self.zone.healing.listed.store(frees(), Ordering::Relaxed);
+            locked.heal_step();
+        }
+    }
+}
+
+impl<P: Platform> LockedZone<'_, P> {
+    /// Counts a block that joins or leaves the free lists.
+    #[inline(always)]
+    pub(super) fn count_in_pageblock(&self, block: MapPlace, order: Order, change: fn(u32, u32) -> u32) {
+        if order < self.geometry.pageblock_order()
+            && self.zone.heals()
+            && let Some(word) = self.pageblock_word(block)
+        {
+            let known = word.load(Ordering::Relaxed);
+            let free = change(known as u32, order.pages().0 as u32);
+            word.store(known & !u64::from(u32::MAX) | u64::from(free), Ordering::Relaxed);
+        }
+    }
+
+    #[inline(always)]
+    fn pageblock_word(&self, block: MapPlace) -> Option<&'static AtomicU64> {
+        self.pageblock_free.get(block.index() as usize >> self.geometry.pageblock_order().0)
+    }
+
+    /// After a free to the free lists: now and then a step.
+    #[inline]
+    pub(crate) fn heal_after_free(&mut self) {
+        if !self.zone.heals() {
+            return;
+        }
+        let frees = &self.zone.healing.frees;
+        add_exclusive(frees, 1);
+        if frees.load(Ordering::Relaxed).is_multiple_of(FREES) {
+            self.heal_step();
+        }
+    }
+
+    /// A step, if the zone heals.
+    #[inline]
+    pub(crate) fn heal(&mut self) {
+        if self.zone.heals() {
+            self.heal_step();
+        }
+    }
+
+    #[inline(never)]
+    fn heal_step(&mut self) {
+        let (state, order) = (&self.zone.healing, self.geometry.pageblock_order());
+        let at = state.cursor.load(Ordering::Relaxed);
+        let Some(run) = self.blocks.numbers_in(self.span()).find(|run| run.end > at) else {
+            self.end_pass(self.zone.managed().0 >> order.0, order);
+            return state.cursor.store(0, Ordering::Relaxed);
+        };
+        let first = at.max(run.start);
+        let (mut next, mut changed) = (first, 0);
+        while next < run.end.min(first + LOOKED_AT) && changed < CHANGED {
+            changed += u32::from(self.look_at(next, order));
+            next += 1;
+        }
+        state.cursor.store(next, Ordering::Relaxed);
+    }
+
+    /// Counts a pageblock, and begins or ends its draining; whether it did either.
+    fn look_at(&mut self, number: u64, order: Order) -> bool {
+        let (state, start) = (&self.zone.healing, self.blocks.start_at(number));
+        let block_type = self.blocks.get(start);
+        let word = self.pageblock_free.get(number as usize);
+        let is_own = self.blocks.zone_at((number as usize) << order.0) == Some(self.id);
+        let (Some(word), true, MigrateType::Movable | MigrateType::Draining) = (word, is_own, block_type) else {
+            return false;
+        };
+        let Known { free, rests, .. } = self.grow_older(word, block_type);
+        if free == 0 {
+            return false;
+        }
+        let pages = order.pages().0 as u32;
+        let class = (free as usize * CLASSES / pages as usize).min(CLASSES - 1);
+        state.free.store(state.free.load(Ordering::Relaxed) + u64::from(free), Ordering::Relaxed);
+        if !rests {
+            add(&state.classes[class], 1);
+        }
+        let least = state.class.load(Ordering::Relaxed) as usize;
+        let is_among_more = class + 1 == least && state.more.load(Ordering::Relaxed) > 0;
+        let should_drain = !rests && (class >= least || is_among_more);
+        if should_drain && is_among_more {
+            add(&state.more, 1u32.wrapping_neg());
+        }
+        match (block_type, should_drain) {
+            (MigrateType::Movable, true) => self.begin_draining(start, word),
+            (MigrateType::Draining, false) => {
+                self.stop_draining(start);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Lets a pageblock rest in which frames stay that are in use, and ends its rest.
+    fn grow_older(&self, word: &AtomicU64, block_type: MigrateType) -> Known {
+        let state = &self.zone.healing;
+        let (now, used) = (state.now.load(Ordering::Relaxed), state.used.load(Ordering::Relaxed));
+        let known = Known::read(word);
+        let in_use = self.blocks.pages().0.saturating_sub(known.free.into()).max(1);
+        let changed = if known.rests {
+            (known.age(now) > REST * used).then_some(Known { rests: false, ..known })
+        } else {
+            // One in `used` frees is of a frame in this pageblock for each frame in use there.
+            let is_stuck = block_type == MigrateType::Draining && known.age(now) > PATIENCE * (used / in_use + TICK);
+            is_stuck.then(|| Known { rests: true, ..known }.at(now))
+        };
+        if let Some(changed) = changed {
+            changed.write(word);
+            add_exclusive(&state.rested, changed.rests.into());
+        }
+        changed.unwrap_or(known)
+    }
+
+    /// Notes that a frame in a draining pageblock was freed.
+    fn note_progress(&self, start: Pfn) {
+        if let Some(word) = self.pageblock_word(start.place(&self.map)) {
+            Known::read(word).at(self.zone.healing.now.load(Ordering::Relaxed)).write(word);
+        }
+    }
+
+    /// Decides how many pageblocks drain in the next pass.
+    fn end_pass(&self, pageblocks: u64, order: Order) {
+        let state = &self.zone.healing;
+        let frees = state.frees.load(Ordering::Relaxed).wrapping_add(state.listed.load(Ordering::Relaxed));
+        state.now.store(frees / TICK, Ordering::Relaxed);
+        let used = self.zone.managed().0.saturating_sub(self.zone.free_pages_racy().0);
+        state.used.store(used, Ordering::Relaxed);
+        let free = state.free.load(Ordering::Relaxed);
+        state.free.store(0, Ordering::Relaxed);
+        let mut left = (free >> order.0).saturating_sub(pageblocks / RESERVE);
+        let mut least = CLASSES;
+        for (class, number) in state.classes.iter().enumerate().rev() {
+            let number = u64::from(number.load(Ordering::Relaxed));
+            if number > left {
+                break;
+            }
+            left -= number;
+            least = class;
+        }
+        state.classes.iter().for_each(|class| class.store(0, Ordering::Relaxed));
+        state.class.store(least as u32, Ordering::Relaxed);
+        state.more.store(left as u32, Ordering::Relaxed);
+    }
+
+    /// Makes a pageblock drain. One with a frame that cannot move rests instead. Reads the page of each block in it.
+    fn begin_draining(&mut self, start: Pfn, word: &AtomicU64) -> bool {
+        let is_movable = self.use_of_pageblock(start).is_some_and(|found| found.has_only_movable(self.blocks.pages()));
+        let known = Known::read(word).at(self.zone.healing.now.load(Ordering::Relaxed));
+        Known { rests: !is_movable, ..known }.write(word);
+        add_exclusive(&self.zone.healing.rested, (!is_movable).into());
+        if is_movable {
+            self.blocks.drain(start);
+            self.relink_range(PfnRange::new(start, self.blocks.pages()), MigrateType::Draining);
+            add(&self.zone.healing.draining, 1);
+            add_exclusive(&self.zone.healing.begun, 1);
+        }
+        true
+    }
+
+    /// As a step that finds a pageblock among the emptiest.
+    #[cfg(all(test, loom))]
+    pub(crate) fn drain_for_model(&mut self, pfn: Pfn) {
+        let start = self.blocks.start_of(pfn);
+        if let Some(word) = self.pageblock_word(start.place(&self.map))
+            && Known::read(word).free > 0
+        {
+            self.begin_draining(start, word);
+        }
+    }
+
+    /// Changes the policy of the zone.
+    pub(crate) fn set_policy(&mut self, policy: ZonePolicy) {
+        let heals = self.zone.heals();
+        if heals && policy != ZonePolicy::Healing {
+            self.end_healing();
+        }
+        self.zone.set_policy(policy);
+        if !heals && self.zone.heals() {
+            self.begin_healing();
+        }
+    }
+
+    /// Begins to heal a zone under the hold in which its policy changes: counts the free frames of each pageblock. Reads the page of each
+    /// free block below pageblock order.
+    fn begin_healing(&mut self) {
+        self.own_pageblocks().for_each(|(_, word)| word.store(0, Ordering::Relaxed));
+        for order in (0..self.geometry.pageblock_order().0).map(Order) {
+            for migrate_type in MigrateType::LISTED {
+                let blocks = self.zone.free_blocks_racy(order.index(), migrate_type);
+                let mut next = self.first_block_at(order, migrate_type).map(|(block, _)| block);
+                for _ in 0..blocks {
+                    let Some(block) = next else { break };
+                    self.count_in_pageblock(block, order, u32::wrapping_add);
+                    next = self.map.next(self.page(block).next());
+                }
+            }
+        }
+    }
+
+    /// The pageblocks that belong to this zone alone and are initialised, and their words.
+    fn own_pageblocks(&self) -> impl Iterator<Item = (Pfn, &'static AtomicU64)> {
+        let zone = **self;
+        let numbers = zone.blocks.numbers_in(zone.span()).flatten();
+        numbers.filter_map(move |number| {
+            let start = zone.blocks.start_at(number);
+            let is_own = zone.blocks.has_memory(start) && zone.blocks.zone_at(zone.map.place(start)) == Some(zone.id);
+            is_own.then_some((start, zone.pageblock_free.get(number as usize)?))
+        })
+    }
+
+    /// Counts the free frames of a pageblock in blocks below pageblock order.
+    fn count_free_in(&self, start: Pfn) -> u32 {
+        let (mut free, mut at) = (0, start);
+        while at < start + self.blocks.pages() {
+            let tag = self.settled_tag(at);
+            let order = if tag.is(FrameState::Interior) { Order::ZERO } else { tag.order() };
+            let is_counted = self.is_listed(at, tag) && order < self.geometry.pageblock_order();
+            free += if is_counted { order.pages().0 as u32 } else { 0 };
+            at = at + order.pages();
+        }
+        free
+    }
+
+    /// Checks the counting equations.
+    pub(crate) fn check_healing(&self) -> Result<(), Unsound> {
+        let mut draining = 0;
+        for (start, word) in self.own_pageblocks() {
+            let (kept, found) = (Known::read(word).free, self.count_free_in(start));
+            if self.zone.heals() && kept != found {
+                let (kept, found) = (u64::from(kept), u64::from(found));
+                return Err(Unsound::Count { what: "free frames in a pageblock", kept, found });
+            }
+            if self.blocks.get(start) == MigrateType::Draining {
+                draining += 1;
+                if !self.zone.heals() || u64::from(found) == self.blocks.pages().0 {
+                    return Err(Unsound::Broken { what: "draining pageblock", at: start });
+                }
+            }
+        }
+        let kept = u64::from(self.zone.healing.draining_racy());
+        let what = "draining pageblocks";
+        if kept == draining { Ok(()) } else { Err(Unsound::Count { what, kept, found: draining }) }
+    }
+
+    /// Ends healing under the hold in which the policy of a zone changes: no pageblock drains any more.
+    fn end_healing(&mut self) {
+        while let Some(order) = self.smallest_order(Order::ZERO, MigrateType::Draining) {
+            if !self.end_draining(order) {
+                return;
+            }
+        }
+    }
+
+    /// Makes a draining pageblock an ordinary one.
+    pub(super) fn stop_draining(&mut self, start: Pfn) {
+        self.blocks.set(start, MigrateType::Movable);
+        self.relink_range(PfnRange::new(start, self.blocks.pages()), MigrateType::Movable);
+        add(&self.zone.healing.draining, 1u32.wrapping_neg());
+    }
+
+    /// Notes that a block in a draining pageblock is free, and merged. The caller has taken it off the lists. Returns the type of the
+    /// list that it goes to.
+    #[cold]
+    pub(super) fn block_came_home(&mut self, block: MapPlace, order: Order) -> MigrateType {
+        if order < self.geometry.pageblock_order() {
+            self.note_progress(self.blocks.start_of(self.map.pfn(block)));
+            return MigrateType::Draining;
+        }
+        self.end_draining_whole(block, order);
+        MigrateType::Movable
+    }
+
+    /// Notes that all frames of a draining pageblock are free. The caller has taken its blocks off the lists.
+    fn end_draining_whole(&mut self, block: MapPlace, order: Order) {
+        let start = self.map.pfn(block);
+        let whole = PfnRange::new(start, order.pages());
+        for pageblock in self.blocks.starts_in(whole).filter(|start| self.blocks.get(*start) == MigrateType::Draining) {
+            self.blocks.set(pageblock, MigrateType::Movable);
+            add(&self.zone.healing.draining, 1u32.wrapping_neg());
+            add_exclusive(&self.zone.healing.healed, 1);
+        }
+    }
+
+    /// Ends the draining of the pageblock of the smallest free block of that order or more that drains; whether there was one.
+    pub(super) fn end_draining(&mut self, order: Order) -> bool {
+        let found = self.smallest_order(order, MigrateType::Draining);
+        let Some((pfn, _)) = found.and_then(|found| self.first_block(found, MigrateType::Draining)) else {
+            return false;
+        };
+        self.stop_draining(self.blocks.start_of(pfn));
+        add_exclusive(&self.zone.healing.given_up, 1);
+        true
+    }
+
+    /// Before a request for a block below pageblock order takes from a whole pageblock: frames of draining ones, if its type has no
+    /// smaller blocks.
+    #[inline(always)]
+    pub(super) fn prefer_draining(&mut self, order: Order, migrate_type: MigrateType) {
+        if self.zone.healing.draining_racy() == 0 || migrate_type != MigrateType::Movable {
+            return;
+        }
+        let pageblock = self.geometry.pageblock_order();
+        if self.smallest_order(order, migrate_type).is_none_or(|found| found >= pageblock) && order < pageblock {
+            self.end_draining(order);
+        }
+    }
+}

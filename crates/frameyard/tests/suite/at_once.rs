@@ -1,0 +1,131 @@
+//! The common parts of an allocation and a free, apart from the rest: what each leaves to the caller.
+
+use std::ptr::NonNull;
+
+use crate::fixture::HeapRegion;
+use frameyard::alloc::{AllocAtOnce, FreeAtOnce, FreeProblem};
+use frameyard::boot::ZoneLimits;
+use frameyard::platform::{MapBacking, Probe, SectionsNotEnded};
+use frameyard::{CpuId, Gfp, Layout, MemoryTable, NodeId, Order, Pfn, PfnRange, Platform, Yard, YardConfig};
+
+/// A machine with one CPU.
+#[derive(Debug)]
+struct OneCpu {
+    has_sections: bool,
+}
+
+impl Platform for OneCpu {
+    type Guard = ();
+    fn guard(&self) {}
+    fn current_cpu(&self) -> CpuId {
+        CpuId(0)
+    }
+    fn spin(&self, round: u32) {
+        assert!(round < 1000, "no other CPU has a lock");
+    }
+    fn frame_bytes(&self, _pfn: Pfn) -> Option<NonNull<u8>> {
+        None
+    }
+    fn has_sections(&self) -> bool {
+        self.has_sections
+    }
+    fn end_sections(&self, _cpu: Option<CpuId>) -> Result<(), SectionsNotEnded> {
+        Ok(())
+    }
+}
+
+impl MapBacking for OneCpu {}
+
+impl Probe for OneCpu {}
+
+/// Most of the memory: the near run.
+const NEAR: PfnRange = PfnRange { start: Pfn(0x8000), end: Pfn(0x10000) };
+/// Memory behind a hole of many sections.
+const FAR: PfnRange = PfnRange { start: Pfn(0x10_0000), end: Pfn(0x10_2000) };
+
+/// Runs a test on a yard, which is valid and has all its frames afterwards.
+fn with_yard(memory: &[PfnRange], has_sections: bool, test: impl FnOnce(&Yard<OneCpu>)) {
+    let memory: Vec<(PfnRange, NodeId)> = memory.iter().map(|range| (*range, NodeId(0))).collect();
+    let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
+    let config = YardConfig { zone_limits: ZoneLimits::NONE, ..YardConfig::new(&[NodeId(0)]) };
+    let layout = Layout::plan(&table, &config).unwrap();
+    let (map, control) = (HeapRegion::new(layout.map_bytes()), HeapRegion::new(layout.control_bytes()));
+    let platform = OneCpu { has_sections };
+    // SAFETY: the regions are as large as planned and zeroed, and both outlive the yard.
+    let yard = unsafe { Yard::create(&table, &config, &layout, map.raw(), control.raw(), platform) }.unwrap();
+    let free = yard.stats().free_pages();
+    test(&yard);
+    assert_eq!(yard.stats().free_pages(), free);
+    yard.validate().unwrap();
+}
+
+fn all_frames(yard: &Yard<OneCpu>) -> Vec<Pfn> {
+    std::iter::from_fn(|| yard.alloc(Order::ZERO, Gfp::KERNEL | Gfp::NOWARN).ok()).collect()
+}
+
+#[test]
+fn blocks_of_the_own_list_come_and_go_at_once() {
+    with_yard(&[NEAR], true, |yard| {
+        for order in [Order::ZERO, Order(3), Order(9)] {
+            assert!(matches!(yard.alloc_at_once(order, Gfp::KERNEL), AllocAtOnce::Nothing), "the list is empty");
+            let pfn = yard.alloc(order, Gfp::KERNEL).unwrap();
+            assert!(matches!(yard.free_at_once(pfn, order), FreeAtOnce::Done));
+            let AllocAtOnce::Done(again) = yard.alloc_at_once(order, Gfp::KERNEL) else { panic!("a block is listed") };
+            assert_eq!(again, pfn);
+            let other = Order(order.0 + 1);
+            assert!(matches!(yard.free_at_once(pfn, other), FreeAtOnce::Nothing), "another order is refused");
+            assert!(matches!(yard.free_at_once(pfn, order), FreeAtOnce::Done));
+            assert!(matches!(yard.free_at_once(pfn, order), FreeAtOnce::Nothing), "it is free already");
+            assert!(matches!(yard.free(pfn, order).unwrap_err().problem, FreeProblem::AlreadyFree(_)));
+        }
+        for flags in [Gfp::ZERO, Gfp::THISNODE, Gfp::MOVABLE | Gfp::RECLAIMABLE] {
+            assert!(matches!(yard.alloc_at_once(Order::ZERO, Gfp::KERNEL | flags), AllocAtOnce::Nothing));
+        }
+    });
+}
+
+#[test]
+fn a_free_onto_a_full_list_is_finished_by_the_caller() {
+    with_yard(&[NEAR, FAR], true, |yard| {
+        let mut unfinished = 0;
+        for pfn in all_frames(yard).into_iter().filter(|pfn| NEAR.contains(*pfn)).collect::<Vec<_>>() {
+            match yard.free_at_once(pfn, Order::ZERO) {
+                FreeAtOnce::Done => {}
+                FreeAtOnce::Nothing => panic!("{pfn} is allocated"),
+                FreeAtOnce::Unfinished(free) => {
+                    unfinished += 1;
+                    free.finish().unwrap();
+                }
+            }
+        }
+        assert!(unfinished > 0);
+        yard.free_range(FAR).unwrap();
+    });
+}
+
+#[test]
+fn blocks_far_from_most_are_finished_by_the_caller() {
+    with_yard(&[NEAR, FAR], true, |yard| {
+        let frames = all_frames(yard);
+        let far = *frames.iter().find(|pfn| FAR.contains(**pfn)).expect("all frames are allocated");
+        assert!(matches!(yard.free_at_once(far, Order::ZERO), FreeAtOnce::Nothing));
+        yard.free(far, Order::ZERO).unwrap();
+        match yard.alloc_at_once(Order::ZERO, Gfp::KERNEL) {
+            AllocAtOnce::Unfinished(alloc) => assert_eq!(alloc.finish().unwrap(), far),
+            other => panic!("{other:?}"),
+        }
+        frames.into_iter().for_each(|pfn| yard.free(pfn, Order::ZERO).unwrap());
+    });
+}
+
+#[test]
+fn nothing_happens_at_once_without_sections() {
+    with_yard(&[NEAR], false, |yard| {
+        let pfn = yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
+        match yard.free_at_once(pfn, Order::ZERO) {
+            FreeAtOnce::Unfinished(free) => free.finish().unwrap(),
+            other => panic!("{other:?}"),
+        }
+        assert!(matches!(yard.alloc_at_once(Order::ZERO, Gfp::KERNEL), AllocAtOnce::Nothing));
+    });
+}

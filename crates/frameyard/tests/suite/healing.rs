@@ -1,0 +1,203 @@
+//! The policy `healing`: pageblocks drain, become whole, and give their frames up before a request mixes types or fails.
+
+use crate::depot::{give, locks};
+use crate::fixture::random::Random;
+use crate::fixture::{Fixture, Frames, run_on};
+use crate::mover::Mover;
+use frameyard::boot::ZoneLimits;
+use frameyard::owners::Owners;
+use frameyard::policy::ZonePolicy;
+use frameyard::units::ZoneKind;
+use frameyard::watermarks::PcpSizing;
+use frameyard::{Gfp, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig, ZoneId};
+
+const ZONE: ZoneId = ZoneId::new(NodeId(0), ZoneKind::Normal);
+const MOVABLE: Gfp = Gfp::HIGHUSER_MOVABLE;
+const PAGEBLOCK: Order = Order(9);
+const PAGEBLOCKS: u64 = 64;
+
+fn yard_of(policy: ZonePolicy) -> Fixture {
+    let memory = [(PfnRange::new(Pfn(0x8000), PageCount(PAGEBLOCKS << PAGEBLOCK.0)), NodeId(0))];
+    let config = YardConfig {
+        zone_limits: ZoneLimits::NONE,
+        pcp_sizing: PcpSizing::Fixed(128),
+        policy,
+        ..YardConfig::new(&[NodeId(0); 2])
+    };
+    Fixture::new(&MemoryTable { memory: &memory, ..MemoryTable::default() }, &config, Frames::Phantom)
+}
+
+/// Allocates all memory in single frames, in random order.
+fn fill(yard: &Fixture, random: &mut Random) -> Vec<Pfn> {
+    let mut frames: Vec<Pfn> = std::iter::from_fn(|| yard.alloc(Order::ZERO, MOVABLE | Gfp::NOWARN).ok()).collect();
+    for last in (1..frames.len()).rev() {
+        frames.swap(last, random.below(last as u64 + 1) as usize);
+    }
+    frames
+}
+
+/// Allocates all memory and frees half of it at random; the frames left.
+fn fragment(yard: &Fixture, random: &mut Random) -> Vec<Pfn> {
+    let mut frames = fill(yard, random);
+    give(yard, frames.split_off(frames.len() / 2));
+    frames
+}
+
+/// Frees and allocates random frames, as many times as there are, `rounds` times.
+fn churn(yard: &Fixture, frames: &mut [Pfn], rounds: usize, random: &mut Random) {
+    for _ in 0..rounds * frames.len() {
+        let place = random.below(frames.len() as u64) as usize;
+        give(yard, [frames[place]]);
+        frames[place] = yard.alloc(Order::ZERO, MOVABLE).expect("a frame");
+    }
+}
+
+/// Steps of the background. Lists may serve all requests meanwhile, so that nothing else reviews pageblocks.
+fn review(yard: &Fixture) {
+    for _ in 0..4 {
+        let _ = yard.compaction().background(NodeId(0), &Owners::NONE);
+    }
+}
+
+/// Pageblocks that a request could have without draining lists.
+fn whole(yard: &Fixture) -> u64 {
+    let zone = yard.zone(ZONE);
+    let of = |order: u8| zone.free_blocks(Order(order), MigrateType::Movable) << (order - PAGEBLOCK.0);
+    (PAGEBLOCK.0..=yard.geometry().max_order().0).map(of).sum()
+}
+
+fn count(yard: &Fixture, name: &str) -> u64 {
+    yard.zone(ZONE).mechanism_counts().get(name)
+}
+
+#[test]
+fn fragmented_memory_becomes_whole_during_use() {
+    let whole_under = |policy| {
+        let (yard, mut random) = (yard_of(policy), Random::new(0x4ea1));
+        run_on(0);
+        let mut frames = fragment(&yard, &mut random);
+        churn(&yard, &mut frames, 30, &mut random);
+        yard.validate().unwrap();
+        let whole = whole(&yard);
+        give(&yard, frames);
+        whole
+    };
+    assert!(whole_under(ZonePolicy::Depot) <= PAGEBLOCKS / 10);
+    // Half of memory is free.
+    assert!(whole_under(ZonePolicy::Healing) >= PAGEBLOCKS * 2 / 5);
+}
+
+#[test]
+fn frames_that_circulate_need_no_zone_lock_once_memory_is_whole() {
+    let (yard, mut random) = (yard_of(ZonePolicy::Healing), Random::new(0x4ea2));
+    run_on(0);
+    let mut frames = fragment(&yard, &mut random);
+    churn(&yard, &mut frames, 40, &mut random);
+    let before = locks(&yard);
+    churn(&yard, &mut frames, 1, &mut random);
+    let (taken, pairs) = (locks(&yard) - before, frames.len() as u64);
+    assert!(taken * 100 <= pairs, "{taken} acquisitions for {pairs} pairs");
+    give(&yard, frames);
+}
+
+#[test]
+fn frames_of_draining_pageblocks_are_given_up_before_a_request_fails() {
+    for gfp in [MOVABLE, Gfp::KERNEL] {
+        let (yard, mut random) = (yard_of(ZonePolicy::Healing), Random::new(0x4ea3));
+        run_on(0);
+        let mut frames = fragment(&yard, &mut random);
+        churn(&yard, &mut frames, 3, &mut random);
+        assert!(count(&yard, "healing_draining") > 0, "{gfp}");
+        let all = std::iter::from_fn(|| yard.alloc(Order::ZERO, gfp | Gfp::NOWARN).ok());
+        let more: Vec<Pfn> = all.collect();
+        let left = yard.stats().free_pages().0;
+        assert!(left <= yard.zone(ZONE).statistics().watermarks.min.0 + 1, "{gfp}: {left} frames are left");
+        assert!(count(&yard, "healing_given_up") > 0, "{gfp}");
+        yard.validate().unwrap();
+        give(&yard, frames.into_iter().chain(more));
+    }
+}
+
+#[test]
+fn types_do_not_mix_while_a_whole_pageblock_of_another_type_is_free() {
+    let (yard, mut random) = (yard_of(ZonePolicy::Healing), Random::new(0x4ea4));
+    run_on(0);
+    let mut frames = fragment(&yard, &mut random);
+    churn(&yard, &mut frames, 30, &mut random);
+    let given_up = count(&yard, "healing_given_up");
+    let kernel = yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
+    assert_eq!(count(&yard, "healing_given_up"), given_up, "a whole pageblock was free");
+    give(&yard, frames.into_iter().chain([kernel]));
+}
+
+#[test]
+fn pageblocks_with_pinned_frames_do_not_drain() {
+    let (yard, mut random) = (yard_of(ZonePolicy::Healing), Random::new(0x4ea5));
+    run_on(0);
+    let mover = Mover::new(&yard);
+    let mut frames = fill(&yard, &mut random);
+    let is_first_of_pageblock = |pfn: &mut Pfn| pfn.is_aligned(PAGEBLOCK);
+    let kept: Vec<Pfn> = frames.extract_if(.., is_first_of_pageblock).collect();
+    assert!(kept.len() as u64 >= PAGEBLOCKS - 1);
+    let slots: Vec<_> = kept.iter().map(|pfn| mover.adopt(*pfn, Order::ZERO)).collect();
+    let page = |pfn: Pfn| {
+        // SAFETY: the mover has adopted the frame, and it has a reference.
+        unsafe { yard.counted().page(pfn) }.expect("a page")
+    };
+    kept.iter().for_each(|pfn| page(*pfn).try_pin_many(1).unwrap());
+    give(&yard, frames.split_off(frames.len() / 2));
+    churn(&yard, &mut frames, 5, &mut random);
+    // The pageblock that the watermark kept free has no pinned frame.
+    let begun = count(&yard, "healing_begun");
+    assert!(begun < PAGEBLOCKS / 4, "{begun} pageblocks began to drain");
+    assert!(count(&yard, "healing_rested") >= PAGEBLOCKS / 2);
+    for (pfn, slot) in kept.into_iter().zip(slots) {
+        page(pfn).unpin_many(1).unwrap();
+        mover.free(slot);
+    }
+    give(&yard, frames);
+}
+
+#[test]
+fn pageblocks_with_frames_that_stay_rest() {
+    let (yard, mut random) = (yard_of(ZonePolicy::Healing), Random::new(0x4ea6));
+    run_on(0);
+    let mut frames = fill(&yard, &mut random);
+    // A frame of every fourth pageblock stays, and the yard does not know.
+    let is_kept = |pfn: &mut Pfn| pfn.is_aligned(Order(PAGEBLOCK.0 + 2));
+    let kept: Vec<Pfn> = frames.extract_if(.., is_kept).collect();
+    give(&yard, frames.split_off(frames.len() / 2));
+    let mut rounds = 0;
+    while count(&yard, "healing_rested") == 0 {
+        churn(&yard, &mut frames, 1, &mut random);
+        review(&yard);
+        rounds += 1;
+        assert!(rounds < 200, "no pageblock rests");
+    }
+    churn(&yard, &mut frames, 30, &mut random);
+    yard.validate().unwrap();
+    give(&yard, frames.into_iter().chain(kept));
+}
+
+#[test]
+fn no_pageblock_drains_under_another_policy() {
+    let (yard, mut random) = (yard_of(ZonePolicy::Healing), Random::new(0x4ea7));
+    run_on(0);
+    let mut frames = fragment(&yard, &mut random);
+    churn(&yard, &mut frames, 3, &mut random);
+    assert!(count(&yard, "healing_draining") > 0);
+    let movable = |yard: &Fixture| yard.zone(ZONE).pageblocks(MigrateType::Movable);
+    let before = movable(&yard);
+    yard.set_policy(ZonePolicy::Depot).unwrap();
+    assert_eq!(count(&yard, "healing_draining"), 0);
+    assert_eq!(movable(&yard), before, "draining pageblocks count as movable ones");
+    yard.validate().unwrap();
+    churn(&yard, &mut frames, 1, &mut random);
+    yard.set_policy(ZonePolicy::Healing).unwrap();
+    for _ in 0..40 {
+        review(&yard);
+        churn(&yard, &mut frames, 1, &mut random);
+    }
+    assert!(whole(&yard) >= PAGEBLOCKS * 2 / 5);
+    give(&yard, frames);
+}

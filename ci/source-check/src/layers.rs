@@ -93,6 +93,7 @@ pub(crate) const CRATES: &[&str] = &[
     "frameyard-models",
     "frameyard-units",
     "frameyard-memblock",
+    "frameyard-memblock-capi",
     "frameyard",
     "frameyard-counting",
     "frameyard-formats",

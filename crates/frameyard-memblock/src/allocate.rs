@@ -126,16 +126,29 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         Ok(address)
     }
 
-    /// Allocates memory that is mapped and zeroed: the kernel's `memblock_alloc_try_nid`, and with
-    /// [`NodeChoice::Exact`] a zeroed `memblock_alloc_exact_nid_raw`.
-    ///
-    /// A maximum above the current limit is lowered to the limit. If nothing fits, the search ignores the minimum.
+    /// Allocates memory that is mapped and zeroed: the kernel's `memblock_alloc_try_nid`. Finds memory as
+    /// [`alloc_raw`](Self::alloc_raw) does.
     ///
     /// # Errors
     ///
     /// Those of [`phys_alloc`](Self::phys_alloc), and [`MemblockError::Unmapped`] if the memory found is not
     /// mapped.
     pub fn alloc(&mut self, request: EarlyRequest) -> Result<EarlyBlock, MemblockError> {
+        let block = self.alloc_raw(request)?;
+        // SAFETY: `map` gave the pointer for these bytes, and `alloc_raw` has just reserved them for this block.
+        unsafe { clear(block.pointer, block.size) };
+        Ok(block)
+    }
+
+    /// Allocates memory that is mapped and leaves its bytes as they are: the kernel's `memblock_alloc_try_nid_raw`, and with
+    /// [`NodeChoice::Exact`] its `memblock_alloc_exact_nid_raw`.
+    ///
+    /// A maximum above the current limit is lowered to the limit. If nothing fits, the search ignores the minimum.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`alloc`](Self::alloc).
+    pub fn alloc_raw(&mut self, request: EarlyRequest) -> Result<EarlyBlock, MemblockError> {
         let limit = self.current_limit;
         let request = EarlyRequest { max: Some(request.max.unwrap_or(limit).min(limit)), ..request };
         let address = match self.find(request) {
@@ -145,12 +158,10 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         let size = request.size;
         let pointer = self.mapping.map(address, size).ok_or(MemblockError::Unmapped { base: address, size })?;
         self.reserve(address, size)?;
-        // SAFETY: `map` gave the pointer for these bytes, and they have just been reserved for this block.
-        unsafe { clear(pointer, size) };
         Ok(EarlyBlock { address, size, pointer })
     }
 
-    /// Frees a block from [`alloc`](Self::alloc), which must not be accessed any more: the kernel's
+    /// Frees a block from [`alloc`](Self::alloc) or [`alloc_raw`](Self::alloc_raw), which must not be accessed any more: the kernel's
     /// `memblock_free`, which takes the pointer where this takes the block.
     ///
     /// # Errors
@@ -199,6 +210,6 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
     /// The range that the array of a list occupies, once it has grown out of the map itself.
     #[must_use]
     pub fn array_of(&self, list: RegionList) -> Option<(PhysAddr, ByteSize)> {
-        self.list(list).grown_span().map(|span| (span.base(), span.size()))
+        self.list(list).reserved_span().map(|span| (span.base(), span.size()))
     }
 }

@@ -24,9 +24,10 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
 fn dump_list(out: &mut dyn fmt::Write, list: RegionList, regions: &[Region]) -> fmt::Result {
     writeln!(out, " {list}.cnt  = {:#x}", regions.len())?;
     for (index, region) in regions.iter().enumerate() {
-        let (first, last) = (region.base.0, region.end().0 - 1);
+        // Lent state may have an empty region.
+        let (first, last) = (region.base.0, region.end().0.wrapping_sub(1));
         write!(out, " {list}[{index:#x}]\t[{first:#018x}-{last:#018x}], {:#018x} bytes", region.size.0)?;
-        if let Some(node) = region.node {
+        if let Some(node) = region.node.id() {
             write!(out, " on {node}")?;
         }
         writeln!(out, " flags: {:#x}", region.flags.bits())?;

@@ -86,8 +86,17 @@ impl MappedRegions {
         Some(Self { first, capacity })
     }
 
+    /// Takes an array that is already written.
+    ///
+    /// # Safety
+    ///
+    /// `capacity` regions at `first` are initialised. Until the value is dropped, all accesses to them go through it.
+    pub(super) const unsafe fn lent(first: NonNull<Region>, capacity: usize) -> Self {
+        Self { first, capacity }
+    }
+
     pub(super) const fn slots(&self) -> &[Region] {
-        // SAFETY: `new` has written every slot; the memory stays mapped and reserved while `self` lives.
+        // SAFETY: every slot is initialised; the memory stays mapped and reserved while `self` lives.
         unsafe { slice::from_raw_parts(self.first.as_ptr(), self.capacity) }
     }
 

@@ -4,8 +4,8 @@ use core::ops::Range;
 
 use super::growth::ArrayPlace;
 use super::region::Span;
-use super::{EarlyMemory, Memblock, MemblockError, RegionFlags, RegionList};
-use frameyard_units::{ByteSize, NodeId, PhysAddr};
+use super::{EarlyMemory, GrowthRules, Memblock, MemblockError, RegionFlags, RegionList, RegionNode};
+use frameyard_units::{ByteSize, PhysAddr};
 
 impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
     /// Adds memory of no known node: the kernel's `memblock_add`.
@@ -18,7 +18,7 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
     /// [`MemblockError::ListFull`], [`NoRoomToGrow`](MemblockError::NoRoomToGrow) or
     /// [`Unmapped`](MemblockError::Unmapped) if the list must grow and cannot.
     pub fn add(&mut self, base: PhysAddr, size: ByteSize) -> Result<(), MemblockError> {
-        self.fill_gaps(RegionList::Memory, Span::capped(base, size), None, RegionFlags::NONE)
+        self.fill_gaps(RegionList::Memory, Span::capped(base, size), self.no_node, RegionFlags::NONE)
     }
 
     /// Adds memory of a node, with flags: the kernel's `memblock_add_node`. Fills gaps as [`add`](Self::add) does.
@@ -30,10 +30,10 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         &mut self,
         base: PhysAddr,
         size: ByteSize,
-        node: NodeId,
+        node: impl Into<RegionNode>,
         flags: RegionFlags,
     ) -> Result<(), MemblockError> {
-        self.fill_gaps(RegionList::Memory, Span::capped(base, size), Some(node), flags)
+        self.fill_gaps(RegionList::Memory, Span::capped(base, size), node.into(), flags)
     }
 
     /// Marks a range as in use: the kernel's `memblock_reserve`.
@@ -44,7 +44,7 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
     ///
     /// Those of [`add`](Self::add).
     pub fn reserve(&mut self, base: PhysAddr, size: ByteSize) -> Result<(), MemblockError> {
-        self.fill_gaps(RegionList::Reserved, Span::capped(base, size), None, RegionFlags::NONE)
+        self.fill_gaps(RegionList::Reserved, Span::capped(base, size), self.no_node, RegionFlags::NONE)
     }
 
     /// Removes memory: the kernel's `memblock_remove`. Reservations stay.
@@ -54,7 +54,7 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
     /// # Errors
     ///
     /// Those of [`add`](Self::add): splitting a region takes a slot. The kernel requires two free slots
-    /// each time; this map requires only the slots that it needs.
+    /// each time; this map requires only the slots that it needs, unless [`GrowthRules::Kernel`] is set.
     pub fn remove(&mut self, base: PhysAddr, size: ByteSize) -> Result<(), MemblockError> {
         let span = Span::capped(base, size);
         self.make_room_to_isolate(RegionList::Memory, span)?;
@@ -113,8 +113,9 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         list: RegionList,
         base: PhysAddr,
         size: ByteSize,
-        node: Option<NodeId>,
+        node: impl Into<RegionNode>,
     ) -> Result<(), MemblockError> {
+        let node = node.into();
         self.change(list, Span::capped(base, size), |(_, flags)| (node, flags))
     }
 
@@ -190,18 +191,21 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         &mut self,
         list: RegionList,
         span: Span,
-        change: impl Fn((Option<NodeId>, RegionFlags)) -> (Option<NodeId>, RegionFlags),
+        change: impl Fn((RegionNode, RegionFlags)) -> (RegionNode, RegionFlags),
     ) -> Result<(), MemblockError> {
-        if span.is_empty() {
-            return Ok(());
-        }
+        let rules = self.growth_rules;
         self.make_room_to_isolate(list, span)?;
         let list = self.list_mut(list);
-        let inside = list.isolate(span);
-        for region in &mut list.regions_mut()[inside.clone()] {
-            (region.node, region.flags) = change((region.node, region.flags));
+        if !span.is_empty() {
+            let inside = list.isolate(span);
+            for region in &mut list.regions_mut()[inside.clone()] {
+                (region.node, region.flags) = change((region.node, region.flags));
+            }
+            list.merge(inside);
         }
-        list.merge(inside);
+        if rules == GrowthRules::Kernel {
+            list.merge_all();
+        }
         Ok(())
     }
 
@@ -210,7 +214,7 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         &mut self,
         list: RegionList,
         span: Span,
-        node: Option<NodeId>,
+        node: RegionNode,
         flags: RegionFlags,
     ) -> Result<(), MemblockError> {
         let place = match list {
@@ -225,12 +229,21 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
     }
 
     fn make_room_to_isolate(&mut self, list: RegionList, span: Span) -> Result<(), MemblockError> {
-        self.make_room(list, ArrayPlace::Outside(span), |map| map.list(list).cuts_at(span))
+        self.make_room(list, ArrayPlace::Outside(span), |map| map.slots_to_isolate(list, span))
+    }
+
+    /// The number of free slots that the growth rules demand before an isolation.
+    pub(super) fn slots_to_isolate(&self, list: RegionList, span: Span) -> usize {
+        match self.growth_rules {
+            GrowthRules::AsNeeded => self.list(list).cuts_at(span),
+            GrowthRules::Kernel if span.is_empty() => 0,
+            GrowthRules::Kernel => 2,
+        }
     }
 
     pub(super) fn refuse_arrays_in(&self, span: Span) -> Result<(), MemblockError> {
         for list in [RegionList::Memory, RegionList::Reserved] {
-            if let Some(array) = self.list(list).grown_span()
+            if let Some(array) = self.list(list).reserved_span()
                 && array.intersects(span)
             {
                 return Err(MemblockError::HoldsRegionArray { list, base: array.base(), size: array.size() });

@@ -38,6 +38,13 @@ pub enum MemblockError {
     },
     /// The alignment is not a power of two.
     Alignment(ByteSize),
+    /// A list of lent state is not sorted, or has an empty region, overlapping ones, or one past the end of the address space.
+    Disordered {
+        /// Which list.
+        list: RegionList,
+        /// The first region that is wrong or stands behind a wrong one.
+        index: usize,
+    },
     /// An allocation of no bytes.
     EmptyRequest,
     /// No free memory has the requested size and alignment within the requested limits and nodes.
@@ -57,6 +64,8 @@ messages!(MemblockError {
         "{size} bytes at {base} are not mapped: set the current limit to the end of what is mapped",
     Self::HoldsRegionArray { list, base, size } => "{size} bytes at {base} hold the {list} list: leave them reserved",
     Self::Alignment(align) => "alignment {align}: must be a power of two",
+    Self::Disordered { list, index } =>
+        "region {index} of the {list} list is empty, overlaps the one before or is out of order: restore the list",
     Self::EmptyRequest => "an allocation of 0 bytes: request at least one",
     Self::OutOfMemory { size, align } =>
         "no {size} bytes aligned to {align} are free within the requested limits: request less or widen them",

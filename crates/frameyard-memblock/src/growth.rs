@@ -2,8 +2,8 @@
 
 use super::early_memory::MappedRegions;
 use super::region::Span;
-use super::region_array::GrownArray;
-use super::{EarlyMemory, Memblock, MemblockError, NodeFilter, RegionFlags, RegionList};
+use super::region_array::OuterArray;
+use super::{EarlyMemory, GrowthRules, Memblock, MemblockError, NodeFilter, RegionFlags, RegionList};
 use frameyard_units::PageCount;
 
 /// Where a new array may be placed.
@@ -31,9 +31,6 @@ impl ArrayPlace {
     }
 }
 
-/// A list that doubles reserves its new array and drops the reservation of the old one.
-const SLOTS_TO_MOVE_AN_ARRAY: usize = 3;
-
 impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
     /// Doubles the list until `needed` more regions fit.
     ///
@@ -55,25 +52,41 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
 
     fn double_memory(&mut self, place: ArrayPlace) -> Result<(), MemblockError> {
         self.may_double(RegionList::Memory)?;
-        self.make_room(RegionList::Reserved, place, |_| SLOTS_TO_MOVE_AN_ARRAY)?;
-        let array = self.new_array(RegionList::Memory, place)?;
-        self.reserved.fill(array.span, None, RegionFlags::NONE);
-        if let Some(old) = self.memory.move_to(array) {
-            self.reserved.remove_span(old);
-        }
+        // Dropping the old array's reservation may split a region at both ends. The new reservation is one region.
+        let slots = if self.memory.reserved_span().is_some() { 2 } else { 1 };
+        let span = match self.growth_rules {
+            GrowthRules::AsNeeded => {
+                self.make_room(RegionList::Reserved, place, |_| slots)?;
+                self.find_array(RegionList::Memory, place)?
+            }
+            GrowthRules::Kernel => {
+                let span = self.find_array(RegionList::Memory, ArrayPlace::Anywhere)?;
+                self.make_room(RegionList::Reserved, ArrayPlace::Outside(span), |_| slots)?;
+                span
+            }
+        };
+        let array = self.map_array(RegionList::Memory, span)?;
+        let old = self.memory.move_to(array);
+        self.exchange_reservations(old, span);
         Ok(())
     }
 
     fn double_reserved(&mut self, place: ArrayPlace) -> Result<(), MemblockError> {
         self.may_double(RegionList::Reserved)?;
-        let array = self.new_array(RegionList::Reserved, place)?;
-        let span = array.span;
+        let span = self.find_array(RegionList::Reserved, place)?;
+        let array = self.map_array(RegionList::Reserved, span)?;
         let old = self.reserved.move_to(array);
-        self.reserved.fill(span, None, RegionFlags::NONE);
+        self.exchange_reservations(old, span);
+        Ok(())
+    }
+
+    /// Drops the reservation of the old array and reserves the new one. There must be room for two more regions, or for one if
+    /// there is no old array.
+    fn exchange_reservations(&mut self, old: Option<Span>, new: Span) {
         if let Some(old) = old {
             self.reserved.remove_span(old);
         }
-        Ok(())
+        self.reserved.fill(new, self.no_node, RegionFlags::NONE);
     }
 
     fn may_double(&self, list: RegionList) -> Result<(), MemblockError> {
@@ -84,22 +97,28 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         }
     }
 
-    /// Finds and empties an array of twice the capacity; the caller must reserve its span first.
-    fn new_array(&self, list: RegionList, place: ArrayPlace) -> Result<GrownArray, MemblockError> {
-        let capacity = self.list(list).capacity() * 2;
+    /// Finds free memory for an array of twice the capacity.
+    fn find_array(&self, list: RegionList, place: ArrayPlace) -> Result<Span, MemblockError> {
         let page = self.geometry.page_size();
-        let size = self.geometry.size_of(PageCount(MappedRegions::bytes_for(capacity).0.div_ceil(page.0)));
+        let bytes = MappedRegions::bytes_for(self.list(list).capacity() * 2);
+        let size = self.geometry.size_of(PageCount(bytes.0.div_ceil(page.0)));
         let base = place
             .windows(self.current_limit.0)
             .into_iter()
             .filter(|window| !window.is_empty())
             .find_map(|window| self.find_mirrored_first(size, page, window, &[NodeFilter::Any]))
             .ok_or(MemblockError::NoRoomToGrow { list, size })?;
+        Ok(Span::capped(base, size))
+    }
+
+    /// Maps and empties the array at a place from [`find_array`](Self::find_array); the caller must reserve it at once.
+    fn map_array(&self, list: RegionList, span: Span) -> Result<OuterArray, MemblockError> {
+        let capacity = self.list(list).capacity() * 2;
         // SAFETY: the range is unreserved memory, and the callers reserve it at once. It stays reserved until the list
         // moves to another array: only `remove_span` above and the operations that drop reservations remove one, and
         // those refuse the ranges of arrays in use. `memory` lives beside the list.
-        let slots = unsafe { MappedRegions::new(&self.mapping, base, capacity) }
-            .ok_or(MemblockError::Unmapped { base, size })?;
-        Ok(GrownArray { slots, span: Span::capped(base, size) })
+        let slots = unsafe { MappedRegions::new(&self.mapping, span.base(), capacity) }
+            .ok_or(MemblockError::Unmapped { base: span.base(), size: span.size() })?;
+        Ok(OuterArray { slots, span: Some(span) })
     }
 }

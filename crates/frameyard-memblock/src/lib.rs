@@ -2,11 +2,13 @@
 #![cfg_attr(not(test), no_std)]
 
 mod allocate;
+mod cursor;
 mod dump;
 mod early_memory;
 mod edit;
 mod error;
 mod growth;
+mod lent;
 mod limit;
 mod map;
 mod query;
@@ -22,8 +24,10 @@ mod test_memory;
 mod tests;
 
 pub use allocate::{EarlyBlock, EarlyRequest, NodeChoice};
+pub use cursor::{RangeCursor, RangeWalk};
 pub use early_memory::{EarlyMemory, NothingMapped};
 pub use error::MemblockError;
-pub use map::{AllocDirection, Memblock, MovableNodes};
+pub use lent::{LentList, LentState};
+pub use map::{AllocDirection, GrowthRules, Memblock, MovableNodes};
 pub use ranges::{FreeRanges, PfnRanges};
-pub use region::{NodeFilter, Region, RegionFlags, RegionList};
+pub use region::{NodeFilter, Region, RegionFlags, RegionList, RegionNode};

@@ -2,7 +2,7 @@
 
 use super::growth::ArrayPlace;
 use super::region::Span;
-use super::{EarlyMemory, Memblock, MemblockError, Region, RegionFlags, RegionList};
+use super::{EarlyMemory, GrowthRules, Memblock, MemblockError, Region, RegionFlags, RegionList};
 use frameyard_units::{ByteSize, PhysAddr};
 
 impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
@@ -30,7 +30,7 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
     /// the kernel's `memblock_cap_memory_range`.
     ///
     /// Does nothing on a map without memory. Unlike in the kernel, no-map memory that extends across an end of the range
-    /// stays one region.
+    /// stays one region, unless [`GrowthRules::Kernel`] is set.
     ///
     /// # Errors
     ///
@@ -47,7 +47,9 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
             let stays = region.span().intersects(span) || region.flags.contains(RegionFlags::NOMAP);
             stays.then_some(*region)
         });
-        self.memory.merge_all();
+        if self.growth_rules == GrowthRules::AsNeeded {
+            self.memory.merge_all();
+        }
         self.drop_reservations_outside(span);
         Ok(())
     }
@@ -105,8 +107,8 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         self.refuse_arrays_in(Span::from(kept.end))?;
         let place = ArrayPlace::Inside(kept);
         // Memory first: a memory list that grows takes slots of the reserved list.
-        self.make_room(RegionList::Memory, place, |map| map.memory.cuts_at(kept))?;
-        self.make_room(RegionList::Reserved, place, |map| map.reserved.cuts_at(kept))
+        self.make_room(RegionList::Memory, place, |map| map.slots_to_isolate(RegionList::Memory, kept))?;
+        self.make_room(RegionList::Reserved, place, |map| map.slots_to_isolate(RegionList::Reserved, kept))
     }
 
     fn drop_reservations_outside(&mut self, kept: Span) {

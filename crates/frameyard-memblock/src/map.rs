@@ -3,7 +3,7 @@
 use frameyard_units::{Geometry, PhysAddr};
 
 use crate::region_array::RegionArray;
-use crate::{EarlyMemory, RegionList};
+use crate::{EarlyMemory, RegionList, RegionNode};
 
 /// The end of free memory that allocations come from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -23,6 +23,18 @@ pub enum MovableNodes {
     Disabled,
     /// Allocations avoid hotpluggable memory (the kernel's `movable_node` option).
     Enabled,
+}
+
+/// When a list grows for an operation that splits regions, and where its new array lies.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum GrowthRules {
+    /// A list grows only if the splits need more slots than are free. Its new array lies outside the memory that the operation
+    /// drops.
+    #[default]
+    AsNeeded,
+    /// As in `mm/memblock.c`: an operation that may split regions demands two free slots, and the array of the memory list may
+    /// lie in any free memory. A cap leaves its splits, and the next change of flags or nodes merges the whole list.
+    Kernel,
 }
 
 /// The early memory map: a list of memory and a list of reservations.
@@ -62,6 +74,9 @@ pub struct Memblock<M, const INLINE: usize = 128> {
     pub(crate) movable_nodes: MovableNodes,
     pub(crate) has_mirror: bool,
     pub(crate) can_resize: bool,
+    pub(crate) growth_rules: GrowthRules,
+    // The node of regions that are added without one.
+    pub(crate) no_node: RegionNode,
     pub(crate) geometry: Geometry,
     pub(crate) mapping: M,
 }
@@ -89,6 +104,8 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
             movable_nodes: MovableNodes::Disabled,
             has_mirror: false,
             can_resize: false,
+            growth_rules: GrowthRules::AsNeeded,
+            no_node: RegionNode::NONE,
             geometry,
             mapping,
         }
@@ -138,6 +155,17 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
     #[must_use]
     pub const fn has_mirror(&self) -> bool {
         self.has_mirror
+    }
+
+    /// When lists grow for splits.
+    #[must_use]
+    pub const fn growth_rules(&self) -> GrowthRules {
+        self.growth_rules
+    }
+
+    /// Sets when lists grow for splits.
+    pub const fn set_growth_rules(&mut self, rules: GrowthRules) {
+        self.growth_rules = rules;
     }
 
     /// The geometry given at creation.

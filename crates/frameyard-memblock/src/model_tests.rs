@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::region::Span;
 use super::test_memory::TestMemory;
 use super::{AllocDirection, EarlyRequest, Memblock, MemblockError, MovableNodes, NodeChoice, NodeFilter};
-use super::{RegionFlags, RegionList};
+use super::{RangeCursor, RangeWalk, RegionFlags, RegionList};
 use frameyard_units::{ByteSize, Geometry, NodeId, PhysAddr};
 
 mod model;
@@ -234,7 +234,10 @@ fn assert_justified(
             assert!(before.iter().flatten().any(|array| dropped.iter().any(|span| span.intersects(*array))));
         }
         MemblockError::OutOfMemory { .. } => assert_eq!(expected_address(model, action), None),
-        MemblockError::Unmapped { .. } | MemblockError::Alignment(_) | MemblockError::EmptyRequest => {
+        MemblockError::Unmapped { .. }
+        | MemblockError::Disordered { .. }
+        | MemblockError::Alignment(_)
+        | MemblockError::EmptyRequest => {
             panic!("{action:?}: {error}")
         }
     }
@@ -255,13 +258,17 @@ fn assert_equal(map: &Map, model: &Model) {
     for node in [NodeFilter::Any, NodeFilter::Only(NodeId(1))] {
         let mapped = |region: &super::Region| {
             !region.flags.contains(RegionFlags::NOMAP)
-                && (node == NodeFilter::Any || region.node.is_some_and(|of| node == NodeFilter::Only(of)))
+                && (node == NodeFilter::Any || region.node.id().is_some_and(|of| node == NodeFilter::Only(of)))
         };
         assert!(map.memory_ranges(node).eq(model.regions(RegionList::Memory).into_iter().filter(mapped)));
         for flags in [RegionFlags::NONE, RegionFlags::MIRROR, RegionFlags::NOMAP | RegionFlags::HOTPLUG] {
             let free = model.free_ranges(node, flags);
             assert!(map.free_ranges(node, flags).eq(free.iter().copied()));
             assert!(map.free_ranges(node, flags).rev().eq(free.iter().rev().copied()));
+            assert_eq!(walked(map, node, flags, |walk, at| walk.next(at), RangeCursor::FRONT), free);
+            let mut back = walked(map, node, flags, |walk, at| walk.next_back(at), RangeCursor::BACK);
+            back.reverse();
+            assert_eq!(back, free);
             let mut both_ends = map.free_ranges(node, flags);
             let mut met = Vec::new();
             while let Some(first) = both_ends.next() {
@@ -272,6 +279,24 @@ fn assert_equal(map: &Map, model: &Model) {
             assert_eq!(met, free);
         }
     }
+}
+
+/// The free ranges that a cursor visits, less the empty ones between adjacent reservations.
+fn walked(
+    map: &Map,
+    node: NodeFilter,
+    flags: RegionFlags,
+    step: impl Fn(&RangeWalk<'_>, &mut RangeCursor) -> Option<super::Region>,
+    mut cursor: RangeCursor,
+) -> Vec<super::Region> {
+    let walk = RangeWalk::new(map.memory(), Some(map.reserved())).only(node, flags, map.movable_nodes());
+    let mut ranges = Vec::new();
+    while let Some(range) = step(&walk, &mut cursor) {
+        assert_ne!(cursor, RangeCursor::END);
+        ranges.extend((range.size.0 > 0).then_some(range));
+    }
+    assert_eq!(cursor, RangeCursor::END);
+    ranges
 }
 
 /// Asks about one cell.

@@ -45,13 +45,16 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         self.memory_at(base).is_some_and(|region| span.end <= region.end().0)
     }
 
-    /// Whether any byte of a range is reserved: the kernel's `memblock_is_region_reserved`.
+    /// Whether any byte of a range is reserved: the kernel's `memblock_is_region_reserved`. Treats an empty range as
+    /// [`overlaps`](Self::overlaps) does.
     #[must_use]
     pub fn is_region_reserved(&self, base: PhysAddr, size: ByteSize) -> bool {
         self.overlaps(RegionList::Reserved, base, size)
     }
 
     /// Whether any byte of a range is in a list: the kernel's `memblock_overlaps_region`.
+    ///
+    /// An empty range overlaps the region that has bytes on both sides of it, as in the kernel.
     #[must_use]
     pub fn overlaps(&self, list: RegionList, base: PhysAddr, size: ByteSize) -> bool {
         self.list(list).overlaps(Span::capped(base, size))
@@ -60,7 +63,7 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
     /// The node of the memory at an address; `None` where there is no memory, or memory without a node.
     #[must_use]
     pub fn node_of(&self, address: PhysAddr) -> Option<NodeId> {
-        self.memory_at(address)?.node
+        self.memory_at(address)?.node.id()
     }
 
     /// The frames of the memory region that contains a frame's first byte, with both ends rounded down, and its node:
@@ -70,7 +73,7 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         let geometry = self.geometry();
         let region = self.memory_at(PhysAddr(pfn.0.checked_mul(geometry.page_size().0)?))?;
         let frames = PfnRange { start: geometry.frame_of(region.base), end: geometry.frame_of(region.end()) };
-        Some((frames, region.node))
+        Some((frames, region.node.id()))
     }
 
     /// The size of all memory, reserved or not: the kernel's `memblock_phys_mem_size`. Linear in the list.

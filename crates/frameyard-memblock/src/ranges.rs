@@ -32,7 +32,7 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
     /// Unlike the kernel, the map can filter reservations by node: the node that [`set_node`](Self::set_node) gave them.
     /// By default a reservation has no node.
     pub fn reserved_ranges(&self, node: NodeFilter) -> impl DoubleEndedIterator<Item = Region> {
-        self.reserved().iter().filter(move |region| node.admits(region.node)).copied()
+        self.reserved().iter().filter(move |region| node.admits(region.node.id())).copied()
     }
 
     /// Memory that is not reserved, lowest first, or with `.rev()` highest first: the kernel's
@@ -69,16 +69,16 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
 
 /// Which memory regions an iteration walks: the kernel's `should_skip_region`.
 #[derive(Clone, Copy, Debug)]
-struct RegionFilter {
-    node: NodeFilter,
-    flags: RegionFlags,
-    movable_nodes: MovableNodes,
+pub(super) struct RegionFilter {
+    pub(super) node: NodeFilter,
+    pub(super) flags: RegionFlags,
+    pub(super) movable_nodes: MovableNodes,
 }
 
 impl RegionFilter {
-    fn admits(&self, region: &Region) -> bool {
+    pub(super) fn admits(&self, region: &Region) -> bool {
         let only_if_asked = |flag| !region.flags.contains(flag) || self.flags.contains(flag);
-        self.node.admits(region.node)
+        self.node.admits(region.node.id())
             && (self.movable_nodes == MovableNodes::Disabled || only_if_asked(RegionFlags::HOTPLUG))
             && (!self.flags.contains(RegionFlags::MIRROR) || region.flags.contains(RegionFlags::MIRROR))
             && only_if_asked(RegionFlags::NOMAP)
@@ -174,7 +174,7 @@ impl Iterator for PfnRanges<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         let Self { regions, geometry, node: filter } = self;
         regions.find_map(|region| {
-            let node = region.node.unwrap_or_default();
+            let node = region.node.id().unwrap_or_default();
             let frames = region.whole_frames(*geometry);
             (!frames.is_empty() && filter.admits(Some(node))).then_some((frames, node))
         })

@@ -7,23 +7,26 @@ use frameyard_units::{ByteSize, Geometry, NodeId, PfnRange, PhysAddr};
 
 /// A range of physical memory with one node and one set of flags.
 ///
-/// The end of a region in a list never wraps: the last byte of the address space belongs to no region.
+/// The end of a region in a list never wraps: the last byte of the address space belongs to no region. The layout is that of
+/// the kernel's `struct memblock_region`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(C)]
 pub struct Region {
     /// The first byte.
     pub base: PhysAddr,
     /// Size in bytes.
     pub size: ByteSize,
-    /// The memory node; `None` if unknown (the kernel's `NUMA_NO_NODE`).
-    pub node: Option<NodeId>,
     /// The flags of all bytes.
     pub flags: RegionFlags,
+    /// The memory node.
+    pub node: RegionNode,
 }
 
 impl Region {
-    pub(super) const EMPTY: Self = Self { base: PhysAddr(0), size: ByteSize(0), node: None, flags: RegionFlags::NONE };
+    pub(super) const EMPTY: Self =
+        Self { base: PhysAddr(0), size: ByteSize(0), flags: RegionFlags::NONE, node: RegionNode(0) };
 
-    pub(super) const fn new(span: Span, node: Option<NodeId>, flags: RegionFlags) -> Self {
+    pub(super) const fn new(span: Span, node: RegionNode, flags: RegionFlags) -> Self {
         Self { base: PhysAddr(span.start), size: ByteSize(span.end - span.start), node, flags }
     }
 
@@ -54,9 +57,46 @@ impl Region {
     }
 }
 
+/// The node of a region, or none: the kernel's `nid`.
+///
+/// Regions merge only if their numbers are equal. Numbers that name no node are therefore kept as they are.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub struct RegionNode(pub i32);
+
+impl RegionNode {
+    /// No known node: the kernel's `NUMA_NO_NODE`.
+    pub const NONE: Self = Self(-1);
+
+    /// The node; `None` for a number that no node can have.
+    #[must_use]
+    pub const fn id(self) -> Option<NodeId> {
+        if 0 <= self.0 && self.0 <= u16::MAX as i32 { Some(NodeId(self.0 as u16)) } else { None }
+    }
+}
+
+impl From<NodeId> for RegionNode {
+    fn from(node: NodeId) -> Self {
+        Self(i32::from(node.0))
+    }
+}
+
+impl From<Option<NodeId>> for RegionNode {
+    fn from(node: Option<NodeId>) -> Self {
+        node.map_or(Self::NONE, Self::from)
+    }
+}
+
+impl fmt::Debug for RegionNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.id(), f)
+    }
+}
+
 /// Flags of a region: the kernel's `enum memblock_flags`, with its values.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct RegionFlags(u8);
+#[repr(transparent)]
+pub struct RegionFlags(u32);
 
 impl RegionFlags {
     /// No flag.
@@ -82,8 +122,14 @@ impl RegionFlags {
 
     /// The kernel's number for these flags.
     #[must_use]
-    pub const fn bits(self) -> u8 {
+    pub const fn bits(self) -> u32 {
         self.0
+    }
+
+    /// The flags with the kernel's number. Bits without a name are kept.
+    #[must_use]
+    pub const fn from_bits(bits: u32) -> Self {
+        Self(bits)
     }
 
     /// Whether all of `other` is set here.

@@ -6,42 +6,51 @@
 //! merged exist only after [`RegionArray::isolate`] and before the next merge.
 
 use core::ops::Range;
+use core::ptr::NonNull;
 
 use super::early_memory::MappedRegions;
-use super::region::{Region, RegionFlags, Span};
-use frameyard_units::{ByteSize, NodeId, PhysAddr};
+use super::region::{Region, RegionFlags, RegionNode, Span};
+use frameyard_units::{ByteSize, PhysAddr};
 
-/// A grown array and its place; `span` is reserved for it.
+/// An array outside the map and its place. `span` is reserved for it; `None` for an array that has no reservation because a
+/// caller lent it.
 #[derive(Debug)]
-pub(super) struct GrownArray {
+pub(super) struct OuterArray {
     pub(super) slots: MappedRegions,
-    pub(super) span: Span,
+    pub(super) span: Option<Span>,
 }
 
 #[derive(Debug)]
 pub(super) struct RegionArray<const INLINE: usize> {
     inline: [Region; INLINE],
-    grown: Option<GrownArray>,
+    outer: Option<OuterArray>,
     len: usize,
+}
+
+impl RegionArray<0> {
+    /// The list in an array outside the map.
+    pub(super) const fn lent(array: OuterArray, len: usize) -> Self {
+        Self { inline: [], outer: Some(array), len }
+    }
 }
 
 impl<const INLINE: usize> RegionArray<INLINE> {
     pub(super) const fn new() -> Self {
         // A list that has just doubled must fit its new reservation and the two splits around the old one.
         const { assert!(INLINE >= 4, "a list starts with room for at least 4 regions") };
-        Self { inline: [Region::EMPTY; INLINE], grown: None, len: 0 }
+        Self { inline: [Region::EMPTY; INLINE], outer: None, len: 0 }
     }
 
     fn slots(&self) -> &[Region] {
-        match &self.grown {
-            Some(grown) => grown.slots.slots(),
+        match &self.outer {
+            Some(outer) => outer.slots.slots(),
             None => &self.inline,
         }
     }
 
     fn slots_mut(&mut self) -> &mut [Region] {
-        match &mut self.grown {
-            Some(grown) => grown.slots.slots_mut(),
+        match &mut self.outer {
+            Some(outer) => outer.slots.slots_mut(),
             None => &mut self.inline,
         }
     }
@@ -67,15 +76,22 @@ impl<const INLINE: usize> RegionArray<INLINE> {
         ByteSize(self.regions().iter().map(|region| region.size.0).sum())
     }
 
-    /// The place of the array; `None` for the built-in one.
-    pub(super) fn grown_span(&self) -> Option<Span> {
-        self.grown.as_ref().map(|grown| grown.span)
+    /// The reserved place of the array; `None` for the built-in one and for a lent one.
+    pub(super) fn reserved_span(&self) -> Option<Span> {
+        self.outer.as_ref()?.span
     }
 
-    /// Copies the list into a larger array; returns the place of the old one, or `None` for the built-in one.
-    pub(super) fn move_to(&mut self, mut array: GrownArray) -> Option<Span> {
+    /// Copies the list into a larger array; returns the reserved place of the old one.
+    pub(super) fn move_to(&mut self, mut array: OuterArray) -> Option<Span> {
         array.slots.slots_mut()[..self.len].copy_from_slice(self.regions());
-        self.grown.replace(array).map(|old| old.span)
+        self.outer.replace(array)?.span
+    }
+
+    /// The first slot, the number of regions and the number of slots.
+    pub(super) fn parts(&mut self) -> (NonNull<Region>, usize, usize) {
+        let len = self.len;
+        let slots = NonNull::from(self.slots_mut());
+        (slots.cast(), len, slots.len())
     }
 
     /// The first region whose end is above `start`.
@@ -88,9 +104,10 @@ impl<const INLINE: usize> RegionArray<INLINE> {
         self.regions().get(self.first_beyond(address.0)).filter(|region| region.contains(address))
     }
 
-    /// Whether any region intersects the span: the kernel's `memblock_overlaps_region`.
+    /// Whether any region overlaps the span: the kernel's `memblock_overlaps_region`. An empty span overlaps the region that
+    /// has bytes on both sides of it.
     pub(super) fn overlaps(&self, span: Span) -> bool {
-        self.regions().get(self.first_beyond(span.start)).is_some_and(|region| region.span().intersects(span))
+        self.regions().get(self.first_beyond(span.start)).is_some_and(|region| region.base.0 < span.end)
     }
 
     /// The number of gaps in the span that no region covers.
@@ -110,15 +127,16 @@ impl<const INLINE: usize> RegionArray<INLINE> {
     /// Fills the gaps in the span with regions of `node` and `flags`, then merges.
     ///
     /// There must be room for [`gaps_in`](Self::gaps_in) more regions.
-    pub(super) fn fill(&mut self, span: Span, node: Option<NodeId>, flags: RegionFlags) {
-        let first = self.first_beyond(span.start);
-        let mut index = first;
+    pub(super) fn fill(&mut self, span: Span, node: RegionNode, flags: RegionFlags) {
+        let mut index = self.first_beyond(span.start);
         let mut base = span.start;
+        let mut new: Option<Range<usize>> = None;
         while let Some(region) = self.regions().get(index).map(Region::span)
             && region.start < span.end
         {
             if region.start > base {
                 self.insert(index, Region::new(Span { start: base, end: region.start }, node, flags));
+                new = Some(new.map_or(index, |new| new.start)..index + 1);
                 index += 1;
             }
             base = region.end;
@@ -126,9 +144,11 @@ impl<const INLINE: usize> RegionArray<INLINE> {
         }
         if base < span.end {
             self.insert(index, Region::new(Span { start: base, end: span.end }, node, flags));
-            index += 1;
+            new = Some(new.map_or(index, |new| new.start)..index + 1);
         }
-        self.merge(first..index);
+        if let Some(new) = new {
+            self.merge(new);
+        }
     }
 
     /// The number of regions that [`isolate`](Self::isolate) splits: at most one at each end of the span.

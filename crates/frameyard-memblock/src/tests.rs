@@ -2,8 +2,8 @@
 
 use super::test_memory::TestMemory;
 use super::{
-    AllocDirection, EarlyRequest, Memblock, MemblockError, MovableNodes, NodeChoice, NodeFilter, NothingMapped, Region,
-    RegionFlags, RegionList,
+    AllocDirection, EarlyRequest, GrowthRules, Memblock, MemblockError, MovableNodes, NodeChoice, NodeFilter,
+    NothingMapped, Region, RegionFlags, RegionList,
 };
 use frameyard_units::{ByteSize, Geometry, NodeId, Pfn, PfnRange, PhysAddr};
 
@@ -33,7 +33,7 @@ fn plain(start: u64, end: u64) -> Region {
 }
 
 fn of_node(start: u64, end: u64, node: Option<NodeId>) -> Region {
-    Region { base: at(start), size: mib(end - start), node, flags: RegionFlags::NONE }
+    Region { base: at(start), size: mib(end - start), flags: RegionFlags::NONE, node: node.into() }
 }
 
 fn flagged(start: u64, end: u64, flags: RegionFlags) -> Region {

@@ -80,6 +80,7 @@ impl Sub for Pfn {
 
 /// A physical address in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[repr(transparent)]
 pub struct PhysAddr(pub u64);
 
 impl fmt::Debug for PhysAddr {

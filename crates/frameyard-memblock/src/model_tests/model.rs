@@ -142,7 +142,7 @@ impl Model {
             let whole = (0..CELLS as u64 * CELL / PAGE)
                 .filter(|page| page * PAGE >= region.base.0 && (page + 1) * PAGE <= region.end().0);
             let first = whole.clone().next()?;
-            Some((PfnRange::new(Pfn(first), PageCount(whole.count() as u64)), region.node.unwrap_or(NodeId(0))))
+            Some((PfnRange::new(Pfn(first), PageCount(whole.count() as u64)), region.node.id().unwrap_or(NodeId(0))))
         };
         self.regions(RegionList::Memory).iter().filter_map(pages).collect()
     }
@@ -161,7 +161,12 @@ fn runs(cells: &[Kind]) -> Vec<Region> {
         if let Some((node, flags)) = *cell {
             match regions.last_mut() {
                 Some(region) if last == Some((node, flags)) => region.size.0 += CELL,
-                _ => regions.push(Region { base: PhysAddr(index as u64 * CELL), size: ByteSize(CELL), node, flags }),
+                _ => regions.push(Region {
+                    base: PhysAddr(index as u64 * CELL),
+                    size: ByteSize(CELL),
+                    flags,
+                    node: node.into(),
+                }),
             }
         }
         last = *cell;

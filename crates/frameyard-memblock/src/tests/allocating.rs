@@ -52,6 +52,23 @@ fn the_current_limit_binds_requests_without_a_maximum() {
 }
 
 #[test]
+fn an_unzeroed_allocation_keeps_the_bytes_and_drops_a_minimum_that_nothing_meets() {
+    let memory = TestMemory::new(at(16), mib(16));
+    let mut map: Memblock<_> = Memblock::new(memory);
+    map.add(at(16), mib(16)).unwrap();
+    let block = map.alloc(request(1)).unwrap();
+    // SAFETY: the block is this test's.
+    unsafe { block.pointer.write(7) };
+    map.free(block).unwrap();
+    let again = map.alloc_raw(request(1).at_or_above(at(32))).unwrap();
+    assert_eq!(again, block, "no memory is above the minimum");
+    // SAFETY: as above.
+    assert_eq!(unsafe { again.pointer.read() }, 7);
+    assert_eq!(map.reserved(), [plain(31, 32)]);
+    assert!(map.alloc_raw(request(1).on(NodeChoice::Exact(NodeId(0)))).is_err(), "the memory has no node");
+}
+
+#[test]
 fn the_first_page_is_never_allocated() {
     let mut map = Map::new(NothingMapped);
     map.add(PhysAddr(0), ByteSize(0x3000)).unwrap();

@@ -128,7 +128,15 @@ fn a_range_of_no_bytes_changes_nothing() {
     assert_eq!(map.memory(), [plain(0, 16)]);
     assert_eq!(map.reserved(), [plain(4, 8)]);
     assert!(!map.has_mirror());
-    assert!(!map.overlaps(RegionList::Reserved, at(5), none));
+}
+
+#[test]
+fn an_empty_range_overlaps_the_region_around_it() {
+    let mut map = map_of(0, 16);
+    map.reserve(at(4), mib(4)).unwrap();
+    let overlaps = |start| map.overlaps(RegionList::Reserved, at(start), mib(0));
+    assert!(overlaps(5) && map.is_region_reserved(at(5), mib(0)));
+    assert!(!overlaps(3) && !overlaps(4) && !overlaps(8) && !overlaps(9));
 }
 
 #[test]

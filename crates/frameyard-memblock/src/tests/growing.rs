@@ -39,7 +39,7 @@ fn thousands_of_memory_regions_grow_the_list_into_memory_that_is_mapped() {
     }
     assert_eq!(map.memory().len(), 3001);
     let (base, _) = map.array_of(RegionList::Memory).expect("the list has left the struct");
-    assert_eq!(map.node_of(base), map.memory()[0].node);
+    assert_eq!(map.node_of(base), map.memory()[0].node.id());
     assert!(map.is_reserved(base));
     assert!(map.memory().is_sorted_by_key(|region| region.base));
     assert_eq!(map.reserved().len(), 1, "all arrays but the last were given back");
@@ -161,4 +161,20 @@ fn a_map_with_grown_lists_can_be_moved_to_another_thread() {
     let regions = map.reserved().to_vec();
     let moved = std::thread::spawn(move || map.reserved().to_vec()).join().unwrap();
     assert_eq!(moved, regions);
+}
+
+#[test]
+fn kernel_rules_demand_two_free_slots_for_a_cut() {
+    let mut map = backed::<4>();
+    for index in 0..3 {
+        map.reserve(page(2 * index), PAGE).unwrap();
+    }
+    map.phys_free(page(4), PAGE).unwrap();
+    map.reserve(page(4), PAGE).unwrap();
+    map.set_growth_rules(GrowthRules::Kernel);
+    let full = MemblockError::ListFull { list: RegionList::Reserved, capacity: 4 };
+    assert_eq!(map.phys_free(page(4), PAGE), Err(full), "one slot is free");
+    map.allow_resize();
+    map.phys_free(page(4), PAGE).unwrap();
+    assert_eq!(map.reserved().len(), 3, "two reservations and the new array");
 }

@@ -43,7 +43,7 @@ pub(super) fn node_ranges(booted: &BootedYard) -> Vec<(NodeId, PfnRange)> {
 
 fn whole_frames(geometry: Geometry, region: &Region) -> (NodeId, PfnRange) {
     let range = AddressRange::new(region.base, region.end()).whole_frames(geometry);
-    (region.node.unwrap_or_default(), range)
+    (region.node.id().unwrap_or_default(), range)
 }
 
 /// A range as the boot log prints it: all digits, both ends inclusive.

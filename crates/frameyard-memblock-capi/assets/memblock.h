@@ -1,0 +1,1 @@
+../include/memblock.h

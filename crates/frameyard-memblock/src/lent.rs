@@ -1,0 +1,140 @@
+//! A map whose state lies outside it: a caller lends the two arrays for one operation and takes them back.
+//!
+//! The C interface works in this way. Its `struct memblock` is the state, and its users may write to it between two calls. Each
+//! call makes a [`Memblock`] of the struct's fields, performs one operation and writes the fields back. So one set of algorithms
+//! serves both languages.
+//!
+//! A map holds lists in their own arrays as well as arrays elsewhere, because a list that has grown lies in memory of the map.
+//! A lent array is such an array without a reservation.
+
+use core::ptr::NonNull;
+
+use frameyard_units::{ByteSize, Geometry, PhysAddr};
+
+use super::early_memory::MappedRegions;
+use super::region::Span;
+use super::region_array::{OuterArray, RegionArray};
+use super::{AllocDirection, EarlyMemory, GrowthRules, Memblock, MemblockError, MovableNodes};
+use super::{Region, RegionList, RegionNode};
+
+/// A list outside a map.
+#[derive(Clone, Copy, Debug)]
+pub struct LentList {
+    /// The first slot of the array.
+    pub regions: NonNull<Region>,
+    /// The number of regions.
+    pub len: usize,
+    /// The number of slots.
+    pub capacity: usize,
+    /// The reserved range in which the array lies; `None` if the map must not free it.
+    pub reserved_at: Option<(PhysAddr, ByteSize)>,
+}
+
+impl LentList {
+    /// # Safety
+    ///
+    /// Those of [`Memblock::lent`].
+    const unsafe fn into_array(self) -> RegionArray<0> {
+        // SAFETY: the caller of `Memblock::lent` promises initialised slots that only the map accesses.
+        let slots = unsafe { MappedRegions::lent(self.regions, self.capacity) };
+        let span = match self.reserved_at {
+            Some((base, size)) => Some(Span::capped(base, size)),
+            None => None,
+        };
+        let len = if self.len < self.capacity { self.len } else { self.capacity };
+        RegionArray::lent(OuterArray { slots, span }, len)
+    }
+
+    fn of(mut array: RegionArray<0>) -> Self {
+        let reserved_at = array.reserved_span().map(|span| (span.base(), span.size()));
+        let (regions, len, capacity) = array.parts();
+        Self { regions, len, capacity, reserved_at }
+    }
+}
+
+/// The state of a map outside it.
+#[derive(Clone, Copy, Debug)]
+pub struct LentState {
+    /// The list of memory.
+    pub memory: LentList,
+    /// The list of reservations.
+    pub reserved: LentList,
+    /// As [`Memblock::current_limit`].
+    pub current_limit: PhysAddr,
+    /// As [`Memblock::direction`].
+    pub direction: AllocDirection,
+    /// As [`Memblock::movable_nodes`].
+    pub movable_nodes: MovableNodes,
+    /// As [`Memblock::has_mirror`].
+    pub has_mirror: bool,
+    /// Whether [`Memblock::allow_resize`] was called.
+    pub can_resize: bool,
+    /// As [`Memblock::growth_rules`].
+    pub growth_rules: GrowthRules,
+    /// The node of regions that are added without one.
+    pub no_node: RegionNode,
+}
+
+impl<M: EarlyMemory> Memblock<M, 0> {
+    /// A map of lent state.
+    ///
+    /// # Safety
+    ///
+    /// Each array has `capacity` initialised regions, and the two do not overlap. Until the map is dropped, all accesses to them go
+    /// through it.
+    pub const unsafe fn lent(state: LentState, mapping: M, geometry: Geometry) -> Self {
+        Self {
+            // SAFETY: the caller's promise.
+            memory: unsafe { state.memory.into_array() },
+            // SAFETY: the caller's promise.
+            reserved: unsafe { state.reserved.into_array() },
+            current_limit: state.current_limit,
+            direction: state.direction,
+            movable_nodes: state.movable_nodes,
+            has_mirror: state.has_mirror,
+            can_resize: state.can_resize,
+            growth_rules: state.growth_rules,
+            no_node: state.no_node,
+            geometry,
+            mapping,
+        }
+    }
+
+    /// Ends the loan. Arrays that have grown are elsewhere now.
+    pub fn take_back(self) -> LentState {
+        LentState {
+            current_limit: self.current_limit,
+            direction: self.direction,
+            movable_nodes: self.movable_nodes,
+            has_mirror: self.has_mirror,
+            can_resize: self.can_resize,
+            growth_rules: self.growth_rules,
+            no_node: self.no_node,
+            memory: LentList::of(self.memory),
+            reserved: LentList::of(self.reserved),
+        }
+    }
+}
+
+impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
+    /// Checks both lists: sorted, without empty or overlapping regions, and none past the end of the address space.
+    ///
+    /// Only lent state can fail. Linear in the lists.
+    ///
+    /// # Errors
+    ///
+    /// [`MemblockError::Disordered`].
+    pub fn check_order(&self) -> Result<(), MemblockError> {
+        for list in [RegionList::Memory, RegionList::Reserved] {
+            let mut end = 0;
+            for (index, region) in self.list(list).regions().iter().enumerate() {
+                let next = region.base.0.checked_add(region.size.0);
+                match next {
+                    Some(next) if region.base.0 >= end && region.size.0 > 0 => end = next,
+                    _ => return Err(MemblockError::Disordered { list, index }),
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -88,7 +88,7 @@ frames whatever --memory is, and these make no pageblock whole: with less memory
 than 1 GiB lists are so small that the depot is not used: keep them larger, as with --pcp-sizing fixed:128.
 
 Examples:
-  frameyard sim frag --quick --policy depot,healing
+  frameyard sim frag --quick --memory 2G --policy depot,healing
   frameyard sim frag --memory 4G --tasks 4,28,112 --free 50 --iterations 600 --policy healing
   frameyard sim frag --machine depot-epyc-512 --memory 16G --tasks 512 --iterations 80 --policy healing";
 

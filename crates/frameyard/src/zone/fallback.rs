@@ -87,7 +87,10 @@ impl<P: Platform> LockedZone<'_, P> {
         if fallback == Fallback::AfterGrowth && self.should_grow_first(order) {
             return None;
         }
-        if migrate_type != MigrateType::Movable && self.has_no_whole_pageblock_of_others(order, migrate_type) {
+        if migrate_type != MigrateType::Movable
+            && self.drains()
+            && self.has_no_whole_pageblock_of_others(order, migrate_type)
+        {
             // The types would mix in a pageblock: in one that drains, if there is one.
             self.end_draining(order);
         }

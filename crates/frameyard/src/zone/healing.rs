@@ -361,11 +361,17 @@ impl<P: Platform> LockedZone<'_, P> {
         true
     }
 
+    /// Whether pageblocks drain. Zones that do not heal read no line for this.
+    #[inline(always)]
+    pub(super) fn drains(&self) -> bool {
+        self.zone.heals() && self.zone.healing.draining_racy() != 0
+    }
+
     /// Before a request for a block below pageblock order takes from a whole pageblock: frames of draining ones, if its type has no
     /// smaller blocks.
     #[inline(always)]
     pub(super) fn prefer_draining(&mut self, order: Order, migrate_type: MigrateType) {
-        if self.zone.healing.draining_racy() == 0 || migrate_type != MigrateType::Movable {
+        if migrate_type != MigrateType::Movable || !self.drains() {
             return;
         }
         let pageblock = self.geometry.pageblock_order();

@@ -181,7 +181,8 @@ impl BadPages {
     }
 }
 
-/// The free lists of one order.
+/// The free lists of one order. Those of the types with per-CPU lists are on one cache line.
+#[repr(align(64))]
 #[derive(Default)]
 pub(crate) struct FreeArea {
     lists: [BlockList; MigrateType::COUNT],

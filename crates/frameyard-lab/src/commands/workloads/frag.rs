@@ -90,7 +90,7 @@ than 1 GiB lists are so small that the depot is not used: keep them larger, as w
 Examples:
   frameyard sim frag --quick --memory 2G --policy depot,healing
   frameyard sim frag --memory 4G --tasks 4,28,112 --free 50 --iterations 600 --policy healing
-  frameyard sim frag --machine depot-epyc-512 --memory 16G --tasks 512 --iterations 80 --policy healing";
+  frameyard sim frag --machine epyc-512 --memory 16G --tasks 512 --iterations 80 --policy healing";
 
 /// Frees and allocates random frames of fragmented memory, and counts whole pageblocks
 #[derive(Args, Clone, Debug)]

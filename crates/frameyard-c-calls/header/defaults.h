@@ -23,6 +23,14 @@ static inline fy_request fy_request_default(void) {
   return request;
 }
 
+// A device without frames: set `start` and `count`.
+static inline fy_device_request fy_device_request_default(void) {
+  fy_device_request request;
+  fy_zero(&request, sizeof request);
+  request.size = sizeof request;
+  return request;
+}
+
 // Empty results for the functions that fill them.
 static inline fy_frame fy_frame_default(void) {
   fy_frame frame;
@@ -43,4 +51,11 @@ static inline fy_statistics fy_statistics_default(void) {
   fy_zero(&statistics, sizeof statistics);
   statistics.size = sizeof statistics;
   return statistics;
+}
+
+static inline fy_device fy_device_default(void) {
+  fy_device device;
+  fy_zero(&device, sizeof device);
+  device.size = sizeof device;
+  return device;
 }

@@ -1,5 +1,6 @@
 //! The frame, order, state and node that the core's errors name.
 
+use frameyard::devices::DeviceError;
 use frameyard::platform::LockError;
 use frameyard::{AllocError, FreeError, Order};
 
@@ -35,6 +36,27 @@ pub(crate) fn free_facts(error: &FreeError, facts: &mut fy_error) {
         AlreadyFree(state) | NotAllocated(state) | InsideBlock { state, .. } => facts.state = state_number(state),
         OtherOrder { .. } | PartOfBlock { .. } => facts.state = state_number(frameyard::page::FrameState::Allocated),
         Lock(error) => facts.process = lock_status(error).1,
+        _ => {}
+    }
+}
+
+/// Sets the members that an error of a device knows.
+pub fn device_facts(error: &DeviceError, facts: &mut fy_error) {
+    use DeviceError::*;
+    match error {
+        Lock(error) => facts.process = lock_status(*error).1,
+        Unaligned { range, .. }
+        | OutsideDeviceSpace { range, .. }
+        | MixedSection { range, .. }
+        | NoRoom { range, .. } => {
+            facts.frame = range.start.0;
+        }
+        NoMapMemory(range) | NoMapInDevice(range) => facts.frame = range.start.0,
+        IsMemory { memory: taken, .. } | Overlaps { with: taken, .. } => facts.frame = taken.start.0,
+        OrderTooLarge { order, .. } => facts.order = u32::from(order.0),
+        NoSuchNode(node) => facts.node = u32::from(node.0),
+        InUse { first: pfn, .. } | NotDevice(pfn) | BasePages(pfn) | LayoutCannotSplit(pfn) => facts.frame = pfn.0,
+        NotHead { pfn, .. } | IsSplit(pfn) | NotSplit(pfn) => facts.frame = pfn.0,
         _ => {}
     }
 }

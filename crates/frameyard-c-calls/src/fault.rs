@@ -3,13 +3,16 @@
 use core::fmt::{self, Write};
 
 use frameyard::boot::BootError;
+use frameyard::contig::BlockedBy;
+use frameyard::devices::DeviceError;
+use frameyard::page::ReferenceUnderflow;
 use frameyard::policy::PolicyError;
 use frameyard::units::{GeometryError, UnknownName};
 use frameyard::validate::ValidateError;
 use frameyard::{AllocError, FreeError, Order, Pfn};
 
 use crate::error::fy_error;
-use crate::facts::{alloc_facts, free_facts, lock_status};
+use crate::facts::{alloc_facts, device_facts, free_facts, lock_status};
 use crate::sized::{self, SizeError};
 use crate::status::fy_status;
 use crate::status::fy_status::*;
@@ -46,6 +49,10 @@ pub enum Failure {
     Policy(PolicyError),
     /// Validation failed.
     Validate(ValidateError),
+    /// A device could not be mapped, changed or unmapped.
+    Device(DeviceError),
+    /// A page has fewer references than are released.
+    Underflow(ReferenceUnderflow),
     /// Flags that do not exist.
     Flags(u32),
     /// No such node.
@@ -88,6 +95,8 @@ impl fmt::Display for Failure {
             Self::Geometry(error) => error.fmt(f),
             Self::Policy(error) => error.fmt(f),
             Self::Validate(error) => error.fmt(f),
+            Self::Device(error) => error.fmt(f),
+            Self::Underflow(error) => error.fmt(f),
             Self::Flags(bits) => {
                 let unknown = bits & !frameyard::Gfp::from_bits_truncate(*bits).bits();
                 write!(f, "flags {bits:#x}: {unknown:#x} does not exist, use FY_GFP_*")
@@ -126,6 +135,8 @@ from_errors!(
     GeometryError => Geometry,
     PolicyError => Policy,
     ValidateError => Validate,
+    DeviceError => Device,
+    ReferenceUnderflow => Underflow,
     UnknownName => UnknownPolicy,
 );
 
@@ -142,6 +153,8 @@ impl Fault for Failure {
             Self::Policy(error) => policy_status(error),
             Self::Validate(ValidateError::Lock(error)) => lock_status(*error).0,
             Self::Validate(_) => FY_INVALID,
+            Self::Device(error) => device_status(error),
+            Self::Underflow(_) => FY_NOT_COUNTED,
             Self::Flags(_) => FY_BAD_FLAGS,
             Self::Node(_) => FY_NO_SUCH_NODE,
             Self::Range(..) | Self::Array(_) | Self::Geometry(_) | Self::NoText(_) | Self::Align(_) => FY_BAD_ARGUMENT,
@@ -175,7 +188,13 @@ fn alloc_status(error: &AllocError) -> fy_status {
         AllocError::NoSuchNode(_) => FY_NO_SUCH_NODE,
         AllocError::NoFrameBytes(_) => FY_NO_FRAME_BYTES,
         AllocError::NotOneZone(_) => FY_BAD_FRAME,
-        AllocError::InUse { .. } | AllocError::Blocked(_) => FY_IN_USE,
+        AllocError::InUse { .. } => FY_IN_USE,
+        AllocError::Blocked(blocker) => match blocker.why {
+            BlockedBy::Hole | BlockedBy::Device => FY_BAD_FRAME,
+            BlockedBy::Busy => FY_BUSY,
+            BlockedBy::OutOfMemory => FY_OUT_OF_MEMORY,
+            _ => FY_IN_USE,
+        },
         AllocError::Lock(error) => lock_status(*error).0,
         AllocError::Stalled(_) | AllocError::Taken => FY_BUSY,
         AllocError::NotInitialised(_) => FY_NO_HOST_MEMORY,
@@ -191,7 +210,29 @@ fn free_status(error: &FreeError) -> fy_status {
         OtherOrder { .. } | InsideBlock { .. } | PartOfBlock { .. } => FY_WRONG_ORDER,
         NotAllocated(_) => FY_NOT_ALLOCATED,
         Lock(error) => lock_status(error).0,
+        OrderTooLarge { .. } => FY_BAD_ORDER,
         _ => FY_BAD_FRAME,
+    }
+}
+
+/// The status of an error of a device.
+#[must_use]
+pub fn device_status(error: &DeviceError) -> fy_status {
+    use DeviceError::*;
+    match error {
+        Lock(error) => lock_status(*error).0,
+        OutsideDeviceSpace { .. } | IsMemory { .. } | NotDevice(_) | NotHead { .. } => FY_BAD_FRAME,
+        Overlaps { .. } | InUse { .. } | Mapped { .. } => FY_IN_USE,
+        OrderTooLarge { .. } => FY_BAD_ORDER,
+        NoSuchNode(_) => FY_NO_SUCH_NODE,
+        TooManyDevices(_) => FY_OUT_OF_MEMORY,
+        NoMapMemory(_) => FY_NO_HOST_MEMORY,
+        NoMapInDevice(_) | ContentNotZero { .. } | BasePages(_) | LayoutCannotSplit(_) => FY_NOT_SUPPORTED,
+        WorkerPanicked => FY_SYSTEM,
+        NoSuchDevice(_) => FY_NO_SUCH_DEVICE,
+        Busy(_) => FY_BUSY,
+        NotMapped(_) => FY_NOT_COUNTED,
+        _ => FY_BAD_ARGUMENT,
     }
 }
 
@@ -211,7 +252,10 @@ fn tell(failure: &Failure, facts: &mut fy_error) {
         Failure::Policy(PolicyError::Lock(error)) | Failure::Validate(ValidateError::Lock(error)) => {
             facts.process = lock_status(*error).1;
         }
-        Failure::NoFrame(pfn) | Failure::NoBytes(pfn) => facts.frame = pfn.0,
+        Failure::Device(error) => device_facts(error, facts),
+        Failure::NoFrame(pfn) | Failure::NoBytes(pfn) | Failure::Underflow(ReferenceUnderflow { pfn, .. }) => {
+            facts.frame = pfn.0;
+        }
         Failure::Node(node) => facts.node = *node,
         _ => {}
     }

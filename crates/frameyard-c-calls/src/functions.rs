@@ -202,8 +202,8 @@ macro_rules! functions {
 
         /// Sets `*address` to the address of a frame's bytes. The frames of a block, and of memory without holes, have consecutive addresses.
         ///
-        /// The address is valid until the yard is destroyed. Only the owner of a frame may use its bytes. Processes of a shared yard have
-        /// different addresses for one frame.
+        /// The address is valid until the yard is destroyed, or until the bytes of a device are removed. Only the owner of a frame may use its
+        /// bytes. Processes of a shared yard have different addresses for one frame.
         ///
         /// Errors: `FY_BAD_FRAME`, `FY_NO_FRAME_BYTES` (a phantom yard), `FY_NULL_POINTER`, `FY_PANICKED`. `*address` is unchanged then.
         ///
@@ -225,7 +225,7 @@ macro_rules! functions {
 
         /// Sets `*frame` to the frame that has the byte at `address`.
         ///
-        /// Errors: `FY_BAD_FRAME` for an address outside the yard's memory, `FY_NULL_POINTER`, `FY_PANICKED`. `*frame` is unchanged then.
+        /// Errors: `FY_BAD_FRAME` for an address that no frame has, `FY_NULL_POINTER`, `FY_PANICKED`. `*frame` is unchanged then.
         ///
         /// Thread safety: any thread. Cost: as `fy_address`.
         ///
@@ -366,8 +366,8 @@ macro_rules! functions {
             unsafe { $crate::calls::yard_drain_cpu(yard, cpu, error) }
         }
 
-        /// Compacts the zones of a node, or of all nodes for `FY_NO_NODE`: merges what the policy keeps apart. Blocks in use stay in place,
-        /// since a C program has no owners that could move them.
+        /// Compacts the zones of a node, or of all nodes for `FY_NO_NODE`: merges what the policy keeps apart, and moves pages of address
+        /// spaces. Allocated blocks stay in place.
         ///
         /// Errors: `FY_NO_SUCH_NODE`, `FY_NULL_POINTER`, `FY_PANICKED`. Thread safety: any thread. Cost: reads the page structure of each block.
         ///

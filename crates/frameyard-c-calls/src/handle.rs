@@ -3,6 +3,8 @@
 use core::fmt;
 use core::ptr::NonNull;
 
+use frameyard::devices::{DeviceId, DeviceRequest};
+use frameyard::owners::Owners;
 use frameyard::{Pfn, Platform, Yard};
 
 use crate::error::fy_error;
@@ -20,8 +22,8 @@ pub const FY_LOG_INFO: u32 = 2;
 pub trait Handle: Sized {
     /// The platform of the yard.
     type Platform: Platform;
-    /// A panic inside the library.
-    type Panic: Fault;
+    /// What can go wrong, a panic inside the library included.
+    type Fault: Fault + From<Failure>;
 
     /// The yard.
     fn yard(&self) -> &Yard<Self::Platform>;
@@ -35,13 +37,41 @@ pub trait Handle: Sized {
     /// # Errors
     ///
     /// The panic, if the interface goes on after one. The handle is not usable afterwards.
-    fn attempt<R>(&self, work: impl FnOnce() -> R) -> Result<R, Self::Panic>;
+    fn attempt<R>(&self, work: impl FnOnce() -> R) -> Result<R, Self::Fault>;
 
     /// Where the bytes of a frame are.
     fn address_of(&self, pfn: Pfn) -> Option<NonNull<u8>>;
 
     /// The frame that has the byte at an address.
     fn frame_at(&self, address: usize) -> Option<Pfn>;
+
+    /// Maps a device.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Device`], or the reason why there is no memory for its page structures.
+    fn map_device(&self, request: DeviceRequest) -> Result<DeviceId, Self::Fault>;
+
+    /// Splits a compound page of a device.
+    ///
+    /// # Errors
+    ///
+    /// As for [`map_device`](Self::map_device).
+    fn split_device_page(&self, head: Pfn) -> Result<(), Self::Fault>;
+
+    /// Calls `work` with the owners that can move or release allocated blocks, if there are any.
+    fn with_owners<R>(&self, work: impl FnOnce(Option<&Owners<'_>>) -> R) -> R {
+        work(None)
+    }
+
+    /// Checks every equation that must hold while nothing uses the yard.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Validate`], or what does not hold beside the yard.
+    fn validate(&self) -> Result<(), Self::Fault> {
+        Ok(self.yard().validate().map_err(Failure::from)?)
+    }
 
     /// Writes a message to where those of the yard go. `level` is one of `FY_LOG_*`.
     fn log(&self, level: u32, text: fmt::Arguments<'_>);

@@ -3,6 +3,7 @@
 #![expect(non_camel_case_types, reason = "types have the names that they have in C")]
 
 pub mod calls;
+mod device_functions;
 mod error;
 mod facts;
 mod fault;
@@ -16,7 +17,11 @@ mod version;
 pub use calls::alloc::{
     FY_GFP_ATOMIC, FY_GFP_DIRECT_RECLAIM, FY_GFP_HIGH, FY_GFP_KERNEL, FY_GFP_MOVABLE, FY_GFP_NOFRAGMENT,
     FY_GFP_NORETRY, FY_GFP_NOWAIT, FY_GFP_NOWARN, FY_GFP_RECLAIMABLE, FY_GFP_THISNODE, FY_GFP_USER, FY_GFP_ZERO,
-    fy_range,
+    fy_range, range_of,
+};
+pub use calls::devices::{
+    FY_DEVICE_DEDUPLICATED, FY_DEVICE_DEDUPLICATED_TWO, FY_DEVICE_FOLDED, FY_DEVICE_FULL, FY_DEVICE_MAP_IN_DEVICE,
+    FY_DEVICE_MAP_IN_MEMORY, FY_DEVICE_REFUSE, FY_DEVICE_WAIT, fy_device, fy_device_request,
 };
 pub use calls::frames::{
     FY_STATE_ALLOCATED, FY_STATE_COUNTED, FY_STATE_DEVICE, FY_STATE_FREE, FY_STATE_HELD_FREE, FY_STATE_IN_TRANSIT,
@@ -31,8 +36,8 @@ pub use calls::text::{
 };
 pub use calls::upkeep::fy_policy_name;
 pub use error::{FY_MESSAGE_BYTES, FY_NO_FRAME, FY_NO_NODE, FY_NO_ORDER, FY_NO_STATE, fy_error, fy_error_message};
-pub use facts::lock_status;
-pub use fault::{Failure, Fault, boot_status, report};
+pub use facts::{device_facts, lock_status};
+pub use fault::{Failure, Fault, boot_status, device_status, report};
 pub use handle::{FY_LOG_ERROR, FY_LOG_INFO, FY_LOG_WARNING, Handle, call, call_for, call_with, place, usable};
 pub use status::{fy_status, fy_strerror};
 pub use text_buffer::TextBuffer;

@@ -40,7 +40,7 @@ pub enum fy_status {
     FY_WRONG_ORDER = 15,
     /// The frame is in a state in which it cannot be freed.
     FY_NOT_ALLOCATED = 16,
-    /// A frame of the requested range is in use.
+    /// A frame or an address of the requested range, or a device, is in use.
     FY_IN_USE = 17,
     /// A running process has a shared yard of this name.
     FY_NAME_IN_USE = 18,
@@ -60,13 +60,19 @@ pub enum fy_status {
     FY_INVALID = 25,
     /// The library has failed inside a call. The yard cannot be used any more, except to destroy it.
     FY_PANICKED = 26,
+    /// The yard has no such device.
+    FY_NO_SUCH_DEVICE = 27,
+    /// A page has fewer references, pins or entries of page tables than are released.
+    FY_NOT_COUNTED = 28,
+    /// Nothing is mapped at an address of an address space, or the mapping forbids the access.
+    FY_BAD_ADDRESS = 29,
 }
 
 use fy_status::*;
 
 impl fy_status {
     /// All values.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 30] = [
         FY_OK,
         FY_NULL_POINTER,
         FY_BAD_SIZE,
@@ -94,6 +100,9 @@ impl fy_status {
         FY_WRITTEN_WHILE_FREE,
         FY_INVALID,
         FY_PANICKED,
+        FY_NO_SUCH_DEVICE,
+        FY_NOT_COUNTED,
+        FY_BAD_ADDRESS,
     ];
 
     /// One line about the value.
@@ -117,7 +126,7 @@ impl fy_status {
             FY_ALREADY_FREE => c"the block is free already",
             FY_WRONG_ORDER => c"the block was allocated with another order",
             FY_NOT_ALLOCATED => c"the frame is in a state in which it cannot be freed",
-            FY_IN_USE => c"a frame of the range is in use",
+            FY_IN_USE => c"a frame or an address of the range, or the device, is in use",
             FY_NAME_IN_USE => c"a running process has a shared yard of this name",
             FY_NO_SUCH_NAME => c"no running process has a shared yard of this name",
             FY_BAD_FILE => c"the file is no yard of this version",
@@ -127,6 +136,9 @@ impl fy_status {
             FY_WRITTEN_WHILE_FREE => c"a frame was written to while it was free",
             FY_INVALID => c"validation found a problem",
             FY_PANICKED => c"the library has failed inside a call: the yard cannot be used any more",
+            FY_NO_SUCH_DEVICE => c"the device does not exist",
+            FY_NOT_COUNTED => c"a page has fewer references, pins or entries than are released",
+            FY_BAD_ADDRESS => c"nothing is mapped at the address, or the mapping forbids the access",
         }
     }
 }

@@ -24,20 +24,20 @@ const HEADERS: [Header; 2] = [
         folder: "frameyard-capi",
         file: "include/frameyard.h",
         guard: "FRAMEYARD_H",
-        sources: &["log", "handle", "create"],
-        functions: 30,
+        sources: &["log", "handle", "create", "device_memory", "space", "pin"],
+        functions: 57,
     },
     Header {
         folder: "frameyard-core-capi",
         file: "include/frameyard_core.h",
         guard: "FRAMEYARD_CORE_H",
         sources: &["platform", "handle", "source", "create"],
-        functions: 29,
+        functions: 40,
     },
 ];
 
 /// The sources of this crate whose items are in all headers, in the order of the headers.
-const SHARED: [&str; 9] = [
+const SHARED: [&str; 10] = [
     "version",
     "status",
     "error",
@@ -45,9 +45,13 @@ const SHARED: [&str; 9] = [
     "calls/alloc",
     "calls/request",
     "calls/frames",
+    "calls/devices",
     "calls/statistics",
     "calls/text",
 ];
+
+/// The sources of this crate whose macros declare functions.
+const FUNCTIONS: [&str; 2] = ["functions", "device_functions"];
 
 /// What stands in front of and behind the functions in the macro that declares them.
 const BEGIN: &str = "// functions: begin";
@@ -86,12 +90,12 @@ impl Header {
         };
         let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
         let own = self.crate_folder().join("src");
-        let functions = functions_of(&shared.join("functions.rs"), self.folder);
+        let functions = FUNCTIONS.map(|name| functions_of(&shared, name, self.folder));
         let mut builder = Builder::new().with_config(config);
         let shared = SHARED.map(|name| shared.join(name).with_extension("rs"));
         let own = self.sources.iter().map(|name| own.join(name).with_extension("rs"));
         let upkeep = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/calls/upkeep.rs");
-        for source in shared.into_iter().chain(own).chain([functions, upkeep]) {
+        for source in shared.into_iter().chain(own).chain(functions).chain([upkeep]) {
             builder = builder.with_src(source);
         }
         let mut bytes = Vec::new();
@@ -105,11 +109,11 @@ impl Header {
 }
 
 /// Writes the functions of the macro to a file that cbindgen can read: it does not expand macros.
-fn functions_of(source: &Path, name: &str) -> PathBuf {
-    let text = fs::read_to_string(source).expect("the source is here");
+fn functions_of(sources: &Path, name: &str, header: &str) -> PathBuf {
+    let text = fs::read_to_string(sources.join(name).with_extension("rs")).expect("the source is here");
     let (_, text) = text.split_once(BEGIN).expect("the functions begin");
     let (text, _) = text.split_once(END).expect("the functions end");
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-functions.rs"));
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{header}-{name}.rs"));
     fs::write(&path, text.replace("$yard", "fy_yard").replace("$crate::", "")).expect("the folder can be written");
     path
 }
@@ -158,27 +162,75 @@ fn the_committed_headers_are_the_generated_ones() {
     }
 }
 
+/// The comment in front of a line, as one line; empty if there is none.
+fn comment_before(lines: &[&str], at: usize) -> String {
+    let comments = lines[..at].iter().rev().map(|line| line.trim()).take_while(|line| line.starts_with("//"));
+    let mut comments: Vec<&str> = comments.map(|line| line.trim_start_matches('/').trim()).collect();
+    comments.reverse();
+    comments.join(" ")
+}
+
 #[test]
-fn every_function_has_a_description_in_its_header() {
+fn every_function_says_what_it_does_and_which_threads_may_call_it() {
     for header in HEADERS {
         let text = header.generated();
         let lines: Vec<&str> = text.lines().collect();
         let mut functions = 0;
         for (at, line) in lines.iter().enumerate() {
-            let is_function = line.contains(" fy_") || line.contains(" *fy_");
-            if line.starts_with(['/', ' ', '#', '}', 't'])
-                || !is_function
-                || !line.contains('(')
-                || line.starts_with("static")
-            {
+            let is_function = (line.contains(" fy_") || line.contains(" *fy_")) && line.contains('(');
+            if line.starts_with(['/', ' ', '#', '}', 't']) || !is_function || line.starts_with("static") {
                 continue;
             }
             functions += 1;
-            let comment = lines[..at].iter().rev().take_while(|line| line.starts_with("//")).count();
-            assert!(comment > 0, "{line}");
-            let text = lines[at - comment..at].join("\n");
-            assert!(text.contains("Thread safety"), "{line}");
+            let comment = comment_before(&lines, at);
+            assert!(comment.contains("Thread safety"), "{line}: {comment}");
+            // A call that can fail returns a status, and lists its errors.
+            assert!(!line.contains("fy_status fy_") || comment.contains("Errors:"), "{line}: {comment}");
         }
-        assert!(functions >= header.functions, "{}: {functions}", header.file);
+        assert_eq!(functions, header.functions, "{}", header.file);
     }
+}
+
+#[test]
+fn every_constant_structure_and_member_has_a_description() {
+    for header in HEADERS {
+        let text = header.generated();
+        let lines: Vec<&str> = text.lines().collect();
+        let (mut constants, mut types, mut members, mut depth) = (0, 0, 0, 0);
+        for (at, line) in lines.iter().enumerate() {
+            let is_type = line.starts_with("typedef ");
+            let is_constant = line.starts_with("#define ") && !line.contains(header.guard);
+            // Inside a type that is written out; `extern "C"` has its own braces.
+            let is_member = depth > 0 && line.starts_with("  ") && line.trim_end().ends_with([';', ',']);
+            if is_type || is_constant || is_member {
+                let comment = comment_before(&lines, at);
+                assert!(comment.len() > 5, "{}: {line} has no description", header.file);
+                constants += usize::from(is_constant);
+                types += usize::from(is_type);
+                members += usize::from(is_member);
+            }
+            match line {
+                line if (is_type || line.starts_with("enum ")) && line.ends_with('{') => depth = 1,
+                line if line.starts_with('}') => depth = 0,
+                _ => {}
+            }
+        }
+        assert!(constants >= 50 && types >= 10 && members >= 100, "{}: {constants}, {types}, {members}", header.file);
+    }
+}
+
+#[test]
+fn the_program_everything_uses_every_function() {
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../frameyard-capi/tests/c/everything.c");
+    let program = fs::read_to_string(program).expect("the program is here");
+    let header = HEADERS[0].generated();
+    let names = header.split(|symbol: char| !symbol.is_alphanumeric() && symbol != '_');
+    let mut names: Vec<&str> =
+        names.filter(|name| header.contains(&format!("{name}(")) && name.starts_with("fy_")).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert!(names.len() > HEADERS[0].functions, "the defaults are functions, too");
+    let unused: Vec<&str> = names.into_iter().filter(|name| !program.contains(&format!("{name}("))).collect();
+    // The library's own: it is part of the defaults.
+    assert_eq!(unused, ["fy_zero"]);
 }

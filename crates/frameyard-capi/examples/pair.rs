@@ -69,6 +69,7 @@ fn through_c(pairs: u32, order: u32) -> Result<(), Box<dyn Error>> {
         cpus: 0,
         memory: MEMORY.0,
         frame_size: 0,
+        device_space: 0,
         backing: FY_BACKING_PHANTOM,
         huge_pages: 0,
         policy: ptr::null(),

@@ -150,6 +150,30 @@
 // State of a block: in a pool of huge pages.
 #define FY_STATE_POOLED 14
 
+// Page structures of a device: one for each frame, all of them written.
+#define FY_DEVICE_FULL 0
+
+// Page structures of a device: one for each frame, of which those behind the head of a compound page share memory.
+#define FY_DEVICE_DEDUPLICATED 1
+
+// As `FY_DEVICE_DEDUPLICATED`, with two pages of structures for each compound page, as in Linux.
+#define FY_DEVICE_DEDUPLICATED_TWO 2
+
+// Page structures of a device: one for each compound page.
+#define FY_DEVICE_FOLDED 3
+
+// Page structures of a device lie in ordinary memory.
+#define FY_DEVICE_MAP_IN_MEMORY 0
+
+// Page structures of a device lie in its first frames.
+#define FY_DEVICE_MAP_IN_DEVICE 1
+
+// A device that is in use is not unmapped.
+#define FY_DEVICE_REFUSE 0
+
+// An unmap waits, for a bounded time, until the device is not in use. Page tables cannot map it meanwhile.
+#define FY_DEVICE_WAIT 1
+
 // The kernel's `/proc/buddyinfo`.
 #define FY_TEXT_BUDDYINFO 0
 
@@ -195,6 +219,51 @@
 // The host is asked to use none.
 #define FY_HUGE_PAGES_NEVER 2
 
+// Bytes of a device: a memory file of this process.
+#define FY_DEVICE_MEMFD 0
+
+// Bytes of a device: a file, which must be large enough.
+#define FY_DEVICE_FILE 1
+
+// Bytes of a device: a file, which grows to the size, and is created if it does not exist.
+#define FY_DEVICE_GROWING_FILE 2
+
+// Bytes of a device: a DAX device of the host, as in `/dev/dax0.0`.
+#define FY_DEVICE_DAX 3
+
+// A mapping of anonymous memory: zeroed frames, allocated when an address is first used.
+#define FY_MAP_ANONYMOUS 0
+
+// A mapping of consecutive frames of a device.
+#define FY_MAP_DEVICE 1
+
+// An access that reads.
+#define FY_ACCESS_READ 0
+
+// An access that writes.
+#define FY_ACCESS_WRITE 1
+
+// Pin: the bytes will be read.
+#define FY_PIN_READ 0
+
+// Pin: the bytes will be written.
+#define FY_PIN_WRITE 1
+
+// Pin: for long. Pages are first moved out of memory that must stay movable (`FOLL_LONGTERM`).
+#define FY_PIN_LONGTERM 2
+
+// Pin: allows writes to read-only anonymous memory (`FOLL_FORCE`, for debuggers).
+#define FY_PIN_FORCE 4
+
+// Pin and release: references in place of pins. Pages are not freed, but may move.
+#define FY_PIN_REFERENCE 8
+
+// Pin and release: one operation for each page, in place of one for all that share a head. The counts are the same.
+#define FY_PIN_PER_PAGE 16
+
+// Release: the bytes were written.
+#define FY_PIN_DIRTY 32
+
 // What a call returns. `FY_OK` is 0. Later versions may add values.
 typedef enum fy_status {
   // The call did what it was asked to do.
@@ -231,7 +300,7 @@ typedef enum fy_status {
   FY_WRONG_ORDER = 15,
   // The frame is in a state in which it cannot be freed.
   FY_NOT_ALLOCATED = 16,
-  // A frame of the requested range is in use.
+  // A frame or an address of the requested range, or a device, is in use.
   FY_IN_USE = 17,
   // A running process has a shared yard of this name.
   FY_NAME_IN_USE = 18,
@@ -251,7 +320,20 @@ typedef enum fy_status {
   FY_INVALID = 25,
   // The library has failed inside a call. The yard cannot be used any more, except to destroy it.
   FY_PANICKED = 26,
+  // The yard has no such device.
+  FY_NO_SUCH_DEVICE = 27,
+  // A page has fewer references, pins or entries of page tables than are released.
+  FY_NOT_COUNTED = 28,
+  // Nothing is mapped at an address of an address space, or the mapping forbids the access.
+  FY_BAD_ADDRESS = 29,
 } fy_status;
+
+// An address space: ranges of addresses, and page tables in frames of the yard that map them to frames. Opaque: calls create and
+// destroy it. It is not the address space of the process: `fy_space_read` and `fy_space_write` use its addresses, and
+// `fy_pin` has the frames behind them.
+//
+// All threads may use one space at once. Its yard must outlive it.
+typedef struct fy_space fy_space;
 
 // A yard: memory in page frames, and the allocator of these frames. Opaque: calls create and destroy it.
 //
@@ -301,6 +383,8 @@ typedef struct fy_config {
   uint64_t memory;
   // The size of a frame in bytes, a power of two from 4096 to 2^30. 0: 4096. Not used by `fy_yard_open_shared`.
   uint64_t frame_size;
+  // Room for devices in bytes, behind the memory. It is rounded up. 0: there are no devices. Not used by `fy_yard_open_shared`.
+  uint64_t device_space;
   // One of `FY_BACKING_*`. Shared yards have memory files of their own: leave it 0.
   uint32_t backing;
   // One of `FY_HUGE_PAGES_*`.
@@ -312,6 +396,50 @@ typedef struct fy_config {
   // Passed to `log`.
   void *log_context;
 } fy_config;
+
+// The bytes of a device. `fy_device_memory_default()` sets `size`, and all other members to 0.
+typedef struct fy_device_memory {
+  // `sizeof(fy_device_memory)`.
+  size_t size;
+  // The number of bytes, a multiple of `alignment`. 0 with `FY_DEVICE_DAX`: all of it.
+  uint64_t bytes;
+  // What addresses and sizes are multiples of: 4096, 2^21 or 2^30. 0: 2^21.
+  uint64_t alignment;
+  // One of `FY_DEVICE_MEMFD`, `FY_DEVICE_FILE`, `FY_DEVICE_GROWING_FILE`, `FY_DEVICE_DAX`.
+  uint32_t backing;
+  // 1: other processes of a shared yard may open the file, too. Else 0: it is locked.
+  uint32_t shared;
+  // The path of the file or the device. Not used by `FY_DEVICE_MEMFD`.
+  const char *path;
+} fy_device_memory;
+
+// What to map. `fy_mapping_default()` sets `size`, and all other members to 0.
+typedef struct fy_mapping {
+  // `sizeof(fy_mapping)`.
+  size_t size;
+  // The first address, from 65536 on; 0: the space chooses.
+  uint64_t address;
+  // The number of bytes, a multiple of 4096, or of the size of an entry for a device.
+  uint64_t bytes;
+  // One of `FY_MAP_*`.
+  uint32_t kind;
+  // One of `FY_HUGE_PAGES_*`, for anonymous memory.
+  uint32_t huge_pages;
+  // The first frame of a device.
+  uint64_t frame;
+  // What each entry of page tables maps of a device, as an order: 0, 9 or 18.
+  uint32_t page_order;
+  // 1: addresses can only be read. Else 0.
+  uint32_t read_only;
+} fy_mapping;
+
+// Consecutive frames.
+typedef struct fy_range {
+  // The first frame.
+  uint64_t start;
+  // The number of frames.
+  uint64_t count;
+} fy_range;
 
 // What a request asks a reclaim hook for. The library fills it.
 typedef struct fy_reclaim {
@@ -361,14 +489,6 @@ typedef struct fy_request {
   void *context;
 } fy_request;
 
-// Consecutive frames.
-typedef struct fy_range {
-  // The first frame.
-  uint64_t start;
-  // The number of frames.
-  uint64_t count;
-} fy_range;
-
 // What a yard knows of a frame.
 typedef struct fy_frame {
   // `sizeof(fy_frame)`.
@@ -403,6 +523,14 @@ typedef struct fy_geometry {
   uint32_t nodes;
   // The number of CPUs with lists of their own.
   uint32_t cpus;
+  // The first frame of the device space, where devices can be mapped.
+  uint64_t device_start;
+  // The number of frames of the device space; 0: no devices can be mapped.
+  uint64_t device_count;
+  // Devices begin and end at multiples of 2^`device_unit` frames, at least.
+  uint32_t device_unit;
+  // Always 0.
+  uint32_t reserved;
 } fy_geometry;
 
 // Sums over all zones of a yard. Members about frames count frames. The remaining ones count events since the creation.
@@ -441,8 +569,50 @@ typedef struct fy_statistics {
   uint64_t bad_frames;
 } fy_statistics;
 
+// A range of frames that is to become a device. `fy_device_request_default()` sets `size`, and all other members to 0.
+typedef struct fy_device_request {
+  // `sizeof(fy_device_request)`.
+  size_t size;
+  // The first frame, inside the device space of the yard: see `fy_geometry`.
+  uint64_t start;
+  // The number of frames. It and `start` are multiples of the frames of a compound page, and of 2^`device_unit` (`fy_geometry`).
+  uint64_t count;
+  // The node of the device.
+  uint32_t node;
+  // The order of its compound pages; 0: it has single pages.
+  uint32_t order;
+  // One of `FY_DEVICE_FULL` to `FY_DEVICE_FOLDED`.
+  uint32_t layout;
+  // One of `FY_DEVICE_MAP_*`.
+  uint32_t placement;
+} fy_device_request;
+
+// A mapped device.
+typedef struct fy_device {
+  // `sizeof(fy_device)`.
+  size_t size;
+  // The name of the device in other calls. It names no later device in the same place.
+  uint64_t device;
+  // Its frames.
+  struct fy_range frames;
+  // The frames that hold data: all but those with its page structures.
+  struct fy_range data;
+  // The node of the device.
+  uint32_t node;
+  // The order of its compound pages.
+  uint32_t order;
+  // One of `FY_DEVICE_FULL` to `FY_DEVICE_FOLDED`.
+  uint32_t layout;
+  // One of `FY_DEVICE_MAP_*`.
+  uint32_t placement;
+  // The bytes that its page structures take, in whole pages.
+  uint64_t map_bytes;
+  // Entries of page tables that map it. Possibly out of date.
+  uint64_t mappings;
+} fy_device;
+
 // All values.
-#define fy_status_ALL { FY_OK, FY_NULL_POINTER, FY_BAD_SIZE, FY_BAD_VERSION, FY_BAD_ARGUMENT, FY_BAD_FLAGS, FY_BAD_ORDER, FY_NO_SUCH_NODE, FY_UNKNOWN_POLICY, FY_NOT_SUPPORTED, FY_OUT_OF_MEMORY, FY_NO_HOST_MEMORY, FY_NO_FRAME_BYTES, FY_BAD_FRAME, FY_ALREADY_FREE, FY_WRONG_ORDER, FY_NOT_ALLOCATED, FY_IN_USE, FY_NAME_IN_USE, FY_NO_SUCH_NAME, FY_BAD_FILE, FY_SYSTEM, FY_BUSY, FY_DAMAGED, FY_WRITTEN_WHILE_FREE, FY_INVALID, FY_PANICKED, }
+#define fy_status_ALL { FY_OK, FY_NULL_POINTER, FY_BAD_SIZE, FY_BAD_VERSION, FY_BAD_ARGUMENT, FY_BAD_FLAGS, FY_BAD_ORDER, FY_NO_SUCH_NODE, FY_UNKNOWN_POLICY, FY_NOT_SUPPORTED, FY_OUT_OF_MEMORY, FY_NO_HOST_MEMORY, FY_NO_FRAME_BYTES, FY_BAD_FRAME, FY_ALREADY_FREE, FY_WRONG_ORDER, FY_NOT_ALLOCATED, FY_IN_USE, FY_NAME_IN_USE, FY_NO_SUCH_NAME, FY_BAD_FILE, FY_SYSTEM, FY_BUSY, FY_DAMAGED, FY_WRITTEN_WHILE_FREE, FY_INVALID, FY_PANICKED, FY_NO_SUCH_DEVICE, FY_NOT_COUNTED, FY_BAD_ADDRESS, }
 
 #ifdef __cplusplus
 extern "C" {
@@ -520,6 +690,186 @@ enum fy_status fy_yard_open_shared(const char *name,
 //
 // Thread safety: no other thread may use the yard during the call or later. Cost: unmaps the memory.
 void fy_yard_destroy(struct fy_yard *yard);
+
+// Gives bytes to the frames of a device, from `start` on: `fy_address` and page tables find them then. `fy_device_map` maps the device,
+// before or later; a device without bytes can be mapped, too. In a shared yard each process adds the bytes for itself.
+//
+// Errors: `FY_BAD_FRAME` if frames have bytes, `FY_BAD_ARGUMENT` for sizes and alignments that do not fit together, `FY_NO_HOST_MEMORY`,
+// `FY_SYSTEM`, `FY_BAD_SIZE`, `FY_NULL_POINTER`, `FY_PANICKED`. Nothing has changed then.
+//
+// Thread safety: any thread. Cost: opens and maps the file, and touches none of its bytes.
+enum fy_status fy_device_add_memory(const struct fy_yard *yard,
+                                    uint64_t start,
+                                    const struct fy_device_memory *memory,
+                                    struct fy_error *error);
+
+// Removes the bytes that `fy_device_add_memory` gave to exactly these frames. Their addresses are invalid afterwards.
+//
+// Errors: `FY_IN_USE` if a device is mapped there, `FY_BAD_FRAME` if nothing was added for exactly these frames, `FY_BAD_ARGUMENT`,
+// `FY_NULL_POINTER`, `FY_PANICKED`. Nothing has changed then.
+//
+// Thread safety: no other thread may use the bytes during the call or later. Cost: unmaps and closes the file.
+enum fy_status fy_device_remove_memory(const struct fy_yard *yard,
+                                       uint64_t start,
+                                       uint64_t count,
+                                       struct fy_error *error);
+
+// Creates an address space. `fy_space_destroy` destroys it.
+//
+// The first one also creates what all spaces of the yard share, which takes frames until the yard ends.
+//
+// Errors: `FY_OUT_OF_MEMORY`, `FY_NO_FRAME_BYTES` (a phantom yard), `FY_NOT_SUPPORTED` for frames that are not of 4096 bytes, `FY_BUSY`,
+// `FY_DAMAGED`, `FY_NULL_POINTER`, `FY_PANICKED`. `*space` is null then.
+//
+// Thread safety: any thread. Cost: allocates two frames.
+enum fy_status fy_space_create(const struct fy_yard *yard,
+                               struct fy_space **space,
+                               struct fy_error *error);
+
+// Makes another handle of an address space that a process of a shared yard has, by the name from `fy_space_id`. The space lives
+// until its last handle is destroyed.
+//
+// Errors: `FY_BAD_ARGUMENT` if there is no such space, and as `fy_space_create`. `*space` is null then.
+//
+// Thread safety: any thread. Cost: a search among the spaces of the yard.
+enum fy_status fy_space_open(const struct fy_yard *yard,
+                             uint64_t id,
+                             struct fy_space **space,
+                             struct fy_error *error);
+
+// Sets `*id` to the name of a space, by which other processes of a shared yard open it.
+//
+// Errors: `FY_NULL_POINTER`, `FY_PANICKED`. Thread safety: any thread. Cost: a load.
+enum fy_status fy_space_id(const struct fy_space *space, uint64_t *id, struct fy_error *error);
+
+// Destroys a handle of a space, and with the last one the space: its frames return to the yard, those that are pinned when they are
+// released. Does nothing with null.
+//
+// Errors: `FY_BUSY` if a page is being moved, `FY_DAMAGED`, `FY_PANICKED`. The handle can be used and destroyed after `FY_BUSY` and
+// `FY_DAMAGED`, and is gone after all other results.
+//
+// Thread safety: no other thread may use the handle during the call or later. Cost: one operation for each page.
+enum fy_status fy_space_destroy(struct fy_space *space,
+                                struct fy_error *error);
+
+// Maps a range of addresses, and sets `*address` to the first one, which may be null if `mapping` names it.
+//
+// Errors: `FY_IN_USE` if addresses are mapped already, `FY_BAD_ARGUMENT` for sizes, addresses and kinds that do not fit together,
+// `FY_OUT_OF_MEMORY`, `FY_BAD_SIZE`, `FY_BUSY`, `FY_DAMAGED`, `FY_NULL_POINTER`, `FY_PANICKED`. Nothing has changed then.
+//
+// Thread safety: any thread. Cost: takes the map lock of the space; logarithmic in its number of mappings.
+enum fy_status fy_space_map(const struct fy_space *space,
+                            const struct fy_mapping *mapping,
+                            uint64_t *address,
+                            struct fy_error *error);
+
+// Unmaps a range of addresses, all of which are mapped: it may be a part of a mapping. Frames that nothing else uses return to the yard.
+//
+// Errors: `FY_BAD_ADDRESS` if a part is not mapped, `FY_BAD_ARGUMENT` for a range that is not aligned, `FY_BUSY` if a page is being moved
+// (further pages may be gone then), `FY_DAMAGED`, `FY_OUT_OF_MEMORY`, `FY_NULL_POINTER`, `FY_PANICKED`.
+//
+// Thread safety: any thread. Cost: takes the map lock of the space; one operation for each page.
+enum fy_status fy_space_unmap(const struct fy_space *space,
+                              uint64_t address,
+                              uint64_t bytes,
+                              struct fy_error *error);
+
+// Uses an address as a processor would: allocates and maps the page if there is none. `access` is one of `FY_ACCESS_*`.
+//
+// Errors: `FY_BAD_ADDRESS` if nothing is mapped there or the mapping forbids the access, `FY_OUT_OF_MEMORY`, `FY_BUSY` if the page is being
+// moved, `FY_BAD_ARGUMENT`, `FY_DAMAGED`, `FY_NULL_POINTER`, `FY_PANICKED`.
+//
+// Thread safety: any thread. Cost: a walk of the page tables; with a fault, a zeroed frame.
+enum fy_status fy_space_touch(const struct fy_space *space,
+                              uint64_t address,
+                              uint32_t access,
+                              struct fy_error *error);
+
+// Copies `count` bytes from an address of the space into `buffer`. Pages that are missing are allocated.
+//
+// Errors: as `fy_space_touch`, and `FY_NO_FRAME_BYTES` for a device without bytes. Bytes in front of the address at fault are copied.
+//
+// Thread safety: any thread; no other may use `buffer` meanwhile. Cost: a walk of the page tables for each page.
+enum fy_status fy_space_read(const struct fy_space *space,
+                             uint64_t address,
+                             void *buffer,
+                             size_t count,
+                             struct fy_error *error);
+
+// Copies `count` bytes from `buffer` to an address of the space.
+//
+// Errors: as `fy_space_read`. Thread safety: any thread; no other may write to `buffer` meanwhile. Cost: as `fy_space_read`.
+enum fy_status fy_space_write(const struct fy_space *space,
+                              uint64_t address,
+                              const void *buffer,
+                              size_t count,
+                              struct fy_error *error);
+
+// Sets `*frame` to the frame that an address maps now. It may change at once, unless it is pinned.
+//
+// Errors: `FY_BAD_ADDRESS` if no page is there, or it is being moved, `FY_NULL_POINTER`, `FY_PANICKED`. `*frame` is unchanged then.
+//
+// Thread safety: any thread. Cost: a walk of the page tables.
+enum fy_status fy_space_frame(const struct fy_space *space,
+                              uint64_t address,
+                              uint64_t *frame,
+                              struct fy_error *error);
+
+// Pins the pages from `address` on, one for each element of `frames`, writes the frames there, and sets `*pinned` to their number, at
+// least 1 and less than `count` if a page cannot be pinned: the next call says why. Pages that are missing are allocated.
+//
+// A pinned frame is neither moved nor freed until `fy_unpin`, even if its address is unmapped and its space destroyed.
+//
+// Errors: `FY_BAD_ADDRESS` if nothing is mapped there or the mapping forbids the access, `FY_BAD_ARGUMENT` for an address that is not
+// aligned to 4096 bytes and for no page, `FY_BAD_FLAGS`, `FY_BAD_FRAME` for a device that is not mapped in the yard, `FY_BUSY` if a page
+// cannot be moved for a long pin, `FY_OUT_OF_MEMORY`, `FY_DAMAGED`, `FY_NULL_POINTER`, `FY_PANICKED`. `*pinned` is 0 then.
+//
+// Thread safety: any thread. Cost: without a lock where pages are present: a locked operation for each entry of page tables.
+enum fy_status fy_pin(const struct fy_space *space,
+                      uint64_t address,
+                      uint32_t flags,
+                      uint64_t *frames,
+                      size_t count,
+                      size_t *pinned,
+                      struct fy_error *error);
+
+// As `fy_pin`, for a range of addresses and with runs of consecutive frames as the result: sets `*filled` to the number of runs, and
+// `*bytes_pinned` to the bytes in them, less than `bytes` if `runs` is full or a page cannot be pinned. Runs are merged where frames
+// continue, whatever blocks they are in. `fy_unpin_runs` releases them.
+//
+// Errors: as `fy_pin`; `*filled` and `*bytes_pinned` are 0 then. Thread safety: any thread. Cost: as `fy_pin`, with 16 bytes written for
+// each run.
+enum fy_status fy_pin_runs(const struct fy_space *space,
+                           uint64_t address,
+                           uint64_t bytes,
+                           uint32_t flags,
+                           struct fy_range *runs,
+                           size_t capacity,
+                           size_t *filled,
+                           uint64_t *bytes_pinned,
+                           struct fy_error *error);
+
+// Releases one pin of each frame, or one reference with `FY_PIN_REFERENCE`. Release only what you have taken.
+//
+// Errors: `FY_BAD_FRAME` for a frame that is no page of a space, `FY_NOT_COUNTED` for one with fewer pins; the error names the first.
+// All frames are checked first, and nothing is released then. `FY_BAD_FLAGS`, `FY_BAD_ARGUMENT`, `FY_DAMAGED`, `FY_NULL_POINTER`,
+// `FY_PANICKED`.
+//
+// Thread safety: any thread. Cost: a locked operation for all neighbours in the array that share a block.
+enum fy_status fy_unpin(const struct fy_yard *yard,
+                        const uint64_t *frames,
+                        size_t count,
+                        uint32_t flags,
+                        struct fy_error *error);
+
+// As `fy_unpin`, for runs from `fy_pin_runs`.
+//
+// Errors: as `fy_unpin`. Thread safety: any thread. Cost: a locked operation for each block in a run.
+enum fy_status fy_unpin_runs(const struct fy_yard *yard,
+                             const struct fy_range *runs,
+                             size_t count,
+                             uint32_t flags,
+                             struct fy_error *error);
 
 // Allocates a block of 2^`order` frames and sets `*frame` to the first one. `fy_free` frees it.
 //
@@ -622,8 +972,8 @@ enum fy_status fy_alloc_request(const struct fy_yard *yard,
 
 // Sets `*address` to the address of a frame's bytes. The frames of a block, and of memory without holes, have consecutive addresses.
 //
-// The address is valid until the yard is destroyed. Only the owner of a frame may use its bytes. Processes of a shared yard have
-// different addresses for one frame.
+// The address is valid until the yard is destroyed, or until the bytes of a device are removed. Only the owner of a frame may use its
+// bytes. Processes of a shared yard have different addresses for one frame.
 //
 // Errors: `FY_BAD_FRAME`, `FY_NO_FRAME_BYTES` (a phantom yard), `FY_NULL_POINTER`, `FY_PANICKED`. `*address` is unchanged then.
 //
@@ -635,7 +985,7 @@ enum fy_status fy_address(const struct fy_yard *yard,
 
 // Sets `*frame` to the frame that has the byte at `address`.
 //
-// Errors: `FY_BAD_FRAME` for an address outside the yard's memory, `FY_NULL_POINTER`, `FY_PANICKED`. `*frame` is unchanged then.
+// Errors: `FY_BAD_FRAME` for an address that no frame has, `FY_NULL_POINTER`, `FY_PANICKED`. `*frame` is unchanged then.
 //
 // Thread safety: any thread. Cost: as `fy_address`.
 enum fy_status fy_frame_at(const struct fy_yard *yard,
@@ -690,8 +1040,8 @@ enum fy_status fy_yard_drain_cpu(const struct fy_yard *yard,
                                  uint32_t cpu,
                                  struct fy_error *error);
 
-// Compacts the zones of a node, or of all nodes for `FY_NO_NODE`: merges what the policy keeps apart. Blocks in use stay in place,
-// since a C program has no owners that could move them.
+// Compacts the zones of a node, or of all nodes for `FY_NO_NODE`: merges what the policy keeps apart, and moves pages of address
+// spaces. Allocated blocks stay in place.
 //
 // Errors: `FY_NO_SUCH_NODE`, `FY_NULL_POINTER`, `FY_PANICKED`. Thread safety: any thread. Cost: reads the page structure of each block.
 enum fy_status fy_yard_compact(const struct fy_yard *yard,
@@ -719,6 +1069,120 @@ enum fy_status fy_yard_text(const struct fy_yard *yard,
                             size_t capacity,
                             size_t *length,
                             struct fy_error *error);
+
+// Gives frames of the device space page structures, and sets `*device` to the name of the device. `fy_device_unmap` undoes it.
+//
+// Other calls find its pages by frame from then on, and count their users: `fy_device_get`. The frames of a device are not allocated and
+// need no bytes. (The kernel's `memremap_pages`.)
+//
+// Errors: `FY_BAD_FRAME` for frames outside the device space or with memory, `FY_BAD_ARGUMENT` for frames that are not aligned (the
+// message names the nearest that are) and for unknown layouts, `FY_IN_USE` for frames of another device, `FY_BAD_ORDER`, `FY_NO_SUCH_NODE`,
+// `FY_OUT_OF_MEMORY` if the yard has 64 devices, `FY_NO_HOST_MEMORY` if there is no memory for the page structures, `FY_NOT_SUPPORTED`,
+// `FY_BAD_SIZE`, `FY_BUSY`, `FY_DAMAGED`, `FY_SYSTEM`, `FY_NULL_POINTER`, `FY_PANICKED`. `*device` is unchanged then.
+//
+// Thread safety: any thread. Cost: writes the page structures of the layout, with a worker for each CPU of the node where there are
+// workers.
+enum fy_status fy_device_map(const struct fy_yard *yard,
+                             const struct fy_device_request *request,
+                             uint64_t *device,
+                             struct fy_error *error);
+
+// Removes the page structures of a device. `removal` is `FY_DEVICE_REFUSE` or `FY_DEVICE_WAIT`.
+//
+// Errors: `FY_IN_USE` if a page has references, and the error names the first, or if page tables map the device; `FY_NO_SUCH_DEVICE`,
+// `FY_BUSY` if another CPU changes the device, `FY_DAMAGED`, `FY_BAD_ARGUMENT`, `FY_NULL_POINTER`, `FY_PANICKED`. The device stays then.
+//
+// Thread safety: any thread. Cost: an exchange for each page, and zeroes the page structures.
+enum fy_status fy_device_unmap(const struct fy_yard *yard,
+                               uint64_t device,
+                               uint32_t removal,
+                               struct fy_error *error);
+
+// Sets `*count` to the number of devices, and writes the names of the first `capacity` into `devices`, which may be null if `capacity`
+// is 0.
+//
+// Errors: `FY_NULL_POINTER`, `FY_PANICKED`. Thread safety: any thread. Cost: reads a table of 64 rows.
+enum fy_status fy_device_list(const struct fy_yard *yard,
+                              uint64_t *devices,
+                              size_t capacity,
+                              size_t *count,
+                              struct fy_error *error);
+
+// Fills `*info`, whose `size` is set, with what the yard knows of a device.
+//
+// Errors: `FY_NO_SUCH_DEVICE`, `FY_BAD_SIZE`, `FY_NULL_POINTER`, `FY_PANICKED`. Thread safety: any thread. Cost: reads a table of 64 rows.
+enum fy_status fy_device_info(const struct fy_yard *yard,
+                              uint64_t device,
+                              struct fy_device *info,
+                              struct fy_error *error);
+
+// As `fy_device_info`, for the device that has a frame.
+//
+// Errors: `FY_BAD_FRAME` if there is none, `FY_BAD_SIZE`, `FY_NULL_POINTER`, `FY_PANICKED`. Thread safety: any thread. Cost: as
+// `fy_device_info`.
+enum fy_status fy_device_at(const struct fy_yard *yard,
+                            uint64_t frame,
+                            struct fy_device *info,
+                            struct fy_error *error);
+
+// Splits the compound page of a device that begins at `head` into single pages, which count their users alone.
+//
+// Errors: `FY_BAD_FRAME` if no compound page begins there, `FY_NOT_SUPPORTED` for single pages and for a layout without page structures
+// for parts, `FY_BAD_ARGUMENT` if it is split, `FY_IN_USE`, `FY_BUSY`, `FY_NO_HOST_MEMORY`, `FY_DAMAGED`, `FY_NULL_POINTER`, `FY_PANICKED`.
+// Nothing has changed then.
+//
+// Thread safety: any thread. Cost: writes a page structure for each frame of the page.
+enum fy_status fy_device_split(const struct fy_yard *yard,
+                               uint64_t head,
+                               struct fy_error *error);
+
+// Joins the single pages of a compound page that was split.
+//
+// Errors: as `fy_device_split`, and `FY_BAD_ARGUMENT` if it is not split. Nothing has changed then. Thread safety: any thread. Cost: as
+// `fy_device_split`.
+enum fy_status fy_device_join(const struct fy_yard *yard,
+                              uint64_t head,
+                              struct fy_error *error);
+
+// Takes `count` references on the page of a device that has a frame. While there are any, the device is not unmapped, and the page is
+// neither split nor joined. All frames of a compound page share its references.
+//
+// Errors: `FY_BAD_FRAME` if no device has the frame, `FY_BUSY` while another CPU changes the page (repeat the call), `FY_NULL_POINTER`,
+// `FY_PANICKED`.
+//
+// Thread safety: any thread. Cost: one locked operation on the page structure.
+enum fy_status fy_device_get(const struct fy_yard *yard,
+                             uint64_t frame,
+                             uint32_t count,
+                             struct fy_error *error);
+
+// Releases references that `fy_device_get` has taken on the page of this frame. Release only what you have taken: the
+// count does not tell callers apart.
+//
+// Errors: `FY_NOT_COUNTED` if the page has fewer, `FY_BAD_FRAME`, `FY_NULL_POINTER`, `FY_PANICKED`. Nothing has changed then.
+//
+// Thread safety: any thread. Cost: as `fy_device_get`.
+enum fy_status fy_device_put(const struct fy_yard *yard,
+                             uint64_t frame,
+                             uint32_t count,
+                             struct fy_error *error);
+
+// Counts an entry of page tables that maps a frame of a device, for code with page tables of its own. The device is not unmapped while
+// there are any.
+//
+// Errors: `FY_BAD_FRAME` if no device has the frame, `FY_BUSY` while the device is being unmapped, `FY_NULL_POINTER`, `FY_PANICKED`. Thread
+// safety: any thread. Cost: one locked operation.
+enum fy_status fy_device_add_entry(const struct fy_yard *yard,
+                                   uint64_t frame,
+                                   struct fy_error *error);
+
+// Takes back what `fy_device_add_entry` has counted.
+//
+// Errors: `FY_NOT_COUNTED` if no entry is counted, `FY_BAD_FRAME`, `FY_NULL_POINTER`, `FY_PANICKED`. Thread safety: any thread. Cost: one
+// locked operation.
+enum fy_status fy_device_remove_entry(const struct fy_yard *yard,
+                                      uint64_t frame,
+                                      struct fy_error *error);
 
 // The name of the policy with this index, or null behind the last one. The text lives as long as the program.
 //
@@ -754,6 +1218,14 @@ static inline fy_request fy_request_default(void) {
   return request;
 }
 
+// A device without frames: set `start` and `count`.
+static inline fy_device_request fy_device_request_default(void) {
+  fy_device_request request;
+  fy_zero(&request, sizeof request);
+  request.size = sizeof request;
+  return request;
+}
+
 // Empty results for the functions that fill them.
 static inline fy_frame fy_frame_default(void) {
   fy_frame frame;
@@ -776,6 +1248,13 @@ static inline fy_statistics fy_statistics_default(void) {
   return statistics;
 }
 
+static inline fy_device fy_device_default(void) {
+  fy_device device;
+  fy_zero(&device, sizeof device);
+  device.size = sizeof device;
+  return device;
+}
+
 // Settings with `size` and `version` set and all others 0.
 static inline fy_config fy_config_default(void) {
   fy_config config;
@@ -783,6 +1262,22 @@ static inline fy_config fy_config_default(void) {
   config.size = sizeof config;
   config.version = FY_VERSION;
   return config;
+}
+
+// The bytes of a device: set `bytes`, and a backing other than a memory file.
+static inline fy_device_memory fy_device_memory_default(void) {
+  fy_device_memory memory;
+  fy_zero(&memory, sizeof memory);
+  memory.size = sizeof memory;
+  return memory;
+}
+
+// A mapping of anonymous memory at an address that the space chooses: set `bytes`.
+static inline fy_mapping fy_mapping_default(void) {
+  fy_mapping mapping;
+  fy_zero(&mapping, sizeof mapping);
+  mapping.size = sizeof mapping;
+  return mapping;
 }
 
 #endif  /* FRAMEYARD_H */

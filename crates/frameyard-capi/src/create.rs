@@ -50,6 +50,8 @@ pub struct fy_config {
     pub memory: u64,
     /// The size of a frame in bytes, a power of two from 4096 to 2^30. 0: 4096. Not used by `fy_yard_open_shared`.
     pub frame_size: u64,
+    /// Room for devices in bytes, behind the memory. It is rounded up. 0: there are no devices. Not used by `fy_yard_open_shared`.
+    pub device_space: u64,
     /// One of `FY_BACKING_*`. Shared yards have memory files of their own: leave it 0.
     pub backing: u32,
     /// One of `FY_HUGE_PAGES_*`.
@@ -287,6 +289,9 @@ unsafe fn settings(config: *const fy_config) -> Result<Settings, HostFailure> {
     }
     if config.frame_size != 0 {
         builder = builder.frame_size(ByteSize(config.frame_size));
+    }
+    if config.device_space != 0 {
+        builder = builder.device_space(ByteSize(config.device_space));
     }
     if let Some(cpus) = NonZeroU32::new(config.cpus) {
         builder = builder.cpus(cpus);

@@ -4,9 +4,12 @@ use std::fmt;
 
 use frameyard::boot::{AttachError, BootError};
 use frameyard::platform::LockError;
-use frameyard_c_calls::{Failure, Fault, boot_status, fy_error, fy_status, lock_status};
-use frameyard_host::{HostYardError, MemoryError, SharedFileError};
+use frameyard_c_calls::{Failure, Fault, boot_status, device_facts, device_status, fy_error, fy_status, lock_status};
+use frameyard_host::{
+    AddDeviceError, DeviceMapProblem, DeviceMemoryError, HostDeviceError, HostYardError, MemoryError, SharedFileError,
+};
 
+use frameyard_vm::VmValidateError;
 use fy_status::*;
 
 /// Why a call failed.
@@ -16,6 +19,14 @@ pub enum HostFailure {
     Common(Failure),
     /// A yard could not be made.
     Host(Box<HostYardError>),
+    /// A device could not be mapped or changed.
+    Device(Box<HostDeviceError>),
+    /// The bytes of a device are not available.
+    DeviceMemory(Box<DeviceMemoryError>),
+    /// Bytes were not added to frames, or not taken away.
+    AddDevice(AddDeviceError),
+    /// An equation of address spaces does not hold.
+    Spaces(VmValidateError),
     /// A status and a message of this crate.
     Other(fy_status, Box<str>),
 }
@@ -33,6 +44,10 @@ impl fmt::Display for HostFailure {
         match self {
             Self::Common(failure) => failure.fmt(f),
             Self::Host(error) => error.fmt(f),
+            Self::Device(error) => error.fmt(f),
+            Self::DeviceMemory(error) => error.fmt(f),
+            Self::AddDevice(error) => error.fmt(f),
+            Self::Spaces(error) => error.fmt(f),
             Self::Other(_, message) => f.write_str(message),
         }
     }
@@ -52,11 +67,45 @@ impl From<HostYardError> for HostFailure {
     }
 }
 
+impl From<HostDeviceError> for HostFailure {
+    #[cold]
+    fn from(error: HostDeviceError) -> Self {
+        Self::Device(Box::new(error))
+    }
+}
+
+impl From<DeviceMemoryError> for HostFailure {
+    #[cold]
+    fn from(error: DeviceMemoryError) -> Self {
+        Self::DeviceMemory(Box::new(error))
+    }
+}
+
+impl From<VmValidateError> for HostFailure {
+    #[cold]
+    fn from(error: VmValidateError) -> Self {
+        Self::Spaces(error)
+    }
+}
+
+impl From<AddDeviceError> for HostFailure {
+    #[cold]
+    fn from(error: AddDeviceError) -> Self {
+        Self::AddDevice(error)
+    }
+}
+
 impl Fault for HostFailure {
     fn status(&self) -> fy_status {
         match self {
             Self::Common(failure) => failure.status(),
             Self::Host(error) => host_status(error),
+            Self::Device(error) => host_device_status(error),
+            Self::DeviceMemory(error) => device_memory_status(error),
+            Self::AddDevice(error) => add_device_status(error),
+            Self::Spaces(VmValidateError::Lock(error)) => lock_status(*error).0,
+            Self::Spaces(VmValidateError::Damaged(_)) => FY_DAMAGED,
+            Self::Spaces(_) => FY_INVALID,
             Self::Other(status, _) => *status,
         }
     }
@@ -68,7 +117,23 @@ impl Fault for HostFailure {
                 HostYardError::Lock(error) => facts.process = lock_status(*error).1,
                 error => facts.system = system_error(error),
             },
-            Self::Other(..) => {}
+            Self::Device(error) => {
+                if let HostDeviceError::Yard(of_yard) | HostDeviceError::Map { error: of_yard, .. } = &**error {
+                    device_facts(of_yard, facts);
+                }
+                facts.system = system_error(&**error);
+            }
+            Self::DeviceMemory(error) => facts.system = system_error(&**error),
+            Self::AddDevice(error) => match error {
+                AddDeviceError::Taken { by: range, .. }
+                | AddDeviceError::NotThere(range)
+                | AddDeviceError::Mapped { range }
+                | AddDeviceError::OtherSize { range, .. } => facts.frame = range.start.0,
+                _ => {}
+            },
+            Self::Spaces(VmValidateError::Lock(error)) => facts.process = lock_status(*error).1,
+            Self::Spaces(VmValidateError::Frame { pfn, .. }) => facts.frame = pfn.0,
+            Self::Spaces(_) | Self::Other(..) => {}
         }
     }
 }
@@ -91,6 +156,36 @@ fn host_status(error: &HostYardError) -> fy_status {
         HostYardError::Lock(error @ LockError::LockStuck { .. }) => lock_status(*error).0,
         HostYardError::Lock(_) => FY_DAMAGED,
         HostYardError::Devices(_) => FY_SYSTEM,
+        _ => FY_BAD_ARGUMENT,
+    }
+}
+
+fn host_device_status(error: &HostDeviceError) -> fy_status {
+    match error {
+        HostDeviceError::Yard(error) => device_status(error),
+        HostDeviceError::Map { problem, .. } => match problem {
+            DeviceMapProblem::NotWholePages { .. } => FY_BAD_ARGUMENT,
+            DeviceMapProblem::NoDevice | DeviceMapProblem::SharedYard => FY_NOT_SUPPORTED,
+            DeviceMapProblem::TooManyViews(_) | DeviceMapProblem::TooManyDevices(_) => FY_OUT_OF_MEMORY,
+            DeviceMapProblem::NoAnswer { .. } | DeviceMapProblem::Changing { .. } => FY_BUSY,
+            _ => FY_NO_HOST_MEMORY,
+        },
+        _ => FY_SYSTEM,
+    }
+}
+
+fn device_memory_status(error: &DeviceMemoryError) -> fy_status {
+    match error {
+        DeviceMemoryError::Memory(error) => memory_status(error),
+        DeviceMemoryError::DaxUnknown { .. } => FY_SYSTEM,
+        _ => FY_BAD_ARGUMENT,
+    }
+}
+
+fn add_device_status(error: &AddDeviceError) -> fy_status {
+    match error {
+        AddDeviceError::Taken { .. } | AddDeviceError::NotThere(_) => FY_BAD_FRAME,
+        AddDeviceError::Mapped { .. } => FY_IN_USE,
         _ => FY_BAD_ARGUMENT,
     }
 }

@@ -5,10 +5,15 @@ use std::fmt;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use frameyard_c_calls::{Fault, Handle, fy_error, fy_status, report};
-use frameyard_host::{HostPlatform, HostYard, Pfn, SharedYardName, Yard};
+use frameyard::Platform;
+use frameyard::devices::{DeviceId, DeviceRequest};
+use frameyard::owners::Owners;
+use frameyard_c_calls::{Failure, Fault, Handle, fy_error, fy_status, report};
+use frameyard_host::{DeviceMemory, HostPlatform, HostYard, PageCount, Pfn, PfnRange, SharedYardName, Yard};
+use frameyard_vm::{Vm, VmError, VmValidateError};
 
 use crate::failure::HostFailure;
 use crate::log::Log;
@@ -48,7 +53,7 @@ impl fy_yard {
 
 impl Handle for fy_yard {
     type Platform = HostPlatform;
-    type Panic = HostFailure;
+    type Fault = HostFailure;
 
     #[inline(always)]
     fn yard(&self) -> &Yard<HostPlatform> {
@@ -69,11 +74,40 @@ impl Handle for fy_yard {
     }
 
     fn address_of(&self, pfn: Pfn) -> Option<NonNull<u8>> {
-        self.yard.memory().frame(pfn)
+        self.yard.platform().frame_bytes(pfn)
     }
 
     fn frame_at(&self, address: usize) -> Option<Pfn> {
-        self.yard.memory().frame_at(address)
+        let of_device = |(range, memory): (PfnRange, Arc<DeviceMemory>)| {
+            let offset = address.checked_sub(memory.base()?.addr().get())? as u64;
+            let pfn = range.start + PageCount(offset / self.yard.geometry().page_size().0);
+            range.contains(pfn).then_some(pfn)
+        };
+        let found = self.yard.memory().frame_at(address);
+        found.or_else(|| self.yard.platform().devices().into_iter().find_map(of_device))
+    }
+
+    fn map_device(&self, request: DeviceRequest) -> Result<DeviceId, HostFailure> {
+        Ok(self.yard.map_device(request)?)
+    }
+
+    fn split_device_page(&self, head: Pfn) -> Result<(), HostFailure> {
+        Ok(self.yard.split_device_page(head)?)
+    }
+
+    fn with_owners<R>(&self, work: impl FnOnce(Option<&Owners<'_>>) -> R) -> R {
+        match Vm::attach(&self.yard) {
+            Ok(vm) => work(Some(&vm.owners())),
+            Err(_) => work(None),
+        }
+    }
+
+    fn validate(&self) -> Result<(), HostFailure> {
+        self.yard.validate().map_err(Failure::from)?;
+        match Vm::attach(&self.yard) {
+            Err(VmError::NotThere) => Ok(()),
+            spaces => Ok(spaces.map_err(VmValidateError::from)?.validate()?),
+        }
     }
 
     fn log(&self, level: u32, text: fmt::Arguments<'_>) {

@@ -155,6 +155,30 @@
 // State of a block: in a pool of huge pages.
 #define FY_STATE_POOLED 14
 
+// Page structures of a device: one for each frame, all of them written.
+#define FY_DEVICE_FULL 0
+
+// Page structures of a device: one for each frame, of which those behind the head of a compound page share memory.
+#define FY_DEVICE_DEDUPLICATED 1
+
+// As `FY_DEVICE_DEDUPLICATED`, with two pages of structures for each compound page, as in Linux.
+#define FY_DEVICE_DEDUPLICATED_TWO 2
+
+// Page structures of a device: one for each compound page.
+#define FY_DEVICE_FOLDED 3
+
+// Page structures of a device lie in ordinary memory.
+#define FY_DEVICE_MAP_IN_MEMORY 0
+
+// Page structures of a device lie in its first frames.
+#define FY_DEVICE_MAP_IN_DEVICE 1
+
+// A device that is in use is not unmapped.
+#define FY_DEVICE_REFUSE 0
+
+// An unmap waits, for a bounded time, until the device is not in use. Page tables cannot map it meanwhile.
+#define FY_DEVICE_WAIT 1
+
 // The kernel's `/proc/buddyinfo`.
 #define FY_TEXT_BUDDYINFO 0
 
@@ -215,7 +239,7 @@ typedef enum fy_status {
   FY_WRONG_ORDER = 15,
   // The frame is in a state in which it cannot be freed.
   FY_NOT_ALLOCATED = 16,
-  // A frame of the requested range is in use.
+  // A frame or an address of the requested range, or a device, is in use.
   FY_IN_USE = 17,
   // A running process has a shared yard of this name.
   FY_NAME_IN_USE = 18,
@@ -235,6 +259,12 @@ typedef enum fy_status {
   FY_INVALID = 25,
   // The library has failed inside a call. The yard cannot be used any more, except to destroy it.
   FY_PANICKED = 26,
+  // The yard has no such device.
+  FY_NO_SUCH_DEVICE = 27,
+  // A page has fewer references, pins or entries of page tables than are released.
+  FY_NOT_COUNTED = 28,
+  // Nothing is mapped at an address of an address space, or the mapping forbids the access.
+  FY_BAD_ADDRESS = 29,
 } fy_status;
 
 // A yard: memory in page frames, and the allocator of these frames. Opaque: calls create and destroy it.
@@ -364,6 +394,10 @@ typedef struct fy_core_config {
   uint64_t dma_end;
   // Where the DMA32 zone ends. 0: there is none.
   uint64_t dma32_end;
+  // The first frame of the device space, where devices can be mapped. Frames of memory in it stay memory.
+  uint64_t device_start;
+  // The number of frames of the device space. 0: there are no devices. Their page structures are part of the tables.
+  uint64_t device_count;
   // The name of a policy, or null for the default.
   const char *policy;
   // Memory for the tables of the yard, aligned to 128 bytes, used by nothing else while the yard lives. Null: they take the first
@@ -455,6 +489,14 @@ typedef struct fy_geometry {
   uint32_t nodes;
   // The number of CPUs with lists of their own.
   uint32_t cpus;
+  // The first frame of the device space, where devices can be mapped.
+  uint64_t device_start;
+  // The number of frames of the device space; 0: no devices can be mapped.
+  uint64_t device_count;
+  // Devices begin and end at multiples of 2^`device_unit` frames, at least.
+  uint32_t device_unit;
+  // Always 0.
+  uint32_t reserved;
 } fy_geometry;
 
 // Sums over all zones of a yard. Members about frames count frames. The remaining ones count events since the creation.
@@ -493,8 +535,50 @@ typedef struct fy_statistics {
   uint64_t bad_frames;
 } fy_statistics;
 
+// A range of frames that is to become a device. `fy_device_request_default()` sets `size`, and all other members to 0.
+typedef struct fy_device_request {
+  // `sizeof(fy_device_request)`.
+  size_t size;
+  // The first frame, inside the device space of the yard: see `fy_geometry`.
+  uint64_t start;
+  // The number of frames. It and `start` are multiples of the frames of a compound page, and of 2^`device_unit` (`fy_geometry`).
+  uint64_t count;
+  // The node of the device.
+  uint32_t node;
+  // The order of its compound pages; 0: it has single pages.
+  uint32_t order;
+  // One of `FY_DEVICE_FULL` to `FY_DEVICE_FOLDED`.
+  uint32_t layout;
+  // One of `FY_DEVICE_MAP_*`.
+  uint32_t placement;
+} fy_device_request;
+
+// A mapped device.
+typedef struct fy_device {
+  // `sizeof(fy_device)`.
+  size_t size;
+  // The name of the device in other calls. It names no later device in the same place.
+  uint64_t device;
+  // Its frames.
+  struct fy_range frames;
+  // The frames that hold data: all but those with its page structures.
+  struct fy_range data;
+  // The node of the device.
+  uint32_t node;
+  // The order of its compound pages.
+  uint32_t order;
+  // One of `FY_DEVICE_FULL` to `FY_DEVICE_FOLDED`.
+  uint32_t layout;
+  // One of `FY_DEVICE_MAP_*`.
+  uint32_t placement;
+  // The bytes that its page structures take, in whole pages.
+  uint64_t map_bytes;
+  // Entries of page tables that map it. Possibly out of date.
+  uint64_t mappings;
+} fy_device;
+
 // All values.
-#define fy_status_ALL { FY_OK, FY_NULL_POINTER, FY_BAD_SIZE, FY_BAD_VERSION, FY_BAD_ARGUMENT, FY_BAD_FLAGS, FY_BAD_ORDER, FY_NO_SUCH_NODE, FY_UNKNOWN_POLICY, FY_NOT_SUPPORTED, FY_OUT_OF_MEMORY, FY_NO_HOST_MEMORY, FY_NO_FRAME_BYTES, FY_BAD_FRAME, FY_ALREADY_FREE, FY_WRONG_ORDER, FY_NOT_ALLOCATED, FY_IN_USE, FY_NAME_IN_USE, FY_NO_SUCH_NAME, FY_BAD_FILE, FY_SYSTEM, FY_BUSY, FY_DAMAGED, FY_WRITTEN_WHILE_FREE, FY_INVALID, FY_PANICKED, }
+#define fy_status_ALL { FY_OK, FY_NULL_POINTER, FY_BAD_SIZE, FY_BAD_VERSION, FY_BAD_ARGUMENT, FY_BAD_FLAGS, FY_BAD_ORDER, FY_NO_SUCH_NODE, FY_UNKNOWN_POLICY, FY_NOT_SUPPORTED, FY_OUT_OF_MEMORY, FY_NO_HOST_MEMORY, FY_NO_FRAME_BYTES, FY_BAD_FRAME, FY_ALREADY_FREE, FY_WRONG_ORDER, FY_NOT_ALLOCATED, FY_IN_USE, FY_NAME_IN_USE, FY_NO_SUCH_NAME, FY_BAD_FILE, FY_SYSTEM, FY_BUSY, FY_DAMAGED, FY_WRITTEN_WHILE_FREE, FY_INVALID, FY_PANICKED, FY_NO_SUCH_DEVICE, FY_NOT_COUNTED, FY_BAD_ADDRESS, }
 
 #ifdef __cplusplus
 extern "C" {
@@ -653,8 +737,8 @@ enum fy_status fy_alloc_request(const struct fy_yard *yard,
 
 // Sets `*address` to the address of a frame's bytes. The frames of a block, and of memory without holes, have consecutive addresses.
 //
-// The address is valid until the yard is destroyed. Only the owner of a frame may use its bytes. Processes of a shared yard have
-// different addresses for one frame.
+// The address is valid until the yard is destroyed, or until the bytes of a device are removed. Only the owner of a frame may use its
+// bytes. Processes of a shared yard have different addresses for one frame.
 //
 // Errors: `FY_BAD_FRAME`, `FY_NO_FRAME_BYTES` (a phantom yard), `FY_NULL_POINTER`, `FY_PANICKED`. `*address` is unchanged then.
 //
@@ -666,7 +750,7 @@ enum fy_status fy_address(const struct fy_yard *yard,
 
 // Sets `*frame` to the frame that has the byte at `address`.
 //
-// Errors: `FY_BAD_FRAME` for an address outside the yard's memory, `FY_NULL_POINTER`, `FY_PANICKED`. `*frame` is unchanged then.
+// Errors: `FY_BAD_FRAME` for an address that no frame has, `FY_NULL_POINTER`, `FY_PANICKED`. `*frame` is unchanged then.
 //
 // Thread safety: any thread. Cost: as `fy_address`.
 enum fy_status fy_frame_at(const struct fy_yard *yard,
@@ -721,8 +805,8 @@ enum fy_status fy_yard_drain_cpu(const struct fy_yard *yard,
                                  uint32_t cpu,
                                  struct fy_error *error);
 
-// Compacts the zones of a node, or of all nodes for `FY_NO_NODE`: merges what the policy keeps apart. Blocks in use stay in place,
-// since a C program has no owners that could move them.
+// Compacts the zones of a node, or of all nodes for `FY_NO_NODE`: merges what the policy keeps apart, and moves pages of address
+// spaces. Allocated blocks stay in place.
 //
 // Errors: `FY_NO_SUCH_NODE`, `FY_NULL_POINTER`, `FY_PANICKED`. Thread safety: any thread. Cost: reads the page structure of each block.
 enum fy_status fy_yard_compact(const struct fy_yard *yard,
@@ -750,6 +834,120 @@ enum fy_status fy_yard_text(const struct fy_yard *yard,
                             size_t capacity,
                             size_t *length,
                             struct fy_error *error);
+
+// Gives frames of the device space page structures, and sets `*device` to the name of the device. `fy_device_unmap` undoes it.
+//
+// Other calls find its pages by frame from then on, and count their users: `fy_device_get`. The frames of a device are not allocated and
+// need no bytes. (The kernel's `memremap_pages`.)
+//
+// Errors: `FY_BAD_FRAME` for frames outside the device space or with memory, `FY_BAD_ARGUMENT` for frames that are not aligned (the
+// message names the nearest that are) and for unknown layouts, `FY_IN_USE` for frames of another device, `FY_BAD_ORDER`, `FY_NO_SUCH_NODE`,
+// `FY_OUT_OF_MEMORY` if the yard has 64 devices, `FY_NO_HOST_MEMORY` if there is no memory for the page structures, `FY_NOT_SUPPORTED`,
+// `FY_BAD_SIZE`, `FY_BUSY`, `FY_DAMAGED`, `FY_SYSTEM`, `FY_NULL_POINTER`, `FY_PANICKED`. `*device` is unchanged then.
+//
+// Thread safety: any thread. Cost: writes the page structures of the layout, with a worker for each CPU of the node where there are
+// workers.
+enum fy_status fy_device_map(const struct fy_yard *yard,
+                             const struct fy_device_request *request,
+                             uint64_t *device,
+                             struct fy_error *error);
+
+// Removes the page structures of a device. `removal` is `FY_DEVICE_REFUSE` or `FY_DEVICE_WAIT`.
+//
+// Errors: `FY_IN_USE` if a page has references, and the error names the first, or if page tables map the device; `FY_NO_SUCH_DEVICE`,
+// `FY_BUSY` if another CPU changes the device, `FY_DAMAGED`, `FY_BAD_ARGUMENT`, `FY_NULL_POINTER`, `FY_PANICKED`. The device stays then.
+//
+// Thread safety: any thread. Cost: an exchange for each page, and zeroes the page structures.
+enum fy_status fy_device_unmap(const struct fy_yard *yard,
+                               uint64_t device,
+                               uint32_t removal,
+                               struct fy_error *error);
+
+// Sets `*count` to the number of devices, and writes the names of the first `capacity` into `devices`, which may be null if `capacity`
+// is 0.
+//
+// Errors: `FY_NULL_POINTER`, `FY_PANICKED`. Thread safety: any thread. Cost: reads a table of 64 rows.
+enum fy_status fy_device_list(const struct fy_yard *yard,
+                              uint64_t *devices,
+                              size_t capacity,
+                              size_t *count,
+                              struct fy_error *error);
+
+// Fills `*info`, whose `size` is set, with what the yard knows of a device.
+//
+// Errors: `FY_NO_SUCH_DEVICE`, `FY_BAD_SIZE`, `FY_NULL_POINTER`, `FY_PANICKED`. Thread safety: any thread. Cost: reads a table of 64 rows.
+enum fy_status fy_device_info(const struct fy_yard *yard,
+                              uint64_t device,
+                              struct fy_device *info,
+                              struct fy_error *error);
+
+// As `fy_device_info`, for the device that has a frame.
+//
+// Errors: `FY_BAD_FRAME` if there is none, `FY_BAD_SIZE`, `FY_NULL_POINTER`, `FY_PANICKED`. Thread safety: any thread. Cost: as
+// `fy_device_info`.
+enum fy_status fy_device_at(const struct fy_yard *yard,
+                            uint64_t frame,
+                            struct fy_device *info,
+                            struct fy_error *error);
+
+// Splits the compound page of a device that begins at `head` into single pages, which count their users alone.
+//
+// Errors: `FY_BAD_FRAME` if no compound page begins there, `FY_NOT_SUPPORTED` for single pages and for a layout without page structures
+// for parts, `FY_BAD_ARGUMENT` if it is split, `FY_IN_USE`, `FY_BUSY`, `FY_NO_HOST_MEMORY`, `FY_DAMAGED`, `FY_NULL_POINTER`, `FY_PANICKED`.
+// Nothing has changed then.
+//
+// Thread safety: any thread. Cost: writes a page structure for each frame of the page.
+enum fy_status fy_device_split(const struct fy_yard *yard,
+                               uint64_t head,
+                               struct fy_error *error);
+
+// Joins the single pages of a compound page that was split.
+//
+// Errors: as `fy_device_split`, and `FY_BAD_ARGUMENT` if it is not split. Nothing has changed then. Thread safety: any thread. Cost: as
+// `fy_device_split`.
+enum fy_status fy_device_join(const struct fy_yard *yard,
+                              uint64_t head,
+                              struct fy_error *error);
+
+// Takes `count` references on the page of a device that has a frame. While there are any, the device is not unmapped, and the page is
+// neither split nor joined. All frames of a compound page share its references.
+//
+// Errors: `FY_BAD_FRAME` if no device has the frame, `FY_BUSY` while another CPU changes the page (repeat the call), `FY_NULL_POINTER`,
+// `FY_PANICKED`.
+//
+// Thread safety: any thread. Cost: one locked operation on the page structure.
+enum fy_status fy_device_get(const struct fy_yard *yard,
+                             uint64_t frame,
+                             uint32_t count,
+                             struct fy_error *error);
+
+// Releases references that `fy_device_get` has taken on the page of this frame. Release only what you have taken: the
+// count does not tell callers apart.
+//
+// Errors: `FY_NOT_COUNTED` if the page has fewer, `FY_BAD_FRAME`, `FY_NULL_POINTER`, `FY_PANICKED`. Nothing has changed then.
+//
+// Thread safety: any thread. Cost: as `fy_device_get`.
+enum fy_status fy_device_put(const struct fy_yard *yard,
+                             uint64_t frame,
+                             uint32_t count,
+                             struct fy_error *error);
+
+// Counts an entry of page tables that maps a frame of a device, for code with page tables of its own. The device is not unmapped while
+// there are any.
+//
+// Errors: `FY_BAD_FRAME` if no device has the frame, `FY_BUSY` while the device is being unmapped, `FY_NULL_POINTER`, `FY_PANICKED`. Thread
+// safety: any thread. Cost: one locked operation.
+enum fy_status fy_device_add_entry(const struct fy_yard *yard,
+                                   uint64_t frame,
+                                   struct fy_error *error);
+
+// Takes back what `fy_device_add_entry` has counted.
+//
+// Errors: `FY_NOT_COUNTED` if no entry is counted, `FY_BAD_FRAME`, `FY_NULL_POINTER`, `FY_PANICKED`. Thread safety: any thread. Cost: one
+// locked operation.
+enum fy_status fy_device_remove_entry(const struct fy_yard *yard,
+                                      uint64_t frame,
+                                      struct fy_error *error);
 
 // The name of the policy with this index, or null behind the last one. The text lives as long as the program.
 //
@@ -785,6 +983,14 @@ static inline fy_request fy_request_default(void) {
   return request;
 }
 
+// A device without frames: set `start` and `count`.
+static inline fy_device_request fy_device_request_default(void) {
+  fy_device_request request;
+  fy_zero(&request, sizeof request);
+  request.size = sizeof request;
+  return request;
+}
+
 // Empty results for the functions that fill them.
 static inline fy_frame fy_frame_default(void) {
   fy_frame frame;
@@ -805,6 +1011,13 @@ static inline fy_statistics fy_statistics_default(void) {
   fy_zero(&statistics, sizeof statistics);
   statistics.size = sizeof statistics;
   return statistics;
+}
+
+static inline fy_device fy_device_default(void) {
+  fy_device device;
+  fy_zero(&device, sizeof device);
+  device.size = sizeof device;
+  return device;
 }
 
 // Operations without content: set those that are required.

@@ -16,7 +16,7 @@ use frameyard_c_calls::{
 use crate::handle::fy_yard;
 use crate::place::{self, Tables};
 use crate::platform::{Kernel, fy_platform_ops, has_panicked};
-use crate::source::{Source, fy_memory};
+use crate::source::{self, Source, fy_memory};
 
 /// The memory and the settings of a new yard. `fy_core_config_default()` sets `size` and `version`, `cpus` to 1, and all other members
 /// to 0, the default. The arrays are read during the call alone.
@@ -53,6 +53,10 @@ pub struct fy_core_config {
     pub dma_end: u64,
     /// Where the DMA32 zone ends. 0: there is none.
     pub dma32_end: u64,
+    /// The first frame of the device space, where devices can be mapped. Frames of memory in it stay memory.
+    pub device_start: u64,
+    /// The number of frames of the device space. 0: there are no devices. Their page structures are part of the tables.
+    pub device_count: u64,
     /// The name of a policy, or null for the default.
     pub policy: *const c_char,
     /// Memory for the tables of the yard, aligned to 128 bytes, used by nothing else while the yard lives. Null: they take the first
@@ -212,9 +216,10 @@ unsafe fn create(kernel: Kernel, settings: &Settings<'_>) -> Result<NonNull<fy_y
     // SAFETY: as large as planned, aligned (a frame is), and used by nothing else: apart from all memory that is not reserved (checked
     // where the kernel maps it), or reserved just now.
     let (handle, control, map) = unsafe { plan.clear_at(base) };
-    kernel.receive_panics();
+    let receiver = kernel.receive_panics();
     // SAFETY: both regions are zeroed and the yard's alone. `frame_bytes` says where frames are mapped, as the header demands.
     let yard = unsafe { Yard::create(&source, &config, &plan.layout, map, control, kernel)? };
+    receiver.keep();
     // SAFETY: the handle's place is in the tables, aligned, and large enough.
     unsafe { handle.write(fy_yard::new(yard)) };
     // SAFETY: just written.
@@ -251,7 +256,10 @@ unsafe fn settings<'a>(config: *const fy_core_config) -> Result<Settings<'a>, Fa
     let geometry = geometry_of(&config, memory)?;
     let source = Source::new(memory, reserved, geometry.page_size().0)?;
     let zone_limits = ZoneLimits { dma: PhysAddr(config.dma_end), dma32: PhysAddr(config.dma32_end) };
-    let mut yard = YardConfig { geometry, zone_limits, ..YardConfig::new(cpus) };
+    let device_space = (config.device_count > 0)
+        .then(|| source::range_of(config.device_start, config.device_count, geometry.page_size().0))
+        .transpose()?;
+    let mut yard = YardConfig { device_space, geometry, zone_limits, ..YardConfig::new(cpus) };
     if !config.policy.is_null() {
         // SAFETY: passed on to the caller.
         yard.policy = unsafe { policy_of(config.policy)? };

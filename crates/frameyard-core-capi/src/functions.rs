@@ -3,3 +3,4 @@
 use crate::handle::fy_yard;
 
 frameyard_c_calls::functions!(fy_yard);
+frameyard_c_calls::device_functions!(fy_yard);

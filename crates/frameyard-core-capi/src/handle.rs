@@ -1,11 +1,11 @@
 //! [`fy_yard`]: the handle of a yard.
 
-use core::convert::Infallible;
 use core::fmt;
 use core::ptr::NonNull;
 
+use frameyard::devices::{DeviceId, DeviceRequest};
 use frameyard::{Pfn, PfnRange, Platform, Yard};
-use frameyard_c_calls::{Fault, Handle, fy_error, fy_status};
+use frameyard_c_calls::{Failure, Handle};
 
 use crate::platform::{Kernel, has_panicked};
 
@@ -23,29 +23,10 @@ impl fy_yard {
     }
 }
 
-/// A panic that a call returns from: there is none. The panic handler does not return.
-#[derive(Debug)]
-pub struct NoPanic(Infallible);
-
-impl fmt::Display for NoPanic {
-    fn fmt(&self, _f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {}
-    }
-}
-
-impl Fault for NoPanic {
-    fn status(&self) -> fy_status {
-        match self.0 {}
-    }
-
-    fn tell(&self, _facts: &mut fy_error) {
-        match self.0 {}
-    }
-}
-
 impl Handle for fy_yard {
     type Platform = Kernel;
-    type Panic = NoPanic;
+    // The panic handler does not return.
+    type Fault = Failure;
 
     #[inline(always)]
     fn yard(&self) -> &Yard<Kernel> {
@@ -58,7 +39,7 @@ impl Handle for fy_yard {
     }
 
     #[inline(always)]
-    fn attempt<R>(&self, work: impl FnOnce() -> R) -> Result<R, NoPanic> {
+    fn attempt<R>(&self, work: impl FnOnce() -> R) -> Result<R, Failure> {
         Ok(work())
     }
 
@@ -77,6 +58,14 @@ impl Handle for fy_yard {
             let base = range.contains(pfn).then(|| self.yard.platform().frame_bytes(pfn))??;
             (address.wrapping_sub(base.addr().get()) < size).then_some(pfn)
         })
+    }
+
+    fn map_device(&self, request: DeviceRequest) -> Result<DeviceId, Failure> {
+        Ok(self.yard.devices().map(request)?)
+    }
+
+    fn split_device_page(&self, head: Pfn) -> Result<(), Failure> {
+        Ok(self.yard.devices().split(head)?)
     }
 
     fn log(&self, level: u32, text: fmt::Arguments<'_>) {

@@ -15,9 +15,11 @@ pub use create::{fy_core_config, fy_core_create, fy_core_tables, fy_yard_destroy
 #[doc(no_inline)]
 pub use frameyard_c_calls::*;
 pub use functions::{
-    fy_address, fy_alloc, fy_alloc_bulk, fy_alloc_exact, fy_alloc_on, fy_alloc_request, fy_frame_at, fy_frame_info,
-    fy_free, fy_free_bulk, fy_free_range, fy_split, fy_yard_compact, fy_yard_drain, fy_yard_drain_cpu,
-    fy_yard_geometry, fy_yard_policy, fy_yard_set_policy, fy_yard_statistics, fy_yard_text, fy_yard_validate,
+    fy_address, fy_alloc, fy_alloc_bulk, fy_alloc_exact, fy_alloc_on, fy_alloc_request, fy_device_add_entry,
+    fy_device_at, fy_device_get, fy_device_info, fy_device_join, fy_device_list, fy_device_map, fy_device_put,
+    fy_device_remove_entry, fy_device_split, fy_device_unmap, fy_frame_at, fy_frame_info, fy_free, fy_free_bulk,
+    fy_free_range, fy_split, fy_yard_compact, fy_yard_drain, fy_yard_drain_cpu, fy_yard_geometry, fy_yard_policy,
+    fy_yard_set_policy, fy_yard_statistics, fy_yard_text, fy_yard_validate,
 };
 pub use handle::fy_yard;
 pub use platform::{FY_ALL_CPUS, fy_platform_ops, fy_section};

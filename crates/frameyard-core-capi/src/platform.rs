@@ -178,10 +178,10 @@ impl Kernel {
         Ok(Self { usual, has_sections: ops.end_sections.is_some(), ops: *ops, is_corrupt: AtomicBool::new(false) })
     }
 
-    /// From now on, failures inside the library go to this kernel's operation.
-    pub(crate) fn receive_panics(&self) {
-        let panic = self.ops.panic.map_or(null_mut(), |panic| panic as *mut c_void);
-        PANIC.store(panic, Ordering::Relaxed);
+    /// From now on, failures inside the library go to this kernel's operation, for ever if the result is kept.
+    pub(crate) fn receive_panics(&self) -> PanicReceiver {
+        let own = self.ops.panic.map_or(null_mut(), |panic| panic as *mut c_void);
+        PanicReceiver { own, before: PANIC.swap(own, Ordering::Relaxed) }
     }
 
     /// Writes one line of text. Longer ones are cut.
@@ -191,6 +191,28 @@ impl Kernel {
         write_line(&mut bytes, text);
         // SAFETY: the creator of the yard gives the operation for this context. The text ends with a byte 0.
         unsafe { log(self.ops.context, level, bytes.as_ptr()) }
+    }
+}
+
+/// Failures go to the operation of a yard that is being made. If it is not made, they go to the earlier one again.
+#[derive(Debug)]
+#[must_use = "the operation is forgotten when this is dropped"]
+pub(crate) struct PanicReceiver {
+    own: *mut c_void,
+    before: *mut c_void,
+}
+
+impl PanicReceiver {
+    /// The yard is made.
+    pub(crate) fn keep(self) {
+        core::mem::forget(self);
+    }
+}
+
+impl Drop for PanicReceiver {
+    fn drop(&mut self) {
+        // Another CPU that has made a yard meanwhile names the operation.
+        let _ = PANIC.compare_exchange(self.own, self.before, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 
@@ -330,3 +352,6 @@ fn write_line(bytes: &mut [c_char], text: fmt::Arguments<'_>) {
     let _ = buffer.write_fmt(text);
     buffer.finish();
 }
+
+#[cfg(test)]
+mod tests;

@@ -28,6 +28,20 @@ pub(crate) struct Source<'a> {
     pub(crate) tables: PfnRange,
 }
 
+/// A range of frames.
+///
+/// # Errors
+///
+/// [`Failure::Range`] for frames that cannot be.
+pub(crate) fn range_of(start: u64, count: u64, frame_size: u64) -> Result<PfnRange, Failure> {
+    // The bytes of all frames must have addresses, those of the sections around them too.
+    let last = u64::MAX / 4 / frame_size;
+    match start.checked_add(count) {
+        Some(end) if end <= last => Ok(PfnRange::new(Pfn(start), PageCount(count))),
+        _ => Err(Failure::Range(start, count)),
+    }
+}
+
 impl<'a> Source<'a> {
     /// Checks that each range is one.
     ///
@@ -35,12 +49,7 @@ impl<'a> Source<'a> {
     ///
     /// [`Failure`] for ranges that are none, and nodes that cannot be.
     pub(crate) fn new(memory: &'a [fy_memory], reserved: &'a [fy_range], frame_size: u64) -> Result<Self, Failure> {
-        // The bytes of all frames must have addresses, those of the sections around them too.
-        let last = u64::MAX / 4 / frame_size;
-        let check = |start: u64, count: u64| match start.checked_add(count) {
-            Some(end) if end <= last => Ok(()),
-            _ => Err(Failure::Range(start, count)),
-        };
+        let check = |start: u64, count: u64| range_of(start, count, frame_size).map(|_| ());
         for range in memory {
             check(range.start, range.count)?;
             if range.node > u32::from(u16::MAX) {

@@ -5,6 +5,7 @@ use core::fmt;
 use core::str::FromStr;
 
 mod buddyinfo;
+mod gfp_flags;
 mod items;
 mod metrics;
 mod pagetypeinfo;
@@ -15,11 +16,14 @@ mod yard_source;
 mod zoneinfo;
 
 pub use buddyinfo::write_buddyinfo;
+pub use gfp_flags::GfpFlags;
 pub use items::{GlobalStat, NodeStat, NumaEvent, VmEvent, ZoneStat};
-pub use metrics::{Metric, MetricHistogram, MetricsRow, MetricsSource, Series, write_metrics, write_prometheus};
+pub use metrics::{
+    Metric, MetricHistogram, MetricsRow, MetricsSource, Series, WholePageblocks, write_metrics, write_prometheus,
+};
 pub use pagetypeinfo::write_pagetypeinfo;
 pub use snapshot::{PcpSnapshot, ReportSource, ZoneSnapshot};
-pub use trace::{BadTraceLine, PAGE_TRACEPOINTS, PageEvent, TraceEvent, TraceLine, TracedBlock};
+pub use trace::{BadTraceLine, ExtFrag, PAGE_TRACEPOINTS, PageEvent, TraceEvent, TraceLine, TracedBlock};
 pub use vmstat::write_vmstat;
 pub use zoneinfo::write_zoneinfo;
 

@@ -7,7 +7,7 @@ use core::fmt;
 
 use frameyard::locks::HistogramCounts;
 use frameyard::policy::ZonePolicy;
-use frameyard::stats::{MechanismCounts, PcpStatistics, ZoneLockTelemetry};
+use frameyard::stats::{CompactEvent, MechanismCounts, PcpStatistics, ZoneLockTelemetry};
 use frameyard::units::ZoneKind;
 use frameyard::{CpuId, Platform, Yard, ZoneId};
 
@@ -34,6 +34,30 @@ pub struct MetricsRow {
     pub lists: Option<PcpStatistics>,
     /// Frames of the zone that are out of use because of a bad page structure; on the zone's own row.
     pub bad_pages: Option<u64>,
+    /// Whole free pageblocks and what made them; on the zone's own row.
+    pub whole: Option<WholePageblocks>,
+}
+
+/// Free frames in whole pageblocks, and what the background and owners did for them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct WholePageblocks {
+    /// Free frames in whole pageblocks; `None` while the yard keeps no stock of them.
+    pub stock: Option<u64>,
+    /// Frames that the background compactor moved.
+    pub moved: u64,
+    /// Frames whose contents compaction dropped.
+    pub discarded: u64,
+}
+
+impl WholePageblocks {
+    fn of<P: Platform>(yard: &Yard<P>, zone: ZoneId) -> Self {
+        let compaction = yard.zone(zone).compaction();
+        Self {
+            stock: yard.zone(zone).stock().map(|stock| stock.free.0),
+            moved: compaction.count(CompactEvent::DaemonMigrated),
+            discarded: compaction.count(CompactEvent::Discarded),
+        }
+    }
 }
 
 /// A source of metrics.
@@ -116,7 +140,8 @@ impl<P: Platform> MetricsSource for Yard<P> {
                 let mechanisms = self.zone(zone).mechanism_counts_of(cpu).unwrap_or_default();
                 let lists = cpu.and_then(|cpu| self.zone(zone).pcp(cpu));
                 let bad_pages = cpu.is_none().then_some(bad_pages);
-                visit(&MetricsRow { zone, cpu, lock, mechanisms, lists, bad_pages })?;
+                let whole = cpu.is_none().then(|| WholePageblocks::of(self, zone));
+                visit(&MetricsRow { zone, cpu, lock, mechanisms, lists, bad_pages, whole })?;
             }
         }
         Ok(())

@@ -1,15 +1,19 @@
-//! Lines of a kernel's page-allocator trace, as ftrace prints them.
+//! Lines of a kernel's page-allocator trace, as ftrace, `trace-cmd report` and `perf script` print them.
 //!
 //! ```text
 //!            cargo-3368    [001] ...2.  2470.144200: mm_page_free: page=00000000ca9b14ed pfn=0x248d9f order=0
+//!            cargo-3368  [001]  2470.144200: mm_page_free:         page=0x248d9f pfn=0x248d9f order=0
+//!            cargo  3368 [001]  2470.144200:         kmem:mm_page_free: page=0x248d9f pfn=0x248d9f order=0
 //! ```
 //!
 //! The fields before the event are task and process, CPU, flags and seconds. Source: the kernel's `include/trace/events/kmem.h` and
-//! `trace_output.c`.
+//! `trace_output.c`, trace-cmd's `trace-read.c`, perf's `builtin-script.c`.
 
 use core::fmt;
 
 use frameyard::{CpuId, MigrateType, Order, Pfn};
+
+use crate::GfpFlags;
 
 /// The tracepoints of the page allocator that [`PageEvent`] describes.
 pub const PAGE_TRACEPOINTS: [&str; 6] = [
@@ -32,15 +36,17 @@ pub struct TracedBlock {
 
 /// What the page allocator did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PageEvent<'a> {
-    /// `mm_page_alloc`: a request was served, or failed (no block).
+pub enum PageEvent {
+    /// `mm_page_alloc`: a request was served, or failed (no frame).
     Alloc {
-        /// The block; `None` if the request failed.
-        block: Option<TracedBlock>,
+        /// The first frame; `None` if the request failed.
+        pfn: Option<Pfn>,
+        /// The order of the request.
+        order: Order,
         /// The type of the request.
         migrate_type: MigrateType,
-        /// The flags of the request, as the kernel names them.
-        gfp: &'a str,
+        /// The flags of the request.
+        gfp: GfpFlags,
     },
     /// `mm_page_free`: a block was freed.
     Free(TracedBlock),
@@ -50,26 +56,68 @@ pub enum PageEvent<'a> {
     AllocZoneLocked {
         /// The block.
         block: TracedBlock,
+        /// The type of the request.
+        migrate_type: MigrateType,
         /// Whether it went to a per-CPU list; `None` where the kernel does not print it (before 5.19).
         percpu_refill: Option<bool>,
     },
     /// `mm_page_pcpu_drain`: a block left a per-CPU list for the free lists.
-    PcpuDrain(TracedBlock),
+    PcpuDrain {
+        /// The block.
+        block: TracedBlock,
+        /// The type of its list.
+        migrate_type: MigrateType,
+    },
     /// `mm_page_alloc_extfrag`: a request was served from pageblocks of another type.
-    ExtFrag,
+    ExtFrag(ExtFrag),
+    /// The recorder lost this number of events here. [`TraceLine::parse`] returns [`TraceLine::Lost`] instead: the line has no time.
+    Lost(u64),
+}
+
+impl PageEvent {
+    /// The name of the tracepoint; `lost` for lost events.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Alloc { .. } => "mm_page_alloc",
+            Self::Free(_) => "mm_page_free",
+            Self::FreeBatched(_) => "mm_page_free_batched",
+            Self::AllocZoneLocked { .. } => "mm_page_alloc_zone_locked",
+            Self::PcpuDrain { .. } => "mm_page_pcpu_drain",
+            Self::ExtFrag(_) => "mm_page_alloc_extfrag",
+            Self::Lost(_) => "lost",
+        }
+    }
+}
+
+/// A request that was served from pageblocks of another type.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ExtFrag {
+    /// The first frame of the block that was taken.
+    pub pfn: Pfn,
+    /// The order of the request.
+    pub order: Order,
+    /// The order of the block that was taken.
+    pub fallback_order: Order,
+    /// The type of the request.
+    pub migrate_type: MigrateType,
+    /// The type of the block that was taken.
+    pub fallback_type: MigrateType,
+    /// Whether the pageblock took over the type of the request.
+    pub changes_pageblock: bool,
 }
 
 /// An event, and where and when it happened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TraceEvent<'a> {
+pub struct TraceEvent {
+    /// Microseconds of the trace's clock. Later events may have earlier times: CPUs' clocks differ.
+    pub time_us: u64,
     /// The process.
     pub pid: u32,
     /// The CPU.
     pub cpu: CpuId,
-    /// Microseconds of the trace's clock.
-    pub time_us: u64,
     /// What happened.
-    pub event: PageEvent<'a>,
+    pub what: PageEvent,
 }
 
 /// A line of a trace.
@@ -82,7 +130,7 @@ pub enum TraceLine<'a> {
     /// An event of another tracepoint, by its name.
     Other(&'a str),
     /// An event of the page allocator.
-    Event(TraceEvent<'a>),
+    Event(TraceEvent),
 }
 
 /// Error of parsing a [`TraceLine`]: what the line lacks.
@@ -91,7 +139,7 @@ pub struct BadTraceLine(&'static str);
 
 impl fmt::Display for BadTraceLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no line of an ftrace text: {} expected", self.0)
+        write!(f, "no line of a trace: {} expected", self.0)
     }
 }
 
@@ -104,8 +152,8 @@ impl<'a> TraceLine<'a> {
     ///
     /// [`BadTraceLine`] names the first field that is missing or wrong.
     pub fn parse(line: &'a str) -> Result<Self, BadTraceLine> {
-        if let Some(comment) = line.strip_prefix('#') {
-            return Ok(Self::Comment(comment.trim()));
+        if let Some(comment) = comment(line) {
+            return Ok(Self::Comment(comment));
         }
         if let Some(lost) = lost(line) {
             return Ok(Self::Lost(lost));
@@ -113,17 +161,34 @@ impl<'a> TraceLine<'a> {
         let (task, rest) = split_cpu(line).ok_or(BadTraceLine("[CPU]"))?;
         let (cpu, rest) = rest.split_once(']').ok_or(BadTraceLine("[CPU]"))?;
         let cpu = CpuId(cpu.parse().map_err(|_| BadTraceLine("[CPU]"))?);
-        let pid = task.trim_end().rsplit_once('-').and_then(|(_, pid)| pid.parse().ok());
+        let pid = task.trim_end().rsplit_once(['-', ' ']).and_then(|(_, pid)| process(pid));
         let pid = pid.ok_or(BadTraceLine("task-PID before [CPU]"))?;
         let (head, fields) = rest.split_once(": ").ok_or(BadTraceLine("time and ':'"))?;
         let time = head.split_ascii_whitespace().next_back().and_then(microseconds);
         let time_us = time.ok_or(BadTraceLine("seconds with 6 decimals"))?;
-        let (name, fields) = fields.split_once(':').ok_or(BadTraceLine("event and ':'"))?;
+        let fields = fields.trim_ascii_start();
+        let (name, fields) =
+            fields.strip_prefix("kmem:").unwrap_or(fields).split_once(':').ok_or(BadTraceLine("event and ':'"))?;
         match event(name, Fields(fields))? {
-            Some(event) => Ok(Self::Event(TraceEvent { pid, cpu, time_us, event })),
+            Some(what) => Ok(Self::Event(TraceEvent { time_us, pid, cpu, what })),
             None => Ok(Self::Other(name)),
         }
     }
+}
+
+/// The text of a comment: after `#`, an empty line, or a line that `trace-cmd report` prints before the events.
+fn comment(line: &str) -> Option<&str> {
+    let head = ["cpus=", "version = ", "CPU "];
+    match line.strip_prefix('#') {
+        Some(comment) => Some(comment.trim()),
+        None if line.trim_ascii().is_empty() || head.iter().any(|head| line.starts_with(head)) => Some(line.trim()),
+        None => None,
+    }
+}
+
+/// The number of `3368`, or of `3367/3368`, a process and its thread.
+fn process(text: &str) -> Option<u32> {
+    text.rsplit_once('/').map_or(text, |(_, thread)| thread).parse().ok()
 }
 
 /// The number in `CPU:1 [LOST 3 EVENTS]`.
@@ -143,13 +208,13 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Microseconds of `2470.141196`.
+/// Microseconds of `2470.141196`, or of nanoseconds, rounded down.
 fn microseconds(text: &str) -> Option<u64> {
     let (seconds, micros) = text.split_once('.')?;
-    if micros.len() != 6 || !is_number(micros) {
+    if !matches!(micros.len(), 6 | 9) || !is_number(micros) {
         return None;
     }
-    seconds.parse::<u64>().ok()?.checked_mul(1_000_000)?.checked_add(micros.parse().ok()?)
+    seconds.parse::<u64>().ok()?.checked_mul(1_000_000)?.checked_add(micros[..6].parse().ok()?)
 }
 
 /// `name=value` fields, parted by spaces. The last value may have spaces around its bars.
@@ -168,8 +233,11 @@ impl<'a> Fields<'a> {
     }
 
     fn order(self) -> Result<Order, BadTraceLine> {
-        let order = self.get("order").and_then(|value| value.parse().ok()).filter(|order| *order < 16);
-        order.map(Order).ok_or(BadTraceLine("order= below 16"))
+        self.order_of("order").ok_or(BadTraceLine("order= below 16"))
+    }
+
+    fn order_of(self, name: &str) -> Option<Order> {
+        self.get(name).and_then(|value| value.parse().ok()).filter(|order| *order < 16).map(Order)
     }
 
     fn block(self) -> Result<TracedBlock, BadTraceLine> {
@@ -177,28 +245,49 @@ impl<'a> Fields<'a> {
     }
 
     fn migrate_type(self) -> Result<MigrateType, BadTraceLine> {
-        let bits = self.get("migratetype").and_then(|value| value.parse().ok());
-        bits.and_then(MigrateType::from_bits).ok_or(BadTraceLine("migratetype= from 0 to 5"))
+        self.type_of("migratetype").ok_or(BadTraceLine("migratetype= from 0 to 5"))
+    }
+
+    fn type_of(self, name: &str) -> Option<MigrateType> {
+        self.get(name)
+            .and_then(|value| value.parse().ok())
+            .and_then(MigrateType::from_bits)
+            .filter(|of| MigrateType::ALL.contains(of))
+    }
+
+    fn extfrag(self) -> Option<ExtFrag> {
+        Some(ExtFrag {
+            pfn: self.pfn().ok()?,
+            order: self.order_of("alloc_order")?,
+            fallback_order: self.order_of("fallback_order")?,
+            migrate_type: self.type_of("alloc_migratetype")?,
+            fallback_type: self.type_of("fallback_migratetype")?,
+            changes_pageblock: self.get("change_ownership")? != "0",
+        })
     }
 }
 
 /// The event of that name; `None` if it is none of the page allocator.
-fn event<'a>(name: &str, fields: Fields<'a>) -> Result<Option<PageEvent<'a>>, BadTraceLine> {
+fn event(name: &str, fields: Fields<'_>) -> Result<Option<PageEvent>, BadTraceLine> {
     Ok(Some(match name {
         "mm_page_alloc" => PageEvent::Alloc {
             // A failed request has frame 0, which no kernel hands out.
-            block: Some(fields.block()?).filter(|block| block.pfn.0 != 0),
+            pfn: Some(fields.pfn()?).filter(|pfn| pfn.0 != 0),
+            order: fields.order()?,
             migrate_type: fields.migrate_type()?,
-            gfp: fields.get("gfp_flags").ok_or(BadTraceLine("gfp_flags="))?,
+            gfp: fields.get("gfp_flags").map(GfpFlags::parse).ok_or(BadTraceLine("gfp_flags="))?,
         },
         "mm_page_free" => PageEvent::Free(fields.block()?),
         "mm_page_free_batched" => PageEvent::FreeBatched(fields.block()?),
         "mm_page_alloc_zone_locked" => PageEvent::AllocZoneLocked {
             block: fields.block()?,
+            migrate_type: fields.migrate_type()?,
             percpu_refill: fields.get("percpu_refill").map(|value| value != "0"),
         },
-        "mm_page_pcpu_drain" => PageEvent::PcpuDrain(fields.block()?),
-        "mm_page_alloc_extfrag" => PageEvent::ExtFrag,
+        "mm_page_pcpu_drain" => PageEvent::PcpuDrain { block: fields.block()?, migrate_type: fields.migrate_type()? },
+        "mm_page_alloc_extfrag" => {
+            PageEvent::ExtFrag(fields.extfrag().ok_or(BadTraceLine("the orders and types of a fallback"))?)
+        }
         _ => return Ok(None),
     }))
 }
@@ -211,20 +300,53 @@ mod tests {
 
     #[test]
     fn an_allocation_has_its_process_cpu_time_block_and_flags() {
-        let block = Some(TracedBlock { pfn: Pfn(0x0027_c8a2), order: Order(3) });
-        let event = PageEvent::Alloc { block, migrate_type: MigrateType::Movable, gfp: "GFP_KERNEL|__GFP_ZERO" };
-        let expected = TraceEvent { pid: 3364, cpu: CpuId(0), time_us: 2_470_141_196, event };
+        let (pfn, migrate_type) = (Some(Pfn(0x0027_c8a2)), MigrateType::Movable);
+        let what =
+            PageEvent::Alloc { pfn, order: Order(3), migrate_type, gfp: GfpFlags::parse("GFP_KERNEL|__GFP_ZERO") };
+        let expected = TraceEvent { pid: 3364, cpu: CpuId(0), time_us: 2_470_141_196, what };
         assert_eq!(TraceLine::parse(ALLOC), Ok(TraceLine::Event(expected)));
     }
 
     #[test]
     fn a_failed_request_has_no_block() {
         let line = ALLOC.replace("pfn=0x27c8a2", "pfn=0x0");
-        let Ok(TraceLine::Event(TraceEvent { event: PageEvent::Alloc { block, .. }, .. })) = TraceLine::parse(&line)
+        let Ok(TraceLine::Event(TraceEvent { what: PageEvent::Alloc { pfn, order, .. }, .. })) =
+            TraceLine::parse(&line)
         else {
             panic!("{line}");
         };
-        assert_eq!(block, None);
+        assert_eq!((pfn, order), (None, Order(3)));
+    }
+
+    #[test]
+    fn the_three_programs_print_the_same_event() {
+        let ftrace = "           cargo-3368    [001] ...2.  2470.144200: mm_page_free: page=00000000ca9b14ed pfn=0x248d9f order=0";
+        let trace_cmd =
+            "           cargo-3368  [001]  2470.144200: mm_page_free:         page=0x248d9f pfn=0x248d9f order=0";
+        let perf = "           cargo  3368 [001]  2470.144200:                kmem:mm_page_free: page=0x248d9f pfn=0x248d9f order=0";
+        let threads = perf.replace("3368", "3367/3368").replace("144200:", "144200999:");
+        let what = PageEvent::Free(TracedBlock { pfn: Pfn(0x0024_8d9f), order: Order(0) });
+        let expected = TraceEvent { pid: 3368, cpu: CpuId(1), time_us: 2_470_144_200, what };
+        for line in [ftrace, trace_cmd, perf, &threads] {
+            assert_eq!(TraceLine::parse(line), Ok(TraceLine::Event(expected)), "{line}");
+        }
+        assert_eq!(TraceLine::parse("cpus=2"), Ok(TraceLine::Comment("cpus=2")));
+        assert_eq!(TraceLine::parse(""), Ok(TraceLine::Comment("")));
+    }
+
+    #[test]
+    fn a_fallback_has_both_orders_and_types() {
+        let line = "x-1  [000] ..... 0.000001: mm_page_alloc_extfrag: page=0 pfn=0x4000 alloc_order=1 fallback_order=9 pageblock_order=9 alloc_migratetype=0 fallback_migratetype=1 fragmenting=0 change_ownership=1";
+        let expected = ExtFrag {
+            pfn: Pfn(0x4000),
+            order: Order(1),
+            fallback_order: Order(9),
+            migrate_type: MigrateType::Unmovable,
+            fallback_type: MigrateType::Movable,
+            changes_pageblock: true,
+        };
+        let Ok(TraceLine::Event(event)) = TraceLine::parse(line) else { panic!("{line}") };
+        assert_eq!(event.what, PageEvent::ExtFrag(expected));
     }
 
     #[test]
@@ -236,7 +358,7 @@ mod tests {
             let Ok(TraceLine::Event(event)) = TraceLine::parse(&line) else { panic!("{line}") };
             let block = TracedBlock { pfn: Pfn(16), order: Order(0) };
             assert_eq!((event.pid, event.cpu, event.time_us), (8043, CpuId(1), 1_000_002));
-            assert_eq!(event.event, PageEvent::PcpuDrain(block));
+            assert_eq!(event.what, PageEvent::PcpuDrain { block, migrate_type: MigrateType::Movable });
         }
     }
 
@@ -251,7 +373,6 @@ mod tests {
     #[test]
     fn a_wrong_line_names_the_field_that_is_wrong() {
         let of = |line: &str| TraceLine::parse(line).unwrap_err().0;
-        assert_eq!(of(""), "[CPU]");
         assert_eq!(of("hello world"), "[CPU]");
         assert_eq!(of(&ALLOC.replace("-3364", "")), "task-PID before [CPU]");
         assert_eq!(of(&ALLOC.replace("2470.141196", "now")), "seconds with 6 decimals");

@@ -2,6 +2,7 @@
 #![deny(unsafe_code)]
 #![cfg(target_os = "linux")]
 
+mod budget;
 mod cpu_list;
 mod device;
 mod device_map;
@@ -43,6 +44,7 @@ mod yard;
 #[doc(no_inline)]
 pub use frameyard::{AllocError, ByteSize, FreeError, Gfp, NodeId, Order, PageCount, Pfn, PfnRange, Yard};
 
+pub use budget::{Budget, BudgetError, BudgetProcess, BudgetShare};
 pub use cpu_list::{CpuList, ParseCpuListError};
 pub use device::{
     AddDeviceError, DeviceAlignment, DeviceBacking, DeviceMemory, DeviceMemoryBuilder, DeviceMemoryError,

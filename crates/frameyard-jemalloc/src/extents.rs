@@ -8,10 +8,10 @@
 //! freed by two threads.
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use frameyard::{Geometry, Gfp, Order, PageCount, Pfn, PfnRange};
-use frameyard_host::HostYard;
+use frameyard::{CpuId, Geometry, Gfp, MigrateType, Order, PageCount, Pfn, PfnRange, ZoneId};
+use frameyard_host::{BudgetShare, ByteSize, HostYard};
 
 use crate::summary::HeapSummary;
 
@@ -29,10 +29,24 @@ pub(crate) struct Extents {
     end: usize,
     /// Up to this order, a block that is aligned by frame number is aligned by address.
     aligned: Order,
+    /// The process in a budget, if the heap has one.
+    share: Option<BudgetShare>,
     allocations: AtomicU64,
     failures: AtomicU64,
     in_use: AtomicU64,
     peak: AtomicU64,
+    /// Threads in [`free`](Self::free), and extents freed.
+    returning: AtomicU32,
+    returned: AtomicU32,
+}
+
+/// Extents on their way back to the yard.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Returned {
+    /// Whether a thread is returning one.
+    pub(crate) is_returning: bool,
+    /// Extents that have returned, modulo 2^32.
+    pub(crate) count: u32,
 }
 
 impl Extents {
@@ -45,7 +59,19 @@ impl Extents {
         let aligned = Order(offset.trailing_zeros().min(63).saturating_sub(page_shift(&yard)) as u8);
         let zero = || AtomicU64::new(0);
         let (allocations, failures, in_use, peak) = (zero(), zero(), zero(), zero());
-        Some(Self { yard, first, start, end, aligned, allocations, failures, in_use, peak })
+        let (returning, returned) = (AtomicU32::new(0), AtomicU32::new(0));
+        let share = None;
+        Some(Self { yard, first, start, end, aligned, share, allocations, failures, in_use, peak, returning, returned })
+    }
+
+    /// Charges all extents to a budget.
+    pub(crate) fn in_budget(self, share: Option<BudgetShare>) -> Self {
+        Self { share, ..self }
+    }
+
+    /// The process's part of the budget.
+    pub(crate) fn share(&self) -> Option<&BudgetShare> {
+        self.share.as_ref()
     }
 
     pub(crate) fn yard(&self) -> &HostYard {
@@ -62,18 +88,38 @@ impl Extents {
     pub(crate) fn allocate(&self, size: usize, align: usize) -> Option<NonNull<u8>> {
         let (count, align) = (self.pages(size)?, self.pages(align)?);
         let align = Order(align.0.trailing_zeros() as u8);
-        let range = self.take(count, align).or_else(|| {
-            // Free frames may lie on the lists of other CPUs, which a request that does not wait leaves alone.
-            self.yard.drain_all();
-            self.take(count, align)
-        });
-        self.count(range)
+        self.charged(count, || {
+            self.take(count, align).or_else(|| {
+                // Free frames may lie on the lists of other CPUs, which a request that does not wait leaves alone.
+                self.yard.drain_all();
+                self.take(count, align)
+            })
+        })
     }
 
     /// Allocates the extent at an address, if all of its frames are free.
     pub(crate) fn allocate_at(&self, address: usize, size: usize) -> Option<NonNull<u8>> {
         let range = self.range(address, size)?;
-        self.count(self.yard.request_range(range, FLAGS).range().ok())
+        self.charged(range.count(), || self.yard.request_range(range, FLAGS).range().ok())
+    }
+
+    /// Takes frames if the budget allows them, and counts them.
+    fn charged(&self, count: PageCount, take: impl FnOnce() -> Option<PfnRange>) -> Option<NonNull<u8>> {
+        let size = self.size_of(count);
+        if self.share.as_ref().is_some_and(|share| !share.charge(size)) {
+            return self.count(None);
+        }
+        let range = take();
+        if range.is_none() {
+            self.refund(size);
+        }
+        self.count(range)
+    }
+
+    fn refund(&self, size: ByteSize) {
+        if let Some(share) = &self.share {
+            share.refund(size);
+        }
     }
 
     fn count(&self, range: Option<PfnRange>) -> Option<NonNull<u8>> {
@@ -130,6 +176,7 @@ impl Extents {
     /// The caller owns the extent, and no code uses its memory any more.
     pub(crate) unsafe fn free(&self, address: usize, size: usize) -> bool {
         let Some(range) = self.range(address, size) else { return false };
+        self.returning.fetch_add(1, Ordering::Relaxed);
         // SAFETY: passed on to the caller. Locked memory (`mlock`) cannot be returned; zeroes do as well.
         unsafe {
             if !discard(address, size, libc::MADV_DONTNEED) {
@@ -139,10 +186,26 @@ impl Extents {
         // Before the frames are free: another thread may allocate them at once.
         self.in_use.fetch_sub(range.count().0, Ordering::Relaxed);
         let is_free = self.yard.free_range(range).is_ok();
-        if !is_free {
+        if is_free {
+            self.refund(self.size_of(range.count()));
+        } else {
             self.in_use.fetch_add(range.count().0, Ordering::Relaxed);
         }
+        self.returned.fetch_add(1, Ordering::Relaxed);
+        self.returning.fetch_sub(1, Ordering::Relaxed);
         is_free
+    }
+
+    pub(crate) fn returned(&self) -> Returned {
+        Returned {
+            is_returning: self.returning.load(Ordering::Relaxed) > 0,
+            count: self.returned.load(Ordering::Relaxed),
+        }
+    }
+
+    /// In a forked child no other thread exists.
+    pub(crate) fn forget_other_threads(&self) {
+        self.returning.store(0, Ordering::Relaxed);
     }
 
     /// Makes the parts of an extent before and after an address extents of their own.
@@ -157,21 +220,27 @@ impl Extents {
             allocations: self.allocations.load(Ordering::Relaxed),
             failures: self.failures.load(Ordering::Relaxed),
             zone_locks: self.yard.stats().zones().map(|zone| zone.lock.acquisitions).sum(),
-            free_huge_pages: self.free_huge_pages(),
+            free_pageblocks: self.free_pageblocks(),
             free: self.size_of(self.yard.stats().free_pages()),
             in_use: self.size_of(PageCount(self.in_use.load(Ordering::Relaxed))),
             peak: self.size_of(PageCount(self.peak.load(Ordering::Relaxed))),
         }
     }
 
-    /// Free blocks of 2 MiB; a larger block counts as several.
-    fn free_huge_pages(&self) -> u64 {
-        let orders = HUGE_PAGE.0..=self.yard.geometry().max_order().0;
-        let blocks = |zone, order: u8| {
-            let of_type = |kind| self.yard.zone(zone).free_blocks(Order(order), kind);
-            frameyard::MigrateType::ALL.into_iter().map(of_type).sum::<u64>() << (order - HUGE_PAGE.0)
+    /// Whole free pageblocks: on the free lists, in the depot and on the lists of CPUs.
+    fn free_pageblocks(&self) -> u64 {
+        self.yard.stats().zones().map(|zone| self.free_pageblocks_of(zone.id)).sum()
+    }
+
+    fn free_pageblocks_of(&self, zone: ZoneId) -> u64 {
+        let (view, pageblock) = (self.yard.zone(zone), self.yard.geometry().pageblock_order());
+        let blocks = |order: u8| {
+            let of_type = |kind| view.free_blocks(Order(order), kind) + view.depot_blocks(Order(order), kind);
+            MigrateType::ALL.into_iter().map(of_type).sum::<u64>() << (order - pageblock.0)
         };
-        self.yard.stats().zones().flat_map(|zone| orders.clone().map(move |order| blocks(zone.id, order))).sum()
+        let listed = |cpu| view.pcp(CpuId(cpu)).map_or(0, |lists| lists.pages.0.saturating_sub(lists.count.0));
+        let on_lists: u64 = (0..self.yard.cpus()).map(listed).sum();
+        (pageblock.0..=self.yard.geometry().max_order().0).map(blocks).sum::<u64>() + (on_lists >> pageblock.0)
     }
 
     fn page_shift(&self) -> u32 {
@@ -182,7 +251,7 @@ impl Extents {
         (count.0 as usize) << self.page_shift()
     }
 
-    fn size_of(&self, count: PageCount) -> frameyard_host::ByteSize {
+    fn size_of(&self, count: PageCount) -> ByteSize {
         self.yard.geometry().size_of(count)
     }
 
@@ -228,6 +297,8 @@ pub(crate) unsafe fn discard(address: usize, size: usize, advice: libc::c_int) -
 
 #[cfg(test)]
 mod tests {
+    use frameyard::policy::ZonePolicy;
+
     use super::*;
 
     const PAGE: usize = 4096;
@@ -235,7 +306,7 @@ mod tests {
 
     /// The extents of a yard of its own, and its free memory.
     fn made() -> (Extents, PageCount) {
-        let yard = HostYard::with_memory(frameyard_host::ByteSize::mib(64)).unwrap();
+        let yard = HostYard::with_memory(ByteSize::mib(64)).unwrap();
         yard.drain_all();
         let free = yard.stats().free_pages();
         (Extents::new(yard).unwrap(), free)
@@ -379,6 +450,61 @@ mod tests {
         let size = held.len() * HUGE;
         let whole = extents.allocate(size, PAGE).unwrap_or_else(|| panic!("{}", extents.summary()));
         assert!(free(&extents, whole.addr().get(), size));
+        check(&extents, all);
+    }
+
+    #[test]
+    fn small_frames_on_the_lists_of_another_cpu_are_found() {
+        let (extents, all) = made();
+        let mut held: Vec<usize> =
+            std::iter::from_fn(|| extents.allocate(PAGE, PAGE)).map(|extent| extent.addr().get()).collect();
+        held.sort_unstable();
+        if !run_on(1) {
+            println!("skipped: lists of another CPU, of which this machine has none");
+            return;
+        }
+        // Whole blocks of 64 KiB of the other CPU's single frames, too few for its lists to drain by themselves.
+        let at = held.iter().position(|address| address.is_multiple_of(16 * PAGE)).unwrap();
+        let freed: Vec<usize> = held.drain(at..at + 32).collect();
+        assert!(freed.iter().all(|address| free(&extents, *address, PAGE)));
+        assert!(run_on(0));
+        let block = extents.allocate(16 * PAGE, PAGE).unwrap_or_else(|| panic!("{}", extents.summary()));
+        assert!(free(&extents, block.addr().get(), 16 * PAGE));
+        assert!(held.iter().all(|address| free(&extents, *address, PAGE)));
+        check(&extents, all);
+    }
+
+    #[test]
+    fn the_summary_counts_whole_free_pageblocks_wherever_they_are() {
+        for policy in ZonePolicy::ALL {
+            let (extents, all) = made();
+            extents.yard.set_policy(policy).unwrap();
+            let before = extents.summary().free_pageblocks;
+            assert!(before.abs_diff(all.0 >> HUGE_PAGE.0) <= 2, "{before} in {} free frames", all.0);
+            let held: Vec<usize> = (0..7).map(|_| extents.allocate(HUGE, PAGE).unwrap().addr().get()).collect();
+            assert_eq!(extents.summary().free_pageblocks, before - 7, "{policy}");
+            let page = extents.allocate(PAGE, PAGE).unwrap().addr().get();
+            // More than one may be cut to fill the CPU's list.
+            let cut = before - 7 - extents.summary().free_pageblocks;
+            assert!(cut > 0, "{policy}");
+            assert!(held.into_iter().all(|address| free(&extents, address, HUGE)));
+            assert_eq!(extents.summary().free_pageblocks, before - cut, "{policy}");
+            assert!(free(&extents, page, PAGE));
+            check(&extents, all);
+        }
+    }
+
+    #[test]
+    fn extents_are_unmovable() {
+        let (extents, all) = made();
+        for size in [PAGE, 5 * PAGE, HUGE, 9 * HUGE] {
+            let extent = extents.allocate(size, PAGE).unwrap().addr().get();
+            for address in (extent..extent + size).step_by(PAGE) {
+                let frame = extents.yard.stats().frame(extents.pfn(address).unwrap()).unwrap();
+                assert_eq!(frame.migrate_type, MigrateType::Unmovable, "{size} bytes");
+            }
+            assert!(free(&extents, extent, size));
+        }
         check(&extents, all);
     }
 

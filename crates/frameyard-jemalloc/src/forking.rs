@@ -4,7 +4,7 @@
 //!
 //! | before a fork | installed by | takes |
 //! |---|---|---|
-//! | 1 | this module, after the yard exists | nothing; marks the thread |
+//! | 1 | this module, after the yard exists | nothing; waits for purges, and marks the thread |
 //! | 2 | `frameyard-host`, with the first yard | all locks of all yards |
 //! | 3 | other code, between the two | anything |
 //! | 4 | jemalloc, with its first allocation | all of its locks |
@@ -22,6 +22,8 @@
 //!
 //! A program that creates, resets or destroys arenas itself, through `mallctl`, while another thread forks, breaks the second rule.
 
+use crate::current::extents;
+use crate::gate;
 use crate::thread_state::{self, FORKING};
 
 /// Whether the calling thread is in a `fork`.
@@ -32,14 +34,27 @@ pub(crate) fn is_forking() -> bool {
 /// Installs the handlers. The yard exists.
 pub(crate) fn install() -> std::io::Result<()> {
     // SAFETY: the handlers may run in any thread and never unwind.
-    let status = unsafe { libc::pthread_atfork(Some(before), Some(after), Some(after)) };
+    let status = unsafe { libc::pthread_atfork(Some(before), Some(after), Some(after_in_child)) };
     if status == 0 { Ok(()) } else { Err(std::io::Error::from_raw_os_error(status)) }
 }
 
 extern "C" fn before() {
+    gate::begin_fork();
     thread_state::set(FORKING);
 }
 
 extern "C" fn after() {
     thread_state::clear(FORKING);
+    gate::end_fork();
+}
+
+/// Runs after the handlers of `frameyard-host`, which release the yard.
+extern "C" fn after_in_child() {
+    thread_state::clear(FORKING);
+    gate::end_fork_in_child();
+    let Some(extents) = extents() else { return };
+    extents.forget_other_threads();
+    if let Some(share) = extents.share() {
+        share.join_forked();
+    }
 }

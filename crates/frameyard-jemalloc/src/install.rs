@@ -6,7 +6,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use frameyard::validate::ValidateError;
-use frameyard_host::{ByteSize, HostYard, HostYardError};
+use frameyard_host::{BudgetShare, ByteSize, HostYard, HostYardError, HugePages};
 use tikv_jemalloc_sys as sys;
 
 use crate::current::{extents, publish};
@@ -86,7 +86,7 @@ pub enum InstallError {
     Tried,
     /// The yard cannot be made.
     Yard(HostYardError),
-    /// The yard is too small for the arenas of a machine with this many CPUs.
+    /// The yard is too small for the arenas: one for each CPU, or the one that [`make_hooks`] serves at least.
     TooSmall {
         /// The requested size.
         size: ByteSize,
@@ -147,6 +147,18 @@ pub(crate) fn was_tried() -> bool {
 ///
 /// [`InstallError`]. jemalloc then works on mappings of the host.
 pub fn install(settings: &Settings) -> Result<HeapYard, InstallError> {
+    install_in(settings, None)
+}
+
+/// As [`install`], with all extents charged to a budget.
+///
+/// A request that the budget refuses fails as one that the yard cannot serve. A forked child is charged for what it allocates itself, not for
+/// the copy of its parent's memory.
+///
+/// # Errors
+///
+/// [`InstallError`].
+pub fn install_in(settings: &Settings, share: Option<BudgetShare>) -> Result<HeapYard, InstallError> {
     if STATE.swap(TRIED, Ordering::Relaxed) != UNTRIED {
         return Err(InstallError::Tried);
     }
@@ -154,22 +166,48 @@ pub fn install(settings: &Settings) -> Result<HeapYard, InstallError> {
         return Err(InstallError::Options(option));
     }
     let arenas: u32 = read(c"opt.narenas").ok_or(InstallError::Options("narenas"))?;
-    let (size, least) = (settings.memory, ByteSize(BYTES_PER_ARENA * u64::from(arenas)));
-    if size < least {
-        return Err(InstallError::TooSmall { size, least });
-    }
-    let yard = HostYard::with_memory(size).map_err(InstallError::Yard)?;
-    // A policy that is not compiled in was refused by `Settings`.
-    let _ = yard.set_policy(settings.policy);
-    let Some(extents) = Extents::new(yard) else { return Err(InstallError::TooSmall { size, least }) };
-    forking::install().map_err(InstallError::ForkHandlers)?;
-    let extents = publish(extents);
+    let least = ByteSize(BYTES_PER_ARENA * u64::from(arenas));
+    let extents = make(settings, least, share)?;
     // Every arena gets the hooks, even if one refuses them: an arena that has them cannot be without them again.
     let failed = (0..arenas).filter_map(|arena| Some((arena, set_hooks(arena).err()?))).reduce(|_, last| last);
     match failed {
         Some((arena, error)) => Err(InstallError::Arena { arena, error }),
         None => Ok(HeapYard { extents }),
     }
+}
+
+/// Makes a yard for another jemalloc than this crate's, and returns the hooks for its arenas (`extent_hooks_t`).
+///
+/// The caller passes the pointer to `arenas.create` or `arena.<i>.extent_hooks`. A process calls either this or [`install`], once.
+///
+/// The other jemalloc must be of version 5. Its option `retain` should be `false`: otherwise what it frees never returns to the yard, and
+/// its forks take a lock that is held while a hook runs. [`purge`](crate::purge()) does not reach its arenas.
+///
+/// # Errors
+///
+/// [`InstallError`].
+pub fn make_hooks(settings: &Settings) -> Result<(HeapYard, *const c_void), InstallError> {
+    if STATE.swap(TRIED, Ordering::Relaxed) != UNTRIED {
+        return Err(InstallError::Tried);
+    }
+    let extents = make(settings, ByteSize(BYTES_PER_ARENA), None)?;
+    Ok((HeapYard { extents }, (&raw const HOOKS).cast()))
+}
+
+/// Makes a yard of at least `least`, and has the hooks find it.
+fn make(settings: &Settings, least: ByteSize, share: Option<BudgetShare>) -> Result<&'static Extents, InstallError> {
+    let too_small = InstallError::TooSmall { size: settings.memory, least };
+    if settings.memory < least {
+        return Err(too_small);
+    }
+    // A process may use little of a yard. Small pages make little of the memory map resident.
+    let builder = HostYard::builder().map_huge_pages(HugePages::Never);
+    let yard = builder.with_memory(settings.memory).map_err(InstallError::Yard)?;
+    // A policy that is not compiled in was refused by `Settings`.
+    let _ = yard.set_policy(settings.policy);
+    let Some(extents) = Extents::new(yard) else { return Err(too_small) };
+    forking::install().map_err(InstallError::ForkHandlers)?;
+    Ok(publish(extents.in_budget(share)))
 }
 
 /// The first option that has another value than in [`OPTIONS`].
@@ -185,7 +223,7 @@ fn foreign_option() -> Option<&'static str> {
 }
 
 /// Reads a value of jemalloc's, whose type `T` must be.
-fn read<T: Copy + Default>(name: &CStr) -> Option<T> {
+pub(crate) fn read<T: Copy + Default>(name: &CStr) -> Option<T> {
     // The string of options is linked in together with this function.
     std::hint::black_box(&OPTIONS);
     let mut value = T::default();

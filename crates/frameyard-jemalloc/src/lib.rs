@@ -4,21 +4,22 @@
 mod current;
 mod extents;
 mod forking;
+mod gate;
 mod heap;
 mod hooks;
 mod install;
 mod purge;
 mod settings;
 mod summary;
-mod thread_state;
+pub mod thread_state;
 
 pub use frameyard::policy::ZonePolicy;
 #[doc(no_inline)]
-pub use frameyard_host::{ByteSize, HostYard};
+pub use frameyard_host::{Budget, BudgetShare, ByteSize, HostYard};
 
 pub use heap::Heap;
 pub use hooks::is_in_hook;
-pub use install::{HeapYard, InstallError, install, installed};
+pub use install::{HeapYard, InstallError, install, install_in, installed, make_hooks};
 pub use purge::{or_purge, purge};
 pub use settings::{Settings, SettingsError};
 pub use summary::HeapSummary;

@@ -18,9 +18,9 @@ pub struct HeapSummary {
     pub failures: u64,
     /// Acquisitions of zone locks.
     pub zone_locks: u64,
-    /// Free blocks of 2 MiB. A larger block counts as several.
-    pub free_huge_pages: u64,
-    /// Free memory on the free lists of the yard.
+    /// Whole free pageblocks, of 2 MiB each: the memory that a huge page can have at once.
+    pub free_pageblocks: u64,
+    /// Free memory.
     pub free: ByteSize,
     /// Memory in extents.
     pub in_use: ByteSize,
@@ -31,9 +31,9 @@ pub struct HeapSummary {
 /// One line of `name=value` pairs; sizes in bytes.
 impl fmt::Display for HeapSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { policy, size, allocations, failures, zone_locks, free_huge_pages, free, in_use, peak } = self;
+        let Self { policy, size, allocations, failures, zone_locks, free_pageblocks, free, in_use, peak } = self;
         write!(f, "policy={policy} size={} allocations={allocations} failures={failures} ", size.0)?;
-        write!(f, "zone_locks={zone_locks} free_huge_pages={free_huge_pages} ",)?;
+        write!(f, "zone_locks={zone_locks} free_pageblocks={free_pageblocks} ",)?;
         write!(f, "free={} in_use={} peak={}", free.0, in_use.0, peak.0)
     }
 }

@@ -1,4 +1,4 @@
-//! What the calling thread is doing: two flags that hooks read and write.
+//! Flags of the calling thread, for code inside of `malloc`.
 //!
 //! The flags lie in the block of thread-local memory that exists from the start of a thread, at an offset that the dynamic linker knows
 //! (initial-exec). `thread_local!` would call the dynamic linker from a shared library, which reallocates its table of a thread after each
@@ -8,24 +8,27 @@
 pub(crate) const IN_HOOK: u8 = 1;
 /// The thread is in a `fork`.
 pub(crate) const FORKING: u8 = 2;
+/// The thread has started to use another heap beside this one, if the program has one. This crate does not use it.
+pub const OTHER_HEAP: u8 = 4;
 
 /// Whether the calling thread has set a flag.
 #[inline]
-pub(crate) fn is_set(flag: u8) -> bool {
+#[must_use]
+pub fn is_set(flag: u8) -> bool {
     // SAFETY: the byte is the calling thread's own, and no reference to it exists.
     unsafe { state().read() & flag != 0 }
 }
 
 /// Sets a flag of the calling thread.
 #[inline]
-pub(crate) fn set(flag: u8) {
+pub fn set(flag: u8) {
     // SAFETY: as in `is_set`.
     unsafe { state().write(state().read() | flag) }
 }
 
 /// Clears a flag of the calling thread.
 #[inline]
-pub(crate) fn clear(flag: u8) {
+pub fn clear(flag: u8) {
     // SAFETY: as in `is_set`.
     unsafe { state().write(state().read() & !flag) }
 }

@@ -33,7 +33,9 @@ where
 /// The command line, whose options take values that begin with a hyphen: `--memory -5G` is a bad size and no option `-5`.
 fn command() -> clap::Command {
     fn take_hyphens(command: clap::Command) -> clap::Command {
-        let takes_value = |arg: &clap::Arg| arg.get_action().takes_values() && !arg.is_positional();
+        // An option with any number of values ends where the next option begins.
+        let has_end = |arg: &clap::Arg| arg.get_num_args().is_none_or(|count| count.max_values() == 1);
+        let takes_value = |arg: &clap::Arg| arg.get_action().takes_values() && !arg.is_positional() && has_end(arg);
         command
             .mut_args(|arg| if takes_value(&arg) { arg.allow_hyphen_values(true) } else { arg })
             .mut_subcommands(take_hyphens)

@@ -12,6 +12,7 @@ mod machines;
 mod man;
 mod page_zeroing;
 mod published_table;
+mod report;
 mod run;
 mod show;
 mod sim;
@@ -66,6 +67,7 @@ enum Command {
     Sim(sim::SimArgs),
     Device(device::DeviceArgs),
     Stress(stress::StressArgs),
+    Report(report::ReportArgs),
     Run(run::RunArgs),
     Trace(trace::TraceArgs),
     Completions(completions::CompletionsArgs),
@@ -105,6 +107,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
         Command::Bench(args) => bench::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Stress(args) => stress::run(&args),
+        Command::Report(args) => report::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Trace(args) => trace::run(&args),
         Command::Completions(args) => completions::run(&args),

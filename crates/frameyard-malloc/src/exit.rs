@@ -6,7 +6,9 @@ use std::fs::OpenOptions;
 use std::os::fd::AsRawFd;
 use std::sync::OnceLock;
 
-use frameyard_jemalloc::installed;
+use frameyard_jemalloc::{HeapYard, installed};
+
+use crate::mimalloc;
 
 /// The variable that asks for a summary.
 const SUMMARY: &str = "FRAMEYARD_SUMMARY";
@@ -51,12 +53,13 @@ pub(crate) fn arrange() {
 }
 
 extern "C" fn at_exit() {
-    let Some((Request { process, target, error }, yard)) = REQUEST.get().zip(installed()) else { return };
+    let summary = mimalloc::summary().or_else(|| installed().map(HeapYard::summary));
+    let Some((Request { process, target, error }, summary)) = REQUEST.get().zip(summary) else { return };
     // A forked child has inherited the request of its parent.
     if *process != std::process::id() {
         return;
     }
-    let line = format!("frameyard: process={process} {}", yard.summary());
+    let line = format!("frameyard: process={process} {summary}");
     let Target::File(path) = target else { return error.write_line(&line) };
     match OpenOptions::new().append(true).create(true).open(path) {
         Ok(file) => write_line(file.as_raw_fd(), &line),

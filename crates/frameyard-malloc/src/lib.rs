@@ -3,4 +3,5 @@
 
 mod exit;
 mod malloc;
+mod mimalloc;
 mod start;

@@ -1,78 +1,20 @@
 //! Programs under the library: those of every Linux system (`sh` and the tools that it needs), and those in `c`.
 
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// The library, which cargo builds beside the tests.
-fn library() -> PathBuf {
-    let test = std::env::current_exe().expect("the test's own path");
-    let folders = test.ancestors().skip(1).take(2).map(|folder| folder.join("libframeyard_malloc.so"));
-    folders.into_iter().find(|path| path.is_file()).expect("libframeyard_malloc.so beside the tests")
-}
+mod preloaded;
+
+use preloaded::{Folder, HEAPS, run, success_of, text};
 
 /// Runs a script under the library.
 fn sh(script: &str, variables: &[(&str, &str)]) -> Output {
     run(Command::new("sh").args(["-c", script]), variables)
 }
 
-/// Runs a command under the library.
-fn run(command: &mut Command, variables: &[(&str, &str)]) -> Output {
-    command.env("LD_PRELOAD", library());
-    for variable in ["FRAMEYARD_MEMORY", "FRAMEYARD_POLICY", "FRAMEYARD_SUMMARY"] {
-        command.env_remove(variable);
-    }
-    command.envs(variables.iter().copied()).output().expect("the command runs")
-}
-
-/// A folder that goes away with the value.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let folder = std::env::temp_dir().join(format!("frameyard-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("a folder");
-        Self(folder)
-    }
-
-    /// Compiles a program or a library of the folder `c`.
-    fn compile(&self, source: &str, options: &[&str]) -> PathBuf {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(source);
-        let made = self.0.join(source.file_stem().expect("a name"));
-        let mut compiler = Command::new("cc");
-        // Without optimisation a compiler keeps allocations whose result is not used.
-        compiler.args([
-            "-O0",
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            "-pthread",
-            "-D_GNU_SOURCE",
-            "-Wno-alloc-size-larger-than",
-        ]);
-        let status = compiler.args(options).arg(&source).arg("-o").arg(&made).arg("-ldl").status();
-        assert!(status.expect("`cc` runs").success(), "{}", source.display());
-        made
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-/// The output of a program that ends without an error and says nothing on standard error.
-fn success(command: &mut Command, memory: &str) -> String {
-    let output = run(command, &[("FRAMEYARD_MEMORY", memory)]);
-    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
-    assert!(output.status.success(), "{}: {stdout}{stderr}", output.status);
-    assert_eq!(stderr, "");
-    stdout
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+/// The output of a program on a heap in a yard of that size.
+fn success(command: &mut Command, heap: &str, memory: &str) -> String {
+    success_of(command, &[("FRAMEYARD_HEAP", heap), ("FRAMEYARD_MEMORY", memory)])
 }
 
 /// The value of a count in a summary.
@@ -83,31 +25,45 @@ fn value(summary: &str, name: &str) -> u64 {
 
 #[test]
 fn a_program_runs_on_a_yard_and_prints_a_summary() {
-    // `sh` may end without running handlers, so it is replaced.
-    let output = sh("exec env echo works", &[("FRAMEYARD_MEMORY", "256M"), ("FRAMEYARD_SUMMARY", "1")]);
-    assert!(output.status.success());
-    assert_eq!(text(&output.stdout), "works\n");
-    let summary = text(&output.stderr);
-    assert_eq!(summary.lines().count(), 1, "{summary}");
-    assert_eq!(value(&summary, "size"), 256 << 20);
-    assert!(value(&summary, "allocations") > 0 && value(&summary, "zone_locks") > 0);
-    assert!(value(&summary, "peak") >= value(&summary, "in_use"));
+    for heap in HEAPS {
+        // `sh` may end without running handlers, so it is replaced.
+        let output = sh(
+            "exec env echo works",
+            &[("FRAMEYARD_HEAP", heap), ("FRAMEYARD_MEMORY", "256M"), ("FRAMEYARD_SUMMARY", "1")],
+        );
+        assert!(output.status.success());
+        assert_eq!(text(&output.stdout), "works\n");
+        let summary = text(&output.stderr);
+        assert_eq!(summary.lines().count(), 1, "{summary}");
+        assert_eq!(value(&summary, "size"), 256 << 20);
+        assert!(value(&summary, "allocations") > 0 && value(&summary, "zone_locks") > 0);
+        assert!(value(&summary, "peak") >= value(&summary, "in_use"));
+    }
 }
 
 #[test]
 fn a_pipeline_of_forked_shells_and_programs_works() {
     let script =
         "(for i in 1 2 3 4 5; do (echo $i; echo $i) & wait; done; echo x) | sort | uniq -c | tr -d ' ' | tr '\\n' ,";
-    let output = sh(script, &[("FRAMEYARD_MEMORY", "128M")]);
-    assert_eq!(text(&output.stdout), "21,22,23,24,25,1x,", "{}", text(&output.stderr));
-    assert_eq!(text(&output.stderr), "");
+    for heap in HEAPS {
+        let output = sh(script, &[("FRAMEYARD_HEAP", heap), ("FRAMEYARD_MEMORY", "128M")]);
+        assert_eq!(text(&output.stdout), "21,22,23,24,25,1x,", "{}", text(&output.stderr));
+        assert_eq!(text(&output.stderr), "");
+    }
 }
 
 #[test]
 fn the_policy_is_that_of_the_environment() {
-    let variables = [("FRAMEYARD_MEMORY", "128M"), ("FRAMEYARD_POLICY", "vanilla"), ("FRAMEYARD_SUMMARY", "1")];
-    let summary = text(&sh("exec cat /dev/null", &variables).stderr);
-    assert!(summary.contains(" policy=vanilla "), "{summary}");
+    for heap in HEAPS {
+        let variables = [
+            ("FRAMEYARD_HEAP", heap),
+            ("FRAMEYARD_MEMORY", "128M"),
+            ("FRAMEYARD_POLICY", "vanilla"),
+            ("FRAMEYARD_SUMMARY", "1"),
+        ];
+        let summary = text(&sh("exec cat /dev/null", &variables).stderr);
+        assert!(summary.contains(" policy=vanilla "), "{summary}");
+    }
 }
 
 #[test]
@@ -119,6 +75,7 @@ fn malformed_and_impossible_values_lead_to_one_line_and_a_run_without_a_yard() {
         (("FRAMEYARD_MEMORY", "0"), "too small for jemalloc's arenas"),
         (("FRAMEYARD_MEMORY", "-1"), "FRAMEYARD_MEMORY=\"-1\" is not a size"),
         (("FRAMEYARD_MEMORY", "1000T"), "no yard: "),
+        (("FRAMEYARD_HEAP", "glibc"), "FRAMEYARD_HEAP=\"glibc\" is not jemalloc or mimalloc"),
         (("FRAMEYARD_POLICY", "best"), "FRAMEYARD_POLICY=\"best\" is not one of vanilla"),
     ];
     for (variable, expected) in cases {
@@ -131,13 +88,30 @@ fn malformed_and_impossible_values_lead_to_one_line_and_a_run_without_a_yard() {
 }
 
 #[test]
+fn impossible_arenas_of_mimalloc_lead_to_one_line_and_a_run_without_a_yard() {
+    for (memory, expected) in [("1M", "too small for an arena of mimalloc's, which needs 32M"), ("1000T", "no yard: ")]
+    {
+        let output = sh("echo works", &[("FRAMEYARD_HEAP", "mimalloc"), ("FRAMEYARD_MEMORY", memory)]);
+        let stderr = text(&output.stderr);
+        assert_eq!(text(&output.stdout), "works\n");
+        assert!(stderr.contains(expected) && stderr.lines().count() == 1, "{memory}: {stderr}");
+    }
+}
+
+#[test]
 fn a_program_that_needs_more_than_the_yard_fails_by_itself() {
-    // The buffer that `dd` allocates is larger than the yard.
-    let output = sh("dd if=/dev/zero of=/dev/null bs=512M count=1", &[("FRAMEYARD_MEMORY", "64M")]);
-    assert_eq!(output.status.signal(), None);
-    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
-    let fits = sh("dd if=/dev/zero of=/dev/null bs=32M count=1", &[("FRAMEYARD_MEMORY", "64M")]);
-    assert!(fits.status.success(), "{}", text(&fits.stderr));
+    for heap in HEAPS {
+        // The buffer that `dd` allocates is larger than the yard.
+        let output = sh(
+            "dd if=/dev/zero of=/dev/null bs=512M count=1",
+            &[("FRAMEYARD_HEAP", heap), ("FRAMEYARD_MEMORY", "64M")],
+        );
+        assert_eq!(output.status.signal(), None);
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+        let fits =
+            sh("dd if=/dev/zero of=/dev/null bs=24M count=1", &[("FRAMEYARD_HEAP", heap), ("FRAMEYARD_MEMORY", "64M")]);
+        assert!(fits.status.success(), "{}", text(&fits.stderr));
+    }
 }
 
 #[test]
@@ -155,7 +129,11 @@ fn summaries_of_all_processes_are_appended_to_a_file() {
 #[test]
 fn the_functions_keep_what_the_c_library_promises() {
     let folder = Folder::new("contract");
-    assert_eq!(success(&mut Command::new(folder.compile("contract.c", &[])), "64M"), "done\n");
+    let program = folder.compile("contract.c", &[]);
+    // The largest alignments, in MiB.
+    for (heap, most) in HEAPS.into_iter().zip(["4", "2"]) {
+        assert_eq!(success(Command::new(&program).arg(most), heap, "64M"), "done\n", "{heap}");
+    }
 }
 
 #[test]
@@ -177,13 +155,20 @@ fn libraries_are_loaded_while_threads_allocate() {
         std::fs::copy(&module, &path).expect("a copy");
         path
     });
-    assert_eq!(success(Command::new(folder.compile("libraries.c", &[])).args(copies), "256M"), "100\n");
+    let copies: Vec<_> = copies.collect();
+    let program = folder.compile("libraries.c", &[]);
+    for heap in HEAPS {
+        assert_eq!(success(Command::new(&program).args(&copies), heap, "256M"), "100\n", "{heap}");
+    }
 }
 
 #[test]
 fn threads_end_fork_and_execute_programs() {
     let folder = Folder::new("threads");
-    assert_eq!(success(Command::new(folder.compile("threads.c", &[])).arg("/bin/sh"), "128M"), "done\n");
+    let program = folder.compile("threads.c", &[]);
+    for heap in HEAPS {
+        assert_eq!(success(Command::new(&program).arg("/bin/sh"), heap, "128M"), "done\n", "{heap}");
+    }
 }
 
 #[test]

@@ -10,9 +10,7 @@ use core::mem::align_of;
 use core::ptr::NonNull;
 use core::slice;
 
-use frameyard_memblock::{
-    AllocDirection, GrowthRules, LentList, LentState, Memblock, NodeFilter, Region, RegionList, RegionNode,
-};
+use frameyard_memblock::{AllocDirection, LentList, LentState, Memblock, NodeFilter, Region, RegionList, RegionNode};
 use frameyard_units::{ByteSize, Geometry, NodeId, PhysAddr};
 
 use crate::environment::{OffsetMemory, frameyard_memblock, movable_nodes, report};
@@ -152,7 +150,6 @@ unsafe fn lent_state(memory: &OffsetMemory) -> Result<LentState, Failure> {
         movable_nodes,
         has_mirror,
         can_resize,
-        growth_rules: GrowthRules::Kernel,
         no_node: RegionNode(MAX_NUMNODES),
     })
 }

@@ -105,3 +105,23 @@ fn every_function_and_macro_has_a_description_in_the_header() {
     }
     assert!(described >= 80, "{described}");
 }
+
+#[test]
+fn every_structure_member_and_enumerator_has_a_description_in_the_header() {
+    let header = generated();
+    let lines: Vec<&str> = header.lines().collect();
+    let (mut types, mut members, mut inside) = (0, 0, false);
+    for (at, line) in lines.iter().enumerate() {
+        let opens = (line.starts_with("struct ") || line.starts_with("enum ")) && line.ends_with('{');
+        let is_member =
+            inside && line.starts_with("  ") && line.ends_with([';', ',']) && !line.trim().starts_with("//");
+        if opens || is_member {
+            let described = lines[at - 1].trim().starts_with("//") || line.contains("//");
+            assert!(described, "{line}");
+            types += usize::from(opens);
+            members += usize::from(is_member);
+        }
+        inside = (inside || opens) && !line.starts_with('}');
+    }
+    assert!(types >= 5 && members >= 20, "{types} {members}");
+}

@@ -3,8 +3,9 @@
 use core::ops::Range;
 
 use super::growth::ArrayPlace;
+use super::map::GrowthRules;
 use super::region::Span;
-use super::{EarlyMemory, GrowthRules, Memblock, MemblockError, RegionFlags, RegionList, RegionNode};
+use super::{EarlyMemory, Memblock, MemblockError, RegionFlags, RegionList, RegionNode};
 use frameyard_units::{ByteSize, PhysAddr};
 
 impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
@@ -54,7 +55,7 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
     /// # Errors
     ///
     /// Those of [`add`](Self::add): splitting a region takes a slot. The kernel requires two free slots
-    /// each time; this map requires only the slots that it needs, unless [`GrowthRules::Kernel`] is set.
+    /// each time; this map requires only the slots that it needs, unless it is [lent](Self::lent).
     pub fn remove(&mut self, base: PhysAddr, size: ByteSize) -> Result<(), MemblockError> {
         let span = Span::capped(base, size);
         self.make_room_to_isolate(RegionList::Memory, span)?;
@@ -193,18 +194,17 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         span: Span,
         change: impl Fn((RegionNode, RegionFlags)) -> (RegionNode, RegionFlags),
     ) -> Result<(), MemblockError> {
-        let rules = self.growth_rules;
+        if span.is_empty() {
+            return Ok(());
+        }
         self.make_room_to_isolate(list, span)?;
         let list = self.list_mut(list);
-        if !span.is_empty() {
-            let inside = list.isolate(span);
-            for region in &mut list.regions_mut()[inside.clone()] {
-                (region.node, region.flags) = change((region.node, region.flags));
-            }
-            list.merge(inside);
+        let inside = list.isolate(span);
+        for region in &mut list.regions_mut()[inside.clone()] {
+            (region.node, region.flags) = change((region.node, region.flags));
         }
-        if rules == GrowthRules::Kernel {
-            list.merge_all();
+        if !inside.is_empty() {
+            list.merge(inside);
         }
         Ok(())
     }

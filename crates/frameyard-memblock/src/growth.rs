@@ -1,9 +1,10 @@
 //! Growth: a full list doubles into memory that the map allocates from itself.
 
 use super::early_memory::MappedRegions;
+use super::map::GrowthRules;
 use super::region::Span;
 use super::region_array::OuterArray;
-use super::{EarlyMemory, GrowthRules, Memblock, MemblockError, NodeFilter, RegionFlags, RegionList};
+use super::{EarlyMemory, Memblock, MemblockError, NodeFilter, RegionFlags, RegionList};
 use frameyard_units::PageCount;
 
 /// Where a new array may be placed.
@@ -13,7 +14,8 @@ pub(super) enum ArrayPlace {
     Anywhere,
     /// Outside the range that the operation will reserve, drop or change.
     Outside(Span),
-    /// Inside the range that the operation will keep.
+    /// Inside the range that the operation will keep, under all rules: an array in memory that a cap drops would lose its
+    /// reservation. (The kernel does not check.)
     Inside(Span),
 }
 
@@ -54,12 +56,12 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         self.may_double(RegionList::Memory)?;
         // Dropping the old array's reservation may split a region at both ends. The new reservation is one region.
         let slots = if self.memory.reserved_span().is_some() { 2 } else { 1 };
-        let span = match self.growth_rules {
-            GrowthRules::AsNeeded => {
+        let span = match (self.growth_rules, place) {
+            (GrowthRules::AsNeeded, _) | (GrowthRules::Kernel, ArrayPlace::Inside(_)) => {
                 self.make_room(RegionList::Reserved, place, |_| slots)?;
                 self.find_array(RegionList::Memory, place)?
             }
-            GrowthRules::Kernel => {
+            (GrowthRules::Kernel, ArrayPlace::Anywhere | ArrayPlace::Outside(_)) => {
                 let span = self.find_array(RegionList::Memory, ArrayPlace::Anywhere)?;
                 self.make_room(RegionList::Reserved, ArrayPlace::Outside(span), |_| slots)?;
                 span

@@ -12,9 +12,10 @@ use core::ptr::NonNull;
 use frameyard_units::{ByteSize, Geometry, PhysAddr};
 
 use super::early_memory::MappedRegions;
+use super::map::GrowthRules;
 use super::region::Span;
 use super::region_array::{OuterArray, RegionArray};
-use super::{AllocDirection, EarlyMemory, GrowthRules, Memblock, MemblockError, MovableNodes};
+use super::{AllocDirection, EarlyMemory, Memblock, MemblockError, MovableNodes};
 use super::{Region, RegionList, RegionNode};
 
 /// A list outside a map.
@@ -69,14 +70,16 @@ pub struct LentState {
     pub has_mirror: bool,
     /// Whether [`Memblock::allow_resize`] was called.
     pub can_resize: bool,
-    /// As [`Memblock::growth_rules`].
-    pub growth_rules: GrowthRules,
     /// The node of regions that are added without one.
     pub no_node: RegionNode,
 }
 
 impl<M: EarlyMemory> Memblock<M, 0> {
     /// A map of lent state.
+    ///
+    /// It grows and merges as `mm/memblock.c` does: an operation that may split regions demands two free slots, and the array of the
+    /// memory list may lie in any free memory, even in memory that [`remove`](Self::remove) drops: its reservation stays. A
+    /// [`cap`](Self::cap) leaves its splits, until a change of flags or nodes reaches one of the two parts.
     ///
     /// # Safety
     ///
@@ -93,7 +96,7 @@ impl<M: EarlyMemory> Memblock<M, 0> {
             movable_nodes: state.movable_nodes,
             has_mirror: state.has_mirror,
             can_resize: state.can_resize,
-            growth_rules: state.growth_rules,
+            growth_rules: GrowthRules::Kernel,
             no_node: state.no_node,
             geometry,
             mapping,
@@ -108,7 +111,6 @@ impl<M: EarlyMemory> Memblock<M, 0> {
             movable_nodes: self.movable_nodes,
             has_mirror: self.has_mirror,
             can_resize: self.can_resize,
-            growth_rules: self.growth_rules,
             no_node: self.no_node,
             memory: LentList::of(self.memory),
             reserved: LentList::of(self.reserved),

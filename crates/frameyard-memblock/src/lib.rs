@@ -28,6 +28,6 @@ pub use cursor::{RangeCursor, RangeWalk};
 pub use early_memory::{EarlyMemory, NothingMapped};
 pub use error::MemblockError;
 pub use lent::{LentList, LentState};
-pub use map::{AllocDirection, GrowthRules, Memblock, MovableNodes};
+pub use map::{AllocDirection, Memblock, MovableNodes};
 pub use ranges::{FreeRanges, PfnRanges};
 pub use region::{NodeFilter, Region, RegionFlags, RegionList, RegionNode};

@@ -1,8 +1,9 @@
 //! Limits: trims memory to an alignment, a range or an amount.
 
 use super::growth::ArrayPlace;
+use super::map::GrowthRules;
 use super::region::Span;
-use super::{EarlyMemory, GrowthRules, Memblock, MemblockError, Region, RegionFlags, RegionList};
+use super::{EarlyMemory, Memblock, MemblockError, Region, RegionFlags, RegionList};
 use frameyard_units::{ByteSize, PhysAddr};
 
 impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
@@ -30,7 +31,7 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
     /// the kernel's `memblock_cap_memory_range`.
     ///
     /// Does nothing on a map without memory. Unlike in the kernel, no-map memory that extends across an end of the range
-    /// stays one region, unless [`GrowthRules::Kernel`] is set.
+    /// stays one region, unless the map is [lent](Self::lent).
     ///
     /// # Errors
     ///

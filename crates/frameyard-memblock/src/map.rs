@@ -26,14 +26,13 @@ pub enum MovableNodes {
 }
 
 /// When a list grows for an operation that splits regions, and where its new array lies.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum GrowthRules {
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum GrowthRules {
     /// A list grows only if the splits need more slots than are free. Its new array lies outside the memory that the operation
     /// drops.
-    #[default]
     AsNeeded,
-    /// As in `mm/memblock.c`: an operation that may split regions demands two free slots, and the array of the memory list may
-    /// lie in any free memory. A cap leaves its splits, and the next change of flags or nodes merges the whole list.
+    /// As in `mm/memblock.c`, for lent maps: an operation that may split regions demands two free slots, and the array of the
+    /// memory list may lie in any free memory, except for a cap. A cap leaves its splits.
     Kernel,
 }
 
@@ -155,17 +154,6 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
     #[must_use]
     pub const fn has_mirror(&self) -> bool {
         self.has_mirror
-    }
-
-    /// When lists grow for splits.
-    #[must_use]
-    pub const fn growth_rules(&self) -> GrowthRules {
-        self.growth_rules
-    }
-
-    /// Sets when lists grow for splits.
-    pub const fn set_growth_rules(&mut self, rules: GrowthRules) {
-        self.growth_rules = rules;
     }
 
     /// The geometry given at creation.

@@ -1,9 +1,10 @@
 //! Behaviour of the map, case by case; `model_tests` runs random sequences.
 
+use super::map::GrowthRules;
 use super::test_memory::TestMemory;
 use super::{
-    AllocDirection, EarlyRequest, GrowthRules, Memblock, MemblockError, MovableNodes, NodeChoice, NodeFilter,
-    NothingMapped, Region, RegionFlags, RegionList,
+    AllocDirection, EarlyRequest, Memblock, MemblockError, MovableNodes, NodeChoice, NodeFilter, NothingMapped, Region,
+    RegionFlags, RegionList,
 };
 use frameyard_units::{ByteSize, Geometry, NodeId, Pfn, PfnRange, PhysAddr};
 

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 
 use frameyard::{CpuId, NodeId};
 use frameyard_sim::{Picos, SimPlatform};
+use frameyard_workloads::background::{self, NAP};
 use frameyard_workloads::highalloc::{self, HighallocPlan, HighallocRun};
 use frameyard_workloads::{Setting, WorkloadError};
 
@@ -20,7 +21,7 @@ const INTERVAL: Picos = Picos::from_ns(100_000);
 /// CPUs that a run takes besides those of its builders: the requester's, and one per background thread.
 #[must_use]
 pub fn other_cpus(nodes: u64) -> u64 {
-    1 + nodes * highalloc::background::<SimPlatform>().len() as u64
+    1 + nodes * background::steps::<SimPlatform>().len() as u64
 }
 
 /// Runs `highalloc`. The measurement covers the first request to the last.
@@ -34,6 +35,7 @@ pub fn highalloc(
     seed: u64,
     plan: &HighallocPlan,
 ) -> Result<SimRun<HighallocRun>, WorkloadError> {
+    fixture.vm.yard().set_defrag_mode(plan.defrag);
     let builders = setting.tasks.get();
     let workers = SimWorkers::new(highalloc::specs(setting, seed, plan, &fixture.vm), Spaces::Own);
     let driver = Driver::new(fixture, workers.tasks(), Plan::Once);
@@ -45,24 +47,31 @@ pub fn highalloc(
         requested.replace(Some(result));
     };
     let mut companions: Vec<Companion<'_>> = vec![(CpuId(builders), Box::new(requester))];
-    for node in (0..fixture.vm.yard().nodes()).map(NodeId) {
-        for step in highalloc::background() {
-            let driver = &driver;
-            let work = move || {
-                while !driver.is_over() {
-                    if !step(&fixture.vm, node) {
-                        fixture.platform().idle_for(picoseconds(highalloc::NAP));
-                    }
-                }
-            };
-            let cpu = CpuId(builders + companions.len() as u32);
-            companions.push((cpu, Box::new(work)));
-        }
-    }
+    companions.extend(background_workers(fixture, &driver, builders + 1));
     let reports = workers.run_beside(fixture, &driver, &[], companions)?;
     let requested = requested.into_inner().ok_or_else(|| WorkloadError::run_time("the requester did not finish"))?;
     let (run, spent) = requested?;
     Ok(SimRun { run: run.with_reports(&reports), simulated: fixture.now() - begun, spent })
+}
+
+/// The background workers of all nodes, on the CPUs from `first` on. They end with the run.
+pub(crate) fn background_workers<'t>(
+    fixture: &'t SimFixture<'_>,
+    driver: &'t Driver<'_, '_>,
+    first: u32,
+) -> impl Iterator<Item = Companion<'t>> {
+    let nodes = (0..fixture.vm.yard().nodes()).map(NodeId);
+    let workers = nodes.flat_map(|node| background::steps().map(|step| (node, step)));
+    workers.zip(first..).map(move |((node, step), cpu)| {
+        let work = move || {
+            while !driver.is_over() {
+                if !step(&fixture.vm, node) {
+                    fixture.platform().idle_for(picoseconds(NAP));
+                }
+            }
+        };
+        (CpuId(cpu), Box::new(work) as Box<dyn FnOnce() + 't>)
+    })
 }
 
 /// Waits until memory is full and has settled, then requests blocks.

@@ -79,6 +79,10 @@ impl Runtime for SimRuntime<'_, '_, '_> {
         Ok(self.now())
     }
 
+    fn now(&self) -> Picos {
+        Self::now(self)
+    }
+
     fn elapsed_ns(&self, since: Picos) -> u64 {
         whole_ns(self.now() - since)
     }

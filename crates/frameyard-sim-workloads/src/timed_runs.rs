@@ -6,7 +6,9 @@
 
 use std::time::Duration;
 
-use frameyard::ByteSize;
+use frameyard::{ByteSize, CpuId};
+use frameyard_workloads::background::BackgroundWork;
+use frameyard_workloads::order0_thp::{Kept, Surroundings};
 use frameyard_workloads::timed_run::TaskRun;
 use frameyard_workloads::{
     Setting, TaskMode, WorkloadError, decision_support, kernbench, order0_thp, page_fault, purge,
@@ -14,6 +16,7 @@ use frameyard_workloads::{
 
 use crate::driver::{Driver, Plan};
 use crate::fixture::SimFixture;
+use crate::highalloc::background_workers;
 use crate::virtual_time::{SimRun, picoseconds};
 use crate::workers::{SimWorkers, Spaces};
 
@@ -33,7 +36,7 @@ pub fn page_fault(
     measure(fixture, &workers, duration, usize::MAX)
 }
 
-/// Runs `order0-thp` with `setting.tasks` tasks of each kind.
+/// Runs `order0-thp` with `setting.tasks` tasks of each kind. Background workers have CPUs of their own.
 ///
 /// # Errors
 ///
@@ -44,11 +47,23 @@ pub fn order0_thp(
     seed: u64,
     map: ByteSize,
     duration: Duration,
+    around: Surroundings,
 ) -> Result<SimRun<TaskRun>, WorkloadError> {
     let spaces = Spaces::of(setting.mode);
+    fixture.vm.yard().set_defrag_mode(around.defrag);
+    let workers = SimWorkers::new(order0_thp::specs(setting, seed, map), spaces);
+    let background = match around.background {
+        BackgroundWork::Absent => Background::Absent,
+        BackgroundWork::OfNodes => Background::From(2 * setting.tasks.get()),
+    };
+    if around.kept_percent > 0 {
+        let scattered = || Kept::scattered(&fixture.vm, seed, around.kept_percent);
+        let _kept = fixture.set_up_on(CpuId(0), scattered)?;
+        return measure_beside(fixture, &workers, duration, usize::MAX, background);
+    }
     let filling = SimWorkers::new(order0_thp::filling(setting, seed, &fixture.vm), spaces);
     filling.run(fixture, &Driver::new(fixture, filling.tasks(), Plan::Once))?;
-    measure(fixture, &SimWorkers::new(order0_thp::specs(setting, seed, map), spaces), duration, usize::MAX)
+    measure_beside(fixture, &workers, duration, usize::MAX, background)
 }
 
 /// Runs `purge`. Purgers have CPUs of their own.
@@ -103,6 +118,14 @@ pub fn decision_support(
     measure(fixture, &workers, duration, usize::MAX)
 }
 
+/// The background workers of a run.
+#[derive(Clone, Copy)]
+enum Background {
+    Absent,
+    /// They have CPUs of their own, from that number on.
+    From(u32),
+}
+
 /// Runs tasks in rounds and measures the first `measured` of them.
 fn measure(
     fixture: &SimFixture<'_>,
@@ -110,10 +133,25 @@ fn measure(
     duration: Duration,
     measured: usize,
 ) -> Result<SimRun<TaskRun>, WorkloadError> {
+    measure_beside(fixture, workers, duration, measured, Background::Absent)
+}
+
+/// As [`measure`], beside background workers.
+fn measure_beside(
+    fixture: &SimFixture<'_>,
+    workers: &SimWorkers,
+    duration: Duration,
+    measured: usize,
+    background: Background,
+) -> Result<SimRun<TaskRun>, WorkloadError> {
     let plan = Plan::Rounds { measured: measured.min(workers.tasks()), duration: picoseconds(duration) };
     let driver = Driver::new(fixture, workers.tasks(), plan);
     let begun = fixture.now();
-    let reports = workers.run(fixture, &driver)?;
+    let companions = match background {
+        Background::Absent => Vec::new(),
+        Background::From(first) => background_workers(fixture, &driver, first).collect(),
+    };
+    let reports = workers.run_beside_alone(fixture, &driver, companions)?;
     let (counts, spent) = driver.while_measured(fixture);
     let simulated = fixture.now() - begun;
     Ok(SimRun { run: TaskRun { reports, counts, idle: None }, simulated, spent })

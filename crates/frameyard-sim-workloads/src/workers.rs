@@ -60,6 +60,16 @@ impl SimWorkers {
         fixture: &SimFixture<'_>,
         driver: &Driver<'_, '_>,
     ) -> Result<Vec<TaskReport>, WorkloadError> {
+        self.run_beside_alone(fixture, driver, Vec::new())
+    }
+
+    /// The same, beside `companions` that have CPUs of their own and end by themselves.
+    pub(crate) fn run_beside_alone(
+        &self,
+        fixture: &SimFixture<'_>,
+        driver: &Driver<'_, '_>,
+        companions: Vec<Companion<'_>>,
+    ) -> Result<Vec<TaskReport>, WorkloadError> {
         let count = match self.spaces {
             Spaces::One => 1,
             Spaces::Own => 0,
@@ -68,7 +78,7 @@ impl SimWorkers {
         // Each space is created on the CPU of the first task that uses it.
         let spaces = (0..count).map(|space| fixture.set_up_on(CpuId(space as u32), || fixture.vm.create_space()));
         let spaces = spaces.collect::<Result<Vec<_>, _>>();
-        self.run_in(fixture, driver, &spaces.map_err(WorkloadError::run_time)?)
+        self.run_beside(fixture, driver, &spaces.map_err(WorkloadError::run_time)?, companions)
     }
 
     /// Runs all tasks to their end, distributed over `spaces`. Without any, each task creates its own.
@@ -81,7 +91,7 @@ impl SimWorkers {
         self.run_beside(fixture, driver, spaces, Vec::new())
     }
 
-    /// The same, beside `companions` that have CPUs of their own and end by themselves.
+    /// The same, in `spaces` and beside `companions`.
     pub(crate) fn run_beside<'y>(
         &self,
         fixture: &SimFixture<'y>,

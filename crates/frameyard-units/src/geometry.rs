@@ -177,11 +177,25 @@ impl Geometry {
         self.pageblock_order
     }
 
-    /// The largest order of a block.
+    /// The largest order of a free block.
     #[inline(always)]
     #[must_use]
     pub const fn max_order(self) -> Order {
         self.max_order
+    }
+
+    /// The largest order of an allocated block: that of 1 GiB, or [`max_order`](Self::max_order) where that is more.
+    ///
+    /// ```
+    /// use frameyard_units::{Geometry, Order};
+    ///
+    /// assert_eq!((Geometry::X86_64.max_order(), Geometry::X86_64.largest_order()), (Order(10), Order(18)));
+    /// ```
+    #[inline]
+    #[must_use]
+    pub const fn largest_order(self) -> Order {
+        let gib = ByteSize::gib(1).0.trailing_zeros() as u8 - self.page_shift;
+        if gib > self.max_order.0 { Order(gib) } else { self.max_order }
     }
 
     /// The frame that contains an address.

@@ -150,6 +150,24 @@ impl<P: Platform> FrameOwner for Vm<'_, P> {
         done
     }
 
+    /// Drops a clean page of a file that is not on an active list.
+    fn discard(&self, block: Block) -> Result<(), MigrateProblem> {
+        let Some(page) = self.isolated_page(block.pfn) else { return Err(MigrateProblem::Gone) };
+        let word = page.owner();
+        let in_use = Flags::ACTIVE | Flags::DIRTY;
+        if PageKind::of_word(word) != Some(PageKind::Cache) || word & in_use != 0 {
+            return Err(MigrateProblem::Failed);
+        }
+        self.drop_cache_page(page).map_err(|_| MigrateProblem::Busy)?;
+        // SAFETY: the page is in no file and frozen, and only this function has it.
+        let disowned = unsafe { self.yard().counted().disown(block.pfn, block.order) };
+        if disowned.is_err() {
+            self.expect(disowned, Damage::Frame);
+            return Err(MigrateProblem::Gone);
+        }
+        Ok(())
+    }
+
     /// After the kernel's `putback_movable_pages`.
     fn put_back(&self, block: Block) {
         let Some(page) = self.isolated_page(block.pfn) else { return };

@@ -37,6 +37,14 @@ pub struct Counts {
     pub compact_migrated: u64,
     /// Frames that it failed to migrate.
     pub compact_migrate_failed: u64,
+    /// Frames whose contents compaction dropped instead.
+    pub compact_discarded: u64,
+    /// Pages that compaction scanned, with both scanners.
+    pub compact_scanned: u64,
+    /// The part of them that the background compactor scanned.
+    pub compact_daemon_scanned: u64,
+    /// The part of the migrated frames that the background compactor migrated.
+    pub compact_daemon_migrated: u64,
     /// Drains as one cluster, under the policies that allow it.
     pub drains: Drains,
     /// Whether locks were timed.
@@ -132,12 +140,23 @@ impl Counts {
         self.compact_fail += zone.count(CompactEvent::Fail);
         self.compact_migrated += zone.count(CompactEvent::Migrated);
         self.compact_migrate_failed += zone.count(CompactEvent::MigrateFailed);
+        self.compact_discarded += zone.count(CompactEvent::Discarded);
+        let both = |migrate, free| zone.count(migrate) + zone.count(free);
+        self.compact_scanned += both(CompactEvent::MigrateScanned, CompactEvent::FreeScanned);
+        self.compact_daemon_scanned += both(CompactEvent::DaemonMigrateScanned, CompactEvent::DaemonFreeScanned);
+        self.compact_daemon_migrated += zone.count(CompactEvent::DaemonMigrated);
     }
 
     /// A counter of the owners.
     #[must_use]
     pub fn vm(&self, counter: VmCounter) -> u64 {
         self.vm[counter as usize]
+    }
+
+    /// How often requests compacted or reclaimed memory for themselves.
+    #[must_use]
+    pub fn stalls(&self) -> u64 {
+        self.compact_stall + self.vm(VmCounter::Allocstall)
     }
 
     /// Frames allocated or frames freed, whichever is more. A workload that does both does so with the same frames.
@@ -166,6 +185,10 @@ impl Counts {
             compact_fail: self.compact_fail.wrapping_sub(earlier.compact_fail),
             compact_migrated: self.compact_migrated.wrapping_sub(earlier.compact_migrated),
             compact_migrate_failed: self.compact_migrate_failed.wrapping_sub(earlier.compact_migrate_failed),
+            compact_discarded: self.compact_discarded.wrapping_sub(earlier.compact_discarded),
+            compact_scanned: self.compact_scanned.wrapping_sub(earlier.compact_scanned),
+            compact_daemon_scanned: self.compact_daemon_scanned.wrapping_sub(earlier.compact_daemon_scanned),
+            compact_daemon_migrated: self.compact_daemon_migrated.wrapping_sub(earlier.compact_daemon_migrated),
             drains: self.drains.since(&earlier.drains),
             locks_are_timed: self.locks_are_timed && earlier.locks_are_timed,
             vm,

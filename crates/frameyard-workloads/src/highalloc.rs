@@ -5,19 +5,19 @@
 //! delay, in which the background reclaimer and the background compactor of each node work: in real time, or, if the delay
 //! is virtual, for that time or until they have no more work.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
-use frameyard::{AllocError, Gfp, NodeId, Order, Pfn, Platform};
+use frameyard::{AllocError, DefragMode, Gfp, NodeId, Order, Pfn, Platform};
 use frameyard_host::HostPlatform;
-use frameyard_vm::{ReclaimStep, Vm};
+use frameyard_vm::Vm;
 
+use crate::background::{beside_background, steps};
 use crate::counts::{Counts, unusable_thousandths};
 use crate::error::WorkloadError;
 use crate::fixture::Fixture;
 use crate::measure::nanoseconds;
 use crate::report::TaskReport;
+use crate::request_times::RequestTimes;
 use crate::setting::Setting;
 use crate::task::build::Build;
 use crate::task::{TaskSpec, Work};
@@ -27,8 +27,6 @@ use crate::workers::Workers;
 pub const HUGE: Order = Order(9);
 /// Percentage of the yard that is requested.
 const WANTED_PERCENT: u64 = 80;
-/// How long a background thread sleeps when it has no work.
-pub const NAP: Duration = Duration::from_millis(1);
 
 /// What a delay between requests is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -62,21 +60,21 @@ pub struct HighallocPlan {
     pub settle: Duration,
     /// Percentage of memory that builders hold in unmovable frames.
     pub unmovable_percent: u8,
+    /// Whether the yard keeps whole pageblocks in stock.
+    pub defrag: DefragMode,
     /// Cycles that builders compute for each page that they read.
     pub compute: u64,
 }
 
 /// The result of a run.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct HighallocRun {
     /// Requested blocks.
     pub attempts: u64,
     /// Allocated blocks.
     pub successes: u64,
-    /// Time of all requests together.
-    pub total_ns: u64,
-    /// Time of the longest request.
-    pub longest_ns: u64,
+    /// The time of each request.
+    pub times: RequestTimes,
     /// From the first request to the end of the last, delays included.
     pub elapsed_ns: u64,
     /// Background work between requests, if the delay was virtual.
@@ -102,26 +100,11 @@ pub fn run(
     seed: u64,
     plan: &HighallocPlan,
 ) -> Result<HighallocRun, WorkloadError> {
+    fixture.vm.yard().set_defrag_mode(plan.defrag);
     let specs = specs(setting, seed, plan, &fixture.vm);
     fixture.drive(&specs, |workers| {
         let vm = fixture.vm;
-        let go_on = AtomicBool::new(true);
-        let run = thread::scope(|scope| {
-            let _stop = StopOnDrop(&go_on);
-            let mut threads = Vec::new();
-            for node in (0..vm.yard().nodes()).map(NodeId) {
-                for step in background() {
-                    let (vm, go_on) = (&vm, &go_on);
-                    let body = move || work_in_background(vm, node, step, go_on);
-                    let thread = thread::Builder::new().spawn_scoped(scope, body);
-                    threads.push(thread.map_err(WorkloadError::run_time)?);
-                }
-            }
-            Ok::<_, WorkloadError>(settle_and_request(&vm, workers, plan, || {
-                go_on.store(false, Ordering::Relaxed);
-                threads.drain(..).for_each(|thread| drop(thread.join()));
-            }))
-        })??;
+        let run = beside_background(&vm, |stop| settle_and_request(&vm, workers, plan, stop))??;
         workers.end();
         let reports = workers.reports().map_err(WorkloadError::run_time)?;
         Ok(run.with_reports(&reports))
@@ -134,14 +117,6 @@ pub fn specs<P: Platform>(setting: &Setting, seed: u64, plan: &HighallocPlan, vm
     let builders = setting.tasks.get();
     let build = Build { compute: plan.compute, ..Build::share_of(vm, builders, plan.unmovable_percent) };
     TaskSpec::alike(builders, seed, &Work::Build(build))
-}
-
-struct StopOnDrop<'a>(&'a AtomicBool);
-
-impl Drop for StopOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Relaxed);
-    }
 }
 
 impl HighallocRun {
@@ -158,7 +133,7 @@ fn settle_and_request(
     vm: &Vm<'_, HostPlatform>,
     workers: &mut Workers<'_>,
     plan: &HighallocPlan,
-    stop_threads: impl FnOnce(),
+    stop_threads: &mut dyn FnMut(),
 ) -> Result<HighallocRun, WorkloadError> {
     workers.wait_prepared().map_err(WorkloadError::run_time)?;
     workers.begin().map_err(WorkloadError::run_time)?;
@@ -195,8 +170,7 @@ pub fn request<P: Platform>(
     let mut run = HighallocRun {
         attempts,
         successes: 0,
-        total_ns: 0,
-        longest_ns: 0,
+        times: RequestTimes::default(),
         elapsed_ns: 0,
         background_ns: None,
         unusable_before: unusable_thousandths(vm.yard(), HUGE),
@@ -204,13 +178,12 @@ pub fn request<P: Platform>(
         checked: 0,
         counts: Counts::default(),
     };
+    let mut times = Vec::new();
     let mut blocks = HeldBlocks { vm, blocks: Vec::new() };
     for _ in 0..attempts {
         let started = now_ns();
         let found = vm.yard().request(HUGE, Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN).owners(&vm.owners()).frame();
-        let took = now_ns() - started;
-        run.total_ns += took;
-        run.longest_ns = run.longest_ns.max(took);
+        times.push(now_ns() - started);
         match found {
             Ok(block) => blocks.blocks.push(block),
             Err(AllocError::OutOfMemory { .. }) => {}
@@ -221,6 +194,7 @@ pub fn request<P: Platform>(
         }
     }
     run.elapsed_ns = now_ns() - begin;
+    run.times = RequestTimes::new(times);
     run.counts = Counts::of(vm).since(&before);
     run.successes = blocks.blocks.len() as u64;
     Ok(run)
@@ -246,38 +220,13 @@ impl<P: Platform> Drop for HeldBlocks<'_, '_, P> {
     }
 }
 
-/// One step of a background worker. Returns whether it had work.
-pub type Step<P> = fn(&Vm<'_, P>, NodeId) -> bool;
-
-/// The background workers of a node: its reclaimer and its compactor.
-#[must_use]
-pub const fn background<P: Platform>() -> [Step<P>; 2] {
-    [reclaim::<P>, compact::<P>]
-}
-
-fn reclaim<P: Platform>(vm: &Vm<'_, P>, node: NodeId) -> bool {
-    matches!(vm.reclaim_step(node), ReclaimStep::Progress(_))
-}
-
-fn compact<P: Platform>(vm: &Vm<'_, P>, node: NodeId) -> bool {
-    vm.compact_step(node).is_some()
-}
-
-fn work_in_background(vm: &Vm<'_, HostPlatform>, node: NodeId, step: Step<HostPlatform>, go_on: &AtomicBool) {
-    while go_on.load(Ordering::Relaxed) {
-        if !step(vm, node) {
-            thread::sleep(NAP);
-        }
-    }
-}
-
 /// Does the background work of all nodes for `delay`, or until none is left. Returns its nanoseconds.
 ///
 /// Each node has its own reclaimer and compactor, which would have run side by side, so each gets the whole delay.
 fn work_for(vm: &Vm<'_, HostPlatform>, delay: Duration) -> u64 {
     let mut worked = Duration::ZERO;
     for node in (0..vm.yard().nodes()).map(NodeId) {
-        for step in background() {
+        for step in steps() {
             let begin = Instant::now();
             while begin.elapsed() < delay && step(vm, node) {}
             worked += begin.elapsed();

@@ -51,6 +51,11 @@ impl Runtime for HostRuntime<'_> {
         }
     }
 
+    #[inline]
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
     fn elapsed_ns(&self, since: Instant) -> u64 {
         nanoseconds(since.elapsed())
     }

@@ -10,15 +10,16 @@
 //!
 //! | modules | hold |
 //! |---|---|
-//! | [`error`], [`setting`], [`measure`], [`counts`], [`report`] | plain values |
+//! | [`error`], [`setting`], [`measure`], [`counts`], [`report`], [`request_times`] | plain values |
 //! | `stage`, `cpu_work`, `runtime`, `exchange`, `site`, `host_runtime` | what a task runs on: the stages of a run, the clock, an address space |
 //! | `mapping`, `stamp`, `retry` | steps that several loops share |
 //! | `task` | the loops of tasks, one file each |
-//! | [`workers`], [`fixture`], [`timed_run`] | starting tasks as threads or processes, driving them, checking the yard afterwards |
+//! | [`workers`], [`fixture`], [`background`], [`timed_run`] | starting tasks as threads or processes, driving them, checking the yard afterwards |
 //! | [`page_fault`], [`order0_thp`], [`purge`], [`parallel_free`], [`highalloc`], [`kernbench`], [`decision_support`], [`stress`] | workloads of several tasks on a [`Fixture`](fixture::Fixture) |
 //! | [`alloc`], [`churn`], [`compaction`], [`compare_exchange`], [`contig`], [`copy_speed`], [`device_map`], [`fault_cost`], [`frag`], [`held`], [`huge_pool`], [`memory_region`], [`pin`], [`report_free`], [`transfer`] | measurements with loops of their own |
 
 pub mod alloc;
+pub mod background;
 pub mod churn;
 pub mod compaction;
 pub mod compare_exchange;
@@ -49,6 +50,7 @@ pub mod pin;
 pub mod purge;
 pub mod report;
 pub mod report_free;
+pub mod request_times;
 mod retry;
 mod runtime;
 pub mod setting;

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 /// The result of one task.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct TaskReport {
     /// Steps of its work: for most workloads, pages touched.
     pub iterations: u64,
@@ -22,6 +22,8 @@ pub struct TaskReport {
     pub freed_elsewhere: u64,
     /// Which frames its faults got, if it recorded them.
     pub reuse: Reuse,
+    /// Nanoseconds of each of its faults that wanted a huge page, if it timed them.
+    pub huge_ns: Vec<u64>,
 }
 
 /// Faults of a task by the frame they got: freed by this task how long ago.

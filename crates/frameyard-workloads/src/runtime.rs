@@ -24,6 +24,9 @@ pub trait Runtime {
     /// [`Abandoned`] if the run ends first.
     fn begin(&self) -> Result<Self::Moment, Abandoned>;
 
+    /// The present moment.
+    fn now(&self) -> Self::Moment;
+
     /// Nanoseconds since a moment.
     fn elapsed_ns(&self, since: Self::Moment) -> u64;
 

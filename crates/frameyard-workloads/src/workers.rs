@@ -129,7 +129,7 @@ impl<'a> Workers<'a> {
         while self.reports.contains(&None) {
             self.receive()?;
         }
-        Ok(self.reports.iter().flatten().copied().collect())
+        Ok(self.reports.iter().flatten().cloned().collect())
     }
 
     fn receive(&mut self) -> Result<(), WorkersError> {

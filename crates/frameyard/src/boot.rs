@@ -12,7 +12,7 @@ use core::fmt;
 use crate::gfp::Gfp;
 pub use crate::memmap::Initialiser;
 use crate::units::{CpuId, Geometry, NodeId, PageCount, PfnRange, PhysAddr, ZoneKind};
-pub use crate::zone::{DoubleFreeCheck, PageChecks};
+pub use crate::zone::{DefragMode, DoubleFreeCheck, PageChecks};
 use crate::zone::{PcpSizing, WatermarkOptions, ZonePolicy};
 
 mod attach;
@@ -164,6 +164,8 @@ pub struct YardConfig<'a> {
     pub depot_shelves: Option<&'a [u16]>,
     /// How frames are transferred between per-CPU lists and zones.
     pub policy: ZonePolicy,
+    /// Whether the yard keeps whole pageblocks in stock. [`Yard::set_defrag_mode`](crate::Yard::set_defrag_mode) changes it.
+    pub defrag_mode: DefragMode,
     /// Whether freed frames are poisoned.
     pub poisoning: Poisoning,
     /// When page structures of free blocks are checked.
@@ -193,6 +195,7 @@ impl<'a> YardConfig<'a> {
             cache_groups: None,
             depot_shelves: None,
             policy: ZonePolicy::default(),
+            defrag_mode: DefragMode::Off,
             poisoning: Poisoning::Off,
             checks: PageChecks::None,
             double_free_check: DoubleFreeCheck::Exact,

@@ -43,13 +43,15 @@ use crate::boot::{Poisoning, Tables};
 use crate::owners::Owners;
 use crate::platform::Platform;
 use crate::units::{Pfn, PfnRange};
-use crate::zone::ZoneView;
+use crate::zone::{DefragMode, ZoneView};
 
 /// A run over a zone.
 pub(crate) struct Compaction<'a, P: Platform> {
     view: ZoneView<'a, P>,
     tables: Tables,
     poisoning: Poisoning,
+    /// How the run chooses pageblocks.
+    defrag: DefragMode,
     owners: &'a Owners<'a>,
     request: CompactRequest,
     span: PfnRange,

@@ -88,8 +88,7 @@ impl LockCounters {
     pub fn lock<P: Platform>(&self, platform: &P, id: LockId, word: &AtomicU32) -> Result<LockHold, LockError> {
         let asked_ns = platform.lock_clock_ns();
         let contention = platform.lock(id, word)?;
-        let kind = if matches!(id, LockId::LruShard(..)) { LineKind::LruLists } else { LineKind::ZoneCounters };
-        platform.touch_line(SharedLine::of(kind, self), Access::Write);
+        self.touch(platform, id);
         // The wait for the line of the counters is waiting time, not holding time.
         Ok(self.count(contention, asked_ns, platform.lock_clock_ns()))
     }
@@ -97,10 +96,18 @@ impl LockCounters {
     /// Takes a lock if it is free, and counts; `None` if it is held.
     #[inline]
     pub fn try_lock<P: Platform>(&self, platform: &P, id: LockId, word: &AtomicU32) -> Option<LockHold> {
-        match platform.try_lock(id, word) {
-            Contention::Free => Some(self.count(Contention::Free, None, platform.lock_clock_ns())),
-            Contention::Contended => None,
+        if platform.try_lock(id, word) == Contention::Contended {
+            return None;
         }
+        self.touch(platform, id);
+        Some(self.count(Contention::Free, None, platform.lock_clock_ns()))
+    }
+
+    /// Announces a use of the counters.
+    #[inline(always)]
+    fn touch<P: Platform>(&self, platform: &P, id: LockId) {
+        let kind = if matches!(id, LockId::LruShard(..)) { LineKind::LruLists } else { LineKind::ZoneCounters };
+        platform.touch_line(SharedLine::of(kind, self), Access::Write);
     }
 
     #[inline(always)]

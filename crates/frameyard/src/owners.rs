@@ -112,7 +112,21 @@ pub trait FrameOwner: Sync {
     /// [`MigrateProblem`]: `from` stays isolated, and `to` still belongs to the caller. The bytes of `to` may have changed.
     fn migrate(&self, from: Block, to: Pfn, mode: MigrateMode) -> Result<(), MigrateProblem>;
 
-    /// Ends the isolation of a block that was not moved.
+    /// Drops an isolated block's contents instead of moving them, if they can be read again and are not in active use. After a success
+    /// the block belongs to the caller, as after a [`migrate`](Self::migrate).
+    ///
+    /// Called while a yard with [`DefragMode::On`](crate::DefragMode::On) is short of free frames, as reclaim would be. An owner without
+    /// such contents leaves it out.
+    ///
+    /// # Errors
+    ///
+    /// [`MigrateProblem`]: the block stays isolated.
+    fn discard(&self, block: Block) -> Result<(), MigrateProblem> {
+        let _moved_instead = block;
+        Err(MigrateProblem::Failed)
+    }
+
+    /// Ends the isolation of a block that was neither moved nor dropped.
     fn put_back(&self, block: Block);
 }
 

@@ -5,4 +5,5 @@
 //! [`Yard::validate`](crate::Yard::validate) checks the equations between them when nothing is in flight.
 
 pub use crate::yard::{CompactStatistics, FrameInfo, PcpStatistics, ZoneStatistics};
+pub use crate::zone::Stock;
 pub use crate::zone::{CompactEvent, CounterInfo, CounterKind, CounterScope, MechanismCounts, ZoneLockTelemetry};

@@ -12,7 +12,7 @@
 //! | [`section`], [`pageblock`], [`allocation_map`], [`deferred`], [`compact_state`], [`counters`], [`huge_pool`] | state of pageblocks, frames and the zone |
 //! | [`block_list`], [`state`], [`view`], [`untagged`] | lists of blocks, the zone, its lock, and the state of its frames |
 //! | [`free_area`], [`buddy`] | free lists; splitting and merging |
-//! | [`range`], [`fallback`], [`isolate`], [`highatomic`], [`boost`], [`growth`], [`compacting`], [`reporting`] | operations on free blocks |
+//! | [`range`], [`fallback`], [`isolate`], [`highatomic`], [`boost`], [`growth`], [`compacting`], [`defrag`], [`reporting`], [`combining`] | operations on free blocks |
 //! | [`poison`], [`page_check`] | checks of the bytes of free frames, and of their page structures |
 //! | [`transfer`] | the mechanisms between per-CPU lists and free lists |
 //! | [`pcp`] | per-CPU lists |
@@ -28,10 +28,12 @@ mod block_list;
 mod boost;
 mod buddy;
 mod checks;
+mod combining;
 mod compact_state;
 mod compacting;
 mod counters;
 mod deferred;
+pub(crate) mod defrag;
 mod effort;
 mod exclusive;
 mod fallback;
@@ -60,13 +62,14 @@ mod untagged;
 mod view;
 mod watermark;
 
-pub(crate) use allocation_map::{AllocationBytes, AllocationMap};
+pub(crate) use allocation_map::{AllocationBytes, AllocationMap, MapEntry};
 pub use checks::{DoubleFreeCheck, PageChecks};
 pub use compact_state::CompactEvent;
-pub(crate) use compact_state::{COSTLY_ORDER, MAX_DEFER_SHIFT};
+pub(crate) use compact_state::{COSTLY_ORDER, EMPTINESS_LEVELS, MAX_DEFER_SHIFT};
 pub(crate) use compacting::FreeShape;
 pub(crate) use counters::TransferCounters;
 pub use counters::ZoneLockTelemetry;
+pub use defrag::{DefragMode, Stock};
 pub(crate) use effort::{Effort, Patience};
 pub(crate) use huge_pool::{HugePool, POOLED_ORDERS};
 pub(crate) use pageblock::PageblockMap;

@@ -1,14 +1,12 @@
-//! Allocating and freeing.
+//! Allocating from a node, many frames in one call, and any number of consecutive frames; splitting. `block` has the common calls.
 
-use core::hint::assert_unchecked;
 use core::ptr::NonNull;
 
-use frameyard::alloc::{AllocAtOnce, FreeAtOnce, UnfinishedAlloc, UnfinishedFree};
 use frameyard::{Gfp, NodeId, Order, PageCount, Pfn, PfnRange};
 
 use crate::error::fy_error;
 use crate::fault::Failure;
-use crate::handle::{Handle, call, call_for, place, usable};
+use crate::handle::{Handle, call, call_for, place};
 use crate::status::fy_status;
 
 /// Flags: no flag. Unmovable frames; the request does not wait.
@@ -48,9 +46,6 @@ const _: () = {
     assert!(FY_GFP_USER == Gfp::HIGHUSER_MOVABLE.bits());
 };
 
-/// The flags that a fast path may serve.
-const USUAL_FLAGS: u32 = Gfp::from_bits_truncate(u32::MAX).without(Gfp::ZERO).without(Gfp::THISNODE).bits();
-
 /// Consecutive frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C)]
@@ -69,7 +64,7 @@ pub(crate) fn flags_of(bits: u32) -> Result<Gfp, Failure> {
 }
 
 /// The largest order that the core's type holds. No yard has blocks of it.
-const LARGEST_ORDER: u32 = 255;
+pub(crate) const LARGEST_ORDER: u32 = 255;
 
 /// An order; one that is too large stays so.
 #[inline(always)]
@@ -83,211 +78,15 @@ pub(crate) fn node_of(node: u32) -> Result<NodeId, Failure> {
 }
 
 /// A range of frames of the caller.
-pub(crate) fn range_of(start: u64, count: u64) -> Result<PfnRange, Failure> {
+///
+/// # Errors
+///
+/// [`Failure::Range`] for no frames, and for frames behind the last number.
+pub fn range_of(start: u64, count: u64) -> Result<PfnRange, Failure> {
     if start.checked_add(count).is_none() || count == 0 {
         return Err(Failure::Range(start, count));
     }
     Ok(PfnRange::new(Pfn(start), PageCount(count)))
-}
-
-/// `fy_alloc`. What [`Yard::alloc_at_once`](frameyard::Yard::alloc_at_once) leaves goes to code of its own, bad arguments included: the rest saves no registers, and
-/// makes no call that could panic.
-///
-/// # Safety
-///
-/// See the crate's documentation, "Pointers".
-#[inline(always)]
-pub unsafe fn alloc<Y: Handle>(
-    yard: *const Y,
-    order: u32,
-    flags: u32,
-    frame: *mut u64,
-    error: *mut fy_error,
-) -> fy_status {
-    // Single frames get code of their own, in which the order is a constant.
-    // SAFETY: passed on to the caller.
-    unsafe {
-        if order == 0 {
-            alloc_order(yard, (Order::ZERO, 0), flags, frame, error)
-        } else {
-            alloc_larger(yard, order, flags, frame, error)
-        }
-    }
-}
-
-/// [`alloc`] of another order than 0.
-///
-/// # Safety
-///
-/// As for [`alloc`]; and `order` is not 0.
-#[inline(never)]
-unsafe extern "C" fn alloc_larger<Y: Handle>(
-    yard: *const Y,
-    order: u32,
-    flags: u32,
-    frame: *mut u64,
-    error: *mut fy_error,
-) -> fy_status {
-    // SAFETY: passed on to the caller. `alloc` calls this for another order than 0.
-    unsafe {
-        assert_unchecked(order != 0);
-        if order > LARGEST_ORDER {
-            return alloc_rest(yard, order, flags, frame, error);
-        }
-        alloc_order(yard, (Order(order as u8), order), flags, frame, error)
-    }
-}
-
-/// # Safety
-///
-/// As for [`alloc`].
-#[inline(always)]
-unsafe fn alloc_order<Y: Handle>(
-    yard: *const Y,
-    (order, number): (Order, u32),
-    flags: u32,
-    frame: *mut u64,
-    error: *mut fy_error,
-) -> fy_status {
-    // SAFETY: passed on to the caller.
-    if let Some(handle) = unsafe { usable(yard) }
-        && flags & !USUAL_FLAGS == 0
-        && !frame.is_null()
-    {
-        match handle.yard().alloc_at_once(order, Gfp::from_bits_truncate(flags)) {
-            AllocAtOnce::Done(pfn) => {
-                // SAFETY: writable, as the caller says.
-                unsafe { frame.write(pfn.0) };
-                return fy_status::FY_OK;
-            }
-            AllocAtOnce::Nothing => {}
-            // SAFETY: passed on to the caller.
-            AllocAtOnce::Unfinished(alloc) => return unsafe { finish_alloc(yard, alloc, frame, error) },
-        }
-    }
-    // SAFETY: passed on to the caller.
-    unsafe { alloc_rest(yard, number, flags, frame, error) }
-}
-
-/// Allocates a block that has left its list, far from most memory.
-///
-/// # Safety
-///
-/// As for [`alloc`].
-#[cold]
-#[inline(never)]
-unsafe fn finish_alloc<Y: Handle>(
-    yard: *const Y,
-    alloc: UnfinishedAlloc<'_, Y::Platform>,
-    frame: *mut u64,
-    error: *mut fy_error,
-) -> fy_status {
-    // SAFETY: passed on to the caller.
-    unsafe { call_for(yard, (frame, "frame"), error, |_| Ok(alloc.finish()?.0)) }
-}
-
-/// [`alloc`] where the caller's list is empty, with flags that need more, or with bad arguments.
-///
-/// # Safety
-///
-/// As for [`alloc`].
-#[cold]
-#[inline(never)]
-unsafe extern "C" fn alloc_rest<Y: Handle>(
-    yard: *const Y,
-    order: u32,
-    flags: u32,
-    frame: *mut u64,
-    error: *mut fy_error,
-) -> fy_status {
-    let work = |yard: &Y| Ok(yard.yard().alloc(order_of(order), flags_of(flags)?)?.0);
-    // SAFETY: passed on to the caller.
-    unsafe { call_for(yard, (frame, "frame"), error, work) }
-}
-
-/// `fy_free`. As in [`alloc`], the rest goes to code of its own.
-///
-/// # Safety
-///
-/// See the crate's documentation, "Pointers".
-#[inline(always)]
-pub unsafe fn free<Y: Handle>(yard: *const Y, frame: u64, order: u32, error: *mut fy_error) -> fy_status {
-    // SAFETY: passed on to the caller.
-    unsafe {
-        if order == 0 {
-            free_order(yard, frame, (Order::ZERO, 0), error)
-        } else {
-            free_larger(yard, frame, order, error)
-        }
-    }
-}
-
-/// [`free()`] of another order than 0.
-///
-/// # Safety
-///
-/// As for [`free()`]; and `order` is not 0.
-#[inline(never)]
-unsafe extern "C" fn free_larger<Y: Handle>(yard: *const Y, frame: u64, order: u32, error: *mut fy_error) -> fy_status {
-    // SAFETY: passed on to the caller. `free` calls this for another order than 0.
-    unsafe {
-        assert_unchecked(order != 0);
-        if order > LARGEST_ORDER {
-            return free_rest(yard, frame, order, error);
-        }
-        free_order(yard, frame, (Order(order as u8), order), error)
-    }
-}
-
-/// # Safety
-///
-/// As for [`free()`].
-#[inline(always)]
-unsafe fn free_order<Y: Handle>(
-    yard: *const Y,
-    frame: u64,
-    (order, number): (Order, u32),
-    error: *mut fy_error,
-) -> fy_status {
-    // SAFETY: passed on to the caller.
-    if let Some(handle) = unsafe { usable(yard) } {
-        match handle.yard().free_at_once(Pfn(frame), order) {
-            FreeAtOnce::Done => return fy_status::FY_OK,
-            FreeAtOnce::Nothing => {}
-            // SAFETY: passed on to the caller.
-            FreeAtOnce::Unfinished(free) => return unsafe { finish_free(yard, free, error) },
-        }
-    }
-    // SAFETY: passed on to the caller.
-    unsafe { free_rest(yard, frame, number, error) }
-}
-
-/// Frees a block whose list is full.
-///
-/// # Safety
-///
-/// As for [`free()`].
-#[cold]
-#[inline(never)]
-unsafe fn finish_free<Y: Handle>(
-    yard: *const Y,
-    free: UnfinishedFree<'_, Y::Platform>,
-    error: *mut fy_error,
-) -> fy_status {
-    // SAFETY: passed on to the caller.
-    unsafe { call(yard, error, |_| Ok(free.finish()?)) }
-}
-
-/// [`free()`] of a block that is not allocated as the caller says, or lies far from most memory, or with a bad handle.
-///
-/// # Safety
-///
-/// As for [`free()`].
-#[cold]
-#[inline(never)]
-unsafe extern "C" fn free_rest<Y: Handle>(yard: *const Y, frame: u64, order: u32, error: *mut fy_error) -> fy_status {
-    // SAFETY: passed on to the caller.
-    unsafe { call(yard, error, |yard| Ok(yard.yard().free(Pfn(frame), order_of(order))?)) }
 }
 
 /// `fy_alloc_on`.

@@ -2,8 +2,8 @@
 
 use core::ffi::c_void;
 
-use frameyard::Pfn;
 use frameyard::page::FrameState;
+use frameyard::{Order, Pfn};
 
 use crate::error::{FY_NO_FRAME, fy_error, state_number};
 use crate::fault::Failure;
@@ -109,6 +109,14 @@ pub struct fy_geometry {
     pub nodes: u32,
     /// The number of CPUs with lists of their own.
     pub cpus: u32,
+    /// The first frame of the device space, where devices can be mapped.
+    pub device_start: u64,
+    /// The number of frames of the device space; 0: no devices can be mapped.
+    pub device_count: u64,
+    /// Devices begin and end at multiples of 2^`device_unit` frames, at least.
+    pub device_unit: u32,
+    /// Always 0.
+    pub reserved: u32,
 }
 
 // SAFETY: numbers alone, the size first.
@@ -202,7 +210,7 @@ pub unsafe fn frame_info<Y: Handle>(
 pub unsafe fn yard_geometry<Y: Handle>(yard: *const Y, geometry: *mut fy_geometry, error: *mut fy_error) -> fy_status {
     let work = |yard: &Y| {
         let yard = yard.yard();
-        let (sizes, none) = (yard.geometry(), Pfn(FY_NO_FRAME));
+        let (sizes, devices, none) = (yard.geometry(), yard.devices(), Pfn(FY_NO_FRAME));
         let ranges = || yard.memory_ranges().map(|(range, _)| range);
         let value = fy_geometry {
             size: 0,
@@ -213,6 +221,10 @@ pub unsafe fn yard_geometry<Y: Handle>(yard: *const Y, geometry: *mut fy_geometr
             pageblock_order: u32::from(sizes.pageblock_order().0),
             nodes: u32::from(yard.nodes()),
             cpus: yard.cpus(),
+            device_start: devices.space().start.0,
+            device_count: devices.space().count().0,
+            device_unit: u32::from(devices.unit(Order::ZERO).0),
+            reserved: 0,
         };
         // SAFETY: passed on to the caller.
         unsafe { sized::write(geometry, &value)? };

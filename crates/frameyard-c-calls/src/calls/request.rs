@@ -3,7 +3,7 @@
 use core::ffi::c_void;
 
 use frameyard::owners::{Owners, ReclaimRequest, Reclaimer};
-use frameyard::{Order, PageCount, Platform, Yard};
+use frameyard::{Order, PageCount};
 
 use super::alloc::{flags_of, fy_range, node_of, order_of, range_of};
 use crate::error::{FY_NO_NODE, FY_NO_ORDER, fy_error};
@@ -105,12 +105,13 @@ pub unsafe fn alloc_request<Y: Handle>(
     error: *mut fy_error,
 ) -> fy_status {
     // SAFETY: passed on to the caller.
-    let work = |yard: &Y| carry_out(yard.yard(), &unsafe { sized::read(request)? });
+    let work = |yard: &Y| carry_out(yard, &unsafe { sized::read(request)? });
     // SAFETY: passed on to the caller.
     unsafe { call_for(yard, (range, "range"), error, work) }
 }
 
-fn carry_out<P: Platform>(yard: &Yard<P>, request: &fy_request) -> Result<fy_range, Failure> {
+fn carry_out<Y: Handle>(handle: &Y, request: &fy_request) -> Result<fy_range, Failure> {
+    let yard = handle.yard();
     let given = |number: u32| (number != FY_NO_ORDER).then(|| order_of(number));
     let flags = flags_of(request.flags)?;
     let mut asked = match (given(request.order), request.count, request.exact_place) {
@@ -131,12 +132,13 @@ fn carry_out<P: Platform>(yard: &Yard<P>, request: &fy_request) -> Result<fy_ran
     if request.node != FY_NO_NODE {
         asked = asked.node(node_of(request.node)?);
     }
-    let frames = match request.reclaim {
-        None => asked.range()?,
-        Some(function) => {
+    let frames = handle.with_owners(|owners| match (owners, request.reclaim) {
+        (None, None) => asked.range(),
+        (Some(owners), None) => asked.owners(owners).range(),
+        (owners, Some(function)) => {
             let hook = Hook { function, context: request.context };
-            asked.owners(&Owners::NONE.with_reclaimer(&hook)).range()?
+            asked.owners(&owners.copied().unwrap_or(Owners::NONE).with_reclaimer(&hook)).range()
         }
-    };
+    })?;
     Ok(fy_range { start: frames.start.0, count: frames.count().0 })
 }

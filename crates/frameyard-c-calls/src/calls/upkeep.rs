@@ -9,7 +9,7 @@ use frameyard::{CpuId, NodeId};
 use super::alloc::node_of;
 use crate::error::{FY_NO_NODE, fy_error};
 use crate::fault::Failure;
-use crate::handle::{FY_LOG_INFO, Handle, call, call_for, place};
+use crate::handle::{FY_LOG_INFO, Handle, call, call_for, call_with, place};
 use crate::status::fy_status;
 
 /// The most bytes of a policy's name, with a byte 0.
@@ -129,15 +129,17 @@ pub unsafe fn yard_drain_cpu<Y: Handle>(yard: *const Y, cpu: u32, error: *mut fy
 /// See the crate's documentation, "Pointers".
 #[inline(always)]
 pub unsafe fn yard_compact<Y: Handle>(yard: *const Y, node: u32, error: *mut fy_error) -> fy_status {
-    let work = |yard: &Y| {
-        let yard = yard.yard();
+    let work = |handle: &Y| {
+        let yard = handle.yard();
         let wanted = if node == FY_NO_NODE { None } else { Some(node_of(node)?) };
         if wanted.is_some_and(|node| node.0 >= yard.nodes()) {
             return Err(Failure::Node(node));
         }
-        for node in (0..yard.nodes()).map(NodeId).filter(|node| wanted.is_none_or(|wanted| wanted == *node)) {
-            yard.compaction().node(node, &Owners::NONE);
-        }
+        handle.with_owners(|owners| {
+            for node in (0..yard.nodes()).map(NodeId).filter(|node| wanted.is_none_or(|wanted| wanted == *node)) {
+                yard.compaction().node(node, owners.unwrap_or(&Owners::NONE));
+            }
+        });
         Ok(())
     };
     // SAFETY: passed on to the caller.
@@ -152,5 +154,5 @@ pub unsafe fn yard_compact<Y: Handle>(yard: *const Y, node: u32, error: *mut fy_
 #[inline(always)]
 pub unsafe fn yard_validate<Y: Handle>(yard: *const Y, error: *mut fy_error) -> fy_status {
     // SAFETY: passed on to the caller.
-    unsafe { call(yard, error, |yard| Ok(yard.yard().validate()?)) }
+    unsafe { call_with(yard, error, |yard: &Y| yard.validate()) }
 }

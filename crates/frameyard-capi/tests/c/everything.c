@@ -41,6 +41,9 @@ static uint64_t shrink(void *context, const fy_reclaim *wanted) {
 }
 
 static void versions(void) {
+  char text[100];
+
+  CHECK(strlen(fy_strerror(FY_BUSY)) > 5 && fy_error_message(&error, text, sizeof text) == strlen(text));
   CHECK(fy_version() == FY_VERSION);
   CHECK(strlen(fy_version_text()) >= 5);
 }
@@ -154,6 +157,131 @@ static void texts(fy_yard *yard) {
   }
 }
 
+/* Bytes of a device are those of a memory file, and users of its pages keep it mapped. */
+static void devices(fy_yard *yard) {
+  fy_geometry geometry = fy_geometry_default();
+  fy_device_request request = fy_device_request_default();
+  fy_device_memory memory = fy_device_memory_default();
+  fy_device info = fy_device_default();
+  uint64_t device, again, list[4], found;
+  size_t count;
+  void *bytes;
+
+  CHECK(fy_yard_geometry(yard, &geometry, &error) == FY_OK);
+  CHECK(geometry.device_count * 4096 >= (uint64_t)16 << 20 && geometry.device_unit <= 9);
+  request.start = geometry.device_start;
+  request.count = 1024;
+  request.order = 9;
+  memory.bytes = 1024 * 4096;
+  CHECK(fy_device_add_memory(yard, request.start, &memory, &error) == FY_OK);
+  CHECK(fy_device_map(yard, &request, &device, &error) == FY_OK);
+  CHECK(fy_device_list(yard, list, 4, &count, &error) == FY_OK && count == 1 && list[0] == device);
+  CHECK(fy_device_info(yard, device, &info, &error) == FY_OK);
+  CHECK(info.device == device && info.frames.start == request.start && info.frames.count == 1024 && info.order == 9);
+  CHECK(info.data.count == 1024 && info.layout == FY_DEVICE_FULL && info.map_bytes == 1024 * 64 && info.mappings == 0);
+  CHECK(fy_device_at(yard, request.start + 700, &info, &error) == FY_OK && info.device == device);
+  CHECK(fy_address(yard, request.start + 1, &bytes, &error) == FY_OK);
+  strcpy((char *)bytes, "device");
+  CHECK(fy_frame_at(yard, (char *)bytes + 4095, &found, &error) == FY_OK && found == request.start + 1);
+
+  CHECK(fy_device_get(yard, request.start + 600, 3, &error) == FY_OK);
+  CHECK(fy_device_unmap(yard, device, FY_DEVICE_REFUSE, &error) == FY_IN_USE && error.frame == request.start + 512);
+  CHECK(fy_device_split(yard, request.start + 512, &error) == FY_IN_USE);
+  CHECK(fy_device_put(yard, request.start + 512, 4, &error) == FY_NOT_COUNTED);
+  CHECK(fy_device_put(yard, request.start + 1023, 3, &error) == FY_OK);
+  CHECK(fy_device_split(yard, request.start + 512, &error) == FY_OK);
+  CHECK(fy_device_get(yard, request.start + 600, 1, &error) == FY_OK);
+  CHECK(fy_device_put(yard, request.start + 601, 1, &error) == FY_NOT_COUNTED);
+  CHECK(fy_device_put(yard, request.start + 600, 1, &error) == FY_OK);
+  CHECK(fy_device_join(yard, request.start + 512, &error) == FY_OK);
+  CHECK(fy_device_add_entry(yard, request.start, &error) == FY_OK);
+  CHECK(fy_device_unmap(yard, device, FY_DEVICE_WAIT, &error) == FY_IN_USE);
+  CHECK(fy_device_remove_entry(yard, request.start, &error) == FY_OK);
+  CHECK(fy_device_remove_memory(yard, request.start, 1024, &error) == FY_IN_USE);
+  CHECK(fy_device_unmap(yard, device, FY_DEVICE_REFUSE, &error) == FY_OK);
+  CHECK(fy_device_remove_memory(yard, request.start, 1024, &error) == FY_OK);
+
+  /* One page structure for each compound page, and none of the removed device's names. */
+  request.layout = FY_DEVICE_FOLDED;
+  CHECK(fy_device_map(yard, &request, &again, &error) == FY_OK && again != device);
+  CHECK(fy_device_info(yard, again, &info, &error) == FY_OK && info.map_bytes == 4096);
+  CHECK(fy_device_unmap(yard, device, FY_DEVICE_REFUSE, &error) == FY_NO_SUCH_DEVICE);
+  CHECK(fy_device_unmap(yard, again, FY_DEVICE_REFUSE, &error) == FY_OK);
+}
+
+/* Pinned frames stay where they are, even without an address. */
+static void pins(fy_yard *yard) {
+  fy_mapping mapping = fy_mapping_default();
+  fy_space *space, *same;
+  fy_range runs[8];
+  fy_frame info = fy_frame_default();
+  uint64_t address, id, frame, frames[300], bytes;
+  size_t count, at;
+  char text[8] = "";
+  void *here;
+
+  CHECK(fy_space_create(yard, &space, &error) == FY_OK);
+  CHECK(fy_space_id(space, &id, &error) == FY_OK && fy_space_open(yard, id, &same, &error) == FY_OK);
+  mapping.bytes = (uint64_t)4 << 20;
+  mapping.huge_pages = FY_HUGE_PAGES_ADVISE;
+  CHECK(fy_space_map(space, &mapping, &address, &error) == FY_OK && address % 4096 == 0);
+  CHECK(fy_space_frame(space, address, &frame, &error) == FY_BAD_ADDRESS);
+  CHECK(fy_space_touch(space, address, FY_ACCESS_WRITE, &error) == FY_OK);
+  CHECK(fy_space_write(space, address + 4094, "frames", 6, &error) == FY_OK);
+  CHECK(fy_space_read(same, address + 4094, text, 6, &error) == FY_OK && strcmp(text, "frames") == 0);
+  CHECK(fy_space_frame(same, address, &frame, &error) == FY_OK);
+  CHECK(fy_address(yard, frame, &here, &error) == FY_OK && memcmp((char *)here + 4094, "fr", 2) == 0);
+  CHECK(fy_frame_info(yard, frame, &info, &error) == FY_OK && info.state == FY_STATE_COUNTED);
+
+  CHECK(fy_pin(space, address, FY_PIN_WRITE, frames, 300, &count, &error) == FY_OK && count == 300);
+  CHECK(frames[0] == frame);
+  CHECK(fy_pin_runs(space, address, 300 * 4096, FY_PIN_LONGTERM, runs, 8, &count, &bytes, &error) == FY_OK);
+  CHECK(bytes == 300 * 4096 && count >= 1 && runs[0].start == frame);
+  for (at = 0, frame = 0; at < count; at++) frame += runs[at].count;
+  CHECK(frame == 300);
+  CHECK(fy_yard_compact(yard, FY_NO_NODE, &error) == FY_OK);
+  CHECK(fy_space_frame(space, address, &frame, &error) == FY_OK && frame == frames[0]);
+  CHECK(fy_unpin_runs(yard, runs, count, FY_PIN_DIRTY, &error) == FY_OK);
+  CHECK(fy_space_unmap(space, address, mapping.bytes, &error) == FY_OK);
+  CHECK(fy_space_frame(space, address, &frame, &error) == FY_BAD_ADDRESS);
+  CHECK(fy_space_destroy(space, &error) == FY_OK && fy_space_destroy(same, &error) == FY_OK);
+  CHECK(fy_free(yard, frames[0], 0, &error) != FY_OK); /* they are pinned */
+  CHECK(fy_unpin(yard, frames, 300, FY_PIN_DIRTY | FY_PIN_PER_PAGE, &error) == FY_OK);
+  CHECK(fy_unpin(yard, frames, 300, 0, &error) != FY_OK);
+  CHECK(fy_space_destroy(NULL, NULL) == FY_OK);
+}
+
+/* A space maps a device, and pins of its pages keep the device mapped. */
+static void pinned_device(fy_yard *yard) {
+  fy_geometry geometry = fy_geometry_default();
+  fy_device_request request = fy_device_request_default();
+  fy_mapping mapping = fy_mapping_default();
+  uint64_t device, address, frame;
+  size_t count;
+  fy_space *space;
+
+  CHECK(fy_yard_geometry(yard, &geometry, &error) == FY_OK);
+  request.start = geometry.device_start;
+  request.count = 512;
+  request.order = 9;
+  request.layout = FY_DEVICE_DEDUPLICATED;
+  CHECK(fy_device_map(yard, &request, &device, &error) == FY_OK);
+  CHECK(fy_space_create(yard, &space, &error) == FY_OK);
+  mapping.kind = FY_MAP_DEVICE;
+  mapping.frame = request.start;
+  mapping.page_order = 9;
+  mapping.bytes = (uint64_t)2 << 20;
+  mapping.address = (uint64_t)1 << 30;
+  CHECK(fy_space_map(space, &mapping, NULL, &error) == FY_OK);
+  address = mapping.address + 5 * 4096;
+  CHECK(fy_pin(space, address, FY_PIN_REFERENCE, &frame, 1, &count, &error) == FY_OK && frame == request.start + 5);
+  CHECK(fy_space_unmap(space, mapping.address, mapping.bytes, &error) == FY_OK);
+  CHECK(fy_device_unmap(yard, device, FY_DEVICE_REFUSE, &error) == FY_IN_USE);
+  CHECK(fy_unpin(yard, &frame, 1, FY_PIN_REFERENCE, &error) == FY_OK);
+  CHECK(fy_space_destroy(space, &error) == FY_OK);
+  CHECK(fy_device_unmap(yard, device, FY_DEVICE_REFUSE, &error) == FY_OK);
+}
+
 static void shared(fy_config config) {
   fy_yard *yard, *other;
   uint64_t frame;
@@ -197,6 +325,7 @@ int main(void) {
   error = fy_error_default();
   versions();
   config.memory = (uint64_t)64 << 20;
+  config.device_space = (uint64_t)16 << 20;
   config.log = count_lines;
   config.log_context = &lines_logged;
   CHECK(fy_yard_create(&config, &yard, &error) == FY_OK);
@@ -204,6 +333,9 @@ int main(void) {
   requests(yard);
   reclaim(yard);
   texts(yard);
+  devices(yard);
+  pins(yard);
+  pinned_device(yard);
   upkeep(yard);
   fy_yard_destroy(yard);
   CHECK(lines_logged > 3);

@@ -181,6 +181,13 @@ static void sizes(void) {
   config.cpus = UINT32_MAX;
   EXPECT(FY_BAD_ARGUMENT, fy_core_create(&ops, &config, &yard, &error));
   config = good_config();
+  config.device_start = UINT64_MAX;
+  config.device_count = 1;
+  EXPECT(FY_BAD_ARGUMENT, fy_core_create(&ops, &config, &yard, &error));
+  config.device_start = FIRST_FRAME + FRAMES;
+  config.device_count = UINT64_MAX / 8;
+  EXPECT(FY_BAD_ARGUMENT, fy_core_create(&ops, &config, &yard, &error));
+  config = good_config();
   config.policy = "no-such-policy";
   EXPECT(FY_UNKNOWN_POLICY, fy_core_create(&ops, &config, &yard, &error));
   config = good_config();

@@ -1,6 +1,10 @@
 /* Brings up a yard on static memory, allocates from two CPUs, prints and validates. */
 #include "freestanding.h"
 
+/* Where devices can be mapped. */
+#define DEVICE_FRAME (FIRST_FRAME * 16)
+#define DEVICE_FRAMES 1024
+
 static fy_error error;
 
 #define CHECK(condition)                              \
@@ -80,6 +84,30 @@ static void texts(const fy_yard *yard) {
   }
 }
 
+/* Memory of a device beside the yard's. Users of its pages keep it mapped. */
+static void device(const fy_yard *yard) {
+  fy_device_request request = fy_device_request_default();
+  fy_device info = fy_device_default();
+  uint64_t found;
+  size_t count;
+
+  request.start = DEVICE_FRAME;
+  request.count = DEVICE_FRAMES;
+  request.order = 9;
+  CHECK(fy_device_map(yard, &request, &found, &error) == FY_OK);
+  CHECK(fy_device_list(yard, NULL, 0, &count, &error) == FY_OK && count == 1);
+  CHECK(fy_device_at(yard, DEVICE_FRAME + 700, &info, &error) == FY_OK && info.device == found);
+  CHECK(fy_device_get(yard, DEVICE_FRAME + 700, 1, &error) == FY_OK);
+  CHECK(fy_device_unmap(yard, found, FY_DEVICE_REFUSE, &error) == FY_IN_USE && error.frame == DEVICE_FRAME + 512);
+  CHECK(fy_device_put(yard, DEVICE_FRAME + 512, 1, &error) == FY_OK);
+  CHECK(fy_device_split(yard, DEVICE_FRAME, &error) == FY_OK && fy_device_join(yard, DEVICE_FRAME, &error) == FY_OK);
+  CHECK(fy_device_add_entry(yard, DEVICE_FRAME, &error) == FY_OK);
+  CHECK(fy_device_unmap(yard, found, FY_DEVICE_WAIT, &error) == FY_IN_USE);
+  CHECK(fy_device_remove_entry(yard, DEVICE_FRAME, &error) == FY_OK);
+  CHECK(fy_device_unmap(yard, found, FY_DEVICE_REFUSE, &error) == FY_OK);
+  CHECK(fy_device_info(yard, found, &info, &error) == FY_NO_SUCH_DEVICE);
+}
+
 int kernel(uint64_t argument) {
   fy_memory range = {FIRST_FRAME, FRAMES, 0, 0};
   fy_core_config config = fy_core_config_default();
@@ -92,10 +120,13 @@ int kernel(uint64_t argument) {
   config.cpus = 2;
   config.memory = &range;
   config.memory_ranges = 1;
+  config.device_start = DEVICE_FRAME;
+  config.device_count = DEVICE_FRAMES;
   CHECK(fy_core_create(&ops, &config, &yard, &error) == FY_OK);
   before = free_frames(yard);
   two_cpus(yard);
   all_frames(yard);
+  device(yard);
   CHECK(fy_yard_drain(yard, &error) == FY_OK);
   texts(yard);
   CHECK(fy_yard_set_policy(yard, "vanilla", &error) == FY_OK);

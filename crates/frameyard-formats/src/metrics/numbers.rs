@@ -31,7 +31,7 @@ const fn of_zone(kind: CounterKind, name: &'static str, help: &'static str) -> C
 }
 
 /// How many metrics do not depend on the policy.
-const OWN_COUNT: usize = 7;
+const OWN_COUNT: usize = 10;
 
 /// The metrics that do not depend on the policy.
 static OWN: [(CounterInfo, Value); OWN_COUNT] = {
@@ -55,6 +55,15 @@ static OWN: [(CounterInfo, Value); OWN_COUNT] = {
         }),
         (of_zone(Counter, "bad_pages", "Page frames out of use because a page structure was bad."), |row| {
             row.bad_pages
+        }),
+        (of_zone(Gauge, "stock_pages", "Free page frames in whole pageblocks, while the zone keeps a stock."), |row| {
+            row.whole?.stock
+        }),
+        (of_zone(Counter, "compact_daemon_migrated", "Page frames that the background compactor moved."), |row| {
+            row.whole.map(|whole| whole.moved)
+        }),
+        (of_zone(Counter, "compact_discarded", "Page frames whose contents compaction dropped."), |row| {
+            row.whole.map(|whole| whole.discarded)
         }),
     ]
 };

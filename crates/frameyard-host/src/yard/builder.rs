@@ -34,6 +34,7 @@ pub struct HostYardBuilder {
     frame_size: ByteSize,
     cpus: Option<NonZeroU32>,
     huge_pages: Option<HugePages>,
+    map_huge_pages: Option<HugePages>,
     binding: NodeBinding,
     identity: Option<CpuIdentity>,
     list_access: ListAccess,
@@ -42,6 +43,7 @@ pub struct HostYardBuilder {
     populate_map: PopulateMap,
     lock_limit: Duration,
     devices: Vec<(PfnRange, Arc<DeviceMemory>)>,
+    device_space: ByteSize,
 }
 
 impl Default for HostYardBuilder {
@@ -51,6 +53,7 @@ impl Default for HostYardBuilder {
             frame_size: Geometry::X86_64.page_size(),
             cpus: None,
             huge_pages: None,
+            map_huge_pages: None,
             binding: NodeBinding::default(),
             identity: None,
             list_access: ListAccess::default(),
@@ -59,6 +62,7 @@ impl Default for HostYardBuilder {
             populate_map: PopulateMap::default(),
             lock_limit: Duration::from_secs(10),
             devices: Vec::new(),
+            device_space: ByteSize(0),
         }
     }
 }
@@ -148,6 +152,16 @@ impl HostYardBuilder {
         self
     }
 
+    /// Whether the host is advised to use huge pages for the memory map; by default as for the frames.
+    ///
+    /// The map takes 1.6 % of the memory. A new yard writes few places of it. With huge pages the whole map becomes resident at once, and
+    /// the processor reads it with fewer translations. With [`HugePages::Never`] it becomes resident with the memory that is used.
+    #[must_use]
+    pub fn map_huge_pages(mut self, huge_pages: HugePages) -> Self {
+        self.map_huge_pages = Some(huge_pages);
+        self
+    }
+
     /// Whether frames of a node come from the host node that stands for it; by default they do.
     #[must_use]
     pub fn node_binding(mut self, binding: NodeBinding) -> Self {
@@ -213,6 +227,16 @@ impl HostYardBuilder {
         self
     }
 
+    /// Room for devices of that size in yards that [`with_memory`](Self::with_memory) makes; by default there is none.
+    ///
+    /// It is rounded up to whole sections, and lies behind the memory: [`YardDevices::space`](frameyard::views::YardDevices::space) is where.
+    /// The memory map reserves addresses for its page structures, 64 bytes for each frame.
+    #[must_use]
+    pub fn device_space(mut self, size: ByteSize) -> Self {
+        self.device_space = size;
+        self
+    }
+
     /// Makes a yard with at least `size` of memory, and with the CPUs and nodes of this host.
     ///
     /// See [`HostYard::with_memory`].
@@ -222,7 +246,7 @@ impl HostYardBuilder {
     /// [`HostYardError`] says which part is not available.
     pub fn with_memory(self, size: ByteSize) -> Result<HostYard, HostYardError> {
         let host = HostTopology::current()?;
-        let plan = HostPlan::new(&host, self.geometry()?, size)?.with_cpus(self.cpus);
+        let plan = self.plan(size, &host)?;
         self.build(&plan.table(), &plan.config(), &host)
     }
 
@@ -242,7 +266,7 @@ impl HostYardBuilder {
         let memory = CollectedMemory::of(memory);
         let layout = Layout::plan(&memory.table(), config)?;
         let huge_pages = self.huge_pages_on(host);
-        let map = self.map_for(&layout, config, huge_pages)?;
+        let map = self.map_for(&layout, config, self.map_huge_pages.unwrap_or(huge_pages))?;
         let fresh = if map.is_zeroed() { Fresh::Yes } else { Fresh::No };
         let regions = (map, Region::zeroed(layout.control_bytes(), HugePages::Never)?);
         let frames = HostMemory::builder(config.geometry, &memory.node_frames()).backing(self.backing.clone());
@@ -327,7 +351,7 @@ impl HostYardBuilder {
         size: ByteSize,
         host: &HostTopology,
     ) -> Result<HostYard, HostYardError> {
-        let plan = HostPlan::new(host, self.geometry()?, size)?.with_cpus(self.cpus);
+        let plan = self.plan(size, host)?;
         let (yard, _) = self.build_shared_in(make, &plan.table(), &plan.config(), SharedFrames::Memory, host)?;
         Ok(yard)
     }
@@ -367,6 +391,10 @@ impl HostYardBuilder {
             return Err(HostYardError::Lock(error));
         }
         Ok(HostYard { yard })
+    }
+
+    fn plan(&self, size: ByteSize, host: &HostTopology) -> Result<HostPlan, HostYardError> {
+        HostPlan::new(host, self.geometry()?, size)?.with_cpus(self.cpus).with_device_space(self.device_space)
     }
 
     /// The geometry of yards that are requested by size alone.

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU32;
 
+use frameyard::boot::BootError;
 use frameyard::units::PhysAddr;
 use frameyard::watermarks::{HighFraction, PcpSizing};
 use frameyard::{ByteSize, Geometry, MemoryTable, NodeId, PageCount, Pfn, PfnRange, YardConfig};
@@ -26,6 +27,7 @@ pub(super) struct HostPlan {
     geometry: Geometry,
     memory: Vec<(PfnRange, NodeId)>,
     cpu_nodes: Vec<NodeId>,
+    device_space: Option<PfnRange>,
 }
 
 impl HostPlan {
@@ -38,7 +40,7 @@ impl HostPlan {
         }
         let nodes = sharing_nodes(host, geometry, size);
         let memory = memory_of(&nodes, size, geometry);
-        Ok(Self { geometry, memory, cpu_nodes: cpu_nodes(host, &nodes) })
+        Ok(Self { geometry, memory, cpu_nodes: cpu_nodes(host, &nodes), device_space: None })
     }
 
     /// At most that many CPUs.
@@ -47,12 +49,25 @@ impl HostPlan {
         self
     }
 
+    /// Room for devices of that size behind the memory, in whole sections, from a multiple of 1 GiB on.
+    pub(super) fn with_device_space(mut self, size: ByteSize) -> Result<Self, HostYardError> {
+        let section = self.geometry.section_pages();
+        let unit = section.0.max(self.geometry.pages_in(ByteSize::gib(1)).0);
+        let start = self.memory.last().map_or(0, |(range, _)| range.end.0).next_multiple_of(unit);
+        let frames = size.0.div_ceil(self.geometry.page_size().0).checked_next_multiple_of(section.0);
+        let end = frames.and_then(|frames| start.checked_add(frames));
+        let end = end.filter(|end| *end <= u64::MAX / self.geometry.page_size().0).ok_or(BootError::TooLarge)?;
+        self.device_space = (start < end).then_some(PfnRange { start: Pfn(start), end: Pfn(end) });
+        Ok(self)
+    }
+
     pub(super) fn table(&self) -> MemoryTable<'_> {
         MemoryTable { memory: &self.memory, ..MemoryTable::default() }
     }
 
     pub(super) fn config(&self) -> YardConfig<'_> {
-        let config = YardConfig { geometry: self.geometry, ..YardConfig::new(&self.cpu_nodes) };
+        let config =
+            YardConfig { geometry: self.geometry, device_space: self.device_space, ..YardConfig::new(&self.cpu_nodes) };
         // The kernel moves up to 1 MiB at once, a quarter of it in a batch: for larger frames its formula gives single ones.
         if self.geometry.pages_in(ByteSize::mib(1)).0 < 4 {
             return YardConfig { pcp_sizing: LARGE_FRAMES, ..config };
@@ -174,6 +189,18 @@ mod tests {
         };
         assert_eq!(plan(3), [0, 0, 1].map(NodeId));
         assert_eq!(plan(0), plan(9));
+    }
+
+    #[test]
+    fn devices_have_room_in_whole_sections_behind_the_memory() {
+        let tree = Tree::new();
+        let host = host(&tree, &[1 << 10]);
+        let plan = |size| HostPlan::new(&host, Geometry::X86_64, ByteSize::mib(100)).unwrap().with_device_space(size);
+        assert_eq!(plan(ByteSize(0)).unwrap().config().device_space, None);
+        let gib = ByteSize::gib(1).0 / 4096;
+        let space = plan(ByteSize(1)).unwrap().config().device_space.unwrap();
+        assert_eq!(space, PfnRange::new(Pfn(5 * gib), Geometry::X86_64.section_pages()));
+        assert!(matches!(plan(ByteSize(u64::MAX)), Err(HostYardError::Boot(BootError::TooLarge))));
     }
 
     #[test]

@@ -1,4 +1,6 @@
 //! Requests beyond the size of the yard fail, and the heap works afterwards.
+//!
+//! jemalloc keeps small extents for itself anywhere in the yard. So no test counts on more than 32 MiB of contiguous memory.
 
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
 use std::hint::{black_box, spin_loop};
@@ -11,6 +13,11 @@ use frameyard_jemalloc::{jemalloc, purge};
 
 use crate::alone;
 
+const MIB: Layout = match Layout::from_size_align(1 << 20, 8) {
+    Ok(layout) => layout,
+    Err(_) => panic!(),
+};
+
 #[test]
 fn a_block_larger_than_the_yard_is_refused() {
     let alone = alone();
@@ -18,7 +25,7 @@ fn a_block_larger_than_the_yard_is_refused() {
     assert!(Vec::<u8>::new().try_reserve(1 << 30).is_err());
     assert!(alone.heap.summary().failures > failures);
     let mut fits = Vec::<u8>::new();
-    fits.try_reserve(64 << 20).expect("a quarter of the yard");
+    fits.try_reserve(16 << 20).expect("a sixteenth of the yard");
     assert!(alone.heap.contains(fits.as_ptr()));
 }
 
@@ -46,7 +53,7 @@ fn a_full_yard_gives_null_and_serves_again_after_a_free() {
         assert!(full && count > most / 2, "{count} blocks of {size} bytes");
         assert_eq!(outside, 0, "of {count} blocks of {size} bytes");
         let mut again = Vec::<u8>::new();
-        again.try_reserve_exact(64 << 20).expect("the memory is free again");
+        again.try_reserve_exact(16 << 20).expect("the memory is free again");
     }
 }
 
@@ -60,18 +67,36 @@ fn use_arena(mut arena: u32) {
     assert_eq!(status, 0);
 }
 
+/// Allocates blocks of 1 MiB until there is no room for another one.
+fn fill(held: &mut Vec<*mut u8>) {
+    // SAFETY: the size is not zero.
+    let blocks = repeat_with(|| unsafe { alloc(MIB) });
+    held.extend(blocks.take_while(|block| !block.is_null()).take(held.capacity() - held.len()));
+}
+
+fn free_all(held: Vec<*mut u8>) {
+    for block in held {
+        // SAFETY: a block of that layout, which the test owns.
+        unsafe { dealloc(block, MIB) };
+    }
+}
+
 #[test]
 fn memory_that_another_arena_keeps_is_found() {
     let _alone = alone();
-    // What is left has room for one of the blocks below.
-    let most = vec![1_u8; 150 << 20];
-    for arena in [0, 1, 0] {
-        use_arena(arena);
-        let mut large = Vec::<u8>::new();
-        large.try_reserve_exact(60 << 20).expect("the other arena's block is free");
-        black_box(large);
+    for (keeps, asks) in [(0, 1), (1, 0)] {
+        let mut held = Vec::with_capacity(257);
+        use_arena(keeps);
+        let kept = black_box(Vec::<u8>::with_capacity(32 << 20));
+        fill(&mut held);
+        drop(kept);
+        use_arena(asks);
+        // Less than was freed: jemalloc may need some of it for itself.
+        let found = Vec::<u8>::new().try_reserve_exact(4 << 20);
+        free_all(held);
+        // Only now: a message needs memory.
+        assert_eq!(found, Ok(()), "arena {keeps} has freed 32 MiB");
     }
-    drop(black_box(most));
 }
 
 /// The order of what two threads do.
@@ -92,15 +117,14 @@ impl Step {
 #[test]
 fn memory_that_another_thread_is_purging_is_waited_for() {
     let _alone = alone();
-    let layout = Layout::from_size_align(1 << 20, 8).unwrap();
-    let mut held = Vec::with_capacity(256);
     for _ in 0..10 {
+        let mut held = Vec::with_capacity(257);
         let step = Step(AtomicU32::new(0));
         let found = thread::scope(|scope| {
             scope.spawn(|| {
                 use_arena(1);
                 // Written: the host takes some time to take it back.
-                let large = black_box(vec![1_u8; 100 << 20]);
+                let large = black_box([(); 25].map(|()| vec![1_u8; 4 << 20]));
                 step.reach(1);
                 step.wait(2);
                 drop(large);
@@ -109,20 +133,15 @@ fn memory_that_another_thread_is_purging_is_waited_for() {
             });
             step.wait(1);
             use_arena(0);
-            // SAFETY: the size is not zero.
-            let filled = repeat_with(|| unsafe { alloc(layout) }).take_while(|block| !block.is_null());
-            held.extend(filled);
+            fill(&mut held);
             step.reach(2);
             step.wait(3);
             // SAFETY: the size is not zero.
-            let block = unsafe { black_box(alloc(layout)) };
-            held.push(block);
+            let block = unsafe { black_box(alloc(MIB)) };
+            held.extend(Some(block).filter(|block| !block.is_null()));
             !block.is_null()
         });
-        for block in held.drain(..).filter(|block| !block.is_null()) {
-            // SAFETY: a block of that layout, which the test owns.
-            unsafe { dealloc(block, layout) };
-        }
+        free_all(held);
         assert!(found);
     }
 }

@@ -6,12 +6,12 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use frameyard::ByteSize;
 use frameyard::boot::{DoubleFreeCheck, PageChecks};
 use frameyard::devices::{MapLayout, MapPlacement};
 use frameyard::policy::ZonePolicy;
 use frameyard::units::ParseSizeError;
 use frameyard::watermarks::{PcpSizing, PcpSizingError};
+use frameyard::{ByteSize, DefragMode};
 use frameyard_host::DeviceAlignment;
 use frameyard_vm::LruPolicy;
 use frameyard_workloads::TaskMode;
@@ -147,6 +147,11 @@ where
 /// Reads a policy of zones.
 pub(crate) fn zone_policy() -> impl TypedValueParser<Value = ZonePolicy> {
     named(ZonePolicy::ALL.iter().map(|policy| policy.name()))
+}
+
+/// Reads whether a yard keeps whole pageblocks in stock.
+pub(crate) fn defrag_mode() -> impl TypedValueParser<Value = DefragMode> {
+    named(DefragMode::ALL.iter().map(|mode| mode.name()))
 }
 
 /// Reads a policy of LRU lists.

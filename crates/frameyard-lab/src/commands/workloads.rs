@@ -12,8 +12,8 @@ pub(super) mod purge;
 use std::num::NonZeroU32;
 
 use super::comparison::{
-    Compared, ComparedRow, Comparison, Measured, Native, Simulated, Workload, Yards, counts, simulate, simulate_each,
-    too_few_cpus,
+    Compared, ComparedRow, Comparison, Measured, Native, Simulated, Workload, Yards, counts, effort, simulate,
+    simulate_each, too_few_cpus,
 };
 
 /// Runs of a row, unless the command line says otherwise.

@@ -2,10 +2,10 @@
 
 use std::fs;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The machine that the program runs on; `None` for what /proc does not report.
-#[derive(Serialize, Clone, PartialEq, Eq, Debug)]
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct HostFacts {
     /// Model name of the first CPU.
     pub(crate) cpu: Option<String>,

@@ -258,7 +258,8 @@ fn decision_support_takes_the_zone_lock_less_often_with_lists_that_hold_a_fracti
 #[test]
 fn order0_thp_has_a_row_for_each_kind_of_task() {
     let results = results("order0-thp", "--memory 768M --duration 50ms --lru vanilla");
-    let own = [&["task_kind"][..], &ITERATIONS, &RATES].concat();
+    let times = ["kept_share", "defrag_mode", "background", "huge_fault_ns", "huge_fault_ns_p99"];
+    let own = [&["task_kind"][..], &ITERATIONS, &RATES, &times, &EFFORT].concat();
     let rows = rows(&results, &own);
     let kinds: Vec<_> = rows.iter().map(|row| (&row["mode"], &row["task_kind"])).collect();
     let expected = [("threads", "huge"), ("threads", "small"), ("processes", "huge"), ("processes", "small")];
@@ -267,10 +268,39 @@ fn order0_thp_has_a_row_for_each_kind_of_task() {
         assert_iterations(row);
         let huge = ["thp_fault_alloc", "thp_fault_fallback"].map(|key| row[key].as_u64().unwrap());
         assert!(huge.iter().sum::<u64>() > 0, "no task asked for a huge page: {row}");
+        let timed =
+            row["huge_fault_ns"].as_f64().map(|mean| mean <= row["huge_fault_ns_p99"].as_f64().unwrap() * 100.0);
+        assert_eq!(timed, (row["task_kind"] == "huge").then_some(true), "{row}");
     }
 }
 
-const HIGHALLOC: [&str; 16] = [
+#[test]
+fn order0_thp_makes_huge_pages_among_pages_that_stay() {
+    let options = "--memory 768M --duration 500ms --lru vanilla --mode threads --kept 40% --background";
+    let results = results("order0-thp", options);
+    for row in results["rows"].as_array().unwrap() {
+        assert!(row["compact_migrated"].as_u64().unwrap() > 0, "pages that stay are moved: {row}");
+        let moved = ["moved_direct", "moved_background"].map(|key| row[key].as_u64().unwrap());
+        assert_eq!(row["compact_migrated"], moved.iter().sum::<u64>());
+        assert_eq!((&row["kept_share"], &row["background"]), (&0.4.into(), &true.into()));
+    }
+}
+
+/// What making huge blocks took.
+const EFFORT: [&str; 9] = [
+    "discarded",
+    "stalls",
+    "allocstall",
+    "scanned_direct",
+    "scanned_background",
+    "compact_scanned_direct",
+    "compact_scanned_background",
+    "moved_direct",
+    "moved_background",
+];
+
+const HIGHALLOC: [&str; 19] = [
+    "defrag_mode",
     "delay_ns",
     "delay_kind",
     "settle_ns",
@@ -282,6 +312,8 @@ const HIGHALLOC: [&str; 16] = [
     "high_order_success_max",
     "high_order_ns",
     "high_order_ns_max",
+    "high_order_ns_p99",
+    "high_order_fallbacks",
     "elapsed_ns",
     "background_ns",
     "pages_per_s",
@@ -297,6 +329,10 @@ fn assert_highalloc(row: &Value, kind: &str) {
     assert!(success > 0.0 && success <= 1.0, "{row}");
     assert!(row["high_order_ns"].as_f64().unwrap() > 0.0, "{row}");
     assert!(row["compact_migrated"].as_u64().unwrap() > 0, "blocks were moved: {row}");
+    let moved = ["moved_direct", "moved_background"].map(|key| row[key].as_u64().unwrap());
+    assert_eq!(row["compact_migrated"], moved.iter().sum::<u64>());
+    let stalls = ["compact_stall", "allocstall"].map(|key| row[key].as_u64().unwrap());
+    assert_eq!(row["stalls"], stalls.iter().sum::<u64>());
     // Every builder reads all its files again in the end.
     assert!(row["checked_pages"].as_u64().unwrap() > 40_000, "{row}");
     assert_eq!((&row["delay_kind"], &row["high_order"]), (&kind.into(), &9.into()));
@@ -305,7 +341,7 @@ fn assert_highalloc(row: &Value, kind: &str) {
 #[test]
 fn highalloc_allocates_huge_blocks_in_full_memory_and_damages_no_content() {
     let results = results("highalloc", "--memory 256M --delay 2ms,50us --settle 10ms");
-    let rows = rows(&results, &HIGHALLOC);
+    let rows = rows(&results, &[&HIGHALLOC[..], &EFFORT].concat());
     assert_eq!(rows.len(), 8);
     for (row, delay) in rows.iter().zip([2_000_000, 50_000].into_iter().cycle()) {
         assert_highalloc(row, "virtual");
@@ -317,7 +353,7 @@ fn highalloc_allocates_huge_blocks_in_full_memory_and_damages_no_content() {
 fn a_real_delay_lets_time_pass() {
     let options = "--memory 256M --delay 1ms --real-delay --settle 10ms --lru vanilla --unmovable 0%";
     let results = results("highalloc", options);
-    let rows = rows(&results, &HIGHALLOC);
+    let rows = rows(&results, &[&HIGHALLOC[..], &EFFORT].concat());
     assert_eq!(settings(rows), [("threads", "vanilla"), ("processes", "vanilla")]);
     for row in rows {
         assert_highalloc(row, "real");

@@ -1,12 +1,16 @@
-//! `trace`, as a user meets it: counts of an excerpt of a recording, and a recording where root and tracefs permit it.
+//! `trace`, as a user meets it: counts of an excerpt of a recording, other formats, replays, and bad input.
 
 use std::path::{Path, PathBuf};
 
-use crate::program::{assert_refused, command, json, stderr, stdout};
+use crate::program::{assert_refused, command, json, stdout};
 
+/// The begin of a recording, and what the names of its snapshot begin with.
+const RECORDING: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../frameyard-traces/tests/fixtures/page-cache.ftrace.zst");
+const SNAPSHOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../frameyard-traces/tests/fixtures/page-cache");
 const EXCERPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/suite/traces/rust-build.txt");
 
-fn temporary(name: &str) -> PathBuf {
+pub(crate) fn temporary(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
 
@@ -57,38 +61,138 @@ fn bad_input_is_refused_with_its_line() {
     assert_refused(&["trace", "stat", "no/such.trace"], 2, "no/such.trace: ");
 }
 
-/// Records a command; `None`, with the reason on standard error, where that is impossible here.
-fn record(name: &str, scope: &str, words: &[&str]) -> Option<(PathBuf, String)> {
-    let file = temporary(name);
-    let options = ["trace", "record", "-o", file.to_str().unwrap(), "--scope", scope, "--"];
-    let output = command(&[&options[..], words].concat()).output().unwrap();
-    if output.status.success() {
-        return Some((file, stdout(&output).to_owned()));
+#[test]
+fn statistics_are_the_same_in_every_format() {
+    let expected = json(&["trace", "stat", EXCERPT, "--json"]);
+    for (format, name) in [("text", "excerpt.txt"), ("csv", "excerpt.csv"), ("llfree", "excerpt.bin")] {
+        let file = temporary(name);
+        let path = file.to_str().unwrap();
+        let input = std::fs::File::open(EXCERPT).unwrap();
+        let exported =
+            command(&["trace", "export", "-", "--format", format, "-o", path]).stdin(input).output().unwrap();
+        let line = stdout(&exported).to_owned();
+        assert!(line.contains("222 events, 0 lines skipped, 0 lost"), "{line}");
+        if format == "csv" {
+            let lines = std::fs::read_to_string(&file).unwrap();
+            assert_eq!(lines.lines().count(), 1 + 222);
+            continue;
+        }
+        let stat = json(&["trace", "stat", path, "--json"]);
+        for name in ["pages_allocated", "pages_freed", "peak_live_pages", "live_pages"] {
+            assert_eq!(stat[name], expected[name], "{format}: {name}");
+        }
     }
-    let missing = ["needs root", "cannot be mounted", "Permission denied", "No such file"];
-    assert!(missing.iter().any(|missing| stderr(&output).contains(missing)), "{}", stderr(&output));
-    println!("skipped: {}", stderr(&output).trim());
-    None
+    let file = temporary("excerpt.fyt");
+    let path = file.to_str().unwrap();
+    assert!(command(&["trace", "import", EXCERPT, "-o", path]).output().unwrap().status.success());
+    let stat = json(&["trace", "stat", path, "--json"]);
+    for name in ["rows", "by_flags", "lifetimes", "live_over_time", "events", "blocks_freed_elsewhere"] {
+        assert_eq!(stat[name], expected[name], "{name}");
+    }
 }
 
 #[test]
-fn a_recorded_command_has_its_pages_faults_and_exit_code() {
-    // It writes 8 MiB of zeros into the page cache of a file.
-    let scratch = temporary("zeros");
-    let script = format!("head -c 8388608 /dev/zero > {}; exit 3", scratch.display());
-    let Some((file, line)) = record("recorded.zst", "command", &["sh", "-c", &script]) else { return };
-    assert!(line.contains("recorded.zst: ") && line.contains("exit status: 3"), "{line}");
-    let stat = json(&["trace", "stat", file.to_str().unwrap(), "--json"]);
-    assert!(stat["pages_allocated"].as_u64().unwrap() >= 2048, "{stat}");
-    assert!(stat["minor_faults"].as_u64().unwrap() > 0, "{stat}");
-    assert_eq!((&stat["exit_code"], &stat["scope"]), (&3.into(), &"command".into()));
-    std::fs::remove_file(scratch).unwrap();
+fn statistics_have_flags_lifetimes_and_live_pages_that_add_up() {
+    let stat = json(&["trace", "stat", RECORDING, "--json"]);
+    let sum = |rows: &str, key: &str| {
+        let rows = stat[rows].as_array().unwrap();
+        rows.iter().map(|row| row[key].as_u64().unwrap()).sum::<u64>()
+    };
+    assert_eq!(Some(sum("by_flags", "pages")), stat["pages_allocated"].as_u64());
+    let gone = stat["pages_allocated"].as_u64().unwrap() - stat["live_pages"].as_u64().unwrap();
+    assert!(stat["blocks_allocated_twice"] != 0 || sum("lifetimes", "pages") == gone, "{stat}");
+    let live = stat["live_over_time"].as_array().unwrap();
+    assert_eq!(live[live.len() - 1]["live_pages"], stat["live_pages"]);
+    let [all, refills] = ["zone_locked_pages_per_1000", "refilled_pages_per_1000"].map(|name| stat[name].as_f64());
+    assert!(refills <= all && stat["drained_pages_per_1000"].as_f64() > Some(0.0), "{stat}");
 }
 
 #[test]
-fn a_command_that_does_not_exist_is_an_error() {
-    if record("true.zst", "system", &["true"]).is_some() {
-        let file = temporary("missing.zst");
-        assert_refused(&["trace", "record", "-o", file.to_str().unwrap(), "--", "no-such-command"], 1, "not found");
+fn a_recording_replays_under_all_policies_on_one_thread_and_on_several() {
+    let policies = "vanilla,vanilla-4.16,skip-merge,cluster,cluster-bulk,big-pcp,prefetch,prefetch-before-lock,lock-per-page,\
+                    owned-blocks,depot,vanilla-4.17,frame-bitmap,healing";
+    let replayed =
+        json(&["trace", "replay", RECORDING, "--snapshot", SNAPSHOT, "--policy", policies, "--by-order", "--json"]);
+    let rows = replayed["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), policies.split(',').count());
+    for row in rows {
+        assert_eq!((&row["failures"], &row["skipped_frees"]), (&0.into(), &0.into()), "{row}");
+        assert!(row["kernel_zone_locked_pages_per_1000"].as_f64() > Some(0.0), "{row}");
+        let orders = replayed["by_order"].as_array().unwrap().iter().filter(|order| order["policy"] == row["policy"]);
+        let of = |order: &serde_json::Value, name: &str| order[name].as_u64().unwrap();
+        let sum: u64 = orders.map(|order| of(order, "alloc_acquisitions") + of(order, "free_acquisitions")).sum();
+        assert_eq!(Some(sum), row["zone_lock_acquisitions"].as_u64(), "{row}");
+    }
+    let threads =
+        json(&["trace", "replay", RECORDING, "--snapshot", SNAPSHOT, "--policy", "depot", "--threads", "--json"]);
+    let row = &threads["rows"][0];
+    assert_eq!((&row["failures"], &row["operations"]), (&0.into(), &rows[0]["operations"]));
+    assert!(row["threads"].as_u64() >= Some(1), "{row}");
+}
+
+#[test]
+fn damaged_recordings_are_read_up_to_the_damage() {
+    let (text, whole) = (temporary("whole.txt"), temporary("whole.fyt"));
+    std::fs::write(&text, std::fs::read_to_string(EXCERPT).unwrap().repeat(1000)).unwrap();
+    let words = ["trace", "import", text.to_str().unwrap(), "-o", whole.to_str().unwrap()];
+    assert!(command(&words).output().unwrap().status.success());
+    let events = 222_000;
+    let whole = std::fs::read(whole).unwrap();
+    let file = temporary("damaged.fyt");
+    let path = file.to_str().unwrap();
+    // Without the last chunks: the whole blocks before are read.
+    std::fs::write(&file, &whole[..whole.len() - whole.len() / 4]).unwrap();
+    let stat = json(&["trace", "stat", path, "--json"]);
+    assert_eq!(stat["is_truncated"], true);
+    assert!(stat["events"].as_u64().unwrap() < events && stat["events"].as_u64().unwrap() >= 65536, "{stat}");
+    let csv = temporary("damaged.csv");
+    let exported =
+        command(&["trace", "export", path, "--format", "csv", "-o", csv.to_str().unwrap()]).output().unwrap();
+    assert!(stdout(&exported).contains("its end is missing"), "{}", stdout(&exported));
+    let mut corrupt = whole;
+    let middle = corrupt.len() / 2;
+    corrupt[middle] ^= 0x40;
+    std::fs::write(&file, &corrupt).unwrap();
+    for words in [
+        &["trace", "stat", path][..],
+        &["trace", "replay", path],
+        &["trace", "export", path, "--format", "csv", "-o", csv.to_str().unwrap()],
+    ] {
+        assert_refused(words, 2, "damaged.fyt: the file is damaged from byte ");
+    }
+    let none = ["trace", "export", "no/such.fyt", "--format", "csv", "-o", csv.to_str().unwrap()];
+    assert_refused(&none, 2, "no/such.fyt: ");
+}
+
+#[test]
+fn a_snapshot_of_another_machine_is_refused() {
+    let captures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/captures/boot-61-m4G-n4");
+    let prefix = temporary("small");
+    for name in ["buddyinfo", "pagetypeinfo", "zoneinfo"] {
+        let copy = temporary(&format!("small.{name}.before"));
+        std::fs::copy(captures.join(name), copy).unwrap();
+    }
+    let words = ["trace", "replay", EXCERPT, "--snapshot", prefix.to_str().unwrap()];
+    assert_refused(&words, 2, "the snapshot does not match the recording: ");
+    assert_refused(&["trace", "replay", EXCERPT, "--snapshot", "no/such"], 2, "no/such.buddyinfo.before: ");
+    std::fs::write(temporary("small.zoneinfo.before"), "nonsense").unwrap();
+    assert_refused(&words, 2, "small: ");
+}
+
+#[test]
+fn the_recording_of_the_project_replays_as_its_snapshot_says() {
+    // It lies outside the crate, so a package does not have it.
+    let recording = concat!(env!("CARGO_MANIFEST_DIR"), "/../../recordings/cargo-check.fytrace");
+    let stat = json(&["trace", "stat", recording, "--json"]);
+    assert_eq!((stat["events"].as_u64(), stat["lost_events"].as_u64()), (Some(552_515), Some(0)), "{stat}");
+    let replay = json(&["trace", "replay", recording, "--policy", "vanilla,depot", "--json"]);
+    let rows = replay["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2);
+    for row in rows {
+        assert_eq!(row["kernel_zone_locked_pages_per_1000"], stat["zone_locked_pages_per_1000"]);
+        for nothing in ["failures", "skipped_frees", "kernel_failures"] {
+            assert_eq!(row[nothing].as_u64(), Some(0), "{nothing}: {row}");
+        }
+        assert!(row["free_order9_blocks"].as_u64() > Some(1000), "{row}");
     }
 }

@@ -43,16 +43,21 @@ static void beyond_the_yard(void)
         CHECK(aligned_alloc(64, huge) == NULL && errno == ENOMEM);
         errno = 0;
         CHECK(memalign(64, huge) == NULL && errno == ENOMEM);
-        CHECK(valloc(huge) == NULL && pvalloc(huge) == NULL && pvalloc(too_large) == NULL);
+        errno = 0;
+        CHECK(valloc(huge) == NULL && errno == ENOMEM);
+        errno = 0;
+        CHECK(pvalloc(huge) == NULL && errno == ENOMEM);
+        errno = 0;
+        CHECK(pvalloc(too_large) == NULL && errno == ENOMEM);
     }
     for (int i = 0; i < 1000; i++)
         CHECK(((char *)block)[i] == 7);
     free(block);
 }
 
-static void alignments(void)
+static void alignments(size_t most)
 {
-    for (size_t align = 8; align <= 4 * MIB; align *= 2) {
+    for (size_t align = 8; align <= most; align *= 2) {
         void *block = NULL;
         CHECK(posix_memalign(&block, align, 100) == 0 && (uintptr_t)block % align == 0);
         free(block);
@@ -115,15 +120,61 @@ static void error_number(void)
     }
 }
 
+/* Each function fails in a full yard as it does for a size that no yard has. */
+static void refused(char *block)
+{
+    /* Volatile: the compiler must not assume that a failed call has freed it. */
+    char *volatile held = block;
+    void *untouched = &failed;
+    errno = 0;
+    CHECK(malloc(2 * MIB) == NULL && errno == ENOMEM);
+    errno = 0;
+    CHECK(calloc(2, MIB) == NULL && errno == ENOMEM);
+    errno = 0;
+    CHECK(realloc(held, 3 * MIB) == NULL && errno == ENOMEM && held[MIB - 1] == 1);
+    errno = 0;
+    CHECK(reallocarray(held, 3, MIB) == NULL && errno == ENOMEM && held[MIB - 1] == 1);
+    errno = 0;
+    CHECK(aligned_alloc(MIB, 2 * MIB) == NULL && errno == ENOMEM);
+    errno = 0;
+    CHECK(memalign(MIB, 2 * MIB) == NULL && errno == ENOMEM);
+    errno = 0;
+    CHECK(valloc(2 * MIB) == NULL && errno == ENOMEM);
+    errno = 0;
+    CHECK(pvalloc(2 * MIB) == NULL && errno == ENOMEM);
+    CHECK(posix_memalign(&untouched, MIB, 2 * MIB) == ENOMEM && untouched == &failed);
+}
+
+/* Small blocks, which come from slabs, until there are no more. Each holds the address of the one before. */
+static void full_of_small_blocks(void)
+{
+    void **newest = NULL, **block;
+    size_t count = 0;
+    errno = 0;
+    while ((block = malloc(3000)) != NULL) {
+        *block = newest;
+        newest = block;
+        count++;
+    }
+    CHECK(errno == ENOMEM);
+    CHECK(count > 40 * MIB / 3072 && count < 64 * MIB / 3072);
+    while ((block = newest) != NULL) {
+        newest = *block;
+        free(block);
+    }
+}
+
 /* Fills the yard, which must end with a null pointer and not outside of the yard. */
 static void full(void)
 {
     for (int round = 0; round < 3; round++) {
         size_t count = 0;
         static char *blocks[100];
+        errno = 0;
         while (count < 100 && (blocks[count] = malloc(MIB)) != NULL)
             memset(blocks[count++], 1, MIB);
-        CHECK(count >= 40 && count < 64);
+        CHECK(count >= 40 && count < 64 && errno == ENOMEM);
+        refused(blocks[0]);
         while (count > 0)
             free(blocks[--count]);
         char *again = calloc(30, MIB);
@@ -134,12 +185,15 @@ static void full(void)
     }
 }
 
-int main(void)
+/* Takes the largest alignment that the heap serves, in MiB. */
+int main(int count, char **arguments)
 {
     beyond_the_yard();
-    alignments();
+    alignments(count > 1 ? strtoul(arguments[1], NULL, 10) * MIB : MIB);
     small_cases();
     error_number();
+    full();
+    full_of_small_blocks();
     full();
     if (!failed)
         puts("done");

@@ -4,6 +4,7 @@
  * differential FIRST_SEED SEEDS. Each seed runs in a process of its own, because the kernel's file has state that cannot be reset. */
 #define _POSIX_C_SOURCE 200809L
 #include <memblock.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,6 +60,17 @@ static bool failed, no_slot;
 void k___assert_fail(const char *condition, const char *file, unsigned int line, const char *function)
 {
   (void)condition, (void)file, (void)line, (void)function;
+  _exit(failed ? KERNEL_STOPPED : 1);
+}
+/* Linux from 6.10 on calls panic(), which prints and ends the program. */
+int k_vfprintf(FILE *stream, const char *format, va_list arguments)
+{
+  (void)stream, (void)format, (void)arguments;
+  return 0;
+}
+void k_exit(int status)
+{
+  (void)status;
   _exit(failed ? KERNEL_STOPPED : 1);
 }
 void k_reserve_bootmem_region(phys_addr_t start, phys_addr_t end) { (void)start, (void)end; }
@@ -253,6 +265,26 @@ static void allocate(phys_addr_t base)
   }
 }
 
+#ifdef MERGES_ALL
+/* Linux before 6.4 merges the splits that a cap leaves with each change anywhere. The library follows 6.12, which leaves them. Here the
+ * program, which may write the state, merges them. */
+static void merge(struct memblock_type *list)
+{
+  unsigned long from, to = 0;
+
+  for (from = 1; from < list->cnt; from++) {
+    struct memblock_region *last = &list->regions[to], *next = &list->regions[from];
+
+    if (last->base + last->size == next->base && last->nid == next->nid && last->flags == next->flags)
+      last->size += next->size;
+    else
+      list->regions[++to] = *next;
+  }
+  if (list->cnt > 0)
+    list->cnt = to + 1;
+}
+#endif
+
 static void limit(phys_addr_t base)
 {
   const phys_addr_t start = base + below(CELLS) * CELL / 4, size = (CELLS / 2 + below(CELLS)) * CELL, most = below(2 * CELLS) * CELL;
@@ -278,9 +310,10 @@ static void limit(phys_addr_t base)
     memblock_mem_limit_remove_map(most);
     k_memblock_mem_limit_remove_map(most);
   }
-  /* Linux before 6.4 merges the splits that are left with each change; newer versions with a change of flags. */
-  memblock_clear_hotplug(base, 0);
+#ifdef MERGES_ALL
+  merge(&memblock.memory);
   k_memblock_clear_hotplug(base, 0);
+#endif
 }
 
 static void change_settings(phys_addr_t base)

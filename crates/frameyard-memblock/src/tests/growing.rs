@@ -171,10 +171,53 @@ fn kernel_rules_demand_two_free_slots_for_a_cut() {
     }
     map.phys_free(page(4), PAGE).unwrap();
     map.reserve(page(4), PAGE).unwrap();
-    map.set_growth_rules(GrowthRules::Kernel);
+    map.growth_rules = GrowthRules::Kernel;
     let full = MemblockError::ListFull { list: RegionList::Reserved, capacity: 4 };
     assert_eq!(map.phys_free(page(4), PAGE), Err(full), "one slot is free");
     map.allow_resize();
     map.phys_free(page(4), PAGE).unwrap();
     assert_eq!(map.reserved().len(), 3, "two reservations and the new array");
+}
+
+/// Memory at 16 MiB and three far regions, which fill the memory list: a cap must grow it, below 32 MiB.
+fn kernel_map_with_full_memory_list() -> Memblock<TestMemory, 4> {
+    let mut map = backed();
+    map.growth_rules = GrowthRules::Kernel;
+    for index in 1..4 {
+        map.add(at(64 * index), mib(1)).unwrap();
+    }
+    map.set_current_limit(at(32));
+    map.allow_resize();
+    map
+}
+
+#[test]
+fn under_kernel_rules_a_memory_list_that_grows_for_a_cap_stays_in_the_memory_that_is_kept() {
+    type Cap = fn(&mut Memblock<TestMemory, 4>) -> Result<(), MemblockError>;
+    let caps: [Cap; 3] =
+        [|map| map.cap(at(16), mib(4)), |map| map.enforce_memory_limit(mib(4)), |map| map.mem_limit_remove_map(mib(4))];
+    for cap in caps {
+        let mut map = kernel_map_with_full_memory_list();
+        cap(&mut map).unwrap();
+        let (base, size) = map.array_of(RegionList::Memory).expect("two free slots are demanded");
+        assert!(map.is_region_memory(base, size), "the array lies in memory that was dropped: {base}");
+        assert!(map.is_region_reserved(base, size));
+        assert_eq!(map.memory(), [plain(16, 20)]);
+        // Nothing that is allocated from now on lies in the array.
+        map.add(at(20), mib(12)).unwrap();
+        while let Ok(block) = map.phys_alloc(EarlyRequest::new(PAGE, PAGE)) {
+            assert!(block.0 + PAGE.0 <= base.0 || block.0 >= base.0 + size.0, "{block} lies in the array");
+        }
+        assert_eq!(map.memory().len(), 1);
+    }
+}
+
+#[test]
+fn a_cap_that_leaves_no_room_for_the_array_of_the_memory_list_changes_nothing() {
+    let mut map = kernel_map_with_full_memory_list();
+    map.reserve(at(16), mib(4)).unwrap();
+    let before = (map.memory().to_vec(), map.reserved().to_vec());
+    let no_room = MemblockError::NoRoomToGrow { list: RegionList::Memory, size: PAGE };
+    assert_eq!(map.cap(at(16), mib(4)), Err(no_room));
+    assert_eq!((map.memory().to_vec(), map.reserved().to_vec()), before);
 }

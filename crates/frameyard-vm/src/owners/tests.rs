@@ -159,6 +159,39 @@ fn isolated_page_of_a_deleted_file_is_freed_on_return() {
     });
 }
 
+#[test]
+fn discards_clean_pages_that_are_not_active() {
+    in_yard(|vm| {
+        let (file, frames) = file_in_memory(&vm, 15);
+        vm.lru_drain();
+        let frame_of = |index| *frames.iter().find(|pfn| vm.page(**pfn).index() == index).unwrap();
+        let [clean, dirty, active] = [4, 5, 6].map(frame_of).map(block);
+        assert_eq!(vm.discard(clean), Err(MigrateProblem::Gone), "nobody has isolated it");
+        assert!(file.write(5 * PAGE, &[1]).is_ok());
+        vm.lru_drain();
+        for stays in [dirty, active] {
+            assert_eq!(vm.isolate(stays, MigrateMode::Sync), Ok(()));
+            // Isolated, it is on no list: the flag names the one that it goes back to.
+            if stays == active {
+                vm.page(active.pfn).set_owner_bits(Flags::ACTIVE);
+            }
+            assert_eq!(vm.discard(stays), Err(MigrateProblem::Failed));
+            vm.put_back(stays);
+        }
+        let (mut before, mut after) = ([0; PAGE as usize], [0; PAGE as usize]);
+        assert!(file.read(4 * PAGE, &mut before).is_ok());
+        vm.lru_drain();
+        assert_eq!(vm.isolate(clean, MigrateMode::Sync), Ok(()));
+        vm.page(clean.pfn).clear_owner_bits(Flags::ACTIVE);
+        assert_eq!(vm.discard(clean), Ok(()));
+        vm.yard().free(clean.pfn, Order::ZERO).expect("the caller's, as after a migration");
+        assert!(file.read(4 * PAGE, &mut after).is_ok());
+        assert_eq!(before, after, "its bytes are read again");
+        vm.lru_drain_all();
+        vm.validate().unwrap();
+    });
+}
+
 /// Fails one step a number of times.
 struct Fails(Step);
 

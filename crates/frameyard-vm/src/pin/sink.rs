@@ -6,6 +6,7 @@ use frameyard::{PageCount, Pfn};
 
 /// A run of consecutive frames.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[repr(C)]
 pub struct PageRun {
     /// The first frame.
     pub first: Pfn,

@@ -1,10 +1,11 @@
 //! The background reclaimer of a node, in steps of bounded length: the kernel's kswapd.
 
 use frameyard::compaction::CompactOutcome;
+use frameyard::stats::ZoneStatistics;
 use frameyard::sync::{AtomicU64, Ordering};
 use frameyard::units::ZoneKind;
 use frameyard::watermarks::WatermarkLevel;
-use frameyard::{NodeId, PageCount, Platform};
+use frameyard::{DefragMode, NodeId, PageCount, Platform};
 
 use super::scan::Scan;
 use super::{CLUSTER, Caller, FIRST_PRIORITY};
@@ -33,7 +34,8 @@ impl<P: Platform> Vm<'_, P> {
     /// [`Idle`](ReclaimStep::Idle) and [`Stuck`](ReclaimStep::Stuck).
     ///
     /// Reclaim starts when requests find no zone of the node above its low watermark, or when watermarks were boosted
-    /// because pageblocks mix types. It ends when requests find a zone above the high watermark including the boost.
+    /// because pageblocks mix types. With [`DefragMode::On`] it also starts when a zone has too few free pages to refill its stock. It ends
+    /// when requests find a zone above the high watermark including the boost.
     /// Then the boost is removed, and the background compactor assembles whole pageblocks.
     pub fn reclaim_step(&self, node: NodeId) -> ReclaimStep {
         if node.0 >= self.yard().nodes() {
@@ -45,7 +47,7 @@ impl<P: Platform> Vm<'_, P> {
         let found = priority.load(Ordering::Relaxed);
         self.yard().compaction().announce_reclaimer(node);
         let level = if found == ASLEEP && !self.is_boosted(node) { WatermarkLevel::Low } else { WatermarkLevel::High };
-        let Some(highest_zone) = self.short_of_pages(node, level) else {
+        let Some(highest_zone) = self.short_of_pages(node, level).or_else(|| self.short_of_room(node, level)) else {
             self.yard().compaction().take_boosts_back(node);
             priority.store(ASLEEP, Ordering::Relaxed);
             return ReclaimStep::Idle;
@@ -92,11 +94,28 @@ impl<P: Platform> Vm<'_, P> {
         let zones = || self.yard().stats().zones().filter(move |zone| zone.id.node() == node);
         ZoneKind::ALL.into_iter().rev().find(|highest| {
             let is_there = zones().any(|zone| zone.id.kind() == *highest);
-            let suffices = |zone: frameyard::stats::ZoneStatistics| {
+            let suffices = |zone: ZoneStatistics| {
                 zone.free.0 > zone.watermarks.level(level).0 + zone.protection[*highest as usize].0
             };
             is_there && !zones().filter(|zone| zone.id.kind() <= *highest).any(suffices)
         })
+    }
+
+    /// The highest kind of the zones of this node with too few whole pageblocks in stock and too few free pages for the compactor to make
+    /// more. `None` while the yard keeps no stock.
+    fn short_of_room(&self, node: NodeId, level: WatermarkLevel) -> Option<ZoneKind> {
+        let yard = self.yard();
+        if yard.defrag_mode() == DefragMode::Off {
+            return None;
+        }
+        let zones = yard.stats().zones().filter(|zone| zone.id.node() == node);
+        let is_short = |zone: &ZoneStatistics| {
+            yard.zone(zone.id).stock().is_some_and(|stock| {
+                let wanted = if level == WatermarkLevel::Low { stock.low } else { stock.high };
+                stock.free < wanted && zone.free < stock.room
+            })
+        };
+        zones.filter(is_short).map(|zone| zone.id.kind()).max()
     }
 
     /// Runs one step of a node's background compactor

@@ -1,7 +1,7 @@
 //! The loop of `page-fault`: map, touch every page, unmap.
 
 use frameyard::{ByteSize, Pfn, Platform};
-use frameyard_vm::MemoryAccess;
+use frameyard_vm::{MemoryAccess, VirtAddr};
 use serde::{Deserialize, Serialize};
 
 use crate::mapping::{Pages, map, pages_of};
@@ -10,6 +10,9 @@ use crate::runtime::Runtime;
 use crate::site::Site;
 use crate::task::reuse::FreedFrames;
 
+/// The size of a huge page.
+const HUGE_PAGE: ByteSize = ByteSize::mib(2);
+
 /// The loop of one task.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Loop {
@@ -17,16 +20,18 @@ pub(crate) struct Loop {
     pub(crate) bytes: u64,
     /// The page size.
     pub(crate) pages: Pages,
-    /// Whether the task records which frames it gets.
+    /// What the task records about its faults.
     pub(crate) frames: Frames,
 }
 
-/// Whether a task records the frames that its faults get. That takes a look-up of every page and slows the loop.
+/// What a task records about its faults. Which frames they get takes a look-up of every page and slows the loop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Frames {
     /// It does not look.
     #[default]
     Ignored,
+    /// It does not look, and times the faults that want a huge page.
+    HugeTimed,
     /// It counts those that it freed shortly before ([`Reuse`](crate::report::Reuse)).
     Recorded,
 }
@@ -36,6 +41,7 @@ impl Loop {
     pub(crate) fn run<P: Platform, R: Runtime>(&self, site: &Site<'_, '_, P, R>) -> Result<TaskReport, TaskProblem> {
         let space = site.space()?;
         let mut record = (self.frames == Frames::Recorded).then(Record::default);
+        let mut huge_ns = Vec::new();
         let begin = site.begin()?;
         let (mut iterations, mut rounds, mut bytes) = (0, 0, site.runtime.first_round(self.bytes));
         while !site.is_over() {
@@ -44,7 +50,9 @@ impl Loop {
                 if site.is_over() {
                     break;
                 }
+                let timed = self.is_timed(addr).then(|| site.runtime.now());
                 space.touch(addr, MemoryAccess::Write)?;
+                huge_ns.extend(timed.map(|since| site.runtime.elapsed_ns(since)));
                 iterations += 1;
                 if let Some(record) = &mut record {
                     record.mapped(space.translate(addr).map(|found| found.pfn));
@@ -59,7 +67,15 @@ impl Loop {
             bytes = self.bytes;
         }
         let reuse = record.map(|record| record.freed.reuse()).unwrap_or_default();
-        Ok(TaskReport { reuse, ..site.runtime.report(begin, iterations, rounds) })
+        Ok(TaskReport { reuse, huge_ns, ..site.runtime.report(begin, iterations, rounds) })
+    }
+}
+
+impl Loop {
+    /// Whether the task times the first touch of this page: the fault that wants a huge page.
+    #[inline(always)]
+    fn is_timed(&self, addr: VirtAddr) -> bool {
+        self.frames == Frames::HugeTimed && self.pages == Pages::Huge && addr.0.is_multiple_of(HUGE_PAGE.0)
     }
 }
 

@@ -90,6 +90,7 @@ fn write_header(tables: &Tables, config: &YardConfig<'_>, layout: &Layout) {
         (HeaderWord::Nodes, counts.nodes as u64),
         (HeaderWord::Poisoning, u64::from(config.poisoning == Poisoning::On)),
         (HeaderWord::Checks, config.checks as u64),
+        (HeaderWord::DefragMode, config.defrag_mode as u64),
         (HeaderWord::DoubleFreeCheck, config.double_free_check as u64),
         (HeaderWord::Bytes, layout.control_bytes().0),
         (HeaderWord::MapInit, config.map_init.pack()),

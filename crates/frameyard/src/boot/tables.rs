@@ -16,8 +16,8 @@ use crate::units::{CpuId, Geometry, NodeId, PageCount, Pfn, PfnRange, ZoneId, Zo
 use crate::zone::pcp::PerCpuPages;
 use crate::zone::transfer::{self, TableSizes, TransferSpans, TransferTables};
 use crate::zone::{
-    AllocationBytes, AllocationMap, DoubleFreeCheck, PageChecks, PageblockMap, Patience, SectionEntry, SectionTable,
-    TransferCounters, Zone, ZoneTables, ZoneView,
+    AllocationBytes, AllocationMap, DefragMode, DoubleFreeCheck, PageChecks, PageblockMap, Patience, SectionEntry,
+    SectionTable, TransferCounters, Zone, ZoneTables, ZoneView,
 };
 
 /// Words of the header; the rest of it are the spans of the tables that `tables!` declares, two words each.
@@ -65,14 +65,16 @@ pub(crate) enum HeaderWord {
     Sections,
     /// How second frees are found: [`DoubleFreeCheck`].
     DoubleFreeCheck,
-    FirstSpan = 28,
+    /// How hard the yard keeps pageblocks whole: [`DefragMode`](crate::zone::DefragMode). Read on slow paths.
+    DefragMode,
+    FirstSpan = 29,
 }
 
 pub(super) const HEADER_WORDS: usize = 96;
 const _: () = assert!(HeaderWord::FirstSpan as usize + 2 * TABLES <= HEADER_WORDS, "the header holds all spans");
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"frameyrd");
 /// The version of the layout, and the mechanisms that are compiled in: a build that lacks one must not attach.
-pub(super) const VERSION: u64 = 20 | transfer::COMPILED_IN << 32;
+pub(super) const VERSION: u64 = 21 | transfer::COMPILED_IN << 32;
 
 /// The numbers that table sizes follow from.
 #[derive(Clone, Copy, Debug)]
@@ -433,6 +435,10 @@ impl Tables {
     /// Ends a change of the policy whose [`PolicySwitch`] the caller has forgotten.
     pub(crate) fn end_switch(&self) {
         drop(PolicySwitch(self.word(HeaderWord::PolicySwitch)));
+    }
+
+    pub(crate) fn defrag_mode(&self) -> DefragMode {
+        DefragMode::from_bits(self.read(HeaderWord::DefragMode))
     }
 
     pub(crate) fn checks(&self) -> PageChecks {

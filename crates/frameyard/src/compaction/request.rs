@@ -41,9 +41,18 @@ pub enum CompactCaller {
     Background,
     /// The background compactor, because free memory is fragmented.
     Proactive,
+    /// The background compactor, because a zone has few whole pageblocks ([`DefragMode::On`](crate::DefragMode::On)).
+    Stock,
 }
 
-named!(CompactCaller: Request => "request", Direct => "direct", Background => "background", Proactive => "proactive");
+named!(CompactCaller: Request => "request", Direct => "direct", Background => "background", Proactive => "proactive", Stock => "stock");
+
+impl CompactCaller {
+    /// Whether it is the background compactor.
+    pub(crate) const fn is_in_background(self) -> bool {
+        matches!(self, Self::Background | Self::Proactive | Self::Stock)
+    }
+}
 
 /// A request to compact a zone (the kernel's `struct compact_control`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -125,6 +134,8 @@ pub struct CompactOutcome {
     pub result: CompactResult,
     /// Frames whose contents were moved (`pgmigrate_success`).
     pub migrated: PageCount,
+    /// Frames whose contents owners dropped instead ([`FrameOwner::discard`](crate::owners::FrameOwner::discard)).
+    pub discarded: PageCount,
     /// Frames isolated and then not moved (`pgmigrate_fail`).
     pub failed: PageCount,
     /// Frames that owners could not isolate for the moment.
@@ -148,6 +159,7 @@ impl CompactOutcome {
         Self {
             result: self.result.max(other.result),
             migrated: self.migrated + other.migrated,
+            discarded: self.discarded + other.discarded,
             failed: self.failed + other.failed,
             busy: self.busy + other.busy,
             pinned: self.pinned + other.pinned,

@@ -34,6 +34,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
             view,
             tables,
             poisoning,
+            defrag: tables.defrag_mode(),
             owners,
             request,
             span,
@@ -79,6 +80,10 @@ impl<'a, P: Platform> Compaction<'a, P> {
             return (!self.is_scattered()).then_some(CompactResult::Skipped);
         }
         let zone = self.zone();
+        if caller == CompactCaller::Stock {
+            let useless = self.has_stock() || !zone.has_room_to_compact_racy(order, highest_zone);
+            return useless.then_some(CompactResult::Skipped);
+        }
         if zone.would_serve_racy(order, highest_zone, migrate_type) {
             return Some(CompactResult::Success);
         }
@@ -179,9 +184,16 @@ impl<'a, P: Platform> Compaction<'a, P> {
         }
         let done = match self.request.caller {
             CompactCaller::Proactive => self.score() <= PROACTIVE_LOW,
+            CompactCaller::Stock => self.has_stock(),
             _ => self.zone().has_suitable_block_racy(order, self.request.migrate_type, pageblock),
         };
         done.then_some(CompactResult::Success)
+    }
+
+    /// Whether the zone has its stock of whole pageblocks.
+    fn has_stock(&self) -> bool {
+        let stock = self.zone().stock_racy(self.view.geometry);
+        stock.free >= stock.high
     }
 
     /// The part of free memory in blocks too small for a huge page, in hundredths (`fragmentation_score_zone`).
@@ -251,7 +263,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
     }
 
     fn count(&self) {
-        let CompactOutcome { migrated, failed, pinned, unmovable, .. } = self.outcome;
+        let CompactOutcome { migrated, discarded, failed, pinned, unmovable, .. } = self.outcome;
         let CompactOutcome { migrate_scanned, free_scanned, isolated, .. } = self.outcome;
         let state = &self.zone().compaction;
         for (event, amount) in [
@@ -259,15 +271,17 @@ impl<'a, P: Platform> Compaction<'a, P> {
             (CompactEvent::FreeScanned, free_scanned),
             (CompactEvent::Isolated, isolated),
             (CompactEvent::Migrated, migrated),
+            (CompactEvent::Discarded, discarded),
             (CompactEvent::MigrateFailed, failed),
             (CompactEvent::Pinned, pinned),
             (CompactEvent::Unmovable, unmovable),
         ] {
             state.count(event, amount.0);
         }
-        if matches!(self.request.caller, CompactCaller::Background | CompactCaller::Proactive) {
+        if self.request.caller.is_in_background() {
             state.count(CompactEvent::DaemonMigrateScanned, migrate_scanned.0);
             state.count(CompactEvent::DaemonFreeScanned, free_scanned.0);
+            state.count(CompactEvent::DaemonMigrated, migrated.0);
         }
     }
 }

@@ -7,6 +7,8 @@ use crate::owners::{Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind};
 use crate::page::{CountedPage, FrameState, Tag};
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
+use crate::zone::DefragMode;
+use crate::zone::defrag::least_free;
 use crate::zone::transfer::{self, Collect};
 
 /// Whether most blocks in a pageblock of that type can be moved.
@@ -94,7 +96,9 @@ impl<'a, P: Platform> Compaction<'a, P> {
                 let merges = transfer::collect(self.view, Collect::Merges(PfnRange { start, end }));
                 merged = merges.map_or(0, |collected| collected.merges);
             }
-            if (self.migrate_at > start && self.view.blocks.has_memory(start)) || self.is_source(start) {
+            if (self.migrate_at > start && self.view.blocks.has_memory(start))
+                || (self.is_source(start) && self.is_worthwhile(PfnRange { start, end }))
+            {
                 return self.isolate_in(PfnRange { start, end });
             }
             self.migrate_at = self.view.map.numbering().next_present(end).min(self.span.end).max(end);
@@ -102,7 +106,26 @@ impl<'a, P: Platform> Compaction<'a, P> {
                 // The merges may have made the wanted block.
                 return;
             }
+            if self.request.caller == CompactCaller::Stock && self.uses_hints() {
+                self.remember_position();
+            }
         }
+    }
+
+    /// Whether a pageblock is worth emptying for a whole one. If the yard keeps a stock of those: not if a block stays there, nor if the
+    /// run refills the stock and the pageblock has too few free frames.
+    fn is_worthwhile(&mut self, frames: PfnRange) -> bool {
+        let pageblock = self.view.geometry.pageblock_order();
+        if self.defrag == DefragMode::Off || self.request.order.is_none_or(|order| order < pageblock) {
+            return true;
+        }
+        let least = match self.request.caller {
+            CompactCaller::Stock => least_free(self.zone().compaction.emptiness(), pageblock),
+            _ => PageCount(0),
+        };
+        let (read, free) = self.view.movable_pageblock_racy(frames);
+        self.outcome.migrate_scanned.0 += read;
+        free.is_some_and(|free| free >= least)
     }
 
     /// Whether a pageblock may have blocks to move (`suitable_migration_source` and `isolation_suitable`).
@@ -219,6 +242,11 @@ impl<'a, P: Platform> Compaction<'a, P> {
         if self.taken_in_block == 0 {
             self.hints().set(frames.start);
         }
+        self.remember_position();
+    }
+
+    /// Makes the next run with hints continue here.
+    fn remember_position(&self) {
         let scanners = match self.request.effort.mode() {
             MigrateMode::Async => 1,
             MigrateMode::Sync => 2,
@@ -228,6 +256,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
 
     /// Moves the isolated blocks, and puts back what cannot be moved. Frees the vacated blocks.
     pub(super) fn migrate_sources(&mut self) -> Supply {
+        let discards = self.discards();
         let mut supply = Supply::Enough;
         let mut moved = [Block { pfn: Pfn(0), order: Order::ZERO }; CLUSTER];
         let mut count = 0;
@@ -235,6 +264,13 @@ impl<'a, P: Platform> Compaction<'a, P> {
         // Last first: each block leaves the list before it gets another holder.
         while let Some(source) = self.sources.pop() {
             let pages = source.block.order.pages();
+            if discards && source.owner.discard(source.block).is_ok() {
+                wanted -= pages.0;
+                self.outcome.discarded += pages;
+                moved[count] = source.block;
+                count += 1;
+                continue;
+            }
             let target = if supply == Supply::Enough { self.target(source.block.order, wanted) } else { None };
             wanted -= pages.0;
             match target {
@@ -256,6 +292,15 @@ impl<'a, P: Platform> Compaction<'a, P> {
         }
         self.free_moved(&moved[..count]);
         supply
+    }
+
+    /// Whether owners drop contents rather than move them: while the yard refills its stock and free frames are short, as the reclaimer
+    /// would drop pages too.
+    fn discards(&self) -> bool {
+        let (zone, geometry) = (self.zone(), self.view.geometry);
+        self.defrag == DefragMode::On
+            && self.request.order.is_some_and(|order| order >= geometry.pageblock_order())
+            && zone.free_pages_racy() < zone.discard_below(geometry)
     }
 
     /// Has the owner move a block; puts it back if that fails (`unmap_and_move`).

@@ -73,6 +73,32 @@ fn leave_and_free(sizing: PcpSizing, locks: Locks) {
     main.finish();
 }
 
+/// Both CPUs free a frame of a draining pageblock, and CPU 0 allocates frames that either has freed.
+fn free_at_once<const TAKEN: usize>() {
+    let (main, first) = boot(PcpSizing::Fixed(0), Locks::SOUND);
+    let [neighbour, other] = [(); 2].map(|()| main.take(Order::ZERO).unwrap());
+    main.give(neighbour, Order::ZERO);
+    [first, other].into_iter().for_each(|pfn| drain(&main, pfn));
+    let freer = main.start(1, move |runner| runner.give(other, Order::ZERO));
+    main.give(first, Order::ZERO);
+    let taken = [(); TAKEN].map(|()| main.take(Order::ZERO));
+    freer.join().unwrap();
+    taken.into_iter().flatten().for_each(|pfn| main.give(pfn, Order::ZERO));
+    main.finish();
+}
+
+#[test]
+fn frames_of_draining_pageblocks_freed_at_once() {
+    explore_within(in_long_runs(SWITCHES), free_at_once::<1>);
+}
+
+#[test]
+fn frees_combined_with_relaxed_exchanges_fail() {
+    for weakness in [Weakness::RelaxedExchanges, Weakness::RelaxedIntersections] {
+        weakened(weakness, || assert_fails_within(1, free_at_once::<2>, &DAMAGES));
+    }
+}
+
 #[test]
 fn frame_freed_while_its_pageblock_begins_to_drain() {
     for sizing in [PcpSizing::Fixed(0), PcpSizing::Fixed(2)] {

@@ -90,6 +90,9 @@ const fn cold() {}
 impl<P: Platform> Yard<P> {
     /// Allocates a block of `2^order` frames, preferably of the node that the caller runs on.
     ///
+    /// A block of more than the yard's maximum order, up to [1 GiB](crate::Geometry::largest_order), is the first place in address order
+    /// all of whose frames are free. It is one block: [`free`](Self::free) frees it whole, [`split_at`](Self::split_at) divides it.
+    ///
     /// After the kernel's `alloc_pages`. Common cost: a section of the caller's CPU ([`Platform::has_sections`]), or its per-CPU lock (a
     /// try), and the frame's byte in the allocation map. A refill takes the zone lock at most once per batch.
     ///
@@ -109,6 +112,13 @@ impl<P: Platform> Yard<P> {
         pfn
     }
 
+    /// The home lists of a CPU for a request. `None` for a CPU that the yard does not know, and where all requests take slow paths.
+    #[inline(always)]
+    pub(super) fn home_lists(&self, cpu: CpuId, gfp: Gfp) -> Option<&PerCpuPages> {
+        let home = self.fast.homes.get(home_slot(cpu, gfp))?.load(Ordering::Relaxed);
+        self.tables.pcps.get(home as usize)
+    }
+
     /// Takes a block from the array of the caller's home list, if there is nothing else to do.
     ///
     /// A CPU that the yard does not know falls off the table's end, and so to the slow path, which folds it in.
@@ -119,37 +129,36 @@ impl<P: Platform> Yard<P> {
         if gfp.intersects(OFF_FAST_PATH) {
             return None;
         }
-        let lists_of = |cpu| {
-            let home = self.fast.homes.get(home_slot(cpu, gfp))?.load(Ordering::Relaxed);
-            self.tables.pcps.get(home as usize)
-        };
         let popped = if let Some(cpu) = self.platform.section_cpu() {
-            self.platform.pop_in_section(cpu, lists_of(cpu)?.own_list(list))
+            self.platform.pop_in_section(cpu, self.home_lists(cpu, gfp)?.own_list(list))
         } else {
             let cpu = self.platform.current_cpu();
-            let pcp = lists_of(cpu)?;
+            let pcp = self.home_lists(cpu, gfp)?;
             Popped::new(pcp.try_lock(&self.platform, pcp.zone(), cpu)?.pop(list)?)
         };
-        if !self.fast.near.mark_allocated_at(&self.platform, popped.place(), order, migrate_type) {
-            cold();
-            if !self.fast.near_sequential.mark_unallocated_at(&self.platform, popped.place(), order, migrate_type) {
-                return match order {
-                    Order::ZERO => self.mark_far_frame(popped, migrate_type),
-                    _ => self.mark_far(popped, order, migrate_type),
-                };
-            }
+        if !self.mark_near(popped.place(), order, migrate_type) {
+            return match order {
+                Order::ZERO => self.mark_far_frame(popped, migrate_type),
+                _ => self.mark_far(popped, order, migrate_type),
+            };
         }
         Some(self.fast.near_start + PageCount(popped.place() as u64))
+    }
+
+    /// Marks a block of the near run of memory as allocated. `false` if the place is elsewhere, or no block of that order begins there.
+    #[inline(always)]
+    fn mark_near(&self, place: usize, order: Order, migrate_type: MigrateType) -> bool {
+        self.fast.near.mark_allocated_at(&self.platform, place, order, migrate_type) || {
+            cold();
+            self.fast.near_sequential.mark_unallocated_at(&self.platform, place, order, migrate_type)
+        }
     }
 
     /// Marks a block as allocated that was popped from one of the caller's lists. `None` if the list is corrupt.
     #[cold]
     #[inline(never)]
     pub(super) fn mark_popped(&self, place: u32, order: Order, migrate_type: MigrateType) -> Option<Pfn> {
-        let at = place as usize;
-        if self.fast.near.mark_allocated_at(&self.platform, at, order, migrate_type)
-            || self.fast.near_sequential.mark_unallocated_at(&self.platform, at, order, migrate_type)
-        {
+        if self.mark_near(place as usize, order, migrate_type) {
             return Some(self.fast.near_start + PageCount(place.into()));
         }
         self.mark_outside(Popped::new(place), order, migrate_type)
@@ -285,9 +294,13 @@ impl<P: Platform> Yard<P> {
 
     /// Whether no page of a block that was just allocated is bad. Otherwise the block is out of use now.
     #[inline(never)]
-    fn is_good_or_retired(&self, pfn: Pfn, order: Order) -> bool {
+    pub(super) fn is_good_or_retired(&self, pfn: Pfn, order: Order) -> bool {
         let (view, block) = (self.zone_view(self.zone_of_block(pfn)), self.map.checked(self.map.index(pfn)));
         let Some(bad) = page_check::problem_of_block(view, block, order) else { return true };
+        if order > self.geometry.max_order() {
+            self.retire_parts(pfn, order);
+            return false;
+        }
         // A bad free may have taken the block meanwhile.
         if self.allocation_map().clear_allocated_at(&self.platform, self.map.place(pfn), order).is_some() {
             page_check::retire(view, block, order, bad);
@@ -298,9 +311,8 @@ impl<P: Platform> Yard<P> {
     #[cold]
     #[inline(never)]
     pub(super) fn alloc_slow(&self, node: NodeId, cpu: CpuId, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
-        let max = self.geometry.max_order();
-        if order > max {
-            return Err(AllocError::OrderTooLarge { order, max });
+        if order > self.geometry.max_order() {
+            return self.alloc_large(node, order, gfp);
         }
         let migrate_type = gfp.migrate_type().ok_or(AllocError::BadFlags(gfp))?;
         self.refuse_damaged()?;

@@ -9,11 +9,9 @@ use core::fmt;
 
 use super::alloc::OFF_FAST_PATH;
 use super::{AllocError, FreeError, Yard};
-use crate::boot::home_slot;
 use crate::gfp::Gfp;
-use crate::platform::{Activity, Platform};
-use crate::sync::Ordering;
-use crate::units::{Order, PageCount, Pfn};
+use crate::platform::{Activity, Platform, Popped};
+use crate::units::{Order, PageCount, Pfn, ZoneId};
 use crate::zone::pcp::ListId;
 
 /// What [`Yard::alloc_at_once`] has done.
@@ -104,22 +102,54 @@ impl<P: Platform> Yard<P> {
     /// Cost: as `alloc`.
     #[inline(always)]
     pub fn alloc_at_once(&self, order: Order, gfp: Gfp) -> AllocAtOnce<'_, P> {
+        self.alloc_from(order, gfp, |list| {
+            let cpu = self.platform.section_cpu()?;
+            Some(self.platform.pop_in_section(cpu, self.home_lists(cpu, gfp)?.own_list(list)))
+        })
+    }
+
+    /// As [`alloc_at_once`](Self::alloc_at_once), where CPUs lock their lists: takes a block of the caller's own list, if its lock is
+    /// free. Nothing with sections.
+    ///
+    /// Cost: as `alloc`.
+    #[inline(always)]
+    pub fn alloc_locked_at_once(&self, order: Order, gfp: Gfp) -> AllocAtOnce<'_, P> {
+        if self.platform.has_sections() {
+            return AllocAtOnce::Nothing;
+        }
+        self.alloc_from(order, gfp, |list| self.pop_locked(list, gfp))
+    }
+
+    /// Takes an entry of the caller's own list, if its lock is free. Not a closure, which would be a function of its own in its callers.
+    #[inline(always)]
+    fn pop_locked(&self, list: ListId, gfp: Gfp) -> Option<Popped> {
+        let cpu = self.platform.current_cpu();
+        let pcp = self.home_lists(cpu, gfp)?;
+        Some(Popped::new(pcp.try_lock_owner(&self.platform, pcp.zone(), cpu)?.pop(list)?))
+    }
+
+    /// Allocates the block that `pop` takes from a list, if it is in the near run of memory.
+    #[inline(always)]
+    fn alloc_from(&self, order: Order, gfp: Gfp, pop: impl FnOnce(ListId) -> Option<Popped>) -> AllocAtOnce<'_, P> {
         self.platform.begin_activity(Activity::Alloc);
-        let done = self.take_at_once(order, gfp).unwrap_or(AllocAtOnce::Nothing);
+        let done = self.take_at_once(order, gfp, pop).unwrap_or(AllocAtOnce::Nothing);
         self.platform.end_activity(Activity::Alloc, PageCount(0));
         done
     }
 
     #[inline(always)]
-    fn take_at_once(&self, order: Order, gfp: Gfp) -> Option<AllocAtOnce<'_, P>> {
+    fn take_at_once(
+        &self,
+        order: Order,
+        gfp: Gfp,
+        pop: impl FnOnce(ListId) -> Option<Popped>,
+    ) -> Option<AllocAtOnce<'_, P>> {
         let migrate_type = gfp.migrate_type()?;
         let list = ListId::new(order, migrate_type, self.geometry)?;
         if gfp.intersects(OFF_FAST_PATH) {
             return None;
         }
-        let cpu = self.platform.section_cpu()?;
-        let home = self.fast.homes.get(home_slot(cpu, gfp))?.load(Ordering::Relaxed);
-        let popped = self.platform.pop_in_section(cpu, self.tables.pcps.get(home as usize)?.own_list(list));
+        let popped = pop(list)?;
         // One comparison: nothing has a place behind the end.
         let place = popped.place();
         if self.fast.near.mark_allocated_at(&self.platform, place, order, migrate_type) {
@@ -135,28 +165,58 @@ impl<P: Platform> Yard<P> {
     /// Cost: as `free`.
     #[inline(always)]
     pub fn free_at_once(&self, pfn: Pfn, order: Order) -> FreeAtOnce<'_, P> {
+        self.free_onto(pfn, order, |zone, list, place| {
+            let cpu = self.platform.section_cpu()?;
+            let pcp = self.tables.pcp_of(zone, cpu)?;
+            self.platform.push_in_section(cpu, pcp.own_list(list), place).then_some(())
+        })
+    }
+
+    /// As [`free_at_once`](Self::free_at_once), where CPUs lock their lists: onto the caller's own list, if its lock is free. Nothing with
+    /// sections.
+    ///
+    /// Cost: as `free`.
+    #[inline(always)]
+    pub fn free_locked_at_once(&self, pfn: Pfn, order: Order) -> FreeAtOnce<'_, P> {
+        if self.platform.has_sections() {
+            return FreeAtOnce::Nothing;
+        }
+        self.free_onto(pfn, order, |zone, list, place| {
+            let cpu = self.platform.current_cpu();
+            self.tables.pcp_of(zone, cpu)?.try_lock_owner(&self.platform, zone, cpu)?.push(list, place).then_some(())
+        })
+    }
+
+    /// Ends the allocation of a block of the near run of memory, and has `push` put it on a list, if the list is all there is to it.
+    /// Nothing if no such block is allocated there.
+    #[inline(always)]
+    fn free_onto(
+        &self,
+        pfn: Pfn,
+        order: Order,
+        push: impl FnOnce(ZoneId, ListId, u32) -> Option<()>,
+    ) -> FreeAtOnce<'_, P> {
         self.platform.begin_activity(Activity::Free);
         let place = pfn.0.wrapping_sub(self.fast.near_start.0) as usize;
-        let done = if self.fast.near.clear_allocated_at(&self.platform, place, order).is_none() {
-            FreeAtOnce::Nothing
-        } else if self.push_at_once(place, order).is_some() {
-            FreeAtOnce::Done
-        } else {
-            FreeAtOnce::Unfinished(UnfinishedFree { yard: self, word: pack(place as u32, order) })
+        let done = match self.fast.near.clear_allocated_at(&self.platform, place, order) {
+            None => FreeAtOnce::Nothing,
+            Some(_) if self.put_at_once(place, order, push).is_some() => FreeAtOnce::Done,
+            Some(_) => FreeAtOnce::Unfinished(UnfinishedFree { yard: self, word: pack(place as u32, order) }),
         };
         self.platform.end_activity(Activity::Free, PageCount(0));
         done
     }
 
-    /// Pushes a block that the caller holds exclusively onto the caller's list in a section, if that is all there is to do.
     #[inline(always)]
-    fn push_at_once(&self, place: usize, order: Order) -> Option<()> {
+    fn put_at_once(
+        &self,
+        place: usize,
+        order: Order,
+        push: impl FnOnce(ZoneId, ListId, u32) -> Option<()>,
+    ) -> Option<()> {
         self.fast.blocks.touch_at(&self.platform, place);
         let (list_type, zone) = self.fast.blocks.ordinary_at(place)?;
-        let list = ListId::new(order, list_type, self.geometry)?;
-        let cpu = self.platform.section_cpu()?;
-        let pcp = self.tables.pcp_of(zone, cpu)?;
-        self.platform.push_in_section(cpu, pcp.own_list(list), place as u32).then_some(())
+        push(zone, ListId::new(order, list_type, self.geometry)?, place as u32)
     }
 }
 

@@ -2,10 +2,8 @@
 
 use super::alloc::OFF_FAST_PATH;
 use super::{AllocError, FreeError, Yard};
-use crate::boot::home_slot;
 use crate::gfp::Gfp;
 use crate::platform::{LockId, Platform};
-use crate::sync::Ordering;
 use crate::units::{CpuId, Order, Pfn, ZoneId};
 use crate::zone::pcp::{ListId, LockedPcp};
 
@@ -101,8 +99,7 @@ impl<P: Platform> Yard<P> {
         let migrate_type = gfp.migrate_type().ok_or(AllocError::BadFlags(gfp))?;
         let Some(list) = ListId::new(Order::ZERO, migrate_type, self.geometry) else { return Ok(0) };
         let cpu = self.cpu();
-        let home = self.fast.homes.get(home_slot(cpu, gfp)).map(|home| home.load(Ordering::Relaxed) as usize);
-        let Some(pcp) = home.and_then(|home| self.tables.pcps.get(home)) else { return Ok(0) };
+        let Some(pcp) = self.home_lists(cpu, gfp) else { return Ok(0) };
         let plain = !gfp.intersects(OFF_FAST_PATH);
         let Some(mut lists) = pcp.try_lock(&self.platform, pcp.zone(), cpu).filter(|_| plain) else { return Ok(0) };
         let mut taken = 0;

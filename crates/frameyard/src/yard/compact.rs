@@ -11,7 +11,7 @@ use crate::platform::Platform;
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::{MigrateType, NodeId, Order, PageCount, ZoneId, ZoneKind};
 use crate::zone::transfer::{self, Collect};
-use crate::zone::{CompactEvent, FreeShape, MAX_DEFER_SHIFT, Patience, ZoneView};
+use crate::zone::{CompactEvent, DefragMode, FreeShape, MAX_DEFER_SHIFT, Patience, ZoneView};
 
 /// The pageblocks that one step of the background compactor scans, by both scanners together.
 const STEP_BLOCKS: u64 = 64;
@@ -93,7 +93,7 @@ impl<P: Platform> Yard<P> {
         None
     }
 
-    fn step(&self) -> PageCount {
+    pub(super) fn step(&self) -> PageCount {
         PageCount(STEP_BLOCKS << self.geometry.pageblock_order().0)
     }
 
@@ -135,7 +135,7 @@ impl<P: Platform> Yard<P> {
     }
 
     /// The zones of a node that have memory.
-    fn zones_of(&self, node: NodeId) -> impl Iterator<Item = ZoneView<'_, P>> {
+    pub(super) fn zones_of(&self, node: NodeId) -> impl Iterator<Item = ZoneView<'_, P>> {
         self.populated_zones().filter(move |view| view.id.node() == node)
     }
 }
@@ -161,7 +161,7 @@ impl<'y, P: Platform> YardCompaction<'y, P> {
         if order > yard.geometry.max_order() {
             return nothing(CompactResult::Skipped);
         }
-        let proactive = request.caller == CompactCaller::Proactive;
+        let proactive = matches!(request.caller, CompactCaller::Proactive | CompactCaller::Stock);
         if request.effort != CompactEffort::Full && !proactive && state.is_deferred(order) {
             return nothing(CompactResult::Deferred);
         }
@@ -193,10 +193,12 @@ impl<'y, P: Platform> YardCompaction<'y, P> {
     ///
     /// A step first merges stored batches where whole pageblocks are few. Under the policy `healing` it then reviews which of 64
     /// pageblocks drain. Then it makes blocks of the order that a
-    /// request missed. Otherwise it compacts the first zone whose free memory is mostly in small blocks. A step scans
+    /// request missed. Otherwise it compacts the first zone whose free memory is mostly in small blocks or, with
+    /// [`DefragMode::On`], that has few whole pageblocks. A step scans
     /// about 64 pageblocks, and the next one continues there. After the kernel's `kcompactd`.
     pub fn background(self, node: NodeId, owners: &Owners<'_>) -> Option<CompactOutcome> {
         let yard = self.yard;
+        let mode = yard.defrag_mode();
         let mut done: Option<CompactOutcome> = None;
         for view in yard.zones_of(node) {
             let state = &view.zone.compaction;
@@ -207,12 +209,20 @@ impl<'y, P: Platform> YardCompaction<'y, P> {
                 yard.compaction_of(view, CompactRequest::WHOLE_ZONE, owners).forget_hints();
             }
             if let Some((order, highest)) = state.wanted() {
+                if mode == DefragMode::On && order >= yard.geometry.pageblock_order() {
+                    // The stock is for it.
+                    state.forget_wanted();
+                    continue;
+                }
                 state.count(CompactEvent::DaemonWake, 1);
                 let outcome = yard.compact_for_waiter(view, order, highest, owners);
                 done = Some(done.unwrap_or_default().and(outcome));
             }
         }
-        done.or_else(|| yard.compact_scattered(node, owners))
+        done.or_else(|| match mode {
+            DefragMode::Off => yard.compact_scattered(node, owners),
+            DefragMode::On => yard.compact_for_stock(node, owners),
+        })
     }
 
     /// Announces a background reclaimer of a node. From now on the watermarks of its zones rise for a while when

@@ -121,12 +121,13 @@ impl<'y, P: Platform> CountedBlocks<'y, P> {
     ///
     /// # Errors
     ///
-    /// [`FreeError`] where no such block is allocated there; nothing has changed then.
+    /// [`FreeError`] where no such block is allocated there, or its order is above the yard's maximum: it has to be
+    /// [split](Yard::split_at) first. Nothing has changed then.
     #[inline(always)]
     pub fn adopt(self, pfn: Pfn, order: Order, adoption: Adoption) -> Result<(), FreeError> {
         let yard = self.yard;
         let Some(entry) = yard.allocation_map().clear_allocated(&yard.platform, pfn, order) else {
-            return Err(yard.refuse(pfn, order));
+            return Err(yard.refuse_large(pfn, order));
         };
         let page = yard.counted_at(pfn);
         page.set_index(adoption.index);

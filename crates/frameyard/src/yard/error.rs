@@ -220,5 +220,12 @@ errors! {
             /// The block's order.
             order: Order,
         } = "its block ({order}) reaches beyond the range",
+        /// The frames of a block to be joined are not memory of one zone without a hole.
+        NotOneZone = "its frames are not memory of one zone without a hole",
+        /// There are no such blocks of that order.
+        OrderTooLarge {
+            /// The largest order of such blocks.
+            max: Order,
+        } = "such blocks have at most {max}",
     }
 }

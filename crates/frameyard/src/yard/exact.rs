@@ -53,7 +53,7 @@ impl<P: Platform> Yard<P> {
 
     /// Tags the largest aligned pieces of a range that the caller holds exclusively.
     fn tag_pieces(&self, range: PfnRange, migrate_type: MigrateType, zone: ZoneId) {
-        for (pfn, order) in pieces(range, self.geometry.max_order()) {
+        for (pfn, order) in pieces(range, self.geometry.largest_order()) {
             let piece = Tag::new(FrameState::Allocated, order, migrate_type, zone);
             self.map.page(pfn, &self.platform).set_tag(piece);
         }
@@ -76,15 +76,13 @@ impl<P: Platform> Yard<P> {
         }
     }
 
-    /// Splits an allocated block into single frames, which are freed one by one (the kernel's `split_page`).
+    /// Splits an allocated block of any order into single frames, which are freed one by one (the kernel's `split_page`).
     ///
     /// # Errors
     ///
     /// [`FreeError`] where [`free`](Self::free) would fail, too; nothing has changed then.
     pub fn split(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        let Some(entry) = self.allocation_map().clear_allocated(&self.platform, pfn, order) else {
-            return Err(self.refuse(pfn, order));
-        };
+        let Some(entry) = self.clear_block(pfn, order) else { return Err(self.refuse(pfn, order)) };
         self.mark_single_frames(pfn, order, entry.migrate_type());
         Ok(())
     }
@@ -110,19 +108,17 @@ impl<P: Platform> Yard<P> {
             let head = Pfn(at.0 >> order.0 << order.0);
             map.entry(head).filter(|entry| entry.order() == order).map(|_| (head, order))
         };
-        let mut orders = (1..=self.geometry.max_order().0).map(Order);
+        let mut orders = (1..=self.geometry.largest_order().0).map(Order);
         let Some((head, order)) = orders.find_map(block_of) else { return Err(self.refuse(at, Order::ZERO)) };
-        let Some(entry) = map.clear_allocated(&self.platform, head, order) else {
-            return Err(self.refuse(head, order));
-        };
+        let Some(entry) = self.clear_block(head, order) else { return Err(self.refuse(head, order)) };
         let parts = [PfnRange { start: at, end: head + order.pages() }, PfnRange { start: head, end: at }];
         let zone = self.zone_of_block(head);
         // The head last: its tag covers the block until then.
         for part in parts {
             self.tag_pieces(part, entry.migrate_type(), zone);
         }
-        for part in parts {
-            self.mark_pieces(part, entry.migrate_type());
+        for (pfn, order) in parts.into_iter().flat_map(|part| pieces(part, self.geometry.largest_order())) {
+            self.mark_block(pfn, order, entry.migrate_type());
         }
         Ok(())
     }

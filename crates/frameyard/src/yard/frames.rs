@@ -69,7 +69,9 @@ impl<P: Platform> Yard<P> {
         if behind > end {
             return None;
         }
-        let entry = self.allocation_map().clear_allocated(&self.platform, pfn, order)?;
+        let Some(entry) = self.allocation_map().clear_allocated(&self.platform, pfn, order) else {
+            return self.own_large(pfn, order);
+        };
         let tag = Tag::new(FrameState::Owned, order, entry.migrate_type(), self.zone_of_block(pfn));
         self.map.page(pfn, &self.platform).set_tag(tag);
         Some(behind)

@@ -57,6 +57,9 @@ impl<P: Platform> Yard<P> {
     #[cold]
     #[inline(never)]
     fn clear_far(&self, pfn: Pfn, order: Order) -> Option<usize> {
+        if order > self.geometry.max_order() {
+            return self.allocation_map().clear_large(&self.platform, pfn, order).map(|_| self.map.place(pfn));
+        }
         self.clear_outside(pfn, order)
     }
 
@@ -182,6 +185,9 @@ impl<P: Platform> Yard<P> {
     #[inline(never)]
     fn free_slow(&self, index: u32, order: Order) -> Result<(), FreeError> {
         let pfn = self.map.pfn(index);
+        if order > self.geometry.max_order() {
+            return self.free_large(pfn, order);
+        }
         // As in the kernel, the caller hears nothing of a bad page.
         if self.checks == PageChecks::All && !self.is_free_block_good(pfn, order) {
             return Ok(());
@@ -243,7 +249,7 @@ impl<P: Platform> Yard<P> {
     }
 
     /// The order of the allocated block at a frame, if it ends before `end`.
-    fn block_to_free(&self, pfn: Pfn, end: Pfn) -> Result<Order, FreeError> {
+    pub(super) fn block_to_free(&self, pfn: Pfn, end: Pfn) -> Result<Order, FreeError> {
         let Some(entry) = self.allocation_map().entry(pfn) else { return Err(self.refuse(pfn, Order::ZERO)) };
         let order = entry.order();
         if pfn + order.pages() > end {
@@ -268,12 +274,17 @@ impl<P: Platform> Yard<P> {
                 None => FreeProblem::OutOfRange,
             };
         }
-        let (tag, max_order) = (self.tag_at(pfn), self.geometry.max_order());
+        let tag = match self.tag_at(pfn) {
+            tag if tag.is(FrameState::Interior) => self.large_at(pfn).map_or(tag, |(_, tag)| tag),
+            tag => tag,
+        };
         match tag.state() {
             state if is_free(state) => FreeProblem::AlreadyFree(state),
             // Freed and allocated again between the check and this: the caller's block is gone.
             FrameState::Allocated if tag.order() == order => FreeProblem::AlreadyFree(FrameState::InTransit),
-            FrameState::Allocated if order <= max_order && !pfn.is_aligned(order) => FreeProblem::Misaligned,
+            FrameState::Allocated if order <= self.geometry.largest_order() && !pfn.is_aligned(order) => {
+                FreeProblem::Misaligned
+            }
             FrameState::Allocated => FreeProblem::OtherOrder { allocated: tag.order() },
             FrameState::Interior => {
                 let (head, tag) = self.covering(pfn);

@@ -61,12 +61,7 @@ impl<P: Platform> Yard<P> {
 
     /// The block that covers a frame of initialised memory; the frame itself with an interior tag if there is none.
     pub(super) fn covering(&self, pfn: Pfn) -> (Pfn, Tag) {
-        let found = self.any_zone_view().covering_block(pfn);
-        if !found.1.is(FrameState::Interior) {
-            return found;
-        }
-        // A pooled page may be larger than the largest order.
-        self.pooled_around(pfn).map_or(found, |(head, _)| (head, self.map.page(head, &self.platform).tag()))
+        self.any_zone_view().covering_block(pfn)
     }
 
     /// The tails of a page whose structures lie outside the map page of its head.

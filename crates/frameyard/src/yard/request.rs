@@ -37,6 +37,7 @@ enum Area {
 /// | request | source of the frames | with [`owners`](Self::owners) |
 /// |---|---|---|
 /// | a block, or a count that fits in a maximum-order block | per-CPU lists and free lists, nearest zone first | a request that fails may compact and reclaim (`__alloc_pages_slowpath`) |
+/// | a block above the maximum order, up to 1 GiB | the first place in address order, if it is free | blocks in use are moved away, and memory is reclaimed |
 /// | the same, [`aligned`](Self::aligned) | the first place in address order | blocks in use are moved away (`alloc_contig_pages`) |
 /// | a [range](Yard::request_range) | these frames | blocks in use are moved away (`alloc_contig_range`) |
 /// | [`from_area`](Self::from_area), [`from_any_area`](Self::from_any_area) | a contiguous memory area | blocks in use are moved away (`cma_alloc`) |
@@ -225,7 +226,7 @@ impl<'y, 'o, P: Platform> AllocRequest<'y, 'o, P> {
                 };
             }
             Wanted::Block(order) if order.0 >= u64::BITS as u8 => {
-                return Err(AllocError::OrderTooLarge { order, max: yard.geometry.max_order() });
+                return Err(AllocError::OrderTooLarge { order, max: yard.geometry.largest_order() });
             }
             Wanted::Block(order) => (order.pages(), order),
             Wanted::Count(PageCount(0)) => return Err(AllocError::Empty),

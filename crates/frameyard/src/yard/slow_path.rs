@@ -8,7 +8,7 @@ use crate::owners::{Owners, ReclaimRequest};
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::units::{MigrateType, NodeId, Order, PageCount, Pfn, ZoneId, ZoneKind};
-use crate::zone::{COSTLY_ORDER, CompactEvent};
+use crate::zone::{COSTLY_ORDER, CompactEvent, DefragMode};
 
 /// The minimum number of frames that a request asks reclaim for (`SWAP_CLUSTER_MAX`).
 const CLUSTER: u64 = 32;
@@ -17,6 +17,8 @@ const ROUNDS: u32 = 16;
 /// The same for a large order (`should_compact_retry`, which limits it to 4). While other CPUs take the freed frames,
 /// more rounds cost less than requests that fail after some.
 const COSTLY_ROUNDS: u32 = 10;
+/// The same for a request that waits for a whole pageblock so that types do not mix.
+const APART_ROUNDS: u32 = 2;
 
 /// A request that found no block.
 #[derive(Clone, Copy)]
@@ -25,6 +27,8 @@ struct FailedRequest<'a> {
     order: Order,
     gfp: Gfp,
     owners: &'a Owners<'a>,
+    /// The order of the block that compaction makes for it: a pageblock, if types would mix otherwise.
+    made: Order,
 }
 
 impl<P: Platform> Yard<P> {
@@ -32,11 +36,14 @@ impl<P: Platform> Yard<P> {
     /// compacts and reclaims memory. After the kernel's `__alloc_pages_slowpath`:
     ///
     /// 1. The first attempts leave pageblocks of other types alone ([`Gfp::NOFRAGMENT`]). An unmovable request shares
-    ///    one before reclaim runs for it, a movable one after reclaim failed (the kernel's `defrag_mode`).
+    ///    one before reclaim runs for it, a movable one after reclaim failed. With [`DefragMode::On`] an unmovable request also
+    ///    compacts and reclaims first.
     /// 2. A request for more than one frame compacts without waiting.
     /// 3. It reclaims, and compacts again, a bounded number of times and while reclaim frees frames. [`Gfp::NORETRY`]
     ///    limits this to one round.
     /// 4. It compacts whole zones, and drains the per-CPU lists.
+    ///
+    /// A large block, of more than the maximum order, is made by moving blocks out of a place for it instead of 1 to 4.
     ///
     /// Cost where a block is free: that of `alloc`. The caller must not hold a lock that an owner takes.
     #[inline]
@@ -49,7 +56,7 @@ impl<P: Platform> Yard<P> {
     ) -> Result<Pfn, AllocError> {
         match alloc(unmixed(gfp)) {
             Err(AllocError::OutOfMemory { node, .. }) => {
-                self.alloc_slow_path(FailedRequest { node, order, gfp, owners })
+                self.alloc_slow_path(FailedRequest { node, order, gfp, owners, made: order })
             }
             found => found,
         }
@@ -59,7 +66,11 @@ impl<P: Platform> Yard<P> {
     #[inline(never)]
     fn alloc_slow_path(&self, failed: FailedRequest<'_>) -> Result<Pfn, AllocError> {
         let FailedRequest { node, order, gfp, .. } = failed;
-        let found = if gfp.contains(Gfp::DIRECT_RECLAIM) { self.compact_and_reclaim(failed) } else { None };
+        let found = match gfp.contains(Gfp::DIRECT_RECLAIM) {
+            false => None,
+            true if order > self.geometry.max_order() => self.make_large(failed),
+            true => self.compact_and_reclaim(failed),
+        };
         found.unwrap_or_else(|| {
             if !gfp.contains(Gfp::NOWARN) {
                 self.tables.count(HeaderWord::Failures);
@@ -70,20 +81,22 @@ impl<P: Platform> Yard<P> {
 
     /// Compacts and reclaims for a request that may wait; `None` where no block was found.
     fn compact_and_reclaim(&self, failed: FailedRequest<'_>) -> Option<Result<Pfn, AllocError>> {
-        let FailedRequest { order, gfp, owners, .. } = failed;
+        let (failed, keeps_apart) = self.kept_apart(failed);
+        let FailedRequest { made: order, gfp, owners, .. } = failed;
         let costly = order > COSTLY_ORDER;
         let (effort, rounds) = match (gfp.contains(Gfp::NORETRY), costly) {
             (true, _) => (CompactEffort::Async, 1),
+            (false, true) if keeps_apart => (CompactEffort::Sync, APART_ROUNDS),
             (false, true) => (CompactEffort::Sync, COSTLY_ROUNDS),
             (false, false) => (CompactEffort::Sync, ROUNDS),
         };
-        if let Some(found) = self.mix_types(failed) {
+        if !keeps_apart && let Some(found) = self.mix_types(failed) {
             return Some(found);
         }
         if order.0 > 0 {
             let (found, result) = self.compact_directly(failed, CompactEffort::Async);
             let hopeless = matches!(result, CompactResult::Skipped | CompactResult::Deferred | CompactResult::Stalled);
-            if found.is_some() || (hopeless && costly && gfp.contains(Gfp::NORETRY)) {
+            if found.is_some() || (hopeless && costly && !keeps_apart && gfp.contains(Gfp::NORETRY)) {
                 return found;
             }
         }
@@ -103,6 +116,34 @@ impl<P: Platform> Yard<P> {
             }
         }
         self.attempt(failed, at_first(gfp)).or_else(|| self.last_resort(failed))
+    }
+
+    /// As [`compact_and_reclaim`](Self::compact_and_reclaim), for a large block: drains, then has owners move blocks out of a place for
+    /// it. Reclaims where zones have too little free memory.
+    fn make_large(&self, failed: FailedRequest<'_>) -> Option<Result<Pfn, AllocError>> {
+        let FailedRequest { node, order, gfp, owners, .. } = failed;
+        let rounds = if owners.reclaimer().is_some() && !gfp.contains(Gfp::NORETRY) { COSTLY_ROUNDS } else { 0 };
+        let mut found = self.attempt(failed, gfp | Gfp::NOWARN);
+        for round in 0..=rounds {
+            found = found.or_else(|| self.move_for_large(node, order, gfp, owners));
+            if found.is_some() || round == rounds || self.reclaim_for(failed).0 == 0 {
+                break;
+            }
+            found = self.attempt(failed, at_first(gfp));
+        }
+        found
+    }
+
+    /// The request as it goes through compaction and reclaim, and whether these keep types apart for it: with [`DefragMode::On`], a
+    /// request that would mix types waits for a whole pageblock first.
+    fn kept_apart<'a>(&self, failed: FailedRequest<'a>) -> (FailedRequest<'a>, bool) {
+        let pageblock = self.geometry.pageblock_order();
+        let would_mix = failed.order < pageblock && failed.gfp.migrate_type() != Some(MigrateType::Movable);
+        if would_mix && self.defrag_mode() == DefragMode::On {
+            (FailedRequest { made: pageblock, ..failed }, true)
+        } else {
+            (failed, false)
+        }
     }
 
     /// Lets a request that reclaim cannot help without mixing types in a pageblock mix them: what is reclaimed and moved is
@@ -133,9 +174,11 @@ impl<P: Platform> Yard<P> {
         failed: FailedRequest<'_>,
         effort: CompactEffort,
     ) -> (Option<Result<Pfn, AllocError>>, CompactResult) {
-        let FailedRequest { node, order, gfp, owners } = failed;
+        let FailedRequest { node, gfp, owners, made, .. } = failed;
         let zones = || self.zones_for(node, gfp);
-        let (result, zone) = self.compact_for_allocation(zones(), order, gfp, effort, owners);
+        // A whole pageblock is made of movable ones.
+        let made_of = if made > failed.order { gfp.without(Gfp::RECLAIMABLE) | Gfp::MOVABLE } else { gfp };
+        let (result, zone) = self.compact_for_allocation(zones(), made, made_of, effort, owners);
         if matches!(result, CompactResult::Skipped | CompactResult::Deferred | CompactResult::Stalled) {
             return (None, result);
         }
@@ -148,15 +191,19 @@ impl<P: Platform> Yard<P> {
         count(CompactEvent::Stall);
         count(if found.is_some() { CompactEvent::Success } else { CompactEvent::Fail });
         if let Some(zone) = zone.filter(|_| found.is_some()) {
-            self.tables.zones[zone.index()].compaction.order_was_allocated(order);
+            self.tables.zones[zone.index()].compaction.order_was_allocated(made);
         }
         (found, result)
     }
 
     /// Reclaims: enough frames to compact for the order of the request (`compact_gap`).
     fn reclaim_for(&self, failed: FailedRequest<'_>) -> PageCount {
-        let FailedRequest { node, order, gfp, owners } = failed;
-        let gap = if order.0 > 0 { 2 * order.pages().0 } else { 1 };
+        let FailedRequest { node, made: order, gfp, owners, .. } = failed;
+        let gap = match order {
+            Order::ZERO => 1,
+            order if order > self.geometry.max_order() => order.pages().0,
+            order => 2 * order.pages().0,
+        };
         let request =
             ReclaimRequest { node, highest_zone: gfp.highest_zone(), order, wanted: PageCount(gap.max(CLUSTER)) };
         let Some(reclaimer) = owners.reclaimer() else { return PageCount(0) };
@@ -165,13 +212,15 @@ impl<P: Platform> Yard<P> {
         reclaimer.reclaim(request)
     }
 
-    /// One more compaction, thorough for small orders, then an attempt that drains the per-CPU lists and uses the
-    /// reserves. Does nothing for [`Gfp::NORETRY`].
+    /// One more compaction, thorough for small orders and with [`DefragMode::On`], then an attempt that drains the per-CPU lists and uses
+    /// the reserves. Does nothing for [`Gfp::NORETRY`].
     fn last_resort(&self, failed: FailedRequest<'_>) -> Option<Result<Pfn, AllocError>> {
         if failed.gfp.contains(Gfp::NORETRY) {
             return None;
         }
-        let effort = if failed.order > COSTLY_ORDER { CompactEffort::Sync } else { CompactEffort::Full };
+        let is_thorough = failed.order <= COSTLY_ORDER || self.defrag_mode() == DefragMode::On;
+        let effort = if is_thorough { CompactEffort::Full } else { CompactEffort::Sync };
+        let failed = FailedRequest { made: failed.order, ..failed };
         if failed.order.0 > 0
             && let (Some(found), _) = self.compact_directly(failed, effort)
         {

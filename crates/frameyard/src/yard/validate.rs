@@ -14,8 +14,10 @@ use crate::zone::pcp::Group;
 use crate::zone::transfer::{self, Found, Unsound};
 use crate::zone::{LockedZone, ZoneView};
 use allocation_map::check_map_entries;
+use compaction::check_compaction_counts;
 
 mod allocation_map;
+mod compaction;
 mod devices;
 mod huge_pages;
 
@@ -92,6 +94,17 @@ errors! {
             /// The recount.
             found: u64,
         } = "{zone}: {what} is {kept}, recounted {found}",
+        /// A count of some events exceeds the count of all of them.
+        Part {
+            /// Which events.
+            what: &'static str,
+            /// Where.
+            zone: ZoneId,
+            /// The count of some.
+            part: u64,
+            /// The count of all.
+            whole: u64,
+        } = "{zone}: {what} is {part}, more than the total of {whole}",
         /// The page structures or sections of a device are not what its row in the table of devices makes them.
         Device {
             /// The device.
@@ -183,6 +196,7 @@ impl<P: Platform> Yard<P> {
     }
 
     fn validate_zone(&self, view: ZoneView<'_, P>) -> Result<(), ValidateError> {
+        view.finish_waiting_frees();
         let mut recount = Recount::default();
         self.check_per_cpu_lists(view, &mut recount)?;
         let mut held = Found { listed: core::mem::take(&mut recount.per_cpu), ..Found::default() };
@@ -217,6 +231,7 @@ impl<P: Platform> Yard<P> {
             ("high-atomic pages", zone.reserved_highatomic_racy().0, recount.highatomic),
         ];
         equations.into_iter().try_for_each(|(what, kept, found)| compare(what, view.id, kept, found))?;
+        check_compaction_counts(view)?;
         self.check_huge_pools(view.id, &recount)
     }
 
@@ -250,6 +265,7 @@ impl<P: Platform> Yard<P> {
             }
             let may_be = match tag.state() {
                 FrameState::Pooled => HugePageSize::of_order(order).is_some(),
+                FrameState::Allocated => order <= self.geometry.largest_order(),
                 _ => order <= self.geometry.max_order(),
             };
             if !may_be || !at.is_aligned(order) || at + order.pages() > range.end {

@@ -6,6 +6,8 @@
 //!
 //! Blocks of pageblock order and above have a byte for each pageblock instead, in a table of their own: 64 of them share a cache
 //! line, whereas the bytes of their first frames lie eight lines apart. Of the two bytes of a pageblock's first frame one is zero.
+//! Large blocks, of more than the maximum order, have the byte of their first pageblock, too. Functions of their own set and clear it:
+//! the fast paths refuse their orders with the comparison that refuses any bad order.
 //!
 //! # Protocol
 //!
@@ -100,6 +102,8 @@ pub(crate) struct AllocationBytes<'a> {
     pageblocks: &'a [AtomicU8],
     max_order: Order,
     pageblock_order: Order,
+    /// That of the largest large block.
+    largest_order: Order,
 }
 
 /// The bytes of the allocation map, also by frame number.
@@ -121,7 +125,8 @@ impl<'a> Deref for AllocationMap<'a> {
 impl<'a> AllocationBytes<'a> {
     /// Place 0 begins a section.
     pub(crate) fn new(frames: &'a [AtomicU8], pageblocks: &'a [AtomicU8], geometry: Geometry) -> Self {
-        Self { frames, pageblocks, max_order: geometry.max_order(), pageblock_order: geometry.pageblock_order() }
+        let (max_order, pageblock_order) = (geometry.max_order(), geometry.pageblock_order());
+        Self { frames, pageblocks, max_order, pageblock_order, largest_order: geometry.largest_order() }
     }
 
     /// The byte of the head of a block of that order; `None` if no such block begins there.
@@ -261,6 +266,44 @@ impl<'a> AllocationMap<'a> {
         self.clear_allocated_at(platform, self.place(pfn), order)
     }
 
+    /// The byte of the head of a large block of that order; `None` if no such block begins there. Its place need not be aligned
+    /// alike: a block of several sections may lie behind a hole.
+    fn large_head(&self, pfn: Pfn, order: Order) -> Option<&'a AtomicU8> {
+        if order <= self.max_order || order > self.largest_order || !pfn.is_aligned(order) {
+            return None;
+        }
+        let place = self.place(pfn);
+        self.frames.get(place)?;
+        self.pageblocks.get(place >> self.pageblock_order.0)
+    }
+
+    /// As [`mark_allocated`](Self::mark_allocated), for a large block.
+    pub(crate) fn mark_large<P: Platform>(
+        &self,
+        platform: &P,
+        pfn: Pfn,
+        order: Order,
+        migrate_type: MigrateType,
+    ) -> bool {
+        let Some(byte) = self.large_head(pfn, order) else { return false };
+        platform.touch_line(SharedLine::of(LineKind::AllocationMap, byte), Access::Write);
+        // Release: pairs with the Acquire in `clear_large`.
+        byte.store(MapEntry::new(order, migrate_type).0, Ordering::Release);
+        true
+    }
+
+    /// As [`clear_allocated`](Self::clear_allocated), for a large block.
+    pub(crate) fn clear_large<P: Platform>(&self, platform: &P, pfn: Pfn, order: Order) -> Option<MapEntry> {
+        let byte = self.large_head(pfn, order)?;
+        platform.touch_line(SharedLine::of(LineKind::AllocationMap, byte), Access::ReadModifyWrite);
+        let found = byte.load(Ordering::Relaxed);
+        if !MapEntry(found).is_of(order) {
+            return None;
+        }
+        // Acquire: pairs with the Release in `mark_large`.
+        byte.compare_exchange(found, 0, Ordering::Acquire, Ordering::Relaxed).ok().map(MapEntry)
+    }
+
     /// The entry of the block allocated at a frame, possibly stale. Accepts any frame number.
     #[inline(always)]
     pub(crate) fn entry(&self, pfn: Pfn) -> Option<MapEntry> {
@@ -300,7 +343,9 @@ mod tests {
         let range = PfnRange::new(first, PageCount(bytes.len() as u64));
         let numbering = Numbering::without_holes(range);
         let pageblock_order = Order(max_order.0 + 1);
-        AllocationMap::new(AllocationBytes { frames: bytes, pageblocks: &[], max_order, pageblock_order }, numbering)
+        let bytes =
+            AllocationBytes { frames: bytes, pageblocks: &[], max_order, pageblock_order, largest_order: max_order };
+        AllocationMap::new(bytes, numbering)
     }
 
     #[test]
@@ -341,7 +386,13 @@ mod tests {
         let (frames, pageblocks) = (bytes::<16>(), bytes::<4>());
         let numbering = Numbering::without_holes(PfnRange::new(Pfn(0x100), PageCount(16)));
         let (max_order, pageblock_order) = (Order(3), Order(2));
-        let all = AllocationBytes { frames: &frames, pageblocks: &pageblocks, max_order, pageblock_order };
+        let all = AllocationBytes {
+            frames: &frames,
+            pageblocks: &pageblocks,
+            max_order,
+            pageblock_order,
+            largest_order: max_order,
+        };
         let map = AllocationMap::new(all, numbering);
         for (pfn, order) in [(0x100, 1), (0x104, 2), (0x108, 3)].map(|(pfn, order)| (Pfn(pfn), Order(order))) {
             assert!(map.mark_allocated(&Plain, pfn, order, MigrateType::Movable));

@@ -196,35 +196,41 @@ impl<P: Platform> LockedZone<'_, P> {
         if migrate_type == MigrateType::Draining {
             let pageblock_order = self.geometry.pageblock_order();
             start = merge(&view, start, pageblock_order, |buddy, order| {
-                let tag = self.page(buddy).tag();
-                let is_free = tag.is_free_buddy(order, self.id);
-                if is_free {
-                    self.remove_block(buddy, tag);
-                    residence = residence.and(tag.residence());
-                }
-                is_free
+                self.take_buddy(buddy, order, migrate_type, &mut residence)
             });
-            migrate_type = self.block_came_home(start.0, start.1);
+            migrate_type = self.freed_in_draining(start.0, start.1);
         }
         let (block, order) = merge(&view, start, self.geometry.max_order(), |buddy, order| {
-            let tag = self.page(buddy).tag();
-            if !(tag.is_free_buddy(order, self.id)
-                || (order == Order::ZERO && self.may_be_in_transit(tag) && self.is_listed(self.map.pfn(buddy), tag)))
-            {
-                return false;
-            }
-            if order >= self.geometry.pageblock_order() && !self.unify_types(buddy, order, migrate_type) {
-                return false;
-            }
-            self.remove_block(buddy, tag);
-            residence = residence.and(tag.residence());
-            true
+            self.take_buddy(buddy, order, migrate_type, &mut residence)
         });
         // A reported block has no memory behind it: it is allocated last, and out of the way of the next search for blocks to
         // report.
         let last = residence == Residence::Reported || self.will_likely_merge(block, order);
         let end = if last { Place::Tail } else { Place::Head };
         self.add_block(block, order, migrate_type, end, residence);
+    }
+
+    /// Takes the buddy of a block off its list if both may merge; whether they may. `residence` becomes that of both.
+    #[inline(always)]
+    fn take_buddy(
+        &mut self,
+        buddy: MapPlace,
+        order: Order,
+        migrate_type: MigrateType,
+        residence: &mut Residence,
+    ) -> bool {
+        let tag = self.page(buddy).tag();
+        if !(tag.is_free_buddy(order, self.id)
+            || (order == Order::ZERO && self.may_be_in_transit(tag) && self.is_listed(self.map.pfn(buddy), tag)))
+        {
+            return false;
+        }
+        if order >= self.geometry.pageblock_order() && !self.unify_types(buddy, order, migrate_type) {
+            return false;
+        }
+        self.remove_block(buddy, tag);
+        *residence = residence.and(tag.residence());
+        true
     }
 
     /// Whether a buddy of at least pageblock order may merge with a block of `migrate_type`; if so it takes on that type.

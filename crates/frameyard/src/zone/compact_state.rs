@@ -9,6 +9,9 @@ use crate::units::{ORDER_SLOTS, Order, Pfn, ZoneKind};
 /// The longest deferral after failures: every `2^6`-th attempt is made (`COMPACT_MAX_DEFER_SHIFT`).
 pub(crate) const MAX_DEFER_SHIFT: u32 = 6;
 
+/// The levels of [`CompactState::emptiness`].
+pub(crate) const EMPTINESS_LEVELS: u32 = 4;
+
 /// The largest ordinary order (`PAGE_ALLOC_COSTLY_ORDER`).
 pub(crate) const COSTLY_ORDER: Order = Order(3);
 
@@ -41,11 +44,15 @@ pub enum CompactEvent {
     DaemonMigrateScanned,
     /// Pages scanned by its free scanner (`compact_daemon_free_scanned`).
     DaemonFreeScanned,
+    /// The part of [`Migrated`](Self::Migrated) that it moved.
+    DaemonMigrated,
+    /// Frames whose contents owners dropped instead, because memory was short.
+    Discarded,
 }
 
 impl CompactEvent {
     /// The number of events.
-    pub(crate) const COUNT: usize = Self::DaemonFreeScanned as usize + 1;
+    pub(crate) const COUNT: usize = Self::Discarded as usize + 1;
 }
 
 /// See the module. On cache lines of its own: it is written while other CPUs read the zone's limits.
@@ -68,6 +75,10 @@ pub(crate) struct CompactState {
     wanted: AtomicU32,
     /// Steps of the background compactor until it checks the fragmentation of free memory again.
     proactive_rest: AtomicU32,
+    /// 1 while the background refills the stock of whole pageblocks.
+    refills: AtomicU32,
+    /// How many free frames a pageblock needs before the stock is refilled from it: the level of `defrag::least_free`.
+    emptiness: AtomicU32,
     counters: [AtomicU64; CompactEvent::COUNT],
 }
 
@@ -80,6 +91,8 @@ all_atomic!(CompactState {
     flush_hints,
     wanted,
     proactive_rest,
+    refills,
+    emptiness,
     counters
 });
 
@@ -214,6 +227,26 @@ impl CompactState {
     /// Clears the missed order.
     pub(crate) fn forget_wanted(&self) {
         self.wanted.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether the background refills the stock.
+    pub(crate) fn refills(&self) -> bool {
+        self.refills.load(Ordering::Relaxed) != 0
+    }
+
+    /// Begins or ends a refill of the stock.
+    pub(crate) fn set_refills(&self, refills: bool) {
+        self.refills.store(refills.into(), Ordering::Relaxed);
+    }
+
+    /// The level of emptiness from which pageblocks are emptied.
+    pub(crate) fn emptiness(&self) -> u32 {
+        self.emptiness.load(Ordering::Relaxed).min(EMPTINESS_LEVELS - 1)
+    }
+
+    /// Changes the level of emptiness.
+    pub(crate) fn set_emptiness(&self, level: u32) {
+        self.emptiness.store(level.min(EMPTINESS_LEVELS - 1), Ordering::Relaxed);
     }
 
     /// Skips the fragmentation check for that many steps.

@@ -11,7 +11,8 @@
 //!
 //! A draining pageblock has the type [`Draining`](MigrateType::Draining); its lasting type is Movable. Its free blocks are on lists
 //! of that type, which no request searches. A free reads the type of the pageblock anyway, and finds one without per-CPU lists, so the
-//! fast path has no instruction for this. When the last frame is free, the pageblock becomes Movable again.
+//! fast path has no instruction for this. CPUs combine frees of single frames ([`combining`](super::combining)), so that they do not
+//! wait for each other. When the last frame is free, the pageblock becomes Movable again.
 //!
 //! Before a request takes from a whole pageblock, mixes types or fails, it ends the draining of a pageblock ([`LockedZone::end_draining`]).
 //!
@@ -19,14 +20,15 @@
 //!
 //! The zone counts the free frames of each pageblock that is not whole, under its lock: a frame that circulates between a caller
 //! and a list of a CPU costs nothing. A *step* reads some of these counts, and begins or ends the draining of a few pageblocks. After
-//! a pass over all pageblocks it knows how many drain in the next pass: those with the most free frames. Steps follow frees,
-//! refills and drains that hold the lock anyway, and the background compactor makes some. A pageblock with a frame that cannot move does not drain, nor one whose last
-//! frames stay in use for [`PATIENCE`] times as long as frames do on average.
+//! a pass over all pageblocks it knows how many drain in the next pass: those with the most free frames. A step ends the hold of the
+//! zone lock after which [`MOVED`] frames were moved since the last one, and the background compactor makes some. A pageblock with a
+//! frame that cannot move does not drain, nor one whose last frames stay in use for [`PATIENCE`] times as long as frames do on average.
 //!
 //! # Counting equations
 //!
 //! - The count of a pageblock = Σ over free blocks in it, below pageblock order, of 2^order.
-//! - Each pageblock of type Draining has a free frame, and is not whole. There are none under other policies.
+//! - No pageblock of type Draining is whole. There are none under other policies. One whose free frames were taken by number stops
+//!   draining at the next step that looks at it.
 
 use super::exclusive::add_exclusive;
 use super::healing_state::{CLASSES, Known, TICK};
@@ -45,8 +47,8 @@ const LOOKED_AT: u64 = 64;
 const CHANGED: u32 = 4;
 /// One in this number of pageblocks of a zone is kept from draining, so that refills find frames elsewhere.
 const RESERVE: u64 = 100;
-/// After this number of frees to the free lists there is a step.
-const FREES: u64 = 4;
+/// After this number of frames that joined or left the free lists there is a step.
+const MOVED: u64 = 512;
 /// A draining pageblock in which no frame was freed for this number of times the expected time stops draining: what is left in it stays.
 const PATIENCE: u64 = 16;
 /// It rests until every frame in use of the zone could have been freed this number of times.
@@ -56,15 +58,24 @@ fn add(counter: &AtomicU32, amount: u32) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
 }
 
-impl<P: Platform> ZoneView<'_, P> {
+impl<'a, P: Platform> ZoneView<'a, P> {
     /// A step, if the zone heals. `frees` is the number of single movable frames ever freed to lists of CPUs.
     pub(crate) fn heal_in_background(self, frees: impl FnOnce() -> u64) {
         if self.zone.heals()
             && let Ok(mut locked) = self.lock()
         {
-            self.zone.healing.listed.store(frees(), Ordering::Relaxed);
+            self.zone.healing.count_listed(frees());
             locked.heal_step();
         }
+    }
+
+    /// The pageblocks that belong to this zone alone and are initialised, and their words.
+    fn own_pageblocks(self) -> impl Iterator<Item = (Pfn, &'static AtomicU64)> + use<'a, P> {
+        self.blocks.numbers_in(self.span()).flatten().filter_map(move |number| {
+            let start = self.blocks.start_at(number);
+            let is_own = self.blocks.has_memory(start) && self.blocks.zone_at(self.map.place(start)) == Some(self.id);
+            is_own.then_some((start, self.pageblock_free.get(number as usize)?))
+        })
     }
 }
 
@@ -87,23 +98,13 @@ impl<P: Platform> LockedZone<'_, P> {
         self.pageblock_free.get(block.index() as usize >> self.geometry.pageblock_order().0)
     }
 
-    /// After a free to the free lists: now and then a step.
+    /// At the end of a hold that moved frames: now and then a step.
     #[inline]
-    pub(crate) fn heal_after_free(&mut self) {
-        if !self.zone.heals() {
-            return;
-        }
-        let frees = &self.zone.healing.frees;
-        add_exclusive(frees, 1);
-        if frees.load(Ordering::Relaxed).is_multiple_of(FREES) {
-            self.heal_step();
-        }
-    }
-
-    /// A step, if the zone heals.
-    #[inline]
-    pub(crate) fn heal(&mut self) {
-        if self.zone.heals() {
+    pub(super) fn heal(&mut self, moved: u64) {
+        let since = &self.zone.healing.moved;
+        add_exclusive(since, moved);
+        if since.load(Ordering::Relaxed) >= MOVED {
+            since.store(0, Ordering::Relaxed);
             self.heal_step();
         }
     }
@@ -136,11 +137,15 @@ impl<P: Platform> LockedZone<'_, P> {
         };
         let Known { free, rests, .. } = self.grow_older(word, block_type);
         if free == 0 {
-            return false;
+            let drains = block_type == MigrateType::Draining;
+            if drains {
+                self.stop_draining(start);
+            }
+            return drains;
         }
         let pages = order.pages().0 as u32;
         let class = (free as usize * CLASSES / pages as usize).min(CLASSES - 1);
-        state.free.store(state.free.load(Ordering::Relaxed) + u64::from(free), Ordering::Relaxed);
+        add_exclusive(&state.free, free.into());
         if !rests {
             add(&state.classes[class], 1);
         }
@@ -167,10 +172,11 @@ impl<P: Platform> LockedZone<'_, P> {
         let known = Known::read(word);
         let in_use = self.blocks.pages().0.saturating_sub(known.free.into()).max(1);
         let changed = if known.rests {
-            (known.age(now) > REST * used).then_some(Known { rests: false, ..known })
+            (known.age(now) > REST.saturating_mul(used)).then_some(Known { rests: false, ..known })
         } else {
             // One in `used` frees is of a frame in this pageblock for each frame in use there.
-            let is_stuck = block_type == MigrateType::Draining && known.age(now) > PATIENCE * (used / in_use + TICK);
+            let is_stuck = block_type == MigrateType::Draining
+                && known.age(now) > PATIENCE.saturating_mul((used / in_use).saturating_add(TICK));
             is_stuck.then(|| Known { rests: true, ..known }.at(now))
         };
         if let Some(changed) = changed {
@@ -190,8 +196,7 @@ impl<P: Platform> LockedZone<'_, P> {
     /// Decides how many pageblocks drain in the next pass.
     fn end_pass(&self, pageblocks: u64, order: Order) {
         let state = &self.zone.healing;
-        let frees = state.frees.load(Ordering::Relaxed).wrapping_add(state.listed.load(Ordering::Relaxed));
-        state.now.store(frees / TICK, Ordering::Relaxed);
+        state.now.store(state.frees.load(Ordering::Relaxed) / TICK, Ordering::Relaxed);
         let used = self.zone.managed().0.saturating_sub(self.zone.free_pages_racy().0);
         state.used.store(used, Ordering::Relaxed);
         let free = state.free.load(Ordering::Relaxed);
@@ -252,6 +257,7 @@ impl<P: Platform> LockedZone<'_, P> {
     /// Begins to heal a zone under the hold in which its policy changes: counts the free frames of each pageblock. Reads the page of each
     /// free block below pageblock order.
     fn begin_healing(&mut self) {
+        self.zone.healing.forget_listed();
         self.own_pageblocks().for_each(|(_, word)| word.store(0, Ordering::Relaxed));
         for order in (0..self.geometry.pageblock_order().0).map(Order) {
             for migrate_type in MigrateType::LISTED {
@@ -264,17 +270,6 @@ impl<P: Platform> LockedZone<'_, P> {
                 }
             }
         }
-    }
-
-    /// The pageblocks that belong to this zone alone and are initialised, and their words.
-    fn own_pageblocks(&self) -> impl Iterator<Item = (Pfn, &'static AtomicU64)> {
-        let zone = **self;
-        let numbers = zone.blocks.numbers_in(zone.span()).flatten();
-        numbers.filter_map(move |number| {
-            let start = zone.blocks.start_at(number);
-            let is_own = zone.blocks.has_memory(start) && zone.blocks.zone_at(zone.map.place(start)) == Some(zone.id);
-            is_own.then_some((start, zone.pageblock_free.get(number as usize)?))
-        })
     }
 
     /// Counts the free frames of a pageblock in blocks below pageblock order.
@@ -313,9 +308,9 @@ impl<P: Platform> LockedZone<'_, P> {
 
     /// Ends healing under the hold in which the policy of a zone changes: no pageblock drains any more.
     fn end_healing(&mut self) {
-        while let Some(order) = self.smallest_order(Order::ZERO, MigrateType::Draining) {
-            if !self.end_draining(order) {
-                return;
+        for (start, _) in self.own_pageblocks() {
+            if self.blocks.get(start) == MigrateType::Draining {
+                self.stop_draining(start);
             }
         }
     }
@@ -330,7 +325,8 @@ impl<P: Platform> LockedZone<'_, P> {
     /// Notes that a block in a draining pageblock is free, and merged. The caller has taken it off the lists. Returns the type of the
     /// list that it goes to.
     #[cold]
-    pub(super) fn block_came_home(&mut self, block: MapPlace, order: Order) -> MigrateType {
+    pub(super) fn freed_in_draining(&mut self, block: MapPlace, order: Order) -> MigrateType {
+        add_exclusive(&self.zone.healing.frees, 1);
         if order < self.geometry.pageblock_order() {
             self.note_progress(self.blocks.start_of(self.map.pfn(block)));
             return MigrateType::Draining;

@@ -1,5 +1,6 @@
 //! The state of [`healing`](super::healing): of a zone, and of each pageblock.
 
+use super::exclusive::add_exclusive;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 
 /// Times count frees, in units of this number: 2^31 of these are a turn of the clock.
@@ -41,14 +42,27 @@ impl Known {
     }
 }
 
+/// The stack of frames that wait for a holder of the zone lock ([`combining`](super::combining)), on a line of its own.
+#[repr(C, align(64))]
+#[derive(Default)]
+pub(super) struct WaitingFrees {
+    /// The link to the frame on top: bits 0 to 31. The number of frames: bits 32 to 63.
+    pub(super) top: AtomicU64,
+}
+
+all_atomic!(WaitingFrees { top });
+
 /// The state of [`healing`](super::healing) in a zone. Changes under the zone lock.
 #[derive(Default)]
 pub(crate) struct Healing {
+    pub(super) waiting: WaitingFrees,
     /// The pageblock at which the next step begins.
     pub(crate) cursor: AtomicU64,
-    /// Frees to the free lists.
+    /// Frames that joined or left the free lists since the last step.
+    pub(crate) moved: AtomicU64,
+    /// Frees in draining pageblocks, and those to lists of CPUs that the background has counted.
     pub(crate) frees: AtomicU64,
-    /// Frees of single movable frames to lists of CPUs, when the background last looked.
+    /// Frees of single movable frames to lists of CPUs, when the background last looked; [`UNKNOWN`] if it has not.
     pub(crate) listed: AtomicU64,
     /// All frees of single frames, in ticks, when the pass in progress began.
     pub(crate) now: AtomicU64,
@@ -75,7 +89,9 @@ pub(crate) struct Healing {
 }
 
 all_atomic!(Healing {
+    waiting,
     cursor,
+    moved,
     frees,
     listed,
     now,
@@ -91,7 +107,24 @@ all_atomic!(Healing {
     rested
 });
 
+/// The background has not counted frees to lists of CPUs since healing began.
+const UNKNOWN: u64 = u64::MAX;
+
 impl Healing {
+    /// Counts the frees to lists of CPUs since the last call. `listed` is their number ever.
+    pub(super) fn count_listed(&self, listed: u64) {
+        let before = self.listed.load(Ordering::Relaxed);
+        if before != UNKNOWN {
+            add_exclusive(&self.frees, listed.wrapping_sub(before));
+        }
+        self.listed.store(listed, Ordering::Relaxed);
+    }
+
+    /// Healing begins: frees to lists of CPUs count from the next [`count_listed`](Self::count_listed) on.
+    pub(super) fn forget_listed(&self) {
+        self.listed.store(UNKNOWN, Ordering::Relaxed);
+    }
+
     /// Draining pageblocks, possibly stale.
     pub(crate) fn draining_racy(&self) -> u32 {
         self.draining.load(Ordering::Relaxed)

@@ -375,12 +375,26 @@ impl PerCpuPages {
         zone: ZoneId,
         cpu: CpuId,
     ) -> Option<LockedPcp<'a, P>> {
+        if !platform.has_sections() {
+            return self.try_lock_owner(platform, zone, cpu);
+        }
+        let guard = platform.guard();
+        let is_taken = platform.take_in_section(cpu, self.own_list(ListId::first(Group::Small)));
+        let id = LockId::PerCpu(zone, cpu);
+        if is_taken { Some(LockedPcp { pcp: self, id, platform, is_claimed: false, _guard: guard }) } else { None }
+    }
+
+    /// As [`try_lock`](Self::try_lock), on a platform without sections.
+    #[inline(always)]
+    pub(crate) fn try_lock_owner<'a, P: Platform>(
+        &'a self,
+        platform: &'a P,
+        zone: ZoneId,
+        cpu: CpuId,
+    ) -> Option<LockedPcp<'a, P>> {
         let guard = platform.guard();
         let id = LockId::PerCpu(zone, cpu);
-        let is_taken = match platform.has_sections() {
-            true => platform.take_in_section(cpu, self.own_list(ListId::first(Group::Small))),
-            false => platform.try_lock(id, &self.owners[OWNER]) == Contention::Free,
-        };
+        let is_taken = platform.try_lock(id, &self.owners[OWNER]) == Contention::Free;
         if is_taken { Some(LockedPcp { pcp: self, id, platform, is_claimed: false, _guard: guard }) } else { None }
     }
 

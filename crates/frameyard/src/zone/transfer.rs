@@ -321,14 +321,17 @@ pub(crate) fn give_back_block<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, pf
     if cpu_owned::free_to_owner(view, cpu, pfn, order) == cpu_owned::FreedTo::Owner {
         return;
     }
-    let early = is_broken!(TypeReadUnlocked).then(|| view.blocks.get(pfn));
+    let found = view.blocks.get(pfn);
+    let early = is_broken!(TypeReadUnlocked).then_some(found);
+    if order == Order::ZERO && found == MigrateType::Draining && early.is_none() {
+        return view.free_combined(pfn);
+    }
     let Ok(mut locked) = view.lock() else { return };
     match early {
         Some(stale) => locked.free_block_as(pfn, order, stale, Residence::Resident),
         None => locked.free_to_pageblocks(pfn, order, Residence::Resident),
     }
     locked.count_direct_free(order);
-    locked.heal_after_free();
 }
 
 /// Returns to the free lists, merged, what the mechanisms hold.
@@ -367,6 +370,7 @@ fn collect_all<P: Platform>(view: ZoneView<'_, P>, patience: Patience) -> Result
     }
     cpu_owned::collect(view, usize::MAX);
     frame_bitmap::collect(view);
+    view.finish_waiting_frees();
     let collected = depot::collect(view, patience);
     view.platform.end_activity(Activity::Collect, PageCount(0));
     collected

@@ -11,7 +11,7 @@
 //! |---|---|---|
 //! | [`completed`](ZoneTables::completed) | a byte | allocated frames: a byte of the allocation map is set for the head of a block alone |
 //! | [`tag_at`](ZoneView::tag_at) | a page and a byte | the same, by frame number |
-//! | [`uncovered`](ZoneView::uncovered) | two bytes, and gigantic heads | frames on lists, if the caller knows that no head covers them: it has looked, or steps from head to head |
+//! | [`uncovered`](ZoneView::uncovered) | two bytes, and large heads | frames on lists, if the caller knows that no head covers them: it has looked, or steps from head to head |
 //! | [`covering_block`](ZoneView::covering_block) | up to a page per order | everything |
 //!
 //! A lock-free reader may see a frame as on a list that is in transit between blocks: a merge clears one head before the merged block
@@ -67,10 +67,11 @@ impl<P: Platform> ZoneView<'_, P> {
     }
 
     /// What a frame of initialised memory is that is not allocated, has the zero tag `in_page`, and that no head of at most the largest
-    /// order covers: on a list, without a tag. Interior in a hole, in a gigantic page, and where frames have tags.
+    /// order covers: on a list, without a tag. Interior in a hole, in a large block, and where frames have tags.
     pub(crate) fn uncovered(&self, pfn: Pfn, in_page: Tag) -> Tag {
         let zone = self.untagged_zone_at(self.map.place(pfn));
-        match zone.filter(|_| in_page.is_untagged() && self.blocks.has_memory(pfn) && !self.is_in_gigantic_page(pfn)) {
+        match zone.filter(|_| in_page.is_untagged() && self.blocks.has_memory(pfn) && self.large_around(pfn).is_none())
+        {
             Some(zone) => {
                 let tag = Tag::new(FrameState::PerCpu, Order::ZERO, self.blocks.get(pfn), zone);
                 if in_page.is_seen() { tag.with_seen() } else { tag }
@@ -79,10 +80,34 @@ impl<P: Platform> ZoneView<'_, P> {
         }
     }
 
-    fn is_in_gigantic_page(&self, pfn: Pfn) -> bool {
-        let beyond = POOLED_ORDERS.into_iter().filter(|order| *order > self.geometry.max_order());
-        let head = |order| self.page_of(pfn.align_down(order)).map(|page| page.tag());
-        beyond.into_iter().any(|order| head(order).is_some_and(|tag| tag.is_block(FrameState::Pooled, order)))
+    /// The block above the maximum order that has a frame: a large one that is allocated, or the page of a pool. Any frame number is
+    /// allowed.
+    ///
+    /// Cost: the page structure of the maximum-order block around the frame, and in most cases no other: its tag is zero inside a
+    /// large block.
+    #[cold]
+    pub(crate) fn large_around(&self, pfn: Pfn) -> Option<(Pfn, Tag)> {
+        let max = self.geometry.max_order();
+        let largest = POOLED_ORDERS.into_iter().fold(self.geometry.largest_order(), Order::max);
+        let mut head = pfn.align_down(max);
+        let mut tag = self.page_of(head)?.tag();
+        if !tag.is_untagged() && tag.order() <= max {
+            return None;
+        }
+        (max.0 + 1..=largest.0).map(Order).find_map(|order| {
+            let next = pfn.align_down(order);
+            // Read once, although it may be the head of blocks of several orders.
+            if next != head {
+                (head, tag) = (next, self.page_of(next)?.tag());
+            }
+            if tag.order() != order {
+                return None;
+            }
+            if tag.is(FrameState::Pooled) {
+                return POOLED_ORDERS.contains(&order).then_some((head, tag));
+            }
+            tag.has_left_zone().then(|| (head, self.allocation_map.read(head, tag)))
+        })
     }
 
     /// The block that covers a frame of initialised memory; the frame itself with an interior tag if there is none.
@@ -95,6 +120,9 @@ impl<P: Platform> ZoneView<'_, P> {
         let (head, tag) = covering_block(self.geometry.max_order(), pfn, tag_of);
         if !tag.is(FrameState::Interior) {
             return (head, tag);
+        }
+        if let Some(found) = self.large_around(pfn) {
+            return found;
         }
         // Read again: a neighbour may have written any order meanwhile.
         (pfn, self.uncovered(pfn, self.page(pfn).tag()).of_block_at(pfn, self.geometry.max_order()))

@@ -121,10 +121,19 @@ impl<'a, P: Platform> ZoneView<'a, P> {
         locked.as_mut()
     }
 
+    /// Takes the zone lock if it is free.
+    pub(super) fn try_lock(self) -> Option<LockedZone<'a, P>> {
+        ZoneHold::try_begin(&self, &self.zone.counters).map(|hold| self.held(hold))
+    }
+
     #[inline]
     fn lock_counted(self, counters: &'a TransferCounters) -> Result<LockedZone<'a, P>, LockError> {
-        let hold = ZoneHold::begin(&self, counters)?;
-        Ok(LockedZone { view: self, free_change: 0, cma_change: 0, initialised: 0, hold })
+        ZoneHold::begin(&self, counters).map(|hold| self.held(hold))
+    }
+
+    #[inline(always)]
+    fn held(self, hold: ZoneHold<'a, P>) -> LockedZone<'a, P> {
+        LockedZone { view: self, free_change: 0, cma_change: 0, initialised: 0, hold }
     }
 }
 
@@ -148,10 +157,21 @@ pub(super) struct ZoneHold<'a, P: Platform> {
 impl<'a, P: Platform> ZoneHold<'a, P> {
     #[inline(always)]
     pub(super) fn begin(view: &ZoneView<'a, P>, counters: &'a TransferCounters) -> Result<Self, LockError> {
+        let guard = view.platform.guard();
+        let hold = counters.lock.uses.lock(view.platform, LockId::Zone(view.id), view.zone.lock_word())?;
+        Ok(Self::of(view, counters, hold, guard))
+    }
+
+    fn try_begin(view: &ZoneView<'a, P>, counters: &'a TransferCounters) -> Option<Self> {
+        let guard = view.platform.guard();
+        let hold = counters.lock.uses.try_lock(view.platform, LockId::Zone(view.id), view.zone.lock_word())?;
+        Some(Self::of(view, counters, hold, guard))
+    }
+
+    #[inline(always)]
+    fn of(view: &ZoneView<'a, P>, counters: &'a TransferCounters, hold: LockHold, guard: P::Guard) -> Self {
         let ZoneView { id, zone, platform, .. } = *view;
-        let guard = platform.guard();
-        let hold = counters.lock.uses.lock(platform, LockId::Zone(id), &zone.lock.0)?;
-        Ok(Self { id, zone, platform, counters, moved: 0, hold, _guard: guard })
+        Self { id, zone, platform, counters, moved: 0, hold, _guard: guard }
     }
 
     pub(super) fn proof(&self) -> HoldProof<'_> {
@@ -280,6 +300,10 @@ impl<'a, P: Platform> LockedZone<'a, P> {
 impl<P: Platform> Drop for LockedZone<'_, P> {
     #[inline]
     fn drop(&mut self) {
+        if self.zone.heals() {
+            self.free_waiting();
+            self.heal(self.hold.moved);
+        }
         self.publish_counts();
     }
 }

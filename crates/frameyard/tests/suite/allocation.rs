@@ -166,8 +166,8 @@ fn bad_frees_name_the_state_and_change_nothing() {
 #[test]
 fn bad_orders_and_flags_are_refused() {
     let yard = Fixture::small(1, 16 * MIB);
-    let too_large = AllocError::OrderTooLarge { order: order(11), max: order(10) };
-    assert_eq!(yard.alloc(order(11), Gfp::KERNEL), Err(too_large));
+    let too_large = AllocError::OrderTooLarge { order: order(19), max: order(18) };
+    assert_eq!(yard.alloc(order(19), Gfp::KERNEL), Err(too_large));
     assert!(yard.alloc(order(255), Gfp::KERNEL).is_err());
     let both = Gfp::MOVABLE | Gfp::RECLAIMABLE;
     assert_eq!(yard.alloc(Order::ZERO, both), Err(AllocError::BadFlags(both)));

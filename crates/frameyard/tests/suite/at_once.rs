@@ -119,6 +119,48 @@ fn blocks_far_from_most_are_finished_by_the_caller() {
 }
 
 #[test]
+fn blocks_come_and_go_at_once_under_the_lock_of_the_list() {
+    with_yard(&[NEAR], false, |yard| {
+        for order in [Order::ZERO, Order(3), Order(9)] {
+            assert!(matches!(yard.alloc_locked_at_once(order, Gfp::KERNEL), AllocAtOnce::Nothing), "the list is empty");
+            let pfn = yard.alloc(order, Gfp::KERNEL).unwrap();
+            assert!(matches!(yard.alloc_at_once(order, Gfp::KERNEL), AllocAtOnce::Nothing), "there are no sections");
+            assert!(matches!(yard.free_locked_at_once(pfn, order), FreeAtOnce::Done));
+            let AllocAtOnce::Done(again) = yard.alloc_locked_at_once(order, Gfp::KERNEL) else {
+                panic!("a block is listed")
+            };
+            assert_eq!(again, pfn);
+            let other = Order(order.0 + 1);
+            assert!(matches!(yard.free_locked_at_once(pfn, other), FreeAtOnce::Nothing), "another order is refused");
+            assert!(matches!(yard.free_locked_at_once(pfn, order), FreeAtOnce::Done));
+            assert!(matches!(yard.free_locked_at_once(pfn, order), FreeAtOnce::Nothing), "it is free already");
+        }
+        for flags in [Gfp::ZERO, Gfp::THISNODE, Gfp::MOVABLE | Gfp::RECLAIMABLE] {
+            assert!(matches!(yard.alloc_locked_at_once(Order::ZERO, Gfp::KERNEL | flags), AllocAtOnce::Nothing));
+        }
+        let frames = all_frames(yard);
+        let mut unfinished = 0;
+        for pfn in frames {
+            match yard.free_locked_at_once(pfn, Order::ZERO) {
+                FreeAtOnce::Done => {}
+                FreeAtOnce::Nothing => panic!("{pfn} is allocated"),
+                FreeAtOnce::Unfinished(free) => {
+                    unfinished += 1;
+                    free.finish().unwrap();
+                }
+            }
+        }
+        assert!(unfinished > 0, "lists have limits");
+    });
+    with_yard(&[NEAR], true, |yard| {
+        let pfn = yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
+        assert!(matches!(yard.free_locked_at_once(pfn, Order::ZERO), FreeAtOnce::Nothing), "sections need no lock");
+        yard.free(pfn, Order::ZERO).unwrap();
+        assert!(matches!(yard.alloc_locked_at_once(Order::ZERO, Gfp::KERNEL), AllocAtOnce::Nothing));
+    });
+}
+
+#[test]
 fn nothing_happens_at_once_without_sections() {
     with_yard(&[NEAR], false, |yard| {
         let pfn = yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap();

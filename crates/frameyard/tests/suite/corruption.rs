@@ -1,5 +1,6 @@
 //! The validator finds damage that is done to a yard's memory map and control region on purpose, and names it.
 
+use crate::fixture::words::FIRST_SPAN;
 use crate::fixture::{Fixture, Frames, order};
 use frameyard::boot::ZoneLimits;
 use frameyard::page::{FrameState, PAGE_WORDS};
@@ -16,8 +17,7 @@ const PAGES: u64 = 0x1000;
 const PAGE_BYTES: usize = 64;
 const ZONE: ZoneId = ZoneId(ZoneKind::Normal as u16);
 
-/// The word of the header where the offsets of tables begin, and the numbers of two of the tables.
-const FIRST_SPAN: usize = 28;
+/// The numbers of three tables.
 const PAGEBLOCKS: usize = 6;
 const HUGE_ALLOCATION_MAP: usize = 20;
 const ALLOCATION_MAP: usize = 21;
@@ -167,7 +167,7 @@ impl Scene {
     /// A place in one of the tables, by its offset there.
     fn in_table(&self, table: usize, offset: usize) -> Place {
         let region = self.yard.control.raw();
-        let table = Place { region, offset: 8 * (FIRST_SPAN + 2 * table) }.read::<u64>() as usize;
+        let table = Place { region, offset: 8 * (FIRST_SPAN as usize + 2 * table) }.read::<u64>() as usize;
         Place { region, offset: table + offset }
     }
 

@@ -1,14 +1,12 @@
 //! Attaching to control regions whose tables say something else than what yards write there.
 
-use std::ptr::NonNull;
-
+use crate::fixture::words::{self, FIRST_SPAN};
 use crate::fixture::{Fixture, run_on};
 use crate::maps::{machine, machines, way};
 use frameyard::Yard;
 use frameyard::boot::{AttachError, InitMode};
 
-/// The place of the first table's span in the header, and the tables, in the order of the header.
-const FIRST_SPAN: u64 = 28;
+/// The tables, in the order of the header.
 const ZONES: u64 = 4;
 const SECTIONS: u64 = 5;
 const RANGES: u64 = 7;
@@ -29,27 +27,18 @@ const DEVICE_SPACE: [u64; 2] = [14, 15];
 /// Words of the table of devices: before the first row, and of a row: users, start, end, shape.
 const FIRST_ROW: u64 = 16;
 
-/// A word of the control region of a yard at rest.
-fn word(yard: &Fixture, place: u64) -> NonNull<u64> {
-    assert!((place + 1) * 8 <= yard.control.raw().size.0);
-    // SAFETY: inside the region, as checked.
-    unsafe { yard.control.raw().base.cast::<u64>().add(place as usize) }
-}
-
+/// A word of the control region.
 fn read(yard: &Fixture, place: u64) -> u64 {
-    // SAFETY: a word of the region; no other thread uses the yard.
-    unsafe { word(yard, place).read() }
+    words::read(yard.control.raw(), place)
 }
 
 /// What attaching says while a word holds another value.
 fn attached_with(yard: &Fixture, place: u64, value: u64) -> Result<(), AttachError> {
     let good = read(yard, place);
-    // SAFETY: a word of the region; no other thread uses the yard.
-    unsafe { word(yard, place).write(value) };
+    words::write(yard.control.raw(), place, value);
     // SAFETY: the regions are the yard's; the view is dropped unused.
     let attached = unsafe { Yard::attach(yard.map.raw(), yard.control.raw(), yard.platform().clone()) }.map(|_| ());
-    // SAFETY: as above.
-    unsafe { word(yard, place).write(good) };
+    words::write(yard.control.raw(), place, good);
     attached
 }
 

@@ -2,43 +2,20 @@
 
 use crate::devices::{HUGE, SECTION, SPACE, frames, request, yard};
 use crate::fixture::Fixture;
+use crate::fixture::words::{FIRST_SPAN, read, validated_with};
 use frameyard::devices::{MapLayout, Removal};
 use frameyard::units::ZoneKind;
 use frameyard::validate::ValidateError;
-use frameyard::{NodeId, Order, PageCount, Pfn, RawRegion, ZoneId};
+use frameyard::{NodeId, Order, PageCount, Pfn, ZoneId};
 
 /// The words of a page: its tag, and its counts.
 const TAG: u64 = 0;
 const COUNTS: u64 = 3;
 /// Places in the header of the control region, and words of the table of devices before its first row.
-const FIRST_SPAN: u64 = 28;
 const ZONES: u64 = 4;
 const DEVICE_SECTIONS: u64 = 14;
 const DEVICES: u64 = 15;
 const FIRST_ROW: u64 = 16;
-
-fn read(region: RawRegion, place: u64) -> u64 {
-    assert!((place + 1) * 8 <= region.size.0);
-    // SAFETY: inside the region, as checked; no other thread uses the yard.
-    unsafe { region.base.cast::<u64>().add(place as usize).read() }
-}
-
-fn write(region: RawRegion, place: u64, value: u64) {
-    assert!((place + 1) * 8 <= region.size.0);
-    // SAFETY: inside the region, as checked; no other thread uses the yard.
-    unsafe { region.base.cast::<u64>().add(place as usize).write(value) }
-}
-
-/// What the validator says while a word of a region holds another value.
-fn validated_with(yard: &Fixture, region: RawRegion, place: u64, value: u64) -> ValidateError {
-    let good = read(region, place);
-    assert_ne!(good, value);
-    write(region, place, value);
-    let problem = yard.validate().expect_err("there is damage");
-    write(region, place, good);
-    assert_eq!(yard.validate(), Ok(()));
-    problem
-}
 
 /// Where a word of a frame's own place in the map is.
 fn in_map(yard: &Fixture, pfn: Pfn, word: u64) -> u64 {

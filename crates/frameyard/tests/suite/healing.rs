@@ -1,5 +1,7 @@
 //! The policy `healing`: pageblocks drain, become whole, and give their frames up before a request mixes types or fails.
 
+use std::thread;
+
 use crate::depot::{give, locks};
 use crate::fixture::random::Random;
 use crate::fixture::{Fixture, Frames, run_on};
@@ -200,4 +202,73 @@ fn no_pageblock_drains_under_another_policy() {
     }
     assert!(whole(&yard) >= PAGEBLOCKS * 2 / 5);
     give(&yard, frames);
+}
+
+#[test]
+fn pageblocks_whose_free_frames_were_taken_by_number_stop_draining() {
+    for ends_policy in [true, false] {
+        let (yard, mut random) = (yard_of(ZonePolicy::Healing), Random::new(0x4ea8));
+        run_on(0);
+        let mut frames = fragment(&yard, &mut random);
+        churn(&yard, &mut frames, 3, &mut random);
+        assert!(count(&yard, "healing_draining") > 0);
+        let all = (0x8000..0x8000 + (PAGEBLOCKS << PAGEBLOCK.0)).map(Pfn);
+        let take = |pfn| yard.request_range(PfnRange::new(pfn, PageCount(1)), MOVABLE).range().ok();
+        let taken: Vec<Pfn> = all.filter_map(take).map(|range| range.start).collect();
+        assert!(count(&yard, "healing_draining") > 0, "they drain until a step looks at them");
+        yard.validate().unwrap();
+        if ends_policy {
+            yard.set_policy(ZonePolicy::Depot).unwrap();
+        } else {
+            (0..3).for_each(|_| review(&yard));
+        }
+        assert_eq!(count(&yard, "healing_draining"), 0);
+        yard.validate().unwrap();
+        give(&yard, frames.into_iter().chain(taken));
+    }
+}
+
+#[test]
+fn memory_becomes_whole_whatever_lists_hold() {
+    for held in [0, 8, 50, 512] {
+        let (yard, mut random) = (yard_of(ZonePolicy::Healing), Random::new(0x4ea9));
+        yard.lists().resize(PcpSizing::Fixed(held));
+        run_on(0);
+        let mut frames = fragment(&yard, &mut random);
+        churn(&yard, &mut frames, 40, &mut random);
+        yard.validate().unwrap();
+        assert!(whole(&yard) >= PAGEBLOCKS * 2 / 5, "lists of {held}: {} pageblocks are whole", whole(&yard));
+        give(&yard, frames);
+    }
+}
+
+#[test]
+fn threads_that_free_into_draining_pageblocks_lose_no_frame() {
+    let (yard, mut random) = (yard_of(ZonePolicy::Healing), Random::new(0x4eaa));
+    run_on(0);
+    let mut frames = fragment(&yard, &mut random);
+    churn(&yard, &mut frames, 3, &mut random);
+    assert!(count(&yard, "healing_draining") > 0);
+    let shares: Vec<Vec<Pfn>> = frames.chunks(frames.len().div_ceil(4)).map(<[Pfn]>::to_vec).collect();
+    let left: Vec<Vec<Pfn>> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..)
+            .zip(shares)
+            .map(|(number, mut share)| {
+                let yard = &yard;
+                scope.spawn(move || {
+                    run_on(number % 2);
+                    churn(yard, &mut share, 40, &mut Random::new(number.into()));
+                    share
+                })
+            })
+            .collect();
+        // The policy begins and ends meanwhile.
+        for policy in [ZonePolicy::Vanilla, ZonePolicy::Healing, ZonePolicy::Depot, ZonePolicy::Healing] {
+            review(&yard);
+            yard.set_policy(policy).unwrap();
+        }
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    yard.validate().unwrap();
+    give(&yard, left.into_iter().flatten());
 }

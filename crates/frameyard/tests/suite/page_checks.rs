@@ -16,7 +16,7 @@ use frameyard::{CpuId, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange
 const TAG: usize = 0;
 const NEXT: usize = 8;
 const COUNTS: usize = 24;
-const OWNER: usize = 32;
+pub(crate) const OWNER: usize = 32;
 
 fn yard_of(policy: ZonePolicy, checks: PageChecks, lists: u32) -> Fixture {
     let config = YardConfig {
@@ -33,7 +33,7 @@ fn yard_of(policy: ZonePolicy, checks: PageChecks, lists: u32) -> Fixture {
 }
 
 /// Changes 32 bits of a page structure.
-fn overwrite(yard: &Fixture, pfn: Pfn, offset: usize, change: impl FnOnce(u32) -> u32) {
+pub(crate) fn overwrite(yard: &Fixture, pfn: Pfn, offset: usize, change: impl FnOnce(u32) -> u32) {
     let map = yard.map.raw();
     let at = (pfn.0 - FIRST.0) as usize * 64 + offset;
     assert!(at + 4 <= map.size.0 as usize);
@@ -54,7 +54,7 @@ fn give(yard: &Fixture, frames: &[Pfn]) {
 }
 
 /// Asserts that exactly this page was found bad so far, with its block of this order.
-fn assert_found(yard: &mut Fixture, bad: BadPage, head: Pfn, order: Order) {
+pub(crate) fn assert_found(yard: &mut Fixture, bad: BadPage, head: Pfn, order: Order) {
     assert_eq!(yard.watch().bad_pages(), [bad]);
     assert_eq!((yard.stats().bad_pages(), yard.zone(ZONE).last_bad_page()), (order.pages(), Some(bad)));
     let info = yard.stats().frame(head).unwrap();

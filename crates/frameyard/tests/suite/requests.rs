@@ -61,7 +61,7 @@ fn a_block_of_an_area_is_naturally_aligned() {
 #[test]
 fn orders_beyond_any_memory_are_refused() {
     let yard = Fixture::small(1, 16 << 8);
-    let (large, max) = (Order(64), yard.geometry().max_order());
+    let (large, max) = (Order(64), yard.geometry().largest_order());
     let too_large = AllocError::OrderTooLarge { order: large, max };
     assert_eq!(yard.request(large, Gfp::KERNEL).frame(), Err(too_large));
     assert_eq!(yard.request(large, Gfp::KERNEL).aligned(Order(0)).frame(), Err(too_large));

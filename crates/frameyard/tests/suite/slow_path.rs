@@ -115,8 +115,8 @@ fn a_request_that_must_not_wait_moves_nothing() {
 #[test]
 fn impossible_requests_are_refused() {
     let yard = Fixture::small(1, 1 << 12);
-    let too_large = yard.request(order(11), MOVABLE).owners(&Owners::NONE).frame();
-    assert_eq!(too_large, Err(AllocError::OrderTooLarge { order: order(11), max: order(10) }));
+    let too_large = yard.request(order(19), MOVABLE).owners(&Owners::NONE).frame();
+    assert_eq!(too_large, Err(AllocError::OrderTooLarge { order: order(19), max: order(18) }));
     let bad = Gfp::MOVABLE | Gfp::RECLAIMABLE;
     assert!(matches!(yard.request(HUGE, bad).owners(&Owners::NONE).frame(), Err(AllocError::BadFlags(_))));
     assert_eq!(

@@ -14,14 +14,14 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use frameyard::boot::InitMode;
 use frameyard::policy::ZonePolicy;
-use frameyard::{ByteSize, Order, PageCount};
+use frameyard::{ByteSize, DefragMode, Order, PageCount};
 use frameyard_host::{HostTopology, LockTiming};
 use frameyard_workloads::alloc::AccessKind;
 use frameyard_workloads::counts::Drains;
 use frameyard_workloads::fixture::Fixture;
 use frameyard_workloads::held::while_sampling;
 use frameyard_workloads::highalloc::{self, DelayKind, HUGE, HighallocPlan};
-use frameyard_workloads::order0_thp::{self, pages_of_task};
+use frameyard_workloads::order0_thp::{self, Surroundings, pages_of_task};
 use frameyard_workloads::page_fault::Faults;
 use frameyard_workloads::timed_run::TaskRun;
 use frameyard_workloads::transfer::{self, Return};
@@ -403,18 +403,23 @@ impl WorkloadRun<'_> {
                 Sample::of(vec![(None, run.pages.0 as f64 * 1e9 / run.exit_ns.max(1) as f64)], &run.counts)
             }
             ZoneLockWorkload::Order0Thp => {
-                let run = order0_thp::run(fixture, setting, seed, duration)?;
+                let run = order0_thp::run(fixture, setting, seed, duration, Surroundings::default())?;
                 let rate = |kind| (Some(kind), run.rate_of(|task| pages_of_task(setting, task).name() == kind));
                 Sample::of(vec![rate(Pages::Small.name()), rate(Pages::Huge.name())], &run.counts)
             }
             ZoneLockWorkload::Highalloc | ZoneLockWorkload::Alloc => {
                 let (delay, unmovable_percent) = (self.delay.unwrap_or_default(), UNMOVABLE_PERCENT);
-                let plan =
-                    HighallocPlan { delay, kind: DelayKind::Virtual, settle: SETTLE, unmovable_percent, compute: 0 };
+                let plan = HighallocPlan {
+                    delay,
+                    kind: DelayKind::Virtual,
+                    settle: SETTLE,
+                    unmovable_percent,
+                    defrag: DefragMode::Off,
+                    compute: 0,
+                };
                 let run = highalloc::run(fixture, setting, seed, &plan)?;
                 let attempts = run.attempts.max(1) as f64;
-                let high_order =
-                    HighOrder { success: run.successes as f64 / attempts, ns: run.total_ns as f64 / attempts };
+                let high_order = HighOrder { success: run.successes as f64 / attempts, ns: run.times.mean() };
                 Sample { high_order: Some(high_order), ..Sample::of(vec![(None, run.builders_rate)], &run.counts) }
             }
         })

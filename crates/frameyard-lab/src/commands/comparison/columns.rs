@@ -55,6 +55,27 @@ pub(in crate::commands) fn counts(counts: &Counts) -> Row {
         .data("pgsteal_direct", counts.vm(VmCounter::PgstealDirect))
 }
 
+/// What making huge blocks took, by requests themselves and in the background: stalls, pages scanned and pages moved.
+pub(in crate::commands) fn effort(counts: &Counts) -> Row {
+    let direct = |all: u64, background: u64| all.saturating_sub(background);
+    let reclaimed = |counter| counts.vm(counter);
+    Row::new()
+        .column("stalls", "stalls", counts.stalls())
+        .data("allocstall", reclaimed(VmCounter::Allocstall))
+        .data(
+            "scanned_direct",
+            direct(counts.compact_scanned, counts.compact_daemon_scanned) + reclaimed(VmCounter::PgscanDirect),
+        )
+        .data("scanned_background", counts.compact_daemon_scanned + reclaimed(VmCounter::PgscanKswapd))
+        .data("compact_scanned_direct", direct(counts.compact_scanned, counts.compact_daemon_scanned))
+        .data("compact_scanned_background", counts.compact_daemon_scanned)
+        .data("discarded", counts.compact_discarded)
+        .column("moved_direct", "moved directly", direct(counts.compact_migrated, counts.compact_daemon_migrated))
+        .minor()
+        .column("moved_background", "in background", counts.compact_daemon_migrated)
+        .minor()
+}
+
 /// The part of acquisitions that had to wait, to a millionth; `None` where there were none.
 fn contended_share(lock: LockUse) -> Option<f64> {
     share(lock.contended, lock.acquisitions).map(|share| (share * 1e6).round() / 1e6)

@@ -1,12 +1,8 @@
 //! Facts about a recorded command, as comments at the end of its trace.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs;
 use std::io;
-
-/// What begins such a comment.
-const MARK: &str = "frameyard ";
 
 /// CPU time and faults of the children that this process has waited for, and of their children.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -52,13 +48,6 @@ impl Facts {
         self.0.insert(name.to_owned(), value.to_string());
     }
 
-    /// Adds the fact of a comment, if it is one.
-    pub(super) fn add_comment(&mut self, comment: &str) {
-        if let Some((name, value)) = comment.strip_prefix(MARK).and_then(|fact| fact.split_once(": ")) {
-            self.add(name, value);
-        }
-    }
-
     /// A fact.
     pub(super) fn text(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
@@ -69,18 +58,16 @@ impl Facts {
         self.text(name)?.parse().ok()
     }
 
-    /// A comment for each fact. A line break in a value becomes a space.
-    pub(super) fn comments(&self) -> String {
-        let mut text = String::new();
-        for (name, value) in &self.0 {
-            let _ = writeln!(text, "# {MARK}{name}: {}", value.replace(['\n', '\r'], " "));
-        }
-        text
+    /// Passes on each fact: name and value.
+    pub(super) fn each<E>(&self, mut visit: impl FnMut(&str, &str) -> Result<(), E>) -> Result<(), E> {
+        self.0.iter().try_for_each(|(name, value)| visit(name, value))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use frameyard_traces::{BadLines, Item, import, write_fact};
+
     use super::*;
 
     #[test]
@@ -89,8 +76,15 @@ mod tests {
         facts.add("user_ms", &1250);
         facts.add("command", "make a: b");
         let mut read = Facts::default();
-        facts.comments().lines().for_each(|line| read.add_comment(line.trim_start_matches("# ")));
-        read.add_comment("tracer: nop");
+        let mut text = b"# tracer: nop\n".to_vec();
+        facts.each(|name, value| write_fact(name, value, &mut text)).unwrap();
+        let imported = import(&text[..], BadLines::Refuse, &mut |item| {
+            if let Item::Fact { name, value } = item {
+                read.add(&name, &value);
+            }
+            Ok(())
+        });
+        assert_eq!(imported.unwrap().events, 0);
         assert_eq!((&read, read.number("user_ms"), read.text("command")), (&facts, Some(1250), Some("make a: b")));
     }
 

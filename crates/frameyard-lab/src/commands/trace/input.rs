@@ -1,53 +1,79 @@
-//! The lines of a recorded trace: plain text or zstd, from a file or standard input.
+//! A recording, from a file or standard input, and the snapshot beside it.
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
 
-use frameyard_formats::TraceLine;
-use ruzstd::decoding::StreamingDecoder;
+use frameyard_traces::Imported;
 
 use crate::Failure;
 
-/// The first bytes of a zstd frame.
-const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
-/// More bytes than a line of a trace has.
-const LONGEST: u64 = 1 << 16;
+/// The files of a snapshot. The kernel may have been built without pagetypeinfo.
+pub(super) const BUDDYINFO: &str = "buddyinfo.before";
+pub(super) const PAGETYPEINFO: &str = "pagetypeinfo.before";
+pub(super) const ZONEINFO: &str = "zoneinfo.before";
 
-/// Calls `visit` with each line of a trace; `-` is standard input.
-///
-/// # Errors
-///
-/// [`Failure::Input`] where the file cannot be read or a line is none of a trace. The message has the number of the line.
-pub(super) fn for_each_line(path: &Path, visit: impl FnMut(TraceLine<'_>)) -> Result<(), Failure> {
-    let of_file = |error: &dyn std::fmt::Display| Failure::input(format!("{}: {error}", path.display()));
-    let source: Box<dyn Read> = match path.to_str() {
-        Some("-") => Box::new(io::stdin()),
-        _ => Box::new(File::open(path).map_err(|error| of_file(&error))?),
-    };
-    let mut source = BufReader::new(source);
-    let is_zstd = source.fill_buf().map_err(|error| of_file(&error))?.starts_with(&ZSTD);
-    if is_zstd {
-        let decoder = StreamingDecoder::new(source).map_err(|error| of_file(&error))?;
-        parse_lines(BufReader::new(decoder), visit).map_err(|error| of_file(&error))
-    } else {
-        parse_lines(source, visit).map_err(|error| of_file(&error))
-    }
+/// The texts of a snapshot's files, by name.
+pub(super) type SnapshotFiles = BTreeMap<String, String>;
+
+/// An error of a recording or of a file beside it.
+pub(super) fn bad_input(path: &Path, error: impl Display) -> Failure {
+    Failure::input(format!("{}: {error}", path.display()))
 }
 
-/// Parses each line. The error names the line.
-fn parse_lines(mut source: impl BufRead, mut visit: impl FnMut(TraceLine<'_>)) -> Result<(), String> {
-    let mut bytes = Vec::new();
-    for number in 1_u64.. {
-        bytes.clear();
-        let at_line = |error: &dyn std::fmt::Display| format!("line {number}: {error}");
-        if (&mut source).take(LONGEST).read_until(b'\n', &mut bytes).map_err(|error| at_line(&error))? == 0 {
-            break;
-        }
-        let line = std::str::from_utf8(&bytes).map_err(|error| at_line(&error))?;
-        visit(TraceLine::parse(line.trim_end_matches(['\n', '\r'])).map_err(|error| at_line(&error))?);
+/// Opens a recording; `-` is standard input.
+pub(super) fn open(path: &Path) -> Result<Box<dyn Read>, Failure> {
+    Ok(match path.to_str() {
+        Some("-") => Box::new(io::stdin()),
+        _ => Box::new(File::open(path).map_err(|error| bad_input(path, error))?),
+    })
+}
+
+/// Prints the lines that were skipped. Returns what was read, in words.
+pub(super) fn summary(path: &Path, imported: &Imported) -> String {
+    for (number, problem) in &imported.first_skipped {
+        eprintln!("{}: line {number} skipped: {problem}", path.display());
     }
-    Ok(())
+    let end = if imported.is_truncated { ", its end is missing" } else { "" };
+    let Imported { events, skipped, lost, .. } = imported;
+    format!("{events} events, {skipped} lines skipped, {lost} lost{end}")
+}
+
+/// Reads the files of a snapshot whose names begin with a prefix.
+pub(super) fn snapshot_files(prefix: &Path) -> Result<SnapshotFiles, Failure> {
+    let mut files = SnapshotFiles::new();
+    for name in [BUDDYINFO, PAGETYPEINFO, ZONEINFO] {
+        let path = snapshot_file(prefix, name);
+        match fs::read_to_string(&path) {
+            Ok(text) => drop(files.insert(name.to_owned(), text)),
+            Err(error) if name == PAGETYPEINFO && error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(bad_input(&path, error)),
+        }
+    }
+    Ok(files)
+}
+
+/// Reads the snapshot beside a recording; no files if there is none.
+pub(super) fn snapshot_beside(file: &Path) -> Result<SnapshotFiles, Failure> {
+    let prefix = beside(file);
+    if snapshot_file(&prefix, BUDDYINFO).exists() { snapshot_files(&prefix) } else { Ok(SnapshotFiles::new()) }
+}
+
+/// The path of a snapshot's file.
+pub(super) fn snapshot_file(prefix: &Path, name: &str) -> PathBuf {
+    let mut path = prefix.as_os_str().to_owned();
+    path.push(".");
+    path.push(name);
+    path.into()
+}
+
+/// What the names of the snapshot beside a recording begin with: `a/build` for `a/build.trace.zst`.
+pub(super) fn beside(file: &Path) -> PathBuf {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    let name = name.strip_suffix(".zst").unwrap_or(&name);
+    file.with_file_name(name.strip_suffix(".trace").unwrap_or(name))
 }
 
 #[cfg(test)]
@@ -55,16 +81,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_names_the_line() {
-        let count = |text: &[u8]| {
-            let mut lines = 0;
-            parse_lines(text, |_| lines += 1).map(|()| lines)
-        };
-        assert_eq!(count(b"# a\n# b\r\n# c"), Ok(3));
-        let error = count(b"# a\nnonsense\n").unwrap_err();
-        assert!(error.starts_with("line 2: no line of an ftrace text"), "{error}");
-        assert!(count(b"# a\n\xff\n").unwrap_err().starts_with("line 2: "));
-        let long = [b'#'; LONGEST as usize + 10];
-        assert_eq!(count(&long), Ok(2));
+    fn a_snapshot_lies_beside_its_recording() {
+        assert_eq!(beside(Path::new("a/build.trace.zst")), Path::new("a/build"));
+        assert_eq!(beside(Path::new("build.trace")), Path::new("build"));
+        assert_eq!(beside(Path::new("build.fyt")), Path::new("build.fyt"));
     }
 }

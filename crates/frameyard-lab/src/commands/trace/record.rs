@@ -1,30 +1,34 @@
 //! `trace record`: records the page allocator's tracepoints while a command runs.
 
-use std::ffi::OsString;
-use std::fs::File;
-use std::io::{self, Read, Write};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum, ValueHint};
+use frameyard_traces::TraceWriter;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
-use ruzstd::encoding::{CompressionLevel, compress};
 
 use super::facts::{ChildrenUse, Facts};
+use super::input::{SnapshotFiles, beside, snapshot_file};
+use super::pipes::CpuPipes;
 use super::tracefs::Instance;
 use crate::Failure;
 use crate::output::{OutputFile, spinner};
 
 /// What follows the options in the help text.
 const HELP: &str = "\
-Needs root. Uses a tracefs instance of its own and removes it, also after Ctrl-C. The file is ftrace text, compressed by zstd; its
-last lines are comments with the command's CPU time and page faults.
+Needs root. Uses a tracefs instance of its own and removes it, also after Ctrl-C, which ends the command. The file has
+Frameyard's format. It also has buddyinfo, pagetypeinfo and zoneinfo of /proc before and after the command, which are written
+beside it as well, as FILE.buddyinfo.before and so on, and the command's CPU time and page faults.
 
 Examples:
-  frameyard trace record -o build.trace.zst -- make
-  frameyard trace record -o build.trace.zst --scope command -- make -j2";
+  frameyard trace record -o build.fyt -- make
+  frameyard trace record -o build.fyt --scope command -- make -j2";
 
 /// Records what this kernel's page allocator does while a command runs
 #[derive(Args, Clone, Debug)]
@@ -61,34 +65,72 @@ impl Scope {
     }
 }
 
-/// Stops itself until the recording has begun, then becomes the command, if there is one of that name.
-const WAITING_SHELL: &str = "kill -STOP $$ && command -v \"$1\" >/dev/null || exit 127; exec \"$@\"";
+/// Stops itself until the recording has begun, then becomes the command.
+const WAITING_SHELL: &str = "kill -STOP $$ && exec \"$@\"";
+/// Whether there is a command of that name.
+const FINDING_SHELL: &str = "command -v \"$1\" >/dev/null";
 /// The exit code of a shell whose command does not exist.
 const NOT_FOUND: i32 = 127;
 /// How long the recorder sleeps when there are no events.
 const PAUSE: Duration = Duration::from_millis(20);
+/// Files of /proc that describe free memory. The kernel may have been built without the first.
+const PROC_FILES: [&str; 3] = ["pagetypeinfo", "buddyinfo", "zoneinfo"];
 
 /// Records, and prints one line.
 pub(super) fn run(args: &RecordArgs) -> Result<(), Failure> {
     let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&interrupted)).map_err(Failure::run_time)?;
     }
     let instance = Instance::create()?;
-    let pipe = instance.pipe()?;
+    let pipes = CpuPipes::new(instance.pipes()?);
+    let name = args.command.first().map(OsString::as_os_str).unwrap_or_default();
+    find(name)?;
     let before = ChildrenUse::current().map_err(Failure::run_time)?;
     let child = start_stopped(&args.command)?;
     let (begin, bar) = (Instant::now(), spinner("recording".to_owned()));
     // From here on, dropping it ends the command.
-    let mut recorder =
-        Recorder { pipe, instance, child, interrupted, begin, before, args, tail: None, error: None, lines: 0, bar };
-    recorder.start()?;
-    args.out.write(|out| {
+    let mut recorder = Recorder {
+        pipes,
+        instance,
+        child,
+        interrupted,
+        has_been_asked: false,
+        begin,
+        before,
+        args,
+        events: 0,
+        lost: 0,
+        bar,
+    };
+    let mut recorded = Ok(None);
+    let written = args.out.write(|out| {
         let mut out = Sink { out, error: None };
-        compress(&mut recorder, &mut out, CompressionLevel::Fastest);
+        recorded = recorder.record(&mut out);
         out.error.map_or(Ok(()), Err)
-    })?;
-    recorder.finish()
+    });
+    recorder.bar.finish_and_clear();
+    written.map_err(|error| Failure::run_time(format!("{error}. The file has what was recorded until then")))?;
+    let status = recorded?;
+    if status.and_then(|status| status.code()) == Some(NOT_FOUND) {
+        return Err(Failure::run_time(format!(
+            "{}: the command was not found, or ended with {NOT_FOUND}",
+            name.display()
+        )));
+    }
+    let (path, Recorder { events, lost, .. }) = (args.out.path().display(), &recorder);
+    let ended = status.map_or_else(|| "unknown".to_owned(), |status| status.to_string());
+    println!("{path}: {events} events, {lost} lost; {} ended with {ended}", name.display());
+    Ok(())
+}
+
+/// Fails unless a shell finds the command.
+fn find(name: &OsStr) -> Result<(), Failure> {
+    let status = Command::new("sh").arg("-c").arg(FINDING_SHELL).arg("sh").arg(name).status();
+    match status.map_err(|error| Failure::run_time(format!("sh: {error}")))?.success() {
+        true => Ok(()),
+        false => Err(Failure::run_time(format!("{}: the command was not found", name.display()))),
+    }
 }
 
 /// Starts a shell that waits to become the command. Returns when it waits.
@@ -107,64 +149,111 @@ fn signal(id: u32, signal: Signal) -> io::Result<()> {
     Ok(kill_process(pid(id), signal)?)
 }
 
-/// A recording, as a source of text: header, events, facts.
+/// The files of /proc; `when` is the end of their names.
+fn snapshot(when: &str) -> Result<SnapshotFiles, Failure> {
+    let mut files = SnapshotFiles::new();
+    for name in PROC_FILES {
+        let path = Path::new("/proc").join(name);
+        match fs::read_to_string(&path) {
+            Ok(text) => drop(files.insert(format!("{name}.{when}"), text)),
+            Err(error) if name == PROC_FILES[0] && error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(Failure::run_time(format!("{}: {error}", path.display()))),
+        }
+    }
+    Ok(files)
+}
+
+/// A recording.
 struct Recorder<'a> {
-    /// Closed before the instance, which cannot be removed while it is open.
-    pipe: File,
+    /// Closed before the instance, which cannot be removed while they are open.
+    pipes: CpuPipes<File>,
     instance: Instance,
     child: Child,
     interrupted: Arc<AtomicBool>,
+    /// Whether the command has been asked to end.
+    has_been_asked: bool,
     begin: Instant,
     before: ChildrenUse,
     args: &'a RecordArgs,
-    /// What is left of the last lines, once the command has ended.
-    tail: Option<io::Cursor<String>>,
-    error: Option<Failure>,
-    lines: u64,
+    events: u64,
+    lost: u64,
     bar: indicatif::ProgressBar,
 }
 
 impl Recorder<'_> {
-    /// Starts tracing, then the command.
-    fn start(&self) -> Result<(), Failure> {
+    /// Starts tracing, then the command, and writes all until it has ended. `None`: the output failed.
+    fn record(&mut self, out: &mut Sink<'_>) -> Result<Option<ExitStatus>, Failure> {
+        let mut writer = TraceWriter::new(out).map_err(Failure::run_time)?;
+        self.write_snapshot("before", &mut writer)?;
         let id = self.child.id();
         if self.args.scope == Scope::Command {
             self.instance.follow(id)?;
         }
         self.instance.start()?;
-        signal(id, Signal::CONT).map_err(Failure::run_time)
+        signal(id, Signal::CONT).map_err(Failure::run_time)?;
+        let Some(status) = self.write_events(&mut writer)? else { return Ok(None) };
+        self.lost = self.instance.lost()?;
+        self.facts(status)?.each(|name, value| writer.fact(name, value)).map_err(Failure::run_time)?;
+        self.write_snapshot("after", &mut writer)?;
+        writer.finish().map_err(Failure::run_time)?;
+        Ok(Some(status))
     }
 
-    /// Reads events until the command has ended and all are read; then `Ok(0)`.
-    fn read_events(&mut self, buffer: &mut [u8]) -> Result<usize, Failure> {
+    /// Writes events until the command has ended and all are read. `None`: the output failed.
+    fn write_events(&mut self, writer: &mut TraceWriter<&mut Sink<'_>>) -> Result<Option<ExitStatus>, Failure> {
         let mut status = None;
         loop {
-            if self.interrupted.swap(false, Ordering::Relaxed) {
-                // From a terminal the command has the signal, too. It may be gone.
-                let _ = signal(self.child.id(), Signal::TERM);
+            self.pass_interrupts();
+            let failed = |error| Failure::run_time(format!("trace_pipe: {error}"));
+            let now_us = self.instance.now_us()?;
+            let mut events = self.pipes.round(now_us).map_err(failed)?;
+            let is_end = status.is_some() && self.pipes.are_empty();
+            if is_end {
+                events.extend(self.pipes.rest());
             }
-            match self.pipe.read(buffer) {
-                Ok(read) if read > 0 => {
-                    self.lines += buffer[..read].iter().filter(|byte| **byte == b'\n').count() as u64;
-                    self.bar.set_message(format!("{} events", self.lines));
-                    return Ok(read);
+            self.events += events.len() as u64;
+            let written = events.into_iter().try_for_each(|event| writer.event(event));
+            if written.is_err() || writer.get_ref().error.is_some() {
+                return Ok(None);
+            }
+            self.bar.set_message(format!("{} events", self.events));
+            if is_end {
+                return Ok(status);
+            }
+            if status.is_none() {
+                status = self.child.try_wait().map_err(Failure::run_time)?;
+                match status {
+                    // What was traced until now is read before the end.
+                    Some(_) => self.instance.stop()?,
+                    None if self.pipes.are_empty() => std::thread::sleep(PAUSE),
+                    None => {}
                 }
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(Failure::run_time(format!("trace_pipe: {error}"))),
-            }
-            if let Some(status) = status {
-                self.tail = Some(io::Cursor::new(self.facts(status)?.comments()));
-                return Ok(0);
-            }
-            status = self.child.try_wait().map_err(Failure::run_time)?;
-            match status {
-                // What was traced until now is read before the end.
-                Some(_) => self.instance.stop()?,
-                None => std::thread::sleep(PAUSE),
             }
         }
+    }
+
+    /// Ends the command after a signal. From a terminal it has the signal, too, and may be gone.
+    fn pass_interrupts(&mut self) {
+        if self.interrupted.swap(false, Ordering::Relaxed) {
+            let request = if self.has_been_asked { Signal::KILL } else { Signal::TERM };
+            self.has_been_asked = true;
+            let _ = signal(self.child.id(), request);
+        }
+    }
+
+    /// Writes the files of /proc, into the recording and beside it.
+    fn write_snapshot(&self, when: &str, writer: &mut TraceWriter<&mut Sink<'_>>) -> Result<(), Failure> {
+        let path = self.args.out.path();
+        let prefix = path.metadata().is_ok_and(|file| file.is_file()).then(|| beside(path));
+        for (name, text) in snapshot(when)? {
+            if let Some(prefix) = &prefix {
+                let file = snapshot_file(prefix, &name);
+                let failed = |error| Failure::run_time(format!("{}: cannot write: {error}", file.display()));
+                fs::write(&file, &text).map_err(failed)?;
+            }
+            writer.snapshot(&name, &text).map_err(Failure::run_time)?;
+        }
+        Ok(())
     }
 
     fn facts(&self, status: ExitStatus) -> Result<Facts, Failure> {
@@ -172,50 +261,17 @@ impl Recorder<'_> {
         let words: Vec<_> = self.args.command.iter().map(|word| word.to_string_lossy()).collect();
         let mut facts = Facts::default();
         facts.add("command", &words.join(" "));
+        let release = fs::read_to_string("/proc/sys/kernel/osrelease").map_err(Failure::run_time)?;
+        facts.add("kernel", release.trim_end());
         facts.add("scope", self.args.scope.name());
         facts.add("exit_code", &status.code().map_or_else(|| "signal".to_owned(), |code| code.to_string()));
         facts.add("elapsed_ms", &self.begin.elapsed().as_millis());
         facts.add("user_ms", &spent.user_ms);
         facts.add("system_ms", &spent.system_ms);
         facts.add("minor_faults", &spent.minor_faults);
-        facts.add("lost_events", &self.instance.lost()?);
+        facts.add("lost_events", &self.lost);
+        facts.add("skipped_lines", &self.pipes.bad_lines);
         Ok(facts)
-    }
-
-    /// Ends the command if it still runs, and says what was recorded.
-    fn finish(mut self) -> Result<(), Failure> {
-        self.bar.finish_and_clear();
-        if let Some(error) = self.error.take() {
-            return Err(error);
-        }
-        let status = self.child.wait().map_err(Failure::run_time)?;
-        let name = self.args.command.first().map(|word| word.to_string_lossy()).unwrap_or_default();
-        if status.code() == Some(NOT_FOUND) {
-            return Err(Failure::run_time(format!("{name}: the command was not found, or ended with {NOT_FOUND}")));
-        }
-        let lost = self.instance.lost()?;
-        println!("{}: {} events, {lost} lost; {name} ended with {status}", self.args.out.path().display(), self.lines);
-        Ok(())
-    }
-}
-
-impl Read for Recorder<'_> {
-    /// Never fails, because the compressor would panic: an error ends the text and is kept.
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if let Some(tail) = &mut self.tail {
-            return tail.read(buffer);
-        }
-        if self.error.is_some() {
-            return Ok(0);
-        }
-        match self.read_events(buffer) {
-            Ok(0) => self.read(buffer),
-            Ok(read) => Ok(read),
-            Err(error) => {
-                self.error = Some(error);
-                Ok(0)
-            }
-        }
     }
 }
 
@@ -228,7 +284,7 @@ impl Drop for Recorder<'_> {
     }
 }
 
-/// A writer that never fails, because the compressor would panic: it keeps the first error.
+/// The output, which keeps its first error.
 struct Sink<'a> {
     out: &'a mut dyn Write,
     error: Option<io::Error>,
@@ -236,15 +292,14 @@ struct Sink<'a> {
 
 impl Write for Sink<'_> {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        if self.error.is_none()
-            && let Err(error) = self.out.write_all(buffer)
-        {
-            self.error = Some(error);
-        }
-        Ok(buffer.len())
+        self.out.write_all(buffer).map(|()| buffer.len()).map_err(|error| {
+            let kept = io::Error::from(error.kind());
+            self.error.get_or_insert(error);
+            kept
+        })
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        self.out.flush()
     }
 }

@@ -1,21 +1,24 @@
 //! `trace stat`: counts the events of a recorded trace.
 
-use std::collections::{BTreeMap, HashMap};
+mod counted;
+
 use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
-use frameyard::{CpuId, MigrateType, Order, PageCount};
-use frameyard_formats::{PageEvent, TraceEvent, TraceLine, TracedBlock};
+use frameyard::{MigrateType, Order, PageCount};
+use frameyard_traces::{GfpFlags, Imported};
+use serde_json::Value;
 
-use super::facts::Facts;
-use super::input::for_each_line;
+use counted::{Counted, Flow, LIFETIMES_US};
+
+use super::input::{bad_input, open};
 use crate::Failure;
 use crate::output::{Format, OutputArgs, Report, Row, rounded};
 
 /// What follows the options in the help text.
 const HELP: &str = "\
-Reads ftrace text of the kmem tracepoints, plain or compressed by zstd. The migration type of a freed block is that of its
-allocation, which the trace has only where it covers it. A frame freed in a batch has two events and counts once.
+Reads any format that `trace import` reads. The migration type of a freed block is that of its allocation, which the
+trace has only where it covers it. A frame freed in a batch has two events and counts once.
 
 Examples:
   frameyard trace stat build.trace.zst
@@ -24,7 +27,7 @@ Examples:
 const NOTE: &str = "Pages allocated and freed by order and migration type; unknown: allocated before the recording. Live pages are those that the \
     trace allocates and does not free.";
 
-/// Counts the events of a recorded trace: pages by order and migration type, rates, live pages
+/// Counts the events of a recorded trace: pages by order, type and flags, lifetimes, live pages over time, refills and drains
 #[derive(Args, Clone, Debug)]
 #[command(after_help = HELP)]
 pub(super) struct StatArgs {
@@ -38,120 +41,25 @@ pub(super) struct StatArgs {
 
 /// Reads the trace and prints what it has.
 pub(super) fn run(args: &StatArgs) -> Result<(), Failure> {
-    let mut counted = Counted::default();
-    for_each_line(&args.file, |line| counted.add(line))?;
-    if counted.events == 0 {
-        return Err(Failure::input(format!("{}: no event of the page allocator", args.file.display())));
+    let (counted, imported) = Counted::read(open(&args.file)?).map_err(|error| bad_input(&args.file, error))?;
+    if imported.events == 0 {
+        return Err(bad_input(&args.file, "no event of the page allocator"));
     }
-    counted.report().print(&args.output)
-}
-
-/// Blocks allocated and freed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Flow {
-    allocated: u64,
-    freed: u64,
-}
-
-/// A block that is allocated.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Live {
-    order: Order,
-    migrate_type: MigrateType,
-    cpu: CpuId,
-}
-
-/// The counts of a trace.
-#[derive(Debug, Default)]
-struct Counted {
-    /// Events of the page allocator, of other tracepoints, and those that the kernel lost.
-    events: u64,
-    others: u64,
-    lost: u64,
-    times: Option<(u64, u64)>,
-    /// By order and type; no type where the trace does not have the allocation.
-    flows: BTreeMap<(Order, Option<MigrateType>), Flow>,
-    failed: u64,
-    freed_in_batches: u64,
-    /// Frees on another CPU than that of the allocation.
-    freed_elsewhere: u64,
-    /// Allocations of a frame that was allocated: its free is missing.
-    allocated_twice: u64,
-    extfrag: u64,
-    zone_locked_pages: u64,
-    drained_pages: u64,
-    live: HashMap<u64, Live>,
-    live_pages: u64,
-    peak_pages: u64,
-    facts: Facts,
+    counted.report(&imported).print(&args.output)
 }
 
 impl Counted {
-    /// Adds a line.
-    fn add(&mut self, line: TraceLine<'_>) {
-        match line {
-            TraceLine::Comment(comment) => self.facts.add_comment(comment),
-            TraceLine::Lost(events) => self.lost += events,
-            TraceLine::Other(_) => self.others += 1,
-            TraceLine::Event(event) => self.add_event(&event),
-        }
-    }
-
-    fn add_event(&mut self, TraceEvent { cpu, time_us, event, .. }: &TraceEvent<'_>) {
-        self.events += 1;
-        let (first, last) = self.times.unwrap_or((*time_us, *time_us));
-        self.times = Some((first.min(*time_us), last.max(*time_us)));
-        match event {
-            PageEvent::Alloc { block: Some(block), migrate_type, .. } => {
-                self.allocate(*block, Live { order: block.order, migrate_type: *migrate_type, cpu: *cpu });
-            }
-            PageEvent::Alloc { block: None, .. } => self.failed += 1,
-            PageEvent::Free(block) => self.free(*block, *cpu),
-            PageEvent::FreeBatched(_) => self.freed_in_batches += 1,
-            PageEvent::AllocZoneLocked { block, .. } => self.zone_locked_pages += block.order.pages().0,
-            PageEvent::PcpuDrain(block) => self.drained_pages += block.order.pages().0,
-            PageEvent::ExtFrag => self.extfrag += 1,
-        }
-    }
-
-    fn allocate(&mut self, block: TracedBlock, live: Live) {
-        self.flows.entry((block.order, Some(live.migrate_type))).or_default().allocated += 1;
-        if let Some(before) = self.live.insert(block.pfn.0, live) {
-            self.allocated_twice += 1;
-            self.live_pages -= before.order.pages().0;
-        }
-        self.live_pages += block.order.pages().0;
-        self.peak_pages = self.peak_pages.max(self.live_pages);
-    }
-
-    fn free(&mut self, block: TracedBlock, cpu: CpuId) {
-        let live = self.live.remove(&block.pfn.0);
-        self.flows.entry((block.order, live.map(|live| live.migrate_type))).or_default().freed += 1;
-        if let Some(live) = live {
-            self.live_pages -= live.order.pages().0;
-            self.freed_elsewhere += u64::from(live.cpu != cpu);
-        }
-    }
-
-    /// Pages of all flows.
-    fn pages(&self, blocks: impl Fn(&Flow) -> u64) -> u64 {
-        self.flows.iter().map(|((order, _), flow)| blocks(flow) << order.0).sum()
-    }
-
-    fn pages_allocated(&self) -> u64 {
-        self.pages(|flow| flow.allocated)
-    }
-
     /// Values of the whole trace.
-    fn totals(&self) -> Row {
+    fn totals(&self, imported: &Imported) -> Row {
         let allocated = self.pages_allocated();
         let seconds = self.times.map_or(0.0, |(first, last)| (last - first) as f64 / 1e6);
         let per_s = (seconds > 0.0).then(|| (allocated as f64 / seconds).round());
         let per_thousand = |pages: u64| ratio(pages as f64 * 1000.0, allocated);
-        let lost = self.facts.number("lost_events").unwrap_or(0).max(self.lost);
+        let lost = self.facts.number("lost_events").unwrap_or(0).max(imported.lost);
         Row::new()
-            .column("events", "events", self.events)
-            .data("other_events", self.others)
+            .column("events", "events", imported.events)
+            .data("other_events", imported.others)
+            .data("is_truncated", imported.is_truncated)
             .column("lost_events", "lost", lost)
             .column_as("seconds", "seconds", Format::number(2), rounded(seconds))
             .column("pages_allocated", "pages allocated", allocated)
@@ -161,11 +69,13 @@ impl Counted {
             .column("live_pages", "live at end", self.live_pages)
             .data("failed_allocations", self.failed)
             .data("pages_freed_in_batches", self.freed_in_batches)
-            .data("blocks_freed_elsewhere", self.freed_elsewhere)
+            .column("blocks_freed_elsewhere", "freed by another CPU", self.freed_elsewhere)
+            .minor()
             .data("blocks_allocated_twice", self.allocated_twice)
             .data("extfrag_events", self.extfrag)
             .column("zone_locked_pages_per_1000", "zone lock/1000", per_thousand(self.zone_locked_pages))
             .minor()
+            .data("refilled_pages_per_1000", per_thousand(self.refilled_pages))
             .column("drained_pages_per_1000", "drained/1000", per_thousand(self.drained_pages))
             .minor()
     }
@@ -188,10 +98,14 @@ impl Counted {
             .column_as("system_us_per_page", "system µs/page", Format::number(2), us_per_page(system))
     }
 
-    fn report(&self) -> Report {
+    fn report(&self, imported: &Imported) -> Report {
         let rows: Vec<Row> = self.flows.iter().map(|(of, flow)| row(*of, *flow)).collect();
-        let (totals, command) = (self.totals(), self.command());
-        let mut report = Report::new("trace stat", rows.clone());
+        let (totals, command) = (self.totals(imported), self.command());
+        let (flags, lifetimes, live) = (self.by_flags(), self.by_lifetime(), self.live_rows());
+        let mut report = Report::new("trace stat", rows.clone())
+            .total("by_flags", objects(&flags))
+            .total("lifetimes", objects(&lifetimes))
+            .total("live_over_time", objects(&live));
         for (key, value) in totals.object().into_iter().chain(command.object()) {
             report = report.total(&key, value);
         }
@@ -199,8 +113,58 @@ impl Counted {
         if self.facts.text("command").is_some() {
             report = report.title("The recorded command").table([command]);
         }
-        report.title("By order and migration type").table(rows).note(NOTE)
+        report = report.title("By order and migration type").table(rows);
+        report = report.title("Requests by flags").table(flags);
+        report = report.title("Time from allocation to free").table(lifetimes);
+        report = report.title("Live pages over time").table(live);
+        if imported.is_truncated {
+            report = report.note("The end of the recording is missing.");
+        }
+        report.note(NOTE)
     }
+
+    /// A row for each set of flags, that with the most pages first.
+    fn by_flags(&self) -> Vec<Row> {
+        let mut flags: Vec<_> = self.flags.iter().collect();
+        flags.sort_by_key(|(_, (_, pages))| std::cmp::Reverse(*pages));
+        let row = |(flags, (requests, pages)): (&GfpFlags, &(u64, u64))| {
+            Row::new()
+                .column("gfp_flags", "flags", flags.to_string())
+                .column("requests", "requests", *requests)
+                .column("pages", "pages", *pages)
+        };
+        flags.into_iter().map(row).collect()
+    }
+
+    /// A row for each range of lifetimes. The last has no limit.
+    fn by_lifetime(&self) -> Vec<Row> {
+        let limits = LIFETIMES_US.into_iter().map(Some).chain([None]);
+        let row = |(below, (blocks, pages)): (Option<u64>, &(u64, u64))| {
+            Row::new()
+                .column("below_us", "below µs", below)
+                .column("blocks", "blocks", *blocks)
+                .column("pages", "pages", *pages)
+        };
+        limits.zip(&self.lifetimes).map(row).collect()
+    }
+
+    fn live_rows(&self) -> Vec<Row> {
+        let first = self.times.map_or(0, |(first, _)| first);
+        let row = |(time_us, pages): (u64, u64)| {
+            let seconds = rounded(time_us.saturating_sub(first) as f64 / 1e6);
+            Row::new().column_as("seconds", "seconds", Format::number(2), seconds).column(
+                "live_pages",
+                "live pages",
+                pages,
+            )
+        };
+        self.live_over_time.get().map(row).collect()
+    }
+}
+
+/// Rows as JSON.
+fn objects(rows: &[Row]) -> Vec<Value> {
+    rows.iter().map(|row| Value::Object(row.object())).collect()
 }
 
 fn ratio(value: f64, of: u64) -> Option<f64> {
@@ -223,21 +187,18 @@ fn row((order, migrate_type): (Order, Option<MigrateType>), flow: Flow) -> Row {
 mod tests {
     use super::*;
 
-    fn counted(lines: &[&str]) -> Counted {
-        let mut counted = Counted::default();
-        for (at, event) in lines.iter().enumerate() {
-            let line = match event.split_once(' ') {
-                Some(("0" | "1", rest)) => format!("x-7 [00{}] ..... 0.00000{at}: {rest}", &event[..1]),
-                _ => (*event).to_owned(),
-            };
-            counted.add(TraceLine::parse(&line).unwrap());
-        }
-        counted
+    fn counted(lines: &[&str]) -> (Counted, Imported) {
+        let line = |(at, event): (usize, &&str)| match event.split_once(' ') {
+            Some(("0" | "1", rest)) => format!("x-7 [00{}] ..... 0.00000{at}: {rest}\n", &event[..1]),
+            _ => format!("{event}\n"),
+        };
+        let text: String = lines.iter().enumerate().map(line).collect();
+        Counted::read(text.as_bytes()).unwrap()
     }
 
     #[test]
     fn live_pages_rise_and_fall_and_their_peak_stays() {
-        let counted = counted(&[
+        let (counted, imported) = counted(&[
             "0 mm_page_alloc: page=0 pfn=0x8 order=2 migratetype=1 gfp_flags=A",
             "0 mm_page_alloc: page=0 pfn=0x9 order=0 migratetype=0 gfp_flags=A",
             "1 mm_page_free: page=0 pfn=0x8 order=2",
@@ -249,8 +210,11 @@ mod tests {
         ]);
         assert_eq!((counted.peak_pages, counted.live_pages), (5, 1));
         assert_eq!((counted.pages(|flow| flow.allocated), counted.pages(|flow| flow.freed)), (6, 5));
-        assert_eq!((counted.failed, counted.freed_in_batches, counted.allocated_twice, counted.lost), (1, 1, 1, 5));
+        assert_eq!((counted.failed, counted.freed_in_batches, counted.allocated_twice, imported.lost), (1, 1, 1, 5));
         assert_eq!((counted.freed_elsewhere, counted.times), (1, Some((0, 6))));
+        let below: Vec<u64> = counted.lifetimes.iter().map(|(blocks, _)| *blocks).collect();
+        assert_eq!((below, counted.flags.len()), (vec![1, 0, 0, 0, 0, 0, 0, 0], 1));
+        assert_eq!(counted.live_over_time.get().last(), Some((6, 1)));
         let unknown = counted.flows[&(Order(0), None)];
         assert_eq!(unknown, Flow { allocated: 0, freed: 1 });
     }
@@ -263,6 +227,7 @@ mod tests {
             "# frameyard user_ms: 2",
             "# frameyard minor_faults: 8",
         ])
+        .0
         .command();
         assert_eq!((command.text("traced_command"), command.number("user_us_per_page")), (Some("make"), Some(500.0)));
         assert_eq!((command.number("pages_per_fault"), command.number("system_us_per_page")), (Some(0.5), None));

@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use frameyard::CpuId;
 use frameyard_formats::PAGE_TRACEPOINTS;
 use rustix::fs::OFlags;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
@@ -73,6 +74,8 @@ impl Instance {
         fs::create_dir(&path).map_err(|error| failure(&path, &error))?;
         let instance = Self { path, _tracefs: tracefs };
         instance.set("tracing_on", "0")?;
+        // The clock that is the same on all CPUs.
+        instance.set("trace_clock", "mono")?;
         instance.set("buffer_size_kb", &BUFFER_KB.to_string())?;
         Ok(instance)
     }
@@ -99,12 +102,30 @@ impl Instance {
         self.set("tracing_on", "0")
     }
 
-    /// The events as text, in the order of time. Reading takes them out of the buffers, and fails with
-    /// [`io::ErrorKind::WouldBlock`] where there is none.
-    pub(super) fn pipe(&self) -> Result<File, Failure> {
-        let path = self.path.join("trace_pipe");
-        let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
-        File::options().read(true).custom_flags(nonblocking).open(&path).map_err(|error| failure(&path, &error))
+    /// The events of each CPU as text. Reading takes them out of the buffer, and fails with [`io::ErrorKind::WouldBlock`] where there
+    /// is none.
+    pub(super) fn pipes(&self) -> Result<Vec<(CpuId, File)>, Failure> {
+        let cpus = self.path.join("per_cpu");
+        let mut pipes = Vec::new();
+        for entry in fs::read_dir(&cpus).map_err(|error| failure(&cpus, &error))? {
+            let entry = entry.map_err(|error| failure(&cpus, &error))?;
+            let name = entry.file_name();
+            let cpu = name.to_str().and_then(|name| name.strip_prefix("cpu")?.parse().ok());
+            let Some(cpu) = cpu.map(CpuId) else { continue };
+            let path = entry.path().join("trace_pipe");
+            let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
+            let pipe = File::options().read(true).custom_flags(nonblocking).open(&path);
+            pipes.push((cpu, pipe.map_err(|error| failure(&path, &error))?));
+        }
+        pipes.sort_by_key(|(cpu, _)| *cpu);
+        Ok(pipes)
+    }
+
+    /// The time of the trace's clock, in µs.
+    pub(super) fn now_us(&self) -> Result<u64, Failure> {
+        let path = self.path.join("per_cpu/cpu0/stats");
+        let stats = fs::read_to_string(&path).map_err(|error| failure(&path, &error))?;
+        now_of(&stats).ok_or_else(|| Failure::run_time(format!("{}: no time", path.display())))
     }
 
     /// Events that the kernel dropped because a CPU's buffer was full.
@@ -140,6 +161,13 @@ fn overruns(stats: &str) -> u64 {
     of("overrun") + of("dropped events")
 }
 
+/// The present time of a CPU's trace clock.
+fn now_of(stats: &str) -> Option<u64> {
+    let (seconds, micros) = stats.lines().find_map(|line| line.strip_prefix("now ts: "))?.trim().split_once('.')?;
+    let micros = micros.get(..6)?.parse::<u64>().ok()?;
+    Some(seconds.parse::<u64>().ok()?.checked_mul(1_000_000)? + micros)
+}
+
 fn failure(path: &Path, error: &io::Error) -> Failure {
     Failure::run_time(format!("{}: {error}", path.display()))
 }
@@ -152,6 +180,8 @@ mod tests {
     fn lost_events_are_those_overwritten_and_dropped() {
         let stats = "entries: 10\noverrun: 3\ncommit overrun: 7\nbytes: 2\ndropped events: 4\nread events: 1\n";
         assert_eq!(overruns(stats), 7);
+        assert_eq!(now_of(stats), None);
+        assert_eq!(now_of("oldest event ts:  0.000000\nnow ts:  12.000345\n"), Some(12_000_345));
     }
 
     #[test]

@@ -4,15 +4,17 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use clap::Args;
-use frameyard::{ByteSize, Order};
+use frameyard::{ByteSize, DefragMode, Order};
 use frameyard_sim_workloads::{FrameContents, SimFixture, SimRun};
 use frameyard_workloads::Setting;
 use frameyard_workloads::fixture::Fixture;
 use frameyard_workloads::highalloc::{self, DelayKind, HUGE, HighallocPlan, HighallocRun};
 
-use super::{Compared, ComparedRow, Comparison, Measured, Native, Simulated, Workload, Yards, counts, simulate};
+use super::{
+    Compared, ComparedRow, Comparison, Measured, Native, Simulated, Workload, Yards, counts, effort, simulate,
+};
 use crate::Failure;
-use crate::args::values::{duration, percentage};
+use crate::args::values::{defrag_mode, duration, percentage};
 use crate::args::{ComparisonArgs, SimRunArgs};
 use crate::commands::simulated_machine::machine;
 use crate::measure::{Spread, median_first};
@@ -42,6 +44,9 @@ pub(in crate::commands) struct HighallocArgs {
     /// The part of memory that builders hold in unmovable frames, up to 50%
     #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = percentage)]
     unmovable: u8,
+    /// Whether the yard keeps a stock of whole free pageblocks
+    #[arg(long, value_name = "on|off", default_value = "off", value_parser = defrag_mode())]
+    defrag_mode: DefragMode,
     #[command(flatten)]
     comparison: ComparisonArgs,
 }
@@ -71,6 +76,9 @@ pub(in crate::commands) struct SimHighallocArgs {
     /// The share of memory that builders hold in unmovable frames, up to 50%
     #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = percentage)]
     unmovable: u8,
+    /// Whether the yard keeps a stock of whole free pageblocks
+    #[arg(long, value_name = "on|off", default_value = "off", value_parser = defrag_mode())]
+    defrag_mode: DefragMode,
     #[command(flatten)]
     runs: SimRunArgs,
 }
@@ -94,6 +102,7 @@ pub(in crate::commands) fn bench(args: &HighallocArgs) -> Result<(), Failure> {
             kind: if args.real_delay { DelayKind::Real } else { DelayKind::Virtual },
             settle: args.settle,
             unmovable_percent: args.unmovable,
+            defrag: args.defrag_mode,
             compute: 0,
         },
         seed: args.comparison.compared.seed,
@@ -111,6 +120,7 @@ pub(in crate::commands) fn sim(args: &SimHighallocArgs) -> Result<(), Failure> {
         kind: DelayKind::Real,
         settle: args.settle,
         unmovable_percent: args.unmovable,
+        defrag: args.defrag_mode,
         compute: 0,
     };
     simulate(&args.runs, "sim highalloc", &Highalloc { plan, seed: args.runs.compared.seed, other_cpus })
@@ -144,6 +154,7 @@ impl Compared for Highalloc {
             .column("delay_kind", "kind", plan.kind.name())
             .data("settle_ns", plan.settle.as_nanos() as u64)
             .data("unmovable_share", share(f64::from(plan.unmovable_percent) / 100.0))
+            .data("defrag_mode", plan.defrag.name())
             .data("high_order", order)
             .spread(
                 "high_order_success",
@@ -152,13 +163,12 @@ impl Compared for Highalloc {
                 successes.map(|all| Spread { median: share(success(&run)), ..all }),
             )
             .column("high_order_attempts", "of", run.attempts)
-            .column_as(
-                "high_order_ns",
-                "mean ms",
-                Format::millions(3),
-                rounded(run.total_ns as f64 / run.attempts.max(1) as f64),
-            )
-            .column_as("high_order_ns_max", "longest ms", Format::millions(1), run.longest_ns)
+            .column_as("high_order_ns", "mean ms", Format::millions(3), rounded(run.times.mean()))
+            .column_as("high_order_ns_p99", "99 % ms", Format::millions(3), run.times.percentile(99))
+            .minor()
+            .column_as("high_order_ns_max", "longest ms", Format::millions(1), run.times.longest())
+            .column("high_order_fallbacks", "fallbacks", run.attempts - run.successes)
+            .minor()
             .data("elapsed_ns", run.elapsed_ns)
             .data("background_ns", run.background_ns)
             .data("pages_per_s", rounded(run.builders_rate))
@@ -167,6 +177,7 @@ impl Compared for Highalloc {
             .minor()
             .column("checked_pages", "pages checked", run.checked)
             .minor()
+            .followed_by(effort(&run.counts))
             .followed_by(counts(&run.counts));
         let group = format!(
             "{}, builders: {}, {} delay of {} ms; huge blocks allocated, and builders' pages each second",

@@ -9,6 +9,7 @@
 #define PAGE_SHIFT 12
 #endif
 #define PAGE_SIZE (1UL << PAGE_SHIFT)
+#define PAGE_ALIGN(address) (((address) + PAGE_SIZE - 1) & ~(PAGE_SIZE - 1))
 #define PAGE_MASK (~(PAGE_SIZE - 1))
 
 #define PFN_DOWN(x) ((unsigned long)((x) >> PAGE_SHIFT))

@@ -102,10 +102,11 @@ impl Driver<'_> {
             }
             AllocError::NoFrameBytes(_) => assert!(gfp.contains(Gfp::ZERO) && !self.has_bytes()),
             AllocError::Poisoned { pfn, block, order: found } => {
-                assert_eq!(found, order);
-                let block_range = PfnRange::new(block, order.pages());
+                // A block above the maximum order is checked in parts.
+                assert_eq!(found, order.min(self.machine.geometry.max_order()));
+                let block_range = PfnRange::new(block, found.pages());
                 assert_eq!(self.reference.damaged_in(block_range).next(), Some(pfn), "the first damaged frame");
-                self.reference.put_aside(block, order);
+                self.reference.put_aside(block, found);
             }
             other => panic!("{other:?} for {order}, {gfp}, {node}"),
         }

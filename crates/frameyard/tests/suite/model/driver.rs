@@ -183,7 +183,7 @@ impl Driver<'_> {
 
     /// Why a request is refused whatever memory there is.
     fn bad_request(&self, order: Order, gfp: Gfp) -> Option<AllocError> {
-        let max = self.machine.geometry.max_order();
+        let max = self.machine.geometry.largest_order();
         if order > max {
             Some(AllocError::OrderTooLarge { order, max })
         } else if gfp.migrate_type().is_none() {
@@ -252,7 +252,7 @@ impl Driver<'_> {
             Target::Highest => Pfn(u64::MAX),
         };
         // Most orders that are tried exist.
-        let order = if order.0 < 240 { Order(order.0 % (self.machine.geometry.max_order().0 + 2)) } else { order };
+        let order = if order.0 < 240 { Order(order.0 % (self.machine.geometry.largest_order().0 + 2)) } else { order };
         let Some(mut expected) = self.reference.problem(pfn, order) else { return };
         if self.is_uninitialised(pfn) {
             assert!(self.reference.is_untaken(pfn), "{pfn} is held and not initialised");

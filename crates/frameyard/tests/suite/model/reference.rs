@@ -191,7 +191,7 @@ impl Reference {
             }
             Standing::Taken { state: FrameState::Allocated, order: allocated, .. } if allocated == order => None,
             Standing::Taken { state: FrameState::Allocated, .. }
-                if order <= self.geometry.max_order() && !pfn.is_aligned(order) =>
+                if order <= self.geometry.largest_order() && !pfn.is_aligned(order) =>
             {
                 Some(FreeProblem::Misaligned)
             }

@@ -5,9 +5,9 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use frameyard::ByteSize;
 use frameyard::policy::ZonePolicy;
 use frameyard::watermarks::PcpSizing;
+use frameyard::{ByteSize, DefragMode};
 use frameyard_sim::{ListAccess, Machine};
 use frameyard_sim_workloads::{FrameContents, SimInit, SimOptions, other_cpus};
 use frameyard_vm::LruPolicy;
@@ -53,7 +53,7 @@ impl Metric {
         let attempts = run.attempts.max(1) as f64;
         match self {
             Self::Success => rounded(run.successes as f64 * 100.0 / attempts),
-            Self::MeanTime => (run.total_ns as f64 / attempts).round(),
+            Self::MeanTime => run.times.mean().round(),
         }
     }
 
@@ -128,6 +128,7 @@ fn predict(
         kind: DelayKind::Real,
         settle: SETTLE,
         unmovable_percent: UNMOVABLE_PERCENT,
+        defrag: DefragMode::Off,
         compute: BUILD_CYCLES,
     };
     with_sim_fixture(machine, &options, |fixture| {
@@ -171,7 +172,7 @@ fn row(value: &Value, values: &[Value], run: &HighallocRun) -> Row {
         .column_as("naive_difference", "naive", signed, naive(value, values))
         .column("high_order_attempts", "of", run.attempts)
         .minor()
-        .column_as("high_order_ns_max", "longest ms", Format::millions(1), run.longest_ns)
+        .column_as("high_order_ns_max", "longest ms", Format::millions(1), run.times.longest())
         .minor()
         .data("pages_per_s", rounded(run.builders_rate))
         .data("compact_migrated", run.counts.compact_migrated)

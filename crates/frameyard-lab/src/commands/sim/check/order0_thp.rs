@@ -9,7 +9,7 @@ use frameyard::watermarks::PcpSizing;
 use frameyard_sim::{ListAccess, Machine};
 use frameyard_sim_workloads::{FrameContents, SimInit, SimOptions, order0_thp, with_sim_fixture};
 use frameyard_vm::LruPolicy;
-use frameyard_workloads::order0_thp::pages_of_task;
+use frameyard_workloads::order0_thp::{Surroundings, pages_of_task};
 use frameyard_workloads::{Pages, Setting, TaskMode};
 
 use crate::Failure;
@@ -103,7 +103,7 @@ fn predicted(machine: &Machine, policy: ZonePolicy, work: Work) -> Result<[(Page
         costs: &[],
     };
     with_sim_fixture(machine, &options, |fixture| {
-        let run = order0_thp(fixture, &setting, 1, map, duration)?.run;
+        let run = order0_thp(fixture, &setting, 1, map, duration, Surroundings::default())?.run;
         let rate = |kind| (kind, run.rate_of(|task| pages_of_task(&setting, task) == kind));
         Ok([Pages::Small, Pages::Huge].map(rate))
     })

@@ -97,7 +97,6 @@ pub(super) fn fetch<P: Platform>(
     let Some(mut locked) = view.lock_for(refill.cpu) else { return 0 };
     locked.take_for_batches(refill.blocks, BATCH, carved, &mut taken);
     locked.count_moved(PageCount(taken.pages));
-    locked.heal();
     stack.touch(view.platform, Access::ReadModifyWrite);
     stack.count_coming((taken.pages / batch_pages(each)).saturating_sub(most as u64));
     drop(locked);

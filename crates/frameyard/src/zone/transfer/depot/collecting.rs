@@ -245,7 +245,6 @@ impl<'a, P: Platform> Returning<'a, P> {
                     locked.free_by_type(block, order);
                 }
                 locked.count_moved(PageCount(self.frames));
-                locked.heal();
             }
         }
         self.blocks.clear();

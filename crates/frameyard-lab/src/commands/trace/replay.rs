@@ -1,0 +1,203 @@
+//! `trace replay`: does the allocations and frees of a recording on a yard.
+
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum, ValueHint};
+use frameyard::policy::ZonePolicy;
+use frameyard_traces::replay::{Detail, LockedByOrder, ReplayPlan, ReplayResult, Sample, SetUp, Start};
+use frameyard_traces::snapshot::KernelSnapshot;
+use frameyard_traces::{BadLines, Item, TraceEvent, import};
+use serde_json::Value;
+
+use super::input::{
+    BUDDYINFO, PAGETYPEINFO, SnapshotFiles, ZONEINFO, bad_input, open, snapshot_beside, snapshot_files,
+};
+use crate::Failure;
+use crate::args::values::{whole_number, zone_policy};
+use crate::output::{Format, OutputArgs, Report, Row, rounded};
+
+/// What follows the options in the help text.
+const HELP: &str = "\
+Reads any format that `trace import` reads. The snapshot is PREFIX.buddyinfo.before, PREFIX.pagetypeinfo.before and
+PREFIX.zoneinfo.before; without --snapshot that of the recording, or the files beside it, if there are any.
+
+Examples:
+  frameyard trace replay build.trace.zst --policy vanilla,depot";
+
+const NOTE: &str = "Pages through the zone lock for 1000 pages allocated, here and in the recorded kernel. A depot's blocks of order 9 count as free ones.";
+
+/// Replays a recording under several policies
+#[derive(Args, Clone, Debug)]
+#[command(after_help = HELP)]
+pub(super) struct ReplayArgs {
+    /// A recording; - reads standard input
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    file: PathBuf,
+
+    /// What the names of the snapshot's files begin with
+    #[arg(long, value_name = "PREFIX", value_hint = ValueHint::FilePath)]
+    snapshot: Option<PathBuf>,
+
+    /// Policies to compare
+    #[arg(long, value_name = "POLICIES", value_delimiter = ',', value_parser = zone_policy(), default_value = ZonePolicy::default().name())]
+    policy: Vec<ZonePolicy>,
+
+    /// How memory became free that was free when the recording began
+    #[arg(long, value_name = "START", value_enum, default_value = "used")]
+    start: StartName,
+
+    /// Seed of the places of free memory
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number)]
+    seed: u64,
+
+    /// Replay on one thread for each CPU of the host, at most one for each recorded CPU: for times. Counts then differ between runs
+    #[arg(long, conflicts_with = "by_order")]
+    threads: bool,
+
+    /// Attribute the use of the zone lock to allocations and frees of each order
+    #[arg(long)]
+    by_order: bool,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// How memory became free.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum StartName {
+    /// Frame by frame under the policy, as in a system that was in use
+    Used,
+    /// It is on the free lists, and the policy has just begun
+    FreeLists,
+}
+
+/// Replays, and prints a row for each policy.
+pub(super) fn run(args: &ReplayArgs) -> Result<(), Failure> {
+    let (mut events, mut recorded): (Vec<TraceEvent>, _) = (Vec::new(), SnapshotFiles::new());
+    let imported = import(open(&args.file)?, BadLines::Skip, &mut |item| {
+        match item {
+            Item::Events(more) => events.extend(more),
+            Item::Snapshot { name, text } => drop(recorded.insert(name, text)),
+            Item::Fact { .. } => {}
+        }
+        Ok(())
+    });
+    let imported = imported.map_err(|error| bad_input(&args.file, error))?;
+    let snapshot = snapshot(args, recorded)?;
+    let plan = ReplayPlan::new(&events, snapshot.as_ref()).map_err(|error| bad_input(&args.file, error))?;
+    let start = match args.start {
+        StartName::Used => Start::Used,
+        StartName::FreeLists => Start::FreeLists,
+    };
+    let detail = if args.by_order { Detail::ByOrder } else { Detail::Totals };
+    let threads = args.threads.then(|| threads(&plan));
+    let (mut rows, mut by_order, mut samples) = (Vec::new(), Vec::new(), Vec::new());
+    for policy in &args.policy {
+        let set_up = SetUp { policy: *policy, start, seed: args.seed, detail };
+        let result = match threads {
+            Some(threads) => plan.replay_on_threads(set_up, threads),
+            None => plan.replay(set_up),
+        };
+        let result = result.map_err(Failure::run_time)?;
+        rows.push(row(&plan, &result).data("threads", threads.map_or(1, NonZeroU32::get)));
+        samples.extend(result.samples.iter().map(|sample| Value::Object(sample_row(&result, sample).object())));
+        by_order.extend(result.by_order.iter().flat_map(|counts| order_rows(&result, counts)));
+    }
+    let anomalies = plan.anomalies();
+    let mut report = Report::new("trace replay", rows.clone())
+        .total("skipped_lines", imported.skipped)
+        .total("is_truncated", imported.is_truncated)
+        .total("lost_events", anomalies.lost)
+        .total("out_of_order", anomalies.out_of_order)
+        .total("double_allocations", anomalies.double_allocations)
+        .total("double_frees", anomalies.double_frees)
+        .total("blocks_outside_zones", anomalies.outside)
+        .total("blocks_held_before", plan.held_blocks())
+        .total("samples", samples);
+    if !by_order.is_empty() {
+        let objects: Vec<Value> = by_order.iter().map(|row| Value::Object(row.object())).collect();
+        report =
+            report.total("by_order", objects).table(rows).title("Use of the zone lock by operation").table(by_order);
+    }
+    report.note(NOTE).print(&args.output)
+}
+
+/// Where free memory was after some operations: in JSON alone.
+fn sample_row(result: &ReplayResult, sample: &Sample) -> Row {
+    Row::new()
+        .data("policy", result.policy.name())
+        .data("operations", sample.operations)
+        .data("free_order9_blocks", sample.free.order9_blocks())
+        .data("pcp_pages_held", sample.free.per_cpu.0)
+}
+
+/// As many threads as the host has CPUs, at most one for each CPU of the recording.
+fn threads(plan: &ReplayPlan) -> NonZeroU32 {
+    let host = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32);
+    NonZeroU32::new(host.min(plan.cpus())).unwrap_or(NonZeroU32::MIN)
+}
+
+/// A row for each order whose operations took a zone lock.
+fn order_rows(result: &ReplayResult, counts: &LockedByOrder) -> Vec<Row> {
+    let per_thousand = |pages: u64| {
+        (result.pages_allocated > 0).then(|| rounded(pages as f64 * 1000.0 / result.pages_allocated as f64))
+    };
+    let used = |order: &usize| counts.alloc_acquisitions[*order] + counts.free_acquisitions[*order] > 0;
+    let row = |order: usize| {
+        Row::new()
+            .column("policy", "policy", result.policy.name())
+            .column("order", "order", order)
+            .column("alloc_pages_per_1000", "allocations/1000", per_thousand(counts.alloc_pages[order]))
+            .column("free_pages_per_1000", "frees/1000", per_thousand(counts.free_pages[order]))
+            .column("alloc_acquisitions", "acquisitions by allocations", counts.alloc_acquisitions[order])
+            .column("free_acquisitions", "by frees", counts.free_acquisitions[order])
+    };
+    (0..counts.alloc_pages.len()).filter(used).map(row).collect()
+}
+
+/// The snapshot that the arguments name, or that of the recording, or the one beside it.
+fn snapshot(args: &ReplayArgs, recorded: SnapshotFiles) -> Result<Option<KernelSnapshot>, Failure> {
+    let files = match &args.snapshot {
+        Some(prefix) => snapshot_files(prefix)?,
+        None if recorded.is_empty() => snapshot_beside(&args.file)?,
+        None => recorded,
+    };
+    if files.is_empty() {
+        return Ok(None);
+    }
+    let text = |name| files.get(name).map_or("", String::as_str);
+    let types = files.get(PAGETYPEINFO).map(String::as_str);
+    let snapshot = KernelSnapshot::parse(text(BUDDYINFO), types, text(ZONEINFO));
+    let of = args.snapshot.as_deref().unwrap_or(&args.file);
+    snapshot.map(Some).map_err(|error| bad_input(of, error))
+}
+
+/// The row of a policy.
+fn row(plan: &ReplayPlan, result: &ReplayResult) -> Row {
+    let (kernel, end) = (plan.kernel(), result.end());
+    let per_second = result.operations as f64 * 1e9 / result.elapsed_ns.max(1) as f64;
+    let ns = (result.operations > 0).then(|| rounded(result.elapsed_ns as f64 / result.operations as f64));
+    Row::new()
+        .column("policy", "policy", result.policy.name())
+        .column("events", "events", kernel.events)
+        .data("operations", result.operations)
+        .column("zone_locked_pages_per_1000", "zone lock/1000", result.zone_locked_per_1000().map(rounded))
+        .column("kernel_zone_locked_pages_per_1000", "kernel's", kernel.zone_locked_per_1000().map(rounded))
+        .column("zone_lock_acquisitions", "acquisitions", result.counts.lock.acquisitions)
+        .column("pcp_pages_held", "held in lists", end.per_cpu.0)
+        .data("pcp_pages_held_most", result.most_per_cpu().0)
+        .column("free_order9_blocks", "free order 9", end.order9_blocks())
+        .data("free_blocks", end.blocks.to_vec())
+        .data("depot_blocks", end.held_blocks.to_vec())
+        .column("extfrag_events", "fallbacks", result.counts.extfrag)
+        .data("kernel_extfrag_events", kernel.extfrag)
+        .column("failures", "failed", result.failures)
+        .data("kernel_failures", kernel.failures)
+        .data("skipped_frees", result.skipped_frees)
+        .data("frees_of_other_orders", result.other_orders)
+        .data("unplaced_free_pages", result.missing_pages.0)
+        .column("ns_per_operation", "ns/operation", ns)
+        .minor()
+        .column_as("operations_per_s", "operations/s", Format::number(0), per_second.round())
+}

@@ -1,0 +1,88 @@
+//! The page in a headless browser.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use super::stored::rendered;
+
+const BROWSERS: [&str; 5] =
+    ["chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "headless_shell"];
+
+/// Measures the page and writes what it found into it.
+const SCRIPT: &str = "<script>
+addEventListener('load', () => {
+  document.querySelectorAll('details').forEach(of => { of.open = true; });
+  const root = document.documentElement;
+  const plots = [...document.querySelectorAll('figure svg')].map(svg => svg.getBoundingClientRect());
+  const visible = plots.filter(box => box.width > 200 && box.height > 80 && box.right <= innerWidth + 1);
+  const text = [...document.querySelectorAll('figure svg text')].map(of => parseFloat(getComputedStyle(of).fontSize));
+  const found = { width: innerWidth, scroll: root.scrollWidth, plots: plots.length, visible: visible.length,
+    texts: text.length, background: getComputedStyle(document.body).backgroundColor };
+  document.body.insertAdjacentHTML('beforeend', '<pre id=found>FOUND' + JSON.stringify(found) + 'END</pre>');
+});
+</script>";
+
+/// Runs a browser on a page.
+fn browse(browser: &str, page: &Path, width: u32, more: &[&str]) -> Output {
+    let size = format!("--window-size={width},900");
+    let profile = page.with_extension(format!("profile-{width}"));
+    let mut command = Command::new(browser);
+    command
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--enable-logging=stderr",
+            "--dump-dom",
+        ])
+        .arg(size)
+        .arg(format!("--user-data-dir={}", profile.display()))
+        .args(more)
+        .arg(format!("file://{}", page.display()));
+    command.output().unwrap()
+}
+
+fn found(output: &Output) -> serde_json::Value {
+    let dom = String::from_utf8_lossy(&output.stdout);
+    let (_, found) = dom.split_once("FOUND{").unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&output.stderr)));
+    serde_json::from_str(&format!("{{{}", found.split("END").next().unwrap())).unwrap()
+}
+
+#[test]
+fn a_browser_shows_every_plot_without_errors_on_a_phone_and_a_desk() {
+    let runs =
+        |browser: &&&str| Command::new(browser).arg("--version").output().is_ok_and(|output| output.status.success());
+    let Some(browser) = BROWSERS.iter().find(runs) else {
+        println!("skipped: no chromium is installed to show the page of a report");
+        return;
+    };
+    let folder = rendered("report-browser");
+    let html = fs::read_to_string(folder.join("index.html")).unwrap();
+    let drawn = html.matches("<svg ").count();
+    assert!(drawn > 3, "{drawn} plots");
+    let page = folder.join("measured.html");
+    fs::write(&page, html.replace("</head>", &format!("{SCRIPT}</head>"))).unwrap();
+    for width in [400, 1200] {
+        let output = browse(browser, &page, width, &[]);
+        let log = String::from_utf8_lossy(&output.stderr);
+        let errors: Vec<&str> = log.lines().filter(|line| line.contains("CONSOLE")).collect();
+        assert!(errors.is_empty(), "{errors:?}");
+        let found = found(&output);
+        assert_eq!(found["width"], width, "{found}");
+        assert!(found["scroll"].as_u64() <= Some(width.into()), "horizontal scrolling: {found}");
+        assert_eq!((&found["plots"], &found["visible"]), (&drawn.into(), &drawn.into()), "{found}");
+    }
+    let dark = found(&browse(browser, &page, 800, &["--blink-settings=preferredColorScheme=0"]));
+    let light = found(&browse(browser, &page, 800, &["--blink-settings=preferredColorScheme=1"]));
+    assert_ne!(dark["background"], light["background"]);
+}
+
+#[test]
+fn the_page_names_no_other_file() {
+    let html = fs::read_to_string(rendered("report-alone").join("index.html")).unwrap();
+    for word in ["<script", "src=", "@import", "url(", "http:", "https:"] {
+        assert!(!html.contains(word), "{word}");
+    }
+}

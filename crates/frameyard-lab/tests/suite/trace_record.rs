@@ -1,0 +1,127 @@
+//! `trace record` where root and tracefs permit it. Elsewhere the tests say what is missing.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::program::{assert_refused, command, json, stderr, stdout};
+use crate::trace::temporary;
+
+/// Records a command; `None`, with the reason on standard output, where that is impossible here.
+fn record(name: &str, scope: &str, words: &[&str]) -> Option<(PathBuf, String)> {
+    let file = temporary(name);
+    let options = ["trace", "record", "-o", file.to_str().unwrap(), "--scope", scope, "--"];
+    let output = command(&[&options[..], words].concat()).output().unwrap();
+    if output.status.success() {
+        return Some((file, stdout(&output).to_owned()));
+    }
+    let missing = ["needs root", "cannot be mounted", "Permission denied", "No such file"];
+    assert!(missing.iter().any(|missing| stderr(&output).contains(missing)), "{}", stderr(&output));
+    println!("skipped: {}", stderr(&output).trim());
+    None
+}
+
+/// The tracefs instances of a process.
+fn instances(process: u32) -> Vec<PathBuf> {
+    let names = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+    let of = |root: &&str| Path::new(root).join(format!("instances/frameyard-{process}"));
+    names.iter().map(of).filter(|path| path.exists()).collect()
+}
+
+#[test]
+fn a_recorded_command_has_its_pages_faults_and_exit_code_and_replays() {
+    // It writes 8 MiB of zeros into the page cache of a file.
+    let scratch = temporary("zeros");
+    let script = format!("head -c 8388608 /dev/zero > {}; exit 3", scratch.display());
+    let Some((file, line)) = record("recorded.fyt", "system", &["sh", "-c", &script]) else { return };
+    assert!(line.contains("recorded.fyt: ") && line.contains("exit status: 3"), "{line}");
+    let path = file.to_str().unwrap();
+    let stat = json(&["trace", "stat", path, "--json"]);
+    assert!(stat["pages_allocated"].as_u64().unwrap() >= 2048, "{stat}");
+    assert!(stat["minor_faults"].as_u64().unwrap() > 0, "{stat}");
+    assert_eq!((&stat["exit_code"], &stat["scope"]), (&3.into(), &"system".into()));
+    for name in ["buddyinfo", "zoneinfo"] {
+        for when in ["before", "after"] {
+            let beside = fs::read_to_string(format!("{path}.{name}.{when}")).unwrap();
+            assert!(beside.starts_with("Node 0"), "{beside}");
+        }
+    }
+    let replayed = json(&["trace", "replay", path, "--policy", "vanilla,depot", "--json"]);
+    for row in replayed["rows"].as_array().unwrap() {
+        assert_eq!(row["failures"], 0, "{row}");
+        assert!(row["operations"].as_u64() >= Some(1), "{row}");
+    }
+    fs::remove_file(scratch).unwrap();
+}
+
+#[test]
+fn the_scope_of_a_command_leaves_out_other_processes() {
+    let Some((file, _)) = record("scoped.fyt", "command", &["true"]) else { return };
+    let stat = json(&["trace", "stat", file.to_str().unwrap(), "--json"]);
+    assert_eq!(stat["scope"], "command");
+    assert!(stat["events"].as_u64() >= Some(1), "{stat}");
+}
+
+#[test]
+fn a_command_that_does_not_exist_is_an_error_and_leaves_the_file_alone() {
+    if record("true.fyt", "system", &["true"]).is_some() {
+        let file = temporary("missing.fyt");
+        fs::write(&file, "earlier").unwrap();
+        assert_refused(&["trace", "record", "-o", file.to_str().unwrap(), "--", "no-such-command"], 1, "not found");
+        assert_eq!(fs::read_to_string(&file).unwrap(), "earlier");
+    }
+}
+
+#[test]
+fn an_interrupt_ends_the_command_and_keeps_the_recording() {
+    if record("before-interrupt.fyt", "system", &["true"]).is_none() {
+        return;
+    }
+    let file = temporary("interrupted.fyt");
+    let ready = temporary("interrupted.ready");
+    let _ = fs::remove_file(&ready);
+    let script = format!("touch {}; exec sleep 600", ready.display());
+    let words = ["trace", "record", "-o", file.to_str().unwrap(), "--", "sh", "-c", &script];
+    let recorder = command(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    while !ready.exists() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(instances(recorder.id()).len(), 1);
+    let id = recorder.id();
+    kill_process(Pid::from_raw(id.cast_signed()).unwrap(), Signal::INT).unwrap();
+    let output = recorder.wait_with_output().unwrap();
+    assert!(output.status.success() && stdout(&output).contains("signal: 15"), "{output:?}");
+    assert!(instances(id).is_empty());
+    let stat = json(&["trace", "stat", file.to_str().unwrap(), "--json"]);
+    assert_eq!((&stat["is_truncated"], &stat["exit_code"]), (&false.into(), &serde_json::Value::Null));
+}
+
+#[test]
+fn a_full_disk_is_an_error_and_the_recording_stays_readable() {
+    let folder = temporary("small-disk");
+    fs::create_dir_all(&folder).unwrap();
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=256k", "tmpfs"]).arg(&folder).status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        return println!("skipped: a small file system cannot be mounted here");
+    }
+    let file = folder.join("full.fyt");
+    let path = file.to_str().unwrap();
+    // Ends when the recorder ends it.
+    let script = "while :; do head -c 67108864 /dev/zero | tail -c 1 >/dev/null; true | true; done";
+    let output = command(&["trace", "record", "-o", path, "--", "sh", "-c", script]).output().unwrap();
+    let copy = temporary("full.fyt");
+    let copied = fs::copy(&file, &copy);
+    assert!(Command::new("umount").arg(&folder).status().unwrap().success());
+    if stderr(&output).contains("cannot be mounted") || stderr(&output).contains("Permission denied") {
+        return println!("skipped: {}", stderr(&output).trim());
+    }
+    copied.unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("cannot write: No space left on device"), "{}", stderr(&output));
+    let stat = json(&["trace", "stat", copy.to_str().unwrap(), "--json"]);
+    assert_eq!(stat["is_truncated"], true);
+    assert!(stat["events"].as_u64() >= Some(65536), "{stat}");
+}

@@ -1,0 +1,81 @@
+//! The calls of a replay: what an operation asks of the yard, and what came of it.
+
+use frameyard::{CpuId, Order, Pfn};
+
+use super::plan::Operation;
+use super::platform::run_as;
+use super::setup::ReplayYard;
+
+/// The block of the yard that stands for a recorded one. Zero: none.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Block(u64);
+
+impl Block {
+    pub(super) const NONE: Self = Self(0);
+
+    pub(super) fn new(pfn: Pfn, order: Order) -> Self {
+        Self(pfn.0 << 8 | u64::from(order.0) << 1 | 1)
+    }
+
+    pub(super) fn get(self) -> Option<(Pfn, Order)> {
+        (self != Self::NONE).then_some((Pfn(self.0 >> 8), Order((self.0 >> 1) as u8 & 0x7f)))
+    }
+
+    /// As a number, for an atomic.
+    pub(super) fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// From what [`bits`](Self::bits) returned.
+    pub(super) fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+}
+
+/// What came of calls.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Calls {
+    pub(super) pages_allocated: u64,
+    /// Allocations that failed.
+    pub(super) failures: u64,
+    /// Frees of what the yard has not allocated.
+    pub(super) skipped_frees: u64,
+}
+
+impl Calls {
+    /// Does an operation, on its CPU, where the recorded frame has the block `before`. Returns the block that it has then. `None`, and
+    /// nothing is done, for a free of anything else than that block.
+    #[inline]
+    pub(super) fn operate(&mut self, yard: &ReplayYard, operation: &Operation, before: Block) -> Option<Block> {
+        run_as(CpuId(u32::from(operation.cpu)));
+        if operation.is_alloc {
+            if let Some((pfn, order)) = before.get() {
+                // The free is missing in the recording.
+                self.release(yard, pfn, order);
+            }
+            return Some(self.allocate(yard, operation));
+        }
+        let (pfn, order) = before.get().filter(|(_, order)| *order == operation.order)?;
+        self.release(yard, pfn, order);
+        Some(Block::NONE)
+    }
+
+    #[inline]
+    fn allocate(&mut self, yard: &ReplayYard, operation: &Operation) -> Block {
+        match yard.yard.alloc(operation.order, operation.gfp) {
+            Ok(pfn) => {
+                self.pages_allocated += operation.order.pages().0;
+                Block::new(pfn, operation.order)
+            }
+            Err(_) => {
+                self.failures += 1;
+                Block::NONE
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn release(&mut self, yard: &ReplayYard, pfn: Pfn, order: Order) {
+        self.skipped_frees += u64::from(yard.yard.free(pfn, order).is_err());
+    }
+}

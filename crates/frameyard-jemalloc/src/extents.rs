@@ -10,9 +10,10 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use frameyard::{CpuId, Geometry, Gfp, MigrateType, Order, PageCount, Pfn, PfnRange, ZoneId};
-use frameyard_host::{BudgetShare, ByteSize, HostYard};
+use frameyard::{AllocRequest, CpuId, Geometry, Gfp, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId};
+use frameyard_host::{BudgetShare, ByteSize, HostPlatform, HostYard};
 
+use crate::nodes::NodeArenas;
 use crate::summary::HeapSummary;
 
 /// Never waits for reclaim, of which there is none. All extents are of one migration type, so none fragments the others' pageblocks. They
@@ -31,6 +32,7 @@ pub(crate) struct Extents {
     aligned: Order,
     /// The process in a budget, if the heap has one.
     share: Option<BudgetShare>,
+    nodes: NodeArenas,
     allocations: AtomicU64,
     failures: AtomicU64,
     in_use: AtomicU64,
@@ -60,8 +62,22 @@ impl Extents {
         let zero = || AtomicU64::new(0);
         let (allocations, failures, in_use, peak) = (zero(), zero(), zero(), zero());
         let (returning, returned) = (AtomicU32::new(0), AtomicU32::new(0));
-        let share = None;
-        Some(Self { yard, first, start, end, aligned, share, allocations, failures, in_use, peak, returning, returned })
+        let (share, nodes) = (None, NodeArenas::of(&yard));
+        Some(Self {
+            yard,
+            first,
+            start,
+            end,
+            aligned,
+            share,
+            nodes,
+            allocations,
+            failures,
+            in_use,
+            peak,
+            returning,
+            returned,
+        })
     }
 
     /// Charges all extents to a budget.
@@ -74,6 +90,11 @@ impl Extents {
         self.share.as_ref()
     }
 
+    /// The arenas of the yard's nodes.
+    pub(crate) fn nodes(&self) -> &NodeArenas {
+        &self.nodes
+    }
+
     pub(crate) fn yard(&self) -> &HostYard {
         &self.yard
     }
@@ -83,24 +104,29 @@ impl Extents {
         (self.start..self.end).contains(&address)
     }
 
-    /// Allocates a zeroed extent. `size` and `align` are multiples of the page size, `align` a power of two. `None` if the yard has no such
-    /// extent.
-    pub(crate) fn allocate(&self, size: usize, align: usize) -> Option<NonNull<u8>> {
+    /// Allocates a zeroed extent, from the frames of one node alone if there is a `node`. `size` and `align` are multiples of the page size,
+    /// `align` a power of two. `None` if the yard has no such extent.
+    pub(crate) fn allocate(&self, size: usize, align: usize, node: Option<NodeId>) -> Option<NonNull<u8>> {
         let (count, align) = (self.pages(size)?, self.pages(align)?);
         let align = Order(align.0.trailing_zeros() as u8);
         self.charged(count, || {
-            self.take(count, align).or_else(|| {
+            self.take(count, align, node).or_else(|| {
                 // Free frames may lie on the lists of other CPUs, which a request that does not wait leaves alone.
                 self.yard.drain_all();
-                self.take(count, align)
+                self.take(count, align, node)
             })
         })
     }
 
-    /// Allocates the extent at an address, if all of its frames are free.
-    pub(crate) fn allocate_at(&self, address: usize, size: usize) -> Option<NonNull<u8>> {
-        let range = self.range(address, size)?;
+    /// Allocates the extent at an address, if all of its frames are free, and of the node if there is one.
+    pub(crate) fn allocate_at(&self, address: usize, size: usize, node: Option<NodeId>) -> Option<NonNull<u8>> {
+        let range = self.range(address, size).filter(|range| node.is_none_or(|node| self.is_on(*range, node)))?;
         self.charged(range.count(), || self.yard.request_range(range, FLAGS).range().ok())
+    }
+
+    fn is_on(&self, range: PfnRange, node: NodeId) -> bool {
+        let parts = self.yard.memory().ranges();
+        parts.iter().any(|part| part.node == node && part.range.start <= range.start && range.end <= part.range.end)
     }
 
     /// Takes frames if the budget allows them, and counts them.
@@ -134,20 +160,24 @@ impl Extents {
     }
 
     /// The smallest aligned block that contains the extent, or a place in order of addresses for an extent beyond the largest block.
-    fn take(&self, count: PageCount, align: Order) -> Option<PfnRange> {
+    fn take(&self, count: PageCount, align: Order, node: Option<NodeId>) -> Option<PfnRange> {
+        let of_node = |request: AllocRequest<'_, '_, HostPlatform>| match node {
+            Some(node) => request.exact_node(node).range().ok(),
+            None => request.range().ok(),
+        };
         let max = self.yard.geometry().max_order();
         let order = Order::covering(count)?;
         if order <= max && align <= order.min(self.aligned) {
-            return self.yard.request_pages(count, FLAGS).range().ok();
+            return of_node(self.yard.request_pages(count, FLAGS));
         }
         if order.max(align) <= max && align <= self.aligned {
-            let block = self.yard.request(align, FLAGS).range().ok()?;
+            let block = of_node(self.yard.request(align, FLAGS))?;
             return self.trim(block, PfnRange::new(block.start, count));
         }
         // An alignment that frame numbers do not ensure: the extent lies in a longer one.
         let slack = if align <= self.aligned { PageCount(0) } else { align.pages() };
         let step = align.min(self.aligned).max(HUGE_PAGE);
-        let longer = self.yard.request_pages(count + slack, FLAGS).aligned(step).range().ok()?;
+        let longer = of_node(self.yard.request_pages(count + slack, FLAGS).aligned(step))?;
         let address = self.address(longer.start);
         let skipped = address.next_multiple_of(self.bytes(align.pages())) - address;
         let start = longer.start + PageCount((skipped >> self.page_shift()) as u64);
@@ -330,8 +360,10 @@ mod tests {
         let (extents, all) = made();
         let sizes = [1, 2, 3, 5, 8, 511, 512, 513, 1024, 1025, 2048, 3000].map(|pages| pages * PAGE);
         for align in [PAGE, 4 * PAGE, 128 * PAGE, HUGE, 2 * HUGE, 4 * HUGE, 8 * HUGE] {
-            let held: Vec<(usize, usize)> =
-                sizes.iter().filter_map(|size| Some((extents.allocate(*size, align)?.addr().get(), *size))).collect();
+            let held: Vec<(usize, usize)> = sizes
+                .iter()
+                .filter_map(|size| Some((extents.allocate(*size, align, None)?.addr().get(), *size)))
+                .collect();
             let least = (48 << 20 >> align.trailing_zeros()).min(8);
             assert!(held.len() >= least, "{} of {} extents with alignment {align}", held.len(), sizes.len());
             for (address, size) in held {
@@ -347,7 +379,7 @@ mod tests {
     fn whole_huge_pages_are_aligned_to_huge_pages() {
         let (extents, all) = made();
         for count in 1..8 {
-            let address = extents.allocate(count * HUGE, PAGE).unwrap().addr().get();
+            let address = extents.allocate(count * HUGE, PAGE, None).unwrap().addr().get();
             assert_eq!(address % HUGE, 0);
             assert!(free(&extents, address, count * HUGE));
         }
@@ -358,7 +390,7 @@ mod tests {
     fn parts_of_an_extent_are_freed_one_by_one() {
         let (extents, all) = made();
         for cuts in [&[1][..], &[256], &[511], &[3, 300], &[300, 3], &[1, 2, 3, 4]] {
-            let address = extents.allocate(HUGE, PAGE).unwrap().addr().get();
+            let address = extents.allocate(HUGE, PAGE, None).unwrap().addr().get();
             for cut in cuts {
                 assert!(extents.split(address + cut * PAGE));
             }
@@ -374,7 +406,7 @@ mod tests {
     #[test]
     fn part_of_an_extent_that_was_not_split_stays() {
         let (extents, all) = made();
-        let address = extents.allocate(HUGE, PAGE).unwrap().addr().get();
+        let address = extents.allocate(HUGE, PAGE, None).unwrap().addr().get();
         assert!(!free(&extents, address, HUGE / 2));
         assert_eq!(extents.summary().in_use.0, HUGE as u64);
         assert!(free(&extents, address, HUGE));
@@ -387,7 +419,7 @@ mod tests {
         let (extents, all) = made();
         for size in [PAGE, 5 * PAGE, HUGE, 3 * HUGE] {
             for _ in 0..3 {
-                let extent = extents.allocate(size, PAGE).unwrap();
+                let extent = extents.allocate(size, PAGE, None).unwrap();
                 // SAFETY: the test owns the extent.
                 let bytes = unsafe { std::slice::from_raw_parts_mut(extent.as_ptr(), size) };
                 assert!(bytes.iter().all(|byte| *byte == 0));
@@ -401,11 +433,11 @@ mod tests {
     #[test]
     fn an_address_is_served_only_if_its_frames_are_free() {
         let (extents, all) = made();
-        let address = extents.allocate(HUGE, HUGE).unwrap().addr().get();
-        assert_eq!(extents.allocate_at(address, PAGE), None);
+        let address = extents.allocate(HUGE, HUGE, None).unwrap().addr().get();
+        assert_eq!(extents.allocate_at(address, PAGE, None), None);
         assert!(extents.split(address + HUGE / 2));
         assert!(free(&extents, address + HUGE / 2, HUGE / 2));
-        let second = extents.allocate_at(address + HUGE / 2, PAGE).map(|extent| extent.addr().get());
+        let second = extents.allocate_at(address + HUGE / 2, PAGE, None).map(|extent| extent.addr().get());
         assert_eq!(second, Some(address + HUGE / 2));
         assert!(free(&extents, address, HUGE / 2 + PAGE), "both as one");
         check(&extents, all);
@@ -415,13 +447,13 @@ mod tests {
     fn a_full_yard_refuses_extents_and_counts_them() {
         let (extents, all) = made();
         let mut held = Vec::new();
-        while let Some(extent) = extents.allocate(HUGE, PAGE) {
+        while let Some(extent) = extents.allocate(HUGE, PAGE, None) {
             held.push(extent.addr().get());
         }
         let summary = extents.summary();
         assert_eq!((summary.failures, summary.allocations), (1, held.len() as u64));
         assert_eq!(summary.peak.0, (held.len() * HUGE) as u64);
-        assert_eq!(extents.allocate(1 << 40, PAGE), None);
+        assert_eq!(extents.allocate(1 << 40, PAGE, None), None);
         assert!(held.into_iter().all(|address| free(&extents, address, HUGE)));
         check(&extents, all);
     }
@@ -440,7 +472,7 @@ mod tests {
     fn frames_on_the_lists_of_another_cpu_are_found() {
         let (extents, all) = made();
         let held: Vec<usize> =
-            std::iter::from_fn(|| extents.allocate(HUGE, PAGE)).map(|extent| extent.addr().get()).collect();
+            std::iter::from_fn(|| extents.allocate(HUGE, PAGE, None)).map(|extent| extent.addr().get()).collect();
         if !run_on(1) {
             println!("skipped: lists of another CPU, of which this machine has none");
             return;
@@ -448,7 +480,7 @@ mod tests {
         assert!(held.iter().all(|address| free(&extents, *address, HUGE)));
         assert!(run_on(0));
         let size = held.len() * HUGE;
-        let whole = extents.allocate(size, PAGE).unwrap_or_else(|| panic!("{}", extents.summary()));
+        let whole = extents.allocate(size, PAGE, None).unwrap_or_else(|| panic!("{}", extents.summary()));
         assert!(free(&extents, whole.addr().get(), size));
         check(&extents, all);
     }
@@ -457,7 +489,7 @@ mod tests {
     fn small_frames_on_the_lists_of_another_cpu_are_found() {
         let (extents, all) = made();
         let mut held: Vec<usize> =
-            std::iter::from_fn(|| extents.allocate(PAGE, PAGE)).map(|extent| extent.addr().get()).collect();
+            std::iter::from_fn(|| extents.allocate(PAGE, PAGE, None)).map(|extent| extent.addr().get()).collect();
         held.sort_unstable();
         if !run_on(1) {
             println!("skipped: lists of another CPU, of which this machine has none");
@@ -468,7 +500,7 @@ mod tests {
         let freed: Vec<usize> = held.drain(at..at + 32).collect();
         assert!(freed.iter().all(|address| free(&extents, *address, PAGE)));
         assert!(run_on(0));
-        let block = extents.allocate(16 * PAGE, PAGE).unwrap_or_else(|| panic!("{}", extents.summary()));
+        let block = extents.allocate(16 * PAGE, PAGE, None).unwrap_or_else(|| panic!("{}", extents.summary()));
         assert!(free(&extents, block.addr().get(), 16 * PAGE));
         assert!(held.iter().all(|address| free(&extents, *address, PAGE)));
         check(&extents, all);
@@ -481,9 +513,9 @@ mod tests {
             extents.yard.set_policy(policy).unwrap();
             let before = extents.summary().free_pageblocks;
             assert!(before.abs_diff(all.0 >> HUGE_PAGE.0) <= 2, "{before} in {} free frames", all.0);
-            let held: Vec<usize> = (0..7).map(|_| extents.allocate(HUGE, PAGE).unwrap().addr().get()).collect();
+            let held: Vec<usize> = (0..7).map(|_| extents.allocate(HUGE, PAGE, None).unwrap().addr().get()).collect();
             assert_eq!(extents.summary().free_pageblocks, before - 7, "{policy}");
-            let page = extents.allocate(PAGE, PAGE).unwrap().addr().get();
+            let page = extents.allocate(PAGE, PAGE, None).unwrap().addr().get();
             // More than one may be cut to fill the CPU's list.
             let cut = before - 7 - extents.summary().free_pageblocks;
             assert!(cut > 0, "{policy}");
@@ -498,7 +530,7 @@ mod tests {
     fn extents_are_unmovable() {
         let (extents, all) = made();
         for size in [PAGE, 5 * PAGE, HUGE, 9 * HUGE] {
-            let extent = extents.allocate(size, PAGE).unwrap().addr().get();
+            let extent = extents.allocate(size, PAGE, None).unwrap().addr().get();
             for address in (extent..extent + size).step_by(PAGE) {
                 let frame = extents.yard.stats().frame(extents.pfn(address).unwrap()).unwrap();
                 assert_eq!(frame.migrate_type, MigrateType::Unmovable, "{size} bytes");
@@ -512,13 +544,13 @@ mod tests {
     fn a_search_passes_over_extents_in_use() {
         let (extents, all) = made();
         let held: Vec<usize> =
-            std::iter::from_fn(|| extents.allocate(HUGE, PAGE)).map(|extent| extent.addr().get()).collect();
+            std::iter::from_fn(|| extents.allocate(HUGE, PAGE, None)).map(|extent| extent.addr().get()).collect();
         // Every other huge page at first, and then enough for the extent.
         let (first, rest) = held.split_at(held.len() / 2);
         assert!(first.iter().skip(1).step_by(2).chain(rest).all(|address| free(&extents, *address, HUGE)));
         let before = extents.summary().zone_locks;
         let size = (rest.len() - 1) * HUGE;
-        let address = extents.allocate(size, PAGE).expect("the second half is free").addr().get();
+        let address = extents.allocate(size, PAGE, None).expect("the second half is free").addr().get();
         let locks = extents.summary().zone_locks - before;
         // Two for each pageblock of the extent, and a few.
         assert!(locks < 8 * rest.len() as u64, "{locks} acquisitions");

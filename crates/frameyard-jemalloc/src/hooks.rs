@@ -2,7 +2,7 @@
 //!
 //! | hook | what it does |
 //! |---|---|
-//! | `alloc` | allocates contiguous blocks; at a given address only if all frames there are free |
+//! | `alloc` | allocates contiguous blocks, of its node for an arena of a node; at a given address only if all frames there are free |
 //! | `dalloc`, `destroy` | return the memory to the host and the frames to the yard |
 //! | `commit` | nothing: the memory of the yard is always mapped |
 //! | `decommit`, `purge_forced` | return the memory to the host (`MADV_DONTNEED`); the frames stay allocated |
@@ -98,14 +98,15 @@ unsafe extern "C" fn alloc(
     alignment: usize,
     zero: *mut bool,
     commit: *mut bool,
-    _arena: c_uint,
+    arena: c_uint,
 ) -> *mut c_void {
     let _mark = InHook::enter();
+    let node = |extents: &Extents| extents.nodes().node_of(arena);
     let extent = match (extents(), new_addr.is_null()) {
         (_, true) if forking::is_forking() => map(size, alignment),
-        (Some(extents), true) => extents.allocate(size, alignment).map(|extent| extent.as_ptr().cast()),
+        (Some(extents), true) => extents.allocate(size, alignment, node(extents)).map(|extent| extent.as_ptr().cast()),
         (Some(extents), false) if extents.contains(new_addr.addr()) && !forking::is_forking() => {
-            extents.allocate_at(new_addr.addr(), size).map(|extent| extent.as_ptr().cast())
+            extents.allocate_at(new_addr.addr(), size, node(extents)).map(|extent| extent.as_ptr().cast())
         }
         _ => None,
     };

@@ -5,6 +5,7 @@ use std::fmt;
 use std::ptr;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use frameyard::NodeId;
 use frameyard::validate::ValidateError;
 use frameyard_host::{BudgetShare, ByteSize, HostYard, HostYardError, HugePages};
 use tikv_jemalloc_sys as sys;
@@ -57,6 +58,11 @@ impl HeapYard {
         self.extents.yard()
     }
 
+    #[cfg(test)]
+    pub(crate) fn extents(self) -> &'static Extents {
+        self.extents
+    }
+
     /// Whether an address lies in the yard. Memory allocated before the yard was made lies outside.
     #[must_use]
     pub fn contains<T: ?Sized>(self, pointer: *const T) -> bool {
@@ -67,6 +73,24 @@ impl HeapYard {
     #[must_use]
     pub fn summary(self) -> HeapSummary {
         self.extents.summary()
+    }
+
+    /// The arena that takes its extents from the frames of one node alone, for jemalloc's flag `MALLOCX_ARENA`.
+    ///
+    /// Each node with memory in the yard has one; in a yard with one node it is arena 0, as each arena is the node's. `None` for other
+    /// nodes, and after [`make_hooks`], which creates no arenas.
+    #[must_use]
+    pub fn arena_of(self, node: NodeId) -> Option<u32> {
+        self.extents.nodes().arena_of(node)
+    }
+
+    /// Has the calling thread allocate from the frames of one node alone, until it is bound to another. Whether it does: a node without
+    /// memory in the yard has no arena.
+    ///
+    /// An allocation fails when the node is full. What the thread's cache holds returns to its arenas first.
+    #[must_use]
+    pub fn bind_thread(self, node: NodeId) -> bool {
+        self.extents.nodes().bind_thread(node)
     }
 
     /// Checks the yard, as [`Yard::validate`](frameyard::Yard::validate) does. No other thread allocates meanwhile.
@@ -166,14 +190,23 @@ pub fn install_in(settings: &Settings, share: Option<BudgetShare>) -> Result<Hea
         return Err(InstallError::Options(option));
     }
     let arenas: u32 = read(c"opt.narenas").ok_or(InstallError::Options("narenas"))?;
-    let least = ByteSize(BYTES_PER_ARENA * u64::from(arenas));
-    let extents = make(settings, least, share)?;
+    let yard = make(settings, bytes_for(arenas))?;
+    serve_arenas(yard, arenas, share)
+}
+
+/// Has all arenas take their extents from a yard, and gives each of its nodes an arena.
+pub(crate) fn serve_arenas(yard: HostYard, arenas: u32, share: Option<BudgetShare>) -> Result<HeapYard, InstallError> {
+    let extents = serve(yard, arenas, share)?;
     // Every arena gets the hooks, even if one refuses them: an arena that has them cannot be without them again.
-    let failed = (0..arenas).filter_map(|arena| Some((arena, set_hooks(arena).err()?))).reduce(|_, last| last);
-    match failed {
+    let refusals = (0..arenas).filter_map(|arena| Some((arena, set_hooks(arena).err()?)));
+    match refusals.reduce(|_, last| last).or(extents.nodes().create().err()) {
         Some((arena, error)) => Err(InstallError::Arena { arena, error }),
         None => Ok(HeapYard { extents }),
     }
+}
+
+fn bytes_for(arenas: u32) -> ByteSize {
+    ByteSize(BYTES_PER_ARENA * u64::from(arenas))
 }
 
 /// Makes a yard for another jemalloc than this crate's, and returns the hooks for its arenas (`extent_hooks_t`).
@@ -190,22 +223,33 @@ pub fn make_hooks(settings: &Settings) -> Result<(HeapYard, *const c_void), Inst
     if STATE.swap(TRIED, Ordering::Relaxed) != UNTRIED {
         return Err(InstallError::Tried);
     }
-    let extents = make(settings, ByteSize(BYTES_PER_ARENA), None)?;
+    let extents = serve(make(settings, bytes_for(1))?, 1, None)?;
     Ok((HeapYard { extents }, (&raw const HOOKS).cast()))
 }
 
-/// Makes a yard of at least `least`, and has the hooks find it.
-fn make(settings: &Settings, least: ByteSize, share: Option<BudgetShare>) -> Result<&'static Extents, InstallError> {
-    let too_small = InstallError::TooSmall { size: settings.memory, least };
+/// Makes a yard of at least `least`.
+fn make(settings: &Settings, least: ByteSize) -> Result<HostYard, InstallError> {
     if settings.memory < least {
-        return Err(too_small);
+        return Err(InstallError::TooSmall { size: settings.memory, least });
     }
     // A process may use little of a yard. Small pages make little of the memory map resident.
     let builder = HostYard::builder().map_huge_pages(HugePages::Never);
     let yard = builder.with_memory(settings.memory).map_err(InstallError::Yard)?;
     // A policy that is not compiled in was refused by `Settings`.
     let _ = yard.set_policy(settings.policy);
-    let Some(extents) = Extents::new(yard) else { return Err(too_small) };
+    Ok(yard)
+}
+
+/// Has the hooks find a yard that is large enough for that number of arenas, and for those of its nodes.
+fn serve(yard: HostYard, arenas: u32, share: Option<BudgetShare>) -> Result<&'static Extents, InstallError> {
+    let size = yard.geometry().size_of(yard.stats().managed_pages());
+    let Some(extents) = Extents::new(yard) else {
+        return Err(InstallError::TooSmall { size, least: bytes_for(arenas) });
+    };
+    let least = bytes_for(arenas + extents.nodes().missing());
+    if size < least {
+        return Err(InstallError::TooSmall { size, least });
+    }
     forking::install().map_err(InstallError::ForkHandlers)?;
     Ok(publish(extents.in_budget(share)))
 }
@@ -234,14 +278,34 @@ pub(crate) fn read<T: Copy + Default>(name: &CStr) -> Option<T> {
     (status == 0).then_some(value)
 }
 
+/// Writes a value of jemalloc's. An error is the number that jemalloc returns.
+///
+/// # Safety
+///
+/// The value is what jemalloc requires for that name.
+pub(crate) unsafe fn write<T>(name: &CStr, mut value: T) -> Result<(), i32> {
+    // SAFETY: jemalloc reads a value of that size, or nothing and fails if its size is another. The rest is passed on.
+    let status = unsafe {
+        let value = (&raw mut value).cast::<c_void>();
+        sys::mallctl(name.as_ptr(), ptr::null_mut(), ptr::null_mut(), value, size_of::<T>())
+    };
+    if status == 0 { Ok(()) } else { Err(status) }
+}
+
 /// Gives an arena the hooks. Creates the arena if it does not exist.
 fn set_hooks(arena: u32) -> Result<(), i32> {
     let name = CString::new(format!("arena.{arena}.extent_hooks")).map_err(|_| libc::EINVAL)?;
-    let mut hooks = &raw const HOOKS;
     // SAFETY: the hooks live as long as the process, and have the layout of jemalloc's.
+    unsafe { write(&name, &raw const HOOKS) }
+}
+
+/// Creates an arena with the hooks, and returns its number.
+pub(crate) fn create_arena() -> Result<u32, i32> {
+    let (mut hooks, mut arena, mut size) = (&raw const HOOKS, 0_u32, size_of::<u32>());
+    // SAFETY: as in `set_hooks`; jemalloc writes a number of that size.
     let status = unsafe {
-        let value = (&raw mut hooks).cast::<c_void>();
-        sys::mallctl(name.as_ptr(), ptr::null_mut(), ptr::null_mut(), value, size_of_val(&hooks))
+        let (result, value) = ((&raw mut arena).cast::<c_void>(), (&raw mut hooks).cast::<c_void>());
+        sys::mallctl(c"arenas.create".as_ptr(), result, &raw mut size, value, size_of_val(&hooks))
     };
-    if status == 0 { Ok(()) } else { Err(status) }
+    if status == 0 { Ok(arena) } else { Err(status) }
 }

@@ -8,11 +8,14 @@ mod gate;
 mod heap;
 mod hooks;
 mod install;
+mod nodes;
 mod purge;
 mod settings;
 mod summary;
 pub mod thread_state;
 
+#[doc(no_inline)]
+pub use frameyard::NodeId;
 pub use frameyard::policy::ZonePolicy;
 #[doc(no_inline)]
 pub use frameyard_host::{Budget, BudgetShare, ByteSize, HostYard};

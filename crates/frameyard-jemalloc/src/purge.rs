@@ -7,7 +7,7 @@ use tikv_jemalloc_sys as sys;
 use crate::current::extents;
 use crate::forking;
 use crate::gate;
-use crate::install::read;
+use crate::install::{read, write};
 
 /// The tries of an allocation while extents return to the yard.
 const MOST_TRIES: u32 = 4096;
@@ -91,10 +91,7 @@ fn from_any_arena<T>(allocate: &dyn Fn() -> *mut T) -> *mut T {
 }
 
 /// Has the calling thread use an arena; whether it does.
-fn use_arena(mut arena: u32) -> bool {
-    let value = (&raw mut arena).cast();
-    // SAFETY: the value is of the type that the name requires.
-    let status =
-        unsafe { sys::mallctl(c"thread.arena".as_ptr(), ptr::null_mut(), ptr::null_mut(), value, size_of::<u32>()) };
-    status == 0
+fn use_arena(arena: u32) -> bool {
+    // SAFETY: the name's value is the number of an arena.
+    unsafe { write(c"thread.arena", arena).is_ok() }
 }

@@ -1,4 +1,5 @@
-//! Two frees of one block (`yard::free`): the exchange on the allocation map decides the race, and exactly one succeeds.
+//! Two frees of one block (`yard::free`), and a free of a part of a block that is joined (`yard::join`): the exchange on the allocation
+//! map decides the race, and exactly one succeeds.
 
 use std::sync::{Arc, Mutex};
 
@@ -34,6 +35,24 @@ fn free_twice(order: Order, sizing: PcpSizing) {
     main.finish();
 }
 
+/// CPU 0 joins two frames while CPU 1 frees one of them.
+fn join_and_free(part: usize) {
+    let main = Machine::boot(1, PcpSizing::Fixed(2), Locks::SOUND);
+    let frames = [(); 2].map(|()| main.take(Order::ZERO).unwrap());
+    assert_eq!(frames[0].buddy(Order::ZERO), frames[1]);
+    frames.into_iter().for_each(|pfn| main.disown(pfn, Order::ZERO));
+    let (block, freed) = (frames[0], frames[part]);
+    let join = main.start(0, move |runner| runner.yard.join(block, Order(1)).is_ok());
+    let free = main.start(1, move |runner| runner.yard.free(freed, Order::ZERO).is_ok());
+    let (joined, freed) = (join.join().unwrap(), free.join().unwrap());
+    assert!(!(joined && freed), "{BOTH}");
+    assert!(joined || freed, "each call lost to the other");
+    // What the free left: the block, or the other frame.
+    let (rest, order) = if joined { (frames[0], Order(1)) } else { (frames[1 - part], Order::ZERO) };
+    main.yard.free(rest, order).unwrap_or_else(|error| panic!("the block is ours: {error}"));
+    main.finish();
+}
+
 /// Returns a frame that becomes interior when it merges with its free buddy.
 fn upper_of_two_frames(main: &Runner) -> Pfn {
     let [lower, upper] = [(); 2].map(|()| main.take(Order::ZERO).unwrap());
@@ -55,6 +74,20 @@ fn racing_frees_with_merge() {
 #[test]
 fn racing_frees_without_list() {
     explore(|| free_twice(LARGEST, PcpSizing::Fixed(2)));
+}
+
+#[test]
+fn a_join_or_a_free_of_a_part_succeeds() {
+    explore(|| join_and_free(0));
+    explore(|| join_and_free(1));
+}
+
+#[test]
+fn non_atomic_claim_of_a_part_fails() {
+    weakened(Weakness::SplitCompareExchange, || {
+        assert_fails(|| join_and_free(0), &[BOTH]);
+        assert_fails(|| join_and_free(1), &[BOTH]);
+    });
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::stored::rendered;
 const BROWSERS: [&str; 5] =
     ["chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "headless_shell"];
 
-/// Measures the page and writes what it found into it.
+/// Measures the page and tells the one around it.
 const SCRIPT: &str = "<script>
 addEventListener('load', () => {
   document.querySelectorAll('details').forEach(of => { of.open = true; });
@@ -19,13 +19,24 @@ addEventListener('load', () => {
   const text = [...document.querySelectorAll('figure svg text')].map(of => parseFloat(getComputedStyle(of).fontSize));
   const found = { width: innerWidth, scroll: root.scrollWidth, plots: plots.length, visible: visible.length,
     texts: text.length, background: getComputedStyle(document.body).backgroundColor };
-  document.body.insertAdjacentHTML('beforeend', '<pre id=found>FOUND' + JSON.stringify(found) + 'END</pre>');
+  parent.postMessage('FOUND' + JSON.stringify(found) + 'END', '*');
 });
 </script>";
 
+/// A page that shows another one in a given width, and writes what that one has found. Windows have a least width.
+fn around(page: &Path, width: u32) -> String {
+    let page = page.file_name().unwrap().to_str().unwrap();
+    format!(
+        "<!doctype html><body><script>
+addEventListener('message', event => {{ document.body.append(event.data); }});
+</script><iframe style='width:{width}px;height:900px;border:0' src='{page}'></iframe>"
+    )
+}
+
 /// Runs a browser on a page.
 fn browse(browser: &str, page: &Path, width: u32, more: &[&str]) -> Output {
-    let size = format!("--window-size={width},900");
+    let outer = page.with_file_name(format!("around-{width}.html"));
+    fs::write(&outer, around(page, width)).unwrap();
     let profile = page.with_extension(format!("profile-{width}"));
     let mut command = Command::new(browser);
     command
@@ -37,10 +48,10 @@ fn browse(browser: &str, page: &Path, width: u32, more: &[&str]) -> Output {
             "--enable-logging=stderr",
             "--dump-dom",
         ])
-        .arg(size)
+        .arg("--window-size=1400,1000")
         .arg(format!("--user-data-dir={}", profile.display()))
         .args(more)
-        .arg(format!("file://{}", page.display()));
+        .arg(format!("file://{}", outer.display()));
     command.output().unwrap()
 }
 

@@ -1,37 +1,20 @@
 //! Making the yard and giving its hooks to jemalloc's arenas, once in a process.
 
-use std::ffi::{CStr, CString, c_char, c_void};
+use std::ffi::{CStr, CString, c_void};
 use std::fmt;
-use std::ptr;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use frameyard::NodeId;
 use frameyard::validate::ValidateError;
 use frameyard_host::{BudgetShare, ByteSize, HostYard, HostYardError, HugePages};
-use tikv_jemalloc_sys as sys;
 
 use crate::current::{extents, publish};
 use crate::extents::Extents;
 use crate::forking;
 use crate::hooks::HOOKS;
+use crate::mallctl::{read, write};
 use crate::settings::Settings;
 use crate::summary::HeapSummary;
-
-/// A string in a static.
-#[repr(transparent)]
-struct Options(*const c_char);
-
-// SAFETY: the string is constant.
-unsafe impl Sync for Options {}
-
-/// jemalloc reads its options here.
-///
-/// - `retain:false`: extents that are no longer used return to the yard, and new ones have the size that is needed.
-/// - `narenas_ratio:1`: an arena for each CPU. All arenas exist from the start, and each takes 2 MiB of the yard.
-/// - `oversize_threshold:0`: no arena for large extents alone, which would be created late and without hooks.
-/// - `cache_oblivious:false`: an allocation of whole huge pages is an extent of whole huge pages.
-#[unsafe(export_name = "_rjem_malloc_conf")]
-static OPTIONS: Options = Options(c"retain:false,narenas_ratio:1,oversize_threshold:0,cache_oblivious:false".as_ptr());
 
 static STATE: AtomicU8 = AtomicU8::new(UNTRIED);
 
@@ -199,7 +182,10 @@ pub(crate) fn serve_arenas(yard: HostYard, arenas: u32, share: Option<BudgetShar
     let extents = serve(yard, arenas, share)?;
     // Every arena gets the hooks, even if one refuses them: an arena that has them cannot be without them again.
     let refusals = (0..arenas).filter_map(|arena| Some((arena, set_hooks(arena).err()?)));
-    match refusals.reduce(|_, last| last).or(extents.nodes().create().err()) {
+    let refused = refusals.reduce(|_, last| last);
+    // SAFETY: the hooks are static, and have the layout of jemalloc's.
+    let not_created = unsafe { extents.nodes().create((&raw const HOOKS).cast()) }.err();
+    match refused.or(not_created) {
         Some((arena, error)) => Err(InstallError::Arena { arena, error }),
         None => Ok(HeapYard { extents }),
     }
@@ -254,7 +240,7 @@ fn serve(yard: HostYard, arenas: u32, share: Option<BudgetShare>) -> Result<&'st
     Ok(publish(extents.in_budget(share)))
 }
 
-/// The first option that has another value than in [`OPTIONS`].
+/// The first option that has another value than in [`mallctl`](crate::mallctl).
 fn foreign_option() -> Option<&'static str> {
     let is_off = |name: &CStr| read::<bool>(name) == Some(false);
     if !is_off(c"opt.retain") {
@@ -266,46 +252,9 @@ fn foreign_option() -> Option<&'static str> {
     (read::<usize>(c"opt.oversize_threshold") != Some(0)).then_some("oversize_threshold:0")
 }
 
-/// Reads a value of jemalloc's, whose type `T` must be.
-pub(crate) fn read<T: Copy + Default>(name: &CStr) -> Option<T> {
-    // The string of options is linked in together with this function.
-    std::hint::black_box(&OPTIONS);
-    let mut value = T::default();
-    let mut size = size_of::<T>();
-    // SAFETY: jemalloc writes a value of that size, or nothing and fails if its size is another.
-    let status =
-        unsafe { sys::mallctl(name.as_ptr(), (&raw mut value).cast::<c_void>(), &raw mut size, ptr::null_mut(), 0) };
-    (status == 0).then_some(value)
-}
-
-/// Writes a value of jemalloc's. An error is the number that jemalloc returns.
-///
-/// # Safety
-///
-/// The value is what jemalloc requires for that name.
-pub(crate) unsafe fn write<T>(name: &CStr, mut value: T) -> Result<(), i32> {
-    // SAFETY: jemalloc reads a value of that size, or nothing and fails if its size is another. The rest is passed on.
-    let status = unsafe {
-        let value = (&raw mut value).cast::<c_void>();
-        sys::mallctl(name.as_ptr(), ptr::null_mut(), ptr::null_mut(), value, size_of::<T>())
-    };
-    if status == 0 { Ok(()) } else { Err(status) }
-}
-
 /// Gives an arena the hooks. Creates the arena if it does not exist.
 fn set_hooks(arena: u32) -> Result<(), i32> {
     let name = CString::new(format!("arena.{arena}.extent_hooks")).map_err(|_| libc::EINVAL)?;
     // SAFETY: the hooks live as long as the process, and have the layout of jemalloc's.
     unsafe { write(&name, &raw const HOOKS) }
-}
-
-/// Creates an arena with the hooks, and returns its number.
-pub(crate) fn create_arena() -> Result<u32, i32> {
-    let (mut hooks, mut arena, mut size) = (&raw const HOOKS, 0_u32, size_of::<u32>());
-    // SAFETY: as in `set_hooks`; jemalloc writes a number of that size.
-    let status = unsafe {
-        let (result, value) = ((&raw mut arena).cast::<c_void>(), (&raw mut hooks).cast::<c_void>());
-        sys::mallctl(c"arenas.create".as_ptr(), result, &raw mut size, value, size_of_val(&hooks))
-    };
-    if status == 0 { Ok(arena) } else { Err(status) }
 }

@@ -8,6 +8,7 @@ mod gate;
 mod heap;
 mod hooks;
 mod install;
+mod mallctl;
 mod nodes;
 mod purge;
 mod settings;

@@ -3,7 +3,7 @@
 //! An arena of jemalloc's own choice serves threads of all nodes: its extents come from the node of the CPU that asks for them first, and
 //! are used again on any node.
 
-use std::ffi::c_uint;
+use std::ffi::{c_uint, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -11,7 +11,7 @@ use frameyard::NodeId;
 use frameyard_host::HostYard;
 use tikv_jemalloc_sys as sys;
 
-use crate::install::{create_arena, read, write};
+use crate::mallctl::{create_arena, read, write};
 
 /// The number of an arena that does not exist.
 const NONE: u32 = u32::MAX;
@@ -36,8 +36,12 @@ impl NodeArenas {
         if self.has_one_node() { 0 } else { self.arenas.len() as u32 }
     }
 
-    /// Gives each node an arena. In a yard with one node each arena is the node's, and none is created.
-    pub(crate) fn create(&self) -> Result<(), (u32, i32)> {
+    /// Gives each node an arena with hooks. In a yard with one node each arena is the node's, and none is created.
+    ///
+    /// # Safety
+    ///
+    /// The hooks live as long as the process, and have the layout of jemalloc's.
+    pub(crate) unsafe fn create(&self, hooks: *const c_void) -> Result<(), (u32, i32)> {
         if let [(_, arena)] = &*self.arenas {
             arena.store(0, Ordering::Relaxed);
             return Ok(());
@@ -46,7 +50,8 @@ impl NodeArenas {
             // The hook serves the arena's metadata before jemalloc returns the number.
             let expected = read(c"arenas.narenas").unwrap_or(NONE);
             arena.store(expected, Ordering::Relaxed);
-            arena.store(create_arena().map_err(|error| (expected, error))?, Ordering::Relaxed);
+            // SAFETY: passed on to the caller.
+            arena.store(unsafe { create_arena(hooks) }.map_err(|error| (expected, error))?, Ordering::Relaxed);
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use tikv_jemalloc_sys as sys;
 use crate::current::extents;
 use crate::forking;
 use crate::gate;
-use crate::install::{read, write};
+use crate::mallctl::{read, write};
 
 /// The tries of an allocation while extents return to the yard.
 const MOST_TRIES: u32 = 4096;

@@ -9,7 +9,7 @@ pub(crate) mod statistics;
 pub(crate) mod text;
 pub(crate) mod upkeep;
 
-pub use alloc::{alloc_bulk, alloc_exact, alloc_on, free_bulk, free_range, split};
+pub use alloc::{alloc_bulk, alloc_exact, alloc_on, free_bulk, free_range, join, split, split_at};
 pub use block::{alloc, free};
 pub use devices::{
     device_add_entry, device_at, device_get, device_info, device_join, device_list, device_map, device_put,

@@ -178,6 +178,46 @@ macro_rules! functions {
             unsafe { $crate::calls::split(yard, frame, order, error) }
         }
 
+        /// Divides the allocated block that covers `frame`, so that one block ends and another begins there. The parts are the largest aligned
+        /// blocks, and each is freed on its own. Nothing changes if a block begins at `frame` already.
+        ///
+        /// Errors: as `fy_free`; nothing has changed then. Thread safety: any thread, while no other frees the block. Cost: writes to the page
+        /// structure of each part's first frame.
+        ///
+        /// # Safety
+        ///
+        /// See the crate's documentation, "Pointers".
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn fy_split_at(
+            yard: *const $yard,
+            frame: u64,
+            error: *mut $crate::fy_error,
+        ) -> $crate::fy_status {
+            // SAFETY: passed on to the caller.
+            unsafe { $crate::calls::split_at(yard, frame, error) }
+        }
+
+        /// Makes one block of the allocated blocks that the 2^`order` frames from `frame` on consist of. Their bytes stay as they are. Blocks
+        /// may be joined up to 1 GiB, and of the parts of several allocations. Nothing changes if they are one block already.
+        ///
+        /// Errors: as `fy_free`, `FY_BAD_ORDER` for a block of more than 1 GiB, and `FY_BAD_FRAME` where no block can begin, or if the frames
+        /// are not memory of one zone; nothing has changed then. Thread safety: any thread, while no other frees the blocks. Cost: an atomic
+        /// exchange and a write to the page structure for each part.
+        ///
+        /// # Safety
+        ///
+        /// See the crate's documentation, "Pointers".
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn fy_join(
+            yard: *const $yard,
+            frame: u64,
+            order: u32,
+            error: *mut $crate::fy_error,
+        ) -> $crate::fy_status {
+            // SAFETY: passed on to the caller.
+            unsafe { $crate::calls::join(yard, frame, order, error) }
+        }
+
         /// Carries a request out and sets `*range` to the frames. `fy_free_range` frees them; `fy_free` frees a block.
         ///
         /// Errors: as `fy_alloc`, and `FY_BAD_ARGUMENT` for parts that exclude each other, `FY_IN_USE` for certain frames that are in use,

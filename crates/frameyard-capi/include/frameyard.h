@@ -958,6 +958,26 @@ enum fy_status fy_split(const struct fy_yard *yard,
                         uint32_t order,
                         struct fy_error *error);
 
+// Divides the allocated block that covers `frame`, so that one block ends and another begins there. The parts are the largest aligned
+// blocks, and each is freed on its own. Nothing changes if a block begins at `frame` already.
+//
+// Errors: as `fy_free`; nothing has changed then. Thread safety: any thread, while no other frees the block. Cost: writes to the page
+// structure of each part's first frame.
+enum fy_status fy_split_at(const struct fy_yard *yard,
+                           uint64_t frame,
+                           struct fy_error *error);
+
+// Makes one block of the allocated blocks that the 2^`order` frames from `frame` on consist of. Their bytes stay as they are. Blocks
+// may be joined up to 1 GiB, and of the parts of several allocations. Nothing changes if they are one block already.
+//
+// Errors: as `fy_free`, `FY_BAD_ORDER` for a block of more than 1 GiB, and `FY_BAD_FRAME` where no block can begin, or if the frames
+// are not memory of one zone; nothing has changed then. Thread safety: any thread, while no other frees the blocks. Cost: an atomic
+// exchange and a write to the page structure for each part.
+enum fy_status fy_join(const struct fy_yard *yard,
+                       uint64_t frame,
+                       uint32_t order,
+                       struct fy_error *error);
+
 // Carries a request out and sets `*range` to the frames. `fy_free_range` frees them; `fy_free` frees a block.
 //
 // Errors: as `fy_alloc`, and `FY_BAD_ARGUMENT` for parts that exclude each other, `FY_IN_USE` for certain frames that are in use,

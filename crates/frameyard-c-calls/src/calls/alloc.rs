@@ -1,4 +1,4 @@
-//! Allocating from a node, many frames in one call, and any number of consecutive frames; splitting. `block` has the common calls.
+//! Allocating from a node, many frames in one call, and any number of consecutive frames; splitting and joining. `block` has the common calls.
 
 use core::ptr::NonNull;
 
@@ -218,4 +218,26 @@ pub unsafe fn free_bulk<Y: Handle>(
 pub unsafe fn split<Y: Handle>(yard: *const Y, frame: u64, order: u32, error: *mut fy_error) -> fy_status {
     // SAFETY: passed on to the caller.
     unsafe { call(yard, error, |yard| Ok(yard.yard().split(Pfn(frame), order_of(order))?)) }
+}
+
+/// `fy_split_at`.
+///
+/// # Safety
+///
+/// See the crate's documentation, "Pointers".
+#[inline(always)]
+pub unsafe fn split_at<Y: Handle>(yard: *const Y, frame: u64, error: *mut fy_error) -> fy_status {
+    // SAFETY: passed on to the caller.
+    unsafe { call(yard, error, |yard| Ok(yard.yard().split_at(Pfn(frame))?)) }
+}
+
+/// `fy_join`.
+///
+/// # Safety
+///
+/// See the crate's documentation, "Pointers".
+#[inline(always)]
+pub unsafe fn join<Y: Handle>(yard: *const Y, frame: u64, order: u32, error: *mut fy_error) -> fy_status {
+    // SAFETY: passed on to the caller.
+    unsafe { call(yard, error, |yard| Ok(yard.yard().join(Pfn(frame), order_of(order))?)) }
 }

@@ -113,6 +113,8 @@ static void null_pointers(fy_yard *yard) {
   EXPECT(FY_NULL_POINTER, fy_free_bulk(yard, NULL, 1, &error));
   EXPECT(FY_NULL_POINTER, fy_free_range(NULL, 0, 1, &error));
   EXPECT(FY_NULL_POINTER, fy_split(NULL, 0, 0, &error));
+  EXPECT(FY_NULL_POINTER, fy_split_at(NULL, 0, &error));
+  EXPECT(FY_NULL_POINTER, fy_join(NULL, 0, 0, &error));
   EXPECT(FY_NULL_POINTER, fy_address(yard, 0, NULL, &error));
   EXPECT(FY_NULL_POINTER, fy_frame_at(yard, NULL, &frame, &error));
   EXPECT(FY_NULL_POINTER, fy_frame_at(yard, &frame, NULL, &error));
@@ -207,6 +209,11 @@ static void frees(fy_yard *yard) {
   EXPECT(FY_BAD_FRAME, fy_frame_at(yard, &local, &block, &error));
   EXPECT(FY_BAD_FRAME, fy_frame_info(yard, 3, &info, &error));
   EXPECT(FY_BAD_FRAME, fy_split(yard, 3, 0, &error));
+  EXPECT(FY_BAD_FRAME, fy_split_at(yard, 3, &error));
+  EXPECT(FY_ALREADY_FREE, fy_split_at(yard, two[1], &error));
+  EXPECT(FY_BAD_FRAME, fy_join(yard, 3, 0, &error));
+  EXPECT(FY_BAD_ORDER, fy_join(yard, 0, 19, &error));
+  EXPECT(FY_ALREADY_FREE, fy_join(yard, two[1], 0, &error));
 }
 
 static void devices(fy_yard *yard) {

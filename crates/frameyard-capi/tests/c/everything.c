@@ -67,7 +67,10 @@ static void blocks(fy_yard *yard) {
   CHECK(fy_frame_at(yard, (char *)bytes + 3 * 4096 + 5, &found, &error) == FY_OK && found == frame + 3);
   CHECK(fy_yard_statistics(yard, &after, &error) == FY_OK && after.free == before.free - 4);
   CHECK(fy_split(yard, frame, 2, &error) == FY_OK);
-  CHECK(fy_free_range(yard, frame, 4, &error) == FY_OK);
+  CHECK(fy_join(yard, frame, 2, &error) == FY_OK && fy_free(yard, frame + 1, 0, &error) == FY_WRONG_ORDER);
+  CHECK(((char *)bytes)[0] == 1 && ((char *)bytes)[4 * 4096 - 1] == 1);
+  CHECK(fy_split_at(yard, frame + 1, &error) == FY_OK && fy_free(yard, frame + 2, 1, &error) == FY_OK);
+  CHECK(fy_free_range(yard, frame, 2, &error) == FY_OK);
   CHECK(fy_alloc_on(yard, 0, 0, FY_GFP_KERNEL | FY_GFP_THISNODE, &frame, &error) == FY_OK);
   CHECK(fy_free(yard, frame, 0, &error) == FY_OK);
   CHECK(fy_alloc_exact(yard, 5, FY_GFP_KERNEL, &frame, &error) == FY_OK);

@@ -90,11 +90,13 @@ fn an_interrupt_ends_the_command_and_keeps_the_recording() {
     while !ready.exists() {
         std::thread::sleep(Duration::from_millis(5));
     }
-    assert!(has_instance(recorder.id()));
     let id = recorder.id();
+    let had_instance = has_instance(id);
+    // Before any assertion: a command that was not ended would outlive the test.
     kill_process(Pid::from_raw(id.cast_signed()).unwrap(), Signal::INT).unwrap();
     let output = recorder.wait_with_output().unwrap();
     assert!(output.status.success() && stdout(&output).contains("signal: 15"), "{output:?}");
+    assert!(had_instance);
     assert!(!has_instance(id));
     let stat = json(&["trace", "stat", file.to_str().unwrap(), "--json"]);
     assert_eq!((&stat["is_truncated"], &stat["exit_code"]), (&false.into(), &serde_json::Value::Null));

@@ -2,7 +2,7 @@
 //!
 //! The tasks fill memory with movable frames, and with unmovable, reclaimable and long-term pinned blocks. In each event a task frees a
 //! block and allocates another. The amounts of what cannot move rise and fall. Half of the movable events replace an eighth of the
-//! frames, and pinned frames stay sixteen times as long as others. Meanwhile the first task does the steps of the background compactor.
+//! frames, and pinned frames stay sixteen times as long as unmovable ones. Meanwhile the first task does the steps of the background compactor.
 //! Then the tasks rest, and pages of 1 GiB are allocated, with the owner of the movable frames, until a request fails.
 
 use std::num::NonZeroU32;
@@ -342,7 +342,7 @@ impl Regions {
         tainted
     }
 
-    /// The tainted regions, and the pages of 1 GiB that free memory of the others has the size of.
+    /// The tainted regions, and the pages of 1 GiB that free memory of clean ones has the size of.
     fn possible(&self, tasks: &[Mutex<Task>], holder: &Holder<'_>) -> (u64, u64) {
         let tainted = self.tainted(tasks);
         let mut free: Vec<u64> = vec![self.order.pages().0; self.starts.len()];

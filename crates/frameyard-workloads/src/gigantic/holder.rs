@@ -77,6 +77,7 @@ impl<'y> Holder<'y> {
     pub(super) fn free(&self, slot: usize) -> Result<(), TaskError> {
         let pfn = loop {
             let found = self.slots[slot].load(Ordering::Relaxed);
+            // Acquire: pairs with the Release in `migrate` and `put_back`.
             let taken = self.slots[slot].compare_exchange(found & !ISOLATED, 0, Ordering::Acquire, Ordering::Relaxed);
             if found & USED != 0 && taken.is_ok() {
                 break Pfn(found >> 2);
@@ -178,6 +179,7 @@ impl FrameOwner for Holder<'_> {
 
     fn put_back(&self, block: Block) {
         if let Some(slot) = self.slot_of(block) {
+            // Release: pairs with the Acquire in `free` and `isolate`.
             self.slots[slot].store(word(block.pfn, USED), Ordering::Release);
         }
     }

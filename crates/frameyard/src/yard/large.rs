@@ -49,7 +49,7 @@ impl<P: Platform> Yard<P> {
         Err(self.out_of_memory(order, gfp, node))
     }
 
-    /// Takes a free place of the zones that may serve a request: the first one, or a clean region before all others.
+    /// Takes a free place of the zones that may serve a request: a clean region if there is one, else the first place.
     fn take_large(&self, node: NodeId, order: Order, gfp: Gfp) -> Result<Option<Pfn>, AllocError> {
         for id in self.zones_for(node, gfp).filter(|id| self.may_give_large(*id, order, gfp)) {
             let view = self.zone_view(id);

@@ -3,8 +3,8 @@
 //!
 //! # Background step
 //!
-//! 1. A tainted region with at most [`NEARLY`] tainting pageblocks is looked at. Those in which all frames in use can move become movable;
-//!    with the last of them the region is clean.
+//! 1. The step reads the next region with at most [`NEARLY`] tainting pageblocks. Those in which all frames in use can move become
+//!    movable; with the last of them the region is clean.
 //! 2. While tainted regions together have less than 1 in [`ROOM`] of a region free, movable blocks are moved from there to clean regions,
 //!    up to [`BUDGET`] pageblocks' frames in a step. So the next requests that cannot move taint no other region.
 
@@ -172,7 +172,7 @@ impl<P: Platform> Yard<P> {
         Some(is_moved)
     }
 
-    /// Allocates a block of a clean region. Lists of CPUs may give others first.
+    /// Allocates a block of a clean region. Lists of CPUs may give blocks of tainted regions first.
     fn clean_target(&self, view: ZoneView<'_, P>, block: Block) -> Option<Pfn> {
         let mut refused = [None; REFUSED];
         let mut found = None;

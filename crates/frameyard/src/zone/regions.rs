@@ -16,7 +16,7 @@
 //!
 //! # Lists
 //!
-//! Blocks of clean regions join the Movable lists at the head, others at the tail. The hold in which a region changes moves its whole
+//! Blocks of clean regions join the Movable lists at the head, blocks of other memory at the tail. The hold in which a region changes moves its whole
 //! pageblocks to the other end, and leaves smaller blocks where they are. A request that finds such a block at the wrong end moves it, up to [`MOVED_BACK`] or [`MOVED_UP`] of them on a list.
 //!
 //! # Cost
@@ -200,7 +200,7 @@ impl<P: Platform> LockedZone<'_, P> {
         orders.find(|found| self.begins_clean(*found))
     }
 
-    /// Whether a Movable list begins with a block of a clean region, after others were moved to its tail. A hold looks once at a list
+    /// Whether a Movable list begins with a block of a clean region, after blocks of other memory were moved to its tail. A hold looks once at a list
     /// that does not.
     fn begins_clean(&mut self, order: Order) -> bool {
         if self.without_clean >> order.0 & 1 == 1 {

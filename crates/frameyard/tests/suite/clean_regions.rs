@@ -210,7 +210,7 @@ fn atomic_blocks_taint_the_region_that_keeps_frames_for_them() {
 }
 
 #[test]
-fn far_fewer_regions_are_tainted_than_without() {
+fn blocks_that_stay_in_5_percent_of_memory_taint_one_region_of_four() {
     let tainted_with = |mode| {
         let yard = yard(mode, ZonePolicy::Vanilla);
         let mut random = Random::new(7);

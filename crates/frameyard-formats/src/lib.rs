@@ -19,7 +19,8 @@ pub use buddyinfo::write_buddyinfo;
 pub use gfp_flags::GfpFlags;
 pub use items::{GlobalStat, NodeStat, NumaEvent, VmEvent, ZoneStat};
 pub use metrics::{
-    Metric, MetricHistogram, MetricsRow, MetricsSource, Series, WholePageblocks, write_metrics, write_prometheus,
+    Metric, MetricHistogram, MetricsRow, MetricsSource, RegionNumbers, Series, WholePageblocks, write_metrics,
+    write_prometheus,
 };
 pub use pagetypeinfo::write_pagetypeinfo;
 pub use snapshot::{PcpSnapshot, ReportSource, ZoneSnapshot};

@@ -7,9 +7,9 @@ use core::fmt;
 
 use frameyard::locks::HistogramCounts;
 use frameyard::policy::ZonePolicy;
-use frameyard::stats::{CompactEvent, MechanismCounts, PcpStatistics, ZoneLockTelemetry};
+use frameyard::stats::{CompactEvent, MechanismCounts, PcpStatistics, RegionCounts, ZoneLockTelemetry};
 use frameyard::units::ZoneKind;
-use frameyard::{CpuId, Platform, Yard, ZoneId};
+use frameyard::{CleanRegions, CpuId, Platform, Yard, ZoneId};
 
 mod numbers;
 mod prometheus;
@@ -36,6 +36,8 @@ pub struct MetricsRow {
     pub bad_pages: Option<u64>,
     /// Whole free pageblocks and what made them; on the zone's own row.
     pub whole: Option<WholePageblocks>,
+    /// The regions of 1 GiB and what happened to them; on the zone's own row.
+    pub regions: Option<RegionNumbers>,
 }
 
 /// Free frames in whole pageblocks, and what the background and owners did for them.
@@ -57,6 +59,24 @@ impl WholePageblocks {
             moved: compaction.count(CompactEvent::DaemonMigrated),
             discarded: compaction.count(CompactEvent::Discarded),
         }
+    }
+}
+
+/// The regions of 1 GiB of a zone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RegionNumbers {
+    /// Clean and tainted regions; `None` while the yard does not keep regions clean.
+    pub now: Option<[u64; 2]>,
+    /// What happened.
+    pub counts: RegionCounts,
+}
+
+impl RegionNumbers {
+    fn of<P: Platform>(yard: &Yard<P>, zone: ZoneId) -> Self {
+        let mut now = [0; 2];
+        yard.zone(zone).regions().for_each(|region| now[usize::from(region.is_tainted())] += 1);
+        let keeps = yard.clean_regions() == CleanRegions::On;
+        Self { now: keeps.then_some(now), counts: yard.zone(zone).region_counts() }
     }
 }
 
@@ -141,7 +161,8 @@ impl<P: Platform> MetricsSource for Yard<P> {
                 let lists = cpu.and_then(|cpu| self.zone(zone).pcp(cpu));
                 let bad_pages = cpu.is_none().then_some(bad_pages);
                 let whole = cpu.is_none().then(|| WholePageblocks::of(self, zone));
-                visit(&MetricsRow { zone, cpu, lock, mechanisms, lists, bad_pages, whole })?;
+                let regions = cpu.is_none().then(|| RegionNumbers::of(self, zone));
+                visit(&MetricsRow { zone, cpu, lock, mechanisms, lists, bad_pages, whole, regions })?;
             }
         }
         Ok(())

@@ -17,7 +17,7 @@ use frameyard::memblock::Region;
 use frameyard::platform::NodeInit;
 use frameyard::policy::ZonePolicy;
 use frameyard::watermarks::{PcpSizing, WatermarkOptions};
-use frameyard::{ByteSize, Layout, NodeId, YardConfig};
+use frameyard::{ByteSize, CleanRegions, Layout, NodeId, YardConfig};
 use frameyard_host::{
     Backing, CpuIdentity, HostTopology, HostYard, HostYardBuilder, HugePages, MemoryError, ProcessorUse, SharedFrames,
     SharedMemoryFile,
@@ -84,6 +84,8 @@ pub(crate) struct BootOptions {
     pub(crate) watermarks: WatermarkOptions,
     /// The policy of transfers between per-CPU lists and zones.
     pub(crate) policy: ZonePolicy,
+    /// Whether regions of 1 GiB are kept clean.
+    pub(crate) clean_regions: CleanRegions,
     /// Whether freed frames are poisoned.
     pub(crate) poisoning: Poisoning,
     /// When page structures are checked.
@@ -111,6 +113,7 @@ impl Default for BootOptions {
             pcp_sizing: PcpSizing::default(),
             watermarks: WatermarkOptions::default(),
             policy: ZonePolicy::default(),
+            clean_regions: CleanRegions::default(),
             poisoning: Poisoning::default(),
             checks: PageChecks::default(),
             double_free_check: DoubleFreeCheck::default(),
@@ -219,6 +222,7 @@ pub(crate) fn boot_machine(machine: &Machine, options: &BootOptions) -> Result<B
         watermarks: options.watermarks,
         pcp_sizing: options.pcp_sizing,
         policy: options.policy,
+        clean_regions: options.clean_regions,
         poisoning: options.poisoning,
         checks: options.checks,
         double_free_check: options.double_free_check,

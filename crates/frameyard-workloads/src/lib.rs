@@ -16,7 +16,7 @@
 //! | `task` | the loops of tasks, one file each |
 //! | [`workers`], [`fixture`], [`background`], [`timed_run`] | starting tasks as threads or processes, driving them, checking the yard afterwards |
 //! | [`page_fault`], [`order0_thp`], [`purge`], [`parallel_free`], [`highalloc`], [`kernbench`], [`decision_support`], [`stress`] | workloads of several tasks on a [`Fixture`](fixture::Fixture) |
-//! | [`alloc`], [`churn`], [`compaction`], [`compare_exchange`], [`contig`], [`copy_speed`], [`device_map`], [`fault_cost`], [`frag`], [`held`], [`huge_pool`], [`memory_region`], [`pin`], [`report_free`], [`transfer`] | measurements with loops of their own |
+//! | [`alloc`], [`churn`], [`compaction`], [`compare_exchange`], [`contig`], [`copy_speed`], [`device_map`], [`fault_cost`], [`frag`], [`gigantic`], [`held`], [`huge_pool`], [`memory_region`], [`pin`], [`report_free`], [`transfer`] | measurements with loops of their own |
 
 pub mod alloc;
 pub mod background;
@@ -34,6 +34,7 @@ mod exchange;
 pub mod fault_cost;
 pub mod fixture;
 pub mod frag;
+pub mod gigantic;
 pub mod held;
 pub mod highalloc;
 mod host_runtime;

@@ -12,7 +12,7 @@ use core::fmt;
 use crate::gfp::Gfp;
 pub use crate::memmap::Initialiser;
 use crate::units::{CpuId, Geometry, NodeId, PageCount, PfnRange, PhysAddr, ZoneKind};
-pub use crate::zone::{DefragMode, DoubleFreeCheck, PageChecks};
+pub use crate::zone::{CleanRegions, DefragMode, DoubleFreeCheck, PageChecks};
 use crate::zone::{PcpSizing, WatermarkOptions, ZonePolicy};
 
 mod attach;
@@ -166,6 +166,8 @@ pub struct YardConfig<'a> {
     pub policy: ZonePolicy,
     /// Whether the yard keeps whole pageblocks in stock. [`Yard::set_defrag_mode`](crate::Yard::set_defrag_mode) changes it.
     pub defrag_mode: DefragMode,
+    /// Whether the yard keeps regions of 1 GiB clean. [`Yard::set_clean_regions`](crate::Yard::set_clean_regions) changes it.
+    pub clean_regions: CleanRegions,
     /// Whether freed frames are poisoned.
     pub poisoning: Poisoning,
     /// When page structures of free blocks are checked.
@@ -196,6 +198,7 @@ impl<'a> YardConfig<'a> {
             depot_shelves: None,
             policy: ZonePolicy::default(),
             defrag_mode: DefragMode::Off,
+            clean_regions: CleanRegions::Off,
             poisoning: Poisoning::Off,
             checks: PageChecks::None,
             double_free_check: DoubleFreeCheck::Exact,

@@ -60,7 +60,7 @@ pub mod watermarks;
 mod yard;
 mod zone;
 
-pub use boot::{DefragMode, Layout, MemoryTable, YardConfig};
+pub use boot::{CleanRegions, DefragMode, Layout, MemoryTable, YardConfig};
 #[cfg(loom)]
 #[doc(hidden)]
 pub use control::ModelledRegion;

@@ -7,3 +7,4 @@
 pub use crate::yard::{CompactStatistics, FrameInfo, PcpStatistics, ZoneStatistics};
 pub use crate::zone::Stock;
 pub use crate::zone::{CompactEvent, CounterInfo, CounterKind, CounterScope, MechanismCounts, ZoneLockTelemetry};
+pub use crate::zone::{RegionCounts, RegionStatistics};

@@ -44,6 +44,7 @@ mod join;
 mod large;
 mod offline;
 mod policy;
+mod regions;
 mod reporting;
 mod request;
 mod slow_path;

@@ -9,10 +9,10 @@
 //! |---|---|
 //! | [`policy`], [`checks`], [`watermark`], [`pcp_sizing`], [`request`], [`effort`] | values: policies, watermarks, list sizes, requests |
 //! | [`exclusive`], [`fixed_vec`], [`batch`] | counters under a lock, batches of blocks, packed batches |
-//! | [`section`], [`pageblock`], [`allocation_map`], [`deferred`], [`compact_state`], [`counters`], [`huge_pool`] | state of pageblocks, frames and the zone |
+//! | [`section`], [`pageblock`], [`allocation_map`], [`deferred`], [`compact_state`], [`counters`], [`huge_pool`], [`region_state`] | state of pageblocks, frames and the zone |
 //! | [`block_list`], [`state`], [`view`], [`untagged`] | lists of blocks, the zone, its lock, and the state of its frames |
 //! | [`free_area`], [`buddy`] | free lists; splitting and merging |
-//! | [`range`], [`fallback`], [`isolate`], [`highatomic`], [`boost`], [`growth`], [`compacting`], [`defrag`], [`reporting`], [`combining`] | operations on free blocks |
+//! | [`range`], [`fallback`], [`isolate`], [`highatomic`], [`boost`], [`growth`], [`compacting`], [`defrag`], [`regions`], [`reporting`], [`combining`] | operations on free blocks |
 //! | [`poison`], [`page_check`] | checks of the bytes of free frames, and of their page structures |
 //! | [`transfer`] | the mechanisms between per-CPU lists and free lists |
 //! | [`pcp`] | per-CPU lists |
@@ -53,6 +53,8 @@ mod pcp_sizing;
 pub(crate) mod poison;
 mod policy;
 mod range;
+mod region_state;
+mod regions;
 mod reporting;
 mod request;
 mod section;
@@ -76,6 +78,8 @@ pub(crate) use pageblock::PageblockMap;
 pub use pcp_sizing::{HighFraction, PcpSizes, PcpSizing, PcpSizingError, PcpZone};
 pub use policy::ZonePolicy;
 pub(crate) use range::{RangeBlocked, RangeLists, pieces};
+pub(crate) use region_state::Region;
+pub use region_state::{CleanRegions, RegionCounts, RegionStatistics};
 pub(crate) use reporting::Taken;
 pub(crate) use request::{BlockRequest, CmaUse, Fallback};
 pub(crate) use section::{SectionEntry, SectionTable};

@@ -31,7 +31,7 @@ const fn of_zone(kind: CounterKind, name: &'static str, help: &'static str) -> C
 }
 
 /// How many metrics do not depend on the policy.
-const OWN_COUNT: usize = 10;
+const OWN_COUNT: usize = 15;
 
 /// The metrics that do not depend on the policy.
 static OWN: [(CounterInfo, Value); OWN_COUNT] = {
@@ -65,6 +65,22 @@ static OWN: [(CounterInfo, Value); OWN_COUNT] = {
         (of_zone(Counter, "compact_discarded", "Page frames whose contents compaction dropped."), |row| {
             row.whole.map(|whole| whole.discarded)
         }),
+        (of_zone(Gauge, "clean_regions", "Clean regions of 1 GiB, while the zone keeps regions clean."), |row| {
+            Some(row.regions?.now?[0])
+        }),
+        (of_zone(Gauge, "tainted_regions", "Tainted regions of 1 GiB, while the zone keeps regions clean."), |row| {
+            Some(row.regions?.now?[1])
+        }),
+        (of_zone(Counter, "regions_tainted", "Regions of 1 GiB that became tainted."), |row| {
+            Some(row.regions?.counts.tainted)
+        }),
+        (of_zone(Counter, "regions_cleaned", "Regions of 1 GiB that became clean again."), |row| {
+            Some(row.regions?.counts.cleaned)
+        }),
+        (
+            of_zone(Counter, "region_frames_moved", "Page frames moved in the background out of tainted regions."),
+            |row| Some(row.regions?.counts.moved),
+        ),
     ]
 };
 

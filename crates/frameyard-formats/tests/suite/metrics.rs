@@ -11,10 +11,12 @@ use frameyard::locks::{HistogramCounts, LockUse};
 use frameyard::owners::Owners;
 use frameyard::platform::{Contention, LockError, LockId, MapBacking, Probe};
 use frameyard::policy::ZonePolicy;
-use frameyard::stats::{CounterScope, MechanismCounts, PcpStatistics, ZoneLockTelemetry};
+use frameyard::stats::{CounterScope, MechanismCounts, PcpStatistics, RegionCounts, ZoneLockTelemetry};
 use frameyard::units::ZoneKind;
 use frameyard::{CpuId, Gfp, NodeId, Order, PageCount, Pfn, Platform, Yard, ZoneId};
-use frameyard_formats::{Metric, MetricsRow, MetricsSource, Series, WholePageblocks, write_metrics, write_prometheus};
+use frameyard_formats::{
+    Metric, MetricsRow, MetricsSource, RegionNumbers, Series, WholePageblocks, write_metrics, write_prometheus,
+};
 
 const NORMAL: ZoneId = ZoneId::new(NodeId(0), ZoneKind::Normal);
 
@@ -58,6 +60,10 @@ fn fixed() -> Fixed {
         lists: None,
         bad_pages: Some(2),
         whole: Some(WholePageblocks { stock: Some(5632), moved: 300, discarded: 40 }),
+        regions: Some(RegionNumbers {
+            now: Some([14, 2]),
+            counts: RegionCounts { tainted: 5, cleaned: 3, moved: 700 },
+        }),
     };
     let lock = ZoneLockTelemetry {
         uses: LockUse { acquisitions: 40, contended: 2, wait_ns: 1_000_000_150, hold_ns: 700 },
@@ -69,8 +75,15 @@ fn fixed() -> Fixed {
     };
     let lists = PcpStatistics { pages: PageCount(77), refills: 6, drains: 4, ..PcpStatistics::default() };
     let mechanisms = MechanismCounts::default();
-    let of_cpu =
-        MetricsRow { cpu: Some(CpuId(0)), lists: Some(lists), mechanisms, bad_pages: None, whole: None, ..direct };
+    let of_cpu = MetricsRow {
+        cpu: Some(CpuId(0)),
+        lists: Some(lists),
+        mechanisms,
+        bad_pages: None,
+        whole: None,
+        regions: None,
+        ..direct
+    };
     let idle = MetricsRow { cpu: Some(CpuId(1)), lists: Some(PcpStatistics::default()), ..of_cpu };
     Fixed(vec![direct, MetricsRow { lock, ..of_cpu }, idle])
 }

@@ -11,7 +11,7 @@ use frameyard::devices::{MapLayout, MapPlacement};
 use frameyard::policy::ZonePolicy;
 use frameyard::units::ParseSizeError;
 use frameyard::watermarks::{PcpSizing, PcpSizingError};
-use frameyard::{ByteSize, DefragMode};
+use frameyard::{ByteSize, CleanRegions, DefragMode};
 use frameyard_host::DeviceAlignment;
 use frameyard_vm::LruPolicy;
 use frameyard_workloads::TaskMode;
@@ -152,6 +152,11 @@ pub(crate) fn zone_policy() -> impl TypedValueParser<Value = ZonePolicy> {
 /// Reads whether a yard keeps whole pageblocks in stock.
 pub(crate) fn defrag_mode() -> impl TypedValueParser<Value = DefragMode> {
     named(DefragMode::ALL.iter().map(|mode| mode.name()))
+}
+
+/// Reads whether a yard keeps regions of 1 GiB clean.
+pub(crate) fn clean_regions() -> impl TypedValueParser<Value = CleanRegions> {
+    named(CleanRegions::ALL.iter().map(|mode| mode.name()))
 }
 
 /// Reads a policy of LRU lists.

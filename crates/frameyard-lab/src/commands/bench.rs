@@ -10,6 +10,7 @@ mod contig;
 mod device_map;
 mod fault_cost;
 mod flat_machine;
+mod gigantic;
 mod huge_pool;
 mod memmap;
 mod memory_region;
@@ -58,6 +59,7 @@ enum BenchWorkload {
     Compaction(compaction::CompactionArgs),
     Contig(contig::ContigArgs),
     Frag(frag::FragArgs),
+    Gigantic(gigantic::GiganticArgs),
     ReportFree(report_free::ReportFreeArgs),
     DeviceMap(device_map::DeviceMapArgs),
     HugePool(huge_pool::HugePoolArgs),
@@ -83,6 +85,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<(), Failure> {
         BenchWorkload::Compaction(args) => compaction::run(args),
         BenchWorkload::Contig(args) => contig::run(args),
         BenchWorkload::Frag(args) => frag::bench(args),
+        BenchWorkload::Gigantic(args) => gigantic::run(args),
         BenchWorkload::ReportFree(args) => report_free::run(args),
         BenchWorkload::DeviceMap(args) => device_map::run(args),
         BenchWorkload::HugePool(args) => huge_pool::run(args),

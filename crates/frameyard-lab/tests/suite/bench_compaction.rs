@@ -1,5 +1,5 @@
-//! `bench compaction`, `bench contig`, `bench report-free` and `bench frag` as a user runs them, on machines so small that a run takes
-//! almost no time. The first three check contents and counts themselves: a run that fails one has exit code 1.
+//! `bench compaction`, `bench contig`, `bench report-free`, `bench frag` and `bench gigantic` as a user runs them, on machines so
+//! small that a run takes almost no time. The first three check contents and counts themselves: a run that fails one has exit code 1.
 
 use crate::program::{assert_refused, frameyard, json, stdout};
 use serde_json::Value;
@@ -114,12 +114,32 @@ fn random_frees_of_half_the_memory_leave_few_pageblocks_empty() {
 }
 
 #[test]
+fn regions_that_are_kept_clean_give_pages_of_a_gibibyte() {
+    let line = "bench gigantic --phantom --memory 8G --page-size 64K --section-size 128M --pageblock-order 5 --max-order 6 \
+        --events 300000 --policy vanilla,depot --json";
+    let results = json(&line.split_whitespace().collect::<Vec<_>>());
+    let rows = results["rows"].as_array().unwrap();
+    let found: Vec<_> = rows.iter().map(|row| (row["policy"].as_str(), row["clean_regions"].as_str())).collect();
+    let modes = |policy| ["off", "on"].map(|mode| (Some(policy), Some(mode)));
+    assert_eq!(found, [modes("vanilla"), modes("depot")].concat());
+    for pair in rows.chunks(2) {
+        let [off, on] = pair else { panic!("two modes") };
+        let of = |row, key| number(row, key);
+        assert!(of(off, "regions") >= 6 && of(off, "regions") == of(on, "regions"), "{off}");
+        assert!(of(on, "tainted_regions") + 3 <= of(off, "tainted_regions"), "{off} {on}");
+        assert!(of(on, "gib_possible") > 0 && of(on, "gib_obtained") > of(off, "gib_obtained"), "{off} {on}");
+        assert!(of(on, "frames_moved") > 0 && on["copy_ns"].is_null() && on["page_ns"].is_number(), "{on}");
+    }
+}
+
+#[test]
 fn tables_have_a_line_for_each_row() {
     for (line, first, rows) in [
         ("compaction --memory 64M --repeat 1", "LRU", 1),
         ("contig --memory 128M --size 16M --repeat 1", "LRU", 3),
         ("report-free --memory 64M --order 9", "order", 1),
         ("frag --phantom --memory 64M --iterations 3", "policy", 2),
+        ("gigantic --phantom --memory 2G --page-size 64K --events 1000", "policy", 2),
     ] {
         let arguments: Vec<&str> = std::iter::once("bench").chain(line.split_whitespace()).collect();
         let output = frameyard(&arguments);

@@ -53,6 +53,8 @@ pub(crate) unsafe fn init<P: Platform>(
     write_zonelists(&tables);
     write_pcps(&tables);
     write_free_ranges(&mut tables, memory, config.geometry, layout)?;
+    write_regions(&tables, map, config.geometry);
+    tables.zones.iter().for_each(|zone| zone.set_clean_regions(config.clean_regions));
     if mode == InitMode::Lazy {
         tables.zones.iter().for_each(Zone::count_deferred);
     }
@@ -91,6 +93,7 @@ fn write_header(tables: &Tables, config: &YardConfig<'_>, layout: &Layout) {
         (HeaderWord::Poisoning, u64::from(config.poisoning == Poisoning::On)),
         (HeaderWord::Checks, config.checks as u64),
         (HeaderWord::DefragMode, config.defrag_mode as u64),
+        (HeaderWord::CleanRegions, config.clean_regions as u64),
         (HeaderWord::DoubleFreeCheck, config.double_free_check as u64),
         (HeaderWord::Bytes, layout.control_bytes().0),
         (HeaderWord::MapInit, config.map_init.pack()),
@@ -293,6 +296,20 @@ fn write_free_ranges(
     rest.into_iter().chain(ranges).for_each(&mut add);
     let as_planned = reserved_ranges == layout.counts.reserved;
     tables.set_free_ranges(count).filter(|()| as_planned).ok_or(BootError::LayoutMismatch)
+}
+
+/// Gives each whole region of free memory of one zone its record.
+fn write_regions(tables: &Tables, map: MemMap, geometry: Geometry) {
+    let order = geometry.largest_order();
+    for (free, zone) in tables.free_ranges_in(map.range()) {
+        let mut start = free.start.align_up(order);
+        while let Some(at) = start.filter(|at| *at < free.end && free.end - *at >= order.pages()) {
+            if let Some(region) = tables.regions.get(map.place(at) >> order.0) {
+                region.assign(at, zone);
+            }
+            start = Some(at + order.pages());
+        }
+    }
 }
 
 /// Gives the pageblocks of contiguous memory areas their type before anything in them is freed. Areas are initialised

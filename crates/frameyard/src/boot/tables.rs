@@ -16,8 +16,8 @@ use crate::units::{CpuId, Geometry, NodeId, PageCount, Pfn, PfnRange, ZoneId, Zo
 use crate::zone::pcp::PerCpuPages;
 use crate::zone::transfer::{self, TableSizes, TransferSpans, TransferTables};
 use crate::zone::{
-    AllocationBytes, AllocationMap, DefragMode, DoubleFreeCheck, PageChecks, PageblockMap, Patience, SectionEntry,
-    SectionTable, TransferCounters, Zone, ZoneTables, ZoneView,
+    AllocationBytes, AllocationMap, CleanRegions, DefragMode, DoubleFreeCheck, PageChecks, PageblockMap, Patience,
+    Region, SectionEntry, SectionTable, TransferCounters, Zone, ZoneTables, ZoneView,
 };
 
 /// Words of the header; the rest of it are the spans of the tables that `tables!` declares, two words each.
@@ -67,14 +67,16 @@ pub(crate) enum HeaderWord {
     DoubleFreeCheck,
     /// How hard the yard keeps pageblocks whole: [`DefragMode`](crate::zone::DefragMode). Read on slow paths.
     DefragMode,
-    FirstSpan = 29,
+    /// Whether regions are kept clean: [`CleanRegions`]. Zones have a copy.
+    CleanRegions,
+    FirstSpan = 30,
 }
 
 pub(super) const HEADER_WORDS: usize = 96;
 const _: () = assert!(HeaderWord::FirstSpan as usize + 2 * TABLES <= HEADER_WORDS, "the header holds all spans");
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"frameyrd");
 /// The version of the layout, and the mechanisms that are compiled in: a build that lacks one must not attach.
-pub(super) const VERSION: u64 = 21 | transfer::COMPILED_IN << 32;
+pub(super) const VERSION: u64 = 22 | transfer::COMPILED_IN << 32;
 
 /// The numbers that table sizes follow from.
 #[derive(Clone, Copy, Debug)]
@@ -105,6 +107,10 @@ impl TableCounts {
 
     const fn pageblocks(&self) -> usize {
         self.frames.0 as usize >> self.geometry.pageblock_order().0
+    }
+
+    const fn regions(&self) -> usize {
+        self.frames.0.div_ceil(self.geometry.largest_order().pages().0) as usize
     }
 
     pub(super) const fn zones(&self) -> usize {
@@ -228,6 +234,8 @@ tables! { counts:
     cache_groups: AtomicU16 = counts.cpus,
     /// The free frames in each pageblock; see [`ZoneTables`].
     pageblock_free: AtomicU64 = counts.pageblocks(),
+    /// The regions of 1 GiB, by the place of their first frame.
+    regions: Region = counts.regions(),
     /// A byte for each pageblock; see [`AllocationMap`].
     huge_allocation_map: AtomicU8 = counts.pageblocks(),
     /// A byte for each frame; see [`AllocationMap`].
@@ -383,6 +391,7 @@ impl Tables {
             all_counters: (self.transfer_counters, self.zones.len()),
             allocation_map: AllocationMap::new(self.allocation_bytes(geometry), numbering),
             pageblock_free: self.pageblock_free,
+            regions: self.regions,
             geometry,
             checks: self.checks(),
             mechanisms: self.transfer,
@@ -439,6 +448,10 @@ impl Tables {
 
     pub(crate) fn defrag_mode(&self) -> DefragMode {
         DefragMode::from_bits(self.read(HeaderWord::DefragMode))
+    }
+
+    pub(crate) fn clean_regions(&self) -> CleanRegions {
+        CleanRegions::from_bits(self.read(HeaderWord::CleanRegions))
     }
 
     pub(crate) fn checks(&self) -> PageChecks {

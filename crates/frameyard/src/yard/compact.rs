@@ -192,7 +192,8 @@ impl<'y, P: Platform> YardCompaction<'y, P> {
     /// One step of a node's background compactor; `None` where there was nothing to do.
     ///
     /// A step first merges stored batches where whole pageblocks are few. Under the policy `healing` it then reviews which of 64
-    /// pageblocks drain. Then it makes blocks of the order that a
+    /// pageblocks drain. With [`CleanRegions::On`](crate::CleanRegions::On) it moves some blocks out of tainted regions that have little
+    /// room. Then it makes blocks of the order that a
     /// request missed. Otherwise it compacts the first zone whose free memory is mostly in small blocks or, with
     /// [`DefragMode::On`], that has few whole pageblocks. A step scans
     /// about 64 pageblocks, and the next one continues there. After the kernel's `kcompactd`.
@@ -218,6 +219,9 @@ impl<'y, P: Platform> YardCompaction<'y, P> {
                 let outcome = yard.compact_for_waiter(view, order, highest, owners);
                 done = Some(done.unwrap_or_default().and(outcome));
             }
+        }
+        if let Some(outcome) = yard.tend_regions(node, owners) {
+            done = Some(done.unwrap_or_default().and(outcome));
         }
         done.or_else(|| match mode {
             DefragMode::Off => yard.compact_scattered(node, owners),

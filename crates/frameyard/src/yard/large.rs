@@ -49,16 +49,23 @@ impl<P: Platform> Yard<P> {
         Err(self.out_of_memory(order, gfp, node))
     }
 
-    /// Takes the first free place of the zones that may serve a request.
+    /// Takes a free place of the zones that may serve a request: a clean region if there is one, else the first place.
     fn take_large(&self, node: NodeId, order: Order, gfp: Gfp) -> Result<Option<Pfn>, AllocError> {
         for id in self.zones_for(node, gfp).filter(|id| self.may_give_large(*id, order, gfp)) {
-            for (memory, _) in self.tables.ranges().filter(|(_, of)| *of == id) {
+            let view = self.zone_view(id);
+            let regions = self.emptiest_regions(view).filter(|_| order == self.geometry.largest_order());
+            for memory in regions.chain(self.memory_in(id)) {
                 if let Some(pfn) = self.take_large_of(memory, order, gfp)? {
                     return Ok(Some(pfn));
                 }
             }
         }
         Ok(None)
+    }
+
+    /// The memory of a zone, ascending.
+    fn memory_in(&self, id: ZoneId) -> impl Iterator<Item = PfnRange> + use<P> {
+        self.tables.ranges().filter(move |(_, of)| *of == id).map(|(memory, _)| memory)
     }
 
     /// Takes the first free place of a range of memory.
@@ -93,7 +100,9 @@ impl<P: Platform> Yard<P> {
         let migrate_type = gfp.migrate_type()?;
         let mut problem = None;
         for id in self.zones_for(node, gfp) {
-            for (memory, _) in self.tables.ranges().filter(|(_, of)| *of == id) {
+            let view = self.zone_view(id);
+            let regions = self.emptiest_regions(view).filter(|_| order == self.geometry.largest_order());
+            for memory in regions.chain(self.memory_in(id)) {
                 if !self.may_give_large(id, order, gfp) {
                     break;
                 }

@@ -215,6 +215,7 @@ impl<P: Platform> Yard<P> {
         self.check_free_lists(&locked, &recount)?;
         transfer::validate_lists(&locked, recount.skipped).map_err(unsound)?;
         locked.check_healing().map_err(unsound)?;
+        locked.check_regions().map_err(unsound)?;
         drop(locked);
         let zone = view.zone;
         let isolated = recount.free_pages_of(MigrateType::Isolate);

@@ -41,20 +41,34 @@ pub(crate) fn take_pieces<L: BlockLists>(
     let mut taken = 0;
     while taken < count {
         let Some(found) = smallest(lists.orders_from(order, migrate_type), order) else { break };
-        let Some((block, tag)) = lists.first_block(found, migrate_type) else {
-            // The bits say that the list has a block.
-            lists.note_corrupt();
-            break;
-        };
-        lists.take_off(block, tag);
-        let pieces = (1 << (found.0 - order.0)).min(count - taken);
-        for piece in 0..pieces as u32 {
-            take(lists, block.part(found, piece << order.0));
-        }
+        let Some(pieces) = take_first(lists, order, (found, migrate_type), count - taken, &mut take) else { break };
         taken += pieces;
-        lists.put_back((block, found), (pieces as u32) << order.0, migrate_type, tag.residence());
     }
     taken
+}
+
+/// Takes up to `count` blocks of `order` from the first block of a list that has one, and gives each to `take`. Returns their number;
+/// `None` if the list is corrupt.
+#[inline(always)]
+pub(crate) fn take_first<L: BlockLists>(
+    lists: &mut L,
+    order: Order,
+    (found, migrate_type): (Order, MigrateType),
+    count: usize,
+    mut take: impl FnMut(&L, MapPlace),
+) -> Option<usize> {
+    let Some((block, tag)) = lists.first_block(found, migrate_type) else {
+        // The bits say that the list has a block.
+        lists.note_corrupt();
+        return None;
+    };
+    lists.take_off(block, tag);
+    let pieces = (1 << (found.0 - order.0)).min(count);
+    for piece in 0..pieces as u32 {
+        take(lists, block.part(found, piece << order.0));
+    }
+    lists.put_back((block, found), (pieces as u32) << order.0, migrate_type, tag.residence());
+    Some(pieces)
 }
 
 /// Merges a block with its buddies below `limit` as long as `take` takes the buddy off its list. Returns the merged block.
@@ -129,12 +143,17 @@ impl<P: Platform> LockedZone<'_, P> {
         mut take: impl FnMut(&Self, MapPlace),
     ) -> usize {
         self.platform.begin_activity(Activity::Split);
-        let taken = take_pieces(self, order, migrate_type, count, |zone, block| {
+        let mut take = |zone: &Self, block| {
             if P::SEES_PAGES && order > Order::ZERO {
                 zone.platform.block_taken(PfnRange::new(zone.map.pfn(block), order.pages()));
             }
             take(zone, block);
-        });
+        };
+        let mut taken = 0;
+        if migrate_type == MigrateType::Movable && self.zone.keeps_regions() {
+            taken = self.take_clean(order, count, &mut take);
+        }
+        taken += take_pieces(self, order, migrate_type, count - taken, take);
         self.platform.end_activity(Activity::Split, PageCount(taken as u64));
         taken
     }
@@ -193,12 +212,15 @@ impl<P: Platform> LockedZone<'_, P> {
     fn merge_and_list(&mut self, block: MapPlace, order: Order, migrate_type: MigrateType, residence: Residence) {
         let (view, mut residence) = (**self, residence);
         let (mut start, mut migrate_type) = ((block, order), migrate_type);
-        if migrate_type == MigrateType::Draining {
+        if migrate_type != MigrateType::Movable && self.changes_when_whole(migrate_type) {
             let pageblock_order = self.geometry.pageblock_order();
             start = merge(&view, start, pageblock_order, |buddy, order| {
                 self.take_buddy(buddy, order, migrate_type, &mut residence)
             });
-            migrate_type = self.freed_in_draining(start.0, start.1);
+            migrate_type = match migrate_type {
+                MigrateType::Draining => self.freed_in_draining(start.0, start.1),
+                _ => self.freed_in_tainted(start, migrate_type),
+            };
         }
         let (block, order) = merge(&view, start, self.geometry.max_order(), |buddy, order| {
             self.take_buddy(buddy, order, migrate_type, &mut residence)
@@ -233,6 +255,15 @@ impl<P: Platform> LockedZone<'_, P> {
         true
     }
 
+    /// Whether a pageblock of that type becomes movable once all its frames are free.
+    fn changes_when_whole(&self, migrate_type: MigrateType) -> bool {
+        match migrate_type {
+            MigrateType::Draining => true,
+            MigrateType::Unmovable | MigrateType::Reclaimable => self.zone.keeps_regions(),
+            _ => false,
+        }
+    }
+
     /// Whether a buddy of at least pageblock order may merge with a block of `migrate_type`; if so it takes on that type.
     fn unify_types(&mut self, buddy: MapPlace, order: Order, migrate_type: MigrateType) -> bool {
         let other = self.blocks.get_at(buddy);
@@ -243,7 +274,7 @@ impl<P: Platform> LockedZone<'_, P> {
         if !mergeable(migrate_type) || !mergeable(other) {
             return false;
         }
-        self.blocks.set_block(self.map.pfn(buddy), order, migrate_type);
+        self.set_types(self.map.pfn(buddy), order, migrate_type);
         true
     }
 

@@ -84,6 +84,11 @@ impl<P: Platform> LockedZone<'_, P> {
                 return Some(pfn);
             }
         }
+        if matches!(migrate_type, MigrateType::Unmovable | MigrateType::Reclaimable) && self.zone.keeps_regions() {
+            if let Some(pfn) = self.take_from_tainted(order, migrate_type) {
+                return Some(pfn);
+            }
+        }
         if fallback == Fallback::AfterGrowth && self.should_grow_first(order) {
             return None;
         }
@@ -99,6 +104,9 @@ impl<P: Platform> LockedZone<'_, P> {
             if found < self.geometry.pageblock_order() {
                 return None;
             }
+        }
+        if migrate_type != MigrateType::Movable && self.zone.keeps_regions() {
+            return self.take_from_clean(request).or_else(|| self.take_from_other_types(order, migrate_type));
         }
         self.take_from_other_types(order, migrate_type)
     }
@@ -140,10 +148,15 @@ impl<P: Platform> LockedZone<'_, P> {
             && found > order
             && !may_convert(found, migrate_type, self.geometry.pageblock_order());
         let (found, other) = if smallest { self.smallest_of_other_types(order, migrate_type)? } else { (found, other) };
-        let (pfn, tag) = self.first_block(found, other)?;
+        let block = self.first_block(found, other)?;
+        Some(self.fall_back(block, order, migrate_type))
+    }
+
+    /// Takes part of a free block of another type for a request.
+    pub(super) fn fall_back(&mut self, (pfn, tag): (Pfn, Tag), order: Order, migrate_type: MigrateType) -> Pfn {
         add_exclusive(&self.zone.events.fallbacks, 1);
-        add_exclusive(&self.zone.events.extfrag.fallbacks[migrate_type.index()][other.index()], 1);
-        Some(self.steal((pfn, tag), order, migrate_type))
+        add_exclusive(&self.zone.events.extfrag.fallbacks[migrate_type.index()][tag.migrate_type().index()], 1);
+        self.steal((pfn, tag), order, migrate_type)
     }
 
     fn largest_of_other_types(&self, order: Order, migrate_type: MigrateType) -> Option<(Order, MigrateType)> {
@@ -162,16 +175,23 @@ impl<P: Platform> LockedZone<'_, P> {
     fn steal(&mut self, (pfn, tag): (Pfn, Tag), order: Order, migrate_type: MigrateType) -> Pfn {
         let (found, old_type) = (tag.order(), tag.migrate_type());
         if found >= self.geometry.pageblock_order() {
+            let keeps_regions = self.zone.keeps_regions();
+            let part = if keeps_regions { order.max(self.geometry.pageblock_order()) } else { found };
             self.remove_block(pfn, tag);
-            self.blocks.set_block(pfn, found, migrate_type);
-            self.count_conversions(migrate_type, old_type, found.pages().0 / self.blocks.pages().0);
-            self.put_back_rest(pfn, (found, order), migrate_type, tag.residence());
+            self.set_types(pfn, part, migrate_type);
+            self.count_conversions(migrate_type, old_type, part.pages().0 / self.blocks.pages().0);
+            self.put_back_rest(pfn, (found, part), old_type, tag.residence());
+            self.put_back_rest(pfn, (part, order), migrate_type, tag.residence());
             return pfn;
         }
-        self.boost_watermarks();
-        if may_convert(found, migrate_type, self.geometry.pageblock_order())
-            && self.worth_converting(pfn, old_type, migrate_type)
-        {
+        let converts = if self.zone.keeps_regions() {
+            self.must_convert(pfn, old_type, migrate_type)
+        } else {
+            self.boost_watermarks();
+            may_convert(found, migrate_type, self.geometry.pageblock_order())
+                && self.worth_converting(pfn, old_type, migrate_type)
+        };
+        if converts {
             self.convert_pageblock(pfn, migrate_type);
             self.count_conversions(migrate_type, old_type, 1);
             if let Some(pfn) = self.take_smallest(order, migrate_type) {
@@ -276,7 +296,7 @@ impl<P: Platform> LockedZone<'_, P> {
         if self.blocks.get(start) == MigrateType::Draining {
             self.stop_draining(start);
         }
-        self.blocks.set(start, to);
+        self.set_types(start, self.geometry.pageblock_order(), to);
         self.relink_range(PfnRange::new(start, self.blocks.pages()), to)
     }
 

@@ -57,6 +57,9 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     #[inline(always)]
     pub(super) fn detach_front_locked(&self, _: HoldProof<'_>, migrate_type: MigrateType, next: Link, count: u64) {
         let list = self.list_for(Order::ZERO, migrate_type, Access::Write);
+        if self.zone.keeps_regions() {
+            self.count_chain(list.first_racy(), count, migrate_type, u32::wrapping_sub);
+        }
         list.detach_front(&self.map, self.platform, next);
         if list.count_removed(count) {
             let bits = self.bits_for(migrate_type, Access::Write);
@@ -89,6 +92,8 @@ impl<P: Platform> LockedZone<'_, P> {
         residence: Residence,
     ) {
         let list = self.list_for(order, migrate_type, Access::Write);
+        let is_counted = self.zone.counts_pageblocks();
+        let end = if is_counted { self.end_of_list((block, order), migrate_type, end) } else { end };
         let tag = Tag::new(FrameState::BuddyFree, order, migrate_type, self.id).with_residence(residence);
         self.page(block).set_tag(tag);
         if residence == Residence::Reported {
@@ -101,7 +106,9 @@ impl<P: Platform> LockedZone<'_, P> {
             bits.store(bits.load(Ordering::Relaxed) | 1 << order.0, Ordering::Relaxed);
         }
         self.count_free(order.pages(), migrate_type, u64::wrapping_add);
-        self.count_in_pageblock(block, order, u32::wrapping_add);
+        if is_counted {
+            self.count_block(block, order, migrate_type, u32::wrapping_add);
+        }
     }
 
     /// Takes a block off the free list that its tag names. The caller owns the head afterwards and gives it a new tag. Its order
@@ -134,7 +141,9 @@ impl<P: Platform> LockedZone<'_, P> {
             sub_exclusive(&self.zone.reported, order.pages().0);
         }
         self.count_free(order.pages(), migrate_type, u64::wrapping_sub);
-        self.count_in_pageblock(block, order, u32::wrapping_sub);
+        if self.zone.counts_pageblocks() {
+            self.count_block(block, order, migrate_type, u32::wrapping_sub);
+        }
     }
 
     /// Takes a chain of single pages, up to `tail`, off the head of their list. Their pages stay as they are; the caller keeps
@@ -151,6 +160,9 @@ impl<P: Platform> LockedZone<'_, P> {
         let bits = self.bits_for(migrate_type, Access::Write);
         bits.store(bits.load(Ordering::Relaxed) | 1, Ordering::Relaxed);
         list.count_added(count);
+        if self.zone.keeps_regions() {
+            self.count_chain(self.map.link(first), count, migrate_type, u32::wrapping_add);
+        }
         self.count_free(PageCount(count), migrate_type, u64::wrapping_add);
     }
 

@@ -80,11 +80,9 @@ impl<'a, P: Platform> ZoneView<'a, P> {
 }
 
 impl<P: Platform> LockedZone<'_, P> {
-    /// Counts a block that joins or leaves the free lists.
-    #[inline(always)]
+    /// Counts a block that joins or leaves the free lists, in its pageblock.
     pub(super) fn count_in_pageblock(&self, block: MapPlace, order: Order, change: fn(u32, u32) -> u32) {
         if order < self.geometry.pageblock_order()
-            && self.zone.heals()
             && let Some(word) = self.pageblock_word(block)
         {
             let known = word.load(Ordering::Relaxed);
@@ -94,7 +92,7 @@ impl<P: Platform> LockedZone<'_, P> {
     }
 
     #[inline(always)]
-    fn pageblock_word(&self, block: MapPlace) -> Option<&'static AtomicU64> {
+    pub(super) fn pageblock_word(&self, block: MapPlace) -> Option<&'static AtomicU64> {
         self.pageblock_free.get(block.index() as usize >> self.geometry.pageblock_order().0)
     }
 
@@ -258,7 +256,7 @@ impl<P: Platform> LockedZone<'_, P> {
     /// free block below pageblock order.
     fn begin_healing(&mut self) {
         self.zone.healing.forget_listed();
-        self.own_pageblocks().for_each(|(_, word)| word.store(0, Ordering::Relaxed));
+        self.forget_pageblocks();
         for order in (0..self.geometry.pageblock_order().0).map(Order) {
             for migrate_type in MigrateType::LISTED {
                 let blocks = self.zone.free_blocks_racy(order.index(), migrate_type);
@@ -270,6 +268,11 @@ impl<P: Platform> LockedZone<'_, P> {
                 }
             }
         }
+    }
+
+    /// Forgets what is known of each pageblock.
+    pub(super) fn forget_pageblocks(&self) {
+        self.own_pageblocks().for_each(|(_, word)| word.store(0, Ordering::Relaxed));
     }
 
     /// Counts the free frames of a pageblock in blocks below pageblock order.
@@ -290,7 +293,7 @@ impl<P: Platform> LockedZone<'_, P> {
         let mut draining = 0;
         for (start, word) in self.own_pageblocks() {
             let (kept, found) = (Known::read(word).free, self.count_free_in(start));
-            if self.zone.heals() && kept != found {
+            if self.zone.counts_pageblocks() && kept != found {
                 let (kept, found) = (u64::from(kept), u64::from(found));
                 return Err(Unsound::Count { what: "free frames in a pageblock", kept, found });
             }

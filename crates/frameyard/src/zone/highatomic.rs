@@ -22,7 +22,7 @@ impl<P: Platform> LockedZone<'_, P> {
             return;
         }
         if order >= self.geometry.pageblock_order() {
-            self.blocks.set_block(pfn, order, MigrateType::HighAtomic);
+            self.set_types(pfn, order, MigrateType::HighAtomic);
             add_exclusive(&self.zone.reserved_highatomic, order.pages().0);
         } else if self.use_of_pageblock(pfn).is_some() {
             self.convert_pageblock(pfn, MigrateType::HighAtomic);
@@ -35,12 +35,14 @@ impl<P: Platform> LockedZone<'_, P> {
         let Some(order) = self.smallest_order(Order::ZERO, MigrateType::HighAtomic) else { return false };
         let Some((pfn, tag)) = self.first_block(order, MigrateType::HighAtomic) else { return false };
         if order >= self.geometry.pageblock_order() {
-            self.blocks.set_block(pfn, order, to);
+            self.set_types(pfn, order, to);
             self.remove_block(pfn, tag);
             // Merges with neighbours that its reservation kept apart.
             self.free_block_as(pfn, order, to, tag.residence());
             sub_exclusive(&self.zone.reserved_highatomic, order.pages().0);
         } else {
+            // What is in use there may not move.
+            let to = if self.zone.keeps_regions() { MigrateType::Unmovable } else { to };
             self.convert_pageblock(pfn, to);
             sub_exclusive(&self.zone.reserved_highatomic, self.blocks.pages().0);
         }

@@ -39,7 +39,14 @@ impl<P: Platform> LockedZone<'_, P> {
 
     /// Restores the type of an isolated pageblock (`unset_migratetype_isolate`).
     pub(crate) fn unisolate_pageblock(&mut self, start: Pfn) {
-        let Some(was) = self.blocks.restore(start) else { return };
+        let Some(mut was) = self.blocks.restore(start) else { return };
+        if self.zone.keeps_regions()
+            && self.is_whole(start)
+            && matches!(was, MigrateType::Unmovable | MigrateType::Reclaimable)
+        {
+            was = MigrateType::Movable;
+            self.set_types(start, self.geometry.pageblock_order(), was);
+        }
         if was == MigrateType::HighAtomic {
             add_exclusive(&self.zone.reserved_highatomic, self.blocks.pages().0);
         }

@@ -22,6 +22,7 @@ use super::healing_state::Healing;
 use super::huge_pool::HugePool;
 use super::mechanisms::MechanismState;
 use super::policy::ZonePolicy;
+use super::region_state::{CleanRegions, RegionEvents};
 use super::watermark::WatermarkLevel;
 use crate::locks::LockLine;
 use crate::page::FrameLink;
@@ -56,6 +57,11 @@ pub(crate) struct HeldFree {
     pub(crate) largest: Option<Order>,
 }
 
+/// The policy is `healing`.
+const HEALS: u32 = 1;
+/// The yard keeps regions clean.
+const KEEPS_REGIONS: u32 = 2;
+
 /// The facts of a zone that rarely change. Read on every path, so they share no cache line with what the lock guards.
 #[repr(C, align(64))]
 #[derive(Default)]
@@ -75,6 +81,8 @@ pub(crate) struct ZoneFacts {
     pub(crate) is_reclaimed: AtomicU32,
     /// [`ZonePolicy`], the same in all zones. Read under the zone lock or the lock of a CPU's lists.
     policy: AtomicU32,
+    /// Why free frames are counted by pageblock: [`HEALS`], [`KEEPS_REGIONS`]. Changes under the zone lock.
+    counted: AtomicU32,
     /// Frames kept back from requests that could use a higher zone, by that zone's kind.
     pub(crate) protection: [AtomicU64; ZoneKind::COUNT],
 }
@@ -90,6 +98,7 @@ all_atomic!(ZoneFacts {
     boost_factor,
     is_reclaimed,
     policy,
+    counted,
     protection
 });
 
@@ -213,6 +222,7 @@ pub(crate) struct Zone {
     pub(crate) deferred: DeferredFrames,
     pub(crate) compaction: CompactState,
     pub(crate) healing: Healing,
+    pub(crate) regions: RegionEvents,
     pub(super) mechanisms: MechanismState,
     areas: [FreeArea; ORDER_SLOTS],
     /// A pool of each size of huge pages.
@@ -235,6 +245,7 @@ all_atomic!(Zone {
     deferred,
     compaction,
     healing,
+    regions,
     mechanisms,
     areas,
     huge_pools
@@ -288,11 +299,34 @@ impl Zone {
     /// Whether pageblocks drain.
     #[inline(always)]
     pub(crate) fn heals(&self) -> bool {
-        self.facts.policy.load(Ordering::Relaxed) == ZonePolicy::Healing as u32
+        self.facts.counted.load(Ordering::Relaxed) & HEALS != 0
+    }
+
+    /// Whether the yard keeps regions of 1 GiB clean.
+    #[inline(always)]
+    pub(crate) fn keeps_regions(&self) -> bool {
+        self.facts.counted.load(Ordering::Relaxed) & KEEPS_REGIONS != 0
+    }
+
+    /// Whether free frames are counted by pageblock.
+    #[inline(always)]
+    pub(super) fn counts_pageblocks(&self) -> bool {
+        self.facts.counted.load(Ordering::Relaxed) != 0
     }
 
     pub(crate) fn set_policy(&self, policy: ZonePolicy) {
         self.facts.policy.store(policy as u32, Ordering::Relaxed);
+        self.set_counted(HEALS, policy == ZonePolicy::Healing);
+    }
+
+    /// Sets whether regions are kept clean. Their records are the caller's.
+    pub(crate) fn set_clean_regions(&self, mode: CleanRegions) {
+        self.set_counted(KEEPS_REGIONS, mode == CleanRegions::On);
+    }
+
+    fn set_counted(&self, bit: u32, to: bool) {
+        let counted = self.facts.counted.load(Ordering::Relaxed);
+        self.facts.counted.store(if to { counted | bit } else { counted & !bit }, Ordering::Relaxed);
     }
 
     pub(crate) fn events(&self) -> &ZoneEvents {

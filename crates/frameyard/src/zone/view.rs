@@ -16,6 +16,7 @@ use super::exclusive::add_exclusive;
 use super::exclusive::sub_exclusive;
 use super::mechanisms::MechanismTables;
 use super::pageblock::PageblockMap;
+use super::region_state::Region;
 use super::section::SectionTable;
 use super::state::Zone;
 use crate::locks::LockHold;
@@ -36,6 +37,8 @@ pub(crate) struct ZoneTables {
     pub(crate) allocation_map: AllocationMap<'static>,
     /// For each pageblock, the free frames in it: see [`healing`](super::healing).
     pub(crate) pageblock_free: &'static [AtomicU64],
+    /// The records of regions; see [`regions`](super::regions).
+    pub(crate) regions: &'static [Region],
     pub(crate) geometry: Geometry,
     /// When page structures are checked.
     pub(crate) checks: PageChecks,
@@ -133,7 +136,15 @@ impl<'a, P: Platform> ZoneView<'a, P> {
 
     #[inline(always)]
     fn held(self, hold: ZoneHold<'a, P>) -> LockedZone<'a, P> {
-        LockedZone { view: self, free_change: 0, cma_change: 0, initialised: 0, hold }
+        LockedZone {
+            view: self,
+            free_change: 0,
+            cma_change: 0,
+            initialised: 0,
+            without_clean: 0,
+            changed_region: None,
+            hold,
+        }
     }
 }
 
@@ -217,6 +228,10 @@ pub(crate) struct LockedZone<'a, P: Platform> {
     cma_change: u64,
     /// Frames that are no longer deferred.
     pub(super) initialised: u64,
+    /// The orders whose Movable list has no block of a clean region at its head, as far as this hold has seen.
+    pub(super) without_clean: u32,
+    /// The region that this hold has tainted or cleaned last.
+    pub(super) changed_region: Option<Pfn>,
     hold: ZoneHold<'a, P>,
 }
 
@@ -300,9 +315,12 @@ impl<'a, P: Platform> LockedZone<'a, P> {
 impl<P: Platform> Drop for LockedZone<'_, P> {
     #[inline]
     fn drop(&mut self) {
-        if self.zone.heals() {
-            self.free_waiting();
-            self.heal(self.hold.moved);
+        if self.zone.counts_pageblocks() {
+            if self.zone.heals() {
+                self.free_waiting();
+                self.heal(self.hold.moved);
+            }
+            self.reorder_changed_region();
         }
         self.publish_counts();
     }

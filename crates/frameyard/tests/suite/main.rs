@@ -5,6 +5,7 @@ mod all_locks;
 mod allocation;
 mod at_once;
 mod busy_yard;
+mod clean_regions;
 mod clusters;
 mod cma;
 mod compaction;

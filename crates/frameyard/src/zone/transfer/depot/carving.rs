@@ -240,7 +240,7 @@ impl<P: Platform> LockedZone<'_, P> {
     }
 
     fn take_piece_of(&mut self, list: MigrateType, most: u64, request: BlockRequest, taken: &mut Taken) -> bool {
-        let order = self.smallest_order(request.order, list);
+        let order = self.order_to_take(request.order, list);
         let Some((block, tag)) = order.and_then(|order| self.first_block_at(order, list)) else { return false };
         self.remove_block(block, tag);
         let part = tag.order().pages().0.min(most) as u32;

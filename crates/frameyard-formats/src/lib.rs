@@ -24,7 +24,7 @@ pub use metrics::{
 };
 pub use pagetypeinfo::write_pagetypeinfo;
 pub use snapshot::{PcpSnapshot, ReportSource, ZoneSnapshot};
-pub use trace::{BadTraceLine, ExtFrag, PAGE_TRACEPOINTS, PageEvent, TraceEvent, TraceLine, TracedBlock};
+pub use trace::{BadTraceLine, ExtFrag, PAGE_TRACEPOINTS, PageEvent, RawTraceLine, TraceEvent, TraceLine, TracedBlock};
 pub use vmstat::write_vmstat;
 pub use zoneinfo::write_zoneinfo;
 

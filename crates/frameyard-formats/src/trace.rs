@@ -137,6 +137,14 @@ pub enum TraceLine<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BadTraceLine(&'static str);
 
+impl BadTraceLine {
+    /// An error of a line that lacks something.
+    #[must_use]
+    pub const fn new(lacks: &'static str) -> Self {
+        Self(lacks)
+    }
+}
+
 impl fmt::Display for BadTraceLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "no line of a trace: {} expected", self.0)
@@ -158,21 +166,45 @@ impl<'a> TraceLine<'a> {
         if let Some(lost) = lost(line) {
             return Ok(Self::Lost(lost));
         }
+        let RawTraceLine { time_us, pid, cpu, text } = RawTraceLine::parse(line)?;
+        let (name, fields) =
+            text.strip_prefix("kmem:").unwrap_or(text).split_once(':').ok_or(BadTraceLine("event and ':'"))?;
+        match event(name, Fields(fields))? {
+            Some(what) => Ok(Self::Event(TraceEvent { time_us, pid, cpu, what })),
+            None => Ok(Self::Other(name)),
+        }
+    }
+}
+
+/// A line of any event: where and when, and what the tracepoint printed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RawTraceLine<'a> {
+    /// Microseconds of the trace's clock.
+    pub time_us: u64,
+    /// The process, or the thread of one.
+    pub pid: u32,
+    /// The CPU.
+    pub cpu: CpuId,
+    /// The text behind the time: the event's name and its fields.
+    pub text: &'a str,
+}
+
+impl<'a> RawTraceLine<'a> {
+    /// Parses a line that is no comment and tells of no lost events.
+    ///
+    /// # Errors
+    ///
+    /// [`BadTraceLine`] names the first field that is missing or wrong.
+    pub fn parse(line: &'a str) -> Result<Self, BadTraceLine> {
         let (task, rest) = split_cpu(line).ok_or(BadTraceLine("[CPU]"))?;
         let (cpu, rest) = rest.split_once(']').ok_or(BadTraceLine("[CPU]"))?;
         let cpu = CpuId(cpu.parse().map_err(|_| BadTraceLine("[CPU]"))?);
         let pid = task.trim_end().rsplit_once(['-', ' ']).and_then(|(_, pid)| process(pid));
         let pid = pid.ok_or(BadTraceLine("task-PID before [CPU]"))?;
-        let (head, fields) = rest.split_once(": ").ok_or(BadTraceLine("time and ':'"))?;
+        let (head, text) = rest.split_once(": ").ok_or(BadTraceLine("time and ':'"))?;
         let time = head.split_ascii_whitespace().next_back().and_then(microseconds);
         let time_us = time.ok_or(BadTraceLine("seconds with 6 decimals"))?;
-        let fields = fields.trim_ascii_start();
-        let (name, fields) =
-            fields.strip_prefix("kmem:").unwrap_or(fields).split_once(':').ok_or(BadTraceLine("event and ':'"))?;
-        match event(name, Fields(fields))? {
-            Some(what) => Ok(Self::Event(TraceEvent { time_us, pid, cpu, what })),
-            None => Ok(Self::Other(name)),
-        }
+        Ok(Self { time_us, pid, cpu, text: text.trim_ascii_start() })
     }
 }
 

@@ -18,6 +18,7 @@ mod map_tails;
 mod mapped;
 mod memory;
 mod memory_use;
+mod observed_yard;
 mod platform;
 mod prefault;
 mod processes;
@@ -62,6 +63,7 @@ pub use memory::{
     NodeFrames,
 };
 pub use memory_use::{MappingLimit, MemoryUse, page_table_bytes};
+pub use observed_yard::ObservedYard;
 pub use platform::{CpuIdentity, HostPlatform, ListAccess, LockTiming, PopulateMap, RseqUnavailable};
 pub use prefault::PrefaultProgress;
 pub use processes::{WorkerError, Workers, spawn_workers};

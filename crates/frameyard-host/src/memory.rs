@@ -423,6 +423,9 @@ fn map(
             Source::Shared { file, offset } => {
                 ("map a file", Source::Shared { file, offset: offset + piece.file_offset }, huge_pages)
             }
+            Source::ReadOnly { file, offset } => {
+                ("map a file", Source::ReadOnly { file, offset: offset + piece.file_offset }, huge_pages)
+            }
         };
         mapping.back(piece.piece, source).map_err(|source| MemoryError::System { action, size, source })?;
         huge_pages.apply(&mapping, piece.piece)?;

@@ -55,6 +55,11 @@ impl Region {
         Self::map(size, advice, Source::Shared { file: file.as_fd(), offset }, Contents::Shared)
     }
 
+    /// The bytes of a file from `offset` on, as its writers change them. What this process writes does not reach the file.
+    pub(crate) fn observing(file: &File, offset: u64, size: ByteSize) -> Result<Self, MemoryError> {
+        Self::map(size, HugePages::Default, Source::ReadOnly { file: file.as_fd(), offset }, Contents::Shared)
+    }
+
     fn map(size: ByteSize, huge_pages: HugePages, source: Source<'_>, contents: Contents) -> Result<Self, MemoryError> {
         if size.0 == 0 {
             return Err(MemoryError::Nothing);

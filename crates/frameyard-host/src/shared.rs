@@ -37,8 +37,8 @@ mod word_store;
 
 pub use error::SharedFileError;
 use error::VARIABLE;
-use header::Header;
 pub use header::HeaderError;
+use header::{Header, Part};
 pub use layout::{SharedFrames, SharedLayout};
 use process::Attachment;
 
@@ -222,6 +222,18 @@ impl SharedMemoryFile {
     pub(crate) fn map_view_words(&self) -> Result<Region, MemoryError> {
         let words = self.header.view_words;
         Region::in_file(&self.file, words.offset, ByteSize(words.len), HugePages::Default)
+    }
+
+    /// The memory map, the control region and the table of processes, for reading ([`Region::observing`]).
+    pub(crate) fn observe(&self) -> Result<[Region; 3], MemoryError> {
+        let of = |part: Part| Region::observing(&self.file, part.offset, ByteSize(part.len));
+        let Header { memory_map, control, processes, .. } = self.header;
+        Ok([of(memory_map)?, of(control)?, of(processes)?])
+    }
+
+    /// The frames of the machine without their bytes.
+    pub(crate) fn phantom_frames(&self) -> HostMemory {
+        HostMemory::phantom(self.layout.clone())
     }
 
     /// Takes a place for this process among those that have the file attached.

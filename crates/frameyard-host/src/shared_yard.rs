@@ -21,7 +21,7 @@ use crate::yard::builder::HostYardBuilder;
 use crate::yard::error::HostYardError;
 
 /// Where names without a leading slash lie: the host's file system in memory.
-const DIRECTORY: &str = "/dev/shm";
+pub(crate) const DIRECTORY: &str = "/dev/shm";
 /// How often `create` removes a leftover file before it gives up.
 const ATTEMPTS: u32 = 8;
 

@@ -18,6 +18,7 @@ mod show;
 mod sim;
 mod simulated_machine;
 mod stress;
+mod top;
 mod trace;
 mod worker;
 mod workloads;
@@ -69,6 +70,7 @@ enum Command {
     Stress(stress::StressArgs),
     Report(report::ReportArgs),
     Run(run::RunArgs),
+    Top(top::TopArgs),
     Trace(trace::TraceArgs),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
@@ -109,6 +111,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
         Command::Stress(args) => stress::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Run(args) => run::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Trace(args) => trace::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),

@@ -39,7 +39,7 @@ use std::sync::atomic::Ordering;
 use frameyard::platform::{LockError, LockId};
 
 use crate::region::Region;
-use crate::sys::own_file::OwnFile;
+use crate::sys::own_file::{self, OwnFile};
 
 /// The number of slots, and so of processes that a file can have at once.
 pub(super) const SLOTS: usize = 1 << SLOT_BITS;
@@ -156,6 +156,20 @@ impl Attachment {
         // A file does not see its own locks.
         process.identity() != self.this.identity() && matches!(self.file.is_byte_locked(process.byte()), Ok(false))
     }
+}
+
+/// The numbers of the living processes that have taken places in a memory file, ascending. `table` is a mapping of the file's table. Takes
+/// no place and no lock.
+pub(crate) fn living(file: impl AsFd, table: &Region) -> io::Result<Vec<u32>> {
+    let mut living = Vec::new();
+    for word in table.atomics().iter().take(SLOTS) {
+        let process = Process(word.load(Ordering::Relaxed));
+        if process.0 != 0 && own_file::is_byte_locked(&file, process.byte())? {
+            living.push(process.id());
+        }
+    }
+    living.sort_unstable();
+    Ok(living)
 }
 
 #[cfg(test)]

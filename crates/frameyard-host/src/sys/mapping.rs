@@ -19,6 +19,8 @@ pub(crate) enum Source<'a> {
     Hugetlb { shift: u32 },
     /// A file, shared with every process that maps it.
     Shared { file: BorrowedFd<'a>, offset: u64 },
+    /// A file that this process reads: what it writes goes to copies of pages that no other mapping shows. The file need not be writable.
+    ReadOnly { file: BorrowedFd<'a>, offset: u64 },
 }
 
 /// Advice to the host on how to back a piece.
@@ -168,6 +170,9 @@ impl Mapping {
                 Source::Shared { file, offset } => {
                     let flags = MapFlags::FIXED | MapFlags::SHARED | MapFlags::NORESERVE;
                     mm::mmap(address, len, protection, flags, file, offset)?
+                }
+                Source::ReadOnly { file, offset } => {
+                    mm::mmap(address, len, protection, private | MapFlags::NORESERVE, file, offset)?
                 }
             }
         };

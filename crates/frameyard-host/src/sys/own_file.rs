@@ -73,14 +73,24 @@ impl OwnFile {
         if !self.is_own() {
             return Err(io::ErrorKind::NotFound.into());
         }
-        // SAFETY: all fields are integers, for which zero is a value.
-        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-        (lock.l_type, lock.l_whence) = (kind as i16, libc::SEEK_SET as i16);
-        (lock.l_start, lock.l_len) = (byte, 1);
-        // SAFETY: the descriptor is open in this process, and the call reads and writes `lock` alone.
-        check(unsafe { libc::fcntl(self.fd, command, &raw mut lock) })?;
-        Ok(i32::from(lock.l_type))
+        control(self.fd, command, kind, byte)
     }
+}
+
+/// Whether an open file other than `file` has the lock of a byte. Needs no right to write, and takes no lock.
+pub(crate) fn is_byte_locked(file: impl AsFd, byte: i64) -> io::Result<bool> {
+    Ok(control(file.as_fd().as_raw_fd(), libc::F_OFD_GETLK, libc::F_WRLCK, byte)? != libc::F_UNLCK)
+}
+
+/// One `fcntl` call on a lock of an open descriptor. Returns the kind of lock that the kernel reports.
+fn control(fd: RawFd, command: i32, kind: i32, byte: i64) -> io::Result<i32> {
+    // SAFETY: all fields are integers, for which zero is a value.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    (lock.l_type, lock.l_whence) = (kind as i16, libc::SEEK_SET as i16);
+    (lock.l_start, lock.l_len) = (byte, 1);
+    // SAFETY: the descriptor is open in this process, and the call reads and writes `lock` alone.
+    check(unsafe { libc::fcntl(fd, command, &raw mut lock) })?;
+    Ok(i32::from(lock.l_type))
 }
 
 impl Drop for OwnFile {

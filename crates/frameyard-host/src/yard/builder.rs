@@ -393,6 +393,25 @@ impl HostYardBuilder {
         Ok(HostYard { yard })
     }
 
+    /// A view of the yard in a memory file that reads it: without a place among its processes, and without the bytes of frames. What it
+    /// would write stays in this process. Also returns a mapping of the table of processes.
+    pub(crate) fn observe(
+        self,
+        file: &SharedMemoryFile,
+        host: &HostTopology,
+    ) -> Result<(HostYard, Region), HostYardError> {
+        let [map, control, processes] = file.observe()?;
+        let platform = self.platform(file.phantom_frames(), host)?;
+        // SAFETY: the two parts of one file. The yard checks what it reads there (see `attach`), so that a process which writes
+        // anything else cannot make it access memory outside the yard. This view has no frames to lose.
+        #[expect(unsafe_code, reason = "makes a second view of a yard, whose checks suffice without frames")]
+        let yard = unsafe { OwnedYard::attach((map, control), None, |_| Ok::<_, HostYardError>(platform))? };
+        if !fits(&yard, file) {
+            return Err(AttachError::Damaged.into());
+        }
+        Ok((HostYard { yard }, processes))
+    }
+
     fn plan(&self, size: ByteSize, host: &HostTopology) -> Result<HostPlan, HostYardError> {
         HostPlan::new(host, self.geometry()?, size)?.with_cpus(self.cpus).with_device_space(self.device_space)
     }

@@ -83,10 +83,7 @@ pub(super) struct ReportArgs {
 
 const NAME: &str = "report";
 /// Recordings in a checkout.
-const CHECKOUT_RECORDINGS: [&str; 2] = [
-    "crates/frameyard-traces/tests/fixtures/page-cache.ftrace.zst",
-    "crates/frameyard-traces/tests/fixtures/rust-build.ftrace.zst",
-];
+const CHECKOUT_RECORDINGS: [&str; 1] = ["recordings/cargo-check.fytrace"];
 
 /// Lists or runs the jobs, or joins results; then renders.
 pub(super) fn run(args: &ReportArgs) -> Result<(), Failure> {

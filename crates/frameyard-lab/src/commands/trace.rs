@@ -1,5 +1,6 @@
 //! `trace`: what a kernel's page allocator did, recorded and counted.
 
+mod demand;
 mod export;
 mod facts;
 mod import;
@@ -7,6 +8,7 @@ mod input;
 mod pipes;
 mod record;
 mod replay;
+mod sources;
 mod stat;
 mod tracefs;
 
@@ -18,6 +20,7 @@ use crate::Failure;
 const HELP: &str = "\
 Examples:
   frameyard trace record -o build.fyt -- make
+  frameyard trace record --malloc -o program.fyt -- python3 program.py
   frameyard trace stat build.fyt
   frameyard trace replay build.fyt --policy vanilla,depot";
 

@@ -17,5 +17,6 @@ mod report;
 mod show_metrics;
 mod sim_workloads;
 mod stress;
+mod top;
 mod trace;
 mod trace_record;

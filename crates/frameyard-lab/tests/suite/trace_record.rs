@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use frameyard::Pfn;
+use frameyard_traces::{BadLines, Item, PageEvent, TraceEvent, import};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::program::{assert_refused, command, json, stderr, stdout};
@@ -12,13 +14,17 @@ use crate::trace::temporary;
 
 /// Records a command; `None`, with the reason on standard output, where that is impossible here.
 fn record(name: &str, scope: &str, words: &[&str]) -> Option<(PathBuf, String)> {
+    record_with(name, &["--scope", scope], words)
+}
+
+fn record_with(name: &str, options: &[&str], words: &[&str]) -> Option<(PathBuf, String)> {
     let file = temporary(name);
-    let options = ["trace", "record", "-o", file.to_str().unwrap(), "--scope", scope, "--"];
-    let output = command(&[&options[..], words].concat()).output().unwrap();
+    let line = [&["trace", "record", "-o", file.to_str().unwrap()], options, &["--"], words].concat();
+    let output = command(&line).output().unwrap();
     if output.status.success() {
         return Some((file, stdout(&output).to_owned()));
     }
-    let missing = ["needs root", "cannot be mounted", "Permission denied", "No such file"];
+    let missing = ["needs root", "cannot be mounted", "Permission denied", "No such file", "has no tracepoint"];
     assert!(missing.iter().any(|missing| stderr(&output).contains(missing)), "{}", stderr(&output));
     println!("skipped: {}", stderr(&output).trim());
     None
@@ -76,16 +82,105 @@ fn a_command_that_does_not_exist_is_an_error_and_leaves_the_file_alone() {
     }
 }
 
+/// Pages that a program maps and touches; those of them that it drops; those that it touches again; pages that it maps a second time.
+const PAGES: usize = 3001;
+const DROPPED: usize = 1501;
+const AGAIN: usize = 703;
+const SECOND: usize = 2003;
+
+/// The frames that each single call freed: runs of frees of one task at one time.
+fn freed_at_once(events: &[TraceEvent]) -> Vec<Vec<Pfn>> {
+    let mut runs: Vec<((u32, u64), Vec<Pfn>)> = Vec::new();
+    for event in events {
+        let PageEvent::Free(block) = event.what else { continue };
+        match runs.last_mut().filter(|(of, _)| *of == (event.pid, event.time_us)) {
+            Some((_, run)) => run.push(block.pfn),
+            None => runs.push(((event.pid, event.time_us), vec![block.pfn])),
+        }
+    }
+    runs.into_iter().map(|(_, run)| run).collect()
+}
+
+#[test]
+fn the_demand_of_a_program_has_each_page_once() {
+    if !Command::new("python3").arg("--version").output().is_ok_and(|output| output.status.success()) {
+        return println!("skipped: there is no python3");
+    }
+    let program = format!(
+        "import mmap\nP = 4096\ndef new(pages): return mmap.mmap(-1, pages * P, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n\
+         a = new({PAGES})\nfor i in range({PAGES}): a[i * P] = 1\nfor i in range({PAGES}): a[i * P + 9] = 2\n\
+         a.madvise(mmap.MADV_DONTNEED, 0, {DROPPED} * P)\nfor i in range({AGAIN}): a[i * P] = 3\na.close()\n\
+         b = new({SECOND})\nfor i in range({SECOND}): b[i * P]\nfor i in range(0, {SECOND}, 2): b[i * P] = 1\nb.close()\n"
+    );
+    let recorded = record_with("demand.fyt", &["--malloc"], &["python3", "-c", &program]);
+    let Some((file, line)) = recorded else { return };
+    assert!(line.contains(", 0 lost;") && line.contains("exit status: 0"), "{line}");
+    let mut events = Vec::new();
+    let imported = import(fs::File::open(&file).unwrap(), BadLines::Refuse, &mut |item| {
+        match item {
+            Item::Events(more) => events.extend(more),
+            Item::Snapshot { name, .. } => panic!("{name} is of other frames"),
+            Item::Fact { .. } => {}
+        }
+        Ok(())
+    });
+    assert!(!imported.unwrap().is_truncated);
+    let allocations = |pfn: Pfn| {
+        let of = |event: &&TraceEvent| matches!(event.what, PageEvent::Alloc { pfn: Some(found), .. } if found == pfn);
+        events.iter().filter(of).count()
+    };
+    let runs = freed_at_once(&events);
+    for pages in [DROPPED, PAGES - DROPPED + AGAIN, SECOND.div_ceil(2)] {
+        let found = runs.iter().filter(|run| run.len() == pages).count();
+        assert_eq!(
+            found,
+            1,
+            "{pages} pages: {:?}",
+            runs.iter().map(Vec::len).filter(|len| *len > 100).collect::<Vec<_>>()
+        );
+        let run = runs.iter().find(|run| run.len() == pages).unwrap();
+        assert!(allocations(run[0]) > 0 && run[0].0 >= 1024);
+    }
+    let path = file.to_str().unwrap();
+    let stat = json(&["trace", "stat", path, "--json"]);
+    assert_eq!((&stat["scope"], &stat["exit_code"]), (&"malloc".into(), &0.into()));
+    assert_eq!(stat["pages_allocated"], stat["pages_freed"], "a process that has ended has no pages");
+    assert_eq!(stat["live_pages"], 0, "{stat}");
+    assert_eq!((&stat["failed_allocations"], &stat["blocks_allocated_twice"]), (&0.into(), &0.into()));
+    assert!(stat["pages_allocated"].as_u64().unwrap() >= (PAGES + AGAIN + SECOND / 2) as u64, "{stat}");
+    let replayed = json(&["trace", "replay", path, "--policy", "vanilla,depot", "--json"]);
+    for row in replayed["rows"].as_array().unwrap() {
+        assert_eq!((&row["failures"], &row["skipped_frees"]), (&0.into(), &0.into()), "{row}");
+    }
+    assert_eq!(replayed["double_frees"], 0);
+    assert!(!Path::new(&format!("{path}.buddyinfo.before")).exists());
+}
+
+#[test]
+fn the_demand_of_child_processes_is_recorded() {
+    // A child process has the kernel write to 4096 pages of its own.
+    let script = "dd if=/dev/zero of=/dev/null bs=16M count=1 2>/dev/null & wait; true | true";
+    let Some((file, _)) = record_with("demand-tree.fyt", &["--malloc"], &["sh", "-c", script]) else { return };
+    let stat = json(&["trace", "stat", file.to_str().unwrap(), "--json"]);
+    assert!(stat["peak_live_pages"].as_u64().unwrap() >= 4096, "{stat}");
+    assert_eq!((&stat["live_pages"], &stat["lost_events"]), (&0.into(), &0.into()), "{stat}");
+}
+
 #[test]
 fn an_interrupt_ends_the_command_and_keeps_the_recording() {
-    if record("before-interrupt.fyt", "system", &["true"]).is_none() {
+    interrupt("interrupted", &[]);
+    interrupt("interrupted-demand", &["--malloc"]);
+}
+
+fn interrupt(name: &str, options: &[&str]) {
+    if record_with("before-interrupt.fyt", options, &["true"]).is_none() {
         return;
     }
-    let file = temporary("interrupted.fyt");
-    let ready = temporary("interrupted.ready");
+    let file = temporary(&format!("{name}.fyt"));
+    let ready = temporary(&format!("{name}.ready"));
     let _ = fs::remove_file(&ready);
     let script = format!("touch {}; exec sleep 600", ready.display());
-    let words = ["trace", "record", "-o", file.to_str().unwrap(), "--", "sh", "-c", &script];
+    let words = [&["trace", "record", "-o", file.to_str().unwrap()], options, &["--", "sh", "-c", &script]].concat();
     let recorder = command(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     while !ready.exists() {
         std::thread::sleep(Duration::from_millis(5));

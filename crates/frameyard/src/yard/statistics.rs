@@ -250,6 +250,12 @@ impl<'y, P: Platform> YardStats<'y, P> {
         Some(FrameInfo { head, state: tag.state(), order: tag.order(), migrate_type: tag.migrate_type() })
     }
 
+    /// The type of the pageblock of a frame, recent; [`MigrateType::Draining`] is told apart. `None` where there is no memory. Takes no
+    /// lock. Cost: a search in the table of ranges, and the pageblock's byte.
+    pub fn pageblock_type(self, pfn: Pfn) -> Option<MigrateType> {
+        self.yard.zone_of(pfn).map(|_| self.yard.pageblock_type(pfn))
+    }
+
     /// Whether exactly that block is allocated, so that [`Yard::free`] would free it. Recent, not exact. Any frame
     /// number is allowed. Cost: its byte in the allocation map.
     pub fn is_allocated(self, pfn: Pfn, order: Order) -> bool {

@@ -50,11 +50,15 @@ impl Job {
         Self { name: name.into(), kind, arguments: line.split_whitespace().map(str::to_owned).collect() }
     }
 
-    /// The command line that runs the job again.
+    /// The command line that runs the job again, for a shell.
     pub(super) fn command(&self) -> String {
         let quoted = |argument: &String| {
             let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_=.,/:+%".contains(letter);
-            if argument.chars().all(is_plain) { argument.clone() } else { format!("'{argument}'") }
+            match argument.chars().all(is_plain) && !argument.is_empty() {
+                true => argument.clone(),
+                // A quote ends the quoted part, stands for itself behind a backslash, and another part begins.
+                false => format!("'{}'", argument.replace('\'', "'\\''")),
+            }
         };
         format!("frameyard {} --json", self.arguments.iter().map(quoted).collect::<Vec<_>>().join(" "))
     }
@@ -120,5 +124,19 @@ mod tests {
     fn a_command_can_be_pasted_into_a_shell() {
         let job = Job::new("a", JobKind::Simulation, "sim check --rows depot/processes/1..4;x/threads/2");
         assert_eq!(job.command(), "frameyard sim check --rows 'depot/processes/1..4;x/threads/2' --json");
+    }
+
+    #[test]
+    fn a_shell_reads_any_argument_back() {
+        let arguments = ["it's a \"trace\".zst", "'", "a b", "", "$HOME `ls` \\", "ä*?;#!~", "plain-1.fyt"];
+        let mut job = Job::new("a", JobKind::Replay, "trace replay");
+        job.arguments.extend(arguments.map(str::to_owned));
+        // A function in place of the program prints each argument on a line.
+        let script = format!("frameyard() {{ printf '%s\\n' \"$@\"; }}; {}", job.command());
+        let output = std::process::Command::new("sh").arg("-c").arg(script).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let expected = ["trace", "replay"].iter().chain(&arguments).chain(&["--json"]);
+        let expected: String = expected.map(|argument| format!("{argument}\n")).collect();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
     }
 }

@@ -15,6 +15,8 @@ pub(super) mod group {
     pub(in super::super) const FRAG: &str = "native-frag";
     pub(in super::super) const PIN: &str = "native-pin";
     pub(in super::super) const DEVICE_MAP: &str = "native-device-map";
+    pub(in super::super) const MEMORY_REGION: &str = "native-memory-region";
+    pub(in super::super) const HUGE_POOL: &str = "native-huge-pool";
     pub(in super::super) const LOCK_TIMES: &str = "native-lock-times";
     pub(in super::super) const CHECK_PAGE_FAULT: &str = "check-page-fault";
     pub(in super::super) const CHECK_PAGE_FAULT_88: &str = "check-page-fault-88";
@@ -132,6 +134,11 @@ fn quick() -> Vec<Job> {
         native(g::FRAG, "bench frag --quick --policy vanilla,depot,healing"),
         native(g::PIN, "bench pin --quick --memory device --call get,pin --path fast"),
         native(g::DEVICE_MAP, "bench device-map --quick --size 2G"),
+        native(
+            g::MEMORY_REGION,
+            "bench memory-region --quick --no-host --memory pool,device --page-size 2M --map-geometry 4K,2M",
+        ),
+        native(g::HUGE_POOL, "bench huge-pool --quick --size 2G --before written"),
     ];
     jobs.push(boot());
     jobs.extend(lock_times());
@@ -160,6 +167,8 @@ fn full() -> Vec<Job> {
         native(g::FRAG, "bench frag --policy vanilla,depot,healing"),
         native(g::PIN, "bench pin --size 1G"),
         native(g::DEVICE_MAP, "bench device-map"),
+        native(g::MEMORY_REGION, "bench memory-region --no-host --memory pool,device"),
+        native(g::HUGE_POOL, "bench huge-pool"),
     ]);
     jobs.push(boot());
     jobs.extend(lock_times());

@@ -1,8 +1,8 @@
 //! Stored results of jobs: what a report is rendered from.
 //!
 //! A job has two files. `jobs/NAME.json` has the command line and its rows; for simulations and replays its bytes are the same
-//! whichever machine ran them, at whatever speed. `jobs/NAME.run.json` has what varies: machine, duration, and columns of host
-//! time. Each file is written under another name and renamed, so an interruption or a full disk leaves whole files.
+//! whichever machine ran them, at whatever speed. `jobs/NAME.run.json` has what varies: machine, duration, the program's file, and
+//! columns of host time. Each file is written under another name and renamed, so an interruption or a full disk leaves whole files.
 
 use std::fs;
 use std::io::{self, Write};
@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use super::job::{Job, JobKind};
 use crate::Failure;
 use crate::output::HostFacts;
-use crate::version::{COMMIT, VERSION};
+use crate::version::{COMMIT, VERSION, executable, is_this_build};
 
 /// The folder of results below the folder of a report.
 pub(super) const JOBS: &str = "jobs";
@@ -46,6 +46,9 @@ pub(super) struct JobRun {
     pub(super) host: HostFacts,
     /// Columns of host time, for each row.
     pub(super) host_times: Vec<Map<String, Value>>,
+    /// The file of the program, which tells builds of changed sources apart.
+    #[serde(default)]
+    pub(super) executable: Option<String>,
 }
 
 /// A result with its run.
@@ -87,14 +90,15 @@ impl Stored {
             totals: object,
             rows,
         };
-        Self { result, run: JobRun { seconds, host, host_times } }
+        Self { result, run: JobRun { seconds, host, host_times, executable: executable() } }
     }
 
     /// Whether this build has already run the job.
     pub(super) fn is_current(&self, job: &Job) -> bool {
         let result = &self.result;
-        let same = (&result.command, &*result.version, &*result.commit) == (&job.command(), VERSION, COMMIT);
-        same && result.error.is_none()
+        result.command == job.command()
+            && result.error.is_none()
+            && is_this_build(&result.version, &result.commit, self.run.executable.as_deref())
     }
 
     /// Writes both files: the run first, so that a result is never without one.

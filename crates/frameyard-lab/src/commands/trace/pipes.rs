@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::io::{self, Read};
 
 use frameyard::CpuId;
-use frameyard_formats::TraceLine;
+use frameyard_formats::{BadTraceLine, TraceLine};
 use frameyard_traces::{PageEvent, TraceEvent};
 
 /// Bytes of a pipe that a round reads at most.
@@ -18,24 +18,68 @@ const ROUND: usize = 256 << 10;
 /// An event becomes visible after its time. More than that delay, in µs.
 const DELAY_US: u64 = 10_000;
 
+/// An event of a pipe.
+pub(super) trait PipeEvent: Sized {
+    /// Reads a line; `None` if it has nothing of interest.
+    fn parse(line: &str) -> Result<Option<Line<Self>>, BadTraceLine>;
+
+    /// The kernel lost this number of events of a CPU here.
+    fn lost(time_us: u64, cpu: CpuId, events: u64) -> Self;
+
+    /// The time in µs.
+    fn time_us(&self) -> u64;
+
+    /// The same event at another time.
+    fn at(self, time_us: u64) -> Self;
+}
+
+/// A line of a pipe.
+pub(super) enum Line<E> {
+    Event(E),
+    /// The kernel lost this number of events.
+    Lost(u64),
+}
+
+impl PipeEvent for TraceEvent {
+    fn parse(line: &str) -> Result<Option<Line<Self>>, BadTraceLine> {
+        Ok(match TraceLine::parse(line)? {
+            TraceLine::Event(event) => Some(Line::Event(event)),
+            TraceLine::Lost(events) => Some(Line::Lost(events)),
+            TraceLine::Comment(_) | TraceLine::Other(_) => None,
+        })
+    }
+
+    fn lost(time_us: u64, cpu: CpuId, events: u64) -> Self {
+        Self { time_us, pid: 0, cpu, what: PageEvent::Lost(events) }
+    }
+
+    fn time_us(&self) -> u64 {
+        self.time_us
+    }
+
+    fn at(self, time_us: u64) -> Self {
+        Self { time_us, ..self }
+    }
+}
+
 /// The pipes of all CPUs.
-pub(super) struct CpuPipes<R> {
-    cpus: Vec<CpuPipe<R>>,
+pub(super) struct CpuPipes<R, E> {
+    cpus: Vec<CpuPipe<R, E>>,
     /// Lines that cannot be read.
     pub(super) bad_lines: u64,
 }
 
-struct CpuPipe<R> {
+struct CpuPipe<R, E> {
     cpu: CpuId,
     source: R,
     /// The begin of a line.
     rest: Vec<u8>,
-    events: VecDeque<TraceEvent>,
+    events: VecDeque<E>,
     last_us: u64,
     is_empty: bool,
 }
 
-impl<R: Read> CpuPipes<R> {
+impl<R: Read, E: PipeEvent> CpuPipes<R, E> {
     pub(super) fn new(sources: impl IntoIterator<Item = (CpuId, R)>) -> Self {
         let pipe = |(cpu, source)| CpuPipe {
             cpu,
@@ -49,7 +93,7 @@ impl<R: Read> CpuPipes<R> {
     }
 
     /// Reads each pipe once. Returns the events before which no other can come; `now_us` is the time of the trace's clock.
-    pub(super) fn round(&mut self, now_us: u64) -> io::Result<Vec<TraceEvent>> {
+    pub(super) fn round(&mut self, now_us: u64) -> io::Result<Vec<E>> {
         for pipe in &mut self.cpus {
             self.bad_lines += pipe.fill()?;
         }
@@ -64,23 +108,23 @@ impl<R: Read> CpuPipes<R> {
     }
 
     /// The events that rounds have read and not returned.
-    pub(super) fn rest(&mut self) -> Vec<TraceEvent> {
+    pub(super) fn rest(&mut self) -> Vec<E> {
         self.take(u64::MAX)
     }
 
-    fn take(&mut self, limit_us: u64) -> Vec<TraceEvent> {
+    fn take(&mut self, limit_us: u64) -> Vec<E> {
         let mut taken = Vec::new();
         for pipe in &mut self.cpus {
-            let count = pipe.events.partition_point(|event| event.time_us <= limit_us);
+            let count = pipe.events.partition_point(|event| event.time_us() <= limit_us);
             taken.extend(pipe.events.drain(..count));
         }
         // Stable: events of a CPU stay in their order.
-        taken.sort_by_key(|event| event.time_us);
+        taken.sort_by_key(PipeEvent::time_us);
         taken
     }
 }
 
-impl<R: Read> CpuPipe<R> {
+impl<R: Read, E: PipeEvent> CpuPipe<R, E> {
     /// Reads until the pipe is empty or the round is over. Returns the number of lines that cannot be read.
     fn fill(&mut self) -> io::Result<u64> {
         let (mut read, mut bad, mut buffer) = (0, 0, [0; 8192]);
@@ -110,23 +154,20 @@ impl<R: Read> CpuPipe<R> {
         let mut lines = bytes.split(|byte| *byte == b'\n');
         self.rest = lines.next_back().unwrap_or_default().to_vec();
         for line in lines {
-            match std::str::from_utf8(line).ok().and_then(|line| TraceLine::parse(line).ok()) {
-                Some(TraceLine::Event(event)) => self.push(event),
-                Some(TraceLine::Lost(lost)) => {
-                    let what = PageEvent::Lost(lost);
-                    self.push(TraceEvent { time_us: self.last_us, pid: 0, cpu: self.cpu, what });
-                }
-                Some(TraceLine::Comment(_) | TraceLine::Other(_)) => {}
+            match std::str::from_utf8(line).ok().and_then(|line| E::parse(line).ok()) {
+                Some(Some(Line::Event(event))) => self.push(event),
+                Some(Some(Line::Lost(events))) => self.push(E::lost(self.last_us, self.cpu, events)),
+                Some(None) => {}
                 None => bad += 1,
             }
         }
         bad
     }
 
-    fn push(&mut self, event: TraceEvent) {
+    fn push(&mut self, event: E) {
         // A clock that goes back would break the search for the limit.
-        self.last_us = self.last_us.max(event.time_us);
-        self.events.push_back(TraceEvent { time_us: self.last_us, ..event });
+        self.last_us = self.last_us.max(event.time_us());
+        self.events.push_back(event.at(self.last_us));
     }
 }
 
@@ -153,7 +194,7 @@ mod tests {
         format!("  a-7 [00{cpu}] ..... 0.{time_us:06}: mm_page_free: page=0 pfn=0x{time_us:x} order=0\n")
     }
 
-    fn pipes(parts: [&[String]; 2]) -> CpuPipes<Parts> {
+    fn pipes(parts: [&[String]; 2]) -> CpuPipes<Parts, TraceEvent> {
         let source = |parts: &[String]| Parts(parts.iter().map(|part| part.clone().into_bytes()).collect());
         CpuPipes::new([(CpuId(0), source(parts[0])), (CpuId(1), source(parts[1]))])
     }
@@ -207,6 +248,6 @@ mod tests {
                 Err(io::Error::other("gone"))
             }
         }
-        assert_eq!(CpuPipes::new([(CpuId(0), Failing)]).round(0).unwrap_err().to_string(), "gone");
+        assert_eq!(CpuPipes::<_, TraceEvent>::new([(CpuId(0), Failing)]).round(0).unwrap_err().to_string(), "gone");
     }
 }

@@ -1,7 +1,7 @@
-//! `trace record`: records the page allocator's tracepoints while a command runs.
+//! `trace record`: records tracepoints while a command runs: of the page allocator, or of a program's demand for pages.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum, ValueHint};
 use frameyard_traces::TraceWriter;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use rustix::thread::{disable_transparent_huge_pages, transparent_huge_pages_are_disabled};
 
 use super::facts::{ChildrenUse, Facts};
 use super::input::{SnapshotFiles, beside, snapshot_file};
-use super::pipes::CpuPipes;
+use super::sources::{Source, Subject};
 use super::tracefs::Instance;
 use crate::Failure;
 use crate::output::{OutputFile, spinner};
@@ -26,8 +27,12 @@ Needs root. Uses a tracefs instance of its own and removes it, also after Ctrl-C
 Frameyard's format. It also has buddyinfo, pagetypeinfo and zoneinfo of /proc before and after the command, which are written
 beside it as well, as FILE.buddyinfo.before and so on, and the command's CPU time and page faults.
 
+With --malloc the file has the pages that the command and its processes touch and give back, each as an allocation of order 0 of
+a synthetic frame, and no files of /proc. The command runs without transparent huge pages. This needs x86-64.
+
 Examples:
   frameyard trace record -o build.fyt -- make
+  frameyard trace record --malloc -o program.fyt -- python3 program.py
   frameyard trace record -o build.fyt --scope command -- make -j2";
 
 /// Records what this kernel's page allocator does while a command runs
@@ -41,6 +46,10 @@ pub(super) struct RecordArgs {
     /// Whose events to record
     #[arg(long, value_name = "SCOPE", value_enum, default_value = "system")]
     scope: Scope,
+
+    /// Record the command's own demand for pages, not the kernel's allocator
+    #[arg(long, conflicts_with = "scope")]
+    malloc: bool,
 
     /// The command and its arguments
     #[arg(value_name = "COMMAND", required = true, last = true, value_hint = ValueHint::CommandWithArguments)]
@@ -83,16 +92,21 @@ pub(super) fn run(args: &RecordArgs) -> Result<(), Failure> {
         signal_hook::flag::register(signal, Arc::clone(&interrupted)).map_err(Failure::run_time)?;
     }
     let instance = Instance::create()?;
-    let pipes = CpuPipes::new(instance.pipes()?);
+    let subject = if args.malloc { Subject::Demand } else { Subject::Kernel };
+    let source = subject.source(instance.pipes()?);
     let name = args.command.first().map(OsString::as_os_str).unwrap_or_default();
     find(name)?;
     let before = ChildrenUse::current().map_err(Failure::run_time)?;
-    let child = start_stopped(&args.command)?;
+    let child = match subject {
+        Subject::Kernel => start_stopped(&args.command)?,
+        Subject::Demand => without_huge_pages(|| start_stopped(&args.command))?,
+    };
     let (begin, bar) = (Instant::now(), spinner("recording".to_owned()));
     // From here on, dropping it ends the command.
     let mut recorder = Recorder {
-        pipes,
+        source,
         instance,
+        subject,
         child,
         interrupted,
         has_been_asked: false,
@@ -141,6 +155,16 @@ fn start_stopped(command: &[OsString]) -> Result<Child, Failure> {
     Ok(child)
 }
 
+/// Runs `start` while the processes that this one starts get no transparent huge pages, so that each page has a fault of its own.
+fn without_huge_pages<R>(start: impl FnOnce() -> Result<R, Failure>) -> Result<R, Failure> {
+    let refused = |error| Failure::run_time(format!("transparent huge pages cannot be switched off: {error}"));
+    let before = transparent_huge_pages_are_disabled().map_err(refused)?;
+    disable_transparent_huge_pages(true).map_err(refused)?;
+    let started = start();
+    disable_transparent_huge_pages(before).map_err(refused)?;
+    started
+}
+
 fn pid(id: u32) -> Pid {
     Pid::from_raw(id.cast_signed()).unwrap_or(Pid::INIT)
 }
@@ -166,8 +190,9 @@ fn snapshot(when: &str) -> Result<SnapshotFiles, Failure> {
 /// A recording.
 struct Recorder<'a> {
     /// Closed before the instance, which cannot be removed while they are open.
-    pipes: CpuPipes<File>,
+    source: Source,
     instance: Instance,
+    subject: Subject,
     child: Child,
     interrupted: Arc<AtomicBool>,
     /// Whether the command has been asked to end.
@@ -186,10 +211,10 @@ impl Recorder<'_> {
         let mut writer = TraceWriter::new(out).map_err(Failure::run_time)?;
         self.write_snapshot("before", &mut writer)?;
         let id = self.child.id();
-        if self.args.scope == Scope::Command {
+        if self.args.scope == Scope::Command || self.subject == Subject::Demand {
             self.instance.follow(id)?;
         }
-        self.instance.start()?;
+        self.instance.start(self.subject)?;
         signal(id, Signal::CONT).map_err(Failure::run_time)?;
         let Some(status) = self.write_events(&mut writer)? else { return Ok(None) };
         self.lost = self.instance.lost()?;
@@ -206,10 +231,10 @@ impl Recorder<'_> {
             self.pass_interrupts();
             let failed = |error| Failure::run_time(format!("trace_pipe: {error}"));
             let now_us = self.instance.now_us()?;
-            let mut events = self.pipes.round(now_us).map_err(failed)?;
-            let is_end = status.is_some() && self.pipes.are_empty();
+            let mut events = self.source.round(now_us).map_err(failed)?;
+            let is_end = status.is_some() && self.source.are_empty();
             if is_end {
-                events.extend(self.pipes.rest());
+                events.extend(self.source.rest());
             }
             self.events += events.len() as u64;
             let written = events.into_iter().try_for_each(|event| writer.event(event));
@@ -225,7 +250,7 @@ impl Recorder<'_> {
                 match status {
                     // What was traced until now is read before the end.
                     Some(_) => self.instance.stop()?,
-                    None if self.pipes.are_empty() => std::thread::sleep(PAUSE),
+                    None if self.source.are_empty() => std::thread::sleep(PAUSE),
                     None => {}
                 }
             }
@@ -243,6 +268,10 @@ impl Recorder<'_> {
 
     /// Writes the files of /proc, into the recording and beside it.
     fn write_snapshot(&self, when: &str, writer: &mut TraceWriter<&mut Sink<'_>>) -> Result<(), Failure> {
+        if self.subject == Subject::Demand {
+            // They describe other frames.
+            return Ok(());
+        }
         let path = self.args.out.path();
         let prefix = path.metadata().is_ok_and(|file| file.is_file()).then(|| beside(path));
         for (name, text) in snapshot(when)? {
@@ -263,14 +292,15 @@ impl Recorder<'_> {
         facts.add("command", &words.join(" "));
         let release = fs::read_to_string("/proc/sys/kernel/osrelease").map_err(Failure::run_time)?;
         facts.add("kernel", release.trim_end());
-        facts.add("scope", self.args.scope.name());
+        let scope = if self.subject == Subject::Demand { "malloc" } else { self.args.scope.name() };
+        facts.add("scope", scope);
         facts.add("exit_code", &status.code().map_or_else(|| "signal".to_owned(), |code| code.to_string()));
         facts.add("elapsed_ms", &self.begin.elapsed().as_millis());
         facts.add("user_ms", &spent.user_ms);
         facts.add("system_ms", &spent.system_ms);
         facts.add("minor_faults", &spent.minor_faults);
         facts.add("lost_events", &self.lost);
-        facts.add("skipped_lines", &self.pipes.bad_lines);
+        facts.add("skipped_lines", &self.source.bad_lines());
         Ok(facts)
     }
 }

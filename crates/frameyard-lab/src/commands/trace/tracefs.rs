@@ -6,10 +6,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use frameyard::CpuId;
-use frameyard_formats::PAGE_TRACEPOINTS;
 use rustix::fs::OFlags;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
+use super::sources::{Subject, Tracepoints};
 use crate::Failure;
 
 /// Where tracefs usually is.
@@ -86,15 +86,35 @@ impl Instance {
         self.set("set_event_pid", &process.to_string())
     }
 
-    /// Starts tracing the events of the page allocator. A kernel may lack some of them; it must have the first two.
-    pub(super) fn start(&self) -> Result<(), Failure> {
-        for (at, event) in PAGE_TRACEPOINTS.iter().enumerate() {
-            let enable = format!("events/kmem/{event}/enable");
-            if at < 2 || self.path.join(&enable).exists() {
-                self.set(&enable, "1")?;
+    /// Starts tracing.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::RunTime`] that names a tracepoint which the kernel lacks.
+    pub(super) fn start(&self, subject: Subject) -> Result<(), Failure> {
+        let has = |name: &&str| self.path.join("events").join(name).exists();
+        for tracepoints in subject.tracepoints() {
+            match *tracepoints {
+                Tracepoints::Needed(names) => names.iter().try_for_each(|name| self.enable(name))?,
+                Tracepoints::Wanted(names) => {
+                    names.iter().copied().filter(has).try_for_each(|name| self.enable(name))?;
+                }
+                Tracepoints::OneOf(names) => {
+                    self.enable(names.iter().copied().find(has).unwrap_or(names[0]))?;
+                }
             }
         }
         self.set("tracing_on", "1")
+    }
+
+    fn enable(&self, tracepoint: &str) -> Result<(), Failure> {
+        match self.set(&format!("events/{tracepoint}/enable"), "1") {
+            Err(_) if !self.path.join("events").join(tracepoint).exists() => Err(Failure::run_time(format!(
+                "this kernel has no tracepoint {tracepoint}: kmem needs CONFIG_TRACEPOINTS, syscalls need CONFIG_FTRACE_SYSCALLS, and \
+                 exceptions are those of x86"
+            ))),
+            result => result,
+        }
     }
 
     /// Stops tracing. What was traced can still be read.
@@ -192,6 +212,8 @@ mod tests {
         };
         let (path, root, is_own) = (instance.path.clone(), instance._tracefs.root.clone(), instance._tracefs.is_own);
         assert!(path.is_dir());
+        let missing = instance.enable("syscalls/sys_enter_nothing").unwrap_err().to_string();
+        assert!(missing.contains("no tracepoint syscalls/sys_enter_nothing: "), "{missing}");
         drop(instance);
         assert!(!path.exists() && root.exists() != is_own);
     }

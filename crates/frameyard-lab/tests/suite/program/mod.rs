@@ -1,5 +1,7 @@
 //! The program as the tests run it.
 
+pub(crate) mod pty;
+
 use std::process::{Command, Output};
 
 /// The program with plain tables of any width.

@@ -114,10 +114,11 @@ pub(super) fn page_zeroing(results: &Results) -> ComparedTable {
 }
 
 /// The published columns of compound page maps: name, geometry of the map, layout of the same kind here.
-const SERIES: [(&str, &str, &str, &str); 3] = [
+const SERIES: [(&str, &str, &str, &str); 4] = [
     ("before", "base pages", "2M", "full"),
     ("after_2m", "compound pages of 2 MiB", "2M", "deduplicated-two"),
     ("after_1g", "compound pages of 1 GiB", "1G", "deduplicated-two"),
+    ("after_unspecified", "compound pages of a size that is not stated", "2M", "deduplicated-two"),
 ];
 
 /// Device memory mapped as compound pages.
@@ -125,7 +126,7 @@ pub(super) fn compound_pagemap(results: &Results) -> ComparedTable {
     let mut table = ComparedTable::new(
         "compound-pagemap",
         "Page maps of device memory with compound pages",
-        vec![group::DEVICE_MAP, group::PIN],
+        vec![group::DEVICE_MAP, group::PIN, group::MEMORY_REGION, group::HUGE_POOL],
         results,
     );
     for line in published::lines(published::COMPOUND_PAGEMAP) {
@@ -137,6 +138,8 @@ pub(super) fn compound_pagemap(results: &Results) -> ComparedTable {
                     "MiB" => "MiB",
                     "ms" => "ms",
                     "us" => "µs",
+                    "pages" => "pages",
+                    "rounds in 5 s" => "rounds in 5 s",
                     _ => "",
                 },
                 machine: "not stated".to_owned(),
@@ -147,13 +150,10 @@ pub(super) fn compound_pagemap(results: &Results) -> ComparedTable {
         }
     }
     table.missing.push("nothing is simulated: the simulator has no device memory".to_owned());
-    table.missing.push(
-        "registered regions and hugetlb: `bench memory-region` and `bench huge-pool` are no jobs of a report"
-            .to_owned(),
-    );
     table.sentence = "Two map pages for each compound page describe its memory: a quarter of the map for 2 MiB, a two-thousandth for \
         1 GiB. A reference for each head instead of each page makes pinning as much cheaper. Figures measured here are scaled to 1 TiB of \
-        map and 1 GiB of pins; bringing a map up is of the size in its job."
+        map and 1 GiB of pins; bringing a map up is of the size in its job. Rounds that register memory are of 1 GiB in pages of 2 MiB here, \
+        and of a size that was not published there: compare what a series changes, not the numbers themselves."
         .to_owned();
     table
 }
@@ -173,6 +173,13 @@ fn compound_measured(metric: &str, column: &str, geometry: &str, layout: &str, r
         "namespace_bootstrap" => return Measured::of(map()?, "bring_up_ns", 1e-6),
         "get_user_pages_fast_1gib" => "get",
         "pin_user_pages_fast_1gib" => "pin",
+        "mr_register_rounds_device_dax" => return rounds("device", column, results),
+        "mr_register_rounds_hugetlb" => return rounds("pool", column, results),
+        "hugetlb_map_pages_saved_per_page" => {
+            let keys = [("source", json!("measured")), ("geometry", json!(geometry)), ("before", json!("written"))];
+            let row = results.row(group::HUGE_POOL, &keys).ok().filter(|_| column != "before")?;
+            return Measured::of(row, "map_pages_saved", 1.0);
+        }
         _ => return None,
     };
     let (map_geometry, refs) = if column == "before" { ("4K", "per-page") } else { (geometry, "batched") };
@@ -190,4 +197,62 @@ fn compound_measured(metric: &str, column: &str, geometry: &str, layout: &str, r
     let rows = results.rows(group::PIN).ok()?;
     let row = rows.into_iter().find(|row| matches(row, &keys) && number(row, "take_ns").is_some())?;
     Measured::of(row, "take_ns", GIB / number(row, "bytes")? / 1e3)
+}
+
+/// Rounds in 5 seconds that register and release memory. A pool has huge pages before the series, too, and takes them in batches.
+fn rounds(memory: &str, column: &str, results: &Results) -> Option<Measured> {
+    let is_before = column == "before";
+    let map = if is_before && memory == "device" { "4K" } else { "2M" };
+    let refs = |is_batched| if is_batched { "batched" } else { "per-page" };
+    let keys = [
+        ("source", json!("measured")),
+        ("registrar", json!("yard")),
+        ("memory", json!(memory)),
+        ("page_bytes", json!(2 << 20)),
+        ("map_geometry", json!(map)),
+        ("take_refs", json!(refs(!is_before || memory == "pool"))),
+        ("release_refs", json!(refs(!is_before))),
+    ];
+    Measured::of(results.row(group::MEMORY_REGION, &keys).ok()?, "rounds_in_5_s", 1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::job::{Job, JobKind};
+    use super::super::super::stored::Stored;
+    use super::*;
+    use crate::output::HostFacts;
+
+    fn stored(group: &str, rows: &serde_json::Value) -> Stored {
+        let host = HostFacts { cpu: None, cpus: None, memory_bytes: None, kernel: None };
+        let printed = json!({ "rows": rows }).as_object().unwrap().clone();
+        Stored::new(&Job::new(group, JobKind::Native, "bench"), host, 1.0, Ok(printed))
+    }
+
+    #[test]
+    fn registered_regions_and_pools_stand_beside_their_published_figures() {
+        let row = |memory: &str, map: &str, take: &str, release: &str, rounds: f64| {
+            json!({"source": "measured", "registrar": "yard", "memory": memory, "page_bytes": 2 << 20, "map_geometry": map,
+                "take_refs": take, "release_refs": release, "rounds_in_5_s": rounds})
+        };
+        let rows = [
+            row("device", "4K", "per-page", "per-page", 1.0),
+            row("device", "2M", "per-page", "per-page", 99.0),
+            row("device", "2M", "batched", "batched", 2.0),
+            row("pool", "2M", "batched", "per-page", 3.0),
+            row("pool", "2M", "batched", "batched", 4.0),
+        ];
+        let saved = |geometry: &str, before: &str, saved: f64| json!({"source": "measured", "geometry": geometry, "before": before, "map_pages_saved": saved});
+        let pools = [saved("2M", "fresh", 99.0), saved("2M", "written", 7.0), saved("1G", "written", 4095.0)];
+        let results =
+            Results::new(vec![stored(group::MEMORY_REGION, &json!(rows)), stored(group::HUGE_POOL, &json!(pools))]);
+        let table = compound_pagemap(&results);
+        let of = |metric: &str| -> Vec<(f64, Option<f64>)> {
+            let rows = table.rows.iter().filter(|row| row.what.starts_with(metric));
+            rows.map(|row| (row.published, row.measured.map(|measured| measured.median))).collect()
+        };
+        assert_eq!(of("mr register rounds device dax"), [(159.0, Some(1.0)), (305.0, Some(2.0))]);
+        assert_eq!(of("mr register rounds hugetlb"), [(466.0, Some(3.0)), (1073.0, Some(4.0))]);
+        assert_eq!(of("hugetlb map pages saved"), [(0.0, None), (7.0, Some(7.0)), (4095.0, Some(4095.0))]);
+    }
 }

@@ -1,0 +1,182 @@
+//! [`ObservedYard`]: a yard of other processes that this one reads and cannot change.
+
+use std::fs::{self, File};
+use std::io;
+use std::ops::Deref;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use frameyard::Yard;
+use rustix::fs::OFlags;
+
+use crate::platform::HostPlatform;
+use crate::region::Region;
+use crate::shared::process::living;
+use crate::shared::{SharedFileError, SharedMemoryFile, SizeGuard};
+use crate::shared_yard::DIRECTORY;
+use crate::topology::HostTopology;
+use crate::yard::HostYard;
+use crate::yard::error::HostYardError;
+
+/// A view of a yard in a memory file, for reading its statistics. Dereferences to [`Yard`].
+///
+/// The file is open for reading alone, and its pages are mapped privately: the kernel keeps all writes of this process away from the
+/// yard. The view takes no place among the yard's processes and no lock of the file. It does not keep the yard's name in use.
+///
+/// Statistics and the states of frames are as recent as those of the yard's own processes. Do not call what changes a yard: such a call
+/// changes copies of pages, which no longer follow the yard then. The first read of a page that the yard has never touched gives memory to
+/// the file, as any read of a memory file does.
+///
+/// ```
+/// use frameyard_host::{ByteSize, Gfp, ObservedYard, Order, SharedYard};
+///
+/// let name = format!("observed-{}", std::process::id());
+/// let yard = SharedYard::create(&name, ByteSize::mib(16))?;
+/// // Usually in another process:
+/// let observed = ObservedYard::open(&name)?;
+/// let block = yard.frames(Order(3), Gfp::KERNEL)?;
+/// assert_eq!(observed.stats().free_pages(), yard.stats().free_pages());
+/// assert_eq!(observed.processes()?, [std::process::id()]);
+/// # drop(block);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct ObservedYard {
+    yard: HostYard,
+    /// The table of the yard's processes.
+    processes: Region,
+    file: File,
+    path: PathBuf,
+}
+
+impl ObservedYard {
+    /// Opens the file of a [`SharedYard`](crate::SharedYard) by its name, or any memory file of a yard by its path, as `/proc/PID/fd/N`.
+    ///
+    /// # Errors
+    ///
+    /// [`HostYardError::File`] with [`SharedFileError::NoSuchName`] if there is no such file, with [`SharedFileError::Header`] if it is no
+    /// memory file of this version. Other errors say why it cannot be mapped.
+    pub fn open(name: impl AsRef<Path>) -> Result<Self, HostYardError> {
+        let path = Path::new(DIRECTORY).join(name);
+        let nonblocking = OFlags::NONBLOCK.bits() as i32;
+        let file = File::options().read(true).custom_flags(nonblocking).open(&path);
+        let file = file.map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => SharedFileError::NoSuchName(path.clone()),
+            _ => SharedFileError::Name { path: path.clone(), source },
+        })?;
+        let host = HostTopology::current()?;
+        let copy = file.try_clone().map_err(|source| SharedFileError::Name { path: path.clone(), source })?;
+        let memory = SharedMemoryFile::attach_file(copy, SizeGuard::Permissions, &host)?;
+        let (yard, processes) = HostYard::builder().observe(&memory, &host)?;
+        Ok(Self { yard, processes, file, path })
+    }
+
+    /// The path of the file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The device and inode numbers of the file. Two paths of one yard have the same.
+    ///
+    /// # Errors
+    ///
+    /// The system's error.
+    pub fn file_id(&self) -> io::Result<(u64, u64)> {
+        let metadata: fs::Metadata = self.file.metadata()?;
+        Ok((metadata.dev(), metadata.ino()))
+    }
+
+    /// The numbers of the living processes that use the yard, ascending, as the processes see them; a process that has it twice has two
+    /// entries. None: all have ended, or have left the yard.
+    ///
+    /// Cost: a system call for each process that has used the yard.
+    ///
+    /// # Errors
+    ///
+    /// The system's error.
+    pub fn processes(&self) -> io::Result<Vec<u32>> {
+        living(&self.file, &self.processes)
+    }
+}
+
+impl Deref for ObservedYard {
+    type Target = Yard<HostPlatform>;
+
+    #[inline]
+    fn deref(&self) -> &Yard<HostPlatform> {
+        &self.yard
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use frameyard::{ByteSize, Gfp, MigrateType, Order};
+
+    use super::*;
+    use crate::shared_yard::SharedYard;
+
+    fn create(test: &str) -> (String, SharedYard) {
+        let name = format!("frameyard-observed-{test}-{}", std::process::id());
+        let yard = SharedYard::create(&name, ByteSize::mib(16)).unwrap();
+        (name, yard)
+    }
+
+    /// The bytes of the file before the frames.
+    fn structures(yard: &SharedYard) -> Vec<u8> {
+        let file = File::open(yard.path()).unwrap();
+        let frames = 16 << 20;
+        let mut bytes = vec![0; usize::try_from(file.metadata().unwrap().len()).unwrap() - frames];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn an_observer_sees_changes_and_makes_none() {
+        let (name, yard) = create("changes");
+        let observed = ObservedYard::open(&name).unwrap();
+        let before = structures(&yard);
+        let free = observed.stats().free_pages();
+        assert_eq!(free, yard.stats().free_pages());
+        let zone = observed.stats().zones().next().unwrap().id;
+        assert!(observed.zone(zone).pageblocks(MigrateType::Movable) > 0);
+        // Even a change stays on this side.
+        let own = ObservedYard::open(&name).unwrap();
+        own.alloc(Order(0), Gfp::KERNEL).unwrap();
+        assert!(own.stats().free_pages() < free);
+        assert!(structures(&yard) == before, "the file has changed");
+        let block = yard.frames(Order(2), Gfp::KERNEL).unwrap();
+        assert_eq!(observed.stats().free_pages(), free - Order(2).pages());
+        assert_eq!(observed.stats().frame(block.pfn()).unwrap().head, block.pfn());
+        drop(block);
+        assert_eq!(observed.stats().free_pages(), free);
+        yard.validate().unwrap();
+    }
+
+    #[test]
+    fn an_observer_is_no_process_of_the_yard_and_notices_when_the_last_one_leaves() {
+        let (name, yard) = create("processes");
+        let observed = ObservedYard::open(&name).unwrap();
+        let this = std::process::id();
+        assert_eq!(observed.processes().unwrap(), [this]);
+        #[expect(unsafe_code, reason = "the test shares the yard with itself")]
+        // SAFETY: only yards write to the file.
+        let second = unsafe { SharedYard::open(&name) }.unwrap();
+        assert_eq!(observed.processes().unwrap(), [this, this]);
+        drop(second);
+        let path = yard.path().to_owned();
+        drop(yard);
+        assert!(!path.exists(), "the observer keeps no name");
+        assert!(observed.processes().unwrap().is_empty());
+    }
+
+    #[test]
+    fn files_of_no_yard_are_refused() {
+        let missing = ObservedYard::open("no-such-yard").unwrap_err();
+        assert!(matches!(missing, HostYardError::File(SharedFileError::NoSuchName(_))), "{missing}");
+        let other = ObservedYard::open("/proc/self/exe").unwrap_err();
+        assert!(matches!(other, HostYardError::File(SharedFileError::Header(_))), "{other}");
+    }
+}

@@ -1,0 +1,321 @@
+//! Draws a sample. What is drawn depends on the picture and the size of the screen alone.
+
+use frameyard::{ByteSize, MigrateType};
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::{Rect, Size};
+use ratatui_core::style::{Color, Style};
+use ratatui_core::text::{Line, Span};
+
+use super::sample::{BlockMap, Cell, Fill, Rates, Sample, ZoneSample};
+use crate::output::RoundedSize;
+
+/// The smallest screen.
+pub(super) const LEAST: Size = Size { width: 60, height: 20 };
+/// The screen of plain frames.
+pub(super) const PLAIN: Size = Size { width: 80, height: 24 };
+/// From this height on, empty lines part the sections.
+const ROOMY: u16 = 24;
+/// Lines of the map of pageblocks at most.
+const MAP_LINES: usize = 6;
+/// Characters of a table's first column, of an order's column, and of the last two.
+const NAME: usize = 11;
+const COLUMN: usize = 5;
+const LAST: usize = 8;
+const SHARE: usize = 6;
+
+const BOLD: Style = Style::new().bold();
+const DIM: Style = Style::new().dim();
+
+/// What a screen shows.
+#[derive(Clone, Debug)]
+pub(super) struct Picture<'a> {
+    pub(super) yard: &'a str,
+    pub(super) now: &'a Sample,
+    /// The sample before, from which rates are.
+    pub(super) before: Option<&'a Sample>,
+    pub(super) map: &'a BlockMap,
+    pub(super) view: View,
+}
+
+/// What of it is chosen.
+#[derive(Clone, Debug)]
+pub(super) struct View {
+    /// The number of a zone; all zones without it.
+    pub(super) zone: Option<usize>,
+    /// The first CPU of the list.
+    pub(super) first_cpu: usize,
+    pub(super) is_paused: bool,
+    pub(super) interval_ms: u64,
+}
+
+/// How many pageblocks the map of a screen has room for.
+pub(super) fn map_room(size: Size) -> usize {
+    let lines = if size.height < ROOMY { 1 } else { 2 + usize::from(size.height - ROOMY) / 2 };
+    lines.min(MAP_LINES) * usize::from(size.width)
+}
+
+/// Draws a picture.
+pub(super) fn draw(picture: &Picture<'_>, area: Rect, buffer: &mut Buffer) {
+    let lines = if area.width < LEAST.width || area.height < LEAST.height {
+        let (have, need) = (area.as_size(), LEAST);
+        vec![Line::from(format!("{}x{}: too small", have.width, have.height)), Line::from(format!("needs {need}"))]
+    } else {
+        picture.lines(area.as_size())
+    };
+    for (line, y) in lines.iter().zip(area.top()..area.bottom()) {
+        buffer.set_line(area.x, y, line, area.width);
+    }
+}
+
+impl Picture<'_> {
+    fn lines(&self, size: Size) -> Vec<Line<'static>> {
+        let zone = self.now.zone(self.view.zone);
+        let gap = (size.height >= ROOMY).then(Line::default);
+        let mut lines =
+            vec![self.title(usize::from(size.width)), self.facts(&zone), memory(&zone, self.now.page_bytes)];
+        lines.extend(gap.clone());
+        lines.extend(self.rates());
+        lines.extend(gap.clone());
+        lines.extend(self.blocks(&zone, usize::from(size.width)));
+        lines.extend(gap.clone());
+        lines.extend(self.map(size));
+        lines.extend(gap);
+        let keys = 1;
+        let room = usize::from(size.height).saturating_sub(lines.len() + keys);
+        lines.extend(self.lists(&zone, usize::from(size.width), room));
+        lines.resize(usize::from(size.height) - keys, Line::default());
+        lines.push(keys_line());
+        lines
+    }
+
+    fn title(&self, width: usize) -> Line<'static> {
+        let state = if self.view.is_paused { "paused" } else { "every" };
+        let right = format!("{state} {:.1} s", self.view.interval_ms as f64 / 1000.0);
+        let left = format!("frameyard top: {}", self.yard);
+        let room = width.saturating_sub(right.len() + 1);
+        let left: String = left.chars().take(room).collect();
+        Line::from(vec![Span::styled(format!("{left:<room$} "), BOLD), Span::raw(right)])
+    }
+
+    fn facts(&self, zone: &ZoneSample) -> Line<'static> {
+        let entries = match self.now.processes {
+            1 => "1 process".to_owned(),
+            number => format!("{number} processes"),
+        };
+        Line::from(format!(
+            "{}, {}, {} CPUs, {entries}, {} requests failed",
+            zone.name,
+            self.now.policy,
+            zone.lists.len(),
+            short(self.now.failures)
+        ))
+    }
+
+    fn rates(&self) -> [Line<'static>; 3] {
+        let rates = self.before.and_then(|before| Rates::between(before, self.now, self.view.zone));
+        let of = |value: fn(&Rates) -> u64| rates.as_ref().map_or_else(|| "-".to_owned(), |rates| short(value(rates)));
+        let waited = rates.as_ref().filter(|rates| rates.counters.acquisitions > 0).map_or_else(String::new, |rates| {
+            format!(" ({})", percent(rates.counters.contended, rates.counters.acquisitions))
+        });
+        let pages = format!(
+            "pages/s: {} allocated, {} freed; faults/s: {}",
+            of(|rates| rates.counters.allocated),
+            of(|rates| rates.counters.freed),
+            of(|rates| rates.faults)
+        );
+        let lock = format!(
+            "zone lock/s: {} taken, {} waited{waited}, {} pages",
+            of(|rates| rates.counters.acquisitions),
+            of(|rates| rates.counters.contended),
+            of(|rates| rates.counters.moved)
+        );
+        let lists = format!(
+            "lists/s: {} refills, {} drains; fallbacks/s: {}",
+            of(|rates| rates.counters.refills),
+            of(|rates| rates.counters.drains),
+            of(|rates| rates.counters.fallbacks)
+        );
+        [pages, lock, lists].map(Line::from)
+    }
+
+    /// Free blocks by type and order, with the number of pageblocks, and the part that is of no use for a whole pageblock.
+    fn blocks(&self, zone: &ZoneSample, width: usize) -> Vec<Line<'static>> {
+        let columns = Columns::new(zone.blocks.len(), width);
+        let mut heading = format!("{:<NAME$}", "free blocks");
+        for name in columns.names() {
+            heading += &format!("{name:>COLUMN$}");
+        }
+        heading += &format!("{:>LAST$}{:>SHARE$}", "blocks", "free");
+        let (free, mut lines) = (zone.free_by_type(), vec![Line::styled(heading, BOLD)]);
+        let all: u64 = free.iter().sum();
+        for (at, of) in MigrateType::ALL.into_iter().enumerate() {
+            let is_rare = matches!(of, MigrateType::Cma | MigrateType::Isolate);
+            if is_rare && zone.pageblocks[at] == 0 {
+                continue;
+            }
+            let mut row = format!("{:<NAME$}", of.name());
+            for blocks in columns.values(zone.blocks.iter().map(|blocks| blocks[at])) {
+                row += &format!("{:>COLUMN$}", short(blocks));
+            }
+            let share = (free[at] * 100).checked_div(all).map_or_else(|| "-".to_owned(), |share| format!("{share}%"));
+            row += &format!("{:>LAST$}{share:>SHARE$}", short(zone.pageblocks[at]));
+            lines.push(Line::styled(row, colour(of)));
+        }
+        lines.push(Line::from(self.fragmentation(zone)));
+        lines
+    }
+
+    fn fragmentation(&self, zone: &ZoneSample) -> String {
+        let order = self.now.pageblock_order;
+        let unusable = zone.unusable(order).map_or_else(|| "-".to_owned(), |part| format!("{:.1} %", part * 100.0));
+        format!("too small for order {}: {unusable} of free pages", order.0)
+    }
+
+    fn map(&self, size: Size) -> Vec<Line<'static>> {
+        let step = self.map.step;
+        let what = if step == 1 { "pageblocks".to_owned() } else { format!("1 pageblock of {step}") };
+        let legend = ". free   m part used   M used";
+        let mut lines = vec![Line::from(vec![Span::styled(format!("{what}  "), BOLD), Span::styled(legend, DIM)])];
+        let cells = |cells: &[Cell]| Line::from(cells.iter().map(|cell| sign(*cell)).collect::<Vec<_>>());
+        let width = usize::from(size.width);
+        lines.extend(self.map.cells.chunks(width).take(map_room(size) / width).map(cells));
+        lines
+    }
+
+    /// The lists of CPUs, in columns.
+    fn lists(&self, zone: &ZoneSample, width: usize, room: usize) -> Vec<Line<'static>> {
+        const WIDTH: usize = 39;
+        const BAR: usize = 16;
+        let (columns, rows) = ((width / WIDTH).max(1), room.saturating_sub(1));
+        let first = self.view.first_cpu.min(zone.lists.len().saturating_sub(1));
+        let shown: Vec<(usize, _)> = zone.lists.iter().enumerate().skip(first).take(columns * rows).collect();
+        let hidden = zone.lists.len() - shown.len();
+        let more = if hidden > 0 { format!(" ({hidden} CPUs not shown)") } else { String::new() };
+        let heading = format!("per-CPU lists: {} pages{more}", short(zone.per_cpu));
+        let cell = |(cpu, lists): &(usize, &super::sample::ListFill)| {
+            let filled = (lists.pages * BAR as u64).checked_div(lists.high).unwrap_or(0).min(BAR as u64) as usize;
+            let bar = format!("{}{}", "#".repeat(filled), "-".repeat(BAR - filled));
+            let text = format!("cpu {cpu:<3} [{bar}] {}/{}", short(lists.pages), short(lists.high));
+            format!("{text:<WIDTH$}")
+        };
+        let rows = shown.chunks(columns).map(|cells| Line::from(cells.iter().map(cell).collect::<String>()));
+        std::iter::once(Line::styled(heading, BOLD)).chain(rows).collect()
+    }
+}
+
+/// Free memory as a bar and in numbers.
+fn memory(zone: &ZoneSample, page_bytes: u64) -> Line<'static> {
+    const BAR: usize = 20;
+    let free = zone.free + zone.per_cpu;
+    let used = zone.managed.saturating_sub(free);
+    let filled = (used * BAR as u64).checked_div(zone.managed).unwrap_or(0).min(BAR as u64) as usize;
+    Line::from(format!(
+        "[{}{}] {} used of {}; {} free",
+        "#".repeat(filled),
+        "-".repeat(BAR - filled),
+        percent(used, zone.managed),
+        RoundedSize(ByteSize(zone.managed * page_bytes)),
+        RoundedSize(ByteSize(free * page_bytes))
+    ))
+}
+
+fn keys_line() -> Line<'static> {
+    let keys = [("q", "quit"), ("space", "pause"), ("z", "zone"), ("+ -", "speed"), ("↑ ↓", "CPUs")];
+    let spans = keys.into_iter().flat_map(|(key, does)| [Span::styled(key, BOLD), Span::raw(format!(" {does}   "))]);
+    Line::from(spans.collect::<Vec<_>>())
+}
+
+/// The columns of orders. Where the screen is too narrow, the last one has all orders from its own on.
+struct Columns {
+    shown: usize,
+    orders: usize,
+}
+
+impl Columns {
+    fn new(orders: usize, width: usize) -> Self {
+        let room = width.saturating_sub(NAME + LAST + SHARE) / COLUMN;
+        Self { shown: orders.min(room.max(1)), orders }
+    }
+
+    fn names(&self) -> impl Iterator<Item = String> {
+        let Self { shown, orders } = *self;
+        (0..shown).map(
+            move |order| if order + 1 == shown && shown < orders { format!("{order}+") } else { order.to_string() },
+        )
+    }
+
+    fn values(&self, values: impl Iterator<Item = u64>) -> Vec<u64> {
+        let mut shown = vec![0; self.shown];
+        for (order, value) in values.enumerate() {
+            shown[order.min(self.shown - 1)] += value;
+        }
+        shown
+    }
+}
+
+/// The sign of a pageblock: its type in capitals where it is used, in small letters where a part is free.
+fn sign(cell: Cell) -> Span<'static> {
+    let letters = match cell.migrate_type {
+        MigrateType::Unmovable => ["u", "U"],
+        MigrateType::Movable => ["m", "M"],
+        MigrateType::Reclaimable => ["r", "R"],
+        MigrateType::HighAtomic => ["h", "H"],
+        MigrateType::Cma => ["c", "C"],
+        MigrateType::Isolate => ["i", "I"],
+        MigrateType::Draining => ["d", "D"],
+    };
+    let letter = match cell.fill {
+        Fill::Free => ".",
+        Fill::Mixed => letters[0],
+        Fill::Used => letters[1],
+    };
+    Span::styled(letter, colour(cell.migrate_type))
+}
+
+fn colour(of: MigrateType) -> Style {
+    Style::new().fg(match of {
+        MigrateType::Unmovable => Color::Red,
+        MigrateType::Movable => Color::Green,
+        MigrateType::Reclaimable => Color::Yellow,
+        MigrateType::HighAtomic => Color::Magenta,
+        MigrateType::Cma => Color::Cyan,
+        MigrateType::Isolate => Color::Blue,
+        MigrateType::Draining => Color::LightGreen,
+    })
+}
+
+/// A number in at most four characters: `999`, `1.2k`, `34k`, `5.6M`.
+fn short(number: u64) -> String {
+    const UNITS: [&str; 6] = ["k", "M", "G", "T", "P", "E"];
+    if number < 1000 {
+        return number.to_string();
+    }
+    let (mut value, mut unit) = (number as f64 / 1000.0, 0);
+    // A value that would round to 1000 belongs to the next unit.
+    while value >= 999.5 && unit + 1 < UNITS.len() {
+        (value, unit) = (value / 1000.0, unit + 1);
+    }
+    let digits = usize::from(value < 9.95);
+    format!("{value:.digits$}{}", UNITS[unit])
+}
+
+fn percent(part: u64, of: u64) -> String {
+    if of == 0 { "-".to_owned() } else { format!("{:.1} %", part as f64 * 100.0 / of as f64) }
+}
+
+/// A picture as text, without colours and without spaces at the ends of lines.
+pub(super) fn plain(picture: &Picture<'_>, size: Size) -> String {
+    let area = Rect::from(((0, 0).into(), size));
+    let mut buffer = Buffer::empty(area);
+    draw(picture, area, &mut buffer);
+    text(&buffer)
+}
+
+fn text(buffer: &Buffer) -> String {
+    let area = buffer.area;
+    let line = |y| (area.left()..area.right()).map(|x| buffer[(x, y)].symbol()).collect::<String>();
+    (area.top()..area.bottom()).map(|y| line(y).trim_end().to_owned() + "\n").collect()
+}
+
+#[cfg(test)]
+mod tests;

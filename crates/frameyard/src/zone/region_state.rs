@@ -164,7 +164,7 @@ impl RegionStatistics {
     /// Whether a pageblock of the region may hold a block that cannot move.
     #[must_use]
     pub const fn is_tainted(&self) -> bool {
-        self.unmovable + self.reclaimable + self.high_atomic > 0
+        self.unmovable != 0 || self.reclaimable != 0 || self.high_atomic != 0
     }
 }
 

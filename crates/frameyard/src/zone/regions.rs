@@ -62,10 +62,11 @@ impl<'a, P: Platform> ZoneView<'a, P> {
         (region.start() == Some(start)).then_some(region)
     }
 
-    /// The records of the zone's regions.
+    /// The records of the zone's regions. Those that a neighbour has damaged are left out: each region has places in the map.
     pub(crate) fn own_regions(self) -> impl Iterator<Item = (Pfn, &'static Region)> + use<'a, P> {
         let of_zone = move |region: &&Region| region.is_of(self.id);
-        self.regions.iter().filter(of_zone).filter_map(|region| Some((region.start()?, region)))
+        let own = self.regions.iter().filter(of_zone).filter_map(Region::start);
+        own.filter_map(move |start| Some((start, self.region_of(start)?)))
     }
 
     /// Whether a region with a record, and no tainting pageblock, is around the frame. Exact under the zone lock.

@@ -127,7 +127,7 @@ fn row(workload: &GiganticWorkload, (policy, mode): (ZonePolicy, CleanRegions), 
             "copy_ns",
             "copy ms",
             Format::millions(1),
-            median(times(|page| page.copy_ns.map(|ns| ns as f64))).map(rounded),
+            median(times(|page| page.copy_ns.filter(|_| page.moved > 0).map(|ns| ns as f64))).map(rounded),
         )
         .column_as("time_per_copy", "time/copy", Format::number(2), median(ratios).map(rounded))
         .column_as("time_per_copy_worst", "worst", Format::number(2), worst.map(rounded))

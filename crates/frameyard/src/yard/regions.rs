@@ -116,18 +116,17 @@ impl<P: Platform> Yard<P> {
             return PageCount(0);
         }
         let mut moved = PageCount(0);
-        let mut looked = 0;
         let begin = Pfn(view.zone.regions.room_cursor.load(Ordering::Relaxed));
         let starts = || {
             let tainted = view.own_regions().filter(|(_, region)| region.tainting() > 0);
             tainted.flat_map(|(start, _)| view.blocks.starts_in(PfnRange::new(start, region_pages)))
         };
-        for at in starts().filter(|at| *at >= begin).chain(starts().filter(|at| *at < begin)) {
+        let in_turn = starts().filter(|at| *at >= begin).chain(starts().filter(|at| *at < begin));
+        for (looked, at) in in_turn.enumerate() {
             if looked == LOOKED_AT || moved >= budget {
                 view.zone.regions.room_cursor.store(at.0, Ordering::Relaxed);
                 break;
             }
-            looked += 1;
             moved += self.move_out(view, PfnRange::new(at, view.blocks.pages()), owners);
         }
         moved

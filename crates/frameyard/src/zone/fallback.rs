@@ -84,10 +84,11 @@ impl<P: Platform> LockedZone<'_, P> {
                 return Some(pfn);
             }
         }
-        if matches!(migrate_type, MigrateType::Unmovable | MigrateType::Reclaimable) && self.zone.keeps_regions() {
-            if let Some(pfn) = self.take_from_tainted(order, migrate_type) {
-                return Some(pfn);
-            }
+        if matches!(migrate_type, MigrateType::Unmovable | MigrateType::Reclaimable)
+            && self.zone.keeps_regions()
+            && let Some(pfn) = self.take_from_tainted(order, migrate_type)
+        {
+            return Some(pfn);
         }
         if fallback == Fallback::AfterGrowth && self.should_grow_first(order) {
             return None;

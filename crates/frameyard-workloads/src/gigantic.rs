@@ -1,7 +1,7 @@
 //! `gigantic`: pages of 1 GiB in memory where blocks that cannot move come and go among movable frames.
 //!
-//! The tasks fill memory with movable frames, and with unmovable, reclaimable and long-term pinned blocks. In each event a task frees a
-//! block and allocates another. The amounts of what cannot move rise and fall. Half of the movable events replace an eighth of the
+//! The tasks fill memory with movable frames, and with unmovable, reclaimable and long-term pinned blocks. A sixth of the movable frames are
+//! freed again, so that free frames lie everywhere. In each event a task frees a block and allocates another. The amounts of what cannot move rise and fall. Half of the movable events replace an eighth of the
 //! frames, and pinned frames stay sixteen times as long as unmovable ones. Meanwhile the first task does the steps of the background compactor.
 //! Then the tasks rest, and pages of 1 GiB are allocated, with the owner of the movable frames, until a request fails.
 
@@ -26,6 +26,8 @@ use holder::Holder;
 
 /// The movable share of memory, in percent.
 const MOVABLE: u64 = 75;
+/// The movable frames that are freed once memory is full, in percent of it.
+const SPARE: u64 = 15;
 /// The most that blocks of each kind that cannot move take, in thousandths of memory: unmovable, reclaimable, pinned. Together 5 %.
 const STAYING: [u64; 3] = [20, 20, 10];
 /// The amounts rise and fall by a quarter, this number of times.
@@ -158,8 +160,12 @@ impl Task {
     fn fill(&mut self, yard: &Yard<HostPlatform>, holder: &Holder<'_>, targets: [u64; 3]) -> Result<(), TaskError> {
         let Self { slots, staying, rng } = self;
         let all = slots.len() as u64 + targets.iter().sum::<u64>();
+        let mut spare = Vec::new();
         for slot in slots.clone() {
             holder.alloc(slot)?;
+            if rng.u64(..MOVABLE) < SPARE {
+                spare.push(holder.alloc_frame(slot)?);
+            }
             for ((kind, of_kind), target) in KINDS.into_iter().zip(&mut *staying).zip(targets) {
                 if of_kind.frames < target && rng.u64(..all) < target {
                     of_kind.add(kind, yard, rng)?;
@@ -171,7 +177,7 @@ impl Task {
                 of_kind.add(kind, yard, rng)?;
             }
         }
-        Ok(())
+        spare.into_iter().try_for_each(|pfn| Ok(yard.free(pfn, Order::ZERO)?))
     }
 
     /// Frees a block and allocates another of its kind, unless there are too many or too few.

@@ -61,16 +61,22 @@ impl<'y> Holder<'y> {
 
     /// Allocates a frame for an empty slot, and writes the slot's number into it.
     pub(super) fn alloc(&self, slot: usize) -> Result<(), TaskError> {
-        let pfn = self.yard.alloc(Order::ZERO, GFP)?;
-        if let Some(bytes) = self.yard.platform().frame_bytes(pfn) {
-            // SAFETY: the frame was just allocated, and has room for a word.
-            unsafe { bytes.cast::<u64>().as_ptr().write(slot as u64) };
-        }
+        let pfn = self.alloc_frame(slot)?;
         let adoption = Adoption { counts: ONE_USER, owner: u64::from(KIND.0), index: slot as u64 };
         self.yard.counted().adopt(pfn, Order::ZERO, adoption)?;
         // Release: pairs with the Acquire in `isolate`, which then sees the contents.
         self.slots[slot].store(word(pfn, USED), Ordering::Release);
         Ok(())
+    }
+
+    /// Allocates a movable frame that is in no slot, and writes a number into it.
+    pub(super) fn alloc_frame(&self, number: usize) -> Result<Pfn, TaskError> {
+        let pfn = self.yard.alloc(Order::ZERO, GFP)?;
+        if let Some(bytes) = self.yard.platform().frame_bytes(pfn) {
+            // SAFETY: the frame was just allocated, and has room for a word.
+            unsafe { bytes.cast::<u64>().as_ptr().write(number as u64) };
+        }
+        Ok(pfn)
     }
 
     /// Frees the frame of a slot in use, after a move in progress, and checks its contents.

@@ -81,7 +81,8 @@ pub(crate) struct ZoneFacts {
     pub(crate) is_reclaimed: AtomicU32,
     /// [`ZonePolicy`], the same in all zones. Read under the zone lock or the lock of a CPU's lists.
     policy: AtomicU32,
-    /// Why free frames are counted by pageblock: [`HEALS`], [`KEEPS_REGIONS`]. Any other bit is damage, and then neither holds. Changes under the zone lock.
+    /// Why free frames are counted by pageblock: [`HEALS`], [`KEEPS_REGIONS`]. Any other bit is damage, and then neither holds. Changes
+    /// under the zone lock.
     counted: AtomicU32,
     /// Frames kept back from requests that could use a higher zone, by that zone's kind.
     pub(crate) protection: [AtomicU64; ZoneKind::COUNT],

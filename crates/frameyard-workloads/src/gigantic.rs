@@ -12,7 +12,7 @@ use std::time::Instant;
 use fastrand::Rng;
 use frameyard::owners::{Adoption, Owners};
 use frameyard::page::{Counts, FrameState, references_of_pins};
-use frameyard::{Gfp, NodeId, Order, PageCount, Pfn, PfnRange, Yard};
+use frameyard::{Gfp, NodeId, Order, PageCount, Pfn, PfnRange, Platform, Yard};
 use frameyard_host::{HostPlatform, HostTopology};
 
 use crate::error::WorkloadError;
@@ -232,6 +232,7 @@ impl GiganticWorkload {
             })
             .collect();
         let regions = Regions::of(yard);
+        touch_all(yard);
         runner.run(self.tasks, |number| lock(&tasks[number]).fill(yard, &holder, self.targets(memory, 0)))?;
         let tainted_before = regions.tainted(&tasks).iter().filter(|tainted| **tainted).count() as u64;
         let events = self.events / u64::from(self.tasks.get());
@@ -273,6 +274,17 @@ impl GiganticWorkload {
             let most = memory * thousandths / 1000 / u64::from(self.tasks.get());
             most * 3 / 4 + most / 4 * rise.min(half) / half
         })
+    }
+}
+
+/// Has the host provide all memory, so that no request waits for it. Nothing is allocated yet.
+fn touch_all(yard: &Yard<HostPlatform>) {
+    for zone in yard.stats().zones() {
+        let frames = (zone.span.start.0..zone.span.end.0).map(Pfn);
+        for bytes in frames.map_while(|pfn| yard.platform().frame_bytes(pfn)) {
+            // SAFETY: the yard has just been made, and no frame is allocated. Free frames contain zeroes.
+            unsafe { bytes.as_ptr().write_volatile(0) };
+        }
     }
 }
 

@@ -127,7 +127,7 @@ fn regions_that_are_kept_clean_give_pages_of_a_gibibyte() {
         let of = |row, key| number(row, key);
         assert!(of(off, "regions") >= 6 && of(off, "regions") == of(on, "regions"), "{off}");
         assert!(of(on, "tainted_regions") + 3 <= of(off, "tainted_regions"), "{off} {on}");
-        assert!(of(on, "gib_possible") > 0 && of(on, "gib_obtained") > of(off, "gib_obtained"), "{off} {on}");
+        assert!(of(on, "gib_obtained") > of(off, "gib_obtained"), "{off} {on}");
         assert!(of(on, "frames_moved") > 0 && on["copy_ns"].is_null() && on["page_ns"].is_number(), "{on}");
     }
 }

@@ -48,6 +48,7 @@ mod odd_memory;
 mod offline;
 mod owned_blocks;
 mod page_checks;
+mod placement;
 mod policies;
 mod random_actions;
 mod reporting;

@@ -174,7 +174,7 @@ impl Picture<'_> {
     fn map(&self, size: Size) -> Vec<Line<'static>> {
         let step = self.map.step;
         let what = if step == 1 { "pageblocks".to_owned() } else { format!("1 pageblock of {step}") };
-        let legend = ". free   m part used   M used";
+        let legend = ". free  u m r h part used  U M R H used";
         let mut lines = vec![Line::from(vec![Span::styled(format!("{what}  "), BOLD), Span::styled(legend, DIM)])];
         let cells = |cells: &[Cell]| Line::from(cells.iter().map(|cell| sign(*cell)).collect::<Vec<_>>());
         let width = usize::from(size.width);

@@ -4,7 +4,9 @@ use crate::fixture::{Fixture, Frames, order};
 use frameyard::boot::{MovableMemory, ZoneLimits};
 use frameyard::units::ZoneKind;
 use frameyard::watermarks::PcpSizing;
-use frameyard::{AllocError, Gfp, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig, ZoneId};
+use frameyard::{
+    AllocError, Gfp, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig, ZoneId,
+};
 
 const MIB: u64 = 256;
 

@@ -134,7 +134,8 @@ fn the_use_of_the_zone_lock_by_order_adds_up() {
     let (text, files) = FIXTURES[1];
     let plan = ReplayPlan::new(&events_of(text), Some(&snapshot_of(files))).unwrap();
     for policy in [ZonePolicy::Vanilla, ZonePolicy::Depot] {
-        let result = plan.replay(SetUp { policy, detail: Detail::ByOrder, ..SetUp::default() }).unwrap();
+        let (start, detail) = (Start::FreeLists, Detail::ByOrder);
+        let result = plan.replay(SetUp { policy, start, detail, ..SetUp::default() }).unwrap();
         let by_order = result.by_order.unwrap();
         let sum = |first: [u64; 11], second: [u64; 11]| first.iter().chain(&second).sum::<u64>();
         assert_eq!(sum(by_order.alloc_pages, by_order.free_pages), result.counts.zone_locked_pages);

@@ -113,7 +113,7 @@ fn work(runner: &Runner) {
                 held.extend(frames.map(|pfn| (pfn, Order::ZERO)));
             }
             3 => {
-                let order = pick(&[Order(3), PAGEBLOCK, LARGEST]);
+                let order = pick(&[Order(3), Order(4), Order(5), PAGEBLOCK, LARGEST]);
                 held.extend(runner.take(order, pick(&KINDS)).map(|pfn| (pfn, order)));
             }
             4 => (0..8).for_each(|_| mover.take(Order(below(3) as u8))),

@@ -507,20 +507,26 @@ impl<P: Platform> Yard<P> {
             // Before blocks of other types are taken.
             collects_for(view, request);
         }
-        if let Some(list) = request.list {
-            let refill = Refill { list, request: request.to_block_request(fallback), effort: request.effort };
-            let pop = |mut lists: LockedPcp<'_, P>| lists.pop_slow(view, list, above_watermark.then_some(refill));
-            if let Some(index) = self.try_lock_lists_near(view, request.cpu).and_then(pop) {
-                let pfn = self.map.pfn(index);
-                if reserves.high_atomic && self.map.may_begin(index, order) {
-                    // What is kept back is not owned.
-                    let _ = transfer::collect(view, Collect::Pageblock(pfn));
-                    if let Ok(mut locked) = view.lock() {
-                        locked.reserve_highatomic(pfn, order);
-                    }
-                }
-                return Some(pfn);
+        let (blocks, effort) = (request.to_block_request(fallback), request.effort);
+        let pop = |mut lists: LockedPcp<'_, P>| match request.list {
+            Some(list) => {
+                let refill = Refill { list, request: blocks, effort };
+                lists.pop_slow(view, list, above_watermark.then_some(refill))
             }
+            None => lists.take_stacked(view, blocks, effort),
+        };
+        if (request.list.is_some() || (above_watermark && transfer::stacks_blocks(view, order)))
+            && let Some(index) = self.try_lock_lists_near(view, request.cpu).and_then(pop)
+        {
+            let pfn = self.map.pfn(index);
+            if reserves.high_atomic && self.map.may_begin(index, order) {
+                // What is kept back is not owned.
+                let _ = transfer::collect(view, Collect::Pageblock(pfn));
+                if let Ok(mut locked) = view.lock() {
+                    locked.reserve_highatomic(pfn, order);
+                }
+            }
+            return Some(pfn);
         }
         if !above_watermark {
             return None;
@@ -530,7 +536,7 @@ impl<P: Platform> Yard<P> {
         // resort.
         let kept_back = if reserves.high_atomic { locked.take_smallest(order, MigrateType::HighAtomic) } else { None };
         let pfn = kept_back
-            .or_else(|| locked.take_block(request.to_block_request(fallback)))
+            .or_else(|| locked.take_block(blocks))
             .or_else(|| if reserves.non_block { locked.take_smallest(order, MigrateType::HighAtomic) } else { None })?;
         locked.tag_block(pfn, FrameState::Allocated, order, migrate_type);
         if reserves.high_atomic {

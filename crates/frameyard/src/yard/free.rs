@@ -9,7 +9,7 @@ use super::{FreeError, FreeProblem, Yard};
 use crate::boot::{PageChecks, Poisoning};
 use crate::page::FrameState;
 use crate::platform::{Activity, Platform};
-use crate::units::{CpuId, Order, PageCount, Pfn, PfnRange, ZoneId};
+use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn, PfnRange, ZoneId};
 use crate::zone::pcp::{ListId, LockedPcp, list_type};
 use crate::zone::{page_check, poison, transfer};
 
@@ -198,11 +198,26 @@ impl<P: Platform> Yard<P> {
             unsafe { poison::fill(&self.platform, self.geometry, pfn, order) };
         }
         let zone = self.zone_of_block(pfn);
-        let list_type = list_type(self.pageblocks().get(pfn));
-        match list_type.and_then(|list_type| ListId::new(order, list_type, self.geometry)) {
+        let found = self.pageblocks().get(pfn);
+        match list_type(found).and_then(|list_type| ListId::new(order, list_type, self.geometry)) {
             Some(list) => self.push_to_list(self.cpu(), index, list, order, zone),
-            None => self.insert(index, order, zone),
+            None => self.free_without_list(index, (order, found), zone),
         }
+    }
+
+    /// Frees a block that has no per-CPU list, of a pageblock of that type: to the transfer mechanism, if that takes it.
+    fn free_without_list(&self, index: u32, of: (Order, MigrateType), zone: ZoneId) -> Result<(), FreeError> {
+        let view = self.zone_view(zone);
+        let _error_of_an_earlier_call = self.platform.lock_error();
+        if of.1.index() < MigrateType::PER_CPU
+            && transfer::stacks_blocks(view, of.0)
+            && let Some(mut lists) = self.try_lock_lists_near(view, self.cpu())
+            && lists.give_stacked(view, index, of)
+        {
+            drop(lists);
+            return self.check_freed(index, of.0);
+        }
+        self.insert(index, of.0, zone)
     }
 
     /// Whether no page of a block is bad that the caller holds exclusively. Otherwise the block is out of use now.

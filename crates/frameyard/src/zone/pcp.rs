@@ -53,6 +53,7 @@ mod limits;
 mod list;
 mod list_source;
 mod refill_drain;
+mod stacked;
 
 use list::{ListWord, PcpList};
 pub(crate) use refill_drain::Refill;
@@ -216,9 +217,11 @@ pub(crate) struct PcpCounts {
     pub(crate) refills: AtomicU64,
     /// Batches given back to the zone.
     pub(crate) drains: AtomicU64,
+    /// Blocks of orders without lists that passed the zone lock: allocated and freed, and their frames.
+    stacked: [[AtomicU64; 2]; 2],
 }
 
-all_atomic!(PcpCounts { refills, drains });
+all_atomic!(PcpCounts { refills, drains, stacked });
 
 /// Frames of a group of lists.
 #[derive(Clone, Copy, Default, Debug)]
@@ -343,9 +346,9 @@ impl PerCpuPages {
         ListId::all().all(|list| self.is_list_empty_racy(list))
     }
 
-    /// What was allocated from all lists and what was freed to them, possibly stale.
+    /// What was allocated from all lists and what was freed to them, with the blocks that have no list. Possibly stale.
     pub(crate) fn flow_racy(&self, geometry: Geometry) -> (Flow, Flow) {
-        let (mut out, mut back) = (Flow::default(), Flow::default());
+        let [mut out, mut back] = self.counts.stacked_racy();
         for id in ListId::all() {
             let (allocations, frees) = self.lists[id.0 as usize].flow_racy();
             out.add(allocations, id.order(geometry));

@@ -306,6 +306,24 @@ pub(crate) fn fetch<P: Platform>(
     got
 }
 
+/// Whether blocks of an order that has no per-CPU lists move through a mechanism: [`fetch`] delivers one, [`give_back_stacked`] takes
+/// one. Pages that are checked pass the zone instead.
+pub(crate) fn stacks_blocks<P: Platform>(view: ZoneView<'_, P>, order: Order) -> bool {
+    depot::stacks_blocks(view, order) && Mechanism::in_force(view.zone) == Mechanism::Depot
+}
+
+/// Gives a freed block of an order without per-CPU lists to a mechanism; whether it took it. The caller holds the lock of the lists of
+/// `cpu`.
+pub(crate) fn give_back_stacked<P: Platform>(
+    view: ZoneView<'_, P>,
+    cpu: CpuId,
+    index: u32,
+    of: (Order, MigrateType),
+) -> bool {
+    let access = stacks_blocks(view, of.0).then(|| depot::ListAccess::open(view, cpu, of)).flatten();
+    access.map(|access| access.give_back_block(index)).is_some()
+}
+
 /// Whether a list whose array is full, and which holds that many frames, gives up batches though it has room for more.
 pub(crate) fn gives_up_batches<P: Platform>(view: ZoneView<'_, P>, held: PageCount) -> bool {
     held.0 >= depot::HELD && Mechanism::in_force(view.zone) == Mechanism::Depot

@@ -15,7 +15,7 @@ use frameyard::platform::LockId;
 use frameyard::policy::ZonePolicy;
 use frameyard::validate::ValidateError;
 use frameyard::watermarks::PcpSizing;
-use frameyard::{Gfp, MigrateType, Order, PageCount, Pfn, PfnRange, RawRegion};
+use frameyard::{CpuId, Gfp, MigrateType, Order, PageCount, Pfn, PfnRange, RawRegion};
 
 /// A zone in which the lists of each of four CPUs keep two batches of four blocks.
 const FRAMES: u64 = 0x1_0000;
@@ -62,14 +62,33 @@ fn all_huge() -> Fixture {
 fn a_refill_takes_batches_for_the_stack_under_the_same_hold_of_the_lock() {
     let yard = yard_of(FRAMES);
     run_on(0);
-    let before = yard.zone(ZONE).statistics().lock.acquisitions;
-    let locks = || yard.zone(ZONE).statistics().lock.acquisitions - before;
-    let blocks = take(&yard, Gfp::HIGHUSER_MOVABLE, 4 * 8);
-    assert_eq!(locks(), 1, "eight batches of four");
-    let others = take(&yard, Gfp::HIGHUSER_MOVABLE, 1);
-    assert_eq!(locks(), 2);
+    // The list has given out twice the number that a refill takes at most, which is eight batches of four.
+    let mut blocks = take(&yard, Gfp::HIGHUSER_MOVABLE, 2 * 4 * 8);
+    let locks = || yard.zone(ZONE).statistics().lock.acquisitions;
+    while yard.zone(ZONE).pcp(CpuId(0)).unwrap().pages.0 > 0 || depot(&yard).get("depot_huge_blocks") > 0 {
+        blocks.extend(take(&yard, Gfp::HIGHUSER_MOVABLE, 1));
+    }
+    let before = locks();
+    blocks.extend(take(&yard, Gfp::HIGHUSER_MOVABLE, 4 * 8));
+    assert_eq!(locks() - before, 1, "eight batches of four");
+    blocks.extend(take(&yard, Gfp::HIGHUSER_MOVABLE, 1));
+    assert_eq!(locks() - before, 2);
     yard.validate().unwrap();
-    give(&yard, HUGE, blocks.into_iter().chain(others));
+    give(&yard, HUGE, blocks);
+}
+
+#[test]
+fn a_refill_takes_at_most_half_of_what_the_list_has_given_out() {
+    let yard = yard_of(FRAMES);
+    run_on(0);
+    let held = || (yard.zone(ZONE).pcp(CpuId(0)).unwrap().pages.0 >> HUGE.0) + depot(&yard).get("depot_huge_blocks");
+    let mut blocks = Vec::new();
+    for given_out in 1..=64 {
+        blocks.extend(take(&yard, Gfp::HIGHUSER_MOVABLE, 1));
+        assert!(held() <= given_out / 2, "{} held after {given_out}", held());
+    }
+    assert!(held() > 0);
+    give(&yard, HUGE, blocks);
 }
 
 #[test]

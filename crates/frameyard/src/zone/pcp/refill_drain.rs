@@ -269,7 +269,8 @@ impl<P: Platform> LockedPcp<'_, P> {
         };
         let batch_type = self.batch_type(view, refill.list);
         let Refill { request: blocks, effort, .. } = refill;
-        let request = RefillRequest { blocks, cpu: self.cpu(), wanted, room, batch_type, effort };
+        let (given_out, _) = list.flow_racy();
+        let request = RefillRequest { blocks, cpu: self.cpu(), wanted, room, given_out, batch_type, effort };
         let got = transfer::fetch(view, request, deliver);
         let good = got.saturating_sub(bad);
         list.count_in(good);

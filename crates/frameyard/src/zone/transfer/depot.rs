@@ -3,9 +3,10 @@
 //! # Structure
 //!
 //! A zone has a *shelf* for each CPU, or for a few neighbouring CPUs of a large machine, and a common shelf. A shelf has one stack for
-//! each small order and migration type ([`stack`]). A stack element is a batch: [`BATCH`] blocks packed into the page structures of its
-//! own members ([`packed`](crate::zone::batch::packed)). Pushing or popping a batch costs one compare-exchange and touches one page
-//! structure, the batch's head.
+//! each order below pageblock order, up to 8, and migration type ([`stack`]). A stack element is a batch: [`BATCH`] blocks of order 0 to 3,
+//! packed into the page structures of its own members ([`packed`]), or one block of order 4 to 8, which have no per-CPU lists. Pushing or
+//! popping a batch costs one compare-exchange and touches one page structure, the batch's head. A stack is a cache line, 29 for each shelf,
+//! however many frames it has.
 //!
 //! # Transfers
 //!
@@ -13,7 +14,9 @@
 //! |---|---|
 //! | a per-CPU list exceeds its limit, or a full array while the list holds [`HELD`] frames | push the older half of its packed batches onto the CPU's stack with one exchange; onto the common stack if that is full; merge eight with each if both are full |
 //! | a per-CPU list is empty | pop up to [`FETCHED`] batches with one exchange from the CPU's stack, then the common stack; or one from another CPU's |
-//! | all stacks are empty | carve batches from large blocks ([`carving`]), push those that the list does not take |
+//! | a block of order 4 to 8 is allocated or freed | as a batch of one |
+//! | all stacks of an order are empty | pop batches of the next larger order that has any, and cut these ([`carving`]) |
+//! | those of larger orders, too | carve batches from large blocks of the zone, push those that the list does not take |
 //! | the free lists have no block of the type, and no whole pageblock of another | merge some batches, within the request's effort |
 //! | few whole pageblocks are free | merge batches into the free lists, several per lock hold ([`collecting`]); a stack keeps a few |
 //!
@@ -40,9 +43,9 @@
 //!
 //! # Frames that a request cannot find
 //!
-//! Between carving and pushing, a refill has up to eight batches that count as depot frames and are on no stack. It holds the lock of
-//! its CPU's lists meanwhile. So a request that drains the lists before it fails waits for it by taking that lock, and then finds the
-//! batches. A request that does not drain (without `DIRECT_RECLAIM`, or with `NORETRY`) may miss seven batches for each CPU that refills
+//! Between carving or cutting and pushing, a refill has up to 512 frames that count as depot frames and are on no stack. It holds the lock
+//! of its CPU's lists meanwhile. So a request that drains the lists before it fails waits for it by taking that lock, and then finds the
+//! batches. A request that does not drain (without `DIRECT_RECLAIM`, or with `NORETRY`) may miss these frames for each CPU that refills
 //! a list at that moment, and fail.
 
 use super::exchange::{Delivered, DrainSource, PackedBatches, RefillRequest};
@@ -51,7 +54,7 @@ use crate::page::Link;
 use crate::platform::{Access, Activity, Platform};
 use crate::sync::{AtomicU16, AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::units::{CpuId, MigrateType, Order, PageCount};
-use crate::zone::batch::{BATCH, SMALL_ORDERS};
+use crate::zone::batch::{BATCH, SMALL_ORDERS, STACKED_ORDERS, batch_len, batch_pages, packed};
 use crate::zone::checks::PageChecks;
 use crate::zone::state::HeldFree;
 use crate::zone::transfer::table_sizes::TableSizes;
@@ -88,11 +91,16 @@ const COMMON_BATCHES: u64 = if cfg!(loom) { 4 } else { 16 * CPU_BATCHES };
 /// What a stack keeps while few whole pageblocks are free.
 const FEW_BATCHES: u64 = if cfg!(loom) { 1 } else { 4 };
 
+/// The full batches of an order that have as many frames as `batches` of single frames.
+const fn batches_of(order: Order, batches: u64) -> u64 {
+    batches * batch_pages(Order::ZERO) / batch_pages(order)
+}
+
 /// The stacks of a CPU, or of a zone, by order and migration type.
 #[repr(C, align(64))]
 #[derive(Default)]
 pub(super) struct DepotShelf {
-    stacks: [[BatchStack; MigrateType::PER_CPU]; SMALL_ORDERS],
+    stacks: [[BatchStack; MigrateType::PER_CPU]; STACKED_ORDERS],
     /// Stacks of huge blocks, by [`Mobility`].
     huge: [BatchStack; 2],
 }
@@ -190,34 +198,34 @@ impl Depot {
         (0..self.0.shelves.len()).filter_map(move |shelf| depot.stack(shelf, order, list_type))
     }
 
-    /// All stacks of small orders, with their orders. Those of the type `first` first, the largest order before smaller ones: it takes
+    /// All stacks of blocks below pageblock order, with their orders. Those of the type `first` first, the largest order before smaller ones: it takes
     /// the fewest merges.
     fn stacks_from(&self, first: MigrateType) -> impl Iterator<Item = (Order, &'static BatchStack)> + use<> {
         let shelves = self.0.shelves;
         let of = move |step| (first.index() + step) % MigrateType::PER_CPU;
         (0..MigrateType::PER_CPU).flat_map(move |step| {
-            (0..SMALL_ORDERS).rev().flat_map(move |order| {
+            (0..STACKED_ORDERS).rev().flat_map(move |order| {
                 shelves.iter().map(move |shelf| (Order(order as u8), &shelf.stacks[order][of(step)]))
             })
         })
     }
 
-    /// All stacks of small orders, with their orders.
+    /// All stacks of blocks below pageblock order, with their orders.
     fn stacks(&self) -> impl Iterator<Item = (Order, &'static BatchStack)> + use<> {
         self.stacks_from(MigrateType::Unmovable)
     }
 
-    /// Batches of small blocks in the depot, possibly stale. Reads the cache line of every stack.
+    /// Batches of blocks below pageblock order in the depot, possibly stale. Reads the cache line of every stack.
     fn batches_racy(&self) -> u64 {
         self.stacks().map(|(_, stack)| stack.held_racy()).fold(0, u64::saturating_add)
     }
 
-    /// What is on the stacks of small orders, possibly stale.
+    /// What is on the stacks of blocks below pageblock order, possibly stale.
     fn small_held_racy(&self) -> HeldFree {
         let mut held = HeldFree::default();
         for (order, stack) in self.stacks() {
             let batches = stack.held_racy();
-            held.pages += PageCount(batches.saturating_mul(BATCH as u64) << order.0);
+            held.pages += PageCount(batches.saturating_mul(batch_pages(order)));
             if batches > 0 {
                 held.largest = held.largest.max(Some(order));
             }
@@ -225,7 +233,7 @@ impl Depot {
         held
     }
 
-    /// A counter of all stacks of small orders together.
+    /// A counter of all stacks of blocks below pageblock order together.
     fn sum(&self, counter: fn(&BatchStack) -> &AtomicU64) -> u64 {
         self.stacks().map(|(_, stack)| counter(stack).load(Ordering::Relaxed)).fold(0, u64::wrapping_add)
     }
@@ -247,10 +255,11 @@ impl<'a, P: Platform> ZoneView<'a, P> {
         PageLinks { map: self.map, platform: self.platform }
     }
 
-    /// Whether a refill may take a block of that order and type from the depot, possibly stale.
+    /// Whether a refill may take a block of that order and type from the depot, or cut one from a larger block there. Possibly stale.
     pub(super) fn has_in_depot_racy(&self, order: Order, migrate_type: MigrateType) -> bool {
-        let links = self.page_links();
-        self.depot().stacks_of(order, migrate_type).any(|stack| !stack.is_empty_racy(links))
+        let (depot, links) = (self.depot(), self.page_links());
+        let mut orders = (order.0..STACKED_ORDERS as u8).map(Order);
+        orders.any(|order| depot.stacks_of(order, migrate_type).any(|stack| !stack.is_empty_racy(links)))
             || self.has_huge_for_racy(order, migrate_type)
     }
 
@@ -266,6 +275,14 @@ impl<'a, P: Platform> ZoneView<'a, P> {
         // In this order: a CPU that finds a stack empty sees the registration of the collector that emptied it.
         !self.is_depot_empty_racy() || self.zone.mechanisms.depot.collectors.load(Ordering::Relaxed) != 0
     }
+}
+
+/// Whether the depot has stacks for blocks of an order without per-CPU lists. Not while pageblocks drain: these blocks have to merge.
+pub(super) fn stacks_blocks<P: Platform>(view: ZoneView<'_, P>, order: Order) -> bool {
+    (SMALL_ORDERS..STACKED_ORDERS).contains(&order.index())
+        && order < view.geometry.pageblock_order()
+        && view.checks == PageChecks::None
+        && !view.zone.heals()
 }
 
 /// What the depot of a zone holds. Possibly stale.
@@ -284,7 +301,7 @@ pub(super) fn held_blocks_racy<P: Platform>(view: ZoneView<'_, P>, order: Order,
         Movable | Unmovable if order == view.geometry.pageblock_order() => {
             depot.huge_blocks_of_racy(Mobility::of(migrate_type))
         }
-        _ => of_stacks.saturating_mul(BATCH as u64),
+        _ => of_stacks.saturating_mul(batch_len(order) as u64),
     }
 }
 
@@ -322,6 +339,15 @@ impl<'a, P: Platform> ListAccess<'a, P> {
         blocks
     }
 
+    /// Takes a freed block of an order without per-CPU lists: a batch of one.
+    pub(super) fn give_back_block(&self, index: u32) {
+        let platform = self.view.platform;
+        platform.begin_activity(Activity::Drain);
+        let head = packed::pack(self.view.map, platform, &[index], Link::NONE);
+        self.push(PackedBatches { first: head, last: head, batches: 1 });
+        platform.end_activity(Activity::Drain, self.order.pages());
+    }
+
     /// Pushes batches on the CPU's stack, or on the common one if that is full. Merges them, and batches of the stack with each, into
     /// the free lists instead if the common stack is full, too, or if the CPU's stack has a few batches while few whole pageblocks
     /// are free.
@@ -332,10 +358,10 @@ impl<'a, P: Platform> ListAccess<'a, P> {
         if in_own >= FEW_BATCHES && !self.view.has_whole_pageblocks_racy() {
             return self.merge(taken, self.own_stack, FEW_BATCHES);
         }
-        let overflows = self.own != 0 && in_own >= CPU_BATCHES >> self.order.0;
+        let overflows = self.own != 0 && in_own >= batches_of(self.order, CPU_BATCHES);
         let common = self.depot.stack(0, self.order, self.list_type).unwrap_or(self.own_stack);
         let stack = if overflows { common } else { self.own_stack };
-        if (overflows || self.own == 0) && stack.held_racy() >= COMMON_BATCHES >> self.order.0 {
+        if (overflows || self.own == 0) && stack.held_racy() >= batches_of(self.order, COMMON_BATCHES) {
             return self.merge(taken, stack, collecting::BATCHES as u64 - 1);
         }
         let batches = taken.batches as u64;
@@ -366,9 +392,15 @@ impl<'a, P: Platform> ListAccess<'a, P> {
             PageChecks::None if has_plenty => refill.batches_up_to((FETCHED >> order.0).max(1)),
             _ => 1,
         };
-        if let Some(chain) = self.pop(most) {
+        if let Some((chain, stack)) = self.pop(order, most) {
+            stack.count_popped(chain.batches as u64);
             deliver(Delivered::Packed(chain));
-            return chain.batches * BATCH;
+            return chain.batches * batch_len(order);
+        }
+        if view.checks == PageChecks::None
+            && let Some((of, cut)) = self.pop_larger()
+        {
+            return carving::cut(view, refill, (self.own_stack, most), (of, cut), deliver);
         }
         let migrate_type = refill.blocks.migrate_type;
         if !view.has_block_for_racy(order, migrate_type) {
@@ -378,20 +410,27 @@ impl<'a, P: Platform> ListAccess<'a, P> {
         carving::fetch(view, refill, (self.own_stack, most, has_plenty), deliver)
     }
 
-    /// Pops up to `most` batches together from the CPU's stack or the common one; or one batch from the stack of another CPU, whose frames on
-    /// top are most likely in that CPU's cache.
-    fn pop(&self, most: usize) -> Option<PackedBatches> {
+    /// Pops batches of the smallest order above that of the list for which the depot has any. Together they have at least the frames of one
+    /// batch of the list, if a stack has them.
+    fn pop_larger(&self) -> Option<(Order, (PackedBatches, &'static BatchStack))> {
+        let wanted = batch_pages(self.order);
+        let mut larger = (self.order.0 + 1..STACKED_ORDERS as u8).map(Order);
+        larger.find_map(|of| Some((of, self.pop(of, wanted.div_ceil(batch_pages(of)) as usize)?)))
+    }
+
+    /// Pops up to `most` batches of an order together from the CPU's stack or the common one; or one batch from the stack of another CPU,
+    /// whose frames on top are most likely in that CPU's cache. They count on the stack still.
+    fn pop(&self, order: Order, most: usize) -> Option<(PackedBatches, &'static BatchStack)> {
         let (links, platform) = (self.view.page_links(), self.view.platform);
         for shelf in self.depot.shelves_from(self.own) {
-            let stack = self.depot.stack(shelf, self.order, self.list_type)?;
+            let stack = self.depot.stack(shelf, order, self.list_type)?;
             let steals = shelf != self.own && shelf != 0;
             if let Some(chain) = stack.pop_some(links, platform, if steals { 1 } else { most }) {
                 stack.touch(platform, Access::ReadModifyWrite);
-                stack.count_popped(chain.batches as u64);
                 if steals {
                     stack.count_stolen(chain.batches as u64);
                 }
-                return Some(chain);
+                return Some((chain, stack));
             }
         }
         None

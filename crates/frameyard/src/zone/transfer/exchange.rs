@@ -18,6 +18,8 @@ pub(crate) struct RefillRequest<'a> {
     pub(crate) wanted: usize,
     /// How many blocks the list may get before it is at its limit.
     pub(crate) room: usize,
+    /// How many blocks the list has given out so far: a refill that takes more than is wanted should not take many times as much.
+    pub(crate) given_out: u64,
     /// The type of the list, if it is of a small order and has room for whole batches.
     pub(crate) batch_type: Option<MigrateType>,
     /// What the refill may spend on merging.

@@ -1,4 +1,4 @@
-//! Carving: a refill that finds the depot empty cuts large blocks of the zone into batches.
+//! Carving: a refill that finds the stacks of its order empty cuts larger blocks into batches.
 //!
 //! Under one hold of the zone lock the refill takes a few blocks, smallest first like any allocation, until they have frames for
 //! several batches; it touches only their heads. After it drops the lock it clears the tag of each head, gives the list what that has
@@ -13,6 +13,9 @@
 //! another CPU may free the frame to the zone, and a walk under the zone lock must not pass it as a part of the block. The CPU that
 //! frees it acquires the clear with the frame, and the zone lock hands it on to the walk.
 //!
+//! Blocks of larger orders that wait in the depot are cut in the same way, without the lock: smallest first, and no more than a batch
+//! needs, so that large ones last.
+//!
 //! Where zones meet in a section or it has holes, a zero tag says too little: there each frame gets a tag. So does each block of a larger
 //! order, everywhere.
 
@@ -24,7 +27,7 @@ use crate::page::{FrameState, Link, Tag};
 use crate::platform::{Access, Platform};
 use crate::sync::is_broken;
 use crate::units::{MigrateType, Order, PageCount, PfnRange};
-use crate::zone::batch::{BATCH, Batch, packed};
+use crate::zone::batch::{BATCH, Batch, batch_len, batch_pages, packed};
 use crate::zone::buddy::parts_of;
 use crate::zone::checks::PageChecks;
 use crate::zone::fixed_vec::FixedVec;
@@ -73,8 +76,18 @@ impl Taken {
                 locked.page(ahead).prefetch();
             }
         }
-        self.pieces.push((block.index(), order.0));
+        self.push(block.index(), order);
+    }
+
+    fn push(&mut self, block: u32, order: Order) {
+        self.pieces.push((block, order.0));
         self.pages += order.pages().0;
+    }
+
+    /// Counts what [`divide`] will push.
+    fn count_coming<P: Platform>(&self, view: ZoneView<'_, P>, each: Order, (stack, most): (&BatchStack, usize)) {
+        stack.touch(view.platform, Access::ReadModifyWrite);
+        stack.count_coming((self.pages / batch_pages(each)).saturating_sub(most as u64));
     }
 
     /// The indices of the frames of each block.
@@ -89,24 +102,59 @@ pub(super) fn fetch<P: Platform>(
     view: ZoneView<'_, P>,
     refill: RefillRequest<'_>,
     (stack, most, has_plenty): (&BatchStack, usize, bool),
-    mut deliver: impl FnMut(Delivered<'_>),
+    deliver: impl FnMut(Delivered<'_>),
 ) -> usize {
     let each = refill.blocks.order;
     let carved = if has_plenty { TAKEN.max(batch_pages(each)) } else { batch_pages(each) };
     let mut taken = Taken::new();
     let Some(mut locked) = view.lock_for(refill.cpu) else { return 0 };
-    locked.take_for_batches(refill.blocks, BATCH, carved, &mut taken);
+    locked.take_for_batches(refill.blocks, batch_len(each), carved, &mut taken);
     locked.count_moved(PageCount(taken.pages));
-    stack.touch(view.platform, Access::ReadModifyWrite);
-    stack.count_coming((taken.pages / batch_pages(each)).saturating_sub(most as u64));
+    taken.count_coming(view, each, (stack, most));
     drop(locked);
+    divide(view, refill.blocks, (stack, most), &taken, deliver)
+}
 
+/// Cuts blocks of the order `of` that a refill popped from the stack `source`, as [`fetch`] does with blocks of the zone.
+pub(super) fn cut<P: Platform>(
+    view: ZoneView<'_, P>,
+    refill: RefillRequest<'_>,
+    (stack, most): (&BatchStack, usize),
+    (of, (popped, source)): (Order, (PackedBatches, &BatchStack)),
+    deliver: impl FnMut(Delivered<'_>),
+) -> usize {
+    let mut taken = Taken::new();
+    let mut is_sound = popped.unpack(view, of, |batch| {
+        // As many blocks as there is room for.
+        let full = if batch.len() == batch_len(of) { &batch[..] } else { &[] };
+        full.iter().for_each(|block| taken.push(*block, of));
+    });
+    is_sound &= taken.pages == popped.batches as u64 * batch_pages(of);
+    if !is_sound {
+        view.note_corrupt();
+    }
+    taken.count_coming(view, refill.blocks.order, (stack, most));
+    source.count_popped(popped.batches as u64);
+    divide(view, refill.blocks, (stack, most), &taken, deliver)
+}
+
+/// Divides blocks that a refill owns into batches: delivers up to `most`, with a rest that does not fill a batch, and pushes all further
+/// ones on `stack`. Returns the number of delivered blocks.
+fn divide<P: Platform>(
+    view: ZoneView<'_, P>,
+    request: BlockRequest,
+    (stack, most): (&BatchStack, usize),
+    taken: &Taken,
+    mut deliver: impl FnMut(Delivered<'_>),
+) -> usize {
+    let each = request.order;
+    let len = batch_len(each);
     let links = view.page_links();
     let (mut of_list, mut of_stack) = (PackedBatches::EMPTY, PackedBatches::EMPTY);
     let mut delivered = 0;
     let mut add = |carved: Carved<'_>| {
-        let is_for_list = delivered < most * BATCH;
-        delivered += if is_for_list { BATCH } else { 0 };
+        let is_for_list = delivered < most * len;
+        delivered += if is_for_list { len } else { 0 };
         match (is_for_list, view.checks) {
             (true, PageChecks::None) => of_list.append(links, carved.pack(view, each)),
             // Packing would overwrite words of bad pages.
@@ -116,16 +164,16 @@ pub(super) fn fetch<P: Platform>(
     };
     let open = |block: &Range<u32>| {
         if !is_broken!(HeadsClearedLate) {
-            dissolve(view, refill.blocks, block.clone());
+            dissolve(view, request, block.clone());
         }
     };
-    let whole = BATCH << each.0;
+    let whole = len << each.0;
     let mut mixed = Batch::new();
     for block in taken.blocks().filter(|block| block.len() < whole) {
         open(&block);
         for piece in block.step_by(1 << each.0) {
             mixed.push(piece);
-            if mixed.is_full() {
+            if mixed.len() == len {
                 add(Carved::Mixed(&mixed));
                 mixed.clear();
             }
@@ -145,20 +193,15 @@ pub(super) fn fetch<P: Platform>(
         stack.push(links, view.platform, of_stack.first, of_stack.last);
     }
     if is_broken!(HeadsClearedLate) {
-        taken.blocks().for_each(|block| dissolve(view, refill.blocks, block));
+        taken.blocks().for_each(|block| dissolve(view, request, block));
     }
     delivered + mixed.len()
-}
-
-/// The frames of a batch of blocks of that order.
-fn batch_pages(each: Order) -> u64 {
-    (BATCH as u64) << each.0
 }
 
 /// A batch that was carved.
 #[derive(Clone, Copy)]
 enum Carved<'b> {
-    /// [`BATCH`] neighbours, by the index of the first.
+    /// Neighbours, by the index of the first.
     Run(u32),
     /// Parts of small blocks.
     Mixed(&'b Batch),
@@ -170,7 +213,7 @@ impl Carved<'_> {
         match self {
             Self::Run(first) => {
                 let mut batch = Batch::new();
-                (0..BATCH as u32).for_each(|at| batch.push(first + (at << each.0)));
+                (0..batch_len(each) as u32).for_each(|at| batch.push(first + (at << each.0)));
                 batch
             }
             Self::Mixed(batch) => *batch,
@@ -182,8 +225,8 @@ impl Carved<'_> {
     fn pack<P: Platform>(self, view: ZoneView<'_, P>, each: Order) -> Link {
         match self {
             Self::Run(first) => {
-                let step = 1 << each.0;
-                let descending = (first + (BATCH as u32 - 1) * step, step.wrapping_neg(), BATCH);
+                let (step, len) = (1 << each.0, batch_len(each));
+                let descending = (first + (len as u32 - 1) * step, step.wrapping_neg(), len);
                 packed::pack_steps(view.map, view.platform, descending, Link::NONE)
             }
             Self::Mixed(batch) => {

@@ -33,6 +33,9 @@ const COMMON_BLOCKS: u64 = if cfg!(loom) { 9 } else { 4096 * HUGE_BATCH as u64 }
 /// The most batches that a refill takes for the stack. (In models none: their zones have few pageblocks.)
 const FETCHED: usize = if cfg!(loom) { 0 } else { 7 };
 
+/// A refill takes at most `1 / UNUSED` of the number of blocks that the list has given out, so few stay that nothing uses.
+const UNUSED: u64 = 2;
+
 /// The fewest blocks of a batch that are worth a transfer of its own. A CPU's lists hold two batches.
 const LEAST_BATCH: u64 = if cfg!(loom) { 2 } else { 4 };
 /// The lists of all CPUs together hold at most this share of a zone in huge blocks.
@@ -227,9 +230,11 @@ pub(in crate::zone::transfer) fn fetch<P: Platform>(
     };
     // None for later where the list itself may have one only.
     let spare = if wanted < 2 { 0 } else { (view.spare_whole_pageblocks_racy() as usize / wanted).min(FETCHED) };
+    let most = ((1 + spare) * wanted) as u64;
+    let fetched = most.min((refill.given_out / UNUSED).max(1));
     let mut taken = Taken::new();
     let Some(mut locked) = view.lock_for(refill.cpu) else { return 0 };
-    locked.take_for_batches(refill.blocks, wanted, ((1 + spare) * wanted) as u64 * order.pages().0, &mut taken);
+    locked.take_for_batches(refill.blocks, wanted, fetched * order.pages().0, &mut taken);
     locked.count_moved(PageCount(taken.pages));
     let blocks = (taken.pages >> order.0) as usize;
     if blocks > wanted {

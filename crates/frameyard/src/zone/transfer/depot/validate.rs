@@ -1,4 +1,4 @@
-//! The equations of the depot: each stack has as many batches or huge blocks as it counts, each batch of small blocks is full, each
+//! The equations of the depot: each stack has as many batches or huge blocks as it counts, each batch below pageblock order is full, each
 //! block is as on a per-CPU list.
 
 use super::BatchStack;
@@ -7,7 +7,7 @@ use super::links::HugeBatch;
 use crate::page::{FrameState, Link};
 use crate::platform::Platform;
 use crate::units::{Order, Pfn};
-use crate::zone::batch::{BATCH, Batch, packed};
+use crate::zone::batch::{Batch, batch_len, packed};
 use crate::zone::transfer::validate::{Found, Unsound, compare};
 use crate::zone::view::ZoneView;
 
@@ -18,7 +18,7 @@ pub(in crate::zone::transfer) fn validate<P: Platform>(
 ) -> Result<(), Unsound> {
     let mut batches = 0;
     // Other CPUs may pop and recycle batches meanwhile, and counters may be damaged.
-    let most = view.map.places() / BATCH as u64;
+    let most = view.map.places();
     for (order, stack) in view.depot().stacks() {
         let expected = stack.held_racy().min(most);
         let (mut position, mut head) = (0, stack.top_at_rest(view.page_links()));
@@ -29,7 +29,7 @@ pub(in crate::zone::transfer) fn validate<P: Platform>(
                 packed::read_checked(view.map, head, &mut batch, |pfn| view.page_of(pfn)).ok_or(broken(first))?;
             position += 1;
             batches += 1;
-            if batch.len() != BATCH {
+            if batch.len() != batch_len(order) {
                 return Err(broken(first));
             }
             for entry in batch.iter() {

@@ -141,8 +141,18 @@ impl BootOptions {
         let poisoning = if yard.poison { Poisoning::On } else { Poisoning::Off };
         let pcp_sizing = yard.sizing().unwrap_or_default();
         let (checks, double_free_check) = (yard.checks, yard.double_free_check);
-        let movable = yard.movable;
-        Self { backing, movable, pcp_sizing, watermarks, poisoning, checks, double_free_check, ..Self::default() }
+        let (movable, clean_regions) = (yard.movable, yard.clean_regions.first().copied().unwrap_or_default());
+        Self {
+            backing,
+            movable,
+            pcp_sizing,
+            watermarks,
+            clean_regions,
+            poisoning,
+            checks,
+            double_free_check,
+            ..Self::default()
+        }
     }
 }
 

@@ -19,6 +19,6 @@ mod setup;
 mod threads;
 
 pub use counts::{LockedByOrder, YardCounts};
-pub use plan::{Anomalies, KernelCounts, PlanError, ReplayPlan};
+pub use plan::{Anomalies, KernelCounts, PlanError, PlannedOperation, ReplayPlan};
 pub use run::{FreeMemory, ReplayResult, Sample};
 pub use setup::{Detail, SetUp, SetUpError, Start};

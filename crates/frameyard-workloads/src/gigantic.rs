@@ -10,8 +10,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use fastrand::Rng;
-use frameyard::owners::{Adoption, Owners};
-use frameyard::page::{Counts, FrameState, references_of_pins};
+use frameyard::owners::Owners;
+use frameyard::page::FrameState;
 use frameyard::{Gfp, NodeId, Order, PageCount, Pfn, PfnRange, Platform, Yard};
 use frameyard_host::{HostPlatform, HostTopology};
 
@@ -21,20 +21,22 @@ use crate::task::task_seed;
 use crate::tasks::{HostTasks, TaskError, TaskRunner};
 
 mod holder;
+mod mix;
+mod recorded;
 
 use holder::Holder;
+use mix::Mix;
+use recorded::{Recorded, can_fill};
+pub use recorded::{RecordedOperation, Recording};
 
 /// The movable share of memory, in percent.
 const MOVABLE: u64 = 75;
-/// The movable frames that are freed once memory is full, in percent of it.
-const SPARE: u64 = 15;
+/// All that is in use, in percent, where recordings say which part is movable: as much as in the mix.
+const FULL: u64 = 80;
 /// The most that blocks of each kind that cannot move take, in thousandths of memory: unmovable, reclaimable, pinned. Together 5 %.
 const STAYING: [u64; 3] = [20, 20, 10];
 /// The amounts rise and fall by a quarter, this number of times.
 const WAVES: u64 = 4;
-/// Of this number of events, one is of each kind that cannot move; pinned frames change more rarely.
-const EVENTS_OF_A_KIND: u32 = 10;
-const PINNED_RARER: u32 = 16;
 /// The first task does a background step after this number of events.
 const BACKGROUND: u64 = 4096;
 
@@ -73,164 +75,82 @@ pub struct GiganticOutcome {
     pub possible: u64,
     /// The pages of 1 GiB that were obtained.
     pub obtained: Vec<ObtainedPage>,
+    /// The frames in use after the last event, in percent.
+    pub used_percent: f64,
     /// Frames moved by background steps.
     pub background_moved: u64,
     /// Nanoseconds of an event, mean over tasks.
     pub event_ns: f64,
 }
 
-/// The kinds of blocks that cannot move.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Unmovable,
-    Reclaimable,
-    Pinned,
+/// What a task does.
+enum Work<'r> {
+    Mix(Mix),
+    Recorded(Recorded<'r>),
 }
 
-const KINDS: [Kind; 3] = [Kind::Unmovable, Kind::Reclaimable, Kind::Pinned];
-
-/// What a pinned frame counts as.
-const PIN: Counts = match references_of_pins(Order::ZERO, 1) {
-    Some(references) => Counts { references, mappings: 0 },
-    None => panic!("one pin can be counted"),
-};
-
-/// The blocks of one kind of a task.
-#[derive(Default)]
-struct Staying {
-    blocks: Vec<(Pfn, Order)>,
-    frames: u64,
-}
-
-/// A task: its slots for movable frames, which are all in use, and its other blocks.
-struct Task {
-    slots: std::ops::Range<usize>,
-    staying: [Staying; 3],
-    rng: Rng,
-}
-
-impl Kind {
-    fn alloc(self, yard: &Yard<HostPlatform>, rng: &mut Rng) -> Result<(Pfn, Order), TaskError> {
-        let order = Order(if self == Self::Pinned { 0 } else { rng.u32(..16).saturating_sub(12) as u8 });
-        let gfp = match self {
-            Self::Unmovable => Gfp::KERNEL,
-            Self::Reclaimable => Gfp::KERNEL | Gfp::RECLAIMABLE,
-            Self::Pinned => Gfp::HIGHUSER_MOVABLE.without(Gfp::MOVABLE),
-        };
-        let pfn = yard.alloc(order, gfp)?;
-        if self == Self::Pinned {
-            yard.counted().adopt(pfn, order, Adoption { counts: PIN, owner: 0, index: 0 })?;
-        }
-        Ok((pfn, order))
-    }
-
-    fn free(self, yard: &Yard<HostPlatform>, (pfn, order): (Pfn, Order)) -> Result<(), TaskError> {
-        if self != Self::Pinned {
-            return Ok(yard.free(pfn, order)?);
-        }
-        // SAFETY: the frame was pinned in `alloc`, its only user goes, and then this task has it alone.
-        unsafe {
-            if let Some(page) = yard.counted().page(pfn) {
-                let _ = page.unpin_many(1);
-            }
-            Ok(yard.counted().free(pfn, order)?)
-        }
-    }
-}
-
-impl Staying {
-    fn add(&mut self, kind: Kind, yard: &Yard<HostPlatform>, rng: &mut Rng) -> Result<(), TaskError> {
-        let block = kind.alloc(yard, rng)?;
-        self.blocks.push(block);
-        self.frames += block.1.pages().0;
-        Ok(())
-    }
-
-    fn remove(&mut self, kind: Kind, yard: &Yard<HostPlatform>, rng: &mut Rng) -> Result<(), TaskError> {
-        if self.blocks.is_empty() {
-            return Ok(());
-        }
-        let block = self.blocks.swap_remove(rng.usize(..self.blocks.len()));
-        self.frames -= block.1.pages().0;
-        kind.free(yard, block)
-    }
-}
-
-impl Task {
+impl Work<'_> {
     fn fill(&mut self, yard: &Yard<HostPlatform>, holder: &Holder<'_>, targets: [u64; 3]) -> Result<(), TaskError> {
-        let Self { slots, staying, rng } = self;
-        let all = slots.len() as u64 + targets.iter().sum::<u64>();
-        let mut spare = Vec::new();
-        for slot in slots.clone() {
-            holder.alloc(slot)?;
-            if rng.u64(..MOVABLE) < SPARE {
-                spare.push(holder.alloc_frame(slot)?);
-            }
-            for ((kind, of_kind), target) in KINDS.into_iter().zip(&mut *staying).zip(targets) {
-                if of_kind.frames < target && rng.u64(..all) < target {
-                    of_kind.add(kind, yard, rng)?;
-                }
-            }
+        match self {
+            Self::Mix(mix) => mix.fill(yard, holder, targets),
+            Self::Recorded(recorded) => recorded.fill(yard, holder),
         }
-        for ((kind, of_kind), target) in KINDS.into_iter().zip(staying).zip(targets) {
-            while of_kind.frames < target {
-                of_kind.add(kind, yard, rng)?;
-            }
-        }
-        spare.into_iter().try_for_each(|pfn| Ok(yard.free(pfn, Order::ZERO)?))
     }
 
-    /// Frees a block and allocates another of its kind, unless there are too many or too few.
     fn event(&mut self, yard: &Yard<HostPlatform>, holder: &Holder<'_>, targets: [u64; 3]) -> Result<(), TaskError> {
-        let Self { slots, staying, rng } = self;
-        let at = rng.u32(..EVENTS_OF_A_KIND) as usize;
-        if at >= KINDS.len() || (KINDS[at] == Kind::Pinned && rng.u32(..PINNED_RARER) != 0) {
-            let often = if rng.bool() { slots.len().div_ceil(8) } else { slots.len() };
-            let slot = slots.start + rng.usize(..often.max(1));
-            holder.free(slot)?;
-            return holder.alloc(slot);
+        match self {
+            Self::Mix(mix) => mix.event(yard, holder, targets),
+            Self::Recorded(recorded) => recorded.event(yard, holder),
         }
-        let (kind, of_kind) = (KINDS[at], &mut staying[at]);
-        // Twice as fast as the amount changes, so that it follows.
-        for _ in 0..if of_kind.frames > targets[at] { 2 } else { 1 } {
-            of_kind.remove(kind, yard, rng)?;
+    }
+
+    /// Calls `visit` with the first frame of each block that cannot move.
+    fn for_each_staying(&self, visit: impl FnMut(Pfn)) {
+        match self {
+            Self::Mix(mix) => mix.staying().for_each(visit),
+            Self::Recorded(recorded) => recorded.staying().for_each(visit),
         }
-        let mut added = 0;
-        while of_kind.frames < targets[at] && added < 2 {
-            of_kind.add(kind, yard, rng)?;
-            added += 1;
-        }
-        Ok(())
     }
 
     fn free_all(&mut self, yard: &Yard<HostPlatform>, holder: &Holder<'_>) -> Result<(), TaskError> {
-        self.slots.clone().try_for_each(|slot| holder.free(slot))?;
-        for (kind, of_kind) in KINDS.into_iter().zip(&mut self.staying) {
-            std::mem::take(&mut of_kind.blocks).into_iter().try_for_each(|block| kind.free(yard, block))?;
+        match self {
+            Self::Mix(mix) => mix.free_all(yard, holder),
+            Self::Recorded(recorded) => recorded.free_all(yard, holder),
         }
-        Ok(())
     }
 }
 
 impl GiganticWorkload {
-    /// Runs the workload once on this host. Frees all frames.
+    /// Runs the workload once on this host. Frees all frames. With recordings, their operations take the place of the mix.
     ///
     /// # Errors
     ///
     /// [`WorkloadError::RunTime`]. Frames allocated before the error stay allocated.
-    pub fn run(&self, yard: &Yard<HostPlatform>, host: &HostTopology) -> Result<GiganticOutcome, WorkloadError> {
+    pub fn run(
+        &self,
+        yard: &Yard<HostPlatform>,
+        host: &HostTopology,
+        recordings: &[Recording],
+    ) -> Result<GiganticOutcome, WorkloadError> {
         let runner = HostTasks::new(host);
         let memory = yard.stats().managed_pages().0;
-        let slots_of_task = (memory * MOVABLE / 100 / u64::from(self.tasks.get())) as usize;
+        let share = if recordings.is_empty() { MOVABLE } else { FULL };
+        let slots_of_task = (memory * share / 100 / u64::from(self.tasks.get())) as usize;
+        if let Some(at) = recordings.iter().position(|recording| !can_fill(recording, slots_of_task)) {
+            let reason = format!("recording {} has too few frames in use at once to fill memory", at + 1);
+            return Err(WorkloadError::input(reason));
+        }
         let remembered = yard.geometry().largest_order().pages().0 as usize;
         let holder = Holder::new(yard, slots_of_task * self.tasks.get() as usize, remembered);
-        let tasks: Vec<Mutex<Task>> = (0..self.tasks.get())
-            .map(|number| {
-                let first = number as usize * slots_of_task;
-                let rng = Rng::with_seed(task_seed(self.seed, number));
-                Mutex::new(Task { slots: first..first + slots_of_task, staying: Default::default(), rng })
-            })
-            .collect();
+        let work = |number: u32| {
+            let first = number as usize * slots_of_task;
+            let (slots, rng) = (first..first + slots_of_task, Rng::with_seed(task_seed(self.seed, number)));
+            match recordings {
+                [] => Work::Mix(Mix::new(slots, rng)),
+                _ => Work::Recorded(Recorded::new(recordings, slots, rng)),
+            }
+        };
+        let tasks: Vec<Mutex<Work<'_>>> = (0..self.tasks.get()).map(|number| Mutex::new(work(number))).collect();
         let regions = Regions::of(yard);
         touch_all(yard);
         runner.run(self.tasks, |number| lock(&tasks[number]).fill(yard, &holder, self.targets(memory, 0)))?;
@@ -250,6 +170,7 @@ impl GiganticWorkload {
         let background_moved = holder.moved();
         yard.drain_all();
         let (tainted, possible) = regions.possible(&tasks, &holder);
+        let used_percent = 100.0 - yard.stats().free_pages().0 as f64 * 100.0 / memory.max(1) as f64;
         let obtained = obtain(yard, &holder)?;
         for task in &tasks {
             lock(task).free_all(yard, &holder)?;
@@ -260,6 +181,7 @@ impl GiganticWorkload {
             tainted,
             possible,
             obtained,
+            used_percent,
             background_moved,
             event_ns: times.iter().sum::<f64>() / times.len().max(1) as f64,
         })
@@ -288,7 +210,7 @@ fn touch_all(yard: &Yard<HostPlatform>) {
     }
 }
 
-fn lock(task: &Mutex<Task>) -> MutexGuard<'_, Task> {
+fn lock<'m, 'r>(task: &'m Mutex<Work<'r>>) -> MutexGuard<'m, Work<'r>> {
     task.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -347,21 +269,20 @@ impl Regions {
     }
 
     /// Which regions hold a block that cannot move.
-    fn tainted(&self, tasks: &[Mutex<Task>]) -> Vec<bool> {
+    fn tainted(&self, tasks: &[Mutex<Work<'_>>]) -> Vec<bool> {
         let mut tainted = vec![false; self.starts.len()];
         for task in tasks {
-            let blocks = &lock(task).staying;
-            for (pfn, _) in blocks.iter().flat_map(|of_kind| &of_kind.blocks) {
-                if let Some(place) = self.place(*pfn) {
+            lock(task).for_each_staying(|pfn| {
+                if let Some(place) = self.place(pfn) {
                     tainted[place] = true;
                 }
-            }
+            });
         }
         tainted
     }
 
     /// The tainted regions, and the pages of 1 GiB that free memory of clean ones has the size of.
-    fn possible(&self, tasks: &[Mutex<Task>], holder: &Holder<'_>) -> (u64, u64) {
+    fn possible(&self, tasks: &[Mutex<Work<'_>>], holder: &Holder<'_>) -> (u64, u64) {
         let tainted = self.tainted(tasks);
         let mut free: Vec<u64> = vec![self.order.pages().0; self.starts.len()];
         holder.for_each(|pfn| {

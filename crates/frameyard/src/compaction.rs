@@ -52,6 +52,8 @@ pub(crate) struct Compaction<'a, P: Platform> {
     poisoning: Poisoning,
     /// How the run chooses pageblocks.
     defrag: DefragMode,
+    /// Whether the free memory of tainted regions is left to blocks that cannot move, because clean regions have room.
+    spares_tainted: bool,
     owners: &'a Owners<'a>,
     request: CompactRequest,
     span: PfnRange,

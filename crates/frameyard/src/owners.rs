@@ -37,7 +37,7 @@ impl fmt::Display for OwnerKind {
 }
 
 /// A block: its first frame and its order.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Block {
     /// The first frame.
     pub pfn: Pfn,
@@ -89,6 +89,17 @@ pub enum MigrateProblem {
 
 named!(MigrateProblem: Gone => "gone", Busy => "busy", Pinned => "pinned", Unmovable => "unmovable", Failed => "failed");
 
+/// An isolated block, and the block that it moves to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Move {
+    /// The isolated block.
+    pub from: Block,
+    /// The first frame of an allocated block of that order.
+    pub to: Pfn,
+    /// Why the block has not moved; `None` if it has.
+    pub problem: Option<MigrateProblem>,
+}
+
 /// Code that can move blocks of its kind. The yard calls it without holding a lock.
 pub trait FrameOwner: Sync {
     /// Isolates a block: until the caller is done, no other code moves, drops or isolates it. Its users may keep using it.
@@ -111,6 +122,16 @@ pub trait FrameOwner: Sync {
     ///
     /// [`MigrateProblem`]: `from` stays isolated, and `to` still belongs to the caller. The bytes of `to` may have changed.
     fn migrate(&self, from: Block, to: Pfn, mode: MigrateMode) -> Result<(), MigrateProblem>;
+
+    /// Moves isolated blocks as [`migrate`](Self::migrate) moves one, and says of each why it has not moved.
+    ///
+    /// An owner can spare waits: for example copy the contents of all of them before it changes the first page structure, since an atomic
+    /// operation waits for the stores before it.
+    fn migrate_all(&self, moves: &mut [Move], mode: MigrateMode) {
+        for of in moves {
+            of.problem = self.migrate(of.from, of.to, mode).err();
+        }
+    }
 
     /// Drops an isolated block's contents instead of moving them, if they can be read again and are not in active use. After a success
     /// the block belongs to the caller, as after a [`migrate`](Self::migrate).

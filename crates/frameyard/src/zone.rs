@@ -37,7 +37,7 @@ pub(crate) mod defrag;
 mod effort;
 mod exclusive;
 mod fallback;
-mod fixed_vec;
+pub(crate) mod fixed_vec;
 mod free_area;
 mod growth;
 mod healing;

@@ -1,11 +1,12 @@
 //! Options for how a yard is set up.
 
-use clap::{Args, ValueEnum};
+use clap::{ArgAction, Args, ValueEnum};
+use frameyard::CleanRegions;
 use frameyard::boot::{DoubleFreeCheck, PageChecks};
 use frameyard::watermarks::PcpSizing;
 
 use super::Amount;
-use super::values::{Sizings, double_free_check, one_sizing, page_checks};
+use super::values::{Sizings, clean_regions, double_free_check, one_sizing, page_checks};
 
 /// How a yard is set up on its machine.
 #[derive(Args, Clone, Debug)]
@@ -32,6 +33,10 @@ pub(crate) struct YardArgs {
     /// the other
     #[arg(long, value_name = "HOW", value_parser = double_free_check(), default_value = DoubleFreeCheck::Exact.name())]
     pub(crate) double_free_check: DoubleFreeCheck,
+
+    /// Whether requests are placed so that regions of 1 GiB stay free of blocks that cannot move
+    #[arg(long, value_name = "on|off", action = ArgAction::Set, value_parser = clean_regions(), default_value = CleanRegions::Off.name())]
+    pub(crate) clean_regions: Vec<CleanRegions>,
 
     /// Fill free frames with a pattern and check it on allocation; writes to all memory
     #[arg(long)]

@@ -4,7 +4,7 @@ mod demand;
 mod export;
 mod facts;
 mod import;
-mod input;
+pub(super) mod input;
 mod pipes;
 mod record;
 mod replay;

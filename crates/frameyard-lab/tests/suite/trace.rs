@@ -196,3 +196,24 @@ fn the_recording_of_the_project_replays_as_its_snapshot_says() {
         assert!(row["free_order9_blocks"].as_u64() > Some(1000), "{row}");
     }
 }
+
+#[test]
+fn copies_of_recordings_fill_memory_for_pages_of_a_gibibyte() {
+    let machine = "bench gigantic --phantom --memory 2G --page-size 64K --section-size 128M --pageblock-order 5 --max-order 6 --json";
+    let arguments = |more: &'static str| machine.split_whitespace().chain(more.split_whitespace()).collect::<Vec<_>>();
+    let mut line = arguments("--events 20000 --clean-regions on --trace");
+    let both = format!("{RECORDING},{EXCERPT}");
+    line.push(&both);
+    let run = json(&line);
+    let row = &run["rows"][0];
+    assert_eq!((row["recordings"].as_u64(), row["regions"].as_u64()), (Some(2), Some(1)), "{row}");
+    assert!(row["frames_in_use_percent"].as_f64() > Some(60.0), "{row}");
+    // As for a replay.
+    let file = temporary("gigantic.trace");
+    std::fs::write(&file, "# tracer: nop\n").unwrap();
+    for (name, problem) in [(file.to_str().unwrap(), "no event of the page allocator"), ("no/such", "no/such: ")] {
+        let mut line = arguments("--trace");
+        line.push(name);
+        assert_refused(&line, 2, problem);
+    }
+}

@@ -79,6 +79,17 @@ pub(super) struct Operation {
     pub(super) is_alloc: bool,
 }
 
+/// An allocation or a free of a recording.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PlannedOperation {
+    /// The first frame of the block: its place in the memory of a replay.
+    pub place: u32,
+    /// Its order.
+    pub order: Order,
+    /// Flags of an allocation; `None` is a free.
+    pub gfp: Option<Gfp>,
+}
+
 /// The memory of a zone in a replay.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct ReplayZone {
@@ -225,6 +236,15 @@ impl ReplayPlan {
     #[must_use]
     pub fn held_blocks(&self) -> usize {
         self.held.len()
+    }
+
+    /// The allocations and frees, in the order of the recording.
+    pub fn operations(&self) -> impl Iterator<Item = PlannedOperation> {
+        self.operations.iter().map(|of| PlannedOperation {
+            place: of.place,
+            order: of.order,
+            gfp: of.is_alloc.then_some(of.gfp),
+        })
     }
 
     /// Frames of the replay's memory.

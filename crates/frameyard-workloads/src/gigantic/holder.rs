@@ -4,7 +4,7 @@ use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use frameyard::owners::{Adoption, Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind, Owners};
+use frameyard::owners::{Adoption, Block, FrameOwner, MigrateMode, MigrateProblem, Move, OwnerKind, Owners};
 use frameyard::page::Counts;
 use frameyard::{Gfp, Order, Pfn, Platform, Yard};
 use frameyard_host::HostPlatform;
@@ -138,6 +138,30 @@ impl<'y> Holder<'y> {
         self.yard.geometry().page_size().0 as usize
     }
 
+    /// Takes the only reference of an isolated block.
+    fn freeze(&self, block: Block) -> Result<(), MigrateProblem> {
+        // SAFETY: the block is this owner's, and isolated.
+        let page = unsafe { self.yard.counted().page(block.pfn) }.ok_or(MigrateProblem::Gone)?;
+        if page.freeze(ONE_USER) { Ok(()) } else { Err(MigrateProblem::Busy) }
+    }
+
+    /// Gives a frozen block's slot to the block that has its contents now.
+    fn settle(&self, from: Block, to: Pfn) -> Result<(), MigrateProblem> {
+        let slot = self.slot_of(from).ok_or(MigrateProblem::Gone)?;
+        let adoption = Adoption { counts: ONE_USER, owner: u64::from(KIND.0), index: slot as u64 };
+        self.yard.counted().adopt(to, Order::ZERO, adoption).map_err(|_| MigrateProblem::Failed)?;
+        // SAFETY: this thread froze the counts.
+        unsafe { self.yard.counted().disown(from.pfn, Order::ZERO) }.map_err(|_| MigrateProblem::Failed)?;
+        let number = self.moved.fetch_add(1, Ordering::Relaxed) - self.first.load(Ordering::Relaxed);
+        if let Some((before, after)) = self.moves.get(number) {
+            before.store(from.pfn.0, Ordering::Relaxed);
+            after.store(to.0, Ordering::Relaxed);
+        }
+        // Release: pairs with the Acquire in `isolate` and `free`.
+        self.slots[slot].store(word(to, USED), Ordering::Release);
+        Ok(())
+    }
+
     /// The slot of a block, if it may be this owner's.
     fn slot_of(&self, block: Block) -> Option<usize> {
         // SAFETY: only read.
@@ -158,29 +182,25 @@ impl FrameOwner for Holder<'_> {
         }
     }
 
-    fn migrate(&self, from: Block, to: Pfn, _mode: MigrateMode) -> Result<(), MigrateProblem> {
-        let slot = self.slot_of(from).ok_or(MigrateProblem::Gone)?;
-        // SAFETY: the block is this owner's, and isolated.
-        let page = unsafe { self.yard.counted().page(from.pfn) }.ok_or(MigrateProblem::Gone)?;
-        if !page.freeze(ONE_USER) {
-            return Err(MigrateProblem::Busy);
+    fn migrate(&self, from: Block, to: Pfn, mode: MigrateMode) -> Result<(), MigrateProblem> {
+        let mut only = [Move { from, to, problem: None }];
+        self.migrate_all(&mut only, mode);
+        only[0].problem.map_or(Ok(()), Err)
+    }
+
+    /// Copies all contents before the first change of a page structure: an atomic operation waits for the stores before it.
+    fn migrate_all(&self, moves: &mut [Move], _mode: MigrateMode) {
+        moves.iter_mut().for_each(|of| of.problem = self.freeze(of.from).err());
+        let bytes = |pfn| self.yard.platform().frame_bytes(pfn);
+        for of in moves.iter().filter(|of| of.problem.is_none()) {
+            if let Some((old, new)) = bytes(of.from.pfn).zip(bytes(of.to)) {
+                // SAFETY: the block is isolated and the target the caller's: no other thread uses either.
+                unsafe { new.copy_from_nonoverlapping(old, self.page()) };
+            }
         }
-        if let Some((old, new)) = self.yard.platform().frame_bytes(from.pfn).zip(self.yard.platform().frame_bytes(to)) {
-            // SAFETY: the block is isolated and the target the caller's: no other thread uses either.
-            unsafe { new.copy_from_nonoverlapping(old, self.page()) };
+        for of in moves.iter_mut().filter(|of| of.problem.is_none()) {
+            of.problem = self.settle(of.from, of.to).err();
         }
-        let adoption = Adoption { counts: ONE_USER, owner: u64::from(KIND.0), index: slot as u64 };
-        self.yard.counted().adopt(to, Order::ZERO, adoption).map_err(|_| MigrateProblem::Failed)?;
-        // SAFETY: this thread froze the counts.
-        unsafe { self.yard.counted().disown(from.pfn, Order::ZERO) }.map_err(|_| MigrateProblem::Failed)?;
-        let number = self.moved.fetch_add(1, Ordering::Relaxed) - self.first.load(Ordering::Relaxed);
-        if let Some((before, after)) = self.moves.get(number) {
-            before.store(from.pfn.0, Ordering::Relaxed);
-            after.store(to.0, Ordering::Relaxed);
-        }
-        // Release: pairs with the Acquire in `isolate` and `free`.
-        self.slots[slot].store(word(to, USED), Ordering::Release);
-        Ok(())
     }
 
     fn put_back(&self, block: Block) {

@@ -20,6 +20,14 @@ use crate::zone::{COSTLY_ORDER, CompactEvent, Patience, Zone, ZoneView, transfer
 const PROACTIVE_LOW: u64 = 80;
 const PROACTIVE_HIGH: u64 = PROACTIVE_LOW + 10;
 
+/// Whether clean regions have one in this number of a region's frames free.
+const ROOM: u64 = 16;
+
+fn has_room_in_clean_regions<P: Platform>(view: ZoneView<'_, P>) -> bool {
+    let clean = view.own_regions().filter(|(_, region)| view.zone.keeps_regions() && region.tainting() == 0);
+    clean.map(|(_, region)| region.free()).sum::<PageCount>().0 >= view.geometry.largest_order().pages().0 / ROOM
+}
+
 impl<'a, P: Platform> Compaction<'a, P> {
     /// A run over a zone that has memory.
     pub(crate) fn new(
@@ -35,6 +43,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
             tables,
             poisoning,
             defrag: tables.defrag_mode(),
+            spares_tainted: request.effort != CompactEffort::Full && has_room_in_clean_regions(view),
             owners,
             request,
             span,

@@ -190,7 +190,10 @@ impl<P: Platform> Compaction<'_, P> {
     /// Whether blocks may move to a pageblock (`suitable_migration_target` and `isolation_suitable`).
     fn is_target(&self, start: Pfn) -> bool {
         let blocks = self.view.blocks;
-        if !blocks.has_memory(start) || (self.uses_hints() && self.hints().is_set(start)) {
+        if !blocks.has_memory(start)
+            || (self.uses_hints() && self.hints().is_set(start))
+            || (self.spares_tainted && !self.view.is_clean(start))
+        {
             return false;
         }
         let (_, tag) = covering_block(self.view.geometry.max_order(), start, |pfn| self.view.page(pfn).tag());

@@ -285,11 +285,17 @@ impl<P: Platform> Yard<P> {
         // A block that does not pass is never allocated again, unless a neighbour undoes that all the time.
         for _ in 0..MOST_BAD {
             let pfn = alloc()?;
-            if self.checks == PageChecks::None || self.is_good_or_retired(pfn, order) {
+            if self.passes_checks(pfn, order) {
                 return Ok(pfn);
             }
         }
         Err(AllocError::Taken)
+    }
+
+    /// Whether no page of a block that was just allocated is bad, if the yard checks pages. Otherwise the block is out of use now.
+    #[inline(always)]
+    pub(super) fn passes_checks(&self, pfn: Pfn, order: Order) -> bool {
+        self.checks == PageChecks::None || self.is_good_or_retired(pfn, order)
     }
 
     /// Whether no page of a block that was just allocated is bad. Otherwise the block is out of use now.
@@ -571,7 +577,7 @@ impl<P: Platform> Yard<P> {
     }
 
     /// Checks a block for damage, zeroes it if requested, and marks it allocated.
-    fn finish_allocation(
+    pub(super) fn finish_allocation(
         &self,
         pfn: Pfn,
         order: Order,

@@ -26,17 +26,21 @@
 
 use super::{AllocError, BlockedBy, Blocker, Yard};
 use crate::gfp::Gfp;
-use crate::owners::{Block, FrameOwner, MigrateProblem, Owners, ReclaimRequest};
+use crate::owners::{Block, MigrateProblem, OwnerKind, Owners};
 use crate::page::FrameState;
 use crate::platform::Platform;
-use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange, ZoneId};
+use crate::units::{MigrateType, Order, Pfn, PfnRange, ZoneId};
 use crate::zone::transfer::{self, Collect, Quiescence, TransferStalled};
 use crate::zone::{Patience, RangeBlocked, RangeLists};
 
+mod moving;
 mod obstacle;
 mod search;
+mod targets;
 
+use moving::Sources;
 use obstacle::Cover;
+use targets::TargetWalk;
 
 /// After this many rounds in a row without progress the request reports the block in the way.
 const IDLE_ROUNDS: u32 = if cfg!(loom) { 1 } else { 16 };
@@ -132,6 +136,19 @@ impl Round {
         self.in_the_way += blocker.order.pages().0;
         if self.blocked.is_none_or(|known| known.why == BlockedBy::Busy || blocker.why != BlockedBy::Busy) {
             self.blocked = Some(blocker);
+        }
+    }
+
+    /// Remembers a block that its owner does not move now.
+    ///
+    /// # Errors
+    ///
+    /// The block, if it will not move later either.
+    fn note_failed(&mut self, owner: OwnerKind, block: Block, why: BlockedBy) -> Result<(), Blocker> {
+        let blocker = Blocker { owner, ..Blocker::new(block, FrameState::Counted, why) };
+        match why {
+            BlockedBy::Unmovable | BlockedBy::OutOfMemory => Err(blocker),
+            _ => Ok(self.note(blocker)),
         }
     }
 }
@@ -250,6 +267,8 @@ impl<P: Platform> Yard<P> {
     /// A block that cannot move.
     fn move_away(&self, isolation: &Isolation<'_, P>, range: PfnRange, owners: &Owners<'_>) -> Result<Round, Blocker> {
         let mut round = Round::default();
+        let mut sources: Option<Sources<'_>> = None;
+        let mut walk = TargetWalk::default();
         let mut at = range.start;
         while at < range.end {
             let cover = self.cover_of(at, owners);
@@ -260,61 +279,18 @@ impl<P: Platform> Yard<P> {
                 Cover::Passing(blocker) => round.note(blocker),
                 Cover::Owned(block, kind) => {
                     let Some(owner) = owners.of(kind) else { continue };
-                    let Err(why) = self.move_block(isolation, owner, block, owners) else { continue };
-                    let blocker = Blocker { owner: kind, ..Blocker::new(block, FrameState::Counted, why) };
-                    match why {
-                        BlockedBy::Unmovable | BlockedBy::OutOfMemory => return Err(blocker),
-                        _ => round.note(blocker),
+                    if let Some(full) = sources.take_if(|sources| !sources.have_room(kind)) {
+                        self.move_together(isolation, full, &mut walk, &mut round, owners)?;
                     }
+                    let isolated = sources
+                        .get_or_insert_with(|| Sources::of(kind, owner))
+                        .isolate(block, isolation.patience.mode());
+                    isolated.or_else(|problem| round.note_failed(kind, block, reason(problem)))?;
                 }
             }
         }
+        sources.map_or(Ok(()), |sources| self.move_together(isolation, sources, &mut walk, &mut round, owners))?;
         Ok(round)
-    }
-
-    /// Has an owner move a block out of the isolated pageblocks, and frees it there.
-    fn move_block(
-        &self,
-        isolation: &Isolation<'_, P>,
-        owner: &dyn FrameOwner,
-        block: Block,
-        owners: &Owners<'_>,
-    ) -> Result<(), BlockedBy> {
-        let mode = isolation.patience.mode();
-        owner.isolate(block, mode).map_err(reason)?;
-        let Some(target) = self.target_for(isolation, block, owners) else {
-            owner.put_back(block);
-            return Err(BlockedBy::OutOfMemory);
-        };
-        if let Err(problem) = owner.migrate(block, target, mode) {
-            owner.put_back(block);
-            self.release(target, block.order);
-            return Err(reason(problem));
-        }
-        self.release(block.pfn, block.order);
-        Ok(())
-    }
-
-    /// Allocates memory for a block, outside the isolated pageblocks; has some reclaimed where there is none.
-    fn target_for(&self, isolation: &Isolation<'_, P>, block: Block, owners: &Owners<'_>) -> Option<Pfn> {
-        let (node, flags) = (isolation.zone.node(), target_flags(isolation.patience));
-        for _ in 0..TARGET_TRIES {
-            match self.alloc_on(node, block.order, flags) {
-                // A late free put this frame on a per-CPU list. Freed now, it goes to the isolated lists.
-                Ok(pfn) if isolation.range.contains(pfn) => self.release(pfn, block.order),
-                Ok(pfn) => return Some(pfn),
-                Err(_) if isolation.patience == Patience::Spins => return None,
-                Err(_) => {
-                    let wanted = PageCount(block.order.pages().0.max(32));
-                    let (highest_zone, order) = (flags.highest_zone(), block.order);
-                    let request = ReclaimRequest { node, highest_zone, order, wanted };
-                    if owners.reclaimer()?.reclaim(request).0 == 0 {
-                        return None;
-                    }
-                }
-            }
-        }
-        None
     }
 }
 

@@ -221,7 +221,7 @@ impl<P: Platform> Yard<P> {
     }
 
     /// Whether no page of a block is bad that the caller holds exclusively. Otherwise the block is out of use now.
-    fn is_free_block_good(&self, pfn: Pfn, order: Order) -> bool {
+    pub(super) fn is_free_block_good(&self, pfn: Pfn, order: Order) -> bool {
         let (view, block) = (self.zone_view(self.zone_of_block(pfn)), self.map.checked(self.map.index(pfn)));
         let bad = page_check::problem_of_block(view, block, order);
         bad.inspect(|bad| page_check::retire(view, block, order, *bad)).is_none()

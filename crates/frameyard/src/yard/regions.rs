@@ -40,8 +40,8 @@ impl<P: Platform> Yard<P> {
 
     /// Changes whether the yard keeps regions of 1 GiB clean, for all its views.
     ///
-    /// From now on requests choose frames by region. What is allocated stays where it is: blocks that cannot move may lie in movable
-    /// pageblocks of regions that count as clean.
+    /// From now on requests choose frames by region. What is allocated stays where it is. When the mode begins, movable pageblocks in
+    /// which blocks of other types are in use become unmovable, so their regions are tainted. Pinned movable frames are not seen.
     ///
     /// # Errors
     ///
@@ -49,12 +49,20 @@ impl<P: Platform> Yard<P> {
     ///
     /// # Cost
     ///
-    /// Takes each zone lock once. To begin, reads the type of each pageblock and the page of each free block under it.
+    /// Takes each zone lock once. To begin, reads the type of each pageblock and the page of each free block under it. Then takes it once
+    /// for each pageblock, and reads the page of each block there.
     pub fn set_clean_regions(&self, mode: CleanRegions) -> Result<(), LockError> {
         self.tables.word(HeaderWord::CleanRegions).store(mode as u64, Ordering::Relaxed);
         self.populated_zones().try_for_each(|view| {
+            let begins = mode == CleanRegions::On && !view.zone.keeps_regions();
             view.lock()?.set_clean_regions(mode);
-            Ok(())
+            let regions = view.own_regions().filter(|_| begins);
+            let regions = regions.map(|(start, _)| PfnRange::new(start, self.geometry.largest_order().pages()));
+            let mut pageblocks = regions.flat_map(|frames| view.blocks.starts_in(frames));
+            pageblocks.try_for_each(|start| {
+                view.lock()?.taint_mixed_pageblock(start);
+                Ok(())
+            })
         })
     }
 

@@ -15,12 +15,19 @@ pub(crate) struct BlockUse {
     movable: u64,
     /// Whether a movable block may be pinned.
     has_pins: bool,
+    /// Whether a block in use has a type that does not move.
+    has_staying: bool,
 }
 
 impl BlockUse {
     /// Whether all frames of a pageblock with that many frames are free, or movable and not pinned.
     pub(super) fn has_only_movable(&self, pages: PageCount) -> bool {
         self.free + self.movable >= pages.0 && !self.has_pins
+    }
+
+    /// Whether a block in use cannot move, as its type says.
+    pub(super) fn has_staying(&self) -> bool {
+        self.has_staying
     }
 }
 
@@ -267,6 +274,7 @@ impl<P: Platform> LockedZone<'_, P> {
                     block_use.movable += pages.0;
                     block_use.has_pins |= tag.is(FrameState::Counted) && self.is_pinned(head);
                 }
+                FrameState::Allocated | FrameState::Owned | FrameState::Counted => block_use.has_staying = true,
                 _ => {}
             }
             at = at + pages;

@@ -60,6 +60,12 @@ impl<T: Copy + Default, const N: usize> FixedVec<T, N> {
     }
 
     #[inline(always)]
+    pub(crate) fn pop(&mut self) -> Option<T> {
+        self.len = self.len.checked_sub(1)?;
+        Some(self.items[self.len])
+    }
+
+    #[inline(always)]
     pub(crate) fn clear(&mut self) {
         self.len = 0;
     }

@@ -69,6 +69,12 @@ impl<'a, P: Platform> ZoneView<'a, P> {
         }
     }
 
+    /// The word of a block's pageblock: its lower half counts free frames in blocks below pageblock order, while something counts them.
+    #[inline(always)]
+    pub(crate) fn pageblock_word(self, block: MapPlace) -> Option<&'static AtomicU64> {
+        self.pageblock_free.get(block.index() as usize >> self.geometry.pageblock_order().0)
+    }
+
     /// The pageblocks that belong to this zone alone and are initialised, and their words.
     fn own_pageblocks(self) -> impl Iterator<Item = (Pfn, &'static AtomicU64)> + use<'a, P> {
         self.blocks.numbers_in(self.span()).flatten().filter_map(move |number| {
@@ -89,11 +95,6 @@ impl<P: Platform> LockedZone<'_, P> {
             let free = change(known as u32, order.pages().0 as u32);
             word.store(known & !u64::from(u32::MAX) | u64::from(free), Ordering::Relaxed);
         }
-    }
-
-    #[inline(always)]
-    pub(super) fn pageblock_word(&self, block: MapPlace) -> Option<&'static AtomicU64> {
-        self.pageblock_free.get(block.index() as usize >> self.geometry.pageblock_order().0)
     }
 
     /// At the end of a hold that moved frames: now and then a step.

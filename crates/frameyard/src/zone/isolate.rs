@@ -16,7 +16,7 @@
 
 use super::exclusive::{add_exclusive, sub_exclusive};
 use super::view::LockedZone;
-use crate::memmap::Located;
+use crate::memmap::{Located, MapPlace};
 use crate::page::{FrameState, Residence, Tag};
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
@@ -51,6 +51,19 @@ impl<P: Platform> LockedZone<'_, P> {
             add_exclusive(&self.zone.reserved_highatomic, self.blocks.pages().0);
         }
         self.move_pageblock(start, was);
+    }
+
+    /// Takes the free block below pageblock order that begins at a place off an Isolate list, if there is one. Returns its order.
+    pub(crate) fn take_isolated(&mut self, block: MapPlace) -> Option<Order> {
+        let pfn = self.map.pfn(block);
+        let tag = self.settled_tag(pfn);
+        let is_isolated = self.is_listed(pfn, tag) && tag.migrate_type() == MigrateType::Isolate;
+        if !is_isolated || tag.order() >= self.geometry.pageblock_order() {
+            return None;
+        }
+        self.remove_block(block, tag);
+        self.page(block).set_tag(Tag::INTERIOR);
+        Some(tag.order())
     }
 
     /// Moves the free blocks of a pageblock to the lists of the type that it has now. A block that reaches beyond is split.

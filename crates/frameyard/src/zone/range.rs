@@ -1,7 +1,7 @@
 //! Taking a particular range of frames, if all of it is free.
 
 use super::view::{LockedZone, ZoneView};
-use crate::memmap::MapPlace;
+use crate::memmap::{Located, MapPlace};
 use crate::page::{FrameState, Residence, Tag};
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
@@ -145,6 +145,23 @@ impl<P: Platform> LockedZone<'_, P> {
             );
         }
         self.tag_pieces(range, FrameState::Allocated, migrate_type);
+    }
+
+    /// Takes at most `count` single frames of the movable block below pageblock order that begins at a frame, if it is free. Leaves the rest
+    /// on the lists.
+    pub(crate) fn take_singles(&mut self, head: Pfn, count: usize, mut take: impl FnMut(&Self, Pfn)) {
+        let tag = self.settled_tag(head);
+        let is_small = tag.order() < self.geometry.pageblock_order() && tag.migrate_type() == MigrateType::Movable;
+        let taken = tag.order().pages().0.min(count as u64);
+        if taken == 0 || !is_small || !self.is_listed(head, tag) {
+            return;
+        }
+        self.remove_block(head, tag);
+        for at in 0..taken {
+            take(self, head + PageCount(at));
+            self.count_direct_allocation(Order::ZERO);
+        }
+        self.put_back_from((head.place(&self.map), tag.order()), taken as u32, MigrateType::Movable, tag.residence());
     }
 
     /// As [`ZoneView::covering_block`], and a block that looks free is free.

@@ -16,8 +16,9 @@
 //!
 //! # Lists
 //!
-//! Blocks of clean regions join the Movable lists at the head, blocks of other memory at the tail. The hold in which a region changes moves its whole
-//! pageblocks to the other end, and leaves smaller blocks where they are. A request that finds such a block at the wrong end moves it, up to [`MOVED_BACK`] or [`MOVED_UP`] of them on a list.
+//! Blocks of clean regions join the Movable lists at the head, blocks of other memory at the tail. When a region is tainted or cleaned, that
+//! hold of the lock moves its whole pageblocks to the other end. Smaller blocks stay where they are. A request that meets one at the wrong
+//! end moves it to the other: a movable request at most [`MOVED_BACK`] on a list, any other at most [`MOVED_UP`].
 //!
 //! # Cost
 //!
@@ -226,8 +227,8 @@ impl<P: Platform> LockedZone<'_, P> {
         Some(self.fall_back(found, order, migrate_type))
     }
 
-    /// Takes a block of the clean region with the most free frames for a request that cannot move, of a whole pageblock if there is one:
-    /// the region is tainted from now on.
+    /// Takes a block of the clean region with the most free frames for a request that cannot move. Regions with a whole pageblock come
+    /// before those without. The region is tainted from now on.
     #[cold]
     pub(super) fn take_from_clean(&mut self, request: BlockRequest) -> Option<Pfn> {
         let BlockRequest { order, migrate_type, fallback, .. } = request;
@@ -336,6 +337,15 @@ impl<P: Platform> LockedZone<'_, P> {
             self.convert_pageblock(start, MigrateType::Movable);
         }
         releases
+    }
+
+    /// Makes the pageblock that begins at a frame unmovable if it is movable and has a block in use that cannot move. Reads the page of
+    /// each block there.
+    pub(crate) fn taint_mixed_pageblock(&mut self, start: Pfn) {
+        let is_mixed = |locked: &Self| locked.use_of_pageblock(start).is_some_and(|found| found.has_staying());
+        if self.blocks.get(start) == MigrateType::Movable && is_mixed(self) {
+            self.convert_pageblock(start, MigrateType::Unmovable);
+        }
     }
 
     /// Begins or ends to keep regions clean. To begin, reads the type of each pageblock, and the page of each free block.

@@ -57,10 +57,16 @@ pub(crate) struct HeldFree {
     pub(crate) largest: Option<Order>,
 }
 
-/// The policy is `healing`.
+/// A reason to count free frames by pageblock: the policy is `healing`.
 const HEALS: u32 = 1;
-/// The yard keeps regions clean.
+/// Another one: the yard keeps regions clean.
 const KEEPS_REGIONS: u32 = 2;
+
+/// The reasons that a word holds; none if the word is damaged.
+#[inline(always)]
+const fn reasons(word: u32) -> u32 {
+    if word <= HEALS | KEEPS_REGIONS { word } else { 0 }
+}
 
 /// The facts of a zone that rarely change. Read on every path, so they share no cache line with what the lock guards.
 #[repr(C, align(64))]
@@ -81,8 +87,7 @@ pub(crate) struct ZoneFacts {
     pub(crate) is_reclaimed: AtomicU32,
     /// [`ZonePolicy`], the same in all zones. Read under the zone lock or the lock of a CPU's lists.
     policy: AtomicU32,
-    /// Why free frames are counted by pageblock: [`HEALS`], [`KEEPS_REGIONS`]. Any other bit is damage, and then neither holds. Changes
-    /// under the zone lock.
+    /// Why free frames are counted by pageblock: [`reasons`]. Changes under the zone lock.
     counted: AtomicU32,
     /// Frames kept back from requests that could use a higher zone, by that zone's kind.
     pub(crate) protection: [AtomicU64; ZoneKind::COUNT],
@@ -300,34 +305,39 @@ impl Zone {
     /// Whether pageblocks drain.
     #[inline(always)]
     pub(crate) fn heals(&self) -> bool {
-        self.facts.counted.load(Ordering::Relaxed) & !KEEPS_REGIONS == HEALS
+        self.reasons() & HEALS != 0
     }
 
     /// Whether the yard keeps regions of 1 GiB clean.
     #[inline(always)]
     pub(crate) fn keeps_regions(&self) -> bool {
-        self.facts.counted.load(Ordering::Relaxed) & !HEALS == KEEPS_REGIONS
+        self.reasons() & KEEPS_REGIONS != 0
     }
 
     /// Whether free frames are counted by pageblock.
     #[inline(always)]
     pub(super) fn counts_pageblocks(&self) -> bool {
-        self.facts.counted.load(Ordering::Relaxed) != 0
+        self.reasons() != 0
+    }
+
+    #[inline(always)]
+    fn reasons(&self) -> u32 {
+        reasons(self.facts.counted.load(Ordering::Relaxed))
     }
 
     pub(crate) fn set_policy(&self, policy: ZonePolicy) {
         self.facts.policy.store(policy as u32, Ordering::Relaxed);
-        self.set_counted(HEALS, policy == ZonePolicy::Healing);
+        self.set_reason(HEALS, policy == ZonePolicy::Healing);
     }
 
     /// Sets whether regions are kept clean. Their records are the caller's.
     pub(crate) fn set_clean_regions(&self, mode: CleanRegions) {
-        self.set_counted(KEEPS_REGIONS, mode == CleanRegions::On);
+        self.set_reason(KEEPS_REGIONS, mode == CleanRegions::On);
     }
 
-    fn set_counted(&self, bit: u32, to: bool) {
-        let counted = self.facts.counted.load(Ordering::Relaxed);
-        self.facts.counted.store(if to { counted | bit } else { counted & !bit }, Ordering::Relaxed);
+    fn set_reason(&self, reason: u32, holds: bool) {
+        let others = self.reasons() & !reason;
+        self.facts.counted.store(if holds { others | reason } else { others }, Ordering::Relaxed);
     }
 
     pub(crate) fn events(&self) -> &ZoneEvents {
@@ -461,5 +471,26 @@ pub(super) fn orders_from(bits: u32, order: Order) -> u32 {
 impl fmt::Debug for Zone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Zone").field("span", &self.span()).field("free", &self.free_pages_racy()).finish()
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_damaged_word_of_modes_means_that_all_are_off() {
+        let zone = Zone::default();
+        let modes = || [zone.heals(), zone.keeps_regions(), zone.counts_pageblocks()];
+        for (word, expected) in [(0, [false; 3]), (1, [true, false, true]), (2, [false, true, true]), (3, [true; 3])] {
+            zone.facts.counted.store(word, Ordering::Relaxed);
+            assert_eq!(modes(), expected, "{word}");
+        }
+        for damaged in (2..32).flat_map(|bit| (0..4).map(move |low| 1 << bit | low)) {
+            zone.facts.counted.store(damaged, Ordering::Relaxed);
+            assert_eq!(modes(), [false; 3], "{damaged:#x}");
+            zone.set_clean_regions(CleanRegions::On);
+            assert_eq!(modes(), [false, true, true], "a change of mode ends the damage");
+        }
     }
 }

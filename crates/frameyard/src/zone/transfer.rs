@@ -67,7 +67,7 @@ pub(crate) use clusters::{batch_words, batch_words_bound};
 pub(crate) use depot::{Mobility, huge_batch, huge_blocks_of_lists, pop_huge, push_huge};
 pub(crate) use drain::Drain;
 pub(crate) use exchange::{Collect, Collected, Delivered, DrainReason, DrainSource, PackedBatches, RefillRequest};
-pub(crate) use pagewise::ListLimits;
+pub(crate) use pagewise::{ListLimits, give_back_isolated, prefetch_neighbours};
 pub(crate) use quiescence::{Quiescence, TransferStalled};
 pub use statistics::{CounterInfo, CounterKind, CounterScope, MechanismCounts};
 pub(crate) use table_sizes::TableSizes;

@@ -8,6 +8,7 @@ use crate::fixture::words::{read, validated_with};
 use crate::fixture::{Fixture, Frames, run_on};
 use crate::mover::Mover;
 use frameyard::boot::ZoneLimits;
+use frameyard::compaction::CompactRequest;
 use frameyard::owners::Owners;
 use frameyard::policy::ZonePolicy;
 use frameyard::stats::{RegionCounts, RegionStatistics};
@@ -26,6 +27,8 @@ const RECLAIMABLE: Gfp = Gfp::KERNEL.union(Gfp::RECLAIMABLE).union(Gfp::NOWARN);
 /// Frames of 64 KiB: pageblocks of 2 MiB, a region of 16384 frames.
 const PAGEBLOCK: Order = Order(5);
 const REGION: Order = Order(14);
+/// The middle of the first region.
+const HALF: Pfn = Pfn(1 << (REGION.0 - 1));
 
 fn geometry() -> Geometry {
     Geometry::new(ByteSize::kib(64), ByteSize::mib(128), PAGEBLOCK, Order(6)).unwrap()
@@ -33,13 +36,19 @@ fn geometry() -> Geometry {
 
 /// Four regions.
 fn yard(clean_regions: CleanRegions, policy: ZonePolicy) -> Fixture {
-    with_memory_from(Pfn(REGION.pages().0), clean_regions, policy)
+    with_memory(region(1).start, region(4).end, &[], clean_regions, policy)
 }
 
-/// Memory from a frame to the end of the fourth region.
-fn with_memory_from(start: Pfn, clean_regions: CleanRegions, policy: ZonePolicy) -> Fixture {
+/// Memory between two frames.
+fn with_memory(
+    start: Pfn,
+    end: Pfn,
+    reserved: &[PfnRange],
+    clean_regions: CleanRegions,
+    policy: ZonePolicy,
+) -> Fixture {
     run_on(0);
-    let memory = [(PfnRange { start, end: Pfn(5 << REGION.0) }, NODE)];
+    let memory = [(PfnRange { start, end }, NODE)];
     let config = YardConfig {
         geometry: geometry(),
         zone_limits: ZoneLimits::NONE,
@@ -47,7 +56,8 @@ fn with_memory_from(start: Pfn, clean_regions: CleanRegions, policy: ZonePolicy)
         policy,
         ..YardConfig::new(&[NODE])
     };
-    Fixture::new(&MemoryTable { memory: &memory, ..MemoryTable::default() }, &config, Frames::Phantom)
+    let table = MemoryTable { memory: &memory, reserved, ..MemoryTable::default() };
+    Fixture::new(&table, &config, Frames::Phantom)
 }
 
 fn clean_yard() -> Fixture {
@@ -56,7 +66,12 @@ fn clean_yard() -> Fixture {
 
 /// Four regions, and half of one before them.
 fn yard_with_half_a_region() -> Fixture {
-    with_memory_from(Pfn(REGION.pages().0 / 2), CleanRegions::On, ZonePolicy::Vanilla)
+    with_memory(HALF, region(4).end, &[], CleanRegions::On, ZonePolicy::Vanilla)
+}
+
+/// The frames of the region of that number.
+fn region(number: u64) -> PfnRange {
+    PfnRange::new(Pfn(number << REGION.0), REGION.pages())
 }
 
 fn regions(yard: &Fixture) -> Vec<RegionStatistics> {
@@ -91,16 +106,52 @@ fn fill_but(yard: &Fixture, is_freed: impl Fn(Pfn) -> bool) -> Vec<Pfn> {
 
 #[test]
 fn only_whole_regions_have_records() {
-    let yard = yard_with_half_a_region();
+    // Half of the first and of the last region is memory, and a frame of the third one is reserved.
+    let half = PageCount(HALF.0);
+    let reserved = [PfnRange::new(region(2).start + half, PageCount(1))];
+    let yard = with_memory(HALF, region(5).start + half, &reserved, CleanRegions::On, ZonePolicy::Vanilla);
     let found = regions(&yard);
-    let starts: Vec<u64> = found.iter().map(|region| region.frames.start.0 >> REGION.0).collect();
-    assert_eq!(starts, [1, 2, 3, 4]);
-    for region in found {
-        assert_eq!((region.movable, region.free, region.zone), (512, REGION.pages(), ZONE));
-        assert!(!region.is_tainted());
+    assert_eq!(found.iter().map(|found| found.frames).collect::<Vec<_>>(), [1, 3, 4].map(region));
+    for found in found {
+        assert_eq!((found.movable, found.free, found.zone), (512, REGION.pages(), ZONE));
+        assert!(!found.is_tainted());
     }
     assert_eq!(yard.clean_regions(), CleanRegions::On);
     yard.validate().unwrap();
+}
+
+#[test]
+fn a_request_that_cannot_move_taints_the_clean_region_with_the_most_free_frames() {
+    for most in 1..=4 {
+        for gfp in [UNMOVABLE, RECLAIMABLE] {
+            let yard = clean_yard();
+            let eighths = |pfn: Pfn| if region_of(pfn) == most { 3 } else { 2 };
+            let kept = fill_but(&yard, |pfn| (pfn.0 >> PAGEBLOCK.0) % 8 < eighths(pfn));
+            let stays = yard.alloc(SINGLE, gfp).unwrap();
+            assert_eq!((region_of(stays), tainted(&yard)), (most, 1));
+            free(&yard, kept.into_iter().chain([stays]));
+        }
+    }
+}
+
+#[test]
+fn movable_requests_convert_no_pageblock_of_which_a_part_is_free() {
+    for gfp in [UNMOVABLE, RECLAIMABLE] {
+        let yard = clean_yard();
+        // One frame stays in each of many pageblocks.
+        let frames: Vec<Pfn> = (0..1024).map(|_| yard.alloc(SINGLE, gfp).unwrap()).collect();
+        let (stay, freed): (Vec<Pfn>, _) = frames.into_iter().partition(|pfn| pfn.is_aligned(PAGEBLOCK));
+        free(&yard, freed);
+        let types = |yard: &Fixture| regions(yard).iter().map(|of| (of.unmovable, of.reclaimable)).collect::<Vec<_>>();
+        let before = types(&yard);
+        let all = fill(&yard, MOVABLE);
+        let blocks: HashSet<Pfn> = stay.iter().copied().collect();
+        let among_them = all.iter().filter(|pfn| blocks.contains(&pfn.align_down(PAGEBLOCK))).count();
+        assert!(stay.len() > 16 && among_them > 16 * stay.len(), "{among_them} of {}", stay.len());
+        assert_eq!(types(&yard), before);
+        yard.validate().unwrap();
+        free(&yard, all.into_iter().chain(stay));
+    }
 }
 
 #[test]
@@ -270,6 +321,21 @@ fn the_mode_changes_at_run_time_under_every_policy() {
 }
 
 #[test]
+fn a_mode_that_begins_late_sees_frames_that_stay_in_movable_pageblocks() {
+    let yard = yard(CleanRegions::Off, ZonePolicy::Vanilla);
+    // Too few frames of each pageblock are free for a request to convert it.
+    let kept = fill_but(&yard, |pfn| region_of(pfn) == 2 && pfn.0.is_multiple_of(4));
+    let stay: Vec<Pfn> = (0..1000).map(|_| yard.alloc(SINGLE, UNMOVABLE).unwrap()).collect();
+    assert!(stay.iter().any(|pfn| region_of(*pfn) == 2), "the frames that were kept free are in the first region");
+    yard.set_clean_regions(CleanRegions::On).unwrap();
+    let found: Vec<bool> = regions(&yard).iter().map(RegionStatistics::is_tainted).collect();
+    assert_eq!(found, [1, 2, 3, 4].map(|region| stay.iter().any(|pfn| region_of(*pfn) == region)));
+    yard.validate().unwrap();
+    free(&yard, kept.into_iter().chain(stay));
+    assert_eq!(tainted(&yard), 0);
+}
+
+#[test]
 fn the_validator_recounts_regions() {
     let yard = clean_yard();
     let frames: Vec<Pfn> = (0..40).map(|_| yard.alloc(SINGLE, UNMOVABLE).unwrap()).collect();
@@ -320,6 +386,46 @@ fn a_gibibyte_is_made_in_the_clean_region_with_the_most_free_frames() {
     let pages: Vec<Pfn> = [3, 4].map(|region| Pfn(region << REGION.0)).to_vec();
     pages.into_iter().for_each(|page| yard.free(page, REGION).unwrap());
     mover.free_all();
+}
+
+#[test]
+fn frames_make_way_into_the_clean_region_with_the_fewest_free_frames() {
+    let yard = clean_yard();
+    let mover = Mover::new(&yard);
+    // Of each region, that many eighths are in use. An eighth of a region moves, and an eighth of another is free.
+    let used = [8, 6, 7, 1, 5];
+    fill_movers(&yard, &mover, |pfn| pfn.0 % 8 >= used[region_of(pfn)]);
+    let before: Vec<u64> = regions(&yard).iter().map(|region| region.free.0).collect();
+    let page = yard.request(REGION, MOVABLE).owners(&mover.owners()).range().unwrap();
+    assert_eq!(region_of(page.start), 3);
+    yard.drain_all();
+    let after: Vec<u64> = regions(&yard).iter().map(|region| region.free.0).collect();
+    let eighth = REGION.pages().0 / 8;
+    assert!(before[1] < eighth + 256 && after[1] < 256, "{before:?} {after:?}");
+    assert_eq!((after[2], after[3]), (0, before[3]));
+    mover.check_all();
+    yard.validate().unwrap();
+    yard.free(page.start, REGION).unwrap();
+    mover.free_all();
+}
+
+#[test]
+fn compaction_leaves_free_frames_of_tainted_regions_alone_while_clean_regions_have_room() {
+    let yard = clean_yard();
+    let mover = Mover::new(&yard);
+    fill_movers(&yard, &mover, |pfn| {
+        pfn.0.is_multiple_of(2) || region_of(pfn) == 4 && (pfn.0 >> PAGEBLOCK.0).is_multiple_of(4)
+    });
+    let stays = yard.alloc(SINGLE, UNMOVABLE).unwrap();
+    assert_eq!(region_of(stays), 4, "it has the most free frames, and is where compaction moves frames");
+    let in_region = || mover.slots().into_iter().filter(|slot| region_of(mover.place(*slot)) == 4).count();
+    let before = in_region();
+    let outcome = yard.compaction().zone(ZONE, CompactRequest::WHOLE_ZONE, &mover.owners());
+    assert!(outcome.migrated.0 > 1000 && in_region() <= before, "{before} {} {outcome:?}", in_region());
+    mover.check_all();
+    yard.validate().unwrap();
+    mover.free_all();
+    free(&yard, [stays]);
 }
 
 #[test]

@@ -6,7 +6,9 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use frameyard_traces::Imported;
+use frameyard_traces::replay::ReplayPlan;
+use frameyard_traces::snapshot::{KernelSnapshot, SnapshotError};
+use frameyard_traces::{BadLines, Imported, Item, TraceEvent, import};
 
 use crate::Failure;
 
@@ -29,6 +31,44 @@ pub(super) fn open(path: &Path) -> Result<Box<dyn Read>, Failure> {
         Some("-") => Box::new(io::stdin()),
         _ => Box::new(File::open(path).map_err(|error| bad_input(path, error))?),
     })
+}
+
+/// A recording that was read as a whole, and what replaying it takes.
+pub(in crate::commands) struct ReadRecording {
+    pub(in crate::commands) imported: Imported,
+    pub(in crate::commands) plan: ReplayPlan,
+}
+
+/// Reads a recording, with the snapshot that a prefix names, or that of the recording, or the one beside it.
+pub(in crate::commands) fn read(path: &Path, prefix: Option<&Path>) -> Result<ReadRecording, Failure> {
+    let (mut events, mut recorded): (Vec<TraceEvent>, _) = (Vec::new(), SnapshotFiles::new());
+    let imported = import(open(path)?, BadLines::Skip, &mut |item| {
+        match item {
+            Item::Events(more) => events.extend(more),
+            Item::Snapshot { name, text } => drop(recorded.insert(name, text)),
+            Item::Fact { .. } => {}
+        }
+        Ok(())
+    });
+    let imported = imported.map_err(|error| bad_input(path, error))?;
+    let files = match prefix {
+        Some(prefix) => snapshot_files(prefix)?,
+        None if recorded.is_empty() => snapshot_beside(path)?,
+        None => recorded,
+    };
+    let snapshot = parse(&files).map_err(|error| bad_input(prefix.unwrap_or(path), error))?;
+    let plan = ReplayPlan::new(&events, snapshot.as_ref()).map_err(|error| bad_input(path, error))?;
+    Ok(ReadRecording { imported, plan })
+}
+
+/// The snapshot in some files; `None` without files.
+fn parse(files: &SnapshotFiles) -> Result<Option<KernelSnapshot>, SnapshotError> {
+    if files.is_empty() {
+        return Ok(None);
+    }
+    let text = |name| files.get(name).map_or("", String::as_str);
+    let types = files.get(PAGETYPEINFO).map(String::as_str);
+    KernelSnapshot::parse(text(BUDDYINFO), types, text(ZONEINFO)).map(Some)
 }
 
 /// Prints the lines that were skipped. Returns what was read, in words.

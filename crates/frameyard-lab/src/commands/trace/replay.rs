@@ -6,13 +6,9 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum, ValueHint};
 use frameyard::policy::ZonePolicy;
 use frameyard_traces::replay::{Detail, LockedByOrder, ReplayPlan, ReplayResult, Sample, SetUp, Start};
-use frameyard_traces::snapshot::KernelSnapshot;
-use frameyard_traces::{BadLines, Item, TraceEvent, import};
 use serde_json::Value;
 
-use super::input::{
-    BUDDYINFO, PAGETYPEINFO, SnapshotFiles, ZONEINFO, bad_input, open, snapshot_beside, snapshot_files,
-};
+use super::input::{ReadRecording, read};
 use crate::Failure;
 use crate::args::values::{whole_number, zone_policy};
 use crate::output::{Format, OutputArgs, Report, Row, rounded};
@@ -74,18 +70,7 @@ enum StartName {
 
 /// Replays, and prints a row for each policy.
 pub(super) fn run(args: &ReplayArgs) -> Result<(), Failure> {
-    let (mut events, mut recorded): (Vec<TraceEvent>, _) = (Vec::new(), SnapshotFiles::new());
-    let imported = import(open(&args.file)?, BadLines::Skip, &mut |item| {
-        match item {
-            Item::Events(more) => events.extend(more),
-            Item::Snapshot { name, text } => drop(recorded.insert(name, text)),
-            Item::Fact { .. } => {}
-        }
-        Ok(())
-    });
-    let imported = imported.map_err(|error| bad_input(&args.file, error))?;
-    let snapshot = snapshot(args, recorded)?;
-    let plan = ReplayPlan::new(&events, snapshot.as_ref()).map_err(|error| bad_input(&args.file, error))?;
+    let ReadRecording { imported, plan } = read(&args.file, args.snapshot.as_deref())?;
     let start = match args.start {
         StartName::Used => Start::Used,
         StartName::FreeLists => Start::FreeLists,
@@ -154,23 +139,6 @@ fn order_rows(result: &ReplayResult, counts: &LockedByOrder) -> Vec<Row> {
             .column("free_acquisitions", "by frees", counts.free_acquisitions[order])
     };
     (0..counts.alloc_pages.len()).filter(used).map(row).collect()
-}
-
-/// The snapshot that the arguments name, or that of the recording, or the one beside it.
-fn snapshot(args: &ReplayArgs, recorded: SnapshotFiles) -> Result<Option<KernelSnapshot>, Failure> {
-    let files = match &args.snapshot {
-        Some(prefix) => snapshot_files(prefix)?,
-        None if recorded.is_empty() => snapshot_beside(&args.file)?,
-        None => recorded,
-    };
-    if files.is_empty() {
-        return Ok(None);
-    }
-    let text = |name| files.get(name).map_or("", String::as_str);
-    let types = files.get(PAGETYPEINFO).map(String::as_str);
-    let snapshot = KernelSnapshot::parse(text(BUDDYINFO), types, text(ZONEINFO));
-    let of = args.snapshot.as_deref().unwrap_or(&args.file);
-    snapshot.map(Some).map_err(|error| bad_input(of, error))
 }
 
 /// The row of a policy.

@@ -5,8 +5,11 @@ use super::{BlockedBy, Blocker};
 use crate::owners::{Block, OwnerKind, Owners};
 use crate::page::{CountedPage, FrameState, Tag};
 use crate::platform::Platform;
-use crate::units::{MigrateType, Order, Pfn, PfnRange};
+use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
 use crate::yard::Yard;
+
+/// The distance at which a walk over a range prefetches page structures.
+const AHEAD: PageCount = PageCount(32);
 
 /// What covers a frame that a request wants free.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +37,14 @@ impl Cover {
 impl<P: Platform> Yard<P> {
     /// What covers a frame of memory whose page is initialised.
     pub(super) fn cover_of(&self, pfn: Pfn, owners: &Owners<'_>) -> Cover {
+        let ahead = pfn + AHEAD;
+        if self.map.range().contains(ahead) {
+            self.map.page(ahead, &self.platform).prefetch();
+        }
+        let tag = self.map.page(pfn, &self.platform).tag();
+        if tag.is_block(FrameState::Counted, Order::ZERO) {
+            return self.cover_of_counted(Block { pfn, order: Order::ZERO }, tag, owners);
+        }
         let (head, tag) = self.covering(pfn);
         let block = Block { pfn: head, order: tag.order() };
         let blocker = |why| Blocker::new(block, tag.state(), why);
@@ -83,23 +94,24 @@ impl<P: Platform> Yard<P> {
         let blocks = self.pageblocks();
         let mut at = range.start;
         while at < range.end {
-            if blocks.has_memory(at) {
-                if migrate_type != MigrateType::Cma && blocks.lasting_type(at) == MigrateType::Cma {
-                    return Some(self.area_in_the_way(blocks.start_of(at)));
+            let end = PfnRange::new(blocks.start_of(at), blocks.pages()).end.min(range.end);
+            if !blocks.has_memory(at) {
+                if let Some(pfn) = self.first_reserved(PfnRange { start: at, end }) {
+                    let frame = Block { pfn, order: Order::ZERO };
+                    return Some(Blocker::new(frame, FrameState::Uninitialised, BlockedBy::Reserved));
                 }
+                at = end;
+                continue;
+            }
+            if migrate_type != MigrateType::Cma && blocks.lasting_type(at) == MigrateType::Cma {
+                return Some(self.area_in_the_way(blocks.start_of(at)));
+            }
+            while at < end {
                 let cover = self.cover_of(at, owners);
                 if let Cover::Fixed(blocker) = cover {
                     return Some(blocker);
                 }
                 at = cover.end().max(Pfn(at.0 + 1));
-            } else {
-                let pageblock = PfnRange::new(blocks.start_of(at), blocks.pages());
-                let part = PfnRange { start: at, end: pageblock.end.min(range.end) };
-                if let Some(pfn) = self.first_reserved(part) {
-                    let frame = Block { pfn, order: Order::ZERO };
-                    return Some(Blocker::new(frame, FrameState::Uninitialised, BlockedBy::Reserved));
-                }
-                at = part.end;
             }
         }
         None

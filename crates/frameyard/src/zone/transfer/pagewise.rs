@@ -163,6 +163,35 @@ pub(super) fn give_back<'a, P: Platform>(
     }
     let Some(locked) = view.lock_unless(locked, cpu) else { return };
     locked.count_moved(PageCount((batch.len() as u64) << order.0));
+    free_batch(locked, batch, order);
+}
+
+/// Frees single frames of isolated pageblocks past the per-CPU lists, under one hold of the zone lock. They ascend.
+///
+/// Free blocks between them join them before they go on a list, so most frames join one once.
+pub(crate) fn give_back_isolated<P: Platform>(view: ZoneView<'_, P>, batch: &Batch) {
+    let Some(first) = batch.first() else { return };
+    read_ahead(view, batch, Order::ZERO);
+    let Ok(mut locked) = view.lock() else { return };
+    let mut run = *first..*first;
+    for at in batch.iter().copied() {
+        while run.end < at
+            && let Some(order) = locked.take_isolated(view.map.checked(run.end))
+        {
+            run.end += 1 << order.0;
+        }
+        if run.end != at {
+            free_run(&mut locked, &Run { lowest: run.start, blocks: run.len() }, Order::ZERO);
+            run = at..at;
+        }
+        run.end += 1;
+        locked.count_direct_free(Order::ZERO);
+    }
+    free_run(&mut locked, &Run { lowest: run.start, blocks: run.len() }, Order::ZERO);
+}
+
+fn free_batch<P: Platform>(locked: &mut LockedZone<'_, P>, batch: &Batch, order: Order) {
+    let view: ZoneView<'_, P> = **locked;
     let mut rest = &batch[..];
     while let Some((first, others)) = rest.split_first() {
         let step = order.pages().0 as u32;
@@ -244,7 +273,7 @@ fn read_ahead<P: Platform>(view: ZoneView<'_, P>, batch: &Batch, order: Order) {
 }
 
 /// Prefetches the neighbours of a block on its list, if its links still lead into the map.
-pub(super) fn prefetch_neighbours<P: Platform>(view: ZoneView<'_, P>, block: impl Located) {
+pub(crate) fn prefetch_neighbours<P: Platform>(view: ZoneView<'_, P>, block: impl Located) {
     let page = view.page(block);
     for neighbour in [page.next(), page.prev()].into_iter().filter_map(|link| view.map.next(link)) {
         view.page(neighbour).prefetch();

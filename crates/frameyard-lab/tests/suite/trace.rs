@@ -211,7 +211,9 @@ fn copies_of_recordings_fill_memory_for_pages_of_a_gibibyte() {
     // As for a replay.
     let file = temporary("gigantic.trace");
     std::fs::write(&file, "# tracer: nop\n").unwrap();
-    for (name, problem) in [(file.to_str().unwrap(), "no event of the page allocator"), ("no/such", "no/such: ")] {
+    for (name, problem) in
+        [(file.to_str().unwrap(), "the recording has no allocation and no free"), ("no/such", "no/such: ")]
+    {
         let mut line = arguments("--trace");
         line.push(name);
         assert_refused(&line, 2, problem);

@@ -97,10 +97,18 @@ fn lines_of(yard: &CountedYard, work: impl FnOnce()) -> Lines {
     }
 }
 
-/// Fills the empty list of the CPU with a batch, then leaves `held` blocks in it.
+/// Leaves `held` blocks in the list of the CPU.
 fn hold(yard: &CountedYard, order: Order, held: usize) {
-    let batch = if order == HUGE { HUGE_BATCH } else { BATCH };
-    (held..batch).for_each(|_| _ = take(yard, order));
+    let blocks: Vec<Pfn> = (0..held).map(|_| take(yard, order)).collect();
+    yard.drain_all();
+    blocks.iter().for_each(|block| yard.free(*block, order).unwrap());
+}
+
+/// Makes the list of huge blocks give out so many that a refill may take as much as ever: at most half of that number.
+fn use_huge_blocks(yard: &CountedYard) {
+    let blocks: Vec<Pfn> = (0..2 * HUGE_FETCHED as usize * HUGE_BATCH).map(|_| take(yard, HUGE)).collect();
+    blocks.iter().for_each(|block| yard.free(*block, HUGE).unwrap());
+    yard.drain_all();
 }
 
 /// How a yard's CPU uses its lists, and the lines that all entries of a list lie on. In the locked lists of a kernel, entries have the
@@ -128,6 +136,8 @@ fn a_pair_touches_four_lines_and_a_fifth_if_its_entry_is_not_on_the_first_line_o
 const OF_REFILL: u64 = 6;
 /// The lists of whole pageblocks: a refill asks whether they are few.
 const WHOLE_PAGEBLOCKS: u64 = 2;
+/// The stacks of larger blocks: a refill that finds no batch would cut one of these.
+const LARGER_STACKS: u64 = 8;
 /// The word of the zone lock, outside of it, and its counters that the CPU has, under it.
 const LOCK: u64 = 1;
 const LOCK_COUNTERS: u64 = 1;
@@ -140,7 +150,7 @@ fn a_refill_that_carves_touches_a_page_for_each_batch_and_three_under_the_lock()
         let expected = Lines {
             // The heads of the batches, which are their last frames.
             pages: CARVED,
-            others: OF_REFILL + WHOLE_PAGEBLOCKS + LOCK + of_list,
+            others: OF_REFILL + WHOLE_PAGEBLOCKS + LARGER_STACKS + LOCK + of_list,
             // The head of the block that was cut, the next block of its list, and the head of the rest.
             pages_under_lock: 3,
             others_under_lock: LOCK_COUNTERS,
@@ -177,6 +187,7 @@ fn frames_of_carved_batches_come_to_the_cpu_by_the_page_of_their_head_alone() {
 fn a_refill_of_huge_blocks_touches_the_page_of_each_once_and_none_if_they_were_in_the_depot() {
     for (access, of_list) in ACCESSES {
         let yard = yard(access);
+        use_huge_blocks(&yard);
         let first = lines_of(&yard, || _ = take(&yard, HUGE));
         let expected = Lines {
             // The second halves of blocks of two pageblocks.

@@ -227,7 +227,7 @@ fn larger_blocks_of_the_depot_are_cut_without_the_zone_lock() {
 }
 
 #[test]
-fn a_block_without_a_list_is_cut_from_the_smallest_larger_block() {
+fn a_request_is_served_from_the_smallest_larger_block_of_the_depot() {
     let yard = large();
     run_on(0);
     let blocks = [5, 6, 4].map(|of| (yard.alloc(order(of), Gfp::HIGHUSER_MOVABLE).unwrap(), order(of)));
@@ -235,8 +235,11 @@ fn a_block_without_a_list_is_cut_from_the_smallest_larger_block() {
     assert_eq!(depot(&yard).get("depot_batches"), 0, "what the allocations have carved for later is merged");
     let [five, _, four] = blocks;
     [four, five].into_iter().for_each(|(pfn, of)| yard.free(pfn, of).unwrap());
-    let got = [(); 3].map(|()| yard.alloc(order(4), Gfp::HIGHUSER_MOVABLE).unwrap());
-    assert_eq!(got, [four.0, five.0, five.0 + PageCount(16)]);
+    let small = yard.alloc(order(0), Gfp::HIGHUSER_MOVABLE).unwrap();
+    assert_eq!(small.align_down(order(4)), four.0, "a frame of the smallest block");
+    let got = [(); 2].map(|()| yard.alloc(order(4), Gfp::HIGHUSER_MOVABLE).unwrap());
+    assert_eq!(got, [five.0, five.0 + PageCount(16)]);
+    yard.free(small, order(0)).unwrap();
     got.into_iter().for_each(|pfn| yard.free(pfn, order(4)).unwrap());
     yard.free(blocks[1].0, blocks[1].1).unwrap();
 }

@@ -104,7 +104,7 @@ fn hold(yard: &CountedYard, order: Order, held: usize) {
     blocks.iter().for_each(|block| yard.free(*block, order).unwrap());
 }
 
-/// Makes the list of huge blocks give out so many that a refill may take as much as ever: at most half of that number.
+/// Allocates and frees huge blocks until a refill may take as much as ever: at most half of what its list has given out.
 fn use_huge_blocks(yard: &CountedYard) {
     let blocks: Vec<Pfn> = (0..2 * HUGE_FETCHED as usize * HUGE_BATCH).map(|_| take(yard, HUGE)).collect();
     blocks.iter().for_each(|block| yard.free(*block, HUGE).unwrap());

@@ -6,10 +6,9 @@
 //! the proposal of superpageblocks for the kernel:
 //!
 //! - A request for frames that cannot move that finds no block of its own type takes movable blocks of tainted regions, down to single
-//!   frames. Then it takes blocks of the other types there, and at last a pageblock of the clean region with the most free frames; regions with a whole
-//!   pageblock come first.
-//!   A pageblock below which it takes a block gets its type, however few frames are free there: so types tell which regions are
-//!   tainted.
+//!   frames. Then it takes blocks of the other types there. At last it takes a pageblock of the clean region with the most free frames;
+//!   regions with a whole pageblock come first. A pageblock below which it takes a block gets its type, however few frames are free
+//!   there: so types tell which regions are tainted.
 //! - Movable requests take blocks of clean regions first. They never change the type of a pageblock of which a part is free.
 //! - An Unmovable or Reclaimable pageblock whose last frame is freed becomes Movable, and with the last of them its region clean.
 //!

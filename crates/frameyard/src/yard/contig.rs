@@ -148,7 +148,10 @@ impl Round {
         let blocker = Blocker { owner, ..Blocker::new(block, FrameState::Counted, why) };
         match why {
             BlockedBy::Unmovable | BlockedBy::OutOfMemory => Err(blocker),
-            _ => Ok(self.note(blocker)),
+            _ => {
+                self.note(blocker);
+                Ok(())
+            }
         }
     }
 }

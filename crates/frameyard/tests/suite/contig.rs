@@ -338,6 +338,43 @@ impl FrameOwner for FreesAnother<'_> {
     }
 }
 
+/// Says of one block, when asked, that it never moves.
+struct StaysAt<'y> {
+    movers: Movers<'y>,
+    stays: Pfn,
+}
+
+impl FrameOwner for StaysAt<'_> {
+    fn isolate(&self, block: Block, mode: MigrateMode) -> Result<(), MigrateProblem> {
+        if block.pfn == self.stays { Err(MigrateProblem::Unmovable) } else { self.movers.isolate(block, mode) }
+    }
+
+    fn migrate(&self, from: Block, to: Pfn, mode: MigrateMode) -> Result<(), MigrateProblem> {
+        self.movers.migrate(from, to, mode)
+    }
+
+    fn put_back(&self, block: Block) {
+        self.movers.put_back(block);
+    }
+}
+
+#[test]
+fn blocks_isolated_before_one_that_stays_go_back_to_their_owner() {
+    let yard = made(&Made::default());
+    let movers = Movers::new(&yard);
+    let names: Vec<u64> = (0..40).map(|_| movers.take(Order::ZERO).unwrap()).collect();
+    let places: Vec<Pfn> = names.iter().map(|name| movers.place_of(*name)).collect();
+    let owner = StaysAt { movers, stays: places[39] };
+    let range = PfnRange { start: places[0], end: Pfn(places[39].0 + 1) };
+    let outcome = yard.request_range(range, Gfp::KERNEL).owners(&Owners::NONE.with(KIND, &owner)).range();
+    let Err(AllocError::Blocked(blocker)) = outcome else { panic!("{outcome:?}") };
+    assert_eq!((blocker.pfn, blocker.why), (places[39], BlockedBy::Unmovable));
+    assert!(owner.movers.isolated.load(Ordering::Relaxed) > 0);
+    owner.movers.check_all();
+    yard.validate().unwrap();
+    owner.movers.give_all_back();
+}
+
 /// Always reports one block as busy.
 pub(crate) struct BusyAt<'y> {
     pub(crate) movers: Movers<'y>,

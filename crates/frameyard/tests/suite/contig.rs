@@ -338,15 +338,16 @@ impl FrameOwner for FreesAnother<'_> {
     }
 }
 
-/// Says of one block, when asked, that it never moves.
-struct StaysAt<'y> {
-    movers: Movers<'y>,
-    stays: Pfn,
+/// Refuses to isolate one block.
+pub(crate) struct RefusesOne<'y> {
+    pub(crate) movers: Movers<'y>,
+    pub(crate) block: Pfn,
+    pub(crate) problem: MigrateProblem,
 }
 
-impl FrameOwner for StaysAt<'_> {
+impl FrameOwner for RefusesOne<'_> {
     fn isolate(&self, block: Block, mode: MigrateMode) -> Result<(), MigrateProblem> {
-        if block.pfn == self.stays { Err(MigrateProblem::Unmovable) } else { self.movers.isolate(block, mode) }
+        if block.pfn == self.block { Err(self.problem) } else { self.movers.isolate(block, mode) }
     }
 
     fn migrate(&self, from: Block, to: Pfn, mode: MigrateMode) -> Result<(), MigrateProblem> {
@@ -364,7 +365,7 @@ fn blocks_isolated_before_one_that_stays_go_back_to_their_owner() {
     let movers = Movers::new(&yard);
     let names: Vec<u64> = (0..40).map(|_| movers.take(Order::ZERO).unwrap()).collect();
     let places: Vec<Pfn> = names.iter().map(|name| movers.place_of(*name)).collect();
-    let owner = StaysAt { movers, stays: places[39] };
+    let owner = RefusesOne { movers, block: places[39], problem: MigrateProblem::Unmovable };
     let range = PfnRange { start: places[0], end: Pfn(places[39].0 + 1) };
     let outcome = yard.request_range(range, Gfp::KERNEL).owners(&Owners::NONE.with(KIND, &owner)).range();
     let Err(AllocError::Blocked(blocker)) = outcome else { panic!("{outcome:?}") };
@@ -375,26 +376,6 @@ fn blocks_isolated_before_one_that_stays_go_back_to_their_owner() {
     owner.movers.give_all_back();
 }
 
-/// Always reports one block as busy.
-pub(crate) struct BusyAt<'y> {
-    pub(crate) movers: Movers<'y>,
-    pub(crate) busy: Pfn,
-}
-
-impl FrameOwner for BusyAt<'_> {
-    fn isolate(&self, block: Block, mode: MigrateMode) -> Result<(), MigrateProblem> {
-        if block.pfn == self.busy { Err(MigrateProblem::Busy) } else { self.movers.isolate(block, mode) }
-    }
-
-    fn migrate(&self, from: Block, to: Pfn, mode: MigrateMode) -> Result<(), MigrateProblem> {
-        self.movers.migrate(from, to, mode)
-    }
-
-    fn put_back(&self, block: Block) {
-        self.movers.put_back(block);
-    }
-}
-
 #[test]
 fn pinned_block_is_reported_before_busy_one() {
     let yard = made(&Made::default());
@@ -403,7 +384,7 @@ fn pinned_block_is_reported_before_busy_one() {
     let [busy, pinned] = names.map(|name| movers.place_of(name));
     assert!(busy < pinned, "frames come out in ascending order");
     movers.pin(names[1]);
-    let owner = BusyAt { movers, busy };
+    let owner = RefusesOne { movers, block: busy, problem: MigrateProblem::Busy };
     let range = PfnRange { start: busy, end: Pfn(pinned.0 + 1) };
     let outcome = yard.request_range(range, Gfp::KERNEL).owners(&Owners::NONE.with(KIND, &owner)).range();
     let Err(AllocError::Blocked(blocker)) = outcome else { panic!("{outcome:?}") };

@@ -16,6 +16,7 @@ mod damaged_control;
 mod damaged_lists;
 mod defrag;
 mod depot;
+mod depot_blocks;
 mod depot_huge;
 mod depot_threads;
 mod device_damage;

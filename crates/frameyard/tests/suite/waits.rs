@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::busy_yard::{Made, PAGES, made};
-use crate::contig::BusyAt;
+use crate::contig::RefusesOne;
 use crate::depot_threads::stopped_in_a_pop;
 use crate::fixture::{Rounds, order, rounds_of, run_on};
 use crate::maps::{LATE, frames, give_back, listed, plain, way};
@@ -133,7 +133,7 @@ fn no_request_waits_longer_for_a_busy_block_than_its_flags_allow() {
     let movers = Movers::new(&yard);
     let name = movers.take(Order::ZERO).unwrap();
     let busy = movers.place_of(name);
-    let owner = BusyAt { movers, busy };
+    let owner = RefusesOne { movers, block: busy, problem: MigrateProblem::Busy };
     let owners = Owners::NONE.with(KIND, &owner);
     let found = complaints("a busy block", &Most { spins: 32, waits: 512 }, |gfp| {
         yard.request_range(PfnRange::new(busy, PageCount(1)), gfp).owners(&owners).range().expect_err("it is busy");

@@ -15,7 +15,7 @@
 //! | a per-CPU list exceeds its limit, or a full array while the list holds [`HELD`] frames | push the older half of its packed batches onto the CPU's stack with one exchange; onto the common stack if that is full; merge eight with each if both are full |
 //! | a per-CPU list is empty | pop up to [`FETCHED`] batches with one exchange from the CPU's stack, then the common stack; or one from another CPU's |
 //! | a block of order 4 to 8 is allocated or freed | as a batch of one |
-//! | all stacks of an order are empty | pop batches of the next larger order that has any, and cut these ([`carving`]) |
+//! | all stacks of an order are empty | pop batches of the next larger order of which the CPU's shelf or the common one has any, and cut these ([`carving`]); those of other CPUs before types are mixed |
 //! | those of larger orders, too | carve batches from large blocks of the zone, push those that the list does not take |
 //! | the free lists have no block of the type, and no whole pageblock of another | merge some batches, within the request's effort |
 //! | few whole pageblocks are free | merge batches into the free lists, several per lock hold ([`collecting`]); a stack keeps a few |
@@ -305,6 +305,25 @@ pub(super) fn held_blocks_racy<P: Platform>(view: ZoneView<'_, P>, order: Order,
     }
 }
 
+/// The shelves on which a refill looks for batches. Looking at a stack reads a cache line, which other CPUs may have written.
+#[derive(Clone, Copy)]
+enum Reach {
+    /// The CPU's own and the common one: while the zone has free blocks, which cost one lock.
+    Near,
+    /// Those of other CPUs, too.
+    All,
+}
+
+impl Reach {
+    /// How many of [`Depot::shelves_from`].
+    const fn shelves(self) -> usize {
+        match self {
+            Self::Near => 2,
+            Self::All => usize::MAX,
+        }
+    }
+}
+
 /// One stack of the depot as a CPU's list uses it. The caller holds the lock of that list.
 pub(super) struct ListAccess<'a, P> {
     view: ZoneView<'a, P>,
@@ -392,37 +411,39 @@ impl<'a, P: Platform> ListAccess<'a, P> {
             PageChecks::None if has_plenty => refill.batches_up_to((FETCHED >> order.0).max(1)),
             _ => 1,
         };
-        if let Some((chain, stack)) = self.pop(order, most) {
+        if let Some((chain, stack)) = self.pop(order, most, Reach::All) {
             stack.count_popped(chain.batches as u64);
             deliver(Delivered::Packed(chain));
             return chain.batches * batch_len(order);
         }
+        let migrate_type = refill.blocks.migrate_type;
+        let has_block = view.has_block_for_racy(order, migrate_type);
+        let reach = if has_block { Reach::Near } else { Reach::All };
         if view.checks == PageChecks::None
-            && let Some((of, cut)) = self.pop_larger()
+            && let Some((of, cut)) = self.pop_larger(reach)
         {
             return carving::cut(view, refill, (self.own_stack, most), (of, cut), deliver);
         }
-        let migrate_type = refill.blocks.migrate_type;
-        if !view.has_block_for_racy(order, migrate_type) {
+        if !has_block {
             // Before types mix in a pageblock: batches of other types may be of this type by now, or whole pageblocks.
             collect_for(view, order, migrate_type, refill.effort);
         }
         carving::fetch(view, refill, (self.own_stack, most, has_plenty), deliver)
     }
 
-    /// Pops batches of the smallest order above that of the list for which the depot has any. Together they have at least the frames of one
-    /// batch of the list, if a stack has them.
-    fn pop_larger(&self) -> Option<(Order, (PackedBatches, &'static BatchStack))> {
+    /// Pops batches of the smallest order above that of the list for which a shelf in reach has any. Together they have at least the frames
+    /// of one batch of the list, if a stack has them.
+    fn pop_larger(&self, reach: Reach) -> Option<(Order, (PackedBatches, &'static BatchStack))> {
         let wanted = batch_pages(self.order);
         let mut larger = (self.order.0 + 1..STACKED_ORDERS as u8).map(Order);
-        larger.find_map(|of| Some((of, self.pop(of, wanted.div_ceil(batch_pages(of)) as usize)?)))
+        larger.find_map(|of| Some((of, self.pop(of, wanted.div_ceil(batch_pages(of)) as usize, reach)?)))
     }
 
     /// Pops up to `most` batches of an order together from the CPU's stack or the common one; or one batch from the stack of another CPU,
     /// whose frames on top are most likely in that CPU's cache. They count on the stack still.
-    fn pop(&self, order: Order, most: usize) -> Option<(PackedBatches, &'static BatchStack)> {
+    fn pop(&self, order: Order, most: usize, reach: Reach) -> Option<(PackedBatches, &'static BatchStack)> {
         let (links, platform) = (self.view.page_links(), self.view.platform);
-        for shelf in self.depot.shelves_from(self.own) {
+        for shelf in self.depot.shelves_from(self.own).take(reach.shelves()) {
             let stack = self.depot.stack(shelf, order, self.list_type)?;
             let steals = shelf != self.own && shelf != 0;
             if let Some(chain) = stack.pop_some(links, platform, if steals { 1 } else { most }) {

@@ -156,6 +156,25 @@ fn a_request_is_served_from_the_smallest_larger_block_of_the_depot() {
 }
 
 #[test]
+fn larger_blocks_on_the_shelf_of_another_cpu_are_cut_once_the_zone_has_none() {
+    let yard = depot_yard_sized(8 * PAGES, &[0, 1, 2, 3], Poisoning::Off, 4096);
+    run_on(0);
+    let blocks: Vec<Pfn> = (0..16).map(|_| yard.alloc(order(5), Gfp::HIGHUSER_MOVABLE).unwrap()).collect();
+    blocks.iter().for_each(|pfn| yard.free(*pfn, order(5)).unwrap());
+    let in_depot = || yard.zone(ZONE).depot_blocks(order(5), MigrateType::Movable);
+    let (before, larger) = (locks(&yard), in_depot());
+    assert!(larger >= 16);
+    run_on(1);
+    let gfp = Gfp::HIGHUSER_MOVABLE | Gfp::HIGH | Gfp::NOWARN;
+    let mut taken = vec![yard.alloc(order(0), gfp).unwrap()];
+    assert_eq!((locks(&yard), in_depot()), (before + 1, larger), "the zone has blocks");
+    taken.extend(std::iter::from_fn(|| yard.alloc(order(0), gfp).ok()));
+    assert_eq!(in_depot(), 0);
+    yard.validate().unwrap();
+    taken.iter().for_each(|pfn| yard.free(*pfn, order(0)).unwrap());
+}
+
+#[test]
 fn a_request_takes_no_block_of_another_type_out_of_the_depot() {
     let yard = large();
     stock_blocks(&yard, order(5), Gfp::HIGHUSER_MOVABLE);

@@ -76,6 +76,34 @@ fn allocations_count_by_zone_and_node_of_the_cpu() {
 }
 
 #[test]
+fn buddyinfo_has_eleven_columns_whatever_blocks_are_allocated() {
+    let yard = two_nodes();
+    run_on(0);
+    // Of the memory from 4 GiB on: its place is free up to the maximum order.
+    let large = Order(13);
+    let columns = || {
+        let mut text = String::new();
+        write_buddyinfo(yard.yard(), &mut text).unwrap();
+        let counts =
+            text.lines().map(|line| line.split_whitespace().skip(4).map(|count| count.parse().unwrap()).collect());
+        counts.collect::<Vec<Vec<u64>>>()
+    };
+    let pages = |columns: &[Vec<u64>]| {
+        let of_zone = |counts: &Vec<u64>| counts.iter().enumerate().map(|(order, count)| count << order).sum::<u64>();
+        columns.iter().map(of_zone).sum::<u64>()
+    };
+    yard.drain_all();
+    let before = columns();
+    let block = yard.alloc(large, Gfp::HIGHUSER_MOVABLE).unwrap();
+    let allocated = columns();
+    assert!(allocated.iter().all(|counts| counts.len() == 11), "{allocated:?}");
+    assert_eq!(pages(&before) - pages(&allocated), large.pages().0);
+    yard.free(block, large).unwrap();
+    yard.drain_all();
+    assert_eq!(columns(), before, "a large block is free as blocks of the maximum order");
+}
+
+#[test]
 fn texts_agree_with_statistics() {
     let yard = two_nodes();
     run_on(1);

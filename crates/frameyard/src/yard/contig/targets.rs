@@ -104,6 +104,9 @@ fn take_by_place<P: Platform>(
         && let Some(end) = next_pageblock(view, range, walk)
     {
         let heads = free_heads(view, walk, end, count - taken.len());
+        if heads.is_empty() {
+            continue;
+        }
         let Ok(mut locked) = view.lock() else { return };
         for head in heads.iter() {
             locked.take_singles(*head, count - taken.len(), |locked, pfn| take_single(locked, pfn, taken));

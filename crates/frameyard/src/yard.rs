@@ -47,6 +47,7 @@ mod policy;
 mod regions;
 mod reporting;
 mod request;
+mod search;
 mod slow_path;
 mod statistics;
 mod telemetry;

@@ -5,82 +5,23 @@
 //! per-CPU list has left the zone, so the refill compares them, once per batch. (The kernel compares them on every
 //! allocation.)
 //!
-//! The slow path walks the zonelist (`search_zones`). In each zone it looks at the caller's list (`search_zone`). Then it compares
-//! the watermark, and refills the list or takes from the free lists (`take_from_zone`). It initialises deferred memory where a zone
-//! has nothing else, and collects frames that the transfer policy stores before it gives up (`search`).
+//! The slow path [searches](super::search) the zones.
 
+use super::search::Request;
 use super::{AllocError, Yard, ZoneShortage};
 use crate::boot::{DoubleFreeCheck, HeaderWord, PageChecks, Poisoning, home_slot};
 use crate::gfp::Gfp;
-use crate::page::FrameState;
-use crate::platform::{Access, Activity, LineKind, LockError, LockId, Platform, Popped, SharedLine};
+use crate::platform::{Activity, LockError, LockId, Platform, Popped};
 use crate::sync::Ordering;
 use crate::units::{CpuId, MigrateType, NodeId, Order, PageCount, Pfn, ZoneId, ZoneKind};
-use crate::zone::pcp::{Group, ListId, LockedPcp, PerCpuPages, Refill};
-use crate::zone::transfer::{self, Collect};
-use crate::zone::{
-    BlockRequest, CmaUse, Effort, Fallback, HeldFree, Patience, Reserves, WatermarkLevel, ZoneView, page_check, poison,
-};
+use crate::zone::pcp::{ListId, PerCpuPages};
+use crate::zone::{Effort, page_check, poison};
 
 /// Flags that need more than the fast path.
 pub(super) const OFF_FAST_PATH: Gfp = Gfp::ZERO.union(Gfp::THISNODE);
 
-/// How many CPUs' lists a request tries before it takes the zone lock, under policies that spare the lock.
-const LOOKS: u32 = 4;
-
-/// How often a request tries to take the lists of its own CPU in a section.
-const SECTION_TRIES: u32 = 3;
-
 /// The most blocks with bad pages that a request meets before it gives up.
 const MOST_BAD: u32 = 1 << 20;
-
-/// One allocation, its flags taken apart.
-#[derive(Clone, Copy)]
-struct Request<'a> {
-    order: Order,
-    gfp: Gfp,
-    migrate_type: MigrateType,
-    node: NodeId,
-    cpu: CpuId,
-    list: Option<ListId>,
-    effort: &'a Effort,
-}
-
-impl Request<'_> {
-    fn to_block_request(self, fallback: Fallback) -> BlockRequest {
-        let whole_alone = fallback == Fallback::Allowed && self.gfp.contains(Gfp::NOFRAGMENT);
-        let fallback = if whole_alone { Fallback::WholePageblocks } else { fallback };
-        BlockRequest { order: self.order, migrate_type: self.migrate_type, cma: self.cma(), fallback }
-    }
-
-    fn cma(self) -> CmaUse {
-        if self.migrate_type == MigrateType::Movable { CmaUse::Allowed } else { CmaUse::Refused }
-    }
-
-    /// What the request may use beyond what any request may (the kernel's `gfp_to_alloc_flags`).
-    fn reserves(self) -> Reserves {
-        let high = self.gfp.contains(Gfp::HIGH);
-        let non_block = high && !self.gfp.contains(Gfp::DIRECT_RECLAIM);
-        Reserves { min: high, non_block, high_atomic: non_block && self.order.0 > 0, ..self.no_reserves() }
-    }
-
-    fn no_reserves(self) -> Reserves {
-        Reserves { cma: self.migrate_type == MigrateType::Movable, ..Reserves::default() }
-    }
-
-    /// The request while memory is plentiful: movable frames may fill pageblocks of other types then, since no reclaim
-    /// would run to keep those free.
-    fn above_low(self) -> Self {
-        match self.migrate_type {
-            MigrateType::Movable => Self { gfp: self.gfp.without(Gfp::NOFRAGMENT), ..self },
-            _ => self,
-        }
-    }
-
-    fn may_drain(self) -> bool {
-        self.gfp.contains(Gfp::DIRECT_RECLAIM) && !self.gfp.contains(Gfp::NORETRY)
-    }
-}
 
 /// Where the compiler moves a branch out of the way.
 #[cold]
@@ -237,7 +178,7 @@ impl<P: Platform> Yard<P> {
 
     /// Pops a block, by its place in the map, from one of the caller's lists. The caller marks it allocated.
     #[inline(always)]
-    fn pop_held(&self, pcp: &PerCpuPages, cpu: CpuId, list: ListId) -> Option<u32> {
+    pub(super) fn pop_held(&self, pcp: &PerCpuPages, cpu: CpuId, list: ListId) -> Option<u32> {
         if self.platform.has_sections() {
             return self.platform.pop_in_section(cpu, pcp.own_list(list)).entry();
         }
@@ -362,220 +303,6 @@ impl<P: Platform> Yard<P> {
         AllocError::OutOfMemory { order, gfp, node, zone: ZoneShortage { id, free, largest, page_shift } }
     }
 
-    /// Takes a block out of a zone. The caller marks it allocated.
-    ///
-    /// Tries the zones above their low watermark, then down to min. Then collects the frames that the transfer policy
-    /// stores, and tries again. Then drains per-CPU lists and gives up high-atomic reserves, if the request may wait,
-    /// and tries again.
-    fn search(&self, request: Request<'_>) -> Option<Pfn> {
-        let down_to_min = || self.search_zones(request, WatermarkLevel::Min, request.reserves());
-        self.search_zones(request.above_low(), WatermarkLevel::Low, request.no_reserves())
-            .or_else(down_to_min)
-            .or_else(|| if self.collect_kept(request) { down_to_min() } else { None })
-            .or_else(|| {
-                if !request.may_drain() {
-                    return None;
-                }
-                self.tables.count(HeaderWord::Drains);
-                self.drain_all();
-                self.unreserve_highatomic(request);
-                down_to_min()
-            })
-    }
-
-    /// One walk over the zonelist (`get_page_from_freelist`).
-    fn search_zones(&self, request: Request<'_>, mark: WatermarkLevel, reserves: Reserves) -> Option<Pfn> {
-        let mut preferred = None;
-        for id in self.zones_for(request.node, request.gfp) {
-            let first = *preferred.get_or_insert(id);
-            if let Some(pfn) = self.search_zone(id, request, mark, reserves) {
-                self.count_placement(id, first);
-                return Some(pfn);
-            }
-        }
-        None
-    }
-
-    /// A block of one zone: the newest in the caller's list, or what the watermark allows.
-    ///
-    /// A zone below the watermark, with nothing in the caller's list, costs a read of the list and of the zone's counts.
-    #[inline(always)]
-    fn search_zone(&self, id: ZoneId, request: Request<'_>, mark: WatermarkLevel, reserves: Reserves) -> Option<Pfn> {
-        let Request { order, cpu, .. } = request;
-        let filled_list = || {
-            let (list, pcp) = (request.list?, self.tables.pcp_of(id, cpu)?);
-            (!pcp.is_list_empty_racy(list)).then_some((list, pcp))
-        };
-        if let Some((list, pcp)) = filled_list()
-            && let Some(index) = self.pop_held(pcp, cpu, list)
-        {
-            return Some(self.map.pfn(index));
-        }
-        let view = self.zone_view(id);
-        let above = || self.is_above(view, request, mark, reserves);
-        let take = |above: bool, fallback| {
-            if !above && filled_list().is_none() {
-                return None;
-            }
-            self.take_from_zone(view, request, reserves, above, fallback)
-        };
-        if view.zone.deferred.pages_racy().0 == 0 {
-            return take(above(), Fallback::Allowed);
-        }
-        take(above(), Fallback::AfterGrowth).or_else(|| self.grow_and_retry(id, (order, request.effort), above, take))
-    }
-
-    /// Whether a zone may serve a request. Where only a block large enough is missing, batches of its depot are merged first.
-    fn is_above(&self, view: ZoneView<'_, P>, request: Request<'_>, mark: WatermarkLevel, reserves: Reserves) -> bool {
-        let highest = request.gfp.highest_zone();
-        let is_above = || self.watermark_ok_racy(view, request.order, mark, highest, reserves);
-        is_above() || (request.order.0 > 0 && collects_for(view, request) && is_above())
-    }
-
-    /// Whether the zone would stay above a watermark if a block of `order` were taken (`__zone_watermark_ok`). Frames that mechanisms
-    /// hold count as free, and so do the huge blocks on lists where policies keep many there. These are read only if the free lists
-    /// are not enough.
-    fn watermark_ok_racy(
-        &self,
-        view: ZoneView<'_, P>,
-        order: Order,
-        mark: WatermarkLevel,
-        highest: ZoneKind,
-        reserves: Reserves,
-    ) -> bool {
-        view.platform.touch_line(SharedLine::of(LineKind::ZoneFacts, &view.zone.facts.watermarks), Access::Read);
-        view.touch_free_pages(Access::Read);
-        let ok_with = |held| view.zone.watermark_ok_with_racy(order, mark, highest, reserves, held);
-        ok_with(HeldFree::default()) || {
-            let held = transfer::held_racy(view);
-            (held.pages.0 > 0 && ok_with(held)) || {
-                let listed = self.huge_listed_racy(view);
-                listed.0 > 0 && ok_with(HeldFree { pages: held.pages + listed, ..held })
-            }
-        }
-    }
-
-    /// The frames of huge blocks on the CPUs' lists, where policies keep many there; possibly stale.
-    fn huge_listed_racy(&self, view: ZoneView<'_, P>) -> PageCount {
-        if !transfer::keeps_huge_batches(view.zone) {
-            return PageCount(0);
-        }
-        self.tables.pcps_of(view.id).map(|(_, pcp)| pcp.held_racy(Group::Huge, self.geometry)).sum()
-    }
-
-    /// Brings what is kept between CPUs and zones back to the free lists, in all zones that may serve a request; whether
-    /// anything was. For a request that must not wait, as much as its effort allows.
-    fn collect_kept(&self, request: Request<'_>) -> bool {
-        let what = match request.effort.patience {
-            Patience::Spins => Collect::Within(request.order, request.migrate_type, request.effort),
-            Patience::Sleeps => Collect::All(Patience::Sleeps),
-        };
-        let mut kept = false;
-        for view in self.zones_for(request.node, request.gfp).map(|id| self.zone_view(id)) {
-            if transfer::holds_blocks_racy(view, request.order) {
-                kept = true;
-                // A collection that stalls leaves at most a few batches behind.
-                let _ = transfer::collect(view, what);
-            }
-            // All lists are drained later for a request that may wait for that.
-            kept |= !request.may_drain() && self.give_up_huge_lists(view, request.effort.patience);
-        }
-        kept
-    }
-
-    /// Returns the huge blocks of the CPUs' lists to the free lists, where policies keep many there; whether there were any.
-    #[cold]
-    fn give_up_huge_lists(&self, view: ZoneView<'_, P>, patience: Patience) -> bool {
-        let mut any = false;
-        if transfer::keeps_huge_batches(view.zone) {
-            let wanted = |pcp: &PerCpuPages| pcp.held_racy(Group::Huge, self.geometry).0 > 0;
-            self.zone(view.id).with_lists(patience, wanted, |mut lists| {
-                lists.drain_huge(view);
-                any = true;
-            });
-        }
-        any
-    }
-
-    /// Takes a block from a zone: from the caller's lists there, or straight from the free lists.
-    ///
-    /// Below the watermark only what the caller's lists hold already may be taken.
-    fn take_from_zone(
-        &self,
-        view: ZoneView<'_, P>,
-        request: Request<'_>,
-        reserves: Reserves,
-        above_watermark: bool,
-        fallback: Fallback,
-    ) -> Option<Pfn> {
-        let Request { order, migrate_type, .. } = request;
-        if above_watermark && order.0 > 0 && !view.zone.has_block_of_type_racy(order, migrate_type) {
-            // Before blocks of other types are taken.
-            collects_for(view, request);
-        }
-        let (blocks, effort) = (request.to_block_request(fallback), request.effort);
-        let pop = |mut lists: LockedPcp<'_, P>| match request.list {
-            Some(list) => {
-                let refill = Refill { list, request: blocks, effort };
-                lists.pop_slow(view, list, above_watermark.then_some(refill))
-            }
-            None => lists.take_stacked(view, blocks, effort),
-        };
-        if (request.list.is_some() || (above_watermark && transfer::stacks_blocks(view, order)))
-            && let Some(index) = self.try_lock_lists_near(view, request.cpu).and_then(pop)
-        {
-            let pfn = self.map.pfn(index);
-            if reserves.high_atomic && self.map.may_begin(index, order) {
-                // What is kept back is not owned.
-                let _ = transfer::collect(view, Collect::Pageblock(pfn));
-                if let Ok(mut locked) = view.lock() {
-                    locked.reserve_highatomic(pfn, order);
-                }
-            }
-            return Some(pfn);
-        }
-        if !above_watermark {
-            return None;
-        }
-        let mut locked = view.lock().ok()?;
-        // The high-atomic reserve serves high-order atomic requests first, and requests that cannot wait as a last
-        // resort.
-        let kept_back = if reserves.high_atomic { locked.take_smallest(order, MigrateType::HighAtomic) } else { None };
-        let pfn = kept_back
-            .or_else(|| locked.take_block(blocks))
-            .or_else(|| if reserves.non_block { locked.take_smallest(order, MigrateType::HighAtomic) } else { None })?;
-        locked.tag_block(pfn, FrameState::Allocated, order, migrate_type);
-        if reserves.high_atomic {
-            locked.reserve_highatomic(pfn, order);
-        }
-        locked.count_direct_allocation(order);
-        Some(pfn)
-    }
-
-    /// The lists of a CPU in a zone, if their lock is free; where CPUs use their lists in sections, those of the caller's CPU. Under
-    /// policies that spare the zone lock, the lists of a neighbouring CPU otherwise: any list serves, a near one shares a cache.
-    #[cold]
-    pub(super) fn try_lock_lists_near<'y>(&'y self, view: ZoneView<'_, P>, cpu: CpuId) -> Option<LockedPcp<'y, P>> {
-        let try_lists = |cpu| self.tables.pcp_of(view.id, cpu)?.try_lock(&self.platform, view.id, cpu);
-        if self.platform.has_sections() {
-            // The caller may have moved, or a section of its own was interrupted.
-            return (0..SECTION_TRIES).find_map(|_| try_lists(self.platform.current_cpu()));
-        }
-        try_lists(cpu).or_else(|| {
-            let looks = if transfer::spares_zone_lock(view) { self.cpus.min(LOOKS) } else { 1 };
-            (1..looks).find_map(|step| try_lists(CpuId((cpu.0 + step) % self.cpus)))
-        })
-    }
-
-    fn unreserve_highatomic(&self, request: Request<'_>) {
-        for id in self.zones_for(request.node, request.gfp) {
-            if self.tables.zones[id.index()].reserved_highatomic_racy().0 > 0 {
-                let locked = self.zone_view(id).lock();
-                locked.into_iter().for_each(|mut locked| _ = locked.unreserve_highatomic(request.migrate_type));
-            }
-        }
-    }
-
     /// Checks a block for damage, zeroes it if requested, and marks it allocated.
     pub(super) fn finish_allocation(
         &self,
@@ -601,10 +328,4 @@ impl<P: Platform> Yard<P> {
         self.release(pfn, order);
         Err(AllocError::NoFrameBytes(pfn))
     }
-}
-
-/// Collects blocks for a request, as far as its effort allows; whether transfer mechanisms held any.
-fn collects_for<P: Platform>(view: ZoneView<'_, P>, request: Request<'_>) -> bool {
-    let Request { order, migrate_type, effort, .. } = request;
-    transfer::collect(view, Collect::For(order, migrate_type, effort)).is_ok_and(|collected| collected.any)
 }

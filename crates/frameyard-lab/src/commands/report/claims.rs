@@ -276,6 +276,15 @@ const CLAIMS: [Claim; 17] = [
         figures: f::replay_order9,
     },
     Claim {
+        name: "sim-replay-contention",
+        says: "With several copies of a recording on a simulated machine, fewer acquisitions of zone locks find them held under the depot than under vanilla.",
+        unit: "acquisitions",
+        relation: AtMost,
+        left: "depot",
+        right: "vanilla",
+        figures: f::sim_replay_contention,
+    },
+    Claim {
         name: "replay-speed",
         says: "A replay on one thread does at least 5 million operations per second.",
         unit: "million operations/s",

@@ -4,7 +4,6 @@ use frameyard::platform::LockKind;
 use frameyard_sim::{Cause, KernelCost, Picos, Profile, SimPlatform, Spent};
 use frameyard_workloads::kernbench::CpuWork;
 
-
 /// The time of all CPUs with a task, by what it was spent on.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TimeSpent {

@@ -23,6 +23,7 @@ mod threads;
 
 pub use copies::{CopyCounts, CopyPlace, Pausing, ReplayCopies};
 pub use counts::{LockedByOrder, YardCounts};
+pub use memory::{MakeMemory, YardMemory, YardParts, own_memory};
 pub use plan::{Anomalies, KernelCounts, PlanError, PlannedOperation, ReplayPlan};
 pub use run::{FreeMemory, ReplayResult, Sample};
 pub use setup::{Detail, SetUp, SetUpError, Start};

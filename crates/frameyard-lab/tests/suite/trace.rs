@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use crate::program::{assert_refused, command, frameyard, json, stdout};
 
 /// The begin of a recording, and what the names of its snapshot begin with.
-const RECORDING: &str =
+pub(crate) const RECORDING: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../frameyard-traces/tests/fixtures/page-cache.ftrace.zst");
-const SNAPSHOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../frameyard-traces/tests/fixtures/page-cache");
+pub(crate) const SNAPSHOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../frameyard-traces/tests/fixtures/page-cache");
 const EXCERPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/suite/traces/rust-build.txt");
 
 pub(crate) fn temporary(name: &str) -> PathBuf {

@@ -7,6 +7,7 @@ use frameyard::{CpuId, MigrateType, Order, PageCount, Pfn, Platform, Yard};
 
 use super::calls::{Block, Calls};
 use super::counts::{Cause, LockedByOrder, YardCounts};
+use super::memory::{MakeMemory, own_memory};
 use super::plan::{MAX_ORDER, Operation, ReplayPlan};
 use super::platform::run_as;
 use super::setup::{ReplayYard, SetUp, SetUpError};
@@ -200,7 +201,16 @@ impl ReplayPlan {
     ///
     /// [`SetUpError`].
     pub fn replay(&self, set_up: SetUp) -> Result<ReplayResult, SetUpError> {
-        let yard = ReplayYard::new(self, set_up)?;
+        self.replay_in(set_up, &own_memory)
+    }
+
+    /// As [`replay`](Self::replay), in a yard with the memory that `make` makes: another process may watch the yard there.
+    ///
+    /// # Errors
+    ///
+    /// [`SetUpError`].
+    pub fn replay_in(&self, set_up: SetUp, make: MakeMemory<'_>) -> Result<ReplayResult, SetUpError> {
+        let yard = ReplayYard::new(self, set_up, make)?;
         let mut blocks = Blocks::new(self);
         let before = YardCounts::of(&yard.yard);
         let mut samples = vec![Sample { operations: 0, free: FreeMemory::of(&yard.yard) }];

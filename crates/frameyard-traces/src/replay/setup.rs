@@ -17,7 +17,7 @@ use frameyard_formats::TracedBlock;
 
 use super::counts::LockedByOrder;
 use super::layout::{Placed, ZoneLayout, lay_out};
-use super::memory::Zeroed;
+use super::memory::{MakeMemory, YardMemory, YardParts};
 use super::plan::ReplayPlan;
 use super::platform::{ReplayPlatform, run_as};
 use super::recorded_memory::{RecordedMemory, ReplayZone};
@@ -125,8 +125,7 @@ pub(super) struct ReplayYard {
     pub(super) yard: Yard<ReplayPlatform>,
     /// Pages of free blocks of the snapshot that found no place.
     pub(super) missing_pages: u64,
-    _map: Zeroed,
-    _control: Zeroed,
+    _memory: Box<dyn YardMemory>,
 }
 
 impl ReplayYard {
@@ -137,15 +136,15 @@ impl ReplayYard {
     /// # Errors
     ///
     /// [`SetUpError`].
-    pub(super) fn new(plan: &ReplayPlan, set_up: SetUp) -> Result<Self, SetUpError> {
-        let mut new = Self::create(plan)?;
+    pub(super) fn new(plan: &ReplayPlan, set_up: SetUp, make: MakeMemory<'_>) -> Result<Self, SetUpError> {
+        let mut new = Self::create(plan, make)?;
         let cpus: Vec<CpuId> = (0..plan.cpus).map(CpuId).collect();
         let copies = [PlacedCopy { memory: &plan.memory, cpus: &cpus }];
         new.missing_pages = SettingUp { yard: &new.yard, run_as: &run_as }.set_up(&copies, set_up)?;
         Ok(new)
     }
 
-    fn create(plan: &ReplayPlan) -> Result<Self, SetUpError> {
+    fn create(plan: &ReplayPlan, make: MakeMemory<'_>) -> Result<Self, SetUpError> {
         let memory: Vec<(PfnRange, NodeId)> = plan.memory.zones.iter().map(|zone| (zone.memory, zone.node)).collect();
         let source = MemoryTable { memory: &memory, ..MemoryTable::default() };
         let end_of = |kind| {
@@ -154,7 +153,8 @@ impl ReplayYard {
         };
         let dma = end_of(ZoneKind::Dma);
         let zone_limits = ZoneLimits { dma, dma32: end_of(ZoneKind::Dma32).max(dma) };
-        let movable = plan.memory.zones.iter().filter(|zone| zone.kind == ZoneKind::Movable).map(|zone| zone.memory.count());
+        let movable =
+            plan.memory.zones.iter().filter(|zone| zone.kind == ZoneKind::Movable).map(|zone| zone.memory.count());
         let node = plan.memory.zones.iter().map(|zone| zone.node).min().unwrap_or(NodeId(0));
         let cpus = vec![node; plan.cpus as usize];
         let config = YardConfig {
@@ -168,17 +168,19 @@ impl ReplayYard {
             ..YardConfig::new(&cpus)
         };
         let layout = Layout::plan(&source, &config)?;
-        let memory_for = |size| Zeroed::new(size).ok_or(SetUpError::HostMemory);
-        let (map, control) = (memory_for(layout.map_bytes())?, memory_for(layout.control_bytes())?);
-        let (map_region, control_region) = (map.region(), control.region());
-        // SAFETY: both regions are fresh, zeroed and used by this yard alone. They live as long as the value that owns the yard.
-        let yard = unsafe { Yard::create(&source, &config, &layout, map_region, control_region, ReplayPlatform) }?;
+        let (map, control) = (layout.map_bytes(), layout.control_bytes());
+        let parts = YardParts { geometry: config.geometry, memory: memory.clone(), map, control };
+        let structures = make(&parts).ok_or(SetUpError::HostMemory)?;
+        let (map, control) = (structures.map(), structures.control());
+        // SAFETY: `YardMemory` promises zeroed regions of these sizes that only the yard writes to. They live as long as the value that
+        // owns the yard.
+        let yard = unsafe { Yard::create(&source, &config, &layout, map, control, ReplayPlatform) }?;
         for zone in &plan.memory.zones {
             if yard.zone_of(zone.memory.start).is_none_or(|id| id.kind() != zone.kind) {
                 return Err(SetUpError::Zone(zone.kind));
             }
         }
-        Ok(Self { yard, missing_pages: 0, _map: map, _control: control })
+        Ok(Self { yard, missing_pages: 0, _memory: structures })
     }
 }
 

@@ -17,6 +17,7 @@ use frameyard::{CpuId, PageCount};
 
 use super::calls::{Block, Calls};
 use super::counts::YardCounts;
+use super::memory::{MakeMemory, own_memory};
 use super::plan::{Operation, ReplayPlan};
 use super::platform::run_as;
 use super::run::{FreeMemory, ReplayResult, Sample};
@@ -73,7 +74,25 @@ impl ReplayPlan {
     ///
     /// If the host has too few resources for the threads.
     pub fn replay_on_threads(&self, set_up: SetUp, threads: NonZeroU32) -> Result<ReplayResult, SetUpError> {
-        let yard = ReplayYard::new(self, set_up)?;
+        self.replay_on_threads_in(set_up, threads, &own_memory)
+    }
+
+    /// As [`replay_on_threads`](Self::replay_on_threads), in a yard with the memory that `make` makes.
+    ///
+    /// # Errors
+    ///
+    /// [`SetUpError`].
+    ///
+    /// # Panics
+    ///
+    /// If the host has too few resources for the threads.
+    pub fn replay_on_threads_in(
+        &self,
+        set_up: SetUp,
+        threads: NonZeroU32,
+        make: MakeMemory<'_>,
+    ) -> Result<ReplayResult, SetUpError> {
+        let yard = ReplayYard::new(self, set_up, make)?;
         let (before, begin) = (YardCounts::of(&yard.yard), FreeMemory::of(&yard.yard));
         let slots = self.slots();
         let streams = self.streams(threads.get().min(self.cpus));
@@ -110,7 +129,10 @@ impl ReplayPlan {
             counts: YardCounts::of(&yard.yard).since(&before),
             by_order: None,
             missing_pages: PageCount(yard.missing_pages),
-            samples: vec![Sample { operations: 0, free: begin }, Sample { operations, free: FreeMemory::of(&yard.yard) }],
+            samples: vec![
+                Sample { operations: 0, free: begin },
+                Sample { operations, free: FreeMemory::of(&yard.yard) },
+            ],
         })
     }
 

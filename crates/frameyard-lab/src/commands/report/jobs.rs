@@ -71,7 +71,7 @@ fn replay(path: &Path) -> Job {
 /// The replay of copies of a recording on a simulated machine.
 fn sim_replay(path: &Path, effort: Effort) -> Job {
     let line = match effort {
-        Effort::Quick => "--machine skylake-112 --copies 4 --events 60000 --policy vanilla,depot".to_owned(),
+        Effort::Quick => "--machine skylake-112 --copies 4 --events 100000 --policy vanilla,depot".to_owned(),
         Effort::Full => format!("--machine skylake-112 --copies 28 --policy {REPLAYED}"),
     };
     of_recording(g::SIM_REPLAY, JobKind::Simulation, path, &line)

@@ -50,7 +50,12 @@ fn row(plan: &ReplayPlan, copies: NonZeroU32, replay: &SimReplay) -> Row {
         .column("kernel_zone_locked_pages_per_1000", "kernel's", kernel.zone_locked_per_1000().map(rounded))
         .column("zone_lock_acquisitions", "acquisitions", lock.acquisitions)
         .data("zone_lock_contended", lock.contended)
-        .column_as("zone_lock_contended_share", "contended", Format::percent(2), replay.contended_share().map(millionths))
+        .column_as(
+            "zone_lock_contended_share",
+            "contended",
+            Format::percent(2),
+            replay.contended_share().map(millionths),
+        )
         .column("pcp_pages_held", "held in lists", end.per_cpu.0)
         .column("free_order9_blocks", "free order 9", end.order9_blocks())
         .data("free_blocks", end.blocks.to_vec())

@@ -52,7 +52,7 @@ pub(crate) fn check_host_memory(machine: &frameyard_sim::Machine, options: &SimO
     refuse_beyond_host(&machine.name, simulated, needed, "give the machine less --memory, or run fewer --tasks")
 }
 
-/// Refuses a simulation of so much memory that takes more than this host has available.
+/// Refuses a simulation that takes more memory than this host has available.
 ///
 /// # Errors
 ///

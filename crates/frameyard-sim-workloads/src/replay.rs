@@ -4,7 +4,7 @@
 //! whose memory holds the copy, and each has a virtual CPU for itself: cores first, then their second threads. So a node is a zone with
 //! the memory of its copies, and the machine has as much memory as the copies need.
 //!
-//! Copies start one after the other, in random order of time, so that they are out of step.
+//! Copies start at random times, so that they are out of step.
 
 use std::cell::Cell;
 use std::fmt;
@@ -41,7 +41,7 @@ pub enum SimReplayError {
         /// CPUs of a socket.
         socket: u32,
     },
-    /// The machine has too few CPUs for so many copies.
+    /// The machine has too few CPUs for the copies.
     TooManyCopies {
         /// Copies.
         copies: u32,
@@ -125,7 +125,7 @@ impl SimReplay {
 }
 
 impl<'p> SimReplayPlan<'p> {
-    /// That many copies; without a number, as many as the machine's CPUs hold.
+    /// That many copies; without a number, all that the machine's CPUs hold.
     ///
     /// # Errors
     ///

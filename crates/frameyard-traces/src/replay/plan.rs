@@ -7,12 +7,10 @@ use frameyard::units::ZoneKind;
 use frameyard::{Gfp, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange};
 use frameyard_formats::TracedBlock;
 
-use super::recorded_memory::{RecordedMemory, ReplayZone};
+use super::recorded_memory::{MAX_ORDER, RecordedMemory, ReplayZone};
 use crate::snapshot::{KernelSnapshot, KernelZone};
 use crate::{GfpFlags, PageEvent, TraceEvent};
 
-/// The largest block of a kernel's allocator.
-pub(super) const MAX_ORDER: Order = Order(10);
 /// The most CPUs of a recording.
 const MOST_CPUS: u32 = 1 << 12;
 /// The most frames of a replay's memory: 1 TiB in pages of 4 KiB.

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use frameyard::units::ZoneKind;
-use frameyard::{NodeId, PageCount, Pfn, PfnRange};
+use frameyard::{NodeId, Order, PageCount, Pfn, PfnRange};
 use frameyard_formats::TracedBlock;
 
-use super::plan::MAX_ORDER;
 use crate::snapshot::KernelZone;
+
+/// The largest block of a kernel's allocator.
+pub(super) const MAX_ORDER: Order = Order(10);
 
 /// The memory of a zone in a replay.
 #[derive(Clone, PartialEq, Eq, Debug)]

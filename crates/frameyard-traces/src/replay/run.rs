@@ -8,8 +8,9 @@ use frameyard::{CpuId, MigrateType, Order, PageCount, Pfn, Platform, Yard};
 use super::calls::{Block, Calls};
 use super::counts::{Cause, LockedByOrder, YardCounts};
 use super::memory::{MakeMemory, own_memory};
-use super::plan::{MAX_ORDER, Operation, ReplayPlan};
+use super::plan::{Operation, ReplayPlan};
 use super::platform::run_as;
+use super::recorded_memory::MAX_ORDER;
 use super::setup::{ReplayYard, SetUp, SetUpError};
 use crate::snapshot::ORDERS;
 

@@ -277,7 +277,7 @@ const CLAIMS: [Claim; 18] = [
     },
     Claim {
         name: "sim-replay-contention",
-        says: "With several copies of a recording on a simulated machine, fewer acquisitions of zone locks find them held under the depot than under vanilla.",
+        says: "With several copies of a recording on a simulated machine, zone locks are found held no more often under the depot than under vanilla.",
         unit: "acquisitions",
         relation: AtMost,
         left: "depot",

@@ -67,7 +67,7 @@ pub(super) struct ReplayArgs {
     #[arg(long, value_name = "NAME|FILE", conflicts_with_all = ["threads", "by_order"], value_hint = ValueHint::AnyPath)]
     machine: Option<String>,
 
-    /// Copies on the simulated machine [default: as many as its CPUs hold]
+    /// Copies on the simulated machine [default: all that its CPUs hold]
     #[arg(long, value_name = "N", requires = "machine", value_parser = positive_number)]
     copies: Option<NonZeroU32>,
 

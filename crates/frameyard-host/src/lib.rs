@@ -70,7 +70,9 @@ pub use processes::{WorkerError, Workers, spawn_workers};
 pub use processor_use::ProcessorUse;
 pub use region::Region;
 pub use resident::ResidentSize;
-pub use shared::{HeaderError, InheritedFile, SharedFileError, SharedFrames, SharedLayout, SharedMemoryFile};
+pub use shared::{
+    HeaderError, InheritedFile, SharedFileError, SharedFrames, SharedLayout, SharedMemoryFile, SharedPlace,
+};
 pub use shared_words::SharedWords;
 pub use shared_yard::{SharedYard, SharedYardName};
 pub use topology::{HostNode, HostTopology, TopologyError};

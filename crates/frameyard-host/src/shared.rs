@@ -236,6 +236,16 @@ impl SharedMemoryFile {
         HostMemory::phantom(self.layout.clone())
     }
 
+    /// Counts this process among those that have the file attached: for yards in the file that are no [`HostYard`](crate::HostYard). Those
+    /// count themselves.
+    ///
+    /// # Errors
+    ///
+    /// [`SharedFileError::TooManyProcesses`], [`SharedFileError::Place`] and [`SharedFileError::Memory`].
+    pub fn attend(&self) -> Result<SharedPlace, SharedFileError> {
+        self.take_place().map(|attachment| SharedPlace { _attachment: attachment })
+    }
+
     /// Takes a place for this process among those that have the file attached.
     pub(crate) fn take_place(&self) -> Result<Attachment, SharedFileError> {
         let part = self.header.processes;
@@ -263,6 +273,12 @@ impl SharedMemoryFile {
         let action = "duplicate the descriptor of a memory file";
         self.file.try_clone().map_err(|source| MemoryError::System { action, size, source })
     }
+}
+
+/// A place of this process among those that have a memory file attached. Dropping it leaves the place.
+#[derive(Debug)]
+pub struct SharedPlace {
+    _attachment: Attachment,
 }
 
 impl AsFd for SharedMemoryFile {

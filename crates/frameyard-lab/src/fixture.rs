@@ -1,5 +1,6 @@
 //! Fixtures of workloads: boots a machine on this host, or simulates it, for one run.
 
+use frameyard::ByteSize;
 use frameyard_host::HostTopology;
 use frameyard_sim_workloads::{SimFixture, SimOptions};
 use frameyard_vm::LruPolicy;
@@ -47,14 +48,27 @@ pub(crate) fn with_sim_fixture<R>(
 ///
 /// [`Failure::Input`] then.
 pub(crate) fn check_host_memory(machine: &frameyard_sim::Machine, options: &SimOptions) -> Result<(), Failure> {
+    let (simulated, needed) = (options.simulated_memory(machine), options.host_memory_needed(machine));
+    refuse_beyond_host(&machine.name, simulated, needed, "give the machine less --memory, or run fewer --tasks")
+}
+
+/// Refuses a simulation that takes more memory than this host has available.
+///
+/// # Errors
+///
+/// [`Failure::Input`] then, which ends with `advice`.
+pub(crate) fn refuse_beyond_host(
+    machine: &str,
+    simulated: ByteSize,
+    needed: ByteSize,
+    advice: &str,
+) -> Result<(), Failure> {
     let host = HostTopology::current().map_err(Failure::run_time)?;
     let available = host.available_memory().map_err(Failure::run_time)?;
-    let needed = options.host_memory_needed(machine);
     if needed > available {
         return Err(Failure::input(format!(
-            "{}: simulating {} of memory takes {} and this host has {} available: give the machine less --memory, or run fewer --tasks",
-            machine.name,
-            RoundedSize(options.simulated_memory(machine)),
+            "{machine}: simulating {} of memory takes {} and this host has {} available: {advice}",
+            RoundedSize(simulated),
             RoundedSize(needed),
             RoundedSize(available)
         )));

@@ -154,7 +154,8 @@ impl<'f, 'y> Driver<'f, 'y> {
     /// The counters at the start of the work, and the time spent since.
     pub(crate) fn since_work_began(&self, fixture: &SimFixture<'_>) -> (Counts, TimeSpent) {
         let first = self.first.borrow().clone().unwrap_or_else(|| self.snapshot());
-        let spent = TimeSpent::of(fixture, &fixture.profile().since(&first.profile), fixture.now() - first.at);
+        let spent =
+            TimeSpent::of(fixture.platform(), &fixture.profile().since(&first.profile), fixture.now() - first.at);
         (first.counts, spent)
     }
 
@@ -162,7 +163,7 @@ impl<'f, 'y> Driver<'f, 'y> {
     pub(crate) fn while_measured(&self, fixture: &SimFixture<'_>) -> (Counts, TimeSpent) {
         let first = self.first.borrow().clone().unwrap_or_else(|| self.snapshot());
         let last = self.last.borrow().clone().unwrap_or_else(|| self.snapshot());
-        let spent = TimeSpent::of(fixture, &last.profile.since(&first.profile), last.at - first.at);
+        let spent = TimeSpent::of(fixture.platform(), &last.profile.since(&first.profile), last.at - first.at);
         (last.counts.since(&first.counts), spent)
     }
 }

@@ -10,6 +10,7 @@ use frameyard_workloads::frag::{FragPoint, FragWorkload};
 use frameyard_workloads::{TaskError, TaskRunner, WorkloadError};
 
 use crate::fixture::{SimOptions, create_yard, refused};
+use crate::sockets::cpu_of_socket;
 use crate::time_spent::whole_ns;
 
 /// Runs `frag` on a new yard without owners, and calls `report` before the first iteration and after each of `iterations`, which ascend.
@@ -87,10 +88,8 @@ fn run_in<'t>(yard: &'t SimYard, bodies: Vec<(CpuId, Box<dyn FnOnce() + 't>)>) -
 
 /// The CPU of a task. Tasks take turns over the sockets, and there over the cores.
 fn cpu_of(topology: Topology, task: usize) -> CpuId {
-    let (sockets, of_socket) = (usize::from(topology.sockets), usize::from(topology.cores_per_socket));
-    let (socket, turn) = (task % sockets, task / sockets);
-    let (thread, core) = (turn / of_socket, turn % of_socket);
-    CpuId(((thread * sockets + socket) * of_socket + core) as u32)
+    let (task, sockets) = (task as u32, u32::from(topology.sockets));
+    cpu_of_socket(topology, task % sockets, task / sockets)
 }
 
 #[cfg(test)]

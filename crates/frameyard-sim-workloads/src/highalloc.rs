@@ -91,6 +91,6 @@ fn request(
     rest(picoseconds(plan.settle))?;
     let (before, begin) = (fixture.profile(), fixture.now());
     let run = highalloc::request(&fixture.vm, || whole_ns(fixture.now()), || rest(picoseconds(plan.delay)))?;
-    let spent = TimeSpent::of(fixture, &fixture.profile().since(&before), fixture.now() - begin);
+    let spent = TimeSpent::of(fixture.platform(), &fixture.profile().since(&before), fixture.now() - begin);
     Ok((run, spent))
 }

@@ -53,7 +53,7 @@ fn exit_of_one(fixture: &SimFixture<'_>, workers: &SimWorkers) -> Result<SimRun<
     let threads = NonZeroUsize::new(workers.tasks()).unwrap_or(NonZeroUsize::MIN);
     let (before, profile, work) = (Counts::of(&fixture.vm), fixture.profile(), fixture.now());
     fixture.run_on_first(|| parallel_free::exit(space, threads))??;
-    let spent = TimeSpent::of(fixture, &fixture.profile().since(&profile), fixture.now() - work);
+    let spent = TimeSpent::of(fixture.platform(), &fixture.profile().since(&profile), fixture.now() - work);
     let counts = Counts::of(&fixture.vm).since(&before);
     let exit_ns = whole_ns(fixture.now() - work);
     let simulated = fixture.now() - begun;

@@ -1,10 +1,8 @@
 //! What virtual CPUs spent their time on, as shares of it.
 
 use frameyard::platform::LockKind;
-use frameyard_sim::{Cause, KernelCost, Picos, Profile, Spent};
+use frameyard_sim::{Cause, KernelCost, Picos, Profile, SimPlatform, Spent};
 use frameyard_workloads::kernbench::CpuWork;
-
-use crate::fixture::SimFixture;
 
 /// The time of all CPUs with a task, by what it was spent on.
 #[derive(Clone, PartialEq, Debug)]
@@ -20,9 +18,9 @@ pub struct TimeSpent {
 
 impl TimeSpent {
     /// The time in `profile`, which covers `length`.
-    pub(crate) fn of(fixture: &SimFixture<'_>, profile: &Profile, length: Picos) -> Self {
+    pub(crate) fn of(platform: &SimPlatform, profile: &Profile, length: Picos) -> Self {
         let account = profile.account();
-        let cost = |name| fixture.platform().cost(name).map(|cost| (name, account.of(Spent::Cost(cost)).time));
+        let cost = |name| platform.cost(name).map(|cost| (name, account.of(Spent::Cost(cost)).time));
         Self {
             length,
             busy: account.total() - account.of(Spent::Idle).time,
@@ -44,6 +42,12 @@ impl TimeSpent {
     #[must_use]
     pub fn length(&self) -> Picos {
         self.length
+    }
+
+    /// The time of all CPUs together while they were not idle.
+    #[must_use]
+    pub fn busy(&self) -> Picos {
+        self.busy
     }
 
     /// Lines for flame graphs: a stack of functions and causes, and nanoseconds of all CPUs.

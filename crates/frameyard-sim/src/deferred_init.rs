@@ -20,6 +20,7 @@ use frameyard::{ByteSize, CpuId, Geometry, Gfp, NodeId, Order, Pfn, PfnRange};
 use crate::account::Account;
 use crate::list_access::ListAccess;
 use crate::machine::Machine;
+use crate::region::HostPages;
 use crate::sim_yard::{FIRST_FRAME, SimError, SimYard};
 use crate::time::Picos;
 
@@ -144,10 +145,17 @@ pub fn run(machine: &Machine, how: &DeferredInit) -> Result<DeferredInitRun, Sim
         jobs: jobs_of(how.threads, geometry),
         ..MapInit::default()
     };
-    let yard = SimYard::create(machine, &nodes_of(machine, geometry, fraction), ListAccess::Locks, &[], |config| {
-        config.geometry = geometry;
-        config.map_init = map_init;
-    })?;
+    let yard = SimYard::create(
+        machine,
+        &nodes_of(machine, geometry, fraction),
+        ListAccess::Locks,
+        &[],
+        HostPages::Huge,
+        |config| {
+            config.geometry = geometry;
+            config.map_init = map_init;
+        },
+    )?;
     let begin = yard.platform().now();
     let done = Cell::new(None);
     let (during, after) = (Cell::default(), Cell::default());

@@ -10,7 +10,7 @@ use crate::fiber::STACK_BYTES;
 use crate::lines::{FrameLines, PageLine, SharedLines, Use};
 use crate::machine::{Distance, KernelCost, Machine, Place};
 use crate::profile::{Profile, StackId};
-use crate::region::Words;
+use crate::region::{HostPages, Words};
 use crate::time::Picos;
 use locks::LockQueues;
 use running_cpu::RunningCpu;
@@ -73,6 +73,8 @@ pub(crate) struct YardRegions {
     pub(crate) bytes: (usize, usize),
     /// The address of the memory map.
     pub(crate) map: usize,
+    /// The pages behind the map and the state of its lines.
+    pub(crate) host_pages: HostPages,
 }
 
 /// The state of a simulated machine.
@@ -135,10 +137,10 @@ impl Engine {
             privates: vec![lines_of(machine.caches.private_kib); machine.cores()],
             groups: vec![lines_of(machine.caches.shared_kib); machine.groups()],
             channels: (0..machine.topology.sockets).map(|_| Channel::new(&machine.memory)).collect(),
-            pages: Words::new(regions.frames.count().0 as usize)?,
+            pages: Words::new(regions.frames.count().0 as usize, regions.host_pages)?,
             last_fetched: vec![usize::MAX; machine.cores()],
             control_lines: vec![0; regions.control.1.div_ceil(STRETCH)],
-            allocation_map: Words::new(regions.control.1.div_ceil(LINE_BYTES as usize))?,
+            allocation_map: Words::new(regions.control.1.div_ceil(LINE_BYTES as usize), regions.host_pages)?,
             lines: SharedLines::new(machine.cores(), machine.groups()),
             frame_lines: FrameLines::new(regions.frames.count().0 as usize),
             locks: LockQueues::default(),

@@ -110,6 +110,29 @@ impl SimPlatform {
         self.yield_to_earlier();
     }
 
+    /// The running CPU is idle until another CPU calls [`wake`](Self::wake) for it. A run in which no CPU does ends with
+    /// [`SimError::Deadlock`](crate::SimError::Deadlock).
+    ///
+    /// Costs the host nothing while it sleeps.
+    ///
+    /// # Panics
+    ///
+    /// Outside of runs.
+    pub fn sleep(&self) {
+        let mut engine = self.engine.borrow();
+        assert!(engine.is_running(), "outside of a run no other CPU can wake this one");
+        engine.sleep_idle();
+        drop(engine);
+        fiber::suspend();
+    }
+
+    /// Wakes a CPU that [sleeps](Self::sleep), at the time of the running CPU or later.
+    pub fn wake(&self, cpu: CpuId) {
+        let mut engine = self.engine.borrow();
+        let now = engine.now();
+        engine.awaken(cpu.index(), now);
+    }
+
     /// Selects the CPU on which set-up runs.
     pub fn set_up_on(&self, cpu: CpuId) {
         let mut engine = self.engine.borrow();

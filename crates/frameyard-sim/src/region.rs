@@ -31,6 +31,15 @@ enum Commit {
     WhenWritten,
 }
 
+/// The pages that the host backs memory with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum HostPages {
+    /// Huge ones, if the host has them. A simulation accesses its whole memory map, so address translation would dominate its run time.
+    Huge,
+    /// Small ones: the host backs only what is touched.
+    Small,
+}
+
 /// A private mapping of zeroes, unmapped on drop; `None` if the host has no such range or too little memory.
 fn mapping(len: usize, commit: Commit) -> Option<MmapRaw> {
     let mut options = MmapOptions::new();
@@ -45,8 +54,7 @@ fn base_of(mapping: &MmapRaw) -> NonNull<u8> {
     NonNull::new(mapping.as_mut_ptr()).expect("a mapping has an address")
 }
 
-/// Zeroed memory, in huge pages if the host has them. A simulation accesses its whole memory map, so
-/// address translation would dominate its run time.
+/// Zeroed memory.
 #[derive(Debug)]
 pub(crate) struct ZeroedRegion {
     mapping: MmapRaw,
@@ -57,7 +65,7 @@ pub(crate) struct ZeroedRegion {
 
 impl ZeroedRegion {
     /// A region of `size` bytes; `None` if the host has too little memory.
-    pub(crate) fn new(size: ByteSize) -> Option<Self> {
+    pub(crate) fn new(size: ByteSize, pages: HostPages) -> Option<Self> {
         let len = usize::try_from(size.0).ok()?.max(1);
         if len < ALIGN {
             return Some(Self { mapping: mapping(len, Commit::Accounted)?, begin: 0, len });
@@ -66,7 +74,16 @@ impl ZeroedRegion {
         let begin = base_of(&mapping).align_offset(ALIGN);
         // A host without huge pages returns an error, which costs only speed.
         #[cfg(target_os = "linux")]
-        let _ = mapping.advise_range(memmap2::Advice::HugePage, begin, len);
+        let _ = mapping.advise_range(
+            match pages {
+                HostPages::Huge => memmap2::Advice::HugePage,
+                HostPages::Small => memmap2::Advice::NoHugePage,
+            },
+            begin,
+            len,
+        );
+        #[cfg(not(target_os = "linux"))]
+        let _ = pages;
         Some(Self { mapping, begin, len })
     }
 
@@ -88,9 +105,9 @@ pub(crate) struct Words {
 
 impl Words {
     /// `count` words; `None` if the host has too little memory.
-    pub(crate) fn new(count: usize) -> Option<Self> {
+    pub(crate) fn new(count: usize, pages: HostPages) -> Option<Self> {
         let bytes = count.checked_mul(size_of::<u64>())?;
-        Some(Self { region: ZeroedRegion::new(ByteSize(bytes as u64))?, count })
+        Some(Self { region: ZeroedRegion::new(ByteSize(bytes as u64), pages)?, count })
     }
 }
 
@@ -167,7 +184,7 @@ mod tests {
     #[test]
     fn words_are_zero_and_keep_what_is_written_whatever_their_number() {
         for count in [0, 1, 511, ALIGN / 8 - 1, ALIGN / 8 + 1, 3 * ALIGN / 8] {
-            let mut words = Words::new(count).unwrap();
+            let mut words = Words::new(count, HostPages::Huge).unwrap();
             assert_eq!(words.len(), count);
             assert!(words.iter().all(|word| *word == 0));
             if let Some(last) = words.last_mut() {
@@ -179,7 +196,7 @@ mod tests {
 
     #[test]
     fn large_regions_are_aligned_to_huge_pages() {
-        let region = ZeroedRegion::new(ByteSize(ALIGN as u64 + 1)).unwrap();
+        let region = ZeroedRegion::new(ByteSize(ALIGN as u64 + 1), HostPages::Huge).unwrap();
         assert!(region.raw().base.addr().get().is_multiple_of(ALIGN));
     }
 }

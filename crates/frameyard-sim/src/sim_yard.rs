@@ -17,7 +17,7 @@ use crate::frame_bytes::FrameBytes;
 use crate::list_access::ListAccess;
 use crate::machine::Machine;
 use crate::platform::SimPlatform;
-use crate::region::ZeroedRegion;
+use crate::region::{HostPages, ZeroedRegion};
 use crate::time::Picos;
 
 /// The first frame: at 4 GiB, above the low zones.
@@ -107,7 +107,17 @@ impl SimYard {
     ///
     /// [`SimError`] if the yard cannot be created, or the host has too little memory.
     pub fn new(machine: &Machine, config: &SimConfig) -> Result<Self, SimError> {
-        Self::configured(machine, config, MapInit::default())
+        Self::configured(machine, config, MapInit::default(), HostPages::Huge)
+    }
+
+    /// A yard of whose memory a part is used. The host backs only what is touched, in small pages: such a yard takes less memory and more
+    /// time.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub fn sparse(machine: &Machine, config: &SimConfig) -> Result<Self, SimError> {
+        Self::configured(machine, config, MapInit::default(), HostPages::Small)
     }
 
     /// A yard that was initialised in two steps. Early boot initialised a first section of each node and sized the
@@ -124,12 +134,17 @@ impl SimYard {
     pub fn deferred(machine: &Machine, config: &SimConfig, pcp_reset: PcpReset) -> Result<Self, SimError> {
         let jobs = InitJobs { threads: Some(1), ..InitJobs::default() };
         let map_init = MapInit { mode: InitMode::Deferred, jobs, pcp_reset, ..MapInit::default() };
-        let yard = Self::configured(machine, config, map_init)?;
+        let yard = Self::configured(machine, config, map_init, HostPages::Huge)?;
         yard.init().finish().expect("the whole map is present");
         Ok(yard)
     }
 
-    fn configured(machine: &Machine, config: &SimConfig, map_init: MapInit) -> Result<Self, SimError> {
+    fn configured(
+        machine: &Machine,
+        config: &SimConfig,
+        map_init: MapInit,
+        host_pages: HostPages,
+    ) -> Result<Self, SimError> {
         let nodes: Vec<(PfnRange, NodeId)> = (0..machine.topology.sockets)
             .map(|node| {
                 let before = PageCount(config.node_memory.0 * u64::from(node));
@@ -141,7 +156,7 @@ impl SimYard {
             yard_config.pcp_sizing = config.sizing;
             yard_config.map_init = map_init;
         };
-        Self::create(machine, &nodes, config.lists, &config.costs, change)
+        Self::create(machine, &nodes, config.lists, &config.costs, host_pages, change)
     }
 
     /// A yard with the given memory; `change` completes its configuration.
@@ -150,6 +165,7 @@ impl SimYard {
         nodes: &[(PfnRange, NodeId)],
         lists: ListAccess,
         costs: &[&'static str],
+        host_pages: HostPages,
         change: impl FnOnce(&mut YardConfig<'_>),
     ) -> Result<Self, SimError> {
         let places: Vec<_> = (0..machine.cpus()).map(|cpu| machine.place(cpu)).collect();
@@ -160,8 +176,8 @@ impl SimYard {
         change(&mut yard_config);
         let table = MemoryTable { memory: nodes, ..MemoryTable::default() };
         let layout = Layout::plan(&table, &yard_config).map_err(SimError::Boot)?;
-        let map = ZeroedRegion::new(layout.map_bytes()).ok_or(SimError::NoMemory)?;
-        let control = ZeroedRegion::new(layout.control_bytes()).ok_or(SimError::NoMemory)?;
+        let map = ZeroedRegion::new(layout.map_bytes(), host_pages).ok_or(SimError::NoMemory)?;
+        let control = ZeroedRegion::new(layout.control_bytes(), host_pages).ok_or(SimError::NoMemory)?;
         let bytes =
             FrameBytes::new(layout.frames(), yard_config.geometry.page_shift().into()).ok_or(SimError::NoAddresses)?;
         let regions = YardRegions {
@@ -170,6 +186,7 @@ impl SimYard {
             control: (control.raw().base.addr().get(), control.raw().size.0 as usize),
             bytes: bytes.range(),
             map: map.raw().base.addr().get(),
+            host_pages,
         };
         let platform = SimPlatform::new(machine, regions, bytes, lists, costs).ok_or(SimError::NoMemory)?;
         // SAFETY: the regions are fresh, zeroed, of the planned sizes, and dropped after the yard.

@@ -53,7 +53,7 @@ impl JobProgress {
         if self.at_work.get() > 0 {
             let mut engine = engine.borrow();
             self.sleeper.set(Some(engine.current()));
-            engine.await_workers();
+            engine.sleep_idle();
             drop(engine);
             fiber::suspend();
         }

@@ -36,10 +36,10 @@ move through the CPUs.
 Examples:
   frameyard top                          the only shared yard there is
   frameyard top build-cache              the yard of this name
-  frameyard top 4711                     the yard of this process, as of frameyard stress --mode processes
+  frameyard top 4711                     the yard of this process, as of frameyard stress --mode processes or trace replay
   frameyard top build-cache --frames 1   plain text";
 
-/// Watches a running workload on a shared yard
+/// Watches a running workload, replay or shared yard
 #[derive(Args, Clone, Debug)]
 #[command(after_help = HELP)]
 pub(super) struct TopArgs {

@@ -9,6 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::program::pty::Pty;
 use crate::program::{assert_refused, command, frameyard, stderr, stdout};
+use crate::trace::{RECORDING, SNAPSHOT};
 
 /// Entering and leaving the screen.
 const ENTER: &str = "\x1b[?1049h";
@@ -85,6 +86,27 @@ fn a_workload_is_watched_until_its_last_process_ends() {
         workload.kill().unwrap();
         workload.wait().unwrap();
     }
+}
+
+#[test]
+fn a_replay_is_watched_by_its_process() {
+    let policies =
+        "vanilla,depot,healing,cluster-bulk,skip-merge,big-pcp,cluster,owned-blocks,frame-bitmap,lock-per-page";
+    let words = ["trace", "replay", RECORDING, "--snapshot", SNAPSHOT, "--policy", policies];
+    let mut replay = command(&words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let process = replay.id().to_string();
+    // Each policy has a yard of its own, so a watch may find none, or see one end.
+    let plain = loop {
+        let output = frameyard(&["top", &process, "--frames", "1", "--interval", "20ms"]);
+        if output.status.success() {
+            break stdout(&output).to_owned();
+        }
+        assert_eq!(replay.try_wait().unwrap(), None, "the replay ended unwatched: {}", stderr(&output));
+    };
+    replay.kill().unwrap();
+    replay.wait().unwrap();
+    // The zones of the snapshot have 2,546,227 frames.
+    assert!(plain.contains(&format!("frameyard top: {process}")) && plain.contains("of 9.71 GiB"), "{plain}");
 }
 
 #[test]

@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::program::{assert_refused, command, json, stdout};
+use crate::program::{assert_refused, command, frameyard, json, stdout};
 
 /// The begin of a recording, and what the names of its snapshot begin with.
-const RECORDING: &str =
+pub(crate) const RECORDING: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../frameyard-traces/tests/fixtures/page-cache.ftrace.zst");
-const SNAPSHOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../frameyard-traces/tests/fixtures/page-cache");
+pub(crate) const SNAPSHOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../frameyard-traces/tests/fixtures/page-cache");
 const EXCERPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/suite/traces/rust-build.txt");
 
 pub(crate) fn temporary(name: &str) -> PathBuf {
@@ -128,6 +128,39 @@ fn a_recording_replays_under_all_policies_on_one_thread_and_on_several() {
     let row = &threads["rows"][0];
     assert_eq!((&row["failures"], &row["operations"]), (&0.into(), &rows[0]["operations"]));
     assert!(row["threads"].as_u64() >= Some(1), "{row}");
+}
+
+#[test]
+fn copies_of_a_recording_replay_on_a_simulated_machine() {
+    let words = ["trace", "replay", EXCERPT, "--machine", "desktop-8", "--copies", "2", "--policy", "vanilla,depot"];
+    let seeds = |seed| stdout(&frameyard(&[&words[..], &["--seed", seed, "--json"]].concat())).to_owned();
+    let printed = seeds("3");
+    assert_eq!(seeds("3"), printed, "the same seed gives the same bytes");
+    let replayed: serde_json::Value = serde_json::from_str(&printed).unwrap();
+    let rows = replayed["rows"].as_array().unwrap();
+    assert_eq!((rows.len(), &replayed["machine"]), (2, &"desktop-8".into()));
+    for row in rows {
+        assert_eq!((&row["copies"], &row["events"]), (&2.into(), &222.into()), "{row}");
+        assert!(row["virtual_ns_per_operation"].as_f64() > Some(0.0), "{row}");
+        for name in ["failures", "free_order9_blocks", "pcp_pages_held", "extfrag_events", "zone_lock_acquisitions"] {
+            assert!(row[name].is_u64(), "{name}: {row}");
+        }
+    }
+    let few = json(&[&words[..], &["--events", "40", "--json"]].concat());
+    assert_eq!(few["rows"][0]["events"], 40, "{few}");
+}
+
+#[test]
+fn copies_that_cannot_run_are_refused() {
+    let words = ["trace", "replay", EXCERPT, "--machine", "desktop-8"];
+    let refused = |more: &[&str], says| assert_refused(&[&words[..], more].concat(), 2, says);
+    refused(&["--copies", "0"], "write a whole number from 1");
+    refused(&["--copies", "99"], "99 copies of the recording have more CPUs than the machine");
+    refused(&["--threads"], "'--machine <NAME|FILE>' cannot be used with '--threads'");
+    refused(&["--by-order"], "cannot be used with '--by-order'");
+    assert_refused(&["trace", "replay", EXCERPT, "--machine", "pdp-11"], 2, "pdp-11");
+    assert_refused(&["trace", "replay", EXCERPT, "--copies", "2"], 2, "--machine <NAME|FILE>");
+    assert_refused(&["trace", "replay", EXCERPT, "--events", "0"], 2, "write a whole number from 1");
 }
 
 #[test]

@@ -27,8 +27,14 @@ fn engine_with(change: impl FnOnce(&mut Machine)) -> Engine {
     change(&mut machine);
     let node = |node: u16| (PfnRange::new(Pfn(0x1000 + 0x8000 * u64::from(node)), PageCount(0x8000)), NodeId(node));
     let frames = PfnRange::new(Pfn(0x1000), PageCount(0x10000));
-    let regions =
-        YardRegions { frames, nodes: vec![node(0), node(1)], control: (CONTROL, 1 << 20), bytes: (0, 0), map: 0 };
+    let regions = YardRegions {
+        frames,
+        nodes: vec![node(0), node(1)],
+        control: (CONTROL, 1 << 20),
+        bytes: (0, 0),
+        map: 0,
+        host_pages: HostPages::Huge,
+    };
     let costs = KernelCost::ALL.map(KernelCost::name).to_vec();
     let mut engine = Engine::new(&machine, regions, costs).unwrap();
     engine.begin(&(0..40).collect::<Vec<_>>());
@@ -207,6 +213,7 @@ fn the_simulator_holds_less_than_half_the_memory_map() {
             control: (CONTROL, pages as usize * 5 / 4),
             bytes: (0, 0),
             map: 0,
+            host_pages: HostPages::Huge,
         };
         let bytes = Engine::new(&machine, regions, Vec::new()).unwrap().bytes() as u64;
         assert!(bytes < pages * 32, "{name}: {} bytes for each page", bytes / pages);

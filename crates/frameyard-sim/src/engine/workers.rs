@@ -36,7 +36,7 @@ impl Engine {
     }
 
     /// The running CPU sleeps, idle, until another CPU calls [`awaken`](Self::awaken).
-    pub(crate) fn await_workers(&mut self) {
+    pub(crate) fn sleep_idle(&mut self) {
         self.wait(Task::Asleep);
     }
 

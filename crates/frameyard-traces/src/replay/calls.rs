@@ -1,10 +1,8 @@
 //! The calls of a replay: what an operation asks of the yard, and what came of it.
 
-use frameyard::{CpuId, Order, Pfn};
+use frameyard::{Order, Pfn, Platform, Yard};
 
 use super::plan::Operation;
-use super::platform::run_as;
-use super::setup::ReplayYard;
 
 /// The block of the yard that stands for a recorded one. Zero: none.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
@@ -43,11 +41,15 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    /// Does an operation, on its CPU, where the recorded frame has the block `before`. Returns the block that it has then. `None`, and
+    /// Does an operation, on the CPU that runs, where the recorded frame has the block `before`. Returns the block that it has then. `None`, and
     /// nothing is done, for a free of anything else than that block.
     #[inline]
-    pub(super) fn operate(&mut self, yard: &ReplayYard, operation: &Operation, before: Block) -> Option<Block> {
-        run_as(CpuId(u32::from(operation.cpu)));
+    pub(super) fn operate<P: Platform>(
+        &mut self,
+        yard: &Yard<P>,
+        operation: &Operation,
+        before: Block,
+    ) -> Option<Block> {
         if operation.is_alloc {
             if let Some((pfn, order)) = before.get() {
                 // The free is missing in the recording.
@@ -61,8 +63,8 @@ impl Calls {
     }
 
     #[inline]
-    fn allocate(&mut self, yard: &ReplayYard, operation: &Operation) -> Block {
-        match yard.yard.alloc(operation.order, operation.gfp) {
+    fn allocate<P: Platform>(&mut self, yard: &Yard<P>, operation: &Operation) -> Block {
+        match yard.alloc(operation.order, operation.gfp) {
             Ok(pfn) => {
                 self.pages_allocated += operation.order.pages().0;
                 Block::new(pfn, operation.order)
@@ -75,7 +77,7 @@ impl Calls {
     }
 
     #[inline]
-    pub(super) fn release(&mut self, yard: &ReplayYard, pfn: Pfn, order: Order) {
-        self.skipped_frees += u64::from(yard.yard.free(pfn, order).is_err());
+    pub(super) fn release<P: Platform>(&mut self, yard: &Yard<P>, pfn: Pfn, order: Order) {
+        self.skipped_frees += u64::from(yard.free(pfn, order).is_err());
     }
 }

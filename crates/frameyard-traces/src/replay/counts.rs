@@ -1,9 +1,8 @@
 //! What a yard counts in a replay, in total and by the order of the operation that caused it.
 
-use frameyard::Yard;
 use frameyard::locks::LockUse;
+use frameyard::{Platform, Yard};
 
-use super::platform::ReplayPlatform;
 use crate::snapshot::ORDERS;
 
 /// Counters of a yard, or differences of them.
@@ -18,7 +17,9 @@ pub struct YardCounts {
 }
 
 impl YardCounts {
-    pub(super) fn of(yard: &Yard<ReplayPlatform>) -> Self {
+    /// What a yard has counted so far.
+    #[must_use]
+    pub fn of<P: Platform>(yard: &Yard<P>) -> Self {
         yard.stats().zones().fold(Self::default(), |sum, zone| Self {
             lock: sum.lock.and(zone.lock),
             zone_locked_pages: sum.zone_locked_pages + zone.pages_moved,
@@ -26,7 +27,9 @@ impl YardCounts {
         })
     }
 
-    pub(super) fn since(&self, before: &Self) -> Self {
+    /// The difference to an earlier reading.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
         Self {
             lock: self.lock.since(before.lock),
             zone_locked_pages: self.zone_locked_pages - before.zone_locked_pages,

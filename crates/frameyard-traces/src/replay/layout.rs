@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use frameyard::{MigrateType, Order, Pfn, PfnRange};
 use frameyard_formats::TracedBlock;
 
-use super::plan::{MAX_ORDER, ReplayZone, Votes};
+use super::recorded_memory::{MAX_ORDER, ReplayZone, Votes};
 use crate::snapshot::ORDERS;
 
 /// The order of pageblocks.

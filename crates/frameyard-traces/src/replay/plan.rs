@@ -7,11 +7,10 @@ use frameyard::units::ZoneKind;
 use frameyard::{Gfp, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange};
 use frameyard_formats::TracedBlock;
 
+use super::recorded_memory::{MAX_ORDER, RecordedMemory, ReplayZone};
 use crate::snapshot::{KernelSnapshot, KernelZone};
 use crate::{GfpFlags, PageEvent, TraceEvent};
 
-/// The largest block of a kernel's allocator.
-pub(super) const MAX_ORDER: Order = Order(10);
 /// The most CPUs of a recording.
 const MOST_CPUS: u32 = 1 << 12;
 /// The most frames of a replay's memory: 1 TiB in pages of 4 KiB.
@@ -90,38 +89,15 @@ pub struct PlannedOperation {
     pub gfp: Option<Gfp>,
 }
 
-/// The memory of a zone in a replay.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct ReplayZone {
-    pub(super) node: NodeId,
-    pub(super) kind: ZoneKind,
-    pub(super) memory: PfnRange,
-    /// Place of its first frame.
-    pub(super) base: u32,
-    pub(super) kernel: KernelZone,
-}
-
 /// A recording as operations.
 #[derive(Clone, Debug)]
 pub struct ReplayPlan {
     pub(super) operations: Vec<Operation>,
-    pub(super) zones: Vec<ReplayZone>,
-    /// Blocks that are allocated when the recording begins, and freed in it.
-    pub(super) held: Vec<TracedBlock>,
-    /// By number of an aligned block of the largest order.
-    pub(super) votes: BTreeMap<u64, Votes>,
+    pub(super) memory: RecordedMemory,
     /// CPUs of the replay.
     pub(super) cpus: u32,
     anomalies: Anomalies,
     kernel: KernelCounts,
-}
-
-/// Allocations in an aligned block of the largest order, by type.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Votes {
-    pub(super) unmovable: u32,
-    pub(super) movable: u32,
-    pub(super) reclaimable: u32,
 }
 
 /// What the recorded kernel did.
@@ -194,14 +170,12 @@ impl ReplayPlan {
         let cpus = events.iter().map(|event| event.cpu.0).filter(|cpu| *cpu < MOST_CPUS).max().unwrap_or(0) + 1;
         let listed = snapshot.zones.values().filter_map(|zone| zone.per_cpu.keys().next_back()).max();
         let cpus = cpus.max(listed.map_or(1, |cpu| cpu.0.saturating_add(1)).min(MOST_CPUS));
-        let frames = zones.last().map_or(0, |zone| u64::from(zone.base) + zone.memory.count().0);
+        let memory = RecordedMemory { zones, ..RecordedMemory::default() };
         let mut planner = Planner {
-            known: vec![Known::Nothing; frames as usize],
+            known: vec![Known::Nothing; memory.frames()],
             plan: Self {
                 operations: Vec::new(),
-                zones,
-                held: Vec::new(),
-                votes: BTreeMap::new(),
+                memory,
                 cpus,
                 anomalies: Anomalies::default(),
                 kernel: KernelCounts::default(),
@@ -216,7 +190,7 @@ impl ReplayPlan {
         if planner.plan.operations.is_empty() {
             return Err(PlanError::NoOperations);
         }
-        planner.plan.held.sort_by_key(|block| block.pfn);
+        planner.plan.memory.held.sort_by_key(|block| block.pfn);
         Ok(planner.plan)
     }
 
@@ -235,7 +209,7 @@ impl ReplayPlan {
     /// Blocks that were allocated before the recording and are freed in it.
     #[must_use]
     pub fn held_blocks(&self) -> usize {
-        self.held.len()
+        self.memory.held.len()
     }
 
     /// The allocations and frees, in the order of the recording.
@@ -246,21 +220,6 @@ impl ReplayPlan {
             gfp: of.is_alloc.then_some(of.gfp),
         })
     }
-
-    /// Frames of the replay's memory.
-    pub(super) fn frames(&self) -> usize {
-        self.zones.last().map_or(0, |zone| zone.base as usize + zone.memory.count().0 as usize)
-    }
-
-    /// The place of a frame.
-    pub(super) fn place(&self, pfn: Pfn) -> Option<u32> {
-        place(&self.zones, pfn)
-    }
-}
-
-fn place(zones: &[ReplayZone], pfn: Pfn) -> Option<u32> {
-    let zone = zones.iter().find(|zone| zone.memory.contains(pfn))?;
-    Some(zone.base + (pfn.0 - zone.memory.start.0) as u32)
 }
 
 /// The block that an event allocates or frees, and the flags of an allocation.
@@ -363,7 +322,7 @@ impl Planner {
         }
         let Some((block, request)) = block_of(event) else { return };
         let last = Pfn(end_of(block).0 - 1);
-        let places = self.plan.place(block.pfn).zip(self.plan.place(last));
+        let places = self.plan.memory.place(block.pfn).zip(self.plan.memory.place(last));
         let (Some((place, end)), true) = (places, event.cpu.0 < MOST_CPUS && block.order <= MAX_ORDER) else {
             self.plan.anomalies.outside += 1;
             return;
@@ -387,7 +346,7 @@ impl Planner {
             None => {
                 let known = &self.known[place as usize..=end as usize];
                 if known.iter().all(|known| *known == Known::Nothing) {
-                    self.plan.held.push(block);
+                    self.plan.memory.held.push(block);
                 }
             }
         }
@@ -400,7 +359,7 @@ impl Planner {
     }
 
     fn vote(&mut self, pfn: Pfn, migrate_type: MigrateType) {
-        let votes = self.plan.votes.entry(pfn.0 >> MAX_ORDER.0).or_default();
+        let votes = self.plan.memory.votes.entry(pfn.0 >> MAX_ORDER.0).or_default();
         match migrate_type {
             MigrateType::Movable | MigrateType::Cma => votes.movable += 1,
             MigrateType::Reclaimable => votes.reclaimable += 1,

@@ -3,11 +3,14 @@
 use std::time::Instant;
 
 use frameyard::policy::ZonePolicy;
-use frameyard::{MigrateType, Order, PageCount, Pfn};
+use frameyard::{CpuId, MigrateType, Order, PageCount, Pfn, Platform, Yard};
 
 use super::calls::{Block, Calls};
 use super::counts::{Cause, LockedByOrder, YardCounts};
-use super::plan::{MAX_ORDER, Operation, ReplayPlan};
+use super::memory::{MakeMemory, own_memory};
+use super::plan::{Operation, ReplayPlan};
+use super::platform::run_as;
+use super::recorded_memory::MAX_ORDER;
 use super::setup::{ReplayYard, SetUp, SetUpError};
 use crate::snapshot::ORDERS;
 
@@ -32,10 +35,12 @@ impl FreeMemory {
         self.blocks[9] + self.held_blocks[9] + 2 * self.blocks[10]
     }
 
-    pub(super) fn of(yard: &ReplayYard) -> Self {
+    /// That of a yard.
+    #[must_use]
+    pub fn of<P: Platform>(yard: &Yard<P>) -> Self {
         let mut free = Self::default();
-        for id in yard.zones() {
-            let zone = yard.yard.zone(id);
+        for id in yard.stats().zones().map(|zone| zone.id) {
+            let zone = yard.zone(id);
             free.per_cpu += zone.statistics().per_cpu;
             for order in 0..ORDERS {
                 let of = Order(order as u8);
@@ -115,9 +120,9 @@ pub(super) struct Blocks {
 
 impl Blocks {
     fn new(plan: &ReplayPlan) -> Self {
-        let mut blocks = vec![Block::NONE; plan.frames()];
-        for block in &plan.held {
-            if let Some(place) = plan.place(block.pfn) {
+        let mut blocks = vec![Block::NONE; plan.memory.frames()];
+        for block in &plan.memory.held {
+            if let Some(place) = plan.memory.place(block.pfn) {
                 blocks[place as usize] = Block::new(block.pfn, block.order);
             }
         }
@@ -139,7 +144,8 @@ impl Blocks {
     #[inline]
     fn operate(&mut self, yard: &ReplayYard, operation: &Operation) {
         let block = &mut self.blocks[operation.place as usize];
-        match self.calls.operate(yard, operation, *block) {
+        run_as(CpuId(u32::from(operation.cpu)));
+        match self.calls.operate(&yard.yard, operation, *block) {
             Some(after) => *block = after,
             None => self.free_part(yard, operation),
         }
@@ -174,7 +180,7 @@ impl Blocks {
                 }
                 self.blocks[kept] = Block::new(kept_pfn, half);
             }
-            self.calls.release(yard, pfn, order);
+            self.calls.release(&yard.yard, pfn, order);
             return;
         }
         let parts: Vec<(Pfn, Order)> = self.blocks[place..place + order.pages().0 as usize]
@@ -185,7 +191,7 @@ impl Blocks {
             true => self.calls.skipped_frees += 1,
             false => self.other_orders += 1,
         }
-        parts.into_iter().for_each(|(pfn, order)| self.calls.release(yard, pfn, order));
+        parts.into_iter().for_each(|(pfn, order)| self.calls.release(&yard.yard, pfn, order));
     }
 }
 
@@ -196,10 +202,19 @@ impl ReplayPlan {
     ///
     /// [`SetUpError`].
     pub fn replay(&self, set_up: SetUp) -> Result<ReplayResult, SetUpError> {
-        let yard = ReplayYard::new(self, set_up)?;
+        self.replay_in(set_up, &own_memory)
+    }
+
+    /// As [`replay`](Self::replay), in a yard with the memory that `make` makes: another process may watch the yard there.
+    ///
+    /// # Errors
+    ///
+    /// [`SetUpError`].
+    pub fn replay_in(&self, set_up: SetUp, make: MakeMemory<'_>) -> Result<ReplayResult, SetUpError> {
+        let yard = ReplayYard::new(self, set_up, make)?;
         let mut blocks = Blocks::new(self);
         let before = YardCounts::of(&yard.yard);
-        let mut samples = vec![Sample { operations: 0, free: FreeMemory::of(&yard) }];
+        let mut samples = vec![Sample { operations: 0, free: FreeMemory::of(&yard.yard) }];
         let mut by_order = set_up.detail.by_order();
         let (mut elapsed_ns, mut done) = (0, 0);
         for part in self.operations.chunks(self.operations.len().div_ceil(SAMPLES).max(1)) {
@@ -210,7 +225,7 @@ impl ReplayPlan {
             }
             elapsed_ns += start.elapsed().as_nanos() as u64;
             done += part.len() as u64;
-            samples.push(Sample { operations: done, free: FreeMemory::of(&yard) });
+            samples.push(Sample { operations: done, free: FreeMemory::of(&yard.yard) });
         }
         Ok(ReplayResult {
             policy: set_up.policy,

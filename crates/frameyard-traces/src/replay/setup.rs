@@ -11,15 +11,16 @@ use frameyard::units::{PhysAddr, ZoneKind};
 use frameyard::watermarks::{PcpSizing, WatermarkOptions};
 use frameyard::{
     AllocError, CpuId, FreeError, Geometry, Gfp, Layout, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn,
-    PfnRange, Yard, YardConfig, ZoneId,
+    PfnRange, Platform, Yard, YardConfig,
 };
 use frameyard_formats::TracedBlock;
 
 use super::counts::LockedByOrder;
 use super::layout::{Placed, ZoneLayout, lay_out};
-use super::memory::Zeroed;
-use super::plan::{ReplayPlan, ReplayZone};
+use super::memory::{MakeMemory, YardMemory, YardParts};
+use super::plan::ReplayPlan;
 use super::platform::{ReplayPlatform, run_as};
+use super::recorded_memory::{RecordedMemory, ReplayZone};
 
 /// The largest order of which per-CPU lists hold blocks.
 const LISTED: Order = Order(3);
@@ -124,8 +125,7 @@ pub(super) struct ReplayYard {
     pub(super) yard: Yard<ReplayPlatform>,
     /// Pages of free blocks of the snapshot that found no place.
     pub(super) missing_pages: u64,
-    _map: Zeroed,
-    _control: Zeroed,
+    _memory: Box<dyn YardMemory>,
 }
 
 impl ReplayYard {
@@ -136,49 +136,26 @@ impl ReplayYard {
     /// # Errors
     ///
     /// [`SetUpError`].
-    pub(super) fn new(plan: &ReplayPlan, set_up: SetUp) -> Result<Self, SetUpError> {
-        let mut new = Self::create(plan)?;
-        run_as(CpuId(0));
-        for zone in &plan.zones {
-            new.yard.request_range(zone.memory, Gfp::HIGHUSER_MOVABLE).range()?;
-        }
-        let mut rng = fastrand::Rng::with_seed(set_up.seed);
-        let layouts: Vec<ZoneLayout> =
-            plan.zones.iter().map(|zone| lay_out(zone, &plan.held, &plan.votes, &mut rng)).collect();
-        for (zone, layout) in plan.zones.iter().zip(&layouts) {
-            layout.units.iter().try_for_each(|unit| new.convert(zone, unit))?;
-            new.missing_pages += layout.missing_pages;
-        }
-        new.yard.lists().retune(&watermarks(plan), PcpSizing::Scaled)?;
-        plan.held.iter().try_for_each(|block| new.cut_out(*block))?;
-        let set_policy = || new.yard.set_policy(set_up.policy).map_err(SetUpError::Policy);
-        match set_up.start {
-            Start::Used => {
-                set_policy()?;
-                new.free_all(plan, &layouts)?;
-            }
-            Start::FreeLists => {
-                new.free_all(plan, &layouts)?;
-                set_policy()?;
-            }
-        }
-        for (zone, layout) in plan.zones.iter().zip(&layouts) {
-            new.fill_lists(plan.cpus, zone, layout)?;
-        }
+    pub(super) fn new(plan: &ReplayPlan, set_up: SetUp, make: MakeMemory<'_>) -> Result<Self, SetUpError> {
+        let mut new = Self::create(plan, make)?;
+        let cpus: Vec<CpuId> = (0..plan.cpus).map(CpuId).collect();
+        let copies = [PlacedCopy { memory: &plan.memory, cpus: &cpus }];
+        new.missing_pages = SettingUp { yard: &new.yard, run_as: &run_as }.set_up(&copies, set_up)?;
         Ok(new)
     }
 
-    fn create(plan: &ReplayPlan) -> Result<Self, SetUpError> {
-        let memory: Vec<(PfnRange, NodeId)> = plan.zones.iter().map(|zone| (zone.memory, zone.node)).collect();
+    fn create(plan: &ReplayPlan, make: MakeMemory<'_>) -> Result<Self, SetUpError> {
+        let memory: Vec<(PfnRange, NodeId)> = plan.memory.zones.iter().map(|zone| (zone.memory, zone.node)).collect();
         let source = MemoryTable { memory: &memory, ..MemoryTable::default() };
         let end_of = |kind| {
-            let ends = plan.zones.iter().filter(|zone| zone.kind == kind).map(|zone| zone.kernel.span.end);
+            let ends = plan.memory.zones.iter().filter(|zone| zone.kind == kind).map(|zone| zone.kernel.span.end);
             ends.max().map_or(PhysAddr(0), |end| PhysAddr(end.0 << Geometry::X86_64.page_shift()))
         };
         let dma = end_of(ZoneKind::Dma);
         let zone_limits = ZoneLimits { dma, dma32: end_of(ZoneKind::Dma32).max(dma) };
-        let movable = plan.zones.iter().filter(|zone| zone.kind == ZoneKind::Movable).map(|zone| zone.memory.count());
-        let node = plan.zones.iter().map(|zone| zone.node).min().unwrap_or(NodeId(0));
+        let movable =
+            plan.memory.zones.iter().filter(|zone| zone.kind == ZoneKind::Movable).map(|zone| zone.memory.count());
+        let node = plan.memory.zones.iter().map(|zone| zone.node).min().unwrap_or(NodeId(0));
         let cpus = vec![node; plan.cpus as usize];
         let config = YardConfig {
             zone_limits,
@@ -186,27 +163,92 @@ impl ReplayYard {
                 PageCount(0) => MovableMemory::None,
                 pages => MovableMemory::Pages(pages),
             },
-            watermarks: WatermarkOptions {
-                min_free_kbytes: Some(0),
-                watermark_scale_factor: 1,
-                lowmem_reserve_ratio: [0; ZoneKind::COUNT],
-                ..watermarks(plan)
-            },
+            watermarks: no_watermarks(),
             policy: ZonePolicy::Vanilla,
             ..YardConfig::new(&cpus)
         };
         let layout = Layout::plan(&source, &config)?;
-        let memory_for = |size| Zeroed::new(size).ok_or(SetUpError::HostMemory);
-        let (map, control) = (memory_for(layout.map_bytes())?, memory_for(layout.control_bytes())?);
-        let (map_region, control_region) = (map.region(), control.region());
-        // SAFETY: both regions are fresh, zeroed and used by this yard alone. They live as long as the value that owns the yard.
-        let yard = unsafe { Yard::create(&source, &config, &layout, map_region, control_region, ReplayPlatform) }?;
-        for zone in &plan.zones {
+        let (map, control) = (layout.map_bytes(), layout.control_bytes());
+        let parts = YardParts { geometry: config.geometry, memory: memory.clone(), map, control };
+        let structures = make(&parts).ok_or(SetUpError::HostMemory)?;
+        let (map, control) = (structures.map(), structures.control());
+        // SAFETY: `YardMemory` promises zeroed regions of these sizes that only the yard writes to. They live as long as the value that
+        // owns the yard.
+        let yard = unsafe { Yard::create(&source, &config, &layout, map, control, ReplayPlatform) }?;
+        for zone in &plan.memory.zones {
             if yard.zone_of(zone.memory.start).is_none_or(|id| id.kind() != zone.kind) {
                 return Err(SetUpError::Zone(zone.kind));
             }
         }
-        Ok(Self { yard, missing_pages: 0, _map: map, _control: control })
+        Ok(Self { yard, missing_pages: 0, _memory: structures })
+    }
+}
+
+/// A copy of the recorded memory at its place in a yard, and the CPUs of the yard that stand for the recorded ones.
+#[derive(Clone, Copy)]
+pub(super) struct PlacedCopy<'c> {
+    pub(super) memory: &'c RecordedMemory,
+    pub(super) cpus: &'c [CpuId],
+}
+
+/// A yard that is set up.
+pub(super) struct SettingUp<'y, P: Platform> {
+    pub(super) yard: &'y Yard<P>,
+    /// Makes the calling thread run as a CPU of the yard.
+    pub(super) run_as: &'y dyn Fn(CpuId),
+}
+
+impl<P: Platform> SettingUp<'_, P> {
+    /// Brings the memory of copies into the state in which the recording began. All other memory of the yard becomes allocated. The
+    /// first copy has the layout that it has alone. Returns the pages of free blocks of the snapshot that found no place.
+    ///
+    /// # Errors
+    ///
+    /// [`SetUpError`].
+    pub(super) fn set_up(&self, copies: &[PlacedCopy<'_>], set_up: SetUp) -> Result<u64, SetUpError> {
+        (self.run_as)(CpuId(0));
+        self.yard.lists().retune(&no_watermarks(), PcpSizing::Scaled)?;
+        self.yard.set_policy(ZonePolicy::Vanilla).map_err(SetUpError::Policy)?;
+        let all: Vec<PfnRange> = self.yard.memory_ranges().map(|(range, _)| range).collect();
+        for range in all {
+            self.yard.request_range(range, Gfp::HIGHUSER_MOVABLE).range()?;
+        }
+        let mut rng = fastrand::Rng::with_seed(set_up.seed);
+        let mut laid_out: Vec<(PlacedCopy<'_>, &ReplayZone, ZoneLayout)> = Vec::new();
+        for copy in copies {
+            let lay_out = |zone| lay_out(zone, &copy.memory.held, &copy.memory.votes, &mut rng);
+            let layouts: Vec<ZoneLayout> = copy.memory.zones.iter().map(lay_out).collect();
+            laid_out.extend(copy.memory.zones.iter().zip(layouts).map(|(zone, layout)| (*copy, zone, layout)));
+        }
+        for (_, zone, layout) in &laid_out {
+            layout.units.iter().try_for_each(|unit| self.convert(zone, unit))?;
+        }
+        if let Some(first) = copies.first() {
+            self.yard.lists().retune(&watermarks(first.memory, copies.len() as u64), PcpSizing::Scaled)?;
+        }
+        copies.iter().flat_map(|copy| &copy.memory.held).try_for_each(|block| self.cut_out(*block))?;
+        let mut free: Vec<(&[CpuId], TracedBlock)> = Vec::new();
+        for (copy, _, layout) in &laid_out {
+            free.extend(layout.free.iter().map(|block| (copy.cpus, *block)));
+        }
+        if copies.len() > 1 {
+            rng.shuffle(&mut free);
+        }
+        let set_policy = || self.yard.set_policy(set_up.policy).map_err(SetUpError::Policy);
+        match set_up.start {
+            Start::Used => {
+                set_policy()?;
+                self.free_all(copies, &free)?;
+            }
+            Start::FreeLists => {
+                self.free_all(copies, &free)?;
+                set_policy()?;
+            }
+        }
+        for (copy, zone, layout) in &laid_out {
+            self.fill_lists(copy.cpus, zone, layout)?;
+        }
+        Ok(laid_out.iter().map(|(_, _, layout)| layout.missing_pages).sum())
     }
 
     /// Gives a unit of movable memory another type: frees it, so that it is the only free block, and allocates it with that type.
@@ -221,6 +263,7 @@ impl ReplayYard {
             _ => Gfp::NOWAIT,
         };
         let range = PfnRange::new(unit.pfn, unit.order.pages());
+        self.cut_out(TracedBlock { pfn: unit.pfn, order: unit.order })?;
         self.yard.free(unit.pfn, unit.order)?;
         let gfp = Gfp::HIGH | Gfp::NOWARN | mobility | place;
         if self.yard.alloc(unit.order, gfp) != Ok(unit.pfn) {
@@ -238,38 +281,37 @@ impl ReplayYard {
         Ok(())
     }
 
-    /// Frees what was free.
-    fn free_all(&self, plan: &ReplayPlan, layouts: &[ZoneLayout]) -> Result<(), SetUpError> {
-        layouts.iter().flat_map(|layout| &layout.free).try_for_each(|block| self.cut_out(*block))?;
-        let blocks = layouts.iter().flat_map(|layout| &layout.free);
-        for block in blocks.clone().filter(|block| block.order > LISTED) {
+    /// Frees what was free, each block by the CPUs of its copy, and drains their lists.
+    fn free_all(&self, copies: &[PlacedCopy<'_>], free: &[(&[CpuId], TracedBlock)]) -> Result<(), SetUpError> {
+        free.iter().try_for_each(|(_, block)| self.cut_out(*block))?;
+        for (cpus, block) in free.iter().filter(|(_, block)| block.order > LISTED) {
+            (self.run_as)(cpus[0]);
             self.yard.free(block.pfn, block.order)?;
         }
-        let small = blocks.filter(|block| block.order <= LISTED);
-        let frames =
-            small.flat_map(|block| (0..block.order.pages().0).map(move |at| (block, block.pfn + PageCount(at))));
-        for (at, (block, pfn)) in frames.enumerate() {
+        let small = free.iter().filter(|(_, block)| block.order <= LISTED);
+        let frames = small.flat_map(|(cpus, block)| {
+            (0..block.order.pages().0).map(move |at| (cpus, block, block.pfn + PageCount(at)))
+        });
+        for (at, (cpus, block, pfn)) in frames.enumerate() {
             if pfn == block.pfn && block.order > Order(0) {
                 self.yard.split(block.pfn, block.order)?;
             }
-            if at % TURN == 0 {
-                run_as(CpuId((at / TURN) as u32 % plan.cpus));
-            }
+            (self.run_as)(cpus[at / TURN % cpus.len()]);
             self.yard.free(pfn, Order(0))?;
         }
-        (0..plan.cpus).for_each(|cpu| self.yard.lists().drain_cpu(CpuId(cpu)));
+        copies.iter().flat_map(|copy| copy.cpus).for_each(|cpu| self.yard.lists().drain_cpu(*cpu));
         Ok(())
     }
 
     /// Frees frames to the lists of each CPU until they hold the kernel's number, or their limit.
-    fn fill_lists(&self, cpus: u32, zone: &ReplayZone, layout: &ZoneLayout) -> Result<(), SetUpError> {
+    fn fill_lists(&self, cpus: &[CpuId], zone: &ReplayZone, layout: &ZoneLayout) -> Result<(), SetUpError> {
         let Some(id) = self.yard.zone_of(zone.memory.start) else { return Ok(()) };
         let frames = layout.rest.iter().flat_map(|block| block.pfn.0..(block.pfn + block.order.pages()).0);
         let mut frames = frames.map(Pfn);
-        for cpu in (0..cpus).map(CpuId) {
-            let wanted = zone.kernel.per_cpu.get(&cpu).copied().unwrap_or_default();
-            let limit = self.yard.zone(id).pcp(cpu).map_or(PageCount(0), |pcp| pcp.high);
-            run_as(cpu);
+        for (recorded, cpu) in (0..).map(CpuId).zip(cpus) {
+            let wanted = zone.kernel.per_cpu.get(&recorded).copied().unwrap_or_default();
+            let limit = self.yard.zone(id).pcp(*cpu).map_or(PageCount(0), |pcp| pcp.high);
+            (self.run_as)(*cpu);
             for pfn in frames.by_ref().take(wanted.min(limit).0 as usize) {
                 self.cut_out(TracedBlock { pfn, order: Order(0) })?;
                 self.yard.free(pfn, Order(0))?;
@@ -277,16 +319,21 @@ impl ReplayYard {
         }
         Ok(())
     }
+}
 
-    /// The zones of the yard.
-    pub(super) fn zones(&self) -> impl Iterator<Item = ZoneId> {
-        self.yard.stats().zones().map(|zone| zone.id)
+/// No watermarks and no reserves: the set-up allocates all memory.
+fn no_watermarks() -> WatermarkOptions {
+    WatermarkOptions {
+        min_free_kbytes: Some(0),
+        watermark_scale_factor: 1,
+        lowmem_reserve_ratio: [0; ZoneKind::COUNT],
+        ..WatermarkOptions::default()
     }
 }
 
-/// The watermarks of the kernel: its zones' `min` together.
-fn watermarks(plan: &ReplayPlan) -> WatermarkOptions {
-    let min: u64 = plan.zones.iter().map(|zone| zone.kernel.min.0).sum();
-    let kib = (min << Geometry::X86_64.page_shift()) >> 10;
+/// The watermarks of the kernel: its zones' `min` together, for each copy.
+fn watermarks(memory: &RecordedMemory, copies: u64) -> WatermarkOptions {
+    let min: u64 = memory.zones.iter().map(|zone| zone.kernel.min.0).sum();
+    let kib = ((min * copies) << Geometry::X86_64.page_shift()) >> 10;
     WatermarkOptions { min_free_kbytes: (min > 0).then_some(kib), ..WatermarkOptions::default() }
 }

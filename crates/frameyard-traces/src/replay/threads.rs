@@ -13,11 +13,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use frameyard::PageCount;
+use frameyard::{CpuId, PageCount};
 
 use super::calls::{Block, Calls};
 use super::counts::YardCounts;
+use super::memory::{MakeMemory, own_memory};
 use super::plan::{Operation, ReplayPlan};
+use super::platform::run_as;
 use super::run::{FreeMemory, ReplayResult, Sample};
 use super::setup::{ReplayYard, SetUp, SetUpError};
 
@@ -49,8 +51,8 @@ impl Slot {
     }
 }
 
-/// The operations of a thread, each with its ticket.
-type Stream = Vec<(Operation, u32)>;
+/// The operations of a thread or CPU, each with its ticket.
+pub(super) type Stream = Vec<(Operation, u32)>;
 
 impl ReplayPlan {
     /// CPUs of the replay.
@@ -72,8 +74,26 @@ impl ReplayPlan {
     ///
     /// If the host has too few resources for the threads.
     pub fn replay_on_threads(&self, set_up: SetUp, threads: NonZeroU32) -> Result<ReplayResult, SetUpError> {
-        let yard = ReplayYard::new(self, set_up)?;
-        let (before, begin) = (YardCounts::of(&yard.yard), FreeMemory::of(&yard));
+        self.replay_on_threads_in(set_up, threads, &own_memory)
+    }
+
+    /// As [`replay_on_threads`](Self::replay_on_threads), in a yard with the memory that `make` makes.
+    ///
+    /// # Errors
+    ///
+    /// [`SetUpError`].
+    ///
+    /// # Panics
+    ///
+    /// If the host has too few resources for the threads.
+    pub fn replay_on_threads_in(
+        &self,
+        set_up: SetUp,
+        threads: NonZeroU32,
+        make: MakeMemory<'_>,
+    ) -> Result<ReplayResult, SetUpError> {
+        let yard = ReplayYard::new(self, set_up, make)?;
+        let (before, begin) = (YardCounts::of(&yard.yard), FreeMemory::of(&yard.yard));
         let slots = self.slots();
         let streams = self.streams(threads.get().min(self.cpus));
         let barrier = Barrier::new(streams.len() + 1);
@@ -109,16 +129,19 @@ impl ReplayPlan {
             counts: YardCounts::of(&yard.yard).since(&before),
             by_order: None,
             missing_pages: PageCount(yard.missing_pages),
-            samples: vec![Sample { operations: 0, free: begin }, Sample { operations, free: FreeMemory::of(&yard) }],
+            samples: vec![
+                Sample { operations: 0, free: begin },
+                Sample { operations, free: FreeMemory::of(&yard.yard) },
+            ],
         })
     }
 
     /// A slot for each frame.
     fn slots(&self) -> Vec<Slot> {
         let mut slots: Vec<Slot> = Vec::new();
-        slots.resize_with(self.frames(), Slot::default);
-        for block in &self.held {
-            if let Some(place) = self.place(block.pfn) {
+        slots.resize_with(self.memory.frames(), Slot::default);
+        for block in &self.memory.held {
+            if let Some(place) = self.memory.place(block.pfn) {
                 slots[place as usize].block = AtomicU64::new(Block::new(block.pfn, block.order).bits());
             }
         }
@@ -126,8 +149,8 @@ impl ReplayPlan {
     }
 
     /// The operations of each group of CPUs.
-    fn streams(&self, groups: u32) -> Vec<Stream> {
-        let mut tickets = vec![0_u32; self.frames()];
+    pub(super) fn streams(&self, groups: u32) -> Vec<Stream> {
+        let mut tickets = vec![0_u32; self.memory.frames()];
         let mut streams = vec![Stream::new(); groups as usize];
         for operation in &self.operations {
             let ticket = &mut tickets[operation.place as usize];
@@ -144,7 +167,8 @@ fn operate_all(yard: &ReplayYard, slots: &[Slot], stream: &Stream) -> Calls {
     for (operation, ticket) in stream {
         let slot = &slots[operation.place as usize];
         slot.wait_for(*ticket);
-        match calls.operate(yard, operation, Block::from_bits(slot.block.load(Ordering::Relaxed))) {
+        run_as(CpuId(u32::from(operation.cpu)));
+        match calls.operate(&yard.yard, operation, Block::from_bits(slot.block.load(Ordering::Relaxed))) {
             Some(after) => slot.block.store(after.bits(), Ordering::Relaxed),
             None => calls.skipped_frees += 1,
         }

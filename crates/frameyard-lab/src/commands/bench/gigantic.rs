@@ -108,7 +108,7 @@ pub(super) fn run(args: &GiganticArgs) -> Result<(), Failure> {
 
 /// The allocations and frees of a recording.
 fn recording(path: &Path) -> Result<Recording, Failure> {
-    let ReadRecording { plan, .. } = read(path, None)?;
+    let ReadRecording { plan, .. } = read(path, None, None)?;
     let of_gfp = |gfp: Gfp| gfp.migrate_type().unwrap_or(MigrateType::Unmovable);
     let operation =
         |of: PlannedOperation| RecordedOperation { block: of.place, order: of.order, allocates: of.gfp.map(of_gfp) };

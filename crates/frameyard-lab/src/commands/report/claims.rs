@@ -139,7 +139,7 @@ use Relation::{AtLeast, AtMost};
 use figures as f;
 
 /// Every claim.
-const CLAIMS: [Claim; 17] = [
+const CLAIMS: [Claim; 18] = [
     Claim {
         name: "metadata",
         says: "Map and control region take 1.6 % of memory or less.",
@@ -274,6 +274,15 @@ const CLAIMS: [Claim; 17] = [
         left: "depot",
         right: "vanilla",
         figures: f::replay_order9,
+    },
+    Claim {
+        name: "sim-replay-contention",
+        says: "With several copies of a recording on a simulated machine, zone locks are found held no more often under the depot than under vanilla.",
+        unit: "acquisitions",
+        relation: AtMost,
+        left: "depot",
+        right: "vanilla",
+        figures: f::sim_replay_contention,
     },
     Claim {
         name: "replay-speed",

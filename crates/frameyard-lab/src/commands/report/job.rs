@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub(super) enum JobKind {
     /// A benchmark on this machine: its figures differ between runs.
     Native,
-    /// A simulation: its rows depend on the program alone.
+    /// A simulation: its rows depend on the program, and a recording that it names, alone.
     Simulation,
     /// A replay of a recording on one thread: its counts depend on the program and the recording alone.
     Replay,

@@ -30,6 +30,7 @@ pub(super) mod group {
     pub(in super::super) const SIM_SKYLAKE: &str = "sim-page-fault-skylake-112";
     pub(in super::super) const SIM_FRAG: &str = "sim-frag";
     pub(in super::super) const REPLAY: &str = "replay";
+    pub(in super::super) const SIM_REPLAY: &str = "sim-replay";
 }
 
 use group as g;
@@ -57,18 +58,34 @@ pub(super) fn jobs(effort: Effort, recordings: &[PathBuf]) -> Vec<Job> {
         Effort::Quick => quick(),
         Effort::Full => full(),
     };
+    jobs.extend(recordings.iter().map(|path| sim_replay(path, effort)));
     jobs.extend(recordings.iter().map(|path| replay(path)));
     jobs
 }
 
-/// The replay of a recording, named after its file.
+/// The replay of a recording on one thread.
 fn replay(path: &Path) -> Job {
+    of_recording(g::REPLAY, JobKind::Replay, path, &format!("--policy {REPLAYED}"))
+}
+
+/// The replay of copies of a recording on a simulated machine.
+fn sim_replay(path: &Path, effort: Effort) -> Job {
+    let line = match effort {
+        Effort::Quick => "--machine skylake-112 --copies 4 --events 100000 --policy vanilla,depot".to_owned(),
+        Effort::Full => format!("--machine skylake-112 --copies 28 --policy {REPLAYED}"),
+    };
+    of_recording(g::SIM_REPLAY, JobKind::Simulation, path, &line)
+}
+
+/// A job of `trace replay`, named after the file of the recording.
+fn of_recording(group: &str, kind: JobKind, path: &Path, options: &str) -> Job {
     let stem = path.file_name().unwrap_or_default().to_string_lossy();
     let stem = stem.split('.').next().unwrap_or_default();
     let plain: String = stem.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' }).collect();
-    let mut job = Job::new(format!("{}.{plain}", g::REPLAY), JobKind::Replay, "trace replay");
-    let path = path.to_string_lossy().into_owned();
-    job.arguments.extend([path, "--policy".to_owned(), REPLAYED.to_owned()]);
+    let mut job = Job::new(format!("{group}.{plain}"), kind, "trace replay");
+    // The path may have spaces.
+    job.arguments.push(path.to_string_lossy().into_owned());
+    job.arguments.extend(options.split_whitespace().map(str::to_owned));
     job
 }
 
@@ -206,7 +223,7 @@ mod tests {
             let jobs = jobs(effort, &[PathBuf::from("dir/rust build.trace.zst")]);
             let names: HashSet<&str> = jobs.iter().map(|job| job.name.as_str()).collect();
             assert_eq!(names.len(), jobs.len());
-            assert!(names.contains("replay.rust-build"));
+            assert!(names.contains("replay.rust-build") && names.contains("sim-replay.rust-build"));
             let fits = |name: &str| name.chars().all(|letter| letter.is_ascii_alphanumeric() || "-.".contains(letter));
             assert!(names.iter().all(|name| fits(name) && !name.ends_with(".run")), "{names:?}");
         }

@@ -2,6 +2,7 @@
 
 mod lock;
 mod map;
+mod replay;
 mod throughput;
 
 use super::chart::{Bars, Chart};
@@ -55,7 +56,8 @@ pub(super) fn all(results: &Results) -> Vec<Plot> {
         map::fragmentation_here(results),
         map::fragmentation_simulated(results),
     ];
-    plots.extend(map::replays(results));
+    plots.extend(replay::replays(results));
+    plots.push(replay::simulated(results));
     plots.extend(lock::histograms(results));
     plots
 }

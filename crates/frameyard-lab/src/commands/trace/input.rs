@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 use frameyard_traces::replay::ReplayPlan;
@@ -39,12 +40,17 @@ pub(in crate::commands) struct ReadRecording {
     pub(in crate::commands) plan: ReplayPlan,
 }
 
-/// Reads a recording, with the snapshot that a prefix names, or that of the recording, or the one beside it.
-pub(in crate::commands) fn read(path: &Path, prefix: Option<&Path>) -> Result<ReadRecording, Failure> {
+/// Reads a recording, or its first `most` events, with the snapshot that a prefix names, or that of the recording, or the one beside it.
+pub(in crate::commands) fn read(
+    path: &Path,
+    prefix: Option<&Path>,
+    most: Option<NonZeroU32>,
+) -> Result<ReadRecording, Failure> {
+    let most = most.map_or(usize::MAX, |most| most.get() as usize);
     let (mut events, mut recorded): (Vec<TraceEvent>, _) = (Vec::new(), SnapshotFiles::new());
     let imported = import(open(path)?, BadLines::Skip, &mut |item| {
         match item {
-            Item::Events(more) => events.extend(more),
+            Item::Events(more) => events.extend(more.into_iter().take(most - events.len())),
             Item::Snapshot { name, text } => drop(recorded.insert(name, text)),
             Item::Fact { .. } => {}
         }

@@ -1,16 +1,21 @@
 //! `trace replay`: does the allocations and frees of a recording on a yard.
 
+mod simulated;
+mod watched;
+
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
 use frameyard::policy::ZonePolicy;
-use frameyard_traces::replay::{Detail, LockedByOrder, ReplayPlan, ReplayResult, Sample, SetUp, Start};
+use frameyard_traces::replay::{
+    Detail, LockedByOrder, ReplayPlan, ReplayResult, Sample, SetUp, Start, YardParts, own_memory,
+};
 use serde_json::Value;
 
 use super::input::{ReadRecording, read};
 use crate::Failure;
-use crate::args::values::{whole_number, zone_policy};
+use crate::args::values::{positive_number, whole_number, zone_policy};
 use crate::output::{Format, OutputArgs, Report, Row, rounded};
 
 /// What follows the options in the help text.
@@ -18,8 +23,14 @@ const HELP: &str = "\
 Reads any format that `trace import` reads. The snapshot is PREFIX.buddyinfo.before, PREFIX.pagetypeinfo.before and
 PREFIX.zoneinfo.before; without --snapshot that of the recording, or the files beside it, if there are any.
 
+With --machine, copies of the recording run at once on a simulated machine. Each has its own memory and CPUs. A copy of a million
+events takes a few seconds for each policy, and about 25 bytes of host memory for each recorded frame.
+
 Examples:
-  frameyard trace replay build.trace.zst --policy vanilla,depot";
+  frameyard trace replay build.trace.zst --policy vanilla,depot
+  frameyard trace replay build.trace.zst --policy vanilla,depot --machine skylake-112 --copies 8 --events 100000";
+
+const NAME: &str = "trace replay";
 
 const NOTE: &str = "Pages through the zone lock for 1000 pages allocated, here and in the recorded kernel. A depot's blocks of order 9 count as free ones.";
 
@@ -43,13 +54,26 @@ pub(super) struct ReplayArgs {
     #[arg(long, value_name = "START", value_enum, default_value = "used")]
     start: StartName,
 
-    /// Seed of the places of free memory
+    /// Seed of the places of free memory, and with --machine of the times at which copies start
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number)]
     seed: u64,
 
     /// Replay on one thread for each CPU of the host, at most one for each recorded CPU: for times. Counts then differ between runs
     #[arg(long, conflicts_with = "by_order")]
     threads: bool,
+
+    /// Replay copies of the recording at once on a simulated machine: a built-in one with costs (see `frameyard machines`), or a file
+    /// that describes one (TOML)
+    #[arg(long, value_name = "NAME|FILE", conflicts_with_all = ["threads", "by_order"], value_hint = ValueHint::AnyPath)]
+    machine: Option<String>,
+
+    /// Copies on the simulated machine [default: all that its CPUs hold]
+    #[arg(long, value_name = "N", requires = "machine", value_parser = positive_number)]
+    copies: Option<NonZeroU32>,
+
+    /// Replay only the first events of the recording
+    #[arg(long, value_name = "N", value_parser = positive_number)]
+    events: Option<NonZeroU32>,
 
     /// Attribute the use of the zone lock to allocations and frees of each order
     #[arg(long)]
@@ -68,29 +92,29 @@ enum StartName {
     FreeLists,
 }
 
+impl StartName {
+    fn start(self) -> Start {
+        match self {
+            Self::Used => Start::Used,
+            Self::FreeLists => Start::FreeLists,
+        }
+    }
+}
+
 /// Replays, and prints a row for each policy.
 pub(super) fn run(args: &ReplayArgs) -> Result<(), Failure> {
-    let ReadRecording { imported, plan } = read(&args.file, args.snapshot.as_deref())?;
-    let start = match args.start {
-        StartName::Used => Start::Used,
-        StartName::FreeLists => Start::FreeLists,
+    let recording = read(&args.file, args.snapshot.as_deref(), args.events)?;
+    let report = match &args.machine {
+        Some(machine) => simulated::run(args, machine, &recording.plan)?,
+        None => on_this_machine(args, &recording.plan)?,
     };
-    let detail = if args.by_order { Detail::ByOrder } else { Detail::Totals };
-    let threads = args.threads.then(|| threads(&plan));
-    let (mut rows, mut by_order, mut samples) = (Vec::new(), Vec::new(), Vec::new());
-    for policy in &args.policy {
-        let set_up = SetUp { policy: *policy, start, seed: args.seed, detail };
-        let result = match threads {
-            Some(threads) => plan.replay_on_threads(set_up, threads),
-            None => plan.replay(set_up),
-        };
-        let result = result.map_err(Failure::run_time)?;
-        rows.push(row(&plan, &result).data("threads", threads.map_or(1, NonZeroU32::get)));
-        samples.extend(result.samples.iter().map(|sample| Value::Object(sample_row(&result, sample).object())));
-        by_order.extend(result.by_order.iter().flat_map(|counts| order_rows(&result, counts)));
-    }
+    of_recording(report, &recording).print(&args.output)
+}
+
+/// The report with what is known of the recording.
+fn of_recording(report: Report, ReadRecording { imported, plan }: &ReadRecording) -> Report {
     let anomalies = plan.anomalies();
-    let mut report = Report::new("trace replay", rows.clone())
+    report
         .total("skipped_lines", imported.skipped)
         .total("is_truncated", imported.is_truncated)
         .total("lost_events", anomalies.lost)
@@ -99,13 +123,34 @@ pub(super) fn run(args: &ReplayArgs) -> Result<(), Failure> {
         .total("double_frees", anomalies.double_frees)
         .total("blocks_outside_zones", anomalies.outside)
         .total("blocks_held_before", plan.held_blocks())
-        .total("samples", samples);
+}
+
+/// Replays on one thread or several.
+fn on_this_machine(args: &ReplayArgs, plan: &ReplayPlan) -> Result<Report, Failure> {
+    let start = args.start.start();
+    let detail = if args.by_order { Detail::ByOrder } else { Detail::Totals };
+    let threads = args.threads.then(|| threads(plan));
+    // Without memory files the yard cannot be watched, and everything else is the same.
+    let make = |parts: &YardParts| watched::memory(parts).or_else(|| own_memory(parts));
+    let (mut rows, mut by_order, mut samples) = (Vec::new(), Vec::new(), Vec::new());
+    for policy in &args.policy {
+        let set_up = SetUp { policy: *policy, start, seed: args.seed, detail };
+        let result = match threads {
+            Some(threads) => plan.replay_on_threads_in(set_up, threads, &make),
+            None => plan.replay_in(set_up, &make),
+        };
+        let result = result.map_err(Failure::run_time)?;
+        rows.push(row(plan, &result).data("threads", threads.map_or(1, NonZeroU32::get)));
+        samples.extend(result.samples.iter().map(|sample| Value::Object(sample_row(&result, sample).object())));
+        by_order.extend(result.by_order.iter().flat_map(|counts| order_rows(&result, counts)));
+    }
+    let mut report = Report::new(NAME, rows.clone()).total("samples", samples);
     if !by_order.is_empty() {
         let objects: Vec<Value> = by_order.iter().map(|row| Value::Object(row.object())).collect();
         report =
             report.total("by_order", objects).table(rows).title("Use of the zone lock by operation").table(by_order);
     }
-    report.note(NOTE).print(&args.output)
+    Ok(report.note(NOTE))
 }
 
 /// Where free memory was after some operations: in JSON alone.

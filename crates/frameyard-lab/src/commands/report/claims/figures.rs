@@ -134,10 +134,14 @@ fn worst(pairs: Vec<(f64, f64)>) -> Figures {
     pairs.into_iter().max_by(|one, other| ratio(one).total_cmp(&ratio(other))).ok_or_else(|| "no replay".to_owned())
 }
 
-/// A pair of figures of each replay.
-fn of_replays(results: &Results, pair: impl Fn(&[JobRow]) -> Figures) -> Result<Vec<(f64, f64)>, String> {
-    results.rows(group::REPLAY)?;
-    results.group(group::REPLAY).iter().map(|stored| pair(&stored.result.rows)).collect()
+/// A pair of figures of each replay in a group.
+fn of_replays(
+    results: &Results,
+    group: &'static str,
+    pair: impl Fn(&[JobRow]) -> Figures,
+) -> Result<Vec<(f64, f64)>, String> {
+    results.rows(group)?;
+    results.group(group).iter().map(|stored| pair(&stored.result.rows)).collect()
 }
 
 fn row_of<'r>(rows: &'r [JobRow], policy: &str) -> Result<&'r JobRow, String> {
@@ -145,7 +149,7 @@ fn row_of<'r>(rows: &'r [JobRow], policy: &str) -> Result<&'r JobRow, String> {
 }
 
 pub(super) fn replay_zone_lock(results: &Results) -> Figures {
-    worst(of_replays(results, |rows| {
+    worst(of_replays(results, group::REPLAY, |rows| {
         let row = row_of(rows, "depot")?;
         Ok((need(row, "zone_locked_pages_per_1000")?, need(row, "kernel_zone_locked_pages_per_1000")? / 10.0))
     })?)
@@ -153,8 +157,13 @@ pub(super) fn replay_zone_lock(results: &Results) -> Figures {
 
 pub(super) fn replay_order9(results: &Results) -> Figures {
     let blocks = |rows: &[JobRow], policy| need(row_of(rows, policy)?, "free_order9_blocks");
-    let pairs = of_replays(results, |rows| Ok((blocks(rows, "vanilla")?, blocks(rows, "depot")?)))?;
+    let pairs = of_replays(results, group::REPLAY, |rows| Ok((blocks(rows, "vanilla")?, blocks(rows, "depot")?)))?;
     worst(pairs).map(|(vanilla, depot)| (depot, vanilla))
+}
+
+pub(super) fn sim_replay_contention(results: &Results) -> Figures {
+    let contended = |rows: &[JobRow], policy| need(row_of(rows, policy)?, "zone_lock_contended");
+    worst(of_replays(results, group::SIM_REPLAY, |rows| Ok((contended(rows, "depot")?, contended(rows, "vanilla")?)))?)
 }
 
 pub(super) fn replay_speed(results: &Results) -> Figures {

@@ -39,7 +39,7 @@ pub(super) fn bandwidth(results: &Results) -> Plot {
 }
 
 /// A line for each policy.
-fn by_policy(rows: &[&JobRow], x: &str, y: &str) -> Vec<Series> {
+pub(super) fn by_policy(rows: &[&JobRow], x: &str, y: &str) -> Vec<Series> {
     let mut series: Vec<Series> = Vec::new();
     for row in rows {
         let (Some(x), Some(y)) = (number(row, x), number(row, y)) else { continue };
@@ -74,34 +74,4 @@ pub(super) fn fragmentation_here(results: &Results) -> Plot {
 
 pub(super) fn fragmentation_simulated(results: &Results) -> Plot {
     whole_pageblocks(results, group::SIM_FRAG, "fragmentation-simulated", "Fragmentation over time, simulated")
-}
-
-/// A plot of free 2 MiB blocks for each replay.
-pub(super) fn replays(results: &Results) -> Vec<Plot> {
-    let stored = results.group(group::REPLAY);
-    let title = "Free 2 MiB blocks during a replay";
-    let sentence = "The allocations and frees of a recorded kernel, replayed under each policy from the recorded state of memory. Blocks that \
-        a policy keeps in a stock of its own count as free.";
-    if stored.is_empty() {
-        let why = "no recording was replayed: name one with --trace".to_owned();
-        return vec![Plot::of_chart("replay", title, sentence, vec![group::REPLAY], Err(why))];
-    }
-    let plot = |stored: &&super::super::stored::Stored| {
-        let result = &stored.result;
-        let samples = result.totals.get("samples").and_then(serde_json::Value::as_array);
-        let rows: Vec<&JobRow> = samples.into_iter().flatten().filter_map(serde_json::Value::as_object).collect();
-        let chart = match &result.error {
-            Some(error) => Err(format!("job {} failed: {error}", result.job)),
-            None => Ok(Chart {
-                x: "operations",
-                y: "free blocks of order 9 and more",
-                scale: Scale::Linear,
-                series: by_policy(&rows, "operations", "free_order9_blocks"),
-            }),
-        };
-        let recording = result.job.split_once('.').map_or("", |(_, recording)| recording);
-        let title = format!("{title} of {recording}");
-        Plot::of_chart(&format!("replay-{recording}"), &title, sentence, vec![group::REPLAY], chart)
-    };
-    stored.iter().map(plot).collect()
 }

@@ -61,6 +61,10 @@ fn assert_all_pages_are_accounted_for(events: &[TraceEvent], result: &ReplayResu
     assert_eq!((result.failures, result.skipped_frees), (0, 0), "{}", result.policy);
     let [before, after] = [result.samples[0].free, result.end()].map(free_pages);
     assert_eq!(after + result.pages_allocated, before + freed_pages(events), "{}", result.policy);
+    let drained = result.drained;
+    assert_eq!((drained.per_cpu.0, drained.held_blocks), (0, [0; 11]), "{}: all is on free lists", result.policy);
+    assert_eq!(free_pages(drained), after, "{}", result.policy);
+    assert!(drained.order9_blocks() >= result.end().order9_blocks(), "{}", result.policy);
 }
 
 #[test]

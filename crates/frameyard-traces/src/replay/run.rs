@@ -52,6 +52,12 @@ impl FreeMemory {
         }
         free
     }
+
+    /// That of a yard once its lists are drained and its free blocks merged.
+    pub(super) fn drained<P: Platform>(yard: &Yard<P>) -> Self {
+        yard.drain_all();
+        Self::of(yard)
+    }
 }
 
 /// The state of memory after some operations.
@@ -88,6 +94,9 @@ pub struct ReplayResult {
     pub missing_pages: PageCount,
     /// The state of memory: before the first operation, during the replay, and after the last.
     pub samples: Vec<Sample>,
+    /// The state of memory at the end once the lists of CPUs are drained and all free blocks are merged, as a request that may wait
+    /// finds it.
+    pub drained: FreeMemory,
 }
 
 impl ReplayResult {
@@ -239,6 +248,7 @@ impl ReplayPlan {
             by_order,
             missing_pages: PageCount(yard.missing_pages),
             samples,
+            drained: FreeMemory::drained(&yard.yard),
         })
     }
 }

@@ -133,6 +133,7 @@ impl ReplayPlan {
                 Sample { operations: 0, free: begin },
                 Sample { operations, free: FreeMemory::of(&yard.yard) },
             ],
+            drained: FreeMemory::drained(&yard.yard),
         })
     }
 

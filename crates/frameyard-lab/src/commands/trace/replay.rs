@@ -32,7 +32,7 @@ Examples:
 
 const NAME: &str = "trace replay";
 
-const NOTE: &str = "Pages through the zone lock for 1000 pages allocated, here and in the recorded kernel. A depot's blocks of order 9 count as free ones.";
+const NOTE: &str = "Pages through the zone lock for 1000 pages allocated, here and in the recorded kernel. A depot's blocks of order 9 count as free ones. Drained: once lists are drained and free blocks merged, as a request that may wait has it done.";
 
 /// Replays a recording under several policies
 #[derive(Args, Clone, Debug)]
@@ -201,6 +201,7 @@ fn row(plan: &ReplayPlan, result: &ReplayResult) -> Row {
         .column("pcp_pages_held", "held in lists", end.per_cpu.0)
         .data("pcp_pages_held_most", result.most_per_cpu().0)
         .column("free_order9_blocks", "free order 9", end.order9_blocks())
+        .column("free_order9_blocks_drained", "drained", result.drained.order9_blocks())
         .data("free_blocks", end.blocks.to_vec())
         .data("depot_blocks", end.held_blocks.to_vec())
         .column("extfrag_events", "fallbacks", result.counts.extfrag)

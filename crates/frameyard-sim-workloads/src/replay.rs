@@ -28,7 +28,7 @@ const SHOWN: u64 = 1 << 12;
 /// Host memory for each simulated frame. A frame whose neighbours are used, too, takes 64 bytes for its page structure, 8 for the state of
 /// its cache line and 2 in other tables; the recordings at hand take 19 to 21 bytes for each frame of theirs.
 const HOST_BYTES_EACH: u64 = 25;
-/// Host memory for each operation: a slot in each copy for the frame of every second one, at most.
+/// Host memory for each operation of a copy, at most: the slot of its frame.
 const SLOT_BYTES: u64 = 16;
 
 /// Why copies of a recording cannot be replayed on a machine.

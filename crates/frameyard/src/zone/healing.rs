@@ -80,7 +80,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
         if order < self.geometry.pageblock_order()
             && let Some(word) = self.pageblock_word(block)
         {
-            Known::change(word, |known| Known { free: change(known.free, order.pages().0 as u32), ..known });
+            Known::count(word, |free| change(free, order.pages().0 as u32));
         }
     }
 
@@ -174,8 +174,9 @@ impl<P: Platform> LockedZone<'_, P> {
 
     /// Lets a pageblock rest in which frames stay that are in use, and ends its rest.
     fn grow_older(&self, word: &AtomicU64) -> Known {
-        let (state, tick) = (&self.zone.healing, tick(self.zone.managed().0));
+        let state = &self.zone.healing;
         let (now, used) = (state.now.load(Ordering::Relaxed), state.used.load(Ordering::Relaxed));
+        let tick = tick(used);
         let known = Known::read(word);
         let in_use = self.blocks.pages().0.saturating_sub(known.all_free().into()).max(1);
         let is_older = |frees: u64| known.age(now) > frees / tick;
@@ -194,11 +195,13 @@ impl<P: Platform> LockedZone<'_, P> {
     /// Decides how many pageblocks drain in the next pass.
     fn end_pass(&self, pageblocks: u64, order: Order) {
         let state = &self.zone.healing;
-        let (managed, chained) = (self.zone.managed().0, self.chained_racy().0);
-        let frees = state.frees.load(Ordering::Relaxed).wrapping_add(chained);
-        state.now.store(frees / tick(managed), Ordering::Relaxed);
-        let used = managed.saturating_sub(self.zone.free_pages_racy().0).saturating_sub(chained);
+        let chained = self.chained_racy().0;
+        let used = self.zone.managed().0.saturating_sub(self.zone.free_pages_racy().0).saturating_sub(chained);
         state.used.store(used, Ordering::Relaxed);
+        let frees = state.frees.load(Ordering::Relaxed).wrapping_add(chained);
+        let ticks = frees.wrapping_sub(state.timed.load(Ordering::Relaxed)) / tick(used);
+        add_exclusive(&state.now, ticks);
+        add_exclusive(&state.timed, ticks.wrapping_mul(tick(used)));
         let free = state.free.load(Ordering::Relaxed);
         state.free.store(0, Ordering::Relaxed);
         let mut left = (free >> order.0).saturating_sub(pageblocks / RESERVE);
@@ -236,9 +239,10 @@ impl<P: Platform> LockedZone<'_, P> {
     #[cfg(all(test, loom))]
     pub(crate) fn drain_for_model(&mut self, pfn: Pfn) {
         let start = self.blocks.start_of(pfn);
-        let word = self.pageblock_word(start.place(&self.map));
-        let has_use = |word: &&AtomicU64| self.blocks.get(start) == MigrateType::Movable && !self.is_whole(start);
-        if let Some(word) = word.filter(has_use) {
+        if self.blocks.get(start) == MigrateType::Movable
+            && !self.is_whole(start)
+            && let Some(word) = self.pageblock_word(crate::memmap::Located::place(start, &self.map))
+        {
             self.begin_draining(start, word);
         }
     }

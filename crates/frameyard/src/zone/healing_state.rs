@@ -7,13 +7,13 @@ use crate::units::ORDER_SLOTS;
 /// Pageblocks are sorted by their free frames into this number of classes, and the whole ones.
 pub(super) const CLASSES: usize = 32;
 
-/// Times count frees, in units of this part of the zone's frames, or of [`LEAST_TICK`].
+/// Times count frees, in units of this part of the frames in use, or of [`LEAST_TICK`].
 const TICKS: u64 = 128;
 const LEAST_TICK: u64 = 64;
 
-/// The unit of times in a zone of that many frames: a turn of the clock is 128 frees for each frame.
-pub(super) fn tick(managed: u64) -> u64 {
-    (managed / TICKS).max(LEAST_TICK)
+/// The unit of times while that many frames of the zone are in use: a turn of the clock is 128 frees for each of them.
+pub(super) fn tick(used: u64) -> u64 {
+    (used / TICKS).max(LEAST_TICK)
 }
 
 /// What is known of a pageblock, packed into its word. Changes under the zone lock; while the pageblock drains, [`chains`](super::chains)
@@ -78,6 +78,17 @@ impl Known {
 
     pub(super) fn read(word: &AtomicU64) -> Self {
         Self::of(word.load(Ordering::Relaxed))
+    }
+
+    /// Changes the number of free frames on the free lists, under the zone lock.
+    #[inline(always)]
+    pub(super) fn count(word: &AtomicU64, change: impl Fn(u32) -> u32) {
+        let counted = |found: u64| found & !COUNT | u64::from(change((found & COUNT) as u32)) & COUNT;
+        let found = word.load(Ordering::Relaxed);
+        if found & DRAINS == 0 {
+            return word.store(counted(found), Ordering::Relaxed);
+        }
+        let _ = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |found| Some(counted(found)));
     }
 
     /// Changes a word under the zone lock. Returns what it was.
@@ -146,8 +157,10 @@ pub(crate) struct Healing {
     pub(crate) listed: AtomicU64,
     /// The pageblock at which the next search for chains begins. Written without a lock.
     pub(crate) gathered: AtomicU64,
-    /// All frees of single frames, in ticks, when the pass in progress began.
+    /// The time when the pass in progress began: all frees of single frames, in ticks.
     pub(crate) now: AtomicU64,
+    /// The frees until then.
+    pub(crate) timed: AtomicU64,
     /// Frames in use in the zone then.
     pub(crate) used: AtomicU64,
     /// Draining pageblocks.
@@ -178,6 +191,7 @@ all_atomic!(Healing {
     listed,
     gathered,
     now,
+    timed,
     used,
     draining,
     class,
@@ -214,5 +228,40 @@ impl Healing {
     /// Draining pageblocks, possibly stale.
     pub(crate) fn draining_racy(&self) -> u32 {
         self.draining.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_keeps_every_part() {
+        for bit in 0..64 {
+            let word = 1 << bit;
+            assert_eq!(Known::of(word).bits(), word, "bit {bit}");
+        }
+        let largest = 1 << (ORDER_SLOTS - 1);
+        let whole = Known { drains: true, ..Known::of(0) };
+        let whole = (0..largest).fold(whole, |known, frame| Known::of(known.pushed(frame).bits()));
+        assert_eq!((whole.all_free(), whole.first, whole.drains), (largest, largest - 1, true));
+        let closed = Known::of(whole.closed().bits());
+        assert_eq!((closed.all_free(), closed.drains, closed.since), (0, false, 0));
+    }
+
+    #[test]
+    fn changes_of_a_draining_pageblock_keep_its_chain() {
+        let word = AtomicU64::new(Known { drains: true, ..Known::of(0) }.pushed(3).bits());
+        Known::count(&word, |free| free.wrapping_add(2));
+        let found = Known::change(&word, Known::without_chain);
+        assert_eq!((found.free, found.chain, found.first), (2, 1, 3));
+        let left = Known::read(&word);
+        assert_eq!((left.free, left.chain, left.drains), (2, 0, true));
+    }
+
+    #[test]
+    fn times_turn_with_the_clock() {
+        let known = Known::of(0).at(TIMES);
+        assert_eq!([TIMES, TIMES + 1, TIMES + 9].map(|now| known.age(now)), [0, 1, 9]);
     }
 }

@@ -22,8 +22,8 @@
 //! While a pageblock drains, all changes of its word are exchanges, so a take acquires every push. Otherwise the holder of the zone lock
 //! is the only writer, and stores. A link cannot be stale: only a holder of the lock takes, and it takes all.
 //!
-//! The push or the free under the lock that makes free and chained frames as many as the pageblock has makes it whole. Where a holder of
-//! the lock counts blocks of a draining pageblock that it has taken off a list for a moment, neither may see that. Then the next step does.
+//! The push, or the free under the lock, after which all frames of the pageblock are free makes it whole: the word tells. A push does not
+//! see it while a holder of the lock has blocks of the pageblock off the lists for a moment. Then the next step does.
 //!
 //! # Counting equations
 //!

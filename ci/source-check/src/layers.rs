@@ -76,7 +76,7 @@ const ORDERS: &[Order] = &[
             "growth",
             "poison",
             "page_check",
-            "combining",
+            "chains",
             "transfer",
             "healing",
             "regions",

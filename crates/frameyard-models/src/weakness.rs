@@ -59,6 +59,8 @@ pub enum Weakness {
     PlansNotRechecked,
     /// A free past the per-CPU lists reads the type of the pageblock before it takes the zone lock.
     TypeReadUnlocked,
+    /// A push on the chain of a pageblock does not notice that the pageblock drains no more.
+    ClosedNotNoticed,
     /// The lock-free pin does not read the page-table entry again.
     EntriesNotRechecked,
     /// Page tables are freed without counting it.

@@ -12,7 +12,7 @@
 //! | [`section`], [`pageblock`], [`allocation_map`], [`deferred`], [`compact_state`], [`counters`], [`huge_pool`], [`region_state`] | state of pageblocks, frames and the zone |
 //! | [`block_list`], [`state`], [`view`], [`untagged`] | lists of blocks, the zone, its lock, and the state of its frames |
 //! | [`free_area`], [`buddy`] | free lists; splitting and merging |
-//! | [`range`], [`fallback`], [`isolate`], [`highatomic`], [`boost`], [`growth`], [`compacting`], [`defrag`], [`regions`], [`reporting`], [`combining`] | operations on free blocks |
+//! | [`range`], [`fallback`], [`isolate`], [`highatomic`], [`boost`], [`growth`], [`compacting`], [`defrag`], [`regions`], [`reporting`], [`chains`] | operations on free blocks |
 //! | [`poison`], [`page_check`] | checks of the bytes of free frames, and of their page structures |
 //! | [`transfer`] | the mechanisms between per-CPU lists and free lists |
 //! | [`pcp`] | per-CPU lists |
@@ -27,8 +27,8 @@ pub(crate) mod batch;
 mod block_list;
 mod boost;
 mod buddy;
+mod chains;
 mod checks;
-mod combining;
 mod compact_state;
 mod compacting;
 mod counters;

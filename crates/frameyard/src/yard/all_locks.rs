@@ -84,7 +84,7 @@ impl<P: Platform> Yard<P> {
     /// does.
     pub unsafe fn unlock_all(&self, others: OtherThreads) {
         if others == OtherThreads::AreGone {
-            self.tables.zones.iter().for_each(transfer::forget_threads);
+            self.populated_zones().for_each(transfer::forget_threads);
         }
         self.unlock_first(usize::MAX);
     }

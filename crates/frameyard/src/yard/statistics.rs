@@ -147,10 +147,11 @@ impl<P: Platform> Yard<P> {
             add(&mut statistics.drains, read(&pcp.counts.drains));
         }
         let held = transfer::held_for_cpus_racy(view);
+        let chained = view.chained_racy();
         statistics.free += transfer::held_racy(view).pages;
         statistics.per_cpu += held.pages;
-        add(&mut statistics.frees, held.direct_frees);
-        add(&mut statistics.pages_freed, held.direct_pages_freed);
+        add(&mut statistics.frees, held.direct_frees.wrapping_add(chained.0));
+        add(&mut statistics.pages_freed, held.direct_pages_freed.wrapping_add(chained.0));
     }
 
     /// The type of a pageblock; what it will be, where it is not initialised yet.

@@ -196,7 +196,7 @@ impl<P: Platform> Yard<P> {
     }
 
     fn validate_zone(&self, view: ZoneView<'_, P>) -> Result<(), ValidateError> {
-        view.finish_waiting_frees();
+        view.gather_chains();
         let mut recount = Recount::default();
         self.check_per_cpu_lists(view, &mut recount)?;
         let mut held = Found { listed: core::mem::take(&mut recount.per_cpu), ..Found::default() };
@@ -225,6 +225,7 @@ impl<P: Platform> Yard<P> {
         let equations = [
             ("uninitialised pages", zone.deferred.pages_racy().0, recount.deferred),
             ("free pages", zone.free_pages_racy().0, recount.free_pages() - isolated + counted),
+            ("frames on chains", if self.platform.has_lost_threads() { 0 } else { view.chained_frames().into() }, 0),
             ("free CMA pages", zone.free_cma_racy().0, recount.free_pages_of(MigrateType::Cma)),
             ("present pages", zone.present().0, present),
             ("managed pages", zone.managed().0, managed),
@@ -281,6 +282,12 @@ impl<P: Platform> Yard<P> {
                     self.check_free_block(view, at, tag, recount)?;
                     transfer::validate_free_block(view, at, order)
                         .map_err(|unsound| from_transfer(view.id, unsound))?;
+                }
+                FrameState::HeldFree if view.is_chained(tag) => {
+                    // The chains are empty: a vanished thread had it in its hands.
+                    if !lost_threads {
+                        return Err(ValidateError::BrokenMechanism { what: "chain", zone: view.id, at });
+                    }
                 }
                 FrameState::HeldFree => recount.held[order.index()] += 1,
                 // A vanished thread had it in its hands.

@@ -217,10 +217,13 @@ impl<P: Platform> LockedZone<'_, P> {
             start = merge(&view, start, pageblock_order, |buddy, order| {
                 self.take_buddy(buddy, order, migrate_type, &mut residence)
             });
-            migrate_type = match migrate_type {
-                MigrateType::Draining => self.freed_in_draining(start.0, start.1),
-                _ => self.freed_in_tainted(start, migrate_type),
-            };
+            if migrate_type != MigrateType::Draining {
+                migrate_type = self.freed_in_tainted(start, migrate_type);
+            } else if self.free_in_draining(start, residence) {
+                return;
+            } else {
+                migrate_type = MigrateType::Movable;
+            }
         }
         let (block, order) = merge(&view, start, self.geometry.max_order(), |buddy, order| {
             self.take_buddy(buddy, order, migrate_type, &mut residence)

@@ -17,13 +17,18 @@ pub(crate) struct TransferCounters {
     /// 1 while the CPU has pages that look free and are on no list. Changes under the lock of the CPU's lists; 0 in the zone's
     /// own counters. On the cache line that every hold of the zone lock writes.
     in_progress: AtomicU32,
+    /// The frames pushed on [`chains`](super::chains), modulo 2³². Any thread adds to it.
+    pub(super) chained: AtomicU32,
     /// How the zone lock was taken.
     pub(crate) lock: ZoneLockCounts,
     /// What the transfer mechanisms count.
     pub(crate) mechanisms: MechanismCounts,
 }
 
-all_atomic!(TransferCounters { in_progress, lock, mechanisms });
+#[cfg(not(loom))]
+const _: () = assert!(core::mem::offset_of!(TransferCounters, lock) == 8, "two words of 32 bits come first");
+
+all_atomic!(TransferCounters { in_progress, chained, lock, mechanisms });
 
 impl TransferCounters {
     /// Announces pages that look free and are on no list. The caller holds the lock of the CPU's lists and has announced no

@@ -3,40 +3,41 @@
 //! # Rule
 //!
 //! Some pageblocks *drain*: the emptiest ones, a number that the free frames of all could make whole, less a reserve. A frame freed in
-//! a draining pageblock goes to the zone's free lists at once; every other frame stays on its CPU's list. Requests take from other
-//! pageblocks first. So a draining pageblock only loses frames in use, and becomes whole; and frames that are in use again and again
+//! a draining pageblock stays there; every other frame stays on its CPU's list. Requests take from other pageblocks first. So a draining pageblock only loses frames in use, and becomes whole; and frames that are in use again and again
 //! end up in pageblocks that are full.
 //!
 //! # Mechanism
 //!
-//! A draining pageblock has the type [`Draining`](MigrateType::Draining); its lasting type is Movable. Its free blocks are on lists
-//! of that type, which no request searches. A free reads the type of the pageblock anyway, and finds one without per-CPU lists, so the
-//! fast path has no instruction for this. CPUs combine frees of single frames ([`combining`](super::combining)), so that they do not
-//! wait for each other. When the last frame is free, the pageblock becomes Movable again.
+//! A draining pageblock has the type [`Draining`](MigrateType::Draining); its lasting type is Movable. The blocks that were free when it
+//! began to drain are on lists of that type, which no request searches. A free reads the type of the pageblock anyway, and finds one
+//! without per-CPU lists, so the fast path has no instruction for this. A single frame then joins the chain of its pageblock, without
+//! the zone lock ([`chains`](super::chains)). When the last frame is free, the pageblock becomes one block, and Movable again.
 //!
 //! Before a request takes from a whole pageblock, mixes types or fails, it ends the draining of a pageblock ([`LockedZone::end_draining`]).
 //!
 //! # Steps
 //!
-//! The zone counts the free frames of each pageblock that is not whole, under its lock: a frame that circulates between a caller
-//! and a list of a CPU costs nothing. A *step* reads some of these counts, and begins or ends the draining of a few pageblocks. After
+//! The word of each pageblock that is not whole counts its free frames: a frame that circulates between a caller and a list of a CPU
+//! costs nothing. A *step* reads some of these counts, and begins or ends the draining of a few pageblocks. After
 //! a pass over all pageblocks it knows how many drain in the next pass: those with the most free frames. A step ends the hold of the
 //! zone lock after which [`MOVED`] frames were moved since the last one, and the background compactor makes some. A pageblock with a
 //! frame that cannot move does not drain, nor one whose last frames stay in use for [`PATIENCE`] times as long as frames do on average.
 //!
 //! # Counting equations
 //!
-//! - The count of a pageblock = Σ over free blocks in it, below pageblock order, of 2^order.
+//! - The free frames of a pageblock = Σ over free blocks in it, below pageblock order, of 2^order.
+//! - The word of a pageblock says that it drains exactly if its type does.
 //! - No pageblock of type Draining is whole. There are none under other policies. One whose free frames were taken by number stops
 //!   draining at the next step that looks at it.
 
+use super::block_list::Place;
 use super::exclusive::add_exclusive;
-use super::healing_state::{CLASSES, Known, TICK};
+use super::healing_state::{CLASSES, Known, tick};
 use super::policy::ZonePolicy;
 use super::transfer::Unsound;
 use super::view::{LockedZone, ZoneView};
-use crate::memmap::{Located, MapPlace};
-use crate::page::FrameState;
+use crate::memmap::MapPlace;
+use crate::page::{FrameState, Residence};
 use crate::platform::Platform;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::{MigrateType, Order, Pfn, PfnRange};
@@ -69,14 +70,28 @@ impl<'a, P: Platform> ZoneView<'a, P> {
         }
     }
 
-    /// The word of a block's pageblock: its lower half counts free frames in blocks below pageblock order, while something counts them.
+    /// Free frames of a block's pageblock that are on the free lists, in blocks below pageblock order, while something counts them.
+    pub(crate) fn listed_in_pageblock(self, block: MapPlace) -> u32 {
+        self.pageblock_word(block).map_or(0, |word| Known::read(word).free)
+    }
+
+    /// Counts a block that joins or leaves the free lists, in its pageblock. The caller holds the zone lock.
+    pub(super) fn count_in_pageblock(self, block: MapPlace, order: Order, change: fn(u32, u32) -> u32) {
+        if order < self.geometry.pageblock_order()
+            && let Some(word) = self.pageblock_word(block)
+        {
+            Known::count(word, |free| change(free, order.pages().0 as u32));
+        }
+    }
+
+    /// The word of a block's pageblock.
     #[inline(always)]
-    pub(crate) fn pageblock_word(self, block: MapPlace) -> Option<&'static AtomicU64> {
+    pub(super) fn pageblock_word(self, block: MapPlace) -> Option<&'static AtomicU64> {
         self.pageblock_free.get(block.index() as usize >> self.geometry.pageblock_order().0)
     }
 
     /// The pageblocks that belong to this zone alone and are initialised, and their words.
-    fn own_pageblocks(self) -> impl Iterator<Item = (Pfn, &'static AtomicU64)> + use<'a, P> {
+    pub(super) fn own_pageblocks(self) -> impl Iterator<Item = (Pfn, &'static AtomicU64)> + use<'a, P> {
         self.blocks.numbers_in(self.span()).flatten().filter_map(move |number| {
             let start = self.blocks.start_at(number);
             let is_own = self.blocks.has_memory(start) && self.blocks.zone_at(self.map.place(start)) == Some(self.id);
@@ -86,17 +101,6 @@ impl<'a, P: Platform> ZoneView<'a, P> {
 }
 
 impl<P: Platform> LockedZone<'_, P> {
-    /// Counts a block that joins or leaves the free lists, in its pageblock.
-    pub(super) fn count_in_pageblock(&self, block: MapPlace, order: Order, change: fn(u32, u32) -> u32) {
-        if order < self.geometry.pageblock_order()
-            && let Some(word) = self.pageblock_word(block)
-        {
-            let known = word.load(Ordering::Relaxed);
-            let free = change(known as u32, order.pages().0 as u32);
-            word.store(known & !u64::from(u32::MAX) | u64::from(free), Ordering::Relaxed);
-        }
-    }
-
     /// At the end of a hold that moved frames: now and then a step.
     #[inline]
     pub(super) fn heal(&mut self, moved: u64) {
@@ -134,7 +138,12 @@ impl<P: Platform> LockedZone<'_, P> {
         let (Some(word), true, MigrateType::Movable | MigrateType::Draining) = (word, is_own, block_type) else {
             return false;
         };
-        let Known { free, rests, .. } = self.grow_older(word, block_type);
+        let known = self.grow_older(word);
+        let (free, rests, pages) = (known.all_free(), known.rests, order.pages().0 as u32);
+        if free == pages && known.drains {
+            self.make_whole(start);
+            return true;
+        }
         if free == 0 {
             let drains = block_type == MigrateType::Draining;
             if drains {
@@ -142,7 +151,6 @@ impl<P: Platform> LockedZone<'_, P> {
             }
             return drains;
         }
-        let pages = order.pages().0 as u32;
         let class = (free as usize * CLASSES / pages as usize).min(CLASSES - 1);
         add_exclusive(&state.free, free.into());
         if !rests {
@@ -165,39 +173,35 @@ impl<P: Platform> LockedZone<'_, P> {
     }
 
     /// Lets a pageblock rest in which frames stay that are in use, and ends its rest.
-    fn grow_older(&self, word: &AtomicU64, block_type: MigrateType) -> Known {
+    fn grow_older(&self, word: &AtomicU64) -> Known {
         let state = &self.zone.healing;
         let (now, used) = (state.now.load(Ordering::Relaxed), state.used.load(Ordering::Relaxed));
+        let tick = tick(used);
         let known = Known::read(word);
-        let in_use = self.blocks.pages().0.saturating_sub(known.free.into()).max(1);
-        let changed = if known.rests {
-            (known.age(now) > REST.saturating_mul(used)).then_some(Known { rests: false, ..known })
-        } else {
+        let in_use = self.blocks.pages().0.saturating_sub(known.all_free().into()).max(1);
+        let is_older = |frees: u64| known.age(now) > frees / tick;
+        if known.was_pushed {
+            Known::change(word, |known| known.at(now));
+        } else if known.rests && is_older(REST.saturating_mul(used)) {
+            Known::change(word, |known| Known { rests: false, ..known });
+        } else if known.drains && is_older(PATIENCE.saturating_mul((used / in_use).saturating_add(tick))) {
             // One in `used` frees is of a frame in this pageblock for each frame in use there.
-            let is_stuck = block_type == MigrateType::Draining
-                && known.age(now) > PATIENCE.saturating_mul((used / in_use).saturating_add(TICK));
-            is_stuck.then(|| Known { rests: true, ..known }.at(now))
-        };
-        if let Some(changed) = changed {
-            changed.write(word);
-            add_exclusive(&state.rested, changed.rests.into());
+            Known::change(word, |known| Known { rests: true, ..known.at(now) });
+            add_exclusive(&state.rested, 1);
         }
-        changed.unwrap_or(known)
-    }
-
-    /// Notes that a frame in a draining pageblock was freed.
-    fn note_progress(&self, start: Pfn) {
-        if let Some(word) = self.pageblock_word(start.place(&self.map)) {
-            Known::read(word).at(self.zone.healing.now.load(Ordering::Relaxed)).write(word);
-        }
+        Known::read(word)
     }
 
     /// Decides how many pageblocks drain in the next pass.
     fn end_pass(&self, pageblocks: u64, order: Order) {
         let state = &self.zone.healing;
-        state.now.store(state.frees.load(Ordering::Relaxed) / TICK, Ordering::Relaxed);
-        let used = self.zone.managed().0.saturating_sub(self.zone.free_pages_racy().0);
+        let chained = self.chained_racy().0;
+        let used = self.zone.managed().0.saturating_sub(self.zone.free_pages_racy().0).saturating_sub(chained);
         state.used.store(used, Ordering::Relaxed);
+        let frees = state.frees.load(Ordering::Relaxed).wrapping_add(chained);
+        let ticks = frees.wrapping_sub(state.timed.load(Ordering::Relaxed)) / tick(used);
+        add_exclusive(&state.now, ticks);
+        add_exclusive(&state.timed, ticks.wrapping_mul(tick(used)));
         let free = state.free.load(Ordering::Relaxed);
         state.free.store(0, Ordering::Relaxed);
         let mut left = (free >> order.0).saturating_sub(pageblocks / RESERVE);
@@ -218,12 +222,13 @@ impl<P: Platform> LockedZone<'_, P> {
     /// Makes a pageblock drain. One with a frame that cannot move rests instead. Reads the page of each block in it.
     fn begin_draining(&mut self, start: Pfn, word: &AtomicU64) -> bool {
         let is_movable = self.use_of_pageblock(start).is_some_and(|found| found.has_only_movable(self.blocks.pages()));
-        let known = Known::read(word).at(self.zone.healing.now.load(Ordering::Relaxed));
-        Known { rests: !is_movable, ..known }.write(word);
+        let now = self.zone.healing.now.load(Ordering::Relaxed);
+        Known::change(word, |known| Known { rests: !is_movable, ..known.at(now) });
         add_exclusive(&self.zone.healing.rested, (!is_movable).into());
         if is_movable {
             self.blocks.drain(start);
             self.relink_range(PfnRange::new(start, self.blocks.pages()), MigrateType::Draining);
+            Known::change(word, |known| Known { drains: true, ..known });
             add(&self.zone.healing.draining, 1);
             add_exclusive(&self.zone.healing.begun, 1);
         }
@@ -234,8 +239,9 @@ impl<P: Platform> LockedZone<'_, P> {
     #[cfg(all(test, loom))]
     pub(crate) fn drain_for_model(&mut self, pfn: Pfn) {
         let start = self.blocks.start_of(pfn);
-        if let Some(word) = self.pageblock_word(start.place(&self.map))
-            && Known::read(word).free > 0
+        if self.blocks.get(start) == MigrateType::Movable
+            && !self.is_whole(start)
+            && let Some(word) = self.pageblock_word(crate::memmap::Located::place(start, &self.map))
         {
             self.begin_draining(start, word);
         }
@@ -293,12 +299,16 @@ impl<P: Platform> LockedZone<'_, P> {
     pub(crate) fn check_healing(&self) -> Result<(), Unsound> {
         let mut draining = 0;
         for (start, word) in self.own_pageblocks() {
-            let (kept, found) = (Known::read(word).free, self.count_free_in(start));
+            let (known, found) = (Known::read(word), self.count_free_in(start));
+            let (kept, drains) = (known.free, self.blocks.get(start) == MigrateType::Draining);
+            if known.drains != drains || known.chain != 0 {
+                return Err(Unsound::Broken { what: "chain of a pageblock", at: start });
+            }
             if self.zone.counts_pageblocks() && kept != found {
                 let (kept, found) = (u64::from(kept), u64::from(found));
                 return Err(Unsound::Count { what: "free frames in a pageblock", kept, found });
             }
-            if self.blocks.get(start) == MigrateType::Draining {
+            if drains {
                 draining += 1;
                 if !self.zone.heals() || u64::from(found) == self.blocks.pages().0 {
                     return Err(Unsound::Broken { what: "draining pageblock", at: start });
@@ -321,33 +331,41 @@ impl<P: Platform> LockedZone<'_, P> {
 
     /// Makes a draining pageblock an ordinary one.
     pub(super) fn stop_draining(&mut self, start: Pfn) {
+        let taken = self.close(start);
         self.blocks.set(start, MigrateType::Movable);
         self.relink_range(PfnRange::new(start, self.blocks.pages()), MigrateType::Movable);
         add(&self.zone.healing.draining, 1u32.wrapping_neg());
+        if let Some(taken) = taken.filter(|taken| taken.chain > 0) {
+            self.free_chain(start, taken);
+        }
     }
 
-    /// Notes that a block in a draining pageblock is free, and merged. The caller has taken it off the lists. Returns the type of the
-    /// list that it goes to.
+    /// Frees a block of a draining pageblock to the lists, merged. `false` if the pageblock is whole then: the caller goes on with that
+    /// block, which is on no list.
     #[cold]
-    pub(super) fn freed_in_draining(&mut self, block: MapPlace, order: Order) -> MigrateType {
-        add_exclusive(&self.zone.healing.frees, 1);
+    #[inline(never)]
+    pub(super) fn free_in_draining(&mut self, (block, order): (MapPlace, Order), residence: Residence) -> bool {
+        let start = self.blocks.start_of(self.map.pfn(block));
         if order < self.geometry.pageblock_order() {
-            self.note_progress(self.blocks.start_of(self.map.pfn(block)));
-            return MigrateType::Draining;
+            let now = self.zone.healing.now.load(Ordering::Relaxed);
+            self.pageblock_word(block).map(|word| Known::change(word, |known| known.at(now)));
+            self.add_block(block, order, MigrateType::Draining, Place::Tail, residence);
+            self.make_whole(start);
+            return true;
         }
-        self.end_draining_whole(block, order);
-        MigrateType::Movable
+        let whole = PfnRange::new(start, order.pages());
+        for start in self.blocks.starts_in(whole).filter(|start| self.blocks.get(*start) == MigrateType::Draining) {
+            self.end_draining_whole(start);
+        }
+        false
     }
 
-    /// Notes that all frames of a draining pageblock are free. The caller has taken its blocks off the lists.
-    fn end_draining_whole(&mut self, block: MapPlace, order: Order) {
-        let start = self.map.pfn(block);
-        let whole = PfnRange::new(start, order.pages());
-        for pageblock in self.blocks.starts_in(whole).filter(|start| self.blocks.get(*start) == MigrateType::Draining) {
-            self.blocks.set(pageblock, MigrateType::Movable);
-            add(&self.zone.healing.draining, 1u32.wrapping_neg());
-            add_exclusive(&self.zone.healing.healed, 1);
-        }
+    /// Makes a draining pageblock an ordinary one of which all frames are free.
+    pub(super) fn end_draining_whole(&self, start: Pfn) {
+        self.close(start);
+        self.blocks.set(start, MigrateType::Movable);
+        add(&self.zone.healing.draining, 1u32.wrapping_neg());
+        add_exclusive(&self.zone.healing.healed, 1);
     }
 
     /// Ends the draining of the pageblock of the smallest free block of that order or more that drains; whether there was one.

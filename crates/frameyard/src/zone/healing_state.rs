@@ -2,60 +2,151 @@
 
 use super::exclusive::add_exclusive;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
+use crate::units::ORDER_SLOTS;
 
-/// Times count frees, in units of this number: 2^31 of these are a turn of the clock.
-pub(super) const TICK: u64 = 64;
 /// Pageblocks are sorted by their free frames into this number of classes, and the whole ones.
 pub(super) const CLASSES: usize = 32;
-/// What is known of a pageblock, packed into its word.
-#[derive(Clone, Copy)]
-pub(super) struct Known {
-    /// Free frames in blocks below pageblock order: bits 0 to 31.
-    pub(super) free: u32,
-    /// When it began to drain or to rest, or a frame in it was freed since: bits 32 to 62.
-    pub(super) since: u32,
-    /// Whether it rests: bit 63.
-    pub(super) rests: bool,
+
+/// Times count frees, in units of this part of the frames in use, or of [`LEAST_TICK`].
+const TICKS: u64 = 128;
+const LEAST_TICK: u64 = 64;
+
+/// The unit of times while that many frames of the zone are in use: a turn of the clock is 128 frees for each of them.
+pub(super) fn tick(used: u64) -> u64 {
+    (used / TICKS).max(LEAST_TICK)
 }
 
+/// What is known of a pageblock, packed into its word. Changes under the zone lock; while the pageblock drains, [`chains`](super::chains)
+/// also change it without.
+///
+/// | bits | meaning |
+/// |---|---|
+/// | 0–15 | free frames on the free lists, in blocks below pageblock order |
+/// | 16–31 | frames on the chain |
+/// | 32–46 | the first frame of the chain, counted from that of the pageblock |
+/// | 47 | drains |
+/// | 48 | a frame was pushed since a step looked at it |
+/// | 49 | rests |
+/// | 50–63 | when it began to drain or to rest, or a frame in it was freed since |
+#[derive(Clone, Copy)]
+pub(super) struct Known {
+    pub(super) free: u32,
+    pub(super) chain: u32,
+    pub(super) first: u32,
+    pub(super) drains: bool,
+    pub(super) was_pushed: bool,
+    pub(super) rests: bool,
+    pub(super) since: u32,
+}
+
+const COUNT: u64 = 0xffff;
+const CHAIN_SHIFT: u32 = 16;
+const FIRST: u64 = 0x7fff;
+const FIRST_SHIFT: u32 = 32;
+const DRAINS: u64 = 1 << 47;
+const PUSHED: u64 = 1 << 48;
+const RESTS: u64 = 1 << 49;
+const SINCE_SHIFT: u32 = 50;
+const TIMES: u64 = u64::MAX >> SINCE_SHIFT;
+
+const _: () = assert!(1 << (ORDER_SLOTS - 1) <= FIRST + 1, "the frames of the largest pageblock fit the bits");
+const _: () = assert!(TICKS * 128 <= TIMES + 1, "a turn of the clock fits the bits");
+
 impl Known {
-    const TIMES: u64 = u32::MAX as u64 >> 1;
+    pub(super) const fn of(word: u64) -> Self {
+        Self {
+            free: (word & COUNT) as u32,
+            chain: (word >> CHAIN_SHIFT & COUNT) as u32,
+            first: (word >> FIRST_SHIFT & FIRST) as u32,
+            drains: word & DRAINS != 0,
+            was_pushed: word & PUSHED != 0,
+            rests: word & RESTS != 0,
+            since: (word >> SINCE_SHIFT) as u32,
+        }
+    }
+
+    pub(super) const fn bits(self) -> u64 {
+        let Self { free, chain, first, drains, was_pushed, rests, since } = self;
+        free as u64 & COUNT
+            | (chain as u64 & COUNT) << CHAIN_SHIFT
+            | (first as u64 & FIRST) << FIRST_SHIFT
+            | if drains { DRAINS } else { 0 }
+            | if was_pushed { PUSHED } else { 0 }
+            | if rests { RESTS } else { 0 }
+            | (since as u64) << SINCE_SHIFT
+    }
 
     pub(super) fn read(word: &AtomicU64) -> Self {
-        let word = word.load(Ordering::Relaxed);
-        Self { free: word as u32, since: (word >> 32 & Self::TIMES) as u32, rests: word >> 63 != 0 }
+        Self::of(word.load(Ordering::Relaxed))
     }
 
-    pub(super) fn write(self, word: &AtomicU64) {
-        let Self { free, since, rests } = self;
-        word.store(u64::from(free) | u64::from(since) << 32 | u64::from(rests) << 63, Ordering::Relaxed);
+    /// Changes the number of free frames on the free lists, under the zone lock.
+    #[inline(always)]
+    pub(super) fn count(word: &AtomicU64, change: impl Fn(u32) -> u32) {
+        let counted = |found: u64| found & !COUNT | u64::from(change((found & COUNT) as u32)) & COUNT;
+        let found = word.load(Ordering::Relaxed);
+        if found & DRAINS == 0 {
+            return word.store(counted(found), Ordering::Relaxed);
+        }
+        let _ = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |found| Some(counted(found)));
     }
 
-    /// Frees since that time.
+    /// Changes a word under the zone lock. Returns what it was.
+    pub(super) fn change(word: &AtomicU64, change: impl Fn(Self) -> Self) -> Self {
+        let known = Self::read(word);
+        if !known.drains {
+            word.store(change(known).bits(), Ordering::Relaxed);
+            return known;
+        }
+        let changed = |found| Some(change(Self::of(found)).bits());
+        // Acquire: pairs with the Release in `push_to_chain`.
+        let found = word.fetch_update(Ordering::Acquire, Ordering::Relaxed, changed);
+        Self::of(found.unwrap_or_else(|found| found))
+    }
+
+    /// The free frames, on lists and on the chain.
+    pub(super) const fn all_free(self) -> u32 {
+        self.free + self.chain
+    }
+
+    /// With a frame more on the chain.
+    pub(super) const fn pushed(self, frame: u32) -> Self {
+        Self { chain: self.chain + 1, first: frame, was_pushed: true, ..self }
+    }
+
+    pub(super) const fn without_chain(self) -> Self {
+        Self { chain: 0, first: 0, ..self }
+    }
+
+    /// The pageblock drains no more.
+    pub(super) const fn closed(self) -> Self {
+        Self { drains: false, was_pushed: false, ..self.without_chain() }
+    }
+
+    /// The number of ticks since that time.
     pub(super) fn age(self, now: u64) -> u64 {
-        (now.wrapping_sub(self.since.into()) & Self::TIMES) * TICK
+        now.wrapping_sub(self.since.into()) & TIMES
     }
 
     /// From now on.
     pub(super) fn at(self, now: u64) -> Self {
-        Self { since: (now & Self::TIMES) as u32, ..self }
+        Self { since: (now & TIMES) as u32, was_pushed: false, ..self }
     }
 }
 
-/// The stack of frames that wait for a holder of the zone lock ([`combining`](super::combining)), on a line of its own.
+/// The frames taken off [`chains`](super::chains), modulo 2³². On a line of its own: watermark checks read it without the lock.
 #[repr(C, align(64))]
 #[derive(Default)]
-pub(super) struct WaitingFrees {
-    /// The link to the frame on top: bits 0 to 31. The number of frames: bits 32 to 63.
-    pub(super) top: AtomicU64,
+pub(super) struct TakenFrames {
+    pub(super) frames: AtomicU32,
 }
 
-all_atomic!(WaitingFrees { top });
+all_atomic!(TakenFrames { frames });
 
 /// The state of [`healing`](super::healing) in a zone. Changes under the zone lock.
 #[derive(Default)]
 pub(crate) struct Healing {
-    pub(super) waiting: WaitingFrees,
+    pub(super) taken: TakenFrames,
     /// The pageblock at which the next step begins.
     pub(crate) cursor: AtomicU64,
     /// Frames that joined or left the free lists since the last step.
@@ -64,8 +155,12 @@ pub(crate) struct Healing {
     pub(crate) frees: AtomicU64,
     /// Frees of single movable frames to lists of CPUs, when the background last looked; [`UNKNOWN`] if it has not.
     pub(crate) listed: AtomicU64,
-    /// All frees of single frames, in ticks, when the pass in progress began.
+    /// The pageblock at which the next search for chains begins. Written without a lock.
+    pub(crate) gathered: AtomicU64,
+    /// The time when the pass in progress began: all frees of single frames, in ticks.
     pub(crate) now: AtomicU64,
+    /// The frees until then.
+    pub(crate) timed: AtomicU64,
     /// Frames in use in the zone then.
     pub(crate) used: AtomicU64,
     /// Draining pageblocks.
@@ -89,12 +184,14 @@ pub(crate) struct Healing {
 }
 
 all_atomic!(Healing {
-    waiting,
+    taken,
     cursor,
     moved,
     frees,
     listed,
+    gathered,
     now,
+    timed,
     used,
     draining,
     class,
@@ -106,6 +203,9 @@ all_atomic!(Healing {
     given_up,
     rested
 });
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Healing>() == 320, "the tables behind those of zones stay where they are");
 
 /// The background has not counted frees to lists of CPUs since healing began.
 const UNKNOWN: u64 = u64::MAX;
@@ -128,5 +228,40 @@ impl Healing {
     /// Draining pageblocks, possibly stale.
     pub(crate) fn draining_racy(&self) -> u32 {
         self.draining.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_keeps_every_part() {
+        for bit in 0..64 {
+            let word = 1 << bit;
+            assert_eq!(Known::of(word).bits(), word, "bit {bit}");
+        }
+        let largest = 1 << (ORDER_SLOTS - 1);
+        let whole = Known { drains: true, ..Known::of(0) };
+        let whole = (0..largest).fold(whole, |known, frame| Known::of(known.pushed(frame).bits()));
+        assert_eq!((whole.all_free(), whole.first, whole.drains), (largest, largest - 1, true));
+        let closed = Known::of(whole.closed().bits());
+        assert_eq!((closed.all_free(), closed.drains, closed.since), (0, false, 0));
+    }
+
+    #[test]
+    fn changes_of_a_draining_pageblock_keep_its_chain() {
+        let word = AtomicU64::new(Known { drains: true, ..Known::of(0) }.pushed(3).bits());
+        Known::count(&word, |free| free.wrapping_add(2));
+        let found = Known::change(&word, Known::without_chain);
+        assert_eq!((found.free, found.chain, found.first), (2, 1, 3));
+        let left = Known::read(&word);
+        assert_eq!((left.free, left.chain, left.drains), (2, 0, true));
+    }
+
+    #[test]
+    fn times_turn_with_the_clock() {
+        let known = Known::of(0).at(TIMES);
+        assert_eq!([TIMES, TIMES + 1, TIMES + 9].map(|now| known.age(now)), [0, 1, 9]);
     }
 }

@@ -47,7 +47,7 @@ pub enum ZonePolicy {
     /// A drain sets a bit for each single frame; single frames merge in these bits, 64 neighbours to a block. A refill takes frames
     /// whose bits are set, then goes on as [`Vanilla`](Self::Vanilla). Neither touches the page structures of these frames.
     FrameBitmap = 12,
-    /// As [`Depot`](Self::Depot), and the emptiest pageblocks drain: frames freed there return to the free lists at once, and requests
+    /// As [`Depot`](Self::Depot), and the emptiest pageblocks drain: frames freed there stay there, and requests
     /// take frames from other pageblocks first. So fragmented memory becomes whole during use.
     Healing = 13,
 }

@@ -42,7 +42,6 @@ use super::view::{LockedZone, ZoneView};
 use crate::memmap::{Located, MapPlace};
 use crate::page::{FrameState, Link, Tag};
 use crate::platform::Platform;
-use crate::sync::Ordering;
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
 
 /// The blocks that a movable request moves to the tail of a list.
@@ -291,7 +290,7 @@ impl<P: Platform> LockedZone<'_, P> {
         let frames = PfnRange::new(start, self.geometry.largest_order().pages());
         let (mut best, mut walked) = (None, 0);
         for at in self.blocks.starts_in(frames).filter(|at| self.blocks.get(*at) == MigrateType::Movable) {
-            let free = self.pageblock_word(at.place(&self.map)).map_or(0, |word| word.load(Ordering::Relaxed) as u32);
+            let free = self.listed_in_pageblock(at.place(&self.map));
             if free == 0 {
                 let may_be_whole = region.free_movable() >= pageblock.pages();
                 let block = if may_be_whole { Some(self.settled_block(at)) } else { None };
@@ -437,10 +436,7 @@ impl<P: Platform> ZoneView<'_, P> {
         let mut next = self.map.next(first);
         for _ in 0..count {
             let Some(block) = next else { break };
-            if let Some(word) = self.pageblock_free.get(block.index() as usize >> self.geometry.pageblock_order().0) {
-                let known = word.load(Ordering::Relaxed);
-                word.store(known & !u64::from(u32::MAX) | u64::from(change(known as u32, 1)), Ordering::Relaxed);
-            }
+            self.count_in_pageblock(block, Order::ZERO, change);
             if let Some(region) = self.region_of(self.map.pfn(block)) {
                 region.count_free(Order::ZERO, migrate_type, change);
             }

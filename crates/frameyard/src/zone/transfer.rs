@@ -43,7 +43,7 @@ use super::request::BlockRequest;
 use super::state::{HeldFree, Zone};
 use super::view::{LockedZone, ZoneView};
 use crate::control::{ControlRegion, TablePlanner, TableSpan};
-use crate::memmap::MapPlace;
+use crate::memmap::{Located, MapPlace};
 use crate::page::{Link, Residence, Tag};
 use crate::platform::{Activity, LockId, Platform};
 use crate::sync::is_broken;
@@ -258,8 +258,9 @@ pub(crate) fn each_lock<P: Platform>(view: ZoneView<'_, P>, visit: impl FnMut(Lo
 }
 
 /// Forgets what threads are doing in a zone, in a process that does not have them.
-pub(crate) fn forget_threads(zone: &Zone) {
-    zone.mechanisms.depot.forget_threads();
+pub(crate) fn forget_threads<P: Platform>(view: ZoneView<'_, P>) {
+    view.zone.mechanisms.depot.forget_threads();
+    view.recount_chains();
 }
 
 /// The limits that a policy gives the per-CPU lists; `None` if they are as the yard sizes them.
@@ -341,8 +342,12 @@ pub(crate) fn give_back_block<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, pf
     }
     let found = view.blocks.get(pfn);
     let early = is_broken!(TypeReadUnlocked).then_some(found);
-    if order == Order::ZERO && found == MigrateType::Draining && early.is_none() {
-        return view.free_combined(pfn);
+    if order == Order::ZERO
+        && found == MigrateType::Draining
+        && early.is_none()
+        && view.free_to_chain(cpu, pfn.place(&view.map))
+    {
+        return;
     }
     let Ok(mut locked) = view.lock() else { return };
     match early {
@@ -362,7 +367,10 @@ pub(crate) fn collect<P: Platform>(view: ZoneView<'_, P>, what: Collect<'_>) -> 
     let mut collected = Collected::default();
     match what {
         Collect::All(patience) => return collect_all(view, patience).map(|()| collected),
-        Collect::Pageblock(pfn) => cpu_owned::give_up(view, pfn),
+        Collect::Pageblock(pfn) => {
+            cpu_owned::give_up(view, pfn);
+            view.gather_around(pfn);
+        }
         Collect::Merges(frames) if view.has_unmerged_racy() => {
             collected.merges = deferred_merge::merge_range(view, frames);
         }
@@ -373,6 +381,8 @@ pub(crate) fn collect<P: Platform>(view: ZoneView<'_, P>, what: Collect<'_>) -> 
             if !collected.any {
                 collected.any = frame_bitmap::collect_for(view, order, migrate_type, effort);
                 collected.any |= depot::collect_for(view, order, migrate_type, effort);
+                let has_block = || view.zone.has_block_of_type_racy(order, migrate_type);
+                collected.any |= order > Order::ZERO && view.gather_until(has_block);
             }
         }
         Collect::Within(order, migrate_type, effort) => collect_within(view, order, migrate_type, effort),
@@ -388,7 +398,7 @@ fn collect_all<P: Platform>(view: ZoneView<'_, P>, patience: Patience) -> Result
     }
     cpu_owned::collect(view, usize::MAX);
     frame_bitmap::collect(view);
-    view.finish_waiting_frees();
+    view.gather_chains();
     let collected = depot::collect(view, patience);
     view.platform.end_activity(Activity::Collect, PageCount(0));
     collected
@@ -403,6 +413,7 @@ fn collect_within<P: Platform>(view: ZoneView<'_, P>, order: Order, migrate_type
     cpu_owned::collect(view, FEW_PAGEBLOCKS as usize);
     frame_bitmap::collect_for(view, order, migrate_type, effort);
     depot::collect_for(view, order, migrate_type, effort);
+    view.gather_until(|| view.has_block_for_racy(order, migrate_type));
     view.platform.end_activity(Activity::Collect, PageCount(0));
 }
 
@@ -412,6 +423,7 @@ pub(crate) fn holds_blocks_racy<P: Platform>(view: ZoneView<'_, P>, order: Order
     view.has_cpu_owned_racy()
         || view.is_depot_in_use_racy()
         || view.zone.mechanisms.frame_bitmap.pages_racy() > PageCount(0)
+        || view.chained_racy() > PageCount(0)
         || (order > Order::ZERO && view.has_unmerged_racy())
 }
 
@@ -443,7 +455,7 @@ pub(crate) fn is_short_of_pageblocks_racy<P: Platform>(view: ZoneView<'_, P>) ->
 /// Free frames that mechanisms hold and that count as free. Possibly stale.
 pub(crate) fn held_racy<P: Platform>(view: ZoneView<'_, P>) -> HeldFree {
     let mut held = depot::held_racy(view);
-    held.pages += view.zone.mechanisms.frame_bitmap.pages_racy();
+    held.pages += view.zone.mechanisms.frame_bitmap.pages_racy() + view.chained_racy();
     held
 }
 
@@ -454,7 +466,11 @@ pub(crate) fn held_blocks_racy<P: Platform>(view: ZoneView<'_, P>, order: Order,
         Order::ZERO => view.zone.mechanisms.frame_bitmap.pages_of_racy(migrate_type).0,
         _ => 0,
     };
-    frames + depot::held_blocks_racy(view, order, migrate_type)
+    let chained = match (order, migrate_type) {
+        (Order::ZERO, MigrateType::Movable) => view.chained_racy().0,
+        _ => 0,
+    };
+    frames + chained + depot::held_blocks_racy(view, order, migrate_type)
 }
 
 /// Free frames whose merge is deferred. Possibly stale.

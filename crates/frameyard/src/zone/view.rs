@@ -35,7 +35,7 @@ pub(crate) struct ZoneTables {
     /// The counters of all CPUs and zones, by CPU first, and the number of zones.
     pub(crate) all_counters: (&'static [TransferCounters], usize),
     pub(crate) allocation_map: AllocationMap<'static>,
-    /// For each pageblock, the free frames in it: see [`healing`](super::healing).
+    /// For each pageblock, the free frames in it: see [`healing`](super::healing) and [`chains`](super::chains).
     pub(crate) pageblock_free: &'static [AtomicU64],
     /// The records of regions; see [`regions`](super::regions).
     pub(crate) regions: &'static [Region],
@@ -124,11 +124,6 @@ impl<'a, P: Platform> ZoneView<'a, P> {
         locked.as_mut()
     }
 
-    /// Takes the zone lock if it is free.
-    pub(super) fn try_lock(self) -> Option<LockedZone<'a, P>> {
-        ZoneHold::try_begin(&self, &self.zone.counters).map(|hold| self.held(hold))
-    }
-
     #[inline]
     fn lock_counted(self, counters: &'a TransferCounters) -> Result<LockedZone<'a, P>, LockError> {
         ZoneHold::begin(&self, counters).map(|hold| self.held(hold))
@@ -170,19 +165,8 @@ impl<'a, P: Platform> ZoneHold<'a, P> {
     pub(super) fn begin(view: &ZoneView<'a, P>, counters: &'a TransferCounters) -> Result<Self, LockError> {
         let guard = view.platform.guard();
         let hold = counters.lock.uses.lock(view.platform, LockId::Zone(view.id), view.zone.lock_word())?;
-        Ok(Self::of(view, counters, hold, guard))
-    }
-
-    fn try_begin(view: &ZoneView<'a, P>, counters: &'a TransferCounters) -> Option<Self> {
-        let guard = view.platform.guard();
-        let hold = counters.lock.uses.try_lock(view.platform, LockId::Zone(view.id), view.zone.lock_word())?;
-        Some(Self::of(view, counters, hold, guard))
-    }
-
-    #[inline(always)]
-    fn of(view: &ZoneView<'a, P>, counters: &'a TransferCounters, hold: LockHold, guard: P::Guard) -> Self {
         let ZoneView { id, zone, platform, .. } = *view;
-        Self { id, zone, platform, counters, moved: 0, hold, _guard: guard }
+        Ok(Self { id, zone, platform, counters, moved: 0, hold, _guard: guard })
     }
 
     pub(super) fn proof(&self) -> HoldProof<'_> {
@@ -317,7 +301,6 @@ impl<P: Platform> Drop for LockedZone<'_, P> {
     fn drop(&mut self) {
         if self.zone.counts_pageblocks() {
             if self.zone.heals() {
-                self.free_waiting();
                 self.heal(self.hold.moved);
             }
             self.reorder_changed_region();

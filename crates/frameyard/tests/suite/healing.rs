@@ -6,8 +6,10 @@ use crate::depot::{give, locks};
 use crate::fixture::random::Random;
 use crate::fixture::{Fixture, Frames, run_on};
 use crate::mover::Mover;
+use frameyard::alloc::FreeProblem;
 use frameyard::boot::ZoneLimits;
 use frameyard::owners::Owners;
+use frameyard::page::FrameState;
 use frameyard::policy::ZonePolicy;
 use frameyard::units::ZoneKind;
 use frameyard::watermarks::PcpSizing;
@@ -271,4 +273,106 @@ fn threads_that_free_into_draining_pageblocks_lose_no_frame() {
     });
     yard.validate().unwrap();
     give(&yard, left.into_iter().flatten());
+}
+
+/// A zone in which pageblocks drain, with empty lists, and the frames in use by pageblock: of those that drain.
+fn draining_pageblocks(yard: &Fixture, random: &mut Random) -> (Vec<Vec<Pfn>>, Vec<Pfn>) {
+    run_on(0);
+    let mut frames = fragment(yard, random);
+    churn(yard, &mut frames, 3, random);
+    yard.drain_all();
+    let drains = |pfn: &mut Pfn| yard.stats().pageblock_type(*pfn) == Some(MigrateType::Draining);
+    let mut draining: Vec<Pfn> = frames.extract_if(.., drains).collect();
+    draining.sort();
+    let pageblocks = draining.chunk_by(|a, b| a.align_down(PAGEBLOCK) == b.align_down(PAGEBLOCK));
+    (pageblocks.map(<[Pfn]>::to_vec).collect(), frames)
+}
+
+fn state(yard: &Fixture, pfn: Pfn) -> FrameState {
+    yard.stats().frame(pfn).expect("a frame").state
+}
+
+#[test]
+fn frames_freed_in_draining_pageblocks_take_no_zone_lock_and_count_as_free() {
+    let (yard, mut random) = (yard_of(ZonePolicy::Healing), Random::new(0x4eab));
+    let (pageblocks, rest) = draining_pageblocks(&yard, &mut random);
+    let counts = || {
+        let zone = yard.zone(ZONE).statistics();
+        (yard.stats().free_pages(), zone.free, zone.frees, zone.pages_freed)
+    };
+    let (taken, (free, in_zone, frees, pages)) = (locks(&yard), counts());
+    let freed: Vec<Pfn> = pageblocks.iter().flat_map(|frames| &frames[1..]).copied().collect();
+    assert!(freed.len() > 100);
+    give(&yard, freed.iter().copied());
+    let number = freed.len() as u64;
+    let after = (free + PageCount(number), in_zone + PageCount(number), frees + number, pages + number);
+    assert_eq!((locks(&yard), counts()), (taken, after));
+    assert_eq!(yard.zone(ZONE).depot_blocks(Order::ZERO, MigrateType::Movable), number);
+    for pfn in &freed {
+        let refused = yard.free(*pfn, Order::ZERO).expect_err("a second free").problem;
+        assert_eq!(refused, FreeProblem::AlreadyFree(FrameState::HeldFree));
+    }
+    assert_eq!((locks(&yard), counts()), (taken, after), "the refused frees changed nothing");
+    yard.drain_all();
+    assert_eq!(counts(), after);
+    assert!(freed.iter().all(|pfn| state(&yard, *pfn) != FrameState::HeldFree));
+    yard.validate().unwrap();
+    give(&yard, pageblocks.iter().map(|frames| frames[0]).chain(rest));
+}
+
+#[test]
+fn pageblocks_become_whole_when_their_last_frame_is_freed() {
+    let (yard, mut random) = (yard_of(ZonePolicy::Healing), Random::new(0x4eac));
+    let (pageblocks, rest) = draining_pageblocks(&yard, &mut random);
+    for frames in pageblocks {
+        if yard.stats().pageblock_type(frames[0]) != Some(MigrateType::Draining) {
+            // A step has ended its draining.
+            give(&yard, frames);
+            continue;
+        }
+        let (healed, whole_before, taken) = (count(&yard, "healing_healed"), whole(&yard), locks(&yard));
+        give(&yard, frames[1..].iter().copied());
+        assert_eq!((count(&yard, "healing_healed"), whole(&yard), locks(&yard)), (healed, whole_before, taken));
+        give(&yard, [frames[0]]);
+        assert_eq!((count(&yard, "healing_healed"), whole(&yard)), (healed + 1, whole_before + 1));
+        assert_eq!(locks(&yard), taken + 1, "all frames in one hold");
+        assert_eq!(yard.stats().pageblock_type(frames[0]), Some(MigrateType::Movable));
+    }
+    yard.validate().unwrap();
+    give(&yard, rest);
+}
+
+#[test]
+fn larger_blocks_form_from_frames_freed_in_draining_pageblocks() {
+    for gfp in [MOVABLE, MOVABLE.without(Gfp::DIRECT_RECLAIM)] {
+        let (yard, mut random) = (yard_of(ZonePolicy::Healing), Random::new(0x4ead));
+        let (pageblocks, rest) = draining_pageblocks(&yard, &mut random);
+        // Whole pageblocks are cut first.
+        let large = Order(PAGEBLOCK.0 - 1);
+        let all = || std::iter::from_fn(|| yard.alloc(large, gfp | Gfp::NOWARN).ok()).collect::<Vec<Pfn>>();
+        let before = all();
+        give(&yard, pageblocks.iter().flat_map(|frames| &frames[1..]).copied());
+        assert!(
+            pageblocks.iter().flat_map(|frames| &frames[1..]).all(|pfn| state(&yard, *pfn) == FrameState::HeldFree)
+        );
+        let more = all();
+        assert!(more.len() >= pageblocks.len(), "{gfp}: {} blocks of {} pageblocks", more.len(), pageblocks.len());
+        yard.validate().unwrap();
+        before.into_iter().chain(more).for_each(|pfn| yard.free(pfn, large).unwrap());
+        give(&yard, pageblocks.iter().map(|frames| frames[0]).chain(rest));
+    }
+}
+
+#[test]
+fn frames_of_draining_pageblocks_are_on_free_lists_once_the_policy_ends() {
+    let (yard, mut random) = (yard_of(ZonePolicy::Healing), Random::new(0x4eae));
+    let (pageblocks, rest) = draining_pageblocks(&yard, &mut random);
+    let freed: Vec<Pfn> = pageblocks.iter().flat_map(|frames| &frames[1..]).copied().collect();
+    give(&yard, freed.iter().copied());
+    let free = yard.stats().free_pages();
+    yard.set_policy(ZonePolicy::Vanilla).unwrap();
+    assert_eq!(yard.stats().free_pages(), free);
+    assert!(freed.iter().all(|pfn| state(&yard, *pfn) != FrameState::HeldFree));
+    yard.validate().unwrap();
+    give(&yard, pageblocks.iter().map(|frames| frames[0]).chain(rest));
 }

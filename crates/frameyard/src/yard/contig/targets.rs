@@ -9,7 +9,6 @@ use crate::memmap::Located;
 use crate::owners::{Block, Owners, ReclaimRequest};
 use crate::page::FrameState;
 use crate::platform::Platform;
-use crate::sync::Ordering;
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange, ZoneId};
 use crate::yard::Yard;
 use crate::zone::batch::BATCH;
@@ -140,7 +139,7 @@ fn next_pageblock<P: Platform>(view: ZoneView<'_, P>, range: PfnRange, walk: &mu
             let next = ranked.filter(|found| walk.region.is_none_or(|last| *found > last)).min()?;
             *walk = TargetWalk { region: Some(next), at: next.1, ..*walk };
         }
-        let free = view.pageblock_word(walk.at.place(&view.map)).map_or(0, |word| word.load(Ordering::Relaxed) as u32);
+        let free = view.listed_in_pageblock(walk.at.place(&view.map));
         let end = view.blocks.start_of(walk.at) + view.blocks.pages();
         if free > 0 && view.blocks.get(walk.at) == MigrateType::Movable {
             return Some(end);

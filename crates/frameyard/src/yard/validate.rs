@@ -283,12 +283,8 @@ impl<P: Platform> Yard<P> {
                     transfer::validate_free_block(view, at, order)
                         .map_err(|unsound| from_transfer(view.id, unsound))?;
                 }
-                FrameState::HeldFree if view.is_chained(tag) => {
-                    // The chains are empty: a vanished thread had it in its hands.
-                    if !lost_threads {
-                        return Err(ValidateError::BrokenMechanism { what: "chain", zone: view.id, at });
-                    }
-                }
+                // The chains are empty: a vanished thread had it in its hands.
+                FrameState::HeldFree if lost_threads && view.is_chained(tag) => {}
                 FrameState::HeldFree => recount.held[order.index()] += 1,
                 // A vanished thread had it in its hands.
                 FrameState::PerCpu if lost_threads && !tag.is_seen() => {}

@@ -245,6 +245,7 @@ impl<P: Platform> LockedZone<'_, P> {
         let taken = &healing.taken.frames;
         taken.store(taken.load(Ordering::Relaxed).wrapping_add(frames), Ordering::Relaxed);
         add_exclusive(&healing.frees, frames.into());
+        add_exclusive(&healing.moved, frames.into());
         add_exclusive(&events.direct_frees, frames.into());
         add_exclusive(&events.direct_pages_freed, frames.into());
         self.count_moved(PageCount(frames.into()));

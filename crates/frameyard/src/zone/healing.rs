@@ -20,7 +20,8 @@
 //! The word of each pageblock that is not whole counts its free frames: a frame that circulates between a caller and a list of a CPU
 //! costs nothing. A *step* reads some of these counts, and begins or ends the draining of a few pageblocks. After
 //! a pass over all pageblocks it knows how many drain in the next pass: those with the most free frames. A step ends the hold of the
-//! zone lock after which [`MOVED`] frames were moved since the last one, and the background compactor makes some. A pageblock with a
+//! zone lock after which [`MOVED`] blocks below pageblock order have joined or left the free lists since the last one: whole
+//! pageblocks that come and go change no count. The background compactor makes some, too. A pageblock with a
 //! frame that cannot move does not drain, nor one whose last frames stay in use for [`PATIENCE`] times as long as frames do on average.
 //!
 //! # Counting equations
@@ -48,7 +49,7 @@ const LOOKED_AT: u64 = 64;
 const CHANGED: u32 = 4;
 /// One in this number of pageblocks of a zone is kept from draining, so that refills find frames elsewhere.
 const RESERVE: u64 = 100;
-/// After this number of frames that joined or left the free lists there is a step.
+/// After this number of blocks below pageblock order that joined or left the free lists there is a step. A frame of a chain counts as one.
 const MOVED: u64 = 512;
 /// A draining pageblock in which no frame was freed for this number of times the expected time stops draining: what is left in it stays.
 const PATIENCE: u64 = 16;
@@ -81,6 +82,9 @@ impl<'a, P: Platform> ZoneView<'a, P> {
             && let Some(word) = self.pageblock_word(block)
         {
             Known::count(word, |free| change(free, order.pages().0 as u32));
+            if self.zone.heals() {
+                add_exclusive(&self.zone.healing.moved, 1);
+            }
         }
     }
 
@@ -101,11 +105,10 @@ impl<'a, P: Platform> ZoneView<'a, P> {
 }
 
 impl<P: Platform> LockedZone<'_, P> {
-    /// At the end of a hold that moved frames: now and then a step.
+    /// At the end of a hold of the lock: now and then a step.
     #[inline]
-    pub(super) fn heal(&mut self, moved: u64) {
+    pub(super) fn heal(&mut self) {
         let since = &self.zone.healing.moved;
-        add_exclusive(since, moved);
         if since.load(Ordering::Relaxed) >= MOVED {
             since.store(0, Ordering::Relaxed);
             self.heal_step();

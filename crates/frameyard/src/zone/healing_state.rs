@@ -149,7 +149,7 @@ pub(crate) struct Healing {
     pub(super) taken: TakenFrames,
     /// The pageblock at which the next step begins.
     pub(crate) cursor: AtomicU64,
-    /// Frames that joined or left the free lists since the last step.
+    /// Small blocks and chained frames that joined or left the free lists since the last step.
     pub(crate) moved: AtomicU64,
     /// Frees in draining pageblocks, and those to lists of CPUs that the background has counted.
     pub(crate) frees: AtomicU64,

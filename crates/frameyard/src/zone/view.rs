@@ -301,7 +301,7 @@ impl<P: Platform> Drop for LockedZone<'_, P> {
     fn drop(&mut self) {
         if self.zone.counts_pageblocks() {
             if self.zone.heals() {
-                self.heal(self.hold.moved);
+                self.heal();
             }
             self.reorder_changed_region();
         }

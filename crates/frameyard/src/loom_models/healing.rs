@@ -1,5 +1,5 @@
-//! Draining pageblocks (`zone::healing`, `zone::chains`): a pageblock begins or stops to drain while another thread frees into it,
-//! allocates, or leaves the policy.
+//! Draining pageblocks (`zone::healing`, `zone::chains`): a pageblock begins or stops draining while another thread frees into
+//! it, allocates, or leaves the policy.
 
 use super::machine::{Flaw, Locks, Machine, Runner, ZONE};
 use super::{DAMAGES, assert_fails_within, explore_within, in_long_runs};

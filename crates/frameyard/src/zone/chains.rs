@@ -9,7 +9,7 @@
 //! |---|---|
 //! | a single frame of a draining pageblock is freed | push: one compare-exchange of the word, which takes no lock |
 //! | all frames of a draining pageblock are free | the zone lock: they become one block |
-//! | a pageblock stops to drain: a request needs its frames, it is isolated, the policy changes | close: the chain goes to the free lists |
+//! | a pageblock stops draining: a request needs its frames, it is isolated, the policy changes | close: the chain goes to the free lists |
 //! | code has to find every free frame, or larger blocks | gather: the chain goes to the free lists, and the pageblock drains on |
 //!
 //! # Protocol

@@ -3,7 +3,8 @@
 //! # Rule
 //!
 //! Some pageblocks *drain*: the emptiest ones, a number that the free frames of all could make whole, less a reserve. A frame freed in
-//! a draining pageblock stays there; every other frame stays on its CPU's list. Requests take from other pageblocks first. So a draining pageblock only loses frames in use, and becomes whole; and frames that are in use again and again
+//! a draining pageblock stays there; every other frame stays on its CPU's list. Requests take from other pageblocks first. So a draining
+//! pageblock only loses frames in use, and becomes whole; and frames that are in use again and again
 //! end up in pageblocks that are full.
 //!
 //! # Mechanism

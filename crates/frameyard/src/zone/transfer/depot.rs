@@ -15,7 +15,7 @@
 //! | a per-CPU list exceeds its limit, or a full array while the list holds [`HELD`] frames | push the older half of its packed batches onto the CPU's stack with one exchange; onto the common stack if that is full; merge eight with each if both are full |
 //! | a per-CPU list is empty | pop up to [`FETCHED`] batches with one exchange from the CPU's stack, then the common stack; or one from another CPU's |
 //! | a block of order 4 to 8 is allocated or freed | as a batch of one |
-//! | all stacks of an order are empty | pop batches of the next larger order of which the CPU's shelf or the common one has any, and cut these ([`carving`]); those of other CPUs before types are mixed |
+//! | all stacks of an order are empty | cut batches of the next larger order on the CPU's shelf or the common one ([`carving`]); on the shelves of other CPUs if the zone has no block |
 //! | those of larger orders, too | carve batches from large blocks of the zone, push those that the list does not take |
 //! | the free lists have no block of the type, and no whole pageblock of another | merge some batches, within the request's effort |
 //! | few whole pageblocks are free | merge batches into the free lists, several per lock hold ([`collecting`]); a stack keeps a few |

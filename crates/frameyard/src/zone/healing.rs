@@ -111,8 +111,9 @@ impl<P: Platform> LockedZone<'_, P> {
     pub(super) fn heal(&mut self) {
         let since = &self.zone.healing.moved;
         if since.load(Ordering::Relaxed) >= MOVED {
-            since.store(0, Ordering::Relaxed);
             self.heal_step();
+            // Blocks that the step itself moved between lists do not count.
+            since.store(0, Ordering::Relaxed);
         }
     }
 

@@ -105,6 +105,27 @@ fn frames_that_circulate_need_no_zone_lock_once_memory_is_whole() {
 }
 
 #[test]
+fn whole_pageblocks_that_come_and_go_make_no_steps() {
+    let (yard, mut random) = (yard_of(ZonePolicy::Vanilla), Random::new(0x4eac));
+    run_on(0);
+    yard.lists().resize(PcpSizing::Fixed(0));
+    let mut block = yard.alloc(PAGEBLOCK, MOVABLE).unwrap();
+    let mut frames = fragment(&yard, &mut random);
+    yard.set_policy(ZonePolicy::Healing).unwrap();
+    let (begun, before) = (count(&yard, "healing_begun"), locks(&yard));
+    for _ in 0..100 {
+        yard.free(block, PAGEBLOCK).unwrap();
+        block = yard.alloc(PAGEBLOCK, MOVABLE).unwrap();
+    }
+    assert!(locks(&yard) >= before + 100, "each passes the zone lock");
+    assert_eq!(count(&yard, "healing_begun"), begun);
+    churn(&yard, &mut frames, 1, &mut random);
+    assert!(count(&yard, "healing_begun") > begun, "small blocks make steps");
+    yard.free(block, PAGEBLOCK).unwrap();
+    give(&yard, frames);
+}
+
+#[test]
 fn frames_of_draining_pageblocks_are_given_up_before_a_request_fails() {
     for gfp in [MOVABLE, Gfp::KERNEL] {
         let (yard, mut random) = (yard_of(ZonePolicy::Healing), Random::new(0x4ea3));

@@ -110,13 +110,6 @@ impl SimReplay {
         (self.counts.pages_allocated > 0).then(|| pages * 1000.0 / self.counts.pages_allocated as f64)
     }
 
-    /// The part of the acquisitions of zone locks that found the lock held; `None` without acquisitions.
-    #[must_use]
-    pub fn contended_share(&self) -> Option<f64> {
-        let lock = self.yard.lock;
-        (lock.acquisitions > 0).then(|| lock.contended as f64 / lock.acquisitions as f64)
-    }
-
     /// The virtual time of an operation. That of waits for an earlier operation on the same frame is left out.
     #[must_use]
     pub fn time_per_operation(&self) -> Option<Picos> {

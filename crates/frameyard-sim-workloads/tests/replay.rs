@@ -94,7 +94,10 @@ fn a_free_on_another_cpu_waits_for_its_allocation() {
 #[test]
 fn copies_contend_for_the_zone_lock_under_vanilla_and_less_under_a_depot() {
     let plan = plan(rounds(2, 6), 64);
-    let contended = |policy| replay(&plan, "desktop-8", 4, policy, 1).contended_share().unwrap();
+    let contended = |policy| {
+        let lock = replay(&plan, "desktop-8", 4, policy, 1).yard.lock;
+        lock.contended as f64 / lock.acquisitions as f64
+    };
     let (vanilla, depot) = (contended(ZonePolicy::Vanilla), contended(ZonePolicy::Depot));
     assert!(vanilla > 0.0 && depot < vanilla, "vanilla {vanilla}, depot {depot}");
 }

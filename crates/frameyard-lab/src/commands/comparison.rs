@@ -21,7 +21,7 @@ use crate::Failure;
 use crate::args::ComparedArgs;
 use crate::output::{RoundedSize, Row};
 
-pub(super) use columns::{counts, effort, setting};
+pub(super) use columns::{contended_share, counts, effort, setting};
 pub(super) use native::{Comparison, Yards};
 pub(super) use simulated::{simulate, simulate_each, too_few_cpus};
 pub(super) use text::{ComparedRow, grouped};

@@ -243,10 +243,12 @@ impl<P: Platform> LockedZone<'_, P> {
     /// As a step that finds a pageblock among the emptiest.
     #[cfg(all(test, loom))]
     pub(crate) fn drain_for_model(&mut self, pfn: Pfn) {
+        use crate::memmap::Located;
+
         let start = self.blocks.start_of(pfn);
         if self.blocks.get(start) == MigrateType::Movable
             && !self.is_whole(start)
-            && let Some(word) = self.pageblock_word(crate::memmap::Located::place(start, &self.map))
+            && let Some(word) = self.pageblock_word(start.place(&self.map))
         {
             self.begin_draining(start, word);
         }

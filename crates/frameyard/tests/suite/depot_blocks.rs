@@ -168,8 +168,12 @@ fn larger_blocks_on_the_shelf_of_another_cpu_are_cut_once_the_zone_has_none() {
     let gfp = Gfp::HIGHUSER_MOVABLE | Gfp::HIGH | Gfp::NOWARN;
     let mut taken = vec![yard.alloc(order(0), gfp).unwrap()];
     assert_eq!((locks(&yard), in_depot()), (before + 1, larger), "the zone has blocks");
+    let merged = || depot(&yard).get("depot_collected");
+    let merged_before = merged();
     taken.extend(std::iter::from_fn(|| yard.alloc(order(0), gfp).ok()));
     assert_eq!(in_depot(), 0);
+    // Below the low watermark some are merged.
+    assert!(merged() - merged_before < larger / 2, "most are cut: {} of {larger} merged", merged() - merged_before);
     yard.validate().unwrap();
     taken.iter().for_each(|pfn| yard.free(*pfn, order(0)).unwrap());
 }

@@ -77,7 +77,7 @@ pub(in crate::commands) fn effort(counts: &Counts) -> Row {
 }
 
 /// The part of acquisitions that had to wait, to a millionth; `None` where there were none.
-fn contended_share(lock: LockUse) -> Option<f64> {
+pub(in crate::commands) fn contended_share(lock: LockUse) -> Option<f64> {
     share(lock.contended, lock.acquisitions).map(|share| (share * 1e6).round() / 1e6)
 }
 

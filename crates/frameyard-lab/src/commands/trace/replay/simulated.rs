@@ -2,12 +2,13 @@
 
 use std::num::NonZeroU32;
 
-use frameyard_sim_workloads::{SimReplay, SimReplayError, SimReplayPlan, whole_ns};
+use frameyard_sim_workloads::{SimReplay, SimReplayPlan, whole_ns};
 use frameyard_traces::replay::{Detail, ReplayPlan, SetUp};
 use serde_json::Map;
 
 use super::ReplayArgs;
 use crate::Failure;
+use crate::commands::comparison::contended_share;
 use crate::commands::simulated_machine::machine;
 use crate::fixture::refuse_beyond_host;
 use crate::output::{Format, Report, Row, progress_bar, rounded};
@@ -24,15 +25,11 @@ pub(super) fn run(args: &ReplayArgs, name: &str, plan: &ReplayPlan) -> Result<Re
     let mut rows = Vec::new();
     for policy in &args.policy {
         let set_up = SetUp { policy: *policy, start: args.start.start(), seed: args.seed, detail: Detail::Totals };
-        let replay = copies.replay(set_up, &|operations| bar.inc(operations)).map_err(failure)?;
+        let replay = copies.replay(set_up, &|operations| bar.inc(operations)).map_err(Failure::run_time)?;
         rows.push(row(plan, copies.copies(), &replay));
     }
     bar.finish_and_clear();
     Ok(Report::new(super::NAME, rows).of_machine(machine.name.clone()).note(NOTE))
-}
-
-fn failure(error: SimReplayError) -> Failure {
-    Failure::run_time(error)
 }
 
 /// The row of a policy.
@@ -50,12 +47,7 @@ fn row(plan: &ReplayPlan, copies: NonZeroU32, replay: &SimReplay) -> Row {
         .column("kernel_zone_locked_pages_per_1000", "kernel's", kernel.zone_locked_per_1000().map(rounded))
         .column("zone_lock_acquisitions", "acquisitions", lock.acquisitions)
         .data("zone_lock_contended", lock.contended)
-        .column_as(
-            "zone_lock_contended_share",
-            "contended",
-            Format::percent(2),
-            replay.contended_share().map(millionths),
-        )
+        .column_as("zone_lock_contended_share", "contended", Format::percent(2), contended_share(lock))
         .column("pcp_pages_held", "held in lists", end.per_cpu.0)
         .column("free_order9_blocks", "free order 9", end.order9_blocks())
         .data("free_blocks", end.blocks.to_vec())
@@ -71,9 +63,4 @@ fn row(plan: &ReplayPlan, copies: NonZeroU32, replay: &SimReplay) -> Row {
         .data("virtual_ns", whole_ns(replay.spent.length()))
         .data("list_access", replay.lists.name())
         .followed_by(replay.spent.shares().map(|(name, share)| (name, share.into())).collect::<Map<_, _>>().into())
-}
-
-/// A share to a millionth.
-fn millionths(share: f64) -> f64 {
-    (share * 1e6).round() / 1e6
 }

@@ -8,7 +8,7 @@ use crate::platform::Platform;
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::{Geometry, NodeId, PageCount, ZoneId, ZoneKind};
 use crate::zone::pcp::{LockedPcp, YardLimits, lock_each};
-use crate::zone::transfer::huge_blocks_of_lists;
+use crate::zone::transfer::{LEAST_CHAINED, huge_blocks_of_lists};
 use crate::zone::{
     PcpSizes, PcpSizing, PcpZone, SharedMinimum, WatermarkOptions, WatermarkOptionsError, Zone, ZoneSizing,
     lowmem_reserve,
@@ -16,6 +16,8 @@ use crate::zone::{
 
 /// The most huge-page blocks that one CPU keeps of one zone.
 const MAX_HUGE_BLOCKS: u64 = 8;
+/// Where a zone heals, the lists of its node's CPUs hold no more than this part of it, unless there are very many CPUs.
+const HEALING_SHARE: u64 = 128;
 
 impl Tables {
     /// Sets watermarks, reserves and the limits of all per-CPU lists.
@@ -73,6 +75,7 @@ impl Tables {
             let cpus = if local_cpus == 0 { online_cpus } else { local_cpus };
             let limits = YardLimits {
                 high: sizes.high,
+                healing_high: healing_high(sizing, sizes.high, zone.managed(), cpus),
                 huge_high,
                 huge_batches: huge_batches(geometry, zone.managed(), cpus, huge_high),
                 batch: sizes.batch,
@@ -97,6 +100,15 @@ fn huge_high(geometry: Geometry, sizes: PcpSizes) -> PageCount {
         return PageCount(0);
     }
     PageCount((sizes.high.0 >> order.0).clamp(1, MAX_HUGE_BLOCKS) << order.0)
+}
+
+/// What a CPU may hold in small frames where the zone heals, unless the yard's lists are of a fixed size: frames on lists keep pageblocks
+/// from becoming whole. At least what a list needs to give up a batch and keep some frames.
+fn healing_high(sizing: PcpSizing, high: PageCount, managed: PageCount, cpus: u32) -> PageCount {
+    match sizing {
+        PcpSizing::Fixed(_) => high,
+        _ => high.min(PageCount((managed.0 / HEALING_SHARE / u64::from(cpus.max(1))).max(LEAST_CHAINED as u64))),
+    }
 }
 
 /// [`huge_high`] under a policy that moves huge blocks in batches, in zones with enough memory for that.

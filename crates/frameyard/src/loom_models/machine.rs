@@ -411,7 +411,7 @@ impl Runner {
         let pcp = tables.pcp_of(ZONE, CpuId(0)).expect("the lists of CPU 0");
         pcp.lock(self.yard.platform()).unwrap().set_limits(
             self.yard.policy(),
-            YardLimits { high, huge_high: PageCount(0), huge_batches: PageCount(0), batch },
+            YardLimits { high, healing_high: high, huge_high: PageCount(0), huge_batches: PageCount(0), batch },
         );
     }
 

@@ -147,11 +147,11 @@ impl<P: Platform> Yard<P> {
             add(&mut statistics.drains, read(&pcp.counts.drains));
         }
         let held = transfer::held_for_cpus_racy(view);
-        let chained = view.chained_racy();
+        let chained = view.freed_to_chains();
         statistics.free += transfer::held_racy(view).pages;
         statistics.per_cpu += held.pages;
-        add(&mut statistics.frees, held.direct_frees.wrapping_add(chained.0));
-        add(&mut statistics.pages_freed, held.direct_pages_freed.wrapping_add(chained.0));
+        add(&mut statistics.frees, held.direct_frees.wrapping_add(chained));
+        add(&mut statistics.pages_freed, held.direct_pages_freed.wrapping_add(chained));
     }
 
     /// The type of a pageblock; what it will be, where it is not initialised yet.

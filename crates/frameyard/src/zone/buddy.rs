@@ -233,6 +233,9 @@ impl<P: Platform> LockedZone<'_, P> {
         let last = residence == Residence::Reported || self.will_likely_merge(block, order);
         let end = if last { Place::Tail } else { Place::Head };
         self.add_block(block, order, migrate_type, end, residence);
+        if migrate_type == MigrateType::Movable && self.zone.heals() && order < self.geometry.pageblock_order() {
+            self.make_whole(self.blocks.start_of(self.map.pfn(block)));
+        }
     }
 
     /// Takes the buddy of a block off its list if both may merge; whether they may. `residence` becomes that of both.

@@ -264,6 +264,7 @@ impl<P: Platform> LockedZone<'_, P> {
             };
             match tag.state() {
                 FrameState::BuddyFree => block_use.free += pages.0,
+                FrameState::HeldFree if self.is_chained(tag) => block_use.free += pages.0,
                 FrameState::Allocated
                 | FrameState::Owned
                 | FrameState::Counted

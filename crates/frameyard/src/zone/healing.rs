@@ -38,20 +38,20 @@ use super::healing_state::{CLASSES, Known, tick};
 use super::policy::ZonePolicy;
 use super::transfer::Unsound;
 use super::view::{LockedZone, ZoneView};
-use crate::memmap::MapPlace;
+use crate::memmap::{Located, MapPlace};
 use crate::page::{FrameState, Residence};
 use crate::platform::Platform;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::{MigrateType, Order, Pfn, PfnRange};
 
 /// The pageblocks that a step looks at.
-const LOOKED_AT: u64 = 64;
+const LOOKED_AT: u64 = 256;
 /// The most pageblocks that a step changes: each is walked.
 const CHANGED: u32 = 4;
 /// One in this number of pageblocks of a zone is kept from draining, so that refills find frames elsewhere.
-const RESERVE: u64 = 100;
+const RESERVE: u64 = 1000;
 /// After this number of blocks below pageblock order that joined or left the free lists there is a step. A frame of a chain counts as one.
-const MOVED: u64 = 512;
+pub(super) const MOVED: u64 = 512;
 /// A draining pageblock in which no frame was freed for this number of times the expected time stops draining: what is left in it stays.
 const PATIENCE: u64 = 16;
 /// It rests until every frame in use of the zone could have been freed this number of times.
@@ -78,14 +78,31 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     }
 
     /// Counts a block that joins or leaves the free lists, in its pageblock. The caller holds the zone lock.
-    pub(super) fn count_in_pageblock(self, block: MapPlace, order: Order, change: fn(u32, u32) -> u32) {
+    pub(super) fn count_in_pageblock(
+        self,
+        (block, order): (MapPlace, Order),
+        migrate_type: MigrateType,
+        change: fn(u32, u32) -> u32,
+    ) {
         if order < self.geometry.pageblock_order()
             && let Some(word) = self.pageblock_word(block)
         {
             Known::count(word, |free| change(free, order.pages().0 as u32));
             if self.zone.heals() {
                 add_exclusive(&self.zone.healing.moved, 1);
+                if migrate_type == MigrateType::Movable && !Known::read(word).open {
+                    self.open(block, word);
+                }
             }
+        }
+    }
+
+    /// Lets single frames of a movable pageblock join its chain.
+    #[cold]
+    pub(super) fn open(self, block: MapPlace, word: &AtomicU64) {
+        let at = block.index() as usize;
+        if self.blocks.zone_at(at) == Some(self.id) && self.blocks.get_at(block) == MigrateType::Movable {
+            Known::change(word, |known| Known { open: true, ..known });
         }
     }
 
@@ -145,7 +162,7 @@ impl<P: Platform> LockedZone<'_, P> {
         };
         let known = self.grow_older(word);
         let (free, rests, pages) = (known.all_free(), known.rests, order.pages().0 as u32);
-        if free == pages && known.drains {
+        if free == pages && known.open {
             self.make_whole(start);
             return true;
         }
@@ -161,14 +178,16 @@ impl<P: Platform> LockedZone<'_, P> {
         if !rests {
             add(&state.classes[class], 1);
         }
-        let least = state.class.load(Ordering::Relaxed) as usize;
+        let least = CLASSES.saturating_sub(state.drained.load(Ordering::Relaxed) as usize);
         let is_among_more = class + 1 == least && state.more.load(Ordering::Relaxed) > 0;
         let should_drain = !rests && (class >= least || is_among_more);
         if should_drain && is_among_more {
             add(&state.more, 1u32.wrapping_neg());
         }
         match (block_type, should_drain) {
-            (MigrateType::Movable, true) => self.begin_draining(start, word),
+            (MigrateType::Movable, true) if state.draining_racy() < state.most.load(Ordering::Relaxed) => {
+                self.begin_draining(start, word)
+            }
             (MigrateType::Draining, false) => {
                 self.stop_draining(start);
                 true
@@ -203,13 +222,14 @@ impl<P: Platform> LockedZone<'_, P> {
         let chained = self.chained_racy().0;
         let used = self.zone.managed().0.saturating_sub(self.zone.free_pages_racy().0).saturating_sub(chained);
         state.used.store(used, Ordering::Relaxed);
-        let frees = state.frees.load(Ordering::Relaxed).wrapping_add(chained);
+        let frees = state.frees.load(Ordering::Relaxed).wrapping_add(self.freed_to_chains());
         let ticks = frees.wrapping_sub(state.timed.load(Ordering::Relaxed)) / tick(used);
         add_exclusive(&state.now, ticks);
         add_exclusive(&state.timed, ticks.wrapping_mul(tick(used)));
         let free = state.free.load(Ordering::Relaxed);
         state.free.store(0, Ordering::Relaxed);
         let mut left = (free >> order.0).saturating_sub(pageblocks / RESERVE);
+        state.most.store(left as u32, Ordering::Relaxed);
         let mut least = CLASSES;
         for (class, number) in state.classes.iter().enumerate().rev() {
             let number = u64::from(number.load(Ordering::Relaxed));
@@ -220,7 +240,7 @@ impl<P: Platform> LockedZone<'_, P> {
             least = class;
         }
         state.classes.iter().for_each(|class| class.store(0, Ordering::Relaxed));
-        state.class.store(least as u32, Ordering::Relaxed);
+        state.drained.store((CLASSES - least) as u32, Ordering::Relaxed);
         state.more.store(left as u32, Ordering::Relaxed);
     }
 
@@ -233,7 +253,7 @@ impl<P: Platform> LockedZone<'_, P> {
         if is_movable {
             self.blocks.drain(start);
             self.relink_range(PfnRange::new(start, self.blocks.pages()), MigrateType::Draining);
-            Known::change(word, |known| Known { drains: true, ..known });
+            Known::change(word, |known| Known { open: true, drains: true, was_pushed: false, ..known });
             add(&self.zone.healing.draining, 1);
             add_exclusive(&self.zone.healing.begun, 1);
         }
@@ -257,12 +277,11 @@ impl<P: Platform> LockedZone<'_, P> {
     /// Changes the policy of the zone.
     pub(crate) fn set_policy(&mut self, policy: ZonePolicy) {
         let heals = self.zone.heals();
-        if heals && policy != ZonePolicy::Healing {
-            self.end_healing();
-        }
         self.zone.set_policy(policy);
-        if !heals && self.zone.heals() {
-            self.begin_healing();
+        match (heals, self.zone.heals()) {
+            (true, false) => self.end_healing(),
+            (false, true) => self.begin_healing(),
+            _ => {}
         }
     }
 
@@ -277,7 +296,7 @@ impl<P: Platform> LockedZone<'_, P> {
                 let mut next = self.first_block_at(order, migrate_type).map(|(block, _)| block);
                 for _ in 0..blocks {
                     let Some(block) = next else { break };
-                    self.count_in_pageblock(block, order, u32::wrapping_add);
+                    self.count_in_pageblock((block, order), migrate_type, u32::wrapping_add);
                     next = self.map.next(self.page(block).next());
                 }
             }
@@ -308,7 +327,8 @@ impl<P: Platform> LockedZone<'_, P> {
         for (start, word) in self.own_pageblocks() {
             let (known, found) = (Known::read(word), self.count_free_in(start));
             let (kept, drains) = (known.free, self.blocks.get(start) == MigrateType::Draining);
-            if known.drains != drains || known.chain != 0 {
+            let may_be_open = self.zone.heals() && (drains || self.blocks.get(start) == MigrateType::Movable);
+            if known.drains != drains || known.chain != 0 || (known.open && !may_be_open) {
                 return Err(Unsound::Broken { what: "chain of a pageblock", at: start });
             }
             if self.zone.counts_pageblocks() && kept != found {
@@ -333,18 +353,18 @@ impl<P: Platform> LockedZone<'_, P> {
             if self.blocks.get(start) == MigrateType::Draining {
                 self.stop_draining(start);
             }
+            // No block that joins the lists opens it again: the zone heals no more.
+            self.shut(start);
         }
     }
 
-    /// Makes a draining pageblock an ordinary one.
+    /// Makes a draining pageblock an ordinary one, which stays open.
     pub(super) fn stop_draining(&mut self, start: Pfn) {
-        let taken = self.close(start);
         self.blocks.set(start, MigrateType::Movable);
         self.relink_range(PfnRange::new(start, self.blocks.pages()), MigrateType::Movable);
+        let stopped = |known| Known { open: true, drains: false, was_pushed: false, ..known };
+        self.pageblock_word(start.place(&self.map)).map(|word| Known::change(word, stopped));
         add(&self.zone.healing.draining, 1u32.wrapping_neg());
-        if let Some(taken) = taken.filter(|taken| taken.chain > 0) {
-            self.free_chain(start, taken);
-        }
     }
 
     /// Frees a block of a draining pageblock to the lists, merged. `false` if the pageblock is whole then: the caller goes on with that
@@ -362,6 +382,7 @@ impl<P: Platform> LockedZone<'_, P> {
         }
         let whole = PfnRange::new(start, order.pages());
         for start in self.blocks.starts_in(whole).filter(|start| self.blocks.get(*start) == MigrateType::Draining) {
+            self.close(start);
             self.end_draining_whole(start);
         }
         false
@@ -369,7 +390,6 @@ impl<P: Platform> LockedZone<'_, P> {
 
     /// Makes a draining pageblock an ordinary one of which all frames are free.
     pub(super) fn end_draining_whole(&self, start: Pfn) {
-        self.close(start);
         self.blocks.set(start, MigrateType::Movable);
         add(&self.zone.healing.draining, 1u32.wrapping_neg());
         add_exclusive(&self.zone.healing.healed, 1);
@@ -378,10 +398,19 @@ impl<P: Platform> LockedZone<'_, P> {
     /// Ends the draining of the pageblock of the smallest free block of that order or more that drains; whether there was one.
     pub(super) fn end_draining(&mut self, order: Order) -> bool {
         let found = self.smallest_order(order, MigrateType::Draining);
-        let Some((pfn, _)) = found.and_then(|found| self.first_block(found, MigrateType::Draining)) else {
+        let listed = found.and_then(|found| self.first_block(found, MigrateType::Draining));
+        let Some(pfn) = listed.map(|(pfn, _)| pfn).or_else(|| self.fullest_draining()) else { return false };
+        let start = self.blocks.start_of(pfn);
+        if self.blocks.get(start) != MigrateType::Draining {
             return false;
-        };
-        self.stop_draining(self.blocks.start_of(pfn));
+        }
+        self.stop_draining(start);
+        self.shut(start);
+        // It rests, so that other pageblocks drain meanwhile.
+        let now = self.zone.healing.now.load(Ordering::Relaxed);
+        self.pageblock_word(start.place(&self.map)).map(|word| {
+            Known::change(word, |known| Known { rests: true, ..known.at(now) })
+        });
         add_exclusive(&self.zone.healing.given_up, 1);
         true
     }

@@ -16,7 +16,7 @@ pub(super) fn tick(used: u64) -> u64 {
     (used / TICKS).max(LEAST_TICK)
 }
 
-/// What is known of a pageblock, packed into its word. Changes under the zone lock; while the pageblock drains, [`chains`](super::chains)
+/// What is known of a pageblock, packed into its word. Changes under the zone lock; while the pageblock is open, [`chains`](super::chains)
 /// also change it without.
 ///
 /// | bits | meaning |
@@ -25,7 +25,7 @@ pub(super) fn tick(used: u64) -> u64 {
 /// | 16–31 | frames on the chain |
 /// | 32–46 | the first frame of the chain, counted from that of the pageblock |
 /// | 47 | drains |
-/// | 48 | a frame was pushed since a step looked at it |
+/// | 48 | of a pageblock that drains: a frame was pushed since a step looked at it; of any other: is open |
 /// | 49 | rests |
 /// | 50–63 | when it began to drain or to rest, or a frame in it was freed since |
 #[derive(Clone, Copy)]
@@ -33,7 +33,11 @@ pub(super) struct Known {
     pub(super) free: u32,
     pub(super) chain: u32,
     pub(super) first: u32,
+    /// Frames may join its chain.
+    pub(super) open: bool,
+    /// Frames freed in it join its chain. It is open.
     pub(super) drains: bool,
+    /// Known while it drains.
     pub(super) was_pushed: bool,
     pub(super) rests: bool,
     pub(super) since: u32,
@@ -44,7 +48,7 @@ const CHAIN_SHIFT: u32 = 16;
 const FIRST: u64 = 0x7fff;
 const FIRST_SHIFT: u32 = 32;
 const DRAINS: u64 = 1 << 47;
-const PUSHED: u64 = 1 << 48;
+const OPEN_OR_PUSHED: u64 = 1 << 48;
 const RESTS: u64 = 1 << 49;
 const SINCE_SHIFT: u32 = 50;
 const TIMES: u64 = u64::MAX >> SINCE_SHIFT;
@@ -53,29 +57,32 @@ const _: () = assert!(1 << (ORDER_SLOTS - 1) <= FIRST + 1, "the frames of the la
 const _: () = assert!(TICKS * 128 <= TIMES + 1, "a turn of the clock fits the bits");
 
 impl Known {
+    #[inline(always)]
     pub(super) const fn of(word: u64) -> Self {
         Self {
             free: (word & COUNT) as u32,
             chain: (word >> CHAIN_SHIFT & COUNT) as u32,
             first: (word >> FIRST_SHIFT & FIRST) as u32,
+            open: word & (DRAINS | OPEN_OR_PUSHED) != 0,
             drains: word & DRAINS != 0,
-            was_pushed: word & PUSHED != 0,
+            was_pushed: word & DRAINS != 0 && word & OPEN_OR_PUSHED != 0,
             rests: word & RESTS != 0,
             since: (word >> SINCE_SHIFT) as u32,
         }
     }
 
     pub(super) const fn bits(self) -> u64 {
-        let Self { free, chain, first, drains, was_pushed, rests, since } = self;
+        let Self { free, chain, first, open, drains, was_pushed, rests, since } = self;
         free as u64 & COUNT
             | (chain as u64 & COUNT) << CHAIN_SHIFT
             | (first as u64 & FIRST) << FIRST_SHIFT
             | if drains { DRAINS } else { 0 }
-            | if was_pushed { PUSHED } else { 0 }
+            | if (drains && was_pushed) || (!drains && open) { OPEN_OR_PUSHED } else { 0 }
             | if rests { RESTS } else { 0 }
             | (since as u64) << SINCE_SHIFT
     }
 
+    #[inline(always)]
     pub(super) fn read(word: &AtomicU64) -> Self {
         Self::of(word.load(Ordering::Relaxed))
     }
@@ -85,7 +92,7 @@ impl Known {
     pub(super) fn count(word: &AtomicU64, change: impl Fn(u32) -> u32) {
         let counted = |found: u64| found & !COUNT | u64::from(change((found & COUNT) as u32)) & COUNT;
         let found = word.load(Ordering::Relaxed);
-        if found & DRAINS == 0 {
+        if !Self::of(found).open {
             return word.store(counted(found), Ordering::Relaxed);
         }
         let _ = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |found| Some(counted(found)));
@@ -94,14 +101,22 @@ impl Known {
     /// Changes a word under the zone lock. Returns what it was.
     pub(super) fn change(word: &AtomicU64, change: impl Fn(Self) -> Self) -> Self {
         let known = Self::read(word);
-        if !known.drains {
+        if !known.open {
             word.store(change(known).bits(), Ordering::Relaxed);
             return known;
         }
-        let changed = |found| Some(change(Self::of(found)).bits());
+        Self::change_if(word, |_| true, change).unwrap_or(known)
+    }
+
+    /// Changes a word if what it says `fits`, with the zone lock or without. Returns what it was.
+    pub(super) fn change_if(
+        word: &AtomicU64,
+        fits: impl Fn(Self) -> bool,
+        change: impl Fn(Self) -> Self,
+    ) -> Option<Self> {
+        let changed = |found| Some(Self::of(found)).filter(|known| fits(*known)).map(|known| change(known).bits());
         // Acquire: pairs with the Release in `push_to_chain`.
-        let found = word.fetch_update(Ordering::Acquire, Ordering::Relaxed, changed);
-        Self::of(found.unwrap_or_else(|found| found))
+        word.fetch_update(Ordering::Acquire, Ordering::Relaxed, changed).ok().map(Self::of)
     }
 
     /// The free frames, on lists and on the chain.
@@ -118,9 +133,9 @@ impl Known {
         Self { chain: 0, first: 0, ..self }
     }
 
-    /// The pageblock drains no more.
+    /// No frame may join its chain any more, which was taken.
     pub(super) const fn closed(self) -> Self {
-        Self { drains: false, was_pushed: false, ..self.without_chain() }
+        Self { open: false, drains: false, was_pushed: false, ..self.without_chain() }
     }
 
     /// The number of ticks since that time.
@@ -134,29 +149,34 @@ impl Known {
     }
 }
 
-/// The frames taken off [`chains`](super::chains), modulo 2³². On a line of its own: watermark checks read it without the lock.
+/// The frames that left [`chains`](super::chains). On a line of its own: watermark checks read it, and refills write it, without the lock.
 #[repr(C, align(64))]
 #[derive(Default)]
 pub(super) struct TakenFrames {
-    pub(super) frames: AtomicU32,
+    pub(super) frames: AtomicU64,
+    /// The frames that joined chains as the lists of CPUs overflowed: the free of these was counted before.
+    pub(super) merged: AtomicU64,
 }
 
-all_atomic!(TakenFrames { frames });
+all_atomic!(TakenFrames { frames, merged });
 
-/// The state of [`healing`](super::healing) in a zone. Changes under the zone lock.
+/// The state of [`healing`](super::healing) in a zone. Changes under the zone lock, unless a field says otherwise.
 #[derive(Default)]
 pub(crate) struct Healing {
     pub(super) taken: TakenFrames,
     /// The pageblock at which the next step begins.
     pub(crate) cursor: AtomicU64,
-    /// Small blocks and chained frames that joined or left the free lists since the last step.
+    /// Small blocks that joined or left the free lists since the last step, and frames that left chains. Some may be missed: refills add
+    /// to it without the lock.
     pub(crate) moved: AtomicU64,
-    /// Frees in draining pageblocks, and those to lists of CPUs that the background has counted.
+    /// Frees to lists of CPUs that the background has counted.
     pub(crate) frees: AtomicU64,
     /// Frees of single movable frames to lists of CPUs, when the background last looked; [`UNKNOWN`] if it has not.
     pub(crate) listed: AtomicU64,
     /// The pageblock at which the next search for chains begins. Written without a lock.
     pub(crate) gathered: AtomicU64,
+    /// The pageblock at which the next refill begins to look for frames. Written without a lock.
+    pub(crate) filled: AtomicU64,
     /// The time when the pass in progress began: all frees of single frames, in ticks.
     pub(crate) now: AtomicU64,
     /// The frees until then.
@@ -165,9 +185,11 @@ pub(crate) struct Healing {
     pub(crate) used: AtomicU64,
     /// Draining pageblocks.
     pub(crate) draining: AtomicU32,
-    /// Pageblocks of this class and above drain.
-    pub(crate) class: AtomicU32,
-    /// And that many of the class below.
+    /// The most pageblocks that drain.
+    pub(crate) most: AtomicU32,
+    /// Pageblocks of this number of classes drain: of those with the most free frames.
+    pub(crate) drained: AtomicU32,
+    /// And that many of the next class.
     pub(crate) more: AtomicU32,
     /// Of the pass in progress: free frames in pageblocks that could drain.
     pub(crate) free: AtomicU64,
@@ -190,11 +212,13 @@ all_atomic!(Healing {
     frees,
     listed,
     gathered,
+    filled,
     now,
     timed,
     used,
     draining,
-    class,
+    most,
+    drained,
     more,
     free,
     classes,
@@ -242,7 +266,7 @@ mod tests {
             assert_eq!(Known::of(word).bits(), word, "bit {bit}");
         }
         let largest = 1 << (ORDER_SLOTS - 1);
-        let whole = Known { drains: true, ..Known::of(0) };
+        let whole = Known { open: true, drains: true, ..Known::of(0) };
         let whole = (0..largest).fold(whole, |known, frame| Known::of(known.pushed(frame).bits()));
         assert_eq!((whole.all_free(), whole.first, whole.drains), (largest, largest - 1, true));
         let closed = Known::of(whole.closed().bits());
@@ -251,12 +275,14 @@ mod tests {
 
     #[test]
     fn changes_of_a_draining_pageblock_keep_its_chain() {
-        let word = AtomicU64::new(Known { drains: true, ..Known::of(0) }.pushed(3).bits());
+        let word = AtomicU64::new(Known { open: true, drains: true, ..Known::of(0) }.pushed(3).bits());
         Known::count(&word, |free| free.wrapping_add(2));
         let found = Known::change(&word, Known::without_chain);
         assert_eq!((found.free, found.chain, found.first), (2, 1, 3));
         let left = Known::read(&word);
         assert_eq!((left.free, left.chain, left.drains), (2, 0, true));
+        assert!(Known::change_if(&word, |known| known.chain > 0, Known::closed).is_none());
+        assert!(Known::read(&word).open);
     }
 
     #[test]

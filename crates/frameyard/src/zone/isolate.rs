@@ -34,6 +34,7 @@ impl<P: Platform> LockedZone<'_, P> {
             sub_exclusive(&self.zone.reserved_highatomic, self.blocks.pages().0);
         }
         self.move_pageblock(start, MigrateType::Isolate);
+        self.shut_unless_movable(start, self.geometry.pageblock_order(), MigrateType::Isolate);
         true
     }
 

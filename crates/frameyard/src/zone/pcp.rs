@@ -179,6 +179,8 @@ pub(crate) struct PerCpuPages {
     cpu: AtomicU32,
     /// `high` and `batch` as the yard sizes its lists, whatever the policy's limits are.
     own_high: [AtomicU32; 2],
+    /// What `high` of small orders is where the zone heals.
+    own_healing_high: AtomicU32,
     own_batch: AtomicU32,
     /// What `high` of the huge-page order is under a policy that moves huge blocks in batches.
     own_huge_batches: AtomicU32,
@@ -194,6 +196,7 @@ all_atomic!(PerCpuPages {
     zone,
     cpu,
     own_high,
+    own_healing_high,
     own_batch,
     own_huge_batches,
     counts,
@@ -204,6 +207,8 @@ all_atomic!(PerCpuPages {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct YardLimits {
     pub(crate) high: PageCount,
+    /// `high` where the zone heals.
+    pub(crate) healing_high: PageCount,
     pub(crate) huge_high: PageCount,
     /// `huge_high` under a policy that moves huge blocks in batches.
     pub(crate) huge_batches: PageCount,
@@ -497,6 +502,7 @@ impl<'a, P: Platform> LockedPcp<'a, P> {
         };
         store(&self.pcp.own_high[Group::Small as usize], limits.high);
         store(&self.pcp.own_high[Group::Huge as usize], limits.huge_high);
+        store(&self.pcp.own_healing_high, limits.healing_high);
         store(&self.pcp.own_huge_batches, limits.huge_batches);
         store(&self.pcp.own_batch, limits.batch);
         self.adopt_policy(policy);
@@ -508,6 +514,7 @@ impl<'a, P: Platform> LockedPcp<'a, P> {
             Some(ListLimits { high, batch }) => ([high; 2], batch),
             None => {
                 let [small, huge] = &self.pcp.own_high;
+                let small = if policy == ZonePolicy::Healing { &self.pcp.own_healing_high } else { small };
                 let huge = if policy.uses_depot() { &self.pcp.own_huge_batches } else { huge };
                 ([small, huge].map(|word| word.load(Ordering::Relaxed)), self.pcp.own_batch.load(Ordering::Relaxed))
             }

@@ -79,7 +79,8 @@ impl<P: Platform> LockedZone<'_, P> {
     /// Gives the pageblocks of a block of at least pageblock order another type. They are not isolated.
     pub(super) fn set_types(&mut self, pfn: Pfn, order: Order, to: MigrateType) {
         if !self.zone.keeps_regions() {
-            return self.blocks.set_block(pfn, order, to);
+            self.blocks.set_block(pfn, order, to);
+            return self.shut_unless_movable(pfn, order, to);
         }
         for start in self.blocks.starts_in(PfnRange::new(pfn, order.pages())) {
             let from = self.blocks.lasting_type(start);
@@ -95,6 +96,7 @@ impl<P: Platform> LockedZone<'_, P> {
                 }
             }
         }
+        self.shut_unless_movable(pfn, order, to);
     }
 
     /// Counts a block that joins or leaves a free list. Only while something counts them.
@@ -105,7 +107,7 @@ impl<P: Platform> LockedZone<'_, P> {
         migrate_type: MigrateType,
         change: fn(u32, u32) -> u32,
     ) {
-        self.count_in_pageblock(block, order, change);
+        self.count_in_pageblock((block, order), migrate_type, change);
         if self.zone.keeps_regions()
             && let Some(region) = self.region_of(self.map.pfn(block))
         {
@@ -379,7 +381,7 @@ impl<P: Platform> LockedZone<'_, P> {
                 for _ in 0..blocks {
                     let Some(block) = next else { break };
                     if !self.zone.heals() {
-                        self.count_in_pageblock(block, order, u32::wrapping_add);
+                        self.count_in_pageblock((block, order), migrate_type, u32::wrapping_add);
                     }
                     if let Some(region) = self.region_of(self.map.pfn(block)) {
                         region.count_free(order, migrate_type, u32::wrapping_add);
@@ -436,7 +438,7 @@ impl<P: Platform> ZoneView<'_, P> {
         let mut next = self.map.next(first);
         for _ in 0..count {
             let Some(block) = next else { break };
-            self.count_in_pageblock(block, Order::ZERO, change);
+            self.count_in_pageblock((block, Order::ZERO), migrate_type, change);
             if let Some(region) = self.region_of(self.map.pfn(block)) {
                 region.count_free(Order::ZERO, migrate_type, change);
             }

@@ -33,7 +33,7 @@
 //! Mechanisms other than `pagewise` with its default knobs and `depot` can be compiled out by crate features; their policies are
 //! then refused.
 
-use super::batch::Batch;
+use super::batch::{BATCH, Batch};
 use super::block_list::Place;
 use super::effort::{Effort, FEW_PAGEBLOCKS, Patience};
 use super::free_area::BlockHooks;
@@ -325,6 +325,14 @@ pub(crate) fn give_back_stacked<P: Platform>(
     access.map(|access| access.give_back_block(index)).is_some()
 }
 
+/// The frames for which a list needs room to use a mechanism that moves whole batches.
+pub(crate) fn least_room<P: Platform>(view: ZoneView<'_, P>) -> usize {
+    if view.zone.heals() { LEAST_CHAINED } else { 2 * BATCH }
+}
+
+/// The least room of lists in zones that heal: for a batch and a part of one.
+pub(crate) const LEAST_CHAINED: usize = BATCH + BATCH / 4;
+
 /// Whether a list whose array is full, and which holds that many frames, gives up batches though it has room for more.
 pub(crate) fn gives_up_batches<P: Platform>(view: ZoneView<'_, P>, held: PageCount) -> bool {
     held.0 >= depot::HELD && Mechanism::in_force(view.zone) == Mechanism::Depot
@@ -345,7 +353,7 @@ pub(crate) fn give_back_block<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, pf
     if order == Order::ZERO
         && found == MigrateType::Draining
         && early.is_none()
-        && view.free_to_chain(cpu, pfn.place(&view.map))
+        && view.free_to_chain(view.counters_of(cpu), pfn.place(&view.map))
     {
         return;
     }

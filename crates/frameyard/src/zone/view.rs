@@ -125,7 +125,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     }
 
     #[inline]
-    fn lock_counted(self, counters: &'a TransferCounters) -> Result<LockedZone<'a, P>, LockError> {
+    pub(super) fn lock_counted(self, counters: &'a TransferCounters) -> Result<LockedZone<'a, P>, LockError> {
         ZoneHold::begin(&self, counters).map(|hold| self.held(hold))
     }
 

@@ -285,7 +285,7 @@ impl<P: Platform> LockedPcp<'_, P> {
     /// The type of a list of a small order whose limit leaves room for whole batches.
     fn batch_type(&self, view: ZoneView<'_, P>, id: ListId) -> Option<MigrateType> {
         let most = self.high(Group::Small) >> id.order(view.geometry).0;
-        id.small_type().filter(|_| most >= ARRAY as u64)
+        id.small_type().filter(|_| most >= transfer::least_room(view) as u64)
     }
 
     /// Gives back to the zone at least `pages` frames of a list and those that share its limit, as far as they have them; if an

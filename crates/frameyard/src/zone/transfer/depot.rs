@@ -54,7 +54,7 @@ use crate::page::Link;
 use crate::platform::{Access, Activity, Platform};
 use crate::sync::{AtomicU16, AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::units::{CpuId, MigrateType, Order, PageCount};
-use crate::zone::batch::{BATCH, SMALL_ORDERS, STACKED_ORDERS, batch_len, batch_pages, packed};
+use crate::zone::batch::{BATCH, Batch, SMALL_ORDERS, STACKED_ORDERS, batch_len, batch_pages, packed};
 use crate::zone::checks::PageChecks;
 use crate::zone::state::HeldFree;
 use crate::zone::transfer::table_sizes::TableSizes;
@@ -374,7 +374,9 @@ impl<'a, P: Platform> ListAccess<'a, P> {
         let platform = self.view.platform;
         self.own_stack.touch(platform, Access::Read);
         let in_own = self.own_stack.held_racy();
-        if in_own >= FEW_BATCHES && !self.view.has_whole_pageblocks_racy() {
+        // Frames on chains are as near, and make pageblocks whole.
+        let few = if self.is_chained() { 0 } else { FEW_BATCHES };
+        if in_own >= few && !self.view.has_whole_pageblocks_racy() {
             return self.merge(taken, self.own_stack, FEW_BATCHES);
         }
         let overflows = self.own != 0 && in_own >= batches_of(self.order, CPU_BATCHES);
@@ -417,6 +419,14 @@ impl<'a, P: Platform> ListAccess<'a, P> {
             return chain.batches * batch_len(order);
         }
         let migrate_type = refill.blocks.migrate_type;
+        if self.is_chained() {
+            let mut batch = Batch::new();
+            view.take_chained(view.counters_of(self.cpu), &mut batch);
+            if !batch.is_empty() {
+                deliver(Delivered::Blocks(&batch));
+                return batch.len();
+            }
+        }
         let has_block = view.has_block_for_racy(order, migrate_type);
         let reach = if has_block { Reach::Near } else { Reach::All };
         if view.checks == PageChecks::None
@@ -429,6 +439,11 @@ impl<'a, P: Platform> ListAccess<'a, P> {
             collect_for(view, order, migrate_type, refill.effort);
         }
         carving::fetch(view, refill, (self.own_stack, most, has_plenty), deliver)
+    }
+
+    /// Whether frames of the list move between it and chains of pageblocks.
+    fn is_chained(&self) -> bool {
+        self.order == Order::ZERO && self.list_type == MigrateType::Movable && self.view.zone.heals()
     }
 
     /// Pops batches of the smallest order above that of the list for which a shelf in reach has any. Together they have at least the frames

@@ -16,6 +16,7 @@ use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::sync::{Ordering, is_broken};
 use crate::units::{CpuId, MigrateType, Order, PageCount};
 use crate::zone::batch::{BATCH, Batch, packed};
+use crate::zone::counters::TransferCounters;
 use crate::zone::effort::{Effort, MANY_MERGES, Patience};
 use crate::zone::fixed_vec::FixedVec;
 use crate::zone::transfer::pagewise::prefetch_neighbours;
@@ -229,6 +230,18 @@ impl<'a, P: Platform> Returning<'a, P> {
         }
     }
 
+    /// Frees single frames whose pageblocks have chains, without the zone lock.
+    fn free_to_chains(&mut self, counters: &TransferCounters) {
+        let view = self.view;
+        let mut frames = 0;
+        self.blocks.retain(|(block, order)| {
+            let is_chained = *order == 0 && view.merge_to_chain(counters, *block);
+            frames += u64::from(is_chained);
+            !is_chained
+        });
+        view.count_merged(counters, frames);
+    }
+
     /// Frees the blocks if there are enough. Returns the number of batches.
     fn free_if_enough(&mut self) -> u64 {
         if self.is_enough() { self.free() } else { 0 }
@@ -237,14 +250,25 @@ impl<'a, P: Platform> Returning<'a, P> {
     /// Frees the blocks, each to the lists of the type that its pageblock has now. Returns the number of batches.
     fn free(&mut self) -> u64 {
         let view = self.view;
+        let counters = self.cpu.map_or(view.zone.counters(), |cpu| view.counters_of(cpu));
+        let opens = view.zone.heals() && self.order == Order::ZERO;
+        if opens {
+            self.free_to_chains(counters);
+        }
         let blocks = self.blocks.iter().map(|(block, order)| (*block, Order(*order)));
         if !self.blocks.is_empty() {
             read_ahead(view, blocks.clone());
             if let Some(mut locked) = self.cpu.map_or_else(|| view.lock().ok(), |cpu| view.lock_for(cpu)) {
+                let mut chained = 0;
                 for (block, order) in blocks {
-                    locked.free_by_type(block, order);
+                    match opens && order == Order::ZERO && locked.open_and_push(counters, block) {
+                        true => chained += 1,
+                        false => locked.free_by_type(block, order),
+                    }
                 }
                 locked.count_moved(PageCount(self.frames));
+                drop(locked);
+                view.count_merged(counters, chained);
             }
         }
         self.blocks.clear();

@@ -399,7 +399,8 @@ impl<P: Platform> LockedZone<'_, P> {
     pub(super) fn end_draining(&mut self, order: Order) -> bool {
         let found = self.smallest_order(order, MigrateType::Draining);
         let listed = found.and_then(|found| self.first_block(found, MigrateType::Draining));
-        let Some(pfn) = listed.map(|(pfn, _)| pfn).or_else(|| self.fullest_draining()) else { return false };
+        let chained = || if order == Order::ZERO { self.fullest_draining() } else { None };
+        let Some(pfn) = listed.map(|(pfn, _)| pfn).or_else(chained) else { return false };
         let start = self.blocks.start_of(pfn);
         if self.blocks.get(start) != MigrateType::Draining {
             return false;

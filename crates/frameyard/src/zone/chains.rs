@@ -53,6 +53,8 @@ const LOOKED_AT: usize = 1024;
 const GATHERED: u64 = 4;
 /// The pageblocks at which a refill looks for frames.
 const SEARCHED: usize = if cfg!(loom) { 4 } else { 1024 };
+/// The pageblocks at which a request for more than a frame looks for a chain to gather.
+const GLANCED_AT: usize = 128;
 /// The words of pageblocks on a cache line.
 const WORDS_PER_LINE: u64 = 8;
 
@@ -459,6 +461,31 @@ impl<P: Platform> LockedZone<'_, P> {
         }
         self.count_taken(known.chain);
         self.free_by_type(start, order);
+    }
+
+    /// Gathers the longest of a few chains whose frames may make a block of that order, of pageblocks that do not drain.
+    pub(super) fn gather_longest(&mut self, order: Order) {
+        let cursor = &self.zone.healing.gathered;
+        let first = cursor.load(Ordering::Relaxed);
+        let runs = self.blocks.numbers_in(self.span()).map(|run| run.start.max(first)..run.end);
+        let (mut longest, mut next) = (None, 0);
+        for number in runs.flatten().take(GLANCED_AT) {
+            next = number + 1;
+            let Some(word) = self.pageblock_free.get(number as usize) else { continue };
+            let known = Known::read(word);
+            if !known.drains && u64::from(known.chain) >= 2 * order.pages().0 {
+                longest = longest.max(Some((known.chain, number)));
+            }
+        }
+        cursor.store(next, Ordering::Relaxed);
+        let Some((_, number)) = longest else { return };
+        let start = self.blocks.start_at(number);
+        if self.blocks.zone_at(self.map.place(start)) == Some(self.id)
+            && let Some(word) = self.pageblock_free.get(number as usize)
+        {
+            let taken = Known::change(word, Known::without_chain);
+            self.free_chain(start, taken);
+        }
     }
 
     /// Counts frames that were taken off a chain.

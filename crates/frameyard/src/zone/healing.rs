@@ -426,11 +426,18 @@ impl<P: Platform> LockedZone<'_, P> {
     /// smaller blocks.
     #[inline(always)]
     pub(super) fn prefer_draining(&mut self, order: Order, migrate_type: MigrateType) {
-        if migrate_type != MigrateType::Movable || !self.drains() {
+        if migrate_type != MigrateType::Movable || !self.zone.heals() {
             return;
         }
         let pageblock = self.geometry.pageblock_order();
-        if self.smallest_order(order, migrate_type).is_none_or(|found| found >= pageblock) && order < pageblock {
+        let has_smaller = |zone: &Self| zone.smallest_order(order, migrate_type).is_some_and(|found| found < pageblock);
+        if order >= pageblock || has_smaller(self) {
+            return;
+        }
+        if order > Order::ZERO {
+            self.gather_longest(order);
+        }
+        if self.drains() && !has_smaller(self) {
             self.end_draining(order);
         }
     }

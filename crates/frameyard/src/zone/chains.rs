@@ -36,7 +36,7 @@
 //! - The frames on all chains of a zone = Σ over CPUs of the frames pushed, less the frames taken, modulo 2³². They count as free. While
 //!   a refill holds a chain, the frames that it will push back count, too.
 
-use super::batch::{BATCH, Batch};
+use super::batch::Batch;
 use super::counters::TransferCounters;
 use super::healing::MOVED;
 use super::healing_state::Known;
@@ -172,14 +172,14 @@ impl<'a, P: Platform> ZoneView<'a, P> {
         }
     }
 
-    /// Fills a batch with frames of chains, for a refill. Pageblocks that drain keep theirs.
-    pub(super) fn take_chained(self, counters: &TransferCounters, batch: &mut Batch) {
+    /// Fills a batch with up to `most` frames of chains, for a refill. Pageblocks that drain keep theirs.
+    pub(super) fn take_chained(self, counters: &TransferCounters, most: usize, batch: &mut Batch) {
         for (number, word) in self.some_chains() {
             if Known::read(word).drains {
                 continue;
             }
-            self.take_chain(number, word, batch);
-            if batch.len() == BATCH {
+            self.take_chain(number, word, most, batch);
+            if batch.len() >= most {
                 self.zone.healing.filled.store(number, Ordering::Relaxed);
                 break;
             }
@@ -214,19 +214,19 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     }
 
     /// Takes the chain of a pageblock, unless that drains, adds frames to a batch until that is full, and pushes the others back.
-    fn take_chain(self, number: u64, word: &AtomicU64, batch: &mut Batch) {
+    fn take_chain(self, number: u64, word: &AtomicU64, most: usize, batch: &mut Batch) {
         self.platform.touch_line(SharedLine::of(LineKind::Mechanism, word), Access::ReadModifyWrite);
         let has_frames = |known: Known| known.chain > 0 && !known.drains;
         if let Some(taken) = Known::change_if(word, has_frames, Known::without_chain) {
-            self.keep_some(word, (self.blocks.start_at(number), taken), batch);
+            self.keep_some(word, (self.blocks.start_at(number), taken), most, batch);
         }
     }
 
     /// Adds frames of a chain that the caller took to a batch until that is full, and pushes the others back.
-    fn keep_some(self, word: &AtomicU64, (start, taken): (Pfn, Known), batch: &mut Batch) {
+    fn keep_some(self, word: &AtomicU64, (start, taken): (Pfn, Known), most: usize, batch: &mut Batch) {
         let order = self.geometry.pageblock_order();
         let mut chain = Chain { start: start.place(&self.map), first: taken.first, frames: taken.chain };
-        while batch.len() < BATCH && chain.frames > 0 {
+        while batch.len() < most && chain.frames > 0 {
             let Some((frame, next)) = self.first_of(chain) else { return self.note_corrupt() };
             chain = next;
             let page = self.page(frame);

@@ -421,7 +421,7 @@ impl<'a, P: Platform> ListAccess<'a, P> {
         let migrate_type = refill.blocks.migrate_type;
         if self.is_chained() {
             let mut batch = Batch::new();
-            view.take_chained(view.counters_of(self.cpu), &mut batch);
+            view.take_chained(view.counters_of(self.cpu), (refill.room / 2).clamp(1, BATCH), &mut batch);
             if !batch.is_empty() {
                 deliver(Delivered::Blocks(&batch));
                 return batch.len();

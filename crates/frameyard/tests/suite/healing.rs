@@ -42,8 +42,13 @@ fn fill(yard: &Fixture, random: &mut Random) -> Vec<Pfn> {
 
 /// Allocates all memory and frees half of it at random; the frames left.
 fn fragment(yard: &Fixture, random: &mut Random) -> Vec<Pfn> {
+    fragment_part(yard, 2, random)
+}
+
+/// Allocates all memory and frees one frame in `part` at random; the frames left.
+fn fragment_part(yard: &Fixture, part: usize, random: &mut Random) -> Vec<Pfn> {
     let mut frames = fill(yard, random);
-    give(yard, frames.split_off(frames.len() / 2));
+    give(yard, frames.split_off(frames.len() - frames.len() / part));
     frames
 }
 
@@ -232,7 +237,8 @@ fn pageblocks_whose_free_frames_were_taken_by_number_stop_draining() {
     for ends_policy in [true, false] {
         let (yard, mut random) = (yard_of(ZonePolicy::Healing), Random::new(0x4ea8));
         run_on(0);
-        let mut frames = fragment(&yard, &mut random);
+        // Few frames of each pageblock are free, so that taking all of them makes no step.
+        let mut frames = fragment_part(&yard, 16, &mut random);
         churn(&yard, &mut frames, 3, &mut random);
         assert!(count(&yard, "healing_draining") > 0);
         let drains = |start: &Pfn| yard.stats().pageblock_type(*start) == Some(MigrateType::Draining);
@@ -374,20 +380,22 @@ fn pageblocks_become_whole_when_their_last_frame_is_freed() {
 fn larger_blocks_form_from_frames_freed_in_draining_pageblocks() {
     for gfp in [MOVABLE, MOVABLE.without(Gfp::DIRECT_RECLAIM)] {
         let (yard, mut random) = (yard_of(ZonePolicy::Healing), Random::new(0x4ead));
-        let (pageblocks, rest) = draining_pageblocks(&yard, &mut random);
+        let (mut others, rest) = draining_pageblocks(&yard, &mut random);
         // Whole pageblocks are cut first.
         let large = Order(PAGEBLOCK.0 - 1);
         let all = || std::iter::from_fn(|| yard.alloc(large, gfp | Gfp::NOWARN).ok()).collect::<Vec<Pfn>>();
         let before = all();
-        give(&yard, pageblocks.iter().flat_map(|frames| &frames[1..]).copied());
-        assert!(
-            pageblocks.iter().flat_map(|frames| &frames[1..]).all(|pfn| state(&yard, *pfn) == FrameState::HeldFree)
-        );
+        let drains = |frames: &mut Vec<Pfn>| yard.stats().pageblock_type(frames[0]) == Some(MigrateType::Draining);
+        let pageblocks = Vec::from_iter(others.extract_if(.., drains));
+        assert!(pageblocks.len() > 4, "{} pageblocks drain still", pageblocks.len());
+        let freed: Vec<Pfn> = pageblocks.iter().flat_map(|frames| &frames[1..]).copied().collect();
+        give(&yard, freed.iter().copied());
+        assert!(freed.iter().all(|pfn| state(&yard, *pfn) == FrameState::HeldFree));
         let more = all();
         assert!(more.len() >= pageblocks.len(), "{gfp}: {} blocks of {} pageblocks", more.len(), pageblocks.len());
         yard.validate().unwrap();
         before.into_iter().chain(more).for_each(|pfn| yard.free(pfn, large).unwrap());
-        give(&yard, pageblocks.iter().map(|frames| frames[0]).chain(rest));
+        give(&yard, pageblocks.iter().map(|frames| frames[0]).chain(others.into_iter().flatten()).chain(rest));
     }
 }
 

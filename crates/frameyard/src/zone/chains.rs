@@ -95,10 +95,14 @@ impl<'a, P: Platform> ZoneView<'a, P> {
         self.platform.touch_line(SharedLine::of(LineKind::Mechanism, pushed), Access::ReadModifyWrite);
         pushed.fetch_add(1, Ordering::Relaxed);
         let known = self.push_to_chain(word, found, frame);
-        if known.is_none() {
-            page.set_next(Link::NONE);
-            page.set_tag(before);
-            pushed.fetch_sub(1, Ordering::Relaxed);
+        match known {
+            Some(known) if known.drains => {}
+            Some(_) => self.note_chain(),
+            None => {
+                page.set_next(Link::NONE);
+                page.set_tag(before);
+                pushed.fetch_sub(1, Ordering::Relaxed);
+            }
         }
         known
     }
@@ -174,18 +178,47 @@ impl<'a, P: Platform> ZoneView<'a, P> {
 
     /// Fills a batch with up to `most` frames of chains, for a refill. Pageblocks that drain keep theirs.
     pub(super) fn take_chained(self, counters: &TransferCounters, most: usize, batch: &mut Batch) {
+        let (cursor, fruitless) = (&self.zone.healing.filled, &self.zone.facts.fruitless);
+        if !self.may_have_chains() {
+            return;
+        }
         for (number, word) in self.some_chains() {
             if Known::read(word).drains {
                 continue;
             }
             self.take_chain(number, word, most, batch);
             if batch.len() >= most {
-                self.zone.healing.filled.store(number, Ordering::Relaxed);
+                cursor.store(number, Ordering::Relaxed);
                 break;
             }
         }
-        if !batch.is_empty() {
+        if batch.is_empty() {
+            let (first, pageblocks) = (cursor.load(Ordering::Relaxed), self.pageblocks_in_span());
+            let next = first.saturating_add(SEARCHED as u64);
+            cursor.store(if next < self.pageblock_free.len() as u64 { next } else { 0 }, Ordering::Relaxed);
+            let looked = fruitless.load(Ordering::Relaxed).saturating_add(SEARCHED as u64);
+            fruitless.store(looked.min(pageblocks), Ordering::Relaxed);
+        } else {
             self.count_refilled(counters, batch.len() as u64);
+        }
+    }
+
+    /// The pageblocks of the zone, holes included.
+    fn pageblocks_in_span(self) -> u64 {
+        let span = self.span();
+        (span.end.0 - span.start.0).div_ceil(self.blocks.pages().0)
+    }
+
+    /// Whether a pageblock that does not drain may have a chain: refills have not looked at all of them in vain since a frame joined one.
+    pub(super) fn may_have_chains(self) -> bool {
+        self.zone.facts.fruitless.load(Ordering::Relaxed) < self.pageblocks_in_span()
+    }
+
+    /// Notes that a pageblock that does not drain has a chain.
+    pub(super) fn note_chain(self) {
+        let fruitless = &self.zone.facts.fruitless;
+        if fruitless.load(Ordering::Relaxed) != 0 {
+            fruitless.store(0, Ordering::Relaxed);
         }
     }
 
@@ -268,7 +301,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
                 let known = Known::of(found);
                 is_empty(known).then(|| Known { chain: chain.frames, first: chain.first, ..known }.bits())
             });
-            let Err(found) = pushed else { return };
+            let Err(found) = pushed else { return self.note_chain() };
             let start = self.map.pfn(chain.start);
             if !Known::of(found).open {
                 let all = Known { chain: chain.frames, first: chain.first, ..Known::of(0) };
@@ -297,7 +330,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     /// Counts frames that moved between lists of CPUs and chains. Now and then a step follows.
     fn count_moved_past_lists(self, counters: &TransferCounters, frames: u64) {
         let before = self.zone.healing.moved.fetch_add(frames, Ordering::Relaxed);
-        if before < MOVED && before + frames >= MOVED {
+        if before < MOVED && before.saturating_add(frames) >= MOVED {
             // The end of the hold makes the step.
             drop(self.lock_counted(counters));
         }
@@ -467,6 +500,9 @@ impl<P: Platform> LockedZone<'_, P> {
     pub(super) fn gather_longest(&mut self, order: Order) {
         let cursor = &self.zone.healing.gathered;
         let first = cursor.load(Ordering::Relaxed);
+        if !self.may_have_chains() {
+            return;
+        }
         let runs = self.blocks.numbers_in(self.span()).map(|run| run.start.max(first)..run.end);
         let (mut longest, mut next) = (None, 0);
         for number in runs.flatten().take(GLANCED_AT) {

@@ -364,6 +364,7 @@ impl<P: Platform> LockedZone<'_, P> {
         self.relink_range(PfnRange::new(start, self.blocks.pages()), MigrateType::Movable);
         let stopped = |known| Known { open: true, drains: false, was_pushed: false, ..known };
         self.pageblock_word(start.place(&self.map)).map(|word| Known::change(word, stopped));
+        self.note_chain();
         add(&self.zone.healing.draining, 1u32.wrapping_neg());
     }
 

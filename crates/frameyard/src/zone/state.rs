@@ -91,6 +91,9 @@ pub(crate) struct ZoneFacts {
     counted: AtomicU32,
     /// Frames kept back from requests that could use a higher zone, by that zone's kind.
     pub(crate) protection: [AtomicU64; ZoneKind::COUNT],
+    /// The pageblocks at which refills have looked since they found one with frames on its chain, or a frame joined one. A hint, written
+    /// without a lock ([`chains`](super::chains)).
+    pub(super) fruitless: AtomicU64,
 }
 
 all_atomic!(ZoneFacts {
@@ -105,7 +108,8 @@ all_atomic!(ZoneFacts {
     is_reclaimed,
     policy,
     counted,
-    protection
+    protection,
+    fruitless
 });
 
 /// Event counters of a zone. They change under its lock, with a plain load and store each.

@@ -354,6 +354,81 @@ fn frames_freed_in_draining_pageblocks_take_no_zone_lock_and_count_as_free() {
     give(&yard, pageblocks.iter().map(|frames| frames[0]).chain(rest));
 }
 
+/// The zone lock's acquisitions during a call.
+fn locks_in(yard: &Fixture, call: impl FnOnce()) -> u64 {
+    let before = locks(yard);
+    call();
+    locks(yard) - before
+}
+
+#[test]
+fn frames_that_lists_have_no_room_for_come_back_without_the_zone_lock() {
+    let (yard, mut random) = (yard_of(ZonePolicy::Healing), Random::new(0x4eaf));
+    run_on(0);
+    let mut frames = fill(&yard, &mut random);
+    // A first frame of each pageblock opens it, and steps make some drain.
+    give(&yard, frames.split_off(frames.len() * 3 / 4));
+    let more = frames.split_off(frames.len() - 4096);
+    let freed = more.len() as u64;
+    let held = |yard: &Fixture| yard.zone(ZONE).depot_blocks(Order::ZERO, MigrateType::Movable);
+    let before = held(&yard);
+    let steps = freed / 256 + 1;
+    assert!(locks_in(&yard, || give(&yard, more)) <= steps, "only steps take the lock");
+    assert!(held(&yard) >= before + freed - 512, "frames are on chains");
+    yard.validate().unwrap();
+    // That gathers the chains, which form again.
+    give(&yard, frames.split_off(frames.len() - 4096));
+    let mut taken = Vec::new();
+    let took = locks_in(&yard, || taken.extend((0..2048).map(|_| yard.alloc(Order::ZERO, MOVABLE).unwrap())));
+    assert!(took <= steps, "{took} holds for {} frames", taken.len());
+    yard.validate().unwrap();
+    give(&yard, frames.into_iter().chain(taken));
+}
+
+#[test]
+fn pageblocks_that_do_not_drain_become_whole_when_their_last_frame_is_freed() {
+    let (yard, mut random) = (yard_of(ZonePolicy::Healing), Random::new(0x4eb0));
+    run_on(0);
+    let mut frames = fill(&yard, &mut random);
+    give(&yard, frames.split_off(frames.len() / 8));
+    yard.drain_all();
+    frames.sort();
+    let pageblocks = frames.chunk_by(|a, b| a.align_down(PAGEBLOCK) == b.align_down(PAGEBLOCK));
+    let pageblocks: Vec<Vec<Pfn>> = pageblocks.map(<[Pfn]>::to_vec).collect();
+    for frames in pageblocks {
+        let start = frames[0].align_down(PAGEBLOCK);
+        give(&yard, frames);
+        yard.drain_all();
+        let found = yard.stats().frame(start).expect("a frame");
+        assert_eq!(found.state, FrameState::BuddyFree, "{start:?}");
+        assert!(found.order >= PAGEBLOCK, "{start:?}: {:?}", found.order);
+    }
+    yard.validate().unwrap();
+}
+
+#[test]
+fn a_range_of_chained_frames_can_be_taken() {
+    for drains in [false, true] {
+        let (yard, mut random) = (yard_of(ZonePolicy::Healing), Random::new(0x4eb1));
+        run_on(0);
+        let mut frames = fill(&yard, &mut random);
+        give(&yard, frames.split_off(frames.len() / 2));
+        let is_chained = |pfn: &Pfn| {
+            let draining = yard.stats().pageblock_type(*pfn) == Some(MigrateType::Draining);
+            draining == drains && state(&yard, *pfn) == FrameState::HeldFree
+        };
+        let all = (0..PAGEBLOCKS << PAGEBLOCK.0).map(|at| Pfn(0x8000 + at));
+        let chained: Vec<Pfn> = all.filter(is_chained).take(100).collect();
+        assert!(chained.len() == 100, "{} frames", chained.len());
+        for pfn in chained {
+            let range = PfnRange::new(pfn, PageCount(1));
+            frames.push(yard.request_range(range, MOVABLE).range().expect("a free frame").start);
+        }
+        yard.validate().unwrap();
+        give(&yard, frames);
+    }
+}
+
 #[test]
 fn pageblocks_become_whole_when_their_last_frame_is_freed() {
     let (yard, mut random) = (yard_of(ZonePolicy::Healing), Random::new(0x4eac));

@@ -251,7 +251,8 @@ impl<'a, P: Platform> Returning<'a, P> {
     fn free(&mut self) -> u64 {
         let view = self.view;
         let counters = self.cpu.map_or(view.zone.counters(), |cpu| view.counters_of(cpu));
-        let opens = view.zone.heals() && self.order == Order::ZERO;
+        // What lists of CPUs have no room for. Other batches are wanted on the free lists.
+        let opens = self.cpu.is_some() && view.zone.heals() && self.order == Order::ZERO;
         if opens {
             self.free_to_chains(counters);
         }

@@ -10,7 +10,7 @@ use crate::boot::{Poisoning, Tables};
 use crate::owners::Owners;
 use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
-use crate::units::{CpuId, MigrateType, PageCount, Pfn};
+use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn};
 use crate::zone::pcp::lock_each;
 use crate::zone::transfer::{Collect, Quiescence};
 use crate::zone::{COSTLY_ORDER, CompactEvent, Patience, Zone, ZoneView, transfer};
@@ -90,7 +90,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
         }
         let zone = self.zone();
         if caller == CompactCaller::Stock {
-            let useless = self.has_stock() || !zone.has_room_to_compact_racy(order, highest_zone);
+            let useless = self.has_stock() || !self.has_room(order);
             return useless.then_some(CompactResult::Skipped);
         }
         if zone.would_serve_racy(order, highest_zone, migrate_type) {
@@ -100,12 +100,16 @@ impl<'a, P: Platform> Compaction<'a, P> {
             // Deferred merges need no room, and may suffice.
             return None;
         }
-        if !zone.has_room_to_compact_racy(order, highest_zone) {
+        if !self.has_room(order) {
             return Some(CompactResult::Skipped);
         }
         let index = fragmentation(zone.free_shape_racy(order, self.view.geometry.max_order()), order);
         let want = order > COSTLY_ORDER && (0..=EXTFRAG_THRESHOLD).contains(&index);
         want.then_some(CompactResult::Skipped)
+    }
+
+    fn has_room(&self, order: Order) -> bool {
+        self.zone().has_room_to_compact_racy(order, self.request.highest_zone, self.view.chained_racy())
     }
 
     /// Compacts, whether or not the zone is [suitable](Self::unsuitable).
@@ -214,7 +218,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
     /// Whether the zone is fragmented enough for the proactive compactor, and has enough free memory.
     pub(crate) fn is_scattered(&self) -> bool {
         let order = self.view.geometry.pageblock_order();
-        self.score() > PROACTIVE_HIGH && self.zone().has_room_to_compact_racy(order, self.request.highest_zone)
+        self.score() > PROACTIVE_HIGH && self.has_room(order)
     }
 
     pub(super) fn scanners_met(&self) -> bool {

@@ -300,7 +300,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
         let (zone, geometry) = (self.zone(), self.view.geometry);
         self.defrag == DefragMode::On
             && self.request.order.is_some_and(|order| order >= geometry.pageblock_order())
-            && zone.free_pages_racy() < zone.discard_below(geometry)
+            && zone.free_pages_racy() + self.view.chained_racy() < zone.discard_below(geometry)
     }
 
     /// Has the owner move a block; puts it back if that fails (`unmap_and_move`).

@@ -45,7 +45,7 @@ use crate::memmap::{Located, MapPlace};
 use crate::page::{FrameState, Link, Tag};
 use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, is_broken};
-use crate::units::{PfnRange, MigrateType, Order, PageCount, Pfn};
+use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
 
 /// The pageblocks that [`ZoneView::gather_until`] looks at.
 const LOOKED_AT: usize = 1024;

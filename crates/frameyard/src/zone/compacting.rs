@@ -47,11 +47,11 @@ impl Zone {
     }
 
     /// Whether there is enough free memory to move blocks to while a block of `order` is made (`compaction_suitable`): twice its
-    /// size above the watermark.
-    pub(crate) fn has_room_to_compact_racy(&self, order: Order, highest: ZoneKind) -> bool {
+    /// size above the watermark. `chained` frames join the free lists meanwhile.
+    pub(crate) fn has_room_to_compact_racy(&self, order: Order, highest: ZoneKind, chained: PageCount) -> bool {
         let mark = if order > COSTLY_ORDER { WatermarkLevel::Low } else { WatermarkLevel::Min };
         let needed = self.watermark(mark) + PageCount(2 * order.pages().0) + self.protection(highest);
-        self.free_pages_racy() > needed
+        self.free_pages_racy() + chained > needed
     }
 
     /// Whether a request of that order and type would find a block (`zone_watermark_ok` with the minimum).
@@ -99,7 +99,8 @@ impl<P: Platform> LockedZone<'_, P> {
             return None;
         }
         let PageCount(pages) = tag.order().pages();
-        if self.free_pages() <= self.zone.watermark(WatermarkLevel::Min) + PageCount(pages) {
+        let kept = self.zone.watermark(WatermarkLevel::Min) + PageCount(pages);
+        if self.free_pages() <= kept && self.free_pages() + self.chained_racy() <= kept {
             return None;
         }
         self.remove_block(pfn, tag);

@@ -410,9 +410,8 @@ impl<P: Platform> LockedZone<'_, P> {
         self.shut(start);
         // It rests, so that other pageblocks drain meanwhile.
         let now = self.zone.healing.now.load(Ordering::Relaxed);
-        self.pageblock_word(start.place(&self.map)).map(|word| {
-            Known::change(word, |known| Known { rests: true, ..known.at(now) })
-        });
+        self.pageblock_word(start.place(&self.map))
+            .map(|word| Known::change(word, |known| Known { rests: true, ..known.at(now) }));
         add_exclusive(&self.zone.healing.given_up, 1);
         true
     }

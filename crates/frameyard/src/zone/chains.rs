@@ -55,6 +55,8 @@ const GATHERED: u64 = 4;
 const SEARCHED: usize = if cfg!(loom) { 4 } else { 1024 };
 /// The pageblocks at which a request for more than a frame looks for a chain to gather.
 const GLANCED_AT: usize = 128;
+/// This number of frames that move without the lock count as a block that moves under it.
+const FRAMES_PER_BLOCK: u64 = 16;
 /// The words of pageblocks on a cache line.
 const WORDS_PER_LINE: u64 = 8;
 
@@ -329,8 +331,9 @@ impl<'a, P: Platform> ZoneView<'a, P> {
 
     /// Counts frames that moved between lists of CPUs and chains. Now and then a step follows.
     fn count_moved_past_lists(self, counters: &TransferCounters, frames: u64) {
-        let before = self.zone.healing.moved.fetch_add(frames, Ordering::Relaxed);
-        if before < MOVED && before.saturating_add(frames) >= MOVED {
+        let moved = frames.div_ceil(FRAMES_PER_BLOCK);
+        let before = self.zone.healing.moved.fetch_add(moved, Ordering::Relaxed);
+        if before < MOVED && before.saturating_add(moved) >= MOVED {
             // The end of the hold makes the step.
             drop(self.lock_counted(counters));
         }

@@ -51,7 +51,7 @@ const CHANGED: u32 = 4;
 /// One in this number of pageblocks of a zone is kept from draining, so that refills find frames elsewhere.
 const RESERVE: u64 = 1000;
 /// After this number of blocks below pageblock order that joined or left the free lists there is a step. A frame of a chain counts as one.
-pub(super) const MOVED: u64 = 256;
+pub(super) const MOVED: u64 = 16;
 /// A draining pageblock in which no frame was freed for this number of times the expected time stops draining: what is left in it stays.
 const PATIENCE: u64 = 16;
 /// It rests until every frame in use of the zone could have been freed this number of times.

@@ -14,7 +14,11 @@
 //! without per-CPU lists, so the fast path has no instruction for this. A single frame then joins the chain of its pageblock, without
 //! the zone lock ([`chains`](super::chains)). When the last frame is free, the pageblock becomes one block, and Movable again.
 //!
+//! Single frames of all other fragmented movable pageblocks are on chains, too: lists of CPUs that are full push them there, and empty
+//! ones take them from there, without the lock.
+//!
 //! Before a request takes from a whole pageblock, mixes types or fails, it ends the draining of a pageblock ([`LockedZone::end_draining`]).
+//! That pageblock rests: it fills, and others drain.
 //!
 //! # Steps
 //!
@@ -22,13 +26,14 @@
 //! costs nothing. A *step* reads some of these counts, and begins or ends the draining of a few pageblocks. After
 //! a pass over all pageblocks it knows how many drain in the next pass: those with the most free frames. A step ends the hold of the
 //! zone lock after which [`MOVED`] blocks below pageblock order have joined or left the free lists since the last one: whole
-//! pageblocks that come and go change no count. The background compactor makes some, too. A pageblock with a
+//! pageblocks that come and go change no count. Frames that move between lists of CPUs and chains count less, and one refill in a few takes
+//! the lock for a step. The background compactor makes some, too. A pageblock with a
 //! frame that cannot move does not drain, nor one whose last frames stay in use for [`PATIENCE`] times as long as frames do on average.
 //!
 //! # Counting equations
 //!
 //! - The free frames of a pageblock = Σ over free blocks in it, below pageblock order, of 2^order.
-//! - The word of a pageblock says that it drains exactly if its type does.
+//! - The word of a pageblock says that it drains exactly if its type does. One that is open is movable or drains, in a zone that heals.
 //! - No pageblock of type Draining is whole. There are none under other policies. One whose free frames were taken by number stops
 //!   draining at the next step that looks at it.
 
@@ -48,9 +53,9 @@ use crate::units::{MigrateType, Order, Pfn, PfnRange};
 const LOOKED_AT: u64 = 256;
 /// The most pageblocks that a step changes: each is walked.
 const CHANGED: u32 = 4;
-/// One in this number of pageblocks of a zone is kept from draining, so that refills find frames elsewhere.
+/// One in this number of pageblocks of a zone is kept from draining, so that refills find frames elsewhere, beside those of lists.
 const RESERVE: u64 = 1000;
-/// After this number of blocks below pageblock order that joined or left the free lists there is a step. A frame of a chain counts as one.
+/// After this number of blocks below pageblock order that joined or left the free lists there is a step.
 pub(super) const MOVED: u64 = 16;
 /// A draining pageblock in which no frame was freed for this number of times the expected time stops draining: what is left in it stays.
 const PATIENCE: u64 = 16;

@@ -20,6 +20,9 @@
 //! | the free lists have no block of the type, and no whole pageblock of another | merge some batches, within the request's effort |
 //! | few whole pageblocks are free | merge batches into the free lists, several per lock hold ([`collecting`]); a stack keeps a few |
 //!
+//! In zones that heal, single movable frames come from chains of pageblocks instead, where the stacks have none, and go there where whole
+//! pageblocks are few ([`chains`](crate::zone::chains)).
+//!
 //! In steady state no CPU takes the zone lock. Blocks of pageblock order have stacks of their own ([`huge`]), by mobility. Their batches
 //! link through a table beside the map ([`links`]), so that no page structure is touched.
 //!

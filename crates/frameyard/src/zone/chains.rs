@@ -45,7 +45,7 @@ use crate::memmap::{Located, MapPlace};
 use crate::page::{FrameState, Link, Tag};
 use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, is_broken};
-use crate::units::{PfnRange, MigrateType, Order, PageCount, Pfn};
+use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
 
 /// The pageblocks that [`ZoneView::gather_until`] looks at.
 const LOOKED_AT: usize = 1024;
@@ -119,6 +119,8 @@ impl<'a, P: Platform> ZoneView<'a, P> {
         }
         let Ok(mut locked) = self.lock() else { return };
         if locked.blocks.get(start) == MigrateType::Draining {
+            // A step that had looked at the pageblock before may have begun to drain it since.
+            locked.close(start);
             locked.end_draining_whole(start);
         }
         locked.count_taken(known.chain);
@@ -387,7 +389,8 @@ impl<P: Platform> LockedZone<'_, P> {
         let view = **self;
         let Some(word) = view.pageblock_word(frame) else { return false };
         let is_alone = !self.page(self.map.buddy(frame, Order::ZERO)).tag().is_free_buddy(Order::ZERO, self.id);
-        if is_alone && !Known::read(word).open {
+        // The policy may have changed since the caller read it.
+        if is_alone && self.zone.heals() && !Known::read(word).open {
             self.open(frame, word);
         }
         let pushed = if is_alone { view.push_single(counters, (frame, word)) } else { None };

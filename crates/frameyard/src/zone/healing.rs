@@ -274,6 +274,17 @@ impl<P: Platform> LockedZone<'_, P> {
         }
     }
 
+    /// As a step that looks at the pageblock of a frame, while all pageblocks with free frames should drain.
+    #[cfg(all(test, loom))]
+    pub(crate) fn look_for_model(&mut self, pfn: Pfn) -> bool {
+        use crate::memmap::Located;
+
+        let (state, order) = (&self.zone.healing, self.geometry.pageblock_order());
+        state.drained.store(CLASSES as u32, Ordering::Relaxed);
+        state.most.store(u32::MAX, Ordering::Relaxed);
+        self.look_at(u64::from(pfn.place(&self.map).index()) >> order.0, order)
+    }
+
     /// Changes the policy of the zone.
     pub(crate) fn set_policy(&mut self, policy: ZonePolicy) {
         let heals = self.zone.heals();
@@ -409,9 +420,8 @@ impl<P: Platform> LockedZone<'_, P> {
         self.shut(start);
         // It rests, so that other pageblocks drain meanwhile.
         let now = self.zone.healing.now.load(Ordering::Relaxed);
-        self.pageblock_word(start.place(&self.map)).map(|word| {
-            Known::change(word, |known| Known { rests: true, ..known.at(now) })
-        });
+        self.pageblock_word(start.place(&self.map))
+            .map(|word| Known::change(word, |known| Known { rests: true, ..known.at(now) }));
         add_exclusive(&self.zone.healing.given_up, 1);
         true
     }

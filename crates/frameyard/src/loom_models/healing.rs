@@ -18,6 +18,9 @@ const SOUND: &str = "a sound yard";
 /// The failure message for a pageblock whose frames are all free, and which drains.
 const DRAINS: &str = "the pageblock still drains";
 
+/// The failure message for a request that finds none of two frames.
+const OF_TWO: &str = "a frame of two";
+
 /// The failure message for a free block on the list of a type that its pageblock has no more.
 const WRONG_LIST: &str = "WrongList";
 
@@ -146,14 +149,19 @@ fn request_while_whole() {
     let in_use = [(); 2].map(|()| main.take(Order::ZERO).expect("a frame of the other pageblock"));
     main.give(first, Order::ZERO);
     let freer = main.start(1, move |runner| runner.give(other, Order::ZERO));
-    let taken = main.take_with(Order::ZERO, Gfp::HIGHUSER_MOVABLE).expect("a frame of two");
+    let taken = main.take_with(Order::ZERO, Gfp::HIGHUSER_MOVABLE).expect(OF_TWO);
     freer.join().unwrap();
     give_and_finish(&main, in_use.into_iter().chain([taken]));
 }
 
 #[test]
 fn frame_found_while_a_pageblock_becomes_whole() {
-    explore_within(in_long_runs(SWITCHES), request_while_whole);
+    explore_within(SWITCHES, request_while_whole);
+}
+
+#[test]
+fn frames_of_a_pageblock_that_becomes_whole_uncounted_fail() {
+    weakened(Weakness::CollectorsNotRegistered, || assert_fails_within(1, request_while_whole, &[OF_TWO]));
 }
 
 /// A zone that heals, of pageblocks of four frames, and all its frames in order, which are in use. One frame of each pageblock stays in

@@ -2,11 +2,11 @@
 //! it, allocates, or leaves the policy.
 
 use super::machine::{Flaw, LARGEST, Locks, Machine, Runner, Setup, ZONE};
-use super::{DAMAGES, assert_fails_within, explore_within, in_long_runs};
+use super::{DAMAGES, assert_fails_within, explore_within, in_long_runs, is_long_run};
 use crate::Gfp;
 use crate::policy::ZonePolicy;
 use crate::sync::{Weakness, weakened};
-use crate::units::{Order, Pfn};
+use crate::units::{MigrateType, Order, Pfn};
 use crate::watermarks::PcpSizing;
 
 /// The bound of involuntary switches. One switch finds every broken variant.
@@ -21,10 +21,13 @@ const DRAINS: &str = "the pageblock still drains";
 /// The failure message for a request that finds none of two frames.
 const OF_TWO: &str = "a frame of two";
 
+/// The failure message for frames on the chain of a pageblock that was closed.
+const LEFT: &str = "frames on chains of closed pageblocks";
+
 /// The failure message for a free block on the list of a type that its pageblock has no more.
 const WRONG_LIST: &str = "WrongList";
 
-/// Those of models in which loom finds nothing that orders the frees of a pageblock's frames.
+/// The failure messages for the same, or for a pageblock that was made one block before a late write to one of its pages.
 const NOT_WHOLE: [&str; 2] = [DRAINS, "the validator objects"];
 
 /// A zone that heals, of two pageblocks, in which a frame of the first is in use and its other frame is free.
@@ -197,6 +200,15 @@ fn refill_and_push() {
     give_and_finish(&main, [taken]);
 }
 
+/// CPU 0 takes the frames of a chain, and CPU 1 frees another frame of the pageblock meanwhile.
+fn refill_and_join() {
+    let (main, [_, a, pushed, b]) = boot_open::<4>(&[0]);
+    let pusher = main.start(1, move |runner| runner.give_past_lists(pushed));
+    let taken = main.take(Order::ZERO);
+    pusher.join().unwrap();
+    give_and_finish(&main, [a, b].into_iter().chain(taken));
+}
+
 /// CPU 0 takes a frame of each of two chains, and pushes one frame back in front of which two others may have joined meanwhile.
 fn refill_and_push_twice() {
     let (main, frames) = boot_open::<8>(&[0, 4, 6]);
@@ -217,45 +229,62 @@ fn refill_twice() {
     give_and_finish(&main, [last].into_iter().chain(taken).chain(other));
 }
 
-/// CPU 1 takes two of the three frames of a chain, and CPU 0 does something meanwhile that closes the pageblock or changes its type.
-fn refill_and(change: impl Fn(&Runner, Pfn)) {
+/// What another thread does to the pageblock of a frame.
+type Change = fn(&Runner, Pfn);
+
+/// CPU 0 takes two of the three frames of a chain, and CPU 1 closes the pageblock or changes its type meanwhile.
+fn refill_and(change: Change) {
     let (main, [.., last]) = boot_open::<4>(&[0, 2, 1]);
-    let other = main.start(1, |runner| runner.take(Order::ZERO));
-    change(&main, last);
-    let taken = other.join().unwrap();
-    main.yard.validate().expect(SOUND);
-    restore(&main);
-    give_and_finish(&main, [last].into_iter().chain(taken));
+    let other = main.start(1, move |runner| change(runner, last));
+    let taken = main.take(Order::ZERO);
+    other.join().unwrap();
+    settle_and_finish(&main, [last].into_iter().chain(taken));
 }
 
-/// CPU 1 frees a frame to the chain of a pageblock with other free frames, and CPU 0 does something meanwhile that closes it or changes
-/// its type.
-fn push_and<const CHAINED: usize>(change: impl Fn(&Runner, Pfn)) {
+/// CPU 0 frees a frame of a pageblock that is or was open to its chain, and CPU 1 closes it or changes its type meanwhile.
+fn push_and<const CHAINED: usize>(change: Change) {
     let (main, frames) = boot_open::<4>(&[0, 2][..CHAINED]);
     let [_, last, _, pushed] = frames;
-    let pusher = main.start(1, move |runner| runner.give_past_lists(pushed));
-    change(&main, last);
-    pusher.join().unwrap();
-    main.yard.validate().expect(SOUND);
-    restore(&main);
+    let other = main.start(1, move |runner| change(runner, last));
+    main.give_past_lists(pushed);
+    other.join().unwrap();
     let in_use = [0, 2].into_iter().skip(CHAINED).map(|frame| frames[frame]);
-    give_and_finish(&main, in_use.chain([last]));
+    settle_and_finish(&main, in_use.chain([last]));
 }
 
-/// Ends healing.
+/// CPU 0 frees the last frame of a pageblock of which the other three are on the chain, and CPU 1 closes it or changes its type
+/// meanwhile.
+fn push_last_and(change: Change) {
+    let (main, [.., last]) = boot_open::<4>(&[0, 2, 1]);
+    let other = main.start(1, move |runner| change(runner, last));
+    main.give_past_lists(last);
+    other.join().unwrap();
+    settle_and_finish(&main, []);
+}
+
+/// CPU 0 frees the last frame of a draining pageblock, and CPU 1 closes it meanwhile.
+fn push_last_of_draining_and(change: Change) {
+    let (main, [first, other]) = boot_draining();
+    main.give(first, Order::ZERO);
+    let closer = main.start(1, move |runner| change(runner, first));
+    main.give(other, Order::ZERO);
+    closer.join().unwrap();
+    settle_and_finish(&main, []);
+}
+
+/// Ends healing. In short runs without the rest of a change of the policy, which waits for the lists of all CPUs.
 fn leave(runner: &Runner, _: Pfn) {
-    runner.yard.set_policy(ZonePolicy::Vanilla).expect("no other thread changes it");
+    if is_long_run() {
+        runner.yard.set_policy(ZonePolicy::Vanilla).expect("no other thread changes it");
+    } else {
+        runner.yard.zone_view(ZONE).lock().unwrap().set_policy(ZonePolicy::Vanilla);
+    }
 }
 
 /// Isolates the pageblock of a frame.
 fn isolate(runner: &Runner, pfn: Pfn) {
     let view = runner.yard.zone_view(ZONE);
-    assert!(view.lock().unwrap().isolate_pageblock(pfn.align_down(LARGEST)), "isolated once");
-}
-
-/// Ends the isolation of the first pageblock, if it is isolated.
-fn restore(runner: &Runner) {
-    runner.yard.zone_view(ZONE).lock().unwrap().unisolate_pageblock(Pfn(0));
+    assert!(view.lock().unwrap().isolate_pageblock(view.blocks.start_of(pfn)), "isolated once");
 }
 
 /// Makes the pageblock of a frame drain, if a step would.
@@ -264,19 +293,21 @@ fn look(runner: &Runner, pfn: Pfn) {
     view.lock().unwrap().look_for_model(pfn);
 }
 
-/// CPU 1 frees the last frame of a pageblock of which the other three are on the chain, and CPU 0 does something meanwhile.
-fn push_last_and(change: impl Fn(&Runner, Pfn)) {
-    let (main, [.., last]) = boot_open::<4>(&[0, 2, 1]);
-    let pusher = main.start(1, move |runner| runner.give_past_lists(last));
-    change(&main, last);
-    pusher.join().unwrap();
+/// Validates the yard, ends what the other thread began, and frees what is still in use.
+fn settle_and_finish(main: &Runner, in_use: impl IntoIterator<Item = Pfn>) {
+    let view = main.yard.zone_view(ZONE);
+    if !view.zone.heals() || view.blocks.get(Pfn(0)) == MigrateType::Isolate {
+        assert_eq!(chained_frames(main), 0, "{LEFT}");
+    }
     main.yard.validate().expect(SOUND);
-    restore(&main);
-    give_and_finish(&main, []);
+    view.lock().unwrap().unisolate_pageblock(Pfn(0));
+    main.yard.set_policy(ZonePolicy::Vanilla).expect("no other thread changes it");
+    give_and_finish(main, in_use);
 }
 
 #[test]
 fn refill_from_a_chain_that_frames_join() {
+    explore_within(SWITCHES, refill_and_join);
     explore_within(in_long_runs(SWITCHES), refill_and_push);
     explore_within(in_long_runs(SWITCHES), refill_and_push_twice);
 }
@@ -287,34 +318,65 @@ fn refills_from_the_same_chain() {
 }
 
 #[test]
-fn refill_while_the_pageblock_is_closed() {
-    explore_within(in_long_runs(SWITCHES), || refill_and(leave));
-    explore_within(in_long_runs(SWITCHES), || refill_and(isolate));
+fn refill_while_its_pageblock_is_closed() {
+    explore_within(SWITCHES, || refill_and(leave));
+    explore_within(SWITCHES, || refill_and(isolate));
 }
 
 #[test]
-fn refill_while_the_pageblock_begins_to_drain() {
-    explore_within(in_long_runs(SWITCHES), || refill_and(look));
+fn refill_while_its_pageblock_begins_to_drain() {
+    explore_within(SWITCHES, || refill_and(look));
 }
 
 #[test]
-fn frame_merged_to_a_chain_while_the_pageblock_is_closed() {
-    explore_within(in_long_runs(SWITCHES), || push_and::<0>(leave));
-    explore_within(in_long_runs(SWITCHES), || push_and::<2>(leave));
-    explore_within(in_long_runs(SWITCHES), || push_and::<0>(isolate));
-    explore_within(in_long_runs(SWITCHES), || push_and::<2>(isolate));
+fn frame_merged_to_a_chain_while_its_pageblock_is_closed() {
+    for change in [leave, isolate] as [Change; 2] {
+        explore_within(SWITCHES, move || push_and::<0>(change));
+        explore_within(SWITCHES, move || push_and::<2>(change));
+    }
 }
 
 #[test]
-fn frame_merged_to_a_chain_while_the_pageblock_begins_to_drain() {
-    explore_within(in_long_runs(SWITCHES), || push_and::<2>(look));
+fn frame_merged_to_a_chain_while_its_pageblock_begins_to_drain() {
+    explore_within(SWITCHES, || push_and::<2>(look));
 }
 
 #[test]
-fn frame_that_makes_an_open_pageblock_whole() {
-    explore_within(in_long_runs(SWITCHES), || push_last_and(leave));
-    explore_within(in_long_runs(SWITCHES), || push_last_and(isolate));
-    explore_within(in_long_runs(SWITCHES), || push_last_and(look));
+fn last_frame_freed_while_its_pageblock_changes() {
+    for change in [leave, isolate, look] as [Change; 3] {
+        explore_within(in_long_runs(SWITCHES), move || push_last_and(change));
+        explore_within(SWITCHES, move || push_last_of_draining_and(change));
+    }
+}
+
+#[test]
+fn refills_with_relaxed_exchanges_fail() {
+    weakened(Weakness::RelaxedExchanges, || assert_fails_within(1, refill_and_join, &DAMAGES));
+}
+
+#[test]
+fn refill_that_pushes_back_to_a_closed_pageblock_fails() {
+    for change in [leave, isolate] as [Change; 2] {
+        weakened(Weakness::ReturnedToClosed, || assert_fails_within(1, move || refill_and(change), &[LEFT]));
+    }
+}
+
+#[test]
+fn refill_that_forgets_frames_that_joined_fails() {
+    for model in [refill_and_push, refill_and_push_twice] {
+        weakened(Weakness::JoinedOverwritten, || assert_fails_within(1, model, &[SOUND]));
+    }
+}
+
+#[test]
+fn merge_that_does_not_notice_a_closed_pageblock_fails() {
+    weakened(Weakness::ClosedNotNoticed, || assert_fails_within(1, || push_and::<2>(leave), &[LEFT]));
+    weakened(Weakness::PolicyNotRechecked, || assert_fails_within(1, || push_and::<0>(leave), &[LEFT]));
+}
+
+#[test]
+fn whole_pageblock_that_is_not_closed_again_fails() {
+    weakened(Weakness::WholeNotClosed, || assert_fails_within(1, || push_last_and(look), &[SOUND]));
 }
 
 #[test]

@@ -123,7 +123,9 @@ impl<'a, P: Platform> ZoneView<'a, P> {
         let Ok(mut locked) = self.lock() else { return };
         if locked.blocks.get(start) == MigrateType::Draining {
             // A step that had looked at the pageblock before may have begun to drain it since.
-            locked.close(start);
+            if !is_broken!(WholeNotClosed) {
+                locked.close(start);
+            }
             locked.end_draining_whole(start);
         }
         locked.count_taken(known.chain);
@@ -265,9 +267,11 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     /// Pushes what is left of a chain, in front of which frames may have joined meanwhile.
     fn push_back(self, word: &AtomicU64, mut chain: Chain, order: Order) {
         loop {
-            let is_empty = |known: Known| known.open && known.chain == 0;
+            let is_empty = |known: Known| {
+                (known.open || is_broken!(ReturnedToClosed)) && (known.chain == 0 || is_broken!(JoinedOverwritten))
+            };
             // Release: pairs with the Acquire in `Known::change_if`.
-            let pushed = word.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |found| {
+            let pushed = word.fetch_update(Ordering::Release, Ordering::Relaxed, |found| {
                 let known = Known::of(found);
                 is_empty(known).then(|| Known { chain: chain.frames, first: chain.first, ..known }.bits())
             });
@@ -397,7 +401,7 @@ impl<P: Platform> LockedZone<'_, P> {
         let Some(word) = view.pageblock_word(frame) else { return false };
         let is_alone = !self.page(self.map.buddy(frame, Order::ZERO)).tag().is_free_buddy(Order::ZERO, self.id);
         // The policy may have changed since the caller read it.
-        if is_alone && self.zone.heals() && !Known::read(word).open {
+        if is_alone && (self.zone.heals() || is_broken!(PolicyNotRechecked)) && !Known::read(word).open {
             self.open(frame, word);
         }
         let pushed = if is_alone { view.push_single(counters, (frame, word)) } else { None };

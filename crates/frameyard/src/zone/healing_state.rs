@@ -116,7 +116,8 @@ impl Known {
         change: impl Fn(Self) -> Self,
     ) -> Option<Self> {
         let changed = |found| Some(Self::of(found)).filter(|known| fits(*known)).map(|known| change(known).bits());
-        // Acquire: pairs with the Release in `push_to_chain` and `push_back`. Release: pairs with the Acquire in `gather`.
+        // Acquire: pairs with the Release in `push_to_chain` and `push_back`. Release: pairs with the Acquire in `gather`
+        // and `change`.
         word.fetch_update(Ordering::AcqRel, Ordering::Relaxed, changed).ok().map(Self::of)
     }
 

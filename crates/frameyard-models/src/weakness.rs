@@ -61,6 +61,14 @@ pub enum Weakness {
     TypeReadUnlocked,
     /// A push on the chain of a pageblock does not notice that the pageblock drains no more.
     ClosedNotNoticed,
+    /// A refill pushes frames back on the chain of a pageblock that was closed meanwhile.
+    ReturnedToClosed,
+    /// A refill that pushes frames back on a chain forgets those that joined it meanwhile.
+    JoinedOverwritten,
+    /// Frames that return to a zone open pageblocks although its policy has changed since.
+    PolicyNotRechecked,
+    /// A pageblock that began to drain while it was made whole is not closed again.
+    WholeNotClosed,
     /// The lock-free pin does not read the page-table entry again.
     EntriesNotRechecked,
     /// Page tables are freed without counting it.

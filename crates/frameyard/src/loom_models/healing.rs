@@ -1,11 +1,12 @@
 //! Draining pageblocks (`zone::healing`, `zone::chains`): a pageblock begins or stops draining while another thread frees into
 //! it, allocates, or leaves the policy.
 
-use super::machine::{Flaw, Locks, Machine, Runner, ZONE};
-use super::{DAMAGES, assert_fails_within, explore_within, in_long_runs};
+use super::machine::{Flaw, LARGEST, Locks, Machine, Runner, Setup, ZONE};
+use super::{DAMAGES, assert_fails_within, explore_within, in_long_runs, is_long_run};
+use crate::Gfp;
 use crate::policy::ZonePolicy;
 use crate::sync::{Weakness, weakened};
-use crate::units::{Order, Pfn};
+use crate::units::{MigrateType, Order, Pfn};
 use crate::watermarks::PcpSizing;
 
 /// The bound of involuntary switches. One switch finds every broken variant.
@@ -17,8 +18,17 @@ const SOUND: &str = "a sound yard";
 /// The failure message for a pageblock whose frames are all free, and which drains.
 const DRAINS: &str = "the pageblock still drains";
 
+/// The failure message for a request that finds none of two frames.
+const OF_TWO: &str = "a frame of two";
+
+/// The failure message for frames on the chain of a pageblock that was closed.
+const LEFT: &str = "frames on chains of closed pageblocks";
+
 /// The failure message for a free block on the list of a type that its pageblock has no more.
 const WRONG_LIST: &str = "WrongList";
+
+/// The failure messages for the same, or for a pageblock that was made one block before a late write to one of its pages.
+const NOT_WHOLE: [&str; 2] = [DRAINS, "the validator objects"];
 
 /// A zone that heals, of two pageblocks, in which a frame of the first is in use and its other frame is free.
 fn boot(sizing: PcpSizing, locks: Locks) -> (Runner, Pfn) {
@@ -136,6 +146,254 @@ fn push_and_gather() {
     main.finish();
 }
 
+/// CPU 1 frees the last frame of a draining pageblock, and CPU 0, which has no other frames, needs one meanwhile.
+fn request_while_whole() {
+    let (main, [first, other]) = boot_draining();
+    let in_use = [(); 2].map(|()| main.take(Order::ZERO).expect("a frame of the other pageblock"));
+    main.give(first, Order::ZERO);
+    let freer = main.start(1, move |runner| runner.give(other, Order::ZERO));
+    let taken = main.take_with(Order::ZERO, Gfp::HIGHUSER_MOVABLE).expect(OF_TWO);
+    freer.join().unwrap();
+    give_and_finish(&main, in_use.into_iter().chain([taken]));
+}
+
+#[test]
+fn frame_found_while_a_pageblock_becomes_whole() {
+    explore_within(in_long_runs(SWITCHES), request_while_whole);
+}
+
+#[test]
+fn frames_of_a_pageblock_that_becomes_whole_uncounted_fail() {
+    weakened(Weakness::CollectorsNotRegistered, || assert_fails_within(1, request_while_whole, &[OF_TWO]));
+}
+
+/// A zone that heals, of pageblocks of four frames, and all its frames in order, which are in use. One frame of each pageblock stays in
+/// use, those in `chained` join chains.
+fn boot_open<const FRAMES: usize>(chained: &[usize]) -> (Runner, [Pfn; FRAMES]) {
+    let setup = Setup { pageblock: LARGEST, ..Setup::new(PcpSizing::Fixed(2), Locks::SOUND) };
+    let main = Machine::boot_with(FRAMES as u64 / LARGEST.pages().0, setup);
+    main.yard.set_policy(ZonePolicy::Healing).expect("no other thread changes it");
+    let mut frames = [(); FRAMES].map(|()| main.take(Order::ZERO).expect("a frame"));
+    frames.sort();
+    chained.iter().for_each(|frame| main.give_past_lists(frames[*frame]));
+    assert_eq!(chained_frames(&main), chained.len() as u32, "frames on chains");
+    (main, frames)
+}
+
+fn chained_frames(runner: &Runner) -> u32 {
+    runner.yard.zone_view(ZONE).chained_frames()
+}
+
+/// Validates the yard, and frees what is still in use.
+fn give_and_finish(main: &Runner, in_use: impl IntoIterator<Item = Pfn>) {
+    main.yard.validate().expect(SOUND);
+    in_use.into_iter().for_each(|pfn| main.give(pfn, Order::ZERO));
+    main.finish();
+}
+
+/// CPU 0 takes two of the three frames of a chain, and CPU 1 frees the last frame of the pageblock meanwhile.
+fn refill_and_push() {
+    let (main, [.., last]) = boot_open::<4>(&[0, 2, 1]);
+    let pusher = main.start(1, move |runner| runner.give_past_lists(last));
+    let taken = main.take_with(Order::ZERO, Gfp::HIGHUSER_MOVABLE).expect("a frame of three");
+    pusher.join().unwrap();
+    give_and_finish(&main, [taken]);
+}
+
+/// CPU 0 takes the frames of a chain, and CPU 1 frees another frame of the pageblock meanwhile.
+fn refill_and_join() {
+    let (main, [_, a, pushed, b]) = boot_open::<4>(&[0]);
+    let pusher = main.start(1, move |runner| runner.give_past_lists(pushed));
+    let taken = main.take(Order::ZERO);
+    pusher.join().unwrap();
+    give_and_finish(&main, [a, b].into_iter().chain(taken));
+}
+
+/// CPU 0 takes a frame of each of two chains, and pushes one frame back in front of which two others may have joined meanwhile.
+fn refill_and_push_twice() {
+    let (main, frames) = boot_open::<8>(&[0, 4, 6]);
+    let [_, a, b, c, _, d, _, e] = frames;
+    let pusher = main.start(1, move |runner| [d, e].into_iter().for_each(|pfn| runner.give_past_lists(pfn)));
+    let taken = main.take_with(Order::ZERO, Gfp::HIGHUSER_MOVABLE).expect("a frame of three");
+    pusher.join().unwrap();
+    give_and_finish(&main, [a, b, c, taken]);
+}
+
+/// As [`refill_and_push`]. CPU 1 takes a frame after its free, too.
+fn refill_push_and_refill() {
+    let (main, [.., last]) = boot_open::<4>(&[0, 2, 1]);
+    let other = main.start(1, move |runner| {
+        runner.give_past_lists(last);
+        runner.take(Order::ZERO)
+    });
+    let taken = main.take(Order::ZERO);
+    let other = other.join().unwrap();
+    give_and_finish(&main, taken.into_iter().chain(other));
+}
+
+/// Two CPUs refill their lists from the same chain.
+fn refill_twice() {
+    let (main, [.., last]) = boot_open::<4>(&[0, 2, 1]);
+    let other = main.start(1, |runner| runner.take(Order::ZERO));
+    let taken = main.take(Order::ZERO);
+    let other = other.join().unwrap();
+    assert!(taken.is_some() || other.is_some(), "both requests failed");
+    give_and_finish(&main, [last].into_iter().chain(taken).chain(other));
+}
+
+/// What another thread does to the pageblock of a frame.
+type Change = fn(&Runner, Pfn);
+
+/// CPU 0 takes two of the three frames of a chain, and CPU 1 closes the pageblock or changes its type meanwhile.
+fn refill_and(change: Change) {
+    let (main, [.., last]) = boot_open::<4>(&[0, 2, 1]);
+    let other = main.start(1, move |runner| change(runner, last));
+    let taken = main.take(Order::ZERO);
+    other.join().unwrap();
+    settle_and_finish(&main, [last].into_iter().chain(taken));
+}
+
+/// CPU 0 frees a frame of a pageblock that is or was open to its chain, and CPU 1 closes it or changes its type meanwhile.
+fn push_and<const CHAINED: usize>(change: Change) {
+    let (main, frames) = boot_open::<4>(&[0, 2][..CHAINED]);
+    let [_, last, _, pushed] = frames;
+    let other = main.start(1, move |runner| change(runner, last));
+    main.give_past_lists(pushed);
+    other.join().unwrap();
+    let in_use = [0, 2].into_iter().skip(CHAINED).map(|frame| frames[frame]);
+    settle_and_finish(&main, in_use.chain([last]));
+}
+
+/// CPU 0 frees the last frame of a pageblock of which the other three are on the chain, and CPU 1 closes it or changes its type
+/// meanwhile.
+fn push_last_and(change: Change) {
+    let (main, [.., last]) = boot_open::<4>(&[0, 2, 1]);
+    let other = main.start(1, move |runner| change(runner, last));
+    main.give_past_lists(last);
+    other.join().unwrap();
+    settle_and_finish(&main, []);
+}
+
+/// CPU 0 frees the last frame of a draining pageblock, and CPU 1 closes it meanwhile.
+fn push_last_of_draining_and(change: Change) {
+    let (main, [first, other]) = boot_draining();
+    main.give(first, Order::ZERO);
+    let closer = main.start(1, move |runner| change(runner, first));
+    main.give(other, Order::ZERO);
+    closer.join().unwrap();
+    settle_and_finish(&main, []);
+}
+
+/// Ends healing. In short runs without the rest of a change of the policy, which waits for the lists of all CPUs.
+fn leave(runner: &Runner, _: Pfn) {
+    if is_long_run() {
+        runner.yard.set_policy(ZonePolicy::Vanilla).expect("no other thread changes it");
+    } else {
+        runner.yard.zone_view(ZONE).lock().unwrap().set_policy(ZonePolicy::Vanilla);
+    }
+}
+
+/// Isolates the pageblock of a frame.
+fn isolate(runner: &Runner, pfn: Pfn) {
+    let view = runner.yard.zone_view(ZONE);
+    assert!(view.lock().unwrap().isolate_pageblock(view.blocks.start_of(pfn)), "isolated once");
+}
+
+/// Makes the pageblock of a frame drain, if a step would.
+fn look(runner: &Runner, pfn: Pfn) {
+    let view = runner.yard.zone_view(ZONE);
+    view.lock().unwrap().look_for_model(pfn);
+}
+
+/// Validates the yard, ends what the other thread began, and frees what is still in use.
+fn settle_and_finish(main: &Runner, in_use: impl IntoIterator<Item = Pfn>) {
+    let view = main.yard.zone_view(ZONE);
+    if !view.zone.heals() || view.blocks.get(Pfn(0)) == MigrateType::Isolate {
+        assert_eq!(chained_frames(main), 0, "{LEFT}");
+    }
+    main.yard.validate().expect(SOUND);
+    view.lock().unwrap().unisolate_pageblock(Pfn(0));
+    main.yard.set_policy(ZonePolicy::Vanilla).expect("no other thread changes it");
+    give_and_finish(main, in_use);
+}
+
+#[test]
+fn refill_from_a_chain_that_frames_join() {
+    explore_within(SWITCHES, refill_and_join);
+    explore_within(in_long_runs(SWITCHES), refill_and_push);
+    explore_within(in_long_runs(SWITCHES), refill_and_push_twice);
+}
+
+#[test]
+fn refills_from_the_same_chain() {
+    explore_within(in_long_runs(SWITCHES), refill_twice);
+    if is_long_run() {
+        explore_within(1, refill_push_and_refill);
+    }
+}
+
+#[test]
+fn refill_while_its_pageblock_is_closed() {
+    explore_within(SWITCHES, || refill_and(leave));
+    explore_within(SWITCHES, || refill_and(isolate));
+}
+
+#[test]
+fn refill_while_its_pageblock_begins_to_drain() {
+    explore_within(SWITCHES, || refill_and(look));
+}
+
+#[test]
+fn frame_merged_to_a_chain_while_its_pageblock_is_closed() {
+    for change in [leave, isolate] as [Change; 2] {
+        explore_within(SWITCHES, move || push_and::<0>(change));
+        explore_within(SWITCHES, move || push_and::<2>(change));
+    }
+}
+
+#[test]
+fn frame_merged_to_a_chain_while_its_pageblock_begins_to_drain() {
+    explore_within(SWITCHES, || push_and::<2>(look));
+}
+
+#[test]
+fn last_frame_freed_while_its_pageblock_changes() {
+    for change in [leave, isolate, look] as [Change; 3] {
+        explore_within(in_long_runs(SWITCHES), move || push_last_and(change));
+        explore_within(SWITCHES, move || push_last_of_draining_and(change));
+    }
+}
+
+#[test]
+fn refills_with_relaxed_exchanges_fail() {
+    weakened(Weakness::RelaxedExchanges, || assert_fails_within(1, refill_and_join, &[SOUND]));
+}
+
+#[test]
+fn refill_that_pushes_back_to_a_closed_pageblock_fails() {
+    for change in [leave, isolate] as [Change; 2] {
+        weakened(Weakness::ReturnedToClosed, || assert_fails_within(1, move || refill_and(change), &[LEFT]));
+    }
+}
+
+#[test]
+fn refill_that_forgets_frames_that_joined_fails() {
+    for model in [refill_and_push, refill_and_push_twice] {
+        weakened(Weakness::JoinedOverwritten, || assert_fails_within(1, model, &[SOUND]));
+    }
+}
+
+#[test]
+fn merge_that_does_not_notice_a_closed_pageblock_fails() {
+    weakened(Weakness::ClosedNotNoticed, || assert_fails_within(1, || push_and::<2>(leave), &[LEFT]));
+    weakened(Weakness::PolicyNotRechecked, || assert_fails_within(1, || push_and::<0>(leave), &[LEFT]));
+}
+
+#[test]
+fn whole_pageblock_that_is_not_closed_again_fails() {
+    weakened(Weakness::WholeNotClosed, || assert_fails_within(1, || push_last_and(look), &[SOUND]));
+}
+
 #[test]
 fn last_frames_of_draining_pageblocks_freed_at_once() {
     explore_within(in_long_runs(SWITCHES), free_at_once::<1>);
@@ -164,7 +422,7 @@ fn chains_with_relaxed_exchanges_fail() {
 
 #[test]
 fn chains_with_split_exchanges_fail() {
-    weakened(Weakness::SplitCompareExchange, || assert_fails_within(1, push_and_push::<0>, &[DRAINS]));
+    weakened(Weakness::SplitCompareExchange, || assert_fails_within(1, push_and_push::<0>, &NOT_WHOLE));
 }
 
 #[test]

@@ -18,7 +18,7 @@ use crate::control::ModelledRegion;
 use crate::memmap::{MemMap, Numbering};
 use crate::owners::Owners;
 use crate::page::{FrameState, Link, PAYLOAD_WORDS, Page, Tag};
-use crate::platform::SpeculativeGets;
+use crate::platform::{Platform, SpeculativeGets};
 use crate::policy::ZonePolicy;
 use crate::units::{ByteSize, CpuId, Geometry, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
 use crate::watermarks::{PcpSizing, WatermarkOptions};
@@ -122,6 +122,7 @@ pub(crate) struct Setup {
     pub(crate) shelves: [u16; CPUS.len()],
     /// Whether CPUs use their lists in sections.
     pub(crate) sections: bool,
+    pub(crate) pageblock: Order,
 }
 
 impl Setup {
@@ -138,6 +139,7 @@ impl Setup {
             gets: SpeculativeGets::Unmarked,
             shelves: [0; CPUS.len()],
             sections: false,
+            pageblock: Order(1),
         }
     }
 }
@@ -233,7 +235,8 @@ impl Machine {
 
     fn config(&self) -> YardConfig<'_> {
         let page = ByteSize::kib(4);
-        let geometry = Geometry::new(page, ByteSize(page.0 * SECTION), Order(1), LARGEST).expect("a geometry");
+        let geometry =
+            Geometry::new(page, ByteSize(page.0 * SECTION), self.setup.pageblock, LARGEST).expect("a geometry");
         YardConfig {
             geometry,
             zone_limits: ZoneLimits::NONE,
@@ -403,6 +406,14 @@ impl Runner {
     pub(crate) fn give(&self, pfn: Pfn, order: Order) {
         self.disown(pfn, order);
         self.yard.free(pfn, order).expect("the block is ours");
+    }
+
+    /// Writes to a frame and frees it past the lists of this CPU, as if they overflowed.
+    pub(crate) fn give_past_lists(&self, pfn: Pfn) {
+        self.give(pfn, Order::ZERO);
+        let (tables, platform) = (self.machine.tables(), self.yard.platform());
+        let pcp = tables.pcp_of(ZONE, platform.current_cpu()).expect("the lists of this CPU");
+        pcp.lock(platform).unwrap().overflow_for_model(self.yard.zone_view(ZONE));
     }
 
     /// Sets the limits of the lists of CPU 0: `high` and `batch`.

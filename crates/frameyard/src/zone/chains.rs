@@ -40,6 +40,7 @@ use super::batch::Batch;
 use super::counters::TransferCounters;
 use super::healing::MOVED;
 use super::healing_state::Known;
+use super::transfer::Collecting;
 use super::view::{LockedZone, ZoneView};
 use crate::memmap::{Located, MapPlace};
 use crate::page::{FrameState, Link, Tag};
@@ -114,6 +115,8 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     fn make_whole(self, word: &AtomicU64, start: Pfn) {
         let (order, pages) = (self.geometry.pageblock_order(), self.blocks.pages());
         let is_whole = |known: Known| known.open && known.free == 0 && u64::from(known.chain) == pages.0;
+        // A request that may sleep, and finds the chain gone, waits.
+        let _collecting = Collecting::begin(self);
         let Some(known) = Known::change_if(word, is_whole, Known::closed) else {
             return self.lock().into_iter().for_each(|mut locked| locked.make_whole(start));
         };
@@ -127,6 +130,10 @@ impl<'a, P: Platform> ZoneView<'a, P> {
         }
         let Ok(mut locked) = self.lock() else { return };
         if locked.blocks.get(start) == MigrateType::Draining {
+            // A step that had looked at the pageblock before may have begun to drain it since.
+            if !is_broken!(WholeNotClosed) {
+                locked.close(start);
+            }
             locked.end_draining_whole(start);
         }
         locked.count_taken(known.chain);
@@ -297,9 +304,11 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     /// Pushes what is left of a chain, in front of which frames may have joined meanwhile.
     fn push_back(self, word: &AtomicU64, mut chain: Chain, order: Order) {
         loop {
-            let is_empty = |known: Known| known.open && known.chain == 0;
+            let is_empty = |known: Known| {
+                (known.open || is_broken!(ReturnedToClosed)) && (known.chain == 0 || is_broken!(JoinedOverwritten))
+            };
             // Release: pairs with the Acquire in `Known::change_if`.
-            let pushed = word.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |found| {
+            let pushed = word.fetch_update(Ordering::Release, Ordering::Relaxed, |found| {
                 let known = Known::of(found);
                 is_empty(known).then(|| Known { chain: chain.frames, first: chain.first, ..known }.bits())
             });
@@ -325,7 +334,8 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     fn count_refilled(self, counters: &TransferCounters, frames: u64) {
         let taken = &self.zone.healing.taken;
         self.platform.touch_line(SharedLine::of(LineKind::Mechanism, taken), Access::ReadModifyWrite);
-        taken.frames.fetch_add(frames, Ordering::Relaxed);
+        // Release: pairs with the Acquire in `chained_frames`.
+        taken.frames.fetch_add(frames, Ordering::Release);
         self.count_moved_past_lists(counters, frames);
     }
 
@@ -348,7 +358,8 @@ impl<'a, P: Platform> ZoneView<'a, P> {
 
     /// Frames on chains, modulo 2³². Exact in a zone at rest.
     pub(crate) fn chained_frames(self) -> u32 {
-        let taken = self.zone.healing.taken.frames.load(Ordering::Relaxed);
+        // Acquire: pairs with the Release in `count_taken` and `count_refilled`. The frames that were taken count as pushed.
+        let taken = self.zone.healing.taken.frames.load(Ordering::Acquire);
         let pushed = self.pushed_counts().map(|count| count.load(Ordering::Relaxed));
         pushed.fold(0, u32::wrapping_add).wrapping_sub(taken as u32)
     }
@@ -403,7 +414,9 @@ impl<'a, P: Platform> ZoneView<'a, P> {
 
     /// Returns the chain of the pageblock that begins at a frame to the free lists; whether it has one.
     pub(super) fn gather(self, start: Pfn, word: &AtomicU64) -> bool {
-        let has_chain = Known::read(word).chain > 0 && self.blocks.zone_at(self.map.place(start)) == Some(self.id);
+        // Acquire: pairs with the Release in `Known::change_if`. Who finds that a push has closed the pageblock sees it registered.
+        let known = Known::of(word.load(Ordering::Acquire));
+        let has_chain = known.chain > 0 && self.blocks.zone_at(self.map.place(start)) == Some(self.id);
         if has_chain && let Ok(mut locked) = self.lock() {
             let taken = Known::change(word, Known::without_chain);
             locked.free_chain(start, taken);
@@ -425,7 +438,8 @@ impl<P: Platform> LockedZone<'_, P> {
         let view = **self;
         let Some(word) = view.pageblock_word(frame) else { return false };
         let is_alone = !self.page(self.map.buddy(frame, Order::ZERO)).tag().is_free_buddy(Order::ZERO, self.id);
-        if is_alone && !Known::read(word).open {
+        // The policy may have changed since the caller read it.
+        if is_alone && (self.zone.heals() || is_broken!(PolicyNotRechecked)) && !Known::read(word).open {
             self.open(frame, word);
         }
         let pushed = if is_alone { view.push_single(counters, (frame, word)) } else { None };
@@ -530,7 +544,8 @@ impl<P: Platform> LockedZone<'_, P> {
     /// Counts frames that were taken off a chain.
     fn count_taken(&mut self, frames: u32) {
         let healing = &self.zone.healing;
-        healing.taken.frames.fetch_add(frames.into(), Ordering::Relaxed);
+        // Release: pairs with the Acquire in `chained_frames`.
+        healing.taken.frames.fetch_add(frames.into(), Ordering::Release);
         self.count_moved(PageCount(frames.into()));
     }
 }

@@ -279,6 +279,17 @@ impl<P: Platform> LockedZone<'_, P> {
         }
     }
 
+    /// As a step that looks at the pageblock of a frame, while all pageblocks with free frames should drain.
+    #[cfg(all(test, loom))]
+    pub(crate) fn look_for_model(&mut self, pfn: Pfn) -> bool {
+        use crate::memmap::Located;
+
+        let (state, order) = (&self.zone.healing, self.geometry.pageblock_order());
+        state.drained.store(CLASSES as u32, Ordering::Relaxed);
+        state.most.store(u32::MAX, Ordering::Relaxed);
+        self.look_at(u64::from(pfn.place(&self.map).index()) >> order.0, order)
+    }
+
     /// Changes the policy of the zone.
     pub(crate) fn set_policy(&mut self, policy: ZonePolicy) {
         let heals = self.zone.heals();

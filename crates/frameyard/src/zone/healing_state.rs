@@ -100,7 +100,8 @@ impl Known {
 
     /// Changes a word under the zone lock. Returns what it was.
     pub(super) fn change(word: &AtomicU64, change: impl Fn(Self) -> Self) -> Self {
-        let known = Self::read(word);
+        // Acquire: pairs with the Release in `change_if`. Who finds that a push has closed the pageblock sees it registered.
+        let known = Self::of(word.load(Ordering::Acquire));
         if !known.open {
             word.store(change(known).bits(), Ordering::Relaxed);
             return known;
@@ -115,8 +116,9 @@ impl Known {
         change: impl Fn(Self) -> Self,
     ) -> Option<Self> {
         let changed = |found| Some(Self::of(found)).filter(|known| fits(*known)).map(|known| change(known).bits());
-        // Acquire: pairs with the Release in `push_to_chain`.
-        word.fetch_update(Ordering::Acquire, Ordering::Relaxed, changed).ok().map(Self::of)
+        // Acquire: pairs with the Release in `push_to_chain` and `push_back`. Release: pairs with the Acquire in `gather`
+        // and `change`.
+        word.fetch_update(Ordering::AcqRel, Ordering::Relaxed, changed).ok().map(Self::of)
     }
 
     /// The free frames, on lists and on the chain.

@@ -64,6 +64,9 @@ mod table_sizes;
 mod validate;
 
 pub(crate) use clusters::{batch_words, batch_words_bound};
+pub(super) use depot::Collecting;
+#[cfg(all(test, loom))]
+pub(crate) use depot::give_back_for_model;
 pub(crate) use depot::{Mobility, huge_batch, huge_blocks_of_lists, pop_huge, push_huge};
 pub(crate) use drain::Drain;
 pub(crate) use exchange::{Collect, Collected, Delivered, DrainReason, DrainSource, PackedBatches, RefillRequest};

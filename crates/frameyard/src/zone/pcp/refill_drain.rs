@@ -315,6 +315,17 @@ impl<P: Platform> LockedPcp<'_, P> {
         }
     }
 
+    /// Gives single movable frames back to the zone, up to a batch, as a list does that overflows: each in a batch of its own.
+    #[cfg(all(test, loom))]
+    pub(crate) fn overflow_for_model(&mut self, view: ZoneView<'_, P>) {
+        use crate::zone::transfer::DrainSource;
+
+        let Some(id) = ListId::small(Order::ZERO, MigrateType::Movable) else { return };
+        let mut batch = Batch::new();
+        ListSource { lists: self, view, id, order: Order::ZERO, batch_type: None }.take(BATCH, &mut batch);
+        batch.iter().for_each(|entry| transfer::give_back_for_model(view, self.cpu(), *entry));
+    }
+
     /// Gives everything back to the zone.
     pub(crate) fn drain(&mut self, view: ZoneView<'_, P>) {
         for group in [Group::Small, Group::Huge] {

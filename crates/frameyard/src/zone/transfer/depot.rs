@@ -75,6 +75,7 @@ mod stack;
 mod statistics;
 mod validate;
 
+pub(in crate::zone) use collecting::Collecting;
 pub(super) use collecting::{collect, collect_for, collect_in_background};
 pub(super) use huge::fetch as fetch_huge;
 pub(crate) use huge::{Mobility, huge_batch, huge_blocks_of_lists, pop_huge, push_huge};
@@ -286,6 +287,19 @@ pub(super) fn stacks_blocks<P: Platform>(view: ZoneView<'_, P>, order: Order) ->
         && order < view.geometry.pageblock_order()
         && view.checks == PageChecks::None
         && !view.zone.heals()
+}
+
+/// As a list of a CPU that gives up a batch while few whole pageblocks are free: for an entry of a list of single movable frames, in a
+/// batch of its own. The caller holds the lock of the lists of `cpu`.
+#[cfg(all(test, loom))]
+pub(crate) fn give_back_for_model<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, entry: u32) {
+    match ListAccess::open(view, cpu, (Order::ZERO, MigrateType::Movable)) {
+        Some(access) if access.is_chained() => {
+            let head = packed::pack(view.map, view.platform, &[entry], Link::NONE);
+            access.merge(PackedBatches { first: head, last: head, batches: 1 }, access.own_stack, 0);
+        }
+        _ => super::pagewise::give_back(&mut None, view, cpu, &Batch::of(&[entry]), Order::ZERO),
+    }
 }
 
 /// What the depot of a zone holds. Possibly stale.

@@ -38,11 +38,11 @@ const FEW_WHOLE: u64 = 8;
 /// A refill takes at most `1 / SPARE` of the whole pageblocks that are not needed.
 const SPARE: u64 = 8;
 
-/// The registration of a collector: a CPU that may hold batches of a zone's depot.
-struct Collecting<'a>(&'a State);
+/// The registration of a collector: a CPU that may hold batches of a zone's depot, or the chain of a pageblock.
+pub(in crate::zone) struct Collecting<'a>(&'a State);
 
 impl<'a> Collecting<'a> {
-    fn begin<P: Platform>(view: ZoneView<'a, P>) -> Self {
+    pub(in crate::zone) fn begin<P: Platform>(view: ZoneView<'a, P>) -> Self {
         let state = &view.zone.mechanisms.depot;
         // Relaxed: a CPU that finds a stack empty sees this registration by the Release with which the collector popped.
         state.collectors.fetch_add(u32::from(!is_broken!(CollectorsNotRegistered)), Ordering::Relaxed);

@@ -272,7 +272,8 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     fn push_back(self, word: &AtomicU64, mut chain: Chain, order: Order) {
         loop {
             let is_empty = |known: Known| {
-                (known.open || is_broken!(ReturnedToClosed)) && (known.chain == 0 || is_broken!(JoinedOverwritten))
+                let is_open = known.open || is_broken!(ReturnedToClosed);
+                is_open && (known.chain == 0 || is_broken!(JoinedOverwritten))
             };
             // Release: pairs with the Acquire in `Known::change_if`.
             let pushed = word.fetch_update(Ordering::Release, Ordering::Relaxed, |found| {

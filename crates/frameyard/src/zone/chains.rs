@@ -40,7 +40,6 @@ use super::batch::Batch;
 use super::counters::TransferCounters;
 use super::healing::MOVED;
 use super::healing_state::Known;
-use super::transfer::Collecting;
 use super::view::{LockedZone, ZoneView};
 use crate::memmap::{Located, MapPlace};
 use crate::page::{FrameState, Link, Tag};
@@ -73,12 +72,19 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     }
 
     /// Frees a single frame that the caller owns to the chain of its pageblock; `false` if that is not open. `counters` are those of the
-    /// CPU that frees it, or of the zone.
+    /// CPU that frees it, or of the zone. `register` is called before a pageblock becomes whole, of which no frame can be found then for a
+    /// moment: what it returns lets requests that may sleep wait.
     #[inline(never)]
-    pub(super) fn free_to_chain(self, counters: &TransferCounters, frame: MapPlace) -> bool {
+    pub(super) fn free_to_chain<R>(
+        self,
+        counters: &TransferCounters,
+        frame: MapPlace,
+        register: impl FnOnce() -> R,
+    ) -> bool {
         let Some(word) = self.pageblock_word(frame) else { return false };
         let pushed = self.push_single(counters, (frame, word));
         if pushed.is_some_and(|known| known.all_free() == self.blocks.pages().0 as u32) {
+            let _registered = register();
             self.make_whole(word, self.blocks.start_of(self.map.pfn(frame)));
         }
         pushed.is_some()
@@ -115,8 +121,6 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     fn make_whole(self, word: &AtomicU64, start: Pfn) {
         let (order, pages) = (self.geometry.pageblock_order(), self.blocks.pages());
         let is_whole = |known: Known| known.open && known.free == 0 && u64::from(known.chain) == pages.0;
-        // A request that may sleep, and finds the chain gone, waits.
-        let _collecting = Collecting::begin(self);
         let Some(known) = Known::change_if(word, is_whole, Known::closed) else {
             return self.lock().into_iter().for_each(|mut locked| locked.make_whole(start));
         };
@@ -141,10 +145,10 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     }
 
     /// As [`free_to_chain`](Self::free_to_chain), for a frame whose free was counted before. `false` also if the frame would merge with its
-    /// buddy on the free lists.
+    /// buddy on the free lists. The caller is registered as a collector.
     pub(super) fn merge_to_chain(self, counters: &TransferCounters, frame: MapPlace) -> bool {
         let buddy = self.page(self.map.buddy(frame, Order::ZERO)).tag();
-        !buddy.is_free_buddy(Order::ZERO, self.id) && self.free_to_chain(counters, frame)
+        !buddy.is_free_buddy(Order::ZERO, self.id) && self.free_to_chain(counters, frame, || ())
     }
 
     /// Counts frames that [`merge_to_chain`](Self::merge_to_chain) freed.
@@ -305,7 +309,8 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     fn push_back(self, word: &AtomicU64, mut chain: Chain, order: Order) {
         loop {
             let is_empty = |known: Known| {
-                (known.open || is_broken!(ReturnedToClosed)) && (known.chain == 0 || is_broken!(JoinedOverwritten))
+                let is_open = known.open || is_broken!(ReturnedToClosed);
+                is_open && (known.chain == 0 || is_broken!(JoinedOverwritten))
             };
             // Release: pairs with the Acquire in `Known::change_if`.
             let pushed = word.fetch_update(Ordering::Release, Ordering::Relaxed, |found| {

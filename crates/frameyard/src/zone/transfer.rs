@@ -64,7 +64,6 @@ mod table_sizes;
 mod validate;
 
 pub(crate) use clusters::{batch_words, batch_words_bound};
-pub(super) use depot::Collecting;
 #[cfg(all(test, loom))]
 pub(crate) use depot::give_back_for_model;
 pub(crate) use depot::{Mobility, huge_batch, huge_blocks_of_lists, pop_huge, push_huge};
@@ -356,7 +355,7 @@ pub(crate) fn give_back_block<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, pf
     if order == Order::ZERO
         && found == MigrateType::Draining
         && early.is_none()
-        && view.free_to_chain(view.counters_of(cpu), pfn.place(&view.map))
+        && view.free_to_chain(view.counters_of(cpu), pfn.place(&view.map), || depot::Collecting::begin(view))
     {
         return;
     }

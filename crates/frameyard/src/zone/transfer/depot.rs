@@ -75,8 +75,7 @@ mod stack;
 mod statistics;
 mod validate;
 
-pub(in crate::zone) use collecting::Collecting;
-pub(super) use collecting::{collect, collect_for, collect_in_background};
+pub(super) use collecting::{Collecting, collect, collect_for, collect_in_background};
 pub(super) use huge::fetch as fetch_huge;
 pub(crate) use huge::{Mobility, huge_batch, huge_blocks_of_lists, pop_huge, push_huge};
 pub(super) use statistics::{COUNTERS, count};

@@ -39,10 +39,10 @@ const FEW_WHOLE: u64 = 8;
 const SPARE: u64 = 8;
 
 /// The registration of a collector: a CPU that may hold batches of a zone's depot, or the chain of a pageblock.
-pub(in crate::zone) struct Collecting<'a>(&'a State);
+pub(in crate::zone::transfer) struct Collecting<'a>(&'a State);
 
 impl<'a> Collecting<'a> {
-    pub(in crate::zone) fn begin<P: Platform>(view: ZoneView<'a, P>) -> Self {
+    pub(in crate::zone::transfer) fn begin<P: Platform>(view: ZoneView<'a, P>) -> Self {
         let state = &view.zone.mechanisms.depot;
         // Relaxed: a CPU that finds a stack empty sees this registration by the Release with which the collector popped.
         state.collectors.fetch_add(u32::from(!is_broken!(CollectorsNotRegistered)), Ordering::Relaxed);

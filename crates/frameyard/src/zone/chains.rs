@@ -31,6 +31,12 @@
 //! The push, or the free under the lock, after which all frames of the pageblock are free makes it whole: the word tells. A push does not
 //! see it while a holder of the lock has blocks of the pageblock off the lists for a moment. Then the next step does.
 //!
+//! # Frames that a request cannot find
+//!
+//! While a refill holds a chain, or the thread that freed the last frame of a pageblock makes that one block, its frames count as free and
+//! are on no list. A request that may sleep waits for them: for refills by locking the lists, and for pageblocks as for collectors of the depot.
+//! A request that must not sleep may miss them, and fail. If the process ends meanwhile, the yard loses them.
+//!
 //! # Counting equations
 //!
 //! - The frames on all chains of a zone = Σ over CPUs of the frames pushed, less the frames taken, modulo 2³². They count as free. While
@@ -38,8 +44,7 @@
 
 use super::batch::Batch;
 use super::counters::TransferCounters;
-use super::healing::MOVED;
-use super::healing_state::Known;
+use super::healing_state::{Known, MOVED};
 use super::view::{LockedZone, ZoneView};
 use crate::memmap::{Located, MapPlace};
 use crate::page::{FrameState, Link, Tag};

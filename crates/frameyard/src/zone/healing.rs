@@ -39,7 +39,7 @@
 
 use super::block_list::Place;
 use super::exclusive::add_exclusive;
-use super::healing_state::{CLASSES, Known, tick};
+use super::healing_state::{CLASSES, Known, MOVED, tick};
 use super::policy::ZonePolicy;
 use super::transfer::Unsound;
 use super::view::{LockedZone, ZoneView};
@@ -55,8 +55,6 @@ const LOOKED_AT: u64 = 256;
 const CHANGED: u32 = 4;
 /// One in this number of pageblocks of a zone is kept from draining, so that refills find frames elsewhere, beside those of lists.
 const RESERVE: u64 = 1000;
-/// After this number of blocks below pageblock order that joined or left the free lists there is a step.
-pub(super) const MOVED: u64 = 16;
 /// A draining pageblock in which no frame was freed for this number of times the expected time stops draining: what is left in it stays.
 const PATIENCE: u64 = 16;
 /// It rests until every frame in use of the zone could have been freed this number of times.

@@ -209,7 +209,7 @@ fn refill_and_join() {
     give_and_finish(&main, [a, b].into_iter().chain(taken));
 }
 
-/// CPU 0 takes a frame of each of two chains, and pushes one frame back in front of which two others may have joined meanwhile.
+/// CPU 0 takes a frame of each of two chains, and pushes one frame back in front of which two other frames may have joined meanwhile.
 fn refill_and_push_twice() {
     let (main, frames) = boot_open::<8>(&[0, 4, 6]);
     let [_, a, b, c, _, d, _, e] = frames;

@@ -22,11 +22,11 @@
 //! the zone lock; a close also says that the pageblock is open no more. So the word decides, and no frame is left behind. The type of
 //! the pageblock is a hint that leads here.
 //!
-//! A *refill* takes a whole chain in one exchange, too, keeps some frames and pushes the others back together. It takes only what
+//! A *refill* takes a whole chain in one exchange, too, keeps some frames and pushes the rest back together. It takes only what
 //! belongs to a pageblock that does not drain. It holds the lock of its CPU's lists meanwhile, as refills from the depot do.
 //!
 //! While a pageblock is open, all changes of its word are exchanges, so a take acquires every push. Otherwise the holder of the zone lock
-//! is the only writer, and stores. A link cannot be stale: who takes a chain takes all of it.
+//! is the only writer, and stores. A link cannot be stale: a taker of a chain takes all of it.
 //!
 //! The push, or the free under the lock, after which all frames of the pageblock are free makes it whole: the word tells. A push does not
 //! see it while a holder of the lock has blocks of the pageblock off the lists for a moment. Then the next step does.
@@ -264,7 +264,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
         })
     }
 
-    /// Takes the chain of a pageblock, unless that drains, adds frames to a batch until that is full, and pushes the others back.
+    /// Takes the chain of a pageblock, unless that drains, adds frames to a batch until that is full, and pushes the rest back.
     fn take_chain(self, number: u64, word: &AtomicU64, most: usize, batch: &mut Batch) {
         self.platform.touch_line(SharedLine::of(LineKind::Mechanism, word), Access::ReadModifyWrite);
         let has_frames = |known: Known| known.chain > 0 && !known.drains;
@@ -273,7 +273,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
         }
     }
 
-    /// Adds frames of a chain that the caller took to a batch until that is full, and pushes the others back.
+    /// Adds frames of a chain that the caller took to a batch until that is full, and pushes the rest back.
     fn keep_some(self, word: &AtomicU64, (start, taken): (Pfn, Known), most: usize, batch: &mut Batch) {
         let order = self.geometry.pageblock_order();
         let mut chain = Chain { start: start.place(&self.map), first: taken.first, frames: taken.chain };
@@ -424,7 +424,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
 
     /// Returns the chain of the pageblock that begins at a frame to the free lists; whether it has one.
     pub(super) fn gather(self, start: Pfn, word: &AtomicU64) -> bool {
-        // Acquire: pairs with the Release in `Known::change_if`. Who finds that a push has closed the pageblock sees it registered.
+        // Acquire: pairs with the Release in `Known::change_if`. A thread that finds that a push has closed the pageblock sees it registered.
         let known = Known::of(word.load(Ordering::Acquire));
         let has_chain = known.chain > 0 && self.blocks.zone_at(self.map.place(start)) == Some(self.id);
         if has_chain && let Ok(mut locked) = self.lock() {

@@ -18,7 +18,7 @@
 //! ones take them from there, without the lock.
 //!
 //! Before a request takes from a whole pageblock, mixes types or fails, it ends the draining of a pageblock ([`LockedZone::end_draining`]).
-//! That pageblock rests: it fills, and others drain.
+//! That pageblock rests: it fills, and other pageblocks drain.
 //!
 //! # Steps
 //!

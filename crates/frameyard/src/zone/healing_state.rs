@@ -103,7 +103,7 @@ impl Known {
 
     /// Changes a word under the zone lock. Returns what it was.
     pub(super) fn change(word: &AtomicU64, change: impl Fn(Self) -> Self) -> Self {
-        // Acquire: pairs with the Release in `change_if`. Who finds that a push has closed the pageblock sees it registered.
+        // Acquire: pairs with the Release in `change_if`. A thread that finds that a push has closed the pageblock sees it registered.
         let known = Self::of(word.load(Ordering::Acquire));
         if !known.open {
             word.store(change(known).bits(), Ordering::Relaxed);

@@ -236,7 +236,7 @@ fn no_pageblock_drains_under_another_policy() {
 fn pageblocks_whose_free_frames_were_taken_by_number_stop_draining() {
     let seeds = || 0..50;
     let emptied = |ends_policy| seeds().filter(|seed| empty_draining_pageblock(*seed, ends_policy)).count();
-    // The others had a step before all free frames were taken.
+    // The other pageblocks had a step before all free frames were taken.
     assert!([true, false].map(emptied).into_iter().all(|count| count > 0));
 }
 

@@ -234,6 +234,8 @@ impl<P: Platform> SettingUp<'_, P> {
         if copies.len() > 1 {
             rng.shuffle(&mut free);
         }
+        // Of lists as the kernel sizes them. Under a policy with shorter ones, the other frames are free elsewhere.
+        let on_lists: Vec<_> = laid_out.iter().map(|(copy, zone, _)| self.lists(copy.cpus, zone)).collect();
         let set_policy = || self.yard.set_policy(set_up.policy).map_err(SetUpError::Policy);
         match set_up.start {
             Start::Used => {
@@ -245,8 +247,8 @@ impl<P: Platform> SettingUp<'_, P> {
                 set_policy()?;
             }
         }
-        for (copy, zone, layout) in &laid_out {
-            self.fill_lists(copy.cpus, zone, layout)?;
+        for ((_, _, layout), lists) in laid_out.iter().zip(on_lists) {
+            self.fill_lists(&lists, layout)?;
         }
         Ok(laid_out.iter().map(|(_, _, layout)| layout.missing_pages).sum())
     }
@@ -303,16 +305,24 @@ impl<P: Platform> SettingUp<'_, P> {
         Ok(())
     }
 
-    /// Frees frames to the lists of each CPU until they hold the kernel's number, or their limit.
-    fn fill_lists(&self, cpus: &[CpuId], zone: &ReplayZone, layout: &ZoneLayout) -> Result<(), SetUpError> {
-        let Some(id) = self.yard.zone_of(zone.memory.start) else { return Ok(()) };
-        let frames = layout.rest.iter().flat_map(|block| block.pfn.0..(block.pfn + block.order.pages()).0);
-        let mut frames = frames.map(Pfn);
-        for (recorded, cpu) in (0..).map(CpuId).zip(cpus) {
+    /// The frames on the lists of each CPU when the recording began: the kernel's number, or the limit.
+    fn lists(&self, cpus: &[CpuId], zone: &ReplayZone) -> Vec<(CpuId, u64)> {
+        let Some(id) = self.yard.zone_of(zone.memory.start) else { return Vec::new() };
+        let of_cpu = |(recorded, cpu): (CpuId, &CpuId)| {
             let wanted = zone.kernel.per_cpu.get(&recorded).copied().unwrap_or_default();
             let limit = self.yard.zone(id).pcp(*cpu).map_or(PageCount(0), |pcp| pcp.high);
+            (*cpu, wanted.min(limit).0)
+        };
+        (0..).map(CpuId).zip(cpus).map(of_cpu).collect()
+    }
+
+    /// Frees that number of frames to the lists of each CPU.
+    fn fill_lists(&self, lists: &[(CpuId, u64)], layout: &ZoneLayout) -> Result<(), SetUpError> {
+        let frames = layout.rest.iter().flat_map(|block| block.pfn.0..(block.pfn + block.order.pages()).0);
+        let mut frames = frames.map(Pfn);
+        for (cpu, count) in lists {
             (self.run_as)(*cpu);
-            for pfn in frames.by_ref().take(wanted.min(limit).0 as usize) {
+            for pfn in frames.by_ref().take(*count as usize) {
                 self.cut_out(TracedBlock { pfn, order: Order(0) })?;
                 self.yard.free(pfn, Order(0))?;
             }

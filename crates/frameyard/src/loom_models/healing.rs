@@ -170,7 +170,7 @@ fn frames_of_a_pageblock_that_becomes_whole_uncounted_fail() {
 /// A zone that heals, of pageblocks of four frames, and all its frames in order, which are in use. One frame of each pageblock stays in
 /// use, those in `chained` join chains.
 fn boot_open<const FRAMES: usize>(chained: &[usize]) -> (Runner, [Pfn; FRAMES]) {
-    let setup = Setup { pageblock: LARGEST, ..Setup::new(PcpSizing::Fixed(2), Locks::SOUND) };
+    let setup = Setup { pageblock: LARGEST, ..Setup::new(PcpSizing::Fixed(4), Locks::SOUND) };
     let main = Machine::boot_with(FRAMES as u64 / LARGEST.pages().0, setup);
     main.yard.set_policy(ZonePolicy::Healing).expect("no other thread changes it");
     let mut frames = [(); FRAMES].map(|()| main.take(Order::ZERO).expect("a frame"));

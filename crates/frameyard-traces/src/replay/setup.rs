@@ -234,8 +234,8 @@ impl<P: Platform> SettingUp<'_, P> {
         if copies.len() > 1 {
             rng.shuffle(&mut free);
         }
-        // Of lists as the kernel sizes them. Under a policy with shorter ones, the other frames are free elsewhere.
-        let on_lists: Vec<_> = laid_out.iter().map(|(copy, zone, _)| self.lists(copy.cpus, zone)).collect();
+        // Counted before the policy resizes the lists, so that the same frames are free under every policy.
+        let on_lists: Vec<_> = laid_out.iter().map(|(copy, zone, _)| self.frames_on_lists(copy.cpus, zone)).collect();
         let set_policy = || self.yard.set_policy(set_up.policy).map_err(SetUpError::Policy);
         match set_up.start {
             Start::Used => {
@@ -305,8 +305,8 @@ impl<P: Platform> SettingUp<'_, P> {
         Ok(())
     }
 
-    /// The frames on the lists of each CPU when the recording began: the kernel's number, or the limit.
-    fn lists(&self, cpus: &[CpuId], zone: &ReplayZone) -> Vec<(CpuId, u64)> {
+    /// The number of frames on the lists of each CPU when the recording began: the kernel's, or the limit of the list if that is less.
+    fn frames_on_lists(&self, cpus: &[CpuId], zone: &ReplayZone) -> Vec<(CpuId, u64)> {
         let Some(id) = self.yard.zone_of(zone.memory.start) else { return Vec::new() };
         let of_cpu = |(recorded, cpu): (CpuId, &CpuId)| {
             let wanted = zone.kernel.per_cpu.get(&recorded).copied().unwrap_or_default();

@@ -8,7 +8,7 @@ use crate::platform::Platform;
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::{Geometry, NodeId, PageCount, ZoneId, ZoneKind};
 use crate::zone::pcp::{LockedPcp, YardLimits, lock_each};
-use crate::zone::transfer::{LEAST_CHAINED, huge_blocks_of_lists};
+use crate::zone::transfer::{LEAST_HEALING, huge_blocks_of_lists};
 use crate::zone::{
     PcpSizes, PcpSizing, PcpZone, SharedMinimum, WatermarkOptions, WatermarkOptionsError, Zone, ZoneSizing,
     lowmem_reserve,
@@ -16,7 +16,7 @@ use crate::zone::{
 
 /// The most huge-page blocks that one CPU keeps of one zone.
 const MAX_HUGE_BLOCKS: u64 = 8;
-/// Where a zone heals, the lists of its node's CPUs hold no more than this part of it, unless there are very many CPUs.
+/// Where a zone heals, the lists of its node's CPUs together hold at most one in this number of its frames, or the least that lists need.
 const HEALING_SHARE: u64 = 128;
 
 impl Tables {
@@ -102,12 +102,12 @@ fn huge_high(geometry: Geometry, sizes: PcpSizes) -> PageCount {
     PageCount((sizes.high.0 >> order.0).clamp(1, MAX_HUGE_BLOCKS) << order.0)
 }
 
-/// What a CPU may hold in small frames where the zone heals, unless the yard's lists are of a fixed size: frames on lists keep pageblocks
-/// from becoming whole. At least what a list needs to give up a batch and keep some frames.
+/// The frames that a CPU's lists of small orders may hold where the zone heals: frames on lists keep pageblocks from becoming whole. Lists of a
+/// fixed size keep it. Other lists have room for at least a batch and a part of one.
 fn healing_high(sizing: PcpSizing, high: PageCount, managed: PageCount, cpus: u32) -> PageCount {
     match sizing {
         PcpSizing::Fixed(_) => high,
-        _ => high.min(PageCount((managed.0 / HEALING_SHARE / u64::from(cpus.max(1))).max(LEAST_CHAINED as u64))),
+        _ => high.min(PageCount((managed.0 / HEALING_SHARE / u64::from(cpus.max(1))).max(LEAST_HEALING as u64))),
     }
 }
 

@@ -108,6 +108,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
         want.then_some(CompactResult::Skipped)
     }
 
+    /// Whether the zone has free frames enough to move blocks to, those on chains of pageblocks included.
     fn has_room(&self, order: Order) -> bool {
         self.zone().has_room_to_compact_racy(order, self.request.highest_zone, self.view.chained_racy())
     }

@@ -4,14 +4,14 @@
 //!
 //! Each pageblock has a word ([`Known`]). While the pageblock is *open*, the word has the first frame of its *chain* and their number;
 //! the frames link through their page structures, and have the state [`HeldFree`](FrameState::HeldFree). A movable pageblock opens when
-//! a block below pageblock order joins its free lists, and while it drains it is open.
+//! a block of it below pageblock order joins the free lists, when a list of a CPU gives up a single frame of it, and when it begins to drain.
 //!
 //! | event | action |
 //! |---|---|
 //! | a single frame of a draining pageblock is freed | push: one compare-exchange of the word, which takes no lock |
-//! | a single frame that lists of CPUs have no room for returns to an open pageblock | push, unless its buddy is on a free list |
-//! | a refill needs single frames | takes them from chains of pageblocks that do not drain, without a lock |
-//! | all frames of an open pageblock are free | the zone lock: they become one block |
+//! | a full list of a CPU gives up a single frame of an open pageblock | push, unless the buddy of the frame is on a free list |
+//! | a list of a CPU is empty | the refill takes frames from chains of pageblocks that do not drain, without the zone lock |
+//! | all frames of an open pageblock are free | they become one block, under the zone lock |
 //! | a pageblock gets another type, it is isolated, the policy changes | close: the chain goes to the free lists |
 //! | code has to find every free frame, or larger blocks | gather: the chain goes to the free lists, and the pageblock stays open |
 //!
@@ -58,8 +58,6 @@ const LOOKED_AT: usize = 1024;
 const GATHERED: u64 = 4;
 /// The pageblocks at which a refill looks for frames.
 const SEARCHED: usize = if cfg!(loom) { 4 } else { 1024 };
-/// The pageblocks at which a request for more than a frame looks for a chain to gather.
-const GLANCED_AT: usize = 128;
 /// This number of frames that move without the lock count as a block that moves under it.
 const FRAMES_PER_BLOCK: u64 = 16;
 /// The words of pageblocks on a cache line.
@@ -77,8 +75,8 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     }
 
     /// Frees a single frame that the caller owns to the chain of its pageblock; `false` if that is not open. `counters` are those of the
-    /// CPU that frees it, or of the zone. `register` is called before a pageblock becomes whole, of which no frame can be found then for a
-    /// moment: what it returns lets requests that may sleep wait.
+    /// CPU that frees it, or of the zone. While the pageblock becomes whole, no request finds its frames. `register` is called before: requests
+    /// that may sleep wait for as long as its result lives.
     #[inline(never)]
     pub(super) fn free_to_chain<R>(
         self,
@@ -521,34 +519,6 @@ impl<P: Platform> LockedZone<'_, P> {
         }
         self.count_taken(known.chain);
         self.free_by_type(start, order);
-    }
-
-    /// Gathers the longest of a few chains whose frames may make a block of that order, of pageblocks that do not drain.
-    pub(super) fn gather_longest(&mut self, order: Order) {
-        let cursor = &self.zone.healing.gathered;
-        let first = cursor.load(Ordering::Relaxed);
-        if !self.may_have_chains() {
-            return;
-        }
-        let runs = self.blocks.numbers_in(self.span()).map(|run| run.start.max(first)..run.end);
-        let (mut longest, mut next) = (None, 0);
-        for number in runs.flatten().take(GLANCED_AT) {
-            next = number + 1;
-            let Some(word) = self.pageblock_free.get(number as usize) else { continue };
-            let known = Known::read(word);
-            if !known.drains && u64::from(known.chain) >= 2 * order.pages().0 {
-                longest = longest.max(Some((known.chain, number)));
-            }
-        }
-        cursor.store(next, Ordering::Relaxed);
-        let Some((_, number)) = longest else { return };
-        let start = self.blocks.start_at(number);
-        if self.blocks.zone_at(self.map.place(start)) == Some(self.id)
-            && let Some(word) = self.pageblock_free.get(number as usize)
-        {
-            let taken = Known::change(word, Known::without_chain);
-            self.free_chain(start, taken);
-        }
     }
 
     /// Counts frames that were taken off a chain.

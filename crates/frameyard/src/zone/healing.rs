@@ -440,18 +440,11 @@ impl<P: Platform> LockedZone<'_, P> {
     /// smaller blocks.
     #[inline(always)]
     pub(super) fn prefer_draining(&mut self, order: Order, migrate_type: MigrateType) {
-        if migrate_type != MigrateType::Movable || !self.zone.heals() {
+        if migrate_type != MigrateType::Movable || !self.drains() {
             return;
         }
         let pageblock = self.geometry.pageblock_order();
-        let has_smaller = |zone: &Self| zone.smallest_order(order, migrate_type).is_some_and(|found| found < pageblock);
-        if order >= pageblock || has_smaller(self) {
-            return;
-        }
-        if order > Order::ZERO {
-            self.gather_longest(order);
-        }
-        if self.drains() && !has_smaller(self) {
+        if self.smallest_order(order, migrate_type).is_none_or(|found| found >= pageblock) && order < pageblock {
             self.end_draining(order);
         }
     }

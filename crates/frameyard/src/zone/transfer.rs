@@ -33,7 +33,7 @@
 //! Mechanisms other than `pagewise` with its default knobs and `depot` can be compiled out by crate features; their policies are
 //! then refused.
 
-use super::batch::{BATCH, Batch};
+use super::batch::Batch;
 use super::block_list::Place;
 use super::effort::{Effort, FEW_PAGEBLOCKS, Patience};
 use super::free_area::BlockHooks;
@@ -66,7 +66,7 @@ mod validate;
 pub(crate) use clusters::{batch_words, batch_words_bound};
 #[cfg(all(test, loom))]
 pub(crate) use depot::give_back_for_model;
-pub(crate) use depot::{Mobility, huge_batch, huge_blocks_of_lists, pop_huge, push_huge};
+pub(crate) use depot::{LEAST_HEALING, Mobility, huge_batch, huge_blocks_of_lists, least_room, pop_huge, push_huge};
 pub(crate) use drain::Drain;
 pub(crate) use exchange::{Collect, Collected, Delivered, DrainReason, DrainSource, PackedBatches, RefillRequest};
 pub(crate) use pagewise::{ListLimits, give_back_isolated, prefetch_neighbours};
@@ -326,14 +326,6 @@ pub(crate) fn give_back_stacked<P: Platform>(
     let access = stacks_blocks(view, of.0).then(|| depot::ListAccess::open(view, cpu, of)).flatten();
     access.map(|access| access.give_back_block(index)).is_some()
 }
-
-/// The frames for which a list needs room to use a mechanism that moves whole batches.
-pub(crate) fn least_room<P: Platform>(view: ZoneView<'_, P>) -> usize {
-    if view.zone.heals() { LEAST_CHAINED } else { 2 * BATCH }
-}
-
-/// The least room of lists in zones that heal: for a batch and a part of one.
-pub(crate) const LEAST_CHAINED: usize = BATCH + BATCH / 4;
 
 /// Whether a list whose array is full, and which holds that many frames, gives up batches though it has room for more.
 pub(crate) fn gives_up_batches<P: Platform>(view: ZoneView<'_, P>, held: PageCount) -> bool {

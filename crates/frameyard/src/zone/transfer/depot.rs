@@ -20,8 +20,8 @@
 //! | the free lists have no block of the type, and no whole pageblock of another | merge some batches, within the request's effort |
 //! | few whole pageblocks are free | merge batches into the free lists, several per lock hold ([`collecting`]); a stack keeps a few |
 //!
-//! In zones that heal, single movable frames come from chains of pageblocks instead, where the stacks have none, and go there where whole
-//! pageblocks are few ([`chains`](crate::zone::chains)).
+//! In zones that heal, a refill of single movable frames that finds the stacks empty takes frames from chains of pageblocks. While whole
+//! pageblocks are few, lists give up their batches to chains ([`chains`](crate::zone::chains)).
 //!
 //! In steady state no CPU takes the zone lock. Blocks of pageblock order have stacks of their own ([`huge`]), by mobility. Their batches
 //! link through a table beside the map ([`links`]), so that no page structure is touched.
@@ -85,6 +85,8 @@ pub(super) use validate::validate;
 /// Eight batches: enough for a list's own chain to save most refills and drains even the compare-exchange. More frames are as
 /// near in the depot, and there for other CPUs too. (Few in models.)
 pub(super) const HELD: u64 = if cfg!(loom) { 2 * BATCH as u64 } else { 8 * BATCH as u64 };
+/// The least room of lists in zones that heal: for a batch and a part of one.
+pub(crate) const LEAST_HEALING: usize = BATCH + BATCH / 4;
 /// The most batches that a refill takes at once. (One in models of yards; a model of a stack takes two.)
 const FETCHED: usize = if cfg!(loom) { 1 } else { 4 };
 /// A CPU's stack is full at this number of frames, in batches of single frames (256 MiB in pages of 4 KiB).
@@ -301,6 +303,11 @@ pub(crate) fn give_back_for_model<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId
     }
 }
 
+/// The frames for which a list needs room to use the depot.
+pub(crate) fn least_room<P: Platform>(view: ZoneView<'_, P>) -> usize {
+    if view.zone.heals() { LEAST_HEALING } else { 2 * BATCH }
+}
+
 /// What the depot of a zone holds. Possibly stale.
 pub(super) fn held_racy<P: Platform>(view: ZoneView<'_, P>) -> HeldFree {
     let (small, huge) = (view.depot().small_held_racy(), view.depot_huge_pages_racy());
@@ -390,7 +397,7 @@ impl<'a, P: Platform> ListAccess<'a, P> {
         let platform = self.view.platform;
         self.own_stack.touch(platform, Access::Read);
         let in_own = self.own_stack.held_racy();
-        // Frames on chains are as near, and make pageblocks whole.
+        // No stack keeps frames that chains can hold: on a chain they make their pageblock whole.
         let few = if self.is_chained() { 0 } else { FEW_BATCHES };
         if in_own >= few && !self.view.has_whole_pageblocks_racy() {
             return self.merge(taken, self.own_stack, FEW_BATCHES);

@@ -230,8 +230,8 @@ impl<'a, P: Platform> Returning<'a, P> {
         }
     }
 
-    /// Frees single frames whose pageblocks have chains, without the zone lock.
-    fn free_to_chains(&mut self, counters: &TransferCounters) {
+    /// Frees single frames whose pageblocks are open to their chains, without the zone lock. Returns their number.
+    fn free_to_chains(&mut self, counters: &TransferCounters) -> u64 {
         let view = self.view;
         let mut frames = 0;
         self.blocks.retain(|(block, order)| {
@@ -239,7 +239,7 @@ impl<'a, P: Platform> Returning<'a, P> {
             frames += u64::from(is_chained);
             !is_chained
         });
-        view.count_merged(counters, frames);
+        frames
     }
 
     /// Frees the blocks if there are enough. Returns the number of batches.
@@ -252,26 +252,23 @@ impl<'a, P: Platform> Returning<'a, P> {
         let view = self.view;
         let counters = self.cpu.map_or(view.zone.counters(), |cpu| view.counters_of(cpu));
         // What lists of CPUs have no room for. Other batches are wanted on the free lists.
-        let opens = self.cpu.is_some() && view.zone.heals() && self.order == Order::ZERO;
-        if opens {
-            self.free_to_chains(counters);
-        }
+        let uses_chains = self.cpu.is_some() && view.zone.heals() && self.order == Order::ZERO;
+        let mut chained = if uses_chains { self.free_to_chains(counters) } else { 0 };
         let blocks = self.blocks.iter().map(|(block, order)| (*block, Order(*order)));
         if !self.blocks.is_empty() {
             read_ahead(view, blocks.clone());
             if let Some(mut locked) = self.cpu.map_or_else(|| view.lock().ok(), |cpu| view.lock_for(cpu)) {
-                let mut chained = 0;
                 for (block, order) in blocks {
-                    match opens && order == Order::ZERO && locked.open_and_push(counters, block) {
+                    match uses_chains && order == Order::ZERO && locked.open_and_push(counters, block) {
                         true => chained += 1,
                         false => locked.free_by_type(block, order),
                     }
                 }
                 locked.count_moved(PageCount(self.frames));
-                drop(locked);
-                view.count_merged(counters, chained);
             }
         }
+        // Without the lock: this may take it for a step.
+        view.count_merged(counters, chained);
         self.blocks.clear();
         self.frames = 0;
         core::mem::take(&mut self.batches)

@@ -19,6 +19,7 @@
 //! | those of larger orders, too | carve batches from large blocks of the zone, push those that the list does not take |
 //! | the free lists have no block of the type, and no whole pageblock of another | merge some batches, within the request's effort |
 //! | few whole pageblocks are free | merge batches into the free lists, several per lock hold ([`collecting`]); a stack keeps a few |
+//! | in a zone that heals, [`HEALING_FRAMES`] frames in blocks of an order from 4 to 8 are on a CPU's stack | merge them |
 //!
 //! In zones that heal, a refill of single movable frames that finds the stacks empty takes frames from chains of pageblocks. While whole
 //! pageblocks are few, lists give up their batches to chains ([`chains`](crate::zone::chains)).
@@ -93,6 +94,10 @@ const FETCHED: usize = if cfg!(loom) { 1 } else { 4 };
 const CPU_BATCHES: u64 = if cfg!(loom) { 2 } else { 1024 };
 /// The common stack is full at this number of frames, in batches of single frames (4 GiB in pages of 4 KiB). So what a caller merges that collects all of a depot is bounded.
 const COMMON_BATCHES: u64 = if cfg!(loom) { 4 } else { 16 * CPU_BATCHES };
+/// A CPU's stack of blocks of order 4 to 8 in a zone that heals is full at this number of frames, or at its CPU's share of this part of the
+/// zone, whichever is less.
+const HEALING_FRAMES: u64 = 512;
+const HEALING_PART: u64 = 128;
 /// What a stack keeps while few whole pageblocks are free.
 const FEW_BATCHES: u64 = if cfg!(loom) { 1 } else { 4 };
 
@@ -282,12 +287,11 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     }
 }
 
-/// Whether the depot has stacks for blocks of an order without per-CPU lists. Not while pageblocks drain: these blocks have to merge.
+/// Whether the depot has stacks for blocks of an order without per-CPU lists.
 pub(super) fn stacks_blocks<P: Platform>(view: ZoneView<'_, P>, order: Order) -> bool {
     (SMALL_ORDERS..STACKED_ORDERS).contains(&order.index())
         && order < view.geometry.pageblock_order()
         && view.checks == PageChecks::None
-        && !view.zone.heals()
 }
 
 /// As a list of a CPU that gives up a batch while few whole pageblocks are free: for an entry of a list of single movable frames, in a
@@ -392,11 +396,14 @@ impl<'a, P: Platform> ListAccess<'a, P> {
 
     /// Pushes batches on the CPU's stack, or on the common one if that is full. Merges them, and batches of the stack with each, into
     /// the free lists instead if the common stack is full, too, or if the CPU's stack has a few batches while few whole pageblocks
-    /// are free.
+    /// are free. In a zone that heals, a full stack of blocks without per-CPU lists merges with all that it has.
     fn push(&self, taken: PackedBatches) {
         let platform = self.view.platform;
         self.own_stack.touch(platform, Access::Read);
         let in_own = self.own_stack.held_racy();
+        if self.most_healing().is_some_and(|most| in_own.saturating_add(1) << self.order.0 > most) {
+            return self.merge(taken, self.own_stack, in_own);
+        }
         // No stack keeps frames that chains can hold: on a chain they make their pageblock whole.
         let few = if self.is_chained() { 0 } else { FEW_BATCHES };
         if in_own >= few && !self.view.has_whole_pageblocks_racy() {
@@ -413,6 +420,13 @@ impl<'a, P: Platform> ListAccess<'a, P> {
         stack.count_coming(batches);
         stack.count_overflowed(if overflows { batches } else { 0 });
         stack.push(self.view.page_links(), platform, taken.first, taken.last);
+    }
+
+    /// The frames of blocks without per-CPU lists that the CPU's stack may have in a zone that heals: blocks on stacks do not merge.
+    fn most_healing(&self) -> Option<u64> {
+        let is_bounded = self.order.index() >= SMALL_ORDERS && self.view.zone.heals();
+        let share = || self.view.zone.managed().0 / HEALING_PART / self.depot.0.shelves.len().max(1) as u64;
+        is_bounded.then(|| share().min(HEALING_FRAMES))
     }
 
     /// Merges batches, and with each up to `most` batches of a stack.
@@ -461,7 +475,12 @@ impl<'a, P: Platform> ListAccess<'a, P> {
             // Before types mix in a pageblock: batches of other types may be of this type by now, or whole pageblocks.
             collect_for(view, order, migrate_type, refill.effort);
         }
-        carving::fetch(view, refill, (self.own_stack, most, has_plenty), deliver)
+        let for_later = match self.most_healing() {
+            Some(most) => most / 2,
+            None if has_plenty => carving::TAKEN,
+            None => 0,
+        };
+        carving::fetch(view, refill, (self.own_stack, most, for_later), deliver)
     }
 
     /// Whether frames of the list move between it and chains of pageblocks.

@@ -35,8 +35,8 @@ use crate::zone::request::BlockRequest;
 use crate::zone::transfer::exchange::{Delivered, RefillRequest};
 use crate::zone::view::{LockedZone, ZoneView};
 
-/// The frames that one hold of the lock takes, or a batch if that has more.
-const TAKEN: u64 = if cfg!(loom) { 2 * BATCH as u64 } else { 8 * BATCH as u64 };
+/// The frames that one hold of the lock takes where there is plenty.
+pub(super) const TAKEN: u64 = if cfg!(loom) { 2 * BATCH as u64 } else { 8 * BATCH as u64 };
 /// After this many blocks the current batch is filled and no other is begun: in memory of small pieces the lock is not held much
 /// longer than for a single batch.
 const MANY: usize = BATCH;
@@ -97,18 +97,17 @@ impl Taken {
 }
 
 /// Carves batches from large blocks: delivers up to `most`, with a rest that does not fill a batch, and pushes all further ones on `stack`.
-/// Unless the zone `has_plenty` of whole pageblocks, nothing is carved for later. Returns the number of delivered blocks.
+/// Takes up to that number of frames from the zone, or a batch if that has more. Returns the number of delivered blocks.
 pub(super) fn fetch<P: Platform>(
     view: ZoneView<'_, P>,
     refill: RefillRequest<'_>,
-    (stack, most, has_plenty): (&BatchStack, usize, bool),
+    (stack, most, frames): (&BatchStack, usize, u64),
     deliver: impl FnMut(Delivered<'_>),
 ) -> usize {
     let each = refill.blocks.order;
-    let carved = if has_plenty { TAKEN.max(batch_pages(each)) } else { batch_pages(each) };
     let mut taken = Taken::new();
     let Some(mut locked) = view.lock_for(refill.cpu) else { return 0 };
-    locked.take_for_batches(refill.blocks, batch_len(each), carved, &mut taken);
+    locked.take_for_batches(refill.blocks, batch_len(each), frames.max(batch_pages(each)), &mut taken);
     locked.count_moved(PageCount(taken.pages));
     taken.count_coming(view, each, (stack, most));
     drop(locked);

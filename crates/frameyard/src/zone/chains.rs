@@ -194,7 +194,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
 
     /// Fills a batch with up to `most` frames of chains, for a refill. Pageblocks that drain keep theirs.
     pub(super) fn take_chained(self, counters: &TransferCounters, most: usize, batch: &mut Batch) {
-        let (cursor, fruitless) = (&self.zone.healing.filled, &self.zone.facts.fruitless);
+        let (cursor, unsearched) = (&self.zone.healing.filled, &self.zone.facts.unsearched);
         if !self.may_have_chains() {
             return;
         }
@@ -209,11 +209,10 @@ impl<'a, P: Platform> ZoneView<'a, P> {
             }
         }
         if batch.is_empty() {
-            let (first, pageblocks) = (cursor.load(Ordering::Relaxed), self.pageblocks_in_span());
-            let next = first.saturating_add(SEARCHED as u64);
+            let next = cursor.load(Ordering::Relaxed).saturating_add(SEARCHED as u64);
             cursor.store(if next < self.pageblock_free.len() as u64 { next } else { 0 }, Ordering::Relaxed);
-            let looked = fruitless.load(Ordering::Relaxed).saturating_add(SEARCHED as u64);
-            fruitless.store(looked.min(pageblocks), Ordering::Relaxed);
+            let left = unsearched.load(Ordering::Relaxed).min(self.pageblocks_in_span());
+            unsearched.store(left.saturating_sub(SEARCHED as u64), Ordering::Relaxed);
         } else {
             self.count_refilled(counters, batch.len() as u64);
         }
@@ -227,14 +226,14 @@ impl<'a, P: Platform> ZoneView<'a, P> {
 
     /// Whether a pageblock that does not drain may have a chain: refills have not looked at all of them in vain since a frame joined one.
     pub(super) fn may_have_chains(self) -> bool {
-        self.zone.facts.fruitless.load(Ordering::Relaxed) < self.pageblocks_in_span()
+        self.zone.facts.unsearched.load(Ordering::Relaxed) != 0
     }
 
     /// Notes that a pageblock that does not drain has a chain.
     pub(super) fn note_chain(self) {
-        let fruitless = &self.zone.facts.fruitless;
-        if fruitless.load(Ordering::Relaxed) != 0 {
-            fruitless.store(0, Ordering::Relaxed);
+        let unsearched = &self.zone.facts.unsearched;
+        if unsearched.load(Ordering::Relaxed) != u64::MAX {
+            unsearched.store(u64::MAX, Ordering::Relaxed);
         }
     }
 

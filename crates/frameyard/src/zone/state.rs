@@ -91,9 +91,9 @@ pub(crate) struct ZoneFacts {
     counted: AtomicU32,
     /// Frames kept back from requests that could use a higher zone, by that zone's kind.
     pub(crate) protection: [AtomicU64; ZoneKind::COUNT],
-    /// The pageblocks at which refills have looked since they found one with frames on its chain, or a frame joined one. A hint, written
-    /// without a lock ([`chains`](super::chains)).
-    pub(super) fruitless: AtomicU64,
+    /// The pageblocks at which refills have not looked since a frame joined a chain or they found one. A hint, written without a lock
+    /// ([`chains`](super::chains)).
+    pub(super) unsearched: AtomicU64,
 }
 
 all_atomic!(ZoneFacts {
@@ -109,7 +109,7 @@ all_atomic!(ZoneFacts {
     policy,
     counted,
     protection,
-    fruitless
+    unsearched
 });
 
 /// Event counters of a zone. They change under its lock, with a plain load and store each.

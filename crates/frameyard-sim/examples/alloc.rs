@@ -42,6 +42,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         (ZonePolicy::Vanilla, ListAccess::Locks),
         (ZonePolicy::Depot, ListAccess::Locks),
         (ZonePolicy::Depot, ListAccess::Sections),
+        (ZonePolicy::Healing, ListAccess::Locks),
+        (ZonePolicy::Healing, ListAccess::Sections),
     ];
     for (policy, lists) in yards {
         let mut one = None;

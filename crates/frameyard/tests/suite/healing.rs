@@ -490,3 +490,23 @@ fn frames_of_draining_pageblocks_are_on_free_lists_once_the_policy_ends() {
     yard.validate().unwrap();
     give(&yard, pageblocks.iter().map(|frames| frames[0]).chain(rest));
 }
+
+#[test]
+fn larger_blocks_wait_on_stacks_of_bounded_size() {
+    for (order, cpus) in (4..PAGEBLOCK.0).flat_map(|order| [2, 28, 112].map(|cpus| (Order(order), cpus))) {
+        let yard = Fixture::small(cpus, 1 << 20);
+        yard.set_policy(ZonePolicy::Healing).unwrap();
+        let zone = yard.stats().zones().max_by_key(|zone| zone.managed).unwrap().id;
+        let take = || yard.alloc(order, MOVABLE).unwrap();
+        yard.free(take(), order).unwrap();
+        yard.validate().unwrap();
+        assert_eq!(locks_in(&yard, || (0..100).for_each(|_| yard.free(take(), order).unwrap())), 0, "{order}, {cpus} CPUs");
+        for _ in 0..3 {
+            let held = Vec::from_iter((0..(1 << 14) >> order.0).map(|_| take()));
+            held.iter().for_each(|pfn| yard.free(*pfn, order).unwrap());
+            yard.validate().unwrap();
+            let kept = yard.zone(zone).depot_blocks(order, MigrateType::Movable) << order.0;
+            assert!(kept <= 512.max(order.pages().0), "{order}, {cpus} CPUs: {kept} frames");
+        }
+    }
+}

@@ -95,7 +95,7 @@ const CPU_BATCHES: u64 = if cfg!(loom) { 2 } else { 1024 };
 /// The common stack is full at this number of frames, in batches of single frames (4 GiB in pages of 4 KiB). So what a caller merges that collects all of a depot is bounded.
 const COMMON_BATCHES: u64 = if cfg!(loom) { 4 } else { 16 * CPU_BATCHES };
 /// A CPU's stack of blocks of order 4 to 8 in a zone that heals is full at this number of frames, or at its CPU's share of this part of the
-/// zone, whichever is less.
+/// zone, whichever is less. There is room for one block.
 const HEALING_FRAMES: u64 = 512;
 const HEALING_PART: u64 = 128;
 /// What a stack keeps while few whole pageblocks are free.
@@ -426,7 +426,7 @@ impl<'a, P: Platform> ListAccess<'a, P> {
     fn most_healing(&self) -> Option<u64> {
         let is_bounded = self.order.index() >= SMALL_ORDERS && self.view.zone.heals();
         let share = || self.view.zone.managed().0 / HEALING_PART / self.depot.0.shelves.len().max(1) as u64;
-        is_bounded.then(|| share().min(HEALING_FRAMES))
+        is_bounded.then(|| share().clamp(self.order.pages().0, HEALING_FRAMES))
     }
 
     /// Merges batches, and with each up to `most` batches of a stack.

@@ -97,7 +97,7 @@ impl Taken {
 }
 
 /// Carves batches from large blocks: delivers up to `most`, with a rest that does not fill a batch, and pushes all further ones on `stack`.
-/// Takes up to that number of frames from the zone, or a batch if that has more. Returns the number of delivered blocks.
+/// Takes up to that number of frames from the zone, rounded up to whole batches. Returns the number of delivered blocks.
 pub(super) fn fetch<P: Platform>(
     view: ZoneView<'_, P>,
     refill: RefillRequest<'_>,
@@ -107,7 +107,7 @@ pub(super) fn fetch<P: Platform>(
     let each = refill.blocks.order;
     let mut taken = Taken::new();
     let Some(mut locked) = view.lock_for(refill.cpu) else { return 0 };
-    locked.take_for_batches(refill.blocks, batch_len(each), frames.max(batch_pages(each)), &mut taken);
+    locked.take_for_batches(refill.blocks, batch_len(each), frames.max(1).next_multiple_of(batch_pages(each)), &mut taken);
     locked.count_moved(PageCount(taken.pages));
     taken.count_coming(view, each, (stack, most));
     drop(locked);

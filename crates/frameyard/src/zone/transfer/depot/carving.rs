@@ -107,7 +107,12 @@ pub(super) fn fetch<P: Platform>(
     let each = refill.blocks.order;
     let mut taken = Taken::new();
     let Some(mut locked) = view.lock_for(refill.cpu) else { return 0 };
-    locked.take_for_batches(refill.blocks, batch_len(each), frames.max(1).next_multiple_of(batch_pages(each)), &mut taken);
+    locked.take_for_batches(
+        refill.blocks,
+        batch_len(each),
+        frames.max(1).next_multiple_of(batch_pages(each)),
+        &mut taken,
+    );
     locked.count_moved(PageCount(taken.pages));
     taken.count_coming(view, each, (stack, most));
     drop(locked);

@@ -16,7 +16,8 @@ use crate::zone::{
 
 /// The most huge-page blocks that one CPU keeps of one zone.
 const MAX_HUGE_BLOCKS: u64 = 8;
-/// Where a zone heals, the lists of its node's CPUs together hold at most one in this number of its frames, or the least that lists need.
+/// Where a zone heals, the lists of its node's CPUs together hold at most one in this number of its frames as single movable ones, or the least that
+/// lists need.
 const HEALING_SHARE: u64 = 128;
 
 impl Tables {
@@ -102,7 +103,7 @@ fn huge_high(geometry: Geometry, sizes: PcpSizes) -> PageCount {
     PageCount((sizes.high.0 >> order.0).clamp(1, MAX_HUGE_BLOCKS) << order.0)
 }
 
-/// The frames that a CPU's lists of small orders may hold where the zone heals: frames on lists keep pageblocks from becoming whole. Lists of a
+/// The single movable frames that a CPU's list may hold where the zone heals: they keep pageblocks from becoming whole. Lists of a
 /// fixed size keep it. Other lists have room for at least a batch and a part of one.
 fn healing_high(sizing: PcpSizing, high: PageCount, managed: PageCount, cpus: u32) -> PageCount {
     match sizing {

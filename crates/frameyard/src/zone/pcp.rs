@@ -171,6 +171,8 @@ pub(crate) struct PerCpuPages {
     owners: [AtomicU32; 2],
     /// The most frames that the lists hold, by [`Group`].
     high: [AtomicU32; 2],
+    /// The most frames that the list of single movable frames holds, of these.
+    movable_high: AtomicU32,
     /// The frames of the parts that lists have of `high`, by [`Group`].
     parts: [AtomicU32; 2],
     /// The frames that one transfer moves.
@@ -179,7 +181,7 @@ pub(crate) struct PerCpuPages {
     cpu: AtomicU32,
     /// `high` and `batch` as the yard sizes its lists, whatever the policy's limits are.
     own_high: [AtomicU32; 2],
-    /// What `high` of small orders is where the zone heals.
+    /// What `movable_high` is where the zone heals.
     own_healing_high: AtomicU32,
     own_batch: AtomicU32,
     /// What `high` of the huge-page order is under a policy that moves huge blocks in batches.
@@ -191,6 +193,7 @@ pub(crate) struct PerCpuPages {
 all_atomic!(PerCpuPages {
     owners,
     high,
+    movable_high,
     parts,
     batch,
     zone,
@@ -207,7 +210,7 @@ all_atomic!(PerCpuPages {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct YardLimits {
     pub(crate) high: PageCount,
-    /// `high` where the zone heals.
+    /// The most single movable frames where the zone heals.
     pub(crate) healing_high: PageCount,
     pub(crate) huge_high: PageCount,
     /// `huge_high` under a policy that moves huge blocks in batches.
@@ -514,7 +517,6 @@ impl<'a, P: Platform> LockedPcp<'a, P> {
             Some(ListLimits { high, batch }) => ([high; 2], batch),
             None => {
                 let [small, huge] = &self.pcp.own_high;
-                let small = if policy == ZonePolicy::Healing { &self.pcp.own_healing_high } else { small };
                 let huge = if policy.uses_depot() { &self.pcp.own_huge_batches } else { huge };
                 ([small, huge].map(|word| word.load(Ordering::Relaxed)), self.pcp.own_batch.load(Ordering::Relaxed))
             }
@@ -522,6 +524,9 @@ impl<'a, P: Platform> LockedPcp<'a, P> {
         for (word, high) in self.pcp.high.iter().zip(highs) {
             word.store(high, Ordering::Relaxed);
         }
+        let is_healing = policy == ZonePolicy::Healing;
+        let movable = if is_healing { self.pcp.own_healing_high.load(Ordering::Relaxed) } else { u32::MAX };
+        self.pcp.movable_high.store(movable, Ordering::Relaxed);
         self.pcp.batch.store(batch, Ordering::Relaxed);
         // The next free to a list takes its part of the new limit.
         for id in ListId::all() {

@@ -3,12 +3,27 @@
 use super::{ARRAY, Group, ListId, LockedPcp, Totals};
 use crate::platform::Platform;
 use crate::sync::Ordering;
+use crate::units::{MigrateType, Order};
 use crate::zone::view::ZoneView;
 
 impl<P: Platform> LockedPcp<'_, P> {
     /// The frames that a group may still take.
     pub(super) fn room(&self, view: ZoneView<'_, P>, group: Group) -> u64 {
         self.high(group).saturating_sub(self.pcp.held_racy(group, view.geometry).0)
+    }
+
+    /// The frames that a list may still take.
+    pub(super) fn room_of(&self, view: ZoneView<'_, P>, id: ListId) -> u64 {
+        let most = self.most_of(id).saturating_sub(self.list(id).blocks_racy());
+        self.room(view, id.group()).min(most.saturating_mul(id.order(view.geometry).pages().0))
+    }
+
+    /// The most blocks that a list may hold by itself.
+    pub(super) fn most_of(&self, id: ListId) -> u64 {
+        match ListId::small(Order::ZERO, MigrateType::Movable) {
+            Some(movable) if id == movable => self.pcp.movable_high.load(Ordering::Relaxed).into(),
+            _ => u64::MAX,
+        }
     }
 
     /// The frames of a group's limit that are no list's part, nor in packed batches.
@@ -49,7 +64,8 @@ impl<P: Platform> LockedPcp<'_, P> {
             let list = self.list(id);
             let len = list.len();
             let wanted = if id == first { wanted } else { spare(id) };
-            let part = ((wanted.min(room) >> order(id).0) as usize).min(ARRAY - len);
+            let own = self.most_of(id).saturating_sub(list.blocks_racy());
+            let part = ((wanted.min(room) >> order(id).0).min(own) as usize).min(ARRAY - len);
             let limit = (len + part).min((left >> order(id).0) as usize);
             room -= (part as u64) << order(id).0;
             left -= (limit as u64) << order(id).0;

@@ -124,7 +124,7 @@ impl<P: Platform> LockedPcp<'_, P> {
             return;
         }
         let order = id.order(view.geometry);
-        if self.room(view, id.group()) < order.pages().0 {
+        if self.room_of(view, id) < order.pages().0 {
             let batch = match self.huge_batch(view, id) {
                 Some(blocks) => (blocks as u64) << order.0,
                 None => self.pcp.batch_racy().0.max(order.pages().0),
@@ -153,7 +153,7 @@ impl<P: Platform> LockedPcp<'_, P> {
         if transfer::gives_up_batches(view, PageCount(pages(list.blocks_racy()))) {
             self.drain_group(view, id, PageCount(BATCH as u64), DrainReason::ArrayFull);
         }
-        let fits = self.unassigned(view, id.group()) >= pages(BATCH as u64);
+        let fits = self.unassigned(view, id.group()).min(self.room_of(view, id)) >= pages(BATCH as u64);
         if fits && list.len() == ARRAY {
             self.pack_oldest(view, id);
         }
@@ -242,7 +242,7 @@ impl<P: Platform> LockedPcp<'_, P> {
     /// Fetches a batch from the zone into an empty list, or less if the zone has less. Bad blocks go out of use.
     fn refill(&mut self, view: ZoneView<'_, P>, refill: Refill<'_>) -> Refilled {
         let wanted = self.refill_blocks(view, refill.list, refill.request.order);
-        let room = self.room(view, refill.list.group()) as usize >> refill.request.order.0;
+        let room = self.room_of(view, refill.list) as usize >> refill.request.order.0;
         let list = self.list(refill.list);
         let mut first = true;
         self.touch_entries(list, Access::Write);
@@ -284,7 +284,7 @@ impl<P: Platform> LockedPcp<'_, P> {
 
     /// The type of a list of a small order whose limit leaves room for whole batches.
     fn batch_type(&self, view: ZoneView<'_, P>, id: ListId) -> Option<MigrateType> {
-        let most = self.high(Group::Small) >> id.order(view.geometry).0;
+        let most = self.most_of(id).min(self.high(Group::Small) >> id.order(view.geometry).0);
         id.small_type().filter(|_| most >= transfer::least_room(view) as u64)
     }
 

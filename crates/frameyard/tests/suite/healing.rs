@@ -514,3 +514,19 @@ fn larger_blocks_wait_on_stacks_of_bounded_size() {
         }
     }
 }
+
+#[test]
+fn frames_of_other_types_on_lists_leave_movable_frames_their_room() {
+    run_on(0);
+    let yard = Fixture::small(64, 1 << 18);
+    yard.set_policy(ZonePolicy::Healing).unwrap();
+    let take = |frames: u64, gfp| Vec::from_iter((0..frames).map(|_| yard.alloc(Order::ZERO, gfp).unwrap()));
+    give(&yard, take(40, Gfp::KERNEL));
+    let round = || give(&yard, take(500, MOVABLE));
+    round();
+    assert_eq!(locks_in(&yard, || (0..10).for_each(|_| round())), 0);
+    let zone = yard.stats().zones().max_by_key(|zone| zone.managed).unwrap().id;
+    let held = yard.zone(zone).pcp(frameyard::CpuId(0)).unwrap().pages;
+    assert!(held.0 <= 80 + 63, "{held}: movable frames up to their limit, and a part of a batch of others");
+    yard.validate().unwrap();
+}

@@ -1,10 +1,11 @@
-//! The lines that single operations touch under `depot`, against counts on paper.
+//! The lines that single operations touch, under `depot` unless a test names a policy, against counts on paper.
 
 use std::ptr::NonNull;
 
 use crate::fixture::HeapRegion;
 use frameyard::boot::ZoneLimits;
 use frameyard::platform::{MapBacking, Probe, SectionsNotEnded};
+use frameyard::policy::ZonePolicy;
 use frameyard::{CpuId, Gfp, Layout, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Platform, Yard, YardConfig};
 use frameyard_counting::{Counted, CountingPlatform, SpanTouches, TaskCounters};
 
@@ -144,8 +145,10 @@ const LOCK_COUNTERS: u64 = 1;
 
 #[test]
 fn a_refill_that_carves_touches_a_page_for_each_batch_and_three_under_the_lock() {
-    for (access, of_list) in ACCESSES {
+    let healing = ACCESSES.map(|case| (case, ZonePolicy::Healing));
+    for ((access, of_list), policy) in ACCESSES.map(|case| (case, ZonePolicy::Depot)).into_iter().chain(healing) {
         let yard = yard(access);
+        yard.set_policy(policy).unwrap();
         let carved = lines_of(&yard, || _ = take(&yard, Order::ZERO));
         let expected = Lines {
             // The heads of the batches, which are their last frames.
@@ -155,7 +158,7 @@ fn a_refill_that_carves_touches_a_page_for_each_batch_and_three_under_the_lock()
             pages_under_lock: 3,
             others_under_lock: LOCK_COUNTERS,
         };
-        assert_eq!(carved, expected, "{access:?}");
+        assert_eq!(carved, expected, "{access:?}, {policy}");
     }
 }
 

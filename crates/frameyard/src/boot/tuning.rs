@@ -8,7 +8,7 @@ use crate::platform::Platform;
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::{Geometry, NodeId, PageCount, ZoneId, ZoneKind};
 use crate::zone::pcp::{LockedPcp, YardLimits, lock_each};
-use crate::zone::transfer::{LEAST_HEALING, huge_blocks_of_lists};
+use crate::zone::transfer::{HEALING_SHARE, LEAST_HEALING, huge_blocks_of_lists};
 use crate::zone::{
     PcpSizes, PcpSizing, PcpZone, SharedMinimum, WatermarkOptions, WatermarkOptionsError, Zone, ZoneSizing,
     lowmem_reserve,
@@ -16,10 +16,6 @@ use crate::zone::{
 
 /// The most huge-page blocks that one CPU keeps of one zone.
 const MAX_HUGE_BLOCKS: u64 = 8;
-/// Where a zone heals, the lists of its node's CPUs together hold at most one in this number of its frames as single movable ones, or the least that
-/// lists need.
-const HEALING_SHARE: u64 = 128;
-
 impl Tables {
     /// Sets watermarks, reserves and the limits of all per-CPU lists.
     pub(crate) fn tune<P: Platform>(
@@ -103,8 +99,8 @@ fn huge_high(geometry: Geometry, sizes: PcpSizes) -> PageCount {
     PageCount((sizes.high.0 >> order.0).clamp(1, MAX_HUGE_BLOCKS) << order.0)
 }
 
-/// The single movable frames that a CPU's list may hold where the zone heals: they keep pageblocks from becoming whole. Lists of a
-/// fixed size keep it. Other lists have room for at least a batch and a part of one.
+/// The most single movable frames that a CPU's list holds where the zone heals: frames on lists keep pageblocks from becoming whole. A list of
+/// fixed size holds as many as ever. Any other list has room for a batch and a part of one at least.
 fn healing_high(sizing: PcpSizing, high: PageCount, managed: PageCount, cpus: u32) -> PageCount {
     match sizing {
         PcpSizing::Fixed(_) => high,

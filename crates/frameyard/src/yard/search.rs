@@ -17,8 +17,8 @@ use crate::zone::{BlockRequest, CmaUse, Effort, Fallback, HeldFree, Patience, Re
 /// How many CPUs' lists a request tries before it takes the zone lock, under policies that spare the lock.
 const LOOKS: u32 = 4;
 
-/// How often a request tries to take the lists of its own CPU in a section. A thread that was stopped while it had them may go on meanwhile:
-/// in user space the last pauses give it the CPU. In models it never does, so that all requests can find the lists taken.
+/// How often a request tries to take the lists of its own CPU in a section, with pauses between. A thread that holds them may be stopped:
+/// in user space the last pauses give it the CPU. Models try once, so that they also explore requests that find the lists taken.
 const SECTION_TRIES: u32 = if cfg!(loom) { 1 } else { 12 };
 
 /// One allocation, its flags taken apart.

@@ -171,7 +171,7 @@ pub(crate) struct PerCpuPages {
     owners: [AtomicU32; 2],
     /// The most frames that the lists hold, by [`Group`].
     high: [AtomicU32; 2],
-    /// The most frames that the list of single movable frames holds, of these.
+    /// Of these, the most that the list of single movable frames holds.
     movable_high: AtomicU32,
     /// The frames of the parts that lists have of `high`, by [`Group`].
     parts: [AtomicU32; 2],
@@ -210,7 +210,7 @@ all_atomic!(PerCpuPages {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct YardLimits {
     pub(crate) high: PageCount,
-    /// The most single movable frames where the zone heals.
+    /// The most that the list of single movable frames holds where the zone heals.
     pub(crate) healing_high: PageCount,
     pub(crate) huge_high: PageCount,
     /// `huge_high` under a policy that moves huge blocks in batches.

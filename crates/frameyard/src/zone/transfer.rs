@@ -66,7 +66,9 @@ mod validate;
 pub(crate) use clusters::{batch_words, batch_words_bound};
 #[cfg(all(test, loom))]
 pub(crate) use depot::give_back_for_model;
-pub(crate) use depot::{LEAST_HEALING, Mobility, huge_batch, huge_blocks_of_lists, least_room, pop_huge, push_huge};
+pub(crate) use depot::{
+    HEALING_SHARE, LEAST_HEALING, Mobility, huge_batch, huge_blocks_of_lists, least_room, pop_huge, push_huge,
+};
 pub(crate) use drain::Drain;
 pub(crate) use exchange::{Collect, Collected, Delivered, DrainReason, DrainSource, PackedBatches, RefillRequest};
 pub(crate) use pagewise::{ListLimits, give_back_isolated, prefetch_neighbours};

@@ -1,17 +1,21 @@
 //! The common parts of an allocation and a free, apart from the rest: what each leaves to the caller.
 
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::fixture::HeapRegion;
 use frameyard::alloc::{AllocAtOnce, FreeAtOnce, FreeProblem};
 use frameyard::boot::ZoneLimits;
-use frameyard::platform::{MapBacking, Probe, SectionsNotEnded};
+use frameyard::platform::{MapBacking, OwnList, Probe, SectionsNotEnded};
 use frameyard::{CpuId, Gfp, Layout, MemoryTable, NodeId, Order, Pfn, PfnRange, Platform, Yard, YardConfig};
 
 /// A machine with one CPU.
 #[derive(Debug)]
 struct OneCpu {
     has_sections: bool,
+    /// The pauses after which another thread gives up the lists, each time that a thread takes them.
+    pauses: u32,
+    pauses_left: AtomicU32,
 }
 
 impl Platform for OneCpu {
@@ -22,12 +26,20 @@ impl Platform for OneCpu {
     }
     fn spin(&self, round: u32) {
         assert!(round < 1000, "no other CPU has a lock");
+        let _ = self.pauses_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
     }
     fn frame_bytes(&self, _pfn: Pfn) -> Option<NonNull<u8>> {
         None
     }
     fn has_sections(&self) -> bool {
         self.has_sections
+    }
+    fn take_in_section(&self, cpu: CpuId, list: OwnList<'_>) -> bool {
+        if self.pauses_left.load(Ordering::Relaxed) > 0 {
+            return false;
+        }
+        self.pauses_left.store(self.pauses, Ordering::Relaxed);
+        self.current_cpu() == cpu && list.take(|| true)
     }
     fn end_sections(&self, _cpu: Option<CpuId>) -> Result<(), SectionsNotEnded> {
         Ok(())
@@ -45,12 +57,16 @@ const FAR: PfnRange = PfnRange { start: Pfn(0x10_0000), end: Pfn(0x10_2000) };
 
 /// Runs a test on a yard, which is valid and has all its frames afterwards.
 fn with_yard(memory: &[PfnRange], has_sections: bool, test: impl FnOnce(&Yard<OneCpu>)) {
+    with_yard_on(OneCpu { has_sections, pauses: 0, pauses_left: AtomicU32::new(0) }, memory, test);
+}
+
+/// The same on that machine.
+fn with_yard_on(platform: OneCpu, memory: &[PfnRange], test: impl FnOnce(&Yard<OneCpu>)) {
     let memory: Vec<(PfnRange, NodeId)> = memory.iter().map(|range| (*range, NodeId(0))).collect();
     let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
     let config = YardConfig { zone_limits: ZoneLimits::NONE, ..YardConfig::new(&[NodeId(0)]) };
     let layout = Layout::plan(&table, &config).unwrap();
     let (map, control) = (HeapRegion::new(layout.map_bytes()), HeapRegion::new(layout.control_bytes()));
-    let platform = OneCpu { has_sections };
     // SAFETY: the regions are as large as planned and zeroed, and both outlive the yard.
     let yard = unsafe { Yard::create(&table, &config, &layout, map.raw(), control.raw(), platform) }.unwrap();
     let free = yard.stats().free_pages();
@@ -169,5 +185,21 @@ fn nothing_happens_at_once_without_sections() {
             other => panic!("{other:?}"),
         }
         assert!(matches!(yard.alloc_at_once(Order::ZERO, Gfp::KERNEL), AllocAtOnce::Nothing));
+    });
+}
+
+#[test]
+fn requests_pause_while_another_thread_has_the_lists() {
+    let platform = OneCpu { has_sections: true, pauses: 9, pauses_left: AtomicU32::new(0) };
+    with_yard_on(platform, &[NEAR], |yard| {
+        let locks = || yard.stats().zones().map(|zone| zone.lock.acquisitions).sum::<u64>();
+        let round = || {
+            let frames = Vec::from_iter((0..2000).map(|_| yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap()));
+            frames.into_iter().for_each(|frame| yard.free(frame, Order::ZERO).unwrap());
+        };
+        round();
+        let before = locks();
+        round();
+        assert_eq!(locks() - before, 0, "no request went to the zone instead");
     });
 }

@@ -500,11 +500,8 @@ fn larger_blocks_wait_on_stacks_of_bounded_size() {
         let take = || yard.alloc(order, MOVABLE).unwrap();
         yard.free(take(), order).unwrap();
         yard.validate().unwrap();
-        assert_eq!(
-            locks_in(&yard, || (0..100).for_each(|_| yard.free(take(), order).unwrap())),
-            0,
-            "{order}, {cpus} CPUs"
-        );
+        let pairs = || (0..100).for_each(|_| yard.free(take(), order).unwrap());
+        assert_eq!(locks_in(&yard, pairs), 0, "{order}, {cpus} CPUs");
         for _ in 0..3 {
             let held = Vec::from_iter((0..(1 << 14) >> order.0).map(|_| take()));
             held.iter().for_each(|pfn| yard.free(*pfn, order).unwrap());

@@ -18,12 +18,10 @@ impl<P: Platform> LockedPcp<'_, P> {
         self.room(view, id.group()).min(most.saturating_mul(id.order(view.geometry).pages().0))
     }
 
-    /// The most blocks that a list may hold by itself.
+    /// The most blocks that a list may hold, whatever room its group has.
     pub(super) fn most_of(&self, id: ListId) -> u64 {
-        match ListId::small(Order::ZERO, MigrateType::Movable) {
-            Some(movable) if id == movable => self.pcp.movable_high.load(Ordering::Relaxed).into(),
-            _ => u64::MAX,
-        }
+        let is_movable = ListId::small(Order::ZERO, MigrateType::Movable) == Some(id);
+        if is_movable { self.pcp.movable_high.load(Ordering::Relaxed).into() } else { u64::MAX }
     }
 
     /// The frames of a group's limit that are no list's part, nor in packed batches.

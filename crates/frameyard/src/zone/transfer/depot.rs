@@ -19,7 +19,7 @@
 //! | those of larger orders, too | carve batches from large blocks of the zone, push those that the list does not take |
 //! | the free lists have no block of the type, and no whole pageblock of another | merge some batches, within the request's effort |
 //! | few whole pageblocks are free | merge batches into the free lists, several per lock hold ([`collecting`]); a stack keeps a few |
-//! | in a zone that heals, a few blocks of an order from 4 to 8 are on a CPU's stack | merge them |
+//! | in a zone that heals, a CPU's stack of an order from 4 to 8 has a few blocks, and one more is freed | merge them all |
 //!
 //! In zones that heal, a refill of single movable frames that finds the stacks empty takes frames from chains of pageblocks. While whole
 //! pageblocks are few, lists give up their batches to chains ([`chains`](crate::zone::chains)).
@@ -94,11 +94,12 @@ const FETCHED: usize = if cfg!(loom) { 1 } else { 4 };
 const CPU_BATCHES: u64 = if cfg!(loom) { 2 } else { 1024 };
 /// The common stack is full at this number of frames, in batches of single frames (4 GiB in pages of 4 KiB). So what a caller merges that collects all of a depot is bounded.
 const COMMON_BATCHES: u64 = if cfg!(loom) { 4 } else { 16 * CPU_BATCHES };
-/// A CPU's stack of blocks of order 4 to 8 in a zone that heals is full at this number of frames, or of blocks if these have more; or at its
-/// CPU's share of this part of the zone, if that is less. There is room for one block.
+/// In a zone that heals, the CPUs together keep at most one in this number of its frames on a list, and on the stacks of an order and type,
+/// unless that is less than one of these needs.
+pub(crate) const HEALING_SHARE: u64 = 128;
+/// There, a CPU's stack of blocks of order 4 to 8 is full at this number of frames, or at this number of blocks if they have more frames.
 const HEALING_FRAMES: u64 = 512;
 const HEALING_BLOCKS: u64 = 8;
-const HEALING_PART: u64 = 128;
 /// What a stack keeps while few whole pageblocks are free.
 const FEW_BATCHES: u64 = if cfg!(loom) { 1 } else { 4 };
 
@@ -423,12 +424,14 @@ impl<'a, P: Platform> ListAccess<'a, P> {
         stack.push(self.view.page_links(), platform, taken.first, taken.last);
     }
 
-    /// The frames of blocks without per-CPU lists that the CPU's stack may have in a zone that heals: blocks on stacks do not merge.
+    /// The most frames on the CPU's stack, if the zone heals and the blocks have no per-CPU lists: blocks on stacks do not merge. At least
+    /// one block.
     fn most_healing(&self) -> Option<u64> {
-        let is_bounded = self.order.index() >= SMALL_ORDERS && self.view.zone.heals();
-        let share = || self.view.zone.managed().0 / HEALING_PART / self.depot.0.shelves.len().max(1) as u64;
-        let most = HEALING_FRAMES.max(HEALING_BLOCKS << self.order.0);
-        is_bounded.then(|| share().clamp(self.order.pages().0, most))
+        if self.order.index() < SMALL_ORDERS || !self.view.zone.heals() {
+            return None;
+        }
+        let share = self.view.zone.managed().0 / HEALING_SHARE / self.depot.0.shelves.len().max(1) as u64;
+        Some(share.clamp(self.order.pages().0, HEALING_FRAMES.max(HEALING_BLOCKS << self.order.0)))
     }
 
     /// Merges batches, and with each up to `most` batches of a stack.
@@ -477,12 +480,12 @@ impl<'a, P: Platform> ListAccess<'a, P> {
             // Before types mix in a pageblock: batches of other types may be of this type by now, or whole pageblocks.
             collect_for(view, order, migrate_type, refill.effort);
         }
-        let for_later = match self.most_healing() {
-            Some(most) => most / 2,
+        let frames = match self.most_healing() {
+            Some(kept) => kept / 2,
             None if has_plenty => carving::TAKEN,
             None => 0,
         };
-        carving::fetch(view, refill, (self.own_stack, most, for_later), deliver)
+        carving::fetch(view, refill, (self.own_stack, most, frames), deliver)
     }
 
     /// Whether frames of the list move between it and chains of pageblocks.

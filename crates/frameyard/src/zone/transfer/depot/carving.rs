@@ -35,7 +35,7 @@ use crate::zone::request::BlockRequest;
 use crate::zone::transfer::exchange::{Delivered, RefillRequest};
 use crate::zone::view::{LockedZone, ZoneView};
 
-/// The frames that one hold of the lock takes where there is plenty.
+/// The frames that one hold of the lock takes where whole pageblocks are plenty.
 pub(super) const TAKEN: u64 = if cfg!(loom) { 2 * BATCH as u64 } else { 8 * BATCH as u64 };
 /// After this many blocks the current batch is filled and no other is begun: in memory of small pieces the lock is not held much
 /// longer than for a single batch.
@@ -97,7 +97,7 @@ impl Taken {
 }
 
 /// Carves batches from large blocks: delivers up to `most`, with a rest that does not fill a batch, and pushes all further ones on `stack`.
-/// Takes up to that number of frames from the zone, rounded up to whole batches. Returns the number of delivered blocks.
+/// Takes up to `frames` frames from the zone, rounded up to whole batches. Returns the number of delivered blocks.
 pub(super) fn fetch<P: Platform>(
     view: ZoneView<'_, P>,
     refill: RefillRequest<'_>,
@@ -105,14 +105,10 @@ pub(super) fn fetch<P: Platform>(
     deliver: impl FnMut(Delivered<'_>),
 ) -> usize {
     let each = refill.blocks.order;
+    let wanted = frames.max(1).next_multiple_of(batch_pages(each));
     let mut taken = Taken::new();
     let Some(mut locked) = view.lock_for(refill.cpu) else { return 0 };
-    locked.take_for_batches(
-        refill.blocks,
-        batch_len(each),
-        frames.max(1).next_multiple_of(batch_pages(each)),
-        &mut taken,
-    );
+    locked.take_for_batches(refill.blocks, batch_len(each), wanted, &mut taken);
     locked.count_moved(PageCount(taken.pages));
     taken.count_coming(view, each, (stack, most));
     drop(locked);

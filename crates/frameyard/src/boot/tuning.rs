@@ -99,8 +99,8 @@ fn huge_high(geometry: Geometry, sizes: PcpSizes) -> PageCount {
     PageCount((sizes.high.0 >> order.0).clamp(1, MAX_HUGE_BLOCKS) << order.0)
 }
 
-/// The most single movable frames that a CPU's list holds where the zone heals: frames on lists keep pageblocks from becoming whole. A list of
-/// fixed size holds as many as ever. Any other list has room for a batch and a part of one at least.
+/// The most single movable frames that a CPU's list holds where the zone heals: frames on lists keep pageblocks from becoming whole. A list of a
+/// fixed size keeps that size. Any other list has room for a batch and a part of one at least.
 fn healing_high(sizing: PcpSizing, high: PageCount, managed: PageCount, cpus: u32) -> PageCount {
     match sizing {
         PcpSizing::Fixed(_) => high,

@@ -211,7 +211,8 @@ impl<P: Platform> LockedZone<'_, P> {
     #[inline(always)]
     fn merge_and_list(&mut self, block: MapPlace, order: Order, migrate_type: MigrateType, residence: Residence) {
         let (view, mut residence) = (**self, residence);
-        let (mut start, mut migrate_type) = ((block, order), migrate_type);
+        let freed = (block, order);
+        let (mut start, mut migrate_type) = (freed, migrate_type);
         if migrate_type != MigrateType::Movable && self.changes_when_whole(migrate_type) {
             let pageblock_order = self.geometry.pageblock_order();
             start = merge(&view, start, pageblock_order, |buddy, order| {
@@ -219,7 +220,7 @@ impl<P: Platform> LockedZone<'_, P> {
             });
             if migrate_type != MigrateType::Draining {
                 migrate_type = self.freed_in_tainted(start, migrate_type);
-            } else if self.free_in_draining(start, residence) {
+            } else if self.free_in_draining(freed, start, residence) {
                 return;
             } else {
                 migrate_type = MigrateType::Movable;
@@ -232,7 +233,8 @@ impl<P: Platform> LockedZone<'_, P> {
         // report.
         let last = residence == Residence::Reported || self.will_likely_merge(block, order);
         let end = if last { Place::Tail } else { Place::Head };
-        self.add_block(block, order, migrate_type, end, residence);
+        self.link_block(block, order, migrate_type, end, residence);
+        self.count_freed(freed, order, migrate_type);
         if migrate_type == MigrateType::Movable && self.zone.heals() && order < self.geometry.pageblock_order() {
             self.make_whole(self.blocks.start_of(self.map.pfn(block)));
         }
@@ -256,7 +258,7 @@ impl<P: Platform> LockedZone<'_, P> {
         if order >= self.geometry.pageblock_order() && !self.unify_types(buddy, order, migrate_type) {
             return false;
         }
-        self.remove_block(buddy, tag);
+        self.unlink_block(buddy, tag);
         *residence = residence.and(tag.residence());
         true
     }

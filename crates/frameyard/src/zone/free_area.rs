@@ -79,11 +79,14 @@ impl<P: Platform> LockedZone<'_, P> {
         end: Place,
         residence: Residence,
     ) {
-        self.add_block_at(block.place(&self.map), order, migrate_type, end, residence);
+        let block = block.place(&self.map);
+        self.link_block(block, order, migrate_type, end, residence);
+        self.count_in_pageblock((block, order), migrate_type, u32::wrapping_add);
     }
 
+    /// As [`add_block`](Self::add_block), for a block whose frames are counted in its pageblock otherwise.
     #[inline]
-    fn add_block_at(
+    pub(super) fn link_block(
         &mut self,
         block: MapPlace,
         order: Order,
@@ -92,8 +95,8 @@ impl<P: Platform> LockedZone<'_, P> {
         residence: Residence,
     ) {
         let list = self.list_for(order, migrate_type, Access::Write);
-        let is_counted = self.zone.counts_pageblocks();
-        let end = if is_counted { self.end_of_list((block, order), migrate_type, end) } else { end };
+        let has_regions = self.zone.keeps_regions();
+        let end = if has_regions { self.end_of_list((block, order), migrate_type, end) } else { end };
         let tag = Tag::new(FrameState::BuddyFree, order, migrate_type, self.id).with_residence(residence);
         self.page(block).set_tag(tag);
         if residence == Residence::Reported {
@@ -106,8 +109,8 @@ impl<P: Platform> LockedZone<'_, P> {
             bits.store(bits.load(Ordering::Relaxed) | 1 << order.0, Ordering::Relaxed);
         }
         self.count_free(order.pages(), migrate_type, u64::wrapping_add);
-        if is_counted {
-            self.count_block(block, order, migrate_type, u32::wrapping_add);
+        if has_regions {
+            self.count_in_region(block, order, migrate_type, u32::wrapping_add);
         }
     }
 
@@ -117,13 +120,18 @@ impl<P: Platform> LockedZone<'_, P> {
     /// The head's links are zero again.
     #[inline(always)]
     pub(crate) fn remove_block(&mut self, block: impl Located, tag: Tag) {
-        self.remove_block_at(block.place(&self.map), tag);
+        let block = block.place(&self.map);
+        if self.unlink_block(block, tag) {
+            self.count_in_pageblock((block, tag.order()), tag.migrate_type(), u32::wrapping_sub);
+        }
     }
 
+    /// As [`remove_block`](Self::remove_block), for a block whose frames stay counted in its pageblock. `false` if it is on no list.
     #[inline]
-    fn remove_block_at(&mut self, block: MapPlace, tag: Tag) {
+    pub(super) fn unlink_block(&mut self, block: MapPlace, tag: Tag) -> bool {
         if !tag.is(FrameState::BuddyFree) {
-            return self.note_corrupt();
+            self.note_corrupt();
+            return false;
         }
         let (order, migrate_type) = (tag.order(), tag.migrate_type());
         let list = self.list_for(order, migrate_type, Access::Write);
@@ -141,9 +149,10 @@ impl<P: Platform> LockedZone<'_, P> {
             sub_exclusive(&self.zone.reported, order.pages().0);
         }
         self.count_free(order.pages(), migrate_type, u64::wrapping_sub);
-        if self.zone.counts_pageblocks() {
-            self.count_block(block, order, migrate_type, u32::wrapping_sub);
+        if self.zone.keeps_regions() {
+            self.count_in_region(block, order, migrate_type, u32::wrapping_sub);
         }
+        true
     }
 
     /// Takes a chain of single pages, up to `tail`, off the head of their list. Their pages stay as they are; the caller keeps
@@ -168,8 +177,9 @@ impl<P: Platform> LockedZone<'_, P> {
 
     /// Moves a free block to the list of another type (the kernel's `move_to_free_list`).
     pub(crate) fn relink_block(&mut self, pfn: Pfn, tag: Tag, to: MigrateType) {
-        self.remove_block(pfn, tag);
-        self.add_block(pfn, tag.order(), to, Place::Tail, tag.residence());
+        let block = pfn.place(&self.map);
+        self.unlink_block(block, tag);
+        self.link_block(block, tag.order(), to, Place::Tail, tag.residence());
         self.block_relinked(pfn, tag);
     }
 

@@ -81,7 +81,26 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     }
 
     /// Counts a block that joins or leaves the free lists, in its pageblock. The caller holds the zone lock.
+    #[inline(always)]
     pub(super) fn count_in_pageblock(
+        self,
+        (block, order): (MapPlace, Order),
+        migrate_type: MigrateType,
+        change: fn(u32, u32) -> u32,
+    ) {
+        if self.zone.counts_pageblocks() {
+            self.change_count((block, order), migrate_type, change);
+        }
+    }
+
+    /// Counts a block that was freed and merged up to an order with blocks that stayed counted in the pageblock. The caller holds the zone lock.
+    #[inline(always)]
+    pub(super) fn count_freed(self, freed: (MapPlace, Order), merged: Order, migrate_type: MigrateType) {
+        let is_whole = merged >= self.geometry.pageblock_order();
+        self.count_in_pageblock(freed, migrate_type, if is_whole { |_, _| 0 } else { u32::wrapping_add });
+    }
+
+    fn change_count(
         self,
         (block, order): (MapPlace, Order),
         migrate_type: MigrateType,
@@ -93,7 +112,8 @@ impl<'a, P: Platform> ZoneView<'a, P> {
             Known::count(word, |free| change(free, order.pages().0 as u32));
             if self.zone.heals() {
                 add_exclusive(&self.zone.healing.moved, 1);
-                if migrate_type == MigrateType::Movable && !Known::read(word).open {
+                let known = Known::read(word);
+                if migrate_type == MigrateType::Movable && !known.open && known.free > 0 {
                     self.open(block, word);
                 }
             }
@@ -386,12 +406,18 @@ impl<P: Platform> LockedZone<'_, P> {
     /// block, which is on no list.
     #[cold]
     #[inline(never)]
-    pub(super) fn free_in_draining(&mut self, (block, order): (MapPlace, Order), residence: Residence) -> bool {
+    pub(super) fn free_in_draining(
+        &mut self,
+        freed: (MapPlace, Order),
+        (block, order): (MapPlace, Order),
+        residence: Residence,
+    ) -> bool {
         let start = self.blocks.start_of(self.map.pfn(block));
         if order < self.geometry.pageblock_order() {
             let now = self.zone.healing.now.load(Ordering::Relaxed);
             self.pageblock_word(block).map(|word| Known::change(word, |known| known.at(now)));
-            self.add_block(block, order, MigrateType::Draining, Place::Tail, residence);
+            self.link_block(block, order, MigrateType::Draining, Place::Tail, residence);
+            self.count_freed(freed, order, MigrateType::Draining);
             self.make_whole(start);
             return true;
         }

@@ -99,18 +99,15 @@ impl<P: Platform> LockedZone<'_, P> {
         self.shut_unless_movable(pfn, order, to);
     }
 
-    /// Counts a block that joins or leaves a free list. Only while something counts them.
-    pub(super) fn count_block(
+    /// Counts a block that joins or leaves a free list in its region, while regions are kept clean.
+    pub(super) fn count_in_region(
         &self,
         block: MapPlace,
         order: Order,
         migrate_type: MigrateType,
         change: fn(u32, u32) -> u32,
     ) {
-        self.count_in_pageblock((block, order), migrate_type, change);
-        if self.zone.keeps_regions()
-            && let Some(region) = self.region_of(self.map.pfn(block))
-        {
+        if let Some(region) = self.region_of(self.map.pfn(block)) {
             region.count_free(order, migrate_type, change);
         }
     }
@@ -122,7 +119,7 @@ impl<P: Platform> LockedZone<'_, P> {
         migrate_type: MigrateType,
         end: Place,
     ) -> Place {
-        if migrate_type != MigrateType::Movable || !self.zone.keeps_regions() {
+        if migrate_type != MigrateType::Movable {
             return end;
         }
         if !self.is_clean(self.map.pfn(block)) {

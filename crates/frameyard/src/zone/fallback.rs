@@ -45,6 +45,9 @@ pub(super) fn may_convert(found: Order, migrate_type: MigrateType, pageblock_ord
     found.0 >= pageblock_order.0 / 2 || migrate_type != MigrateType::Movable
 }
 
+/// How many blocks ahead a walk over the blocks of a pageblock prefetches.
+const AHEAD: u64 = 4;
+
 impl<P: Platform> ZoneView<'_, P> {
     /// Whether a request of that type may have a whole free pageblock of another type. Possibly stale.
     pub(crate) fn has_whole_pageblock_of_others_racy(&self, migrate_type: MigrateType) -> bool {
@@ -278,9 +281,18 @@ impl<P: Platform> LockedZone<'_, P> {
                 FrameState::Allocated | FrameState::Owned | FrameState::Counted => block_use.has_staying = true,
                 _ => {}
             }
+            self.prefetch_ahead((at, pages), end);
             at = at + pages;
         }
         Some(block_use)
+    }
+
+    /// Prefetches the page of a block that begins [`AHEAD`] blocks behind one, if blocks have the same size up to there.
+    fn prefetch_ahead(&self, (at, pages): (Pfn, PageCount), end: Pfn) {
+        let ahead = at + PageCount(pages.0 * AHEAD);
+        if ahead < end {
+            self.page(ahead).prefetch();
+        }
     }
 
     /// Whether a counted block may be pinned.

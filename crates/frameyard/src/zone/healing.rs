@@ -176,9 +176,12 @@ impl<P: Platform> LockedZone<'_, P> {
 
     /// Counts a pageblock, and begins or ends its draining; whether it did either.
     fn look_at(&mut self, number: u64, order: Order) -> bool {
+        let word = self.pageblock_free.get(number as usize);
+        if word.is_none_or(|word| Known::read(word).is_at_rest()) {
+            return false;
+        }
         let (state, start) = (&self.zone.healing, self.blocks.start_at(number));
         let block_type = self.blocks.get(start);
-        let word = self.pageblock_free.get(number as usize);
         let is_own = self.blocks.zone_at((number as usize) << order.0) == Some(self.id);
         let (Some(word), true, MigrateType::Movable | MigrateType::Draining) = (word, is_own, block_type) else {
             return false;

@@ -129,6 +129,11 @@ impl Known {
         self.free + self.chain
     }
 
+    /// Whether a step has nothing to do: no frame is free on its own, and neither draining nor rest may end.
+    pub(super) const fn is_at_rest(self) -> bool {
+        self.all_free() == 0 && !self.drains && !self.rests
+    }
+
     /// With a frame more on the chain.
     pub(super) const fn pushed(self, frame: u32) -> Self {
         Self { chain: self.chain + 1, first: frame, was_pushed: true, ..self }

@@ -159,7 +159,7 @@ pub(super) fn give_back<'a, P: Platform>(
     order: Order,
 ) {
     if locked.is_none() {
-        read_ahead(view, batch, order);
+        read_ahead(view, blocks_of(view, batch, order));
     }
     let Some(locked) = view.lock_unless(locked, cpu) else { return };
     locked.count_moved(PageCount((batch.len() as u64) << order.0));
@@ -171,7 +171,7 @@ pub(super) fn give_back<'a, P: Platform>(
 /// Free blocks between them join them before they go on a list, so most frames join one once.
 pub(crate) fn give_back_isolated<P: Platform>(view: ZoneView<'_, P>, batch: &Batch) {
     let Some(first) = batch.first() else { return };
-    read_ahead(view, batch, Order::ZERO);
+    read_ahead(view, blocks_of(view, batch, Order::ZERO));
     let Ok(mut locked) = view.lock() else { return };
     let mut run = *first..*first;
     for at in batch.iter().copied() {
@@ -243,33 +243,43 @@ fn buddy_at<P: Platform>(view: ZoneView<'_, P>, place: MapPlace, order: Order) -
     view.map.buddy(view.map.head(place, order), order)
 }
 
-/// Reads, before the lock is taken, the buddies that merging will read, order by order for all blocks, and prefetches the
-/// buddies' neighbours on their lists.
+/// Reads, before the lock is taken, the buddies that merging will read, level by level for up to [`BATCH`] blocks at a time, and prefetches
+/// the buddies' neighbours on their lists.
 ///
-/// All reads of an order are issued before the first result is used, so their misses overlap; the same number of prefetches
+/// All reads of a level are issued before the first result is used, so their misses overlap; the same number of prefetches
 /// would be dropped. The values may be stale; they only decide what is read next.
-fn read_ahead<P: Platform>(view: ZoneView<'_, P>, batch: &Batch, order: Order) {
-    let mut merging = FixedVec::<MapPlace, BATCH>::new();
-    merging.extend(batch.iter().map(|entry| view.map.checked(*entry)));
+pub(super) fn read_ahead<P: Platform>(view: ZoneView<'_, P>, mut blocks: impl Iterator<Item = (MapPlace, Order)>) {
+    let largest = view.geometry.max_order();
+    let mut merging = FixedVec::<(MapPlace, Order), BATCH>::new();
     let mut tags = [Tag::INTERIOR; BATCH];
-    let mut order = order;
-    while !merging.is_empty() && order < view.geometry.max_order() {
-        for (tag, place) in tags.iter_mut().zip(merging.iter()) {
-            *tag = view.page(buddy_at(view, *place, order)).tag_ahead();
-            if order.0 + 1 < view.geometry.max_order().0 {
-                view.page(buddy_at(view, *place, Order(order.0 + 1))).tag_ahead();
-            }
+    loop {
+        blocks.by_ref().take(BATCH).for_each(|block| merging.push(block));
+        if merging.is_empty() {
+            return;
         }
-        let mut still_merging = FixedVec::new();
-        for (tag, place) in tags.iter().zip(merging.iter()) {
-            if tag.is_free_buddy(order, view.id) {
-                prefetch_neighbours(view, buddy_at(view, *place, order));
-                still_merging.push(*place);
+        while !merging.is_empty() {
+            merging.retain(|(_, order)| *order < largest);
+            for (tag, (place, order)) in tags.iter_mut().zip(merging.iter()) {
+                *tag = view.page(buddy_at(view, *place, *order)).tag_ahead();
+                if order.0 + 1 < largest.0 {
+                    view.page(buddy_at(view, *place, Order(order.0 + 1))).tag_ahead();
+                }
             }
+            let mut still_merging = FixedVec::new();
+            for (tag, (place, order)) in tags.iter().zip(merging.iter()) {
+                if tag.is_free_buddy(*order, view.id) {
+                    prefetch_neighbours(view, buddy_at(view, *place, *order));
+                    still_merging.push((*place, Order(order.0 + 1)));
+                }
+            }
+            merging = still_merging;
         }
-        merging = still_merging;
-        order.0 += 1;
     }
+}
+
+/// The blocks of a batch.
+fn blocks_of<P: Platform>(view: ZoneView<'_, P>, batch: &Batch, order: Order) -> impl Iterator<Item = (MapPlace, Order)> {
+    batch.iter().map(move |entry| (view.map.checked(*entry), order))
 }
 
 /// Prefetches the neighbours of a block on its list, if its links still lead into the map.

@@ -19,7 +19,7 @@ use crate::zone::batch::{BATCH, Batch, packed};
 use crate::zone::counters::TransferCounters;
 use crate::zone::effort::{Effort, MANY_MERGES, Patience};
 use crate::zone::fixed_vec::FixedVec;
-use crate::zone::transfer::pagewise::prefetch_neighbours;
+use crate::zone::transfer::pagewise::read_ahead;
 use crate::zone::transfer::quiescence::{TransferStalled, wait_until_done};
 use crate::zone::view::ZoneView;
 
@@ -280,17 +280,6 @@ fn tag_joined<P: Platform>(view: ZoneView<'_, P>, block: MapPlace, order: Order,
     view.page(block).set_tag(Tag::new(FrameState::InTransit, order, view.blocks.get_at(block), view.id));
     for inner in (0..order.pages().0 as u32).step_by(1 << each.0).skip(1) {
         view.page(block.part(order, inner)).set_tag(Tag::INTERIOR);
-    }
-}
-
-/// Reads the buddies that merging will read first, all at once, and prefetches their neighbours on the list. The values may be
-/// stale; they decide nothing.
-fn read_ahead<P: Platform>(view: ZoneView<'_, P>, blocks: impl Iterator<Item = (MapPlace, Order)>) {
-    for (block, order) in blocks.filter(|(_, order)| *order < view.geometry.max_order()) {
-        let buddy = view.map.buddy(block, order);
-        if view.page(buddy).tag().is_free_buddy(order, view.id) {
-            prefetch_neighbours(view, buddy);
-        }
     }
 }
 

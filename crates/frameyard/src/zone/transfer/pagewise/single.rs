@@ -1,6 +1,6 @@
 //! Page by page: each block is freed by itself, under one hold of the zone lock or one hold each.
 
-use super::{buddy_at, read_ahead};
+use super::{blocks_of, buddy_at, read_ahead};
 use crate::page::FrameState;
 use crate::platform::Platform;
 use crate::units::{CpuId, Order, PageCount};
@@ -65,7 +65,7 @@ pub(super) fn read_buddies_ahead<P: Platform>(
 
 /// Frees a batch, one hold of the lock for each block.
 pub(super) fn give_back_each<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, batch: &Batch, order: Order) {
-    read_ahead(view, batch, order);
+    read_ahead(view, blocks_of(view, batch, order));
     for entry in batch.iter() {
         let Some(mut locked) = view.lock_for(cpu) else { return };
         locked.count_moved(order.pages());

@@ -1,6 +1,7 @@
 //! Collecting huge blocks: they merge above pageblock order when they return to the free lists.
 
-use super::{Collecting, read_ahead};
+use super::Collecting;
+use crate::zone::transfer::pagewise::read_ahead;
 use crate::page::Link;
 use crate::platform::{Access, Platform};
 use crate::units::{MigrateType, PageCount};

@@ -180,26 +180,27 @@ impl<P: Platform> LockedZone<'_, P> {
         if word.is_none_or(|word| Known::read(word).is_at_rest()) {
             return false;
         }
-        let (state, start) = (&self.zone.healing, self.blocks.start_at(number));
-        let block_type = self.blocks.get(start);
-        let is_own = self.blocks.zone_at((number as usize) << order.0) == Some(self.id);
+        let (state, place) = (&self.zone.healing, (number as usize) << order.0);
+        let block_type = self.blocks.get_at(self.map.checked(place as u32));
+        let is_own = self.blocks.zone_at(place) == Some(self.id);
         let (Some(word), true, MigrateType::Movable | MigrateType::Draining) = (word, is_own, block_type) else {
             return false;
         };
+        let start = || self.blocks.start_at(number);
         let known = self.grow_older(word);
-        let (free, rests, pages) = (known.all_free(), known.rests, order.pages().0 as u32);
-        if free == pages && known.open {
-            self.make_whole(start);
+        let (free, rests) = (known.all_free(), known.rests);
+        if u64::from(free) == order.pages().0 && known.open {
+            self.make_whole(start());
             return true;
         }
         if free == 0 {
             let drains = block_type == MigrateType::Draining;
             if drains {
-                self.stop_draining(start);
+                self.stop_draining(start());
             }
             return drains;
         }
-        let class = (free as usize * CLASSES / pages as usize).min(CLASSES - 1);
+        let class = (free as usize * CLASSES >> order.0).min(CLASSES - 1);
         add_exclusive(&state.free, free.into());
         if !rests {
             add(&state.classes[class], 1);
@@ -212,10 +213,10 @@ impl<P: Platform> LockedZone<'_, P> {
         }
         match (block_type, should_drain) {
             (MigrateType::Movable, true) if state.draining_racy() < state.most.load(Ordering::Relaxed) => {
-                self.begin_draining(start, word)
+                self.begin_draining(start(), word)
             }
             (MigrateType::Draining, false) => {
-                self.stop_draining(start);
+                self.stop_draining(start());
                 true
             }
             _ => false,
@@ -229,7 +230,8 @@ impl<P: Platform> LockedZone<'_, P> {
         let tick = tick(used);
         let known = Known::read(word);
         let in_use = self.blocks.pages().0.saturating_sub(known.all_free().into()).max(1);
-        let is_older = |frees: u64| known.age(now) > frees / tick;
+        // Without a division: most pageblocks are looked at in vain.
+        let is_older = |frees: u64| known.age(now) * tick > frees;
         if known.was_pushed {
             Known::change(word, |known| known.at(now));
         } else if known.rests && is_older(REST.saturating_mul(used)) {

@@ -55,6 +55,8 @@ const LOOKED_AT: u64 = 256;
 const CHANGED: u32 = 4;
 /// One in this number of pageblocks of a zone is kept from draining, so that refills find frames elsewhere, beside those of lists.
 const RESERVE: u64 = 1000;
+/// A pageblock goes on draining until it is this number of classes fuller than those that begin to: its free blocks change lists less often.
+const STICKY: usize = 2;
 /// A draining pageblock in which no frame was freed for this number of times the expected time stops draining: what is left in it stays.
 const PATIENCE: u64 = 16;
 /// It rests until every frame in use of the zone could have been freed this number of times.
@@ -109,7 +111,13 @@ impl<'a, P: Platform> ZoneView<'a, P> {
         if order < self.geometry.pageblock_order()
             && let Some(word) = self.pageblock_word(block)
         {
-            Known::count(word, |free| change(free, order.pages().0 as u32));
+            let count = |free| change(free, order.pages().0 as u32);
+            if migrate_type == MigrateType::Draining {
+                let now = self.zone.healing.now.load(Ordering::Relaxed);
+                Known::change(word, |known| Known { free: count(known.free), ..known.at(now) });
+            } else {
+                Known::count(word, count);
+            }
             if self.zone.heals() {
                 add_exclusive(&self.zone.healing.moved, 1);
                 let known = Known::read(word);
@@ -215,7 +223,7 @@ impl<P: Platform> LockedZone<'_, P> {
             (MigrateType::Movable, true) if state.draining_racy() < state.most.load(Ordering::Relaxed) => {
                 self.begin_draining(start(), word)
             }
-            (MigrateType::Draining, false) => {
+            (MigrateType::Draining, false) if rests || class + STICKY < least => {
                 self.stop_draining(start());
                 true
             }
@@ -419,8 +427,6 @@ impl<P: Platform> LockedZone<'_, P> {
     ) -> bool {
         let start = self.blocks.start_of(self.map.pfn(block));
         if order < self.geometry.pageblock_order() {
-            let now = self.zone.healing.now.load(Ordering::Relaxed);
-            self.pageblock_word(block).map(|word| Known::change(word, |known| known.at(now)));
             self.link_block(block, order, MigrateType::Draining, Place::Tail, residence);
             self.count_freed(freed, order, MigrateType::Draining);
             self.make_whole(start);

@@ -82,7 +82,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
         self.pageblock_word(block).map_or(0, |word| Known::read(word).free)
     }
 
-    /// Counts a block that joins or leaves the free lists, in its pageblock. The caller holds the zone lock.
+    /// Counts a block that joins or leaves the free lists, in its pageblock, while something counts them. The caller holds the zone lock.
     #[inline(always)]
     pub(super) fn count_in_pageblock(
         self,
@@ -102,7 +102,8 @@ impl<'a, P: Platform> ZoneView<'a, P> {
         self.count_in_pageblock(freed, migrate_type, if is_whole { |_, _| 0 } else { u32::wrapping_add });
     }
 
-    fn change_count(
+    /// As [`count_in_pageblock`](Self::count_in_pageblock), at any time.
+    pub(super) fn change_count(
         self,
         (block, order): (MapPlace, Order),
         migrate_type: MigrateType,

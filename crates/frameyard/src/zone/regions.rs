@@ -378,7 +378,7 @@ impl<P: Platform> LockedZone<'_, P> {
                 for _ in 0..blocks {
                     let Some(block) = next else { break };
                     if !self.zone.heals() {
-                        self.count_in_pageblock((block, order), migrate_type, u32::wrapping_add);
+                        self.change_count((block, order), migrate_type, u32::wrapping_add);
                     }
                     if let Some(region) = self.region_of(self.map.pfn(block)) {
                         region.count_free(order, migrate_type, u32::wrapping_add);

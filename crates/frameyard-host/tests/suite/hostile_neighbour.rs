@@ -107,6 +107,8 @@ fn an_entry_of_a_list_that_names_no_frame_is_not_given_out() {
     for (entry, order) in [(0x4800, 0), (0x00ff_ffff, 0), (u32::MAX, 0), (0x4800 + 8, 3), (17, 3)] {
         target.restore();
         let (yard, order) = (target.view(0), Order(order));
+        // Under this policy all freed blocks join lists.
+        yard.set_policy(ZonePolicy::Depot).expect("no thread uses the yard");
         let held: Vec<_> = (0..200).map(|_| yard.alloc(order, Gfp::HIGHUSER_MOVABLE).expect("a block")).collect();
         let last = *held.iter().max().expect("blocks");
         yard.free(last, order).expect("it was allocated");

@@ -52,7 +52,7 @@ fn rows<'r>(results: &'r Value, own: &[&str]) -> &'r [Value] {
     let keys: BTreeSet<&str> = [&SETTING, own, &COUNTS].concat().into_iter().collect();
     for row in rows {
         assert_eq!(row.as_object().unwrap().keys().map(String::as_str).collect::<BTreeSet<_>>(), keys);
-        assert_eq!((&row["zone_policy"], &row["runs"]), (&"depot".into(), &1.into()));
+        assert_eq!((&row["zone_policy"], &row["runs"]), (&"healing".into(), &1.into()));
         for lock in ["zone_lock", "lru_lock"] {
             let count = |what: &str| row[format!("{lock}_{what}")].as_u64().expect(what);
             assert!(
@@ -146,7 +146,7 @@ fn page_fault_writes_the_columns_and_the_plot_of_will_it_scale() {
     assert!(one[1] > 0.0 && one[3] > 0.0 && (0.0..=100.0).contains(&one[2]), "{text}");
     assert_eq!((one[5], two[5]), (one[1].max(one[3]), 2.0 * one[5]));
     let svg = std::fs::read_to_string(&image).unwrap();
-    for line in ["threads, depot, vanilla", "processes, depot, vanilla"] {
+    for line in ["threads, healing, vanilla", "processes, healing, vanilla"] {
         assert!(svg.contains(line), "{line}: {svg}");
     }
     assert_eq!(svg.matches("<circle").count(), 4, "two numbers of tasks in two modes");
@@ -158,7 +158,7 @@ fn each_pair_of_policies_has_a_file_with_minus_one_for_modes_that_were_not_run()
     let options = format!("--memory 512M --duration 20ms --mode threads --will-it-scale {}", file.to_str().unwrap());
     results("page-fault", &options);
     for lru in ["vanilla", "sharded"] {
-        let text = std::fs::read_to_string(file.with_file_name(format!("pairs-depot-{lru}.csv"))).unwrap();
+        let text = std::fs::read_to_string(file.with_file_name(format!("pairs-healing-{lru}.csv"))).unwrap();
         assert!(text.lines().nth(2).unwrap().starts_with("2,-1,0.00,"), "{text}");
     }
 }
@@ -375,7 +375,7 @@ fn results_are_shown_two_by_two_and_then_in_detail() {
         lines[1].split("  ").filter(|cell| !cell.is_empty()).map(str::trim).collect::<Vec<_>>(),
         ["zone policy", "LRU vanilla", "LRU sharded"]
     );
-    assert!(lines[2].starts_with("depot ") && lines[2].matches(" %)").count() == 2, "{}", lines[2]);
+    assert!(lines[2].starts_with("healing ") && lines[2].matches(" %)").count() == 2, "{}", lines[2]);
     let details = lines.iter().filter(|line| line.starts_with("threads ") || line.starts_with("processes ")).count();
     assert_eq!(details, 4, "{}", stdout(&output));
     assert!(lines.last().unwrap().contains("hardware exceptions and system calls"));

@@ -46,7 +46,7 @@ fn there_is_a_row_for_each_zone_and_cpu_and_one_for_each_zone() {
     let cpus = rows.iter().filter(|row| row["node"] == 0 && row["zone"] == "Normal" || row["zone"] == "DMA32");
     assert_eq!(cpus.clone().filter(|row| row["cpu"].is_null()).count() * 9, cpus.count());
     for row in rows {
-        assert_eq!(row["policy"], "depot");
+        assert_eq!(row["policy"], "healing");
         assert_eq!(row["pcp_pages"].is_null(), row["cpu"].is_null());
         assert_eq!(row["owned_claims"].is_null(), row["cpu"].is_null());
         assert_eq!(

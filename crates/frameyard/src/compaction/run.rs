@@ -72,12 +72,15 @@ impl<'a, P: Platform> Compaction<'a, P> {
         self.request.order.is_some() && self.request.effort != CompactEffort::Full
     }
 
-    /// The pageblocks that blocks may move to: movable ones, or with full effort any ordinary one (`ignore_block_suitable`).
+    /// The pageblocks that blocks may move to: movable ones, or with full effort any ordinary one (`ignore_block_suitable`). Those that drain
+    /// become whole more easily without, so they are for runs that need all room.
     pub(super) fn target_types(&self) -> fn(MigrateType) -> bool {
-        if self.request.order.is_some() && self.request.effort == CompactEffort::Full {
-            |migrate_type| is_movable_block(migrate_type) || migrate_type.index() < MigrateType::PER_CPU
-        } else {
-            is_movable_block
+        match (self.request.order, self.request.effort) {
+            (None, _) => |of| is_movable_block(of) || of == MigrateType::Draining,
+            (_, CompactEffort::Full) => {
+                |of| is_movable_block(of) || of == MigrateType::Draining || of.index() < MigrateType::PER_CPU
+            }
+            _ => is_movable_block,
         }
     }
 

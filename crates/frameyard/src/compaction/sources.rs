@@ -146,7 +146,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
             return true;
         }
         match self.request.migrate_type {
-            MigrateType::Movable => is_movable_block(block_type),
+            MigrateType::Movable => is_movable_block(block_type) || block_type == MigrateType::Draining,
             wanted => block_type == wanted,
         }
     }

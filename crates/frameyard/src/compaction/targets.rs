@@ -66,13 +66,27 @@ impl<P: Platform> Compaction<'_, P> {
             if self.targets.pages < wanted || self.targets.len == 0 {
                 self.isolate_free(wanted);
             }
-            let (pfn, found) = self.targets.take_smallest(order)?;
+            let (pfn, found) = self.take_target(order)?;
             self.split_target(pfn, found, order);
             if self.is_sound(pfn, order) {
                 if self.view.allocation_map.mark_allocated(self.view.platform, pfn, order, MigrateType::Movable) {
                     return Some(pfn);
                 }
                 self.view.note_corrupt();
+                return None;
+            }
+        }
+    }
+
+    /// Takes a target of at least that order off the list. Looks for more of them while all are smaller, and the list has room.
+    fn take_target(&mut self, order: Order) -> Option<(Pfn, Order)> {
+        loop {
+            let (found, before) = (self.targets.take_smallest(order), self.targets.pages);
+            if found.is_some() {
+                return found;
+            }
+            self.isolate_free(before + order.pages().0);
+            if self.targets.pages == before {
                 return None;
             }
         }

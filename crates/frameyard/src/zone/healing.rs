@@ -26,7 +26,7 @@
 //! costs nothing. A *step* reads some of these counts, and begins or ends the draining of a few pageblocks. After
 //! a pass over all pageblocks it knows how many drain in the next pass: those with the most free frames. A step ends the hold of the
 //! zone lock after which [`MOVED`] blocks below pageblock order have joined or left the free lists since the last one: whole
-//! pageblocks that come and go change no count. Frames that move between lists of CPUs and chains count less, and one refill in a few takes
+//! pageblocks that come and go change no count. Blocks that join a freed one as they merge, or change lists with their pageblock, stay counted in its word. Frames that move between lists of CPUs and chains count less, and one refill in a few takes
 //! the lock for a step. The background compactor makes some, too. A pageblock with a
 //! frame that cannot move does not drain, nor one whose last frames stay in use for [`PATIENCE`] times as long as frames do on average.
 //!
@@ -161,7 +161,7 @@ impl<P: Platform> LockedZone<'_, P> {
         let since = &self.zone.healing.moved;
         if since.load(Ordering::Relaxed) >= MOVED {
             self.heal_step();
-            // Blocks that the step itself moved between lists do not count.
+            // What the step itself freed does not count.
             since.store(0, Ordering::Relaxed);
         }
     }

@@ -7,7 +7,7 @@ use crate::units::ORDER_SLOTS;
 /// Pageblocks are sorted by their free frames into this number of classes, and the whole ones.
 pub(super) const CLASSES: usize = 32;
 
-/// After this number of blocks below pageblock order that joined or left the free lists there is a step.
+/// After this number of blocks below pageblock order that joined or left the free lists, other than by merging, there is a step.
 pub(super) const MOVED: u64 = 16;
 
 /// Times count frees, in units of this part of the frames in use, or of [`LEAST_TICK`].

@@ -6,8 +6,8 @@ use crate::units::named;
 /// How batches move between per-CPU lists and a zone, and when free blocks merge.
 ///
 /// A value of the configuration ([`YardConfig::policy`](crate::YardConfig::policy)); [`Yard::set_policy`](crate::Yard::set_policy)
-/// changes it at any time. Policies other than [`Vanilla`](Self::Vanilla) and [`Depot`](Self::Depot) can be compiled out by crate
-/// features; they are then refused with an error.
+/// changes it at any time. Crate features compile policies other than [`Vanilla`](Self::Vanilla), [`Depot`](Self::Depot) and
+/// [`Healing`](Self::Healing) in; without them, these are refused with an error.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u32)]
 pub enum ZonePolicy {
@@ -38,8 +38,7 @@ pub enum ZonePolicy {
     /// pageblock, whichever CPU frees it.
     OwnedBlocks = 9,
     /// Whole batches move between CPUs on lock-free stacks. Refills go to the zone when the stacks are empty; batches merge when
-    /// large blocks run low. The default.
-    #[default]
+    /// large blocks run low.
     Depot = 10,
     /// As [`Vanilla`](Self::Vanilla), but a drain reads ahead only the first buddy of each page, and frees each page by itself. After
     /// the kernel from 4.17 on (`free_pcppages_bulk`).
@@ -48,7 +47,8 @@ pub enum ZonePolicy {
     /// whose bits are set, then goes on as [`Vanilla`](Self::Vanilla). Neither touches the page structures of these frames.
     FrameBitmap = 12,
     /// As [`Depot`](Self::Depot), and the emptiest pageblocks drain: frames freed there stay there, and requests
-    /// take frames from other pageblocks first. So fragmented memory becomes whole during use.
+    /// take frames from other pageblocks first. So fragmented memory becomes whole during use. The default.
+    #[default]
     Healing = 13,
 }
 

@@ -10,7 +10,7 @@
 //! | [`clusters`]: neighbours on a free list move together | `cluster`, `cluster-bulk` |
 //! | [`cpu_owned`]: CPUs split and merge pageblocks of their own | `owned-blocks` |
 //! | [`frame_bitmap`]: single frames as bits, which merge in their words | `frame-bitmap` |
-//! | [`depot`]: lock-free stacks of full batches | `depot` (default) |
+//! | [`depot`]: lock-free stacks of full batches | `depot`, `healing` (default) |
 //!
 //! # Interface
 //!

@@ -127,7 +127,8 @@ fn usable_memory_does_not_depend_on_init_mode() {
     let machine = Machine { memory: vec![(frames(0x1003, 0x4f05), NodeId(0))], ..one_zone() };
     for gfp in [Gfp::KERNEL, Gfp::HIGHUSER_MOVABLE, Gfp::ATOMIC, Gfp::NOWAIT] {
         for at in [0, 3, 5].map(order) {
-            let mut batch = 0;
+            // What a list fetches from the depot, or from the zone.
+            let mut batch = 64 >> at.0;
             let had = InitMode::ALL.iter().map(|mode| {
                 let config = YardConfig { watermarks: WatermarkOptions::default(), ..machine.config(way(*mode)) };
                 let yard = Fixture::new(&machine.table(), &config, Frames::Phantom);

@@ -306,7 +306,7 @@ mod tests {
         assert_eq!(args.orders, [Order(0), Order(3), Order(9)]);
         assert_eq!(args.tasks.iter().map(|tasks| tasks.get()).collect::<Vec<_>>(), [1, 2]);
         assert_eq!((args.repeat.get(), args.seed, args.full.full), (5, 1, false));
-        assert_eq!((args.mode, args.policies), (TaskMode::Threads, vec![ZonePolicy::Depot]));
+        assert_eq!((args.mode, args.policies), (TaskMode::Threads, vec![ZonePolicy::default()]));
     }
 
     #[test]

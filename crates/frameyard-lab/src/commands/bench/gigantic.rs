@@ -164,7 +164,7 @@ mod tests {
     fn a_bare_run_compares_both_modes() {
         let args: GiganticArgs = read("").unwrap();
         assert_eq!(args.yard.clean_regions, [CleanRegions::Off, CleanRegions::On]);
-        assert_eq!((args.policies, args.tasks.get(), args.events.get()), (vec![ZonePolicy::Depot], 2, 20_000_000));
+        assert_eq!((args.policies, args.tasks.get(), args.events.get()), (vec![ZonePolicy::default()], 2, 20_000_000));
         assert_refused::<GiganticArgs>(&[
             ("--clean-regions often", "possible values: off, on"),
             ("--policy fast", "possible values: vanilla"),

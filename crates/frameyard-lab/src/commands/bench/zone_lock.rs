@@ -52,7 +52,7 @@ Examples:
 #[derive(Args, Clone, Debug)]
 #[command(
     after_help = HELP,
-    mut_arg("zones", |arg| arg.default_values(all_policies()).default_value_if("quick", "true", "vanilla,depot").hide_default_value(true)),
+    mut_arg("zones", |arg| arg.default_values(all_policies()).default_value_if("quick", "true", "vanilla,healing").hide_default_value(true)),
     mut_arg("lru", |arg| arg.default_value_if("quick", "true", "vanilla")),
     mut_arg("modes", |arg| arg.default_value("threads"))
 )]

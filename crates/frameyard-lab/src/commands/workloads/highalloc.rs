@@ -230,7 +230,7 @@ mod tests {
         let args = read("").unwrap();
         let comparison = args.comparison.compared;
         assert_eq!(comparison.policies.lru, LruPolicy::ALL);
-        assert_eq!(comparison.policies.zones, [ZonePolicy::Depot]);
+        assert_eq!(comparison.policies.zones, [ZonePolicy::default()]);
         assert_eq!(comparison.modes, [TaskMode::Threads, TaskMode::Processes]);
         assert_eq!(args.delays, [Duration::from_millis(100), Duration::from_millis(1)]);
         assert_eq!(args.unmovable, 5);

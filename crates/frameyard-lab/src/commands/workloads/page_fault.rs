@@ -213,7 +213,7 @@ mod tests {
         let args = read("").unwrap();
         assert_eq!(args.runs.machine, "broadwell-40");
         assert_eq!(args.runs.compared.policies.lru, LruPolicy::ALL);
-        assert_eq!(args.runs.compared.policies.zones, [ZonePolicy::Depot]);
+        assert_eq!(args.runs.compared.policies.zones, [ZonePolicy::default()]);
         assert_eq!(args.runs.compared.modes, [TaskMode::Threads, TaskMode::Processes]);
         assert_eq!((args.map, args.duration.duration), (ByteSize::mib(128), Duration::from_millis(100)));
     }

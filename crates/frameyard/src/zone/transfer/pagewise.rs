@@ -278,7 +278,11 @@ pub(super) fn read_ahead<P: Platform>(view: ZoneView<'_, P>, mut blocks: impl It
 }
 
 /// The blocks of a batch.
-fn blocks_of<P: Platform>(view: ZoneView<'_, P>, batch: &Batch, order: Order) -> impl Iterator<Item = (MapPlace, Order)> {
+fn blocks_of<P: Platform>(
+    view: ZoneView<'_, P>,
+    batch: &Batch,
+    order: Order,
+) -> impl Iterator<Item = (MapPlace, Order)> {
     batch.iter().map(move |entry| (view.map.checked(*entry), order))
 }
 

@@ -1,7 +1,6 @@
 //! Collecting huge blocks: they merge above pageblock order when they return to the free lists.
 
 use super::Collecting;
-use crate::zone::transfer::pagewise::read_ahead;
 use crate::page::Link;
 use crate::platform::{Access, Platform};
 use crate::units::{MigrateType, PageCount};
@@ -9,6 +8,7 @@ use crate::zone::fixed_vec::FixedVec;
 use crate::zone::transfer::depot::BatchStack;
 use crate::zone::transfer::depot::huge::{Mobility, pop_batch, unpack};
 use crate::zone::transfer::depot::links::HUGE_BATCH;
+use crate::zone::transfer::pagewise::read_ahead;
 use crate::zone::view::ZoneView;
 
 /// The blocks that one hold of the zone lock frees.

@@ -55,8 +55,6 @@ const LOOKED_AT: u64 = 256;
 const CHANGED: u32 = 4;
 /// One in this number of pageblocks of a zone is kept from draining, so that refills find frames elsewhere, beside those of lists.
 const RESERVE: u64 = 1000;
-/// A pageblock goes on draining until it is this number of classes fuller than those that begin to: its free blocks change lists less often.
-const STICKY: usize = 2;
 /// A draining pageblock in which no frame was freed for this number of times the expected time stops draining: what is left in it stays.
 const PATIENCE: u64 = 16;
 /// It rests until every frame in use of the zone could have been freed this number of times.
@@ -224,7 +222,7 @@ impl<P: Platform> LockedZone<'_, P> {
             (MigrateType::Movable, true) if state.draining_racy() < state.most.load(Ordering::Relaxed) => {
                 self.begin_draining(start(), word)
             }
-            (MigrateType::Draining, false) if rests || class + STICKY < least => {
+            (MigrateType::Draining, false) => {
                 self.stop_draining(start());
                 true
             }

@@ -513,24 +513,6 @@ fn larger_blocks_wait_on_stacks_of_bounded_size() {
 }
 
 #[test]
-fn pageblocks_go_on_draining_while_others_become_a_little_emptier() {
-    run_on(0);
-    let (yard, mut random, order) = (Fixture::small(1, 1 << 18), Random::new(0x571c), Order(4));
-    yard.set_policy(ZonePolicy::Healing).unwrap();
-    let zone = yard.stats().zones().max_by_key(|zone| zone.managed).unwrap();
-    let mut blocks = Vec::from_iter(std::iter::from_fn(|| yard.alloc(order, MOVABLE | Gfp::NOWARN).ok()));
-    while let Some(last) = blocks.len().checked_sub(1) {
-        let freed = blocks.swap_remove(random.below(last as u64 + 1) as usize);
-        yard.free(freed, order).unwrap();
-    }
-    yard.validate().unwrap();
-    let begun = yard.zone(zone.id).mechanism_counts().get("healing_begun");
-    let pageblocks = zone.managed.0 >> PAGEBLOCK.0;
-    // All blocks go back in random order: each pageblock drains once, and some of them now and then not.
-    assert!(begun >= pageblocks / 2 && begun <= pageblocks * 2, "{begun} times for {pageblocks} pageblocks");
-}
-
-#[test]
 fn frames_of_other_types_on_lists_leave_movable_frames_their_room() {
     run_on(0);
     let yard = Fixture::small(64, 1 << 18);

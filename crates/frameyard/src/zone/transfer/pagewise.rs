@@ -246,35 +246,44 @@ fn buddy_at<P: Platform>(view: ZoneView<'_, P>, place: MapPlace, order: Order) -
 /// Reads, before the lock is taken, the buddies that merging will read, level by level for up to [`BATCH`] blocks at a time, and prefetches
 /// the buddies' neighbours on their lists.
 ///
-/// All reads of a level are issued before the first result is used, so their misses overlap; the same number of prefetches
-/// would be dropped. The values may be stale; they only decide what is read next.
+/// The values may be stale; they only decide what is read next.
 pub(super) fn read_ahead<P: Platform>(view: ZoneView<'_, P>, mut blocks: impl Iterator<Item = (MapPlace, Order)>) {
-    let largest = view.geometry.max_order();
-    let mut merging = FixedVec::<(MapPlace, Order), BATCH>::new();
-    let mut tags = [Tag::INTERIOR; BATCH];
     loop {
+        let mut merging = Merging::new();
         blocks.by_ref().take(BATCH).for_each(|block| merging.push(block));
         if merging.is_empty() {
             return;
         }
         while !merging.is_empty() {
-            merging.retain(|(_, order)| *order < largest);
-            for (tag, (place, order)) in tags.iter_mut().zip(merging.iter()) {
-                *tag = view.page(buddy_at(view, *place, *order)).tag_ahead();
-                if order.0 + 1 < largest.0 {
-                    view.page(buddy_at(view, *place, Order(order.0 + 1))).tag_ahead();
-                }
-            }
-            let mut still_merging = FixedVec::new();
-            for (tag, (place, order)) in tags.iter().zip(merging.iter()) {
-                if tag.is_free_buddy(*order, view.id) {
-                    prefetch_neighbours(view, buddy_at(view, *place, *order));
-                    still_merging.push((*place, Order(order.0 + 1)));
-                }
-            }
-            merging = still_merging;
+            merging = read_level(view, &merging);
         }
     }
+}
+
+type Merging = FixedVec<(MapPlace, Order), BATCH>;
+
+/// Reads the buddies of blocks. Returns those that will merge, one order higher.
+///
+/// All reads of a level are issued before the first result is used, so their misses overlap; the same number of prefetches
+/// would be dropped.
+fn read_level<P: Platform>(view: ZoneView<'_, P>, blocks: &Merging) -> Merging {
+    let largest = view.geometry.max_order();
+    let mut tags = [Tag::INTERIOR; BATCH];
+    let may_merge = || blocks.iter().filter(|(_, order)| *order < largest);
+    for (tag, (place, order)) in tags.iter_mut().zip(may_merge()) {
+        *tag = view.page(buddy_at(view, *place, *order)).tag_ahead();
+        if order.0 + 1 < largest.0 {
+            view.page(buddy_at(view, *place, Order(order.0 + 1))).tag_ahead();
+        }
+    }
+    let mut merging = Merging::new();
+    for (tag, (place, order)) in tags.iter().zip(may_merge()) {
+        if tag.is_free_buddy(*order, view.id) {
+            prefetch_neighbours(view, buddy_at(view, *place, *order));
+            merging.push((*place, Order(order.0 + 1)));
+        }
+    }
+    merging
 }
 
 /// The blocks of a batch.

@@ -237,7 +237,7 @@ impl<P: Platform> LockedZone<'_, P> {
         let tick = tick(used);
         let known = Known::read(word);
         let in_use = self.blocks.pages().0.saturating_sub(known.all_free().into()).max(1);
-        // Without a division: most pageblocks are looked at in vain.
+        // Without a division: a step reads many words and changes few.
         let is_older = |frees: u64| known.age(now) * tick > frees;
         if known.was_pushed {
             Known::change(word, |known| known.at(now));

@@ -26,8 +26,8 @@
 //! costs nothing. A *step* reads some of these counts, and begins or ends the draining of a few pageblocks. After
 //! a pass over all pageblocks it knows how many drain in the next pass: those with the most free frames. A step ends the hold of the
 //! zone lock after which [`MOVED`] blocks below pageblock order have joined or left the free lists since the last one: whole
-//! pageblocks that come and go change no count. Blocks that join a freed one as they merge, or change lists with their pageblock, stay counted in its word. Frames that move between lists of CPUs and chains count less, and one refill in a few takes
-//! the lock for a step. The background compactor makes some, too. A pageblock with a
+//! pageblocks that come and go change no count. Blocks that join a freed one as they merge, or change lists with their pageblock, stay
+//! counted in its word. Frames that move between lists of CPUs and chains count less, and one refill in a few takes the lock for a step. The background compactor makes some, too. A pageblock with a
 //! frame that cannot move does not drain, nor one whose last frames stay in use for [`PATIENCE`] times as long as frames do on average.
 //!
 //! # Counting equations
@@ -238,7 +238,7 @@ impl<P: Platform> LockedZone<'_, P> {
         let known = Known::read(word);
         let in_use = self.blocks.pages().0.saturating_sub(known.all_free().into()).max(1);
         // Without a division: a step reads many words and changes few.
-        let is_older = |frees: u64| known.age(now) * tick > frees;
+        let is_older = |frees: u64| known.age(now).saturating_mul(tick) > frees;
         if known.was_pushed {
             Known::change(word, |known| known.at(now));
         } else if known.rests && is_older(REST.saturating_mul(used)) {

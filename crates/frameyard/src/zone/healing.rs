@@ -207,7 +207,7 @@ impl<P: Platform> LockedZone<'_, P> {
             }
             return drains;
         }
-        let class = (free as usize * CLASSES >> order.0).min(CLASSES - 1);
+        let class = ((free as usize * CLASSES) >> order.0).min(CLASSES - 1);
         add_exclusive(&state.free, free.into());
         if !rests {
             add(&state.classes[class], 1);

@@ -116,12 +116,12 @@ fn random_frees_of_half_the_memory_leave_few_pageblocks_empty() {
 #[test]
 fn regions_that_are_kept_clean_give_pages_of_a_gibibyte() {
     let line = "bench gigantic --phantom --memory 8G --page-size 64K --section-size 128M --pageblock-order 5 --max-order 6 \
-        --events 300000 --policy vanilla,depot --json";
+        --events 300000 --policy vanilla,depot,healing --json";
     let results = json(&line.split_whitespace().collect::<Vec<_>>());
     let rows = results["rows"].as_array().unwrap();
     let found: Vec<_> = rows.iter().map(|row| (row["policy"].as_str(), row["clean_regions"].as_str())).collect();
     let modes = |policy| ["off", "on"].map(|mode| (Some(policy), Some(mode)));
-    assert_eq!(found, [modes("vanilla"), modes("depot")].concat());
+    assert_eq!(found, ["vanilla", "depot", "healing"].map(modes).concat());
     for pair in rows.chunks(2) {
         let [off, on] = pair else { panic!("two modes") };
         let of = |row, key| number(row, key);

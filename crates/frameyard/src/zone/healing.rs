@@ -41,6 +41,7 @@ use super::block_list::Place;
 use super::exclusive::add_exclusive;
 use super::healing_state::{CLASSES, Known, MOVED, tick};
 use super::policy::ZonePolicy;
+use super::state::Zone;
 use super::transfer::Unsound;
 use super::view::{LockedZone, ZoneView};
 use crate::memmap::{Located, MapPlace};
@@ -100,13 +101,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
         self.count_in_pageblock(freed, migrate_type, if is_whole { |_, _| 0 } else { u32::wrapping_add });
     }
 
-    /// As [`count_in_pageblock`](Self::count_in_pageblock), at any time.
-    pub(super) fn change_count(
-        self,
-        (block, order): (MapPlace, Order),
-        migrate_type: MigrateType,
-        change: fn(u32, u32) -> u32,
-    ) {
+    fn change_count(self, (block, order): (MapPlace, Order), migrate_type: MigrateType, change: fn(u32, u32) -> u32) {
         if order < self.geometry.pageblock_order()
             && let Some(word) = self.pageblock_word(block)
         {
@@ -322,8 +317,13 @@ impl<P: Platform> LockedZone<'_, P> {
 
     /// Changes the policy of the zone.
     pub(crate) fn set_policy(&mut self, policy: ZonePolicy) {
+        self.change_mode(|zone| zone.set_policy(policy));
+    }
+
+    /// Changes what decides whether the zone heals.
+    pub(super) fn change_mode(&mut self, change: impl FnOnce(&Zone)) {
         let heals = self.zone.heals();
-        self.zone.set_policy(policy);
+        change(self.zone);
         match (heals, self.zone.heals()) {
             (true, false) => self.end_healing(),
             (false, true) => self.begin_healing(),
@@ -331,7 +331,7 @@ impl<P: Platform> LockedZone<'_, P> {
         }
     }
 
-    /// Begins to heal a zone under the hold in which its policy changes: counts the free frames of each pageblock. Reads the page of each
+    /// Begins to heal a zone under the hold in which its mode changes: counts the free frames of each pageblock. Reads the page of each
     /// free block below pageblock order.
     fn begin_healing(&mut self) {
         self.zone.healing.forget_listed();
@@ -393,7 +393,7 @@ impl<P: Platform> LockedZone<'_, P> {
         if kept == draining { Ok(()) } else { Err(Unsound::Count { what, kept, found: draining }) }
     }
 
-    /// Ends healing under the hold in which the policy of a zone changes: no pageblock drains any more.
+    /// Ends healing under the hold in which the mode of a zone changes: no pageblock drains any more.
     fn end_healing(&mut self) {
         for (start, _) in self.own_pageblocks() {
             if self.blocks.get(start) == MigrateType::Draining {

@@ -14,7 +14,8 @@ pub enum CleanRegions {
     /// A request takes frames of any region.
     #[default]
     Off,
-    /// Requests for frames that cannot move take those of tainted regions first, movable requests those of clean regions.
+    /// Requests for frames that cannot move take those of tainted regions first, movable requests those of clean regions. Zones do not heal
+    /// meanwhile: [`ZonePolicy::Healing`](crate::policy::ZonePolicy::Healing) is as [`Depot`](crate::policy::ZonePolicy::Depot).
     On,
 }
 

@@ -348,12 +348,10 @@ impl<P: Platform> LockedZone<'_, P> {
 
     /// Begins or ends to keep regions clean. To begin, reads the type of each pageblock, and the page of each free block.
     pub(crate) fn set_clean_regions(&mut self, mode: CleanRegions) {
-        let keeps = self.zone.keeps_regions();
-        if mode == CleanRegions::On && !keeps {
+        let begins = mode == CleanRegions::On && !self.zone.keeps_regions();
+        self.change_mode(|zone| zone.set_clean_regions(mode));
+        if begins {
             self.count_regions();
-        }
-        self.zone.set_clean_regions(mode);
-        if mode == CleanRegions::On && !keeps {
             self.release_whole_pageblocks();
         }
     }
@@ -367,9 +365,7 @@ impl<P: Platform> LockedZone<'_, P> {
                 region.count_pageblock(self.blocks.lasting_type(at), u32::wrapping_add);
             }
         }
-        if !self.zone.heals() {
-            self.forget_pageblocks();
-        }
+        self.forget_pageblocks();
         for order in (0..=self.geometry.max_order().0).map(Order) {
             for migrate_type in MigrateType::LISTED {
                 let first = self.first_block_at(order, migrate_type).map(|(block, _)| block);
@@ -377,9 +373,7 @@ impl<P: Platform> LockedZone<'_, P> {
                 let mut next = first;
                 for _ in 0..blocks {
                     let Some(block) = next else { break };
-                    if !self.zone.heals() {
-                        self.change_count((block, order), migrate_type, u32::wrapping_add);
-                    }
+                    self.count_in_pageblock((block, order), migrate_type, u32::wrapping_add);
                     if let Some(region) = self.region_of(self.map.pfn(block)) {
                         region.count_free(order, migrate_type, u32::wrapping_add);
                     }

@@ -65,7 +65,7 @@ const KEEPS_REGIONS: u32 = 2;
 /// The reasons that a word holds; none if the word is damaged.
 #[inline(always)]
 const fn reasons(word: u32) -> u32 {
-    if word <= HEALS | KEEPS_REGIONS { word } else { 0 }
+    if word <= KEEPS_REGIONS { word } else { 0 }
 }
 
 /// The facts of a zone that rarely change. Read on every path, so they share no cache line with what the lock guards.
@@ -331,17 +331,23 @@ impl Zone {
 
     pub(crate) fn set_policy(&self, policy: ZonePolicy) {
         self.facts.policy.store(policy as u32, Ordering::Relaxed);
-        self.set_reason(HEALS, policy == ZonePolicy::Healing);
+        self.set_modes(policy, self.keeps_regions());
     }
 
     /// Sets whether regions are kept clean. Their records are the caller's.
     pub(crate) fn set_clean_regions(&self, mode: CleanRegions) {
-        self.set_reason(KEEPS_REGIONS, mode == CleanRegions::On);
+        self.set_modes(self.policy(), mode == CleanRegions::On);
     }
 
-    fn set_reason(&self, reason: u32, holds: bool) {
-        let others = self.reasons() & !reason;
-        self.facts.counted.store(if holds { others | reason } else { others }, Ordering::Relaxed);
+    /// A zone that keeps regions clean does not heal: frames of pageblocks that drain are on no list from which a movable request takes those
+    /// of clean regions first.
+    fn set_modes(&self, policy: ZonePolicy, keeps_regions: bool) {
+        let reason = match policy {
+            _ if keeps_regions => KEEPS_REGIONS,
+            ZonePolicy::Healing => HEALS,
+            _ => 0,
+        };
+        self.facts.counted.store(reason, Ordering::Relaxed);
     }
 
     pub(crate) fn events(&self) -> &ZoneEvents {
@@ -486,11 +492,11 @@ mod tests {
     fn a_damaged_word_of_modes_means_that_all_are_off() {
         let zone = Zone::default();
         let modes = || [zone.heals(), zone.keeps_regions(), zone.counts_pageblocks()];
-        for (word, expected) in [(0, [false; 3]), (1, [true, false, true]), (2, [false, true, true]), (3, [true; 3])] {
+        for (word, expected) in [(0, [false; 3]), (1, [true, false, true]), (2, [false, true, true])] {
             zone.facts.counted.store(word, Ordering::Relaxed);
             assert_eq!(modes(), expected, "{word}");
         }
-        for damaged in (2..32).flat_map(|bit| (0..4).map(move |low| 1 << bit | low)) {
+        for damaged in (2..32).flat_map(|bit| (0..4).map(move |low| 1 << bit | low)).chain([3]) {
             zone.facts.counted.store(damaged, Ordering::Relaxed);
             assert_eq!(modes(), [false; 3], "{damaged:#x}");
             zone.set_clean_regions(CleanRegions::On);

@@ -291,6 +291,32 @@ fn blocks_that_stay_in_5_percent_of_memory_taint_one_region_of_four() {
 }
 
 #[test]
+fn no_pageblock_drains_while_regions_are_kept_clean() {
+    let yard = yard(CleanRegions::Off, ZonePolicy::Healing);
+    let mut random = Random::new(11);
+    let mut held = fill_but(&yard, |pfn| pfn.0.is_multiple_of(3));
+    let mut begun_in = |mode| {
+        yard.set_clean_regions(mode).unwrap();
+        let begun = || yard.zone(ZONE).mechanism_counts().get("healing_begun");
+        let before = begun();
+        for _ in 0..100_000 {
+            let at = random.below(held.len() as u64) as usize;
+            yard.free(held[at], SINGLE).unwrap();
+            held[at] = yard.alloc(SINGLE, MOVABLE).unwrap();
+        }
+        for _ in 0..64 {
+            let _ = yard.compaction().background(NODE, &Owners::NONE);
+        }
+        yard.validate().unwrap();
+        begun() - before
+    };
+    let modes = [CleanRegions::Off, CleanRegions::On, CleanRegions::Off];
+    let [first, kept, last] = modes.map(&mut begun_in);
+    assert!(first > 0 && kept == 0 && last > 0, "{first}, {kept}, {last}");
+    free(&yard, held);
+}
+
+#[test]
 fn the_mode_changes_at_run_time_under_every_policy() {
     for policy in ZonePolicy::ALL {
         let yard = yard(CleanRegions::Off, policy);

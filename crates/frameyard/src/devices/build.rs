@@ -106,10 +106,13 @@ impl<P: Platform> PageMap<'_, P> {
         let range = plan.request.range;
         let directory = self.directory().ok_or(DeviceError::OutsideDeviceSpace { range, space })?;
         directory.locked(self.platform, |locked| {
+            let overlaps =
+                |other: &DeviceRequest| !range.intersection(other.range).is_empty() && range.start < other.range.end;
+            // First: whether sections mix depends on the layout, this does not.
+            if let Some((device, other)) = locked.requests().find(|(_, other)| overlaps(other)) {
+                return Err(DeviceError::Overlaps { range, device, with: other.range });
+            }
             for (device, other) in locked.requests() {
-                if !range.intersection(other.range).is_empty() && range.start < other.range.end {
-                    return Err(DeviceError::Overlaps { range, device, with: other.range });
-                }
                 let numbering = self.map.numbering();
                 let alike = self.plan_of(other)?.entry(numbering).leads_as(plan.entry(numbering));
                 let (ours, others) = (self.whole_sections(range), self.whole_sections(other.range));

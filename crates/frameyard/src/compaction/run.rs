@@ -72,15 +72,13 @@ impl<'a, P: Platform> Compaction<'a, P> {
         self.request.order.is_some() && self.request.effort != CompactEffort::Full
     }
 
-    /// The pageblocks that blocks may move to: movable ones, or with full effort any ordinary one (`ignore_block_suitable`). Those that drain
-    /// become whole more easily without, so they are for runs that need all room.
+    /// The pageblocks that blocks may move to: movable ones, or with full effort any ordinary one (`ignore_block_suitable`). Only runs that
+    /// need all room move blocks to pageblocks that drain: these become whole sooner without.
     pub(super) fn target_types(&self) -> fn(MigrateType) -> bool {
         match (self.request.order, self.request.effort) {
-            (None, _) => |of| is_movable_block(of) || of == MigrateType::Draining,
-            (_, CompactEffort::Full) => {
-                |of| is_movable_block(of) || of == MigrateType::Draining || of.index() < MigrateType::PER_CPU
-            }
-            _ => is_movable_block,
+            (None, _) => is_movable_block,
+            (_, CompactEffort::Full) => |of| is_movable_block(of) || of.index() < MigrateType::PER_CPU,
+            _ => |of| is_movable_block(of) && of != MigrateType::Draining,
         }
     }
 

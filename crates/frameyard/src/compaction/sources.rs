@@ -13,7 +13,7 @@ use crate::zone::transfer::{self, Collect};
 
 /// Whether most blocks in a pageblock of that type can be moved.
 pub(super) fn is_movable_block(migrate_type: MigrateType) -> bool {
-    matches!(migrate_type, MigrateType::Movable | MigrateType::Cma)
+    matches!(migrate_type, MigrateType::Movable | MigrateType::Cma | MigrateType::Draining)
 }
 
 /// The most blocks isolated at once (`COMPACT_CLUSTER_MAX`).
@@ -146,7 +146,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
             return true;
         }
         match self.request.migrate_type {
-            MigrateType::Movable => is_movable_block(block_type) || block_type == MigrateType::Draining,
+            MigrateType::Movable => is_movable_block(block_type),
             wanted => block_type == wanted,
         }
     }

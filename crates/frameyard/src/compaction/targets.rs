@@ -78,7 +78,7 @@ impl<P: Platform> Compaction<'_, P> {
         }
     }
 
-    /// Takes a target of at least that order off the list. Looks for more of them while all are smaller, and the list has room.
+    /// Takes a target of at least that order off the list. Isolates more blocks while all on the list are smaller and it has room.
     fn take_target(&mut self, order: Order) -> Option<(Pfn, Order)> {
         loop {
             let (found, before) = (self.targets.take_smallest(order), self.targets.pages);

@@ -9,6 +9,7 @@ use frameyard::AllocError;
 use frameyard::alloc::FreeProblem;
 use frameyard::boot::{InitError, InitMode, MapInit, Poisoning, ZoneLimits};
 use frameyard::page::FrameState;
+use frameyard::policy::ZonePolicy;
 use frameyard::stats::FrameInfo;
 use frameyard::watermarks::{PcpSizing, WatermarkOptions};
 use frameyard::{ByteSize, CpuId, Gfp, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
@@ -123,14 +124,21 @@ fn growth_exhausts_a_node_first() {
 
 #[test]
 fn usable_memory_does_not_depend_on_init_mode() {
+    // The least that a list fetches, in frames: under the default policy a batch of the depot.
+    for (policy, least) in [(ZonePolicy::Depot, 0), (ZonePolicy::default(), 64)] {
+        usable_memory_under(policy, least);
+    }
+}
+
+fn usable_memory_under(policy: ZonePolicy, least: usize) {
     run_on(0);
     let machine = Machine { memory: vec![(frames(0x1003, 0x4f05), NodeId(0))], ..one_zone() };
     for gfp in [Gfp::KERNEL, Gfp::HIGHUSER_MOVABLE, Gfp::ATOMIC, Gfp::NOWAIT] {
         for at in [0, 3, 5].map(order) {
-            // What a list fetches from the depot, or from the zone.
-            let mut batch = 64 >> at.0;
+            let mut batch = least >> at.0;
             let had = InitMode::ALL.iter().map(|mode| {
-                let config = YardConfig { watermarks: WatermarkOptions::default(), ..machine.config(way(*mode)) };
+                let config =
+                    YardConfig { watermarks: WatermarkOptions::default(), policy, ..machine.config(way(*mode)) };
                 let yard = Fixture::new(&machine.table(), &config, Frames::Phantom);
                 let blocks: Vec<Pfn> = std::iter::from_fn(|| yard.alloc(at, gfp | Gfp::NOWARN).ok()).collect();
                 yard.validate().unwrap();

@@ -5,6 +5,7 @@ use serde_json::json;
 use super::super::jobs::group;
 use super::super::results::{JobRow, Results, number, text};
 use super::super::tables;
+use super::DEFAULT_POLICY;
 
 type Figures = Result<(f64, f64), String>;
 
@@ -30,11 +31,11 @@ fn alloc_ns(results: &Results, kind: &str, tasks: u64, policy: &str) -> Result<f
 }
 
 pub(super) fn pair(results: &Results) -> Figures {
-    Ok((alloc_ns(results, "repeat", 1, "healing")?, alloc_ns(results, "repeat", 1, "vanilla")? * 1.1))
+    Ok((alloc_ns(results, "repeat", 1, DEFAULT_POLICY)?, alloc_ns(results, "repeat", 1, "vanilla")? * 1.1))
 }
 
 pub(super) fn bulk(results: &Results) -> Figures {
-    Ok((alloc_ns(results, "bulk", 2, "healing")?, alloc_ns(results, "bulk", 2, "vanilla")? / 2.0))
+    Ok((alloc_ns(results, "bulk", 2, DEFAULT_POLICY)?, alloc_ns(results, "bulk", 2, "vanilla")? / 2.0))
 }
 
 pub(super) fn zone_lock_faults(results: &Results) -> Figures {
@@ -45,7 +46,7 @@ pub(super) fn zone_lock_faults(results: &Results) -> Figures {
         let row = row.ok_or_else(|| format!("job {} has no row of {policy}", group::PAGE_FAULT))?;
         Ok::<_, String>(need(row, "zone_lock_acquisitions")? * 1000.0 / need(row, "iterations_total")?)
     };
-    Ok((of("healing")?, of("vanilla-4.16")? / 10.0))
+    Ok((of(DEFAULT_POLICY)?, of("vanilla-4.16")? / 10.0))
 }
 
 fn skylake<'r>(results: &'r Results, policy: &str, lru: &str) -> Result<&'r JobRow, String> {
@@ -55,11 +56,11 @@ fn skylake<'r>(results: &'r Results, policy: &str, lru: &str) -> Result<&'r JobR
 
 pub(super) fn faults_112(results: &Results) -> Figures {
     let of = |policy, lru| Ok::<_, String>(need(skylake(results, policy, lru)?, "pages_per_s")? / 1e6);
-    Ok((of("healing", "sharded")?, of("vanilla-4.17", "sharded")?))
+    Ok((of(DEFAULT_POLICY, "sharded")?, of("vanilla-4.17", "sharded")?))
 }
 
 pub(super) fn zone_lock_112(results: &Results) -> Figures {
-    Ok((need(skylake(results, "healing", "sharded")?, "zone_lock_share")? * 100.0, 1.0))
+    Ok((need(skylake(results, DEFAULT_POLICY, "sharded")?, "zone_lock_share")? * 100.0, 1.0))
 }
 
 /// The mean error of a table, in percent.
@@ -121,11 +122,11 @@ fn whole(results: &Results, policy: &str) -> Result<f64, String> {
 }
 
 pub(super) fn healing(results: &Results) -> Figures {
-    Ok((whole(results, "healing")?, 40.0))
+    Ok((whole(results, DEFAULT_POLICY)?, 40.0))
 }
 
 pub(super) fn healing_vanilla(results: &Results) -> Figures {
-    Ok((whole(results, "healing")?, whole(results, "vanilla")?))
+    Ok((whole(results, DEFAULT_POLICY)?, whole(results, "vanilla")?))
 }
 
 /// The figures of the replay that holds least of a claim.
@@ -150,21 +151,22 @@ fn row_of<'r>(rows: &'r [JobRow], policy: &str) -> Result<&'r JobRow, String> {
 
 pub(super) fn replay_zone_lock(results: &Results) -> Figures {
     worst(of_replays(results, group::REPLAY, |rows| {
-        let row = row_of(rows, "healing")?;
+        let row = row_of(rows, DEFAULT_POLICY)?;
         Ok((need(row, "zone_locked_pages_per_1000")?, need(row, "kernel_zone_locked_pages_per_1000")? / 10.0))
     })?)
 }
 
 pub(super) fn replay_order9(results: &Results) -> Figures {
     let blocks = |rows: &[JobRow], policy| need(row_of(rows, policy)?, "free_order9_blocks");
-    let pairs = of_replays(results, group::REPLAY, |rows| Ok((blocks(rows, "vanilla")?, blocks(rows, "healing")?)))?;
+    let pairs =
+        of_replays(results, group::REPLAY, |rows| Ok((blocks(rows, "vanilla")?, blocks(rows, DEFAULT_POLICY)?)))?;
     worst(pairs).map(|(vanilla, healing)| (healing, vanilla))
 }
 
 pub(super) fn sim_replay_contention(results: &Results) -> Figures {
     let contended = |rows: &[JobRow], policy| need(row_of(rows, policy)?, "zone_lock_contended");
     worst(of_replays(results, group::SIM_REPLAY, |rows| {
-        Ok((contended(rows, "healing")?, contended(rows, "vanilla")?))
+        Ok((contended(rows, DEFAULT_POLICY)?, contended(rows, "vanilla")?))
     })?)
 }
 

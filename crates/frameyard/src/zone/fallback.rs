@@ -45,7 +45,7 @@ pub(super) fn may_convert(found: Order, migrate_type: MigrateType, pageblock_ord
     found.0 >= pageblock_order.0 / 2 || migrate_type != MigrateType::Movable
 }
 
-/// How many blocks ahead a walk over the blocks of a pageblock prefetches.
+/// A walk over the blocks of a pageblock prefetches the page of the block that is this number of blocks ahead.
 const AHEAD: u64 = 4;
 
 impl<P: Platform> ZoneView<'_, P> {
@@ -287,7 +287,7 @@ impl<P: Platform> LockedZone<'_, P> {
         Some(block_use)
     }
 
-    /// Prefetches the page of a block that begins [`AHEAD`] blocks behind one, if blocks have the same size up to there.
+    /// Prefetches the page of the block [`AHEAD`] blocks behind one. Guesses that all blocks up to there have its size.
     fn prefetch_ahead(&self, (at, pages): (Pfn, PageCount), end: Pfn) {
         let ahead = at + PageCount(pages.0 * AHEAD);
         if ahead < end {

@@ -27,8 +27,9 @@
 //! a pass over all pageblocks it knows how many drain in the next pass: those with the most free frames. A step ends the hold of the
 //! zone lock after which [`MOVED`] blocks below pageblock order have joined or left the free lists since the last one: whole
 //! pageblocks that come and go change no count. Blocks that join a freed one as they merge, or change lists with their pageblock, stay
-//! counted in its word. Frames that move between lists of CPUs and chains count less, and one refill in a few takes the lock for a step. The background compactor makes some, too. A pageblock with a
-//! frame that cannot move does not drain, nor one whose last frames stay in use for [`PATIENCE`] times as long as frames do on average.
+//! counted in its word. Frames that move between lists of CPUs and chains count less, and one refill in a few takes the lock for a step.
+//! The background compactor makes some, too. A pageblock with a frame that cannot move does not drain, nor one whose last frames stay in
+//! use for [`PATIENCE`] times as long as frames do on average. A zone that keeps [regions](super::regions) clean does not heal.
 //!
 //! # Counting equations
 //!
@@ -94,7 +95,8 @@ impl<'a, P: Platform> ZoneView<'a, P> {
         }
     }
 
-    /// Counts a block that was freed and merged up to an order with blocks that stayed counted in the pageblock. The caller holds the zone lock.
+    /// Counts a block that was freed and has merged, up to an order, with blocks that its pageblock counts already. The caller holds the zone
+    /// lock.
     #[inline(always)]
     pub(super) fn count_freed(self, freed: (MapPlace, Order), merged: Order, migrate_type: MigrateType) {
         let is_whole = merged >= self.geometry.pageblock_order();
@@ -232,7 +234,7 @@ impl<P: Platform> LockedZone<'_, P> {
         let tick = tick(used);
         let known = Known::read(word);
         let in_use = self.blocks.pages().0.saturating_sub(known.all_free().into()).max(1);
-        // Without a division: a step reads many words and changes few.
+        // A product, not a quotient: a step reads many words, and a division takes longer than the rest.
         let is_older = |frees: u64| known.age(now).saturating_mul(tick) > frees;
         if known.was_pushed {
             Known::change(word, |known| known.at(now));

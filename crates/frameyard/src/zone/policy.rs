@@ -6,8 +6,8 @@ use crate::units::named;
 /// How batches move between per-CPU lists and a zone, and when free blocks merge.
 ///
 /// A value of the configuration ([`YardConfig::policy`](crate::YardConfig::policy)); [`Yard::set_policy`](crate::Yard::set_policy)
-/// changes it at any time. Crate features compile policies other than [`Vanilla`](Self::Vanilla), [`Depot`](Self::Depot) and
-/// [`Healing`](Self::Healing) in; without them, these are refused with an error.
+/// changes it at any time. A build may leave out policies other than [`Vanilla`](Self::Vanilla),
+/// [`Depot`](Self::Depot) and [`Healing`](Self::Healing) (crate features). It refuses them with an error.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u32)]
 pub enum ZonePolicy {

@@ -112,7 +112,7 @@ impl<P: Platform> LockedZone<'_, P> {
         }
     }
 
-    /// The end of its list that a block joins.
+    /// The end of its list that a block joins while regions are kept clean.
     pub(super) fn end_of_list(
         &mut self,
         (block, order): (MapPlace, Order),

@@ -1,4 +1,4 @@
-//! The lines that single operations touch, under `depot` unless a test names a policy, against counts on paper.
+//! The lines that single operations touch, under the default policy unless a test names one, against counts on paper.
 
 use std::ptr::NonNull;
 

@@ -20,6 +20,7 @@ const ORDERS: &[Order] = &[
             "owners",
             "memmap",
             "control",
+            "store",
             "zone",
             "devices",
             "huge_pool",

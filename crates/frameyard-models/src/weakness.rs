@@ -55,6 +55,12 @@ pub enum Weakness {
     HeadsClearedLate,
     /// A fault that maps a page of a file releases the page lock before the mapping counts.
     MappedUnlocked,
+    /// Between a change of a line's bits or hints and the look at its state, or the other way round, stands no fence.
+    ListedUnfenced,
+    /// A hint or summary bit that was cleared is not set again where it is needed by now.
+    HintsNotRestored,
+    /// A line that was listed is not looked at again.
+    ListedOnce,
     /// A planned cut is executed without checking it again.
     PlansNotRechecked,
     /// A free past the per-CPU lists reads the type of the pageblock before it takes the zone lock.

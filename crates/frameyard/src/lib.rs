@@ -53,6 +53,7 @@ pub mod reporting;
 #[cfg(all(test, shuttle))]
 mod shuttle_tests;
 pub mod stats;
+mod store;
 pub mod sync;
 pub mod validate;
 pub mod views;

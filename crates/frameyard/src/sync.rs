@@ -14,10 +14,6 @@ pub use frameyard_models::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, 
 #[doc(hidden)]
 pub use frameyard_models::{Weakness, is_weakened, weakened};
 
-mod all_atomic;
-
-pub(crate) use all_atomic::{AllAtomic, all_atomic};
-
 /// Whether a model has broken this protection (`frameyard_models::Weakness`). Always false outside models.
 macro_rules! is_broken {
     ($weakness:ident) => {{
@@ -28,5 +24,19 @@ macro_rules! is_broken {
         broken
     }};
 }
+
+/// A sequentially consistent fence in models, nothing elsewhere. It stands between two sequentially consistent accesses, which the
+/// language orders without it; loom treats such accesses as acquire and release, and knows only such fences.
+#[inline(always)]
+pub(crate) fn fence_in_models() {
+    #[cfg(loom)]
+    if !is_broken!(ListedUnfenced) {
+        fence(Ordering::SeqCst);
+    }
+}
+
+mod all_atomic;
+
+pub(crate) use all_atomic::{AllAtomic, all_atomic};
 
 pub(crate) use is_broken;

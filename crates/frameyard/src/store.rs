@@ -1,0 +1,3 @@
+//! Stores: where free frames rest.
+
+pub(crate) mod bits;

@@ -1,0 +1,294 @@
+//! Free frames as bits: one for each frame, and nothing else about free memory anywhere.
+//!
+//! An allocator that keeps free frames on lists through their page structures touches a cache line of 64 bytes for each frame that comes or
+//! goes, and merges buddies one by one. Here 512 neighbours share a cache line of bits: a refill takes 64 frames with one exchange, a free
+//! sets a bit, and a whole pageblock is eight words that are full. Nothing merges, and no lock is taken.
+//!
+//! # Structure
+//!
+//! | part | holds |
+//! |---|---|
+//! | [`line`] | the bits of up to 512 frames, usually those of a pageblock |
+//! | [`listing`] | which lines have free frames, by type, how full they are, and their largest free run |
+//!
+//! A *line* is a pageblock, or 512 frames of a larger one. A caller that wants frames reserves a line and takes from it until it has nothing
+//! more that fits; so two CPUs seldom take from one line. A reservation is a courtesy: anybody may take from any line at any time.
+//!
+//! # When what happens
+//!
+//! | event | action |
+//! |---|---|
+//! | single frames are wanted | take a word of the reserved line: up to 64 frames |
+//! | a block of order 1 to 8 is wanted | take an aligned run of the reserved line: one compare-exchange, two or four for orders 7 and 8 |
+//! | the reserved line has nothing that fits | leave it, reserve the fullest line with a run that is large enough |
+//! | no line has such a run | take from lines that others have reserved |
+//! | a block of the order of a line is wanted | take a whole line off its list, then clear its bits |
+//! | a block is freed | set its bits; if that makes the line's largest run larger, list the line anew |
+//!
+//! # Invariants
+//!
+//! - A bit is set by the owner of the frame alone, and cleared by the one that becomes its owner. All else is hints and courtesy.
+//! - At rest every line with free frames is on a list that its largest run allows, or is reserved: see [`listing`].
+//!
+//! # A neighbour that writes at random
+//!
+//! Other processes may write to the tables. A number that leads nowhere is as if there was nothing, and loops end: a search clears the hints
+//! that lead nowhere, and looks at each line once.
+
+use core::ops::Range;
+
+use crate::control::{ControlRegion, TablePlanner, TableSpan};
+use crate::platform::Platform;
+use crate::sync::AtomicU64;
+use crate::units::{MigrateType, Order};
+use line::{Claimed, Line};
+use listing::{Listing, ListingSpans, Lists};
+
+mod line;
+mod listing;
+#[cfg(all(test, loom))]
+mod loom_models;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+/// The bits of all frames of a yard.
+#[derive(Clone, Copy)]
+pub(crate) struct Bits {
+    words: &'static [AtomicU64],
+    listing: Listing,
+    order: Order,
+}
+
+/// Where the tables lie.
+pub(crate) type BitsSpans = (TableSpan, ListingSpans);
+
+/// A frame that was freed was free already. It is free once now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct AlreadyFree;
+
+/// The order of the lines of a yard whose pageblocks have this order.
+pub(crate) const fn line_order(pageblock_order: Order) -> Order {
+    if pageblock_order.0 < line::LARGEST.0 { pageblock_order } else { line::LARGEST }
+}
+
+impl Bits {
+    /// Plans the tables for that number of pageblocks; `None` if they do not fit an address space.
+    pub(crate) const fn plan(
+        planner: &mut TablePlanner,
+        pageblocks: usize,
+        pageblock_order: Order,
+    ) -> Option<BitsSpans> {
+        let order = line_order(pageblock_order);
+        let Some(lines) = pageblocks.checked_mul(1 << (pageblock_order.0 - order.0)) else { return None };
+        let Some(words) = lines.checked_mul(line::words(order)) else { return None };
+        let Some(words) = planner.table::<AtomicU64>(words) else { return None };
+        match Listing::plan(planner, lines, Lists::new(order)) {
+            Some(listing) => Some((words, listing)),
+            None => None,
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`ControlRegion::table`]: the spans are those that [`plan`](Self::plan) made.
+    pub(crate) unsafe fn carve(region: &ControlRegion, spans: &BitsSpans, pageblock_order: Order) -> Option<Self> {
+        let order = line_order(pageblock_order);
+        // SAFETY: passed on to the caller.
+        unsafe {
+            let listing = Listing::carve(region, &spans.1, Lists::new(order))?;
+            Some(Self { words: region.table(spans.0)?, listing, order })
+        }
+    }
+
+    /// Whether the tables have the lengths for that number of pageblocks.
+    pub(crate) fn fits(&self, pageblocks: usize, pageblock_order: Order) -> bool {
+        let lines = pageblocks << (pageblock_order.0 - line_order(pageblock_order).0);
+        self.order == line_order(pageblock_order)
+            && self.words.len() == lines * line::words(self.order)
+            && self.listing.fits(lines)
+    }
+
+    /// The order of a line.
+    #[inline(always)]
+    pub(crate) fn line_order(&self) -> Order {
+        self.order
+    }
+
+    /// How many frames a word has.
+    #[inline(always)]
+    pub(crate) fn word_order(&self) -> Order {
+        line::word_order(self.order)
+    }
+
+    /// The words of a line.
+    pub(crate) fn words_of_line(&self) -> usize {
+        line::words(self.order)
+    }
+
+    #[inline(always)]
+    fn line(&self, number: usize) -> Option<Line<'static>> {
+        let count = line::words(self.order);
+        let first = number.checked_mul(count)?;
+        Some(Line::new(self.words.get(first..first + count)?, self.order))
+    }
+
+    /// Frees a block below the order of a line, by its place. `list_type` is the type of its pageblock.
+    ///
+    /// # Errors
+    ///
+    /// [`AlreadyFree`]
+    #[inline]
+    pub(crate) fn free<P: Platform>(
+        &self,
+        platform: &P,
+        place: usize,
+        order: Order,
+        list_type: MigrateType,
+    ) -> Result<(), AlreadyFree> {
+        let number = place >> self.order.0;
+        let Some(line) = self.line(number) else { return Err(AlreadyFree) };
+        let offset = (place & ((1 << self.order.0) - 1)) as u32;
+        let put = line.put_block(platform, offset, order);
+        let (Ok(grown) | Err(grown)) = put;
+        if grown.has_larger_run() {
+            self.settle(platform, number, list_type);
+        }
+        put.map(|_| ()).map_err(|_| AlreadyFree)
+    }
+
+    /// Frees frames of one word, given as bits, by the place of the word's first frame.
+    ///
+    /// # Errors
+    ///
+    /// [`AlreadyFree`] if some of them were free.
+    #[inline]
+    pub(crate) fn free_in_word<P: Platform>(
+        &self,
+        platform: &P,
+        place: usize,
+        bits: u64,
+        list_type: MigrateType,
+    ) -> Result<(), AlreadyFree> {
+        let number = place >> self.order.0;
+        let Some(line) = self.line(number) else { return Err(AlreadyFree) };
+        let at = (place & ((1 << self.order.0) - 1)) >> self.word_order().0;
+        let put = line.put(platform, at, bits);
+        let (Ok(grown) | Err(grown)) = put;
+        if grown.has_larger_run() {
+            self.settle(platform, number, list_type);
+        }
+        put.map(|_| ()).map_err(|_| AlreadyFree)
+    }
+
+    /// Frees a whole line.
+    pub(crate) fn free_whole<P: Platform>(
+        &self,
+        platform: &P,
+        number: usize,
+        list_type: MigrateType,
+    ) -> Result<(), AlreadyFree> {
+        let Some(line) = self.line(number) else { return Err(AlreadyFree) };
+        let put = line.put_block(platform, 0, self.order);
+        self.settle(platform, number, list_type);
+        put.map(|_| ()).map_err(|_| AlreadyFree)
+    }
+
+    /// Lists a line, which is not reserved, as its shape is now.
+    #[inline(never)]
+    fn settle<P: Platform>(&self, platform: &P, number: usize, list_type: MigrateType) {
+        crate::sync::fence_in_models();
+        if let Some(line) = self.line(number) {
+            self.listing.settle(platform, number, list_type, || line.shape(platform));
+        }
+    }
+
+    /// Takes all free frames of a word of a line, as bits.
+    #[inline(always)]
+    pub(crate) fn take_word<P: Platform>(&self, platform: &P, number: usize, at: usize) -> u64 {
+        self.line(number).map_or(0, |line| line.take_word(platform, at))
+    }
+
+    /// Takes a block below the order of a line from a line. Returns its place.
+    #[inline]
+    pub(crate) fn claim<P: Platform>(
+        &self,
+        platform: &P,
+        number: usize,
+        order: Order,
+        list_type: MigrateType,
+    ) -> Option<usize> {
+        match self.line(number)?.claim(platform, order) {
+            Claimed::At(offset) => Some((number << self.order.0) + offset as usize),
+            Claimed::Nothing => None,
+            Claimed::PutBack => {
+                self.settle(platform, number, list_type);
+                None
+            }
+        }
+    }
+
+    /// Reserves the fullest line of a type that has a free run of that order, among some lines, from `start` on and then around.
+    pub(crate) fn reserve<P: Platform>(
+        &self,
+        platform: &P,
+        of: (MigrateType, Order),
+        lines: Range<usize>,
+        start: usize,
+    ) -> Option<usize> {
+        self.listing.reserve(platform, of, lines, start)
+    }
+
+    /// Ends the reservation of a line, which is listed again if it has free frames.
+    pub(crate) fn leave<P: Platform>(&self, platform: &P, number: usize, list_type: MigrateType) {
+        self.listing.leave(platform, number, list_type);
+        self.settle(platform, number, list_type);
+    }
+
+    /// Takes a line of a type all of whose frames are free, with all of its frames.
+    pub(crate) fn take_whole<P: Platform>(
+        &self,
+        platform: &P,
+        list_type: MigrateType,
+        lines: Range<usize>,
+        start: usize,
+    ) -> Option<usize> {
+        // Each line that turns out not to be whole is listed elsewhere. Bounded, where a neighbour makes it look whole again.
+        for _ in lines.clone() {
+            let number = self.listing.take_whole(platform, list_type, lines.clone(), start)?;
+            if self.line(number)?.claim_whole(platform) == Claimed::At(0) {
+                return Some(number);
+            }
+            self.settle(platform, number, list_type);
+        }
+        None
+    }
+
+    /// The first reserved line of a type among some lines. Others may take from it, where nothing else is left.
+    pub(crate) fn next_reserved<P: Platform>(
+        &self,
+        platform: &P,
+        list_type: MigrateType,
+        lines: Range<usize>,
+    ) -> Option<usize> {
+        self.listing.next_reserved(platform, list_type, lines)
+    }
+
+    /// The bits of a line, by word, possibly stale.
+    pub(crate) fn line_words_racy(&self, number: usize) -> impl Iterator<Item = u64> + use<> {
+        self.line(number).into_iter().flat_map(|line| line.words_racy())
+    }
+
+    /// Whether the frame at a place is free here, possibly stale.
+    pub(crate) fn is_free_racy(&self, place: usize) -> bool {
+        let word = self.words.get(place >> self.word_order().0);
+        word.is_some_and(|word| {
+            word.load(crate::sync::Ordering::Relaxed) >> (place & ((1 << self.word_order().0) - 1)) & 1 == 1
+        })
+    }
+
+    /// What is wrong with a line; `None` if nothing is. For a yard at rest.
+    pub(crate) fn problem<P: Platform>(&self, platform: &P, number: usize) -> Option<&'static str> {
+        let shape = self.line(number)?.shape(platform);
+        self.listing.problem(number, shape)
+    }
+}

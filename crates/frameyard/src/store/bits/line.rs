@@ -1,0 +1,295 @@
+//! A line: the bits of up to 512 neighbouring frames, one cache line. A set bit is a free frame that nobody has.
+//!
+//! Whoever clears a bit owns the frame, and whoever sets it gives the frame up. Nothing else decides who owns a frame, so every method
+//! here is safe to call at any time, by anybody.
+
+use crate::platform::{Access, LineKind, Platform, SharedLine};
+use crate::sync::{AtomicU64, Ordering};
+use crate::units::Order;
+
+/// The largest order of a line: the bits of 512 frames are one cache line.
+pub(crate) const LARGEST: Order = Order(9);
+/// The largest order of a run within one word.
+const WORD: Order = Order(6);
+
+/// The first frames of aligned runs of an order, as bits of a word.
+const HEADS: [u64; 7] = [
+    u64::MAX,
+    0x5555_5555_5555_5555,
+    0x1111_1111_1111_1111,
+    0x0101_0101_0101_0101,
+    0x0001_0001_0001_0001,
+    0x1_0000_0001,
+    1,
+];
+
+/// How full a line is, and what its largest free run is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Shape {
+    /// Free frames.
+    pub(super) free: u32,
+    /// The order of the largest aligned run of free frames; that of the line if all are free.
+    pub(super) run: Order,
+}
+
+/// A word before and after some of its bits were set.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Grown {
+    was: u64,
+    now: u64,
+}
+
+impl Grown {
+    /// Whether the word had no free frame before, or has a larger free run now. Only then may the line have to be listed elsewhere.
+    #[inline(always)]
+    pub(super) fn has_larger_run(self) -> bool {
+        self.was == 0 || largest_run(self.now) > largest_run(self.was)
+    }
+}
+
+/// What came of a claim of one block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Claimed {
+    /// The block begins at this frame of the line.
+    At(u32),
+    /// No aligned run of that order was free.
+    Nothing,
+    /// Part of the block was taken and put back, because another CPU took the rest meanwhile. The line may have to be listed again.
+    PutBack,
+}
+
+/// The bits of a line.
+#[derive(Clone, Copy)]
+pub(super) struct Line<'a> {
+    words: &'a [AtomicU64],
+    order: Order,
+}
+
+/// The frames of one word of a line of that order.
+#[inline(always)]
+pub(super) const fn word_order(line: Order) -> Order {
+    if line.0 < WORD.0 { line } else { WORD }
+}
+
+/// The words of a line of that order.
+#[inline(always)]
+pub(super) const fn words(line: Order) -> usize {
+    1 << (line.0 - word_order(line).0)
+}
+
+/// The bits of a run of that order at the start of a word.
+#[inline(always)]
+const fn ones(order: Order) -> u64 {
+    u64::MAX >> (u64::BITS - (1 << order.0))
+}
+
+/// The heads of the free runs of an order, of at most that of a word.
+#[inline(always)]
+fn runs(mut bits: u64, order: Order) -> u64 {
+    for step in 0..order.0 {
+        bits &= bits >> (1 << step);
+    }
+    bits & HEADS[order.0 as usize]
+}
+
+/// The order of the largest free run of a word that has a free frame.
+#[inline]
+fn largest_run(bits: u64) -> u8 {
+    let mut heads = bits;
+    for order in 0..WORD.0 {
+        heads &= (heads >> (1 << order)) & HEADS[order as usize + 1];
+        if heads == 0 {
+            return order;
+        }
+    }
+    WORD.0
+}
+
+impl<'a> Line<'a> {
+    /// The line of that order whose words these are.
+    #[inline(always)]
+    pub(super) fn new(words: &'a [AtomicU64], order: Order) -> Self {
+        Self { words, order }
+    }
+
+    #[inline(always)]
+    fn touch<P: Platform>(&self, platform: &P, access: Access) {
+        platform.touch_line(SharedLine::of(LineKind::Mechanism, &self.words[0]), access);
+    }
+
+    /// The word of all frames.
+    #[inline(always)]
+    fn full(&self) -> u64 {
+        ones(word_order(self.order))
+    }
+
+    /// Takes all free frames of a word, as bits.
+    #[inline(always)]
+    pub(super) fn take_word<P: Platform>(&self, platform: &P, at: usize) -> u64 {
+        let Some(word) = self.words.get(at) else { return 0 };
+        if word.load(Ordering::Relaxed) == 0 {
+            return 0;
+        }
+        self.touch(platform, Access::ReadModifyWrite);
+        // Acquire: pairs with the Release in `put`. The frame's next owner sees what the last one wrote to it.
+        word.swap(0, Ordering::Acquire) & self.full()
+    }
+
+    /// Takes an aligned block, the one that leaves the largest runs behind in its word. The order is below that of the line.
+    #[inline]
+    pub(super) fn claim<P: Platform>(&self, platform: &P, order: Order) -> Claimed {
+        self.touch(platform, Access::ReadModifyWrite);
+        let word_order = word_order(self.order);
+        if order > word_order {
+            return self.claim_words(platform, order);
+        }
+        for (at, word) in self.words.iter().enumerate() {
+            let mut bits = word.load(Ordering::Relaxed);
+            loop {
+                let free = runs(bits, order);
+                if free == 0 {
+                    break;
+                }
+                let head = smallest(bits, free, order).trailing_zeros();
+                // Acquire: pairs with the Release in `put`, as in `take_word`.
+                match word.compare_exchange_weak(
+                    bits,
+                    bits & !(ones(order) << head),
+                    Ordering::Acquire,
+                    Ordering::Relaxed,
+                ) {
+                    Ok(_) => return Claimed::At(((at as u32) << word_order.0) + head),
+                    Err(found) => bits = found,
+                }
+            }
+        }
+        Claimed::Nothing
+    }
+
+    /// Takes an aligned block of several whole words.
+    fn claim_words<P: Platform>(&self, platform: &P, order: Order) -> Claimed {
+        let word_order = word_order(self.order);
+        let count = 1usize << (order.0 - word_order.0);
+        let mut claimed = Claimed::Nothing;
+        for (at, block) in self.words.chunks_exact(count).enumerate() {
+            if block.iter().any(|word| word.load(Ordering::Relaxed) != self.full()) {
+                continue;
+            }
+            match self.take_words(block) {
+                None => return Claimed::At((at as u32) << order.0),
+                Some(taken) => {
+                    for word in &block[..taken] {
+                        self.set(platform, word, self.full());
+                        claimed = Claimed::PutBack;
+                    }
+                }
+            }
+        }
+        claimed
+    }
+
+    /// Takes words that are full, in order, up to the first one that is not. Returns how many it took, if not all.
+    fn take_words(&self, block: &[AtomicU64]) -> Option<usize> {
+        block.iter().position(|word| {
+            // Acquire: pairs with the Release in `put`, as in `take_word`.
+            word.compare_exchange(self.full(), 0, Ordering::Acquire, Ordering::Relaxed).is_err()
+        })
+    }
+
+    /// Takes the whole line, if all of its frames are free.
+    pub(super) fn claim_whole<P: Platform>(&self, platform: &P) -> Claimed {
+        self.touch(platform, Access::ReadModifyWrite);
+        match self.take_words(self.words) {
+            None => Claimed::At(0),
+            Some(0) => Claimed::Nothing,
+            Some(taken) => {
+                self.words[..taken].iter().for_each(|word| _ = self.set(platform, word, self.full()));
+                Claimed::PutBack
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn set<P: Platform>(&self, platform: &P, word: &AtomicU64, bits: u64) -> Grown {
+        self.touch(platform, Access::ReadModifyWrite);
+        // Release: pairs with the Acquire in `take_word`, `claim` and `take_words`. Sequentially consistent: pairs with the fence in
+        // `Listing::leave`.
+        let was = word.fetch_or(bits, Ordering::SeqCst);
+        Grown { was, now: was | bits }
+    }
+
+    /// Frees frames of a word, given as bits. `Err` if some of them were free already: these stay free, once.
+    #[inline(always)]
+    pub(super) fn put<P: Platform>(&self, platform: &P, at: usize, bits: u64) -> Result<Grown, Grown> {
+        let Some(word) = self.words.get(at) else { return Err(Grown { was: 1, now: 1 }) };
+        let grown = self.set(platform, word, bits);
+        if grown.was & bits == 0 { Ok(grown) } else { Err(grown) }
+    }
+
+    /// Frees a block of the line that begins at a frame of it.
+    #[inline(always)]
+    pub(super) fn put_block<P: Platform>(&self, platform: &P, offset: u32, order: Order) -> Result<Grown, Grown> {
+        let word_order = word_order(self.order);
+        let at = (offset >> word_order.0) as usize;
+        if order <= word_order {
+            return self.put(platform, at, ones(order) << (offset & ((1 << word_order.0) - 1)));
+        }
+        let count = 1 << (order.0 - word_order.0);
+        let mut all = Ok(Grown { was: 0, now: self.full() });
+        for word in at..at + count {
+            all = self.put(platform, word, self.full()).and(all);
+        }
+        all
+    }
+
+    /// How full the line is now; `None` if no frame is free.
+    pub(super) fn shape<P: Platform>(&self, platform: &P) -> Option<Shape> {
+        self.touch(platform, Access::Read);
+        let word_order = word_order(self.order);
+        let (mut free, mut run, mut full_words) = (0, None, 0u32);
+        for (at, word) in self.words.iter().enumerate() {
+            // Sequentially consistent: pairs with `set`.
+            let bits = word.load(Ordering::SeqCst) & self.full();
+            if bits != 0 {
+                free += bits.count_ones();
+                run = run.max(Some(largest_run(bits).min(word_order.0)));
+                full_words |= u32::from(bits == self.full()) << at;
+            }
+        }
+        let mut run = run?;
+        for order in word_order.0 + 1..=self.order.0 {
+            let count = 1 << (order - word_order.0);
+            let has_run = (0..self.words.len())
+                .step_by(count)
+                .any(|at| full_words >> at & ((1 << count) - 1) == (1 << count) - 1);
+            if !has_run {
+                break;
+            }
+            run = order;
+        }
+        Some(Shape { free, run: Order(run) })
+    }
+
+    /// Whether no frame is free, possibly stale.
+    #[inline(always)]
+    pub(super) fn is_empty_racy(&self) -> bool {
+        // Sequentially consistent: pairs with `set`.
+        self.words.iter().all(|word| word.load(Ordering::SeqCst) == 0)
+    }
+
+    /// The words as they are.
+    pub(super) fn words_racy(&self) -> impl Iterator<Item = u64> + use<'a> {
+        self.words.iter().map(|word| word.load(Ordering::Relaxed))
+    }
+}
+
+/// Of the free runs of an order those that are part of no larger one, if there are any.
+#[inline(always)]
+fn smallest(bits: u64, free: u64, order: Order) -> u64 {
+    if order >= WORD {
+        return free;
+    }
+    let larger = runs(bits, Order(order.0 + 1));
+    let alone = free & !(larger | larger << (1 << order.0));
+    if alone != 0 { alone } else { free }
+}

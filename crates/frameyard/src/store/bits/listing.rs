@@ -1,0 +1,431 @@
+//! Listing: which lines have free frames, by migration type, how full they are, and their largest free run.
+//!
+//! # Structure
+//!
+//! A line has one *state word*: on no list, on one list, or reserved. A list is a bitmap with a bit for each line of the yard, and two
+//! levels of summary: a bit for each word below that is not zero. The lists of a migration type are numbered fullest first, and of
+//! equally full lines those with smaller runs first; then come the whole lines and the reserved ones.
+//!
+//! # Protocol
+//!
+//! The state word decides which list a line is on. The bits of lists are *hints*: they lead to lines, and may be stale.
+//!
+//! - A line is put on a list by a compare-exchange of its state, then its hint is set.
+//! - It is taken off by a compare-exchange of its state, then its hint is cleared.
+//! - Whoever clears a hint looks at the state again, and sets the hint again if the line is on that list by now. The same holds between a
+//!   word and its bit in the summary.
+//!
+//! Frames are freed into a line without a look at its state, unless the free may have given the line a larger run than its list says
+//! ([`Grown::has_larger_run`](super::line::Grown::has_larger_run)). Such a free looks at the state after it has set the bits, and whoever
+//! changes a state looks at the bits afterwards ([`Listing::settle`]). All of these accesses are sequentially consistent, so one of the two sees
+//! the other.
+//!
+//! # Invariants, at rest
+//!
+//! - A line on no list has no free frame.
+//! - The largest free run of a listed line is at most that of its list: a search by run misses none. It may be smaller; a search that finds
+//!   it so lists the line anew.
+//! - The hint of each listed line is set, and each summary bit above a word that is not zero.
+
+use core::ops::Range;
+
+use super::line::Shape;
+use crate::control::{ControlRegion, TablePlanner, TableSpan};
+use crate::platform::{Access, LineKind, Platform, SharedLine};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, fence_in_models, is_broken};
+use crate::units::{MigrateType, Order};
+
+/// The steps of fullness.
+const STEPS: u32 = if cfg!(loom) { 1 } else { 8 };
+/// Bitmap and summaries.
+const LEVELS: usize = 3;
+const BITS: usize = u64::BITS as usize;
+
+/// The state of a line on no list.
+const IDLE: u32 = 0;
+
+/// A list, by its number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct List(u32);
+
+impl List {
+    /// The state of a line on this list.
+    #[inline(always)]
+    fn state(self) -> u32 {
+        self.0 + 1
+    }
+}
+
+/// The number of lists and their meaning, which depends on the order of lines alone.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lists {
+    line_order: Order,
+}
+
+impl Lists {
+    pub(super) const fn new(line_order: Order) -> Self {
+        Self { line_order }
+    }
+
+    /// The lists of one type whose lines are neither whole nor reserved.
+    const fn partial(self) -> u32 {
+        STEPS * self.line_order.0 as u32
+    }
+
+    /// The lists of one type.
+    const fn of_type(self) -> u32 {
+        self.partial() + 2
+    }
+
+    const fn count(self) -> usize {
+        self.of_type() as usize * MigrateType::PER_CPU
+    }
+
+    fn first(self, list_type: MigrateType) -> u32 {
+        list_type as u32 * self.of_type()
+    }
+
+    /// The lines of a type of which all frames are free.
+    pub(super) fn whole(self, list_type: MigrateType) -> List {
+        List(self.first(list_type) + self.partial())
+    }
+
+    /// The lines of a type that CPUs have reserved.
+    pub(super) fn reserved(self, list_type: MigrateType) -> List {
+        List(self.first(list_type) + self.partial() + 1)
+    }
+
+    /// The list for a line of a type and shape.
+    fn of(self, list_type: MigrateType, shape: Shape) -> List {
+        if shape.run >= self.line_order {
+            return self.whole(list_type);
+        }
+        let step = (shape.free * STEPS) >> self.line_order.0;
+        List(self.first(list_type) + step.min(STEPS - 1) * u32::from(self.line_order.0) + u32::from(shape.run.0))
+    }
+
+    /// The lists of a type whose lines have a free run of that order, fullest first.
+    fn with_run(self, list_type: MigrateType, order: Order) -> impl Iterator<Item = List> {
+        let (first, runs) = (self.first(list_type), u32::from(self.line_order.0));
+        let partial =
+            (0..STEPS).flat_map(move |step| (u32::from(order.0)..runs).map(move |run| List(first + step * runs + run)));
+        partial.chain(core::iter::once(self.whole(list_type)))
+    }
+
+    /// The type and the largest run of lines in a state; `None` if it is that of no list, or reserved.
+    fn listed(self, state: u32) -> Option<(MigrateType, Order)> {
+        let list = state.checked_sub(1)?;
+        let list_type = MigrateType::from_bits((list / self.of_type()) as u8)
+            .filter(|found| found.index() < MigrateType::PER_CPU)?;
+        match list % self.of_type() {
+            partial if partial < self.partial() => {
+                Some((list_type, Order((partial % u32::from(self.line_order.0)) as u8)))
+            }
+            whole if whole == self.partial() => Some((list_type, self.line_order)),
+            _ => None,
+        }
+    }
+}
+
+/// The tables: the states of lines, and the bitmaps of lists.
+#[derive(Clone, Copy)]
+pub(super) struct Listing {
+    states: &'static [AtomicU32],
+    /// Of each level the words of all lists, those of one list behind each other; on the last level those with one index.
+    levels: [&'static [AtomicU64]; LEVELS],
+    lists: Lists,
+}
+
+/// Where the tables lie.
+pub(super) type ListingSpans = [TableSpan; 1 + LEVELS];
+
+/// The words of one list on a level.
+const fn words_of(lines: usize, level: usize) -> usize {
+    let (mut words, mut at) = (lines.div_ceil(BITS), 0);
+    while at < level {
+        words = words.div_ceil(BITS);
+        at += 1;
+    }
+    words
+}
+
+impl Listing {
+    /// Plans the tables for that number of lines; `None` if they do not fit an address space.
+    pub(super) const fn plan(planner: &mut TablePlanner, lines: usize, lists: Lists) -> Option<ListingSpans> {
+        let Some(states) = planner.table::<AtomicU32>(lines) else { return None };
+        let mut spans = [states; 1 + LEVELS];
+        let mut level = 0;
+        while level < LEVELS {
+            let words = if lines == 0 { Some(0) } else { words_of(lines, level).checked_mul(lists.count()) };
+            let Some(words) = words else { return None };
+            let Some(span) = planner.table::<AtomicU64>(words) else { return None };
+            level += 1;
+            spans[level] = span;
+        }
+        Some(spans)
+    }
+
+    /// # Safety
+    ///
+    /// As for [`ControlRegion::table`]: the spans are those that [`plan`](Self::plan) made.
+    pub(super) unsafe fn carve(region: &ControlRegion, spans: &ListingSpans, lists: Lists) -> Option<Self> {
+        let [states, bits, words, groups] = *spans;
+        // SAFETY: passed on to the caller; each span has the type of its plan.
+        unsafe {
+            let levels = [region.table(bits)?, region.table(words)?, region.table(groups)?];
+            Some(Self { states: region.table(states)?, levels, lists })
+        }
+    }
+
+    /// Whether the tables are those for that number of lines.
+    pub(super) fn fits(&self, lines: usize) -> bool {
+        let words = |level| if lines == 0 { 0 } else { words_of(lines, level) * self.lists.count() };
+        self.states.len() == lines && self.levels.iter().enumerate().all(|(level, table)| table.len() == words(level))
+    }
+
+    fn lines(&self) -> usize {
+        self.states.len()
+    }
+
+    #[inline(always)]
+    fn word(&self, level: usize, list: List, at: usize) -> Option<&'static AtomicU64> {
+        let words = words_of(self.lines(), level);
+        if at >= words {
+            return None;
+        }
+        let index =
+            if level == LEVELS - 1 { at * self.lists.count() + list.0 as usize } else { list.0 as usize * words + at };
+        self.levels[level].get(index)
+    }
+
+    #[inline(always)]
+    fn state(&self, line: usize) -> Option<&'static AtomicU32> {
+        self.states.get(line)
+    }
+
+    fn touch<P: Platform, T>(platform: &P, word: &T, access: Access) {
+        platform.touch_line(SharedLine::of(LineKind::Mechanism, word), access);
+    }
+
+    /// Sets the hint of a line, and the summary bits above it.
+    fn set_hint<P: Platform>(&self, platform: &P, list: List, line: usize) {
+        let mut at = line;
+        for level in 0..LEVELS {
+            let Some(word) = self.word(level, list, at / BITS) else { return };
+            let bit = 1 << (at % BITS);
+            // On the first level always, so that whoever clears the hint at the same time sees the state. Sequentially consistent: pairs with
+            // `clear`.
+            if level == 0 || word.load(Ordering::SeqCst) & bit == 0 {
+                Self::touch(platform, word, Access::ReadModifyWrite);
+                word.fetch_or(bit, Ordering::SeqCst);
+                fence_in_models();
+            }
+            at /= BITS;
+        }
+    }
+
+    /// Clears a hint; sets it again if the line is on the list by now.
+    fn clear_hint<P: Platform>(&self, platform: &P, list: List, line: usize) {
+        let (Some(word), Some(state)) = (self.word(0, list, line / BITS), self.state(line)) else { return };
+        Self::touch(platform, word, Access::ReadModifyWrite);
+        // Sequentially consistent: pairs with `move_to`, which changes the state before it sets the hint.
+        word.fetch_and(!(1 << (line % BITS)), Ordering::SeqCst);
+        fence_in_models();
+        if !is_broken!(HintsNotRestored) && state.load(Ordering::SeqCst) == list.state() {
+            self.set_hint(platform, list, line);
+        }
+    }
+
+    /// Clears the summary bit of a word that is zero; sets it again if the word is not zero by now.
+    #[cold]
+    fn clear_summary<P: Platform>(&self, platform: &P, level: usize, list: List, at: usize) {
+        let (Some(below), Some(word)) = (self.word(level - 1, list, at), self.word(level, list, at / BITS)) else {
+            return;
+        };
+        Self::touch(platform, word, Access::ReadModifyWrite);
+        // Sequentially consistent: pairs with `set_hint`, which sets the bit below first.
+        word.fetch_and(!(1 << (at % BITS)), Ordering::SeqCst);
+        fence_in_models();
+        if !is_broken!(HintsNotRestored) && below.load(Ordering::SeqCst) != 0 {
+            word.fetch_or(1 << (at % BITS), Ordering::SeqCst);
+        }
+    }
+
+    /// The first bit that is set on a level of a list, from `from` up to `end`.
+    fn next<P: Platform>(&self, platform: &P, level: usize, list: List, from: usize, end: usize) -> Option<usize> {
+        let (mut at, mut wanted) = (from / BITS, u64::MAX << (from % BITS));
+        while at * BITS < end {
+            let word = self.word(level, list, at)?;
+            Self::touch(platform, word, Access::Read);
+            let bits = word.load(Ordering::SeqCst);
+            if bits & wanted != 0 {
+                let found = at * BITS + (bits & wanted).trailing_zeros() as usize;
+                return (found < end).then_some(found);
+            }
+            if level == LEVELS - 1 {
+                at += 1;
+            } else {
+                if bits == 0 && wanted == u64::MAX {
+                    self.clear_summary(platform, level + 1, list, at);
+                }
+                at = self.next(platform, level + 1, list, at + 1, end.div_ceil(BITS))?;
+            }
+            wanted = u64::MAX;
+        }
+        None
+    }
+
+    /// Changes the list of a line. The caller has read `from` as its state. Whether it was still that.
+    fn move_to<P: Platform>(&self, platform: &P, line: usize, from: u32, to: List) -> bool {
+        let Some(state) = self.state(line) else { return false };
+        Self::touch(platform, state, Access::ReadModifyWrite);
+        // Sequentially consistent: pairs with `Bits::grown`, which looks at the state after it has set bits, and with `clear_hint`.
+        if state.compare_exchange(from, to.state(), Ordering::SeqCst, Ordering::Relaxed).is_err() {
+            return false;
+        }
+        fence_in_models();
+        self.set_hint(platform, to, line);
+        if let Some(old) = from.checked_sub(1) {
+            self.clear_hint(platform, List(old), line);
+        }
+        true
+    }
+
+    /// Sees to it that a line that is not reserved is on a list that its shape allows. A line on no list gets one of the type
+    /// `list_type`, if it has free frames; others keep their type.
+    pub(super) fn settle<P: Platform>(
+        &self,
+        platform: &P,
+        line: usize,
+        list_type: MigrateType,
+        shape: impl Fn() -> Option<Shape>,
+    ) {
+        let Some(state) = self.state(line) else { return };
+        loop {
+            Self::touch(platform, state, Access::Read);
+            // Sequentially consistent: pairs with `move_to` and `leave`.
+            let found = state.load(Ordering::SeqCst);
+            let (list_type, run) = match self.lists.listed(found) {
+                Some((list_type, run)) => (list_type, Some(run)),
+                None if found == IDLE => (list_type, None),
+                None => return,
+            };
+            let Some(shape) = shape() else { return };
+            if run.is_some_and(|run| run >= shape.run) {
+                return;
+            }
+            // Again in either case: the shape may have changed while the state did.
+            self.move_to(platform, line, found, self.lists.of(list_type, shape));
+            if is_broken!(ListedOnce) {
+                return;
+            }
+        }
+    }
+
+    /// Takes a listed line for the caller: the fullest of a type with a free run of that order, among some lines, from `start` on and then
+    /// around. The line is on the list of reserved ones then.
+    pub(super) fn reserve<P: Platform>(
+        &self,
+        platform: &P,
+        (list_type, order): (MigrateType, Order),
+        lines: Range<usize>,
+        start: usize,
+    ) -> Option<usize> {
+        self.lists
+            .with_run(list_type, order)
+            .find_map(|list| self.take_from(platform, list, lines.clone(), start, Some(self.lists.reserved(list_type))))
+    }
+
+    /// Takes a whole line off its list. It is on no list then.
+    pub(super) fn take_whole<P: Platform>(
+        &self,
+        platform: &P,
+        list_type: MigrateType,
+        lines: Range<usize>,
+        start: usize,
+    ) -> Option<usize> {
+        self.take_from(platform, self.lists.whole(list_type), lines, start, None)
+    }
+
+    fn take_from<P: Platform>(
+        &self,
+        platform: &P,
+        list: List,
+        lines: Range<usize>,
+        start: usize,
+        to: Option<List>,
+    ) -> Option<usize> {
+        let start = start.clamp(lines.start, lines.end);
+        for part in [start..lines.end, lines.start..start] {
+            let mut from = part.start;
+            while let Some(line) = self.next(platform, 0, list, from, part.end) {
+                let taken = match to {
+                    Some(to) => self.move_to(platform, line, list.state(), to),
+                    None => self.unlist(platform, line, list),
+                };
+                if taken {
+                    return Some(line);
+                }
+                self.clear_hint(platform, list, line);
+                from = line + 1;
+            }
+        }
+        None
+    }
+
+    /// Takes a line off a list; whether it was on it.
+    fn unlist<P: Platform>(&self, platform: &P, line: usize, list: List) -> bool {
+        let Some(state) = self.state(line) else { return false };
+        Self::touch(platform, state, Access::ReadModifyWrite);
+        // Sequentially consistent: pairs with `Bits::grown`, which looks at the state after it has set bits.
+        let was_listed = state.compare_exchange(list.state(), IDLE, Ordering::SeqCst, Ordering::Relaxed).is_ok();
+        if was_listed {
+            fence_in_models();
+            self.clear_hint(platform, list, line);
+        }
+        was_listed
+    }
+
+    /// Ends the reservation of a line. The caller has it, or takes over from an owner that is gone. The caller settles the line afterwards.
+    pub(super) fn leave<P: Platform>(&self, platform: &P, line: usize, list_type: MigrateType) {
+        self.unlist(platform, line, self.lists.reserved(list_type));
+    }
+
+    /// The reserved lines of a type among some lines, from one on.
+    pub(super) fn next_reserved<P: Platform>(
+        &self,
+        platform: &P,
+        list_type: MigrateType,
+        lines: Range<usize>,
+    ) -> Option<usize> {
+        self.next(platform, 0, self.lists.reserved(list_type), lines.start, lines.end)
+    }
+
+    /// Whether a line is reserved, possibly stale.
+    pub(super) fn is_reserved_racy(&self, line: usize) -> bool {
+        let state = self.state(line).map_or(IDLE, |state| state.load(Ordering::Relaxed));
+        state != IDLE && self.lists.listed(state).is_none()
+    }
+
+    /// What is wrong with the listing of a line of that shape; `None` if nothing is. For a yard at rest.
+    pub(super) fn problem(&self, line: usize, shape: Option<Shape>) -> Option<&'static str> {
+        let state = self.state(line)?.load(Ordering::Relaxed);
+        let Some(list) = state.checked_sub(1).map(List) else {
+            return shape.is_some().then_some("line with free frames that is on no list");
+        };
+        if list.0 as usize >= self.lists.count() {
+            return Some("state of a line");
+        }
+        let mut at = line;
+        for level in 0..LEVELS {
+            if self.word(level, list, at / BITS)?.load(Ordering::Relaxed) >> (at % BITS) & 1 == 0 {
+                return Some("hint of a listed line");
+            }
+            at /= BITS;
+        }
+        let run = self.lists.listed(state).map(|(_, run)| run);
+        run.zip(shape)
+            .is_some_and(|(run, shape)| run < shape.run)
+            .then_some("line with a larger run than those of its list")
+    }
+}

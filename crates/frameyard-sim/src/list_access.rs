@@ -22,7 +22,11 @@ impl ListAccess {
     #[must_use]
     pub const fn of_policy(policy: ZonePolicy) -> Self {
         match policy {
-            ZonePolicy::Depot | ZonePolicy::Healing | ZonePolicy::FrameBitmap | ZonePolicy::OwnedBlocks => {
+            ZonePolicy::Bits
+            | ZonePolicy::Depot
+            | ZonePolicy::Healing
+            | ZonePolicy::FrameBitmap
+            | ZonePolicy::OwnedBlocks => {
                 Self::Sections
             }
             ZonePolicy::Vanilla

@@ -238,10 +238,10 @@ impl Bits {
         self.listing.reserve(platform, of, lines, start)
     }
 
-    /// Ends the reservation of a line, which is listed again if it has free frames.
-    pub(crate) fn leave<P: Platform>(&self, platform: &P, number: usize, list_type: MigrateType) {
-        self.listing.leave(platform, number, list_type);
-        self.settle(platform, number, list_type);
+    /// Ends the reservation of a line as one of the type `was`. If it has free frames, it is listed again, as one of the type `now`.
+    pub(crate) fn leave<P: Platform>(&self, platform: &P, number: usize, was: MigrateType, now: MigrateType) {
+        self.listing.leave(platform, number, was);
+        self.settle(platform, number, now);
     }
 
     /// Takes a line of a type all of whose frames are free, with all of its frames.
@@ -276,6 +276,11 @@ impl Bits {
     /// The bits of a line, by word, possibly stale.
     pub(crate) fn line_words_racy(&self, number: usize) -> impl Iterator<Item = u64> + use<> {
         self.line(number).into_iter().flat_map(|line| line.words_racy())
+    }
+
+    /// The maximal aligned free blocks of an order in a line, possibly stale.
+    pub(crate) fn blocks_racy(&self, number: usize, order: Order) -> u64 {
+        self.line(number).map_or(0, |line| line.blocks_racy(order))
     }
 
     /// Whether the frame at a place is free here, possibly stale.

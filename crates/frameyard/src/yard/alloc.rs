@@ -316,7 +316,7 @@ impl<P: Platform> Yard<P> {
             // SAFETY: the block has left its list and is not allocated yet: it is the caller's.
             && let Some(damaged) = unsafe { poison::damaged(&self.platform, self.geometry, pfn, order) }
         {
-            self.retire_damaged(pfn);
+            self.retire_damaged(pfn, order);
             return Err(AllocError::Poisoned { pfn: damaged, block: pfn, order });
         }
         // SAFETY: as above.

@@ -28,7 +28,7 @@ impl<P: Platform> Yard<P> {
         let page = self.unused(pfn, order)?;
         page.clear();
         let tag = page.tag().with_state(FrameState::PerCpu);
-        page.set_tag(tag);
+        page.set_tag(self.tag_without_owner(pfn, tag));
         Ok(tag)
     }
 

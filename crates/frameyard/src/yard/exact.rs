@@ -55,6 +55,7 @@ impl<P: Platform> Yard<P> {
     fn tag_pieces(&self, range: PfnRange, migrate_type: MigrateType, zone: ZoneId) {
         for (pfn, order) in pieces(range, self.geometry.largest_order()) {
             let piece = Tag::new(FrameState::Allocated, order, migrate_type, zone);
+            self.note_tagged(pfn, order);
             self.map.page(pfn, &self.platform).set_tag(piece);
         }
     }
@@ -69,6 +70,7 @@ impl<P: Platform> Yard<P> {
     /// Marks each frame of a block allocated as a single frame. The caller holds the block exclusively.
     pub(super) fn mark_single_frames(&self, pfn: Pfn, order: Order, migrate_type: MigrateType) {
         let single = Tag::new(FrameState::Allocated, Order::ZERO, migrate_type, self.zone_of_block(pfn));
+        self.note_tagged(pfn, order);
         // The head last: its tag covers the block until then, so every frame stays in some block.
         for offset in (0..order.pages().0).rev() {
             self.map.page(pfn + PageCount(offset), &self.platform).set_tag(single);
@@ -182,11 +184,11 @@ impl<P: Platform> Yard<P> {
     }
 
     /// Takes a damaged block, which the caller holds exclusively, out of use.
-    pub(super) fn retire_damaged(&self, pfn: Pfn) {
+    pub(super) fn retire_damaged(&self, pfn: Pfn, order: Order) {
         let page = self.map.page(pfn, &self.platform);
         let tag = match page.tag() {
             tag if tag.is_untagged() => {
-                Tag::new(FrameState::Poisoned, Order::ZERO, self.pageblocks().get(pfn), self.zone_of_block(pfn))
+                Tag::new(FrameState::Poisoned, order, self.pageblocks().get(pfn), self.zone_of_block(pfn))
             }
             tag => tag.with_state(FrameState::Poisoned),
         };
@@ -204,7 +206,7 @@ impl<P: Platform> Yard<P> {
         let Some((pfn, block, order)) = first else { return Ok(()) };
         for (pfn, order) in blocks() {
             if damaged(pfn, order).is_some() {
-                self.retire_damaged(pfn);
+                self.retire_damaged(pfn, order);
             } else {
                 self.free_block(pfn, order);
             }

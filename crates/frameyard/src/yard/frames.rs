@@ -136,7 +136,7 @@ impl<'y, P: Platform> Frames<'y, P> {
         while at < self.range.end {
             let page = self.yard.map.page(at, &self.yard.platform);
             let tag = page.tag().of_block_at(at, self.yard.geometry.max_order());
-            page.set_tag(tag.with_state(FrameState::Allocated));
+            page.set_tag(self.yard.tag_without_owner(at, tag.with_state(FrameState::Allocated)));
             leave(at, tag);
             at = at + tag.order().pages();
         }

@@ -47,6 +47,7 @@ impl<P: Platform> Yard<P> {
         }
         self.claim_parts(range, joined)?;
         // The head first: its tag covers all parts from now on.
+        self.note_tagged(pfn, order);
         let (first, mut at) = (self.length_of_part(pfn), pfn);
         self.map.page(pfn, &self.platform).set_tag(Tag::new(FrameState::Allocated, order, joined, zone));
         at = at + first.pages();
@@ -79,7 +80,14 @@ impl<P: Platform> Yard<P> {
                 .block_to_free(at, range.end)
                 .and_then(|order| self.clear_block(at, order).map(|_| order).ok_or_else(|| self.refuse(at, order)));
             match claimed {
-                Ok(order) => at = at + order.pages(),
+                Ok(order) => {
+                    let page = self.map.page(at, &self.platform);
+                    if order > Order::ZERO && page.tag().is_untagged() {
+                        // The tag has the length of the part from now on.
+                        page.set_tag(Tag::new(FrameState::Allocated, order, joined, self.zone_of_block(at)));
+                    }
+                    at = at + order.pages();
+                }
                 Err(refused) => {
                     self.give_back_parts(PfnRange { end: at, ..range }, joined);
                     return Err(refused);

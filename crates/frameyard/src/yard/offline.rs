@@ -113,6 +113,7 @@ impl<P: Platform> Yard<P> {
         if page.tag() != tag && !is_broken!(OnlineNotRechecked) {
             return Ok(Turned::No);
         }
+        self.note_tagged(page.pfn(), tag.order());
         page.set_tag(tag.with_state(state));
         match state {
             FrameState::Offline => locked.remove_present(tag.order().pages()),

@@ -77,7 +77,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
 
 impl<P: Platform> LockedZone<'_, P> {
     /// Gives the pageblocks of a block of at least pageblock order another type. They are not isolated.
-    pub(super) fn set_types(&mut self, pfn: Pfn, order: Order, to: MigrateType) {
+    pub(in crate::zone) fn set_types(&mut self, pfn: Pfn, order: Order, to: MigrateType) {
         if !self.zone.keeps_regions() {
             self.blocks.set_block(pfn, order, to);
             return self.shut_unless_movable(pfn, order, to);

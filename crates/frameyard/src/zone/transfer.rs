@@ -11,6 +11,7 @@
 //! | [`cpu_owned`]: CPUs split and merge pageblocks of their own | `owned-blocks` |
 //! | [`frame_bitmap`]: single frames as bits, which merge in their words | `frame-bitmap` |
 //! | [`depot`]: lock-free stacks of full batches | `depot`, `healing` (default) |
+//! | [`bits`]: free frames are bits of their pageblock | `bits` |
 //!
 //! # Interface
 //!
@@ -49,7 +50,9 @@ use crate::platform::{Activity, LockId, Platform};
 use crate::sync::is_broken;
 use crate::sync::{AtomicU16, AtomicU32, all_atomic};
 use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn};
+use crate::zone::checks::PageChecks;
 
+mod bits;
 mod clusters;
 mod cpu_owned;
 mod deferred_merge;
@@ -84,10 +87,11 @@ pub(crate) struct State {
     depot: depot::State,
     cpu_owned: cpu_owned::State,
     frame_bitmap: frame_bitmap::State,
+    bits: bits::State,
     lists: ListState,
 }
 
-all_atomic!(State { quiescence, depot, cpu_owned, frame_bitmap, lists });
+all_atomic!(State { quiescence, depot, cpu_owned, frame_bitmap, bits, lists });
 
 /// The state of mechanisms that change what is on the free lists: one cache line, as one hold of the lock uses all of it.
 #[repr(C, align(64))]
@@ -115,7 +119,7 @@ all_atomic!(Counts { deferred_merge, clusters });
 pub(crate) const TRANSFER_TABLES: usize = 7;
 
 /// Where the mechanisms' tables lie.
-pub(crate) type TransferSpans = [TableSpan; TRANSFER_TABLES];
+pub(crate) type TransferSpans = ([TableSpan; TRANSFER_TABLES], bits::Spans);
 
 /// The tables of all mechanisms.
 #[derive(Clone, Copy)]
@@ -124,6 +128,7 @@ pub(crate) struct TransferTables {
     cpu_owned: cpu_owned::Tables,
     frame_bitmap: frame_bitmap::Table,
     depot: depot::Tables,
+    bits: bits::Tables,
 }
 
 /// Plans the tables; `None` if they do not fit an address space.
@@ -132,8 +137,10 @@ pub(crate) const fn plan(planner: &mut TablePlanner, sizes: &TableSizes) -> Opti
     else {
         return None;
     };
-    match (frame_bitmap::plan(planner, sizes), depot::plan(planner, sizes)) {
-        (Some(bitmap), Some([cpus, shelves, links])) => Some([clusters, owners, lists, bitmap, cpus, shelves, links]),
+    match (frame_bitmap::plan(planner, sizes), depot::plan(planner, sizes), bits::plan(planner, sizes)) {
+        (Some(bitmap), Some([cpus, shelves, links]), Some(bits)) => {
+            Some(([clusters, owners, lists, bitmap, cpus, shelves, links], bits))
+        }
         _ => None,
     }
 }
@@ -145,7 +152,7 @@ impl TransferTables {
     ///
     /// As for [`ControlRegion::table`].
     pub(crate) unsafe fn carve(region: &ControlRegion, spans: &TransferSpans) -> Option<Self> {
-        let [clusters, owners, lists, bitmap, cpus, shelves, links] = *spans;
+        let ([clusters, owners, lists, bitmap, cpus, shelves, links], bits) = *spans;
         // SAFETY: passed on to the caller; each span is carved with one type, which is that of its plan.
         unsafe {
             Some(Self {
@@ -153,6 +160,7 @@ impl TransferTables {
                 cpu_owned: cpu_owned::Tables::carve(region, [owners, lists])?,
                 frame_bitmap: frame_bitmap::Table::carve(region, bitmap)?,
                 depot: depot::Tables::carve(region, [cpus, shelves, links])?,
+                bits: bits::Tables::carve(region, &bits)?,
             })
         }
     }
@@ -173,6 +181,7 @@ impl TransferTables {
             && self.cpu_owned.fit(sizes)
             && self.frame_bitmap.fits(sizes)
             && self.depot.fit(sizes)
+            && self.bits.fit(sizes)
     }
 
     /// The shelf of each CPU in a depot.
@@ -196,6 +205,7 @@ pub(crate) enum Mechanism {
     CpuOwned,
     FrameBitmap,
     Depot,
+    Bits,
 }
 
 impl Mechanism {
@@ -216,6 +226,7 @@ impl Mechanism {
             ZonePolicy::OwnedBlocks => (cpu_owned::COMPILED_IN, Self::CpuOwned),
             ZonePolicy::FrameBitmap => (frame_bitmap::COMPILED_IN, Self::FrameBitmap),
             ZonePolicy::Depot | ZonePolicy::Healing => (true, Self::Depot),
+            ZonePolicy::Bits => (true, Self::Bits),
         };
         is_compiled_in.then_some(mechanism)
     }
@@ -230,6 +241,7 @@ impl Mechanism {
             Self::CpuOwned => [cpu_owned::COUNTERS, &[]],
             Self::FrameBitmap => [frame_bitmap::COUNTERS, &[]],
             Self::Depot => [depot::COUNTERS, &[]],
+            Self::Bits => [bits::COUNTERS, &[]],
         };
         own.iter().copied().flatten().any(|info| info.name == name)
     }
@@ -293,6 +305,7 @@ pub(crate) fn fetch<P: Platform>(
         Mechanism::FrameBitmap if frame_bitmap::COMPILED_IN && is_single_of_lists(refill.blocks) => {
             frame_bitmap::fetch(view, refill, deliver_blocks)
         }
+        Mechanism::Bits if takes_bits(view, refill.blocks) => bits::fetch(view, refill, deliver_blocks),
         Mechanism::Depot => {
             match refill
                 .batch_type
@@ -314,7 +327,18 @@ pub(crate) fn fetch<P: Platform>(
 /// Whether blocks of an order that has no per-CPU lists move through a mechanism: [`fetch`] delivers one, [`give_back_stacked`] takes
 /// one. Pages that are checked pass the zone instead.
 pub(crate) fn stacks_blocks<P: Platform>(view: ZoneView<'_, P>, order: Order) -> bool {
-    depot::stacks_blocks(view, order) && Mechanism::in_force(view.zone) == Mechanism::Depot
+    match Mechanism::in_force(view.zone) {
+        Mechanism::Depot => depot::stacks_blocks(view, order),
+        Mechanism::Bits => bits::takes_blocks(view, order),
+        _ => false,
+    }
+}
+
+/// Whether the bits serve a request: it is of a type that has per-CPU lists, and no compaction wants all frames on the free lists.
+fn takes_bits<P: Platform>(view: ZoneView<'_, P>, request: BlockRequest) -> bool {
+    request.migrate_type.index() < MigrateType::PER_CPU
+        && (request.order == Order::ZERO || view.checks == PageChecks::None)
+        && !view.is_quiesced()
 }
 
 /// Gives a freed block of an order without per-CPU lists to a mechanism; whether it took it. The caller holds the lock of the lists of
@@ -325,6 +349,9 @@ pub(crate) fn give_back_stacked<P: Platform>(
     index: u32,
     of: (Order, MigrateType),
 ) -> bool {
+    if Mechanism::in_force(view.zone) == Mechanism::Bits {
+        return !view.is_quiesced() && bits::put(view, cpu, index as usize, of.0);
+    }
     let access = stacks_blocks(view, of.0).then(|| depot::ListAccess::open(view, cpu, of)).flatten();
     access.map(|access| access.give_back_block(index)).is_some()
 }
@@ -374,6 +401,7 @@ pub(crate) fn collect<P: Platform>(view: ZoneView<'_, P>, what: Collect<'_>) -> 
         Collect::Pageblock(pfn) => {
             cpu_owned::give_up(view, pfn);
             view.gather_around(pfn);
+            bits::collect_around(view, pfn);
         }
         Collect::Merges(frames) if view.has_unmerged_racy() => {
             collected.merges = deferred_merge::merge_range(view, frames);
@@ -385,6 +413,7 @@ pub(crate) fn collect<P: Platform>(view: ZoneView<'_, P>, what: Collect<'_>) -> 
             if !collected.any {
                 collected.any = frame_bitmap::collect_for(view, order, migrate_type, effort);
                 collected.any |= depot::collect_for(view, order, migrate_type, effort);
+                collected.any |= bits::collect_for(view, order, migrate_type);
                 let has_block = || view.zone.has_block_of_type_racy(order, migrate_type);
                 collected.any |= order > Order::ZERO && view.gather_until(has_block);
             }
@@ -402,6 +431,7 @@ fn collect_all<P: Platform>(view: ZoneView<'_, P>, patience: Patience) -> Result
     }
     cpu_owned::collect(view, usize::MAX);
     frame_bitmap::collect(view);
+    bits::collect(view);
     view.gather_chains();
     let collected = depot::collect(view, patience);
     view.platform.end_activity(Activity::Collect, PageCount(0));
@@ -417,6 +447,7 @@ fn collect_within<P: Platform>(view: ZoneView<'_, P>, order: Order, migrate_type
     cpu_owned::collect(view, FEW_PAGEBLOCKS as usize);
     frame_bitmap::collect_for(view, order, migrate_type, effort);
     depot::collect_for(view, order, migrate_type, effort);
+    bits::collect_for(view, order, migrate_type);
     view.gather_until(|| view.has_block_for_racy(order, migrate_type));
     view.platform.end_activity(Activity::Collect, PageCount(0));
 }
@@ -427,6 +458,7 @@ pub(crate) fn holds_blocks_racy<P: Platform>(view: ZoneView<'_, P>, order: Order
     view.has_cpu_owned_racy()
         || view.is_depot_in_use_racy()
         || view.zone.mechanisms.frame_bitmap.pages_racy() > PageCount(0)
+        || view.bits_pages_racy() > PageCount(0)
         || view.chained_racy() > PageCount(0)
         || (order > Order::ZERO && view.has_unmerged_racy())
 }
@@ -438,7 +470,7 @@ pub(crate) fn holds_pageblock<P: Platform>(locked: &LockedZone<'_, P>, pfn: Pfn)
 
 /// Whether empty lists have to be locked too by a caller that waits for transfers: batches may move past lists that look empty.
 pub(crate) fn moves_past_zone_lock(zone: &Zone) -> bool {
-    matches!(Mechanism::in_force(zone), Mechanism::Depot | Mechanism::FrameBitmap)
+    matches!(Mechanism::in_force(zone), Mechanism::Depot | Mechanism::FrameBitmap | Mechanism::Bits)
 }
 
 /// Whether another CPU's lists are a better place than the free lists for a request that finds its own locked.
@@ -460,6 +492,11 @@ pub(crate) fn is_short_of_pageblocks_racy<P: Platform>(view: ZoneView<'_, P>) ->
 pub(crate) fn held_racy<P: Platform>(view: ZoneView<'_, P>) -> HeldFree {
     let mut held = depot::held_racy(view);
     held.pages += view.zone.mechanisms.frame_bitmap.pages_racy() + view.chained_racy();
+    let bits = view.bits_pages();
+    if bits.0 > 0 {
+        held.pages += bits;
+        held.largest = held.largest.max(Some(view.free_bits().line_order()));
+    }
     held
 }
 
@@ -474,7 +511,7 @@ pub(crate) fn held_blocks_racy<P: Platform>(view: ZoneView<'_, P>, order: Order,
         (Order::ZERO, MigrateType::Movable) => view.chained_racy().0,
         _ => 0,
     };
-    frames + chained + depot::held_blocks_racy(view, order, migrate_type)
+    frames + chained + bits::blocks_racy(view, order, migrate_type) + depot::held_blocks_racy(view, order, migrate_type)
 }
 
 /// Free frames whose merge is deferred. Possibly stale.
@@ -485,6 +522,7 @@ pub(crate) fn unmerged_pages_racy(zone: &Zone) -> PageCount {
 impl<P: Platform> BlockHooks for LockedZone<'_, P> {
     #[inline(always)]
     fn block_added(&mut self, block: MapPlace, tag: Tag, neighbour: Link, end: Place) {
+        self.note_tagged(block.index() as usize, tag.order());
         if tag.order() == Order::ZERO
             && tag.residence() == Residence::Resident
             && self.zone.mechanisms.lists.clusters.is_joining()
@@ -534,6 +572,7 @@ fn leave_list<P: Platform>(locked: &mut LockedZone<'_, P>, block: MapPlace, tag:
 pub(crate) fn validate_held<P: Platform>(view: ZoneView<'_, P>, found: &mut Found) -> Result<(), Unsound> {
     depot::validate(view, found)?;
     frame_bitmap::validate(view, found)?;
+    bits::validate(view, found)?;
     cpu_owned::validate(view, found)
 }
 
@@ -549,13 +588,14 @@ pub(crate) fn validate_free_block<P: Platform>(view: ZoneView<'_, P>, pfn: Pfn, 
 }
 
 /// The counters of each mechanism.
-const COUNTERS: [&[CounterInfo]; 6] = [
+const COUNTERS: [&[CounterInfo]; 7] = [
     quiescence::COUNTERS,
     deferred_merge::COUNTERS,
     clusters::COUNTERS,
     cpu_owned::COUNTERS,
     depot::COUNTERS,
     frame_bitmap::COUNTERS,
+    bits::COUNTERS,
 ];
 
 impl MechanismCounts {
@@ -574,7 +614,8 @@ impl MechanismCounts {
             .chain(clusters::count(view, counts, cpu))
             .chain(cpu_owned::count(view, counts, cpu))
             .chain(depot::count(view, counts, cpu))
-            .chain(frame_bitmap::count(view, counts, cpu));
+            .chain(frame_bitmap::count(view, counts, cpu))
+            .chain(bits::count(view, counts, cpu));
         Self(core::array::from_fn(|_| values.next().flatten()))
     }
 }

@@ -43,10 +43,10 @@ impl ZoneTables {
     }
 
     fn allocated_untagged(&self, pfn: Pfn, in_page: Tag) -> Tag {
-        let entry = self.allocation_map.entry(pfn).filter(|entry| entry.order() == Order::ZERO);
+        let entry = self.allocation_map.entry(pfn).filter(|entry| pfn.is_aligned(entry.order()));
         match entry.zip(self.untagged_zone_at(self.map.place(pfn))) {
             Some((entry, zone)) => {
-                let tag = Tag::new(FrameState::Allocated, Order::ZERO, entry.migrate_type(), zone);
+                let tag = Tag::new(FrameState::Allocated, entry.order(), entry.migrate_type(), zone);
                 if in_page.is_seen() { tag.with_seen() } else { tag }
             }
             None => in_page,

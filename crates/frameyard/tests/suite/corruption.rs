@@ -269,7 +269,10 @@ fn damaged_tags_are_found() {
         ),
         (
             "a held block forgotten",
-            |s| s.set_tag(s.block, 0, u64::MAX, 0),
+            |s| {
+                s.set_tag(s.block, 0, u64::MAX, 0);
+                s.set_mark(s.block, 0);
+            },
             |s| Expected::Error(ValidateError::Uncovered(s.block)),
         ),
         (

@@ -277,6 +277,20 @@ impl<'a> Line<'a> {
         self.words.iter().all(|word| word.load(Ordering::SeqCst) == 0)
     }
 
+    /// The aligned free blocks of an order that are part of no larger one, possibly stale.
+    pub(super) fn blocks_racy(&self, order: Order) -> u64 {
+        let word_order = word_order(self.order);
+        let runs_of = |order: Order| -> u64 {
+            if order <= word_order {
+                return self.words_racy().map(|bits| u64::from(runs(bits & self.full(), order).count_ones())).sum();
+            }
+            let blocks = self.words.chunks_exact(1 << (order.0 - word_order.0));
+            blocks.filter(|block| block.iter().all(|word| word.load(Ordering::Relaxed) == self.full())).count() as u64
+        };
+        let larger = if order < self.order { runs_of(Order(order.0 + 1)) } else { 0 };
+        runs_of(order).saturating_sub(2 * larger)
+    }
+
     /// The words as they are.
     pub(super) fn words_racy(&self) -> impl Iterator<Item = u64> + use<'a> {
         self.words.iter().map(|word| word.load(Ordering::Relaxed))

@@ -1,7 +1,7 @@
 //! A drain of one CPU's lists, by the mechanism in force.
 
 use super::exchange::{DrainReason, DrainSource};
-use super::{Mechanism, clusters, cpu_owned, deferred_merge, depot, frame_bitmap, pagewise};
+use super::{Mechanism, bits, clusters, cpu_owned, deferred_merge, depot, frame_bitmap, pagewise};
 use crate::platform::{Activity, Platform};
 use crate::units::{CpuId, Order, PageCount};
 use crate::zone::batch::Batch;
@@ -95,6 +95,9 @@ impl<'a, P: Platform> Drain<'a, P> {
             }
             Mechanism::FrameBitmap if frame_bitmap::COMPILED_IN && is_overflow => {
                 frame_bitmap::give_back(&mut self.locked, view, cpu, batch);
+            }
+            Mechanism::Bits if self.reason == DrainReason::Overflow => {
+                bits::give_back(&mut self.locked, view, cpu, batch, order);
             }
             _ => pagewise::give_back(&mut self.locked, view, cpu, batch, order),
         }

@@ -14,8 +14,9 @@ use crate::gfp::Gfp;
 use crate::platform::{Activity, LockError, LockId, Platform, Popped};
 use crate::sync::Ordering;
 use crate::units::{CpuId, MigrateType, NodeId, Order, PageCount, Pfn, ZoneId, ZoneKind};
+use crate::zone::batch::SMALL_ORDERS;
 use crate::zone::pcp::{ListId, PerCpuPages};
-use crate::zone::{Effort, page_check, poison};
+use crate::zone::{Effort, page_check, poison, transfer};
 
 /// Flags that need more than the fast path.
 pub(super) const OFF_FAST_PATH: Gfp = Gfp::ZERO.union(Gfp::THISNODE);
@@ -189,6 +190,9 @@ impl<P: Platform> Yard<P> {
     #[cold]
     #[inline(never)]
     fn alloc_special(&self, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
+        if let Some(pfn) = self.alloc_direct(order, gfp) {
+            return Ok(pfn);
+        }
         let cpu = self.cpu();
         self.alloc_good(order, || {
             if let Some(migrate_type) = gfp.migrate_type()
@@ -200,6 +204,18 @@ impl<P: Platform> Yard<P> {
         })
     }
 
+    /// Takes a block of an order without lists from what is ready for the caller's CPU in its home zone.
+    #[inline]
+    fn alloc_direct(&self, order: Order, gfp: Gfp) -> Option<Pfn> {
+        if order.index() < SMALL_ORDERS || order >= self.geometry.pageblock_order() || gfp.intersects(OFF_FAST_PATH) {
+            return None;
+        }
+        let (migrate_type, cpu) = (gfp.migrate_type()?, self.platform.current_cpu());
+        let view = self.zone_view(self.home_lists(cpu, gfp)?.zone());
+        let place = transfer::claim_direct(view, cpu, order, migrate_type)?;
+        self.mark_popped(place as u32, order, migrate_type)
+    }
+
     /// Takes a block of the caller's home list, packed batches included.
     #[inline(always)]
     fn pop_home(&self, cpu: CpuId, order: Order, migrate_type: MigrateType, gfp: Gfp) -> Option<u32> {
@@ -209,10 +225,10 @@ impl<P: Platform> Yard<P> {
         let list = ListId::new(order, migrate_type, self.geometry)?;
         let home = self.tables.home_pcps.get(home_slot(cpu, gfp))?.load(Ordering::Relaxed);
         let pcp = self.tables.pcps.get(home as usize)?;
-        if pcp.is_list_empty_racy(list) {
+        let view = self.zone_view(pcp.zone());
+        if pcp.is_list_empty_racy(list) && !transfer::has_ready_racy(view, cpu, (order, migrate_type)) {
             return None;
         }
-        let view = self.zone_view(pcp.zone());
         self.try_lock_lists_near(view, cpu)?.pop_slow(view, list, None)
     }
 

@@ -101,7 +101,7 @@ impl<P: Platform> Yard<P> {
             }
             self.push_to_list(self.platform.current_cpu(), index, list, order, zone)
         } else {
-            self.free_slow(index, order)
+            self.free_larger_block(index, order)
         }
     }
 
@@ -178,6 +178,17 @@ impl<P: Platform> Yard<P> {
         let pfn = self.map.pfn(index);
         let failed = |error| Err(FreeError { pfn, order, problem: FreeProblem::Lock(error) });
         self.platform.lock_error().map_or(Ok(()), failed)
+    }
+
+    /// Frees a block of an order without lists, where its frames become bits; what else the fast path leaves goes on.
+    #[inline(never)]
+    fn free_larger_block(&self, index: u32, order: Order) -> Result<(), FreeError> {
+        if let Some((list_type, zone)) = self.fast.blocks.ordinary_at(index as usize)
+            && transfer::put_direct(self.zone_view(zone), self.platform.current_cpu(), index as usize, order, list_type)
+        {
+            return Ok(());
+        }
+        self.free_slow(index, order)
     }
 
     /// What the fast path leaves: orders without lists, pageblocks of other types, poisoning, checks.

@@ -334,6 +334,69 @@ pub(crate) fn stacks_blocks<P: Platform>(view: ZoneView<'_, P>, order: Order) ->
     }
 }
 
+/// Whether lists keep no packed batches: what an array has no room for goes back at once.
+#[inline(always)]
+pub(crate) fn has_no_batches<P: Platform>(view: ZoneView<'_, P>) -> bool {
+    view.zone.policy() == ZonePolicy::Bits
+}
+
+/// Whether a mechanism may have blocks ready for an empty list of a CPU, which [`take_ready`] takes without a search.
+#[inline(always)]
+pub(crate) fn has_ready_racy<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, of: (Order, MigrateType)) -> bool {
+    view.zone.policy() == ZonePolicy::Bits && view.checks == PageChecks::None && bits::has_ready_racy(view, cpu, of)
+}
+
+/// Takes up to a batch of blocks that are ready for a list of a CPU. The caller holds the lock of the CPU's lists.
+pub(crate) fn take_ready<P: Platform>(
+    view: ZoneView<'_, P>,
+    cpu: CpuId,
+    of: (Order, MigrateType),
+    wanted: usize,
+) -> Batch {
+    match view.checks == PageChecks::None && !view.is_quiesced() {
+        true => bits::take_ready(view, cpu, of, wanted),
+        false => Batch::new(),
+    }
+}
+
+/// Takes a block of an order without lists from what the bits have ready for a CPU. Returns its place.
+#[inline(always)]
+pub(crate) fn claim_direct<P: Platform>(
+    view: ZoneView<'_, P>,
+    cpu: CpuId,
+    order: Order,
+    list_type: MigrateType,
+) -> Option<usize> {
+    if Mechanism::in_force(view.zone) != Mechanism::Bits || !bits::takes_blocks(view, order) || view.is_quiesced() {
+        return None;
+    }
+    bits::claim_direct(view, cpu, order, list_type)
+}
+
+/// Frees a block of an order without lists, which the caller owns, to the bits; whether these took it. It lies in a pageblock of the type
+/// `list_type`.
+#[inline(always)]
+pub(crate) fn put_direct<P: Platform>(
+    view: ZoneView<'_, P>,
+    cpu: CpuId,
+    place: usize,
+    order: Order,
+    list_type: MigrateType,
+) -> bool {
+    Mechanism::in_force(view.zone) == Mechanism::Bits
+        && bits::takes_blocks(view, order)
+        && !view.is_quiesced()
+        && bits::put_direct(view, cpu, place, order, list_type)
+}
+
+/// The blocks of orders without lists that a CPU took from the bits and freed to them, with their order. Possibly stale.
+pub(crate) fn direct_flow_racy<P: Platform>(
+    view: ZoneView<'_, P>,
+    cpu: CpuId,
+) -> impl Iterator<Item = (Order, [u64; 2])> {
+    bits::direct_flow_racy(view, cpu)
+}
+
 /// Whether the bits serve a request: it is of a type that has per-CPU lists, and no compaction wants all frames on the free lists.
 fn takes_bits<P: Platform>(view: ZoneView<'_, P>, request: BlockRequest) -> bool {
     request.migrate_type.index() < MigrateType::PER_CPU
@@ -492,7 +555,7 @@ pub(crate) fn is_short_of_pageblocks_racy<P: Platform>(view: ZoneView<'_, P>) ->
 pub(crate) fn held_racy<P: Platform>(view: ZoneView<'_, P>) -> HeldFree {
     let mut held = depot::held_racy(view);
     held.pages += view.zone.mechanisms.frame_bitmap.pages_racy() + view.chained_racy();
-    let bits = view.bits_pages();
+    let bits = view.bits_pages_near();
     if bits.0 > 0 {
         held.pages += bits;
         held.largest = held.largest.max(Some(view.free_bits().line_order()));

@@ -93,6 +93,9 @@ impl<P: Platform> LockedPcp<'_, P> {
             return Some(index);
         }
         let list = self.list(id);
+        if list.chain() == Link::NONE && refill.is_none() && transfer::has_no_batches(view) {
+            self.refill_ready(view, id);
+        }
         if list.chain() == Link::NONE
             && let Some(refill) = refill
             && !self.take_huge_batch(view, id)
@@ -120,6 +123,12 @@ impl<P: Platform> LockedPcp<'_, P> {
         if self.give_huge_batch(view, id) && self.push(id, index) {
             return;
         }
+        if transfer::has_no_batches(view) && self.list(id).len() > 1 {
+            self.return_older_half(view, id);
+            if self.push(id, index) {
+                return;
+            }
+        }
         if self.pack_oldest_within_limits(view, id) && self.push(id, index) {
             return;
         }
@@ -146,7 +155,7 @@ impl<P: Platform> LockedPcp<'_, P> {
     #[inline(always)]
     fn pack_oldest_within_limits(&mut self, view: ZoneView<'_, P>, id: ListId) -> bool {
         let list = self.list(id);
-        if list.len() < ARRAY {
+        if list.len() < ARRAY || transfer::has_no_batches(view) {
             return false;
         }
         let pages = |blocks: u64| blocks << id.order(view.geometry).0;
@@ -158,6 +167,33 @@ impl<P: Platform> LockedPcp<'_, P> {
             self.pack_oldest(view, id);
         }
         fits
+    }
+
+    /// Gives the older half of an array back to the zone.
+    fn return_older_half(&mut self, view: ZoneView<'_, P>, id: ListId) {
+        let (list, order) = (self.list(id), id.order(view.geometry));
+        let mut drain = Drain::begin(view, self.cpu(), DrainReason::Overflow);
+        let mut source = ListSource { lists: self, view, id, order, batch_type: None };
+        drain.give_back(&mut source, order, (list.len() / 2).min(BATCH));
+        drop(drain);
+        add_exclusive(&self.pcp.counts.drains, 1);
+    }
+
+    /// Fills an empty list with what the zone has ready for it without a search.
+    fn refill_ready(&mut self, view: ZoneView<'_, P>, id: ListId) {
+        let (list, Some(list_type)) = (self.list(id), id.small_type()) else { return };
+        let order = id.order(view.geometry);
+        let batch = transfer::take_ready(view, self.cpu(), (order, list_type), self.refill_blocks(view, id, order));
+        if batch.is_empty() {
+            return;
+        }
+        self.touch_entries(list, Access::Write);
+        list.append_reversed(&batch);
+        list.count_in(batch.len());
+        if list.len() > list.word().limit() {
+            self.share_room(view, id);
+        }
+        add_exclusive(&self.pcp.counts.refills, 1);
     }
 
     /// Packs the oldest entries of a full array.

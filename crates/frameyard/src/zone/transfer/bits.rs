@@ -77,17 +77,65 @@ pub(super) struct State {
 
 all_atomic!(State { pages, reserved, supplied, collected });
 
+/// The orders whose blocks have no lists: 4 to 8.
+const DIRECT: usize = 5;
+
 /// What a CPU has in a zone.
 #[repr(C, align(64))]
 #[derive(Default)]
 pub(super) struct CpuBits {
     /// The reserved lines by their number plus 1; 0: none. Changes under the lock of the CPU's lists.
     lines: [AtomicU32; SLOTS],
-    /// Frames freed less frames taken, not yet added to the zone's count. Wraps.
+    /// By order, the blocks without a list that the CPU took (low half) and freed, since they were last added to `direct_sum` and to the
+    /// zone's count of frames.
+    direct: [AtomicU64; DIRECT],
+    /// Frames freed less frames taken by lists, not yet added to the zone's count. Wraps.
     change: AtomicU64,
+    /// By order, the blocks taken and freed.
+    direct_sum: [[AtomicU64; 2]; DIRECT],
 }
 
-all_atomic!(CpuBits { lines, change });
+all_atomic!(CpuBits { lines, direct, change, direct_sum });
+
+/// A block taken, in [`CpuBits::direct`].
+const TAKEN: u64 = 1;
+/// A block freed.
+const FREED: u64 = 1 << 32;
+
+/// The blocks taken and freed in a word of [`CpuBits::direct`].
+#[inline(always)]
+const fn parts(word: u64) -> [u64; 2] {
+    [word & (FREED - 1), word >> 32]
+}
+
+impl CpuBits {
+    /// Frames freed less frames taken that are not in the zone's count.
+    fn change(&self) -> u64 {
+        let direct = self.direct.iter().zip(SMALL_ORDERS..).map(|(word, order)| {
+            let [taken, freed] = parts(word.load(Ordering::Relaxed));
+            freed.wrapping_sub(taken) << order
+        });
+        direct.fold(self.change.load(Ordering::Relaxed), u64::wrapping_add)
+    }
+}
+
+/// The blocks of orders without lists that a CPU took and freed, with their order. Possibly stale.
+pub(super) fn direct_flow_racy<P: Platform>(
+    view: ZoneView<'_, P>,
+    cpu: CpuId,
+) -> impl Iterator<Item = (Order, [u64; 2])> {
+    let orders = (SMALL_ORDERS as u8..).map(Order);
+    view.bits_of_cpu(cpu)
+        .into_iter()
+        .flat_map(move |cpu| {
+            cpu.direct.iter().zip(&cpu.direct_sum).map(|(word, sum)| {
+                let [taken, freed] = parts(word.load(Ordering::Relaxed));
+                [taken.wrapping_add(sum[0].load(Ordering::Relaxed)), freed.wrapping_add(sum[1].load(Ordering::Relaxed))]
+            })
+        })
+        .zip(orders)
+        .map(|(counts, order)| (order, counts))
+}
 
 /// The tables.
 #[derive(Clone, Copy)]
@@ -207,16 +255,49 @@ impl<'a, P: Platform> ZoneView<'a, P> {
         }
     }
 
+    /// Counts a block that was taken or freed without a list: [`TAKEN`] or [`FREED`].
+    #[inline(always)]
+    fn count_direct(&self, cpu: CpuId, order: Order, what: u64) {
+        let at = order.index() - SMALL_ORDERS;
+        let Some((of_cpu, word)) = self.bits_of_cpu(cpu).and_then(|cpu| Some((cpu, cpu.direct.get(at)?))) else {
+            return;
+        };
+        self.touch_bits(word, Access::ReadModifyWrite);
+        let [taken, freed] = parts(word.fetch_add(what, Ordering::Relaxed).wrapping_add(what));
+        if taken.abs_diff(freed) << order.0 > CHANGE || (taken | freed) >> 30 != 0 {
+            self.add_direct(of_cpu, order);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn add_direct(&self, of_cpu: &CpuBits, order: Order) {
+        let at = order.index() - SMALL_ORDERS;
+        let [taken, freed] = parts(of_cpu.direct[at].swap(0, Ordering::Relaxed));
+        of_cpu.direct_sum[at][0].fetch_add(taken, Ordering::Relaxed);
+        of_cpu.direct_sum[at][1].fetch_add(freed, Ordering::Relaxed);
+        let state = &self.zone.mechanisms.bits;
+        self.touch_bits(&state.pages, Access::ReadModifyWrite);
+        state.pages.fetch_add(freed.wrapping_sub(taken) << order.0, Ordering::Relaxed);
+    }
+
     /// The free frames of the zone's lines, off by what CPUs have not added yet.
     pub(super) fn bits_pages_racy(&self) -> PageCount {
         PageCount(self.zone.mechanisms.bits.pages.load(Ordering::Relaxed).cast_signed().max(0).cast_unsigned())
+    }
+
+    /// The free frames of the zone's lines: nearly, where there are many, and exactly where there are few.
+    pub(super) fn bits_pages_near(&self) -> PageCount {
+        let racy = self.bits_pages_racy();
+        let most_off = (DIRECT as u64 + 1) * CHANGE * (self.all_counters.0.len() as u64);
+        if racy.0 > 4 * most_off { racy } else { self.bits_pages() }
     }
 
     /// The free frames of the zone's lines. Adds up what all CPUs have counted.
     pub(super) fn bits_pages(&self) -> PageCount {
         let zones = self.all_counters.1;
         let cpus = self.tables.mechanisms.bits.cpus.iter().skip(self.id.index()).step_by(zones.max(1));
-        let changes = cpus.map(|cpu| cpu.change.load(Ordering::Relaxed)).fold(0, u64::wrapping_add);
+        let changes = cpus.map(CpuBits::change).fold(0, u64::wrapping_add);
         let pages = self.zone.mechanisms.bits.pages.load(Ordering::Relaxed).wrapping_add(changes);
         PageCount(pages.cast_signed().max(0).cast_unsigned())
     }
@@ -416,6 +497,33 @@ fn convert<P: Platform>(view: ZoneView<'_, P>, line: usize, list_type: MigrateTy
     view.type_of_line(line).unwrap_or(list_type)
 }
 
+/// Whether a CPU has a line from which [`take_ready`] may take. Possibly stale.
+#[inline(always)]
+pub(super) fn has_ready_racy<P: Platform>(
+    view: ZoneView<'_, P>,
+    cpu: CpuId,
+    (order, list_type): (Order, MigrateType),
+) -> bool {
+    view.bits_of_cpu(cpu).is_some_and(|cpu| cpu.lines[slot(order, list_type)].load(Ordering::Relaxed) != 0)
+}
+
+/// Takes blocks of the line that a CPU has reserved, if it has any.
+#[inline]
+pub(super) fn take_ready<P: Platform>(
+    view: ZoneView<'_, P>,
+    cpu: CpuId,
+    (order, list_type): (Order, MigrateType),
+    wanted: usize,
+) -> Batch {
+    let wanted = if order == Order::ZERO { 1 } else { wanted };
+    let mut taking = Taking { view, cpu, order, wanted, batch: Batch::new() };
+    let slot = view.bits_of_cpu(cpu).map(|cpu| &cpu.lines[slot(order, list_type)]);
+    if let Some(line) = slot.and_then(|slot| (slot.load(Ordering::Relaxed) as usize).checked_sub(1)) {
+        taking.take_from(line, list_type);
+    }
+    taking.batch
+}
+
 /// Fetches blocks for a list, or one block of an order without lists.
 pub(super) fn fetch<P: Platform>(
     view: ZoneView<'_, P>,
@@ -529,6 +637,48 @@ fn supply<P: Platform>(view: ZoneView<'_, P>, request: BlockRequest, cpu: CpuId)
     locked.count_moved(PageCount((blocks.len() as u64) << order.0));
     crate::zone::exclusive::add_exclusive(&view.zone.mechanisms.bits.supplied, blocks.len() as u64);
     !blocks.is_empty()
+}
+
+/// Claims a block of an order without lists in the line that the CPU has reserved. Returns its place.
+///
+/// Needs no lock: whoever clears the bits has the block, also where the reservation ends meanwhile. Compares no watermark, as frames of a
+/// reserved line are few.
+#[inline(always)]
+pub(super) fn claim_direct<P: Platform>(
+    view: ZoneView<'_, P>,
+    cpu: CpuId,
+    order: Order,
+    list_type: MigrateType,
+) -> Option<usize> {
+    let line =
+        (view.bits_of_cpu(cpu)?.lines[slot(order, list_type)].load(Ordering::Relaxed) as usize).checked_sub(1)?;
+    let place = view.free_bits().claim(view.platform, line, order, list_type)?;
+    view.count_direct(cpu, order, TAKEN);
+    if view.type_of_line(line).is_some() {
+        return Some(place);
+    }
+    if let Ok(mut locked) = view.lock() {
+        locked.free_by_type(view.map.checked(place as u32), order);
+    }
+    None
+}
+
+/// Frees a block of an order without lists that the caller owns, in a pageblock of an ordinary type. `false` as for [`put`].
+#[inline(always)]
+pub(super) fn put_direct<P: Platform>(
+    view: ZoneView<'_, P>,
+    cpu: CpuId,
+    place: usize,
+    order: Order,
+    list_type: MigrateType,
+) -> bool {
+    if !view.is_line_clean(place) && !clear_tag(view, view.map.checked(place as u32)) {
+        return false;
+    }
+    view.count_direct(cpu, order, FREED);
+    let freed = view.free_bits().free(view.platform, place, order, list_type);
+    settle_put(view, place >> view.free_bits().line_order().0, freed.is_ok());
+    true
 }
 
 /// Sets the bits of a block that the caller owns. `false` if it must go to the free lists: its pageblock is isolated or of another kind, or

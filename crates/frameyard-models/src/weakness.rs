@@ -57,10 +57,18 @@ pub enum Weakness {
     MappedUnlocked,
     /// Between a change of a line's bits or hints and the look at its state, or the other way round, stands no fence.
     ListedUnfenced,
-    /// A hint or summary bit that was cleared is not set again where it is needed by now.
+    /// A hint that was cleared is not set again where it is needed by now.
     HintsNotRestored,
-    /// A line that was listed is not looked at again.
+    /// A summary bit that was cleared is not set again where it is needed by now.
+    SummariesNotRestored,
+    /// A summary bit is set again without those above it.
+    RestoredOnOneLevel,
+    /// A line is not looked at again after it was left, or after another thread has changed its list.
     ListedOnce,
+    /// A search of a list gives up at a hint that leads nowhere.
+    FirstHintAlone,
+    /// What was put back after a claim that failed is not listed.
+    PutBackUnlisted,
     /// A planned cut is executed without checking it again.
     PlansNotRechecked,
     /// A free past the per-CPU lists reads the type of the pageblock before it takes the zone lock.

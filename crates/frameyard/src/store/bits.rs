@@ -39,7 +39,7 @@ use core::ops::Range;
 
 use crate::control::{ControlRegion, TablePlanner, TableSpan};
 use crate::platform::Platform;
-use crate::sync::AtomicU64;
+use crate::sync::{AtomicU64, is_broken};
 use crate::units::{MigrateType, Order};
 use line::{Claimed, Line};
 use listing::{Listing, ListingSpans, Lists};
@@ -151,7 +151,7 @@ impl Bits {
         let put = line.put_block(platform, offset, order);
         let (Ok(grown) | Err(grown)) = put;
         if grown.has_larger_run() {
-            self.settle(platform, number, list_type);
+            self.settle(platform, number, list_type, grown.now);
         }
         put.map(|_| ()).map_err(|_| AlreadyFree)
     }
@@ -175,7 +175,7 @@ impl Bits {
         let put = line.put(platform, at, bits);
         let (Ok(grown) | Err(grown)) = put;
         if grown.has_larger_run() {
-            self.settle(platform, number, list_type);
+            self.settle(platform, number, list_type, grown.now);
         }
         put.map(|_| ()).map_err(|_| AlreadyFree)
     }
@@ -189,16 +189,24 @@ impl Bits {
     ) -> Result<(), AlreadyFree> {
         let Some(line) = self.line(number) else { return Err(AlreadyFree) };
         let put = line.put_block(platform, 0, self.order);
-        self.settle(platform, number, list_type);
+        self.settle(platform, number, list_type, u64::MAX);
         put.map(|_| ()).map_err(|_| AlreadyFree)
     }
 
-    /// Lists a line, which is not reserved, as its shape is now.
+    /// Lists a line anew, unless it is reserved, if its list does not allow the largest run that it can have: `word` is what one of its words
+    /// has grown to, all ones if that is unknown.
     #[inline(never)]
-    fn settle<P: Platform>(&self, platform: &P, number: usize, list_type: MigrateType) {
+    fn settle<P: Platform>(&self, platform: &P, number: usize, list_type: MigrateType, word: u64) {
         crate::sync::fence_in_models();
         if let Some(line) = self.line(number) {
-            self.listing.settle(platform, number, list_type, || line.shape(platform));
+            self.listing.settle(platform, (number, list_type), || line.largest_run_with(word), || line.shape(platform));
+        }
+    }
+
+    /// As [`settle`](Self::settle), for a line of which a claim has put back what it had taken.
+    fn settle_put_back<P: Platform>(&self, platform: &P, number: usize, list_type: MigrateType) {
+        if !is_broken!(PutBackUnlisted) {
+            self.settle(platform, number, list_type, u64::MAX);
         }
     }
 
@@ -217,14 +225,16 @@ impl Bits {
         order: Order,
         list_type: MigrateType,
     ) -> Option<usize> {
-        match self.line(number)?.claim(platform, order) {
-            Claimed::At(offset) => Some((number << self.order.0) + offset as usize),
-            Claimed::Nothing => None,
-            Claimed::PutBack => {
-                self.settle(platform, number, list_type);
-                None
+        let line = self.line(number)?;
+        // Again after each block that was put back; bounded, where a neighbour lets that happen for ever.
+        for _ in 0..=self.words_of_line() {
+            match line.claim(platform, order) {
+                Claimed::At(offset) => return Some((number << self.order.0) + offset as usize),
+                Claimed::Nothing => return None,
+                Claimed::PutBack => self.settle_put_back(platform, number, list_type),
             }
         }
+        None
     }
 
     /// Reserves the fullest line of a type that has a free run of that order, among some lines, from `start` on and then around.
@@ -238,10 +248,11 @@ impl Bits {
         self.listing.reserve(platform, of, lines, start)
     }
 
-    /// Ends the reservation of a line, which is listed again if it has free frames.
+    /// Ends the reservation of a line, which is listed again, with that type, if it has free frames.
     pub(crate) fn leave<P: Platform>(&self, platform: &P, number: usize, list_type: MigrateType) {
-        self.listing.leave(platform, number, list_type);
-        self.settle(platform, number, list_type);
+        if let Some(line) = self.line(number) {
+            self.listing.leave(platform, (number, list_type), || line.shape(platform));
+        }
     }
 
     /// Takes a line of a type all of whose frames are free, with all of its frames.
@@ -258,7 +269,7 @@ impl Bits {
             if self.line(number)?.claim_whole(platform) == Claimed::At(0) {
                 return Some(number);
             }
-            self.settle(platform, number, list_type);
+            self.settle_put_back(platform, number, list_type);
         }
         None
     }

@@ -39,7 +39,7 @@ use core::ops::Range;
 
 use crate::control::{ControlRegion, TablePlanner, TableSpan};
 use crate::platform::Platform;
-use crate::sync::{AtomicU64, is_broken};
+use crate::sync::{AtomicU64, fence_in_models, is_broken};
 use crate::units::{MigrateType, Order};
 use line::{Claimed, Line};
 use listing::{Listing, ListingSpans, Lists};
@@ -197,7 +197,7 @@ impl Bits {
     /// has grown to, all ones if that is unknown.
     #[inline(never)]
     fn settle<P: Platform>(&self, platform: &P, number: usize, list_type: MigrateType, word: u64) {
-        crate::sync::fence_in_models();
+        fence_in_models!(FreedUnfenced);
         if let Some(line) = self.line(number) {
             self.listing.settle(platform, (number, list_type), || line.largest_run_with(word), || line.shape(platform));
         }

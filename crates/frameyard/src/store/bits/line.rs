@@ -4,7 +4,7 @@
 //! here is safe to call at any time, by anybody.
 
 use crate::platform::{Access, LineKind, Platform, SharedLine};
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering, is_broken};
 use crate::units::Order;
 
 /// The largest order of a line: the bits of 512 frames are one cache line.
@@ -219,6 +219,10 @@ impl<'a> Line<'a> {
     /// Takes the whole line, if all of its frames are free.
     pub(super) fn claim_whole<P: Platform>(&self, platform: &P) -> Claimed {
         self.touch(platform, Access::ReadModifyWrite);
+        if is_broken!(WholeNotChecked) {
+            self.words.iter().for_each(|word| _ = word.fetch_and(0, Ordering::Acquire));
+            return Claimed::At(0);
+        }
         self.take_words(platform, self.words)
     }
 

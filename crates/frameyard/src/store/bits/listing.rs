@@ -252,7 +252,6 @@ impl Listing {
             if level == first || word.load(Ordering::SeqCst) & bit == 0 {
                 Self::touch(platform, word, Access::ReadModifyWrite);
                 word.fetch_or(bit, Ordering::SeqCst);
-                fence_in_models();
             }
             at /= BITS;
         }
@@ -264,7 +263,6 @@ impl Listing {
         Self::touch(platform, word, Access::ReadModifyWrite);
         // Sequentially consistent: pairs with `move_to`, which changes the state before it sets the hint.
         word.fetch_and(!(1 << (line % BITS)), Ordering::SeqCst);
-        fence_in_models();
         if !is_broken!(HintsNotRestored) && state.load(Ordering::SeqCst) == list.0 {
             self.set_hint(platform, list, line);
         }
@@ -283,7 +281,6 @@ impl Listing {
         Self::touch(platform, word, Access::ReadModifyWrite);
         // Sequentially consistent: pairs with `set_bits`, which sets the bit below first.
         word.fetch_and(!bit, Ordering::SeqCst);
-        fence_in_models();
         if !is_broken!(SummariesNotRestored) && below.load(Ordering::SeqCst) != 0 {
             // Somebody else may have found this word to be zero meanwhile.
             if is_broken!(RestoredOnOneLevel) {
@@ -335,7 +332,7 @@ impl Listing {
         if state.compare_exchange(from.0, to.0, Ordering::SeqCst, Ordering::Relaxed).is_err() {
             return false;
         }
-        fence_in_models();
+        fence_in_models!(ListedUnfenced);
         if to != List::NONE {
             self.set_hint(platform, to, line);
         }

@@ -41,7 +41,7 @@ use crate::control::{ControlRegion, TablePlanner, TableSpan};
 use crate::platform::Platform;
 use crate::sync::{AtomicU64, fence_in_models, is_broken};
 use crate::units::{MigrateType, Order};
-use line::{Claimed, Line};
+use line::{Claimed, Line, Shape};
 use listing::{Listing, ListingSpans, Lists};
 
 mod line;
@@ -188,9 +188,12 @@ impl Bits {
         list_type: MigrateType,
     ) -> Result<(), AlreadyFree> {
         let Some(line) = self.line(number) else { return Err(AlreadyFree) };
-        let put = line.put_block(platform, 0, self.order);
-        self.settle(platform, number, list_type, u64::MAX);
-        put.map(|_| ()).map_err(|_| AlreadyFree)
+        let put = line.put_whole(platform);
+        fence_in_models!(FreedUnfenced);
+        // Whole, even if somebody takes from it at once: a line may have less than its list says.
+        let whole = Shape { free: 1 << self.order.0, run: self.order };
+        self.listing.settle(platform, (number, list_type), || self.order, || Some(whole));
+        put.map_err(|_| AlreadyFree)
     }
 
     /// Lists a line anew, unless it is reserved, if its list does not allow the largest run that it can have: `word` is what one of its words

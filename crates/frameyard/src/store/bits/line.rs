@@ -4,7 +4,7 @@
 //! here is safe to call at any time, by anybody.
 
 use crate::platform::{Access, LineKind, Platform, SharedLine};
-use crate::sync::{AtomicU64, Ordering, is_broken};
+use crate::sync::{AtomicU64, Ordering, fence, is_broken};
 use crate::units::Order;
 
 /// The largest order of a line: the bits of 512 frames are one cache line.
@@ -153,7 +153,8 @@ impl<'a> Line<'a> {
     }
 
     /// Takes an aligned block, the one that leaves the largest runs behind in its word. The order is below that of the line.
-    #[inline]
+    // Inlined, as a line that is passed through memory is stored and loaded in different sizes, which takes as long as the exchange.
+    #[inline(always)]
     pub(super) fn claim<P: Platform>(&self, platform: &P, order: Order) -> Claimed {
         self.touch(platform, Access::ReadModifyWrite);
         let word_order = word_order(self.order);
@@ -259,6 +260,29 @@ impl<'a> Line<'a> {
         if is_new { Ok(grown) } else { Err(grown) }
     }
 
+    /// Frees the whole line. `Err` if some of its frames were free already.
+    #[inline]
+    pub(super) fn put_whole<P: Platform>(&self, platform: &P) -> Result<(), Grown> {
+        // Loom does not know that no store comes between the load and the store of an exchange, here one of a thief that finds nothing.
+        if cfg!(loom) || !self.is_empty_racy() {
+            return self.put_block(platform, 0, self.order).map(|_| ());
+        }
+        self.touch(platform, Access::ReadModifyWrite);
+        for word in self.words {
+            // Nobody else changes a word all of whose frames are the caller's. Release: pairs with the Acquire in `take_word`, `claim` and
+            // `take_words`.
+            word.store(self.full(), Ordering::Release);
+        }
+        // Sequentially consistent: pairs with `move_to`; the load of the state that follows is in `Listing::settle`.
+        fence(Ordering::SeqCst);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn is_empty_racy(&self) -> bool {
+        self.words.iter().all(|word| word.load(Ordering::Relaxed) == 0)
+    }
+
     /// The order of the largest run that the line can have because a word of it has grown to this.
     #[inline]
     pub(super) fn largest_run_with(&self, word: u64) -> Order {
@@ -272,10 +296,10 @@ impl<'a> Line<'a> {
         // Sequentially consistent: pairs with `set`.
         let mut heads = [0; MOST_WORDS];
         heads.iter_mut().zip(self.words).for_each(|(bits, word)| *bits = word.load(Ordering::SeqCst) & self.full());
-        let free: u32 = heads.iter().map(|bits| bits.count_ones()).sum();
-        if free == 0 {
+        if heads.iter().fold(0, |any, bits| any | bits) == 0 {
             return None;
         }
+        let free = heads.iter().map(|bits| bits.count_ones()).sum();
         // All words together, from each order to the next one.
         for order in 0..word_order(self.order).0 {
             let mut any = 0;

@@ -39,6 +39,8 @@ use crate::units::{MigrateType, Order};
 const STEPS: u32 = if cfg!(loom) { 1 } else { 8 };
 /// Bitmap and summaries.
 const LEVELS: usize = 3;
+/// The lines of a word of the last summary.
+const GROUP: usize = BITS.pow(LEVELS as u32);
 /// The bits of a word in use. Few in models, so that small yards have summaries of several words.
 const BITS: usize = if cfg!(loom) { 2 } else { u64::BITS as usize };
 
@@ -135,18 +137,13 @@ impl Lists {
         self.partly_free(list_type, step.min(STEPS - 1), u32::from(shape.run.0))
     }
 
-    /// The lists of a type whose lines have a free run of that order, fullest first.
-    fn with_run(self, list_type: MigrateType, order: Order) -> impl Iterator<Item = List> {
-        let runs = u32::from(order.0)..u32::from(self.line_order.0);
-        let partly_free =
-            (0..STEPS).flat_map(move |step| runs.clone().map(move |run| self.partly_free(list_type, step, run)));
-        partly_free.chain(core::iter::once(self.whole(list_type)))
-    }
-
     /// Whether there is such a list.
     fn has(self, list: List) -> bool {
         list.list_type().is_some_and(|list_type| {
-            list == self.reserved(list_type) || self.with_run(list_type, Order::ZERO).any(|other| other == list)
+            let mut partly_free = (0..STEPS).flat_map(|step| {
+                (0..u32::from(self.line_order.0)).map(move |run| self.partly_free(list_type, step, run))
+            });
+            [self.whole(list_type), self.reserved(list_type)].contains(&list) || partly_free.any(|other| other == list)
         })
     }
 }
@@ -223,9 +220,17 @@ impl Listing {
         if at >= words || list.number() >= self.lists.count() {
             return None;
         }
-        let index =
-            if level == LEVELS - 1 { at * self.lists.count() + list.number() } else { list.number() * words + at };
-        self.levels[level].get(index)
+        if level == LEVELS - 1 {
+            self.last_summary(list, at)
+        } else {
+            self.levels[level].get(list.number() * words + at)
+        }
+    }
+
+    /// The last summary of a list for a group of lines.
+    #[inline(always)]
+    fn last_summary(&self, list: List, group: usize) -> Option<&'static AtomicU64> {
+        self.levels[LEVELS - 1].get(group * self.lists.count() + list.number())
     }
 
     #[inline(always)]
@@ -289,15 +294,6 @@ impl Listing {
                 self.set_bits(platform, level, list, at);
             }
         }
-    }
-
-    /// Whether a list has no line among some lines, as far as the last summary tells.
-    #[inline(always)]
-    fn is_empty_racy(&self, list: List, lines: &Range<usize>) -> bool {
-        let line_count = BITS.pow(LEVELS as u32);
-        // Sequentially consistent: pairs with `set_bits`.
-        (lines.start / line_count..lines.end.div_ceil(line_count))
-            .all(|at| self.word(LEVELS - 1, list, at).is_none_or(|word| word.load(Ordering::SeqCst) == 0))
     }
 
     /// The first bit that is set on a level of a list, from `from` up to `end`.
@@ -382,10 +378,25 @@ impl Listing {
         lines: Range<usize>,
         start: usize,
     ) -> Option<usize> {
-        self.lists
-            .with_run(list_type, order)
-            .filter(|list| !self.is_empty_racy(*list, &lines))
-            .find_map(|list| self.take_from(platform, list, lines.clone(), start, self.lists.reserved(list_type)))
+        let reserved = self.lists.reserved(list_type);
+        // Most lists are empty, and those of a type have their last summaries side by side.
+        let groups = lines.start / GROUP..lines.end.div_ceil(GROUP);
+        let try_list = |list: List| {
+            // Sequentially consistent: pairs with `set_bits`.
+            let has_lines = groups
+                .clone()
+                .any(|at| self.last_summary(list, at).is_some_and(|word| word.load(Ordering::SeqCst) != 0));
+            if has_lines { self.take_from(platform, list, lines.clone(), start, reserved) } else { None }
+        };
+        for step in 0..STEPS {
+            for run in u32::from(order.0)..u32::from(self.lists.line_order.0) {
+                let line = try_list(self.lists.partly_free(list_type, step, run));
+                if line.is_some() {
+                    return line;
+                }
+            }
+        }
+        try_list(self.lists.whole(list_type))
     }
 
     /// Takes a whole line off its list. It is on no list then.

@@ -108,7 +108,8 @@ macro_rules! modelled_atomic {
                     self.0.store(found | value, Ordering::Relaxed);
                     return found;
                 }
-                let found = self.0.fetch_or(value, ordering);
+                let relaxed = is_weakened(Weakness::RelaxedUnions);
+                let found = self.0.fetch_or(value, if relaxed { Ordering::Relaxed } else { ordering });
                 if is_weakened(Weakness::UnionReportsAll) { found & !value } else { found }
             }
 

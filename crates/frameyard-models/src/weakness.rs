@@ -30,6 +30,8 @@ pub enum Weakness {
     RelaxedLoadsOf(usize),
     /// Bitwise intersections are relaxed.
     RelaxedIntersections,
+    /// Bitwise unions are relaxed.
+    RelaxedUnions,
     /// Stores of this value are lost.
     LostStoresOf(u64),
     /// A thread that has taken the lock of a pageblock's owner does not check that the CPU still owns the pageblock.
@@ -55,12 +57,24 @@ pub enum Weakness {
     HeadsClearedLate,
     /// A fault that maps a page of a file releases the page lock before the mapping counts.
     MappedUnlocked,
-    /// Between a change of a line's bits or hints and the look at its state, or the other way round, stands no fence.
+    /// Between a change of a line's state and the look at its bits stands no fence.
     ListedUnfenced,
-    /// A hint or summary bit that was cleared is not set again where it is needed by now.
+    /// Between a free into a line and the look at its state stands no fence.
+    FreedUnfenced,
+    /// A line that was listed as whole is taken without a look at its bits.
+    WholeNotChecked,
+    /// A hint that was cleared is not set again where it is needed by now.
     HintsNotRestored,
-    /// A line that was listed is not looked at again.
+    /// A summary bit that was cleared is not set again where it is needed by now.
+    SummariesNotRestored,
+    /// A summary bit is set again without those above it.
+    RestoredOnOneLevel,
+    /// A line is not looked at again after it was left, or after another thread has changed its list.
     ListedOnce,
+    /// A search of a list gives up at a hint that leads nowhere.
+    FirstHintAlone,
+    /// What was put back after a claim that failed is not listed.
+    PutBackUnlisted,
     /// A planned cut is executed without checking it again.
     PlansNotRechecked,
     /// A free past the per-CPU lists reads the type of the pageblock before it takes the zone lock.

@@ -20,7 +20,7 @@ mod get_mark;
 mod lock_id;
 mod map_backing;
 mod own_list;
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 pub(crate) mod plain;
 mod probe;
 mod shared_line;

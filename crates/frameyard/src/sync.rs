@@ -25,18 +25,19 @@ macro_rules! is_broken {
     }};
 }
 
-/// A sequentially consistent fence in models, nothing elsewhere. It stands between two sequentially consistent accesses, which the
-/// language orders without it; loom treats such accesses as acquire and release, and knows only such fences.
-#[inline(always)]
-pub(crate) fn fence_in_models() {
-    #[cfg(loom)]
-    if !is_broken!(ListedUnfenced) {
-        fence(Ordering::SeqCst);
-    }
+/// A sequentially consistent fence in models, unless a model has broken that protection; nothing elsewhere. It stands between two sequentially
+/// consistent accesses, which the language orders without it; loom treats such accesses as acquire and release, and knows only such fences.
+macro_rules! fence_in_models {
+    ($weakness:ident) => {{
+        #[cfg(loom)]
+        if !$crate::sync::is_broken!($weakness) {
+            $crate::sync::fence($crate::sync::Ordering::SeqCst);
+        }
+    }};
 }
 
 mod all_atomic;
 
 pub(crate) use all_atomic::{AllAtomic, all_atomic};
 
-pub(crate) use is_broken;
+pub(crate) use {fence_in_models, is_broken};

@@ -39,9 +39,9 @@ use core::ops::Range;
 
 use crate::control::{ControlRegion, TablePlanner, TableSpan};
 use crate::platform::Platform;
-use crate::sync::AtomicU64;
+use crate::sync::{AtomicU64, fence_in_models, is_broken};
 use crate::units::{MigrateType, Order};
-use line::{Claimed, Line};
+use line::{Claimed, Line, Shape};
 use listing::{Listing, ListingSpans, Lists};
 
 mod line;
@@ -151,7 +151,7 @@ impl Bits {
         let put = line.put_block(platform, offset, order);
         let (Ok(grown) | Err(grown)) = put;
         if grown.has_larger_run() {
-            self.settle(platform, number, list_type);
+            self.settle(platform, number, list_type, grown.now);
         }
         put.map(|_| ()).map_err(|_| AlreadyFree)
     }
@@ -175,7 +175,7 @@ impl Bits {
         let put = line.put(platform, at, bits);
         let (Ok(grown) | Err(grown)) = put;
         if grown.has_larger_run() {
-            self.settle(platform, number, list_type);
+            self.settle(platform, number, list_type, grown.now);
         }
         put.map(|_| ()).map_err(|_| AlreadyFree)
     }
@@ -188,17 +188,28 @@ impl Bits {
         list_type: MigrateType,
     ) -> Result<(), AlreadyFree> {
         let Some(line) = self.line(number) else { return Err(AlreadyFree) };
-        let put = line.put_block(platform, 0, self.order);
-        self.settle(platform, number, list_type);
-        put.map(|_| ()).map_err(|_| AlreadyFree)
+        let put = line.put_whole(platform);
+        fence_in_models!(FreedUnfenced);
+        // Whole, even if somebody takes from it at once: a line may have less than its list says.
+        let whole = Shape { free: 1 << self.order.0, run: self.order };
+        self.listing.settle(platform, (number, list_type), || self.order, || Some(whole));
+        put.map_err(|_| AlreadyFree)
     }
 
-    /// Lists a line, which is not reserved, as its shape is now.
+    /// Lists a line anew, unless it is reserved, if its list does not allow the largest run that it can have: `word` is what one of its words
+    /// has grown to, all ones if that is unknown.
     #[inline(never)]
-    fn settle<P: Platform>(&self, platform: &P, number: usize, list_type: MigrateType) {
-        crate::sync::fence_in_models();
+    fn settle<P: Platform>(&self, platform: &P, number: usize, list_type: MigrateType, word: u64) {
+        fence_in_models!(FreedUnfenced);
         if let Some(line) = self.line(number) {
-            self.listing.settle(platform, number, list_type, || line.shape(platform));
+            self.listing.settle(platform, (number, list_type), || line.largest_run_with(word), || line.shape(platform));
+        }
+    }
+
+    /// As [`settle`](Self::settle), for a line of which a claim has put back what it had taken.
+    fn settle_put_back<P: Platform>(&self, platform: &P, number: usize, list_type: MigrateType) {
+        if !is_broken!(PutBackUnlisted) {
+            self.settle(platform, number, list_type, u64::MAX);
         }
     }
 
@@ -217,14 +228,16 @@ impl Bits {
         order: Order,
         list_type: MigrateType,
     ) -> Option<usize> {
-        match self.line(number)?.claim(platform, order) {
-            Claimed::At(offset) => Some((number << self.order.0) + offset as usize),
-            Claimed::Nothing => None,
-            Claimed::PutBack => {
-                self.settle(platform, number, list_type);
-                None
+        let line = self.line(number)?;
+        // Again after each block that was put back; bounded, where a neighbour lets that happen for ever.
+        for _ in 0..=self.words_of_line() {
+            match line.claim(platform, order) {
+                Claimed::At(offset) => return Some((number << self.order.0) + offset as usize),
+                Claimed::Nothing => return None,
+                Claimed::PutBack => self.settle_put_back(platform, number, list_type),
             }
         }
+        None
     }
 
     /// Reserves the fullest line of a type that has a free run of that order, among some lines, from `start` on and then around.
@@ -238,10 +251,11 @@ impl Bits {
         self.listing.reserve(platform, of, lines, start)
     }
 
-    /// Ends the reservation of a line as one of the type `was`. If it has free frames, it is listed again, as one of the type `now`.
-    pub(crate) fn leave<P: Platform>(&self, platform: &P, number: usize, was: MigrateType, now: MigrateType) {
-        self.listing.leave(platform, number, was);
-        self.settle(platform, number, now);
+    /// Ends the reservation of a line, which is listed again, with that type, if it has free frames.
+    pub(crate) fn leave<P: Platform>(&self, platform: &P, number: usize, list_type: MigrateType) {
+        if let Some(line) = self.line(number) {
+            self.listing.leave(platform, (number, list_type), || line.shape(platform));
+        }
     }
 
     /// Takes a line of a type all of whose frames are free, with all of its frames.
@@ -258,7 +272,7 @@ impl Bits {
             if self.line(number)?.claim_whole(platform) == Claimed::At(0) {
                 return Some(number);
             }
-            self.settle(platform, number, list_type);
+            self.settle_put_back(platform, number, list_type);
         }
         None
     }
@@ -284,11 +298,10 @@ impl Bits {
     }
 
     /// Whether the frame at a place is free here, possibly stale.
-    pub(crate) fn is_free_racy(&self, place: usize) -> bool {
-        let word = self.words.get(place >> self.word_order().0);
-        word.is_some_and(|word| {
-            word.load(crate::sync::Ordering::Relaxed) >> (place & ((1 << self.word_order().0) - 1)) & 1 == 1
-        })
+    #[cfg(test)]
+    fn is_free_racy(&self, place: usize) -> bool {
+        let word = &self.words[place >> self.word_order().0];
+        word.load(crate::sync::Ordering::Relaxed) >> (place & ((1 << self.word_order().0) - 1)) & 1 == 1
     }
 
     /// What is wrong with a line; `None` if nothing is. For a yard at rest.

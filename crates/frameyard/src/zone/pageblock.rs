@@ -90,6 +90,15 @@ impl<'a> PageblockMap<'a> {
         Some((MigrateType::from_bits(bits as u8)?, ZoneId((word >> ZONE_SHIFT) as u16)))
     }
 
+    /// Whether [`ordinary_at`](Self::ordinary_at) still names a type, for a caller that has just set bits of free frames there.
+    #[inline(always)]
+    pub(crate) fn is_still_ordinary_at(&self, place: usize) -> bool {
+        // Sequentially consistent: pairs with the fence in `collect_line`. The caller sees that the pageblock was isolated, or the isolation
+        // sees its bits.
+        let word = self.words.get(place >> self.order.0).map_or(0, |word| word.load(Ordering::SeqCst));
+        usize::from((word as u16).wrapping_sub(1)) < MigrateType::PER_CPU
+    }
+
     /// The zone of the pageblock at a place; `None` if it has no initialised memory, or zones meet in it. Accepts any place.
     #[inline(always)]
     pub(crate) fn zone_at(&self, place: usize) -> Option<ZoneId> {

@@ -4,13 +4,15 @@
 //! here is safe to call at any time, by anybody.
 
 use crate::platform::{Access, LineKind, Platform, SharedLine};
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering, fence, is_broken};
 use crate::units::Order;
 
 /// The largest order of a line: the bits of 512 frames are one cache line.
 pub(crate) const LARGEST: Order = Order(9);
-/// The largest order of a run within one word.
-const WORD: Order = Order(6);
+/// The largest order of a run within one word. Words of models have two frames, so that small lines have several words.
+const WORD: Order = if cfg!(loom) { Order(1) } else { Order(6) };
+/// The words of the largest line.
+const MOST_WORDS: usize = words(LARGEST);
 
 /// The first frames of aligned runs of an order, as bits of a word.
 const HEADS: [u64; 7] = [
@@ -36,14 +38,22 @@ pub(super) struct Shape {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grown {
     was: u64,
-    now: u64,
+    pub(super) now: u64,
 }
 
 impl Grown {
     /// Whether the word had no free frame before, or has a larger free run now. Only then may the line have to be listed elsewhere.
     #[inline(always)]
     pub(super) fn has_larger_run(self) -> bool {
-        self.was == 0 || largest_run(self.now) > largest_run(self.was)
+        // Ends at the largest run before, which most words have few steps away.
+        let (mut was, mut now) = (self.was, self.now);
+        for order in 0..WORD.0 {
+            if was == 0 {
+                break;
+            }
+            (was, now) = (pairs(was, order), pairs(now, order));
+        }
+        was == 0 && now != 0
     }
 }
 
@@ -83,6 +93,12 @@ const fn ones(order: Order) -> u64 {
     u64::MAX >> (u64::BITS - (1 << order.0))
 }
 
+/// The heads of the free runs of the next order, of those of an order below that of a word.
+#[inline(always)]
+fn pairs(heads: u64, order: u8) -> u64 {
+    heads & heads >> (1 << order) & HEADS[order as usize + 1]
+}
+
 /// The heads of the free runs of an order, of at most that of a word.
 #[inline(always)]
 fn runs(mut bits: u64, order: Order) -> u64 {
@@ -94,15 +110,15 @@ fn runs(mut bits: u64, order: Order) -> u64 {
 
 /// The order of the largest free run of a word that has a free frame.
 #[inline]
-fn largest_run(bits: u64) -> u8 {
+fn largest_run(bits: u64) -> Order {
     let mut heads = bits;
     for order in 0..WORD.0 {
-        heads &= (heads >> (1 << order)) & HEADS[order as usize + 1];
+        heads = pairs(heads, order);
         if heads == 0 {
-            return order;
+            return Order(order);
         }
     }
-    WORD.0
+    WORD
 }
 
 impl<'a> Line<'a> {
@@ -131,12 +147,14 @@ impl<'a> Line<'a> {
             return 0;
         }
         self.touch(platform, Access::ReadModifyWrite);
-        // Acquire: pairs with the Release in `put`. The frame's next owner sees what the last one wrote to it.
-        word.swap(0, Ordering::Acquire) & self.full()
+        // An exchange; models have none for words of any value. Acquire: pairs with the Release in `set`. The frame's next owner sees what
+        // the last one wrote to it.
+        word.fetch_and(0, Ordering::Acquire) & self.full()
     }
 
     /// Takes an aligned block, the one that leaves the largest runs behind in its word. The order is below that of the line.
-    #[inline]
+    // Inlined, as a line that is passed through memory is stored and loaded in different sizes, which takes as long as the exchange.
+    #[inline(always)]
     pub(super) fn claim<P: Platform>(&self, platform: &P, order: Order) -> Claimed {
         self.touch(platform, Access::ReadModifyWrite);
         let word_order = word_order(self.order);
@@ -146,12 +164,12 @@ impl<'a> Line<'a> {
         for (at, word) in self.words.iter().enumerate() {
             let mut bits = word.load(Ordering::Relaxed);
             loop {
-                let free = runs(bits, order);
+                let free = runs(bits & self.full(), order);
                 if free == 0 {
                     break;
                 }
-                let head = smallest(bits, free, order).trailing_zeros();
-                // Acquire: pairs with the Release in `put`, as in `take_word`.
+                let head = smallest(free, order).trailing_zeros();
+                // Acquire: pairs with the Release in `set`, as in `take_word`.
                 match word.compare_exchange_weak(
                     bits,
                     bits & !(ones(order) << head),
@@ -168,52 +186,52 @@ impl<'a> Line<'a> {
 
     /// Takes an aligned block of several whole words.
     fn claim_words<P: Platform>(&self, platform: &P, order: Order) -> Claimed {
-        let word_order = word_order(self.order);
-        let count = 1usize << (order.0 - word_order.0);
-        let mut claimed = Claimed::Nothing;
+        let count = 1usize << (order.0 - word_order(self.order).0);
         for (at, block) in self.words.chunks_exact(count).enumerate() {
-            if block.iter().any(|word| word.load(Ordering::Relaxed) != self.full()) {
-                continue;
-            }
-            match self.take_words(block) {
-                None => return Claimed::At((at as u32) << order.0),
-                Some(taken) => {
-                    for word in &block[..taken] {
-                        self.set(platform, word, self.full());
-                        claimed = Claimed::PutBack;
-                    }
+            if block.iter().all(|word| word.load(Ordering::Relaxed) == self.full()) {
+                match self.take_words(platform, block) {
+                    Claimed::At(_) => return Claimed::At((at as u32) << order.0),
+                    Claimed::Nothing => {}
+                    // The caller lists the line first, as it may be on no list.
+                    Claimed::PutBack => return Claimed::PutBack,
                 }
             }
         }
-        claimed
+        Claimed::Nothing
     }
 
-    /// Takes words that are full, in order, up to the first one that is not. Returns how many it took, if not all.
-    fn take_words(&self, block: &[AtomicU64]) -> Option<usize> {
-        block.iter().position(|word| {
-            // Acquire: pairs with the Release in `put`, as in `take_word`.
+    /// Takes words that are full: all of them, or none.
+    #[inline(always)]
+    fn take_words<P: Platform>(&self, platform: &P, block: &[AtomicU64]) -> Claimed {
+        let other = block.iter().position(|word| {
+            // Acquire: pairs with the Release in `set`, as in `take_word`.
             word.compare_exchange(self.full(), 0, Ordering::Acquire, Ordering::Relaxed).is_err()
-        })
-    }
-
-    /// Takes the whole line, if all of its frames are free.
-    pub(super) fn claim_whole<P: Platform>(&self, platform: &P) -> Claimed {
-        self.touch(platform, Access::ReadModifyWrite);
-        match self.take_words(self.words) {
+        });
+        match other {
             None => Claimed::At(0),
             Some(0) => Claimed::Nothing,
             Some(taken) => {
-                self.words[..taken].iter().for_each(|word| _ = self.set(platform, word, self.full()));
+                block[..taken].iter().for_each(|word| _ = self.set(platform, word, self.full()));
                 Claimed::PutBack
             }
         }
     }
 
+    /// Takes the whole line, if all of its frames are free.
+    pub(super) fn claim_whole<P: Platform>(&self, platform: &P) -> Claimed {
+        self.touch(platform, Access::ReadModifyWrite);
+        if is_broken!(WholeNotChecked) {
+            self.words.iter().for_each(|word| _ = word.fetch_and(0, Ordering::Acquire));
+            return Claimed::At(0);
+        }
+        self.take_words(platform, self.words)
+    }
+
     #[inline(always)]
     fn set<P: Platform>(&self, platform: &P, word: &AtomicU64, bits: u64) -> Grown {
         self.touch(platform, Access::ReadModifyWrite);
-        // Release: pairs with the Acquire in `take_word`, `claim` and `take_words`. Sequentially consistent: pairs with the fence in
-        // `Listing::leave`.
+        // Release: pairs with the Acquire in `take_word`, `claim` and `take_words`. Sequentially consistent: pairs with `move_to`; the load of
+        // the state that follows is in `Listing::settle`.
         let was = word.fetch_or(bits, Ordering::SeqCst);
         Grown { was, now: was | bits }
     }
@@ -234,47 +252,78 @@ impl<'a> Line<'a> {
         if order <= word_order {
             return self.put(platform, at, ones(order) << (offset & ((1 << word_order.0) - 1)));
         }
+        // Of several words at least one is new, or all were free.
         let count = 1 << (order.0 - word_order.0);
-        let mut all = Ok(Grown { was: 0, now: self.full() });
-        for word in at..at + count {
-            all = self.put(platform, word, self.full()).and(all);
+        let grown = Grown { was: 0, now: self.full() };
+        let is_new =
+            (at..at + count).fold(true, |is_new, word| self.put(platform, word, self.full()).is_ok() && is_new);
+        if is_new { Ok(grown) } else { Err(grown) }
+    }
+
+    /// Frees the whole line. `Err` if some of its frames were free already.
+    #[inline]
+    pub(super) fn put_whole<P: Platform>(&self, platform: &P) -> Result<(), Grown> {
+        // Loom does not know that no store comes between the load and the store of an exchange, here one of a thief that finds nothing.
+        if cfg!(loom) || !self.is_empty_racy() {
+            return self.put_block(platform, 0, self.order).map(|_| ());
         }
-        all
+        self.touch(platform, Access::ReadModifyWrite);
+        for word in self.words {
+            // Nobody else changes a word all of whose frames are the caller's. Release: pairs with the Acquire in `take_word`, `claim` and
+            // `take_words`.
+            word.store(self.full(), Ordering::Release);
+        }
+        // Sequentially consistent: pairs with `move_to`; the load of the state that follows is in `Listing::settle`.
+        fence(Ordering::SeqCst);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn is_empty_racy(&self) -> bool {
+        self.words.iter().all(|word| word.load(Ordering::Relaxed) == 0)
+    }
+
+    /// The order of the largest run that the line can have because a word of it has grown to this.
+    #[inline]
+    pub(super) fn largest_run_with(&self, word: u64) -> Order {
+        if word & self.full() == self.full() { self.order } else { largest_run(word) }
     }
 
     /// How full the line is now; `None` if no frame is free.
+    #[inline]
     pub(super) fn shape<P: Platform>(&self, platform: &P) -> Option<Shape> {
         self.touch(platform, Access::Read);
-        let word_order = word_order(self.order);
-        let (mut free, mut run, mut full_words) = (0, None, 0u32);
-        for (at, word) in self.words.iter().enumerate() {
-            // Sequentially consistent: pairs with `set`.
-            let bits = word.load(Ordering::SeqCst) & self.full();
-            if bits != 0 {
-                free += bits.count_ones();
-                run = run.max(Some(largest_run(bits).min(word_order.0)));
-                full_words |= u32::from(bits == self.full()) << at;
+        // Sequentially consistent: pairs with `set`.
+        let mut heads = [0; MOST_WORDS];
+        heads.iter_mut().zip(self.words).for_each(|(bits, word)| *bits = word.load(Ordering::SeqCst) & self.full());
+        if heads.iter().fold(0, |any, bits| any | bits) == 0 {
+            return None;
+        }
+        let free = heads.iter().map(|bits| bits.count_ones()).sum();
+        // All words together, from each order to the next one.
+        for order in 0..word_order(self.order).0 {
+            let mut any = 0;
+            for bits in &mut heads {
+                *bits = pairs(*bits, order);
+                any |= *bits;
+            }
+            if any == 0 {
+                return Some(Shape { free, run: Order(order) });
             }
         }
-        let mut run = run?;
-        for order in word_order.0 + 1..=self.order.0 {
-            let count = 1 << (order - word_order.0);
-            let has_run = (0..self.words.len())
-                .step_by(count)
-                .any(|at| full_words >> at & ((1 << count) - 1) == (1 << count) - 1);
-            if !has_run {
+        // What is left is a bit for each full word.
+        let full_words = heads.iter().rev().fold(0, |words, bits| words << 1 | bits);
+        let mut run = word_order(self.order);
+        let mut heads = full_words;
+        while run < self.order {
+            let order = run.0 - word_order(self.order).0;
+            heads = pairs(heads, order);
+            if heads == 0 {
                 break;
             }
-            run = order;
+            run = Order(run.0 + 1);
         }
-        Some(Shape { free, run: Order(run) })
-    }
-
-    /// Whether no frame is free, possibly stale.
-    #[inline(always)]
-    pub(super) fn is_empty_racy(&self) -> bool {
-        // Sequentially consistent: pairs with `set`.
-        self.words.iter().all(|word| word.load(Ordering::SeqCst) == 0)
+        Some(Shape { free, run })
     }
 
     /// The aligned free blocks of an order that are part of no larger one, possibly stale.
@@ -299,11 +348,11 @@ impl<'a> Line<'a> {
 
 /// Of the free runs of an order those that are part of no larger one, if there are any.
 #[inline(always)]
-fn smallest(bits: u64, free: u64, order: Order) -> u64 {
+fn smallest(free: u64, order: Order) -> u64 {
     if order >= WORD {
         return free;
     }
-    let larger = runs(bits, Order(order.0 + 1));
+    let larger = pairs(free, order.0);
     let alone = free & !(larger | larger << (1 << order.0));
     if alone != 0 { alone } else { free }
 }

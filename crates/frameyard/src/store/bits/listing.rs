@@ -39,20 +39,47 @@ use crate::units::{MigrateType, Order};
 const STEPS: u32 = if cfg!(loom) { 1 } else { 8 };
 /// Bitmap and summaries.
 const LEVELS: usize = 3;
-const BITS: usize = u64::BITS as usize;
+/// The lines of a word of the last summary.
+const GROUP: usize = BITS.pow(LEVELS as u32);
+/// The bits of a word in use. Few in models, so that small yards have summaries of several words.
+const BITS: usize = if cfg!(loom) { 2 } else { u64::BITS as usize };
 
-/// The state of a line on no list.
-const IDLE: u32 = 0;
-
-/// A list, by its number.
+/// A list; as a word, the state of a line on it.
+///
+/// Bits 0 to 15 are one more than its number, 16 to 23 one more than the largest run that its lines may have, 24 to 31 their type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct List(u32);
 
 impl List {
-    /// The state of a line on this list.
+    /// No list: the state of a line without free frames. Its lines may have no run.
+    const NONE: Self = Self(0);
+    /// What stands for the run of lists of reserved lines, which frees leave where they are.
+    const RESERVED: u32 = 0xff;
+
+    fn new(number: u32, runs: u32, list_type: MigrateType) -> Self {
+        Self((number + 1) | runs << 16 | (list_type as u32) << 24)
+    }
+
+    /// Its number; that of no list if it is none.
     #[inline(always)]
-    fn state(self) -> u32 {
-        self.0 + 1
+    fn number(self) -> usize {
+        (self.0 as usize & 0xffff).wrapping_sub(1)
+    }
+
+    /// Whether its lines may have a run of that order.
+    #[inline(always)]
+    fn allows(self, run: Order) -> bool {
+        self.0 >> 16 & 0xff > u32::from(run.0)
+    }
+
+    #[inline(always)]
+    fn is_reserved(self) -> bool {
+        self.0 >> 16 & 0xff == Self::RESERVED
+    }
+
+    fn list_type(self) -> Option<MigrateType> {
+        MigrateType::from_bits((self.0 >> 24) as u8)
+            .filter(|found| self != Self::NONE && found.index() < MigrateType::PER_CPU)
     }
 }
 
@@ -86,13 +113,19 @@ impl Lists {
     }
 
     /// The lines of a type of which all frames are free.
-    pub(super) fn whole(self, list_type: MigrateType) -> List {
-        List(self.first(list_type) + self.partial())
+    fn whole(self, list_type: MigrateType) -> List {
+        List::new(self.first(list_type) + self.partial(), u32::from(self.line_order.0) + 1, list_type)
     }
 
     /// The lines of a type that CPUs have reserved.
-    pub(super) fn reserved(self, list_type: MigrateType) -> List {
-        List(self.first(list_type) + self.partial() + 1)
+    fn reserved(self, list_type: MigrateType) -> List {
+        List::new(self.first(list_type) + self.partial() + 1, List::RESERVED, list_type)
+    }
+
+    /// The lines of a type that are not whole, by fullness and largest run.
+    #[inline(always)]
+    fn partly_free(self, list_type: MigrateType, step: u32, run: u32) -> List {
+        List::new(self.first(list_type) + step * u32::from(self.line_order.0) + run, run + 1, list_type)
     }
 
     /// The list for a line of a type and shape.
@@ -101,29 +134,17 @@ impl Lists {
             return self.whole(list_type);
         }
         let step = (shape.free * STEPS) >> self.line_order.0;
-        List(self.first(list_type) + step.min(STEPS - 1) * u32::from(self.line_order.0) + u32::from(shape.run.0))
+        self.partly_free(list_type, step.min(STEPS - 1), u32::from(shape.run.0))
     }
 
-    /// The lists of a type whose lines have a free run of that order, fullest first.
-    fn with_run(self, list_type: MigrateType, order: Order) -> impl Iterator<Item = List> {
-        let (first, runs) = (self.first(list_type), u32::from(self.line_order.0));
-        let partial =
-            (0..STEPS).flat_map(move |step| (u32::from(order.0)..runs).map(move |run| List(first + step * runs + run)));
-        partial.chain(core::iter::once(self.whole(list_type)))
-    }
-
-    /// The type and the largest run of lines in a state; `None` if it is that of no list, or reserved.
-    fn listed(self, state: u32) -> Option<(MigrateType, Order)> {
-        let list = state.checked_sub(1)?;
-        let list_type = MigrateType::from_bits((list / self.of_type()) as u8)
-            .filter(|found| found.index() < MigrateType::PER_CPU)?;
-        match list % self.of_type() {
-            partial if partial < self.partial() => {
-                Some((list_type, Order((partial % u32::from(self.line_order.0)) as u8)))
-            }
-            whole if whole == self.partial() => Some((list_type, self.line_order)),
-            _ => None,
-        }
+    /// Whether there is such a list.
+    fn has(self, list: List) -> bool {
+        list.list_type().is_some_and(|list_type| {
+            let mut partly_free = (0..STEPS).flat_map(|step| {
+                (0..u32::from(self.line_order.0)).map(move |run| self.partly_free(list_type, step, run))
+            });
+            [self.whole(list_type), self.reserved(list_type)].contains(&list) || partly_free.any(|other| other == list)
+        })
     }
 }
 
@@ -177,6 +198,12 @@ impl Listing {
         }
     }
 
+    /// The bitmaps of all levels.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn levels_for_tests(&self) -> [&'static [AtomicU64]; LEVELS] {
+        self.levels
+    }
+
     /// Whether the tables are those for that number of lines.
     pub(super) fn fits(&self, lines: usize) -> bool {
         let words = |level| if lines == 0 { 0 } else { words_of(lines, level) * self.lists.count() };
@@ -190,12 +217,20 @@ impl Listing {
     #[inline(always)]
     fn word(&self, level: usize, list: List, at: usize) -> Option<&'static AtomicU64> {
         let words = words_of(self.lines(), level);
-        if at >= words {
+        if at >= words || list.number() >= self.lists.count() {
             return None;
         }
-        let index =
-            if level == LEVELS - 1 { at * self.lists.count() + list.0 as usize } else { list.0 as usize * words + at };
-        self.levels[level].get(index)
+        if level == LEVELS - 1 {
+            self.last_summary(list, at)
+        } else {
+            self.levels[level].get(list.number() * words + at)
+        }
+    }
+
+    /// The last summary of a list for a group of lines.
+    #[inline(always)]
+    fn last_summary(&self, list: List, group: usize) -> Option<&'static AtomicU64> {
+        self.levels[LEVELS - 1].get(group * self.lists.count() + list.number())
     }
 
     #[inline(always)]
@@ -209,16 +244,19 @@ impl Listing {
 
     /// Sets the hint of a line, and the summary bits above it.
     fn set_hint<P: Platform>(&self, platform: &P, list: List, line: usize) {
-        let mut at = line;
-        for level in 0..LEVELS {
+        self.set_bits(platform, 0, list, line);
+    }
+
+    /// Sets a bit of a level, and the summary bits above it that are not set.
+    fn set_bits<P: Platform>(&self, platform: &P, first: usize, list: List, mut at: usize) {
+        for level in first..LEVELS {
             let Some(word) = self.word(level, list, at / BITS) else { return };
             let bit = 1 << (at % BITS);
-            // On the first level always, so that whoever clears the hint at the same time sees the state. Sequentially consistent: pairs with
-            // `clear`.
-            if level == 0 || word.load(Ordering::SeqCst) & bit == 0 {
+            // The first one always, so that whoever clears the bit at the same time sees what it stands for. Sequentially consistent: pairs
+            // with `clear_hint` and `clear_summary`.
+            if level == first || word.load(Ordering::SeqCst) & bit == 0 {
                 Self::touch(platform, word, Access::ReadModifyWrite);
                 word.fetch_or(bit, Ordering::SeqCst);
-                fence_in_models();
             }
             at /= BITS;
         }
@@ -230,24 +268,31 @@ impl Listing {
         Self::touch(platform, word, Access::ReadModifyWrite);
         // Sequentially consistent: pairs with `move_to`, which changes the state before it sets the hint.
         word.fetch_and(!(1 << (line % BITS)), Ordering::SeqCst);
-        fence_in_models();
-        if !is_broken!(HintsNotRestored) && state.load(Ordering::SeqCst) == list.state() {
+        if !is_broken!(HintsNotRestored) && state.load(Ordering::SeqCst) == list.0 {
             self.set_hint(platform, list, line);
         }
     }
 
-    /// Clears the summary bit of a word that is zero; sets it again if the word is not zero by now.
+    /// Clears the summary bit of a word that is zero; sets it again, and those above it, if the word is not zero by now.
     #[cold]
     fn clear_summary<P: Platform>(&self, platform: &P, level: usize, list: List, at: usize) {
         let (Some(below), Some(word)) = (self.word(level - 1, list, at), self.word(level, list, at / BITS)) else {
             return;
         };
+        let bit = 1 << (at % BITS);
+        if word.load(Ordering::Relaxed) & bit == 0 {
+            return;
+        }
         Self::touch(platform, word, Access::ReadModifyWrite);
-        // Sequentially consistent: pairs with `set_hint`, which sets the bit below first.
-        word.fetch_and(!(1 << (at % BITS)), Ordering::SeqCst);
-        fence_in_models();
-        if !is_broken!(HintsNotRestored) && below.load(Ordering::SeqCst) != 0 {
-            word.fetch_or(1 << (at % BITS), Ordering::SeqCst);
+        // Sequentially consistent: pairs with `set_bits`, which sets the bit below first.
+        word.fetch_and(!bit, Ordering::SeqCst);
+        if !is_broken!(SummariesNotRestored) && below.load(Ordering::SeqCst) != 0 {
+            // Somebody else may have found this word to be zero meanwhile.
+            if is_broken!(RestoredOnOneLevel) {
+                word.fetch_or(bit, Ordering::SeqCst);
+            } else {
+                self.set_bits(platform, level, list, at);
+            }
         }
     }
 
@@ -276,47 +321,49 @@ impl Listing {
     }
 
     /// Changes the list of a line. The caller has read `from` as its state. Whether it was still that.
-    fn move_to<P: Platform>(&self, platform: &P, line: usize, from: u32, to: List) -> bool {
+    fn move_to<P: Platform>(&self, platform: &P, line: usize, from: List, to: List) -> bool {
         let Some(state) = self.state(line) else { return false };
         Self::touch(platform, state, Access::ReadModifyWrite);
-        // Sequentially consistent: pairs with `Bits::grown`, which looks at the state after it has set bits, and with `clear_hint`.
-        if state.compare_exchange(from, to.state(), Ordering::SeqCst, Ordering::Relaxed).is_err() {
+        // Sequentially consistent: pairs with `settle`, which looks at the state after bits were set, and with `clear_hint`.
+        if state.compare_exchange(from.0, to.0, Ordering::SeqCst, Ordering::Relaxed).is_err() {
             return false;
         }
-        fence_in_models();
-        self.set_hint(platform, to, line);
-        if let Some(old) = from.checked_sub(1) {
-            self.clear_hint(platform, List(old), line);
+        fence_in_models!(ListedUnfenced);
+        if to != List::NONE {
+            self.set_hint(platform, to, line);
+        }
+        if from != List::NONE {
+            self.clear_hint(platform, from, line);
         }
         true
     }
 
-    /// Sees to it that a line that is not reserved is on a list that its shape allows. A line on no list gets one of the type
-    /// `list_type`, if it has free frames; others keep their type.
+    /// Sees to it that a line that is not reserved is on a list that its shape allows. The caller has set bits, which can have made a run of
+    /// the order `may_have`. A line on no list gets one of the type `list_type`; others keep their type.
+    #[inline(always)]
     pub(super) fn settle<P: Platform>(
         &self,
         platform: &P,
-        line: usize,
-        list_type: MigrateType,
+        (line, list_type): (usize, MigrateType),
+        may_have: impl Fn() -> Order,
         shape: impl Fn() -> Option<Shape>,
     ) {
         let Some(state) = self.state(line) else { return };
         loop {
             Self::touch(platform, state, Access::Read);
-            // Sequentially consistent: pairs with `move_to` and `leave`.
-            let found = state.load(Ordering::SeqCst);
-            let (list_type, run) = match self.lists.listed(found) {
-                Some((list_type, run)) => (list_type, Some(run)),
-                None if found == IDLE => (list_type, None),
-                None => return,
-            };
-            let Some(shape) = shape() else { return };
-            if run.is_some_and(|run| run >= shape.run) {
+            // Sequentially consistent: pairs with `move_to`.
+            let found = List(state.load(Ordering::SeqCst));
+            if found.is_reserved() || found.allows(may_have()) {
                 return;
             }
-            // Again in either case: the shape may have changed while the state did.
-            self.move_to(platform, line, found, self.lists.of(list_type, shape));
-            if is_broken!(ListedOnce) {
+            let Some(shape) = shape() else { return };
+            if found.allows(shape.run) {
+                return;
+            }
+            // Bits that were set since are seen to by whoever has set them: the line is not reserved.
+            if self.move_to(platform, line, found, self.lists.of(found.list_type().unwrap_or(list_type), shape))
+                || is_broken!(ListedOnce)
+            {
                 return;
             }
         }
@@ -331,9 +378,25 @@ impl Listing {
         lines: Range<usize>,
         start: usize,
     ) -> Option<usize> {
-        self.lists
-            .with_run(list_type, order)
-            .find_map(|list| self.take_from(platform, list, lines.clone(), start, Some(self.lists.reserved(list_type))))
+        let reserved = self.lists.reserved(list_type);
+        // Most lists are empty, and those of a type have their last summaries side by side.
+        let groups = lines.start / GROUP..lines.end.div_ceil(GROUP);
+        let try_list = |list: List| {
+            // Sequentially consistent: pairs with `set_bits`.
+            let has_lines = groups
+                .clone()
+                .any(|at| self.last_summary(list, at).is_some_and(|word| word.load(Ordering::SeqCst) != 0));
+            if has_lines { self.take_from(platform, list, lines.clone(), start, reserved) } else { None }
+        };
+        for step in 0..STEPS {
+            for run in u32::from(order.0)..u32::from(self.lists.line_order.0) {
+                let line = try_list(self.lists.partly_free(list_type, step, run));
+                if line.is_some() {
+                    return line;
+                }
+            }
+        }
+        try_list(self.lists.whole(list_type))
     }
 
     /// Takes a whole line off its list. It is on no list then.
@@ -344,7 +407,7 @@ impl Listing {
         lines: Range<usize>,
         start: usize,
     ) -> Option<usize> {
-        self.take_from(platform, self.lists.whole(list_type), lines, start, None)
+        self.take_from(platform, self.lists.whole(list_type), lines, start, List::NONE)
     }
 
     fn take_from<P: Platform>(
@@ -353,18 +416,17 @@ impl Listing {
         list: List,
         lines: Range<usize>,
         start: usize,
-        to: Option<List>,
+        to: List,
     ) -> Option<usize> {
         let start = start.clamp(lines.start, lines.end);
         for part in [start..lines.end, lines.start..start] {
             let mut from = part.start;
             while let Some(line) = self.next(platform, 0, list, from, part.end) {
-                let taken = match to {
-                    Some(to) => self.move_to(platform, line, list.state(), to),
-                    None => self.unlist(platform, line, list),
-                };
-                if taken {
+                if self.move_to(platform, line, list, to) {
                     return Some(line);
+                }
+                if is_broken!(FirstHintAlone) {
+                    return None;
                 }
                 self.clear_hint(platform, list, line);
                 from = line + 1;
@@ -373,22 +435,20 @@ impl Listing {
         None
     }
 
-    /// Takes a line off a list; whether it was on it.
-    fn unlist<P: Platform>(&self, platform: &P, line: usize, list: List) -> bool {
-        let Some(state) = self.state(line) else { return false };
-        Self::touch(platform, state, Access::ReadModifyWrite);
-        // Sequentially consistent: pairs with `Bits::grown`, which looks at the state after it has set bits.
-        let was_listed = state.compare_exchange(list.state(), IDLE, Ordering::SeqCst, Ordering::Relaxed).is_ok();
-        if was_listed {
-            fence_in_models();
-            self.clear_hint(platform, list, line);
+    /// Ends the reservation of a line. The caller has it, or takes over from an owner that is gone.
+    pub(super) fn leave<P: Platform>(
+        &self,
+        platform: &P,
+        (line, list_type): (usize, MigrateType),
+        shape: impl Fn() -> Option<Shape>,
+    ) {
+        let Some(state) = self.state(line) else { return };
+        let found = List(state.load(Ordering::Relaxed));
+        let to = shape().map_or(List::NONE, |shape| self.lists.of(list_type, shape));
+        if found.is_reserved() && self.move_to(platform, line, found, to) && !is_broken!(ListedOnce) {
+            // Whoever set bits while the line was reserved left them to the caller.
+            self.settle(platform, (line, list_type), || self.lists.line_order, shape);
         }
-        was_listed
-    }
-
-    /// Ends the reservation of a line. The caller has it, or takes over from an owner that is gone. The caller settles the line afterwards.
-    pub(super) fn leave<P: Platform>(&self, platform: &P, line: usize, list_type: MigrateType) {
-        self.unlist(platform, line, self.lists.reserved(list_type));
     }
 
     /// The reserved lines of a type among some lines, from one on.
@@ -401,19 +461,13 @@ impl Listing {
         self.next(platform, 0, self.lists.reserved(list_type), lines.start, lines.end)
     }
 
-    /// Whether a line is reserved, possibly stale.
-    pub(super) fn is_reserved_racy(&self, line: usize) -> bool {
-        let state = self.state(line).map_or(IDLE, |state| state.load(Ordering::Relaxed));
-        state != IDLE && self.lists.listed(state).is_none()
-    }
-
     /// What is wrong with the listing of a line of that shape; `None` if nothing is. For a yard at rest.
     pub(super) fn problem(&self, line: usize, shape: Option<Shape>) -> Option<&'static str> {
-        let state = self.state(line)?.load(Ordering::Relaxed);
-        let Some(list) = state.checked_sub(1).map(List) else {
+        let list = List(self.state(line)?.load(Ordering::Relaxed));
+        if list == List::NONE {
             return shape.is_some().then_some("line with free frames that is on no list");
-        };
-        if list.0 as usize >= self.lists.count() {
+        }
+        if !self.lists.has(list) {
             return Some("state of a line");
         }
         let mut at = line;
@@ -423,9 +477,6 @@ impl Listing {
             }
             at /= BITS;
         }
-        let run = self.lists.listed(state).map(|(_, run)| run);
-        run.zip(shape)
-            .is_some_and(|(run, shape)| run < shape.run)
-            .then_some("line with a larger run than those of its list")
+        shape.is_some_and(|shape| !list.allows(shape.run)).then_some("line with a larger run than those of its list")
     }
 }

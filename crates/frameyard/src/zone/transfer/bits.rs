@@ -34,7 +34,7 @@ use crate::memmap::MapPlace;
 use crate::page::{FrameState, Tag};
 use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::store::bits::{Bits, BitsSpans, line_order};
-use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic, fence_in_models};
 use crate::units::{CpuId, MigrateType, Order, PageCount};
 use crate::zone::batch::{BATCH, Batch, SMALL_ORDERS};
 use crate::zone::checks::PageChecks;
@@ -372,7 +372,7 @@ impl<P: Platform> Taking<'_, P> {
         let taken = (self.batch.len() - before) as u64;
         if taken > 0 {
             self.view.count_bits(self.cpu, (taken << self.order.0).wrapping_neg());
-            if self.view.type_of_line(line).is_none() {
+            if self.view.blocks.ordinary_at(line << bits.line_order().0).is_none() {
                 self.give_away(before);
             }
         }
@@ -447,9 +447,9 @@ impl<P: Platform> Taking<'_, P> {
     /// Ends the reservation of a line. If its pageblock has another type now, it is listed as such, or its frames go to the free lists.
     fn leave(&self, line: usize, list_type: MigrateType) {
         match self.view.type_of_line(line) {
-            Some(now) => self.view.free_bits().leave(self.view.platform, line, list_type, now),
+            Some(now) => self.view.free_bits().leave(self.view.platform, line, now),
             None => {
-                self.view.free_bits().leave(self.view.platform, line, list_type, list_type);
+                self.view.free_bits().leave(self.view.platform, line, list_type);
                 collect_line(self.view, line);
             }
         }
@@ -654,7 +654,7 @@ pub(super) fn claim_direct<P: Platform>(
         (view.bits_of_cpu(cpu)?.lines[slot(order, list_type)].load(Ordering::Relaxed) as usize).checked_sub(1)?;
     let place = view.free_bits().claim(view.platform, line, order, list_type)?;
     view.count_direct(cpu, order, TAKEN);
-    if view.type_of_line(line).is_some() {
+    if view.blocks.ordinary_at(place).is_some() {
         return Some(place);
     }
     if let Ok(mut locked) = view.lock() {
@@ -713,8 +713,8 @@ fn settle_put<P: Platform>(view: ZoneView<'_, P>, line: usize, is_sound: bool) {
     if !is_sound {
         view.note_corrupt();
     }
-    crate::sync::fence_in_models();
-    if view.blocks.ordinary_at(line << view.free_bits().line_order().0).is_none() {
+    fence_in_models!(FreedUnfenced);
+    if !view.blocks.is_still_ordinary_at(line << view.free_bits().line_order().0) {
         collect_line(view, line);
     }
 }

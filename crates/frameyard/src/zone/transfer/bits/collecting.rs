@@ -2,7 +2,7 @@
 
 use crate::page::Tag;
 use crate::platform::Platform;
-use crate::sync::Ordering;
+use crate::sync::{Ordering, fence};
 use crate::units::{CpuId, MigrateType, Order, Pfn, PfnRange};
 use crate::zone::view::ZoneView;
 
@@ -17,6 +17,8 @@ pub(in crate::zone::transfer) fn collect<P: Platform>(view: ZoneView<'_, P>) {
 #[cold]
 pub(in crate::zone::transfer) fn collect_line<P: Platform>(view: ZoneView<'_, P>, line: usize) {
     let bits = view.free_bits();
+    // Sequentially consistent: pairs with `is_still_ordinary_at`.
+    fence(Ordering::SeqCst);
     if bits.line_words_racy(line).all(|word| word == 0) {
         return;
     }

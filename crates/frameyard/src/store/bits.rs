@@ -240,6 +240,20 @@ impl Bits {
         None
     }
 
+    /// Takes up to `most` blocks of an order of at most that of a word from a line, and gives the place of each to `take`.
+    #[inline]
+    pub(crate) fn claim_many<P: Platform>(
+        &self,
+        platform: &P,
+        number: usize,
+        (order, most): (Order, usize),
+        mut take: impl FnMut(usize),
+    ) {
+        if let Some(line) = self.line(number) {
+            line.claim_many(platform, order, most, |offset| take((number << self.order.0) + offset as usize));
+        }
+    }
+
     /// Reserves the fullest line of a type that has a free run of that order, among some lines, from `start` on and then around.
     pub(crate) fn reserve<P: Platform>(
         &self,

@@ -306,6 +306,12 @@ impl Zone {
         ZonePolicy::from_bits(self.facts.policy.load(Ordering::Relaxed))
     }
 
+    /// Whether that is the transfer policy.
+    #[inline(always)]
+    pub(crate) fn has_policy(&self, policy: ZonePolicy) -> bool {
+        self.facts.policy.load(Ordering::Relaxed) == policy as u32
+    }
+
     /// Whether pageblocks drain.
     #[inline(always)]
     pub(crate) fn heals(&self) -> bool {

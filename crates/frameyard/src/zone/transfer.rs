@@ -337,13 +337,13 @@ pub(crate) fn stacks_blocks<P: Platform>(view: ZoneView<'_, P>, order: Order) ->
 /// Whether lists keep no packed batches: what an array has no room for goes back at once.
 #[inline(always)]
 pub(crate) fn has_no_batches<P: Platform>(view: ZoneView<'_, P>) -> bool {
-    view.zone.policy() == ZonePolicy::Bits
+    view.zone.has_policy(ZonePolicy::Bits)
 }
 
 /// Whether a mechanism may have blocks ready for an empty list of a CPU, which [`take_ready`] takes without a search.
 #[inline(always)]
 pub(crate) fn has_ready_racy<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, of: (Order, MigrateType)) -> bool {
-    view.zone.policy() == ZonePolicy::Bits && view.checks == PageChecks::None && bits::has_ready_racy(view, cpu, of)
+    view.zone.has_policy(ZonePolicy::Bits) && view.checks == PageChecks::None && bits::has_ready_racy(view, cpu, of)
 }
 
 /// Takes up to a batch of blocks that are ready for a list of a CPU. The caller holds the lock of the CPU's lists.
@@ -367,7 +367,7 @@ pub(crate) fn claim_direct<P: Platform>(
     order: Order,
     list_type: MigrateType,
 ) -> Option<usize> {
-    if Mechanism::in_force(view.zone) != Mechanism::Bits || !bits::takes_blocks(view, order) || view.is_quiesced() {
+    if !view.zone.has_policy(ZonePolicy::Bits) || !bits::takes_blocks(view, order) || view.is_quiesced() {
         return None;
     }
     bits::claim_direct(view, cpu, order, list_type)
@@ -383,7 +383,7 @@ pub(crate) fn put_direct<P: Platform>(
     order: Order,
     list_type: MigrateType,
 ) -> bool {
-    Mechanism::in_force(view.zone) == Mechanism::Bits
+    view.zone.has_policy(ZonePolicy::Bits)
         && bits::takes_blocks(view, order)
         && !view.is_quiesced()
         && bits::put_direct(view, cpu, place, order, list_type)
@@ -412,7 +412,7 @@ pub(crate) fn give_back_stacked<P: Platform>(
     index: u32,
     of: (Order, MigrateType),
 ) -> bool {
-    if Mechanism::in_force(view.zone) == Mechanism::Bits {
+    if view.zone.has_policy(ZonePolicy::Bits) {
         return !view.is_quiesced() && bits::put(view, cpu, index as usize, of.0);
     }
     let access = stacks_blocks(view, of.0).then(|| depot::ListAccess::open(view, cpu, of)).flatten();

@@ -163,7 +163,7 @@ impl<'a> Line<'a> {
         }
         for (at, word) in self.words.iter().enumerate() {
             let mut bits = word.load(Ordering::Relaxed);
-            loop {
+            while bits != 0 {
                 let free = runs(bits & self.full(), order);
                 if free == 0 {
                     break;
@@ -182,6 +182,37 @@ impl<'a> Line<'a> {
             }
         }
         Claimed::Nothing
+    }
+
+    /// Takes aligned blocks of an order of at most that of a word, up to `most` from each word with one exchange, until `take`, which gets
+    /// the first frame of each, has had that many.
+    #[inline(always)]
+    pub(super) fn claim_many<P: Platform>(&self, platform: &P, order: Order, most: usize, mut take: impl FnMut(u32)) {
+        self.touch(platform, Access::ReadModifyWrite);
+        let (word_order, mut left) = (word_order(self.order), most as u32);
+        for (at, word) in self.words.iter().enumerate() {
+            let mut bits = word.load(Ordering::Relaxed);
+            while bits != 0 && left > 0 {
+                let mut heads = runs(bits & self.full(), order);
+                while heads.count_ones() > left {
+                    heads &= !(1 << heads.ilog2());
+                }
+                // The runs of heads do not touch.
+                let blocks = heads.wrapping_mul(ones(order));
+                // Acquire: pairs with the Release in `set`, as in `take_word`.
+                match word.compare_exchange_weak(bits, bits & !blocks, Ordering::Acquire, Ordering::Relaxed) {
+                    Ok(_) => {
+                        left -= heads.count_ones();
+                        while heads != 0 {
+                            take(((at as u32) << word_order.0) + heads.trailing_zeros());
+                            heads &= heads - 1;
+                        }
+                        break;
+                    }
+                    Err(found) => bits = found,
+                }
+            }
+        }
     }
 
     /// Takes an aligned block of several whole words.

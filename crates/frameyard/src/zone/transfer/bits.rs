@@ -362,6 +362,9 @@ impl<P: Platform> Taking<'_, P> {
                     taken &= taken - 1;
                 }
             }
+        } else if self.order <= bits.word_order() {
+            let most = self.wanted.min(BATCH) - before;
+            bits.claim_many(platform, line, (self.order, most), |place| self.batch.push(place as u32));
         } else {
             while !self.has_enough()
                 && let Some(place) = bits.claim(platform, line, self.order, list_type)
@@ -745,14 +748,17 @@ pub(super) fn give_back<'a, P: Platform>(
         return pagewise::give_back(locked, view, cpu, batch, order);
     }
     let mut rest = &batch[..];
+    let mut put_frames = 0;
     while let Some((first, others)) = rest.split_first() {
         let place = *first as usize;
-        if order == Order::ZERO
+        if order <= view.free_bits().word_order()
             && view.is_line_clean(place)
             && let Some((list_type, zone)) = view.blocks.ordinary_at(place)
             && zone == view.id
         {
-            rest = put_neighbours(view, cpu, rest, list_type);
+            let count = put_neighbours(view, rest, order, list_type);
+            put_frames += (count as u64) << order.0;
+            rest = &rest[count..];
             continue;
         }
         rest = others;
@@ -763,27 +769,23 @@ pub(super) fn give_back<'a, P: Platform>(
             locked.free_by_type(view.map.checked(*first), order);
         }
     }
+    view.count_bits(cpu, put_frames);
 }
 
-/// Sets the bits of the first frames of a batch that lie in one word of a clean line. Returns the rest.
+/// Sets the bits of the first blocks of a batch that lie in one word of a clean line. Returns their number.
 #[inline(always)]
-fn put_neighbours<'b, P: Platform>(
-    view: ZoneView<'_, P>,
-    cpu: CpuId,
-    frames: &'b [u32],
-    list_type: MigrateType,
-) -> &'b [u32] {
+fn put_neighbours<P: Platform>(view: ZoneView<'_, P>, blocks: &[u32], order: Order, list_type: MigrateType) -> usize {
     let bits = view.free_bits();
     let shift = bits.word_order().0;
-    let word = frames[0] >> shift;
+    let word = blocks[0] >> shift;
+    let ones = u64::MAX >> (u64::BITS - (1 << order.0));
     let (mut mask, mut count) = (0u64, 0);
-    for frame in frames.iter().take_while(|frame| **frame >> shift == word) {
-        mask |= 1 << (frame & ((1 << shift) - 1));
+    for block in blocks.iter().take_while(|block| **block >> shift == word) {
+        mask |= ones << (block & ((1 << shift) - 1));
         count += 1;
     }
     let place = (word << shift) as usize;
-    view.count_bits(cpu, count as u64);
     let freed = bits.free_in_word(view.platform, place, mask, list_type);
     settle_put(view, place >> bits.line_order().0, freed.is_ok());
-    &frames[count..]
+    count
 }

@@ -163,7 +163,7 @@ fn planning_and_creating_need_less_than_8_kib_of_stack() {
 }
 
 #[test]
-fn allocating_and_freeing_need_less_than_12_kib_of_stack() {
+fn allocating_and_freeing_need_less_than_14_kib_of_stack() {
     for policy in ZonePolicy::ALL {
         let config = YardConfig { zone_limits: ZoneLimits::NONE, policy, ..YardConfig::new(&[NodeId(0)]) };
         let (_, _, used) = with_yard(&config, |yard| {
@@ -180,6 +180,6 @@ fn allocating_and_freeing_need_less_than_12_kib_of_stack() {
             .1
         });
         println!("{policy}: {used} bytes");
-        assert!(used < 12 << 10, "{policy}: {used}");
+        assert!(used < 14 << 10, "{policy}: {used}");
     }
 }

@@ -16,7 +16,9 @@ addEventListener('load', () => {
   const root = document.documentElement;
   const plots = [...document.querySelectorAll('figure svg')].map(svg => svg.getBoundingClientRect());
   const visible = plots.filter(box => box.width > 200 && box.height > 80 && box.right <= innerWidth + 1);
-  const text = [...document.querySelectorAll('figure svg text')].map(of => parseFloat(getComputedStyle(of).fontSize) * of.getScreenCTM().a);
+  const scale = ({ a, b }) => Math.hypot(a, b);
+  const text = [...document.querySelectorAll('figure svg text')].map(
+    of => parseFloat(getComputedStyle(of).fontSize) * scale(of.getScreenCTM()));
   const found = { width: innerWidth, scroll: root.scrollWidth, plots: plots.length, visible: visible.length,
     least: Math.min(...text), background: getComputedStyle(document.body).backgroundColor };
   parent.postMessage('FOUND' + JSON.stringify(found) + 'END', '*');

@@ -5,7 +5,7 @@ use core::ptr::{NonNull, null_mut};
 
 use frameyard::boot::{BootError, ZoneLimits};
 use frameyard::units::PhysAddr;
-use frameyard::{ByteSize, Geometry, NodeId, Order, PageCount, PfnRange, Yard, YardConfig};
+use frameyard::{ByteSize, Geometry, NodeId, Order, PageCount, PfnRange, RawRegion, Yard, YardConfig};
 use frameyard_c_calls::calls::policy_of;
 use frameyard_c_calls::fy_status::{FY_BAD_ARGUMENT, FY_OK, FY_PANICKED};
 use frameyard_c_calls::sized::{self, SizedStruct};
@@ -187,47 +187,73 @@ unsafe fn call_without_yard(error: *mut fy_error, work: impl FnOnce() -> Result<
 ///
 /// The memory is the caller's: frames that are not reserved and the tables, if given, are used by nothing else.
 unsafe fn create(kernel: Kernel, settings: &Settings<'_>) -> Result<NonNull<fy_yard>, Failure> {
-    let Settings { mut source, config, tables } = *settings;
-    let frame_size = config.geometry.page_size();
-    if tables.is_none() {
-        // The tables' frames are one more reserved range. Its place does not matter for the size.
-        source.tables =
-            source.memory().next().map_or(PfnRange::default(), |range| PfnRange::new(range.start, PageCount(1)));
-    }
-    let mut plan = Tables::plan(&source, &config)?;
-    place::check_bytes(&source, &kernel, frame_size)?;
-    let base = match tables {
-        Some((base, given)) => {
-            place::check_aligned(base)?;
-            if given < plan.bytes {
-                let (needed, given) = (ByteSize(plan.bytes), ByteSize(given));
-                return Err(BootError::RegionTooSmall { needed, given }.into());
-            }
-            place::check_apart(&source, &kernel, (base, plan.bytes), frame_size)?;
-            base
-        }
-        None => {
-            let (frames, base) = place::find(&source, &kernel, plan.bytes, frame_size)?;
-            source.tables = frames;
-            plan = Tables::plan(&source, &config)?;
-            base
-        }
-    };
+    let mut source = settings.source;
+    let (plan, base) = find_place(&kernel, settings, &mut source)?;
     // SAFETY: as large as planned, aligned (a frame is), and used by nothing else: apart from all memory that is not reserved (checked
     // where the kernel maps it), or reserved just now.
     let (handle, control, map) = unsafe { plan.clear_at(base) };
     let receiver = kernel.receive_panics();
-    // SAFETY: both regions are zeroed and the yard's alone. `frame_bytes` says where frames are mapped, as the header demands.
-    let yard = unsafe { Yard::create(&source, &config, &plan.layout, map, control, kernel)? };
+    // SAFETY: the handle's place is in the tables, aligned, and large enough. Both regions are zeroed and the yard's alone.
+    unsafe { create_at(handle, (&source, &settings.config), &plan, (map, control), kernel)? };
     receiver.keep();
-    // SAFETY: the handle's place is in the tables, aligned, and large enough.
-    unsafe { handle.write(fy_yard::new(yard)) };
     // SAFETY: just written.
     let made = unsafe { handle.as_ref() };
     let frames = made.yard().stats().managed_pages();
     let policy = made.yard().policy();
+    let frame_size = settings.config.geometry.page_size();
     made.log(FY_LOG_INFO, format_args!("yard of {} frames of {frame_size} with policy {policy}", frames.0));
     Ok(handle)
+}
+
+/// Plans the tables, and finds their place: the one that the settings give, or frames that are then reserved in `source`.
+// A kernel's stack is small: inlined, two plans would lie in the frame below which the yard is created.
+#[inline(never)]
+fn find_place(
+    kernel: &Kernel,
+    settings: &Settings<'_>,
+    source: &mut Source<'_>,
+) -> Result<(Tables, NonNull<u8>), Failure> {
+    let config = &settings.config;
+    let frame_size = config.geometry.page_size();
+    if settings.tables.is_none() {
+        // The tables' frames are one more reserved range. Its place does not matter for the size.
+        source.tables =
+            source.memory().next().map_or(PfnRange::default(), |range| PfnRange::new(range.start, PageCount(1)));
+    }
+    let plan = Tables::plan(source, config)?;
+    place::check_bytes(source, kernel, frame_size)?;
+    let Some((base, given)) = settings.tables else {
+        let (frames, base) = place::find(source, kernel, plan.bytes, frame_size)?;
+        source.tables = frames;
+        return Ok((Tables::plan(source, config)?, base));
+    };
+    place::check_aligned(base)?;
+    if given < plan.bytes {
+        let (needed, given) = (ByteSize(plan.bytes), ByteSize(given));
+        return Err(BootError::RegionTooSmall { needed, given }.into());
+    }
+    place::check_apart(source, kernel, (base, plan.bytes), frame_size)?;
+    Ok((plan, base))
+}
+
+/// Creates the yard, and writes its handle.
+///
+/// # Safety
+///
+/// The handle can be written. Map and control region are zeroed, and used by nothing else.
+#[inline(never)]
+unsafe fn create_at(
+    handle: NonNull<fy_yard>,
+    (source, config): (&Source<'_>, &YardConfig<'_>),
+    plan: &Tables,
+    (map, control): (RawRegion, RawRegion),
+    kernel: Kernel,
+) -> Result<(), Failure> {
+    // SAFETY: passed on to the caller. `frame_bytes` says where frames are mapped, as the header demands.
+    let yard = unsafe { Yard::create(source, config, &plan.layout, map, control, kernel)? };
+    // SAFETY: passed on to the caller.
+    unsafe { handle.write(fy_yard::new(yard)) };
+    Ok(())
 }
 
 /// Reads and checks the settings.

@@ -1,6 +1,7 @@
 //! The machine that the options of a command line choose.
 
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use frameyard::{ByteSize, Order};
 
@@ -27,7 +28,7 @@ impl ChosenMachine {
     pub(crate) fn of(args: &MachineArgs) -> Result<Self, Failure> {
         let mut chosen = match &args.machine {
             Some(name) => Self { machine: machine::resolve(name).map_err(Failure::input)?, notes: Vec::new() },
-            None => Self::host()?,
+            None => Self::host(Path::new("/"), args.memory)?,
         };
         chosen.machine.geometry = args.geometry.apply(chosen.machine.geometry).map_err(Failure::input)?;
         if let Some(memory) = args.memory {
@@ -77,27 +78,70 @@ impl ChosenMachine {
         )))
     }
 
-    /// The machine that the program runs on.
-    fn host() -> Result<Self, Failure> {
-        let HostMachine { machine, memory_source, mut notes } =
-            machine::host(Path::new("/")).map_err(Failure::input)?;
-        if memory_source != MemorySource::ResourceMap {
+    /// The machine that the program runs on, whose kernel's files are under `root`. A size in place of its memory leaves nothing of the
+    /// memory map to be noted.
+    fn host(root: &Path, memory: Option<ByteSize>) -> Result<Self, Failure> {
+        let HostMachine { machine, memory_source, mut notes } = machine::host(root).map_err(Failure::input)?;
+        if memory_source != MemorySource::ResourceMap && memory.is_none() {
             notes.insert(0, memory_source.to_string());
         }
         Ok(Self { machine, notes })
     }
 
-    /// Prints the notes to standard error, a line each.
+    /// Prints the notes to standard error, a line each. Called when nothing can be refused any more: a refusal is alone.
     pub(crate) fn print_notes(&self) {
         print_notes(&self.notes);
     }
 }
 
-/// Prints notes to standard error, a line each.
+/// Prints notes to standard error, a line each, once in the life of the program.
 pub(crate) fn print_notes(notes: &[String]) {
-    for note in notes {
+    static PRINTED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    let mut printed = PRINTED.lock().unwrap_or_else(PoisonError::into_inner);
+    for note in new_notes(notes, &mut printed) {
         anstream::eprintln!("{NOTE}note:{NOTE:#} {note}");
     }
 }
 
+/// The notes that are not among the `printed` ones, and now are.
+fn new_notes<'n>(notes: &'n [String], printed: &mut Vec<String>) -> Vec<&'n str> {
+    let is_new = |note: &&String| {
+        let is_new = !printed.contains(note);
+        if is_new {
+            printed.push((*note).clone());
+        }
+        is_new
+    };
+    notes.iter().filter(is_new).map(String::as_str).collect()
+}
+
 const NOTE: anstyle::Style = anstyle::AnsiColor::Cyan.on_default().bold();
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn unknown_addresses_are_noted_where_the_memory_map_is_that_of_the_host() {
+        let root = std::env::temp_dir().join(format!("frameyard-host-without-map-{}", std::process::id()));
+        fs::create_dir_all(root.join("proc")).unwrap();
+        fs::write(root.join("proc/meminfo"), "MemTotal:       16384000 kB\n").unwrap();
+        fs::write(root.join("proc/iomem"), "00000000-00000000 : System RAM\n").unwrap();
+        let notes = |memory| ChosenMachine::host(&root, memory).unwrap().notes;
+        let about_memory = |notes: &[String]| notes.iter().filter(|note| note.contains("/proc/iomem")).count();
+        assert_eq!(about_memory(&notes(None)), 1);
+        assert_eq!(about_memory(&notes(Some(ByteSize::gib(1)))), 0);
+        fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    fn a_note_is_printed_once() {
+        let notes = ["one", "two", "one"].map(str::to_owned);
+        let mut printed = Vec::new();
+        assert_eq!(new_notes(&notes[..1], &mut printed), ["one"]);
+        assert_eq!(new_notes(&notes, &mut printed), ["two"]);
+        assert!(new_notes(&notes, &mut printed).is_empty());
+    }
+}

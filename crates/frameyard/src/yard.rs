@@ -134,8 +134,8 @@ impl<P: Platform> Yard<P> {
     ///
     /// [`YardConfig::map_init`] defines which part of the map is initialised now. Unless its initialiser writes every
     /// page, the call writes one page structure per free or reserved block, so a map on fresh memory stays untouched
-    /// apart from one host page per maximum-order block. Planning and creating need less than 8 KiB of stack each in an
-    /// optimised build, however large the machine.
+    /// apart from one host page per maximum-order block. Planning and creating need less than 8 KiB of stack each,
+    /// beside their results, in any optimised build, however large the machine.
     ///
     /// # Errors
     ///
@@ -171,9 +171,11 @@ impl<P: Platform> Yard<P> {
             return Err(BootError::NoFrameBytes);
         }
         let writer = MapWriter::new(config.map_init.initialiser);
-        let regions = (map.base.cast::<Page>(), control.base);
-        // SAFETY: both regions are large enough and aligned (checked), zeroed and ours alone (caller).
-        let (tables, map) = unsafe { boot::init(memory, config, layout, regions, writer, &platform)? };
+        // SAFETY: the region is large enough and aligned (checked), zeroed and ours alone (caller).
+        let mut tables = unsafe { layout.carve(control.base) };
+        let tables = tables.as_mut().ok_or(BootError::LayoutMismatch)?;
+        // SAFETY: just carved; the map is large enough and aligned (checked), zeroed and ours alone (caller).
+        let map = unsafe { boot::init(memory, config, layout, tables, map.base.cast::<Page>(), (writer, &platform))? };
         let tuning = Tuning { watermarks: config.watermarks, sizing: config.pcp_sizing };
         Ok(Self::view_of(tables, map, config.geometry, (config.map_init, writer), Some(tuning), platform))
     }
@@ -202,17 +204,20 @@ impl<P: Platform> Yard<P> {
         let map =
             unsafe { MemMap::new(map.base.cast::<Page>(), found.numbering, found.map_init.content, found.geometry) };
         let writer = MapWriter::new(found.map_init.initialiser);
-        Ok(Self::view_of(found.tables, map, found.geometry, (found.map_init, writer), None, platform))
+        Ok(Self::view_of(&found.tables, map, found.geometry, (found.map_init, writer), None, platform))
     }
 
+    // Boot has a small stack: inlined, the yard's temporary copies would lie in the frame below which the map is initialised.
+    #[inline(never)]
     fn view_of(
-        mut tables: Tables,
+        tables: &Tables,
         map: MemMap,
         geometry: Geometry,
         (map_init, writer): (MapInit, MapWriter),
         tuning: Option<Tuning>,
         platform: P,
     ) -> Self {
+        let mut tables = *tables;
         tables.keep_within(map.range());
         let (poisoning, checks) = (tables.poisoning(), tables.checks());
         let (homes, types) = if takes_slow_paths(poisoning, checks) {

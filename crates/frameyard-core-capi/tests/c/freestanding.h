@@ -36,6 +36,14 @@ void print_number(uint64_t number);
 __attribute__((noreturn)) void leave_program(int status);
 fy_platform_ops kernel_ops(void);
 
+/* The stack that the library needs at most, as its header says. The program itself runs on it, too. */
+#define STACK_BYTES 16384
+
+/* Forgets what has been used of the stack. */
+void paint_stack(void);
+/* The bytes of the stack that have been used, those of the callers included. More than STACK_BYTES: it has overflowed. */
+size_t stack_used(void);
+
 /* The program: it gets the number of its first argument, or 0. */
 int kernel(uint64_t argument);
 

@@ -109,10 +109,12 @@ static void device(const fy_yard *yard) {
 }
 
 int kernel(uint64_t argument) {
+  static const char *const policies[] = {"vanilla", "cluster-bulk", "owned-blocks", "frame-bitmap", "depot"};
   fy_memory range = {FIRST_FRAME, FRAMES, 0, 0};
   fy_core_config config = fy_core_config_default();
   fy_platform_ops ops = kernel_ops();
   uint64_t before;
+  size_t at, creating, most;
   fy_yard *yard;
 
   (void)argument;
@@ -123,14 +125,19 @@ int kernel(uint64_t argument) {
   config.device_start = DEVICE_FRAME;
   config.device_count = DEVICE_FRAMES;
   CHECK(fy_core_create(&ops, &config, &yard, &error) == FY_OK);
+  creating = stack_used();
   before = free_frames(yard);
   two_cpus(yard);
   all_frames(yard);
   device(yard);
   CHECK(fy_yard_drain(yard, &error) == FY_OK);
   texts(yard);
-  CHECK(fy_yard_set_policy(yard, "vanilla", &error) == FY_OK);
-  two_cpus(yard);
+  for (at = 0; at < sizeof policies / sizeof policies[0]; at++) {
+    CHECK(fy_yard_set_policy(yard, policies[at], &error) == FY_OK);
+    two_cpus(yard);
+    all_frames(yard);
+  }
+  CHECK(fy_yard_compact(yard, FY_NO_NODE, &error) == FY_OK);
   CHECK(fy_yard_validate(yard, &error) == FY_OK);
   CHECK(free_frames(yard) == before);
   fy_yard_destroy(yard);
@@ -142,8 +149,14 @@ int kernel(uint64_t argument) {
   all_frames(yard);
   CHECK(fy_yard_validate(yard, &error) == FY_OK && free_frames(yard) == before);
   fy_yard_destroy(yard);
+  most = stack_used();
+  CHECK(most <= STACK_BYTES);
   print("the kernel has ");
   print_number(before);
-  print(" free frames and halts\n");
+  print(" free frames, has used ");
+  print_number(most);
+  print(" bytes of stack, ");
+  print_number(creating);
+  print(" to create a yard, and halts\n");
   return 0;
 }

@@ -5,6 +5,11 @@ struct this_cpu cpus[2] = {{0, 0}, {1, 0}};
 uint32_t running;
 __attribute__((aligned(4096))) unsigned char memory[FRAMES * FRAME_BYTES];
 
+/* The stack of the CPUs. A program that needs more than the header promises writes below it, into paint that must stay. */
+__attribute__((used, aligned(64))) static uint64_t stack[2 * STACK_BYTES / sizeof(uint64_t)];
+#define STACK_WORDS (sizeof stack / sizeof stack[0])
+#define PAINT 0x5a5a12349876a5a5u
+
 static long system_call(long number, long first, long second, long third) {
   long result;
   __asm__ volatile("syscall"
@@ -33,6 +38,19 @@ void print_number(uint64_t number) {
 
 __attribute__((noreturn)) void leave_program(int status) {
   for (;;) (void)system_call(60, status, 0, 0);
+}
+
+/* Not inlined: nothing below its frame is in use. */
+__attribute__((noinline)) void paint_stack(void) {
+  volatile uint64_t *word = stack;
+  const uintptr_t end = (uintptr_t)__builtin_frame_address(0) - 256;
+  while ((uintptr_t)word < end) *word++ = PAINT;
+}
+
+size_t stack_used(void) {
+  const volatile uint64_t *word = stack;
+  while (*word == PAINT) word++;
+  return (size_t)((const unsigned char *)(stack + STACK_WORDS) - (const volatile unsigned char *)word);
 }
 
 static fy_section enter(void *context) {
@@ -90,20 +108,24 @@ fy_platform_ops kernel_ops(void) {
   return ops;
 }
 
-/* `stack` is where the kernel of the host puts the number of arguments, and their addresses behind it. */
-__attribute__((used, noreturn)) static void begin(const uintptr_t *stack) {
+/* `arguments` is where the kernel of the host puts the number of arguments, and their addresses behind it. */
+__attribute__((used, noreturn)) static void begin(const uintptr_t *arguments) {
   uint64_t number = 0;
-  if (stack[0] > 1) {
-    const char *digit = (const char *)stack[2];
+  if (arguments[0] > 1) {
+    const char *digit = (const char *)arguments[2];
     while (*digit >= '0' && *digit <= '9') number = number * 10 + (uint64_t)(*digit++ - '0');
   }
+  paint_stack();
   leave_program(kernel(number));
 }
+
+#define TEXT(number) TEXT_OF(number)
+#define TEXT_OF(number) #number
 
 __asm__(
     ".globl _start\n"
     "_start:\n"
     "  xor %ebp, %ebp\n"
     "  mov %rsp, %rdi\n"
-    "  and $-16, %rsp\n"
+    "  lea stack + 2 * " TEXT(STACK_BYTES) "(%rip), %rsp\n"
     "  call begin\n");

@@ -14,7 +14,7 @@ const SEED: &str = "FRAMEYARD_TEST_SEED";
 const KILLS: &str = "FRAMEYARD_KILLS";
 
 /// Longer than any wait for a process that has ended, with much room for a busy host.
-pub(crate) const NO_HANG: Duration = Duration::from_secs(30);
+pub(crate) const NO_HANG: Duration = Duration::from_secs(120);
 
 /// The next random number (xorshift).
 pub(crate) fn next(state: &mut u64) -> u64 {

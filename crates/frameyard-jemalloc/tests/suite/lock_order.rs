@@ -62,7 +62,8 @@ fn fork_during(name: &str, prepare: impl FnOnce() + Send, work: impl FnOnce() + 
         yard.lock_all().unwrap();
         is_locked.store(1, Ordering::SeqCst);
         // The thread spins at first. It sleeps nowhere else.
-        for _ in 0..1000 {
+        // On a busy host it may not run for a while.
+        for _ in 0..60_000 {
             thread::sleep(Duration::from_millis(1));
             waits = state(worker.load(Ordering::SeqCst)) == Some(b'S');
             if waits {

@@ -77,7 +77,7 @@ impl Drop for Alone {
             std::thread::sleep(Duration::from_millis(10));
             self.heap.validate().is_ok()
         };
-        if !(0..100).any(|_| is_sound()) {
+        if !(0..6000).any(|_| is_sound()) {
             self.heap.validate().expect("the yard is sound");
         }
     }

@@ -125,7 +125,6 @@ const LEAST_MEMORY_IN_ALL: ByteSize = ByteSize::mib(64);
 pub(super) fn run(args: &StressArgs) -> Result<(), Failure> {
     args.machine.refuse_phantom(NAME, "pages of tasks are written to and moved")?;
     let chosen = ChosenMachine::with_memory(&args.machine, DEFAULT_MEMORY)?;
-    chosen.print_notes();
     chosen.check_page_size(NAME)?;
     let tasks = tasks(args)?;
     let memory = chosen.machine.memory_bytes();
@@ -142,6 +141,7 @@ pub(super) fn run(args: &StressArgs) -> Result<(), Failure> {
         TaskMode::Processes => Sharing::Processes,
     };
     let map_init = InitArgs::default().map_init(InitMode::Eager, &chosen.machine)?;
+    chosen.print_notes();
     let of_args =
         BootOptions { map_init, sharing, backing: FrameBacking::Real, ..BootOptions::of(&args.machine, &args.yard) };
     let mut rows = Vec::new();

@@ -133,9 +133,9 @@ fn page_fault_writes_the_columns_and_the_plot_of_will_it_scale() {
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("page_fault1.csv");
     let image = file.with_extension("svg");
     let (path, plot) = (file.to_str().unwrap(), image.to_str().unwrap());
-    let options = format!("--memory 512M --duration 30ms --lru vanilla --will-it-scale {path} --plot {plot}");
-    let line = format!("bench page-fault --repeat 1 --tasks 1,2 {options}");
-    let output = frameyard(&line.split_whitespace().collect::<Vec<_>>());
+    let line = "bench page-fault --repeat 1 --tasks 1,2 --memory 512M --duration 30ms --lru vanilla";
+    let files = ["--will-it-scale", path, "--plot", plot];
+    let output = frameyard(&line.split_whitespace().chain(files).collect::<Vec<_>>());
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let text = std::fs::read_to_string(&file).unwrap();
     let lines: Vec<&str> = text.lines().collect();
@@ -155,8 +155,9 @@ fn page_fault_writes_the_columns_and_the_plot_of_will_it_scale() {
 #[test]
 fn each_pair_of_policies_has_a_file_with_minus_one_for_modes_that_were_not_run() {
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pairs.csv");
-    let options = format!("--memory 512M --duration 20ms --mode threads --will-it-scale {}", file.to_str().unwrap());
-    results("page-fault", &options);
+    let line =
+        "bench page-fault --repeat 1 --tasks 2 --memory 512M --duration 20ms --mode threads --json --will-it-scale";
+    json(&line.split_whitespace().chain([file.to_str().unwrap()]).collect::<Vec<_>>());
     for lru in ["vanilla", "sharded"] {
         let text = std::fs::read_to_string(file.with_file_name(format!("pairs-healing-{lru}.csv"))).unwrap();
         assert!(text.lines().nth(2).unwrap().starts_with("2,-1,0.00,"), "{text}");
@@ -415,9 +416,8 @@ fn a_file_that_cannot_be_written_is_refused_before_any_run() {
 fn rows_are_written_as_csv_beside_the_table() {
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("rows.csv");
     let path = file.to_str().unwrap();
-    let line =
-        format!("bench page-fault --memory 512M --duration 10ms --repeat 1 --tasks 1 --mode threads --csv {path}");
-    let output = frameyard(&line.split_whitespace().collect::<Vec<_>>());
+    let line = "bench page-fault --memory 512M --duration 10ms --repeat 1 --tasks 1 --mode threads --csv";
+    let output = frameyard(&line.split_whitespace().chain([path]).collect::<Vec<_>>());
     assert!(stdout(&output).starts_with("threads, tasks: 1;"), "{}", stdout(&output));
     let text = std::fs::read_to_string(&file).unwrap();
     assert!(text.starts_with("mode,tasks,zone_policy,lru_policy,memory_bytes,runs,map_bytes,"), "{text}");

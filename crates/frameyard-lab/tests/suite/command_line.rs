@@ -1,6 +1,6 @@
 //! The program as a user meets it: exit codes, output streams and formats.
 
-use crate::program::{assert_refused, command, frameyard, json, stderr, stdout};
+use crate::program::{as_ordinary_user, assert_refused, command, frameyard, json, stderr, stdout};
 
 #[test]
 fn the_version_names_the_commit() {
@@ -124,6 +124,27 @@ fn a_shown_machine_is_scaled_and_its_geometry_changed_on_demand() {
     assert_eq!((&object["machine"], &object["installed_bytes"]), (&"server-1t".into(), &(64u64 << 30).into()));
     assert!(object["toml"].as_str().unwrap().contains("max_order = 9"));
     assert_eq!(object["rows"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn an_unknown_memory_map_of_the_host_is_noted_once_and_only_where_it_is_used() {
+    let notes = |line: &str| {
+        let output = as_ordinary_user(&line.split_whitespace().collect::<Vec<_>>())?;
+        let notes = stderr(&output).lines().filter(|line| line.contains("/proc/iomem")).count();
+        Some((output.status.code(), notes))
+    };
+    let Some(shown) = notes("machines show --host") else { return };
+    // None where everyone may read the map.
+    assert!(shown.0 == Some(0) && shown.1 <= 1, "{shown:?}");
+    for (line, code) in [
+        ("machines show --host --memory 1G", 0),
+        ("bench fault-cost --memory 64M --map 2M --repeat 1", 0),
+        ("bench zone-lock --memory 64M", 2),
+        ("bench frag --phantom --memory 16M", 2),
+        ("stress --memory 32M --tasks 1", 2),
+    ] {
+        assert_eq!(notes(line), Some((Some(code), 0)), "{line}");
+    }
 }
 
 #[test]

@@ -15,7 +15,12 @@ fn words(line: &[String]) -> Vec<&str> {
 
 /// The rows of a workload, each of whose shares of time are the whole together.
 fn rows(workload: &str, options: &str) -> Vec<Value> {
-    let results = json(&words(&line(workload, &format!("{options} --json"))));
+    rows_with(workload, options, &[])
+}
+
+/// The same, with words that may have spaces in them.
+fn rows_with(workload: &str, options: &str, more: &[&str]) -> Vec<Value> {
+    let results = json(&[&words(&line(workload, options)), more, &["--json"]].concat());
     assert_eq!(results["command"], format!("sim {workload}"));
     let rows = results["rows"].as_array().unwrap().clone();
     for row in &rows {
@@ -90,8 +95,13 @@ fn two_runs_are_the_same_to_the_byte_and_another_seed_is_another_run() {
 
 /// The rows of a build.
 fn builds(options: &str) -> Vec<Value> {
+    builds_with(options, &[])
+}
+
+/// The same, with words that may have spaces in them.
+fn builds_with(options: &str, more: &[&str]) -> Vec<Value> {
     let line = format!("sim kernbench --duration 1ms {options} --json");
-    let results = json(&line.split_whitespace().collect::<Vec<_>>());
+    let results = json(&line.split_whitespace().chain(more.iter().copied()).collect::<Vec<_>>());
     assert_eq!((&results["command"], &results["machine"]), (&"sim kernbench".into(), &"epyc2-256".into()));
     results["rows"].as_array().unwrap().clone()
 }
@@ -162,7 +172,7 @@ fn a_build_counts_drains_of_a_full_batch_by_type_where_the_policy_does() {
 fn a_build_writes_a_profile_for_each_row() {
     let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("build.folded");
     let options = "--zone-cpus 8 --pages 64 --compute 4000 --kernel-work 0";
-    let rows = builds(&format!("{options} --profile {}", file.to_str().unwrap()));
+    let rows = builds_with(options, &["--profile", file.to_str().unwrap()]);
     assert_eq!(rows.len(), 2);
     for row in &rows {
         let (lists, mib) = (row["lists"].as_str().unwrap(), row["zone_bytes"].as_u64().unwrap() >> 20);
@@ -292,17 +302,17 @@ fn a_machine_may_be_a_file() {
     let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("two-cores.toml");
     std::fs::write(&file, own).unwrap();
     let file = file.to_str().unwrap();
-    let results =
-        json(&words(&line("page-fault", &format!("--machine {file} --tasks 4 --mode processes {SMALL} --json"))));
+    let line = line("page-fault", &format!("--tasks 4 --mode processes {SMALL}"));
+    let results = json(&[&words(&line)[..], &["--json", "--machine", file]].concat());
     assert_eq!(results["machine"], "two-cores");
-    assert_refused(&words(&line("page-fault", &format!("--machine {file} --tasks 5"))), 2, "more than the 4 CPUs");
+    assert_refused(&["sim", "page-fault", "--tasks", "5", "--machine", file], 2, "more than the 4 CPUs");
 }
 
 #[test]
 fn a_profile_has_the_time_of_all_tasks_by_what_they_did() {
     let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("sim.folded");
     let name = file.to_str().unwrap();
-    let row = &rows("page-fault", &format!("--tasks 2 --mode processes {SMALL} --profile {name}"))[0];
+    let row = &rows_with("page-fault", &format!("--tasks 2 --mode processes {SMALL}"), &["--profile", name])[0];
     let text = std::fs::read_to_string(&file).unwrap();
     let lines = text.lines().map(|line| line.rsplit_once(' ').expect("a stack and a number"));
     let lines: Vec<(&str, f64)> = lines.map(|(stack, ns)| (stack, ns.parse().unwrap())).collect();

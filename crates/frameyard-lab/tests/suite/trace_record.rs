@@ -179,7 +179,7 @@ fn interrupt(name: &str, options: &[&str]) {
     let file = temporary(&format!("{name}.fyt"));
     let ready = temporary(&format!("{name}.ready"));
     let _ = fs::remove_file(&ready);
-    let script = format!("touch {}; exec sleep 600", ready.display());
+    let script = format!("touch '{}'; exec sleep 600", ready.display());
     let words = [&["trace", "record", "-o", file.to_str().unwrap()], options, &["--", "sh", "-c", &script]].concat();
     let recorder = command(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     while !ready.exists() {

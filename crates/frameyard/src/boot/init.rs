@@ -17,7 +17,7 @@ use crate::units::{CpuId, Geometry, MigrateType, NodeId, Pfn, PfnRange, ZoneId, 
 use crate::zone::transfer::Mechanism;
 use crate::zone::{Zone, ZoneTables};
 
-/// Writes a yard into its map and control region, and publishes its header.
+/// Writes a yard into its map and its tables, and publishes its header. Returns the map.
 ///
 /// `memory` may answer differently than at planning. Only tables that were checked are trusted, and memory that does
 /// not fit them makes the creation fail.
@@ -27,39 +27,38 @@ use crate::zone::{Zone, ZoneTables};
 ///
 /// # Safety
 ///
-/// `control` points to `layout.control_bytes()` zeroed bytes, aligned to 128, that nothing else uses and that stay
-/// mapped while the tables are used. `map` points to `layout.map_bytes()` bytes, zeroed unless the initialiser writes them, for
-/// which the same holds.
+/// The tables are those of the layout ([`Layout::carve`]) in zeroed memory that nothing else uses. `map` points to
+/// `layout.map_bytes()` bytes, zeroed unless the initialiser writes them, that nothing else uses and that stay mapped while the
+/// tables are used.
 pub(crate) unsafe fn init<P: Platform>(
     memory: &dyn MemorySource,
     config: &YardConfig<'_>,
     layout: &Layout,
-    (map, control): (NonNull<Page>, NonNull<u8>),
-    writer: MapWriter,
-    platform: &P,
-) -> Result<(Tables, MemMap), BootError> {
+    // Borrowed: they have 0.5 KiB, each copy is one in the frame below which the map is initialised, and boot has a small stack.
+    tables: &mut Tables,
+    map: NonNull<Page>,
+    (writer, platform): (MapWriter, &P),
+) -> Result<MemMap, BootError> {
     config.map_init.check(config.geometry, config.cpus.len())?;
-    // SAFETY: passed on to the caller.
-    let mut tables = unsafe { layout.carve(control) }.ok_or(BootError::LayoutMismatch)?;
     let mode = config.map_init.mode;
-    write_header(&tables, config, layout);
+    write_header(tables, config, layout);
     tables.word(HeaderWord::Sections).store(platform.has_sections().into(), Ordering::Relaxed);
-    write_cpus_and_distances(&tables, config, layout);
-    write_cpu_groups(&tables, config, layout)?;
-    let numbering = write_runs(&tables, memory, layout)?;
+    write_cpus_and_distances(tables, config, layout);
+    write_cpu_groups(tables, config, layout)?;
+    let numbering = write_runs(tables, memory, layout)?;
     // SAFETY: passed on to the caller; the map has as many page structures as there are places.
     let map = unsafe { MemMap::new(map, numbering, config.map_init.content, config.geometry) };
-    write_ranges(&tables, memory, map, layout)?;
-    write_zonelists(&tables);
-    write_pcps(&tables);
-    write_free_ranges(&mut tables, memory, config.geometry, layout)?;
-    write_regions(&tables, map, config.geometry);
+    write_ranges(tables, memory, map, layout)?;
+    write_zonelists(tables);
+    write_pcps(tables);
+    write_free_ranges(tables, memory, config.geometry, layout)?;
+    write_regions(tables, map, config.geometry);
     tables.zones.iter().for_each(|zone| zone.set_clean_regions(config.clean_regions));
     if mode == InitMode::Lazy {
         tables.zones.iter().for_each(Zone::count_deferred);
     }
     let initialisation = Initialisation {
-        tables: &tables,
+        tables,
         zone_tables: &tables.zone_tables(map, config.geometry),
         poisoning: config.poisoning,
         writer,
@@ -74,7 +73,7 @@ pub(crate) unsafe fn init<P: Platform>(
     tables.tune(platform, config.geometry, &config.watermarks, config.pcp_sizing)?;
     // Release: pairs with the Acquire in `attach`, which then sees a finished yard.
     tables.word(HeaderWord::Magic).store(MAGIC, Ordering::Release);
-    Ok((tables, map))
+    Ok(map)
 }
 
 fn write_header(tables: &Tables, config: &YardConfig<'_>, layout: &Layout) {

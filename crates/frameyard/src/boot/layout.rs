@@ -145,6 +145,22 @@ pub(super) fn planned_batch(config: &YardConfig<'_>, present: PageCount) -> Page
     config.pcp_sizing.sizes(config.geometry, zone).batch
 }
 
+/// How many ranges of memory there are, cut at zone borders, and how many words the zones need for what they have once per batch.
+// Boot has a small stack: inlined, these counts would stay in the caller's frame.
+#[inline(never)]
+fn ranges_and_batch_words(memory: &dyn MemorySource, config: &YardConfig<'_>, cutter: &ZoneCutter) -> (usize, usize) {
+    let mut ranges = 0;
+    // The survey has refused memory of more frames.
+    let mut present = [0_u32; MAX_NODES * ZoneKind::COUNT];
+    cutter.for_each_range(memory, &mut |range, zone| {
+        ranges += 1;
+        let pages = &mut present[zone.index()];
+        *pages = pages.saturating_add(u32::try_from(range.count().0).unwrap_or(u32::MAX));
+    });
+    let zones = present.iter().map(|pages| PageCount((*pages).into()));
+    (ranges, batch_words(zones.map(|pages| (pages, planned_batch(config, pages)))))
+}
+
 impl Layout {
     /// Plans the yard of a machine. Touches no memory; costs a few passes over the ranges of memory and one over
     /// the reserved ones.
@@ -166,13 +182,7 @@ impl Layout {
         let device_space = config.device_space.filter(|space| !space.is_empty()).unwrap_or_default();
         let runs = RunPlan::new(memory, config.geometry, device_space)?;
         let cutter = ZoneCutter::new(config.geometry, config.zone_limits, movable_starts(memory, config)?);
-        let mut ranges = 0;
-        let mut present = [0; MAX_NODES * ZoneKind::COUNT];
-        cutter.for_each_range(memory, &mut |range, zone| {
-            ranges += 1;
-            present[zone.index()] += range.count().0;
-        });
-        let zones = present.iter().map(|pages| (PageCount(*pages), planned_batch(config, PageCount(*pages))));
+        let (ranges, batch_words) = ranges_and_batch_words(memory, config, &cutter);
         let counts = TableCounts {
             geometry: config.geometry,
             frames: runs.places,
@@ -182,7 +192,7 @@ impl Layout {
             ranges,
             reserved: found.reserved,
             cma: found.cma,
-            batch_words: batch_words(zones),
+            batch_words,
             shelves: CpuGroups::of_shelves(config).count()?,
             directories: usize::from(!device_space.is_empty()),
         };

@@ -10,6 +10,8 @@ pub(crate) type MovableStarts = [Pfn; MAX_NODES];
 /// ends (`find_zone_movable_pfns_for_nodes`).
 ///
 /// Only the highest ordinary zone can become Movable: the low zones count towards the unmovable share.
+// Boot has a small stack: inlined, three tables of nodes would stay in the caller's frame.
+#[inline(never)]
 pub(crate) fn movable_starts(memory: &dyn MemorySource, config: &YardConfig<'_>) -> Result<MovableStarts, BootError> {
     let none = [Pfn(u64::MAX); MAX_NODES];
     let (node_pages, total) = pages_by_node(memory);

@@ -289,6 +289,8 @@ pub(crate) fn list_limits(policy: ZonePolicy) -> Option<ListLimits> {
 ///
 /// There may be fewer blocks than wanted, if the zone has no more or the mechanism moves less at once, and more, if it moves whole
 /// batches or clusters (the kernel's `nr_pcp_alloc` lets refills grow, too).
+///
+/// The mechanisms' own functions are never inlined: kernels have small stacks, and the buffers of all mechanisms would lie in one frame.
 pub(crate) fn fetch<P: Platform>(
     view: ZoneView<'_, P>,
     refill: RefillRequest<'_>,

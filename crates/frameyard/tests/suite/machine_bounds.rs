@@ -2,8 +2,9 @@
 
 use std::ptr::NonNull;
 
-use frameyard::boot::{DeviceSpace, InitMode, MachineBounds, MapInit, ZoneLimits};
+use frameyard::boot::{BootError, DeviceSpace, InitMode, MachineBounds, MapInit, MemorySource, ZoneLimits};
 use frameyard::platform::{MapBacking, Probe};
+use frameyard::policy::ZonePolicy;
 use frameyard::watermarks::PcpSizing;
 use frameyard::{
     ByteSize, CpuId, Geometry, Gfp, Layout, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Platform, RawRegion,
@@ -106,7 +107,7 @@ fn paint() -> usize {
     std::hint::black_box(&mut [PAINT; ROOM / 8]).as_mut_ptr().expose_provenance()
 }
 
-/// Runs `work`; returns its result, and how many bytes of stack it used.
+/// Runs `work`; returns its result, and how many bytes of stack the functions that it calls used.
 #[inline(never)]
 fn stack_used<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let lowest = paint();
@@ -117,27 +118,68 @@ fn stack_used<T>(work: impl FnOnce() -> T) -> (T, usize) {
     (result, ROOM - 8 * touched)
 }
 
+type Plan = fn(&dyn MemorySource, &YardConfig<'_>) -> Result<Layout, BootError>;
+type Create = unsafe fn(
+    &dyn MemorySource,
+    &YardConfig<'_>,
+    &Layout,
+    RawRegion,
+    RawRegion,
+    Plain,
+) -> Result<Yard<Plain>, BootError>;
+
+/// The stack that a yard of 64 MiB needs for its plan and for its creation, and what `work` with it returns.
+fn with_yard<T>(config: &YardConfig<'_>, work: impl FnOnce(&Yard<Plain>) -> T) -> (usize, usize, T) {
+    // Called through pointers: the compiler cannot inline them, and their frames count.
+    let (plan, create) = std::hint::black_box((Layout::plan as Plan, Yard::create as Create));
+    let memory = [(PfnRange::new(Pfn(0x100), PageCount(0x4000)), NodeId(0))];
+    let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
+    let regions = MachineBounds::of_memory(Geometry::X86_64, ByteSize::mib(64));
+    let region = |size: ByteSize| std::vec![Line([0; 128]); size.0.div_ceil(128) as usize];
+    let mut memories = [region(regions.map_bytes()), region(regions.control_bytes())];
+    let [map, control] = memories.each_mut().map(|lines| RawRegion {
+        base: NonNull::from(lines.as_mut_slice()).cast(),
+        size: ByteSize(size_of_val(lines.as_slice()) as u64),
+    });
+    let (layout, planning) = stack_used(|| plan(&table, config));
+    let layout = layout.expect("a layout");
+    // SAFETY: zeroed memory of sufficient size, that outlives the yard.
+    let (yard, creating) = stack_used(|| unsafe { create(&table, config, &layout, map, control, Plain) });
+    (planning, creating, work(&yard.expect("a yard")))
+}
+
 #[test]
 fn planning_and_creating_need_less_than_8_kib_of_stack() {
-    let memory = [(PfnRange::new(Pfn(0x100), PageCount(0x4000)), NodeId(0))];
-    let regions = MachineBounds::of_memory(Geometry::X86_64, ByteSize::mib(64));
     for mode in InitMode::ALL {
-        let region = |size: ByteSize| std::vec![Line([0; 128]); size.0.div_ceil(128) as usize];
-        let mut memories = [region(regions.map_bytes()), region(regions.control_bytes())];
         let map_init = MapInit { mode, ..MapInit::default() };
         let config = YardConfig { zone_limits: ZoneLimits::NONE, map_init, ..YardConfig::new(&[NodeId(0)]) };
-        let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
-        let (layout, planning) = stack_used(|| Layout::plan(&table, &config).expect("a layout"));
-        let [map, control] = memories.each_mut().map(|lines| RawRegion {
-            base: NonNull::from(lines.as_mut_slice()).cast(),
-            size: ByteSize(size_of_val(lines.as_slice()) as u64),
+        let (planning, creating, ()) = with_yard(&config, |yard| {
+            let frame = yard.alloc(Order::ZERO, Gfp::KERNEL).expect("a frame");
+            yard.free(frame, Order::ZERO).expect("the frame is allocated");
         });
-        let (yard, creating) = stack_used(|| {
-            // SAFETY: zeroed memory of sufficient size, that outlives the yard.
-            unsafe { Yard::create(&table, &config, &layout, map, control, Plain) }.expect("a yard")
-        });
+        println!("{mode}: {planning} bytes to plan, {creating} to create");
         assert!(planning < 8 << 10 && creating < 8 << 10, "{mode}: {planning} to plan, {creating} to create");
-        let frame = yard.alloc(Order::ZERO, Gfp::KERNEL).expect("a frame");
-        yard.free(frame, Order::ZERO).expect("the frame is allocated");
+    }
+}
+
+#[test]
+fn allocating_and_freeing_need_less_than_14_kib_of_stack() {
+    for policy in ZonePolicy::ALL {
+        let config = YardConfig { zone_limits: ZoneLimits::NONE, policy, ..YardConfig::new(&[NodeId(0)]) };
+        let (_, _, used) = with_yard(&config, |yard| {
+            let mut frames = Vec::with_capacity(0x4000);
+            // The second round finds what the first one has left on lists and in the depot.
+            stack_used(|| {
+                for order in [Order::ZERO, Order(3), Order(9), Order::ZERO] {
+                    while let Ok(frame) = yard.alloc(order, Gfp::KERNEL | Gfp::NOWARN) {
+                        frames.push(frame);
+                    }
+                    frames.drain(..).for_each(|frame| yard.free(frame, order).expect("the frame is allocated"));
+                }
+            })
+            .1
+        });
+        println!("{policy}: {used} bytes");
+        assert!(used < 14 << 10, "{policy}: {used}");
     }
 }

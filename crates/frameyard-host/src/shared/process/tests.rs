@@ -112,7 +112,7 @@ fn stopped_processes_are_alive_and_zombies_are_not_whatever_their_forked_childre
     worker.process.kill().unwrap();
     let begin = Instant::now();
     while !place.has_ended(process) {
-        assert!(begin.elapsed() < Duration::from_secs(30), "a zombie is dead");
+        assert!(begin.elapsed() < Duration::from_secs(120), "a zombie is dead");
         std::thread::yield_now();
     }
     assert!(kill(worker.forked, 0), "the forked child outlives its parent");

@@ -93,15 +93,15 @@ pub(super) fn run(args: &AllocArgs) -> Result<(), Failure> {
         )));
     }
     let chosen = ChosenMachine::with_memory(&args.machine, args.quick.memory(DEFAULT_MEMORY))?;
-    chosen.print_notes();
     let host = HostTopology::current().map_err(Failure::run_time)?;
     let map_init = args.init.map_init(InitMode::Eager, &chosen.machine)?;
     let options =
         BootOptions { map_init, map_limit: args.full.map_limit(), ..BootOptions::of(&args.machine, &args.yard) };
     let booted = boot_machine(&chosen.machine, &options)?;
-    print_notes(&booted.notes);
     let yard = &booted.yard;
     check_orders(args, yard)?;
+    chosen.print_notes();
+    print_notes(&booted.notes);
     let sweep = Sweep {
         kinds: &args.kinds,
         orders: &args.orders,

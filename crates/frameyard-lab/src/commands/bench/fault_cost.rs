@@ -60,7 +60,6 @@ const ALLOWANCE_NS: f64 = 100.0;
 pub(super) fn run(args: &FaultCostArgs) -> Result<(), Failure> {
     args.machine.refuse_phantom(NAME, "pages need memory behind them")?;
     let chosen = ChosenMachine::with_memory(&args.machine, DEFAULT_MEMORY)?;
-    chosen.print_notes();
     let has = chosen.machine.memory_bytes();
     if args.map.0 < 1 << 21 || !args.map.0.is_multiple_of(1 << 21) || args.map.0 > has.0 / 2 {
         let most = RoundedSize(ByteSize(has.0 / 2));
@@ -70,6 +69,7 @@ pub(super) fn run(args: &FaultCostArgs) -> Result<(), Failure> {
         )));
     }
     let map_init = InitArgs::default().map_init(InitMode::Eager, &chosen.machine)?;
+    chosen.print_notes();
     let backing = FrameBacking::Real;
     let options = BootOptions { map_init, backing, ..BootOptions::of(&args.machine, &args.yard) };
     let bar = progress_bar(NAME, args.policies.pairs().count() as u64);

@@ -83,7 +83,6 @@ pub(super) fn run(args: &GiganticArgs) -> Result<(), Failure> {
     let recordings = args.trace.iter().map(|path| recording(path)).collect::<Result<Vec<Recording>, Failure>>()?;
     let memory = if args.quick.quick { QUICK_MEMORY } else { DEFAULT_MEMORY };
     let chosen = ChosenMachine::with_memory(&args.machine, memory)?;
-    chosen.print_notes();
     let host = HostTopology::current().map_err(Failure::run_time)?;
     let map_init = args.init.map_init(InitMode::Eager, &chosen.machine)?;
     let options = BootOptions { map_init, map_limit: MapLimit::Full, ..BootOptions::of(&args.machine, &args.yard) };
@@ -93,6 +92,7 @@ pub(super) fn run(args: &GiganticArgs) -> Result<(), Failure> {
     for &policy in &args.policies {
         for &clean_regions in &args.yard.clean_regions {
             let booted = boot_machine(&chosen.machine, &BootOptions { policy, clean_regions, ..options })?;
+            chosen.print_notes();
             print_notes(&booted.notes);
             let yard = &booted.yard;
             let outcome = workload.run(yard, &host, &recordings)?;

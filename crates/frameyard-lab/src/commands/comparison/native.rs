@@ -77,7 +77,6 @@ impl<'a> Comparison<'a> {
         args.machine.refuse_phantom(name, "pages of address spaces and files need memory behind their frames")?;
         let chosen = ChosenMachine::with_memory(&args.machine, args.quick.memory(DEFAULT_MEMORY))?;
         chosen.check_page_size(name)?;
-        chosen.print_notes();
         let tasks = match args.compared.tasks() {
             tasks if tasks.is_empty() => usual_tasks(&HostTopology::current().map_err(Failure::run_time)?),
             tasks => tasks,
@@ -160,6 +159,7 @@ impl<'a> Comparison<'a> {
         let empty = |setting: &Setting| Measured { setting: *setting, memory, runs: Vec::new() };
         let rows = settings.iter().flat_map(|setting| workloads.iter().map(move |workload| (workload, empty(setting))));
         let mut rows: Vec<(&W, Measured<W::Run>)> = rows.collect();
+        self.chosen.print_notes();
         let bar = progress_bar(self.name, (rows.len() * rounds.len()) as u64);
         let once = |fixture: &Fixture<'_>, round: Round, (workload, row): &(&W, Measured<W::Run>)| {
             let yard = fixture.vm.yard();

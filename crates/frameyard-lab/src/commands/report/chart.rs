@@ -8,15 +8,18 @@ use plotters::coord::ranged1d::{Ranged, ValueFormatter};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-/// Size in pixels; the page scales it. Small, so that its text is legible on a phone.
-const WIDTH: u32 = 480;
-const HEIGHT: u32 = 320;
-const FONT: (&str, u32) = ("sans-serif", 12);
-/// Height of a bar, and of what is above and below the bars.
-const BAR: u32 = 24;
+/// Size in pixels; the page scales it. The width is that of a phone's page, where text has the size that it has here.
+const WIDTH: u32 = 360;
+const HEIGHT: u32 = 280;
+/// `plotters` writes text of 1.24 times the size in pixels.
+const FONT: (&str, u32) = ("sans-serif", 14);
+/// Height of a bar with its name above, and of what is above and below the bars.
+const BAR: u32 = 40;
 const AROUND_BARS: u32 = 60;
-/// Width of the names of bars.
-const NAMES: u32 = 150;
+/// The part of a bar's height that its name has.
+const NAME: f64 = 0.45;
+/// Room for half a label at the ends of the axis.
+const MARGIN: u32 = 12;
 
 /// Colours of series, in order.
 const COLOURS: [RGBColor; 8] = [
@@ -127,14 +130,17 @@ impl Chart {
         X::CoordDescType: ValueFormatter<f64> + Ranged<ValueType = f64>,
     {
         let area = SVGBackend::with_string(svg, (WIDTH, HEIGHT)).into_drawing_area();
-        let mut chart =
-            ChartBuilder::on(&area).margin(8).x_label_area_size(36).y_label_area_size(52).build_cartesian_2d(x, y)?;
+        let mut chart = ChartBuilder::on(&area)
+            .margin(MARGIN)
+            .x_label_area_size(40)
+            .y_label_area_size(52)
+            .build_cartesian_2d(x, y)?;
         let mut mesh = chart.configure_mesh();
         mesh.x_desc(self.x)
             .y_desc(self.y)
             .label_style(FONT)
             .axis_desc_style(FONT)
-            .x_labels(6)
+            .x_labels(5)
             .y_labels(6)
             .max_light_lines(0);
         mesh.y_label_formatter(&|value| short(*value)).x_label_formatter(&|value| short(*value)).draw()?;
@@ -177,28 +183,28 @@ impl Bars {
         let count = self.names.len();
         let area = SVGBackend::with_string(svg, (WIDTH, height)).into_drawing_area();
         let mut chart = ChartBuilder::on(&area)
-            .margin(8)
-            .x_label_area_size(36)
-            .y_label_area_size(NAMES)
+            .margin(MARGIN)
+            .x_label_area_size(40)
             .build_cartesian_2d(0.0..most, 0.0..count as f64)?;
         let mut mesh = chart.configure_mesh();
-        mesh.x_desc(self.x).label_style(FONT).axis_desc_style(FONT).x_labels(6).y_labels(0);
+        mesh.x_desc(self.x).label_style(FONT).axis_desc_style(FONT).x_labels(5).y_labels(0);
         mesh.max_light_lines(0).disable_y_mesh().x_label_formatter(&|value| short(*value)).draw()?;
-        let at_right = Pos::new(HPos::Right, VPos::Center);
+        let above = Pos::new(HPos::Left, VPos::Bottom);
         for (bar, name) in self.names.iter().enumerate() {
             // The first bar is on top.
             let row = (count - 1 - bar) as f64;
-            let (x, y) = chart.backend_coord(&(0.0, row + 0.5));
-            area.draw(&Text::new(name.as_str(), (x - 8, y), FONT.into_text_style(&area).pos(at_right)))?;
+            let (bottom, top) = (row + 0.1, row + 1.0 - NAME);
+            let (x, y) = chart.backend_coord(&(0.0, top));
+            area.draw(&Text::new(name.as_str(), (x + 2, y - 2), FONT.into_text_style(&area).pos(above)))?;
             let mut from = 0.0;
             for (number, (_, values)) in self.parts.iter().enumerate() {
                 let to = from + values[bar];
                 let colour = COLOURS[number % COLOURS.len()].filled();
-                chart.draw_series([Rectangle::new([(from, row + 0.2), (to, row + 0.8)], colour)])?;
+                chart.draw_series([Rectangle::new([(from, bottom), (to, top)], colour)])?;
                 from = to;
             }
             let mark = self.marks.as_ref().and_then(|(_, values)| values[bar]);
-            let line = |value| PathElement::new([(value, row + 0.05), (value, row + 0.95)], BLACK.stroke_width(2));
+            let line = |value| PathElement::new([(value, row), (value, top + 0.1)], BLACK.stroke_width(2));
             chart.draw_series(mark.map(line))?;
         }
         area.present()?;
@@ -241,7 +247,7 @@ mod tests {
             Series { label: "a".to_owned(), style: Style::Dots, points: vec![(1.0, 2.0), (2.0, 3.0)], colour: 1 };
         let chart = Chart { x: "tasks", y: "rate", scale: Scale::Linear, series: vec![series] };
         let svg = chart.svg().unwrap();
-        assert!(svg.starts_with("<svg viewBox=\"0 0 480 320\"") && svg.trim_end().ends_with("</svg>"), "{svg}");
+        assert!(svg.starts_with("<svg viewBox=\"0 0 360 280\"") && svg.trim_end().ends_with("</svg>"), "{svg}");
         assert!(!svg.contains("#000000") && svg.contains("currentColor"));
         assert_eq!(svg.matches("<circle").count(), 2);
         let empty = Chart { series: Vec::new(), ..chart };

@@ -147,16 +147,16 @@ fn kept_frames(text: &str) -> Result<u32, String> {
 /// Runs every combination of share, number of tasks and policy on this machine.
 pub(in crate::commands) fn bench(args: &FragArgs) -> Result<(), Failure> {
     let chosen = ChosenMachine::with_memory(&args.machine, args.quick.memory(DEFAULT_MEMORY))?;
-    chosen.print_notes();
     let host = HostTopology::current().map_err(Failure::run_time)?;
     let map_init = args.init.map_init(InitMode::Eager, &chosen.machine)?;
     let options =
         BootOptions { map_init, map_limit: args.full.map_limit(), ..BootOptions::of(&args.machine, &args.yard) };
     let rows = args.choice.each(NAME, |workload, policy, points, report| {
         let booted = boot_machine(&chosen.machine, &BootOptions { policy, ..options })?;
-        print_notes(&booted.notes);
         let yard = &booted.yard;
         check_size(workload, yard.stats().managed_pages(), yard.geometry())?;
+        chosen.print_notes();
+        print_notes(&booted.notes);
         workload.run(yard, &host, points, &mut |point| report(row(workload, policy, &point)))?;
         yard.drain_all();
         yard.validate().map_err(Failure::run_time)

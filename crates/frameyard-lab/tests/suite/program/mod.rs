@@ -2,6 +2,7 @@
 
 pub(crate) mod pty;
 
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Output};
 
 /// The program with plain tables of any width.
@@ -14,6 +15,24 @@ pub(crate) fn command(arguments: &[&str]) -> Command {
 /// Runs the program.
 pub(crate) fn frameyard(arguments: &[&str]) -> Output {
     command(arguments).output().expect("the program was built")
+}
+
+/// Runs the program as an ordinary user, also where the tests run as root. `None`, with the reason on standard output, where that user
+/// cannot run it.
+pub(crate) fn as_ordinary_user(arguments: &[&str]) -> Option<Output> {
+    /// The number of `nobody`.
+    const NOBODY: u32 = 65534;
+    let mut command = command(arguments);
+    if rustix::process::geteuid().is_root() {
+        command.uid(NOBODY).gid(NOBODY).current_dir("/");
+    }
+    match command.output() {
+        Ok(output) => Some(output),
+        Err(error) => {
+            println!("skipped: an ordinary user cannot run {}: {error}", env!("CARGO_BIN_EXE_frameyard"));
+            None
+        }
+    }
 }
 
 /// Standard output as text.

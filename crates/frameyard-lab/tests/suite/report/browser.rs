@@ -16,9 +16,11 @@ addEventListener('load', () => {
   const root = document.documentElement;
   const plots = [...document.querySelectorAll('figure svg')].map(svg => svg.getBoundingClientRect());
   const visible = plots.filter(box => box.width > 200 && box.height > 80 && box.right <= innerWidth + 1);
-  const text = [...document.querySelectorAll('figure svg text')].map(of => parseFloat(getComputedStyle(of).fontSize));
+  const scale = ({ a, b }) => Math.hypot(a, b);
+  const text = [...document.querySelectorAll('figure svg text')].map(
+    of => parseFloat(getComputedStyle(of).fontSize) * scale(of.getScreenCTM()));
   const found = { width: innerWidth, scroll: root.scrollWidth, plots: plots.length, visible: visible.length,
-    texts: text.length, background: getComputedStyle(document.body).backgroundColor };
+    least: Math.min(...text), background: getComputedStyle(document.body).backgroundColor };
   parent.postMessage('FOUND' + JSON.stringify(found) + 'END', '*');
 });
 </script>";
@@ -83,6 +85,7 @@ fn a_browser_shows_every_plot_without_errors_on_a_phone_and_a_desk() {
         let found = found(&output);
         assert_eq!(found["width"], width, "{found}");
         assert!(found["scroll"].as_u64() <= Some(width.into()), "horizontal scrolling: {found}");
+        assert!(found["least"].as_f64() >= Some(10.0), "text too small to read: {found}");
         assert_eq!((&found["plots"], &found["visible"]), (&drawn.into(), &drawn.into()), "{found}");
     }
     let dark = found(&browse(browser, &page, 800, &["--blink-settings=preferredColorScheme=0"]));

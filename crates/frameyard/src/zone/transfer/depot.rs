@@ -447,6 +447,7 @@ impl<'a, P: Platform> ListAccess<'a, P> {
 
     /// Fetches blocks for the list; returns their number. At least a batch if the zone has as many, and up to [`FETCHED`] if the
     /// list has room.
+    #[inline(never)]
     pub(super) fn fetch(&self, refill: RefillRequest<'_>, mut deliver: impl FnMut(Delivered<'_>)) -> usize {
         let Self { view, order, .. } = *self;
         // While few whole pageblocks are free, no list holds what it may not need. Where pages are checked, a list checks a batch.

@@ -127,6 +127,7 @@ impl State {
 }
 
 /// Fetches single frames for a list: held ones of its type, or as page-wise transfer does if there are none.
+#[inline(never)]
 pub(super) fn fetch<P: Platform>(
     view: ZoneView<'_, P>,
     refill: RefillRequest<'_>,

@@ -58,6 +58,7 @@ pub(crate) enum Knobs {
 
 impl Knobs {
     /// Fetches blocks for a refill; returns their number.
+    #[inline(never)]
     pub(super) fn fetch<P: Platform>(
         self,
         view: ZoneView<'_, P>,
@@ -112,6 +113,7 @@ impl Knobs {
 }
 
 /// Fetches blocks under one hold of the zone lock.
+#[inline(never)]
 pub(super) fn fetch<P: Platform>(
     view: ZoneView<'_, P>,
     refill: RefillRequest<'_>,

@@ -84,6 +84,7 @@ enum Head {
 }
 
 /// Fetches single pages by whole clusters.
+#[inline(never)]
 pub(in crate::zone::transfer) fn fetch<P: Platform>(
     view: ZoneView<'_, P>,
     refill: RefillRequest<'_>,

@@ -81,6 +81,7 @@ impl<F: FnMut(&Batch)> Delivery<F> {
 }
 
 /// Fetches blocks for a refill: from the CPU's own pageblocks while it has or can claim some.
+#[inline(never)]
 pub(in crate::zone::transfer) fn fetch<P: Platform>(
     view: ZoneView<'_, P>,
     refill: RefillRequest<'_>,

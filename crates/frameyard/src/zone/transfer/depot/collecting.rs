@@ -6,6 +6,9 @@
 //!
 //! Batches belong to the collector until their frames are free, and count as depot frames until then.
 //!
+//! Kernels have small stacks, and [`Returning`] has 3 KiB. So the functions that keep one are never inlined, and at most one of them is in
+//! progress on a CPU.
+//!
 //! Huge blocks return in batches, too ([`huge`]); they are whole pageblocks, so a request for less takes them before single frames
 //! are merged.
 
@@ -79,6 +82,7 @@ pub(in crate::zone::transfer) fn collect<P: Platform>(
 }
 
 /// Returns all batches of the depot to the free lists.
+#[inline(never)]
 fn collect_all<P: Platform>(view: ZoneView<'_, P>) {
     let _collecting = Collecting::begin(view);
     for (order, stack) in view.depot().stacks() {
@@ -87,7 +91,7 @@ fn collect_all<P: Platform>(view: ZoneView<'_, P>) {
         }
         stack.touch(view.platform, Access::ReadModifyWrite);
         let mut chain = stack.detach(view.page_links());
-        let mut returning = Returning::new(view, order);
+        let mut returning = Returning::new(view, None, order);
         // A sound chain has fewer batches than the map has frames.
         let mut left = view.map.places();
         while chain != Link::NONE {
@@ -117,7 +121,7 @@ fn collect_until<P: Platform>(view: ZoneView<'_, P>, first: MigrateType, most: u
     for (order, stack) in view.depot().stacks_from(first) {
         // Bounded: other CPUs may push as fast as this one pops.
         while left > 0 && !enough() {
-            let taken = return_some(Returning::new(view, order), None, stack, left.min(BATCHES as u64));
+            let taken = return_some(view, (None, order), None, stack, left.min(BATCHES as u64));
             stack.count_collected(taken);
             left -= taken;
             if taken == 0 {
@@ -137,19 +141,21 @@ pub(super) fn merge_with<P: Platform>(
     most: u64,
 ) {
     let _collecting = Collecting::begin(view);
-    let returned = return_some(Returning::for_cpu(view, cpu, order), Some(head), stack, most);
+    let returned = return_some(view, (Some(cpu), order), Some(head), stack, most);
     // The stack never counted the first batch.
     stack.count_collected(returned - 1);
 }
 
 /// Frees a batch, if one is given, and up to `most` batches of a stack under one hold of the lock. Returns the number of batches.
+#[inline(never)]
 fn return_some<P: Platform>(
-    mut returning: Returning<'_, P>,
+    view: ZoneView<'_, P>,
+    (cpu, order): (Option<CpuId>, Order),
     mut first: Option<Link>,
     stack: &BatchStack,
     most: u64,
 ) -> u64 {
-    let view = returning.view;
+    let mut returning = Returning::new(view, cpu, order);
     let mut left = most;
     let mut next = || {
         first.take().or_else(|| {
@@ -168,19 +174,22 @@ struct Returning<'a, P> {
     cpu: Option<CpuId>,
     /// The order of the blocks in batches.
     order: Order,
-    /// The places of their heads, and their orders.
-    blocks: FixedVec<(MapPlace, u8), { ENOUGH_BLOCKS + FRAMES }>,
+    blocks: FixedVec<Joined, { ENOUGH_BLOCKS + FRAMES }>,
     frames: u64,
     batches: u64,
 }
 
-impl<'a, P: Platform> Returning<'a, P> {
-    fn new(view: ZoneView<'a, P>, order: Order) -> Self {
-        Self { view, cpu: None, order, blocks: FixedVec::new(), frames: 0, batches: 0 }
-    }
+/// A block: the place of its head, and its order. Packed, because hundreds of them lie on the stack.
+#[repr(C, packed)]
+#[derive(Clone, Copy, Default)]
+struct Joined {
+    place: MapPlace,
+    order: u8,
+}
 
-    fn for_cpu(view: ZoneView<'a, P>, cpu: CpuId, order: Order) -> Self {
-        Self { cpu: Some(cpu), ..Self::new(view, order) }
+impl<'a, P: Platform> Returning<'a, P> {
+    fn new(view: ZoneView<'a, P>, cpu: Option<CpuId>, order: Order) -> Self {
+        Self { view, cpu, order, blocks: FixedVec::new(), frames: 0, batches: 0 }
     }
 
     fn is_enough(&self) -> bool {
@@ -188,7 +197,8 @@ impl<'a, P: Platform> Returning<'a, P> {
     }
 
     /// Unpacks a few batches that the caller owns, and joins their blocks; whether there may be more. Not called when there is
-    /// enough.
+    /// enough. Not inlined: what it unpacks is off the stack before blocks are freed.
+    #[inline(never)]
     fn take_in(&mut self, mut next: impl FnMut() -> Option<Link>) -> bool {
         // Filled from the end: of blocks freed in order the last batch comes first, so that they end up sorted.
         let mut entries = [0; FRAMES];
@@ -224,7 +234,7 @@ impl<'a, P: Platform> Returning<'a, P> {
             let follow = entries[at..].windows(2).take_while(|pair| follows(pair)).count();
             for (block, order) in view.blocks_at(entries[at], (1 + follow) << each.0, view.geometry.pageblock_order()) {
                 tag_joined(view, block, order, each);
-                self.blocks.push((block, order.0));
+                self.blocks.push(Joined { place: block, order: order.0 });
             }
             at += 1 + follow;
         }
@@ -234,8 +244,8 @@ impl<'a, P: Platform> Returning<'a, P> {
     fn free_to_chains(&mut self, counters: &TransferCounters) -> u64 {
         let view = self.view;
         let mut frames = 0;
-        self.blocks.retain(|(block, order)| {
-            let is_chained = *order == 0 && view.merge_to_chain(counters, *block);
+        self.blocks.retain(|block| {
+            let is_chained = block.order == 0 && view.merge_to_chain(counters, block.place);
             frames += u64::from(is_chained);
             !is_chained
         });
@@ -254,7 +264,7 @@ impl<'a, P: Platform> Returning<'a, P> {
         // What lists of CPUs have no room for. Other batches are wanted on the free lists.
         let uses_chains = self.cpu.is_some() && view.zone.heals() && self.order == Order::ZERO;
         let mut chained = if uses_chains { self.free_to_chains(counters) } else { 0 };
-        let blocks = self.blocks.iter().map(|(block, order)| (*block, Order(*order)));
+        let blocks = self.blocks.iter().map(|block| (block.place, Order(block.order)));
         if !self.blocks.is_empty() {
             read_ahead(view, blocks.clone());
             if let Some(mut locked) = self.cpu.map_or_else(|| view.lock().ok(), |cpu| view.lock_for(cpu)) {

@@ -216,6 +216,7 @@ pub(crate) fn pop_huge<P: Platform>(
 
 /// Fetches huge blocks from the zone for a list whose CPU found the stacks empty. While whole pageblocks are not few, the same hold of the
 /// lock also takes batches for the CPU's stack. Returns the number for the list, at most `refill.wanted`.
+#[inline(never)]
 pub(in crate::zone::transfer) fn fetch<P: Platform>(
     view: ZoneView<'_, P>,
     refill: RefillRequest<'_>,

@@ -40,7 +40,9 @@ pub(super) fn collect_all<P: Platform>(view: ZoneView<'_, P>) {
     }
 }
 
-/// Returns up to `most` batches of some stacks to the free lists until there is `enough`. Returns their number.
+/// Returns up to `most` batches of some stacks to the free lists until there is `enough`. Returns their number. Not inlined: its callers
+/// go on to collect other batches, and need the stack for these.
+#[inline(never)]
 pub(super) fn collect_until<P: Platform>(
     view: ZoneView<'_, P>,
     stacks: impl Iterator<Item = &'static BatchStack>,

@@ -38,7 +38,7 @@ pub(super) struct Shape {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grown {
     was: u64,
-    pub(super) now: u64,
+    now: u64,
 }
 
 impl Grown {
@@ -221,7 +221,7 @@ impl<'a> Line<'a> {
     pub(super) fn claim_whole<P: Platform>(&self, platform: &P) -> Claimed {
         self.touch(platform, Access::ReadModifyWrite);
         if is_broken!(WholeNotChecked) {
-            self.words.iter().for_each(|word| _ = word.fetch_and(0, Ordering::Acquire));
+            self.words.iter().for_each(|word| _ = word.fetch_and(0, Ordering::Relaxed));
             return Claimed::At(0);
         }
         self.take_words(platform, self.words)
@@ -283,10 +283,26 @@ impl<'a> Line<'a> {
         self.words.iter().all(|word| word.load(Ordering::Relaxed) == 0)
     }
 
-    /// The order of the largest run that the line can have because a word of it has grown to this.
+    /// The order of the largest run that a word that has grown can have made. Whole words are seen with their neighbours: of those who fill
+    /// neighbours at the same time, the last one sees all.
     #[inline]
-    pub(super) fn largest_run_with(&self, word: u64) -> Order {
-        if word & self.full() == self.full() { self.order } else { largest_run(word) }
+    pub(super) fn run_made(&self, at: usize, grown: Grown) -> Order {
+        let word_order = word_order(self.order);
+        if grown.now & self.full() != self.full() {
+            return largest_run(grown.now);
+        }
+        let mut run = word_order;
+        while run < self.order {
+            let count = 2 << (run.0 - word_order.0);
+            let first = at & !(count - 1);
+            // Sequentially consistent: pairs with `set`.
+            let is_full = |word: &AtomicU64| word.load(Ordering::SeqCst) & self.full() == self.full();
+            if !self.words.get(first..first + count).is_some_and(|words| words.iter().all(is_full)) {
+                break;
+            }
+            run = Order(run.0 + 1);
+        }
+        run
     }
 
     /// How full the line is now; `None` if no frame is free.

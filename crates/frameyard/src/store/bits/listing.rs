@@ -15,10 +15,15 @@
 //! - Whoever clears a hint looks at the state again, and sets the hint again if the line is on that list by now. The same holds between a
 //!   word and its bit in the summary.
 //!
-//! Frames are freed into a line without a look at its state, unless the free may have given the line a larger run than its list says
-//! ([`Grown::has_larger_run`](super::line::Grown::has_larger_run)). Such a free looks at the state after it has set the bits, and whoever
-//! changes a state looks at the bits afterwards ([`Listing::settle`]). All of these accesses are sequentially consistent, so one of the two sees
-//! the other.
+//! Frames are freed into a line without a look at its state, unless the free has given a word a larger run
+//! ([`Grown::has_larger_run`](super::line::Grown::has_larger_run)). Such a free looks at the state after it has set the bits:
+//!
+//! - If the line is listed, or on no list, the free sees to it itself that the list allows the run that it has made ([`Listing::settle`]).
+//! - If the line is reserved, it does nothing. Whoever ends a reservation looks at the bits after the change of the state
+//!   ([`Listing::leave`]). These accesses are sequentially consistent, so one of the two sees the other.
+//!
+//! A search can miss a line that moves from one list to another, and a hint or summary bit that is cleared and set again. A request that may
+//! fail only if memory is exhausted has to look at the bits of all lines in the end.
 //!
 //! # Invariants, at rest
 //!
@@ -289,7 +294,7 @@ impl Listing {
         if !is_broken!(SummariesNotRestored) && below.load(Ordering::SeqCst) != 0 {
             // Somebody else may have found this word to be zero meanwhile.
             if is_broken!(RestoredOnOneLevel) {
-                word.fetch_or(bit, Ordering::SeqCst);
+                word.fetch_or(bit, Ordering::Relaxed);
             } else {
                 self.set_bits(platform, level, list, at);
             }
@@ -302,6 +307,7 @@ impl Listing {
         while at * BITS < end {
             let word = self.word(level, list, at)?;
             Self::touch(platform, word, Access::Read);
+            // Sequentially consistent: pairs with `set_bits`.
             let bits = word.load(Ordering::SeqCst);
             if bits & wanted != 0 {
                 let found = at * BITS + (bits & wanted).trailing_zeros() as usize;
@@ -336,6 +342,16 @@ impl Listing {
             self.clear_hint(platform, from, line);
         }
         true
+    }
+
+    /// Whether a line is reserved, for one who has set bits of it.
+    #[inline(always)]
+    pub(super) fn is_reserved<P: Platform>(&self, platform: &P, line: usize) -> bool {
+        self.state(line).is_some_and(|state| {
+            Self::touch(platform, state, Access::Read);
+            // Sequentially consistent: pairs with `move_to`.
+            List(state.load(Ordering::SeqCst)).is_reserved()
+        })
     }
 
     /// Sees to it that a line that is not reserved is on a list that its shape allows. The caller has set bits, which can have made a run of

@@ -10,7 +10,7 @@
 //! | [`freed_last_and_taken_whole`] | a line that is listed as whole need not be |
 //! | [`found_late`] | one reserves a line, whatever its hints say |
 //! | [`hint_removed_late`], [`two_hints`] | a hint that was cleared is set again, and a stale one ends no search |
-//! | [`last_two_frees`] | of two frees at once one lists the line as it is then |
+//! | [`last_two_frees`], [`two_words_at_once`] | of two frees at once one lists the line as it is then |
 //! | [`left_and_freed_into`], [`left_and_stolen_from`] | a free into a line that is left is seen |
 //! | [`summary_cleared`], [`summaries_cleared`] | a summary bit that was cleared is set again, on all levels |
 //! | [`put_back`] | what a failed claim puts back is listed |
@@ -274,6 +274,19 @@ fn last_two_frees() {
     fixture.finish(Held::new());
 }
 
+/// Two neighbouring words become whole at once, in a line whose list allows the run of each but not that of both.
+fn two_words_at_once() {
+    let fixture = Fixture::new(1, 3);
+    fixture.free(4, Order(1));
+    let thread = start(&fixture, |fixture| {
+        fixture.free(0, Order(1));
+        Held::new()
+    });
+    fixture.free(2, Order(1));
+    joined([thread]);
+    fixture.finish(Held::from([(6, Order(1))]));
+}
+
 /// A line without free frames is left while somebody frees into it.
 fn left_and_freed_into() {
     let fixture = Fixture::whole(1, 1);
@@ -423,6 +436,12 @@ fn a_search_goes_on_behind_a_stale_hint() {
 fn the_last_two_frees_make_a_line_whole() {
     explore(last_two_frees);
     weakened(Weakness::ListedOnce, || assert_fails(last_two_frees, &MISSED));
+}
+
+#[test]
+fn words_that_become_whole_at_once_make_one_run() {
+    explore(two_words_at_once);
+    weakened(Weakness::FreedUnfenced, || assert_fails(two_words_at_once, &MISSED));
 }
 
 #[test]

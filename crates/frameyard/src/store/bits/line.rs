@@ -255,8 +255,10 @@ impl<'a> Line<'a> {
         // Of several words at least one is new, or all were free.
         let count = 1 << (order.0 - word_order.0);
         let grown = Grown { was: 0, now: self.full() };
-        let is_new =
-            (at..at + count).fold(true, |is_new, word| self.put(platform, word, self.full()).is_ok() && is_new);
+        let mut is_new = true;
+        for word in at..at + count {
+            is_new &= self.put(platform, word, self.full()).is_ok();
+        }
         if is_new { Ok(grown) } else { Err(grown) }
     }
 

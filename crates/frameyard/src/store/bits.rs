@@ -21,7 +21,7 @@
 //! | single frames are wanted | take a word of the reserved line: up to 64 frames |
 //! | a block of order 1 to 8 is wanted | take an aligned run of the reserved line: one compare-exchange, two or four for orders 7 and 8 |
 //! | the reserved line has nothing that fits | leave it, reserve the fullest line with a run that is large enough |
-//! | no line has such a run | take from lines that others have reserved |
+//! | no line has such a run | take from lines that other CPUs have reserved |
 //! | a block of the order of a line is wanted | take a whole line off its list, then clear its bits |
 //! | a block is freed | set its bits; if that makes the line's largest run larger, list the line anew |
 //!
@@ -182,7 +182,7 @@ impl Bits {
         let Some(line) = self.line(number) else { return Err(AlreadyFree) };
         let put = line.put_whole(platform);
         fence_in_models!(FreedUnfenced);
-        // Whole, even if somebody takes from it at once: a line may have less than its list says.
+        // Whole, even if another CPU takes from it at once: a line may have less than its list says.
         let whole = Shape { free: 1 << self.order.0, run: self.order };
         self.listing.settle(platform, (number, list_type), || self.order, || Some(whole));
         put.map_err(|_| AlreadyFree)
@@ -288,7 +288,7 @@ impl Bits {
         None
     }
 
-    /// The first reserved line of a type among some lines. Others may take from it, where nothing else is left.
+    /// The first reserved line of a type among some lines. Other CPUs may take from it, where nothing else is left.
     pub(crate) fn next_reserved<P: Platform>(
         &self,
         platform: &P,

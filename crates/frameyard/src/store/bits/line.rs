@@ -1,7 +1,7 @@
-//! A line: the bits of up to 512 neighbouring frames, one cache line. A set bit is a free frame that nobody has.
+//! A line: the bits of up to 512 neighbouring frames, one cache line. A set bit is a free frame, which has no owner.
 //!
-//! Whoever clears a bit owns the frame, and whoever sets it gives the frame up. Nothing else decides who owns a frame, so every method
-//! here is safe to call at any time, by anybody.
+//! The CPU that clears a bit owns the frame, and the owner that sets it gives the frame up. Nothing else decides ownership, so every method
+//! here is safe to call at any time, on any CPU.
 
 use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::sync::{AtomicU64, Ordering, fence, is_broken};
@@ -271,7 +271,7 @@ impl<'a> Line<'a> {
         }
         self.touch(platform, Access::ReadModifyWrite);
         for word in self.words {
-            // Nobody else changes a word all of whose frames are the caller's. Release: pairs with the Acquire in `take_word`, `claim` and
+            // No other CPU changes a word all of whose frames are the caller's. Release: pairs with the Acquire in `take_word`, `claim` and
             // `take_words`.
             word.store(self.full(), Ordering::Release);
         }
@@ -285,7 +285,7 @@ impl<'a> Line<'a> {
         self.words.iter().all(|word| word.load(Ordering::Relaxed) == 0)
     }
 
-    /// The order of the largest run that a word that has grown can have made. Whole words are seen with their neighbours: of those who fill
+    /// The order of the largest run that a word that has grown can have made. Whole words are seen with their neighbours: of CPUs that fill
     /// neighbours at the same time, the last one sees all.
     #[inline]
     pub(super) fn run_made(&self, at: usize, grown: Grown) -> Order {

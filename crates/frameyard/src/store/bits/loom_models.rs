@@ -6,7 +6,7 @@
 //!
 //! | model | protection |
 //! |---|---|
-//! | [`taken_singly_and_whole`], [`taken_by_words`] | whoever clears a bit has the frame |
+//! | [`taken_singly_and_whole`], [`taken_by_words`] | the CPU that clears a bit has the frame |
 //! | [`freed_last_and_taken_whole`] | a line that is listed as whole need not be |
 //! | [`found_late`] | one reserves a line, whatever its hints say |
 //! | [`hint_removed_late`], [`two_hints`] | a hint that was cleared is set again, and a stale one ends no search |
@@ -287,7 +287,7 @@ fn two_words_at_once() {
     fixture.finish(Held::from([(6, Order(1))]));
 }
 
-/// A line without free frames is left while somebody frees into it.
+/// A line without free frames is left while another CPU frees into it.
 fn left_and_freed_into() {
     let fixture = Fixture::whole(1, 1);
     let line = fixture.reserve(0).expect("it is whole");
@@ -331,7 +331,7 @@ fn with_stale_summaries(lines: usize) -> (Arc<Fixture>, Held) {
     (fixture, held)
 }
 
-/// Frees a frame of the last line while others search for it.
+/// Frees a frame of the last line while other CPUs search for it.
 fn searched_while_freed<const SEARCHERS: usize>(lines: usize) {
     let (fixture, freed) = with_stale_summaries(lines);
     let threads = [(); SEARCHERS].map(|()| {

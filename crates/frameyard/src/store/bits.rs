@@ -21,7 +21,7 @@
 //! | single frames are wanted | take a word of the reserved line: up to 64 frames |
 //! | a block of order 1 to 8 is wanted | take an aligned run of the reserved line: one compare-exchange, two or four for orders 7 and 8 |
 //! | the reserved line has nothing that fits | leave it, reserve the fullest line with a run that is large enough |
-//! | no line has such a run | take from lines that others have reserved |
+//! | no line has such a run | take from lines that other CPUs have reserved |
 //! | a block of the order of a line is wanted | take a whole line off its list, then clear its bits |
 //! | a block is freed | set its bits; if that makes the line's largest run larger, list the line anew |
 //!
@@ -41,7 +41,7 @@ use crate::control::{ControlRegion, TablePlanner, TableSpan};
 use crate::platform::Platform;
 use crate::sync::{AtomicU64, fence_in_models, is_broken};
 use crate::units::{MigrateType, Order};
-use line::{Claimed, Line, Shape};
+use line::{Claimed, Grown, Line, Shape};
 use listing::{Listing, ListingSpans, Lists};
 
 mod line;
@@ -149,11 +149,7 @@ impl Bits {
         let Some(line) = self.line(number) else { return Err(AlreadyFree) };
         let offset = (place & ((1 << self.order.0) - 1)) as u32;
         let put = line.put_block(platform, offset, order);
-        let (Ok(grown) | Err(grown)) = put;
-        if grown.has_larger_run() {
-            self.settle(platform, number, list_type, grown.now);
-        }
-        put.map(|_| ()).map_err(|_| AlreadyFree)
+        self.settle_grown(platform, (number, offset as usize >> self.word_order().0), list_type, put)
     }
 
     /// Frees frames of one word, given as bits, by the place of the word's first frame.
@@ -173,11 +169,7 @@ impl Bits {
         let Some(line) = self.line(number) else { return Err(AlreadyFree) };
         let at = (place & ((1 << self.order.0) - 1)) >> self.word_order().0;
         let put = line.put(platform, at, bits);
-        let (Ok(grown) | Err(grown)) = put;
-        if grown.has_larger_run() {
-            self.settle(platform, number, list_type, grown.now);
-        }
-        put.map(|_| ()).map_err(|_| AlreadyFree)
+        self.settle_grown(platform, (number, at), list_type, put)
     }
 
     /// Frees a whole line.
@@ -190,26 +182,45 @@ impl Bits {
         let Some(line) = self.line(number) else { return Err(AlreadyFree) };
         let put = line.put_whole(platform);
         fence_in_models!(FreedUnfenced);
-        // Whole, even if somebody takes from it at once: a line may have less than its list says.
+        // Whole, even if another CPU takes from it at once: a line may have less than its list says.
         let whole = Shape { free: 1 << self.order.0, run: self.order };
         self.listing.settle(platform, (number, list_type), || self.order, || Some(whole));
         put.map_err(|_| AlreadyFree)
     }
 
-    /// Lists a line anew, unless it is reserved, if its list does not allow the largest run that it can have: `word` is what one of its words
-    /// has grown to, all ones if that is unknown.
-    #[inline(never)]
-    fn settle<P: Platform>(&self, platform: &P, number: usize, list_type: MigrateType, word: u64) {
-        fence_in_models!(FreedUnfenced);
-        if let Some(line) = self.line(number) {
-            self.listing.settle(platform, (number, list_type), || line.largest_run_with(word), || line.shape(platform));
+    /// Sees to the list of a line, a word of which has grown or was free before.
+    #[inline(always)]
+    fn settle_grown<P: Platform>(
+        &self,
+        platform: &P,
+        (number, at): (usize, usize),
+        list_type: MigrateType,
+        put: Result<Grown, Grown>,
+    ) -> Result<(), AlreadyFree> {
+        let (Ok(grown) | Err(grown)) = put;
+        if grown.has_larger_run() {
+            fence_in_models!(FreedUnfenced);
+            if !self.listing.is_reserved(platform, number) {
+                self.settle(platform, number, list_type, Some((at, grown)));
+            }
         }
+        put.map(|_| ()).map_err(|_| AlreadyFree)
+    }
+
+    /// Lists a line anew, unless it is reserved, if its list does not allow the largest run that it can have: one that a word that has grown
+    /// has made, or any.
+    #[inline(never)]
+    fn settle<P: Platform>(&self, platform: &P, number: usize, list_type: MigrateType, grown: Option<(usize, Grown)>) {
+        let Some(line) = self.line(number) else { return };
+        let may_have = || grown.map_or(self.order, |(at, grown)| line.run_made(at, grown));
+        self.listing.settle(platform, (number, list_type), may_have, || line.shape(platform));
     }
 
     /// As [`settle`](Self::settle), for a line of which a claim has put back what it had taken.
     fn settle_put_back<P: Platform>(&self, platform: &P, number: usize, list_type: MigrateType) {
+        fence_in_models!(FreedUnfenced);
         if !is_broken!(PutBackUnlisted) {
-            self.settle(platform, number, list_type, u64::MAX);
+            self.settle(platform, number, list_type, None);
         }
     }
 
@@ -291,7 +302,7 @@ impl Bits {
         None
     }
 
-    /// The first reserved line of a type among some lines. Others may take from it, where nothing else is left.
+    /// The first reserved line of a type among some lines. Other CPUs may take from it, where nothing else is left.
     pub(crate) fn next_reserved<P: Platform>(
         &self,
         platform: &P,

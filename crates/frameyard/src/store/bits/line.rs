@@ -1,7 +1,7 @@
-//! A line: the bits of up to 512 neighbouring frames, one cache line. A set bit is a free frame that nobody has.
+//! A line: the bits of up to 512 neighbouring frames, one cache line. A set bit is a free frame, which has no owner.
 //!
-//! Whoever clears a bit owns the frame, and whoever sets it gives the frame up. Nothing else decides who owns a frame, so every method
-//! here is safe to call at any time, by anybody.
+//! The CPU that clears a bit owns the frame, and the owner that sets it gives the frame up. Nothing else decides ownership, so every method
+//! here is safe to call at any time, on any CPU.
 
 use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::sync::{AtomicU64, Ordering, fence, is_broken};
@@ -38,7 +38,7 @@ pub(super) struct Shape {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grown {
     was: u64,
-    pub(super) now: u64,
+    now: u64,
 }
 
 impl Grown {
@@ -252,7 +252,7 @@ impl<'a> Line<'a> {
     pub(super) fn claim_whole<P: Platform>(&self, platform: &P) -> Claimed {
         self.touch(platform, Access::ReadModifyWrite);
         if is_broken!(WholeNotChecked) {
-            self.words.iter().for_each(|word| _ = word.fetch_and(0, Ordering::Acquire));
+            self.words.iter().for_each(|word| _ = word.fetch_and(0, Ordering::Relaxed));
             return Claimed::At(0);
         }
         self.take_words(platform, self.words)
@@ -286,8 +286,10 @@ impl<'a> Line<'a> {
         // Of several words at least one is new, or all were free.
         let count = 1 << (order.0 - word_order.0);
         let grown = Grown { was: 0, now: self.full() };
-        let is_new =
-            (at..at + count).fold(true, |is_new, word| self.put(platform, word, self.full()).is_ok() && is_new);
+        let mut is_new = true;
+        for word in at..at + count {
+            is_new &= self.put(platform, word, self.full()).is_ok();
+        }
         if is_new { Ok(grown) } else { Err(grown) }
     }
 
@@ -300,7 +302,7 @@ impl<'a> Line<'a> {
         }
         self.touch(platform, Access::ReadModifyWrite);
         for word in self.words {
-            // Nobody else changes a word all of whose frames are the caller's. Release: pairs with the Acquire in `take_word`, `claim` and
+            // No other CPU changes a word all of whose frames are the caller's. Release: pairs with the Acquire in `take_word`, `claim` and
             // `take_words`.
             word.store(self.full(), Ordering::Release);
         }
@@ -314,10 +316,26 @@ impl<'a> Line<'a> {
         self.words.iter().all(|word| word.load(Ordering::Relaxed) == 0)
     }
 
-    /// The order of the largest run that the line can have because a word of it has grown to this.
+    /// The order of the largest run that a word that has grown can have made. Whole words are seen with their neighbours: of CPUs that fill
+    /// neighbours at the same time, the last one sees all.
     #[inline]
-    pub(super) fn largest_run_with(&self, word: u64) -> Order {
-        if word & self.full() == self.full() { self.order } else { largest_run(word) }
+    pub(super) fn run_made(&self, at: usize, grown: Grown) -> Order {
+        let word_order = word_order(self.order);
+        if grown.now & self.full() != self.full() {
+            return largest_run(grown.now);
+        }
+        let mut run = word_order;
+        while run < self.order {
+            let count = 2 << (run.0 - word_order.0);
+            let first = at & !(count - 1);
+            // Sequentially consistent: pairs with `set`.
+            let is_full = |word: &AtomicU64| word.load(Ordering::SeqCst) & self.full() == self.full();
+            if !self.words.get(first..first + count).is_some_and(|words| words.iter().all(is_full)) {
+                break;
+            }
+            run = Order(run.0 + 1);
+        }
+        run
     }
 
     /// How full the line is now; `None` if no frame is free.

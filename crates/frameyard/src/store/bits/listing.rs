@@ -12,13 +12,18 @@
 //!
 //! - A line is put on a list by a compare-exchange of its state, then its hint is set.
 //! - It is taken off by a compare-exchange of its state, then its hint is cleared.
-//! - Whoever clears a hint looks at the state again, and sets the hint again if the line is on that list by now. The same holds between a
+//! - A CPU that clears a hint looks at the state again, and sets the hint again if the line is on that list by now. The same holds between a
 //!   word and its bit in the summary.
 //!
-//! Frames are freed into a line without a look at its state, unless the free may have given the line a larger run than its list says
-//! ([`Grown::has_larger_run`](super::line::Grown::has_larger_run)). Such a free looks at the state after it has set the bits, and whoever
-//! changes a state looks at the bits afterwards ([`Listing::settle`]). All of these accesses are sequentially consistent, so one of the two sees
-//! the other.
+//! Frames are freed into a line without a look at its state, unless the free has given a word a larger run
+//! ([`Grown::has_larger_run`](super::line::Grown::has_larger_run)). Such a free looks at the state after it has set the bits:
+//!
+//! - If the line is listed, or on no list, the free sees to it itself that the list allows the run that it has made ([`Listing::settle`]).
+//! - If the line is reserved, it does nothing. The CPU that ends a reservation looks at the bits after the change of the state
+//!   ([`Listing::leave`]). These accesses are sequentially consistent, so one of the two sees the other.
+//!
+//! A search can miss a line that moves from one list to another, and a hint or summary bit that is cleared and set again. A request that may
+//! fail only if memory is exhausted has to look at the bits of all lines in the end.
 //!
 //! # Invariants, at rest
 //!
@@ -252,7 +257,7 @@ impl Listing {
         for level in first..LEVELS {
             let Some(word) = self.word(level, list, at / BITS) else { return };
             let bit = 1 << (at % BITS);
-            // The first one always, so that whoever clears the bit at the same time sees what it stands for. Sequentially consistent: pairs
+            // The first one always, so that a CPU that clears the bit at the same time sees what it stands for. Sequentially consistent: pairs
             // with `clear_hint` and `clear_summary`.
             if level == first || word.load(Ordering::SeqCst) & bit == 0 {
                 Self::touch(platform, word, Access::ReadModifyWrite);
@@ -287,9 +292,9 @@ impl Listing {
         // Sequentially consistent: pairs with `set_bits`, which sets the bit below first.
         word.fetch_and(!bit, Ordering::SeqCst);
         if !is_broken!(SummariesNotRestored) && below.load(Ordering::SeqCst) != 0 {
-            // Somebody else may have found this word to be zero meanwhile.
+            // Another CPU may have found this word to be zero meanwhile.
             if is_broken!(RestoredOnOneLevel) {
-                word.fetch_or(bit, Ordering::SeqCst);
+                word.fetch_or(bit, Ordering::Relaxed);
             } else {
                 self.set_bits(platform, level, list, at);
             }
@@ -302,6 +307,7 @@ impl Listing {
         while at * BITS < end {
             let word = self.word(level, list, at)?;
             Self::touch(platform, word, Access::Read);
+            // Sequentially consistent: pairs with `set_bits`.
             let bits = word.load(Ordering::SeqCst);
             if bits & wanted != 0 {
                 let found = at * BITS + (bits & wanted).trailing_zeros() as usize;
@@ -338,8 +344,18 @@ impl Listing {
         true
     }
 
+    /// Whether a line is reserved, for a CPU that has set bits of it.
+    #[inline(always)]
+    pub(super) fn is_reserved<P: Platform>(&self, platform: &P, line: usize) -> bool {
+        self.state(line).is_some_and(|state| {
+            Self::touch(platform, state, Access::Read);
+            // Sequentially consistent: pairs with `move_to`.
+            List(state.load(Ordering::SeqCst)).is_reserved()
+        })
+    }
+
     /// Sees to it that a line that is not reserved is on a list that its shape allows. The caller has set bits, which can have made a run of
-    /// the order `may_have`. A line on no list gets one of the type `list_type`; others keep their type.
+    /// the order `may_have`. A line on no list gets one of the type `list_type`; a listed one keeps its type.
     #[inline(always)]
     pub(super) fn settle<P: Platform>(
         &self,
@@ -360,7 +376,7 @@ impl Listing {
             if found.allows(shape.run) {
                 return;
             }
-            // Bits that were set since are seen to by whoever has set them: the line is not reserved.
+            // Bits that were set since are seen to by the CPUs that have set them: the line is not reserved.
             if self.move_to(platform, line, found, self.lists.of(found.list_type().unwrap_or(list_type), shape))
                 || is_broken!(ListedOnce)
             {
@@ -446,7 +462,7 @@ impl Listing {
         let found = List(state.load(Ordering::Relaxed));
         let to = shape().map_or(List::NONE, |shape| self.lists.of(list_type, shape));
         if found.is_reserved() && self.move_to(platform, line, found, to) && !is_broken!(ListedOnce) {
-            // Whoever set bits while the line was reserved left them to the caller.
+            // CPUs that set bits while the line was reserved left them to the caller.
             self.settle(platform, (line, list_type), || self.lists.line_order, shape);
         }
     }

@@ -6,11 +6,11 @@
 //!
 //! | model | protection |
 //! |---|---|
-//! | [`taken_singly_and_whole`], [`taken_by_words`] | whoever clears a bit has the frame |
+//! | [`taken_singly_and_whole`], [`taken_by_words`] | the CPU that clears a bit has the frame |
 //! | [`freed_last_and_taken_whole`] | a line that is listed as whole need not be |
 //! | [`found_late`] | one reserves a line, whatever its hints say |
 //! | [`hint_removed_late`], [`two_hints`] | a hint that was cleared is set again, and a stale one ends no search |
-//! | [`last_two_frees`] | of two frees at once one lists the line as it is then |
+//! | [`last_two_frees`], [`two_words_at_once`] | of two frees at once one lists the line as it is then |
 //! | [`left_and_freed_into`], [`left_and_stolen_from`] | a free into a line that is left is seen |
 //! | [`summary_cleared`], [`summaries_cleared`] | a summary bit that was cleared is set again, on all levels |
 //! | [`put_back`] | what a failed claim puts back is listed |
@@ -274,7 +274,20 @@ fn last_two_frees() {
     fixture.finish(Held::new());
 }
 
-/// A line without free frames is left while somebody frees into it.
+/// Two neighbouring words become whole at once, in a line whose list allows the run of each but not that of both.
+fn two_words_at_once() {
+    let fixture = Fixture::new(1, 3);
+    fixture.free(4, Order(1));
+    let thread = start(&fixture, |fixture| {
+        fixture.free(0, Order(1));
+        Held::new()
+    });
+    fixture.free(2, Order(1));
+    joined([thread]);
+    fixture.finish(Held::from([(6, Order(1))]));
+}
+
+/// A line without free frames is left while another CPU frees into it.
 fn left_and_freed_into() {
     let fixture = Fixture::whole(1, 1);
     let line = fixture.reserve(0).expect("it is whole");
@@ -318,7 +331,7 @@ fn with_stale_summaries(lines: usize) -> (Arc<Fixture>, Held) {
     (fixture, held)
 }
 
-/// Frees a frame of the last line while others search for it.
+/// Frees a frame of the last line while other CPUs search for it.
 fn searched_while_freed<const SEARCHERS: usize>(lines: usize) {
     let (fixture, freed) = with_stale_summaries(lines);
     let threads = [(); SEARCHERS].map(|()| {
@@ -423,6 +436,12 @@ fn a_search_goes_on_behind_a_stale_hint() {
 fn the_last_two_frees_make_a_line_whole() {
     explore(last_two_frees);
     weakened(Weakness::ListedOnce, || assert_fails(last_two_frees, &MISSED));
+}
+
+#[test]
+fn words_that_become_whole_at_once_make_one_run() {
+    explore(two_words_at_once);
+    weakened(Weakness::FreedUnfenced, || assert_fails(two_words_at_once, &MISSED));
 }
 
 #[test]

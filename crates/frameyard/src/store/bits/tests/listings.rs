@@ -175,7 +175,7 @@ fn a_line_that_is_left_twice_is_left_once() {
 #[test]
 fn lines_listed_as_whole_that_are_not_are_listed_anew() {
     let fixture = Fixture::free(200, 9);
-    // Somebody takes from lines without reserving them.
+    // Another CPU takes from lines without reserving them.
     for line in 0..199 {
         assert!(fixture.bits.claim(&Plain, line, Order(0), MOVABLE).is_some());
     }

@@ -7,7 +7,7 @@ use super::*;
 
 #[derive(Clone, Copy, Debug)]
 enum Action {
-    /// Takes a block of an order from a line, whoever has reserved it.
+    /// Takes a block of an order from a line, reserved or not.
     Claim(usize, u8),
     TakeWord(usize, usize),
     /// Frees a held block.

@@ -147,7 +147,7 @@ fn stress((pageblocks, order): (usize, u8), calls: usize, rounds: usize) {
                     let random = Random(((round * THREADS + number + 1) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
                     let mut thread = Thread { shared, random, held: Vec::new(), reserved: [None; 2] };
                     // From tight memory, where requests fail, to plenty.
-                    let most_held = shared.fixture.frames() / THREADS >> (round % 4);
+                    let most_held = (shared.fixture.frames() / THREADS) >> (round % 4);
                     thread.run(calls / rounds / THREADS, most_held.max(1));
                     thread.leave();
                     while !thread.held.is_empty() {

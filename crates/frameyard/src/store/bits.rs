@@ -312,6 +312,23 @@ impl Bits {
         self.listing.next_reserved(platform, list_type, lines)
     }
 
+    /// Lists a line anew that is on a list of fuller ones.
+    pub(crate) fn list_anew<P: Platform>(&self, platform: &P, number: usize, list_type: MigrateType) {
+        if let Some(line) = self.line(number) {
+            self.listing.list_anew(platform, (number, list_type), || line.shape(platform));
+        }
+    }
+
+    /// Whether a CPU has reserved a line, possibly stale.
+    pub(crate) fn is_reserved_racy(&self, number: usize) -> bool {
+        self.listing.is_reserved_racy(number)
+    }
+
+    /// The free frames of a line, possibly stale.
+    pub(crate) fn free_frames_racy(&self, number: usize) -> u32 {
+        self.line_words_racy(number).map(u64::count_ones).sum()
+    }
+
     /// The bits of a line, by word, possibly stale.
     pub(crate) fn line_words_racy(&self, number: usize) -> impl Iterator<Item = u64> + use<> {
         self.line(number).into_iter().flat_map(|line| line.words_racy())

@@ -180,10 +180,11 @@ impl<P: Platform> Yard<P> {
         self.platform.lock_error().map_or(Ok(()), failed)
     }
 
-    /// Frees a block of an order without lists, where its frames become bits; what else the fast path leaves goes on.
+    /// Frees a block of an order without lists, or of a pageblock that is being emptied, where its frames become bits. What else the fast path
+    /// leaves goes on.
     #[inline(never)]
     fn free_larger_block(&self, index: u32, order: Order) -> Result<(), FreeError> {
-        if let Some((list_type, zone)) = self.fast.blocks.ordinary_at(index as usize)
+        if let Some((list_type, zone)) = self.fast.blocks.lasting_at(index as usize)
             && transfer::put_direct(self.zone_view(zone), self.platform.current_cpu(), index as usize, order, list_type)
         {
             return Ok(());

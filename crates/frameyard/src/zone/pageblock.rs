@@ -5,6 +5,7 @@
 //! | 0–3 | the type plus one; 0 stands for a pageblock without memory, or with uninitialised pages |
 //! | 4–7 | of an isolated pageblock, the type plus one to restore |
 //! | 8 | zones meet in the pageblock |
+//! | 9 | the pageblock is being emptied: frames freed here become bits, and go to no list of a CPU |
 //! | 16–31 | the zone of its memory, if only one has memory in it |
 //!
 //! So one load tells whether a frame number has a readable page structure, and which list of which zone a freed frame belongs to.
@@ -19,6 +20,7 @@ const TYPE: u32 = (1 << TYPE_BITS) - 1;
 /// Both types.
 const TYPES: u32 = 0xff;
 const SEVERAL_ZONES: u32 = 1 << 8;
+const EMPTYING: u32 = 1 << 9;
 const ZONE_SHIFT: u32 = 16;
 
 const _: () = assert!(MigrateType::COUNT < TYPE as usize, "type plus one fits its bits");
@@ -31,6 +33,17 @@ fn type_of(bits: u32) -> Option<MigrateType> {
 /// The bits of the type of a pageblock that is not isolated.
 fn bits_of(migrate_type: MigrateType) -> u32 {
     migrate_type as u32 + 1
+}
+
+/// The type and zone in a word, if that has memory of one zone and a type that has per-CPU lists.
+#[inline(always)]
+fn ordinary(word: u32) -> Option<(MigrateType, ZoneId)> {
+    // All that is not ordinary has another bit in the lower half.
+    let bits = (word as u16).wrapping_sub(1);
+    if usize::from(bits) >= MigrateType::PER_CPU {
+        return None;
+    }
+    Some((MigrateType::from_bits(bits as u8)?, ZoneId((word >> ZONE_SHIFT) as u16)))
 }
 
 /// Stores a word so that a CPU that sees it sees the pages of the pageblock initialised.
@@ -81,22 +94,41 @@ impl<'a> PageblockMap<'a> {
     #[inline(always)]
     pub(crate) fn ordinary_at(&self, place: usize) -> Option<(MigrateType, ZoneId)> {
         // Acquire: pairs with the Release in `publish`.
-        let word = self.words.get(place >> self.order.0)?.load(Ordering::Acquire);
-        // All that is not ordinary has another bit in the lower half.
-        let bits = (word as u16).wrapping_sub(1);
-        if usize::from(bits) >= MigrateType::PER_CPU {
-            return None;
-        }
-        Some((MigrateType::from_bits(bits as u8)?, ZoneId((word >> ZONE_SHIFT) as u16)))
+        ordinary(self.words.get(place >> self.order.0)?.load(Ordering::Acquire))
     }
 
-    /// Whether [`ordinary_at`](Self::ordinary_at) still names a type, for a caller that has just set bits of free frames there.
+    /// As [`ordinary_at`](Self::ordinary_at), also of a pageblock that is being emptied.
+    #[inline(always)]
+    pub(crate) fn lasting_at(&self, place: usize) -> Option<(MigrateType, ZoneId)> {
+        // Acquire: pairs with the Release in `publish`.
+        ordinary(self.words.get(place >> self.order.0)?.load(Ordering::Acquire) & !EMPTYING)
+    }
+
+    /// Whether a pageblock is being emptied.
+    #[inline(always)]
+    pub(crate) fn is_emptying_at(&self, place: usize) -> bool {
+        self.words.get(place >> self.order.0).is_some_and(|word| word.load(Ordering::Relaxed) & EMPTYING != 0)
+    }
+
+    /// Begins to empty a pageblock; whether it was not being emptied. Another change of the word at the same time may undo this.
+    pub(crate) fn begin_emptying_at(&self, place: usize) -> bool {
+        let word = self.words.get(place >> self.order.0);
+        word.is_some_and(|word| word.fetch_or(EMPTYING, Ordering::Relaxed) & EMPTYING == 0)
+    }
+
+    /// Ends the emptying of a pageblock; whether it was being emptied. Another change of the word at the same time may undo this.
+    pub(crate) fn end_emptying_at(&self, place: usize) -> bool {
+        self.is_emptying_at(place)
+            && self.words[place >> self.order.0].fetch_and(!EMPTYING, Ordering::Relaxed) & EMPTYING != 0
+    }
+
+    /// Whether [`lasting_at`](Self::lasting_at) still names a type, for a caller that has just set bits of free frames there.
     #[inline(always)]
     pub(crate) fn is_still_ordinary_at(&self, place: usize) -> bool {
         // Sequentially consistent: pairs with the fence in `collect_line`. The caller sees that the pageblock was isolated, or the isolation
         // sees its bits.
         let word = self.words.get(place >> self.order.0).map_or(0, |word| word.load(Ordering::SeqCst));
-        usize::from((word as u16).wrapping_sub(1)) < MigrateType::PER_CPU
+        ordinary(word & !EMPTYING).is_some()
     }
 
     /// The zone of the pageblock at a place; `None` if it has no initialised memory, or zones meet in it. Accepts any place.

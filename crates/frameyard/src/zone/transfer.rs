@@ -50,6 +50,7 @@ use crate::platform::{Activity, LockId, Platform};
 use crate::sync::is_broken;
 use crate::sync::{AtomicU16, AtomicU32, all_atomic};
 use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn};
+use crate::zone::batch::SMALL_ORDERS;
 use crate::zone::checks::PageChecks;
 
 mod bits;
@@ -375,8 +376,8 @@ pub(crate) fn claim_direct<P: Platform>(
     bits::claim_direct(view, cpu, order, list_type)
 }
 
-/// Frees a block of an order without lists, which the caller owns, to the bits; whether these took it. It lies in a pageblock of the type
-/// `list_type`.
+/// Frees a block that the caller owns past the lists, if it has none or its pageblock is being emptied; whether it is free then. It lies in a
+/// pageblock of the type `list_type`.
 #[inline(always)]
 pub(crate) fn put_direct<P: Platform>(
     view: ZoneView<'_, P>,
@@ -386,12 +387,13 @@ pub(crate) fn put_direct<P: Platform>(
     list_type: MigrateType,
 ) -> bool {
     view.zone.has_policy(ZonePolicy::Bits)
-        && bits::takes_blocks(view, order)
+        && (bits::takes_blocks(view, order)
+            || (order.index() < SMALL_ORDERS && view.blocks.is_emptying_at(place) && view.checks == PageChecks::None))
         && !view.is_quiesced()
         && bits::put_direct(view, cpu, place, order, list_type)
 }
 
-/// The blocks of orders without lists that a CPU took from the bits and freed to them, with their order. Possibly stale.
+/// The blocks that a CPU took from the bits and freed to them past its lists, with their order. Possibly stale.
 pub(crate) fn direct_flow_racy<P: Platform>(
     view: ZoneView<'_, P>,
     cpu: CpuId,

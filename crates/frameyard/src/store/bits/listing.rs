@@ -451,6 +451,31 @@ impl Listing {
         None
     }
 
+    /// Moves a line to the list of its shape, if it is on another one and not reserved.
+    pub(super) fn list_anew<P: Platform>(
+        &self,
+        platform: &P,
+        (line, list_type): (usize, MigrateType),
+        shape: impl Fn() -> Option<Shape>,
+    ) {
+        let Some(state) = self.state(line) else { return };
+        Self::touch(platform, state, Access::Read);
+        let found = List(state.load(Ordering::Relaxed));
+        if found == List::NONE || found.is_reserved() {
+            return;
+        }
+        let Some(to) = shape().map(|shape| self.lists.of(list_type, shape)).filter(|to| *to != found) else { return };
+        if self.move_to(platform, line, found, to) {
+            // A free that saw the old list may have relied on it.
+            self.settle(platform, (line, list_type), || self.lists.line_order, shape);
+        }
+    }
+
+    /// Whether a line is reserved, possibly stale.
+    pub(super) fn is_reserved_racy(&self, line: usize) -> bool {
+        self.state(line).is_some_and(|state| List(state.load(Ordering::Relaxed)).is_reserved())
+    }
+
     /// Ends the reservation of a line. The caller has it, or takes over from an owner that is gone.
     pub(super) fn leave<P: Platform>(
         &self,

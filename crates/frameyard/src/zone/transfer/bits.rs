@@ -10,6 +10,7 @@
 //! | the line has nothing that fits | leave it, reserve the fullest that fits; if there is none, take whole pageblocks off the free lists |
 //! | the type has nothing left | whole pageblocks of other types, then what `fallback` gives, then lines that other CPUs have reserved |
 //! | a list overflows, or a block without a list is freed | set the bits |
+//! | a frame of a pageblock that is being emptied is freed | set its bit, instead of putting it on a list ([`emptying`]) |
 //! | compaction, isolation, contiguous ranges, a change of the policy | the frames return to the free lists ([`collecting`]) |
 //!
 //! # Tags
@@ -45,6 +46,7 @@ use crate::zone::view::{LockedZone, ZoneView};
 use core::ops::Range;
 
 mod collecting;
+mod emptying;
 mod statistics;
 mod validate;
 
@@ -73,12 +75,13 @@ pub(super) struct State {
     supplied: AtomicU64,
     /// Frames returned to the free lists.
     collected: AtomicU64,
+    emptying: emptying::State,
 }
 
-all_atomic!(State { pages, reserved, supplied, collected });
+all_atomic!(State { pages, reserved, supplied, collected, emptying });
 
-/// The orders whose blocks have no lists: 4 to 8.
-const DIRECT: usize = 5;
+/// The orders of blocks below that of a line.
+const DIRECT: usize = 9;
 
 /// What a CPU has in a zone.
 #[repr(C, align(64))]
@@ -86,7 +89,7 @@ const DIRECT: usize = 5;
 pub(super) struct CpuBits {
     /// The reserved lines by their number plus 1; 0: none. Changes under the lock of the CPU's lists.
     lines: [AtomicU32; SLOTS],
-    /// By order, the blocks without a list that the CPU took (low half) and freed, since they were last added to `direct_sum` and to the
+    /// By order, the blocks that the CPU took (low half) and freed past its lists, since they were last added to `direct_sum` and to the
     /// zone's count of frames.
     direct: [AtomicU64; DIRECT],
     /// Frames freed less frames taken by lists, not yet added to the zone's count. Wraps.
@@ -111,7 +114,7 @@ const fn parts(word: u64) -> [u64; 2] {
 impl CpuBits {
     /// Frames freed less frames taken that are not in the zone's count.
     fn change(&self) -> u64 {
-        let direct = self.direct.iter().zip(SMALL_ORDERS..).map(|(word, order)| {
+        let direct = self.direct.iter().zip(0..).map(|(word, order)| {
             let [taken, freed] = parts(word.load(Ordering::Relaxed));
             freed.wrapping_sub(taken) << order
         });
@@ -119,12 +122,12 @@ impl CpuBits {
     }
 }
 
-/// The blocks of orders without lists that a CPU took and freed, with their order. Possibly stale.
+/// The blocks that a CPU took and freed past its lists, with their order. Possibly stale.
 pub(super) fn direct_flow_racy<P: Platform>(
     view: ZoneView<'_, P>,
     cpu: CpuId,
 ) -> impl Iterator<Item = (Order, [u64; 2])> {
-    let orders = (SMALL_ORDERS as u8..).map(Order);
+    let orders = (0u8..).map(Order);
     view.bits_of_cpu(cpu)
         .into_iter()
         .flat_map(move |cpu| {
@@ -258,7 +261,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     /// Counts a block that was taken or freed without a list: [`TAKEN`] or [`FREED`].
     #[inline(always)]
     fn count_direct(&self, cpu: CpuId, order: Order, what: u64) {
-        let at = order.index() - SMALL_ORDERS;
+        let at = order.index();
         let Some((of_cpu, word)) = self.bits_of_cpu(cpu).and_then(|cpu| Some((cpu, cpu.direct.get(at)?))) else {
             return;
         };
@@ -272,7 +275,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     #[cold]
     #[inline(never)]
     fn add_direct(&self, of_cpu: &CpuBits, order: Order) {
-        let at = order.index() - SMALL_ORDERS;
+        let at = order.index();
         let [taken, freed] = parts(of_cpu.direct[at].swap(0, Ordering::Relaxed));
         of_cpu.direct_sum[at][0].fetch_add(taken, Ordering::Relaxed);
         of_cpu.direct_sum[at][1].fetch_add(freed, Ordering::Relaxed);
@@ -311,7 +314,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     /// The ordinary type of a line's pageblock, if all of its memory is this zone's and its frames need no tags.
     fn type_of_line(&self, line: usize) -> Option<MigrateType> {
         let place = line << self.free_bits().line_order().0;
-        let (list_type, zone) = self.blocks.ordinary_at(place)?;
+        let (list_type, zone) = self.blocks.lasting_at(place)?;
         (zone == self.id && self.untagged_zone_at(place) == Some(self.id)).then_some(list_type)
     }
 
@@ -375,7 +378,7 @@ impl<P: Platform> Taking<'_, P> {
         let taken = (self.batch.len() - before) as u64;
         if taken > 0 {
             self.view.count_bits(self.cpu, (taken << self.order.0).wrapping_neg());
-            if self.view.blocks.ordinary_at(line << bits.line_order().0).is_none() {
+            if self.view.blocks.lasting_at(line << bits.line_order().0).is_none() {
                 self.give_away(before);
             }
         }
@@ -440,6 +443,7 @@ impl<P: Platform> Taking<'_, P> {
                 view.free_bits().reserve(view.platform, (list_type, self.order), lines, start)
             })?;
             if view.type_of_line(line) == Some(list_type) {
+                emptying::end(view, line);
                 return Some(line);
             }
             self.leave(line, list_type);
@@ -537,6 +541,7 @@ pub(super) fn fetch<P: Platform>(
     if order >= view.free_bits().line_order() {
         return fetch_whole(view, refill, deliver);
     }
+    emptying::step(view);
     let wanted = if order == Order::ZERO { 1 } else { refill.wanted };
     let mut taking = Taking { view, cpu: refill.cpu, order, wanted, batch: Batch::new() };
     taking.take_own(migrate_type);
@@ -624,7 +629,7 @@ fn supply<P: Platform>(view: ZoneView<'_, P>, request: BlockRequest, cpu: CpuId)
     for block in blocks.iter() {
         let place = *block as usize;
         view.page(view.map.checked(*block)).set_tag(Tag::INTERIOR);
-        if view.untagged_zone_at(place) != Some(view.id) || view.blocks.ordinary_at(place).is_none() {
+        if view.untagged_zone_at(place) != Some(view.id) || view.blocks.lasting_at(place).is_none() {
             // Where zones meet: back to the free lists.
             locked.free_by_type(view.map.checked(*block), order);
             continue;
@@ -657,7 +662,7 @@ pub(super) fn claim_direct<P: Platform>(
         (view.bits_of_cpu(cpu)?.lines[slot(order, list_type)].load(Ordering::Relaxed) as usize).checked_sub(1)?;
     let place = view.free_bits().claim(view.platform, line, order, list_type)?;
     view.count_direct(cpu, order, TAKEN);
-    if view.blocks.ordinary_at(place).is_some() {
+    if view.blocks.lasting_at(place).is_some() {
         return Some(place);
     }
     if let Ok(mut locked) = view.lock() {
@@ -666,7 +671,7 @@ pub(super) fn claim_direct<P: Platform>(
     None
 }
 
-/// Frees a block of an order without lists that the caller owns, in a pageblock of an ordinary type. `false` as for [`put`].
+/// Frees a block that the caller owns past the lists, in a pageblock of an ordinary type. `false` as for [`put`].
 #[inline(always)]
 pub(super) fn put_direct<P: Platform>(
     view: ZoneView<'_, P>,
@@ -689,7 +694,7 @@ pub(super) fn put_direct<P: Platform>(
 #[inline]
 pub(super) fn put<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, place: usize, order: Order) -> bool {
     let bits = view.free_bits();
-    let Some((list_type, zone)) = view.blocks.ordinary_at(place) else { return false };
+    let Some((list_type, zone)) = view.blocks.lasting_at(place) else { return false };
     if zone != view.id || order > bits.line_order() {
         return false;
     }
@@ -747,13 +752,14 @@ pub(super) fn give_back<'a, P: Platform>(
     if view.is_quiesced() {
         return pagewise::give_back(locked, view, cpu, batch, order);
     }
+    emptying::step(view);
     let mut rest = &batch[..];
     let mut put_frames = 0;
     while let Some((first, others)) = rest.split_first() {
         let place = *first as usize;
         if order <= view.free_bits().word_order()
             && view.is_line_clean(place)
-            && let Some((list_type, zone)) = view.blocks.ordinary_at(place)
+            && let Some((list_type, zone)) = view.blocks.lasting_at(place)
             && zone == view.id
         {
             let count = put_neighbours(view, rest, order, list_type);

@@ -1,5 +1,6 @@
 //! Collecting: frames leave the bits for the free lists, a line in each hold of the zone lock.
 
+use super::emptying;
 use crate::page::Tag;
 use crate::platform::Platform;
 use crate::sync::{Ordering, fence};
@@ -8,6 +9,7 @@ use crate::zone::view::ZoneView;
 
 /// Returns all frames to the free lists. A drain of another CPU may add some meanwhile.
 pub(in crate::zone::transfer) fn collect<P: Platform>(view: ZoneView<'_, P>) {
+    emptying::end_all(view);
     if view.bits_pages().0 > 0 {
         view.lines().flatten().for_each(|line| collect_line(view, line));
     }

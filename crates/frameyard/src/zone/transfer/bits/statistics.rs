@@ -23,6 +23,6 @@ pub(in crate::zone::transfer) fn blocks_racy<P: Platform>(
     if order > bits.line_order() || view.bits_pages().0 == 0 {
         return 0;
     }
-    let of_type = |line: &usize| view.blocks.ordinary_at(*line << bits.line_order().0) == Some((migrate_type, view.id));
+    let of_type = |line: &usize| view.blocks.lasting_at(*line << bits.line_order().0) == Some((migrate_type, view.id));
     view.lines().flatten().filter(of_type).map(|line| bits.blocks_racy(line, order)).sum()
 }

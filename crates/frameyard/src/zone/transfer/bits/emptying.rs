@@ -1,0 +1,121 @@
+//! Emptying: the emptiest pageblocks become whole, because nobody takes frames from them while they lose those in use.
+//!
+//! Half-empty pageblocks stay half empty for ever if each frame that is freed is the next one to be handed out. So the zone empties as many
+//! pageblocks as its free frames could fill, minus 1 %: those with the most free frames. A frame that is freed there becomes a bit instead
+//! of going to a list of its CPU; the list runs dry sooner, and its refills take from the fullest pageblocks.
+//!
+//! # Steps
+//!
+//! Each refill and each overflow of a list looks at a few lines. A pass over all lines counts them by their free frames; from these counts the
+//! zone learns the least number of free frames with which a pageblock is emptied, and the next pass marks pageblocks by it. A step also
+//! lists lines anew that are emptier than their list says. The counts are hints: races lose or repeat some.
+
+use super::Platform;
+use crate::sync::{AtomicU32, Ordering, all_atomic};
+use crate::units::MigrateType;
+use crate::zone::view::ZoneView;
+
+/// The lines that a step looks at.
+const STEP: u32 = if cfg!(loom) { 1 } else { 4 };
+/// The steps of fullness that lines are counted in: four frames each.
+const STEPS: usize = if cfg!(loom) { 2 } else { 128 };
+/// A pageblock goes on being emptied until it is this many steps below the threshold.
+const SLACK: usize = 2;
+
+/// What a pass over the lines of a zone counts.
+pub(in crate::zone::transfer) struct State {
+    /// Lines looked at, over all passes. Wraps.
+    cursor: AtomicU32,
+    /// Pageblocks are emptied from this step of fullness on; 0: none are yet.
+    threshold: AtomicU32,
+    /// The pageblocks being emptied.
+    pageblocks: AtomicU32,
+    /// The lines of this pass, by their free frames.
+    lines: [AtomicU32; STEPS],
+}
+
+all_atomic!(State { cursor, threshold, pageblocks, lines });
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            cursor: AtomicU32::new(0),
+            threshold: AtomicU32::new(0),
+            pageblocks: AtomicU32::new(0),
+            lines: core::array::from_fn(|_| AtomicU32::new(0)),
+        }
+    }
+}
+
+impl State {
+    /// Begins a pass. The threshold becomes what the last pass has counted.
+    #[cold]
+    fn begin_pass(&self) {
+        let counts: [u64; STEPS] = core::array::from_fn(|step| self.lines[step].swap(0, Ordering::Relaxed).into());
+        let free: u64 = counts.iter().zip(1..).map(|(lines, step)| lines * step).sum();
+        let (mut step, mut left) = (STEPS, free / STEPS as u64 * 99 / 100);
+        while step > 1 && counts[step - 1] <= left {
+            step -= 1;
+            left -= counts[step];
+        }
+        self.threshold.store(step as u32, Ordering::Relaxed);
+    }
+}
+
+/// Looks at the next lines of a zone.
+pub(super) fn step<P: Platform>(view: ZoneView<'_, P>) {
+    let state = &view.zone.mechanisms.bits.emptying;
+    let all = view.lines().map(|lines| lines.len()).sum::<usize>();
+    if all == 0 || view.free_bits().line_order() != view.geometry.pageblock_order() {
+        return;
+    }
+    view.touch_bits(&state.cursor, crate::platform::Access::ReadModifyWrite);
+    let first = state.cursor.fetch_add(STEP, Ordering::Relaxed) as usize % all;
+    if first < STEP as usize {
+        state.begin_pass();
+    }
+    let mut at = first;
+    for lines in view.lines() {
+        if let Some(line) = lines.clone().nth(at) {
+            (line..lines.end).take(STEP as usize).for_each(|line| look_at(view, line));
+            return;
+        }
+        at -= lines.len();
+    }
+}
+
+/// Counts a line, and begins or ends its emptying.
+fn look_at<P: Platform>(view: ZoneView<'_, P>, line: usize) {
+    let (state, bits) = (&view.zone.mechanisms.bits.emptying, view.free_bits());
+    let Some(list_type) = view.type_of_line(line) else { return };
+    let free = bits.free_frames_racy(line) as usize;
+    let step = (free * STEPS) >> bits.line_order().0;
+    if step == 0 {
+        return;
+    }
+    state.lines[step.min(STEPS) - 1].fetch_add(1, Ordering::Relaxed);
+    bits.list_anew(view.platform, line, list_type);
+    let threshold = state.threshold.load(Ordering::Relaxed) as usize;
+    let may_empty = list_type == MigrateType::Movable && step < STEPS && !bits.is_reserved_racy(line);
+    if may_empty && threshold > 0 && step >= threshold {
+        if view.blocks.begin_emptying_at(line << bits.line_order().0) {
+            state.pageblocks.fetch_add(1, Ordering::Relaxed);
+        }
+    } else if !may_empty || step + SLACK < threshold {
+        end(view, line);
+    }
+}
+
+/// Ends the emptying of a line's pageblock.
+pub(super) fn end<P: Platform>(view: ZoneView<'_, P>, line: usize) {
+    if view.blocks.end_emptying_at(line << view.free_bits().line_order().0) {
+        view.zone.mechanisms.bits.emptying.pageblocks.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Ends the emptying of all pageblocks.
+pub(super) fn end_all<P: Platform>(view: ZoneView<'_, P>) {
+    if view.zone.mechanisms.bits.emptying.pageblocks.load(Ordering::Relaxed) > 0 {
+        view.lines().flatten().for_each(|line| end(view, line));
+    }
+}

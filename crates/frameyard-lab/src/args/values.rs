@@ -213,7 +213,12 @@ pub(crate) fn yard_sharing() -> impl TypedValueParser<Value = YardSharing> {
 /// Reads an access pattern.
 pub(crate) fn access_kind() -> impl TypedValueParser<Value = AccessKind> {
     named_with_help(AccessKind::ALL, AccessKind::name, |kind| match kind {
-        AccessKind::Repeat => "Allocates and frees one block a step, after half the memory was allocated",
+        AccessKind::Repeat => {
+            "Allocates and frees one block a step, after half of the zone was allocated that the task prefers"
+        }
+        AccessKind::Spill => {
+            "As repeat, after all of that zone was allocated: another zone or node serves each request"
+        }
         AccessKind::Bulk => "Allocates a task's share of half the memory, then frees it",
         AccessKind::Random => "As bulk, freed in an order shuffled across all tasks",
         AccessKind::Cold => "As bulk, each run on a yard just created",

@@ -103,6 +103,8 @@ pub struct FragPoint {
     pub empty: u64,
     /// Pageblocks that requests can have which may not wait: on free lists and in depots, without those on lists of CPUs.
     pub whole: u64,
+    /// The part of the frames that the tasks hold: less than was asked for where requests failed.
+    pub held: f64,
     /// Nanoseconds per pair of a free and an allocation, mean over the iterations since the last point.
     pub pair_ns: f64,
     /// Pairs since the last point.
@@ -199,12 +201,14 @@ impl FragWorkload {
             let pairs = u64::from(iteration - done) * pairs_of_task;
             let (pair_ns, failed) = self.replace(yard, runner, &held, pairs)?;
             let (pageblocks, empty) = count_pageblocks(yard, &held, &kept);
+            let held_frames = kept.len() as u64 + held.iter().map(|held| frames_of(&lock(held).places)).sum::<u64>();
             let now = zone_lock(yard);
             report(FragPoint {
                 iteration,
                 pageblocks,
                 empty,
                 whole: whole_pageblocks(yard),
+                held: held_frames as f64 / yard.stats().managed_pages().0 as f64,
                 pair_ns,
                 pairs: pairs * u64::from(self.tasks.get()),
                 failed,
@@ -356,6 +360,11 @@ fn choose_kept(all: &mut Vec<Place>, pageblock_order: Order, number: u32) -> Vec
     all.extract_if(.., is_kept).filter_map(Place::frame).collect()
 }
 
+/// The frames of all blocks.
+fn frames_of(places: &[Place]) -> u64 {
+    places.iter().filter(|place| place.frame().is_some()).map(|place| place.order().pages().0).sum()
+}
+
 /// Parts of blocks, one for each task, as equal as possible.
 fn chunks(places: &[Place], tasks: NonZeroU32) -> impl Iterator<Item = &[Place]> {
     places.chunks(places.len().div_ceil(tasks.get() as usize).max(1))
@@ -483,6 +492,8 @@ mod tests {
     #[test]
     fn blocks_are_kept_up_to_a_number_of_frames() {
         let places = [2, 0, 8].map(|order| Place::new(Order(order), None));
+        assert_eq!(frames_of(&places), 0);
+        assert_eq!(frames_of(&[single(7), Place::new(Order(3), Some(Pfn(8))), places[0]]), 9);
         assert_eq!([0, 4, 5, 260, 261].map(|frames| blocks_within(&places, frames)), [0, 1, 2, 2, 3]);
     }
 }

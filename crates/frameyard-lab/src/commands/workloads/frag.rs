@@ -282,6 +282,8 @@ fn row(workload: &FragWorkload, policy: ZonePolicy, point: &FragPoint) -> Row {
         .column_as("whole_pageblocks_percent", "whole %", Format::number(1), rounded(share(point.whole)))
         .column_as("empty_pageblocks_percent", "empty %", Format::number(1), rounded(share(point.empty)))
         .data("pageblocks", point.pageblocks)
+        .column_as("held_percent", "held %", Format::number(1), rounded(100.0 * point.held))
+        .minor()
         .column("failed_requests", "failed", point.failed)
         .column_as("failed_requests_percent", "failed %", Format::number(3), failed_percent)
         .column_as("pair_ns", "pair ns", Format::number(1), rounded(point.pair_ns))

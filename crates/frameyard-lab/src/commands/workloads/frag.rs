@@ -269,7 +269,7 @@ fn check_cpus(workload: &FragWorkload, machine: &Machine) -> Result<(), Failure>
 fn row(workload: &FragWorkload, policy: ZonePolicy, point: &FragPoint) -> Row {
     let share = |pageblocks: u64| 100.0 * pageblocks as f64 / point.pageblocks.max(1) as f64;
     // Four digits after the point: few requests fail.
-    let failed_percent = rounded(1e4 * point.failed as f64 / point.pairs.max(1) as f64) / 100.0;
+    let failed_percent = (1e6 * point.failed as f64 / point.pairs.max(1) as f64).round() / 1e4;
     let per_1000 = |number: u64| rounded(1000.0 * number as f64 / point.pairs.max(1) as f64);
     Row::new()
         .column("policy", "policy", policy.name())

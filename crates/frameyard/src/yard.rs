@@ -337,7 +337,7 @@ impl<P: Platform> Yard<P> {
         if tag.order() < order && self.any_zone_view().is_line_clean(self.map.place(pfn)) { Tag::INTERIOR } else { tag }
     }
 
-    /// Notes that blocks within a block have tags that nobody may clear: see [`ZoneView::note_tagged`].
+    /// Notes that blocks within a block have tags that may stay when they are freed: see [`ZoneView::note_tagged`].
     #[cold]
     pub(crate) fn note_tagged(&self, pfn: Pfn, order: Order) {
         let view = self.any_zone_view();

@@ -342,8 +342,9 @@ impl Bits {
     /// Whether the frame at a place is free here, possibly stale.
     #[cfg(test)]
     fn is_free_racy(&self, place: usize) -> bool {
-        let word = &self.words[place >> self.word_order().0];
-        word.load(crate::sync::Ordering::Relaxed) >> (place & ((1 << self.word_order().0) - 1)) & 1 == 1
+        let bit = place & ((1 << self.word_order().0) - 1);
+        let word = self.words.get(place >> self.word_order().0);
+        word.is_some_and(|word| word.load(crate::sync::Ordering::Relaxed) >> bit & 1 == 1)
     }
 
     /// What is wrong with a line; `None` if nothing is. For a yard at rest.

@@ -19,8 +19,8 @@
 //! gets none either; its byte in the allocation map has its order. So neither an allocation nor a free touches a page structure.
 //!
 //! Tags of blocks that came another way must not outlive them. A line is *clean* while no free frame in it can have a tag: it came whole from
-//! the free lists, and nothing has been freed to those since. Whoever ends an ownership in a clean line clears the tag, on the page that it
-//! has in hand. A free into a line that is not clean looks at the page.
+//! the free lists, and nothing has been freed to those since. The end of an ownership in a clean line clears the tag, on the page that is at
+//! hand then. A free into a line that is not clean looks at the page.
 //!
 //! # Counting equations
 //!
@@ -234,7 +234,9 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     #[inline(always)]
     fn bits_of_cpu(&self, cpu: CpuId) -> Option<&'a CpuBits> {
         let zones = self.all_counters.1;
-        self.tables.mechanisms.bits.cpus.get(cpu.index() * zones + self.id.index())
+        let table = self.tables.mechanisms.bits.cpus;
+        // A CPU that the yard does not know is one of those that it knows.
+        table.get(cpu.index() * zones + self.id.index()).or_else(|| table.get(self.id.index()))
     }
 
     #[inline(always)]
@@ -325,7 +327,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
         tables.is_clean(place >> tables.bits.line_order().0)
     }
 
-    /// Notes that a block of that order at a place has a tag and goes to the free lists, or where nobody will clear it.
+    /// Notes that a block of that order at a place has a tag and goes to the free lists, or that stays when the block is freed.
     #[inline(always)]
     pub(crate) fn note_tagged(&self, place: usize, order: Order) {
         let tables = &self.tables.mechanisms.bits;
@@ -649,7 +651,7 @@ fn supply<P: Platform>(view: ZoneView<'_, P>, request: BlockRequest, cpu: CpuId)
 
 /// Claims a block of an order without lists in the line that the CPU has reserved. Returns its place.
 ///
-/// Needs no lock: whoever clears the bits has the block, also where the reservation ends meanwhile. Compares no watermark, as frames of a
+/// Needs no lock: the one that clears the bits has the block, also where the reservation ends meanwhile. Compares no watermark, as frames of a
 /// reserved line are few.
 #[inline(always)]
 pub(super) fn claim_direct<P: Platform>(

@@ -1,4 +1,4 @@
-//! Emptying: the emptiest pageblocks become whole, because nobody takes frames from them while they lose those in use.
+//! Emptying: the emptiest pageblocks become whole, because no CPU takes frames from them while they lose those in use.
 //!
 //! Half-empty pageblocks stay half empty for ever if each frame that is freed is the next one to be handed out. So the zone empties as many
 //! pageblocks as its free frames could fill, minus 1 %: those with the most free frames. A frame that is freed there becomes a bit instead

@@ -395,23 +395,10 @@ impl<P: Platform> Yard<P> {
             let refused = lists.check_entries(view, |id, index| {
                 let pfn = self.map.pfn(index);
                 let order = id.order(self.geometry);
-                let Some(page) = self.page_of(pfn) else { return false };
-                let in_page = page.tag();
-                pages[id.group() as usize] += order.pages().0;
-                // A larger block without a tag is to the walk as many single frames.
-                let order = if in_page.without_seen().is_untagged() { Order::ZERO } else { order };
-                let frames = 1 << (id.order(self.geometry).0 - order.0);
-                (0..frames).all(|inner| {
-                    let Some(page) = self.page_of(pfn + PageCount(inner)) else { return false };
-                    let in_page = page.tag();
-                    let tag = view.tag_on_list(pfn + PageCount(inner), in_page);
-                    if !tag.is_block(FrameState::PerCpu, order) || tag.is_seen() {
-                        return false;
-                    }
-                    let _ = page.replace_tag(in_page, in_page.with_seen());
-                    recount.per_cpu[order.index()] += 1;
-                    true
-                })
+                let Some((order, blocks)) = view.mark_listed(pfn, order) else { return false };
+                recount.per_cpu[order.index()] += blocks;
+                pages[id.group() as usize] += blocks << order.0;
+                true
             });
             if let Some(index) = refused {
                 return Err(ValidateError::BrokenList {

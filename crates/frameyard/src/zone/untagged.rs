@@ -21,7 +21,7 @@ use super::huge_pool::POOLED_ORDERS;
 use super::view::{ZoneTables, ZoneView};
 use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
-use crate::units::{Order, Pfn, ZoneId};
+use crate::units::{Order, PageCount, Pfn, ZoneId};
 
 impl ZoneTables {
     /// The zone whose single frames need no tag at that place once they have left it; `None` where they do: a zero tag may be that of
@@ -138,6 +138,27 @@ impl<P: Platform> ZoneView<'_, P> {
             (head, tag) if head == pfn => tag,
             _ => in_page,
         }
+    }
+}
+
+impl<P: Platform> ZoneView<'_, P> {
+    /// For the validator: marks the page of a block that a list has, so that a second list with it shows. Returns the blocks that the walk
+    /// over all frames will find, and their order: a larger block without a tag is as many single frames to it. `None` if the frame is no
+    /// such block, or is marked.
+    pub(crate) fn mark_listed(&self, pfn: Pfn, order: Order) -> Option<(Order, u64)> {
+        let is_untagged = self.page_of(pfn)?.tag().without_seen().is_untagged();
+        let each = if is_untagged { Order::ZERO } else { order };
+        let blocks = 1 << (order.0 - each.0);
+        for at in 0..blocks {
+            let pfn = pfn + PageCount(at);
+            let page = self.page_of(pfn)?;
+            let in_page = page.tag();
+            if in_page.is_seen() || !self.tag_on_list(pfn, in_page).is_block(FrameState::PerCpu, each) {
+                return None;
+            }
+            let _ = page.replace_tag(in_page, in_page.with_seen());
+        }
+        Some((each, blocks))
     }
 }
 

@@ -760,6 +760,7 @@ pub(super) fn give_back<'a, P: Platform>(
     while let Some((first, others)) = rest.split_first() {
         let place = *first as usize;
         if order <= view.free_bits().word_order()
+            && order < view.free_bits().line_order()
             && view.is_line_clean(place)
             && let Some((list_type, zone)) = view.blocks.lasting_at(place)
             && zone == view.id

@@ -5,11 +5,16 @@ use crate::page::Tag;
 use crate::platform::Platform;
 use crate::sync::{Ordering, fence};
 use crate::units::{CpuId, MigrateType, Order, Pfn, PfnRange};
+use crate::zone::policy::ZonePolicy;
 use crate::zone::view::ZoneView;
 
 /// Returns all frames to the free lists. A drain of another CPU may add some meanwhile.
 pub(in crate::zone::transfer) fn collect<P: Platform>(view: ZoneView<'_, P>) {
     emptying::end_all(view);
+    if !view.zone.has_policy(ZonePolicy::Bits) {
+        // Frames in use get tags from other mechanisms.
+        view.lines().flatten().for_each(|line| view.note_tagged(line << view.free_bits().line_order().0, Order::ZERO));
+    }
     if view.bits_pages().0 > 0 {
         view.lines().flatten().for_each(|line| collect_line(view, line));
     }

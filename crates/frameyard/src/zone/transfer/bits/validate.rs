@@ -1,6 +1,5 @@
 //! The equations of the bits, and of the lines that they make up.
 
-use crate::page::FrameState;
 use crate::platform::Platform;
 use crate::units::Order;
 use crate::zone::transfer::validate::{Found, Unsound, compare};
@@ -23,12 +22,7 @@ pub(in crate::zone::transfer) fn validate<P: Platform>(
                 word &= word - 1;
                 pages += 1;
                 let broken = Unsound::Broken { what: "bit of a free frame", at: pfn };
-                let page = view.page_of(pfn).ok_or(broken)?;
-                let in_page = page.tag();
-                if in_page.is_seen() || !view.tag_on_list(pfn, in_page).is_block(FrameState::PerCpu, Order::ZERO) {
-                    return Err(broken);
-                }
-                let _ = page.replace_tag(in_page, in_page.with_seen());
+                view.mark_listed(pfn, Order::ZERO).ok_or(broken)?;
             }
         }
         if let Some(what) = bits.problem(view.platform, line) {

@@ -4,7 +4,7 @@
 use super::BatchStack;
 use super::huge::Mobility;
 use super::links::HugeBatch;
-use crate::page::{FrameState, Link};
+use crate::page::Link;
 use crate::platform::Platform;
 use crate::units::{Order, Pfn};
 use crate::zone::batch::{Batch, batch_len, packed};
@@ -33,8 +33,7 @@ pub(in crate::zone::transfer) fn validate<P: Platform>(
                 return Err(broken(first));
             }
             for entry in batch.iter() {
-                mark(view, *entry, order, first)?;
-                found.listed[order.index()] += 1;
+                mark(view, (*entry, order), first, found)?;
             }
             let is_last = next == Link::NONE;
             if is_last != (position == expected) {
@@ -61,9 +60,8 @@ fn validate_huge<P: Platform>(view: ZoneView<'_, P>, stack: &BatchStack, found: 
         let below = links.unpack(head, |place| batch.push(place));
         let first = view.map.pfn(batch.first().copied().unwrap_or_default());
         for entry in batch.iter() {
-            mark(view, *entry, order, first)?;
+            mark(view, (*entry, order), first, found)?;
         }
-        found.listed[order.index()] += batch.len() as u64;
         blocks += batch.len() as u64;
         head = below.ok_or(broken(first))?;
     }
@@ -73,15 +71,15 @@ fn validate_huge<P: Platform>(view: ZoneView<'_, P>, stack: &BatchStack, found: 
     compare("huge blocks on a stack", expected, blocks).map(|()| blocks)
 }
 
-fn mark<P: Platform>(view: ZoneView<'_, P>, entry: u32, order: Order, head: Pfn) -> Result<(), Unsound> {
-    let pfn = view.map.pfn(entry);
-    let page = view.page_of(pfn).ok_or(broken(head))?;
-    let in_page = page.tag();
-    let tag = view.tag_on_list(pfn, in_page);
-    if !tag.is_block(FrameState::PerCpu, order) || tag.is_seen() {
-        return Err(broken(head));
-    }
-    let _ = page.replace_tag(in_page, in_page.with_seen());
+/// Marks an entry of a stack and counts it.
+fn mark<P: Platform>(
+    view: ZoneView<'_, P>,
+    (entry, order): (u32, Order),
+    head: Pfn,
+    found: &mut Found,
+) -> Result<(), Unsound> {
+    let (order, blocks) = view.mark_listed(view.map.pfn(entry), order).ok_or(broken(head))?;
+    found.listed[order.index()] += blocks;
     Ok(())
 }
 

@@ -45,9 +45,9 @@ impl<P: Platform> Yard<P> {
         if self.allocation_map().entry(pfn).is_some_and(|entry| entry.order() == order) {
             return Ok(());
         }
+        self.note_tagged(pfn, order);
         self.claim_parts(range, joined)?;
         // The head first: its tag covers all parts from now on.
-        self.note_tagged(pfn, order);
         let (first, mut at) = (self.length_of_part(pfn), pfn);
         self.map.page(pfn, &self.platform).set_tag(Tag::new(FrameState::Allocated, order, joined, zone));
         at = at + first.pages();

@@ -685,6 +685,7 @@ pub(super) fn put_direct<P: Platform>(
     if !view.is_line_clean(place) && !clear_tag(view, view.map.checked(place as u32)) {
         return false;
     }
+    assert_untagged(view, place, order);
     view.count_direct(cpu, order, FREED);
     let freed = view.free_bits().free(view.platform, place, order, list_type);
     settle_put(view, place >> view.free_bits().line_order().0, freed.is_ok());
@@ -703,6 +704,9 @@ pub(super) fn put<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, place: usize, 
     if !view.is_line_clean(place) && !clear_tag(view, view.map.checked(place as u32)) {
         return false;
     }
+    if order < bits.line_order() {
+        assert_untagged(view, place, order);
+    }
     // Before the bits are set: a count that falls below zero would look like a shortage.
     view.count_bits(cpu, order.pages().0);
     let line = place >> bits.line_order().0;
@@ -715,6 +719,16 @@ pub(super) fn put<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, place: usize, 
     };
     settle_put(view, line, freed.is_ok());
     true
+}
+
+/// In a build with debug assertions: a block in a clean line has no tags.
+#[inline(always)]
+fn assert_untagged<P: Platform>(view: ZoneView<'_, P>, head: usize, order: Order) {
+    if cfg!(debug_assertions) {
+        let tag_of = |place: usize| view.page(view.map.checked(place as u32)).tag().without_seen();
+        let tagged = (head..head + (1 << order.0)).find(|place| !tag_of(*place).is_untagged());
+        assert_eq!(tagged.map(tag_of), None, "a frame of a clean line has a tag: place {tagged:?} of {head}, {order}");
+    }
 }
 
 /// After bits were set: notes damage, and returns the frames of a pageblock that was isolated meanwhile to the free lists.
@@ -790,6 +804,7 @@ fn put_neighbours<P: Platform>(view: ZoneView<'_, P>, blocks: &[u32], order: Ord
     let ones = u64::MAX >> (u64::BITS - (1 << order.0));
     let (mut mask, mut count) = (0u64, 0);
     for block in blocks.iter().take_while(|block| **block >> shift == word) {
+        assert_untagged(view, *block as usize, order);
         mask |= ones << (block & ((1 << shift) - 1));
         count += 1;
     }

@@ -1,17 +1,14 @@
 //! `frag` in virtual time: memory is fragmented in no time, then tasks free and allocate random frames on virtual CPUs.
 
-use std::cell::RefCell;
-use std::num::NonZeroU32;
-
 use frameyard::CpuId;
-use frameyard_sim::{Machine, SimYard, Topology};
+use frameyard_sim::{Machine, Topology};
+use frameyard_workloads::WorkloadError;
 use frameyard_workloads::fixture::check_all_is_back;
 use frameyard_workloads::frag::{FragPoint, FragWorkload};
-use frameyard_workloads::{TaskError, TaskRunner, WorkloadError};
 
-use crate::fixture::{SimOptions, create_yard, refused};
+use crate::fixture::{SimOptions, create_yard};
 use crate::sockets::cpu_of_socket;
-use crate::time_spent::whole_ns;
+use crate::tasks::SimTasks;
 
 /// Runs `frag` on a new yard without owners, and calls `report` before the first iteration and after each of `iterations`, which ascend.
 /// Afterwards checks that the yard is valid and every frame is free. Tasks are distributed evenly over the sockets: otherwise memory of
@@ -33,57 +30,9 @@ pub fn frag(
 ) -> Result<(), WorkloadError> {
     let yard = create_yard(machine, options)?;
     let before = yard.stats().free_pages();
-    workload.run_on(&yard, &SimTasks { yard: &yard, topology: machine.topology }, iterations, report)?;
+    let topology = machine.topology;
+    workload.run_on(&yard, &SimTasks::new(&yard, |task| cpu_of(topology, task)), iterations, report)?;
     check_all_is_back(&yard, before)
-}
-
-/// Tasks on virtual CPUs.
-struct SimTasks<'y> {
-    yard: &'y SimYard,
-    topology: Topology,
-}
-
-impl TaskRunner for SimTasks<'_> {
-    fn run<T: Send>(
-        &self,
-        tasks: NonZeroU32,
-        task: impl Fn(usize) -> Result<T, TaskError> + Sync,
-    ) -> Result<Vec<T>, WorkloadError> {
-        let results: Vec<_> = (0..tasks.get()).map(|_| RefCell::new(None)).collect();
-        let bodies = results.iter().enumerate().map(|(number, result)| {
-            let task = &task;
-            let body = move || drop(result.replace(Some(task(number))));
-            (cpu_of(self.topology, number), Box::new(body) as Box<dyn FnOnce() + '_>)
-        });
-        run_in(self.yard, bodies.collect())?;
-        let ended =
-            |result: RefCell<Option<Result<T, TaskError>>>| result.into_inner().unwrap_or(Err(TaskError::Panicked));
-        Ok(results.into_iter().map(ended).collect::<Result<_, _>>()?)
-    }
-
-    fn set_up<T: Send>(
-        &self,
-        tasks: NonZeroU32,
-        task: impl Fn(usize) -> Result<T, TaskError> + Sync,
-    ) -> Result<Vec<T>, WorkloadError> {
-        let platform = self.yard.platform();
-        let results = (0..tasks.get() as usize).map(|number| {
-            platform.set_up_on(cpu_of(self.topology, number));
-            task(number)
-        });
-        let results = results.collect::<Result<_, _>>();
-        platform.set_up_on(CpuId(0));
-        Ok(results?)
-    }
-
-    fn now_ns(&self) -> u64 {
-        whole_ns(self.yard.platform().now())
-    }
-}
-
-/// Runs bodies that live less long than the yard.
-fn run_in<'t>(yard: &'t SimYard, bodies: Vec<(CpuId, Box<dyn FnOnce() + 't>)>) -> Result<(), WorkloadError> {
-    yard.run(bodies).map(drop).map_err(refused)
 }
 
 /// The CPU of a task. Tasks take turns over the sockets, and there over the cores.

@@ -17,6 +17,7 @@ use frameyard_vm::LruPolicy;
 use frameyard_workloads::TaskMode;
 use frameyard_workloads::alloc::AccessKind;
 use frameyard_workloads::device_map::YardSharing;
+use frameyard_workloads::frag::BlockOrders;
 
 /// An amount of memory: a size, or a share of what there is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -212,11 +213,26 @@ pub(crate) fn yard_sharing() -> impl TypedValueParser<Value = YardSharing> {
 /// Reads an access pattern.
 pub(crate) fn access_kind() -> impl TypedValueParser<Value = AccessKind> {
     named_with_help(AccessKind::ALL, AccessKind::name, |kind| match kind {
-        AccessKind::Repeat => "Allocates and frees one block a step, after half the memory was allocated",
+        AccessKind::Repeat => {
+            "Allocates and frees one block a step, after half of the zone was allocated that the task prefers"
+        }
+        AccessKind::Spill => {
+            "As repeat, after all of that zone was allocated: another zone or node serves each request"
+        }
         AccessKind::Bulk => "Allocates a task's share of half the memory, then frees it",
         AccessKind::Random => "As bulk, freed in an order shuffled across all tasks",
         AccessKind::Cold => "As bulk, each run on a yard just created",
         AccessKind::Warm => "As bulk, after the same without a drain in between",
+    })
+}
+
+/// Reads the orders of the blocks of `frag`.
+pub(crate) fn block_orders() -> impl TypedValueParser<Value = BlockOrders> {
+    named_with_help(BlockOrders::ALL, BlockOrders::name, |orders| match orders {
+        BlockOrders::Single => "Single frames",
+        BlockOrders::Mixed => {
+            "Orders 0 to 8, each with the same share of the bytes: half of the blocks are single frames"
+        }
     })
 }
 

@@ -22,6 +22,7 @@ mod zone_lock;
 
 use clap::{Args, Subcommand};
 
+pub(super) use self::alloc::spill_refusal;
 use super::workloads::{decision_support, frag, highalloc, kernbench, order0_thp, page_fault, parallel_free, purge};
 use crate::Failure;
 

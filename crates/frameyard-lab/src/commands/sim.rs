@@ -1,5 +1,6 @@
 //! `sim`: workloads on simulated machines, and comparisons with published measurements.
 
+mod alloc;
 mod calibrate;
 mod check;
 mod deferred_init;
@@ -31,6 +32,7 @@ pub(super) struct SimArgs {
 
 #[derive(Subcommand, Debug)]
 enum SimCommand {
+    Alloc(alloc::SimAllocArgs),
     PageFault(page_fault::SimPageFaultArgs),
     ParallelFree(parallel_free::SimParallelFreeArgs),
     Order0Thp(order0_thp::SimOrder0ThpArgs),
@@ -47,6 +49,7 @@ enum SimCommand {
 /// Runs a command of `sim`.
 pub(super) fn run(args: &SimArgs) -> Result<(), Failure> {
     match &args.command {
+        SimCommand::Alloc(args) => alloc::run(args),
         SimCommand::PageFault(args) => page_fault::sim(args),
         SimCommand::ParallelFree(args) => parallel_free::sim(args),
         SimCommand::Order0Thp(args) => order0_thp::sim(args),

@@ -114,6 +114,52 @@ fn random_frees_of_half_the_memory_leave_few_pageblocks_empty() {
 }
 
 #[test]
+fn mixed_requests_that_fail_are_counted_and_do_not_end_the_run() {
+    let rows = |options: &str| {
+        let line = format!("bench frag --phantom --memory 64M --json {options}");
+        json(&line.split_whitespace().collect::<Vec<_>>())["rows"].as_array().unwrap().clone()
+    };
+    let keys = |row: &Value| row.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    let single = rows("--iterations 10 --policy vanilla");
+    let most_free = rows("--iterations 10 --orders mixed --free 90 --policy vanilla,depot,healing");
+    // Each iteration replaces few of the blocks, so that it takes many until tasks want more than there is.
+    let nearly_full = rows("--iterations 3000 --orders mixed --free 3 --policy vanilla,depot,healing");
+    for (of_run, each, orders, fails) in
+        [(&single, 2, "single", false), (&most_free, 2, "mixed", false), (&nearly_full, 9, "mixed", true)]
+    {
+        for of_policy in of_run.chunks(each) {
+            assert!(of_policy.iter().all(|row| row["orders"] == orders && keys(row) == keys(&single[0])));
+            assert_eq!(number(&of_policy[0], "iteration"), 0);
+            // Before the first iteration; blocks of the last requests that filled memory may be missing.
+            let held = of_policy[0]["held_percent"].as_f64().unwrap();
+            let asked = 100.0 - of_policy[0]["free_percent"].as_f64().unwrap();
+            assert!(held <= asked + 0.1 && held > asked - 10.0, "{}", of_policy[0]);
+            let failed: u64 = of_policy.iter().map(|row| number(row, "failed_requests")).sum();
+            assert_eq!(failed > 0, fails, "{of_policy:?}");
+            let percent = of_policy.iter().map(|row| row["failed_requests_percent"].as_f64().unwrap()).sum::<f64>();
+            assert!((percent > 0.0) == fails && percent < 50.0 * each as f64, "{of_policy:?}");
+        }
+    }
+    assert_refused(
+        &[
+            "bench",
+            "frag",
+            "--phantom",
+            "--memory",
+            "64M",
+            "--max-order",
+            "7",
+            "--pageblock-order",
+            "7",
+            "--orders",
+            "mixed",
+        ],
+        2,
+        "needs blocks of order 8, and those of the machine go up to order 7",
+    );
+}
+
+#[test]
 fn regions_that_are_kept_clean_give_pages_of_a_gibibyte() {
     let line = "bench gigantic --phantom --memory 8G --page-size 64K --section-size 128M --pageblock-order 5 --max-order 6 \
         --events 300000 --policy vanilla,depot,healing --json";

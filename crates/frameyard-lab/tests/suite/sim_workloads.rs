@@ -294,6 +294,59 @@ fn a_simulated_fragmentation_is_refused_with_a_correct_value() {
 }
 
 #[test]
+fn simulated_spills_are_served_by_the_other_socket() {
+    let run = || {
+        let line =
+            "sim alloc --memory 512M --kind repeat,spill,cold --order 0,2 --tasks 1,28 --policy vanilla,healing --json";
+        let output = frameyard(&line.split_whitespace().collect::<Vec<_>>());
+        assert_eq!((output.status.code(), stderr(&output)), (Some(0), ""));
+        stdout(&output).to_owned()
+    };
+    let first = run();
+    assert_eq!(first, run());
+    let results: Value = serde_json::from_str(&first).unwrap();
+    assert_eq!((&results["command"], &results["machine"]), (&"sim alloc".into(), &"skylake-112".into()));
+    let rows = results["rows"].as_array().unwrap();
+    let keys = |row: &Value| row.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    let (home, rest) = rows.split_at(8);
+    let (spilled, cold) = rest.split_at(8);
+    assert_eq!((spilled.len(), cold.len()), (8, 8));
+    for (home, spilled) in home.iter().zip(spilled) {
+        assert_eq!(
+            (keys(spilled), &home["kind"], &spilled["kind"]),
+            (keys(&cold[0]), &"repeat".into(), &"spill".into())
+        );
+        for same in ["order", "tasks", "policy", "ops"] {
+            assert_eq!(home[same], spilled[same]);
+        }
+        assert_eq!((&home["spilled_percent"], &spilled["spilled_percent"]), (&0.0.into(), &100.0.into()));
+        // With many tasks in little memory, lists at home are so short that they cost as much.
+        assert!(home["tasks"] != 1 || number(spilled, "get_ns") > number(home, "get_ns"), "{home} {spilled}");
+    }
+}
+
+#[test]
+fn a_simulated_alloc_is_refused_with_a_correct_value() {
+    for (options, says) in [
+        ("--tasks 113", "113 tasks are more than the 112 CPUs of skylake-112"),
+        ("--order 11", "--order 11: the machine's blocks go up to order 10"),
+        ("--order 9 --tasks 112", "112 tasks need 7168 blocks; give the machine at least 14G of --memory"),
+        (
+            "--kind repeat,spill --order 0 --tasks 29",
+            "--kind spill: the tasks fill node 0 zone Normal and node 1 zone Normal",
+        ),
+        (
+            "--kind spill --order 0 --tasks 1 --machine desktop-8",
+            "choose a machine with a further node that no task runs on",
+        ),
+        ("--kind full", "possible values: repeat, spill"),
+    ] {
+        let line = format!("sim alloc {options}");
+        assert_refused(&line.split_whitespace().collect::<Vec<_>>(), 2, says);
+    }
+}
+
+#[test]
 fn a_machine_may_be_a_file() {
     let built_in = include_str!("../../../frameyard-machines/machines/broadwell-40.toml");
     let own = built_in.replace("broadwell-40", "two-cores").replace("cores_per_socket = 10", "cores_per_socket = 1");

@@ -7,9 +7,9 @@ use frameyard::boot::InitMode;
 use frameyard::policy::ZonePolicy;
 use frameyard::{ByteSize, Order};
 use frameyard_host::{HostTopology, HostYard};
-use frameyard_workloads::TaskMode;
 use frameyard_workloads::alloc::{AccessKind, AllocRun, AllocWorkload};
 use frameyard_workloads::compare_exchange::compare_exchange_ns;
+use frameyard_workloads::{TaskMode, WorkloadError};
 use indicatif::ProgressBar;
 
 use crate::Failure;
@@ -27,6 +27,7 @@ Takes about 30 seconds; --quick about 5.
 Examples:
   frameyard bench alloc --quick
   frameyard bench alloc --kind bulk --order 0 --tasks 1,2,4 --policy vanilla,depot
+  frameyard bench alloc --kind repeat,spill --order 0 --machine desktop-8 --phantom
   frameyard bench alloc --page-size 2M --order 0 --pcp-sizing fraction:32";
 
 /// Allocates and frees blocks
@@ -100,6 +101,7 @@ pub(super) fn run(args: &AllocArgs) -> Result<(), Failure> {
     let booted = boot_machine(&chosen.machine, &options)?;
     let yard = &booted.yard;
     check_orders(args, yard)?;
+    check_spill(args, yard, &host)?;
     chosen.print_notes();
     print_notes(&booted.notes);
     let sweep = Sweep {
@@ -119,8 +121,8 @@ pub(super) fn run(args: &AllocArgs) -> Result<(), Failure> {
         .of_machine(chosen.machine.name)
         .total("cpu_identity", identity)
         .note(format!(
-            "Medians (minimum–maximum) of the runs. CAS: an uncontended compare-exchange, measured beside each run. \
-             Threads identify their CPU by {identity}."
+            "Medians (minimum–maximum) of the runs. spilled: blocks of another zone than the one that their task prefers. CAS: an \
+             uncontended compare-exchange, measured beside each run. Threads identify their CPU by {identity}."
         ))
         .print(&args.output)
 }
@@ -143,6 +145,28 @@ fn check_orders(args: &AllocArgs, yard: &HostYard) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// Refuses spills on a machine on which no zone is left for them.
+fn check_spill(args: &AllocArgs, yard: &HostYard, host: &HostTopology) -> Result<(), Failure> {
+    if !args.kinds.contains(&AccessKind::Spill) {
+        return Ok(());
+    }
+    for &order in &args.orders {
+        for &tasks in &args.tasks {
+            let workload = AllocWorkload { kind: AccessKind::Spill, order, tasks, seed: args.seed, steps: None };
+            spill_refusal(workload.check(yard, host))?;
+        }
+    }
+    Ok(())
+}
+
+/// The result of a check, with the option that asks for spills in its refusal.
+pub(in crate::commands) fn spill_refusal(checked: Result<(), WorkloadError>) -> Result<(), Failure> {
+    checked.map_err(|error| match error {
+        WorkloadError::Input(reason) => Failure::input(format!("--kind spill: {reason}")),
+        error @ WorkloadError::RunTime(_) => error.into(),
+    })
 }
 
 /// A run, and the speed of the processor beside it.
@@ -171,7 +195,7 @@ impl Sample {
 
     fn of(workload: &AllocWorkload, yard: &HostYard, host: &HostTopology) -> Result<Self, Failure> {
         let compare_exchange_ns = compare_exchange_ns();
-        Ok(Self { run: workload.run(yard, host).map_err(Failure::run_time)?, compare_exchange_ns })
+        Ok(Self { run: workload.run(yard, host)?, compare_exchange_ns })
     }
 }
 
@@ -219,7 +243,7 @@ impl Sweep<'_> {
         for &kind in self.kinds {
             for &order in self.orders {
                 for &tasks in self.tasks {
-                    let workload = AllocWorkload { kind, order, tasks, seed: self.seed };
+                    let workload = AllocWorkload { kind, order, tasks, seed: self.seed, steps: None };
                     rows.extend(self.alternate(&workload, &bar, &mut run)?);
                 }
             }
@@ -258,6 +282,7 @@ fn row(workload: &AllocWorkload, policy: ZonePolicy, samples: &[Sample]) -> Row 
     let spread = |of: fn(&AllocRun) -> f64| Spread::of(samples.iter().map(|sample| of(&sample.run)));
     let (get, put) = (spread(|run| run.get_ns), spread(|run| run.put_ns));
     let acquisitions = spread(|run| run.zone_lock.acquisitions as f64).map(|spread| spread.median as u64);
+    let spilled = spread(|run| run.spilled).map(|spread| rounded(100.0 * spread.median));
     let pages_each = spread(AllocRun::pages_per_acquisition).map(|spread| rounded(spread.median));
     let exchange = Spread::of(samples.iter().filter_map(|sample| sample.compare_exchange_ns));
     Row::new()
@@ -269,6 +294,7 @@ fn row(workload: &AllocWorkload, policy: ZonePolicy, samples: &[Sample]) -> Row 
         .minor()
         .spread("get_ns", "get ns", Format::number(1), get.map(|spread| spread.map(rounded)))
         .spread("put_ns", "put ns", Format::number(1), put.map(|spread| spread.map(rounded)))
+        .column_as("spilled_percent", "spilled %", Format::number(0), spilled)
         .column("zone_lock_acquisitions", "lock taken", acquisitions)
         .minor()
         .column_as("pages_per_acquisition", "pages each", Format::number(1), pages_each)
@@ -290,6 +316,7 @@ mod tests {
         ops: 8,
         get_ns: 1.0,
         put_ns: 2.0,
+        spilled: 0.0,
         zone_lock: LockUse { acquisitions: 0, contended: 0, wait_ns: 0, hold_ns: 0 },
         pages_moved: 0,
         pages_allocated: 8,
@@ -302,7 +329,11 @@ mod tests {
     #[test]
     fn a_bare_benchmark_runs_every_row() {
         let args = read("").unwrap();
-        assert_eq!(args.kinds, AccessKind::ALL);
+        // A machine with one zone has no spills.
+        assert_eq!(
+            args.kinds,
+            AccessKind::ALL.into_iter().filter(|kind| *kind != AccessKind::Spill).collect::<Vec<_>>()
+        );
         assert_eq!(args.orders, [Order(0), Order(3), Order(9)]);
         assert_eq!(args.tasks.iter().map(|tasks| tasks.get()).collect::<Vec<_>>(), [1, 2]);
         assert_eq!((args.repeat.get(), args.seed, args.full.full), (5, 1, false));
@@ -316,14 +347,14 @@ mod tests {
         let machine = ChosenMachine::with_memory(&args.machine, ByteSize::mib(64)).unwrap().machine;
         let boot = || Ok(boot_machine(&machine, &BootOptions::of(&args.machine, &args.yard))?.yard);
         let yard = boot().unwrap();
-        for kind in AccessKind::ALL {
+        for kind in args.kinds {
             let allocated = || yard.stats().zones().map(|zone| zone.pages_allocated).sum::<u64>();
             let before = (allocated(), Cell::new(0));
             let fresh = || {
                 before.1.set(before.1.get() + 1);
                 boot()
             };
-            let workload = AllocWorkload { kind, order: Order(0), tasks: NonZeroU32::MIN, seed: 1 };
+            let workload = AllocWorkload { kind, order: Order(0), tasks: NonZeroU32::MIN, seed: 1, steps: None };
             let sample = Sample::take(&workload, ZonePolicy::Vanilla, &yard, &host, fresh).unwrap();
             let is_cold = kind == AccessKind::Cold;
             assert_eq!((before.1.get() == 1, allocated() == before.0), (is_cold, is_cold), "{}", kind.name());
@@ -338,7 +369,7 @@ mod tests {
         let machine = ChosenMachine::with_memory(&args.machine, ByteSize::mib(64)).unwrap().machine;
         let yard = boot_machine(&machine, &BootOptions::of(&args.machine, &args.yard)).unwrap().yard;
         let allocated = |kind| {
-            let workload = AllocWorkload { kind, order: Order(0), tasks: NonZeroU32::MIN, seed: 1 };
+            let workload = AllocWorkload { kind, order: Order(0), tasks: NonZeroU32::MIN, seed: 1, steps: None };
             let fresh = || panic!("no cold run");
             let run = Sample::take(&workload, ZonePolicy::Depot, &yard, &host, fresh).unwrap().run;
             (run.ops, run.pages_allocated)
@@ -371,7 +402,8 @@ mod tests {
 
     #[test]
     fn a_row_without_a_measured_compare_exchange_says_null() {
-        let workload = AllocWorkload { kind: AccessKind::Bulk, order: Order(0), tasks: NonZeroU32::MIN, seed: 1 };
+        let workload =
+            AllocWorkload { kind: AccessKind::Bulk, order: Order(0), tasks: NonZeroU32::MIN, seed: 1, steps: None };
         let row = |costs: &[Option<f64>]| {
             let sample = |cost: &Option<f64>| Sample { run: RUN, compare_exchange_ns: *cost };
             row(&workload, ZonePolicy::Depot, &costs.iter().map(sample).collect::<Vec<_>>())
@@ -394,7 +426,7 @@ mod tests {
             ("--tasks 0", "from 1"),
             ("--order 0,16", "from 0 to 15"),
             ("--policy fast", "possible values: vanilla"),
-            ("--kind bulk,slow", "possible values: repeat, bulk, random, cold, warm"),
+            ("--kind bulk,slow", "possible values: repeat, spill, bulk, random, cold, warm"),
         ]);
     }
 }

@@ -283,7 +283,7 @@ impl<'a> Plan<'a> {
                 yard.platform().time_locks(timing);
                 let before = Drains::of(yard);
                 let run = || {
-                    let run = workload.run(yard, self.host).map_err(Failure::run_time)?;
+                    let run = workload.run(yard, self.host)?;
                     let drains = Drains::of(yard).since(&before);
                     Ok(Sample { drains, ..Sample::of_alloc(workload, &run) })
                 };

@@ -1,4 +1,4 @@
-//! `frag`: whole pageblocks in memory of which random frames are freed and allocated.
+//! `frag`: whole pageblocks in memory of which random frames or blocks are freed and allocated.
 
 use std::num::NonZeroU32;
 
@@ -11,11 +11,13 @@ use frameyard_host::HostTopology;
 use frameyard_sim::Machine;
 use frameyard_sim_workloads::{FrameContents, SimInit, SimOptions};
 use frameyard_vm::LruPolicy;
-use frameyard_workloads::frag::{FragPoint, FragWorkload};
+use frameyard_workloads::frag::{BlockOrders, FragPoint, FragWorkload};
 
 use super::too_few_cpus;
 use crate::Failure;
-use crate::args::values::{Sizings, one_sizing, positive_number, positive_size, whole_number, zone_policy};
+use crate::args::values::{
+    Sizings, block_orders, one_sizing, positive_number, positive_size, whole_number, zone_policy,
+};
 use crate::args::{FullArgs, InitArgs, ListAccessArg, MachineArgs, OutputArgs, QuickArgs, TaskRange, YardArgs};
 use crate::boot::{BootOptions, boot_machine};
 use crate::chosen_machine::{ChosenMachine, print_notes};
@@ -29,7 +31,8 @@ Takes about 10 seconds for each policy and share; --quick about 5.
 
 Examples:
   frameyard bench frag --quick --policy vanilla,depot
-  frameyard bench frag --memory 4G --tasks 2 --free 50,20 --iterations 600 --policy depot";
+  frameyard bench frag --memory 4G --tasks 2 --free 50,20 --iterations 600 --policy depot
+  frameyard bench frag --orders mixed --memory 4G --policy vanilla,depot,healing";
 
 /// What is run, here and on simulated machines.
 #[derive(Args, Clone, Debug)]
@@ -42,7 +45,11 @@ pub(in crate::commands) struct FragChoice {
     #[arg(long, value_name = "N", default_value = "600", default_value_if("quick", "true", "80"), value_parser = positive_number)]
     iterations: NonZeroU32,
 
-    /// Frames that are pinned and never freed, in every fourth pageblock
+    /// Orders of the blocks
+    #[arg(long, value_name = "ORDERS", value_parser = block_orders(), default_value = BlockOrders::default().name())]
+    orders: BlockOrders,
+
+    /// Single frames that are pinned and never freed, in every fourth pageblock
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = kept_frames)]
     kept: u32,
 
@@ -59,7 +66,7 @@ pub(in crate::commands) struct FragChoice {
     seed: u64,
 }
 
-/// Frees and allocates random frames of fragmented memory, and counts whole pageblocks
+/// Frees and allocates random frames or blocks of fragmented memory, and counts whole pageblocks
 #[derive(Args, Clone, Debug)]
 #[command(after_help = HELP)]
 pub(in crate::commands) struct FragArgs {
@@ -92,7 +99,7 @@ Examples:
   frameyard sim frag --memory 4G --tasks 4,28,112 --free 50 --iterations 600 --policy healing
   frameyard sim frag --machine epyc-512 --memory 16G --tasks 512 --iterations 80 --policy healing";
 
-/// Frees and allocates random frames of fragmented memory, and counts whole pageblocks
+/// Frees and allocates random frames or blocks of fragmented memory, and counts whole pageblocks
 #[derive(Args, Clone, Debug)]
 #[command(
     after_help = SIM_HELP,
@@ -132,7 +139,7 @@ const DEFAULT_MEMORY: ByteSize = ByteSize::gib(4);
 const REPORTED: [u32; 7] = [10, 40, 80, 160, 320, 600, 1200];
 /// What all tables say.
 const NOTE: &str = "whole: pageblocks that a request which may not wait can have, on free lists and in depots; empty: those without an \
-    allocated frame, whether or not lists of CPUs hold some of theirs. Nothing moves frames.";
+    allocated frame, whether or not lists of CPUs hold some of theirs; failed: requests that found no memory. Nothing moves frames.";
 
 fn free_percent(text: &str) -> Result<u8, String> {
     let number = text.parse().ok().filter(|percent| (1..=90).contains(percent));
@@ -147,6 +154,7 @@ fn kept_frames(text: &str) -> Result<u32, String> {
 /// Runs every combination of share, number of tasks and policy on this machine.
 pub(in crate::commands) fn bench(args: &FragArgs) -> Result<(), Failure> {
     let chosen = ChosenMachine::with_memory(&args.machine, args.quick.memory(DEFAULT_MEMORY))?;
+    chosen.check_order(NAME, args.choice.orders.largest())?;
     let host = HostTopology::current().map_err(Failure::run_time)?;
     let map_init = args.init.map_init(InitMode::Eager, &chosen.machine)?;
     let options =
@@ -215,7 +223,8 @@ impl FragChoice {
         let mut rows = Vec::new();
         for &free_percent in &self.free_percents {
             for &tasks in &tasks {
-                let workload = FragWorkload { tasks, free_percent, kept_frames: self.kept, seed: self.seed };
+                let workload =
+                    FragWorkload { tasks, free_percent, orders: self.orders, kept_frames: self.kept, seed: self.seed };
                 for &policy in &self.policies {
                     run(&workload, policy, &points, &mut |row| {
                         rows.push(row);
@@ -259,17 +268,24 @@ fn check_cpus(workload: &FragWorkload, machine: &Machine) -> Result<(), Failure>
 
 fn row(workload: &FragWorkload, policy: ZonePolicy, point: &FragPoint) -> Row {
     let share = |pageblocks: u64| 100.0 * pageblocks as f64 / point.pageblocks.max(1) as f64;
+    // Four digits after the point: few requests fail.
+    let failed_percent = (1e6 * point.failed as f64 / point.pairs.max(1) as f64).round() / 1e4;
     let per_1000 = |number: u64| rounded(1000.0 * number as f64 / point.pairs.max(1) as f64);
     Row::new()
         .column("policy", "policy", policy.name())
         .column("tasks", "tasks", workload.tasks.get())
         .column("free_percent", "free %", workload.free_percent)
+        .column("orders", "orders", workload.orders.name())
         .data("kept_frames", workload.kept_frames)
         .data("seed", workload.seed)
         .column("iteration", "iteration", point.iteration)
         .column_as("whole_pageblocks_percent", "whole %", Format::number(1), rounded(share(point.whole)))
         .column_as("empty_pageblocks_percent", "empty %", Format::number(1), rounded(share(point.empty)))
         .data("pageblocks", point.pageblocks)
+        .column_as("held_percent", "held %", Format::number(1), rounded(100.0 * point.held))
+        .minor()
+        .column("failed_requests", "failed", point.failed)
+        .column_as("failed_requests_percent", "failed %", Format::number(3), failed_percent)
         .column_as("pair_ns", "pair ns", Format::number(1), rounded(point.pair_ns))
         .column_as(
             "zone_locks_per_1000",
@@ -296,6 +312,7 @@ mod tests {
     fn refusals_name_a_correct_value() {
         let args: FragArgs = read("").unwrap();
         assert_eq!((args.choice.free_percents, args.choice.iterations.get(), args.choice.kept), (vec![50], 600, 0));
+        assert_eq!(args.choice.orders, BlockOrders::Single);
         let refused = [
             ("--free 0", "from 1 to 90"),
             ("--free 100", "from 1 to 90"),
@@ -303,6 +320,7 @@ mod tests {
             ("--iterations 0", "from 1"),
             ("--kept 65", "from 0 to 64"),
             ("--tasks 0", "from 1 on"),
+            ("--orders 0..8", "possible values: single, mixed"),
             ("--policy fast", "possible values: vanilla"),
         ];
         assert_refused::<FragArgs>(&refused);

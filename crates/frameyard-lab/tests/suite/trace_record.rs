@@ -42,8 +42,8 @@ fn has_instance(process: u32) -> bool {
 fn a_recorded_command_has_its_pages_faults_and_exit_code_and_replays() {
     // It writes 8 MiB of zeros into the page cache of a file.
     let scratch = temporary("zeros");
-    let script = format!("head -c 8388608 /dev/zero > {}; exit 3", scratch.display());
-    let Some((file, line)) = record("recorded.fyt", "system", &["sh", "-c", &script]) else { return };
+    let write = ["sh", "-c", "head -c 8388608 /dev/zero > \"$0\"; exit 3", scratch.to_str().unwrap()];
+    let Some((file, line)) = record("recorded.fyt", "system", &write) else { return };
     assert!(line.contains("recorded.fyt: ") && line.contains("exit status: 3"), "{line}");
     let path = file.to_str().unwrap();
     let stat = json(&["trace", "stat", path, "--json"]);

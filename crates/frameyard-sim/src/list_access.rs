@@ -22,13 +22,6 @@ impl ListAccess {
     #[must_use]
     pub const fn of_policy(policy: ZonePolicy) -> Self {
         match policy {
-            ZonePolicy::Bits
-            | ZonePolicy::Depot
-            | ZonePolicy::Healing
-            | ZonePolicy::FrameBitmap
-            | ZonePolicy::OwnedBlocks => {
-                Self::Sections
-            }
             ZonePolicy::Vanilla
             | ZonePolicy::Vanilla416
             | ZonePolicy::Vanilla417
@@ -39,6 +32,7 @@ impl ListAccess {
             | ZonePolicy::Prefetch
             | ZonePolicy::PrefetchBeforeLock
             | ZonePolicy::LockPerPage => Self::Locks,
+            _ => Self::Sections,
         }
     }
 }

@@ -51,10 +51,21 @@ pub enum ZonePolicy {
     #[default]
     Healing = 13,
     /// Free frames are bits of their pageblock, 512 in a cache line. Refills take 64 frames with one exchange, frees set bits, nothing merges,
-    /// and page structures are not touched. Refills take from the fullest pageblocks first.
-    Bits = 14,
+    /// and page structures are not touched. Refills take from the fullest pageblocks first. An experiment.
+    #[cfg(feature = "policy-bits")]
+    Bits = BITS,
 }
 
+/// The number of the policy `bits`, in any build.
+const BITS: u32 = 14;
+
+#[cfg(not(feature = "policy-bits"))]
+named!(ZonePolicy:
+    Vanilla => "vanilla", Vanilla416 => "vanilla-4.16", SkipMerge => "skip-merge", Cluster => "cluster",
+    ClusterBulk => "cluster-bulk", BigPcp => "big-pcp", Prefetch => "prefetch",
+    PrefetchBeforeLock => "prefetch-before-lock", LockPerPage => "lock-per-page", OwnedBlocks => "owned-blocks",
+    Depot => "depot", Vanilla417 => "vanilla-4.17", FrameBitmap => "frame-bitmap", Healing => "healing");
+#[cfg(feature = "policy-bits")]
 named!(ZonePolicy:
     Vanilla => "vanilla", Vanilla416 => "vanilla-4.16", SkipMerge => "skip-merge", Cluster => "cluster",
     ClusterBulk => "cluster-bulk", BigPcp => "big-pcp", Prefetch => "prefetch",
@@ -65,6 +76,12 @@ impl ZonePolicy {
     /// Whether batches move through a depot.
     pub(crate) fn uses_depot(self) -> bool {
         matches!(self, Self::Depot | Self::Healing)
+    }
+
+    /// Whether that is the number of the policy under which free frames are bits, and the build has it.
+    #[inline(always)]
+    pub(crate) const fn are_bits(number: u32) -> bool {
+        cfg!(feature = "policy-bits") && number == BITS
     }
 
     /// The policy of that number; [`Vanilla`](Self::Vanilla) if there is none.

@@ -306,10 +306,10 @@ impl Zone {
         ZonePolicy::from_bits(self.facts.policy.load(Ordering::Relaxed))
     }
 
-    /// Whether that is the transfer policy.
+    /// Whether free frames are bits, under the policy `bits`.
     #[inline(always)]
-    pub(crate) fn has_policy(&self, policy: ZonePolicy) -> bool {
-        self.facts.policy.load(Ordering::Relaxed) == policy as u32
+    pub(crate) fn keeps_bits(&self) -> bool {
+        ZonePolicy::are_bits(self.facts.policy.load(Ordering::Relaxed))
     }
 
     /// Whether pageblocks drain.

@@ -158,14 +158,25 @@ pub(crate) struct Spans {
     pageblock_order: Order,
 }
 
+/// Whether the policy is compiled in. Without it the tables are empty.
+pub(super) const COMPILED_IN: bool = cfg!(feature = "policy-bits");
+
+const fn pageblocks(sizes: &TableSizes) -> usize {
+    if COMPILED_IN { sizes.pageblocks } else { 0 }
+}
+
+const fn cpus(sizes: &TableSizes) -> usize {
+    if COMPILED_IN { sizes.cpus } else { 0 }
+}
+
 const fn lines(sizes: &TableSizes) -> usize {
-    sizes.pageblocks << (sizes.pageblock_order.0 - line_order(sizes.pageblock_order).0)
+    pageblocks(sizes) << (sizes.pageblock_order.0 - line_order(sizes.pageblock_order).0)
 }
 
 /// Plans the tables; `None` if they do not fit an address space.
 pub(super) const fn plan(planner: &mut TablePlanner, sizes: &TableSizes) -> Option<Spans> {
-    let Some(bits) = Bits::plan(planner, sizes.pageblocks, sizes.pageblock_order) else { return None };
-    let Some(cpus) = sizes.cpus.checked_mul(sizes.zones) else { return None };
+    let Some(bits) = Bits::plan(planner, pageblocks(sizes), sizes.pageblock_order) else { return None };
+    let Some(cpus) = cpus(sizes).checked_mul(sizes.zones) else { return None };
     let Some(cpus) = planner.table::<CpuBits>(cpus) else { return None };
     match planner.table::<AtomicU64>(lines(sizes).div_ceil(u64::BITS as usize)) {
         Some(clean) => Some(Spans { bits, cpus, clean, pageblock_order: sizes.pageblock_order }),
@@ -187,8 +198,8 @@ impl Tables {
 
     /// Whether the tables have the lengths that a yard of that size needs.
     pub(super) fn fit(&self, sizes: &TableSizes) -> bool {
-        self.bits.fits(sizes.pageblocks, sizes.pageblock_order)
-            && self.cpus.len() == sizes.cpus * sizes.zones
+        self.bits.fits(pageblocks(sizes), sizes.pageblock_order)
+            && self.cpus.len() == cpus(sizes) * sizes.zones
             && self.clean.len() == lines(sizes).div_ceil(u64::BITS as usize)
     }
 

@@ -5,13 +5,12 @@ use crate::page::Tag;
 use crate::platform::Platform;
 use crate::sync::{Ordering, fence};
 use crate::units::{CpuId, MigrateType, Order, Pfn, PfnRange};
-use crate::zone::policy::ZonePolicy;
 use crate::zone::view::ZoneView;
 
 /// Returns all frames to the free lists. A drain of another CPU may add some meanwhile.
 pub(in crate::zone::transfer) fn collect<P: Platform>(view: ZoneView<'_, P>) {
     emptying::end_all(view);
-    if !view.zone.has_policy(ZonePolicy::Bits) {
+    if !view.zone.keeps_bits() {
         // Frames in use get tags from other mechanisms.
         view.lines().flatten().for_each(|line| view.note_tagged(line << view.free_bits().line_order().0, Order::ZERO));
     }

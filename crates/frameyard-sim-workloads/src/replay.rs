@@ -177,7 +177,7 @@ impl<'p> SimReplayPlan<'p> {
         let lists = ListAccess::of_policy(set_up.policy);
         let config = SimConfig {
             node_memory: self.node_memory(),
-            policy: ZonePolicy::Vanilla,
+            policy: set_up.initial_policy(),
             sizing: PcpSizing::Scaled,
             lists,
             costs: Vec::new(),

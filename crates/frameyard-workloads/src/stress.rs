@@ -150,8 +150,9 @@ fn close(fixture: &Fixture<'_>, plan: &StressPlan, state: &SharedState, before: 
     yard.lists().resize(plan.pcp_sizing);
     yard.drain_all();
     yard.validate().map_err(WorkloadError::run_time)?;
-    // Policies that skip or defer merges leave the merging to a change of the policy.
-    for policy in [ZonePolicy::Vanilla, plan.policy.unwrap_or_default()] {
+    // Policies that skip or defer merges leave the merging to a change of the policy, be it to the same one.
+    let last = plan.policy.unwrap_or_default();
+    for policy in [ZonePolicy::Vanilla, last].into_iter().filter(|policy| *policy == last || last.is_changeable()) {
         controller::settle(yard, policy)?;
         yard.drain_all();
         yard.validate().map_err(WorkloadError::run_time)?;

@@ -142,7 +142,8 @@ fn disturb(runner: &Runner, policy: ZonePolicy) {
             1 => _ = runner.yard.compaction().zone(ZONE, CompactRequest::WHOLE_ZONE, &mover.owners()),
             2 => runner.yard.zone(ZONE).drain(),
             3 => {
-                for policy in [pick(&ZonePolicy::ALL), policy] {
+                let other = if policy.is_changeable() { pick(&ZonePolicy::CHANGEABLE) } else { policy };
+                for policy in [other, policy] {
                     // The wait for a collector may time out. The collector returns its batches later.
                     _ = runner.yard.set_policy(policy);
                 }

@@ -68,6 +68,14 @@ pub struct SetUp {
     pub detail: Detail,
 }
 
+impl SetUp {
+    /// The policy with which the yard is created, while memory gets its layout.
+    #[must_use]
+    pub fn initial_policy(&self) -> ZonePolicy {
+        if self.policy.is_changeable() { ZonePolicy::Vanilla } else { self.policy }
+    }
+}
+
 /// Why a yard was not set up.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -137,14 +145,14 @@ impl ReplayYard {
     ///
     /// [`SetUpError`].
     pub(super) fn new(plan: &ReplayPlan, set_up: SetUp, make: MakeMemory<'_>) -> Result<Self, SetUpError> {
-        let mut new = Self::create(plan, make)?;
+        let mut new = Self::create(plan, set_up.initial_policy(), make)?;
         let cpus: Vec<CpuId> = (0..plan.cpus).map(CpuId).collect();
         let copies = [PlacedCopy { memory: &plan.memory, cpus: &cpus }];
         new.missing_pages = SettingUp { yard: &new.yard, run_as: &run_as }.set_up(&copies, set_up)?;
         Ok(new)
     }
 
-    fn create(plan: &ReplayPlan, make: MakeMemory<'_>) -> Result<Self, SetUpError> {
+    fn create(plan: &ReplayPlan, policy: ZonePolicy, make: MakeMemory<'_>) -> Result<Self, SetUpError> {
         let memory: Vec<(PfnRange, NodeId)> = plan.memory.zones.iter().map(|zone| (zone.memory, zone.node)).collect();
         let source = MemoryTable { memory: &memory, ..MemoryTable::default() };
         let end_of = |kind| {
@@ -164,7 +172,7 @@ impl ReplayYard {
                 pages => MovableMemory::Pages(pages),
             },
             watermarks: no_watermarks(),
-            policy: ZonePolicy::Vanilla,
+            policy,
             ..YardConfig::new(&cpus)
         };
         let layout = Layout::plan(&source, &config)?;
@@ -208,7 +216,7 @@ impl<P: Platform> SettingUp<'_, P> {
     pub(super) fn set_up(&self, copies: &[PlacedCopy<'_>], set_up: SetUp) -> Result<u64, SetUpError> {
         (self.run_as)(CpuId(0));
         self.yard.lists().retune(&no_watermarks(), PcpSizing::Scaled)?;
-        self.yard.set_policy(ZonePolicy::Vanilla).map_err(SetUpError::Policy)?;
+        self.yard.set_policy(set_up.initial_policy()).map_err(SetUpError::Policy)?;
         let all: Vec<PfnRange> = self.yard.memory_ranges().map(|(range, _)| range).collect();
         for range in all {
             self.yard.request_range(range, Gfp::HIGHUSER_MOVABLE).range()?;

@@ -121,7 +121,7 @@ impl<'a> Controller<'a> {
     }
 
     fn switch(&mut self) -> Result<(), WorkloadError> {
-        let policy = ZonePolicy::ALL[self.random.usize(..ZonePolicy::ALL.len())];
+        let policy = ZonePolicy::CHANGEABLE[self.random.usize(..ZonePolicy::CHANGEABLE.len())];
         self.done.switches += 1;
         match self.fixture.yard.set_policy(policy) {
             Ok(()) => {}

@@ -74,6 +74,7 @@ unsafe fn read_yard(control: NonNull<u8>, header: &[AtomicU64]) -> Option<Attach
         cma: count(HeaderWord::CmaAreas)?,
         batch_words: count(HeaderWord::BatchWords)?,
         shelves: count(HeaderWord::Shelves)?,
+        free_bits: word(HeaderWord::FreeBits) == 1,
         directories: usize::from(word(HeaderWord::DeviceStart) < word(HeaderWord::DeviceEnd)),
     };
     let plan = counts.plan().filter(|plan| plan.bytes as u64 == word(HeaderWord::Bytes))?;

@@ -111,6 +111,7 @@ impl MachineBounds {
             cma: self.cma_areas,
             batch_words: batch_words_bound(self.pcp_sizing, self.geometry, self.frames, self.nodes),
             shelves: self.cpus,
+            free_bits: true,
             directories: matches!(self.devices, DeviceSpace::Some) as usize,
         };
         match counts.plan() {

@@ -15,7 +15,7 @@ use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::units::{CpuId, Geometry, MigrateType, NodeId, Pfn, PfnRange, ZoneId, ZoneKind};
 use crate::zone::transfer::Mechanism;
-use crate::zone::{Zone, ZoneTables};
+use crate::zone::{Zone, ZonePolicy, ZoneTables};
 
 /// Writes a yard into its map and its tables, and publishes its header. Returns the map.
 ///
@@ -66,6 +66,9 @@ pub(crate) unsafe fn init<P: Platform>(
     };
     mark_cma(&initialisation, memory, mode)?;
     let mechanism = Mechanism::of(config.policy).ok_or(BootError::PolicyNotBuilt(config.policy))?;
+    if layout.counts.free_bits != (config.policy == ZonePolicy::Bits) {
+        return Err(BootError::LayoutMismatch);
+    }
     let batch = |present| planned_batch(config, present);
     tables.transfer.assign(tables.zones, mechanism, &batch).ok_or(BootError::LayoutMismatch)?;
     tables.zones.iter().for_each(|zone| zone.set_policy(config.policy));
@@ -106,6 +109,7 @@ fn write_header(tables: &Tables, config: &YardConfig<'_>, layout: &Layout) {
         (HeaderWord::CmaAreas, counts.cma as u64),
         (HeaderWord::BatchWords, counts.batch_words as u64),
         (HeaderWord::Shelves, counts.shelves as u64),
+        (HeaderWord::FreeBits, u64::from(counts.free_bits)),
     ];
     for (word, value) in words {
         tables.word(word).store(value, Ordering::Relaxed);

@@ -9,8 +9,8 @@ use super::tables::{TableCounts, TablePlan, Tables};
 use super::{BootError, MAX_CPUS, MAX_NODES, MemorySource, YardConfig, ZoneLimits};
 use crate::page::Page;
 use crate::units::{ByteSize, Geometry, NodeId, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
-use crate::zone::PcpZone;
 use crate::zone::transfer::batch_words;
+use crate::zone::{PcpZone, ZonePolicy};
 
 /// The sizes of a yard's memory map and control region.
 #[derive(Clone, Debug)]
@@ -194,6 +194,7 @@ impl Layout {
             cma: found.cma,
             batch_words,
             shelves: CpuGroups::of_shelves(config).count()?,
+            free_bits: config.policy == ZonePolicy::Bits,
             directories: usize::from(!device_space.is_empty()),
         };
         let plan = counts.plan().ok_or(BootError::TooLarge)?;

@@ -69,14 +69,16 @@ pub(crate) enum HeaderWord {
     DefragMode,
     /// Whether regions are kept clean: [`CleanRegions`]. Zones have a copy.
     CleanRegions,
-    FirstSpan = 30,
+    /// Whether free frames are bits: 1 or 0. See [`TableCounts`].
+    FreeBits,
+    FirstSpan,
 }
 
 pub(super) const HEADER_WORDS: usize = 96;
 const _: () = assert!(HeaderWord::FirstSpan as usize + 2 * TABLES <= HEADER_WORDS, "the header holds all spans");
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"frameyrd");
 /// The version of the layout, and the mechanisms that are compiled in: a build that lacks one must not attach.
-pub(super) const VERSION: u64 = 27 | transfer::COMPILED_IN << 32;
+pub(super) const VERSION: u64 = 28 | transfer::COMPILED_IN << 32;
 
 /// The numbers that table sizes follow from.
 #[derive(Clone, Copy, Debug)]
@@ -96,6 +98,8 @@ pub(super) struct TableCounts {
     pub(super) batch_words: usize,
     /// Shelves of a depot that CPUs have.
     pub(super) shelves: usize,
+    /// Whether free frames are bits.
+    pub(super) free_bits: bool,
     /// 1 if there is room for devices, else 0.
     pub(super) directories: usize,
 }
@@ -119,13 +123,14 @@ impl TableCounts {
 
     /// The sizes that tables of transfer mechanisms follow from.
     pub(super) const fn transfer(&self) -> TableSizes {
-        let Self { cpus, shelves, batch_words, .. } = *self;
+        let Self { cpus, shelves, free_bits, batch_words, .. } = *self;
         TableSizes {
             cpus,
             zones: self.zones(),
             shelves,
             pageblocks: self.pageblocks(),
             pageblock_order: self.geometry.pageblock_order(),
+            free_bits,
             batch_words,
         }
     }

@@ -27,6 +27,13 @@ errors! {
         Stalled(zone: ZoneId) = "a transfer in {zone} has not finished under the old policy: set the policy again",
         /// Another process holds a lock and does not release it, or has damaged the yard.
         Lock(error: LockError) = "{error}",
+        /// One of the policies keeps free frames as bits: a yard does that from its creation on, or never. Nothing has changed.
+        OtherStore {
+            /// The policy of the yard.
+            from: ZonePolicy,
+            /// The policy that was wanted.
+            to: ZonePolicy,
+        } = "a yard with policy {from} cannot change to {to}: create a yard with that policy",
         /// The mechanism of that policy is not compiled in. Nothing has changed.
         NotBuilt(policy: ZonePolicy) = "the policy {policy} is not compiled into this build",
     }
@@ -53,6 +60,10 @@ impl<P: Platform> Yard<P> {
     /// caller, with a bound.
     pub fn set_policy(&self, policy: ZonePolicy) -> Result<(), PolicyError> {
         Mechanism::of(policy).ok_or(PolicyError::NotBuilt(policy))?;
+        let from = self.policy();
+        if from != policy && !(from.is_changeable() && policy.is_changeable()) {
+            return Err(PolicyError::OtherStore { from, to: policy });
+        }
         let _error_of_an_earlier_call = self.platform.lock_error();
         let _switch = self.tables.begin_switch(&self.platform).map_err(PolicyError::Lock)?.ok_or(PolicyError::Busy)?;
         self.tables.zones.iter().filter(|zone| zone.managed().0 == 0).for_each(|zone| zone.set_policy(policy));

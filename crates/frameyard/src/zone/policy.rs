@@ -6,7 +6,7 @@ use crate::units::named;
 /// How batches move between per-CPU lists and a zone, and when free blocks merge.
 ///
 /// A value of the configuration ([`YardConfig::policy`](crate::YardConfig::policy)); [`Yard::set_policy`](crate::Yard::set_policy)
-/// changes it at any time. A build may leave out policies other than [`Vanilla`](Self::Vanilla),
+/// changes it at any time, unless one of the two is [`Bits`](Self::Bits). A build may leave out policies other than [`Vanilla`](Self::Vanilla),
 /// [`Depot`](Self::Depot) and [`Healing`](Self::Healing) (crate features). It refuses them with an error.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u32)]
@@ -51,26 +51,15 @@ pub enum ZonePolicy {
     #[default]
     Healing = 13,
     /// Free frames are bits of their pageblock, 512 in a cache line. Refills take 64 frames with one exchange, frees set bits, nothing merges,
-    /// and page structures are not touched. Refills take from the fullest pageblocks first. An experiment.
-    #[cfg(feature = "policy-bits")]
-    Bits = BITS,
+    /// and page structures are not touched. Refills take from the fullest pageblocks first. A yard has it from its creation on, or never.
+    Bits = 14,
 }
 
-/// The number of the policy `bits`, in any build.
-const BITS: u32 = 14;
-
-#[cfg(not(feature = "policy-bits"))]
 named!(ZonePolicy:
     Vanilla => "vanilla", Vanilla416 => "vanilla-4.16", SkipMerge => "skip-merge", Cluster => "cluster",
     ClusterBulk => "cluster-bulk", BigPcp => "big-pcp", Prefetch => "prefetch",
     PrefetchBeforeLock => "prefetch-before-lock", LockPerPage => "lock-per-page", OwnedBlocks => "owned-blocks",
-    Depot => "depot", Vanilla417 => "vanilla-4.17", FrameBitmap => "frame-bitmap", Healing => "healing");
-#[cfg(feature = "policy-bits")]
-named!(ZonePolicy:
-    Vanilla => "vanilla", Vanilla416 => "vanilla-4.16", SkipMerge => "skip-merge", Cluster => "cluster",
-    ClusterBulk => "cluster-bulk", BigPcp => "big-pcp", Prefetch => "prefetch",
-    PrefetchBeforeLock => "prefetch-before-lock", LockPerPage => "lock-per-page", OwnedBlocks => "owned-blocks",
-    Bits => "bits", Depot => "depot", Vanilla417 => "vanilla-4.17", FrameBitmap => "frame-bitmap", Healing => "healing");
+    Depot => "depot", Vanilla417 => "vanilla-4.17", FrameBitmap => "frame-bitmap", Healing => "healing", Bits => "bits");
 
 impl ZonePolicy {
     /// Whether batches move through a depot.
@@ -78,10 +67,16 @@ impl ZonePolicy {
         matches!(self, Self::Depot | Self::Healing)
     }
 
-    /// Whether that is the number of the policy under which free frames are bits, and the build has it.
-    #[inline(always)]
-    pub(crate) const fn are_bits(number: u32) -> bool {
-        cfg!(feature = "policy-bits") && number == BITS
+    /// The policies between which a yard in use can change: all but [`Bits`](Self::Bits). They keep free frames on the same free lists.
+    pub const CHANGEABLE: [Self; Self::ALL.len() - 1] = match Self::ALL {
+        [changeable @ .., Self::Bits] => changeable,
+        _ => panic!("`Bits` is the last one"),
+    };
+
+    /// Whether it is one of [`CHANGEABLE`](Self::CHANGEABLE).
+    #[must_use]
+    pub const fn is_changeable(self) -> bool {
+        !matches!(self, Self::Bits)
     }
 
     /// The policy of that number; [`Vanilla`](Self::Vanilla) if there is none.

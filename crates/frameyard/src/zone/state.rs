@@ -306,12 +306,6 @@ impl Zone {
         ZonePolicy::from_bits(self.facts.policy.load(Ordering::Relaxed))
     }
 
-    /// Whether free frames are bits, under the policy `bits`.
-    #[inline(always)]
-    pub(crate) fn keeps_bits(&self) -> bool {
-        ZonePolicy::are_bits(self.facts.policy.load(Ordering::Relaxed))
-    }
-
     /// Whether pageblocks drain.
     #[inline(always)]
     pub(crate) fn heals(&self) -> bool {

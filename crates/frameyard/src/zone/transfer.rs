@@ -88,11 +88,10 @@ pub(crate) struct State {
     depot: depot::State,
     cpu_owned: cpu_owned::State,
     frame_bitmap: frame_bitmap::State,
-    bits: bits::State,
     lists: ListState,
 }
 
-all_atomic!(State { quiescence, depot, cpu_owned, frame_bitmap, bits, lists });
+all_atomic!(State { quiescence, depot, cpu_owned, frame_bitmap, lists });
 
 /// The state of mechanisms that change what is on the free lists: one cache line, as one hold of the lock uses all of it.
 #[repr(C, align(64))]
@@ -206,7 +205,6 @@ pub(crate) enum Mechanism {
     CpuOwned,
     FrameBitmap,
     Depot,
-    #[cfg_attr(not(feature = "policy-bits"), expect(dead_code, reason = "its policy is left out of this build"))]
     Bits,
 }
 
@@ -228,7 +226,6 @@ impl Mechanism {
             ZonePolicy::OwnedBlocks => (cpu_owned::COMPILED_IN, Self::CpuOwned),
             ZonePolicy::FrameBitmap => (frame_bitmap::COMPILED_IN, Self::FrameBitmap),
             ZonePolicy::Depot | ZonePolicy::Healing => (true, Self::Depot),
-            #[cfg(feature = "policy-bits")]
             ZonePolicy::Bits => (true, Self::Bits),
         };
         is_compiled_in.then_some(mechanism)
@@ -269,8 +266,7 @@ pub(crate) const COMPILED_IN: u64 = pagewise::HAS_VARIANTS as u64
     | (deferred_merge::COMPILED_IN as u64) << 1
     | (clusters::COMPILED_IN as u64) << 2
     | (cpu_owned::COMPILED_IN as u64) << 3
-    | (frame_bitmap::COMPILED_IN as u64) << 4
-    | (bits::COMPILED_IN as u64) << 5;
+    | (frame_bitmap::COMPILED_IN as u64) << 4;
 
 /// Calls `visit` with each lock of the mechanisms in a zone.
 pub(crate) fn each_lock<P: Platform>(view: ZoneView<'_, P>, visit: impl FnMut(LockId, &AtomicU32)) {
@@ -343,13 +339,13 @@ pub(crate) fn stacks_blocks<P: Platform>(view: ZoneView<'_, P>, order: Order) ->
 /// Whether lists keep no packed batches: what an array has no room for goes back at once.
 #[inline(always)]
 pub(crate) fn has_no_batches<P: Platform>(view: ZoneView<'_, P>) -> bool {
-    view.zone.keeps_bits()
+    view.keeps_bits()
 }
 
 /// Whether a mechanism may have blocks ready for an empty list of a CPU, which [`take_ready`] takes without a search.
 #[inline(always)]
 pub(crate) fn has_ready_racy<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, of: (Order, MigrateType)) -> bool {
-    view.zone.keeps_bits() && view.checks == PageChecks::None && bits::has_ready_racy(view, cpu, of)
+    view.keeps_bits() && view.checks == PageChecks::None && bits::has_ready_racy(view, cpu, of)
 }
 
 /// Takes up to a batch of blocks that are ready for a list of a CPU. The caller holds the lock of the CPU's lists.
@@ -373,7 +369,7 @@ pub(crate) fn claim_direct<P: Platform>(
     order: Order,
     list_type: MigrateType,
 ) -> Option<usize> {
-    if !view.zone.keeps_bits() || !bits::takes_blocks(view, order) || view.is_quiesced() {
+    if !view.keeps_bits() || !bits::takes_blocks(view, order) || view.is_quiesced() {
         return None;
     }
     bits::claim_direct(view, cpu, order, list_type)
@@ -389,7 +385,7 @@ pub(crate) fn put_direct<P: Platform>(
     order: Order,
     list_type: MigrateType,
 ) -> bool {
-    view.zone.keeps_bits()
+    view.keeps_bits()
         && (bits::takes_blocks(view, order)
             || (order.index() < SMALL_ORDERS && view.blocks.is_emptying_at(place) && view.checks == PageChecks::None))
         && !view.is_quiesced()
@@ -419,7 +415,7 @@ pub(crate) fn give_back_stacked<P: Platform>(
     index: u32,
     of: (Order, MigrateType),
 ) -> bool {
-    if view.zone.keeps_bits() {
+    if view.keeps_bits() {
         return !view.is_quiesced() && bits::put(view, cpu, index as usize, of.0);
     }
     let access = stacks_blocks(view, of.0).then(|| depot::ListAccess::open(view, cpu, of)).flatten();
@@ -642,9 +638,7 @@ fn leave_list<P: Platform>(locked: &mut LockedZone<'_, P>, block: MapPlace, tag:
 pub(crate) fn validate_held<P: Platform>(view: ZoneView<'_, P>, found: &mut Found) -> Result<(), Unsound> {
     depot::validate(view, found)?;
     frame_bitmap::validate(view, found)?;
-    if bits::COMPILED_IN {
-        bits::validate(view, found)?;
-    }
+    bits::validate(view, found)?;
     cpu_owned::validate(view, found)
 }
 

@@ -73,8 +73,7 @@ fn is_memory(memory: &[(PfnRange, NodeId)], pfn: Pfn, order: Order) -> bool {
 fn all_memory_is_allocated_and_freed_under_every_policy() {
     for (memory, policy) in machines().iter().flat_map(|memory| ZonePolicy::ALL.map(|policy| (memory, policy))) {
         let cpus = [NodeId(0), NodeId(memory.last().unwrap().1.0)];
-        let yard = yard(memory, &config(&cpus));
-        yard.set_policy(policy).unwrap();
+        let yard = yard(memory, &YardConfig { policy, ..config(&cpus) });
         let managed = yard.stats().managed_pages();
         for at in [0, 3, 8, 9].map(order) {
             run_on(u32::from(at.0 == 3));

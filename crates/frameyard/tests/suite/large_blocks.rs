@@ -425,9 +425,9 @@ fn poisoned_and_checked_yards_have_large_blocks() {
 
 #[test]
 fn every_policy_gives_its_frames_up_for_a_large_block() {
+    run_on(0);
     for policy in ZonePolicy::ALL {
-        let yard = yard();
-        yard.set_policy(policy).unwrap();
+        let yard = made(&Made { policy, ..Made::default() });
         let mut random = Random::new(5);
         for _ in 0..3 {
             let mut frames: Vec<Pfn> = std::iter::from_fn(|| yard.alloc(SINGLE, MOVABLE | Gfp::NOWARN).ok()).collect();

@@ -129,6 +129,12 @@ fn random_actions_in_healing_zones_keep_their_books() {
 }
 
 #[test]
+fn free_frames_as_bits_keep_their_books() {
+    long_lives_under(ZonePolicy::Bits, None);
+    random_actions_with_lists(ZonePolicy::Bits);
+}
+
+#[test]
 fn a_machine_without_actions_frees_all_frames() {
     for machine in machines() {
         run(&machine, &[]);

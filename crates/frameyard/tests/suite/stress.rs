@@ -45,7 +45,7 @@ struct Town {
 }
 
 impl Town {
-    fn new(poisoning: Poisoning) -> Self {
+    fn new(poisoning: Poisoning, policy: ZonePolicy) -> Self {
         let nodes = [
             (PfnRange::new(FIRST, PageCount(FIRST_NODE_PAGES)), NodeId(0)),
             (PfnRange::new(FIRST + PageCount(FIRST_NODE_PAGES), PageCount(PAGES - FIRST_NODE_PAGES)), NodeId(1)),
@@ -54,7 +54,7 @@ impl Town {
         let zone_limits = ZoneLimits { dma: PhysAddr(0), dma32: PhysAddr(0x1900 << 12) };
         // Small pageblocks, so that there are enough of them to keep some for atomic requests.
         let geometry = Geometry::new(ByteSize::kib(4), ByteSize::mib(16), order(5), order(10)).unwrap();
-        let config = YardConfig { geometry, zone_limits, poisoning, ..YardConfig::new(&cpus) };
+        let config = YardConfig { geometry, zone_limits, poisoning, policy, ..YardConfig::new(&cpus) };
         let cma = [PfnRange::new(Pfn(0x2000), PageCount(0x400))];
         let reserved = [PfnRange::new(Pfn(0x1801), PageCount(3))];
         let table = MemoryTable { memory: &nodes, reserved: &reserved, cma: &cma };
@@ -300,8 +300,7 @@ fn change_policies(town: &Town, mut random: Random, policies: &[ZonePolicy], ste
 
 /// Many threads at work while policies change.
 pub(crate) fn live_under(policies: &[ZonePolicy], steps: usize) {
-    let town = Town::new(Poisoning::Off);
-    town.yard.set_policy(policies[0]).unwrap();
+    let town = Town::new(Poisoning::Off, policies[0]);
     thread::scope(|scope| {
         for (at, cpu) in CPU_IDS.into_iter().enumerate() {
             let worker = Worker { town: &town, random: Random::new(at as u64), mark: at as u32 + 1, held: Vec::new() };
@@ -317,7 +316,7 @@ pub(crate) fn live_under(policies: &[ZonePolicy], steps: usize) {
 }
 
 fn live(poisoning: Poisoning, steps: usize) {
-    let town = Town::new(poisoning);
+    let town = Town::new(poisoning, ZonePolicy::default());
     thread::scope(|scope| {
         for (at, cpu) in CPU_IDS.into_iter().enumerate() {
             let worker = Worker { town: &town, random: Random::new(at as u64), mark: at as u32 + 1, held: Vec::new() };
@@ -393,7 +392,7 @@ fn one_of_racing_frees_succeeds() {
 
 #[test]
 fn running_out_of_memory_loses_nothing() {
-    let town = Town::new(Poisoning::Off);
+    let town = Town::new(Poisoning::Off, ZonePolicy::default());
     let managed = town.yard.stats().managed_pages();
     let kinds = [
         Gfp::KERNEL,
@@ -438,4 +437,9 @@ fn running_out_of_memory_loses_nothing() {
         }
     }
     town.close();
+}
+
+#[test]
+fn threads_share_free_frames_as_bits() {
+    live_under(&[ZonePolicy::Bits], 20_000);
 }

@@ -78,19 +78,24 @@ pub(crate) struct Target {
 impl Target {
     /// Makes the yard.
     pub(crate) fn new(frames: SharedFrames) -> Self {
-        Self::of(&MEMORY, frames)
+        Self::under(ZonePolicy::default(), frames)
+    }
+
+    /// As [`new`](Self::new), of a yard that has a policy from its creation on.
+    pub(crate) fn under(policy: ZonePolicy, frames: SharedFrames) -> Self {
+        Self::of(&MEMORY, policy, frames)
     }
 
     /// As [`new`](Self::new), of a machine without holes.
     pub(crate) fn without_holes(frames: SharedFrames) -> Self {
-        Self::of(&WITHOUT_HOLES, frames)
+        Self::of(&WITHOUT_HOLES, ZonePolicy::default(), frames)
     }
 
-    fn of(memory: &[(PfnRange, NodeId)], frames: SharedFrames) -> Self {
+    fn of(memory: &[(PfnRange, NodeId)], policy: ZonePolicy, frames: SharedFrames) -> Self {
         let host = HostTopology::current().unwrap();
         let memory = MemoryTable { memory, reserved: &RESERVED, cma: &CMA };
         let geometry = Geometry::new(ByteSize::kib(4), ByteSize::mib(8), Order(9), Order(10)).unwrap();
-        let defaults = YardConfig::new(&CPUS);
+        let defaults = YardConfig { policy, ..YardConfig::new(&CPUS) };
         let config = YardConfig { geometry, depot_shelves: Some(&SHELVES), device_space: Some(DEVICES), ..defaults };
         let (yard, file) = builder(0).build_shared(&memory, &config, frames, &host).unwrap();
         let map_bytes = yard.map_frames().0 * 64;

@@ -113,9 +113,10 @@ pub(super) fn run(args: &AllocArgs) -> Result<(), Failure> {
         seed: args.seed,
     };
     let boot = |policy| Ok(boot_machine(&chosen.machine, &BootOptions { policy, ..options })?.yard);
+    let yards = SweptYards::new(yard, &args.policies, boot)?;
     let measured =
-        sweep.measure(NAME, |workload, policy, _| Sample::take(workload, policy, yard, &host, || boot(policy)))?;
-    yard.validate().map_err(Failure::run_time)?;
+        sweep.measure(NAME, |workload, policy, _| Sample::take(workload, policy, &yards, &host, || boot(policy)))?;
+    yards.validate()?;
     let identity = yard.platform().identity().name();
     Report::new(NAME, measured.iter().map(|(workload, policy, runs)| row(workload, *policy, runs)).collect())
         .of_machine(chosen.machine.name)
@@ -180,12 +181,12 @@ impl Sample {
     fn take(
         workload: &AllocWorkload,
         policy: ZonePolicy,
-        yard: &HostYard,
+        yards: &SweptYards<'_>,
         host: &HostTopology,
         boot: impl FnOnce() -> Result<HostYard, Failure>,
     ) -> Result<Self, Failure> {
         if workload.kind != AccessKind::Cold {
-            return on_yard(yard, policy, || Self::of(workload, yard, host));
+            return yards.with(policy, |yard| Self::of(workload, yard, host));
         }
         let fresh = boot()?;
         let sample = Self::of(workload, &fresh, host)?;
@@ -199,16 +200,48 @@ impl Sample {
     }
 }
 
-/// Calls `run` while a yard has a policy. Afterwards the yard's lists are empty.
-pub(super) fn on_yard<R>(
-    yard: &HostYard,
-    policy: ZonePolicy,
-    run: impl FnOnce() -> Result<R, Failure>,
-) -> Result<R, Failure> {
-    yard.set_policy(policy).map_err(Failure::run_time)?;
-    let result = run()?;
-    yard.drain_all();
-    Ok(result)
+/// The yards of a sweep: one that changes its policy, and one for each policy that a yard in use cannot change to.
+pub(super) struct SweptYards<'a> {
+    changing: &'a HostYard,
+    others: Vec<HostYard>,
+}
+
+impl<'a> SweptYards<'a> {
+    /// # Errors
+    ///
+    /// Those of `boot`.
+    pub(super) fn new(
+        changing: &'a HostYard,
+        policies: &[ZonePolicy],
+        boot: impl Fn(ZonePolicy) -> Result<HostYard, Failure>,
+    ) -> Result<Self, Failure> {
+        let others = policies.iter().filter(|policy| !policy.is_changeable());
+        Ok(Self { changing, others: others.map(|policy| boot(*policy)).collect::<Result<_, _>>()? })
+    }
+
+    /// Calls `run` with a yard while it has a policy. Afterwards the yard's lists are empty.
+    ///
+    /// # Errors
+    ///
+    /// Those of `run`; [`Failure::RunTime`] where the policy cannot be changed.
+    pub(super) fn with<R>(
+        &self,
+        policy: ZonePolicy,
+        run: impl FnOnce(&HostYard) -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
+        let yard = self.others.iter().find(|yard| yard.policy() == policy).unwrap_or(self.changing);
+        yard.set_policy(policy).map_err(Failure::run_time)?;
+        let result = run(yard)?;
+        yard.drain_all();
+        Ok(result)
+    }
+
+    /// # Errors
+    ///
+    /// [`Failure::RunTime`] where a yard is not valid.
+    pub(super) fn validate(&self) -> Result<(), Failure> {
+        self.others.iter().chain([self.changing]).try_for_each(|yard| yard.validate().map_err(Failure::run_time))
+    }
 }
 
 /// Every combination of these.
@@ -347,6 +380,7 @@ mod tests {
         let machine = ChosenMachine::with_memory(&args.machine, ByteSize::mib(64)).unwrap().machine;
         let boot = || Ok(boot_machine(&machine, &BootOptions::of(&args.machine, &args.yard))?.yard);
         let yard = boot().unwrap();
+        let yards = SweptYards::new(&yard, &[], |_| boot()).unwrap();
         for kind in args.kinds {
             let allocated = || yard.stats().zones().map(|zone| zone.pages_allocated).sum::<u64>();
             let before = (allocated(), Cell::new(0));
@@ -355,7 +389,7 @@ mod tests {
                 boot()
             };
             let workload = AllocWorkload { kind, order: Order(0), tasks: NonZeroU32::MIN, seed: 1, steps: None };
-            let sample = Sample::take(&workload, ZonePolicy::Vanilla, &yard, &host, fresh).unwrap();
+            let sample = Sample::take(&workload, ZonePolicy::Vanilla, &yards, &host, fresh).unwrap();
             let is_cold = kind == AccessKind::Cold;
             assert_eq!((before.1.get() == 1, allocated() == before.0), (is_cold, is_cold), "{}", kind.name());
             assert!(sample.run.ops > 0);
@@ -368,10 +402,11 @@ mod tests {
         let args = read("--memory 64M --phantom").unwrap();
         let machine = ChosenMachine::with_memory(&args.machine, ByteSize::mib(64)).unwrap().machine;
         let yard = boot_machine(&machine, &BootOptions::of(&args.machine, &args.yard)).unwrap().yard;
+        let yards = SweptYards::new(&yard, &[], |_| panic!("one yard is enough")).unwrap();
         let allocated = |kind| {
             let workload = AllocWorkload { kind, order: Order(0), tasks: NonZeroU32::MIN, seed: 1, steps: None };
             let fresh = || panic!("no cold run");
-            let run = Sample::take(&workload, ZonePolicy::Depot, &yard, &host, fresh).unwrap().run;
+            let run = Sample::take(&workload, ZonePolicy::Depot, &yards, &host, fresh).unwrap().run;
             (run.ops, run.pages_allocated)
         };
         let (ops, pages) = allocated(AccessKind::Bulk);

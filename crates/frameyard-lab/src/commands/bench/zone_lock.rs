@@ -27,7 +27,7 @@ use frameyard_workloads::timed_run::TaskRun;
 use frameyard_workloads::transfer::{self, Return};
 use frameyard_workloads::{MAP_SIZE, Pages, Setting, TaskMode, page_fault, parallel_free, purge};
 
-use super::alloc::{Sweep, SweepRow, on_yard};
+use super::alloc::{Sweep, SweepRow, SweptYards};
 use crate::Failure;
 use crate::args::values::positive_duration;
 use crate::args::{ComparisonArgs, InitArgs};
@@ -277,8 +277,10 @@ impl<'a> Plan<'a> {
             repeat: repeat + 1,
             seed: args.compared.seed,
         };
+        let boot = |policy| Ok(boot_machine(&machine, &BootOptions { policy, ..options })?.yard);
+        let yards = SweptYards::new(yard, &args.compared.policies.zones, boot)?;
         let measured = sweep.measure(NAME, |workload, policy, round| {
-            on_yard(yard, policy, || {
+            yards.with(policy, |yard| {
                 let timing = if round > repeat { LockTiming::On } else { LockTiming::Off };
                 yard.platform().time_locks(timing);
                 let before = Drains::of(yard);
@@ -308,7 +310,7 @@ impl<'a> Plan<'a> {
             row::measured(&combination, runs)
         };
         let rows = measured.iter().map(row).collect();
-        yard.validate().map_err(Failure::run_time)?;
+        yards.validate()?;
         Ok((machine.name, rows))
     }
 }

@@ -171,7 +171,7 @@ impl<'a> Comparison<'a> {
             workload.run(fixture, &row.setting)
         };
         for group in groups(&settings) {
-            let is_member = |row: &&mut (&W, Measured<W::Run>)| differ_in_policy_alone(&row.1.setting, &group);
+            let is_member = |row: &&mut (&W, Measured<W::Run>)| can_share_a_yard(&row.1.setting, &group);
             match self.yards {
                 Yards::OneForAllPolicies => self.with_fixture(&group, |fixture| {
                     if let Some(row) = rows.iter_mut().find(is_member) {
@@ -255,19 +255,21 @@ impl<'a> Comparison<'a> {
     }
 }
 
-/// One setting of each group whose members differ only in the policy of zones.
+/// One setting of each group whose members can share a yard.
 fn groups(settings: &[Setting]) -> Vec<Setting> {
     let mut groups: Vec<Setting> = Vec::new();
     for setting in settings {
-        if !groups.iter().any(|group| differ_in_policy_alone(group, setting)) {
+        if !groups.iter().any(|group| can_share_a_yard(group, setting)) {
             groups.push(*setting);
         }
     }
     groups
 }
 
-fn differ_in_policy_alone(one: &Setting, other: &Setting) -> bool {
-    Setting { zone: other.zone, ..*one } == *other
+/// Whether two settings are equal but for the policy of zones, to which a yard can change.
+fn can_share_a_yard(one: &Setting, other: &Setting) -> bool {
+    let can_change = one.zone == other.zone || one.zone.is_changeable() && other.zone.is_changeable();
+    can_change && Setting { zone: other.zone, ..*one } == *other
 }
 
 fn check_free(name: &str, fixture: &Fixture<'_>, needed: ByteSize) -> Result<(), Failure> {

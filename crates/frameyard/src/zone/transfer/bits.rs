@@ -145,6 +145,7 @@ pub(super) fn direct_flow_racy<P: Platform>(
 pub(super) struct Tables {
     bits: Bits,
     cpus: &'static [CpuBits],
+    zones: &'static [State],
     /// A bit for each line: it is clean.
     clean: &'static [AtomicU64],
 }
@@ -154,19 +155,23 @@ pub(super) struct Tables {
 pub(crate) struct Spans {
     bits: BitsSpans,
     cpus: TableSpan,
+    zones: TableSpan,
     clean: TableSpan,
     pageblock_order: Order,
 }
 
-/// Whether the policy is compiled in. Without it the tables are empty.
-pub(super) const COMPILED_IN: bool = cfg!(feature = "policy-bits");
+// All tables are empty in a yard whose free frames are not bits.
 
 const fn pageblocks(sizes: &TableSizes) -> usize {
-    if COMPILED_IN { sizes.pageblocks } else { 0 }
+    if sizes.free_bits { sizes.pageblocks } else { 0 }
 }
 
 const fn cpus(sizes: &TableSizes) -> usize {
-    if COMPILED_IN { sizes.cpus } else { 0 }
+    if sizes.free_bits { sizes.cpus } else { 0 }
+}
+
+const fn zones(sizes: &TableSizes) -> usize {
+    if sizes.free_bits { sizes.zones } else { 0 }
 }
 
 const fn lines(sizes: &TableSizes) -> usize {
@@ -178,8 +183,9 @@ pub(super) const fn plan(planner: &mut TablePlanner, sizes: &TableSizes) -> Opti
     let Some(bits) = Bits::plan(planner, pageblocks(sizes), sizes.pageblock_order) else { return None };
     let Some(cpus) = cpus(sizes).checked_mul(sizes.zones) else { return None };
     let Some(cpus) = planner.table::<CpuBits>(cpus) else { return None };
+    let Some(zones) = planner.table::<State>(zones(sizes)) else { return None };
     match planner.table::<AtomicU64>(lines(sizes).div_ceil(u64::BITS as usize)) {
-        Some(clean) => Some(Spans { bits, cpus, clean, pageblock_order: sizes.pageblock_order }),
+        Some(clean) => Some(Spans { bits, cpus, zones, clean, pageblock_order: sizes.pageblock_order }),
         None => None,
     }
 }
@@ -192,7 +198,8 @@ impl Tables {
         // SAFETY: passed on to the caller.
         unsafe {
             let bits = Bits::carve(region, &spans.bits, spans.pageblock_order)?;
-            Some(Self { bits, cpus: region.table(spans.cpus)?, clean: region.table(spans.clean)? })
+            let (cpus, zones) = (region.table(spans.cpus)?, region.table(spans.zones)?);
+            Some(Self { bits, cpus, zones, clean: region.table(spans.clean)? })
         }
     }
 
@@ -200,6 +207,7 @@ impl Tables {
     pub(super) fn fit(&self, sizes: &TableSizes) -> bool {
         self.bits.fits(pageblocks(sizes), sizes.pageblock_order)
             && self.cpus.len() == cpus(sizes) * sizes.zones
+            && self.zones.len() == zones(sizes)
             && self.clean.len() == lines(sizes).div_ceil(u64::BITS as usize)
     }
 
@@ -242,6 +250,18 @@ impl<'a, P: Platform> ZoneView<'a, P> {
         &self.tables.mechanisms.bits.bits
     }
 
+    /// Whether free frames are bits in this yard.
+    #[inline(always)]
+    pub(super) fn keeps_bits(&self) -> bool {
+        !self.tables.mechanisms.bits.zones.is_empty()
+    }
+
+    /// What the zone counts; `None` where free frames are not bits.
+    #[inline(always)]
+    fn bits_of_zone(&self) -> Option<&'a State> {
+        self.tables.mechanisms.bits.zones.get(self.id.index())
+    }
+
     #[inline(always)]
     fn bits_of_cpu(&self, cpu: CpuId) -> Option<&'a CpuBits> {
         let zones = self.all_counters.1;
@@ -258,11 +278,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     /// Counts frames that became free, or with a wrapped number were taken.
     #[inline(always)]
     fn count_bits(&self, cpu: CpuId, pages: u64) {
-        let state = &self.zone.mechanisms.bits;
-        let Some(of_cpu) = self.bits_of_cpu(cpu) else {
-            state.pages.fetch_add(pages, Ordering::Relaxed);
-            return;
-        };
+        let (Some(state), Some(of_cpu)) = (self.bits_of_zone(), self.bits_of_cpu(cpu)) else { return };
         self.touch_bits(&of_cpu.change, Access::ReadModifyWrite);
         let change = of_cpu.change.fetch_add(pages, Ordering::Relaxed).wrapping_add(pages);
         if change.wrapping_add(CHANGE) > 2 * CHANGE {
@@ -292,14 +308,15 @@ impl<'a, P: Platform> ZoneView<'a, P> {
         let [taken, freed] = parts(of_cpu.direct[at].swap(0, Ordering::Relaxed));
         of_cpu.direct_sum[at][0].fetch_add(taken, Ordering::Relaxed);
         of_cpu.direct_sum[at][1].fetch_add(freed, Ordering::Relaxed);
-        let state = &self.zone.mechanisms.bits;
+        let Some(state) = self.bits_of_zone() else { return };
         self.touch_bits(&state.pages, Access::ReadModifyWrite);
         state.pages.fetch_add(freed.wrapping_sub(taken) << order.0, Ordering::Relaxed);
     }
 
     /// The free frames of the zone's lines, off by what CPUs have not added yet.
     pub(super) fn bits_pages_racy(&self) -> PageCount {
-        PageCount(self.zone.mechanisms.bits.pages.load(Ordering::Relaxed).cast_signed().max(0).cast_unsigned())
+        let pages = self.bits_of_zone().map_or(0, |state| state.pages.load(Ordering::Relaxed));
+        PageCount(pages.cast_signed().max(0).cast_unsigned())
     }
 
     /// The free frames of the zone's lines: nearly, where there are many, and exactly where there are few.
@@ -314,7 +331,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
         let zones = self.all_counters.1;
         let cpus = self.tables.mechanisms.bits.cpus.iter().skip(self.id.index()).step_by(zones.max(1));
         let changes = cpus.map(CpuBits::change).fold(0, u64::wrapping_add);
-        let pages = self.zone.mechanisms.bits.pages.load(Ordering::Relaxed).wrapping_add(changes);
+        let pages = self.bits_of_zone().map_or(0, |state| state.pages.load(Ordering::Relaxed)).wrapping_add(changes);
         PageCount(pages.cast_signed().max(0).cast_unsigned())
     }
 
@@ -420,7 +437,9 @@ impl<P: Platform> Taking<'_, P> {
                     return;
                 }
                 slot.store(0, Ordering::Relaxed);
-                self.view.zone.mechanisms.bits.reserved.fetch_sub(1, Ordering::Relaxed);
+                if let Some(state) = self.view.bits_of_zone() {
+                    state.reserved.fetch_sub(1, Ordering::Relaxed);
+                }
                 self.leave(line, list_type);
             }
             let Some(line) = self.reserve(list_type) else { return };
@@ -438,8 +457,8 @@ impl<P: Platform> Taking<'_, P> {
 
     /// Counts a line that the CPU keeps; whether it may. CPUs keep at most an eighth of the zone's lines.
     fn may_keep(&self) -> bool {
-        let (reserved, all) =
-            (&self.view.zone.mechanisms.bits.reserved, self.view.lines().map(|lines| lines.len()).sum::<usize>());
+        let Some(State { reserved, .. }) = self.view.bits_of_zone() else { return false };
+        let all = self.view.lines().map(|lines| lines.len()).sum::<usize>();
         let keeps = (reserved.load(Ordering::Relaxed) as usize) < all / 8;
         if keeps {
             reserved.fetch_add(1, Ordering::Relaxed);
@@ -656,7 +675,9 @@ fn supply<P: Platform>(view: ZoneView<'_, P>, request: BlockRequest, cpu: CpuId)
         }
     }
     locked.count_moved(PageCount((blocks.len() as u64) << order.0));
-    crate::zone::exclusive::add_exclusive(&view.zone.mechanisms.bits.supplied, blocks.len() as u64);
+    if let Some(state) = view.bits_of_zone() {
+        crate::zone::exclusive::add_exclusive(&state.supplied, blocks.len() as u64);
+    }
     !blocks.is_empty()
 }
 

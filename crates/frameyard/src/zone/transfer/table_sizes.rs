@@ -12,6 +12,8 @@ pub(crate) struct TableSizes {
     /// Pageblocks of the memory map.
     pub(crate) pageblocks: usize,
     pub(crate) pageblock_order: Order,
+    /// Whether free frames are bits.
+    pub(crate) free_bits: bool,
     /// Words for what a zone has once per batch of its memory ([`batch_words`](super::batch_words)).
     pub(crate) batch_words: usize,
 }

@@ -1,5 +1,6 @@
 //! A small yard of one zone, filled with movable blocks in random places.
 use frameyard::boot::{MapInit, Poisoning, ZoneLimits};
+use frameyard::policy::ZonePolicy;
 use frameyard::stats::ZoneStatistics;
 use frameyard::units::ZoneKind;
 use frameyard::{
@@ -33,20 +34,23 @@ pub(crate) struct Made<'a> {
     pub(crate) map_init: MapInit,
     pub(crate) poisoning: Poisoning,
     pub(crate) frames: Frames,
+    pub(crate) policy: ZonePolicy,
 }
 
 impl Default for Made<'_> {
     fn default() -> Self {
         let (map_init, poisoning) = (MapInit::default(), Poisoning::Off);
-        Self { cma: &[], reserved: &[], map_init, poisoning, frames: Frames::Real }
+        let policy = ZonePolicy::default();
+        Self { cma: &[], reserved: &[], map_init, poisoning, frames: Frames::Real, policy }
     }
 }
 
 pub(crate) fn made(made: &Made<'_>) -> Fixture {
     let cpus = [NodeId(0); 4];
     let zone_limits = ZoneLimits::NONE;
-    let (map_init, poisoning) = (made.map_init, made.poisoning);
-    let config = YardConfig { geometry: geometry(), zone_limits, map_init, poisoning, ..YardConfig::new(&cpus) };
+    let Made { map_init, poisoning, policy, .. } = *made;
+    let config =
+        YardConfig { geometry: geometry(), zone_limits, map_init, poisoning, policy, ..YardConfig::new(&cpus) };
     let memory = [(memory(), NodeId(0))];
     Fixture::new(&MemoryTable { memory: &memory, reserved: made.reserved, cma: made.cma }, &config, made.frames)
 }

@@ -6,7 +6,7 @@ use frameyard::compaction::CompactRequest;
 use frameyard::contig::BlockedBy;
 use frameyard::owners::Owners;
 use frameyard::page::FrameState;
-use frameyard::policy::ZonePolicy;
+use frameyard::policy::{PolicyError, ZonePolicy};
 use frameyard::stats::{CounterKind, ZoneStatistics};
 use frameyard::units::ZoneKind;
 use frameyard::{AllocError, CpuId, Gfp, NodeId, Order, PageCount, Pfn, PfnRange, Yard, ZoneId};
@@ -93,6 +93,11 @@ impl Driver<'_> {
             Action::Damage { pick, offset } => self.damage(pick, offset),
             Action::InitialiseNext { node } => self.initialise_next(NodeId(node.into())),
             Action::FinishInit => self.finish_init(),
+            Action::SetPolicy { policy: to } if to.is_changeable() != self.yard().policy().is_changeable() => {
+                let from = self.yard().policy();
+                assert_eq!(self.yard().set_policy(to), Err(PolicyError::OtherStore { from, to }));
+                assert_eq!(self.yard().policy(), from);
+            }
             Action::SetPolicy { policy } => {
                 assert_eq!(self.yard().set_policy(policy), Ok(()));
                 assert_eq!(self.yard().policy(), policy);

@@ -10,10 +10,6 @@ use crate::zone::view::ZoneView;
 /// Returns all frames to the free lists. A drain of another CPU may add some meanwhile.
 pub(in crate::zone::transfer) fn collect<P: Platform>(view: ZoneView<'_, P>) {
     emptying::end_all(view);
-    if !view.zone.keeps_bits() {
-        // Frames in use get tags from other mechanisms.
-        view.lines().flatten().for_each(|line| view.note_tagged(line << view.free_bits().line_order().0, Order::ZERO));
-    }
     if view.bits_pages().0 > 0 {
         view.lines().flatten().for_each(|line| collect_line(view, line));
     }
@@ -62,7 +58,9 @@ pub(in crate::zone::transfer) fn collect_line<P: Platform>(view: ZoneView<'_, P>
     free(start, length);
     drop(locked);
     view.count_bits(CpuId(0), frames.wrapping_neg());
-    view.zone.mechanisms.bits.collected.fetch_add(frames, Ordering::Relaxed);
+    if let Some(state) = view.bits_of_zone() {
+        state.collected.fetch_add(frames, Ordering::Relaxed);
+    }
 }
 
 /// Returns the frames of the pageblock around a frame to the free lists.

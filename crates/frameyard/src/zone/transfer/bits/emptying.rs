@@ -64,7 +64,7 @@ impl State {
 
 /// Looks at the next lines of a zone.
 pub(super) fn step<P: Platform>(view: ZoneView<'_, P>) {
-    let state = &view.zone.mechanisms.bits.emptying;
+    let Some(super::State { emptying: state, .. }) = view.bits_of_zone() else { return };
     let all = view.lines().map(|lines| lines.len()).sum::<usize>();
     if all == 0 || view.free_bits().line_order() != view.geometry.pageblock_order() {
         return;
@@ -86,8 +86,11 @@ pub(super) fn step<P: Platform>(view: ZoneView<'_, P>) {
 
 /// Counts a line, and begins or ends its emptying.
 fn look_at<P: Platform>(view: ZoneView<'_, P>, line: usize) {
-    let (state, bits) = (&view.zone.mechanisms.bits.emptying, view.free_bits());
-    let Some(list_type) = view.type_of_line(line) else { return };
+    let (Some(list_type), Some(super::State { emptying: state, .. })) = (view.type_of_line(line), view.bits_of_zone())
+    else {
+        return;
+    };
+    let bits = view.free_bits();
     let free = bits.free_frames_racy(line) as usize;
     let step = (free * STEPS) >> bits.line_order().0;
     if step == 0 {
@@ -108,14 +111,16 @@ fn look_at<P: Platform>(view: ZoneView<'_, P>, line: usize) {
 
 /// Ends the emptying of a line's pageblock.
 pub(super) fn end<P: Platform>(view: ZoneView<'_, P>, line: usize) {
-    if view.blocks.end_emptying_at(line << view.free_bits().line_order().0) {
-        view.zone.mechanisms.bits.emptying.pageblocks.fetch_sub(1, Ordering::Relaxed);
+    if view.blocks.end_emptying_at(line << view.free_bits().line_order().0)
+        && let Some(state) = view.bits_of_zone()
+    {
+        state.emptying.pageblocks.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// Ends the emptying of all pageblocks.
 pub(super) fn end_all<P: Platform>(view: ZoneView<'_, P>) {
-    if view.zone.mechanisms.bits.emptying.pageblocks.load(Ordering::Relaxed) > 0 {
+    if view.bits_of_zone().is_some_and(|state| state.emptying.pageblocks.load(Ordering::Relaxed) > 0) {
         view.lines().flatten().for_each(|line| end(view, line));
     }
 }

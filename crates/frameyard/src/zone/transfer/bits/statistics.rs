@@ -6,7 +6,7 @@ use crate::zone::transfer::statistics::{counters, read};
 use crate::zone::view::ZoneView;
 
 counters! { |view, counts, cpu|
-    let of = cpu.is_none().then_some(&view.zone.mechanisms.bits);
+    let of = if cpu.is_none() { view.bits_of_zone() } else { None };
     "bits_pages" Gauge of Zone "Page frames that are free as bits of their pageblock." = { let _ = of; view.bits_pages().0 };
     "bits_supplied" Counter of Zone "Blocks taken off the free lists into the bits." = read(&of.supplied);
     "bits_collected" Counter of Zone "Page frames returned from the bits to the free lists." = read(&of.collected);

@@ -33,7 +33,7 @@ fn each_key_that_quits_restores_the_terminal() {
     for key in [b"q", b"\x1b", b"\x03"] {
         let Some(mut pty) = top(&[&name, "--interval", "50ms"], (80, 24)) else { return };
         pty.until("per-CPU lists: ");
-        assert!(!pty.is_as_before(), "raw mode");
+        assert!(!pty.is_as_before(), "no raw mode: {:?}", pty.text());
         pty.press(b"z");
         pty.until("node");
         pty.press(key);

@@ -239,7 +239,7 @@ pub fn device_status(error: &DeviceError) -> fy_status {
 fn policy_status(error: &PolicyError) -> fy_status {
     match error {
         PolicyError::Lock(error) => lock_status(*error).0,
-        PolicyError::NotBuilt(_) => FY_NOT_SUPPORTED,
+        PolicyError::NotBuilt(_) | PolicyError::OtherStore { .. } => FY_NOT_SUPPORTED,
         _ => FY_BUSY,
     }
 }

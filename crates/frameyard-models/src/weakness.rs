@@ -75,6 +75,12 @@ pub enum Weakness {
     FirstHintAlone,
     /// What was put back after a claim that failed is not listed.
     PutBackUnlisted,
+    /// A CPU puts a line into a slot that another thread has filled.
+    SlotOverwritten,
+    /// A CPU that counts looks whether the total is exact before it counts.
+    ExactnessReadFirst,
+    /// Between counting and the look whether the total is exact, and between making it exact and adding the parts, is no fence.
+    CountedUnfenced,
     /// A planned cut is executed without checking it again.
     PlansNotRechecked,
     /// A free past the per-CPU lists reads the type of the pageblock before it takes the zone lock.

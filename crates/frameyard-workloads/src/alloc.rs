@@ -371,7 +371,8 @@ mod tests {
                     assert_eq!(spilled.spilled, 1.0, "{} {order} {tasks}", policy.name());
                     let after = served();
                     assert!(after.0 - allocations >= spilled.ops, "{} {order} {tasks}", policy.name());
-                    assert_eq!(after.1 - misses >= spilled.ops, second != NodeId(0));
+                    // A block of a CPU's list there is no miss: the first one that a request had to search for is.
+                    assert_eq!(after.1 > misses, second != NodeId(0));
                     yard.drain_all();
                     assert_eq!(yard.stats().free_pages(), before);
                 }

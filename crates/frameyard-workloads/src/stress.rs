@@ -79,11 +79,12 @@ pub fn run(
     on_hang: &(dyn Fn(Hang) + Sync),
 ) -> Result<StressRun, WorkloadError> {
     let yard = fixture.yard;
+    // Owners keep a few frames after their first use. Those must not count as free at the beginning.
+    warm_up(fixture.vm).map_err(WorkloadError::run_time)?;
+    // Afterwards everything that is free is on the free lists.
     if let Some(policy) = plan.policy {
         controller::settle(yard, policy)?;
     }
-    // Owners keep a few frames after their first use. Those must not count as free at the beginning.
-    warm_up(fixture.vm).map_err(WorkloadError::run_time)?;
     yard.drain_all();
     let (before, free) = (Shape::of(yard), yard.stats().free_pages());
     let state = SharedState::create(yard.frame_range(), plan.tasks).map_err(WorkloadError::run_time)?;

@@ -330,21 +330,16 @@ impl<P: Platform> Yard<P> {
         self.pageblocks().has_memory(pfn).then(|| self.map.page(pfn, &self.platform))
     }
 
-    /// The tag of a block that loses its owner: none where frames need none ([`ZoneView::is_line_clean`]).
+    /// The tag of a block that loses its owner: none where frames need none ([`ZoneView::needs_no_tag`]).
     #[inline(always)]
     pub(crate) fn tag_without_owner(&self, pfn: Pfn, tag: Tag) -> Tag {
-        let order = self.geometry.pageblock_order();
-        if tag.order() < order && self.any_zone_view().is_line_clean(self.map.place(pfn)) { Tag::INTERIOR } else { tag }
+        if self.any_zone_view().needs_no_tag(self.map.place(pfn), tag.order()) { Tag::INTERIOR } else { tag }
     }
 
     /// Notes that blocks within a block have tags that may stay when they are freed: see [`ZoneView::note_tagged`].
     #[cold]
     pub(crate) fn note_tagged(&self, pfn: Pfn, order: Order) {
-        let view = self.any_zone_view();
-        let step = self.geometry.pageblock_order().min(order).pages();
-        for at in (0..order.pages().0).step_by(step.0 as usize) {
-            view.note_tagged(self.map.place(pfn + PageCount(at)), Order::ZERO);
-        }
+        self.any_zone_view().note_tagged(self.map.place(pfn), order);
     }
 
     /// What begins at a frame of the map whose page is initialised: see [`ZoneView::tag_at`].

@@ -421,7 +421,7 @@ fn a_yard_with_a_damaged_header_is_refused() {
         header[index].store(intact, Ordering::Release);
     }
     // The eighteen tables: an offset and a count each, which follow from the rest of the header.
-    for (at, word) in header[30..].iter().enumerate().take(2 * 18) {
+    for (at, word) in header[31..].iter().enumerate().take(2 * 18) {
         let intact = word.load(Ordering::Acquire);
         for value in [1, intact + 1, intact / 2 + 1, 1 << 32, u64::MAX] {
             if value == intact {

@@ -320,8 +320,8 @@ fn simulated_spills_are_served_by_the_other_socket() {
             assert_eq!(home[same], spilled[same]);
         }
         assert_eq!((&home["spilled_percent"], &spilled["spilled_percent"]), (&0.0.into(), &100.0.into()));
-        // With many tasks in little memory, lists at home are so short that they cost as much.
-        assert!(home["tasks"] != 1 || number(spilled, "get_ns") > number(home, "get_ns"), "{home} {spilled}");
+        // Lists serve the pair there, too. With many tasks in little memory, lists at home are so short that they cost as much as a search.
+        assert!(home["tasks"] != 1 || number(spilled, "get_ns") < 3.0 * number(home, "get_ns"), "{home} {spilled}");
     }
 }
 

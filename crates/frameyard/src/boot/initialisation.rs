@@ -28,6 +28,7 @@ use crate::memmap::MapWriter;
 use crate::page::{FrameState, MapContent, PageTemplate, Tag};
 use crate::platform::{Activity, InitProgress, MapNotBacked, Platform};
 use crate::units::{MigrateType, PageCount, Pfn, PfnRange, ZoneId};
+use crate::zone::transfer;
 use crate::zone::{ZoneTables, ZoneView, pieces, poison};
 
 mod early;
@@ -222,13 +223,14 @@ impl<P: Platform> Initialisation<'_, P> {
             let view = self.view(zone);
             // Memory whose zone cannot be locked is lost.
             let Ok(mut locked) = view.lock() else { break };
-            locked.add_initialised(first);
+            let put = |pfn, order| transfer::put_initialised(view, pfn, order);
+            locked.add_initialised(first, put);
             freed += first.count();
             // Without poisoning, one acquisition of the lock serves all blocks of the zone.
             while self.poisoning == Poisoning::Off
                 && let Some((range, _)) = free.next_if(|(_, next)| *next == zone)
             {
-                locked.add_initialised(range);
+                locked.add_initialised(range, put);
                 freed += range.count();
             }
         }

@@ -10,6 +10,8 @@
 //! |---|---|
 //! | [`line`] | the bits of up to 512 frames, usually those of a pageblock |
 //! | [`listing`] | which lines have free frames, by type, how full they are, and their largest free run |
+//! | [`slot`] | the line that a CPU keeps reserved |
+//! | [`total`] | how many frames are free |
 //!
 //! A *line* is a pageblock, or 512 frames of a larger one. A caller that wants frames reserves a line and takes from it until it has nothing
 //! more that fits; so two CPUs seldom take from one line. A reservation is a courtesy: anybody may take from any line at any time.
@@ -42,14 +44,19 @@ use crate::platform::Platform;
 use crate::sync::{AtomicU64, fence_in_models, is_broken};
 use crate::units::{MigrateType, Order};
 use line::{Claimed, Grown, Line, Shape};
+pub(crate) use listing::Standing;
 use listing::{Listing, ListingSpans, Lists};
+pub(crate) use slot::Slot;
+pub(crate) use total::Total;
 
 mod line;
 mod listing;
 #[cfg(all(test, loom))]
 mod loom_models;
+mod slot;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod total;
 
 /// The bits of all frames of a yard.
 #[derive(Clone, Copy)]
@@ -312,21 +319,22 @@ impl Bits {
         self.listing.next_reserved(platform, list_type, lines)
     }
 
-    /// Lists a line anew that is on a list of fuller ones.
-    pub(crate) fn list_anew<P: Platform>(&self, platform: &P, number: usize, list_type: MigrateType) {
+    /// Lists a line with that many free frames anew, if it is on the list of fuller or emptier ones.
+    pub(crate) fn list_anew<P: Platform>(&self, platform: &P, number: usize, list_type: MigrateType, free: u32) {
         if let Some(line) = self.line(number) {
-            self.listing.list_anew(platform, (number, list_type), || line.shape(platform));
+            self.listing.list_anew(platform, (number, list_type), free, || line.shape(platform));
         }
     }
 
-    /// Whether a CPU has reserved a line, possibly stale.
-    pub(crate) fn is_reserved_racy(&self, number: usize) -> bool {
-        self.listing.is_reserved_racy(number)
+    /// What the lists say of a line, possibly stale.
+    #[inline(always)]
+    pub(crate) fn standing_racy<P: Platform>(&self, platform: &P, number: usize) -> Standing {
+        self.listing.standing_racy(platform, number)
     }
 
     /// The free frames of a line, possibly stale.
     pub(crate) fn free_frames_racy(&self, number: usize) -> u32 {
-        self.line_words_racy(number).map(u64::count_ones).sum()
+        self.line(number).map_or(0, |line| line.free_racy())
     }
 
     /// The bits of a line, by word, possibly stale.

@@ -174,7 +174,7 @@ impl<P: Platform> Yard<P> {
         if node.0 >= self.nodes() {
             return Err(AllocError::NoSuchNode(node));
         }
-        self.alloc_good(order, || self.alloc_slow(node, self.cpu(), order, gfp))
+        self.alloc_good(order, || self.alloc_slow(node, self.cpu(), order, gfp, None))
     }
 
     /// Pops a block, by its place in the map, from one of the caller's lists. The caller marks it allocated.
@@ -195,12 +195,14 @@ impl<P: Platform> Yard<P> {
         }
         let cpu = self.cpu();
         self.alloc_good(order, || {
+            let home = if gfp.contains(Gfp::THISNODE) { None } else { self.tables.home_pcps.get(home_slot(cpu, gfp)) };
+            let home = home.map(|home| home.load(Ordering::Relaxed));
             if let Some(migrate_type) = gfp.migrate_type()
-                && let Some(index) = self.pop_home(cpu, order, migrate_type, gfp)
+                && let Some(index) = home.and_then(|home| self.pop_home(home, cpu, (order, migrate_type)))
             {
                 return self.finish_allocation(self.map.pfn(index), order, migrate_type, gfp);
             }
-            self.alloc_slow(self.tables.node_of_cpu(cpu.index()), cpu, order, gfp)
+            self.alloc_slow(self.tables.node_of_cpu(cpu.index()), cpu, order, gfp, home)
         })
     }
 
@@ -212,18 +214,14 @@ impl<P: Platform> Yard<P> {
         }
         let (migrate_type, cpu) = (gfp.migrate_type()?, self.platform.current_cpu());
         let view = self.zone_view(self.home_lists(cpu, gfp)?.zone());
-        let place = transfer::claim_direct(view, cpu, order, migrate_type)?;
+        let place = transfer::claim_direct(view, cpu, (order, migrate_type), gfp.highest_zone())?;
         self.mark_popped(place as u32, order, migrate_type)
     }
 
     /// Takes a block of the caller's home list, packed batches included.
     #[inline(always)]
-    fn pop_home(&self, cpu: CpuId, order: Order, migrate_type: MigrateType, gfp: Gfp) -> Option<u32> {
-        if gfp.contains(Gfp::THISNODE) {
-            return None;
-        }
+    fn pop_home(&self, home: u32, cpu: CpuId, (order, migrate_type): (Order, MigrateType)) -> Option<u32> {
         let list = ListId::new(order, migrate_type, self.geometry)?;
-        let home = self.tables.home_pcps.get(home_slot(cpu, gfp))?.load(Ordering::Relaxed);
         let pcp = self.tables.pcps.get(home as usize)?;
         let view = self.zone_view(pcp.zone());
         if pcp.is_list_empty_racy(list) && !transfer::has_ready_racy(view, cpu, (order, migrate_type)) {
@@ -273,7 +271,14 @@ impl<P: Platform> Yard<P> {
 
     #[cold]
     #[inline(never)]
-    pub(super) fn alloc_slow(&self, node: NodeId, cpu: CpuId, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
+    pub(super) fn alloc_slow(
+        &self,
+        node: NodeId,
+        cpu: CpuId,
+        order: Order,
+        gfp: Gfp,
+        home: Option<u32>,
+    ) -> Result<Pfn, AllocError> {
         if order > self.geometry.max_order() {
             return self.alloc_large(node, order, gfp);
         }
@@ -281,7 +286,7 @@ impl<P: Platform> Yard<P> {
         self.refuse_damaged()?;
         let list = ListId::new(order, migrate_type, self.geometry);
         let effort = Effort::of(gfp);
-        let request = Request { order, gfp, migrate_type, node, cpu, list, effort: &effort };
+        let request = Request { order, gfp, migrate_type, node, cpu, home, list, effort: &effort };
         match self.search(request) {
             Some(pfn) => self.finish_allocation(pfn, order, migrate_type, gfp),
             None => {

@@ -241,7 +241,7 @@ impl<P: Platform> Yard<P> {
         let (mut idle, mut fewest) = (0, u64::MAX);
         // Ends: each round makes the frames in the way fewer than ever, or is one of a few in a row that do not.
         loop {
-            self.zone(isolation.zone).drain_with(patience);
+            self.zone(isolation.zone).drain_for(range, patience);
             let round = self.move_away(isolation, range, owners).map_err(AllocError::Blocked)?;
             let take = || view.take_range(range, RangeLists::Isolated, migrate_type);
             let Err(RangeBlocked { head: pfn, state, order }) = self.take_initialised(isolation.zone, patience, take)

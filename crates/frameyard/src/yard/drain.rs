@@ -6,7 +6,7 @@
 use super::{Yard, YardLists, YardZone};
 use crate::platform::Platform;
 use crate::sync::is_broken;
-use crate::units::{CpuId, ZoneId, ZoneKind};
+use crate::units::{CpuId, PfnRange, ZoneId, ZoneKind};
 use crate::zone::pcp::{LockedPcp, PerCpuPages, lock_each};
 use crate::zone::transfer::{self, Collect};
 use crate::zone::{Patience, PcpSizing, WatermarkOptions, ZoneView};
@@ -57,8 +57,19 @@ impl<'y, P: Platform> YardZone<'y, P> {
         // Where batches move without the zone lock, one may be in transit from lists that look empty: taking their lock ends that.
         let moves_on = || transfer::moves_past_zone_lock(view.zone) && !is_broken!(EmptyListsNotLocked);
         self.with_lists(patience, |pcp| !pcp.is_empty_racy() || moves_on(), |mut lists| lists.drain(view));
-        // A transfer that stalls has at most a few batches in transit, as a CPU that frees has.
-        let _ = transfer::collect(view, Collect::All(patience));
+        // A transfer that stalls has at most a few batches in transit, as a CPU that frees has. Bits are where free frames rest.
+        if !transfer::keeps_bits(view) {
+            let _ = transfer::collect(view, Collect::All(patience));
+        }
+    }
+
+    /// Drains the lists of all CPUs, and returns the free frames of a range that rest elsewhere to the free lists.
+    pub(super) fn drain_for(self, range: PfnRange, patience: Patience) {
+        self.drain_with(patience);
+        if let Some(view) = self.populated().filter(|view| transfer::keeps_bits(*view)) {
+            let collect = |at| _ = transfer::collect(view, Collect::Pageblock(at));
+            self.yard.pageblocks().starts_in(range).for_each(collect);
+        }
     }
 }
 

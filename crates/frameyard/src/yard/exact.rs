@@ -148,7 +148,7 @@ impl<P: Platform> Yard<P> {
         let take = || self.take_initialised(zone, patience, range_of_zone);
         let taken = range_of_zone().or_else(|blocked| match blocked.state {
             FrameState::PerCpu | FrameState::HeldFree | FrameState::InTransit | FrameState::Interior => {
-                self.zone(zone).drain_with(patience);
+                self.zone(zone).drain_for(range, patience);
                 take()
             }
             _ => Err(blocked),

@@ -122,7 +122,7 @@ impl<P: Platform> Yard<P> {
         let cma = gfp.migrate_type() == Some(MigrateType::Movable);
         let reserves = Reserves { min: gfp.contains(Gfp::HIGH), cma, ..Reserves::default() };
         // Whether there is such a block is not the question here.
-        let held = HeldFree { largest: Some(order), ..transfer::held_racy(view) };
+        let held = HeldFree { largest: Some(order), pages: transfer::held_pages_racy(view) };
         view.zone.watermark_ok_with_racy(order, WatermarkLevel::Min, gfp.highest_zone(), reserves, held)
     }
 

@@ -5,10 +5,11 @@
 //! frames that the transfer policy stores before it gives up (`search`).
 
 use super::Yard;
-use crate::boot::HeaderWord;
+use crate::boot::{HeaderWord, home_slot};
 use crate::gfp::Gfp;
 use crate::page::FrameState;
 use crate::platform::{Access, LineKind, Platform, SharedLine};
+use crate::sync::Ordering;
 use crate::units::{CpuId, MigrateType, NodeId, Order, PageCount, Pfn, ZoneId, ZoneKind};
 use crate::zone::pcp::{Group, ListId, LockedPcp, PerCpuPages, Refill};
 use crate::zone::transfer::{self, Collect};
@@ -29,6 +30,8 @@ pub(super) struct Request<'a> {
     pub(super) migrate_type: MigrateType,
     pub(super) node: NodeId,
     pub(super) cpu: CpuId,
+    /// The place of the lists that the CPU has looked at first; `None` if it does not begin there.
+    pub(super) home: Option<u32>,
     pub(super) list: Option<ListId>,
     pub(super) effort: &'a Effort,
 }
@@ -98,10 +101,30 @@ impl<P: Platform> Yard<P> {
             let first = *preferred.get_or_insert(id);
             if let Some(pfn) = self.search_zone(id, request, mark, reserves) {
                 self.count_placement(id, first);
+                self.choose_home(request, first, id);
                 return Some(pfn);
             }
         }
         None
+    }
+
+    /// Makes the lists of the zone that served a request those that its CPU looks at first, while the zone that it prefers is full. They are
+    /// the preferred zone's again when that serves a request that finds these lists empty.
+    fn choose_home(&self, request: Request<'_>, first: ZoneId, served: ZoneId) {
+        let Request { cpu, gfp, home: Some(now), .. } = request else { return };
+        let place_of = |zone: ZoneId| (cpu.index() * self.tables.zones.len() + zone.index()) as u32;
+        let is_full = || {
+            let (highest, reserves) = (gfp.highest_zone(), request.no_reserves());
+            !self.watermark_ok_racy(self.zone_view(first), Order::ZERO, WatermarkLevel::Low, highest, reserves)
+        };
+        // A damaged yard has no home.
+        let is_other = now != place_of(served) && now != u32::MAX;
+        if is_other
+            && (served == first || (now == place_of(first) && is_full()))
+            && let Some(home) = self.tables.home_pcps.get(home_slot(cpu, gfp))
+        {
+            home.store(place_of(served), Ordering::Relaxed);
+        }
     }
 
     /// A block of one zone: the newest in the caller's list, or what the watermark allows.
@@ -154,12 +177,10 @@ impl<P: Platform> Yard<P> {
         view.platform.touch_line(SharedLine::of(LineKind::ZoneFacts, &view.zone.facts.watermarks), Access::Read);
         view.touch_free_pages(Access::Read);
         let ok_with = |held| view.zone.watermark_ok_with_racy(order, mark, highest, reserves, held);
-        ok_with(HeldFree::default()) || {
-            let held = transfer::held_racy(view);
-            (held.pages.0 > 0 && ok_with(held)) || {
-                let listed = self.huge_listed_racy(view);
-                listed.0 > 0 && ok_with(HeldFree { pages: held.pages + listed, ..held })
-            }
+        ok_with(HeldFree::default()) || transfer::holds_enough(view, ok_with) || {
+            let listed = self.huge_listed_racy(view);
+            let with_listed = |held: HeldFree| ok_with(HeldFree { pages: held.pages + listed, ..held });
+            listed.0 > 0 && (with_listed(HeldFree::default()) || transfer::holds_enough(view, with_listed))
         }
     }
 
@@ -174,12 +195,12 @@ impl<P: Platform> Yard<P> {
     /// Brings what is kept between CPUs and zones back to the free lists, in all zones that may serve a request; whether
     /// anything was. For a request that must not wait, as much as its effort allows.
     fn collect_kept(&self, request: Request<'_>) -> bool {
-        let what = match request.effort.patience {
-            Patience::Spins => Collect::Within(request.order, request.migrate_type, request.effort),
-            Patience::Sleeps => Collect::All(Patience::Sleeps),
-        };
         let mut kept = false;
         for view in self.zones_for(request.node, request.gfp).map(|id| self.zone_view(id)) {
+            let what = match request.effort.patience {
+                Patience::Sleeps if !transfer::keeps_bits(view) => Collect::All(Patience::Sleeps),
+                _ => Collect::Within(request.order, request.migrate_type, request.effort),
+            };
             if transfer::holds_blocks_racy(view, request.order) {
                 kept = true;
                 // A collection that stalls leaves at most a few batches behind.

@@ -162,7 +162,7 @@ impl<P: Platform> Yard<P> {
 impl<P: Platform> Yard<P> {
     /// Looks for a block again; `None` where there still is none.
     fn attempt(&self, failed: FailedRequest<'_>, gfp: Gfp) -> Option<Result<Pfn, AllocError>> {
-        match self.alloc_good(failed.order, || self.alloc_slow(failed.node, self.cpu(), failed.order, gfp)) {
+        match self.alloc_good(failed.order, || self.alloc_slow(failed.node, self.cpu(), failed.order, gfp, None)) {
             Err(AllocError::OutOfMemory { .. }) => None,
             found => Some(found),
         }

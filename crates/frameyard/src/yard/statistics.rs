@@ -73,7 +73,7 @@ zone_statistics! { zone:
     pages_allocated: u64 = read(&zone.events().direct_pages_allocated),
     /// Frames freed in total.
     pages_freed: u64 = read(&zone.events().direct_pages_freed),
-    /// Requests served here that preferred another zone.
+    /// Requests served here that preferred another zone. Those are missing that found a block on a CPU's list while that zone was full.
     numa_miss: u64 = read(&zone.placement.miss),
     /// Requests that preferred this zone and were served elsewhere.
     numa_foreign: u64 = read(&zone.placement.foreign),
@@ -152,7 +152,7 @@ impl<P: Platform> Yard<P> {
         }
         let held = transfer::held_for_cpus_racy(view);
         let chained = view.freed_to_chains();
-        statistics.free += transfer::held_racy(view).pages;
+        statistics.free += transfer::held_pages_racy(view);
         statistics.per_cpu += held.pages;
         add(&mut statistics.frees, held.direct_frees.wrapping_add(chained));
         add(&mut statistics.pages_freed, held.direct_pages_freed.wrapping_add(chained));

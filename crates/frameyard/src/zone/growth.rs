@@ -6,15 +6,18 @@ use super::range::pieces;
 use super::view::LockedZone;
 use crate::page::Residence;
 use crate::platform::Platform;
-use crate::units::{MigrateType, Order, PageCount, PfnRange};
+use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
 
 impl<P: Platform> LockedZone<'_, P> {
-    /// Frees a range of deferred frames whose page structures are initialised now. The range ends at the end of a
+    /// Frees a range of deferred frames whose page structures are initialised now, to where `put` takes the blocks, else to the free lists.
+    /// The range ends at the end of a
     /// maximum-order block or of free memory, so that it makes the blocks that were counted.
-    pub(crate) fn add_initialised(&mut self, range: PfnRange) {
+    pub(crate) fn add_initialised(&mut self, range: PfnRange, put: impl Fn(Pfn, Order) -> bool) {
         let max_order = self.geometry.max_order();
         for (pfn, order) in pieces(range, max_order) {
-            self.free_to_pageblocks(pfn, order, Residence::Resident);
+            if !put(pfn, order) {
+                self.free_to_pageblocks(pfn, order, Residence::Resident);
+            }
         }
         let deferred = &self.zone.deferred;
         for_each_size(range, max_order, |order, count| deferred.listed(order, count));

@@ -517,7 +517,7 @@ impl<'a, P: Platform> LockedPcp<'a, P> {
             Some(ListLimits { high, batch }) => ([high; 2], batch),
             None => {
                 let [small, huge] = &self.pcp.own_high;
-                let huge = if policy.uses_depot() { &self.pcp.own_huge_batches } else { huge };
+                let huge = if policy.moves_many_huge_blocks() { &self.pcp.own_huge_batches } else { huge };
                 ([small, huge].map(|word| word.load(Ordering::Relaxed)), self.pcp.own_batch.load(Ordering::Relaxed))
             }
         };

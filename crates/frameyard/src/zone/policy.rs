@@ -62,6 +62,11 @@ named!(ZonePolicy:
     Depot => "depot", Vanilla417 => "vanilla-4.17", FrameBitmap => "frame-bitmap", Healing => "healing", Bits => "bits");
 
 impl ZonePolicy {
+    /// Whether the lists of huge blocks are long, because these move many at once.
+    pub(crate) fn moves_many_huge_blocks(self) -> bool {
+        self.uses_depot() || self == Self::Bits
+    }
+
     /// Whether batches move through a depot.
     pub(crate) fn uses_depot(self) -> bool {
         matches!(self, Self::Depot | Self::Healing)

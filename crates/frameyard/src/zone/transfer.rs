@@ -22,7 +22,7 @@
 //! | [`collect`] | a request that would fail, compaction, isolation, a change of the policy | returns to the free lists, merged, what the mechanism holds |
 //! | [`BlockHooks`] | the free area | learns of blocks that join and leave free lists |
 //! | [`validate_held`], [`validate_lists`], [`validate_free_block`] | the validator | checks the mechanism's equations |
-//! | [`MechanismCounts::of`], [`held_racy`], … | statistics and watermarks | reports counts |
+//! | [`MechanismCounts::of`], [`holds_enough`], … | statistics and watermarks | reports counts |
 //!
 //! # Protocol
 //!
@@ -49,7 +49,7 @@ use crate::page::{Link, Residence, Tag};
 use crate::platform::{Activity, LockId, Platform};
 use crate::sync::is_broken;
 use crate::sync::{AtomicU16, AtomicU32, all_atomic};
-use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn};
+use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn, ZoneKind};
 use crate::zone::batch::SMALL_ORDERS;
 use crate::zone::checks::PageChecks;
 
@@ -336,9 +336,9 @@ pub(crate) fn stacks_blocks<P: Platform>(view: ZoneView<'_, P>, order: Order) ->
     }
 }
 
-/// Whether lists keep no packed batches: what an array has no room for goes back at once.
+/// Whether free frames rest as bits. Lists keep no packed batches then: what an array has no room for goes back at once.
 #[inline(always)]
-pub(crate) fn has_no_batches<P: Platform>(view: ZoneView<'_, P>) -> bool {
+pub(crate) fn keeps_bits<P: Platform>(view: ZoneView<'_, P>) -> bool {
     view.keeps_bits()
 }
 
@@ -366,13 +366,13 @@ pub(crate) fn take_ready<P: Platform>(
 pub(crate) fn claim_direct<P: Platform>(
     view: ZoneView<'_, P>,
     cpu: CpuId,
-    order: Order,
-    list_type: MigrateType,
+    of: (Order, MigrateType),
+    highest: ZoneKind,
 ) -> Option<usize> {
-    if !view.keeps_bits() || !bits::takes_blocks(view, order) || view.is_quiesced() {
+    if !view.keeps_bits() || !bits::takes_blocks(view, of.0) || view.is_quiesced() {
         return None;
     }
-    bits::claim_direct(view, cpu, order, list_type)
+    bits::claim_direct(view, cpu, of, highest)
 }
 
 /// Frees a block that the caller owns past the lists, if it has none or its pageblock is being emptied; whether it is free then. It lies in a
@@ -386,8 +386,9 @@ pub(crate) fn put_direct<P: Platform>(
     list_type: MigrateType,
 ) -> bool {
     view.keeps_bits()
-        && (bits::takes_blocks(view, order)
-            || (order.index() < SMALL_ORDERS && view.blocks.is_emptying_at(place) && view.checks == PageChecks::None))
+        && order < view.free_bits().line_order()
+        && view.checks == PageChecks::None
+        && (order.index() >= SMALL_ORDERS || view.blocks.is_emptying_at(place))
         && !view.is_quiesced()
         && bits::put_direct(view, cpu, place, order, list_type)
 }
@@ -420,6 +421,11 @@ pub(crate) fn give_back_stacked<P: Platform>(
     }
     let access = stacks_blocks(view, of.0).then(|| depot::ListAccess::open(view, cpu, of)).flatten();
     access.map(|access| access.give_back_block(index)).is_some()
+}
+
+/// Gives a block of initialised memory that was never free to a mechanism; whether it took it.
+pub(crate) fn put_initialised<P: Platform>(view: ZoneView<'_, P>, pfn: Pfn, order: Order) -> bool {
+    bits::put_initialised(view, pfn.place(&view.map).index() as usize, order)
 }
 
 /// Whether a list whose array is full, and which holds that many frames, gives up batches though it has room for more.
@@ -546,7 +552,7 @@ pub(crate) fn spares_zone_lock<P: Platform>(view: ZoneView<'_, P>) -> bool {
 
 /// Whether the lists of CPUs may hold whole batches of huge blocks, so that requests which fail otherwise should have them.
 pub(crate) fn keeps_huge_batches(zone: &Zone) -> bool {
-    Mechanism::in_force(zone) == Mechanism::Depot
+    zone.policy().moves_many_huge_blocks()
 }
 
 /// Whether whole pageblocks are few, so that a refill should take no more of them than it needs. Possibly stale.
@@ -554,16 +560,25 @@ pub(crate) fn is_short_of_pageblocks_racy<P: Platform>(view: ZoneView<'_, P>) ->
     !view.has_whole_pageblocks_racy()
 }
 
-/// Free frames that mechanisms hold and that count as free. Possibly stale.
-pub(crate) fn held_racy<P: Platform>(view: ZoneView<'_, P>) -> HeldFree {
+/// Whether the free frames that mechanisms hold, and that count as free, are `enough`, which more frames are, too. Possibly stale.
+pub(crate) fn holds_enough<P: Platform>(view: ZoneView<'_, P>, enough: impl Fn(HeldFree) -> bool) -> bool {
+    if view.keeps_bits() {
+        let largest = Some(view.free_bits().line_order());
+        return view.has_enough_bits(|pages| pages.0 > 0 && enough(HeldFree { pages, largest }));
+    }
+    let held = held_on_lists_racy(view);
+    held.pages.0 > 0 && enough(held)
+}
+
+fn held_on_lists_racy<P: Platform>(view: ZoneView<'_, P>) -> HeldFree {
     let mut held = depot::held_racy(view);
     held.pages += view.zone.mechanisms.frame_bitmap.pages_racy() + view.chained_racy();
-    let bits = view.bits_pages_near();
-    if bits.0 > 0 {
-        held.pages += bits;
-        held.largest = held.largest.max(Some(view.free_bits().line_order()));
-    }
     held
+}
+
+/// The free frames that mechanisms hold and that count as free. Possibly stale. Reads what each CPU counts.
+pub(crate) fn held_pages_racy<P: Platform>(view: ZoneView<'_, P>) -> PageCount {
+    if view.keeps_bits() { view.bits_pages() } else { held_on_lists_racy(view).pages }
 }
 
 /// The blocks of an order and a migration type that mechanisms hold and that count as free. Those of pageblock order are sorted into

@@ -5,22 +5,26 @@ use frameyard::alloc::FreeProblem;
 use frameyard::boot::{MapInit, ZoneLimits};
 use frameyard::owners::Adoption;
 use frameyard::page::{Counts, FrameState, MapContent, PIN_BIAS, ReferenceUnderflow, references_of_pins};
+use frameyard::policy::ZonePolicy;
 use frameyard::{Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
 
 const USERS: Counts = Counts { references: 2, mappings: 1 };
 const NO_USERS: Counts = Counts { references: 0, mappings: 0 };
 
-fn yards() -> [Fixture; 2] {
-    [MapContent::Zero, MapContent::Kernel].map(|content| {
+fn yards() -> Vec<Fixture> {
+    let contents = [MapContent::Zero, MapContent::Kernel];
+    let made = contents.into_iter().flat_map(|content| [ZonePolicy::Healing, ZonePolicy::Bits].map(|of| (content, of)));
+    let yard = |(content, policy)| {
         let memory = [(PfnRange::new(Pfn(0x1000), PageCount(4096)), NodeId(0))];
         let map_init = MapInit { content, ..MapInit::default() };
         let map_init = match content {
             MapContent::Zero => map_init,
             MapContent::Kernel => MapInit { initialiser: frameyard::boot::Initialiser::Stream, ..map_init },
         };
-        let config = YardConfig { zone_limits: ZoneLimits::NONE, map_init, ..YardConfig::new(&[NodeId(0)]) };
+        let config = YardConfig { zone_limits: ZoneLimits::NONE, map_init, policy, ..YardConfig::new(&[NodeId(0)]) };
         Fixture::new(&MemoryTable { memory: &memory, ..MemoryTable::default() }, &config, Frames::Phantom)
-    })
+    };
+    made.map(yard).collect()
 }
 
 fn counted(yard: &Fixture, order: Order) -> Pfn {
@@ -51,6 +55,8 @@ fn counted_block_keeps_owner_words_and_clears_them() {
             assert_eq!(page.put(), Ok(0));
             // SAFETY: this thread put the last reference.
             unsafe { yard.counted().free(pfn, order) }.unwrap();
+            yard.validate().unwrap();
+            yard.drain_all();
             yard.validate().unwrap();
         }
     }
@@ -176,7 +182,7 @@ fn bulk_free_reports_first_bad_frame_and_frees_the_rest() {
 
 #[test]
 fn anchor_is_set_once_for_all_views() {
-    let [yard, _] = yards();
+    let yard = yards().remove(0);
     assert_eq!(yard.counted().anchor(), None);
     // SAFETY: nothing looks for the state of an owner in this yard.
     let set = |from, to| unsafe { yard.counted().set_anchor(from, to) };

@@ -230,7 +230,9 @@ impl<'a> SweptYards<'a> {
         run: impl FnOnce(&HostYard) -> Result<R, Failure>,
     ) -> Result<R, Failure> {
         let yard = self.others.iter().find(|yard| yard.policy() == policy).unwrap_or(self.changing);
-        yard.set_policy(policy).map_err(Failure::run_time)?;
+        if yard.policy() != policy || policy.is_changeable() {
+            yard.set_policy(policy).map_err(Failure::run_time)?;
+        }
         let result = run(yard)?;
         yard.drain_all();
         Ok(result)

@@ -157,29 +157,40 @@ impl<'a> Line<'a> {
     #[inline(always)]
     pub(super) fn claim<P: Platform>(&self, platform: &P, order: Order) -> Claimed {
         self.touch(platform, Access::ReadModifyWrite);
-        let word_order = word_order(self.order);
-        if order > word_order {
-            return self.claim_words(platform, order);
+        // Constants: code of its own for each order has no loops over smaller ones.
+        match order.0 {
+            _ if order > word_order(self.order) => self.claim_words(platform, order),
+            0 => self.claim_run(Order(0)),
+            1 => self.claim_run(Order(1)),
+            2 => self.claim_run(Order(2)),
+            3 => self.claim_run(Order(3)),
+            4 => self.claim_run(Order(4)),
+            5 => self.claim_run(Order(5)),
+            _ => self.claim_run(WORD),
         }
-        for (at, word) in self.words.iter().enumerate() {
+    }
+
+    /// Takes an aligned block of at most a word.
+    #[inline(always)]
+    fn claim_run(&self, order: Order) -> Claimed {
+        let (word_order, full) = (word_order(self.order), self.full());
+        let mut first = 0;
+        for word in self.words {
             let mut bits = word.load(Ordering::Relaxed);
-            while bits != 0 {
-                let free = runs(bits & self.full(), order);
+            loop {
+                let free = runs(bits & full, order);
                 if free == 0 {
                     break;
                 }
                 let head = smallest(free, order).trailing_zeros();
+                let left = bits & !(ones(order) << head);
                 // Acquire: pairs with the Release in `set`, as in `take_word`.
-                match word.compare_exchange_weak(
-                    bits,
-                    bits & !(ones(order) << head),
-                    Ordering::Acquire,
-                    Ordering::Relaxed,
-                ) {
-                    Ok(_) => return Claimed::At(((at as u32) << word_order.0) + head),
+                match word.compare_exchange_weak(bits, left, Ordering::Acquire, Ordering::Relaxed) {
+                    Ok(_) => return Claimed::At(first + head),
                     Err(found) => bits = found,
                 }
             }
+            first += 1 << word_order.0;
         }
         Claimed::Nothing
     }
@@ -348,20 +359,21 @@ impl<'a> Line<'a> {
         if heads.iter().fold(0, |any, bits| any | bits) == 0 {
             return None;
         }
-        let free = heads.iter().map(|bits| bits.count_ones()).sum();
-        // All words together, from each order to the next one.
-        for order in 0..word_order(self.order).0 {
-            let mut any = 0;
-            for bits in &mut heads {
-                *bits = pairs(*bits, order);
-                any |= *bits;
+        let free = count_ones(heads);
+        let full = self.full();
+        let full_words = heads.iter().rev().fold(0, |words, bits| words << 1 | u64::from(*bits == full));
+        if full_words == 0 {
+            // All words together, from each order to the next one.
+            let mut run = Order::ZERO;
+            while run < word_order(self.order) {
+                heads.iter_mut().for_each(|bits| *bits = pairs(*bits, run.0));
+                if heads.iter().fold(0, |any, bits| any | bits) == 0 {
+                    break;
+                }
+                run = Order(run.0 + 1);
             }
-            if any == 0 {
-                return Some(Shape { free, run: Order(order) });
-            }
+            return Some(Shape { free, run });
         }
-        // What is left is a bit for each full word.
-        let full_words = heads.iter().rev().fold(0, |words, bits| words << 1 | bits);
         let mut run = word_order(self.order);
         let mut heads = full_words;
         while run < self.order {
@@ -389,10 +401,31 @@ impl<'a> Line<'a> {
         runs_of(order).saturating_sub(2 * larger)
     }
 
+    /// The free frames, possibly stale.
+    pub(super) fn free_racy(&self) -> u32 {
+        let mut words = [0; MOST_WORDS];
+        words.iter_mut().zip(self.words).for_each(|(bits, word)| *bits = word.load(Ordering::Relaxed));
+        count_ones(words)
+    }
+
     /// The words as they are.
     pub(super) fn words_racy(&self) -> impl Iterator<Item = u64> + use<'a> {
         self.words.iter().map(|word| word.load(Ordering::Relaxed))
     }
+}
+
+/// The bits that are set. Many machines of the oldest kind that is supported have no instruction for that: bytes are added up last.
+#[inline(always)]
+fn count_ones(words: [u64; MOST_WORDS]) -> u32 {
+    let bytes = words.into_iter().fold(0, |sum, bits| {
+        let twos = bits - (bits >> 1 & 0x5555_5555_5555_5555);
+        let fours = (twos & 0x3333_3333_3333_3333) + (twos >> 2 & 0x3333_3333_3333_3333);
+        // At most 8 of each of 8 words fit a byte.
+        sum + ((fours + (fours >> 4)) & 0x0f0f_0f0f_0f0f_0f0f)
+    });
+    // Their sum, up to 512, does not.
+    let pairs = (bytes & 0x00ff_00ff_00ff_00ff) + (bytes >> 8 & 0x00ff_00ff_00ff_00ff);
+    (pairs.wrapping_mul(0x0001_0001_0001_0001) >> 48) as u32
 }
 
 /// Of the free runs of an order those that are part of no larger one, if there are any.

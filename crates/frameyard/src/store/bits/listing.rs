@@ -88,6 +88,19 @@ impl List {
     }
 }
 
+/// What the state of a line says of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Standing {
+    /// It has no free frame.
+    Unlisted,
+    /// It has some.
+    Partial,
+    /// It has all.
+    Whole,
+    /// A CPU has reserved it.
+    Reserved,
+}
+
 /// The number of lists and their meaning, which depends on the order of lines alone.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lists {
@@ -138,8 +151,23 @@ impl Lists {
         if shape.run >= self.line_order {
             return self.whole(list_type);
         }
-        let step = (shape.free * STEPS) >> self.line_order.0;
-        self.partly_free(list_type, step.min(STEPS - 1), u32::from(shape.run.0))
+        self.partly_free(list_type, self.step(shape.free), u32::from(shape.run.0))
+    }
+
+    /// The step of fullness of a line with that many free frames.
+    #[inline(always)]
+    fn step(self, free: u32) -> u32 {
+        ((free * STEPS) >> self.line_order.0).min(STEPS - 1)
+    }
+
+    /// Whether a list is one of lines of a type with about that many free frames.
+    #[inline(always)]
+    fn is_as_full(self, list: List, list_type: MigrateType, free: u32) -> bool {
+        if free == 1 << self.line_order.0 {
+            return list == self.whole(list_type);
+        }
+        let first = self.partly_free(list_type, self.step(free), 0).number();
+        (first..first + usize::from(self.line_order.0)).contains(&list.number())
     }
 
     /// Whether there is such a list.
@@ -159,6 +187,8 @@ pub(super) struct Listing {
     states: &'static [AtomicU32],
     /// Of each level the words of all lists, those of one list behind each other; on the last level those with one index.
     levels: [&'static [AtomicU64]; LEVELS],
+    /// The words of one list on each level.
+    widths: [usize; LEVELS],
     lists: Lists,
 }
 
@@ -199,7 +229,8 @@ impl Listing {
         // SAFETY: passed on to the caller; each span has the type of its plan.
         unsafe {
             let levels = [region.table(bits)?, region.table(words)?, region.table(groups)?];
-            Some(Self { states: region.table(states)?, levels, lists })
+            let widths = core::array::from_fn(|level| words_of(states.count, level));
+            Some(Self { states: region.table(states)?, levels, widths, lists })
         }
     }
 
@@ -215,13 +246,9 @@ impl Listing {
         self.states.len() == lines && self.levels.iter().enumerate().all(|(level, table)| table.len() == words(level))
     }
 
-    fn lines(&self) -> usize {
-        self.states.len()
-    }
-
     #[inline(always)]
     fn word(&self, level: usize, list: List, at: usize) -> Option<&'static AtomicU64> {
-        let words = words_of(self.lines(), level);
+        let words = self.widths[level];
         if at >= words || list.number() >= self.lists.count() {
             return None;
         }
@@ -397,22 +424,32 @@ impl Listing {
         let reserved = self.lists.reserved(list_type);
         // Most lists are empty, and those of a type have their last summaries side by side.
         let groups = lines.start / GROUP..lines.end.div_ceil(GROUP);
-        let try_list = |list: List| {
-            // Sequentially consistent: pairs with `set_bits`.
-            let has_lines = groups
-                .clone()
-                .any(|at| self.last_summary(list, at).is_some_and(|word| word.load(Ordering::SeqCst) != 0));
-            if has_lines { self.take_from(platform, list, lines.clone(), start, reserved) } else { None }
-        };
-        for step in 0..STEPS {
-            for run in u32::from(order.0)..u32::from(self.lists.line_order.0) {
-                let line = try_list(self.lists.partly_free(list_type, step, run));
-                if line.is_some() {
-                    return line;
+        let (first, runs) = (self.lists.first(list_type) as usize, usize::from(self.lists.line_order.0));
+        for step in 0..STEPS as usize {
+            for run in usize::from(order.0)..runs {
+                let number = first + step * runs + run;
+                if self.has_lines(number, groups.clone())
+                    && let list = self.lists.partly_free(list_type, step as u32, run as u32)
+                    && let Some(line) = self.take_from(platform, list, lines.clone(), start, reserved)
+                {
+                    return Some(line);
                 }
             }
         }
-        try_list(self.lists.whole(list_type))
+        let whole = self.lists.whole(list_type);
+        if !self.has_lines(whole.number(), groups) {
+            return None;
+        }
+        self.take_from(platform, whole, lines, start, reserved)
+    }
+
+    /// Whether a list may have lines in some groups, for one that has such a number.
+    #[inline(always)]
+    fn has_lines(&self, number: usize, mut groups: Range<usize>) -> bool {
+        let count = self.lists.count();
+        // Sequentially consistent: pairs with `set_bits`.
+        let has_lines = |word: &AtomicU64| word.load(Ordering::SeqCst) != 0;
+        groups.any(|at| self.levels[LEVELS - 1].get(at * count + number).is_some_and(has_lines))
     }
 
     /// Takes a whole line off its list. It is on no list then.
@@ -451,17 +488,18 @@ impl Listing {
         None
     }
 
-    /// Moves a line to the list of its shape, if it is on another one and not reserved.
+    /// Moves a line with that many free frames to the list of its shape, if it is on the list of another fullness and not reserved.
     pub(super) fn list_anew<P: Platform>(
         &self,
         platform: &P,
         (line, list_type): (usize, MigrateType),
+        free: u32,
         shape: impl Fn() -> Option<Shape>,
     ) {
         let Some(state) = self.state(line) else { return };
         Self::touch(platform, state, Access::Read);
         let found = List(state.load(Ordering::Relaxed));
-        if found == List::NONE || found.is_reserved() {
+        if found == List::NONE || found.is_reserved() || self.lists.is_as_full(found, list_type, free) {
             return;
         }
         let Some(to) = shape().map(|shape| self.lists.of(list_type, shape)).filter(|to| *to != found) else { return };
@@ -471,9 +509,17 @@ impl Listing {
         }
     }
 
-    /// Whether a line is reserved, possibly stale.
-    pub(super) fn is_reserved_racy(&self, line: usize) -> bool {
-        self.state(line).is_some_and(|state| List(state.load(Ordering::Relaxed)).is_reserved())
+    /// What a line is, as its state says, possibly stale.
+    #[inline(always)]
+    pub(super) fn standing_racy<P: Platform>(&self, platform: &P, line: usize) -> Standing {
+        let Some(state) = self.state(line) else { return Standing::Unlisted };
+        Self::touch(platform, state, Access::Read);
+        match List(state.load(Ordering::Relaxed)) {
+            List::NONE => Standing::Unlisted,
+            list if list.is_reserved() => Standing::Reserved,
+            list if list.allows(self.lists.line_order) => Standing::Whole,
+            _ => Standing::Partial,
+        }
     }
 
     /// Ends the reservation of a line. The caller has it, or takes over from an owner that is gone.

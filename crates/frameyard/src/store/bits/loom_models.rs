@@ -14,6 +14,8 @@
 //! | [`left_and_freed_into`], [`left_and_stolen_from`] | a free into a line that is left is seen |
 //! | [`summary_cleared`], [`summaries_cleared`] | a summary bit that was cleared is set again, on all levels |
 //! | [`put_back`] | what a failed claim puts back is listed |
+//! | [`slot_of_two_threads`] | a reserved line is in a slot, or in the hands of a thread |
+//! | [`counted_exactly`] | what is counted while the total becomes exact is added |
 //!
 //! [`claimed_beside_a_put_back`] shows a limit: a request fails although no other succeeds.
 
@@ -483,4 +485,62 @@ fn what_was_put_back_is_listed() {
 #[test]
 fn a_claim_may_fail_beside_one_that_puts_back() {
     assert_fails(claimed_beside_a_put_back, &["a request failed beside a put-back"]);
+}
+
+/// Two threads on a CPU change its line at the same time.
+fn slot_of_two_threads() {
+    fn change(fixture: &Fixture, slot: &Slot) -> Held {
+        if let Some(line) = slot.take() {
+            fixture.bits.leave(&Plain, line, MOVABLE);
+        }
+        let Some(line) = fixture.bits.reserve(&Plain, (MOVABLE, Order(0)), 0..fixture.lines, 0) else {
+            return Held::new();
+        };
+        if !slot.put(line) {
+            fixture.bits.leave(&Plain, line, MOVABLE);
+        }
+        slot.line().map_or(Held::new(), |line| fixture.claim(line, 0))
+    }
+    let (fixture, slot) = (Fixture::whole(2, 1), Arc::new(Slot::default()));
+    let other = slot.clone();
+    let thread = start(&fixture, move |fixture| change(fixture, &other));
+    let mut held = change(&fixture, &slot);
+    held.extend(joined([thread]));
+    if let Some(line) = slot.take() {
+        fixture.bits.leave(&Plain, line, MOVABLE);
+    }
+    let reserved = (0..fixture.lines).filter(|line| fixture.bits.standing_racy(&Plain, *line) == Standing::Reserved);
+    assert_eq!(reserved.count(), 0, "a reserved line that no slot has");
+    fixture.finish(held);
+}
+
+#[test]
+fn a_reserved_line_is_in_a_slot() {
+    explore(slot_of_two_threads);
+    weakened(Weakness::SlotOverwritten, || assert_fails(slot_of_two_threads, &["a reserved line that no slot has"]));
+}
+
+/// A CPU counts a frame while another one makes the total exact.
+fn counted_exactly() {
+    let counts = Arc::new((Total::default(), AtomicU64::new(0)));
+    let add = |(total, part): &(Total, AtomicU64)| total.add(part.fetch_and(0, crate::sync::Ordering::Relaxed));
+    let counting = counts.clone();
+    let thread = thread::spawn(move || {
+        let (total, part) = &*counting;
+        if total.count(part, 1, |_| false) {
+            add(&counting);
+        }
+    });
+    counts.0.make_exact();
+    add(&counts);
+    thread.join().unwrap();
+    assert_eq!(counts.0.frames_racy(), 1, "an exact total lacks a frame");
+}
+
+#[test]
+fn what_is_counted_is_in_an_exact_total() {
+    explore(counted_exactly);
+    for broken in [Weakness::ExactnessReadFirst, Weakness::CountedUnfenced] {
+        weakened(broken, || assert_fails(counted_exactly, &["an exact total lacks a frame"]));
+    }
 }

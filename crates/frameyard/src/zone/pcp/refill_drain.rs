@@ -93,7 +93,7 @@ impl<P: Platform> LockedPcp<'_, P> {
             return Some(index);
         }
         let list = self.list(id);
-        if list.chain() == Link::NONE && refill.is_none() && transfer::has_no_batches(view) {
+        if list.chain() == Link::NONE && refill.is_none() && transfer::keeps_bits(view) {
             self.refill_ready(view, id);
         }
         if list.chain() == Link::NONE
@@ -123,7 +123,7 @@ impl<P: Platform> LockedPcp<'_, P> {
         if self.give_huge_batch(view, id) && self.push(id, index) {
             return;
         }
-        if transfer::has_no_batches(view) && self.list(id).len() > 1 {
+        if transfer::keeps_bits(view) && self.list(id).len() > 1 {
             self.return_older_half(view, id);
             if self.push(id, index) {
                 return;
@@ -155,7 +155,7 @@ impl<P: Platform> LockedPcp<'_, P> {
     #[inline(always)]
     fn pack_oldest_within_limits(&mut self, view: ZoneView<'_, P>, id: ListId) -> bool {
         let list = self.list(id);
-        if list.len() < ARRAY || transfer::has_no_batches(view) {
+        if list.len() < ARRAY || transfer::keeps_bits(view) {
             return false;
         }
         let pages = |blocks: u64| blocks << id.order(view.geometry).0;
@@ -170,6 +170,7 @@ impl<P: Platform> LockedPcp<'_, P> {
     }
 
     /// Gives the older half of an array back to the zone.
+    #[inline(never)]
     fn return_older_half(&mut self, view: ZoneView<'_, P>, id: ListId) {
         let (list, order) = (self.list(id), id.order(view.geometry));
         let mut drain = Drain::begin(view, self.cpu(), DrainReason::Overflow);
@@ -180,6 +181,7 @@ impl<P: Platform> LockedPcp<'_, P> {
     }
 
     /// Fills an empty list with what the zone has ready for it without a search.
+    #[inline(never)]
     fn refill_ready(&mut self, view: ZoneView<'_, P>, id: ListId) {
         let (list, Some(list_type)) = (self.list(id), id.small_type()) else { return };
         let order = id.order(view.geometry);

@@ -96,7 +96,7 @@ impl<'a, P: Platform> Drain<'a, P> {
             Mechanism::FrameBitmap if frame_bitmap::COMPILED_IN && is_overflow => {
                 frame_bitmap::give_back(&mut self.locked, view, cpu, batch);
             }
-            Mechanism::Bits if self.reason == DrainReason::Overflow => {
+            Mechanism::Bits => {
                 bits::give_back(&mut self.locked, view, cpu, batch, order);
             }
             _ => pagewise::give_back(&mut self.locked, view, cpu, batch, order),

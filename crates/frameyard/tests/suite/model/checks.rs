@@ -3,6 +3,7 @@
 use frameyard::alloc::FreeProblem;
 use frameyard::boot::{InitMode, Poisoning};
 use frameyard::page::FrameState;
+use frameyard::policy::ZonePolicy;
 use frameyard::stats::ZoneStatistics;
 use frameyard::{AllocError, FreeError, Gfp, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, Platform, ZoneId};
 
@@ -23,13 +24,14 @@ impl Driver<'_> {
         }
     }
 
-    /// A block that no per-CPU list can have held left the zone its minimum, and what is kept from the request.
+    /// A block that no per-CPU list, and no pageblock that a CPU has reserved, can have held left the zone its minimum, and what is kept from the request.
     pub(super) fn check_reserves(&self, before: &[ZoneStatistics], pfn: Pfn, order: Order, gfp: Gfp) {
         if self.machine.map_init.mode == InitMode::Deferred {
             // The allocation may have initialised more memory.
             return;
         }
-        if order.0 <= 3 || order == self.machine.geometry.pageblock_order() {
+        let of_reserved = self.machine.policy == ZonePolicy::Bits && order < Order(9);
+        if order.0 <= 3 || order == self.machine.geometry.pageblock_order() || of_reserved {
             return;
         }
         let (_, id) = self.reference.zone_of(pfn).expect("memory");

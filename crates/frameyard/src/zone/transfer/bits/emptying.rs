@@ -11,6 +11,7 @@
 //! lists lines anew that are emptier than their list says. The counts are hints: races lose or repeat some.
 
 use super::Platform;
+use crate::store::bits::Standing;
 use crate::sync::{AtomicU32, Ordering, all_atomic};
 use crate::units::MigrateType;
 use crate::zone::view::ZoneView;
@@ -86,20 +87,25 @@ pub(super) fn step<P: Platform>(view: ZoneView<'_, P>) {
 
 /// Counts a line, and begins or ends its emptying.
 fn look_at<P: Platform>(view: ZoneView<'_, P>, line: usize) {
-    let (Some(list_type), Some(super::State { emptying: state, .. })) = (view.type_of_line(line), view.bits_of_zone())
-    else {
-        return;
-    };
-    let bits = view.free_bits();
+    let (bits, Some(super::State { emptying: state, .. })) = (view.free_bits(), view.bits_of_zone()) else { return };
+    match bits.standing_racy(view.platform, line) {
+        Standing::Unlisted | Standing::Reserved => return,
+        Standing::Whole => {
+            state.lines[STEPS - 1].fetch_add(1, Ordering::Relaxed);
+            return end(view, line);
+        }
+        Standing::Partial => {}
+    }
+    let Some(list_type) = view.type_of_line(line) else { return };
     let free = bits.free_frames_racy(line) as usize;
     let step = (free * STEPS) >> bits.line_order().0;
     if step == 0 {
         return;
     }
     state.lines[step.min(STEPS) - 1].fetch_add(1, Ordering::Relaxed);
-    bits.list_anew(view.platform, line, list_type);
+    bits.list_anew(view.platform, line, list_type, free as u32);
     let threshold = state.threshold.load(Ordering::Relaxed) as usize;
-    let may_empty = list_type == MigrateType::Movable && step < STEPS && !bits.is_reserved_racy(line);
+    let may_empty = list_type == MigrateType::Movable && step < STEPS;
     if may_empty && threshold > 0 && step >= threshold {
         if view.blocks.begin_emptying_at(line << bits.line_order().0) {
             state.pageblocks.fetch_add(1, Ordering::Relaxed);

@@ -1,0 +1,71 @@
+//! How many frames are free, counted by each CPU for itself.
+//!
+//! A CPU counts in a word of its own, its *part*, and adds that to the zone's *total* when it is off by more than a limit. So the total is
+//! near the truth, and no line is shared in steady state. Where few frames are free, near is not enough: the total becomes *exact*, and each
+//! CPU adds at once what it counts.
+//!
+//! # Protocol
+//!
+//! A CPU counts, then looks whether the total is exact. The one that makes it exact notes that, then adds all parts. These accesses are
+//! sequentially consistent, so one of the two adds what was counted.
+
+use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic, fence_in_models, is_broken};
+
+/// Free frames of a zone, less what CPUs have not added.
+#[derive(Default)]
+pub(crate) struct Total {
+    frames: AtomicU64,
+    /// 1 while CPUs add at once what they count, else 0.
+    exact: AtomicU32,
+}
+
+all_atomic!(Total { frames, exact });
+
+impl Total {
+    /// The frames, off by what CPUs have not added. Wraps below zero.
+    #[inline(always)]
+    pub(crate) fn frames_racy(&self) -> u64 {
+        self.frames.load(Ordering::Relaxed)
+    }
+
+    /// Where the frames are counted, for an announcement of its use.
+    pub(crate) fn frames(&self) -> &AtomicU64 {
+        &self.frames
+    }
+
+    /// Adds frames, or with a wrapped number subtracts them.
+    #[inline(always)]
+    pub(crate) fn add(&self, frames: u64) {
+        self.frames.fetch_add(frames, Ordering::Relaxed);
+    }
+
+    /// Adds to a part; whether the caller has to add the part now: because it `exceeds` what may be left out, or to an exact total.
+    #[inline(always)]
+    pub(crate) fn count(&self, part: &AtomicU64, what: u64, exceeds: impl FnOnce(u64) -> bool) -> bool {
+        // Sequentially consistent: pairs with `make_exact`.
+        let is_exact = || self.exact.load(Ordering::SeqCst) != 0;
+        let before = is_broken!(ExactnessReadFirst).then(is_exact);
+        // Sequentially consistent: pairs with `make_exact`.
+        let counted = part.fetch_add(what, Ordering::SeqCst).wrapping_add(what);
+        fence_in_models!(CountedUnfenced);
+        exceeds(counted) || before.unwrap_or_else(is_exact)
+    }
+
+    /// Whether CPUs add at once what they count.
+    #[inline(always)]
+    pub(crate) fn is_exact(&self) -> bool {
+        self.exact.load(Ordering::Relaxed) != 0
+    }
+
+    /// Makes the total exact. The caller adds all parts then.
+    pub(crate) fn make_exact(&self) {
+        // Sequentially consistent: pairs with `count`.
+        self.exact.store(1, Ordering::SeqCst);
+        fence_in_models!(CountedUnfenced);
+    }
+
+    /// Lets CPUs leave out what they count again.
+    pub(crate) fn make_near(&self) {
+        self.exact.store(0, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,427 @@
+//! Taking: a refill takes frames of the line that its CPU has reserved, and reserves the next one. A request for a larger block claims one there
+//! without a list in between.
+
+use super::counting::TAKEN;
+use super::{State, collect_line, emptying, slot};
+use crate::page::Tag;
+use crate::platform::{Access, Platform};
+use crate::store::bits::Slot;
+use crate::sync::Ordering;
+use crate::units::{CpuId, MigrateType, Order, PageCount, ZoneKind};
+use crate::zone::batch::{BATCH, Batch};
+use crate::zone::fallback::fallbacks;
+use crate::zone::fixed_vec::FixedVec;
+use crate::zone::request::{BlockRequest, Fallback};
+use crate::zone::transfer::exchange::RefillRequest;
+use crate::zone::transfer::pagewise;
+use crate::zone::view::ZoneView;
+use crate::zone::watermark::WatermarkLevel;
+
+/// The lines that one hold of the zone lock supplies, at most.
+const SUPPLY: usize = if cfg!(loom) { 1 } else { 32 };
+
+/// How many lines a request without a lock reserves that have lost what it wants, before it takes the slow path.
+const MOST_TRIES: u32 = 4;
+
+/// How many lines a request looks at that have changed their type, or that neighbours write to, before it gives up.
+const MOST_LINES: u32 = 1 << 10;
+
+/// A refill, as far as it takes from the bits.
+struct Taking<'v, P: Platform> {
+    view: ZoneView<'v, P>,
+    cpu: CpuId,
+    order: Order,
+    wanted: usize,
+    batch: Batch,
+}
+
+impl<P: Platform> Taking<'_, P> {
+    fn has_enough(&self) -> bool {
+        self.batch.len() >= self.wanted.min(BATCH)
+    }
+
+    /// Takes what is wanted of a line, as far as it has it. Whether the caller has enough.
+    fn take_from(&mut self, line: usize, list_type: MigrateType) -> bool {
+        let (bits, platform, before) = (self.view.free_bits(), self.view.platform, self.batch.len());
+        if self.order == Order::ZERO {
+            for at in 0..bits.words_of_line() {
+                if self.has_enough() || self.batch.len() + (1 << bits.word_order().0) > BATCH && !self.batch.is_empty()
+                {
+                    break;
+                }
+                let mut taken = bits.take_word(platform, line, at);
+                let first = ((line << bits.line_order().0) + (at << bits.word_order().0)) as u32;
+                while taken != 0 {
+                    self.batch.push(first + taken.trailing_zeros());
+                    taken &= taken - 1;
+                }
+            }
+        } else if self.order <= bits.word_order() {
+            let most = self.wanted.min(BATCH) - before;
+            bits.claim_many(platform, line, (self.order, most), |place| self.batch.push(place as u32));
+        } else {
+            while !self.has_enough()
+                && let Some(place) = bits.claim(platform, line, self.order, list_type)
+            {
+                self.batch.push(place as u32);
+            }
+        }
+        let taken = (self.batch.len() - before) as u64;
+        if taken > 0 {
+            self.view.count_bits(self.cpu, (taken << self.order.0).wrapping_neg());
+            if self.view.blocks.lasting_at(line << bits.line_order().0).is_none() {
+                self.give_away(before);
+            }
+        }
+        self.has_enough()
+    }
+
+    /// Gives the zone what was taken of a pageblock that was isolated meanwhile: the isolation looks for it on the free lists.
+    #[cold]
+    fn give_away(&mut self, from: usize) {
+        let Ok(mut locked) = self.view.lock() else { return };
+        while self.batch.len() > from {
+            let Some(block) = self.batch.pop() else { break };
+            locked.free_by_type(locked.map.checked(block), self.order);
+        }
+    }
+
+    /// Takes blocks of the line that the CPU has reserved, and of lines that it reserves next.
+    fn take_own(&mut self, list_type: MigrateType) {
+        let (view, of) = (self.view, (self.order, list_type));
+        let Some(slot) = view.bits_of_cpu(self.cpu).map(|cpu| &cpu.lines[slot(self.order, list_type)]) else {
+            return;
+        };
+        for _ in 0..MOST_LINES {
+            if let Some(line) = slot.line()
+                && self.take_from(line, list_type)
+            {
+                return;
+            }
+            match change_line(view, self.cpu, slot, of) {
+                None => return,
+                Some(Reserved::Kept) => {}
+                Some(Reserved::Once(line)) => {
+                    let has_enough = self.take_from(line, list_type);
+                    leave(view, line, list_type);
+                    if has_enough {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes blocks of lines of a type that other CPUs have reserved, or that are listed for another type than the one wanted.
+    fn take_reserved(&mut self, list_type: MigrateType) {
+        let view = self.view;
+        for mut lines in view.lines() {
+            while !self.has_enough()
+                && let Some(line) = view.free_bits().next_reserved(view.platform, list_type, lines.clone())
+            {
+                self.take_from(line, list_type);
+                lines.start = line + 1;
+            }
+        }
+    }
+
+    /// Makes a whole line of another type one of this type; whether there was one.
+    fn convert_whole(&self, list_type: MigrateType) -> bool {
+        let view = self.view;
+        fallbacks(list_type).into_iter().any(|other| {
+            let taken = view.lines().find_map(|lines| {
+                let start = lines.end;
+                view.free_bits().take_whole(view.platform, other, lines, start)
+            });
+            let Some(line) = taken else { return false };
+            let now = convert(view, line, list_type);
+            _ = view.free_bits().free_whole(view.platform, line, now);
+            now == list_type
+        })
+    }
+}
+
+/// A line that was reserved.
+enum Reserved {
+    /// It is that of the slot now, or another thread on the same CPU has put one there.
+    Kept,
+    /// The CPUs keep as many lines as they may: the caller leaves this one after use.
+    Once(usize),
+}
+
+/// Leaves the line of a CPU's slot and reserves another one of that type that has a block of that order.
+///
+/// Needs no lock: see [`Slot`].
+fn change_line<P: Platform>(
+    view: ZoneView<'_, P>,
+    cpu: CpuId,
+    slot: &Slot,
+    (order, list_type): (Order, MigrateType),
+) -> Option<Reserved> {
+    let State { reserved, .. } = view.bits_of_zone()?;
+    view.touch_bits(slot, Access::ReadModifyWrite);
+    if let Some(line) = slot.take() {
+        reserved.fetch_sub(1, Ordering::Relaxed);
+        leave(view, line, list_type);
+    }
+    let line = reserve(view, cpu, (order, list_type))?;
+    let all = view.lines().map(|lines| lines.len()).sum::<usize>();
+    if reserved.load(Ordering::Relaxed) as usize >= all / 8 {
+        return Some(Reserved::Once(line));
+    }
+    reserved.fetch_add(1, Ordering::Relaxed);
+    if !slot.put(line) {
+        reserved.fetch_sub(1, Ordering::Relaxed);
+        leave(view, line, list_type);
+    }
+    Some(Reserved::Kept)
+}
+
+/// Reserves a line of a type with a block of that order.
+fn reserve<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, (order, list_type): (Order, MigrateType)) -> Option<usize> {
+    for _ in 0..MOST_LINES {
+        let line = view.lines().find_map(|lines| {
+            let start = lines.start + lines.len() * cpu.index() / view.yard_cpus();
+            view.free_bits().reserve(view.platform, (list_type, order), lines, start)
+        })?;
+        if view.type_of_line(line) == Some(list_type) {
+            emptying::end(view, line);
+            return Some(line);
+        }
+        leave(view, line, list_type);
+    }
+    None
+}
+
+/// Ends the reservation of a line. If its pageblock has another type now, it is listed as such, or its frames go to the free lists.
+fn leave<P: Platform>(view: ZoneView<'_, P>, line: usize, list_type: MigrateType) {
+    match view.type_of_line(line) {
+        Some(now) => view.free_bits().leave(view.platform, line, now),
+        None => {
+            view.free_bits().leave(view.platform, line, list_type);
+            collect_line(view, line);
+        }
+    }
+}
+
+/// Gives the pageblock of a whole line, which the caller has, a type. Returns the type that it has afterwards.
+fn convert<P: Platform>(view: ZoneView<'_, P>, line: usize, list_type: MigrateType) -> MigrateType {
+    let (start, order) =
+        (view.map.numbering().block_start(line as u64, view.free_bits().line_order()), view.free_bits().line_order());
+    if order == view.geometry.pageblock_order()
+        && let Ok(mut locked) = view.lock()
+        && view.type_of_line(line).is_some()
+    {
+        locked.set_types(start, order, list_type);
+    }
+    view.type_of_line(line).unwrap_or(list_type)
+}
+
+/// Whether a CPU has a line from which [`take_ready`] may take. Possibly stale.
+#[inline(always)]
+pub(in crate::zone::transfer) fn has_ready_racy<P: Platform>(
+    view: ZoneView<'_, P>,
+    cpu: CpuId,
+    (order, list_type): (Order, MigrateType),
+) -> bool {
+    view.bits_of_cpu(cpu).is_some_and(|cpu| cpu.lines[slot(order, list_type)].line().is_some())
+}
+
+/// Takes blocks of the line that a CPU has reserved, if it has any.
+#[inline]
+pub(in crate::zone::transfer) fn take_ready<P: Platform>(
+    view: ZoneView<'_, P>,
+    cpu: CpuId,
+    (order, list_type): (Order, MigrateType),
+    wanted: usize,
+) -> Batch {
+    let wanted = if order == Order::ZERO { 1 } else { wanted };
+    let mut taking = Taking { view, cpu, order, wanted, batch: Batch::new() };
+    let slot = view.bits_of_cpu(cpu).map(|cpu| &cpu.lines[slot(order, list_type)]);
+    if let Some(line) = slot.and_then(Slot::line) {
+        taking.take_from(line, list_type);
+    }
+    taking.batch
+}
+
+/// Fetches blocks for a list, or one block of an order without lists.
+#[inline(never)]
+pub(in crate::zone::transfer) fn fetch<P: Platform>(
+    view: ZoneView<'_, P>,
+    refill: RefillRequest<'_>,
+    mut deliver: impl FnMut(&Batch),
+) -> usize {
+    let BlockRequest { order, migrate_type, fallback, .. } = refill.blocks;
+    if order >= view.free_bits().line_order() {
+        return fetch_whole(view, refill, deliver);
+    }
+    emptying::step(view);
+    let wanted = if order == Order::ZERO { 1 } else { refill.wanted };
+    let mut taking = Taking { view, cpu: refill.cpu, order, wanted, batch: Batch::new() };
+    taking.take_own(migrate_type);
+    if taking.batch.is_empty() && supply(view, refill.blocks, refill.cpu) {
+        taking.take_own(migrate_type);
+    }
+    if taking.batch.is_empty() {
+        taking.take_reserved(migrate_type);
+    }
+    if taking.batch.is_empty() && fallback != Fallback::AfterGrowth && taking.convert_whole(migrate_type) {
+        taking.take_own(migrate_type);
+    }
+    if taking.batch.is_empty() {
+        let is_listed = MigrateType::ALL.into_iter().any(|of| view.zone.has_block_of_type_racy(order, of));
+        let one = RefillRequest { wanted: 1, ..refill };
+        let got = if is_listed { pagewise::fetch(view, one, &mut deliver) } else { 0 };
+        if got > 0 || fallback != Fallback::Allowed {
+            return got;
+        }
+        for other in fallbacks(migrate_type) {
+            taking.wanted = 1;
+            taking.take_own(other);
+            if taking.batch.is_empty() {
+                taking.take_reserved(other);
+            }
+        }
+    }
+    if !taking.batch.is_empty() {
+        deliver(&taking.batch);
+    }
+    taking.batch.len()
+}
+
+/// Fetches blocks of the order of a line: whole lines, then blocks of the free lists.
+#[inline(never)]
+fn fetch_whole<P: Platform>(
+    view: ZoneView<'_, P>,
+    refill: RefillRequest<'_>,
+    mut deliver: impl FnMut(&Batch),
+) -> usize {
+    let BlockRequest { order, migrate_type, .. } = refill.blocks;
+    let mut batch = Batch::new();
+    if order == view.free_bits().line_order() {
+        let mut taken = 0u64;
+        for lines in view.lines() {
+            let mut start = lines.start + lines.len() * refill.cpu.index() / view.yard_cpus();
+            while batch.len() < refill.wanted.min(BATCH)
+                && let Some(line) = view.free_bits().take_whole(view.platform, migrate_type, lines.clone(), start)
+            {
+                (start, taken) = (line + 1, taken + 1);
+                let head = view.map.checked((line << order.0) as u32);
+                if view.type_of_line(line).is_none() {
+                    if let Ok(mut locked) = view.lock() {
+                        locked.free_by_type(head, order);
+                    }
+                    continue;
+                }
+                batch.push(head.index());
+            }
+        }
+        view.count_bits(refill.cpu, (taken << order.0).wrapping_neg());
+    }
+    if !batch.is_empty() {
+        deliver(&batch);
+        return batch.len();
+    }
+    pagewise::fetch(view, refill, deliver)
+}
+
+/// Takes blocks of a type off the free lists and sets their bits, those of a line or more first; whether there were any.
+#[cold]
+#[inline(never)]
+fn supply<P: Platform>(view: ZoneView<'_, P>, request: BlockRequest, cpu: CpuId) -> bool {
+    let line_order = view.free_bits().line_order();
+    if !view.zone.has_block_of_type_racy(request.order, request.migrate_type) {
+        return false;
+    }
+    let Some(mut locked) = view.lock_for(cpu) else { return false };
+    if view.is_quiesced() {
+        return false;
+    }
+    let free = locked.free_pages().0 >> line_order.0;
+    let mut blocks: FixedVec<u32, SUPPLY> = FixedVec::new();
+    let wanted = (free / 16).clamp(1, SUPPLY as u64) as usize;
+    locked.take_many(line_order, request.migrate_type, wanted, |_, block| blocks.push(block.index()));
+    let mut order = line_order;
+    while blocks.is_empty() && order > request.order {
+        order = Order(order.0 - 1);
+        locked.take_many(order, request.migrate_type, SUPPLY, |_, block| blocks.push(block.index()));
+    }
+    for block in blocks.iter() {
+        let place = *block as usize;
+        view.page(view.map.checked(*block)).set_tag(Tag::INTERIOR);
+        if view.untagged_zone_at(place) != Some(view.id) || view.blocks.lasting_at(place).is_none() {
+            // Where zones meet: back to the free lists.
+            locked.free_by_type(view.map.checked(*block), order);
+            continue;
+        }
+        view.count_bits(cpu, order.pages().0);
+        if order == line_order {
+            view.tables.mechanisms.bits.set_clean(place >> line_order.0);
+            _ = view.free_bits().free_whole(view.platform, place >> line_order.0, request.migrate_type);
+        } else {
+            _ = view.free_bits().free(view.platform, place, order, request.migrate_type);
+        }
+    }
+    locked.count_moved(PageCount((blocks.len() as u64) << order.0));
+    if let Some(state) = view.bits_of_zone() {
+        crate::zone::exclusive::add_exclusive(&state.supplied, blocks.len() as u64);
+    }
+    !blocks.is_empty()
+}
+
+/// Claims a block of an order without lists in the line that the CPU has reserved. Returns its place.
+///
+/// Needs no lock: the one that clears the bits has the block, also where the reservation ends meanwhile. Compares no watermark, as frames of a
+/// reserved line are few.
+#[inline(always)]
+pub(in crate::zone::transfer) fn claim_direct<P: Platform>(
+    view: ZoneView<'_, P>,
+    cpu: CpuId,
+    (order, list_type): (Order, MigrateType),
+    highest: ZoneKind,
+) -> Option<usize> {
+    let slot = &view.bits_of_cpu(cpu)?.lines[slot(order, list_type)];
+    let claim = |line: usize| view.free_bits().claim(view.platform, line, order, list_type);
+    let ready = slot.line().and_then(claim);
+    let place = ready.or_else(|| claim_elsewhere(view, cpu, slot, (order, list_type), highest))?;
+    view.count_direct(cpu, order, TAKEN);
+    if view.blocks.lasting_at(place).is_some() {
+        return Some(place);
+    }
+    if let Ok(mut locked) = view.lock() {
+        locked.free_by_type(view.map.checked(place as u32), order);
+    }
+    None
+}
+
+/// As [`claim_direct`], of the next lines that the CPU reserves, while the zone is far above its watermarks.
+#[cold]
+#[inline(never)]
+fn claim_elsewhere<P: Platform>(
+    view: ZoneView<'_, P>,
+    cpu: CpuId,
+    slot: &Slot,
+    (order, list_type): (Order, MigrateType),
+    highest: ZoneKind,
+) -> Option<usize> {
+    let (zone, claim) = (view.zone, |line: usize| view.free_bits().claim(view.platform, line, order, list_type));
+    let kept = zone.watermark(WatermarkLevel::High) + zone.protection(highest);
+    if view.bits_pages_racy() < kept + PageCount(view.most_off()) {
+        return None;
+    }
+    emptying::step(view);
+    for _ in 0..MOST_TRIES {
+        let place = match change_line(view, cpu, slot, (order, list_type))? {
+            Reserved::Kept => slot.line().and_then(claim),
+            Reserved::Once(line) => {
+                let place = claim(line);
+                leave(view, line, list_type);
+                place
+            }
+        };
+        if place.is_some() {
+            return place;
+        }
+    }
+    None
+}

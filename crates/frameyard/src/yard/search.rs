@@ -101,29 +101,31 @@ impl<P: Platform> Yard<P> {
             let first = *preferred.get_or_insert(id);
             if let Some(pfn) = self.search_zone(id, request, mark, reserves) {
                 self.count_placement(id, first);
-                self.choose_home(request, first, id);
+                self.choose_home(request, id);
                 return Some(pfn);
             }
         }
         None
     }
 
-    /// Makes the lists of the zone that served a request those that its CPU looks at first, while the zone that it prefers is full. They are
-    /// the preferred zone's again when that serves a request that finds these lists empty.
-    fn choose_home(&self, request: Request<'_>, first: ZoneId, served: ZoneId) {
+    /// Makes the lists of the zone that served a request those that its CPU looks at first: where that zone is nearer than the one whose lists
+    /// these are now, or where that one is full.
+    fn choose_home(&self, request: Request<'_>, served: ZoneId) {
         let Request { cpu, gfp, home: Some(now), .. } = request else { return };
-        let place_of = |zone: ZoneId| (cpu.index() * self.tables.zones.len() + zone.index()) as u32;
-        let is_full = || {
-            let (highest, reserves) = (gfp.highest_zone(), request.no_reserves());
-            !self.watermark_ok_racy(self.zone_view(first), Order::ZERO, WatermarkLevel::Low, highest, reserves)
-        };
         // A damaged yard has no home.
-        let is_other = now != place_of(served) && now != u32::MAX;
-        if is_other
-            && (served == first || (now == place_of(first) && is_full()))
+        let Some(current) = self.tables.pcps.get(now as usize).map(PerCpuPages::zone) else { return };
+        if current == served {
+            return;
+        }
+        let is_nearer = || self.zones_for(request.node, gfp).find(|id| [served, current].contains(id)) == Some(served);
+        let is_full = || {
+            let (view, highest, reserves) = (self.zone_view(current), gfp.highest_zone(), request.no_reserves());
+            !self.watermark_ok_racy(view, Order::ZERO, WatermarkLevel::Low, highest, reserves)
+        };
+        if (is_nearer() || is_full())
             && let Some(home) = self.tables.home_pcps.get(home_slot(cpu, gfp))
         {
-            home.store(place_of(served), Ordering::Relaxed);
+            home.store((cpu.index() * self.tables.zones.len() + served.index()) as u32, Ordering::Relaxed);
         }
     }
 

@@ -73,7 +73,8 @@ zone_statistics! { zone:
     pages_allocated: u64 = read(&zone.events().direct_pages_allocated),
     /// Frames freed in total.
     pages_freed: u64 = read(&zone.events().direct_pages_freed),
-    /// Requests served here that preferred another zone. Those are missing that found a block on a CPU's list while that zone was full.
+    /// Requests served here that preferred another zone, as far as they had to search. While that zone is full, a CPU takes blocks from its
+    /// lists here without a search, and these are not counted.
     numa_miss: u64 = read(&zone.placement.miss),
     /// Requests that preferred this zone and were served elsewhere.
     numa_foreign: u64 = read(&zone.placement.foreign),

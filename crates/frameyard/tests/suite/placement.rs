@@ -1,11 +1,12 @@
 //! Which memory serves which request: zones and their reserves, nodes by distance, migration types, contiguous areas.
 
-use crate::fixture::{Fixture, Frames, order};
+use crate::fixture::{Fixture, Frames, order, run_on};
 use frameyard::boot::{MovableMemory, ZoneLimits};
+use frameyard::policy::ZonePolicy;
 use frameyard::units::ZoneKind;
 use frameyard::watermarks::PcpSizing;
 use frameyard::{
-    AllocError, Gfp, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig, ZoneId,
+    AllocError, CpuId, Gfp, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig, ZoneId,
 };
 
 const MIB: u64 = 256;
@@ -163,5 +164,53 @@ fn cma_serves_movable_requests_only() {
     yard.validate().unwrap();
     for pfn in unmovable.into_iter().chain(movable) {
         yard.free(pfn, order(3)).unwrap();
+    }
+}
+
+#[test]
+fn pairs_need_no_search_while_nearer_zones_are_full() {
+    const PAGES: u64 = 32 * MIB;
+    let memory =
+        [0, 1, 2].map(|node| (PfnRange::new(Pfn(0x10000 + node * PAGES), PageCount(PAGES)), NodeId(node as u16)));
+    let cpus = [NodeId(0), NodeId(1), NodeId(2)];
+    let distances = [10, 20, 30, 20, 10, 20, 30, 20, 10];
+    for policy in [ZonePolicy::Vanilla, ZonePolicy::Healing, ZonePolicy::Bits] {
+        run_on(0);
+        let config =
+            YardConfig { zone_limits: ZoneLimits::NONE, distances: Some(&distances), policy, ..YardConfig::new(&cpus) };
+        let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
+        let yard = Fixture::new(&table, &config, Frames::Phantom);
+        let node_of = |pfn: Pfn| yard.zone_of(pfn).unwrap().node();
+        // Pairs of the node that serves them, and how many of them had to search other zones.
+        let pairs = || {
+            let misses = || yard.stats().zones().map(|zone| zone.numa_miss).sum::<u64>();
+            let before = misses();
+            for _ in 0..1000 {
+                yard.free(yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap(), Order::ZERO).unwrap();
+            }
+            let last = yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
+            yard.free(last, Order::ZERO).unwrap();
+            (node_of(last), misses() - before)
+        };
+        let mut held: Vec<Vec<Pfn>> = Vec::new();
+        for node in [0, 1, 2].map(NodeId) {
+            let (served, searched) = pairs();
+            assert!(served == node && searched < 10, "{policy}: {searched} searches for frames of {served}");
+            // Until the first frame of another node.
+            let mut of_node: Vec<Pfn> = Vec::new();
+            while node < NodeId(2) && of_node.last().is_none_or(|pfn| node_of(*pfn) == node) {
+                of_node.push(yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap());
+            }
+            held.push(of_node);
+        }
+        // The nearest one that has frames again serves as soon as a list is empty.
+        held.remove(1).into_iter().for_each(|pfn| yard.free(pfn, Order::ZERO).unwrap());
+        yard.lists().drain_cpu(CpuId(0));
+        assert_eq!(pairs().0, NodeId(1), "{policy}");
+        held.remove(0).into_iter().for_each(|pfn| yard.free(pfn, Order::ZERO).unwrap());
+        yard.lists().drain_cpu(CpuId(0));
+        assert_eq!(pairs().0, NodeId(0), "{policy}");
+        yard.drain_all();
+        yard.validate().unwrap();
     }
 }

@@ -104,3 +104,18 @@ impl Random {
         (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % bound
     }
 }
+
+#[test]
+fn a_total_stays_exact_near_where_it_became_so() {
+    let (total, part) = (Total::default(), AtomicU64::new(0));
+    total.add(1000);
+    assert!(!total.is_exact(10) && !total.count(&part, 1, |_| false));
+    total.make_exact();
+    for change in [10, 20_u64.wrapping_neg(), 10] {
+        total.add(change);
+        assert!(total.is_exact(10) && total.count(&part, 1, |_| false), "{change}");
+    }
+    total.add(11);
+    assert!(total.is_exact(10) && !total.is_exact(10));
+    assert!(!total.count(&part, 1, |_| false));
+}

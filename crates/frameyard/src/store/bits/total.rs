@@ -1,22 +1,22 @@
 //! How many frames are free, counted by each CPU for itself.
 //!
 //! A CPU counts in a word of its own, its *part*, and adds that to the zone's *total* when it is off by more than a limit. So the total is
-//! near the truth, and no line is shared in steady state. Where few frames are free, near is not enough: the total becomes *exact*, and each
-//! CPU adds at once what it counts.
+//! near the truth, and no line is shared in steady state. Where a decision depends on what was left out, the total becomes *exact*: all parts
+//! are added once, and each CPU adds at once what it counts, until the total is far from where that began.
 //!
 //! # Protocol
 //!
 //! A CPU counts, then looks whether the total is exact. The one that makes it exact notes that, then adds all parts. These accesses are
 //! sequentially consistent, so one of the two adds what was counted.
 
-use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic, fence_in_models, is_broken};
+use crate::sync::{AtomicU64, Ordering, all_atomic, fence_in_models, is_broken};
 
 /// Free frames of a zone, less what CPUs have not added.
 #[derive(Default)]
 pub(crate) struct Total {
     frames: AtomicU64,
-    /// 1 while CPUs add at once what they count, else 0.
-    exact: AtomicU32,
+    /// While CPUs add at once what they count, the frames that were free when that began, plus 1; else 0.
+    exact: AtomicU64,
 }
 
 all_atomic!(Total { frames, exact });
@@ -51,21 +51,19 @@ impl Total {
         exceeds(counted) || before.unwrap_or_else(is_exact)
     }
 
-    /// Whether CPUs add at once what they count.
-    #[inline(always)]
-    pub(crate) fn is_exact(&self) -> bool {
-        self.exact.load(Ordering::Relaxed) != 0
+    /// Whether the total is exact. It ceases to be when it is more than `far` from where it became so.
+    pub(crate) fn is_exact(&self, far: u64) -> bool {
+        let Some(began) = self.exact.load(Ordering::Relaxed).checked_sub(1) else { return false };
+        if began.abs_diff(self.frames_racy()) > far {
+            self.exact.store(0, Ordering::Relaxed);
+        }
+        true
     }
 
     /// Makes the total exact. The caller adds all parts then.
     pub(crate) fn make_exact(&self) {
         // Sequentially consistent: pairs with `count`.
-        self.exact.store(1, Ordering::SeqCst);
+        self.exact.store(self.frames_racy().wrapping_add(1).max(1), Ordering::SeqCst);
         fence_in_models!(CountedUnfenced);
-    }
-
-    /// Lets CPUs leave out what they count again.
-    pub(crate) fn make_near(&self) {
-        self.exact.store(0, Ordering::Relaxed);
     }
 }

@@ -109,15 +109,11 @@ impl<P: Platform> ZoneView<'_, P> {
 
     /// Whether the free frames of the zone's lines are `enough`, which more frames are, too.
     ///
-    /// Where the uncounted ones matter, adds up what all CPUs have counted, once: from then on they add at once what they count, as long as
-    /// it matters.
+    /// Where the uncounted ones matter, adds up what all CPUs have counted, once.
     pub(in crate::zone::transfer) fn has_enough_bits(&self, enough: impl Fn(PageCount) -> bool) -> bool {
         let Some(state) = self.bits_of_zone() else { return false };
         let (racy, off) = (self.bits_pages_racy(), PageCount(self.most_off()));
-        if state.total.is_exact() {
-            if enough(PageCount(racy.0.saturating_sub(2 * off.0))) {
-                state.total.make_near();
-            }
+        if state.total.is_exact(4 * off.0) {
             return enough(racy);
         }
         enough(PageCount(racy.0.saturating_sub(off.0)))

@@ -9,9 +9,8 @@ use crate::platform::Platform;
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
 
 impl<P: Platform> LockedZone<'_, P> {
-    /// Frees a range of deferred frames whose page structures are initialised now, to where `put` takes the blocks, else to the free lists.
-    /// The range ends at the end of a
-    /// maximum-order block or of free memory, so that it makes the blocks that were counted.
+    /// Frees a range of deferred frames whose page structures are initialised now. Blocks that `put` does not take go to the free lists. The
+    /// range ends at the end of a maximum-order block or of free memory, so that it makes the blocks that were counted.
     pub(crate) fn add_initialised(&mut self, range: PfnRange, put: impl Fn(Pfn, Order) -> bool) {
         let max_order = self.geometry.max_order();
         for (pfn, order) in pieces(range, max_order) {

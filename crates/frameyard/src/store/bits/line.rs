@@ -157,16 +157,13 @@ impl<'a> Line<'a> {
     #[inline(always)]
     pub(super) fn claim<P: Platform>(&self, platform: &P, order: Order) -> Claimed {
         self.touch(platform, Access::ReadModifyWrite);
-        // Constants: code of its own for each order has no loops over smaller ones.
         match order.0 {
             _ if order > word_order(self.order) => self.claim_words(platform, order),
-            0 => self.claim_run(Order(0)),
-            1 => self.claim_run(Order(1)),
-            2 => self.claim_run(Order(2)),
-            3 => self.claim_run(Order(3)),
+            // Orders without lists: with a constant, the compiler unrolls the loops over smaller orders.
             4 => self.claim_run(Order(4)),
             5 => self.claim_run(Order(5)),
-            _ => self.claim_run(WORD),
+            6 => self.claim_run(Order(6)),
+            _ => self.claim_run(order),
         }
     }
 

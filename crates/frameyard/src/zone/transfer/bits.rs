@@ -1,5 +1,5 @@
-//! Bits: free frames rest as bits of their pageblock ([`store::bits`](crate::store::bits)); the free lists are where whole pageblocks come
-//! from and what everything returns to.
+//! Bits: free frames rest as bits of their pageblock ([`store::bits`](crate::store::bits)), from the initialisation of memory on. The free lists
+//! serve what the bits cannot: blocks larger than a line, compaction, ranges.
 //!
 //! # Transfers
 //!
@@ -18,8 +18,8 @@
 //! A frame here has no tag: the rule for [untagged frames](crate::zone::untagged) says that it is free. A block that leaves for a list or a caller
 //! gets none either; its byte in the allocation map has its order. So neither an allocation nor a free touches a page structure.
 //!
-//! Tags of blocks that came another way must not outlive them. A line is *clean* while no free frame in it can have a tag: it came whole from
-//! the free lists, and nothing has been freed to those since. The end of an ownership in a clean line clears the tag, on the page that is at
+//! Tags of blocks that came another way must not outlive them. A line is *clean* while no free frame in it can have a tag: it became
+//! bits whole, and nothing in it has been on a free list since. The end of an ownership in a clean line clears the tag, on the page that is at
 //! hand then. A free into a line that is not clean looks at the page.
 //!
 //! # Counting equations

@@ -5,7 +5,6 @@ use std::num::NonZeroU32;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use frameyard::policy::ZonePolicy;
 use frameyard_c_calls::calls::policy_of;
 use frameyard_c_calls::fy_status::{FY_BAD_ARGUMENT, FY_NOT_SUPPORTED};
 use frameyard_c_calls::sized::{self, SizedStruct};
@@ -75,12 +74,11 @@ struct Settings {
     /// One of `FY_BACKING_*`.
     backing: u32,
     memory: ByteSize,
-    policy: Option<ZonePolicy>,
     log: Log,
 }
 
-/// A yard, its name if it is shared, the policy that it gets, and where its messages go.
-type Made = (HostYard, Option<SharedYardName>, Option<ZonePolicy>, Log);
+/// A yard, its name if it is shared, and where its messages go.
+type Made = (HostYard, Option<SharedYardName>, Log);
 
 /// Creates a yard of this process alone. `fy_yard_destroy` destroys it.
 ///
@@ -105,7 +103,7 @@ pub unsafe extern "C" fn fy_yard_create(
         create(yard, error, || {
             let settings = settings(config)?;
             let made = settings.builder.with_memory(settings.memory)?;
-            Ok((made, None, settings.policy, settings.log))
+            Ok((made, None, settings.log))
         })
     }
 }
@@ -141,7 +139,7 @@ pub unsafe extern "C" fn fy_yard_create_shared(
             }
             let made = SharedYard::create_with(name, settings.memory, settings.builder)?;
             let (yard, name) = made.into_parts();
-            Ok((yard, Some(name), settings.policy, settings.log))
+            Ok((yard, Some(name), settings.log))
         })
     }
 }
@@ -173,7 +171,7 @@ pub unsafe extern "C" fn fy_yard_open_shared(
             let log = if config.is_null() { Log::NONE } else { versioned(config)?.1 };
             let opened = SharedYard::open(name)?;
             let (yard, name) = opened.into_parts();
-            Ok((yard, Some(name), None, log))
+            Ok((yard, Some(name), log))
         })
     }
 }
@@ -221,11 +219,8 @@ unsafe fn create(
         let place = place(yard, "yard")?;
         // SAFETY: writable, as the caller says.
         unsafe { place.write(std::ptr::null_mut()) };
-        let (yard, name, policy, log) = make()?;
+        let (yard, name, log) = make()?;
         let made = Box::new(fy_yard::new(yard, name, log));
-        if let Some(policy) = policy {
-            made.set_policy(policy).map_err(Failure::from)?;
-        }
         log.write(FY_LOG_INFO, format_args!("{}", describe(&made)));
         // SAFETY: as above.
         unsafe { place.write(Box::into_raw(made)) };
@@ -296,9 +291,11 @@ unsafe fn settings(config: *const fy_config) -> Result<Settings, HostFailure> {
     if let Some(cpus) = NonZeroU32::new(config.cpus) {
         builder = builder.cpus(cpus);
     }
-    // SAFETY: passed on to the caller.
-    let policy = if config.policy.is_null() { None } else { Some(unsafe { policy_of(config.policy)? }) };
-    Ok(Settings { builder, backing: config.backing, memory: ByteSize(config.memory), policy, log })
+    if !config.policy.is_null() {
+        // SAFETY: passed on to the caller.
+        builder = builder.policy(unsafe { policy_of(config.policy)? });
+    }
+    Ok(Settings { builder, backing: config.backing, memory: ByteSize(config.memory), log })
 }
 
 /// The path of a name.

@@ -336,7 +336,11 @@ mod tests {
 
     /// The extents of a yard of its own, and its free memory.
     fn made() -> (Extents, PageCount) {
-        let yard = HostYard::with_memory(ByteSize::mib(64)).unwrap();
+        made_with(ZonePolicy::default())
+    }
+
+    fn made_with(policy: ZonePolicy) -> (Extents, PageCount) {
+        let yard = HostYard::builder().policy(policy).with_memory(ByteSize::mib(64)).unwrap();
         yard.drain_all();
         let free = yard.stats().free_pages();
         (Extents::new(yard).unwrap(), free)
@@ -508,9 +512,8 @@ mod tests {
 
     #[test]
     fn the_summary_counts_whole_free_pageblocks_wherever_they_are() {
-        for policy in ZonePolicy::CHANGEABLE {
-            let (extents, all) = made();
-            extents.yard.set_policy(policy).unwrap();
+        for policy in ZonePolicy::ALL {
+            let (extents, all) = made_with(policy);
             let before = extents.summary().free_pageblocks;
             assert!(before.abs_diff(all.0 >> HUGE_PAGE.0) <= 2, "{before} in {} free frames", all.0);
             let held: Vec<usize> = (0..7).map(|_| extents.allocate(HUGE, PAGE, None).unwrap().addr().get()).collect();

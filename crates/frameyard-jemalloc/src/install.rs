@@ -219,11 +219,8 @@ fn make(settings: &Settings, least: ByteSize) -> Result<HostYard, InstallError> 
         return Err(InstallError::TooSmall { size: settings.memory, least });
     }
     // A process may use little of a yard. Small pages make little of the memory map resident.
-    let builder = HostYard::builder().map_huge_pages(HugePages::Never);
-    let yard = builder.with_memory(settings.memory).map_err(InstallError::Yard)?;
-    // A policy that is not compiled in was refused by `Settings`.
-    let _ = yard.set_policy(settings.policy);
-    Ok(yard)
+    let builder = HostYard::builder().map_huge_pages(HugePages::Never).policy(settings.policy);
+    builder.with_memory(settings.memory).map_err(InstallError::Yard)
 }
 
 /// Has the hooks find a yard that is large enough for that number of arenas, and for those of its nodes.

@@ -122,10 +122,8 @@ impl ArenaHeap {
         let size = size.0 / least.0 * least.0;
         // More than the arena, for what a yard keeps free. Small pages make little of the memory map resident.
         let whole = size.checked_add(size / 64 + least.0 / 4).map_or(ByteSize(u64::MAX), ByteSize);
-        let builder = HostYard::builder().map_huge_pages(HugePages::Never);
+        let builder = HostYard::builder().map_huge_pages(HugePages::Never).policy(policy);
         let yard = builder.with_memory(whole).map_err(|error| ArenaError::NoYard(error.to_string()))?;
-        // A policy that is not compiled in leaves the default.
-        let _ = yard.set_policy(policy);
         Self::made(Box::leak(Box::new(yard)), ByteSize(size), Contents::Zeroes, share)
     }
 

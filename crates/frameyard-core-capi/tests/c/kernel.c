@@ -142,13 +142,17 @@ int kernel(uint64_t argument) {
   CHECK(free_frames(yard) == before);
   fy_yard_destroy(yard);
 
-  /* Without sections, CPUs lock their lists. */
+  /* Without sections, CPUs lock their lists. Then with free frames as bits. */
   ops.end_sections = NULL;
-  CHECK(fy_core_create(&ops, &config, &yard, &error) == FY_OK);
-  two_cpus(yard);
-  all_frames(yard);
-  CHECK(fy_yard_validate(yard, &error) == FY_OK && free_frames(yard) == before);
-  fy_yard_destroy(yard);
+  for (at = 0; at < 2; at++) {
+    config.policy = at == 0 ? NULL : "bits";
+    CHECK(fy_core_create(&ops, &config, &yard, &error) == FY_OK);
+    before = free_frames(yard);
+    two_cpus(yard);
+    all_frames(yard);
+    CHECK(fy_yard_validate(yard, &error) == FY_OK && free_frames(yard) == before);
+    fy_yard_destroy(yard);
+  }
   most = stack_used();
   CHECK(most <= STACK_BYTES);
   print("the kernel has ");

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use frameyard::boot::{AttachError, Initialiser, MemorySource};
+use frameyard::policy::ZonePolicy;
 use frameyard::units::GeometryError;
 use frameyard::{ByteSize, Geometry, Layout, MemoryTable, NodeId, PfnRange, Platform, Yard, YardConfig};
 
@@ -44,6 +45,7 @@ pub struct HostYardBuilder {
     lock_limit: Duration,
     devices: Vec<(PfnRange, Arc<DeviceMemory>)>,
     device_space: ByteSize,
+    policy: ZonePolicy,
 }
 
 impl Default for HostYardBuilder {
@@ -63,6 +65,7 @@ impl Default for HostYardBuilder {
             lock_limit: Duration::from_secs(10),
             devices: Vec::new(),
             device_space: ByteSize(0),
+            policy: ZonePolicy::default(),
         }
     }
 }
@@ -234,6 +237,14 @@ impl HostYardBuilder {
     #[must_use]
     pub fn device_space(mut self, size: ByteSize) -> Self {
         self.device_space = size;
+        self
+    }
+
+    /// The policy of yards that [`with_memory`](Self::with_memory) makes. Some policies can be chosen only here
+    /// ([`ZonePolicy::is_changeable`]).
+    #[must_use]
+    pub fn policy(mut self, policy: ZonePolicy) -> Self {
+        self.policy = policy;
         self
     }
 
@@ -413,7 +424,8 @@ impl HostYardBuilder {
     }
 
     fn plan(&self, size: ByteSize, host: &HostTopology) -> Result<HostPlan, HostYardError> {
-        HostPlan::new(host, self.geometry()?, size)?.with_cpus(self.cpus).with_device_space(self.device_space)
+        let plan = HostPlan::new(host, self.geometry()?, size, self.policy)?;
+        plan.with_cpus(self.cpus).with_device_space(self.device_space)
     }
 
     /// The geometry of yards that are requested by size alone.

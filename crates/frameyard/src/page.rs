@@ -518,12 +518,7 @@ impl<'a, P: Platform, N: FrameName> PageRef<'a, P, N> {
     #[inline(always)]
     pub(crate) fn prefetch(&self) {
         self.announce(Access::Prefetch);
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch never faults and changes nothing that can be observed, whatever the address.
-        unsafe {
-            use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<{ _MM_HINT_T0 }>(self.page.as_ptr().cast_const().cast());
-        }
+        crate::platform::prefetch(self.page.as_ptr().cast_const());
     }
 }
 

@@ -20,6 +20,7 @@ use crate::page::{Page, PageRef, Tag};
 use crate::platform::Platform;
 use crate::sync::{AtomicU32, Ordering};
 use crate::units::{ByteSize, CpuId, Geometry, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId};
+use crate::zone::pcp::ListOrders;
 use crate::zone::{AllocationBytes, AllocationMap, PageblockMap, PcpSizing, WatermarkOptions, ZoneTables, ZoneView};
 
 mod all_locks;
@@ -90,6 +91,7 @@ pub struct Yard<P: Platform> {
     tables: Tables,
     zone_tables: ZoneTables,
     geometry: Geometry,
+    list_orders: ListOrders,
     cpus: u32,
     poisoning: Poisoning,
     checks: PageChecks,
@@ -241,12 +243,14 @@ impl<P: Platform> Yard<P> {
             far: map.numbering().far(),
         };
         let cpus = tables.cpus();
+        let list_orders = ListOrders::new(geometry, tables.transfer.line_of_bits());
         Self {
             platform,
             map,
             tables,
             zone_tables,
             geometry,
+            list_orders,
             cpus,
             poisoning,
             checks,

@@ -13,7 +13,7 @@ use crate::memmap::{MemMap, Numbering, RunEntry, SectionSlot, slots_for};
 use crate::platform::{LockError, LockId, Platform};
 use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::units::{CpuId, Geometry, NodeId, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
-use crate::zone::pcp::PerCpuPages;
+use crate::zone::pcp::{CpuLists, PerCpuPages};
 use crate::zone::transfer::{self, TableSizes, TransferSpans, TransferTables};
 use crate::zone::{
     AllocationBytes, AllocationMap, CleanRegions, DefragMode, DoubleFreeCheck, PageChecks, PageblockMap, Patience,
@@ -321,13 +321,19 @@ impl Tables {
     ///
     /// The table ends with the last CPU, so a CPU beyond the yard's has no entry.
     #[inline(always)]
-    pub(crate) fn pcp_of(&self, zone: ZoneId, cpu: CpuId) -> Option<&'static PerCpuPages> {
-        self.pcps.get(cpu.index() * self.zones.len() + zone.index())
+    pub(crate) fn pcp_of(&self, zone: ZoneId, cpu: CpuId) -> Option<CpuLists<'static>> {
+        self.pcp_at(cpu.index() * self.zones.len() + zone.index())
+    }
+
+    /// The lists at a place of the table of all.
+    #[inline(always)]
+    pub(crate) fn pcp_at(&self, place: usize) -> Option<CpuLists<'static>> {
+        Some(CpuLists::new(self.pcps.get(place)?, self.transfer.more_lists(place)))
     }
 
     /// The lists of all CPUs in a zone.
-    pub(crate) fn pcps_of(&self, zone: ZoneId) -> impl Iterator<Item = (CpuId, &'static PerCpuPages)> + Clone + use<> {
-        self.pcps.iter().skip(zone.index()).step_by(self.zones.len()).zip(0..).map(|(pcp, cpu)| (CpuId(cpu), pcp))
+    pub(crate) fn pcps_of(&self, zone: ZoneId) -> impl Iterator<Item = (CpuId, CpuLists<'static>)> + Clone {
+        (0..self.cpus()).map(CpuId).filter_map(move |cpu| Some((cpu, self.pcp_of(zone, cpu)?)))
     }
 
     pub(crate) fn distance(&self, from: NodeId, to: NodeId) -> u8 {

@@ -16,6 +16,11 @@ use crate::zone::{
 
 /// The most huge-page blocks that one CPU keeps of one zone.
 const MAX_HUGE_BLOCKS: u64 = 8;
+/// The lists of the orders between the small ones and that of a line of bits hold this part of a zone at most, those of all CPUs together.
+const LARGE_SHARE: u64 = 128;
+/// The most frames that those of one CPU hold.
+const MOST_LARGE: PageCount = PageCount(2048);
+
 impl Tables {
     /// Sets watermarks, reserves and the limits of all per-CPU lists.
     pub(crate) fn tune<P: Platform>(
@@ -75,6 +80,7 @@ impl Tables {
                 healing_high: healing_high(sizing, sizes.high, zone.managed(), cpus),
                 huge_high,
                 huge_batches: huge_batches(geometry, zone.managed(), cpus, huge_high),
+                large_high: large_high(sizes, zone.managed(), cpus),
                 batch: sizes.batch,
             };
             let all = self.pcps_of(id).map(|(_, pcp)| pcp);
@@ -115,6 +121,13 @@ fn huge_batches(geometry: Geometry, managed: PageCount, cpus: u32, huge_high: Pa
         Some(blocks) if huge_high.0 > 0 => PageCount(blocks << order.0).max(huge_high),
         _ => huge_high,
     }
+}
+
+/// What a CPU may hold in blocks of the orders between the small ones and that of a line of bits, and as much again of what is on its way to
+/// the bits: a small part of the zone.
+fn large_high(sizes: PcpSizes, managed: PageCount, cpus: u32) -> PageCount {
+    let share = PageCount(managed.0 / LARGE_SHARE / u64::from(cpus.max(1)));
+    if sizes.high.0 == 0 { PageCount(0) } else { share.min(MOST_LARGE) }
 }
 
 fn store(record: &ZoneSizing, zone: &Zone) {

@@ -422,7 +422,14 @@ impl Runner {
         let pcp = tables.pcp_of(ZONE, CpuId(0)).expect("the lists of CPU 0");
         pcp.lock(self.yard.platform()).unwrap().set_limits(
             self.yard.policy(),
-            YardLimits { high, healing_high: high, huge_high: PageCount(0), huge_batches: PageCount(0), batch },
+            YardLimits {
+                high,
+                healing_high: high,
+                huge_high: PageCount(0),
+                huge_batches: PageCount(0),
+                large_high: PageCount(0),
+                batch,
+            },
         );
     }
 

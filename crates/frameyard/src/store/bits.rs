@@ -40,9 +40,10 @@
 use core::ops::Range;
 
 use crate::control::{ControlRegion, TablePlanner, TableSpan};
-use crate::platform::Platform;
+use crate::platform::{Access, LineKind, Platform, SharedLine, prefetch};
 use crate::sync::{AtomicU64, fence_in_models, is_broken};
 use crate::units::{MigrateType, Order};
+pub(crate) use line::LARGEST as LARGEST_LINE;
 use line::{Claimed, Grown, Line, Shape};
 pub(crate) use listing::Standing;
 use listing::{Listing, ListingSpans, Lists};
@@ -121,6 +122,12 @@ impl Bits {
         self.order
     }
 
+    /// The same bits for code in which the order of lines is a constant. For lines of the largest order.
+    #[inline(always)]
+    pub(crate) fn of_largest_lines(&self) -> Self {
+        Self { order: LARGEST_LINE, ..*self }
+    }
+
     /// How many frames a word has.
     #[inline(always)]
     pub(crate) fn word_order(&self) -> Order {
@@ -139,12 +146,20 @@ impl Bits {
         Some(Line::new(self.words.get(first..first + count)?, self.order))
     }
 
+    /// Fetches the line of bits around a place for a free that comes soon.
+    #[inline(always)]
+    pub(crate) fn prefetch<P: Platform>(&self, platform: &P, place: usize) {
+        if let Some(word) = self.words.get(place >> self.word_order().0) {
+            platform.touch_line(SharedLine::of(LineKind::Mechanism, word), Access::Prefetch);
+            prefetch(&raw const *word);
+        }
+    }
+
     /// Frees a block below the order of a line, by its place. `list_type` is the type of its pageblock.
     ///
     /// # Errors
     ///
     /// [`AlreadyFree`]
-    #[inline]
     pub(crate) fn free<P: Platform>(
         &self,
         platform: &P,
@@ -154,29 +169,34 @@ impl Bits {
     ) -> Result<(), AlreadyFree> {
         let number = place >> self.order.0;
         let Some(line) = self.line(number) else { return Err(AlreadyFree) };
-        let offset = (place & ((1 << self.order.0) - 1)) as u32;
-        let put = line.put_block(platform, offset, order);
-        self.settle_grown(platform, (number, offset as usize >> self.word_order().0), list_type, put)
+        let grown = line.put_block(platform, self.offset(place), order);
+        self.settle_grown(platform, number, list_type, grown)
     }
 
-    /// Frees frames of one word, given as bits, by the place of the word's first frame.
-    ///
-    /// # Errors
-    ///
-    /// [`AlreadyFree`] if some of them were free.
-    #[inline]
-    pub(crate) fn free_in_word<P: Platform>(
+    /// Frees the first of some blocks below the order of a line, by their places, that lie in one line. Returns their number, and whether none
+    /// of their frames was free already.
+    #[inline(always)]
+    pub(crate) fn free_some<P: Platform>(
         &self,
         platform: &P,
-        place: usize,
-        bits: u64,
+        blocks: &[u32],
+        order: Order,
         list_type: MigrateType,
-    ) -> Result<(), AlreadyFree> {
-        let number = place >> self.order.0;
-        let Some(line) = self.line(number) else { return Err(AlreadyFree) };
-        let at = (place & ((1 << self.order.0) - 1)) >> self.word_order().0;
-        let put = line.put(platform, at, bits);
-        self.settle_grown(platform, (number, at), list_type, put)
+    ) -> (usize, Result<(), AlreadyFree>) {
+        let number = blocks[0] as usize >> self.order.0;
+        let Some(line) = self.line(number) else { return (1, Err(AlreadyFree)) };
+        let (mut grown, mut count) = line.put_first(platform, self.offset(blocks[0] as usize), blocks, order);
+        while let Some(next) = blocks.get(count).filter(|next| **next as usize >> self.order.0 == number) {
+            let (of_word, blocks) = line.put_first(platform, self.offset(*next as usize), &blocks[count..], order);
+            (grown, count) = (grown.and(of_word), count + blocks);
+        }
+        (count, self.settle_grown(platform, number, list_type, grown))
+    }
+
+    /// Where a place is in its line.
+    #[inline(always)]
+    fn offset(&self, place: usize) -> u32 {
+        (place & ((1 << self.order.0) - 1)) as u32
     }
 
     /// Frees a whole line.
@@ -187,47 +207,43 @@ impl Bits {
         list_type: MigrateType,
     ) -> Result<(), AlreadyFree> {
         let Some(line) = self.line(number) else { return Err(AlreadyFree) };
-        let put = line.put_whole(platform);
+        let is_new = line.put_whole(platform);
         fence_in_models!(FreedUnfenced);
         // Whole, even if another CPU takes from it at once: a line may have less than its list says.
         let whole = Shape { free: 1 << self.order.0, run: self.order };
-        self.listing.settle(platform, (number, list_type), || self.order, || Some(whole));
-        put.map_err(|_| AlreadyFree)
+        self.listing.settle(platform, (number, list_type), self.order, || Some(whole));
+        if is_new { Ok(()) } else { Err(AlreadyFree) }
     }
 
-    /// Sees to the list of a line, a word of which has grown or was free before.
+    /// Sees to the list of a line, words of which have grown.
     #[inline(always)]
     fn settle_grown<P: Platform>(
         &self,
         platform: &P,
-        (number, at): (usize, usize),
+        number: usize,
         list_type: MigrateType,
-        put: Result<Grown, Grown>,
+        grown: Grown,
     ) -> Result<(), AlreadyFree> {
-        let (Ok(grown) | Err(grown)) = put;
-        if grown.has_larger_run() {
-            fence_in_models!(FreedUnfenced);
-            if !self.listing.is_reserved(platform, number) {
-                self.settle(platform, number, list_type, Some((at, grown)));
-            }
+        fence_in_models!(FreedUnfenced);
+        if !self.listing.allows(platform, number, grown.run) {
+            self.settle(platform, number, list_type, grown.run);
         }
-        put.map(|_| ()).map_err(|_| AlreadyFree)
+        if grown.is_new { Ok(()) } else { Err(AlreadyFree) }
     }
 
-    /// Lists a line anew, unless it is reserved, if its list does not allow the largest run that it can have: one that a word that has grown
-    /// has made, or any.
+    /// Lists a line anew, unless it is reserved, if its list does not allow the largest run that it may have.
     #[inline(never)]
-    fn settle<P: Platform>(&self, platform: &P, number: usize, list_type: MigrateType, grown: Option<(usize, Grown)>) {
-        let Some(line) = self.line(number) else { return };
-        let may_have = || grown.map_or(self.order, |(at, grown)| line.run_made(at, grown));
-        self.listing.settle(platform, (number, list_type), may_have, || line.shape(platform));
+    fn settle<P: Platform>(&self, platform: &P, number: usize, list_type: MigrateType, may_have: Order) {
+        if let Some(line) = self.line(number) {
+            self.listing.settle(platform, (number, list_type), may_have, || line.shape(platform));
+        }
     }
 
     /// As [`settle`](Self::settle), for a line of which a claim has put back what it had taken.
     fn settle_put_back<P: Platform>(&self, platform: &P, number: usize, list_type: MigrateType) {
         fence_in_models!(FreedUnfenced);
         if !is_broken!(PutBackUnlisted) {
-            self.settle(platform, number, list_type, None);
+            self.settle(platform, number, list_type, self.order);
         }
     }
 

@@ -14,8 +14,7 @@ use crate::gfp::Gfp;
 use crate::platform::{Activity, LockError, LockId, Platform, Popped};
 use crate::sync::Ordering;
 use crate::units::{CpuId, MigrateType, NodeId, Order, PageCount, Pfn, ZoneId, ZoneKind};
-use crate::zone::batch::SMALL_ORDERS;
-use crate::zone::pcp::{ListId, PerCpuPages};
+use crate::zone::pcp::{CpuLists, ListId};
 use crate::zone::{Effort, page_check, poison, transfer};
 
 /// Flags that need more than the fast path.
@@ -56,9 +55,9 @@ impl<P: Platform> Yard<P> {
 
     /// The home lists of a CPU for a request. `None` for a CPU that the yard does not know, and where all requests take slow paths.
     #[inline(always)]
-    pub(super) fn home_lists(&self, cpu: CpuId, gfp: Gfp) -> Option<&PerCpuPages> {
+    pub(super) fn home_lists(&self, cpu: CpuId, gfp: Gfp) -> Option<CpuLists<'static>> {
         let home = self.fast.homes.get(home_slot(cpu, gfp))?.load(Ordering::Relaxed);
-        self.tables.pcps.get(home as usize)
+        self.tables.pcp_at(home as usize)
     }
 
     /// Takes a block from the array of the caller's home list, if there is nothing else to do.
@@ -67,7 +66,7 @@ impl<P: Platform> Yard<P> {
     #[inline(always)]
     fn alloc_fast(&self, order: Order, gfp: Gfp) -> Option<Pfn> {
         let migrate_type = gfp.migrate_type()?;
-        let list = ListId::new(order, migrate_type, self.geometry)?;
+        let list = ListId::new(order, migrate_type, self.list_orders)?;
         if gfp.intersects(OFF_FAST_PATH) {
             return None;
         }
@@ -179,7 +178,7 @@ impl<P: Platform> Yard<P> {
 
     /// Pops a block, by its place in the map, from one of the caller's lists. The caller marks it allocated.
     #[inline(always)]
-    pub(super) fn pop_held(&self, pcp: &PerCpuPages, cpu: CpuId, list: ListId) -> Option<u32> {
+    pub(super) fn pop_held(&self, pcp: CpuLists<'_>, cpu: CpuId, list: ListId) -> Option<u32> {
         if self.platform.has_sections() {
             return self.platform.pop_in_section(cpu, pcp.own_list(list)).entry();
         }
@@ -190,9 +189,6 @@ impl<P: Platform> Yard<P> {
     #[cold]
     #[inline(never)]
     fn alloc_special(&self, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
-        if let Some(pfn) = self.alloc_direct(order, gfp) {
-            return Ok(pfn);
-        }
         let cpu = self.cpu();
         self.alloc_good(order, || {
             let home = if gfp.contains(Gfp::THISNODE) { None } else { self.tables.home_pcps.get(home_slot(cpu, gfp)) };
@@ -206,23 +202,11 @@ impl<P: Platform> Yard<P> {
         })
     }
 
-    /// Takes a block of an order without lists from what is ready for the caller's CPU in its home zone.
-    #[inline]
-    fn alloc_direct(&self, order: Order, gfp: Gfp) -> Option<Pfn> {
-        if order.index() < SMALL_ORDERS || order >= self.geometry.pageblock_order() || gfp.intersects(OFF_FAST_PATH) {
-            return None;
-        }
-        let (migrate_type, cpu) = (gfp.migrate_type()?, self.platform.current_cpu());
-        let view = self.zone_view(self.home_lists(cpu, gfp)?.zone());
-        let place = transfer::claim_direct(view, cpu, (order, migrate_type), gfp.highest_zone())?;
-        self.mark_popped(place as u32, order, migrate_type)
-    }
-
     /// Takes a block of the caller's home list, packed batches included.
     #[inline(always)]
     fn pop_home(&self, home: u32, cpu: CpuId, (order, migrate_type): (Order, MigrateType)) -> Option<u32> {
-        let list = ListId::new(order, migrate_type, self.geometry)?;
-        let pcp = self.tables.pcps.get(home as usize)?;
+        let list = ListId::new(order, migrate_type, self.list_orders)?;
+        let pcp = self.tables.pcp_at(home as usize)?;
         let view = self.zone_view(pcp.zone());
         if pcp.is_list_empty_racy(list) && !transfer::has_ready_racy(view, cpu, (order, migrate_type)) {
             return None;
@@ -284,7 +268,7 @@ impl<P: Platform> Yard<P> {
         }
         let migrate_type = gfp.migrate_type().ok_or(AllocError::BadFlags(gfp))?;
         self.refuse_damaged()?;
-        let list = ListId::new(order, migrate_type, self.geometry);
+        let list = ListId::new(order, migrate_type, self.list_orders);
         let effort = Effort::of(gfp);
         let request = Request { order, gfp, migrate_type, node, cpu, home, list, effort: &effort };
         match self.search(request) {

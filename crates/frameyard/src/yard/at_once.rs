@@ -145,7 +145,7 @@ impl<P: Platform> Yard<P> {
         pop: impl FnOnce(ListId) -> Option<Popped>,
     ) -> Option<AllocAtOnce<'_, P>> {
         let migrate_type = gfp.migrate_type()?;
-        let list = ListId::new(order, migrate_type, self.geometry)?;
+        let list = ListId::new(order, migrate_type, self.list_orders)?;
         if gfp.intersects(OFF_FAST_PATH) {
             return None;
         }
@@ -216,7 +216,7 @@ impl<P: Platform> Yard<P> {
     ) -> Option<()> {
         self.fast.blocks.touch_at(&self.platform, place);
         let (list_type, zone) = self.fast.blocks.ordinary_at(place)?;
-        push(zone, ListId::new(order, list_type, self.geometry)?, place as u32)
+        push(zone, ListId::new(order, list_type, self.list_orders)?, place as u32)
     }
 }
 

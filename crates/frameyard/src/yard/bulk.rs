@@ -97,7 +97,7 @@ impl<P: Platform> Yard<P> {
     /// Takes frames that the caller's list holds already; none is no error.
     fn pop_many_held(&self, gfp: Gfp, frames: &mut [Pfn]) -> Result<usize, AllocError> {
         let migrate_type = gfp.migrate_type().ok_or(AllocError::BadFlags(gfp))?;
-        let Some(list) = ListId::new(Order::ZERO, migrate_type, self.geometry) else { return Ok(0) };
+        let Some(list) = ListId::small(Order::ZERO, migrate_type) else { return Ok(0) };
         let cpu = self.cpu();
         let Some(pcp) = self.home_lists(cpu, gfp) else { return Ok(0) };
         let plain = !gfp.intersects(OFF_FAST_PATH);

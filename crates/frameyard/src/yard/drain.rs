@@ -7,7 +7,7 @@ use super::{Yard, YardLists, YardZone};
 use crate::platform::Platform;
 use crate::sync::is_broken;
 use crate::units::{CpuId, PfnRange, ZoneId, ZoneKind};
-use crate::zone::pcp::{LockedPcp, PerCpuPages, lock_each};
+use crate::zone::pcp::{CpuLists, LockedPcp, lock_each};
 use crate::zone::transfer::{self, Collect};
 use crate::zone::{Patience, PcpSizing, WatermarkOptions, ZoneView};
 
@@ -32,7 +32,7 @@ impl<'y, P: Platform> YardZone<'y, P> {
     }
 
     /// The lists of a CPU; `None` where the zone has no memory or the CPU does not exist.
-    pub(super) fn lists_of(self, cpu: CpuId) -> Option<&'y PerCpuPages> {
+    pub(super) fn lists_of(self, cpu: CpuId) -> Option<CpuLists<'static>> {
         self.yard.tables.pcp_of(self.id, cpu).filter(|_| self.populated().is_some())
     }
 
@@ -80,7 +80,7 @@ impl<'y, P: Platform> YardZone<'y, P> {
     pub(super) fn with_lists(
         self,
         patience: Patience,
-        mut wanted: impl FnMut(&PerCpuPages) -> bool,
+        mut wanted: impl FnMut(CpuLists<'_>) -> bool,
         work: impl FnMut(LockedPcp<'y, P>),
     ) {
         let platform = &self.yard.platform;
@@ -88,7 +88,7 @@ impl<'y, P: Platform> YardZone<'y, P> {
         match patience {
             Patience::Sleeps => lock_each(all.map(|(_, pcp)| pcp), platform, wanted, work),
             Patience::Spins => {
-                let some = all.filter(|(_, pcp)| wanted(pcp)).take(patience.rounds() as usize);
+                let some = all.filter(|(_, pcp)| wanted(*pcp)).take(patience.rounds() as usize);
                 some.filter_map(|(cpu, pcp)| pcp.try_lock(platform, self.id, cpu)).for_each(work);
             }
         }

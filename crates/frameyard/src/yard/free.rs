@@ -94,7 +94,7 @@ impl<P: Platform> Yard<P> {
         let index = place as u32;
         self.fast.blocks.touch_at(&self.platform, place);
         if let Some((list_type, zone)) = self.fast.blocks.ordinary_at(place)
-            && let Some(list) = ListId::new(order, list_type, self.geometry)
+            && let Some(list) = ListId::new(order, list_type, self.list_orders)
         {
             if let Some(cpu) = self.platform.section_cpu() {
                 return self.push_in_section(cpu, index, list, order, zone);
@@ -180,14 +180,16 @@ impl<P: Platform> Yard<P> {
         self.platform.lock_error().map_or(Ok(()), failed)
     }
 
-    /// Frees a block of an order without lists, or of a pageblock that is being emptied, where its frames become bits. What else the fast path
-    /// leaves goes on.
+    /// What the fast path leaves. Blocks of a pageblock that is being emptied go to a list of their own, from which nothing is allocated.
     #[inline(never)]
     fn free_larger_block(&self, index: u32, order: Order) -> Result<(), FreeError> {
-        if let Some((list_type, zone)) = self.fast.blocks.lasting_at(index as usize)
-            && transfer::put_direct(self.zone_view(zone), self.platform.current_cpu(), index as usize, order, list_type)
+        if let Some((_, zone)) = self.fast.blocks.lasting_at(index as usize)
+            && let Some(list) = ListId::returning(order, self.list_orders)
         {
-            return Ok(());
+            return match self.platform.section_cpu() {
+                Some(cpu) => self.push_in_section(cpu, index, list, order, zone),
+                None => self.push_to_list(self.platform.current_cpu(), index, list, order, zone),
+            };
         }
         self.free_slow(index, order)
     }
@@ -211,7 +213,7 @@ impl<P: Platform> Yard<P> {
         }
         let zone = self.zone_of_block(pfn);
         let found = self.pageblocks().get(pfn);
-        match list_type(found).and_then(|list_type| ListId::new(order, list_type, self.geometry)) {
+        match list_type(found).and_then(|list_type| ListId::new(order, list_type, self.list_orders)) {
             Some(list) => self.push_to_list(self.cpu(), index, list, order, zone),
             None => self.free_without_list(index, (order, found), zone),
         }

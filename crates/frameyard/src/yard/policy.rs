@@ -11,7 +11,7 @@ use super::Yard;
 use crate::platform::{LockError, Platform};
 use crate::sync::is_broken;
 use crate::units::{ZoneId, errors};
-use crate::zone::pcp::{PerCpuPages, lock_each};
+use crate::zone::pcp::{CpuLists, lock_each};
 use crate::zone::transfer::{self, Collect, Mechanism, TransferStalled};
 use crate::zone::{Patience, ZonePolicy};
 
@@ -73,7 +73,7 @@ impl<P: Platform> Yard<P> {
         for view in self.populated_zones() {
             let all = self.tables.pcps_of(view.id).map(|(_, pcp)| pcp);
             // Even lists that look empty: taking their lock ends the old policy there.
-            let wanted = |pcp: &PerCpuPages| !(is_broken!(EmptyListsNotLocked) && pcp.is_empty_racy());
+            let wanted = |pcp: CpuLists<'_>| !(is_broken!(EmptyListsNotLocked) && pcp.is_empty_racy());
             lock_each(all, &self.platform, wanted, |mut lists| {
                 lists.adopt_policy(policy);
                 lists.drain(view);

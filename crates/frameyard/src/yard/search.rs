@@ -11,7 +11,7 @@ use crate::page::FrameState;
 use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::sync::Ordering;
 use crate::units::{CpuId, MigrateType, NodeId, Order, PageCount, Pfn, ZoneId, ZoneKind};
-use crate::zone::pcp::{Group, ListId, LockedPcp, PerCpuPages, Refill};
+use crate::zone::pcp::{CpuLists, Group, ListId, LockedPcp, PerCpuPages, Refill};
 use crate::zone::transfer::{self, Collect};
 use crate::zone::{BlockRequest, CmaUse, Effort, Fallback, HeldFree, Patience, Reserves, WatermarkLevel, ZoneView};
 
@@ -219,7 +219,7 @@ impl<P: Platform> Yard<P> {
     fn give_up_huge_lists(&self, view: ZoneView<'_, P>, patience: Patience) -> bool {
         let mut any = false;
         if transfer::keeps_huge_batches(view.zone) {
-            let wanted = |pcp: &PerCpuPages| pcp.held_racy(Group::Huge, self.geometry).0 > 0;
+            let wanted = |pcp: CpuLists<'_>| pcp.held_racy(Group::Huge, self.geometry).0 > 0;
             self.zone(view.id).with_lists(patience, wanted, |mut lists| {
                 lists.drain_huge(view);
                 any = true;

@@ -132,11 +132,7 @@ impl<P: Platform> Yard<P> {
     /// Adds what CPUs' lists and transfer mechanisms hold and counted to the statistics of a zone.
     fn add_per_cpu(&self, view: ZoneView<'_, P>, statistics: &mut ZoneStatistics) {
         for (cpu, pcp) in self.tables.pcps_of(view.id) {
-            let (mut out, mut back) = pcp.flow_racy(self.geometry);
-            for (order, [taken, freed]) in transfer::direct_flow_racy(view, cpu) {
-                out.add(taken, order);
-                back.add(freed, order);
-            }
+            let (out, back) = pcp.flow_racy(self.geometry);
             statistics.per_cpu += pcp.pages_racy(self.geometry);
             add(&mut statistics.allocations, out.blocks);
             add(&mut statistics.pages_allocated, out.pages);

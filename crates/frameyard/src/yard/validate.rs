@@ -391,7 +391,7 @@ impl<P: Platform> Yard<P> {
     fn check_per_cpu_lists(&self, view: ZoneView<'_, P>, recount: &mut Recount) -> Result<(), ValidateError> {
         for (_, pcp) in self.tables.pcps_of(view.id) {
             let lists = pcp.lock(&self.platform).map_err(ValidateError::Lock)?;
-            let mut pages = [0u64; 2];
+            let mut pages = [0u64; Group::ALL.len()];
             let refused = lists.check_entries(view, |id, index| {
                 let pfn = self.map.pfn(index);
                 let order = id.order(self.geometry);
@@ -407,7 +407,7 @@ impl<P: Platform> Yard<P> {
                     at: self.map.pfn(index),
                 });
             }
-            for (group, found) in [Group::Small, Group::Huge].into_iter().zip(pages) {
+            for (group, found) in pcp.groups().zip(pages) {
                 compare("frames on a CPU's lists", view.id, pcp.held_racy(group, self.geometry).0, found)?;
                 compare("frames that a CPU's lists may take over their limit", view.id, lists.excess(view, group), 0)?;
                 let (parts, sum) = lists.parts(view, group);

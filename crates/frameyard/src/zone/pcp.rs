@@ -1,7 +1,8 @@
 //! Per-CPU lists: frames kept close to the CPU that will use them, in front of the zone lock.
 //!
 //! Each zone has one [`PerCpuPages`] for each CPU: a list for every pair of migration type and small order, and two for the
-//! huge-page order. A list is an array of frame indices used as a stack, so no operation follows a pointer from page to page. Blocks
+//! huge-page order. Where free frames are bits, there are also lists for the orders between ([`MoreLists`]), and lists on which frames wait to
+//! become bits, for pageblocks that are being emptied: nothing is allocated from these. A list is an array of frame indices used as a stack, so no operation follows a pointer from page to page. Blocks
 //! that do not fit the array are packed into batches in their own page structures ([`packed`](super::batch::packed)). Batches move between a list and the
 //! zone through the interface of [`transfer`](super::transfer).
 //!
@@ -25,7 +26,7 @@
 //!
 //! # Limits
 //!
-//! The lists of a group share one limit, `high` frames; the groups are the small orders and the huge-page order. So that a free
+//! The lists of a [`Group`] share one limit, `high` frames. So that a free
 //! compares two numbers of one word, each list has a part of it: the blocks up to which its array may grow. A free that finds its
 //! list's part used up takes room from the parts that other lists do not use ([`LockedPcp::share_room`]). The lists are over
 //! their limit only if all parts are used up.
@@ -41,8 +42,10 @@
 //!   have none.
 
 use core::fmt;
+use core::ops::Deref;
 
 use crate::platform::{Access, Contention, LineKind, LockError, LockId, OwnList, Platform, SharedLine};
+use crate::store::bits::LARGEST_LINE;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic, is_broken};
 use crate::units::{CpuId, Geometry, MigrateType, Order, PageCount, ZoneId};
 use crate::zone::batch::{BATCH, SMALL_ORDERS};
@@ -55,13 +58,20 @@ mod list_source;
 mod refill_drain;
 mod stacked;
 
-use list::{ListWord, PcpList};
+use list::ListWord;
+pub(crate) use list::PcpList;
 pub(crate) use refill_drain::Refill;
 
 /// The lists of small orders come first, by order, then type.
 const FIRST_HUGE: usize = SMALL_ORDERS * MigrateType::PER_CPU;
-/// The number of lists: small orders by type, and the huge-page order, movable or not.
-pub(crate) const LISTS: usize = FIRST_HUGE + 2;
+/// The lists that every yard has: small orders by type, and the huge-page order, movable or not. The others are [`MoreLists`].
+const BASIC_LISTS: usize = FIRST_HUGE + 2;
+/// The orders between the small ones and that of a line of bits.
+const LARGE_ORDERS: usize = LARGEST_LINE.0 as usize - SMALL_ORDERS;
+const FIRST_LARGE: usize = BASIC_LISTS;
+const FIRST_RETURNING: usize = FIRST_LARGE + LARGE_ORDERS * MigrateType::PER_CPU;
+/// The number of lists.
+const LISTS: usize = FIRST_RETURNING + LARGEST_LINE.0 as usize;
 /// The entries of a list's array: two batches, so that after one moves in or out there is room either way.
 pub(crate) const ARRAY: usize = 2 * BATCH;
 
@@ -72,8 +82,51 @@ pub(crate) struct ListId(u8);
 /// Lists that share one limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Group {
+    /// The small orders.
     Small = 0,
+    /// The huge-page order.
     Huge = 1,
+    /// The orders between, where free frames are bits.
+    Large = 2,
+    /// Movable blocks of pageblocks that are being emptied, on their way to the bits.
+    Returning = 3,
+}
+
+impl Group {
+    pub(crate) const ALL: [Self; 4] = [Self::Small, Self::Huge, Self::Large, Self::Returning];
+
+    /// The first of its lists, their number, and how many an order has.
+    const fn lists(self) -> (usize, usize, usize) {
+        match self {
+            Self::Small => (0, FIRST_HUGE, MigrateType::PER_CPU),
+            Self::Huge => (FIRST_HUGE, BASIC_LISTS - FIRST_HUGE, BASIC_LISTS - FIRST_HUGE),
+            Self::Large => (FIRST_LARGE, FIRST_RETURNING - FIRST_LARGE, MigrateType::PER_CPU),
+            Self::Returning => (FIRST_RETURNING, LISTS - FIRST_RETURNING, 1),
+        }
+    }
+
+    /// The order of its first list.
+    const fn first_order(self, geometry: Geometry) -> Order {
+        match self {
+            Self::Small | Self::Returning => Order::ZERO,
+            Self::Huge => geometry.pageblock_order(),
+            Self::Large => Order(SMALL_ORDERS as u8),
+        }
+    }
+}
+
+/// The orders that have lists in a yard, beside the small ones.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ListOrders {
+    huge: Order,
+    /// The order of a line of bits, below which all orders have lists; 0 where free frames are not bits.
+    line: Order,
+}
+
+impl ListOrders {
+    pub(crate) fn new(geometry: Geometry, line: Option<Order>) -> Self {
+        Self { huge: geometry.pageblock_order(), line: line.unwrap_or(Order::ZERO) }
+    }
 }
 
 impl ListId {
@@ -89,60 +142,67 @@ impl ListId {
 
     /// The list for blocks of that order and type; `None` if such blocks have none.
     #[inline(always)]
-    pub(crate) fn new(order: Order, migrate_type: MigrateType, geometry: Geometry) -> Option<Self> {
+    pub(crate) fn new(order: Order, migrate_type: MigrateType, orders: ListOrders) -> Option<Self> {
         let huge = || Self((FIRST_HUGE + usize::from(migrate_type == MigrateType::Movable)) as u8);
-        Self::small(order, migrate_type).or_else(|| (order == geometry.pageblock_order()).then(huge))
+        let other = || {
+            if order < orders.line && migrate_type.index() < MigrateType::PER_CPU {
+                let at = (order.index() - SMALL_ORDERS) * MigrateType::PER_CPU + migrate_type.index();
+                return Some(Self((FIRST_LARGE + at) as u8));
+            }
+            (order == orders.huge).then(huge)
+        };
+        if order.index() < SMALL_ORDERS { Self::small(order, migrate_type) } else { other() }
+    }
+
+    /// The list of blocks of that order that become bits, of pageblocks that are being emptied; `None` where there is none.
+    #[inline(always)]
+    pub(crate) fn returning(order: Order, orders: ListOrders) -> Option<Self> {
+        (order < orders.line).then(|| Self((FIRST_RETURNING + order.index()) as u8))
     }
 
     /// The first list of a group.
     pub(crate) fn first(group: Group) -> Self {
-        match group {
-            Group::Small => Self(0),
-            Group::Huge => Self(FIRST_HUGE as u8),
-        }
+        Self(group.lists().0 as u8)
     }
 
     /// All lists of a group, starting with this one.
     pub(crate) fn group_from(self) -> impl Iterator<Item = Self> {
-        let (first, count) = match self.group() {
-            Group::Small => (0, FIRST_HUGE),
-            Group::Huge => (FIRST_HUGE, LISTS - FIRST_HUGE),
-        };
+        let (first, count, _) = self.group().lists();
         (0..count).map(move |step| Self((first + (self.0 as usize - first + step) % count) as u8))
-    }
-
-    /// All lists.
-    pub(crate) fn all() -> impl Iterator<Item = Self> {
-        (0..LISTS as u8).map(Self)
     }
 
     #[inline(always)]
     pub(crate) fn group(self) -> Group {
-        if (self.0 as usize) < FIRST_HUGE { Group::Small } else { Group::Huge }
+        match self.0 as usize {
+            ..FIRST_HUGE => Group::Small,
+            ..FIRST_LARGE => Group::Huge,
+            ..FIRST_RETURNING => Group::Large,
+            _ => Group::Returning,
+        }
     }
 
     /// The mobility of the blocks of a list of the huge-page order.
     pub(crate) fn mobility(self) -> Option<Mobility> {
-        let huge = (self.0 as usize).checked_sub(FIRST_HUGE)?;
+        let huge = (self.0 as usize).checked_sub(FIRST_HUGE).filter(|_| self.group() == Group::Huge)?;
         Some(if huge == 0 { Mobility::Fixed } else { Mobility::Movable })
     }
 
-    /// The type of the blocks of a list of a small order.
+    /// The type of the blocks of a list from which blocks of an order below the huge-page order are allocated.
     #[inline(always)]
-    pub(crate) fn small_type(self) -> Option<MigrateType> {
-        match self.group() {
-            Group::Small => MigrateType::from_bits(self.0 % MigrateType::PER_CPU as u8),
-            Group::Huge => None,
-        }
+    pub(crate) fn allocated_type(self) -> Option<MigrateType> {
+        let (first, _, types) = match self.group() {
+            group @ (Group::Small | Group::Large) => group.lists(),
+            Group::Huge | Group::Returning => return None,
+        };
+        MigrateType::from_bits(((self.0 as usize - first) % types) as u8)
     }
 
     /// The order of the list's blocks.
     #[inline(always)]
     pub(crate) fn order(self, geometry: Geometry) -> Order {
-        match self.group() {
-            Group::Small => Order(self.0 / MigrateType::PER_CPU as u8),
-            Group::Huge => geometry.pageblock_order(),
-        }
+        let group = self.group();
+        let (first, _, per_order) = group.lists();
+        Order(group.first_order(geometry).0 + ((self.0 as usize - first) / per_order) as u8)
     }
 }
 
@@ -170,24 +230,49 @@ pub(crate) struct PerCpuPages {
     /// [`OWNER`] and [`CLAIM`]; the second is unused where lists are used under their lock.
     owners: [AtomicU32; 2],
     /// The most frames that the lists hold, by [`Group`].
-    high: [AtomicU32; 2],
+    high: [AtomicU32; 4],
     /// Of these, the most that the list of single movable frames holds.
     movable_high: AtomicU32,
     /// The frames of the parts that lists have of `high`, by [`Group`].
-    parts: [AtomicU32; 2],
+    parts: [AtomicU32; 4],
     /// The frames that one transfer moves.
     batch: AtomicU32,
     zone: AtomicU32,
     cpu: AtomicU32,
     /// `high` and `batch` as the yard sizes its lists, whatever the policy's limits are.
-    own_high: [AtomicU32; 2],
+    own_high: [AtomicU32; 4],
     /// What `movable_high` is where the zone heals.
     own_healing_high: AtomicU32,
     own_batch: AtomicU32,
     /// What `high` of the huge-page order is under a policy that moves huge blocks in batches.
     own_huge_batches: AtomicU32,
     pub(crate) counts: PcpCounts,
-    lists: [PcpList; LISTS],
+    lists: [PcpList; BASIC_LISTS],
+}
+
+/// The lists of one CPU in one zone that only yards have whose free frames are bits: those of [`Group::Large`] and [`Group::Returning`].
+#[repr(C, align(128))]
+#[derive(Default)]
+pub(crate) struct MoreLists {
+    lists: [PcpList; LISTS - BASIC_LISTS],
+}
+
+all_atomic!(MoreLists { lists });
+
+/// The lists of one CPU in one zone, with those that not every yard has.
+#[derive(Clone, Copy)]
+pub(crate) struct CpuLists<'a> {
+    basic: &'a PerCpuPages,
+    more: &'a [PcpList],
+}
+
+impl Deref for CpuLists<'_> {
+    type Target = PerCpuPages;
+
+    #[inline(always)]
+    fn deref(&self) -> &PerCpuPages {
+        self.basic
+    }
 }
 
 all_atomic!(PerCpuPages {
@@ -215,6 +300,7 @@ pub(crate) struct YardLimits {
     pub(crate) huge_high: PageCount,
     /// `huge_high` under a policy that moves huge blocks in batches.
     pub(crate) huge_batches: PageCount,
+    pub(crate) large_high: PageCount,
     pub(crate) batch: PageCount,
 }
 
@@ -294,42 +380,72 @@ impl PerCpuPages {
     pub(crate) fn batch_racy(&self) -> PageCount {
         PageCount(u64::from(self.batch.load(Ordering::Relaxed)))
     }
+}
+
+impl<'a> CpuLists<'a> {
+    #[inline(always)]
+    pub(crate) fn new(basic: &'a PerCpuPages, more: Option<&'a MoreLists>) -> Self {
+        Self { basic, more: more.map_or(&[], |more| &more.lists) }
+    }
+
+    /// A list that the yard has.
+    #[inline(always)]
+    fn list(self, id: ListId) -> &'a PcpList {
+        match (id.0 as usize).checked_sub(BASIC_LISTS) {
+            None => &self.basic.lists[id.0 as usize],
+            Some(at) => &self.more[at],
+        }
+    }
+
+    /// The groups of lists that the yard has.
+    pub(crate) fn groups(self) -> impl Iterator<Item = Group> {
+        let count = if self.more.is_empty() { 2 } else { Group::ALL.len() };
+        Group::ALL.into_iter().take(count)
+    }
+
+    /// All lists that the yard has.
+    fn ids(self) -> impl Iterator<Item = ListId> {
+        (0..(BASIC_LISTS + self.more.len()) as u8).map(ListId)
+    }
 
     /// Frames held by all lists, possibly stale.
-    pub(crate) fn pages_racy(&self, geometry: Geometry) -> PageCount {
-        self.held_racy(Group::Small, geometry) + self.held_racy(Group::Huge, geometry)
+    pub(crate) fn pages_racy(self, geometry: Geometry) -> PageCount {
+        self.groups().map(|group| self.held_racy(group, geometry)).sum()
     }
 
     /// Frames held by the lists of small orders, possibly stale (the kernel's `count`).
-    pub(crate) fn small_pages_racy(&self, geometry: Geometry) -> PageCount {
+    pub(crate) fn small_pages_racy(self, geometry: Geometry) -> PageCount {
         self.held_racy(Group::Small, geometry)
     }
 
     /// Frames held by a group of lists, possibly stale.
-    pub(crate) fn held_racy(&self, group: Group, geometry: Geometry) -> PageCount {
+    pub(crate) fn held_racy(self, group: Group, geometry: Geometry) -> PageCount {
         PageCount(self.totals_racy(group, geometry).held)
     }
 
     /// The lists of a group, for each order.
     #[inline(always)]
-    fn lists_of(&self, group: Group, geometry: Geometry) -> impl Iterator<Item = (&[PcpList], u8)> {
-        let (lists, per_order, first) = match group {
-            Group::Small => (&self.lists[..FIRST_HUGE], MigrateType::PER_CPU, Order::ZERO),
-            Group::Huge => (&self.lists[FIRST_HUGE..], LISTS - FIRST_HUGE, geometry.pageblock_order()),
+    fn lists_of(self, group: Group, geometry: Geometry) -> impl Iterator<Item = (&'a [PcpList], u8)> {
+        let (first, count, per_order) = group.lists();
+        let lists = match group {
+            Group::Small | Group::Huge => &self.basic.lists[first..first + count],
+            Group::Large | Group::Returning => {
+                self.more.get(first - BASIC_LISTS..).map_or(&[][..], |from| &from[..count])
+            }
         };
-        lists.chunks_exact(per_order).zip(first.0..)
+        lists.chunks_exact(per_order).zip(group.first_order(geometry).0..)
     }
 
     /// Frames in packed batches of a group of lists, possibly stale.
     #[inline]
-    fn packed_racy(&self, group: Group, geometry: Geometry) -> u64 {
+    fn packed_racy(self, group: Group, geometry: Geometry) -> u64 {
         let packed = |lists: &[PcpList]| lists.iter().map(|list| u64::from(list.packed.load(Ordering::Relaxed))).sum();
         self.lists_of(group, geometry).map(|(lists, order)| u64::wrapping_shl(packed(lists), order.into())).sum()
     }
 
     /// What the lists of a group have, possibly stale.
     #[inline]
-    fn totals_racy(&self, group: Group, geometry: Geometry) -> Totals {
+    fn totals_racy(self, group: Group, geometry: Geometry) -> Totals {
         let mut totals = Totals::default();
         for (lists, order) in self.lists_of(group, geometry) {
             for list in lists {
@@ -345,20 +461,20 @@ impl PerCpuPages {
 
     /// Whether a list holds no block, possibly stale.
     #[inline(always)]
-    pub(crate) fn is_list_empty_racy(&self, id: ListId) -> bool {
-        self.lists[id.0 as usize].is_empty_racy()
+    pub(crate) fn is_list_empty_racy(self, id: ListId) -> bool {
+        self.list(id).is_empty_racy()
     }
 
     /// Whether there is nothing to drain, possibly stale.
-    pub(crate) fn is_empty_racy(&self) -> bool {
-        ListId::all().all(|list| self.is_list_empty_racy(list))
+    pub(crate) fn is_empty_racy(self) -> bool {
+        self.ids().all(|list| self.is_list_empty_racy(list))
     }
 
     /// What was allocated from all lists and what was freed to them, with the blocks that have no list. Possibly stale.
-    pub(crate) fn flow_racy(&self, geometry: Geometry) -> (Flow, Flow) {
+    pub(crate) fn flow_racy(self, geometry: Geometry) -> (Flow, Flow) {
         let [mut out, mut back] = self.counts.stacked_racy();
-        for id in ListId::all() {
-            let (allocations, frees) = self.lists[id.0 as usize].flow_racy();
+        for id in self.ids() {
+            let (allocations, frees) = self.list(id).flow_racy();
             out.add(allocations, id.order(geometry));
             back.add(frees, id.order(geometry));
         }
@@ -366,26 +482,21 @@ impl PerCpuPages {
     }
 
     /// Single movable frames freed to these lists, possibly stale.
-    pub(crate) fn movable_frees_racy(&self) -> u64 {
-        self.lists[MigrateType::Movable.index()].flow_racy().1
+    pub(crate) fn movable_frees_racy(self) -> u64 {
+        self.basic.lists[MigrateType::Movable.index()].flow_racy().1
     }
 
     /// A list as its own CPU uses it.
     #[inline(always)]
-    pub(crate) fn own_list(&self, id: ListId) -> OwnList<'_> {
-        let list = &self.lists[id.0 as usize];
-        OwnList { owners: &self.owners, word: &list.word, entries: &list.entries }
+    pub(crate) fn own_list(self, id: ListId) -> OwnList<'a> {
+        let list = self.list(id);
+        OwnList { owners: &self.basic.owners, word: &list.word, entries: &list.entries }
     }
 
     /// Takes the lock if it is free, and if the caller runs on the CPU where its lists are used in sections. The caller names the
     /// zone and CPU, which saves reading them.
     #[inline(always)]
-    pub(crate) fn try_lock<'a, P: Platform>(
-        &'a self,
-        platform: &'a P,
-        zone: ZoneId,
-        cpu: CpuId,
-    ) -> Option<LockedPcp<'a, P>> {
+    pub(crate) fn try_lock<P: Platform>(self, platform: &'a P, zone: ZoneId, cpu: CpuId) -> Option<LockedPcp<'a, P>> {
         if !platform.has_sections() {
             return self.try_lock_owner(platform, zone, cpu);
         }
@@ -397,37 +508,37 @@ impl PerCpuPages {
 
     /// As [`try_lock`](Self::try_lock), on a platform without sections.
     #[inline(always)]
-    pub(crate) fn try_lock_owner<'a, P: Platform>(
-        &'a self,
+    pub(crate) fn try_lock_owner<P: Platform>(
+        self,
         platform: &'a P,
         zone: ZoneId,
         cpu: CpuId,
     ) -> Option<LockedPcp<'a, P>> {
         let guard = platform.guard();
         let id = LockId::PerCpu(zone, cpu);
-        let is_taken = platform.try_lock(id, &self.owners[OWNER]) == Contention::Free;
+        let is_taken = platform.try_lock(id, &self.basic.owners[OWNER]) == Contention::Free;
         if is_taken { Some(LockedPcp { pcp: self, id, platform, is_claimed: false, _guard: guard }) } else { None }
     }
 
     /// Takes the lock, unless the platform gives up; spins until acquired. The holder waits for a mechanism's lock and the zone
     /// lock at most. Where CPUs use their lists in sections, this ends those of the lists' CPU.
-    pub(crate) fn lock<'a, P: Platform>(&'a self, platform: &'a P) -> Result<LockedPcp<'a, P>, LockError> {
+    pub(crate) fn lock<P: Platform>(self, platform: &'a P) -> Result<LockedPcp<'a, P>, LockError> {
         if !platform.has_sections() {
             return self.lock_owner(platform, false);
         }
-        platform.lock(self.lock_id(), &self.owners[CLAIM])?;
+        platform.lock(self.lock_id(), &self.basic.owners[CLAIM])?;
         if is_broken!(SectionsNotEnded) || platform.end_sections(Some(self.cpu())).is_ok() {
             return self.lock_owner(platform, true);
         }
-        platform.unlock(self.lock_id(), &self.owners[CLAIM]);
+        platform.unlock(self.lock_id(), &self.basic.owners[CLAIM]);
         Err(LockError::SectionsNotEnded { lock: self.lock_id() })
     }
 
     /// Takes the first owner word: the last step to have the lists alone.
-    fn lock_owner<'a, P: Platform>(&'a self, platform: &'a P, is_claimed: bool) -> Result<LockedPcp<'a, P>, LockError> {
+    fn lock_owner<P: Platform>(self, platform: &'a P, is_claimed: bool) -> Result<LockedPcp<'a, P>, LockError> {
         let guard = platform.guard();
         let id = self.lock_id();
-        platform.lock(id, &self.owners[OWNER])?;
+        platform.lock(id, &self.basic.owners[OWNER])?;
         Ok(LockedPcp { pcp: self, id, platform, is_claimed, _guard: guard })
     }
 }
@@ -436,13 +547,13 @@ impl PerCpuPages {
 ///
 /// Where CPUs use their lists in sections, one call ends the sections of all CPUs. Until it is its turn, a CPU cannot use its lists.
 pub(crate) fn lock_each<'a, P: Platform>(
-    all: impl Iterator<Item = &'a PerCpuPages> + Clone,
+    all: impl Iterator<Item = CpuLists<'a>> + Clone,
     platform: &'a P,
-    mut wanted: impl FnMut(&PerCpuPages) -> bool,
+    mut wanted: impl FnMut(CpuLists<'a>) -> bool,
     mut work: impl FnMut(LockedPcp<'a, P>),
 ) {
     if !platform.has_sections() {
-        all.filter(|pcp| wanted(pcp)).filter_map(|pcp| pcp.lock(platform).ok()).for_each(work);
+        all.filter(|pcp| wanted(*pcp)).filter_map(|pcp| pcp.lock(platform).ok()).for_each(work);
         return;
     }
     // In one order, so that no two callers wait for each other.
@@ -468,7 +579,7 @@ impl fmt::Debug for PerCpuPages {
 
 /// One CPU's lists, locked; unlocks when dropped.
 pub(crate) struct LockedPcp<'a, P: Platform> {
-    pcp: &'a PerCpuPages,
+    pcp: CpuLists<'a>,
     id: LockId,
     platform: &'a P,
     /// Whether the second owner word is locked, too.
@@ -489,7 +600,7 @@ impl<P: Platform> Drop for LockedPcp<'_, P> {
 impl<'a, P: Platform> LockedPcp<'a, P> {
     #[inline(always)]
     fn list(&self, id: ListId) -> &'a PcpList {
-        &self.pcp.lists[id.0 as usize]
+        self.pcp.list(id)
     }
 
     /// The CPU of these lists.
@@ -505,6 +616,9 @@ impl<'a, P: Platform> LockedPcp<'a, P> {
         };
         store(&self.pcp.own_high[Group::Small as usize], limits.high);
         store(&self.pcp.own_high[Group::Huge as usize], limits.huge_high);
+        for group in [Group::Large, Group::Returning] {
+            store(&self.pcp.own_high[group as usize], limits.large_high);
+        }
         store(&self.pcp.own_healing_high, limits.healing_high);
         store(&self.pcp.own_huge_batches, limits.huge_batches);
         store(&self.pcp.own_batch, limits.batch);
@@ -514,11 +628,13 @@ impl<'a, P: Platform> LockedPcp<'a, P> {
     /// Applies the limits of the policy, or those that the yard sizes its lists to.
     pub(crate) fn adopt_policy(&mut self, policy: ZonePolicy) {
         let (highs, batch) = match list_limits(policy) {
-            Some(ListLimits { high, batch }) => ([high; 2], batch),
+            Some(ListLimits { high, batch }) => ([high, high, 0, 0], batch),
             None => {
-                let [small, huge] = &self.pcp.own_high;
-                let huge = if policy.moves_many_huge_blocks() { &self.pcp.own_huge_batches } else { huge };
-                ([small, huge].map(|word| word.load(Ordering::Relaxed)), self.pcp.own_batch.load(Ordering::Relaxed))
+                let mut own = self.pcp.own_high.each_ref();
+                if policy.moves_many_huge_blocks() {
+                    own[Group::Huge as usize] = &self.pcp.own_huge_batches;
+                }
+                (own.map(|word| word.load(Ordering::Relaxed)), self.pcp.own_batch.load(Ordering::Relaxed))
             }
         };
         for (word, high) in self.pcp.high.iter().zip(highs) {
@@ -529,7 +645,7 @@ impl<'a, P: Platform> LockedPcp<'a, P> {
         self.pcp.movable_high.store(movable, Ordering::Relaxed);
         self.pcp.batch.store(batch, Ordering::Relaxed);
         // The next free to a list takes its part of the new limit.
-        for id in ListId::all() {
+        for id in self.pcp.ids() {
             let list = self.list(id);
             list.set_word(list.word().with_limit(0));
         }

@@ -39,6 +39,7 @@ use super::block_list::Place;
 use super::effort::{Effort, FEW_PAGEBLOCKS, Patience};
 use super::free_area::BlockHooks;
 use super::mechanisms::{MechanismTypes, Mechanisms};
+use super::pcp::MoreLists;
 use super::policy::ZonePolicy;
 use super::request::BlockRequest;
 use super::state::{HeldFree, Zone};
@@ -49,8 +50,7 @@ use crate::page::{Link, Residence, Tag};
 use crate::platform::{Activity, LockId, Platform};
 use crate::sync::is_broken;
 use crate::sync::{AtomicU16, AtomicU32, all_atomic};
-use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn, ZoneKind};
-use crate::zone::batch::SMALL_ORDERS;
+use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn};
 use crate::zone::checks::PageChecks;
 
 mod bits;
@@ -182,6 +182,17 @@ impl TransferTables {
             && self.frame_bitmap.fits(sizes)
             && self.depot.fit(sizes)
             && self.bits.fit(sizes)
+    }
+
+    /// The order of the lines of bits, where free frames are bits.
+    pub(crate) fn line_of_bits(&self) -> Option<Order> {
+        self.bits.line_order()
+    }
+
+    /// The lists of the CPU and zone at a place of the table of all, that only yards have whose free frames are bits.
+    #[inline(always)]
+    pub(crate) fn more_lists(&self, place: usize) -> Option<&'static MoreLists> {
+        self.bits.more_lists.get(place)
     }
 
     /// The shelf of each CPU in a depot.
@@ -331,7 +342,6 @@ pub(crate) fn fetch<P: Platform>(
 pub(crate) fn stacks_blocks<P: Platform>(view: ZoneView<'_, P>, order: Order) -> bool {
     match Mechanism::in_force(view.zone) {
         Mechanism::Depot => depot::stacks_blocks(view, order),
-        Mechanism::Bits => bits::takes_blocks(view, order),
         _ => false,
     }
 }
@@ -361,51 +371,9 @@ pub(crate) fn take_ready<P: Platform>(
     }
 }
 
-/// Takes a block of an order without lists from what the bits have ready for a CPU. Returns its place.
-#[inline(always)]
-pub(crate) fn claim_direct<P: Platform>(
-    view: ZoneView<'_, P>,
-    cpu: CpuId,
-    of: (Order, MigrateType),
-    highest: ZoneKind,
-) -> Option<usize> {
-    if !view.keeps_bits() || !bits::takes_blocks(view, of.0) || view.is_quiesced() {
-        return None;
-    }
-    bits::claim_direct(view, cpu, of, highest)
-}
-
-/// Frees a block that the caller owns past the lists, if it has none or its pageblock is being emptied; whether it is free then. It lies in a
-/// pageblock of the type `list_type`.
-#[inline(always)]
-pub(crate) fn put_direct<P: Platform>(
-    view: ZoneView<'_, P>,
-    cpu: CpuId,
-    place: usize,
-    order: Order,
-    list_type: MigrateType,
-) -> bool {
-    view.keeps_bits()
-        && order < view.free_bits().line_order()
-        && view.checks == PageChecks::None
-        && (order.index() >= SMALL_ORDERS || view.blocks.is_emptying_at(place))
-        && !view.is_quiesced()
-        && bits::put_direct(view, cpu, place, order, list_type)
-}
-
-/// The blocks that a CPU took from the bits and freed to them past its lists, with their order. Possibly stale.
-pub(crate) fn direct_flow_racy<P: Platform>(
-    view: ZoneView<'_, P>,
-    cpu: CpuId,
-) -> impl Iterator<Item = (Order, [u64; 2])> {
-    bits::direct_flow_racy(view, cpu)
-}
-
 /// Whether the bits serve a request: it is of a type that has per-CPU lists, and no compaction wants all frames on the free lists.
 fn takes_bits<P: Platform>(view: ZoneView<'_, P>, request: BlockRequest) -> bool {
-    request.migrate_type.index() < MigrateType::PER_CPU
-        && (request.order == Order::ZERO || view.checks == PageChecks::None)
-        && !view.is_quiesced()
+    request.migrate_type.index() < MigrateType::PER_CPU && bits::takes_blocks(view, request.order)
 }
 
 /// Gives a freed block of an order without per-CPU lists to a mechanism; whether it took it. The caller holds the lock of the lists of
@@ -416,9 +384,6 @@ pub(crate) fn give_back_stacked<P: Platform>(
     index: u32,
     of: (Order, MigrateType),
 ) -> bool {
-    if view.keeps_bits() {
-        return !view.is_quiesced() && bits::put(view, cpu, index as usize, of.0);
-    }
     let access = stacks_blocks(view, of.0).then(|| depot::ListAccess::open(view, cpu, of)).flatten();
     access.map(|access| access.give_back_block(index)).is_some()
 }

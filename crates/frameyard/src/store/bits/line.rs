@@ -34,26 +34,23 @@ pub(super) struct Shape {
     pub(super) run: Order,
 }
 
-/// A word before and after some of its bits were set.
+/// What freed frames have made of a word.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grown {
-    was: u64,
-    now: u64,
+    /// Whether all of them were in use before.
+    pub(super) is_new: bool,
+    /// The order of the largest run that they are part of.
+    pub(super) run: Order,
 }
 
 impl Grown {
-    /// Whether the word had no free frame before, or has a larger free run now. Only then may the line have to be listed elsewhere.
+    /// The line has no such word.
+    const NOTHING: Self = Self { is_new: false, run: Order::ZERO };
+
+    /// The same of two words.
     #[inline(always)]
-    pub(super) fn has_larger_run(self) -> bool {
-        // Ends at the largest run before, which most words have few steps away.
-        let (mut was, mut now) = (self.was, self.now);
-        for order in 0..WORD.0 {
-            if was == 0 {
-                break;
-            }
-            (was, now) = (pairs(was, order), pairs(now, order));
-        }
-        was == 0 && now != 0
+    pub(super) fn and(self, other: Self) -> Self {
+        Self { is_new: self.is_new & other.is_new, run: self.run.max(other.run) }
     }
 }
 
@@ -102,23 +99,36 @@ fn pairs(heads: u64, order: u8) -> u64 {
 /// The heads of the free runs of an order, of at most that of a word.
 #[inline(always)]
 fn runs(mut bits: u64, order: Order) -> u64 {
-    for step in 0..order.0 {
-        bits &= bits >> (1 << step);
+    // Words of fresh memory are full, and those that were used up are empty.
+    if bits != u64::MAX && bits != 0 {
+        for step in 0..order.0 {
+            bits &= bits >> (1 << step);
+        }
     }
     bits & HEADS[order.0 as usize]
 }
 
 /// The order of the largest free run of a word that has a free frame.
-#[inline]
+#[inline(always)]
 fn largest_run(bits: u64) -> Order {
-    let mut heads = bits;
+    // No branch on what is free, which nobody can foresee.
+    let (mut heads, mut run) = (bits, 0);
     for order in 0..WORD.0 {
         heads = pairs(heads, order);
-        if heads == 0 {
-            return Order(order);
-        }
+        run += u8::from(heads != 0);
     }
-    WORD
+    Order(run)
+}
+
+/// The order of the largest free run of a word around a block of it that is free.
+#[inline(always)]
+fn run_around(bits: u64, head: u32) -> Order {
+    let mut run = 0;
+    for order in 1..=WORD.0 {
+        let around = ones(Order(order)) << (head & !((1 << order) - 1));
+        run += u8::from(bits & around == around);
+    }
+    Order(run)
 }
 
 impl<'a> Line<'a> {
@@ -200,20 +210,25 @@ impl<'a> Line<'a> {
         let (word_order, mut left) = (word_order(self.order), most as u32);
         for (at, word) in self.words.iter().enumerate() {
             let mut bits = word.load(Ordering::Relaxed);
-            while bits != 0 && left > 0 {
-                let mut heads = runs(bits & self.full(), order);
-                while heads.count_ones() > left {
-                    heads &= !(1 << heads.ilog2());
+            loop {
+                let (mut heads, mut chosen, mut count) = (runs(bits & self.full(), order), 0, 0);
+                while heads != 0 && count < left {
+                    chosen |= heads & heads.wrapping_neg();
+                    heads &= heads - 1;
+                    count += 1;
+                }
+                if count == 0 {
+                    break;
                 }
                 // The runs of heads do not touch.
-                let blocks = heads.wrapping_mul(ones(order));
+                let blocks = ones(order).wrapping_mul(chosen);
                 // Acquire: pairs with the Release in `set`, as in `take_word`.
                 match word.compare_exchange_weak(bits, bits & !blocks, Ordering::Acquire, Ordering::Relaxed) {
                     Ok(_) => {
-                        left -= heads.count_ones();
-                        while heads != 0 {
-                            take(((at as u32) << word_order.0) + heads.trailing_zeros());
-                            heads &= heads - 1;
+                        left -= count;
+                        while chosen != 0 {
+                            take(((at as u32) << word_order.0) + chosen.trailing_zeros());
+                            chosen &= chosen - 1;
                         }
                         break;
                     }
@@ -266,73 +281,95 @@ impl<'a> Line<'a> {
         self.take_words(platform, self.words)
     }
 
+    /// Sets bits of a word. Returns the word as it was.
     #[inline(always)]
-    fn set<P: Platform>(&self, platform: &P, word: &AtomicU64, bits: u64) -> Grown {
+    fn set<P: Platform>(&self, platform: &P, word: &AtomicU64, bits: u64) -> u64 {
         self.touch(platform, Access::ReadModifyWrite);
         // Release: pairs with the Acquire in `take_word`, `claim` and `take_words`. Sequentially consistent: pairs with `move_to`; the load of
         // the state that follows is in `Listing::settle`.
-        let was = word.fetch_or(bits, Ordering::SeqCst);
-        Grown { was, now: was | bits }
+        word.fetch_or(bits, Ordering::SeqCst)
     }
 
-    /// Frees frames of a word, given as bits. `Err` if some of them were free already: these stay free, once.
+    /// Frees the first of some blocks that lie in one word, the first of them at `offset` in this line. Returns their number.
     #[inline(always)]
-    pub(super) fn put<P: Platform>(&self, platform: &P, at: usize, bits: u64) -> Result<Grown, Grown> {
-        let Some(word) = self.words.get(at) else { return Err(Grown { was: 1, now: 1 }) };
-        let grown = self.set(platform, word, bits);
-        if grown.was & bits == 0 { Ok(grown) } else { Err(grown) }
+    pub(super) fn put_first<P: Platform>(
+        &self,
+        platform: &P,
+        offset: u32,
+        blocks: &[u32],
+        order: Order,
+    ) -> (Grown, usize) {
+        let word_order = word_order(self.order);
+        let bit_of = |place: u32| place & ((1 << word_order.0) - 1);
+        let word_of = |place: &u32| place >> word_order.0;
+        let in_first = |place: &u32| word_of(place) == word_of(&blocks[0]);
+        if order > word_order || !blocks.get(1).is_some_and(in_first) {
+            // What was freed at random has no neighbours.
+            return (self.put_block(platform, offset, order), 1);
+        }
+        let (mut bits, mut count) = (0, 0);
+        for place in blocks.iter().copied().take_while(in_first) {
+            bits |= ones(order) << bit_of(place);
+            count += 1;
+        }
+        let at = (offset >> word_order.0) as usize;
+        let Some(word) = self.words.get(at) else { return (Grown::NOTHING, count) };
+        let was = self.set(platform, word, bits);
+        let run = self.run_around_word(at, largest_run((was | bits) & self.full()));
+        (Grown { is_new: was & bits == 0, run }, count)
     }
 
     /// Frees a block of the line that begins at a frame of it.
     #[inline(always)]
-    pub(super) fn put_block<P: Platform>(&self, platform: &P, offset: u32, order: Order) -> Result<Grown, Grown> {
+    pub(super) fn put_block<P: Platform>(&self, platform: &P, offset: u32, order: Order) -> Grown {
         let word_order = word_order(self.order);
         let at = (offset >> word_order.0) as usize;
-        if order <= word_order {
-            return self.put(platform, at, ones(order) << (offset & ((1 << word_order.0) - 1)));
+        if order > word_order {
+            let words = self.words.get(at..at + (1 << (order.0 - word_order.0)));
+            let is_new = words.is_some_and(|words| self.put_words(platform, words));
+            return Grown { is_new, run: self.run_around_words(at, order) };
         }
-        // Of several words at least one is new, or all were free.
-        let count = 1 << (order.0 - word_order.0);
-        let grown = Grown { was: 0, now: self.full() };
-        let mut is_new = true;
-        for word in at..at + count {
-            is_new &= self.put(platform, word, self.full()).is_ok();
-        }
-        if is_new { Ok(grown) } else { Err(grown) }
+        let Some(word) = self.words.get(at) else { return Grown::NOTHING };
+        let head = offset & ((1 << word_order.0) - 1);
+        let bits = ones(order) << head;
+        let was = self.set(platform, word, bits);
+        Grown { is_new: was & bits == 0, run: self.run_around_word(at, run_around((was | bits) & self.full(), head)) }
     }
 
-    /// Frees the whole line. `Err` if some of its frames were free already.
-    #[inline]
-    pub(super) fn put_whole<P: Platform>(&self, platform: &P) -> Result<(), Grown> {
+    /// Frees all frames of some words; whether none of them was free already.
+    #[inline(always)]
+    fn put_words<P: Platform>(&self, platform: &P, words: &[AtomicU64]) -> bool {
         // Loom does not know that no store comes between the load and the store of an exchange, here one of a thief that finds nothing.
-        if cfg!(loom) || !self.is_empty_racy() {
-            return self.put_block(platform, 0, self.order).map(|_| ());
+        if cfg!(loom) || words.iter().any(|word| word.load(Ordering::Relaxed) != 0) {
+            return words.iter().fold(true, |is_new, word| is_new & (self.set(platform, word, self.full()) == 0));
         }
         self.touch(platform, Access::ReadModifyWrite);
-        for word in self.words {
+        for word in words {
             // No other CPU changes a word all of whose frames are the caller's. Release: pairs with the Acquire in `take_word`, `claim` and
             // `take_words`.
             word.store(self.full(), Ordering::Release);
         }
         // Sequentially consistent: pairs with `move_to`; the load of the state that follows is in `Listing::settle`.
         fence(Ordering::SeqCst);
-        Ok(())
+        true
     }
 
-    #[inline(always)]
-    fn is_empty_racy(&self) -> bool {
-        self.words.iter().all(|word| word.load(Ordering::Relaxed) == 0)
-    }
-
-    /// The order of the largest run that a word that has grown can have made. Whole words are seen with their neighbours: of CPUs that fill
-    /// neighbours at the same time, the last one sees all.
+    /// Frees the whole line; whether none of its frames was free already.
     #[inline]
-    pub(super) fn run_made(&self, at: usize, grown: Grown) -> Order {
+    pub(super) fn put_whole<P: Platform>(&self, platform: &P) -> bool {
+        self.put_words(platform, self.words)
+    }
+
+    /// The order of the largest run around a word that has a run of the order `run`.
+    #[inline(always)]
+    fn run_around_word(&self, at: usize, run: Order) -> Order {
+        if run == word_order(self.order) { self.run_around_words(at, run) } else { run }
+    }
+
+    /// The order of the largest run around words that are free, a run of the order `run`. Of CPUs that free neighbours at the same time, the last
+    /// one sees all.
+    fn run_around_words(&self, at: usize, mut run: Order) -> Order {
         let word_order = word_order(self.order);
-        if grown.now & self.full() != self.full() {
-            return largest_run(grown.now);
-        }
-        let mut run = word_order;
         while run < self.order {
             let count = 2 << (run.0 - word_order.0);
             let first = at & !(count - 1);

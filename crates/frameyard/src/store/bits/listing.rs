@@ -15,8 +15,7 @@
 //! - A CPU that clears a hint looks at the state again, and sets the hint again if the line is on that list by now. The same holds between a
 //!   word and its bit in the summary.
 //!
-//! Frames are freed into a line without a look at its state, unless the free has given a word a larger run
-//! ([`Grown::has_larger_run`](super::line::Grown::has_larger_run)). Such a free looks at the state after it has set the bits:
+//! A free looks at the state after it has set the bits:
 //!
 //! - If the line is listed, or on no list, the free sees to it itself that the list allows the run that it has made ([`Listing::settle`]).
 //! - If the line is reserved, it does nothing. The CPU that ends a reservation looks at the bits after the change of the state
@@ -371,13 +370,14 @@ impl Listing {
         true
     }
 
-    /// Whether a line is reserved, for a CPU that has set bits of it.
+    /// Whether a line that has a run of that order now may stay where it is, for a CPU that has set bits of it: its list allows that, or it is
+    /// reserved.
     #[inline(always)]
-    pub(super) fn is_reserved<P: Platform>(&self, platform: &P, line: usize) -> bool {
+    pub(super) fn allows<P: Platform>(&self, platform: &P, line: usize, run: Order) -> bool {
         self.state(line).is_some_and(|state| {
             Self::touch(platform, state, Access::Read);
             // Sequentially consistent: pairs with `move_to`.
-            List(state.load(Ordering::SeqCst)).is_reserved()
+            List(state.load(Ordering::SeqCst)).allows(run)
         })
     }
 
@@ -388,7 +388,7 @@ impl Listing {
         &self,
         platform: &P,
         (line, list_type): (usize, MigrateType),
-        may_have: impl Fn() -> Order,
+        may_have: Order,
         shape: impl Fn() -> Option<Shape>,
     ) {
         let Some(state) = self.state(line) else { return };
@@ -396,7 +396,7 @@ impl Listing {
             Self::touch(platform, state, Access::Read);
             // Sequentially consistent: pairs with `move_to`.
             let found = List(state.load(Ordering::SeqCst));
-            if found.is_reserved() || found.allows(may_have()) {
+            if found.is_reserved() || found.allows(may_have) {
                 return;
             }
             let Some(shape) = shape() else { return };
@@ -422,34 +422,41 @@ impl Listing {
         start: usize,
     ) -> Option<usize> {
         let reserved = self.lists.reserved(list_type);
-        // Most lists are empty, and those of a type have their last summaries side by side.
-        let groups = lines.start / GROUP..lines.end.div_ceil(GROUP);
         let (first, runs) = (self.lists.first(list_type) as usize, usize::from(self.lists.line_order.0));
-        for step in 0..STEPS as usize {
-            for run in usize::from(order.0)..runs {
-                let number = first + step * runs + run;
-                if self.has_lines(number, groups.clone())
-                    && let list = self.lists.partly_free(list_type, step as u32, run as u32)
-                    && let Some(line) = self.take_from(platform, list, lines.clone(), start, reserved)
-                {
+        for step in 0..STEPS {
+            let row = first + step as usize * runs;
+            let mut lists = row + usize::from(order.0)..row + runs;
+            while let Some(number) = self.first_with_lines(&mut lists, &lines) {
+                let list = self.lists.partly_free(list_type, step, (number - row) as u32);
+                if let Some(line) = self.take_from(platform, list, lines.clone(), start, reserved) {
                     return Some(line);
                 }
             }
         }
         let whole = self.lists.whole(list_type);
-        if !self.has_lines(whole.number(), groups) {
-            return None;
-        }
+        self.first_with_lines(&mut (whole.number()..whole.number() + 1), &lines)?;
         self.take_from(platform, whole, lines, start, reserved)
     }
 
-    /// Whether a list may have lines in some groups, for one that has such a number.
+    /// The first of some lists that may have some of these lines, by their numbers, which become those behind it. Most lists are empty, and those
+    /// of a type have their last summaries side by side.
     #[inline(always)]
-    fn has_lines(&self, number: usize, mut groups: Range<usize>) -> bool {
-        let count = self.lists.count();
+    fn first_with_lines(&self, lists: &mut Range<usize>, lines: &Range<usize>) -> Option<usize> {
+        let (last, count) = (self.levels[LEVELS - 1], self.lists.count());
         // Sequentially consistent: pairs with `set_bits`.
         let has_lines = |word: &AtomicU64| word.load(Ordering::SeqCst) != 0;
-        groups.any(|at| self.levels[LEVELS - 1].get(at * count + number).is_some_and(has_lines))
+        let groups = lines.start / GROUP..lines.end.div_ceil(GROUP);
+        let found = if groups.len() == 1 {
+            let of_group = groups.start * count;
+            let at = last.get(of_group + lists.start..of_group + lists.end)?.iter().position(has_lines);
+            lists.start + at?
+        } else {
+            lists
+                .clone()
+                .find(|number| groups.clone().any(|at| last.get(at * count + number).is_some_and(has_lines)))?
+        };
+        lists.start = found + 1;
+        Some(found)
     }
 
     /// Takes a whole line off its list. It is on no list then.
@@ -505,7 +512,7 @@ impl Listing {
         let Some(to) = shape().map(|shape| self.lists.of(list_type, shape)).filter(|to| *to != found) else { return };
         if self.move_to(platform, line, found, to) {
             // A free that saw the old list may have relied on it.
-            self.settle(platform, (line, list_type), || self.lists.line_order, shape);
+            self.settle(platform, (line, list_type), self.lists.line_order, shape);
         }
     }
 
@@ -534,7 +541,7 @@ impl Listing {
         let to = shape().map_or(List::NONE, |shape| self.lists.of(list_type, shape));
         if found.is_reserved() && self.move_to(platform, line, found, to) && !is_broken!(ListedOnce) {
             // CPUs that set bits while the line was reserved left them to the caller.
-            self.settle(platform, (line, list_type), || self.lists.line_order, shape);
+            self.settle(platform, (line, list_type), self.lists.line_order, shape);
         }
     }
 

@@ -45,6 +45,9 @@ fn add_good<P: Platform>(view: ZoneView<'_, P>, order: Order, mut batch: Batch, 
     bad
 }
 
+/// The most blocks of the orders between the small ones and that of a line that a refill fetches.
+const MOST_LARGE: u64 = 16;
+
 /// More blocks than any refill fetches.
 const MOST_BLOCKS: u64 = 1 << 16;
 
@@ -124,7 +127,7 @@ impl<P: Platform> LockedPcp<'_, P> {
             return;
         }
         if transfer::keeps_bits(view) && self.list(id).len() > 1 {
-            self.return_older_half(view, id);
+            self.return_oldest(view, id);
             if self.push(id, index) {
                 return;
             }
@@ -169,13 +172,14 @@ impl<P: Platform> LockedPcp<'_, P> {
         fits
     }
 
-    /// Gives the older half of an array back to the zone.
+    /// Gives the older half of an array back to the zone, or all of it, if nothing is allocated from it.
     #[inline(never)]
-    fn return_older_half(&mut self, view: ZoneView<'_, P>, id: ListId) {
+    fn return_oldest(&mut self, view: ZoneView<'_, P>, id: ListId) {
         let (list, order) = (self.list(id), id.order(view.geometry));
         let mut drain = Drain::begin(view, self.cpu(), DrainReason::Overflow);
         let mut source = ListSource { lists: self, view, id, order, batch_type: None };
-        drain.give_back(&mut source, order, (list.len() / 2).min(BATCH));
+        let most = if id.group() == Group::Returning { list.len() } else { list.len() / 2 };
+        drain.give_back(&mut source, order, most.min(BATCH));
         drop(drain);
         add_exclusive(&self.pcp.counts.drains, 1);
     }
@@ -183,7 +187,7 @@ impl<P: Platform> LockedPcp<'_, P> {
     /// Fills an empty list with what the zone has ready for it without a search.
     #[inline(never)]
     fn refill_ready(&mut self, view: ZoneView<'_, P>, id: ListId) {
-        let (list, Some(list_type)) = (self.list(id), id.small_type()) else { return };
+        let (list, Some(list_type)) = (self.list(id), id.allocated_type()) else { return };
         let order = id.order(view.geometry);
         let batch = transfer::take_ready(view, self.cpu(), (order, list_type), self.refill_blocks(view, id, order));
         if batch.is_empty() {
@@ -271,8 +275,10 @@ impl<P: Platform> LockedPcp<'_, P> {
                 let high = self.pcp.high[Group::Huge as usize].load(Ordering::Relaxed);
                 u64::from(high) >> order.0 >> 1
             }
+            // Half of what they hold, as frees may follow.
+            Group::Large => (self.high(Group::Large) >> order.0 >> 1).min(MOST_LARGE),
             Group::Small if order.0 > 0 && batch > 1 => (batch >> order.0).max(2),
-            Group::Small => batch,
+            Group::Small | Group::Returning => batch,
         };
         blocks.clamp(1, MOST_BLOCKS) as usize
     }
@@ -323,7 +329,7 @@ impl<P: Platform> LockedPcp<'_, P> {
     /// The type of a list of a small order whose limit leaves room for whole batches.
     fn batch_type(&self, view: ZoneView<'_, P>, id: ListId) -> Option<MigrateType> {
         let most = self.most_of(id).min(self.high(Group::Small) >> id.order(view.geometry).0);
-        id.small_type().filter(|_| most >= transfer::least_room(view) as u64)
+        id.allocated_type().filter(|_| most >= transfer::least_room(view) as u64)
     }
 
     /// Gives back to the zone at least `pages` frames of a list and those that share its limit, as far as they have them; if an
@@ -366,7 +372,7 @@ impl<P: Platform> LockedPcp<'_, P> {
 
     /// Gives everything back to the zone.
     pub(crate) fn drain(&mut self, view: ZoneView<'_, P>) {
-        for group in [Group::Small, Group::Huge] {
+        for group in self.pcp.groups() {
             self.drain_group(view, ListId::first(group), PageCount(u64::MAX), DrainReason::Emptying);
         }
     }
@@ -391,7 +397,7 @@ impl<P: Platform> LockedPcp<'_, P> {
             left = left.saturating_sub(1);
             is_too_many || !visit(id, index)
         };
-        for id in ListId::all() {
+        for id in self.pcp.ids() {
             let list = self.list(id);
             let mut entries = list.entries[..list.len()].iter().map(|slot| slot.load(Ordering::Relaxed));
             if let Some(index) = entries.find(|index| refused(id, *index)) {

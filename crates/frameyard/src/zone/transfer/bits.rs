@@ -5,12 +5,11 @@
 //!
 //! | event | action |
 //! |---|---|
-//! | a list of order 0 to 3 is empty | take frames of the line that the CPU has reserved for its type: single frames by the word |
-//! | a block of order 4 to 8 is wanted | claim it in the CPU's line for larger blocks; no list in between |
+//! | a list is empty | take blocks of the line that the CPU has reserved for its type: single frames by the word |
 //! | the line has nothing that fits | leave it, reserve the fullest that fits; if there is none, take whole pageblocks off the free lists |
 //! | the type has nothing left | whole pageblocks of other types, then what `fallback` gives, then lines that other CPUs have reserved |
-//! | a list overflows, or a block without a list is freed | set the bits |
-//! | a frame of a pageblock that is being emptied is freed | set its bit, instead of putting it on a list ([`emptying`]) |
+//! | a list overflows | set the bits |
+//! | a block of a pageblock that is being emptied is freed | it waits on a list of its own, from which nothing is allocated ([`emptying`]) |
 //! | compaction, isolation, contiguous ranges, a change of the policy | the frames return to the free lists ([`collecting`]) |
 //!
 //! # Tags
@@ -33,8 +32,8 @@ use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::store::bits::{Bits, BitsSpans, Slot, Total, line_order};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::units::{CpuId, MigrateType, Order};
-use crate::zone::batch::SMALL_ORDERS;
 use crate::zone::checks::PageChecks;
+use crate::zone::pcp::MoreLists;
 use crate::zone::view::ZoneView;
 use core::ops::Range;
 
@@ -47,10 +46,9 @@ mod taking;
 mod validate;
 
 pub(super) use collecting::{collect, collect_around, collect_for, collect_line};
-pub(super) use counting::direct_flow_racy;
-pub(super) use giving::{give_back, put, put_direct, put_initialised};
+pub(super) use giving::{give_back, put_initialised};
 pub(super) use statistics::{COUNTERS, blocks_racy, count};
-pub(super) use taking::{claim_direct, fetch, has_ready_racy, take_ready};
+pub(super) use taking::{fetch, has_ready_racy, take_ready};
 pub(super) use validate::validate;
 
 /// The lines that a CPU has reserved in a zone: for single frames and for larger blocks, of each type.
@@ -72,33 +70,26 @@ pub(super) struct State {
 
 all_atomic!(State { total, reserved, supplied, collected, emptying });
 
-/// The orders of blocks below that of a line.
-const DIRECT: usize = 9;
-
 /// What a CPU has in a zone.
 #[repr(C, align(64))]
 #[derive(Default)]
 pub(super) struct CpuBits {
     /// The reserved lines.
     lines: [Slot; SLOTS],
-    /// By order, the blocks that the CPU took (low half) and freed past its lists, since they were last added to `direct_sum` and to the
-    /// zone's count of frames.
-    direct: [AtomicU64; DIRECT],
-    /// Frames freed less frames taken by lists, not yet added to the zone's count. Wraps.
+    /// Frames freed less frames taken, not yet added to the zone's count. Wraps.
     change: AtomicU64,
-    /// How far each of these may be off before it is added; 0 until then.
+    /// How far this may be off before it is added; 0 until then.
     limit: AtomicU64,
-    /// By order, the blocks taken and freed.
-    direct_sum: [[AtomicU64; 2]; DIRECT],
 }
 
-all_atomic!(CpuBits { lines, direct, change, limit, direct_sum });
+all_atomic!(CpuBits { lines, change, limit });
 
 /// The tables.
 #[derive(Clone, Copy)]
 pub(super) struct Tables {
     bits: Bits,
     cpus: &'static [CpuBits],
+    pub(super) more_lists: &'static [MoreLists],
     zones: &'static [State],
     /// A bit for each line: it is clean.
     clean: &'static [AtomicU64],
@@ -109,6 +100,7 @@ pub(super) struct Tables {
 pub(crate) struct Spans {
     bits: BitsSpans,
     cpus: TableSpan,
+    more_lists: TableSpan,
     zones: TableSpan,
     clean: TableSpan,
     pageblock_order: Order,
@@ -136,10 +128,11 @@ const fn lines(sizes: &TableSizes) -> usize {
 pub(super) const fn plan(planner: &mut TablePlanner, sizes: &TableSizes) -> Option<Spans> {
     let Some(bits) = Bits::plan(planner, pageblocks(sizes), sizes.pageblock_order) else { return None };
     let Some(cpus) = cpus(sizes).checked_mul(sizes.zones) else { return None };
+    let Some(more_lists) = planner.table::<MoreLists>(cpus) else { return None };
     let Some(cpus) = planner.table::<CpuBits>(cpus) else { return None };
     let Some(zones) = planner.table::<State>(zones(sizes)) else { return None };
     match planner.table::<AtomicU64>(lines(sizes).div_ceil(u64::BITS as usize)) {
-        Some(clean) => Some(Spans { bits, cpus, zones, clean, pageblock_order: sizes.pageblock_order }),
+        Some(clean) => Some(Spans { bits, cpus, more_lists, zones, clean, pageblock_order: sizes.pageblock_order }),
         None => None,
     }
 }
@@ -153,7 +146,8 @@ impl Tables {
         unsafe {
             let bits = Bits::carve(region, &spans.bits, spans.pageblock_order)?;
             let (cpus, zones) = (region.table(spans.cpus)?, region.table(spans.zones)?);
-            Some(Self { bits, cpus, zones, clean: region.table(spans.clean)? })
+            let (more_lists, clean) = (region.table(spans.more_lists)?, region.table(spans.clean)?);
+            Some(Self { bits, cpus, more_lists, zones, clean })
         }
     }
 
@@ -161,8 +155,14 @@ impl Tables {
     pub(super) fn fit(&self, sizes: &TableSizes) -> bool {
         self.bits.fits(pageblocks(sizes), sizes.pageblock_order)
             && self.cpus.len() == cpus(sizes) * sizes.zones
+            && self.more_lists.len() == self.cpus.len()
             && self.zones.len() == zones(sizes)
             && self.clean.len() == lines(sizes).div_ceil(u64::BITS as usize)
+    }
+
+    /// The order of a line, where free frames are bits.
+    pub(super) fn line_order(&self) -> Option<Order> {
+        (!self.zones.is_empty()).then(|| self.bits.line_order())
     }
 
     #[inline(always)]
@@ -176,7 +176,7 @@ impl Tables {
     }
 
     fn set_clean(&self, line: usize) {
-        if let Some((word, bit)) = self.clean_bit(line) {
+        if let Some((word, bit)) = self.clean_bit(line).filter(|(word, bit)| word.load(Ordering::Relaxed) & bit == 0) {
             word.fetch_or(bit, Ordering::Relaxed);
         }
     }
@@ -193,9 +193,10 @@ const fn slot(order: Order, list_type: MigrateType) -> usize {
     2 * list_type as usize + (order.0 > 0) as usize
 }
 
-/// Whether blocks of an order move through the bits one by one, without a list.
+/// Whether blocks of an order move between lists and bits: no compaction wants all frames on the free lists, and no pages are checked of blocks
+/// that may have to be taken apart.
 pub(super) fn takes_blocks<P: Platform>(view: ZoneView<'_, P>, order: Order) -> bool {
-    order.index() >= SMALL_ORDERS && order < view.free_bits().line_order() && view.checks == PageChecks::None
+    (order == Order::ZERO || view.checks == PageChecks::None) && !view.is_quiesced()
 }
 
 impl<'a, P: Platform> ZoneView<'a, P> {

@@ -100,7 +100,7 @@ fn words_are_taken_with_all_of_their_frames() {
     assert_eq!(fixture.bits.take_word(&Plain, 0, 0), 0);
     assert_eq!(fixture.bits.take_word(&Plain, 0, 8), 0, "there is no such word");
     assert_eq!(fixture.bits.take_word(&Plain, 1, 0), 0, "there is no such line");
-    fixture.bits.free_in_word(&Plain, 0, u64::MAX, MOVABLE).unwrap();
+    fixture.free_at(0, 0..64);
     fixture.assert_all_free();
 }
 
@@ -109,7 +109,7 @@ fn frames_that_were_free_are_free_once() {
     for (line_order, order) in [(9, 0), (9, 6), (9, 7), (9, 8), (4, 2)] {
         let fixture = Fixture::free(1, line_order);
         assert_eq!(fixture.bits.free(&Plain, 0, Order(order), MOVABLE), Err(AlreadyFree));
-        assert_eq!(fixture.bits.free_in_word(&Plain, 0, 1, MOVABLE), Err(AlreadyFree));
+        assert_eq!(fixture.bits.free_some(&Plain, &[0, 1], Order(0), MOVABLE), (2, Err(AlreadyFree)));
         assert_eq!(fixture.bits.free_whole(&Plain, 0, MOVABLE), Err(AlreadyFree));
         fixture.assert_all_free();
     }
@@ -124,7 +124,7 @@ fn a_block_that_was_free_in_part_is_listed_with_the_rest() {
         assert_eq!(fixture.bits.take_word(&Plain, line, free_first / 64), u64::MAX);
         fixture.leave(line);
         // The line is on no list now. Its other word is free, and its first or second is freed twice.
-        fixture.line(0).put(&Plain, free_first / 64, u64::MAX).unwrap();
+        assert!(fixture.line(0).put_block(&Plain, free_first as u32, Order(6)).is_new);
         assert_eq!(fixture.bits.free(&Plain, 0, Order(7), MOVABLE), Err(AlreadyFree));
         fixture.assert_sound();
     }
@@ -133,7 +133,7 @@ fn a_block_that_was_free_in_part_is_listed_with_the_rest() {
 #[test]
 fn bits_beyond_a_small_line_are_no_frames() {
     let fixture = Fixture::empty(2, 4);
-    fixture.line(0).put(&Plain, 0, 0xffff_ffff_ffff_0000).unwrap();
+    fixture.bits.words[0].store(0xffff_ffff_ffff_0000, crate::sync::Ordering::Relaxed);
     assert_eq!(fixture.line(0).shape(&Plain), None);
     assert!((0..4).all(|order| fixture.line(0).claim(&Plain, Order(order)) == Claimed::Nothing));
     assert_eq!(fixture.bits.take_word(&Plain, 0, 0), 0);
@@ -144,7 +144,6 @@ fn places_outside_the_yard_are_refused() {
     let fixture = Fixture::free(2, 9);
     for place in [1024, usize::MAX, usize::MAX >> 9] {
         assert!(fixture.bits.free(&Plain, place, Order(0), MOVABLE).is_err());
-        assert!(fixture.bits.free_in_word(&Plain, place, 1, MOVABLE).is_err());
         assert!(!fixture.bits.is_free_racy(place));
     }
     assert!(fixture.bits.free_whole(&Plain, 2, MOVABLE).is_err());

@@ -13,7 +13,7 @@ enum Action {
     /// Frees a held block.
     Free(usize),
     /// Frees held frames of a word together.
-    FreeWord(usize, u64),
+    FreeSome(usize, u64),
     /// Reserves a line for an order, from a start on.
     Reserve(u8, usize),
     Leave(usize),
@@ -28,7 +28,7 @@ fn actions() -> impl Strategy<Value = Action> {
         5 => (any(), 0u8..9).prop_map(|(line, order)| Action::Claim(line, order)),
         2 => (any(), any()).prop_map(|(line, at)| Action::TakeWord(line, at)),
         8 => any().prop_map(Action::Free),
-        2 => (any(), 0..=u64::MAX).prop_map(|(line, bits)| Action::FreeWord(line, bits)),
+        2 => (any(), 0..=u64::MAX).prop_map(|(line, bits)| Action::FreeSome(line, bits)),
         3 => (0u8..10, any()).prop_map(|(order, start)| Action::Reserve(order, start)),
         3 => any().prop_map(Action::Leave),
         2 => any().prop_map(Action::TakeWhole),
@@ -97,17 +97,18 @@ impl Model {
                     bits.free_whole(&Plain, place >> order.0, MOVABLE).unwrap();
                 }
             }
-            Action::FreeWord(which, wanted) if !self.held.is_empty() => {
-                let word_order = bits.word_order().0;
-                let word = self.held[which % self.held.len()].0 >> word_order;
-                let (freed, held) = self.held.drain(..).partition::<Vec<_>, _>(|(place, order)| {
-                    order.0 == 0 && place >> word_order == word && wanted >> (place % 64) & 1 == 1
+            Action::FreeSome(which, wanted) if !self.held.is_empty() => {
+                let (chosen, order) = self.held[which % self.held.len()];
+                let (freed, held) = self.held.drain(..).partition::<Vec<_>, _>(|(place, of)| {
+                    let is_wanted = *place == chosen || wanted >> (place >> order.0 & 63) & 1 == 1;
+                    *of == order && order < line_order && place >> line_order.0 == chosen >> line_order.0 && is_wanted
                 });
                 self.held = held;
-                let first = word << word_order;
-                let freed_bits = freed.iter().fold(0, |bits, (place, _)| bits | 1u64 << (place - first));
                 freed.iter().for_each(|(place, order)| self.set(*place, *order, true));
-                bits.free_in_word(&Plain, first, freed_bits, MOVABLE).unwrap();
+                let places: Vec<u32> = freed.iter().map(|(place, _)| *place as u32).collect();
+                if !places.is_empty() {
+                    assert_eq!(bits.free_some(&Plain, &places, order, MOVABLE), (places.len(), Ok(())));
+                }
             }
             Action::Reserve(order, start) => {
                 let order = Order(order % (line_order.0 + 1));
@@ -128,7 +129,7 @@ impl Model {
                 line.into_iter().for_each(|line| self.take(line << line_order.0, line_order));
             }
             Action::Search(order) => self.search(Order(order % (line_order.0 + 1))),
-            Action::Free(_) | Action::FreeWord(..) | Action::Leave(_) => {}
+            Action::Free(_) | Action::FreeSome(..) | Action::Leave(_) => {}
         }
     }
 

@@ -1,12 +1,12 @@
 //! Giving: what is freed becomes bits, on the way from an overflowing list or at once.
 
-use super::counting::FREED;
-use super::{collect_line, emptying};
+use super::{collect_line, emptying, takes_blocks};
 use crate::memmap::MapPlace;
 use crate::page::Tag;
 use crate::platform::Platform;
+use crate::store::bits::{Bits, LARGEST_LINE};
 use crate::sync::fence_in_models;
-use crate::units::{CpuId, MigrateType, Order};
+use crate::units::{CpuId, Order};
 use crate::zone::batch::Batch;
 use crate::zone::checks::PageChecks;
 use crate::zone::transfer::pagewise;
@@ -32,24 +32,6 @@ pub(in crate::zone::transfer) fn put_initialised<P: Platform>(
         view.tables.mechanisms.bits.set_clean(line);
         _ = view.free_bits().free_whole(view.platform, line, list_type);
     }
-    true
-}
-
-/// Frees a block that the caller owns past the lists, in a pageblock of an ordinary type. `false` as for [`put`].
-#[inline(always)]
-pub(in crate::zone::transfer) fn put_direct<P: Platform>(
-    view: ZoneView<'_, P>,
-    cpu: CpuId,
-    place: usize,
-    order: Order,
-    list_type: MigrateType,
-) -> bool {
-    if !view.is_line_clean(place) && !clear_tag(view, view.map.checked(place as u32)) {
-        return false;
-    }
-    view.count_direct(cpu, order, FREED);
-    let freed = view.free_bits().free(view.platform, place, order, list_type);
-    settle_put(view, place >> view.free_bits().line_order().0, freed.is_ok());
     true
 }
 
@@ -109,6 +91,9 @@ fn clear_tag<P: Platform>(view: ZoneView<'_, P>, head: MapPlace) -> bool {
     true
 }
 
+/// How many blocks ahead a line of bits is fetched: frames that were freed one by one lie anywhere.
+const AHEAD: usize = 8;
+
 /// Gives back blocks of a list. Those that must go to the free lists take the zone lock.
 #[inline(never)]
 pub(in crate::zone::transfer) fn give_back<'a, P: Platform>(
@@ -118,27 +103,24 @@ pub(in crate::zone::transfer) fn give_back<'a, P: Platform>(
     batch: &Batch,
     order: Order,
 ) {
-    if view.is_quiesced() {
+    if !takes_blocks(view, order) {
         return pagewise::give_back(locked, view, cpu, batch, order);
     }
     emptying::step(view);
+    let bits = view.free_bits();
     let mut rest = &batch[..];
     let mut put_frames = 0;
-    while let Some((first, others)) = rest.split_first() {
-        let place = *first as usize;
-        if order <= view.free_bits().word_order()
-            && order < view.free_bits().line_order()
-            && view.is_line_clean(place)
-            && let Some((list_type, zone)) = view.blocks.lasting_at(place)
-            && zone == view.id
-        {
-            let count = put_neighbours(view, rest, order, list_type);
-            put_frames += (count as u64) << order.0;
-            rest = &rest[count..];
-            continue;
-        }
+    while !rest.is_empty() {
+        // Usual lines, and single frames, get code of their own, in which the orders are constants.
+        let count = match (bits.line_order(), order) {
+            (LARGEST_LINE, Order::ZERO) => put_some(view, &bits.of_largest_lines(), rest, Order::ZERO),
+            (LARGEST_LINE, _) => put_some(view, &bits.of_largest_lines(), rest, order),
+            _ => put_some(view, bits, rest, order),
+        };
+        put_frames += (count as u64) << order.0;
+        let Some((first, others)) = rest[count..].split_first() else { break };
         rest = others;
-        if !put(view, cpu, place, order)
+        if !put(view, cpu, *first as usize, order)
             && let Some(locked) = view.lock_unless(locked, cpu)
         {
             locked.count_moved(order.pages());
@@ -148,20 +130,27 @@ pub(in crate::zone::transfer) fn give_back<'a, P: Platform>(
     view.count_bits(cpu, put_frames);
 }
 
-/// Sets the bits of the first blocks of a batch that lie in one word of a clean line. Returns their number.
+/// Sets the bits of blocks, up to the first one that needs more than that. Returns their number.
 #[inline(always)]
-fn put_neighbours<P: Platform>(view: ZoneView<'_, P>, blocks: &[u32], order: Order, list_type: MigrateType) -> usize {
-    let bits = view.free_bits();
-    let shift = bits.word_order().0;
-    let word = blocks[0] >> shift;
-    let ones = u64::MAX >> (u64::BITS - (1 << order.0));
-    let (mut mask, mut count) = (0u64, 0);
-    for block in blocks.iter().take_while(|block| **block >> shift == word) {
-        mask |= ones << (block & ((1 << shift) - 1));
-        count += 1;
+fn put_some<P: Platform>(view: ZoneView<'_, P>, bits: &Bits, blocks: &[u32], order: Order) -> usize {
+    let mut at = 0;
+    while let Some(block) = blocks.get(at).filter(|_| order <= bits.line_order()) {
+        let place = *block as usize;
+        let line = place >> bits.line_order().0;
+        if let Some(ahead) = blocks.get(at + AHEAD) {
+            bits.prefetch(view.platform, *ahead as usize);
+        }
+        let Some((list_type, zone)) = view.blocks.lasting_at(place) else { break };
+        if zone != view.id || !view.tables.mechanisms.bits.is_clean(line) {
+            break;
+        }
+        let (count, freed) = if order == bits.line_order() {
+            (1, bits.free_whole(view.platform, line, list_type))
+        } else {
+            bits.free_some(view.platform, &blocks[at..], order, list_type)
+        };
+        settle_put(view, line, freed.is_ok());
+        at += count;
     }
-    let place = (word << shift) as usize;
-    let freed = bits.free_in_word(view.platform, place, mask, list_type);
-    settle_put(view, place >> bits.line_order().0, freed.is_ok());
-    count
+    at
 }

@@ -1,11 +1,10 @@
 //! Taking: a refill takes frames of the line that its CPU has reserved, and reserves the next one. A request for a larger block claims one there
 //! without a list in between.
 
-use super::counting::TAKEN;
 use super::{State, collect_line, emptying, slot};
 use crate::page::Tag;
 use crate::platform::{Access, Platform};
-use crate::store::bits::Slot;
+use crate::store::bits::{Bits, LARGEST_LINE, Slot};
 use crate::sync::Ordering;
 use crate::units::{CpuId, MigrateType, Order, PageCount, ZoneKind};
 use crate::zone::batch::{BATCH, Batch};
@@ -20,7 +19,7 @@ use crate::zone::watermark::WatermarkLevel;
 /// The lines that one hold of the zone lock supplies, at most.
 const SUPPLY: usize = if cfg!(loom) { 1 } else { 32 };
 
-/// How many lines a request without a lock reserves that have lost what it wants, before it takes the slow path.
+/// How many lines a refill looks at before it compares watermarks.
 const MOST_TRIES: u32 = 4;
 
 /// How many lines a request looks at that have changed their type, or that neighbours write to, before it gives up.
@@ -35,14 +34,23 @@ struct Taking<'v, P: Platform> {
     batch: Batch,
 }
 
-impl<P: Platform> Taking<'_, P> {
+impl<'v, P: Platform> Taking<'v, P> {
     fn has_enough(&self) -> bool {
         self.batch.len() >= self.wanted.min(BATCH)
     }
 
     /// Takes what is wanted of a line, as far as it has it. Whether the caller has enough.
     fn take_from(&mut self, line: usize, list_type: MigrateType) -> bool {
-        let (bits, platform, before) = (self.view.free_bits(), self.view.platform, self.batch.len());
+        // Usual lines get code of their own, in which their order is a constant.
+        match self.view.free_bits() {
+            bits if bits.line_order() == LARGEST_LINE => self.take_bits(&bits.of_largest_lines(), line, list_type),
+            bits => self.take_bits(bits, line, list_type),
+        }
+    }
+
+    #[inline(always)]
+    fn take_bits(&mut self, bits: &Bits, line: usize, list_type: MigrateType) -> bool {
+        let (platform, before) = (self.view.platform, self.batch.len());
         if self.order == Order::ZERO {
             for at in 0..bits.words_of_line() {
                 if self.has_enough() || self.batch.len() + (1 << bits.word_order().0) > BATCH && !self.batch.is_empty()
@@ -86,29 +94,40 @@ impl<P: Platform> Taking<'_, P> {
         }
     }
 
-    /// Takes blocks of the line that the CPU has reserved, and of lines that it reserves next.
-    fn take_own(&mut self, list_type: MigrateType) {
+    fn slot(&self, list_type: MigrateType) -> Option<&'v Slot> {
+        self.view.bits_of_cpu(self.cpu).map(|cpu| &cpu.lines[slot(self.order, list_type)])
+    }
+
+    /// Takes blocks of the line that the CPU has reserved. Whether it has enough then.
+    fn take_own(&mut self, list_type: MigrateType) -> bool {
+        let line = self.slot(list_type).and_then(Slot::line);
+        line.is_some_and(|line| self.take_from(line, list_type))
+    }
+
+    /// Reserves further lines, up to that many, and takes blocks of these.
+    fn take_further(&mut self, list_type: MigrateType, most: u32) {
         let (view, of) = (self.view, (self.order, list_type));
-        let Some(slot) = view.bits_of_cpu(self.cpu).map(|cpu| &cpu.lines[slot(self.order, list_type)]) else {
-            return;
-        };
-        for _ in 0..MOST_LINES {
-            if let Some(line) = slot.line()
-                && self.take_from(line, list_type)
-            {
-                return;
-            }
-            match change_line(view, self.cpu, slot, of) {
+        let Some(slot) = self.slot(list_type) else { return };
+        for _ in 0..most {
+            let has_enough = match change_line(view, self.cpu, slot, of) {
                 None => return,
-                Some(Reserved::Kept) => {}
+                Some(Reserved::Kept) => self.take_own(list_type),
                 Some(Reserved::Once(line)) => {
                     let has_enough = self.take_from(line, list_type);
                     leave(view, line, list_type);
-                    if has_enough {
-                        return;
-                    }
+                    has_enough
                 }
+            };
+            if has_enough {
+                return;
             }
+        }
+    }
+
+    /// Takes blocks of the line that the CPU has reserved, and of lines that it reserves next.
+    fn take_listed(&mut self, list_type: MigrateType) {
+        if !self.take_own(list_type) {
+            self.take_further(list_type, MOST_LINES);
         }
     }
 
@@ -217,17 +236,26 @@ fn convert<P: Platform>(view: ZoneView<'_, P>, line: usize, list_type: MigrateTy
     view.type_of_line(line).unwrap_or(list_type)
 }
 
-/// Whether a CPU has a line from which [`take_ready`] may take. Possibly stale.
+/// Whether [`take_ready`] may find something. Possibly stale.
 #[inline(always)]
 pub(in crate::zone::transfer) fn has_ready_racy<P: Platform>(
     view: ZoneView<'_, P>,
     cpu: CpuId,
     (order, list_type): (Order, MigrateType),
 ) -> bool {
-    view.bits_of_cpu(cpu).is_some_and(|cpu| cpu.lines[slot(order, list_type)].line().is_some())
+    order < view.free_bits().line_order()
+        && (view.bits_of_cpu(cpu).is_some_and(|cpu| cpu.lines[slot(order, list_type)].line().is_some())
+            || has_plenty_racy(view))
 }
 
-/// Takes blocks of the line that a CPU has reserved, if it has any.
+/// Whether so much of a zone is free that no request need compare a watermark.
+fn has_plenty_racy<P: Platform>(view: ZoneView<'_, P>) -> bool {
+    let kept = view.zone.watermark(WatermarkLevel::High) + view.zone.protection(ZoneKind::Movable);
+    view.bits_pages_racy() >= kept + PageCount(view.most_off())
+}
+
+/// Takes blocks of the line that a CPU has reserved, and, while the zone has plenty, of a few that it reserves next. Compares no watermark:
+/// frames of a reserved line are few.
 #[inline]
 pub(in crate::zone::transfer) fn take_ready<P: Platform>(
     view: ZoneView<'_, P>,
@@ -237,9 +265,9 @@ pub(in crate::zone::transfer) fn take_ready<P: Platform>(
 ) -> Batch {
     let wanted = if order == Order::ZERO { 1 } else { wanted };
     let mut taking = Taking { view, cpu, order, wanted, batch: Batch::new() };
-    let slot = view.bits_of_cpu(cpu).map(|cpu| &cpu.lines[slot(order, list_type)]);
-    if let Some(line) = slot.and_then(Slot::line) {
-        taking.take_from(line, list_type);
+    if !taking.take_own(list_type) && has_plenty_racy(view) {
+        emptying::step(view);
+        taking.take_further(list_type, MOST_TRIES);
     }
     taking.batch
 }
@@ -258,15 +286,15 @@ pub(in crate::zone::transfer) fn fetch<P: Platform>(
     emptying::step(view);
     let wanted = if order == Order::ZERO { 1 } else { refill.wanted };
     let mut taking = Taking { view, cpu: refill.cpu, order, wanted, batch: Batch::new() };
-    taking.take_own(migrate_type);
+    taking.take_listed(migrate_type);
     if taking.batch.is_empty() && supply(view, refill.blocks, refill.cpu) {
-        taking.take_own(migrate_type);
+        taking.take_listed(migrate_type);
     }
     if taking.batch.is_empty() {
         taking.take_reserved(migrate_type);
     }
     if taking.batch.is_empty() && fallback != Fallback::AfterGrowth && taking.convert_whole(migrate_type) {
-        taking.take_own(migrate_type);
+        taking.take_listed(migrate_type);
     }
     if taking.batch.is_empty() {
         let is_listed = MigrateType::ALL.into_iter().any(|of| view.zone.has_block_of_type_racy(order, of));
@@ -277,7 +305,7 @@ pub(in crate::zone::transfer) fn fetch<P: Platform>(
         }
         for other in fallbacks(migrate_type) {
             taking.wanted = 1;
-            taking.take_own(other);
+            taking.take_listed(other);
             if taking.batch.is_empty() {
                 taking.take_reserved(other);
             }
@@ -367,61 +395,4 @@ fn supply<P: Platform>(view: ZoneView<'_, P>, request: BlockRequest, cpu: CpuId)
         crate::zone::exclusive::add_exclusive(&state.supplied, blocks.len() as u64);
     }
     !blocks.is_empty()
-}
-
-/// Claims a block of an order without lists in the line that the CPU has reserved. Returns its place.
-///
-/// Needs no lock: the one that clears the bits has the block, also where the reservation ends meanwhile. Compares no watermark, as frames of a
-/// reserved line are few.
-#[inline(always)]
-pub(in crate::zone::transfer) fn claim_direct<P: Platform>(
-    view: ZoneView<'_, P>,
-    cpu: CpuId,
-    (order, list_type): (Order, MigrateType),
-    highest: ZoneKind,
-) -> Option<usize> {
-    let slot = &view.bits_of_cpu(cpu)?.lines[slot(order, list_type)];
-    let claim = |line: usize| view.free_bits().claim(view.platform, line, order, list_type);
-    let ready = slot.line().and_then(claim);
-    let place = ready.or_else(|| claim_elsewhere(view, cpu, slot, (order, list_type), highest))?;
-    view.count_direct(cpu, order, TAKEN);
-    if view.blocks.lasting_at(place).is_some() {
-        return Some(place);
-    }
-    if let Ok(mut locked) = view.lock() {
-        locked.free_by_type(view.map.checked(place as u32), order);
-    }
-    None
-}
-
-/// As [`claim_direct`], of the next lines that the CPU reserves, while the zone is far above its watermarks.
-#[cold]
-#[inline(never)]
-fn claim_elsewhere<P: Platform>(
-    view: ZoneView<'_, P>,
-    cpu: CpuId,
-    slot: &Slot,
-    (order, list_type): (Order, MigrateType),
-    highest: ZoneKind,
-) -> Option<usize> {
-    let (zone, claim) = (view.zone, |line: usize| view.free_bits().claim(view.platform, line, order, list_type));
-    let kept = zone.watermark(WatermarkLevel::High) + zone.protection(highest);
-    if view.bits_pages_racy() < kept + PageCount(view.most_off()) {
-        return None;
-    }
-    emptying::step(view);
-    for _ in 0..MOST_TRIES {
-        let place = match change_line(view, cpu, slot, (order, list_type))? {
-            Reserved::Kept => slot.line().and_then(claim),
-            Reserved::Once(line) => {
-                let place = claim(line);
-                leave(view, line, list_type);
-                place
-            }
-        };
-        if place.is_some() {
-            return place;
-        }
-    }
-    None
 }

@@ -123,8 +123,7 @@ fn huge_batches(geometry: Geometry, managed: PageCount, cpus: u32, huge_high: Pa
     }
 }
 
-/// What a CPU may hold in blocks of the orders between the small ones and that of a line of bits, and as much again of what is on its way to
-/// the bits: a small part of the zone.
+/// What a CPU may hold in blocks of the orders between the small ones and that of a line of bits: a small part of the zone.
 fn large_high(sizes: PcpSizes, managed: PageCount, cpus: u32) -> PageCount {
     let share = PageCount(managed.0 / LARGE_SHARE / u64::from(cpus.max(1)));
     if sizes.high.0 == 0 { PageCount(0) } else { share.min(MOST_LARGE) }

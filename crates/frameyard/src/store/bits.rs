@@ -160,6 +160,7 @@ impl Bits {
     /// # Errors
     ///
     /// [`AlreadyFree`]
+    #[inline(always)]
     pub(crate) fn free<P: Platform>(
         &self,
         platform: &P,

@@ -180,16 +180,13 @@ impl<P: Platform> Yard<P> {
         self.platform.lock_error().map_or(Ok(()), failed)
     }
 
-    /// What the fast path leaves. Blocks of a pageblock that is being emptied go to a list of their own, from which nothing is allocated.
+    /// What the fast path leaves. Blocks of a pageblock that is being emptied become free at once, past the lists.
     #[inline(never)]
     fn free_larger_block(&self, index: u32, order: Order) -> Result<(), FreeError> {
-        if let Some((_, zone)) = self.fast.blocks.lasting_at(index as usize)
-            && let Some(list) = ListId::returning(order, self.list_orders)
+        if let Some((list_type, zone)) = self.fast.blocks.lasting_at(index as usize)
+            && transfer::put_direct(self.zone_view(zone), self.platform.current_cpu(), index as usize, order, list_type)
         {
-            return match self.platform.section_cpu() {
-                Some(cpu) => self.push_in_section(cpu, index, list, order, zone),
-                None => self.push_to_list(self.platform.current_cpu(), index, list, order, zone),
-            };
+            return Ok(());
         }
         self.free_slow(index, order)
     }

@@ -132,7 +132,10 @@ impl<P: Platform> Yard<P> {
     /// Adds what CPUs' lists and transfer mechanisms hold and counted to the statistics of a zone.
     fn add_per_cpu(&self, view: ZoneView<'_, P>, statistics: &mut ZoneStatistics) {
         for (cpu, pcp) in self.tables.pcps_of(view.id) {
-            let (out, back) = pcp.flow_racy(self.geometry);
+            let (out, mut back) = pcp.flow_racy(self.geometry);
+            let direct = transfer::direct_frees_racy(view, cpu);
+            (back.blocks, back.pages) =
+                (back.blocks.wrapping_add(direct.blocks), back.pages.wrapping_add(direct.pages));
             statistics.per_cpu += pcp.pages_racy(self.geometry);
             add(&mut statistics.allocations, out.blocks);
             add(&mut statistics.pages_allocated, out.pages);

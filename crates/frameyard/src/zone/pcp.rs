@@ -1,8 +1,7 @@
 //! Per-CPU lists: frames kept close to the CPU that will use them, in front of the zone lock.
 //!
 //! Each zone has one [`PerCpuPages`] for each CPU: a list for every pair of migration type and small order, and two for the
-//! huge-page order. Where free frames are bits, there are also lists for the orders between ([`MoreLists`]), and lists on which frames wait to
-//! become bits, for pageblocks that are being emptied: nothing is allocated from these. A list is an array of frame indices used as a stack, so no operation follows a pointer from page to page. Blocks
+//! huge-page order. Where free frames are bits, there are also lists for the orders between ([`LargeLists`]). A list is an array of frame indices used as a stack, so no operation follows a pointer from page to page. Blocks
 //! that do not fit the array are packed into batches in their own page structures ([`packed`](super::batch::packed)). Batches move between a list and the
 //! zone through the interface of [`transfer`](super::transfer).
 //!
@@ -64,14 +63,12 @@ pub(crate) use refill_drain::Refill;
 
 /// The lists of small orders come first, by order, then type.
 const FIRST_HUGE: usize = SMALL_ORDERS * MigrateType::PER_CPU;
-/// The lists that every yard has: small orders by type, and the huge-page order, movable or not. The others are [`MoreLists`].
-const BASIC_LISTS: usize = FIRST_HUGE + 2;
+/// The lists that every yard has: small orders by type, and the huge-page order, movable or not. The others are [`LargeLists`].
+const FIRST_LARGE: usize = FIRST_HUGE + 2;
 /// The orders between the small ones and that of a line of bits.
 const LARGE_ORDERS: usize = LARGEST_LINE.0 as usize - SMALL_ORDERS;
-const FIRST_LARGE: usize = BASIC_LISTS;
-const FIRST_RETURNING: usize = FIRST_LARGE + LARGE_ORDERS * MigrateType::PER_CPU;
 /// The number of lists.
-const LISTS: usize = FIRST_RETURNING + LARGEST_LINE.0 as usize;
+const LISTS: usize = FIRST_LARGE + LARGE_ORDERS * MigrateType::PER_CPU;
 /// The entries of a list's array: two batches, so that after one moves in or out there is room either way.
 pub(crate) const ARRAY: usize = 2 * BATCH;
 
@@ -88,27 +85,24 @@ pub(crate) enum Group {
     Huge = 1,
     /// The orders between, where free frames are bits.
     Large = 2,
-    /// Movable blocks of pageblocks that are being emptied, on their way to the bits.
-    Returning = 3,
 }
 
 impl Group {
-    pub(crate) const ALL: [Self; 4] = [Self::Small, Self::Huge, Self::Large, Self::Returning];
+    pub(crate) const ALL: [Self; 3] = [Self::Small, Self::Huge, Self::Large];
 
     /// The first of its lists, their number, and how many an order has.
     const fn lists(self) -> (usize, usize, usize) {
         match self {
             Self::Small => (0, FIRST_HUGE, MigrateType::PER_CPU),
-            Self::Huge => (FIRST_HUGE, BASIC_LISTS - FIRST_HUGE, BASIC_LISTS - FIRST_HUGE),
-            Self::Large => (FIRST_LARGE, FIRST_RETURNING - FIRST_LARGE, MigrateType::PER_CPU),
-            Self::Returning => (FIRST_RETURNING, LISTS - FIRST_RETURNING, 1),
+            Self::Huge => (FIRST_HUGE, FIRST_LARGE - FIRST_HUGE, FIRST_LARGE - FIRST_HUGE),
+            Self::Large => (FIRST_LARGE, LISTS - FIRST_LARGE, MigrateType::PER_CPU),
         }
     }
 
     /// The order of its first list.
     const fn first_order(self, geometry: Geometry) -> Order {
         match self {
-            Self::Small | Self::Returning => Order::ZERO,
+            Self::Small => Order::ZERO,
             Self::Huge => geometry.pageblock_order(),
             Self::Large => Order(SMALL_ORDERS as u8),
         }
@@ -154,12 +148,6 @@ impl ListId {
         if order.index() < SMALL_ORDERS { Self::small(order, migrate_type) } else { other() }
     }
 
-    /// The list of blocks of that order that become bits, of pageblocks that are being emptied; `None` where there is none.
-    #[inline(always)]
-    pub(crate) fn returning(order: Order, orders: ListOrders) -> Option<Self> {
-        (order < orders.line).then(|| Self((FIRST_RETURNING + order.index()) as u8))
-    }
-
     /// The first list of a group.
     pub(crate) fn first(group: Group) -> Self {
         Self(group.lists().0 as u8)
@@ -176,8 +164,7 @@ impl ListId {
         match self.0 as usize {
             ..FIRST_HUGE => Group::Small,
             ..FIRST_LARGE => Group::Huge,
-            ..FIRST_RETURNING => Group::Large,
-            _ => Group::Returning,
+            _ => Group::Large,
         }
     }
 
@@ -192,7 +179,7 @@ impl ListId {
     pub(crate) fn allocated_type(self) -> Option<MigrateType> {
         let (first, _, types) = match self.group() {
             group @ (Group::Small | Group::Large) => group.lists(),
-            Group::Huge | Group::Returning => return None,
+            Group::Huge => return None,
         };
         MigrateType::from_bits(((self.0 as usize - first) % types) as u8)
     }
@@ -230,40 +217,40 @@ pub(crate) struct PerCpuPages {
     /// [`OWNER`] and [`CLAIM`]; the second is unused where lists are used under their lock.
     owners: [AtomicU32; 2],
     /// The most frames that the lists hold, by [`Group`].
-    high: [AtomicU32; 4],
+    high: [AtomicU32; 3],
     /// Of these, the most that the list of single movable frames holds.
     movable_high: AtomicU32,
     /// The frames of the parts that lists have of `high`, by [`Group`].
-    parts: [AtomicU32; 4],
+    parts: [AtomicU32; 3],
     /// The frames that one transfer moves.
     batch: AtomicU32,
     zone: AtomicU32,
     cpu: AtomicU32,
     /// `high` and `batch` as the yard sizes its lists, whatever the policy's limits are.
-    own_high: [AtomicU32; 4],
+    own_high: [AtomicU32; 3],
     /// What `movable_high` is where the zone heals.
     own_healing_high: AtomicU32,
     own_batch: AtomicU32,
     /// What `high` of the huge-page order is under a policy that moves huge blocks in batches.
     own_huge_batches: AtomicU32,
     pub(crate) counts: PcpCounts,
-    lists: [PcpList; BASIC_LISTS],
+    lists: [PcpList; FIRST_LARGE],
 }
 
-/// The lists of one CPU in one zone that only yards have whose free frames are bits: those of [`Group::Large`] and [`Group::Returning`].
+/// The lists of one CPU in one zone that only yards have whose free frames are bits: those of [`Group::Large`].
 #[repr(C, align(128))]
 #[derive(Default)]
-pub(crate) struct MoreLists {
-    lists: [PcpList; LISTS - BASIC_LISTS],
+pub(crate) struct LargeLists {
+    lists: [PcpList; LISTS - FIRST_LARGE],
 }
 
-all_atomic!(MoreLists { lists });
+all_atomic!(LargeLists { lists });
 
 /// The lists of one CPU in one zone, with those that not every yard has.
 #[derive(Clone, Copy)]
 pub(crate) struct CpuLists<'a> {
     basic: &'a PerCpuPages,
-    more: &'a [PcpList],
+    large: &'a [PcpList],
 }
 
 impl Deref for CpuLists<'_> {
@@ -384,28 +371,27 @@ impl PerCpuPages {
 
 impl<'a> CpuLists<'a> {
     #[inline(always)]
-    pub(crate) fn new(basic: &'a PerCpuPages, more: Option<&'a MoreLists>) -> Self {
-        Self { basic, more: more.map_or(&[], |more| &more.lists) }
+    pub(crate) fn new(basic: &'a PerCpuPages, large: Option<&'a LargeLists>) -> Self {
+        Self { basic, large: large.map_or(&[], |large| &large.lists) }
     }
 
     /// A list that the yard has.
     #[inline(always)]
     fn list(self, id: ListId) -> &'a PcpList {
-        match (id.0 as usize).checked_sub(BASIC_LISTS) {
+        match (id.0 as usize).checked_sub(FIRST_LARGE) {
             None => &self.basic.lists[id.0 as usize],
-            Some(at) => &self.more[at],
+            Some(at) => &self.large[at],
         }
     }
 
     /// The groups of lists that the yard has.
     pub(crate) fn groups(self) -> impl Iterator<Item = Group> {
-        let count = if self.more.is_empty() { 2 } else { Group::ALL.len() };
-        Group::ALL.into_iter().take(count)
+        Group::ALL.into_iter().filter(move |group| *group != Group::Large || !self.large.is_empty())
     }
 
     /// All lists that the yard has.
     fn ids(self) -> impl Iterator<Item = ListId> {
-        (0..(BASIC_LISTS + self.more.len()) as u8).map(ListId)
+        (0..(FIRST_LARGE + self.large.len()) as u8).map(ListId)
     }
 
     /// Frames held by all lists, possibly stale.
@@ -429,9 +415,7 @@ impl<'a> CpuLists<'a> {
         let (first, count, per_order) = group.lists();
         let lists = match group {
             Group::Small | Group::Huge => &self.basic.lists[first..first + count],
-            Group::Large | Group::Returning => {
-                self.more.get(first - BASIC_LISTS..).map_or(&[][..], |from| &from[..count])
-            }
+            Group::Large => self.large,
         };
         lists.chunks_exact(per_order).zip(group.first_order(geometry).0..)
     }
@@ -616,9 +600,7 @@ impl<'a, P: Platform> LockedPcp<'a, P> {
         };
         store(&self.pcp.own_high[Group::Small as usize], limits.high);
         store(&self.pcp.own_high[Group::Huge as usize], limits.huge_high);
-        for group in [Group::Large, Group::Returning] {
-            store(&self.pcp.own_high[group as usize], limits.large_high);
-        }
+        store(&self.pcp.own_high[Group::Large as usize], limits.large_high);
         store(&self.pcp.own_healing_high, limits.healing_high);
         store(&self.pcp.own_huge_batches, limits.huge_batches);
         store(&self.pcp.own_batch, limits.batch);
@@ -628,7 +610,7 @@ impl<'a, P: Platform> LockedPcp<'a, P> {
     /// Applies the limits of the policy, or those that the yard sizes its lists to.
     pub(crate) fn adopt_policy(&mut self, policy: ZonePolicy) {
         let (highs, batch) = match list_limits(policy) {
-            Some(ListLimits { high, batch }) => ([high, high, 0, 0], batch),
+            Some(ListLimits { high, batch }) => ([high, high, 0], batch),
             None => {
                 let mut own = self.pcp.own_high.each_ref();
                 if policy.moves_many_huge_blocks() {

@@ -39,7 +39,7 @@ use super::block_list::Place;
 use super::effort::{Effort, FEW_PAGEBLOCKS, Patience};
 use super::free_area::BlockHooks;
 use super::mechanisms::{MechanismTypes, Mechanisms};
-use super::pcp::MoreLists;
+use super::pcp::{Flow, LargeLists};
 use super::policy::ZonePolicy;
 use super::request::BlockRequest;
 use super::state::{HeldFree, Zone};
@@ -191,8 +191,8 @@ impl TransferTables {
 
     /// The lists of the CPU and zone at a place of the table of all, that only yards have whose free frames are bits.
     #[inline(always)]
-    pub(crate) fn more_lists(&self, place: usize) -> Option<&'static MoreLists> {
-        self.bits.more_lists.get(place)
+    pub(crate) fn large_lists(&self, place: usize) -> Option<&'static LargeLists> {
+        self.bits.large_lists.get(place)
     }
 
     /// The shelf of each CPU in a depot.
@@ -369,6 +369,24 @@ pub(crate) fn take_ready<P: Platform>(
         true => bits::take_ready(view, cpu, of, wanted),
         false => Batch::new(),
     }
+}
+
+/// Frees a block that the caller owns past the lists, if its pageblock is being emptied; whether it is free then. It lies in a pageblock of the
+/// type `list_type`.
+#[inline(always)]
+pub(crate) fn put_direct<P: Platform>(
+    view: ZoneView<'_, P>,
+    cpu: CpuId,
+    place: usize,
+    order: Order,
+    list_type: MigrateType,
+) -> bool {
+    view.keeps_bits() && bits::put_direct(view, cpu, place, order, list_type)
+}
+
+/// What was freed past the lists of a CPU. Possibly stale.
+pub(crate) fn direct_frees_racy<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId) -> Flow {
+    bits::direct_frees_racy(view, cpu)
 }
 
 /// Whether the bits serve a request: it is of a type that has per-CPU lists, and no compaction wants all frames on the free lists.

@@ -62,7 +62,7 @@ fn check_bounds(nodes: u64, first: u64, pages: u64, config: YardConfig<'_>, rese
     // Not much more of the control region: the tables of the transfer mechanisms and of one more section are most of the difference.
     let (lists, shelves) = (8192 * 9, (8 * nodes + 1) * 29 * 64);
     // The lists of the larger orders, which a yard has only if its free frames are bits.
-    let larger = 8 * nodes * 24 * 576;
+    let larger = 8 * nodes * 15 * 576;
     let slack = nodes * 5 * (lists + shelves + larger) + (1 << 20) + section / 32 + layout.control_bytes().0 / 8;
     assert!(bounds.control_bytes().0 <= layout.control_bytes().0 + slack, "{machine}");
 }

@@ -127,7 +127,7 @@ impl<P: Platform> LockedPcp<'_, P> {
             return;
         }
         if transfer::keeps_bits(view) && self.list(id).len() > 1 {
-            self.return_oldest(view, id);
+            self.return_older_half(view, id);
             if self.push(id, index) {
                 return;
             }
@@ -172,14 +172,13 @@ impl<P: Platform> LockedPcp<'_, P> {
         fits
     }
 
-    /// Gives the older half of an array back to the zone, or all of it, if nothing is allocated from it.
+    /// Gives the older half of an array back to the zone.
     #[inline(never)]
-    fn return_oldest(&mut self, view: ZoneView<'_, P>, id: ListId) {
+    fn return_older_half(&mut self, view: ZoneView<'_, P>, id: ListId) {
         let (list, order) = (self.list(id), id.order(view.geometry));
         let mut drain = Drain::begin(view, self.cpu(), DrainReason::Overflow);
         let mut source = ListSource { lists: self, view, id, order, batch_type: None };
-        let most = if id.group() == Group::Returning { list.len() } else { list.len() / 2 };
-        drain.give_back(&mut source, order, most.min(BATCH));
+        drain.give_back(&mut source, order, (list.len() / 2).min(BATCH));
         drop(drain);
         add_exclusive(&self.pcp.counts.drains, 1);
     }
@@ -278,7 +277,7 @@ impl<P: Platform> LockedPcp<'_, P> {
             // Half of what they hold, as frees may follow.
             Group::Large => (self.high(Group::Large) >> order.0 >> 1).min(MOST_LARGE),
             Group::Small if order.0 > 0 && batch > 1 => (batch >> order.0).max(2),
-            Group::Small | Group::Returning => batch,
+            Group::Small => batch,
         };
         blocks.clamp(1, MOST_BLOCKS) as usize
     }

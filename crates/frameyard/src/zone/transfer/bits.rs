@@ -9,7 +9,7 @@
 //! | the line has nothing that fits | leave it, reserve the fullest that fits; if there is none, take whole pageblocks off the free lists |
 //! | the type has nothing left | whole pageblocks of other types, then what `fallback` gives, then lines that other CPUs have reserved |
 //! | a list overflows | set the bits |
-//! | a block of a pageblock that is being emptied is freed | it waits on a list of its own, from which nothing is allocated ([`emptying`]) |
+//! | a block of a pageblock that is being emptied is freed | set its bits, instead of putting it on a list ([`emptying`]) |
 //! | compaction, isolation, contiguous ranges, a change of the policy | the frames return to the free lists ([`collecting`]) |
 //!
 //! # Tags
@@ -33,7 +33,7 @@ use crate::store::bits::{Bits, BitsSpans, Slot, Total, line_order};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::units::{CpuId, MigrateType, Order};
 use crate::zone::checks::PageChecks;
-use crate::zone::pcp::MoreLists;
+use crate::zone::pcp::LargeLists;
 use crate::zone::view::ZoneView;
 use core::ops::Range;
 
@@ -46,7 +46,8 @@ mod taking;
 mod validate;
 
 pub(super) use collecting::{collect, collect_around, collect_for, collect_line};
-pub(super) use giving::{give_back, put_initialised};
+pub(super) use counting::direct_frees_racy;
+pub(super) use giving::{give_back, put_direct, put_initialised};
 pub(super) use statistics::{COUNTERS, blocks_racy, count};
 pub(super) use taking::{fetch, has_ready_racy, take_ready};
 pub(super) use validate::validate;
@@ -76,20 +77,24 @@ all_atomic!(State { total, reserved, supplied, collected, emptying });
 pub(super) struct CpuBits {
     /// The reserved lines.
     lines: [Slot; SLOTS],
-    /// Frames freed less frames taken, not yet added to the zone's count. Wraps.
+    /// Frames freed less frames taken by lists, not yet added to the zone's count. Wraps.
     change: AtomicU64,
-    /// How far this may be off before it is added; 0 until then.
+    /// Frames (low half) and blocks freed past the lists, not yet added to that count and to `direct_sum`.
+    direct: AtomicU64,
+    /// How far each of these may be off before it is added; 0 until then.
     limit: AtomicU64,
+    /// Frames and blocks freed past the lists.
+    direct_sum: [AtomicU64; 2],
 }
 
-all_atomic!(CpuBits { lines, change, limit });
+all_atomic!(CpuBits { lines, change, direct, limit, direct_sum });
 
 /// The tables.
 #[derive(Clone, Copy)]
 pub(super) struct Tables {
     bits: Bits,
     cpus: &'static [CpuBits],
-    pub(super) more_lists: &'static [MoreLists],
+    pub(super) large_lists: &'static [LargeLists],
     zones: &'static [State],
     /// A bit for each line: it is clean.
     clean: &'static [AtomicU64],
@@ -100,7 +105,7 @@ pub(super) struct Tables {
 pub(crate) struct Spans {
     bits: BitsSpans,
     cpus: TableSpan,
-    more_lists: TableSpan,
+    large_lists: TableSpan,
     zones: TableSpan,
     clean: TableSpan,
     pageblock_order: Order,
@@ -128,11 +133,11 @@ const fn lines(sizes: &TableSizes) -> usize {
 pub(super) const fn plan(planner: &mut TablePlanner, sizes: &TableSizes) -> Option<Spans> {
     let Some(bits) = Bits::plan(planner, pageblocks(sizes), sizes.pageblock_order) else { return None };
     let Some(cpus) = cpus(sizes).checked_mul(sizes.zones) else { return None };
-    let Some(more_lists) = planner.table::<MoreLists>(cpus) else { return None };
+    let Some(large_lists) = planner.table::<LargeLists>(cpus) else { return None };
     let Some(cpus) = planner.table::<CpuBits>(cpus) else { return None };
     let Some(zones) = planner.table::<State>(zones(sizes)) else { return None };
     match planner.table::<AtomicU64>(lines(sizes).div_ceil(u64::BITS as usize)) {
-        Some(clean) => Some(Spans { bits, cpus, more_lists, zones, clean, pageblock_order: sizes.pageblock_order }),
+        Some(clean) => Some(Spans { bits, cpus, large_lists, zones, clean, pageblock_order: sizes.pageblock_order }),
         None => None,
     }
 }
@@ -146,8 +151,8 @@ impl Tables {
         unsafe {
             let bits = Bits::carve(region, &spans.bits, spans.pageblock_order)?;
             let (cpus, zones) = (region.table(spans.cpus)?, region.table(spans.zones)?);
-            let (more_lists, clean) = (region.table(spans.more_lists)?, region.table(spans.clean)?);
-            Some(Self { bits, cpus, more_lists, zones, clean })
+            let (large_lists, clean) = (region.table(spans.large_lists)?, region.table(spans.clean)?);
+            Some(Self { bits, cpus, large_lists, zones, clean })
         }
     }
 
@@ -155,7 +160,7 @@ impl Tables {
     pub(super) fn fit(&self, sizes: &TableSizes) -> bool {
         self.bits.fits(pageblocks(sizes), sizes.pageblock_order)
             && self.cpus.len() == cpus(sizes) * sizes.zones
-            && self.more_lists.len() == self.cpus.len()
+            && self.large_lists.len() == self.cpus.len()
             && self.zones.len() == zones(sizes)
             && self.clean.len() == lines(sizes).div_ceil(u64::BITS as usize)
     }

@@ -3,7 +3,8 @@
 use super::{CpuBits, State};
 use crate::platform::{Access, Platform};
 use crate::sync::Ordering;
-use crate::units::{CpuId, PageCount};
+use crate::units::{CpuId, Order, PageCount};
+use crate::zone::pcp::Flow;
 use crate::zone::view::ZoneView;
 
 /// How far a CPU's count may be off before it is added to the zone's, at most.
@@ -11,6 +12,9 @@ const CHANGE: u64 = 256;
 
 /// All CPUs together leave this part of a zone uncounted, at most.
 const UNCOUNTED: u64 = 64;
+
+/// A block, in [`CpuBits::direct`].
+const BLOCK: u64 = 1 << 32;
 
 impl<P: Platform> ZoneView<'_, P> {
     /// Counts frames that became free, or with a wrapped number were taken.
@@ -33,9 +37,32 @@ impl<P: Platform> ZoneView<'_, P> {
         state.total.add(of_cpu.change.fetch_and(0, Ordering::Relaxed));
     }
 
+    /// Counts a block that was freed past the lists.
+    #[inline(always)]
+    pub(super) fn count_direct(&self, cpu: CpuId, order: Order) {
+        let (Some(state), Some(of_cpu)) = (self.bits_of_zone(), self.bits_of_cpu(cpu)) else { return };
+        self.touch_bits(&of_cpu.direct, Access::ReadModifyWrite);
+        let limit = of_cpu.limit.load(Ordering::Relaxed);
+        if state.total.count(&of_cpu.direct, BLOCK | order.pages().0, |direct| direct % BLOCK > limit) {
+            self.add_direct(of_cpu);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn add_direct(&self, of_cpu: &CpuBits) {
+        let Some(state) = self.bits_of_zone() else { return };
+        of_cpu.limit.store(self.limit(), Ordering::Relaxed);
+        let direct = of_cpu.direct.fetch_and(0, Ordering::Relaxed);
+        of_cpu.direct_sum[0].fetch_add(direct % BLOCK, Ordering::Relaxed);
+        of_cpu.direct_sum[1].fetch_add(direct / BLOCK, Ordering::Relaxed);
+        self.touch_bits(state.total.frames(), Access::ReadModifyWrite);
+        state.total.add(direct % BLOCK);
+    }
+
     /// How far each count of a CPU may be off.
     fn limit(&self) -> u64 {
-        (self.zone.managed().0 / (UNCOUNTED * self.yard_cpus() as u64)).min(CHANGE)
+        (self.zone.managed().0 / (2 * UNCOUNTED * self.yard_cpus() as u64)).min(CHANGE)
     }
 
     /// The CPUs that the yard knows.
@@ -51,7 +78,7 @@ impl<P: Platform> ZoneView<'_, P> {
 
     /// By how many frames [`bits_pages_racy`](Self::bits_pages_racy) may be off.
     pub(super) fn most_off(&self) -> u64 {
-        self.limit() * self.yard_cpus() as u64
+        2 * self.limit() * self.yard_cpus() as u64
     }
 
     /// Whether the free frames of the zone's lines are `enough`, which more frames are, too.
@@ -75,15 +102,28 @@ impl<P: Platform> ZoneView<'_, P> {
     fn count_exactly(&self, state: &State) {
         state.total.make_exact();
         let cpus = self.tables.mechanisms.bits.cpus.iter().skip(self.id.index()).step_by(self.all_counters.1.max(1));
-        cpus.for_each(|cpu| self.add_change(cpu));
+        for cpu in cpus {
+            self.add_change(cpu);
+            self.add_direct(cpu);
+        }
     }
 
     /// The free frames of the zone's lines. Adds up what all CPUs have counted.
     pub(in crate::zone::transfer) fn bits_pages(&self) -> PageCount {
         let zones = self.all_counters.1;
         let cpus = self.tables.mechanisms.bits.cpus.iter().skip(self.id.index()).step_by(zones.max(1));
-        let changes = cpus.map(|cpu| cpu.change.load(Ordering::Relaxed)).fold(0, u64::wrapping_add);
+        let change =
+            |cpu: &CpuBits| cpu.change.load(Ordering::Relaxed).wrapping_add(cpu.direct.load(Ordering::Relaxed) % BLOCK);
+        let changes = cpus.map(change).fold(0, u64::wrapping_add);
         let pages = self.bits_of_zone().map_or(0, |state| state.total.frames_racy()).wrapping_add(changes);
         PageCount(pages.cast_signed().max(0).cast_unsigned())
     }
+}
+
+/// What was freed past the lists of a CPU. Possibly stale.
+pub(in crate::zone::transfer) fn direct_frees_racy<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId) -> Flow {
+    let Some(of_cpu) = view.bits_of_cpu(cpu).filter(|_| view.keeps_bits()) else { return Flow::default() };
+    let direct = of_cpu.direct.load(Ordering::Relaxed);
+    let [pages, blocks] = of_cpu.direct_sum.each_ref().map(|sum| sum.load(Ordering::Relaxed));
+    Flow { blocks: blocks.wrapping_add(direct / BLOCK), pages: pages.wrapping_add(direct % BLOCK) }
 }

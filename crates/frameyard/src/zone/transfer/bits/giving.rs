@@ -6,7 +6,7 @@ use crate::page::Tag;
 use crate::platform::Platform;
 use crate::store::bits::{Bits, LARGEST_LINE};
 use crate::sync::fence_in_models;
-use crate::units::{CpuId, Order};
+use crate::units::{CpuId, MigrateType, Order};
 use crate::zone::batch::Batch;
 use crate::zone::checks::PageChecks;
 use crate::zone::transfer::pagewise;
@@ -32,6 +32,33 @@ pub(in crate::zone::transfer) fn put_initialised<P: Platform>(
         view.tables.mechanisms.bits.set_clean(line);
         _ = view.free_bits().free_whole(view.platform, line, list_type);
     }
+    true
+}
+
+/// Frees a block past the lists, if its pageblock is being emptied. `false` otherwise, and as for [`put`].
+#[inline(always)]
+pub(in crate::zone::transfer) fn put_direct<P: Platform>(
+    view: ZoneView<'_, P>,
+    cpu: CpuId,
+    place: usize,
+    order: Order,
+    list_type: MigrateType,
+) -> bool {
+    let bits = view.free_bits();
+    if order >= bits.line_order() || !view.blocks.is_emptying_at(place) || !takes_blocks(view, order) {
+        return false;
+    }
+    if !view.is_line_clean(place) && !clear_tag(view, view.map.checked(place as u32)) {
+        return false;
+    }
+    // Before the bits are set: a count that falls below zero would look like a shortage.
+    view.count_direct(cpu, order);
+    // Single frames of usual lines get code of their own, in which the orders are constants.
+    let freed = match (bits.line_order(), order) {
+        (LARGEST_LINE, Order::ZERO) => bits.of_largest_lines().free(view.platform, place, Order::ZERO, list_type),
+        _ => bits.free(view.platform, place, order, list_type),
+    };
+    settle_put(view, place >> bits.line_order().0, freed.is_ok());
     true
 }
 

@@ -149,7 +149,7 @@
 // State of a block: allocated, and its owner counts its users.
 #define FY_STATE_COUNTED 12
 
-// State of a block: free, and held by the mechanism of the policy.
+// State of a frame: free, on the chain of a draining pageblock.
 #define FY_STATE_HELD_FREE 13
 
 // State of a block: in a pool of huge pages.

@@ -64,7 +64,7 @@ impl<P: Platform> ReportSource for Yard<P> {
     }
 
     fn free_blocks(&self, id: ZoneId, migrate_type: MigrateType, order: Order) -> u64 {
-        // Blocks in the depot or the frame bitmap are free. Without them buddyinfo would disagree with zoneinfo.
+        // Blocks in the depot, in bits and on chains are free. Without them buddyinfo would disagree with zoneinfo.
         self.zone(id).free_blocks(order, migrate_type) + self.zone(id).depot_blocks(order, migrate_type)
     }
 

@@ -34,8 +34,6 @@ pub enum Weakness {
     RelaxedUnions,
     /// Stores of this value are lost.
     LostStoresOf(u64),
-    /// A thread that has taken the lock of a pageblock's owner does not check that the CPU still owns the pageblock.
-    OwnerNotRechecked,
     /// A thread that brings a block back into use does not check under the zone lock that it is still offline.
     OnlineNotRechecked,
     /// Compare-and-exchanges are relaxed.

@@ -38,8 +38,8 @@
 //!
 //! # Work
 //!
-//! Work on memory that the transfer policy stores is bounded, too. A request merges at most 64 batches of 64 frames, has at most 32
-//! pageblocks searched for deferred merges, and takes at most 32 from CPUs that own them. With `DIRECT_RECLAIM` it merges at most
+//! Work on memory that the transfer policy stores is bounded, too. A request merges at most 64 batches of 64 frames, and has at most 32
+//! pageblocks searched for deferred merges. With `DIRECT_RECLAIM` it merges at most
 //! 1024 batches while it looks for a block; before it fails it merges all of them. A stack of the depot holds at most 16384
 //! batches, those of a CPU group 256.
 //!

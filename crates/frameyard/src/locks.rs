@@ -1,4 +1,4 @@
-//! Locks with counters of acquisitions, waiting and holding times: of zones, of CPU-owned pageblocks and of LRU lists.
+//! Locks with counters of acquisitions, waiting and holding times: of zones and of LRU lists.
 
 use crate::platform::{Access, Contention, LineKind, LockError, LockId, Platform, SharedLine};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};

@@ -70,9 +70,7 @@ pub enum FrameState {
     Uninitialised = 11,
     /// Head of an allocated block whose owner counts its users ([`CountedPage`]). The last put frees it.
     Counted = 12,
-    /// Head of a free block that a transfer mechanism holds: on the lists of a CPU that owns its pageblock
-    /// ([`ZonePolicy::OwnedBlocks`](crate::policy::ZonePolicy::OwnedBlocks)), or on the chain of a draining pageblock
-    /// ([`ZonePolicy::Healing`](crate::policy::ZonePolicy::Healing)).
+    /// A free frame on the chain of a draining pageblock ([`ZonePolicy::Healing`](crate::policy::ZonePolicy::Healing)).
     HeldFree = 13,
     /// Head of a huge page of a pool ([`Yard::huge_pages`](crate::Yard::huge_pages)), free in the pool or handed out. Its users are
     /// counted, and it may be larger than the largest order.

@@ -19,7 +19,7 @@
 //!
 //! # Lock order
 //!
-//! The lock of a CPU's lists, then the lock of a transfer mechanism, then the zone lock. No two locks of a kind are held together.
+//! The lock of a CPU's lists, then the zone lock. No two locks of a kind are held together.
 //! The lock of a pool of huge pages is the last: no other lock is taken while it is held.
 
 pub(crate) mod allocation_map;

@@ -37,7 +37,7 @@ pub const FY_STATE_OWNED: u32 = 10;
 pub const FY_STATE_UNINITIALISED: u32 = 11;
 /// State of a block: allocated, and its owner counts its users.
 pub const FY_STATE_COUNTED: u32 = 12;
-/// State of a block: free, and held by the mechanism of the policy.
+/// State of a frame: free, on the chain of a draining pageblock.
 pub const FY_STATE_HELD_FREE: u32 = 13;
 /// State of a block: in a pool of huge pages.
 pub const FY_STATE_POOLED: u32 = 14;

@@ -109,7 +109,7 @@ static void device(const fy_yard *yard) {
 }
 
 int kernel(uint64_t argument) {
-  static const char *const policies[] = {"vanilla", "cluster-bulk", "owned-blocks", "frame-bitmap", "depot"};
+  static const char *const policies[] = {"vanilla", "cluster-bulk", "depot"};
   fy_memory range = {FIRST_FRAME, FRAMES, 0, 0};
   fy_core_config config = fy_core_config_default();
   fy_platform_ops ops = kernel_ops();

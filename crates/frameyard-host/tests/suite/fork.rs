@@ -115,7 +115,6 @@ fn a_forked_child_goes_on_with_its_copy_of_a_private_yard() {
         (ZonePolicy::Depot, ListAccess::Sections),
         (ZonePolicy::Depot, ListAccess::Locked),
         (ZonePolicy::Vanilla, ListAccess::Sections),
-        (ZonePolicy::OwnedBlocks, ListAccess::Sections),
     ];
     for (policy, access) in cases {
         println!("{policy} {access:?}");

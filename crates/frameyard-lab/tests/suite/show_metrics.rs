@@ -48,7 +48,6 @@ fn there_is_a_row_for_each_zone_and_cpu_and_one_for_each_zone() {
     for row in rows {
         assert_eq!(row["policy"], "healing");
         assert_eq!(row["pcp_pages"].is_null(), row["cpu"].is_null());
-        assert_eq!(row["owned_claims"].is_null(), row["cpu"].is_null());
         assert_eq!(
             row["depot_batches"].is_null(),
             !row["cpu"].is_null(),
@@ -66,8 +65,6 @@ fn there_is_a_row_for_each_zone_and_cpu_and_one_for_each_zone() {
 fn policies_show_what_they_do() {
     let acts = [
         ("skip-merge", &["skipped_merges", "unmerged_pages"][..]),
-        ("owned-blocks", &["owned_claims", "owned_pages_taken", "owned_pages_freed_local"]),
-        ("frame-bitmap", &["bitmap_added", "bitmap_taken"]),
         ("depot", &["depot_pushes", "depot_pops", "depot_batches"]),
     ];
     for (policy, names) in acts {

@@ -110,7 +110,7 @@ fn statistics_have_flags_lifetimes_and_live_pages_that_add_up() {
 #[test]
 fn a_recording_replays_under_all_policies_on_one_thread_and_on_several() {
     let policies = "vanilla,vanilla-4.16,skip-merge,cluster,cluster-bulk,big-pcp,prefetch,prefetch-before-lock,lock-per-page,\
-                    owned-blocks,depot,vanilla-4.17,frame-bitmap,healing";
+                    depot,vanilla-4.17,healing";
     let replayed =
         json(&["trace", "replay", RECORDING, "--snapshot", SNAPSHOT, "--policy", policies, "--by-order", "--json"]);
     let rows = replayed["rows"].as_array().unwrap();

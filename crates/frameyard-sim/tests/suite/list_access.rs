@@ -83,7 +83,7 @@ fn a_drain_of_all_lists_interrupts_each_busy_cpu_once_and_only_where_there_are_s
 
 #[test]
 fn all_frames_come_back_where_cpus_drain_the_lists_that_others_use() {
-    for policy in [ZonePolicy::Depot, ZonePolicy::Vanilla, ZonePolicy::OwnedBlocks, ZonePolicy::FrameBitmap] {
+    for policy in [ZonePolicy::Depot, ZonePolicy::Vanilla] {
         let yard = yard(policy, ListAccess::Sections);
         let free = yard.stats().free_pages();
         let spent = run_on(&yard, 24, |cpu| {

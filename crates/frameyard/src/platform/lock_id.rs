@@ -38,8 +38,6 @@ locks! {
     Zone(ZoneId) => "zone",
     /// One CPU's lists in one zone.
     PerCpu(ZoneId, CpuId) => "per-cpu",
-    /// The pageblocks that one CPU owns in one zone.
-    Mechanism(ZoneId, CpuId) => "mechanism",
     /// A shard of a node's LRU lists.
     LruShard(NodeId, u16) => "lru",
     /// One CPU's batch of pages that are to be put on LRU lists.
@@ -65,7 +63,6 @@ impl fmt::Display for LockId {
         match self {
             Self::Zone(zone) => write!(f, "{zone}"),
             Self::PerCpu(zone, cpu) => write!(f, "the lists of {cpu} in {zone}"),
-            Self::Mechanism(zone, cpu) => write!(f, "the pageblocks of {cpu} in {zone}"),
             Self::LruShard(node, shard) => write!(f, "shard {shard} of the LRU lists of {node}"),
             Self::LruBatch(cpu) => write!(f, "the LRU batch of {cpu}"),
             Self::AddressSpace(space) => write!(f, "address space {space}"),
@@ -85,7 +82,7 @@ impl LockId {
     pub const fn to_bits(self) -> u64 {
         let (high, low) = match self {
             Self::Zone(zone) => (0, zone.0 as u64),
-            Self::PerCpu(zone, cpu) | Self::Mechanism(zone, cpu) => (zone.0 as u64, cpu.0 as u64),
+            Self::PerCpu(zone, cpu) => (zone.0 as u64, cpu.0 as u64),
             Self::LruShard(node, shard) => (node.0 as u64, shard as u64),
             Self::LruBatch(CpuId(number))
             | Self::AddressSpace(number)
@@ -101,13 +98,12 @@ impl LockId {
     /// The lock of such a word; [`Devices`](Self::Devices) if no lock has it.
     #[must_use]
     pub const fn from_bits(bits: u64) -> Self {
-        const KINDS: [LockKind; 12] = LockKind::ALL;
+        const KINDS: [LockKind; 11] = LockKind::ALL;
         let (high, low) = (bits >> 32 & 0xff_ffff, bits as u32);
         let kind = (bits >> 56) as usize;
         match KINDS[if kind < KINDS.len() { kind } else { LockKind::Devices as usize }] {
             LockKind::Zone => Self::Zone(ZoneId(low as u16)),
             LockKind::PerCpu => Self::PerCpu(ZoneId(high as u16), CpuId(low)),
-            LockKind::Mechanism => Self::Mechanism(ZoneId(high as u16), CpuId(low)),
             LockKind::LruShard => Self::LruShard(NodeId(high as u16), low as u16),
             LockKind::LruBatch => Self::LruBatch(CpuId(low)),
             LockKind::AddressSpace => Self::AddressSpace(low),
@@ -131,7 +127,6 @@ mod tests {
         let locks = [
             LockId::Zone(zone),
             LockId::PerCpu(zone, cpu),
-            LockId::Mechanism(zone, cpu),
             LockId::LruShard(node, 9),
             LockId::LruBatch(cpu),
             LockId::AddressSpace(7),

@@ -6,11 +6,10 @@
 //! | order | lock | its holder waits for |
 //! |---|---|---|
 //! | 1 | change of the policy | all further ones |
-//! | 2 | lists of a CPU: second owner word, then first | 3 to 6 |
-//! | 3 | pageblocks that a CPU owns | 4 to 6 |
-//! | 4 | zone | 5 and 6 |
-//! | 5 | pool of huge pages | none |
-//! | 6 | table of devices | none |
+//! | 2 | lists of a CPU: second owner word, then first | 3 to 5 |
+//! | 3 | zone | 4 and 5 |
+//! | 4 | pool of huge pages | none |
+//! | 5 | table of devices | none |
 //!
 //! No other thread has two locks of a kind and waits for a third, except that a drain takes the second owner words of one zone in the
 //! order of the CPUs. The same order is used here.
@@ -110,9 +109,6 @@ impl<P: Platform> Yard<P> {
         lists().for_each(|(_, pcp)| visit(Step::Lock(pcp.lock_id(), pcp.claim_word())));
         visit(Step::EndSections);
         lists().for_each(|(_, pcp)| visit(Step::Lock(pcp.lock_id(), pcp.owner_word())));
-        for zone in zones() {
-            transfer::each_lock(self.zone_view(zone), |id, word| visit(Step::Lock(id, word)));
-        }
         zones().for_each(|zone| visit(Step::Lock(LockId::Zone(zone), self.tables.zones[zone.index()].lock_word())));
         let pools = zones().flat_map(|zone| HugePageSize::ALL.map(|size| self.pool(zone, size)));
         pools.for_each(|pool| visit(Step::Lock(pool.id(), &pool.pool.lock)));

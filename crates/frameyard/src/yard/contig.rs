@@ -54,8 +54,6 @@ const fn looks(patience: Patience) -> u32 {
 }
 /// How often a target that lies in the isolated pageblocks, or memory that is missing, is asked for again.
 const TARGET_TRIES: usize = 8;
-/// How often an isolation retries when CPUs claim the pageblock meanwhile.
-const CLAIMS: u32 = if cfg!(loom) { 2 } else { 32 };
 
 /// Flags for the memory that blocks are moved to, by patience.
 const fn target_flags(patience: Patience) -> Gfp {
@@ -83,30 +81,16 @@ impl<'y, P: Platform> Isolation<'y, P> {
     /// The first pageblock that is isolated already. Those before it have their types back.
     fn new(yard: &'y Yard<P>, zone: ZoneId, range: PfnRange, patience: Patience) -> Result<Self, Pfn> {
         let mut isolation = Self { yard, zone, range: PfnRange { end: range.start, ..range }, patience };
+        let view = yard.zone_view(zone);
         for pageblock in yard.pageblocks().starts_in(range) {
-            if !Self::isolate(yard, zone, pageblock, patience) {
+            // What mechanisms hold of it returns to the free lists first.
+            let _ = transfer::collect(view, Collect::Pageblock(pageblock));
+            if !view.lock().is_ok_and(|mut locked| locked.isolate_pageblock(pageblock)) {
                 return Err(pageblock);
             }
             isolation.range.end = pageblock + yard.pageblocks().pages();
         }
         Ok(isolation)
-    }
-
-    /// Isolates a pageblock, after taking it from the CPU that owns it. `false` where it is isolated already, or CPUs
-    /// claim it in every round.
-    fn isolate(yard: &Yard<P>, zone: ZoneId, at: Pfn, patience: Patience) -> bool {
-        let view = yard.zone_view(zone);
-        for round in 0..CLAIMS {
-            let _ = transfer::collect(view, Collect::Pageblock(at));
-            let Ok(mut locked) = view.lock() else { break };
-            // Claimed since: it was free, whole.
-            if !transfer::holds_pageblock(&locked, at) {
-                return locked.isolate_pageblock(at);
-            }
-            drop(locked);
-            patience.wait(&yard.platform, round);
-        }
-        false
     }
 }
 

@@ -257,7 +257,7 @@ impl<P: Platform> Yard<P> {
         {
             let pfn = self.map.pfn(index);
             if reserves.high_atomic && self.map.may_begin(index, order) {
-                // What is kept back is not owned.
+                // The free frames of what is kept back are on the free lists.
                 let _ = transfer::collect(view, Collect::Pageblock(pfn));
                 if let Ok(mut locked) = view.lock() {
                     locked.reserve_highatomic(pfn, order);

@@ -150,12 +150,10 @@ impl<P: Platform> Yard<P> {
             add(&mut statistics.refills, read(&pcp.counts.refills));
             add(&mut statistics.drains, read(&pcp.counts.drains));
         }
-        let held = transfer::held_for_cpus_racy(view);
         let chained = view.freed_to_chains();
         statistics.free += transfer::held_pages_racy(view);
-        statistics.per_cpu += held.pages;
-        add(&mut statistics.frees, held.direct_frees.wrapping_add(chained));
-        add(&mut statistics.pages_freed, held.direct_pages_freed.wrapping_add(chained));
+        add(&mut statistics.frees, chained);
+        add(&mut statistics.pages_freed, chained);
     }
 
     /// The type of a pageblock; what it will be, where it is not initialised yet.

@@ -48,9 +48,8 @@ impl<'y, P: Platform> YardZone<'y, P> {
         Some(MechanismCounts::of(view, cpu))
     }
 
-    /// Blocks of an order and a migration type in the depot, in the bitmap of
-    /// [`FrameBitmap`](crate::policy::ZonePolicy::FrameBitmap), or on chains of draining pageblocks. They count in [`ZoneStatistics::free`](crate::stats::ZoneStatistics::free)
-    /// and not in [`free_blocks`](Self::free_blocks). The depot sorts blocks of pageblock order into movable ones and the rest, which
+    /// Blocks of an order and a migration type in the depot, in the bits of [`Bits`](crate::policy::ZonePolicy::Bits), or on chains of
+    /// draining pageblocks. They count in [`ZoneStatistics::free`](crate::stats::ZoneStatistics::free) and not in [`free_blocks`](Self::free_blocks). The depot sorts blocks of pageblock order into movable ones and the rest, which
     /// counts as unmovable. Possibly stale in a yard in use. Reads one cache line for each shelf of the depot; takes no lock.
     pub fn depot_blocks(self, order: Order, migrate_type: MigrateType) -> u64 {
         self.populated().map_or(0, |view| transfer::held_blocks_racy(view, order, migrate_type))

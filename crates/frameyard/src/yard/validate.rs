@@ -125,8 +125,6 @@ struct Recount {
     free: [[u64; MigrateType::COUNT]; ORDER_SLOTS],
     /// Blocks on per-CPU lists, by order.
     per_cpu: [u64; ORDER_SLOTS],
-    /// Free blocks that mechanisms hold, by order.
-    held: [u64; ORDER_SLOTS],
     reserved: u64,
     offline: u64,
     /// Frames that will be free once they are initialised.
@@ -199,7 +197,7 @@ impl<P: Platform> Yard<P> {
         view.gather_chains();
         let mut recount = Recount::default();
         self.check_per_cpu_lists(view, &mut recount)?;
-        let mut held = Found { listed: core::mem::take(&mut recount.per_cpu), ..Found::default() };
+        let mut held = Found { listed: core::mem::take(&mut recount.per_cpu) };
         let unsound = |unsound| from_transfer(view.id, unsound);
         transfer::validate_held(view, &mut held).map_err(unsound)?;
         for range in self.memory_of(view) {
@@ -207,9 +205,6 @@ impl<P: Platform> Yard<P> {
         }
         for (kept, found) in held.listed.into_iter().zip(recount.per_cpu) {
             compare("blocks on per-CPU lists and in the depot", view.id, kept, found)?;
-        }
-        for (kept, found) in held.held.into_iter().zip(recount.held) {
-            compare("blocks that mechanisms hold", view.id, kept, found)?;
         }
         let locked = view.lock().map_err(ValidateError::Lock)?;
         self.check_free_lists(&locked, &recount)?;
@@ -278,14 +273,12 @@ impl<P: Platform> Yard<P> {
             }
             match tag.state() {
                 FrameState::InTransit => return Err(ValidateError::InTransit(at)),
-                FrameState::BuddyFree => {
-                    self.check_free_block(view, at, tag, recount)?;
-                    transfer::validate_free_block(view, at, order)
-                        .map_err(|unsound| from_transfer(view.id, unsound))?;
-                }
+                FrameState::BuddyFree => self.check_free_block(view, at, tag, recount)?,
                 // The chains are empty: a vanished thread had it in its hands.
                 FrameState::HeldFree if lost_threads && view.is_chained(tag) => {}
-                FrameState::HeldFree => recount.held[order.index()] += 1,
+                FrameState::HeldFree => {
+                    return Err(ValidateError::BrokenMechanism { what: "frame on no chain", zone: view.id, at });
+                }
                 // A vanished thread had it in its hands.
                 FrameState::PerCpu if lost_threads && !tag.is_seen() => {}
                 FrameState::PerCpu => {
@@ -468,8 +461,6 @@ fn from_transfer(zone: ZoneId, unsound: Unsound) -> ValidateError {
     match unsound {
         Unsound::Broken { what, at } => ValidateError::BrokenMechanism { what, zone, at },
         Unsound::Count { what, kept, found } => ValidateError::Count { what, zone, kept, found },
-        Unsound::UnmergedBuddies(pfn, order) => ValidateError::UnmergedBuddies(pfn, order),
-        Unsound::WrongList(pfn, list) => ValidateError::WrongList(pfn, list),
     }
 }
 

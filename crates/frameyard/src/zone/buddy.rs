@@ -5,123 +5,17 @@ use core::ops::Range;
 use super::block_list::Place;
 use super::free_area::{BlockHooks, smallest};
 use super::range::pieces;
-use super::view::{LockedZone, ZoneView};
+use super::view::LockedZone;
 use crate::memmap::{Located, MapPlace};
 use crate::page::{FrameState, Residence, Tag};
 use crate::platform::{Activity, Platform};
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
-
-/// Free blocks by order and type: a zone's free lists, or one CPU's lists of the pageblocks that it owns.
-pub(crate) trait BlockLists {
-    /// The orders, from `order` up, whose list of that type has a block; bit 0 stands for `order`.
-    fn orders_from(&self, order: Order, migrate_type: MigrateType) -> u32;
-    /// The block that a list would give next, and its tag.
-    fn first_block(&self, order: Order, migrate_type: MigrateType) -> Option<(MapPlace, Tag)>;
-    /// Takes a block with that tag off its list.
-    fn take_off(&mut self, block: MapPlace, tag: Tag);
-    /// Notes that the lists are corrupt.
-    fn note_corrupt(&self);
-    /// Puts a block, all but its first `taken` frames, back in pieces that cannot merge.
-    fn put_back(&mut self, block: (MapPlace, Order), taken: u32, migrate_type: MigrateType, residence: Residence);
-}
-
-/// Takes up to `count` blocks of `order` off one type's lists and gives each to `take`. Returns their number.
-///
-/// The result is that of taking one block after the other: smallest blocks first, each from its lower end, the rest back on the
-/// lists (`__rmqueue_smallest`, `expand`). But a block is taken off its list once and split where it lies, so pieces that leave
-/// together are never on a list in between. A piece's head has a stale tag: `take` gives it a new one.
-#[inline(always)]
-pub(crate) fn take_pieces<L: BlockLists>(
-    lists: &mut L,
-    order: Order,
-    migrate_type: MigrateType,
-    count: usize,
-    mut take: impl FnMut(&L, MapPlace),
-) -> usize {
-    let mut taken = 0;
-    while taken < count {
-        let Some(found) = smallest(lists.orders_from(order, migrate_type), order) else { break };
-        let Some(pieces) = take_first(lists, order, (found, migrate_type), count - taken, &mut take) else { break };
-        taken += pieces;
-    }
-    taken
-}
-
-/// Takes up to `count` blocks of `order` from the first block of a list that has one, and gives each to `take`. Returns their number;
-/// `None` if the list is corrupt.
-#[inline(always)]
-pub(crate) fn take_first<L: BlockLists>(
-    lists: &mut L,
-    order: Order,
-    (found, migrate_type): (Order, MigrateType),
-    count: usize,
-    mut take: impl FnMut(&L, MapPlace),
-) -> Option<usize> {
-    let Some((block, tag)) = lists.first_block(found, migrate_type) else {
-        // The bits say that the list has a block.
-        lists.note_corrupt();
-        return None;
-    };
-    lists.take_off(block, tag);
-    let pieces = (1 << (found.0 - order.0)).min(count);
-    for piece in 0..pieces as u32 {
-        take(lists, block.part(found, piece << order.0));
-    }
-    lists.put_back((block, found), (pieces as u32) << order.0, migrate_type, tag.residence());
-    Some(pieces)
-}
-
-/// Merges a block with its buddies below `limit` as long as `take` takes the buddy off its list. Returns the merged block.
-#[inline(always)]
-pub(crate) fn merge<P: Platform>(
-    view: &ZoneView<'_, P>,
-    (mut block, mut order): (MapPlace, Order),
-    limit: Order,
-    mut take: impl FnMut(MapPlace, Order) -> bool,
-) -> (MapPlace, Order) {
-    while order < limit {
-        let buddy = view.map.buddy(block, order);
-        if !take(buddy, order) {
-            break;
-        }
-        view.page(block.max(buddy)).set_tag(Tag::INTERIOR);
-        block = block.min(buddy);
-        order.0 += 1;
-    }
-    (block, order)
-}
 
 /// A part of a block, by offsets from its first frame, cut into the largest blocks.
 #[inline(always)]
 pub(crate) fn parts_of((block, order): (MapPlace, Order), part: Range<u32>) -> impl Iterator<Item = (MapPlace, Order)> {
     let offsets = PfnRange { start: Pfn(part.start.into()), end: Pfn(part.end.into()) };
     pieces(offsets, order).map(move |(offset, piece)| (block.part(order, offset.0 as u32), piece))
-}
-
-impl<P: Platform> BlockLists for LockedZone<'_, P> {
-    #[inline(always)]
-    fn orders_from(&self, order: Order, migrate_type: MigrateType) -> u32 {
-        self.orders_from(order, migrate_type)
-    }
-
-    #[inline(always)]
-    fn first_block(&self, order: Order, migrate_type: MigrateType) -> Option<(MapPlace, Tag)> {
-        self.first_block_at(order, migrate_type)
-    }
-
-    #[inline(always)]
-    fn take_off(&mut self, block: MapPlace, tag: Tag) {
-        self.remove_block(block, tag);
-    }
-
-    fn note_corrupt(&self) {
-        (**self).note_corrupt();
-    }
-
-    #[inline(always)]
-    fn put_back(&mut self, block: (MapPlace, Order), taken: u32, migrate_type: MigrateType, residence: Residence) {
-        self.put_back_from(block, taken, migrate_type, residence);
-    }
 }
 
 impl<P: Platform> LockedZone<'_, P> {
@@ -134,7 +28,11 @@ impl<P: Platform> LockedZone<'_, P> {
         taken.map(|block: MapPlace| self.map.pfn(block))
     }
 
-    /// Takes up to `count` blocks of `order` off one type's lists; see [`take_pieces`].
+    /// Takes up to `count` blocks of `order` off one type's lists and gives each to `take`. Returns their number.
+    ///
+    /// The result is that of taking one block after the other: smallest blocks first, each from its lower end, the rest back on the
+    /// lists (`__rmqueue_smallest`, `expand`). But a block is taken off its list once and split where it lies, so pieces that leave
+    /// together are never on a list in between. A piece's head has a stale tag: `take` gives it a new one.
     pub(crate) fn take_many(
         &mut self,
         order: Order,
@@ -153,9 +51,37 @@ impl<P: Platform> LockedZone<'_, P> {
         if migrate_type == MigrateType::Movable && self.zone.keeps_regions() {
             taken = self.take_clean(order, count, &mut take);
         }
-        taken += take_pieces(self, order, migrate_type, count - taken, take);
+        while taken < count {
+            let Some(found) = smallest(self.orders_from(order, migrate_type), order) else { break };
+            let Some(pieces) = self.take_first(order, (found, migrate_type), count - taken, &mut take) else { break };
+            taken += pieces;
+        }
         self.platform.end_activity(Activity::Split, PageCount(taken as u64));
         taken
+    }
+
+    /// Takes up to `count` blocks of `order` from the first block of a list that has one, and gives each to `take`. Returns their
+    /// number; `None` if the list is corrupt.
+    #[inline(always)]
+    pub(super) fn take_first(
+        &mut self,
+        order: Order,
+        (found, migrate_type): (Order, MigrateType),
+        count: usize,
+        mut take: impl FnMut(&Self, MapPlace),
+    ) -> Option<usize> {
+        let Some((block, tag)) = self.first_block_at(found, migrate_type) else {
+            // The bits say that the list has a block.
+            self.note_corrupt();
+            return None;
+        };
+        self.remove_block(block, tag);
+        let pieces = (1 << (found.0 - order.0)).min(count);
+        for piece in 0..pieces as u32 {
+            take(self, block.part(found, piece << order.0));
+        }
+        self.put_back_from((block, found), (pieces as u32) << order.0, migrate_type, tag.residence());
+        Some(pieces)
     }
 
     /// Puts a block, all but its first `taken` frames, back on the lists.
@@ -209,15 +135,12 @@ impl<P: Platform> LockedZone<'_, P> {
     }
 
     #[inline(always)]
-    fn merge_and_list(&mut self, block: MapPlace, order: Order, migrate_type: MigrateType, residence: Residence) {
-        let (view, mut residence) = (**self, residence);
+    fn merge_and_list(&mut self, block: MapPlace, order: Order, migrate_type: MigrateType, mut residence: Residence) {
         let freed = (block, order);
         let (mut start, mut migrate_type) = (freed, migrate_type);
         if migrate_type != MigrateType::Movable && self.changes_when_whole(migrate_type) {
             let pageblock_order = self.geometry.pageblock_order();
-            start = merge(&view, start, pageblock_order, |buddy, order| {
-                self.take_buddy(buddy, order, migrate_type, &mut residence)
-            });
+            start = self.merge(start, pageblock_order, migrate_type, &mut residence);
             if migrate_type != MigrateType::Draining {
                 migrate_type = self.freed_in_tainted(start, migrate_type);
             } else if self.free_in_draining(freed, start, residence) {
@@ -226,9 +149,7 @@ impl<P: Platform> LockedZone<'_, P> {
                 migrate_type = MigrateType::Movable;
             }
         }
-        let (block, order) = merge(&view, start, self.geometry.max_order(), |buddy, order| {
-            self.take_buddy(buddy, order, migrate_type, &mut residence)
-        });
+        let (block, order) = self.merge(start, self.geometry.max_order(), migrate_type, &mut residence);
         // A reported block has no memory behind it: it is allocated last, and out of the way of the next search for blocks to
         // report.
         let last = residence == Residence::Reported || self.will_likely_merge(block, order);
@@ -238,6 +159,28 @@ impl<P: Platform> LockedZone<'_, P> {
         if migrate_type == MigrateType::Movable && self.zone.heals() && order < self.geometry.pageblock_order() {
             self.make_whole(self.blocks.start_of(self.map.pfn(block)));
         }
+    }
+
+    /// Merges a block with its buddies below `limit`, as far as both may merge. `residence` becomes that of the merged block.
+    #[inline(always)]
+    fn merge(
+        &mut self,
+        (mut block, mut order): (MapPlace, Order),
+        limit: Order,
+        migrate_type: MigrateType,
+        residence: &mut Residence,
+    ) -> (MapPlace, Order) {
+        let view = **self;
+        while order < limit {
+            let buddy = view.map.buddy(block, order);
+            if !self.take_buddy(buddy, order, migrate_type, residence) {
+                break;
+            }
+            view.page(block.max(buddy)).set_tag(Tag::INTERIOR);
+            block = block.min(buddy);
+            order.0 += 1;
+        }
+        (block, order)
     }
 
     /// Takes the buddy of a block off its list if both may merge; whether they may. `residence` becomes that of both.

@@ -13,7 +13,7 @@ use crate::platform::Platform;
 pub(crate) const FEW_MERGES: u64 = 64;
 /// The most batches of a depot that a request that may sleep merges while it looks for a block, and that a background step merges.
 pub(crate) const MANY_MERGES: u64 = 1024;
-/// The most pageblocks that a request that must not wait searches for deferred merges, and that it takes from CPUs that own them.
+/// The most pageblocks that a request that must not wait searches for deferred merges.
 pub(crate) const FEW_PAGEBLOCKS: u64 = 32;
 
 /// How a caller waits for other CPUs.

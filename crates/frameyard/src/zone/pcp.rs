@@ -504,8 +504,8 @@ impl<'a> CpuLists<'a> {
         if is_taken { Some(LockedPcp { pcp: self, id, platform, is_claimed: false, _guard: guard }) } else { None }
     }
 
-    /// Takes the lock, unless the platform gives up; spins until acquired. The holder waits for a mechanism's lock and the zone
-    /// lock at most. Where CPUs use their lists in sections, this ends those of the lists' CPU.
+    /// Takes the lock, unless the platform gives up; spins until acquired. The holder waits for the zone lock at most.
+    /// Where CPUs use their lists in sections, this ends those of the lists' CPU.
     pub(crate) fn lock<P: Platform>(self, platform: &'a P) -> Result<LockedPcp<'a, P>, LockError> {
         if !platform.has_sections() {
             return self.lock_owner(platform, false);

@@ -34,32 +34,26 @@ pub enum ZonePolicy {
     PrefetchBeforeLock = 7,
     /// As [`Vanilla`](Self::Vanilla), but refills and drains take and drop the lock for each page.
     LockPerPage = 8,
-    /// CPUs own whole pageblocks, and split and merge them under locks of their own. A freed frame returns to the owner of its
-    /// pageblock, whichever CPU frees it.
-    OwnedBlocks = 9,
     /// Whole batches move between CPUs on lock-free stacks. Refills go to the zone when the stacks are empty; batches merge when
     /// large blocks run low.
-    Depot = 10,
+    Depot = 9,
     /// As [`Vanilla`](Self::Vanilla), but a drain reads ahead only the first buddy of each page, and frees each page by itself. After
     /// the kernel from 4.17 on (`free_pcppages_bulk`).
-    Vanilla417 = 11,
-    /// A drain sets a bit for each single frame; single frames merge in these bits, 64 neighbours to a block. A refill takes frames
-    /// whose bits are set, then goes on as [`Vanilla`](Self::Vanilla). Neither touches the page structures of these frames.
-    FrameBitmap = 12,
+    Vanilla417 = 10,
     /// As [`Depot`](Self::Depot), and the emptiest pageblocks drain: frames freed there stay there, and requests
     /// take frames from other pageblocks first. So fragmented memory becomes whole during use. The default.
     #[default]
-    Healing = 13,
+    Healing = 11,
     /// Free frames are bits of their pageblock, 512 in a cache line. Refills take 64 frames with one exchange, frees set bits, nothing merges,
     /// and page structures are not touched. Refills take from the fullest pageblocks first. A yard has it from its creation on, or never.
-    Bits = 14,
+    Bits = 12,
 }
 
 named!(ZonePolicy:
     Vanilla => "vanilla", Vanilla416 => "vanilla-4.16", SkipMerge => "skip-merge", Cluster => "cluster",
     ClusterBulk => "cluster-bulk", BigPcp => "big-pcp", Prefetch => "prefetch",
-    PrefetchBeforeLock => "prefetch-before-lock", LockPerPage => "lock-per-page", OwnedBlocks => "owned-blocks",
-    Depot => "depot", Vanilla417 => "vanilla-4.17", FrameBitmap => "frame-bitmap", Healing => "healing", Bits => "bits");
+    PrefetchBeforeLock => "prefetch-before-lock", LockPerPage => "lock-per-page", Depot => "depot",
+    Vanilla417 => "vanilla-4.17", Healing => "healing", Bits => "bits");
 
 impl ZonePolicy {
     /// Whether the lists of huge blocks are long, because these move many at once.

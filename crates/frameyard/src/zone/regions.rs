@@ -33,7 +33,6 @@
 //! - `free` = Σ over free blocks in it of 2^order; `movable` = that over blocks on Movable lists.
 
 use super::block_list::Place;
-use super::buddy::take_first;
 use super::fallback::fallbacks;
 use super::region_state::{CleanRegions, Region};
 use super::request::{BlockRequest, Fallback};
@@ -177,7 +176,7 @@ impl<P: Platform> LockedZone<'_, P> {
         let mut taken = 0;
         while taken < count
             && let Some(found) = self.smallest_clean(order)
-            && let Some(pieces) = take_first(self, order, (found, MigrateType::Movable), count - taken, &mut *take)
+            && let Some(pieces) = self.take_first(order, (found, MigrateType::Movable), count - taken, &mut *take)
         {
             taken += pieces;
         }

@@ -8,8 +8,6 @@
 //! | [`pagewise`]: page by page under the zone lock | `vanilla`, `vanilla-4.16`, `vanilla-4.17`, `big-pcp`, `prefetch`, `prefetch-before-lock`, `lock-per-page` |
 //! | [`deferred_merge`]: as page-wise, without merging on free | `skip-merge` |
 //! | [`clusters`]: neighbours on a free list move together | `cluster`, `cluster-bulk` |
-//! | [`cpu_owned`]: CPUs split and merge pageblocks of their own | `owned-blocks` |
-//! | [`frame_bitmap`]: single frames as bits, which merge in their words | `frame-bitmap` |
 //! | [`depot`]: lock-free stacks of full batches | `depot`, `healing` (default) |
 //! | [`bits`]: free frames are bits of their pageblock | `bits` |
 //!
@@ -21,15 +19,14 @@
 //! | [`Drain::give_back`], [`give_back_block`] | a drain; a free past the lists | returns blocks of a list, or one block |
 //! | [`collect`] | a request that would fail, compaction, isolation, a change of the policy | returns to the free lists, merged, what the mechanism holds |
 //! | [`BlockHooks`] | the free area | learns of blocks that join and leave free lists |
-//! | [`validate_held`], [`validate_lists`], [`validate_free_block`] | the validator | checks the mechanism's equations |
+//! | [`validate_held`], [`validate_lists`] | the validator | checks the mechanism's equations |
 //! | [`MechanismCounts::of`], [`holds_enough`], … | statistics and watermarks | reports counts |
 //!
 //! # Protocol
 //!
 //! A CPU calls `fetch` and `Drain` while it holds the lock of a CPU's lists, and reads the policy and the zone's quiescence under
 //! it. So after the policy has changed and every CPU's lists were locked once, no transfer of the old policy is in progress; that
-//! is how [`Yard::set_policy`](crate::Yard::set_policy) changes it. Lock order: a CPU's lists, a mechanism's lock, the zone; never
-//! two of a kind.
+//! is how [`Yard::set_policy`](crate::Yard::set_policy) changes it. Lock order: a CPU's lists, the zone; never two of a kind.
 //!
 //! Mechanisms other than `pagewise` with its default knobs and `depot` can be compiled out by crate features; their policies are
 //! then refused.
@@ -47,20 +44,18 @@ use super::view::{LockedZone, ZoneView};
 use crate::control::{ControlRegion, TablePlanner, TableSpan};
 use crate::memmap::{Located, MapPlace};
 use crate::page::{Link, Residence, Tag};
-use crate::platform::{Activity, LockId, Platform};
+use crate::platform::{Activity, Platform};
 use crate::sync::is_broken;
-use crate::sync::{AtomicU16, AtomicU32, all_atomic};
+use crate::sync::{AtomicU16, all_atomic};
 use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn};
 use crate::zone::checks::PageChecks;
 
 mod bits;
 mod clusters;
-mod cpu_owned;
 mod deferred_merge;
 mod depot;
 mod drain;
 mod exchange;
-mod frame_bitmap;
 mod pagewise;
 mod quiescence;
 mod statistics;
@@ -86,12 +81,10 @@ pub(crate) use validate::{Found, Unsound};
 pub(crate) struct State {
     quiescence: quiescence::QuiescenceState,
     depot: depot::State,
-    cpu_owned: cpu_owned::State,
-    frame_bitmap: frame_bitmap::State,
     lists: ListState,
 }
 
-all_atomic!(State { quiescence, depot, cpu_owned, frame_bitmap, lists });
+all_atomic!(State { quiescence, depot, lists });
 
 /// The state of mechanisms that change what is on the free lists: one cache line, as one hold of the lock uses all of it.
 #[repr(C, align(64))]
@@ -116,7 +109,7 @@ pub(crate) struct Counts {
 all_atomic!(Counts { deferred_merge, clusters });
 
 /// The number of tables that mechanisms have.
-pub(crate) const TRANSFER_TABLES: usize = 7;
+pub(crate) const TRANSFER_TABLES: usize = 4;
 
 /// Where the mechanisms' tables lie.
 pub(crate) type TransferSpans = ([TableSpan; TRANSFER_TABLES], bits::Spans);
@@ -125,22 +118,14 @@ pub(crate) type TransferSpans = ([TableSpan; TRANSFER_TABLES], bits::Spans);
 #[derive(Clone, Copy)]
 pub(crate) struct TransferTables {
     clusters: clusters::Table,
-    cpu_owned: cpu_owned::Tables,
-    frame_bitmap: frame_bitmap::Table,
     depot: depot::Tables,
     bits: bits::Tables,
 }
 
 /// Plans the tables; `None` if they do not fit an address space.
 pub(crate) const fn plan(planner: &mut TablePlanner, sizes: &TableSizes) -> Option<TransferSpans> {
-    let (Some(clusters), Some([owners, lists])) = (clusters::plan(planner, sizes), cpu_owned::plan(planner, sizes))
-    else {
-        return None;
-    };
-    match (frame_bitmap::plan(planner, sizes), depot::plan(planner, sizes), bits::plan(planner, sizes)) {
-        (Some(bitmap), Some([cpus, shelves, links]), Some(bits)) => {
-            Some(([clusters, owners, lists, bitmap, cpus, shelves, links], bits))
-        }
+    match (clusters::plan(planner, sizes), depot::plan(planner, sizes), bits::plan(planner, sizes)) {
+        (Some(clusters), Some([cpus, shelves, links]), Some(bits)) => Some(([clusters, cpus, shelves, links], bits)),
         _ => None,
     }
 }
@@ -152,13 +137,11 @@ impl TransferTables {
     ///
     /// As for [`ControlRegion::table`].
     pub(crate) unsafe fn carve(region: &ControlRegion, spans: &TransferSpans) -> Option<Self> {
-        let ([clusters, owners, lists, bitmap, cpus, shelves, links], bits) = *spans;
+        let ([clusters, cpus, shelves, links], bits) = *spans;
         // SAFETY: passed on to the caller; each span is carved with one type, which is that of its plan.
         unsafe {
             Some(Self {
                 clusters: region.table(clusters)?,
-                cpu_owned: cpu_owned::Tables::carve(region, [owners, lists])?,
-                frame_bitmap: frame_bitmap::Table::carve(region, bitmap)?,
                 depot: depot::Tables::carve(region, [cpus, shelves, links])?,
                 bits: bits::Tables::carve(region, &bits)?,
             })
@@ -177,11 +160,7 @@ impl TransferTables {
 
     /// Whether the tables have the lengths that a yard of that size, with these zones, needs.
     pub(crate) fn fit(&self, zones: &[Zone], sizes: &TableSizes) -> bool {
-        clusters::fits(self.clusters, zones)
-            && self.cpu_owned.fit(sizes)
-            && self.frame_bitmap.fits(sizes)
-            && self.depot.fit(sizes)
-            && self.bits.fit(sizes)
+        clusters::fits(self.clusters, zones) && self.depot.fit(sizes) && self.bits.fit(sizes)
     }
 
     /// The order of the lines of bits, where free frames are bits.
@@ -213,8 +192,6 @@ pub(crate) enum Mechanism {
     Pagewise(pagewise::Knobs),
     DeferredMerge,
     Clusters(clusters::Knobs),
-    CpuOwned,
-    FrameBitmap,
     Depot,
     Bits,
 }
@@ -234,8 +211,6 @@ impl Mechanism {
             ZonePolicy::SkipMerge => (deferred_merge::COMPILED_IN, Self::DeferredMerge),
             ZonePolicy::Cluster => (clusters::COMPILED_IN, Self::Clusters(clusters::Knobs::Single)),
             ZonePolicy::ClusterBulk => (clusters::COMPILED_IN, Self::Clusters(clusters::Knobs::Bulk)),
-            ZonePolicy::OwnedBlocks => (cpu_owned::COMPILED_IN, Self::CpuOwned),
-            ZonePolicy::FrameBitmap => (frame_bitmap::COMPILED_IN, Self::FrameBitmap),
             ZonePolicy::Depot | ZonePolicy::Healing => (true, Self::Depot),
             ZonePolicy::Bits => (true, Self::Bits),
         };
@@ -249,8 +224,6 @@ impl Mechanism {
             Self::Pagewise(_) => [&[], &[]],
             Self::DeferredMerge => [deferred_merge::COUNTERS, &[]],
             Self::Clusters(_) => [deferred_merge::COUNTERS, clusters::COUNTERS],
-            Self::CpuOwned => [cpu_owned::COUNTERS, &[]],
-            Self::FrameBitmap => [frame_bitmap::COUNTERS, &[]],
             Self::Depot => [depot::COUNTERS, &[]],
             Self::Bits => [bits::COUNTERS, &[]],
         };
@@ -273,16 +246,8 @@ impl Mechanism {
 }
 
 /// The mechanisms that are compiled in, as a set of bits.
-pub(crate) const COMPILED_IN: u64 = pagewise::HAS_VARIANTS as u64
-    | (deferred_merge::COMPILED_IN as u64) << 1
-    | (clusters::COMPILED_IN as u64) << 2
-    | (cpu_owned::COMPILED_IN as u64) << 3
-    | (frame_bitmap::COMPILED_IN as u64) << 4;
-
-/// Calls `visit` with each lock of the mechanisms in a zone.
-pub(crate) fn each_lock<P: Platform>(view: ZoneView<'_, P>, visit: impl FnMut(LockId, &AtomicU32)) {
-    view.cpu_owned().each_lock(visit);
-}
+pub(crate) const COMPILED_IN: u64 =
+    pagewise::HAS_VARIANTS as u64 | (deferred_merge::COMPILED_IN as u64) << 1 | (clusters::COMPILED_IN as u64) << 2;
 
 /// Forgets what threads are doing in a zone, in a process that does not have them.
 pub(crate) fn forget_threads<P: Platform>(view: ZoneView<'_, P>) {
@@ -313,10 +278,6 @@ pub(crate) fn fetch<P: Platform>(
         Mechanism::Pagewise(knobs) => knobs.fetch(view, refill, deliver_blocks),
         Mechanism::Clusters(knobs) if clusters::COMPILED_IN && refill.blocks.order == Order::ZERO => {
             clusters::fetch(view, refill, knobs, deliver_blocks)
-        }
-        Mechanism::CpuOwned if cpu_owned::COMPILED_IN => cpu_owned::fetch(view, refill, deliver_blocks),
-        Mechanism::FrameBitmap if frame_bitmap::COMPILED_IN && is_single_of_lists(refill.blocks) => {
-            frame_bitmap::fetch(view, refill, deliver_blocks)
         }
         Mechanism::Bits if takes_bits(view, refill.blocks) => bits::fetch(view, refill, deliver_blocks),
         Mechanism::Depot => {
@@ -416,16 +377,8 @@ pub(crate) fn gives_up_batches<P: Platform>(view: ZoneView<'_, P>, held: PageCou
     held.0 >= depot::HELD && Mechanism::in_force(view.zone) == Mechanism::Depot
 }
 
-/// Whether a request is for single frames of a type that has per-CPU lists.
-fn is_single_of_lists(request: BlockRequest) -> bool {
-    request.order == Order::ZERO && request.migrate_type.index() < MigrateType::PER_CPU
-}
-
 /// Frees a block that the caller owns past the per-CPU lists.
 pub(crate) fn give_back_block<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, pfn: Pfn, order: Order) {
-    if cpu_owned::free_to_owner(view, cpu, pfn, order) == cpu_owned::FreedTo::Owner {
-        return;
-    }
     let found = view.blocks.get(pfn);
     let early = is_broken!(TypeReadUnlocked).then_some(found);
     if order == Order::ZERO
@@ -454,7 +407,6 @@ pub(crate) fn collect<P: Platform>(view: ZoneView<'_, P>, what: Collect<'_>) -> 
     match what {
         Collect::All(patience) => return collect_all(view, patience).map(|()| collected),
         Collect::Pageblock(pfn) => {
-            cpu_owned::give_up(view, pfn);
             view.gather_around(pfn);
             bits::collect_around(view, pfn);
         }
@@ -466,8 +418,7 @@ pub(crate) fn collect<P: Platform>(view: ZoneView<'_, P>, what: Collect<'_>) -> 
             // A refill will take what the depot has of that order.
             collected.any = view.has_in_depot_racy(order, migrate_type);
             if !collected.any {
-                collected.any = frame_bitmap::collect_for(view, order, migrate_type, effort);
-                collected.any |= depot::collect_for(view, order, migrate_type, effort);
+                collected.any = depot::collect_for(view, order, migrate_type, effort);
                 collected.any |= bits::collect_for(view, order, migrate_type);
                 let has_block = || view.zone.has_block_of_type_racy(order, migrate_type);
                 collected.any |= order > Order::ZERO && view.gather_until(has_block);
@@ -484,8 +435,6 @@ fn collect_all<P: Platform>(view: ZoneView<'_, P>, patience: Patience) -> Result
     if deferred_merge::COMPILED_IN {
         clusters::collect(view, Mechanism::in_force(view.zone).merging());
     }
-    cpu_owned::collect(view, usize::MAX);
-    frame_bitmap::collect(view);
     bits::collect(view);
     view.gather_chains();
     let collected = depot::collect(view, patience);
@@ -499,8 +448,6 @@ fn collect_within<P: Platform>(view: ZoneView<'_, P>, order: Order, migrate_type
     if order > Order::ZERO {
         deferred_merge::merge_some(view, FEW_PAGEBLOCKS, || view.zone.has_block_of_type_racy(order, migrate_type));
     }
-    cpu_owned::collect(view, FEW_PAGEBLOCKS as usize);
-    frame_bitmap::collect_for(view, order, migrate_type, effort);
     depot::collect_for(view, order, migrate_type, effort);
     bits::collect_for(view, order, migrate_type);
     view.gather_until(|| view.has_block_for_racy(order, migrate_type));
@@ -510,22 +457,15 @@ fn collect_within<P: Platform>(view: ZoneView<'_, P>, order: Order, migrate_type
 /// Whether mechanisms hold free blocks that [`collect`] would return, or merges that would serve a request of that order, or a
 /// collector has some in transit. Possibly stale.
 pub(crate) fn holds_blocks_racy<P: Platform>(view: ZoneView<'_, P>, order: Order) -> bool {
-    view.has_cpu_owned_racy()
-        || view.is_depot_in_use_racy()
-        || view.zone.mechanisms.frame_bitmap.pages_racy() > PageCount(0)
+    view.is_depot_in_use_racy()
         || view.bits_pages_racy() > PageCount(0)
         || view.chained_racy() > PageCount(0)
         || (order > Order::ZERO && view.has_unmerged_racy())
 }
 
-/// Whether a mechanism holds the pageblock around a frame, so that none of it may go to the free lists. Exact under the zone lock.
-pub(crate) fn holds_pageblock<P: Platform>(locked: &LockedZone<'_, P>, pfn: Pfn) -> bool {
-    cpu_owned::is_owned(**locked, pfn)
-}
-
 /// Whether empty lists have to be locked too by a caller that waits for transfers: batches may move past lists that look empty.
 pub(crate) fn moves_past_zone_lock(zone: &Zone) -> bool {
-    matches!(Mechanism::in_force(zone), Mechanism::Depot | Mechanism::FrameBitmap | Mechanism::Bits)
+    matches!(Mechanism::in_force(zone), Mechanism::Depot | Mechanism::Bits)
 }
 
 /// Whether another CPU's lists are a better place than the free lists for a request that finds its own locked.
@@ -555,7 +495,7 @@ pub(crate) fn holds_enough<P: Platform>(view: ZoneView<'_, P>, enough: impl Fn(H
 
 fn held_on_lists_racy<P: Platform>(view: ZoneView<'_, P>) -> HeldFree {
     let mut held = depot::held_racy(view);
-    held.pages += view.zone.mechanisms.frame_bitmap.pages_racy() + view.chained_racy();
+    held.pages += view.chained_racy();
     held
 }
 
@@ -567,15 +507,11 @@ pub(crate) fn held_pages_racy<P: Platform>(view: ZoneView<'_, P>) -> PageCount {
 /// The blocks of an order and a migration type that mechanisms hold and that count as free. Those of pageblock order are sorted into
 /// movable ones and the rest, which counts as unmovable. Possibly stale.
 pub(crate) fn held_blocks_racy<P: Platform>(view: ZoneView<'_, P>, order: Order, migrate_type: MigrateType) -> u64 {
-    let frames = match order {
-        Order::ZERO => view.zone.mechanisms.frame_bitmap.pages_of_racy(migrate_type).0,
-        _ => 0,
-    };
     let chained = match (order, migrate_type) {
         (Order::ZERO, MigrateType::Movable) => view.chained_racy().0,
         _ => 0,
     };
-    frames + chained + bits::blocks_racy(view, order, migrate_type) + depot::held_blocks_racy(view, order, migrate_type)
+    chained + bits::blocks_racy(view, order, migrate_type) + depot::held_blocks_racy(view, order, migrate_type)
 }
 
 /// Free frames whose merge is deferred. Possibly stale.
@@ -635,9 +571,7 @@ fn leave_list<P: Platform>(locked: &mut LockedZone<'_, P>, block: MapPlace, tag:
 /// Checks what the mechanisms hold beside the free lists, and counts it. For a yard at rest.
 pub(crate) fn validate_held<P: Platform>(view: ZoneView<'_, P>, found: &mut Found) -> Result<(), Unsound> {
     depot::validate(view, found)?;
-    frame_bitmap::validate(view, found)?;
-    bits::validate(view, found)?;
-    cpu_owned::validate(view, found)
+    bits::validate(view, found)
 }
 
 /// Checks what the mechanisms keep about the free lists, whose links are sound and which have `unmerged` marked pages.
@@ -646,21 +580,9 @@ pub(crate) fn validate_lists<P: Platform>(locked: &LockedZone<'_, P>, unmerged: 
     clusters::validate(locked)
 }
 
-/// Checks a block on the zone's free lists.
-pub(crate) fn validate_free_block<P: Platform>(view: ZoneView<'_, P>, pfn: Pfn, order: Order) -> Result<(), Unsound> {
-    cpu_owned::validate_free_block(view, pfn, order)
-}
-
 /// The counters of each mechanism.
-const COUNTERS: [&[CounterInfo]; 7] = [
-    quiescence::COUNTERS,
-    deferred_merge::COUNTERS,
-    clusters::COUNTERS,
-    cpu_owned::COUNTERS,
-    depot::COUNTERS,
-    frame_bitmap::COUNTERS,
-    bits::COUNTERS,
-];
+const COUNTERS: [&[CounterInfo]; 5] =
+    [quiescence::COUNTERS, deferred_merge::COUNTERS, clusters::COUNTERS, depot::COUNTERS, bits::COUNTERS];
 
 impl MechanismCounts {
     /// The number of counters.
@@ -676,26 +598,8 @@ impl MechanismCounts {
             .into_iter()
             .chain(deferred_merge::count(view, counts, cpu))
             .chain(clusters::count(view, counts, cpu))
-            .chain(cpu_owned::count(view, counts, cpu))
             .chain(depot::count(view, counts, cpu))
-            .chain(frame_bitmap::count(view, counts, cpu))
             .chain(bits::count(view, counts, cpu));
         Self(core::array::from_fn(|_| values.next().flatten()))
     }
-}
-
-/// Frames that mechanisms hold as if on per-CPU lists, and what was freed to them past those lists.
-#[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct HeldFrames {
-    /// Free frames of pageblocks that CPUs own.
-    pub(crate) pages: PageCount,
-    /// Blocks freed to them.
-    pub(crate) direct_frees: u64,
-    /// Frames of these blocks.
-    pub(crate) direct_pages_freed: u64,
-}
-
-/// See [`HeldFrames`]. Possibly stale.
-pub(crate) fn held_for_cpus_racy<P: Platform>(view: ZoneView<'_, P>) -> HeldFrames {
-    cpu_owned::held_racy(view)
 }

@@ -15,8 +15,7 @@ use frameyard::{
 };
 
 /// The kinds in lock order.
-const ORDER: [LockKind; 5] =
-    [LockKind::PerCpu, LockKind::Mechanism, LockKind::Zone, LockKind::HugePages, LockKind::Devices];
+const ORDER: [LockKind; 4] = [LockKind::PerCpu, LockKind::Zone, LockKind::HugePages, LockKind::Devices];
 
 #[test]
 fn all_locks_are_taken_in_their_order_and_others_wait_until_they_are_released() {
@@ -41,7 +40,6 @@ fn all_locks_are_taken_in_their_order_and_others_wait_until_they_are_released() 
     assert_eq!(count(LockKind::Devices), 1);
     assert_eq!(count(LockKind::HugePages), 2 * zones, "of two sizes");
     assert_eq!(count(LockKind::PerCpu), 2 * zones * cpus, "both owner words");
-    assert_eq!(count(LockKind::Mechanism), zones * cpus);
     let is_drained = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {

@@ -72,8 +72,7 @@ fn a_drain_keeps_a_bad_page_out_of_the_zone() {
         (NEXT, PageProblem::Words),
         (TAG + 1, PageProblem::Tag),
     ];
-    use ZonePolicy::{ClusterBulk, Depot, FrameBitmap, OwnedBlocks, Vanilla};
-    for policy in [Vanilla, ClusterBulk, OwnedBlocks, FrameBitmap, Depot] {
+    for policy in [ZonePolicy::Vanilla, ZonePolicy::ClusterBulk, ZonePolicy::Depot] {
         for (offset, problem) in words {
             let mut yard = yard_of(policy, PageChecks::Transfer, 400);
             yard.watch().expect_damage();
@@ -93,8 +92,7 @@ fn a_drain_keeps_a_bad_page_out_of_the_zone() {
 
 #[test]
 fn a_refill_skips_a_bad_page_and_the_request_gets_another() {
-    use ZonePolicy::{Depot, FrameBitmap, OwnedBlocks, SkipMerge, Vanilla};
-    for policy in [Vanilla, SkipMerge, OwnedBlocks, FrameBitmap, Depot] {
+    for policy in [ZonePolicy::Vanilla, ZonePolicy::SkipMerge, ZonePolicy::Depot] {
         // One page at a time, so that a refill may find nothing but the bad page.
         for lists in [1, 400] {
             let mut yard = yard_of(policy, PageChecks::Transfer, lists);

@@ -272,11 +272,11 @@ fn policies_change_while_other_cpus_allocate_and_free() {
     yard.set_policy(ZonePolicy::Vanilla).unwrap();
 }
 
-#[cfg(not(feature = "policy-cpu-owned"))]
+#[cfg(not(feature = "policy-clusters"))]
 #[test]
 fn a_policy_that_is_not_compiled_in_is_refused() {
     let yard = Fixture::small(1, 8 << 10);
     let before = yard.policy();
-    assert_eq!(yard.set_policy(ZonePolicy::OwnedBlocks), Err(PolicyError::NotBuilt(ZonePolicy::OwnedBlocks)));
+    assert_eq!(yard.set_policy(ZonePolicy::Cluster), Err(PolicyError::NotBuilt(ZonePolicy::Cluster)));
     assert_eq!(yard.policy(), before);
 }

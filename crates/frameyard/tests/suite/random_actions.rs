@@ -87,16 +87,6 @@ fn frees_that_skip_merging_keep_their_books() {
 }
 
 #[test]
-fn owned_pageblocks_keep_their_books() {
-    random_actions_under(ZonePolicy::OwnedBlocks);
-}
-
-#[test]
-fn random_actions_with_cpu_owned_pageblocks() {
-    long_lives_under(ZonePolicy::OwnedBlocks, None);
-}
-
-#[test]
 fn the_depot_keeps_its_books_on_every_machine() {
     for machine in machines() {
         let actions = seeded_actions(&machine, 0xdeb0_5e3d);

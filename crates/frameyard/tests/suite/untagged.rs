@@ -232,7 +232,7 @@ fn tagged_and_untagged_frames_mix_as_the_policy_changes() {
     let tagged = take(&yard, MOVABLE, 3 * BATCH);
     assert!(tagged.iter().all(|pfn| !is_untagged(&yard, *pfn)));
     yard.validate().unwrap();
-    for policy in [ZonePolicy::Depot, ZonePolicy::OwnedBlocks, ZonePolicy::ClusterBulk, ZonePolicy::Vanilla] {
+    for policy in [ZonePolicy::Depot, ZonePolicy::ClusterBulk, ZonePolicy::Vanilla] {
         yard.set_policy(policy).unwrap();
         give(&yard, untagged.iter().chain(&tagged).copied());
         yard.validate().unwrap();

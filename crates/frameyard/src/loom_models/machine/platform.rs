@@ -45,18 +45,16 @@ pub(crate) enum Flaw {
 pub(crate) struct Locks {
     pub(crate) per_cpu: Option<Flaw>,
     pub(crate) zone: Option<Flaw>,
-    pub(crate) owned: Option<Flaw>,
     pub(crate) devices: Option<Flaw>,
 }
 
 impl Locks {
-    pub(crate) const SOUND: Self = Self { per_cpu: None, zone: None, owned: None, devices: None };
+    pub(crate) const SOUND: Self = Self { per_cpu: None, zone: None, devices: None };
 
     fn flaw(self, id: LockId) -> Option<Flaw> {
         match id {
             LockId::PerCpu(..) => self.per_cpu,
             LockId::Zone(_) => self.zone,
-            LockId::Mechanism(..) => self.owned,
             LockId::Devices => self.devices,
             _ => None,
         }

@@ -1,7 +1,7 @@
 //! A drain of one CPU's lists, by the mechanism in force.
 
 use super::exchange::{DrainReason, DrainSource};
-use super::{Mechanism, bits, clusters, cpu_owned, deferred_merge, depot, frame_bitmap, pagewise};
+use super::{Mechanism, bits, clusters, deferred_merge, depot, pagewise};
 use crate::platform::{Activity, Platform};
 use crate::units::{CpuId, Order, PageCount};
 use crate::zone::batch::Batch;
@@ -78,11 +78,7 @@ impl<'a, P: Platform> Drain<'a, P> {
     fn free_all(&mut self, batch: &Batch, order: Order) {
         let Self { view, cpu, .. } = *self;
         self.pages = self.pages.map(|pages| pages + ((batch.len() as u64) << order.0));
-        if view.has_cpu_owned_racy() {
-            return cpu_owned::give_back(&mut self.locked, view, (cpu, self.reason), batch, order);
-        }
-        let is_overflow = order == Order::ZERO && self.reason == DrainReason::Overflow;
-        let defers = deferred_merge::COMPILED_IN && is_overflow;
+        let defers = deferred_merge::COMPILED_IN && order == Order::ZERO && self.reason == DrainReason::Overflow;
         match self.mechanism {
             Mechanism::Pagewise(knobs) => knobs.give_back(&mut self.locked, view, cpu, batch, order),
             Mechanism::Clusters(clusters::Knobs::Bulk) if clusters::COMPILED_IN && defers => {
@@ -92,9 +88,6 @@ impl<'a, P: Platform> Drain<'a, P> {
                 if let Some(locked) = view.lock_unless(&mut self.locked, cpu) {
                     deferred_merge::give_back(locked, batch);
                 }
-            }
-            Mechanism::FrameBitmap if frame_bitmap::COMPILED_IN && is_overflow => {
-                frame_bitmap::give_back(&mut self.locked, view, cpu, batch);
             }
             Mechanism::Bits => {
                 bits::give_back(&mut self.locked, view, cpu, batch, order);

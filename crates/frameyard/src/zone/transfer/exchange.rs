@@ -94,8 +94,7 @@ impl PackedBatches {
 pub(crate) enum Collect<'a> {
     /// Everything. Waits with that patience for what other CPUs collect.
     All(Patience),
-    /// What the mechanisms hold of the pageblock of a frame that the caller holds. The pageblock stays without an owner until the
-    /// caller frees the frame.
+    /// What the mechanisms hold of the pageblock around a frame.
     Pageblock(Pfn),
     /// Deferred merges of a range, as far as buddies are free.
     Merges(PfnRange),

@@ -1,6 +1,6 @@
 //! What the mechanisms' validation shares: the recount, and the equations that do not hold.
 
-use crate::units::{MigrateType, ORDER_SLOTS, Order, Pfn};
+use crate::units::{ORDER_SLOTS, Pfn};
 
 /// An equation of a mechanism that does not hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,19 +21,12 @@ pub(crate) enum Unsound {
         /// The recount.
         found: u64,
     },
-    /// Two free buddies that should have merged.
-    UnmergedBuddies(Pfn, Order),
-    /// A free block is on the list of another type than that of its pageblock.
-    WrongList(Pfn, MigrateType),
 }
 
 /// The blocks that mechanisms hold, by order; the walk over all frames must find as many.
-#[derive(Default)]
 pub(crate) struct Found {
     /// Blocks tagged and marked like those on per-CPU lists.
     pub(crate) listed: [u64; ORDER_SLOTS],
-    /// Blocks tagged as free and held by a mechanism.
-    pub(crate) held: [u64; ORDER_SLOTS],
 }
 
 pub(super) fn compare(what: &'static str, kept: u64, found: u64) -> Result<(), Unsound> {

@@ -360,8 +360,6 @@ impl Driver<'_> {
         let own: &[&str] = match policy {
             ZonePolicy::Depot => &["depot_"],
             ZonePolicy::Healing => &["depot_", "healing_"],
-            ZonePolicy::FrameBitmap => &["bitmap_"],
-            ZonePolicy::OwnedBlocks => &["owned_"],
             ZonePolicy::SkipMerge => &["unmerged_"],
             ZonePolicy::Vanilla | ZonePolicy::Vanilla416 | ZonePolicy::Vanilla417 | ZonePolicy::BigPcp => &[],
             _ => return,

@@ -114,7 +114,7 @@ pub(super) fn lock_shares(results: &Results) -> Plot {
                 part("zone lock", &["zone_lock_share"]),
                 part("LRU lock", &["lru_lock_share"]),
                 part("map and page-table locks", &["map_lock_share", "page_table_lock_share"]),
-                part("other locks", &["per_cpu_lock_share", "mechanism_lock_share", "lru_batch_lock_share"]),
+                part("other locks", &["per_cpu_lock_share", "lru_batch_lock_share"]),
             ],
             marks: None,
         }

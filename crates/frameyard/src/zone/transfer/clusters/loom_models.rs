@@ -334,17 +334,17 @@ fn frames_in_clusters_can_be_allocated_under_the_next_policy() {
 
 #[test]
 fn a_refill_of_clusters_ends_before_the_next_policy_begins() {
-    use ZonePolicy::{ClusterBulk, Depot, OwnedBlocks};
-    for (from, to) in [(ClusterBulk, OwnedBlocks), (Depot, ClusterBulk)] {
+    use ZonePolicy::{ClusterBulk, Depot, Vanilla};
+    for (from, to) in [(ClusterBulk, Vanilla), (Depot, ClusterBulk)] {
         explore_within(policies::SWITCHES, move || policies::refill_and_change(from, to));
     }
 }
 
 #[test]
 fn policy_change_to_or_from_clusters_without_list_locks_fails() {
-    use ZonePolicy::{ClusterBulk, Depot, OwnedBlocks};
+    use ZonePolicy::{ClusterBulk, Depot};
     let locks = Locks { per_cpu: Some(Flaw::NeverRefused), ..Locks::SOUND };
-    for (from, to) in [(ClusterBulk, Depot), (OwnedBlocks, ClusterBulk)] {
+    for (from, to) in [(ClusterBulk, Depot), (Depot, ClusterBulk)] {
         let change = move || policies::use_and_change(from, to, locks);
         assert_fails_within(policies::SWITCHES, change, &policies::ALL_DAMAGES);
     }

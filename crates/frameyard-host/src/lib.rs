@@ -35,6 +35,8 @@ mod speculation;
 )]
 mod sys;
 #[cfg(test)]
+mod test_addresses;
+#[cfg(test)]
 mod test_huge_pages;
 #[cfg(test)]
 mod test_tree;

@@ -49,9 +49,9 @@ pub enum MemoryError {
         /// The memory that can be used now without swapping.
         available: ByteSize,
     },
-    /// The process has too few addresses left for the span from the first to the last frame, holes included.
+    /// The process has too few addresses left: for frames, from the first to the last, holes included; or for page structures.
     AddressSpace {
-        /// The length of the span of addresses.
+        /// The length of the addresses in one piece.
         span: ByteSize,
     },
     /// The host has too few free huge pages, or none of that size.
@@ -121,7 +121,7 @@ impl fmt::Display for MemoryError {
             ),
             Self::AddressSpace { span } => write!(
                 f,
-                "the frames span {span} of addresses, holes included, more than this process has left: request a smaller machine or phantom frames"
+                "needs {span} of addresses in one piece, holes included, more than this process has left: request a smaller machine or phantom frames, or raise the limit of addresses (ulimit -v)"
             ),
             Self::Hugetlb(shortage) => shortage.fmt(f),
             Self::FileOpen { path, source } => {

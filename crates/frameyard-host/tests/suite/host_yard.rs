@@ -396,7 +396,8 @@ fn a_yard_by_size_has_at_least_that_size_and_the_cpus_of_the_host() {
 fn a_yard_by_size_is_refused_if_it_is_too_small_or_larger_than_the_host() {
     let error = HostYard::with_memory(ByteSize(0)).unwrap_err();
     assert_eq!(error.to_string(), "0 bytes of memory is too little for a yard: request at least 4M");
-    let error = HostYard::with_memory(ByteSize(1 << 43)).unwrap_err();
+    let larger = HostTopology::current().unwrap().memory().0 + ByteSize::gib(4).0;
+    let error = HostYard::with_memory(ByteSize(larger)).unwrap_err();
     assert!(matches!(error, HostYardError::Memory(MemoryError::LargerThanHost { .. })), "{error}");
 }
 

@@ -22,6 +22,8 @@ mod reporting;
 mod sections;
 mod shared_device_map;
 mod shared_yard;
+#[path = "../../src/test_addresses.rs"]
+mod test_addresses;
 #[path = "../../src/test_huge_pages.rs"]
 mod test_huge_pages;
 mod threads;

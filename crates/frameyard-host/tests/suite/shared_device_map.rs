@@ -17,13 +17,22 @@ const WORDS: &str = "FRAMEYARD_TEST_WORDS";
 
 /// 64 MiB from 4 GiB on.
 const MEMORY: [(PfnRange, NodeId); 1] = [(PfnRange { start: Pfn(0x10_0000), end: Pfn(0x10_4000) }, NodeId(0))];
-/// 1 TiB and 1 GiB from 8 GiB on.
-const SPACE: PfnRange = PfnRange { start: Pfn(0x20_0000), end: Pfn(0x20_0000 + (1025 << 18)) };
+/// 5 GiB from 8 GiB on.
+const SPACE: PfnRange = devices(5);
 const GIGANTIC: Order = Order(18);
 
+/// The frames of devices. Each view has 16 MiB of page structures for 1 GiB.
+const fn devices(gib: u64) -> PfnRange {
+    PfnRange { start: Pfn(0x20_0000), end: Pfn(0x20_0000 + (gib << 18)) }
+}
+
 fn made() -> (HostYard, SharedMemoryFile, HostTopology) {
+    made_for_devices(SPACE)
+}
+
+fn made_for_devices(space: PfnRange) -> (HostYard, SharedMemoryFile, HostTopology) {
     let host = HostTopology::current().unwrap();
-    let config = YardConfig { device_space: Some(SPACE), ..YardConfig::new(&[NodeId(0); 2]) };
+    let config = YardConfig { device_space: Some(space), ..YardConfig::new(&[NodeId(0); 2]) };
     let memory = MemoryTable { memory: &MEMORY, ..MemoryTable::default() };
     let (yard, file) = HostYard::builder().build_shared(&memory, &config, SharedFrames::Phantom, &host).unwrap();
     (yard, file, host)
@@ -172,7 +181,11 @@ fn a_follower_acts_as_its_role_says() {
 
 #[test]
 fn a_tebibyte_in_gigantic_pages_takes_little_memory_in_each_view() {
-    let (yard, file, host) = made();
+    // Three views.
+    if crate::test_addresses::are_too_few(ByteSize::gib(3 * 17)) {
+        return;
+    }
+    let (yard, file, host) = made_for_devices(devices(1025));
     let other = attached(&file, &host);
     let asked = request(1024, GIGANTIC, MapLayout::Deduplicated);
     let id = yard.map_device(asked).unwrap();
@@ -241,14 +254,19 @@ fn other_layouts_need_no_extra_mappings() {
 
 #[test]
 fn a_change_above_the_limit_of_mappings_is_refused() {
-    let (yard, _file, _host) = made();
-    let asked = request(512, Order(9), MapLayout::Deduplicated);
     let limit: u64 = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap().trim().parse().unwrap();
-    let needed = 2 * (512 << 9) + 1;
-    if limit > needed {
+    // Two mappings for each 2 MiB.
+    let gib = limit / (2 << 9) + 1;
+    let needed = 2 * (gib << 9) + 1;
+    if gib > 2048 {
         println!("skipped: vm.max_map_count is {limit}");
         return;
     }
+    if crate::test_addresses::are_too_few(ByteSize::mib(16 * gib)) {
+        return;
+    }
+    let (yard, _file, _host) = made_for_devices(devices(gib));
+    let asked = request(gib, Order(9), MapLayout::Deduplicated);
     let error = yard.map_device(asked).unwrap_err();
     let HostDeviceError::Map {
         problem: DeviceMapProblem::Mappings { limit: limit_in_error, used, needed: more, .. },
@@ -262,7 +280,7 @@ fn a_change_above_the_limit_of_mappings_is_refused() {
     let advice = format!("vm.max_map_count is {limit}: set it to at least {}, or use the folded layout", used + needed);
     assert!(text.contains(&advice), "{text}");
     assert_eq!(map_use(&yard, asked.range).mappings, 1);
-    yard.map_device(request(512, Order(9), MapLayout::Folded)).unwrap();
+    yard.map_device(request(gib, Order(9), MapLayout::Folded)).unwrap();
 }
 
 #[test]

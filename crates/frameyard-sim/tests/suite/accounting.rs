@@ -3,11 +3,12 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
+use crate::addresses::ManyAddresses;
 use frameyard::boot::PcpReset;
 use frameyard::platform::LockKind;
 use frameyard::policy::ZonePolicy;
 use frameyard::watermarks::PcpSizing;
-use frameyard::{CpuId, Gfp, Order, PageCount};
+use frameyard::{ByteSize, CpuId, Gfp, Order, PageCount};
 use frameyard_sim::{FaultLoop, FaultRun, ListAccess, Machine, Mode, SimConfig, SimYard, Spent};
 use frameyard_vm::{LruPolicy, Vm, VmConfig};
 
@@ -73,6 +74,7 @@ fn many_tasks_wait_for_the_zone_lock_and_one_does_not() {
 
 #[test]
 fn a_yard_of_32_gib_and_its_machine_take_at_most_half_as_much_again_as_its_map() {
+    let Some(_addresses) = ManyAddresses::wait_for(ByteSize::gib(33)) else { return };
     for name in ["broadwell-40", "skylake-112", "epyc2-256"] {
         let machine = Machine::built_in(name).unwrap();
         let config = SimConfig {

@@ -35,6 +35,17 @@ pub(crate) fn as_ordinary_user(arguments: &[&str]) -> Option<Output> {
     }
 }
 
+/// Whether a test must be skipped because the program may have fewer addresses than that (`ulimit -v`), and 1 GiB for the rest. Says so
+/// on standard output.
+pub(crate) fn has_too_few_addresses(gib: u64) -> bool {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::As).current;
+    let too_few = limit.is_some_and(|limit| limit >> 30 <= gib);
+    if too_few {
+        println!("skipped: needs {gib} GiB of addresses, and a process may have {} GiB", limit.unwrap_or(0) >> 30);
+    }
+    too_few
+}
+
 /// Standard output as text.
 pub(crate) fn stdout(output: &Output) -> &str {
     std::str::from_utf8(&output.stdout).unwrap()

@@ -57,6 +57,20 @@ fn browse(browser: &str, page: &Path, width: u32, more: &[&str]) -> Output {
     command.output().unwrap()
 }
 
+/// A browser that starts. `None`, with the reason on standard output, where there is none.
+fn browser() -> Option<&'static str> {
+    let mut skipped = "no chromium is installed to show the page of a report".to_owned();
+    for browser in BROWSERS {
+        match Command::new(browser).arg("--version").output() {
+            Ok(output) if output.status.success() => return Some(browser),
+            Ok(output) => skipped = format!("{browser} does not start here: {}", output.status),
+            Err(_) => {}
+        }
+    }
+    println!("skipped: {skipped}");
+    None
+}
+
 fn found(output: &Output) -> serde_json::Value {
     let dom = String::from_utf8_lossy(&output.stdout);
     let (_, found) = dom.split_once("FOUND{").unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&output.stderr)));
@@ -65,12 +79,7 @@ fn found(output: &Output) -> serde_json::Value {
 
 #[test]
 fn a_browser_shows_every_plot_without_errors_on_a_phone_and_a_desk() {
-    let runs =
-        |browser: &&&str| Command::new(browser).arg("--version").output().is_ok_and(|output| output.status.success());
-    let Some(browser) = BROWSERS.iter().find(runs) else {
-        println!("skipped: no chromium is installed to show the page of a report");
-        return;
-    };
+    let Some(browser) = browser() else { return };
     let folder = rendered("report-browser");
     let html = fs::read_to_string(folder.join("index.html")).unwrap();
     let drawn = html.matches("<svg ").count();

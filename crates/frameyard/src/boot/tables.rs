@@ -13,7 +13,7 @@ use crate::memmap::{MemMap, Numbering, RunEntry, SectionSlot, slots_for};
 use crate::platform::{LockError, LockId, Platform};
 use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::units::{CpuId, Geometry, NodeId, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
-use crate::zone::pcp::{CpuLists, PerCpuPages};
+use crate::zone::pcp::{CpuLists, LargeLists, PerCpuPages};
 use crate::zone::transfer::{self, TableSizes, TransferSpans, TransferTables};
 use crate::zone::{
     AllocationBytes, AllocationMap, CleanRegions, DefragMode, DoubleFreeCheck, PageChecks, PageblockMap, Patience,
@@ -226,6 +226,8 @@ tables! { counts:
     skip_hints: AtomicU64 = counts.pageblocks().div_ceil(64),
     /// All zones of each CPU; lists of zones without memory are never touched.
     pcps: PerCpuPages = counts.cpus * counts.zones(),
+    /// The same, for the larger orders of a yard whose free frames are bits.
+    large_lists: LargeLists = if counts.free_bits { counts.cpus * counts.zones() } else { 0 },
     /// All zones of each CPU: what is counted of its lists.
     transfer_counters: TransferCounters = counts.cpus * counts.zones(),
     /// Which sections lead to device memory.
@@ -328,7 +330,7 @@ impl Tables {
     /// The lists at a place of the table of all.
     #[inline(always)]
     pub(crate) fn pcp_at(&self, place: usize) -> Option<CpuLists<'static>> {
-        Some(CpuLists::new(self.pcps.get(place)?, self.transfer.large_lists(place)))
+        Some(CpuLists::new(self.pcps.get(place)?, self.large_lists.get(place)))
     }
 
     /// The lists of all CPUs in a zone.

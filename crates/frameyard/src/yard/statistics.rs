@@ -133,9 +133,8 @@ impl<P: Platform> Yard<P> {
     fn add_per_cpu(&self, view: ZoneView<'_, P>, statistics: &mut ZoneStatistics) {
         for (cpu, pcp) in self.tables.pcps_of(view.id) {
             let (out, mut back) = pcp.flow_racy(self.geometry);
-            let direct = transfer::direct_frees_racy(view, cpu);
-            (back.blocks, back.pages) =
-                (back.blocks.wrapping_add(direct.blocks), back.pages.wrapping_add(direct.pages));
+            let [blocks, pages] = transfer::direct_frees_racy(view, cpu);
+            (back.blocks, back.pages) = (back.blocks.wrapping_add(blocks), back.pages.wrapping_add(pages));
             statistics.per_cpu += pcp.pages_racy(self.geometry);
             add(&mut statistics.allocations, out.blocks);
             add(&mut statistics.pages_allocated, out.pages);

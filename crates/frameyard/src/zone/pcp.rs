@@ -63,7 +63,7 @@ pub(crate) use refill_drain::Refill;
 
 /// The lists of small orders come first, by order, then type.
 const FIRST_HUGE: usize = SMALL_ORDERS * MigrateType::PER_CPU;
-/// The lists that every yard has: small orders by type, and the huge-page order, movable or not. The others are [`LargeLists`].
+/// The lists that every yard has: small orders by type, and the huge-page order, movable or not. Further ones are [`LargeLists`].
 const FIRST_LARGE: usize = FIRST_HUGE + 2;
 /// The orders between the small ones and that of a line of bits.
 const LARGE_ORDERS: usize = LARGEST_LINE.0 as usize - SMALL_ORDERS;

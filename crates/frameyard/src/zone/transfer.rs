@@ -36,7 +36,6 @@ use super::block_list::Place;
 use super::effort::{Effort, FEW_PAGEBLOCKS, Patience};
 use super::free_area::BlockHooks;
 use super::mechanisms::{MechanismTypes, Mechanisms};
-use super::pcp::{Flow, LargeLists};
 use super::policy::ZonePolicy;
 use super::request::BlockRequest;
 use super::state::{HeldFree, Zone};
@@ -166,12 +165,6 @@ impl TransferTables {
     /// The order of the lines of bits, where free frames are bits.
     pub(crate) fn line_of_bits(&self) -> Option<Order> {
         self.bits.line_order()
-    }
-
-    /// The lists of the CPU and zone at a place of the table of all, that only yards have whose free frames are bits.
-    #[inline(always)]
-    pub(crate) fn large_lists(&self, place: usize) -> Option<&'static LargeLists> {
-        self.bits.large_lists.get(place)
     }
 
     /// The shelf of each CPU in a depot.
@@ -345,8 +338,8 @@ pub(crate) fn put_direct<P: Platform>(
     view.keeps_bits() && bits::put_direct(view, cpu, place, order, list_type)
 }
 
-/// What was freed past the lists of a CPU. Possibly stale.
-pub(crate) fn direct_frees_racy<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId) -> Flow {
+/// The blocks freed past the lists of a CPU, and their frames. Possibly stale.
+pub(crate) fn direct_frees_racy<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId) -> [u64; 2] {
     bits::direct_frees_racy(view, cpu)
 }
 

@@ -4,7 +4,7 @@
 //! here is safe to call at any time, on any CPU.
 
 use crate::platform::{Access, LineKind, Platform, SharedLine};
-use crate::sync::{AtomicU64, Ordering, fence, is_broken};
+use crate::sync::{AtomicU64, Ordering, fence, fence_in_models, is_broken};
 use crate::units::Order;
 
 /// The largest order of a line: the bits of 512 frames are one cache line.
@@ -111,7 +111,7 @@ fn runs(mut bits: u64, order: Order) -> u64 {
 /// The order of the largest free run of a word that has a free frame.
 #[inline(always)]
 fn largest_run(bits: u64) -> Order {
-    // No branch on what is free, which nobody can foresee.
+    // No branch on what is free: no processor can foresee it.
     let (mut heads, mut run) = (bits, 0);
     for order in 0..WORD.0 {
         heads = pairs(heads, order);
@@ -369,6 +369,7 @@ impl<'a> Line<'a> {
     /// The order of the largest run around words that are free, a run of the order `run`. Of CPUs that free neighbours at the same time, the last
     /// one sees all.
     fn run_around_words(&self, at: usize, mut run: Order) -> Order {
+        fence_in_models!(FreedUnfenced);
         let word_order = word_order(self.order);
         while run < self.order {
             let count = 2 << (run.0 - word_order.0);

@@ -33,7 +33,6 @@ use crate::store::bits::{Bits, BitsSpans, Slot, Total, line_order};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::units::{CpuId, MigrateType, Order};
 use crate::zone::checks::PageChecks;
-use crate::zone::pcp::LargeLists;
 use crate::zone::view::ZoneView;
 use core::ops::Range;
 
@@ -94,7 +93,6 @@ all_atomic!(CpuBits { lines, change, direct, limit, direct_sum });
 pub(super) struct Tables {
     bits: Bits,
     cpus: &'static [CpuBits],
-    pub(super) large_lists: &'static [LargeLists],
     zones: &'static [State],
     /// A bit for each line: it is clean.
     clean: &'static [AtomicU64],
@@ -105,7 +103,6 @@ pub(super) struct Tables {
 pub(crate) struct Spans {
     bits: BitsSpans,
     cpus: TableSpan,
-    large_lists: TableSpan,
     zones: TableSpan,
     clean: TableSpan,
     pageblock_order: Order,
@@ -133,11 +130,10 @@ const fn lines(sizes: &TableSizes) -> usize {
 pub(super) const fn plan(planner: &mut TablePlanner, sizes: &TableSizes) -> Option<Spans> {
     let Some(bits) = Bits::plan(planner, pageblocks(sizes), sizes.pageblock_order) else { return None };
     let Some(cpus) = cpus(sizes).checked_mul(sizes.zones) else { return None };
-    let Some(large_lists) = planner.table::<LargeLists>(cpus) else { return None };
     let Some(cpus) = planner.table::<CpuBits>(cpus) else { return None };
     let Some(zones) = planner.table::<State>(zones(sizes)) else { return None };
     match planner.table::<AtomicU64>(lines(sizes).div_ceil(u64::BITS as usize)) {
-        Some(clean) => Some(Spans { bits, cpus, large_lists, zones, clean, pageblock_order: sizes.pageblock_order }),
+        Some(clean) => Some(Spans { bits, cpus, zones, clean, pageblock_order: sizes.pageblock_order }),
         None => None,
     }
 }
@@ -151,8 +147,8 @@ impl Tables {
         unsafe {
             let bits = Bits::carve(region, &spans.bits, spans.pageblock_order)?;
             let (cpus, zones) = (region.table(spans.cpus)?, region.table(spans.zones)?);
-            let (large_lists, clean) = (region.table(spans.large_lists)?, region.table(spans.clean)?);
-            Some(Self { bits, cpus, large_lists, zones, clean })
+            let clean = region.table(spans.clean)?;
+            Some(Self { bits, cpus, zones, clean })
         }
     }
 
@@ -160,7 +156,6 @@ impl Tables {
     pub(super) fn fit(&self, sizes: &TableSizes) -> bool {
         self.bits.fits(pageblocks(sizes), sizes.pageblock_order)
             && self.cpus.len() == cpus(sizes) * sizes.zones
-            && self.large_lists.len() == self.cpus.len()
             && self.zones.len() == zones(sizes)
             && self.clean.len() == lines(sizes).div_ceil(u64::BITS as usize)
     }

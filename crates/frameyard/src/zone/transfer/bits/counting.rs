@@ -4,7 +4,6 @@ use super::{CpuBits, State};
 use crate::platform::{Access, Platform};
 use crate::sync::Ordering;
 use crate::units::{CpuId, Order, PageCount};
-use crate::zone::pcp::Flow;
 use crate::zone::view::ZoneView;
 
 /// How far a CPU's count may be off before it is added to the zone's, at most.
@@ -120,10 +119,10 @@ impl<P: Platform> ZoneView<'_, P> {
     }
 }
 
-/// What was freed past the lists of a CPU. Possibly stale.
-pub(in crate::zone::transfer) fn direct_frees_racy<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId) -> Flow {
-    let Some(of_cpu) = view.bits_of_cpu(cpu).filter(|_| view.keeps_bits()) else { return Flow::default() };
+/// The blocks freed past the lists of a CPU, and their frames. Possibly stale.
+pub(in crate::zone::transfer) fn direct_frees_racy<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId) -> [u64; 2] {
+    let Some(of_cpu) = view.bits_of_cpu(cpu).filter(|_| view.keeps_bits()) else { return [0; 2] };
     let direct = of_cpu.direct.load(Ordering::Relaxed);
     let [pages, blocks] = of_cpu.direct_sum.each_ref().map(|sum| sum.load(Ordering::Relaxed));
-    Flow { blocks: blocks.wrapping_add(direct / BLOCK), pages: pages.wrapping_add(direct % BLOCK) }
+    [blocks.wrapping_add(direct / BLOCK), pages.wrapping_add(direct % BLOCK)]
 }

@@ -248,7 +248,7 @@ pub(in crate::zone::transfer) fn has_ready_racy<P: Platform>(
             || has_plenty_racy(view))
 }
 
-/// Whether so much of a zone is free that no request need compare a watermark.
+/// Whether a zone is so far above its watermarks that no request need compare one.
 fn has_plenty_racy<P: Platform>(view: ZoneView<'_, P>) -> bool {
     let kept = view.zone.watermark(WatermarkLevel::High) + view.zone.protection(ZoneKind::Movable);
     view.bits_pages_racy() >= kept + PageCount(view.most_off())

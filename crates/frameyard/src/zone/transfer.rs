@@ -319,10 +319,13 @@ pub(crate) fn take_ready<P: Platform>(
     of: (Order, MigrateType),
     wanted: usize,
 ) -> Batch {
-    match view.checks == PageChecks::None && !view.is_quiesced() {
-        true => bits::take_ready(view, cpu, of, wanted),
-        false => Batch::new(),
+    if view.checks != PageChecks::None || view.is_quiesced() {
+        return Batch::new();
     }
+    view.platform.begin_activity(Activity::Refill);
+    let batch = bits::take_ready(view, cpu, of, wanted);
+    view.platform.end_activity(Activity::Refill, PageCount((batch.len() as u64) << of.0.0));
+    batch
 }
 
 /// Frees a block that the caller owns past the lists, if its pageblock is being emptied; whether it is free then. It lies in a pageblock of the

@@ -514,6 +514,7 @@ mod tests {
     fn the_summary_counts_whole_free_pageblocks_wherever_they_are() {
         for policy in ZonePolicy::ALL {
             let (extents, all) = made_with(policy);
+            assert_eq!(extents.summary().policy, policy);
             let before = extents.summary().free_pageblocks;
             assert!(before.abs_diff(all.0 >> HUGE_PAGE.0) <= 2, "{before} in {} free frames", all.0);
             let held: Vec<usize> = (0..7).map(|_| extents.allocate(HUGE, PAGE, None).unwrap().addr().get()).collect();

@@ -54,15 +54,15 @@ fn a_pipeline_of_forked_shells_and_programs_works() {
 
 #[test]
 fn the_policy_is_that_of_the_environment() {
-    for heap in HEAPS {
+    for (heap, policy) in HEAPS.into_iter().flat_map(|heap| ["vanilla", "bits"].map(|policy| (heap, policy))) {
         let variables = [
             ("FRAMEYARD_HEAP", heap),
             ("FRAMEYARD_MEMORY", "128M"),
-            ("FRAMEYARD_POLICY", "vanilla"),
+            ("FRAMEYARD_POLICY", policy),
             ("FRAMEYARD_SUMMARY", "1"),
         ];
         let summary = text(&sh("exec cat /dev/null", &variables).stderr);
-        assert!(summary.contains(" policy=vanilla "), "{summary}");
+        assert!(summary.contains(&format!(" policy={policy} ")), "{summary}");
     }
 }
 

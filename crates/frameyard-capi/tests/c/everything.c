@@ -125,18 +125,25 @@ static void reclaim(fy_yard *yard) {
   CHECK(fy_free_bulk(yard, all, last, &error) == FY_OK);
 }
 
+static int has_policy(fy_yard *yard, const char *wanted) {
+  const char *name;
+
+  CHECK(fy_yard_policy(yard, &name, &error) == FY_OK);
+  return strcmp(name, wanted) == 0;
+}
+
 static void upkeep(fy_yard *yard) {
-  const char *created, *name;
+  const char *created;
   uint32_t index;
 
   /* A yard changes to the policies of the store that it was created with. */
   CHECK(fy_yard_policy(yard, &created, &error) == FY_OK);
   for (index = 0; fy_policy_name(index) != NULL; index++) {
     const char *wanted = fy_policy_name(index);
-    int bits = strcmp(wanted, "bits") == 0, allowed = bits == (strcmp(created, "bits") == 0);
+    int allowed = (strcmp(wanted, "bits") == 0) == (strcmp(created, "bits") == 0);
 
     CHECK(fy_yard_set_policy(yard, wanted, &error) == (allowed ? FY_OK : FY_NOT_SUPPORTED));
-    CHECK(fy_yard_policy(yard, &name, &error) == FY_OK && (strcmp(name, wanted) == 0) == allowed);
+    CHECK(has_policy(yard, wanted) == allowed);
   }
   CHECK(index >= 2);
   CHECK(fy_yard_drain_cpu(yard, 0, &error) == FY_OK);
@@ -298,7 +305,7 @@ static void shared(fy_config config) {
 
   sprintf(name, "frameyard-c-%ld", (long)getpid());
   CHECK(fy_yard_create_shared(name, &config, &yard, &error) == FY_OK);
-  CHECK(fy_yard_open_shared(name, NULL, &other, &error) == FY_OK);
+  CHECK(fy_yard_open_shared(name, NULL, &other, &error) == FY_OK && has_policy(other, config.policy));
   CHECK(fy_alloc(yard, 0, FY_GFP_KERNEL, &frame, &error) == FY_OK);
   CHECK(fy_address(yard, frame, &here, &error) == FY_OK && fy_address(other, frame, &there, &error) == FY_OK);
   strcpy((char *)here, "hello");
@@ -342,7 +349,7 @@ int main(void) {
   config.log_context = &lines_logged;
   for (at = 0; at < sizeof stores / sizeof stores[0]; at++) {
     config.policy = stores[at];
-    CHECK(fy_yard_create(&config, &yard, &error) == FY_OK);
+    CHECK(fy_yard_create(&config, &yard, &error) == FY_OK && has_policy(yard, stores[at]));
     blocks(yard);
     requests(yard);
     reclaim(yard);
@@ -352,9 +359,9 @@ int main(void) {
     pinned_device(yard);
     upkeep(yard);
     fy_yard_destroy(yard);
+    shared(config);
   }
   CHECK(lines_logged > 3);
-  shared(config);
   phantom(config);
   puts("everything works");
   return 0;

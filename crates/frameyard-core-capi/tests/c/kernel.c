@@ -142,7 +142,7 @@ int kernel(uint64_t argument) {
   CHECK(free_frames(yard) == before);
   fy_yard_destroy(yard);
 
-  /* Without sections, CPUs lock their lists. Then with free frames as bits. */
+  /* Without sections, CPUs lock their lists: under the default policy, and with free frames as bits. */
   ops.end_sections = NULL;
   for (at = 0; at < 2; at++) {
     config.policy = at == 0 ? NULL : "bits";

@@ -240,8 +240,9 @@ impl HostYardBuilder {
         self
     }
 
-    /// The policy of yards that [`with_memory`](Self::with_memory) makes. Some policies can be chosen only here
-    /// ([`ZonePolicy::is_changeable`]).
+    /// The policy of yards that [`with_memory`](Self::with_memory) makes. [`build`](Self::build) takes it from its configuration instead.
+    ///
+    /// A yard cannot change to or from some policies later: see [`ZonePolicy::is_changeable`].
     #[must_use]
     pub fn policy(mut self, policy: ZonePolicy) -> Self {
         self.policy = policy;
@@ -424,8 +425,8 @@ impl HostYardBuilder {
     }
 
     fn plan(&self, size: ByteSize, host: &HostTopology) -> Result<HostPlan, HostYardError> {
-        let plan = HostPlan::new(host, self.geometry()?, size, self.policy)?;
-        plan.with_cpus(self.cpus).with_device_space(self.device_space)
+        let plan = HostPlan::new(host, self.geometry()?, size)?;
+        plan.with_cpus(self.cpus).with_policy(self.policy).with_device_space(self.device_space)
     }
 
     /// The geometry of yards that are requested by size alone.

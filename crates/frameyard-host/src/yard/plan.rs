@@ -35,24 +35,26 @@ pub(super) struct HostPlan {
 impl HostPlan {
     /// Plans at least `size` of memory, spread over the nodes of the host in proportion to their memory. The yard has a CPU for each
     /// CPU number of the host.
-    pub(super) fn new(
-        host: &HostTopology,
-        geometry: Geometry,
-        size: ByteSize,
-        policy: ZonePolicy,
-    ) -> Result<Self, HostYardError> {
+    pub(super) fn new(host: &HostTopology, geometry: Geometry, size: ByteSize) -> Result<Self, HostYardError> {
         let least = UNIT.max(geometry.page_size());
         if size < least {
             return Err(HostYardError::TooSmall { size, least });
         }
         let nodes = sharing_nodes(host, geometry, size);
         let memory = memory_of(&nodes, size, geometry);
-        Ok(Self { geometry, memory, cpu_nodes: cpu_nodes(host, &nodes), device_space: None, policy })
+        let cpu_nodes = cpu_nodes(host, &nodes);
+        Ok(Self { geometry, memory, cpu_nodes, device_space: None, policy: ZonePolicy::default() })
     }
 
     /// At most that many CPUs.
     pub(super) fn with_cpus(mut self, cpus: Option<NonZeroU32>) -> Self {
         self.cpu_nodes.truncate(cpus.map_or(usize::MAX, |cpus| cpus.get() as usize));
+        self
+    }
+
+    /// With that policy instead of the default one.
+    pub(super) fn with_policy(mut self, policy: ZonePolicy) -> Self {
+        self.policy = policy;
         self
     }
 
@@ -161,7 +163,7 @@ mod tests {
         let tree = Tree::new();
         let host = host(&tree, &[1 << 10]);
         for (size, blocks) in [(4 << 20, 1), ((4 << 20) + 1, 2), (100 << 20, 25), ((1 << 30) - 1, 256)] {
-            let plan = HostPlan::new(&host, Geometry::X86_64, ByteSize(size), ZonePolicy::default()).unwrap();
+            let plan = HostPlan::new(&host, Geometry::X86_64, ByteSize(size)).unwrap();
             assert_eq!(frames(&plan), [(blocks * 1024, 0)], "{size}");
         }
     }
@@ -171,7 +173,7 @@ mod tests {
         let tree = Tree::new();
         let host = host(&tree, &[1 << 10]);
         let text = |size| {
-            HostPlan::new(&host, Geometry::X86_64, ByteSize(size), ZonePolicy::default()).unwrap_err().to_string()
+            HostPlan::new(&host, Geometry::X86_64, ByteSize(size)).unwrap_err().to_string()
         };
         assert_eq!(text(1), "1 byte of memory is too little for a yard: request at least 4M");
         assert_eq!(text((4 << 20) - 1), "4194303 bytes of memory is too little for a yard: request at least 4M");
@@ -181,7 +183,7 @@ mod tests {
     fn memory_is_spread_over_the_nodes_in_proportion() {
         let tree = Tree::new();
         let host = host(&tree, &[3 << 10, 1 << 10]);
-        let plan = HostPlan::new(&host, Geometry::X86_64, ByteSize::gib(1), ZonePolicy::default()).unwrap();
+        let plan = HostPlan::new(&host, Geometry::X86_64, ByteSize::gib(1)).unwrap();
         assert_eq!(frames(&plan), [(3 << 16, 0), (1 << 16, 1)]);
         assert_eq!(plan.cpu_nodes, [0, 0, 1, 1].map(NodeId));
         let starts_with_section = |range: &PfnRange| range.start.0.is_multiple_of(Geometry::X86_64.section_pages().0);
@@ -193,7 +195,7 @@ mod tests {
         let tree = Tree::new();
         let host = host(&tree, &[1 << 10, 1 << 10]);
         let plan = |cpus| {
-            let plan = HostPlan::new(&host, Geometry::X86_64, ByteSize::gib(1), ZonePolicy::default()).unwrap();
+            let plan = HostPlan::new(&host, Geometry::X86_64, ByteSize::gib(1)).unwrap();
             plan.with_cpus(NonZeroU32::new(cpus)).cpu_nodes
         };
         assert_eq!(plan(3), [0, 0, 1].map(NodeId));
@@ -205,7 +207,7 @@ mod tests {
         let tree = Tree::new();
         let host = host(&tree, &[1 << 10]);
         let plan = |size| {
-            HostPlan::new(&host, Geometry::X86_64, ByteSize::mib(100), ZonePolicy::default())
+            HostPlan::new(&host, Geometry::X86_64, ByteSize::mib(100))
                 .unwrap()
                 .with_device_space(size)
         };
@@ -220,7 +222,7 @@ mod tests {
     fn small_yards_have_one_node() {
         let tree = Tree::new();
         let host = host(&tree, &[1 << 10, 1 << 10]);
-        let plan = HostPlan::new(&host, Geometry::X86_64, ByteSize::mib(100), ZonePolicy::default()).unwrap();
+        let plan = HostPlan::new(&host, Geometry::X86_64, ByteSize::mib(100)).unwrap();
         assert_eq!(frames(&plan), [(25 * 1024, 0)]);
         assert_eq!(plan.cpu_nodes, [NodeId(0); 4]);
     }
@@ -233,13 +235,13 @@ mod tests {
         for (size, expected) in
             [(16 << 20, vec![(1, 0)]), ((16 << 20) + 1, vec![(2, 0)]), (8 << 30, vec![(256, 0), (256, 1)])]
         {
-            let plan = HostPlan::new(&host, geometry, ByteSize(size), ZonePolicy::default()).unwrap();
+            let plan = HostPlan::new(&host, geometry, ByteSize(size)).unwrap();
             assert_eq!(frames(&plan), expected, "{size}");
             // 4 GiB lies inside the first section, of 8 GiB.
             assert_eq!(plan.memory[0].0.start, Pfn(512));
             assert!(plan.memory.iter().all(|(range, _)| range.start.0.is_multiple_of(512)));
         }
-        let refused = HostPlan::new(&host, geometry, ByteSize::mib(15), ZonePolicy::default()).unwrap_err().to_string();
+        let refused = HostPlan::new(&host, geometry, ByteSize::mib(15)).unwrap_err().to_string();
         assert_eq!(refused, "15728640 bytes of memory is too little for a yard: request at least 16M");
     }
 
@@ -247,7 +249,7 @@ mod tests {
     fn cpus_of_a_node_without_memory_belong_to_the_nearest_with_some() {
         let tree = Tree::new();
         let host = host(&tree, &[1 << 10, 1 << 10, 0]);
-        let plan = HostPlan::new(&host, Geometry::X86_64, ByteSize::gib(1), ZonePolicy::default()).unwrap();
+        let plan = HostPlan::new(&host, Geometry::X86_64, ByteSize::gib(1)).unwrap();
         assert_eq!(plan.cpu_nodes, [0, 0, 1, 1, 1, 1].map(NodeId));
     }
 }

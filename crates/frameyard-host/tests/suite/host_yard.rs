@@ -10,10 +10,11 @@ use frameyard::boot::{BootError, MemorySource, Poisoning, ZoneLimits};
 use frameyard::platform::{InitProgress, MapBacking, Probe};
 use frameyard::{
     AllocError, ByteSize, CpuId, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Platform, Yard, YardConfig,
+    ZonePolicy,
 };
 use frameyard_host::{
     Backing, CpuIdentity, CpuList, FileGrowth, HostTopology, HostYard, HostYardBuilder, HostYardError, HugePages,
-    HugetlbPool, HugetlbSize, InitWatch, MappedFrames, MemoryError, PopulateMap,
+    HugetlbPool, HugetlbSize, InitWatch, MappedFrames, MemoryError, PopulateMap, SharedYard,
 };
 
 const ONE_CPU: [NodeId; 1] = [NodeId(0)];
@@ -420,4 +421,15 @@ fn a_guard_of_another_yard_is_refused() {
     let [one, other] = [(); 2].map(|()| HostYard::with_memory(ByteSize::mib(4)).unwrap());
     let block = Yard::frames(&one, Order(0), Gfp::KERNEL).unwrap();
     let _ = other.with_bytes(block);
+}
+
+#[test]
+fn a_yard_by_size_has_the_policy_of_its_builder() {
+    for policy in ZonePolicy::ALL {
+        let name = format!("frameyard-policy-{}", std::process::id());
+        let builder = || HostYard::builder().policy(policy);
+        let shared = SharedYard::create_with(&name, ByteSize::mib(4), builder()).unwrap();
+        let private = builder().with_memory(ByteSize::mib(4)).unwrap();
+        assert_eq!([private.policy(), shared.policy()], [policy; 2]);
+    }
 }

@@ -1039,8 +1039,8 @@ enum fy_status fy_yard_policy(const struct fy_yard *yard, const char **name, str
 
 // Changes the policy by which frames move between the lists of CPUs and zones, for all users of the yard.
 //
-// Errors: `FY_UNKNOWN_POLICY`, `FY_NOT_SUPPORTED` if free frames rest in another way under this policy (create a yard with it),
-// `FY_BUSY` (repeat the call), `FY_DAMAGED`, `FY_NULL_POINTER`, `FY_PANICKED`.
+// Errors: `FY_UNKNOWN_POLICY`, `FY_NOT_SUPPORTED` if the yard must be created with this policy, `FY_BUSY` (repeat the call),
+// `FY_DAMAGED`, `FY_NULL_POINTER`, `FY_PANICKED`.
 //
 // Thread safety: any thread, while other threads allocate and free. Cost: takes the lock of every CPU's lists once, and empties them.
 enum fy_status fy_yard_set_policy(const struct fy_yard *yard,

@@ -172,9 +172,7 @@ mod tests {
     fn sizes_below_a_block_are_refused() {
         let tree = Tree::new();
         let host = host(&tree, &[1 << 10]);
-        let text = |size| {
-            HostPlan::new(&host, Geometry::X86_64, ByteSize(size)).unwrap_err().to_string()
-        };
+        let text = |size| HostPlan::new(&host, Geometry::X86_64, ByteSize(size)).unwrap_err().to_string();
         assert_eq!(text(1), "1 byte of memory is too little for a yard: request at least 4M");
         assert_eq!(text((4 << 20) - 1), "4194303 bytes of memory is too little for a yard: request at least 4M");
     }
@@ -206,11 +204,7 @@ mod tests {
     fn devices_have_room_in_whole_sections_behind_the_memory() {
         let tree = Tree::new();
         let host = host(&tree, &[1 << 10]);
-        let plan = |size| {
-            HostPlan::new(&host, Geometry::X86_64, ByteSize::mib(100))
-                .unwrap()
-                .with_device_space(size)
-        };
+        let plan = |size| HostPlan::new(&host, Geometry::X86_64, ByteSize::mib(100)).unwrap().with_device_space(size);
         assert_eq!(plan(ByteSize(0)).unwrap().config().device_space, None);
         let gib = ByteSize::gib(1).0 / 4096;
         let space = plan(ByteSize(1)).unwrap().config().device_space.unwrap();

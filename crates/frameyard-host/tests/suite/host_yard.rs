@@ -8,9 +8,9 @@ use crate::own_process::own_file;
 use crate::test_huge_pages::AddedHugePages;
 use frameyard::boot::{BootError, MemorySource, Poisoning, ZoneLimits};
 use frameyard::platform::{InitProgress, MapBacking, Probe};
+use frameyard::policy::ZonePolicy;
 use frameyard::{
     AllocError, ByteSize, CpuId, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Platform, Yard, YardConfig,
-    ZonePolicy,
 };
 use frameyard_host::{
     Backing, CpuIdentity, CpuList, FileGrowth, HostTopology, HostYard, HostYardBuilder, HostYardError, HugePages,

@@ -226,8 +226,6 @@ tables! { counts:
     skip_hints: AtomicU64 = counts.pageblocks().div_ceil(64),
     /// All zones of each CPU; lists of zones without memory are never touched.
     pcps: PerCpuPages = counts.cpus * counts.zones(),
-    /// The same, for the larger orders of a yard whose free frames are bits.
-    large_lists: LargeLists = if counts.free_bits { counts.cpus * counts.zones() } else { 0 },
     /// All zones of each CPU: what is counted of its lists.
     transfer_counters: TransferCounters = counts.cpus * counts.zones(),
     /// Which sections lead to device memory.
@@ -243,6 +241,8 @@ tables! { counts:
     pageblock_free: AtomicU64 = counts.pageblocks(),
     /// The regions of 1 GiB, by the place of their first frame.
     regions: Region = counts.regions(),
+    /// The lists of all zones of each CPU for the larger orders of a yard whose free frames are bits.
+    large_lists: LargeLists = if counts.free_bits { counts.cpus * counts.zones() } else { 0 },
     /// A byte for each pageblock; see [`AllocationMap`].
     huge_allocation_map: AtomicU8 = counts.pageblocks(),
     /// A byte for each frame; see [`AllocationMap`].

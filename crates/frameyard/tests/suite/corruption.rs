@@ -19,8 +19,8 @@ const ZONE: ZoneId = ZoneId(ZoneKind::Normal as u16);
 
 /// The numbers of three tables.
 const PAGEBLOCKS: usize = 6;
-const HUGE_ALLOCATION_MAP: usize = 21;
-const ALLOCATION_MAP: usize = 22;
+const HUGE_ALLOCATION_MAP: usize = 22;
+const ALLOCATION_MAP: usize = 23;
 
 /// What that table says of a movable block of an order.
 const fn mark(order: Order) -> u8 {

@@ -14,7 +14,7 @@ const FREE: u64 = 8;
 const DEVICE_SECTIONS: u64 = 14;
 const DEVICES: u64 = 15;
 const RUNS: u64 = 16;
-const ALLOCATION_MAP: u64 = 22;
+const ALLOCATION_MAP: u64 = 23;
 /// Words of an entry of the tables of ranges: start, end, zone.
 const RANGE_WORDS: u64 = 3;
 /// The places of the numbers of CPUs, ranges, reserved ranges and contiguous memory areas, and of the free ranges in use.

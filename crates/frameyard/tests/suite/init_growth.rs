@@ -12,7 +12,9 @@ use frameyard::page::FrameState;
 use frameyard::policy::ZonePolicy;
 use frameyard::stats::FrameInfo;
 use frameyard::watermarks::{PcpSizing, WatermarkOptions};
-use frameyard::{ByteSize, CpuId, Gfp, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
+use frameyard::{
+    ByteSize, CpuId, Geometry, Gfp, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig,
+};
 
 /// One zone with holes and reserved frames.
 fn one_zone() -> Machine {
@@ -442,4 +444,28 @@ fn fragmented_deferred_memory_serves_no_large_block() {
     assert_eq!((locked(), yard.watch().pages()), (before, 0), "the failed requests lock and initialise nothing");
     let pfn = yard.alloc(Order::ZERO, Gfp::NOWAIT).unwrap();
     yard.free(pfn, Order::ZERO).unwrap();
+}
+
+#[test]
+fn a_request_of_any_type_and_order_finds_memory_that_is_not_initialised() {
+    run_on(0);
+    let section = Geometry::X86_64.section_pages();
+    let memory = [(PfnRange::new(Pfn(0x10_0000), PageCount(8 * section.0)), NodeId(0))];
+    let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
+    let cpus = [NodeId(0)];
+    for policy in [ZonePolicy::Vanilla, ZonePolicy::Healing, ZonePolicy::Bits] {
+        for of_type in [Gfp::KERNEL, Gfp::KERNEL | Gfp::RECLAIMABLE, Gfp::HIGHUSER_MOVABLE] {
+            for at in (0..=10).map(order) {
+                let map_init = MapInit { mode: InitMode::Lazy, ..MapInit::default() };
+                let config = YardConfig { zone_limits: ZoneLimits::NONE, map_init, policy, ..YardConfig::new(&cpus) };
+                let yard = Fixture::new(&table, &config, Frames::Phantom);
+                let all = yard.init().deferred_pages();
+                let pfn = yard.alloc(at, of_type | Gfp::NORETRY).unwrap_or_else(|error| panic!("{policy}: {error}"));
+                let initialised = all - yard.init().deferred_pages();
+                assert!(initialised <= section, "{policy}, {of_type}, {at}: {initialised}");
+                yard.free(pfn, at).unwrap();
+                yard.validate().unwrap();
+            }
+        }
+    }
 }

@@ -146,18 +146,21 @@ impl<'v, P: Platform> Taking<'v, P> {
 
     /// Makes a whole line of another type one of this type; whether there was one.
     fn convert_whole(&self, list_type: MigrateType) -> bool {
-        let view = self.view;
-        fallbacks(list_type).into_iter().any(|other| {
-            let taken = view.lines().find_map(|lines| {
-                let start = lines.end;
-                view.free_bits().take_whole(view.platform, other, lines, start)
-            });
-            let Some(line) = taken else { return false };
-            let now = convert(view, line, list_type);
-            _ = view.free_bits().free_whole(view.platform, line, now);
-            now == list_type
-        })
+        let Some((line, now)) = take_whole_of_others(self.view, list_type) else { return false };
+        _ = self.view.free_bits().free_whole(self.view.platform, line, now);
+        now == list_type
     }
+}
+
+/// Takes a whole line of another type and makes it one of this type. Returns it, and the type that it has afterwards.
+fn take_whole_of_others<P: Platform>(view: ZoneView<'_, P>, list_type: MigrateType) -> Option<(usize, MigrateType)> {
+    let line = fallbacks(list_type).into_iter().find_map(|other| {
+        view.lines().find_map(|lines| {
+            let start = lines.end;
+            view.free_bits().take_whole(view.platform, other, lines, start)
+        })
+    })?;
+    Some((line, convert(view, line, list_type)))
 }
 
 /// A line that was reserved.
@@ -293,7 +296,7 @@ pub(in crate::zone::transfer) fn fetch<P: Platform>(
     if taking.batch.is_empty() {
         taking.take_reserved(migrate_type);
     }
-    if taking.batch.is_empty() && fallback != Fallback::AfterGrowth && taking.convert_whole(migrate_type) {
+    if taking.batch.is_empty() && taking.convert_whole(migrate_type) {
         taking.take_listed(migrate_type);
     }
     if taking.batch.is_empty() {
@@ -328,21 +331,29 @@ fn fetch_whole<P: Platform>(
     let mut batch = Batch::new();
     if order == view.free_bits().line_order() {
         let mut taken = 0u64;
+        let mut take = |line: usize, batch: &mut Batch| {
+            taken += 1;
+            let head = view.map.checked((line << order.0) as u32);
+            if view.type_of_line(line).is_some() {
+                batch.push(head.index());
+            } else if let Ok(mut locked) = view.lock() {
+                locked.free_by_type(head, order);
+            }
+        };
         for lines in view.lines() {
             let mut start = lines.start + lines.len() * refill.cpu.index() / view.yard_cpus();
             while batch.len() < refill.wanted.min(BATCH)
                 && let Some(line) = view.free_bits().take_whole(view.platform, migrate_type, lines.clone(), start)
             {
-                (start, taken) = (line + 1, taken + 1);
-                let head = view.map.checked((line << order.0) as u32);
-                if view.type_of_line(line).is_none() {
-                    if let Ok(mut locked) = view.lock() {
-                        locked.free_by_type(head, order);
-                    }
-                    continue;
-                }
-                batch.push(head.index());
+                start = line + 1;
+                take(line, &mut batch);
             }
+        }
+        if batch.is_empty()
+            && !view.zone.has_block_of_type_racy(order, migrate_type)
+            && let Some((line, _)) = take_whole_of_others(view, migrate_type)
+        {
+            take(line, &mut batch);
         }
         view.count_bits(refill.cpu, (taken << order.0).wrapping_neg());
     }

@@ -163,7 +163,7 @@ impl ListId {
     pub(crate) fn group(self) -> Group {
         match self.0 as usize {
             ..FIRST_HUGE => Group::Small,
-            ..FIRST_LARGE => Group::Huge,
+            FIRST_HUGE..FIRST_LARGE => Group::Huge,
             _ => Group::Large,
         }
     }

@@ -330,7 +330,7 @@ impl Tables {
     /// The lists at a place of the table of all.
     #[inline(always)]
     pub(crate) fn pcp_at(&self, place: usize) -> Option<CpuLists<'static>> {
-        Some(CpuLists::new(self.pcps.get(place)?, self.large_lists.get(place)))
+        CpuLists::at(self.pcps, self.large_lists, place)
     }
 
     /// The lists of all CPUs in a zone.

@@ -250,7 +250,9 @@ all_atomic!(LargeLists { lists });
 #[derive(Clone, Copy)]
 pub(crate) struct CpuLists<'a> {
     basic: &'a PerCpuPages,
-    large: &'a [PcpList],
+    /// Those of all CPUs and zones.
+    large: &'a [LargeLists],
+    place: usize,
 }
 
 impl Deref for CpuLists<'_> {
@@ -370,9 +372,17 @@ impl PerCpuPages {
 }
 
 impl<'a> CpuLists<'a> {
+    /// The lists at a place of the tables of all.
     #[inline(always)]
-    pub(crate) fn new(basic: &'a PerCpuPages, large: Option<&'a LargeLists>) -> Self {
-        Self { basic, large: large.map_or(&[], |large| &large.lists) }
+    pub(crate) fn at(basic: &'a [PerCpuPages], large: &'a [LargeLists], place: usize) -> Option<Self> {
+        // Found where one of them is wanted: most requests do without.
+        Some(Self { basic: basic.get(place)?, large, place })
+    }
+
+    /// The lists of [`Group::Large`].
+    #[inline(always)]
+    fn large(self) -> &'a [PcpList] {
+        self.large.get(self.place).map_or(&[], |large| &large.lists)
     }
 
     /// A list that the yard has.
@@ -380,18 +390,18 @@ impl<'a> CpuLists<'a> {
     fn list(self, id: ListId) -> &'a PcpList {
         match (id.0 as usize).checked_sub(FIRST_LARGE) {
             None => &self.basic.lists[id.0 as usize],
-            Some(at) => &self.large[at],
+            Some(at) => &self.large()[at],
         }
     }
 
     /// The groups of lists that the yard has.
     pub(crate) fn groups(self) -> impl Iterator<Item = Group> {
-        Group::ALL.into_iter().filter(move |group| *group != Group::Large || !self.large.is_empty())
+        Group::ALL.into_iter().filter(move |group| *group != Group::Large || !self.large().is_empty())
     }
 
     /// All lists that the yard has.
     fn ids(self) -> impl Iterator<Item = ListId> {
-        (0..(FIRST_LARGE + self.large.len()) as u8).map(ListId)
+        (0..(FIRST_LARGE + self.large().len()) as u8).map(ListId)
     }
 
     /// Frames held by all lists, possibly stale.
@@ -415,7 +425,7 @@ impl<'a> CpuLists<'a> {
         let (first, count, per_order) = group.lists();
         let lists = match group {
             Group::Small | Group::Huge => &self.basic.lists[first..first + count],
-            Group::Large => self.large,
+            Group::Large => self.large(),
         };
         lists.chunks_exact(per_order).zip(group.first_order(geometry).0..)
     }

@@ -74,6 +74,15 @@ pub(crate) type BitsSpans = (TableSpan, ListingSpans);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct AlreadyFree;
 
+/// A line for a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Found {
+    /// The caller has it reserved.
+    Reserved(usize),
+    /// The caller has all of its frames.
+    Taken(usize),
+}
+
 /// The order of the lines of a yard whose pageblocks have this order.
 pub(crate) const fn line_order(pageblock_order: Order) -> Order {
     if pageblock_order.0 < line::LARGEST.0 { pageblock_order } else { line::LARGEST }
@@ -170,7 +179,7 @@ impl Bits {
     ) -> Result<(), AlreadyFree> {
         let number = place >> self.order.0;
         let Some(line) = self.line(number) else { return Err(AlreadyFree) };
-        let grown = line.put_block(platform, self.offset(place), order);
+        let (grown, _) = line.put_some(platform, &[place as u32], order);
         self.settle_grown(platform, number, list_type, grown)
     }
 
@@ -186,18 +195,8 @@ impl Bits {
     ) -> (usize, Result<(), AlreadyFree>) {
         let number = blocks[0] as usize >> self.order.0;
         let Some(line) = self.line(number) else { return (1, Err(AlreadyFree)) };
-        let (mut grown, mut count) = line.put_first(platform, self.offset(blocks[0] as usize), blocks, order);
-        while let Some(next) = blocks.get(count).filter(|next| **next as usize >> self.order.0 == number) {
-            let (of_word, blocks) = line.put_first(platform, self.offset(*next as usize), &blocks[count..], order);
-            (grown, count) = (grown.and(of_word), count + blocks);
-        }
+        let (grown, count) = line.put_some(platform, blocks, order);
         (count, self.settle_grown(platform, number, list_type, grown))
-    }
-
-    /// Where a place is in its line.
-    #[inline(always)]
-    fn offset(&self, place: usize) -> u32 {
-        (place & ((1 << self.order.0) - 1)) as u32
     }
 
     /// Frees a whole line.
@@ -209,14 +208,10 @@ impl Bits {
     ) -> Result<(), AlreadyFree> {
         let Some(line) = self.line(number) else { return Err(AlreadyFree) };
         let is_new = line.put_whole(platform);
-        fence_in_models!(FreedUnfenced);
-        // Whole, even if another CPU takes from it at once: a line may have less than its list says.
-        let whole = Shape { free: 1 << self.order.0, run: self.order };
-        self.listing.settle(platform, (number, list_type), self.order, || Some(whole));
-        if is_new { Ok(()) } else { Err(AlreadyFree) }
+        self.settle_grown(platform, number, list_type, Grown { is_new, run: self.order })
     }
 
-    /// Sees to the list of a line, words of which have grown.
+    /// Sees to the list of a line of which frames were freed.
     #[inline(always)]
     fn settle_grown<P: Platform>(
         &self,
@@ -227,7 +222,13 @@ impl Bits {
     ) -> Result<(), AlreadyFree> {
         fence_in_models!(FreedUnfenced);
         if !self.listing.allows(platform, number, grown.run) {
-            self.settle(platform, number, list_type, grown.run);
+            if grown.run == self.order {
+                // Whole, even if another CPU takes from it at once: a line may have less than its list says.
+                let whole = Shape { free: 1 << self.order.0, run: self.order };
+                self.listing.settle(platform, (number, list_type), self.order, || Some(whole));
+            } else {
+                self.settle(platform, number, list_type, grown.run);
+            }
         }
         if grown.is_new { Ok(()) } else { Err(AlreadyFree) }
     }
@@ -289,7 +290,8 @@ impl Bits {
         }
     }
 
-    /// Reserves the fullest line of a type that has a free run of that order, among some lines, from `start` on and then around.
+    /// Reserves the fullest line of a type that has a free run of that order, among some lines, from `start` on and then around. Whole lines come
+    /// last.
     pub(crate) fn reserve<P: Platform>(
         &self,
         platform: &P,
@@ -297,7 +299,20 @@ impl Bits {
         lines: Range<usize>,
         start: usize,
     ) -> Option<usize> {
-        self.listing.reserve(platform, of, lines, start)
+        let partly_free = self.listing.reserve_partly_free(platform, of, lines.clone(), start);
+        partly_free.or_else(|| self.listing.reserve_whole(platform, of.0, lines, start))
+    }
+
+    /// As [`reserve`](Self::reserve), but takes a whole line with all of its frames.
+    pub(crate) fn reserve_or_take_whole<P: Platform>(
+        &self,
+        platform: &P,
+        of: (MigrateType, Order),
+        lines: Range<usize>,
+        start: usize,
+    ) -> Option<Found> {
+        let partly_free = self.listing.reserve_partly_free(platform, of, lines.clone(), start).map(Found::Reserved);
+        partly_free.or_else(|| self.take_whole(platform, of.0, lines, start).map(Found::Taken))
     }
 
     /// Ends the reservation of a line, which is listed again, with that type, if it has free frames.

@@ -34,24 +34,13 @@ pub(super) struct Shape {
     pub(super) run: Order,
 }
 
-/// What freed frames have made of a word.
+/// What freed frames have made of a line.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grown {
     /// Whether all of them were in use before.
     pub(super) is_new: bool,
     /// The order of the largest run that they are part of.
     pub(super) run: Order,
-}
-
-impl Grown {
-    /// The line has no such word.
-    const NOTHING: Self = Self { is_new: false, run: Order::ZERO };
-
-    /// The same of two words.
-    #[inline(always)]
-    pub(super) fn and(self, other: Self) -> Self {
-        Self { is_new: self.is_new & other.is_new, run: self.run.max(other.run) }
-    }
 }
 
 /// What came of a claim of one block.
@@ -116,17 +105,6 @@ fn largest_run(bits: u64) -> Order {
     for order in 0..WORD.0 {
         heads = pairs(heads, order);
         run += u8::from(heads != 0);
-    }
-    Order(run)
-}
-
-/// The order of the largest free run of a word around a block of it that is free.
-#[inline(always)]
-fn run_around(bits: u64, head: u32) -> Order {
-    let mut run = 0;
-    for order in 1..=WORD.0 {
-        let around = ones(Order(order)) << (head & !((1 << order) - 1));
-        run += u8::from(bits & around == around);
     }
     Order(run)
 }
@@ -290,98 +268,99 @@ impl<'a> Line<'a> {
         word.fetch_or(bits, Ordering::SeqCst)
     }
 
-    /// Frees the first of some blocks that lie in one word, the first of them at `offset` in this line. Returns their number.
+    /// Frees the first of some blocks, by their places: those that lie in the line of the first one, which is this one. Returns their number.
     #[inline(always)]
-    pub(super) fn put_first<P: Platform>(
-        &self,
-        platform: &P,
-        offset: u32,
-        blocks: &[u32],
-        order: Order,
-    ) -> (Grown, usize) {
+    pub(super) fn put_some<P: Platform>(&self, platform: &P, blocks: &[u32], order: Order) -> (Grown, usize) {
         let word_order = word_order(self.order);
-        let bit_of = |place: u32| place & ((1 << word_order.0) - 1);
-        let word_of = |place: &u32| place >> word_order.0;
-        let in_first = |place: &u32| word_of(place) == word_of(&blocks[0]);
-        if order > word_order || !blocks.get(1).is_some_and(in_first) {
-            // What was freed at random has no neighbours.
-            return (self.put_block(platform, offset, order), 1);
+        let line_of = |place: u32| place >> self.order.0;
+        let (mut count, mut is_new, mut run, mut filled) = (0, true, Order::ZERO, 0);
+        while let Some(first) = blocks.get(count).copied().filter(|place| line_of(*place) == line_of(blocks[0])) {
+            let at = ((first & ((1 << self.order.0) - 1)) >> word_order.0) as usize;
+            if order >= word_order {
+                let words = 1 << (order.0 - word_order.0);
+                let Some(block) = self.words.get(at..at + words) else { break };
+                is_new = block.iter().fold(is_new, |is_new, word| is_new & self.fill(platform, word));
+                filled |= ((1 << words) - 1) << at;
+                count += 1;
+                continue;
+            }
+            let mut bits = 0;
+            for place in blocks[count..].iter().copied().take_while(|place| (place ^ first) >> word_order.0 == 0) {
+                bits |= ones(order) << (place & ((1 << word_order.0) - 1));
+                count += 1;
+            }
+            let Some(word) = self.words.get(at) else { break };
+            if bits == self.full() {
+                is_new &= self.fill(platform, word);
+                filled |= 1 << at;
+                continue;
+            }
+            let was = self.set(platform, word, bits);
+            is_new &= was & bits == 0;
+            let now = (was | bits) & self.full();
+            if now == self.full() { filled |= 1 << at } else { run = run.max(largest_run(now)) }
         }
-        let (mut bits, mut count) = (0, 0);
-        for place in blocks.iter().copied().take_while(in_first) {
-            bits |= ones(order) << bit_of(place);
-            count += 1;
+        if filled != 0 {
+            self.end_fills(platform);
+            run = self.run_around(filled);
         }
-        let at = (offset >> word_order.0) as usize;
-        let Some(word) = self.words.get(at) else { return (Grown::NOTHING, count) };
-        let was = self.set(platform, word, bits);
-        let run = self.run_around_word(at, largest_run((was | bits) & self.full()));
-        (Grown { is_new: was & bits == 0, run }, count)
+        (Grown { is_new, run }, count)
     }
 
-    /// Frees a block of the line that begins at a frame of it.
+    /// Frees all frames of a word; whether none was free already. The caller calls [`end_fills`](Self::end_fills) before it looks at the state of
+    /// the line.
     #[inline(always)]
-    pub(super) fn put_block<P: Platform>(&self, platform: &P, offset: u32, order: Order) -> Grown {
-        let word_order = word_order(self.order);
-        let at = (offset >> word_order.0) as usize;
-        if order > word_order {
-            let words = self.words.get(at..at + (1 << (order.0 - word_order.0)));
-            let is_new = words.is_some_and(|words| self.put_words(platform, words));
-            return Grown { is_new, run: self.run_around_words(at, order) };
-        }
-        let Some(word) = self.words.get(at) else { return Grown::NOTHING };
-        let head = offset & ((1 << word_order.0) - 1);
-        let bits = ones(order) << head;
-        let was = self.set(platform, word, bits);
-        Grown { is_new: was & bits == 0, run: self.run_around_word(at, run_around((was | bits) & self.full(), head)) }
-    }
-
-    /// Frees all frames of some words; whether none of them was free already.
-    #[inline(always)]
-    fn put_words<P: Platform>(&self, platform: &P, words: &[AtomicU64]) -> bool {
+    fn fill<P: Platform>(&self, platform: &P, word: &AtomicU64) -> bool {
         // Loom does not know that no store comes between the load and the store of an exchange, here one of a thief that finds nothing.
-        if cfg!(loom) || words.iter().any(|word| word.load(Ordering::Relaxed) != 0) {
-            return words.iter().fold(true, |is_new, word| is_new & (self.set(platform, word, self.full()) == 0));
+        if cfg!(loom) || word.load(Ordering::Relaxed) != 0 {
+            return self.set(platform, word, self.full()) == 0;
         }
-        self.touch(platform, Access::ReadModifyWrite);
-        for word in words {
-            // No other CPU changes a word all of whose frames are the caller's. Release: pairs with the Acquire in `take_word`, `claim` and
-            // `take_words`.
-            word.store(self.full(), Ordering::Release);
-        }
-        // Sequentially consistent: pairs with `move_to`; the load of the state that follows is in `Listing::settle`.
-        fence(Ordering::SeqCst);
+        // No other CPU changes a word all of whose frames are the caller's. Release: pairs with the Acquire in `take_word`, `claim` and
+        // `take_words`.
+        word.store(self.full(), Ordering::Release);
         true
+    }
+
+    #[inline(always)]
+    fn end_fills<P: Platform>(&self, platform: &P) {
+        self.touch(platform, Access::ReadModifyWrite);
+        // Sequentially consistent: pairs with `move_to`; the load of the state that follows is in `Listing::settle`. Models store nothing.
+        if !cfg!(loom) {
+            fence(Ordering::SeqCst);
+        }
     }
 
     /// Frees the whole line; whether none of its frames was free already.
     #[inline]
     pub(super) fn put_whole<P: Platform>(&self, platform: &P) -> bool {
-        self.put_words(platform, self.words)
+        let is_new = self.words.iter().fold(true, |is_new, word| is_new & self.fill(platform, word));
+        self.end_fills(platform);
+        is_new
     }
 
-    /// The order of the largest run around a word that has a run of the order `run`.
-    #[inline(always)]
-    fn run_around_word(&self, at: usize, run: Order) -> Order {
-        if run == word_order(self.order) { self.run_around_words(at, run) } else { run }
-    }
-
-    /// The order of the largest run around words that are free, a run of the order `run`. Of CPUs that free neighbours at the same time, the last
-    /// one sees all.
-    fn run_around_words(&self, at: usize, mut run: Order) -> Order {
+    /// The order of the largest run around words that the caller has filled, which are bits of `filled`. Of CPUs that fill neighbours at the
+    /// same time, the last one sees all.
+    #[inline]
+    fn run_around(&self, mut filled: u64) -> Order {
         fence_in_models!(FreedUnfenced);
-        let word_order = word_order(self.order);
+        // Sequentially consistent: pairs with `set`.
+        let mut heads = self.full_words(self.words.iter().map(|word| word.load(Ordering::SeqCst)));
+        let mut run = word_order(self.order);
         while run < self.order {
-            let count = 2 << (run.0 - word_order.0);
-            let first = at & !(count - 1);
-            // Sequentially consistent: pairs with `set`.
-            let is_full = |word: &AtomicU64| word.load(Ordering::SeqCst) & self.full() == self.full();
-            if !self.words.get(first..first + count).is_some_and(|words| words.iter().all(is_full)) {
+            let step = run.0 - word_order(self.order).0;
+            (heads, filled) = (pairs(heads, step), (filled | filled >> (1 << step)) & HEADS[step as usize + 1]);
+            if heads & filled == 0 {
                 break;
             }
             run = Order(run.0 + 1);
         }
         run
+    }
+
+    /// Which of the line's words are full, as bits.
+    #[inline(always)]
+    fn full_words(&self, words: impl DoubleEndedIterator<Item = u64>) -> u64 {
+        words.rev().fold(0, |full, bits| full << 1 | u64::from(bits & self.full() == self.full()))
     }
 
     /// How full the line is now; `None` if no frame is free.
@@ -395,8 +374,7 @@ impl<'a> Line<'a> {
             return None;
         }
         let free = count_ones(heads);
-        let full = self.full();
-        let full_words = heads.iter().rev().fold(0, |words, bits| words << 1 | u64::from(*bits == full));
+        let full_words = self.full_words(heads.into_iter());
         if full_words == 0 {
             // All words together, from each order to the next one.
             let mut run = Order::ZERO;

@@ -412,9 +412,9 @@ impl Listing {
         }
     }
 
-    /// Takes a listed line for the caller: the fullest of a type with a free run of that order, among some lines, from `start` on and then
-    /// around. The line is on the list of reserved ones then.
-    pub(super) fn reserve<P: Platform>(
+    /// Takes a listed line for the caller: the fullest of a type with a free run of that order that is not whole, among some lines, from
+    /// `start` on and then around. The line is on the list of reserved ones then.
+    pub(super) fn reserve_partly_free<P: Platform>(
         &self,
         platform: &P,
         (list_type, order): (MigrateType, Order),
@@ -433,9 +433,18 @@ impl Listing {
                 }
             }
         }
-        let whole = self.lists.whole(list_type);
-        self.first_with_lines(&mut (whole.number()..whole.number() + 1), &lines)?;
-        self.take_from(platform, whole, lines, start, reserved)
+        None
+    }
+
+    /// Takes a whole line for the caller. It is on the list of reserved ones then.
+    pub(super) fn reserve_whole<P: Platform>(
+        &self,
+        platform: &P,
+        list_type: MigrateType,
+        lines: Range<usize>,
+        start: usize,
+    ) -> Option<usize> {
+        self.take_from(platform, self.lists.whole(list_type), lines, start, self.lists.reserved(list_type))
     }
 
     /// The first of some lists that may have some of these lines, by their numbers, which become those behind it. Most lists are empty, and those

@@ -124,7 +124,7 @@ fn a_block_that_was_free_in_part_is_listed_with_the_rest() {
         assert_eq!(fixture.bits.take_word(&Plain, line, free_first / 64), u64::MAX);
         fixture.leave(line);
         // The line is on no list now. Its other word is free, and its first or second is freed twice.
-        assert!(fixture.line(0).put_block(&Plain, free_first as u32, Order(6)).is_new);
+        assert!(fixture.line(0).put_some(&Plain, &[free_first as u32], Order(6)).0.is_new);
         assert_eq!(fixture.bits.free(&Plain, 0, Order(7), MOVABLE), Err(AlreadyFree));
         fixture.assert_sound();
     }

@@ -4,7 +4,7 @@
 use super::{State, collect_line, emptying, slot};
 use crate::page::Tag;
 use crate::platform::{Access, Platform};
-use crate::store::bits::{Bits, LARGEST_LINE, Slot};
+use crate::store::bits::{Bits, Found, LARGEST_LINE, Slot};
 use crate::sync::Ordering;
 use crate::units::{CpuId, MigrateType, Order, PageCount, ZoneKind};
 use crate::zone::batch::{BATCH, Batch};
@@ -74,14 +74,34 @@ impl<'v, P: Platform> Taking<'v, P> {
                 self.batch.push(place as u32);
             }
         }
+        self.settle_taken(line, before)
+    }
+
+    /// Takes all blocks of a line whose frames are the caller's. Whether the caller has enough.
+    fn take_all(&mut self, line: usize) -> bool {
+        let (before, line_order) = (self.batch.len(), self.view.free_bits().line_order());
+        let first = (line << line_order.0) as u32;
+        (0..1 << (line_order.0 - self.order.0)).for_each(|at: u32| self.batch.push(first + (at << self.order.0)));
+        self.settle_taken(line, before)
+    }
+
+    /// Counts what was taken of a line, behind the first blocks of the batch. Whether the caller has enough.
+    #[inline(always)]
+    fn settle_taken(&mut self, line: usize, before: usize) -> bool {
         let taken = (self.batch.len() - before) as u64;
         if taken > 0 {
             self.view.count_bits(self.cpu, (taken << self.order.0).wrapping_neg());
-            if self.view.blocks.lasting_at(line << bits.line_order().0).is_none() {
+            if self.view.blocks.lasting_at(line << self.view.free_bits().line_order().0).is_none() {
                 self.give_away(before);
             }
         }
         self.has_enough()
+    }
+
+    /// Whether it wants at least all blocks of a line.
+    fn wants_a_line(&self) -> bool {
+        (self.wanted.min(BATCH) - self.batch.len().min(BATCH)) << self.order.0
+            >= 1 << self.view.free_bits().line_order().0
     }
 
     /// Gives the zone what was taken of a pageblock that was isolated meanwhile: the isolation looks for it on the free lists.
@@ -109,10 +129,11 @@ impl<'v, P: Platform> Taking<'v, P> {
         let (view, of) = (self.view, (self.order, list_type));
         let Some(slot) = self.slot(list_type) else { return };
         for _ in 0..most {
-            let has_enough = match change_line(view, self.cpu, slot, of) {
+            let has_enough = match change_line(view, self.cpu, slot, of, self.wants_a_line()) {
                 None => return,
-                Some(Reserved::Kept) => self.take_own(list_type),
-                Some(Reserved::Once(line)) => {
+                Some(Change::Taken(line)) => self.take_all(line),
+                Some(Change::Kept) => self.take_own(list_type),
+                Some(Change::Once(line)) => {
                     let has_enough = self.take_from(line, list_type);
                     leave(view, line, list_type);
                     has_enough
@@ -163,15 +184,17 @@ fn take_whole_of_others<P: Platform>(view: ZoneView<'_, P>, list_type: MigrateTy
     Some((line, convert(view, line, list_type)))
 }
 
-/// A line that was reserved.
-enum Reserved {
+/// What came of a change of the line of a slot.
+enum Change {
     /// It is that of the slot now, or another thread on the same CPU has put one there.
     Kept,
     /// The CPUs keep as many lines as they may: the caller leaves this one after use.
     Once(usize),
+    /// The caller has all frames of this one, which nobody has reserved.
+    Taken(usize),
 }
 
-/// Leaves the line of a CPU's slot and reserves another one of that type that has a block of that order.
+/// Leaves the line of a CPU's slot and reserves another one of that type that has a block of that order. If `takes_whole`, a whole one is taken.
 ///
 /// Needs no lock: see [`Slot`].
 fn change_line<P: Platform>(
@@ -179,38 +202,62 @@ fn change_line<P: Platform>(
     cpu: CpuId,
     slot: &Slot,
     (order, list_type): (Order, MigrateType),
-) -> Option<Reserved> {
+    takes_whole: bool,
+) -> Option<Change> {
     let State { reserved, .. } = view.bits_of_zone()?;
     view.touch_bits(slot, Access::ReadModifyWrite);
     if let Some(line) = slot.take() {
         reserved.fetch_sub(1, Ordering::Relaxed);
         leave(view, line, list_type);
     }
-    let line = reserve(view, cpu, (order, list_type))?;
+    let line = match reserve(view, cpu, (order, list_type), takes_whole)? {
+        Found::Reserved(line) => line,
+        Found::Taken(line) => return Some(Change::Taken(line)),
+    };
     let all = view.lines().map(|lines| lines.len()).sum::<usize>();
     if reserved.load(Ordering::Relaxed) as usize >= all / 8 {
-        return Some(Reserved::Once(line));
+        return Some(Change::Once(line));
     }
     reserved.fetch_add(1, Ordering::Relaxed);
     if !slot.put(line) {
         reserved.fetch_sub(1, Ordering::Relaxed);
         leave(view, line, list_type);
     }
-    Some(Reserved::Kept)
+    Some(Change::Kept)
 }
 
-/// Reserves a line of a type with a block of that order.
-fn reserve<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, (order, list_type): (Order, MigrateType)) -> Option<usize> {
+/// Reserves a line of a type with a block of that order, or takes a whole one if `takes_whole`.
+fn reserve<P: Platform>(
+    view: ZoneView<'_, P>,
+    cpu: CpuId,
+    (order, list_type): (Order, MigrateType),
+    takes_whole: bool,
+) -> Option<Found> {
+    let bits = view.free_bits();
     for _ in 0..MOST_LINES {
-        let line = view.lines().find_map(|lines| {
-            let start = lines.start + lines.len() * cpu.index() / view.yard_cpus();
-            view.free_bits().reserve(view.platform, (list_type, order), lines, start)
+        let found = view.lines().find_map(|lines| {
+            let (of, start) = ((list_type, order), lines.start + lines.len() * cpu.index() / view.yard_cpus());
+            if takes_whole {
+                bits.reserve_or_take_whole(view.platform, of, lines, start)
+            } else {
+                bits.reserve(view.platform, of, lines, start).map(Found::Reserved)
+            }
         })?;
-        if view.type_of_line(line) == Some(list_type) {
+        let (Found::Reserved(line) | Found::Taken(line)) = found;
+        let now = view.type_of_line(line);
+        if now == Some(list_type) {
             emptying::end(view, line);
-            return Some(line);
+            return Some(found);
         }
-        leave(view, line, list_type);
+        match found {
+            Found::Reserved(_) => leave(view, line, list_type),
+            Found::Taken(_) => {
+                _ = bits.free_whole(view.platform, line, now.unwrap_or(list_type));
+                if now.is_none() {
+                    collect_line(view, line);
+                }
+            }
+        }
     }
     None
 }

@@ -3,8 +3,8 @@
 //! # Structure
 //!
 //! A line has one *state word*: on no list, on one list, or reserved. A list is a bitmap with a bit for each line of the yard, and two
-//! levels of summary: a bit for each word below that is not zero. The lists of a migration type are numbered fullest first, and of
-//! equally full lines those with smaller runs first; then come the whole lines and the reserved ones.
+//! levels of summary: a bit for each word below that is not zero. The lists of a migration type are numbered by the largest run of their
+//! lines, and of one run fullest first; then come the whole lines and the reserved ones.
 //!
 //! # Protocol
 //!
@@ -142,7 +142,15 @@ impl Lists {
     /// The lines of a type that are not whole, by fullness and largest run.
     #[inline(always)]
     fn partly_free(self, list_type: MigrateType, step: u32, run: u32) -> List {
-        List::new(self.first(list_type) + step * u32::from(self.line_order.0) + run, run + 1, list_type)
+        List::new(self.first(list_type) + run * STEPS + step, run + 1, list_type)
+    }
+
+    /// The numbers of the lists of lines of a type that are not whole and may have a run of that order. Those of one run lie side by side,
+    /// fullest first.
+    #[inline(always)]
+    fn with_run(self, list_type: MigrateType, order: Order) -> Range<usize> {
+        let first = self.first(list_type);
+        (first + u32::from(order.0) * STEPS) as usize..(first + self.partial()) as usize
     }
 
     /// The list for a line of a type and shape.
@@ -165,8 +173,8 @@ impl Lists {
         if free == 1 << self.line_order.0 {
             return list == self.whole(list_type);
         }
-        let first = self.partly_free(list_type, self.step(free), 0).number();
-        (first..first + usize::from(self.line_order.0)).contains(&list.number())
+        let lists = self.with_run(list_type, Order::ZERO);
+        lists.contains(&list.number()) && (list.number() - lists.start) as u32 % STEPS == self.step(free)
     }
 
     /// Whether there is such a list.
@@ -422,18 +430,43 @@ impl Listing {
         start: usize,
     ) -> Option<usize> {
         let reserved = self.lists.reserved(list_type);
-        let (first, runs) = (self.lists.first(list_type) as usize, usize::from(self.lists.line_order.0));
-        for step in 0..STEPS {
-            let row = first + step as usize * runs;
-            let mut lists = row + usize::from(order.0)..row + runs;
-            while let Some(number) = self.first_with_lines(&mut lists, &lines) {
-                let list = self.lists.partly_free(list_type, step, (number - row) as u32);
-                if let Some(line) = self.take_from(platform, list, lines.clone(), start, reserved) {
+        let mut steps = self.steps_with_lines(list_type, order, &lines);
+        while steps != 0 {
+            for run in u32::from(order.0)..self.lists.line_order.0.into() {
+                let list = self.lists.partly_free(list_type, steps.trailing_zeros(), run);
+                if self.may_have(list, &lines)
+                    && let Some(line) = self.take_from(platform, list, lines.clone(), start, reserved)
+                {
                     return Some(line);
                 }
             }
+            steps &= steps - 1;
         }
         None
+    }
+
+    /// Whether a list may have some of these lines.
+    #[inline(always)]
+    fn may_have(&self, list: List, lines: &Range<usize>) -> bool {
+        let mut groups = lines.start / GROUP..lines.end.div_ceil(GROUP);
+        // Sequentially consistent: pairs with `set_bits`.
+        groups.any(|group| self.last_summary(list, group).is_some_and(|word| word.load(Ordering::SeqCst) != 0))
+    }
+
+    /// The steps of fullness, as bits, of which some of these lines may have a run of that order without being whole. Most lists are empty, and
+    /// those of a type have their last summaries side by side.
+    #[inline(always)]
+    fn steps_with_lines(&self, list_type: MigrateType, order: Order, lines: &Range<usize>) -> u32 {
+        let (lists, mut steps) = (self.lists.with_run(list_type, order), 0);
+        for group in lines.start / GROUP..lines.end.div_ceil(GROUP) {
+            let of_group = group * self.lists.count();
+            let words = self.levels[LEVELS - 1].get(of_group + lists.start..of_group + lists.end).unwrap_or(&[]);
+            for (at, word) in (0..).zip(words) {
+                // Sequentially consistent: pairs with `set_bits`.
+                steps |= u32::from(word.load(Ordering::SeqCst) != 0) << (at % STEPS);
+            }
+        }
+        steps
     }
 
     /// Takes a whole line for the caller. It is on the list of reserved ones then.
@@ -445,27 +478,6 @@ impl Listing {
         start: usize,
     ) -> Option<usize> {
         self.take_from(platform, self.lists.whole(list_type), lines, start, self.lists.reserved(list_type))
-    }
-
-    /// The first of some lists that may have some of these lines, by their numbers, which become those behind it. Most lists are empty, and those
-    /// of a type have their last summaries side by side.
-    #[inline(always)]
-    fn first_with_lines(&self, lists: &mut Range<usize>, lines: &Range<usize>) -> Option<usize> {
-        let (last, count) = (self.levels[LEVELS - 1], self.lists.count());
-        // Sequentially consistent: pairs with `set_bits`.
-        let has_lines = |word: &AtomicU64| word.load(Ordering::SeqCst) != 0;
-        let groups = lines.start / GROUP..lines.end.div_ceil(GROUP);
-        let found = if groups.len() == 1 {
-            let of_group = groups.start * count;
-            let at = last.get(of_group + lists.start..of_group + lists.end)?.iter().position(has_lines);
-            lists.start + at?
-        } else {
-            lists
-                .clone()
-                .find(|number| groups.clone().any(|at| last.get(at * count + number).is_some_and(has_lines)))?
-        };
-        lists.start = found + 1;
-        Some(found)
     }
 
     /// Takes a whole line off its list. It is on no list then.

@@ -66,8 +66,14 @@ impl State {
 /// Looks at the next lines of a zone.
 pub(super) fn step<P: Platform>(view: ZoneView<'_, P>) {
     let Some(super::State { emptying: state, .. }) = view.bits_of_zone() else { return };
-    let all = view.lines().map(|lines| lines.len()).sum::<usize>();
-    if all == 0 || view.free_bits().line_order() != view.geometry.pageblock_order() {
+    let mut runs = view.lines();
+    // Most zones are one run of lines.
+    let Some(first_run) = runs.next().filter(|_| view.free_bits().line_order() == view.geometry.pageblock_order())
+    else {
+        return;
+    };
+    let all = first_run.len() + runs.map(|lines| lines.len()).sum::<usize>();
+    if all == 0 {
         return;
     }
     view.touch_bits(&state.cursor, crate::platform::Access::ReadModifyWrite);
@@ -76,10 +82,13 @@ pub(super) fn step<P: Platform>(view: ZoneView<'_, P>) {
         state.begin_pass();
     }
     let mut at = first;
+    let look = |line: usize, end: usize| (line..end).take(STEP as usize).for_each(|line| look_at(view, line));
+    if at < first_run.len() {
+        return look(first_run.start + at, first_run.end);
+    }
     for lines in view.lines() {
-        if let Some(line) = lines.clone().nth(at) {
-            (line..lines.end).take(STEP as usize).for_each(|line| look_at(view, line));
-            return;
+        if at < lines.len() {
+            return look(lines.start + at, lines.end);
         }
         at -= lines.len();
     }

@@ -100,8 +100,8 @@ impl<'v, P: Platform> Taking<'v, P> {
 
     /// Whether it wants at least all blocks of a line.
     fn wants_a_line(&self) -> bool {
-        (self.wanted.min(BATCH) - self.batch.len().min(BATCH)) << self.order.0
-            >= 1 << self.view.free_bits().line_order().0
+        let left = self.wanted.min(BATCH).saturating_sub(self.batch.len());
+        left << self.order.0 >= 1 << self.view.free_bits().line_order().0
     }
 
     /// Gives the zone what was taken of a pageblock that was isolated meanwhile: the isolation looks for it on the free lists.
@@ -353,11 +353,14 @@ pub(in crate::zone::transfer) fn fetch<P: Platform>(
         if got > 0 || fallback != Fallback::Allowed {
             return got;
         }
+        taking.wanted = 1;
         for other in fallbacks(migrate_type) {
-            taking.wanted = 1;
             taking.take_listed(other);
             if taking.batch.is_empty() {
                 taking.take_reserved(other);
+            }
+            if !taking.batch.is_empty() {
+                break;
             }
         }
     }

@@ -26,7 +26,6 @@ mod layout;
 mod map_init;
 mod memblock_source;
 mod movable;
-mod ranges;
 mod runs;
 mod tables;
 mod tuning;

@@ -24,10 +24,12 @@ mod initialiser;
 #[cfg(all(test, not(loom)))]
 pub(crate) mod kept;
 mod numbering;
+mod ranges;
 mod writer;
 
 pub use initialiser::Initialiser;
 pub(crate) use numbering::{FarSections, Numbering, OUTSIDE, RunEntry, SectionSlot, slots_for};
+pub(crate) use ranges::{RangeEntry, range_of, ranges_in};
 pub(crate) use writer::MapWriter;
 
 /// A place that lies in the memory map.

@@ -2,12 +2,12 @@
 
 use core::ptr::NonNull;
 
-use super::ranges::RangeEntry;
 use super::tables::{HEADER_WORDS, HeaderWord, MAGIC, TableCounts, Tables, VERSION};
 use super::{AttachError, MAX_CPUS, MAX_NODES, MapInit};
 use crate::control::{ControlRegion, TABLE_ALIGN, TableSpan};
 use crate::devices::devices_are_sound;
 use crate::memmap::Numbering;
+use crate::memmap::RangeEntry;
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::{ByteSize, Geometry, Order, PageCount, Pfn, PfnRange, ZoneId};
 use crate::zone::Zone;

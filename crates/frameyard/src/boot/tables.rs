@@ -5,11 +5,10 @@
 use core::ptr::NonNull;
 
 use super::claims::{Claims, words_for};
-use super::ranges::{RangeEntry, range_of, ranges_in};
 use super::{Poisoning, ZONE_CHOICES};
 use crate::control::{ControlRegion, TablePlanner, TableSpan};
 use crate::devices::{DeviceDirectory, DeviceSection, DeviceTables};
-use crate::memmap::{MemMap, Numbering, RunEntry, SectionSlot, slots_for};
+use crate::memmap::{MemMap, Numbering, RangeEntry, RunEntry, SectionSlot, range_of, ranges_in, slots_for};
 use crate::platform::{LockError, LockId, Platform};
 use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::units::{CpuId, Geometry, NodeId, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
@@ -401,6 +400,7 @@ impl Tables {
             map,
             blocks: PageblockMap::new(self.pageblocks, numbering, geometry),
             sections: SectionTable::new(self.sections, geometry),
+            ranges: self.ranges,
             all_counters: (self.transfer_counters, self.zones.len()),
             allocation_map: AllocationMap::new(self.allocation_bytes(geometry), numbering),
             pageblock_free: self.pageblock_free,

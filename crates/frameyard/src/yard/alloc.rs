@@ -194,7 +194,7 @@ impl<P: Platform> Yard<P> {
             let home = if gfp.contains(Gfp::THISNODE) { None } else { self.tables.home_pcps.get(home_slot(cpu, gfp)) };
             let home = home.map(|home| home.load(Ordering::Relaxed));
             if let Some(migrate_type) = gfp.migrate_type()
-                && let Some(index) = home.and_then(|home| self.pop_home(home, cpu, (order, migrate_type)))
+                && let Some(index) = home.and_then(|home| self.pop_home(home, cpu, (order, migrate_type), gfp))
             {
                 return self.finish_allocation(self.map.pfn(index), order, migrate_type, gfp);
             }
@@ -202,13 +202,16 @@ impl<P: Platform> Yard<P> {
         })
     }
 
-    /// Takes a block of the caller's home list, packed batches included.
+    /// Takes a block of the caller's home list, packed batches included. Fills an empty one without a search only from the nearest zone: a nearer
+    /// one may have frames again.
     #[inline(always)]
-    fn pop_home(&self, home: u32, cpu: CpuId, (order, migrate_type): (Order, MigrateType)) -> Option<u32> {
+    fn pop_home(&self, home: u32, cpu: CpuId, (order, migrate_type): (Order, MigrateType), gfp: Gfp) -> Option<u32> {
         let list = ListId::new(order, migrate_type, self.list_orders)?;
         let pcp = self.tables.pcp_at(home as usize)?;
         let view = self.zone_view(pcp.zone());
-        if pcp.is_list_empty_racy(list) && !transfer::has_ready_racy(view, cpu, (order, migrate_type)) {
+        let is_nearest = || self.zones_for(self.tables.node_of_cpu(cpu.index()), gfp).next() == Some(view.id);
+        if pcp.is_list_empty_racy(list) && !(transfer::has_ready_racy(view, cpu, (order, migrate_type)) && is_nearest())
+        {
             return None;
         }
         self.try_lock_lists_near(view, cpu)?.pop_slow(view, list, None)

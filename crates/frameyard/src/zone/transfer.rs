@@ -167,6 +167,11 @@ impl TransferTables {
         self.bits.line_order()
     }
 
+    /// Whether all frames of the pageblock around a place are known to be memory of one zone, because they have been free together as bits.
+    pub(crate) fn is_of_one_zone(&self, place: usize) -> bool {
+        self.bits.is_of_one_zone(place)
+    }
+
     /// The shelf of each CPU in a depot.
     pub(crate) fn depot_shelves(&self) -> &'static [AtomicU16] {
         self.depot.shelf_of_cpu

@@ -28,7 +28,12 @@ impl ZoneTables {
     /// a hole there, or of another zone's frame.
     #[inline(always)]
     pub(crate) fn untagged_zone_at(&self, place: usize) -> Option<ZoneId> {
-        self.sections.at(place).uniform_zone()
+        self.sections.at(place).uniform_zone().or_else(|| self.zone_of_line_at(place))
+    }
+
+    #[cold]
+    fn zone_of_line_at(&self, place: usize) -> Option<ZoneId> {
+        self.blocks.zone_at(place).filter(|_| self.mechanisms.is_of_one_zone(place))
     }
 
     /// What begins at a frame, whose page has the tag `in_page`: told apart are allocated blocks and those on per-CPU lists, and found

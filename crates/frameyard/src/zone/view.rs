@@ -20,7 +20,7 @@ use super::region_state::Region;
 use super::section::SectionTable;
 use super::state::Zone;
 use crate::locks::LockHold;
-use crate::memmap::{Located, MemMap};
+use crate::memmap::{Located, MemMap, RangeEntry};
 use crate::page::PageRef;
 use crate::platform::{Access, LineKind, LockError, LockId, Platform, SharedLine, copied_views};
 use crate::sync::AtomicU64;
@@ -32,6 +32,8 @@ pub(crate) struct ZoneTables {
     pub(crate) map: MemMap,
     pub(crate) blocks: PageblockMap<'static>,
     pub(crate) sections: SectionTable<'static>,
+    /// Memory, cut at zone boundaries, ascending.
+    pub(crate) ranges: &'static [RangeEntry],
     /// The counters of all CPUs and zones, by CPU first, and the number of zones.
     pub(crate) all_counters: (&'static [TransferCounters], usize),
     pub(crate) allocation_map: AllocationMap<'static>,

@@ -28,6 +28,7 @@
 
 use super::table_sizes::TableSizes;
 use crate::control::{ControlRegion, TablePlanner, TableSpan};
+use crate::memmap::ranges_in;
 use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::store::bits::{Bits, BitsSpans, Slot, Total, line_order};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
@@ -96,6 +97,8 @@ pub(super) struct Tables {
     zones: &'static [State],
     /// A bit for each line: it is clean.
     clean: &'static [AtomicU64],
+    /// A bit for each line that has been free whole: all of its frames are memory of one zone, whatever else lies in its section.
+    one_zone: &'static [AtomicU64],
 }
 
 /// Where the tables lie.
@@ -105,6 +108,7 @@ pub(crate) struct Spans {
     cpus: TableSpan,
     zones: TableSpan,
     clean: TableSpan,
+    one_zone: TableSpan,
     pageblock_order: Order,
 }
 
@@ -132,9 +136,12 @@ pub(super) const fn plan(planner: &mut TablePlanner, sizes: &TableSizes) -> Opti
     let Some(cpus) = cpus(sizes).checked_mul(sizes.zones) else { return None };
     let Some(cpus) = planner.table::<CpuBits>(cpus) else { return None };
     let Some(zones) = planner.table::<State>(zones(sizes)) else { return None };
-    match planner.table::<AtomicU64>(lines(sizes).div_ceil(u64::BITS as usize)) {
-        Some(clean) => Some(Spans { bits, cpus, zones, clean, pageblock_order: sizes.pageblock_order }),
-        None => None,
+    let words = lines(sizes).div_ceil(u64::BITS as usize);
+    match (planner.table::<AtomicU64>(words), planner.table::<AtomicU64>(words)) {
+        (Some(clean), Some(one_zone)) => {
+            Some(Spans { bits, cpus, zones, clean, one_zone, pageblock_order: sizes.pageblock_order })
+        }
+        _ => None,
     }
 }
 
@@ -147,8 +154,8 @@ impl Tables {
         unsafe {
             let bits = Bits::carve(region, &spans.bits, spans.pageblock_order)?;
             let (cpus, zones) = (region.table(spans.cpus)?, region.table(spans.zones)?);
-            let clean = region.table(spans.clean)?;
-            Some(Self { bits, cpus, zones, clean })
+            let (clean, one_zone) = (region.table(spans.clean)?, region.table(spans.one_zone)?);
+            Some(Self { bits, cpus, zones, clean, one_zone })
         }
     }
 
@@ -157,7 +164,7 @@ impl Tables {
         self.bits.fits(pageblocks(sizes), sizes.pageblock_order)
             && self.cpus.len() == cpus(sizes) * sizes.zones
             && self.zones.len() == zones(sizes)
-            && self.clean.len() == lines(sizes).div_ceil(u64::BITS as usize)
+            && [self.clean, self.one_zone].iter().all(|bits| bits.len() == lines(sizes).div_ceil(u64::BITS as usize))
     }
 
     /// The order of a line, where free frames are bits.
@@ -166,26 +173,46 @@ impl Tables {
     }
 
     #[inline(always)]
-    fn clean_bit(&self, line: usize) -> Option<(&'static AtomicU64, u64)> {
-        Some((self.clean.get(line / u64::BITS as usize)?, 1 << (line % u64::BITS as usize)))
-    }
-
-    #[inline(always)]
     fn is_clean(&self, line: usize) -> bool {
-        self.clean_bit(line).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
-    }
-
-    fn set_clean(&self, line: usize) {
-        if let Some((word, bit)) = self.clean_bit(line).filter(|(word, bit)| word.load(Ordering::Relaxed) & bit == 0) {
-            word.fetch_or(bit, Ordering::Relaxed);
-        }
+        has_bit(self.clean, line)
     }
 
     fn clear_clean(&self, line: usize) {
-        if let Some((word, bit)) = self.clean_bit(line).filter(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0) {
+        if let Some((word, bit)) = bit_of(self.clean, line).filter(|_| self.is_clean(line)) {
             word.fetch_and(!bit, Ordering::Relaxed);
         }
     }
+
+    fn set_clean(&self, line: usize) {
+        set_bit(self.clean, line);
+    }
+
+    /// Notes that a zone has all frames of a line: they were free together.
+    fn note_one_zone(&self, line: usize) {
+        set_bit(self.one_zone, line);
+    }
+
+    /// Whether all frames of the line around a place are known to be memory of one zone.
+    pub(super) fn is_of_one_zone(&self, place: usize) -> bool {
+        has_bit(self.one_zone, place >> self.bits.line_order().0)
+    }
+}
+
+/// The bit of a line in a table of such.
+#[inline(always)]
+fn bit_of(bits: &[AtomicU64], line: usize) -> Option<(&AtomicU64, u64)> {
+    Some((bits.get(line / u64::BITS as usize)?, 1 << (line % u64::BITS as usize)))
+}
+
+fn set_bit(bits: &[AtomicU64], line: usize) {
+    if let Some((word, bit)) = bit_of(bits, line).filter(|_| !has_bit(bits, line)) {
+        word.fetch_or(bit, Ordering::Relaxed);
+    }
+}
+
+#[inline(always)]
+fn has_bit(bits: &[AtomicU64], line: usize) -> bool {
+    bit_of(bits, line).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
 }
 
 /// The slot of a CPU for blocks of an order and type.
@@ -230,10 +257,18 @@ impl<'a, P: Platform> ZoneView<'a, P> {
         self.platform.touch_line(SharedLine::of(LineKind::Mechanism, word), access);
     }
 
-    /// The lines that a zone may have frames in, run by run.
+    /// The lines that a zone has memory in, run by run. None of them is whole in another zone: the spans of zones may overlap.
     pub(super) fn lines(self) -> impl Iterator<Item = Range<usize>> {
-        let order = self.free_bits().line_order();
-        self.map.numbering().blocks_of(self.span(), order).map(|lines| lines.start as usize..lines.end as usize)
+        let (order, numbering, mut end) = (self.free_bits().line_order(), self.map.numbering(), 0);
+        ranges_in(self.ranges, self.span())
+            .filter(move |(_, zone)| *zone == self.id)
+            .flat_map(move |(range, _)| numbering.blocks_of(range, order))
+            .map(move |lines| {
+                // Two ranges may share a line.
+                let start = lines.start as usize + usize::from(lines.start + 1 == end);
+                end = lines.end;
+                start..end as usize
+            })
     }
 
     /// The ordinary type of a line's pageblock, if all of its memory is this zone's and its frames need no tags.

@@ -23,6 +23,7 @@ pub(in crate::zone::transfer) fn put_initialised<P: Platform>(
         return false;
     }
     let lines = place >> line_order.0..(place + (1 << order.0)) >> line_order.0;
+    lines.clone().for_each(|line| view.tables.mechanisms.bits.note_one_zone(line));
     if lines.clone().any(|line| view.type_of_line(line).is_none()) {
         return false;
     }

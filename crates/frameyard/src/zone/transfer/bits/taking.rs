@@ -438,6 +438,9 @@ fn supply<P: Platform>(view: ZoneView<'_, P>, request: BlockRequest, cpu: CpuId)
     for block in blocks.iter() {
         let place = *block as usize;
         view.page(view.map.checked(*block)).set_tag(Tag::INTERIOR);
+        if order == line_order {
+            view.tables.mechanisms.bits.note_one_zone(place >> line_order.0);
+        }
         if view.untagged_zone_at(place) != Some(view.id) || view.blocks.lasting_at(place).is_none() {
             // Where zones meet: back to the free lists.
             locked.free_by_type(view.map.checked(*block), order);

@@ -15,13 +15,13 @@ pub(crate) struct RangeEntry {
 all_atomic!(RangeEntry { start, end, zone });
 
 impl RangeEntry {
-    pub(super) fn set(&self, range: PfnRange, zone: ZoneId) {
+    pub(crate) fn set(&self, range: PfnRange, zone: ZoneId) {
         self.start.store(range.start.0, Ordering::Relaxed);
         self.end.store(range.end.0, Ordering::Relaxed);
         self.zone.store(u64::from(zone.0), Ordering::Relaxed);
     }
 
-    pub(super) fn get(&self) -> (PfnRange, ZoneId) {
+    pub(crate) fn get(&self) -> (PfnRange, ZoneId) {
         let pfn = |word: &AtomicU64| Pfn(word.load(Ordering::Relaxed));
         let zone = ZoneId(self.zone.load(Ordering::Relaxed) as u16);
         (PfnRange { start: pfn(&self.start), end: pfn(&self.end) }, zone)
@@ -35,12 +35,12 @@ fn behind(table: &'static [RangeEntry], pfn: Pfn) -> impl Iterator<Item = (PfnRa
 }
 
 /// The range that holds a frame.
-pub(super) fn range_of(table: &'static [RangeEntry], pfn: Pfn) -> Option<(PfnRange, ZoneId)> {
+pub(crate) fn range_of(table: &'static [RangeEntry], pfn: Pfn) -> Option<(PfnRange, ZoneId)> {
     behind(table, pfn).next().filter(|(range, _)| range.contains(pfn))
 }
 
 /// The parts of a table's ranges that lie in a range of frames.
-pub(super) fn ranges_in(
+pub(crate) fn ranges_in(
     table: &'static [RangeEntry],
     frames: PfnRange,
 ) -> impl Iterator<Item = (PfnRange, ZoneId)> + use<> {

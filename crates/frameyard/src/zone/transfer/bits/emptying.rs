@@ -31,11 +31,13 @@ pub(in crate::zone::transfer) struct State {
     threshold: AtomicU32,
     /// The pageblocks being emptied.
     pageblocks: AtomicU32,
+    /// The lines of the zone; 0 until they are counted. Counted again by each pass.
+    all: AtomicU32,
     /// The lines of this pass, by their free frames.
     lines: [AtomicU32; STEPS],
 }
 
-all_atomic!(State { cursor, threshold, pageblocks, lines });
+all_atomic!(State { cursor, threshold, pageblocks, all, lines });
 
 impl Default for State {
     fn default() -> Self {
@@ -43,6 +45,7 @@ impl Default for State {
             cursor: AtomicU32::new(0),
             threshold: AtomicU32::new(0),
             pageblocks: AtomicU32::new(0),
+            all: AtomicU32::new(0),
             lines: core::array::from_fn(|_| AtomicU32::new(0)),
         }
     }
@@ -60,35 +63,38 @@ impl State {
             left -= counts[step];
         }
         self.threshold.store(step as u32, Ordering::Relaxed);
+        self.all.store(0, Ordering::Relaxed);
+    }
+}
+
+/// How many lines a zone has, possibly stale.
+pub(super) fn count_lines<P: Platform>(view: ZoneView<'_, P>) -> usize {
+    let Some(super::State { emptying: state, .. }) = view.bits_of_zone() else { return 0 };
+    match state.all.load(Ordering::Relaxed) {
+        0 => {
+            let all = view.lines().map(|lines| lines.len()).sum::<usize>();
+            state.all.store(all as u32, Ordering::Relaxed);
+            all
+        }
+        all => all as usize,
     }
 }
 
 /// Looks at the next lines of a zone.
 pub(super) fn step<P: Platform>(view: ZoneView<'_, P>) {
     let Some(super::State { emptying: state, .. }) = view.bits_of_zone() else { return };
-    let mut runs = view.lines();
-    // Most zones are one run of lines.
-    let Some(first_run) = runs.next().filter(|_| view.free_bits().line_order() == view.geometry.pageblock_order())
-    else {
-        return;
-    };
-    let all = first_run.len() + runs.map(|lines| lines.len()).sum::<usize>();
-    if all == 0 {
+    let all = count_lines(view);
+    if all == 0 || view.free_bits().line_order() != view.geometry.pageblock_order() {
         return;
     }
     view.touch_bits(&state.cursor, crate::platform::Access::ReadModifyWrite);
-    let first = state.cursor.fetch_add(STEP, Ordering::Relaxed) as usize % all;
-    if first < STEP as usize {
+    let mut at = state.cursor.fetch_add(STEP, Ordering::Relaxed) as usize % all;
+    if at < STEP as usize {
         state.begin_pass();
-    }
-    let mut at = first;
-    let look = |line: usize, end: usize| (line..end).take(STEP as usize).for_each(|line| look_at(view, line));
-    if at < first_run.len() {
-        return look(first_run.start + at, first_run.end);
     }
     for lines in view.lines() {
         if at < lines.len() {
-            return look(lines.start + at, lines.end);
+            return (lines.start + at..lines.end).take(STEP as usize).for_each(|line| look_at(view, line));
         }
         at -= lines.len();
     }

@@ -214,8 +214,7 @@ fn change_line<P: Platform>(
         Found::Reserved(line) => line,
         Found::Taken(line) => return Some(Change::Taken(line)),
     };
-    let all = view.lines().map(|lines| lines.len()).sum::<usize>();
-    if reserved.load(Ordering::Relaxed) as usize >= all / 8 {
+    if reserved.load(Ordering::Relaxed) as usize >= emptying::count_lines(view) / 8 {
         return Some(Change::Once(line));
     }
     reserved.fetch_add(1, Ordering::Relaxed);

@@ -6,7 +6,8 @@ use frameyard::policy::ZonePolicy;
 use frameyard::units::ZoneKind;
 use frameyard::watermarks::PcpSizing;
 use frameyard::{
-    AllocError, CpuId, Gfp, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig, ZoneId,
+    AllocError, CpuId, Geometry, Gfp, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig,
+    ZoneId,
 };
 
 const MIB: u64 = 256;
@@ -213,4 +214,37 @@ fn pairs_need_no_search_while_nearer_zones_are_full() {
         yard.drain_all();
         yard.validate().unwrap();
     }
+}
+
+#[test]
+fn nodes_whose_memory_alternates_serve_their_own_frames_as_bits() {
+    run_on(0);
+    let section = Geometry::X86_64.section_pages().0;
+    // Six parts of three quarters of a section: most sections have memory of both nodes.
+    let part = section * 3 / 4;
+    let memory: Vec<_> = (0..6)
+        .map(|at| (PfnRange::new(Pfn(0x10_0000 + at * part), PageCount(part)), NodeId((at % 2) as u16)))
+        .collect();
+    let cpus = [NodeId(0), NodeId(1)];
+    let config = YardConfig { zone_limits: ZoneLimits::NONE, policy: ZonePolicy::Bits, ..YardConfig::new(&cpus) };
+    let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
+    let yard = Fixture::new(&table, &config, Frames::Phantom);
+    let free = yard.stats().free_pages();
+    for at in [Order::ZERO, order(4), order(9)] {
+        for node in [NodeId(0), NodeId(1)] {
+            let locks = || yard.stats().zones().map(|zone| zone.lock.acquisitions).sum::<u64>();
+            let (before, mut held) = (locks(), Vec::new());
+            for _ in 0..section >> at.0 {
+                let pfn = yard.request(at, Gfp::KERNEL).exact_node(node).frame().unwrap();
+                assert_eq!(yard.zone_of(pfn).unwrap().node(), node);
+                held.push(pfn);
+            }
+            // The free lists give pageblocks, not blocks.
+            assert!(locks() - before <= section >> 9, "order {at}: {} locks", locks() - before);
+            held.into_iter().for_each(|pfn| yard.free(pfn, at).unwrap());
+            yard.validate().unwrap();
+        }
+    }
+    yard.drain_all();
+    assert_eq!(yard.stats().free_pages(), free);
 }

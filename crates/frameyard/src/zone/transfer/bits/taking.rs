@@ -190,7 +190,7 @@ enum Change {
     Kept,
     /// The CPUs keep as many lines as they may: the caller leaves this one after use.
     Once(usize),
-    /// The caller has all frames of this one, which nobody has reserved.
+    /// The caller has all frames of this one, which is not reserved.
     Taken(usize),
 }
 

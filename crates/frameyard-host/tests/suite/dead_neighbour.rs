@@ -186,7 +186,7 @@ fn a_stopped_neighbour_delays_a_call_and_damages_nothing() {
     let begin = Instant::now();
     let mut stops = (0..).take_while(|_| begin.elapsed() < NO_HANG);
     let stuck = stops.find_map(|_| {
-        neighbour.signal(libc::SIGSTOP);
+        neighbour.stop();
         yard.drain_all();
         let order = Order(9);
         let stuck = match yard.alloc(order, Gfp::HIGHUSER_MOVABLE | Gfp::NORETRY) {
@@ -194,14 +194,14 @@ fn a_stopped_neighbour_delays_a_call_and_damages_nothing() {
             Err(error) => lock_error(&error),
         };
         if stuck.is_none() {
-            neighbour.signal(libc::SIGCONT);
+            neighbour.go_on();
             std::thread::sleep(Duration::from_millis(1));
         }
         stuck
     });
     let stuck = stuck.expect("one of many stops hits a holder of the zone lock");
     assert!(matches!(stuck, LockError::LockStuck { holder, .. } if holder == neighbour.id()), "{stuck}");
-    neighbour.signal(libc::SIGCONT);
+    neighbour.go_on();
     let begin = Instant::now();
     while let Err(error) = yard.alloc(Order(5), Gfp::HIGHUSER_MOVABLE) {
         assert!(begin.elapsed() < NO_HANG, "{error}");

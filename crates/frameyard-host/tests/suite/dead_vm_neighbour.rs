@@ -178,18 +178,18 @@ fn a_stopped_reader_of_a_map_is_named_and_damages_nothing() {
     let mut found = None;
     let begin = Instant::now();
     for turn in (0..).map(|turn| turn % PAGES).take_while(|_| begin.elapsed() < NO_HANG) {
-        neighbour.signal(libc::SIGSTOP);
+        neighbour.stop();
         // A writer of the map waits for all its readers.
         found = space.unmap(VirtRange { start: page(turn), end: page(turn + 1) }).err();
         if matches!(found, Some(MapError::Vm(VmError::Lock(_)))) {
             break;
         }
-        neighbour.signal(libc::SIGCONT);
+        neighbour.go_on();
         std::thread::sleep(Duration::from_millis(1));
     }
     let Some(MapError::Vm(VmError::Lock(stuck))) = found else { panic!("no stop hits a holder: {found:?}") };
     assert!(matches!(stuck, LockError::LockStuck { holder, .. } if holder == neighbour.id()), "{stuck}");
-    neighbour.signal(libc::SIGCONT);
+    neighbour.go_on();
     let begin = Instant::now();
     while let Err(MapError::Vm(VmError::Lock(error))) = space.unmap(VirtRange { start: page(0), end: page(1) }) {
         assert!(begin.elapsed() < NO_HANG, "{error}");

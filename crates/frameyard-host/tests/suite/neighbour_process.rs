@@ -59,9 +59,12 @@ impl Neighbour {
         self.child.id()
     }
 
-    pub(crate) fn signal(&self, signal: i32) {
-        // SAFETY: the call touches no memory.
-        assert_eq!(unsafe { libc::kill(self.child.id() as i32, signal) }, 0);
+    pub(crate) fn stop(&self) {
+        stop(&self.child);
+    }
+
+    pub(crate) fn go_on(&self) {
+        go_on(&self.child);
     }
 
     /// Kills the process after a delay that `seed` chooses. Returns true after twice the delay.
@@ -106,4 +109,21 @@ pub(crate) fn without_hang<T: Send + 'static>(name: &str, work: impl FnOnce() ->
             ended.unwrap()
         }
     }
+}
+
+/// Stops a child process, and returns once it runs no more: the signal alone takes its time.
+pub(crate) fn stop(child: &Child) {
+    let (process, mut status) = (child.id() as i32, 0);
+    // SAFETY: the calls write to `status` alone.
+    unsafe {
+        assert_eq!(libc::kill(process, libc::SIGSTOP), 0);
+        assert_eq!(libc::waitpid(process, &mut status, libc::WUNTRACED), process);
+    }
+    assert!(libc::WIFSTOPPED(status));
+}
+
+/// Lets a stopped child process go on.
+pub(crate) fn go_on(child: &Child) {
+    // SAFETY: the call touches no memory.
+    assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGCONT) }, 0);
 }

@@ -5,6 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::neighbour_process::{go_on, stop};
 use frameyard::devices::{DeviceError, DeviceRequest, MapLayout, MapPlacement, Removal};
 use frameyard::{ByteSize, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
 use frameyard_host::{
@@ -90,11 +91,6 @@ impl Follower {
         while self.words.words()[index].load(Ordering::Acquire) == 0 {
             std::thread::yield_now();
         }
-    }
-
-    fn signal(&self, name: &str) {
-        let done = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status().unwrap();
-        assert!(done.success());
     }
 }
 
@@ -310,7 +306,7 @@ fn a_silent_process_is_named_and_an_ended_one_needs_no_answer() {
     let mut follower = Follower::start("sleep", &inherited);
     let asked = request(2, GIGANTIC, MapLayout::Deduplicated);
     let id = yard.map_device(asked).unwrap();
-    follower.signal("STOP");
+    stop(&follower.child);
     let error = yard.split_device_page(SPACE.start).unwrap_err();
     let HostDeviceError::Map { problem: DeviceMapProblem::NoAnswer { process, .. }, .. } = error else {
         panic!("{error}")
@@ -325,7 +321,7 @@ fn a_silent_process_is_named_and_an_ended_one_needs_no_answer() {
     let error = yard.map_device(next).unwrap_err();
     assert!(matches!(error, HostDeviceError::Map { problem: DeviceMapProblem::NoAnswer { .. }, .. }), "{error}");
     // After it wakes it makes all changes that it missed.
-    follower.signal("CONT");
+    go_on(&follower.child);
     yard.map_device(next).unwrap();
     yard.split_device_page(SPACE.start).unwrap();
     yard.devices().join(SPACE.start).unwrap();
@@ -405,7 +401,7 @@ fn a_process_without_descriptors_takes_no_stopped_process_for_dead() {
     }
     let (yard, file, host) = made();
     let follower = Follower::start("sleep", &file.inherit().unwrap());
-    follower.signal("STOP");
+    stop(&follower.child);
     let used = use_all_descriptors();
     // SAFETY: only yards write to the file.
     let refused = unsafe { HostYard::builder().attach(&file, &host) }.unwrap_err();

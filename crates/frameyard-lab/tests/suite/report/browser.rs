@@ -14,8 +14,14 @@ const SCRIPT: &str = "<script>
 addEventListener('load', () => {
   document.querySelectorAll('details').forEach(of => { of.open = true; });
   const root = document.documentElement;
-  const plots = [...document.querySelectorAll('figure svg')].map(svg => svg.getBoundingClientRect());
-  const visible = plots.filter(box => box.width > 200 && box.height > 80 && box.right <= innerWidth + 1);
+  const plots = [...document.querySelectorAll('figure svg')];
+  // Large enough, and nothing that is drawn is cut off.
+  const visible = plots.filter(svg => {
+    const box = svg.getBoundingClientRect();
+    const drawn = [...svg.querySelectorAll('*')].map(part => part.getBoundingClientRect());
+    return box.width > 200 && box.height > 80 && box.right <= innerWidth + 1
+      && drawn.every(part => part.right <= box.right + 1 && part.bottom <= box.bottom + 1);
+  });
   const scale = ({ a, b }) => Math.hypot(a, b);
   const text = [...document.querySelectorAll('figure svg text')].map(
     of => parseFloat(getComputedStyle(of).fontSize) * scale(of.getScreenCTM()));

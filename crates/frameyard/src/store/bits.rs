@@ -23,6 +23,7 @@
 //! | single frames are wanted | take a word of the reserved line: up to 64 frames |
 //! | a block of order 1 to 8 is wanted | take an aligned run of the reserved line: one compare-exchange, two or four for orders 7 and 8 |
 //! | the reserved line has nothing that fits | leave it, reserve the fullest line with a run that is large enough |
+//! | only whole lines have such a run, and a refill wants a line's worth | take whole lines, which are never reserved |
 //! | no line has such a run | take from lines that other CPUs have reserved |
 //! | a block of the order of a line is wanted | take a whole line off its list, then clear its bits |
 //! | a block is freed | set its bits; if that makes the line's largest run larger, list the line anew |

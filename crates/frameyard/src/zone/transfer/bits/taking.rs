@@ -1,5 +1,5 @@
-//! Taking: a refill takes frames of the line that its CPU has reserved, and reserves the next one. A request for a larger block claims one there
-//! without a list in between.
+//! Taking: a refill takes blocks of the line that its CPU has reserved, and reserves the next one. One that wants as many blocks as a line has
+//! takes whole lines, unless fuller ones fit.
 
 use super::{State, collect_line, emptying, slot};
 use crate::page::Tag;

@@ -6,8 +6,7 @@ use super::tables::{HEADER_WORDS, HeaderWord, MAGIC, TableCounts, Tables, VERSIO
 use super::{AttachError, MAX_CPUS, MAX_NODES, MapInit};
 use crate::control::{ControlRegion, TABLE_ALIGN, TableSpan};
 use crate::devices::devices_are_sound;
-use crate::memmap::Numbering;
-use crate::memmap::RangeEntry;
+use crate::memmap::{Numbering, RangeEntry};
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::{ByteSize, Geometry, Order, PageCount, Pfn, PfnRange, ZoneId};
 use crate::zone::Zone;

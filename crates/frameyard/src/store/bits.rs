@@ -84,6 +84,13 @@ pub(crate) enum Found {
     Taken(usize),
 }
 
+impl Found {
+    pub(crate) fn line(self) -> usize {
+        let (Self::Reserved(line) | Self::Taken(line)) = self;
+        line
+    }
+}
+
 /// The order of the lines of a yard whose pageblocks have this order.
 pub(crate) const fn line_order(pageblock_order: Order) -> Order {
     if pageblock_order.0 < line::LARGEST.0 { pageblock_order } else { line::LARGEST }
@@ -291,29 +298,21 @@ impl Bits {
         }
     }
 
-    /// Reserves the fullest line of a type that has a free run of that order, among some lines, from `start` on and then around. Whole lines come
-    /// last.
+    /// Finds the fullest line of a type that has a free run of that order, among some lines, from `start` on and then around. It is reserved;
+    /// a whole one, which comes last, is taken with all of its frames if the caller `takes_whole`.
     pub(crate) fn reserve<P: Platform>(
         &self,
         platform: &P,
-        of: (MigrateType, Order),
-        lines: Range<usize>,
-        start: usize,
-    ) -> Option<usize> {
-        let partly_free = self.listing.reserve_partly_free(platform, of, lines.clone(), start);
-        partly_free.or_else(|| self.listing.reserve_whole(platform, of.0, lines, start))
-    }
-
-    /// As [`reserve`](Self::reserve), but takes a whole line with all of its frames.
-    pub(crate) fn reserve_or_take_whole<P: Platform>(
-        &self,
-        platform: &P,
-        of: (MigrateType, Order),
-        lines: Range<usize>,
-        start: usize,
+        (list_type, order): (MigrateType, Order),
+        takes_whole: bool,
+        (lines, start): (Range<usize>, usize),
     ) -> Option<Found> {
-        let partly_free = self.listing.reserve_partly_free(platform, of, lines.clone(), start).map(Found::Reserved);
-        partly_free.or_else(|| self.take_whole(platform, of.0, lines, start).map(Found::Taken))
+        let partly_free = self.listing.reserve_partly_free(platform, (list_type, order), lines.clone(), start);
+        match partly_free {
+            None if takes_whole => self.take_whole(platform, list_type, lines, start).map(Found::Taken),
+            None => self.listing.take_whole(platform, (list_type, true), lines, start).map(Found::Reserved),
+            Some(line) => Some(Found::Reserved(line)),
+        }
     }
 
     /// Ends the reservation of a line, which is listed again, with that type, if it has free frames.
@@ -333,7 +332,7 @@ impl Bits {
     ) -> Option<usize> {
         // Each line that turns out not to be whole is listed elsewhere. Bounded, where a neighbour makes it look whole again.
         for _ in lines.clone() {
-            let number = self.listing.take_whole(platform, list_type, lines.clone(), start)?;
+            let number = self.listing.take_whole(platform, (list_type, false), lines.clone(), start)?;
             if self.line(number)?.claim_whole(platform) == Claimed::At(0) {
                 return Some(number);
             }
@@ -378,6 +377,18 @@ impl Bits {
     /// The maximal aligned free blocks of an order in a line, possibly stale.
     pub(crate) fn blocks_racy(&self, number: usize, order: Order) -> u64 {
         self.line(number).map_or(0, |line| line.blocks_racy(order))
+    }
+
+    /// As [`reserve`](Self::reserve), without taking whole lines.
+    #[cfg(test)]
+    fn reserve_line<P: Platform>(
+        &self,
+        platform: &P,
+        of: (MigrateType, Order),
+        lines: Range<usize>,
+        start: usize,
+    ) -> Option<usize> {
+        self.reserve(platform, of, false, (lines, start)).map(Found::line)
     }
 
     /// Whether the frame at a place is free here, possibly stale.

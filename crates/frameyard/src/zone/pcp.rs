@@ -1,9 +1,10 @@
 //! Per-CPU lists: frames kept close to the CPU that will use them, in front of the zone lock.
 //!
 //! Each zone has one [`PerCpuPages`] for each CPU: a list for every pair of migration type and small order, and two for the
-//! huge-page order. Where free frames are bits, there are also lists for the orders between ([`LargeLists`]). A list is an array of frame indices used as a stack, so no operation follows a pointer from page to page. Blocks
-//! that do not fit the array are packed into batches in their own page structures ([`packed`](super::batch::packed)). Batches move between a list and the
-//! zone through the interface of [`transfer`](super::transfer).
+//! huge-page order. Where free frames are bits, there are also lists for the orders between ([`LargeLists`]). A list is an array of frame
+//! indices used as a stack, so no operation follows a pointer from page to page. Blocks that do not fit the array are packed into batches in
+//! their own page structures ([`packed`](super::batch::packed)). Batches move between a list and the zone through the interface of
+//! [`transfer`](super::transfer).
 //!
 //! # Protocol
 //!

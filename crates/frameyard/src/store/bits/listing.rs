@@ -469,26 +469,16 @@ impl Listing {
         steps
     }
 
-    /// Takes a whole line for the caller. It is on the list of reserved ones then.
-    pub(super) fn reserve_whole<P: Platform>(
-        &self,
-        platform: &P,
-        list_type: MigrateType,
-        lines: Range<usize>,
-        start: usize,
-    ) -> Option<usize> {
-        self.take_from(platform, self.lists.whole(list_type), lines, start, self.lists.reserved(list_type))
-    }
-
-    /// Takes a whole line off its list. It is on no list then.
+    /// Takes a whole line off its list. It is on no list then, or on that of the reserved ones if the caller `reserves` it.
     pub(super) fn take_whole<P: Platform>(
         &self,
         platform: &P,
-        list_type: MigrateType,
+        (list_type, reserves): (MigrateType, bool),
         lines: Range<usize>,
         start: usize,
     ) -> Option<usize> {
-        self.take_from(platform, self.lists.whole(list_type), lines, start, List::NONE)
+        let to = if reserves { self.lists.reserved(list_type) } else { List::NONE };
+        self.take_from(platform, self.lists.whole(list_type), lines, start, to)
     }
 
     fn take_from<P: Platform>(

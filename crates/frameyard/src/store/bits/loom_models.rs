@@ -123,7 +123,7 @@ impl Fixture {
     }
 
     fn reserve(&self, order: u8) -> Option<usize> {
-        let line = self.bits.reserve(&Plain, (MOVABLE, Order(order)), 0..self.lines, 0)?;
+        let line = self.bits.reserve_line(&Plain, (MOVABLE, Order(order)), 0..self.lines, 0)?;
         // SAFETY: loom reports a concurrent access.
         self.reservations[line].with_mut(|value| unsafe { *value += 1 });
         Some(line)
@@ -493,7 +493,7 @@ fn slot_of_two_threads() {
         if let Some(line) = slot.take() {
             fixture.bits.leave(&Plain, line, MOVABLE);
         }
-        let Some(line) = fixture.bits.reserve(&Plain, (MOVABLE, Order(0)), 0..fixture.lines, 0) else {
+        let Some(line) = fixture.bits.reserve_line(&Plain, (MOVABLE, Order(0)), 0..fixture.lines, 0) else {
             return Held::new();
         };
         if !slot.put(line) {

@@ -69,7 +69,7 @@ impl Fixture {
     }
 
     fn reserve(&self, order: u8) -> Option<usize> {
-        self.bits.reserve(&Plain, (MOVABLE, Order(order)), 0..self.lines, 0)
+        self.bits.reserve_line(&Plain, (MOVABLE, Order(order)), 0..self.lines, 0)
     }
 
     fn leave(&self, line: usize) {

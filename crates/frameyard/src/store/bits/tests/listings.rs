@@ -15,7 +15,7 @@ fn with_free(order: u8, free: &[usize]) -> Fixture {
 
 fn relist(fixture: &Fixture, line: usize) {
     let range = line..line + 1;
-    if let Some(found) = fixture.bits.reserve(&Plain, (MOVABLE, Order(0)), range, 0) {
+    if let Some(found) = fixture.bits.reserve_line(&Plain, (MOVABLE, Order(0)), range, 0) {
         fixture.leave(found);
     }
 }
@@ -96,7 +96,7 @@ fn lines_far_apart_are_found_through_the_summaries() {
     // From a start, and then around.
     for start in [0, 1, 64, 4096, 5000, 12_288, LINES - 1, LINES, LINES + 5] {
         let found: Vec<_> =
-            core::iter::from_fn(|| fixture.bits.reserve(&Plain, (MOVABLE, Order(0)), 0..LINES, start)).collect();
+            core::iter::from_fn(|| fixture.bits.reserve_line(&Plain, (MOVABLE, Order(0)), 0..LINES, start)).collect();
         let (before, after): (Vec<_>, Vec<_>) = lines.iter().partition(|line| **line < start.min(LINES));
         assert_eq!(found, [after, before].concat(), "from {start}");
         found.iter().for_each(|line| fixture.leave(*line));
@@ -127,8 +127,8 @@ fn types_have_lists_of_their_own() {
         fixture.bits.free_whole(&Plain, line, list_type).unwrap();
     }
     for (line, list_type) in types.into_iter().enumerate() {
-        assert_eq!(fixture.bits.reserve(&Plain, (list_type, Order(0)), 0..3, 0), Some(line));
-        assert_eq!(fixture.bits.reserve(&Plain, (list_type, Order(0)), 0..3, 0), None);
+        assert_eq!(fixture.bits.reserve_line(&Plain, (list_type, Order(0)), 0..3, 0), Some(line));
+        assert_eq!(fixture.bits.reserve_line(&Plain, (list_type, Order(0)), 0..3, 0), None);
         assert_eq!(fixture.bits.next_reserved(&Plain, list_type, 0..3), Some(line));
         fixture.bits.leave(&Plain, line, list_type);
         assert_eq!(fixture.bits.next_reserved(&Plain, list_type, 0..3), None);
@@ -141,7 +141,7 @@ fn a_listed_line_keeps_its_type() {
     let fixture = Fixture::empty(1, 9);
     fixture.free_at(0, [0]);
     fixture.bits.free(&Plain, 1, Order(0), MigrateType::Unmovable).unwrap();
-    assert_eq!(fixture.bits.reserve(&Plain, (MigrateType::Unmovable, Order(0)), 0..1, 0), None);
+    assert_eq!(fixture.bits.reserve_line(&Plain, (MigrateType::Unmovable, Order(0)), 0..1, 0), None);
     assert_eq!(fixture.reserve(1), Some(0));
 }
 

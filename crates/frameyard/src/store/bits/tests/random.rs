@@ -112,7 +112,7 @@ impl Model {
             }
             Action::Reserve(order, start) => {
                 let order = Order(order % (line_order.0 + 1));
-                if let Some(line) = bits.reserve(&Plain, (MOVABLE, order), 0..lines, start % lines) {
+                if let Some(line) = bits.reserve_line(&Plain, (MOVABLE, order), 0..lines, start % lines) {
                     assert!(!self.reserved.contains(&line));
                     self.reserved.push(line);
                 }

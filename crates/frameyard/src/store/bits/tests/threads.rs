@@ -90,7 +90,7 @@ impl Thread<'_> {
                 bits.leave(&Plain, line, MOVABLE);
             }
             let start = self.random.below(self.all().end);
-            self.reserved[kind] = bits.reserve(&Plain, (MOVABLE, order), self.all(), start);
+            self.reserved[kind] = bits.reserve_line(&Plain, (MOVABLE, order), self.all(), start);
             if self.reserved[kind].is_none() {
                 break;
             }

@@ -31,7 +31,7 @@ pub(in crate::zone::transfer) struct State {
     threshold: AtomicU32,
     /// The pageblocks being emptied.
     pageblocks: AtomicU32,
-    /// The lines of the zone; 0 until they are counted. Counted again by each pass.
+    /// The lines of the zone; 0 until they are counted.
     all: AtomicU32,
     /// The lines of this pass, by their free frames.
     lines: [AtomicU32; STEPS],
@@ -63,7 +63,6 @@ impl State {
             left -= counts[step];
         }
         self.threshold.store(step as u32, Ordering::Relaxed);
-        self.all.store(0, Ordering::Relaxed);
     }
 }
 

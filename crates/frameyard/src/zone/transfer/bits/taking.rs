@@ -235,14 +235,10 @@ fn reserve<P: Platform>(
     let bits = view.free_bits();
     for _ in 0..MOST_LINES {
         let found = view.lines().find_map(|lines| {
-            let (of, start) = ((list_type, order), lines.start + lines.len() * cpu.index() / view.yard_cpus());
-            if takes_whole {
-                bits.reserve_or_take_whole(view.platform, of, lines, start)
-            } else {
-                bits.reserve(view.platform, of, lines, start).map(Found::Reserved)
-            }
+            let start = lines.start + lines.len() * cpu.index() / view.yard_cpus();
+            bits.reserve(view.platform, (list_type, order), takes_whole, (lines, start))
         })?;
-        let (Found::Reserved(line) | Found::Taken(line)) = found;
+        let line = found.line();
         let now = view.type_of_line(line);
         if now == Some(list_type) {
             emptying::end(view, line);

@@ -108,14 +108,13 @@ impl Random {
 #[test]
 fn a_total_stays_exact_near_where_it_became_so() {
     let (total, part) = (Total::default(), AtomicU64::new(0));
-    total.add(1000);
-    assert!(!total.is_exact(10) && !total.count(&part, 1, |_| false));
+    total.add(1000, 10);
+    assert!(!total.is_exact() && !total.count(&part, 1, |_| false));
     total.make_exact();
     for change in [10, 20_u64.wrapping_neg(), 10] {
-        total.add(change);
-        assert!(total.is_exact(10) && total.count(&part, 1, |_| false), "{change}");
+        total.add(change, 10);
+        assert!(total.is_exact() && total.count(&part, 1, |_| false), "{change}");
     }
-    total.add(11);
-    assert!(total.is_exact(10) && !total.is_exact(10));
-    assert!(!total.count(&part, 1, |_| false));
+    total.add(11, 10);
+    assert!(!total.is_exact() && !total.count(&part, 1, |_| false));
 }

@@ -2,7 +2,7 @@
 //!
 //! A CPU counts in a word of its own, its *part*, and adds that to the zone's *total* when it is off by more than a limit. So the total is
 //! near the truth, and no line is shared in steady state. Where a decision depends on what was left out, the total becomes *exact*: all parts
-//! are added once, and each CPU adds at once what it counts, until the total is far from where that began.
+//! are added once, and each CPU adds at once what it counts, until one of them finds the total far from where that began.
 //!
 //! # Protocol
 //!
@@ -11,10 +11,17 @@
 
 use crate::sync::{AtomicU64, Ordering, all_atomic, fence_in_models, is_broken};
 
+/// A count with a cache line of its own: what lies beside it seldom changes, and is read with each count.
+#[repr(align(64))]
+#[derive(Default)]
+struct Apart(AtomicU64);
+
+all_atomic!(Apart { 0 });
+
 /// Free frames of a zone, less what CPUs have not added.
 #[derive(Default)]
 pub(crate) struct Total {
-    frames: AtomicU64,
+    frames: Apart,
     /// While CPUs add at once what they count, the frames that were free when that began, plus 1; else 0.
     exact: AtomicU64,
 }
@@ -25,18 +32,23 @@ impl Total {
     /// The frames, off by what CPUs have not added. Wraps below zero.
     #[inline(always)]
     pub(crate) fn frames_racy(&self) -> u64 {
-        self.frames.load(Ordering::Relaxed)
+        self.frames.0.load(Ordering::Relaxed)
     }
 
     /// Where the frames are counted, for an announcement of its use.
     pub(crate) fn frames(&self) -> &AtomicU64 {
-        &self.frames
+        &self.frames.0
     }
 
-    /// Adds frames, or with a wrapped number subtracts them.
+    /// Adds frames, or with a wrapped number subtracts them. An exact total that is more than `far` from where it became so ceases to be exact.
     #[inline(always)]
-    pub(crate) fn add(&self, frames: u64) {
-        self.frames.fetch_add(frames, Ordering::Relaxed);
+    pub(crate) fn add(&self, frames: u64, far: u64) {
+        let now = self.frames.0.fetch_add(frames, Ordering::Relaxed).wrapping_add(frames);
+        if let Some(began) = self.exact.load(Ordering::Relaxed).checked_sub(1)
+            && now.wrapping_sub(began).cast_signed().unsigned_abs() > far
+        {
+            self.exact.store(0, Ordering::Relaxed);
+        }
     }
 
     /// Adds to a part; whether the caller has to add the part now: because it `exceeds` what may be left out, or to an exact total.
@@ -51,13 +63,9 @@ impl Total {
         exceeds(counted) || before.unwrap_or_else(is_exact)
     }
 
-    /// Whether the total is exact. It ceases to be when it is more than `far` from where it became so.
-    pub(crate) fn is_exact(&self, far: u64) -> bool {
-        let Some(began) = self.exact.load(Ordering::Relaxed).checked_sub(1) else { return false };
-        if began.abs_diff(self.frames_racy()) > far {
-            self.exact.store(0, Ordering::Relaxed);
-        }
-        true
+    /// Whether the total is exact.
+    pub(crate) fn is_exact(&self) -> bool {
+        self.exact.load(Ordering::Relaxed) != 0
     }
 
     /// Makes the total exact. The caller adds all parts then.

@@ -83,11 +83,13 @@ pub(super) struct CpuBits {
     direct: AtomicU64,
     /// How far each of these may be off before it is added; 0 until then.
     limit: AtomicU64,
+    /// The lines that it looks at next.
+    part: emptying::Part,
     /// Frames and blocks freed past the lists.
     direct_sum: [AtomicU64; 2],
 }
 
-all_atomic!(CpuBits { lines, change, direct, limit, direct_sum });
+all_atomic!(CpuBits { lines, change, direct, limit, part, direct_sum });
 
 /// The tables.
 #[derive(Clone, Copy)]

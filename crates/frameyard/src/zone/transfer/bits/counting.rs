@@ -7,7 +7,7 @@ use crate::units::{CpuId, Order, PageCount};
 use crate::zone::view::ZoneView;
 
 /// How far a CPU's count may be off before it is added to the zone's, at most.
-const CHANGE: u64 = 256;
+const CHANGE: u64 = 2048;
 
 /// All CPUs together leave this part of a zone uncounted, at most.
 const UNCOUNTED: u64 = 64;
@@ -32,8 +32,13 @@ impl<P: Platform> ZoneView<'_, P> {
     fn add_change(&self, of_cpu: &CpuBits) {
         let Some(state) = self.bits_of_zone() else { return };
         of_cpu.limit.store(self.limit(), Ordering::Relaxed);
+        self.add_to_total(state, of_cpu.change.fetch_and(0, Ordering::Relaxed));
+    }
+
+    fn add_to_total(&self, state: &State, frames: u64) {
         self.touch_bits(state.total.frames(), Access::ReadModifyWrite);
-        state.total.add(of_cpu.change.fetch_and(0, Ordering::Relaxed));
+        // Where it ceases to be exact, it is far enough from any watermark that it was compared with.
+        state.total.add(frames, 2 * self.most_off());
     }
 
     /// Counts a block that was freed past the lists.
@@ -55,8 +60,7 @@ impl<P: Platform> ZoneView<'_, P> {
         let direct = of_cpu.direct.fetch_and(0, Ordering::Relaxed);
         of_cpu.direct_sum[0].fetch_add(direct % BLOCK, Ordering::Relaxed);
         of_cpu.direct_sum[1].fetch_add(direct / BLOCK, Ordering::Relaxed);
-        self.touch_bits(state.total.frames(), Access::ReadModifyWrite);
-        state.total.add(direct % BLOCK);
+        self.add_to_total(state, direct % BLOCK);
     }
 
     /// How far each count of a CPU may be off.
@@ -86,7 +90,7 @@ impl<P: Platform> ZoneView<'_, P> {
     pub(in crate::zone::transfer) fn has_enough_bits(&self, enough: impl Fn(PageCount) -> bool) -> bool {
         let Some(state) = self.bits_of_zone() else { return false };
         let (racy, off) = (self.bits_pages_racy(), PageCount(self.most_off()));
-        if state.total.is_exact(4 * off.0) {
+        if state.total.is_exact() {
             return enough(racy);
         }
         enough(PageCount(racy.0.saturating_sub(off.0)))

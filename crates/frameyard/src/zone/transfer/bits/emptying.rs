@@ -9,53 +9,74 @@
 //! Each refill and each overflow of a list looks at a few lines. A pass over all lines counts them by their free frames; from these counts the
 //! zone learns the least number of free frames with which a pageblock is emptied, and the next pass marks pageblocks by it. A step also
 //! lists lines anew that are emptier than their list says. The counts are hints: races lose or repeat some.
+//!
+//! CPUs share a pass: each takes a part of the lines at once, and looks at these step by step. The lines of a CPU that stops are looked at in
+//! the next pass.
 
-use super::Platform;
+use crate::platform::{Access, Platform};
 use crate::store::bits::Standing;
 use crate::sync::{AtomicU32, Ordering, all_atomic};
-use crate::units::MigrateType;
+use crate::units::{CpuId, MigrateType};
 use crate::zone::view::ZoneView;
 
 /// The lines that a step looks at.
-const STEP: u32 = if cfg!(loom) { 1 } else { 4 };
+const STEP: usize = if cfg!(loom) { 1 } else { 4 };
+/// The lines that a CPU takes at once, at most.
+const PART: usize = if cfg!(loom) { 1 } else { 64 };
+/// The parts of a pass, at least.
+const PARTS: usize = 16;
 /// The steps of fullness that lines are counted in: four frames each.
 const STEPS: usize = if cfg!(loom) { 2 } else { 128 };
 /// A pageblock goes on being emptied until it is this many steps below the threshold.
 const SLACK: usize = 2;
 
-/// What a pass over the lines of a zone counts.
+/// How a zone is emptied.
+#[derive(Default)]
 pub(in crate::zone::transfer) struct State {
-    /// Lines looked at, over all passes. Wraps.
-    cursor: AtomicU32,
     /// Pageblocks are emptied from this step of fullness on; 0: none are yet.
     threshold: AtomicU32,
     /// The pageblocks being emptied.
     pageblocks: AtomicU32,
     /// The lines of the zone; 0 until they are counted.
     all: AtomicU32,
+    pass: Pass,
+}
+
+all_atomic!(State { threshold, pageblocks, all, pass });
+
+/// What a pass over the lines of a zone counts. Apart from what CPUs only read.
+#[repr(align(64))]
+struct Pass {
+    /// Lines that CPUs have taken, over all passes. Wraps.
+    cursor: AtomicU32,
     /// The lines of this pass, by their free frames.
     lines: [AtomicU32; STEPS],
 }
 
-all_atomic!(State { cursor, threshold, pageblocks, all, lines });
+all_atomic!(Pass { cursor, lines });
 
-impl Default for State {
+impl Default for Pass {
     fn default() -> Self {
-        Self {
-            cursor: AtomicU32::new(0),
-            threshold: AtomicU32::new(0),
-            pageblocks: AtomicU32::new(0),
-            all: AtomicU32::new(0),
-            lines: core::array::from_fn(|_| AtomicU32::new(0)),
-        }
+        Self { cursor: AtomicU32::new(0), lines: core::array::from_fn(|_| AtomicU32::new(0)) }
     }
 }
+
+/// The part of a pass that a CPU has taken. Threads on one CPU that race look at lines twice, or at none.
+#[derive(Default)]
+pub(super) struct Part {
+    /// The next line: one of the zone's lines, counted from its first.
+    next: AtomicU32,
+    /// The lines that are left.
+    left: AtomicU32,
+}
+
+all_atomic!(Part { next, left });
 
 impl State {
     /// Begins a pass. The threshold becomes what the last pass has counted.
     #[cold]
     fn begin_pass(&self) {
-        let counts: [u64; STEPS] = core::array::from_fn(|step| self.lines[step].swap(0, Ordering::Relaxed).into());
+        let counts: [u64; STEPS] = core::array::from_fn(|step| self.pass.lines[step].swap(0, Ordering::Relaxed).into());
         let free: u64 = counts.iter().zip(1..).map(|(lines, step)| lines * step).sum();
         let (mut step, mut left) = (STEPS, free / STEPS as u64 * 99 / 100);
         while step > 1 && counts[step - 1] <= left {
@@ -80,43 +101,69 @@ pub(super) fn count_lines<P: Platform>(view: ZoneView<'_, P>) -> usize {
 }
 
 /// Looks at the next lines of a zone.
-pub(super) fn step<P: Platform>(view: ZoneView<'_, P>) {
-    let Some(super::State { emptying: state, .. }) = view.bits_of_zone() else { return };
+pub(super) fn step<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId) {
+    let (Some(super::State { emptying: state, .. }), Some(of_cpu)) = (view.bits_of_zone(), view.bits_of_cpu(cpu)) else {
+        return;
+    };
     let all = count_lines(view);
     if all == 0 || view.free_bits().line_order() != view.geometry.pageblock_order() {
         return;
     }
-    view.touch_bits(&state.cursor, crate::platform::Access::ReadModifyWrite);
-    let mut at = state.cursor.fetch_add(STEP, Ordering::Relaxed) as usize % all;
-    if at < STEP as usize {
-        state.begin_pass();
+    let Part { next, left } = &of_cpu.part;
+    let (mut at, mut part) = (next.load(Ordering::Relaxed) as usize, left.load(Ordering::Relaxed) as usize);
+    if part == 0 {
+        part = (all / PARTS).clamp(STEP, PART);
+        view.touch_bits(&state.pass.cursor, Access::ReadModifyWrite);
+        at = state.pass.cursor.fetch_add(part as u32, Ordering::Relaxed) as usize % all;
+        if at < part {
+            state.begin_pass();
+        }
     }
+    next.store((at + STEP) as u32, Ordering::Relaxed);
+    left.store((part - STEP.min(part)) as u32, Ordering::Relaxed);
+    // Neighbours are often alike.
+    let mut counted = (0, 0);
+    let mut count = |step: Option<usize>| {
+        let (last, lines) = counted;
+        if Some(last) == step {
+            counted.1 += 1;
+        } else {
+            if lines > 0
+                && let Some(counter) = state.pass.lines.get(last)
+            {
+                view.touch_bits(counter, Access::ReadModifyWrite);
+                counter.fetch_add(lines, Ordering::Relaxed);
+            }
+            counted = (step.unwrap_or(0), u32::from(step.is_some()));
+        }
+    };
     for lines in view.lines() {
         if at < lines.len() {
-            return (lines.start + at..lines.end).take(STEP as usize).for_each(|line| look_at(view, line));
+            (lines.start + at..lines.end).take(STEP).for_each(|line| count(look_at(view, line)));
+            break;
         }
         at -= lines.len();
     }
+    count(None);
 }
 
-/// Counts a line, and begins or ends its emptying.
-fn look_at<P: Platform>(view: ZoneView<'_, P>, line: usize) {
-    let (bits, Some(super::State { emptying: state, .. })) = (view.free_bits(), view.bits_of_zone()) else { return };
+/// Begins or ends the emptying of a line. Returns its step of fullness, less 1, if it has free frames and no CPU has it.
+fn look_at<P: Platform>(view: ZoneView<'_, P>, line: usize) -> Option<usize> {
+    let (bits, super::State { emptying: state, .. }) = (view.free_bits(), view.bits_of_zone()?);
     match bits.standing_racy(view.platform, line) {
-        Standing::Unlisted | Standing::Reserved => return,
+        Standing::Unlisted | Standing::Reserved => return None,
         Standing::Whole => {
-            state.lines[STEPS - 1].fetch_add(1, Ordering::Relaxed);
-            return end(view, line);
+            end(view, line);
+            return Some(STEPS - 1);
         }
         Standing::Partial => {}
     }
-    let Some(list_type) = view.type_of_line(line) else { return };
+    let list_type = view.type_of_line(line)?;
     let free = bits.free_frames_racy(line) as usize;
     let step = (free * STEPS) >> bits.line_order().0;
     if step == 0 {
-        return;
+        return None;
     }
-    state.lines[step.min(STEPS) - 1].fetch_add(1, Ordering::Relaxed);
     bits.list_anew(view.platform, line, list_type, free as u32);
     let threshold = state.threshold.load(Ordering::Relaxed) as usize;
     let may_empty = list_type == MigrateType::Movable && step < STEPS;
@@ -127,6 +174,7 @@ fn look_at<P: Platform>(view: ZoneView<'_, P>, line: usize) {
     } else if !may_empty || step + SLACK < threshold {
         end(view, line);
     }
+    Some(step.min(STEPS) - 1)
 }
 
 /// Ends the emptying of a line's pageblock.

@@ -15,6 +15,7 @@ use crate::zone::transfer::exchange::RefillRequest;
 use crate::zone::transfer::pagewise;
 use crate::zone::view::ZoneView;
 use crate::zone::watermark::WatermarkLevel;
+use core::ops::Range;
 
 /// The lines that one hold of the zone lock supplies, at most.
 const SUPPLY: usize = if cfg!(loom) { 1 } else { 32 };
@@ -206,23 +207,37 @@ fn change_line<P: Platform>(
 ) -> Option<Change> {
     let State { reserved, .. } = view.bits_of_zone()?;
     view.touch_bits(slot, Access::ReadModifyWrite);
-    if let Some(line) = slot.take() {
-        reserved.fetch_sub(1, Ordering::Relaxed);
+    let last = slot.take();
+    if let Some(line) = last {
         leave(view, line, list_type);
     }
-    let line = match reserve(view, cpu, (order, list_type), takes_whole)? {
-        Found::Reserved(line) => line,
-        Found::Taken(line) => return Some(Change::Taken(line)),
+    let line = match reserve(view, cpu, (order, list_type), takes_whole) {
+        Some(Found::Reserved(line)) => line,
+        other => {
+            if last.is_some() {
+                reserved.fetch_sub(1, Ordering::Relaxed);
+            }
+            return other.map(|found| Change::Taken(found.line()));
+        }
     };
-    if reserved.load(Ordering::Relaxed) as usize >= emptying::count_lines(view) / 8 {
-        return Some(Change::Once(line));
+    // The count changes only when a slot becomes empty or filled: all CPUs read it.
+    if last.is_none() {
+        if reserved.load(Ordering::Relaxed) as usize >= emptying::count_lines(view) / 8 {
+            return Some(Change::Once(line));
+        }
+        reserved.fetch_add(1, Ordering::Relaxed);
     }
-    reserved.fetch_add(1, Ordering::Relaxed);
     if !slot.put(line) {
         reserved.fetch_sub(1, Ordering::Relaxed);
         leave(view, line, list_type);
     }
     Some(Change::Kept)
+}
+
+/// The line of some at which a CPU begins to search: CPUs with neighbouring numbers begin far from each other, however many there are.
+fn start_of(cpu: CpuId, lines: &Range<usize>) -> usize {
+    // The golden ratio, as a fraction of 2³².
+    lines.start + ((lines.len() as u64 * u64::from(cpu.0.wrapping_mul(0x9e37_79b9))) >> 32) as usize
 }
 
 /// Reserves a line of a type with a block of that order, or takes a whole one if `takes_whole`.
@@ -235,7 +250,7 @@ fn reserve<P: Platform>(
     let bits = view.free_bits();
     for _ in 0..MOST_LINES {
         let found = view.lines().find_map(|lines| {
-            let start = lines.start + lines.len() * cpu.index() / view.yard_cpus();
+            let start = start_of(cpu, &lines);
             bits.reserve(view.platform, (list_type, order), takes_whole, (lines, start))
         })?;
         let line = found.line();
@@ -311,7 +326,7 @@ pub(in crate::zone::transfer) fn take_ready<P: Platform>(
     let wanted = if order == Order::ZERO { 1 } else { wanted };
     let mut taking = Taking { view, cpu, order, wanted, batch: Batch::new() };
     if !taking.take_own(list_type) && has_plenty_racy(view) {
-        emptying::step(view);
+        emptying::step(view, cpu);
         taking.take_further(list_type, MOST_TRIES);
     }
     taking.batch
@@ -328,7 +343,7 @@ pub(in crate::zone::transfer) fn fetch<P: Platform>(
     if order >= view.free_bits().line_order() {
         return fetch_whole(view, refill, deliver);
     }
-    emptying::step(view);
+    emptying::step(view, refill.cpu);
     let wanted = if order == Order::ZERO { 1 } else { refill.wanted };
     let mut taking = Taking { view, cpu: refill.cpu, order, wanted, batch: Batch::new() };
     taking.take_listed(migrate_type);
@@ -386,7 +401,7 @@ fn fetch_whole<P: Platform>(
             }
         };
         for lines in view.lines() {
-            let mut start = lines.start + lines.len() * refill.cpu.index() / view.yard_cpus();
+            let mut start = start_of(refill.cpu, &lines);
             while batch.len() < refill.wanted.min(BATCH)
                 && let Some(line) = view.free_bits().take_whole(view.platform, migrate_type, lines.clone(), start)
             {

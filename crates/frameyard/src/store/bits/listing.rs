@@ -3,7 +3,7 @@
 //! # Structure
 //!
 //! A line has one *state word*: on no list, on one list, or reserved. A list is a bitmap with a bit for each line of the yard, and two
-//! levels of summary: a bit for each word below that is not zero. The lists of a migration type are numbered by the largest run of their
+//! levels of summary: a bit for each cache line below that is not zero. The lists of a migration type are numbered by the largest run of their
 //! lines, and of one run fullest first; then come the whole lines and the reserved ones.
 //!
 //! # Protocol
@@ -44,9 +44,13 @@ const STEPS: u32 = if cfg!(loom) { 1 } else { 8 };
 /// Bitmap and summaries.
 const LEVELS: usize = 3;
 /// The lines of a word of the last summary.
-const GROUP: usize = BITS.pow(LEVELS as u32);
+const GROUP: usize = BITS * SPAN.pow(LEVELS as u32 - 1);
 /// The bits of a word in use. Few in models, so that small yards have summaries of several words.
 const BITS: usize = if cfg!(loom) { 2 } else { u64::BITS as usize };
+/// The words that a summary bit stands for: those of a cache line, so that few changes below change it.
+const UNIT: usize = if cfg!(loom) { 1 } else { 8 };
+/// The bits that a summary bit stands for.
+const SPAN: usize = BITS * UNIT;
 
 /// A list; as a word, the state of a line on it.
 ///
@@ -206,10 +210,15 @@ pub(super) type ListingSpans = [TableSpan; 1 + LEVELS];
 const fn words_of(lines: usize, level: usize) -> usize {
     let (mut words, mut at) = (lines.div_ceil(BITS), 0);
     while at < level {
-        words = words.div_ceil(BITS);
+        words = words.div_ceil(UNIT).div_ceil(BITS);
         at += 1;
     }
-    words
+    // No unit lies on two cache lines.
+    match words {
+        _ if level == LEVELS - 1 => words,
+        0..UNIT => words.next_power_of_two(),
+        _ => words.next_multiple_of(UNIT),
+    }
 }
 
 impl Listing {
@@ -297,7 +306,7 @@ impl Listing {
                 Self::touch(platform, word, Access::ReadModifyWrite);
                 word.fetch_or(bit, Ordering::SeqCst);
             }
-            at /= BITS;
+            at /= SPAN;
         }
     }
 
@@ -312,25 +321,26 @@ impl Listing {
         }
     }
 
-    /// Clears the summary bit of a word that is zero; sets it again, and those above it, if the word is not zero by now.
-    #[cold]
-    fn clear_summary<P: Platform>(&self, platform: &P, level: usize, list: List, at: usize) {
-        let (Some(below), Some(word)) = (self.word(level - 1, list, at), self.word(level, list, at / BITS)) else {
-            return;
+    /// Clears the summary bit of a unit that is zero; sets it again, and those above it, if the unit is not zero by now.
+    fn clear_summary<P: Platform>(&self, platform: &P, level: usize, list: List, unit: usize) {
+        let Some(word) = self.word(level, list, unit / BITS) else { return };
+        let is_zero = |order| {
+            let mut words = (unit * UNIT..(unit + 1) * UNIT).map_while(|at| self.word(level - 1, list, at));
+            words.all(|word| word.load(order) == 0)
         };
-        let bit = 1 << (at % BITS);
-        if word.load(Ordering::Relaxed) & bit == 0 {
+        let bit = 1 << (unit % BITS);
+        if word.load(Ordering::Relaxed) & bit == 0 || !is_zero(Ordering::Relaxed) {
             return;
         }
         Self::touch(platform, word, Access::ReadModifyWrite);
         // Sequentially consistent: pairs with `set_bits`, which sets the bit below first.
         word.fetch_and(!bit, Ordering::SeqCst);
-        if !is_broken!(SummariesNotRestored) && below.load(Ordering::SeqCst) != 0 {
+        if !is_broken!(SummariesNotRestored) && !is_zero(Ordering::SeqCst) {
             // Another CPU may have found this word to be zero meanwhile.
             if is_broken!(RestoredOnOneLevel) {
                 word.fetch_or(bit, Ordering::Relaxed);
             } else {
-                self.set_bits(platform, level, list, at);
+                self.set_bits(platform, level, list, unit);
             }
         }
     }
@@ -339,23 +349,22 @@ impl Listing {
     fn next<P: Platform>(&self, platform: &P, level: usize, list: List, from: usize, end: usize) -> Option<usize> {
         let (mut at, mut wanted) = (from / BITS, u64::MAX << (from % BITS));
         while at * BITS < end {
-            let word = self.word(level, list, at)?;
-            Self::touch(platform, word, Access::Read);
-            // Sequentially consistent: pairs with `set_bits`.
-            let bits = word.load(Ordering::SeqCst);
-            if bits & wanted != 0 {
-                let found = at * BITS + (bits & wanted).trailing_zeros() as usize;
-                return (found < end).then_some(found);
-            }
-            if level == LEVELS - 1 {
-                at += 1;
-            } else {
-                if bits == 0 && wanted == u64::MAX {
-                    self.clear_summary(platform, level + 1, list, at);
+            let unit = at / UNIT;
+            while at < (unit + 1) * UNIT && at * BITS < end {
+                let word = self.word(level, list, at)?;
+                Self::touch(platform, word, Access::Read);
+                // Sequentially consistent: pairs with `set_bits`.
+                let bits = word.load(Ordering::SeqCst) & wanted;
+                if bits != 0 {
+                    let found = at * BITS + bits.trailing_zeros() as usize;
+                    return (found < end).then_some(found);
                 }
-                at = self.next(platform, level + 1, list, at + 1, end.div_ceil(BITS))?;
+                (at, wanted) = (at + 1, u64::MAX);
             }
-            wanted = u64::MAX;
+            if level < LEVELS - 1 {
+                self.clear_summary(platform, level + 1, list, unit);
+                at = self.next(platform, level + 1, list, unit + 1, end.div_ceil(SPAN))? * UNIT;
+            }
         }
         None
     }
@@ -580,7 +589,7 @@ impl Listing {
             if self.word(level, list, at / BITS)?.load(Ordering::Relaxed) >> (at % BITS) & 1 == 0 {
                 return Some("hint of a listed line");
             }
-            at /= BITS;
+            at /= SPAN;
         }
         shape.is_some_and(|shape| !list.allows(shape.run)).then_some("line with a larger run than those of its list")
     }

@@ -10,7 +10,7 @@ use crate::zone::view::ZoneView;
 const CHANGE: u64 = 2048;
 
 /// All CPUs together leave this part of a zone uncounted, at most.
-const UNCOUNTED: u64 = 64;
+const UNCOUNTED: u64 = 16;
 
 /// A block, in [`CpuBits::direct`].
 const BLOCK: u64 = 1 << 32;
@@ -37,8 +37,8 @@ impl<P: Platform> ZoneView<'_, P> {
 
     fn add_to_total(&self, state: &State, frames: u64) {
         self.touch_bits(state.total.frames(), Access::ReadModifyWrite);
-        // Where it ceases to be exact, it is far enough from any watermark that it was compared with.
-        state.total.add(frames, 2 * self.most_off());
+        // So the next time that all parts are added is that many frames away.
+        state.total.add(frames, self.most_off());
     }
 
     /// Counts a block that was freed past the lists.

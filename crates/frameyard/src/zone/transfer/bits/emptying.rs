@@ -6,7 +6,7 @@
 //!
 //! # Steps
 //!
-//! Each refill and each overflow of a list looks at a few lines. A pass over all lines counts them by their free frames; from these counts the
+//! Each refill and each overflow of a list looks at a line or a few. A pass over all lines counts them by their free frames; from these counts the
 //! zone learns the least number of free frames with which a pageblock is emptied, and the next pass marks pageblocks by it. A step also
 //! lists lines anew that are emptier than their list says. The counts are hints: races lose or repeat some.
 //!
@@ -19,8 +19,10 @@ use crate::sync::{AtomicU32, Ordering, all_atomic};
 use crate::units::{CpuId, MigrateType};
 use crate::zone::view::ZoneView;
 
-/// The lines that a step looks at.
-const STEP: usize = if cfg!(loom) { 1 } else { 4 };
+/// A step looks at a line for each this many frames that move,
+const FRAMES: usize = 64;
+/// up to that many.
+const MOST: usize = if cfg!(loom) { 1 } else { 4 };
 /// The lines that a CPU takes at once, at most.
 const PART: usize = if cfg!(loom) { 1 } else { 64 };
 /// The parts of a pass, at least.
@@ -100,8 +102,8 @@ pub(super) fn count_lines<P: Platform>(view: ZoneView<'_, P>) -> usize {
     }
 }
 
-/// Looks at the next lines of a zone.
-pub(super) fn step<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId) {
+/// Looks at the next lines of a zone, while a CPU moves that many frames between a list and the bits.
+pub(super) fn step<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, frames: usize) {
     let (Some(super::State { emptying: state, .. }), Some(of_cpu)) = (view.bits_of_zone(), view.bits_of_cpu(cpu)) else {
         return;
     };
@@ -112,15 +114,16 @@ pub(super) fn step<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId) {
     let Part { next, left } = &of_cpu.part;
     let (mut at, mut part) = (next.load(Ordering::Relaxed) as usize, left.load(Ordering::Relaxed) as usize);
     if part == 0 {
-        part = (all / PARTS).clamp(STEP, PART);
+        part = (all / PARTS).clamp(1, PART);
         view.touch_bits(&state.pass.cursor, Access::ReadModifyWrite);
         at = state.pass.cursor.fetch_add(part as u32, Ordering::Relaxed) as usize % all;
         if at < part {
             state.begin_pass();
         }
     }
-    next.store((at + STEP) as u32, Ordering::Relaxed);
-    left.store((part - STEP.min(part)) as u32, Ordering::Relaxed);
+    let most = (frames / FRAMES).clamp(1, MOST).min(part);
+    next.store((at + most) as u32, Ordering::Relaxed);
+    left.store((part - most) as u32, Ordering::Relaxed);
     // Neighbours are often alike.
     let mut counted = (0, 0);
     let mut count = |step: Option<usize>| {
@@ -139,7 +142,7 @@ pub(super) fn step<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId) {
     };
     for lines in view.lines() {
         if at < lines.len() {
-            (lines.start + at..lines.end).take(STEP).for_each(|line| count(look_at(view, line)));
+            (lines.start + at..lines.end).take(most).for_each(|line| count(look_at(view, line)));
             break;
         }
         at -= lines.len();

@@ -134,7 +134,7 @@ pub(in crate::zone::transfer) fn give_back<'a, P: Platform>(
     if !takes_blocks(view, order) {
         return pagewise::give_back(locked, view, cpu, batch, order);
     }
-    emptying::step(view, cpu);
+    emptying::step(view, cpu, batch.len() << order.0);
     let bits = view.free_bits();
     let mut rest = &batch[..];
     let mut put_frames = 0;

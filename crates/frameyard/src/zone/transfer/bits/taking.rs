@@ -311,6 +311,9 @@ pub(in crate::zone::transfer) fn has_ready_racy<P: Platform>(
 /// Whether a zone is so far above its watermarks that no request need compare one.
 fn has_plenty_racy<P: Platform>(view: ZoneView<'_, P>) -> bool {
     let kept = view.zone.watermark(WatermarkLevel::High) + view.zone.protection(ZoneKind::Movable);
+    if let Some(state) = view.bits_of_zone() {
+        view.touch_bits(state.total.frames(), Access::Read);
+    }
     view.bits_pages_racy() >= kept + PageCount(view.most_off())
 }
 
@@ -326,7 +329,7 @@ pub(in crate::zone::transfer) fn take_ready<P: Platform>(
     let wanted = if order == Order::ZERO { 1 } else { wanted };
     let mut taking = Taking { view, cpu, order, wanted, batch: Batch::new() };
     if !taking.take_own(list_type) && has_plenty_racy(view) {
-        emptying::step(view, cpu);
+        emptying::step(view, cpu, wanted << order.0);
         taking.take_further(list_type, MOST_TRIES);
     }
     taking.batch
@@ -343,7 +346,7 @@ pub(in crate::zone::transfer) fn fetch<P: Platform>(
     if order >= view.free_bits().line_order() {
         return fetch_whole(view, refill, deliver);
     }
-    emptying::step(view, refill.cpu);
+    emptying::step(view, refill.cpu, refill.wanted << order.0);
     let wanted = if order == Order::ZERO { 1 } else { refill.wanted };
     let mut taking = Taking { view, cpu: refill.cpu, order, wanted, batch: Batch::new() };
     taking.take_listed(migrate_type);

@@ -37,17 +37,17 @@ pub enum Frames {
 }
 
 impl Loop {
-    /// Runs until told to stop. An iteration is one 4 KiB page touched.
+    /// Runs until told to stop, for one iteration at least: the processor may come late. An iteration is one 4 KiB page touched.
     pub(crate) fn run<P: Platform, R: Runtime>(&self, site: &Site<'_, '_, P, R>) -> Result<TaskReport, TaskProblem> {
         let space = site.space()?;
         let mut record = (self.frames == Frames::Recorded).then(Record::default);
         let mut huge_ns = Vec::new();
         let begin = site.begin()?;
         let (mut iterations, mut rounds, mut bytes) = (0, 0, site.runtime.first_round(self.bytes));
-        while !site.is_over() {
+        while iterations == 0 || !site.is_over() {
             let range = map(&space, ByteSize(bytes), self.pages)?;
             for addr in pages_of(range) {
-                if site.is_over() {
+                if iterations > 0 && site.is_over() {
                     break;
                 }
                 let timed = self.is_timed(addr).then(|| site.runtime.now());

@@ -88,7 +88,7 @@ impl Purge {
         }
     }
 
-    /// Faults pieces in until told to stop. Returns the number of pages.
+    /// Faults pieces in until told to stop, one at least. Returns the number of pages.
     fn fault<P: Platform, R: Runtime>(
         &self,
         site: &Site<'_, '_, P, R>,
@@ -96,7 +96,7 @@ impl Purge {
     ) -> Result<u64, TaskProblem> {
         self.settle(&site.runtime, Part::Fault);
         let mut iterations = 0;
-        while !site.is_over() {
+        while iterations == 0 || !site.is_over() {
             let range = map(space, PIECE, Pages::Small)?;
             for addr in pages_of(range) {
                 space.touch(addr, MemoryAccess::Write)?;

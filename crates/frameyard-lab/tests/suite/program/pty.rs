@@ -52,6 +52,7 @@ impl Pty {
         let (ws_col, ws_row) = size;
         tcsetwinsize(&main, Winsize { ws_row, ws_col, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
         let copy = || side.try_clone().unwrap();
+        let before = modes(&side);
         // The terminal becomes the controlling one of the program.
         let child = Command::new("setsid")
             .arg("--ctty")
@@ -63,10 +64,7 @@ impl Pty {
             .stderr(copy())
             .spawn();
         match child {
-            Ok(child) => {
-                let before = modes(&side);
-                Some(Self { main, side, before, child, output: Vec::new() })
-            }
+            Ok(child) => Some(Self { main, side, before, child, output: Vec::new() }),
             Err(error) => skipped(&format_args!("setsid: {error}")),
         }
     }

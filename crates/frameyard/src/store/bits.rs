@@ -151,6 +151,12 @@ impl Bits {
         line::word_order(self.order)
     }
 
+    /// How many lines there are.
+    #[inline(always)]
+    pub(crate) fn lines(&self) -> usize {
+        self.words.len() / line::words(self.order)
+    }
+
     /// The words of a line.
     pub(crate) fn words_of_line(&self) -> usize {
         line::words(self.order)

@@ -323,14 +323,14 @@ pub(crate) fn take_ready<P: Platform>(
     cpu: CpuId,
     of: (Order, MigrateType),
     wanted: usize,
-) -> Batch {
+    batch: &mut Batch,
+) {
     if view.checks != PageChecks::None || view.is_quiesced() {
-        return Batch::new();
+        return;
     }
     view.platform.begin_activity(Activity::Refill);
-    let batch = bits::take_ready(view, cpu, of, wanted);
+    bits::take_ready(view, cpu, of, wanted, batch);
     view.platform.end_activity(Activity::Refill, PageCount((batch.len() as u64) << of.0.0));
-    batch
 }
 
 /// Frees a block that the caller owns past the lists, if its pageblock is being emptied; whether it is free then. It lies in a pageblock of the

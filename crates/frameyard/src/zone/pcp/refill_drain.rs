@@ -188,7 +188,8 @@ impl<P: Platform> LockedPcp<'_, P> {
     fn refill_ready(&mut self, view: ZoneView<'_, P>, id: ListId) {
         let (list, Some(list_type)) = (self.list(id), id.allocated_type()) else { return };
         let order = id.order(view.geometry);
-        let batch = transfer::take_ready(view, self.cpu(), (order, list_type), self.refill_blocks(view, id, order));
+        let (wanted, mut batch) = (self.refill_blocks(view, id, order), Batch::new());
+        transfer::take_ready(view, self.cpu(), (order, list_type), wanted, &mut batch);
         if batch.is_empty() {
             return;
         }

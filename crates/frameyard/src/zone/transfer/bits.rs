@@ -62,6 +62,8 @@ pub(super) struct State {
     total: Total,
     /// The lines that CPUs have reserved.
     reserved: AtomicU32,
+    /// The first line of a zone whose lines are one run (low half), and their number; 0 until somebody has looked.
+    only_run: AtomicU64,
     /// Lines taken off the free lists.
     supplied: AtomicU64,
     /// Frames returned to the free lists.
@@ -69,7 +71,10 @@ pub(super) struct State {
     emptying: emptying::State,
 }
 
-all_atomic!(State { total, reserved, supplied, collected, emptying });
+all_atomic!(State { total, reserved, only_run, supplied, collected, emptying });
+
+/// In [`State::only_run`]: the lines are not one run.
+const SEVERAL_RUNS: u64 = 1;
 
 /// What a CPU has in a zone.
 #[repr(C, align(64))]
@@ -260,7 +265,14 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     }
 
     /// The lines that a zone has memory in, run by run. None of them is whole in another zone: the spans of zones may overlap.
+    #[inline(always)]
     pub(super) fn lines(self) -> impl Iterator<Item = Range<usize>> {
+        let only = self.only_run();
+        let several = only.is_none().then(|| self.runs_of_lines());
+        only.into_iter().chain(several.into_iter().flatten())
+    }
+
+    fn runs_of_lines(self) -> impl Iterator<Item = Range<usize>> {
         let (order, numbering, mut end) = (self.free_bits().line_order(), self.map.numbering(), 0);
         ranges_in(self.ranges, self.span())
             .filter(move |(_, zone)| *zone == self.id)
@@ -271,6 +283,32 @@ impl<'a, P: Platform> ZoneView<'a, P> {
                 end = lines.end;
                 start..end as usize
             })
+    }
+
+    /// The lines of a zone that has them in one run.
+    #[inline(always)]
+    fn only_run(&self) -> Option<Range<usize>> {
+        let word = &self.bits_of_zone()?.only_run;
+        let found = match word.load(Ordering::Relaxed) {
+            0 => self.note_only_run(word),
+            found => found,
+        };
+        let (start, lines) = (found as u32 as usize, (found >> u32::BITS) as usize);
+        // Within the yard, whatever another process wrote.
+        let end = (start + lines).min(self.free_bits().lines());
+        (start < end).then_some(start..end)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn note_only_run(&self, word: &AtomicU64) -> u64 {
+        let mut runs = self.runs_of_lines();
+        let found = match (runs.next(), runs.next()) {
+            (Some(run), None) => run.start as u64 | (run.len() as u64) << u32::BITS,
+            _ => SEVERAL_RUNS,
+        };
+        word.store(found, Ordering::Relaxed);
+        found
     }
 
     /// The ordinary type of a line's pageblock, if all of its memory is this zone's and its frames need no tags.

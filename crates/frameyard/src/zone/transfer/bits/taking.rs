@@ -32,7 +32,7 @@ struct Taking<'v, P: Platform> {
     cpu: CpuId,
     order: Order,
     wanted: usize,
-    batch: Batch,
+    batch: &'v mut Batch,
 }
 
 impl<'v, P: Platform> Taking<'v, P> {
@@ -325,14 +325,14 @@ pub(in crate::zone::transfer) fn take_ready<P: Platform>(
     cpu: CpuId,
     (order, list_type): (Order, MigrateType),
     wanted: usize,
-) -> Batch {
+    batch: &mut Batch,
+) {
     let wanted = if order == Order::ZERO { 1 } else { wanted };
-    let mut taking = Taking { view, cpu, order, wanted, batch: Batch::new() };
+    let mut taking = Taking { view, cpu, order, wanted, batch };
     if !taking.take_own(list_type) && has_plenty_racy(view) {
         emptying::step(view, cpu, wanted << order.0);
         taking.take_further(list_type, MOST_TRIES);
     }
-    taking.batch
 }
 
 /// Fetches blocks for a list, or one block of an order without lists.
@@ -348,7 +348,8 @@ pub(in crate::zone::transfer) fn fetch<P: Platform>(
     }
     emptying::step(view, refill.cpu, refill.wanted << order.0);
     let wanted = if order == Order::ZERO { 1 } else { refill.wanted };
-    let mut taking = Taking { view, cpu: refill.cpu, order, wanted, batch: Batch::new() };
+    let mut batch = Batch::new();
+    let mut taking = Taking { view, cpu: refill.cpu, order, wanted, batch: &mut batch };
     taking.take_listed(migrate_type);
     if taking.batch.is_empty() && supply(view, refill.blocks, refill.cpu) {
         taking.take_listed(migrate_type);
@@ -377,10 +378,10 @@ pub(in crate::zone::transfer) fn fetch<P: Platform>(
             }
         }
     }
-    if !taking.batch.is_empty() {
-        deliver(&taking.batch);
+    if !batch.is_empty() {
+        deliver(&batch);
     }
-    taking.batch.len()
+    batch.len()
 }
 
 /// Fetches blocks of the order of a line: whole lines, then blocks of the free lists.

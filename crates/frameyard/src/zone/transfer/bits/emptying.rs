@@ -27,6 +27,8 @@ const MOST: usize = if cfg!(loom) { 1 } else { 4 };
 const PART: usize = if cfg!(loom) { 1 } else { 64 };
 /// The parts of a pass, at least.
 const PARTS: usize = 16;
+/// A pass counts this many lines at least, evenly spread, if the zone has as many.
+const COUNTED: usize = 1 << 12;
 /// The steps of fullness that lines are counted in: four frames each.
 const STEPS: usize = if cfg!(loom) { 2 } else { 128 };
 /// A pageblock goes on being emptied until it is this many steps below the threshold.
@@ -70,9 +72,28 @@ pub(super) struct Part {
     next: AtomicU32,
     /// The lines that are left.
     left: AtomicU32,
+    /// The last lines, which had the same step of fullness and are not in the zone's counts yet: their step, less 1, and their number.
+    step: AtomicU32,
+    lines: AtomicU32,
 }
 
-all_atomic!(Part { next, left });
+all_atomic!(Part { next, left, step, lines });
+
+impl Part {
+    /// Counts a line. Neighbours are often alike, so that few words of the zone change.
+    fn count<P: Platform>(&self, view: ZoneView<'_, P>, state: &State, step: usize) {
+        let (last, lines) = (self.step.load(Ordering::Relaxed), self.lines.load(Ordering::Relaxed));
+        if last == step as u32 {
+            return self.lines.store(lines.wrapping_add(1), Ordering::Relaxed);
+        }
+        if let Some(counter) = state.pass.lines.get(last as usize).filter(|_| lines > 0) {
+            view.touch_bits(counter, Access::ReadModifyWrite);
+            counter.fetch_add(lines, Ordering::Relaxed);
+        }
+        self.step.store(step as u32, Ordering::Relaxed);
+        self.lines.store(1, Ordering::Relaxed);
+    }
+}
 
 impl State {
     /// Begins a pass. The threshold becomes what the last pass has counted.
@@ -111,7 +132,7 @@ pub(super) fn step<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, frames: usize
     if all == 0 || view.free_bits().line_order() != view.geometry.pageblock_order() {
         return;
     }
-    let Part { next, left } = &of_cpu.part;
+    let Part { next, left, .. } = &of_cpu.part;
     let (mut at, mut part) = (next.load(Ordering::Relaxed) as usize, left.load(Ordering::Relaxed) as usize);
     if part == 0 {
         part = (all / PARTS).clamp(1, PART);
@@ -124,30 +145,18 @@ pub(super) fn step<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, frames: usize
     let most = (frames / FRAMES).clamp(1, MOST).min(part);
     next.store((at + most) as u32, Ordering::Relaxed);
     left.store((part - most) as u32, Ordering::Relaxed);
-    // Neighbours are often alike.
-    let mut counted = (0, 0);
-    let mut count = |step: Option<usize>| {
-        let (last, lines) = counted;
-        if Some(last) == step {
-            counted.1 += 1;
-        } else {
-            if lines > 0
-                && let Some(counter) = state.pass.lines.get(last)
-            {
-                view.touch_bits(counter, Access::ReadModifyWrite);
-                counter.fetch_add(lines, Ordering::Relaxed);
-            }
-            counted = (step.unwrap_or(0), u32::from(step.is_some()));
-        }
-    };
+    let counted = (all / COUNTED).max(1);
     for lines in view.lines() {
         if at < lines.len() {
-            (lines.start + at..lines.end).take(most).for_each(|line| count(look_at(view, line)));
-            break;
+            for line in (lines.start + at..lines.end).take(most) {
+                if let Some(step) = look_at(view, line).filter(|_| line.is_multiple_of(counted)) {
+                    of_cpu.part.count(view, state, step);
+                }
+            }
+            return;
         }
         at -= lines.len();
     }
-    count(None);
 }
 
 /// Begins or ends the emptying of a line. Returns its step of fullness, less 1, if it has free frames and no CPU has it.

@@ -394,38 +394,50 @@ fn fetch_whole<P: Platform>(
     let BlockRequest { order, migrate_type, .. } = refill.blocks;
     let mut batch = Batch::new();
     if order == view.free_bits().line_order() {
-        let mut taken = 0u64;
-        let mut take = |line: usize, batch: &mut Batch| {
-            taken += 1;
-            let head = view.map.checked((line << order.0) as u32);
-            if view.type_of_line(line).is_some() {
-                batch.push(head.index());
-            } else if let Ok(mut locked) = view.lock() {
-                locked.free_by_type(head, order);
-            }
-        };
-        for lines in view.lines() {
-            let mut start = start_of(refill.cpu, &lines);
-            while batch.len() < refill.wanted.min(BATCH)
-                && let Some(line) = view.free_bits().take_whole(view.platform, migrate_type, lines.clone(), start)
-            {
-                start = line + 1;
-                take(line, &mut batch);
-            }
+        take_lines(view, &refill, &mut batch);
+        if batch.is_empty() && supply(view, refill.blocks, refill.cpu) {
+            take_lines(view, &refill, &mut batch);
         }
         if batch.is_empty()
             && !view.zone.has_block_of_type_racy(order, migrate_type)
             && let Some((line, _)) = take_whole_of_others(view, migrate_type)
         {
-            take(line, &mut batch);
+            push_line(view, line, &mut batch);
+            view.count_bits(refill.cpu, order.pages().0.wrapping_neg());
         }
-        view.count_bits(refill.cpu, (taken << order.0).wrapping_neg());
     }
     if !batch.is_empty() {
         deliver(&batch);
         return batch.len();
     }
     pagewise::fetch(view, refill, deliver)
+}
+
+/// Takes whole lines of the type that a refill wants, as many as it wants.
+fn take_lines<P: Platform>(view: ZoneView<'_, P>, refill: &RefillRequest<'_>, batch: &mut Batch) {
+    let BlockRequest { order, migrate_type, .. } = refill.blocks;
+    let mut taken = 0;
+    for lines in view.lines() {
+        let mut start = start_of(refill.cpu, &lines);
+        while batch.len() < refill.wanted.min(BATCH)
+            && let Some(line) = view.free_bits().take_whole(view.platform, migrate_type, lines.clone(), start)
+        {
+            (start, taken) = (line + 1, taken + order.pages().0);
+            push_line(view, line, batch);
+        }
+    }
+    view.count_bits(refill.cpu, taken.wrapping_neg());
+}
+
+/// Adds a line that the caller has taken to a batch. If it was isolated meanwhile, it goes to the free lists, where the isolation looks for it.
+fn push_line<P: Platform>(view: ZoneView<'_, P>, line: usize, batch: &mut Batch) {
+    let order = view.free_bits().line_order();
+    let head = view.map.checked((line << order.0) as u32);
+    if view.type_of_line(line).is_some() {
+        batch.push(head.index());
+    } else if let Ok(mut locked) = view.lock() {
+        locked.free_by_type(head, order);
+    }
 }
 
 /// Takes blocks of a type off the free lists and sets their bits, those of a line or more first; whether there were any.

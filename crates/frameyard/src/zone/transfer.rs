@@ -417,8 +417,7 @@ pub(crate) fn collect<P: Platform>(view: ZoneView<'_, P>, what: Collect<'_>) -> 
         Collect::Merges(_) => {}
         Collect::For(order, migrate_type, effort) => {
             // A refill will take what the bits or the depot have of that order.
-            collected.any =
-                bits::collect_for(view, order, migrate_type) || view.has_in_depot_racy(order, migrate_type);
+            collected.any = bits::collect_for(view, order, migrate_type) || view.has_in_depot_racy(order, migrate_type);
             if !collected.any {
                 collected.any = depot::collect_for(view, order, migrate_type, effort);
                 let has_block = || view.zone.has_block_of_type_racy(order, migrate_type);

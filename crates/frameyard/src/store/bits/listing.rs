@@ -48,7 +48,7 @@ const GROUP: usize = BITS * SPAN.pow(LEVELS as u32 - 1);
 /// The bits of a word in use. Few in models, so that small yards have summaries of several words.
 const BITS: usize = if cfg!(loom) { 2 } else { u64::BITS as usize };
 /// The words that a summary bit stands for: those of a cache line, so that few changes below change it.
-const UNIT: usize = if cfg!(loom) { 1 } else { 8 };
+const UNIT: usize = if cfg!(loom) { 2 } else { 8 };
 /// The bits that a summary bit stands for.
 const SPAN: usize = BITS * UNIT;
 

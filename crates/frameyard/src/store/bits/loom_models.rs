@@ -523,7 +523,8 @@ fn a_reserved_line_is_in_a_slot() {
 /// A CPU counts a frame while another one makes the total exact.
 fn counted_exactly() {
     let counts = Arc::new((Total::default(), AtomicU64::new(0)));
-    let add = |(total, part): &(Total, AtomicU64)| total.add(part.fetch_and(0, crate::sync::Ordering::Relaxed), u64::MAX);
+    let add =
+        |(total, part): &(Total, AtomicU64)| total.add(part.fetch_and(0, crate::sync::Ordering::Relaxed), u64::MAX);
     let counting = counts.clone();
     let thread = thread::spawn(move || {
         let (total, part) = &*counting;

@@ -125,7 +125,8 @@ pub(super) fn count_lines<P: Platform>(view: ZoneView<'_, P>) -> usize {
 
 /// Looks at the next lines of a zone, while a CPU moves that many frames between a list and the bits.
 pub(super) fn step<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, frames: usize) {
-    let (Some(super::State { emptying: state, .. }), Some(of_cpu)) = (view.bits_of_zone(), view.bits_of_cpu(cpu)) else {
+    let (Some(super::State { emptying: state, .. }), Some(of_cpu)) = (view.bits_of_zone(), view.bits_of_cpu(cpu))
+    else {
         return;
     };
     let all = count_lines(view);

@@ -162,7 +162,7 @@ fn mixed_requests_that_fail_are_counted_and_do_not_end_the_run() {
 #[test]
 fn regions_that_are_kept_clean_give_pages_of_a_gibibyte() {
     let line = "bench gigantic --phantom --memory 8G --page-size 64K --section-size 128M --pageblock-order 5 --max-order 6 \
-        --events 300000 --policy vanilla,depot,healing --json";
+        --events 300000 --policy vanilla,depot,healing --tasks 1 --json";
     let results = json(&line.split_whitespace().collect::<Vec<_>>());
     let rows = results["rows"].as_array().unwrap();
     let found: Vec<_> = rows.iter().map(|row| (row["policy"].as_str(), row["clean_regions"].as_str())).collect();

@@ -62,7 +62,7 @@ pub(super) struct State {
     total: Total,
     /// The lines that CPUs have reserved.
     reserved: AtomicU32,
-    /// The first line of a zone whose lines are one run (low half), and their number; 0 until somebody has looked.
+    /// The first line of a zone whose lines are one run (low half), and their number; 0 before the first look.
     only_run: AtomicU64,
     /// Lines taken off the free lists.
     supplied: AtomicU64,

@@ -10,8 +10,7 @@
 //! zone learns the least number of free frames with which a pageblock is emptied, and the next pass marks pageblocks by it. A step also
 //! lists lines anew that are emptier than their list says. The counts are hints: races lose or repeat some.
 //!
-//! CPUs share a pass: each takes a part of the lines at once, and looks at these step by step. The lines of a CPU that stops are looked at in
-//! the next pass.
+//! CPUs share a pass: each takes a part of the lines at once, and looks at these step by step. The next pass has the lines of a CPU that stops.
 
 use crate::platform::{Access, Platform};
 use crate::store::bits::Standing;

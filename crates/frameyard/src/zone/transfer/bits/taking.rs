@@ -413,7 +413,7 @@ fn fetch_whole<P: Platform>(
     pagewise::fetch(view, refill, deliver)
 }
 
-/// Takes whole lines of the type that a refill wants, as many as it wants.
+/// Takes whole lines of the type that a refill wants, up to the number that it wants.
 fn take_lines<P: Platform>(view: ZoneView<'_, P>, refill: &RefillRequest<'_>, batch: &mut Batch) {
     let BlockRequest { order, migrate_type, .. } = refill.blocks;
     let mut taken = 0;

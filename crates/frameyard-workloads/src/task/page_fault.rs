@@ -37,7 +37,7 @@ pub enum Frames {
 }
 
 impl Loop {
-    /// Runs until told to stop, for one iteration at least: the processor may come late. An iteration is one 4 KiB page touched.
+    /// Runs until told to stop, for one iteration at least, as a processor may come late. An iteration is one 4 KiB page touched.
     pub(crate) fn run<P: Platform, R: Runtime>(&self, site: &Site<'_, '_, P, R>) -> Result<TaskReport, TaskProblem> {
         let space = site.space()?;
         let mut record = (self.frames == Frames::Recorded).then(Record::default);

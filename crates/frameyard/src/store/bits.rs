@@ -151,7 +151,7 @@ impl Bits {
         line::word_order(self.order)
     }
 
-    /// How many lines there are.
+    /// The number of lines.
     #[inline(always)]
     pub(crate) fn lines(&self) -> usize {
         self.words.len() / line::words(self.order)

@@ -248,3 +248,26 @@ fn nodes_whose_memory_alternates_serve_their_own_frames_as_bits() {
     yard.drain_all();
     assert_eq!(yard.stats().free_pages(), free);
 }
+
+#[test]
+fn pageblocks_come_from_the_free_lists_many_at_a_time_as_bits() {
+    run_on(0);
+    let memory = [(PfnRange::new(Pfn(0x10_0000), PageCount(0x4_0000)), NodeId(0))];
+    let config =
+        YardConfig { zone_limits: ZoneLimits::NONE, policy: ZonePolicy::Bits, ..YardConfig::new(&[NodeId(0)]) };
+    let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
+    let yard = Fixture::new(&table, &config, Frames::Phantom);
+    let take = |at, most| -> Vec<Pfn> {
+        (0..most).map_while(|_| yard.alloc(at, Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN).ok()).collect()
+    };
+    // Blocks of more than a pageblock are freed to the free lists.
+    take(order(10), usize::MAX).into_iter().for_each(|pfn| yard.free(pfn, order(10)).unwrap());
+    let locks = || yard.stats().zones().map(|zone| zone.lock.acquisitions).sum::<u64>();
+    let before = locks();
+    let held = take(order(9), 256);
+    assert_eq!(held.len(), 256);
+    assert!(locks() - before <= 256 / 16, "{} locks", locks() - before);
+    held.into_iter().for_each(|pfn| yard.free(pfn, order(9)).unwrap());
+    yard.drain_all();
+    yard.validate().unwrap();
+}

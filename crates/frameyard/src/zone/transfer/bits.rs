@@ -62,8 +62,8 @@ pub(super) struct State {
     total: Total,
     /// The lines that CPUs have reserved.
     reserved: AtomicU32,
-    /// The first line of a zone whose lines are one run (low half), and their number; 0 before the first look.
-    only_run: AtomicU64,
+    /// The number of the zone's lines (high half) and the first of them, or [`SEVERAL_RUNS`]; 0 before the first look.
+    lines: AtomicU64,
     /// Lines taken off the free lists.
     supplied: AtomicU64,
     /// Frames returned to the free lists.
@@ -71,10 +71,10 @@ pub(super) struct State {
     emptying: emptying::State,
 }
 
-all_atomic!(State { total, reserved, only_run, supplied, collected, emptying });
+all_atomic!(State { total, reserved, lines, supplied, collected, emptying });
 
-/// In [`State::only_run`]: the lines are not one run.
-const SEVERAL_RUNS: u64 = 1;
+/// In [`State::lines`], instead of the first line: they are not one run.
+const SEVERAL_RUNS: u32 = u32::MAX;
 
 /// What a CPU has in a zone.
 #[repr(C, align(64))]
@@ -288,27 +288,37 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     /// The lines of a zone that has them in one run.
     #[inline(always)]
     fn only_run(&self) -> Option<Range<usize>> {
-        let word = &self.bits_of_zone()?.only_run;
-        let found = match word.load(Ordering::Relaxed) {
-            0 => self.note_only_run(word),
+        let (first, count) = self.known_lines();
+        // Within the yard, whatever another process wrote.
+        let end = (first as usize + count).min(self.free_bits().lines());
+        (first != SEVERAL_RUNS && count > 0).then_some(first as usize..end)
+    }
+
+    /// The number of the zone's lines.
+    #[inline(always)]
+    fn count_lines(&self) -> usize {
+        self.known_lines().1
+    }
+
+    /// The first of the zone's lines, or [`SEVERAL_RUNS`], and their number.
+    #[inline(always)]
+    fn known_lines(&self) -> (u32, usize) {
+        let Some(State { lines, .. }) = self.bits_of_zone() else { return (SEVERAL_RUNS, 0) };
+        let found = match lines.load(Ordering::Relaxed) {
+            0 => self.find_lines(lines),
             found => found,
         };
-        let (start, lines) = (found as u32 as usize, (found >> u32::BITS) as usize);
-        // Within the yard, whatever another process wrote.
-        let end = (start + lines).min(self.free_bits().lines());
-        (start < end).then_some(start..end)
+        (found as u32, (found >> u32::BITS) as usize)
     }
 
     #[cold]
     #[inline(never)]
-    fn note_only_run(&self, word: &AtomicU64) -> u64 {
-        let mut runs = self.runs_of_lines();
-        let found = match (runs.next(), runs.next()) {
-            (Some(run), None) => run.start as u64 | (run.len() as u64) << u32::BITS,
-            _ => SEVERAL_RUNS,
-        };
-        word.store(found, Ordering::Relaxed);
-        found
+    fn find_lines(&self, found: &AtomicU64) -> u64 {
+        let count = self.runs_of_lines().map(|run| run.len()).sum::<usize>() as u64;
+        let first = self.runs_of_lines().next().filter(|run| run.len() as u64 == count);
+        let first = first.map_or(SEVERAL_RUNS, |run| run.start as u32);
+        found.store(count << u32::BITS | u64::from(first), Ordering::Relaxed);
+        count << u32::BITS | u64::from(first)
     }
 
     /// The ordinary type of a line's pageblock, if all of its memory is this zone's and its frames need no tags.

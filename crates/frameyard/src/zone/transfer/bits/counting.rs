@@ -37,7 +37,7 @@ impl<P: Platform> ZoneView<'_, P> {
 
     fn add_to_total(&self, state: &State, frames: u64) {
         self.touch_bits(state.total.frames(), Access::ReadModifyWrite);
-        // So the next time that all parts are added is that many frames away.
+        // All parts are added again only when that many frames have moved.
         state.total.add(frames, self.most_off());
     }
 

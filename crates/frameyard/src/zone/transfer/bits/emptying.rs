@@ -10,7 +10,7 @@
 //! zone learns the least number of free frames with which a pageblock is emptied, and the next pass marks pageblocks by it. A step also
 //! lists lines anew that are emptier than their list says. The counts are hints: races lose or repeat some.
 //!
-//! CPUs share a pass: each takes a part of the lines at once, and looks at these step by step. The next pass has the lines of a CPU that stops.
+//! CPUs share a pass: each takes a part of the lines at once, and looks at them step by step. What a CPU leaves undone is done in the next pass.
 
 use crate::platform::{Access, Platform};
 use crate::store::bits::Standing;
@@ -18,9 +18,9 @@ use crate::sync::{AtomicU32, Ordering, all_atomic};
 use crate::units::{CpuId, MigrateType};
 use crate::zone::view::ZoneView;
 
-/// A step looks at a line for each this many frames that move,
+/// The frames that move for each line that a step looks at.
 const FRAMES: usize = 64;
-/// up to that many.
+/// The lines that a step looks at, at most.
 const MOST: usize = if cfg!(loom) { 1 } else { 4 };
 /// The lines that a CPU takes at once, at most.
 const PART: usize = if cfg!(loom) { 1 } else { 64 };
@@ -40,12 +40,10 @@ pub(in crate::zone::transfer) struct State {
     threshold: AtomicU32,
     /// The pageblocks being emptied.
     pageblocks: AtomicU32,
-    /// The lines of the zone; 0 until they are counted.
-    all: AtomicU32,
     pass: Pass,
 }
 
-all_atomic!(State { threshold, pageblocks, all, pass });
+all_atomic!(State { threshold, pageblocks, pass });
 
 /// What a pass over the lines of a zone counts. Apart from what CPUs only read.
 #[repr(align(64))]
@@ -109,26 +107,13 @@ impl State {
     }
 }
 
-/// How many lines a zone has, possibly stale.
-pub(super) fn count_lines<P: Platform>(view: ZoneView<'_, P>) -> usize {
-    let Some(super::State { emptying: state, .. }) = view.bits_of_zone() else { return 0 };
-    match state.all.load(Ordering::Relaxed) {
-        0 => {
-            let all = view.lines().map(|lines| lines.len()).sum::<usize>();
-            state.all.store(all as u32, Ordering::Relaxed);
-            all
-        }
-        all => all as usize,
-    }
-}
-
 /// Looks at the next lines of a zone, while a CPU moves that many frames between a list and the bits.
 pub(super) fn step<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, frames: usize) {
     let (Some(super::State { emptying: state, .. }), Some(of_cpu)) = (view.bits_of_zone(), view.bits_of_cpu(cpu))
     else {
         return;
     };
-    let all = count_lines(view);
+    let all = view.count_lines();
     if all == 0 || view.free_bits().line_order() != view.geometry.pageblock_order() {
         return;
     }

@@ -222,7 +222,7 @@ fn change_line<P: Platform>(
     };
     // The count changes only when a slot becomes empty or filled: all CPUs read it.
     if last.is_none() {
-        if reserved.load(Ordering::Relaxed) as usize >= emptying::count_lines(view) / 8 {
+        if reserved.load(Ordering::Relaxed) as usize >= view.count_lines() / 8 {
             return Some(Change::Once(line));
         }
         reserved.fetch_add(1, Ordering::Relaxed);
@@ -234,7 +234,7 @@ fn change_line<P: Platform>(
     Some(Change::Kept)
 }
 
-/// The line of some at which a CPU begins to search: CPUs with neighbouring numbers begin far from each other, however many there are.
+/// Where among some lines a CPU begins to search. CPUs with neighbouring numbers begin far from each other, however many there are.
 fn start_of(cpu: CpuId, lines: &Range<usize>) -> usize {
     // The golden ratio, as a fraction of 2³².
     lines.start + ((lines.len() as u64 * u64::from(cpu.0.wrapping_mul(0x9e37_79b9))) >> 32) as usize
@@ -426,7 +426,9 @@ fn take_lines<P: Platform>(view: ZoneView<'_, P>, refill: &RefillRequest<'_>, ba
             push_line(view, line, batch);
         }
     }
-    view.count_bits(refill.cpu, taken.wrapping_neg());
+    if taken > 0 {
+        view.count_bits(refill.cpu, taken.wrapping_neg());
+    }
 }
 
 /// Adds a line that the caller has taken to a batch. If it was isolated meanwhile, it goes to the free lists, where the isolation looks for it.

@@ -142,20 +142,20 @@ one = a[tasks=1]
 <!-- template
 | policy | ns |
 |---|---|
-each name: vanilla depot
+each name: vanilla bits
 | `$name` | {one[policy=$name].ns :.1 <= 14} |
 -->
 | policy | ns |
 |---|---|
 | `vanilla` | **15.0** |
-| `depot` | 13.1 |
+| `bits` | 13.1 |
 <!-- end -->
-The depot takes <!-- {one[policy=depot].ns :.0} -->13<!-- end --> ns. <!-- A remark. -->
+Under bits it takes <!-- {one[policy=bits].ns :.0} -->13<!-- end --> ns. <!-- A remark. -->
 ";
 
     fn read(path: &str) -> Result<String, String> {
         match path {
-            "a.csv" => Ok("policy,tasks,ns\nvanilla,1,15.0\ndepot,1,13.08\ndepot,2,99\n".to_owned()),
+            "a.csv" => Ok("policy,tasks,ns\nvanilla,1,15.0\nbits,1,13.08\nbits,2,99\n".to_owned()),
             _ => Err(format!("{path}: not found")),
         }
     }
@@ -187,7 +187,7 @@ The depot takes <!-- {one[policy=depot].ns :.0} -->13<!-- end --> ns. <!-- A rem
 
     #[test]
     fn a_missing_row_is_found_and_written() {
-        let shorter = DOCUMENT.replace("| `depot` | 13.1 |\n", "");
+        let shorter = DOCUMENT.replace("| `bits` | 13.1 |\n", "");
         assert_eq!(lines(&shorter), [15]);
         assert_eq!(generate(&shorter, &read).text, DOCUMENT);
     }
@@ -200,22 +200,19 @@ The depot takes <!-- {one[policy=depot].ns :.0} -->13<!-- end --> ns. <!-- A rem
 
     #[test]
     fn a_row_that_matches_nothing_or_several_fails_on_the_line_of_the_template() {
-        let faults = generate(&DOCUMENT.replace("vanilla depot", "vanilla cluster"), &read).faults;
+        let faults = generate(&DOCUMENT.replace("vanilla bits", "vanilla cluster"), &read).faults;
         let what = "{one[policy=cluster].ns :.1 <= 14}: a.csv[tasks=1][policy=cluster].ns selects 0 rows, not one";
         assert_eq!(faults, [(10, what.to_owned())]);
-        let faults = generate(&DOCUMENT.replace("one[policy=depot]", "a[policy=depot]"), &read).faults;
-        assert_eq!(
-            faults,
-            [(17, "{a[policy=depot].ns :.0}: a.csv[policy=depot].ns selects 2 rows, not one".to_owned())]
-        );
+        let faults = generate(&DOCUMENT.replace("one[policy=bits]", "a[policy=bits]"), &read).faults;
+        assert_eq!(faults, [(17, "{a[policy=bits].ns :.0}: a.csv[policy=bits].ns selects 2 rows, not one".to_owned())]);
     }
 
     #[test]
     fn refuses_comments_that_are_not_closed_or_begin_a_line() {
         assert_eq!(lines(&DOCUMENT.replacen("<!-- end -->", "", 1)), [7]);
         assert_eq!(lines(&DOCUMENT.replace("13<!-- end -->", "13")), [17]);
-        assert_eq!(lines(&DOCUMENT.replace("The depot takes ", "")), [17]);
-        assert_eq!(lines(&DOCUMENT.replace("The depot takes", "-")), [17]);
+        assert_eq!(lines(&DOCUMENT.replace("Under bits it takes ", "")), [17]);
+        assert_eq!(lines(&DOCUMENT.replace("Under bits it takes", "-")), [17]);
         assert_eq!(lines(&DOCUMENT.replace("<= 14}", "<= 14")), [10]);
         assert_eq!(lines(&DOCUMENT.replace("one = ", "one ")), [4, 10, 17]);
     }

@@ -1,4 +1,4 @@
-//! Expressions in braces: `{alloc[kind=bulk tasks=1 policy=depot].get_ns :.1 <= 12}`.
+//! Expressions in braces: `{alloc[kind=bulk tasks=1 policy=bits].get_ns :.1 <= 12}`.
 //!
 //! | part | meaning |
 //! |---|---|
@@ -343,7 +343,7 @@ mod tests {
     use super::*;
 
     const ROWS: &str =
-        "policy,tasks,get_ns,note,range\nvanilla,1,14.02,a b,14 (13 to 15)\ndepot,1,13.08,,\ndepot,2,15.23,,\n";
+        "policy,tasks,get_ns,note,range\nvanilla,1,14.02,a b,14 (13 to 15)\nbits,1,13.08,,\nbits,2,15.23,,\n";
 
     fn shown(text: &str) -> Result<String, String> {
         let read = |path: &str| match path {
@@ -357,7 +357,7 @@ mod tests {
 
     #[test]
     fn selects_calculates_and_formats() {
-        assert_eq!(shown("a[policy=depot tasks=1].get_ns :.1").unwrap(), "13.1");
+        assert_eq!(shown("a[policy=bits tasks=1].get_ns :.1").unwrap(), "13.1");
         assert_eq!(shown("a[tasks=1.0][policy=vanilla].get_ns").unwrap(), "14.02");
         assert_eq!(shown("a[note=\"a b\"].\"get_ns\"").unwrap(), "14.02");
         assert_eq!(shown("a[tasks=2].get_ns / a[policy=vanilla].get_ns - 1 :+.0%").unwrap(), "+9 %");
@@ -365,7 +365,7 @@ mod tests {
         assert_eq!(shown("(1 - 3) * 2 + 1 :.1").unwrap(), "−3.0");
         assert_eq!(shown("0 - 0.01 :+.1").unwrap(), "0.0");
         assert_eq!(shown("median(a.get_ns) :.2").unwrap(), "14.02");
-        assert_eq!(shown("median(a[policy=depot].get_ns) :.3").unwrap(), "14.155");
+        assert_eq!(shown("median(a[policy=bits].get_ns) :.3").unwrap(), "14.155");
         assert_eq!(shown("min(a.get_ns) + max(a.get_ns) :.2").unwrap(), "28.31");
     }
 
@@ -385,8 +385,8 @@ mod tests {
             "a.csv[policy=cluster].get_ns selects 0 rows, not one"
         );
         assert_eq!(
-            shown("a[policy=depot].get_ns :.1").unwrap_err(),
-            "a.csv[policy=depot].get_ns selects 2 rows, not one"
+            shown("a[policy=bits].get_ns :.1").unwrap_err(),
+            "a.csv[policy=bits].get_ns selects 2 rows, not one"
         );
         assert_eq!(
             shown("median(a[policy=cluster].get_ns)").unwrap_err(),
@@ -404,7 +404,7 @@ mod tests {
 
     #[test]
     fn refuses_what_is_no_figure() {
-        assert_eq!(shown("a[tasks=2].policy :.1").unwrap_err(), "\"depot\" is no number");
+        assert_eq!(shown("a[tasks=2].policy :.1").unwrap_err(), "\"bits\" is no number");
         assert_eq!(shown("a").unwrap_err(), "a.csv names no column");
         assert_eq!(shown("1 / (2 - 2)").unwrap_err(), "the result is not finite");
         assert_eq!(shown("1 2").unwrap_err(), "`2` does not belong here");

@@ -144,11 +144,8 @@
 // State of a block: allocated, and its owner counts its users.
 #define FY_STATE_COUNTED 12
 
-// State of a frame: free, on the chain of a draining pageblock.
-#define FY_STATE_HELD_FREE 13
-
 // State of a block: in a pool of huge pages.
-#define FY_STATE_POOLED 14
+#define FY_STATE_POOLED 13
 
 // Page structures of a device: one for each frame, all of them written.
 #define FY_DEVICE_FULL 0

@@ -58,7 +58,7 @@ type CountedYard = Yard<CountingPlatform<'static, OneCpu, fn() -> u32, REMEMBERE
 fn main() -> Result<(), Box<dyn Error>> {
     println!("policy,list_access,order,kind,get_under_lock,get_lines,put_under_lock,put_lines");
     for sections in [false, true] {
-        for policy in [ZonePolicy::Vanilla, ZonePolicy::Depot] {
+        for policy in [ZonePolicy::Vanilla, ZonePolicy::Bits] {
             for order in [Order::ZERO, Order(9)] {
                 for kind in ["bulk", "random"] {
                     let yard = yard(OneCpu { sections }, policy)?;

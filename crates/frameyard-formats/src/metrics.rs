@@ -145,7 +145,7 @@ impl MetricHistogram {
     }
 }
 
-/// Takes no lock. Reads a kilobyte per CPU and zone, and a cache line per stack of the depot.
+/// Takes no lock. Reads a kilobyte per CPU and zone.
 impl<P: Platform> MetricsSource for Yard<P> {
     fn policy(&self) -> ZonePolicy {
         Yard::policy(self)

@@ -64,8 +64,8 @@ impl<P: Platform> ReportSource for Yard<P> {
     }
 
     fn free_blocks(&self, id: ZoneId, migrate_type: MigrateType, order: Order) -> u64 {
-        // Blocks in the depot, in bits and on chains are free. Without them buddyinfo would disagree with zoneinfo.
-        self.zone(id).free_blocks(order, migrate_type) + self.zone(id).depot_blocks(order, migrate_type)
+        // Blocks in bits are free. Without them buddyinfo would disagree with zoneinfo.
+        self.zone(id).free_blocks(order, migrate_type) + self.zone(id).blocks_in_bits(order, migrate_type)
     }
 
     fn pageblocks(&self, id: ZoneId, migrate_type: MigrateType) -> u64 {

@@ -3,20 +3,20 @@
 //! ```console
 //! cargo build --release -p frameyard-host --example repeat
 //! for pairs in 100000 300000; do
-//!     valgrind --tool=callgrind --callgrind-out-file=/dev/null target/release/examples/repeat $pairs 0 1 depot
+//!     valgrind --tool=callgrind --callgrind-out-file=/dev/null target/release/examples/repeat $pairs 0 1 bits
 //! done
 //! ```
 //!
 //! The arguments: pairs of an allocation and a free, the order, the blocks allocated before the first of them is freed, the
 //! policy, the runs of memory: if there are several, the pairs use memory outside the largest run; when page structures are
-//! checked; `sections` or `locked`; and how second frees are found. The difference between two counts, divided by the difference between
+//! checked; and `sections` or `locked`. The difference between two counts, divided by the difference between
 //! the numbers of pairs, is the cost of a pair. Valgrind provides no `rseq`. With `sections`, in a build with `RUSTFLAGS="--cfg frameyard_counted"`, the program
 //! itself writes 0 as the number of its CPU where the kernel would write it, and every instruction is that of a native run. Otherwise
 //! the CPU is fixed and the lists are locked.
 
 use std::error::Error;
 
-use frameyard::boot::{DoubleFreeCheck, PageChecks, ZoneLimits};
+use frameyard::boot::{PageChecks, ZoneLimits};
 use frameyard::policy::ZonePolicy;
 use frameyard::{
     AllocError, CpuId, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Platform, Yard, YardConfig,
@@ -31,15 +31,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let runs: u64 = arguments.next().map_or(Ok(1), |text| text.parse())?;
     let checks = arguments.next().map_or(Ok(PageChecks::None), |text| text.parse())?;
     let sections = arguments.next().is_some_and(|word| word == "sections");
-    let double_free_check = arguments.next().map_or(Ok(DoubleFreeCheck::Exact), |text| text.parse())?;
     // Runs of 1 GiB on node 0, 1 TiB apart. Behind them a larger one, on a node without CPUs.
     let run = |at: u64| (PfnRange::new(Pfn(0x10_0000 + (at << 28)), PageCount(1 << 18)), NodeId(0));
     let largest = (PfnRange::new(Pfn(1 << 40), PageCount(1 << 20)), NodeId(u16::from(runs > 1)));
     let memory: Vec<_> = (1..runs).map(run).chain([largest]).collect();
     let host = HostTopology::current()?;
     let cpus = vec![NodeId(0); if sections { host.online().count() as usize } else { 1 }];
-    let config =
-        YardConfig { zone_limits: ZoneLimits::NONE, policy, checks, double_free_check, ..YardConfig::new(&cpus) };
+    let config = YardConfig { zone_limits: ZoneLimits::NONE, policy, checks, ..YardConfig::new(&cpus) };
     let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
     let builder = HostYard::builder().backing(Backing::Phantom);
     let builder = if sections {

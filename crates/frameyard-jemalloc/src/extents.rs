@@ -257,7 +257,7 @@ impl Extents {
         }
     }
 
-    /// Whole free pageblocks: on the free lists, in the depot and on the lists of CPUs.
+    /// Whole free pageblocks: on the free lists, in bits and on the lists of CPUs.
     fn free_pageblocks(&self) -> u64 {
         self.yard.stats().zones().map(|zone| self.free_pageblocks_of(zone.id)).sum()
     }
@@ -265,7 +265,7 @@ impl Extents {
     fn free_pageblocks_of(&self, zone: ZoneId) -> u64 {
         let (view, pageblock) = (self.yard.zone(zone), self.yard.geometry().pageblock_order());
         let blocks = |order: u8| {
-            let of_type = |kind| view.free_blocks(Order(order), kind) + view.depot_blocks(Order(order), kind);
+            let of_type = |kind| view.free_blocks(Order(order), kind) + view.blocks_in_bits(Order(order), kind);
             MigrateType::ALL.into_iter().map(of_type).sum::<u64>() << (order - pageblock.0)
         };
         let listed = |cpu| view.pcp(CpuId(cpu)).map_or(0, |lists| lists.pages.0.saturating_sub(lists.count.0));

@@ -10,9 +10,7 @@ mod watch;
 use std::num::NonZeroUsize;
 use std::time::Instant;
 
-use frameyard::boot::{
-    DoubleFreeCheck, InitMode, Initialiser, MapInit, MovableMemory, PageChecks, Poisoning, ZoneLimits,
-};
+use frameyard::boot::{InitMode, Initialiser, MapInit, MovableMemory, PageChecks, Poisoning, ZoneLimits};
 use frameyard::memblock::Region;
 use frameyard::platform::NodeInit;
 use frameyard::policy::ZonePolicy;
@@ -91,7 +89,6 @@ pub(crate) struct BootOptions {
     /// When page structures are checked.
     pub(crate) checks: PageChecks,
     /// How second frees are found.
-    pub(crate) double_free_check: DoubleFreeCheck,
     /// When and how the memory map is initialised.
     pub(crate) map_init: MapInit,
     /// How much of the memory map may be written.
@@ -116,7 +113,6 @@ impl Default for BootOptions {
             clean_regions: CleanRegions::default(),
             poisoning: Poisoning::default(),
             checks: PageChecks::default(),
-            double_free_check: DoubleFreeCheck::default(),
             map_init: MapInit::default(),
             map_limit: MapLimit::default(),
             map_memory: MapMemory::default(),
@@ -140,7 +136,6 @@ impl BootOptions {
             WatermarkOptions { huge_page_minimum: yard.huge_page_minimum.into(), ..WatermarkOptions::default() };
         let poisoning = if yard.poison { Poisoning::On } else { Poisoning::Off };
         let pcp_sizing = yard.sizing().unwrap_or_default();
-        let (checks, double_free_check) = (yard.checks, yard.double_free_check);
         let (movable, clean_regions) = (yard.movable, yard.clean_regions.first().copied().unwrap_or_default());
         Self {
             backing,
@@ -149,8 +144,7 @@ impl BootOptions {
             watermarks,
             clean_regions,
             poisoning,
-            checks,
-            double_free_check,
+            checks: yard.checks,
             ..Self::default()
         }
     }
@@ -235,7 +229,6 @@ pub(crate) fn boot_machine(machine: &Machine, options: &BootOptions) -> Result<B
         clean_regions: options.clean_regions,
         poisoning: options.poisoning,
         checks: options.checks,
-        double_free_check: options.double_free_check,
         map_init: threads_that_can_be(options.map_init, cpus.len(), &host),
         ..YardConfig::new(&cpus)
     };

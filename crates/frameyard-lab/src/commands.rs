@@ -40,7 +40,7 @@ Examples:
   frameyard show buddyinfo --machine server-1t --memory 8G --phantom --after churn
   frameyard bench alloc --quick                        allocate and free blocks, within 30 seconds
   frameyard bench zone-lock                            compare all policies of zones, in about five minutes
-  frameyard sim page-fault --machine skylake-112 --tasks 112 --mode processes --policy vanilla-4.16,depot
+  frameyard sim page-fault --machine skylake-112 --tasks 112 --mode processes --policy vanilla-4.16,bits
 
 Exit codes: 0 done, 1 a failure at run time, 2 bad usage or bad input, 141 standard output was closed.";
 

@@ -37,46 +37,10 @@ fn with<T>(scheduled: bool, body: impl FnOnce() -> T) -> T {
     body()
 }
 
-/// What a thread does before one of its accesses.
-struct Interlude {
-    thread: shuttle::thread::ThreadId,
-    accesses_before: u32,
-    act: std::boxed::Box<dyn FnOnce()>,
-}
-
-std::thread_local! {
-    static INTERLUDE: std::cell::RefCell<Option<Interlude>> = const { std::cell::RefCell::new(None) };
-}
-
-/// Makes the calling thread of an execution run `act` after `accesses` further accesses, before the next one.
-pub fn act_after(accesses: u32, act: impl FnOnce() + 'static) {
-    let thread = shuttle::thread::current().id();
-    let act = std::boxed::Box::new(act);
-    INTERLUDE.set(Some(Interlude { thread, accesses_before: accesses, act }));
-}
-
-/// Runs the interlude if it is due on this thread.
-fn act() {
-    let due = INTERLUDE.with_borrow_mut(|interlude| match interlude {
-        Some(due) if due.thread == shuttle::thread::current().id() => match due.accesses_before.checked_sub(1) {
-            Some(left) => {
-                due.accesses_before = left;
-                None
-            }
-            None => interlude.take(),
-        },
-        _ => None,
-    });
-    if let Some(due) = due {
-        (due.act)();
-    }
-}
-
 /// Lets the scheduler choose the next thread. Does not switch while a failed execution unwinds.
 #[track_caller]
 fn choose() {
     if SCHEDULED.get() && !std::thread::panicking() {
-        act();
         // Time stands still in an execution. Unlike a yield, this is no hint to prefer other threads.
         shuttle::thread::sleep(core::time::Duration::ZERO);
     }

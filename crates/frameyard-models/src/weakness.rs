@@ -41,18 +41,12 @@ pub enum Weakness {
     /// The first weak compare-and-exchange of a thread, and every other one after it, fails without cause. Correct code
     /// passes. Only for loom; under shuttle weak exchanges always fail now and then.
     SpuriousFailures,
-    /// The tags that tell two uses of the same link in a word apart do not change.
-    ConstantTags,
     /// The wait for transfers in progress skips the locks of lists that look empty.
     EmptyListsNotLocked,
     /// A thread that takes the lists of a CPU does not end the CPU's sections.
     SectionsNotEnded,
     /// The words of pageblocks are published with relaxed stores.
     PageblocksPublishedRelaxed,
-    /// Collectors of batches do not register.
-    CollectorsNotRegistered,
-    /// A refill that carves a block clears the tag of its head after it has released frames of the block.
-    HeadsClearedLate,
     /// A fault that maps a page of a file releases the page lock before the mapping counts.
     MappedUnlocked,
     /// Between a change of a line's state and the look at its bits stands no fence.
@@ -83,16 +77,6 @@ pub enum Weakness {
     PlansNotRechecked,
     /// A free past the per-CPU lists reads the type of the pageblock before it takes the zone lock.
     TypeReadUnlocked,
-    /// A push on the chain of a pageblock does not notice that the pageblock drains no more.
-    ClosedNotNoticed,
-    /// A refill pushes frames back on the chain of a pageblock that was closed meanwhile.
-    ReturnedToClosed,
-    /// A refill that pushes frames back on a chain forgets those that joined it meanwhile.
-    JoinedOverwritten,
-    /// Frames that return to a zone open pageblocks although its policy has changed since.
-    PolicyNotRechecked,
-    /// A pageblock that began to drain while it was made whole is not closed again.
-    WholeNotClosed,
     /// The lock-free pin does not read the page-table entry again.
     EntriesNotRechecked,
     /// Page tables are freed without counting it.

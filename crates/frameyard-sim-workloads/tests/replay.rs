@@ -67,7 +67,7 @@ fn one_copy_allocates_and_fails_as_a_replay_on_one_thread() {
         let large = (0..blocks).map(|at| alloc(1, FIRST + PageCount(at * 1024 % FRAMES), Order(10)));
         events.extend(large);
         let plan = plan(events, times);
-        for policy in [ZonePolicy::Vanilla, ZonePolicy::Depot] {
+        for policy in [ZonePolicy::Vanilla, ZonePolicy::Bits] {
             let alone = plan.replay(SetUp { policy, seed: 1, ..SetUp::default() }).unwrap();
             let copy = replay(&plan, "desktop-8", 1, policy, 1);
             let counts = (copy.counts.pages_allocated, copy.counts.failures, copy.counts.skipped_frees);
@@ -85,21 +85,21 @@ fn a_free_on_another_cpu_waits_for_its_allocation() {
         events.push(alloc(round % 3, pfn, Order(0)));
         events.push(free((round + 1) % 3, pfn, Order(0)));
     }
-    let replay = replay(&plan(events, 1), "desktop-8", 2, ZonePolicy::Depot, 1);
+    let replay = replay(&plan(events, 1), "desktop-8", 2, ZonePolicy::Bits, 1);
     let counts = replay.counts;
     assert_eq!((counts.pages_allocated, counts.failures, counts.skipped_frees), (4000, 0, 0));
     assert!(replay.time_per_operation().unwrap().as_ns() < 1000.0, "{:?}", replay.time_per_operation());
 }
 
 #[test]
-fn copies_contend_for_the_zone_lock_under_vanilla_and_less_under_a_depot() {
+fn copies_contend_for_the_zone_lock_under_vanilla_and_less_with_bits() {
     let plan = plan(rounds(2, 6), 64);
     let contended = |policy| {
         let lock = replay(&plan, "desktop-8", 4, policy, 1).yard.lock;
         lock.contended as f64 / lock.acquisitions as f64
     };
-    let (vanilla, depot) = (contended(ZonePolicy::Vanilla), contended(ZonePolicy::Depot));
-    assert!(vanilla > 0.0 && depot < vanilla, "vanilla {vanilla}, depot {depot}");
+    let (vanilla, bits) = (contended(ZonePolicy::Vanilla), contended(ZonePolicy::Bits));
+    assert!(vanilla > 0.0 && bits < vanilla, "vanilla {vanilla}, bits {bits}");
 }
 
 #[test]

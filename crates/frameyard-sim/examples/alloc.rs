@@ -7,7 +7,7 @@
 //! The arguments: the machine, the order of the blocks, the memory of each node, and numbers of tasks. Nanoseconds are means over all
 //! tasks, each on a CPU of its own: of a block that is allocated and freed again (`pair_ns`), and of many that are allocated before the
 //! first is freed (`get_ns`, `put_ns`). Tasks do nothing else, and begin apart. `naive_*` is one task's time at the clock with that number of busy cores, and with
-//! the slow-down of second threads. `failed_exchanges`: on the depot's stacks, for each transfer to or from a list.
+//! the slow-down of second threads.
 
 use std::cell::Cell;
 use std::error::Error;
@@ -35,15 +35,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let order = Order(next("0").parse()?);
     let memory: ByteSize = next("4G").parse()?;
     let tasks = next("1,28,56,112").split(',').map(str::parse).collect::<Result<Vec<u32>, _>>()?;
-    println!(
-        "order,policy,list_access,tasks,pair_ns,get_ns,put_ns,naive_pair_ns,naive_get_ns,naive_put_ns,failed_exchanges"
-    );
+    println!("order,policy,list_access,tasks,pair_ns,get_ns,put_ns,naive_pair_ns,naive_get_ns,naive_put_ns");
     let yards = [
         (ZonePolicy::Vanilla, ListAccess::Locks),
-        (ZonePolicy::Depot, ListAccess::Locks),
-        (ZonePolicy::Depot, ListAccess::Sections),
-        (ZonePolicy::Healing, ListAccess::Locks),
-        (ZonePolicy::Healing, ListAccess::Sections),
+        (ZonePolicy::Bits, ListAccess::Locks),
+        (ZonePolicy::Bits, ListAccess::Sections),
     ];
     for (policy, lists) in yards {
         let mut one = None;
@@ -56,19 +52,10 @@ fn main() -> Result<(), Box<dyn Error>> {
             let first: Times = *one.get_or_insert(times);
             let naive = first.map(|ns| ns * slower(&machine, tasks));
             let all: Vec<String> = times.iter().chain(&naive).map(|ns| format!("{ns:.1}")).collect();
-            let failed = failed_exchanges(&yard);
-            println!("{},{},{},{tasks},{},{failed:.1}", order.0, policy.name(), lists.name(), all.join(","));
+            println!("{},{},{},{tasks},{}", order.0, policy.name(), lists.name(), all.join(","));
         }
     }
     Ok(())
-}
-
-/// The exchanges on the depot's stacks that failed, for each transfer between a list and the zone or its depot.
-fn failed_exchanges(yard: &SimYard) -> f64 {
-    let zones: Vec<_> = yard.stats().zones().collect();
-    let failed: u64 = zones.iter().map(|zone| yard.zone(zone.id).mechanism_counts().get("depot_retries")).sum();
-    let transfers: u64 = zones.iter().map(|zone| zone.refills + zone.drains).sum();
-    failed as f64 / transfers.max(1) as f64
 }
 
 /// The factor by which instructions take longer with that number of tasks than with one.

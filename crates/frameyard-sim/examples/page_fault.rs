@@ -1,7 +1,7 @@
 //! Predicts the page-fault workload on a machine, by policy and number of tasks.
 //!
 //! ```console
-//! cargo run --release -p frameyard-sim --example page_fault broadwell-40 vanilla-4.16,depot 1,10,40 threads sharded
+//! cargo run --release -p frameyard-sim --example page_fault broadwell-40 vanilla-4.16,bits 1,10,40 threads sharded
 //! ```
 //!
 //! The machine may be a file. Optional arguments after the tasks: the mode (`processes`), the LRU policy (`vanilla`), and the
@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let mut next = |default: &str| arguments.next().unwrap_or_else(|| default.to_owned());
     let (machine, _) = Machine::resolve(&next("broadwell-40"))?;
-    let policies = next("vanilla-4.16,cluster-bulk,big-pcp,depot");
+    let policies = next("vanilla-4.16,cluster-bulk,big-pcp,bits");
     let tasks = next("1,2,5,10,20,30,40");
     let mode = next("processes").parse()?;
     let lru = next("vanilla").parse()?;

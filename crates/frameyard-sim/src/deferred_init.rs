@@ -15,6 +15,7 @@ use std::fmt;
 use frameyard::boot::{InitJobs, InitMode, Initialiser, JobGranularity, MapInit};
 use frameyard::page::MapContent;
 use frameyard::platform::NodeInit;
+use frameyard::policy::ZonePolicy;
 use frameyard::{ByteSize, CpuId, Geometry, Gfp, NodeId, Order, Pfn, PfnRange};
 
 use crate::account::Account;
@@ -59,6 +60,8 @@ pub struct DeferredInit {
     pub fraction: u16,
     /// Tasks that allocate and free pages until the pass is done, on the last CPUs of the machine.
     pub tasks: u16,
+    /// Where free frames go.
+    pub policy: ZonePolicy,
 }
 
 impl DeferredInit {
@@ -68,7 +71,8 @@ impl DeferredInit {
     /// As a kernel does it, by these threads.
     #[must_use]
     pub const fn of_kernel(threads: InitThreads) -> Self {
-        Self { threads, initialiser: Initialiser::StoresPerPage, fraction: Self::FRACTION, tasks: 0 }
+        let policy = ZonePolicy::Vanilla;
+        Self { threads, initialiser: Initialiser::StoresPerPage, fraction: Self::FRACTION, tasks: 0, policy }
     }
 }
 
@@ -119,9 +123,8 @@ impl AllocTimes {
     }
 }
 
-/// Pages that a task allocates before it frees them: twice the largest batch of a per-CPU list, so that each round visits the
-/// zone.
-const PAGES_HELD: usize = 128;
+/// Pages that a task allocates before it frees them: more than a per-CPU list holds, so that each round visits the zone.
+const PAGES_HELD: usize = 512;
 
 /// Initialises the rest of a machine's map after early boot.
 ///
@@ -154,6 +157,7 @@ pub fn run(machine: &Machine, how: &DeferredInit) -> Result<DeferredInitRun, Sim
         |config| {
             config.geometry = geometry;
             config.map_init = map_init;
+            config.policy = how.policy;
         },
     )?;
     let begin = yard.platform().now();

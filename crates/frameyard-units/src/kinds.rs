@@ -109,21 +109,15 @@ pub enum MigrateType {
     Cma = 4,
     /// Isolated: nothing is allocated from it.
     Isolate = 5,
-    /// Movable, and emptied by the policy `healing`: what is freed there stays there, and requests take from it last.
-    Draining = 6,
 }
 
 impl MigrateType {
-    /// The kernel's types, in the order of its tables. Statistics count [`Draining`](Self::Draining) as [`Movable`](Self::Movable).
+    /// All types, in the order of the kernel's tables.
     pub const ALL: [Self; 6] =
         [Self::Unmovable, Self::Movable, Self::Reclaimable, Self::HighAtomic, Self::Cma, Self::Isolate];
 
-    /// All types that have free lists.
-    pub const LISTED: [Self; 7] =
-        [Self::Unmovable, Self::Movable, Self::Reclaimable, Self::HighAtomic, Self::Cma, Self::Isolate, Self::Draining];
-
-    /// The number of types that have free lists.
-    pub const COUNT: usize = Self::LISTED.len();
+    /// The number of types.
+    pub const COUNT: usize = Self::ALL.len();
 
     /// The number of types that have per-CPU lists: types 0 to `PER_CPU - 1`.
     pub const PER_CPU: usize = 3;
@@ -139,17 +133,6 @@ impl MigrateType {
             Self::HighAtomic => "HighAtomic",
             Self::Cma => "CMA",
             Self::Isolate => "Isolate",
-            Self::Draining => "Draining",
-        }
-    }
-
-    /// The type that pageblocks of this one have when they stop draining.
-    #[inline]
-    #[must_use]
-    pub const fn lasting(self) -> Self {
-        match self {
-            Self::Draining => Self::Movable,
-            other => other,
         }
     }
 
@@ -164,7 +147,6 @@ impl MigrateType {
             3 => Some(Self::HighAtomic),
             4 => Some(Self::Cma),
             5 => Some(Self::Isolate),
-            6 => Some(Self::Draining),
             _ => None,
         }
     }

@@ -356,7 +356,7 @@ mod tests {
         for second in [NodeId(0), NodeId(1)] {
             let mut memory = two_parts(second);
             memory.sort_by_key(|(range, _)| range.start);
-            for policy in [ZonePolicy::Vanilla, ZonePolicy::Depot, ZonePolicy::Healing] {
+            for policy in [ZonePolicy::Vanilla, ZonePolicy::Bits] {
                 let yard = yard(&memory, policy, &host);
                 let before = yard.stats().free_pages();
                 let served = || {
@@ -384,7 +384,7 @@ mod tests {
     #[test]
     fn spills_need_a_second_zone() {
         let host = HostTopology::current().unwrap();
-        let yard = yard(&two_parts(NodeId(1))[..1], ZonePolicy::Depot, &host);
+        let yard = yard(&two_parts(NodeId(1))[..1], ZonePolicy::default(), &host);
         let spill = workload(AccessKind::Spill, 0, 1);
         for refused in [spill.check(&yard, &host), spill.run(&yard, &host).map(drop)] {
             let Err(WorkloadError::Input(reason)) = refused else { panic!("{refused:?}") };

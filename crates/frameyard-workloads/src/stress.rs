@@ -43,7 +43,7 @@ pub struct StressPlan {
     pub tasks: u32,
     /// Allocations and frees of all tasks together.
     pub ops: u64,
-    /// The policy; `None` to switch it all the time.
+    /// The policy; `None` to switch between [`CHANGEABLE`](ZonePolicy::CHANGEABLE) ones all the time.
     pub policy: Option<ZonePolicy>,
     /// Seed of the random choices.
     pub seed: u64,
@@ -51,6 +51,14 @@ pub struct StressPlan {
     pub interval: Duration,
     /// The sizes of per-CPU lists at the beginning, restored at the end.
     pub pcp_sizing: PcpSizing,
+}
+
+impl StressPlan {
+    /// The policy that the yard has in the beginning and in the end.
+    #[must_use]
+    pub fn first_policy(&self) -> ZonePolicy {
+        self.policy.unwrap_or(ZonePolicy::Vanilla)
+    }
 }
 
 /// The result of a run.
@@ -66,8 +74,8 @@ pub struct StressRun {
     pub elapsed_ns: u64,
 }
 
-/// Runs the workload once. Calls `progress` with the number of operations begun, after each validation, and `on_hang`,
-/// from another thread, if a task or the controller hangs in the yard.
+/// Runs the workload once, on a yard that can have [the plan's first policy](StressPlan::first_policy). Calls `progress` with the number of
+/// operations begun, after each validation, and `on_hang`, from another thread, if a task or the controller hangs in the yard.
 ///
 /// # Errors
 ///
@@ -81,10 +89,8 @@ pub fn run(
     let yard = fixture.yard;
     // Owners keep a few frames after their first use. Those must not count as free at the beginning.
     warm_up(fixture.vm).map_err(WorkloadError::run_time)?;
-    // Afterwards everything that is free is on the free lists.
-    if let Some(policy) = plan.policy {
-        controller::settle(yard, policy)?;
-    }
+    // Afterwards the zones' stores have everything that is free.
+    controller::settle(yard, plan.first_policy())?;
     yard.drain_all();
     let (before, free) = (Shape::of(yard), yard.stats().free_pages());
     let state = SharedState::create(yard.frame_range(), plan.tasks).map_err(WorkloadError::run_time)?;
@@ -152,8 +158,8 @@ fn close(fixture: &Fixture<'_>, plan: &StressPlan, state: &SharedState, before: 
     yard.drain_all();
     yard.validate().map_err(WorkloadError::run_time)?;
     // Policies that skip or defer merges leave the merging to a change of the policy, be it to the same one.
-    let last = plan.policy.unwrap_or_default();
-    for policy in [ZonePolicy::Vanilla, last].into_iter().filter(|policy| *policy == last || last.is_changeable()) {
+    let last = plan.first_policy();
+    for policy in [if last.is_changeable() { ZonePolicy::Vanilla } else { last }, last] {
         controller::settle(yard, policy)?;
         yard.drain_all();
         yard.validate().map_err(WorkloadError::run_time)?;

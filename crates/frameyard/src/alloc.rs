@@ -11,8 +11,8 @@
 //! 2. The slow path walks the zonelist. In each zone it compares watermarks and refills the per-CPU list with a batch, the
 //!    way that the transfer policy defines ([`policy`](crate::policy)). Orders without a per-CPU list come from the free
 //!    lists. A zone without a suitable block of the wanted migration type gives one of another type.
-//! 3. If no zone has a block, the request collects frames that the transfer policy stores between lists and zones. A
-//!    request that may wait also drains the per-CPU lists of all CPUs.
+//! 3. If no zone has a block, the request merges free frames whose merge was put off, and returns whole pageblocks to the free
+//!    lists where a larger block is wanted. A request that may wait also drains the per-CPU lists of all CPUs.
 //! 4. A request with owners compacts and reclaims, a bounded number of times, before it fails.
 //!
 //! # Waiting
@@ -27,7 +27,6 @@
 //! | an allocation or free at a per-CPU list | nothing: tries the list's lock once | – |
 //! | the same, with a refill or drain | the zone lock | one hold of each CPU before it |
 //! | a request that needs memory which another CPU initialises | that part of the memory map | 32 rounds; with [`Gfp::DIRECT_RECLAIM`](crate::Gfp::DIRECT_RECLAIM) 4096 in each zone |
-//! | a request that finds nothing while another CPU moves the policy's stored frames | that transfer | nothing: it fails; with `DIRECT_RECLAIM` 4096 rounds, and again after it has drained the lists |
 //! | a request that finds no block, with `DIRECT_RECLAIM` and without `NORETRY` | the locks of all CPUs' lists, to drain them | one hold of each |
 //! | the same, with [owners](AllocRequest::owners) | owners and the reclaimer, which bound their own waits | 16 rounds of reclaim; 10 above order 3; 1 with `NORETRY` |
 //! | [`aligned`](AllocRequest::aligned), areas, and ranges with owners | busy blocks | 16 attempts in a row without progress, 2 rounds between two; with `DIRECT_RECLAIM` 32 |
@@ -38,10 +37,8 @@
 //!
 //! # Work
 //!
-//! Work on memory that the transfer policy stores is bounded, too. A request merges at most 64 batches of 64 frames, and has at most 32
-//! pageblocks searched for deferred merges. With `DIRECT_RECLAIM` it merges at most
-//! 1024 batches while it looks for a block; before it fails it merges all of them. A stack of the depot holds at most 16384
-//! batches, those of a CPU group 256.
+//! Work on free memory that has to merge first is bounded, too. A request has at most 32 pageblocks searched for deferred merges, and
+//! returns the bits of at most 1024 pageblocks to the free lists. With `DIRECT_RECLAIM`, and without `NORETRY`, there is no bound.
 //!
 //! An interrupt handler uses [`Gfp::ATOMIC`](crate::Gfp::ATOMIC) or [`Gfp::NOWAIT`](crate::Gfp::NOWAIT), and names no owners.
 //! [`Platform::guard`](crate::Platform::guard) must keep handlers off a CPU that holds a lock.
@@ -55,7 +52,6 @@
 //! 2. The frame goes onto the caller's per-CPU list of its pageblock's migration type.
 //! 3. A full list packs its oldest frames into batches, and drains them as the transfer policy defines.
 
-pub use crate::yard::{
-    AllocAtOnce, AllocError, AllocRequest, Frames, FreeAtOnce, FreeError, FreeProblem, RequestOption, UnfinishedAlloc,
-    UnfinishedFree, ZoneShortage,
-};
+pub use crate::fast::{AllocAtOnce, FreeAtOnce, UnfinishedAlloc, UnfinishedFree};
+pub use crate::request::{AllocRequest, Frames};
+pub use crate::yard::{AllocError, FreeError, FreeProblem, RequestOption, ZoneShortage};

@@ -11,14 +11,15 @@ use core::fmt;
 
 use crate::gfp::Gfp;
 pub use crate::memmap::Initialiser;
+pub use crate::placement::DefragMode;
 use crate::units::{CpuId, Geometry, NodeId, PageCount, PfnRange, PhysAddr, ZoneKind};
-pub use crate::zone::{CleanRegions, DefragMode, DoubleFreeCheck, PageChecks};
+pub use crate::zone::{CleanRegions, PageChecks};
 use crate::zone::{PcpSizing, WatermarkOptions, ZonePolicy};
 
 mod attach;
 mod bounds;
+mod cache_groups;
 mod claims;
-mod cpu_groups;
 mod error;
 mod init;
 mod initialisation;
@@ -157,10 +158,6 @@ pub struct YardConfig<'a> {
     /// For each CPU, the number of its cache group, from 0. CPUs of a group share a cache. Absent: groups of sixteen CPUs of
     /// one node.
     pub cache_groups: Option<&'a [u16]>,
-    /// For each CPU, the number of its shelf in the depot of each zone, from 0. Batches of free frames that leave the lists of a CPU go
-    /// to its shelf, and it takes those of its shelf first: frames that it freed lately, unless other CPUs share the shelf. Absent: a
-    /// shelf for each CPU, or for neighbouring CPUs of a node if there are more than 64 CPUs.
-    pub depot_shelves: Option<&'a [u16]>,
     /// How frames are transferred between per-CPU lists and zones.
     pub policy: ZonePolicy,
     /// Whether the yard keeps whole pageblocks in stock. [`Yard::set_defrag_mode`](crate::Yard::set_defrag_mode) changes it.
@@ -171,8 +168,6 @@ pub struct YardConfig<'a> {
     pub poisoning: Poisoning,
     /// When page structures of free blocks are checked.
     pub checks: PageChecks,
-    /// How a free finds out that its block is not allocated any more.
-    pub double_free_check: DoubleFreeCheck,
     /// When and how the memory map is initialised.
     pub map_init: MapInit,
     /// Frame numbers where devices may be mapped ([`YardDevices::map`](crate::views::YardDevices::map)), outside memory or
@@ -194,13 +189,11 @@ impl<'a> YardConfig<'a> {
             watermarks: WatermarkOptions::default(),
             pcp_sizing: PcpSizing::Scaled,
             cache_groups: None,
-            depot_shelves: None,
             policy: ZonePolicy::default(),
             defrag_mode: DefragMode::Off,
             clean_regions: CleanRegions::Off,
             poisoning: Poisoning::Off,
             checks: PageChecks::None,
-            double_free_check: DoubleFreeCheck::Exact,
             map_init: MapInit::default(),
             device_space: None,
         }

@@ -41,9 +41,10 @@ use targets::Targets;
 
 use crate::boot::{Poisoning, Tables};
 use crate::owners::Owners;
+use crate::placement::DefragMode;
 use crate::platform::Platform;
 use crate::units::{Pfn, PfnRange};
-use crate::zone::{DefragMode, ZoneView};
+use crate::zone::ZoneView;
 
 /// A run over a zone.
 pub(crate) struct Compaction<'a, P: Platform> {

@@ -34,30 +34,27 @@ compile_error!("frameyard needs a target with 64-bit pointers");
 pub mod alloc;
 pub mod boot;
 pub mod compaction;
-pub mod contig;
 mod control;
 pub mod devices;
+mod fast;
 mod gfp;
-pub mod huge_pages;
 mod huge_pool;
 pub mod job;
+mod lists;
 pub mod locks;
 #[cfg(all(test, loom))]
 mod loom_models;
 mod memmap;
 pub mod owners;
 pub mod page;
+mod placement;
 pub mod platform;
-pub mod policy;
-pub mod reporting;
+mod request;
 #[cfg(all(test, shuttle))]
 mod shuttle_tests;
-pub mod stats;
 mod store;
 pub mod sync;
-pub mod validate;
-pub mod views;
-pub mod watermarks;
+mod transfer;
 mod yard;
 mod zone;
 
@@ -70,4 +67,115 @@ pub use frameyard_units as units;
 pub use frameyard_units::{ByteSize, CpuId, Geometry, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId};
 pub use gfp::Gfp;
 pub use platform::Platform;
-pub use yard::{AllocError, AllocRequest, Frames, FreeError, OtherThreads, RawRegion, Yard};
+pub use request::{AllocRequest, Frames};
+pub use yard::{AllocError, FreeError, RawRegion, Yard};
+
+// The chapters of the interface: what they say is in other modules.
+
+pub mod contig {
+    //! Contiguous ranges: why a range of frames, chosen by the caller or by the yard, cannot be taken.
+    //!
+    //! Two kinds of requests want frames that the free lists do not offer. A request at a *place* takes these very frames,
+    //! and moves what is in the way if the caller names owners that can move it. A request of a *count* of frames that is no
+    //! order, or is larger than the largest order, looks for a place. The kernel's names are `alloc_contig_range`,
+    //! `alloc_contig_pages` and `cma_alloc`.
+    //!
+    //! A range is taken in rounds. The pageblocks of the range are isolated: nothing is allocated from them, and what is freed
+    //! there stays there. Each round drains the per-CPU lists and asks owners to move their counted blocks out of the range.
+    //! When all frames are free, one acquisition of the zone lock takes them all. Whatever the outcome, the pageblocks get their
+    //! migration types back. The errors of this module name a frame that stands in the way, and why it does.
+
+    pub use crate::request::{CmaReleaseError, OnlineError};
+    pub use crate::yard::{BlockedBy, Blocker};
+}
+
+pub mod huge_pages {
+    //! Huge pages in ordinary memory whose page maps take almost no memory: pools of pages of 2 MiB and 1 GiB.
+    //!
+    //! [`Yard::huge_pages`](crate::Yard::huge_pages) reserves blocks for a pool, hands pages out and takes them back. Only the map page
+    //! with the head of each page keeps its memory, 1 of 8 or 1 of 4096: the host takes back the memory behind the structures of the
+    //! tails (the kernel's hugetlbfs with HVO, `hugetlb_free_vmemmap`).
+    //!
+    //! A pool suits memory that is used in whole huge pages for long: that of virtual machines, or the buffers of a database. The
+    //! reserved memory serves no other request until the pool shrinks.
+
+    pub use crate::huge_pool::{HugePageError, HugePageSize, HugePoolStatistics};
+    pub use crate::request::{HugePage, Reserved};
+}
+
+pub mod policy {
+    //! Transfer policies: how frames move between the per-CPU lists and their zone.
+    //!
+    //! A per-CPU list that is empty refills, and a list that is too long drains. A [`ZonePolicy`] says how such a batch gets
+    //! past the zone lock: page by page, in clusters, as bits of pageblocks. A
+    //! policy is a value in the configuration ([`YardConfig::policy`](crate::YardConfig::policy)), and
+    //! [`Yard::set_policy`](crate::Yard::set_policy) changes it while the yard is in use, between policies that keep free frames on free lists. Every policy serves the same
+    //! requests; policies differ in lock acquisitions, in the frames they hold back, and in the order of the frames.
+
+    pub use crate::yard::PolicyError;
+    pub use crate::zone::ZonePolicy;
+}
+
+pub mod reporting {
+    //! Free-page reporting: giving the memory behind free frames back to the host.
+    //!
+    //! [`Yard::report_free_pages`](crate::Yard::report_free_pages) takes large free blocks off the free lists, a few at a time, hands them to
+    //! [`MapBacking::return_frames`](crate::platform::MapBacking::return_frames), and puts them back with a mark in their tags. The next
+    //! allocation of a block ends its mark. After the kernel's `page_reporting_process`.
+
+    pub use crate::request::{ReportError, ReportOutcome};
+}
+
+pub mod stats {
+    //! Statistics: what a yard counts of its zones, per-CPU lists, locks, policies and compaction.
+    //!
+    //! All counters are kept all the time, by plain stores under a lock that is held anyway, or per CPU. Reading them takes no
+    //! lock: each value is recent, and values of one snapshot need not agree with each other while other CPUs allocate.
+    //! [`Yard::validate`](crate::Yard::validate) checks the equations between them when nothing is in flight.
+
+    pub use crate::placement::Stock;
+    pub use crate::request::CompactStatistics;
+    pub use crate::store::{CounterInfo, CounterKind, CounterScope, MechanismCounts};
+    pub use crate::yard::{FrameInfo, PcpStatistics, ZoneStatistics};
+    pub use crate::zone::{CompactEvent, ZoneLockTelemetry};
+    pub use crate::zone::{RegionCounts, RegionStatistics};
+}
+
+pub mod validate {
+    //! The validator: what [`Yard::validate`](crate::Yard::validate) checks, and the error that names the first violation.
+    //!
+    //! Each structure of a yard has counting equations, stated above its definition: a zone's managed frames are the frames
+    //! on its free lists, on per-CPU lists, in the policies' stores, and allocated. The validator recounts every list and
+    //! every initialised page, and compares. It expects a yard without operations in flight.
+
+    pub use crate::yard::{ListKind, ValidateError};
+}
+
+pub mod views {
+    //! Subject views: the operations of a yard, grouped by subject.
+    //!
+    //! [`Yard`](crate::Yard) itself allocates and frees. Everything else is behind a view: `yard.zone(id)`, `yard.devices()`,
+    //! `yard.huge_pages()`,
+    //! `yard.compaction()`, `yard.stats()`, `yard.init()`, `yard.counted()`, `yard.lists()`, `yard.cma()`. A view is a copyable
+    //! borrow of the yard, so making one costs nothing. Each view states the locks that its methods take.
+
+    pub use crate::yard::{
+        CmaAreas, CountedBlocks, YardCompaction, YardDevices, YardHugePages, YardInit, YardLists, YardStats, YardZone,
+    };
+}
+
+pub mod watermarks {
+    //! Watermarks and list sizes: the thresholds that a yard derives from the sizes of its zones.
+    //!
+    //! A zone has four watermarks (min, low, high, promo). A request must leave the zone above the watermark that its
+    //! flags choose; below low, background reclaim starts. [`size_zones`] computes them as the kernel's
+    //! `setup_per_zone_wmarks` does, with `min_free_kbytes` and `lowmem_reserve_ratio` as options. [`PcpSizing`] computes
+    //! `batch` and `high` of the per-CPU lists (`zone_batchsize`, `zone_highsize`). The functions are pure, so a tool can
+    //! compute the thresholds of a machine without creating a yard.
+
+    pub use crate::zone::{
+        HighFraction, HugePageMinimum, MovableMinimum, PcpSizes, PcpSizing, PcpSizingError, PcpZone, WatermarkLevel,
+        WatermarkOptions, WatermarkOptionsError, Watermarks, ZoneSizing, default_min_free_kbytes, free_buffer_pages,
+        recommended_min_free_kbytes, set_lowmem_reserves, set_watermarks, size_zones, stat_threshold,
+    };
+}

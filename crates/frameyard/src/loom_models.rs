@@ -26,7 +26,6 @@
 
 mod devices;
 mod guards;
-mod healing;
 mod highatomic;
 mod isolation;
 mod lru_pages;

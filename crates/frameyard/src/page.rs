@@ -47,7 +47,7 @@ pub enum FrameState {
     Interior = 0,
     /// Head of a block that the allocator never got.
     Reserved = 1,
-    /// Head of a free block on a free list of its zone.
+    /// Head of a free block on a free list of its zone, or a frame that is free as a bit.
     BuddyFree = 2,
     /// Head of a block on a per-CPU list. Its tag may be [`Allocated`](Self::Allocated) instead, or zero: see [`Tag`].
     PerCpu = 3,
@@ -70,17 +70,14 @@ pub enum FrameState {
     Uninitialised = 11,
     /// Head of an allocated block whose owner counts its users ([`CountedPage`]). The last put frees it.
     Counted = 12,
-    /// A free frame on the chain of a draining pageblock ([`ZonePolicy::Healing`](crate::policy::ZonePolicy::Healing)).
-    HeldFree = 13,
     /// Head of a huge page of a pool ([`Yard::huge_pages`](crate::Yard::huge_pages)), free in the pool or handed out. Its users are
     /// counted, and it may be larger than the largest order.
-    Pooled = 14,
+    Pooled = 13,
 }
 
 named!(FrameState: Interior => "interior", Reserved => "reserved", BuddyFree => "buddy-free", PerCpu => "per-cpu",
     InTransit => "in-transit", Allocated => "allocated", Isolated => "isolated", Device => "device", Poisoned => "poisoned",
-    Offline => "offline", Owned => "owned", Uninitialised => "uninitialised", Counted => "counted", HeldFree => "held-free",
-    Pooled => "pooled");
+    Offline => "offline", Owned => "owned", Uninitialised => "uninitialised", Counted => "counted", Pooled => "pooled");
 
 /// The first word of a page: state, order, migration type and zone of the block that begins here.
 ///
@@ -274,10 +271,10 @@ pub(crate) const MECHANISM: usize = 5;
 pub struct Page {
     /// The [`Tag`] of the block that begins here.
     tag: AtomicU64,
-    /// Buddy-free, held-free, pooled and free: the next block on the list. Packed batch: the next batch of the chain. Counted: its
+    /// Buddy-free, pooled and free: the next block on the list. Packed batch: the next batch of the chain. Counted: its
     /// owner's. 0: none.
     next: AtomicU32,
-    /// Buddy-free, held-free: the previous block on the list (0: none). Packed batch: its number of frames. Counted: its
+    /// Buddy-free: the previous block on the list (0: none). Packed batch: its number of frames. Counted: its
     /// owner's.
     prev: AtomicU32,
     /// Identity, counts, owner, index and two words more: see [`IDENTITY`], [`COUNTS`], [`OWNER`], [`INDEX`] and [`SPARE`].
@@ -540,7 +537,7 @@ mod tests {
     fn a_buddy_is_recognised_on_any_list_of_its_own_zone() {
         let zone = ZoneId::new(NodeId(1), ZoneKind::Normal);
         let other = ZoneId::new(NodeId(0), ZoneKind::Normal);
-        for migrate_type in MigrateType::LISTED {
+        for migrate_type in MigrateType::ALL {
             let tag = Tag::new(FrameState::BuddyFree, Order(3), migrate_type, zone);
             assert!(tag.is_free_buddy(Order(3), zone));
             assert!(!tag.is_free_buddy(Order(4), zone));

@@ -145,7 +145,6 @@ const HELD: u32 = 1;
 /// | a lock | any | `lock`; by default `spin` | when the holder unlocks it, or the platform gives up | the caller has the lock, or a typed error |
 /// | initialisation of a part of the map | a request without `DIRECT_RECLAIM` | `spin` | after 32 rounds | takes other memory or fails |
 /// | the same | any other request | `wait` | after 4096 rounds | takes other memory or fails |
-/// | batches that another CPU collects from a depot | a request with `DIRECT_RECLAIM` | `wait` | after 4096 rounds | takes other memory or fails |
 /// | frames in transit, busy blocks | a range without `DIRECT_RECLAIM` | `spin` | after 32 rounds | returns a typed error |
 /// | frames in transit, users of a device or an address space | ranges with `DIRECT_RECLAIM`, compaction, change of policy, removal, exit | `wait` | after 4096 rounds | returns a typed error |
 /// | a page that is locked in the page cache of `frameyard-vm` | a thread | `wait` | after 32768 rounds | returns a typed error |

@@ -1,3 +1,491 @@
-//! Stores: where free frames rest.
+//! Stores: where free frames rest that are on no list of a CPU. As [`bits`], by default, or on free lists with merging buddies ([`buddy`]).
+//!
+//! The allocator knows this interface; the mechanisms are behind it. A *policy* ([`ZonePolicy`]) names a mechanism and its knobs. It is decoded
+//! once per refill or drain ([`Mechanism`]) and dispatched by a match here or in [`transfer`](crate::transfer).
+//!
+//! | mechanism | policies |
+//! |---|---|
+//! | [`pagewise`]: page by page under the zone lock | `vanilla`, `vanilla-4.16`, `vanilla-4.17`, `big-pcp`, `prefetch`, `prefetch-before-lock`, `lock-per-page` |
+//! | [`deferred_merge`]: as page-wise, without merging on free | `skip-merge` |
+//! | [`clusters`]: neighbours on a free list move together | `cluster`, `cluster-bulk` |
+//! | [`bits`]: free frames are bits of their pageblock | `bits` (default) |
+//!
+//! # Interface
+//!
+//! | operation | called by | does |
+//! |---|---|---|
+//! | [`fetch`](crate::transfer::fetch) | a refill | delivers blocks for an empty per-CPU list |
+//! | [`Drain::give_back`](crate::transfer::Drain::give_back), [`give_back_block`] | a drain; a free past the lists | returns blocks of a list, or one block |
+//! | [`collect_all`], [`collect_around`], … | a request that would fail, compaction, isolation, a change of the policy | returns to the free lists, merged, what the mechanism holds |
+//! | [`BlockHooks`] | the free area | learns of blocks that join and leave free lists |
+//! | [`validate_held`], [`validate_lists`] | the validator | checks the mechanism's equations |
+//! | [`MechanismCounts::of`], [`holds_enough`], … | statistics and watermarks | reports counts |
+//!
+//! # Protocol
+//!
+//! A CPU calls `fetch` and `Drain` while it holds the lock of a CPU's lists, and reads the policy and the zone's quiescence under
+//! it. So after the policy has changed and every CPU's lists were locked once, no transfer of the old policy is in progress; that
+//! is how [`Yard::set_policy`](crate::Yard::set_policy) changes it.
+//!
+//! Mechanisms other than `pagewise` with its default knobs and `bits` can be compiled out by crate features; their policies are
+//! then refused.
 
+use crate::control::{ControlRegion, TablePlanner, TableSpan};
+use crate::memmap::MapPlace;
+use crate::page::{Link, Residence, Tag};
+use crate::platform::{Activity, Platform};
+use crate::store::buddy::compacting::FreeShape;
+use crate::store::buddy::free_area::BlockHooks;
+use crate::sync::{all_atomic, is_broken};
+use crate::units::{CpuId, MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, PfnRange};
+use crate::zone::block_list::Place;
+use crate::zone::effort::{Effort, FEW_PAGEBLOCKS};
+use crate::zone::mechanisms::{MechanismTypes, Mechanisms};
+use crate::zone::policy::ZonePolicy;
+use crate::zone::request::BlockRequest;
+use crate::zone::state::{HeldFree, Zone};
+use crate::zone::view::{LockedZone, ZoneView};
+
+pub(crate) mod batch;
 pub(crate) mod bits;
+pub(crate) mod buddy;
+pub(crate) mod page_check;
+mod quiescence;
+mod statistics;
+
+pub(crate) use bits::{collect_around, collect_at_least, collect_for};
+pub(crate) use buddy::clusters::{batch_words, batch_words_bound};
+pub(crate) use buddy::pagewise::{ListLimits, give_back_isolated, prefetch_neighbours};
+use buddy::{clusters, deferred_merge, pagewise};
+pub(crate) use quiescence::{Quiescence, TransferStalled};
+pub use statistics::{CounterInfo, CounterKind, CounterScope, MechanismCounts};
+
+/// The sizes that mechanisms plan their tables by.
+#[derive(Clone, Copy)]
+pub(crate) struct TableSizes {
+    pub(crate) cpus: usize,
+    pub(crate) zones: usize,
+    /// Pageblocks of the memory map.
+    pub(crate) pageblocks: usize,
+    pub(crate) pageblock_order: Order,
+    /// Whether free frames are bits.
+    pub(crate) free_bits: bool,
+    /// Words for what a zone has once per batch of its memory ([`batch_words`]).
+    pub(crate) batch_words: usize,
+}
+
+/// The state of all mechanisms in one zone.
+#[derive(Default)]
+pub(crate) struct State {
+    quiescence: quiescence::QuiescenceState,
+    lists: ListState,
+}
+
+all_atomic!(State { quiescence, lists });
+
+/// The state of mechanisms that change what is on the free lists: one cache line, as one hold of the lock uses all of it.
+#[repr(C, align(64))]
+#[derive(Default)]
+struct ListState {
+    clusters: clusters::State,
+    deferred_merge: deferred_merge::State,
+}
+
+all_atomic!(ListState { clusters, deferred_merge });
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<ListState>() <= 64, "one cache line");
+
+/// What all mechanisms count for one CPU in one zone.
+#[derive(Default)]
+pub(crate) struct Counts {
+    deferred_merge: deferred_merge::Counts,
+    clusters: clusters::Counts,
+}
+
+all_atomic!(Counts { deferred_merge, clusters });
+
+/// Where the mechanisms' tables lie.
+pub(crate) type TransferSpans = (TableSpan, bits::Spans);
+
+/// The tables of all mechanisms.
+#[derive(Clone, Copy)]
+pub(crate) struct TransferTables {
+    clusters: clusters::Table,
+    bits: bits::Tables,
+}
+
+/// Plans the tables; `None` if they do not fit an address space.
+pub(crate) const fn plan(planner: &mut TablePlanner, sizes: &TableSizes) -> Option<TransferSpans> {
+    match (clusters::plan(planner, sizes), bits::plan(planner, sizes)) {
+        (Some(clusters), Some(bits)) => Some((clusters, bits)),
+        _ => None,
+    }
+}
+
+impl TransferTables {
+    /// The tables at spans that [`plan`] made; `None` if a span does not lie in the region.
+    ///
+    /// # Safety
+    ///
+    /// As for [`ControlRegion::table`].
+    pub(crate) unsafe fn carve(region: &ControlRegion, spans: &TransferSpans) -> Option<Self> {
+        let (clusters, bits) = *spans;
+        // SAFETY: passed on to the caller; each span is carved with one type, which is that of its plan.
+        unsafe { Some(Self { clusters: region.table(clusters)?, bits: bits::Tables::carve(region, &bits)? }) }
+    }
+
+    /// Prepares the tables of a new yard; `None` if its zones are not those that the tables were planned for.
+    pub(crate) fn assign(
+        &self,
+        zones: &[Zone],
+        mechanism: Mechanism,
+        batch: &dyn Fn(PageCount) -> PageCount,
+    ) -> Option<()> {
+        clusters::assign(self.clusters, zones, mechanism.merging(), batch)
+    }
+
+    /// Whether the tables have the lengths that a yard of that size, with these zones, needs.
+    pub(crate) fn fit(&self, zones: &[Zone], sizes: &TableSizes) -> bool {
+        clusters::fits(self.clusters, zones) && self.bits.fit(sizes)
+    }
+
+    /// The order of the lines of bits, where free frames are bits.
+    pub(crate) fn line_of_bits(&self) -> Option<Order> {
+        self.bits.line_order()
+    }
+
+    /// Whether the frame at a place is free as a bit. Possibly stale.
+    pub(crate) fn is_free_bit_racy(&self, place: usize) -> bool {
+        self.bits.is_free_racy(place)
+    }
+
+    /// Whether all frames of the pageblock around a place are known to be memory of one zone, because they have been free together as bits.
+    pub(crate) fn is_of_one_zone(&self, place: usize) -> bool {
+        self.bits.is_of_one_zone(place)
+    }
+}
+
+impl MechanismTypes for Mechanisms {
+    type State = State;
+    type Counts = Counts;
+    type Tables = TransferTables;
+}
+
+/// A mechanism with its knobs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mechanism {
+    Pagewise(pagewise::Knobs),
+    DeferredMerge,
+    Clusters(clusters::Knobs),
+    Bits,
+}
+
+impl Mechanism {
+    /// The mechanism and knobs of a policy; `None` if it is not compiled in.
+    pub(crate) fn of(policy: ZonePolicy) -> Option<Self> {
+        use pagewise::Knobs;
+        let (is_compiled_in, mechanism) = match policy {
+            ZonePolicy::Vanilla => (true, Self::Pagewise(Knobs::Batched)),
+            ZonePolicy::BigPcp => (pagewise::HAS_VARIANTS, Self::Pagewise(Knobs::Batched)),
+            ZonePolicy::Vanilla416 => (pagewise::HAS_VARIANTS, Self::Pagewise(Knobs::PickUnderLock)),
+            ZonePolicy::Vanilla417 => (pagewise::HAS_VARIANTS, Self::Pagewise(Knobs::FirstBuddies)),
+            ZonePolicy::Prefetch => (pagewise::HAS_VARIANTS, Self::Pagewise(Knobs::PrefetchNext)),
+            ZonePolicy::PrefetchBeforeLock => (pagewise::HAS_VARIANTS, Self::Pagewise(Knobs::PrefetchBeforeLock)),
+            ZonePolicy::LockPerPage => (pagewise::HAS_VARIANTS, Self::Pagewise(Knobs::LockPerPage)),
+            ZonePolicy::SkipMerge => (deferred_merge::COMPILED_IN, Self::DeferredMerge),
+            ZonePolicy::Cluster => (clusters::COMPILED_IN, Self::Clusters(clusters::Knobs::Single)),
+            ZonePolicy::ClusterBulk => (clusters::COMPILED_IN, Self::Clusters(clusters::Knobs::Bulk)),
+            ZonePolicy::Bits => (true, Self::Bits),
+        };
+        is_compiled_in.then_some(mechanism)
+    }
+
+    /// Whether that is a counter of this mechanism.
+    #[cfg(all(test, loom))]
+    pub(crate) fn counts(self, name: &str) -> bool {
+        let own: [&[CounterInfo]; 2] = match self {
+            Self::Pagewise(_) => [&[], &[]],
+            Self::DeferredMerge => [deferred_merge::COUNTERS, &[]],
+            Self::Clusters(_) => [deferred_merge::COUNTERS, clusters::COUNTERS],
+            Self::Bits => [bits::COUNTERS, &[]],
+        };
+        own.iter().copied().flatten().any(|info| info.name == name)
+    }
+
+    /// How the mechanism treats single pages that a drain frees.
+    pub(in crate::store) fn merging(self) -> deferred_merge::Merging {
+        match self {
+            Self::DeferredMerge => deferred_merge::Merging::Deferred,
+            Self::Clusters(_) => deferred_merge::Merging::Grouped,
+            _ => deferred_merge::Merging::AtOnce,
+        }
+    }
+
+    /// The mechanism in force in a zone.
+    pub(crate) fn in_force(zone: &Zone) -> Self {
+        Self::of(zone.policy()).unwrap_or(Self::Pagewise(pagewise::Knobs::Batched))
+    }
+}
+
+/// The mechanisms that are compiled in, as a set of bits.
+pub(crate) const COMPILED_IN: u64 =
+    pagewise::HAS_VARIANTS as u64 | (deferred_merge::COMPILED_IN as u64) << 1 | (clusters::COMPILED_IN as u64) << 2;
+
+/// The limits that a policy gives the per-CPU lists; `None` if they are as the yard sizes them.
+pub(crate) fn list_limits(policy: ZonePolicy) -> Option<ListLimits> {
+    (policy == ZonePolicy::BigPcp).then_some(pagewise::BIG_LISTS)
+}
+
+/// What a refill asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RefillRequest {
+    pub(crate) blocks: BlockRequest,
+    /// The CPU for whose list it is. The caller holds the lock of that CPU's lists.
+    pub(crate) cpu: CpuId,
+    /// How many blocks: a batch.
+    pub(crate) wanted: usize,
+    /// How many blocks the list may get before it is at its limit.
+    pub(crate) room: usize,
+}
+
+/// Whether free frames rest as bits. Lists keep no packed batches then: what an array has no room for goes back at once.
+#[inline(always)]
+pub(crate) fn keeps_bits<P: Platform>(view: ZoneView<'_, P>) -> bool {
+    view.keeps_bits()
+}
+
+/// Frees a block that the caller owns past the lists, if its pageblock is being emptied; whether it is free then. It lies in a pageblock of the
+/// type `list_type`.
+#[inline(always)]
+pub(crate) fn put_direct<P: Platform>(
+    view: ZoneView<'_, P>,
+    cpu: CpuId,
+    place: usize,
+    order: Order,
+    list_type: MigrateType,
+) -> bool {
+    view.keeps_bits() && bits::put_direct(view, cpu, place, order, list_type)
+}
+
+/// The blocks freed past the lists of a CPU, and their frames. Possibly stale.
+pub(crate) fn direct_frees_racy<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId) -> [u64; 2] {
+    bits::direct_frees_racy(view, cpu)
+}
+
+/// Whether the bits serve a request: it is of a type that has per-CPU lists.
+pub(crate) fn takes_bits<P: Platform>(view: ZoneView<'_, P>, request: BlockRequest) -> bool {
+    request.migrate_type.index() < MigrateType::PER_CPU && bits::gives_blocks(view, request.order)
+}
+
+/// Whether [`put_initialised`] may take frames of a range.
+pub(crate) fn puts_initialised<P: Platform>(view: ZoneView<'_, P>, range: PfnRange) -> bool {
+    bits::puts_initialised(view, range)
+}
+
+/// Frees a part of a range of initialised memory that was never free: the first one that needs no zone lock. Returns it. The caller does not
+/// hold that lock.
+pub(crate) fn put_initialised<P: Platform>(view: ZoneView<'_, P>, range: PfnRange) -> PfnRange {
+    bits::put_initialised(view, range)
+}
+
+/// Frees a block that the caller owns past the per-CPU lists.
+pub(crate) fn give_back_block<P: Platform>(view: ZoneView<'_, P>, pfn: Pfn, order: Order) {
+    let early = is_broken!(TypeReadUnlocked).then(|| view.blocks.get(pfn));
+    let Ok(mut locked) = view.lock() else { return };
+    match early {
+        Some(stale) => locked.free_block_as(pfn, order, stale, Residence::Resident),
+        None => locked.free_to_pageblocks(pfn, order, Residence::Resident),
+    }
+    locked.count_direct_free(order);
+}
+
+/// Returns to the free lists, merged, all that the mechanisms hold.
+pub(crate) fn collect_all<P: Platform>(view: ZoneView<'_, P>) {
+    view.platform.begin_activity(Activity::Collect);
+    if deferred_merge::COMPILED_IN {
+        clusters::collect(view, Mechanism::in_force(view.zone).merging());
+    }
+    bits::collect(view);
+    view.platform.end_activity(Activity::Collect, PageCount(0));
+}
+
+/// Merges the deferred merges of a range, as far as buddies are free; the number of merges.
+pub(crate) fn merge_range<P: Platform>(view: ZoneView<'_, P>, frames: PfnRange) -> u64 {
+    if view.has_unmerged_racy() { deferred_merge::merge_range(view, frames) } else { 0 }
+}
+
+/// As far as the effort of a request for that order and type allows, returns to the free lists what serves it, until there is `enough`.
+/// Waits for no other CPU but for locks.
+pub(crate) fn collect_within<P: Platform>(
+    view: ZoneView<'_, P>,
+    order: Order,
+    migrate_type: MigrateType,
+    effort: &Effort,
+    enough: impl Fn() -> bool,
+) {
+    view.platform.begin_activity(Activity::Collect);
+    bits::collect_for(view, order, migrate_type);
+    if order > Order::ZERO {
+        deferred_merge::merge_some(view, FEW_PAGEBLOCKS, || view.zone.has_block_of_type_racy(order, migrate_type));
+        bits::collect_split(view, effort.lines, enough);
+    }
+    view.platform.end_activity(Activity::Collect, PageCount(0));
+}
+
+/// Whether mechanisms hold free blocks that [`collect_all`] would return, or merges that would serve a request of that order. Possibly
+/// stale.
+pub(crate) fn holds_blocks_racy<P: Platform>(view: ZoneView<'_, P>, order: Order) -> bool {
+    view.bits_pages_racy() > PageCount(0) || (order > Order::ZERO && view.has_unmerged_racy())
+}
+
+/// Whether the free frames that mechanisms hold, and that count as free, are `enough`, which more frames are, too. Possibly stale.
+pub(crate) fn holds_enough<P: Platform>(view: ZoneView<'_, P>, enough: impl Fn(HeldFree) -> bool) -> bool {
+    let largest = view.keeps_bits().then(|| view.free_bits().line_order());
+    largest.is_some() && view.has_enough_bits(|pages| pages.0 > 0 && enough(HeldFree { pages, largest }))
+}
+
+/// The free frames that mechanisms hold and that count as free. Possibly stale. Reads what each CPU counts.
+pub(crate) fn held_pages_racy<P: Platform>(view: ZoneView<'_, P>) -> PageCount {
+    if view.keeps_bits() { view.bits_pages() } else { PageCount(0) }
+}
+
+/// The blocks of an order and a migration type among the free frames that are bits. Possibly stale.
+pub(crate) fn blocks_in_bits_racy<P: Platform>(view: ZoneView<'_, P>, order: Order, migrate_type: MigrateType) -> u64 {
+    bits::blocks_racy(view, order, Some(migrate_type))
+}
+
+/// The sizes of a zone's free blocks with respect to an order, on the free lists and as bits. Reads all bits. Possibly stale.
+pub(crate) fn free_shape_racy<P: Platform>(view: ZoneView<'_, P>, order: Order) -> FreeShape {
+    view.zone.free_shape_racy(order, view.geometry.max_order(), |order| bits::all_blocks_racy(view, order))
+}
+
+/// The frames of free blocks of at least pageblock order that are bits. Reads all bits. Possibly stale.
+pub(crate) fn whole_as_bits_racy<P: Platform>(view: ZoneView<'_, P>) -> PageCount {
+    let orders = view.geometry.pageblock_order().0..=view.geometry.max_order().0;
+    PageCount(orders.map(|order| bits::all_blocks_racy(view, Order(order)) << order).sum())
+}
+
+/// The free frames of a zone where they are bits, and the order of the largest block of them. Possibly stale.
+pub(crate) fn free_as_bits_racy<P: Platform>(view: ZoneView<'_, P>) -> (PageCount, Option<Order>) {
+    if view.keeps_bits() { (view.bits_pages_racy(), bits::largest_racy(view)) } else { Default::default() }
+}
+
+/// Free frames whose merge is deferred. Possibly stale.
+pub(crate) fn unmerged_pages_racy(zone: &Zone) -> PageCount {
+    PageCount(zone.mechanisms.lists.deferred_merge.skipped_racy())
+}
+
+impl<P: Platform> BlockHooks for LockedZone<'_, P> {
+    #[inline(always)]
+    fn block_added(&mut self, block: MapPlace, tag: Tag, neighbour: Link, end: Place) {
+        self.note_tagged(block.index() as usize, tag.order());
+        if tag.order() == Order::ZERO
+            && tag.residence() == Residence::Resident
+            && self.zone.mechanisms.lists.clusters.is_joining()
+        {
+            clusters::join(self, self.map.pfn(block), tag, self.map.linked(neighbour), end);
+        }
+    }
+
+    #[inline(always)]
+    fn block_removed(&mut self, block: MapPlace, tag: Tag, prev: Link) {
+        if deferred_merge::COMPILED_IN && tag.has_marks() {
+            leave_list(self, block, tag, prev);
+        }
+    }
+
+    #[inline(always)]
+    fn block_relinked(&mut self, pfn: Pfn, tag: Tag) {
+        if deferred_merge::COMPILED_IN && tag.is_merge_skipped() {
+            // Its buddy may still be free.
+            deferred_merge::mark_skipped(self, pfn);
+        }
+    }
+
+    #[inline(always)]
+    fn only_looks_free(&self, pfn: Pfn, tag: Tag) -> bool {
+        self.may_be_in_transit(tag) && !clusters::is_in_listed_cluster(self, pfn)
+    }
+
+    #[inline(always)]
+    fn may_be_in_transit(&self, tag: Tag) -> bool {
+        clusters::COMPILED_IN && tag.is_tentative()
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn leave_list<P: Platform>(locked: &mut LockedZone<'_, P>, block: MapPlace, tag: Tag, prev: Link) {
+    if tag.is_merge_skipped() {
+        locked.sub_skipped(1);
+    }
+    if tag.is_tentative() {
+        clusters::leave(locked, locked.map.pfn(block), tag, prev);
+    }
+}
+
+/// An equation of a mechanism that does not hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unsound {
+    /// A structure does not hold together, or has a block that it should not have.
+    Broken {
+        /// Which structure.
+        what: &'static str,
+        /// The block.
+        at: Pfn,
+    },
+    /// A count differs from the recount.
+    Count {
+        /// What is counted.
+        what: &'static str,
+        /// The count.
+        kept: u64,
+        /// The recount.
+        found: u64,
+    },
+}
+
+/// The blocks that mechanisms hold, by order; the walk over all frames must find as many.
+pub(crate) struct Found {
+    /// Blocks tagged and marked like those on per-CPU lists.
+    pub(crate) listed: [u64; ORDER_SLOTS],
+}
+
+fn compare(what: &'static str, kept: u64, found: u64) -> Result<(), Unsound> {
+    if kept == found { Ok(()) } else { Err(Unsound::Count { what, kept, found }) }
+}
+
+/// Checks what the mechanisms hold beside the free lists, and counts it. For a yard at rest.
+pub(crate) fn validate_held<P: Platform>(view: ZoneView<'_, P>, found: &mut Found) -> Result<(), Unsound> {
+    bits::validate(view, found)
+}
+
+/// Checks what the mechanisms keep about the free lists, whose links are sound and which have `unmerged` marked pages.
+pub(crate) fn validate_lists<P: Platform>(locked: &LockedZone<'_, P>, unmerged: u64) -> Result<(), Unsound> {
+    compare("pages that skipped merging", unmerged_pages_racy(locked.zone).0, unmerged)?;
+    clusters::validate(locked)
+}
+
+/// The counters of each mechanism.
+const COUNTERS: [&[CounterInfo]; 4] =
+    [quiescence::COUNTERS, deferred_merge::COUNTERS, clusters::COUNTERS, bits::COUNTERS];
+
+impl MechanismCounts {
+    /// The number of counters.
+    pub const COUNT: usize = statistics::count_all(&COUNTERS);
+    /// The counters, in the order of their values.
+    pub const INFOS: &'static [CounterInfo] = &statistics::join::<{ Self::COUNT }>(&COUNTERS);
+
+    /// What the mechanisms counted for a CPU in a zone; without a CPU, for the zone and for all that does not come from a CPU's
+    /// lists.
+    pub(crate) fn of<P: Platform>(view: ZoneView<'_, P>, cpu: Option<CpuId>) -> Self {
+        let counts = &cpu.map_or(view.zone.counters(), |cpu| view.counters_of(cpu)).mechanisms;
+        let mut values = quiescence::count(view, counts, cpu)
+            .into_iter()
+            .chain(deferred_merge::count(view, counts, cpu))
+            .chain(clusters::count(view, counts, cpu))
+            .chain(bits::count(view, counts, cpu));
+        Self(core::array::from_fn(|_| values.next().flatten()))
+    }
+}

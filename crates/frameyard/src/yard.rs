@@ -3,70 +3,42 @@
 //! A yard is a view: addresses of the memory map and of the control region, and tables over them. All state is in those
 //! two regions, so any number of processes can have a view of the same yard.
 //!
-//! `alloc`, `bulk`, `free`, `request` and `frames` allocate and free. The other modules implement the subject views of
-//! `views`.
+//! [`fast`](crate::fast) allocates and frees, [`request`](crate::request) does the rest. The modules here implement the subject views of
+//! `views` that read a yard, change its modes, initialise and check it.
 
 use core::fmt;
 use core::ptr::NonNull;
 
 use crate::boot::{
-    self, AttachError, BootError, DoubleFreeCheck, HeaderWord, Initialisation, Layout, MapInit, MemorySource,
-    PageChecks, Poisoning, Tables, YardConfig,
+    self, AttachError, BootError, HeaderWord, Initialisation, Layout, MapInit, MemorySource, PageChecks, Poisoning,
+    Tables, YardConfig,
 };
 use crate::control::TABLE_ALIGN;
 use crate::devices::part_order;
+use crate::lists::ListOrders;
 use crate::memmap::{FarSections, MapWriter, MemMap};
 use crate::page::{Page, PageRef, Tag};
 use crate::platform::Platform;
 use crate::sync::{AtomicU32, Ordering};
 use crate::units::{ByteSize, CpuId, Geometry, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId};
-use crate::zone::pcp::ListOrders;
 use crate::zone::{AllocationBytes, AllocationMap, PageblockMap, PcpSizing, WatermarkOptions, ZoneTables, ZoneView};
 
 mod all_locks;
-mod alloc;
-mod at_once;
 mod blocker;
-mod bulk;
-mod cma;
-mod compact;
-mod contig;
-mod counted;
 mod defrag;
 mod device;
-mod drain;
 mod error;
-mod exact;
-mod frames;
-mod free;
-mod huge_pages;
 mod init;
-mod join;
-mod large;
-mod offline;
 mod policy;
 mod regions;
-mod reporting;
-mod request;
-mod search;
-mod slow_path;
 mod statistics;
 mod telemetry;
 mod validate;
 mod views;
 
-pub use all_locks::OtherThreads;
-pub use at_once::{AllocAtOnce, FreeAtOnce, UnfinishedAlloc, UnfinishedFree};
 pub use blocker::{BlockedBy, Blocker};
-pub use cma::CmaReleaseError;
-pub use compact::CompactStatistics;
 pub use error::{AllocError, FreeError, FreeProblem, RequestOption, ZoneShortage};
-pub use frames::Frames;
-pub use huge_pages::{HugePage, Reserved};
-pub use offline::OnlineError;
 pub use policy::PolicyError;
-pub use reporting::{ReportError, ReportOutcome};
-pub use request::AllocRequest;
 pub use statistics::{FrameInfo, PcpStatistics, ZoneStatistics};
 pub use validate::{ListKind, ValidateError};
 pub use views::{
@@ -86,23 +58,22 @@ pub struct RawRegion {
 ///
 /// All methods take `&self`: a yard is used by all threads at once.
 pub struct Yard<P: Platform> {
-    platform: P,
-    map: MemMap,
-    tables: Tables,
+    pub(crate) platform: P,
+    pub(crate) map: MemMap,
+    pub(crate) tables: Tables,
     zone_tables: ZoneTables,
-    geometry: Geometry,
-    list_orders: ListOrders,
-    cpus: u32,
-    poisoning: Poisoning,
-    checks: PageChecks,
-    double_free_check: DoubleFreeCheck,
+    pub(crate) geometry: Geometry,
+    pub(crate) list_orders: ListOrders,
+    pub(crate) cpus: u32,
+    pub(crate) poisoning: Poisoning,
+    pub(crate) checks: PageChecks,
     map_init: MapInit,
     writer: MapWriter,
     tuning: Option<Tuning>,
     device_space: PfnRange,
     /// The order of a sub-section.
     device_part: Order,
-    fast: FastPath,
+    pub(crate) fast: FastPath,
 }
 
 /// How the creator of a yard wants watermarks, reserves and per-CPU lists to be set when the map is complete.
@@ -115,20 +86,17 @@ struct Tuning {
 /// The tables in which fast paths look first. In a yard that poisons, or checks each block, they are empty: everything falls off
 /// their ends and takes the slow paths, which poison and check.
 #[derive(Clone, Copy)]
-struct FastPath {
+pub(crate) struct FastPath {
     /// For each CPU and zone choice: the lists to take from.
-    homes: &'static [AtomicU32],
+    pub(crate) homes: &'static [AtomicU32],
     /// Which frames may be freed to which lists.
-    blocks: PageblockMap<'static>,
+    pub(crate) blocks: PageblockMap<'static>,
     /// The first frame of the near run. Its places begin at 0.
-    near_start: Pfn,
-    /// The allocation map of the near run: its end is the test whether a frame is near. Empty under
-    /// [`DoubleFreeCheck::Sequential`].
-    near: AllocationBytes<'static>,
-    /// The same for [`DoubleFreeCheck::Sequential`], empty otherwise. Looked at after `near`, so the choice costs the usual one nothing.
-    near_sequential: AllocationBytes<'static>,
+    pub(crate) near_start: Pfn,
+    /// The allocation map of the near run: its end is the test whether a frame is near.
+    pub(crate) near: AllocationBytes<'static>,
     /// Where the other runs lie.
-    far: FarSections,
+    pub(crate) far: FarSections,
 }
 
 impl<P: Platform> Yard<P> {
@@ -229,17 +197,11 @@ impl<P: Platform> Yard<P> {
         };
         let zone_tables = tables.zone_tables(map, geometry);
         let near = zone_tables.allocation_map.near();
-        let double_free_check = tables.double_free_check();
-        let (near, near_sequential) = match double_free_check {
-            DoubleFreeCheck::Exact => (near, near.emptied()),
-            DoubleFreeCheck::Sequential => (near.emptied(), near),
-        };
         let fast = FastPath {
             homes,
             blocks: PageblockMap::new(types, map.numbering(), geometry),
             near_start: map.numbering().near().start,
             near,
-            near_sequential,
             far: map.numbering().far(),
         };
         let cpus = tables.cpus();
@@ -254,7 +216,6 @@ impl<P: Platform> Yard<P> {
             cpus,
             poisoning,
             checks,
-            double_free_check,
             map_init,
             writer,
             tuning,
@@ -323,14 +284,14 @@ impl<P: Platform> Yard<P> {
 
     /// The CPU that runs the caller, folded into those that have lists.
     #[inline(always)]
-    fn cpu(&self) -> CpuId {
+    pub(crate) fn cpu(&self) -> CpuId {
         let cpu = self.platform.current_cpu();
         if cpu.0 < self.cpus { cpu } else { CpuId(cpu.0 % self.cpus) }
     }
 
     /// The page structure of a frame, if it is in a pageblock that has memory.
     #[inline(always)]
-    fn page_of(&self, pfn: Pfn) -> Option<PageRef<'_, P>> {
+    pub(crate) fn page_of(&self, pfn: Pfn) -> Option<PageRef<'_, P>> {
         self.pageblocks().has_memory(pfn).then(|| self.map.page(pfn, &self.platform))
     }
 
@@ -348,30 +309,30 @@ impl<P: Platform> Yard<P> {
 
     /// What begins at a frame of the map whose page is initialised: see [`ZoneView::tag_at`].
     #[inline(always)]
-    fn tag_at(&self, pfn: Pfn) -> Tag {
+    pub(crate) fn tag_at(&self, pfn: Pfn) -> Tag {
         self.any_zone_view().tag_at(pfn)
     }
 
     /// A view for look-ups that do not depend on the zone.
     #[inline(always)]
-    fn any_zone_view(&self) -> ZoneView<'_, P> {
+    pub(crate) fn any_zone_view(&self) -> ZoneView<'_, P> {
         self.zone_view(ZoneId(0))
     }
 
     /// The zone of a block that is allocated, or of the caller's. A binary search where zones meet in its pageblock.
     #[inline(always)]
-    fn zone_of_block(&self, pfn: Pfn) -> ZoneId {
+    pub(crate) fn zone_of_block(&self, pfn: Pfn) -> ZoneId {
         let zone = self.pageblocks().zone_at(self.map.place(pfn));
         zone.or_else(|| self.zone_of(pfn)).unwrap_or(ZoneId(0))
     }
 
     #[inline(always)]
-    fn allocation_map(&self) -> AllocationMap<'static> {
+    pub(crate) fn allocation_map(&self) -> AllocationMap<'static> {
         self.zone_tables.allocation_map
     }
 
     #[inline(always)]
-    fn pageblocks(&self) -> PageblockMap<'static> {
+    pub(crate) fn pageblocks(&self) -> PageblockMap<'static> {
         self.zone_tables.blocks
     }
 

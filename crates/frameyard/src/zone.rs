@@ -1,21 +1,16 @@
 //! Zones: free memory of one kind on one node, behind one lock, with per-CPU lists in front of it.
 //!
-//! # Layers
-//!
-//! Each submodule uses only those before it. [`free_area::BlockHooks`] and [`mechanisms`] let the lower layers call and store what
-//! `transfer` defines, without a dependency on it.
+//! Here is what a zone knows and how it is locked. Where its free frames rest is up to the [store](crate::store), which of them serves a request
+//! to the [placement](crate::placement). [`mechanisms`] lets a zone keep the state of both without a dependency on them;
+//! [`ListEvents`](view::ListEvents) and [`ListRules`](view::ListRules) are what free lists tell and ask a placement.
 //!
 //! | submodule | holds |
 //! |---|---|
 //! | [`policy`], [`checks`], [`watermark`], [`pcp_sizing`], [`request`], [`effort`] | values: policies, watermarks, list sizes, requests |
-//! | [`exclusive`], [`fixed_vec`], [`batch`] | counters under a lock, batches of blocks, packed batches |
+//! | [`exclusive`], [`fixed_vec`] | counters under a lock, a vector in place |
 //! | [`section`], [`pageblock`], [`allocation_map`], [`deferred`], [`compact_state`], [`counters`], [`huge_pool`], [`region_state`] | state of pageblocks, frames and the zone |
 //! | [`block_list`], [`state`], [`view`], [`untagged`] | lists of blocks, the zone, its lock, and the state of its frames |
-//! | [`free_area`], [`buddy`] | free lists; splitting and merging |
-//! | [`range`], [`fallback`], [`isolate`], [`highatomic`], [`boost`], [`growth`], [`compacting`], [`defrag`], [`regions`], [`reporting`], [`chains`] | operations on free blocks |
-//! | [`poison`], [`page_check`] | checks of the bytes of free frames, and of their page structures |
-//! | [`transfer`] | the mechanisms between per-CPU lists and free lists |
-//! | [`pcp`] | per-CPU lists |
+//! | [`poison`] | checks of the bytes of free frames |
 //!
 //! # Lock order
 //!
@@ -23,68 +18,44 @@
 //! The lock of a pool of huge pages is the last: no other lock is taken while it is held.
 
 pub(crate) mod allocation_map;
-pub(crate) mod batch;
-mod block_list;
-mod boost;
-mod buddy;
-mod chains;
-mod checks;
-mod compact_state;
-mod compacting;
-mod counters;
-mod deferred;
-pub(crate) mod defrag;
-mod effort;
-mod exclusive;
-mod fallback;
+pub(crate) mod block_list;
+pub(crate) mod checks;
+pub(crate) mod compact_state;
+pub(crate) mod counters;
+pub(crate) mod deferred;
+pub(crate) mod effort;
+pub(crate) mod exclusive;
 pub(crate) mod fixed_vec;
-mod free_area;
-mod growth;
-mod healing;
-mod healing_state;
-mod highatomic;
-mod huge_pool;
-mod isolate;
-mod mechanisms;
-pub(crate) mod page_check;
-mod pageblock;
-pub(crate) mod pcp;
-mod pcp_sizing;
+pub(crate) mod huge_pool;
+pub(crate) mod mechanisms;
+pub(crate) mod pageblock;
+pub(crate) mod pcp_sizing;
 pub(crate) mod poison;
-mod policy;
-mod range;
-mod region_state;
-mod regions;
-mod reporting;
-mod request;
-mod section;
-mod state;
-pub(crate) mod transfer;
-mod untagged;
-mod view;
-mod watermark;
+pub(crate) mod policy;
+pub(crate) mod region_state;
+pub(crate) mod request;
+pub(crate) mod section;
+pub(crate) mod state;
+pub(crate) mod untagged;
+pub(crate) mod view;
+pub(crate) mod watermark;
 
 pub(crate) use allocation_map::{AllocationBytes, AllocationMap, MapEntry};
-pub use checks::{DoubleFreeCheck, PageChecks};
+pub use checks::PageChecks;
 pub use compact_state::CompactEvent;
 pub(crate) use compact_state::{COSTLY_ORDER, EMPTINESS_LEVELS, MAX_DEFER_SHIFT};
-pub(crate) use compacting::FreeShape;
 pub(crate) use counters::TransferCounters;
 pub use counters::ZoneLockTelemetry;
-pub use defrag::{DefragMode, Stock};
 pub(crate) use effort::{Effort, Patience};
 pub(crate) use huge_pool::{HugePool, POOLED_ORDERS};
 pub(crate) use pageblock::PageblockMap;
 pub use pcp_sizing::{HighFraction, PcpSizes, PcpSizing, PcpSizingError, PcpZone};
 pub use policy::ZonePolicy;
-pub(crate) use range::{RangeBlocked, RangeLists, pieces};
 pub(crate) use region_state::Region;
 pub use region_state::{CleanRegions, RegionCounts, RegionStatistics};
-pub(crate) use reporting::Taken;
 pub(crate) use request::{BlockRequest, CmaUse, Fallback};
 pub(crate) use section::{SectionEntry, SectionTable};
 pub(crate) use state::{CmaEvents, HeldFree, Reserves, Zone};
-pub use transfer::{CounterInfo, CounterKind, CounterScope, MechanismCounts};
 pub(crate) use untagged::covering_block;
 pub(crate) use view::{LockedZone, ZoneTables, ZoneView};
 pub use watermark::{

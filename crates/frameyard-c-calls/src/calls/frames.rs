@@ -37,10 +37,8 @@ pub const FY_STATE_OWNED: u32 = 10;
 pub const FY_STATE_UNINITIALISED: u32 = 11;
 /// State of a block: allocated, and its owner counts its users.
 pub const FY_STATE_COUNTED: u32 = 12;
-/// State of a frame: free, on the chain of a draining pageblock.
-pub const FY_STATE_HELD_FREE: u32 = 13;
 /// State of a block: in a pool of huge pages.
-pub const FY_STATE_POOLED: u32 = 14;
+pub const FY_STATE_POOLED: u32 = 13;
 
 const _: () = {
     assert!(
@@ -60,10 +58,8 @@ const _: () = {
     );
     assert!(FY_STATE_OWNED == state_number(FrameState::Owned) && FY_STATE_COUNTED == state_number(FrameState::Counted));
     assert!(FY_STATE_UNINITIALISED == state_number(FrameState::Uninitialised));
-    assert!(
-        FY_STATE_HELD_FREE == state_number(FrameState::HeldFree) && FY_STATE_POOLED == state_number(FrameState::Pooled)
-    );
-    assert!(FrameState::ALL.len() == 15);
+    assert!(FY_STATE_POOLED == state_number(FrameState::Pooled));
+    assert!(FrameState::ALL.len() == 14);
 };
 
 /// What a yard knows of a frame.

@@ -298,12 +298,12 @@ static void plant_failure(void) {
   uint64_t frame;
   size_t at;
 
-  config.cpus = 251;
+  config.cpus = 113;
   ops.panic = expect_panic;
   EXPECT(FY_OK, fy_core_create(&ops, &config, &last_yard, &error));
   handle = (uint32_t *)(void *)last_yard;
   for (at = 0; at < 1000; at++) {
-    if (handle[at] == 251) handle[at] = 0;
+    if (handle[at] == 113) handle[at] = 0;
   }
   cpus[0].number = 5000;
   (void)fy_alloc(last_yard, 0, FY_GFP_KERNEL, &frame, &error);

@@ -109,12 +109,13 @@ static void device(const fy_yard *yard) {
 }
 
 int kernel(uint64_t argument) {
-  static const char *const policies[] = {"vanilla", "cluster-bulk", "depot"};
+  static const char *const policies[] = {"vanilla", "skip-merge", "cluster-bulk"};
   fy_memory range = {FIRST_FRAME, FRAMES, 0, 0};
   fy_core_config config = fy_core_config_default();
   fy_platform_ops ops = kernel_ops();
   uint64_t before;
   size_t at, creating, most;
+  int lists;
   fy_yard *yard;
 
   (void)argument;
@@ -124,28 +125,32 @@ int kernel(uint64_t argument) {
   config.memory_ranges = 1;
   config.device_start = DEVICE_FRAME;
   config.device_count = DEVICE_FRAMES;
-  CHECK(fy_core_create(&ops, &config, &yard, &error) == FY_OK);
-  creating = stack_used();
-  before = free_frames(yard);
-  two_cpus(yard);
-  all_frames(yard);
-  device(yard);
-  CHECK(fy_yard_drain(yard, &error) == FY_OK);
-  texts(yard);
-  for (at = 0; at < sizeof policies / sizeof policies[0]; at++) {
-    CHECK(fy_yard_set_policy(yard, policies[at], &error) == FY_OK);
+  /* Free frames are bits under the default policy, and on free lists under all others, which can change. */
+  for (lists = 0; lists < 2; lists++) {
+    config.policy = lists ? "vanilla" : NULL;
+    CHECK(fy_core_create(&ops, &config, &yard, &error) == FY_OK);
+    creating = stack_used();
+    before = free_frames(yard);
     two_cpus(yard);
     all_frames(yard);
+    device(yard);
+    CHECK(fy_yard_drain(yard, &error) == FY_OK);
+    texts(yard);
+    for (at = 0; lists && at < sizeof policies / sizeof policies[0]; at++) {
+      CHECK(fy_yard_set_policy(yard, policies[at], &error) == FY_OK);
+      two_cpus(yard);
+      all_frames(yard);
+    }
+    CHECK(fy_yard_compact(yard, FY_NO_NODE, &error) == FY_OK);
+    CHECK(fy_yard_validate(yard, &error) == FY_OK);
+    CHECK(free_frames(yard) == before);
+    fy_yard_destroy(yard);
   }
-  CHECK(fy_yard_compact(yard, FY_NO_NODE, &error) == FY_OK);
-  CHECK(fy_yard_validate(yard, &error) == FY_OK);
-  CHECK(free_frames(yard) == before);
-  fy_yard_destroy(yard);
 
-  /* Without sections, CPUs lock their lists: under the default policy, and with free frames as bits. */
+  /* Without sections, CPUs lock their lists: under the default policy, and with free lists. */
   ops.end_sections = NULL;
   for (at = 0; at < 2; at++) {
-    config.policy = at == 0 ? NULL : "bits";
+    config.policy = at == 0 ? NULL : "vanilla";
     CHECK(fy_core_create(&ops, &config, &yard, &error) == FY_OK);
     before = free_frames(yard);
     two_cpus(yard);

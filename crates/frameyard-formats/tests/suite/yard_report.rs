@@ -135,6 +135,7 @@ fn large_frames_count_as_pages() {
     let yard = Fixture::new(&MemoryTable { memory: &memory, ..MemoryTable::default() }, &config, Frames::Phantom);
     run_on(0);
     let held = [yard.frames(Order(0), Gfp::KERNEL).unwrap(), yard.frames(Order(5), Gfp::KERNEL).unwrap()];
+    yard.drain_all();
     let zone = ReportSource::zone(yard.yard(), NORMAL[0]);
     assert_eq!((zone.start, zone.present, zone.managed), (Pfn(0x800), PageCount(0x300), PageCount(0x300)));
     assert_eq!(zone.free, PageCount(0x300 - 33));

@@ -24,7 +24,14 @@ use std::cell::Cell;
 use std::io;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use frameyard::OtherThreads;
+/// What became of the threads other than the one that forks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum OtherThreads {
+    /// They go on: this is the process that they belong to.
+    GoOn,
+    /// They do not exist here: this is a copy of their process.
+    AreGone,
+}
 
 /// What a module does around a fork.
 pub(crate) struct Hook {

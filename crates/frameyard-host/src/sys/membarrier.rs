@@ -3,10 +3,9 @@
 use std::io;
 use std::sync::OnceLock;
 
-use frameyard::OtherThreads;
 use rustix::thread::{MembarrierCommand, membarrier};
 
-use super::fork::{self, Hook};
+use super::fork::{self, Hook, OtherThreads};
 
 /// Proof that the kernel issues such barriers for this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -8,9 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd, RawFd};
 use std::sync::Mutex;
 
-use frameyard::OtherThreads;
-
-use super::fork::{self, Hook};
+use super::fork::{self, Hook, OtherThreads};
 use super::{check, descriptor};
 use crate::sys::lock::lock;
 

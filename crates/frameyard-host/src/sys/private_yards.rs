@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use frameyard::boot::AttachError;
 use frameyard::platform::{MapBacking, Probe, SectionsNotEnded};
-use frameyard::{CpuId, OtherThreads, Pfn, Platform, RawRegion, Yard};
+use frameyard::{CpuId, Pfn, Platform, RawRegion, Yard};
 
-use super::fork::{self, Hook};
+use super::fork::{self, Hook, OtherThreads};
 use super::sections::Sections;
 
 /// The private yards of this process.
@@ -51,13 +51,12 @@ fn lock_yards() {
     });
 }
 
-fn unlock_yards(others: OtherThreads) {
+fn unlock_yards(_: OtherThreads) {
     let Some(mut yards) = FORKING.try_with(Cell::take).ok().flatten() else { return };
     for yard in yards.iter_mut().filter(|yard| yard.is_locked) {
         yard.is_locked = false;
-        // SAFETY: this thread, or the one that it is a copy of, has locked the yard in `lock_yards`. A child has no other threads, and the
-        // regions of private yards are private to it.
-        unsafe { yard.view.unlock_all(others) };
+        // SAFETY: this thread, or the one that it is a copy of, has locked the yard in `lock_yards`.
+        unsafe { yard.view.unlock_all() };
     }
 }
 

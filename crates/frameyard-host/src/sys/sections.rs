@@ -13,12 +13,12 @@
 use std::io;
 use std::sync::OnceLock;
 
+use frameyard::CpuId;
 use frameyard::platform::{OwnList, Popped};
-use frameyard::{CpuId, OtherThreads};
 
 use super::check;
 use super::cpu::RseqCpu;
-use super::fork::{self, Hook};
+use super::fork::{self, Hook, OtherThreads};
 
 /// Proof that the kernel restarts sections of this process, and ends them on request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -165,7 +165,7 @@ fn a_change_of_the_policy_names_the_process_that_was_killed_during_one() {
         let killed = neighbour.id();
         std::thread::sleep(Duration::from_micros(2_000 + seed % 5_000));
         drop(neighbour);
-        let changed = without_hang(&format!("seed {seed}"), move || yard.set_policy(ZonePolicy::Depot));
+        let changed = without_hang(&format!("seed {seed}"), move || yard.set_policy(ZonePolicy::Vanilla));
         let named = PolicyError::Lock(LockError::HolderEnded { lock: LockId::Policy, holder: killed });
         assert!(changed.is_ok() || changed == Err(named), "{changed:?}");
         changed.is_err()

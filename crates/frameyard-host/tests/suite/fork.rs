@@ -112,8 +112,8 @@ fn a_forked_child_goes_on_with_its_copy_of_a_private_yard() {
         return;
     }
     let cases = [
-        (ZonePolicy::Depot, ListAccess::Sections),
-        (ZonePolicy::Depot, ListAccess::Locked),
+        (ZonePolicy::Bits, ListAccess::Sections),
+        (ZonePolicy::Bits, ListAccess::Locked),
         (ZonePolicy::Vanilla, ListAccess::Sections),
     ];
     for (policy, access) in cases {

@@ -267,19 +267,26 @@ fn holes_have_no_bytes_and_nodes_allocate_their_own_frames() {
 }
 
 #[test]
-fn a_new_yard_touches_no_frame_and_one_map_page_per_largest_block() {
+fn a_new_yard_touches_no_frame_and_no_map_page_or_one_per_block_on_a_free_list() {
     let host = HostTopology::current().unwrap();
     let size = ByteSize::gib(8).0.min(host.usable_memory().0 / 2 / (4 << 20) * (4 << 20));
     let memory = [range(0x10_0000, size >> 12, 0)];
     // Not a `CheckedYard`, whose validator would read the whole map before this test measures it.
     let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
-    let builder = HostYard::builder().huge_pages(HugePages::Never);
-    let yard = builder.build(&table, &YardConfig::new(&ONE_CPU), &host).unwrap();
-    assert_eq!(yard.memory().resident().unwrap(), ByteSize(0));
+    let with = |policy| {
+        let builder = HostYard::builder().huge_pages(HugePages::Never);
+        let yard = builder.build(&table, &YardConfig { policy, ..YardConfig::new(&ONE_CPU) }, &host).unwrap();
+        assert_eq!(yard.memory().resident().unwrap(), ByteSize(0));
+        yard
+    };
+    let on_lists = with(ZonePolicy::Vanilla);
     let largest_blocks = size >> 22;
-    let touched = yard.map_region().resident().unwrap();
+    let touched = on_lists.map_region().resident().unwrap();
     assert!(touched <= ByteSize(largest_blocks * host.page_size().0), "{touched} for {largest_blocks} blocks");
-    assert!(touched > ByteSize(0) && touched < yard.map_region().size());
+    assert!(touched > ByteSize(0) && touched < on_lists.map_region().size());
+    drop(on_lists);
+    let yard = with(ZonePolicy::Bits);
+    assert_eq!(yard.map_region().resident().unwrap(), ByteSize(0));
     let frames = yard.frames(Order(9), Gfp::KERNEL).unwrap();
     assert_eq!(yard.memory().resident().unwrap(), ByteSize(0), "allocation touches no frame");
     drop(frames);

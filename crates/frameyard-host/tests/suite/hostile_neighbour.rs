@@ -42,7 +42,8 @@ fn schedule(seed: u64) -> Vec<u8> {
 #[test]
 fn random_schedules_of_corruption_end_without_a_panic() {
     let memory = SharedFrames::Memory;
-    let targets = [Target::new(memory), Target::without_holes(memory), Target::under(ZonePolicy::Bits, memory)];
+    let lists = ZonePolicy::Vanilla;
+    let targets = [Target::under(lists, memory), Target::without_holes(lists, memory), Target::new(memory)];
     let first = number(FIRST, 0);
     let mut failed = Vec::new();
     let mut uses = 0;
@@ -68,7 +69,7 @@ fn random_schedules_of_corruption_end_without_a_panic() {
 
 #[test]
 fn threads_go_on_beside_a_neighbour_that_corrupts_the_file() {
-    let targets = [ZonePolicy::default(), ZonePolicy::Bits].map(|policy| Target::under(policy, SharedFrames::Memory));
+    let targets = [ZonePolicy::Vanilla, ZonePolicy::Bits].map(|policy| Target::under(policy, SharedFrames::Memory));
     let first = number(FIRST, 0);
     let seeds = first..first + number(SCHEDULES, 50);
     let uses: u64 = seeds.map(|seed| run_with_threads(&targets[seed as usize % targets.len()], &schedule(seed))).sum();
@@ -111,12 +112,10 @@ fn a_corrupt_list_is_an_error_that_names_it_and_stays() {
 
 #[test]
 fn an_entry_of_a_list_that_names_no_frame_is_not_given_out() {
-    let target = Target::new(SharedFrames::Phantom);
+    let target = Target::under(ZonePolicy::Vanilla, SharedFrames::Phantom);
     for (entry, order) in [(0x4800, 0), (0x00ff_ffff, 0), (u32::MAX, 0), (0x4800 + 8, 3), (17, 3)] {
         target.restore();
         let (yard, order) = (target.view(0), Order(order));
-        // Under this policy all freed blocks join lists.
-        yard.set_policy(ZonePolicy::Depot).expect("no thread uses the yard");
         let held: Vec<_> = (0..200).map(|_| yard.alloc(order, Gfp::HIGHUSER_MOVABLE).expect("a block")).collect();
         let last = *held.iter().max().expect("blocks");
         yard.free(last, order).expect("it was allocated");
@@ -151,7 +150,7 @@ fn a_word_that_keeps_the_right_to_change_views_ends_a_call_at_the_limit_for_lock
 
 #[test]
 fn links_to_tails_of_a_device_end_no_process() {
-    let target = Target::new(SharedFrames::Phantom);
+    let target = Target::under(ZonePolicy::Vanilla, SharedFrames::Phantom);
     for policy in ZonePolicy::CHANGEABLE {
         target.restore();
         let yard = target.view(0);
@@ -252,7 +251,8 @@ fn a_frame_in_two_places_ends_no_call_badly() {
     let words = |region: &[AtomicU64]| region.iter().map(load).collect::<Vec<u64>>();
     let mut failed = Vec::new();
     let mut effects = BTreeMap::<&str, (usize, usize)>::new();
-    let targets = [Target::new(SharedFrames::Phantom), Target::without_holes(SharedFrames::Phantom)];
+    let (lists, frames) = (ZonePolicy::Vanilla, SharedFrames::Phantom);
+    let targets = [Target::under(lists, frames), Target::without_holes(lists, frames)];
     for (machine, target) in targets.iter().enumerate() {
         // Each kind under each policy, half of them in each machine.
         let cases = ZonePolicy::CHANGEABLE.into_iter().flat_map(|policy| kinds.map(|kind| (policy, kind)));

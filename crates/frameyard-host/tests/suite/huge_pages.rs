@@ -2,6 +2,7 @@
 
 use std::num::NonZeroUsize;
 
+use frameyard::policy::ZonePolicy;
 use frameyard::{ByteSize, Geometry, Gfp, NodeId, Order, Pfn, PfnRange};
 use frameyard_host::{HostMemory, HostTopology, HostYard, HugePages, NodeFrames, ResidentSize};
 
@@ -41,7 +42,8 @@ fn a_map_of_small_pages_becomes_resident_where_it_is_used() {
     let (memory, map) = (ByteSize::gib(1), ByteSize::mib(16));
     let resident = |advice| {
         let before = ResidentSize::of_this_process().unwrap().resident;
-        let yard = HostYard::builder().map_huge_pages(advice).with_memory(memory).unwrap();
+        // Free lists have a tag in each of their blocks.
+        let yard = HostYard::builder().policy(ZonePolicy::Vanilla).map_huge_pages(advice).with_memory(memory).unwrap();
         yard.frames(Order(0), Gfp::KERNEL).unwrap();
         ResidentSize::of_this_process().unwrap().resident.0 - before.0
     };

@@ -23,7 +23,7 @@ const FRAMES: u64 = 1 << 16;
 fn yard(access: ListAccess) -> Option<CheckedYard> {
     let cpus = HostTopology::current().unwrap().online().as_slice().last().map_or(1, |cpu| cpu.0 + 1);
     let cpus = vec![NodeId(0); cpus as usize];
-    let config = YardConfig { policy: ZonePolicy::Depot, ..YardConfig::new(&cpus) };
+    let config = YardConfig { policy: ZonePolicy::Bits, ..YardConfig::new(&cpus) };
     let yard = CheckedYard::new(HostYard::builder().list_access(access), &[range(1 << 20, FRAMES, 0)], &config);
     if access == ListAccess::Sections && !yard.platform().has_sections() {
         println!("skipped: no restartable sequences here");

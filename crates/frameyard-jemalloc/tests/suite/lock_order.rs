@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use frameyard::OtherThreads;
 use frameyard_jemalloc::purge;
 
 use crate::alone;
@@ -76,7 +75,7 @@ fn fork_during(name: &str, prepare: impl FnOnce() + Send, work: impl FnOnce() + 
             lock_jemalloc();
             unlock_jemalloc();
             libc::alarm(0);
-            yard.unlock_all(OtherThreads::GoOn);
+            yard.unlock_all();
         }
     });
     assert!(waits, "{name}: the thread did not wait for the yard");

@@ -51,7 +51,7 @@ pub(crate) struct SimRunArgs {
 /// How simulated CPUs use their own lists.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ListAccessArg {
-    /// In sections under depot, healing and bits; under locks with all other policies, which stand for kernels
+    /// In sections under bits; under locks with all other policies, which stand for kernels
     ByPolicy,
     /// Under the lock of the lists
     Locks,

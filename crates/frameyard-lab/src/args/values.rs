@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use frameyard::boot::{DoubleFreeCheck, PageChecks};
+use frameyard::boot::PageChecks;
 use frameyard::devices::{MapLayout, MapPlacement};
 use frameyard::policy::ZonePolicy;
 use frameyard::units::ParseSizeError;
@@ -173,11 +173,6 @@ pub(crate) fn map_layout() -> impl TypedValueParser<Value = MapLayout> {
 /// Reads when page structures are checked.
 pub(crate) fn page_checks() -> impl TypedValueParser<Value = PageChecks> {
     named(PageChecks::ALL.iter().map(|checks| checks.name()))
-}
-
-/// Reads how second frees are found.
-pub(crate) fn double_free_check() -> impl TypedValueParser<Value = DoubleFreeCheck> {
-    named(DoubleFreeCheck::ALL.iter().map(|check| check.name()))
 }
 
 /// Reads where page structures lie.

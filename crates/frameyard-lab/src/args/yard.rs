@@ -2,11 +2,11 @@
 
 use clap::{ArgAction, Args, ValueEnum};
 use frameyard::CleanRegions;
-use frameyard::boot::{DoubleFreeCheck, PageChecks};
+use frameyard::boot::PageChecks;
 use frameyard::watermarks::PcpSizing;
 
 use super::Amount;
-use super::values::{Sizings, clean_regions, double_free_check, one_sizing, page_checks};
+use super::values::{Sizings, clean_regions, one_sizing, page_checks};
 
 /// How a yard is set up on its machine.
 #[derive(Args, Clone, Debug)]
@@ -28,11 +28,6 @@ pub(crate) struct YardArgs {
     /// each allocation and free
     #[arg(long, value_name = "WHEN", value_parser = page_checks(), default_value = PageChecks::None.name())]
     pub(crate) checks: PageChecks,
-
-    /// How a free finds out that its block is not allocated any more: exactly, also if frees race, or at lower cost only if one comes after
-    /// the other
-    #[arg(long, value_name = "HOW", value_parser = double_free_check(), default_value = DoubleFreeCheck::Exact.name())]
-    pub(crate) double_free_check: DoubleFreeCheck,
 
     /// Whether requests are placed so that regions of 1 GiB stay free of blocks that cannot move
     #[arg(long, value_name = "on|off", action = ArgAction::Set, value_parser = clean_regions(), default_value = CleanRegions::Off.name())]

@@ -33,7 +33,7 @@ Every benchmark states its duration in its own --help and returns rows within 30
 Examples:
   frameyard bench alloc --quick
   frameyard bench page-fault --tasks 1,2,4 --csv page-fault.csv
-  frameyard bench zone-lock --workload page-fault --policy vanilla,depot --json > zone-lock.json";
+  frameyard bench zone-lock --workload page-fault --policy vanilla,bits --json > zone-lock.json";
 
 /// Runs a workload on this machine and times it
 #[derive(Args, Debug)]

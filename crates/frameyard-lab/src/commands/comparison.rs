@@ -22,7 +22,7 @@ use crate::args::ComparedArgs;
 use crate::output::{RoundedSize, Row};
 
 pub(super) use columns::{contended_share, counts, effort, setting};
-pub(super) use native::{Comparison, Yards};
+pub(super) use native::{Comparison, Yards, can_change};
 pub(super) use simulated::{simulate, simulate_each, too_few_cpus};
 pub(super) use text::{ComparedRow, grouped};
 

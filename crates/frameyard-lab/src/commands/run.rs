@@ -203,7 +203,7 @@ mod tests {
     fn the_summary_is_that_of_the_process_itself() {
         let line = |process, peak| {
             format!(
-                "frameyard: process={process} policy=depot size=4194304 allocations=7 failures=1 zone_locks=3 \
+                "frameyard: process={process} policy=bits size=4194304 allocations=7 failures=1 zone_locks=3 \
                      free_pageblocks=1 free=4194304 in_use=0 peak={peak}\n"
             )
         };

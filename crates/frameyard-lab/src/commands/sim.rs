@@ -19,7 +19,7 @@ Every command states its duration in its own --help and returns rows within 30 s
 
 Examples:
   frameyard sim page-fault --quick
-  frameyard sim page-fault --machine skylake-112 --tasks 112 --mode processes --policy vanilla-4.16,depot
+  frameyard sim page-fault --machine skylake-112 --tasks 112 --mode processes --policy vanilla-4.16,bits
   frameyard sim check --table zone-lock";
 
 /// Runs a workload on a simulated machine and shows where virtual time went

@@ -22,7 +22,7 @@ Examples:
   frameyard trace record -o build.fyt -- make
   frameyard trace record --malloc -o program.fyt -- python3 program.py
   frameyard trace stat build.fyt
-  frameyard trace replay build.fyt --policy vanilla,depot";
+  frameyard trace replay build.fyt --policy vanilla,bits";
 
 /// Records what this kernel's page allocator does, counts it, and replays it
 #[derive(Args, Debug)]

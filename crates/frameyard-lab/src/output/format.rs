@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn values_are_shown_in_the_unit_of_the_column() {
         for (format, value, text) in [
-            (Format::Plain, json!("depot"), "depot"),
+            (Format::Plain, json!("bits"), "bits"),
             (Format::Plain, json!(12), "12"),
             (Format::Plain, json!(4.5678), "4.6"),
             (Format::Size, json!(1u64 << 30), "1 GiB"),

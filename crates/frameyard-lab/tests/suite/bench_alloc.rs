@@ -28,7 +28,7 @@ fn each_row_states_the_cost_of_a_compare_exchange() {
 fn a_spill_is_served_by_another_zone_and_the_same_pair_at_home_is_not() {
     // On one node, where DMA32 serves, and on two, where spills of 104 CPUs take long.
     for (options, of_kind) in
-        [("desktop-8 --order 0,2 --policy vanilla,healing", 4), ("skylake-8167m --memory 2G --order 0", 1)]
+        [("desktop-8 --order 0,2 --policy vanilla,bits", 4), ("skylake-8167m --memory 2G --order 0", 1)]
     {
         let line = format!("bench alloc --phantom --json --kind repeat,spill --tasks 1 --repeat 1 --machine {options}");
         let rows = json(&line.split(' ').collect::<Vec<_>>())["rows"].as_array().expect("rows").clone();

@@ -121,9 +121,9 @@ fn mixed_requests_that_fail_are_counted_and_do_not_end_the_run() {
     };
     let keys = |row: &Value| row.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     let single = rows("--iterations 10 --policy vanilla");
-    let most_free = rows("--iterations 10 --orders mixed --free 90 --policy vanilla,depot,healing");
+    let most_free = rows("--iterations 10 --orders mixed --free 90 --policy vanilla,bits");
     // Each iteration replaces few of the blocks, so that it takes many until tasks want more than there is.
-    let nearly_full = rows("--iterations 3000 --orders mixed --free 3 --policy vanilla,depot,healing");
+    let nearly_full = rows("--iterations 3000 --orders mixed --free 3 --policy vanilla,bits");
     for (of_run, each, orders, fails) in
         [(&single, 2, "single", false), (&most_free, 2, "mixed", false), (&nearly_full, 9, "mixed", true)]
     {
@@ -162,17 +162,19 @@ fn mixed_requests_that_fail_are_counted_and_do_not_end_the_run() {
 #[test]
 fn regions_that_are_kept_clean_give_pages_of_a_gibibyte() {
     let line = "bench gigantic --phantom --memory 8G --page-size 64K --section-size 128M --pageblock-order 5 --max-order 6 \
-        --events 300000 --policy vanilla,depot,healing --tasks 1 --json";
+        --events 300000 --policy vanilla,bits --tasks 1 --json";
     let results = json(&line.split_whitespace().collect::<Vec<_>>());
     let rows = results["rows"].as_array().unwrap();
     let found: Vec<_> = rows.iter().map(|row| (row["policy"].as_str(), row["clean_regions"].as_str())).collect();
     let modes = |policy| ["off", "on"].map(|mode| (Some(policy), Some(mode)));
-    assert_eq!(found, ["vanilla", "depot", "healing"].map(modes).concat());
+    assert_eq!(found, ["vanilla", "bits"].map(modes).concat());
     for pair in rows.chunks(2) {
         let [off, on] = pair else { panic!("two modes") };
         let of = |row, key| number(row, key);
         assert!(of(off, "regions") >= 6 && of(off, "regions") == of(on, "regions"), "{off}");
-        assert!(of(on, "tainted_regions") + 3 <= of(off, "tainted_regions"), "{off} {on}");
+        // Under bits, more blocks that cannot move come to clean regions.
+        let fewer = if on["policy"] == "bits" { 1 } else { 3 };
+        assert!(of(on, "tainted_regions") + fewer <= of(off, "tainted_regions"), "{off} {on}");
         assert!(of(on, "gib_obtained") > of(off, "gib_obtained"), "{off} {on}");
         assert!(of(on, "frames_moved") > 0 && on["copy_ns"].is_null() && on["page_ns"].is_number(), "{on}");
     }

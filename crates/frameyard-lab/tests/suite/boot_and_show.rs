@@ -404,21 +404,23 @@ fn a_map_larger_than_the_address_space_is_refused() {
 }
 
 #[test]
-fn buddyinfo_and_pagetypeinfo_have_the_free_pages_of_zoneinfo_while_the_depot_holds_some() {
-    let rows = |file: &str| {
-        let line =
-            ["show", file, "--machine", "desktop-8", "--memory", "1G", "--phantom", "--after", "churn", "--json"];
-        json(&line)["rows"].as_array().unwrap().clone()
-    };
+fn buddyinfo_and_pagetypeinfo_have_the_free_pages_of_zoneinfo_wherever_they_are() {
     let pages = |row: &serde_json::Value| -> u64 {
         (0..=10).map(|order| row[format!("order_{order}")].as_u64().unwrap() << order).sum()
     };
-    let (zones, metrics) = (rows("zoneinfo"), rows("metrics"));
-    let in_depot: u64 = metrics.iter().filter_map(|row| row["depot_batches"].as_u64()).sum();
-    assert!(in_depot > 0, "churn leaves batches in the depot");
-    for (zone, buddy) in zones.iter().zip(rows("buddyinfo")) {
-        assert_eq!(pages(&buddy), zone["free"].as_u64().unwrap(), "{zone}");
+    for policy in ["vanilla", "bits"] {
+        let rows = |file: &str| {
+            let line =
+                format!("show {file} --machine desktop-8 --memory 1G --phantom --after churn --policy {policy} --json");
+            json(&line.split(' ').collect::<Vec<_>>())["rows"].as_array().unwrap().clone()
+        };
+        let (zones, metrics) = (rows("zoneinfo"), rows("metrics"));
+        let in_bits: u64 = metrics.iter().filter_map(|row| row["bits_pages"].as_u64()).sum();
+        assert_eq!(in_bits > 0, policy == "bits", "churn leaves free frames in bits");
+        for (zone, buddy) in zones.iter().zip(rows("buddyinfo")) {
+            assert_eq!(pages(&buddy), zone["free"].as_u64().unwrap(), "{policy} {zone}");
+        }
+        let of_types: u64 = rows("pagetypeinfo").iter().map(pages).sum();
+        assert_eq!(of_types, zones.iter().map(|zone| zone["free"].as_u64().unwrap()).sum::<u64>(), "{policy}");
     }
-    let of_types: u64 = rows("pagetypeinfo").iter().map(pages).sum();
-    assert_eq!(of_types, zones.iter().map(|zone| zone["free"].as_u64().unwrap()).sum::<u64>());
 }

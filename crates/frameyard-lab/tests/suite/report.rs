@@ -79,7 +79,7 @@ fn a_report_continues_and_repeats_what_is_damaged() {
     let line = ["report", "--only", "check-page-fault-88,native-lock-times", "-o", text(&folder)];
     frameyard(&line);
     let (damaged, kept) =
-        (folder.join("jobs/check-page-fault-88.json"), folder.join("jobs/native-lock-times.healing.json"));
+        (folder.join("jobs/check-page-fault-88.json"), folder.join("jobs/native-lock-times.bits.json"));
     let (before, kept_before) = (fs::read(&damaged).unwrap(), fs::metadata(&kept).unwrap().modified().unwrap());
     fs::write(&damaged, &before[..before.len() / 2]).unwrap();
     let output = frameyard(&line);

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use crate::program::{assert_refused, frameyard, json, stderr, stdout};
+use frameyard::policy::ZonePolicy;
 use serde_json::Value;
 
 const YARD: [&str; 10] =
@@ -46,10 +47,10 @@ fn there_is_a_row_for_each_zone_and_cpu_and_one_for_each_zone() {
     let cpus = rows.iter().filter(|row| row["node"] == 0 && row["zone"] == "Normal" || row["zone"] == "DMA32");
     assert_eq!(cpus.clone().filter(|row| row["cpu"].is_null()).count() * 9, cpus.count());
     for row in rows {
-        assert_eq!(row["policy"], "healing");
+        assert_eq!(row["policy"], ZonePolicy::default().name());
         assert_eq!(row["pcp_pages"].is_null(), row["cpu"].is_null());
         assert_eq!(
-            row["depot_batches"].is_null(),
+            row["bits_pages"].is_null(),
             !row["cpu"].is_null(),
             "counters of a zone are in the row without a CPU"
         );
@@ -63,10 +64,7 @@ fn there_is_a_row_for_each_zone_and_cpu_and_one_for_each_zone() {
 
 #[test]
 fn policies_show_what_they_do() {
-    let acts = [
-        ("skip-merge", &["skipped_merges", "unmerged_pages"][..]),
-        ("depot", &["depot_pushes", "depot_pops", "depot_batches"]),
-    ];
+    let acts = [("skip-merge", &["skipped_merges", "unmerged_pages"][..]), ("bits", &["bits_supplied", "bits_pages"])];
     for (policy, names) in acts {
         let shown = json(&line(&["--json", "--policy", policy]));
         for name in names {
@@ -77,7 +75,7 @@ fn policies_show_what_they_do() {
 
 #[test]
 fn each_family_has_one_heading_and_no_series_occurs_twice() {
-    let text = printed(&["--format", "prometheus", "--policy", "depot"]);
+    let text = printed(&["--format", "prometheus", "--policy", "bits"]);
     let mut seen = HashSet::new();
     for line in text.lines() {
         let what = if line.starts_with('#') { line.splitn(4, ' ').take(3) } else { line.splitn(2, ' ').take(1) };
@@ -86,7 +84,7 @@ fn each_family_has_one_heading_and_no_series_occurs_twice() {
             assert!(seen.contains(&vec!["#", "HELP", name]), "{line}");
         }
     }
-    let of_zone = text.lines().filter(|line| line.starts_with("frameyard_depot_batches{"));
+    let of_zone = text.lines().filter(|line| line.starts_with("frameyard_bits_pages{"));
     assert!(of_zone.clone().count() > 0 && of_zone.clone().all(|line| !line.contains("cpu=")));
 }
 

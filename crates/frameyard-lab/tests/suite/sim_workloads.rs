@@ -73,11 +73,11 @@ fn page_faults_of_threads_meet_at_the_map_lock_and_those_of_processes_do_not() {
 }
 
 #[test]
-fn the_zone_lock_of_an_old_kernel_is_waited_for_more_than_that_of_the_depot() {
-    let options = "--policy vanilla-4.16,depot --lru sharded --tasks 20 --mode processes --map 1M --duration 2ms";
+fn the_zone_lock_of_an_old_kernel_is_waited_for_more_than_that_of_bits() {
+    let options = "--policy vanilla-4.16,bits --lru sharded --tasks 20 --mode processes --map 1M --duration 2ms";
     let rows = rows("page-fault", options);
-    let [vanilla, depot] = [&rows[0], &rows[1]].map(|row| share(row, "zone"));
-    assert!(vanilla > 1.5 * depot && vanilla > 0.005, "{vanilla} {depot}");
+    let [vanilla, bits] = [&rows[0], &rows[1]].map(|row| share(row, "zone"));
+    assert!(vanilla > 1.5 * bits && vanilla > 0.005, "{vanilla} {bits}");
 }
 
 #[test]
@@ -257,10 +257,10 @@ fn huge_blocks_are_got_out_of_full_memory_whose_pages_are_moved_at_a_cost() {
 }
 
 #[test]
-fn fragmented_memory_becomes_whole_under_healing_and_not_under_depot() {
+fn fragmented_memory_becomes_whole_under_bits_and_not_under_vanilla() {
     let run = || {
         let line =
-            "sim frag --memory 256M --pcp-sizing fixed:128 --tasks 4 --iterations 100 --policy depot,healing --json";
+            "sim frag --memory 256M --pcp-sizing fixed:128 --tasks 4 --iterations 100 --policy vanilla,bits --json";
         let output = frameyard(&line.split_whitespace().collect::<Vec<_>>());
         assert_eq!((output.status.code(), stderr(&output)), (Some(0), ""));
         stdout(&output).to_owned()
@@ -297,7 +297,7 @@ fn a_simulated_fragmentation_is_refused_with_a_correct_value() {
 fn simulated_spills_are_served_by_the_other_socket() {
     let run = || {
         let line =
-            "sim alloc --memory 512M --kind repeat,spill,cold --order 0,2 --tasks 1,28 --policy vanilla,healing --json";
+            "sim alloc --memory 512M --kind repeat,spill,cold --order 0,2 --tasks 1,28 --policy vanilla,bits --json";
         let output = frameyard(&line.split_whitespace().collect::<Vec<_>>());
         assert_eq!((output.status.code(), stderr(&output)), (Some(0), ""));
         stdout(&output).to_owned()

@@ -4,12 +4,15 @@ use crate::program::{assert_refused, frameyard, json, stderr, stdout};
 
 /// Runs with few operations in little memory; the only row.
 fn row(options: &str) -> serde_json::Value {
+    let [row] = &rows(options)[..] else { panic!("{options}: one run") };
+    row.clone()
+}
+
+fn rows(options: &str) -> Vec<serde_json::Value> {
     let line = format!("stress --memory 128M --ops 1500k --interval 50ms {options} --json");
     let result = json(&line.split_whitespace().collect::<Vec<_>>());
     assert_eq!(result["command"], "stress");
-    let rows = result["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 1);
-    rows[0].clone()
+    result["rows"].as_array().unwrap().clone()
 }
 
 fn assert_worked(row: &serde_json::Value) {
@@ -23,26 +26,30 @@ fn assert_worked(row: &serde_json::Value) {
 }
 
 #[test]
-fn threads_lose_no_frame_while_policies_switch() {
-    let row = row("--tasks 3 --seed 5");
-    assert_worked(&row);
-    assert_eq!((&row["policy"], &row["mode"], &row["tasks"]), (&"switching".into(), &"threads".into(), &3.into()));
-    assert!(row["switches"].as_u64().unwrap() > 0, "{row}");
+fn threads_lose_no_frame_while_policies_switch_and_under_bits() {
+    assert_switching_and_bits(&rows("--tasks 3 --seed 5"), "threads");
 }
 
 #[test]
-fn processes_lose_no_frame_while_policies_switch() {
-    let row = row("--tasks 3 --mode processes");
-    assert_worked(&row);
-    assert_eq!((&row["policy"], &row["mode"]), (&"switching".into(), &"processes".into()));
-    assert!(row["switches"].as_u64().unwrap() > 0, "{row}");
+fn processes_lose_no_frame_while_policies_switch_and_under_bits() {
+    assert_switching_and_bits(&rows("--tasks 3 --mode processes"), "processes");
+}
+
+/// The runs of a command without `--policy`.
+fn assert_switching_and_bits(rows: &[serde_json::Value], mode: &str) {
+    assert_eq!(rows.len(), 2);
+    for (row, policy) in rows.iter().zip(["switching", "bits"]) {
+        assert_worked(row);
+        assert_eq!((&row["policy"], &row["mode"], &row["tasks"]), (&policy.into(), &mode.into(), &3.into()));
+        assert_eq!(row["switches"].as_u64().unwrap() > 0, policy == "switching", "{row}");
+    }
 }
 
 #[test]
 fn a_single_policy_never_switches() {
-    let row = row("--tasks 2 --policy depot");
+    let row = row("--tasks 2 --policy vanilla");
     assert_worked(&row);
-    assert_eq!((&row["policy"], &row["switches"]), (&"depot".into(), &0.into()));
+    assert_eq!((&row["policy"], &row["switches"]), (&"vanilla".into(), &0.into()));
 }
 
 #[test]

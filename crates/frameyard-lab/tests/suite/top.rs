@@ -90,7 +90,7 @@ fn a_workload_is_watched_until_its_last_process_ends() {
 
 #[test]
 fn a_replay_is_watched_by_its_process() {
-    let policies = "vanilla,depot,healing,cluster-bulk,skip-merge,big-pcp,cluster,lock-per-page";
+    let policies = "vanilla,bits,cluster-bulk,skip-merge,big-pcp,cluster,lock-per-page";
     let words = ["trace", "replay", RECORDING, "--snapshot", SNAPSHOT, "--policy", policies];
     let mut replay = command(&words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let process = replay.id().to_string();

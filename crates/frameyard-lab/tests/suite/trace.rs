@@ -110,7 +110,7 @@ fn statistics_have_flags_lifetimes_and_live_pages_that_add_up() {
 #[test]
 fn a_recording_replays_under_all_policies_on_one_thread_and_on_several() {
     let policies = "vanilla,vanilla-4.16,skip-merge,cluster,cluster-bulk,big-pcp,prefetch,prefetch-before-lock,lock-per-page,\
-                    depot,vanilla-4.17,healing";
+                    vanilla-4.17,bits";
     let replayed =
         json(&["trace", "replay", RECORDING, "--snapshot", SNAPSHOT, "--policy", policies, "--by-order", "--json"]);
     let rows = replayed["rows"].as_array().unwrap();
@@ -124,7 +124,7 @@ fn a_recording_replays_under_all_policies_on_one_thread_and_on_several() {
         assert_eq!(Some(sum), row["zone_lock_acquisitions"].as_u64(), "{row}");
     }
     let threads =
-        json(&["trace", "replay", RECORDING, "--snapshot", SNAPSHOT, "--policy", "depot", "--threads", "--json"]);
+        json(&["trace", "replay", RECORDING, "--snapshot", SNAPSHOT, "--policy", "vanilla", "--threads", "--json"]);
     let row = &threads["rows"][0];
     assert_eq!((&row["failures"], &row["operations"]), (&0.into(), &rows[0]["operations"]));
     assert!(row["threads"].as_u64() >= Some(1), "{row}");
@@ -132,7 +132,7 @@ fn a_recording_replays_under_all_policies_on_one_thread_and_on_several() {
 
 #[test]
 fn copies_of_a_recording_replay_on_a_simulated_machine() {
-    let words = ["trace", "replay", EXCERPT, "--machine", "desktop-8", "--copies", "2", "--policy", "vanilla,depot"];
+    let words = ["trace", "replay", EXCERPT, "--machine", "desktop-8", "--copies", "2", "--policy", "vanilla,bits"];
     let seeds = |seed| stdout(&frameyard(&[&words[..], &["--seed", seed, "--json"]].concat())).to_owned();
     let printed = seeds("3");
     assert_eq!(seeds("3"), printed, "the same seed gives the same bytes");
@@ -219,7 +219,7 @@ fn the_recording_of_the_project_replays_as_its_snapshot_says() {
     let recording = concat!(env!("CARGO_MANIFEST_DIR"), "/../../recordings/cargo-check.fytrace");
     let stat = json(&["trace", "stat", recording, "--json"]);
     assert_eq!((stat["events"].as_u64(), stat["lost_events"].as_u64()), (Some(552_515), Some(0)), "{stat}");
-    let replay = json(&["trace", "replay", recording, "--policy", "vanilla,depot", "--json"]);
+    let replay = json(&["trace", "replay", recording, "--policy", "vanilla,bits", "--json"]);
     let rows = replay["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 2);
     for row in rows {

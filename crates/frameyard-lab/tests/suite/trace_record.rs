@@ -56,7 +56,7 @@ fn a_recorded_command_has_its_pages_faults_and_exit_code_and_replays() {
             assert!(beside.starts_with("Node 0"), "{beside}");
         }
     }
-    let replayed = json(&["trace", "replay", path, "--policy", "vanilla,depot", "--json"]);
+    let replayed = json(&["trace", "replay", path, "--policy", "vanilla,bits", "--json"]);
     for row in replayed["rows"].as_array().unwrap() {
         assert_eq!(row["failures"], 0, "{row}");
         assert!(row["operations"].as_u64() >= Some(1), "{row}");
@@ -148,7 +148,7 @@ fn the_demand_of_a_program_has_each_page_once() {
     assert_eq!(stat["live_pages"], 0, "{stat}");
     assert_eq!((&stat["failed_allocations"], &stat["blocks_allocated_twice"]), (&0.into(), &0.into()));
     assert!(stat["pages_allocated"].as_u64().unwrap() >= (PAGES + AGAIN + SECOND / 2) as u64, "{stat}");
-    let replayed = json(&["trace", "replay", path, "--policy", "vanilla,depot", "--json"]);
+    let replayed = json(&["trace", "replay", path, "--policy", "vanilla,bits", "--json"]);
     for row in replayed["rows"].as_array().unwrap() {
         assert_eq!((&row["failures"], &row["skipped_frees"]), (&0.into(), &0.into()), "{row}");
     }

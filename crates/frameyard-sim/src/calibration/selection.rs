@@ -96,9 +96,9 @@ mod tests {
     #[test]
     fn texts_that_name_no_rows_are_refused() {
         let wrong =
-            ["", "big-pcp", "big-pcp/processes", "big-pcp/processes/", "big-pcp/processes/0", "depot/threads/3..2"];
+            ["", "big-pcp", "big-pcp/processes", "big-pcp/processes/", "big-pcp/processes/0", "bits/threads/3..2"];
         for text in
-            wrong.into_iter().chain(["no/threads/1", "depot/fibers/1", "depot/threads/1/2", "depot/threads/1..9999"])
+            wrong.into_iter().chain(["no/threads/1", "bits/fibers/1", "bits/threads/1/2", "bits/threads/1..9999"])
         {
             assert_eq!(text.parse::<Selection>(), Err(ParseSelectionError(text.to_owned())));
         }

@@ -58,7 +58,7 @@ fn the_account_is_complete_to_the_picosecond() {
 
 #[test]
 fn a_repeated_run_gives_the_same_numbers_and_another_seed_different_ones() {
-    for policy in [ZonePolicy::Vanilla416, ZonePolicy::Depot] {
+    for policy in [ZonePolicy::Vanilla416, ZonePolicy::Bits] {
         let once = |seed| format!("{:?}", fault(&yard(policy), 40, seed));
         assert_eq!(once(1), once(1), "{policy}");
         assert_ne!(once(1), once(2), "{policy}");
@@ -79,7 +79,7 @@ fn a_yard_of_32_gib_and_its_machine_take_at_most_half_as_much_again_as_its_map()
         let machine = Machine::built_in(name).unwrap();
         let config = SimConfig {
             node_memory: PageCount((32 << 18) / u64::from(machine.topology.sockets)),
-            policy: ZonePolicy::Depot,
+            policy: ZonePolicy::Bits,
             sizing: PcpSizing::Scaled,
             lists: ListAccess::Locks,
             costs: Vec::new(),

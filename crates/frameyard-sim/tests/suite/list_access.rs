@@ -50,7 +50,7 @@ fn a_pair_in_sections_takes_no_lock_and_one_under_locks_takes_two() {
     // list's word and entry twice. Under locks: two exchanges of the lock and two stores to it. In sections: two reads of the owners.
     let cases = [(ListAccess::Locks, 4, 4, (11, 3)), (ListAccess::Sections, 0, 6, (9, 1))];
     for (access, of_locks, of_lists, (accesses, exchanges)) in cases {
-        let yard = yard(ZonePolicy::Depot, access);
+        let yard = yard(ZonePolicy::Bits, access);
         run_on(&yard, 1, |_| pairs(&yard, 10));
         let spent = run_on(&yard, 1, |_| pairs(&yard, PAIRS));
         assert_eq!(count(&spent, Accessed::Lock(LockKind::PerCpu)), of_locks * PAIRS, "{access}");
@@ -65,7 +65,7 @@ fn a_drain_of_all_lists_interrupts_each_busy_cpu_once_and_only_where_there_are_s
     const CPUS: u32 = 8;
     const ZONES: u64 = 2;
     for access in ListAccess::ALL {
-        let yard = yard(ZonePolicy::Depot, access);
+        let yard = yard(ZonePolicy::Bits, access);
         run_on(&yard, CPUS, |_| pairs(&yard, 10));
         let work = yard.platform().cost("work").unwrap();
         let spent = run_on(&yard, CPUS, |cpu| match cpu {
@@ -83,7 +83,7 @@ fn a_drain_of_all_lists_interrupts_each_busy_cpu_once_and_only_where_there_are_s
 
 #[test]
 fn all_frames_come_back_where_cpus_drain_the_lists_that_others_use() {
-    for policy in [ZonePolicy::Depot, ZonePolicy::Vanilla] {
+    for policy in [ZonePolicy::Bits, ZonePolicy::Vanilla] {
         let yard = yard(policy, ListAccess::Sections);
         let free = yard.stats().free_pages();
         let spent = run_on(&yard, 24, |cpu| {

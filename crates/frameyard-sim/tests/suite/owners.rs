@@ -114,7 +114,7 @@ fn kernel_overheads_change_the_run_time() {
         change(&mut machine.kernel_overhead);
         let config = SimConfig {
             node_memory: PageCount(1 << 17),
-            policy: ZonePolicy::Depot,
+            policy: ZonePolicy::Bits,
             sizing: PcpSizing::Classic,
             lists: ListAccess::Locks,
             costs: Vec::new(),

@@ -22,8 +22,8 @@ const SAMPLES: usize = 20;
 pub struct FreeMemory {
     /// Blocks on free lists, by order.
     pub blocks: [u64; ORDERS],
-    /// Blocks that the transfer mechanism holds for all CPUs, by order.
-    pub held_blocks: [u64; ORDERS],
+    /// Blocks in bits, by order.
+    pub blocks_in_bits: [u64; ORDERS],
     /// Pages on lists of CPUs.
     pub per_cpu: PageCount,
 }
@@ -32,7 +32,8 @@ impl FreeMemory {
     /// Free blocks of pageblock order: larger ones count as several.
     #[must_use]
     pub fn order9_blocks(&self) -> u64 {
-        self.blocks[9] + self.held_blocks[9] + 2 * self.blocks[10]
+        let [of_order9, of_order10] = [9, 10].map(|order| self.blocks[order] + self.blocks_in_bits[order]);
+        of_order9 + 2 * of_order10
     }
 
     /// That of a yard.
@@ -46,7 +47,7 @@ impl FreeMemory {
                 let of = Order(order as u8);
                 for migrate_type in MigrateType::ALL {
                     free.blocks[order] += zone.free_blocks(of, migrate_type);
-                    free.held_blocks[order] += zone.depot_blocks(of, migrate_type);
+                    free.blocks_in_bits[order] += zone.blocks_in_bits(of, migrate_type);
                 }
             }
         }

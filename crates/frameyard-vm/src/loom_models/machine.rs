@@ -8,6 +8,7 @@ use std::vec::Vec;
 use frameyard::boot::ZoneLimits;
 use frameyard::page::Page;
 use frameyard::platform::{Contention, LockId, MapBacking, Probe};
+use frameyard::policy::ZonePolicy;
 use frameyard::sync::{AtomicU32, Ordering};
 use frameyard::watermarks::{PcpSizing, WatermarkOptions};
 use frameyard::{
@@ -163,6 +164,8 @@ impl Machine {
             // No frames stay on per-CPU lists, which have their own models.
             pcp_sizing: PcpSizing::Fixed(0),
             device_space: self.devices,
+            // The simplest one.
+            policy: ZonePolicy::Vanilla,
             ..YardConfig::new(&CPUS)
         }
     }

@@ -8,7 +8,7 @@ use fastrand::Rng;
 use frameyard::AllocError;
 use frameyard::compaction::{CompactEffort, CompactOutcome, CompactRequest, CompactResult};
 use frameyard::platform::FramesNotReturned;
-use frameyard::policy::{PolicyError, ZonePolicy};
+use frameyard::policy::ZonePolicy;
 use frameyard::reporting::ReportError;
 use frameyard::watermarks::PcpSizing;
 use frameyard::{CpuId, Gfp, NodeId, Order, PageCount, PfnRange, ZoneId};
@@ -40,8 +40,6 @@ pub(crate) enum Switching {
 pub struct Disturbances {
     /// Policy switches.
     pub switches: u64,
-    /// Policy switches that gave up waiting for a CPU.
-    pub switch_stalls: u64,
     /// Compactions.
     pub compactions: u64,
     /// Compactions that gave up waiting for a CPU.
@@ -123,13 +121,8 @@ impl<'a> Controller<'a> {
     fn switch(&mut self) -> Result<(), WorkloadError> {
         let policy = ZonePolicy::CHANGEABLE[self.random.usize(..ZonePolicy::CHANGEABLE.len())];
         self.done.switches += 1;
-        match self.fixture.yard.set_policy(policy) {
-            Ok(()) => {}
-            // The next switch continues it.
-            Err(PolicyError::Stalled(_)) => self.done.switch_stalls += 1,
-            Err(error) => return Err(WorkloadError::run_time(format!("policy {policy}: {error}"))),
-        }
-        Ok(())
+        let switched = self.fixture.yard.set_policy(policy);
+        switched.map_err(|error| WorkloadError::run_time(format!("policy {policy}: {error}")))
     }
 
     /// Allocates a random range, holds it for a moment, and frees it.

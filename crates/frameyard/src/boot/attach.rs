@@ -2,8 +2,8 @@
 
 use core::ptr::NonNull;
 
-use super::tables::{HEADER_WORDS, HeaderWord, MAGIC, TableCounts, Tables, VERSION};
-use super::{AttachError, MAX_CPUS, MAX_NODES, MapInit};
+use crate::boot::tables::{HEADER_WORDS, HeaderWord, MAGIC, TableCounts, Tables, VERSION};
+use crate::boot::{AttachError, MAX_CPUS, MAX_NODES, MapInit};
 use crate::control::{ControlRegion, TABLE_ALIGN, TableSpan};
 use crate::devices::devices_are_sound;
 use crate::memmap::{Numbering, RangeEntry};
@@ -72,7 +72,6 @@ unsafe fn read_yard(control: NonNull<u8>, header: &[AtomicU64]) -> Option<Attach
         reserved: count(HeaderWord::Reserved)?,
         cma: count(HeaderWord::CmaAreas)?,
         batch_words: count(HeaderWord::BatchWords)?,
-        shelves: count(HeaderWord::Shelves)?,
         free_bits: word(HeaderWord::FreeBits) == 1,
         directories: usize::from(word(HeaderWord::DeviceStart) < word(HeaderWord::DeviceEnd)),
     };

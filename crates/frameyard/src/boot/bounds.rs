@@ -1,11 +1,11 @@
 //! Upper bounds of a yard's memory, known at compile time.
 
-use super::tables::TableCounts;
-use super::{MAX_CPUS, MAX_NODES};
+use crate::boot::tables::TableCounts;
+use crate::boot::{MAX_CPUS, MAX_NODES};
 use crate::page::Page;
+use crate::store::batch_words_bound;
 use crate::units::{ByteSize, Geometry, PageCount};
 use crate::zone::PcpSizing;
-use crate::zone::transfer::batch_words_bound;
 
 /// The largest machine that a map and a control region of fixed size must serve.
 ///
@@ -110,7 +110,6 @@ impl MachineBounds {
             reserved: self.reserved_ranges,
             cma: self.cma_areas,
             batch_words: batch_words_bound(self.pcp_sizing, self.geometry, self.frames, self.nodes),
-            shelves: self.cpus,
             free_bits: true,
             directories: matches!(self.devices, DeviceSpace::Some) as usize,
         };

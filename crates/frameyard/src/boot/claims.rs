@@ -27,12 +27,12 @@ pub(crate) struct Claims {
 const BITS: u64 = 64;
 
 /// The words that a map of `blocks` maximum-order blocks needs.
-pub(in crate::boot) const fn words_for(blocks: u64) -> u64 {
+pub(crate) const fn words_for(blocks: u64) -> u64 {
     blocks.div_ceil(BITS)
 }
 
 impl Claims {
-    pub(in crate::boot) fn new(words: &'static [AtomicU64], numbering: Numbering, order: Order) -> Self {
+    pub(crate) fn new(words: &'static [AtomicU64], numbering: Numbering, order: Order) -> Self {
         Self { words, numbering, order }
     }
 

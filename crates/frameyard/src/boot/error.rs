@@ -33,20 +33,20 @@ errors! {
             /// How many there should be.
             expected: usize,
         } = "{given} distances given: {expected} are needed, one for each pair of nodes",
-        /// The numbers of cache groups or of depot shelves are not one for each CPU.
-        WrongCpuGroups {
+        /// The numbers of cache groups are not one for each CPU.
+        WrongCacheGroups {
             /// How many were given.
             given: usize,
             /// How many there should be.
             expected: usize,
-        } = "{given} cache groups or depot shelves given: {expected} are needed, one for each CPU",
-        /// The number of a cache group or of a depot shelf is larger than it need be.
-        BadCpuGroup {
+        } = "{given} cache groups given: {expected} are needed, one for each CPU",
+        /// The number of a cache group is larger than it need be.
+        BadCacheGroup {
             /// The number.
             group: usize,
             /// How many CPUs there are.
             cpus: usize,
-        } = "cache group or depot shelf {group}: those of {cpus} CPUs are numbered from 0 to {}" (cpus - 1),
+        } = "cache group {group}: those of {cpus} CPUs are numbered from 0 to {}" (cpus - 1),
         /// More frames than links can name, in sections with memory or room for devices. Holes do not count.
         TooMuchMemory(count: PageCount) =
             "{count} in sections with memory or room for devices: a yard has at most 2^32 - 2 frames, 16 TiB of 4 KiB each",

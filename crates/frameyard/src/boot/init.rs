@@ -2,19 +2,19 @@
 
 use core::ptr::NonNull;
 
-use super::cpu_groups::CpuGroups;
-use super::layout::planned_batch;
-use super::tables::{HeaderWord, MAGIC, VERSION};
-use super::{
+use crate::boot::cache_groups::CacheGroups;
+use crate::boot::layout::planned_batch;
+use crate::boot::tables::{HeaderWord, MAGIC, VERSION};
+use crate::boot::{
     BootError, InitMode, Initialisation, Layout, MAX_NODES, MemorySource, Poisoning, SectionEntry, Tables, YardConfig,
     ZONE_CHOICES,
 };
 use crate::memmap::{MapWriter, MemMap, Numbering};
 use crate::page::Page;
 use crate::platform::Platform;
+use crate::store::Mechanism;
 use crate::sync::Ordering;
 use crate::units::{CpuId, Geometry, MigrateType, NodeId, Pfn, PfnRange, ZoneId, ZoneKind};
-use crate::zone::transfer::Mechanism;
 use crate::zone::{Zone, ZonePolicy, ZoneTables};
 
 /// Writes a yard into its map and its tables, and publishes its header. Returns the map.
@@ -44,7 +44,7 @@ pub(crate) unsafe fn init<P: Platform>(
     write_header(tables, config, layout);
     tables.word(HeaderWord::Sections).store(platform.has_sections().into(), Ordering::Relaxed);
     write_cpus_and_distances(tables, config, layout);
-    write_cpu_groups(tables, config, layout)?;
+    write_cache_groups(tables, config, layout)?;
     let numbering = write_runs(tables, memory, layout)?;
     // SAFETY: passed on to the caller; the map has as many page structures as there are places.
     let map = unsafe { MemMap::new(map, numbering, config.map_init.content, config.geometry) };
@@ -96,7 +96,6 @@ fn write_header(tables: &Tables, config: &YardConfig<'_>, layout: &Layout) {
         (HeaderWord::Checks, config.checks as u64),
         (HeaderWord::DefragMode, config.defrag_mode as u64),
         (HeaderWord::CleanRegions, config.clean_regions as u64),
-        (HeaderWord::DoubleFreeCheck, config.double_free_check as u64),
         (HeaderWord::Bytes, layout.control_bytes().0),
         (HeaderWord::MapInit, config.map_init.pack()),
         (HeaderWord::Places, counts.frames.0),
@@ -108,7 +107,6 @@ fn write_header(tables: &Tables, config: &YardConfig<'_>, layout: &Layout) {
         (HeaderWord::Reserved, counts.reserved as u64),
         (HeaderWord::CmaAreas, counts.cma as u64),
         (HeaderWord::BatchWords, counts.batch_words as u64),
-        (HeaderWord::Shelves, counts.shelves as u64),
         (HeaderWord::FreeBits, u64::from(counts.free_bits)),
     ];
     for (word, value) in words {
@@ -131,20 +129,17 @@ fn write_cpus_and_distances(tables: &Tables, config: &YardConfig<'_>, layout: &L
     }
 }
 
-fn write_cpu_groups(tables: &Tables, config: &YardConfig<'_>, layout: &Layout) -> Result<(), BootError> {
+fn write_cache_groups(tables: &Tables, config: &YardConfig<'_>, layout: &Layout) -> Result<(), BootError> {
     if config.cpus.iter().any(|node| node.index() >= layout.counts.nodes) {
         return Err(BootError::LayoutMismatch);
     }
-    let caches = (CpuGroups::of_caches(config), tables.cache_groups);
-    let shelves = (CpuGroups::of_shelves(config), tables.transfer.depot_shelves());
-    for (groups, table) in [caches, shelves] {
-        groups.count()?;
-        groups.for_each(|cpu, group| {
-            if let Some(slot) = table.get(cpu.index()) {
-                slot.store(group, Ordering::Relaxed);
-            }
-        });
-    }
+    let groups = CacheGroups::of(config);
+    groups.count()?;
+    groups.for_each(|cpu, group| {
+        if let Some(slot) = tables.cache_groups.get(cpu.index()) {
+            slot.store(group, Ordering::Relaxed);
+        }
+    });
     Ok(())
 }
 

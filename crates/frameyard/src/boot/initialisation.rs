@@ -22,14 +22,16 @@
 //! 6. It subtracts the free blocks from the deferred frames. A CPU that reads zero deferred frames with Acquire finds
 //!    the blocks on the lists.
 
-use super::claims::Claims;
-use super::{Poisoning, SectionEntry, Tables};
+use crate::boot::claims::Claims;
+use crate::boot::{Poisoning, SectionEntry, Tables};
 use crate::memmap::MapWriter;
 use crate::page::{FrameState, MapContent, PageTemplate, Tag};
 use crate::platform::{Activity, InitProgress, MapNotBacked, Platform};
+use crate::store;
+use crate::store::buddy::pieces;
 use crate::units::{MigrateType, PageCount, Pfn, PfnRange, ZoneId};
-use crate::zone::transfer;
-use crate::zone::{ZoneTables, ZoneView, pieces, poison};
+use crate::zone::fixed_vec::FixedVec;
+use crate::zone::{ZoneTables, ZoneView, poison};
 
 mod early;
 mod grow;
@@ -221,16 +223,17 @@ impl<P: Platform> Initialisation<'_, P> {
         while let Some((first, zone)) = free.next() {
             self.fill_poison(first);
             let view = self.view(zone);
+            let put = put_without_lock(view, first);
             // Memory whose zone cannot be locked is lost.
             let Ok(mut locked) = view.lock() else { break };
-            let put = |pfn, order| transfer::put_initialised(view, pfn, order);
-            locked.add_initialised(first, put);
+            locked.add_initialised(first, put.iter().copied());
             freed += first.count();
-            // Without poisoning, one acquisition of the lock serves all blocks of the zone.
+            // Without poisoning, one acquisition of the lock serves all blocks of the zone that need it.
             while self.poisoning == Poisoning::Off
-                && let Some((range, _)) = free.next_if(|(_, next)| *next == zone)
+                && let Some((range, _)) =
+                    free.next_if(|(range, next)| *next == zone && !store::puts_initialised(view, *range))
             {
-                locked.add_initialised(range, put);
+                locked.add_initialised(range, core::iter::empty());
                 freed += range.count();
             }
         }
@@ -249,4 +252,22 @@ impl<P: Platform> Initialisation<'_, P> {
     fn view(&self, id: ZoneId) -> ZoneView<'_, P> {
         self.tables.zone_view(id, self.zone_tables, self.platform)
     }
+}
+
+/// The most parts of a range that are freed without the zone lock. Contiguous memory areas, which go to the free lists, lie between them.
+const PARTS: usize = 8;
+
+/// Frees what needs no zone lock of a range of initialised memory, the first [`PARTS`] parts. Returns these, ascending. The caller does not
+/// hold the zone lock.
+fn put_without_lock<P: Platform>(view: ZoneView<'_, P>, range: PfnRange) -> FixedVec<PfnRange, PARTS> {
+    let (mut parts, mut rest) = (FixedVec::new(), range);
+    for _ in 0..PARTS {
+        let put = store::put_initialised(view, rest);
+        if put.is_empty() {
+            break;
+        }
+        parts.push(put);
+        rest.start = put.end;
+    }
+    parts
 }

@@ -2,14 +2,13 @@
 
 use core::ptr::NonNull;
 
-use super::cpu_groups::CpuGroups;
-use super::movable::{MovableStarts, movable_starts};
-use super::runs::RunPlan;
-use super::tables::{TableCounts, TablePlan, Tables};
-use super::{BootError, MAX_CPUS, MAX_NODES, MemorySource, YardConfig, ZoneLimits};
+use crate::boot::movable::{MovableStarts, movable_starts};
+use crate::boot::runs::RunPlan;
+use crate::boot::tables::{TableCounts, TablePlan, Tables};
+use crate::boot::{BootError, MAX_CPUS, MAX_NODES, MemorySource, YardConfig, ZoneLimits};
 use crate::page::Page;
+use crate::store::batch_words;
 use crate::units::{ByteSize, Geometry, NodeId, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
-use crate::zone::transfer::batch_words;
 use crate::zone::{PcpZone, ZonePolicy};
 
 /// The sizes of a yard's memory map and control region.
@@ -193,7 +192,6 @@ impl Layout {
             reserved: found.reserved,
             cma: found.cma,
             batch_words,
-            shelves: CpuGroups::of_shelves(config).count()?,
             free_bits: config.policy == ZonePolicy::Bits,
             directories: usize::from(!device_space.is_empty()),
         };

@@ -1,6 +1,6 @@
 //! Options of map initialisation: when it happens, how it writes the pages, and how threads share the work.
 
-use super::BootError;
+use crate::boot::BootError;
 use crate::memmap::Initialiser;
 use crate::page::MapContent;
 use crate::units::{Geometry, PageCount, named};

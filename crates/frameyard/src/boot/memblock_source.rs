@@ -1,6 +1,6 @@
 //! The early memory map as the memory of a yard.
 
-use super::MemorySource;
+use crate::boot::MemorySource;
 use crate::memblock::{EarlyMemory, Memblock, NodeFilter, Region, RegionFlags};
 use crate::units::{Geometry, NodeId, PfnRange};
 

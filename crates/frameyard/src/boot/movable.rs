@@ -1,6 +1,6 @@
 //! Where the Movable zone of each node begins.
 
-use super::{BootError, MAX_NODES, MemorySource, MovableMemory, YardConfig};
+use crate::boot::{BootError, MAX_NODES, MemorySource, MovableMemory, YardConfig};
 use crate::units::{PageCount, Pfn};
 
 /// First frame of each node's Movable zone; past the end of memory where it has none.

@@ -1,6 +1,6 @@
 //! The runs of present sections of a machine that is planned: those with memory, or with room for devices.
 
-use super::{BootError, MemorySource};
+use crate::boot::{BootError, MemorySource};
 use crate::units::{Geometry, PageCount, Pfn, PfnRange};
 
 /// The runs, as far as table sizes follow from them.

@@ -4,19 +4,20 @@
 
 use core::ptr::NonNull;
 
-use super::claims::{Claims, words_for};
-use super::{Poisoning, ZONE_CHOICES};
+use crate::boot::claims::{Claims, words_for};
+use crate::boot::{Poisoning, ZONE_CHOICES};
 use crate::control::{ControlRegion, TablePlanner, TableSpan};
 use crate::devices::{DeviceDirectory, DeviceSection, DeviceTables};
+use crate::lists::{CpuLists, LargeLists, PerCpuPages};
 use crate::memmap::{MemMap, Numbering, RangeEntry, RunEntry, SectionSlot, range_of, ranges_in, slots_for};
+use crate::placement::DefragMode;
 use crate::platform::{LockError, LockId, Platform};
+use crate::store::{self, TableSizes, TransferSpans, TransferTables};
 use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::units::{CpuId, Geometry, NodeId, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
-use crate::zone::pcp::{CpuLists, LargeLists, PerCpuPages};
-use crate::zone::transfer::{self, TableSizes, TransferSpans, TransferTables};
 use crate::zone::{
-    AllocationBytes, AllocationMap, CleanRegions, DefragMode, DoubleFreeCheck, PageChecks, PageblockMap, Patience,
-    Region, SectionEntry, SectionTable, TransferCounters, Zone, ZoneTables, ZoneView,
+    AllocationBytes, AllocationMap, CleanRegions, PageChecks, PageblockMap, Patience, Region, SectionEntry,
+    SectionTable, TransferCounters, Zone, ZoneTables, ZoneView,
 };
 
 /// Words of the header; the rest of it are the spans of the tables that `tables!` declares, two words each.
@@ -46,13 +47,12 @@ pub(crate) enum HeaderWord {
     /// The frames reserved for devices.
     DeviceStart,
     DeviceEnd,
-    /// These six: see [`TableCounts`].
+    /// These five: see [`TableCounts`].
     Cpus,
     Ranges,
     Reserved,
     CmaAreas,
     BatchWords,
-    Shelves,
     /// How many entries of the table of free memory are in use.
     FreeRanges,
     /// The number of places, and of runs: see [`Numbering`](crate::memmap::Numbering).
@@ -62,9 +62,7 @@ pub(crate) enum HeaderWord {
     Checks,
     /// Whether CPUs use their lists in sections: [`Platform::has_sections`].
     Sections,
-    /// How second frees are found: [`DoubleFreeCheck`].
-    DoubleFreeCheck,
-    /// How hard the yard keeps pageblocks whole: [`DefragMode`](crate::zone::DefragMode). Read on slow paths.
+    /// How hard the yard keeps pageblocks whole: [`DefragMode`](crate::placement::DefragMode). Read on slow paths.
     DefragMode,
     /// Whether regions are kept clean: [`CleanRegions`]. Zones have a copy.
     CleanRegions,
@@ -77,7 +75,7 @@ pub(super) const HEADER_WORDS: usize = 96;
 const _: () = assert!(HeaderWord::FirstSpan as usize + 2 * TABLES <= HEADER_WORDS, "the header holds all spans");
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"frameyrd");
 /// The version of the layout, and the mechanisms that are compiled in: a build that lacks one must not attach.
-pub(super) const VERSION: u64 = 30 | transfer::COMPILED_IN << 32;
+pub(super) const VERSION: u64 = 31 | store::COMPILED_IN << 32;
 
 /// The numbers that table sizes follow from.
 #[derive(Clone, Copy, Debug)]
@@ -95,8 +93,6 @@ pub(super) struct TableCounts {
     pub(super) cma: usize,
     /// Words for what zones have once per batch of their memory.
     pub(super) batch_words: usize,
-    /// Shelves of a depot that CPUs have.
-    pub(super) shelves: usize,
     /// Whether free frames are bits.
     pub(super) free_bits: bool,
     /// 1 if there is room for devices, else 0.
@@ -122,11 +118,10 @@ impl TableCounts {
 
     /// The sizes that tables of transfer mechanisms follow from.
     pub(super) const fn transfer(&self) -> TableSizes {
-        let Self { cpus, shelves, free_bits, batch_words, .. } = *self;
+        let Self { cpus, free_bits, batch_words, .. } = *self;
         TableSizes {
             cpus,
             zones: self.zones(),
-            shelves,
             pageblocks: self.pageblocks(),
             pageblock_order: self.geometry.pageblock_order(),
             free_bits,
@@ -169,7 +164,7 @@ macro_rules! tables {
                 if $counts.frames.0 >= u32::MAX as u64 || planner.table::<AtomicU64>(HEADER_WORDS).is_none() {
                     return None;
                 }
-                let Some(transfer) = transfer::plan(&mut planner, &$counts.transfer()) else { return None };
+                let Some(transfer) = store::plan(&mut planner, &$counts.transfer()) else { return None };
                 let tables = [$(match planner.table::<$entry>($count) {
                     Some(span) => span,
                     None => return None,
@@ -237,7 +232,7 @@ tables! { counts:
     /// The cache group of each CPU.
     cache_groups: AtomicU16 = counts.cpus,
     /// The free frames in each pageblock; see [`ZoneTables`].
-    pageblock_free: AtomicU64 = counts.pageblocks(),
+    pageblock_free: AtomicU32 = counts.pageblocks(),
     /// The regions of 1 GiB, by the place of their first frame.
     regions: Region = counts.regions(),
     /// The lists of all zones of each CPU for the larger orders of a yard whose free frames are bits.
@@ -469,10 +464,6 @@ impl Tables {
 
     pub(crate) fn checks(&self) -> PageChecks {
         PageChecks::from_bits(self.read(HeaderWord::Checks))
-    }
-
-    pub(crate) fn double_free_check(&self) -> DoubleFreeCheck {
-        DoubleFreeCheck::from_bits(self.read(HeaderWord::DoubleFreeCheck))
     }
 
     pub(crate) fn poisoning(&self) -> Poisoning {

@@ -3,12 +3,12 @@
 //! Safe to do again at any time, when managed pages have changed: allocations read each value by itself, and
 //! the limits of a CPU's lists change under their lock.
 
-use super::{BootError, Tables};
+use crate::boot::{BootError, Tables};
+use crate::lists::{LockedPcp, YardLimits, lock_each};
 use crate::platform::Platform;
+use crate::policy::ZonePolicy;
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::{Geometry, NodeId, PageCount, ZoneId, ZoneKind};
-use crate::zone::pcp::{LockedPcp, YardLimits, lock_each};
-use crate::zone::transfer::{HEALING_SHARE, LEAST_HEALING, huge_blocks_of_lists};
 use crate::zone::{
     PcpSizes, PcpSizing, PcpZone, SharedMinimum, WatermarkOptions, WatermarkOptionsError, Zone, ZoneSizing,
     lowmem_reserve,
@@ -20,6 +20,12 @@ const MAX_HUGE_BLOCKS: u64 = 8;
 const LARGE_SHARE: u64 = 128;
 /// The most frames that those of one CPU hold.
 const MOST_LARGE: PageCount = PageCount(2048);
+/// Where free frames are bits, the lists of all CPUs together hold at most this share of a zone in huge blocks.
+const HUGE_SHARE: u64 = if cfg!(loom) { 1 } else { 32 };
+/// The most huge blocks that those of one CPU hold.
+const MOST_HUGE: u64 = if cfg!(loom) { 6 } else { 32 };
+/// Fewer are not worth longer lists.
+const LEAST_HUGE: u64 = if cfg!(loom) { 4 } else { 8 };
 
 impl Tables {
     /// Sets watermarks, reserves and the limits of all per-CPU lists.
@@ -73,13 +79,13 @@ impl Tables {
             let local_cpus = self.cpus_of(id.node());
             let low = zone.watermark(crate::zone::WatermarkLevel::Low);
             let sizes = sizing.sizes(geometry, PcpZone { managed: zone.managed(), low, local_cpus, online_cpus });
-            let huge_high = huge_high(geometry, sizes);
             let cpus = if local_cpus == 0 { online_cpus } else { local_cpus };
             let limits = YardLimits {
                 high: sizes.high,
-                healing_high: healing_high(sizing, sizes.high, zone.managed(), cpus),
-                huge_high,
-                huge_batches: huge_batches(geometry, zone.managed(), cpus, huge_high),
+                huge_high: match zone.policy() {
+                    ZonePolicy::Bits => huge_high_of_bits(geometry, sizes, zone.managed(), cpus),
+                    _ => huge_high(geometry, sizes),
+                },
                 large_high: large_high(sizes, zone.managed(), cpus),
                 batch: sizes.batch,
             };
@@ -105,22 +111,11 @@ fn huge_high(geometry: Geometry, sizes: PcpSizes) -> PageCount {
     PageCount((sizes.high.0 >> order.0).clamp(1, MAX_HUGE_BLOCKS) << order.0)
 }
 
-/// The most single movable frames that a CPU's list holds where the zone heals: frames on lists keep pageblocks from becoming whole. A list of a
-/// fixed size keeps that size. Any other list has room for a batch and a part of one at least.
-fn healing_high(sizing: PcpSizing, high: PageCount, managed: PageCount, cpus: u32) -> PageCount {
-    match sizing {
-        PcpSizing::Fixed(_) => high,
-        _ => high.min(PageCount((managed.0 / HEALING_SHARE / u64::from(cpus.max(1))).max(LEAST_HEALING as u64))),
-    }
-}
-
-/// [`huge_high`] under a policy that moves huge blocks in batches, in zones with enough memory for that.
-fn huge_batches(geometry: Geometry, managed: PageCount, cpus: u32, huge_high: PageCount) -> PageCount {
-    let order = geometry.pageblock_order();
-    match huge_blocks_of_lists(managed.0 >> order.0, cpus) {
-        Some(blocks) if huge_high.0 > 0 => PageCount(blocks << order.0).max(huge_high),
-        _ => huge_high,
-    }
+/// [`huge_high`] where free frames are bits, in zones with enough memory for more: a list gives or takes many at once.
+fn huge_high_of_bits(geometry: Geometry, sizes: PcpSizes, managed: PageCount, cpus: u32) -> PageCount {
+    let (order, least) = (geometry.pageblock_order(), huge_high(geometry, sizes));
+    let blocks = ((managed.0 >> order.0) / HUGE_SHARE / u64::from(cpus.max(1))).min(MOST_HUGE);
+    if blocks >= LEAST_HUGE && least.0 > 0 { PageCount(blocks << order.0).max(least) } else { least }
 }
 
 /// What a CPU may hold in blocks of the orders between the small ones and that of a line of bits: a small part of the zone.

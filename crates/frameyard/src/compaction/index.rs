@@ -1,7 +1,7 @@
 //! Fragmentation indices: how fragmented a zone's free memory is for a block of some order.
 
+use crate::store::buddy::FreeShape;
 use crate::units::Order;
-use crate::zone::FreeShape;
 
 /// Up to this index a request fails because memory is short, not because it is fragmented (`sysctl_extfrag_threshold`).
 pub(crate) const EXTFRAG_THRESHOLD: i64 = 500;

@@ -1,19 +1,20 @@
 //! One run of compaction over a zone: where it begins, when it ends, and what it leaves for later runs.
 
-use super::Compaction;
-use super::hints::SkipHints;
-use super::index::{EXTFRAG_THRESHOLD, fragmentation, unusable};
-use super::request::{CompactCaller, CompactEffort, CompactOutcome, CompactRequest, CompactResult};
-use super::sources::{Sources, Supply, is_movable_block};
-use super::targets::Targets;
 use crate::boot::{Poisoning, Tables};
+use crate::compaction::Compaction;
+use crate::compaction::hints::SkipHints;
+use crate::compaction::index::{EXTFRAG_THRESHOLD, fragmentation, unusable};
+use crate::compaction::request::{CompactCaller, CompactEffort, CompactOutcome, CompactRequest, CompactResult};
+use crate::compaction::sources::{Sources, Supply, is_movable_block};
+use crate::compaction::targets::Targets;
+use crate::lists::lock_each;
 use crate::owners::Owners;
 use crate::page::{FrameState, Tag};
+use crate::placement::defrag::stock_racy;
 use crate::platform::Platform;
+use crate::store::{self, Quiescence};
 use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn};
-use crate::zone::pcp::lock_each;
-use crate::zone::transfer::{Collect, Quiescence};
-use crate::zone::{COSTLY_ORDER, CompactEvent, Patience, Zone, ZoneView, transfer};
+use crate::zone::{COSTLY_ORDER, CompactEvent, Patience, Zone, ZoneView};
 
 /// The part of free memory in small blocks, in hundredths, at which the proactive compactor stops. It starts ten above
 /// (`compaction_proactiveness` of 20).
@@ -25,7 +26,8 @@ const ROOM: u64 = 16;
 
 fn has_room_in_clean_regions<P: Platform>(view: ZoneView<'_, P>) -> bool {
     let clean = view.own_regions().filter(|(_, region)| view.zone.keeps_regions() && region.tainting() == 0);
-    clean.map(|(_, region)| region.free()).sum::<PageCount>().0 >= view.geometry.largest_order().pages().0 / ROOM
+    clean.map(|region| view.free_in_region_racy(region)).sum::<PageCount>().0
+        >= view.geometry.largest_order().pages().0 / ROOM
 }
 
 impl<'a, P: Platform> Compaction<'a, P> {
@@ -72,13 +74,11 @@ impl<'a, P: Platform> Compaction<'a, P> {
         self.request.order.is_some() && self.request.effort != CompactEffort::Full
     }
 
-    /// The pageblocks that blocks may move to: movable ones, or with full effort any ordinary one (`ignore_block_suitable`). Only runs that
-    /// need all room move blocks to pageblocks that drain: these become whole sooner without.
+    /// The pageblocks that blocks may move to: movable ones, or with full effort any ordinary one (`ignore_block_suitable`).
     pub(super) fn target_types(&self) -> fn(MigrateType) -> bool {
         match (self.request.order, self.request.effort) {
-            (None, _) => is_movable_block,
-            (_, CompactEffort::Full) => |of| is_movable_block(of) || of.index() < MigrateType::PER_CPU,
-            _ => |of| is_movable_block(of) && of != MigrateType::Draining,
+            (Some(_), CompactEffort::Full) => |of| is_movable_block(of) || of.index() < MigrateType::PER_CPU,
+            _ => is_movable_block,
         }
     }
 
@@ -97,21 +97,21 @@ impl<'a, P: Platform> Compaction<'a, P> {
         if zone.would_serve_racy(order, highest_zone, migrate_type) {
             return Some(CompactResult::Success);
         }
-        if transfer::unmerged_pages_racy(zone) >= order.pages() {
+        if store::unmerged_pages_racy(zone) >= order.pages() {
             // Deferred merges need no room, and may suffice.
             return None;
         }
         if !self.has_room(order) {
             return Some(CompactResult::Skipped);
         }
-        let index = fragmentation(zone.free_shape_racy(order, self.view.geometry.max_order()), order);
+        let index = fragmentation(store::free_shape_racy(self.view, order), order);
         let want = order > COSTLY_ORDER && (0..=EXTFRAG_THRESHOLD).contains(&index);
         want.then_some(CompactResult::Skipped)
     }
 
-    /// Whether the zone has free frames enough to move blocks to, those on chains of pageblocks included.
+    /// Whether the zone has free frames enough to move blocks to, those that are bits included.
     fn has_room(&self, order: Order) -> bool {
-        self.zone().has_room_to_compact_racy(order, self.request.highest_zone, self.view.chained_racy())
+        self.zone().has_room_to_compact_racy(order, self.request.highest_zone, self.view.bits_pages_racy())
     }
 
     /// Compacts, whether or not the zone is [suitable](Self::unsuitable).
@@ -143,7 +143,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
         self.free_end = top;
         if !self.uses_hints() {
             self.drain_all();
-            let _ = transfer::collect(self.view, Collect::All(Patience::Sleeps));
+            store::collect_all(self.view);
             return;
         }
         let scanner = usize::from(self.request.effort != CompactEffort::Async);
@@ -207,14 +207,14 @@ impl<'a, P: Platform> Compaction<'a, P> {
 
     /// Whether the zone has its stock of whole pageblocks.
     fn has_stock(&self) -> bool {
-        let stock = self.zone().stock_racy(self.view.geometry);
+        let stock = stock_racy(self.view);
         stock.free >= stock.high
     }
 
     /// The part of free memory in blocks too small for a huge page, in hundredths (`fragmentation_score_zone`).
     pub(crate) fn score(&self) -> u64 {
         let order = self.view.geometry.pageblock_order();
-        unusable(self.zone().free_shape_racy(order, self.view.geometry.max_order()), order) / 10
+        unusable(store::free_shape_racy(self.view, order), order) / 10
     }
 
     /// Whether the zone is fragmented enough for the proactive compactor, and has enough free memory.

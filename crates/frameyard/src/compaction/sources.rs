@@ -1,19 +1,19 @@
 //! The migrate scanner: finds allocated blocks, and has their owners isolate and move them.
 
-use super::Compaction;
-use super::request::{CompactCaller, CompactEffort};
+use crate::compaction::Compaction;
+use crate::compaction::request::{CompactCaller, CompactEffort};
 
 use crate::owners::{Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind};
 use crate::page::{CountedPage, FrameState, Tag};
+use crate::placement::DefragMode;
+use crate::placement::defrag::least_free;
 use crate::platform::Platform;
+use crate::store;
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
-use crate::zone::DefragMode;
-use crate::zone::defrag::least_free;
-use crate::zone::transfer::{self, Collect};
 
 /// Whether most blocks in a pageblock of that type can be moved.
 pub(super) fn is_movable_block(migrate_type: MigrateType) -> bool {
-    matches!(migrate_type, MigrateType::Movable | MigrateType::Cma | MigrateType::Draining)
+    matches!(migrate_type, MigrateType::Movable | MigrateType::Cma)
 }
 
 /// The most blocks isolated at once (`COMPACT_CLUSTER_MAX`).
@@ -93,8 +93,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
             if self.migrate_at <= start {
                 self.taken_in_block = 0;
                 // Also without blocks to move: the pageblock may be free and unmerged.
-                let merges = transfer::collect(self.view, Collect::Merges(PfnRange { start, end }));
-                merged = merges.map_or(0, |collected| collected.merges);
+                merged = store::merge_range(self.view, PfnRange { start, end });
             }
             if (self.migrate_at > start && self.view.blocks.has_memory(start))
                 || (self.is_source(start) && self.is_worthwhile(PfnRange { start, end }))
@@ -183,7 +182,6 @@ impl<'a, P: Platform> Compaction<'a, P> {
             FrameState::Interior
             | FrameState::BuddyFree
             | FrameState::PerCpu
-            | FrameState::HeldFree
             | FrameState::InTransit
             | FrameState::Isolated => Found::Nothing,
             _ => {
@@ -300,7 +298,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
         let (zone, geometry) = (self.zone(), self.view.geometry);
         self.defrag == DefragMode::On
             && self.request.order.is_some_and(|order| order >= geometry.pageblock_order())
-            && zone.free_pages_racy() + self.view.chained_racy() < zone.discard_below(geometry)
+            && zone.free_pages_racy() < zone.discard_below(geometry)
     }
 
     /// Has the owner move a block; puts it back if that fails (`unmap_and_move`).
@@ -331,7 +329,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
         }
         // The freed blocks shall merge, so collect what mechanisms hold of their pageblocks.
         for block in blocks {
-            let _ = transfer::collect(self.view, Collect::Pageblock(block.pfn));
+            store::collect_around(self.view, block.pfn);
         }
         let Ok(mut locked) = self.view.lock() else { return };
         for block in blocks.iter().filter(|block| claimed(block)) {

@@ -1,11 +1,11 @@
 //! The free scanner, and the targets: isolated free blocks that contents move to.
 
-use super::Compaction;
 use crate::boot::{HeaderWord, Poisoning};
+use crate::compaction::Compaction;
 use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
+use crate::store;
 use crate::units::{MigrateType, ORDER_SLOTS, Order, Pfn, PfnRange};
-use crate::zone::transfer::{self, Collect};
 use crate::zone::{covering_block, poison};
 
 /// The most targets.
@@ -171,7 +171,7 @@ impl<P: Platform> Compaction<'_, P> {
             }
             if self.free_next <= frames.start {
                 // Only blocks on the free lists can become targets.
-                let _ = transfer::collect(self.view, Collect::Pageblock(frames.start));
+                store::collect_around(self.view, frames.start);
             }
             self.free_next = self.free_next.max(frames.start);
             let went_on = self.isolate_free_in(frames, wanted);

@@ -2,7 +2,9 @@
 
 use core::ops::Range;
 
-use super::{DeviceError, DeviceId, DeviceRequest, MAX_ORDER, MapLayout, MapPlacement, PageMap, Plan, zone_of};
+use crate::devices::{
+    DeviceError, DeviceId, DeviceRequest, MAX_ORDER, MapLayout, MapPlacement, PageMap, Plan, zone_of,
+};
 use crate::job::{ParallelJob, RunError};
 use crate::memmap::{Initialiser, MapWriter};
 use crate::page::content::{COUNTS, PageTemplate};

@@ -7,7 +7,7 @@
 //!   device of larger pages is split, and so are its parts, each with at least one reference.
 //! - Parts of unsplit pages, and all places of the device's part of the map without a structure, are fresh.
 
-use super::{DeviceId, DeviceRow, DeviceState, MapLayout, PageMap, Plan};
+use crate::devices::{DeviceId, DeviceRow, DeviceState, MapLayout, PageMap, Plan};
 use crate::page::{IDENTITY, PageRef, PageTemplate, Tag};
 use crate::platform::Platform;
 use crate::units::{Order, PageCount, Pfn, PfnRange};

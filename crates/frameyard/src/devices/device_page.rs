@@ -2,8 +2,8 @@
 
 use core::fmt;
 
-use super::build::OWN;
-use super::section::{DeviceSection, Entry};
+use crate::devices::build::OWN;
+use crate::devices::section::{DeviceSection, Entry};
 use crate::memmap::MemMap;
 use crate::page::{CountedPage, Counts, FrameState, PageRef, ReferenceUnderflow, Tag};
 use crate::platform::{GetMark, Platform, copied_views};

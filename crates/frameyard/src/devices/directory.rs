@@ -7,7 +7,7 @@
 //! A CPU that looked a row up by a frame of a device passes that device's generation. So the exchange fails if the row has a later
 //! device by then.
 
-use super::{DeviceError, DeviceId, DeviceRequest, MapLayout, MapPlacement, Removal};
+use crate::devices::{DeviceError, DeviceId, DeviceRequest, MapLayout, MapPlacement, Removal};
 use crate::locks::LockLine;
 use crate::platform::{LockId, Platform};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic, is_broken};

@@ -1,6 +1,6 @@
 //! What can go wrong with device memory.
 
-use super::{DeviceId, MapLayout};
+use crate::devices::{DeviceId, MapLayout};
 use crate::page::MapContent;
 use crate::platform::LockError;
 use crate::units::{ByteSize, NodeId, Order, PageCount, Pfn, PfnRange, messages};

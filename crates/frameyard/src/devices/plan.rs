@@ -1,7 +1,7 @@
 //! Which part of the memory map a device takes.
 
-use super::section::Entry;
-use super::{DeviceError, DeviceRequest, MapLayout, MapPlacement};
+use crate::devices::section::Entry;
+use crate::devices::{DeviceError, DeviceRequest, MapLayout, MapPlacement};
 use crate::memmap::Numbering;
 use crate::page::Page;
 use crate::units::{ByteSize, Geometry, Order, PageCount, Pfn, PfnRange};

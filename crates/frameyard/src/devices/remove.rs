@@ -2,8 +2,8 @@
 
 use core::ops::Range;
 
-use super::build::OWN;
-use super::{DeviceError, DeviceId, DeviceRow, DeviceState, FrameState, MapLayout, PageMap, Plan, Removal};
+use crate::devices::build::OWN;
+use crate::devices::{DeviceError, DeviceId, DeviceRow, DeviceState, FrameState, MapLayout, PageMap, Plan, Removal};
 use crate::memmap::{Initialiser, MapWriter};
 use crate::page::content::PageTemplate;
 use crate::page::{CountedPage, Counts, MapContent, PageRef};

@@ -1,7 +1,7 @@
 //! Checks tables of devices that another process wrote: they lead only to existing page structures.
 
-use super::section::Entry;
-use super::{DeviceRequest, DeviceTables, MAX_ORDER, Plan, part_order};
+use crate::devices::section::Entry;
+use crate::devices::{DeviceRequest, DeviceTables, MAX_ORDER, Plan, part_order};
 use crate::memmap::Numbering;
 use crate::units::{Geometry, Order, PfnRange, ZoneKind};
 

@@ -1,8 +1,8 @@
 //! Splitting a compound page of a device into base pages, and joining them again.
 
-use super::build::OWN;
-use super::remove::{Used, thaw_frozen};
-use super::{DeviceError, DeviceId, DeviceRow, MapLayout, PageMap, Plan};
+use crate::devices::build::OWN;
+use crate::devices::remove::{Used, thaw_frozen};
+use crate::devices::{DeviceError, DeviceId, DeviceRow, MapLayout, PageMap, Plan};
 use crate::platform::Platform;
 use crate::units::{Order, Pfn};
 

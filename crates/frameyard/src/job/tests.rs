@@ -6,7 +6,7 @@ use std::vec::Vec;
 
 use proptest::prelude::*;
 
-use super::*;
+use crate::job::*;
 use crate::platform::{MapBacking, Probe};
 use crate::units::{CpuId, Pfn};
 

@@ -6,10 +6,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::machine::{Flaw, LARGEST, Locks, Machine, Runner, Setup, TAIL_WRITTEN};
-use super::{assert_fails_within, explore_within};
 use crate::boot::{InitMode, MapInit};
 use crate::devices::{DeviceError, DeviceId, DeviceRequest, MapLayout, MapPlacement, Removal};
+use crate::loom_models::machine::{Flaw, LARGEST, Locks, Machine, Runner, Setup, TAIL_WRITTEN};
+use crate::loom_models::{assert_fails_within, explore_within};
 use crate::memmap::Initialiser;
 use crate::platform::SpeculativeGets;
 use crate::sync::{AtomicU32, Ordering, Weakness, weakened};

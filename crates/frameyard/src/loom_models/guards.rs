@@ -3,10 +3,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::machine::{LARGEST, Locks, Machine, Runner};
-use super::{DAMAGES, assert_fails_within, explore_within, in_long_runs};
 use crate::Gfp;
 use crate::alloc::FreeProblem;
+use crate::loom_models::machine::{LARGEST, Locks, Machine, Runner};
+use crate::loom_models::{DAMAGES, assert_fails_within, explore_within, in_long_runs};
 use crate::sync::{Weakness, weakened};
 use crate::units::{Order, Pfn};
 use crate::watermarks::PcpSizing;

@@ -3,9 +3,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::machine::{Flaw, Locks, Machine, Runner, ZONE};
-use super::{LIST_DAMAGES, assert_fails_within, explore_within, in_long_runs};
 use crate::Gfp;
+use crate::loom_models::machine::{Flaw, Locks, Machine, Runner, ZONE};
+use crate::loom_models::{LIST_DAMAGES, assert_fails_within, explore_within, in_long_runs};
 use crate::units::{MigrateType, Order, PageCount, Pfn};
 use crate::watermarks::PcpSizing;
 

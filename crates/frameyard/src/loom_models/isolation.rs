@@ -1,8 +1,9 @@
 //! Isolated pageblocks (`zone::isolate`, `yard::contig`): a request takes a range while another thread frees into the
 //! range, allocates from it, or also requests it.
 
-use super::machine::{Flaw, Locks, Machine, Runner, ZONE};
-use super::{DAMAGES, assert_fails_within, explore, explore_within, in_long_runs, is_long_run};
+use crate::loom_models::machine::{Flaw, Locks, Machine, Runner, ZONE};
+use crate::loom_models::{DAMAGES, assert_fails_within, explore, explore_within, in_long_runs, is_long_run};
+use crate::sync::{Weakness, weakened};
 use crate::units::{Order, PageCount, Pfn, PfnRange};
 use crate::watermarks::PcpSizing;
 
@@ -98,6 +99,13 @@ fn one_thread_at_a_time_isolates_a_pageblock() {
     if is_long_run() {
         explore_within(0, || isolate_twice(Locks::SOUND));
     }
+}
+
+#[test]
+fn free_that_reads_the_type_without_the_lock_fails() {
+    weakened(Weakness::TypeReadUnlocked, || {
+        assert_fails_within(FEW_SWITCHES, || isolate_and_free(PcpSizing::Fixed(0), Locks::SOUND), &DAMAGES);
+    });
 }
 
 #[test]

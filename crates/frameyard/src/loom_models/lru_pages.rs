@@ -12,8 +12,8 @@ use std::vec::Vec;
 
 use loom::cell::UnsafeCell;
 
-use super::machine::{Locks, Machine, ModelPlatform, Runner};
-use super::{assert_fails_within, explore_within};
+use crate::loom_models::machine::{Locks, Machine, ModelPlatform, Runner};
+use crate::loom_models::{assert_fails_within, explore_within};
 use crate::owners::Adoption;
 use crate::page::{CountedPage, Counts};
 use crate::platform::{LockId, Platform};

@@ -12,18 +12,17 @@ use loom::thread::{self, JoinHandle};
 mod platform;
 
 use crate::AllocError;
-use crate::boot::{AttachError, InitMode, Initialiser, MapInit, ZoneLimits};
-use crate::boot::{Claims, Tables};
+use crate::boot::{AttachError, Claims, InitMode, Initialiser, MapInit, Tables, ZoneLimits};
 use crate::control::ModelledRegion;
+use crate::lists::YardLimits;
 use crate::memmap::{MemMap, Numbering};
 use crate::owners::Owners;
 use crate::page::{FrameState, Link, PAYLOAD_WORDS, Page, Tag};
-use crate::platform::{Platform, SpeculativeGets};
+use crate::platform::SpeculativeGets;
 use crate::policy::ZonePolicy;
 use crate::units::{ByteSize, CpuId, Geometry, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
 use crate::watermarks::{PcpSizing, WatermarkOptions};
 use crate::zone::PageblockMap;
-use crate::zone::pcp::YardLimits;
 use crate::{Gfp, Layout, MemoryTable, RawRegion, Yard, YardConfig};
 use platform::{Deduplicated, Provided};
 pub(crate) use platform::{Flaw, InitFlaw, Locks, ModelPlatform, TAIL_WRITTEN, contentions};
@@ -118,15 +117,13 @@ pub(crate) struct Setup {
     pub(crate) devices: u64,
     /// Whether threads mark their gets. If so, sharing tails waits for marked threads.
     pub(crate) gets: SpeculativeGets,
-    /// The depot shelf of each CPU.
-    pub(crate) shelves: [u16; CPUS.len()],
     /// Whether CPUs use their lists in sections.
     pub(crate) sections: bool,
     pub(crate) pageblock: Order,
 }
 
 impl Setup {
-    /// Zeroed memory that is initialised at creation, and a single depot shelf.
+    /// Zeroed memory that is initialised at creation.
     pub(crate) fn new(sizing: PcpSizing, locks: Locks) -> Self {
         Self {
             sizing,
@@ -137,7 +134,6 @@ impl Setup {
             reserved: &[],
             devices: 0,
             gets: SpeculativeGets::Unmarked,
-            shelves: [0; CPUS.len()],
             sections: false,
             pageblock: Order(1),
         }
@@ -244,7 +240,6 @@ impl Machine {
             pcp_sizing: self.setup.sizing,
             map_init: self.setup.map_init,
             policy: ZonePolicy::Vanilla,
-            depot_shelves: Some(&self.setup.shelves),
             device_space: Some(self.device_space()).filter(|space| !space.is_empty()),
             ..YardConfig::new(&CPUS)
         }
@@ -408,28 +403,13 @@ impl Runner {
         self.yard.free(pfn, order).expect("the block is ours");
     }
 
-    /// Writes to a frame and frees it past the lists of this CPU, as if they overflowed.
-    pub(crate) fn give_past_lists(&self, pfn: Pfn) {
-        self.give(pfn, Order::ZERO);
-        let (tables, platform) = (self.machine.tables(), self.yard.platform());
-        let pcp = tables.pcp_of(ZONE, platform.current_cpu()).expect("the lists of this CPU");
-        pcp.lock(platform).unwrap().overflow_for_model(self.yard.zone_view(ZONE));
-    }
-
     /// Sets the limits of the lists of CPU 0: `high` and `batch`.
     pub(crate) fn set_limits(&self, high: PageCount, batch: PageCount) {
         let tables = self.machine.tables();
         let pcp = tables.pcp_of(ZONE, CpuId(0)).expect("the lists of CPU 0");
         pcp.lock(self.yard.platform()).unwrap().set_limits(
             self.yard.policy(),
-            YardLimits {
-                high,
-                healing_high: high,
-                huge_high: PageCount(0),
-                huge_batches: PageCount(0),
-                large_high: PageCount(0),
-                batch,
-            },
+            YardLimits { high, huge_high: PageCount(0), large_high: PageCount(0), batch },
         );
     }
 

@@ -18,11 +18,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::machine::{Flaw, InitFlaw, LARGEST, Locks, Machine, NOT_INITIALISED, Runner, Setup};
-use super::{assert_fails_within, explore, explore_within, in_long_runs};
 use crate::AllocError;
 use crate::Gfp;
 use crate::boot::{InitError, InitJobs, InitMode, Initialiser, JobGranularity, MapInit};
+use crate::loom_models::machine::{Flaw, InitFlaw, LARGEST, Locks, Machine, NOT_INITIALISED, Runner, Setup};
+use crate::loom_models::{assert_fails_within, explore, explore_within, in_long_runs};
 use crate::page::{FrameState, MapContent};
 use crate::sync::{Weakness, weakened};
 use crate::units::{NodeId, Order, PageCount, Pfn, PfnRange};

@@ -10,13 +10,12 @@ use std::sync::{Arc, Mutex};
 
 use loom::thread::JoinHandle;
 
-use super::machine::{Flaw, Locks, Machine, ModelPlatform, Runner, ZONE};
-use super::{DAMAGES, assert_fails_within, explore_within};
 use crate::compaction::CompactRequest;
+use crate::loom_models::machine::{Flaw, Locks, Machine, ModelPlatform, Runner, ZONE};
+use crate::loom_models::{DAMAGES, assert_fails_within, explore_within};
 use crate::owners::{Adoption, Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind, Owners};
 use crate::page::{CountedPage, Counts, FrameState, Tag};
 use crate::platform::{LockId, Platform};
-use crate::policy::ZonePolicy;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, Weakness, weakened};
 use crate::units::{MigrateType, Order, Pfn};
 use crate::watermarks::PcpSizing;
@@ -191,11 +190,10 @@ fn start_compactor(main: &Runner, slot: &Arc<Slot>, seen: &Arc<Mutex<Seen>>) -> 
 
 /// CPU 1 compacts its zone, which moves the lowest frame next to the highest, while CPU 0 frees the highest frame, allocates another,
 /// and drains everything. The target is the only free frame of its pageblock, so CPU 0 frees its buddy.
-fn use_memory_while_compacting(policy: ZonePolicy, sizing: PcpSizing, locks: Locks, seen: &Arc<Mutex<Seen>>) {
-    let main = Machine::boot(2, sizing, locks);
+fn use_memory_while_compacting(locks: Locks, seen: &Arc<Mutex<Seen>>) {
+    let main = Machine::boot(2, PcpSizing::Fixed(0), locks);
     let slot = with_movable_frame(&main);
     main.yard.drain_all();
-    main.yard.set_policy(policy).expect("no other thread changes it");
     let compactor = start_compactor(&main, &slot, seen);
     let user = main.start(0, |runner| {
         runner.give(HIGHEST, Order::ZERO);
@@ -210,17 +208,15 @@ fn use_memory_while_compacting(policy: ZonePolicy, sizing: PcpSizing, locks: Loc
 
 #[test]
 fn frees_and_drains_race_the_targets_of_compaction() {
-    for (policy, sizing) in [(ZonePolicy::Vanilla, PcpSizing::Fixed(0)), (ZonePolicy::Depot, PcpSizing::Fixed(2))] {
-        let seen = Arc::new(Mutex::new(Seen::default()));
-        let in_model = Arc::clone(&seen);
-        explore_within(FEW_PREEMPTIONS, move || use_memory_while_compacting(policy, sizing, Locks::SOUND, &in_model));
-        assert!(seen.lock().unwrap().moved, "nothing was moved");
-    }
+    let seen = Arc::new(Mutex::new(Seen::default()));
+    let in_model = Arc::clone(&seen);
+    explore_within(FEW_PREEMPTIONS, move || use_memory_while_compacting(Locks::SOUND, &in_model));
+    assert!(seen.lock().unwrap().moved, "nothing was moved");
 }
 
 #[test]
 fn targets_without_protection_fail() {
-    let model = |locks| use_memory_while_compacting(ZonePolicy::Vanilla, PcpSizing::Fixed(0), locks, &Arc::default());
+    let model = |locks| use_memory_while_compacting(locks, &Arc::default());
     for flaw in [Flaw::TakenRelaxed, Flaw::GivenBackRelaxed, Flaw::NeverRefused] {
         assert_fails_within(FEW_PREEMPTIONS, move || model(Locks { zone: Some(flaw), ..Locks::SOUND }), &ALL_DAMAGES);
     }

@@ -2,13 +2,13 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::machine::{Flaw, Locks, Machine};
-use super::{DAMAGES, assert_fails_within, explore, explore_within};
+use crate::loom_models::machine::{Flaw, Locks, Machine};
+use crate::loom_models::{DAMAGES, assert_fails_within, explore, explore_within};
 use crate::owners::Owners;
+use crate::request::OnlineError;
 use crate::sync::{Weakness, weakened};
 use crate::units::{Order, PageCount, Pfn, PfnRange};
 use crate::watermarks::PcpSizing;
-use crate::yard::OnlineError;
 
 /// The bound of involuntary switches: an offline isolates its pageblock, which is long.
 const SWITCHES: usize = 1;

@@ -7,8 +7,8 @@ use std::vec::Vec;
 use loom::cell::UnsafeCell;
 use loom::thread;
 
-use super::{assert_fails, explore};
 use crate::job::{Chunks, ParallelJob};
+use crate::loom_models::{assert_fails, explore};
 use crate::sync::{AtomicU64, Ordering, Weakness, weakened};
 
 /// Three chunks: 1, 2 and 3, 4.

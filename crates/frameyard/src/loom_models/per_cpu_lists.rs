@@ -1,9 +1,11 @@
-//! Per-CPU lists (`zone::pcp`): two threads use the lists of one CPU, because the scheduler may preempt one of them, while
+//! Per-CPU lists (`lists`): two threads use the lists of one CPU, because the scheduler may preempt one of them, while
 //! another CPU drains the lists.
 
-use super::machine::{Flaw, Locks, Machine, ZONE};
-use super::{DAMAGES, PREEMPTIONS, assert_fails, assert_fails_within, explore, explore_within, in_long_runs};
 use crate::Gfp;
+use crate::loom_models::machine::{Flaw, Locks, Machine, ZONE};
+use crate::loom_models::{
+    DAMAGES, PREEMPTIONS, assert_fails, assert_fails_within, explore, explore_within, in_long_runs,
+};
 use crate::units::{CpuId, Order, PageCount};
 use crate::watermarks::PcpSizing;
 

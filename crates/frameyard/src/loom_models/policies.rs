@@ -7,14 +7,14 @@
 use std::sync::{Arc, Mutex};
 use std::vec::Vec;
 
-use super::machine::{Flaw, Locks, Machine, Runner, ZONE};
-use super::{DAMAGES, assert_fails_within, explore_within};
+use crate::loom_models::machine::{Flaw, Locks, Machine, Runner, ZONE};
+use crate::loom_models::{DAMAGES, assert_fails_within, explore_within};
 use crate::policy::{PolicyError, ZonePolicy};
 use crate::stats::CounterKind;
+use crate::store::Mechanism;
 use crate::sync::{Weakness, weakened};
 use crate::units::{CpuId, Order, PageCount};
 use crate::watermarks::PcpSizing;
-use crate::zone::transfer::Mechanism;
 
 /// The bound of involuntary switches. Executions are long because a change of the policy takes every list lock. One switch
 /// finds every broken variant.
@@ -67,11 +67,7 @@ fn assert_nothing_left_over(main: &Runner) {
 /// CPU 0 changes the policy while CPU 1 runs `other`. Each has its own thread, so either may run first without an
 /// involuntary switch.
 fn change_while(main: &Runner, to: ZonePolicy, other: impl FnOnce(&Runner) + 'static) {
-    let changer = main.start(0, move |runner| {
-        // Another collector may still hold frames of the old policy. It returns them to the free lists.
-        let changed = runner.yard.set_policy(to);
-        assert!(matches!(changed, Ok(()) | Err(PolicyError::Stalled(_))), "another thread changes the policy");
-    });
+    let changer = main.start(0, move |runner| runner.yard.set_policy(to).expect("no other thread changes it"));
     let other = main.start(1, other);
     changer.join().unwrap();
     other.join().unwrap();
@@ -94,6 +90,15 @@ pub(crate) fn refill_and_change(from: ZonePolicy, to: ZonePolicy) {
     main.fill_list(6);
     change_while(&main, to, |runner| runner.take_and_give(Order::ZERO));
     finish(&main, HIGH);
+}
+
+/// CPU 1 frees a frame past its lists, which hold nothing, while CPU 0 changes the policy.
+fn overflow_and_change(from: ZonePolicy, to: ZonePolicy) {
+    let main = Machine::boot(2, PcpSizing::Fixed(0), Locks::SOUND);
+    main.yard.set_policy(from).expect("no other thread changes it");
+    let pfn = main.take(Order::ZERO).expect("a free frame");
+    change_while(&main, to, move |runner| runner.give(pfn, Order::ZERO));
+    finish(&main, 0);
 }
 
 /// CPU 1 drains all lists and the mechanism behind them, while CPU 0 changes the policy.
@@ -133,27 +138,27 @@ fn size_and_change(locks: Locks) {
 
 #[test]
 fn frames_freed_under_one_policy_can_be_allocated_under_the_next() {
-    use ZonePolicy::{BigPcp, Depot, SkipMerge, Vanilla416};
-    for (from, to) in [(Depot, SkipMerge), (SkipMerge, BigPcp), (BigPcp, Vanilla416)] {
+    use ZonePolicy::{BigPcp, SkipMerge, Vanilla, Vanilla416};
+    for (from, to) in [(Vanilla, SkipMerge), (SkipMerge, BigPcp), (BigPcp, Vanilla416)] {
         explore_within(SWITCHES, move || use_and_change(from, to, Locks::SOUND));
     }
 }
 
 #[test]
-fn a_refill_under_one_policy_ends_before_the_next_begins() {
-    explore_within(SWITCHES, || refill_and_change(ZonePolicy::Depot, ZonePolicy::Vanilla));
+fn a_free_under_one_policy_ends_before_the_next_begins() {
+    explore_within(SWITCHES, || overflow_and_change(ZonePolicy::SkipMerge, ZonePolicy::Vanilla));
 }
 
 #[test]
 fn drain_races_policy_change() {
     // Both threads visit all lists: loom switches threads only where one finds a lock held, waits or ends.
-    explore_within(0, || drain_and_change(ZonePolicy::Depot, ZonePolicy::BigPcp));
+    explore_within(0, || drain_and_change(ZonePolicy::SkipMerge, ZonePolicy::BigPcp));
 }
 
 #[test]
 fn one_policy_change_runs_at_a_time() {
-    use ZonePolicy::{BigPcp, Depot, Vanilla416};
-    for policies in [[BigPcp, Vanilla416], [Depot, BigPcp]] {
+    use ZonePolicy::{BigPcp, SkipMerge, Vanilla416};
+    for policies in [[BigPcp, Vanilla416], [SkipMerge, BigPcp]] {
         explore_within(SWITCHES, move || change_twice(policies));
     }
 }
@@ -166,7 +171,7 @@ fn lists_resized_during_a_policy_change_have_its_limits() {
 #[test]
 fn policy_change_that_skips_empty_lists_fails() {
     weakened(Weakness::EmptyListsNotLocked, || {
-        assert_fails_within(SWITCHES, || refill_and_change(ZonePolicy::Depot, ZonePolicy::Vanilla), &ALL_DAMAGES);
+        assert_fails_within(SWITCHES, || overflow_and_change(ZonePolicy::SkipMerge, ZonePolicy::Vanilla), &ALL_DAMAGES);
     });
 }
 
@@ -180,7 +185,7 @@ fn concurrent_policy_changes_fail() {
 #[test]
 fn policy_change_without_list_locks_fails() {
     let locks = Locks { per_cpu: Some(Flaw::NeverRefused), ..Locks::SOUND };
-    let change = move || use_and_change(ZonePolicy::Depot, ZonePolicy::SkipMerge, locks);
+    let change = move || use_and_change(ZonePolicy::Vanilla, ZonePolicy::SkipMerge, locks);
     assert_fails_within(SWITCHES, change, &ALL_DAMAGES);
     assert_fails_within(SWITCHES, move || size_and_change(locks), &ALL_DAMAGES);
 }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use loom::thread;
 
-use super::machine::{Locks, Machine};
-use super::{assert_fails, explore};
 use crate::boot::AttachError;
+use crate::loom_models::machine::{Locks, Machine};
+use crate::loom_models::{assert_fails, explore};
 use crate::sync::{Weakness, weakened};
 use crate::units::Order;
 use crate::watermarks::PcpSizing;

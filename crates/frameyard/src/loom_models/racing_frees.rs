@@ -3,9 +3,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::machine::{LARGEST, Locks, Machine, Runner};
-use super::{assert_fails, explore};
 use crate::alloc::FreeProblem;
+use crate::loom_models::machine::{LARGEST, Locks, Machine, Runner};
+use crate::loom_models::{assert_fails, explore};
 use crate::sync::{Weakness, weakened};
 use crate::units::{Order, Pfn};
 use crate::watermarks::PcpSizing;

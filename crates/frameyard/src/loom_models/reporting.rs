@@ -3,8 +3,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::machine::{Flaw, LARGEST, Locks, Machine, Runner, ZONE};
-use super::{DAMAGES, assert_fails_within, explore_within, in_long_runs};
+use crate::loom_models::machine::{Flaw, LARGEST, Locks, Machine, Runner, ZONE};
+use crate::loom_models::{DAMAGES, assert_fails_within, explore_within, in_long_runs};
 use crate::page::{FrameState, Tag};
 use crate::sync::{Weakness, weakened};
 use crate::units::{MigrateType, Order, PageCount, Pfn};

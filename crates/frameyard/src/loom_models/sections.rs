@@ -1,8 +1,8 @@
 //! Per-CPU lists in sections (`platform::own_list`): two threads of one CPU use its lists without a lock, because the scheduler may
 //! preempt one of them, while another CPU takes the lists to drain them.
 
-use super::machine::{Flaw, Locks, Machine, Runner, Setup, ZONE};
-use super::{DAMAGES, assert_fails_within, explore_within};
+use crate::loom_models::machine::{Flaw, Locks, Machine, Runner, Setup, ZONE};
+use crate::loom_models::{DAMAGES, assert_fails_within, explore_within};
 use crate::sync::{Weakness, weakened};
 use crate::units::{CpuId, Order};
 use crate::watermarks::PcpSizing;

@@ -1,8 +1,8 @@
 //! The zone lock (`zone`): two CPUs whose lists have no capacity, so every allocation and free takes the lock, splits and
 //! merges.
 
-use super::machine::{Flaw, LARGEST, Locks, Machine};
-use super::{DAMAGES, assert_fails, explore_within};
+use crate::loom_models::machine::{Flaw, LARGEST, Locks, Machine};
+use crate::loom_models::{DAMAGES, assert_fails, explore_within};
 use crate::units::Order;
 use crate::watermarks::PcpSizing;
 

@@ -14,7 +14,7 @@
 
 use core::ptr::NonNull;
 
-use super::Initialiser;
+use crate::memmap::Initialiser;
 use crate::page::Page;
 use crate::page::content::{COUNTS, IDENTITY, PageTemplate, WORDS};
 use crate::platform::MapWrite;

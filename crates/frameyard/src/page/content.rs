@@ -1,6 +1,6 @@
 //! The content of a fresh page structure.
 
-use super::PAYLOAD_WORDS;
+use crate::page::PAYLOAD_WORDS;
 use crate::units::{ZoneId, named};
 
 /// The content of a fresh page structure.

@@ -18,7 +18,7 @@
 
 use core::fmt;
 
-use super::{COUNTS, FrameState, INDEX, Link, OWNER, PageRef, SPARE, Tag};
+use crate::page::{COUNTS, FrameState, INDEX, Link, OWNER, PageRef, SPARE, Tag};
 use crate::platform::{Access, Platform, copied_views};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::{Pfn, messages};

@@ -1,6 +1,6 @@
 //! Pages of devices that become interior again.
 
-use super::{PageRef, PageTemplate, Tag};
+use crate::page::{PageRef, PageTemplate, Tag};
 use crate::platform::{Access, Platform};
 use crate::sync::Ordering;
 

@@ -3,7 +3,7 @@
 //! A tentative page looks free. The transfer mechanism that set the mark decides whether it is, by what the page's
 //! [`MECHANISM`](super::MECHANISM) word names.
 
-use super::{FrameState, Tag};
+use crate::page::{FrameState, Tag};
 use crate::units::{Order, ZoneId};
 
 impl Tag {

@@ -9,7 +9,7 @@
 //!
 //! Any number of pins costs one atomic operation on a single page, and two on the same cache line on a larger block.
 
-use super::counted::{CountedPage, Counts, ReferenceUnderflow};
+use crate::page::counted::{CountedPage, Counts, ReferenceUnderflow};
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::units::{Order, Pfn, messages};

@@ -2,8 +2,8 @@
 
 use core::mem::offset_of;
 
-use super::FrameState::{self, Allocated, BuddyFree, Counted, Device, HeldFree, Interior, PerCpu, Pooled};
-use super::{COUNTS, IDENTITY, INDEX, MECHANISM, OWNER, PAYLOAD_WORDS, Page, SPARE};
+use crate::page::FrameState::{self, Allocated, BuddyFree, Counted, Device, Interior, PerCpu, Pooled};
+use crate::page::{COUNTS, IDENTITY, INDEX, MECHANISM, OWNER, PAYLOAD_WORDS, Page, SPARE};
 
 /// The states in which a word has some content; none: all other states.
 type Use = (&'static [FrameState], &'static str);
@@ -30,7 +30,6 @@ impl PageWord {
 }
 
 const USERS: &[FrameState] = &[Counted, Device, Pooled];
-const LISTED: &[FrameState] = &[BuddyFree, HeldFree];
 const ZERO: Use = (&[Interior], "0");
 const MEMBER: Use = (&[PerCpu], "member of a packed batch: frame indices; else as interior");
 const OWNERS: Use = (USERS, "its owner's");
@@ -44,9 +43,9 @@ const TAG: &[Use] = &[
 ];
 const NEXT_BATCH: Use = (&[PerCpu], "head of a packed batch: next batch; else 0");
 const POOL: Use = (&[Pooled], "next free page of the pool; else 0");
-const NEXT: &[Use] = &[(LISTED, "next block of the list"), NEXT_BATCH, POOL, OWNERS, (&[], "0")];
+const NEXT: &[Use] = &[(&[BuddyFree], "next block of the list"), NEXT_BATCH, POOL, OWNERS, (&[], "0")];
 const BATCH_SIZE: Use = (&[PerCpu], "head of a packed batch: its size; else 0");
-const PREV: &[Use] = &[(LISTED, "previous block of the list"), BATCH_SIZE, (&[Pooled], "0"), OWNERS, (&[], "0")];
+const PREV: &[Use] = &[(&[BuddyFree], "previous block of the list"), BATCH_SIZE, (&[Pooled], "0"), OWNERS, (&[], "0")];
 const COUNTED: &[Use] =
     &[(&[Interior], "0; kernel-like content: map count -1"), (USERS, "references and mappings"), FRESH];
 

@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use super::GetMark;
+use crate::platform::GetMark;
 use crate::units::{ByteSize, Order, Pfn, PfnRange, messages};
 
 /// Provides, shares and returns the memory behind the map and behind frames.

@@ -12,7 +12,7 @@
 //! that saw the second word unlocked has ended by then: the thread sees what it stored in a list's word, or waits for the first
 //! owner word. Later sections see the second word locked.
 
-use super::{Access, LineKind, Probe, SharedLine};
+use crate::platform::{Access, LineKind, Probe, SharedLine};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// The owner words while a CPU may use its lists.

@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use super::{MapBacking, Platform, Probe};
+use crate::platform::{MapBacking, Platform, Probe};
 use crate::units::{CpuId, Pfn};
 
 /// One CPU, and frames without bytes.

@@ -1,6 +1,6 @@
 //! Instrumentation: what the core reports of its work to simulators, counters and progress displays.
 
-use super::SharedLine;
+use crate::platform::SharedLine;
 use crate::units::{NodeId, PageCount, Pfn, PfnRange, named};
 
 /// Receives events. Every method does nothing by default, and the core's behaviour depends on none of them.

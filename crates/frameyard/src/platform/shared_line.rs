@@ -14,9 +14,9 @@ pub enum LineKind {
     ZoneCounters,
     /// Rarely changed facts of a zone: watermarks and policy.
     ZoneFacts,
-    /// Transfer state of a zone: quiescence, cuts in progress, collectors.
+    /// Transfer state of a zone: quiescence, and cuts in progress.
     Transfer,
-    /// The structures of a transfer mechanism, such as the stacks of the depot.
+    /// The structures of a transfer mechanism, such as the bits of free frames.
     Mechanism,
     /// The allocation map.
     AllocationMap,

@@ -5,17 +5,17 @@ use std::sync::{Arc, Mutex};
 use std::vec::Vec;
 
 use shuttle::rand::{RngCore, thread_rng};
-use shuttle::sync::{Condvar, Mutex as ScheduledMutex};
+use shuttle::sync::Mutex as ScheduledMutex;
 use shuttle::thread::{self, JoinHandle};
 
-use super::mover::Moved;
 use crate::boot::ZoneLimits;
-use crate::platform::{Access, MapBacking, Platform, Probe};
+use crate::platform::{MapBacking, Platform, Probe};
 use crate::policy::ZonePolicy;
+use crate::shuttle_tests::mover::Moved;
 use crate::units::{ByteSize, CpuId, Geometry, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
 use crate::watermarks::PcpSizing;
 use crate::{Gfp, Layout, MemoryTable, RawRegion, Yard, YardConfig};
-use frameyard_models::{act_after, run_alone, run_scheduled};
+use frameyard_models::{run_alone, run_scheduled};
 
 /// The only zone.
 pub(super) const ZONE: ZoneId = ZoneId::new(NodeId(0), ZoneKind::Normal);
@@ -25,9 +25,6 @@ pub(super) const FRAMES: u64 = 0x800;
 pub(super) const PAGEBLOCK: Order = Order(6);
 /// The largest order.
 pub(super) const LARGEST: Order = Order(8);
-/// Three CPUs share a cache; the fourth has its own.
-const SHELVES: [u16; 4] = [0, 0, 0, 1];
-
 /// Memory aligned like a mapping.
 #[derive(Clone)]
 #[repr(C, align(4096))]
@@ -41,28 +38,11 @@ pub(super) struct Machine {
     owners: Mutex<Vec<u32>>,
     /// The state of the owner of movable blocks.
     pub(super) moved: ScheduledMutex<Moved>,
-    gate: Gate,
-}
-
-/// Stops a thread.
-#[derive(Default)]
-struct Gate {
-    state: ScheduledMutex<GateState>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct GateState {
-    waits_at: Option<Pfn>,
-    open: bool,
 }
 
 /// A thread's platform.
 pub(super) struct TaskPlatform {
     cpu: CpuId,
-    machine: Arc<Machine>,
-    /// Whether the thread stops after its next read of a page's word.
-    stops: Mutex<bool>,
 }
 
 impl Platform for TaskPlatform {
@@ -88,25 +68,7 @@ impl Platform for TaskPlatform {
 
 impl MapBacking for TaskPlatform {}
 
-impl Probe for TaskPlatform {
-    fn touch_page(&self, pfn: Pfn, access: Access) {
-        if access == Access::Read && std::mem::take(&mut *self.stops.lock().unwrap()) {
-            let machine = Arc::clone(&self.machine);
-            act_after(1, move || machine.gate.stop(pfn));
-        }
-    }
-}
-
-impl Gate {
-    fn stop(&self, pfn: Pfn) {
-        let mut state = self.state.lock().unwrap();
-        state.waits_at = Some(pfn);
-        self.changed.notify_all();
-        while !state.open {
-            state = self.changed.wait(state).unwrap();
-        }
-    }
-}
+impl Probe for TaskPlatform {}
 
 /// A thread's view of the machine: it runs on one CPU.
 pub(super) struct Runner {
@@ -130,7 +92,6 @@ impl Machine {
             geometry,
             zone_limits: ZoneLimits::NONE,
             pcp_sizing: PcpSizing::Fixed(128),
-            depot_shelves: Some(&SHELVES),
             policy,
             ..YardConfig::new(&[NodeId(0); 4])
         };
@@ -142,18 +103,16 @@ impl Machine {
             control: chunks(layout.control_bytes()),
             owners: Mutex::new(std::vec![0; FRAMES as usize]),
             moved: ScheduledMutex::default(),
-            gate: Gate::default(),
         });
         let (map, control) = (raw(&machine.map), raw(&machine.control));
         // SAFETY: both regions are zeroed, as large as planned, used by this yard alone, and outlive all runners: each
         // holds the machine.
-        let yard =
-            unsafe { Yard::create(&table, &config, &layout, map, control, machine.platform(0)) }.expect("a yard");
+        let yard = unsafe { Yard::create(&table, &config, &layout, map, control, Self::platform(0)) }.expect("a yard");
         Runner { yard, machine }
     }
 
-    fn platform(self: &Arc<Self>, cpu: u32) -> TaskPlatform {
-        TaskPlatform { cpu: CpuId(cpu), machine: Arc::clone(self), stops: Mutex::new(false) }
+    fn platform(cpu: u32) -> TaskPlatform {
+        TaskPlatform { cpu: CpuId(cpu) }
     }
 }
 
@@ -184,7 +143,7 @@ impl Runner {
     pub(super) fn start(&self, cpu: u32, body: impl FnOnce(&Self) + Send + 'static) -> JoinHandle<()> {
         let (map, control) = (raw(&self.machine.map), raw(&self.machine.control));
         // SAFETY: both regions are one yard's, and the runner holds them.
-        let yard = run_alone(|| unsafe { Yard::attach(map, control, self.machine.platform(cpu)) }).expect("a yard");
+        let yard = run_alone(|| unsafe { Yard::attach(map, control, Machine::platform(cpu)) }).expect("a yard");
         let runner = Self { yard, machine: Arc::clone(&self.machine) };
         thread::spawn(move || body(&runner))
     }
@@ -225,30 +184,6 @@ impl Runner {
     pub(super) fn give(&self, pfn: Pfn, order: Order) {
         self.disown(PfnRange::new(pfn, order.pages()), self.mark());
         self.yard.free(pfn, order).expect("the block is ours");
-    }
-
-    /// Makes this runner's thread stop after its next read of a page's word.
-    pub(super) fn stop_at_read(&self) {
-        *self.yard.platform().stops.lock().unwrap() = true;
-    }
-
-    /// Waits until a thread has stopped at the gate; the page that it has read.
-    pub(super) fn wait_for_stopped(&self) -> Pfn {
-        let gate = &self.machine.gate;
-        let mut state = gate.state.lock().unwrap();
-        loop {
-            match state.waits_at {
-                Some(pfn) => return pfn,
-                None => state = gate.changed.wait(state).unwrap(),
-            }
-        }
-    }
-
-    /// Lets the stopped thread continue.
-    pub(super) fn open_gate(&self) {
-        let gate = &self.machine.gate;
-        gate.state.lock().unwrap().open = true;
-        gate.changed.notify_all();
     }
 
     /// Asserts that all counts are exact, that every frame is free, and that all frames merge. All other threads are done and

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::machine::Runner;
 use crate::Gfp;
 use crate::owners::{Adoption, Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind, Owners};
 use crate::page::Counts;
+use crate::shuttle_tests::machine::Runner;
 use crate::units::{Order, Pfn, PfnRange};
 
 const KIND: OwnerKind = OwnerKind(3);

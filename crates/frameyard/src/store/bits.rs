@@ -1,413 +1,389 @@
-//! Free frames as bits: one for each frame, and nothing else about free memory anywhere.
+//! Bits: free frames rest as bits of their pageblock ([`bitmap`]), from the initialisation of memory on. The free lists
+//! serve what the bits cannot: blocks larger than a line, compaction, ranges.
 //!
-//! An allocator that keeps free frames on lists through their page structures touches a cache line of 64 bytes for each frame that comes or
-//! goes, and merges buddies one by one. Here 512 neighbours share a cache line of bits: a refill takes 64 frames with one exchange, a free
-//! sets a bit, and a whole pageblock is eight words that are full. Nothing merges, and no lock is taken.
-//!
-//! # Structure
-//!
-//! | part | holds |
-//! |---|---|
-//! | [`line`] | the bits of up to 512 frames, usually those of a pageblock |
-//! | [`listing`] | which lines have free frames, by type, how full they are, and their largest free run |
-//! | [`slot`] | the line that a CPU keeps reserved |
-//! | [`total`] | how many frames are free |
-//!
-//! A *line* is a pageblock, or 512 frames of a larger one. A caller that wants frames reserves a line and takes from it until it has nothing
-//! more that fits; so two CPUs seldom take from one line. A reservation is a courtesy: anybody may take from any line at any time.
-//!
-//! # When what happens
+//! # Transfers
 //!
 //! | event | action |
 //! |---|---|
-//! | single frames are wanted | take a word of the reserved line: up to 64 frames |
-//! | a block of order 1 to 8 is wanted | take an aligned run of the reserved line: one compare-exchange, two or four for orders 7 and 8 |
-//! | the reserved line has nothing that fits | leave it, reserve the fullest line with a run that is large enough |
-//! | only whole lines have such a run, and a refill wants a line's worth | take whole lines, which are never reserved |
-//! | no line has such a run | take from lines that other CPUs have reserved |
-//! | a block of the order of a line is wanted | take a whole line off its list, then clear its bits |
-//! | a block is freed | set its bits; if that makes the line's largest run larger, list the line anew |
+//! | a list is empty | take blocks of the line that the CPU has reserved for its type: single frames by the word |
+//! | the line has nothing that fits | leave it, reserve the fullest that fits; if there is none, take whole pageblocks off the free lists |
+//! | the type has nothing left | up to the [placement](crate::placement::lines) |
+//! | a list overflows | set the bits |
+//! | a block of a pageblock that is being emptied is freed | set its bits, instead of putting it on a list |
+//! | compaction, isolation, contiguous ranges, a change of the policy | the frames return to the free lists ([`collecting`]) |
 //!
-//! # Invariants
+//! # Tags
 //!
-//! - A bit is set by the owner of the frame alone, and cleared by the one that becomes its owner. All else is hints and courtesy.
-//! - At rest every line with free frames is on a list that its largest run allows, or is reserved: see [`listing`].
+//! A frame here has no tag: the rule for [untagged frames](crate::zone::untagged) says that it is free. A block that leaves for a list or a caller
+//! gets none either; its byte in the allocation map has its order. So neither an allocation nor a free touches a page structure.
 //!
-//! # A neighbour that writes at random
+//! Tags of blocks that came another way must not outlive them. A line is *clean* while no free frame in it can have a tag: it became
+//! bits whole, and nothing in it has been on a free list since. The end of an ownership in a clean line clears the tag, on the page that is at
+//! hand then. A free into a line that is not clean looks at the page.
 //!
-//! Other processes may write to the tables. A number that leads nowhere is as if there was nothing, and loops end: a search clears the hints
-//! that lead nowhere, and looks at each line once.
-
-use core::ops::Range;
+//! # Counting equations
+//!
+//! - `total` + what the zone's CPUs have not added = Σ set bits of the zone's lines.
+//! - `reserved` ≥ the lines that slots of CPUs name.
 
 use crate::control::{ControlRegion, TablePlanner, TableSpan};
-use crate::platform::{Access, LineKind, Platform, SharedLine, prefetch};
-use crate::sync::{AtomicU64, fence_in_models, is_broken};
-use crate::units::{MigrateType, Order};
-pub(crate) use line::LARGEST as LARGEST_LINE;
-use line::{Claimed, Grown, Line, Shape};
-pub(crate) use listing::Standing;
-use listing::{Listing, ListingSpans, Lists};
-pub(crate) use slot::Slot;
-pub(crate) use total::Total;
+use crate::memmap::ranges_in;
+use crate::platform::{Access, LineKind, Platform, SharedLine};
+use crate::store::TableSizes;
+use crate::store::bits::bitmap::{Bits, BitsSpans, Slot, Total, line_order};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
+use crate::units::{CpuId, MigrateType, Order};
+use crate::zone::checks::PageChecks;
+use crate::zone::mechanisms::{PlacementOfCpu, PlacementOfZone};
+use crate::zone::view::ZoneView;
+use core::ops::Range;
 
-mod line;
-mod listing;
-#[cfg(all(test, loom))]
-mod loom_models;
-mod slot;
-#[cfg(all(test, not(loom)))]
-mod tests;
-mod total;
+pub(crate) mod bitmap;
+mod collecting;
+mod counting;
+mod giving;
+mod statistics;
+pub(crate) mod taking;
+mod validate;
 
-/// The bits of all frames of a yard.
+pub(super) use collecting::{collect, collect_split};
+pub(crate) use collecting::{collect_around, collect_at_least, collect_for, collect_line, give_up_whole};
+pub(super) use counting::direct_frees_racy;
+pub(crate) use giving::{give_back, put_direct, put_initialised, puts_initialised};
+pub(super) use statistics::{COUNTERS, all_blocks_racy, blocks_racy, count, largest_racy};
+pub(super) use validate::validate;
+
+/// The lines that a CPU has reserved in a zone: for single frames and for larger blocks, of each type.
+const SLOTS: usize = 2 * MigrateType::PER_CPU;
+
+/// What a zone counts.
+#[repr(C, align(64))]
+#[derive(Default)]
+pub(crate) struct State {
+    total: Total,
+    /// The lines that CPUs have reserved.
+    reserved: AtomicU32,
+    /// The number of the zone's lines (high half) and the first of them, or [`SEVERAL_RUNS`]; 0 before the first look.
+    lines: AtomicU64,
+    /// Lines taken off the free lists.
+    supplied: AtomicU64,
+    /// Frames returned to the free lists.
+    collected: AtomicU64,
+    /// The pageblocks being emptied.
+    emptied: AtomicU32,
+    pub(crate) placement: PlacementOfZone,
+}
+
+all_atomic!(State { total, reserved, lines, supplied, collected, emptied, placement });
+
+/// In [`State::lines`], instead of the first line: they are not one run.
+const SEVERAL_RUNS: u32 = u32::MAX;
+
+/// What a CPU has in a zone.
+#[repr(C, align(64))]
+#[derive(Default)]
+pub(crate) struct CpuBits {
+    /// The reserved lines.
+    lines: [Slot; SLOTS],
+    /// Frames freed less frames taken by lists, not yet added to the zone's count. Wraps.
+    change: AtomicU64,
+    /// Frames (low half) and blocks freed past the lists, not yet added to that count and to `direct_sum`.
+    direct: AtomicU64,
+    /// How far each of these may be off before it is added; 0 until then.
+    limit: AtomicU64,
+    pub(crate) placement: PlacementOfCpu,
+    /// Frames and blocks freed past the lists.
+    direct_sum: [AtomicU64; 2],
+}
+
+all_atomic!(CpuBits { lines, change, direct, limit, placement, direct_sum });
+
+/// The tables.
 #[derive(Clone, Copy)]
-pub(crate) struct Bits {
-    words: &'static [AtomicU64],
-    listing: Listing,
-    order: Order,
+pub(super) struct Tables {
+    bits: Bits,
+    cpus: &'static [CpuBits],
+    zones: &'static [State],
+    /// A bit for each line: it is clean.
+    clean: &'static [AtomicU64],
+    /// A bit for each line that has been free whole: all of its frames are memory of one zone, whatever else lies in its section.
+    one_zone: &'static [AtomicU64],
 }
 
 /// Where the tables lie.
-pub(crate) type BitsSpans = (TableSpan, ListingSpans);
-
-/// A frame that was freed was free already. It is free once now.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct AlreadyFree;
-
-/// A line for a request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Found {
-    /// The caller has it reserved.
-    Reserved(usize),
-    /// The caller has all of its frames.
-    Taken(usize),
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spans {
+    bits: BitsSpans,
+    cpus: TableSpan,
+    zones: TableSpan,
+    clean: TableSpan,
+    one_zone: TableSpan,
+    pageblock_order: Order,
 }
 
-impl Found {
-    pub(crate) fn line(self) -> usize {
-        let (Self::Reserved(line) | Self::Taken(line)) = self;
-        line
-    }
+// All tables are empty in a yard whose free frames are not bits.
+
+const fn pageblocks(sizes: &TableSizes) -> usize {
+    if sizes.free_bits { sizes.pageblocks } else { 0 }
 }
 
-/// The order of the lines of a yard whose pageblocks have this order.
-pub(crate) const fn line_order(pageblock_order: Order) -> Order {
-    if pageblock_order.0 < line::LARGEST.0 { pageblock_order } else { line::LARGEST }
+const fn cpus(sizes: &TableSizes) -> usize {
+    if sizes.free_bits { sizes.cpus } else { 0 }
 }
 
-impl Bits {
-    /// Plans the tables for that number of pageblocks; `None` if they do not fit an address space.
-    pub(crate) const fn plan(
-        planner: &mut TablePlanner,
-        pageblocks: usize,
-        pageblock_order: Order,
-    ) -> Option<BitsSpans> {
-        let order = line_order(pageblock_order);
-        let Some(lines) = pageblocks.checked_mul(1 << (pageblock_order.0 - order.0)) else { return None };
-        let Some(words) = lines.checked_mul(line::words(order)) else { return None };
-        let Some(words) = planner.table::<AtomicU64>(words) else { return None };
-        match Listing::plan(planner, lines, Lists::new(order)) {
-            Some(listing) => Some((words, listing)),
-            None => None,
+const fn zones(sizes: &TableSizes) -> usize {
+    if sizes.free_bits { sizes.zones } else { 0 }
+}
+
+const fn lines(sizes: &TableSizes) -> usize {
+    pageblocks(sizes) << (sizes.pageblock_order.0 - line_order(sizes.pageblock_order).0)
+}
+
+/// Plans the tables; `None` if they do not fit an address space.
+pub(super) const fn plan(planner: &mut TablePlanner, sizes: &TableSizes) -> Option<Spans> {
+    let Some(bits) = Bits::plan(planner, pageblocks(sizes), sizes.pageblock_order) else { return None };
+    let Some(cpus) = cpus(sizes).checked_mul(sizes.zones) else { return None };
+    let Some(cpus) = planner.table::<CpuBits>(cpus) else { return None };
+    let Some(zones) = planner.table::<State>(zones(sizes)) else { return None };
+    let words = lines(sizes).div_ceil(u64::BITS as usize);
+    match (planner.table::<AtomicU64>(words), planner.table::<AtomicU64>(words)) {
+        (Some(clean), Some(one_zone)) => {
+            Some(Spans { bits, cpus, zones, clean, one_zone, pageblock_order: sizes.pageblock_order })
         }
+        _ => None,
     }
+}
 
+impl Tables {
     /// # Safety
     ///
-    /// As for [`ControlRegion::table`]: the spans are those that [`plan`](Self::plan) made.
-    pub(crate) unsafe fn carve(region: &ControlRegion, spans: &BitsSpans, pageblock_order: Order) -> Option<Self> {
-        let order = line_order(pageblock_order);
+    /// As for [`ControlRegion::table`]: the spans are those that [`plan`] made.
+    pub(super) unsafe fn carve(region: &ControlRegion, spans: &Spans) -> Option<Self> {
         // SAFETY: passed on to the caller.
         unsafe {
-            let listing = Listing::carve(region, &spans.1, Lists::new(order))?;
-            Some(Self { words: region.table(spans.0)?, listing, order })
+            let bits = Bits::carve(region, &spans.bits, spans.pageblock_order)?;
+            let (cpus, zones) = (region.table(spans.cpus)?, region.table(spans.zones)?);
+            let (clean, one_zone) = (region.table(spans.clean)?, region.table(spans.one_zone)?);
+            Some(Self { bits, cpus, zones, clean, one_zone })
         }
     }
 
-    /// Whether the tables have the lengths for that number of pageblocks.
-    pub(crate) fn fits(&self, pageblocks: usize, pageblock_order: Order) -> bool {
-        let lines = pageblocks << (pageblock_order.0 - line_order(pageblock_order).0);
-        self.order == line_order(pageblock_order)
-            && self.words.len() == lines * line::words(self.order)
-            && self.listing.fits(lines)
+    /// Whether the tables have the lengths that a yard of that size needs.
+    pub(super) fn fit(&self, sizes: &TableSizes) -> bool {
+        self.bits.fits(pageblocks(sizes), sizes.pageblock_order)
+            && self.cpus.len() == cpus(sizes) * sizes.zones
+            && self.zones.len() == zones(sizes)
+            && [self.clean, self.one_zone].iter().all(|bits| bits.len() == lines(sizes).div_ceil(u64::BITS as usize))
     }
 
-    /// The order of a line.
-    #[inline(always)]
-    pub(crate) fn line_order(&self) -> Order {
-        self.order
+    /// The order of a line, where free frames are bits.
+    pub(super) fn line_order(&self) -> Option<Order> {
+        (!self.zones.is_empty()).then(|| self.bits.line_order())
     }
 
-    /// The same bits for code in which the order of lines is a constant. For lines of the largest order.
-    #[inline(always)]
-    pub(crate) fn of_largest_lines(&self) -> Self {
-        Self { order: LARGEST_LINE, ..*self }
-    }
-
-    /// How many frames a word has.
-    #[inline(always)]
-    pub(crate) fn word_order(&self) -> Order {
-        line::word_order(self.order)
-    }
-
-    /// The number of lines.
-    #[inline(always)]
-    pub(crate) fn lines(&self) -> usize {
-        self.words.len() / line::words(self.order)
-    }
-
-    /// The words of a line.
-    pub(crate) fn words_of_line(&self) -> usize {
-        line::words(self.order)
+    /// Whether the frame at a place is free as a bit. Possibly stale.
+    pub(super) fn is_free_racy(&self, place: usize) -> bool {
+        self.bits.is_free_racy(place)
     }
 
     #[inline(always)]
-    fn line(&self, number: usize) -> Option<Line<'static>> {
-        let count = line::words(self.order);
-        let first = number.checked_mul(count)?;
-        Some(Line::new(self.words.get(first..first + count)?, self.order))
+    fn is_clean(&self, line: usize) -> bool {
+        has_bit(self.clean, line)
     }
 
-    /// Fetches the line of bits around a place for a free that comes soon.
-    #[inline(always)]
-    pub(crate) fn prefetch<P: Platform>(&self, platform: &P, place: usize) {
-        if let Some(word) = self.words.get(place >> self.word_order().0) {
-            platform.touch_line(SharedLine::of(LineKind::Mechanism, word), Access::Prefetch);
-            prefetch(&raw const *word);
+    fn clear_clean(&self, line: usize) {
+        if let Some((word, bit)) = bit_of(self.clean, line).filter(|_| self.is_clean(line)) {
+            word.fetch_and(!bit, Ordering::Relaxed);
         }
     }
 
-    /// Frees a block below the order of a line, by its place. `list_type` is the type of its pageblock.
-    ///
-    /// # Errors
-    ///
-    /// [`AlreadyFree`]
+    fn set_clean(&self, line: usize) {
+        set_bit(self.clean, line);
+    }
+
+    /// Notes that a zone has all frames of a line: they were free together.
+    fn note_one_zone(&self, line: usize) {
+        set_bit(self.one_zone, line);
+    }
+
+    /// Whether all frames of the line around a place are known to be memory of one zone.
+    pub(super) fn is_of_one_zone(&self, place: usize) -> bool {
+        has_bit(self.one_zone, place >> self.bits.line_order().0)
+    }
+}
+
+/// The bit of a line in a table of such.
+#[inline(always)]
+fn bit_of(bits: &[AtomicU64], line: usize) -> Option<(&AtomicU64, u64)> {
+    Some((bits.get(line / u64::BITS as usize)?, 1 << (line % u64::BITS as usize)))
+}
+
+fn set_bit(bits: &[AtomicU64], line: usize) {
+    if let Some((word, bit)) = bit_of(bits, line).filter(|_| !has_bit(bits, line)) {
+        word.fetch_or(bit, Ordering::Relaxed);
+    }
+}
+
+#[inline(always)]
+fn has_bit(bits: &[AtomicU64], line: usize) -> bool {
+    bit_of(bits, line).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
+}
+
+/// The slot of a CPU for blocks of an order and type.
+const fn slot(order: Order, list_type: MigrateType) -> usize {
+    2 * list_type as usize + (order.0 > 0) as usize
+}
+
+/// Whether requests take blocks of an order from the bits: no pages are checked of blocks that may have to be taken apart.
+#[inline(always)]
+pub(super) fn gives_blocks<P: Platform>(view: ZoneView<'_, P>, order: Order) -> bool {
+    order == Order::ZERO || view.checks == PageChecks::None
+}
+
+/// Whether freed blocks of an order become bits: as [`gives_blocks`], and no compaction wants all frames on the free lists.
+pub(super) fn takes_blocks<P: Platform>(view: ZoneView<'_, P>, order: Order) -> bool {
+    gives_blocks(view, order) && !view.is_quiesced()
+}
+
+impl<'a, P: Platform> ZoneView<'a, P> {
     #[inline(always)]
-    pub(crate) fn free<P: Platform>(
-        &self,
-        platform: &P,
-        place: usize,
-        order: Order,
-        list_type: MigrateType,
-    ) -> Result<(), AlreadyFree> {
-        let number = place >> self.order.0;
-        let Some(line) = self.line(number) else { return Err(AlreadyFree) };
-        let (grown, _) = line.put_some(platform, &[place as u32], order);
-        self.settle_grown(platform, number, list_type, grown)
+    pub(crate) fn free_bits(&self) -> &'a Bits {
+        &self.tables.mechanisms.bits.bits
     }
 
-    /// Frees the first of some blocks below the order of a line, by their places, that lie in one line. Returns their number, and whether none
-    /// of their frames was free already.
+    /// Whether free frames are bits in this yard.
     #[inline(always)]
-    pub(crate) fn free_some<P: Platform>(
-        &self,
-        platform: &P,
-        blocks: &[u32],
-        order: Order,
-        list_type: MigrateType,
-    ) -> (usize, Result<(), AlreadyFree>) {
-        let number = blocks[0] as usize >> self.order.0;
-        let Some(line) = self.line(number) else { return (1, Err(AlreadyFree)) };
-        let (grown, count) = line.put_some(platform, blocks, order);
-        (count, self.settle_grown(platform, number, list_type, grown))
+    pub(crate) fn keeps_bits(&self) -> bool {
+        !self.tables.mechanisms.bits.zones.is_empty()
     }
 
-    /// Frees a whole line.
-    pub(crate) fn free_whole<P: Platform>(
-        &self,
-        platform: &P,
-        number: usize,
-        list_type: MigrateType,
-    ) -> Result<(), AlreadyFree> {
-        let Some(line) = self.line(number) else { return Err(AlreadyFree) };
-        let is_new = line.put_whole(platform);
-        self.settle_grown(platform, number, list_type, Grown { is_new, run: self.order })
-    }
-
-    /// Sees to the list of a line of which frames were freed.
+    /// What the zone counts; `None` where free frames are not bits.
     #[inline(always)]
-    fn settle_grown<P: Platform>(
-        &self,
-        platform: &P,
-        number: usize,
-        list_type: MigrateType,
-        grown: Grown,
-    ) -> Result<(), AlreadyFree> {
-        fence_in_models!(FreedUnfenced);
-        if !self.listing.allows(platform, number, grown.run) {
-            if grown.run == self.order {
-                // Whole, even if another CPU takes from it at once: a line may have less than its list says.
-                let whole = Shape { free: 1 << self.order.0, run: self.order };
-                self.listing.settle(platform, (number, list_type), self.order, || Some(whole));
-            } else {
-                self.settle(platform, number, list_type, grown.run);
-            }
-        }
-        if grown.is_new { Ok(()) } else { Err(AlreadyFree) }
+    pub(crate) fn bits_of_zone(&self) -> Option<&'a State> {
+        self.tables.mechanisms.bits.zones.get(self.id.index())
     }
 
-    /// Lists a line anew, unless it is reserved, if its list does not allow the largest run that it may have.
+    #[inline(always)]
+    pub(crate) fn bits_of_cpu(&self, cpu: CpuId) -> Option<&'a CpuBits> {
+        let zones = self.all_counters.1;
+        let table = self.tables.mechanisms.bits.cpus;
+        // A CPU that the yard does not know is one of those that it knows.
+        table.get(cpu.index() * zones + self.id.index()).or_else(|| table.get(self.id.index()))
+    }
+
+    #[inline(always)]
+    pub(crate) fn touch_bits<T>(&self, word: &T, access: Access) {
+        self.platform.touch_line(SharedLine::of(LineKind::Mechanism, word), access);
+    }
+
+    /// The lines that a zone has memory in, run by run. None of them is whole in another zone: the spans of zones may overlap.
+    #[inline(always)]
+    pub(crate) fn lines(self) -> impl Iterator<Item = Range<usize>> {
+        let only = self.only_run();
+        let several = only.is_none().then(|| self.runs_of_lines());
+        only.into_iter().chain(several.into_iter().flatten())
+    }
+
+    fn runs_of_lines(self) -> impl Iterator<Item = Range<usize>> {
+        let (order, numbering, mut end) = (self.free_bits().line_order(), self.map.numbering(), 0);
+        ranges_in(self.ranges, self.span())
+            .filter(move |(_, zone)| *zone == self.id)
+            .flat_map(move |(range, _)| numbering.blocks_of(range, order))
+            .map(move |lines| {
+                // Two ranges may share a line.
+                let start = lines.start as usize + usize::from(lines.start + 1 == end);
+                end = lines.end;
+                start..end as usize
+            })
+    }
+
+    /// The lines of a zone that has them in one run.
+    #[inline(always)]
+    fn only_run(&self) -> Option<Range<usize>> {
+        let (first, count) = self.known_lines();
+        // Within the yard, whatever another process wrote.
+        let end = (first as usize + count).min(self.free_bits().lines());
+        (first != SEVERAL_RUNS && count > 0).then_some(first as usize..end)
+    }
+
+    /// The number of the zone's lines.
+    #[inline(always)]
+    pub(crate) fn count_lines(&self) -> usize {
+        self.known_lines().1
+    }
+
+    /// The first of the zone's lines, or [`SEVERAL_RUNS`], and their number.
+    #[inline(always)]
+    fn known_lines(&self) -> (u32, usize) {
+        let Some(State { lines, .. }) = self.bits_of_zone() else { return (SEVERAL_RUNS, 0) };
+        let found = match lines.load(Ordering::Relaxed) {
+            0 => self.find_lines(lines),
+            found => found,
+        };
+        (found as u32, (found >> u32::BITS) as usize)
+    }
+
+    #[cold]
     #[inline(never)]
-    fn settle<P: Platform>(&self, platform: &P, number: usize, list_type: MigrateType, may_have: Order) {
-        if let Some(line) = self.line(number) {
-            self.listing.settle(platform, (number, list_type), may_have, || line.shape(platform));
-        }
+    fn find_lines(&self, found: &AtomicU64) -> u64 {
+        let count = self.runs_of_lines().map(|run| run.len()).sum::<usize>() as u64;
+        let first = self.runs_of_lines().next().filter(|run| run.len() as u64 == count);
+        let first = first.map_or(SEVERAL_RUNS, |run| run.start as u32);
+        found.store(count << u32::BITS | u64::from(first), Ordering::Relaxed);
+        count << u32::BITS | u64::from(first)
     }
 
-    /// As [`settle`](Self::settle), for a line of which a claim has put back what it had taken.
-    fn settle_put_back<P: Platform>(&self, platform: &P, number: usize, list_type: MigrateType) {
-        fence_in_models!(FreedUnfenced);
-        if !is_broken!(PutBackUnlisted) {
-            self.settle(platform, number, list_type, self.order);
-        }
+    /// The ordinary type of a line's pageblock, if all of its memory is this zone's and its frames need no tags.
+    pub(crate) fn type_of_line(&self, line: usize) -> Option<MigrateType> {
+        let place = line << self.free_bits().line_order().0;
+        let (list_type, zone) = self.blocks.lasting_at(place)?;
+        (zone == self.id && self.untagged_zone_at(place) == Some(self.id)).then_some(list_type)
     }
 
-    /// Takes all free frames of a word of a line, as bits.
+    /// Whether the free frames of the line around a place have no tags for certain.
     #[inline(always)]
-    pub(crate) fn take_word<P: Platform>(&self, platform: &P, number: usize, at: usize) -> u64 {
-        self.line(number).map_or(0, |line| line.take_word(platform, at))
+    fn is_line_clean(&self, place: usize) -> bool {
+        let tables = &self.tables.mechanisms.bits;
+        tables.is_clean(place >> tables.bits.line_order().0)
     }
 
-    /// Takes a block below the order of a line from a line. Returns its place.
-    #[inline]
-    pub(crate) fn claim<P: Platform>(
-        &self,
-        platform: &P,
-        number: usize,
-        order: Order,
-        list_type: MigrateType,
-    ) -> Option<usize> {
-        let line = self.line(number)?;
-        // Again after each block that was put back; bounded, where a neighbour lets that happen for ever.
-        for _ in 0..=self.words_of_line() {
-            match line.claim(platform, order) {
-                Claimed::At(offset) => return Some((number << self.order.0) + offset as usize),
-                Claimed::Nothing => return None,
-                Claimed::PutBack => self.settle_put_back(platform, number, list_type),
-            }
-        }
-        None
-    }
-
-    /// Takes up to `most` blocks of an order of at most that of a word from a line, and gives the place of each to `take`.
-    #[inline]
-    pub(crate) fn claim_many<P: Platform>(
-        &self,
-        platform: &P,
-        number: usize,
-        (order, most): (Order, usize),
-        mut take: impl FnMut(usize),
-    ) {
-        if let Some(line) = self.line(number) {
-            line.claim_many(platform, order, most, |offset| take((number << self.order.0) + offset as usize));
-        }
-    }
-
-    /// Finds the fullest line of a type that has a free run of that order, among some lines, from `start` on and then around. It is reserved;
-    /// a whole one, which comes last, is taken with all of its frames if the caller `takes_whole`.
-    pub(crate) fn reserve<P: Platform>(
-        &self,
-        platform: &P,
-        (list_type, order): (MigrateType, Order),
-        takes_whole: bool,
-        (lines, start): (Range<usize>, usize),
-    ) -> Option<Found> {
-        let partly_free = self.listing.reserve_partly_free(platform, (list_type, order), lines.clone(), start);
-        match partly_free {
-            None if takes_whole => self.take_whole(platform, list_type, lines, start).map(Found::Taken),
-            None => self.listing.take_whole(platform, (list_type, true), lines, start).map(Found::Reserved),
-            Some(line) => Some(Found::Reserved(line)),
-        }
-    }
-
-    /// Ends the reservation of a line, which is listed again, with that type, if it has free frames.
-    pub(crate) fn leave<P: Platform>(&self, platform: &P, number: usize, list_type: MigrateType) {
-        if let Some(line) = self.line(number) {
-            self.listing.leave(platform, (number, list_type), || line.shape(platform));
-        }
-    }
-
-    /// Takes a line of a type all of whose frames are free, with all of its frames.
-    pub(crate) fn take_whole<P: Platform>(
-        &self,
-        platform: &P,
-        list_type: MigrateType,
-        lines: Range<usize>,
-        start: usize,
-    ) -> Option<usize> {
-        // Each line that turns out not to be whole is listed elsewhere. Bounded, where a neighbour makes it look whole again.
-        for _ in lines.clone() {
-            let number = self.listing.take_whole(platform, (list_type, false), lines.clone(), start)?;
-            if self.line(number)?.claim_whole(platform) == Claimed::At(0) {
-                return Some(number);
-            }
-            self.settle_put_back(platform, number, list_type);
-        }
-        None
-    }
-
-    /// The first reserved line of a type among some lines. Other CPUs may take from it, where nothing else is left.
-    pub(crate) fn next_reserved<P: Platform>(
-        &self,
-        platform: &P,
-        list_type: MigrateType,
-        lines: Range<usize>,
-    ) -> Option<usize> {
-        self.listing.next_reserved(platform, list_type, lines)
-    }
-
-    /// Lists a line with that many free frames anew, if it is on the list of fuller or emptier ones.
-    pub(crate) fn list_anew<P: Platform>(&self, platform: &P, number: usize, list_type: MigrateType, free: u32) {
-        if let Some(line) = self.line(number) {
-            self.listing.list_anew(platform, (number, list_type), free, || line.shape(platform));
-        }
-    }
-
-    /// What the lists say of a line, possibly stale.
+    /// Whether a block of that order becomes bits when it is freed, of a line whose free frames have no tags for certain.
     #[inline(always)]
-    pub(crate) fn standing_racy<P: Platform>(&self, platform: &P, number: usize) -> Standing {
-        self.listing.standing_racy(platform, number)
+    pub(crate) fn needs_no_tag(&self, place: usize, order: Order) -> bool {
+        order <= self.free_bits().line_order() && self.is_line_clean(place)
     }
 
-    /// The free frames of a line, possibly stale.
-    pub(crate) fn free_frames_racy(&self, number: usize) -> u32 {
-        self.line(number).map_or(0, |line| line.free_racy())
+    /// Marks the pageblock of a line as being emptied: what is freed there becomes bits at once.
+    pub(crate) fn begin_emptying(self, line: usize) {
+        if self.blocks.begin_emptying_at(line << self.free_bits().line_order().0)
+            && let Some(state) = self.bits_of_zone()
+        {
+            state.emptied.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
-    /// The bits of a line, by word, possibly stale.
-    pub(crate) fn line_words_racy(&self, number: usize) -> impl Iterator<Item = u64> + use<> {
-        self.line(number).into_iter().flat_map(|line| line.words_racy())
+    /// Ends the emptying of a line's pageblock.
+    pub(crate) fn end_emptying(self, line: usize) {
+        if self.blocks.end_emptying_at(line << self.free_bits().line_order().0)
+            && let Some(state) = self.bits_of_zone()
+        {
+            state.emptied.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
-    /// The maximal aligned free blocks of an order in a line, possibly stale.
-    pub(crate) fn blocks_racy(&self, number: usize, order: Order) -> u64 {
-        self.line(number).map_or(0, |line| line.blocks_racy(order))
+    /// Ends the emptying of all pageblocks.
+    fn end_all_emptying(self) {
+        if self.bits_of_zone().is_some_and(|state| state.emptied.load(Ordering::Relaxed) > 0) {
+            self.lines().flatten().for_each(|line| self.end_emptying(line));
+        }
     }
 
-    /// As [`reserve`](Self::reserve), without taking whole lines.
-    #[cfg(test)]
-    fn reserve_line<P: Platform>(
-        &self,
-        platform: &P,
-        of: (MigrateType, Order),
-        lines: Range<usize>,
-        start: usize,
-    ) -> Option<usize> {
-        self.reserve(platform, of, false, (lines, start)).map(Found::line)
-    }
-
-    /// Whether the frame at a place is free here, possibly stale.
-    #[cfg(test)]
-    fn is_free_racy(&self, place: usize) -> bool {
-        let bit = place & ((1 << self.word_order().0) - 1);
-        let word = self.words.get(place >> self.word_order().0);
-        word.is_some_and(|word| word.load(crate::sync::Ordering::Relaxed) >> bit & 1 == 1)
-    }
-
-    /// What is wrong with a line; `None` if nothing is. For a yard at rest.
-    pub(crate) fn problem<P: Platform>(&self, platform: &P, number: usize) -> Option<&'static str> {
-        let shape = self.line(number)?.shape(platform);
-        self.listing.problem(number, shape)
+    /// Notes that a block of that order at a place has a tag and goes to the free lists, or that stays when the block is freed.
+    #[inline(always)]
+    pub(crate) fn note_tagged(&self, place: usize, order: Order) {
+        let (tables, shift) = (&self.tables.mechanisms.bits, self.free_bits().line_order().0);
+        if self.keeps_bits() {
+            (place >> shift..=(place + (1 << order.0) - 1) >> shift).for_each(|line| tables.clear_clean(line));
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! The types whose values may lie in memory that other CPUs and processes change.
 
-use super::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 /// Types that consist of atomic integers alone.
 ///

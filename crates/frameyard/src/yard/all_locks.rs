@@ -14,23 +14,13 @@
 //! No other thread has two locks of a kind and waits for a third, except that a drain takes the second owner words of one zone in the
 //! order of the CPUs. The same order is used here.
 //!
-//! The depot and the bits of single frames have no locks: each change is one exchange.
+//! Free frames that are bits have no locks: each change is one exchange.
 
-use super::Yard;
 use crate::huge_pool::HugePageSize;
 use crate::platform::{LockError, LockId, Platform};
 use crate::sync::AtomicU32;
 use crate::units::{CpuId, ZoneId};
-use crate::zone::transfer;
-
-/// What became of the threads other than the caller while it held all locks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum OtherThreads {
-    /// They go on: this is the process that they belong to.
-    GoOn,
-    /// They do not exist here: this is a copy of their process.
-    AreGone,
-}
+use crate::yard::Yard;
 
 impl<P: Platform> Yard<P> {
     /// Takes all locks of the yard, so that no other thread is between two changes that belong together. Threads that allocate and
@@ -79,12 +69,8 @@ impl<P: Platform> Yard<P> {
     /// # Safety
     ///
     /// [`lock_all`](Self::lock_all) has succeeded in the calling thread, or in the thread of which it is a copy, and this is the
-    /// first call since then. With [`OtherThreads::AreGone`] no other thread of this process uses the yard yet, and no other process
-    /// does.
-    pub unsafe fn unlock_all(&self, others: OtherThreads) {
-        if others == OtherThreads::AreGone {
-            self.populated_zones().for_each(transfer::forget_threads);
-        }
+    /// first call since then.
+    pub unsafe fn unlock_all(&self) {
         self.unlock_first(usize::MAX);
     }
 

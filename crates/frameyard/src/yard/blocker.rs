@@ -73,7 +73,7 @@ pub struct Blocker {
 
 impl Blocker {
     /// A block that no owner counts the users of.
-    pub(super) const fn new(block: Block, state: FrameState, why: BlockedBy) -> Self {
+    pub(crate) const fn new(block: Block, state: FrameState, why: BlockedBy) -> Self {
         Self { pfn: block.pfn, order: block.order, state, owner: OwnerKind::NONE, why }
     }
 

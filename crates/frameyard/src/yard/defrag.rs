@@ -1,13 +1,15 @@
 //! The mode that keeps whole pageblocks in stock, and its background step.
 
-use super::{Yard, YardZone};
 use crate::boot::HeaderWord;
 use crate::compaction::{CompactCaller, CompactEffort, CompactOutcome, CompactRequest, CompactResult};
 use crate::owners::Owners;
+use crate::placement::defrag::stock_racy;
+use crate::placement::{DefragMode, Stock};
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::units::NodeId;
-use crate::zone::{DefragMode, EMPTINESS_LEVELS, Stock, ZoneView};
+use crate::yard::{Yard, YardZone};
+use crate::zone::{EMPTINESS_LEVELS, ZoneView};
 
 /// The steps that a zone rests after it was searched in vain.
 const REST: u32 = 4;
@@ -26,7 +28,7 @@ impl<P: Platform> Yard<P> {
     }
 
     /// A step that refills the stock of a node's zones; `None` where there is nothing to do, or too few free frames to move blocks to.
-    pub(super) fn compact_for_stock(&self, node: NodeId, owners: &Owners<'_>) -> Option<CompactOutcome> {
+    pub(crate) fn compact_for_stock(&self, node: NodeId, owners: &Owners<'_>) -> Option<CompactOutcome> {
         let request = CompactRequest {
             caller: CompactCaller::Stock,
             limit: Some(self.step()),
@@ -34,7 +36,7 @@ impl<P: Platform> Yard<P> {
         };
         for view in self.zones_of(node) {
             let state = &view.zone.compaction;
-            let stock = view.zone.stock_racy(self.geometry);
+            let stock = stock_racy(view);
             state.set_refills(stock.free < if state.refills() { stock.high } else { stock.low });
             if !state.refills() || state.is_resting() {
                 continue;
@@ -54,9 +56,7 @@ impl<P: Platform> Yard<P> {
         let level = state.emptiness();
         match result {
             CompactResult::Success => state.set_emptiness(level.saturating_sub(1)),
-            CompactResult::Complete | CompactResult::PartialSkipped
-                if view.zone.stock_racy(self.geometry).free <= before.free =>
-            {
+            CompactResult::Complete | CompactResult::PartialSkipped if stock_racy(view).free <= before.free => {
                 if level + 1 >= EMPTINESS_LEVELS {
                     state.rest(REST);
                 }
@@ -70,9 +70,9 @@ impl<P: Platform> Yard<P> {
 impl<'y, P: Platform> YardZone<'y, P> {
     /// The zone's stock of whole free pageblocks; `None` while the yard keeps none, and where there is no such zone.
     ///
-    /// Cost: reads the counts of the free lists of large orders, without a lock.
+    /// Cost: reads the counts of the free lists of large orders, without a lock, and all bits where free frames are bits.
     pub fn stock(self) -> Option<Stock> {
         let view = self.populated().filter(|_| self.yard.defrag_mode() == DefragMode::On)?;
-        Some(view.zone.stock_racy(self.yard.geometry))
+        Some(stock_racy(view))
     }
 }

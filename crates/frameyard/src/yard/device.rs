@@ -1,13 +1,13 @@
 //! Device memory: page maps for ranges of frames beside memory.
 
-use super::{Yard, YardDevices};
 use crate::devices::{DeviceError, DeviceId, DeviceInfo, DevicePage, DeviceRequest, PageMap, Removal};
 use crate::platform::Platform;
 use crate::units::{NodeId, Order, Pfn, PfnRange};
+use crate::yard::{Yard, YardDevices};
 
 impl<P: Platform> Yard<P> {
     #[inline(always)]
-    pub(super) fn page_map(&self) -> PageMap<'_, P> {
+    pub(crate) fn page_map(&self) -> PageMap<'_, P> {
         PageMap {
             map: self.map,
             tables: self.tables.devices(),

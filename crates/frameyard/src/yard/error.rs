@@ -2,11 +2,11 @@
 
 use core::fmt;
 
-use super::blocker::Blocker;
 use crate::gfp::Gfp;
 use crate::page::FrameState;
 use crate::platform::LockError;
 use crate::units::{NodeId, Order, PageCount, Pfn, PfnRange, ZoneId, errors};
+use crate::yard::blocker::Blocker;
 
 errors! {
     /// Why a request allocated nothing.
@@ -34,7 +34,7 @@ errors! {
             /// The largest order.
             max: Order,
         } = "{order} is above the maximum, {max}",
-        /// More frames than a maximum-order block. An [aligned](super::AllocRequest::aligned) request has no such limit.
+        /// More frames than a maximum-order block. An [aligned](crate::request::AllocRequest::aligned) request has no such limit.
         CountTooLarge {
             /// The requested count.
             count: PageCount,
@@ -96,7 +96,7 @@ errors! {
     }
 }
 
-/// A part of an [`AllocRequest`](super::AllocRequest) that another part can exclude.
+/// A part of an [`AllocRequest`](crate::request::AllocRequest) that another part can exclude.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum RequestOption {

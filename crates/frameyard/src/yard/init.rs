@@ -2,12 +2,13 @@
 
 use core::cell::Cell;
 
-use super::{Yard, YardInit};
 use crate::boot::{Grain, Growth, InitError, InitMode, PcpReset};
 use crate::page::FrameState;
 use crate::platform::Platform;
+use crate::store::buddy::RangeBlocked;
 use crate::units::{NodeId, Order, PageCount, PfnRange, ZoneId, ZoneKind};
-use crate::zone::{Effort, Fallback, Patience, RangeBlocked, Zone};
+use crate::yard::{Yard, YardInit};
+use crate::zone::{Effort, Fallback, Patience, Zone};
 
 impl<P: Platform> Yard<P> {
     /// Waits, with a bound, until other CPUs have initialised the parts that they claimed.
@@ -60,7 +61,7 @@ impl<P: Platform> Yard<P> {
     /// If another CPU initialises the missing memory, the request waits for it, with a bound, without a lock.
     #[cold]
     #[inline(never)]
-    pub(super) fn grow_and_retry<T>(
+    pub(crate) fn grow_and_retry<T>(
         &self,
         id: ZoneId,
         (order, effort): (Order, &Effort),
@@ -97,7 +98,7 @@ impl<P: Platform> Yard<P> {
 
     /// Takes a range whose pages are initialised. Waits, with a bound, while free memory of the range is in transit to the
     /// free lists: no head covers it meanwhile, so it looks like frames of per-CPU lists without tags. The caller has drained those.
-    pub(super) fn take_initialised(
+    pub(crate) fn take_initialised(
         &self,
         zone: ZoneId,
         patience: Patience,
@@ -118,7 +119,7 @@ impl<P: Platform> Yard<P> {
 
     /// Initialises all memory of a range, and waits with a bound for CPUs that initialise parts of it. Returns `false` if
     /// the platform has no memory for the page structures, or at the bound.
-    pub(super) fn ensure_initialised(&self, range: PfnRange, patience: Patience) -> bool {
+    pub(crate) fn ensure_initialised(&self, range: PfnRange, patience: Patience) -> bool {
         for round in 0..patience.rounds() {
             if self.is_initialised(range) {
                 return true;

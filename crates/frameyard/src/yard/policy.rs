@@ -7,13 +7,13 @@
 //! Last it collects and merges what the old policy's mechanism holds. Only one change is in progress at a time: two that wrote
 //! their policies in turns would leave zones with different policies.
 
-use super::Yard;
+use crate::lists::{CpuLists, lock_each};
 use crate::platform::{LockError, Platform};
+use crate::store::{self, Mechanism};
 use crate::sync::is_broken;
-use crate::units::{ZoneId, errors};
-use crate::zone::pcp::{CpuLists, lock_each};
-use crate::zone::transfer::{self, Collect, Mechanism, TransferStalled};
-use crate::zone::{Patience, ZonePolicy};
+use crate::units::errors;
+use crate::yard::Yard;
+use crate::zone::ZonePolicy;
 
 errors! {
     /// Why a policy was not changed, or not completely.
@@ -22,9 +22,6 @@ errors! {
     pub enum PolicyError {
         /// Another change did not end in time. Nothing has changed.
         Busy = "another change of the policy is in progress: try again",
-        /// The policy has changed, but a transfer under the old one did not finish in time in this zone: not everything that
-        /// the old mechanism held is merged yet. Setting the policy again continues.
-        Stalled(zone: ZoneId) = "a transfer in {zone} has not finished under the old policy: set the policy again",
         /// Another process holds a lock and does not release it, or has damaged the yard.
         Lock(error: LockError) = "{error}",
         /// One of the policies keeps free frames as bits: a yard does that from its creation on, or never. Nothing has changed.
@@ -68,7 +65,7 @@ impl<P: Platform> Yard<P> {
         let _switch = self.tables.begin_switch(&self.platform).map_err(PolicyError::Lock)?.ok_or(PolicyError::Busy)?;
         self.tables.zones.iter().filter(|zone| zone.managed().0 == 0).for_each(|zone| zone.set_policy(policy));
         for view in self.populated_zones() {
-            view.lock().map_err(PolicyError::Lock)?.set_policy(policy);
+            view.lock().map_err(PolicyError::Lock)?.zone.set_policy(policy);
         }
         for view in self.populated_zones() {
             let all = self.tables.pcps_of(view.id).map(|(_, pcp)| pcp);
@@ -78,8 +75,7 @@ impl<P: Platform> Yard<P> {
                 lists.adopt_policy(policy);
                 lists.drain(view);
             });
-            transfer::collect(view, Collect::All(Patience::Sleeps))
-                .map_err(|TransferStalled| PolicyError::Stalled(view.id))?;
+            store::collect_all(view);
         }
         self.platform.lock_error().map_or(Ok(()), |error| Err(PolicyError::Lock(error)))
     }

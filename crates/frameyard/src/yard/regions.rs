@@ -8,7 +8,6 @@
 //! 2. While tainted regions together have less than 1 in [`ROOM`] of a region free, movable blocks are moved from there to clean regions,
 //!    up to [`BUDGET`] pageblocks' frames in a step. So the next requests that cannot move taint no other region.
 
-use super::{Yard, YardZone};
 use crate::boot::HeaderWord;
 use crate::compaction::{CompactOutcome, CompactResult};
 use crate::gfp::Gfp;
@@ -17,6 +16,7 @@ use crate::page::{CountedPage, FrameState};
 use crate::platform::{LockError, Platform};
 use crate::sync::Ordering;
 use crate::units::{NodeId, PageCount, Pfn, PfnRange};
+use crate::yard::{Yard, YardZone};
 use crate::zone::{CleanRegions, RegionCounts, RegionStatistics, WatermarkLevel, ZoneView};
 
 /// A region with at most this number of tainting pageblocks is nearly clean.
@@ -67,13 +67,13 @@ impl<P: Platform> Yard<P> {
     }
 
     /// The clean regions of a zone that keeps regions clean, those with the most free frames first.
-    pub(super) fn emptiest_regions(&self, view: ZoneView<'_, P>) -> impl Iterator<Item = PfnRange> {
+    pub(crate) fn emptiest_regions(&self, view: ZoneView<'_, P>) -> impl Iterator<Item = PfnRange> {
         let pages = self.geometry.largest_order().pages();
         let mut last = None;
         // Ends: each pair is below the one before.
         core::iter::from_fn(move || {
             let clean = view.own_regions().filter(|(_, region)| view.zone.keeps_regions() && region.tainting() == 0);
-            let ranked = clean.map(|(start, region)| (region.free(), start));
+            let ranked = clean.map(|(start, region)| (view.free_in_region_racy((start, region)), start));
             let best = ranked.filter(|found| last.is_none_or(|last| *found < last)).max()?;
             last = Some(best);
             Some(PfnRange::new(best.1, pages))
@@ -81,7 +81,7 @@ impl<P: Platform> Yard<P> {
     }
 
     /// A background step for the regions of a node; `None` where nothing changed.
-    pub(super) fn tend_regions(&self, node: NodeId, owners: &Owners<'_>) -> Option<CompactOutcome> {
+    pub(crate) fn tend_regions(&self, node: NodeId, owners: &Owners<'_>) -> Option<CompactOutcome> {
         let mut done: Option<CompactOutcome> = None;
         for view in self.zones_of(node).filter(|view| view.zone.keeps_regions()) {
             let cleaned = self.clean_one(view);
@@ -115,8 +115,8 @@ impl<P: Platform> Yard<P> {
     fn make_room(&self, view: ZoneView<'_, P>, owners: &Owners<'_>) -> PageCount {
         let region_pages = self.geometry.largest_order().pages();
         let (mut room, mut any) = (PageCount(0), false);
-        for (_, region) in view.own_regions().filter(|(_, region)| region.tainting() > 0) {
-            (room, any) = (room + region.free(), true);
+        for tainted in view.own_regions().filter(|(_, region)| region.tainting() > 0) {
+            (room, any) = (room + view.free_in_region_racy(tainted), true);
         }
         let budget = PageCount(BUDGET << self.geometry.pageblock_order().0);
         let kept = view.zone.watermark(WatermarkLevel::High) + room + budget;
@@ -200,11 +200,14 @@ impl<P: Platform> Yard<P> {
 
 impl<'y, P: Platform> YardZone<'y, P> {
     /// The regions of 1 GiB of the zone, each whole and free when the yard was created. None while the yard does not keep regions
-    /// clean, and where there is no such zone. Reads 32 bytes for each region, without a lock.
+    /// clean, and where there is no such zone. Reads 32 bytes for each region, and its bits where free frames are bits, without a lock.
     pub fn regions(self) -> impl Iterator<Item = RegionStatistics> + use<'y, P> {
         let (geometry, view) = (self.yard.geometry, self.populated().filter(|view| view.zone.keeps_regions()));
-        let regions = view.into_iter().flat_map(|view| view.own_regions());
-        regions.filter_map(move |(_, region)| region.read(geometry.largest_order(), geometry.pageblock_order()))
+        let regions = view.into_iter().flat_map(|view| view.own_regions().map(move |region| (view, region)));
+        regions.filter_map(move |(view, (start, region))| {
+            let read = region.read(geometry.largest_order(), geometry.pageblock_order())?;
+            Some(RegionStatistics { free: view.free_in_region_racy((start, region)), ..read })
+        })
     }
 
     /// What happened to the regions of the zone; nothing where there is no such zone.

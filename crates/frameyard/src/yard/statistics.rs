@@ -1,13 +1,14 @@
 //! Statistics of zones, lists and frames. All values are read without a lock.
 
-use super::{Yard, YardStats, YardZone};
 use crate::boot::HeaderWord;
 use crate::locks::LockUse;
 use crate::page::FrameState;
 use crate::platform::{BadPage, Platform};
+use crate::store;
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
-use crate::zone::{WatermarkLevel, Watermarks, Zone, ZoneView, transfer};
+use crate::yard::{Yard, YardStats, YardZone};
+use crate::zone::{WatermarkLevel, Watermarks, Zone, ZoneView};
 
 /// Declares [`ZoneStatistics`]: each value with the way to read it from a zone. What CPUs' lists and transfer mechanisms
 /// hold and count is added afterwards.
@@ -133,7 +134,7 @@ impl<P: Platform> Yard<P> {
     fn add_per_cpu(&self, view: ZoneView<'_, P>, statistics: &mut ZoneStatistics) {
         for (cpu, pcp) in self.tables.pcps_of(view.id) {
             let (out, mut back) = pcp.flow_racy(self.geometry);
-            let [blocks, pages] = transfer::direct_frees_racy(view, cpu);
+            let [blocks, pages] = store::direct_frees_racy(view, cpu);
             (back.blocks, back.pages) = (back.blocks.wrapping_add(blocks), back.pages.wrapping_add(pages));
             statistics.per_cpu += pcp.pages_racy(self.geometry);
             add(&mut statistics.allocations, out.blocks);
@@ -149,10 +150,7 @@ impl<P: Platform> Yard<P> {
             add(&mut statistics.refills, read(&pcp.counts.refills));
             add(&mut statistics.drains, read(&pcp.counts.drains));
         }
-        let chained = view.freed_to_chains();
-        statistics.free += transfer::held_pages_racy(view);
-        add(&mut statistics.frees, chained);
-        add(&mut statistics.pages_freed, chained);
+        statistics.free += store::held_pages_racy(view);
     }
 
     /// The type of a pageblock; what it will be, where it is not initialised yet.
@@ -177,7 +175,7 @@ impl<P: Platform> Yard<P> {
     }
 
     /// Counts where a request was served that preferred the zone `first`.
-    pub(super) fn count_placement(&self, served: ZoneId, first: ZoneId) {
+    pub(crate) fn count_placement(&self, served: ZoneId, first: ZoneId) {
         if served.node() != first.node() {
             self.tables.zones[served.index()].placement.miss.fetch_add(1, Ordering::Relaxed);
             self.tables.zones[first.index()].placement.foreign.fetch_add(1, Ordering::Relaxed);
@@ -249,10 +247,11 @@ impl<'y, P: Platform> YardStats<'y, P> {
             return Some(FrameInfo { head: pfn, state, order: Order::ZERO, migrate_type: MigrateType::Movable });
         }
         let (head, tag) = yard.covering(pfn);
-        Some(FrameInfo { head, state: tag.state(), order: tag.order(), migrate_type: tag.migrate_type() })
+        let state = yard.visible_state(head, tag);
+        Some(FrameInfo { head, state, order: tag.order(), migrate_type: tag.migrate_type() })
     }
 
-    /// The type of the pageblock of a frame, recent; [`MigrateType::Draining`] is told apart. `None` where there is no memory. Takes no
+    /// The type of the pageblock of a frame, recent. `None` where there is no memory. Takes no
     /// lock. Cost: a search in the table of ranges, and the pageblock's byte.
     pub fn pageblock_type(self, pfn: Pfn) -> Option<MigrateType> {
         self.yard.zone_of(pfn).map(|_| self.yard.pageblock_type(pfn))
@@ -300,29 +299,25 @@ impl<'y, P: Platform> YardZone<'y, P> {
 
     /// The number of free blocks of an order and migration type; 0 where there is no such zone or order.
     ///
-    /// In a lazy yard the number includes the blocks that deferred memory will form. Those of draining pageblocks count as movable, too.
+    /// In a lazy yard the number includes the blocks that deferred memory will form.
     pub fn free_blocks(self, order: Order, migrate_type: MigrateType) -> u64 {
         let Self { yard, id: zone } = self;
         let zone = yard.tables.zones.get(zone.index()).filter(|_| order <= yard.geometry.max_order());
         zone.map_or(0, |zone| {
             let is_movable = migrate_type == MigrateType::Movable;
             let deferred = if is_movable { zone.deferred.counted_blocks_racy(order.index()) } else { 0 };
-            let blocks = |of| zone.free_blocks_racy(order.index(), of);
-            let draining = if is_movable { blocks(MigrateType::Draining) } else { 0 };
-            blocks(migrate_type).saturating_add(draining).saturating_add(deferred)
+            zone.free_blocks_racy(order.index(), migrate_type).saturating_add(deferred)
         })
     }
 
-    /// The number of pageblocks of a type, holes in present sections included (`pagetypeinfo_showblockcount_print`). Draining ones count
-    /// as movable, too.
+    /// The number of pageblocks of a type, holes in present sections included (`pagetypeinfo_showblockcount_print`).
     pub fn pageblocks(self, migrate_type: MigrateType) -> u64 {
         let Self { yard, id: zone } = self;
         if zone.index() >= yard.tables.zones.len() {
             return 0;
         }
         let span = yard.zone_view(zone).span();
-        let is_of_type = |found: MigrateType| found == migrate_type || found.lasting() == migrate_type;
-        let is_counted = |at: &Pfn| yard.is_of_zone(*at, zone) && is_of_type(yard.pageblock_type(*at));
+        let is_counted = |at: &Pfn| yard.is_of_zone(*at, zone) && yard.pageblock_type(*at) == migrate_type;
         yard.pageblocks().present_starts_in(span).filter(is_counted).count() as u64
     }
 }

@@ -1,9 +1,10 @@
 //! Statistics of transfers: how zone locks were taken and what moved under them, by zone and by CPU. No lock is taken.
 
-use super::YardZone;
 use crate::platform::Platform;
+use crate::store::{self, MechanismCounts};
 use crate::units::{CpuId, MigrateType, Order};
-use crate::zone::{MechanismCounts, TransferCounters, ZoneLockTelemetry, transfer};
+use crate::yard::YardZone;
+use crate::zone::{TransferCounters, ZoneLockTelemetry};
 
 impl<'y, P: Platform> YardZone<'y, P> {
     fn counters_of(self, cpu: Option<CpuId>) -> Option<&'y TransferCounters> {
@@ -48,10 +49,10 @@ impl<'y, P: Platform> YardZone<'y, P> {
         Some(MechanismCounts::of(view, cpu))
     }
 
-    /// Blocks of an order and a migration type in the depot, in the bits of [`Bits`](crate::policy::ZonePolicy::Bits), or on chains of
-    /// draining pageblocks. They count in [`ZoneStatistics::free`](crate::stats::ZoneStatistics::free) and not in [`free_blocks`](Self::free_blocks). The depot sorts blocks of pageblock order into movable ones and the rest, which
-    /// counts as unmovable. Possibly stale in a yard in use. Reads one cache line for each shelf of the depot; takes no lock.
-    pub fn depot_blocks(self, order: Order, migrate_type: MigrateType) -> u64 {
-        self.populated().map_or(0, |view| transfer::held_blocks_racy(view, order, migrate_type))
+    /// Blocks of an order and a migration type among the free frames that are [bits](crate::policy::ZonePolicy::Bits). They count in
+    /// [`ZoneStatistics::free`](crate::stats::ZoneStatistics::free) and not in [`free_blocks`](Self::free_blocks). Possibly stale in a yard
+    /// in use. Reads all bits of the zone; takes no lock.
+    pub fn blocks_in_bits(self, order: Order, migrate_type: MigrateType) -> u64 {
+        self.populated().map_or(0, |view| store::blocks_in_bits_racy(view, order, migrate_type))
     }
 }

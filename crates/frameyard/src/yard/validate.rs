@@ -4,22 +4,18 @@
 //! at no page structure without memory: it follows a link only to a pageblock that has memory, and at most as often as the map has
 //! frames.
 
-use super::Yard;
 use crate::devices::DeviceId;
 use crate::huge_pool::{self, HugePageSize, HugePoolStatistics};
+use crate::lists::Group;
 use crate::page::{CountedPage, FrameState, IDENTITY, MECHANISM, PageRef, Residence, Tag};
 use crate::platform::{LockError, Platform};
+use crate::store::{self, Found, Unsound};
 use crate::units::{MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, PfnRange, ZoneId, errors};
-use crate::zone::pcp::Group;
-use crate::zone::transfer::{self, Found, Unsound};
+use crate::yard::Yard;
 use crate::zone::{LockedZone, ZoneView};
-use allocation_map::check_map_entries;
-use compaction::check_compaction_counts;
+use subjects::{check_compaction_counts, check_map_entries};
 
-mod allocation_map;
-mod compaction;
-mod devices;
-mod huge_pages;
+mod subjects;
 
 /// What kind of list an equation is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -179,7 +175,7 @@ impl<P: Platform> Yard<P> {
         self.tables.ranges().filter(move |(_, zone)| *zone == view.id).map(move |(range, _)| range.intersection(map))
     }
 
-    /// Clears the marks that a walk which found an error has left on the pages of per-CPU lists and the depot.
+    /// Clears the marks that a walk which found an error has left on the pages of per-CPU lists.
     #[cold]
     fn clear_marks(&self, view: ZoneView<'_, P>) {
         for range in self.memory_of(view) {
@@ -194,22 +190,20 @@ impl<P: Platform> Yard<P> {
     }
 
     fn validate_zone(&self, view: ZoneView<'_, P>) -> Result<(), ValidateError> {
-        view.gather_chains();
         let mut recount = Recount::default();
         self.check_per_cpu_lists(view, &mut recount)?;
         let mut held = Found { listed: core::mem::take(&mut recount.per_cpu) };
         let unsound = |unsound| from_transfer(view.id, unsound);
-        transfer::validate_held(view, &mut held).map_err(unsound)?;
+        store::validate_held(view, &mut held).map_err(unsound)?;
         for range in self.memory_of(view) {
             self.walk(view, range, &mut recount)?;
         }
         for (kept, found) in held.listed.into_iter().zip(recount.per_cpu) {
-            compare("blocks on per-CPU lists and in the depot", view.id, kept, found)?;
+            compare("blocks on per-CPU lists", view.id, kept, found)?;
         }
         let locked = view.lock().map_err(ValidateError::Lock)?;
         self.check_free_lists(&locked, &recount)?;
-        transfer::validate_lists(&locked, recount.skipped).map_err(unsound)?;
-        locked.check_healing().map_err(unsound)?;
+        store::validate_lists(&locked, recount.skipped).map_err(unsound)?;
         locked.check_regions().map_err(unsound)?;
         drop(locked);
         let zone = view.zone;
@@ -220,7 +214,6 @@ impl<P: Platform> Yard<P> {
         let equations = [
             ("uninitialised pages", zone.deferred.pages_racy().0, recount.deferred),
             ("free pages", zone.free_pages_racy().0, recount.free_pages() - isolated + counted),
-            ("frames on chains", if self.platform.has_lost_threads() { 0 } else { view.chained_frames().into() }, 0),
             ("free CMA pages", zone.free_cma_racy().0, recount.free_pages_of(MigrateType::Cma)),
             ("present pages", zone.present().0, present),
             ("managed pages", zone.managed().0, managed),
@@ -274,11 +267,6 @@ impl<P: Platform> Yard<P> {
             match tag.state() {
                 FrameState::InTransit => return Err(ValidateError::InTransit(at)),
                 FrameState::BuddyFree => self.check_free_block(view, at, tag, recount)?,
-                // The chains are empty: a vanished thread had it in its hands.
-                FrameState::HeldFree if lost_threads && view.is_chained(tag) => {}
-                FrameState::HeldFree => {
-                    return Err(ValidateError::BrokenMechanism { what: "frame on no chain", zone: view.id, at });
-                }
                 // A vanished thread had it in its hands.
                 FrameState::PerCpu if lost_threads && !tag.is_seen() => {}
                 FrameState::PerCpu => {
@@ -300,7 +288,7 @@ impl<P: Platform> Yard<P> {
                 // Head and members of a packed batch use every word.
                 FrameState::PerCpu => true,
                 FrameState::BuddyFree if tag.is_tentative() => page.first_payload_is(fresh, MECHANISM),
-                FrameState::BuddyFree | FrameState::HeldFree => page.payload_is(fresh),
+                FrameState::BuddyFree => page.payload_is(fresh),
                 // Links and owner's words are its owner's; a counted block has users.
                 FrameState::Counted => page.payload(IDENTITY) == fresh.payload()[IDENTITY] && self.has_users(page),
                 FrameState::Pooled => {
@@ -412,7 +400,7 @@ impl<P: Platform> Yard<P> {
 
     /// Follows every free list and counts it.
     fn check_free_lists(&self, locked: &LockedZone<'_, P>, recount: &Recount) -> Result<(), ValidateError> {
-        for migrate_type in MigrateType::LISTED {
+        for migrate_type in MigrateType::ALL {
             let bits = locked.orders_from(Order::ZERO, migrate_type);
             for order in 0..ORDER_SLOTS {
                 let expected = recount.free[order][migrate_type.index()];

@@ -4,17 +4,17 @@
 
 use core::fmt;
 
-use super::Yard;
 use crate::platform::Platform;
 use crate::units::ZoneId;
+use crate::yard::Yard;
 
 /// Declares views: copyable borrows of a yard, with at most one further field, and the methods of [`Yard`] that make them.
 macro_rules! views {
     ($($(#[$doc:meta])* $name:ident $({ $field:ident: $type:ty })? $(#[$maker_doc:meta])* fn $maker:ident;)+) => {$(
         $(#[$doc])*
         pub struct $name<'y, P: Platform> {
-            pub(super) yard: &'y Yard<P>,
-            $(pub(super) $field: $type,)?
+            pub(crate) yard: &'y Yard<P>,
+            $(pub(crate) $field: $type,)?
         }
 
         impl<P: Platform> Clone for $name<'_, P> {
@@ -102,7 +102,7 @@ views! {
     /// Contiguous memory areas: ranges fixed at creation, which movable allocations use until a request takes them
     /// ([`Yard::cma`]).
     ///
-    /// [`AllocRequest::from_area`](super::AllocRequest::from_area) allocates from an area.
+    /// [`AllocRequest::from_area`](crate::request::AllocRequest::from_area) allocates from an area.
     CmaAreas
     /// Contiguous memory areas.
     fn cma;

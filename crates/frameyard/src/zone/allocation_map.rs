@@ -23,9 +23,6 @@
 //! tag are valid in both states. [`AllocationMap::read`] combines tag and byte. A single frame may have no tag
 //! ([`untagged`](super::untagged)): a byte that is set names the head of a block all the same.
 //!
-//! [`DoubleFreeCheck::Sequential`](super::DoubleFreeCheck::Sequential) replaces the exchange of a free by a load and a store, and has allocations
-//! check that the byte is zero. Changes of any other kind exchange all the same.
-//!
 //! # Ordering
 //!
 //! - The rightful owner sees its entry: it learnt the frame number from the allocation, which stored the byte before it
@@ -87,9 +84,9 @@ impl MapEntry {
         }
     }
 
-    /// Whether order and type exist. No block that has left its zone is of a draining pageblock's type.
+    /// Whether order and type exist.
     pub(crate) fn is_well_formed(self) -> bool {
-        self.0 & TYPE != 0 && self == Self::new(self.order(), self.migrate_type().lasting())
+        self.0 & TYPE != 0 && self == Self::new(self.order(), self.migrate_type())
     }
 }
 
@@ -143,11 +140,6 @@ impl<'a> AllocationBytes<'a> {
         self.frames.get(place)
     }
 
-    /// Without bytes: no frame is in it.
-    pub(crate) fn emptied(self) -> Self {
-        Self { frames: &[], pageblocks: &[], ..self }
-    }
-
     /// As [`AllocationMap::mark_allocated`], by the place of the block's head in the map.
     #[inline(always)]
     pub(crate) fn mark_allocated_at<P: Platform>(
@@ -175,44 +167,6 @@ impl<'a> AllocationBytes<'a> {
         }
         // Acquire: pairs with the Release in `mark_allocated_at`.
         byte.compare_exchange(found, 0, Ordering::Acquire, Ordering::Relaxed).ok().map(MapEntry)
-    }
-
-    /// As [`mark_allocated_at`](Self::mark_allocated_at), under [`DoubleFreeCheck::Sequential`](super::DoubleFreeCheck::Sequential): also
-    /// `false`, and nothing changed, if a block is allocated there, as two racing frees of a block have put it on lists twice.
-    #[inline(always)]
-    pub(crate) fn mark_unallocated_at<P: Platform>(
-        &self,
-        platform: &P,
-        place: usize,
-        order: Order,
-        migrate_type: MigrateType,
-    ) -> bool {
-        let Some(byte) = self.head(place, order).filter(|byte| byte.load(Ordering::Relaxed) == 0) else { return false };
-        platform.touch_line(SharedLine::of(LineKind::AllocationMap, byte), Access::Write);
-        // Release: pairs with the Acquire in `clear_allocated_at`.
-        byte.store(MapEntry::new(order, migrate_type).0, Ordering::Release);
-        true
-    }
-
-    /// As [`clear_allocated_at`](Self::clear_allocated_at), under [`DoubleFreeCheck::Sequential`](super::DoubleFreeCheck::Sequential): two
-    /// callers may both succeed if they race.
-    #[inline(always)]
-    pub(crate) fn clear_sequential_at<P: Platform>(
-        &self,
-        platform: &P,
-        place: usize,
-        order: Order,
-    ) -> Option<MapEntry> {
-        let byte = self.head(place, order)?;
-        // Acquire: pairs with the Release in `mark_unallocated_at`.
-        let found = MapEntry(byte.load(Ordering::Acquire));
-        if !found.is_of(order) {
-            return None;
-        }
-        // Announced here, so that a test can have another free come between.
-        platform.touch_line(SharedLine::of(LineKind::AllocationMap, byte), Access::Write);
-        byte.store(0, Ordering::Relaxed);
-        Some(found)
     }
 
     /// The entry of the block allocated at a place, possibly stale. Accepts any place.

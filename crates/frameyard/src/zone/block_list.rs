@@ -6,7 +6,7 @@ use crate::platform::Platform;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::units::Pfn;
 
-use super::exclusive::{add_exclusive, sub_exclusive};
+use crate::zone::exclusive::{add_exclusive, sub_exclusive};
 
 /// A list; the holder of its lock changes it. `first` and `last` are 0 if it is empty.
 #[derive(Default)]

@@ -5,10 +5,10 @@
 //! zone's own change under the zone lock. So all of them use plain loads and stores
 //! ([`add_exclusive`](super::exclusive::add_exclusive)).
 
-use super::exclusive::add_exclusive;
-use super::mechanisms::MechanismCounts;
 use crate::locks::{HistogramCounts, LockCounters, LockHold, LockUse, PageHistogram, TimeHistogram};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
+use crate::zone::exclusive::add_exclusive;
+use crate::zone::mechanisms::MechanismCounts;
 
 /// What is counted for one CPU in one zone, or for all that does not come from a CPU's lists.
 #[repr(C, align(64))]
@@ -17,8 +17,6 @@ pub(crate) struct TransferCounters {
     /// 1 while the CPU has pages that look free and are on no list. Changes under the lock of the CPU's lists; 0 in the zone's
     /// own counters. On the cache line that every hold of the zone lock writes.
     in_progress: AtomicU32,
-    /// The frames pushed on [`chains`](super::chains), modulo 2³². Any thread adds to it.
-    pub(super) chained: AtomicU32,
     /// How the zone lock was taken.
     pub(crate) lock: ZoneLockCounts,
     /// What the transfer mechanisms count.
@@ -28,7 +26,7 @@ pub(crate) struct TransferCounters {
 #[cfg(not(loom))]
 const _: () = assert!(core::mem::offset_of!(TransferCounters, lock) == 8, "two words of 32 bits come first");
 
-all_atomic!(TransferCounters { in_progress, chained, lock, mechanisms });
+all_atomic!(TransferCounters { in_progress, lock, mechanisms });
 
 impl TransferCounters {
     /// Announces pages that look free and are on no list. The caller holds the lock of the CPU's lists and has announced no

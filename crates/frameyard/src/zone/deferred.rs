@@ -8,9 +8,9 @@
 //! last: a reader that no longer finds frames deferred finds them free, so no request fails between the two. `cursor` is a hint
 //! where to look next and may hold any value. `stalled` makes later requests skip a wait that an earlier request gave up.
 
-use super::exclusive::add_exclusive;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::units::{ORDER_SLOTS, Order, PageCount, Pfn, PfnRange};
+use crate::zone::exclusive::add_exclusive;
 
 /// The frames of a zone that are still to be initialised and freed.
 ///
@@ -40,7 +40,7 @@ impl DeferredFrames {
     }
 
     /// Subtracts initialised frames, which are on the free lists and counted there. The caller holds the zone lock.
-    pub(super) fn sub_initialised(&self, pages: u64) {
+    pub(crate) fn sub_initialised(&self, pages: u64) {
         // Release: pairs with the Acquire in `DeferredFrames::pages_racy`.
         self.pages.store(self.pages.load(Ordering::Relaxed).wrapping_sub(pages), Ordering::Release);
     }
@@ -69,7 +69,7 @@ impl DeferredFrames {
     }
 
     /// Subtracts blocks that are on the free lists now. The caller holds the zone lock.
-    pub(super) fn listed(&self, order: Order, count: u64) {
+    pub(crate) fn listed(&self, order: Order, count: u64) {
         let blocks = &self.blocks[order.index()];
         // Release: pairs with the Acquire in `DeferredFrames::highest_order_racy`.
         blocks.store(blocks.load(Ordering::Relaxed).wrapping_sub(count), Ordering::Release);
@@ -102,14 +102,14 @@ impl DeferredFrames {
     }
 
     /// From now on deferred frames count as managed and free.
-    pub(super) fn count(&self) {
+    pub(crate) fn count(&self) {
         self.counted.store(1, Ordering::Relaxed);
     }
 }
 
-/// Calls `visit` with the number of blocks of each order that [`pieces`](super::range::pieces) cuts a range into, without a step for
+/// Calls `visit` with the number of blocks of each order that [`pieces`](crate::store::buddy::range::pieces) cuts a range into, without a step for
 /// each block.
-pub(super) fn for_each_size(range: PfnRange, max_order: Order, mut visit: impl FnMut(Order, u64)) {
+pub(crate) fn for_each_size(range: PfnRange, max_order: Order, mut visit: impl FnMut(Order, u64)) {
     let mut rest = range;
     while let Some(order) = rest.first_block(max_order) {
         let count = if order == max_order { rest.count().0 >> order.0 } else { 1 };
@@ -121,7 +121,7 @@ pub(super) fn for_each_size(range: PfnRange, max_order: Order, mut visit: impl F
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::zone::pieces;
+    use crate::store::buddy::pieces;
 
     #[test]
     fn deferred_blocks_are_counted_like_the_pieces_they_become() {

@@ -9,12 +9,11 @@ use crate::gfp::Gfp;
 use crate::owners::MigrateMode;
 use crate::platform::Platform;
 
-/// The most batches of a depot that a request merges if it must not wait.
-pub(crate) const FEW_MERGES: u64 = 64;
-/// The most batches of a depot that a request that may sleep merges while it looks for a block, and that a background step merges.
-pub(crate) const MANY_MERGES: u64 = 1024;
 /// The most pageblocks that a request that must not wait searches for deferred merges.
 pub(crate) const FEW_PAGEBLOCKS: u64 = 32;
+
+/// The most lines of bits that a request with [`Gfp::NORETRY`], or one that must not sleep, returns to the free lists so that they merge.
+const FEW_LINES: usize = 1024;
 
 /// How a caller waits for other CPUs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,29 +58,19 @@ impl Patience {
 #[derive(Debug)]
 pub(crate) struct Effort {
     pub(crate) patience: Patience,
-    /// The batches that it may still merge.
-    merges: Cell<u64>,
     /// The rounds that it has waited for the memory map, if it must not sleep.
     pub(crate) spins: Cell<u32>,
+    /// The most lines of bits that it returns to the free lists.
+    pub(crate) lines: usize,
 }
 
 impl Effort {
     pub(crate) const fn of(gfp: Gfp) -> Self {
         let patience = Patience::of(gfp);
-        let merges = match patience {
-            Patience::Spins => FEW_MERGES,
-            Patience::Sleeps => MANY_MERGES,
+        let lines = match patience {
+            Patience::Sleeps if !gfp.contains(Gfp::NORETRY) => usize::MAX,
+            _ => FEW_LINES,
         };
-        Self { patience, merges: Cell::new(merges), spins: Cell::new(0) }
-    }
-
-    /// The batches that it may still merge.
-    pub(crate) fn merges(&self) -> u64 {
-        self.merges.get()
-    }
-
-    /// Counts batches that were merged for it.
-    pub(crate) fn count_merges(&self, batches: u64) {
-        self.merges.set(self.merges.get().saturating_sub(batches));
+        Self { patience, spins: Cell::new(0), lines }
     }
 }

@@ -65,18 +65,6 @@ impl<T: Copy + Default, const N: usize> FixedVec<T, N> {
         Some(self.items[self.len])
     }
 
-    /// Keeps the items of which `keep` says so, in their order.
-    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&T) -> bool) {
-        let mut kept = 0;
-        for at in 0..self.len {
-            if keep(&self.items[at]) {
-                self.items[kept] = self.items[at];
-                kept += 1;
-            }
-        }
-        self.len = kept;
-    }
-
     #[inline(always)]
     pub(crate) fn clear(&mut self) {
         self.len = 0;

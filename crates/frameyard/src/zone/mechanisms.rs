@@ -1,6 +1,6 @@
 //! The types that the transfer mechanisms add to a zone's structures.
 //!
-//! The layers below [`transfer`](super::transfer) store these types and pass them on; `transfer` says what they are.
+//! The layers below [`store`](crate::store) keep these types and pass them on; `store` says what they are.
 
 use crate::sync::AllAtomic;
 
@@ -23,3 +23,19 @@ pub(crate) type MechanismState = <Mechanisms as MechanismTypes>::State;
 pub(crate) type MechanismCounts = <Mechanisms as MechanismTypes>::Counts;
 /// The tables of all mechanisms.
 pub(crate) type MechanismTables = <Mechanisms as MechanismTypes>::Tables;
+
+/// The types that the placement adds to the state of a zone and a CPU. [`placement`](crate::placement) says what they are.
+pub(crate) trait PlacementTypes {
+    /// In each zone.
+    type OfZone: AllAtomic;
+    /// For each CPU in each zone.
+    type OfCpu: AllAtomic;
+}
+
+/// The placement.
+pub(crate) struct Placement;
+
+/// What the placement knows of a zone.
+pub(crate) type PlacementOfZone = <Placement as PlacementTypes>::OfZone;
+/// What it knows of a CPU in a zone.
+pub(crate) type PlacementOfCpu = <Placement as PlacementTypes>::OfCpu;

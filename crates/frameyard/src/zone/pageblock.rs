@@ -189,11 +189,6 @@ impl<'a> PageblockMap<'a> {
         Some(was)
     }
 
-    /// Makes a movable pageblock drain.
-    pub(crate) fn drain(&self, pfn: Pfn) {
-        self.set_types(pfn, bits_of(MigrateType::Movable) << TYPE_BITS | bits_of(MigrateType::Draining));
-    }
-
     /// Restores the type of an isolated pageblock. Returns the type; `None` if it is not isolated.
     pub(crate) fn restore(&self, pfn: Pfn) -> Option<MigrateType> {
         if self.get(pfn) != MigrateType::Isolate {

@@ -6,8 +6,8 @@ use crate::units::named;
 /// How batches move between per-CPU lists and a zone, and when free blocks merge.
 ///
 /// A value of the configuration ([`YardConfig::policy`](crate::YardConfig::policy)); [`Yard::set_policy`](crate::Yard::set_policy)
-/// changes it at any time, unless one of the two is [`Bits`](Self::Bits). A build may leave out policies other than [`Vanilla`](Self::Vanilla),
-/// [`Depot`](Self::Depot) and [`Healing`](Self::Healing) (crate features). It refuses them with an error.
+/// changes it at any time, unless one of the two is [`Bits`](Self::Bits). A build may leave out policies other than [`Vanilla`](Self::Vanilla) and
+/// [`Bits`](Self::Bits) (crate features). It refuses them with an error.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u32)]
 pub enum ZonePolicy {
@@ -34,38 +34,23 @@ pub enum ZonePolicy {
     PrefetchBeforeLock = 7,
     /// As [`Vanilla`](Self::Vanilla), but refills and drains take and drop the lock for each page.
     LockPerPage = 8,
-    /// Whole batches move between CPUs on lock-free stacks. Refills go to the zone when the stacks are empty; batches merge when
-    /// large blocks run low.
-    Depot = 9,
     /// As [`Vanilla`](Self::Vanilla), but a drain reads ahead only the first buddy of each page, and frees each page by itself. After
     /// the kernel from 4.17 on (`free_pcppages_bulk`).
-    Vanilla417 = 10,
-    /// As [`Depot`](Self::Depot), and the emptiest pageblocks drain: frames freed there stay there, and requests
-    /// take frames from other pageblocks first. So fragmented memory becomes whole during use. The default.
-    #[default]
-    Healing = 11,
+    Vanilla417 = 9,
     /// Free frames are bits of their pageblock, 512 in a cache line. Refills take 64 frames with one exchange, frees set bits, nothing merges,
     /// and page structures are not touched. Refills take from the fullest pageblocks first. A yard has it from its creation on, or never.
-    Bits = 12,
+    /// The default.
+    #[default]
+    Bits = 10,
 }
 
 named!(ZonePolicy:
     Vanilla => "vanilla", Vanilla416 => "vanilla-4.16", SkipMerge => "skip-merge", Cluster => "cluster",
     ClusterBulk => "cluster-bulk", BigPcp => "big-pcp", Prefetch => "prefetch",
-    PrefetchBeforeLock => "prefetch-before-lock", LockPerPage => "lock-per-page", Depot => "depot",
-    Vanilla417 => "vanilla-4.17", Healing => "healing", Bits => "bits");
+    PrefetchBeforeLock => "prefetch-before-lock", LockPerPage => "lock-per-page",
+    Vanilla417 => "vanilla-4.17", Bits => "bits");
 
 impl ZonePolicy {
-    /// Whether the lists of huge blocks are long, because these move many at once.
-    pub(crate) fn moves_many_huge_blocks(self) -> bool {
-        self.uses_depot() || self == Self::Bits
-    }
-
-    /// Whether batches move through a depot.
-    pub(crate) fn uses_depot(self) -> bool {
-        matches!(self, Self::Depot | Self::Healing)
-    }
-
     /// The policies between which a yard in use can change: all but [`Bits`](Self::Bits). They keep free frames on the same free lists.
     pub const CHANGEABLE: [Self; Self::ALL.len() - 1] = match Self::ALL {
         [changeable @ .., Self::Bits] => changeable,

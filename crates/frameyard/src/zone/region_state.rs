@@ -1,8 +1,8 @@
-//! What a yard keeps of each region of 1 GiB. [`regions`](super::regions) has the rules.
+//! What a yard keeps of each region of 1 GiB. [`regions`](crate::placement::regions) has the rules.
 
-use super::exclusive::add_exclusive;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange, ZoneId, named};
+use crate::zone::exclusive::add_exclusive;
 
 /// Whether a yard keeps regions of 1 GiB clean: free of blocks that cannot move.
 ///
@@ -14,8 +14,8 @@ pub enum CleanRegions {
     /// A request takes frames of any region.
     #[default]
     Off,
-    /// Requests for frames that cannot move take those of tainted regions first, movable requests those of clean regions. Zones do not heal
-    /// meanwhile: [`ZonePolicy::Healing`](crate::policy::ZonePolicy::Healing) is as [`Depot`](crate::policy::ZonePolicy::Depot).
+    /// Requests for frames that cannot move take those of tainted regions first, movable requests those of clean regions.
+    /// [`ZonePolicy::Bits`](crate::policy::ZonePolicy::Bits) goes on emptying pageblocks.
     On,
 }
 
@@ -91,7 +91,7 @@ impl Region {
     }
 
     /// Counts a free block that joins or leaves the list of a type.
-    pub(super) fn count_free(&self, order: Order, migrate_type: MigrateType, by: fn(u32, u32) -> u32) {
+    pub(crate) fn count_free(&self, order: Order, migrate_type: MigrateType, by: fn(u32, u32) -> u32) {
         let pages = order.pages().0 as u32;
         change(&self.free, by, pages);
         if migrate_type == MigrateType::Movable {
@@ -100,19 +100,19 @@ impl Region {
     }
 
     /// Counts a pageblock of a type.
-    pub(super) fn count_pageblock(&self, migrate_type: MigrateType, by: fn(u32, u32) -> u32) {
+    pub(crate) fn count_pageblock(&self, migrate_type: MigrateType, by: fn(u32, u32) -> u32) {
         if let Some(at) = tainting(migrate_type) {
             change(&self.kept[at], by, 1);
         }
     }
 
     /// Forgets all counts.
-    pub(super) fn clear(&self) {
+    pub(crate) fn clear(&self) {
         self.kept.iter().chain([&self.free, &self.movable]).for_each(|word| word.store(0, Ordering::Relaxed));
     }
 
     /// Names the first count that differs from a recount.
-    pub(super) fn differing(&self, recount: &Self) -> Option<(&'static str, u64, u64)> {
+    pub(crate) fn differing(&self, recount: &Self) -> Option<(&'static str, u64, u64)> {
         let words =
             |of: &Self| [load(&of.kept[0]), load(&of.kept[1]), load(&of.kept[2]), load(&of.free), load(&of.movable)];
         let names = [
@@ -157,7 +157,7 @@ pub struct RegionStatistics {
     pub high_atomic: u32,
     /// All other pageblocks.
     pub movable: u32,
-    /// Frames on the free lists. Those on lists of CPUs and in depots are left out.
+    /// Frames on the free lists, and those that are bits. Those on lists of CPUs are left out.
     pub free: PageCount,
 }
 
@@ -196,7 +196,7 @@ pub struct RegionCounts {
 
 impl RegionEvents {
     /// Counts a change of a region from that number of tainting pageblocks to the other.
-    pub(super) fn count_change(&self, before: u32, after: u32) {
+    pub(crate) fn count_change(&self, before: u32, after: u32) {
         match (before, after) {
             (0, 1..) => add_exclusive(&self.tainted, 1),
             (1.., 0) => add_exclusive(&self.cleaned, 1),

@@ -13,22 +13,21 @@
 
 use core::fmt;
 
-use super::block_list::BlockList;
-use super::compact_state::CompactState;
-use super::counters::TransferCounters;
-use super::deferred::DeferredFrames;
-use super::exclusive::add_exclusive;
-use super::healing_state::Healing;
-use super::huge_pool::HugePool;
-use super::mechanisms::MechanismState;
-use super::policy::ZonePolicy;
-use super::region_state::{CleanRegions, RegionEvents};
-use super::watermark::WatermarkLevel;
 use crate::locks::LockLine;
 use crate::page::FrameLink;
 use crate::platform::BadPage;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::units::{MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, PfnRange, ZoneKind};
+use crate::zone::block_list::BlockList;
+use crate::zone::compact_state::CompactState;
+use crate::zone::counters::TransferCounters;
+use crate::zone::deferred::DeferredFrames;
+use crate::zone::exclusive::add_exclusive;
+use crate::zone::huge_pool::HugePool;
+use crate::zone::mechanisms::MechanismState;
+use crate::zone::policy::ZonePolicy;
+use crate::zone::region_state::{CleanRegions, RegionEvents};
+use crate::zone::watermark::WatermarkLevel;
 
 /// How deep an allocation may dip below a watermark (the kernel's `ALLOC_*` reserve flags).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -44,7 +43,7 @@ pub(crate) struct Reserves {
 }
 
 impl Reserves {
-    pub(super) fn any(self) -> bool {
+    pub(crate) fn any(self) -> bool {
         self.min || self.non_block || self.high_atomic
     }
 }
@@ -55,17 +54,6 @@ pub(crate) struct HeldFree {
     pub(crate) pages: PageCount,
     /// The order of the largest block.
     pub(crate) largest: Option<Order>,
-}
-
-/// A reason to count free frames by pageblock: the policy is `healing`.
-const HEALS: u32 = 1;
-/// Another one: the yard keeps regions clean.
-const KEEPS_REGIONS: u32 = 2;
-
-/// The reasons that a word holds; none if the word is damaged.
-#[inline(always)]
-const fn reasons(word: u32) -> u32 {
-    if word <= KEEPS_REGIONS { word } else { 0 }
 }
 
 /// The facts of a zone that rarely change. Read on every path, so they share no cache line with what the lock guards.
@@ -87,13 +75,10 @@ pub(crate) struct ZoneFacts {
     pub(crate) is_reclaimed: AtomicU32,
     /// [`ZonePolicy`], the same in all zones. Read under the zone lock or the lock of a CPU's lists.
     policy: AtomicU32,
-    /// Why free frames are counted by pageblock: [`reasons`]. Changes under the zone lock.
-    counted: AtomicU32,
+    /// 1 while the yard keeps [regions](crate::placement::regions) clean. Changes under the zone lock.
+    keeps_regions: AtomicU32,
     /// Frames kept back from requests that could use a higher zone, by that zone's kind.
     pub(crate) protection: [AtomicU64; ZoneKind::COUNT],
-    /// The pageblocks at which refills have not looked since a frame joined a chain or they found one. A hint, written without a lock
-    /// ([`chains`](super::chains)).
-    pub(super) unsearched: AtomicU64,
 }
 
 all_atomic!(ZoneFacts {
@@ -107,9 +92,8 @@ all_atomic!(ZoneFacts {
     boost_factor,
     is_reclaimed,
     policy,
-    counted,
-    protection,
-    unsearched
+    keeps_regions,
+    protection
 });
 
 /// Event counters of a zone. They change under its lock, with a plain load and store each.
@@ -186,7 +170,7 @@ pub(crate) struct BadPages {
 all_atomic!(BadPages { pages, last });
 
 impl BadPages {
-    pub(super) fn note(&self, bad: BadPage, order: Order) {
+    pub(crate) fn note(&self, bad: BadPage, order: Order) {
         self.pages.fetch_add(order.pages().0, Ordering::Relaxed);
         self.last.store(bad.to_bits(), Ordering::Relaxed);
     }
@@ -214,26 +198,25 @@ all_atomic!(FreeArea { lists });
 #[derive(Default)]
 pub(crate) struct Zone {
     pub(crate) facts: ZoneFacts,
-    pub(super) lock: LockLine,
+    pub(crate) lock: LockLine,
     /// Frames on the free lists. Written when the lock is dropped, read racily by watermark checks.
-    pub(super) free_pages: AtomicU64,
-    pub(super) free_cma: AtomicU64,
-    pub(super) reserved_highatomic: AtomicU64,
+    pub(crate) free_pages: AtomicU64,
+    pub(crate) free_cma: AtomicU64,
+    pub(crate) reserved_highatomic: AtomicU64,
     /// Frames of free blocks whose memory the host has.
-    pub(super) reported: AtomicU64,
+    pub(crate) reported: AtomicU64,
     /// For each type, the orders whose list has a block.
     nonempty: [AtomicU32; MigrateType::COUNT],
-    pub(super) events: ZoneEvents,
+    pub(crate) events: ZoneEvents,
     /// Counters of everything that does not come from a CPU's lists.
-    pub(super) counters: TransferCounters,
+    pub(crate) counters: TransferCounters,
     pub(crate) placement: Placement,
     pub(crate) cma_events: CmaEvents,
     pub(crate) bad_pages: BadPages,
     pub(crate) deferred: DeferredFrames,
     pub(crate) compaction: CompactState,
-    pub(crate) healing: Healing,
     pub(crate) regions: RegionEvents,
-    pub(super) mechanisms: MechanismState,
+    pub(crate) mechanisms: MechanismState,
     areas: [FreeArea; ORDER_SLOTS],
     /// A pool of each size of huge pages.
     pub(crate) huge_pools: [HugePool; 2],
@@ -254,7 +237,6 @@ all_atomic!(Zone {
     bad_pages,
     deferred,
     compaction,
-    healing,
     regions,
     mechanisms,
     areas,
@@ -306,48 +288,21 @@ impl Zone {
         ZonePolicy::from_bits(self.facts.policy.load(Ordering::Relaxed))
     }
 
-    /// Whether pageblocks drain.
-    #[inline(always)]
-    pub(crate) fn heals(&self) -> bool {
-        self.reasons() & HEALS != 0
-    }
-
     /// Whether the yard keeps regions of 1 GiB clean.
     #[inline(always)]
     pub(crate) fn keeps_regions(&self) -> bool {
-        self.reasons() & KEEPS_REGIONS != 0
+        // Damaged words mean that it does not.
+        self.facts.keeps_regions.load(Ordering::Relaxed) == 1
     }
 
-    /// Whether free frames are counted by pageblock.
-    #[inline(always)]
-    pub(super) fn counts_pageblocks(&self) -> bool {
-        self.reasons() != 0
-    }
-
-    #[inline(always)]
-    fn reasons(&self) -> u32 {
-        reasons(self.facts.counted.load(Ordering::Relaxed))
-    }
-
+    /// Sets the policy. The caller holds the zone lock, or is alone.
     pub(crate) fn set_policy(&self, policy: ZonePolicy) {
         self.facts.policy.store(policy as u32, Ordering::Relaxed);
-        self.set_modes(policy, self.keeps_regions());
     }
 
     /// Sets whether regions are kept clean. Their records are the caller's.
     pub(crate) fn set_clean_regions(&self, mode: CleanRegions) {
-        self.set_modes(self.policy(), mode == CleanRegions::On);
-    }
-
-    /// A zone that keeps regions clean does not heal: frames of pageblocks that drain are on no list from which a movable request takes those
-    /// of clean regions first.
-    fn set_modes(&self, policy: ZonePolicy, keeps_regions: bool) {
-        let reason = match policy {
-            _ if keeps_regions => KEEPS_REGIONS,
-            ZonePolicy::Healing => HEALS,
-            _ => 0,
-        };
-        self.facts.counted.store(reason, Ordering::Relaxed);
+        self.facts.keeps_regions.store(u32::from(mode == CleanRegions::On), Ordering::Relaxed);
     }
 
     pub(crate) fn events(&self) -> &ZoneEvents {
@@ -375,24 +330,19 @@ impl Zone {
 
     /// The free list of an order and type.
     #[inline(always)]
-    pub(super) fn list(&self, order: Order, migrate_type: MigrateType) -> &BlockList {
+    pub(crate) fn list(&self, order: Order, migrate_type: MigrateType) -> &BlockList {
         &self.areas[order.index().min(ORDER_SLOTS - 1)].lists[migrate_type.index()]
     }
 
     /// The bits of the orders whose list of a type has a block.
     #[inline(always)]
-    pub(super) fn nonempty(&self, migrate_type: MigrateType) -> &AtomicU32 {
+    pub(crate) fn nonempty(&self, migrate_type: MigrateType) -> &AtomicU32 {
         &self.nonempty[migrate_type.index()]
     }
 
     /// The orders, from `order` up, whose list of that type has a block; bit 0 stands for `order`. Possibly stale.
-    pub(super) fn orders_from_racy(&self, order: Order, migrate_type: MigrateType) -> u32 {
+    pub(crate) fn orders_from_racy(&self, order: Order, migrate_type: MigrateType) -> u32 {
         orders_from(self.nonempty(migrate_type).load(Ordering::Relaxed), order)
-    }
-
-    /// The free lists of some orders.
-    pub(crate) fn areas_between(&self, first: Order, last: Order) -> &[FreeArea] {
-        self.areas.get(first.index()..=last.index()).unwrap_or_default()
     }
 
     /// The block that a list would give next, possibly stale.
@@ -442,8 +392,7 @@ impl Zone {
     /// Whether there is a free block of at least that order on the lists of that type, or of CMA if movable requests use those.
     pub(crate) fn has_block_of_type_racy(&self, order: Order, migrate_type: MigrateType) -> bool {
         let has = |list: MigrateType| self.orders_from_racy(order, list) != 0;
-        has(migrate_type)
-            || (migrate_type == MigrateType::Movable && (has(MigrateType::Cma) || has(MigrateType::Draining)))
+        has(migrate_type) || (migrate_type == MigrateType::Movable && has(MigrateType::Cma))
     }
 
     fn has_block_racy(&self, order: Order, reserves: Reserves) -> bool {
@@ -451,15 +400,13 @@ impl Zone {
         // Deferred memory first: what is no longer deferred is on the lists that are read next.
         self.deferred.has_counted_block_racy(order)
             || MigrateType::ALL[..MigrateType::PER_CPU].iter().any(|migrate_type| has(*migrate_type))
-            || has(MigrateType::Draining)
             || (reserves.cma && has(MigrateType::Cma))
             || (reserves.any() && has(MigrateType::HighAtomic))
     }
 
     /// The largest order of a block on the free lists, Isolate included. Possibly stale.
     pub(crate) fn largest_free_order_racy(&self) -> Option<Order> {
-        let orders =
-            MigrateType::LISTED.into_iter().fold(0, |orders, of| orders | self.orders_from_racy(Order::ZERO, of));
+        let orders = MigrateType::ALL.into_iter().fold(0, |orders, of| orders | self.orders_from_racy(Order::ZERO, of));
         orders.checked_ilog2().map(|order| Order(order as u8))
     }
 
@@ -474,33 +421,12 @@ impl Zone {
 
 /// The orders of a word of bits, from `order` up, that lists may have; bit 0 stands for `order`.
 #[inline(always)]
-pub(super) fn orders_from(bits: u32, order: Order) -> u32 {
+pub(crate) fn orders_from(bits: u32, order: Order) -> u32 {
     (bits & ((1 << ORDER_SLOTS) - 1)) >> order.0
 }
 
 impl fmt::Debug for Zone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Zone").field("span", &self.span()).field("free", &self.free_pages_racy()).finish()
-    }
-}
-
-#[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_damaged_word_of_modes_means_that_all_are_off() {
-        let zone = Zone::default();
-        let modes = || [zone.heals(), zone.keeps_regions(), zone.counts_pageblocks()];
-        for (word, expected) in [(0, [false; 3]), (1, [true, false, true]), (2, [false, true, true])] {
-            zone.facts.counted.store(word, Ordering::Relaxed);
-            assert_eq!(modes(), expected, "{word}");
-        }
-        for damaged in (2..32).flat_map(|bit| (0..4).map(move |low| 1 << bit | low)).chain([3]) {
-            zone.facts.counted.store(damaged, Ordering::Relaxed);
-            assert_eq!(modes(), [false; 3], "{damaged:#x}");
-            zone.set_clean_regions(CleanRegions::On);
-            assert_eq!(modes(), [false, true, true], "a change of mode ends the damage");
-        }
     }
 }

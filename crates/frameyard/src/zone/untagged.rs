@@ -17,11 +17,11 @@
 //! A lock-free reader may see a frame as on a list that is in transit between blocks: a merge clears one head before the merged block
 //! has its tag.
 
-use super::huge_pool::POOLED_ORDERS;
-use super::view::{ZoneTables, ZoneView};
 use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
 use crate::units::{Order, PageCount, Pfn, ZoneId};
+use crate::zone::huge_pool::POOLED_ORDERS;
+use crate::zone::view::{ZoneTables, ZoneView};
 
 impl ZoneTables {
     /// The zone whose single frames need no tag at that place once they have left it; `None` where they do: a zero tag may be that of
@@ -121,7 +121,7 @@ impl<P: Platform> ZoneView<'_, P> {
     }
 
     /// As [`covering_block`](Self::covering_block), with a look-up of tags of the caller's.
-    pub(super) fn covering_block_by(&self, pfn: Pfn, tag_of: impl Fn(Pfn) -> Tag) -> (Pfn, Tag) {
+    pub(crate) fn covering_block_by(&self, pfn: Pfn, tag_of: impl Fn(Pfn) -> Tag) -> (Pfn, Tag) {
         let (head, tag) = covering_block(self.geometry.max_order(), pfn, tag_of);
         if !tag.is(FrameState::Interior) {
             return (head, tag);

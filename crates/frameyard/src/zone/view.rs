@@ -9,22 +9,23 @@
 //! once per hold, so such a reader never sees the dip while blocks are split or merged; the `nonempty` bits may show one. Two
 //! words are stored with Release: pageblock types, which let other CPUs find pages by number, and the count of deferred frames.
 
-use super::allocation_map::AllocationMap;
-use super::checks::PageChecks;
-use super::counters::TransferCounters;
-use super::exclusive::add_exclusive;
-use super::exclusive::sub_exclusive;
-use super::mechanisms::MechanismTables;
-use super::pageblock::PageblockMap;
-use super::region_state::Region;
-use super::section::SectionTable;
-use super::state::Zone;
 use crate::locks::LockHold;
-use crate::memmap::{Located, MemMap, RangeEntry};
-use crate::page::PageRef;
+use crate::memmap::{Located, MapPlace, MemMap, RangeEntry};
+use crate::page::{Link, PageRef};
 use crate::platform::{Access, LineKind, LockError, LockId, Platform, SharedLine, copied_views};
-use crate::sync::AtomicU64;
+use crate::sync::AtomicU32;
 use crate::units::{CpuId, Geometry, MigrateType, Order, PageCount, Pfn, PfnRange, ZoneId};
+use crate::zone::allocation_map::AllocationMap;
+use crate::zone::block_list::Place;
+use crate::zone::checks::PageChecks;
+use crate::zone::counters::TransferCounters;
+use crate::zone::exclusive::{add_exclusive, sub_exclusive};
+use crate::zone::mechanisms::MechanismTables;
+use crate::zone::pageblock::PageblockMap;
+use crate::zone::region_state::Region;
+use crate::zone::request::BlockRequest;
+use crate::zone::section::SectionTable;
+use crate::zone::state::Zone;
 
 /// The memory map, and the tables that the zones of a yard share.
 #[derive(Clone, Copy)]
@@ -37,9 +38,9 @@ pub(crate) struct ZoneTables {
     /// The counters of all CPUs and zones, by CPU first, and the number of zones.
     pub(crate) all_counters: (&'static [TransferCounters], usize),
     pub(crate) allocation_map: AllocationMap<'static>,
-    /// For each pageblock, the free frames in it: see [`healing`](super::healing) and [`chains`](super::chains).
-    pub(crate) pageblock_free: &'static [AtomicU64],
-    /// The records of regions; see [`regions`](super::regions).
+    /// For each pageblock, the frames in it that are on free lists, while [regions](crate::placement::regions) are kept clean.
+    pub(crate) pageblock_free: &'static [AtomicU32],
+    /// The records of regions; see [`regions`](crate::placement::regions).
     pub(crate) regions: &'static [Region],
     pub(crate) geometry: Geometry,
     /// When page structures are checked.
@@ -127,7 +128,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     }
 
     #[inline]
-    pub(super) fn lock_counted(self, counters: &'a TransferCounters) -> Result<LockedZone<'a, P>, LockError> {
+    pub(crate) fn lock_counted(self, counters: &'a TransferCounters) -> Result<LockedZone<'a, P>, LockError> {
         ZoneHold::begin(&self, counters).map(|hold| self.held(hold))
     }
 
@@ -147,10 +148,10 @@ impl<'a, P: Platform> ZoneView<'a, P> {
 
 /// Proves that the caller holds a zone lock.
 #[derive(Clone, Copy)]
-pub(super) struct HoldProof<'h>(#[expect(dead_code, reason = "a proof has no use but to exist")] &'h LockHold);
+pub(crate) struct HoldProof<'h>(#[expect(dead_code, reason = "a proof has no use but to exist")] &'h LockHold);
 
 /// The zone lock, held; drops it when dropped.
-pub(super) struct ZoneHold<'a, P: Platform> {
+pub(crate) struct ZoneHold<'a, P: Platform> {
     id: ZoneId,
     zone: &'a Zone,
     platform: &'a P,
@@ -164,26 +165,26 @@ pub(super) struct ZoneHold<'a, P: Platform> {
 
 impl<'a, P: Platform> ZoneHold<'a, P> {
     #[inline(always)]
-    pub(super) fn begin(view: &ZoneView<'a, P>, counters: &'a TransferCounters) -> Result<Self, LockError> {
+    pub(crate) fn begin(view: &ZoneView<'a, P>, counters: &'a TransferCounters) -> Result<Self, LockError> {
         let guard = view.platform.guard();
         let hold = counters.lock.uses.lock(view.platform, LockId::Zone(view.id), view.zone.lock_word())?;
         let ZoneView { id, zone, platform, .. } = *view;
         Ok(Self { id, zone, platform, counters, moved: 0, hold, _guard: guard })
     }
 
-    pub(super) fn proof(&self) -> HoldProof<'_> {
+    pub(crate) fn proof(&self) -> HoldProof<'_> {
         HoldProof(&self.hold)
     }
 
     /// Counts frames moved under the lock.
     #[inline(always)]
-    pub(super) fn count_moved(&mut self, pages: u64) {
+    pub(crate) fn count_moved(&mut self, pages: u64) {
         self.moved += pages;
     }
 
     /// Subtracts from the zone's count of free frames.
     #[inline(always)]
-    pub(super) fn sub_free_pages(&self, pages: u64) {
+    pub(crate) fn sub_free_pages(&self, pages: u64) {
         sub_exclusive(&self.zone.free_pages, pages);
     }
 }
@@ -209,15 +210,15 @@ impl<P: Platform> Drop for ZoneHold<'_, P> {
 pub(crate) struct LockedZone<'a, P: Platform> {
     view: ZoneView<'a, P>,
     /// The change of `free_pages`, modulo 2⁶⁴.
-    pub(super) free_change: u64,
+    pub(crate) free_change: u64,
     /// The change of `free_cma`, modulo 2⁶⁴.
     cma_change: u64,
     /// Frames that are no longer deferred.
-    pub(super) initialised: u64,
+    pub(crate) initialised: u64,
     /// The orders whose Movable list has no block of a clean region at its head, as far as this hold has seen.
-    pub(super) without_clean: u32,
+    pub(crate) without_clean: u32,
     /// The region that this hold has tainted or cleaned last.
-    pub(super) changed_region: Option<Pfn>,
+    pub(crate) changed_region: Option<Pfn>,
     hold: ZoneHold<'a, P>,
 }
 
@@ -232,27 +233,27 @@ impl<'a, P: Platform> core::ops::Deref for LockedZone<'a, P> {
 
 impl<'a, P: Platform> LockedZone<'a, P> {
     /// Frames on the free lists, exactly.
-    pub(super) fn free_pages(&self) -> PageCount {
+    pub(crate) fn free_pages(&self) -> PageCount {
         PageCount(self.zone.free_pages_racy().0.wrapping_add(self.free_change))
     }
 
     /// Frames of type Cma on the free lists, exactly.
-    pub(super) fn free_cma(&self) -> PageCount {
+    pub(crate) fn free_cma(&self) -> PageCount {
         PageCount(self.zone.free_cma_racy().0.wrapping_add(self.cma_change))
     }
 
     /// The counters of this hold.
-    pub(super) fn counters(&self) -> &'a TransferCounters {
+    pub(crate) fn counters(&self) -> &'a TransferCounters {
         self.hold.counters
     }
 
-    pub(super) fn proof(&self) -> HoldProof<'_> {
+    pub(crate) fn proof(&self) -> HoldProof<'_> {
         self.hold.proof()
     }
 
     /// Counts frames that join or leave the free lists.
     #[inline(always)]
-    pub(super) fn count_free(&mut self, count: PageCount, migrate_type: MigrateType, change: fn(u64, u64) -> u64) {
+    pub(crate) fn count_free(&mut self, count: PageCount, migrate_type: MigrateType, change: fn(u64, u64) -> u64) {
         let PageCount(pages) = count;
         match migrate_type {
             MigrateType::Isolate => {}
@@ -298,15 +299,51 @@ impl<'a, P: Platform> LockedZone<'a, P> {
     }
 }
 
+/// What a placement hears of blocks that come and go, under the zone lock. Implemented by [`placement`](crate::placement).
+pub(crate) trait ListEvents: Copy {
+    /// A block joined the free list of a type.
+    fn block_listed(self, block: MapPlace, order: Order, list: MigrateType);
+    /// A block left the free list of a type.
+    fn block_unlisted(self, block: MapPlace, order: Order, list: MigrateType);
+    /// A number of single pages, linked to each other, joined the free list of a type.
+    fn chain_listed(self, first: Link, count: u64, list: MigrateType);
+    /// A number of single pages, linked to each other, leaves the free list of a type.
+    fn chain_unlisted(self, first: Link, count: u64, list: MigrateType);
+}
+
+/// What a placement decides about free lists. Implemented by [`placement`](crate::placement).
+pub(crate) trait ListRules {
+    /// Takes up to `count` blocks for a request, of other types if it may have them, and gives each to `take`. Returns their number.
+    fn take_blocks(&mut self, request: BlockRequest, count: usize, take: impl FnMut(&Self, MapPlace)) -> usize;
+    /// Takes a block for a request.
+    fn take_block(&mut self, request: BlockRequest) -> Option<Pfn>;
+    /// Takes up to `count` blocks that come before those at the head of the lists of a type. Returns their number.
+    fn take_preferred(
+        &mut self,
+        order: Order,
+        list: MigrateType,
+        count: usize,
+        take: &mut dyn FnMut(&Self, MapPlace),
+    ) -> usize;
+    /// The end of its list that a block joins.
+    fn end_of_list(&mut self, block: (MapPlace, Order), list: MigrateType, wanted: Place) -> Place;
+    /// Whether the request alternates between ordinary and CMA memory, block by block.
+    fn balances_cma(&self, request: BlockRequest) -> bool;
+    /// Gives the pageblocks of a block of at least pageblock order another type. They are not isolated.
+    fn set_types(&mut self, pfn: Pfn, order: Order, to: MigrateType);
+    /// Whether a pageblock of that type gets another one when all its frames are free.
+    fn changes_when_whole(&self, list: MigrateType) -> bool;
+    /// Notes that a block of such a pageblock is free, and merged up to that. The caller has taken it off the lists. Returns the type of the
+    /// list that it goes to.
+    fn type_when_whole(&mut self, block: (MapPlace, Order), list: MigrateType) -> MigrateType;
+    /// A hold of the zone lock ends.
+    fn hold_ends(&mut self);
+}
+
 impl<P: Platform> Drop for LockedZone<'_, P> {
     #[inline]
     fn drop(&mut self) {
-        if self.zone.counts_pageblocks() {
-            if self.zone.heals() {
-                self.heal();
-            }
-            self.reorder_changed_region();
-        }
+        self.hold_ends();
         self.publish_counts();
     }
 }

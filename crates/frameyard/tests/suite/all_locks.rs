@@ -10,9 +10,7 @@ use crate::devices;
 use crate::fixture::{HeapRegion, Moment, run_on};
 use frameyard::boot::ZoneLimits;
 use frameyard::platform::{LockError, LockId, LockKind, MapBacking, Probe, SectionsNotEnded};
-use frameyard::{
-    CpuId, Gfp, Layout, MemoryTable, NodeId, Order, OtherThreads, PageCount, Pfn, PfnRange, Platform, Yard, YardConfig,
-};
+use frameyard::{CpuId, Gfp, Layout, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Platform, Yard, YardConfig};
 
 /// The kinds in lock order.
 const ORDER: [LockKind; 4] = [LockKind::PerCpu, LockKind::Zone, LockKind::HugePages, LockKind::Devices];
@@ -49,7 +47,7 @@ fn all_locks_are_taken_in_their_order_and_others_wait_until_they_are_released() 
         thread::sleep(Duration::from_millis(20));
         assert!(!is_drained.load(Ordering::Relaxed), "a drain waits for the lists");
         // SAFETY: this thread has all locks, and the other threads of the process go on.
-        unsafe { yard.unlock_all(OtherThreads::GoOn) };
+        unsafe { yard.unlock_all() };
     });
     drop(section);
     let pfn = yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap();

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use crate::fixture::{Fixture, Frames, order};
+use crate::fixture::{Fixture, Frames, STORES, order};
 use frameyard::alloc::FreeProblem;
 use frameyard::boot::{Poisoning, ZoneLimits};
 use frameyard::page::FrameState;
 use frameyard::policy::ZonePolicy;
 use frameyard::units::ZoneKind;
-use frameyard::watermarks::PcpSizing;
+use frameyard::watermarks::{PcpSizing, WatermarkOptions};
 use frameyard::{
     AllocError, ByteSize, CpuId, Geometry, Gfp, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange,
     YardConfig, ZoneId,
@@ -48,35 +48,51 @@ fn fresh_yard_allocates_in_ascending_order() {
 }
 
 #[test]
-fn memory_runs_out_with_an_error_and_comes_back() {
-    let yard = Fixture::small(1, 16 * MIB);
-    for order in [0, 3, 9, 10].map(Order) {
-        let mut blocks = Vec::new();
-        let problem = loop {
-            match yard.alloc(order, Gfp::KERNEL) {
-                Ok(pfn) => blocks.push(pfn),
-                Err(problem) => break problem,
-            }
-        };
-        let AllocError::OutOfMemory { order: failed, gfp: Gfp::KERNEL, node: NodeId(0), zone } = problem else {
-            panic!("{problem}")
-        };
-        assert_eq!((failed, zone.free), (order, yard.stats().free_pages()));
-        assert!(!blocks.is_empty());
-        yard.validate().unwrap();
-        for pfn in blocks {
-            yard.free(pfn, order).unwrap();
-        }
-        yard.drain_all();
+fn frames_freed_last_are_allocated_first() {
+    // Under `vanilla`, most of them are in packed batches.
+    for (policy, count) in [(ZonePolicy::Bits, 60), (ZonePolicy::Vanilla, 500)] {
+        let yard = Fixture::small_under(policy, 1, 64 * MIB);
+        yard.lists().resize(PcpSizing::Fixed(1000));
+        let take = || (0..count).map(|_| yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap()).collect::<Vec<Pfn>>();
+        let freed = take();
+        freed.iter().for_each(|pfn| yard.free(*pfn, Order::ZERO).unwrap());
+        let again = take();
+        assert!(again.iter().eq(freed.iter().rev()), "{policy}");
+        again.into_iter().for_each(|pfn| yard.free(pfn, Order::ZERO).unwrap());
     }
-    assert_eq!(yard.stats().failures(), 4);
+}
+
+#[test]
+fn memory_runs_out_with_an_error_and_comes_back() {
+    for policy in STORES {
+        let yard = Fixture::small_under(policy, 1, 16 * MIB);
+        for order in [0, 3, 9, 10].map(Order) {
+            let mut blocks = Vec::new();
+            let problem = loop {
+                match yard.alloc(order, Gfp::KERNEL) {
+                    Ok(pfn) => blocks.push(pfn),
+                    Err(problem) => break problem,
+                }
+            };
+            let AllocError::OutOfMemory { order: failed, gfp: Gfp::KERNEL, node: NodeId(0), zone } = problem else {
+                panic!("{problem}")
+            };
+            assert_eq!((failed, zone.free), (order, yard.stats().free_pages()));
+            assert!(!blocks.is_empty());
+            yard.validate().unwrap();
+            for pfn in blocks {
+                yard.free(pfn, order).unwrap();
+            }
+            yard.drain_all();
+        }
+        assert_eq!(yard.stats().failures(), 4);
+    }
 }
 
 #[test]
 fn all_frames_of_the_own_list_are_allocated_below_the_watermark() {
-    let yard = Fixture::small(1, 16 * MIB);
+    let yard = Fixture::small_under(ZonePolicy::Vanilla, 1, 16 * MIB);
     // A list that keeps all frames: few in its array, most in packed batches.
-    yard.set_policy(ZonePolicy::Vanilla).unwrap();
     yard.lists().resize(PcpSizing::Fixed(100_000));
     let all = || {
         let alloc = || yard.alloc(Order::ZERO, Gfp::KERNEL | Gfp::NORETRY | Gfp::NOWARN).ok();
@@ -96,9 +112,8 @@ fn all_frames_of_the_own_list_are_allocated_below_the_watermark() {
 
 #[test]
 fn other_cpus_lists_are_drained_before_failure() {
-    let yard = Fixture::small(4, 16 * MIB);
+    let yard = Fixture::small_under(ZonePolicy::Vanilla, 4, 16 * MIB);
     // Lists that keep what they hold to themselves.
-    yard.set_policy(ZonePolicy::Vanilla).unwrap();
     yard.lists().resize(PcpSizing::Fixed(100_000));
     let all = |gfp: Gfp| {
         let mut frames = Vec::new();
@@ -119,6 +134,26 @@ fn other_cpus_lists_are_drained_before_failure() {
     assert_eq!(second.len(), first.len());
     for pfn in second {
         yard.free(pfn, Order::ZERO).unwrap();
+    }
+}
+
+#[test]
+fn a_pageblock_that_a_cpu_has_reserved_but_not_used_serves_a_request_of_its_size() {
+    let memory = [(PfnRange::new(Pfn(0x1000), PageCount(16 * MIB)), NodeId(0))];
+    let watermarks = WatermarkOptions { min_free_kbytes: Some(0), ..WatermarkOptions::default() };
+    let policy = ZonePolicy::Bits;
+    let cpus = [NodeId(0)];
+    let config = YardConfig { zone_limits: ZoneLimits::NONE, watermarks, policy, ..YardConfig::new(&cpus) };
+    let yard = Fixture::new(&MemoryTable { memory: &memory, ..MemoryTable::default() }, &config, Frames::Phantom);
+    let frame = yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap();
+    yard.free(frame, Order::ZERO).unwrap();
+    yard.drain_all();
+    for order in [9, 10].map(Order) {
+        let alloc = || yard.alloc(order, Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN).ok();
+        let blocks: Vec<Pfn> = std::iter::from_fn(alloc).collect();
+        assert_eq!(blocks.len() as u64, (16 * MIB) >> order.0);
+        blocks.into_iter().for_each(|pfn| yard.free(pfn, order).unwrap());
+        yard.drain_all();
     }
 }
 
@@ -329,8 +364,7 @@ fn per_cpu_lists_keep_to_their_limits() {
 /// Frames of two types go back in turns: the lists take all that their common limit allows before any frame leaves them.
 #[test]
 fn lists_of_several_types_share_their_limit_exactly() {
-    let yard = Fixture::small(1, 64 * MIB);
-    yard.set_policy(ZonePolicy::Vanilla).unwrap();
+    let yard = Fixture::small_under(ZonePolicy::Vanilla, 1, 64 * MIB);
     let zone = ZoneId::new(NodeId(0), ZoneKind::Normal);
     let lists = || yard.zone(zone).pcp(CpuId(0)).unwrap();
     yard.lists().resize(PcpSizing::Fixed(0));

@@ -104,7 +104,8 @@ fn blocks_of_the_own_list_come_and_go_at_once() {
 fn a_free_onto_a_full_list_is_finished_by_the_caller() {
     with_yard(&[NEAR, FAR], true, |yard| {
         let mut unfinished = 0;
-        for pfn in all_frames(yard).into_iter().filter(|pfn| NEAR.contains(*pfn)).collect::<Vec<_>>() {
+        let (near, far): (Vec<Pfn>, Vec<Pfn>) = all_frames(yard).into_iter().partition(|pfn| NEAR.contains(*pfn));
+        for pfn in near {
             match yard.free_at_once(pfn, Order::ZERO) {
                 FreeAtOnce::Done => {}
                 FreeAtOnce::Nothing => panic!("{pfn} is allocated"),
@@ -115,7 +116,7 @@ fn a_free_onto_a_full_list_is_finished_by_the_caller() {
             }
         }
         assert!(unfinished > 0);
-        yard.free_range(FAR).unwrap();
+        far.into_iter().for_each(|pfn| yard.free(pfn, Order::ZERO).unwrap());
     });
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use crate::fixture::random::Random;
 use crate::fixture::words::{read, validated_with};
-use crate::fixture::{Fixture, Frames, run_on};
+use crate::fixture::{Fixture, Frames, STORES, run_on};
 use crate::mover::Mover;
 use frameyard::boot::ZoneLimits;
 use frameyard::compaction::CompactRequest;
@@ -262,8 +262,8 @@ fn atomic_blocks_taint_the_region_that_keeps_frames_for_them() {
 
 #[test]
 fn blocks_that_stay_in_5_percent_of_memory_taint_one_region_of_four() {
-    let tainted_with = |mode| {
-        let yard = yard(mode, ZonePolicy::Vanilla);
+    let tainted_under = |policy| {
+        let yard = yard(CleanRegions::On, policy);
         let mut random = Random::new(7);
         let mut held: Vec<(Pfn, bool)> = Vec::new();
         for _ in 0..200_000 {
@@ -287,33 +287,9 @@ fn blocks_that_stay_in_5_percent_of_memory_taint_one_region_of_four() {
         free(&yard, held.into_iter().map(|(pfn, _)| pfn));
         dirty.into_iter().filter(|region| *region != 0).count()
     };
-    assert!(tainted_with(CleanRegions::On) <= 1);
-}
-
-#[test]
-fn no_pageblock_drains_while_regions_are_kept_clean() {
-    let yard = yard(CleanRegions::Off, ZonePolicy::Healing);
-    let mut random = Random::new(11);
-    let mut held = fill_but(&yard, |pfn| pfn.0.is_multiple_of(3));
-    let mut begun_in = |mode| {
-        yard.set_clean_regions(mode).unwrap();
-        let begun = || yard.zone(ZONE).mechanism_counts().get("healing_begun");
-        let before = begun();
-        for _ in 0..100_000 {
-            let at = random.below(held.len() as u64) as usize;
-            yard.free(held[at], SINGLE).unwrap();
-            held[at] = yard.alloc(SINGLE, MOVABLE).unwrap();
-        }
-        for _ in 0..64 {
-            let _ = yard.compaction().background(NODE, &Owners::NONE);
-        }
-        yard.validate().unwrap();
-        begun() - before
-    };
-    let modes = [CleanRegions::Off, CleanRegions::On, CleanRegions::Off];
-    let [first, kept, last] = modes.map(&mut begun_in);
-    assert!(first > 0 && kept == 0 && last > 0, "{first}, {kept}, {last}");
-    free(&yard, held);
+    for policy in STORES {
+        assert!(tainted_under(policy) <= 1, "{policy}");
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::fixture::random::Random;
-use crate::fixture::{Fixture, Frames, order};
+use crate::fixture::{Fixture, Frames, STORES, order};
 use crate::mover::{Faults, KIND, Mover};
 use frameyard::boot::{InitMode, Initialiser, MapInit, Poisoning, ZoneLimits};
 use frameyard::compaction::{CompactEffort, CompactRequest, CompactResult};
@@ -114,9 +114,8 @@ fn contents_move_with_their_blocks() {
 
 #[test]
 fn pinned_frames_stay_and_are_counted() {
-    let yard = Fixture::small(1, 1 << 13);
+    let yard = Fixture::small_under(ZonePolicy::Vanilla, 1, 1 << 13);
     // Frames in ascending order.
-    yard.set_policy(ZonePolicy::Vanilla).unwrap();
     let mover = Mover::new(&yard);
     let slots = fill(&yard, &mover);
     thin_out(&yard, &mover, &slots, |pfn| pfn.is_multiple_of(4));
@@ -268,52 +267,56 @@ fn positions_and_skip_hints_are_cached() {
 
 #[test]
 fn compaction_waits_for_a_reason_to_run() {
-    let yard = Fixture::small(1, 1 << 13);
-    let mover = Mover::new(&yard);
-    let sync = |at: u8| {
-        yard.compaction().zone(ZONE, CompactRequest::for_order(order(at), CompactEffort::Sync), &mover.owners())
-    };
-    assert_eq!(sync(9).result, CompactResult::Success, "there is such a block");
-    assert_eq!(yard.zone(ZONE).fragmentation_index(HUGE), Some(-1000));
-    assert_eq!(yard.zone(ZONE).unusable_index(HUGE), Some(0));
-    let slots = fill(&yard, &mover);
-    assert_eq!(sync(9).result, CompactResult::Skipped, "no frame is free");
-    thin_out(&yard, &mover, &slots, checkerboard);
-    assert!(yard.zone(ZONE).fragmentation_index(HUGE).unwrap() > 900);
-    assert_eq!(yard.zone(ZONE).unusable_index(HUGE), Some(1000));
-    assert_eq!(yard.zone(ZONE).unusable_index(Order::ZERO), Some(0));
-    assert_eq!(yard.zone(ZoneId::new(NodeId(0), ZoneKind::Movable)).unusable_index(HUGE), None);
-    assert_eq!(sync(9).result, CompactResult::Success);
-    assert!(free_huge_blocks(&yard, ZONE) > 0);
-    let missing = yard.compaction().zone(ZoneId(77), CompactRequest::WHOLE_ZONE, &mover.owners());
-    assert_eq!(missing.result, CompactResult::Skipped, "no such zone");
-    assert_eq!(sync(11).result, CompactResult::Skipped, "no such order");
-    mover.free_all();
+    for policy in STORES {
+        let yard = Fixture::small_under(policy, 1, 1 << 13);
+        let mover = Mover::new(&yard);
+        let sync = |at: u8| {
+            yard.compaction().zone(ZONE, CompactRequest::for_order(order(at), CompactEffort::Sync), &mover.owners())
+        };
+        assert_eq!(sync(9).result, CompactResult::Success, "there is such a block");
+        assert_eq!(yard.zone(ZONE).fragmentation_index(HUGE), Some(-1000));
+        assert_eq!(yard.zone(ZONE).unusable_index(HUGE), Some(0));
+        let slots = fill(&yard, &mover);
+        assert_eq!(sync(9).result, CompactResult::Skipped, "no frame is free");
+        thin_out(&yard, &mover, &slots, checkerboard);
+        assert!(yard.zone(ZONE).fragmentation_index(HUGE).unwrap() > 900);
+        assert_eq!(yard.zone(ZONE).unusable_index(HUGE), Some(1000));
+        assert_eq!(yard.zone(ZONE).unusable_index(Order::ZERO), Some(0));
+        assert_eq!(yard.zone(ZoneId::new(NodeId(0), ZoneKind::Movable)).unusable_index(HUGE), None);
+        assert_eq!(sync(9).result, CompactResult::Success);
+        assert!(free_huge_blocks(&yard, ZONE) > 0);
+        let missing = yard.compaction().zone(ZoneId(77), CompactRequest::WHOLE_ZONE, &mover.owners());
+        assert_eq!(missing.result, CompactResult::Skipped, "no such zone");
+        assert_eq!(sync(11).result, CompactResult::Skipped, "no such order");
+        mover.free_all();
+    }
 }
 
 #[test]
 fn background_compaction_serves_missed_orders() {
-    let yard = Fixture::small(1, 1 << 15);
-    let mover = Mover::new(&yard);
-    assert!(yard.compaction().background(NodeId(0), &mover.owners()).is_none(), "no request missed a block");
-    assert!(yard.compaction().background(NodeId(9), &mover.owners()).is_none(), "no such node");
-    let slots = fill(&yard, &mover);
-    thin_out(&yard, &mover, &slots, checkerboard);
-    assert!(yard.alloc(HUGE, MOVABLE | Gfp::NOWARN).is_err());
-    let mut steps = 0;
-    while yard.compaction().background(NodeId(0), &mover.owners()).is_some() {
-        steps += 1;
-        assert!(steps < 1000, "the background compactor never rests");
-        yard.validate().unwrap();
+    for policy in STORES {
+        let yard = Fixture::small_under(policy, 1, 1 << 15);
+        let mover = Mover::new(&yard);
+        assert!(yard.compaction().background(NodeId(0), &mover.owners()).is_none(), "no request missed a block");
+        assert!(yard.compaction().background(NodeId(9), &mover.owners()).is_none(), "no such node");
+        let slots = fill(&yard, &mover);
+        thin_out(&yard, &mover, &slots, checkerboard);
+        assert!(yard.alloc(HUGE, MOVABLE | Gfp::NOWARN).is_err());
+        let mut steps = 0;
+        while yard.compaction().background(NodeId(0), &mover.owners()).is_some() {
+            steps += 1;
+            assert!(steps < 1000, "the background compactor never rests");
+            yard.validate().unwrap();
+        }
+        assert!(yard.zone(ZONE).compaction().count(CompactEvent::DaemonWake) > 0);
+        assert!(yard.zone(ZONE).compaction().count(CompactEvent::DaemonMigrateScanned) > 0);
+        // It goes on until at most 90 % of free memory is in small blocks.
+        assert!(yard.zone(ZONE).unusable_index(HUGE).unwrap() < 910, "{:?}", yard.zone(ZONE).unusable_index(HUGE));
+        let huge = yard.alloc(HUGE, MOVABLE).expect("a huge block");
+        yard.free(huge, HUGE).unwrap();
+        mover.check_all();
+        mover.free_all();
     }
-    assert!(yard.zone(ZONE).compaction().count(CompactEvent::DaemonWake) > 0);
-    assert!(yard.zone(ZONE).compaction().count(CompactEvent::DaemonMigrateScanned) > 0);
-    // It goes on until at most 90 % of free memory is in small blocks.
-    assert!(yard.zone(ZONE).unusable_index(HUGE).unwrap() < 910, "{:?}", yard.zone(ZONE).unusable_index(HUGE));
-    let huge = yard.alloc(HUGE, MOVABLE).expect("a huge block");
-    yard.free(huge, HUGE).unwrap();
-    mover.check_all();
-    mover.free_all();
 }
 
 #[test]
@@ -366,36 +369,40 @@ fn shared_pageblock_is_compacted_per_zone() {
 
 #[test]
 fn events_of_fragmentation_name_the_types() {
-    let yard = Fixture::small(1, 1 << 12);
-    let pfn = yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
-    let events = yard.zone(ZONE);
-    assert_eq!(events.fallbacks(MigrateType::Unmovable, MigrateType::Movable), 1);
-    assert_eq!(events.fallbacks(MigrateType::Movable, MigrateType::Unmovable), 0);
-    let statistics = yard.zone(ZONE).statistics();
-    assert_eq!(events.conversions(MigrateType::Unmovable, MigrateType::Movable), statistics.conversions);
-    assert_eq!(events.fallbacks(MigrateType::Cma, MigrateType::Isolate), 0);
-    yard.free(pfn, Order::ZERO).unwrap();
+    for policy in STORES {
+        let yard = Fixture::small_under(policy, 1, 1 << 12);
+        let pfn = yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
+        let events = yard.zone(ZONE);
+        assert_eq!(events.fallbacks(MigrateType::Unmovable, MigrateType::Movable), 1);
+        assert_eq!(events.fallbacks(MigrateType::Movable, MigrateType::Unmovable), 0);
+        let statistics = yard.zone(ZONE).statistics();
+        assert_eq!(events.conversions(MigrateType::Unmovable, MigrateType::Movable), statistics.conversions);
+        assert_eq!(events.fallbacks(MigrateType::Cma, MigrateType::Isolate), 0);
+        yard.free(pfn, Order::ZERO).unwrap();
+    }
 }
 
 #[test]
 fn proactive_compaction() {
-    let yard = Fixture::small(1, 1 << 15);
-    let mover = Mover::new(&yard);
-    let slots = fill(&yard, &mover);
-    thin_out(&yard, &mover, &slots, |pfn| !pfn.is_multiple_of(4));
-    let mut steps = 0;
-    while let Some(outcome) = yard.compaction().background(NodeId(0), &mover.owners()) {
-        let scanned = outcome.migrate_scanned + outcome.free_scanned;
-        assert!(scanned.0 <= (64 + 4) << HUGE.0, "a step is bounded: {outcome:?}");
-        steps += 1;
-        assert!(steps < 1000, "the background compactor never rests");
+    for policy in STORES {
+        let yard = Fixture::small_under(policy, 1, 1 << 15);
+        let mover = Mover::new(&yard);
+        let slots = fill(&yard, &mover);
+        thin_out(&yard, &mover, &slots, |pfn| !pfn.is_multiple_of(4));
+        let mut steps = 0;
+        while let Some(outcome) = yard.compaction().background(NodeId(0), &mover.owners()) {
+            let scanned = outcome.migrate_scanned + outcome.free_scanned;
+            assert!(scanned.0 <= (64 + 4) << HUGE.0, "a step is bounded: {outcome:?}");
+            steps += 1;
+            assert!(steps < 1000, "the background compactor never rests");
+        }
+        let statistics = yard.zone(ZONE).compaction();
+        assert_eq!(statistics.count(CompactEvent::DaemonWake), 0, "no request missed a block");
+        assert!(statistics.count(CompactEvent::Migrated) > 0 && steps > 0);
+        assert!(yard.zone(ZONE).unusable_index(HUGE).unwrap() < 910);
+        mover.check_all();
+        mover.free_all();
     }
-    let statistics = yard.zone(ZONE).compaction();
-    assert_eq!(statistics.count(CompactEvent::DaemonWake), 0, "no request missed a block");
-    assert!(statistics.count(CompactEvent::Migrated) > 0 && steps > 0);
-    assert!(yard.zone(ZONE).unusable_index(HUGE).unwrap() < 910);
-    mover.check_all();
-    mover.free_all();
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::thread;
 
 use crate::busy_yard::{FIRST, Made, PAGES, ZONE, assert_same_shape, at, fill, geometry, made, memory, shape};
 use crate::fixture::random::Random;
-use crate::fixture::{Fixture, Frames, Moment, run_on};
+use crate::fixture::{Fixture, Frames, Moment, STORES, run_on};
 use crate::movers::{KIND, Movers};
 use frameyard::AllocError;
 use frameyard::boot::{InitMode, MapInit, MovableMemory, Poisoning, ZoneLimits};
@@ -21,24 +21,26 @@ use frameyard::{
 
 #[test]
 fn busy_range_is_emptied_and_contents_survive() {
-    for poisoning in [Poisoning::Off, Poisoning::On] {
-        let yard = made(&Made { poisoning, ..Made::default() });
-        let movers = Movers::new(&yard);
-        let owners = Owners::NONE.with(KIND, &movers);
-        fill(&yard, &movers, &mut Random::new(1), 40);
-        let free = yard.stats().free_pages();
-        for range in [at(0, 1024), at(1100, 3), at(1300, 777), at(0xfff, 1)] {
-            assert_eq!(yard.request_range(range, Gfp::KERNEL).owners(&owners).range(), Ok(range));
-            yard.validate().unwrap();
+    for policy in STORES {
+        for poisoning in [Poisoning::Off, Poisoning::On] {
+            let yard = made(&Made { poisoning, policy, ..Made::default() });
+            let movers = Movers::new(&yard);
+            let owners = Owners::NONE.with(KIND, &movers);
+            fill(&yard, &movers, &mut Random::new(1), 40);
+            let free = yard.stats().free_pages();
+            for range in [at(0, 1024), at(1100, 3), at(1300, 777), at(0xfff, 1)] {
+                assert_eq!(yard.request_range(range, Gfp::KERNEL).owners(&owners).range(), Ok(range));
+                yard.validate().unwrap();
+            }
+            assert!(movers.moved.load(Ordering::Relaxed) > 0, "something was in the way");
+            assert_eq!(yard.stats().free_pages(), free - PageCount(1024 + 3 + 777 + 1));
+            assert_eq!(yard.zone(ZONE).pageblocks(MigrateType::Isolate), 0);
+            movers.check_all();
+            for range in [at(0, 1024), at(1100, 3), at(1300, 777), at(0xfff, 1)] {
+                yard.free_range(range).unwrap();
+            }
+            movers.give_all_back();
         }
-        assert!(movers.moved.load(Ordering::Relaxed) > 0, "something was in the way");
-        assert_eq!(yard.stats().free_pages(), free - PageCount(1024 + 3 + 777 + 1));
-        assert_eq!(yard.zone(ZONE).pageblocks(MigrateType::Isolate), 0);
-        movers.check_all();
-        for range in [at(0, 1024), at(1100, 3), at(1300, 777), at(0xfff, 1)] {
-            yard.free_range(range).unwrap();
-        }
-        movers.give_all_back();
     }
 }
 
@@ -59,40 +61,42 @@ fn partly_isolated_free_block_splits_by_type() {
 
 #[test]
 fn gigantic_page_at_run_time() {
-    let pages = 3 << 18;
-    let memory = [(PfnRange::new(Pfn(1 << 18), PageCount(pages)), NodeId(0))];
-    let movable = MovableMemory::Percent(100);
-    let cpus = [NodeId(0)];
-    let config = YardConfig { movable, zone_limits: ZoneLimits::NONE, ..YardConfig::new(&cpus) };
-    let yard = Fixture::new(&MemoryTable { memory: &memory, ..MemoryTable::default() }, &config, Frames::Phantom);
-    let movers = Movers::new(&yard);
-    let owners = Owners::NONE.with(KIND, &movers);
-    let mut random = Random::new(2);
-    let names: Vec<u64> = (0..pages / 10 * 9).map(|_| movers.take(Order::ZERO).unwrap()).collect();
-    names.iter().filter(|_| random.below(2) == 0).for_each(|name| assert!(movers.give_back(*name)));
-    let huge = yard
-        .request(Order(18), Gfp::HIGHUSER_MOVABLE)
-        .aligned(Order(18))
-        .node(NodeId(0))
-        .owners(&owners)
-        .range()
-        .unwrap();
-    assert_eq!(huge, PfnRange::new(Pfn(1 << 18), PageCount(1 << 18)));
-    let moved = movers.moved.load(Ordering::Relaxed);
-    assert!(moved > 50_000, "too few frames moved: {moved}");
-    yard.validate().unwrap();
-    // Pinned memory is named.
-    yard.free_range(huge).unwrap();
-    let pinned: Vec<u64> = (0..3).map(|_| movers.take(Order::ZERO).unwrap()).collect();
-    pinned.iter().for_each(|name| movers.pin(*name));
-    let range = PfnRange::new(movers.place_of(pinned[1]).align_down(Order(18)), PageCount(1 << 18));
-    let blocked = yard.request_range(range, Gfp::HIGHUSER_MOVABLE).owners(&owners).range().unwrap_err();
-    let AllocError::Blocked(blocker) = blocked else { panic!("{blocked}") };
-    assert_eq!((blocker.why, blocker.owner, blocker.state), (BlockedBy::Pinned, KIND, FrameState::Counted));
-    assert!(pinned.iter().any(|name| movers.place_of(*name) == blocker.pfn));
-    yard.validate().unwrap();
-    pinned.iter().for_each(|name| movers.unpin(*name));
-    movers.give_all_back();
+    for policy in STORES {
+        let pages = 3 << 18;
+        let memory = [(PfnRange::new(Pfn(1 << 18), PageCount(pages)), NodeId(0))];
+        let movable = MovableMemory::Percent(100);
+        let cpus = [NodeId(0)];
+        let config = YardConfig { movable, zone_limits: ZoneLimits::NONE, policy, ..YardConfig::new(&cpus) };
+        let yard = Fixture::new(&MemoryTable { memory: &memory, ..MemoryTable::default() }, &config, Frames::Phantom);
+        let movers = Movers::new(&yard);
+        let owners = Owners::NONE.with(KIND, &movers);
+        let mut random = Random::new(2);
+        let names: Vec<u64> = (0..pages / 10 * 9).map(|_| movers.take(Order::ZERO).unwrap()).collect();
+        names.iter().filter(|_| random.below(2) == 0).for_each(|name| assert!(movers.give_back(*name)));
+        let huge = yard
+            .request(Order(18), Gfp::HIGHUSER_MOVABLE)
+            .aligned(Order(18))
+            .node(NodeId(0))
+            .owners(&owners)
+            .range()
+            .unwrap();
+        assert_eq!(huge, PfnRange::new(Pfn(1 << 18), PageCount(1 << 18)));
+        let moved = movers.moved.load(Ordering::Relaxed);
+        assert!(moved > 50_000, "too few frames moved: {moved}");
+        yard.validate().unwrap();
+        // Pinned memory is named.
+        yard.free_range(huge).unwrap();
+        let pinned: Vec<u64> = (0..3).map(|_| movers.take(Order::ZERO).unwrap()).collect();
+        pinned.iter().for_each(|name| movers.pin(*name));
+        let range = PfnRange::new(movers.place_of(pinned[1]).align_down(Order(18)), PageCount(1 << 18));
+        let blocked = yard.request_range(range, Gfp::HIGHUSER_MOVABLE).owners(&owners).range().unwrap_err();
+        let AllocError::Blocked(blocker) = blocked else { panic!("{blocked}") };
+        assert_eq!((blocker.why, blocker.owner, blocker.state), (BlockedBy::Pinned, KIND, FrameState::Counted));
+        assert!(pinned.iter().any(|name| movers.place_of(*name) == blocker.pfn));
+        yard.validate().unwrap();
+        pinned.iter().for_each(|name| movers.unpin(*name));
+        movers.give_all_back();
+    }
 }
 
 #[test]
@@ -274,21 +278,23 @@ fn missing_target_memory_is_reported() {
 
 #[test]
 fn a_search_skips_blocks_that_cannot_move() {
-    let yard = made(&Made { reserved: &[at(300, 1), at(2000, 1)], ..Made::default() });
-    let movers = Movers::new(&yard);
-    let owners = Owners::NONE.with(KIND, &movers);
-    fill(&yard, &movers, &mut Random::new(5), 50);
-    let found = yard
-        .request_pages(PageCount(1000), Gfp::KERNEL)
-        .aligned(Order(8))
-        .node(NodeId(0))
-        .owners(&owners)
-        .range()
-        .unwrap();
-    assert_eq!(found, at(512, 1000));
-    movers.check_all();
-    yard.free_range(found).unwrap();
-    movers.give_all_back();
+    for policy in STORES {
+        let yard = made(&Made { reserved: &[at(300, 1), at(2000, 1)], policy, ..Made::default() });
+        let movers = Movers::new(&yard);
+        let owners = Owners::NONE.with(KIND, &movers);
+        fill(&yard, &movers, &mut Random::new(5), 50);
+        let found = yard
+            .request_pages(PageCount(1000), Gfp::KERNEL)
+            .aligned(Order(8))
+            .node(NodeId(0))
+            .owners(&owners)
+            .range()
+            .unwrap();
+        assert_eq!(found, at(512, 1000));
+        movers.check_all();
+        yard.free_range(found).unwrap();
+        movers.give_all_back();
+    }
 }
 
 #[test]
@@ -397,9 +403,18 @@ fn pinned_block_is_reported_before_busy_one() {
 fn partly_isolated_block_frees_to_both_lists() {
     let yard = made(&Made::default());
     let movers = Movers::new(&yard);
-    let name = movers.take(Order::ZERO).unwrap();
+    // A block with a maximum-order block before it, whose last pageblock will be isolated.
+    let mut before = Vec::new();
+    let name = loop {
+        let name = movers.take(Order::ZERO).unwrap();
+        if movers.place_of(name).0 >= FIRST.0 + 256 {
+            break name;
+        }
+        before.push(name);
+    };
+    before.into_iter().for_each(|name| assert!(movers.give_back(name)));
+    yard.drain_all();
     let counted = movers.place_of(name);
-    // The maximum-order block before it, whose last pageblock will be isolated.
     let whole = PfnRange::new(Pfn(counted.align_down(Order(8)).0 - 256), PageCount(256));
     yard.request_range(whole, Gfp::HIGHUSER_MOVABLE).range().unwrap();
     let block = Block { pfn: whole.start, order: Order(8) };

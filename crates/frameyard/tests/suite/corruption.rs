@@ -4,6 +4,7 @@ use crate::fixture::words::FIRST_SPAN;
 use crate::fixture::{Fixture, Frames, order};
 use frameyard::boot::ZoneLimits;
 use frameyard::page::{FrameState, PAGE_WORDS};
+use frameyard::policy::ZonePolicy;
 use frameyard::units::ZoneKind;
 use frameyard::validate::{ListKind, ValidateError};
 use frameyard::watermarks::PcpSizing;
@@ -88,7 +89,9 @@ impl Scene {
     fn new() -> Self {
         let memory = [(PfnRange::new(FIRST, PageCount(PAGES)), NodeId(0))];
         let cpus = [NodeId(0)];
-        let config = YardConfig { geometry: geometry(), zone_limits: ZoneLimits::NONE, ..YardConfig::new(&cpus) };
+        let policy = ZonePolicy::Vanilla;
+        let zone_limits = ZoneLimits::NONE;
+        let config = YardConfig { geometry: geometry(), zone_limits, policy, ..YardConfig::new(&cpus) };
         let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
         let yard = Fixture::new(&table, &config, Frames::Phantom);
         yard.lists().resize(PcpSizing::Fixed(0));

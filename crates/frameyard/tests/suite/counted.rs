@@ -1,11 +1,10 @@
 //! Blocks whose owner counts their users: adoption, references, freezing, and what is refused.
 
-use crate::fixture::{Fixture, Frames};
+use crate::fixture::{Fixture, Frames, STORES};
 use frameyard::alloc::FreeProblem;
 use frameyard::boot::{MapInit, ZoneLimits};
 use frameyard::owners::Adoption;
 use frameyard::page::{Counts, FrameState, MapContent, PIN_BIAS, ReferenceUnderflow, references_of_pins};
-use frameyard::policy::ZonePolicy;
 use frameyard::{Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
 
 const USERS: Counts = Counts { references: 2, mappings: 1 };
@@ -13,7 +12,7 @@ const NO_USERS: Counts = Counts { references: 0, mappings: 0 };
 
 fn yards() -> Vec<Fixture> {
     let contents = [MapContent::Zero, MapContent::Kernel];
-    let made = contents.into_iter().flat_map(|content| [ZonePolicy::Healing, ZonePolicy::Bits].map(|of| (content, of)));
+    let made = contents.into_iter().flat_map(|content| STORES.map(|policy| (content, policy)));
     let yard = |(content, policy)| {
         let memory = [(PfnRange::new(Pfn(0x1000), PageCount(4096)), NodeId(0))];
         let map_init = MapInit { content, ..MapInit::default() };

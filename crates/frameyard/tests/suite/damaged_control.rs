@@ -19,9 +19,9 @@ const ALLOCATION_MAP: u64 = 23;
 const RANGE_WORDS: u64 = 3;
 /// The places of the numbers of CPUs, ranges, reserved ranges and contiguous memory areas, and of the free ranges in use.
 const COUNTS: std::ops::Range<u64> = 16..20;
-const FREE_RANGES: u64 = 22;
+const FREE_RANGES: u64 = 21;
 /// The places of the number of places and of runs.
-const PLACES: [u64; 2] = [23, 24];
+const PLACES: [u64; 2] = [22, 23];
 /// The places of the first and the end of the frames for devices in the header.
 const DEVICE_SPACE: [u64; 2] = [14, 15];
 /// Words of the table of devices: before the first row, and of a row: users, start, end, shape.

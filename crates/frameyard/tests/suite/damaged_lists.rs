@@ -13,17 +13,17 @@ use frameyard::watermarks::PcpSizing;
 use frameyard::{Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, RawRegion, YardConfig};
 
 /// The policies whose lists differ.
-const POLICIES: [ZonePolicy; 4] =
-    [ZonePolicy::Vanilla, ZonePolicy::ClusterBulk, ZonePolicy::Depot, ZonePolicy::Healing];
+const POLICIES: [ZonePolicy; 3] = [ZonePolicy::Vanilla, ZonePolicy::ClusterBulk, ZonePolicy::Bits];
+/// Those whose lists lie in page structures.
+const LINKED: [ZonePolicy; 2] = [ZonePolicy::Vanilla, ZonePolicy::ClusterBulk];
 
-/// A yard of four CPUs with two shelves in the depot.
+/// A yard of four CPUs.
 fn yard_of(policy: ZonePolicy) -> Fixture {
     let config = YardConfig {
         geometry: geometry(),
         zone_limits: ZoneLimits::NONE,
         pcp_sizing: PcpSizing::Fixed(400),
         policy,
-        depot_shelves: Some(&[0, 0, 1, 1]),
         ..YardConfig::new(&[NodeId(0); 4])
     };
     let memory = [(PfnRange::new(FIRST, PageCount(PAGES)), NodeId(0))];
@@ -32,7 +32,7 @@ fn yard_of(policy: ZonePolicy) -> Fixture {
     yard
 }
 
-/// A yard with blocks of all orders on lists of all kinds: long chains of packed batches, and a depot. Returns what stays allocated.
+/// A yard with blocks of all orders on lists of all kinds: long chains of packed batches, or bits. Returns what stays allocated.
 fn filled(policy: ZonePolicy, random: &mut Random) -> (Fixture, Vec<(Pfn, Order)>) {
     let yard = yard_of(policy);
     let mut held: Vec<(Pfn, Order)> = Vec::new();
@@ -93,7 +93,7 @@ fn damage(
             put(region, at, wild(random));
         }
         found += usize::from(yard.validate().is_err());
-        // All of it: a hold of a lock may have acted on a damaged word, and under `healing` have changed types.
+        // All of it: a hold of a lock may have acted on a damaged word.
         sound.iter().enumerate().for_each(|(at, word)| put(region, at, *word));
         // Where the damaged words hid pages from it, the validation could not clear its marks there.
         map.iter().enumerate().for_each(|(at, word)| put(yard.map.raw(), at, *word));
@@ -104,7 +104,7 @@ fn damage(
 
 #[test]
 fn validate_ends_whatever_page_structures_hold() {
-    for policy in POLICIES {
+    for policy in LINKED {
         let random = &mut Random::new(policy as u64);
         let (mut yard, held) = filled(policy, random);
         damage(&yard, yard.map.raw(), random, 1500, |_, word| word != 0);
@@ -125,7 +125,7 @@ fn validate_ends_whatever_the_control_region_holds() {
 
 #[test]
 fn validate_ends_on_chains_without_end() {
-    for policy in POLICIES {
+    for policy in LINKED {
         let random = &mut Random::new(1);
         let (mut yard, held) = filled(policy, random);
         let map = yard.map.raw();

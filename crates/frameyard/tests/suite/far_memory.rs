@@ -250,12 +250,8 @@ fn lists_of_one_cpu_hold_frames_of_several_runs() {
     let yard = yard(&memory, &config(&[NodeId(0)]));
     let blocks = take_all(&yard, Order::ZERO);
     // From both ends, so that neighbours on the list are no neighbours in memory.
-    let (half, rest) = blocks.split_at(blocks.len() / 2);
-    half.iter().zip(rest.iter().rev()).for_each(|(first, last)| {
-        yard.free(*first, Order::ZERO).unwrap();
-        yard.free(*last, Order::ZERO).unwrap();
-    });
-    blocks[2 * half.len()..].iter().for_each(|pfn| yard.free(*pfn, Order::ZERO).unwrap());
+    let from_both_ends = blocks.iter().zip(blocks.iter().rev()).flat_map(|(first, last)| [first, last]);
+    from_both_ends.take(blocks.len()).for_each(|pfn| yard.free(*pfn, Order::ZERO).unwrap());
     yard.validate().unwrap();
     yard.zone(ZoneId::new(NodeId(0), ZoneKind::Normal)).drain_cpu(CpuId(0));
     yard.validate().unwrap();

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use crate::fixture::random::Random;
-use crate::fixture::{Fixture, Frames, MapCall, Moment, run_on};
+use crate::fixture::{Fixture, Frames, MapCall, Moment, STORES, run_on};
 use frameyard::alloc::FreeProblem;
 use frameyard::boot::{InitMode, Initialiser, MapInit, ZoneLimits};
 use frameyard::contig::BlockedBy;
@@ -13,6 +13,7 @@ use frameyard::huge_pages::{HugePageError, HugePageSize, HugePoolStatistics};
 use frameyard::owners::Owners;
 use frameyard::page::{FrameState, MapContent};
 use frameyard::platform::{Access, MapNotBacked};
+use frameyard::policy::ZonePolicy;
 use frameyard::validate::ValidateError;
 use frameyard::{AllocError, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
 
@@ -28,10 +29,14 @@ fn yard() -> Fixture {
 }
 
 fn yard_with(map_init: MapInit) -> Fixture {
+    yard_under(ZonePolicy::default(), map_init)
+}
+
+fn yard_under(policy: ZonePolicy, map_init: MapInit) -> Fixture {
     run_on(0);
     let memory = [(frames(0x8000, 0x4000), NodeId(0)), (frames(0x10000, 0x2000), NodeId(1))];
     let cpus = [NodeId(0), NodeId(1), NodeId(0), NodeId(0)];
-    let config = YardConfig { zone_limits: ZoneLimits::NONE, map_init, ..YardConfig::new(&cpus) };
+    let config = YardConfig { zone_limits: ZoneLimits::NONE, map_init, policy, ..YardConfig::new(&cpus) };
     Fixture::new(&MemoryTable { memory: &memory, ..MemoryTable::default() }, &config, Frames::Phantom)
 }
 
@@ -58,34 +63,36 @@ fn counts(yard: &Fixture, size: HugePageSize) -> [u64; 3] {
 
 #[test]
 fn pages_are_reserved_handed_out_taken_back_and_given_up() {
-    let yard = yard();
-    let free = yard.stats().free_pages();
-    assert_eq!(reserve(&yard, Huge, 5), 5);
-    assert_eq!(counts(&yard, Huge), [5, 5, 5 * RELEASED]);
-    assert_eq!(yard.stats().free_pages().0, free.0 - 5 * 512);
-    yard.validate().unwrap();
-    let pages: Vec<_> = (0..5).map(|_| yard.huge_pages().alloc(Huge).unwrap()).collect();
-    let heads: BTreeSet<Pfn> = pages.iter().map(|page| page.pfn()).collect();
-    assert_eq!(heads.len(), 5, "each page is handed out once");
-    for page in &pages {
-        assert_eq!((page.frames().count(), page.users().references), (PageCount(512), 1));
-        let inside = page.pfn() + PageCount(300);
-        assert_eq!(yard.huge_pages().at(inside), Some((page.pfn(), Huge)));
-        let info = yard.stats().frame(inside).unwrap();
-        assert_eq!((info.state, info.head, info.order), (FrameState::Pooled, page.pfn(), Order(9)));
+    for policy in STORES {
+        let yard = yard_under(policy, MapInit::default());
+        let free = yard.stats().free_pages();
+        assert_eq!(reserve(&yard, Huge, 5), 5);
+        assert_eq!(counts(&yard, Huge), [5, 5, 5 * RELEASED]);
+        assert_eq!(yard.stats().free_pages().0, free.0 - 5 * 512);
+        yard.validate().unwrap();
+        let pages: Vec<_> = (0..5).map(|_| yard.huge_pages().alloc(Huge).unwrap()).collect();
+        let heads: BTreeSet<Pfn> = pages.iter().map(|page| page.pfn()).collect();
+        assert_eq!(heads.len(), 5, "each page is handed out once");
+        for page in &pages {
+            assert_eq!((page.frames().count(), page.users().references), (PageCount(512), 1));
+            let inside = page.pfn() + PageCount(300);
+            assert_eq!(yard.huge_pages().at(inside), Some((page.pfn(), Huge)));
+            let info = yard.stats().frame(inside).unwrap();
+            assert_eq!((info.state, info.head, info.order), (FrameState::Pooled, page.pfn(), Order(9)));
+        }
+        let exhausted = yard.huge_pages().alloc(Huge).unwrap_err();
+        assert_eq!(exhausted, HugePageError::Exhausted(Huge));
+        assert_eq!(yard.huge_pages().shrink(Huge, 5), Ok(0), "pages that are handed out stay");
+        yard.validate().unwrap();
+        drop(pages);
+        assert_eq!(counts(&yard, Huge), [5, 5, 5 * RELEASED]);
+        assert_eq!(yard.huge_pages().shrink(Huge, 2), Ok(2));
+        assert_eq!(counts(&yard, Huge), [3, 3, 3 * RELEASED]);
+        yard.validate().unwrap();
+        assert_eq!(yard.huge_pages().shrink(Huge, u64::MAX), Ok(3));
+        assert_eq!(counts(&yard, Huge), [0; 3]);
+        assert_eq!(yard.stats().free_pages(), free);
     }
-    let exhausted = yard.huge_pages().alloc(Huge).unwrap_err();
-    assert_eq!(exhausted, HugePageError::Exhausted(Huge));
-    assert_eq!(yard.huge_pages().shrink(Huge, 5), Ok(0), "pages that are handed out stay");
-    yard.validate().unwrap();
-    drop(pages);
-    assert_eq!(counts(&yard, Huge), [5, 5, 5 * RELEASED]);
-    assert_eq!(yard.huge_pages().shrink(Huge, 2), Ok(2));
-    assert_eq!(counts(&yard, Huge), [3, 3, 3 * RELEASED]);
-    yard.validate().unwrap();
-    assert_eq!(yard.huge_pages().shrink(Huge, u64::MAX), Ok(3));
-    assert_eq!(counts(&yard, Huge), [0; 3]);
-    assert_eq!(yard.stats().free_pages(), free);
 }
 
 #[test]
@@ -150,35 +157,37 @@ fn pages_come_from_the_node_that_is_named() {
 
 #[test]
 fn bad_numbers_and_double_frees_change_nothing() {
-    let yard = yard();
-    assert_eq!(reserve(&yard, Huge, 2), 2);
-    let ordinary = yard.alloc(Order(9), Gfp::KERNEL).unwrap();
-    let handle = yard.huge_pages().alloc(Huge).unwrap();
-    let owned = handle.pfn();
-    let pools = yard.huge_pages();
-    let not_pooled = |pfn, size| HugePageError::NotPooled { pfn, size };
-    for pfn in [ordinary, owned + PageCount(1), owned + PageCount(511), Pfn(0), Pfn(u64::MAX), Pfn(0xc000)] {
-        assert_eq!(pools.free(pfn, Huge), Err(not_pooled(pfn, Huge)), "{pfn}");
+    for policy in STORES {
+        let yard = yard_under(policy, MapInit::default());
+        assert_eq!(reserve(&yard, Huge, 2), 2);
+        let ordinary = yard.alloc(Order(9), Gfp::KERNEL).unwrap();
+        let handle = yard.huge_pages().alloc(Huge).unwrap();
+        let owned = handle.pfn();
+        let pools = yard.huge_pages();
+        let not_pooled = |pfn, size| HugePageError::NotPooled { pfn, size };
+        for pfn in [ordinary, owned + PageCount(1), owned + PageCount(511), Pfn(0), Pfn(u64::MAX), Pfn(0xc000)] {
+            assert_eq!(pools.free(pfn, Huge), Err(not_pooled(pfn, Huge)), "{pfn}");
+        }
+        assert_eq!(pools.free(owned, Gigantic), Err(not_pooled(owned, Gigantic)), "another size");
+        assert_eq!(pools.free(owned, Huge), Err(HugePageError::NotHandedOut(owned)), "a handle owns it");
+        assert_eq!(pools.handle(owned, Huge).unwrap_err(), HugePageError::NotHandedOut(owned));
+        let second = handle.clone();
+        assert_eq!(handle.into_pfn(), owned);
+        assert_eq!(counts(&yard, Huge), [2, 1, 2 * RELEASED]);
+        assert_eq!(pools.free(owned, Huge), Ok(()));
+        assert_eq!(pools.free(owned, Huge), Err(HugePageError::NotHandedOut(owned)), "freed twice");
+        assert_eq!(counts(&yard, Huge), [2, 1, 2 * RELEASED], "the second handle keeps it");
+        assert_eq!(second.into_pfn(), owned);
+        let again = pools.handle(owned, Huge).unwrap();
+        assert_eq!((again.users().references, again.clone().into_pfn(), again.into_pfn()), (1, owned, owned));
+        assert_eq!(pools.free(owned, Huge), Ok(()), "two handles, and one number");
+        assert_eq!(pools.free(owned, Huge), Err(HugePageError::NotHandedOut(owned)));
+        assert_eq!(counts(&yard, Huge), [2, 2, 2 * RELEASED]);
+        yard.validate().unwrap();
+        assert_eq!(pools.shrink(Huge, 2), Ok(2));
+        assert_eq!(pools.free(owned, Huge), Err(not_pooled(owned, Huge)));
+        yard.free(ordinary, Order(9)).unwrap();
     }
-    assert_eq!(pools.free(owned, Gigantic), Err(not_pooled(owned, Gigantic)), "another size");
-    assert_eq!(pools.free(owned, Huge), Err(HugePageError::NotHandedOut(owned)), "a handle owns it");
-    assert_eq!(pools.handle(owned, Huge).unwrap_err(), HugePageError::NotHandedOut(owned));
-    let second = handle.clone();
-    assert_eq!(handle.into_pfn(), owned);
-    assert_eq!(counts(&yard, Huge), [2, 1, 2 * RELEASED]);
-    assert_eq!(pools.free(owned, Huge), Ok(()));
-    assert_eq!(pools.free(owned, Huge), Err(HugePageError::NotHandedOut(owned)), "freed twice");
-    assert_eq!(counts(&yard, Huge), [2, 1, 2 * RELEASED], "the second handle keeps it");
-    assert_eq!(second.into_pfn(), owned);
-    let again = pools.handle(owned, Huge).unwrap();
-    assert_eq!((again.users().references, again.clone().into_pfn(), again.into_pfn()), (1, owned, owned));
-    assert_eq!(pools.free(owned, Huge), Ok(()), "two handles, and one number");
-    assert_eq!(pools.free(owned, Huge), Err(HugePageError::NotHandedOut(owned)));
-    assert_eq!(counts(&yard, Huge), [2, 2, 2 * RELEASED]);
-    yard.validate().unwrap();
-    assert_eq!(pools.shrink(Huge, 2), Ok(2));
-    assert_eq!(pools.free(owned, Huge), Err(not_pooled(owned, Huge)));
-    yard.free(ordinary, Order(9)).unwrap();
 }
 
 #[test]
@@ -266,52 +275,54 @@ fn nothing_writes_to_the_tails_of_a_pooled_page() {
 
 #[test]
 fn threads_reserve_hand_out_free_and_shrink_at_the_same_time() {
-    let yard = yard();
-    let free = yard.stats().free_pages();
-    assert_eq!(reserve(&yard, Huge, 8), 8);
-    // Other threads run while a pool changes, even on one processor.
-    yard.watch().spy_with(|moment| {
-        if let Moment::Touch(pfn, Access::Write) = moment
-            && pfn.is_aligned(Order(9))
-        {
-            thread::yield_now();
-        }
-    });
-    let done: u64 = thread::scope(|scope| {
-        let run = |cpu: u32| {
-            let yard = &yard;
-            move || {
-                run_on(cpu);
-                let (mut random, mut held, mut done) = (Random::new(u64::from(cpu)), Vec::new(), 0);
-                let pools = yard.huge_pages();
-                for _ in 0..1000 {
-                    match random.below(8) {
-                        0 => drop(pools.reserve(Huge, random.below(3), &Owners::NONE).unwrap()),
-                        1 => drop(pools.shrink(Huge, random.below(3)).unwrap()),
-                        2..5 => held.extend(pools.alloc(Huge).map(|page| page.into_pfn())),
-                        _ if held.is_empty() => {}
-                        5 => drop(pools.handle(held.swap_remove(0), Huge).unwrap()),
-                        _ => {
-                            let pfn = held.swap_remove(random.below(held.len() as u64) as usize);
-                            pools.free(pfn, Huge).unwrap();
-                            done += 1;
+    for policy in STORES {
+        let yard = yard_under(policy, MapInit::default());
+        let free = yard.stats().free_pages();
+        assert_eq!(reserve(&yard, Huge, 8), 8);
+        // Other threads run while a pool changes, even on one processor.
+        yard.watch().spy_with(|moment| {
+            if let Moment::Touch(pfn, Access::Write) = moment
+                && pfn.is_aligned(Order(9))
+            {
+                thread::yield_now();
+            }
+        });
+        let done: u64 = thread::scope(|scope| {
+            let run = |cpu: u32| {
+                let yard = &yard;
+                move || {
+                    run_on(cpu);
+                    let (mut random, mut held, mut done) = (Random::new(u64::from(cpu)), Vec::new(), 0);
+                    let pools = yard.huge_pages();
+                    for _ in 0..1000 {
+                        match random.below(8) {
+                            0 => drop(pools.reserve(Huge, random.below(3), &Owners::NONE).unwrap()),
+                            1 => drop(pools.shrink(Huge, random.below(3)).unwrap()),
+                            2..5 => held.extend(pools.alloc(Huge).map(|page| page.into_pfn())),
+                            _ if held.is_empty() => {}
+                            5 => drop(pools.handle(held.swap_remove(0), Huge).unwrap()),
+                            _ => {
+                                let pfn = held.swap_remove(random.below(held.len() as u64) as usize);
+                                pools.free(pfn, Huge).unwrap();
+                                done += 1;
+                            }
                         }
                     }
+                    held.into_iter().for_each(|pfn| pools.free(pfn, Huge).unwrap());
+                    done
                 }
-                held.into_iter().for_each(|pfn| pools.free(pfn, Huge).unwrap());
-                done
-            }
-        };
-        let threads: Vec<_> = (0..4).map(|cpu| scope.spawn(run(cpu))).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
-    });
-    yard.watch().calm();
-    assert!(done > 200, "{done} pages were freed by number");
-    yard.validate().unwrap();
-    let [pages, all_free, _] = counts(&yard, Huge);
-    assert_eq!(pages, all_free);
-    assert_eq!(yard.huge_pages().shrink(Huge, u64::MAX), Ok(pages));
-    assert_eq!(yard.stats().free_pages(), free);
+            };
+            let threads: Vec<_> = (0..4).map(|cpu| scope.spawn(run(cpu))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        yard.watch().calm();
+        assert!(done > 200, "{done} pages were freed by number");
+        yard.validate().unwrap();
+        let [pages, all_free, _] = counts(&yard, Huge);
+        assert_eq!(pages, all_free);
+        assert_eq!(yard.huge_pages().shrink(Huge, u64::MAX), Ok(pages));
+        assert_eq!(yard.stats().free_pages(), free);
+    }
 }
 
 #[test]
@@ -344,18 +355,22 @@ fn a_second_view_uses_the_same_pools() {
 
 #[test]
 fn a_damaged_list_of_a_pool_ends_where_it_leads_elsewhere() {
-    // Outside the map; a tail; an ordinary block.
-    for link in [u32::MAX, 0x41, 1] {
+    for leads_to in ["outside the map", "a tail", "an ordinary block"] {
         let yard = yard();
         assert_eq!(reserve(&yard, Huge, 3), 3);
         yard.watch().expect_damage();
-        let first = yard.huge_pages().alloc(Huge).unwrap();
-        let place = yard.map_offset(first.pfn()).unwrap().0 as usize / 8 + 1;
-        drop(first);
+        let ordinary = yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
+        let first = yard.huge_pages().alloc(Huge).unwrap().pfn();
+        let place_of = |pfn| yard.map_offset(pfn).unwrap().0 / 64;
+        let link = match leads_to {
+            "outside the map" => u32::MAX,
+            "a tail" => place_of(first + PageCount(0x40)) as u32 + 1,
+            _ => place_of(ordinary) as u32 + 1,
+        };
         // SAFETY: inside the map of a yard at rest.
-        unsafe { yard.map.raw().base.as_ptr().cast::<u64>().add(place).cast::<u32>().write(link) };
+        unsafe { yard.map.raw().base.as_ptr().cast::<u32>().add(place_of(first) as usize * 16 + 2).write(link) };
         let page = yard.huge_pages().alloc(Huge).unwrap();
-        assert_eq!(yard.huge_pages().alloc(Huge).unwrap_err(), HugePageError::Exhausted(Huge), "{link:#x}");
+        assert_eq!(yard.huge_pages().alloc(Huge).unwrap_err(), HugePageError::Exhausted(Huge), "{leads_to}");
         assert_eq!(yard.huge_pages().shrink(Huge, 9), Ok(0));
         assert_eq!(yard.huge_pages().at(page.pfn()), Some((page.pfn(), Huge)));
         drop(page);

@@ -65,7 +65,7 @@ fn initialises_identically(name: &str) {
 
 fn grows_identically(name: &str) {
     run_on(0);
-    let machine = machine(name);
+    let machine = machine(name).with_free_lists();
     for content in MapContent::ALL {
         let expected = machine.create_yard(reference(content));
         for init in ways(content).into_iter().filter(|way| way.mode != InitMode::Eager && way.jobs.threads.is_none()) {

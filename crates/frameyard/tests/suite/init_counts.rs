@@ -63,7 +63,7 @@ fn assert_same_counts(found: &Fixture, expected: &Fixture, what: &str) {
 #[test]
 fn lazy_yard_counts_untouched_memory() {
     run_on(0);
-    for machine in machines() {
+    for machine in machines().map(Machine::with_free_lists) {
         let expected = machine.create_yard(reference(MapContent::Kernel));
         for initialiser in [Initialiser::None, Initialiser::Stream] {
             let yard = machine.create_yard(MapInit { mode: InitMode::Lazy, initialiser, ..MapInit::default() });
@@ -85,7 +85,7 @@ fn lazy_yard_counts_untouched_memory() {
 #[test]
 fn lazy_counts_do_not_depend_on_progress() {
     run_on(0);
-    for machine in machines() {
+    for machine in machines().map(Machine::with_free_lists) {
         let expected = machine.create_yard(reference(MapContent::Zero));
         let yard = machine.create_yard(MapInit { mode: InitMode::Lazy, ..way(InitMode::Lazy) });
         for node in (0..yard.nodes()).map(NodeId) {
@@ -128,7 +128,7 @@ fn deferred_counts_follow_progress() {
 #[test]
 fn freed_deferred_memory_counts_as_eager() {
     run_on(0);
-    for machine in machines() {
+    for machine in machines().map(Machine::with_free_lists) {
         let expected = machine.create_yard(reference(MapContent::Zero));
         for mode in [InitMode::Deferred, InitMode::Lazy] {
             let yard = machine.create_yard(MapInit { content: MapContent::Zero, ..way(mode) });

@@ -82,7 +82,7 @@ fn creation_fails_without_memory_for_early_parts() {
 #[test]
 fn failed_pass_can_be_repeated() {
     run_on(0);
-    for machine in machines() {
+    for machine in machines().map(Machine::with_free_lists) {
         let expected = machine.create_yard(reference(MapContent::Kernel));
         let sections = machine.sections();
         for (at, jobs) in (0..).zip(every_job()) {
@@ -492,7 +492,8 @@ fn idle_worker_continues_in_lower_zones() {
     watchdog(|| {
         run_on(0);
         let limit = PhysAddr(0xc00 << 12);
-        let machine = Machine { zone_limits: ZoneLimits { dma: PhysAddr(0), dma32: limit }, ..plain() };
+        let machine =
+            Machine { zone_limits: ZoneLimits { dma: PhysAddr(0), dma32: limit }, ..plain().with_free_lists() };
         let yard = machine.create_yard(way(InitMode::Lazy));
         yard.watch().spy_with(|moment| panic_if(matches!(moment, Moment::Lock(LockId::Zone(_)))));
         let lost = frames(0xc00, 0xd00);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::fixture::random::Random;
-use crate::fixture::{Fixture, Frames, order, run_on};
+use crate::fixture::{Fixture, Frames, STORES, order, run_on};
 use crate::maps::{LATE, Machine, frames, give_back, listed, machine, machines, plain, take_everything, way};
 use frameyard::AllocError;
 use frameyard::alloc::FreeProblem;
@@ -73,7 +73,7 @@ fn fallback_before_growth_takes_whole_blocks_only() {
     run_on(0);
     let kinds = [Gfp::KERNEL, Gfp::HIGHUSER_MOVABLE, Gfp::KERNEL | Gfp::RECLAIMABLE, Gfp::ATOMIC, Gfp::NOWAIT];
     for (seed, mode) in (1..40).flat_map(|seed| LATE.map(|mode| (seed, mode))) {
-        let machine = if seed % 2 == 0 { one_zone() } else { plain() };
+        let machine = if seed % 2 == 0 { one_zone() } else { plain() }.with_free_lists();
         let yard = machine.create_yard(way(mode));
         yard.lists().resize(PcpSizing::Fixed(if seed % 3 == 0 { 0 } else { 8 }));
         let mut random = Random::new(seed);
@@ -126,8 +126,8 @@ fn growth_exhausts_a_node_first() {
 
 #[test]
 fn usable_memory_does_not_depend_on_init_mode() {
-    // The least that a list fetches, in frames: under the default policy a batch of the depot.
-    for (policy, least) in [(ZonePolicy::Depot, 0), (ZonePolicy::default(), 64)] {
+    // The least that a list fetches, in frames: a word of bits.
+    for (policy, least) in [(ZonePolicy::Vanilla, 0), (ZonePolicy::Bits, 64)] {
         usable_memory_under(policy, least);
     }
 }
@@ -453,7 +453,7 @@ fn a_request_of_any_type_and_order_finds_memory_that_is_not_initialised() {
     let memory = [(PfnRange::new(Pfn(0x10_0000), PageCount(8 * section.0)), NodeId(0))];
     let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
     let cpus = [NodeId(0)];
-    for policy in [ZonePolicy::Vanilla, ZonePolicy::Healing, ZonePolicy::Bits] {
+    for policy in STORES {
         for of_type in [Gfp::KERNEL, Gfp::KERNEL | Gfp::RECLAIMABLE, Gfp::HIGHUSER_MOVABLE] {
             for at in (0..=10).map(order) {
                 let map_init = MapInit { mode: InitMode::Lazy, ..MapInit::default() };

@@ -60,10 +60,10 @@ fn check_bounds(nodes: u64, first: u64, pages: u64, config: YardConfig<'_>, rese
     let section = config.geometry.section_pages().0 * 64;
     assert!(bounds.map_bytes().0 <= layout.map_bytes().0 + section, "{machine}");
     // Not much more of the control region: the tables of the transfer mechanisms and of one more section are most of the difference.
-    let (lists, shelves) = (8192 * 9, (8 * nodes + 1) * 29 * 64);
+    let lists = 8192 * 9;
     // The lists of the larger orders, which a yard has only if its free frames are bits.
     let larger = 8 * nodes * 15 * 576;
-    let slack = nodes * 5 * (lists + shelves + larger) + (1 << 20) + section / 32 + layout.control_bytes().0 / 8;
+    let slack = nodes * 5 * (lists + larger) + (1 << 20) + section / 32 + layout.control_bytes().0 / 8;
     assert!(bounds.control_bytes().0 <= layout.control_bytes().0 + slack, "{machine}");
 }
 
@@ -170,7 +170,7 @@ fn allocating_and_freeing_need_less_than_14_kib_of_stack() {
         let config = YardConfig { zone_limits: ZoneLimits::NONE, policy, ..YardConfig::new(&[NodeId(0)]) };
         let (_, _, used) = with_yard(&config, |yard| {
             let mut frames = Vec::with_capacity(0x4000);
-            // The second round finds what the first one has left on lists and in the depot.
+            // The second round finds what the first one has left on lists.
             stack_used(|| {
                 for order in [Order::ZERO, Order(3), Order(9), Order::ZERO] {
                     while let Ok(frame) = yard.alloc(order, Gfp::KERNEL | Gfp::NOWARN) {

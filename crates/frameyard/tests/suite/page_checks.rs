@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::busy_yard::{FIRST, PAGES, ZONE, geometry};
-use crate::fixture::{Fixture, Frames, Moment, order};
+use crate::fixture::{Fixture, Frames, Moment, STORES, order};
 use frameyard::boot::{Initialiser, MapInit, PageChecks, ZoneLimits};
 use frameyard::page::{FrameState, MapContent};
 use frameyard::platform::{BadPage, LockId, PageProblem};
@@ -72,7 +72,7 @@ fn a_drain_keeps_a_bad_page_out_of_the_zone() {
         (NEXT, PageProblem::Words),
         (TAG + 1, PageProblem::Tag),
     ];
-    for policy in [ZonePolicy::Vanilla, ZonePolicy::ClusterBulk, ZonePolicy::Depot] {
+    for policy in [ZonePolicy::Vanilla, ZonePolicy::ClusterBulk, ZonePolicy::Bits] {
         for (offset, problem) in words {
             let mut yard = yard_of(policy, PageChecks::Transfer, 400);
             yard.watch().expect_damage();
@@ -92,7 +92,7 @@ fn a_drain_keeps_a_bad_page_out_of_the_zone() {
 
 #[test]
 fn a_refill_skips_a_bad_page_and_the_request_gets_another() {
-    for policy in [ZonePolicy::Vanilla, ZonePolicy::SkipMerge, ZonePolicy::Depot] {
+    for policy in [ZonePolicy::Vanilla, ZonePolicy::SkipMerge, ZonePolicy::Bits] {
         // One page at a time, so that a refill may find nothing but the bad page.
         for lists in [1, 400] {
             let mut yard = yard_of(policy, PageChecks::Transfer, lists);
@@ -116,24 +116,22 @@ fn a_refill_skips_a_bad_page_and_the_request_gets_another() {
 }
 
 #[test]
-fn a_packed_batch_with_a_bad_page_does_not_reach_the_depot() {
-    let mut yard = yard_of(ZonePolicy::Depot, PageChecks::Transfer, 200);
+fn a_packed_batch_with_a_bad_page_does_not_reach_the_zone() {
+    let mut yard = yard_of(ZonePolicy::Vanilla, PageChecks::Transfer, 200);
     yard.watch().expect_damage();
-    let frames = take(&yard, 390);
-    // Two batches of 64 are packed when the lists are full. Beyond their limit, the older batch goes first.
-    let held = yard.zone(ZONE).pcp(CpuId(0)).unwrap().count.0 as usize;
-    let until_full = 200 - held;
-    give(&yard, &frames[..until_full]);
-    let pfn = frames[60 - held];
-    overwrite(&yard, pfn, COUNTS, |word| word + 1);
+    let frames = take(&yard, 200);
+    yard.drain_all();
+    // The oldest 64 are packed when the array is full.
+    give(&yard, &frames);
+    overwrite(&yard, frames[7], COUNTS, |word| word + 1);
     assert_eq!(yard.watch().bad_pages(), []);
-    give(&yard, &frames[until_full..]);
-    assert_found(&mut yard, BadPage { pfn, problem: PageProblem::Counts }, pfn, Order::ZERO);
+    yard.drain_all();
+    assert_found(&mut yard, BadPage { pfn: frames[7], problem: PageProblem::Counts }, frames[7], Order::ZERO);
 }
 
 #[test]
 fn a_bad_page_inside_a_block_takes_the_block_out_of_use() {
-    for policy in [ZonePolicy::Vanilla, ZonePolicy::Depot] {
+    for policy in STORES {
         for (offset, problem) in [(TAG, PageProblem::Tag), (OWNER, PageProblem::Words)] {
             let mut yard = yard_of(policy, PageChecks::Transfer, 400);
             yard.watch().expect_damage();
@@ -176,7 +174,7 @@ fn with_all_checks_a_bad_page_is_found_when_it_is_freed_and_when_it_is_allocated
 
 #[test]
 fn a_list_of_bad_pages_alone_leaves_the_request_another_page() {
-    for policy in [ZonePolicy::Vanilla, ZonePolicy::Depot] {
+    for policy in STORES {
         let mut yard = yard_of(policy, PageChecks::All, 400);
         yard.watch().expect_damage();
         let first = take(&yard, 1);
@@ -196,7 +194,7 @@ fn a_list_of_bad_pages_alone_leaves_the_request_another_page() {
 /// All pages but one are bad. A request looks at few of them under the lock of its lists, and ends with the good one.
 #[test]
 fn a_request_goes_on_until_it_meets_a_good_page() {
-    for policy in [ZonePolicy::Vanilla, ZonePolicy::Depot] {
+    for policy in STORES {
         // Refills fetch one page at a time.
         let mut yard = yard_of(policy, PageChecks::Transfer, 1);
         yard.watch().expect_damage();
@@ -223,25 +221,24 @@ fn a_request_goes_on_until_it_meets_a_good_page() {
     }
 }
 
-/// A block that has no list, and one that a request takes past its list.
 #[test]
 fn checks_of_transfers_find_bad_pages_of_blocks_that_pass_no_list() {
-    for policy in [ZonePolicy::Vanilla, ZonePolicy::Depot] {
+    for policy in STORES {
         let mut yard = yard_of(policy, PageChecks::Transfer, 400);
         yard.watch().expect_damage();
-        let block = yard.alloc(order(5), Gfp::HIGHUSER_MOVABLE).unwrap();
-        yard.free(block, order(5)).unwrap();
+        let block = yard.alloc(order(7), Gfp::HIGHUSER_MOVABLE).unwrap();
+        yard.free(block, order(7)).unwrap();
         overwrite(&yard, block, OWNER, |_| 9);
-        let other = yard.alloc(order(5), Gfp::HIGHUSER_MOVABLE).unwrap();
+        let other = yard.alloc(order(7), Gfp::HIGHUSER_MOVABLE).unwrap();
         assert_ne!(other, block, "{policy}");
-        assert_found(&mut yard, BadPage { pfn: block, problem: PageProblem::Words }, block, order(5));
-        yard.free(other, order(5)).unwrap();
+        assert_found(&mut yard, BadPage { pfn: block, problem: PageProblem::Words }, block, order(7));
+        yard.free(other, order(7)).unwrap();
     }
 }
 
 #[test]
 fn without_checks_a_bad_page_is_allocated_as_before() {
-    let mut yard = yard_of(ZonePolicy::Depot, PageChecks::None, 400);
+    let mut yard = yard_of(ZonePolicy::Bits, PageChecks::None, 400);
     let first = take(&yard, 1);
     give(&yard, &first);
     overwrite(&yard, first[0], OWNER, |_| 9);
@@ -254,7 +251,7 @@ fn without_checks_a_bad_page_is_allocated_as_before() {
 
 #[test]
 fn another_view_of_the_yard_has_its_checks() {
-    let mut yard = yard_of(ZonePolicy::Depot, PageChecks::All, 400);
+    let mut yard = yard_of(ZonePolicy::Bits, PageChecks::All, 400);
     yard.watch().expect_damage();
     let pfn = take(&yard, 1)[0];
     overwrite(&yard, pfn, NEXT, |_| 3);

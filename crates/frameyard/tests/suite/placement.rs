@@ -1,6 +1,6 @@
 //! Which memory serves which request: zones and their reserves, nodes by distance, migration types, contiguous areas.
 
-use crate::fixture::{Fixture, Frames, order, run_on};
+use crate::fixture::{Fixture, Frames, STORES, order, run_on};
 use frameyard::boot::{MovableMemory, ZoneLimits};
 use frameyard::policy::ZonePolicy;
 use frameyard::units::ZoneKind;
@@ -175,7 +175,7 @@ fn pairs_need_no_search_while_nearer_zones_are_full() {
         [0, 1, 2].map(|node| (PfnRange::new(Pfn(0x10000 + node * PAGES), PageCount(PAGES)), NodeId(node as u16)));
     let cpus = [NodeId(0), NodeId(1), NodeId(2)];
     let distances = [10, 20, 30, 20, 10, 20, 30, 20, 10];
-    for policy in [ZonePolicy::Vanilla, ZonePolicy::Healing, ZonePolicy::Bits] {
+    for policy in STORES {
         run_on(0);
         let config =
             YardConfig { zone_limits: ZoneLimits::NONE, distances: Some(&distances), policy, ..YardConfig::new(&cpus) };

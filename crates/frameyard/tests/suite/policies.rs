@@ -25,8 +25,7 @@ const SIMPLE: [ZonePolicy; 7] = [
 ];
 
 fn yard_of(policy: ZonePolicy) -> Fixture {
-    let yard = Fixture::small(2, 32 << 10);
-    yard.set_policy(policy).unwrap();
+    let yard = Fixture::small_under(policy, 2, 32 << 10);
     run_on(0);
     yard
 }
@@ -178,7 +177,7 @@ fn prefetching_before_the_lock_touches_the_pages_of_the_refill() {
 
 #[test]
 fn big_pcp_has_its_own_sizes_and_gives_the_lists_back_theirs() {
-    let yard = Fixture::small(2, 128 << 10);
+    let yard = Fixture::small_under(ZonePolicy::Vanilla, 2, 128 << 10);
     let own = limits(&yard, 0);
     assert_ne!(own, (65532, 10922));
     let other = yard.attach();
@@ -212,7 +211,7 @@ fn big_pcp_has_its_own_sizes_and_gives_the_lists_back_theirs() {
 
 #[test]
 fn a_second_switch_is_refused_when_the_first_does_not_end() {
-    let yard = Fixture::small(1, 8 << 10);
+    let yard = Fixture::small_under(ZonePolicy::Vanilla, 1, 8 << 10);
     run_on(0);
     let inner = yard.attach();
     let seen = Arc::new(AtomicU64::new(0));
@@ -240,7 +239,7 @@ fn a_second_switch_is_refused_when_the_first_does_not_end() {
 
 #[test]
 fn policies_change_while_other_cpus_allocate_and_free() {
-    let yard = Fixture::small(3, 32 << 10);
+    let yard = Fixture::small_under(ZonePolicy::Vanilla, 3, 32 << 10);
     let running = AtomicU64::new(2);
     std::thread::scope(|scope| {
         for cpu in 0..2 {

@@ -12,14 +12,20 @@ use proptest::test_runner::TestRunner;
 /// shortest actions that were found.
 fn random_actions_on(name: &str) {
     for machine in machines().into_iter().filter(|machine| machine.name == name) {
-        random_actions_on_machine(&machine);
+        let usual = machine.map_init.mode == InitMode::Eager;
+        random_cases_on(&machine, if usual { ProptestConfig::default().cases } else { FEW });
     }
 }
 
+/// The cases where more machines or policies follow.
+const FEW: u32 = 24;
+
 fn random_actions_on_machine(machine: &Machine) {
+    random_cases_on(machine, FEW);
+}
+
+fn random_cases_on(machine: &Machine, cases: u32) {
     let (name, mode) = (machine.name, machine.map_init.mode);
-    let usual = mode == InitMode::Eager && machine.policy == ZonePolicy::default();
-    let cases = if usual { ProptestConfig::default().cases } else { 24 };
     let config =
         ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 4000, ..ProptestConfig::default() };
     let actions = vec(any::<[u8; BYTES_PER_ACTION]>().prop_map(Action::from_bytes), 1..400);
@@ -75,6 +81,10 @@ fn random_actions_under(policy: ZonePolicy) {
 /// Random actions under a policy, also on machines whose lists begin with other sizes.
 pub(crate) fn random_actions_with_lists(policy: ZonePolicy) {
     random_actions_under(policy);
+    random_actions_with_other_lists(policy);
+}
+
+fn random_actions_with_other_lists(policy: ZonePolicy) {
     let machines = machines().into_iter().filter(|machine| machine.map_init.mode == InitMode::Eager);
     for (machine, high) in machines.zip([64, 300, 20].into_iter().cycle()) {
         random_actions_on_machine(&machine.under(policy).with_lists(high));
@@ -87,41 +97,14 @@ fn frees_that_skip_merging_keep_their_books() {
 }
 
 #[test]
-fn the_depot_keeps_its_books_on_every_machine() {
-    for machine in machines() {
-        let actions = seeded_actions(&machine, 0xdeb0_5e3d);
-        run(&machine.under(ZonePolicy::Depot).with_lists(150), &actions);
-    }
-}
-
-#[test]
-fn random_actions_on_the_depot_keep_its_books() {
-    for machine in
-        machines().into_iter().filter(|machine| ["one node", "many nodes", "large blocks"].contains(&machine.name))
-    {
-        random_actions_on_machine(&machine.under(ZonePolicy::Depot).with_lists(150));
-    }
-}
-
-#[test]
-fn healing_zones_keep_their_books_on_every_machine() {
-    for machine in machines() {
-        let actions = seeded_actions(&machine, 0x4ea1_1265);
-        run(&machine.under(ZonePolicy::Healing).with_lists(50), &actions);
-    }
-}
-
-#[test]
-fn random_actions_in_healing_zones_keep_their_books() {
-    for machine in machines().into_iter().filter(|machine| ["one node", "small sections"].contains(&machine.name)) {
-        random_actions_on_machine(&machine.under(ZonePolicy::Healing).with_lists(20));
-    }
-}
-
-#[test]
 fn free_frames_as_bits_keep_their_books() {
     long_lives_under(ZonePolicy::Bits, None);
-    random_actions_with_lists(ZonePolicy::Bits);
+    random_actions_with_other_lists(ZonePolicy::Bits);
+}
+
+#[test]
+fn free_lists_keep_their_books() {
+    random_actions_under(ZonePolicy::Vanilla);
 }
 
 #[test]

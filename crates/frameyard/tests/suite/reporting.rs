@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use crate::fixture::random::Random;
-use crate::fixture::{Fixture, Frames, RETURNED, run_on};
+use crate::fixture::{Fixture, Frames, RETURNED, STORES, run_on};
 use crate::movers::{KIND, Movers};
 use frameyard::AllocError;
 use frameyard::boot::{InitMode, MapInit, Poisoning, ZoneLimits};
@@ -14,6 +14,7 @@ use frameyard::contig::BlockedBy;
 use frameyard::owners::Owners;
 use frameyard::page::FrameState;
 use frameyard::platform::FramesNotReturned;
+use frameyard::policy::ZonePolicy;
 use frameyard::reporting::{ReportError, ReportOutcome};
 use frameyard::units::ZoneKind;
 use frameyard::{ByteSize, Geometry, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig, ZoneId};
@@ -29,10 +30,15 @@ fn geometry() -> Geometry {
 }
 
 fn made(poisoning: Poisoning, mode: InitMode, cma: &[PfnRange]) -> Fixture {
+    made_under(ZonePolicy::default(), poisoning, mode, cma)
+}
+
+fn made_under(policy: ZonePolicy, poisoning: Poisoning, mode: InitMode, cma: &[PfnRange]) -> Fixture {
     let cpus = [NodeId(0); 3];
     let map_init = MapInit { mode, ..MapInit::default() };
     let zone_limits = ZoneLimits::NONE;
-    let config = YardConfig { geometry: geometry(), zone_limits, poisoning, map_init, ..YardConfig::new(&cpus) };
+    let config =
+        YardConfig { geometry: geometry(), zone_limits, poisoning, map_init, policy, ..YardConfig::new(&cpus) };
     let memory = [(PfnRange::new(FIRST, PageCount(PAGES)), NodeId(0))];
     Fixture::new(&MemoryTable { memory: &memory, cma, ..MemoryTable::default() }, &config, Frames::Real)
 }
@@ -62,35 +68,39 @@ fn low(yard: &Fixture) -> u64 {
 
 #[test]
 fn free_memory_is_reported_once() {
-    let area = [PfnRange::new(Pfn(FIRST.0 + 1024), PageCount(512))];
-    for mode in InitMode::ALL {
-        let yard = made(Poisoning::Off, mode, &area);
-        yard.init().finish().unwrap();
-        let returned = willing(&yard);
-        let free = yard.stats().free_pages();
-        let outcome = yard.report_free_pages(Order(8), ALL).unwrap();
-        assert_eq!(outcome.pages.0, returned.load(Ordering::Relaxed));
-        assert_eq!((outcome.blocks << 8, reported(&yard)), (outcome.pages.0, outcome.pages.0));
-        // All but what the low watermark keeps in reach.
-        assert!(outcome.pages.0 + low(&yard) + 256 >= PAGES, "{outcome:?}");
-        yard.validate().unwrap();
-        assert_eq!(yard.stats().free_pages(), free, "reported blocks stay free");
-        yard.drain_all();
-        let again = yard.report_free_pages(Order(8), ALL).unwrap();
-        assert!(again.pages.0 <= PAGES - outcome.pages.0, "none twice: {again:?}");
-        yard.watch().calm();
+    for policy in STORES {
+        let area = [PfnRange::new(Pfn(FIRST.0 + 1024), PageCount(512))];
+        for mode in InitMode::ALL {
+            let yard = made_under(policy, Poisoning::Off, mode, &area);
+            yard.init().finish().unwrap();
+            let returned = willing(&yard);
+            let free = yard.stats().free_pages();
+            let outcome = yard.report_free_pages(Order(8), ALL).unwrap();
+            assert_eq!(outcome.pages.0, returned.load(Ordering::Relaxed));
+            assert_eq!((outcome.blocks << 8, reported(&yard)), (outcome.pages.0, outcome.pages.0));
+            // All but what the low watermark keeps in reach.
+            assert!(outcome.pages.0 + low(&yard) + 256 >= PAGES, "{outcome:?}");
+            yard.validate().unwrap();
+            assert_eq!(yard.stats().free_pages(), free, "reported blocks stay free");
+            yard.drain_all();
+            let again = yard.report_free_pages(Order(8), ALL).unwrap();
+            assert!(again.pages.0 <= PAGES - outcome.pages.0, "none twice: {again:?}");
+            yard.watch().calm();
+        }
     }
 }
 
 #[test]
 fn a_budget_is_kept_to_the_block() {
-    let yard = plain();
-    let returned = willing(&yard);
-    assert_eq!(yard.report_free_pages(Order(6), PageCount(0)), Ok(ReportOutcome::default()));
-    let outcome = yard.report_free_pages(Order(6), PageCount(700)).unwrap();
-    assert_eq!(outcome, ReportOutcome { pages: PageCount(768), blocks: 3 });
-    assert_eq!(returned.load(Ordering::Relaxed), 768);
-    yard.watch().calm();
+    for policy in STORES {
+        let yard = made_under(policy, Poisoning::Off, InitMode::Eager, &[]);
+        let returned = willing(&yard);
+        assert_eq!(yard.report_free_pages(Order(6), PageCount(0)), Ok(ReportOutcome::default()));
+        let outcome = yard.report_free_pages(Order(6), PageCount(700)).unwrap();
+        assert_eq!(outcome, ReportOutcome { pages: PageCount(768), blocks: 3 });
+        assert_eq!(returned.load(Ordering::Relaxed), 768);
+        yard.watch().calm();
+    }
 }
 
 #[test]
@@ -113,7 +123,14 @@ fn one_call_reaches_every_block_of_a_long_list() {
 
 #[test]
 fn mark_follows_split_merge_and_allocation() {
-    let yard = plain();
+    // A frame merges with the block that it comes from, or becomes a bit beside it.
+    mark_follows(ZonePolicy::Vanilla, 256);
+    mark_follows(ZonePolicy::Bits, 1);
+}
+
+/// Takes a frame out of a reported block and frees it. That many fewer frames are reported then.
+fn mark_follows(policy: ZonePolicy, lost: u64) {
+    let yard = made_under(policy, Poisoning::Off, InitMode::Eager, &[]);
     willing(&yard);
     yard.report_free_pages(Order(8), ALL).unwrap();
     let before = reported(&yard);
@@ -136,7 +153,7 @@ fn mark_follows_split_merge_and_allocation() {
     assert_eq!(byte, RETURNED, "its bytes were gone");
     yard.free(frame, Order::ZERO).unwrap();
     yard.drain_all();
-    assert_eq!(reported(&yard), before - 256, "merged with a frame that was used");
+    assert_eq!(reported(&yard), before - lost, "{policy}: merged with a frame that was used");
     yard.validate().unwrap();
     yard.watch().calm();
 }
@@ -227,55 +244,58 @@ fn reported_block_returns_to_current_pageblock_type() {
 
 #[test]
 fn concurrent_reporting_loses_no_contents() {
-    let yard = plain();
-    let count = AtomicU64::new(0);
-    yard.watch().return_with(move |_| match count.fetch_add(1, Ordering::Relaxed) % 7 {
-        6 => Err(FramesNotReturned::Refused(11)),
-        _ => Ok(()),
-    });
-    let movers = Movers::new(&yard);
-    let owners = Owners::NONE.with(KIND, &movers);
-    let done = AtomicBool::new(false);
-    let pages = thread::scope(|scope| {
-        let (yard, movers, done) = (&yard, &movers, &done);
-        scope.spawn(move || {
-            run_on(1);
-            let mut random = Random::new(1);
-            let mut names = Vec::new();
-            while !done.load(Ordering::Relaxed) {
-                if random.below(2) == 0 && names.len() < 300 {
-                    names.extend(movers.take(Order(random.below(5) as u8)));
-                } else if !names.is_empty() {
-                    let name = names.swap_remove(random.below(names.len() as u64) as usize);
-                    if !movers.give_back(name) {
-                        names.push(name);
+    for policy in STORES {
+        let yard = made_under(policy, Poisoning::Off, InitMode::Eager, &[]);
+        let count = AtomicU64::new(0);
+        yard.watch().return_with(move |_| match count.fetch_add(1, Ordering::Relaxed) % 7 {
+            6 => Err(FramesNotReturned::Refused(11)),
+            _ => Ok(()),
+        });
+        let movers = Movers::new(&yard);
+        let owners = Owners::NONE.with(KIND, &movers);
+        let done = AtomicBool::new(false);
+        let pages = thread::scope(|scope| {
+            let (yard, movers, done) = (&yard, &movers, &done);
+            scope.spawn(move || {
+                run_on(1);
+                let mut random = Random::new(1);
+                let mut names = Vec::new();
+                while !done.load(Ordering::Relaxed) {
+                    if random.below(2) == 0 && names.len() < 300 {
+                        names.extend(movers.take(Order(random.below(5) as u8)));
+                    } else if !names.is_empty() {
+                        let name = names.swap_remove(random.below(names.len() as u64) as usize);
+                        if !movers.give_back(name) {
+                            names.push(name);
+                        }
                     }
                 }
-            }
-        });
-        scope.spawn(move || {
-            run_on(2);
-            let mut random = Random::new(2);
-            while !done.load(Ordering::Relaxed) {
-                let range = PfnRange::new(Pfn(FIRST.0 + random.below(PAGES - 200)), PageCount(1 + random.below(200)));
-                if yard.request_range(range, Gfp::KERNEL).owners(&owners).range().is_ok() {
-                    yard.free_range(range).unwrap();
+            });
+            scope.spawn(move || {
+                run_on(2);
+                let mut random = Random::new(2);
+                while !done.load(Ordering::Relaxed) {
+                    let range =
+                        PfnRange::new(Pfn(FIRST.0 + random.below(PAGES - 200)), PageCount(1 + random.below(200)));
+                    if yard.request_range(range, Gfp::KERNEL).owners(&owners).range().is_ok() {
+                        yard.free_range(range).unwrap();
+                    }
                 }
+            });
+            let mut pages = 0;
+            for at in 0..250 {
+                pages += match yard.report_free_pages(Order(at % 5), PageCount(500)) {
+                    Ok(outcome) | Err(ReportError::NotReturned { before: outcome, .. }) => outcome.pages.0,
+                    Err(problem) => panic!("{problem}"),
+                };
             }
+            done.store(true, Ordering::Relaxed);
+            pages
         });
-        let mut pages = 0;
-        for at in 0..250 {
-            pages += match yard.report_free_pages(Order(at % 5), PageCount(500)) {
-                Ok(outcome) | Err(ReportError::NotReturned { before: outcome, .. }) => outcome.pages.0,
-                Err(problem) => panic!("{problem}"),
-            };
-        }
-        done.store(true, Ordering::Relaxed);
-        pages
-    });
-    assert!(pages > 1000, "{pages} were given back");
-    yard.validate().unwrap();
-    movers.check_all();
-    movers.give_all_back();
-    yard.watch().calm();
+        assert!(pages > 1000, "{pages} were given back");
+        yard.validate().unwrap();
+        movers.check_all();
+        movers.give_all_back();
+        yard.watch().calm();
+    }
 }

@@ -1,7 +1,7 @@
 //! [`AllocRequest`]: options, their combinations, and the text of its errors.
 
 use crate::busy_yard::{FIRST, Made, made};
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, STORES};
 use frameyard::alloc::RequestOption;
 use frameyard::owners::Owners;
 use frameyard::{AllocError, Gfp, NodeId, Order, PageCount, Pfn, PfnRange};
@@ -81,29 +81,31 @@ fn zeroing_without_frame_bytes_is_refused() {
 
 #[test]
 fn out_of_memory_states_the_free_memory_of_the_zone() {
-    let yard = Fixture::small(1, 16 << 8);
-    let order = Order(9);
-    let mut blocks = Vec::new();
-    let problem = loop {
-        match yard.alloc(order, Gfp::KERNEL) {
-            Ok(pfn) => blocks.push(pfn),
-            Err(problem) => break problem,
+    for policy in STORES {
+        let yard = Fixture::small_under(policy, 1, 16 << 8);
+        let order = Order(9);
+        let mut blocks = Vec::new();
+        let problem = loop {
+            match yard.alloc(order, Gfp::KERNEL) {
+                Ok(pfn) => blocks.push(pfn),
+                Err(problem) => break problem,
+            }
+        };
+        let AllocError::OutOfMemory { zone, .. } = problem else { panic!("{problem:?}") };
+        let largest = zone.largest.expect("some memory is free");
+        let cause = if largest < order { "" } else { ", below the min watermark for order 9" };
+        assert_eq!(
+            problem.to_string(),
+            format!(
+                "out of memory: order 9 (2 MiB), GFP_KERNEL, node 0: zone {} has {} free pages, largest free block order {}{cause}",
+                zone.id.kind(),
+                yard.stats().free_pages().0,
+                largest.0
+            )
+        );
+        for pfn in blocks {
+            yard.free(pfn, order).unwrap();
         }
-    };
-    let AllocError::OutOfMemory { zone, .. } = problem else { panic!("{problem:?}") };
-    let largest = zone.largest.expect("some memory is free");
-    let cause = if largest < order { "" } else { ", below the min watermark for order 9" };
-    assert_eq!(
-        problem.to_string(),
-        format!(
-            "out of memory: order 9 (2 MiB), GFP_KERNEL, node 0: zone {} has {} free pages, largest free block order {}{cause}",
-            zone.id.kind(),
-            yard.stats().free_pages().0,
-            largest.0
-        )
-    );
-    for pfn in blocks {
-        yard.free(pfn, order).unwrap();
     }
 }
 

@@ -1,7 +1,8 @@
-//! Single frames without a tag: what each reader of page structures makes of them. The policy `depot` carves large blocks into them.
+//! Single frames without a tag: what each reader of page structures makes of them. Frames that are free as bits
+//! leave without one.
 
+use crate::blocks_in_bits::{bits_yard, give, take};
 use crate::busy_yard::{FIRST, PAGES, ZONE, geometry};
-use crate::depot::{BATCH, depot, give, one_shelf, stock, take};
 use crate::fixture::{Fixture, Frames, order, run_on};
 use frameyard::alloc::FreeProblem;
 use frameyard::boot::{Initialiser, MapInit, PageChecks, Poisoning, ZoneLimits};
@@ -10,7 +11,7 @@ use frameyard::contig::BlockedBy;
 use frameyard::owners::Owners;
 use frameyard::page::{FrameState, MapContent};
 use frameyard::policy::ZonePolicy;
-use frameyard::validate::{ListKind, ValidateError};
+use frameyard::validate::ValidateError;
 use frameyard::watermarks::PcpSizing;
 use frameyard::{
     AllocError, Gfp, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, Platform, YardConfig,
@@ -18,13 +19,13 @@ use frameyard::{
 
 const MOVABLE: Gfp = Gfp::HIGHUSER_MOVABLE;
 
-/// A yard under `depot` whose map has kernel-like content, on these ranges of memory.
+/// A yard whose map has kernel-like content, on these ranges of memory.
 fn kernel_like(memory: &[(PfnRange, NodeId)], poisoning: Poisoning, checks: PageChecks) -> Fixture {
     let config = YardConfig {
         geometry: geometry(),
         zone_limits: ZoneLimits::NONE,
         pcp_sizing: PcpSizing::Fixed(400),
-        policy: ZonePolicy::Depot,
+        policy: ZonePolicy::Bits,
         poisoning,
         checks,
         map_init: MapInit { content: MapContent::Kernel, initialiser: Initialiser::Stream, ..MapInit::default() },
@@ -50,8 +51,8 @@ fn set_word(yard: &Fixture, pfn: Pfn, word: usize, value: u64) {
     unsafe { map.base.as_ptr().add(at).cast::<u64>().write(value) };
 }
 
-/// Frames of a carved block; none has a tag.
-fn carved(yard: &Fixture, gfp: Gfp, count: u64) -> Vec<Pfn> {
+/// Frames that were bits; none has a tag.
+fn untagged_frames(yard: &Fixture, gfp: Gfp, count: u64) -> Vec<Pfn> {
     run_on(0);
     let frames = take(yard, gfp, count);
     for pfn in &frames {
@@ -67,17 +68,18 @@ fn assert_state(yard: &Fixture, pfn: Pfn, state: FrameState, migrate_type: Migra
 
 #[test]
 fn the_state_of_a_frame_does_not_depend_on_a_tag() {
-    for yard in [one_shelf(), whole(Poisoning::Off, PageChecks::None), whole(Poisoning::On, PageChecks::All)] {
-        let movable = carved(&yard, MOVABLE, 8 * BATCH);
-        let unmovable = carved(&yard, Gfp::KERNEL, 3);
+    let kernel_like = [(Poisoning::Off, PageChecks::None), (Poisoning::On, PageChecks::All)];
+    for yard in
+        kernel_like.map(|(poisoning, checks)| whole(poisoning, checks)).into_iter().chain([bits_yard(PAGES, 128)])
+    {
+        let movable = untagged_frames(&yard, MOVABLE, 512);
+        let unmovable = untagged_frames(&yard, Gfp::KERNEL, 3);
         movable.iter().for_each(|pfn| assert_state(&yard, *pfn, FrameState::Allocated, MigrateType::Movable));
         unmovable.iter().for_each(|pfn| assert_state(&yard, *pfn, FrameState::Allocated, MigrateType::Unmovable));
         yard.validate().unwrap();
         give(&yard, movable.iter().copied());
         give(&yard, unmovable.iter().copied());
-        // On a list and in the depot, heads of batches and members.
-        assert!(depot(&yard).get("depot_batches") > 0);
-        movable.iter().for_each(|pfn| assert_state(&yard, *pfn, FrameState::PerCpu, MigrateType::Movable));
+        // On a list.
         unmovable.iter().for_each(|pfn| assert_state(&yard, *pfn, FrameState::PerCpu, MigrateType::Unmovable));
         yard.validate().unwrap();
         yard.drain_all();
@@ -87,27 +89,32 @@ fn the_state_of_a_frame_does_not_depend_on_a_tag() {
 }
 
 #[test]
-fn frames_keep_tags_where_zones_meet_and_where_there_are_holes() {
+fn frames_keep_tags_in_pageblocks_of_several_zones_and_with_holes() {
     let range = |start: u64, count: u64| PfnRange::new(FIRST + PageCount(start), PageCount(count));
+    let pageblock = geometry().pageblock_order();
     let section = geometry().section_pages().0;
     assert_eq!((FIRST.0 % section, PAGES > 3 * section), (0, true));
-    // A hole in the first section, none in the second, two nodes in the third.
+    // A hole at the end of a pageblock, and two nodes that meet inside another.
+    let (hole, border) = (section - 16, 2 * section + 3 * 64 + 32);
     let memory = [
-        (range(0, section - 64), NodeId(0)),
-        (range(section, section + section / 2), NodeId(0)),
-        (range(2 * section + section / 2, section / 2), NodeId(1)),
+        (range(0, hole), NodeId(0)),
+        (range(section, border - section), NodeId(0)),
+        (range(border, 3 * section - border), NodeId(1)),
     ];
     let yard = kernel_like(&memory, Poisoning::Off, PageChecks::None);
     run_on(0);
     let frames: Vec<Pfn> = std::iter::from_fn(|| yard.alloc(Order::ZERO, MOVABLE | Gfp::NOWARN).ok()).collect();
-    let section_of = |pfn: Pfn| (pfn.0 - FIRST.0) / section;
-    let mut found = [[0; 2]; 3];
+    let mixed = [hole, border].map(|at| (FIRST + PageCount(at)).align_down(pageblock));
+    let (mut tagged, mut untagged) = (0, 0);
     for pfn in &frames {
-        found[section_of(*pfn) as usize][usize::from(is_untagged(&yard, *pfn))] += 1;
         assert_state(&yard, *pfn, FrameState::Allocated, MigrateType::Movable);
+        match is_untagged(&yard, *pfn) {
+            true => untagged += 1,
+            false => tagged += 1,
+        }
+        assert!(!mixed.contains(&pfn.align_down(pageblock)) || !is_untagged(&yard, *pfn), "{pfn} needs a tag");
     }
-    let [[_, 0], [tagged, untagged], [_, 0]] = found else { panic!("{found:?}") };
-    assert!(untagged > 10 * tagged, "{found:?}");
+    assert!(tagged > 0 && untagged > 10 * tagged, "{tagged} with a tag, {untagged} without");
     yard.validate().unwrap();
     give(&yard, frames.iter().copied());
     let hole = FIRST + PageCount(section - 1);
@@ -118,8 +125,8 @@ fn frames_keep_tags_where_zones_meet_and_where_there_are_holes() {
 
 #[test]
 fn bad_frees_of_untagged_frames_are_refused_exactly() {
-    let yard = one_shelf();
-    let frames = carved(&yard, MOVABLE, 8 * BATCH);
+    let yard = bits_yard(PAGES, 128);
+    let frames = untagged_frames(&yard, MOVABLE, 512);
     let problem = |pfn, order| yard.free(pfn, order).unwrap_err().problem;
     let zero = FreeProblem::OtherOrder { allocated: Order::ZERO };
     for pfn in &frames {
@@ -128,9 +135,9 @@ fn bad_frees_of_untagged_frames_are_refused_exactly() {
     }
     assert!(yard.split(frames[0], order(1)).is_err());
     give(&yard, frames.iter().copied());
-    for pfn in &frames {
-        assert_eq!(problem(*pfn, Order::ZERO), FreeProblem::AlreadyFree(FrameState::PerCpu));
-        assert_eq!(problem(*pfn, order(2)), FreeProblem::AlreadyFree(FrameState::PerCpu));
+    for (pfn, order) in frames.iter().flat_map(|pfn| [(*pfn, Order::ZERO), (*pfn, order(2))]) {
+        let problem = problem(pfn, order);
+        assert!(matches!(problem, FreeProblem::AlreadyFree(FrameState::BuddyFree | FrameState::PerCpu)), "{problem}");
     }
     let block = yard.alloc(order(4), MOVABLE).unwrap();
     let inside = FreeProblem::InsideBlock { head: block, order: order(4), state: FrameState::Allocated };
@@ -141,14 +148,14 @@ fn bad_frees_of_untagged_frames_are_refused_exactly() {
 
 #[test]
 fn ranges_meet_untagged_frames() {
-    let yard = one_shelf();
-    let frames = carved(&yard, MOVABLE, BATCH);
+    let yard = bits_yard(PAGES, 128);
+    let frames = untagged_frames(&yard, MOVABLE, 64);
     let pageblock =
         PfnRange::new(frames[0].align_down(geometry().pageblock_order()), geometry().pageblock_order().pages());
     let of = |pfn: Pfn| PfnRange::new(pfn, PageCount(1));
     let used = AllocError::InUse { head: frames[3], order: Order::ZERO, state: FrameState::Allocated };
     assert_eq!(yard.request_range(of(frames[3]), MOVABLE).range(), Err(used));
-    let kernel = carved(&yard, Gfp::KERNEL, 1)[0];
+    let kernel = untagged_frames(&yard, Gfp::KERNEL, 1)[0];
     for attempt in [
         yard.request_range(of(kernel), Gfp::KERNEL).owners(&Owners::NONE).range(),
         yard.offline(of(kernel), &Owners::NONE).map(|()| of(kernel)),
@@ -158,13 +165,13 @@ fn ranges_meet_untagged_frames() {
         assert_eq!(blocker.why, BlockedBy::Unmovable);
     }
     give(&yard, frames);
-    // All other frames of the pageblock are on lists or in the depot.
+    // All other frames of the pageblock are on lists or bits.
     assert!(pageblock.start <= kernel || pageblock.end > kernel);
     for range in [pageblock, PfnRange::new(pageblock.start, PageCount(3))] {
-        stock(&yard, MOVABLE, 2);
+        give(&yard, take(&yard, MOVABLE, 256));
         assert_eq!(yard.request_range(range, MOVABLE).range(), Ok(range));
         yard.free_range(range).unwrap();
-        stock(&yard, MOVABLE, 2);
+        give(&yard, take(&yard, MOVABLE, 256));
         assert_eq!(yard.request_range(range, MOVABLE).owners(&Owners::NONE).range(), Ok(range));
         yard.free_range(range).unwrap();
     }
@@ -173,8 +180,8 @@ fn ranges_meet_untagged_frames() {
 
 #[test]
 fn compaction_counts_untagged_frames_in_use_as_unmovable() {
-    let yard = one_shelf();
-    let frames = carved(&yard, MOVABLE, 20);
+    let yard = bits_yard(PAGES, 128);
+    let frames = untagged_frames(&yard, MOVABLE, 20);
     let outcome = yard.compaction().zone(ZONE, CompactRequest::WHOLE_ZONE, &Owners::NONE);
     assert_eq!(outcome.unmovable, PageCount(20));
     give(&yard, frames);
@@ -182,9 +189,9 @@ fn compaction_counts_untagged_frames_in_use_as_unmovable() {
 
 #[test]
 fn a_pageblock_of_untagged_movable_frames_keeps_its_type() {
-    let yard = one_shelf();
+    let yard = bits_yard(PAGES, 128);
     run_on(0);
-    let mut frames = take(&yard, MOVABLE, yard.stats().managed_pages().0 - 6 * BATCH);
+    let mut frames = take(&yard, MOVABLE, yard.stats().managed_pages().0 - 384);
     frames.sort();
     // One frame of eight is free everywhere: no pageblock is worth converting, unless frames in use are overlooked.
     let (freed, held): (Vec<Pfn>, Vec<Pfn>) = frames.iter().partition(|pfn| pfn.is_aligned(order(3)));
@@ -207,7 +214,7 @@ fn damaged_untagged_frames_go_out_of_use() {
     for poisoning in [Poisoning::On, Poisoning::Off] {
         let mut yard = whole(poisoning, PageChecks::All);
         yard.watch().expect_damage();
-        let frames = carved(&yard, MOVABLE, 2 * BATCH);
+        let frames = untagged_frames(&yard, MOVABLE, 128);
         let pfn = frames[5];
         give(&yard, frames);
         match poisoning {
@@ -215,7 +222,7 @@ fn damaged_untagged_frames_go_out_of_use() {
             Poisoning::On => unsafe { yard.platform().frame_bytes(pfn).unwrap().write(1) },
             Poisoning::Off => set_word(&yard, pfn, 3, yard.page_words(pfn)[3] + 1),
         }
-        let taken: Vec<Pfn> = (0..2 * BATCH + 1).filter_map(|_| yard.alloc(Order::ZERO, MOVABLE).ok()).collect();
+        let taken: Vec<Pfn> = (0..PAGES).filter_map(|_| yard.alloc(Order::ZERO, MOVABLE).ok()).collect();
         assert!(!taken.contains(&pfn));
         assert_state(&yard, pfn, FrameState::Poisoned, MigrateType::Movable);
         give(&yard, taken);
@@ -225,47 +232,35 @@ fn damaged_untagged_frames_go_out_of_use() {
 }
 
 #[test]
-fn tagged_and_untagged_frames_mix_as_the_policy_changes() {
-    let yard = one_shelf();
-    let untagged = carved(&yard, MOVABLE, 3 * BATCH);
-    yard.set_policy(ZonePolicy::Vanilla).unwrap();
-    let tagged = take(&yard, MOVABLE, 3 * BATCH);
+fn tagged_and_untagged_frames_mix() {
+    let yard = bits_yard(PAGES, 128);
+    let untagged = untagged_frames(&yard, MOVABLE, 192);
+    // A block larger than a line comes from the free lists.
+    let block = yard.alloc(order(8), MOVABLE).unwrap();
+    yard.split(block, order(8)).unwrap();
+    let tagged: Vec<Pfn> = (0..256).map(|at| block + PageCount(at)).collect();
     assert!(tagged.iter().all(|pfn| !is_untagged(&yard, *pfn)));
     yard.validate().unwrap();
-    for policy in [ZonePolicy::Depot, ZonePolicy::ClusterBulk, ZonePolicy::Vanilla] {
-        yard.set_policy(policy).unwrap();
+    for _ in 0..3 {
         give(&yard, untagged.iter().chain(&tagged).copied());
         yard.validate().unwrap();
-        yard.set_policy(ZonePolicy::Depot).unwrap();
-        give(&yard, take(&yard, MOVABLE, 6 * BATCH));
+        give(&yard, take(&yard, MOVABLE, 400));
         yard.validate().unwrap();
-        yard.set_policy(ZonePolicy::Vanilla).unwrap();
-        let all = |_| yard.request_range(PfnRange::new(FIRST, PageCount(PAGES / 4)), MOVABLE).range();
-        yard.free_range(all(()).unwrap()).unwrap();
+        let all = PfnRange::new(FIRST, PageCount(PAGES / 4));
+        yard.free_range(yard.request_range(all, MOVABLE).range().unwrap()).unwrap();
         for pfn in untagged.iter().chain(&tagged) {
             let alone = PfnRange::new(*pfn, PageCount(1));
             assert_eq!(yard.request_range(alone, MOVABLE).range(), Ok(alone));
         }
     }
-    give(&yard, untagged.iter().chain(&tagged).copied());
+    give(&yard, untagged.into_iter().chain(tagged));
 }
 
 #[test]
 fn the_validator_finds_damaged_untagged_frames() {
     let yard = whole(Poisoning::Off, PageChecks::None);
     yard.watch().expect_damage();
-    let held = carved(&yard, MOVABLE, 8 * BATCH);
-    let (listed, held) = held.split_at(7 * BATCH as usize);
-    give(&yard, listed.iter().copied());
-    assert!(depot(&yard).get("depot_batches") > 0);
-    yard.validate().unwrap();
-    let inside_depot = ValidateError::BrokenMechanism { what: "stack of the depot", zone: ZONE, at: Pfn(0) };
-    let of_depot = |error| match error {
-        ValidateError::BrokenMechanism { what, zone, .. } => ValidateError::BrokenMechanism { what, zone, at: Pfn(0) },
-        error => error,
-    };
-    let on_stack = listed.iter().copied().find(|pfn| yard.page_words(*pfn)[1] >> 32 != 0).expect("the head of a batch");
-    let words = |pfn| yard.page_words(pfn);
+    let held = untagged_frames(&yard, MOVABLE, 3);
     // A word of a frame, what is written there, and what the validator says.
     let cases = [
         (held[0], 4, 7, ValidateError::WordsNotZero(held[0], FrameState::Allocated)),
@@ -273,26 +268,12 @@ fn the_validator_finds_damaged_untagged_frames() {
         (held[2], 0, 1 << 8, ValidateError::Uncovered(held[2])),
     ];
     for (pfn, word, value, expected) in cases {
-        let before = words(pfn)[word];
+        let before = yard.page_words(pfn)[word];
         set_word(&yard, pfn, word, value);
         assert_eq!(yard.validate(), Err(expected));
         // A mark is taken away, as those of the validator are.
         set_word(&yard, pfn, word, before);
         yard.validate().unwrap();
     }
-    // The next batch of the chain: a frame that is free, inside a block.
-    let before = words(on_stack)[1];
-    let inside = FIRST + PageCount(1);
-    assert_eq!(yard.stats().frame(inside).unwrap().head, FIRST);
-    set_word(&yard, on_stack, 1, before & !0xffff_ffff | 2);
-    let found = yard.validate().unwrap_err();
-    assert!(
-        matches!(of_depot(found), error if error == inside_depot)
-            || matches!(found, ValidateError::BrokenList { kind: ListKind::PerCpu, .. })
-            || matches!(found, ValidateError::Count { what: "batches on a stack", .. }),
-        "{found:?}"
-    );
-    set_word(&yard, on_stack, 1, before);
-    yard.validate().unwrap();
-    give(&yard, held.iter().copied());
+    give(&yard, held);
 }

@@ -4,20 +4,22 @@
 //! [`Platform::spin`]: frameyard::Platform::spin
 //! [`Platform::wait`]: frameyard::Platform::wait
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use crate::busy_yard::{Made, PAGES, made};
+use crate::clusters;
 use crate::contig::RefusesOne;
-use crate::depot_threads::stopped_in_a_pop;
-use crate::fixture::{Rounds, order, rounds_of, run_on};
+use crate::fixture::{Fixture, Moment, Rounds, order, rounds_of, run_on};
 use crate::maps::{LATE, frames, give_back, listed, plain, way};
 use crate::movers::{KIND, Movers};
-use crate::{clusters, depot};
 use frameyard::owners::{Block, FrameOwner, MigrateMode, MigrateProblem, Owners};
+use frameyard::platform::LockId;
 use frameyard::policy::ZonePolicy;
+use frameyard::watermarks::PcpSizing;
 use frameyard::{Gfp, NodeId, Order, PageCount, Pfn, PfnRange};
 
 /// Requests that must not wait.
@@ -56,29 +58,10 @@ fn complaints(place: &str, most: &Most, request: impl Fn(Gfp)) -> Vec<String> {
 }
 
 #[test]
-fn no_request_waits_longer_for_a_collector_than_its_flags_allow() {
-    let yard = depot::one_shelf();
-    depot::stock(&yard, Gfp::HIGHUSER_MOVABLE, 8);
-    run_on(1);
-    let large: Vec<_> = std::iter::from_fn(|| yard.alloc(order(8), Gfp::ATOMIC | Gfp::NOWARN).ok()).collect();
-    depot::stock(&yard, Gfp::HIGHUSER_MOVABLE | Gfp::HIGH, 1);
-    run_on(1);
-    let mut found = Vec::new();
-    depot::with_a_collector_stopped(&yard, || {
-        // A request that drains all lists before it fails looks twice.
-        found = complaints("a collector", &Most { spins: 0, waits: 2 * 4096 }, |gfp| {
-            yard.alloc(order(8), gfp).expect_err("no large block is free");
-        });
-    });
-    assert!(found.is_empty(), "{found:#?}");
-    large.into_iter().for_each(|pfn| yard.free(pfn, order(8)).unwrap());
-}
-
-#[test]
 fn no_request_waits_longer_for_the_memory_map_than_its_flags_allow() {
     run_on(0);
     for mode in LATE {
-        let yard = plain().create_yard(way(mode));
+        let yard = plain().with_free_lists().create_yard(way(mode));
         yard.init().next_section(NodeId(0)).unwrap();
         let mut taken = Vec::new();
         while yard.init().deferred_pages() > PageCount(0x100) || listed(&yard) > 0 {
@@ -226,16 +209,47 @@ fn no_request_waits_longer_for_blocks_that_compaction_moves_than_its_flags_allow
     large.into_iter().for_each(|pfn| yard.free(pfn, order(6)).unwrap());
 }
 
+/// Runs `meanwhile` while a thread of CPU 3 stands in a drain, with the lock of its lists and not yet that of the zone. Passes a frame
+/// of these lists.
+fn with_a_drain_stopped(yard: &Fixture, meanwhile: impl FnOnce(Pfn)) {
+    thread_local! {
+        static STOPS: Cell<bool> = const { Cell::new(false) };
+    }
+    yard.lists().resize(PcpSizing::Fixed(64));
+    let frames: Vec<Pfn> = (0..65).map(|_| yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap()).collect();
+    yard.drain_all();
+    let (stopped, goes_on) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    yard.watch().spy_with({
+        let (stopped, goes_on) = (Arc::clone(&stopped), Arc::clone(&goes_on));
+        move |moment| {
+            if matches!(moment, Moment::Lock(LockId::Zone(_))) && STOPS.take() {
+                stopped.wait();
+                goes_on.wait();
+            }
+        }
+    });
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            run_on(3);
+            STOPS.set(true);
+            frames.iter().for_each(|pfn| yard.free(*pfn, Order::ZERO).unwrap());
+        });
+        stopped.wait();
+        meanwhile(frames[63]);
+        goes_on.wait();
+    });
+    yard.watch().calm();
+}
+
 #[test]
 fn no_request_that_must_not_wait_waits_for_the_lists_of_a_cpu() {
-    let yard = depot::one_shelf();
-    depot::stock(&yard, Gfp::HIGHUSER_MOVABLE, 4);
+    let yard = made(&Made { policy: ZonePolicy::Vanilla, ..Made::default() });
     let (done, wait) = mpsc::channel();
     let (done, yard) = (&done, &yard);
-    let (popped, found) = thread::scope(|scope| {
+    let found = thread::scope(|scope| {
         let mut found = None;
-        let popped = stopped_in_a_pop(yard, |head| {
-            let range = PfnRange::new(head, PageCount(1));
+        with_a_drain_stopped(yard, |listed| {
+            let range = PfnRange::new(listed, PageCount(1));
             scope.spawn(move || {
                 run_on(1);
                 let free = |taken| yard.free_range(taken).unwrap();
@@ -250,11 +264,10 @@ fn no_request_that_must_not_wait_waits_for_the_lists_of_a_cpu() {
             });
             found = wait.recv_timeout(Duration::from_secs(60)).ok();
         });
-        (popped, found)
+        found
     });
     let found = found.expect("no request waits for the lists of a stopped thread");
     for (gfp, Rounds { spins, waits }) in HURRIED.into_iter().zip(found) {
         assert!(waits == 0 && spins <= 32 * 32, "{gfp}: {spins} spins, {waits} waits");
     }
-    depot::give(yard, [popped]);
 }

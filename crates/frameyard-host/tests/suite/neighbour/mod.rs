@@ -36,7 +36,6 @@ const RESERVED: [PfnRange; 1] = [PfnRange { start: Pfn(0x10_0000), end: Pfn(0x10
 const CMA: [PfnRange; 1] = [PfnRange { start: Pfn(0x10_1800), end: Pfn(0x10_1c00) }];
 pub(crate) const DEVICES: PfnRange = PfnRange { start: Pfn(0x10_4000), end: Pfn(0x10_4800) };
 const CPUS: [NodeId; 4] = [NodeId(0), NodeId(0), NodeId(1), NodeId(1)];
-const SHELVES: [u16; 4] = [0, 0, 1, 1];
 /// A wait for a lock whose word names a living process ends after this.
 const LOCK_LIMIT: Duration = Duration::from_millis(2);
 
@@ -86,17 +85,16 @@ impl Target {
         Self::of(&MEMORY, policy, frames)
     }
 
-    /// As [`new`](Self::new), of a machine without holes.
-    pub(crate) fn without_holes(frames: SharedFrames) -> Self {
-        Self::of(&WITHOUT_HOLES, ZonePolicy::default(), frames)
+    /// As [`under`](Self::under), of a machine without holes.
+    pub(crate) fn without_holes(policy: ZonePolicy, frames: SharedFrames) -> Self {
+        Self::of(&WITHOUT_HOLES, policy, frames)
     }
 
     fn of(memory: &[(PfnRange, NodeId)], policy: ZonePolicy, frames: SharedFrames) -> Self {
         let host = HostTopology::current().unwrap();
         let memory = MemoryTable { memory, reserved: &RESERVED, cma: &CMA };
         let geometry = Geometry::new(ByteSize::kib(4), ByteSize::mib(8), Order(9), Order(10)).unwrap();
-        let defaults = YardConfig { policy, ..YardConfig::new(&CPUS) };
-        let config = YardConfig { geometry, depot_shelves: Some(&SHELVES), device_space: Some(DEVICES), ..defaults };
+        let config = YardConfig { geometry, policy, device_space: Some(DEVICES), ..YardConfig::new(&CPUS) };
         let (yard, file) = builder(0).build_shared(&memory, &config, frames, &host).unwrap();
         let map_bytes = yard.map_frames().0 * 64;
         drop(yard);

@@ -17,6 +17,7 @@ use crate::args::values::{access_kind, order, positive_number, task_mode, whole_
 use crate::args::{FullArgs, InitArgs, MachineArgs, OutputArgs, QuickArgs, YardArgs};
 use crate::boot::{BootOptions, boot_machine};
 use crate::chosen_machine::{ChosenMachine, print_notes};
+use crate::commands::comparison::can_change;
 use crate::measure::Spread;
 use crate::output::{Format, Report, Row, progress_bar, rounded};
 
@@ -26,7 +27,7 @@ Takes about 30 seconds; --quick about 5.
 
 Examples:
   frameyard bench alloc --quick
-  frameyard bench alloc --kind bulk --order 0 --tasks 1,2,4 --policy vanilla,depot
+  frameyard bench alloc --kind bulk --order 0 --tasks 1,2,4 --policy vanilla,bits
   frameyard bench alloc --kind repeat,spill --order 0 --machine desktop-8 --phantom
   frameyard bench alloc --page-size 2M --order 0 --pcp-sizing fraction:32";
 
@@ -96,8 +97,12 @@ pub(super) fn run(args: &AllocArgs) -> Result<(), Failure> {
     let chosen = ChosenMachine::with_memory(&args.machine, args.quick.memory(DEFAULT_MEMORY))?;
     let host = HostTopology::current().map_err(Failure::run_time)?;
     let map_init = args.init.map_init(InitMode::Eager, &chosen.machine)?;
-    let options =
-        BootOptions { map_init, map_limit: args.full.map_limit(), ..BootOptions::of(&args.machine, &args.yard) };
+    let options = BootOptions {
+        map_init,
+        map_limit: args.full.map_limit(),
+        policy: args.policies.first().copied().unwrap_or_default(),
+        ..BootOptions::of(&args.machine, &args.yard)
+    };
     let booted = boot_machine(&chosen.machine, &options)?;
     let yard = &booted.yard;
     check_orders(args, yard)?;
@@ -200,10 +205,10 @@ impl Sample {
     }
 }
 
-/// The yards of a sweep: one that changes its policy, and one for each policy that a yard in use cannot change to.
+/// The yards of a sweep, which change their policies: a given one, and more for policies to which that one cannot change.
 pub(super) struct SweptYards<'a> {
-    changing: &'a HostYard,
-    others: Vec<HostYard>,
+    given: &'a HostYard,
+    more: Vec<HostYard>,
 }
 
 impl<'a> SweptYards<'a> {
@@ -211,12 +216,26 @@ impl<'a> SweptYards<'a> {
     ///
     /// Those of `boot`.
     pub(super) fn new(
-        changing: &'a HostYard,
+        given: &'a HostYard,
         policies: &[ZonePolicy],
         boot: impl Fn(ZonePolicy) -> Result<HostYard, Failure>,
     ) -> Result<Self, Failure> {
-        let others = policies.iter().filter(|policy| !policy.is_changeable());
-        Ok(Self { changing, others: others.map(|policy| boot(*policy)).collect::<Result<_, _>>()? })
+        let mut yards = Self { given, more: Vec::new() };
+        for &policy in policies {
+            if !can_change(yards.of(policy).policy(), policy) {
+                yards.more.push(boot(policy)?);
+            }
+        }
+        Ok(yards)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &HostYard> {
+        self.more.iter().chain([self.given])
+    }
+
+    /// The yard for a policy; the given one if none can change to it.
+    fn of(&self, policy: ZonePolicy) -> &HostYard {
+        self.all().find(|yard| can_change(yard.policy(), policy)).unwrap_or(self.given)
     }
 
     /// Calls `run` with a yard while it has a policy. Afterwards the yard's lists are empty.
@@ -229,8 +248,9 @@ impl<'a> SweptYards<'a> {
         policy: ZonePolicy,
         run: impl FnOnce(&HostYard) -> Result<R, Failure>,
     ) -> Result<R, Failure> {
-        let yard = self.others.iter().find(|yard| yard.policy() == policy).unwrap_or(self.changing);
-        if yard.policy() != policy || policy.is_changeable() {
+        let yard = self.of(policy);
+        // A change of a yard of bits to itself would put all of its memory on free lists.
+        if policy.is_changeable() {
             yard.set_policy(policy).map_err(Failure::run_time)?;
         }
         let result = run(yard)?;
@@ -242,7 +262,7 @@ impl<'a> SweptYards<'a> {
     ///
     /// [`Failure::RunTime`] where a yard is not valid.
     pub(super) fn validate(&self) -> Result<(), Failure> {
-        self.others.iter().chain([self.changing]).try_for_each(|yard| yard.validate().map_err(Failure::run_time))
+        self.all().try_for_each(|yard| yard.validate().map_err(Failure::run_time))
     }
 }
 
@@ -391,7 +411,7 @@ mod tests {
                 boot()
             };
             let workload = AllocWorkload { kind, order: Order(0), tasks: NonZeroU32::MIN, seed: 1, steps: None };
-            let sample = Sample::take(&workload, ZonePolicy::Vanilla, &yards, &host, fresh).unwrap();
+            let sample = Sample::take(&workload, ZonePolicy::default(), &yards, &host, fresh).unwrap();
             let is_cold = kind == AccessKind::Cold;
             assert_eq!((before.1.get() == 1, allocated() == before.0), (is_cold, is_cold), "{}", kind.name());
             assert!(sample.run.ops > 0);
@@ -403,16 +423,38 @@ mod tests {
         let host = HostTopology::current().unwrap();
         let args = read("--memory 64M --phantom").unwrap();
         let machine = ChosenMachine::with_memory(&args.machine, ByteSize::mib(64)).unwrap().machine;
-        let yard = boot_machine(&machine, &BootOptions::of(&args.machine, &args.yard)).unwrap().yard;
-        let yards = SweptYards::new(&yard, &[], |_| panic!("one yard is enough")).unwrap();
-        let allocated = |kind| {
-            let workload = AllocWorkload { kind, order: Order(0), tasks: NonZeroU32::MIN, seed: 1, steps: None };
-            let fresh = || panic!("no cold run");
-            let run = Sample::take(&workload, ZonePolicy::Depot, &yards, &host, fresh).unwrap().run;
-            (run.ops, run.pages_allocated)
+        for policy in [ZonePolicy::Vanilla, ZonePolicy::Bits] {
+            let options = BootOptions { policy, ..BootOptions::of(&args.machine, &args.yard) };
+            let yard = boot_machine(&machine, &options).unwrap().yard;
+            let yards = SweptYards::new(&yard, &[policy], |_| panic!("one yard is enough")).unwrap();
+            let allocated = |kind| {
+                let workload = AllocWorkload { kind, order: Order(0), tasks: NonZeroU32::MIN, seed: 1, steps: None };
+                let fresh = || panic!("no cold run");
+                let run = Sample::take(&workload, policy, &yards, &host, fresh).unwrap().run;
+                (run.ops, run.pages_allocated)
+            };
+            let (ops, pages) = allocated(AccessKind::Bulk);
+            assert_eq!(allocated(AccessKind::Warm), (ops, 2 * pages), "{policy}");
+        }
+    }
+
+    #[test]
+    fn policies_have_a_yard_that_can_change_to_them() {
+        let args = read("--memory 64M --phantom").unwrap();
+        let machine = ChosenMachine::with_memory(&args.machine, ByteSize::mib(64)).unwrap().machine;
+        let boot = |policy| {
+            let options = BootOptions { policy, ..BootOptions::of(&args.machine, &args.yard) };
+            Ok(boot_machine(&machine, &options)?.yard)
         };
-        let (ops, pages) = allocated(AccessKind::Bulk);
-        assert_eq!(allocated(AccessKind::Warm), (ops, 2 * pages));
+        for first in [ZonePolicy::Vanilla, ZonePolicy::Bits] {
+            let given = boot(first).unwrap();
+            let yards = SweptYards::new(&given, &ZonePolicy::ALL, boot).unwrap();
+            assert_eq!(yards.all().count(), 2, "{first}");
+            for policy in ZonePolicy::ALL {
+                assert_eq!(yards.with(policy, |yard| Ok(yard.policy())).unwrap(), policy);
+            }
+            yards.validate().unwrap();
+        }
     }
 
     #[test]
@@ -421,7 +463,7 @@ mod tests {
             kinds: &AccessKind::ALL,
             orders: &[Order(0)],
             tasks: &[NonZeroU32::MIN],
-            policies: &[ZonePolicy::Vanilla, ZonePolicy::Depot],
+            policies: &[ZonePolicy::Vanilla, ZonePolicy::Bits],
             repeat: 2,
             seed: 1,
         };
@@ -432,7 +474,7 @@ mod tests {
         });
         assert!(rows.unwrap().iter().all(|(_, _, rounds)| *rounds == [1, 2]));
         let of = |kind| runs.iter().filter(|run| run.0 == kind).map(|run| (run.1, run.2)).collect::<Vec<_>>();
-        let round = |number| [(ZonePolicy::Vanilla, number), (ZonePolicy::Depot, number)];
+        let round = |number| [(ZonePolicy::Vanilla, number), (ZonePolicy::Bits, number)];
         assert_eq!(of(AccessKind::Bulk), [0, 1, 2].map(round).concat());
         assert_eq!(of(AccessKind::Cold), [1, 2].map(round).concat());
     }
@@ -443,7 +485,7 @@ mod tests {
             AllocWorkload { kind: AccessKind::Bulk, order: Order(0), tasks: NonZeroU32::MIN, seed: 1, steps: None };
         let row = |costs: &[Option<f64>]| {
             let sample = |cost: &Option<f64>| Sample { run: RUN, compare_exchange_ns: *cost };
-            row(&workload, ZonePolicy::Depot, &costs.iter().map(sample).collect::<Vec<_>>())
+            row(&workload, ZonePolicy::Bits, &costs.iter().map(sample).collect::<Vec<_>>())
         };
         assert_eq!(row(&[None, None]).value("compare_exchange_ns"), &serde_json::Value::Null);
         assert_eq!(row(&[Some(5.0), None, Some(7.0), Some(5.246)]).number("compare_exchange_ns"), Some(5.25));

@@ -24,7 +24,7 @@ const HELP: &str = "\
 Takes about 10 seconds; --quick about 3.
 
 Example:
-  frameyard bench fault-cost --policy vanilla,depot --lru vanilla";
+  frameyard bench fault-cost --policy vanilla,bits --lru vanilla";
 
 /// Compares a fault and its unmap with the zeroing of the page
 #[derive(Args, Clone, Debug)]

@@ -25,7 +25,7 @@ Takes about 30 seconds for each policy and mode; --quick about 10. 256 GiB of ph
 
 Examples:
   frameyard bench gigantic --quick
-  frameyard bench gigantic --memory 256G --phantom --policy vanilla,depot
+  frameyard bench gigantic --memory 256G --phantom --policy vanilla,bits
   frameyard bench gigantic --memory 8G --clean-regions on --events 4000000
   frameyard bench gigantic --trace recordings/cargo-check.fytrace";
 

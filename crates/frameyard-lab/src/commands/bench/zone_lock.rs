@@ -46,13 +46,13 @@ The first policy is what the others are compared with. Takes about five minutes;
 
 Examples:
   frameyard bench zone-lock --quick
-  frameyard bench zone-lock --workload page-fault,alloc --policy vanilla,cluster-bulk,depot --lru vanilla";
+  frameyard bench zone-lock --workload page-fault,alloc --policy vanilla,cluster-bulk,bits --lru vanilla";
 
 /// Compares all policies of zones in all workloads that show the cost of the zone lock, beside published figures
 #[derive(Args, Clone, Debug)]
 #[command(
     after_help = HELP,
-    mut_arg("zones", |arg| arg.default_values(all_policies()).default_value_if("quick", "true", "vanilla,healing").hide_default_value(true)),
+    mut_arg("zones", |arg| arg.default_values(all_policies()).default_value_if("quick", "true", "vanilla,bits").hide_default_value(true)),
     mut_arg("lru", |arg| arg.default_value_if("quick", "true", "vanilla")),
     mut_arg("modes", |arg| arg.default_value("threads"))
 )]
@@ -254,6 +254,7 @@ impl<'a> Plan<'a> {
             map_init: InitArgs::default().map_init(InitMode::Eager, &machine)?,
             map_limit: args.full.map_limit(),
             backing: FrameBacking::Real,
+            policy: args.compared.policies.zones.first().copied().unwrap_or_default(),
             ..BootOptions::of(&args.machine, &args.yard)
         };
         let yard = &boot_machine(&machine, &options)?.yard;
@@ -471,9 +472,9 @@ mod tests {
 
     #[test]
     fn full_runs_are_longer_and_in_both_modes() {
-        let args = read("--full --policy depot,vanilla").unwrap();
+        let args = read("--full --policy bits,vanilla").unwrap();
         assert_eq!((args.duration(), args.comparison().compared.modes.len()), (FULL_DURATION, 2));
-        assert_eq!(args.comparison.compared.policies.zones, [ZonePolicy::Depot, ZonePolicy::Vanilla]);
+        assert_eq!(args.comparison.compared.policies.zones, [ZonePolicy::Bits, ZonePolicy::Vanilla]);
         assert_eq!(read("--full --duration 3s").unwrap().duration(), Duration::from_secs(3));
     }
 

@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 
 use frameyard::boot::InitMode;
+use frameyard::policy::ZonePolicy;
 use frameyard::{ByteSize, Order};
 use frameyard_host::{HostTopology, LockTiming};
 use frameyard_workloads::fixture::Fixture;
@@ -31,7 +32,7 @@ enum TimedRuns {
 /// Which runs share a yard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::commands) enum Yards {
-    /// Runs that differ only in the policy of zones share one yard, which switches its policy between them. The first run
+    /// Runs that differ only in policies between which a yard can change share one, which switches its policy between them. The first run
     /// warms up and does not count.
     OneForAllPolicies,
     /// Every run has its own yard, because a run leaves it changed.
@@ -268,8 +269,12 @@ fn groups(settings: &[Setting]) -> Vec<Setting> {
 
 /// Whether two settings are equal but for the policy of zones, to which a yard can change.
 fn can_share_a_yard(one: &Setting, other: &Setting) -> bool {
-    let can_change = one.zone == other.zone || one.zone.is_changeable() && other.zone.is_changeable();
-    can_change && Setting { zone: other.zone, ..*one } == *other
+    can_change(one.zone, other.zone) && Setting { zone: other.zone, ..*one } == *other
+}
+
+/// Whether a yard with one policy can have the other later.
+pub(in crate::commands) fn can_change(one: ZonePolicy, other: ZonePolicy) -> bool {
+    one == other || one.is_changeable() && other.is_changeable()
 }
 
 fn check_free(name: &str, fixture: &Fixture<'_>, needed: ByteSize) -> Result<(), Failure> {

@@ -140,7 +140,7 @@ use Relation::{AtLeast, AtMost};
 use figures as f;
 
 /// The policy that the claims call the default.
-const DEFAULT_POLICY: &str = ZonePolicy::Healing.name();
+const DEFAULT_POLICY: &str = ZonePolicy::Bits.name();
 
 /// Every claim.
 const CLAIMS: [Claim; 18] = [
@@ -244,22 +244,22 @@ const CLAIMS: [Claim; 18] = [
         figures: f::stores_per_page,
     },
     Claim {
-        name: "healing",
+        name: "whole-pageblocks",
         says: "With half of memory free, the default policy makes at least 40 % of memory whole pageblocks.",
         unit: "% of memory",
         relation: AtLeast,
         left: DEFAULT_POLICY,
         right: "goal",
-        figures: f::healing,
+        figures: f::whole_pageblocks,
     },
     Claim {
-        name: "healing-vanilla",
+        name: "whole-pageblocks-vanilla",
         says: "The default policy makes more whole pageblocks than vanilla.",
         unit: "% of memory",
         relation: AtLeast,
         left: DEFAULT_POLICY,
         right: "vanilla",
-        figures: f::healing_vanilla,
+        figures: f::whole_pageblocks_vanilla,
     },
     Claim {
         name: "replay-zone-lock",

@@ -122,8 +122,8 @@ mod tests {
 
     #[test]
     fn a_command_can_be_pasted_into_a_shell() {
-        let job = Job::new("a", JobKind::Simulation, "sim check --rows depot/processes/1..4;x/threads/2");
-        assert_eq!(job.command(), "frameyard sim check --rows 'depot/processes/1..4;x/threads/2' --json");
+        let job = Job::new("a", JobKind::Simulation, "sim check --rows bits/processes/1..4;x/threads/2");
+        assert_eq!(job.command(), "frameyard sim check --rows 'bits/processes/1..4;x/threads/2' --json");
     }
 
     #[test]

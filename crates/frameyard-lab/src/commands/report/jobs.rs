@@ -45,7 +45,7 @@ pub(super) enum Effort {
 }
 
 /// The policies whose replays are compared.
-const REPLAYED: &str = "vanilla,cluster-bulk,depot,healing";
+const REPLAYED: &str = "vanilla,cluster-bulk,bits";
 /// The policies of the published page-fault tables.
 const PUBLISHED: [&str; 3] = ["vanilla-4.16", "cluster-bulk", "big-pcp"];
 /// Numbers of tasks in the whole simulated curves.
@@ -71,7 +71,7 @@ fn replay(path: &Path) -> Job {
 /// The replay of copies of a recording on a simulated machine.
 fn sim_replay(path: &Path, effort: Effort) -> Job {
     let line = match effort {
-        Effort::Quick => "--machine skylake-112 --copies 4 --events 100000 --policy vanilla,healing".to_owned(),
+        Effort::Quick => "--machine skylake-112 --copies 4 --events 100000 --policy vanilla,bits".to_owned(),
         Effort::Full => format!("--machine skylake-112 --copies 28 --policy {REPLAYED}"),
     };
     of_recording(g::SIM_REPLAY, JobKind::Simulation, path, &line)
@@ -102,7 +102,7 @@ fn boot() -> Job {
 }
 
 fn lock_times() -> [Job; 2] {
-    ["vanilla", "healing"].map(|policy| {
+    ["vanilla", "bits"].map(|policy| {
         let line = format!("show metrics --machine desktop-8 --memory 1G --phantom --after churn --policy {policy}");
         native(&format!("{}.{policy}", g::LOCK_TIMES), &line)
     })
@@ -127,17 +127,17 @@ fn quick() -> Vec<Job> {
         simulation(g::CHECK_HIGHALLOC, "sim check --table highalloc --quick"),
         simulation(
             g::SIM_BROADWELL,
-            "sim page-fault --quick --machine broadwell-40 --tasks 1,10,20,40 --mode processes --lru vanilla --policy vanilla-4.16,cluster-bulk,healing",
+            "sim page-fault --quick --machine broadwell-40 --tasks 1,10,20,40 --mode processes --lru vanilla --policy vanilla-4.16,cluster-bulk,bits",
         ),
         simulation(
             g::SIM_SKYLAKE,
-            "sim page-fault --quick --machine skylake-112 --tasks 1,28,112 --mode processes --lru vanilla,sharded --policy vanilla-4.17,healing",
+            "sim page-fault --quick --machine skylake-112 --tasks 1,28,112 --mode processes --lru vanilla,sharded --policy vanilla-4.17,bits",
         ),
-        simulation(g::SIM_FRAG, "sim frag --quick --policy vanilla,depot,healing"),
-        native(g::ALLOC, "bench alloc --quick --kind repeat,bulk,random --order 0 --repeat 3 --policy vanilla,healing"),
+        simulation(g::SIM_FRAG, "sim frag --quick --policy vanilla,bits"),
+        native(g::ALLOC, "bench alloc --quick --kind repeat,bulk,random --order 0 --repeat 3 --policy vanilla,bits"),
         native(
             g::PAGE_FAULT,
-            "bench page-fault --quick --tasks 1,2 --mode threads,processes --repeat 3 --lru vanilla --policy vanilla-4.16,cluster-bulk,big-pcp,healing",
+            "bench page-fault --quick --tasks 1,2 --mode threads,processes --repeat 3 --lru vanilla --policy vanilla-4.16,cluster-bulk,big-pcp,bits",
         ),
         native(
             g::HIGHALLOC,
@@ -148,7 +148,7 @@ fn quick() -> Vec<Job> {
             "bench order0-thp --quick --tasks 1 --lru vanilla --policy vanilla-4.17,skip-merge,cluster-bulk",
         ),
         native(g::MEMMAP, "bench memmap --quick --repeat 3 --init eager"),
-        native(g::FRAG, "bench frag --quick --policy vanilla,depot,healing"),
+        native(g::FRAG, "bench frag --quick --policy vanilla,bits"),
         native(g::PIN, "bench pin --quick --memory device --call get,pin --path fast"),
         native(g::DEVICE_MAP, "bench device-map --quick --size 2G"),
         native(
@@ -169,19 +169,19 @@ fn full() -> Vec<Job> {
     for table in ["zone-lock", "order0-thp", "parallel-free", "kernbench", "deferred-init", "highalloc"] {
         jobs.push(simulation(format!("check-{table}"), &format!("sim check --table {table}")));
     }
-    jobs.extend(curve(g::SIM_BROADWELL, "broadwell-40", "vanilla-4.16,cluster-bulk,depot,healing", &TASKS_40));
-    jobs.extend(curve(g::SIM_SKYLAKE, "skylake-112", "vanilla-4.17,cluster-bulk,depot,healing", &TASKS_112));
-    jobs.push(simulation(g::SIM_FRAG, "sim frag --policy vanilla,cluster-bulk,depot,healing"));
+    jobs.extend(curve(g::SIM_BROADWELL, "broadwell-40", "vanilla-4.16,cluster-bulk,bits", &TASKS_40));
+    jobs.extend(curve(g::SIM_SKYLAKE, "skylake-112", "vanilla-4.17,cluster-bulk,bits", &TASKS_112));
+    jobs.push(simulation(g::SIM_FRAG, "sim frag --policy vanilla,cluster-bulk,bits"));
     jobs.extend([
-        native(g::ALLOC, "bench alloc --policy vanilla,cluster-bulk,depot,healing"),
+        native(g::ALLOC, "bench alloc --policy vanilla,cluster-bulk,bits"),
         native(
             g::PAGE_FAULT,
-            "bench page-fault --mode threads,processes --lru vanilla --policy vanilla-4.16,cluster-bulk,big-pcp,healing",
+            "bench page-fault --mode threads,processes --lru vanilla --policy vanilla-4.16,cluster-bulk,big-pcp,bits",
         ),
         native(g::HIGHALLOC, "bench highalloc --lru vanilla --policy vanilla-4.17,skip-merge,cluster-bulk"),
         native(g::ORDER0_THP, "bench order0-thp --lru vanilla --policy vanilla-4.17,skip-merge,cluster-bulk"),
         native(g::MEMMAP, "bench memmap"),
-        native(g::FRAG, "bench frag --policy vanilla,depot,healing"),
+        native(g::FRAG, "bench frag --policy vanilla,bits"),
         native(g::PIN, "bench pin --size 1G"),
         native(g::DEVICE_MAP, "bench device-map"),
         native(g::MEMORY_REGION, "bench memory-region --no-host --memory pool,device"),

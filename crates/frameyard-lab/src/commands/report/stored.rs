@@ -226,7 +226,7 @@ mod tests {
 
     fn printed(ns: f64) -> Map<String, Value> {
         let object = json!({"schema": 1, "command": "trace replay", "version": "x", "commit": "y", "host": {"cpus": ns},
-            "machine": null, "skipped": 2, "rows": [{"policy": "depot", "events": 7, "ns_per_operation": ns}]});
+            "machine": null, "skipped": 2, "rows": [{"policy": "bits", "events": 7, "ns_per_operation": ns}]});
         object.as_object().unwrap().clone()
     }
 

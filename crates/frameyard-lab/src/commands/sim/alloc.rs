@@ -27,7 +27,7 @@ Tasks run on the CPUs from 0 on. A --kind spill needs a socket without tasks, wh
 
 Examples:
   frameyard sim alloc --quick
-  frameyard sim alloc --kind repeat,spill --order 0 --tasks 1,28 --policy vanilla,depot,healing
+  frameyard sim alloc --kind repeat,spill --order 0 --tasks 1,28 --policy vanilla,bits
   frameyard sim alloc --machine epyc-512 --memory 16G --kind bulk --order 0,2 --tasks 512";
 
 /// Allocates and frees blocks

@@ -34,7 +34,7 @@ Takes about a minute; --quick about 2 seconds.
 
 Examples:
   frameyard sim kernbench --quick
-  frameyard sim kernbench --machine epyc2-256 --zone-cpus 16,64 --policy vanilla,depot
+  frameyard sim kernbench --machine epyc2-256 --zone-cpus 16,64 --policy vanilla,bits
   frameyard sim kernbench --quick --seeds 5
   frameyard sim kernbench --quick --policy cluster-bulk --lists final --profile build.folded";
 

@@ -262,7 +262,6 @@ fn sign(cell: Cell) -> Span<'static> {
         MigrateType::HighAtomic => ["h", "H"],
         MigrateType::Cma => ["c", "C"],
         MigrateType::Isolate => ["i", "I"],
-        MigrateType::Draining => ["d", "D"],
     };
     let letter = match cell.fill {
         Fill::Free => ".",
@@ -280,7 +279,6 @@ fn colour(of: MigrateType) -> Style {
         MigrateType::HighAtomic => Color::Magenta,
         MigrateType::Cma => Color::Cyan,
         MigrateType::Isolate => Color::Blue,
-        MigrateType::Draining => Color::LightGreen,
     })
 }
 

@@ -100,8 +100,9 @@ impl Sample {
 impl ZoneSample {
     fn read<P: Platform>(yard: &Yard<P>, id: ZoneId) -> Self {
         let (zone, statistics) = (yard.zone(id), yard.zone(id).statistics());
-        let blocks =
-            |order| MigrateType::ALL.map(|of| zone.free_blocks(Order(order), of) + zone.depot_blocks(Order(order), of));
+        let blocks = |order| {
+            MigrateType::ALL.map(|of| zone.free_blocks(Order(order), of) + zone.blocks_in_bits(Order(order), of))
+        };
         let lists = |cpu| {
             let lists = zone.pcp(CpuId(cpu)).unwrap_or_default();
             ListFill { pages: lists.pages.0, high: lists.high.0 }
@@ -261,11 +262,9 @@ fn fill<P: Platform>(yard: &Yard<P>, block: PfnRange) -> Fill {
     while at < block.end && !(free && used) {
         let Some(frame) = yard.stats().frame(at) else { break };
         match frame.state {
-            FrameState::BuddyFree
-            | FrameState::PerCpu
-            | FrameState::HeldFree
-            | FrameState::InTransit
-            | FrameState::Uninitialised => free = true,
+            FrameState::BuddyFree | FrameState::PerCpu | FrameState::InTransit | FrameState::Uninitialised => {
+                free = true;
+            }
             FrameState::Interior if !yard.stats().is_allocated(at, Order(0)) => free = true,
             _ => used = true,
         }

@@ -27,12 +27,12 @@ With --machine, copies of the recording run at once on a simulated machine. Each
 events takes a few seconds for each policy, and about 25 bytes of host memory for each recorded frame.
 
 Examples:
-  frameyard trace replay build.trace.zst --policy vanilla,depot
-  frameyard trace replay build.trace.zst --policy vanilla,depot --machine skylake-112 --copies 8 --events 100000";
+  frameyard trace replay build.trace.zst --policy vanilla,bits
+  frameyard trace replay build.trace.zst --policy vanilla,bits --machine skylake-112 --copies 8 --events 100000";
 
 const NAME: &str = "trace replay";
 
-const NOTE: &str = "Pages through the zone lock for 1000 pages allocated, here and in the recorded kernel. A depot's blocks of order 9 count as free ones. Drained: once lists are drained and free blocks merged, as a request that may wait has it done.";
+const NOTE: &str = "Pages through the zone lock for 1000 pages allocated, here and in the recorded kernel. Free blocks of order 9 are counted on free lists and in bits. Drained: once lists are drained and free blocks merged, as a request that may wait has it done.";
 
 /// Replays a recording under several policies
 #[derive(Args, Clone, Debug)]
@@ -203,7 +203,7 @@ fn row(plan: &ReplayPlan, result: &ReplayResult) -> Row {
         .column("free_order9_blocks", "free order 9", end.order9_blocks())
         .column("free_order9_blocks_drained", "drained", result.drained.order9_blocks())
         .data("free_blocks", end.blocks.to_vec())
-        .data("depot_blocks", end.held_blocks.to_vec())
+        .data("blocks_in_bits", end.blocks_in_bits.to_vec())
         .column("extfrag_events", "fallbacks", result.counts.extfrag)
         .data("kernel_extfrag_events", kernel.extfrag)
         .column("failures", "failed", result.failures)

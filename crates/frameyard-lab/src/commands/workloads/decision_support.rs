@@ -39,7 +39,7 @@ const HELP: &str = "\
 Takes about 60 seconds; --quick about 3.
 
 Example:
-  frameyard bench decision-support --tasks 2 --policy vanilla,depot --pcp-sizing scaled,classic,fraction:8";
+  frameyard bench decision-support --tasks 2 --policy vanilla,bits --pcp-sizing scaled,classic,fraction:8";
 
 /// The same for simulated machines.
 const SIM_HELP: &str = "\

@@ -30,9 +30,9 @@ const HELP: &str = "\
 Takes about 10 seconds for each policy and share; --quick about 5.
 
 Examples:
-  frameyard bench frag --quick --policy vanilla,depot
-  frameyard bench frag --memory 4G --tasks 2 --free 50,20 --iterations 600 --policy depot
-  frameyard bench frag --orders mixed --memory 4G --policy vanilla,depot,healing";
+  frameyard bench frag --quick --policy vanilla,bits
+  frameyard bench frag --memory 4G --tasks 2 --free 50,20 --iterations 600 --policy bits
+  frameyard bench frag --orders mixed --memory 4G --policy vanilla,bits";
 
 /// What is run, here and on simulated machines.
 #[derive(Args, Clone, Debug)]
@@ -91,13 +91,12 @@ const SIM_HELP: &str = "\
 Takes up to a few minutes for each policy, share and number of tasks, in proportion to --memory and --iterations; --quick a few seconds.
 
 Memory is filled and fragmented in no virtual time. Tasks take turns over the sockets. The lists of a CPU hold about as many
-frames whatever --memory is, and these make no pageblock whole: with less memory for each task the shares are lower. In zones of less
-than 1 GiB lists are so small that the depot is not used: keep them larger, as with --pcp-sizing fixed:128.
+frames whatever --memory is, and these make no pageblock whole: with less memory for each task the shares are lower.
 
 Examples:
-  frameyard sim frag --quick --memory 2G --policy depot,healing
-  frameyard sim frag --memory 4G --tasks 4,28,112 --free 50 --iterations 600 --policy healing
-  frameyard sim frag --machine epyc-512 --memory 16G --tasks 512 --iterations 80 --policy healing";
+  frameyard sim frag --quick --memory 2G --policy vanilla,bits
+  frameyard sim frag --memory 4G --tasks 4,28,112 --free 50 --iterations 600 --policy bits
+  frameyard sim frag --machine epyc-512 --memory 16G --tasks 512 --iterations 80 --policy bits";
 
 /// Frees and allocates random frames or blocks of fragmented memory, and counts whole pageblocks
 #[derive(Args, Clone, Debug)]
@@ -138,7 +137,7 @@ const DEFAULT_MEMORY: ByteSize = ByteSize::gib(4);
 /// After these iterations, and after the last, there is a row.
 const REPORTED: [u32; 7] = [10, 40, 80, 160, 320, 600, 1200];
 /// What all tables say.
-const NOTE: &str = "whole: pageblocks that a request which may not wait can have, on free lists and in depots; empty: those without an \
+const NOTE: &str = "whole: pageblocks that a request which may not wait can have, on free lists and in bits; empty: those without an \
     allocated frame, whether or not lists of CPUs hold some of theirs; failed: requests that found no memory. Nothing moves frames.";
 
 fn free_percent(text: &str) -> Result<u8, String> {

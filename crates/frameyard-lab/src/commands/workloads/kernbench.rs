@@ -22,7 +22,7 @@ const HELP: &str = "\
 Takes about 100 seconds; --quick about 5.
 
 Example:
-  frameyard bench kernbench --tasks 2 --policy vanilla,depot --compute 20000";
+  frameyard bench kernbench --tasks 2 --policy vanilla,bits --compute 20000";
 
 /// Runs jobs of a build: processes that compute between their first uses of pages
 #[derive(Args, Clone, Debug)]

@@ -28,7 +28,7 @@ const HELP: &str = "\
 Takes about two minutes; --quick about 10 seconds.
 
 Example:
-  frameyard bench order0-thp --tasks 1 --policy vanilla,depot";
+  frameyard bench order0-thp --tasks 1 --policy vanilla,bits";
 
 /// Runs tasks with huge pages beside tasks without, in memory that was full of small ones
 #[derive(Args, Clone, Debug)]
@@ -47,7 +47,7 @@ const SIM_HELP: &str = "\
 Takes about four minutes; --quick about 2 seconds.
 
 Example:
-  frameyard sim order0-thp --tasks 8 --mode threads --policy vanilla,depot";
+  frameyard sim order0-thp --tasks 8 --mode threads --policy vanilla,bits";
 
 /// Runs tasks with huge pages beside tasks without, in memory that was full of small pages
 #[derive(Args, Clone, Debug)]

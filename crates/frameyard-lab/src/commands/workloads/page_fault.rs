@@ -30,10 +30,10 @@ Takes about 100 seconds; --quick about 5.
 
 Examples:
   frameyard bench page-fault --quick
-  frameyard bench page-fault --tasks 1,2,4 --policy vanilla,depot --lru sharded
+  frameyard bench page-fault --tasks 1,2,4 --policy vanilla,bits --lru sharded
   frameyard bench page-fault --will-it-scale page_fault1.csv
   frameyard bench page-fault --tasks 1..8 --plot page_fault1.svg
-  frameyard bench page-fault --hot-frames --map 1M --policy vanilla,skip-merge,depot";
+  frameyard bench page-fault --hot-frames --map 1M --policy vanilla,skip-merge,bits";
 
 /// Maps memory, touches every page, unmaps it, and again
 #[derive(Args, Clone, Debug)]
@@ -62,7 +62,7 @@ Takes about 90 seconds; --quick about 2. The time grows with the CPUs that have 
 
 Examples:
   frameyard sim page-fault --quick
-  frameyard sim page-fault --machine skylake-112 --tasks 112 --mode processes --policy vanilla-4.16,depot
+  frameyard sim page-fault --machine skylake-112 --tasks 112 --mode processes --policy vanilla-4.16,bits
   frameyard sim page-fault --tasks 40 --lru vanilla --profile page-fault.folded";
 
 /// Maps memory, touches every page, unmaps it, and repeats

@@ -22,7 +22,7 @@ Takes about 90 seconds; --quick about 10.
 
 Examples:
   frameyard bench parallel-free --memory 2G --tasks 2 --mode threads
-  frameyard bench parallel-free --huge --policy vanilla,depot";
+  frameyard bench parallel-free --huge --policy vanilla,bits";
 
 /// Exits address spaces that hold most of memory
 #[derive(Args, Clone, Debug)]

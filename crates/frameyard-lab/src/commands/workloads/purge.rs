@@ -24,7 +24,7 @@ const HELP: &str = "\
 Takes about 100 seconds; --quick about 5.
 
 Example:
-  frameyard bench purge --tasks 2 --purgers 1 --policy vanilla,depot";
+  frameyard bench purge --tasks 2 --purgers 1 --policy vanilla,bits";
 
 /// Frees pages on other CPUs than they were allocated on
 #[derive(Args, Clone, Debug)]
@@ -44,7 +44,7 @@ const SIM_HELP: &str = "\
 Takes about 30 seconds; --quick about 1.
 
 Example:
-  frameyard sim purge --tasks 16 --purgers 4 --mode threads --policy vanilla,depot";
+  frameyard sim purge --tasks 16 --purgers 4 --mode threads --policy vanilla,bits";
 
 /// Frees pages on other CPUs than they were allocated on
 #[derive(Args, Clone, Debug)]

@@ -1,13 +1,13 @@
 //! The part of the memory map that is initialised when a yard is created.
 
-use super::{Grain, InitResult, Initialisation};
+use crate::boot::initialisation::{Grain, InitResult, Initialisation};
 use crate::boot::{InitError, InitMode, MapInit};
 use crate::platform::Platform;
 use crate::units::{NodeId, PageCount, Pfn, PfnRange, ZoneId};
 
 impl<P: Platform> Initialisation<'_, P> {
     /// Initialises the part of the map that the mode requires, other than contiguous memory areas.
-    pub(in crate::boot) fn at_creation(&self, init: &MapInit) -> Result<(), InitError> {
+    pub(crate) fn at_creation(&self, init: &MapInit) -> Result<(), InitError> {
         match init.mode {
             InitMode::Eager => self.pass(init.jobs, Grain::Chunk),
             InitMode::Deferred => self.early().not_backed.map_or(Ok(()), |range| Err(InitError::MapNotBacked(range))),

@@ -1,6 +1,6 @@
 //! Growth: initialising one more section, for an allocation that needs it or for an idle worker.
 
-use super::Initialisation;
+use crate::boot::initialisation::Initialisation;
 use crate::platform::Platform;
 use crate::units::{PfnRange, ZoneId};
 

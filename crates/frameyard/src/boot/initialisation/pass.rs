@@ -6,7 +6,7 @@
 
 use core::ops::Range;
 
-use super::{InitResult, Initialisation};
+use crate::boot::initialisation::{InitResult, Initialisation};
 use crate::boot::{BootError, InitError, InitJobs, JobGranularity};
 use crate::job::ParallelJob;
 use crate::platform::{InitProgress, NodeInit, Platform};

@@ -8,7 +8,7 @@ use std::vec::Vec;
 
 use loom::thread;
 
-use super::{Contents, LARGEST, ZONE};
+use crate::loom_models::machine::{Contents, LARGEST, ZONE};
 use crate::memmap::MemMap;
 use crate::page::Tag;
 use crate::platform::{

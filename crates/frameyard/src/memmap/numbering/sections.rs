@@ -7,7 +7,7 @@
 //! The table has 48 to 80 bytes for each section, whose page structures take 2 MiB if the section has 128 MiB. Holes take nothing. A
 //! machine without holes has no table.
 
-use super::OUTSIDE;
+use crate::memmap::numbering::OUTSIDE;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::units::Pfn;
 

@@ -3,9 +3,9 @@
 use core::ptr::NonNull;
 use std::vec::Vec;
 
-use super::*;
 use crate::memmap::MemMap;
 use crate::memmap::kept::kept;
+use crate::memmap::numbering::*;
 use crate::page::{MapContent, Page};
 use crate::units::Geometry;
 

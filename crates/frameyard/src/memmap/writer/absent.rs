@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use super::WORDS;
+use crate::memmap::writer::WORDS;
 use crate::page::Page;
 
 /// No instruction.

@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use super::{ALL, PageTemplate, WORDS};
+use crate::memmap::writer::{ALL, PageTemplate, WORDS};
 use crate::page::Page;
 
 /// # Safety

@@ -3,7 +3,7 @@
 use core::hint::black_box;
 use core::ptr::NonNull;
 
-use super::{PAGE_BYTES, WORDS};
+use crate::memmap::writer::{PAGE_BYTES, WORDS};
 use crate::page::Page;
 
 /// Zeroes a run of pages in one pass.

@@ -4,7 +4,7 @@
 
 use core::ptr::NonNull;
 
-use super::{ALL, Vectors, WORDS, Zeroes, fence, stores};
+use crate::memmap::writer::{ALL, Vectors, WORDS, Zeroes, fence, stores};
 use crate::page::Page;
 
 /// How whole pages are written. Instructions beside plain stores are used only if detected.

@@ -1,6 +1,6 @@
 //! Every writer against the same simple reference, on memory that is full of other bits.
 
-use super::*;
+use crate::memmap::writer::*;
 use crate::page::MapContent;
 use crate::units::{NodeId, ZoneId, ZoneKind};
 

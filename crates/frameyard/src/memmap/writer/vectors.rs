@@ -6,8 +6,8 @@ use core::arch::asm;
 use core::arch::x86_64::{__cpuid, __m128i, __m256i, __m512i};
 use core::ptr::NonNull;
 
-use super::x86_64::extended_features;
-use super::{PAGE_BYTES, WORDS};
+use crate::memmap::writer::x86_64::extended_features;
+use crate::memmap::writer::{PAGE_BYTES, WORDS};
 use crate::page::Page;
 
 /// The registers that pages are stored from.

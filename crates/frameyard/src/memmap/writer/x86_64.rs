@@ -4,7 +4,7 @@ use core::arch::asm;
 use core::arch::x86_64::{__cpuid, __cpuid_count};
 use core::ptr::NonNull;
 
-use super::PAGE_BYTES;
+use crate::memmap::writer::PAGE_BYTES;
 use crate::page::Page;
 
 /// The instructions that zero pages, beside stores.

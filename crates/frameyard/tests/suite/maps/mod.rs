@@ -3,6 +3,7 @@ use std::sync::Arc;
 
 use frameyard::boot::{InitJobs, InitMode, Initialiser, JobGranularity, MapInit, MovableMemory, ZoneLimits};
 use frameyard::page::MapContent;
+use frameyard::policy::ZonePolicy;
 use frameyard::units::{PhysAddr, ZoneKind};
 use frameyard::watermarks::{MovableMinimum, WatermarkOptions};
 use frameyard::{
@@ -25,6 +26,7 @@ pub(crate) struct Machine {
     pub(crate) cpus: Vec<NodeId>,
     pub(crate) zone_limits: ZoneLimits,
     pub(crate) movable: MovableMemory,
+    pub(crate) policy: ZonePolicy,
 }
 
 impl Machine {
@@ -38,7 +40,13 @@ impl Machine {
             cpus: [0, 0, 1, 0].map(NodeId).to_vec(),
             zone_limits: ZoneLimits::NONE,
             movable: MovableMemory::None,
+            policy: ZonePolicy::default(),
         }
+    }
+
+    /// The same machine, whose yards have free frames on free lists, with tags.
+    pub(crate) fn with_free_lists(self) -> Self {
+        Self { policy: ZonePolicy::Vanilla, ..self }
     }
 
     pub(crate) fn table(&self) -> MemoryTable<'_> {
@@ -57,6 +65,7 @@ impl Machine {
                 ..WatermarkOptions::default()
             },
             map_init,
+            policy: self.policy,
             ..YardConfig::new(&self.cpus)
         }
     }

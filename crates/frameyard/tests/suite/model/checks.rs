@@ -141,10 +141,7 @@ impl Driver<'_> {
     pub(super) fn check_refusal(&self, refused: FreeError, pfn: Pfn, order: Order, expected: FreeProblem) {
         assert_eq!((refused.pfn, refused.order), (pfn, order));
         match (refused.problem, expected) {
-            (
-                FreeProblem::AlreadyFree(FrameState::BuddyFree | FrameState::PerCpu | FrameState::HeldFree),
-                FreeProblem::AlreadyFree(_),
-            ) => {}
+            (FreeProblem::AlreadyFree(FrameState::BuddyFree | FrameState::PerCpu), FreeProblem::AlreadyFree(_)) => {}
             (problem, expected) => assert_eq!(problem, expected, "of {pfn}, {order}"),
         }
     }

@@ -358,8 +358,6 @@ impl Driver<'_> {
     /// Nothing of what another policy keeps is left.
     fn check_leftovers(&self, policy: ZonePolicy) {
         let own: &[&str] = match policy {
-            ZonePolicy::Depot => &["depot_"],
-            ZonePolicy::Healing => &["depot_", "healing_"],
             ZonePolicy::SkipMerge => &["unmerged_"],
             ZonePolicy::Vanilla | ZonePolicy::Vanilla416 | ZonePolicy::Vanilla417 | ZonePolicy::BigPcp => &[],
             _ => return,

@@ -225,7 +225,7 @@ mod tests {
     fn combination() -> Combination {
         Combination {
             workload: ZoneLockWorkload::PageFault,
-            policy: ZonePolicy::Depot,
+            policy: ZonePolicy::Bits,
             mode: TaskMode::Threads,
             tasks: NonZeroU32::MIN,
             task_kind: None,

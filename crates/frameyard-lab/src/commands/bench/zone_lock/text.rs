@@ -202,7 +202,7 @@ mod tests {
         let text = plain(vec![
             subject("vanilla", "vanilla").row(&samples(2e6, 31)),
             subject("vanilla", "sharded").row(&samples(2e6, 31)),
-            subject("depot", "vanilla").row(&samples(3e6, 1)),
+            subject("bits", "vanilla").row(&samples(3e6, 1)),
             published_row(published("zone lock contention on the allocation path", "pct", "vanilla", 42.0)),
             published_row(published("LRU lock contention", "pct", "vanilla", 5.0)),
             published_row(published("LRU lock contention", "pct", "cluster", 82.0)),
@@ -214,7 +214,7 @@ page-fault; threads, tasks: 2
 policy   LRU                  M ops/s  zone taken  vs first %
 vanilla  vanilla  2.000 (1.800–2.200)       31.00        +0.0
 vanilla  sharded  2.000 (1.800–2.200)       31.00        +0.0
-depot    vanilla  3.000 (2.700–3.300)        1.00       +50.0
+bits     vanilla  3.000 (2.700–3.300)        1.00       +50.0
 
 published, skylake-112:
 policy   zone lock, alloc %  LRU lock %

@@ -121,11 +121,11 @@ fn whole(results: &Results, policy: &str) -> Result<f64, String> {
     need(last.ok_or_else(|| format!("job {} has no row of {policy}", group::FRAG))?, "whole_pageblocks_percent")
 }
 
-pub(super) fn healing(results: &Results) -> Figures {
+pub(super) fn whole_pageblocks(results: &Results) -> Figures {
     Ok((whole(results, DEFAULT_POLICY)?, 40.0))
 }
 
-pub(super) fn healing_vanilla(results: &Results) -> Figures {
+pub(super) fn whole_pageblocks_vanilla(results: &Results) -> Figures {
     Ok((whole(results, DEFAULT_POLICY)?, whole(results, "vanilla")?))
 }
 
@@ -160,7 +160,7 @@ pub(super) fn replay_order9(results: &Results) -> Figures {
     let blocks = |rows: &[JobRow], policy| need(row_of(rows, policy)?, "free_order9_blocks");
     let pairs =
         of_replays(results, group::REPLAY, |rows| Ok((blocks(rows, "vanilla")?, blocks(rows, DEFAULT_POLICY)?)))?;
-    worst(pairs).map(|(vanilla, healing)| (healing, vanilla))
+    worst(pairs).map(|(vanilla, default)| (default, vanilla))
 }
 
 pub(super) fn sim_replay_contention(results: &Results) -> Figures {

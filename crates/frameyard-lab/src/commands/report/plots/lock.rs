@@ -21,7 +21,7 @@ pub(super) fn histograms(results: &Results) -> [Plot; 2] {
 
 fn chart(rows: &[&JobRow], what: &str) -> Result<Chart, String> {
     let mut series = Vec::new();
-    for (colour, policy) in ["vanilla", "", "healing"].into_iter().enumerate() {
+    for (colour, policy) in ["vanilla", "", "bits"].into_iter().enumerate() {
         let of_policy: Vec<&JobRow> = rows.iter().filter(|row| text(row, "policy") == policy).copied().collect();
         let points = outline(&buckets(&of_policy, &format!("zone_lock_{what}_ns_le_")));
         if !points.is_empty() {

@@ -63,8 +63,8 @@ fn whole_pageblocks(results: &Results, group: &'static str, name: &str, title: &
         let series = by_policy(&half, "iteration", "whole_pageblocks_percent");
         Chart { x: "iterations", y: "% of memory in whole free pageblocks", scale: Scale::Linear, series }
     });
-    let sentence = "Half of memory is free, at random places. Each iteration frees and allocates a tenth of that. A policy that heals \
-        makes whole pageblocks from it, without moving a page.";
+    let sentence = "Half of memory is free, at random places. Each iteration frees and allocates a tenth of that. Under bits, \
+        pageblocks become whole without moving a page.";
     Plot::of_chart(name, title, sentence, vec![group], chart)
 }
 

@@ -11,8 +11,8 @@ use super::map::by_policy;
 pub(super) fn replays(results: &Results) -> Vec<Plot> {
     let stored = results.group(group::REPLAY);
     let title = "Free 2 MiB blocks during a replay";
-    let sentence = "The allocations and frees of a recorded kernel, replayed under each policy from the recorded state of memory. Blocks that \
-        a policy keeps in a stock of its own count as free.";
+    let sentence = "The allocations and frees of a recorded kernel, replayed under each policy from the recorded state of memory. Free \
+        blocks are counted on free lists and in bits.";
     if stored.is_empty() {
         let why = "no recording was replayed: name one with --trace".to_owned();
         return vec![Plot::of_chart("replay", title, sentence, vec![group::REPLAY], Err(why))];

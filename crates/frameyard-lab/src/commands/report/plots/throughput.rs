@@ -7,7 +7,7 @@ use super::super::tables;
 use super::Plot;
 
 /// Policies in order of their colours.
-const POLICIES: [&str; 6] = ["vanilla-4.16", "cluster-bulk", "depot", "big-pcp", "vanilla-4.17", "healing"];
+const POLICIES: [&str; 5] = ["vanilla-4.16", "cluster-bulk", "bits", "big-pcp", "vanilla-4.17"];
 
 pub(super) fn colour(policy: &str) -> usize {
     POLICIES.iter().position(|known| *known == policy).unwrap_or(POLICIES.len())

@@ -129,7 +129,7 @@ pub(super) fn compared(machine: &Machine, effort: Effort) -> Result<Report, Fail
     let mut rows = scaled.fitted(&last);
     rows.extend(scaled.predicted(&predict(ListsSized::Early, BASE, SEEDS)?, Some(published.early)));
     for lists in [ListsSized::Early, ListsSized::Final] {
-        rows.extend(scaled.predicted(&predict(lists, ZonePolicy::Depot, 1)?, None));
+        rows.extend(scaled.predicted(&predict(lists, ZonePolicy::Bits, 1)?, None));
     }
     bar.finish_and_clear();
     Ok(Report::new("sim check", rows.iter().map(Prediction::row).collect()).of_machine(&machine.name).note(NOTE))

@@ -250,8 +250,8 @@ mod tests {
         let named = ["big-pcp/threads/1..3".parse().unwrap(), "big-pcp/threads/3,4".parse().unwrap()];
         let tasks: Vec<u32> = rows(&named).unwrap().iter().map(|(point, _)| point.tasks).collect();
         assert_eq!(tasks, [1, 2, 3, 4]);
-        let refused = rows(&["depot/threads/1".parse().unwrap()]).unwrap_err().to_string();
-        assert!(refused.starts_with("depot/threads/1: not in the table"), "{refused}");
+        let refused = rows(&["bits/threads/1".parse().unwrap()]).unwrap_err().to_string();
+        assert!(refused.starts_with("bits/threads/1: not in the table"), "{refused}");
     }
 
     #[test]
@@ -283,7 +283,7 @@ mod tests {
             naive: Naive::As(table),
         };
         assert_eq!([4, 40, 88].map(|tasks| compared.naive(&point(tasks))), expected);
-        assert_eq!(compared.naive(&Point { policy: ZonePolicy::Depot, ..point(4) }), None);
+        assert_eq!(compared.naive(&Point { policy: ZonePolicy::Bits, ..point(4) }), None);
     }
 
     #[test]

@@ -34,7 +34,7 @@ fn zone(cpus: u64) -> ZoneSample {
 fn sample(time_ns: u64, zones: Vec<ZoneSample>) -> Sample {
     Sample {
         time_ns,
-        policy: ZonePolicy::Depot,
+        policy: ZonePolicy::Bits,
         page_bytes: 4096,
         pageblock_order: Order(9),
         zones,

@@ -51,7 +51,7 @@ fn row(plan: &ReplayPlan, copies: NonZeroU32, replay: &SimReplay) -> Row {
         .column("pcp_pages_held", "held in lists", end.per_cpu.0)
         .column("free_order9_blocks", "free order 9", end.order9_blocks())
         .data("free_blocks", end.blocks.to_vec())
-        .data("depot_blocks", end.held_blocks.to_vec())
+        .data("blocks_in_bits", end.blocks_in_bits.to_vec())
         .column("extfrag_events", "fallbacks", replay.yard.extfrag)
         .data("kernel_extfrag_events", kernel.extfrag)
         .column("failures", "failed", replay.counts.failures)

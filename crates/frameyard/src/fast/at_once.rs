@@ -1,0 +1,233 @@
+//! The common parts of an allocation and a free, apart from everything else.
+//!
+//! [`Yard::alloc`] and [`Yard::free`] hold their fast paths and calls of slow ones. A slow path may panic, and its error takes memory.
+//! An interface that catches panics, or that must not return large errors, calls the functions of this module first: each either does
+//! all there is to do, in a section of the caller's CPU, or says what the caller must do in code of its own. They make no call, so a
+//! caller of theirs saves no registers.
+
+use core::fmt;
+
+use crate::gfp::Gfp;
+use crate::lists::ListId;
+use crate::platform::{Activity, Platform, Popped};
+use crate::request::search::OFF_FAST_PATH;
+use crate::units::{Order, PageCount, Pfn, ZoneId};
+use crate::yard::{AllocError, FreeError, Yard};
+
+/// What [`Yard::alloc_at_once`] has done.
+#[derive(Debug)]
+#[must_use = "an unfinished allocation must be finished"]
+pub enum AllocAtOnce<'a, P: Platform> {
+    /// The block is allocated.
+    Done(Pfn),
+    /// Nothing. [`Yard::alloc`] does the rest.
+    Nothing,
+    /// A block has left its list, and is not allocated yet.
+    Unfinished(UnfinishedAlloc<'a, P>),
+}
+
+/// What [`Yard::free_at_once`] has done.
+#[derive(Debug)]
+#[must_use = "an unfinished free must be finished"]
+pub enum FreeAtOnce<'a, P: Platform> {
+    /// The block is free.
+    Done,
+    /// Nothing. [`Yard::free`] frees the block, or says why not.
+    Nothing,
+    /// The block is not allocated any more, and on no list yet.
+    Unfinished(UnfinishedFree<'a, P>),
+}
+
+/// A block that has left its list, and is not allocated. It is lost if this is dropped.
+///
+/// Two registers: the yard; and the place of the block, its order and the flags in one word.
+#[must_use = "the block is lost if the allocation is not finished"]
+pub struct UnfinishedAlloc<'a, P: Platform> {
+    yard: &'a Yard<P>,
+    word: u64,
+}
+
+/// A block that is not allocated any more, and on no list. It is lost if this is dropped.
+///
+/// Two registers: the yard; and the place of the block and its order in one word.
+#[must_use = "the block is lost if the free is not finished"]
+pub struct UnfinishedFree<'a, P: Platform> {
+    yard: &'a Yard<P>,
+    word: u64,
+}
+
+const ORDER_SHIFT: u32 = 32;
+const FLAGS_SHIFT: u32 = 40;
+
+const _: () = assert!(Gfp::from_bits_truncate(u32::MAX).bits() < 1 << (64 - FLAGS_SHIFT));
+
+/// A place and an order in one word.
+#[inline(always)]
+fn pack(place: u32, order: Order) -> u64 {
+    u64::from(place) | u64::from(order.0) << ORDER_SHIFT
+}
+
+fn order_in(word: u64) -> Order {
+    Order((word >> ORDER_SHIFT) as u8)
+}
+
+impl<P: Platform> UnfinishedAlloc<'_, P> {
+    /// Marks the block allocated. If the list was corrupt, allocates another.
+    ///
+    /// # Errors
+    ///
+    /// As [`Yard::alloc`].
+    pub fn finish(self) -> Result<Pfn, AllocError> {
+        let (order, gfp) = (order_in(self.word), Gfp::from_bits_truncate((self.word >> FLAGS_SHIFT) as u32));
+        let marked = gfp.migrate_type().and_then(|wanted| self.yard.mark_popped(self.word as u32, order, wanted));
+        marked.map_or_else(|| self.yard.alloc(order, gfp), Ok)
+    }
+}
+
+impl<P: Platform> UnfinishedFree<'_, P> {
+    /// Puts the block on a list.
+    ///
+    /// # Errors
+    ///
+    /// [`FreeProblem::Lock`](crate::alloc::FreeProblem::Lock): the block may be lost.
+    pub fn finish(self) -> Result<(), FreeError> {
+        self.yard.free_block_at(self.word as u32 as usize, order_in(self.word))
+    }
+}
+
+impl<P: Platform> Yard<P> {
+    /// The common part of [`alloc`](Self::alloc): takes a block of the caller's own list in a section, in the near run of memory.
+    /// Nothing without sections ([`Platform::has_sections`]).
+    ///
+    /// Cost: as `alloc`.
+    #[inline(always)]
+    pub fn alloc_at_once(&self, order: Order, gfp: Gfp) -> AllocAtOnce<'_, P> {
+        self.alloc_from(order, gfp, |list| {
+            let cpu = self.platform.section_cpu()?;
+            Some(self.platform.pop_in_section(cpu, self.home_lists(cpu, gfp)?.own_list(list)))
+        })
+    }
+
+    /// As [`alloc_at_once`](Self::alloc_at_once), where CPUs lock their lists: takes a block of the caller's own list, if its lock is
+    /// free. Nothing with sections.
+    ///
+    /// Cost: as `alloc`.
+    #[inline(always)]
+    pub fn alloc_locked_at_once(&self, order: Order, gfp: Gfp) -> AllocAtOnce<'_, P> {
+        if self.platform.has_sections() {
+            return AllocAtOnce::Nothing;
+        }
+        self.alloc_from(order, gfp, |list| self.pop_locked(list, gfp))
+    }
+
+    /// Takes an entry of the caller's own list, if its lock is free. Not a closure, which would be a function of its own in its callers.
+    #[inline(always)]
+    fn pop_locked(&self, list: ListId, gfp: Gfp) -> Option<Popped> {
+        let cpu = self.platform.current_cpu();
+        let pcp = self.home_lists(cpu, gfp)?;
+        Some(Popped::new(pcp.try_lock_owner(&self.platform, pcp.zone(), cpu)?.pop(list)?))
+    }
+
+    /// Allocates the block that `pop` takes from a list, if it is in the near run of memory.
+    #[inline(always)]
+    fn alloc_from(&self, order: Order, gfp: Gfp, pop: impl FnOnce(ListId) -> Option<Popped>) -> AllocAtOnce<'_, P> {
+        self.platform.begin_activity(Activity::Alloc);
+        let done = self.take_at_once(order, gfp, pop).unwrap_or(AllocAtOnce::Nothing);
+        self.platform.end_activity(Activity::Alloc, PageCount(0));
+        done
+    }
+
+    #[inline(always)]
+    fn take_at_once(
+        &self,
+        order: Order,
+        gfp: Gfp,
+        pop: impl FnOnce(ListId) -> Option<Popped>,
+    ) -> Option<AllocAtOnce<'_, P>> {
+        let migrate_type = gfp.migrate_type()?;
+        let list = ListId::new(order, migrate_type, self.list_orders)?;
+        if gfp.intersects(OFF_FAST_PATH) {
+            return None;
+        }
+        let popped = pop(list)?;
+        // One comparison: nothing has a place behind the end.
+        let place = popped.place();
+        if self.fast.near.mark_allocated_at(&self.platform, place, order, migrate_type) {
+            return Some(AllocAtOnce::Done(self.fast.near_start + PageCount(place as u64)));
+        }
+        let word = pack(popped.entry()?, order) | u64::from(gfp.bits()) << FLAGS_SHIFT;
+        Some(AllocAtOnce::Unfinished(UnfinishedAlloc { yard: self, word }))
+    }
+
+    /// The common part of [`free`](Self::free): frees a block of the near run of memory onto the caller's own list in a section. Without
+    /// sections ([`Platform::has_sections`]) no free is done at once.
+    ///
+    /// Cost: as `free`.
+    #[inline(always)]
+    pub fn free_at_once(&self, pfn: Pfn, order: Order) -> FreeAtOnce<'_, P> {
+        self.free_onto(pfn, order, |zone, list, place| {
+            let cpu = self.platform.section_cpu()?;
+            let pcp = self.tables.pcp_of(zone, cpu)?;
+            self.platform.push_in_section(cpu, pcp.own_list(list), place).then_some(())
+        })
+    }
+
+    /// As [`free_at_once`](Self::free_at_once), where CPUs lock their lists: onto the caller's own list, if its lock is free. Nothing with
+    /// sections.
+    ///
+    /// Cost: as `free`.
+    #[inline(always)]
+    pub fn free_locked_at_once(&self, pfn: Pfn, order: Order) -> FreeAtOnce<'_, P> {
+        if self.platform.has_sections() {
+            return FreeAtOnce::Nothing;
+        }
+        self.free_onto(pfn, order, |zone, list, place| {
+            let cpu = self.platform.current_cpu();
+            self.tables.pcp_of(zone, cpu)?.try_lock_owner(&self.platform, zone, cpu)?.push(list, place).then_some(())
+        })
+    }
+
+    /// Ends the allocation of a block of the near run of memory, and has `push` put it on a list, if the list is all there is to it.
+    /// Nothing if no such block is allocated there.
+    #[inline(always)]
+    fn free_onto(
+        &self,
+        pfn: Pfn,
+        order: Order,
+        push: impl FnOnce(ZoneId, ListId, u32) -> Option<()>,
+    ) -> FreeAtOnce<'_, P> {
+        self.platform.begin_activity(Activity::Free);
+        let place = pfn.0.wrapping_sub(self.fast.near_start.0) as usize;
+        let done = match self.fast.near.clear_allocated_at(&self.platform, place, order) {
+            None => FreeAtOnce::Nothing,
+            Some(_) if self.put_at_once(place, order, push).is_some() => FreeAtOnce::Done,
+            Some(_) => FreeAtOnce::Unfinished(UnfinishedFree { yard: self, word: pack(place as u32, order) }),
+        };
+        self.platform.end_activity(Activity::Free, PageCount(0));
+        done
+    }
+
+    #[inline(always)]
+    fn put_at_once(
+        &self,
+        place: usize,
+        order: Order,
+        push: impl FnOnce(ZoneId, ListId, u32) -> Option<()>,
+    ) -> Option<()> {
+        self.fast.blocks.touch_at(&self.platform, place);
+        let (list_type, zone) = self.fast.blocks.ordinary_at(place)?;
+        push(zone, ListId::new(order, list_type, self.list_orders)?, place as u32)
+    }
+}
+
+impl<P: Platform> fmt::Debug for UnfinishedAlloc<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UnfinishedAlloc").field("place", &(self.word as u32)).finish_non_exhaustive()
+    }
+}
+
+impl<P: Platform> fmt::Debug for UnfinishedFree<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UnfinishedFree").field("place", &(self.word as u32)).finish_non_exhaustive()
+    }
+}

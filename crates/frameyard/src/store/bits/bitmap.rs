@@ -1,0 +1,438 @@
+//! Free frames as bits: one for each frame, and nothing else about free memory anywhere.
+//!
+//! An allocator that keeps free frames on lists through their page structures touches a cache line of 64 bytes for each frame that comes or
+//! goes, and merges buddies one by one. Here 512 neighbours share a cache line of bits: a refill takes 64 frames with one exchange, a free
+//! sets a bit, and a whole pageblock is eight words that are full. Nothing merges, and no lock is taken.
+//!
+//! # Structure
+//!
+//! | part | holds |
+//! |---|---|
+//! | [`line`] | the bits of up to 512 frames, usually those of a pageblock |
+//! | [`listing`] | which lines have free frames, by type, how full they are, and their largest free run |
+//! | [`slot`] | the line that a CPU keeps reserved |
+//! | [`total`] | how many frames are free |
+//!
+//! A *line* is a pageblock, or 512 frames of a larger one. A caller that wants frames reserves a line and takes from it until it has nothing
+//! more that fits; so two CPUs seldom take from one line. A reservation is a courtesy: anybody may take from any line at any time.
+//!
+//! # When what happens
+//!
+//! | event | action |
+//! |---|---|
+//! | single frames are wanted | take a word of the reserved line: up to 64 frames |
+//! | a block of order 1 to 8 is wanted | take an aligned run of the reserved line: one compare-exchange, two or four for orders 7 and 8 |
+//! | the reserved line has nothing that fits | leave it, reserve the fullest line with a run that is large enough |
+//! | only whole lines have such a run, and a refill wants a line's worth | take whole lines, which are never reserved |
+//! | no line has such a run | take from lines that other CPUs have reserved |
+//! | a block of the order of a line is wanted | take a whole line off its list, then clear its bits |
+//! | a block is freed | set its bits; if that makes the line's largest run larger, list the line anew |
+//!
+//! # Invariants
+//!
+//! - A bit is set by the owner of the frame alone, and cleared by the one that becomes its owner. All else is hints and courtesy.
+//! - At rest every line with free frames is on a list that its largest run allows, or is reserved: see [`listing`].
+//!
+//! # A neighbour that writes at random
+//!
+//! Other processes may write to the tables. A number that leads nowhere is as if there was nothing, and loops end: a search clears the hints
+//! that lead nowhere, and looks at each line once.
+
+use core::ops::Range;
+
+use crate::control::{ControlRegion, TablePlanner, TableSpan};
+use crate::platform::{Access, LineKind, Platform, SharedLine, prefetch};
+use crate::sync::{AtomicU64, fence_in_models, is_broken};
+use crate::units::{MigrateType, Order};
+pub(crate) use line::LARGEST as LARGEST_LINE;
+use line::{Claimed, Grown, Line, Shape};
+pub(crate) use listing::Standing;
+use listing::{Listing, ListingSpans, Lists};
+pub(crate) use slot::Slot;
+pub(crate) use total::Total;
+
+mod line;
+mod listing;
+#[cfg(all(test, loom))]
+mod loom_models;
+mod slot;
+#[cfg(all(test, not(loom)))]
+mod tests;
+mod total;
+
+/// The bits of all frames of a yard.
+#[derive(Clone, Copy)]
+pub(crate) struct Bits {
+    words: &'static [AtomicU64],
+    listing: Listing,
+    order: Order,
+}
+
+/// Where the tables lie.
+pub(crate) type BitsSpans = (TableSpan, ListingSpans);
+
+/// A frame that was freed was free already. It is free once now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct AlreadyFree;
+
+/// A line for a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Found {
+    /// The caller has it reserved.
+    Reserved(usize),
+    /// The caller has all of its frames.
+    Taken(usize),
+}
+
+impl Found {
+    pub(crate) fn line(self) -> usize {
+        let (Self::Reserved(line) | Self::Taken(line)) = self;
+        line
+    }
+}
+
+/// The order of the lines of a yard whose pageblocks have this order.
+pub(crate) const fn line_order(pageblock_order: Order) -> Order {
+    if pageblock_order.0 < line::LARGEST.0 { pageblock_order } else { line::LARGEST }
+}
+
+impl Bits {
+    /// Plans the tables for that number of pageblocks; `None` if they do not fit an address space.
+    pub(crate) const fn plan(
+        planner: &mut TablePlanner,
+        pageblocks: usize,
+        pageblock_order: Order,
+    ) -> Option<BitsSpans> {
+        let order = line_order(pageblock_order);
+        let Some(lines) = pageblocks.checked_mul(1 << (pageblock_order.0 - order.0)) else { return None };
+        let Some(words) = lines.checked_mul(line::words(order)) else { return None };
+        let Some(words) = planner.table::<AtomicU64>(words) else { return None };
+        match Listing::plan(planner, lines, Lists::new(order)) {
+            Some(listing) => Some((words, listing)),
+            None => None,
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`ControlRegion::table`]: the spans are those that [`plan`](Self::plan) made.
+    pub(crate) unsafe fn carve(region: &ControlRegion, spans: &BitsSpans, pageblock_order: Order) -> Option<Self> {
+        let order = line_order(pageblock_order);
+        // SAFETY: passed on to the caller.
+        unsafe {
+            let listing = Listing::carve(region, &spans.1, Lists::new(order))?;
+            Some(Self { words: region.table(spans.0)?, listing, order })
+        }
+    }
+
+    /// Whether the tables have the lengths for that number of pageblocks.
+    pub(crate) fn fits(&self, pageblocks: usize, pageblock_order: Order) -> bool {
+        let lines = pageblocks << (pageblock_order.0 - line_order(pageblock_order).0);
+        self.order == line_order(pageblock_order)
+            && self.words.len() == lines * line::words(self.order)
+            && self.listing.fits(lines)
+    }
+
+    /// The order of a line.
+    #[inline(always)]
+    pub(crate) fn line_order(&self) -> Order {
+        self.order
+    }
+
+    /// The same bits for code in which the order of lines is a constant. For lines of the largest order.
+    #[inline(always)]
+    pub(crate) fn of_largest_lines(&self) -> Self {
+        Self { order: LARGEST_LINE, ..*self }
+    }
+
+    /// How many frames a word has.
+    #[inline(always)]
+    pub(crate) fn word_order(&self) -> Order {
+        line::word_order(self.order)
+    }
+
+    /// The number of lines.
+    #[inline(always)]
+    pub(crate) fn lines(&self) -> usize {
+        self.words.len() / line::words(self.order)
+    }
+
+    /// The words of a line.
+    pub(crate) fn words_of_line(&self) -> usize {
+        line::words(self.order)
+    }
+
+    #[inline(always)]
+    fn line(&self, number: usize) -> Option<Line<'static>> {
+        let count = line::words(self.order);
+        let first = number.checked_mul(count)?;
+        Some(Line::new(self.words.get(first..first + count)?, self.order))
+    }
+
+    /// Fetches the line of bits around a place for a free that comes soon.
+    #[inline(always)]
+    pub(crate) fn prefetch<P: Platform>(&self, platform: &P, place: usize) {
+        if let Some(word) = self.words.get(place >> self.word_order().0) {
+            platform.touch_line(SharedLine::of(LineKind::Mechanism, word), Access::Prefetch);
+            prefetch(&raw const *word);
+        }
+    }
+
+    /// Frees a block below the order of a line, by its place. `list_type` is the type of its pageblock.
+    ///
+    /// # Errors
+    ///
+    /// [`AlreadyFree`]
+    #[inline(always)]
+    pub(crate) fn free<P: Platform>(
+        &self,
+        platform: &P,
+        place: usize,
+        order: Order,
+        list_type: MigrateType,
+    ) -> Result<(), AlreadyFree> {
+        let number = place >> self.order.0;
+        let Some(line) = self.line(number) else { return Err(AlreadyFree) };
+        let (grown, _) = line.put_some(platform, &[place as u32], order);
+        self.settle_grown(platform, number, list_type, grown)
+    }
+
+    /// Frees the first of some blocks below the order of a line, by their places, that lie in one line. Returns their number, and whether none
+    /// of their frames was free already.
+    #[inline(always)]
+    pub(crate) fn free_some<P: Platform>(
+        &self,
+        platform: &P,
+        blocks: &[u32],
+        order: Order,
+        list_type: MigrateType,
+    ) -> (usize, Result<(), AlreadyFree>) {
+        let number = blocks[0] as usize >> self.order.0;
+        let Some(line) = self.line(number) else { return (1, Err(AlreadyFree)) };
+        let (grown, count) = line.put_some(platform, blocks, order);
+        (count, self.settle_grown(platform, number, list_type, grown))
+    }
+
+    /// Frees a whole line.
+    pub(crate) fn free_whole<P: Platform>(
+        &self,
+        platform: &P,
+        number: usize,
+        list_type: MigrateType,
+    ) -> Result<(), AlreadyFree> {
+        let Some(line) = self.line(number) else { return Err(AlreadyFree) };
+        let is_new = line.put_whole(platform);
+        self.settle_grown(platform, number, list_type, Grown { is_new, run: self.order })
+    }
+
+    /// Sees to the list of a line of which frames were freed.
+    #[inline(always)]
+    fn settle_grown<P: Platform>(
+        &self,
+        platform: &P,
+        number: usize,
+        list_type: MigrateType,
+        grown: Grown,
+    ) -> Result<(), AlreadyFree> {
+        fence_in_models!(FreedUnfenced);
+        if !self.listing.allows(platform, number, grown.run) {
+            if grown.run == self.order {
+                // Whole, even if another CPU takes from it at once: a line may have less than its list says.
+                let whole = Shape { free: 1 << self.order.0, run: self.order };
+                self.listing.settle(platform, (number, list_type), self.order, || Some(whole));
+            } else {
+                self.settle(platform, number, list_type, grown.run);
+            }
+        }
+        if grown.is_new { Ok(()) } else { Err(AlreadyFree) }
+    }
+
+    /// Lists a line anew, unless it is reserved, if its list does not allow the largest run that it may have.
+    #[inline(never)]
+    fn settle<P: Platform>(&self, platform: &P, number: usize, list_type: MigrateType, may_have: Order) {
+        if let Some(line) = self.line(number) {
+            self.listing.settle(platform, (number, list_type), may_have, || line.shape(platform));
+        }
+    }
+
+    /// As [`settle`](Self::settle), for a line of which a claim has put back what it had taken.
+    fn settle_put_back<P: Platform>(&self, platform: &P, number: usize, list_type: MigrateType) {
+        fence_in_models!(FreedUnfenced);
+        if !is_broken!(PutBackUnlisted) {
+            self.settle(platform, number, list_type, self.order);
+        }
+    }
+
+    /// Takes all free frames of a word of a line, as bits.
+    #[inline(always)]
+    pub(crate) fn take_word<P: Platform>(&self, platform: &P, number: usize, at: usize) -> u64 {
+        self.line(number).map_or(0, |line| line.take_word(platform, at))
+    }
+
+    /// Takes a block below the order of a line from a line. Returns its place.
+    #[inline]
+    pub(crate) fn claim<P: Platform>(
+        &self,
+        platform: &P,
+        number: usize,
+        order: Order,
+        list_type: MigrateType,
+    ) -> Option<usize> {
+        let line = self.line(number)?;
+        // Again after each block that was put back; bounded, where a neighbour lets that happen for ever.
+        for _ in 0..=self.words_of_line() {
+            match line.claim(platform, order) {
+                Claimed::At(offset) => return Some((number << self.order.0) + offset as usize),
+                Claimed::Nothing => return None,
+                Claimed::PutBack => self.settle_put_back(platform, number, list_type),
+            }
+        }
+        None
+    }
+
+    /// Takes up to `most` blocks of an order of at most that of a word from a line, and gives the place of each to `take`.
+    #[inline]
+    pub(crate) fn claim_many<P: Platform>(
+        &self,
+        platform: &P,
+        number: usize,
+        (order, most): (Order, usize),
+        mut take: impl FnMut(usize),
+    ) {
+        if let Some(line) = self.line(number) {
+            line.claim_many(platform, order, most, |offset| take((number << self.order.0) + offset as usize));
+        }
+    }
+
+    /// Finds the fullest line of a type that has a free run of that order, among some lines, from `start` on and then around. It is reserved;
+    /// a whole one, which comes last, is taken with all of its frames if the caller `takes_whole`.
+    pub(crate) fn reserve<P: Platform>(
+        &self,
+        platform: &P,
+        (list_type, order): (MigrateType, Order),
+        takes_whole: bool,
+        (lines, start): (Range<usize>, usize),
+    ) -> Option<Found> {
+        let partly_free = self.listing.reserve_partly_free(platform, (list_type, order), lines.clone(), start);
+        match partly_free {
+            None if takes_whole => self.take_whole(platform, list_type, lines, start).map(Found::Taken),
+            None => self.listing.take_whole(platform, (list_type, true), lines, start).map(Found::Reserved),
+            Some(line) => Some(Found::Reserved(line)),
+        }
+    }
+
+    /// Ends the reservation of a line, which is listed again, with that type, if it has free frames.
+    pub(crate) fn leave<P: Platform>(&self, platform: &P, number: usize, list_type: MigrateType) {
+        if let Some(line) = self.line(number) {
+            self.listing.leave(platform, (number, list_type), || line.shape(platform));
+        }
+    }
+
+    /// Takes a line of a type all of whose frames are free, with all of its frames.
+    pub(crate) fn take_whole<P: Platform>(
+        &self,
+        platform: &P,
+        list_type: MigrateType,
+        lines: Range<usize>,
+        start: usize,
+    ) -> Option<usize> {
+        // Each line that turns out not to be whole is listed elsewhere. Bounded, where a neighbour makes it look whole again.
+        for _ in lines.clone() {
+            let number = self.listing.take_whole(platform, (list_type, false), lines.clone(), start)?;
+            if self.line(number)?.claim_whole(platform) == Claimed::At(0) {
+                return Some(number);
+            }
+            self.settle_put_back(platform, number, list_type);
+        }
+        None
+    }
+
+    /// The first reserved line of a type among some lines. Other CPUs may take from it, where nothing else is left.
+    pub(crate) fn next_reserved<P: Platform>(
+        &self,
+        platform: &P,
+        list_type: MigrateType,
+        lines: Range<usize>,
+    ) -> Option<usize> {
+        self.listing.next_reserved(platform, list_type, lines)
+    }
+
+    /// Takes all frames of a reserved line of a type among some lines, if it is whole. It stays reserved.
+    pub(crate) fn take_reserved_whole<P: Platform>(
+        &self,
+        platform: &P,
+        list_type: MigrateType,
+        mut lines: Range<usize>,
+    ) -> Option<usize> {
+        while let Some(number) = self.next_reserved(platform, list_type, lines.clone()) {
+            let line = self.line(number)?;
+            if u64::from(line.free_racy()) == self.order.pages().0 {
+                match line.claim_whole(platform) {
+                    Claimed::At(_) => return Some(number),
+                    Claimed::PutBack => self.settle_put_back(platform, number, list_type),
+                    Claimed::Nothing => {}
+                }
+            }
+            lines.start = number + 1;
+        }
+        None
+    }
+
+    /// Lists a line with that many free frames anew, if it is on the list of fuller or emptier ones.
+    pub(crate) fn list_anew<P: Platform>(&self, platform: &P, number: usize, list_type: MigrateType, free: u32) {
+        if let Some(line) = self.line(number) {
+            self.listing.list_anew(platform, (number, list_type), free, || line.shape(platform));
+        }
+    }
+
+    /// The order of the largest free run of the listed lines of a type among some. Possibly stale.
+    pub(crate) fn largest_run_racy(&self, list_type: MigrateType, lines: &Range<usize>) -> Option<Order> {
+        self.listing.largest_run_racy(list_type, lines)
+    }
+
+    /// What the lists say of a line, possibly stale.
+    #[inline(always)]
+    pub(crate) fn standing_racy<P: Platform>(&self, platform: &P, number: usize) -> Standing {
+        self.listing.standing_racy(platform, number)
+    }
+
+    /// The free frames of a line, possibly stale.
+    pub(crate) fn free_frames_racy(&self, number: usize) -> u32 {
+        self.line(number).map_or(0, |line| line.free_racy())
+    }
+
+    /// The bits of a line, by word, possibly stale.
+    pub(crate) fn line_words_racy(&self, number: usize) -> impl Iterator<Item = u64> + use<> {
+        self.line(number).into_iter().flat_map(|line| line.words_racy())
+    }
+
+    /// The maximal aligned free blocks of an order in a line, possibly stale.
+    pub(crate) fn blocks_racy(&self, number: usize, order: Order) -> u64 {
+        self.line(number).map_or(0, |line| line.blocks_racy(order))
+    }
+
+    /// As [`reserve`](Self::reserve), without taking whole lines.
+    #[cfg(test)]
+    fn reserve_line<P: Platform>(
+        &self,
+        platform: &P,
+        of: (MigrateType, Order),
+        lines: Range<usize>,
+        start: usize,
+    ) -> Option<usize> {
+        self.reserve(platform, of, false, (lines, start)).map(Found::line)
+    }
+
+    /// Whether the frame at a place is free here, possibly stale.
+    pub(crate) fn is_free_racy(&self, place: usize) -> bool {
+        let bit = place & ((1 << self.word_order().0) - 1);
+        let word = self.words.get(place >> self.word_order().0);
+        word.is_some_and(|word| word.load(crate::sync::Ordering::Relaxed) >> bit & 1 == 1)
+    }
+
+    /// What is wrong with a line; `None` if nothing is. For a yard at rest.
+    pub(crate) fn problem<P: Platform>(&self, platform: &P, number: usize) -> Option<&'static str> {
+        let shape = self.line(number)?.shape(platform);
+        self.listing.problem(number, shape)
+    }
+}

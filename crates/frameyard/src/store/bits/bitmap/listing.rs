@@ -1,0 +1,605 @@
+//! Listing: which lines have free frames, by migration type, how full they are, and their largest free run.
+//!
+//! # Structure
+//!
+//! A line has one *state word*: on no list, on one list, or reserved. A list is a bitmap with a bit for each line of the yard, and two
+//! levels of summary: a bit for each cache line below that is not zero. The lists of a migration type are numbered by the largest run of their
+//! lines, and of one run fullest first; then come the whole lines and the reserved ones.
+//!
+//! # Protocol
+//!
+//! The state word decides which list a line is on. The bits of lists are *hints*: they lead to lines, and may be stale.
+//!
+//! - A line is put on a list by a compare-exchange of its state, then its hint is set.
+//! - It is taken off by a compare-exchange of its state, then its hint is cleared.
+//! - A CPU that clears a hint looks at the state again, and sets the hint again if the line is on that list by now. The same holds between a
+//!   word and its bit in the summary.
+//!
+//! A free looks at the state after it has set the bits:
+//!
+//! - If the line is listed, or on no list, the free sees to it itself that the list allows the run that it has made ([`Listing::settle`]).
+//! - If the line is reserved, it does nothing. The CPU that ends a reservation looks at the bits after the change of the state
+//!   ([`Listing::leave`]). These accesses are sequentially consistent, so one of the two sees the other.
+//!
+//! A search can miss a line that moves from one list to another, and a hint or summary bit that is cleared and set again. A request that may
+//! fail only if memory is exhausted has to look at the bits of all lines in the end.
+//!
+//! # Invariants, at rest
+//!
+//! - A line on no list has no free frame.
+//! - The largest free run of a listed line is at most that of its list: a search by run misses none. It may be smaller; a search that finds
+//!   it so lists the line anew.
+//! - The hint of each listed line is set, and each summary bit above a word that is not zero.
+
+use core::ops::Range;
+
+use crate::control::{ControlRegion, TablePlanner, TableSpan};
+use crate::platform::{Access, LineKind, Platform, SharedLine};
+use crate::store::bits::bitmap::line::Shape;
+use crate::sync::{AtomicU32, AtomicU64, Ordering, fence_in_models, is_broken};
+use crate::units::{MigrateType, Order};
+
+/// The steps of fullness.
+const STEPS: u32 = if cfg!(loom) { 1 } else { 8 };
+/// Bitmap and summaries.
+const LEVELS: usize = 3;
+/// The lines of a word of the last summary.
+const GROUP: usize = BITS * SPAN.pow(LEVELS as u32 - 1);
+/// The bits of a word in use. Few in models, so that small yards have summaries of several words.
+const BITS: usize = if cfg!(loom) { 2 } else { u64::BITS as usize };
+/// The words that a summary bit stands for: those of a cache line, so that few changes below change it.
+const UNIT: usize = if cfg!(loom) { 2 } else { 8 };
+/// The bits that a summary bit stands for.
+const SPAN: usize = BITS * UNIT;
+
+/// A list; as a word, the state of a line on it.
+///
+/// Bits 0 to 15 are one more than its number, 16 to 23 one more than the largest run that its lines may have, 24 to 31 their type.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct List(u32);
+
+impl List {
+    /// No list: the state of a line without free frames. Its lines may have no run.
+    const NONE: Self = Self(0);
+    /// What stands for the run of lists of reserved lines, which frees leave where they are.
+    const RESERVED: u32 = 0xff;
+
+    fn new(number: u32, runs: u32, list_type: MigrateType) -> Self {
+        Self((number + 1) | runs << 16 | (list_type as u32) << 24)
+    }
+
+    /// Its number; that of no list if it is none.
+    #[inline(always)]
+    fn number(self) -> usize {
+        (self.0 as usize & 0xffff).wrapping_sub(1)
+    }
+
+    /// Whether its lines may have a run of that order.
+    #[inline(always)]
+    fn allows(self, run: Order) -> bool {
+        self.0 >> 16 & 0xff > u32::from(run.0)
+    }
+
+    #[inline(always)]
+    fn is_reserved(self) -> bool {
+        self.0 >> 16 & 0xff == Self::RESERVED
+    }
+
+    fn list_type(self) -> Option<MigrateType> {
+        MigrateType::from_bits((self.0 >> 24) as u8)
+            .filter(|found| self != Self::NONE && found.index() < MigrateType::PER_CPU)
+    }
+}
+
+/// What the state of a line says of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Standing {
+    /// It has no free frame.
+    Unlisted,
+    /// It has some.
+    Partial,
+    /// It has all.
+    Whole,
+    /// A CPU has reserved it.
+    Reserved,
+}
+
+/// The number of lists and their meaning, which depends on the order of lines alone.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lists {
+    line_order: Order,
+}
+
+impl Lists {
+    pub(super) const fn new(line_order: Order) -> Self {
+        Self { line_order }
+    }
+
+    /// The lists of one type whose lines are neither whole nor reserved.
+    const fn partial(self) -> u32 {
+        STEPS * self.line_order.0 as u32
+    }
+
+    /// The lists of one type.
+    const fn of_type(self) -> u32 {
+        self.partial() + 2
+    }
+
+    const fn count(self) -> usize {
+        self.of_type() as usize * MigrateType::PER_CPU
+    }
+
+    fn first(self, list_type: MigrateType) -> u32 {
+        list_type as u32 * self.of_type()
+    }
+
+    /// The lines of a type of which all frames are free.
+    fn whole(self, list_type: MigrateType) -> List {
+        List::new(self.first(list_type) + self.partial(), u32::from(self.line_order.0) + 1, list_type)
+    }
+
+    /// The lines of a type that CPUs have reserved.
+    fn reserved(self, list_type: MigrateType) -> List {
+        List::new(self.first(list_type) + self.partial() + 1, List::RESERVED, list_type)
+    }
+
+    /// The lines of a type that are not whole, by fullness and largest run.
+    #[inline(always)]
+    fn partly_free(self, list_type: MigrateType, step: u32, run: u32) -> List {
+        List::new(self.first(list_type) + run * STEPS + step, run + 1, list_type)
+    }
+
+    /// The numbers of the lists of lines of a type that are not whole and may have a run of that order. Those of one run lie side by side,
+    /// fullest first.
+    #[inline(always)]
+    fn with_run(self, list_type: MigrateType, order: Order) -> Range<usize> {
+        let first = self.first(list_type);
+        (first + u32::from(order.0) * STEPS) as usize..(first + self.partial()) as usize
+    }
+
+    /// The list for a line of a type and shape.
+    fn of(self, list_type: MigrateType, shape: Shape) -> List {
+        if shape.run >= self.line_order {
+            return self.whole(list_type);
+        }
+        self.partly_free(list_type, self.step(shape.free), u32::from(shape.run.0))
+    }
+
+    /// The step of fullness of a line with that many free frames.
+    #[inline(always)]
+    fn step(self, free: u32) -> u32 {
+        ((free * STEPS) >> self.line_order.0).min(STEPS - 1)
+    }
+
+    /// Whether a list is one of lines of a type with about that many free frames.
+    #[inline(always)]
+    fn is_as_full(self, list: List, list_type: MigrateType, free: u32) -> bool {
+        if free == 1 << self.line_order.0 {
+            return list == self.whole(list_type);
+        }
+        let lists = self.with_run(list_type, Order::ZERO);
+        lists.contains(&list.number()) && (list.number() - lists.start) as u32 % STEPS == self.step(free)
+    }
+
+    /// Whether there is such a list.
+    fn has(self, list: List) -> bool {
+        list.list_type().is_some_and(|list_type| {
+            let mut partly_free = (0..STEPS).flat_map(|step| {
+                (0..u32::from(self.line_order.0)).map(move |run| self.partly_free(list_type, step, run))
+            });
+            [self.whole(list_type), self.reserved(list_type)].contains(&list) || partly_free.any(|other| other == list)
+        })
+    }
+}
+
+/// The tables: the states of lines, and the bitmaps of lists.
+#[derive(Clone, Copy)]
+pub(super) struct Listing {
+    states: &'static [AtomicU32],
+    /// Of each level the words of all lists, those of one list behind each other; on the last level those with one index.
+    levels: [&'static [AtomicU64]; LEVELS],
+    /// The words of one list on each level.
+    widths: [usize; LEVELS],
+    lists: Lists,
+}
+
+/// Where the tables lie.
+pub(super) type ListingSpans = [TableSpan; 1 + LEVELS];
+
+/// The words of one list on a level.
+const fn words_of(lines: usize, level: usize) -> usize {
+    let (mut words, mut at) = (lines.div_ceil(BITS), 0);
+    while at < level {
+        words = words.div_ceil(UNIT).div_ceil(BITS);
+        at += 1;
+    }
+    // No unit lies on two cache lines.
+    match words {
+        _ if level == LEVELS - 1 => words,
+        0..UNIT => words.next_power_of_two(),
+        _ => words.next_multiple_of(UNIT),
+    }
+}
+
+impl Listing {
+    /// Plans the tables for that number of lines; `None` if they do not fit an address space.
+    pub(super) const fn plan(planner: &mut TablePlanner, lines: usize, lists: Lists) -> Option<ListingSpans> {
+        let Some(states) = planner.table::<AtomicU32>(lines) else { return None };
+        let mut spans = [states; 1 + LEVELS];
+        let mut level = 0;
+        while level < LEVELS {
+            let words = if lines == 0 { Some(0) } else { words_of(lines, level).checked_mul(lists.count()) };
+            let Some(words) = words else { return None };
+            let Some(span) = planner.table::<AtomicU64>(words) else { return None };
+            level += 1;
+            spans[level] = span;
+        }
+        Some(spans)
+    }
+
+    /// # Safety
+    ///
+    /// As for [`ControlRegion::table`]: the spans are those that [`plan`](Self::plan) made.
+    pub(super) unsafe fn carve(region: &ControlRegion, spans: &ListingSpans, lists: Lists) -> Option<Self> {
+        let [states, bits, words, groups] = *spans;
+        // SAFETY: passed on to the caller; each span has the type of its plan.
+        unsafe {
+            let levels = [region.table(bits)?, region.table(words)?, region.table(groups)?];
+            let widths = core::array::from_fn(|level| words_of(states.count, level));
+            Some(Self { states: region.table(states)?, levels, widths, lists })
+        }
+    }
+
+    /// The bitmaps of all levels.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn levels_for_tests(&self) -> [&'static [AtomicU64]; LEVELS] {
+        self.levels
+    }
+
+    /// Whether the tables are those for that number of lines.
+    pub(super) fn fits(&self, lines: usize) -> bool {
+        let words = |level| if lines == 0 { 0 } else { words_of(lines, level) * self.lists.count() };
+        self.states.len() == lines && self.levels.iter().enumerate().all(|(level, table)| table.len() == words(level))
+    }
+
+    #[inline(always)]
+    fn word(&self, level: usize, list: List, at: usize) -> Option<&'static AtomicU64> {
+        let words = self.widths[level];
+        if at >= words || list.number() >= self.lists.count() {
+            return None;
+        }
+        if level == LEVELS - 1 {
+            self.last_summary(list, at)
+        } else {
+            self.levels[level].get(list.number() * words + at)
+        }
+    }
+
+    /// The last summary of a list for a group of lines.
+    #[inline(always)]
+    fn last_summary(&self, list: List, group: usize) -> Option<&'static AtomicU64> {
+        self.levels[LEVELS - 1].get(group * self.lists.count() + list.number())
+    }
+
+    #[inline(always)]
+    fn state(&self, line: usize) -> Option<&'static AtomicU32> {
+        self.states.get(line)
+    }
+
+    fn touch<P: Platform, T>(platform: &P, word: &T, access: Access) {
+        platform.touch_line(SharedLine::of(LineKind::Mechanism, word), access);
+    }
+
+    /// Sets the hint of a line, and the summary bits above it.
+    fn set_hint<P: Platform>(&self, platform: &P, list: List, line: usize) {
+        self.set_bits(platform, 0, list, line);
+    }
+
+    /// Sets a bit of a level, and the summary bits above it that are not set.
+    fn set_bits<P: Platform>(&self, platform: &P, first: usize, list: List, mut at: usize) {
+        for level in first..LEVELS {
+            let Some(word) = self.word(level, list, at / BITS) else { return };
+            let bit = 1 << (at % BITS);
+            // The first one always, so that a CPU that clears the bit at the same time sees what it stands for. Sequentially consistent: pairs
+            // with `clear_hint` and `clear_summary`.
+            if level == first || word.load(Ordering::SeqCst) & bit == 0 {
+                Self::touch(platform, word, Access::ReadModifyWrite);
+                word.fetch_or(bit, Ordering::SeqCst);
+            }
+            at /= SPAN;
+        }
+    }
+
+    /// Clears a hint; sets it again if the line is on the list by now.
+    fn clear_hint<P: Platform>(&self, platform: &P, list: List, line: usize) {
+        let (Some(word), Some(state)) = (self.word(0, list, line / BITS), self.state(line)) else { return };
+        Self::touch(platform, word, Access::ReadModifyWrite);
+        // Sequentially consistent: pairs with `move_to`, which changes the state before it sets the hint.
+        word.fetch_and(!(1 << (line % BITS)), Ordering::SeqCst);
+        if !is_broken!(HintsNotRestored) && state.load(Ordering::SeqCst) == list.0 {
+            self.set_hint(platform, list, line);
+        }
+    }
+
+    /// Clears the summary bit of a unit that is zero; sets it again, and those above it, if the unit is not zero by now.
+    fn clear_summary<P: Platform>(&self, platform: &P, level: usize, list: List, unit: usize) {
+        let Some(word) = self.word(level, list, unit / BITS) else { return };
+        let is_zero = |order| {
+            let mut words = (unit * UNIT..(unit + 1) * UNIT).map_while(|at| self.word(level - 1, list, at));
+            words.all(|word| word.load(order) == 0)
+        };
+        let bit = 1 << (unit % BITS);
+        if word.load(Ordering::Relaxed) & bit == 0 || !is_zero(Ordering::Relaxed) {
+            return;
+        }
+        Self::touch(platform, word, Access::ReadModifyWrite);
+        // Sequentially consistent: pairs with `set_bits`, which sets the bit below first.
+        word.fetch_and(!bit, Ordering::SeqCst);
+        if !is_broken!(SummariesNotRestored) && !is_zero(Ordering::SeqCst) {
+            // Another CPU may have found this word to be zero meanwhile.
+            if is_broken!(RestoredOnOneLevel) {
+                word.fetch_or(bit, Ordering::Relaxed);
+            } else {
+                self.set_bits(platform, level, list, unit);
+            }
+        }
+    }
+
+    /// The first bit that is set on a level of a list, from `from` up to `end`.
+    fn next<P: Platform>(&self, platform: &P, level: usize, list: List, from: usize, end: usize) -> Option<usize> {
+        let (mut at, mut wanted) = (from / BITS, u64::MAX << (from % BITS));
+        while at * BITS < end {
+            let unit = at / UNIT;
+            while at < (unit + 1) * UNIT && at * BITS < end {
+                let word = self.word(level, list, at)?;
+                Self::touch(platform, word, Access::Read);
+                // Sequentially consistent: pairs with `set_bits`.
+                let bits = word.load(Ordering::SeqCst) & wanted;
+                if bits != 0 {
+                    let found = at * BITS + bits.trailing_zeros() as usize;
+                    return (found < end).then_some(found);
+                }
+                (at, wanted) = (at + 1, u64::MAX);
+            }
+            if level < LEVELS - 1 {
+                self.clear_summary(platform, level + 1, list, unit);
+                at = self.next(platform, level + 1, list, unit + 1, end.div_ceil(SPAN))? * UNIT;
+            }
+        }
+        None
+    }
+
+    /// Changes the list of a line. The caller has read `from` as its state. Whether it was still that.
+    fn move_to<P: Platform>(&self, platform: &P, line: usize, from: List, to: List) -> bool {
+        let Some(state) = self.state(line) else { return false };
+        Self::touch(platform, state, Access::ReadModifyWrite);
+        // Sequentially consistent: pairs with `settle`, which looks at the state after bits were set, and with `clear_hint`.
+        if state.compare_exchange(from.0, to.0, Ordering::SeqCst, Ordering::Relaxed).is_err() {
+            return false;
+        }
+        fence_in_models!(ListedUnfenced);
+        if to != List::NONE {
+            self.set_hint(platform, to, line);
+        }
+        if from != List::NONE {
+            self.clear_hint(platform, from, line);
+        }
+        true
+    }
+
+    /// Whether a line that has a run of that order now may stay where it is, for a CPU that has set bits of it: its list allows that, or it is
+    /// reserved.
+    #[inline(always)]
+    pub(super) fn allows<P: Platform>(&self, platform: &P, line: usize, run: Order) -> bool {
+        self.state(line).is_some_and(|state| {
+            Self::touch(platform, state, Access::Read);
+            // Sequentially consistent: pairs with `move_to`.
+            List(state.load(Ordering::SeqCst)).allows(run)
+        })
+    }
+
+    /// Sees to it that a line that is not reserved is on a list that its shape allows. The caller has set bits, which can have made a run of
+    /// the order `may_have`. A line on no list gets one of the type `list_type`; a listed one keeps its type.
+    #[inline(always)]
+    pub(super) fn settle<P: Platform>(
+        &self,
+        platform: &P,
+        (line, list_type): (usize, MigrateType),
+        may_have: Order,
+        shape: impl Fn() -> Option<Shape>,
+    ) {
+        let Some(state) = self.state(line) else { return };
+        loop {
+            Self::touch(platform, state, Access::Read);
+            // Sequentially consistent: pairs with `move_to`.
+            let found = List(state.load(Ordering::SeqCst));
+            if found.is_reserved() || found.allows(may_have) {
+                return;
+            }
+            let Some(shape) = shape() else { return };
+            if found.allows(shape.run) {
+                return;
+            }
+            // Bits that were set since are seen to by the CPUs that have set them: the line is not reserved.
+            if self.move_to(platform, line, found, self.lists.of(found.list_type().unwrap_or(list_type), shape))
+                || is_broken!(ListedOnce)
+            {
+                return;
+            }
+        }
+    }
+
+    /// Takes a listed line for the caller: the fullest of a type with a free run of that order that is not whole, among some lines, from
+    /// `start` on and then around. The line is on the list of reserved ones then.
+    pub(super) fn reserve_partly_free<P: Platform>(
+        &self,
+        platform: &P,
+        (list_type, order): (MigrateType, Order),
+        lines: Range<usize>,
+        start: usize,
+    ) -> Option<usize> {
+        let reserved = self.lists.reserved(list_type);
+        let mut steps = self.steps_with_lines(list_type, order, &lines);
+        while steps != 0 {
+            for run in u32::from(order.0)..self.lists.line_order.0.into() {
+                let list = self.lists.partly_free(list_type, steps.trailing_zeros(), run);
+                if self.may_have(list, &lines)
+                    && let Some(line) = self.take_from(platform, list, lines.clone(), start, reserved)
+                {
+                    return Some(line);
+                }
+            }
+            steps &= steps - 1;
+        }
+        None
+    }
+
+    /// Whether a list may have some of these lines.
+    #[inline(always)]
+    fn may_have(&self, list: List, lines: &Range<usize>) -> bool {
+        let mut groups = lines.start / GROUP..lines.end.div_ceil(GROUP);
+        // Sequentially consistent: pairs with `set_bits`.
+        groups.any(|group| self.last_summary(list, group).is_some_and(|word| word.load(Ordering::SeqCst) != 0))
+    }
+
+    /// The steps of fullness, as bits, of which some of these lines may have a run of that order without being whole. Most lists are empty, and
+    /// those of a type have their last summaries side by side.
+    #[inline(always)]
+    fn steps_with_lines(&self, list_type: MigrateType, order: Order, lines: &Range<usize>) -> u32 {
+        let (lists, mut steps) = (self.lists.with_run(list_type, order), 0);
+        for group in lines.start / GROUP..lines.end.div_ceil(GROUP) {
+            let of_group = group * self.lists.count();
+            let words = self.levels[LEVELS - 1].get(of_group + lists.start..of_group + lists.end).unwrap_or(&[]);
+            for (at, word) in (0..).zip(words) {
+                // Sequentially consistent: pairs with `set_bits`.
+                steps |= u32::from(word.load(Ordering::SeqCst) != 0) << (at % STEPS);
+            }
+        }
+        steps
+    }
+
+    /// The order of the largest free run of the listed lines of a type among some, as the summaries have it. Possibly stale.
+    pub(super) fn largest_run_racy(&self, list_type: MigrateType, lines: &Range<usize>) -> Option<Order> {
+        if self.may_have(self.lists.whole(list_type), lines) {
+            return Some(self.lists.line_order);
+        }
+        let has_run = |order: &Order| self.steps_with_lines(list_type, *order, lines) != 0;
+        (0..self.lists.line_order.0).rev().map(Order).find(has_run)
+    }
+
+    /// Takes a whole line off its list. It is on no list then, or on that of the reserved ones if the caller `reserves` it.
+    pub(super) fn take_whole<P: Platform>(
+        &self,
+        platform: &P,
+        (list_type, reserves): (MigrateType, bool),
+        lines: Range<usize>,
+        start: usize,
+    ) -> Option<usize> {
+        let to = if reserves { self.lists.reserved(list_type) } else { List::NONE };
+        self.take_from(platform, self.lists.whole(list_type), lines, start, to)
+    }
+
+    fn take_from<P: Platform>(
+        &self,
+        platform: &P,
+        list: List,
+        lines: Range<usize>,
+        start: usize,
+        to: List,
+    ) -> Option<usize> {
+        let start = start.clamp(lines.start, lines.end);
+        for part in [start..lines.end, lines.start..start] {
+            let mut from = part.start;
+            while let Some(line) = self.next(platform, 0, list, from, part.end) {
+                if self.move_to(platform, line, list, to) {
+                    return Some(line);
+                }
+                if is_broken!(FirstHintAlone) {
+                    return None;
+                }
+                self.clear_hint(platform, list, line);
+                from = line + 1;
+            }
+        }
+        None
+    }
+
+    /// Moves a line with that many free frames to the list of its shape, if it is on the list of another fullness and not reserved.
+    pub(super) fn list_anew<P: Platform>(
+        &self,
+        platform: &P,
+        (line, list_type): (usize, MigrateType),
+        free: u32,
+        shape: impl Fn() -> Option<Shape>,
+    ) {
+        let Some(state) = self.state(line) else { return };
+        Self::touch(platform, state, Access::Read);
+        let found = List(state.load(Ordering::Relaxed));
+        if found == List::NONE || found.is_reserved() || self.lists.is_as_full(found, list_type, free) {
+            return;
+        }
+        let Some(to) = shape().map(|shape| self.lists.of(list_type, shape)).filter(|to| *to != found) else { return };
+        if self.move_to(platform, line, found, to) {
+            // A free that saw the old list may have relied on it.
+            self.settle(platform, (line, list_type), self.lists.line_order, shape);
+        }
+    }
+
+    /// What a line is, as its state says, possibly stale.
+    #[inline(always)]
+    pub(super) fn standing_racy<P: Platform>(&self, platform: &P, line: usize) -> Standing {
+        let Some(state) = self.state(line) else { return Standing::Unlisted };
+        Self::touch(platform, state, Access::Read);
+        match List(state.load(Ordering::Relaxed)) {
+            List::NONE => Standing::Unlisted,
+            list if list.is_reserved() => Standing::Reserved,
+            list if list.allows(self.lists.line_order) => Standing::Whole,
+            _ => Standing::Partial,
+        }
+    }
+
+    /// Ends the reservation of a line. The caller has it, or takes over from an owner that is gone.
+    pub(super) fn leave<P: Platform>(
+        &self,
+        platform: &P,
+        (line, list_type): (usize, MigrateType),
+        shape: impl Fn() -> Option<Shape>,
+    ) {
+        let Some(state) = self.state(line) else { return };
+        let found = List(state.load(Ordering::Relaxed));
+        let to = shape().map_or(List::NONE, |shape| self.lists.of(list_type, shape));
+        if found.is_reserved() && self.move_to(platform, line, found, to) && !is_broken!(ListedOnce) {
+            // CPUs that set bits while the line was reserved left them to the caller.
+            self.settle(platform, (line, list_type), self.lists.line_order, shape);
+        }
+    }
+
+    /// The reserved lines of a type among some lines, from one on.
+    pub(super) fn next_reserved<P: Platform>(
+        &self,
+        platform: &P,
+        list_type: MigrateType,
+        lines: Range<usize>,
+    ) -> Option<usize> {
+        self.next(platform, 0, self.lists.reserved(list_type), lines.start, lines.end)
+    }
+
+    /// What is wrong with the listing of a line of that shape; `None` if nothing is. For a yard at rest.
+    pub(super) fn problem(&self, line: usize, shape: Option<Shape>) -> Option<&'static str> {
+        let list = List(self.state(line)?.load(Ordering::Relaxed));
+        if list == List::NONE {
+            return shape.is_some().then_some("line with free frames that is on no list");
+        }
+        if !self.lists.has(list) {
+            return Some("state of a line");
+        }
+        let mut at = line;
+        for level in 0..LEVELS {
+            if self.word(level, list, at / BITS)?.load(Ordering::Relaxed) >> (at % BITS) & 1 == 0 {
+                return Some("hint of a listed line");
+            }
+            at /= SPAN;
+        }
+        shape.is_some_and(|shape| !list.allows(shape.run)).then_some("line with a larger run than those of its list")
+    }
+}

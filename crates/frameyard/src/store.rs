@@ -300,6 +300,12 @@ pub(crate) fn give_back_block<P: Platform>(view: ZoneView<'_, P>, pfn: Pfn, orde
     locked.count_direct_free(order);
 }
 
+/// Makes the counts and lists of free frames that no lock guards agree with those frames again, after threads ended between two changes. For a
+/// yard at rest.
+pub(crate) fn mend<P: Platform>(view: ZoneView<'_, P>) {
+    bits::mend(view);
+}
+
 /// Returns to the free lists, merged, all that the mechanisms hold.
 pub(crate) fn collect_all<P: Platform>(view: ZoneView<'_, P>) {
     view.platform.begin_activity(Activity::Collect);

@@ -51,12 +51,18 @@ fn lock_yards() {
     });
 }
 
-fn unlock_yards(_: OtherThreads) {
+fn unlock_yards(others: OtherThreads) {
     let Some(mut yards) = FORKING.try_with(Cell::take).ok().flatten() else { return };
     for yard in yards.iter_mut().filter(|yard| yard.is_locked) {
         yard.is_locked = false;
-        // SAFETY: this thread, or the one that it is a copy of, has locked the yard in `lock_yards`.
-        unsafe { yard.view.unlock_all() };
+        // SAFETY: this thread, or the one that it is a copy of, has locked the yard in `lock_yards`. The regions of private yards are private
+        // to their process.
+        unsafe {
+            match others {
+                OtherThreads::GoOn => yard.view.unlock_all(),
+                OtherThreads::AreGone => yard.view.unlock_all_of_copy(),
+            }
+        }
     }
 }
 

@@ -51,7 +51,7 @@ pub(crate) use collecting::{collect_around, collect_at_least, collect_for, colle
 pub(super) use counting::direct_frees_racy;
 pub(crate) use giving::{give_back, put_direct, put_initialised, puts_initialised};
 pub(super) use statistics::{COUNTERS, all_blocks_racy, blocks_racy, count, largest_racy};
-pub(super) use validate::validate;
+pub(super) use validate::{mend, validate};
 
 /// The lines that a CPU has reserved in a zone: for single frames and for larger blocks, of each type.
 const SLOTS: usize = 2 * MigrateType::PER_CPU;

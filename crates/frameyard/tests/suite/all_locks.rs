@@ -1,13 +1,15 @@
 //! All locks of a yard at once, as `fork` handlers take them.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use crate::devices;
-use crate::fixture::{HeapRegion, Moment, run_on};
+use crate::emptying;
+use crate::fixture::{Fixture, HeapRegion, Moment, run_on};
 use frameyard::boot::ZoneLimits;
 use frameyard::platform::{LockError, LockId, LockKind, MapBacking, Probe, SectionsNotEnded};
 use frameyard::{CpuId, Gfp, Layout, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Platform, Yard, YardConfig};
@@ -52,6 +54,48 @@ fn all_locks_are_taken_in_their_order_and_others_wait_until_they_are_released() 
     drop(section);
     let pfn = yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
     yard.free(pfn, Order::ZERO).unwrap();
+}
+
+/// Frees frames until a free past the lists has made `changes` changes without a lock, where its thread ends. Whether one did.
+fn end_a_free(yard: &Fixture, frames: &mut Vec<Pfn>, changes: u32) -> bool {
+    let seen = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&seen);
+    yard.watch().spy_with(move |moment| {
+        if moment == Moment::ChangeFree && count.fetch_add(1, Ordering::Relaxed) == changes {
+            std::panic::resume_unwind(Box::new(()));
+        }
+    });
+    let has_ended = std::iter::from_fn(|| frames.pop()).any(|pfn| {
+        seen.store(0, Ordering::Relaxed);
+        catch_unwind(AssertUnwindSafe(|| yard.free(pfn, Order::ZERO))).is_err()
+    });
+    yard.watch().calm();
+    has_ended
+}
+
+#[test]
+fn a_copy_is_sound_wherever_a_free_past_the_lists_has_stopped() {
+    let mut unsound = 0;
+    for changes in 0.. {
+        let (mut yard, mut frames, _) = emptying::in_use(0xf0f0 + u64::from(changes));
+        yard.watch().lose_thread();
+        let has_ended = end_a_free(&yard, &mut frames, changes);
+        unsound += u32::from(yard.validate().is_err());
+        let section = yard.platform().guard();
+        yard.lock_all().unwrap();
+        // SAFETY: this thread has all locks, and the thread that ended is gone.
+        unsafe { yard.unlock_all_of_copy() };
+        drop(section);
+        yard.validate().unwrap();
+        frames.into_iter().for_each(|pfn| yard.free(pfn, Order::ZERO).unwrap());
+        let lost = yard.stats().managed_pages() - yard.stats().free_pages();
+        assert!(lost <= PageCount(has_ended.into()), "at most the frame that was being freed");
+        yard.keep(lost);
+        if !has_ended {
+            assert!(unsound > 2, "counts and lists were behind the bits {unsound} times");
+            return;
+        }
+    }
 }
 
 /// A platform whose sections cannot be ended.

@@ -53,7 +53,7 @@ fn whole(yard: &Fixture) -> u64 {
 }
 
 /// A yard that has emptied pageblocks for a while, and the frames in use.
-fn in_use(seed: u64) -> (Fixture, Vec<Pfn>, Random) {
+pub(crate) fn in_use(seed: u64) -> (Fixture, Vec<Pfn>, Random) {
     let (yard, mut random) = (yard_of(ZonePolicy::Bits), Random::new(seed));
     let mut frames = fragment(&yard, &mut random);
     churn(&yard, &mut frames, 3, &mut random);

@@ -430,6 +430,13 @@ impl Bits {
         word.is_some_and(|word| word.load(crate::sync::Ordering::Relaxed) >> bit & 1 == 1)
     }
 
+    /// Lists a line as its bits say, if a CPU that is gone has left that undone. At rest.
+    pub(crate) fn mend<P: Platform>(&self, platform: &P, number: usize, list_type: MigrateType) {
+        if let Some(line) = self.line(number).filter(|_| self.problem(platform, number).is_some()) {
+            self.listing.mend(platform, (number, list_type), || line.shape(platform));
+        }
+    }
+
     /// What is wrong with a line; `None` if nothing is. For a yard at rest.
     pub(crate) fn problem<P: Platform>(&self, platform: &P, number: usize) -> Option<&'static str> {
         let shape = self.line(number)?.shape(platform);

@@ -1,8 +1,9 @@
-//! The equations of the bits, and of the lines that they make up.
+//! The equations of the bits, and of the lines that they make up: whether they hold, and how they come to hold again.
 
 use crate::platform::Platform;
 use crate::store::{Found, Unsound, compare};
-use crate::units::Order;
+use crate::sync::Ordering;
+use crate::units::{MigrateType, Order};
 use crate::zone::view::ZoneView;
 
 /// Marks the page of each free frame, so that one that is listed elsewhere shows. For a yard at rest.
@@ -29,4 +30,22 @@ pub(in crate::store) fn validate<P: Platform>(view: ZoneView<'_, P>, found: &mut
     compare("free frames as bits", view.bits_pages().0, pages)?;
     found.listed[0] += pages;
     Ok(())
+}
+
+/// Makes the equations hold again after threads ended between two changes that belong together. The bits decide: what such a thread had taken
+/// and not handed on stays out of use. For a yard at rest.
+pub(in crate::store) fn mend<P: Platform>(view: ZoneView<'_, P>) {
+    let (Some(state), bits) = (view.bits_of_zone(), view.free_bits()) else { return };
+    let (mut pages, mut emptied) = (0, 0);
+    for line in view.lines().flatten() {
+        let place = line << bits.line_order().0;
+        if view.blocks.zone_at(place) != Some(view.id) {
+            continue;
+        }
+        pages += u64::from(bits.free_frames_racy(line));
+        emptied += u32::from(view.blocks.is_emptying_at(place));
+        bits.mend(view.platform, line, view.type_of_line(line).unwrap_or(MigrateType::Movable));
+    }
+    state.total.add(pages.wrapping_sub(view.bits_pages().0), u64::MAX);
+    state.emptied.store(emptied, Ordering::Relaxed);
 }

@@ -584,6 +584,21 @@ impl Listing {
         self.next(platform, 0, self.lists.reserved(list_type), lines.start, lines.end)
     }
 
+    /// Lists a line as the invariants say, whatever a CPU that is gone has left undone. At rest.
+    pub(super) fn mend<P: Platform>(
+        &self,
+        platform: &P,
+        (line, list_type): (usize, MigrateType),
+        shape: impl Fn() -> Option<Shape>,
+    ) {
+        self.settle(platform, (line, list_type), self.lists.line_order, shape);
+        if let Some(list) = self.state(line).map(|state| List(state.load(Ordering::Relaxed)))
+            && list != List::NONE
+        {
+            self.set_hint(platform, list, line);
+        }
+    }
+
     /// What is wrong with the listing of a line of that shape; `None` if nothing is. For a yard at rest.
     pub(super) fn problem(&self, line: usize, shape: Option<Shape>) -> Option<&'static str> {
         let list = List(self.state(line)?.load(Ordering::Relaxed));

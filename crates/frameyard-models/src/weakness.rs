@@ -53,6 +53,8 @@ pub enum Weakness {
     ListedUnfenced,
     /// Between a free into a line and the look at its state stands no fence.
     FreedUnfenced,
+    /// A search does not look at a line again after it has removed the note that the line has grown.
+    NotedOnce,
     /// A line that was listed as whole is taken without a look at its bits.
     WholeNotChecked,
     /// A hint that was cleared is not set again where it is needed by now.

@@ -255,17 +255,10 @@ pub(crate) fn keeps_bits<P: Platform>(view: ZoneView<'_, P>) -> bool {
     view.keeps_bits()
 }
 
-/// Frees a block that the caller owns past the lists, if its pageblock is being emptied; whether it is free then. It lies in a pageblock of the
-/// type `list_type`.
+/// Frees a block that the caller owns past the lists, if its pageblock is being emptied; whether it is free then.
 #[inline(always)]
-pub(crate) fn put_direct<P: Platform>(
-    view: ZoneView<'_, P>,
-    cpu: CpuId,
-    place: usize,
-    order: Order,
-    list_type: MigrateType,
-) -> bool {
-    view.keeps_bits() && bits::put_direct(view, cpu, place, order, list_type)
+pub(crate) fn put_direct<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, place: usize, order: Order) -> bool {
+    view.keeps_bits() && bits::put_direct(view, cpu, place, order)
 }
 
 /// The blocks freed past the lists of a CPU, and their frames. Possibly stale.

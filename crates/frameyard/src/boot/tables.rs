@@ -75,7 +75,7 @@ pub(super) const HEADER_WORDS: usize = 96;
 const _: () = assert!(HeaderWord::FirstSpan as usize + 2 * TABLES <= HEADER_WORDS, "the header holds all spans");
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"frameyrd");
 /// The version of the layout, and the mechanisms that are compiled in: a build that lacks one must not attach.
-pub(super) const VERSION: u64 = 31 | store::COMPILED_IN << 32;
+pub(super) const VERSION: u64 = 32 | store::COMPILED_IN << 32;
 
 /// The numbers that table sizes follow from.
 #[derive(Clone, Copy, Debug)]

@@ -181,8 +181,8 @@ impl<P: Platform> Yard<P> {
     /// What the fast path leaves. Blocks of a pageblock that is being emptied become free at once, past the lists.
     #[inline(never)]
     fn free_larger_block(&self, index: u32, order: Order) -> Result<(), FreeError> {
-        if let Some((list_type, zone)) = self.fast.blocks.lasting_at(index as usize)
-            && store::put_direct(self.zone_view(zone), self.platform.current_cpu(), index as usize, order, list_type)
+        if let Some((_, zone)) = self.fast.blocks.lasting_at(index as usize)
+            && store::put_direct(self.zone_view(zone), self.platform.current_cpu(), index as usize, order)
         {
             return Ok(());
         }

@@ -5,8 +5,7 @@
 //! again, and a pass of [`emptying`](crate::placement::emptying) looks at it, it becomes movable.
 
 use crate::platform::Platform;
-use crate::store::bits::bitmap::Standing;
-use crate::store::bits::taking::Choice;
+use crate::store::bits::taking::{Choice, take_whole};
 use crate::units::{MigrateType, PageCount, PfnRange};
 use crate::zone::view::{ListRules, LockedZone, ZoneView};
 use core::ops::Range;
@@ -78,7 +77,7 @@ impl<P: Platform> ZoneView<'_, P> {
     fn emptiest_clean(self) -> Option<Range<usize>> {
         let clean = self.own_regions().filter(|(_, region)| region.tainting() == 0);
         let pages = self.geometry.largest_order().pages();
-        let is_whole = |line| self.free_bits().standing_racy(self.platform, line) == Standing::Whole;
+        let is_whole = |line| self.frames_racy(line..line + 1) == self.free_bits().line_order().pages().0;
         let rank = |lines: &Range<usize>| (lines.clone().any(is_whole), self.frames_racy(lines.clone()));
         let ranked = clean
             .map(|(start, _)| self.lines_of(PfnRange::new(start, pages)))
@@ -100,10 +99,10 @@ impl<P: Platform> ZoneView<'_, P> {
     pub(crate) fn release_whole_line(self, line: usize) {
         if self.zone.keeps_regions()
             && let Some(list_type @ (MigrateType::Unmovable | MigrateType::Reclaimable)) = self.type_of_line(line)
-            && self.free_bits().take_whole(self.platform, list_type, line..line + 1, line).is_some()
+            && take_whole(self, list_type, (line..line + 1, line)).is_some()
         {
-            let now = convert(self, line, MigrateType::Movable, |_| {});
-            _ = self.free_bits().free_whole(self.platform, line, now);
+            convert(self, line, MigrateType::Movable, |_| {});
+            _ = self.free_bits().free_whole(self.platform, line);
         }
     }
 }
@@ -121,13 +120,13 @@ pub(crate) fn taint<P: Platform>(view: ZoneView<'_, P>, line: usize, list_type: 
     view.type_of_line(line).unwrap_or(list_type)
 }
 
-/// Gives the pageblock of a whole line, which the caller has, a type, and calls `note` then. Returns the type that it has afterwards.
+/// Gives the pageblock of a whole line, which the caller has, a type, and calls `note` then.
 pub(crate) fn convert<P: Platform>(
     view: ZoneView<'_, P>,
     line: usize,
     list_type: MigrateType,
     note: impl FnOnce(&mut LockedZone<'_, P>),
-) -> MigrateType {
+) {
     let order = view.free_bits().line_order();
     let start = view.map.numbering().block_start(line as u64, order);
     if order == view.geometry.pageblock_order()
@@ -137,5 +136,4 @@ pub(crate) fn convert<P: Platform>(
         locked.set_types(start, order, list_type);
         note(&mut locked);
     }
-    view.type_of_line(line).unwrap_or(list_type)
 }

@@ -146,13 +146,14 @@ pub(crate) fn step<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, frames: usize
 fn look_at<P: Platform>(view: ZoneView<'_, P>, line: usize) -> Option<usize> {
     let (bits, state) = (view.free_bits(), &view.bits_of_zone()?.placement);
     match bits.standing_racy(view.platform, line) {
-        Standing::Unlisted | Standing::Reserved => return None,
+        Standing::Unlisted if !bits.has_grown_racy(line) => return None,
+        Standing::Reserved => return None,
         Standing::Whole => {
             view.end_emptying(line);
             view.release_whole_line(line);
             return Some(STEPS - 1);
         }
-        Standing::Partial => {}
+        Standing::Unlisted | Standing::Partial => {}
     }
     let list_type = view.type_of_line(line)?;
     let free = bits.free_frames_racy(line) as usize;

@@ -11,7 +11,7 @@ use crate::store::RefillRequest;
 use crate::store::batch::Batch;
 use crate::store::bits::bitmap::Found;
 use crate::store::bits::taking::{
-    Choice, Taking, has_plenty_racy, leave, prefers_cma_racy, push_line, reserve, supply, take_lines,
+    Choice, Taking, has_plenty_racy, leave, prefers_cma_racy, push_line, reserve, supply, take_lines, take_whole,
 };
 use crate::store::bits::{collect_line, give_up_whole};
 use crate::store::buddy::pagewise;
@@ -200,8 +200,8 @@ pub(crate) fn give_to_free_lists<P: Platform>(
 impl<P: Platform> Taking<'_, P, Among> {
     /// Gives a whole line of another type this type, and takes of it. Looks for one `among` some lines.
     fn take_of_others(&mut self, list_type: MigrateType, among: Among) {
-        if let Some((line, now)) = take_whole_of_others(self.view, list_type, among) {
-            _ = self.view.free_bits().free_whole(self.view.platform, line, now);
+        if let Some(line) = take_whole_of_others(self.view, list_type, among) {
+            _ = self.view.free_bits().free_whole(self.view.platform, line);
             self.take_listed(list_type);
         }
     }
@@ -225,20 +225,17 @@ impl<P: Platform> Taking<'_, P, Among> {
     }
 }
 
-/// Takes a whole line of another type among some and makes it one of this type. Returns it, and the type that it has afterwards.
-fn take_whole_of_others<P: Platform>(
-    view: ZoneView<'_, P>,
-    list_type: MigrateType,
-    among: Among,
-) -> Option<(usize, MigrateType)> {
+/// Takes a whole line of another type among some and makes it one of this type.
+fn take_whole_of_others<P: Platform>(view: ZoneView<'_, P>, list_type: MigrateType, among: Among) -> Option<usize> {
     let (line, other) = fallbacks(list_type).into_iter().find_map(|other| {
         let line = among.lines(view).find_map(|lines| {
             let start = lines.end;
-            view.free_bits().take_whole(view.platform, other, lines, start)
+            take_whole(view, other, (lines, start))
         })?;
         Some((line, other))
     })?;
-    Some((line, convert(view, line, list_type, |locked| locked.note_converted(list_type, other))))
+    convert(view, line, list_type, |locked| locked.note_converted(list_type, other));
+    Some(line)
 }
 
 /// Takes a whole line of another type among some.
@@ -247,7 +244,7 @@ fn take_line_of_others<P: Platform>(
     refill: &RefillRequest,
     (among, batch): (Among, &mut Batch),
 ) {
-    if let Some((line, _)) = take_whole_of_others(view, refill.blocks.migrate_type, among) {
+    if let Some(line) = take_whole_of_others(view, refill.blocks.migrate_type, among) {
         push_line(view, line, batch);
         view.count_bits(refill.cpu, view.free_bits().line_order().pages().0.wrapping_neg());
     }

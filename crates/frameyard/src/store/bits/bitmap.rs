@@ -26,12 +26,13 @@
 //! | only whole lines have such a run, and a refill wants a line's worth | take whole lines, which are never reserved |
 //! | no line has such a run | take from lines that other CPUs have reserved |
 //! | a block of the order of a line is wanted | take a whole line off its list, then clear its bits |
-//! | a block is freed | set its bits; if that makes the line's largest run larger, list the line anew |
+//! | a block is freed | set its bits; if that makes the line's largest run larger, note it |
+//! | a line is wanted | list some of those noted anew first, and all before a whole line is taken |
 //!
 //! # Invariants
 //!
 //! - A bit is set by the owner of the frame alone, and cleared by the one that becomes its owner. All else is hints and courtesy.
-//! - At rest every line with free frames is on a list that its largest run allows, or is reserved: see [`listing`].
+//! - At rest every line with free frames is on a list that its largest run allows, or noted, or reserved: see [`listing`].
 //!
 //! # A neighbour that writes at random
 //!
@@ -45,7 +46,7 @@ use crate::platform::{Access, LineKind, Platform, SharedLine, prefetch};
 use crate::sync::{AtomicU64, fence_in_models, is_broken};
 use crate::units::{MigrateType, Order};
 pub(crate) use line::LARGEST as LARGEST_LINE;
-use line::{Claimed, Grown, Line, Shape};
+use line::{Claimed, Grown, Line};
 pub(crate) use listing::Standing;
 use listing::{Listing, ListingSpans, Lists};
 pub(crate) use slot::Slot;
@@ -59,6 +60,9 @@ mod slot;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod total;
+
+/// The lines that have grown that a search looks at, at most, before it looks for one that is listed.
+const GROWN: usize = 64;
 
 /// The bits of all frames of a yard.
 #[derive(Clone, Copy)]
@@ -178,23 +182,14 @@ impl Bits {
         }
     }
 
-    /// Frees a block below the order of a line, by its place. `list_type` is the type of its pageblock.
+    /// Frees a block below the order of a line, by its place.
     ///
     /// # Errors
     ///
     /// [`AlreadyFree`]
     #[inline(always)]
-    pub(crate) fn free<P: Platform>(
-        &self,
-        platform: &P,
-        place: usize,
-        order: Order,
-        list_type: MigrateType,
-    ) -> Result<(), AlreadyFree> {
-        let number = place >> self.order.0;
-        let Some(line) = self.line(number) else { return Err(AlreadyFree) };
-        let (grown, _) = line.put_some(platform, &[place as u32], order);
-        self.settle_grown(platform, number, list_type, grown)
+    pub(crate) fn free<P: Platform>(&self, platform: &P, place: usize, order: Order) -> Result<(), AlreadyFree> {
+        self.free_some(platform, &[place as u32], order).1
     }
 
     /// Frees the first of some blocks below the order of a line, by their places, that lie in one line. Returns their number, and whether none
@@ -205,62 +200,65 @@ impl Bits {
         platform: &P,
         blocks: &[u32],
         order: Order,
-        list_type: MigrateType,
     ) -> (usize, Result<(), AlreadyFree>) {
         let number = blocks[0] as usize >> self.order.0;
         let Some(line) = self.line(number) else { return (1, Err(AlreadyFree)) };
         let (grown, count) = line.put_some(platform, blocks, order);
-        (count, self.settle_grown(platform, number, list_type, grown))
+        (count, self.note_freed(platform, number, grown))
     }
 
     /// Frees a whole line.
-    pub(crate) fn free_whole<P: Platform>(
-        &self,
-        platform: &P,
-        number: usize,
-        list_type: MigrateType,
-    ) -> Result<(), AlreadyFree> {
+    pub(crate) fn free_whole<P: Platform>(&self, platform: &P, number: usize) -> Result<(), AlreadyFree> {
         let Some(line) = self.line(number) else { return Err(AlreadyFree) };
         let is_new = line.put_whole(platform);
-        self.settle_grown(platform, number, list_type, Grown { is_new, run: self.order })
+        self.note_freed(platform, number, Grown { is_new, run: self.order })
     }
 
-    /// Sees to the list of a line of which frames were freed.
+    /// Notes that a line of which frames were freed has outgrown its list, if it has.
     #[inline(always)]
-    fn settle_grown<P: Platform>(
-        &self,
-        platform: &P,
-        number: usize,
-        list_type: MigrateType,
-        grown: Grown,
-    ) -> Result<(), AlreadyFree> {
+    fn note_freed<P: Platform>(&self, platform: &P, number: usize, grown: Grown) -> Result<(), AlreadyFree> {
         fence_in_models!(FreedUnfenced);
         if !self.listing.allows(platform, number, grown.run) {
-            if grown.run == self.order {
-                // Whole, even if another CPU takes from it at once: a line may have less than its list says.
-                let whole = Shape { free: 1 << self.order.0, run: self.order };
-                self.listing.settle(platform, (number, list_type), self.order, || Some(whole));
-            } else {
-                self.settle(platform, number, list_type, grown.run);
-            }
+            self.listing.note_grown(platform, number);
         }
         if grown.is_new { Ok(()) } else { Err(AlreadyFree) }
     }
 
-    /// Lists a line anew, unless it is reserved, if its list does not allow the largest run that it may have.
-    #[inline(never)]
-    fn settle<P: Platform>(&self, platform: &P, number: usize, list_type: MigrateType, may_have: Order) {
-        if let Some(line) = self.line(number) {
-            self.listing.settle(platform, (number, list_type), may_have, || line.shape(platform));
+    /// Notes a line of which a claim has put back what it had taken.
+    fn note_put_back<P: Platform>(&self, platform: &P, number: usize) {
+        fence_in_models!(FreedUnfenced);
+        if !is_broken!(PutBackUnlisted) {
+            self.listing.note_grown(platform, number);
         }
     }
 
-    /// As [`settle`](Self::settle), for a line of which a claim has put back what it had taken.
-    fn settle_put_back<P: Platform>(&self, platform: &P, number: usize, list_type: MigrateType) {
-        fence_in_models!(FreedUnfenced);
-        if !is_broken!(PutBackUnlisted) {
-            self.settle(platform, number, list_type, self.order);
+    /// Lists a line anew, unless it is reserved, if its list does not allow its largest run.
+    fn settle<P: Platform>(&self, platform: &P, number: usize, list_type: MigrateType) {
+        if let Some(line) = self.line(number) {
+            self.listing.settle(platform, (number, list_type), || line.shape(platform));
         }
+    }
+
+    /// As [`settle`](Self::settle), for a line of which a claim may have put back what it had taken.
+    fn settle_claimed<P: Platform>(&self, platform: &P, number: usize, list_type: MigrateType) {
+        fence_in_models!(FreedUnfenced);
+        self.settle(platform, number, list_type);
+    }
+
+    /// Lists lines anew that have outgrown their lists: up to 64 of those among some, from `start` on and then around. Whether there were any.
+    fn sort<P: Platform>(
+        &self,
+        platform: &P,
+        among: (&Range<usize>, usize),
+        type_of: impl Fn(usize) -> MigrateType,
+    ) -> bool {
+        self.listing.look_at_grown(platform, among, GROWN, |number| self.settle(platform, number, type_of(number)))
+    }
+
+    /// Whether a line may have outgrown its list, possibly stale.
+    #[inline(always)]
+    pub(crate) fn has_grown_racy(&self, number: usize) -> bool {
+        self.listing.has_grown_racy(number)
     }
 
     /// Takes all free frames of a word of a line, as bits.
@@ -271,20 +269,14 @@ impl Bits {
 
     /// Takes a block below the order of a line from a line. Returns its place.
     #[inline]
-    pub(crate) fn claim<P: Platform>(
-        &self,
-        platform: &P,
-        number: usize,
-        order: Order,
-        list_type: MigrateType,
-    ) -> Option<usize> {
+    pub(crate) fn claim<P: Platform>(&self, platform: &P, number: usize, order: Order) -> Option<usize> {
         let line = self.line(number)?;
         // Again after each block that was put back; bounded, where a neighbour lets that happen for ever.
         for _ in 0..=self.words_of_line() {
             match line.claim(platform, order) {
                 Claimed::At(offset) => return Some((number << self.order.0) + offset as usize),
                 Claimed::Nothing => return None,
-                Claimed::PutBack => self.settle_put_back(platform, number, list_type),
+                Claimed::PutBack => self.note_put_back(platform, number),
             }
         }
         None
@@ -305,20 +297,33 @@ impl Bits {
     }
 
     /// Finds the fullest line of a type that has a free run of that order, among some lines, from `start` on and then around. It is reserved;
-    /// a whole one, which comes last, is taken with all of its frames if the caller `takes_whole`.
+    /// a whole one, which comes last, is taken with all of its frames if the caller `takes_whole`. `type_of` says the types of lines that are
+    /// listed anew.
     pub(crate) fn reserve<P: Platform>(
         &self,
         platform: &P,
         (list_type, order): (MigrateType, Order),
         takes_whole: bool,
         (lines, start): (Range<usize>, usize),
+        type_of: impl Fn(usize) -> MigrateType,
     ) -> Option<Found> {
-        let partly_free = self.listing.reserve_partly_free(platform, (list_type, order), lines.clone(), start);
-        match partly_free {
-            None if takes_whole => self.take_whole(platform, list_type, lines, start).map(Found::Taken),
-            None => self.listing.take_whole(platform, (list_type, true), lines, start).map(Found::Reserved),
-            Some(line) => Some(Found::Reserved(line)),
+        let find = || self.listing.reserve_partly_free(platform, (list_type, order), lines.clone(), start);
+        if takes_whole {
+            let among = (lines.clone(), start);
+            return find()
+                .map(Found::Reserved)
+                .or_else(|| self.take_whole(platform, list_type, among, type_of).map(Found::Taken));
         }
+        // All lines that have grown are listed before a whole one is taken apart. Bounded, where a neighbour notes lines for ever.
+        for _ in 0..=lines.len() {
+            let has_grown = self.sort(platform, (&lines, start), &type_of);
+            let found = find();
+            if found.is_some() || !has_grown {
+                let whole = || self.listing.take_whole(platform, (list_type, true), lines.clone(), start);
+                return found.or_else(whole).map(Found::Reserved);
+            }
+        }
+        None
     }
 
     /// Ends the reservation of a line, which is listed again, with that type, if it has free frames.
@@ -333,16 +338,37 @@ impl Bits {
         &self,
         platform: &P,
         list_type: MigrateType,
-        lines: Range<usize>,
-        start: usize,
+        (lines, start): (Range<usize>, usize),
+        type_of: impl Fn(usize) -> MigrateType,
     ) -> Option<usize> {
+        let claim = |number| self.line(number).is_some_and(|line| line.claim_whole(platform) == Claimed::At(0));
+        let (mut taken, mut none_listed) = (None, false);
         // Each line that turns out not to be whole is listed elsewhere. Bounded, where a neighbour makes it look whole again.
-        for _ in lines.clone() {
-            let number = self.listing.take_whole(platform, (list_type, false), lines.clone(), start)?;
-            if self.line(number)?.claim_whole(platform) == Claimed::At(0) {
-                return Some(number);
+        for looked in 0..=2 * lines.len() {
+            let look = |number| {
+                if taken.is_some() {
+                    return;
+                }
+                let is_wanted =
+                    self.standing_racy(platform, number) == Standing::Unlisted && type_of(number) == list_type;
+                if is_wanted && claim(number) {
+                    taken = Some(number);
+                } else {
+                    self.settle_claimed(platform, number, type_of(number));
+                }
+            };
+            let may_have_grown = none_listed || looked < GROWN;
+            let any_grown = may_have_grown && self.listing.look_at_grown(platform, (&lines, start), 1, look);
+            if taken.is_some() || !any_grown && none_listed {
+                return taken;
             }
-            self.settle_put_back(platform, number, list_type);
+            if !any_grown {
+                match self.listing.take_whole(platform, (list_type, false), lines.clone(), start) {
+                    Some(number) if claim(number) => return Some(number),
+                    Some(number) => self.settle_claimed(platform, number, list_type),
+                    None => none_listed = true,
+                }
+            }
         }
         None
     }
@@ -369,7 +395,7 @@ impl Bits {
             if u64::from(line.free_racy()) == self.order.pages().0 {
                 match line.claim_whole(platform) {
                     Claimed::At(_) => return Some(number),
-                    Claimed::PutBack => self.settle_put_back(platform, number, list_type),
+                    Claimed::PutBack => self.note_put_back(platform, number),
                     Claimed::Nothing => {}
                 }
             }
@@ -385,7 +411,7 @@ impl Bits {
         }
     }
 
-    /// The order of the largest free run of the listed lines of a type among some. Possibly stale.
+    /// The order of the largest free run of the listed lines of a type among some; that of a line while lines have grown. Possibly stale.
     pub(crate) fn largest_run_racy(&self, list_type: MigrateType, lines: &Range<usize>) -> Option<Order> {
         self.listing.largest_run_racy(list_type, lines)
     }
@@ -411,7 +437,7 @@ impl Bits {
         self.line(number).map_or(0, |line| line.blocks_racy(order))
     }
 
-    /// As [`reserve`](Self::reserve), without taking whole lines.
+    /// As [`reserve`](Self::reserve), without taking whole lines. All lines are movable.
     #[cfg(test)]
     fn reserve_line<P: Platform>(
         &self,
@@ -420,7 +446,7 @@ impl Bits {
         lines: Range<usize>,
         start: usize,
     ) -> Option<usize> {
-        self.reserve(platform, of, false, (lines, start)).map(Found::line)
+        self.reserve(platform, of, false, (lines, start), |_| MigrateType::Movable).map(Found::line)
     }
 
     /// Whether the frame at a place is free here, possibly stale.
@@ -430,10 +456,10 @@ impl Bits {
         word.is_some_and(|word| word.load(crate::sync::Ordering::Relaxed) >> bit & 1 == 1)
     }
 
-    /// Lists a line as its bits say, if a CPU that is gone has left that undone. At rest.
-    pub(crate) fn mend<P: Platform>(&self, platform: &P, number: usize, list_type: MigrateType) {
-        if let Some(line) = self.line(number).filter(|_| self.problem(platform, number).is_some()) {
-            self.listing.mend(platform, (number, list_type), || line.shape(platform));
+    /// Sees to the invariants of a line that a thread has left half changed, and is gone. At rest.
+    pub(crate) fn mend<P: Platform>(&self, platform: &P, number: usize) {
+        if self.problem(platform, number).is_some() {
+            self.listing.note_grown(platform, number);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::page::Tag;
 use crate::platform::Platform;
+use crate::store::bits::taking::take_whole;
 use crate::sync::{Ordering, fence};
 use crate::units::{CpuId, MigrateType, Order, Pfn, PfnRange};
 use crate::zone::view::ZoneView;
@@ -78,7 +79,7 @@ pub(crate) fn give_up_whole<P: Platform>(view: ZoneView<'_, P>, enough: impl Fn(
         let take = || {
             let listed = view.lines().find_map(|lines| {
                 let start = lines.start;
-                bits.take_whole(view.platform, list_type, lines, start)
+                take_whole(view, list_type, (lines, start))
             });
             listed.or_else(|| view.lines().find_map(|lines| bits.take_reserved_whole(view.platform, list_type, lines)))
         };

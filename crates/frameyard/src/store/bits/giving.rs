@@ -8,7 +8,7 @@ use crate::store::bits::bitmap::{Bits, LARGEST_LINE};
 use crate::store::bits::{collect_line, takes_blocks};
 use crate::store::buddy::pagewise;
 use crate::sync::fence_in_models;
-use crate::units::{CpuId, MigrateType, Order, PageCount, PfnRange};
+use crate::units::{CpuId, Order, PageCount, PfnRange};
 use crate::zone::checks::PageChecks;
 use crate::zone::view::{LockedZone, ZoneView};
 
@@ -44,7 +44,7 @@ pub(crate) fn put_initialised<P: Platform>(view: ZoneView<'_, P>, range: PfnRang
     for line in lines().skip(skipped).take(count) {
         tables.set_clean(line);
         // A pageblock that was isolated meanwhile has no type: `settle_put` returns its frames to the free lists.
-        let freed = bits.free_whole(view.platform, line, view.type_of_line(line).unwrap_or(MigrateType::Movable));
+        let freed = bits.free_whole(view.platform, line);
         settle_put(view, line, freed.is_ok());
     }
     put
@@ -52,13 +52,7 @@ pub(crate) fn put_initialised<P: Platform>(view: ZoneView<'_, P>, range: PfnRang
 
 /// Frees a block past the lists, if its pageblock is being emptied. `false` otherwise, and as for [`put`].
 #[inline(always)]
-pub(crate) fn put_direct<P: Platform>(
-    view: ZoneView<'_, P>,
-    cpu: CpuId,
-    place: usize,
-    order: Order,
-    list_type: MigrateType,
-) -> bool {
+pub(crate) fn put_direct<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, place: usize, order: Order) -> bool {
     let bits = view.free_bits();
     if order >= bits.line_order() || !view.blocks.is_emptying_at(place) || !takes_blocks(view, order) {
         return false;
@@ -70,8 +64,8 @@ pub(crate) fn put_direct<P: Platform>(
     view.count_direct(cpu, order);
     // Single frames of usual lines get code of their own, in which the orders are constants.
     let freed = match (bits.line_order(), order) {
-        (LARGEST_LINE, Order::ZERO) => bits.of_largest_lines().free(view.platform, place, Order::ZERO, list_type),
-        _ => bits.free(view.platform, place, order, list_type),
+        (LARGEST_LINE, Order::ZERO) => bits.of_largest_lines().free(view.platform, place, Order::ZERO),
+        _ => bits.free(view.platform, place, order),
     };
     settle_put(view, place >> bits.line_order().0, freed.is_ok());
     true
@@ -82,7 +76,7 @@ pub(crate) fn put_direct<P: Platform>(
 #[inline]
 pub(crate) fn put<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, place: usize, order: Order) -> bool {
     let bits = view.free_bits();
-    let Some((list_type, zone)) = view.blocks.lasting_at(place) else { return false };
+    let Some((_, zone)) = view.blocks.lasting_at(place) else { return false };
     if zone != view.id || order > bits.line_order() {
         return false;
     }
@@ -94,9 +88,9 @@ pub(crate) fn put<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, place: usize, 
     let line = place >> bits.line_order().0;
     let freed = if order == bits.line_order() {
         view.tables.mechanisms.bits.set_clean(line);
-        bits.free_whole(view.platform, line, list_type)
+        bits.free_whole(view.platform, line)
     } else {
-        bits.free(view.platform, place, order, list_type)
+        bits.free(view.platform, place, order)
     };
     settle_put(view, line, freed.is_ok());
     true
@@ -176,14 +170,14 @@ fn put_some<P: Platform>(view: ZoneView<'_, P>, bits: &Bits, blocks: &[u32], ord
         if let Some(ahead) = blocks.get(at + AHEAD) {
             bits.prefetch(view.platform, *ahead as usize);
         }
-        let Some((list_type, zone)) = view.blocks.lasting_at(place) else { break };
+        let Some((_, zone)) = view.blocks.lasting_at(place) else { break };
         if zone != view.id || !view.tables.mechanisms.bits.is_clean(line) {
             break;
         }
         let (count, freed) = if order == bits.line_order() {
-            (1, bits.free_whole(view.platform, line, list_type))
+            (1, bits.free_whole(view.platform, line))
         } else {
-            bits.free_some(view.platform, &blocks[at..], order, list_type)
+            bits.free_some(view.platform, &blocks[at..], order)
         };
         settle_put(view, line, freed.is_ok());
         at += count;

@@ -58,16 +58,16 @@ impl<'v, P: Platform, C: Choice> Taking<'v, P, C> {
     }
 
     /// Takes what is wanted of a line, as far as it has it. Whether the caller has enough.
-    fn take_from(&mut self, line: usize, list_type: MigrateType) -> bool {
+    fn take_from(&mut self, line: usize) -> bool {
         // Usual lines get code of their own, in which their order is a constant.
         match self.view.free_bits() {
-            bits if bits.line_order() == LARGEST_LINE => self.take_bits(&bits.of_largest_lines(), line, list_type),
-            bits => self.take_bits(bits, line, list_type),
+            bits if bits.line_order() == LARGEST_LINE => self.take_bits(&bits.of_largest_lines(), line),
+            bits => self.take_bits(bits, line),
         }
     }
 
     #[inline(always)]
-    fn take_bits(&mut self, bits: &Bits, line: usize, list_type: MigrateType) -> bool {
+    fn take_bits(&mut self, bits: &Bits, line: usize) -> bool {
         let (platform, before) = (self.view.platform, self.batch.len());
         if self.by_word {
             for at in 0..bits.words_of_line() {
@@ -87,7 +87,7 @@ impl<'v, P: Platform, C: Choice> Taking<'v, P, C> {
             bits.claim_many(platform, line, (self.order, most), |place| self.batch.push(place as u32));
         } else {
             while !self.has_enough()
-                && let Some(place) = bits.claim(platform, line, self.order, list_type)
+                && let Some(place) = bits.claim(platform, line, self.order)
             {
                 self.batch.push(place as u32);
             }
@@ -139,7 +139,7 @@ impl<'v, P: Platform, C: Choice> Taking<'v, P, C> {
     /// Takes blocks of the line that the CPU has reserved. Whether it has enough then.
     pub(crate) fn take_own(&mut self, list_type: MigrateType) -> bool {
         let line = self.slot(list_type).and_then(Slot::line);
-        line.is_some_and(|line| self.take_from(line, list_type))
+        line.is_some_and(|line| self.take_from(line))
     }
 
     /// Reserves further lines, up to that many, and takes blocks of these.
@@ -152,7 +152,7 @@ impl<'v, P: Platform, C: Choice> Taking<'v, P, C> {
                 Some(Change::Taken(line)) => self.take_all(line),
                 Some(Change::Kept) => self.take_own(list_type),
                 Some(Change::Once(line)) => {
-                    let has_enough = self.take_from(line, list_type);
+                    let has_enough = self.take_from(line);
                     leave(view, line, list_type);
                     has_enough
                 }
@@ -177,7 +177,7 @@ impl<'v, P: Platform, C: Choice> Taking<'v, P, C> {
             while !self.has_enough()
                 && let Some(line) = view.free_bits().next_reserved(view.platform, list_type, lines.clone())
             {
-                self.take_from(line, list_type);
+                self.take_from(line);
                 lines.start = line + 1;
             }
         }
@@ -253,7 +253,7 @@ pub(crate) fn reserve<P: Platform>(
     for _ in 0..MOST_LINES {
         let found = among.lines(view).find_map(|lines| {
             let start = start_of(cpu, &lines);
-            bits.reserve(view.platform, (list_type, order), takes_whole, (lines, start))
+            bits.reserve(view.platform, (list_type, order), takes_whole, (lines, start), listed_type(view))
         })?;
         let line = found.line();
         let now = view.type_of_line(line);
@@ -264,7 +264,7 @@ pub(crate) fn reserve<P: Platform>(
         match found {
             Found::Reserved(_) => leave(view, line, list_type),
             Found::Taken(_) => {
-                _ = bits.free_whole(view.platform, line, now.unwrap_or(list_type));
+                _ = bits.free_whole(view.platform, line);
                 if now.is_none() {
                     collect_line(view, line);
                 }
@@ -272,6 +272,21 @@ pub(crate) fn reserve<P: Platform>(
         }
     }
     None
+}
+
+/// The type that a line is listed as. One of another kind is found to be that when a search finds it.
+fn listed_type<P: Platform>(view: ZoneView<'_, P>) -> impl Fn(usize) -> MigrateType {
+    move |line| view.type_of_line(line).unwrap_or(MigrateType::Movable)
+}
+
+/// Takes a line of a type all of whose frames are free, with all of its frames: one among some lines, from the second argument on and then
+/// around.
+pub(crate) fn take_whole<P: Platform>(
+    view: ZoneView<'_, P>,
+    list_type: MigrateType,
+    among: (Range<usize>, usize),
+) -> Option<usize> {
+    view.free_bits().take_whole(view.platform, list_type, among, listed_type(view))
 }
 
 /// Ends the reservation of a line. If its pageblock has another type now, it is listed as such, or its frames go to the free lists.
@@ -327,7 +342,7 @@ pub(crate) fn take_lines<P: Platform>(
     for lines in among.lines(view) {
         let mut start = start_of(refill.cpu, &lines);
         while batch.len() < refill.wanted.min(BATCH)
-            && let Some(line) = view.free_bits().take_whole(view.platform, migrate_type, lines.clone(), start)
+            && let Some(line) = take_whole(view, migrate_type, (lines.clone(), start))
         {
             (start, taken) = (line + 1, taken + order.pages().0);
             push_line(view, line, batch);
@@ -384,9 +399,9 @@ pub(crate) fn supply<P: Platform>(view: ZoneView<'_, P>, request: BlockRequest, 
         view.count_bits(cpu, order.pages().0);
         if order == line_order {
             view.tables.mechanisms.bits.set_clean(place >> line_order.0);
-            _ = view.free_bits().free_whole(view.platform, place >> line_order.0, request.migrate_type);
+            _ = view.free_bits().free_whole(view.platform, place >> line_order.0);
         } else {
-            _ = view.free_bits().free(view.platform, place, order, request.migrate_type);
+            _ = view.free_bits().free(view.platform, place, order);
         }
     }
     locked.count_moved(PageCount((blocks.len() as u64) << order.0));

@@ -3,7 +3,7 @@
 use crate::platform::Platform;
 use crate::store::{Found, Unsound, compare};
 use crate::sync::Ordering;
-use crate::units::{MigrateType, Order};
+use crate::units::Order;
 use crate::zone::view::ZoneView;
 
 /// Marks the page of each free frame, so that one that is listed elsewhere shows. For a yard at rest.
@@ -44,7 +44,7 @@ pub(in crate::store) fn mend<P: Platform>(view: ZoneView<'_, P>) {
         }
         pages += u64::from(bits.free_frames_racy(line));
         emptied += u32::from(view.blocks.is_emptying_at(place));
-        bits.mend(view.platform, line, view.type_of_line(line).unwrap_or(MigrateType::Movable));
+        bits.mend(view.platform, line);
     }
     state.total.add(pages.wrapping_sub(view.bits_pages().0), u64::MAX);
     state.emptied.store(emptied, Ordering::Relaxed);

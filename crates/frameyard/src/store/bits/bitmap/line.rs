@@ -416,6 +416,10 @@ impl<'a> Line<'a> {
 
     /// The free frames, possibly stale.
     pub(super) fn free_racy(&self) -> u32 {
+        // Whole lines are frequent, and counting bits takes a while.
+        if self.words_racy().all(|bits| bits == self.full()) {
+            return 1 << self.order.0;
+        }
         let mut words = [0; MOST_WORDS];
         words.iter_mut().zip(self.words).for_each(|(bits, word)| *bits = word.load(Ordering::Relaxed));
         count_ones(words)

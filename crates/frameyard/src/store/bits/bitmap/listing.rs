@@ -17,19 +17,24 @@
 //!
 //! A free looks at the state after it has set the bits:
 //!
-//! - If the line is listed, or on no list, the free sees to it itself that the list allows the run that it has made ([`Listing::settle`]).
+//! - If the list allows the run that the free has made, it does nothing.
+//! - If not, or if the line is on no list, it notes that the line has *grown* ([`Listing::note_grown`]). That is a bitmap like those of lists, and
+//!   most frees find the note there. The next search lists such lines by their bits ([`Listing::look_at_grown`]), then removes their notes, and
+//!   looks at the bits again. A free looks for the note after it has set bits.
 //! - If the line is reserved, it does nothing. The CPU that ends a reservation looks at the bits after the change of the state
-//!   ([`Listing::leave`]). These accesses are sequentially consistent, so one of the two sees the other.
+//!   ([`Listing::leave`]).
+//!
+//! All these accesses are sequentially consistent, so one of the two sees the other.
 //!
 //! A search can miss a line that moves from one list to another, and a hint or summary bit that is cleared and set again. A request that may
 //! fail only if memory is exhausted has to look at the bits of all lines in the end.
 //!
 //! # Invariants, at rest
 //!
-//! - A line on no list has no free frame.
-//! - The largest free run of a listed line is at most that of its list: a search by run misses none. It may be smaller; a search that finds
-//!   it so lists the line anew.
-//! - The hint of each listed line is set, and each summary bit above a word that is not zero.
+//! - A line on no list has no free frame, or has grown.
+//! - The largest free run of a listed line is at most that of its list, or the line has grown: a search by run misses none. It may be smaller; a
+//!   search that finds it so lists the line anew.
+//! - The hint of each listed line is set, or the line has grown, and each summary bit above a word that is not zero is set.
 
 use core::ops::Range;
 
@@ -125,8 +130,15 @@ impl Lists {
         self.partial() + 2
     }
 
+    /// The lists of all types, and the notes of lines that have grown.
     const fn count(self) -> usize {
-        self.of_type() as usize * MigrateType::PER_CPU
+        self.of_type() as usize * MigrateType::PER_CPU + 1
+    }
+
+    /// The notes of lines that have grown. No line is on it.
+    #[inline(always)]
+    fn grown(self) -> List {
+        List(self.count() as u32)
     }
 
     fn first(self, list_type: MigrateType) -> u32 {
@@ -310,6 +322,77 @@ impl Listing {
         }
     }
 
+    /// Whether the hint of a line is set, and all summary bits above it.
+    fn has_hint(&self, list: List, line: usize) -> bool {
+        let mut at = line;
+        (0..LEVELS).all(|level| {
+            let word = self.word(level, list, at / BITS);
+            let is_set = word.is_some_and(|word| word.load(Ordering::Relaxed) >> (at % BITS) & 1 == 1);
+            at /= SPAN;
+            is_set
+        })
+    }
+
+    /// Notes that a line may have outgrown its list. The caller has set bits of it.
+    #[inline(always)]
+    pub(super) fn note_grown<P: Platform>(&self, platform: &P, line: usize) {
+        let list = self.lists.grown();
+        let Some(word) = self.word(0, list, line / BITS) else { return };
+        Self::touch(platform, word, Access::Read);
+        // Sequentially consistent: pairs with `look_at_grown`.
+        if word.load(Ordering::SeqCst) >> (line % BITS) & 1 == 0 {
+            self.set_hint(platform, list, line);
+        }
+    }
+
+    /// Whether there is a note of a line, possibly stale.
+    #[inline(always)]
+    pub(super) fn has_grown_racy(&self, line: usize) -> bool {
+        let word = self.word(0, self.lists.grown(), line / BITS);
+        word.is_some_and(|word| word.load(Ordering::Relaxed) >> (line % BITS) & 1 == 1)
+    }
+
+    /// Calls `look` with up to `most` lines among some that have grown and whose notes lie in one word, from `start` on and then around. Removes
+    /// these notes, and calls `look` again for what was freed meanwhile. Whether there were any.
+    #[inline]
+    pub(super) fn look_at_grown<P: Platform>(
+        &self,
+        platform: &P,
+        (lines, start): (&Range<usize>, usize),
+        most: usize,
+        mut look: impl FnMut(usize),
+    ) -> bool {
+        let list = self.lists.grown();
+        if !self.may_have(list, lines) {
+            return false;
+        }
+        let start = start.clamp(lines.start, lines.end);
+        for part in [start..lines.end, lines.start..start] {
+            let Some(first) = self.next(platform, 0, list, part.start, part.end) else { continue };
+            let Some(word) = self.word(0, list, first / BITS) else { continue };
+            let base = first / BITS * BITS;
+            let end = part.end.min(base + BITS).min(first + most);
+            let grown =
+                word.load(Ordering::Relaxed) & (u64::MAX >> (u64::BITS as usize - (end - first))) << (first - base);
+            let each = |mut left: u64, look: &mut dyn FnMut(usize)| {
+                while left != 0 {
+                    look(base + left.trailing_zeros() as usize);
+                    left &= left - 1;
+                }
+            };
+            // A line is noted until it is listed: other searches find it.
+            each(grown, &mut look);
+            Self::touch(platform, word, Access::ReadModifyWrite);
+            // Sequentially consistent: pairs with `note_grown`.
+            word.fetch_and(!grown, Ordering::SeqCst);
+            if !is_broken!(NotedOnce) {
+                each(grown, &mut look);
+            }
+            return true;
+        }
+        false
+    }
+
     /// Clears a hint; sets it again if the line is on the list by now.
     fn clear_hint<P: Platform>(&self, platform: &P, list: List, line: usize) {
         let (Some(word), Some(state)) = (self.word(0, list, line / BITS), self.state(line)) else { return };
@@ -388,7 +471,7 @@ impl Listing {
     }
 
     /// Whether a line that has a run of that order now may stay where it is, for a CPU that has set bits of it: its list allows that, or it is
-    /// reserved.
+    /// reserved. Otherwise it has grown.
     #[inline(always)]
     pub(super) fn allows<P: Platform>(&self, platform: &P, line: usize, run: Order) -> bool {
         self.state(line).is_some_and(|state| {
@@ -398,14 +481,12 @@ impl Listing {
         })
     }
 
-    /// Sees to it that a line that is not reserved is on a list that its shape allows. The caller has set bits, which can have made a run of
-    /// the order `may_have`. A line on no list gets one of the type `list_type`; a listed one keeps its type.
-    #[inline(always)]
+    /// Sees to it that a line that is not reserved is on a list that its shape allows. A line on no list gets one of the type `list_type`; a
+    /// listed one keeps its type.
     pub(super) fn settle<P: Platform>(
         &self,
         platform: &P,
         (line, list_type): (usize, MigrateType),
-        may_have: Order,
         shape: impl Fn() -> Option<Shape>,
     ) {
         let Some(state) = self.state(line) else { return };
@@ -413,14 +494,18 @@ impl Listing {
             Self::touch(platform, state, Access::Read);
             // Sequentially consistent: pairs with `move_to`.
             let found = List(state.load(Ordering::SeqCst));
-            if found.is_reserved() || found.allows(may_have) {
+            if found.is_reserved() || found.allows(self.lists.line_order) {
                 return;
             }
             let Some(shape) = shape() else { return };
             if found.allows(shape.run) {
+                // Another CPU may be about to set the hint.
+                if !self.has_hint(found, line) && !is_broken!(HintsNotRestored) {
+                    self.set_hint(platform, found, line);
+                }
                 return;
             }
-            // Bits that were set since are seen to by the CPUs that have set them: the line is not reserved.
+            // What was freed since and has outgrown the old list is noted: the line is not reserved.
             if self.move_to(platform, line, found, self.lists.of(found.list_type().unwrap_or(list_type), shape))
                 || is_broken!(ListedOnce)
             {
@@ -478,9 +563,11 @@ impl Listing {
         steps
     }
 
-    /// The order of the largest free run of the listed lines of a type among some, as the summaries have it. Possibly stale.
+    /// The order of the largest free run of the listed lines of a type among some, as the summaries have it; that of a line while lines have
+    /// grown. Possibly stale.
     pub(super) fn largest_run_racy(&self, list_type: MigrateType, lines: &Range<usize>) -> Option<Order> {
-        if self.may_have(self.lists.whole(list_type), lines) {
+        let largest = [self.lists.whole(list_type), self.lists.grown()];
+        if largest.into_iter().any(|list| self.may_have(list, lines)) {
             return Some(self.lists.line_order);
         }
         let has_run = |order: &Order| self.steps_with_lines(list_type, *order, lines) != 0;
@@ -541,7 +628,7 @@ impl Listing {
         let Some(to) = shape().map(|shape| self.lists.of(list_type, shape)).filter(|to| *to != found) else { return };
         if self.move_to(platform, line, found, to) {
             // A free that saw the old list may have relied on it.
-            self.settle(platform, (line, list_type), self.lists.line_order, shape);
+            self.settle(platform, (line, list_type), shape);
         }
     }
 
@@ -570,7 +657,7 @@ impl Listing {
         let to = shape().map_or(List::NONE, |shape| self.lists.of(list_type, shape));
         if found.is_reserved() && self.move_to(platform, line, found, to) && !is_broken!(ListedOnce) {
             // CPUs that set bits while the line was reserved left them to the caller.
-            self.settle(platform, (line, list_type), self.lists.line_order, shape);
+            self.settle(platform, (line, list_type), shape);
         }
     }
 
@@ -584,36 +671,20 @@ impl Listing {
         self.next(platform, 0, self.lists.reserved(list_type), lines.start, lines.end)
     }
 
-    /// Lists a line as the invariants say, whatever a CPU that is gone has left undone. At rest.
-    pub(super) fn mend<P: Platform>(
-        &self,
-        platform: &P,
-        (line, list_type): (usize, MigrateType),
-        shape: impl Fn() -> Option<Shape>,
-    ) {
-        self.settle(platform, (line, list_type), self.lists.line_order, shape);
-        if let Some(list) = self.state(line).map(|state| List(state.load(Ordering::Relaxed)))
-            && list != List::NONE
-        {
-            self.set_hint(platform, list, line);
-        }
-    }
-
     /// What is wrong with the listing of a line of that shape; `None` if nothing is. For a yard at rest.
     pub(super) fn problem(&self, line: usize, shape: Option<Shape>) -> Option<&'static str> {
         let list = List(self.state(line)?.load(Ordering::Relaxed));
+        if list != List::NONE && !self.lists.has(list) {
+            return Some("state of a line");
+        }
+        if self.has_hint(self.lists.grown(), line) {
+            return None;
+        }
         if list == List::NONE {
             return shape.is_some().then_some("line with free frames that is on no list");
         }
-        if !self.lists.has(list) {
-            return Some("state of a line");
-        }
-        let mut at = line;
-        for level in 0..LEVELS {
-            if self.word(level, list, at / BITS)?.load(Ordering::Relaxed) >> (at % BITS) & 1 == 0 {
-                return Some("hint of a listed line");
-            }
-            at /= SPAN;
+        if !self.has_hint(list, line) {
+            return Some("hint of a listed line");
         }
         shape.is_some_and(|shape| !list.allows(shape.run)).then_some("line with a larger run than those of its list")
     }

@@ -48,7 +48,7 @@ impl Fixture {
     /// With all frames free.
     fn free(pageblocks: usize, order: u8) -> Self {
         let fixture = Self::empty(pageblocks, order);
-        (0..fixture.lines).for_each(|line| fixture.bits.free_whole(&Plain, line, MOVABLE).expect("it was not free"));
+        (0..fixture.lines).for_each(|line| fixture.bits.free_whole(&Plain, line).expect("it was not free"));
         fixture
     }
 
@@ -64,7 +64,7 @@ impl Fixture {
     fn free_at(&self, number: usize, offsets: impl IntoIterator<Item = usize>) {
         for offset in offsets {
             let place = (number << self.bits.order.0) + offset;
-            self.bits.free(&Plain, place, Order(0), MOVABLE).expect("the frame was not free");
+            self.bits.free(&Plain, place, Order(0)).expect("the frame was not free");
         }
     }
 
@@ -88,7 +88,8 @@ impl Fixture {
     fn assert_all_free(&self) {
         self.assert_sound();
         assert!((0..self.frames()).all(|place| self.bits.is_free_racy(place)), "a frame is lost");
-        let whole = (0..self.lines).filter(|_| self.bits.take_whole(&Plain, MOVABLE, 0..self.lines, 0).is_some());
+        let whole = (0..self.lines)
+            .filter(|_| self.bits.take_whole(&Plain, MOVABLE, (0..self.lines, 0), |_| MOVABLE).is_some());
         assert_eq!(whole.count(), self.lines, "a line that is whole is not listed so");
     }
 }

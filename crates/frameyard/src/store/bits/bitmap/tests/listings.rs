@@ -72,7 +72,7 @@ fn a_free_that_makes_a_run_larger_lists_the_line_anew() {
     fixture.free_at(0, [0]);
     for order in 0..9 {
         assert_eq!(fixture.reserve(order + 1), None);
-        fixture.bits.free(&Plain, 1 << order, Order(order), MOVABLE).unwrap();
+        fixture.bits.free(&Plain, 1 << order, Order(order)).unwrap();
         fixture.assert_sound();
         let line = fixture.reserve(order + 1).expect("the run is listed");
         fixture.leave(line);
@@ -108,12 +108,12 @@ fn lines_far_apart_are_found_through_the_summaries() {
 fn ranges_may_begin_and_end_in_the_middle_of_words() {
     let fixture = Fixture::free(9000, 1);
     for range in [10..20, 0..1, 60..70, 64..128, 63..64, 4090..4100, 100..8300, 8999..9000, 50..50] {
-        let whole = || fixture.bits.take_whole(&Plain, MOVABLE, range.clone(), range.start + 3);
+        let whole = || fixture.bits.take_whole(&Plain, MOVABLE, (range.clone(), range.start + 3), |_| MOVABLE);
         let mut found: Vec<_> = core::iter::from_fn(whole).collect();
         found.sort_unstable();
         assert_eq!(found, range.clone().collect::<Vec<_>>());
         for line in found {
-            fixture.bits.free_whole(&Plain, line, MOVABLE).unwrap();
+            fixture.bits.free_whole(&Plain, line).unwrap();
         }
     }
     fixture.assert_all_free();
@@ -124,15 +124,17 @@ fn types_have_lists_of_their_own() {
     let fixture = Fixture::empty(3, 9);
     let types = [MigrateType::Unmovable, MOVABLE, MigrateType::Reclaimable];
     for (line, list_type) in types.into_iter().enumerate() {
-        fixture.bits.free_whole(&Plain, line, list_type).unwrap();
+        fixture.bits.free_whole(&Plain, line).unwrap();
+        assert_eq!(fixture.bits.standing_racy(&Plain, line), Standing::Unlisted, "{list_type}");
     }
     for (line, list_type) in types.into_iter().enumerate() {
-        assert_eq!(fixture.bits.reserve_line(&Plain, (list_type, Order(0)), 0..3, 0), Some(line));
-        assert_eq!(fixture.bits.reserve_line(&Plain, (list_type, Order(0)), 0..3, 0), None);
+        let reserve = || fixture.bits.reserve(&Plain, (list_type, Order(0)), false, (0..3, 0), |line| types[line]);
+        assert_eq!(reserve(), Some(Found::Reserved(line)));
+        assert_eq!(reserve(), None);
         assert_eq!(fixture.bits.next_reserved(&Plain, list_type, 0..3), Some(line));
         fixture.bits.leave(&Plain, line, list_type);
         assert_eq!(fixture.bits.next_reserved(&Plain, list_type, 0..3), None);
-        assert_eq!(fixture.bits.take_whole(&Plain, list_type, 0..3, 0), Some(line));
+        assert_eq!(fixture.bits.take_whole(&Plain, list_type, (0..3, 0), |line| types[line]), Some(line));
     }
 }
 
@@ -140,8 +142,10 @@ fn types_have_lists_of_their_own() {
 fn a_listed_line_keeps_its_type() {
     let fixture = Fixture::empty(1, 9);
     fixture.free_at(0, [0]);
-    fixture.bits.free(&Plain, 1, Order(0), MigrateType::Unmovable).unwrap();
-    assert_eq!(fixture.bits.reserve_line(&Plain, (MigrateType::Unmovable, Order(0)), 0..1, 0), None);
+    fixture.leave(fixture.reserve(0).expect("it is listed"));
+    fixture.free_at(0, [1]);
+    let unmovable = (MigrateType::Unmovable, Order(0));
+    assert_eq!(fixture.bits.reserve(&Plain, unmovable, false, (0..1, 0), |_| MigrateType::Unmovable), None);
     assert_eq!(fixture.reserve(1), Some(0));
 }
 
@@ -156,7 +160,7 @@ fn frames_freed_into_a_reserved_line_are_listed_when_it_is_left() {
     fixture.leave(line);
     fixture.assert_sound();
     assert_eq!(fixture.reserve(0), Some(0));
-    assert_eq!(fixture.bits.claim(&Plain, 0, Order(0), MOVABLE), Some(5));
+    assert_eq!(fixture.bits.claim(&Plain, 0, Order(0)), Some(5));
     fixture.leave(0);
     fixture.assert_sound();
     fixture.free_at(0, 0..512);
@@ -177,10 +181,10 @@ fn lines_listed_as_whole_that_are_not_are_listed_anew() {
     let fixture = Fixture::free(200, 9);
     // Another CPU takes from lines without reserving them.
     for line in 0..199 {
-        assert!(fixture.bits.claim(&Plain, line, Order(0), MOVABLE).is_some());
+        assert!(fixture.bits.claim(&Plain, line, Order(0)).is_some());
     }
-    assert_eq!(fixture.bits.take_whole(&Plain, MOVABLE, 0..200, 0), Some(199));
-    assert_eq!(fixture.bits.take_whole(&Plain, MOVABLE, 0..200, 0), None);
+    assert_eq!(fixture.bits.take_whole(&Plain, MOVABLE, (0..200, 0), |_| MOVABLE), Some(199));
+    assert_eq!(fixture.bits.take_whole(&Plain, MOVABLE, (0..200, 0), |_| MOVABLE), None);
     fixture.assert_sound();
     assert_eq!(fixture.reserve(9), None);
     assert_eq!(core::iter::from_fn(|| fixture.reserve(8)).count(), 199);

@@ -77,7 +77,7 @@ impl Model {
             Action::Claim(line, order) => {
                 let (line, order) = (line % lines, Order(order % line_order.0));
                 let has_run = largest_run_of(self.frames_of(line)).is_some_and(|run| run >= order);
-                let claimed = bits.claim(&Plain, line, order, MOVABLE);
+                let claimed = bits.claim(&Plain, line, order);
                 assert_eq!(claimed.is_some(), has_run);
                 claimed.into_iter().for_each(|place| self.take(place, order));
             }
@@ -92,9 +92,9 @@ impl Model {
                 let (place, order) = self.held.swap_remove(which % self.held.len());
                 self.set(place, order, true);
                 if order < line_order {
-                    bits.free(&Plain, place, order, MOVABLE).unwrap();
+                    bits.free(&Plain, place, order).unwrap();
                 } else {
-                    bits.free_whole(&Plain, place >> order.0, MOVABLE).unwrap();
+                    bits.free_whole(&Plain, place >> order.0).unwrap();
                 }
             }
             Action::FreeSome(which, wanted) if !self.held.is_empty() => {
@@ -107,7 +107,7 @@ impl Model {
                 freed.iter().for_each(|(place, order)| self.set(*place, *order, true));
                 let places: Vec<u32> = freed.iter().map(|(place, _)| *place as u32).collect();
                 if !places.is_empty() {
-                    assert_eq!(bits.free_some(&Plain, &places, order, MOVABLE), (places.len(), Ok(())));
+                    assert_eq!(bits.free_some(&Plain, &places, order), (places.len(), Ok(())));
                 }
             }
             Action::Reserve(order, start) => {
@@ -124,7 +124,7 @@ impl Model {
             Action::TakeWhole(start) => {
                 let has_whole = (0..lines)
                     .any(|line| !self.reserved.contains(&line) && self.frames_of(line).iter().all(|frame| *frame));
-                let line = bits.take_whole(&Plain, MOVABLE, 0..lines, start % lines);
+                let line = bits.take_whole(&Plain, MOVABLE, (0..lines, start % lines), |_| MOVABLE);
                 assert_eq!(line.is_some(), has_whole);
                 line.into_iter().for_each(|line| self.take(line << line_order.0, line_order));
             }

@@ -45,9 +45,9 @@ impl Thread<'_> {
         }
         let bits = self.bits();
         let freed = if order < bits.order {
-            bits.free(&Plain, place, order, MOVABLE)
+            bits.free(&Plain, place, order)
         } else {
-            bits.free_whole(&Plain, place >> order.0, MOVABLE)
+            bits.free_whole(&Plain, place >> order.0)
         };
         freed.expect("the block was not free");
     }
@@ -56,7 +56,7 @@ impl Thread<'_> {
     fn take_from(&mut self, line: usize, order: Order) -> bool {
         let bits = self.bits();
         if order.0 > 0 {
-            let claimed = bits.claim(&Plain, line, order, MOVABLE);
+            let claimed = bits.claim(&Plain, line, order);
             claimed.into_iter().for_each(|place| self.own(place, order));
             return claimed.is_some();
         }
@@ -76,7 +76,7 @@ impl Thread<'_> {
         let bits = self.bits();
         if order == bits.order {
             let start = self.random.below(self.all().end);
-            let line = bits.take_whole(&Plain, MOVABLE, self.all(), start);
+            let line = bits.take_whole(&Plain, MOVABLE, (self.all(), start), |_| MOVABLE);
             line.into_iter().for_each(|line| self.own(line << order.0, order));
             return line.is_some();
         }
@@ -158,7 +158,7 @@ fn stress((pageblocks, order): (usize, u8), calls: usize, rounds: usize) {
             }
         });
         shared.fixture.assert_all_free();
-        (0..shared.fixture.lines).for_each(|line| shared.fixture.bits.free_whole(&Plain, line, MOVABLE).unwrap());
+        (0..shared.fixture.lines).for_each(|line| shared.fixture.bits.free_whole(&Plain, line).unwrap());
     }
     let [thefts, failures] = [&shared.thefts, &shared.failures].map(|count| count.load(Ordering::Relaxed));
     std::println!("order {order}, {pageblocks} pageblocks: {calls} calls, {thefts} thefts, {failures} requests failed");

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::impls::{self, Guests};
 use crate::sources::{entries, read, rust_files};
 use crate::{Findings, crates, modules};
 
@@ -64,6 +65,19 @@ const ORDERS: &[Order] = &[
     },
 ];
 
+/// The crate whose methods lie in the module of their type.
+const CORE: &str = "frameyard";
+
+/// Modules of the core that have methods of types of other modules.
+const GUESTS: &[Guests] = &[
+    // The calls of a yard and of its views are where their path begins.
+    Guests { host: "frameyard::yard", guests: &["request", "fast"] },
+    // How a refill goes on once its type has nothing left is up to the placement.
+    Guests { host: "frameyard::store", guests: &["placement"] },
+    // What works on a zone gets a view of it, locked or not.
+    Guests { host: "frameyard::zone", guests: &["store", "placement"] },
+];
+
 /// The children of one module, bottom-up.
 pub(crate) struct Order {
     /// The path of the module, crate first: `frameyard::zone`.
@@ -119,6 +133,9 @@ pub(crate) fn check(root: &Path) -> Result<Findings, String> {
         let sources = rust_files(&source)?;
         files += sources.len();
         let mut found = modules::check(&name.replace('-', "_"), &sources, ORDERS);
+        if name == CORE {
+            found.extend(impls::check(&name, &sources, GUESTS));
+        }
         if MODELLED.contains(&name.as_str()) {
             found.extend(modules::check_atomics(&sources));
         }

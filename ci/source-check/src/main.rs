@@ -12,6 +12,7 @@
 
 mod count;
 mod crates;
+mod impls;
 mod layers;
 mod modules;
 mod orderings;

@@ -5,7 +5,8 @@
 //! again, and a pass of [`emptying`](crate::placement::emptying) looks at it, it becomes movable.
 
 use crate::platform::Platform;
-use crate::store::bits::taking::{Choice, take_whole};
+use crate::store::bits::take_whole;
+use crate::store::bits::taking::Choice;
 use crate::units::{MigrateType, PageCount, PfnRange};
 use crate::zone::view::{ListRules, LockedZone, ZoneView};
 use core::ops::Range;

@@ -245,6 +245,21 @@ pub(super) fn takes_blocks<P: Platform>(view: ZoneView<'_, P>, order: Order) -> 
     gives_blocks(view, order) && !view.is_quiesced()
 }
 
+/// The type that a line is listed as. One of another kind is found to be that when a search finds it.
+fn listed_type<P: Platform>(view: ZoneView<'_, P>) -> impl Fn(usize) -> MigrateType {
+    move |line| view.type_of_line(line).unwrap_or(MigrateType::Movable)
+}
+
+/// Takes a line of a type all of whose frames are free, with all of its frames: one among some lines, from the second argument on and then
+/// around.
+pub(crate) fn take_whole<P: Platform>(
+    view: ZoneView<'_, P>,
+    list_type: MigrateType,
+    among: (Range<usize>, usize),
+) -> Option<usize> {
+    view.free_bits().take_whole(view.platform, list_type, among, listed_type(view))
+}
+
 impl<'a, P: Platform> ZoneView<'a, P> {
     #[inline(always)]
     pub(crate) fn free_bits(&self) -> &'a Bits {

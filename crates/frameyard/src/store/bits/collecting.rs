@@ -2,7 +2,7 @@
 
 use crate::page::Tag;
 use crate::platform::Platform;
-use crate::store::bits::taking::take_whole;
+use crate::store::bits::take_whole;
 use crate::sync::{Ordering, fence};
 use crate::units::{CpuId, MigrateType, Order, Pfn, PfnRange};
 use crate::zone::view::ZoneView;

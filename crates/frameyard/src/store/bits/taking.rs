@@ -6,7 +6,7 @@ use crate::platform::{Access, Platform};
 use crate::store::RefillRequest;
 use crate::store::batch::{BATCH, Batch};
 use crate::store::bits::bitmap::{Bits, Found, LARGEST_LINE, Slot};
-use crate::store::bits::{State, collect_line, slot};
+use crate::store::bits::{State, collect_line, listed_type, slot, take_whole};
 use crate::sync::Ordering;
 use crate::units::{CpuId, MigrateType, Order, PageCount};
 use crate::zone::fixed_vec::FixedVec;
@@ -272,21 +272,6 @@ pub(crate) fn reserve<P: Platform>(
         }
     }
     None
-}
-
-/// The type that a line is listed as. One of another kind is found to be that when a search finds it.
-fn listed_type<P: Platform>(view: ZoneView<'_, P>) -> impl Fn(usize) -> MigrateType {
-    move |line| view.type_of_line(line).unwrap_or(MigrateType::Movable)
-}
-
-/// Takes a line of a type all of whose frames are free, with all of its frames: one among some lines, from the second argument on and then
-/// around.
-pub(crate) fn take_whole<P: Platform>(
-    view: ZoneView<'_, P>,
-    list_type: MigrateType,
-    among: (Range<usize>, usize),
-) -> Option<usize> {
-    view.free_bits().take_whole(view.platform, list_type, among, listed_type(view))
 }
 
 /// Ends the reservation of a line. If its pageblock has another type now, it is listed as such, or its frames go to the free lists.

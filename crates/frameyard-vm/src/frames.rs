@@ -71,10 +71,10 @@ impl<'y, P: Platform> Vm<'y, P> {
         let _ = done.map_err(|_| self.damaged(what));
     }
 
-    /// Fails if the state in frames is known to be damaged, or a process has ended with a lock.
+    /// Fails if the state in frames is known to be damaged, or a process died holding a lock.
     pub(crate) fn check_damage(&self) -> Result<(), VmError> {
         match (self.yard().platform().lock_error(), self.root().damage()) {
-            (Some(error @ (LockError::HolderEnded { .. } | LockError::Corrupt { .. })), _) => Err(VmError::Lock(error)),
+            (Some(error @ (LockError::OwnerDied { .. } | LockError::Corrupt { .. })), _) => Err(VmError::Lock(error)),
             (_, Some(what)) => Err(VmError::Damaged(what)),
             _ => Ok(()),
         }

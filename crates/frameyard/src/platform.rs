@@ -50,14 +50,14 @@ errors! {
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     #[non_exhaustive]
     pub enum LockError {
-        /// The process that holds the lock has ended. What the lock guards may be half changed, so no process takes it again:
+        /// The process that held the lock died. What the lock guards may be half changed, so no process takes it again:
         /// the yard is damaged, and all its processes should end.
-        HolderEnded {
+        OwnerDied {
             /// What the process held.
             lock: LockId,
             /// The number of the process, as it saw it itself.
             holder: u32,
-        } = "process {holder} ended while it held the lock of {lock}: the yard is damaged, end all its processes",
+        } = "process {holder} died while it held the lock of {lock}: the yard is damaged, end all its processes",
         /// A process has held the lock for longer than a wait may take. It may be stopped, or the word of the lock is damaged.
         LockStuck {
             /// What the process holds.
@@ -213,7 +213,7 @@ pub trait Platform: MapBacking + Probe + Sync {
     ///
     /// # Errors
     ///
-    /// [`LockError`] on a platform whose locks lie in memory that several processes share, if the holder has ended or does not
+    /// [`LockError`] on a platform whose locks lie in memory that several processes share, if the holder has died or does not
     /// continue. [`lock_error`](Self::lock_error) then returns the same error.
     ///
     /// # Implementation
@@ -352,7 +352,7 @@ pub trait Platform: MapBacking + Probe + Sync {
         false
     }
 
-    /// Why a caller that has waited for `round` rounds should give up: the process that `holder` names has ended, or the wait has
+    /// Why a caller that has waited for `round` rounds should give up: the process that `holder` names has died, or the wait has
     /// reached its limit. `holder` is 0 if the word names no process; `still` says whether the word names it still. In a private
     /// yard, and by default, no wait ends this way.
     ///

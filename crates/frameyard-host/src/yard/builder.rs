@@ -216,7 +216,7 @@ impl HostYardBuilder {
     /// 10 seconds by default. The call then fails with [`LockError::LockStuck`](frameyard::platform::LockError::LockStuck), or with
     /// [`DeviceMapProblem::Changing`](crate::DeviceMapProblem::Changing) if it waits for the right to change views of the memory map.
     ///
-    /// A holder that has ended is noticed earlier. Private yards have no limit.
+    /// A holder that has died is noticed earlier. Private yards have no limit.
     #[must_use]
     pub fn lock_limit(mut self, limit: Duration) -> Self {
         self.lock_limit = limit;

@@ -120,7 +120,7 @@ fn examine(yard: &HostYard, killed: u32) -> Result<(), LockError> {
         _ => Ok(()),
     });
     if let Err(error) = found {
-        assert!(matches!(error, LockError::HolderEnded { holder, .. } if holder == killed), "{error}");
+        assert!(matches!(error, LockError::OwnerDied { holder, .. } if holder == killed), "{error}");
         assert_eq!(yard.validate(), Err(ValidateError::Lock(error)));
         let refused = yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap_err();
         assert_eq!(lock_error(&refused), Some(error), "{refused}");
@@ -166,7 +166,7 @@ fn a_change_of_the_policy_names_the_process_that_was_killed_during_one() {
         std::thread::sleep(Duration::from_micros(2_000 + seed % 5_000));
         drop(neighbour);
         let changed = without_hang(&format!("seed {seed}"), move || yard.set_policy(ZonePolicy::Vanilla));
-        let named = PolicyError::Lock(LockError::HolderEnded { lock: LockId::Policy, holder: killed });
+        let named = PolicyError::Lock(LockError::OwnerDied { lock: LockId::Policy, holder: killed });
         assert!(changed.is_ok() || changed == Err(named), "{changed:?}");
         changed.is_err()
     };

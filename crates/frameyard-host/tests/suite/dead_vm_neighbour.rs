@@ -136,7 +136,7 @@ fn examine(vm: HostVm<'_>, worked: Result<(), VmError>, killed: u32) -> bool {
     match worked {
         Err(VmError::Damaged(what)) => panic!("a kill damages no words: {what}"),
         Err(VmError::Lock(error)) => {
-            assert!(matches!(error, LockError::HolderEnded { holder, .. } if holder == killed), "{error}");
+            assert!(matches!(error, LockError::OwnerDied { holder, .. } if holder == killed), "{error}");
             assert_eq!(validated, Err(VmValidateError::Lock(error)));
             assert_eq!(Vm::attach(vm.yard()).err(), Some(VmError::Lock(error)));
             assert_eq!(vm.create_space().err(), Some(VmError::Lock(error)));

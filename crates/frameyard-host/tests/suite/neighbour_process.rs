@@ -13,7 +13,7 @@ const SEED: &str = "FRAMEYARD_TEST_SEED";
 /// How often neighbours are killed; 5 times unless this is set.
 const KILLS: &str = "FRAMEYARD_KILLS";
 
-/// Longer than any wait for a process that has ended, with much room for a busy host.
+/// Longer than any wait for a process that has died, with much room for a busy host.
 pub(crate) const NO_HANG: Duration = Duration::from_secs(120);
 
 /// The next random number (xorshift).

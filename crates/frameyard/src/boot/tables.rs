@@ -434,7 +434,7 @@ impl Tables {
     ///
     /// # Errors
     ///
-    /// The process that makes the other change has ended, or does not go on.
+    /// The process that makes the other change has died, or does not go on.
     pub(crate) fn begin_switch<P: Platform>(&self, platform: &P) -> Result<Option<PolicySwitch>, LockError> {
         let word = self.word(HeaderWord::PolicySwitch);
         let own = platform.process().map_or(1, |process| u64::from(process.get()));

@@ -277,8 +277,7 @@ impl<P: Platform> Yard<P> {
     /// Refuses all requests in a yard that a dead process has damaged, also those that a fast path would serve. Forgets the
     /// error of an earlier call.
     pub(crate) fn refuse_damaged(&self) -> Result<(), AllocError> {
-        let Some(error @ (LockError::HolderEnded { .. } | LockError::Corrupt { .. })) = self.platform.lock_error()
-        else {
+        let Some(error @ (LockError::OwnerDied { .. } | LockError::Corrupt { .. })) = self.platform.lock_error() else {
             return Ok(());
         };
         self.tables.home_pcps.iter().for_each(|home| home.store(u32::MAX, Ordering::Relaxed));

@@ -574,11 +574,11 @@ impl<'a, P: Platform> LockedPcp<'a, P> {
         store(&self.pcp.own_high[Group::Huge as usize], limits.huge_high);
         store(&self.pcp.own_high[Group::Large as usize], limits.large_high);
         store(&self.pcp.own_batch, limits.batch);
-        self.adopt_policy(policy);
+        self.use_policy(policy);
     }
 
     /// Applies the limits of the policy, or those that the yard sizes its lists to.
-    pub(crate) fn adopt_policy(&mut self, policy: ZonePolicy) {
+    pub(crate) fn use_policy(&mut self, policy: ZonePolicy) {
         let (highs, batch) = match list_limits(policy) {
             Some(ListLimits { high, batch }) => ([high, high, 0], batch),
             None => {

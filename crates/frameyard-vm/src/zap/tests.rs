@@ -147,7 +147,7 @@ fn change_entry(space: &AddressSpace<'_, TestPlatform>, addr: VirtAddr, change: 
     table.set(spot.index, change(table.entry(spot.index)));
 }
 
-fn thaw(entry: Entry) -> Entry {
+fn not_moving(entry: Entry) -> Entry {
     entry.moved(entry.pfn())
 }
 
@@ -178,7 +178,7 @@ fn unmap_reports_a_stuck_migration_and_can_be_repeated() {
             assert!(problem.to_string().ends_with("is still in migration: unmap again"), "{problem}");
             let left = if is_huge || part != area { 512 } else { 1 };
             assert_eq!((space.statistics().areas, space.statistics().resident), (1, PageCount(left)));
-            change_entry(&space, addr, thaw);
+            change_entry(&space, addr, not_moving);
             vm.validate().unwrap();
         }
         space.unmap(area).unwrap();
@@ -194,7 +194,7 @@ fn exit_reports_a_stuck_migration_and_can_be_repeated() {
             change_entry(&space, addr, Entry::moving);
             let stalled = space.exit(workers).unwrap_err();
             assert_eq!(stalled.problem, ExitProblem::Moving(addr));
-            change_entry(&stalled.space, addr, thaw);
+            change_entry(&stalled.space, addr, not_moving);
             vm.validate().unwrap();
             assert!(matches!(stalled.space.exit(workers), Ok(ExitOutcome::Gone(_))));
         });

@@ -67,7 +67,7 @@ impl Contents {
     }
 
     /// Writes to a block for the last time and removes the record.
-    pub(crate) fn disown(&self, pfn: Pfn, order: Order) {
+    pub(crate) fn release(&self, pfn: Pfn, order: Order) {
         for frame in Self::frames(pfn, order) {
             self.write(frame);
             self.owned[frame].set(false);
@@ -393,13 +393,13 @@ impl Runner {
     }
 
     /// Writes to a block for the last time.
-    pub(crate) fn disown(&self, pfn: Pfn, order: Order) {
-        self.machine.contents.disown(pfn, order);
+    pub(crate) fn release(&self, pfn: Pfn, order: Order) {
+        self.machine.contents.release(pfn, order);
     }
 
     /// Writes to a block and frees it.
     pub(crate) fn give(&self, pfn: Pfn, order: Order) {
-        self.disown(pfn, order);
+        self.release(pfn, order);
         self.yard.free(pfn, order).expect("the block is ours");
     }
 

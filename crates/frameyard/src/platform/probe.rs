@@ -140,7 +140,7 @@ pub struct NodeInit {
     pub threads: usize,
     /// Jobs.
     pub jobs: u64,
-    /// Page structures written, or adopted because they were zero already; holes included.
+    /// Page structures written, or left as they were because they were zero already; holes included.
     pub pages: PageCount,
     /// Frames that became free.
     pub freed: PageCount,

@@ -13,7 +13,7 @@
 //!
 //! [`AllocationMap::mark_allocated`] stores the byte as the last step of an allocation. [`AllocationMap::clear_allocated`]
 //! exchanges it for zero as the first step of a free, and of every other way in which an allocated block changes its state:
-//! adoption, a [`Frames`](crate::Frames) guard, a split. The exchange decides racing frees: one caller wins and owns the block,
+//! [`init_refs`](crate::views::CountedBlocks::init_refs), a [`Frames`](crate::Frames) guard, a split. The exchange decides racing frees: one caller wins and owns the block,
 //! every other caller gets `None` and has changed nothing.
 //!
 //! A free needs only this byte, not the page structure: 64 frames share a cache line. While a block is allocated nothing inside

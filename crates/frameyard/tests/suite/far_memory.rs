@@ -179,7 +179,7 @@ fn compaction_moves_blocks_in_each_run() {
         let yard = yard(&memory, &config(&[NodeId(0), NodeId(0)]));
         let mover = Mover::new(&yard);
         let mut slots: Vec<_> =
-            take_all(&yard, Order::ZERO).into_iter().map(|pfn| (pfn, mover.adopt(pfn, Order::ZERO))).collect();
+            take_all(&yard, Order::ZERO).into_iter().map(|pfn| (pfn, mover.own(pfn, Order::ZERO))).collect();
         slots.sort();
         slots.iter().filter(|(pfn, _)| pfn.0 % 4 != 0).for_each(|(_, slot)| mover.free(*slot));
         yard.drain_all();

@@ -378,7 +378,7 @@ impl MapBacking for ModelPlatform {
         }
         thread::yield_now();
         for frame in 0..frames.range().count().0 {
-            self.contents.disown(frames.range().start + PageCount(frame), Order::ZERO);
+            self.contents.release(frames.range().start + PageCount(frame), Order::ZERO);
         }
         Ok(())
     }

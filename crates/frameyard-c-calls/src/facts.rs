@@ -68,7 +68,7 @@ pub fn lock_status(error: LockError) -> (fy_status, u32) {
         LockError::LockStuck { holder, .. } => (FY_BUSY, holder),
         LockError::OwnerDied { holder, .. } => (FY_DAMAGED, holder),
         LockError::Corrupt { .. } => (FY_DAMAGED, 0),
-        LockError::SectionsNotEnded { .. } => (FY_SYSTEM, 0),
+        LockError::SequencesNotEnded { .. } => (FY_SYSTEM, 0),
         _ => (FY_DAMAGED, 0),
     }
 }

@@ -167,8 +167,8 @@ impl<P: Platform> Yard<P> {
         if map.size.0 < found.numbering.places() * size_of::<Page>() as u64 {
             return Err(AttachError::TooSmall);
         }
-        if (found.tables.word(HeaderWord::Sections).load(Ordering::Relaxed) != 0) != platform.has_sections() {
-            return Err(AttachError::OtherSections);
+        if (found.tables.word(HeaderWord::Sequences).load(Ordering::Relaxed) != 0) != platform.has_sequences() {
+            return Err(AttachError::OtherSequences);
         }
         // SAFETY: the caller says that it is the yard's map; it is large enough.
         let map =

@@ -288,7 +288,7 @@ impl HostYardBuilder {
         };
         let platform = self.platform(frames.node_binding(self.binding).build(host)?, host)?;
         let platform = match self.list_access {
-            ListAccess::Sections => platform.with_sections(config.cpus.len() as u32),
+            ListAccess::Sequences => platform.with_sequences(config.cpus.len() as u32),
             ListAccess::Locked => platform,
         };
         let devices = config.device_space.zip(layout.device_map_offset());

@@ -19,7 +19,7 @@ mod neighbour_process;
 mod own_process;
 mod processes;
 mod reporting;
-mod sections;
+mod sequences;
 mod shared_device_map;
 mod shared_yard;
 #[path = "../../src/test_addresses.rs"]

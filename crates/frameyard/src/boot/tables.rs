@@ -60,8 +60,8 @@ pub(crate) enum HeaderWord {
     Runs,
     /// When page structures are checked: [`PageChecks`].
     Checks,
-    /// Whether CPUs use their lists in sections: [`Platform::has_sections`].
-    Sections,
+    /// Whether CPUs use their lists in restartable sequences: [`Platform::has_sequences`].
+    Sequences,
     /// How hard the yard keeps pageblocks whole: [`DefragMode`](crate::placement::DefragMode). Read on slow paths.
     DefragMode,
     /// Whether regions are kept clean: [`CleanRegions`]. Zones have a copy.

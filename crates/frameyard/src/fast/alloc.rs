@@ -1,7 +1,7 @@
 //! Allocation: the fast path through the caller's per-CPU lists, and the slow path over the zonelist.
 //!
-//! The fast path takes a frame from the array of its CPU's list in a section, or under the lists' lock (one exchange). It uses three
-//! cache lines of the lists, and stores the frame's byte in the allocation map. It compares no watermark: a frame on a
+//! The fast path takes a frame from the array of its CPU's list in a restartable sequence, or under the lists' lock (one exchange).
+//! It uses three cache lines of the lists, and stores the frame's byte in the allocation map. It compares no watermark: a frame on a
 //! per-CPU list has left the zone, so the refill compares them, once per batch. (The kernel compares them on every
 //! allocation.)
 //!
@@ -28,7 +28,7 @@ impl<P: Platform> Yard<P> {
     /// A block of more than the yard's maximum order, up to [1 GiB](crate::Geometry::largest_order), is the first place in address order
     /// all of whose frames are free. It is one block: [`free`](Self::free) frees it whole, [`split_at`](Self::split_at) divides it.
     ///
-    /// After the kernel's `alloc_pages`. Common cost: a section of the caller's CPU ([`Platform::has_sections`]), or its per-CPU lock (a
+    /// After the kernel's `alloc_pages`. Common cost: a sequence of the caller's CPU ([`Platform::has_sequences`]), or its per-CPU lock (a
     /// try), and the frame's byte in the allocation map. A refill takes the zone lock at most once per batch.
     ///
     /// # Errors
@@ -64,8 +64,8 @@ impl<P: Platform> Yard<P> {
         if gfp.intersects(OFF_FAST_PATH) {
             return None;
         }
-        let popped = if let Some(cpu) = self.platform.section_cpu() {
-            self.platform.pop_in_section(cpu, self.home_lists(cpu, gfp)?.own_list(list))
+        let popped = if let Some(cpu) = self.platform.sequence_cpu() {
+            self.platform.pop_in_sequence(cpu, self.home_lists(cpu, gfp)?.own_list(list))
         } else {
             let cpu = self.platform.current_cpu();
             let pcp = self.home_lists(cpu, gfp)?;
@@ -166,8 +166,8 @@ impl<P: Platform> Yard<P> {
     /// Pops a block, by its place in the map, from one of the caller's lists. The caller marks it allocated.
     #[inline(always)]
     pub(crate) fn pop_held(&self, pcp: CpuLists<'_>, cpu: CpuId, list: ListId) -> Option<u32> {
-        if self.platform.has_sections() {
-            return self.platform.pop_in_section(cpu, pcp.own_list(list)).entry();
+        if self.platform.has_sequences() {
+            return self.platform.pop_in_sequence(cpu, pcp.own_list(list)).entry();
         }
         pcp.try_lock(&self.platform, pcp.zone(), cpu)?.pop(list)
     }

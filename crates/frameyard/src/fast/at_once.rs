@@ -2,8 +2,8 @@
 //!
 //! [`Yard::alloc`] and [`Yard::free`] hold their fast paths and calls of slow ones. A slow path may panic, and its error takes memory.
 //! An interface that catches panics, or that must not return large errors, calls the functions of this module first: each either does
-//! all there is to do, in a section of the caller's CPU, or says what the caller must do in code of its own. They make no call, so a
-//! caller of theirs saves no registers.
+//! all there is to do, in a restartable sequence of the caller's CPU, or says what the caller must do in code of its own. They make
+//! no call, so a caller of theirs saves no registers.
 
 use core::fmt;
 
@@ -96,25 +96,25 @@ impl<P: Platform> UnfinishedFree<'_, P> {
 }
 
 impl<P: Platform> Yard<P> {
-    /// The common part of [`alloc`](Self::alloc): takes a block of the caller's own list in a section, in the near run of memory.
-    /// Nothing without sections ([`Platform::has_sections`]).
+    /// The common part of [`alloc`](Self::alloc): takes a block of the caller's own list in a sequence, in the near run of memory.
+    /// Nothing without sequences ([`Platform::has_sequences`]).
     ///
     /// Cost: as `alloc`.
     #[inline(always)]
     pub fn alloc_at_once(&self, order: Order, gfp: Gfp) -> AllocAtOnce<'_, P> {
         self.alloc_from(order, gfp, |list| {
-            let cpu = self.platform.section_cpu()?;
-            Some(self.platform.pop_in_section(cpu, self.home_lists(cpu, gfp)?.own_list(list)))
+            let cpu = self.platform.sequence_cpu()?;
+            Some(self.platform.pop_in_sequence(cpu, self.home_lists(cpu, gfp)?.own_list(list)))
         })
     }
 
     /// As [`alloc_at_once`](Self::alloc_at_once), where CPUs lock their lists: takes a block of the caller's own list, if its lock is
-    /// free. Nothing with sections.
+    /// free. Nothing with sequences.
     ///
     /// Cost: as `alloc`.
     #[inline(always)]
     pub fn alloc_locked_at_once(&self, order: Order, gfp: Gfp) -> AllocAtOnce<'_, P> {
-        if self.platform.has_sections() {
+        if self.platform.has_sequences() {
             return AllocAtOnce::Nothing;
         }
         self.alloc_from(order, gfp, |list| self.pop_locked(list, gfp))
@@ -159,26 +159,26 @@ impl<P: Platform> Yard<P> {
         Some(AllocAtOnce::Unfinished(UnfinishedAlloc { yard: self, word }))
     }
 
-    /// The common part of [`free`](Self::free): frees a block of the near run of memory onto the caller's own list in a section. Without
-    /// sections ([`Platform::has_sections`]) no free is done at once.
+    /// The common part of [`free`](Self::free): frees a block of the near run of memory onto the caller's own list in a sequence. Without
+    /// sequences ([`Platform::has_sequences`]) no free is done at once.
     ///
     /// Cost: as `free`.
     #[inline(always)]
     pub fn free_at_once(&self, pfn: Pfn, order: Order) -> FreeAtOnce<'_, P> {
         self.free_onto(pfn, order, |zone, list, place| {
-            let cpu = self.platform.section_cpu()?;
+            let cpu = self.platform.sequence_cpu()?;
             let pcp = self.tables.pcp_of(zone, cpu)?;
-            self.platform.push_in_section(cpu, pcp.own_list(list), place).then_some(())
+            self.platform.push_in_sequence(cpu, pcp.own_list(list), place).then_some(())
         })
     }
 
     /// As [`free_at_once`](Self::free_at_once), where CPUs lock their lists: onto the caller's own list, if its lock is free. Nothing with
-    /// sections.
+    /// sequences.
     ///
     /// Cost: as `free`.
     #[inline(always)]
     pub fn free_locked_at_once(&self, pfn: Pfn, order: Order) -> FreeAtOnce<'_, P> {
-        if self.platform.has_sections() {
+        if self.platform.has_sequences() {
             return FreeAtOnce::Nothing;
         }
         self.free_onto(pfn, order, |zone, list, place| {

@@ -17,8 +17,9 @@ use crate::zone::poison;
 impl<P: Platform> Yard<P> {
     /// Frees a block that [`alloc`](Self::alloc) returned for the same order.
     ///
-    /// After the kernel's `free_pages`. Common cost: one atomic exchange on the frame's byte in the allocation map, and a section of the
-    /// caller's CPU ([`Platform::has_sections`]), or its per-CPU lock (a try). A drain takes the zone lock at most once per batch.
+    /// After the kernel's `free_pages`. Common cost: one atomic exchange on the frame's byte in the allocation map, and a
+    /// restartable sequence of the caller's CPU ([`Platform::has_sequences`]), or its per-CPU lock (a try). A drain takes the zone
+    /// lock at most once per batch.
     ///
     /// # Errors
     ///
@@ -94,8 +95,8 @@ impl<P: Platform> Yard<P> {
         if let Some((list_type, zone)) = self.fast.blocks.ordinary_at(place)
             && let Some(list) = ListId::new(order, list_type, self.list_orders)
         {
-            if let Some(cpu) = self.platform.section_cpu() {
-                return self.push_in_section(cpu, index, list, order, zone);
+            if let Some(cpu) = self.platform.sequence_cpu() {
+                return self.push_in_sequence(cpu, index, list, order, zone);
             }
             self.push_to_list(self.platform.current_cpu(), index, list, order, zone)
         } else {
@@ -112,9 +113,9 @@ impl<P: Platform> Yard<P> {
         }
     }
 
-    /// As [`push_to_list`](Self::push_to_list), in a section.
+    /// As [`push_to_list`](Self::push_to_list), in a sequence.
     #[inline(always)]
-    fn push_in_section(
+    fn push_in_sequence(
         &self,
         cpu: CpuId,
         index: u32,
@@ -123,7 +124,7 @@ impl<P: Platform> Yard<P> {
         zone: ZoneId,
     ) -> Result<(), FreeError> {
         match self.tables.pcp_of(zone, cpu) {
-            Some(pcp) if self.platform.push_in_section(cpu, pcp.own_list(list), index) => Ok(()),
+            Some(pcp) if self.platform.push_in_sequence(cpu, pcp.own_list(list), index) => Ok(()),
             _ => self.push_to_list_near(cpu, index, list, order, zone),
         }
     }

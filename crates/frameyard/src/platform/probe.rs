@@ -87,7 +87,7 @@ pub enum MapWrite {
     Streamed,
 }
 
-/// A section of work whose time and accesses a [`Probe`] can attribute.
+/// A piece of work whose time and accesses a [`Probe`] can attribute.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Activity {
     /// Frames move from a zone to a CPU's list.

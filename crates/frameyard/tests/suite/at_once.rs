@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::fixture::HeapRegion;
 use frameyard::alloc::{AllocAtOnce, FreeAtOnce, FreeProblem};
 use frameyard::boot::ZoneLimits;
-use frameyard::platform::{MapBacking, OwnList, Probe, SectionsNotEnded};
+use frameyard::platform::{MapBacking, OwnList, Probe, SequencesNotEnded};
 use frameyard::{CpuId, Gfp, Layout, MemoryTable, NodeId, Order, Pfn, PfnRange, Platform, Yard, YardConfig};
 
 /// A machine with one CPU.
 #[derive(Debug)]
 struct OneCpu {
-    has_sections: bool,
+    has_sequences: bool,
     /// The pauses after which another thread gives up the lists, each time that a thread takes them.
     pauses: u32,
     pauses_left: AtomicU32,
@@ -31,17 +31,17 @@ impl Platform for OneCpu {
     fn frame_bytes(&self, _pfn: Pfn) -> Option<NonNull<u8>> {
         None
     }
-    fn has_sections(&self) -> bool {
-        self.has_sections
+    fn has_sequences(&self) -> bool {
+        self.has_sequences
     }
-    fn take_in_section(&self, cpu: CpuId, list: OwnList<'_>) -> bool {
+    fn take_in_sequence(&self, cpu: CpuId, list: OwnList<'_>) -> bool {
         if self.pauses_left.load(Ordering::Relaxed) > 0 {
             return false;
         }
         self.pauses_left.store(self.pauses, Ordering::Relaxed);
         self.current_cpu() == cpu && list.take(|| true)
     }
-    fn end_sections(&self, _cpu: Option<CpuId>) -> Result<(), SectionsNotEnded> {
+    fn end_sequences(&self, _cpu: Option<CpuId>) -> Result<(), SequencesNotEnded> {
         Ok(())
     }
 }
@@ -56,8 +56,8 @@ const NEAR: PfnRange = PfnRange { start: Pfn(0x8000), end: Pfn(0x10000) };
 const FAR: PfnRange = PfnRange { start: Pfn(0x10_0000), end: Pfn(0x10_2000) };
 
 /// Runs a test on a yard, which is valid and has all its frames afterwards.
-fn with_yard(memory: &[PfnRange], has_sections: bool, test: impl FnOnce(&Yard<OneCpu>)) {
-    with_yard_on(OneCpu { has_sections, pauses: 0, pauses_left: AtomicU32::new(0) }, memory, test);
+fn with_yard(memory: &[PfnRange], has_sequences: bool, test: impl FnOnce(&Yard<OneCpu>)) {
+    with_yard_on(OneCpu { has_sequences, pauses: 0, pauses_left: AtomicU32::new(0) }, memory, test);
 }
 
 /// The same on that machine.
@@ -141,7 +141,7 @@ fn blocks_come_and_go_at_once_under_the_lock_of_the_list() {
         for order in [Order::ZERO, Order(3), Order(9)] {
             assert!(matches!(yard.alloc_locked_at_once(order, Gfp::KERNEL), AllocAtOnce::Nothing), "the list is empty");
             let pfn = yard.alloc(order, Gfp::KERNEL).unwrap();
-            assert!(matches!(yard.alloc_at_once(order, Gfp::KERNEL), AllocAtOnce::Nothing), "there are no sections");
+            assert!(matches!(yard.alloc_at_once(order, Gfp::KERNEL), AllocAtOnce::Nothing), "there are no sequences");
             assert!(matches!(yard.free_locked_at_once(pfn, order), FreeAtOnce::Done));
             let AllocAtOnce::Done(again) = yard.alloc_locked_at_once(order, Gfp::KERNEL) else {
                 panic!("a block is listed")
@@ -171,14 +171,14 @@ fn blocks_come_and_go_at_once_under_the_lock_of_the_list() {
     });
     with_yard(&[NEAR], true, |yard| {
         let pfn = yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
-        assert!(matches!(yard.free_locked_at_once(pfn, Order::ZERO), FreeAtOnce::Nothing), "sections need no lock");
+        assert!(matches!(yard.free_locked_at_once(pfn, Order::ZERO), FreeAtOnce::Nothing), "sequences need no lock");
         yard.free(pfn, Order::ZERO).unwrap();
         assert!(matches!(yard.alloc_locked_at_once(Order::ZERO, Gfp::KERNEL), AllocAtOnce::Nothing));
     });
 }
 
 #[test]
-fn nothing_happens_at_once_without_sections() {
+fn nothing_happens_at_once_without_sequences() {
     with_yard(&[NEAR], false, |yard| {
         let pfn = yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
         match yard.free_at_once(pfn, Order::ZERO) {
@@ -191,7 +191,7 @@ fn nothing_happens_at_once_without_sections() {
 
 #[test]
 fn requests_pause_while_another_thread_has_the_lists() {
-    let platform = OneCpu { has_sections: true, pauses: 9, pauses_left: AtomicU32::new(0) };
+    let platform = OneCpu { has_sequences: true, pauses: 9, pauses_left: AtomicU32::new(0) };
     with_yard_on(platform, &[NEAR], |yard| {
         let locks = || yard.stats().zones().map(|zone| zone.lock.acquisitions).sum::<u64>();
         let round = || {

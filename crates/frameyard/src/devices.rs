@@ -150,7 +150,7 @@ impl<'a, P: Platform> PageMap<'a, P> {
 
     /// The page structure of a compound page of a device.
     fn head_page(&self, plan: &Plan, number: u64) -> PageRef<'a, P> {
-        // As in `MemMap::outside`: a place that a neighbour damaged is the first one.
+        // As in `MemMap::outside`: a place that another process damaged is the first one.
         let place = self.map.index(plan.place_of(number));
         let place = if self.map.entry(place).is_some() { place } else { 0 };
         // SAFETY: a plan places its heads in the map, and the caller has backed the place.

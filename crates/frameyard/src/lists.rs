@@ -629,7 +629,7 @@ impl<'a, P: Platform> LockedPcp<'a, P> {
         if word.len() >= word.limit() || word.0 > u64::MAX - ListWord::FREE {
             return false;
         }
-        // A neighbour may have written any limit.
+        // Another process may have written any limit.
         let entry = &list.entries[word.len() % ARRAY];
         self.touch(entry, Access::Write);
         entry.store(index, Ordering::Relaxed);

@@ -211,7 +211,7 @@ impl<P: Platform> Yard<P> {
     where
         A: Fn() -> Result<Pfn, AllocError>,
     {
-        // A block that does not pass is never allocated again, unless a neighbour undoes that all the time.
+        // A block that does not pass is never allocated again, unless another process undoes that all the time.
         for _ in 0..MOST_BAD {
             let pfn = alloc()?;
             if self.passes_checks(pfn, order) {

@@ -8,7 +8,7 @@
 //! order in a table ([`RunEntry`]); a second table leads to their sections ([`FarSections`]). The arithmetic of blocks holds for places as for frames, because
 //! sections consist of whole blocks, and their first places are multiples of their size.
 //!
-//! # A neighbour that writes at random
+//! # Processes that write at random
 //!
 //! The tables lie in the control region. Other processes may write there, so a look-up treats them as hints: [`Numbering::place`]
 //! returns a place of the map or [`OUTSIDE`], and [`Numbering::pfn`] a frame that is in no hole unless a table says so.

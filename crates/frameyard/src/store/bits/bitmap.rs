@@ -33,7 +33,7 @@
 //! - A bit is set by the owner of the frame alone, and cleared by the one that becomes its owner. All else is hints and courtesy.
 //! - At rest every line with free frames is on a list that its largest run allows, or is reserved: see [`listing`].
 //!
-//! # A neighbour that writes at random
+//! # Processes that write at random
 //!
 //! Other processes may write to the tables. A number that leads nowhere is as if there was nothing, and loops end: a search clears the hints
 //! that lead nowhere, and looks at each line once.
@@ -279,7 +279,7 @@ impl Bits {
         list_type: MigrateType,
     ) -> Option<usize> {
         let line = self.line(number)?;
-        // Again after each block that was put back; bounded, where a neighbour lets that happen for ever.
+        // Again after each block that was put back; bounded, where another process lets that happen for ever.
         for _ in 0..=self.words_of_line() {
             match line.claim(platform, order) {
                 Claimed::At(offset) => return Some((number << self.order.0) + offset as usize),
@@ -336,7 +336,7 @@ impl Bits {
         lines: Range<usize>,
         start: usize,
     ) -> Option<usize> {
-        // Each line that turns out not to be whole is listed elsewhere. Bounded, where a neighbour makes it look whole again.
+        // Each line that turns out not to be whole is listed elsewhere. Bounded, where another process makes it look whole again.
         for _ in lines.clone() {
             let number = self.listing.take_whole(platform, (list_type, false), lines.clone(), start)?;
             if self.line(number)?.claim_whole(platform) == Claimed::At(0) {

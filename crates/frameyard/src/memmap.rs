@@ -28,7 +28,7 @@ mod ranges;
 mod writer;
 
 pub use initialiser::Initialiser;
-pub(crate) use numbering::{FarSections, Numbering, OUTSIDE, RunEntry, SectionSlot, slots_for};
+pub(crate) use numbering::{Numbering, OUTSIDE, OtherRuns, RunEntry, SectionSlot, slots_for};
 pub(crate) use ranges::{RangeEntry, range_of, ranges_in};
 pub(crate) use writer::MapWriter;
 

@@ -125,7 +125,7 @@ unsafe fn alloc_in_sequence<Y: Handle>(
     unsafe { alloc_rest(yard, u32::from(order.0), flags, frame, error) }
 }
 
-/// Allocates a block that has left its list, far from most memory.
+/// Allocates a block that has left its list, outside the largest run of memory.
 ///
 /// # Safety
 ///
@@ -357,7 +357,7 @@ unsafe extern "C" fn free_larger_locked<Y: Handle>(
     }
 }
 
-/// [`free()`] of a block that is not allocated as the caller says, or lies far from most memory, or with a bad handle.
+/// [`free()`] of a block that is not allocated as the caller says, or lies outside the largest run of memory, or with a bad handle.
 ///
 /// # Safety
 ///

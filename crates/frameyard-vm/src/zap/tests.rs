@@ -31,9 +31,9 @@ fn unmap_frees_pages_and_tables_but_not_those_of_neighbours() {
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     let space = vm.create_space().unwrap();
     // Both in the 2 MiB of one table, and one a GiB above.
-    let (below, above, far) =
+    let (below, above, other_table) =
         (range(1 << 30, 64 * PAGE), range((1 << 30) + 100 * PAGE, 1000 * PAGE), range(3 << 30, PAGE));
-    for area in [below, above, far] {
+    for area in [below, above, other_table] {
         space.map(MapRequest::anonymous(area.size()).at(area.start)).unwrap();
         touch(&space, area, PAGE);
     }

@@ -227,7 +227,7 @@ tables! { counts:
     device_directories: DeviceDirectory = counts.directories,
     /// Which frames have which places; see [`Numbering`](crate::memmap::Numbering).
     runs: RunEntry = counts.runs,
-    /// Where the sections of these lie; see [`FarSections`](crate::memmap::FarSections).
+    /// Where the sections of these lie; see [`OtherRuns`](crate::memmap::OtherRuns).
     section_slots: SectionSlot = slots_for(counts.sections(), counts.runs),
     /// The cache group of each CPU.
     cache_groups: AtomicU16 = counts.cpus,

@@ -96,7 +96,7 @@ impl<P: Platform> UnfinishedFree<'_, P> {
 }
 
 impl<P: Platform> Yard<P> {
-    /// The common part of [`alloc`](Self::alloc): takes a block of the caller's own list in a sequence, in the near run of memory.
+    /// The common part of [`alloc`](Self::alloc): takes a block of the caller's own list in a sequence, in the largest run of memory.
     /// Nothing without sequences ([`Platform::has_sequences`]).
     ///
     /// Cost: as `alloc`.
@@ -128,7 +128,7 @@ impl<P: Platform> Yard<P> {
         Some(Popped::new(pcp.try_lock_owner(&self.platform, pcp.zone(), cpu)?.pop(list)?))
     }
 
-    /// Allocates the block that `pop` takes from a list, if it is in the near run of memory.
+    /// Allocates the block that `pop` takes from a list, if it is in the largest run of memory.
     #[inline(always)]
     fn alloc_from(&self, order: Order, gfp: Gfp, pop: impl FnOnce(ListId) -> Option<Popped>) -> AllocAtOnce<'_, P> {
         self.platform.begin_activity(Activity::Alloc);
@@ -152,14 +152,14 @@ impl<P: Platform> Yard<P> {
         let popped = pop(list)?;
         // One comparison: nothing has a place behind the end.
         let place = popped.place();
-        if self.fast.near.mark_allocated_at(&self.platform, place, order, migrate_type) {
-            return Some(AllocAtOnce::Done(self.fast.near_start + PageCount(place as u64)));
+        if self.fast.largest.mark_allocated_at(&self.platform, place, order, migrate_type) {
+            return Some(AllocAtOnce::Done(self.fast.largest_start + PageCount(place as u64)));
         }
         let word = pack(popped.entry()?, order) | u64::from(gfp.bits()) << FLAGS_SHIFT;
         Some(AllocAtOnce::Unfinished(UnfinishedAlloc { yard: self, word }))
     }
 
-    /// The common part of [`free`](Self::free): frees a block of the near run of memory onto the caller's own list in a sequence. Without
+    /// The common part of [`free`](Self::free): frees a block of the largest run of memory onto the caller's own list in a sequence. Without
     /// sequences ([`Platform::has_sequences`]) no free is done at once.
     ///
     /// Cost: as `free`.
@@ -187,7 +187,7 @@ impl<P: Platform> Yard<P> {
         })
     }
 
-    /// Ends the allocation of a block of the near run of memory, and has `push` put it on a list, if the list is all there is to it.
+    /// Ends the allocation of a block of the largest run of memory, and has `push` put it on a list, if the list is all there is to it.
     /// Nothing if no such block is allocated there.
     #[inline(always)]
     fn free_onto(
@@ -197,8 +197,8 @@ impl<P: Platform> Yard<P> {
         push: impl FnOnce(ZoneId, ListId, u32) -> Option<()>,
     ) -> FreeAtOnce<'_, P> {
         self.platform.begin_activity(Activity::Free);
-        let place = pfn.0.wrapping_sub(self.fast.near_start.0) as usize;
-        let done = match self.fast.near.clear_allocated_at(&self.platform, place, order) {
+        let place = pfn.0.wrapping_sub(self.fast.largest_start.0) as usize;
+        let done = match self.fast.largest.clear_allocated_at(&self.platform, place, order) {
             None => FreeAtOnce::Nothing,
             Some(_) if self.put_at_once(place, order, push).is_some() => FreeAtOnce::Done,
             Some(_) => FreeAtOnce::Unfinished(UnfinishedFree { yard: self, word: pack(place as u32, order) }),

@@ -253,7 +253,7 @@ impl<P: Platform> Yard<P> {
             collects_for(view, request);
         }
         let blocks = request.to_block_request(fallback);
-        let own_list = request.list.and_then(|list| Some((list, self.try_lock_lists_near(view, request.cpu)?)));
+        let own_list = request.list.and_then(|list| Some((list, self.try_lock_lists_from(view, request.cpu)?)));
         let needs_free_lists = request.list.is_some() && own_list.is_none();
         if let Some((list, mut lists)) = own_list
             && let Some(index) = lists.pop_slow(view, list, above_watermark.then_some(Refill { list, request: blocks }))
@@ -293,7 +293,7 @@ impl<P: Platform> Yard<P> {
     /// The lists of a CPU in a zone, if their lock is free; where CPUs use their lists in sequences, those of the caller's CPU. Where
     /// free frames are bits, the lists of a neighbouring CPU otherwise: the free lists have little.
     #[cold]
-    pub(crate) fn try_lock_lists_near<'y>(&'y self, view: ZoneView<'_, P>, cpu: CpuId) -> Option<LockedPcp<'y, P>> {
+    pub(crate) fn try_lock_lists_from<'y>(&'y self, view: ZoneView<'_, P>, cpu: CpuId) -> Option<LockedPcp<'y, P>> {
         let try_lists = |cpu| self.tables.pcp_of(view.id, cpu)?.try_lock(&self.platform, view.id, cpu);
         if self.platform.has_sequences() {
             // The caller may have moved, or a sequence of its own was interrupted.

@@ -186,11 +186,11 @@ impl<'a> AllocationMap<'a> {
         Self { bytes, numbering }
     }
 
-    /// The bytes of the near run alone.
-    pub(crate) fn near(self) -> AllocationBytes<'a> {
-        let near = self.numbering.near().count().0 as usize;
-        let frames = self.frames.get(..near).unwrap_or_default();
-        let pageblocks = self.pageblocks.get(..near >> self.pageblock_order.0).unwrap_or_default();
+    /// The bytes of the largest run alone.
+    pub(crate) fn of_largest_run(self) -> AllocationBytes<'a> {
+        let largest = self.numbering.largest_run().count().0 as usize;
+        let frames = self.frames.get(..largest).unwrap_or_default();
+        let pageblocks = self.pageblocks.get(..largest >> self.pageblock_order.0).unwrap_or_default();
         AllocationBytes { frames, pageblocks, ..self.bytes }
     }
 

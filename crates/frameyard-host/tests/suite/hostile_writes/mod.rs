@@ -144,10 +144,10 @@ impl Target {
         let part = &self.parts[part];
         let words = part.bytes.len() as u64 / 8;
         let at = random.below(words);
-        let mut near = [0; 0x2000];
-        let len = near.len().min(((words - at) * 8) as usize);
-        self.raw.read_exact_at(&mut near[..len], part.offset + at * 8).unwrap();
-        let used = near[..len].chunks(8).position(|word| word.iter().any(|byte| *byte != 0)).unwrap_or(0);
+        let mut behind = [0; 0x2000];
+        let len = behind.len().min(((words - at) * 8) as usize);
+        self.raw.read_exact_at(&mut behind[..len], part.offset + at * 8).unwrap();
+        let used = behind[..len].chunks(8).position(|word| word.iter().any(|byte| *byte != 0)).unwrap_or(0);
         part.offset + (at + used as u64) * 8
     }
 

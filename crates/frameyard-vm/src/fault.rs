@@ -16,8 +16,8 @@
 //!
 //! A small fault: the map lock (two exchanges), a walk of two loads, the cached area, one frame from the caller's
 //! per-CPU list (one exchange), one exchange on its byte of the allocation map, zeroing, the table's lock (one exchange), the
-//! lock of the CPU's batch (one exchange), one counter. The first exchange after the zeroing waits until its stores have drained:
-//! profiles show the cost of zeroing there. Besides the page's bytes it writes three cache lines: the page
+//! lock of the CPU's batch (one exchange), one counter. The first exchange after the zeroing waits until its stores have left the
+//! store buffer: profiles show the cost of zeroing there. Besides the page's bytes it writes three cache lines: the page
 //! structure, the table's page structure, and the entry.
 
 use frameyard::devices::DeviceError;

@@ -3,7 +3,7 @@
 //! | file | shows |
 //! |---|---|
 //! | `lib.rs` | static regions of sizes known at compile time, a [`Yard`] in a static, the kernel's allocation functions |
-//! | `interrupts.rs` | [`Platform::Guard`] that disables interrupts, which also keeps other code off the CPU's lists |
+//! | `interrupts.rs` | a [`Platform::Guard`] that disables interrupts, and so keeps other code off the CPU's lists |
 //!
 //! A real kernel takes its memory table from the firmware instead of `RAM`, and gives each CPU its number.
 #![cfg_attr(not(test), no_std)]

@@ -1,4 +1,4 @@
-//! A per-CPU list as its own CPU uses it, in restartable sequences: short, and alone on that CPU or without effect.
+//! A per-CPU list as its own CPU uses it, in restartable sequences, which run alone on that CPU or have no effect.
 //!
 //! # Protocol
 //!
